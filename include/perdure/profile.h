@@ -1,0 +1,69 @@
+// ServerProfile: what must be known of a responder to persist on it correctly.
+// The axes are those of the taxonomy (seed paper 000, table 1), completed for machines of today.
+#pragma once
+
+#include <perdure/result.h>
+
+#include <string>
+#include <string_view>
+
+namespace perdure {
+
+/// The part of a responder that survives its power failure. Ordered from nothing to everything.
+enum class PersistenceDomain {
+  None,  // volatile DRAM: nothing survives
+  Page,  // a file behind the page cache: durable only after msync or fdatasync
+  Dmp,   // DIMM and memory controller (ADR): taxonomy section 3.1.1
+  Mhp,   // memory hierarchy, caches included (eADR, CXL GPF)
+  Wsp,   // whole system, RNIC buffers included (battery, UPS)
+};
+
+/// Data Direct I/O or cache stashing: inbound DMA lands in the last-level cache. Unknown is On.
+enum class Ddio { Off, On };
+
+/// Where the responder's receive queue work request buffers (RQWRB) live.
+enum class ReceiveBuffers { Dram, Pm };
+
+/// What carries the messages. Iwarp and Tcp complete a posted operation before the responder has
+/// it (taxonomy section 3.2); the others when the responder's RNIC has it.
+enum class Transport { InfiniBand, Roce, Iwarp, Tcp, Shm };
+
+/// What device and peer can do beyond the basic verbs. Probed, then agreed in the handshake.
+struct Capabilities {
+  bool native_flush = false;     // RDMA FLUSH; otherwise a READ inside the written range stands in
+  bool atomic_write = false;     // RDMA ATOMIC WRITE of 8 bytes
+  bool ordered_persist = false;  // pwrite with persist acknowledgement (seed paper 001, section V)
+  bool send_flush = false;       // SFlush in the RNIC (seed paper 002)
+  bool operator==(const Capabilities&) const = default;
+};
+
+/// One responder. The default is the weakest machine there is: nothing optimistic is assumed.
+struct ServerProfile {
+  PersistenceDomain domain = PersistenceDomain::None;
+  Ddio ddio = Ddio::On;
+  ReceiveBuffers receive_buffers = ReceiveBuffers::Dram;
+  Transport transport = Transport::Tcp;
+  Capabilities capabilities;
+  bool operator==(const ServerProfile&) const = default;
+};
+
+std::string_view to_string(PersistenceDomain domain);
+std::string_view to_string(Ddio ddio);
+std::string_view to_string(ReceiveBuffers buffers);
+std::string_view to_string(Transport transport);
+
+/// The inverse of to_string. Errors: InvalidArgument, naming the accepted words.
+Result<PersistenceDomain> parse_persistence_domain(std::string_view word);
+Result<Ddio> parse_ddio(std::string_view word);
+Result<ReceiveBuffers> parse_receive_buffers(std::string_view word);
+Result<Transport> parse_transport(std::string_view word);
+
+/// One line, for example "dmp, ddio on, receive buffers dram, tcp".
+std::string describe(const ServerProfile& profile);
+
+/// Whether a posted operation may complete before the responder has any of it.
+constexpr bool completes_early(Transport transport) {
+  return transport == Transport::Iwarp || transport == Transport::Tcp;
+}
+
+}  // namespace perdure

@@ -1,0 +1,69 @@
+// The words and small services of core keep their promises.
+#include "core/crc32c.h"
+#include "core/method.h"
+#include "core/random.h"
+
+#include <gtest/gtest.h>
+
+#include <string_view>
+
+namespace perdure {
+namespace {
+
+std::uint32_t crc_of(std::string_view text) { return crc32c(std::as_bytes(std::span(text))); }
+
+TEST(Crc32c, AgreesWithTheVectorsOfRfc3720) {
+  EXPECT_EQ(crc_of("123456789"), 0xe3069283u);
+  EXPECT_EQ(crc_of(std::string(32, '\0')), 0x8a9136aau);
+  EXPECT_EQ(crc_of(std::string(32, '\xff')), 0x62a8ab43u);
+}
+
+TEST(Crc32c, ContinuesOverPieces) {
+  const std::string_view text = "123456789";
+  const auto first = crc_of(text.substr(0, 4));
+  EXPECT_EQ(crc32c(std::as_bytes(std::span(text.substr(4))), first), crc_of(text));
+}
+
+TEST(Random, SameSeedSameNumbers) {
+  Random one(7);
+  Random two(7);
+  for (int i = 0; i < 100; ++i) EXPECT_EQ(one.next(), two.next());
+}
+
+TEST(Random, BelowStaysBelowAndReachesEveryValue) {
+  Random random(1);
+  std::uint32_t seen = 0;
+  for (int i = 0; i < 1000; ++i) {
+    const auto value = random.below(5);
+    ASSERT_LT(value, 5u);
+    seen |= 1u << value;
+  }
+  EXPECT_EQ(seen, 0x1fu);
+}
+
+TEST(Profile, WordsReadBackAsTheyWereWritten) {
+  using enum PersistenceDomain;
+  for (const auto domain : {None, Page, Dmp, Mhp, Wsp}) {
+    EXPECT_EQ(*parse_persistence_domain(to_string(domain)), domain);
+  }
+  const auto wrong = parse_transport("carrier-pigeon");
+  ASSERT_FALSE(wrong.ok());
+  EXPECT_NE(wrong.error().message.find("infiniband, roce, iwarp, tcp, shm"), std::string::npos);
+}
+
+TEST(Method, ValidateFindsWhatIsMalformed) {
+  Method method{.name = "m",
+                .primary = Primary::Write,
+                .shape = singleton(),
+                .requester = {},
+                .responder = {}};
+  EXPECT_FALSE(validate(method).ok());  // never writes a
+  method.requester.push_back({.verb = Verb::Write, .items = {0}, .flush = {}});
+  EXPECT_TRUE(validate(method).ok());
+  method.requester.push_back(
+      {.kind = RequesterStep::Kind::WaitCompletion, .items = {}, .flush = {}, .of = 1});
+  EXPECT_FALSE(validate(method).ok());  // waits for itself
+}
+
+}  // namespace
+}  // namespace perdure

@@ -1,0 +1,14 @@
+// CRC32C (Castagnoli, RFC 3720 appendix B.4), the checksum of every format of Perdure.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace perdure {
+
+/// Checksum of `data`, continuing from `crc` (0 to start). Computed by ISA-L with the CPU's
+/// carry-less multiply; about 0.1 ns per byte on large buffers.
+std::uint32_t crc32c(std::span<const std::byte> data, std::uint32_t crc = 0);
+
+}  // namespace perdure

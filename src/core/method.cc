@@ -1,0 +1,193 @@
+// Derived facts and descriptions of a Method.
+#include "core/method.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+
+namespace perdure {
+
+std::size_t UpdateShape::items() const {
+  return std::accumulate(items_per_epoch.begin(), items_per_epoch.end(), std::size_t{0});
+}
+
+std::size_t UpdateShape::epoch_of(Item item) const {
+  std::size_t first = 0;
+  for (std::size_t epoch = 0; epoch < items_per_epoch.size(); ++epoch) {
+    first += items_per_epoch[epoch];
+    if (item < first) return epoch;
+  }
+  return items_per_epoch.size();
+}
+
+UpdateShape singleton() { return UpdateShape{{1}}; }
+UpdateShape compound() { return UpdateShape{{1, 1}}; }
+
+std::string to_string(const UpdateShape& shape) {
+  if (shape == singleton()) return "singleton";
+  if (shape == compound()) return "compound";
+  return fmt::format("epochs {}", fmt::join(shape.items_per_epoch, "+"));
+}
+
+std::string_view to_string(Verb verb) {
+  switch (verb) {
+    case Verb::Write: return "write";
+    case Verb::WriteImm: return "write_imm";
+    case Verb::Send: return "send";
+    case Verb::Read: return "read";
+    case Verb::Flush: return "flush";
+    case Verb::WriteAtomic: return "write_atomic";
+  }
+  return "unknown";
+}
+
+std::string_view to_string(Primary primary) {
+  switch (primary) {
+    case Primary::Write: return "write";
+    case Primary::WriteImm: return "write_imm";
+    case Primary::Send: return "send";
+  }
+  return "unknown";
+}
+
+std::size_t round_trips(const Method& method) {
+  return static_cast<std::size_t>(
+      std::count_if(method.requester.begin(), method.requester.end(),
+                    [](const auto& step) { return step.kind != RequesterStep::Kind::Post; }));
+}
+
+bool two_sided(const Method& method) {
+  return std::any_of(method.requester.begin(), method.requester.end(),
+                     [](const auto& step) { return step.kind == RequesterStep::Kind::WaitAck; });
+}
+
+bool replays(const Method& method) {
+  return std::any_of(method.requester.begin(), method.requester.end(),
+                     [](const auto& step) { return step.replay; });
+}
+
+namespace {
+
+Error malformed(const Method& method, std::size_t step, std::string_view what) {
+  return Error{ErrorCode::InvalidArgument,
+               fmt::format("method '{}', step {}: {}", method.name, step, what)};
+}
+
+bool carries_message(const RequesterStep& step) {
+  return step.kind == RequesterStep::Kind::Post &&
+         (step.verb == Verb::Send || step.verb == Verb::WriteImm);
+}
+
+Result<void> validate_step(const Method& method, std::size_t index) {
+  const RequesterStep& step = method.requester[index];
+  const std::size_t items = method.shape.items();
+  for (const auto& list : {step.items, step.flush}) {
+    for (const Item item : list) {
+      if (item >= items) return malformed(method, index, "names an item the update does not have");
+    }
+  }
+  if (step.kind == RequesterStep::Kind::WaitCompletion) {
+    if (step.of >= index) return malformed(method, index, "waits for a step that is not before it");
+    if (method.requester[step.of].kind != RequesterStep::Kind::Post) {
+      return malformed(method, index, "waits for a step that posts nothing");
+    }
+  }
+  const bool is_send = step.kind == RequesterStep::Kind::Post && step.verb == Verb::Send;
+  if (!is_send && (!step.flush.empty() || step.replay)) {
+    return malformed(method, index, "only a SEND carries addresses or can be replayed");
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<void> validate(const Method& method) {
+  const std::size_t items = method.shape.items();
+  if (items == 0 || items > kItemsMax) return malformed(method, 0, "has no items, or too many");
+  std::vector<bool> written(items, false);
+  std::size_t messages = 0;
+  std::size_t acks_awaited = 0;
+  for (std::size_t index = 0; index < method.requester.size(); ++index) {
+    const RequesterStep& step = method.requester[index];
+    if (auto valid = validate_step(method, index); !valid) return valid;
+    if (carries_message(step)) ++messages;
+    if (step.kind == RequesterStep::Kind::WaitAck) ++acks_awaited;
+    const bool writes = step.kind == RequesterStep::Kind::Post && step.verb != Verb::Read &&
+                        step.verb != Verb::Flush;
+    if (writes) {
+      for (const Item item : step.items) written[item] = true;
+    }
+  }
+  if (std::find(written.begin(), written.end(), false) != written.end()) {
+    return malformed(method, 0, "never writes one of its items");
+  }
+  if (method.responder.size() > messages) {
+    return malformed(method, 0, "has more reactions than messages");
+  }
+  std::size_t acks_sent = 0;
+  for (const auto& reaction : method.responder) {
+    for (const ResponderAction& action : reaction) {
+      if (action.kind == ResponderAction::Kind::Ack) {
+        ++acks_sent;
+      } else if (action.item >= items) {
+        return malformed(method, 0, "has a reaction to an item the update does not have");
+      }
+    }
+  }
+  if (acks_sent != acks_awaited) return malformed(method, 0, "awaits other acks than are sent");
+  return {};
+}
+
+std::string item_name(Item item) {
+  if (item < 26) return std::string(1, static_cast<char>('a' + item));
+  return fmt::format("i{}", item);
+}
+
+namespace {
+
+std::string item_names(const std::vector<Item>& items) {
+  std::string names;
+  for (const Item item : items) names += (names.empty() ? "" : ",") + item_name(item);
+  return names;
+}
+
+std::string verb_words(Verb verb) {
+  switch (verb) {
+    case Verb::Write: return "WRITE";
+    case Verb::WriteImm: return "WRITE_WITH_IMM";
+    case Verb::Send: return "SEND";
+    case Verb::Read: return "READ";
+    case Verb::Flush: return "FLUSH";
+    case Verb::WriteAtomic: return "ATOMIC WRITE";
+  }
+  return "?";
+}
+
+}  // namespace
+
+std::string describe(const RequesterStep& step) {
+  switch (step.kind) {
+    case RequesterStep::Kind::WaitAck: return "wait for the ack";
+    case RequesterStep::Kind::WaitCompletion:
+      return fmt::format("wait for the completion of step {}", step.of);
+    case RequesterStep::Kind::Post: break;
+  }
+  std::string words = verb_words(step.verb);
+  if (!step.items.empty()) words += " " + item_names(step.items);
+  if (!step.flush.empty()) words += " (flush " + item_names(step.flush) + ")";
+  if (step.replay) words += " (replayable)";
+  if (step.fenced) words += " (fenced)";
+  return words;
+}
+
+std::string describe(const ResponderAction& action) {
+  switch (action.kind) {
+    case ResponderAction::Kind::Copy: return "copy " + item_name(action.item);
+    case ResponderAction::Kind::Flush: return "flush " + item_name(action.item);
+    case ResponderAction::Kind::Ack: return "send the ack";
+  }
+  return "?";
+}
+
+}  // namespace perdure

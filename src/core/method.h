@@ -1,0 +1,107 @@
+// Method: how one update is made durable, as data. plan chooses it, check proves it, persist runs
+// it, sim prices it and `perdure plan` prints it; all of them read this one description.
+#pragma once
+
+#include <perdure/profile.h>
+#include <perdure/result.h>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace perdure {
+
+/// Index of one piece of an update: 0 is a, 1 is b, and so on.
+using Item = std::uint8_t;
+inline constexpr std::size_t kItemsMax = 64;
+
+/// What is written: ordered epochs, each with some items that have no order among themselves.
+/// A singleton is {1}; the taxonomy's compound update (a, then b) is {1, 1}.
+struct UpdateShape {
+  std::vector<std::uint8_t> items_per_epoch{1};
+
+  std::size_t items() const;
+  /// The epoch an item belongs to.
+  std::size_t epoch_of(Item item) const;
+  bool operator==(const UpdateShape&) const = default;
+};
+
+UpdateShape singleton();
+UpdateShape compound();
+/// "singleton", "compound", or for example "epochs 1+2+1".
+std::string to_string(const UpdateShape& shape);
+
+/// The verbs a requester can post. Write, WriteImm and Send are posted operations in the sense of
+/// the InfiniBand ordering rules; Read, Flush and WriteAtomic are non-posted.
+enum class Verb { Write, WriteImm, Send, Read, Flush, WriteAtomic };
+
+std::string_view to_string(Verb verb);
+
+/// One thing the requester does. Steps run in order; a Wait holds back all that follows.
+struct RequesterStep {
+  enum class Kind {
+    Post,            // post `verb`
+    WaitCompletion,  // wait for the completion of requester[of]
+    WaitAck,         // wait for the next acknowledgement the responder sends
+  };
+  Kind kind = Kind::Post;
+  Verb verb = Verb::Write;  // Post only
+  std::vector<Item> items;  // Post: the items it carries (Send, Write) or covers (Read, Flush)
+  std::vector<Item> flush;  // Post of Send: items whose addresses it carries, to be flushed
+  bool replay = false;      // Post of Send: recovery may apply the message from its PM buffer
+  bool fenced = false;      // Post: held back until all earlier non-posted operations complete
+  std::size_t of = 0;       // WaitCompletion: index of the posting step
+  bool operator==(const RequesterStep&) const = default;
+};
+
+/// One thing the responder's CPU does when it gets a receive completion.
+struct ResponderAction {
+  enum class Kind {
+    Copy,   // from the receive buffer to the item's place: visible at once, in program order
+    Flush,  // make the item durable by what the medium needs (cache line flush, msync); waits for
+            // it
+    Ack,    // send the acknowledgement
+  };
+  Kind kind = Kind::Ack;
+  Item item = 0;  // Copy and Flush only
+  bool operator==(const ResponderAction&) const = default;
+};
+
+/// The operation by which the data of an update travels: the column of the taxonomy's tables.
+enum class Primary { Write, WriteImm, Send };
+
+std::string_view to_string(Primary primary);
+
+struct Method {
+  std::string name;  // unique, lower-case, words joined by '-', for example "write-flush"
+  Primary primary = Primary::Write;
+  UpdateShape shape;
+  std::vector<RequesterStep> requester;
+  /// responder[k] is what the responder does on its k-th receive of one update. Empty: one-sided.
+  std::vector<std::vector<ResponderAction>> responder;
+  bool later_any_size = true;  // false: items after the first epoch are at most 8 bytes, aligned
+
+  bool operator==(const Method&) const = default;
+};
+
+/// Waits of the requester, one round trip each.
+std::size_t round_trips(const Method& method);
+
+/// Whether the responder's CPU takes part.
+bool two_sided(const Method& method);
+
+/// Whether some message is replayed from its receive buffer by recovery.
+bool replays(const Method& method);
+
+/// What is malformed in the description (an index out of range, an item never written, a wait for
+/// a step that posts nothing), or nothing. Errors: InvalidArgument with the step named.
+Result<void> validate(const Method& method);
+
+/// One step in a person's words: "WRITE a", "SEND b (+flush a)", "wait for the ack".
+std::string describe(const RequesterStep& step);
+std::string describe(const ResponderAction& action);
+/// 'a', 'b', ... 'z', then "i26" and so on.
+std::string item_name(Item item);
+
+}  // namespace perdure

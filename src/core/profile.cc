@@ -1,0 +1,78 @@
+// The words of a ServerProfile.
+#include <perdure/profile.h>
+
+#include <fmt/format.h>
+
+#include <array>
+
+namespace perdure {
+namespace {
+
+/// Finds the enumerator whose name is `word`; the error lists what would have been accepted.
+template <typename Enum, std::size_t n>
+Result<Enum> parse(std::string_view axis, std::string_view word, const std::array<Enum, n>& all) {
+  std::string accepted;
+  for (const Enum each : all) {
+    if (to_string(each) == word) return each;
+    accepted += accepted.empty() ? "" : ", ";
+    accepted += to_string(each);
+  }
+  return Error{ErrorCode::InvalidArgument,
+               fmt::format("{} '{}' is not known; use one of: {}", axis, word, accepted)};
+}
+
+}  // namespace
+
+std::string_view to_string(PersistenceDomain domain) {
+  switch (domain) {
+    case PersistenceDomain::None: return "none";
+    case PersistenceDomain::Page: return "page";
+    case PersistenceDomain::Dmp: return "dmp";
+    case PersistenceDomain::Mhp: return "mhp";
+    case PersistenceDomain::Wsp: return "wsp";
+  }
+  return "unknown";
+}
+
+std::string_view to_string(Ddio ddio) { return ddio == Ddio::On ? "on" : "off"; }
+
+std::string_view to_string(ReceiveBuffers buffers) {
+  return buffers == ReceiveBuffers::Pm ? "pm" : "dram";
+}
+
+std::string_view to_string(Transport transport) {
+  switch (transport) {
+    case Transport::InfiniBand: return "infiniband";
+    case Transport::Roce: return "roce";
+    case Transport::Iwarp: return "iwarp";
+    case Transport::Tcp: return "tcp";
+    case Transport::Shm: return "shm";
+  }
+  return "unknown";
+}
+
+Result<PersistenceDomain> parse_persistence_domain(std::string_view word) {
+  using enum PersistenceDomain;
+  return parse("persistence domain", word, std::array{None, Page, Dmp, Mhp, Wsp});
+}
+
+Result<Ddio> parse_ddio(std::string_view word) {
+  return parse("ddio", word, std::array{Ddio::Off, Ddio::On});
+}
+
+Result<ReceiveBuffers> parse_receive_buffers(std::string_view word) {
+  return parse("receive buffers", word, std::array{ReceiveBuffers::Dram, ReceiveBuffers::Pm});
+}
+
+Result<Transport> parse_transport(std::string_view word) {
+  using enum Transport;
+  return parse("transport", word, std::array{InfiniBand, Roce, Iwarp, Tcp, Shm});
+}
+
+std::string describe(const ServerProfile& profile) {
+  return fmt::format("{}, ddio {}, receive buffers {}, {}", to_string(profile.domain),
+                     to_string(profile.ddio), to_string(profile.receive_buffers),
+                     to_string(profile.transport));
+}
+
+}  // namespace perdure

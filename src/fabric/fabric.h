@@ -1,0 +1,201 @@
+// The one interface over which Perdure moves bytes: devices, registered memory, connections.
+// Three providers implement it (verbs/, ofi/, emu/); tests/conformance holds them to this text.
+//
+// The verbs and their ordering are those of a reliable connection (InfiniBand specification
+// volume 1, section 9.5 and 10.8.3; design section 4):
+//   - posted operations (Send, Write, WriteImm) become visible in the order they were posted;
+//   - non-posted operations (Read, Flush, AtomicWrite, CompareSwap, FetchAdd) take effect after
+//     everything posted before them; a posted operation may overtake an earlier non-posted one;
+//   - a receive completion comes after the message and all earlier posted operations are visible.
+#pragma once
+
+#include <perdure/profile.h>
+#include <perdure/result.h>
+
+#include "core/clock.h"
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace perdure::fabric {
+
+enum class Opcode : std::uint8_t {
+  Send,
+  Write,
+  WriteImm,
+  Read,
+  Flush,        // where the device lacks it: a Read inside the range, by whoever compiles methods
+  AtomicWrite,  // 8 bytes, aligned
+  CompareSwap,
+  FetchAdd,
+  Receive,  // appears in completions only
+};
+
+std::string_view to_string(Opcode opcode);
+
+/// What others may do with a registered range.
+enum class Access : std::uint8_t {
+  Local,            // this side only: source of sends and writes, target of reads and receives
+  RemoteRead,       // peers may read
+  RemoteReadWrite,  // peers may read, write, flush and use atomics
+};
+
+/// A registered range of this process. Deregistered when destroyed: from then on a peer's request
+/// that names its key is refused. The range must outlive it.
+class Memory {
+ public:
+  virtual ~Memory() = default;
+  virtual std::span<std::byte> bytes() const = 0;
+  /// What a peer must name to reach the range: see RemoteMemory.
+  virtual std::uint64_t key() const = 0;
+  /// What a peer must add to an offset in the range (0 where the device counts from its start).
+  virtual std::uint64_t base() const = 0;
+};
+
+/// A range registered by the peer.
+struct RemoteMemory {
+  std::uint64_t key = 0;
+  std::uint64_t base = 0;
+  std::uint64_t length = 0;
+};
+
+/// Part of a registered range: what a work request reads from or writes to on this side.
+struct Segment {
+  std::byte* data = nullptr;
+  std::size_t length = 0;
+  const Memory* memory = nullptr;
+};
+
+inline constexpr std::size_t kSegmentsMax = 3;
+
+/// One work request. The memory it names must stay as it is until the request completes.
+struct WorkRequest {
+  Opcode opcode = Opcode::Send;
+  bool signalled = true;  // a completion is wanted; errors complete in any case
+  bool fenced = false;    // held back until all earlier non-posted operations complete
+  std::uint8_t segment_count = 0;
+  std::uint32_t immediate = 0;                 // WriteImm: delivered with the receive completion
+  std::uint64_t context = 0;                   // comes back in the completion
+  std::array<Segment, kSegmentsMax> segments;  // gathered in order; FLUSH has none
+  RemoteMemory remote;              // all but Send: where; base and length as the peer gave them
+  std::uint64_t remote_offset = 0;  // bytes from the start of `remote`
+  std::uint64_t flush_length = 0;   // Flush: bytes from remote_offset
+  std::uint64_t operand = 0;        // AtomicWrite: value; CompareSwap: expected; FetchAdd: addend
+  std::uint64_t swap = 0;           // CompareSwap: new value
+};
+
+/// One entry of the completion queue.
+struct Completion {
+  std::uint64_t context = 0;
+  Opcode opcode = Opcode::Send;
+  bool has_immediate = false;  // Receive: a WriteImm arrived, `immediate` is set
+  std::uint32_t immediate = 0;
+  std::uint64_t length = 0;  // Receive: bytes of the message, or bytes written by the WriteImm
+  /// Nothing, or why it failed. OutOfRange: the peer refused the address. OutcomeUnknown: the
+  /// connection was lost after the request was posted. After any error the connection is down.
+  std::optional<ErrorCode> error;
+};
+
+/// What a connection can carry at most. A request beyond a limit is refused with InvalidArgument.
+struct Limits {
+  std::uint64_t transfer_bytes_max = 0;  // one Write, Read or Send
+  std::size_t send_depth = 0;            // requests posted and not completed; more: QueueFull
+  std::size_t receive_depth = 0;         // receive buffers posted at a time; more: QueueFull
+};
+
+/// One end of a reliable connection, with its own completion queue.
+/// Threads: one caller at a time. Different endpoints are independent.
+class Endpoint {
+ public:
+  virtual ~Endpoint() = default;
+
+  /// Posts requests in order; one virtual call for a batch. Returns how many were taken: fewer
+  /// than given when the queue is full (poll, then post the rest). Never blocks.
+  /// Errors: Disconnected (nothing of the batch was posted), InvalidArgument (request `taken`).
+  virtual Result<std::size_t> post(std::span<const WorkRequest> requests) = 0;
+
+  /// Offers a buffer for one incoming message (or the immediate of a WriteImm).
+  /// Errors: Disconnected, QueueFull.
+  virtual Result<void> post_receive(const Segment& buffer, std::uint64_t context) = 0;
+
+  /// Takes completions out of the queue; returns how many. Makes progress; never blocks.
+  virtual std::size_t poll(std::span<Completion> completions) = 0;
+
+  /// Prepares to sleep: true means that from now on `wait_fd` becomes readable when poll may have
+  /// something; false means poll again first. Undone by the next poll.
+  virtual bool arm() = 0;
+  /// Readable when there may be something to poll, after arm() said true; -1 if there is none.
+  virtual int wait_fd() const = 0;
+
+  /// Whether the peer is still there, as far as this end knows. Kept up to date by poll.
+  virtual bool connected() const = 0;
+  /// Ends the connection; requests in flight complete with OutcomeUnknown. Harmless when repeated.
+  virtual void disconnect() = 0;
+
+  virtual const Limits& limits() const = 0;
+  virtual Transport transport() const = 0;
+  virtual Capabilities capabilities() const = 0;
+};
+
+/// A connection that a peer asks for, before it is accepted. Rejected when destroyed unaccepted.
+class Incoming {
+ public:
+  virtual ~Incoming() = default;
+  /// What the peer gave to connect: at most kPrivateBytesMax bytes, not to be trusted.
+  virtual std::span<const std::byte> private_data() const = 0;
+  /// Errors: Disconnected when the peer has gone; TimedOut.
+  virtual Result<std::unique_ptr<Endpoint>> accept(Deadline deadline) = 0;
+};
+
+inline constexpr std::size_t kPrivateBytesMax = 64;
+
+class Listener {
+ public:
+  virtual ~Listener() = default;
+  /// What a peer passes to Device::connect, for example "127.0.0.1:7471".
+  virtual std::string address() const = 0;
+  /// The next peer that asks. Errors: TimedOut; Disconnected once the listener was closed.
+  virtual Result<std::unique_ptr<Incoming>> next(Deadline deadline) = 0;
+};
+
+/// Depths asked of a connection; the provider may give less, see Endpoint::limits.
+struct EndpointOptions {
+  std::size_t send_depth = 256;
+  std::size_t receive_depth = 256;
+};
+
+/// One RNIC, or what stands in for it. Must outlive all it gave out.
+/// Threads: any.
+class Device {
+ public:
+  virtual ~Device() = default;
+
+  /// Registers a range. Errors: Unsupported or SystemError (locked memory limit and the like).
+  virtual Result<std::unique_ptr<Memory>> register_memory(std::span<std::byte> range,
+                                                          Access access) = 0;
+  /// Waits for peers at `address` (provider's form; empty: any free one on loopback).
+  virtual Result<std::unique_ptr<Listener>> listen(const std::string& address,
+                                                   const EndpointOptions& options) = 0;
+  /// Connects to a listener. Errors: Disconnected (refused, unreachable), TimedOut.
+  virtual Result<std::unique_ptr<Endpoint>> connect(const std::string& address,
+                                                    std::span<const std::byte> private_data,
+                                                    const EndpointOptions& options,
+                                                    Deadline deadline) = 0;
+
+  virtual Transport transport() const = 0;
+  virtual Capabilities capabilities() const = 0;
+  /// For a person: provider, version, device.
+  virtual std::string describe() const = 0;
+};
+
+/// Sleeps until one of the endpoints may have something to poll, or until the deadline, or for at
+/// most `slice`. Returns at once if any of them can not sleep. The caller polls afterwards.
+void wait_any(std::span<Endpoint* const> endpoints, Nanoseconds slice);
+
+}  // namespace perdure::fabric

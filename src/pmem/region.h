@@ -1,0 +1,50 @@
+// Region: memory that keeps what is flushed to it, whatever the medium is. One kind loses power
+// on demand (crashable_region.h); the others are mapped files and DAX devices (mapped_region.h).
+#pragma once
+
+#include <perdure/profile.h>
+#include <perdure/result.h>
+#include <perdure/types.h>
+
+#include <cstddef>
+#include <span>
+#include <string>
+
+namespace perdure::pmem {
+
+/// A part of a region, in bytes.
+struct Range {
+  std::uint64_t at = 0;
+  std::uint64_t length = 0;
+};
+
+/// Threads: the bytes are plain memory; flush may be called from any thread.
+class Region {
+ public:
+  virtual ~Region() = default;
+
+  virtual std::span<std::byte> bytes() = 0;
+
+  /// What of this region's machine survives a power failure.
+  virtual PersistenceDomain domain() const = 0;
+
+  /// Makes the bytes now visible in every range durable, by what the medium needs: cache line
+  /// flushes and one fence, msync, or nothing. One call for a batch shares the fence or the sync.
+  ///
+  /// Requires    the ranges lie inside the region.
+  /// Durability  on success every byte is inside the persistence domain (domain None: it never is;
+  ///             flush succeeds and promises nothing).
+  /// Errors      SystemError when the medium refused (EIO, ENOSPC): the bytes may or may not be
+  ///             durable, and the region must not be trusted any more.
+  virtual Result<void> flush(std::span<const Range> ranges) = 0;
+
+  Result<void> flush(std::uint64_t at, std::uint64_t length) {
+    const Range range{at, length};
+    return flush(std::span<const Range>(&range, 1));
+  }
+
+  /// For a person: what the domain was concluded from.
+  virtual std::string evidence() const = 0;
+};
+
+}  // namespace perdure::pmem
