@@ -1,0 +1,86 @@
+// Peer: one responder as a requester sees it through the control plane. What it says of its pools,
+// and how a session (a connection, keys, rights) is opened and ended.
+// HttpPeer talks to a perdured; LocalPeer to a PeerService in this process.
+#pragma once
+
+#include <perdure/profile.h>
+#include <perdure/result.h>
+#include <perdure/types.h>
+
+#include "core/clock.h"
+#include "fabric/fabric.h"
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace perdure::peer {
+
+/// What a peer says of one of its pools.
+struct PoolDescription {
+  std::string name;
+  std::string uuid;
+  std::uint64_t bytes = 0;      // of the exported part
+  ServerProfile profile;        // of this pool on this peer: the domain depends on the medium
+  Epoch epoch;                  // of the last writer; 0: there was none
+  std::uint64_t writer = 0;     // the last writer's id; 0: there was none
+  std::string writer_name;      // as that writer called itself
+  bool writer_present = false;  // it holds a session now
+};
+
+struct PoolRequest {
+  std::string name;         // [A-Za-z0-9._-], at most kPoolNameMax characters, no leading '.'
+  std::uint64_t bytes = 0;  // of the exported part; rounded up to 4 KiB
+};
+
+inline constexpr std::size_t kPoolNameMax = 64;
+
+struct SessionRequest {
+  std::string pool;
+  bool write = false;        // false: the session may only read
+  Epoch epoch;               // write: the writer's epoch
+  std::uint64_t writer = 0;  // write: a random id of the writer; the same writer may come again
+  std::string writer_name;   // for people: program, host, process
+  bool take_over = false;    // write: end the session of an earlier writer that is still there
+};
+
+/// The requester's side of an open session. Destroying it closes the connection; the responder
+/// then revokes the keys.
+struct Session {
+  std::uint64_t id = 0;
+  std::unique_ptr<fabric::Endpoint> endpoint;
+  fabric::RemoteMemory remote;    // the exported part of the pool
+  PoolDescription pool;           // as it was when the session was opened
+  std::size_t receive_depth = 0;  // messages that may be unacknowledged at a time
+  std::size_t message_bytes_max = 0;
+};
+
+/// Threads: any; calls to one Peer may be made concurrently.
+class Peer {
+ public:
+  virtual ~Peer() = default;
+
+  /// Where it is, as the user wrote it: "127.0.0.1:7470".
+  virtual std::string name() const = 0;
+  /// The device on this side over which its sessions run: register local memory with it.
+  virtual fabric::Device& device() = 0;
+
+  /// Errors: Disconnected (no answer), TimedOut, PermissionDenied, ProtocolError (the answer makes
+  /// no sense) for all calls; and those listed.
+  virtual Result<std::vector<PoolDescription>> list(Deadline deadline) = 0;
+  /// Errors: NotFound, Corrupt.
+  virtual Result<PoolDescription> describe(const std::string& pool, Deadline deadline) = 0;
+  /// Errors: AlreadyExists, InvalidArgument (name, size), NoSpace.
+  virtual Result<PoolDescription> create(const PoolRequest& request, Deadline deadline) = 0;
+  /// Errors: NotFound; Busy (another writer has a session; take_over ends it); Fenced (the pool
+  /// has seen an epoch as high, from another writer: the message names both).
+  virtual Result<Session> open_session(const SessionRequest& request, Deadline deadline) = 0;
+  /// Ends a session at once: its keys are revoked before this returns. Errors: NotFound.
+  virtual Result<void> close_session(std::uint64_t id, Deadline deadline) = 0;
+  /// Promises that no writer below `epoch` writes to the pool any more; ends such sessions.
+  /// Errors: NotFound, Fenced (the pool has seen a higher one).
+  virtual Result<void> fence(const std::string& pool, Epoch epoch, Deadline deadline) = 0;
+};
+
+}  // namespace perdure::peer
