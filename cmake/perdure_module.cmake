@@ -1,5 +1,6 @@
 # perdure_module(NAME [LINK lib...]): one directory of src/ as an object library. Its *_test.cc
 # become one test program, perdure_NAME_test. All modules together are the library `perdure`.
+# docs/decisions/0001-layout.md says why the sources are globbed and the modules are one library.
 set(PERDURE_WARNINGS -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wnon-virtual-dtor
     -Wold-style-cast -Woverloaded-virtual -Wunused-result -Werror)
 if(CMAKE_CXX_COMPILER_ID MATCHES Clang)
@@ -16,6 +17,9 @@ endif()
 if(PERDURE_FUZZERS)
   target_compile_options(perdure_options INTERFACE -fsanitize=fuzzer-no-link)
 endif()
+
+# What the thread sanitizer's build makes: the tests with the label `threads`.
+add_custom_target(thread_tests)
 
 function(perdure_module name)
   cmake_parse_arguments(ARG "" "" "LINK" ${ARGN})
@@ -35,20 +39,42 @@ function(perdure_module name)
   target_link_libraries(perdure PRIVATE ${ARG_LINK})
 
   if(PERDURE_TESTS AND tests)
-    perdure_test(perdure_${name}_test LABEL unit SOURCES ${tests})
+    perdure_starts_threads(threads ${sources})
+    perdure_test(perdure_${name}_test LABEL unit ${threads} SOURCES ${tests})
   endif()
 endfunction()
 
-# perdure_test(NAME LABEL label SOURCES file... [LINK lib...] [TIMEOUT s]): one gtest program.
+# Sets OUT to `threads` if one of the files includes <thread> or <future>, else to nothing.
+function(perdure_starts_threads out)
+  set(${out} "" PARENT_SCOPE)
+  foreach(file ${ARGN})
+    file(STRINGS ${file} lines REGEX "^#include <(thread|future)>")
+    if(lines)
+      set(${out} threads PARENT_SCOPE)
+    endif()
+  endforeach()
+endfunction()
+
+# perdure_test(NAME LABEL label... SOURCES file... [LINK lib...] [TIMEOUT s]): one gtest program.
+# Tests with the label `threads` run under the thread sanitizer too. It comes by itself when a
+# source of the test includes <thread>; name it when the threads are started elsewhere.
 function(perdure_test name)
-  cmake_parse_arguments(ARG "" "LABEL;TIMEOUT" "SOURCES;LINK" ${ARGN})
+  cmake_parse_arguments(ARG "" "TIMEOUT" "LABEL;SOURCES;LINK" ${ARGN})
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 300)
   endif()
+  perdure_starts_threads(threads ${ARG_SOURCES})
+  list(APPEND ARG_LABEL ${threads})
+  list(REMOVE_DUPLICATES ARG_LABEL)
   add_executable(${name} ${ARG_SOURCES})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR})
   target_link_libraries(${name} PRIVATE perdure perdure_options fmt::fmt GTest::gtest
       GTest::gtest_main ${ARG_LINK})
+  if("threads" IN_LIST ARG_LABEL)
+    add_dependencies(thread_tests ${name})
+  endif()
   add_test(NAME ${name} COMMAND ${name})
-  set_tests_properties(${name} PROPERTIES LABELS ${ARG_LABEL} TIMEOUT ${ARG_TIMEOUT})
+  # tools/test_summary.py counts the cases in these files.
+  set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABEL}" TIMEOUT ${ARG_TIMEOUT}
+      ENVIRONMENT "GTEST_OUTPUT=xml:${PROJECT_BINARY_DIR}/results/${name}.xml")
 endfunction()

@@ -1,0 +1,20 @@
+# The target `fuzzers` builds every program of tests/fuzz; their names go to fuzzers.txt in the
+# build directory, from which .ci/run starts them.
+set(fuzzers "")
+if(EXISTS ${PROJECT_SOURCE_DIR}/tests/fuzz/CMakeLists.txt)
+  get_property(targets DIRECTORY ${PROJECT_SOURCE_DIR}/tests/fuzz PROPERTY BUILDSYSTEM_TARGETS)
+  foreach(target ${targets})
+    get_target_property(type ${target} TYPE)
+    if(type STREQUAL "EXECUTABLE")
+      list(APPEND fuzzers ${target})
+    endif()
+  endforeach()
+endif()
+
+add_custom_target(fuzzers)
+set(lines "")
+foreach(fuzzer ${fuzzers})
+  add_dependencies(fuzzers ${fuzzer})
+  string(APPEND lines "${fuzzer} $<TARGET_FILE:${fuzzer}>\n")
+endforeach()
+file(GENERATE OUTPUT ${PROJECT_BINARY_DIR}/fuzzers.txt CONTENT "${lines}")
