@@ -14,6 +14,10 @@
 
 namespace perdure::persist {
 
+/// Messages that a responder handles before it flushes, answers and posts their buffers again. A
+/// requester keeps this many buffers in reserve, so the receive queue is never empty.
+inline constexpr std::size_t kResponderBurst = 16;
+
 /// Sizes of the receive queue of one session. Both ends must use the same.
 struct ReceiveQueue {
   std::size_t depth = 64;
@@ -36,7 +40,8 @@ struct ResponderCounters {
 class Responder {
  public:
   struct Options {
-    pmem::Range exported;  // the part of the region that the session may touch
+    pmem::Range exported;       // the part of the region that the session may touch
+    std::uint32_t session = 0;  // low bits of the session's id; the requester's messages carry it
     ReceiveQueue queue;
     /// Where receive buffers live in the region, for methods that replay messages at recovery:
     /// outside of `exported`, `queue.persistent_bytes()` long. Empty: they live in DRAM.

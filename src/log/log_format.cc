@@ -1,0 +1,113 @@
+#include "log/log_format.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "core/assert.h"
+#include "core/crc32c.h"
+
+namespace perdure::log {
+namespace {
+
+constexpr std::array<char, 8> kMagic = {'P', 'E', 'R', 'D', 'L', 'O', 'G', '\x01'};
+constexpr std::uint32_t kLengthMask = (1u << 28) - 1;
+static_assert(kPayloadBytesMax <= kLengthMask);
+
+/// 16 bits that depend on all 48 of the LSN; never 0 together with LSN 0.
+std::uint64_t word_check(std::uint64_t lsn) {
+  const std::uint32_t crc = crc32c(std::as_bytes(std::span(&lsn, 1)));
+  return ((crc >> 16) ^ crc) & 0xffffu;
+}
+
+}  // namespace
+
+void encode_anchor(const Anchor& anchor, std::span<std::byte, kAnchorBytes> to) {
+  std::fill(to.begin(), to.end(), std::byte{0});
+  std::memcpy(to.data(), kMagic.data(), kMagic.size());
+  store(to.data() + 8, kLogVersion);
+  store(to.data() + 12, static_cast<std::uint32_t>(anchor.shape));
+  store(to.data() + 16, anchor.ring_bytes);
+  store(to.data() + 24, anchor.log_id);
+  store(to.data() + 60, crc32c(to.first(60)));
+}
+
+Result<std::optional<Anchor>> decode_anchor(std::span<const std::byte> bytes,
+                                            std::uint64_t pool_bytes) {
+  PERDURE_ASSERT(bytes.size() >= kAnchorBytes);
+  const auto anchor_bytes = bytes.first(kAnchorBytes);
+  const bool empty = std::all_of(anchor_bytes.begin(), anchor_bytes.end(),
+                                 [](std::byte byte) { return byte == std::byte{0}; });
+  if (empty) return std::optional<Anchor>{};
+  if (crc32c(bytes.first(60)) != load<std::uint32_t>(bytes.data() + 60) ||
+      std::memcmp(bytes.data(), kMagic.data(), kMagic.size()) != 0) {
+    return Error{ErrorCode::Corrupt, "the log's anchor fails its checksum; repair this replica"};
+  }
+  const auto version = load<std::uint32_t>(bytes.data() + 8);
+  if (version != kLogVersion) {
+    return Error{ErrorCode::VersionMismatch,
+                 fmt::format("the log has format {}, this build reads {}", version, kLogVersion)};
+  }
+  Anchor anchor;
+  anchor.shape = static_cast<LogShape>(load<std::uint32_t>(bytes.data() + 12));
+  anchor.ring_bytes = load<std::uint64_t>(bytes.data() + 16);
+  anchor.log_id = load<std::uint64_t>(bytes.data() + 24);
+  const bool known = anchor.shape == LogShape::Singleton || anchor.shape == LogShape::Compound;
+  if (!known || anchor.ring_bytes < kRingBytesMin || anchor.ring_bytes % kCacheLineBytes != 0 ||
+      anchor.ring_bytes > ring_bytes_for(pool_bytes)) {
+    return Error{ErrorCode::Corrupt,
+                 fmt::format("the log says its ring has {} bytes, in a pool of {}",
+                             anchor.ring_bytes, pool_bytes)};
+  }
+  return std::optional<Anchor>{anchor};
+}
+
+std::uint64_t encode_word(Lsn lsn) {
+  PERDURE_ASSERT(lsn.value <= kLsnMax);
+  return lsn.value << 16 | word_check(lsn.value);
+}
+
+Result<std::optional<Lsn>> decode_word(std::uint64_t word) {
+  if (word == 0) return std::optional<Lsn>{};
+  const Lsn lsn{word >> 16};
+  if ((word & 0xffffu) != word_check(lsn.value)) {
+    return Error{ErrorCode::Corrupt, "a word of the log fails its checksum; repair this replica"};
+  }
+  return std::optional<Lsn>{lsn};
+}
+
+std::uint32_t encode_record(const RecordHeader& header, std::byte* to) {
+  PERDURE_ASSERT(header.payload_bytes <= kLengthMask);
+  store(to + 4, header.payload_bytes | static_cast<std::uint32_t>(header.type) << 28);
+  store(to + 8, header.lsn.value);
+  store(to + 16, header.index);
+  store(to + 24, header.epoch.value);
+  store(to + 28, header.previous_crc);
+  const std::size_t covered =
+      kRecordHeaderBytes - 4 + (header.type == RecordType::Pad ? 0 : header.payload_bytes);
+  const std::uint32_t crc = crc32c({to + 4, covered});
+  store(to, crc);
+  return crc;
+}
+
+RecordHeader decode_record_header(std::span<const std::byte, kRecordHeaderBytes> bytes) {
+  RecordHeader header;
+  const auto length = load<std::uint32_t>(bytes.data() + 4);
+  header.crc = load<std::uint32_t>(bytes.data());
+  header.type = static_cast<RecordType>(length >> 28);
+  header.payload_bytes = length & kLengthMask;
+  header.lsn = Lsn{load<std::uint64_t>(bytes.data() + 8)};
+  header.index = load<std::uint64_t>(bytes.data() + 16);
+  header.epoch = Epoch{load<std::uint32_t>(bytes.data() + 24)};
+  header.previous_crc = load<std::uint32_t>(bytes.data() + 28);
+  return header;
+}
+
+bool checksum_matches(std::span<const std::byte> record, const RecordHeader& header) {
+  const std::size_t covered =
+      kRecordHeaderBytes + (header.type == RecordType::Pad ? 0 : header.payload_bytes);
+  return record.size() >= covered && crc32c(record.subspan(4, covered - 4)) == header.crc;
+}
+
+}  // namespace perdure::log

@@ -1,0 +1,128 @@
+// The log's format in the exported part of a pool.
+//
+//   offset  size  field
+//   0       64    anchor: what this log is (below)
+//   64      8     head word: the LSN of the oldest record that is kept
+//   128     8     tail word: compound logs only; every record before it was durable here
+//   4096    ring  records; the record with LSN n begins at 4096 + n mod ring
+//
+// Anchor, written once, when the log is created:
+//
+//   0       8     magic     "PERDLOG\x01"
+//   8       4     version   kLogVersion
+//   12      4     shape     1 singleton, 2 compound
+//   16      8     ring      bytes, a multiple of 64
+//   24      8     log id    random; the same on every replica of one log
+//   32      28    zero
+//   60      4     crc32c    of bytes 0..60
+//
+// Record, at an LSN that is a multiple of 8:
+//
+//   0       4     crc32c    of bytes 4..32, and of the payload (not of a pad's)
+//   4       4     length    bits 0..27: bytes of payload; bits 28..31: RecordType
+//   8       8     lsn       its own
+//   16      8     index     how many data records the log had before this one
+//   24      4     epoch     of the writer
+//   28      4     previous  crc32c field of the record before it; 0 for the first of a log
+//   32      n     payload, then zero to three words of nothing up to a multiple of 8
+//
+// A record never wraps. Where it does not fit before the end of the ring, a pad fills the rest;
+// where not even a header fits, the rest is skipped.
+//
+// A word is an LSN of 48 bits and a checksum of 16 bits in one aligned 8-byte store, so that it is
+// old or new and never torn, and a flipped bit is seen. 0 is "never written".
+//
+// What a crash can leave behind: any part of the records after the last durable one. They are
+// recognised by checksum, LSN, a chain of checksums (`previous`) and epochs that never decrease;
+// the first record that fails any of these ends the log.
+#pragma once
+
+#include <perdure/result.h>
+#include <perdure/types.h>
+
+#include "core/bytes.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+
+namespace perdure::log {
+
+inline constexpr std::uint32_t kLogVersion = 1;
+inline constexpr std::uint64_t kAnchorBytes = 64;
+inline constexpr std::uint64_t kHeadWordAt = 64;
+inline constexpr std::uint64_t kTailWordAt = 128;
+inline constexpr std::uint64_t kRingAt = 4096;
+inline constexpr std::uint64_t kRingBytesMin = 64 * 1024;
+inline constexpr std::uint64_t kRecordHeaderBytes = 32;
+inline constexpr std::uint64_t kRecordAlignment = 8;
+inline constexpr std::uint64_t kPayloadBytesMax = 16 * 1024 * 1024;
+inline constexpr Lsn kFirstLsn{64};  // not 0, so that zeroed memory is never a record
+inline constexpr std::uint64_t kLsnMax = (std::uint64_t{1} << 48) - 1;
+
+enum class LogShape : std::uint32_t {
+  Singleton = 1,  // the tail is found by scanning checksums
+  Compound = 2,   // a tail word follows every record (or batch) in durability
+};
+
+enum class RecordType : std::uint8_t {
+  Data = 1,
+  Epoch = 2,  // a writer took over; no payload
+  Pad = 3,    // nothing up to the end of the ring
+};
+
+struct Anchor {
+  LogShape shape = LogShape::Singleton;
+  std::uint64_t ring_bytes = 0;
+  std::uint64_t log_id = 0;
+  bool operator==(const Anchor&) const = default;
+};
+
+struct RecordHeader {
+  std::uint32_t crc = 0;
+  RecordType type = RecordType::Data;
+  std::uint32_t payload_bytes = 0;
+  Lsn lsn;
+  std::uint64_t index = 0;
+  Epoch epoch;
+  std::uint32_t previous_crc = 0;
+};
+
+/// Bytes that a record takes in the ring.
+constexpr std::uint64_t record_bytes(std::uint64_t payload_bytes) {
+  return round_up(kRecordHeaderBytes + payload_bytes, kRecordAlignment);
+}
+
+/// The ring that a pool of `pool_bytes` holds; 0 when it is too small for a log.
+constexpr std::uint64_t ring_bytes_for(std::uint64_t pool_bytes) {
+  if (pool_bytes < kRingAt + kRingBytesMin) return 0;
+  return round_down(pool_bytes - kRingAt, kCacheLineBytes);
+}
+
+/// The largest payload for a ring: a record and the pad before it always leave room for another.
+constexpr std::uint64_t payload_bytes_max(std::uint64_t ring_bytes) {
+  const std::uint64_t fits = ring_bytes / 4 - kRecordHeaderBytes;
+  return fits < kPayloadBytesMax ? fits : kPayloadBytesMax;
+}
+
+void encode_anchor(const Anchor& anchor, std::span<std::byte, kAnchorBytes> to);
+/// Nothing when all bytes are zero: no log was ever created here.
+/// Errors: Corrupt, VersionMismatch.
+Result<std::optional<Anchor>> decode_anchor(std::span<const std::byte> bytes,
+                                            std::uint64_t pool_bytes);
+
+std::uint64_t encode_word(Lsn lsn);
+/// Nothing when the word was never written. Errors: Corrupt.
+Result<std::optional<Lsn>> decode_word(std::uint64_t word);
+
+/// Writes the header at `to` and returns its checksum; the payload must already stand behind it.
+std::uint32_t encode_record(const RecordHeader& header, std::byte* to);
+
+/// The header at `bytes`, not verified: see whole_record.
+RecordHeader decode_record_header(std::span<const std::byte, kRecordHeaderBytes> bytes);
+
+/// Whether header and payload agree with the checksum.
+bool checksum_matches(std::span<const std::byte> record, const RecordHeader& header);
+
+}  // namespace perdure::log

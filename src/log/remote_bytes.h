@@ -1,0 +1,39 @@
+// A peer's pool read over a session, as LogBytes: one READ per call, waiting for its completion.
+#pragma once
+
+#include <perdure/result.h>
+
+#include "core/clock.h"
+#include "log/log_scan.h"
+#include "peer/peer.h"
+
+#include <memory>
+#include <string>
+
+namespace perdure::log {
+
+/// Threads: one caller at a time. Cost: one round trip and one copy per call.
+class RemoteLogBytes final : public LogBytes {
+ public:
+  /// Opens a read session. Errors: those of Peer::open_session and of registration.
+  static Result<std::unique_ptr<RemoteLogBytes>> open(peer::Peer& peer, const std::string& pool,
+                                                      Nanoseconds timeout);
+
+  std::uint64_t size() const override { return session_.remote.length; }
+  /// Errors: Disconnected, TimedOut.
+  Result<void> read(std::uint64_t at, std::span<std::byte> to) override;
+
+  const peer::Session& session() const { return session_; }
+
+ private:
+  RemoteLogBytes(peer::Session session, Nanoseconds timeout)
+      : session_(std::move(session)), timeout_(timeout) {}
+  Result<void> read_piece(std::uint64_t at, std::span<std::byte> to);
+
+  peer::Session session_;
+  Nanoseconds timeout_;
+  std::vector<std::byte> landing_;  // registered; what a READ brings
+  std::unique_ptr<fabric::Memory> landing_memory_;
+};
+
+}  // namespace perdure::log

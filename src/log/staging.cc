@@ -1,0 +1,92 @@
+#include "log/staging.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+
+namespace perdure::log {
+namespace {
+
+// Records staged at a time: enough for 10,000 open tickets and their pads.
+constexpr std::size_t kSlots = 16 * 1024;
+static_assert((kSlots & (kSlots - 1)) == 0);
+constexpr std::size_t kUnitBytes = 8;
+
+}  // namespace
+
+Staging::Staging(std::size_t bytes) : bytes_(bytes), slots_(kSlots) {
+  PERDURE_ASSERT(bytes / kUnitBytes <= UINT32_MAX);
+  // Pages come when they are first used, so a large ring costs nothing while little is in flight.
+  void* mapped = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  PERDURE_ASSERT(mapped != MAP_FAILED);
+  memory_ = static_cast<std::byte*>(mapped);
+}
+
+Staging::~Staging() { ::munmap(memory_, bytes_); }
+
+std::byte* Staging::reserve(std::size_t length) {
+  if (next_slot_ - first_slot_ == slots_.size()) return nullptr;
+  if (next_slot_ == first_slot_) {
+    write_at_ = 0;  // empty: start over, so that one record in flight stays in the cache
+    return length <= bytes_ ? memory_ : nullptr;
+  }
+  const std::size_t oldest = std::size_t{slot(first_slot_).offset} * kUnitBytes;
+  if (write_at_ > oldest) {
+    if (write_at_ + length <= bytes_) return memory_ + write_at_;
+    if (length >= oldest) return nullptr;
+    write_at_ = 0;
+    return memory_;
+  }
+  return write_at_ + length < oldest ? memory_ + write_at_ : nullptr;
+}
+
+void Staging::commit(Lsn lsn, std::size_t length) {
+  PERDURE_ASSERT(length % kUnitBytes == 0);
+  slots_[next_slot_ & (slots_.size() - 1)] = {lsn.value,
+                                              static_cast<std::uint32_t>(write_at_ / kUnitBytes),
+                                              static_cast<std::uint32_t>(length)};
+  ++next_slot_;
+  write_at_ += length;
+}
+
+/// The number of the staged record that begins at `lsn`.
+std::uint64_t Staging::find(Lsn lsn) const {
+  std::uint64_t low = first_slot_;
+  std::uint64_t high = next_slot_;
+  while (low < high) {
+    const std::uint64_t middle = low + (high - low) / 2;
+    if (slot(middle).lsn < lsn.value) {
+      low = middle + 1;
+    } else {
+      high = middle;
+    }
+  }
+  PERDURE_ASSERT(low < next_slot_);
+  PERDURE_ASSERT(slot(low).lsn == lsn.value);
+  return low;
+}
+
+Staging::Run Staging::run_at(Lsn lsn, std::uint64_t length_max) const {
+  std::uint64_t number = find(lsn);
+  const Slot& first = slot(number);
+  Run run{memory_ + std::size_t{first.offset} * kUnitBytes, first.length};
+  for (++number; number < next_slot_; ++number) {
+    const Slot& next = slot(number);
+    const bool adjacent = next.lsn == lsn.value + run.length &&
+                          memory_ + std::size_t{next.offset} * kUnitBytes == run.data + run.length;
+    if (!adjacent || run.length + next.length > length_max) break;
+    run.length += next.length;
+  }
+  return run;
+}
+
+void Staging::release(Lsn lsn) {
+  while (first_slot_ < next_slot_ && slot(first_slot_).lsn < lsn.value) ++first_slot_;
+}
+
+std::optional<Lsn> Staging::first() const {
+  if (first_slot_ == next_slot_) return std::nullopt;
+  return Lsn{slot(first_slot_).lsn};
+}
+
+}  // namespace perdure::log

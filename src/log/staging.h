@@ -1,0 +1,67 @@
+// Staging: the writer's copy of the records that are not durable everywhere yet, in memory that
+// the devices can read. A ring of bytes, and a short list of extents that say which LSNs are where.
+#pragma once
+
+#include <perdure/types.h>
+
+#include "core/assert.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace perdure::log {
+
+/// Threads: one caller at a time.
+class Staging {
+ public:
+  explicit Staging(std::size_t bytes);
+  ~Staging();
+  Staging(const Staging&) = delete;
+  Staging& operator=(const Staging&) = delete;
+
+  /// All of it, for registration.
+  std::span<std::byte> memory() { return {memory_, bytes_}; }
+
+  /// Room for `length` bytes in one piece, or null when there is none: release first.
+  std::byte* reserve(std::size_t length);
+  /// Makes the reserved bytes the record at `lsn`. Records come in order of LSN.
+  void commit(Lsn lsn, std::size_t length);
+
+  /// A run of bytes of the log.
+  struct Run {
+    std::byte* data = nullptr;
+    std::uint64_t length = 0;
+  };
+  /// The longest run of whole records from `lsn` on, at most `length_max` long unless the first
+  /// record alone is longer. Requires `lsn` to be the start of a staged record.
+  Run run_at(Lsn lsn, std::uint64_t length_max) const;
+
+  /// Forgets everything below `lsn`, which is a boundary of records.
+  void release(Lsn lsn);
+
+  /// The lowest LSN that is staged; nothing when it is empty.
+  std::optional<Lsn> first() const;
+
+ private:
+  // One record, or a pad: where it is.
+  struct Slot {
+    std::uint64_t lsn;
+    std::uint32_t offset;  // in memory_, in units of 8 bytes
+    std::uint32_t length;  // bytes
+  };
+  const Slot& slot(std::uint64_t number) const { return slots_[number & (slots_.size() - 1)]; }
+  std::uint64_t find(Lsn lsn) const;
+
+  std::byte* memory_;
+  std::size_t bytes_;
+  std::vector<Slot> slots_;       // a ring; its size is a power of two
+  std::uint64_t first_slot_ = 0;  // number of the oldest staged record
+  std::uint64_t next_slot_ = 0;   // number that the next record gets
+  std::size_t write_at_ = 0;      // where the next record goes
+};
+
+}  // namespace perdure::log

@@ -1,0 +1,165 @@
+#include "persist/compiled_method.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/assert.h"
+#include "core/try.h"
+#include "persist/wire.h"
+
+namespace perdure::persist {
+namespace {
+
+Error unsupported(const Method& method, std::string_view why) {
+  return Error{ErrorCode::Unsupported, fmt::format("method '{}': {}", method.name, why)};
+}
+
+/// What the responder is to do with a message, as entries: its reaction, or, for a message that
+/// recovery may replay, storing and flushing what it carries.
+std::vector<CompiledEntry> entries_for(const RequesterStep& step,
+                                       const std::vector<ResponderAction>& reaction) {
+  std::vector<CompiledEntry> entries;
+  for (const ResponderAction& action : reaction) {
+    if (action.kind == ResponderAction::Kind::Ack) continue;
+    const std::uint32_t bit = action.kind == ResponderAction::Kind::Copy ? kCopy : kFlush;
+    const bool joins = bit == kFlush && !entries.empty() && entries.back().item == action.item;
+    if (joins) {
+      entries.back().actions |= bit;
+    } else {
+      entries.push_back({action.item, bit});
+    }
+  }
+  if (reaction.empty()) {
+    for (const Item item : step.items) entries.push_back({item, kCopy | kFlush});
+  }
+  return entries;
+}
+
+bool acknowledges(const std::vector<ResponderAction>& reaction) {
+  return std::any_of(reaction.begin(), reaction.end(), [](const ResponderAction& action) {
+    return action.kind == ResponderAction::Kind::Ack;
+  });
+}
+
+/// The item whose last byte a READ or the range a FLUSH names: the last one it covers, or, where
+/// the method names none, the last one written before it.
+Item covered_item(const Method& method, std::size_t index) {
+  if (!method.requester[index].items.empty()) return method.requester[index].items.back();
+  for (std::size_t before = index; before-- > 0;) {
+    const RequesterStep& step = method.requester[before];
+    if (step.kind == RequesterStep::Kind::Post && !step.items.empty()) return step.items.back();
+  }
+  return 0;
+}
+
+Result<fabric::Opcode> opcode_for(const Method& method, Verb verb, const Capabilities& device) {
+  switch (verb) {
+    case Verb::Write: return fabric::Opcode::Write;
+    case Verb::WriteImm: return fabric::Opcode::WriteImm;
+    case Verb::Send: return fabric::Opcode::Send;
+    case Verb::Read: return fabric::Opcode::Read;
+    case Verb::Flush: return device.native_flush ? fabric::Opcode::Flush : fabric::Opcode::Read;
+    case Verb::WriteAtomic:
+      if (!device.atomic_write) return unsupported(method, "the device has no ATOMIC WRITE");
+      return fabric::Opcode::AtomicWrite;
+  }
+  return unsupported(method, "unknown verb");
+}
+
+/// Compiles a posting step; `message` counts the messages of the update so far.
+Result<CompiledStep> compile_post(const Method& method, std::size_t index,
+                                  const Capabilities& device, std::size_t& message) {
+  CompiledStep step;
+  step.source = method.requester[index];
+  PERDURE_TRY(opcode, opcode_for(method, step.source.verb, device));
+  step.opcode = opcode;
+  switch (step.source.verb) {
+    case Verb::Send: step.requests = 1; break;
+    case Verb::Read:
+    case Verb::Flush: step.targets = {covered_item(method, index)}; break;
+    default: step.targets = step.source.items; break;
+  }
+  if (step.source.verb != Verb::Send) step.requests = step.targets.size();
+  step.carries_message = step.source.verb == Verb::Send || step.source.verb == Verb::WriteImm;
+  if (!step.carries_message) return step;
+
+  static const std::vector<ResponderAction> kNone;
+  const auto& reaction = message < method.responder.size() ? method.responder[message] : kNone;
+  ++message;
+  step.wants_ack = acknowledges(reaction);
+  if (step.source.verb == Verb::WriteImm) {
+    if (step.requests != 1) return unsupported(method, "a WRITE_WITH_IMM carries one item");
+    return step;
+  }
+  step.entries = entries_for(step.source, reaction);
+  if (step.entries.size() > kEntriesMax) return unsupported(method, "too many entries");
+  if (step.wants_ack) step.message_flags |= kAckWanted;
+  if (step.source.replay) step.message_flags |= kReplayable | kPayloadCrc;
+  return step;
+}
+
+Result<CompiledMethod> compile_one(const Method& method, const ServerProfile& profile,
+                                   const Capabilities& device, const ReceiveQueue& queue) {
+  PERDURE_TRY_VOID(validate(method));
+  if (replays(method) && profile.receive_buffers != ReceiveBuffers::Pm) {
+    return unsupported(method, "replays messages, but the receive buffers are in DRAM");
+  }
+  CompiledMethod compiled;
+  compiled.source = method;
+  compiled.sends_item.assign(method.shape.items(), false);
+  std::size_t message = 0;
+  for (std::size_t index = 0; index < method.requester.size(); ++index) {
+    CompiledStep step;
+    step.source = method.requester[index];
+    if (step.source.kind == RequesterStep::Kind::Post) {
+      PERDURE_TRY(post, compile_post(method, index, device, message));
+      step = std::move(post);
+      compiled.posts_end = index + 1;
+    } else if (step.source.kind == RequesterStep::Kind::WaitCompletion) {
+      compiled.steps[step.source.of].awaited = true;
+    }
+    compiled.uses_immediates |= step.opcode == fabric::Opcode::WriteImm && step.requests != 0;
+    std::size_t copies = 0;
+    for (const CompiledEntry& entry : step.entries) {
+      if ((entry.actions & kCopy) == 0) continue;
+      ++copies;
+      compiled.sends_item[entry.item] = true;
+    }
+    const std::size_t header = kMessageHeaderBytes + step.entries.size() * kEntryBytes;
+    compiled.message_header_bytes_max = std::max(compiled.message_header_bytes_max, header);
+    // More pieces than a request can gather are copied together into the message's own buffer.
+    const bool gathered = copies < fabric::kSegmentsMax;
+    compiled.message_buffer_bytes =
+        std::max(compiled.message_buffer_bytes, gathered ? header : queue.message_bytes_max);
+    compiled.steps.push_back(std::move(step));
+  }
+  return compiled;
+}
+
+bool sends_messages(const CompiledMethod& method) {
+  return std::any_of(method.steps.begin(), method.steps.end(),
+                     [](const CompiledStep& step) { return step.carries_message; });
+}
+
+}  // namespace
+
+Result<std::vector<CompiledMethod>> compile(const std::vector<Method>& methods,
+                                            const ServerProfile& profile,
+                                            const Capabilities& device, const ReceiveQueue& queue) {
+  std::vector<CompiledMethod> compiled;
+  for (const Method& method : methods) {
+    PERDURE_TRY(one, compile_one(method, profile, device, queue));
+    compiled.push_back(std::move(one));
+  }
+  const auto replaying = std::count_if(methods.begin(), methods.end(), replays);
+  const auto messaging = std::count_if(compiled.begin(), compiled.end(), sends_messages);
+  if (replaying != 0 && replaying != messaging) {
+    // Replay stops at the first message it can not apply, so all messages must be replayable.
+    return Error{ErrorCode::InvalidArgument,
+                 "methods that replay messages can not share a connection with other messages"};
+  }
+  return compiled;
+}
+
+}  // namespace perdure::persist

@@ -1,0 +1,77 @@
+// Requester: runs Methods on one connection. Methods are compiled once, when connecting; from then
+// on an update is a walk over their steps: post, wait, post. Updates resolve in the order they
+// were begun, so one number says how far durability has come.
+#pragma once
+
+#include <perdure/profile.h>
+#include <perdure/result.h>
+
+#include "core/method.h"
+#include "fabric/fabric.h"
+#include "persist/responder.h"
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+namespace perdure::persist {
+
+/// One item of an update: where it goes, and its bytes in registered memory of the same device.
+/// The bytes must stay as they are until the update resolves.
+struct UpdateItem {
+  std::uint64_t at = 0;  // bytes from the start of the exported part of the pool
+  fabric::Segment data;
+};
+
+struct RequesterCounters {
+  std::uint64_t updates = 0;   // resolved
+  std::uint64_t requests = 0;  // work requests posted
+  std::uint64_t messages = 0;  // of which messages (SEND, WRITE_WITH_IMM)
+};
+
+/// Requires   endpoint and device outlive it; the endpoint is connected on that device.
+/// Threads    one caller at a time.
+class Requester {
+ public:
+  struct Options {
+    fabric::RemoteMemory remote;   // the exported part of the pool
+    ReceiveQueue queue;            // as the responder has it
+    std::uint32_t session = 0;     // as the responder has it
+    std::size_t updates_max = 64;  // in flight; more: QueueFull
+  };
+
+  /// Compiles `methods` for the connection; they are named by their index from then on.
+  /// Errors: Unsupported (a verb that device or peer lack, a method that is not for this profile's
+  /// receive buffers), InvalidArgument (malformed method, or methods that must not be mixed).
+  static Result<std::unique_ptr<Requester>> open(fabric::Endpoint& endpoint, fabric::Device& device,
+                                                 const ServerProfile& profile,
+                                                 std::vector<Method> methods,
+                                                 const Options& options);
+  virtual ~Requester() = default;
+
+  /// Begins an update by method `method`; returns its number, counted from 1.
+  ///
+  /// Requires    one item per item of the method's shape, inside the pool; messages must fit into
+  ///             message_bytes_max, later items of a method without later_any_size into 8 bytes.
+  /// Errors      QueueFull (poll, then try again), Disconnected (nothing was posted),
+  ///             OutOfRange, InvalidArgument.
+  /// Cost        no allocation, no system call of its own; one post per step up to the first wait.
+  virtual Result<std::uint64_t> begin(std::size_t method, std::span<const UpdateItem> items) = 0;
+
+  /// Takes completions and goes on with what they release. Never blocks.
+  /// Errors      Once the connection is lost or the responder refused: every update above
+  ///             resolved() is OutcomeUnknown; the same error is returned from then on.
+  virtual Result<void> poll() = 0;
+
+  /// Every update up to this number has reached what its method promises.
+  virtual std::uint64_t resolved() const = 0;
+  /// Number of the last update that was begun.
+  virtual std::uint64_t begun() const = 0;
+  virtual const RequesterCounters& counters() const = 0;
+
+  /// The largest payload that one SEND of `method` carries, for all its copied items together.
+  virtual std::uint64_t message_payload_max(std::size_t method) const = 0;
+};
+
+}  // namespace perdure::persist

@@ -1,0 +1,339 @@
+// The responder's side of the data plane: see responder.h and wire.h.
+#include "persist/responder.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "core/assert.h"
+#include "core/bytes.h"
+#include "core/log_message.h"
+#include "core/try.h"
+#include "persist/wire.h"
+
+namespace perdure::persist {
+namespace {
+
+constexpr std::size_t kAckBuffers = 16;
+constexpr std::uint64_t kAckContext = std::uint64_t{1} << 63;
+
+class SessionResponder final : public Responder {
+ public:
+  SessionResponder(fabric::Endpoint& endpoint, pmem::Region& region, const Options& options)
+      : endpoint_(endpoint), region_(region), options_(options), queue_(options.queue) {
+    pending_.reserve(2 * kResponderBurst);
+  }
+
+  Result<void> prepare(fabric::Device& device);
+  Result<std::size_t> pump() override;
+  const ResponderCounters& counters() const override { return counters_; }
+
+ private:
+  Result<void> handle(const fabric::Completion& completion);
+  Result<void> handle_message(std::span<const std::byte> message);
+  Result<void> handle_immediate(const fabric::Completion& completion);
+  Result<void> check_entries(std::span<const std::byte> message, const MessageHeader& header) const;
+  Result<void> execute(std::span<const std::byte> message, const MessageHeader& header);
+  Result<void> flush_pending();
+  Result<void> finish_burst();
+  Result<void> repost(std::uint64_t slot);
+  void acknowledge(std::uint8_t status);
+  Error fail(Error error);
+
+  std::span<std::byte> buffer(std::uint64_t slot) const {
+    return buffers_.subspan(slot * queue_.message_bytes_max, queue_.message_bytes_max);
+  }
+  bool inside_pool(std::uint64_t offset, std::uint64_t length) const {
+    return length <= options_.exported.length && offset <= options_.exported.length - length;
+  }
+  bool persistent_buffers() const { return options_.persistent_buffers.length != 0; }
+
+  fabric::Endpoint& endpoint_;
+  pmem::Region& region_;
+  const Options options_;
+  const ReceiveQueue queue_;
+
+  std::vector<std::byte> dram_buffers_;
+  std::span<std::byte> buffers_;  // queue_.depth buffers, in DRAM or in the region
+  std::unique_ptr<fabric::Memory> buffers_memory_;
+  std::array<std::byte, kAckBuffers * kAckBytes> ack_bytes_{};
+  std::unique_ptr<fabric::Memory> ack_memory_;
+  std::array<bool, kAckBuffers> ack_busy_{};
+
+  std::vector<pmem::Range> pending_;     // copied or named for flushing, not flushed yet
+  std::vector<std::uint64_t> consumed_;  // receive buffers to post again at the end of the burst
+  std::uint64_t handled_ = 0;            // sequence of the last message handled
+  std::uint64_t acknowledged_ = 0;       // sequence in the last acknowledgement that was posted
+  bool ack_due_ = false;
+  ResponderCounters counters_;
+};
+
+Result<void> SessionResponder::prepare(fabric::Device& device) {
+  const std::size_t bytes = queue_.depth * queue_.message_bytes_max;
+  if (persistent_buffers()) {
+    const auto& area = options_.persistent_buffers;
+    PERDURE_ASSERT(area.length >= queue_.persistent_bytes());
+    PERDURE_ASSERT(area.at >= options_.exported.at + options_.exported.length ||
+                   area.at + area.length <= options_.exported.at);
+    // A new session begins: what older sessions left in the buffers is applied and void.
+    store(region_.bytes().data() + area.at, encode(Watermark{options_.session, 0}));
+    PERDURE_TRY_VOID(region_.flush(area.at, kWatermarkBytes));
+    buffers_ = region_.bytes().subspan(area.at + kWatermarkBytes, bytes);
+  } else {
+    dram_buffers_.resize(bytes);
+    buffers_ = dram_buffers_;
+  }
+  PERDURE_TRY(buffers_memory, device.register_memory(buffers_, fabric::Access::Local));
+  buffers_memory_ = std::move(buffers_memory);
+  PERDURE_TRY(ack_memory, device.register_memory(ack_bytes_, fabric::Access::Local));
+  ack_memory_ = std::move(ack_memory);
+  consumed_.reserve(queue_.depth);
+  for (std::uint64_t slot = 0; slot < queue_.depth; ++slot) PERDURE_TRY_VOID(repost(slot));
+  return {};
+}
+
+Result<std::size_t> SessionResponder::pump() {
+  std::array<fabric::Completion, kResponderBurst> completions;
+  const std::size_t count = endpoint_.poll(completions);
+  std::size_t messages = 0;
+  for (std::size_t index = 0; index < count; ++index) {
+    const fabric::Completion& completion = completions[index];
+    if (completion.error) {
+      return Error{ErrorCode::Disconnected, "the requester's connection ended"};
+    }
+    if (completion.opcode != fabric::Opcode::Receive) {
+      ack_busy_[completion.context & ~kAckContext] = false;
+      continue;
+    }
+    ++messages;
+    if (auto handled = handle(completion); !handled) return fail(handled.error());
+  }
+  if (messages != 0 || ack_due_) {
+    if (auto finished = finish_burst(); !finished) return fail(finished.error());
+  }
+  if (count == 0 && !endpoint_.connected()) {
+    return Error{ErrorCode::Disconnected, "the requester's connection ended"};
+  }
+  return messages;
+}
+
+Result<void> SessionResponder::handle(const fabric::Completion& completion) {
+  ++counters_.messages;
+  consumed_.push_back(completion.context);
+  if (completion.has_immediate) {
+    PERDURE_TRY_VOID(handle_immediate(completion));
+  } else {
+    const auto bytes = buffer(completion.context);
+    if (completion.length > bytes.size()) {
+      return Error{ErrorCode::ProtocolError, "a message is larger than its receive buffer"};
+    }
+    PERDURE_TRY_VOID(handle_message(bytes.first(completion.length)));
+  }
+  ++handled_;
+  return {};
+}
+
+Result<void> SessionResponder::handle_message(std::span<const std::byte> message) {
+  PERDURE_TRY(header, decode_message(message));
+  if (header.session != options_.session || header.sequence != handled_ + 1) {
+    return Error{ErrorCode::ProtocolError,
+                 fmt::format("message {} of session {} where message {} of session {} was due",
+                             header.sequence, header.session, handled_ + 1, options_.session)};
+  }
+  if ((header.flags & kReplayable) != 0 && !persistent_buffers()) {
+    return Error{ErrorCode::ProtocolError,
+                 "a replayable message, but the receive buffers of this pool are in DRAM"};
+  }
+  PERDURE_TRY_VOID(check_entries(message, header));
+  if ((header.flags & kAckWanted) != 0) ack_due_ = true;
+  return execute(message, header);
+}
+
+Result<void> SessionResponder::check_entries(std::span<const std::byte> message,
+                                             const MessageHeader& header) const {
+  for (std::size_t index = 0; index < header.entries; ++index) {
+    const Entry entry = entry_at(message, index);
+    if (!inside_pool(entry.offset, entry.length)) {
+      return Error{ErrorCode::OutOfRange,
+                   fmt::format("bytes {}+{} lie outside the pool's {} bytes; nothing was executed",
+                               entry.offset, entry.length, options_.exported.length)};
+    }
+  }
+  return {};
+}
+
+Result<void> SessionResponder::execute(std::span<const std::byte> message,
+                                       const MessageHeader& header) {
+  const std::byte* payload = message.data() + header.bytes();
+  std::byte* pool = region_.bytes().data() + options_.exported.at;
+  bool flush_named = false;
+  for (std::size_t index = 0; index < header.entries; ++index) {
+    const Entry entry = entry_at(message, index);
+    if ((entry.actions & kCopy) != 0) {
+      // What this message asked to flush must be durable before what it orders after it exists.
+      if (flush_named) PERDURE_TRY_VOID(flush_pending());
+      flush_named = false;
+      std::memcpy(pool + entry.offset, payload, entry.length);
+      payload += entry.length;
+      counters_.copied_bytes += entry.length;
+    }
+    if ((entry.actions & kFlush) != 0) {
+      pending_.push_back({options_.exported.at + entry.offset, entry.length});
+      flush_named = true;
+    }
+  }
+  return {};
+}
+
+Result<void> SessionResponder::handle_immediate(const fabric::Completion& completion) {
+  if (!immediate_reacts(completion.immediate)) return {};
+  ack_due_ = true;
+  const std::uint64_t offset = immediate_offset(completion.immediate);
+  // The immediate says where the write begins only to 64 bytes: flush that much more.
+  const std::uint64_t end =
+      std::min(offset + completion.length + kImmediateUnitBytes, options_.exported.length);
+  if (offset >= end) {
+    return Error{ErrorCode::OutOfRange,
+                 fmt::format("an immediate names byte {} of a pool of {} bytes", offset,
+                             options_.exported.length)};
+  }
+  pending_.push_back({options_.exported.at + offset, end - offset});
+  return {};
+}
+
+Result<void> SessionResponder::flush_pending() {
+  if (pending_.empty()) return {};
+  ++counters_.flush_calls;
+  auto flushed = region_.flush(std::span<const pmem::Range>(pending_));
+  pending_.clear();
+  return flushed;
+}
+
+Result<void> SessionResponder::finish_burst() {
+  PERDURE_TRY_VOID(flush_pending());
+  // Credits: without an answer the requester would stall when its window of messages is used up.
+  if (handled_ - acknowledged_ >= queue_.depth / 4) ack_due_ = true;
+  if (ack_due_) acknowledge(0);
+  if (consumed_.empty()) return {};
+  if (persistent_buffers()) {
+    // A buffer may be filled again only when its message is durable at its final place.
+    const auto& area = options_.persistent_buffers;
+    store(region_.bytes().data() + area.at, encode(Watermark{options_.session, handled_}));
+    PERDURE_TRY_VOID(region_.flush(area.at, kWatermarkBytes));
+  }
+  for (const std::uint64_t slot : consumed_) PERDURE_TRY_VOID(repost(slot));
+  consumed_.clear();
+  return {};
+}
+
+Result<void> SessionResponder::repost(std::uint64_t slot) {
+  const auto bytes = buffer(slot);
+  return endpoint_.post_receive({bytes.data(), bytes.size(), buffers_memory_.get()}, slot);
+}
+
+/// Posts the acknowledgement, or leaves it due when no buffer or no queue entry is free; the next
+/// pump, at the latest after the completion of an earlier one, posts it.
+void SessionResponder::acknowledge(std::uint8_t status) {
+  const auto free = std::find(ack_busy_.begin(), ack_busy_.end(), false);
+  if (free == ack_busy_.end()) return;
+  const auto index = static_cast<std::size_t>(free - ack_busy_.begin());
+  std::byte* bytes = ack_bytes_.data() + index * kAckBytes;
+  encode_ack({status, handled_, options_.session}, bytes);
+  fabric::WorkRequest request;
+  request.opcode = fabric::Opcode::Send;
+  request.context = kAckContext | index;
+  request.segments[0] = {bytes, kAckBytes, ack_memory_.get()};
+  request.segment_count = 1;
+  const auto posted = endpoint_.post(std::span<const fabric::WorkRequest>(&request, 1));
+  if (!posted.ok() || *posted == 0) return;
+  *free = true;
+  ack_due_ = false;
+  acknowledged_ = handled_;
+  ++counters_.acks;
+}
+
+/// Tells the requester why, once; what it has in flight is then OutcomeUnknown or refused there.
+Error SessionResponder::fail(Error error) {
+  if (error.code != ErrorCode::Disconnected) {
+    if (error.code != ErrorCode::SystemError) ++counters_.refused;
+    acknowledge(static_cast<std::uint8_t>(1 + static_cast<int>(error.code)));
+    log_message(Severity::Warning, fmt::format("session {}: {}", options_.session, error.message));
+  }
+  return error;
+}
+
+/// The replayable message in a buffer, if it is whole, of this session and inside the pool.
+std::optional<MessageHeader> whole_message(std::span<const std::byte> bytes, std::uint32_t session,
+                                           std::uint64_t exported_length) {
+  const auto decoded = decode_message(bytes);
+  if (!decoded.ok()) return std::nullopt;
+  const MessageHeader& header = *decoded;
+  const bool replayable = (header.flags & kReplayable) != 0 && (header.flags & kPayloadCrc) != 0;
+  if (!replayable || (header.session & 0xffffffu) != session) return std::nullopt;
+  for (std::size_t index = 0; index < header.entries; ++index) {
+    const Entry entry = entry_at(bytes, index);
+    const bool inside =
+        entry.length <= exported_length && entry.offset <= exported_length - entry.length;
+    if (!inside) return std::nullopt;
+  }
+  return header;
+}
+
+}  // namespace
+
+std::uint64_t ReceiveQueue::persistent_bytes() const {
+  return kWatermarkBytes + depth * message_bytes_max;
+}
+
+Result<std::unique_ptr<Responder>> Responder::open(fabric::Endpoint& endpoint,
+                                                   fabric::Device& device, pmem::Region& region,
+                                                   const Options& options) {
+  if (options.queue.depth < 2 * kResponderBurst || options.queue.message_bytes_max < kAckBytes) {
+    return Error{ErrorCode::InvalidArgument,
+                 fmt::format("a receive queue needs at least {} buffers", 2 * kResponderBurst)};
+  }
+  auto responder = std::make_unique<SessionResponder>(endpoint, region, options);
+  PERDURE_TRY_VOID(responder->prepare(device));
+  return std::unique_ptr<Responder>(std::move(responder));
+}
+
+Result<std::uint64_t> replay_messages(pmem::Region& region, pmem::Range exported,
+                                      pmem::Range persistent_buffers, const ReceiveQueue& queue) {
+  PERDURE_ASSERT(persistent_buffers.length >= queue.persistent_bytes());
+  std::byte* const area = region.bytes().data() + persistent_buffers.at;
+  const Watermark mark = decode_watermark(load<std::uint64_t>(area));
+  struct Found {
+    std::uint64_t sequence;
+    std::span<const std::byte> message;
+  };
+  std::vector<Found> found;
+  for (std::size_t slot = 0; slot < queue.depth; ++slot) {
+    const std::span<const std::byte> bytes(area + kWatermarkBytes + slot * queue.message_bytes_max,
+                                           queue.message_bytes_max);
+    const auto header = whole_message(bytes, mark.session, exported.length);
+    if (header && header->sequence > mark.applied) found.push_back({header->sequence, bytes});
+  }
+  std::sort(found.begin(), found.end(),
+            [](const Found& one, const Found& two) { return one.sequence < two.sequence; });
+  std::uint64_t applied = mark.applied;
+  for (const Found& next : found) {
+    if (next.sequence != applied + 1) break;  // nothing after a hole counts
+    PERDURE_TRY(header, decode_message(next.message));
+    const std::byte* payload = next.message.data() + header.bytes();
+    for (std::size_t index = 0; index < header.entries; ++index) {
+      const Entry entry = entry_at(next.message, index);
+      if ((entry.actions & kCopy) == 0) continue;
+      std::memcpy(region.bytes().data() + exported.at + entry.offset, payload, entry.length);
+      payload += entry.length;
+      PERDURE_TRY_VOID(region.flush(exported.at + entry.offset, entry.length));
+    }
+    applied = next.sequence;
+  }
+  store(area, encode(Watermark{mark.session, applied}));
+  PERDURE_TRY_VOID(region.flush(persistent_buffers.at, kWatermarkBytes));
+  return applied - mark.applied;
+}
+
+}  // namespace perdure::persist

@@ -1,0 +1,126 @@
+// The messages of the data plane: what a requester SENDs and what the responder answers.
+// A message says what to do with each part of an update, so the responder needs no other state.
+//
+// Update message, little-endian:
+//
+//   offset  size  field
+//   0       4     crc32c    of bytes 4.. to the end of the entries; and of the payload
+//   (kPayloadCrc) 4       1     version   kWireVersion 5       1     kind      1 update 6       1
+//   entries   0..kEntriesMax 7       1     flags     MessageFlags 8       8     sequence  of
+//   messages on this connection, from 1; a WRITE_WITH_IMM counts as one 16      4     payload bytes
+//   after the entries 20      4     session   low bits of the session's id 24      16n   entry
+//   offset u64, length u32, actions u32 (EntryActions)
+//   ..            payload   the bytes of the entries that say Copy, in their order
+//
+// Acknowledgement, 24 bytes:
+//
+//   0       4     crc32c    of bytes 4..24
+//   4       1     version   kWireVersion
+//   5       1     kind      2 acknowledgement
+//   6       1     status    0: handled; else 1 + ErrorCode of the first message not handled
+//   7       1     zero
+//   8       8     sequence  every message up to this one has been handled
+//   16      4     zero
+//   20      4     session
+//
+// The immediate of a WRITE_WITH_IMM: bit 0 set: flush what was written and acknowledge;
+// bits 1..31: the offset of the write in units of 64 bytes, rounded down. So it reaches 128 GiB.
+//
+// On the wire a crash leaves whole messages or none. In a persistent receive buffer it can leave
+// any mixture of the new message and what was there; the checksum tells, hence kPayloadCrc there.
+#pragma once
+
+#include <perdure/result.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace perdure::persist {
+
+inline constexpr std::uint8_t kWireVersion = 1;
+inline constexpr std::size_t kMessageHeaderBytes = 24;
+inline constexpr std::size_t kEntryBytes = 16;
+inline constexpr std::size_t kEntriesMax = 128;
+inline constexpr std::size_t kAckBytes = 24;
+
+enum MessageFlags : std::uint8_t {
+  kPayloadCrc = 1,  // the checksum covers the payload
+  kReplayable = 2,  // recovery may apply this message from its buffer
+  kAckWanted = 4,   // the requester waits for the acknowledgement
+};
+inline constexpr std::uint8_t kMessageFlagsAll = kPayloadCrc | kReplayable | kAckWanted;
+
+enum EntryActions : std::uint32_t {
+  kCopy = 1,   // store the next `length` bytes of the payload at `offset`
+  kFlush = 2,  // make [offset, offset + length) durable; before any later entry is copied
+};
+inline constexpr std::uint32_t kEntryActionsAll = kCopy | kFlush;
+
+struct Entry {
+  std::uint64_t offset = 0;
+  std::uint32_t length = 0;
+  std::uint32_t actions = 0;
+};
+static_assert(sizeof(Entry) == kEntryBytes);
+
+/// The fixed part of an update message, decoded.
+struct MessageHeader {
+  std::uint8_t entries = 0;
+  std::uint8_t flags = 0;
+  std::uint64_t sequence = 0;
+  std::uint32_t payload_bytes = 0;
+  std::uint32_t session = 0;
+
+  std::size_t bytes() const { return kMessageHeaderBytes + entries * kEntryBytes; }
+};
+
+struct Ack {
+  std::uint8_t status = 0;
+  std::uint64_t sequence = 0;
+  std::uint32_t session = 0;
+};
+
+/// Writes header and entries to `to` and returns their size. `payload` is only read for the
+/// checksum (kPayloadCrc). Requires room for header.bytes(), and entries.size() == header.entries.
+std::size_t encode_message(const MessageHeader& header, std::span<const Entry> entries,
+                           std::span<const std::span<const std::byte>> payload, std::byte* to);
+
+/// Reads and checks the fixed part, the sizes, the checksum and that every flag and action is
+/// known; the addresses are the responder's to check. Trusts nothing of `message`.
+/// Errors: ProtocolError; VersionMismatch.
+Result<MessageHeader> decode_message(std::span<const std::byte> message);
+
+/// The entry at `index` of a decoded message.
+Entry entry_at(std::span<const std::byte> message, std::size_t index);
+
+void encode_ack(const Ack& ack, std::byte* to);
+/// Errors: ProtocolError; VersionMismatch.
+Result<Ack> decode_ack(std::span<const std::byte> message);
+
+inline constexpr std::uint64_t kImmediateUnitBytes = 64;
+inline constexpr std::uint64_t kImmediateReach = kImmediateUnitBytes << 31;
+
+constexpr std::uint32_t encode_immediate(std::uint64_t offset, bool react) {
+  return static_cast<std::uint32_t>(offset / kImmediateUnitBytes) << 1 | (react ? 1u : 0u);
+}
+constexpr bool immediate_reacts(std::uint32_t immediate) { return (immediate & 1u) != 0; }
+constexpr std::uint64_t immediate_offset(std::uint32_t immediate) {
+  return std::uint64_t{immediate >> 1} * kImmediateUnitBytes;
+}
+
+/// The 8-byte word at the start of a persistent receive buffer area: which session filled it, and
+/// up to which message everything is durable at its final place. One word, so that it never tears.
+struct Watermark {
+  std::uint32_t session = 0;  // 24 bits
+  std::uint64_t applied = 0;  // 40 bits
+};
+constexpr std::uint64_t encode(Watermark mark) {
+  return std::uint64_t{mark.session & 0xffffffu} << 40 | (mark.applied & 0xffffffffffu);
+}
+constexpr Watermark decode_watermark(std::uint64_t word) {
+  return {static_cast<std::uint32_t>(word >> 40), word & 0xffffffffffu};
+}
+inline constexpr std::uint64_t kWatermarkBytes = 64;  // a cache line of its own
+
+}  // namespace perdure::persist
