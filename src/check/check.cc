@@ -1,0 +1,85 @@
+// Puts the five parts together.
+#include "check/check.h"
+
+#include "check/explorer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace perdure::check {
+namespace {
+
+inline constexpr std::size_t kItemsInFlightMax = 240;  // each needs at least one cell of a state
+
+Report not_modelled(std::string reason) {
+  Report report;
+  report.verdict = Verdict::NotModelled;
+  report.reason = std::move(reason);
+  return report;
+}
+
+bool names_unknown_item(const std::vector<Item>& items, std::size_t count) {
+  return std::any_of(items.begin(), items.end(), [&](Item item) { return item >= count; });
+}
+
+/// What makes the description meaningless. What only makes it wrong (an item never written, an ack
+/// nobody awaits) is run and found out: weakened methods look like that.
+std::optional<std::string> meaningless(const Method& method) {
+  const std::size_t items = method.shape.items();
+  std::size_t messages = 0;
+  for (std::size_t index = 0; index < method.requester.size(); ++index) {
+    const RequesterStep& step = method.requester[index];
+    const bool posts = step.kind == RequesterStep::Kind::Post;
+    if (posts && (step.verb == Verb::Send || step.verb == Verb::WriteImm)) ++messages;
+    if (names_unknown_item(step.items, items) || names_unknown_item(step.flush, items)) {
+      return fmt::format("step {} names an item that the update does not have", index);
+    }
+    if (step.kind != RequesterStep::Kind::WaitCompletion) continue;
+    if (step.of >= index || method.requester[step.of].kind != RequesterStep::Kind::Post) {
+      return fmt::format("step {} waits for what was not posted before it", index);
+    }
+  }
+  for (const auto& reaction : method.responder) {
+    for (const ResponderAction& action : reaction) {
+      if (action.item >= items) return "a reaction names an item that the update does not have";
+    }
+  }
+  if (method.responder.size() > messages) return "there are more reactions than messages";
+  return std::nullopt;
+}
+
+}  // namespace
+
+Report check(const Method& method, const ServerProfile& profile, const CheckOptions& options) {
+  if (const auto reason = meaningless(method)) return not_modelled(*reason);
+  if (method.shape.items() * options.updates_in_flight > kItemsInFlightMax) {
+    return not_modelled("too many items in flight");
+  }
+  const Script script = make_script(method, options.updates_in_flight, options.updates_ordered);
+  const auto program = compile(script, profile, {options.level, options.units_per_item});
+  if (!program) return not_modelled(program.error().message);
+
+  Exploration exploration = explore(*program, options.states_max);
+  Report report;
+  report.level = options.level;
+  report.states = exploration.states;
+  report.transitions = exploration.transitions;
+  report.bounds = {options.units_per_item, options.updates_in_flight, options.updates_ordered,
+                   options.states_max};
+  if (exploration.broken) {
+    report.verdict = Verdict::Violated;
+    report.property = exploration.broken;
+    report.path = make_path(*program, exploration.actions);
+    if (exploration.broken != Property::SometimesTold) {
+      report.path.push_back(
+          {Place::Domain, Place::Domain,
+           "power fails; recovery finds " + after_power_loss(*program, exploration.actions)});
+    }
+  } else {
+    report.verdict = exploration.limit_reached ? Verdict::LimitReached : Verdict::Holds;
+  }
+  return report;
+}
+
+}  // namespace perdure::check

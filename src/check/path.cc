@@ -1,0 +1,171 @@
+// Replays actions on the model and says each one as a sentence.
+#include "check/path.h"
+
+#include "check/properties.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace perdure::check {
+namespace {
+
+using Wide = State<kWordsMax>;
+
+std::string steps_words(const Program& program, const Operation& operation) {
+  return describe(program.script.steps[operation.step]);
+}
+
+/// "the first half of a", "b", "part 1 of the message": what a cell holds.
+std::string cell_words(const Program& program, std::size_t cell) {
+  for (std::size_t item = 0; item < program.item_cells.size(); ++item) {
+    const Mask& mask = program.item_cells[item];
+    if ((mask[word_of(cell)] & bit_of(cell)) == 0) continue;
+    std::size_t count = 0;
+    std::size_t before = 0;
+    for (std::size_t other = 0; other < program.cells; ++other) {
+      if ((mask[word_of(other)] & bit_of(other)) == 0) continue;
+      ++count;
+      if (other < cell) ++before;
+    }
+    const std::string name = item_name(static_cast<Item>(item));
+    return count == 1 ? name : fmt::format("{}[{}]", name, before);
+  }
+  for (const Operation& operation : program.operations) {
+    const auto at = std::find(operation.cells.begin(), operation.cells.end(), cell);
+    if (at == operation.cells.end()) continue;
+    const std::string name = fmt::format("message {}", operation.message.value());
+    if (operation.cells.size() == 1) return name;
+    return fmt::format("{}[{}]", name, at - operation.cells.begin());
+  }
+  return fmt::format("unit {}", cell);
+}
+
+PathStep delivered(const Program& program, std::size_t slot) {
+  const Operation& operation = program.operations[program.operation_of_slot[slot]];
+  const std::string what = operation.cells.empty()
+                               ? steps_words(program, operation)
+                               : cell_words(program, operation.cells[slot - operation.slot_first]);
+  return {Place::Requester, Place::Rnic, fmt::format("{} reaches the responder's RNIC", what)};
+}
+
+PathStep executed(const Program& program, const Operation& operation) {
+  if (operation.verb == Verb::WriteAtomic) {
+    return {Place::Rnic, Place::Visible,
+            fmt::format("{} takes effect", steps_words(program, operation))};
+  }
+  return {Place::Rnic, Place::Requester,
+          fmt::format("{} is answered", steps_words(program, operation))};
+}
+
+PathStep responded(const Program& program, const Reaction& reaction) {
+  const std::string name = item_name(reaction.item);
+  switch (reaction.kind) {
+    case Reaction::Kind::Ack:
+      return {Place::ResponderCpu, Place::Requester, "the responder sends the ack"};
+    case Reaction::Kind::Flush:
+      return {Place::ResponderCpu, Place::Domain,
+              fmt::format("the responder's flush of {} is over", name)};
+    case Reaction::Kind::Store: break;
+  }
+  return {Place::ResponderCpu, Place::Visible,
+          fmt::format("the responder stores {}", cell_words(program, reaction.cell))};
+}
+
+PathStep said(const Program& program, const Action& action) {
+  switch (action.kind) {
+    case Action::Kind::Deliver: return delivered(program, action.index);
+    case Action::Kind::Execute: return executed(program, program.operations[action.index]);
+    case Action::Kind::Respond: return responded(program, program.reactions[action.index]);
+    case Action::Kind::Show:
+      return {Place::Rnic, Place::Visible,
+              fmt::format("{} becomes visible", cell_words(program, action.index))};
+    case Action::Kind::Drain: break;
+  }
+  return {Place::Visible, Place::Domain,
+          fmt::format("{} drains into the persistence domain", cell_words(program, action.index))};
+}
+
+/// The requester's steps between two program counters.
+void requester_steps(const Program& program, std::size_t from, std::size_t to,
+                     std::vector<PathStep>& path) {
+  for (std::size_t step = from; step < to; ++step) {
+    const RequesterStep& each = program.script.steps[step];
+    std::string words = describe(each);
+    switch (each.kind) {
+      case RequesterStep::Kind::Post: words = "the requester posts " + words; break;
+      case RequesterStep::Kind::WaitAck: words = "the requester receives the ack"; break;
+      case RequesterStep::Kind::WaitCompletion:
+        words = fmt::format("the requester sees the completion of {}",
+                            describe(program.script.steps[each.of]));
+        break;
+    }
+    path.push_back({Place::Requester, Place::Requester, std::move(words)});
+  }
+  for (const Promise& promise : program.script.promises) {
+    if (promise.step > to || (promise.step <= from && from != 0) || promise.step < from) continue;
+    std::string names;
+    for (const Item item : promise.items) names += (names.empty() ? "" : ", ") + item_name(item);
+    path.push_back({Place::Requester, Place::Requester,
+                    fmt::format("the requester is told: {} recoverable", names)});
+  }
+}
+
+/// The state after each action, from the initial one on.
+std::vector<Wide> replay(const Program& program, const std::vector<Action>& actions) {
+  std::vector<Wide> states{initial_state<kWordsMax>(program)};
+  for (const Action& action : actions) {
+    Wide after = states.back();
+    for_each_next(program, states.back(), [&](const Wide& next, const Action& by) {
+      if (by.kind == action.kind && by.index == action.index) after = next;
+    });
+    states.push_back(after);
+  }
+  return states;
+}
+
+}  // namespace
+
+std::string_view to_string(Place place) {
+  switch (place) {
+    case Place::Requester: return "requester";
+    case Place::Rnic: return "responder RNIC";
+    case Place::Visible: return "visible";
+    case Place::Domain: return "persistence domain";
+    case Place::ResponderCpu: return "responder CPU";
+  }
+  return "unknown";
+}
+
+std::vector<PathStep> make_path(const Program& program, const std::vector<Action>& actions) {
+  const std::vector<Wide> states = replay(program, actions);
+  std::vector<PathStep> path;
+  requester_steps(program, 0, pc_of(states[0][0]), path);
+  for (std::size_t index = 0; index < actions.size(); ++index) {
+    path.push_back(said(program, actions[index]));
+    const std::size_t before = pc_of(states[index][0]);
+    const std::size_t after = pc_of(states[index + 1][0]);
+    if (before != after) requester_steps(program, before, after, path);
+  }
+  return path;
+}
+
+std::string after_power_loss(const Program& program, const std::vector<Action>& actions) {
+  const Wide state = replay(program, actions).back();
+  const Mask recovered = recovered_cells(program, state, kept_cells(program, state));
+  std::string text;
+  for (std::size_t item = 0; item < program.item_cells.size(); ++item) {
+    bool whole = true;
+    bool any = false;
+    for (std::size_t word = 0; word < kWordsMax; ++word) {
+      const std::uint64_t here = recovered[word] & program.item_cells[item][word];
+      whole = whole && here == program.item_cells[item][word];
+      any = any || here != 0;
+    }
+    text += fmt::format("{}{}: {}", item == 0 ? "" : ", ", item_name(static_cast<Item>(item)),
+                        whole ? "whole" : (any ? "torn" : "lost"));
+  }
+  return text;
+}
+
+}  // namespace perdure::check

@@ -1,0 +1,18 @@
+// The names of the properties.
+#include "check/properties.h"
+
+namespace perdure::check {
+
+std::string_view to_string(Property property) {
+  switch (property) {
+    case Property::ToldImpliesRecoverable: return "told-implies-recoverable";
+    case Property::LaterImpliesEarlier: return "later-implies-earlier";
+    case Property::NothingTorn: return "nothing-torn";
+    case Property::ReplayIsIdempotent: return "replay-is-idempotent";
+    case Property::AlwaysCompletes: return "always-completes";
+    case Property::SometimesTold: return "sometimes-told";
+  }
+  return "unknown";
+}
+
+}  // namespace perdure::check

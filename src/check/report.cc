@@ -1,0 +1,46 @@
+// The words of a report.
+#include "check/report.h"
+
+#include <fmt/format.h>
+
+namespace perdure::check {
+
+std::string_view to_string(Verdict verdict) {
+  switch (verdict) {
+    case Verdict::Holds: return "holds";
+    case Verdict::Violated: return "violated";
+    case Verdict::LimitReached: return "limit-reached";
+    case Verdict::NotModelled: return "not-modelled";
+  }
+  return "unknown";
+}
+
+std::string summary(const Report& report) {
+  std::string text;
+  switch (report.verdict) {
+    case Verdict::Holds:
+      text = fmt::format("holds: all properties in all {} states", report.states);
+      break;
+    case Verdict::Violated:
+      text = fmt::format("violated: {}, after {} events ({} states explored)",
+                         to_string(report.property.value()), report.path.size(), report.states);
+      break;
+    case Verdict::LimitReached:
+      text = fmt::format("limit reached: nothing broken in the first {} states, no proof",
+                         report.states);
+      break;
+    case Verdict::NotModelled: return fmt::format("not modelled: {}", report.reason);
+  }
+  text += fmt::format(
+      ", {} transitions.\nBounds: level {}, {} units per item, {} update{} in flight{}, one "
+      "connection.\nLeft out: lost connections (an operation either arrives or power fails), "
+      "corruption of what was kept, a full receive queue.",
+      report.transitions, to_string(report.level), report.bounds.units_per_item,
+      report.bounds.updates_in_flight, report.bounds.updates_in_flight == 1 ? "" : "s",
+      report.bounds.updates_in_flight > 1
+          ? (report.bounds.updates_ordered ? " (in order)" : " (independent)")
+          : "");
+  return text;
+}
+
+}  // namespace perdure::check

@@ -1,0 +1,250 @@
+// One function per family of methods; each adds its members where they are right.
+#include "plan/catalog.h"
+
+#include <numeric>
+
+#include "plan/steps.h"
+
+namespace perdure::plan {
+namespace {
+
+using Steps = std::vector<RequesterStep>;
+using Reactions = std::vector<std::vector<ResponderAction>>;
+
+/// What of the profile the families ask, decided once.
+struct Facts {
+  bool responder_must_flush = false;  // only its CPU brings data into the domain
+  bool visible_is_not_enough = false;
+  bool arrival_is_enough = false;  // and the completion of a posted operation tells
+  bool messages_survive = false;   // a receive buffer keeps a whole message like data
+  bool atomic_write = false;
+};
+
+class Catalog {
+ public:
+  Catalog(const ServerProfile& server, const Request& request) : request_(request) {
+    const bool durable = request.level == Level::Durable || request.level == Level::Committed;
+    const bool page = server.domain == PersistenceDomain::Page;
+    const bool dmp = server.domain == PersistenceDomain::Dmp;
+    const bool early = completes_early(server.transport);
+    facts_.responder_must_flush = durable && (page || (dmp && server.ddio == Ddio::On));
+    facts_.visible_is_not_enough = durable && (page || dmp);
+    const bool delivery_keeps =
+        durable ? server.domain == PersistenceDomain::Wsp : request.level == Level::Received;
+    facts_.arrival_is_enough = delivery_keeps && !early;
+    facts_.messages_survive =
+        durable && server.receive_buffers == ReceiveBuffers::Pm && !facts_.responder_must_flush;
+    facts_.atomic_write = server.capabilities.atomic_write;
+    std::size_t first = 0;
+    for (const std::uint8_t count : request.shape.items_per_epoch) {
+      std::vector<Item> items(count);
+      std::iota(items.begin(), items.end(), static_cast<Item>(first));
+      epochs_.push_back(items);
+      all_.insert(all_.end(), items.begin(), items.end());
+      first += count;
+    }
+    if (durable && server.domain == PersistenceDomain::None) return;
+    one_message();
+    one_sided(Primary::Write);
+    one_sided(Primary::WriteImm);
+    one_sided_message();
+    acknowledged_writes(Primary::Write);
+    acknowledged_writes(Primary::WriteImm);
+    mixed(Primary::Write);
+    mixed(Primary::WriteImm);
+  }
+
+  std::vector<Known> take() && { return std::move(known_); }
+
+ private:
+  void add(std::string name, Primary primary, Steps steps, Reactions reactions, std::string reason,
+           bool later_any_size = true) {
+    Method method;
+    method.name = std::move(name);
+    method.primary = primary;
+    method.shape = request_.shape;
+    method.requester = std::move(steps);
+    method.responder = std::move(reactions);
+    method.later_any_size = later_any_size;
+    known_.push_back({std::move(method), std::move(reason)});
+  }
+
+  void apply(const std::vector<Item>& items, std::vector<ResponderAction>& reaction) const {
+    for (const Item item : items) reaction.push_back(copy_item(item));
+    flush_all(items, reaction);
+  }
+
+  void flush_all(const std::vector<Item>& items, std::vector<ResponderAction>& reaction) const {
+    if (!facts_.visible_is_not_enough) return;
+    for (const Item item : items) reaction.push_back(flush_item(item));
+  }
+
+  /// Posts one WRITE per item; with WriteImm the last one of `items` carries the immediate.
+  void write_all(Primary primary, const std::vector<Item>& items, Steps& steps) const {
+    for (const Item item : items) {
+      const bool announces = primary == Primary::WriteImm && item == items.back();
+      steps.push_back(announces ? write_imm({item}) : write({item}));
+    }
+  }
+
+  static std::string verb(Primary primary) {
+    return primary == Primary::WriteImm ? "write_imm" : "write";
+  }
+
+  void one_message() {
+    std::vector<ResponderAction> reaction;
+    for (const auto& items : epochs_) apply(items, reaction);
+    reaction.push_back(ack());
+    const bool flushes = facts_.visible_is_not_enough;
+    add(flushes ? "send-copy-flush-ack" : "send-copy-ack", Primary::Send, {send(all_), wait_ack()},
+        {reaction},
+        flushes ? "one message carries everything; the responder copies and flushes epoch by epoch"
+                : "one message carries everything; what the responder has stored is safe");
+  }
+
+  void one_sided(Primary primary) {
+    if (facts_.responder_must_flush) return;
+    Steps steps;
+    if (!facts_.visible_is_not_enough) {
+      for (const auto& items : epochs_) write_all(primary, items, steps);
+      if (facts_.arrival_is_enough) {
+        const std::size_t last = steps.size() - 1;
+        Steps short_steps = steps;
+        short_steps.push_back(wait_completion(last));
+        add(verb(primary) + "-completion", primary, short_steps, {},
+            "arrival in the RNIC is enough, in posting order, and the completion proves it");
+      }
+      steps.push_back(flush(all_));
+      steps.push_back(wait_completion(steps.size() - 1));
+      add(verb(primary) + "-flush", primary, steps, {},
+          "writes become visible in posting order, and the FLUSH proves that they are");
+      return;
+    }
+    one_sided_each(primary);
+    one_sided_atomic(primary);
+  }
+
+  /// One FLUSH and one wait per epoch: an order that only waiting can give.
+  void one_sided_each(Primary primary) {
+    Steps steps;
+    for (const auto& items : epochs_) {
+      write_all(primary, items, steps);
+      steps.push_back(flush(items));
+      steps.push_back(wait_completion(steps.size() - 1));
+    }
+    add(verb(primary) + (epochs_.size() == 1 ? "-flush" : "-flush-each"), primary, steps, {},
+        "DDIO is off, so a FLUSH proves that what came before is in the memory controller");
+  }
+
+  /// Later epochs by ATOMIC WRITE, which does not overtake the FLUSH before it: one wait for all.
+  void one_sided_atomic(Primary primary) {
+    if (epochs_.size() == 1 || !facts_.atomic_write || !request_.later_small) return;
+    Steps steps;
+    write_all(primary, epochs_.front(), steps);
+    steps.push_back(flush(epochs_.front()));
+    for (std::size_t epoch = 1; epoch < epochs_.size(); ++epoch) {
+      for (const Item item : epochs_[epoch]) steps.push_back(write_atomic(item));
+      steps.push_back(flush(epochs_[epoch]));
+    }
+    steps.push_back(wait_completion(steps.size() - 1));
+    add(verb(primary) + "-flush-atomic-flush", primary, steps, {},
+        "an ATOMIC WRITE does not overtake the FLUSH before it, so nobody has to wait between",
+        false);
+  }
+
+  void one_sided_message() {
+    if (!facts_.messages_survive) return;
+    if (facts_.arrival_is_enough) {
+      add("send-replay-completion", Primary::Send, {send_replayable(all_), wait_completion(0)}, {},
+          "the message itself survives from the RNIC on, and recovery applies it");
+    }
+    add("send-replay-flush", Primary::Send,
+        {send_replayable(all_), flush(all_), wait_completion(1)}, {},
+        "the message itself survives once it is flushed, and recovery applies it");
+  }
+
+  /// The responder's CPU confirms: once, where order comes by itself, else once per epoch.
+  void acknowledged_writes(Primary primary) {
+    const bool once = !facts_.visible_is_not_enough || epochs_.size() == 1;
+    Steps steps;
+    Reactions reactions;
+    std::vector<Item> pending;
+    for (std::size_t epoch = 0; epoch < epochs_.size(); ++epoch) {
+      const bool confirms = !once || epoch + 1 == epochs_.size();
+      write_all(confirms ? primary : Primary::Write, epochs_[epoch], steps);
+      pending.insert(pending.end(), epochs_[epoch].begin(), epochs_[epoch].end());
+      if (!confirms) continue;
+      std::vector<ResponderAction> reaction;
+      flush_all(pending, reaction);
+      reaction.push_back(ack());
+      const bool names_all = primary == Primary::WriteImm && pending.size() == 1;
+      if (!names_all && needs_message(primary)) {
+        steps.push_back(send({}, facts_.visible_is_not_enough ? pending : std::vector<Item>{}));
+      }
+      steps.push_back(wait_ack());
+      reactions.resize(messages_in(steps));
+      reactions.back() = reaction;
+      pending.clear();
+    }
+    const std::string name = verb(primary) + (needs_message(primary) ? "-send" : "") +
+                             (facts_.visible_is_not_enough ? "-flush" : "") + "-ack" +
+                             (once ? "" : "-each");
+    add(name, primary, steps, reactions,
+        once ? "the message comes after the data is visible; the responder sees to the rest"
+             : "each epoch is confirmed before the next one leaves");
+  }
+
+  /// A WRITE is announced by a message; a WRITE_WITH_IMM names one item by itself. In an epoch of
+  /// several items the message tells the addresses of them all.
+  bool needs_message(Primary primary) const {
+    if (primary == Primary::Write) return true;
+    if (!facts_.visible_is_not_enough) return false;
+    for (const auto& items : epochs_) {
+      if (items.size() > 1) return true;
+    }
+    return false;
+  }
+
+  static std::size_t messages_in(const Steps& steps) {
+    std::size_t count = 0;
+    for (const RequesterStep& step : steps) {
+      if (step.kind != RequesterStep::Kind::Post) continue;
+      if (step.verb == Verb::Send || step.verb == Verb::WriteImm) ++count;
+    }
+    return count;
+  }
+
+  /// The first epoch travels by WRITE, the later ones in the message that has it flushed: order
+  /// comes from the responder's program, in one round trip and with only the small part copied.
+  void mixed(Primary primary) {
+    if (epochs_.size() == 1 || !facts_.visible_is_not_enough) return;
+    Steps steps;
+    write_all(primary, epochs_.front(), steps);
+    std::vector<Item> later(all_.begin() + static_cast<std::ptrdiff_t>(epochs_.front().size()),
+                            all_.end());
+    steps.push_back(send(later, epochs_.front()));
+    steps.push_back(wait_ack());
+    std::vector<ResponderAction> reaction;
+    flush_all(epochs_.front(), reaction);
+    for (std::size_t epoch = 1; epoch < epochs_.size(); ++epoch) apply(epochs_[epoch], reaction);
+    reaction.push_back(ack());
+    Reactions reactions(messages_in(steps));
+    reactions.back() = reaction;
+    add(verb(primary) + "-send-rest-flush-ack", primary, steps, reactions,
+        "the responder flushes the written epoch before it applies what the message carries");
+  }
+
+  const Request& request_;
+  Facts facts_;
+  std::vector<std::vector<Item>> epochs_;
+  std::vector<Item> all_;
+  std::vector<Known> known_;
+};
+
+}  // namespace
+
+std::vector<Known> known_methods(const ServerProfile& server, const Request& request) {
+  return Catalog(server, request).take();
+}
+
+}  // namespace perdure::plan

@@ -1,0 +1,139 @@
+// Filters what the catalog knows by the update, prices it, sorts it.
+#include "plan/plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/try.h"
+#include "plan/catalog.h"
+
+namespace perdure::plan {
+namespace {
+
+/// Bytes of fixed fields in front of a message's items: addresses, lengths, checksum.
+constexpr std::uint64_t kMessageHeaderBytes = 64;
+constexpr std::uint64_t kAtomicBytes = 8;
+
+Result<void> check_update(const Update& update) {
+  const std::size_t items = update.shape.items();
+  if (items == 0 || items > kItemsMax) {
+    return Error{ErrorCode::InvalidArgument,
+                 fmt::format("an update has 1 to {} items, not {}", kItemsMax, items)};
+  }
+  const auto& epochs = update.shape.items_per_epoch;
+  if (std::find(epochs.begin(), epochs.end(), 0) != epochs.end()) {
+    return Error{ErrorCode::InvalidArgument, "an epoch of an update has no items"};
+  }
+  const bool empty = update.bytes == 0 || (epochs.size() > 1 && update.later_bytes == 0);
+  if (empty) return Error{ErrorCode::InvalidArgument, "an item of an update has no bytes"};
+  return {};
+}
+
+/// Whether every message of the method fits into a receive buffer.
+bool messages_fit(const Method& method, const Update& update) {
+  return std::all_of(
+      method.requester.begin(), method.requester.end(), [&](const RequesterStep& step) {
+        if (step.kind != RequesterStep::Kind::Post || step.verb != Verb::Send) return true;
+        if (step.items.empty()) return true;
+        std::uint64_t bytes = kMessageHeaderBytes;
+        for (const Item item : step.items) {
+          bytes += method.shape.epoch_of(item) == 0 ? update.bytes : update.later_bytes;
+        }
+        return bytes <= update.message_bytes_max;
+      });
+}
+
+Error nothing_is_durable(const ServerProfile& server) {
+  return Error{ErrorCode::Unsupported,
+               fmt::format("nothing is durable on this responder ({}): its memory is volatile. "
+                           "Declare a battery (domain wsp, mhp or dmp) if it has one, put the pool "
+                           "on a file or a DAX device, or ask for level 'visible'",
+                           describe(server))};
+}
+
+Error nothing_is_left(const ServerProfile& server, const Update& update) {
+  const std::string by =
+      update.primary ? fmt::format(" by {}", to_string(*update.primary)) : std::string();
+  return Error{ErrorCode::Unsupported,
+               fmt::format("no method makes a {} update of {} bytes {}{} on this responder ({}) "
+                           "with receive buffers of {} bytes: allow another operation, smaller "
+                           "items or larger receive buffers",
+                           to_string(update.shape), update.bytes, to_string(update.level), by,
+                           describe(server), update.message_bytes_max)};
+}
+
+bool cheaper(const Candidate& one, const Candidate& other) {
+  if (one.cost_ns != other.cost_ns) return one.cost_ns < other.cost_ns;
+  if (one.usage.round_trips != other.usage.round_trips) {
+    return one.usage.round_trips < other.usage.round_trips;
+  }
+  return one.method.name < other.method.name;
+}
+
+}  // namespace
+
+Result<std::vector<Candidate>> candidates(const ServerProfile& server, const Update& update,
+                                          const CostModel& costs) {
+  PERDURE_TRY_VOID(check_update(update));
+  const bool later_small = update.later_bytes <= kAtomicBytes;
+  const auto known = known_methods(server, {update.shape, update.level, later_small});
+  if (known.empty()) return nothing_is_durable(server);
+  std::vector<Candidate> found;
+  for (const Known& each : known) {
+    if (update.primary && each.method.primary != *update.primary) continue;
+    if (!messages_fit(each.method, update)) continue;
+    const double cost =
+        cost_ns(each.method, server.domain, update.bytes, update.later_bytes, costs);
+    found.push_back({each.method, cost, usage(each.method), each.reason});
+  }
+  if (found.empty()) return nothing_is_left(server, update);
+  std::sort(found.begin(), found.end(), cheaper);
+  return found;
+}
+
+Result<std::vector<Candidate>> candidates(const ServerProfile& server, const Update& update) {
+  return candidates(server, update, default_costs(server.transport));
+}
+
+Result<Method> plan(const ServerProfile& server, const Update& update, const CostModel& costs) {
+  PERDURE_TRY(found, candidates(server, update, costs));
+  return std::move(found.front().method);
+}
+
+Result<Method> plan(const ServerProfile& server, const Update& update) {
+  return plan(server, update, default_costs(server.transport));
+}
+
+Result<std::vector<Crossover>> crossovers(const ServerProfile& server, const Update& update,
+                                          const CostModel& costs, std::uint64_t bytes_max) {
+  const auto cheapest = [&](std::uint64_t bytes) {
+    Update sized = update;
+    sized.bytes = bytes;
+    return candidates(server, sized, costs);
+  };
+  PERDURE_TRY(first, cheapest(1));
+  std::vector<Crossover> found{{1, first.front().method, first.front().cost_ns}};
+  // Costs are straight lines in the size, so between two powers of two with different winners a
+  // bisection finds where the winner of the lower end stops winning.
+  std::uint64_t low = 1;
+  while (low < bytes_max) {
+    std::uint64_t high = low > bytes_max / 2 ? bytes_max : low * 2;
+    PERDURE_TRY(at_high, cheapest(high));
+    if (at_high.front().method.name == found.back().method.name) {
+      low = high;
+      continue;
+    }
+    while (high - low > 1) {
+      const std::uint64_t middle = low + (high - low) / 2;
+      PERDURE_TRY(at_middle, cheapest(middle));
+      (at_middle.front().method.name == found.back().method.name ? low : high) = middle;
+    }
+    PERDURE_TRY(winner, cheapest(high));
+    found.push_back({high, winner.front().method, winner.front().cost_ns});
+    low = high;
+  }
+  return found;
+}
+
+}  // namespace perdure::plan

@@ -1,0 +1,61 @@
+// plan: which method makes an update durable on a responder, and at what cost. Decides, and leaves
+// the proof to check: the two never include each other.
+#pragma once
+
+#include "core/method.h"
+#include "plan/cost.h"
+
+#include <perdure/types.h>
+
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace perdure::plan {
+
+/// One update that is to be planned for.
+struct Update {
+  UpdateShape shape;
+  std::optional<Primary> primary;  // set: only methods whose data travels by it
+  std::uint64_t bytes = 64;        // of each item of the first epoch
+  std::uint64_t later_bytes = 8;   // of each item of the later epochs
+  Level level = Level::Durable;    // Committed is Durable on each replica
+  /// What a receive buffer of the responder holds; a method with a larger message is left out.
+  std::uint64_t message_bytes_max = std::numeric_limits<std::uint64_t>::max();
+};
+
+/// A method that is right for the responder and the update.
+struct Candidate {
+  Method method;
+  double cost_ns = 0;
+  Usage usage;
+  std::string reason;  // one sentence: why it is right
+};
+
+/// Every method known to be right, cheapest first (ties: fewer round trips, then by name).
+///
+/// Errors  Unsupported: nothing can make this update durable there; the message says the way out.
+///         InvalidArgument: the update has no items or too many, or an item of no bytes.
+Result<std::vector<Candidate>> candidates(const ServerProfile& server, const Update& update,
+                                          const CostModel& costs);
+Result<std::vector<Candidate>> candidates(const ServerProfile& server, const Update& update);
+
+/// The cheapest method that is right on `server` for `update`. Errors: as for candidates.
+Result<Method> plan(const ServerProfile& server, const Update& update, const CostModel& costs);
+Result<Method> plan(const ServerProfile& server, const Update& update);
+
+/// From `bytes` on (of the first epoch's items), `method` is the cheapest.
+struct Crossover {
+  std::uint64_t bytes = 0;
+  Method method;
+  double cost_ns = 0;  // at `bytes`
+};
+
+/// How the choice changes with the size, from 1 byte to `bytes_max`; the first entry is at 1 byte.
+/// Errors: as for candidates.
+Result<std::vector<Crossover>> crossovers(const ServerProfile& server, const Update& update,
+                                          const CostModel& costs, std::uint64_t bytes_max);
+
+}  // namespace perdure::plan

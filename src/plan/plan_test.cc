@@ -1,0 +1,153 @@
+// The planner keeps its header's promises. That its methods are right is tests/agreement's question.
+#include "plan/plan.h"
+
+#include <gtest/gtest.h>
+
+#include "plan/paper.h"
+
+#include <set>
+
+namespace perdure::plan {
+namespace {
+
+ServerProfile server(PersistenceDomain domain, Ddio ddio, Transport transport) {
+  ServerProfile profile;
+  profile.domain = domain;
+  profile.ddio = ddio;
+  profile.transport = transport;
+  return profile;
+}
+
+std::string planned(const ServerProfile& profile, std::uint64_t bytes,
+                    Level level = Level::Durable, UpdateShape shape = singleton()) {
+  Update update;
+  update.shape = std::move(shape);
+  update.bytes = bytes;
+  update.level = level;
+  const auto method = plan(profile, update);
+  return method ? method->name : std::string(to_string(method.code()));
+}
+
+TEST(Paper, HasSeventyTwoScenariosOverTwelveResponders) {
+  const auto scenarios = paper_methods();
+  ASSERT_EQ(scenarios.size(), 72u);
+  std::set<std::string> distinct;
+  for (const Scenario& scenario : scenarios) {
+    distinct.insert(describe(scenario));
+    EXPECT_TRUE(validate(scenario.method).ok()) << describe(scenario);
+  }
+  EXPECT_EQ(distinct.size(), 72u);
+}
+
+TEST(Paper, SixCompoundRowsNeedTwoRoundTrips) {
+  std::size_t two = 0;
+  for (const Scenario& scenario : paper_methods()) {
+    ASSERT_LE(round_trips(scenario.method), 2u);
+    if (round_trips(scenario.method) == 2) ++two;
+  }
+  EXPECT_EQ(two, 6u);
+}
+
+TEST(Paper, IwarpChangesExactlyTheOneSidedWspRows) {
+  const auto infiniband = paper_methods(Transport::InfiniBand);
+  const auto iwarp = paper_methods(Transport::Iwarp);
+  for (std::size_t i = 0; i < infiniband.size(); ++i) {
+    const bool one_sided_wsp = infiniband[i].profile.domain == PersistenceDomain::Wsp &&
+                               !two_sided(infiniband[i].method);
+    EXPECT_EQ(infiniband[i].method == iwarp[i].method, !one_sided_wsp) << describe(iwarp[i]);
+  }
+}
+
+TEST(Plan, SmallRecordsOnTcpGoInOneMessageLargeOnesAreWritten) {
+  const auto dmp = server(PersistenceDomain::Dmp, Ddio::On, Transport::Tcp);
+  EXPECT_EQ(planned(dmp, 64), "send-copy-flush-ack");
+  EXPECT_EQ(planned(dmp, 4096), "send-copy-flush-ack");
+  EXPECT_EQ(planned(dmp, 1 << 20), "write-send-flush-ack");
+}
+
+TEST(Plan, TheCrossoverIsWhereTheCopyCostsAsMuchAsTheExtraPost) {
+  const auto dmp = server(PersistenceDomain::Dmp, Ddio::On, Transport::Tcp);
+  const CostModel costs = default_costs(Transport::Tcp);
+  Update update;
+  update.primary.reset();
+  const auto found = crossovers(dmp, update, costs, 1 << 20);
+  ASSERT_TRUE(found.ok());
+  ASSERT_GE(found->size(), 2u);
+  EXPECT_EQ((*found)[0].method.name, "send-copy-flush-ack");
+  // Nothing but a message by WRITE_WITH_IMM saves both the copy and the second post.
+  update.primary = Primary::Write;
+  const auto write = crossovers(dmp, update, costs, 1 << 20);
+  ASSERT_TRUE(write.ok());
+  EXPECT_EQ(write->size(), 1u);
+}
+
+TEST(Plan, NothingIsDurableInVolatileMemoryAndTheErrorSaysTheWayOut) {
+  const ServerProfile weakest;  // the default: nothing known
+  const auto method = plan(weakest, {});
+  ASSERT_FALSE(method.ok());
+  EXPECT_EQ(method.code(), ErrorCode::Unsupported);
+  for (const std::string_view way_out : {"battery", "file", "visible"}) {
+    EXPECT_NE(method.error().message.find(way_out), std::string::npos) << way_out;
+  }
+  EXPECT_EQ(planned(weakest, 64, Level::Visible), "write-flush");
+}
+
+TEST(Plan, FilesGoThroughTheRespondersProcessor) {
+  for (const Transport transport : {Transport::Tcp, Transport::InfiniBand}) {
+    const auto found = candidates(server(PersistenceDomain::Page, Ddio::Off, transport), {});
+    ASSERT_TRUE(found.ok());
+    for (const Candidate& candidate : *found) {
+      EXPECT_TRUE(two_sided(candidate.method)) << candidate.method.name;
+    }
+  }
+}
+
+TEST(Plan, MessagesThatDoNotFitAreLeftOut) {
+  Update update;
+  update.bytes = 1000;
+  update.message_bytes_max = 1000;
+  const auto found = candidates(server(PersistenceDomain::Dmp, Ddio::On, Transport::Tcp), update);
+  ASSERT_TRUE(found.ok());
+  for (const Candidate& candidate : *found) {
+    EXPECT_NE(candidate.method.primary, Primary::Send) << candidate.method.name;
+  }
+  update.primary = Primary::Send;
+  EXPECT_EQ(plan(server(PersistenceDomain::Dmp, Ddio::On, Transport::Tcp), update).code(),
+            ErrorCode::Unsupported);
+}
+
+TEST(Plan, EveryScenarioOfThePapersHasAMethodOfOneRoundTrip) {
+  for (const Scenario& scenario : paper_methods()) {
+    Update update;
+    update.shape = scenario.shape;
+    update.primary = scenario.primary;
+    const auto found = candidates(scenario.profile, update);
+    ASSERT_TRUE(found.ok());
+    EXPECT_TRUE(std::any_of(found->begin(), found->end(), [](const Candidate& candidate) {
+      return candidate.usage.round_trips == 1;
+    })) << describe(scenario);
+  }
+}
+
+TEST(Plan, TheOrderOfCandidatesIsByCost) {
+  const auto found = candidates(server(PersistenceDomain::Wsp, Ddio::On, Transport::InfiniBand), {});
+  ASSERT_TRUE(found.ok());
+  EXPECT_EQ(found->front().method.name, "write-completion");
+  for (std::size_t i = 1; i < found->size(); ++i) {
+    EXPECT_LE((*found)[i - 1].cost_ns, (*found)[i].cost_ns);
+  }
+}
+
+TEST(Plan, AnUpdateWithoutItemsOrBytesIsRefused) {
+  Update update;
+  update.shape = UpdateShape{{}};
+  EXPECT_EQ(plan({}, update).code(), ErrorCode::InvalidArgument);
+  update.shape = UpdateShape{{1, 0}};
+  EXPECT_EQ(plan({}, update).code(), ErrorCode::InvalidArgument);
+  update.shape = singleton();
+  update.bytes = 0;
+  EXPECT_EQ(plan({}, update).code(), ErrorCode::InvalidArgument);
+}
+
+}  // namespace
+}  // namespace perdure::plan
