@@ -34,7 +34,8 @@ function(perdure_module name)
   add_library(perdure_${name} OBJECT ${sources})
   target_include_directories(perdure_${name} PUBLIC
       $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> PRIVATE ${PROJECT_SOURCE_DIR}/src)
-  target_link_libraries(perdure_${name} PRIVATE perdure_options fmt::fmt Threads::Threads ${ARG_LINK})
+  target_link_libraries(perdure_${name} PRIVATE perdure_options fmt::fmt Threads::Threads
+      ${ARG_LINK})
   target_sources(perdure PRIVATE $<TARGET_OBJECTS:perdure_${name}>)
   target_link_libraries(perdure PRIVATE ${ARG_LINK})
 

@@ -60,7 +60,7 @@ install() {
     tail -n 15 "$log" >&2
     fail "apt-get could not install: $*" \
       "If the lines above speak of resolving or connecting, this machine does not reach its" \
-      "package mirror. If a package has no candidate: Perdure needs Debian 12 with 'main' enabled." \
+      "package mirror. If one has no candidate: Perdure needs Debian 12 with 'main' enabled." \
       "The whole log: build/logs/setup.log"
   fi
 }

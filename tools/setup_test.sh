@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# tools/setup.sh, with stand-ins for dpkg-query, apt-get and sudo that write down how they are called.
+# tools/setup.sh, with stand-ins for dpkg-query, apt-get and sudo that record how they are called.
 set -uo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 box=$(mktemp -d)
@@ -12,7 +12,12 @@ failed=0
 check() {
   local title=$1
   shift
-  if "$@"; then printf 'ok      %s\n' "$title"; else printf 'FAILED  %s\n' "$title"; failed=1; fi
+  if "$@"; then
+    printf 'ok      %s\n' "$title"
+  else
+    printf 'FAILED  %s\n' "$title"
+    failed=1
+  fi
 }
 
 stand_in() {
@@ -28,7 +33,8 @@ setup() {
   calls=$(cat "$box/calls" 2>/dev/null)
 }
 
-stand_in apt-get "echo \"apt-get \$*\" >>'$box/calls'; [[ \$* != *install* || ! -e '$box/offline' ]]"
+stand_in apt-get "echo \"apt-get \$*\" >>'$box/calls'
+[[ \$* != *install* || ! -e '$box/offline' ]]"
 stand_in sudo "[[ \$1 == -v ]] || \"\$@\""
 stand_in dpkg-query 'echo "installed alpha"; echo "not-installed beta"; exit 1'
 

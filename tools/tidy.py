@@ -19,6 +19,8 @@ COLUMNS_MAX = 100
 FUNCTION_LINES_MAX = 70
 SOURCE_DIRECTORIES = ("src", "include", "apps", "tests", "bench", "examples")
 SOURCE_SUFFIXES = (".h", ".cc", ".c")
+SCRIPTS = ("run", "test", ".ci/run")  # for these and the suffixes below only the rules of text
+SCRIPT_SUFFIXES = (".py", ".sh", ".cmake", "CMakeLists.txt")
 
 # Who may include whom. Missing on the left: may include nothing of ours but public headers.
 LAYERS = {
@@ -53,7 +55,7 @@ VENDOR_HEADERS = (
 # src/core/support.cc is where core builds Clock and the failed assertion out of the real things.
 HOME_OF_CALLS = "src/core/support.cc"
 BANNED_CALLS = (
-    ("rand", r"\bs?rand(om)?\s*\(", "dice come from core's Random"),
+    ("rand", r"\bs?rand\s*\(", "dice come from core's Random"),
     ("random_device", r"\brandom_device\b", "dice come from core's Random"),
     ("system_clock", r"\bsystem_clock\b|\bgettimeofday\s*\(", "time comes from core's Clock"),
     ("steady_clock", r"\bsteady_clock\b|\bclock_gettime\s*\(", "time comes from core's Clock"),
@@ -63,7 +65,8 @@ BANNED_CALLS = (
      "wait for an event, with a deadline"),
     ("getenv", r"\b(secure_)?getenv\s*\(", "the product reads no environment variables"),
     ("cout", r"\bstd::(cout|cerr|clog)\b", "the library speaks through its log callback"),
-    ("printf", r"\b(std::)?[vf]*printf\s*\(|\bf?puts\s*\(", "the library speaks through its callback"),
+    ("printf", r"\b(std::)?[vf]*printf\s*\(|\bf?puts\s*\(",
+     "the library speaks through its log callback"),
 )
 LEFTOVERS = re.compile(r"\b(" + "|".join(("TO" + "DO", "FIX" + "ME", "XX" + "X")) + r")\b")
 
@@ -262,9 +265,11 @@ def check_function_length(source):
             yield first, f"{name} has {length} lines, the limit is {FUNCTION_LINES_MAX}"
 
 
-RULES = (
+RULES_OF_TEXT = (
     check_columns,
     check_leftovers,
+)
+RULES = RULES_OF_TEXT + (
     check_banned_calls,
     check_layers,
     check_public_headers,
@@ -276,8 +281,8 @@ RULES = (
 def check_source(path, text):
     """All breaches of one file, as (path, line, message), in the order of lines."""
     source = SourceFile(path, text)
-    breaches = [(path, line, message) for rule in RULES for line, message in rule(source)]
-    return sorted(breaches)
+    rules = RULES if path.endswith(SOURCE_SUFFIXES) else RULES_OF_TEXT
+    return sorted((path, line, message) for rule in rules for line, message in rule(source))
 
 
 def check_tests_built(paths, compiled):
@@ -305,7 +310,9 @@ def tracked_files(root):
 def source_files(root):
     for name in tracked_files(root):
         known = name.startswith(tuple(d + "/" for d in SOURCE_DIRECTORIES))
-        if known and name.endswith(SOURCE_SUFFIXES) and (root / name).is_file():
+        source = known and name.endswith(SOURCE_SUFFIXES)
+        script = name in SCRIPTS or name.endswith(SCRIPT_SUFFIXES)
+        if (source or script) and (root / name).is_file():
             yield name
 
 

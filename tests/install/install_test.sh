@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# install_test.sh SOURCE BUILD CXX CC SANITIZERS: what `cmake --install` leaves is complete. Programs
-# outside the tree are built against it, in C++ with find_package and in C with pkg-config, and run.
+# install_test.sh SOURCE BUILD CXX CC SANITIZERS: what `cmake --install` leaves is complete.
+# Programs outside the tree are built against it, in C++ with find_package and in C with
+# pkg-config, and run.
 set -euo pipefail
 source=$1 build=$2 cxx=$3 cc=$4 sanitizers=$5
 box=$(mktemp -d)
@@ -40,7 +41,7 @@ done
 grep -rlF -e "$source" -e "$build" "$prefix/lib" --include='*.cmake' --include='*.pc' &&
   fail 'an installed file names the build or source directory'
 
-# --- C++, find_package -----------------------------------------------------------------------------
+# --- C++, find_package ----------------------------------------------------------------------------
 cpp_sources=("$source/tests/install/outside/levels.cc")
 for example in "$source"/examples/*.cc; do
   [[ ! -f $example ]] || cpp_sources+=("$example")
@@ -52,14 +53,14 @@ cmake -S "$source/tests/install/outside" -B "$box/outside" -G Ninja -DCMAKE_PREF
 cmake --build "$box/outside" >"$box/build.log" 2>&1 || fail "C++: $(cat "$box/build.log")"
 expect_output $'received\nvisible\ndurable\ncommitted' "$box/outside/levels"
 
-# --- C, pkg-config ---------------------------------------------------------------------------------
+# --- C, pkg-config --------------------------------------------------------------------------------
 export PKG_CONFIG_PATH
 PKG_CONFIG_PATH=$(dirname "$(find "$prefix" -name perdure.pc)")
 read -ra compile < <(pkg-config --cflags perdure)
 read -ra link < <(pkg-config --libs perdure)
 pkg-config --exact-version=0.1.0 perdure || fail "perdure.pc has another version"
-"$cxx" -std=c++20 $flags "${compile[@]}" "$source/tests/install/outside/levels.cc" -o "$box/levels" \
-  "${link[@]}" || fail "pkg-config: C++ program"
+"$cxx" -std=c++20 $flags "${compile[@]}" "$source/tests/install/outside/levels.cc" \
+  -o "$box/levels" "${link[@]}" || fail "pkg-config: C++ program"
 expect_output $'received\nvisible\ndurable\ncommitted' "$box/levels"
 for example in "$source"/examples/*.c; do
   [[ -f $example ]] || continue
