@@ -1,0 +1,39 @@
+// How a failed system call becomes an Error.
+#include "pmem/errno_error.h"
+
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <system_error>
+
+namespace perdure::pmem {
+namespace {
+
+ErrorCode code_of(int error_number) {
+  switch (error_number) {
+    case ENOENT: return ErrorCode::NotFound;
+    case ENOTDIR: return ErrorCode::NotFound;
+    case EEXIST: return ErrorCode::AlreadyExists;
+    case EACCES: return ErrorCode::PermissionDenied;
+    case EPERM: return ErrorCode::PermissionDenied;
+    case EROFS: return ErrorCode::PermissionDenied;
+    case ENOSPC: return ErrorCode::NoSpace;
+    case EDQUOT: return ErrorCode::NoSpace;
+    case EFBIG: return ErrorCode::NoSpace;
+    case EISDIR: return ErrorCode::InvalidArgument;
+    case ENAMETOOLONG: return ErrorCode::InvalidArgument;
+    case ELOOP: return ErrorCode::InvalidArgument;
+    case ETXTBSY: return ErrorCode::Busy;
+    case EOPNOTSUPP: return ErrorCode::Unsupported;
+    default: return ErrorCode::SystemError;
+  }
+}
+
+}  // namespace
+
+Error errno_error(std::string_view what, int error_number) {
+  return Error{code_of(error_number),
+               fmt::format("{}: {}", what, std::generic_category().message(error_number))};
+}
+
+}  // namespace perdure::pmem

@@ -1,0 +1,94 @@
+// File: an open pool file or DAX device, its lock, and the way a new one comes into being whole.
+// What is inside the file is the business of pool.h; how it is mapped, of mapped_region.h.
+#pragma once
+
+#include <perdure/result.h>
+
+#include <cstdint>
+#include <string>
+#include <utility>
+
+namespace perdure::pmem {
+
+enum class Access { ReadOnly, ReadWrite };
+
+/// A descriptor that closes itself. Closing gives back the lock.
+class File {
+ public:
+  File() = default;
+  File(int descriptor, std::string path, bool is_device)
+      : descriptor_(descriptor), path_(std::move(path)), is_device_(is_device) {}
+  File(File&& other) noexcept;
+  File& operator=(File&& other) noexcept;
+  ~File();
+
+  int descriptor() const { return descriptor_; }
+  const std::string& path() const { return path_; }
+  /// A device DAX character device; otherwise a regular file.
+  bool is_device() const { return is_device_; }
+
+ private:
+  int descriptor_ = -1;
+  std::string path_;
+  bool is_device_ = false;
+};
+
+/// Opens a regular file or a DAX device that exists.
+///
+/// Errors  NotFound, PermissionDenied. InvalidArgument: a directory, a FIFO or another thing that
+///         cannot hold a pool. SystemError.
+Result<File> open_file(const std::string& path, Access access);
+
+/// Takes the file for this opener alone, until the File is closed or the process ends. Holds
+/// against other processes and against a second open in this one.
+///
+/// Requires  Access::ReadWrite.
+/// Errors    Busy: someone else has it; the message names the process if it can be known.
+///           Unsupported: the file system has no locks.
+Result<void> lock_exclusively(const File& file);
+
+/// Bytes in the file or device. Errors: SystemError.
+Result<std::uint64_t> size_of(const File& file);
+
+/// Gives every byte of [0, bytes) a block on the medium, keeping what is there, so that a store
+/// into the mapping can not meet a full disk (which would be SIGBUS) later. On file systems that
+/// write elsewhere on overwrite (btrfs, zfs) this lessens the danger and does not remove it.
+///
+/// Errors  NoSpace: the medium, the quota or the process's file size limit is too small.
+Result<void> reserve_blocks(const File& file, std::uint64_t bytes);
+
+/// A file that others see whole or not at all. It grows up under the name `<path>.creating`,
+/// locked, and gets its own name when it is published. A crash before that leaves at most the
+/// `.creating` file, which the next creation under the same name takes over.
+class NewFile {
+ public:
+  /// Errors  AlreadyExists: `path` is there. Busy: another process is creating it now.
+  ///         NotFound: no such directory. NoSpace, PermissionDenied, SystemError.
+  static Result<NewFile> begin(const std::string& path, std::uint64_t bytes);
+
+  NewFile(NewFile&& other) noexcept
+      : file_(std::move(other.file_)), path_(std::exchange(other.path_, std::string())) {}
+  NewFile& operator=(NewFile&&) = delete;
+  /// Removes what was not published.
+  ~NewFile();
+
+  /// Lends the file to be filled; it is locked and stays so.
+  const File& file() const { return file_; }
+
+  /// Makes the file durable, gives it its name, makes the name durable. `descriptor` is the
+  /// file's, wherever it was handed to.
+  /// Errors  AlreadyExists: someone else published that name first; theirs is untouched.
+  ///         NoSpace, SystemError: nothing was published.
+  Result<void> publish(int descriptor);
+
+  /// Hands the file over, for example to a MappedRegion; afterwards only publish() is allowed.
+  File take_file() { return std::move(file_); }
+
+ private:
+  NewFile(File file, std::string path) : file_(std::move(file)), path_(std::move(path)) {}
+
+  File file_;
+  std::string path_;  // the final name; empty when there is nothing left to remove
+};
+
+}  // namespace perdure::pmem

@@ -1,0 +1,162 @@
+// MappedRegion: a Region over a file or a device.
+#include "pmem/mapped_region.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <linux/magic.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <utility>
+
+#include "core/assert.h"
+#include "core/bytes.h"
+#include "core/try.h"
+#include "pmem/errno_error.h"
+
+namespace perdure::pmem {
+namespace {
+
+std::uint64_t page_bytes() { return static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE)); }
+
+// A process that was killed leaves bytes in the page cache that are visible but not durable, and
+// after a failed write-back (see PageSync::sync) even clean pages can differ from the medium. What
+// recovery reads must be what a power failure would leave: so write back, then forget the cache.
+Result<void> settle_page_cache(const File& file, SyncCalls& calls) {
+  const int failed = calls.sync_file(file.descriptor());
+  if (failed != 0) return errno_error(file.path() + ": fdatasync", failed);
+  // Advice only: pages that another process has mapped stay.
+  static_cast<void>(::posix_fadvise(file.descriptor(), 0, 0, POSIX_FADV_DONTNEED));
+  return {};
+}
+
+// A hole in a mapped file is a SIGBUS waiting for the disk to be full. fallocate and not
+// posix_fallocate: the latter's emulation would write into every block of an existing pool.
+Result<void> fill_holes(const File& file, std::uint64_t bytes) {
+  if (file.is_device()) return {};
+  if (::fallocate(file.descriptor(), 0, 0, static_cast<off_t>(bytes)) == 0) return {};
+  if (errno == EOPNOTSUPP || errno == ENOSYS) return {};
+  return errno_error(fmt::format("{}: reserve {} bytes", file.path(), bytes), errno);
+}
+
+Error wrong_size(const File& file, std::uint64_t bytes, std::uint64_t unit) {
+  return Error{ErrorCode::InvalidArgument,
+               fmt::format("{}: has {} bytes, which is not a positive multiple of {}; it is "
+                           "truncated or was not made by perdure",
+                           file.path(), bytes, unit)};
+}
+
+bool inside(const Range& range, std::size_t bytes) {
+  return range.at <= bytes && range.length <= bytes - range.at;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<MappedRegion>> MappedRegion::map(File file, const MapOptions& options) {
+  PERDURE_TRY(bytes, size_of(file));
+  if (bytes == 0 || bytes % page_bytes() != 0) return wrong_size(file, bytes, page_bytes());
+  PERDURE_TRY(medium, examine_medium(file));
+  PERDURE_TRY_VOID(fill_holes(file, bytes));
+
+  std::unique_ptr<MappedRegion> region(new MappedRegion);
+  region->file_ = std::move(file);
+  region->medium_ = std::move(medium);
+  PERDURE_TRY_VOID(region->map_bytes(bytes));
+  PERDURE_TRY_VOID(region->choose_domain(options.declared));
+  PERDURE_TRY_VOID(region->prepare_flush(options));
+  return region;
+}
+
+Result<std::unique_ptr<MappedRegion>> MappedRegion::open(const std::string& path,
+                                                         const MapOptions& options) {
+  PERDURE_TRY(file, open_file(path, Access::ReadWrite));
+  PERDURE_TRY_VOID(lock_exclusively(file));
+  return map(std::move(file), options);
+}
+
+Result<std::unique_ptr<MappedRegion>> MappedRegion::create(const std::string& path,
+                                                           std::uint64_t bytes,
+                                                           const MapOptions& options) {
+  if (bytes == 0) return Error{ErrorCode::InvalidArgument, path + ": a region of 0 bytes"};
+  const std::string directory = std::filesystem::path(path).parent_path().string();
+  PERDURE_TRY(unit, mapping_unit(directory.empty() ? "." : directory));
+  PERDURE_TRY(made, NewFile::begin(path, round_up(bytes, unit)));
+  PERDURE_TRY(region, map(made.take_file(), options));
+  PERDURE_TRY_VOID(made.publish(region->file().descriptor()));
+  return region;
+}
+
+MappedRegion::~MappedRegion() { unmap(mapping_); }
+
+Result<void> MappedRegion::map_bytes(std::uint64_t bytes) {
+  PERDURE_TRY(mapping, map_file(file_, medium_, bytes));
+  mapping_ = mapping;
+  // Two witnesses, the kernel's answer to MAP_SYNC and libpmem2's; the weaker one counts.
+  if (medium_.kind == MediumKind::Dax && !mapping_.synchronous && !medium_.is_device) {
+    medium_.kind = MediumKind::PageCache;
+    medium_.found = PersistenceDomain::Page;
+    medium_.evidence.emplace_back("libpmem2 could map it with page granularity only");
+  }
+  return {};
+}
+
+Result<void> MappedRegion::choose_domain(std::optional<PersistenceDomain> declared) {
+  auto domain = decide_domain(medium_, declared);
+  if (!domain.ok())
+    return Error{domain.code(), fmt::format("{}: {}", file_.path(), domain.error().message)};
+  domain_ = *domain;
+  declared_ = declared.has_value();
+  return {};
+}
+
+Result<void> MappedRegion::prepare_flush(const MapOptions& options) {
+  if (domain_ == PersistenceDomain::Dmp) {
+    PERDURE_TRY(best, CacheFlush::best());
+    cache_flush_ = best;
+  }
+  if (domain_ == PersistenceDomain::Page) {
+    SyncCalls& calls = options.sync_calls != nullptr ? *options.sync_calls : SyncCalls::system();
+    PERDURE_TRY_VOID(settle_page_cache(file_, calls));
+    page_sync_ =
+        std::make_unique<PageSync>(mapping_.bytes, file_.descriptor(), file_.path(), calls);
+  }
+  return {};
+}
+
+Result<void> MappedRegion::flush(std::span<const Range> ranges) {
+  for (const Range& range : ranges) PERDURE_ASSERT(inside(range, mapping_.bytes.size()));
+  switch (domain_) {
+    case PersistenceDomain::None: return {};
+    case PersistenceDomain::Page: return page_sync_->sync(ranges);
+    case PersistenceDomain::Dmp: flush_lines(ranges); return {};
+    case PersistenceDomain::Mhp:
+    case PersistenceDomain::Wsp:
+      // A store waits in the processor's store buffer, which no battery is known to save.
+      store_fence();
+      return {};
+  }
+  return {};
+}
+
+void MappedRegion::flush_lines(std::span<const Range> ranges) {
+  for (const Range& range : ranges)
+    cache_flush_->lines(mapping_.bytes.subspan(range.at, range.length));
+  store_fence();
+}
+
+std::string MappedRegion::evidence() const {
+  const std::string facts = join_evidence(medium_);
+  if (!declared_) return facts;
+  return fmt::format("declared {} by the operator; {}", to_string(domain_), facts);
+}
+
+Result<std::uint64_t> mapping_unit(const std::string& path) {
+  struct statfs status {};
+  if (::statfs(path.c_str(), &status) != 0) return errno_error(path, errno);
+  const bool huge = (static_cast<unsigned long>(status.f_type) & 0xFFFFFFFFUL) == HUGETLBFS_MAGIC;
+  return huge ? static_cast<std::uint64_t>(status.f_bsize) : page_bytes();
+}
+
+}  // namespace perdure::pmem

@@ -1,0 +1,64 @@
+// Medium: what a file or device lies on, and which persistence domain follows from it. The facts
+// are gathered here once, when a region is opened; deciding on them is a pure function.
+#pragma once
+
+#include <perdure/profile.h>
+#include <perdure/result.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "pmem/file.h"
+
+namespace perdure::pmem {
+
+/// What a store into the mapping reaches. The order has no meaning.
+enum class MediumKind {
+  PageCache,  // memory of the kernel, written to the medium by msync and fdatasync
+  Dram,       // tmpfs, ramfs, hugetlbfs: volatile memory, unless something keeps it powered
+  Dax,        // the medium itself, mapped without a page cache between (file or device DAX)
+};
+
+/// What the kernel's NVDIMM driver says of the platform: /sys/bus/nd/devices/region*/
+/// persistence_domain. Silent when there is no such device or it does not say.
+enum class PlatformDomain { Silent, MemoryController, CpuCache };
+
+/// The facts about one file or device, and the conclusion.
+struct Medium {
+  MediumKind kind = MediumKind::PageCache;
+  std::string file_system;  // "ext4", "tmpfs", "device dax", or "type 0x..." when not known
+  PlatformDomain platform = PlatformDomain::Silent;
+  bool is_device = false;
+  /// What follows from the facts alone. What is not known to survive does not survive.
+  PersistenceDomain found = PersistenceDomain::None;
+  std::vector<std::string> evidence;  // sentences, for a person
+};
+
+/// Gathers the facts. Regular files are tried with a MAP_SYNC mapping, which the kernel grants
+/// only on DAX. Errors: SystemError.
+Result<Medium> examine_medium(const File& file);
+
+/// What the file system of a file or directory is, and whether it is known to write its pages to
+/// a medium that lasts; the part of examine_medium() that needs no open file.
+Result<Medium> examine_file_system(const std::string& path);
+
+/// The weakest answer of all NVDIMM regions below `devices` (in production /sys/bus/nd/devices).
+PlatformDomain platform_domain(const std::string& devices);
+
+/// The domain to work by: the declared one if the facts allow it, else the one found. Weaker than
+/// found is always allowed. Stronger is allowed where only the operator can know (a battery behind
+/// memory), and refused where the facts contradict it:
+///   - a page cache never survives, so nothing above `page`;
+///   - `page` on volatile memory: msync has nothing to write to;
+///   - `mhp` where the platform says that only its memory controller is flushed. (`wsp` is not
+///     refused there: it speaks of an energy source that the platform knows nothing about.)
+///
+/// Errors  Unsupported, with the evidence and the way out.
+Result<PersistenceDomain> decide_domain(const Medium& medium,
+                                        std::optional<PersistenceDomain> declared);
+
+/// The evidence in one line.
+std::string join_evidence(const Medium& medium);
+
+}  // namespace perdure::pmem

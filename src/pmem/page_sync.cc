@@ -1,0 +1,100 @@
+// PageSync: making bytes behind the page cache durable.
+#include "pmem/page_sync.h"
+
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+
+#include "core/assert.h"
+#include "core/bytes.h"
+#include "core/log_message.h"
+#include "pmem/errno_error.h"
+
+namespace perdure::pmem {
+namespace {
+
+// More separate runs than this are not worth sorting: the answer is fdatasync anyway.
+constexpr std::size_t kRunsMax = 32;
+
+}  // namespace
+
+int SyncCalls::sync_range(std::byte* at, std::size_t length) {
+  return ::msync(at, length, MS_SYNC) == 0 ? 0 : errno;
+}
+
+int SyncCalls::sync_file(int descriptor) { return ::fdatasync(descriptor) == 0 ? 0 : errno; }
+
+SyncCalls& SyncCalls::system() {
+  static SyncCalls calls;
+  return calls;
+}
+
+std::size_t join_pages(std::span<const Range> ranges, std::uint64_t page_bytes,
+                       std::span<PageRun> runs) {
+  std::size_t count = 0;
+  for (const Range& range : ranges) {
+    if (range.length == 0) continue;
+    std::uint64_t begin = round_down(range.at, page_bytes);
+    std::uint64_t end = round_up(range.at + range.length, page_bytes);
+    // runs[0, count) are sorted and apart. Those that touch [begin, end) are swallowed by it.
+    const auto stop = runs.begin() + static_cast<std::ptrdiff_t>(count);
+    const auto first = std::find_if(
+        runs.begin(), stop, [&](const PageRun& run) { return run.at + run.length >= begin; });
+    const auto last = std::find_if(first, stop, [&](const PageRun& run) { return run.at > end; });
+    if (first != last) {
+      begin = std::min(begin, first->at);
+      end = std::max(end, (last - 1)->at + (last - 1)->length);
+      std::move(last, stop, first + 1);
+    } else {
+      if (count == runs.size()) return runs.size() + 1;
+      std::move_backward(first, stop, stop + 1);
+    }
+    *first = PageRun{begin, end - begin};
+    count += 1 - static_cast<std::size_t>(last - first);
+  }
+  return count;
+}
+
+PageSync::PageSync(std::span<std::byte> mapping, int descriptor, std::string path, SyncCalls& calls)
+    : mapping_(mapping),
+      descriptor_(descriptor),
+      path_(std::move(path)),
+      calls_(calls),
+      page_bytes_(static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE))) {
+  PERDURE_ASSERT(mapping_.size() % page_bytes_ == 0);
+}
+
+int PageSync::call(std::span<const PageRun> runs) {
+  if (runs.size() != 1) return calls_.sync_file(descriptor_);
+  return calls_.sync_range(mapping_.data() + runs[0].at, runs[0].length);
+}
+
+// A failed write-back is told once. The kernel marks the pages clean all the same and drops the
+// error, so a second msync of the very same pages succeeds while the medium still has the old
+// bytes ("fsyncgate", the PostgreSQL list 2018; fsync(2), NOTES). Hence the failure is kept here
+// and given to every later caller. It is also why one caller syncs at a time: with two in the
+// kernel at once, the error of a shared page goes to one of them and the other is told "durable".
+Result<void> PageSync::sync(std::span<const Range> ranges) {
+  std::array<PageRun, kRunsMax> runs;
+  const std::size_t count = join_pages(ranges, page_bytes_, runs);
+  MutexLock lock(mutex_);
+  if (failure_) return *failure_;
+  if (count == 0) return {};
+  const int failed = call(count > runs.size() ? std::span<const PageRun>()
+                                              : std::span<const PageRun>(runs.data(), count));
+  if (failed == 0) return {};
+  const Error cause = errno_error(path_, failed);
+  failure_ = Error{cause.code,
+                   fmt::format("{}; what was written since the last successful flush may be lost, "
+                               "and this pool must not be written any more: mend the medium, then "
+                               "open and repair it",
+                               cause.message)};
+  log_message(Severity::Error, failure_->message);
+  return *failure_;
+}
+
+}  // namespace perdure::pmem

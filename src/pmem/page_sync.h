@@ -1,0 +1,64 @@
+// PageSync: making bytes behind the page cache durable, and never believing it again once the
+// kernel has said that it failed.
+#pragma once
+
+#include "core/mutex.h"
+#include "pmem/region.h"
+
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace perdure::pmem {
+
+/// The two system calls, so that a test can let the medium fail. Each returns 0 or an errno.
+class SyncCalls {
+ public:
+  virtual ~SyncCalls() = default;
+  virtual int sync_range(std::byte* at, std::size_t length);  // msync(MS_SYNC), page-aligned
+  virtual int sync_file(int descriptor);                      // fdatasync
+
+  static SyncCalls& system();
+};
+
+/// What one flush has to sync: a single run of pages, or several.
+struct PageRun {
+  std::uint64_t at = 0;
+  std::uint64_t length = 0;
+  bool operator==(const PageRun&) const = default;
+};
+
+/// The page-aligned runs that cover `ranges`: overlapping and adjacent ones joined, in ascending
+/// order, empty ranges left out. Writes at most runs.size() of them.
+/// Returns their number, or runs.size() + 1 when there are more than fit.
+std::size_t join_pages(std::span<const Range> ranges, std::uint64_t page_bytes,
+                       std::span<PageRun> runs);
+
+/// Threads: any.
+class PageSync {
+ public:
+  /// `mapping` is the whole mapped file; its length is a multiple of the page size.
+  PageSync(std::span<std::byte> mapping, int descriptor, std::string path, SyncCalls& calls);
+
+  /// One run of pages: msync. Several: one fdatasync, since each msync would cost a cache flush
+  /// of the drive of its own. Both write back pages dirtied through any mapping.
+  ///
+  /// Errors  NoSpace, SystemError: the medium refused. From then on every call returns the same
+  ///         error, and nothing of the region may be trusted.
+  Result<void> sync(std::span<const Range> ranges);
+
+ private:
+  int call(std::span<const PageRun> runs);
+
+  std::span<std::byte> mapping_;
+  int descriptor_;
+  std::string path_;
+  SyncCalls& calls_;
+  std::uint64_t page_bytes_;
+  Mutex mutex_;
+  std::optional<Error> failure_ PERDURE_GUARDED_BY(mutex_);
+};
+
+}  // namespace perdure::pmem

@@ -1,0 +1,279 @@
+// Pool: a region with a name, an identity and a writer's epoch, of which the rest is exported.
+#include "pmem/pool.h"
+
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <utility>
+#include <vector>
+
+#include "core/bytes.h"
+#include "core/try.h"
+#include "pmem/errno_error.h"
+#include "pmem/medium.h"
+
+namespace perdure::pmem {
+namespace {
+
+Error at_path(const std::string& path, const Error& error) {
+  if (path.empty()) return error;
+  return Error{error.code, fmt::format("{}: {}", path, error.message)};
+}
+
+// A pool file is read before it is mapped: a short file gives an answer here, and a SIGBUS there.
+Result<std::vector<std::byte>> read_file_front(const File& file) {
+  std::vector<std::byte> front(kPoolFrontBytes);
+  std::size_t filled = 0;
+  while (filled < front.size()) {
+    const ssize_t count = ::pread(file.descriptor(), front.data() + filled, front.size() - filled,
+                                  static_cast<off_t>(filled));
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return errno_error(file.path() + ": read", errno);
+    if (count == 0) break;
+    filled += static_cast<std::size_t>(count);
+  }
+  front.resize(filled);
+  return front;
+}
+
+// Device DAX has no read(2), only mappings in units of its alignment: 4 KiB, 2 MiB or 1 GiB.
+Result<std::vector<std::byte>> read_device_front(const File& file) {
+  constexpr std::size_t kAlignments[] = {std::size_t{2} << 20, std::size_t{1} << 30};
+  for (const std::size_t length : kAlignments) {
+    void* at = ::mmap(nullptr, length, PROT_READ, MAP_SHARED, file.descriptor(), 0);
+    if (at == MAP_FAILED) continue;
+    const auto* begin = static_cast<const std::byte*>(at);
+    std::vector<std::byte> front(begin, begin + kPoolFrontBytes);
+    ::munmap(at, length);
+    return front;
+  }
+  return errno_error(file.path() + ": mmap", errno);
+}
+
+Result<std::vector<std::byte>> read_front(const File& file) {
+  return file.is_device() ? read_device_front(file) : read_file_front(file);
+}
+
+Result<void> check_size(const PoolHeader& header, std::uint64_t bytes) {
+  if (header.region_bytes == bytes) return {};
+  return Error{ErrorCode::Corrupt,
+               fmt::format("the pool was made with {} bytes and now has {}: it was {}; restore it "
+                           "from a replica",
+                           header.region_bytes, bytes,
+                           bytes < header.region_bytes ? "truncated" : "extended")};
+}
+
+// Header of the pool in an open file, with everything checked that needs no mapping.
+Result<PoolHeader> header_of(const File& file, std::span<const std::byte> front) {
+  if (front.empty())
+    return Error{ErrorCode::Corrupt,
+                 fmt::format("{}: is empty: a pool that was never made or was truncated to 0 "
+                             "bytes; create it anew or restore it from a replica",
+                             file.path())};
+  auto header = decode_header(front);
+  if (!header.ok()) return at_path(file.path(), header.error());
+  PERDURE_TRY(bytes, size_of(file));
+  auto whole = check_size(*header, bytes);
+  if (!whole.ok()) return at_path(file.path(), whole.error());
+  return header;
+}
+
+// The header of a pool that is about to be made in `region_bytes` bytes.
+Result<PoolHeader> new_header(const PoolOptions& options, std::uint64_t region_bytes) {
+  PoolHeader header;
+  header.uuid = Uuid::random();
+  header.region_bytes = region_bytes;
+  header.data_bytes = options.data_bytes;
+  if (options.data_bytes == 0 && region_bytes > kPoolDataOffset)
+    header.data_bytes = region_bytes - kPoolDataOffset;
+  header.declared = options.declared;
+  header.kind = options.kind;
+  header.name = options.name;
+  PERDURE_TRY_VOID(validate(header));
+  return header;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Pool>> Pool::create(const std::string& path, const PoolOptions& options) {
+  std::error_code ignored;
+  if (std::filesystem::is_character_file(path, ignored)) return create_on_device(path, options);
+  if (options.data_bytes == 0 || options.data_bytes > kPoolDataBytesMax)
+    return Error{ErrorCode::InvalidArgument,
+                 fmt::format("{}: a pool of {} bytes; 1 to {} are possible", path,
+                             options.data_bytes, kPoolDataBytesMax)};
+  auto fits = new_header(options, kPoolDataOffset + options.data_bytes);
+  if (!fits.ok()) return at_path(path, fits.error());
+
+  const std::string directory = std::filesystem::path(path).parent_path().string();
+  PERDURE_TRY(unit, mapping_unit(directory.empty() ? "." : directory));
+  PERDURE_TRY(made, NewFile::begin(path, round_up(kPoolDataOffset + options.data_bytes, unit)));
+  PERDURE_TRY(region, MappedRegion::map(made.take_file(), MapOptions{options.declared, nullptr}));
+  const int descriptor = region->file().descriptor();
+  PERDURE_TRY(pool, format_at(std::move(region), options, path));
+  PERDURE_TRY_VOID(made.publish(descriptor));
+  return pool;
+}
+
+Result<std::unique_ptr<Pool>> Pool::create_on_device(const std::string& path,
+                                                     const PoolOptions& options) {
+  PERDURE_TRY(region, MappedRegion::open(path, MapOptions{options.declared, nullptr}));
+  if (region->bytes().size() >= kPoolPageBytes && decode_header(region->bytes()).ok())
+    return Error{ErrorCode::AlreadyExists,
+                 fmt::format("{}: holds a pool already; open it, or clear the device's first {} "
+                             "bytes to give it up",
+                             path, kPoolPageBytes)};
+  return format_at(std::move(region), options, path);
+}
+
+Result<std::unique_ptr<Pool>> Pool::open(const std::string& path, const OpenOptions& options) {
+  PERDURE_TRY(file, open_file(path, Access::ReadWrite));
+  PERDURE_TRY_VOID(lock_exclusively(file));
+  PERDURE_TRY(front, read_front(file));
+  PERDURE_TRY(header, header_of(file, front));
+  const auto declared = options.declared ? options.declared : header.declared;
+  PERDURE_TRY(region, MappedRegion::map(std::move(file), MapOptions{declared, options.sync_calls}));
+  return attach_at(std::move(region), path);
+}
+
+Result<PoolInfo> Pool::inspect(const std::string& path) {
+  PERDURE_TRY(file, open_file(path, Access::ReadOnly));
+  PERDURE_TRY(front, read_front(file));
+  PERDURE_TRY(header, header_of(file, front));
+  auto slots = decode_states(front, header.uuid);
+  if (!slots.ok()) return at_path(path, slots.error());
+  PERDURE_TRY(medium, examine_medium(file));
+
+  PoolInfo info;
+  info.path = path;
+  info.header = header;
+  info.state = slots->newest.state;
+  info.state_generation = slots->newest.generation;
+  info.state_copies_agree = slots->both_equal;
+  info.evidence = join_evidence(medium);
+  auto domain = decide_domain(medium, header.declared);
+  if (domain.ok()) {
+    info.domain = *domain;
+  } else {
+    info.evidence = domain.error().message;
+  }
+  return info;
+}
+
+Result<std::unique_ptr<Pool>> Pool::format(std::unique_ptr<Region> region,
+                                           const PoolOptions& options) {
+  return format_at(std::move(region), options, std::string());
+}
+
+Result<std::unique_ptr<Pool>> Pool::attach(std::unique_ptr<Region> region) {
+  return attach_at(std::move(region), std::string());
+}
+
+// The header is what makes a pool of a region, so an old one goes first and the new one comes
+// last; in between nothing attaches.
+Result<std::unique_ptr<Pool>> Pool::format_at(std::unique_ptr<Region> region,
+                                              const PoolOptions& options, std::string path) {
+  auto header = new_header(options, region->bytes().size());
+  if (!header.ok()) return at_path(path, header.error());
+  std::unique_ptr<Pool> pool(new Pool(std::move(region), *header, std::move(path)));
+  PERDURE_TRY_VOID(pool->write_page(0, PoolPage{}));
+  PERDURE_TRY_VOID(pool->write_state(PoolState{}));
+  PERDURE_TRY_VOID(pool->write_page(0, encode_header(pool->header_)));
+  return pool;
+}
+
+Result<std::unique_ptr<Pool>> Pool::attach_at(std::unique_ptr<Region> region, std::string path) {
+  const std::span<const std::byte> bytes = region->bytes();
+  auto header = decode_header(bytes);
+  if (!header.ok()) return at_path(path, header.error());
+  auto whole = check_size(*header, bytes.size());
+  if (!whole.ok()) return at_path(path, whole.error());
+  auto slots = decode_states(bytes.first(kPoolFrontBytes), header->uuid);
+  if (!slots.ok()) return at_path(path, slots.error());
+
+  std::unique_ptr<Pool> pool(new Pool(std::move(region), *header, std::move(path)));
+  pool->slot_ = slots->newest;
+  pool->newest_index_ = slots->newest_index;
+  pool->was_shut_down_ = slots->newest.state.clean_shutdown;
+  if (!slots->both_equal || pool->was_shut_down_) {
+    PoolState state = pool->slot_.state;
+    state.clean_shutdown = false;
+    PERDURE_TRY_VOID(pool->write_state(std::move(state)));
+  }
+  return pool;
+}
+
+Result<void> Pool::write_page(std::size_t index, const PoolPage& page) {
+  const std::size_t at = index * kPoolPageBytes;
+  std::memcpy(region_->bytes().data() + at, page.data(), page.size());
+  return region_->flush(at, page.size());
+}
+
+// One copy after the other, the older first: at every instant one of them is whole. And once both
+// are durable, damage to either can not bring back an older state, an older epoch least of all.
+Result<void> Pool::write_state(PoolState state) {
+  const StateSlot next{slot_.generation + 1, std::move(state)};
+  const PoolPage page = encode_state(next, header_.uuid);
+  const std::size_t older = 1 - newest_index_;
+  PERDURE_TRY_VOID(write_page(1 + older, page));
+  PERDURE_TRY_VOID(write_page(1 + newest_index_, page));
+  slot_ = next;
+  return {};
+}
+
+Result<void> Pool::set_state(const PoolState& state) {
+  PERDURE_TRY_VOID(validate(state));
+  if (state.epoch < epoch())
+    return Error{ErrorCode::Fenced,
+                 fmt::format("{}: epoch {} is over, epoch {} of {} is now", path_,
+                             state.epoch.value, epoch().value, slot_.state.holder)};
+  PoolState next = state;
+  next.clean_shutdown = false;
+  return write_state(std::move(next));
+}
+
+Result<void> Pool::close() {
+  PoolState state = slot_.state;
+  state.clean_shutdown = true;
+  return write_state(std::move(state));
+}
+
+PoolInfo Pool::info() const {
+  PoolInfo info;
+  info.path = path_;
+  info.header = header_;
+  info.state = slot_.state;
+  info.state_generation = slot_.generation;
+  info.state_copies_agree = true;
+  info.domain = region_->domain();
+  info.evidence = region_->evidence();
+  return info;
+}
+
+std::string to_string(const PoolInfo& info) {
+  const auto text = [](const std::string& value) { return value.empty() ? "-" : value.c_str(); };
+  std::string out;
+  out += fmt::format("path:       {}\n", text(info.path));
+  out += fmt::format("name:       {}\n", text(info.header.name));
+  out += fmt::format("kind:       {}\n", text(info.header.kind));
+  out += fmt::format("uuid:       {}\n", to_string(info.header.uuid));
+  out += fmt::format("data:       {} bytes at {}, of {}\n", info.header.data_bytes, kPoolDataOffset,
+                     info.header.region_bytes);
+  out += fmt::format("declared:   {}\n",
+                     info.header.declared ? to_string(*info.header.declared) : "-");
+  out += fmt::format("domain:     {}\n", info.domain ? to_string(*info.domain) : "refused");
+  out += fmt::format("evidence:   {}\n", info.evidence);
+  out +=
+      fmt::format("epoch:      {}, held by {}\n", info.state.epoch.value, text(info.state.holder));
+  out += fmt::format("shut down:  {}\n", info.state.clean_shutdown ? "yes" : "no");
+  out += fmt::format("state:      generation {}, {}\n", info.state_generation,
+                     info.state_copies_agree ? "both copies whole" : "one copy torn or damaged");
+  return out;
+}
+
+}  // namespace perdure::pmem

@@ -1,0 +1,150 @@
+// Pool: a region with a name, an identity and a writer's epoch, of which the rest is exported. The
+// bytes of its first pages are those of pool_format.h; what lies in the exported part is the
+// business of whoever uses it (the log, a mirror).
+#pragma once
+
+#include <perdure/profile.h>
+#include <perdure/result.h>
+#include <perdure/types.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "pmem/mapped_region.h"
+#include "pmem/pool_format.h"
+#include "pmem/region.h"
+
+namespace perdure::pmem {
+
+struct PoolOptions {
+  /// Exported bytes. 0: all there is, on a device or a given region; not allowed for a file.
+  std::uint64_t data_bytes = 0;
+  /// What will be in it, at most 16 bytes, for example "log". Checked by nobody here.
+  std::string kind;
+  /// For people, at most 128 bytes.
+  std::string name;
+  /// The domain as the operator knows it: see MapOptions. Kept in the pool and used at every open.
+  std::optional<PersistenceDomain> declared;
+};
+
+struct OpenOptions {
+  /// Overrides what was declared when the pool was made, for this time: the battery is gone, or
+  /// the file moved to another machine.
+  std::optional<PersistenceDomain> declared;
+  /// See MapOptions.
+  SyncCalls* sync_calls = nullptr;
+};
+
+/// What a pool says of itself.
+struct PoolInfo {
+  std::string path;  // empty: a pool over a region that was given
+  PoolHeader header;
+  PoolState state;
+  std::uint64_t state_generation = 0;
+  bool state_copies_agree = false;  // false: one copy was torn by a crash or is damaged
+  /// What is or would be worked by, with the reasons. Not set: see `evidence`.
+  std::optional<PersistenceDomain> domain;
+  std::string evidence;
+};
+
+/// Several lines, "word: value" each.
+std::string to_string(const PoolInfo& info);
+
+/// Threads  one caller at a time, except region(), whose bytes and flush are for any thread.
+class Pool {
+ public:
+  /// Makes a pool: a new file, or on a DAX device that holds none yet. The file appears whole,
+  /// with every block reserved and durable, or not at all; one that exists is never touched.
+  ///
+  /// Errors  AlreadyExists, Busy, NoSpace, NotFound (no such directory), PermissionDenied.
+  ///         InvalidArgument: a field that does not fit. Unsupported: the declared domain
+  ///         contradicts the evidence. SystemError.
+  static Result<std::unique_ptr<Pool>> create(const std::string& path, const PoolOptions& options);
+
+  /// Opens a pool for this process alone.
+  ///
+  /// Durability  the newest state that was ever acknowledged is read, and both copies of it are
+  ///             whole again on return. The clean-shutdown mark is durably taken away.
+  /// Errors  NotFound, PermissionDenied, Busy (names the holder). InvalidArgument: not a pool.
+  ///         VersionMismatch. Corrupt: truncated, another size, or damaged. Unsupported: the
+  ///         declared domain contradicts what this machine shows. SystemError.
+  static Result<std::unique_ptr<Pool>> open(const std::string& path, const OpenOptions& options);
+
+  /// Describes a pool without opening it: takes no lock and writes nothing. The state may be
+  /// changing at that moment; the answer is then the one before or after.
+  /// Errors  those of open, except Busy and Unsupported.
+  static Result<PoolInfo> inspect(const std::string& path);
+
+  /// Makes a pool in a region, whatever kind it is. Overwrites what is there. A crash before it
+  /// returns leaves a region that attach refuses, or the whole pool. The exported bytes are left
+  /// as they are.
+  /// Errors  InvalidArgument: a field that does not fit, or the region is too small. SystemError.
+  static Result<std::unique_ptr<Pool>> format(std::unique_ptr<Region> region,
+                                              const PoolOptions& options);
+
+  /// Opens the pool in a region, whatever kind it is. Durability and errors: those of open.
+  static Result<std::unique_ptr<Pool>> attach(std::unique_ptr<Region> region);
+
+  Pool(const Pool&) = delete;
+  Pool& operator=(const Pool&) = delete;
+  /// Lets go of the file and its lock. Without close(), the pool counts as not shut down.
+  ~Pool() = default;
+
+  Region& region() { return *region_; }
+  const Region& region() const { return *region_; }
+  /// Where the exported bytes begin in region().bytes(), and how many they are.
+  std::uint64_t data_offset() const { return kPoolDataOffset; }
+  std::uint64_t data_bytes() const { return header_.data_bytes; }
+  std::span<std::byte> data() { return region_->bytes().subspan(data_offset(), data_bytes()); }
+
+  const Uuid& uuid() const { return header_.uuid; }
+  const PoolHeader& header() const { return header_; }
+  Epoch epoch() const { return slot_.state.epoch; }
+  const PoolState& state() const { return slot_.state; }
+  /// Whether the last opener had closed it. False after a crash and for a new pool.
+  bool was_shut_down() const { return was_shut_down_; }
+
+  /// Replaces epoch, holder and opaque bytes. `state.clean_shutdown` is ignored: only close()
+  /// sets the mark.
+  ///
+  /// Durability  on success the new state is durable in both copies. A crash in between leaves the
+  ///             old state or the new one, whole.
+  /// Errors  InvalidArgument: a field that does not fit, or an epoch below the present one;
+  ///         nothing was changed. SystemError, NoSpace: the medium refused, the old state or the
+  ///         new one will be read after a crash, and the region is not to be trusted any more.
+  /// Cost    two flushes of one page each.
+  Result<void> set_state(const PoolState& state);
+
+  /// Marks the pool as shut down, durably. What the user of the pool wrote must be durable before.
+  /// Afterwards only destruction, or set_state, which takes the mark away again.
+  Result<void> close();
+
+  PoolInfo info() const;
+  std::string describe() const { return to_string(info()); }
+
+  /// Takes the pool apart and gives the region back, without marking it as shut down.
+  std::unique_ptr<Region> take_region() && { return std::move(region_); }
+
+ private:
+  Pool(std::unique_ptr<Region> region, PoolHeader header, std::string path)
+      : region_(std::move(region)), header_(std::move(header)), path_(std::move(path)) {}
+
+  static Result<std::unique_ptr<Pool>> format_at(std::unique_ptr<Region> region,
+                                                 const PoolOptions& options, std::string path);
+  static Result<std::unique_ptr<Pool>> attach_at(std::unique_ptr<Region> region, std::string path);
+  static Result<std::unique_ptr<Pool>> create_on_device(const std::string& path,
+                                                        const PoolOptions& options);
+  Result<void> write_page(std::size_t index, const PoolPage& page);
+  Result<void> write_state(PoolState state);
+
+  std::unique_ptr<Region> region_;
+  PoolHeader header_;
+  std::string path_;
+  StateSlot slot_;
+  std::size_t newest_index_ = 0;
+  bool was_shut_down_ = false;
+};
+
+}  // namespace perdure::pmem

@@ -1,0 +1,108 @@
+// The first 12 KiB of a pool, as bytes: the header page and two copies of the state. Pure
+// functions; what keeps the bytes and in which order they are written is pool.h's.
+//
+//   offset   size     what
+//   0        4096     header, written once when the pool is made
+//   4096     4096     state slot 0
+//   8192     4096     state slot 1
+//   12288    53248    reserved, zero
+//   65536    ...      exported data
+//
+// docs/format.md has the fields of each. All numbers are little-endian.
+#pragma once
+
+#include <perdure/profile.h>
+#include <perdure/result.h>
+#include <perdure/types.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace perdure::pmem {
+
+inline constexpr std::uint32_t kPoolFormatVersion = 1;
+inline constexpr std::size_t kPoolPageBytes = 4096;
+inline constexpr std::size_t kStateSlots = 2;
+inline constexpr std::size_t kPoolFrontBytes = kPoolPageBytes * (1 + kStateSlots);
+inline constexpr std::uint64_t kPoolDataOffset = 65536;
+inline constexpr std::uint64_t kPoolDataBytesMax = std::uint64_t{1} << 46;  // 64 TiB
+static_assert(kPoolFrontBytes <= kPoolDataOffset);
+
+inline constexpr std::size_t kPoolKindBytesMax = 16;
+inline constexpr std::size_t kPoolNameBytesMax = 128;
+inline constexpr std::size_t kHolderBytesMax = 256;
+inline constexpr std::size_t kOpaqueBytesMax = 1024;
+
+using PoolPage = std::array<std::byte, kPoolPageBytes>;
+
+/// Tells pools apart for ever. Random (RFC 4122 version 4).
+struct Uuid {
+  std::array<std::byte, 16> bytes{};
+  bool operator==(const Uuid&) const = default;
+  static Uuid random();
+};
+
+/// "2f1c9e0a-....": lower case, 36 characters.
+std::string to_string(const Uuid& uuid);
+
+/// What is fixed when a pool is made.
+struct PoolHeader {
+  Uuid uuid;
+  std::uint64_t region_bytes = 0;  // of the whole file or device
+  std::uint64_t data_bytes = 0;    // exported, from kPoolDataOffset
+  std::optional<PersistenceDomain> declared;
+  std::string kind;  // what the data is, for example "log"; printable ASCII
+  std::string name;  // for people; UTF-8 without control characters
+  bool operator==(const PoolHeader&) const = default;
+};
+
+/// What changes, rarely: at open, close and when the writer changes.
+struct PoolState {
+  Epoch epoch;                    // of the newest writer
+  std::string holder;             // who that is, for people: "host:pid" or a session
+  bool clean_shutdown = false;    // the pool was closed; false while it is open
+  std::vector<std::byte> opaque;  // the upper layers' own, at most kOpaqueBytesMax
+  bool operator==(const PoolState&) const = default;
+};
+
+/// A state and how new it is.
+struct StateSlot {
+  std::uint64_t generation = 0;  // 1 is the first
+  PoolState state;
+  bool operator==(const StateSlot&) const = default;
+};
+
+/// Whether the fields fit the format. Errors: InvalidArgument, naming the field and its limit.
+Result<void> validate(const PoolHeader& header);
+Result<void> validate(const PoolState& state);
+
+/// Requires a valid header or state.
+PoolPage encode_header(const PoolHeader& header);
+PoolPage encode_state(const StateSlot& slot, const Uuid& uuid);
+
+/// Reads the header from the first bytes of a pool. Nothing in `bytes` is trusted.
+///
+/// Errors  InvalidArgument: not a pool (other magic). VersionMismatch: made by another version.
+///         Corrupt: too short, a failed checksum, or fields that contradict each other.
+Result<PoolHeader> decode_header(std::span<const std::byte> bytes);
+
+/// Reads one state slot. Errors  Corrupt: torn, damaged, never written, or of another pool.
+Result<StateSlot> decode_state(std::span<const std::byte> bytes, const Uuid& uuid);
+
+/// Both slots of a pool, and the one that counts.
+struct StateSlots {
+  StateSlot newest;
+  std::size_t newest_index = 0;
+  bool both_equal = false;  // false: a crash or damage left one copy behind; it is to be rewritten
+};
+
+/// Reads the slots from the first kPoolFrontBytes of a pool.
+/// Errors  Corrupt: neither slot is valid, which no crash can cause.
+Result<StateSlots> decode_states(std::span<const std::byte> front, const Uuid& uuid);
+
+}  // namespace perdure::pmem
