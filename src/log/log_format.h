@@ -94,6 +94,13 @@ constexpr std::uint64_t record_bytes(std::uint64_t payload_bytes) {
   return round_up(kRecordHeaderBytes + payload_bytes, kRecordAlignment);
 }
 
+/// Where the next record begins when one ended at `end`: there, or at the start of the next lap
+/// when not even a header fits before the end of the ring.
+constexpr Lsn next_place(Lsn end, std::uint64_t ring_bytes) {
+  const std::uint64_t room = ring_bytes - end.value % ring_bytes;
+  return room < kRecordHeaderBytes ? Lsn{end.value + room} : end;
+}
+
 /// The ring that a pool of `pool_bytes` holds; 0 when it is too small for a log.
 constexpr std::uint64_t ring_bytes_for(std::uint64_t pool_bytes) {
   if (pool_bytes < kRingAt + kRingBytesMin) return 0;

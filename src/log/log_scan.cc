@@ -80,11 +80,7 @@ std::optional<ScanEnd> LogCursor::reject(const RecordHeader& header, std::uint64
 
 Result<std::optional<RecordView>> LogCursor::next() {
   const std::uint64_t ring = anchor_.ring_bytes;
-  std::uint64_t offset = position_.value % ring;
-  if (ring - offset < kRecordHeaderBytes) {
-    position_.value += ring - offset;
-    offset = 0;
-  }
+  const std::uint64_t offset = position_.value % ring;
   const auto stop = [&](ScanEnd why) {
     end_ = why;
     window_.clear();  // what is there may change: look at the medium again next time
@@ -105,7 +101,7 @@ Result<std::optional<RecordView>> LogCursor::next() {
   last_crc_ = header.crc;
   last_epoch_ = header.epoch;
   next_index_ = header.index + (header.type == RecordType::Data ? 1 : 0);
-  position_.value += record_bytes(header.payload_bytes);
+  position_ = next_place(Lsn{position_.value + record_bytes(header.payload_bytes)}, ring);
   const auto payload = header.type == RecordType::Pad ? std::span<const std::byte>{}
                                                       : record.subspan(kRecordHeaderBytes);
   return std::optional<RecordView>{RecordView{header, payload}};

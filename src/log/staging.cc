@@ -49,7 +49,7 @@ void Staging::commit(Lsn lsn, std::size_t length) {
   write_at_ += length;
 }
 
-/// The number of the staged record that begins at `lsn`.
+/// The number of the first staged record at or after `lsn`.
 std::uint64_t Staging::find(Lsn lsn) const {
   std::uint64_t low = first_slot_;
   std::uint64_t high = next_slot_;
@@ -62,17 +62,17 @@ std::uint64_t Staging::find(Lsn lsn) const {
     }
   }
   PERDURE_ASSERT(low < next_slot_);
-  PERDURE_ASSERT(slot(low).lsn == lsn.value);
   return low;
 }
 
-Staging::Run Staging::run_at(Lsn lsn, std::uint64_t length_max) const {
+Staging::Run Staging::run_at(Lsn lsn, std::uint64_t length_max, std::uint64_t ring_bytes) const {
   std::uint64_t number = find(lsn);
   const Slot& first = slot(number);
-  Run run{memory_ + std::size_t{first.offset} * kUnitBytes, first.length};
+  Run run{Lsn{first.lsn}, memory_ + std::size_t{first.offset} * kUnitBytes, first.length};
+  length_max = std::min(length_max, ring_bytes - first.lsn % ring_bytes);
   for (++number; number < next_slot_; ++number) {
     const Slot& next = slot(number);
-    const bool adjacent = next.lsn == lsn.value + run.length &&
+    const bool adjacent = next.lsn == first.lsn + run.length &&
                           memory_ + std::size_t{next.offset} * kUnitBytes == run.data + run.length;
     if (!adjacent || run.length + next.length > length_max) break;
     run.length += next.length;

@@ -33,12 +33,14 @@ class Staging {
 
   /// A run of bytes of the log.
   struct Run {
+    Lsn lsn;
     std::byte* data = nullptr;
     std::uint64_t length = 0;
   };
-  /// The longest run of whole records from `lsn` on, at most `length_max` long unless the first
-  /// record alone is longer. Requires `lsn` to be the start of a staged record.
-  Run run_at(Lsn lsn, std::uint64_t length_max) const;
+  /// The longest run of whole records that begins with the first one at or after `lsn`, at most
+  /// `length_max` long unless that record alone is longer, and within one lap of a ring of
+  /// `ring_bytes`. Requires such a record.
+  Run run_at(Lsn lsn, std::uint64_t length_max, std::uint64_t ring_bytes) const;
 
   /// Forgets everything below `lsn`, which is a boundary of records.
   void release(Lsn lsn);

@@ -1,0 +1,194 @@
+// The replicated log: append records, wait until they are durable on other machines, read them
+// back after any crash.
+//
+//   auto log = perdure::Log::open({.peers = {"127.0.0.1:7470"}, .pool = "orders"});
+//   auto ticket = log->append(bytes);
+//   auto done = log->wait(*ticket, perdure::Level::Committed);
+#pragma once
+
+#include <perdure/profile.h>
+#include <perdure/result.h>
+#include <perdure/types.h>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace perdure {
+
+struct LogOptions {
+  /// Control plane addresses of the peers, "host:port". Every peer holds one replica.
+  std::vector<std::string> peers;
+  /// Name of the pool on every peer. Created beforehand, with `perdure pool create` for example.
+  std::string pool;
+  /// Replicas on which a record must be durable to be committed. 0: a majority of the peers.
+  std::size_t quorum = 0;
+  /// How the bytes travel: "tcp", "shm" (same host only), or "auto".
+  std::string transport = "auto";
+  /// "planned", or forced: "singleton" (checksummed records, tail found by scan) or "compound"
+  /// (a tail word is made durable after the records). Only a log that is created asks for it.
+  std::string shape = "planned";
+  /// "planned", or forced: "write", "write_imm" or "send".
+  std::string primary = "planned";
+  /// Visible accepts peers whose memory does not survive a power failure; then no record of this
+  /// log is ever durable, and waiting for that is Unsupported.
+  Level level = Level::Durable;
+  /// Records larger than this are refused. Staging takes two and a half times as much memory.
+  std::uint64_t record_bytes_max = 16 * 1024 * 1024;
+  /// Batches under way to one replica. More helps long round trips; fewer coalesces more.
+  std::size_t batches_in_flight = 4;
+  /// End the session of a writer that still has one (it is fenced), instead of answering Busy.
+  bool take_over = false;
+  /// Open although records that were once reported durable are damaged on every reachable replica.
+  bool accept_loss = false;
+  /// Shown to others who want to write: program and host. Empty: host name and process id.
+  std::string writer_name;
+  /// A replica that does not answer for so long is marked down; the log goes on without it.
+  std::chrono::milliseconds stall{5000};
+  /// How long wait() polls before it sleeps. Waking an idle core costs 45 to 55 us on the machines
+  /// this was measured on, so spin at least that long where cores are free; 0 where they are not.
+  std::chrono::microseconds spin{200};
+};
+
+/// One record that was appended.
+struct Ticket {
+  Lsn lsn;                  // where it begins
+  Lsn end;                  // where it ends: committed once everything before that is
+  std::uint64_t index = 0;  // how many records the log had before it
+};
+
+struct ReplicaStatus {
+  std::string peer;
+  bool up = false;
+  std::string down_reason;   // empty when up
+  Lsn durable_below;         // everything before is durable there
+  ServerProfile profile;     // meaningful when up
+  std::string small_method;  // how records and small batches are made durable there
+  std::string large_method;
+  std::uint64_t small_bytes_max = 0;  // the largest batch that goes by small_method
+};
+
+struct LogStatus {
+  Epoch epoch;
+  Lsn head;       // the oldest record that is kept
+  Lsn tail;       // where the next record will begin
+  Lsn committed;  // everything before is durable on a quorum
+  std::uint64_t next_index = 0;
+  std::uint64_t ring_bytes = 0;
+  std::string shape;
+  std::size_t quorum = 0;
+  std::vector<ReplicaStatus> replicas;
+};
+
+/// What bringing one replica back took.
+struct RepairReport {
+  std::string peer;
+  bool repaired = false;
+  std::string error;               // why not
+  std::uint64_t copied_bytes = 0;  // from another replica
+  std::string found;               // what was wrong: "12 records behind", "torn record at ..."
+};
+
+/// A log with one writer at a time: this one.
+/// Threads: one caller at a time; there is no thread of its own, progress is made in the calls.
+class Log {
+ public:
+  /// Fences earlier writers, recovers what is committed, brings reachable replicas to equal.
+  ///
+  /// Errors   Busy (another writer holds it; take_over), Fenced (one is taking over right now),
+  ///          QuorumLost (too few peers answer to know what is committed), Corrupt (committed
+  ///          records are damaged everywhere; accept_loss), NotFound (no such pool),
+  ///          Unsupported (a peer's memory can not do `level`), InvalidArgument.
+  /// Cost     reads the whole log once from every replica.
+  static Result<Log> open(LogOptions options);
+
+  Log(Log&&) noexcept;
+  Log& operator=(Log&&) noexcept;
+  ~Log();
+
+  /// Copies the record, sends it on its way, and returns at once. The bytes are the caller's again.
+  ///
+  /// Requires    1 .. record_bytes_max bytes.
+  /// Durability  none yet: wait for a level.
+  /// Errors      LogFull (trim), InvalidArgument (size), QuorumLost, Fenced: nothing was appended.
+  ///             Blocks while the staging memory is full, at most until replicas stall.
+  /// Cost        one copy and one checksum; no allocation; usually one post per replica.
+  Result<Ticket> append(std::span<const std::byte> record);
+
+  /// Waits until the record has reached `level`: Received, Visible and Durable on at least one
+  /// replica, Committed on the quorum.
+  ///
+  /// Errors   TimedOut (it may still get there: wait again), QuorumLost or Fenced (it may or may
+  ///          not be durable: an unknown outcome; recovery decides), Unsupported.
+  Result<void> wait(const Ticket& ticket, Level level,
+                    std::chrono::milliseconds timeout = std::chrono::seconds(30));
+
+  /// Makes progress without waiting. Errors: QuorumLost, Fenced.
+  Result<void> poll();
+
+  /// Forgets all records before `lsn`, which must be the place of a committed record or the tail.
+  /// Errors: InvalidArgument (no record begins there), QuorumLost.
+  Result<void> trim(Lsn lsn);
+
+  /// Tries to bring every replica that is down back to equal. Appending pauses meanwhile.
+  std::vector<RepairReport> repair();
+  /// What open() had to repair.
+  const std::vector<RepairReport>& repaired_at_open() const;
+
+  LogStatus status() const;
+
+ private:
+  class State;
+  explicit Log(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+/// A record as it is read back.
+struct Record {
+  Lsn lsn;
+  std::uint64_t index = 0;
+  Epoch epoch;
+  std::span<const std::byte> bytes;  // valid until the next call of the reader
+};
+
+struct LogReaderOptions {
+  std::string peer;  // one replica
+  std::string pool;
+  std::string transport = "auto";
+  Lsn from;  // 0: from the oldest record
+  std::chrono::milliseconds timeout{5000};
+};
+
+/// Reads one replica from the oldest record on, and follows a writer. It returns whole records in
+/// order and nothing torn. What it returns is durable there, if its replica's memory is; the last
+/// records may not be committed yet, and a new writer may replace those.
+/// Threads: one caller at a time.
+class LogReader {
+ public:
+  static Result<LogReader> open(LogReaderOptions options);
+  LogReader(LogReader&&) noexcept;
+  LogReader& operator=(LogReader&&) noexcept;
+  ~LogReader();
+
+  /// The next record, or nothing at the end (call again to follow).
+  /// Errors: Corrupt (the tail word promises more than can be read; NotFound when the record was
+  /// trimmed meanwhile), Disconnected, TimedOut.
+  Result<std::optional<Record>> next();
+
+  /// Where the next record begins or will begin.
+  Lsn position() const;
+  /// Why the last call found nothing: "clean", "torn", "chain-broken", "ring-full".
+  std::string end() const;
+
+ private:
+  class State;
+  explicit LogReader(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace perdure

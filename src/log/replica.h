@@ -1,0 +1,115 @@
+// Replica: one copy of a log as its writer drives it. Sends what is staged by the method planned
+// for that machine, and knows how far it is durable there. One replica failing never throws the
+// others off: it is marked down, with the reason.
+#pragma once
+
+#include <perdure/result.h>
+#include <perdure/types.h>
+
+#include "core/method.h"
+#include "log/log_format.h"
+#include "log/staging.h"
+#include "peer/peer.h"
+#include "persist/requester.h"
+
+#include <array>
+#include <memory>
+#include <optional>
+#include <string>
+
+namespace perdure::log {
+
+/// Batches in flight to one replica. What is appended meanwhile is coalesced into the next batch.
+inline constexpr std::size_t kBatchesMax = 8;
+inline constexpr std::uint64_t kBatchBytesMax = 1024 * 1024;
+
+struct ReplicaOptions {
+  std::string pool;
+  LogShape shape = LogShape::Singleton;         // set when prepared
+  std::optional<Primary> primary;               // forced by the user; nothing: the planner chooses
+  Level level = Level::Durable;                 // the least that appends are to reach on a replica
+  std::size_t batches_in_flight = 4;            // 1..kBatchesMax
+  Nanoseconds stall = std::chrono::seconds(5);  // without an answer for so long: down
+  const Clock* clock = nullptr;
+};
+
+/// Threads: one caller at a time.
+class Replica {
+ public:
+  Replica(std::unique_ptr<peer::Peer> peer, ReplicaOptions options);
+
+  /// Opens a write session. Errors: those of Peer::open_session.
+  Result<void> open_session(const peer::SessionRequest& request);
+  /// Plans and compiles for a log of `shape`; `staging` is registered with the peer's device.
+  /// Errors: those of plan::plan, of compiling and of registration.
+  Result<void> prepare(LogShape shape, Staging& staging);
+
+  /// From now on records at `lsn` and later are sent; everything before is durable there.
+  void resume_at(Lsn lsn);
+
+  /// Sends what is staged below `end` as far as the window allows, and takes answers.
+  void pump(const Staging& staging, Lsn end, std::uint64_t ring_bytes);
+
+  /// Writes bytes at `at` of the pool and waits until they are durable: anchors, words, repair.
+  /// Requires nothing of the log in flight. Errors: those of the connection, TimedOut.
+  Result<void> write_now(std::uint64_t at, std::span<const std::byte> bytes);
+
+  void mark_down(Error why);
+
+  bool has_session() const { return session_.has_value(); }
+  bool up() const { return requester_ != nullptr; }
+  bool sending() const { return sending_; }
+  /// Everything below is durable on this replica, as far as its writer was told.
+  Lsn durable_below() const { return durable_; }
+  const std::optional<Error>& down_reason() const { return down_reason_; }
+  peer::Peer& peer() { return *peer_; }
+  const peer::Peer& peer() const { return *peer_; }
+  const peer::Session& session() const { return *session_; }
+  fabric::Endpoint* endpoint() { return session_ ? session_->endpoint.get() : nullptr; }
+  const ReplicaOptions& options() const { return options_; }
+  /// The methods in use: for small batches and for large ones, and where the one ends.
+  const Method& small_method() const { return methods_[kLogSmall]; }
+  const Method& large_method() const { return methods_[kLogLarge]; }
+  std::uint64_t small_bytes_max() const { return small_bytes_max_; }
+  persist::RequesterCounters counters() const;
+
+ private:
+  enum MethodIndex : std::size_t { kLogSmall, kLogLarge, kRawSmall, kRawLarge, kMethods };
+
+  /// The methods for small and for large updates, and the largest update that is small.
+  struct Sizes {
+    Method small;
+    Method large;
+    std::uint64_t small_bytes_max = 0;
+  };
+  Result<void> plan_methods();
+  Result<Sizes> plan_sizes(const UpdateShape& shape) const;
+  Result<std::uint64_t> begin_batch(const Staging::Run& run, std::uint64_t ring_bytes);
+  void take_answers();
+  Result<std::uint64_t> begin_raw(std::uint64_t at, std::size_t bytes);
+
+  std::unique_ptr<peer::Peer> peer_;
+  ReplicaOptions options_;
+  std::optional<peer::Session> session_;
+  std::unique_ptr<fabric::Memory> staging_memory_;
+  std::unique_ptr<fabric::Memory> bounce_memory_;
+  std::unique_ptr<fabric::Memory> words_memory_;
+  std::unique_ptr<persist::Requester> requester_;
+  std::vector<Method> methods_;
+  std::uint64_t small_bytes_max_ = 0;
+  std::uint64_t raw_small_bytes_max_ = 0;
+
+  std::vector<std::byte> bounce_;                               // write_now
+  alignas(64) std::array<std::uint64_t, kBatchesMax> words_{};  // tail words in flight
+  std::array<Lsn, kBatchesMax> batch_ends_{};                   // of batches in flight, by number
+  std::uint64_t first_batch_ = 0;  // update number before the first batch since resume_at
+  std::uint64_t answered_ = 0;     // update number up to which durable_ reflects
+  bool sending_ = false;
+  Lsn next_;  // where sending goes on
+  Lsn durable_;
+  Nanoseconds last_progress_{0};
+  std::uint32_t idle_polls_ = 0;
+  std::optional<Error> down_reason_;
+};
+
+}  // namespace perdure::log

@@ -1,0 +1,267 @@
+// The data path of the writer: append, wait, and what they need. Opening and repair are in
+// replicated_log_open.cc.
+#include "log/replicated_log.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "core/try.h"
+#include "log/remote_bytes.h"
+
+namespace perdure::log {
+namespace {
+
+constexpr Nanoseconds kSleepSlice = std::chrono::milliseconds(10);
+constexpr std::uint64_t kSpinRoundsPerLook = 64;
+
+}  // namespace
+
+Result<Ticket> ReplicatedLog::append(std::span<const std::byte> record) {
+  if (record.empty() || record.size() > options_.record_bytes_max ||
+      record.size() > payload_bytes_max(anchor_.ring_bytes)) {
+    return Error{
+        ErrorCode::InvalidArgument,
+        fmt::format("a record of {} bytes; this log takes 1 to {}", record.size(),
+                    std::min(options_.record_bytes_max, payload_bytes_max(anchor_.ring_bytes)))};
+  }
+  return append_record(RecordType::Data, record);
+}
+
+Result<Ticket> ReplicatedLog::append_record(RecordType type, std::span<const std::byte> payload) {
+  if (!quorum_stands()) return quorum_lost();
+  const std::uint64_t bytes = record_bytes(payload.size());
+  PERDURE_TRY_VOID(pad_to_lap(bytes));
+  PERDURE_TRY(to, make_room(bytes));
+  const Ticket ticket{tail_, Lsn{tail_.value + bytes}, next_index_};
+  encode(type, payload, to);
+  for (Replica& replica : replicas_) replica.pump(staging_, tail_, anchor_.ring_bytes);
+  return ticket;
+}
+
+/// Makes the next record begin where it fits before the end of the ring.
+Result<void> ReplicatedLog::pad_to_lap(std::uint64_t needed) {
+  const std::uint64_t ring = anchor_.ring_bytes;
+  const std::uint64_t room = ring - tail_.value % ring;
+  const std::uint64_t skipped = needed <= room ? 0 : room;
+  if (tail_.value + skipped + needed > head_.value + ring) {
+    return Error{ErrorCode::LogFull,
+                 fmt::format("the log's ring of {} bytes is full: {} bytes are kept, {} more do "
+                             "not fit; trim it",
+                             ring, tail_.value - head_.value, needed)};
+  }
+  if (skipped == 0) return {};
+  // Only the pad's header is sent: its payload is never read.
+  PERDURE_TRY(to, make_room(kRecordHeaderBytes));
+  RecordHeader pad;
+  pad.type = RecordType::Pad;
+  pad.payload_bytes = static_cast<std::uint32_t>(room - kRecordHeaderBytes);
+  pad.lsn = tail_;
+  pad.index = next_index_;
+  pad.epoch = epoch_;
+  pad.previous_crc = last_crc_;
+  last_crc_ = encode_record(pad, to);
+  staging_.commit(tail_, kRecordHeaderBytes);
+  tail_.value += room;
+  return {};
+}
+
+/// Room in staging, after waiting for replicas to take what is there.
+Result<std::byte*> ReplicatedLog::make_room(std::uint64_t bytes) {
+  if (std::byte* room = staging_.reserve(bytes)) return room;
+  const Deadline deadline(clock_, 2 * options_.stall);
+  while (true) {
+    pump();
+    if (std::byte* room = staging_.reserve(bytes)) return room;
+    if (!quorum_stands()) return quorum_lost();
+    if (deadline.passed()) {
+      return Error{ErrorCode::TimedOut, "replicas take records too slowly; nothing was appended"};
+    }
+  }
+}
+
+void ReplicatedLog::encode(RecordType type, std::span<const std::byte> payload, std::byte* to) {
+  const std::uint64_t bytes = record_bytes(payload.size());
+  if (!payload.empty()) std::memcpy(to + kRecordHeaderBytes, payload.data(), payload.size());
+  std::memset(to + kRecordHeaderBytes + payload.size(), 0,
+              bytes - kRecordHeaderBytes - payload.size());
+  RecordHeader header;
+  header.type = type;
+  header.payload_bytes = static_cast<std::uint32_t>(payload.size());
+  header.lsn = tail_;
+  header.index = next_index_;
+  header.epoch = epoch_;
+  header.previous_crc = last_crc_;
+  last_crc_ = encode_record(header, to);
+  staging_.commit(tail_, bytes);
+  tail_ = next_place(Lsn{tail_.value + bytes}, anchor_.ring_bytes);
+  if (type == RecordType::Data) ++next_index_;
+}
+
+void ReplicatedLog::pump() {
+  for (Replica& replica : replicas_) replica.pump(staging_, tail_, anchor_.ring_bytes);
+  update_committed();
+}
+
+void ReplicatedLog::update_committed() {
+  Lsn everywhere = tail_;
+  for (std::size_t index = 0; index < replicas_.size(); ++index) {
+    durable_scratch_[index] = replicas_[index].durable_below();
+    if (replicas_[index].sending()) everywhere = std::min(everywhere, durable_scratch_[index]);
+  }
+  std::sort(durable_scratch_.begin(), durable_scratch_.end(), std::greater<>());
+  durable_anywhere_ = std::max(durable_anywhere_, durable_scratch_.front());
+  committed_ = std::max(committed_, durable_scratch_[quorum_ - 1]);
+  // Kept until it is committed, so that a replica that comes back can still be given it.
+  staging_.release(std::min(everywhere, committed_));
+}
+
+bool ReplicatedLog::reached(const Ticket& ticket, Level level) const {
+  return ticket.end <= (level == Level::Committed ? committed_ : durable_anywhere_);
+}
+
+Result<void> ReplicatedLog::wait(const Ticket& ticket, Level level, Nanoseconds timeout) {
+  if (level > options_.level && options_.level < Level::Durable) {
+    return Error{ErrorCode::Unsupported,
+                 fmt::format("this log was opened for '{}': its peers' memory does not survive a "
+                             "power failure",
+                             to_string(options_.level))};
+  }
+  pump();
+  if (reached(ticket, level)) return {};
+  const Deadline deadline(clock_, timeout);
+  const Deadline spin(clock_, options_.spin);
+  bool sleep = options_.spin == Nanoseconds{0};
+  for (std::uint64_t round = 1;; ++round) {
+    pump();
+    if (reached(ticket, level)) return {};
+    if (level == Level::Committed ? !quorum_stands() : up_count() == 0) return quorum_lost();
+    if (!sleep && round % kSpinRoundsPerLook != 0) continue;
+    sleep = sleep || spin.passed();
+    if (deadline.passed()) {
+      return Error{ErrorCode::TimedOut,
+                   fmt::format("record {} is not {} yet; it may still get there", ticket.index,
+                               to_string(level))};
+    }
+    if (!sleep) continue;
+    std::array<fabric::Endpoint*, 64> endpoints;
+    std::size_t count = 0;
+    for (Replica& replica : replicas_) {
+      if (replica.endpoint() != nullptr && count < endpoints.size()) {
+        endpoints[count++] = replica.endpoint();
+      }
+    }
+    fabric::wait_any(std::span(endpoints).first(count), kSleepSlice);
+  }
+}
+
+Result<void> ReplicatedLog::poll() {
+  pump();
+  if (!quorum_stands()) return quorum_lost();
+  return {};
+}
+
+std::size_t ReplicatedLog::up_count() const {
+  return static_cast<std::size_t>(
+      std::count_if(replicas_.begin(), replicas_.end(),
+                    [](const Replica& replica) { return replica.sending(); }));
+}
+
+bool ReplicatedLog::quorum_stands() const { return up_count() >= quorum_; }
+
+/// Says why, once: a newer writer (asked of the peers that still answer), or the reasons for which
+/// replicas are down.
+Error ReplicatedLog::quorum_lost() {
+  if (lost_) return *lost_;
+  std::string reasons;
+  for (Replica& replica : replicas_) {
+    if (replica.sending()) continue;
+    reasons += fmt::format("; {}: {}", replica.peer().name(),
+                           replica.down_reason() ? replica.down_reason()->message : "not in use");
+    const auto pool = replica.peer().describe(options_.pool, Deadline(clock_, options_.stall));
+    if (pool.ok() && pool->epoch > epoch_) {
+      lost_ =
+          Error{ErrorCode::Fenced, fmt::format("writer '{}' took over with epoch {}; ours was {}",
+                                               pool->writer_name, pool->epoch.value, epoch_.value)};
+      return *lost_;
+    }
+  }
+  lost_ = Error{ErrorCode::QuorumLost,
+                fmt::format("{} of {} replicas are up and {} are needed{}; repair them and call "
+                            "repair",
+                            up_count(), replicas_.size(), quorum_, reasons)};
+  return *lost_;
+}
+
+/// Waits until nothing is in flight to a replica.
+Result<void> ReplicatedLog::drain(Replica& replica) {
+  const Deadline deadline(clock_, 2 * options_.stall);
+  while (replica.sending() && replica.durable_below() < tail_) {
+    pump();
+    if (deadline.passed()) return Error{ErrorCode::TimedOut, "replicas stopped answering"};
+  }
+  return {};
+}
+
+Result<void> ReplicatedLog::trim(Lsn lsn) {
+  PERDURE_TRY_VOID(poll());
+  if (lsn < head_ || lsn > committed_) {
+    return Error{ErrorCode::InvalidArgument,
+                 fmt::format("can not trim to {}: the log keeps {} to {} (committed)", lsn.value,
+                             head_.value, committed_.value)};
+  }
+  if (lsn == head_) return {};
+  const auto source = std::find_if(replicas_.begin(), replicas_.end(), [&](const Replica& each) {
+    return each.sending() && each.durable_below() >= lsn;
+  });
+  if (source == replicas_.end()) return quorum_lost();
+  if (lsn != tail_) {
+    PERDURE_TRY(bytes, RemoteLogBytes::open(source->peer(), options_.pool, options_.stall));
+    LogCursor cursor(*bytes, anchor_, head_, lsn);
+    PERDURE_TRY(record, cursor.next());
+    if (!record || record->header.lsn != lsn) {
+      return Error{ErrorCode::InvalidArgument,
+                   fmt::format("no record begins at {}: trim to the LSN of one", lsn.value)};
+    }
+  }
+  const std::uint64_t word = encode_word(lsn);
+  for (Replica& replica : replicas_) {
+    if (auto drained = drain(replica); !drained) replica.mark_down(drained.error());
+    if (!replica.sending()) continue;
+    const auto written = replica.write_now(kHeadWordAt, std::as_bytes(std::span(&word, 1)));
+    if (!written) replica.mark_down(written.error());
+  }
+  if (!quorum_stands()) return quorum_lost();
+  head_ = lsn;  // only now may what was before be overwritten
+  return {};
+}
+
+LogStatus ReplicatedLog::status() const {
+  LogStatus status;
+  status.epoch = epoch_;
+  status.head = head_;
+  status.tail = tail_;
+  status.committed = committed_;
+  status.next_index = next_index_;
+  status.ring_bytes = anchor_.ring_bytes;
+  status.shape = anchor_.shape == LogShape::Compound ? "compound" : "singleton";
+  status.quorum = quorum_;
+  for (const Replica& replica : replicas_) {
+    ReplicaStatus each;
+    each.peer = replica.peer().name();
+    each.up = replica.sending();
+    if (replica.down_reason()) each.down_reason = replica.down_reason()->message;
+    each.durable_below = replica.durable_below();
+    if (replica.up()) {
+      each.profile = replica.session().pool.profile;
+      each.small_method = replica.small_method().name;
+      each.large_method = replica.large_method().name;
+      each.small_bytes_max = replica.small_bytes_max();
+    }
+    status.replicas.push_back(std::move(each));
+  }
+  return status;
+}
+
+}  // namespace perdure::log
