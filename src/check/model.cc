@@ -175,7 +175,9 @@ class Compiler {
   Result<void> within_limits() {
     std::size_t micro_steps = 0;
     for (const auto& reaction : script_.reactions) {
-      micro_steps += reaction.size() * options_.units_per_item;
+      for (const ResponderAction& action : reaction) {
+        micro_steps += action.kind == ResponderAction::Kind::Copy ? units_[action.item] : 1;
+      }
     }
     const bool fits = program_.cells <= kCellsMax && script_.steps.size() <= kStepsMax &&
                       program_.operation_of_slot.size() <= kSlotsMax &&

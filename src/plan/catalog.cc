@@ -222,7 +222,9 @@ class Catalog {
     write_all(primary, epochs_.front(), steps);
     std::vector<Item> later(all_.begin() + static_cast<std::ptrdiff_t>(epochs_.front().size()),
                             all_.end());
-    steps.push_back(send(later, epochs_.front()));
+    // An immediate names its item by itself; the addresses of several have to be sent.
+    const bool named = primary == Primary::WriteImm && epochs_.front().size() == 1;
+    steps.push_back(send(later, named ? std::vector<Item>{} : epochs_.front()));
     steps.push_back(wait_ack());
     std::vector<ResponderAction> reaction;
     flush_all(epochs_.front(), reaction);

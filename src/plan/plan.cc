@@ -65,8 +65,8 @@ Error nothing_is_left(const ServerProfile& server, const Update& update) {
 
 bool cheaper(const Candidate& one, const Candidate& other) {
   if (one.cost_ns != other.cost_ns) return one.cost_ns < other.cost_ns;
-  if (one.usage.round_trips != other.usage.round_trips) {
-    return one.usage.round_trips < other.usage.round_trips;
+  if (one.usage.receive_buffers != other.usage.receive_buffers) {
+    return one.usage.receive_buffers < other.usage.receive_buffers;
   }
   return one.method.name < other.method.name;
 }
@@ -83,6 +83,9 @@ Result<std::vector<Candidate>> candidates(const ServerProfile& server, const Upd
   for (const Known& each : known) {
     if (update.primary && each.method.primary != *update.primary) continue;
     if (!messages_fit(each.method, update)) continue;
+    const bool acts_on_immediate =
+        each.method.primary == Primary::WriteImm && two_sided(each.method);
+    if (acts_on_immediate && !update.primary && !update.immediate_names_place) continue;
     const double cost =
         cost_ns(each.method, server.domain, update.bytes, update.later_bytes, costs);
     found.push_back({each.method, cost, usage(each.method), each.reason});

@@ -22,6 +22,10 @@ struct Update {
   std::uint64_t bytes = 64;        // of each item of the first epoch
   std::uint64_t later_bytes = 8;   // of each item of the later epochs
   Level level = Level::Durable;    // Committed is Durable on each replica
+  /// Whether 32 bits of immediate data tell the responder which bytes a WRITE_WITH_IMM wrote (fixed
+  /// slots, say). If not, methods whose responder acts on one are offered only if `primary` asks
+  /// for them (taxonomy section 3.2: the target must be identifiable by the immediate).
+  bool immediate_names_place = false;
   /// What a receive buffer of the responder holds; a method with a larger message is left out.
   std::uint64_t message_bytes_max = std::numeric_limits<std::uint64_t>::max();
 };
@@ -34,7 +38,7 @@ struct Candidate {
   std::string reason;  // one sentence: why it is right
 };
 
-/// Every method known to be right, cheapest first (ties: fewer round trips, then by name).
+/// Every method known to be right, cheapest first (ties: fewer receive buffers, then by name).
 ///
 /// Errors  Unsupported: nothing can make this update durable there; the message says the way out.
 ///         InvalidArgument: the update has no items or too many, or an item of no bytes.

@@ -1,0 +1,75 @@
+// Words, arrows and JSON for a Report.
+#include "check/render.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+namespace perdure::check {
+namespace {
+
+std::string title(const Method& method, const ServerProfile& profile, const Report& report) {
+  const std::string_view outcome =
+      report.property ? to_string(*report.property) : to_string(report.verdict);
+  return fmt::format("{} ({}) on {}: {}", method.name, to_string(method.shape), describe(profile),
+                     report.property ? fmt::format("breaks {}", outcome) : std::string(outcome));
+}
+
+std::string where(const PathStep& step) {
+  if (step.from == step.to) return std::string(to_string(step.from));
+  return fmt::format("{} -> {}", to_string(step.from), to_string(step.to));
+}
+
+}  // namespace
+
+std::string story(const Method& method, const ServerProfile& profile, const Report& report) {
+  std::string text = title(method, profile, report) + "\n";
+  for (std::size_t index = 0; index < report.path.size(); ++index) {
+    const PathStep& step = report.path[index];
+    text += fmt::format("{:3}. {:36} {}\n", index + 1, where(step), step.text);
+  }
+  return text + summary(report) + "\n";
+}
+
+SequenceDiagram diagram(const Method& method, const ServerProfile& profile, const Report& report) {
+  SequenceDiagram drawing;
+  drawing.title = title(method, profile, report);
+  for (const Place place :
+       {Place::Requester, Place::Rnic, Place::Visible, Place::Domain, Place::ResponderCpu}) {
+    drawing.lanes.emplace_back(to_string(place));
+  }
+  for (const PathStep& step : report.path) {
+    const bool last = &step == &report.path.back();
+    drawing.events.push_back({static_cast<std::size_t>(step.from),
+                              static_cast<std::size_t>(step.to), step.text,
+                              last && report.verdict == Verdict::Violated});
+  }
+  return drawing;
+}
+
+std::string to_json(const Method& method, const ServerProfile& profile, const Report& report) {
+  nlohmann::ordered_json json;
+  json["format"] = 1;
+  json["method"] = method.name;
+  json["update"] = to_string(method.shape);
+  json["server"] = describe(profile);
+  json["verdict"] = to_string(report.verdict);
+  if (report.property) json["property"] = to_string(*report.property);
+  if (!report.reason.empty()) json["reason"] = report.reason;
+  json["states"] = report.states;
+  json["transitions"] = report.transitions;
+  json["level"] = to_string(report.level);
+  json["bounds"] = {{"units_per_item", report.bounds.units_per_item},
+                    {"updates_in_flight", report.bounds.updates_in_flight},
+                    {"updates_ordered", report.bounds.updates_ordered},
+                    {"states_max", report.bounds.states_max},
+                    {"connections", 1}};
+  json["path"] = nlohmann::ordered_json::array();
+  for (const PathStep& step : report.path) {
+    json["path"].push_back(
+        {{"from", to_string(step.from)}, {"to", to_string(step.to)}, {"text", step.text}});
+  }
+  return json.dump(2) + "\n";
+}
+
+}  // namespace perdure::check

@@ -1,0 +1,57 @@
+// Tables 2 and 3, every cell, on InfiniBand and on iWARP: right in every state, and the exact
+// number of states is kept.
+#include <gtest/gtest.h>
+
+#include <fmt/format.h>
+
+#include "check/check.h"
+#include "check/render.h"
+#include "plan/paper.h"
+#include "tests/agreement/golden.h"
+
+namespace perdure {
+namespace {
+
+TEST(Scenarios, EveryPublishedMethodHoldsInEveryState) {
+  std::string counts;
+  for (const Transport transport : {Transport::InfiniBand, Transport::Iwarp}) {
+    for (const plan::Scenario& scenario : plan::paper_methods(transport)) {
+      const check::Report report = check::check(scenario.method, scenario.profile);
+      EXPECT_TRUE(report.holds()) << check::story(scenario.method, scenario.profile, report);
+      counts += fmt::format("{:72} {:28} {:6} states {:6} transitions\n", describe(scenario),
+                            scenario.method.name, report.states, report.transitions);
+    }
+  }
+  expect_golden("scenario_states.txt", counts);
+}
+
+TEST(Scenarios, OnIwarpTheOneSidedWspMethodsOfInfiniBandBreakAndNothingElse) {
+  std::size_t broken = 0;
+  for (const plan::Scenario& scenario : plan::paper_methods(Transport::InfiniBand)) {
+    ServerProfile iwarp = scenario.profile;
+    iwarp.transport = Transport::Iwarp;
+    const check::Report report = check::check(scenario.method, iwarp);
+    const bool one_sided_wsp =
+        scenario.profile.domain == PersistenceDomain::Wsp && !two_sided(scenario.method);
+    EXPECT_EQ(report.holds(), !one_sided_wsp) << describe(scenario);
+    if (report.holds()) continue;
+    ++broken;
+    EXPECT_EQ(report.property, check::Property::ToldImpliesRecoverable) << describe(scenario);
+  }
+  // Write and WriteImm on 4 responders, Send on the 2 with receive buffers in PM; 2 shapes.
+  EXPECT_EQ(broken, 2u * (2u * 4u + 2u));
+}
+
+TEST(Scenarios, MoreUnitsPerItemChangeNoVerdict) {
+  check::CheckOptions options;
+  options.units_per_item = 3;
+  for (const Transport transport : {Transport::InfiniBand, Transport::Iwarp}) {
+    for (const plan::Scenario& scenario : plan::paper_methods(transport)) {
+      const check::Report report = check::check(scenario.method, scenario.profile, options);
+      EXPECT_TRUE(report.holds()) << check::story(scenario.method, scenario.profile, report);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace perdure
