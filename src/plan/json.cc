@@ -1,0 +1,79 @@
+// Scenarios as JSON: docs/plan.schema.json.
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "plan/render.h"
+
+namespace perdure::plan {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json item_names(const std::vector<Item>& items) {
+  Json names = Json::array();
+  for (const Item item : items) names.push_back(item_name(item));
+  return names;
+}
+
+Json step_json(const RequesterStep& step) {
+  switch (step.kind) {
+    case RequesterStep::Kind::WaitAck: return {{"wait", "ack"}};
+    case RequesterStep::Kind::WaitCompletion: return {{"wait", "completion"}, {"of", step.of}};
+    case RequesterStep::Kind::Post: break;
+  }
+  Json json{{"post", to_string(step.verb)}, {"items", item_names(step.items)}};
+  if (step.verb == Verb::Send) {
+    json["flush"] = item_names(step.flush);
+    json["replay"] = step.replay;
+  }
+  if (step.fenced) json["fenced"] = true;
+  return json;
+}
+
+Json action_json(const ResponderAction& action) {
+  switch (action.kind) {
+    case ResponderAction::Kind::Copy: return {{"do", "copy"}, {"item", item_name(action.item)}};
+    case ResponderAction::Kind::Flush: return {{"do", "flush"}, {"item", item_name(action.item)}};
+    case ResponderAction::Kind::Ack: break;
+  }
+  return {{"do", "ack"}};
+}
+
+Json scenario_json(const Scenario& scenario) {
+  const ServerProfile& server = scenario.profile;
+  Json json;
+  json["update"] = to_string(scenario.shape);
+  json["primary"] = to_string(scenario.primary);
+  json["server"] = {{"domain", to_string(server.domain)},
+                    {"ddio", server.ddio == Ddio::On},
+                    {"receive_buffers", to_string(server.receive_buffers)},
+                    {"transport", to_string(server.transport)}};
+  json["requester"] = Json::array();
+  for (const RequesterStep& step : scenario.method.requester) {
+    json["requester"].push_back(step_json(step));
+  }
+  json["responder"] = Json::array();
+  for (const auto& reaction : scenario.method.responder) {
+    Json actions = Json::array();
+    for (const ResponderAction& action : reaction) actions.push_back(action_json(action));
+    json["responder"].push_back(std::move(actions));
+  }
+  json["round_trips"] = round_trips(scenario.method);
+  const bool has_later = scenario.shape.items_per_epoch.size() > 1;
+  if (has_later && scenario.method.later_any_size) json["b_bytes"] = "any";
+  return json;
+}
+
+}  // namespace
+
+std::string to_json(const std::vector<Scenario>& scenarios) {
+  std::string text = "{\"format\": 1, \"methods\": [";
+  for (std::size_t index = 0; index < scenarios.size(); ++index) {
+    text += index == 0 ? "\n" : ",\n";
+    text += scenario_json(scenarios[index]).dump();
+  }
+  return text + "\n]}\n";
+}
+
+}  // namespace perdure::plan

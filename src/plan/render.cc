@@ -1,0 +1,185 @@
+// Tables, steps, diagrams and reasons.
+#include "plan/render.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/assert.h"
+#include "core/try.h"
+
+namespace perdure::plan {
+namespace {
+
+constexpr std::uint64_t kCrossoverBytesMax = 64u << 20;  // the largest transfer a fabric must carry
+
+/// The cheapest right method whose data travels by `primary`: what Perdure runs if asked for it.
+Method best(const ServerProfile& profile, Primary primary, const UpdateShape& shape) {
+  Update update;
+  update.shape = shape;
+  update.primary = primary;
+  auto method = plan(profile, update);
+  PERDURE_ASSERT(method.ok());
+  return std::move(method).value();
+}
+
+void add_page_scenarios(Transport transport, std::vector<Scenario>& scenarios) {
+  for (const UpdateShape& shape : {singleton(), compound()}) {
+    const ServerProfile profile{
+        PersistenceDomain::Page, Ddio::On, ReceiveBuffers::Dram, transport, {}};
+    for (const Primary primary : {Primary::Write, Primary::WriteImm, Primary::Send}) {
+      scenarios.push_back({profile, primary, shape, best(profile, primary, shape)});
+    }
+  }
+}
+
+bool is_message(const RequesterStep& step) {
+  return step.kind == RequesterStep::Kind::Post &&
+         (step.verb == Verb::Send || step.verb == Verb::WriteImm);
+}
+
+std::string step_words(const Method& method, std::size_t index) {
+  const RequesterStep& step = method.requester[index];
+  if (step.kind != RequesterStep::Kind::WaitCompletion) return perdure::describe(step);
+  return "wait for the completion of " + perdure::describe(method.requester[step.of]);
+}
+
+constexpr std::size_t kRequesterLane = 0;
+constexpr std::size_t kRnicLane = 1;
+constexpr std::size_t kCpuLane = 2;
+
+void draw_reaction(const std::vector<ResponderAction>& reaction, SequenceDiagram& drawing) {
+  if (reaction.empty()) return;
+  drawing.events.push_back({kRnicLane, kCpuLane, "receive completion", false});
+  for (const ResponderAction& action : reaction) {
+    const bool ack = action.kind == ResponderAction::Kind::Ack;
+    drawing.events.push_back({kCpuLane, ack ? kRequesterLane : kCpuLane,
+                              ack ? "ack" : perdure::describe(action), false});
+  }
+}
+
+std::string usage_words(const Usage& usage) {
+  return fmt::format("{} rt, {} copied, {} wake-up{}, {} buffer{}", usage.round_trips,
+                     usage.copied_items, usage.responder_wakes,
+                     usage.responder_wakes == 1 ? "" : "s", usage.receive_buffers,
+                     usage.receive_buffers == 1 ? "" : "s");
+}
+
+}  // namespace
+
+Result<Source> parse_source(std::string_view word) {
+  if (word == "paper") return Source::Paper;
+  if (word == "best") return Source::Best;
+  return Error{ErrorCode::InvalidArgument,
+               fmt::format("source '{}' is not known; use one of: paper, best", word)};
+}
+
+std::vector<Scenario> all_scenarios(Source source, const std::vector<Transport>& transports) {
+  std::vector<Scenario> scenarios;
+  for (const Transport transport : transports) {
+    for (Scenario scenario : paper_methods(transport)) {
+      if (source == Source::Best) {
+        scenario.method = best(scenario.profile, scenario.primary, scenario.shape);
+      }
+      scenarios.push_back(std::move(scenario));
+    }
+    if (source == Source::Best) add_page_scenarios(transport, scenarios);
+  }
+  return scenarios;
+}
+
+std::string to_table(const std::vector<Scenario>& scenarios) {
+  std::string text;
+  std::string shape;
+  std::string server;
+  for (const Scenario& scenario : scenarios) {
+    if (to_string(scenario.shape) != shape) {
+      shape = to_string(scenario.shape);
+      server.clear();
+      text += fmt::format("{}{} update\n{:<52}{:<38}{:<36}{}\n", text.empty() ? "" : "\n\n", shape,
+                          "responder", "write", "write_imm", "send");
+    }
+    const std::string now = perdure::describe(scenario.profile);
+    if (now != server) {
+      if (!server.empty()) text += "\n";
+      server = now;
+      text += fmt::format("{:<52}", server);
+    }
+    const std::string cell =
+        fmt::format("{} ({})", scenario.method.name, round_trips(scenario.method));
+    switch (scenario.primary) {
+      case Primary::Write: text += fmt::format("{:<38}", cell); break;
+      case Primary::WriteImm: text += fmt::format("{:<36}", cell); break;
+      case Primary::Send: text += cell; break;
+    }
+  }
+  return text + "\n\nIn parentheses: round trips.\n";
+}
+
+std::string to_text(const Method& method) {
+  std::string text = fmt::format("{} ({}, {} round trip{})\n", method.name, to_string(method.shape),
+                                 round_trips(method), round_trips(method) == 1 ? "" : "s");
+  std::size_t message = 0;
+  for (std::size_t index = 0; index < method.requester.size(); ++index) {
+    text += fmt::format("  {:2}. {}\n", index + 1, step_words(method, index));
+    if (!is_message(method.requester[index])) continue;
+    if (message < method.responder.size()) {
+      for (const ResponderAction& action : method.responder[message]) {
+        text += fmt::format("        responder: {}\n", perdure::describe(action));
+      }
+    }
+    ++message;
+  }
+  if (!method.later_any_size) text += "  items after the first epoch: at most 8 bytes, aligned\n";
+  return text;
+}
+
+SequenceDiagram diagram(const Method& method, const ServerProfile& profile) {
+  SequenceDiagram drawing;
+  drawing.title = fmt::format("{} ({}) on {}", method.name, to_string(method.shape),
+                              perdure::describe(profile));
+  drawing.lanes = {"requester", "responder RNIC", "responder CPU"};
+  std::size_t message = 0;
+  for (std::size_t index = 0; index < method.requester.size(); ++index) {
+    const RequesterStep& step = method.requester[index];
+    switch (step.kind) {
+      case RequesterStep::Kind::Post:
+        drawing.events.push_back({kRequesterLane, kRnicLane, perdure::describe(step), false});
+        if (is_message(step)) {
+          if (message < method.responder.size()) draw_reaction(method.responder[message], drawing);
+          ++message;
+        }
+        break;
+      case RequesterStep::Kind::WaitCompletion:
+        drawing.events.push_back({kRnicLane, kRequesterLane,
+                                  "completion of " + perdure::describe(method.requester[step.of]),
+                                  false});
+        break;
+      case RequesterStep::Kind::WaitAck: break;  // drawn where the responder sends it
+    }
+  }
+  drawing.events.push_back({kRequesterLane, kRequesterLane, "told", false});
+  return drawing;
+}
+
+Result<std::string> explain(const ServerProfile& server, const Update& update,
+                            const CostModel& costs) {
+  PERDURE_TRY(found, candidates(server, update, costs));
+  std::string text =
+      fmt::format("responder: {}\nupdate: {}, {} bytes, level {}\n\n", perdure::describe(server),
+                  to_string(update.shape), update.bytes, to_string(update.level));
+  text += to_text(found.front().method) + "\n";
+  text += fmt::format("{:<36}{:>10}  {:<42}{}\n", "candidate", "cost", "uses", "right because");
+  for (const Candidate& candidate : found) {
+    text += fmt::format("{:<36}{:>7.2f} us  {:<42}{}\n", candidate.method.name,
+                        candidate.cost_ns / 1000, usage_words(candidate.usage), candidate.reason);
+  }
+  PERDURE_TRY(changes, crossovers(server, update, costs, kCrossoverBytesMax));
+  text += "\nby size:\n";
+  for (const Crossover& change : changes) {
+    text += fmt::format("  from {:>9} bytes  {}\n", change.bytes, change.method.name);
+  }
+  return text;
+}
+
+}  // namespace perdure::plan

@@ -1,0 +1,48 @@
+// How methods and choices are shown: tables and reasons for a terminal, JSON for other tools (the
+// format is docs/plan.schema.json), sequence diagrams, and cost over size as a plot.
+#pragma once
+
+#include "core/sequence_diagram.h"
+#include "plan/paper.h"
+#include "plan/plan.h"
+
+#include <string>
+#include <vector>
+
+namespace perdure::plan {
+
+enum class Source {
+  Paper,  // the tables as published, superfluous steps included
+  Best,   // what Perdure runs: the cheapest right method for small records by default costs
+};
+
+/// Errors: InvalidArgument, naming the accepted words ("paper", "best").
+Result<Source> parse_source(std::string_view word);
+
+/// Every scenario of the tables on each transport; with Best also the ones of domain page.
+std::vector<Scenario> all_scenarios(Source source, const std::vector<Transport>& transports);
+
+/// {"format": 1, "methods": [...]}, one method per line, in the order given; ends in a newline.
+std::string to_json(const std::vector<Scenario>& scenarios);
+
+/// One table per update shape: a row per responder, a column per operation, "name (round trips)".
+std::string to_table(const std::vector<Scenario>& scenarios);
+
+/// The method step by step, both sides, for a person.
+std::string to_text(const Method& method);
+
+/// The method as a sequence diagram: requester, responder's RNIC, responder's processor.
+/// Draw it with to_text or to_svg.
+SequenceDiagram diagram(const Method& method, const ServerProfile& profile);
+
+/// What was chosen and why: candidates with cost, round trips and reason, then the sizes at which
+/// the choice changes. Errors: as for candidates.
+Result<std::string> explain(const ServerProfile& server, const Update& update,
+                            const CostModel& costs);
+
+/// Cost over the size of a record, one line per candidate, logarithmic axes, as a complete SVG.
+/// Errors: as for candidates.
+Result<std::string> cost_plot_svg(const ServerProfile& server, const Update& update,
+                                  const CostModel& costs, std::uint64_t bytes_max);
+
+}  // namespace perdure::plan

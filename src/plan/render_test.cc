@@ -1,0 +1,86 @@
+// What is printed keeps its form.
+#include "plan/render.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "plan/steps.h"
+
+namespace perdure::plan {
+namespace {
+
+TEST(PlanJson, HasTheDocumentedForm) {
+  Scenario scenario;
+  scenario.profile = {
+      PersistenceDomain::Dmp, Ddio::On, ReceiveBuffers::Pm, Transport::InfiniBand, {}};
+  scenario.shape = compound();
+  scenario.method.shape = compound();
+  scenario.method.requester = {write({0}), send({1}, {0}), wait_ack()};
+  scenario.method.responder = {{flush_item(0), copy_item(1), flush_item(1), ack()}};
+  EXPECT_EQ(
+      to_json({scenario}),
+      R"({"format": 1, "methods": [
+{"update":"compound","primary":"write",)"
+      R"("server":{"domain":"dmp","ddio":true,"receive_buffers":"pm","transport":"infiniband"},)"
+      R"("requester":[{"post":"write","items":["a"]},)"
+      R"({"post":"send","items":["b"],"flush":["a"],"replay":false},{"wait":"ack"}],)"
+      R"("responder":[[{"do":"flush","item":"a"},{"do":"copy","item":"b"},)"
+      R"({"do":"flush","item":"b"},{"do":"ack"}]],"round_trips":1,"b_bytes":"any"}
+]}
+)");
+}
+
+TEST(PlanJson, PrintsEveryScenarioOfBothSources) {
+  for (const Source source : {Source::Paper, Source::Best}) {
+    const auto scenarios = all_scenarios(source, {Transport::InfiniBand, Transport::Iwarp});
+    const auto json = nlohmann::json::parse(to_json(scenarios), nullptr, false);
+    ASSERT_FALSE(json.is_discarded());
+    EXPECT_EQ(json["format"], 1);
+    // Best adds domain page: 3 operations, 2 shapes, 2 transports.
+    EXPECT_EQ(json["methods"].size(), source == Source::Paper ? 144u : 156u);
+  }
+}
+
+TEST(PlanJson, TheBestMethodsNeedOneRoundTripEach) {
+  for (const Scenario& scenario : all_scenarios(Source::Best, {Transport::InfiniBand})) {
+    EXPECT_EQ(round_trips(scenario.method), 1u) << describe(scenario);
+    EXPECT_EQ(scenario.method.primary, scenario.primary) << describe(scenario);
+  }
+}
+
+TEST(PlanText, ATableHasARowPerResponderAndShape) {
+  const std::string table = to_table(all_scenarios(Source::Paper, {Transport::InfiniBand}));
+  EXPECT_EQ(std::count(table.begin(), table.end(), '\n'), 2 * (12 + 2) + 1 + 2);
+  EXPECT_NE(table.find("write-flush-atomic-flush (1)"), std::string::npos);
+}
+
+TEST(PlanText, ExplainNamesTheChoiceItsRivalsAndTheCrossover) {
+  ServerProfile server;
+  server.domain = PersistenceDomain::Dmp;
+  const auto text = explain(server, {}, default_costs(Transport::Tcp));
+  ASSERT_TRUE(text.ok());
+  for (const std::string_view part :
+       {"send-copy-flush-ack", "write-send-flush-ack", "right because", "from     76667 bytes"}) {
+    EXPECT_NE(text->find(part), std::string::npos) << part << "\n" << *text;
+  }
+}
+
+TEST(PlanDrawing, DiagramsAndPlotsAreWellFormed) {
+  for (const Scenario& scenario : all_scenarios(Source::Best, {Transport::Tcp})) {
+    const SequenceDiagram drawing = diagram(scenario.method, scenario.profile);
+    EXPECT_EQ(drawing.events.back().text, "told");
+    const std::string svg = to_svg(drawing);
+    EXPECT_EQ(svg.rfind("<svg ", 0), 0u);
+    EXPECT_NE(svg.find("</svg>"), std::string::npos);
+    EXPECT_NE(to_text(drawing).find("requester"), std::string::npos);
+  }
+  ServerProfile server;
+  server.domain = PersistenceDomain::Dmp;
+  const auto plot = cost_plot_svg(server, {}, default_costs(Transport::Tcp), 1 << 20);
+  ASSERT_TRUE(plot.ok());
+  EXPECT_NE(plot->find("write-send-flush-ack"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace perdure::plan
