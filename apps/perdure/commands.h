@@ -1,0 +1,39 @@
+// What the parts of the command `perdure` share: how a subcommand is added, and with which status
+// the program exits.
+#pragma once
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+
+#include <functional>
+#include <string>
+
+namespace perdure::app {
+
+/// The exit status of the program; docs/man/perdure.1 lists them for users.
+enum class ExitStatus {
+  Ok = 0,
+  Failed = 1,        // could not do it: the error on standard error says why
+  Usage = 2,         // the command line makes no sense; nothing was done
+  NotCommitted = 3,  // some records are not known to be committed: the output says which
+  Damaged = 4,       // what was verified differs or is damaged
+};
+
+/// Makes `work` what the program does when `command` was chosen. It runs after the whole command
+/// line was found to be right.
+void run_with(CLI::App& command, std::function<ExitStatus()> work);
+
+/// The help of a subcommand ends with these lines, each an example.
+void add_examples(CLI::App& command, const std::string& lines);
+
+// One function per file of subcommands. Each is called once, by main.
+void add_log_commands(CLI::App& app);    // log_*.cc
+void add_pool_commands(CLI::App& app);   // pool_commands.cc
+void add_probe_command(CLI::App& app);   // probe_command.cc
+void add_plan_command(CLI::App& app);    // plan_command.cc
+void add_check_command(CLI::App& app);   // check_command.cc
+void add_bench_commands(CLI::App& app);  // bench_commands.cc
+void add_demo_command(CLI::App& app);    // demo_command.cc
+
+}  // namespace perdure::app

@@ -1,0 +1,57 @@
+// Standard output and standard error.
+#include "output.h"
+
+#include "core/log_message.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+
+namespace perdure::app {
+
+void add_format_option(CLI::App& command, Format& format) {
+  const std::map<std::string, Format> words{{"text", Format::Text}, {"json", Format::Json}};
+  command.add_option("--format", format, "How to print the result")
+      ->transform(CLI::CheckedTransformer(words, CLI::ignore_case).description("text|json"))
+      ->option_text("text|json");
+}
+
+void print(std::string_view text) {
+  if (std::fwrite(text.data(), 1, text.size(), stdout) == text.size()) return;
+  std::fputs("perdure: can not write to standard output\n", stderr);
+  std::_Exit(static_cast<int>(ExitStatus::Failed));
+}
+
+void flush_output() {
+  if (std::fflush(stdout) == 0) return;
+  std::fputs("perdure: can not write to standard output\n", stderr);
+  std::_Exit(static_cast<int>(ExitStatus::Failed));
+}
+
+void print_error(const Error& error) {
+  std::fflush(stdout);
+  fmt::print(stderr, "perdure: {} [{}]\n", error.message, to_string(error.code));
+}
+
+void print_warning(std::string_view message) {
+  std::fflush(stdout);
+  fmt::print(stderr, "perdure: {}\n", message);
+}
+
+ExitStatus fail(const Error& error) {
+  print_error(error);
+  return ExitStatus::Failed;
+}
+
+void show_library_messages(bool verbose) {
+  set_log_callback([verbose](Severity severity, const std::string& message) {
+    if (severity < Severity::Warning && !verbose) return;
+    fmt::print(stderr, "perdure: {}: {}\n", to_string(severity), message);
+  });
+}
+
+bool error_is_terminal() { return ::isatty(STDERR_FILENO) == 1; }
+
+}  // namespace perdure::app

@@ -1,0 +1,37 @@
+// How the command speaks: results on standard output, everything else on standard error.
+#pragma once
+
+#include <perdure/result.h>
+
+#include "commands.h"
+
+#include <string>
+#include <string_view>
+
+namespace perdure::app {
+
+enum class Format { Text, Json };
+
+/// Adds `--format text|json` (and `--json`, short for the latter) to a subcommand. `format` must
+/// outlive the parse.
+void add_format_option(CLI::App& command, Format& format);
+
+/// Writes to standard output. A reader that went away (a closed pipe) or a full disk ends the
+/// program with ExitStatus::Failed, since what was asked for can not be given.
+void print(std::string_view text);
+/// The same, of what print has collected so far: before waiting for something.
+void flush_output();
+
+/// Reports on standard error: "perdure: <message>", and the code in brackets for programs.
+void print_error(const Error& error);
+void print_warning(std::string_view message);
+
+/// print_error, and the status that goes with the error.
+ExitStatus fail(const Error& error);
+
+/// Prints the library's warnings from now on, and with `verbose` all it has to say.
+void show_library_messages(bool verbose);
+
+bool error_is_terminal();
+
+}  // namespace perdure::app
