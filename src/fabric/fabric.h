@@ -143,6 +143,8 @@ class Endpoint {
   virtual Capabilities capabilities() const = 0;
 };
 
+class Device;
+
 /// A connection that a peer asks for, before it is accepted. Rejected when destroyed unaccepted.
 class Incoming {
  public:
@@ -151,6 +153,13 @@ class Incoming {
   virtual std::span<const std::byte> private_data() const = 0;
   /// Errors: Disconnected when the peer has gone; TimedOut.
   virtual Result<std::unique_ptr<Endpoint>> accept(Deadline deadline) = 0;
+  /// The same, but the peer reaches the memory registered on `device` instead of the listener's:
+  /// how a server gives each session keys of its own. The device is of the same provider. Where
+  /// keys are not kept apart by device, this is accept().
+  virtual Result<std::unique_ptr<Endpoint>> accept_into(Device& device, Deadline deadline) {
+    (void)device;
+    return accept(deadline);
+  }
 };
 
 inline constexpr std::size_t kPrivateBytesMax = 64;

@@ -1,0 +1,58 @@
+// See socket_address.h.
+#include "fabric/ofi/socket_address.h"
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <netdb.h>
+#include <netinet/in.h>
+
+#include <array>
+#include <cstring>
+#include <memory>
+
+namespace perdure::fabric::ofi {
+
+Result<SocketAddress> parse_socket_address(const std::string& text) {
+  const std::string whole = text.empty() ? "127.0.0.1:0" : text;
+  const std::size_t colon = whole.rfind(':');
+  if (colon == std::string::npos) {
+    return Error{ErrorCode::InvalidArgument,
+                 fmt::format("address '{}' has no port: write host:port", text)};
+  }
+  std::string host = whole.substr(0, colon);
+  const std::string port = whole.substr(colon + 1);
+  if (host.size() >= 2 && host.front() == '[' && host.back() == ']') {
+    host = host.substr(1, host.size() - 2);
+  }
+
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_NUMERICSERV;
+  addrinfo* found = nullptr;
+  const int returned = ::getaddrinfo(host.c_str(), port.c_str(), &hints, &found);
+  if (returned != 0) {
+    return Error{ErrorCode::InvalidArgument,
+                 fmt::format("address '{}': {}", text, ::gai_strerror(returned))};
+  }
+  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(found, &::freeaddrinfo);
+  SocketAddress address;
+  std::memcpy(&address.storage, found->ai_addr, found->ai_addrlen);
+  address.length = found->ai_addrlen;
+  return address;
+}
+
+std::string to_string(const SocketAddress& address) {
+  std::array<char, INET6_ADDRSTRLEN> host{};
+  if (address.storage.ss_family == AF_INET6) {
+    sockaddr_in6 v6;
+    std::memcpy(&v6, &address.storage, sizeof v6);
+    ::inet_ntop(AF_INET6, &v6.sin6_addr, host.data(), host.size());
+    return fmt::format("[{}]:{}", host.data(), ntohs(v6.sin6_port));
+  }
+  sockaddr_in v4;
+  std::memcpy(&v4, &address.storage, sizeof v4);
+  ::inet_ntop(AF_INET, &v4.sin_addr, host.data(), host.size());
+  return fmt::format("{}:{}", host.data(), ntohs(v4.sin_port));
+}
+
+}  // namespace perdure::fabric::ofi

@@ -1,0 +1,24 @@
+// Internet addresses as text and as the kernel wants them.
+#pragma once
+
+#include <perdure/result.h>
+
+#include <sys/socket.h>
+
+#include <string>
+
+namespace perdure::fabric::ofi {
+
+struct SocketAddress {
+  sockaddr_storage storage{};
+  socklen_t length = 0;
+};
+
+/// Parses "host:port" or "[v6]:port"; empty is any free port on 127.0.0.1. Names are resolved and
+/// the first answer is taken. Errors: InvalidArgument.
+Result<SocketAddress> parse_socket_address(const std::string& text);
+
+/// "1.2.3.4:5" or "[::1]:5".
+std::string to_string(const SocketAddress& address);
+
+}  // namespace perdure::fabric::ofi

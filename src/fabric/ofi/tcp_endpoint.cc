@@ -1,0 +1,388 @@
+// See tcp_endpoint.h: posting, polling, sleeping and losing a connection.
+#ifdef PERDURE_WITH_LIBFABRIC
+#include "fabric/ofi/tcp_endpoint.h"
+
+#include <rdma/fi_rma.h>
+
+#include "core/log_message.h"
+#include "core/try.h"
+
+#include <algorithm>
+
+namespace perdure::fabric::ofi {
+namespace {
+
+constexpr std::uint64_t kTransferBytesMax = std::uint64_t{1} << 30;
+constexpr std::size_t kDepthMax = 4096;
+constexpr std::size_t kBatch = 16;  // provider completions read at a time
+// The end of a connection with nothing in flight shows in the event queue only. Reading that costs
+// a system call, so it is done once in so many empty polls, and around sleeping.
+constexpr std::uint32_t kEmptyPollsPerLook = 256;
+
+// Completions carry this instead of a pointer: bit 0 says that it is ours (the provider reports
+// null for what it forgot), bit 1 that it is a receive; the rest is the number of the request.
+void* request_tag(std::uint64_t index) { return reinterpret_cast<void*>(index << 2 | 1); }
+void* receive_tag() { return reinterpret_cast<void*>(std::uintptr_t{3}); }
+
+// The immediate of a WriteImm travels with the bytes it wrote: 32 bits each.
+std::uint64_t pack(std::uint32_t immediate, std::uint64_t length) {
+  return length << 32 | immediate;
+}
+
+std::size_t gather(const WorkRequest& request, std::array<iovec, kSegmentsMax>& pieces) {
+  std::size_t length = 0;
+  for (std::size_t i = 0; i < request.segment_count; ++i) {
+    pieces[i] = {request.segments[i].data, request.segments[i].length};
+    length += request.segments[i].length;
+  }
+  return length;
+}
+
+std::uint64_t total_length(const WorkRequest& request) {
+  std::uint64_t length = 0;
+  for (std::size_t i = 0; i < request.segment_count; ++i) length += request.segments[i].length;
+  return length;
+}
+
+std::size_t depth_of(std::size_t asked) { return std::clamp(asked, std::size_t{1}, kDepthMax); }
+
+}  // namespace
+
+TcpEndpoint::TcpEndpoint(std::shared_ptr<Domain> domain, const EndpointOptions& options,
+                         std::string peer)
+    : domain_(std::move(domain)),
+      limits_{kTransferBytesMax, depth_of(options.send_depth), depth_of(options.receive_depth)},
+      peer_(std::move(peer)),
+      requests_(limits_.send_depth),
+      receives_(limits_.receive_depth),
+      arrived_(limits_.receive_depth + kBatch) {}
+
+TcpEndpoint::~TcpEndpoint() = default;  // closes the endpoint first, then its queues
+
+Result<std::unique_ptr<TcpEndpoint>> TcpEndpoint::open(std::shared_ptr<Domain> domain,
+                                                       fi_info* info,
+                                                       const EndpointOptions& options,
+                                                       std::string peer) {
+  std::unique_ptr<TcpEndpoint> made(new TcpEndpoint(std::move(domain), options, std::move(peer)));
+  const auto failed = [](const char* call, std::int64_t returned) {
+    return error_of(ErrorCode::SystemError, call, returned);
+  };
+
+  fi_eq_attr event_attr{};
+  event_attr.wait_obj = FI_WAIT_FD;
+  fid_eq* events = nullptr;
+  int returned = ::fi_eq_open(made->domain_->fabric, &event_attr, &events, nullptr);
+  if (returned != 0) return failed("libfabric tcp: fi_eq_open", returned);
+  made->events_.reset(events);
+
+  fi_cq_attr queue_attr{};
+  queue_attr.size = made->limits_.send_depth * 2 + made->limits_.receive_depth + kBatch;
+  queue_attr.format = FI_CQ_FORMAT_DATA;
+  queue_attr.wait_obj = FI_WAIT_FD;
+  fid_cq* queue = nullptr;
+  returned = ::fi_cq_open(made->domain_->domain.get(), &queue_attr, &queue, nullptr);
+  if (returned != 0) return failed("libfabric tcp: fi_cq_open", returned);
+  made->queue_.reset(queue);
+  returned = ::fi_control(&queue->fid, FI_GETWAIT, &made->wait_fd_);
+  if (returned != 0) return failed("libfabric tcp: FI_GETWAIT", returned);
+
+  info->rx_attr->size = made->limits_.receive_depth;
+  fid_ep* endpoint = nullptr;
+  returned = ::fi_endpoint(made->domain_->domain.get(), info, &endpoint, nullptr);
+  if (returned != 0) return failed("libfabric tcp: fi_endpoint", returned);
+  made->endpoint_.reset(endpoint);
+  returned = ::fi_ep_bind(endpoint, &events->fid, 0);
+  if (returned != 0) return failed("libfabric tcp: fi_ep_bind", returned);
+  // A request completes when asked to; a receive always.
+  returned = ::fi_ep_bind(endpoint, &queue->fid, FI_TRANSMIT | FI_SELECTIVE_COMPLETION);
+  if (returned == 0) returned = ::fi_ep_bind(endpoint, &queue->fid, FI_RECV);
+  if (returned != 0) return failed("libfabric tcp: fi_ep_bind", returned);
+  returned = ::fi_enable(endpoint);
+  if (returned != 0) return failed("libfabric tcp: fi_enable", returned);
+  return made;
+}
+
+Result<void> TcpEndpoint::connect(const void* address, std::span<const std::byte> private_data,
+                                  Deadline deadline) {
+  const int returned =
+      ::fi_connect(endpoint_.get(), address, private_data.data(), private_data.size());
+  if (returned != 0) return error_of(ErrorCode::Disconnected, "connect to " + peer_, returned);
+  return wait_connected(deadline);
+}
+
+Result<void> TcpEndpoint::accept(Deadline deadline) {
+  const int returned = ::fi_accept(endpoint_.get(), nullptr, 0);
+  if (returned != 0) return error_of(ErrorCode::Disconnected, "accept " + peer_, returned);
+  return wait_connected(deadline);
+}
+
+Result<void> TcpEndpoint::wait_connected(Deadline deadline) {
+  constexpr std::int64_t kSliceMs = 50;
+  do {
+    const auto left_ms = std::chrono::ceil<std::chrono::milliseconds>(deadline.left()).count();
+    std::uint32_t event = 0;
+    std::array<std::byte, sizeof(fi_eq_cm_entry) + 256> entry;  // 256: the provider's data limit
+    const std::int64_t returned =
+        ::fi_eq_sread(events_.get(), &event, entry.data(), entry.size(),
+                      static_cast<int>(std::min<std::int64_t>(left_ms, kSliceMs)), 0);
+    if (returned == -FI_EAVAIL) {
+      fi_eq_err_entry failure{};
+      ::fi_eq_readerr(events_.get(), &failure, 0);
+      return error_of(ErrorCode::Disconnected, peer_ + " did not accept", -failure.err);
+    }
+    if (returned == -FI_EAGAIN || returned == -FI_EINTR) continue;
+    if (returned < 0) return error_of(ErrorCode::Disconnected, peer_, returned);
+    if (event != FI_CONNECTED) {
+      return Error{ErrorCode::Disconnected, peer_ + " closed while connecting"};
+    }
+    return {};
+  } while (!deadline.passed());
+  return Error{ErrorCode::TimedOut, peer_ + " did not answer in time"};
+}
+
+Result<void> TcpEndpoint::check(const WorkRequest& request) const {
+  const auto wrong = [](const char* reason) { return Error{ErrorCode::InvalidArgument, reason}; };
+  switch (request.opcode) {
+    case Opcode::Send:
+    case Opcode::Write:
+    case Opcode::WriteImm:
+    case Opcode::Read: break;
+    case Opcode::Receive: return wrong("post: a receive is offered with post_receive");
+    default:
+      return Error{ErrorCode::Unsupported, fmt::format("tcp has no {}", to_string(request.opcode))};
+  }
+  if (request.segment_count > kSegmentsMax) return wrong("post: too many segments");
+  const std::uint64_t length = total_length(request);
+  if (length > kTransferBytesMax) return wrong("post: longer than transfer_bytes_max");
+  if (request.opcode == Opcode::Send) return {};
+  if (request.remote_offset > request.remote.length ||
+      length > request.remote.length - request.remote_offset) {
+    return wrong("post: outside of the remote range");
+  }
+  return {};
+}
+
+Result<std::size_t> TcpEndpoint::post(std::span<const WorkRequest> requests) {
+  if (lost_) return Error{ErrorCode::Disconnected, "post: the connection is down"};
+  std::size_t taken = 0;
+  for (const WorkRequest& request : requests) {
+    if (requests_.full()) break;
+    if (auto checked = check(request); !checked.ok()) {
+      if (taken > 0) break;
+      return checked.error();
+    }
+    const bool wait = requests_.anything_held() || (request.fenced && requests_.reads_in_flight());
+    if (wait) hold(request);
+    requests_.push(request);
+    ++taken;
+    if (!wait && !issue(request)) break;  // lost: poll reports what was taken
+  }
+  return taken;
+}
+
+void TcpEndpoint::hold(const WorkRequest& request) {
+  if (held_.empty()) held_.resize(requests_.slot_count());
+  held_[requests_.push_index() % held_.size()] = request;
+}
+
+bool TcpEndpoint::issue_held() {
+  while (requests_.anything_held()) {
+    const WorkRequest& request = held_[requests_.issue_index() % held_.size()];
+    if (request.fenced && requests_.reads_in_flight()) return true;
+    if (!issue(request)) return false;
+  }
+  return true;
+}
+
+/// Gives the next request of the ring to the provider. False: the connection is lost.
+bool TcpEndpoint::issue(const WorkRequest& request) {
+  // Up to this size the provider copies the bytes into its own entry (FI_INJECT).
+  const bool copied = request.opcode != Opcode::Read &&
+                      total_length(request) <= domain_->info->tx_attr->inject_size;
+  const bool asked = requests_.wants_confirmation(copied);
+  const std::uint64_t inject = copied ? FI_INJECT : 0;
+  const std::uint64_t completion = asked ? FI_COMPLETION : 0;
+  void* tag = request_tag(requests_.issue_index());
+  requests_.mark_issued(copied, asked);
+
+  std::int64_t returned = 0;
+  switch (request.opcode) {
+    case Opcode::Send: returned = issue_message(request, tag, inject | completion); break;
+    case Opcode::WriteImm:
+      returned = issue_access(request, tag, inject);
+      if (returned == 0) returned = issue_message(request, tag, completion | FI_REMOTE_CQ_DATA);
+      break;
+    case Opcode::Write: returned = issue_access(request, tag, inject | completion); break;
+    default: returned = issue_access(request, tag, completion); break;
+  }
+  if (returned == 0) return true;
+  // The provider queues without a limit of its own, so this is lack of memory or a closed socket.
+  lose(::fi_strerror(static_cast<int>(-returned)));
+  return false;
+}
+
+std::int64_t TcpEndpoint::issue_message(const WorkRequest& request, void* context,
+                                        std::uint64_t flags) {
+  std::array<iovec, kSegmentsMax> pieces;
+  fi_msg message{};
+  message.msg_iov = pieces.data();
+  message.context = context;
+  const std::size_t length = gather(request, pieces);
+  if ((flags & FI_REMOTE_CQ_DATA) != 0) {
+    message.data = pack(request.immediate, length);
+  } else {
+    message.iov_count = request.segment_count;
+  }
+  return ::fi_sendmsg(endpoint_.get(), &message, flags);
+}
+
+std::int64_t TcpEndpoint::issue_access(const WorkRequest& request, void* context,
+                                       std::uint64_t flags) {
+  std::array<iovec, kSegmentsMax> pieces;
+  fi_rma_iov target{};
+  target.addr = request.remote.base + request.remote_offset;
+  target.len = gather(request, pieces);
+  target.key = request.remote.key;
+  fi_msg_rma message{};
+  message.msg_iov = pieces.data();
+  message.iov_count = request.segment_count;
+  message.rma_iov = &target;
+  message.rma_iov_count = 1;
+  message.context = context;
+  if (request.opcode == Opcode::Read) return ::fi_readmsg(endpoint_.get(), &message, flags);
+  return ::fi_writemsg(endpoint_.get(), &message, flags);
+}
+
+Result<void> TcpEndpoint::post_receive(const Segment& buffer, std::uint64_t context) {
+  if (lost_) return Error{ErrorCode::Disconnected, "post_receive: the connection is down"};
+  if (receives_posted_ - receives_taken_ == receives_.size()) {
+    return Error{ErrorCode::QueueFull, "post_receive: receive_depth buffers are posted"};
+  }
+  const std::int64_t returned = ::fi_recv(endpoint_.get(), buffer.data, buffer.length, nullptr,
+                                          FI_ADDR_UNSPEC, receive_tag());
+  if (returned != 0) return error_of(ErrorCode::QueueFull, "post_receive", returned);
+  receives_[receives_posted_++ % receives_.size()] = context;
+  return {};
+}
+
+std::size_t TcpEndpoint::poll(std::span<Completion> completions) {
+  std::size_t count = report(completions);
+  if (count == completions.size() || lost_) return count;
+  progress();
+  return count + report(completions.subspan(count));
+}
+
+std::size_t TcpEndpoint::report(std::span<Completion> completions) {
+  std::size_t count = 0;
+  while (count < completions.size() && arrived_reported_ < arrived_count_) {
+    completions[count++] = arrived_[arrived_reported_++ % arrived_.size()];
+  }
+  while (count < completions.size() && requests_.report(completions[count], lost_)) ++count;
+  return count;
+}
+
+void TcpEndpoint::progress() {
+  if (watch_events_) {
+    watch_events_ = false;
+    if (peer_left()) return lose("closed by the peer");
+  }
+  if (arrived_reported_ < arrived_count_) return;  // room for one batch more, not for two
+  std::array<fi_cq_data_entry, kBatch> batch;
+  const std::int64_t returned = ::fi_cq_read(queue_.get(), batch.data(), batch.size());
+  if (returned > 0) {
+    for (std::int64_t i = 0; i < returned; ++i) {
+      const fi_cq_data_entry& entry = batch[static_cast<std::size_t>(i)];
+      take(reinterpret_cast<std::uintptr_t>(entry.op_context), entry.flags, entry.len, entry.data);
+    }
+    if (requests_.anything_held()) (void)issue_held();
+  } else if (returned == -FI_EAGAIN) {
+    if (++empty_polls_ % kEmptyPollsPerLook == 0) watch_events_ = true;
+  } else {
+    fi_cq_err_entry failure{};
+    ::fi_cq_readerr(queue_.get(), &failure, 0);
+    lose(::fi_strerror(failure.err));
+  }
+}
+
+/// One provider completion: a request confirmed, or a message received.
+void TcpEndpoint::take(std::uint64_t tag, std::uint64_t flags, std::uint64_t length,
+                       std::uint64_t data) {
+  if ((flags & FI_RECV) == 0) {
+    if (tag != 0) requests_.confirm(tag >> 2);
+    return;
+  }
+  PERDURE_ASSERT(receives_taken_ < receives_posted_);
+  Completion& completion = arrived_[arrived_count_++ % arrived_.size()];
+  completion = Completion{};
+  completion.opcode = Opcode::Receive;
+  completion.context = receives_[receives_taken_++ % receives_.size()];
+  completion.length = length;
+  if ((flags & FI_REMOTE_CQ_DATA) != 0) {
+    completion.has_immediate = true;
+    completion.immediate = static_cast<std::uint32_t>(data);
+    completion.length = data >> 32;
+  }
+}
+
+bool TcpEndpoint::arm() {
+  if (lost_ || arrived_reported_ < arrived_count_ || requests_.reportable(false)) return false;
+  fid* waited = &queue_->fid;
+  if (::fi_trywait(domain_->fabric, &waited, 1) != 0) return false;
+  if (peer_left()) {
+    lose("closed by the peer");
+    return false;
+  }
+  watch_events_ = true;
+  return true;
+}
+
+/// Whether the event queue says that the connection has ended. One system call.
+bool TcpEndpoint::peer_left() {
+  std::uint32_t event = 0;
+  fi_eq_cm_entry entry{};
+  const std::int64_t returned = ::fi_eq_read(events_.get(), &event, &entry, sizeof entry, 0);
+  return returned >= 0 ? event == FI_SHUTDOWN : returned != -FI_EAGAIN;
+}
+
+void TcpEndpoint::disconnect() {
+  if (!lost_) lose("");
+}
+
+/// The connection is down. What arrived before that is delivered first; then all that is in flight
+/// fails. After fi_shutdown the provider touches none of the caller's memory.
+void TcpEndpoint::lose(const std::string& reason) {
+  PERDURE_ASSERT(!lost_);
+  lost_ = true;
+  if (!reason.empty()) {
+    log_message(Severity::Info, fmt::format("connection with {} lost: {}", peer_, reason));
+    drain();
+  }
+  ::fi_shutdown(endpoint_.get(), 0);
+  drain();
+  while (receives_taken_ < receives_posted_) {
+    Completion& completion = arrived_[arrived_count_++ % arrived_.size()];
+    completion = Completion{};
+    completion.opcode = Opcode::Receive;
+    completion.context = receives_[receives_taken_++ % receives_.size()];
+    completion.error = ErrorCode::OutcomeUnknown;
+  }
+}
+
+/// Takes what the provider has completed, and leaves its errors: there is one for each request.
+void TcpEndpoint::drain() {
+  const std::size_t entries_max = requests_.slot_count() * 2 + receives_.size() * 2 + kBatch;
+  for (std::size_t i = 0; i < entries_max; ++i) {
+    fi_cq_data_entry entry{};
+    const std::int64_t returned = ::fi_cq_read(queue_.get(), &entry, 1);
+    if (returned == -FI_EAGAIN) return;
+    if (returned == 1) {
+      take(reinterpret_cast<std::uintptr_t>(entry.op_context), entry.flags, entry.len, entry.data);
+    } else {
+      fi_cq_err_entry failure{};
+      ::fi_cq_readerr(queue_.get(), &failure, 0);
+    }
+  }
+}
+
+}  // namespace perdure::fabric::ofi
+#endif

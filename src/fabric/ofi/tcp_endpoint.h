@@ -1,0 +1,79 @@
+// One connection of the tcp provider: an FI_EP_MSG endpoint with an event queue and a completion
+// queue of its own, so that connections share nothing but their domain. Setting up: tcp_device.cc.
+#pragma once
+
+#include <rdma/fi_cm.h>
+#include <rdma/fi_endpoint.h>
+#include <rdma/fi_eq.h>
+
+#include "fabric/fabric.h"
+#include "fabric/ofi/domain.h"
+#include "fabric/ofi/request_ring.h"
+
+#include <string>
+
+namespace perdure::fabric::ofi {
+
+class TcpEndpoint final : public Endpoint {
+ public:
+  /// An endpoint ready to connect or, where `info` came with a request, to accept it.
+  static Result<std::unique_ptr<TcpEndpoint>> open(std::shared_ptr<Domain> domain, fi_info* info,
+                                                   const EndpointOptions& options,
+                                                   std::string peer);
+  ~TcpEndpoint() override;
+
+  Result<void> connect(const void* address, std::span<const std::byte> private_data,
+                       Deadline deadline);
+  Result<void> accept(Deadline deadline);
+
+  Result<std::size_t> post(std::span<const WorkRequest> requests) override;
+  Result<void> post_receive(const Segment& buffer, std::uint64_t context) override;
+  std::size_t poll(std::span<Completion> completions) override;
+  bool arm() override;
+  int wait_fd() const override { return wait_fd_; }
+  bool connected() const override { return !lost_; }
+  void disconnect() override;
+  const Limits& limits() const override { return limits_; }
+  Transport transport() const override { return Transport::Tcp; }
+  Capabilities capabilities() const override { return {}; }
+
+ private:
+  TcpEndpoint(std::shared_ptr<Domain> domain, const EndpointOptions& options, std::string peer);
+
+  Result<void> wait_connected(Deadline deadline);
+  Result<void> check(const WorkRequest& request) const;
+  bool issue(const WorkRequest& request);
+  bool issue_held();
+  std::int64_t issue_message(const WorkRequest& request, void* context, std::uint64_t flags);
+  std::int64_t issue_access(const WorkRequest& request, void* context, std::uint64_t flags);
+  void hold(const WorkRequest& request);
+  void progress();
+  void take(std::uint64_t tag, std::uint64_t flags, std::uint64_t length, std::uint64_t data);
+  std::size_t report(std::span<Completion> completions);
+  bool peer_left();
+  void lose(const std::string& reason);
+  void drain();
+
+  std::shared_ptr<Domain> domain_;
+  Fid<fid_eq> events_;
+  Fid<fid_cq> queue_;
+  Fid<fid_ep> endpoint_;
+  int wait_fd_ = -1;
+  Limits limits_;
+  std::string peer_;  // for messages
+  bool lost_ = false;
+  bool watch_events_ = false;  // look for the end of the connection at the next poll
+  std::uint32_t empty_polls_ = 0;
+
+  RequestRing requests_;
+  std::vector<WorkRequest> held_;  // by number modulo its size; empty until something is fenced
+
+  std::vector<std::uint64_t> receives_;  // contexts of posted receives, a ring in posting order
+  std::uint64_t receives_taken_ = 0;
+  std::uint64_t receives_posted_ = 0;
+  std::vector<Completion> arrived_;  // receives completed and not reported yet, a ring
+  std::uint64_t arrived_reported_ = 0;
+  std::uint64_t arrived_count_ = 0;
+};
+
+}  // namespace perdure::fabric::ofi

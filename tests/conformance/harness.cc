@@ -1,0 +1,44 @@
+// See harness.h.
+#include "harness.h"
+
+#include "core/try.h"
+#include "fabric/ofi/ofi.h"
+
+namespace perdure::conformance {
+namespace {
+
+/// A harness whose devices are opened alike everywhere and find each other by address alone.
+Harness plain(std::string name, std::function<Result<std::unique_ptr<fabric::Device>>()> open) {
+  Harness harness;
+  harness.name = std::move(name);
+  harness.open_in_process = open;
+  harness.open = [open]() -> Result<Devices> {
+    Devices devices;
+    PERDURE_TRY(server, open());
+    PERDURE_TRY(client, open());
+    devices.server = std::move(server);
+    devices.client = std::move(client);
+    return devices;
+  };
+  return harness;
+}
+
+}  // namespace
+
+const std::vector<Harness>& harnesses() {
+  static const std::vector<Harness> all = {
+      plain("ofi_tcp", [] { return fabric::ofi::open_device(); }),
+  };
+  return all;
+}
+
+const Harness* find_harness(const std::string& name) {
+  for (const Harness& harness : harnesses()) {
+    if (harness.name == name) return &harness;
+  }
+  return nullptr;
+}
+
+std::string harness_name(const ::testing::TestParamInfo<Harness>& info) { return info.param.name; }
+
+}  // namespace perdure::conformance

@@ -1,0 +1,49 @@
+// What the conformance suite runs over: each provider, given as a Harness. To put a provider under
+// the suite, add it to harnesses() in harness.cc.
+#pragma once
+
+#include "fabric/fabric.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <ostream>
+#include <string>
+#include <vector>
+
+namespace perdure::conformance {
+
+/// Two devices of one provider that can reach each other.
+struct Devices {
+  std::unique_ptr<fabric::Device> server;
+  std::unique_ptr<fabric::Device> client;
+};
+
+struct Harness {
+  std::string name;
+  std::function<Result<Devices>()> open;
+  /// Opens one device in whatever process calls it, such that devices of different processes reach
+  /// each other by address. Empty: the provider lives in one process.
+  std::function<Result<std::unique_ptr<fabric::Device>>()> open_in_process;
+  /// Keys of one device reach nothing through connections accepted into another device.
+  bool isolates_devices = true;
+};
+
+const std::vector<Harness>& harnesses();
+const Harness* find_harness(const std::string& name);
+
+inline std::ostream& operator<<(std::ostream& out, const Harness& harness) {
+  return out << harness.name;
+}
+
+/// One test, over every harness.
+class Conformance : public ::testing::TestWithParam<Harness> {};
+
+std::string harness_name(const ::testing::TestParamInfo<Harness>& info);
+
+}  // namespace perdure::conformance
+
+#define PERDURE_CONFORMANCE_SUITE(suite)                                             \
+  INSTANTIATE_TEST_SUITE_P(Providers, suite,                                         \
+                           ::testing::ValuesIn(::perdure::conformance::harnesses()), \
+                           ::perdure::conformance::harness_name)
