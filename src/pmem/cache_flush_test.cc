@@ -1,0 +1,44 @@
+// CacheFlush changes no byte and touches no line beyond the range.
+#include "pmem/cache_flush.h"
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <fstream>
+#include <string>
+
+namespace perdure::pmem {
+namespace {
+
+#if defined(__x86_64__)
+TEST(CacheFlush, TheBestInstructionIsOneThatTheKernelLists) {
+  std::ifstream in("/proc/cpuinfo");
+  const std::string text((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
+  const std::string name(to_string(best_flush_instruction()));
+  EXPECT_NE(text.find(" " + name + " "), std::string::npos) << name;
+}
+
+TEST(CacheFlush, KeepsTheBytesAndStaysInsideThePage) {
+  auto flush = CacheFlush::best();
+  ASSERT_TRUE(flush.ok()) << flush.error().message;
+  // A page with forbidden neighbours: a line flushed outside of it would fault.
+  constexpr std::size_t kPage = 4096;
+  void* at = ::mmap(nullptr, 3 * kPage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(at, MAP_FAILED);
+  auto* page = static_cast<std::byte*>(at) + kPage;
+  ASSERT_EQ(::mprotect(page, kPage, PROT_READ | PROT_WRITE), 0);
+  std::fill_n(page, kPage, std::byte{0x5A});
+  for (const std::size_t from : {0, 1, 63, 64, 4095})
+    for (const std::size_t length : {0, 1, 63, 64, 65, 4096}) {
+      if (from + length > kPage) continue;
+      flush->lines({page + from, length});
+      store_fence();
+    }
+  EXPECT_TRUE(std::all_of(page, page + kPage, [](std::byte b) { return b == std::byte{0x5A}; }));
+  ::munmap(at, 3 * kPage);
+}
+#endif
+
+}  // namespace
+}  // namespace perdure::pmem

@@ -1,0 +1,190 @@
+// probe: what this machine is as a responder, axis by axis, each with the reasons for it.
+#include "pmem/probe.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/sysmacros.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <filesystem>
+#include <fstream>
+
+#include "core/bytes.h"
+#include "core/try.h"
+#include "pmem/cache_flush.h"
+#include "pmem/file.h"
+#include "pmem/medium.h"
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
+namespace perdure::pmem {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Processor {
+  std::string vendor = "not an x86 processor";
+  bool is_virtual = false;
+};
+
+// CPUID leaf 0 spells the vendor in EBX, EDX, ECX; leaf 1 ECX bit 31 is set by hypervisors only.
+Processor this_processor() {
+  Processor processor;
+#if defined(__x86_64__)
+  unsigned a = 0;
+  std::array<unsigned, 3> text{};
+  unsigned d = 0;
+  if (__get_cpuid(0, &a, &text[0], &text[2], &text[1]) != 0)
+    processor.vendor.assign(reinterpret_cast<const char*>(text.data()), sizeof text);
+  unsigned b = 0;
+  unsigned c = 0;
+  if (__get_cpuid(1, &a, &b, &c, &d) != 0) processor.is_virtual = (c & (1U << 31)) != 0;
+#endif
+  return processor;
+}
+
+// The medium below a directory: that of a file in it, as far as one can be opened there.
+Result<Medium> examine_directory(const std::string& path) {
+  const int descriptor = ::open(path.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, S_IRUSR | S_IWUSR);
+  if (descriptor >= 0) return examine_medium(File(descriptor, path, false));
+  const int reason = errno;
+  PERDURE_TRY(medium, examine_file_system(path));
+  if (medium.kind == MediumKind::PageCache)
+    medium.evidence.push_back(fmt::format(
+        "whether it is DAX could not be tried ({}): taken for a page cache",
+        reason == EACCES || reason == EROFS ? "no permission to write" : "no unnamed files here"));
+  return medium;
+}
+
+Result<Medium> examine(const std::string& path) {
+  std::error_code ignored;
+  if (fs::is_directory(path, ignored)) return examine_directory(path);
+  PERDURE_TRY(file, open_file(path, Access::ReadOnly));
+  return examine_medium(file);
+}
+
+ProbedAxis domain_axis(const Medium& medium, const Processor& processor) {
+  ProbedAxis axis{"persistence domain", std::string(to_string(medium.found)), medium.evidence};
+  if (processor.is_virtual)
+    axis.evidence.emplace_back(
+        "this is a virtual machine: what its medium survives is decided by the host");
+  if (medium.kind == MediumKind::Dram)
+    axis.evidence.emplace_back("way out: declare dmp, mhp or wsp if a battery keeps this memory");
+  if (medium.kind == MediumKind::PageCache && medium.found == PersistenceDomain::None)
+    axis.evidence.emplace_back("way out: declare page if you know that fsync lasts there");
+  if (medium.kind == MediumKind::Dax && medium.platform == PlatformDomain::Silent)
+    axis.evidence.emplace_back("way out: declare dmp, mhp or wsp as the machine's manual says");
+  return axis;
+}
+
+ProbedAxis granularity_axis(const Medium& medium) {
+  if (medium.kind == MediumKind::PageCache)
+    return {"granularity", "page", {"made durable page by page, with msync or fdatasync"}};
+  if (medium.platform == PlatformDomain::CpuCache)
+    return {"granularity", "byte", {"caches are inside the platform's persistence domain"}};
+  return {"granularity",
+          "cache line",
+          {fmt::format("stores reach the memory itself, in lines of {} bytes", kCacheLineBytes)}};
+}
+
+ProbedAxis flush_axis() {
+  const FlushInstruction best = best_flush_instruction();
+  ProbedAxis axis{"flush instruction", std::string(to_string(best)), {}};
+  if (best == FlushInstruction::None) {
+    axis.evidence.emplace_back("without one, only the domains page and none are possible");
+  } else {
+    axis.evidence.emplace_back("the best that CPUID reports");
+  }
+  return axis;
+}
+
+ProbedAxis ddio_axis(const Processor& processor) {
+  ProbedAxis axis{"ddio", std::string(to_string(Ddio::On)), {}};
+  axis.evidence.emplace_back(
+      "not known, and unknown counts as on: it is set per PCIe root port, in registers that have "
+      "no common interface");
+  if (processor.vendor == "GenuineIntel")
+    axis.evidence.emplace_back(
+        "GenuineIntel: inbound DMA goes to the last-level cache by default on Xeon processors");
+  else
+    axis.evidence.push_back(fmt::format("processor: {}", processor.vendor));
+  axis.evidence.emplace_back("way out: declare ddio = \"off\" if the firmware has it switched off");
+  return axis;
+}
+
+std::string first_line_of(const fs::path& path) {
+  std::ifstream in(path);
+  std::string line;
+  std::getline(in, line);
+  return line;
+}
+
+// The nearest answer on the way from a device up to the bus it hangs on.
+std::string numa_node_of(dev_t device, bool is_character_device) {
+  constexpr int kLevelsMax = 32;
+  std::error_code ignored;
+  fs::path at =
+      fs::canonical(fmt::format("/sys/dev/{}/{}:{}", is_character_device ? "char" : "block",
+                                major(device), minor(device)),
+                    ignored);
+  for (int level = 0; level < kLevelsMax && at.has_relative_path(); ++level) {
+    const std::string node = first_line_of(at / "numa_node");
+    if (!node.empty() && node != "-1") return node;
+    at = at.parent_path();
+  }
+  return {};
+}
+
+ProbedAxis numa_axis(const struct stat& status) {
+  const std::string online = first_line_of("/sys/devices/system/node/online");
+  const bool is_device = S_ISCHR(status.st_mode);
+  const std::string node = numa_node_of(is_device ? status.st_rdev : status.st_dev, is_device);
+  ProbedAxis axis{"numa", node.empty() ? "unknown" : "node " + node, {}};
+  if (node.empty() && online == "0") axis.value = "node 0";
+  axis.evidence.push_back(fmt::format("nodes of this machine: {}", online.empty() ? "?" : online));
+  if (node.empty()) axis.evidence.emplace_back("the kernel names no node for this device");
+  return axis;
+}
+
+ProbedAxis space_axis(const std::string& path, const struct stat& status) {
+  struct statvfs space {};
+  if (S_ISCHR(status.st_mode) || ::statvfs(path.c_str(), &space) != 0)
+    return {"free space", "unknown", {"not a file system"}};
+  const std::uint64_t bytes = std::uint64_t{space.f_bavail} * space.f_frsize;
+  return {"free space", fmt::format("{} MiB", bytes >> 20), {"statvfs, for this user"}};
+}
+
+}  // namespace
+
+const ProbedAxis* ProbeReport::find(std::string_view axis) const {
+  const auto found = std::find_if(axes.begin(), axes.end(),
+                                  [&](const ProbedAxis& each) { return each.axis == axis; });
+  return found == axes.end() ? nullptr : &*found;
+}
+
+Result<ProbeReport> probe(const std::string& path) {
+  PERDURE_TRY(medium, examine(path));
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0)
+    return Error{ErrorCode::NotFound, fmt::format("{}: is gone", path)};
+  const Processor processor = this_processor();
+
+  ProbeReport report;
+  report.domain = medium.found;
+  report.axes.push_back(domain_axis(medium, processor));
+  report.axes.push_back({"file system", medium.file_system, {"statfs"}});
+  report.axes.push_back(granularity_axis(medium));
+  report.axes.push_back(flush_axis());
+  report.axes.push_back(ddio_axis(processor));
+  report.axes.push_back(numa_axis(status));
+  report.axes.push_back(space_axis(path, status));
+  return report;
+}
+
+}  // namespace perdure::pmem
