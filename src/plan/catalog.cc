@@ -52,6 +52,8 @@ class Catalog {
     acknowledged_writes(Primary::WriteImm);
     mixed(Primary::Write);
     mixed(Primary::WriteImm);
+    immediate_first();
+    message_first();
   }
 
   std::vector<Known> take() && { return std::move(known_); }
@@ -234,6 +236,71 @@ class Catalog {
     reactions.back() = reaction;
     add(verb(primary) + "-send-rest-flush-ack", primary, steps, reactions,
         "the responder flushes the written epoch before it applies what the message carries");
+  }
+
+  /// The later epochs by plain WRITEs, one-sided: at once where visibility orders them, else each
+  /// with its own FLUSH and wait. Returns the end of the method's name.
+  std::string write_later(Steps& steps) const {
+    if (!facts_.visible_is_not_enough) {
+      for (std::size_t epoch = 1; epoch < epochs_.size(); ++epoch) {
+        write_all(Primary::Write, epochs_[epoch], steps);
+      }
+      if (!facts_.arrival_is_enough) steps.push_back(flush(all_));
+      steps.push_back(wait_completion(steps.size() - 1));
+      return facts_.arrival_is_enough ? "completion" : "flush";
+    }
+    for (std::size_t epoch = 1; epoch < epochs_.size(); ++epoch) {
+      write_all(Primary::Write, epochs_[epoch], steps);
+      steps.push_back(flush(epochs_[epoch]));
+      steps.push_back(wait_completion(steps.size() - 1));
+    }
+    return "flush-each";
+  }
+
+  /// Only the first epoch announces itself: one receive buffer instead of one per epoch.
+  void immediate_first() {
+    if (epochs_.size() == 1 || facts_.responder_must_flush) return;
+    Steps steps;
+    write_all(Primary::WriteImm, epochs_.front(), steps);
+    if (facts_.visible_is_not_enough) {
+      steps.push_back(flush(epochs_.front()));
+      steps.push_back(wait_completion(steps.size() - 1));
+    }
+    const std::string end = write_later(steps);
+    add("write_imm-first-" + end, Primary::WriteImm, steps, {},
+        "an immediate is needed once; the later epochs follow as plain writes");
+  }
+
+  /// The first epoch in an acknowledged message, the later ones written: copies only the first.
+  void message_first() {
+    if (epochs_.size() == 1) return;
+    Steps steps{send(epochs_.front()), wait_ack()};
+    std::vector<ResponderAction> reaction;
+    apply(epochs_.front(), reaction);
+    reaction.push_back(ack());
+    Reactions reactions{reaction};
+    std::string end;
+    if (!facts_.responder_must_flush) {
+      end = write_later(steps);
+    } else if (later_epochs_are_single()) {
+      for (std::size_t epoch = 1; epoch < epochs_.size(); ++epoch) {
+        steps.push_back(write_imm(epochs_[epoch]));
+        steps.push_back(wait_ack());
+        reactions.push_back({flush_item(epochs_[epoch].front()), ack()});
+      }
+      end = "imm-flush-ack-each";
+    } else {
+      return;
+    }
+    add("send-then-write-" + end, Primary::Send, steps, reactions,
+        "the first epoch is acknowledged before the later ones leave");
+  }
+
+  bool later_epochs_are_single() const {
+    for (std::size_t epoch = 1; epoch < epochs_.size(); ++epoch) {
+      if (epochs_[epoch].size() > 1) return false;
+    }
+    return true;
   }
 
   const Request& request_;

@@ -44,6 +44,19 @@ bool messages_fit(const Method& method, const Update& update) {
       });
 }
 
+/// Whether the responder does something that only an immediate tells it to do.
+bool acts_on_immediate(const Method& method) {
+  std::size_t message = 0;
+  for (const RequesterStep& step : method.requester) {
+    if (step.kind != RequesterStep::Kind::Post) continue;
+    if (step.verb != Verb::Send && step.verb != Verb::WriteImm) continue;
+    const bool reacts = message < method.responder.size() && !method.responder[message].empty();
+    if (step.verb == Verb::WriteImm && reacts) return true;
+    ++message;
+  }
+  return false;
+}
+
 Error nothing_is_durable(const ServerProfile& server) {
   return Error{ErrorCode::Unsupported,
                fmt::format("nothing is durable on this responder ({}): its memory is volatile. "
@@ -83,9 +96,8 @@ Result<std::vector<Candidate>> candidates(const ServerProfile& server, const Upd
   for (const Known& each : known) {
     if (update.primary && each.method.primary != *update.primary) continue;
     if (!messages_fit(each.method, update)) continue;
-    const bool acts_on_immediate =
-        each.method.primary == Primary::WriteImm && two_sided(each.method);
-    if (acts_on_immediate && !update.primary && !update.immediate_names_place) continue;
+    const bool asked = update.primary == Primary::WriteImm || update.immediate_names_place;
+    if (acts_on_immediate(each.method) && !asked) continue;
     const double cost =
         cost_ns(each.method, server.domain, update.bytes, update.later_bytes, costs);
     found.push_back({each.method, cost, usage(each.method), each.reason});

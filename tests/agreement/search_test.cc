@@ -1,0 +1,85 @@
+// The planner's own search, with the checker as judge: what it finds is kept, and nothing that it
+// finds beats what the catalog knows.
+#include "plan/search.h"
+
+#include <gtest/gtest.h>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "check/check.h"
+#include "plan/catalog.h"
+#include "plan/paper.h"
+#include "tests/agreement/golden.h"
+
+namespace perdure {
+namespace {
+
+bool judge(const Method& method, const ServerProfile& profile) {
+  return check::check(method, profile).holds();
+}
+
+std::string usage_words(const plan::Usage& usage) {
+  return fmt::format("{} rt, {} copied, {} wake-ups, {} buffers", usage.round_trips,
+                     usage.copied_items, usage.responder_wakes, usage.receive_buffers);
+}
+
+/// The known method that uses no more than `found` on any axis; empty if there is none.
+std::string known_name(const Method& found, const std::vector<plan::Known>& known) {
+  for (const plan::Known& each : known) {
+    const plan::Usage usage = plan::usage(each.method);
+    const bool as_good = usage == plan::usage(found) || plan::beats(usage, plan::usage(found));
+    if (as_good && each.method.primary == found.primary) return each.method.name;
+  }
+  return {};
+}
+
+TEST(Search, FindsNothingThatBeatsTheCatalog) {
+  std::string text;
+  for (const bool small : {false, true}) {
+    for (const UpdateShape& shape : {singleton(), compound()}) {
+      if (small && shape == singleton()) continue;
+      for (const ServerProfile& profile : plan::paper_profiles(Transport::InfiniBand)) {
+        const auto known = plan::known_methods(profile, {shape, Level::Durable, small});
+        for (const Primary primary : {Primary::Write, Primary::WriteImm, Primary::Send}) {
+          plan::SearchOptions options;
+          options.shape = shape;
+          options.primary = primary;
+          options.later_small = small;
+          const auto found = plan::search_methods(profile, options, judge);
+          EXPECT_FALSE(found.limit_reached);
+          EXPECT_FALSE(found.methods.empty()) << describe(profile);
+          for (const Method& method : found.methods) {
+            const std::string name = known_name(method, known);
+            EXPECT_FALSE(name.empty())
+                << "not in the catalog: " << describe(profile) << ": " << plan::one_line(method);
+            text += fmt::format("{}: {} {}, b {}: {}: {} [{}]\n", describe(profile),
+                                to_string(shape), to_string(primary), small ? "small" : "any",
+                                usage_words(plan::usage(method)), plan::one_line(method), name);
+          }
+        }
+      }
+    }
+  }
+  expect_golden("found_methods.txt", text);
+}
+
+TEST(Search, EveryCompoundScenarioHasAMethodOfOneRoundTrip) {
+  std::size_t rows = 0;
+  for (const plan::Scenario& scenario : plan::paper_methods()) {
+    if (scenario.shape != compound()) continue;
+    plan::SearchOptions options;
+    options.shape = compound();
+    options.primary = scenario.primary;
+    const auto found = plan::search_methods(scenario.profile, options, judge);
+    EXPECT_TRUE(std::any_of(found.methods.begin(), found.methods.end(), [](const Method& method) {
+      return round_trips(method) == 1;
+    })) << describe(scenario);
+    ++rows;
+  }
+  EXPECT_EQ(rows, 36u);
+}
+
+}  // namespace
+}  // namespace perdure
