@@ -1,0 +1,295 @@
+#include "fabric/emu/channel.h"
+
+#include "core/assert.h"
+#include "core/bytes.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace perdure::fabric::emu {
+
+namespace {
+
+/// Units that one operation is split into at most; larger ones are runs of lines.
+constexpr std::size_t kUnitsMax = 16;
+/// Writes remembered for a FLUSH to come; older ones drain by themselves.
+constexpr std::size_t kUnflushedMax = 4096;
+
+Access needed_access(Opcode opcode) {
+  return opcode == Opcode::Read ? Access::RemoteRead : Access::RemoteReadWrite;
+}
+
+bool overlap(pmem::Range a, pmem::Range b) {
+  return a.at < b.at + b.length && b.at < a.at + a.length;
+}
+
+}  // namespace
+
+void Channel::post_receive(Place place, std::uint64_t context) {
+  receives_.push_back({std::move(place), context});
+}
+
+bool Channel::can_take(Opcode opcode) const {
+  if (refusing_ || slots_.size() >= kRnicOperationsMax) return false;
+  return !takes_receive(opcode) || !receives_.empty();
+}
+
+std::optional<Place> Channel::find_place(const Operation& operation) {
+  if (operation.opcode != Opcode::Send) {
+    if (!is_posted(operation.opcode) && operation.opcode != Opcode::Read &&
+        operation.opcode != Opcode::Flush && operation.address % kAtomicOperandBytes != 0) {
+      return std::nullopt;
+    }
+    return memory_.find_remote(operation.key, operation.address, operation.length,
+                               needed_access(operation.opcode));
+  }
+  const Place& buffer = receives_.front().place;
+  if (operation.length > buffer.length) return std::nullopt;
+  return Place{buffer.range, buffer.at, operation.length};
+}
+
+void Channel::take(Operation operation, Random& random) {
+  PERDURE_ASSERT(can_take(operation.opcode));
+  ++counters_.operations;
+  std::optional<Place> place = find_place(operation);
+  if (!place) return refuse(operation.sequence);
+
+  Slot slot{std::move(operation), std::move(*place), {}, 0, false};
+  if (takes_receive(slot.operation.opcode)) {
+    slot.receive_context = receives_.front().context;
+    receives_.pop_front();
+  }
+  const std::size_t size = is_posted(slot.operation.opcode) ? slot.operation.data.size() : 0;
+  const auto address = reinterpret_cast<std::uintptr_t>(slot.place.range->bytes().data());
+  const std::size_t misaligned = (address + slot.place.at) % kCacheLineBytes;
+  const std::size_t lines = round_up(misaligned + size, kCacheLineBytes) / kCacheLineBytes;
+  const std::size_t run_lines_max = lines <= kUnitsMax ? 1 : 2 * (lines / kUnitsMax) + 1;
+  for (std::size_t at = 0; at < size;) {
+    const std::size_t run = (1 + random.below(run_lines_max)) * kCacheLineBytes;
+    const std::size_t skewed = at == 0 ? run - misaligned : run;
+    const std::size_t length = std::min(skewed, size - at);
+    slot.units.push_back({at, length});
+    at += length;
+  }
+  slots_.push_back(std::move(slot));
+}
+
+void Channel::refuse(std::uint64_t sequence) {
+  ++counters_.refused;
+  refusing_ = true;
+  responses_.push_back({sequence, ErrorCode::OutOfRange, {}});
+}
+
+const Channel::Slot* Channel::first_posted() const {
+  for (const Slot& slot : slots_) {
+    if (!slot.finished && is_posted(slot.operation.opcode)) return &slot;
+  }
+  return nullptr;
+}
+
+Channel::Slot* Channel::first_posted() {
+  return const_cast<Slot*>(std::as_const(*this).first_posted());
+}
+
+std::optional<Nanoseconds> Channel::posted_ready() const {
+  const Slot* slot = first_posted();
+  if (slot == nullptr) return std::nullopt;
+  return slot->operation.ready_at;
+}
+
+std::optional<Nanoseconds> Channel::non_posted_ready() const {
+  // pop_finished keeps an unfinished one in front: everything before it is visible.
+  if (slots_.empty() || is_posted(slots_.front().operation.opcode)) return std::nullopt;
+  return slots_.front().operation.ready_at;
+}
+
+bool Channel::show(Slot& slot, Unit unit) {
+  const auto& data = slot.operation.data;
+  if (!slot.place.range->write(slot.place.at + unit.at,
+                               std::span(data).subspan(unit.at, unit.length))) {
+    return false;
+  }
+  if (slot.place.range->region != nullptr) {
+    slot.place.range->region->note_written(
+        {slot.place.range->region_at + slot.place.at + unit.at, unit.length});
+  }
+  return true;
+}
+
+void Channel::step_posted(Random& random) {
+  Slot* slot = first_posted();
+  PERDURE_ASSERT(slot != nullptr);
+  if (!slot->units.empty()) {
+    std::swap(slot->units[random.below(slot->units.size())], slot->units.back());
+    const Unit unit = slot->units.back();
+    slot->units.pop_back();
+    if (!show(*slot, unit)) {
+      // Deregistered since it arrived.
+      refuse(slot->operation.sequence);
+      slot->units.clear();
+      slot->finished = true;
+      return pop_finished();
+    }
+  }
+  if (slot->units.empty()) finish_posted(*slot);
+  pop_finished();
+}
+
+void Channel::finish_posted(Slot& slot) {
+  const Operation& operation = slot.operation;
+  slot.finished = true;
+  note_unflushed(slot);
+  if (!takes_receive(operation.opcode) || operation.truncated) return;
+  Completion completion;
+  completion.context = slot.receive_context;
+  completion.opcode = Opcode::Receive;
+  completion.has_immediate = operation.opcode == Opcode::WriteImm;
+  completion.immediate = operation.immediate;
+  completion.length = operation.length;
+  received_.push_back({completion, operation.ready_at});
+}
+
+void Channel::note_unflushed(const Slot& slot) {
+  pmem::CrashableRegion* region = slot.place.range->region;
+  if (ddio_ == Ddio::On || region == nullptr || slot.place.length == 0) return;
+  if (region->domain() != PersistenceDomain::Dmp) return;
+  if (unflushed_.size() == kUnflushedMax) {
+    unflushed_.front().region->drain(unflushed_.front().range);
+    unflushed_.pop_front();
+  }
+  const pmem::Range range{slot.place.range->region_at + slot.place.at, slot.place.length};
+  unflushed_.push_back({slot.operation.sequence, region, range});
+}
+
+void Channel::step_non_posted() {
+  PERDURE_ASSERT(non_posted_ready().has_value());
+  Slot& slot = slots_.front();
+  slot.finished = true;
+  if (auto response = execute(slot)) {
+    responses_.push_back(std::move(*response));
+  } else {
+    refuse(slot.operation.sequence);
+  }
+  pop_finished();
+}
+
+/// Nothing when the memory was deregistered since the operation arrived.
+std::optional<Response> Channel::execute(Slot& slot) {
+  const Operation& operation = slot.operation;
+  RegisteredRange& range = *slot.place.range;
+  Response response{operation.sequence, std::nullopt, {}};
+  if (operation.opcode == Opcode::Flush) {
+    if (!range.registered()) return std::nullopt;
+    push_to_controller(slot);
+    return response;
+  }
+  if (operation.opcode == Opcode::Read) {
+    response.data.resize(operation.length);
+    if (!range.read(slot.place.at, response.data)) return std::nullopt;
+    push_to_controller(slot);
+    return response;
+  }
+
+  std::uint64_t before = 0;
+  const auto change = [&](std::uint64_t old_value) {
+    before = old_value;
+    if (operation.opcode == Opcode::AtomicWrite) return operation.operand;
+    if (operation.opcode == Opcode::FetchAdd) return old_value + operation.operand;
+    return old_value == operation.operand ? operation.swap : old_value;
+  };
+  if (!range.update_word(slot.place.at, change)) return std::nullopt;
+  if (range.region != nullptr) {
+    range.region->note_written({range.region_at + slot.place.at, kAtomicOperandBytes});
+  }
+  note_unflushed(slot);
+  if (operation.opcode != Opcode::AtomicWrite) {
+    const auto bytes = bytes_of(before);
+    response.data.assign(bytes.begin(), bytes.end());
+  }
+  return response;
+}
+
+/// FLUSH, or a READ inside what was written: everything earlier reaches the memory controller.
+/// With DDIO on nothing was remembered, since the answer comes from the last-level cache.
+void Channel::push_to_controller(const Slot& slot) {
+  const RegisteredRange& range = *slot.place.range;
+  const auto earlier = [&](const Unflushed& entry) {
+    return entry.sequence < slot.operation.sequence;
+  };
+  if (slot.operation.opcode == Opcode::Read) {
+    const pmem::Range read{range.region_at + slot.place.at, slot.place.length};
+    const bool inside = std::ranges::any_of(unflushed_, [&](const Unflushed& entry) {
+      return earlier(entry) && entry.region == range.region && overlap(entry.range, read);
+    });
+    if (!inside) return;
+  }
+  for (const Unflushed& entry : unflushed_) {
+    if (earlier(entry)) entry.region->drain(entry.range);
+  }
+  std::erase_if(unflushed_, earlier);
+}
+
+void Channel::pop_finished() {
+  while (!slots_.empty() && slots_.front().finished) slots_.pop_front();
+}
+
+std::optional<Response> Channel::next_response() {
+  if (responses_.empty()) return std::nullopt;
+  Response response = std::move(responses_.front());
+  responses_.pop_front();
+  return response;
+}
+
+std::optional<Nanoseconds> Channel::receive_ready() const {
+  if (received_.empty()) return std::nullopt;
+  return received_.front().ready_at;
+}
+
+Completion Channel::next_receive() {
+  PERDURE_ASSERT(!received_.empty());
+  const Completion completion = received_.front().completion;
+  received_.pop_front();
+  return completion;
+}
+
+/// Lines of the first posted operation, finer than its units: any of them may have got through.
+void Channel::show_some_lines(Slot& slot, Random& random) {
+  const auto start = reinterpret_cast<std::uintptr_t>(slot.place.range->bytes().data()) +
+                     static_cast<std::uintptr_t>(slot.place.at);
+  for (const Unit& unit : slot.units) {
+    for (std::size_t at = unit.at; at < unit.at + unit.length;) {
+      const std::size_t to_line_end = kCacheLineBytes - (start + at) % kCacheLineBytes;
+      const std::size_t length = std::min(to_line_end, unit.at + unit.length - at);
+      if (random.chance(1, 2)) (void)show(slot, {at, length});
+      at += length;
+    }
+  }
+}
+
+void Channel::close(Random& random) {
+  if (Slot* slot = first_posted(); slot != nullptr && random.chance(1, 2)) {
+    show_some_lines(*slot, random);
+  }
+  slots_.clear();
+  receives_.clear();
+  received_.clear();
+  responses_.clear();
+  unflushed_.clear();
+  refusing_ = true;
+}
+
+void Channel::power_cut(Random& random) {
+  for (Slot& slot : slots_) {
+    const pmem::CrashableRegion* region = slot.place.range->region;
+    if (slot.finished || region == nullptr || region->domain() != PersistenceDomain::Wsp) continue;
+    if (!is_posted(slot.operation.opcode)) {
+      (void)execute(slot);
+    } else {
+      for (const Unit& unit : slot.units) (void)show(slot, unit);
+      slot.units.clear();
+    }
+  }
+  close(random);
+}
+
+}  // namespace perdure::fabric::emu

@@ -1,0 +1,120 @@
+// Channel: the responder's side of one connection, from its RNIC's buffer (stage 1) to what a load
+// returns (stage 2) and, by FLUSH or READ, the memory controller (stage 3); design section 4.
+// A state machine without time or threads of its own: World and LiveDevice drive it.
+//
+// The damage it can do: units of one operation become visible in any order; a posted operation
+// overtakes an earlier non-posted one; nothing in the buffer survives unless the domain is Wsp.
+#pragma once
+
+#include "core/random.h"
+#include "fabric/emu/memory_table.h"
+#include "fabric/emu/operation.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <vector>
+
+namespace perdure::fabric::emu {
+
+/// Operations that one RNIC buffers of one connection; the others wait on the wire.
+inline constexpr std::size_t kRnicOperationsMax = 1024;
+
+/// What one machine's RNIC counts.
+struct RnicCounters {
+  std::uint64_t operations = 0;  // taken from the wire
+  std::uint64_t refused = 0;     // unknown key, missing right, outside of the range
+};
+
+/// A receive completion on its way to the responder's CPU.
+struct Received {
+  Completion completion;
+  Nanoseconds ready_at{0};
+};
+
+/// Threads: one caller at a time.
+class Channel {
+ public:
+  Channel(MemoryTable& memory, Ddio ddio, RnicCounters& counters)
+      : memory_(memory), ddio_(ddio), counters_(counters) {}
+
+  void post_receive(Place place, std::uint64_t context);
+  std::size_t receives_posted() const { return receives_.size(); }
+
+  /// Whether the RNIC takes an operation of this kind from the wire now: it has room, a receive
+  /// buffer if one is needed, and has refused nothing.
+  bool can_take(Opcode opcode) const;
+  /// Stage 0 to 1. An operation that must be refused is answered with an error instead.
+  /// Requires can_take.
+  void take(Operation operation, Random& random);
+
+  /// The two things that can happen next, and since when; nothing if there is no such operation.
+  /// Posted: a unit of the first posted operation becomes visible.
+  std::optional<Nanoseconds> posted_ready() const;
+  /// Non-posted: the first one takes effect, all that was before it being visible.
+  std::optional<Nanoseconds> non_posted_ready() const;
+  void step_posted(Random& random);
+  void step_non_posted();
+
+  std::optional<Response> next_response();
+  /// Receive completions, in the order of the messages.
+  std::optional<Nanoseconds> receive_ready() const;
+  Completion next_receive();
+
+  /// Nothing is in the RNIC and no receive completion waits.
+  bool idle() const { return slots_.empty() && received_.empty(); }
+
+  /// The queue pair goes into the error state: some of what is in the buffer may still become
+  /// visible now, nothing afterwards.
+  void close(Random& random);
+  /// The power fails: as close, but what goes to a Wsp region becomes visible whole and in order.
+  /// Call it before the regions lose power.
+  void power_cut(Random& random);
+
+ private:
+  struct Unit {
+    std::size_t at = 0;
+    std::size_t length = 0;
+  };
+  struct Receive {
+    Place place;
+    std::uint64_t context = 0;
+  };
+  struct Slot {
+    Operation operation;
+    Place place;
+    std::vector<Unit> units;  // posted: not visible yet
+    std::uint64_t receive_context = 0;
+    bool finished = false;
+  };
+  struct Unflushed {
+    std::uint64_t sequence = 0;
+    pmem::CrashableRegion* region = nullptr;
+    pmem::Range range;
+  };
+
+  std::optional<Place> find_place(const Operation& operation);
+  void refuse(std::uint64_t sequence);
+  bool show(Slot& slot, Unit unit);
+  void finish_posted(Slot& slot);
+  std::optional<Response> execute(Slot& slot);
+  void push_to_controller(const Slot& slot);
+  void note_unflushed(const Slot& slot);
+  void show_some_lines(Slot& slot, Random& random);
+  Slot* first_posted();
+  const Slot* first_posted() const;
+  void pop_finished();
+
+  MemoryTable& memory_;
+  const Ddio ddio_;
+  RnicCounters& counters_;
+  std::deque<Receive> receives_;
+  std::deque<Slot> slots_;
+  std::deque<Unflushed> unflushed_;  // visible, perhaps not in the memory controller
+  std::deque<Response> responses_;
+  std::deque<Received> received_;
+  bool refusing_ = false;  // after a refusal nothing more is taken
+};
+
+}  // namespace perdure::fabric::emu

@@ -1,0 +1,127 @@
+#include "fabric/emu/memory_table.h"
+
+#include "core/assert.h"
+#include "core/bytes.h"
+#include "pmem/hardware_copy.h"
+
+#include <functional>
+
+namespace perdure::fabric::emu {
+
+bool RegisteredRange::write(std::uint64_t at, std::span<const std::byte> data) {
+  PERDURE_ASSERT(at + data.size() <= bytes_.size());
+  const MutexLock lock(mutex_);
+  if (!registered_) return false;
+  pmem::hardware_copy(bytes_.data() + at, data.data(), data.size());
+  return true;
+}
+
+bool RegisteredRange::read(std::uint64_t at, std::span<std::byte> data) {
+  PERDURE_ASSERT(at + data.size() <= bytes_.size());
+  const MutexLock lock(mutex_);
+  if (!registered_) return false;
+  pmem::hardware_copy(data.data(), bytes_.data() + at, data.size());
+  return true;
+}
+
+bool RegisteredRange::registered() {
+  const MutexLock lock(mutex_);
+  return registered_;
+}
+
+void RegisteredRange::deregister() {
+  const MutexLock lock(mutex_);
+  registered_ = false;
+}
+
+/// What register_memory gives out.
+class RegisteredMemory final : public Memory {
+ public:
+  RegisteredMemory(MemoryTable& table, std::shared_ptr<RegisteredRange> range)
+      : table_(table), range_(std::move(range)) {}
+  ~RegisteredMemory() override {
+    range_->deregister();
+    table_.forget(range_->key());
+  }
+  RegisteredMemory(const RegisteredMemory&) = delete;
+  RegisteredMemory& operator=(const RegisteredMemory&) = delete;
+
+  std::span<std::byte> bytes() const override { return range_->bytes(); }
+  std::uint64_t key() const override { return range_->key(); }
+  std::uint64_t base() const override { return range_->base(); }
+
+ private:
+  MemoryTable& table_;
+  std::shared_ptr<RegisteredRange> range_;
+};
+
+void MemoryTable::add_region(pmem::CrashableRegion& region) {
+  const MutexLock lock(mutex_);
+  regions_.push_back(&region);
+}
+
+std::unique_ptr<Memory> MemoryTable::register_memory(std::span<std::byte> bytes, Access access) {
+  const MutexLock lock(mutex_);
+  std::uint64_t key = random_.next();
+  while (key == 0 || ranges_.contains(key)) key = random_.next();
+  // Not zero and not the address: who forgets to add the base, or adds his own, is found out.
+  constexpr std::uint64_t kBasesFrom = 1ULL << 40;
+  constexpr std::uint64_t kBasePages = 1ULL << 20;
+  const std::uint64_t base = kBasesFrom + random_.below(kBasePages) * pmem::kPageBytes;
+
+  // Offsets in a region and addresses that peers see must agree on where lines begin.
+  const auto misaligned = reinterpret_cast<std::uintptr_t>(bytes.data()) % pmem::kPageBytes;
+  auto range = std::make_shared<RegisteredRange>(bytes, key, base + misaligned, access);
+  for (pmem::CrashableRegion* region : regions_) {
+    const std::span<std::byte> whole = region->bytes();
+    const std::less_equal<const std::byte*> not_after;
+    if (not_after(whole.data(), bytes.data()) &&
+        not_after(bytes.data() + bytes.size(), whole.data() + whole.size())) {
+      range->region = region;
+      range->region_at = static_cast<std::uint64_t>(bytes.data() - whole.data());
+    }
+  }
+  ranges_.emplace(key, range);
+  return std::make_unique<RegisteredMemory>(*this, std::move(range));
+}
+
+void MemoryTable::revoke_all() {
+  const MutexLock lock(mutex_);
+  for (auto& [key, range] : ranges_) range->deregister();
+  ranges_.clear();
+}
+
+std::optional<Place> MemoryTable::find_remote(std::uint64_t key, std::uint64_t address,
+                                              std::uint64_t length, Access needed) {
+  const auto range = find(key);
+  if (range == nullptr || range->access() < needed) return std::nullopt;
+  if (address < range->base()) return std::nullopt;
+  const std::uint64_t at = address - range->base();
+  if (at > range->bytes().size() || length > range->bytes().size() - at) return std::nullopt;
+  return Place{range, at, length};
+}
+
+std::optional<Place> MemoryTable::find_local(const Segment& segment) {
+  if (segment.memory == nullptr) return std::nullopt;
+  const auto range = find(segment.memory->key());
+  if (range == nullptr) return std::nullopt;
+  const std::byte* begin = range->bytes().data();
+  const std::byte* end = begin + range->bytes().size();
+  const std::less<const std::byte*> before;
+  if (before(segment.data, begin) || before(end, segment.data)) return std::nullopt;
+  if (segment.length > static_cast<std::size_t>(end - segment.data)) return std::nullopt;
+  return Place{range, static_cast<std::uint64_t>(segment.data - begin), segment.length};
+}
+
+void MemoryTable::forget(std::uint64_t key) {
+  const MutexLock lock(mutex_);
+  ranges_.erase(key);
+}
+
+std::shared_ptr<RegisteredRange> MemoryTable::find(std::uint64_t key) {
+  const MutexLock lock(mutex_);
+  const auto found = ranges_.find(key);
+  return found == ranges_.end() ? nullptr : found->second;
+}
+
+}  // namespace perdure::fabric::emu

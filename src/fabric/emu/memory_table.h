@@ -1,0 +1,105 @@
+// MemoryTable: what the emulated RNIC of one machine knows of registered memory, by key; and which
+// of it lies in a region that can lose power. Every access goes through a check of key and address.
+#pragma once
+
+#include "core/mutex.h"
+#include "core/random.h"
+#include "fabric/fabric.h"
+#include "pmem/crashable_region.h"
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <vector>
+
+namespace perdure::fabric::emu {
+
+/// One registered range. It outlives its registration; accesses then fail.
+/// Threads: any.
+class RegisteredRange {
+ public:
+  RegisteredRange(std::span<std::byte> bytes, std::uint64_t key, std::uint64_t base, Access access)
+      : bytes_(bytes), key_(key), base_(base), access_(access) {}
+
+  std::span<std::byte> bytes() const { return bytes_; }
+  std::uint64_t key() const { return key_; }
+  std::uint64_t base() const { return base_; }
+  Access access() const { return access_; }
+
+  /// DMA. False when the range is no longer registered; nothing is touched then.
+  /// Requires the part lies inside the range.
+  bool write(std::uint64_t at, std::span<const std::byte> data);
+  bool read(std::uint64_t at, std::span<std::byte> data);
+  /// Adds or replaces the aligned 8-byte word at `at`; `change` maps the old value to the new.
+  template <typename Change>
+  bool update_word(std::uint64_t at, Change change);
+  bool registered();
+  /// Returns only when no access is under way.
+  void deregister();
+
+  /// The region it lies in, if any, and the range's offset there.
+  pmem::CrashableRegion* region = nullptr;
+  std::uint64_t region_at = 0;
+
+ private:
+  const std::span<std::byte> bytes_;
+  const std::uint64_t key_;
+  const std::uint64_t base_;
+  const Access access_;
+  Mutex mutex_;
+  bool registered_ PERDURE_GUARDED_BY(mutex_) = true;
+};
+
+/// Part of a registered range, checked.
+struct Place {
+  std::shared_ptr<RegisteredRange> range;
+  std::uint64_t at = 0;
+  std::uint64_t length = 0;
+};
+
+/// Threads: any.
+class MemoryTable {
+ public:
+  /// Keys and bases come from `seed`, so that a seeded world hands out the same every time.
+  explicit MemoryTable(std::uint64_t seed) : random_(seed) {}
+
+  /// Memory inside `region` loses power with it. It must outlive what is registered in it.
+  void add_region(pmem::CrashableRegion& region);
+
+  std::unique_ptr<Memory> register_memory(std::span<std::byte> bytes, Access access);
+
+  /// The machine loses power: nothing is registered any more.
+  void revoke_all();
+
+  /// The place a peer names, or nothing: unknown key, no such right, or outside of the range.
+  std::optional<Place> find_remote(std::uint64_t key, std::uint64_t address, std::uint64_t length,
+                                   Access needed);
+  /// The place a segment names, or nothing: not registered here, or outside of the range.
+  std::optional<Place> find_local(const Segment& segment);
+
+ private:
+  friend class RegisteredMemory;
+  void forget(std::uint64_t key);
+  std::shared_ptr<RegisteredRange> find(std::uint64_t key);
+
+  Mutex mutex_;
+  Random random_ PERDURE_GUARDED_BY(mutex_);
+  std::vector<pmem::CrashableRegion*> regions_ PERDURE_GUARDED_BY(mutex_);
+  std::map<std::uint64_t, std::shared_ptr<RegisteredRange>> ranges_ PERDURE_GUARDED_BY(mutex_);
+};
+
+template <typename Change>
+bool RegisteredRange::update_word(std::uint64_t at, Change change) {
+  const MutexLock lock(mutex_);
+  if (!registered_) return false;
+  auto* word = reinterpret_cast<std::uint64_t*>(bytes_.data() + at);
+  std::uint64_t old_value = __atomic_load_n(word, __ATOMIC_ACQUIRE);
+  // Bounded: every failure means that some CPU store went through, and those are few.
+  while (!__atomic_compare_exchange_n(word, &old_value, change(old_value), false, __ATOMIC_ACQ_REL,
+                                      __ATOMIC_ACQUIRE)) {
+  }
+  return true;
+}
+
+}  // namespace perdure::fabric::emu

@@ -1,0 +1,48 @@
+// What travels between two emulated RNICs: operations one way, responses the other.
+#pragma once
+
+#include "core/clock.h"
+#include "fabric/fabric.h"
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+namespace perdure::fabric::emu {
+
+/// Posted operations carry data and need no answer; the others (Read, Flush, atomics) are answered.
+constexpr bool is_posted(Opcode opcode) {
+  return opcode == Opcode::Send || opcode == Opcode::Write || opcode == Opcode::WriteImm;
+}
+
+/// Whether it takes a receive buffer at the responder.
+constexpr bool takes_receive(Opcode opcode) {
+  return opcode == Opcode::Send || opcode == Opcode::WriteImm;
+}
+
+/// Bytes that an atomic operation works on.
+inline constexpr std::uint64_t kAtomicOperandBytes = 8;
+
+/// One operation as it is on the wire.
+struct Operation {
+  std::uint64_t sequence = 0;  // of the requester's operations on this connection
+  Opcode opcode = Opcode::Send;
+  bool truncated = false;  // only the first bytes arrived before the sender or the power went
+  std::uint32_t immediate = 0;
+  std::uint64_t key = 0;
+  std::uint64_t address = 0;  // as the peer counts: base + offset
+  std::uint64_t length = 0;   // bytes written, read or flushed
+  std::uint64_t operand = 0;
+  std::uint64_t swap = 0;
+  std::vector<std::byte> data;
+  Nanoseconds ready_at{0};  // no sooner does it leave the stage it is at
+};
+
+/// The answer to a non-posted operation, or the refusal of any.
+struct Response {
+  std::uint64_t sequence = 0;
+  std::optional<ErrorCode> error;
+  std::vector<std::byte> data;  // Read: the bytes; CompareSwap, FetchAdd: the old value
+};
+
+}  // namespace perdure::fabric::emu

@@ -1,0 +1,259 @@
+// The scheduler: which events are enabled, which one is next, what it does.
+#include "fabric/emu/world.h"
+
+#include "core/assert.h"
+#include "fabric/emu/timing.h"
+#include "fabric/emu/world_connection.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace perdure::fabric::emu {
+
+namespace {
+
+WorldSide& side_of(WorldConnection& connection, int side) {
+  return connection.sides[static_cast<std::size_t>(side)];
+}
+
+}  // namespace
+
+World::World(Random& random, const Options& options) : random_(random), options_(options) {}
+World::~World() = default;
+
+Machine& World::add_machine(std::string name, const ServerProfile& profile) {
+  machines_.push_back(std::make_unique<Machine>(*this, std::move(name), profile));
+  return *machines_.back();
+}
+
+std::shared_ptr<WorldConnection> World::make_connection(Machine& from, Machine& to,
+                                                        const EndpointOptions& from_options,
+                                                        const EndpointOptions& to_options) {
+  PERDURE_ASSERT(from.powered());
+  PERDURE_ASSERT(to.powered());
+  connections_.push_back(std::make_shared<WorldConnection>(from, to, from_options, to_options));
+  return connections_.back();
+}
+
+std::pair<std::unique_ptr<Endpoint>, std::unique_ptr<Endpoint>> World::connect(
+    Machine& from, Machine& to, const EndpointOptions& options) {
+  const auto connection = make_connection(from, to, options, options);
+  return {std::make_unique<WorldEndpoint>(*this, connection, 0),
+          std::make_unique<WorldEndpoint>(*this, connection, 1)};
+}
+
+void World::collect_events() {
+  enabled_.clear();
+  for (const auto& connection : connections_) {
+    collect_side(*connection, 0);
+    collect_side(*connection, 1);
+  }
+  if (in_actor_) return;
+  for (std::size_t i = 0; i < actors_.size(); ++i) {
+    if (actors_[i]->stopped || actors_[i]->idle_since == progress_) continue;
+    enabled_.push_back({Kind::Actor, nullptr, 0, i, clock_.now()});
+  }
+}
+
+void World::collect_side(WorldConnection& connection, int index) {
+  WorldSide& side = side_of(connection, index);
+  WorldSide& peer = side_of(connection, 1 - index);
+  if (side.gone) return;
+  const auto add = [&](Kind kind, Nanoseconds at) {
+    enabled_.push_back({kind, &connection, index, 0, at});
+  };
+  const auto opcode = side.send.sendable();
+  if (opcode && !side.broken && peer.channel.can_take(*opcode)) {
+    add(Kind::Wire, std::max(side.send.sendable_at(), side.wire_free_at) + kWireTime);
+  }
+  if (const auto at = side.channel.posted_ready()) add(Kind::Posted, *at);
+  if (const auto at = side.channel.non_posted_ready()) add(Kind::NonPosted, *at);
+  if (side.down) return;
+  if (const auto at = side.send.completable()) add(Kind::Complete, *at);
+  if (const auto at = side.channel.receive_ready()) add(Kind::Receive, *at + kCpuWakeTime);
+  if (side.broken && side.channel.idle()) add(Kind::Notice, clock_.now());
+}
+
+std::size_t World::choose() const {
+  if (options_.order == Options::Order::Random) return random_.below(enabled_.size());
+  const auto first = std::ranges::min_element(enabled_, {}, &Event::at);
+  return static_cast<std::size_t>(first - enabled_.begin());
+}
+
+bool World::step() {
+  // Bounded: every actor that finds nothing to do is not asked again before something happens.
+  for (std::size_t tries = 0; tries <= actors_.size() + 1; ++tries) {
+    collect_events();
+    if (enabled_.empty()) return false;
+    const Event event = enabled_[choose()];
+    if (event.kind == Kind::Actor) {
+      if (run_actor(event.actor)) return true;
+      continue;
+    }
+    if (clock_.now() < event.at) clock_.advance(event.at - clock_.now());
+    run_event(event);
+    ++progress_;
+    drain_somewhere();
+    count_event();
+    forget_finished();
+    return true;
+  }
+  return false;
+}
+
+void World::run_event(const Event& event) {
+  WorldConnection& connection = *event.connection;
+  WorldSide& side = side_of(connection, event.side);
+  switch (event.kind) {
+    case Kind::Wire: return run_wire(connection, event.side);
+    case Kind::Posted:
+      side.channel.step_posted(random_);
+      return deliver_responses(connection, event.side);
+    case Kind::NonPosted:
+      side.channel.step_non_posted();
+      return deliver_responses(connection, event.side);
+    case Kind::Complete: return run_complete(connection, event.side);
+    case Kind::Receive: return side.completions.push(side.channel.next_receive());
+    case Kind::Notice: return go_down(connection, event.side);
+    case Kind::Actor: break;
+  }
+  PERDURE_ASSERT(event.kind != Kind::Actor);
+}
+
+void World::run_wire(WorldConnection& connection, int index) {
+  WorldSide& sender = side_of(connection, index);
+  WorldSide& responder = side_of(connection, 1 - index);
+  const Nanoseconds leaves = std::max(sender.send.sendable_at(), sender.wire_free_at);
+  auto operation = sender.send.take_next();
+  if (!operation) return;  // its memory is no longer registered: it completes with an error
+  sender.wire_free_at = leaves + wire_occupancy(operation->data.size());
+  const Nanoseconds arrives = sender.wire_free_at + kWireTime;
+  if (clock_.now() < arrives) clock_.advance(arrives - clock_.now());
+
+  const std::uint64_t sequence = operation->sequence;
+  const bool posted = is_posted(operation->opcode);
+  operation->ready_at = arrives + (posted ? kPcieTime : 2 * kPcieTime);
+  responder.channel.take(std::move(*operation), random_);
+  deliver_responses(connection, 1 - index);
+  if (posted) sender.send.accepted(sequence, arrives + kWireTime);
+}
+
+void World::deliver_responses(WorldConnection& connection, int responder) {
+  WorldSide& requester = side_of(connection, 1 - responder);
+  while (auto response = side_of(connection, responder).channel.next_response()) {
+    if (requester.gone || requester.down) continue;
+    const Nanoseconds at = clock_.now() + wire_occupancy(response->data.size()) + kWireTime;
+    if (!requester.send.respond(*response, at)) break_connection(connection);
+  }
+}
+
+void World::run_complete(WorldConnection& connection, int index) {
+  WorldSide& side = side_of(connection, index);
+  if (side.send.complete_next(side.completions)) {
+    break_connection(connection);
+    go_down(connection, index);
+  }
+}
+
+bool World::run_actor(std::size_t index) {
+  const std::shared_ptr<Actor> actor = actors_[index];
+  const std::uint64_t progress_before = progress_;
+  in_actor_ = true;
+  const bool worked = actor->run();
+  in_actor_ = false;
+  if (worked) ++progress_;
+  if (!worked && progress_ == progress_before) actor->idle_since = progress_;
+  std::erase_if(actors_, [](const auto& each) { return each->stopped; });
+  return worked;
+}
+
+void World::drain_somewhere() {
+  if (options_.drain_one_in == 0 || !random_.chance(1, options_.drain_one_in)) return;
+  const Machine& machine = *machines_[random_.below(machines_.size())];
+  if (machine.regions_.empty()) return;
+  (void)machine.regions_[random_.below(machine.regions_.size())]->drain_some(random_);
+}
+
+void World::forget_finished() {
+  std::erase_if(connections_, [](const auto& connection) {
+    return std::ranges::all_of(connection->sides,
+                               [](const WorldSide& side) { return side.down || side.gone; });
+  });
+}
+
+bool World::settle(std::uint64_t steps_max) {
+  return run_until([] { return false; }, steps_max) || !step();
+}
+
+bool World::run_until(const std::function<bool()>& condition, std::uint64_t steps_max) {
+  wake_actors();
+  for (std::uint64_t steps = 0; steps < steps_max; ++steps) {
+    if (condition()) return true;
+    if (!step()) break;
+  }
+  return condition();
+}
+
+void World::cut_after(Machine& machine, std::uint64_t events) {
+  PERDURE_ASSERT(events > 0);
+  cut_machine_ = &machine;
+  cut_at_ = events_ + events;
+}
+
+void World::count_event() {
+  ++events_;
+  if (cut_machine_ == nullptr || events_ < cut_at_) return;
+  std::exchange(cut_machine_, nullptr)->power_cut();
+}
+
+void World::cpu_event(const Machine& machine, Nanoseconds takes) {
+  if (!machine.powered()) return;
+  clock_.advance(takes);
+  count_event();
+  if (machine.powered()) ++progress_;
+}
+
+bool World::wait_step() {
+  if (step()) {
+    idle_time_ = kIdlePollTime;
+    return true;
+  }
+  clock_.advance(idle_time_);
+  idle_time_ = std::min(2 * idle_time_, kIdlePollTimeMax);
+  return false;
+}
+
+void World::break_connection(WorldConnection& connection) {
+  for (WorldSide& side : connection.sides) side.broken = true;
+}
+
+void World::go_down(WorldConnection& connection, int index) {
+  WorldSide& side = side_of(connection, index);
+  side.channel.close(random_);
+  side.send.break_all(side.completions);
+  side.broken = true;
+  side.down = true;
+}
+
+void World::send_last(WorldConnection& connection, int index) {
+  WorldSide& side = side_of(connection, index);
+  WorldSide& peer = side_of(connection, 1 - index);
+  while (!side.broken && !side.down && random_.chance(1, 2)) {
+    const auto opcode = side.send.sendable();
+    if (!opcode || !peer.channel.can_take(*opcode)) break;
+    auto operation = side.send.take_next();
+    if (!operation) break;
+    operation->ready_at = clock_.now() + kWireTime;
+    const bool whole = !is_posted(operation->opcode) || random_.chance(1, 2);
+    if (!whole && !operation->data.empty()) {
+      const std::size_t lines = operation->data.size() / kCacheLineBytes + 1;
+      const std::size_t arrived = random_.below(lines) * kCacheLineBytes;
+      operation->data.resize(std::min(arrived, operation->data.size()));
+      operation->truncated = true;
+    }
+    peer.channel.take(std::move(*operation), random_);
+    if (!whole) break;
+  }
+}
+
+}  // namespace perdure::fabric::emu

@@ -1,0 +1,216 @@
+#include "pmem/crashable_region.h"
+
+#include "core/assert.h"
+#include "pmem/hardware_copy.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+namespace perdure::pmem {
+
+namespace {
+
+/// How much of the region one drain_some looks at for a dirty unit.
+constexpr std::uint64_t kDrainScanBytes = 64 * 1024;
+
+std::byte* map_zeroed(std::size_t bytes) {
+  void* mapped = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  return mapped == MAP_FAILED ? nullptr : static_cast<std::byte*>(mapped);
+}
+
+Error map_failed() {
+  return {ErrorCode::SystemError,
+          std::string("the crashable region can not be mapped: ") + std::strerror(errno)};
+}
+
+bool inside(Range range, std::uint64_t bytes) {
+  return range.at <= bytes && range.length <= bytes - range.at;
+}
+
+std::uint64_t units_of(Range range, std::uint64_t unit) {
+  if (range.length == 0) return 0;
+  const std::uint64_t first = round_down(range.at, unit);
+  return (round_up(range.at + range.length, unit) - first) / unit;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<CrashableRegion>> CrashableRegion::open(const Options& options) {
+  if (options.bytes == 0 || options.initial.size() > options.bytes) {
+    return Error{ErrorCode::InvalidArgument,
+                 "a crashable region needs at least one byte, and room for its initial bytes"};
+  }
+  const std::size_t bytes = round_up(options.bytes, kPageBytes);
+  std::byte* view = map_zeroed(bytes);
+  if (view == nullptr) return map_failed();
+  std::byte* image = map_zeroed(bytes);
+  if (image == nullptr) {
+    Error error = map_failed();
+    ::munmap(view, bytes);
+    return error;
+  }
+  if (!options.initial.empty()) {
+    std::memcpy(view, options.initial.data(), options.initial.size());
+    std::memcpy(image, options.initial.data(), options.initial.size());
+  }
+  return std::unique_ptr<CrashableRegion>(new CrashableRegion(view, image, bytes, options.domain));
+}
+
+CrashableRegion::CrashableRegion(std::byte* view, std::byte* image, std::size_t bytes,
+                                 PersistenceDomain domain)
+    : view_(view), image_(image), bytes_(bytes), domain_(domain) {}
+
+CrashableRegion::~CrashableRegion() {
+  ::munmap(view_, bytes_);
+  ::munmap(image_, bytes_);
+}
+
+Result<void> CrashableRegion::flush(std::span<const Range> ranges) {
+  if (watch_) {
+    std::uint64_t units = 0;
+    for (const Range& range : ranges) units += units_of(range, unit_bytes());
+    watch_(units);
+  }
+  const MutexLock lock(mutex_);
+  if (!powered()) return Error{ErrorCode::SystemError, "the region's machine has lost its power"};
+  for (const Range& range : ranges) {
+    PERDURE_ASSERT(inside(range, bytes_));
+    if (domain_ == PersistenceDomain::Dmp || domain_ == PersistenceDomain::Page) {
+      persist_units(range);
+    }
+  }
+  return {};
+}
+
+std::string CrashableRegion::evidence() const {
+  return "emulated memory whose power fails on demand, declared " + std::string(to_string(domain_));
+}
+
+std::vector<std::byte> CrashableRegion::durable() const {
+  if (domain_ == PersistenceDomain::None) return {};
+  const MutexLock lock(mutex_);
+  std::vector<std::byte> copy(bytes_);
+  hardware_copy(copy.data(), keeps_visible() ? view_ : image_, bytes_);
+  return copy;
+}
+
+bool CrashableRegion::is_durable(Range range) const {
+  PERDURE_ASSERT(inside(range, bytes_));
+  if (domain_ == PersistenceDomain::None) return false;
+  if (keeps_visible()) return true;
+  const MutexLock lock(mutex_);
+  return hardware_equal(view_ + range.at, image_ + range.at, range.length);
+}
+
+void CrashableRegion::drain(Range range) {
+  PERDURE_ASSERT(inside(range, bytes_));
+  if (domain_ != PersistenceDomain::Dmp) return;
+  const MutexLock lock(mutex_);
+  if (powered()) persist_units(range);
+}
+
+void CrashableRegion::persist_units(Range range) {
+  if (range.length == 0) return;
+  const std::uint64_t first = round_down(range.at, unit_bytes());
+  const std::uint64_t last = round_up(range.at + range.length, unit_bytes());
+  hardware_copy(image_ + first, view_ + first, last - first);
+}
+
+bool CrashableRegion::persist_if_dirty(std::uint64_t at) {
+  const std::uint64_t unit = unit_bytes();
+  if (hardware_equal(view_ + at, image_ + at, unit)) return false;
+  hardware_copy(image_ + at, view_ + at, unit);
+  return true;
+}
+
+std::size_t CrashableRegion::drain_some(Random& random) {
+  if (domain_ != PersistenceDomain::Dmp && domain_ != PersistenceDomain::Page) return 0;
+  const MutexLock lock(mutex_);
+  if (!powered()) return 0;
+  const std::uint64_t unit = unit_bytes();
+  if (hint_count_ > 0 && random.chance(1, 2)) {
+    const Range hint = hints_[random.below(std::min(hint_count_, kHints))];
+    const std::uint64_t within = hint.at + random.below(hint.length);
+    return persist_if_dirty(round_down(within, unit)) ? 1 : 0;
+  }
+  const std::uint64_t start = random.below(bytes_ / unit) * unit;
+  const std::uint64_t end = std::min<std::uint64_t>(bytes_, start + kDrainScanBytes);
+  for (std::uint64_t at = start; at < end; at += unit) {
+    if (persist_if_dirty(at)) return 1;
+  }
+  return 0;
+}
+
+void CrashableRegion::note_written(Range range) {
+  PERDURE_ASSERT(inside(range, bytes_));
+  if (range.length == 0) return;
+  const MutexLock lock(mutex_);
+  hints_[hint_count_++ % kHints] = range;
+}
+
+void CrashableRegion::power_cut(Random& random) {
+  const MutexLock lock(mutex_);
+  PERDURE_ASSERT(powered());
+  powered_.store(false, std::memory_order_release);
+  hint_count_ = 0;
+  switch (domain_) {
+    case PersistenceDomain::Wsp:
+    case PersistenceDomain::Mhp:
+      for (std::uint64_t at = 0; at < bytes_; at += kPageBytes) {
+        if (!hardware_equal(view_ + at, image_ + at, kPageBytes)) {
+          hardware_copy(image_ + at, view_ + at, kPageBytes);
+        }
+      }
+      break;
+    case PersistenceDomain::Dmp:
+    case PersistenceDomain::Page: cut_dirty(random); break;
+    case PersistenceDomain::None: std::fill_n(image_, bytes_, kGarbage); break;
+  }
+  show_image();
+}
+
+void CrashableRegion::cut_dirty(Random& random) {
+  // One share for the whole cut, so that "all lost" and "all kept" are as likely as mixtures.
+  constexpr std::uint64_t kShares = 4;
+  const std::uint64_t kept_share = random.below(kShares + 1);
+  const std::uint64_t torn_share = random.below(2);
+  const std::uint64_t unit = unit_bytes();
+  for (std::uint64_t page = 0; page < bytes_; page += kPageBytes) {
+    if (hardware_equal(view_ + page, image_ + page, kPageBytes)) continue;
+    for (std::uint64_t at = page; at < page + kPageBytes; at += unit) {
+      if (hardware_equal(view_ + at, image_ + at, unit)) continue;
+      if (random.chance(kept_share, kShares)) {
+        cut_unit(at, random.chance(torn_share, kShares), random);
+      }
+    }
+  }
+}
+
+void CrashableRegion::cut_unit(std::uint64_t at, bool torn, Random& random) {
+  const std::uint64_t unit = unit_bytes();
+  const std::uint64_t piece = domain_ == PersistenceDomain::Page ? kSectorBytes : kAtomicBytes;
+  for (std::uint64_t part = at; part < at + unit; part += piece) {
+    if (!torn || random.chance(1, 2)) hardware_copy(image_ + part, view_ + part, piece);
+  }
+}
+
+void CrashableRegion::show_image() {
+  for (std::uint64_t at = 0; at < bytes_; at += kPageBytes) {
+    if (!hardware_equal(view_ + at, image_ + at, kPageBytes)) {
+      hardware_copy(view_ + at, image_ + at, kPageBytes);
+    }
+  }
+}
+
+void CrashableRegion::power_on() {
+  const MutexLock lock(mutex_);
+  if (powered()) return;
+  show_image();
+  powered_.store(true, std::memory_order_release);
+}
+
+}  // namespace perdure::pmem

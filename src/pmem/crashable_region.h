@@ -1,0 +1,107 @@
+// CrashableRegion: the region that loses power on demand. It keeps what its persistence domain
+// keeps (design section 4), and of what was on its way any part, torn as real media tear.
+//
+// The damage a power cut does, by domain:
+//   Wsp, Mhp  none to what is visible;
+//   Dmp       every line not flushed or drained is old, new, or a mixture of aligned 8-byte words;
+//   Page      every page not synced is old, new, or a mixture of 512-byte sectors;
+//   None      everything is garbage.
+#pragma once
+
+#include <perdure/result.h>
+
+#include "core/bytes.h"
+#include "core/mutex.h"
+#include "core/random.h"
+#include "pmem/region.h"
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace perdure::pmem {
+
+inline constexpr std::size_t kPageBytes = 4096;
+inline constexpr std::size_t kSectorBytes = 512;
+/// What a byte of a region without a persistence domain holds after a power cut.
+inline constexpr std::byte kGarbage{0xa5};
+
+/// Threads: any for flush and the hardware's calls; power_cut and power_on one at a time.
+class CrashableRegion final : public Region {
+ public:
+  struct Options {
+    std::uint64_t bytes = 0;  // rounded up to whole pages
+    PersistenceDomain domain = PersistenceDomain::None;
+    std::span<const std::byte> initial = {};  // what it holds at first; the rest is zero
+  };
+
+  /// Errors: InvalidArgument (no bytes, or more initial bytes than bytes), SystemError.
+  static Result<std::unique_ptr<CrashableRegion>> open(const Options& options);
+  ~CrashableRegion() override;
+  CrashableRegion(const CrashableRegion&) = delete;
+  CrashableRegion& operator=(const CrashableRegion&) = delete;
+
+  /// What CPU and RNIC see. Stores made while the power is off are lost with power_on.
+  std::span<std::byte> bytes() override { return {view_, bytes_}; }
+  PersistenceDomain domain() const override { return domain_; }
+  using Region::flush;
+  /// As Region::flush; SystemError also while the power is off.
+  Result<void> flush(std::span<const Range> ranges) override;
+  std::string evidence() const override;
+
+  /// What survives a power cut in the worst case: the durable bytes. Empty for None.
+  std::vector<std::byte> durable() const;
+  /// Whether every byte of the range survives a power cut as it is visible now.
+  bool is_durable(Range range) const;
+
+  /// Hardware: the lines of the range leave the caches for the memory controller. Only for Dmp
+  /// does that make them durable.
+  void drain(Range range);
+  /// Hardware: by its own choice evicts a dirty line (Dmp) or writes a dirty page back (Page).
+  /// Looks at a bounded part of the region; returns how many lines or pages it moved.
+  std::size_t drain_some(Random& random);
+  /// Hardware: the RNIC has written there. A hint for drain_some.
+  void note_written(Range range);
+
+  /// The power fails. Afterwards the visible bytes are those that survived, and flush fails.
+  void power_cut(Random& random);
+  /// The visible bytes are what survived the last power cut, whatever was stored since then.
+  void power_on();
+  bool powered() const { return powered_.load(std::memory_order_acquire); }
+
+  /// Called at the start of every flush with the number of lines (Page: pages) it will move; the
+  /// world lets the power fail there. Set it before the region is used.
+  void watch_flushes(std::function<void(std::uint64_t units)> watch) { watch_ = std::move(watch); }
+
+ private:
+  CrashableRegion(std::byte* view, std::byte* image, std::size_t bytes, PersistenceDomain domain);
+
+  std::size_t unit_bytes() const {
+    return domain_ == PersistenceDomain::Page ? kPageBytes : kCacheLineBytes;
+  }
+  bool keeps_visible() const { return domain_ >= PersistenceDomain::Mhp; }
+  void persist_units(Range range) PERDURE_REQUIRES(mutex_);
+  bool persist_if_dirty(std::uint64_t at) PERDURE_REQUIRES(mutex_);
+  void cut_unit(std::uint64_t at, bool torn, Random& random) PERDURE_REQUIRES(mutex_);
+  void cut_dirty(Random& random) PERDURE_REQUIRES(mutex_);
+  void show_image() PERDURE_REQUIRES(mutex_);
+
+  static constexpr std::size_t kHints = 64;
+
+  std::byte* const view_;
+  std::byte* const image_;
+  const std::size_t bytes_;
+  const PersistenceDomain domain_;
+  std::function<void(std::uint64_t)> watch_;
+  std::atomic<bool> powered_{true};
+  mutable Mutex mutex_;  // guards the image and the hints
+  std::array<Range, kHints> hints_ PERDURE_GUARDED_BY(mutex_);
+  std::size_t hint_count_ PERDURE_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace perdure::pmem
