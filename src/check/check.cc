@@ -56,7 +56,7 @@ Report check(const Method& method, const ServerProfile& profile, const CheckOpti
   if (method.shape.items() * options.updates_in_flight > kItemsInFlightMax) {
     return not_modelled("too many items in flight");
   }
-  const Script script = make_script(method, options.updates_in_flight, options.updates_ordered);
+  const Script script = make_script(method, options.updates_in_flight, options.between);
   const auto program = compile(script, profile, {options.level, options.units_per_item});
   if (!program) return not_modelled(program.error().message);
 
@@ -65,7 +65,7 @@ Report check(const Method& method, const ServerProfile& profile, const CheckOpti
   report.level = options.level;
   report.states = exploration.states;
   report.transitions = exploration.transitions;
-  report.bounds = {options.units_per_item, options.updates_in_flight, options.updates_ordered,
+  report.bounds = {options.units_per_item, options.updates_in_flight, options.between,
                    options.states_max};
   if (exploration.broken) {
     report.verdict = Verdict::Violated;

@@ -12,7 +12,7 @@ struct CheckOptions {
   Level level = Level::Durable;           // Committed is Durable, per replica
   std::size_t units_per_item = 2;         // more: tearing in more ways, and more states
   std::size_t updates_in_flight = 1;      // more: successive updates pipelined on one connection
-  bool updates_ordered = true;            // whether update n+1 must not survive without update n
+  Between between = Between::Ordered;     // what the order of updates means after power fails
   std::uint64_t states_max = 50'000'000;  // above: LimitReached; about 1 GiB for a usual method
 };
 

@@ -67,9 +67,7 @@ class Compiler {
  private:
   void item_cells() {
     const std::size_t items = script_.epoch_of_item.size();
-    const std::size_t epochs = items == 0 ? 0
-                                          : 1u + *std::max_element(script_.epoch_of_item.begin(),
-                                                                   script_.epoch_of_item.end());
+    const std::size_t epochs = script_.chain_end.size();
     program_.item_cells.resize(items);
     program_.epoch_cells.resize(epochs);
     for (std::size_t item = 0; item < items; ++item) {
@@ -83,6 +81,12 @@ class Compiler {
         if (drains()) add(program_.drains, cell);
       }
       add(program_.epoch_cells[script_.epoch_of_item[item]], program_.item_cells[item]);
+    }
+    program_.later_cells.resize(epochs);
+    for (std::size_t epoch = 0; epoch < epochs; ++epoch) {
+      for (std::size_t later = epoch + 1; later < script_.chain_end[epoch]; ++later) {
+        add(program_.later_cells[epoch], program_.epoch_cells[later]);
+      }
     }
   }
 

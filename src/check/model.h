@@ -121,7 +121,8 @@ struct Program {
   std::vector<Mask> delivered;            // by units delivered: cells in the RNIC or beyond
   std::vector<Mask> item_cells;
   std::vector<Mask> epoch_cells;
-  Mask drains{};  // cells for which draining makes a difference
+  std::vector<Mask> later_cells;  // by epoch: the epochs that depend on it
+  Mask drains{};                  // cells for which draining makes a difference
 };
 
 struct CompileOptions {

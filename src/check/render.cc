@@ -61,7 +61,7 @@ std::string to_json(const Method& method, const ServerProfile& profile, const Re
   json["level"] = to_string(report.level);
   json["bounds"] = {{"units_per_item", report.bounds.units_per_item},
                     {"updates_in_flight", report.bounds.updates_in_flight},
-                    {"updates_ordered", report.bounds.updates_ordered},
+                    {"between_updates", to_string(report.bounds.between)},
                     {"states_max", report.bounds.states_max},
                     {"connections", 1}};
   json["path"] = nlohmann::ordered_json::array();

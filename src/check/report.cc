@@ -37,9 +37,8 @@ std::string summary(const Report& report) {
       "corruption of what was kept, a full receive queue.",
       report.transitions, to_string(report.level), report.bounds.units_per_item,
       report.bounds.updates_in_flight, report.bounds.updates_in_flight == 1 ? "" : "s",
-      report.bounds.updates_in_flight > 1
-          ? (report.bounds.updates_ordered ? " (in order)" : " (independent)")
-          : "");
+      report.bounds.updates_in_flight > 1 ? fmt::format(" ({})", to_string(report.bounds.between))
+                                          : "");
   return text;
 }
 

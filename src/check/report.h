@@ -24,7 +24,7 @@ std::string_view to_string(Verdict verdict);
 struct Bounds {
   std::size_t units_per_item = 2;
   std::size_t updates_in_flight = 1;
-  bool updates_ordered = true;
+  Between between = Between::Ordered;
   std::uint64_t states_max = 0;
 };
 

@@ -44,38 +44,54 @@ void place(const Method& method, std::size_t update, Cursor& cursor, Script& scr
   ++cursor.next;
 }
 
-void promise(const Method& method, std::size_t update, Script& script) {
+void promise(const Method& method, std::size_t update, Between between, Script& script) {
   Promise promise;
   promise.step = script.steps.size();
-  for (std::size_t item = 0; item < method.shape.items(); ++item) {
-    promise.items.push_back(static_cast<Item>(update * method.shape.items() + item));
+  const std::size_t items = method.shape.items();
+  const std::size_t first = between == Between::Independent ? update * items : 0;
+  for (std::size_t item = first; item < (update + 1) * items; ++item) {
+    promise.items.push_back(static_cast<Item>(item));
   }
   script.promises.push_back(std::move(promise));
 }
 
 /// The posts up to the update's next wait.
-void place_posts(const Method& method, std::size_t update, Cursor& cursor, Script& script) {
+void place_posts(const Method& method, std::size_t update, Between between, Cursor& cursor,
+                 Script& script) {
   const std::size_t end = method.requester.size();
   while (cursor.next < end && method.requester[cursor.next].kind == RequesterStep::Kind::Post) {
     place(method, update, cursor, script);
   }
-  if (cursor.next == end) promise(method, update, script);
+  if (cursor.next == end) promise(method, update, between, script);
 }
 
 }  // namespace
 
-Script make_script(const Method& method, std::size_t updates, bool ordered) {
+std::string_view to_string(Between between) {
+  switch (between) {
+    case Between::Independent: return "independent";
+    case Between::ToldInOrder: return "told-in-order";
+    case Between::Ordered: return "ordered";
+  }
+  return "unknown";
+}
+
+Script make_script(const Method& method, std::size_t updates, Between between) {
   PERDURE_ASSERT(updates >= 1);
   Script script;
   std::vector<Cursor> cursors(updates);
+  const std::size_t epochs = method.shape.items_per_epoch.size();
+  for (std::size_t epoch = 0; epoch < updates * epochs; ++epoch) {
+    const bool ordered = between == Between::Ordered;
+    script.chain_end.push_back((ordered ? updates : epoch / epochs + 1) * epochs);
+  }
   for (std::size_t update = 0; update < updates; ++update) {
     for (std::size_t item = 0; item < method.shape.items(); ++item) {
       const std::size_t epoch = method.shape.epoch_of(static_cast<Item>(item));
-      const std::size_t before = ordered ? update * method.shape.items_per_epoch.size() : 0;
-      script.epoch_of_item.push_back(static_cast<std::uint8_t>(before + epoch));
+      script.epoch_of_item.push_back(static_cast<std::uint8_t>(update * epochs + epoch));
       script.small_item.push_back(!method.later_any_size && epoch > 0);
     }
-    place_posts(method, update, cursors[update], script);
+    place_posts(method, update, between, cursors[update], script);
   }
   // Each round consumes one wait of every update, so the loop ends after the longest method.
   for (std::size_t round = 0; round < method.requester.size(); ++round) {
@@ -84,9 +100,9 @@ Script make_script(const Method& method, std::size_t updates, bool ordered) {
       if (cursor.next == method.requester.size()) continue;
       place(method, update, cursor, script);
       if (cursor.next == method.requester.size()) {
-        promise(method, update, script);
+        promise(method, update, between, script);
       } else {
-        place_posts(method, update, cursor, script);
+        place_posts(method, update, between, cursor, script);
       }
     }
   }
