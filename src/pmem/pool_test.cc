@@ -1,10 +1,17 @@
-// Pool: made whole or not at all, opened by one, and its state old or new after every crash.
+// Pool: made whole or not at all, opened by one, and every damaged file refused with a reason.
 #include "pmem/pool.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <cerrno>
 #include <cstring>
 
+#include "core/bytes.h"
+#include "core/crc32c.h"
 #include "pmem/test_support.h"
 
 namespace perdure::pmem {
@@ -26,16 +33,44 @@ PoolState state_of(std::uint32_t epoch, const std::string& holder) {
   return state;
 }
 
-TEST(Pool, KeepsDataAndStateOverReopen) {
-  TestDirectory directory;
-  const std::string path = directory.file("a.pool");
+constexpr std::size_t kSmallFileBytes = 167'936;  // 65536 + 100000, up to a page
+
+/// Every test here runs on memory: the rules are the same, and the disk is not worn.
+class PoolFile : public testing::Test {
+ protected:
+  void create() {
+    auto pool = Pool::create(path_, small_pool());
+    ASSERT_TRUE(pool.ok()) << pool.error().message;
+    uuid_ = (*pool)->uuid();
+    ASSERT_TRUE((*pool)->set_state(state_of(7, "host:1")).ok());
+  }
+  ErrorCode code_of_opening() {
+    auto pool = Pool::open(path_, {});
+    EXPECT_FALSE(pool.ok());
+    if (pool.ok()) return ErrorCode::AlreadyExists;
+    EXPECT_EQ(pool.error().message.rfind(path_, 0), 0U) << pool.error().message;
+    EXPECT_EQ(Pool::inspect(path_).code(), pool.code());
+    message_ = pool.error().message;
+    return pool.code();
+  }
+
+  TestDirectory directory_{kMemoryFileSystem};
+  const std::string path_ = directory_.file("a.pool");
+  Uuid uuid_;
+  std::string message_;
+};
+
+void check_reopen(const std::string& path) {
   Uuid uuid;
   {
     auto pool = Pool::create(path, small_pool());
     ASSERT_TRUE(pool.ok()) << pool.error().message;
     uuid = (*pool)->uuid();
     EXPECT_EQ((*pool)->data_bytes(), 100'000U);
+    EXPECT_EQ((*pool)->data_offset(), 65536U);
+    EXPECT_EQ((*pool)->data().size(), 100'000U);
     EXPECT_EQ((*pool)->epoch(), Epoch{0});
+    EXPECT_FALSE((*pool)->was_shut_down());
     std::memcpy((*pool)->data().data(), "hello", 5);
     ASSERT_TRUE((*pool)->region().flush((*pool)->data_offset(), 5).ok());
     ASSERT_TRUE((*pool)->set_state(state_of(7, "host:1")).ok());
@@ -49,6 +84,292 @@ TEST(Pool, KeepsDataAndStateOverReopen) {
   EXPECT_TRUE((*pool)->was_shut_down());
   EXPECT_EQ((*pool)->state(), state_of(7, "host:1"));
   EXPECT_EQ(std::memcmp((*pool)->data().data(), "hello", 5), 0);
+}
+
+TEST_F(PoolFile, KeepsDataAndStateOverReopenInMemory) { check_reopen(path_); }
+
+TEST(PoolOnDisk, KeepsDataAndStateOverReopen) {
+  TestDirectory directory;
+  check_reopen(directory.file("a.pool"));
+}
+
+TEST_F(PoolFile, WithoutCloseItWasNotShutDown) {
+  create();
+  auto pool = Pool::open(path_, {});
+  ASSERT_TRUE(pool.ok());
+  EXPECT_FALSE((*pool)->was_shut_down());
+}
+
+TEST_F(PoolFile, SetStateAfterCloseTakesTheMarkAway) {
+  {
+    auto pool = Pool::create(path_, small_pool());
+    ASSERT_TRUE(pool.ok() && (*pool)->close().ok());
+    PoolState state = state_of(1, "x");
+    state.clean_shutdown = true;  // not for the caller to say
+    ASSERT_TRUE((*pool)->set_state(state).ok());
+    EXPECT_FALSE((*pool)->state().clean_shutdown);
+  }
+  EXPECT_FALSE(Pool::open(path_, {}).value()->was_shut_down());
+}
+
+TEST_F(PoolFile, AnEpochNeverGoesBack) {
+  create();
+  auto pool = Pool::open(path_, {});
+  ASSERT_TRUE(pool.ok());
+  EXPECT_EQ((*pool)->set_state(state_of(6, "late")).code(), ErrorCode::Fenced);
+  EXPECT_EQ((*pool)->state(), state_of(7, "host:1"));
+  EXPECT_TRUE((*pool)->set_state(state_of(7, "same epoch")).ok());
+  EXPECT_TRUE((*pool)->set_state(state_of(8, "next")).ok());
+  EXPECT_EQ((*pool)->epoch(), Epoch{8});
+}
+
+TEST_F(PoolFile, StateThatDoesNotFitChangesNothing) {
+  create();
+  auto pool = Pool::open(path_, {});
+  ASSERT_TRUE(pool.ok());
+  PoolState large = state_of(8, "x");
+  large.opaque.resize(kOpaqueBytesMax + 1);
+  EXPECT_EQ((*pool)->set_state(large).code(), ErrorCode::InvalidArgument);
+  EXPECT_EQ((*pool)->set_state(state_of(8, std::string(257, 'x'))).code(),
+            ErrorCode::InvalidArgument);
+  EXPECT_EQ((*pool)->state(), state_of(7, "host:1"));
+}
+
+TEST_F(PoolFile, CreateRefusesWhatDoesNotFitAndLeavesNothing) {
+  const auto code_of = [&](auto change) {
+    PoolOptions options = small_pool();
+    change(options);
+    return Pool::create(path_, options).code();
+  };
+  const auto wrong = ErrorCode::InvalidArgument;
+  EXPECT_EQ(code_of([](PoolOptions& o) { o.data_bytes = 0; }), wrong);
+  EXPECT_EQ(code_of([](PoolOptions& o) { o.data_bytes = ~std::uint64_t{0}; }), wrong);
+  EXPECT_EQ(code_of([](PoolOptions& o) { o.data_bytes = kPoolDataBytesMax + 1; }), wrong);
+  EXPECT_EQ(code_of([](PoolOptions& o) { o.name = std::string(129, 'n'); }), wrong);
+  EXPECT_EQ(code_of([](PoolOptions& o) { o.kind = "two\nlines"; }), wrong);
+  EXPECT_EQ(code_of([](PoolOptions& o) { o.declared = PersistenceDomain::Page; }),
+            ErrorCode::Unsupported);
+  EXPECT_EQ(code_of([](PoolOptions& o) { o.data_bytes = std::uint64_t{1} << 45; }),
+            ErrorCode::NoSpace);
+  EXPECT_TRUE(directory_.names().empty());
+}
+
+TEST_F(PoolFile, CreateNeverReplacesAPool) {
+  create();
+  EXPECT_EQ(Pool::create(path_, small_pool()).code(), ErrorCode::AlreadyExists);
+  EXPECT_EQ(Pool::open(path_, {}).value()->uuid(), uuid_);
+}
+
+TEST_F(PoolFile, IsOpenedByOneOnly) {
+  create();
+  HeldChild holder([&] {
+    auto pool = Pool::open(path_, {});
+    if (!pool.ok()) return false;
+    static_cast<void>(pool->release());  // lives as long as the child
+    return true;
+  });
+  ASSERT_TRUE(holder.ready());
+  auto second = Pool::open(path_, {});
+  ASSERT_FALSE(second.ok());
+  EXPECT_EQ(second.code(), ErrorCode::Busy);
+  EXPECT_NE(second.error().message.find(std::to_string(holder.pid())), std::string::npos)
+      << second.error().message;
+  // Describing needs no lock.
+  EXPECT_TRUE(Pool::inspect(path_).ok());
+  holder.kill();
+  auto third = Pool::open(path_, {});
+  ASSERT_TRUE(third.ok()) << third.error().message;
+  EXPECT_EQ(Pool::open(path_, {}).code(), ErrorCode::Busy);  // the same process
+}
+
+TEST_F(PoolFile, InspectChangesNothing) {
+  create();
+  const std::vector<char> before = read_all(path_);
+  auto info = Pool::inspect(path_);
+  ASSERT_TRUE(info.ok()) << info.error().message;
+  EXPECT_EQ(read_all(path_), before);
+  EXPECT_EQ(info->header.uuid, uuid_);
+  EXPECT_EQ(info->state, state_of(7, "host:1"));
+  EXPECT_EQ(info->domain, PersistenceDomain::None);
+  EXPECT_TRUE(info->state_copies_agree);
+  const std::string text = to_string(*info);
+  for (const char* part : {"orders", "log", "100000 bytes", "tmpfs",
+                           "epoch:      7, held by host:1", "domain:     none"})
+    EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
+}
+
+TEST_F(PoolFile, TheDeclaredDomainIsKeptAndCanBeOverridden) {
+  PoolOptions options = small_pool();
+  options.declared = PersistenceDomain::Wsp;
+  ASSERT_TRUE(Pool::create(path_, options).ok());
+  EXPECT_EQ(Pool::open(path_, {}).value()->region().domain(), PersistenceDomain::Wsp);
+  EXPECT_EQ(Pool::inspect(path_)->domain, PersistenceDomain::Wsp);
+  // The battery is gone.
+  OpenOptions weaker;
+  weaker.declared = PersistenceDomain::None;
+  EXPECT_EQ(Pool::open(path_, weaker).value()->region().domain(), PersistenceDomain::None);
+}
+
+// Declared dmp in memory, then copied to a disk where that is not true.
+TEST_F(PoolFile, ADeclarationDoesNotSurviveAMoveToAPageCache) {
+  TestDirectory disk;
+  auto medium = examine_file_system(disk.path());
+  ASSERT_TRUE(medium.ok());
+  if (medium->kind != MediumKind::PageCache) GTEST_SKIP() << disk.path() << " is not a disk";
+  PoolOptions options = small_pool();
+  options.declared = PersistenceDomain::Dmp;
+  ASSERT_TRUE(Pool::create(path_, options).ok());
+  std::filesystem::copy_file(path_, disk.file("a.pool"));
+
+  EXPECT_EQ(Pool::open(disk.file("a.pool"), {}).code(), ErrorCode::Unsupported);
+  auto info = Pool::inspect(disk.file("a.pool"));
+  ASSERT_TRUE(info.ok());
+  EXPECT_FALSE(info->domain.has_value());
+  EXPECT_NE(info->evidence.find("page cache"), std::string::npos) << info->evidence;
+  OpenOptions honest;
+  honest.declared = PersistenceDomain::Page;
+  EXPECT_TRUE(Pool::open(disk.file("a.pool"), honest).ok());
+}
+
+TEST_F(PoolFile, ASickMediumIsReportedByEveryChangeOfState) {
+  TestDirectory disk;
+  auto medium = examine_file_system(disk.path());
+  ASSERT_TRUE(medium.ok());
+  if (medium->kind != MediumKind::PageCache) GTEST_SKIP() << disk.path() << " is not a disk";
+  class Sick final : public SyncCalls {
+   public:
+    int sync_range(std::byte*, std::size_t) override { return error; }
+    int error = 0;
+  } calls;
+  PoolOptions options = small_pool();
+  options.declared = PersistenceDomain::Page;
+  ASSERT_TRUE(Pool::create(disk.file("a.pool"), options).ok());
+  OpenOptions sick;
+  sick.sync_calls = &calls;
+  auto pool = Pool::open(disk.file("a.pool"), sick);
+  ASSERT_TRUE(pool.ok()) << pool.error().message;
+  calls.error = ENOSPC;
+  EXPECT_EQ((*pool)->set_state(state_of(1, "x")).code(), ErrorCode::NoSpace);
+  EXPECT_EQ((*pool)->epoch(), Epoch{0});
+  calls.error = 0;
+  EXPECT_EQ((*pool)->set_state(state_of(2, "x")).code(), ErrorCode::NoSpace);
+  EXPECT_EQ((*pool)->close().code(), ErrorCode::NoSpace);
+}
+
+TEST_F(PoolFile, EveryTruncationIsRefused) {
+  create();
+  const std::vector<char> whole = read_all(path_);
+  ASSERT_EQ(whole.size(), kSmallFileBytes);
+  const auto check = [&](std::size_t length) {
+    write_all(path_, {whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(length)});
+    EXPECT_EQ(code_of_opening(), ErrorCode::Corrupt) << length;
+  };
+  for (std::size_t length = 0; length < 32; ++length) check(length);
+  for (std::size_t length = 32; length < 13'000; length += 97) check(length);
+  for (std::size_t length = 13'000; length < whole.size(); length += 4099) check(length);
+  check(4096);
+  check(kPoolFrontBytes);
+  check(kPoolDataOffset);
+  check(whole.size() - 4096);
+  check(whole.size() - 1);
+  EXPECT_NE(message_.find("truncated"), std::string::npos) << message_;
+  write_all(path_, {});
+  EXPECT_EQ(code_of_opening(), ErrorCode::Corrupt);
+  EXPECT_NE(message_.find("is empty"), std::string::npos) << message_;
+}
+
+TEST_F(PoolFile, AnExtendedFileIsRefused) {
+  create();
+  ASSERT_EQ(::truncate(path_.c_str(), static_cast<off_t>(kSmallFileBytes + 4096)), 0);
+  EXPECT_EQ(code_of_opening(), ErrorCode::Corrupt);
+  EXPECT_NE(message_.find("extended"), std::string::npos) << message_;
+}
+
+// Every byte in front of the data, one bit each. In the header the pool is refused. In a state
+// slot the other copy stands in, and opening mends the damaged one. In the reserved bytes nothing
+// is read.
+TEST_F(PoolFile, EveryFlippedByteIsRefusedOrHarmless) {
+  create();
+  const std::vector<char> whole = read_all(path_);
+  const int descriptor = ::open(path_.c_str(), O_RDWR | O_CLOEXEC);
+  ASSERT_GE(descriptor, 0);
+  const auto restore = [&] {
+    return ::pwrite(descriptor, whole.data(), kPoolFrontBytes, 0) ==
+           static_cast<ssize_t>(kPoolFrontBytes);
+  };
+  for (std::size_t at = 0; at < kPoolDataOffset; at += at < kPoolFrontBytes ? 1 : 499) {
+    const char flipped = static_cast<char>(whole[at] ^ (1 << (at % 8)));
+    ASSERT_TRUE(restore());
+    ASSERT_EQ(::pwrite(descriptor, &flipped, 1, static_cast<off_t>(at)), 1);
+    auto pool = Pool::open(path_, {});
+    if (at < kPoolPageBytes) {
+      ASSERT_FALSE(pool.ok()) << "byte " << at;
+      EXPECT_EQ(pool.code(), at < 8 ? ErrorCode::InvalidArgument : ErrorCode::Corrupt);
+      continue;
+    }
+    ASSERT_TRUE(pool.ok()) << "byte " << at << ": " << pool.error().message;
+    EXPECT_EQ((*pool)->state(), state_of(7, "host:1")) << "byte " << at;
+    EXPECT_EQ((*pool)->uuid(), uuid_);
+    EXPECT_TRUE(Pool::inspect(path_)->state_copies_agree) << "byte " << at;
+  }
+  ::close(descriptor);
+}
+
+TEST_F(PoolFile, AnotherVersionIsNamed) {
+  create();
+  std::vector<char> bytes = read_all(path_);
+  auto* page = reinterpret_cast<std::byte*>(bytes.data());
+  store(page + 8, std::uint32_t{2});
+  store(page + 4092, crc32c({page, 4092}));
+  write_all(path_, bytes);
+  EXPECT_EQ(code_of_opening(), ErrorCode::VersionMismatch);
+  EXPECT_NE(message_.find("version 2"), std::string::npos) << message_;
+}
+
+TEST_F(PoolFile, OtherFilesAreNotPools) {
+  write_all(path_, std::vector<char>(kSmallFileBytes, 'x'));
+  EXPECT_EQ(code_of_opening(), ErrorCode::InvalidArgument);
+  write_all(path_, std::vector<char>(kSmallFileBytes));
+  EXPECT_EQ(code_of_opening(), ErrorCode::InvalidArgument);
+  write_all(path_, std::vector<char>(20, 'x'));
+  EXPECT_EQ(code_of_opening(), ErrorCode::InvalidArgument);
+  EXPECT_EQ(Pool::open(directory_.path(), {}).code(), ErrorCode::InvalidArgument);
+  EXPECT_EQ(Pool::open("/dev/null", {}).code(), ErrorCode::InvalidArgument);
+  EXPECT_EQ(Pool::open(directory_.file("missing"), {}).code(), ErrorCode::NotFound);
+  EXPECT_EQ(Pool::create("/dev/null", small_pool()).code(), ErrorCode::InvalidArgument);
+  EXPECT_EQ(Pool::create(directory_.path(), small_pool()).code(), ErrorCode::AlreadyExists);
+}
+
+TEST_F(PoolFile, BothStatesDamagedIsCorrupt) {
+  create();
+  std::vector<char> bytes = read_all(path_);
+  std::fill_n(bytes.begin() + kPoolPageBytes, 2 * kPoolPageBytes, '\0');
+  write_all(path_, bytes);
+  EXPECT_EQ(code_of_opening(), ErrorCode::Corrupt);
+  EXPECT_NE(message_.find("both copies"), std::string::npos) << message_;
+}
+
+TEST_F(PoolFile, AKilledCreatorLeavesNoPoolAndNoObstacle) {
+  for (int round = 0; round < 20; ++round) {
+    const pid_t child = ::fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      auto pool = Pool::create(path_, small_pool());
+      ::_exit(pool.ok() ? 0 : 1);
+    }
+    // The child is at some point of the creation, and there is no need to know at which.
+    for (int spin = 0; spin < round * 2000; ++spin) ::getppid();
+    ::kill(child, SIGKILL);
+    ::waitpid(child, nullptr, 0);
+    auto pool = Pool::open(path_, {});
+    if (!pool.ok()) {
+      ASSERT_EQ(pool.code(), ErrorCode::NotFound) << pool.error().message;
+      auto made = Pool::create(path_, small_pool());
+      ASSERT_TRUE(made.ok()) << made.error().message;
+    }
+    EXPECT_EQ(directory_.names(), std::vector<std::string>{"a.pool"});
+    std::filesystem::remove(path_);
+  }
 }
 
 }  // namespace
