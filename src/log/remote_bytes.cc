@@ -18,11 +18,12 @@ constexpr Nanoseconds kSpin = std::chrono::microseconds(50);
 
 Result<std::unique_ptr<RemoteLogBytes>> RemoteLogBytes::open(peer::Peer& peer,
                                                              const std::string& pool,
-                                                             Nanoseconds timeout) {
+                                                             Nanoseconds timeout,
+                                                             const Clock& clock) {
   peer::SessionRequest request;
   request.pool = pool;
-  PERDURE_TRY(session, peer.open_session(request, Deadline::after(timeout)));
-  std::unique_ptr<RemoteLogBytes> bytes(new RemoteLogBytes(std::move(session), timeout));
+  PERDURE_TRY(session, peer.open_session(request, Deadline(clock, timeout)));
+  std::unique_ptr<RemoteLogBytes> bytes(new RemoteLogBytes(std::move(session), timeout, clock));
   bytes->landing_.resize(kLandingBytes);
   PERDURE_TRY(memory, peer.device().register_memory(bytes->landing_, fabric::Access::Local));
   bytes->landing_memory_ = std::move(memory);
@@ -50,8 +51,8 @@ Result<void> RemoteLogBytes::read_piece(std::uint64_t at, std::span<std::byte> t
   PERDURE_TRY(posted, endpoint->post(std::span<const fabric::WorkRequest>(&request, 1)));
   if (posted == 0) return Error{ErrorCode::Disconnected, "the read session takes no requests"};
 
-  const Deadline deadline = Deadline::after(timeout_);
-  const Deadline spin = Deadline::after(kSpin);
+  const Deadline deadline = Deadline(clock_, timeout_);
+  const Deadline spin = Deadline(clock_, kSpin);
   while (true) {
     std::array<fabric::Completion, 4> completions;
     const std::size_t count = endpoint->poll(completions);

@@ -15,9 +15,10 @@ namespace perdure::log {
 /// Threads: one caller at a time. Cost: one round trip and one copy per call.
 class RemoteLogBytes final : public LogBytes {
  public:
-  /// Opens a read session. Errors: those of Peer::open_session and of registration.
+  /// Opens a read session; `clock` must outlive it.
+  /// Errors: those of Peer::open_session and of registration.
   static Result<std::unique_ptr<RemoteLogBytes>> open(peer::Peer& peer, const std::string& pool,
-                                                      Nanoseconds timeout);
+                                                      Nanoseconds timeout, const Clock& clock);
 
   std::uint64_t size() const override { return session_.remote.length; }
   /// Errors: Disconnected, TimedOut.
@@ -26,12 +27,13 @@ class RemoteLogBytes final : public LogBytes {
   const peer::Session& session() const { return session_; }
 
  private:
-  RemoteLogBytes(peer::Session session, Nanoseconds timeout)
-      : session_(std::move(session)), timeout_(timeout) {}
+  RemoteLogBytes(peer::Session session, Nanoseconds timeout, const Clock& clock)
+      : session_(std::move(session)), timeout_(timeout), clock_(clock) {}
   Result<void> read_piece(std::uint64_t at, std::span<std::byte> to);
 
   peer::Session session_;
-  Nanoseconds timeout_;
+  const Nanoseconds timeout_;
+  const Clock& clock_;
   std::vector<std::byte> landing_;  // registered; what a READ brings
   std::unique_ptr<fabric::Memory> landing_memory_;
 };

@@ -42,7 +42,7 @@ Result<void> Replica::open_session(const peer::SessionRequest& request) {
   requester_.reset();
   session_.reset();
   sending_ = false;
-  PERDURE_TRY(session, peer_->open_session(request, Deadline::after(options_.stall)));
+  PERDURE_TRY(session, peer_->open_session(request, Deadline(*options_.clock, options_.stall)));
   session_ = std::move(session);
   if (session_->message_bytes_max <= 2 * kMessageOverheadBytes) {
     return Error{ErrorCode::ProtocolError, fmt::format("{} offers messages of {} bytes",

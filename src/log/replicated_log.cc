@@ -217,7 +217,7 @@ Result<void> ReplicatedLog::trim(Lsn lsn) {
   });
   if (source == replicas_.end()) return quorum_lost();
   if (lsn != tail_) {
-    PERDURE_TRY(bytes, RemoteLogBytes::open(source->peer(), options_.pool, options_.stall));
+    PERDURE_TRY(bytes, RemoteLogBytes::open(source->peer(), options_.pool, options_.stall, clock_));
     LogCursor cursor(*bytes, anchor_, head_, lsn);
     PERDURE_TRY(record, cursor.next());
     if (!record || record->header.lsn != lsn) {

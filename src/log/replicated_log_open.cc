@@ -146,7 +146,7 @@ Result<void> ReplicatedLog::open_history() {
   for (std::size_t index = 0; index < replicas_.size(); ++index) {
     Replica& replica = replicas_[index];
     if (!replica.has_session()) continue;
-    auto remote = RemoteLogBytes::open(replica.peer(), options_.pool, options_.stall);
+    auto remote = RemoteLogBytes::open(replica.peer(), options_.pool, options_.stall, clock_);
     auto found = remote.ok() ? survey(**remote) : Result<Survey>(remote.error());
     if (!found.ok()) {
       replica.mark_down(found.error());
@@ -317,14 +317,14 @@ std::vector<RepairReport> ReplicatedLog::repair() {
 Result<void> ReplicatedLog::repair_replica(Replica& replica, RepairReport& report) {
   PERDURE_TRY_VOID(replica.open_session(session_request()));
   PERDURE_TRY_VOID(replica.prepare(anchor_.shape, staging_));
-  PERDURE_TRY(target, RemoteLogBytes::open(replica.peer(), options_.pool, options_.stall));
+  PERDURE_TRY(target, RemoteLogBytes::open(replica.peer(), options_.pool, options_.stall, clock_));
   PERDURE_TRY(found, survey(*target));
   if (found.report && found.report->start.anchor != anchor_) {
     return Error{ErrorCode::InvalidArgument, "its pool holds another log"};
   }
   for (Replica& source : replicas_) {
     if (!source.sending()) continue;
-    auto bytes = RemoteLogBytes::open(source.peer(), options_.pool, options_.stall);
+    auto bytes = RemoteLogBytes::open(source.peer(), options_.pool, options_.stall, clock_);
     if (!bytes.ok()) continue;
     auto history = scan_log(**bytes);
     if (!history.ok()) continue;

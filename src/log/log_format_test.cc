@@ -1,0 +1,204 @@
+// The log's format and scan: whatever bytes are there, only whole records in order come back.
+#include "log/log_format.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <string>
+#include <vector>
+
+#include "core/random.h"
+#include "log/log_scan.h"
+
+namespace perdure::log {
+namespace {
+
+/// Builds a pool with a log in it, record by record, without the writer.
+class LogImage {
+ public:
+  explicit LogImage(std::uint64_t ring = kRingBytesMin, LogShape shape = LogShape::Singleton)
+      : bytes_(kRingAt + ring) {
+    anchor_.ring_bytes = ring;
+    anchor_.shape = shape;
+    anchor_.log_id = 42;
+    encode_anchor(anchor_, std::span<std::byte, kAnchorBytes>(bytes_.data(), kAnchorBytes));
+    store(bytes_.data() + kHeadWordAt, encode_word(kFirstLsn));
+  }
+
+  Lsn add(const std::string& text, RecordType type = RecordType::Data) {
+    const Lsn at = tail;
+    RecordHeader header;
+    header.type = type;
+    header.payload_bytes = static_cast<std::uint32_t>(text.size());
+    header.lsn = tail;
+    header.index = index;
+    header.epoch = epoch;
+    header.previous_crc = previous;
+    std::byte* to = bytes_.data() + kRingAt + tail.value % anchor_.ring_bytes;
+    std::memcpy(to + kRecordHeaderBytes, text.data(), text.size());
+    previous = encode_record(header, to);
+    tail = next_place(Lsn{tail.value + record_bytes(text.size())}, anchor_.ring_bytes);
+    if (type == RecordType::Data) ++index;
+    return at;
+  }
+
+  std::byte& at(Lsn lsn, std::uint64_t offset) {
+    return bytes_[kRingAt + lsn.value % anchor_.ring_bytes + offset];
+  }
+  void set_tail_word(Lsn lsn) { store(bytes_.data() + kTailWordAt, encode_word(lsn)); }
+
+  ScanReport scan() {
+    LocalLogBytes local(bytes_);
+    auto report = scan_log(local);
+    EXPECT_TRUE(report.ok());
+    return *report;
+  }
+  std::vector<std::byte>& bytes() { return bytes_; }
+
+  Lsn tail = kFirstLsn;
+  Epoch epoch{1};
+  std::uint64_t index = 0;
+  std::uint32_t previous = 0;
+
+ private:
+  Anchor anchor_;
+  std::vector<std::byte> bytes_;
+};
+
+TEST(LogFormat, AWordReadsBackAndAnyFlippedBitIsSeen) {
+  for (const std::uint64_t lsn : {std::uint64_t{64}, std::uint64_t{123456}, kLsnMax - 7}) {
+    const std::uint64_t word = encode_word(Lsn{lsn});
+    EXPECT_EQ((**decode_word(word)).value, lsn);
+    for (int bit = 0; bit < 64; ++bit) {
+      EXPECT_FALSE(decode_word(word ^ std::uint64_t{1} << bit).ok()) << lsn << " bit " << bit;
+    }
+  }
+  EXPECT_FALSE((*decode_word(0)).has_value());
+}
+
+TEST(LogFormat, AnAnchorReadsBackAndAnyFlippedBitIsSeen) {
+  Anchor anchor{LogShape::Compound, kRingBytesMin, 7};
+  std::array<std::byte, kAnchorBytes> bytes;
+  encode_anchor(anchor, bytes);
+  EXPECT_EQ(**decode_anchor(bytes, kRingAt + kRingBytesMin), anchor);
+  for (std::size_t bit = 0; bit < 8 * bytes.size(); ++bit) {
+    auto flipped = bytes;
+    flipped[bit / 8] ^= std::byte{1} << (bit % 8);
+    EXPECT_FALSE(decode_anchor(flipped, kRingAt + kRingBytesMin).ok()) << "bit " << bit;
+  }
+}
+
+TEST(LogFormat, ARingThatExceedsItsPoolIsCorrupt) {
+  Anchor anchor{LogShape::Singleton, 2 * kRingBytesMin, 7};
+  std::array<std::byte, kAnchorBytes> bytes;
+  encode_anchor(anchor, bytes);
+  EXPECT_EQ(decode_anchor(bytes, kRingAt + kRingBytesMin).code(), ErrorCode::Corrupt);
+}
+
+TEST(LogScan, AnEmptyPoolHoldsNoLog) {
+  const std::vector<std::byte> zeros(kRingAt + kRingBytesMin);
+  LocalLogBytes bytes(zeros);
+  EXPECT_EQ(scan_log(bytes).code(), ErrorCode::NotFound);
+}
+
+TEST(LogScan, AFreshLogIsEmptyAndClean) {
+  LogImage image;
+  const ScanReport report = image.scan();
+  EXPECT_EQ(report.tail, kFirstLsn);
+  EXPECT_EQ(report.records, 0u);
+  EXPECT_EQ(report.end, ScanEnd::Clean);
+}
+
+TEST(LogScan, RecordsComeBackInOrder) {
+  LogImage image;
+  image.add("one");
+  image.add("two");
+  LocalLogBytes bytes(image.bytes());
+  std::vector<std::string> read;
+  const auto report = scan_log(bytes, [&](const RecordView& record) {
+    read.emplace_back(reinterpret_cast<const char*>(record.payload.data()), record.payload.size());
+  });
+  ASSERT_TRUE(report.ok());
+  EXPECT_EQ(read, (std::vector<std::string>{"one", "two"}));
+  EXPECT_EQ(report->tail, image.tail);
+}
+
+TEST(LogScan, AnyFlippedBitOfARecordEndsTheLogThere) {
+  LogImage image;
+  image.add("first");
+  const Lsn second = image.add("second");
+  image.add("third");
+  for (std::uint64_t bit = 0; bit < 8 * (kRecordHeaderBytes + 6); ++bit) {
+    image.at(second, bit / 8) ^= std::byte{1} << (bit % 8);
+    const ScanReport report = image.scan();
+    EXPECT_EQ(report.tail, second) << "bit " << bit;
+    EXPECT_EQ(report.records, 1u);
+    EXPECT_EQ(report.records_after_hole, 1u) << "the third is there, and does not count";
+    image.at(second, bit / 8) ^= std::byte{1} << (bit % 8);
+  }
+  EXPECT_EQ(image.scan().records, 3u);
+}
+
+TEST(LogScan, ATornRecordIsToldFromACleanEnd) {
+  LogImage image;
+  const Lsn torn = image.add("a record of which the end is missing");
+  image.at(torn, kRecordHeaderBytes + 20) = std::byte{0};
+  EXPECT_EQ(image.scan().end, ScanEnd::Torn);
+}
+
+TEST(LogScan, WhatAnOlderEpochLeftBehindIsNotARecord) {
+  // Writer 1 leaves a whole record after a hole; writer 2 fills the hole exactly.
+  LogImage old;
+  old.epoch = Epoch{1};
+  old.add("same");
+  old.add("size");
+  old.add("left");
+  LogImage image;
+  image.epoch = Epoch{1};
+  image.add("same");
+  image.epoch = Epoch{2};
+  image.add("SIZE");
+  std::copy_n(&old.at(image.tail, 0), record_bytes(4), &image.at(image.tail, 0));
+  const ScanReport report = image.scan();
+  EXPECT_EQ(report.records, 2u);
+  EXPECT_EQ(report.end, ScanEnd::ChainBroken);
+}
+
+TEST(LogScan, ATailWordBeyondTheRecordsIsDamage) {
+  LogImage image(kRingBytesMin, LogShape::Compound);
+  image.add("kept");
+  const Lsn lost = image.add("lost");
+  image.set_tail_word(image.tail);
+  EXPECT_FALSE(image.scan().damaged());
+  image.at(lost, kRecordHeaderBytes + 1) ^= std::byte{1};
+  EXPECT_TRUE(image.scan().damaged());
+}
+
+TEST(LogScan, RandomBytesNeverGiveARecordAndNeverFail) {
+  Random random(1);
+  for (int round = 0; round < 200; ++round) {
+    LogImage image;
+    for (std::size_t at = kRingAt; at < image.bytes().size(); at += 8) {
+      store(image.bytes().data() + at, random.next());
+    }
+    EXPECT_EQ(image.scan().records, 0u);
+  }
+}
+
+TEST(LogCursor, FollowsAWriterAndLooksAgainAfterATornRecord) {
+  LogImage image;
+  const Lsn first = image.add("first");
+  image.at(first, kRecordHeaderBytes) ^= std::byte{1};  // still under way
+  LocalLogBytes bytes(image.bytes());
+  const auto start = read_start(bytes);
+  LogCursor cursor(bytes, *start->anchor, start->head, start->head);
+  EXPECT_FALSE((*cursor.next()).has_value());
+  image.at(first, kRecordHeaderBytes) ^= std::byte{1};  // now it has arrived
+  EXPECT_TRUE((*cursor.next()).has_value());
+  EXPECT_FALSE((*cursor.next()).has_value());
+  image.add("second");
+  EXPECT_TRUE((*cursor.next()).has_value());
+}
+
+}  // namespace
+}  // namespace perdure::log

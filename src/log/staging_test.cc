@@ -1,0 +1,92 @@
+// Staging keeps every record until it is released, in one piece, and never two at one place.
+#include "log/staging.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <deque>
+
+#include "core/random.h"
+
+namespace perdure::log {
+namespace {
+
+constexpr std::uint64_t kRing = 1 << 20;
+
+TEST(Staging, AdjacentRecordsAreOneRun) {
+  Staging staging(4096);
+  for (const std::uint64_t lsn : {64u, 128u, 192u}) {
+    ASSERT_NE(staging.reserve(64), nullptr);
+    staging.commit(Lsn{lsn}, 64);
+  }
+  EXPECT_EQ(staging.run_at(Lsn{64}, 1000, kRing).length, 192u);
+  EXPECT_EQ(staging.run_at(Lsn{128}, 1000, kRing).length, 128u);
+  EXPECT_EQ(staging.run_at(Lsn{64}, 100, kRing).length, 64u);  // whole records only
+  EXPECT_EQ(staging.run_at(Lsn{64}, 10, kRing).length, 64u);   // but at least one
+}
+
+TEST(Staging, ARunEndsAtTheEndOfALap) {
+  Staging staging(4096);
+  ASSERT_NE(staging.reserve(128), nullptr);
+  staging.commit(Lsn{kRing - 128}, 128);
+  ASSERT_NE(staging.reserve(64), nullptr);
+  staging.commit(Lsn{kRing}, 64);
+  EXPECT_EQ(staging.run_at(Lsn{kRing - 128}, 1000, kRing).length, 128u);
+}
+
+TEST(Staging, ARunSkipsWhatWasSkippedAtTheEndOfALap) {
+  Staging staging(4096);
+  ASSERT_NE(staging.reserve(64), nullptr);
+  staging.commit(Lsn{kRing}, 64);
+  const auto run = staging.run_at(Lsn{kRing - 24}, 1000, kRing);
+  EXPECT_EQ(run.lsn, Lsn{kRing});
+  EXPECT_EQ(run.length, 64u);
+}
+
+TEST(Staging, FullUntilReleased) {
+  Staging staging(1024);
+  ASSERT_NE(staging.reserve(512), nullptr);
+  staging.commit(Lsn{64}, 512);
+  ASSERT_NE(staging.reserve(512), nullptr);
+  staging.commit(Lsn{576}, 512);
+  EXPECT_EQ(staging.reserve(64), nullptr);
+  staging.release(Lsn{576});
+  EXPECT_NE(staging.reserve(64), nullptr);
+}
+
+// Records of random sizes come and go; each must still hold its bytes when it is released.
+TEST(Staging, RecordsNeverOverlap) {
+  Random random(3);
+  Staging staging(8192);
+  struct Kept {
+    Lsn lsn;
+    std::uint64_t length;
+    unsigned char fill;
+  };
+  std::deque<Kept> kept;
+  Lsn next{64};
+  for (int round = 0; round < 20'000; ++round) {
+    const std::uint64_t length = 8 * (1 + random.below(100));
+    std::byte* to = staging.reserve(length);
+    if (to != nullptr) {
+      const auto fill = static_cast<unsigned char>(random.next());
+      std::memset(to, fill, length);
+      staging.commit(next, length);
+      kept.push_back({next, length, fill});
+      next.value += length;
+      continue;
+    }
+    ASSERT_FALSE(kept.empty());
+    const Kept oldest = kept.front();
+    kept.pop_front();
+    const auto run = staging.run_at(oldest.lsn, oldest.length, kRing * 1024);
+    ASSERT_EQ(run.lsn, oldest.lsn);
+    for (std::uint64_t at = 0; at < oldest.length; ++at) {
+      ASSERT_EQ(run.data[at], std::byte{oldest.fill});
+    }
+    staging.release(Lsn{oldest.lsn.value + oldest.length});
+  }
+}
+
+}  // namespace
+}  // namespace perdure::log
