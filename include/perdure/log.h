@@ -188,6 +188,7 @@ class LogReader {
  private:
   class State;
   explicit LogReader(std::unique_ptr<State> state);
+  Result<std::optional<Record>> at_end();
   std::unique_ptr<State> state_;
 };
 

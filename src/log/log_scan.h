@@ -77,6 +77,9 @@ class LogCursor {
   /// Errors: those of reading.
   Result<std::optional<RecordView>> next();
 
+  /// The log was trimmed meanwhile: its ring may hold records up to one lap after `head`.
+  void set_head(Lsn head) { limit_ = Lsn{head.value + anchor_.ring_bytes}; }
+
   ScanEnd end() const { return end_; }
   /// Where the next record begins or will begin.
   Lsn position() const { return position_; }

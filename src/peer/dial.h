@@ -1,0 +1,32 @@
+// Dialer: peers by address, over the transport that was asked for or that suits the two hosts.
+#pragma once
+
+#include <perdure/result.h>
+
+#include <map>
+#include <memory>
+#include <string>
+
+#include "core/clock.h"
+#include "peer/http_peer.h"
+#include "peer/service_types.h"
+
+namespace perdure::peer {
+
+/// Keeps one device per transport for all the peers it dials.
+/// Threads: one caller at a time.
+class Dialer {
+ public:
+  /// `choice` nothing: shared memory when the peer runs on this host and offers it, else tcp; a
+  /// peer that does not answer now gets tcp, which works wherever it comes back.
+  /// Errors: InvalidArgument (the address), Unsupported (no such device here).
+  Result<std::unique_ptr<HttpPeer>> dial(const std::string& address, TransportChoice choice,
+                                         Deadline deadline);
+
+ private:
+  Result<std::shared_ptr<fabric::Device>> device(Transport transport);
+
+  std::map<Transport, std::shared_ptr<fabric::Device>> devices_;
+};
+
+}  // namespace perdure::peer
