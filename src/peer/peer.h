@@ -13,13 +13,25 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace perdure::peer {
 
-/// What a peer says of one of its pools.
+enum class PoolState {
+  Open,         // ready for sessions
+  Closed,       // closed on request; opening it again brings it back
+  Unavailable,  // could not be opened, or failed since: see the reason
+};
+
+std::string_view to_string(PoolState state);
+
+/// What a peer says of one of its pools. Of a pool that is not open, only name, state, reason and
+/// what could still be read are set.
 struct PoolDescription {
   std::string name;
+  PoolState state = PoolState::Open;
+  std::string reason;  // Unavailable: the thing, the cause and the way out
   std::string uuid;
   std::uint64_t bytes = 0;      // of the exported part
   ServerProfile profile;        // of this pool on this peer: the domain depends on the medium
@@ -27,6 +39,8 @@ struct PoolDescription {
   std::uint64_t writer = 0;     // the last writer's id; 0: there was none
   std::string writer_name;      // as that writer called itself
   bool writer_present = false;  // it holds a session now
+  std::string evidence;         // for people: what the persistence domain was concluded from
+  bool operator==(const PoolDescription&) const = default;
 };
 
 struct PoolRequest {
@@ -35,6 +49,9 @@ struct PoolRequest {
 };
 
 inline constexpr std::size_t kPoolNameMax = 64;
+inline constexpr std::uint64_t kPoolBytesMin = 4096;
+inline constexpr std::uint64_t kPoolBytesMax = std::uint64_t{1} << 45;  // 32 TiB
+inline constexpr std::size_t kWriterNameMax = 64;  // bytes of UTF-8, without control characters
 
 struct SessionRequest {
   std::string pool;
@@ -44,6 +61,11 @@ struct SessionRequest {
   std::string writer_name;   // for people: program, host, process
   bool take_over = false;    // write: end the session of an earlier writer that is still there
 };
+
+/// Whether a request makes sense by itself. Errors: InvalidArgument, naming the field.
+Result<void> validate(const PoolRequest& request);
+Result<void> validate(const SessionRequest& request);
+Result<void> validate_pool_name(std::string_view name);
 
 /// The requester's side of an open session. Destroying it closes the connection; the responder
 /// then revokes the keys.

@@ -1,0 +1,54 @@
+// The configuration of perdured: a TOML file, read whole and strictly. docs/man/perdured.8 and
+// configs/perdured.toml describe every key.
+#pragma once
+
+#include <perdure/result.h>
+
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/clock.h"
+#include "core/log_message.h"
+#include "peer/served_pool.h"
+#include "persist/responder.h"
+
+namespace perdure::daemon {
+
+struct Config {
+  // [control]
+  std::string control_listen = "127.0.0.1:7470";
+  bool allow_remote = false;  // of both planes: listen where other machines can reach it
+  // [data]
+  std::string data_listen = "127.0.0.1:7471";
+  std::vector<Transport> transports{Transport::Tcp};
+  /// How long an idle session polls before it sleeps, while polling pays. Not set: 50 us.
+  std::optional<Nanoseconds> spin;
+  std::size_t sessions_max = 64;
+  persist::ReceiveQueue queue;
+  // [pools]
+  std::string directory = "/var/lib/perdure";
+  // [profile], [profile.pool.NAME]
+  peer::PoolSettings settings;
+  std::map<std::string, peer::PoolSettings> settings_by_pool;
+  // [log]
+  Severity log_level = Severity::Info;
+};
+
+/// Reads a configuration from text; `file` is named in errors.
+/// Errors: InvalidArgument as "file:line: problem": not TOML, an unknown key, a value of the wrong
+/// type or out of its range.
+Result<Config> parse_config(std::string_view text, const std::string& file);
+
+/// The same from a file. Errors: also NotFound, PermissionDenied, SystemError.
+Result<Config> load_config(const std::string& file);
+
+/// What must hold however the configuration was put together (file, command line).
+/// Errors: PermissionDenied: an address that other machines can reach, without allow_remote.
+Result<void> validate(const Config& config);
+
+Result<Severity> parse_severity(std::string_view word);
+
+}  // namespace perdure::daemon

@@ -1,0 +1,36 @@
+// The daemon: devices, the peer service and its control plane, put together from a Config.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "config.h"
+#include "peer/http_server.h"
+#include "peer/service.h"
+
+namespace perdure::daemon {
+
+class Daemon {
+ public:
+  /// Everything runs when this returns. Errors: those of validate, of the devices, of
+  /// PeerService::open and of HttpServer::open.
+  static Result<std::unique_ptr<Daemon>> start(const Config& config);
+
+  /// "host:port" of the control plane, with the port that was chosen.
+  const std::string& control_address() const { return http_->address(); }
+  /// The same of the data plane; empty if it is not offered.
+  std::string data_address(Transport transport) const { return service_->data_address(transport); }
+  const std::vector<Transport>& transports() const { return transports_; }
+
+ private:
+  Daemon() = default;
+
+  // Destroyed in reverse: first no more requests, then sessions and pools, then the devices.
+  std::vector<Transport> transports_;
+  std::vector<std::unique_ptr<fabric::Device>> devices_;
+  std::unique_ptr<peer::PeerService> service_;
+  std::unique_ptr<peer::HttpServer> http_;
+};
+
+}  // namespace perdure::daemon

@@ -1,0 +1,198 @@
+// perdured: serves pools of this machine to those who write durably to it from elsewhere.
+#include <fmt/format.h>
+#include <signal.h>
+#include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/spdlog.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+
+#include "core/try.h"
+#include "daemon.h"
+#include "peer/host_port.h"
+#include "peer/version.h"
+
+namespace perdure::daemon {
+namespace {
+
+constexpr int kExitUsage = 2;   // command line or configuration
+constexpr int kExitFailed = 1;  // everything else
+constexpr int kExitForced = 3;  // a second signal while closing
+
+constexpr const char* kFooter = R"(
+Examples:
+  perdured --pools /srv/perdure
+      serve the pools in a directory, on loopback only
+  perdured --pools /dev/shm/p --declare-domain wsp --listen 127.0.0.1:0 --port-file /run/p.port
+      memory with a battery behind it, on any free ports, which are written to a file
+  perdured --config /etc/perdure/perdured.toml --check-config
+      say what is wrong with a configuration, if anything
+
+  curl http://127.0.0.1:7470/v1/pools          what is served
+  http://127.0.0.1:7470/ in a browser          the same, live
+)";
+
+struct Arguments {
+  std::string config_file;
+  std::string listen;
+  std::string data_listen;
+  std::string pools;
+  std::string declared;
+  std::string port_file;
+  std::string log_level;
+  bool check = false;
+};
+
+void describe(CLI::App& app, Arguments& arguments) {
+  app.footer(kFooter);
+  app.set_version_flag("--version", "perdured " + std::string(peer::version()));
+  app.add_option("--config", arguments.config_file, "read the configuration from a TOML file");
+  app.add_option("--pools", arguments.pools, "directory of the pools' files")->type_name("DIR");
+  app.add_option("--listen", arguments.listen,
+                 "host:port of the control plane; port 0: any free ports for both planes");
+  app.add_option("--data-listen", arguments.data_listen, "host:port of the data plane");
+  app.add_option("--declare-domain", arguments.declared,
+                 "what survives a power failure: none, page, dmp, mhp, wsp, or auto")
+      ->type_name("DOMAIN");
+  app.add_option("--port-file", arguments.port_file,
+                 "write the addresses there once everything runs, one \"name address\" per line");
+  app.add_option("--log-level", arguments.log_level, "debug, info, warning or error");
+  app.add_flag("--check-config", arguments.check, "check the configuration and end");
+}
+
+/// The configuration file with the command line on top.
+Result<Config> assemble(const Arguments& arguments) {
+  Config config;
+  if (!arguments.config_file.empty()) {
+    PERDURE_TRY(loaded, load_config(arguments.config_file));
+    config = std::move(loaded);
+  }
+  if (!arguments.pools.empty()) config.directory = arguments.pools;
+  if (!arguments.listen.empty()) {
+    PERDURE_TRY(at, peer::parse_host_port(arguments.listen));
+    config.control_listen = arguments.listen;
+    if (at.port == 0) config.data_listen = peer::to_string(at);
+  }
+  if (!arguments.data_listen.empty()) config.data_listen = arguments.data_listen;
+  if (!arguments.declared.empty() && arguments.declared != "auto") {
+    PERDURE_TRY(domain, parse_persistence_domain(arguments.declared));
+    config.settings.declared = domain;
+    for (auto& [name, settings] : config.settings_by_pool) settings.declared = domain;
+  }
+  if (!arguments.log_level.empty()) {
+    PERDURE_TRY(level, parse_severity(arguments.log_level));
+    config.log_level = level;
+  }
+  PERDURE_TRY_VOID(validate(config));
+  return config;
+}
+
+spdlog::level::level_enum level_of(Severity severity) {
+  switch (severity) {
+    case Severity::Debug: return spdlog::level::debug;
+    case Severity::Info: return spdlog::level::info;
+    case Severity::Warning: return spdlog::level::warn;
+    case Severity::Error: return spdlog::level::err;
+  }
+  return spdlog::level::info;
+}
+
+void log_to_stderr(Severity least) {
+  auto logger = spdlog::stderr_logger_mt("perdured");
+  logger->set_level(level_of(least));
+  logger->set_pattern("%Y-%m-%dT%H:%M:%S.%e%z %l: %v");
+  set_log_callback([logger](Severity severity, const std::string& message) {
+    logger->log(level_of(severity), message);
+  });
+}
+
+/// Appears whole: a reader that waits for the file never sees half of it.
+Result<void> write_port_file(const std::string& path, const Daemon& daemon) {
+  const std::string half = path + ".part";
+  {
+    std::ofstream file(half, std::ios::trunc);
+    file << "control " << daemon.control_address() << '\n';
+    for (const Transport transport : daemon.transports()) {
+      file << to_string(transport) << ' ' << daemon.data_address(transport) << '\n';
+    }
+    file.flush();
+    if (file && std::rename(half.c_str(), path.c_str()) == 0) return {};
+  }
+  return Error{ErrorCode::SystemError, fmt::format("the port file '{}' can not be written: {}",
+                                                   path, std::strerror(errno))};
+}
+
+/// Blocks the signals that end the daemon, in this and all later threads.
+sigset_t ending_signals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  return signals;
+}
+
+void force_exit(int) { ::_exit(kExitForced); }
+
+/// From now on a signal ends the process at once; the pools then count as not shut down.
+void force_on_second(const sigset_t& signals) {
+  struct sigaction action {};
+  action.sa_handler = force_exit;
+  sigaction(SIGTERM, &action, nullptr);
+  sigaction(SIGINT, &action, nullptr);
+  pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
+}
+
+Result<void> serve(const Config& config, const std::string& port_file, const sigset_t& signals) {
+  PERDURE_TRY(daemon, Daemon::start(config));
+  log_message(Severity::Info, fmt::format("control plane at http://{}/, pools of '{}'",
+                                          daemon->control_address(), config.directory));
+  for (const Transport transport : daemon->transports()) {
+    log_message(Severity::Info, fmt::format("data plane over {} at {}", to_string(transport),
+                                            daemon->data_address(transport)));
+  }
+  if (!port_file.empty()) PERDURE_TRY_VOID(write_port_file(port_file, *daemon));
+  int received = 0;
+  sigwait(&signals, &received);
+  log_message(Severity::Info, fmt::format("{}: ending sessions and closing pools",
+                                          received == SIGINT ? "SIGINT" : "SIGTERM"));
+  force_on_second(signals);
+  daemon.reset();
+  log_message(Severity::Info, "closed cleanly");
+  return {};
+}
+
+int fail(int status, const Error& error) {
+  fmt::print(stderr, "perdured: {}\n", error.message);
+  return status;
+}
+
+int run(int argc, char** argv) {
+  const sigset_t signals = ending_signals();
+  CLI::App app{"Serves pools of durable memory to writers on other machines."};
+  Arguments arguments;
+  describe(app, arguments);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : kExitUsage;
+  }
+  const auto config = assemble(arguments);
+  if (!config) return fail(kExitUsage, config.error());
+  if (arguments.check) {
+    fmt::print("the configuration is right\n");
+    return 0;
+  }
+  log_to_stderr(config->log_level);
+  const auto served = serve(*config, arguments.port_file, signals);
+  return served.ok() ? 0 : fail(kExitFailed, served.error());
+}
+
+}  // namespace
+}  // namespace perdure::daemon
+
+int main(int argc, char** argv) { return perdure::daemon::run(argc, argv); }

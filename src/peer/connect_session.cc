@@ -1,0 +1,23 @@
+// From a grant to a session: see connect_session.h.
+#include "peer/connect_session.h"
+
+#include "core/try.h"
+#include "peer/token.h"
+
+namespace perdure::peer {
+
+Result<Session> connect_session(const SessionGrant& grant, const std::string& address,
+                                fabric::Device& device, Deadline deadline) {
+  const auto token = encode(SessionToken{grant.session, grant.token});
+  PERDURE_TRY(endpoint, device.connect(address, token, {}, deadline));
+  Session session;
+  session.id = grant.session;
+  session.endpoint = std::move(endpoint);
+  session.remote = grant.remote;
+  session.pool = grant.pool;
+  session.receive_depth = grant.receive_depth;
+  session.message_bytes_max = grant.message_bytes_max;
+  return session;
+}
+
+}  // namespace perdure::peer

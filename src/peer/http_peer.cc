@@ -1,0 +1,109 @@
+// A perdured through its control plane: see http_peer.h.
+#include "peer/http_peer.h"
+
+#include <fmt/format.h>
+
+#include "core/try.h"
+#include "peer/connect_session.h"
+#include "peer/json_codec.h"
+#include "peer/json_fields.h"
+
+namespace perdure::peer {
+namespace {
+
+// To take back a grant that could not be used; it would expire by itself.
+constexpr Nanoseconds kTakeBackWithin = std::chrono::seconds{1};
+
+/// The body of a successful answer; a refusal becomes its error.
+Result<std::string> call(const HostPort& at, const HttpRequest& request, Deadline deadline) {
+  PERDURE_TRY(answer, http_call(at, request, kJsonAnswerBytesMax, deadline));
+  if (answer.status >= 200 && answer.status < 300) return std::move(answer.body);
+  Error error = decode_error(answer.body);
+  error.message = fmt::format("peer {}: {}", to_string(at), error.message);
+  return error;
+}
+
+std::string pool_path(const std::string& pool, std::string_view rest) {
+  return fmt::format("/v1/pools/{}{}", pool, rest);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<HttpPeer>> HttpPeer::open(const std::string& address,
+                                                 std::shared_ptr<fabric::Device> device) {
+  PERDURE_TRY(at, parse_host_port(address));
+  return std::unique_ptr<HttpPeer>(new HttpPeer(address, std::move(at), std::move(device)));
+}
+
+Result<ServiceDescription> HttpPeer::probe(const std::string& address, Deadline deadline) {
+  PERDURE_TRY(at, parse_host_port(address));
+  PERDURE_TRY(body, call(at, {"GET", "/v1/profile", ""}, deadline));
+  return decode_service(body);
+}
+
+Result<std::vector<PoolDescription>> HttpPeer::list(Deadline deadline) {
+  PERDURE_TRY(body, call(at_, {"GET", "/v1/pools", ""}, deadline));
+  return decode_pools(body);
+}
+
+Result<PoolDescription> HttpPeer::describe(const std::string& pool, Deadline deadline) {
+  PERDURE_TRY_VOID(validate_pool_name(pool));
+  PERDURE_TRY(body, call(at_, {"GET", pool_path(pool, ""), ""}, deadline));
+  return decode_pool(body);
+}
+
+Result<PoolDescription> HttpPeer::create(const PoolRequest& request, Deadline deadline) {
+  PERDURE_TRY_VOID(validate(request));
+  PERDURE_TRY(body, call(at_, {"POST", "/v1/pools", encode(request)}, deadline));
+  return decode_pool(body);
+}
+
+Result<PoolDescription> HttpPeer::open_pool(const std::string& pool, Deadline deadline) {
+  PERDURE_TRY_VOID(validate_pool_name(pool));
+  PERDURE_TRY(body, call(at_, {"POST", pool_path(pool, "/open"), ""}, deadline));
+  return decode_pool(body);
+}
+
+Result<void> HttpPeer::close_pool(const std::string& pool, Deadline deadline) {
+  PERDURE_TRY_VOID(validate_pool_name(pool));
+  PERDURE_TRY(body, call(at_, {"POST", pool_path(pool, "/close"), ""}, deadline));
+  return decode_accepted(body);
+}
+
+Result<void> HttpPeer::fence(const std::string& pool, Epoch epoch, Deadline deadline) {
+  PERDURE_TRY_VOID(validate_pool_name(pool));
+  PERDURE_TRY(body, call(at_, {"POST", pool_path(pool, "/fence"), encode_fence(epoch)}, deadline));
+  return decode_accepted(body);
+}
+
+Result<Session> HttpPeer::open_session(const SessionRequest& request, Deadline deadline) {
+  PERDURE_TRY_VOID(validate(request));
+  SessionAsk ask;
+  ask.request = request;
+  ask.transport = device_->transport();
+  PERDURE_TRY(body,
+              call(at_, {"POST", pool_path(request.pool, "/sessions"), encode(ask)}, deadline));
+  PERDURE_TRY(grant, decode_grant(body));
+  auto session = connect_session(grant, data_address(grant.address), *device_, deadline);
+  if (!session) (void)close_session(grant.session, Deadline::after(kTakeBackWithin));
+  return session;
+}
+
+Result<SessionDescription> HttpPeer::describe_session(std::uint64_t id, Deadline deadline) {
+  PERDURE_TRY(body, call(at_, {"GET", "/v1/sessions/" + hexadecimal(id), ""}, deadline));
+  return decode_session(body);
+}
+
+Result<void> HttpPeer::close_session(std::uint64_t id, Deadline deadline) {
+  PERDURE_TRY(body, call(at_, {"DELETE", "/v1/sessions/" + hexadecimal(id), ""}, deadline));
+  return decode_accepted(body);
+}
+
+/// A data plane that listens everywhere is reached where the control plane was.
+std::string HttpPeer::data_address(const std::string& granted) const {
+  const auto at = parse_host_port(granted);
+  if (!at.ok() || !is_wildcard(at->host)) return granted;
+  return to_string({at_.host, at->port});
+}
+
+}  // namespace perdure::peer

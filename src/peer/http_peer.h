@@ -1,0 +1,53 @@
+// HttpPeer: a perdured somewhere, through its control plane.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "peer/host_port.h"
+#include "peer/http_client.h"
+#include "peer/peer.h"
+#include "peer/service_types.h"
+
+namespace perdure::peer {
+
+/// Errors of all calls, besides those of peer.h: TimedOut and Disconnected leave open whether the
+/// peer executed the request; every request may be repeated.
+class HttpPeer final : public Peer {
+ public:
+  /// `address` is that of the control plane, "host:port". Sessions run over `device`, whose
+  /// transport the peer must offer. Nothing is sent yet. Errors: InvalidArgument (the address).
+  static Result<std::unique_ptr<HttpPeer>> open(const std::string& address,
+                                                std::shared_ptr<fabric::Device> device);
+
+  /// What a perdured says of itself: which transports it offers, and whether it runs on this host
+  /// (see host_identity). To choose a device before opening. Errors: those of all calls.
+  static Result<ServiceDescription> probe(const std::string& address, Deadline deadline);
+
+  std::string name() const override { return address_; }
+  fabric::Device& device() override { return *device_; }
+
+  Result<std::vector<PoolDescription>> list(Deadline deadline) override;
+  Result<PoolDescription> describe(const std::string& pool, Deadline deadline) override;
+  Result<PoolDescription> create(const PoolRequest& request, Deadline deadline) override;
+  Result<Session> open_session(const SessionRequest& request, Deadline deadline) override;
+  Result<void> close_session(std::uint64_t id, Deadline deadline) override;
+  Result<void> fence(const std::string& pool, Epoch epoch, Deadline deadline) override;
+
+  /// Beyond Peer: see PeerService.
+  Result<PoolDescription> open_pool(const std::string& pool, Deadline deadline);
+  Result<void> close_pool(const std::string& pool, Deadline deadline);
+  Result<SessionDescription> describe_session(std::uint64_t id, Deadline deadline);
+
+ private:
+  HttpPeer(std::string address, HostPort at, std::shared_ptr<fabric::Device> device)
+      : address_(std::move(address)), at_(std::move(at)), device_(std::move(device)) {}
+
+  std::string data_address(const std::string& granted) const;
+
+  const std::string address_;
+  const HostPort at_;
+  const std::shared_ptr<fabric::Device> device_;
+};
+
+}  // namespace perdure::peer

@@ -1,0 +1,34 @@
+// HttpServer: a PeerService over HTTP and JSON. The routes are in docs/control-plane.md.
+#pragma once
+
+#include <perdure/result.h>
+
+#include <memory>
+#include <string>
+
+#include "peer/service.h"
+
+namespace perdure::peer {
+
+struct HttpServerOptions {
+  std::string listen = "127.0.0.1:7470";  // port 0: any free one, see address()
+  /// Without it an address that other machines can reach is refused: nobody is authenticated.
+  bool allow_remote = false;
+  std::size_t threads = 4;  // requests answered at a time; a slow requester holds one
+};
+
+/// Threads: any.
+class HttpServer {
+ public:
+  /// Listens and answers until destroyed. `service` outlives it.
+  /// Errors: InvalidArgument (the address), PermissionDenied (allow_remote), Busy (the port is in
+  /// use), SystemError.
+  static Result<std::unique_ptr<HttpServer>> open(PeerService& service,
+                                                  const HttpServerOptions& options);
+  virtual ~HttpServer() = default;
+
+  /// Where it listens, with the port that was chosen.
+  virtual const std::string& address() const = 0;
+};
+
+}  // namespace perdure::peer

@@ -1,0 +1,56 @@
+// AdaptiveSpin: whether a thread that waits for messages should poll on or go to sleep.
+// Waking a sleeping core costs about 50 us, so polling pays while messages follow each other
+// closely; otherwise it only takes the core away from the sessions that have work.
+#pragma once
+
+#include "core/clock.h"
+
+#include <atomic>
+
+namespace perdure::peer {
+
+/// How many threads of a process may poll at a time. Shared by all sessions of a service.
+class SpinSlots {
+ public:
+  explicit SpinSlots(int count) : free_(count) {}
+  bool take();
+  void give_back() { free_.fetch_add(1, std::memory_order_relaxed); }
+
+ private:
+  std::atomic<int> free_;
+};
+
+/// The state of one thread. After a message it polls for at most `budget`, as long as polling has
+/// paid lately; a thread that was descheduled while it polled stops doing so for a while.
+/// Threads: one, its own.
+class AdaptiveSpin {
+ public:
+  /// A budget of zero never polls.
+  AdaptiveSpin(const Clock& clock, SpinSlots& slots, Nanoseconds budget)
+      : clock_(clock), slots_(slots), budget_(budget) {}
+  ~AdaptiveSpin() { stop(); }
+  AdaptiveSpin(const AdaptiveSpin&) = delete;
+  AdaptiveSpin& operator=(const AdaptiveSpin&) = delete;
+
+  /// There was something to do.
+  void found_work();
+  /// There was nothing to do: true means poll again at once, false means sleep.
+  bool keep_polling();
+
+ private:
+  void stop();
+
+  const Clock& clock_;
+  SpinSlots& slots_;
+  const Nanoseconds budget_;
+  int credit_ = kCreditMax;       // spins that may fail before polling ends
+  bool idle_ = false;             // between the last message and the next one
+  bool polling_ = false;          // holds a slot
+  Nanoseconds idle_since_{0};     // when the last message was seen
+  Nanoseconds last_poll_{0};      // for noticing that the thread was descheduled
+  Nanoseconds barred_until_{-1};  // no polling before, since the core was wanted by others
+
+  static constexpr int kCreditMax = 8;
+};
+
+}  // namespace perdure::peer
