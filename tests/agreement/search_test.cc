@@ -81,5 +81,45 @@ TEST(Search, EveryCompoundScenarioHasAMethodOfOneRoundTrip) {
   EXPECT_EQ(rows, 36u);
 }
 
+/// The least of one thing that any right method of at most four posts uses.
+template <typename Axis>
+std::size_t least(const ServerProfile& profile, const plan::SearchOptions& options, Axis axis) {
+  const auto found = plan::search_methods(profile, options, judge);
+  EXPECT_FALSE(found.methods.empty()) << describe(profile);
+  std::size_t least = SIZE_MAX;
+  for (const Method& method : found.methods) least = std::min(least, axis(plan::usage(method)));
+  return least;
+}
+
+TEST(Search, WithDdioOnOrOnAFileNothingIsDurableWithoutTheRespondersProcessor) {
+  const auto wakes = [](const plan::Usage& usage) { return usage.responder_wakes; };
+  for (const ReceiveBuffers buffers : {ReceiveBuffers::Dram, ReceiveBuffers::Pm}) {
+    for (const PersistenceDomain domain : {PersistenceDomain::Dmp, PersistenceDomain::Page}) {
+      ServerProfile profile{domain, Ddio::On, buffers, Transport::InfiniBand, {}};
+      profile.capabilities.atomic_write = true;
+      plan::SearchOptions options;
+      EXPECT_EQ(least(profile, options, wakes), 1u) << describe(profile);
+      options.shape = compound();
+      options.later_small = true;
+      EXPECT_EQ(least(profile, options, wakes), 1u) << describe(profile);
+    }
+  }
+}
+
+TEST(Search, WithDdioOffALargeSecondItemTakesTwoRoundTripsOneSidedByWrites) {
+  ServerProfile profile{
+      PersistenceDomain::Dmp, Ddio::Off, ReceiveBuffers::Dram, Transport::InfiniBand, {}};
+  profile.capabilities.atomic_write = true;
+  plan::SearchOptions options;
+  options.shape = compound();
+  options.primary = Primary::Write;
+  const auto one_sided_trips = [](const plan::Usage& usage) {
+    return usage.responder_wakes == 0 ? usage.round_trips : SIZE_MAX;
+  };
+  EXPECT_EQ(least(profile, options, one_sided_trips), 2u);
+  options.later_small = true;
+  EXPECT_EQ(least(profile, options, one_sided_trips), 1u);
+}
+
 }  // namespace
 }  // namespace perdure

@@ -1,0 +1,179 @@
+// The machine's rules, one by one, each shown by a method that is right or wrong because of it.
+#include "check/check.h"
+
+#include <gtest/gtest.h>
+
+#include "check/render.h"
+#include "check/weaken.h"
+
+namespace perdure::check {
+namespace {
+
+constexpr Item a = 0;
+constexpr Item b = 1;
+
+RequesterStep post(Verb verb, std::vector<Item> items, bool fenced = false) {
+  RequesterStep step;
+  step.verb = verb;
+  step.items = std::move(items);
+  step.fenced = fenced;
+  return step;
+}
+
+RequesterStep completion(std::size_t of) {
+  RequesterStep step;
+  step.kind = RequesterStep::Kind::WaitCompletion;
+  step.of = of;
+  return step;
+}
+
+RequesterStep acknowledgement() {
+  RequesterStep step;
+  step.kind = RequesterStep::Kind::WaitAck;
+  return step;
+}
+
+Method make(const UpdateShape& shape, std::vector<RequesterStep> steps,
+            std::vector<std::vector<ResponderAction>> reactions = {}) {
+  Method method;
+  method.name = "under-test";
+  method.shape = shape;
+  method.requester = std::move(steps);
+  method.responder = std::move(reactions);
+  return method;
+}
+
+ServerProfile server(PersistenceDomain domain, Ddio ddio = Ddio::Off,
+                     Transport transport = Transport::InfiniBand) {
+  return {domain, ddio, ReceiveBuffers::Dram, transport, {}};
+}
+
+/// "holds", or the name of the property that is broken.
+std::string verdict(const Method& method, const ServerProfile& profile,
+                    const CheckOptions& options = {}) {
+  const Report report = check(method, profile, options);
+  return std::string(report.property ? to_string(*report.property) : to_string(report.verdict));
+}
+
+TEST(Check, AReadFlushesOnlyWhatItCovers) {
+  const auto dmp = server(PersistenceDomain::Dmp);
+  EXPECT_EQ(
+      verdict(make(singleton(), {post(Verb::Write, {a}), post(Verb::Read, {a}), completion(1)}),
+              dmp),
+      "holds");
+  EXPECT_EQ(
+      verdict(make(singleton(), {post(Verb::Write, {a}), post(Verb::Read, {}), completion(1)}),
+              dmp),
+      "told-implies-recoverable");
+}
+
+TEST(Check, AFenceKeepsAPostedWriteBehindTheFlush) {
+  const auto dmp = server(PersistenceDomain::Dmp);
+  const auto method = [](bool fenced) {
+    return make(compound(),
+                {post(Verb::Write, {a}), post(Verb::Flush, {a}), post(Verb::Write, {b}, fenced),
+                 post(Verb::Flush, {b}), completion(3)});
+  };
+  EXPECT_EQ(verdict(method(true), dmp), "holds");
+  EXPECT_EQ(verdict(method(false), dmp), "later-implies-earlier");
+}
+
+TEST(Check, AnAtomicWriteStaysBehindTheFlushAndCarriesEightBytes) {
+  const auto dmp = server(PersistenceDomain::Dmp);
+  Method method =
+      make(compound(), {post(Verb::Write, {a}), post(Verb::Flush, {a}),
+                        post(Verb::WriteAtomic, {b}), post(Verb::Flush, {b}), completion(3)});
+  EXPECT_EQ(verdict(method, dmp), "not-modelled");
+  method.later_any_size = false;
+  EXPECT_EQ(verdict(method, dmp), "holds");
+}
+
+TEST(Check, TwoItemsInOneWriteAreNotOrdered) {
+  const auto method =
+      make(compound(), {post(Verb::Write, {a, b}), post(Verb::Flush, {a, b}), completion(1)});
+  EXPECT_EQ(verdict(method, server(PersistenceDomain::Mhp)), "later-implies-earlier");
+}
+
+TEST(Check, AWaitThatNothingAnswersNeverCompletes) {
+  const auto method = make(singleton(), {post(Verb::Write, {a}), acknowledgement()});
+  EXPECT_EQ(verdict(method, server(PersistenceDomain::Wsp)), "always-completes");
+}
+
+TEST(Check, TheResponderCanNotFlushWhatNoMessageNamed) {
+  const std::vector<std::vector<ResponderAction>> reaction = {
+      {{ResponderAction::Kind::Flush, a}, {ResponderAction::Kind::Ack, 0}}};
+  Method method = make(singleton(),
+                       {post(Verb::Write, {a}), post(Verb::Send, {}), acknowledgement()}, reaction);
+  const auto dmp = server(PersistenceDomain::Dmp, Ddio::On);
+  EXPECT_EQ(verdict(method, dmp), "told-implies-recoverable");
+  method.requester[1].flush = {a};
+  EXPECT_EQ(verdict(method, dmp), "holds");
+}
+
+TEST(Check, CompletionsMeanLessOnIwarpAndTcp) {
+  const auto method = make(singleton(), {post(Verb::Write, {a}), completion(0)});
+  for (const auto transport : {Transport::InfiniBand, Transport::Roce, Transport::Shm}) {
+    EXPECT_EQ(verdict(method, server(PersistenceDomain::Wsp, Ddio::Off, transport)), "holds");
+  }
+  for (const auto transport : {Transport::Iwarp, Transport::Tcp}) {
+    EXPECT_EQ(verdict(method, server(PersistenceDomain::Wsp, Ddio::Off, transport)),
+              "told-implies-recoverable");
+  }
+}
+
+TEST(Check, LevelsAskForLess) {
+  const auto nothing_survives = server(PersistenceDomain::None);
+  const auto method =
+      make(singleton(), {post(Verb::Write, {a}), post(Verb::Read, {a}), completion(1)});
+  EXPECT_EQ(verdict(method, nothing_survives), "told-implies-recoverable");
+  CheckOptions options;
+  options.level = Level::Visible;
+  EXPECT_EQ(verdict(method, nothing_survives, options), "holds");
+  const auto received = make(singleton(), {post(Verb::Write, {a}), completion(0)});
+  EXPECT_EQ(verdict(received, nothing_survives, options), "told-implies-recoverable");
+  options.level = Level::Received;
+  EXPECT_EQ(verdict(received, nothing_survives, options), "holds");
+}
+
+TEST(Check, ALimitThatIsReachedIsNoProof) {
+  CheckOptions options;
+  options.states_max = 5;
+  const auto method =
+      make(singleton(), {post(Verb::Write, {a}), post(Verb::Flush, {a}), completion(1)});
+  const Report report = check(method, server(PersistenceDomain::Dmp), options);
+  EXPECT_EQ(report.verdict, Verdict::LimitReached);
+  EXPECT_FALSE(report.holds());
+  EXPECT_NE(summary(report).find("no proof"), std::string::npos);
+}
+
+TEST(Check, CountsStatesExactly) {
+  // WRITE of two units and FLUSH: 0..3 units delivered, each unit on the wire, visible or drained.
+  const auto method =
+      make(singleton(), {post(Verb::Write, {a}), post(Verb::Flush, {a}), completion(1)});
+  const Report report = check(method, server(PersistenceDomain::Dmp));
+  // delivered 0: 1; 1: 3 stages of one unit; 2 and 3: 9 stages of two; then told: 1.
+  EXPECT_EQ(report.states, 1u + 3u + 9u + 9u + 1u);
+}
+
+TEST(Check, AStoryEndsInWhatRecoveryFinds) {
+  const auto method = make(singleton(), {post(Verb::Write, {a}), completion(0)});
+  const auto profile = server(PersistenceDomain::Mhp);
+  const Report report = check(method, profile);
+  ASSERT_EQ(report.verdict, Verdict::Violated);
+  EXPECT_EQ(report.path.back().text, "power fails; recovery finds a: lost");
+  EXPECT_NE(to_svg(diagram(method, profile, report)).find("power fails"), std::string::npos);
+  EXPECT_NE(to_json(method, profile, report).find("\"verdict\": \"violated\""), std::string::npos);
+}
+
+TEST(Check, MalformedMethodsAreReportedNotRun) {
+  EXPECT_EQ(verdict(make(singleton(), {post(Verb::Write, {7})}), server(PersistenceDomain::Wsp)),
+            "not-modelled");
+  EXPECT_EQ(verdict(make(singleton(), {completion(0)}), server(PersistenceDomain::Wsp)),
+            "not-modelled");
+  EXPECT_EQ(verdict(make(singleton(), {post(Verb::Write, {a}), post(Verb::Write, {a})}),
+                    server(PersistenceDomain::Wsp)),
+            "not-modelled");
+}
+
+}  // namespace
+}  // namespace perdure::check

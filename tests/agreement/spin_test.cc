@@ -1,0 +1,103 @@
+// SPIN, the second witness: it must come to the verdict of our own explorer on every scenario and
+// on every tempting wrong method. Needs the programs spin and cc.
+#include <gtest/gtest.h>
+
+#include <fmt/format.h>
+#include <sys/wait.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <map>
+
+#include "check/check.h"
+#include "check/promela.h"
+#include "plan/paper.h"
+#include "plan/tempting.h"
+
+namespace perdure {
+namespace {
+
+/// A directory of its own, gone at the end of the test.
+class Workplace {
+ public:
+  Workplace() {
+    std::string pattern = (std::filesystem::temp_directory_path() / "perdure-spin-XXXXXX").string();
+    path_ = mkdtemp(pattern.data()) == nullptr ? std::string() : pattern;
+  }
+  ~Workplace() {
+    std::error_code ignored;
+    if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
+  }
+  Workplace(const Workplace&) = delete;
+  Workplace& operator=(const Workplace&) = delete;
+
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+/// Standard output of a shell command; empty if it could not be run.
+std::string output_of(const std::string& command) {
+  std::string output;
+  FILE* pipe = popen(command.c_str(), "r");
+  if (pipe == nullptr) return output;
+  char buffer[4096];
+  while (std::fgets(buffer, sizeof(buffer), pipe) != nullptr) output += buffer;
+  pclose(pipe);
+  return output;
+}
+
+class Spin : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (output_of("spin -V 2>/dev/null").empty()) {
+      GTEST_SKIP() << "spin is not installed (Debian package spin)";
+    }
+    ASSERT_FALSE(workplace_.path().empty());
+  }
+
+  /// Whether SPIN finds nothing wrong. Equal models are run once.
+  bool holds(const std::string& model) {
+    const auto known = verdicts_.find(model);
+    if (known != verdicts_.end()) return known->second;
+    std::ofstream(workplace_.path() + "/model.pml") << model;
+    const std::string output = output_of(
+        fmt::format("cd {} && rm -f pan* *.trail && spin -a model.pml 2>&1 && "
+                    "cc -O0 -w -DSAFETY -DVECTORSZ=4096 -o pan pan.c 2>&1 && ./pan -m100000 2>&1",
+                    workplace_.path()));
+    const bool ran = output.find("State-vector") != std::string::npos &&
+                     output.find("max search depth too small") == std::string::npos;
+    EXPECT_TRUE(ran) << output << model;
+    const bool verdict = output.find("errors: 0") != std::string::npos;
+    verdicts_[model] = verdict;
+    return verdict;
+  }
+
+  std::size_t models() const { return verdicts_.size(); }
+
+ private:
+  Workplace workplace_;
+  std::map<std::string, bool> verdicts_;
+};
+
+TEST_F(Spin, AgreesOnEveryScenario) {
+  for (const Transport transport : {Transport::InfiniBand, Transport::Iwarp}) {
+    for (const plan::Scenario& scenario : plan::paper_methods(transport)) {
+      EXPECT_TRUE(holds(check::to_promela(scenario.method, scenario.profile)))
+          << describe(scenario);
+    }
+  }
+  EXPECT_GE(models(), 20u);
+}
+
+TEST_F(Spin, AgreesThatTheTemptingMethodsAreWrong) {
+  for (const plan::Tempting& wrong : plan::tempting_methods()) {
+    EXPECT_FALSE(holds(check::to_promela(wrong.method, wrong.profile))) << wrong.method.name;
+  }
+}
+
+}  // namespace
+}  // namespace perdure

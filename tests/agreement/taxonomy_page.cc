@@ -1,0 +1,214 @@
+// Tables with the paper's method beside ours, what was explored, and what is wrong and tempting.
+#include "tests/agreement/taxonomy_page.h"
+
+#include <fmt/format.h>
+
+#include <map>
+
+#include "check/check.h"
+#include "check/weaken.h"
+#include "plan/catalog.h"
+#include "plan/paper.h"
+#include "plan/render.h"
+#include "plan/search.h"
+#include "plan/tempting.h"
+
+namespace perdure {
+namespace {
+
+constexpr const char* kIntroduction = R"(# How to persist a remote write, case by case
+
+This page is generated from the methods and from the checker's reports; a test fails when it is out
+of date. It answers one question: *on this responder, what must a requester do until it may say that
+a remote write is durable?* The starting point is the taxonomy of Kashyap et al., *Correct, Fast
+Remote Persistence*: 12 responders, 3 operations, singleton updates (a record) and compound ones (a
+record `a`, then a pointer `b` that must not survive without it). Beside each published method stands
+what Perdure runs, and how many states the checker went through to prove it.
+
+**Words.** *dmp*: the persistence domain is memory controller and DIMM (ADR). *mhp*: caches too
+(eADR, CXL GPF). *wsp*: the whole system (battery). *page*: a file behind the page cache. *ddio*:
+inbound data lands in the last-level cache. *receive buffers*: whether messages arrive in DRAM or in
+persistent memory. *Round trips*: how often the requester waits.
+
+**Proved** means: in every state that the machine of `src/check/model.h` can reach, with power failing
+there, what the requester was told is recovered, nothing of a later epoch survives without the
+earlier one, nothing torn is returned, replaying messages breaks nothing, and the requester is told
+in the end. Bounds: two units per item (so that tearing is seen), one update in flight unless said
+otherwise, one connection. Left out: lost connections, corrupted media, a full receive queue.
+)";
+
+constexpr const char* kFindings = R"(## What checking found in the published tables
+
+- All 72 methods are right on InfiniBand, and, with the one-sided wsp methods read as those of mhp
+  (as the paper says), on iWARP.
+- Every weakening of every method (a step dropped, two neighbours swapped, an earlier event awaited,
+  less flushed) is wrong, except around one step: **table 3, mhp, ddio off, receive buffers in DRAM,
+  Send prints an `Rq Flush` between the SEND and the acknowledgement.** It can be dropped, or moved
+  anywhere: the acknowledgement alone says that the copies are visible, which is all that mhp asks.
+- Misprints that change nothing: table 3, first cell, `Rq Send(ack)` is the responder's; table 2, wsp,
+  ddio off, DRAM, Send: `Rsp Send(a)` and `Rq Receive(a)` are the acknowledgement.
+- Six of the 36 compound methods take two round trips. None has to: see the next table.
+)";
+
+std::string cell(const Method& method) {
+  const std::size_t trips = round_trips(method);
+  return fmt::format("`{}` {}", method.name, trips == 1 ? "1" : fmt::format("**{}**", trips));
+}
+
+std::string responder(const ServerProfile& profile) {
+  return fmt::format("{}, ddio {}, {}", to_string(profile.domain), to_string(profile.ddio),
+                     to_string(profile.receive_buffers));
+}
+
+using Glossary = std::map<std::string, std::string>;
+
+void remember(const Method& method, Glossary& glossary) {
+  const std::string key = fmt::format("{} ({})", method.name, to_string(method.shape));
+  glossary[key] = plan::one_line(method);
+}
+
+std::string table(const UpdateShape& shape, Glossary& glossary) {
+  std::string text = fmt::format(
+      "### {} updates\n\n| responder | operation | published, round trips | Perdure, round trips | "
+      "states explored |\n| --- | --- | --- | --- | --- |\n",
+      shape == singleton() ? "Singleton" : "Compound");
+  const auto paper = plan::all_scenarios(plan::Source::Paper, {Transport::InfiniBand});
+  const auto best = plan::all_scenarios(plan::Source::Best, {Transport::InfiniBand});
+  for (const plan::Scenario& ours : best) {
+    if (ours.shape != shape) continue;
+    std::string published = "not in the paper";
+    std::uint64_t states = 0;
+    for (const plan::Scenario& theirs : paper) {
+      const bool same =
+          theirs.shape == shape && theirs.profile == ours.profile && theirs.primary == ours.primary;
+      if (!same) continue;
+      published = cell(theirs.method);
+      states += check::check(theirs.method, theirs.profile).states;
+      remember(theirs.method, glossary);
+    }
+    const check::Report report = check::check(ours.method, ours.profile);
+    remember(ours.method, glossary);
+    text += fmt::format("| {} | {} | {} | {} | {}{} |\n", responder(ours.profile),
+                        to_string(ours.primary), published, cell(ours.method),
+                        published == "not in the paper" ? "" : fmt::format("{} + ", states),
+                        report.holds() ? std::to_string(report.states) : "NOT PROVED");
+  }
+  return text + "\n";
+}
+
+std::string steps(const Glossary& glossary) {
+  std::string text =
+      "## The methods, step by step\n\nBefore the bar the requester; after it, by message, the "
+      "responder's processor.\n\n| method | steps |\n| --- | --- |\n";
+  for (const auto& [name, line] : glossary) {
+    std::string escaped;
+    for (const char c : line) escaped += c == '|' ? "\\|" : std::string(1, c);
+    text += fmt::format("| `{}` | {} |\n", name, escaped);
+  }
+  return text + "\n";
+}
+
+std::string tempting() {
+  std::string text =
+      "## Wrong, and tempting\n\nEach of these is run somewhere. The checker's shortest way to "
+      "lose "
+      "data is kept as a story and as a diagram.\n\n";
+  for (const plan::Tempting& wrong : plan::tempting_methods()) {
+    const std::string file = "../tests/agreement/golden/" + wrong.method.name;
+    text += fmt::format("- **{}** on {}: {}. {} ([story]({}.txt), [diagram]({}.svg))",
+                        plan::one_line(wrong.method), describe(wrong.profile), wrong.breaks,
+                        wrong.why, file, file);
+    if (wrong.right_on) text += fmt::format(" Right on {}.", describe(*wrong.right_on));
+    text += "\n";
+  }
+  return text + "\n";
+}
+
+std::string iwarp() {
+  std::size_t broken = 0;
+  for (const plan::Scenario& scenario : plan::paper_methods(Transport::InfiniBand)) {
+    ServerProfile profile = scenario.profile;
+    profile.transport = Transport::Iwarp;
+    if (!check::check(scenario.method, profile).holds()) ++broken;
+  }
+  return fmt::format(
+      "## iWARP and TCP\n\nA completion there says that the data has left, not that it has "
+      "arrived. "
+      "{} of the 72 methods are wrong on iWARP as published for InfiniBand: the one-sided ones of "
+      "wsp, and no others. They need the FLUSH of mhp, or an acknowledgement.\n\n",
+      broken);
+}
+
+std::string weakened() {
+  std::size_t all = 0;
+  std::size_t caught = 0;
+  for (const Transport transport : {Transport::InfiniBand, Transport::Iwarp}) {
+    for (const plan::Scenario& scenario : plan::paper_methods(transport)) {
+      for (const check::Weakening& weakening : check::weakenings(scenario.method)) {
+        ++all;
+        if (!check::check(weakening.method, scenario.profile).holds()) ++caught;
+      }
+    }
+  }
+  return fmt::format(
+      "On both transports {} weakenings were generated and {} caught; the other {} are the stray "
+      "FLUSH's.\n\n",
+      all, caught, all - caught);
+}
+
+std::string pipelining() {
+  std::string text =
+      "## Several updates in flight\n\nWith every method, being told of update n+1 promises update "
+      "n as well. Whether something of update n+1 can *survive* without update n is another "
+      "question, and it decides how recovery must read: where the answer is yes, it has to stop at "
+      "the first hole. Singleton updates, two in flight:\n\n| responder | method | on the medium "
+      "|\n| --- | --- | --- |\n";
+  check::CheckOptions options;
+  options.updates_in_flight = 2;
+  options.between = check::Between::Ordered;
+  for (const ServerProfile& profile : plan::paper_profiles(Transport::InfiniBand)) {
+    for (const plan::Known& known :
+         plan::known_methods(profile, {singleton(), Level::Durable, true})) {
+      const auto report = check::check(known.method, profile, options);
+      text += fmt::format("| {} | `{}` | {} |\n", responder(profile), known.method.name,
+                          report.holds() ? "in order" : "may pass");
+    }
+  }
+  return text + "\n";
+}
+
+constexpr const char* kImpossible = R"(## Where one round trip is not to be had one-sided
+
+Every scenario has a method of one round trip, if the responder's processor may take part. Without it
+there is one case that has none: *dmp, ddio on* (and *page*). The reason is short: between the cache
+(or the page cache) and the domain data moves only by eviction, in any order and at no time that
+anyone is told of; READ, FLUSH and ATOMIC WRITE are all answered from the cache. No sequence of them
+changes what a power failure keeps, so no event at the requester can mean *durable*. The search of
+`src/plan/search.h` over all sequences of up to four posts finds none either. With *ddio off* and `b`
+larger than 8 bytes, WRITEs alone take two: a posted WRITE may overtake the FLUSH before it, and only
+an ATOMIC WRITE, which carries at most 8 bytes, does not.
+
+Ordered updates of 3, 8 and 64 epochs take one round trip on all twelve responders, as one message
+with the responder copying and flushing epoch by epoch; on mhp and wsp as plain writes as well.
+
+## Two witnesses
+
+The planner (`src/plan`) does not know the checker, nor the other way round; `tests/agreement` compares
+them. The same machine is also written out as Promela (`src/check/promela.h`), without the explorer's
+reductions, and SPIN agrees on every scenario and on every wrong method above.
+)";
+
+}  // namespace
+
+std::string taxonomy_page() {
+  Glossary glossary;
+  std::string text = kIntroduction;
+  text += "\n";
+  text += kFindings;
+  text += "\n" + weakened() + "## The tables\n\n";
+  text += table(singleton(), glossary) + table(compound(), glossary);
+  text += steps(glossary) + iwarp() + tempting() + pipelining();
+  return text + kImpossible;
+}
+
+}  // namespace perdure
