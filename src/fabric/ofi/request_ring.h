@@ -70,17 +70,14 @@ class RequestRing {
     ++issued_;
   }
 
-  /// The provider confirmed a request. What was posted goes out in order, so all posted requests
-  /// before it are confirmed too; a Read is confirmed alone.
+  /// The provider confirmed a request. Requests leave in order, so with it all posted operations
+  /// before it are confirmed; a Read is confirmed only by its own answer.
   void confirm(std::uint64_t index) {
     PERDURE_ASSERT(index < issued_);
-    if (slots_[index & mask_].opcode == Opcode::Read) {
-      confirm_slot(index);
-    } else {
-      for (; sent_ <= index; ++sent_) {
-        if (slots_[sent_ & mask_].opcode != Opcode::Read) confirm_slot(sent_);
-      }
+    for (; sent_ <= index; ++sent_) {
+      if (slots_[sent_ & mask_].opcode != Opcode::Read) confirm_slot(sent_);
     }
+    confirm_slot(index);
     while (confirmed_ < issued_ && slots_[confirmed_ & mask_].confirmed) ++confirmed_;
     if (sent_ < confirmed_) sent_ = confirmed_;
   }

@@ -1,0 +1,119 @@
+// The ring keeps its laws: reports in order, memory is never called free too early, and it never
+// stays full while the provider confirms what it was asked to.
+#include "fabric/ofi/request_ring.h"
+
+#include "core/random.h"
+
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <optional>
+
+namespace perdure::fabric::ofi {
+namespace {
+
+WorkRequest request(Opcode opcode, std::uint64_t context, bool signalled = true) {
+  WorkRequest made;
+  made.opcode = opcode;
+  made.context = context;
+  made.signalled = signalled;
+  return made;
+}
+
+/// Pushes and issues at once; returns whether the provider is asked to confirm.
+bool issue(RequestRing& ring, const WorkRequest& what, bool copied) {
+  ring.push(what);
+  const bool asked = ring.wants_confirmation(copied);
+  ring.mark_issued(copied, asked);
+  return asked;
+}
+
+std::optional<std::uint64_t> reported(RequestRing& ring) {
+  Completion completion;
+  if (!ring.report(completion, false)) return std::nullopt;
+  return completion.context;
+}
+
+TEST(RequestRing, CopiedRequestIsCompleteWithoutTheProvider) {
+  RequestRing ring(8);
+  EXPECT_FALSE(issue(ring, request(Opcode::Send, 1), true));
+  EXPECT_EQ(reported(ring), 1u);
+  EXPECT_EQ(reported(ring), std::nullopt);
+}
+
+TEST(RequestRing, CopiedRequestWaitsForUncopiedOnesBeforeIt) {
+  // A completion says that the memory of everything before it is free.
+  RequestRing ring(8);
+  EXPECT_FALSE(issue(ring, request(Opcode::Write, 1, false), false));
+  EXPECT_TRUE(issue(ring, request(Opcode::Send, 2), true));
+  EXPECT_EQ(reported(ring), std::nullopt);
+  ring.confirm(1);
+  EXPECT_EQ(reported(ring), 2u);
+}
+
+TEST(RequestRing, ReadIsConfirmedOnlyByItsAnswer) {
+  RequestRing ring(8);
+  EXPECT_TRUE(issue(ring, request(Opcode::Read, 1), false));
+  EXPECT_TRUE(issue(ring, request(Opcode::Write, 2), false));
+  ring.confirm(1);  // the write was sent
+  EXPECT_TRUE(ring.reads_in_flight());
+  EXPECT_EQ(reported(ring), std::nullopt);
+  ring.confirm(0);  // the answer came
+  EXPECT_EQ(reported(ring), 1u);
+  EXPECT_EQ(reported(ring), 2u);
+}
+
+TEST(RequestRing, LossFailsEverythingUnreportedEvenUnsignalled) {
+  RequestRing ring(8);
+  issue(ring, request(Opcode::Write, 1, false), false);
+  issue(ring, request(Opcode::Read, 2), false);
+  ring.push(request(Opcode::Send, 3));  // held back
+  Completion completion;
+  for (std::uint64_t context = 1; context <= 3; ++context) {
+    ASSERT_TRUE(ring.report(completion, true));
+    EXPECT_EQ(completion.context, context);
+    EXPECT_EQ(completion.error, ErrorCode::OutcomeUnknown);
+  }
+  EXPECT_FALSE(ring.report(completion, true));
+}
+
+// A provider that confirms what it is asked to, late, in order, and answers Reads later still.
+TEST(RequestRing, RandomTrafficIsReportedInOrderAndNeverStalls) {
+  for (const std::size_t depth : {1u, 2u, 3u, 7u, 64u, 256u}) {
+    RequestRing ring(depth);
+    Random random(depth);
+    std::deque<std::uint64_t> asked_posted;
+    std::deque<std::uint64_t> asked_reads;
+    std::deque<std::uint64_t> expected;
+    std::uint64_t pushed = 0;
+    for (int step = 0; step < 200'000; ++step) {
+      if (!ring.full() && random.chance(2, 3)) {
+        const Opcode opcode = random.chance(1, 5) ? Opcode::Read : Opcode::Write;
+        const bool signalled = opcode == Opcode::Read || random.chance(1, 3);
+        const bool copied = opcode != Opcode::Read && random.chance(1, 2);
+        if (issue(ring, request(opcode, pushed, signalled), copied)) {
+          (opcode == Opcode::Read ? asked_reads : asked_posted).push_back(pushed);
+        }
+        if (signalled) expected.push_back(pushed);
+        ++pushed;
+      } else if (!asked_posted.empty() && random.chance(1, 2)) {
+        ring.confirm(asked_posted.front());
+        asked_posted.pop_front();
+      } else if (!asked_reads.empty()) {
+        ring.confirm(asked_reads.front());
+        asked_reads.pop_front();
+      } else if (asked_posted.empty()) {
+        while (const auto context = reported(ring)) {
+          ASSERT_EQ(*context, expected.front());
+          expected.pop_front();
+        }
+        // Everything asked for is confirmed: there is room again.
+        ASSERT_FALSE(ring.full()) << "depth " << depth;
+      }
+    }
+    EXPECT_GT(pushed, 10'000u) << "depth " << depth;
+  }
+}
+
+}  // namespace
+}  // namespace perdure::fabric::ofi
