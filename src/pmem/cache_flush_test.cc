@@ -29,8 +29,8 @@ TEST(CacheFlush, KeepsTheBytesAndStaysInsideThePage) {
   auto* page = static_cast<std::byte*>(at) + kPage;
   ASSERT_EQ(::mprotect(page, kPage, PROT_READ | PROT_WRITE), 0);
   std::fill_n(page, kPage, std::byte{0x5A});
-  for (const std::size_t from : {0, 1, 63, 64, 4095})
-    for (const std::size_t length : {0, 1, 63, 64, 65, 4096}) {
+  for (const std::size_t from : {0UL, 1UL, 63UL, 64UL, 4095UL})
+    for (const std::size_t length : {0UL, 1UL, 63UL, 64UL, 65UL, 4096UL}) {
       if (from + length > kPage) continue;
       flush->lines({page + from, length});
       store_fence();
