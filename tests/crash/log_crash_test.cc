@@ -1,0 +1,399 @@
+// The replicated log on the emulated fabric, with machines losing power at random instants, the
+// writer among them. What is read back is always a prefix of what was appended, and holds every
+// record that was committed.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/random.h"
+#include "fabric/emu/world.h"
+#include "log/replicated_log.h"
+#include "peer/local_peer.h"
+#include "peer/service.h"
+
+namespace perdure {
+namespace {
+
+constexpr std::uint64_t kPoolBytes = 256 * 1024;
+const std::string kPool = "log";
+
+/// A region that someone else owns: it outlives the pool, as memory outlives a daemon.
+class BorrowedRegion final : public pmem::Region {
+ public:
+  explicit BorrowedRegion(pmem::Region& region) : region_(region) {}
+  std::span<std::byte> bytes() override { return region_.bytes(); }
+  PersistenceDomain domain() const override { return region_.domain(); }
+  using Region::flush;
+  Result<void> flush(std::span<const pmem::Range> ranges) override { return region_.flush(ranges); }
+  std::string evidence() const override { return region_.evidence(); }
+
+ private:
+  pmem::Region& region_;
+};
+
+/// One machine with a daemon on it.
+class Server {
+ public:
+  Server(fabric::emu::World& world, const std::string& name, const ServerProfile& profile)
+      : world_(world), machine_(world.add_machine(name, profile)), profile_(profile) {
+    region_ = &machine_.add_region(kPoolBytes + 1024 * 1024);
+    pmem::PoolOptions options;
+    options.name = kPool;
+    options.data_bytes = kPoolBytes;
+    auto pool = pmem::Pool::format(std::make_unique<BorrowedRegion>(*region_), options);
+    EXPECT_TRUE(pool.ok()) << pool.error().message;
+    start(std::move(pool).value());
+  }
+
+  /// Brings the machine back after its power failed, or was still on.
+  void restart() {
+    if (machine_.powered()) machine_.power_cut();
+    service_.reset();
+    machine_.power_on();
+    auto pool = pmem::Pool::attach(std::make_unique<BorrowedRegion>(*region_));
+    ASSERT_TRUE(pool.ok()) << pool.error().message;
+    start(std::move(pool).value());
+  }
+
+  fabric::emu::Machine& machine() { return machine_; }
+  peer::PeerService* service() { return service_.get(); }
+
+ private:
+  void start(std::unique_ptr<pmem::Pool> pool) {
+    peer::ServiceOptions options;
+    options.threads = false;
+    options.clock = &world_.clock();
+    options.queue = {32, 2048};
+    options.settings.ddio = profile_.ddio;
+    options.settings.receive_buffers = profile_.receive_buffers;
+    options.secrets = [this] { return world_.random().next() | 1; };
+    std::vector<peer::DataPlane> planes;
+    planes.emplace_back();
+    planes.back().device = &machine_;
+    auto service = peer::PeerService::open(std::move(options), std::move(planes));
+    ASSERT_TRUE(service.ok()) << service.error().message;
+    service_ = std::move(service).value();
+    const auto added = service_->add_pool(kPool, std::move(pool));
+    ASSERT_TRUE(added.ok()) << added.error().message;
+    machine_.add_actor([this] { return service_ != nullptr && service_->pump(); });
+  }
+
+  fabric::emu::World& world_;
+  fabric::emu::Machine& machine_;
+  const ServerProfile profile_;
+  pmem::CrashableRegion* region_ = nullptr;
+  std::unique_ptr<peer::PeerService> service_;
+};
+
+/// A server as a peer, through its restarts.
+class ServerPeer final : public peer::Peer {
+ public:
+  ServerPeer(Server& server, fabric::Device& device) : server_(server), device_(device) {}
+  std::string name() const override { return server_.machine().name(); }
+  fabric::Device& device() override { return device_; }
+  Result<std::vector<peer::PoolDescription>> list(Deadline deadline) override {
+    if (!server_.machine().powered()) return gone();
+    return local().list(deadline);
+  }
+  Result<peer::PoolDescription> describe(const std::string& pool, Deadline deadline) override {
+    if (!server_.machine().powered()) return gone();
+    return local().describe(pool, deadline);
+  }
+  Result<peer::PoolDescription> create(const peer::PoolRequest& request,
+                                       Deadline deadline) override {
+    if (!server_.machine().powered()) return gone();
+    return local().create(request, deadline);
+  }
+  Result<peer::Session> open_session(const peer::SessionRequest& request,
+                                     Deadline deadline) override {
+    if (!server_.machine().powered()) return gone();
+    return local().open_session(request, deadline);
+  }
+  Result<void> close_session(std::uint64_t id, Deadline deadline) override {
+    if (!server_.machine().powered()) return gone();
+    return local().close_session(id, deadline);
+  }
+  Result<void> fence(const std::string& pool, Epoch epoch, Deadline deadline) override {
+    if (!server_.machine().powered()) return gone();
+    return local().fence(pool, epoch, deadline);
+  }
+
+ private:
+  static Error gone() { return Error{ErrorCode::Disconnected, "no power"}; }
+  peer::LocalPeer local() { return {name(), *server_.service(), device_}; }
+
+  Server& server_;
+  fabric::Device& device_;
+};
+
+struct LogSetup {
+  ServerProfile profile;
+  log::LogShape shape = log::LogShape::Singleton;
+  std::size_t replicas = 3;
+  std::size_t quorum = 2;
+};
+
+class Cluster {
+ public:
+  Cluster(const LogSetup& setup, std::uint64_t seed)
+      : setup_(setup), random_(seed), dice_(seed + 1), world_(random_) {
+    client_ = &world_.add_machine("client", setup.profile);
+    for (std::size_t index = 0; index < setup.replicas; ++index) {
+      servers_.push_back(
+          std::make_unique<Server>(world_, fmt::format("server{}", index), setup.profile));
+    }
+  }
+
+  Result<void> open_log() {
+    log_.reset();
+    std::vector<std::unique_ptr<peer::Peer>> peers;
+    for (auto& server : servers_) peers.push_back(std::make_unique<ServerPeer>(*server, *client_));
+    log::WriterOptions options;
+    options.pool = kPool;
+    options.quorum = setup_.quorum;
+    options.shape = setup_.shape;
+    options.record_bytes_max = 8000;
+    options.writer = dice_.next() | 1;
+    options.take_over = true;
+    options.batches_in_flight = 1 + dice_.below(4);
+    options.stall = std::chrono::milliseconds(50);
+    auto log = log::ReplicatedLog::open(std::move(peers), options, world_.clock());
+    if (!log.ok()) return log.error();
+    log_ = std::move(log).value();
+    return {};
+  }
+
+  /// Appends until `count` are in or the log gives up; remembers what was committed.
+  void append_some(std::uint64_t count) {
+    for (std::uint64_t done = 0; done < count; ++done) {
+      const std::string record =
+          fmt::format("{}:{}", appended_.size(),
+                      std::string(dice_.below(dice_.chance(1, 8) ? 6000 : 200), 'x'));
+      const auto ticket = log_->append(std::as_bytes(std::span(record)));
+      if (!ticket.ok()) {
+        if (ticket.code() != ErrorCode::LogFull) return;
+        if (!log_->trim(log_->status().committed).ok()) return;
+        trimmed_ = log_->status().next_index;
+        continue;
+      }
+      EXPECT_EQ(ticket->index, appended_.size());
+      appended_.push_back(record);
+      const bool wait = dice_.chance(1, 4);
+      if (wait && !log_->wait(*ticket, Level::Committed, std::chrono::milliseconds(100)).ok())
+        return;
+      if (wait) committed_ = appended_.size();
+    }
+  }
+
+  void crash_writer() { log_.reset(); }
+  std::unique_ptr<log::ReplicatedLog> release_log() { return std::move(log_); }
+  void restart_all() {
+    world_.cancel_cut();
+    for (auto& server : servers_) server->restart();
+  }
+
+  /// What recovery found must be a prefix that holds all that was committed; the model then goes
+  /// on from there.
+  void check_recovered() {
+    std::vector<std::string> kept;
+    std::uint64_t first = 0;
+    for (std::size_t index = 0; index < servers_.size(); ++index) {
+      ServerPeer peer(*servers_[index], *client_);
+      auto bytes = log::RemoteLogBytes::open(peer, kPool, std::chrono::seconds(1), world_.clock());
+      ASSERT_TRUE(bytes.ok()) << bytes.error().message;
+      std::vector<std::string> read;
+      const auto report = log::scan_log(**bytes, [&](const log::RecordView& record) {
+        if (record.header.type != log::RecordType::Data) return;
+        if (read.empty()) first = record.header.index;
+        read.emplace_back(reinterpret_cast<const char*>(record.payload.data()),
+                          record.payload.size());
+      });
+      ASSERT_TRUE(report.ok()) << report.error().message;
+      if (index == 0) kept = read;
+      if (read.empty()) first = report->next_index;
+      ASSERT_EQ(read, kept) << "replica " << index << " differs from the first";
+    }
+    if (kept.empty()) first = appended_.size() < trimmed_ ? appended_.size() : trimmed_;
+    const std::uint64_t found = first + kept.size();
+    ASSERT_GE(found, committed_) << "a committed record is lost";
+    ASSERT_LE(found, appended_.size());
+    for (std::uint64_t index = first; index < found; ++index) {
+      ASSERT_EQ(kept[index - first], appended_[index]) << "record " << index;
+    }
+    appended_.resize(found);
+    committed_ = found;
+  }
+
+  fabric::emu::World& world() { return world_; }
+  Random& dice() { return dice_; }
+  Server& server(std::size_t index) { return *servers_[index]; }
+  log::ReplicatedLog& log() { return *log_; }
+  std::uint64_t appended() const { return appended_.size(); }
+  std::uint64_t committed() const { return committed_; }
+
+ private:
+  const LogSetup setup_;
+  Random random_;
+  Random dice_;
+  fabric::emu::World world_;
+  fabric::emu::Machine* client_ = nullptr;
+  std::vector<std::unique_ptr<Server>> servers_;
+  std::unique_ptr<log::ReplicatedLog> log_;
+  std::vector<std::string> appended_;
+  std::uint64_t committed_ = 0;
+  std::uint64_t trimmed_ = 0;
+};
+
+std::vector<LogSetup> setups() {
+  std::vector<LogSetup> all;
+  for (const auto shape : {log::LogShape::Singleton, log::LogShape::Compound}) {
+    for (const auto domain : {PersistenceDomain::Page, PersistenceDomain::Dmp,
+                              PersistenceDomain::Mhp, PersistenceDomain::Wsp}) {
+      for (const auto ddio : {Ddio::On, Ddio::Off}) {
+        for (const auto buffers : {ReceiveBuffers::Dram, ReceiveBuffers::Pm}) {
+          for (const auto transport : {Transport::InfiniBand, Transport::Tcp}) {
+            LogSetup setup;
+            setup.profile.domain = domain;
+            setup.profile.ddio = ddio;
+            setup.profile.receive_buffers = buffers;
+            setup.profile.transport = transport;
+            setup.profile.capabilities.native_flush = ddio == Ddio::Off;
+            setup.profile.capabilities.atomic_write = true;
+            setup.shape = shape;
+            all.push_back(setup);
+          }
+        }
+      }
+    }
+  }
+  return all;
+}
+
+std::string name_of(const LogSetup& setup) {
+  return fmt::format("{}, {}", describe(setup.profile),
+                     setup.shape == log::LogShape::Compound ? "compound" : "singleton");
+}
+
+std::uint64_t rounds() { return std::getenv("PERDURE_SOAK") != nullptr ? 200 : 3; }
+
+TEST(LogCrash, WithoutACrashEveryReplicaHoldsEverything) {
+  for (const LogSetup& setup : setups()) {
+    Cluster cluster(setup, 1);
+    const auto opened = cluster.open_log();
+    ASSERT_TRUE(opened.ok()) << name_of(setup) << ": " << opened.error().message;
+    cluster.append_some(100);
+    EXPECT_EQ(cluster.appended(), 100u) << name_of(setup);
+    cluster.crash_writer();
+    ASSERT_TRUE(cluster.open_log().ok());
+    cluster.check_recovered();
+    ASSERT_FALSE(HasFatalFailure()) << name_of(setup);
+  }
+}
+
+// Everything loses power at once, at a random instant; the writer dies with it.
+TEST(LogCrash, PowerLossOfAllMachinesLosesNothingCommitted) {
+  std::uint64_t seed = 1;
+  for (const LogSetup& setup : setups()) {
+    for (std::uint64_t round = 0; round < rounds(); ++round, ++seed) {
+      Cluster cluster(setup, seed);
+      ASSERT_TRUE(cluster.open_log().ok()) << name_of(setup);
+      for (int life = 0; life < 3; ++life) {
+        const std::size_t victim = cluster.dice().below(setup.replicas);
+        cluster.world().cut_after(cluster.server(victim).machine(), 1 + cluster.dice().below(4000));
+        cluster.append_some(cluster.dice().below(60));
+        cluster.crash_writer();
+        cluster.restart_all();
+        const auto opened = cluster.open_log();
+        ASSERT_TRUE(opened.ok()) << name_of(setup) << ", seed " << seed << ": "
+                                 << opened.error().message;
+        cluster.check_recovered();
+        ASSERT_FALSE(HasFatalFailure()) << name_of(setup) << ", seed " << seed;
+      }
+    }
+  }
+}
+
+// One machine fails and comes back while the writer goes on; repair makes it equal again.
+TEST(LogCrash, OneReplicaFailsTheLogGoesOnAndRepairBringsItBack) {
+  std::uint64_t seed = 1000;
+  for (const LogSetup& setup : setups()) {
+    for (std::uint64_t round = 0; round < rounds(); ++round, ++seed) {
+      Cluster cluster(setup, seed);
+      ASSERT_TRUE(cluster.open_log().ok());
+      const std::size_t victim = cluster.dice().below(setup.replicas);
+      cluster.world().cut_after(cluster.server(victim).machine(), 1 + cluster.dice().below(1500));
+      cluster.append_some(60);
+      EXPECT_EQ(cluster.appended(), 60u) << name_of(setup) << ", seed " << seed;
+      cluster.world().cancel_cut();
+      cluster.server(victim).restart();
+      (void)cluster.log().poll();
+      for (const RepairReport& report : cluster.log().repair()) {
+        ASSERT_TRUE(report.repaired) << name_of(setup) << ", seed " << seed << ": " << report.error;
+      }
+      cluster.append_some(20);
+      cluster.crash_writer();
+      ASSERT_TRUE(cluster.open_log().ok());
+      cluster.check_recovered();
+      ASSERT_FALSE(HasFatalFailure()) << name_of(setup) << ", seed " << seed;
+    }
+  }
+}
+
+// The quorum is lost, and comes back; what was committed before is there, and the log goes on.
+TEST(LogCrash, AQuorumLostAndRegained) {
+  std::uint64_t seed = 5000;
+  for (const LogSetup& setup : setups()) {
+    Cluster cluster(setup, ++seed);
+    ASSERT_TRUE(cluster.open_log().ok());
+    cluster.append_some(20);
+    cluster.server(0).machine().power_cut();
+    cluster.server(1).machine().power_cut();
+    // Expect: an error that says so, not a hang.
+    const std::uint64_t before = cluster.appended();
+    cluster.append_some(50);
+    EXPECT_EQ(cluster.log().poll().code(), ErrorCode::QuorumLost) << name_of(setup);
+    EXPECT_LT(cluster.appended(), before + 50);
+    cluster.server(0).restart();
+    cluster.server(1).restart();
+    for (const RepairReport& report : cluster.log().repair()) {
+      ASSERT_TRUE(report.repaired) << name_of(setup) << ", seed " << seed << ": " << report.error;
+    }
+    const std::uint64_t regained = cluster.appended();
+    cluster.append_some(20);
+    EXPECT_EQ(cluster.appended(), regained + 20) << name_of(setup);
+    cluster.crash_writer();
+    ASSERT_TRUE(cluster.open_log().ok());
+    cluster.check_recovered();
+    ASSERT_FALSE(HasFatalFailure()) << name_of(setup);
+  }
+}
+
+// A second writer takes over; the first learns that it is fenced and commits nothing more.
+TEST(LogCrash, AFencedWriterCommitsNothing) {
+  for (const LogSetup& setup : setups()) {
+    Cluster cluster(setup, 77);
+    ASSERT_TRUE(cluster.open_log().ok());
+    cluster.append_some(10);
+    const std::unique_ptr<log::ReplicatedLog> stale = cluster.release_log();
+    ASSERT_TRUE(cluster.open_log().ok());
+    const std::string record = "of the stale writer";
+    const auto ticket = stale->append(std::as_bytes(std::span(record)));
+    const auto waited = ticket.ok()
+                            ? stale->wait(*ticket, Level::Committed, std::chrono::milliseconds(100))
+                            : Result<void>(ticket.error());
+    ASSERT_FALSE(waited.ok()) << name_of(setup);
+    EXPECT_EQ(waited.code(), ErrorCode::Fenced) << name_of(setup) << waited.error().message;
+    cluster.append_some(10);
+    cluster.crash_writer();
+    ASSERT_TRUE(cluster.open_log().ok());
+    cluster.check_recovered();
+    ASSERT_FALSE(HasFatalFailure()) << name_of(setup);
+  }
+}
+
+}  // namespace
+}  // namespace perdure
