@@ -131,6 +131,12 @@ class Log {
   /// Makes progress without waiting. Errors: QuorumLost, Fenced.
   Result<void> poll();
 
+  /// Whether the record has reached `level`, as far as append, wait and poll have learned by now.
+  /// In a log that was opened for less than Durable, Durable and Committed mean that less, on one
+  /// replica and on the quorum.
+  /// Cost     compares two numbers.
+  bool reached(const Ticket& ticket, Level level) const;
+
   /// Forgets all records before `lsn`, which must be the place of a committed record or the tail.
   /// Errors: InvalidArgument (no record begins there), QuorumLost.
   Result<void> trim(Lsn lsn);

@@ -85,6 +85,11 @@ Result<void> Log::wait(const Ticket& ticket, Level level, std::chrono::milliseco
 }
 
 Result<void> Log::poll() { return state_->log->poll(); }
+
+bool Log::reached(const Ticket& ticket, Level level) const {
+  return state_->log->reached(ticket, level);
+}
+
 Result<void> Log::trim(Lsn lsn) { return state_->log->trim(lsn); }
 std::vector<RepairReport> Log::repair() { return state_->log->repair(); }
 LogStatus Log::status() const { return state_->log->status(); }
