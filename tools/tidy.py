@@ -243,7 +243,7 @@ def functions_of(source):
             if header_line is None and not character.isspace():
                 header_line = line
             header += character
-            if re.search(r"\b(public|private|protected)\s*:$", header):
+            if character == ":" and re.search(r"\b(public|private|protected)\s*:$", header):
                 header, header_line = "", None
 
 
