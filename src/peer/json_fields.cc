@@ -57,7 +57,10 @@ Result<json> parse_json_object(std::string_view text, std::size_t bytes_max) {
     if (!document.is_object()) return not_json(fmt::format("it is a {}", document.type_name()));
     return document;
   } catch (const json::exception& error) {
-    return not_json(error.what());
+    // Its messages begin with a number of the library's: "[json.exception.parse_error.101] ".
+    const std::string_view message = error.what();
+    const std::size_t prefix = message.find("] ");
+    return not_json(prefix == message.npos ? message : message.substr(prefix + 2));
   }
 }
 

@@ -35,8 +35,7 @@ Result<std::unique_ptr<PeerService>> PeerService::open(ServiceOptions options,
 }
 
 PeerService::~PeerService() {
-  closing_.store(true);
-  for (std::thread& acceptor : acceptors_) acceptor.join();
+  stop_acceptors();
   std::vector<PoolPointer> pools;
   {
     const MutexLock lock(mutex_);
@@ -48,9 +47,26 @@ PeerService::~PeerService() {
     while (!end_all(sessions_of(*entry, false), false).ok()) {
       log_message(Severity::Warning, fmt::format("pool '{}': waiting for its medium", entry->name));
     }
-    if (entry->served != nullptr) (void)entry->served->close();
+    if (entry->served != nullptr && !abandoned_.load()) (void)entry->served->close();
   }
   join_finished();
+}
+
+void PeerService::stop_acceptors() {
+  closing_.store(true);
+  for (std::thread& acceptor : acceptors_) acceptor.join();
+  acceptors_.clear();
+}
+
+void PeerService::abandon() {
+  abandoned_.store(true);
+  stop_acceptors();
+  std::vector<SessionPointer> sessions;
+  {
+    const MutexLock lock(mutex_);
+    for (const auto& [id, entry] : sessions_) sessions.push_back(entry);
+  }
+  (void)end_all(sessions, false);
 }
 
 Result<void> PeerService::listen(std::vector<DataPlane> planes) {

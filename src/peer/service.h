@@ -60,7 +60,7 @@ class PeerService {
   /// Errors: those of listening; NotFound or PermissionDenied when the directory is not usable.
   static Result<std::unique_ptr<PeerService>> open(ServiceOptions options,
                                                    std::vector<DataPlane> planes);
-  /// Ends all sessions and closes all pools cleanly.
+  /// Ends all sessions and closes all pools cleanly, unless they were abandoned.
   ~PeerService();
   PeerService(const PeerService&) = delete;
   PeerService& operator=(const PeerService&) = delete;
@@ -89,6 +89,10 @@ class PeerService {
   /// When this returns, the session's keys are dead. Errors: NotFound; TimedOut (its thread is
   /// stuck in the medium: the keys are not revoked yet, ask again).
   Result<void> close_session(std::uint64_t id, const Caller& caller = {});
+
+  /// The machine lost its power: ends all sessions without another look at their pools, and lets
+  /// go of the pools as a crash leaves them. Afterwards only destruction.
+  void abandon();
 
   /// Accepts who has connected and handles what has arrived, once and without waiting; returns
   /// whether there was anything. Requires a service without threads.
@@ -163,6 +167,7 @@ class PeerService {
   bool accept_next(Plane& plane, Deadline deadline);
   SessionPointer claim(std::span<const std::byte> private_data);
   void attach(const SessionPointer& entry, std::unique_ptr<fabric::Endpoint> endpoint);
+  void stop_acceptors();
   void run_acceptor(Plane& plane);
   void run_session(const SessionPointer& entry);
   void session_failed(const SessionPointer& entry, const Error& error);
@@ -181,6 +186,7 @@ class PeerService {
 
   std::atomic<std::uint64_t> refused_requests_{0};
   std::atomic<bool> closing_{false};
+  std::atomic<bool> abandoned_{false};
   std::vector<std::thread> acceptors_;
 };
 

@@ -1,4 +1,5 @@
-// PeerService: its sessions, from the grant to the revoked key.
+// PeerService: its sessions, from the grant to the revoked key. What happens while they are
+// connected is in service_run.cc.
 //
 // Life of a session: granted (its key is registered, nobody has connected) -> connected (a thread,
 // or pump(), handles its messages) -> ended (endpoint down, key revoked, thread to be joined).
@@ -7,26 +8,24 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
-#include <system_error>
 
-#include "core/assert.h"
 #include "core/log_message.h"
 #include "core/try.h"
 #include "peer/host_port.h"
 #include "peer/service.h"
-#include "peer/token.h"
 
 namespace perdure::peer {
 namespace {
 
-constexpr Nanoseconds kSleepSlice = std::chrono::milliseconds{500};
-constexpr Nanoseconds kAcceptSlice = std::chrono::milliseconds{200};
-constexpr Nanoseconds kAcceptWithin = std::chrono::seconds{2};
 constexpr Nanoseconds kEndWithin = std::chrono::seconds{10};
 
 std::string writer_words(const SessionTerms& terms) {
   return fmt::format("'{}' of epoch {}", terms.writer_name, terms.epoch.value);
+}
+
+std::string owner_words(const WriterRecord& last) {
+  if (last.writer == 0) return "fenced for a writer that has not come yet";
+  return fmt::format("that of writer '{}' ({:016x})", last.name, last.writer);
 }
 
 }  // namespace
@@ -75,10 +74,10 @@ Result<void> PeerService::admit_writer(const PoolPointer& entry, const SessionRe
       request.epoch == last.epoch && last.writer != 0 && last.writer != request.writer;
   if (request.epoch < last.epoch || claimed_by_other) {
     return Error{ErrorCode::Fenced,
-                 fmt::format("pool '{}' has seen epoch {} of writer '{}' ({:016x}); '{}' ({:016x}) "
-                             "came with epoch {}: stop writing, and open again with a higher epoch",
-                             entry->name, last.epoch.value, last.name, last.writer,
-                             request.writer_name, request.writer, request.epoch.value)};
+                 fmt::format("pool '{}' is at epoch {}, {}; writer '{}' ({:016x}) came with epoch "
+                             "{}: stop writing, and open again with a higher epoch",
+                             entry->name, last.epoch.value, owner_words(last), request.writer_name,
+                             request.writer, request.epoch.value)};
   }
   const auto writers = sessions_of(*entry, true);
   for (const SessionPointer& each : writers) {
@@ -205,7 +204,11 @@ Result<void> PeerService::end(const SessionPointer& entry) {
 
 /// Called once per session, by whoever runs it: gives up its resources and its place.
 void PeerService::finish(const SessionPointer& entry) {
-  const auto released = entry->session.release();
+  Result<std::uint64_t> released = std::uint64_t{0};
+  if (abandoned_.load())
+    entry->session.abandon();
+  else
+    released = entry->session.release();
   if (!released) session_failed(entry, released.error());
   const SessionTerms& terms = entry->session.terms();
   const MutexLock lock(mutex_);
@@ -253,9 +256,8 @@ Result<void> PeerService::fence(const std::string& pool, Epoch epoch, const Call
   const WriterRecord& last = entry->served->writer();
   if (epoch < last.epoch) {
     return Error{ErrorCode::Fenced,
-                 fmt::format("pool '{}' has seen epoch {} of writer '{}'; it can not be fenced at "
-                             "epoch {}",
-                             pool, last.epoch.value, last.name, epoch.value)};
+                 fmt::format("pool '{}' is at epoch {}, {}; it can not be fenced at epoch {}", pool,
+                             last.epoch.value, owner_words(last), epoch.value)};
   }
   if (epoch == last.epoch) return {};
   PERDURE_TRY_VOID(end_all(sessions_of(*entry, true), true));
@@ -309,120 +311,6 @@ Result<void> PeerService::close_session(std::uint64_t id, const Caller& caller) 
   PERDURE_TRY_VOID(authorize(Action::CloseSession, entry->pool->name, caller));
   const MutexLock control(entry->pool->control);
   return end(entry);
-}
-
-void PeerService::run_acceptor(Plane& plane) {
-  while (!closing_.load()) {
-    accept_next(plane, Deadline::after(kAcceptSlice));
-    expire_grants();
-    join_finished();
-  }
-}
-
-/// Takes one connection if there is one until the deadline; returns whether there was.
-bool PeerService::accept_next(Plane& plane, Deadline deadline) {
-  auto incoming = plane.listener->next(deadline);
-  if (!incoming) return false;
-  const SessionPointer entry = claim((*incoming)->private_data());
-  if (entry == nullptr) return true;  // rejected by the destruction of `incoming`
-  auto endpoint =
-      (*incoming)->accept_into(entry->session.device(), Deadline(*options_.clock, kAcceptWithin));
-  if (!endpoint) {
-    finish(entry);
-    return true;
-  }
-  attach(entry, std::move(endpoint).value());
-  return true;
-}
-
-/// The granted session that the token opens; from now on the caller runs it.
-PeerService::SessionPointer PeerService::claim(std::span<const std::byte> private_data) {
-  const auto token = decode_token(private_data);
-  const MutexLock lock(mutex_);
-  if (token) {
-    const auto found = sessions_.find(token->session);
-    if (found != sessions_.end() && found->second->phase == SessionPhase::Granted &&
-        found->second->session.terms().token == token->secret) {
-      found->second->phase = SessionPhase::Connected;
-      return found->second;
-    }
-  }
-  ++refused_.tokens;
-  return nullptr;
-}
-
-void PeerService::attach(const SessionPointer& entry, std::unique_ptr<fabric::Endpoint> endpoint) {
-  auto attached = entry->session.attach(std::move(endpoint));
-  if (!attached) {
-    log_message(Severity::Warning, fmt::format("session {:016x}: {}", entry->session.terms().id,
-                                               attached.error().message));
-    session_failed(entry, attached.error());
-    finish(entry);
-    return;
-  }
-  if (!options_.threads) return;
-  bool started = false;
-  {
-    const MutexLock lock(mutex_);
-    try {
-      entry->thread = std::thread([this, entry] { run_session(entry); });
-      started = true;
-    } catch (const std::system_error& error) {
-      log_message(Severity::Error, fmt::format("no thread for a session: {}", error.what()));
-    }
-  }
-  if (!started) finish(entry);
-}
-
-void PeerService::run_session(const SessionPointer& entry) {
-  AdaptiveSpin spin(*options_.clock, spin_slots_, options_.spin_budget);
-  while (!entry->session.stopping()) {
-    const auto handled = entry->session.pump();
-    if (!handled) {
-      session_failed(entry, handled.error());
-      break;
-    }
-    if (*handled != 0) {
-      spin.found_work();
-    } else if (!spin.keep_polling()) {
-      entry->session.sleep(kSleepSlice);
-    }
-  }
-  finish(entry);
-}
-
-void PeerService::join_finished() {
-  std::vector<SessionPointer> finished;
-  {
-    const MutexLock lock(mutex_);
-    finished.swap(finished_);
-  }
-  for (const SessionPointer& entry : finished) entry->thread.join();
-}
-
-bool PeerService::pump() {
-  PERDURE_ASSERT(!options_.threads);
-  bool something = false;
-  for (Plane& plane : planes_) {
-    if (accept_next(plane, Deadline(*options_.clock, Nanoseconds{0}))) something = true;
-  }
-  expire_grants();
-  std::vector<SessionPointer> connected;
-  {
-    const MutexLock lock(mutex_);
-    for (const auto& [id, entry] : sessions_) {
-      if (entry->phase == SessionPhase::Connected) connected.push_back(entry);
-    }
-  }
-  for (const SessionPointer& entry : connected) {
-    const auto handled = entry->session.pump();
-    if (handled.ok() && *handled == 0) continue;
-    something = true;
-    if (handled.ok()) continue;
-    session_failed(entry, handled.error());
-    finish(entry);
-  }
-  return something;
 }
 
 }  // namespace perdure::peer

@@ -30,7 +30,7 @@ ServedSession::ServedSession(SessionTerms terms, fabric::Device& device,
       wake_fd_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {}
 
 ServedSession::~ServedSession() {
-  (void)release();
+  revoke();
   if (wake_fd_ >= 0) ::close(wake_fd_);
 }
 
@@ -73,17 +73,24 @@ void ServedSession::request_stop() {
 }
 
 Result<std::uint64_t> ServedSession::release() {
-  if (memory_ == nullptr) return std::uint64_t{0};
   const bool was_attached = endpoint_ != nullptr;
-  if (was_attached) endpoint_->disconnect();
-  publish();
-  responder_.reset();
-  endpoint_.reset();
-  memory_.reset();
+  revoke();
   if (!was_attached || terms_.persistent_buffers.length == 0) return std::uint64_t{0};
   // The requester may count on messages that arrived in persistent buffers and were not handled.
   return persist::replay_messages(region_, terms_.exported, terms_.persistent_buffers,
                                   terms_.queue);
+}
+
+void ServedSession::abandon() { revoke(); }
+
+/// First the connection, so that no write is half executed when its key goes.
+void ServedSession::revoke() {
+  if (endpoint_ != nullptr) endpoint_->disconnect();
+  publish();
+  responder_.reset();
+  endpoint_.reset();
+  memory_.reset();
+  own_device_.reset();
 }
 
 void ServedSession::publish() {

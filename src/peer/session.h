@@ -63,11 +63,14 @@ class ServedSession {
   /// buffers. Afterwards no byte of the region changes through this session. Returns how many
   /// messages were applied. Errors: SystemError, when the medium refused.
   Result<std::uint64_t> release();
+  /// The same after a power failure: nothing is applied, since the region belongs to recovery.
+  void abandon();
 
   ServiceCounters counters() const;
 
  private:
   void publish();
+  void revoke();
 
   const SessionTerms terms_;
   std::unique_ptr<fabric::Device> own_device_;  // or empty

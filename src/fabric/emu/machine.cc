@@ -168,7 +168,8 @@ WorldListener::~WorldListener() {
 }
 
 Result<std::unique_ptr<Incoming>> WorldListener::next(Deadline deadline) {
-  world_.wake_actors();
+  // An actor that only looks, with a deadline that has passed, is no reason for others to look.
+  if (!deadline.passed()) world_.wake_actors();
   for (std::uint64_t steps = 0; steps < kWaitStepsMax; ++steps) {
     if (state_->closed) return Error{ErrorCode::Disconnected, "the listener is closed"};
     if (!state_->knocks.empty()) {
