@@ -8,12 +8,14 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <utility>
+#include <vector>
 
 #include "core/try.h"
 #include "pmem/errno_error.h"
@@ -217,6 +219,20 @@ Result<NewFile> NewFile::begin(const std::string& path, std::uint64_t bytes) {
 
 NewFile::~NewFile() {
   if (!path_.empty()) ::unlink(creating_name(path_).c_str());
+}
+
+Result<void> NewFile::write_zeros() {
+  constexpr std::uint64_t kChunkBytes = 1 << 20;
+  const std::vector<char> zeros(kChunkBytes);
+  PERDURE_TRY(bytes, size_of(file_));
+  for (std::uint64_t at = 0; at < bytes;) {
+    const ssize_t written = ::pwrite(file_.descriptor(), zeros.data(),
+                                     std::min(kChunkBytes, bytes - at), static_cast<off_t>(at));
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return errno_error(path_ + ": write", errno);
+    at += static_cast<std::uint64_t>(written);
+  }
+  return {};
 }
 
 Result<void> NewFile::publish(int descriptor) {

@@ -75,6 +75,10 @@ class NewFile {
   /// Lends the file to be filled; it is locked and stays so.
   const File& file() const { return file_; }
 
+  /// Writes zeros into every byte, so that its blocks are not only reserved but written.
+  /// Errors  NoSpace, SystemError.
+  Result<void> write_zeros();
+
   /// Makes the file durable, gives it its name, makes the name durable. `descriptor` is the
   /// file's, wherever it was handed to.
   /// Errors  AlreadyExists: someone else published that name first; theirs is untouched.

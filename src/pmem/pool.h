@@ -27,6 +27,11 @@ struct PoolOptions {
   std::string name;
   /// The domain as the operator knows it: see MapOptions. Kept in the pool and used at every open.
   std::optional<PersistenceDomain> declared;
+  /// Writes zeros into the whole file instead of only reserving its blocks. Making the pool then
+  /// takes as long as writing that much; set it when the first flushes of every page on a disk must
+  /// not cost about twice as much as later ones (a reserved block is marked as written in the file
+  /// system's journal when it is first written back).
+  bool write_zeros = false;
 };
 
 struct OpenOptions {

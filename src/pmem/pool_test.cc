@@ -93,6 +93,19 @@ TEST(PoolOnDisk, KeepsDataAndStateOverReopen) {
   check_reopen(directory.file("a.pool"));
 }
 
+TEST(PoolOnDisk, WrittenZerosAreAPoolLikeAnyOther) {
+  TestDirectory directory;
+  const std::string path = directory.file("a.pool");
+  PoolOptions options = small_pool();
+  options.data_bytes = (1 << 20) + 5;  // more than one write
+  options.write_zeros = true;
+  ASSERT_TRUE(Pool::create(path, options).ok());
+  auto pool = Pool::open(path, {});
+  ASSERT_TRUE(pool.ok()) << pool.error().message;
+  const auto data = (*pool)->data();
+  EXPECT_EQ(std::count(data.begin(), data.end(), std::byte{0}), (1 << 20) + 5);
+}
+
 TEST_F(PoolFile, WithoutCloseItWasNotShutDown) {
   create();
   auto pool = Pool::open(path_, {});
