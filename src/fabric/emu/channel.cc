@@ -31,6 +31,7 @@ void Channel::post_receive(Place place, std::uint64_t context) {
 
 bool Channel::can_take(Opcode opcode) const {
   if (refusing_ || slots_.size() >= kRnicOperationsMax) return false;
+  if (buffered_bytes_ >= kRnicBytesMax) return false;
   return !takes_receive(opcode) || !receives_.empty();
 }
 
@@ -71,6 +72,7 @@ void Channel::take(Operation operation, Random& random) {
     slot.units.push_back({at, length});
     at += length;
   }
+  buffered_bytes_ += slot.operation.data.size();
   slots_.push_back(std::move(slot));
 }
 
@@ -230,7 +232,10 @@ void Channel::push_to_controller(const Slot& slot) {
 }
 
 void Channel::pop_finished() {
-  while (!slots_.empty() && slots_.front().finished) slots_.pop_front();
+  while (!slots_.empty() && slots_.front().finished) {
+    buffered_bytes_ -= slots_.front().operation.data.size();
+    slots_.pop_front();
+  }
 }
 
 std::optional<Response> Channel::next_response() {
@@ -271,6 +276,7 @@ void Channel::close(Random& random) {
     show_some_lines(*slot, random);
   }
   slots_.clear();
+  buffered_bytes_ = 0;
   receives_.clear();
   received_.clear();
   responses_.clear();

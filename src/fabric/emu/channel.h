@@ -20,6 +20,8 @@ namespace perdure::fabric::emu {
 
 /// Operations that one RNIC buffers of one connection; the others wait on the wire.
 inline constexpr std::size_t kRnicOperationsMax = 1024;
+/// Bytes of them after which no more are taken.
+inline constexpr std::uint64_t kRnicBytesMax = 64ULL << 20;
 
 /// What one machine's RNIC counts.
 struct RnicCounters {
@@ -111,7 +113,8 @@ class Channel {
   RnicCounters& counters_;
   std::deque<Receive> receives_;
   std::deque<Slot> slots_;
-  std::deque<Unflushed> unflushed_;  // visible, perhaps not in the memory controller
+  std::uint64_t buffered_bytes_ = 0;  // of the slots
+  std::deque<Unflushed> unflushed_;   // visible, perhaps not in the memory controller
   std::deque<Response> responses_;
   std::deque<Received> received_;
   bool refusing_ = false;  // after a refusal nothing more is taken

@@ -58,6 +58,11 @@ struct Place {
   std::uint64_t length = 0;
 };
 
+/// The place of a buffer without bytes.
+inline Place nowhere() {
+  return {std::make_shared<RegisteredRange>(std::span<std::byte>{}, 0, 0, Access::Local), 0, 0};
+}
+
 /// Threads: any.
 class MemoryTable {
  public:

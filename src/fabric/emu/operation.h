@@ -20,6 +20,9 @@ constexpr bool takes_receive(Opcode opcode) {
   return opcode == Opcode::Send || opcode == Opcode::WriteImm;
 }
 
+/// Largest transfer of the emulated fabric.
+inline constexpr std::uint64_t kTransferBytesMax = 64ULL << 20;
+
 /// Bytes that an atomic operation works on.
 inline constexpr std::uint64_t kAtomicOperandBytes = 8;
 

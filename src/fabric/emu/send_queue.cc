@@ -147,6 +147,15 @@ void SendQueue::accepted(std::uint64_t sequence, Nanoseconds at) {
   request->answered_at = at;
 }
 
+void SendQueue::accepted_up_to(std::uint64_t sequence, Nanoseconds at) {
+  for (Request& request : requests_) {
+    if (request.sequence > sequence || !request.sent) break;
+    if (request.answered || !is_posted(request.work.opcode)) continue;
+    request.answered = true;
+    request.answered_at = at;
+  }
+}
+
 bool SendQueue::respond(const Response& response, Nanoseconds at) {
   Request* request = find(response.sequence);
   if (request == nullptr || request->completed) return !response.error.has_value();

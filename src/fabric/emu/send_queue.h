@@ -37,6 +37,8 @@ class SendQueue {
 
   /// The responder's RNIC has the posted operation; known here from `at` on.
   void accepted(std::uint64_t sequence, Nanoseconds at);
+  /// The same for every posted operation up to this one.
+  void accepted_up_to(std::uint64_t sequence, Nanoseconds at);
   /// The responder answers. False: it refuses an operation that has completed already, so that no
   /// completion can say it and the connection is to be broken.
   bool respond(const Response& response, Nanoseconds at);

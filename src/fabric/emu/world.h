@@ -38,9 +38,6 @@ struct WorldConnection;
 struct WorldSide;
 struct ListenerState;
 
-/// Largest transfer of the emulated fabric.
-inline constexpr std::uint64_t kTransferBytesMax = 64ULL << 20;
-
 /// One computer of the world: RNIC (it is a Device), regions, programs, and a power switch.
 class Machine final : public Device {
  public:

@@ -40,9 +40,7 @@ Result<void> WorldEndpoint::post_receive(const Segment& buffer, std::uint64_t co
     return Error{ErrorCode::InvalidArgument,
                  "a receive buffer outside of memory registered with this device"};
   }
-  if (!place)
-    place =
-        Place{std::make_shared<RegisteredRange>(std::span<std::byte>{}, 0, 0, Access::Local), 0, 0};
+  if (!place) place = nowhere();
   world_.cpu_event(*own.machine, Nanoseconds{0});
   if (own.down) return is_down();
   own.channel.post_receive(std::move(*place), context);
