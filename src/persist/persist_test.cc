@@ -1,0 +1,218 @@
+// Messages decode to what was encoded and nothing else; a responder refuses nonsense and executes
+// nothing of it; a requester turns every failure into one of the contract's errors.
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/bytes.h"
+#include "core/random.h"
+#include "fabric/emu/world.h"
+#include "persist/requester.h"
+#include "persist/responder.h"
+#include "persist/wire.h"
+#include "plan/plan.h"
+
+namespace perdure::persist {
+namespace {
+
+std::vector<std::byte> message_of(const MessageHeader& header, const std::vector<Entry>& entries,
+                                  const std::string& payload) {
+  std::vector<std::byte> bytes(header.bytes() + payload.size());
+  const auto text = std::as_bytes(std::span(payload));
+  encode_message(header, entries, std::span(&text, 1), bytes.data());
+  std::copy(text.begin(), text.end(), bytes.begin() + static_cast<std::ptrdiff_t>(header.bytes()));
+  return bytes;
+}
+
+MessageHeader header_of(std::uint64_t sequence, std::uint32_t payload_bytes) {
+  MessageHeader header;
+  header.entries = 1;
+  header.flags = kAckWanted | kPayloadCrc;
+  header.sequence = sequence;
+  header.payload_bytes = payload_bytes;
+  header.session = 7;
+  return header;
+}
+
+TEST(Wire, AMessageReadsBackAndAnyFlippedBitIsSeen) {
+  const auto bytes = message_of(header_of(3, 5), {{4096, 5, kCopy | kFlush}}, "hello");
+  const auto decoded = decode_message(bytes);
+  ASSERT_TRUE(decoded.ok());
+  EXPECT_EQ(decoded->sequence, 3u);
+  EXPECT_EQ(entry_at(bytes, 0).offset, 4096u);
+  for (std::size_t bit = 0; bit < 8 * bytes.size(); ++bit) {
+    auto flipped = bytes;
+    flipped[bit / 8] ^= std::byte{1} << (bit % 8);
+    EXPECT_FALSE(decode_message(flipped).ok()) << "bit " << bit;
+  }
+}
+
+TEST(Wire, AMessageCutShortIsRefusedAtEveryLength) {
+  const auto bytes = message_of(header_of(1, 5), {{0, 5, kCopy}}, "hello");
+  for (std::size_t length = 0; length < bytes.size(); ++length) {
+    EXPECT_FALSE(decode_message(std::span(bytes).first(length)).ok()) << length;
+  }
+}
+
+TEST(Wire, AnAckReadsBackAndAnyFlippedBitIsSeen) {
+  std::array<std::byte, kAckBytes> bytes;
+  encode_ack({2, 99, 7}, bytes.data());
+  EXPECT_EQ(decode_ack(bytes)->sequence, 99u);
+  for (std::size_t bit = 0; bit < 8 * bytes.size(); ++bit) {
+    auto flipped = bytes;
+    flipped[bit / 8] ^= std::byte{1} << (bit % 8);
+    EXPECT_FALSE(decode_ack(flipped).ok()) << "bit " << bit;
+  }
+}
+
+TEST(Wire, AWatermarkKeepsSessionAndSequence) {
+  const Watermark mark = decode_watermark(encode(Watermark{0xabcdef, 1000000000123}));
+  EXPECT_EQ(mark.session, 0xabcdefu);
+  EXPECT_EQ(mark.applied, 1000000000123u);
+}
+
+/// A responder with a pool, and the bare other end of its connection.
+class ResponderTest : public ::testing::Test {
+ protected:
+  static constexpr std::uint64_t kExported = 8192;
+
+  void SetUp() override {
+    profile_.domain = PersistenceDomain::Dmp;
+    profile_.transport = Transport::InfiniBand;
+    server_ = &world_.add_machine("server", profile_);
+    client_ = &world_.add_machine("client", profile_);
+    region_ = &server_->add_region(2 * kExported);
+    auto ends = world_.connect(*client_, *server_);
+    near_ = std::move(ends.first);
+    far_ = std::move(ends.second);
+    Responder::Options options;
+    options.exported = {0, kExported};
+    options.queue = {32, 1024};
+    options.session = 7;
+    auto responder = Responder::open(*far_, *server_, *region_, options);
+    ASSERT_TRUE(responder.ok());
+    responder_ = std::move(responder).value();
+    buffer_memory_ = *client_->register_memory(buffer_, fabric::Access::Local);
+  }
+
+  /// Sends bytes as a message and lets the responder handle it.
+  Result<std::size_t> deliver(const std::vector<std::byte>& bytes) {
+    std::copy(bytes.begin(), bytes.end(), buffer_.begin());
+    fabric::WorkRequest request;
+    request.segments[0] = {buffer_.data(), bytes.size(), buffer_memory_.get()};
+    request.segment_count = 1;
+    EXPECT_TRUE(near_->post(std::span<const fabric::WorkRequest>(&request, 1)).ok());
+    for (int round = 0; round < 1000; ++round) {
+      auto handled = responder_->pump();
+      if (!handled.ok() || *handled != 0) return handled;
+      (void)world_.step();
+    }
+    return std::size_t{0};
+  }
+
+  Random random_{5};
+  fabric::emu::World world_{random_};
+  ServerProfile profile_;
+  fabric::emu::Machine* server_ = nullptr;
+  fabric::emu::Machine* client_ = nullptr;
+  pmem::CrashableRegion* region_ = nullptr;
+  std::unique_ptr<fabric::Endpoint> near_;
+  std::unique_ptr<fabric::Endpoint> far_;
+  std::unique_ptr<Responder> responder_;
+  std::array<std::byte, 2048> buffer_{};
+  std::unique_ptr<fabric::Memory> buffer_memory_;
+};
+
+TEST_F(ResponderTest, CopiesFlushesAndCounts) {
+  const auto handled = deliver(message_of(header_of(1, 5), {{100, 5, kCopy | kFlush}}, "hello"));
+  ASSERT_TRUE(handled.ok());
+  EXPECT_EQ(std::memcmp(region_->bytes().data() + 100, "hello", 5), 0);
+  EXPECT_TRUE(region_->is_durable({100, 5}));
+  EXPECT_EQ(responder_->counters().messages, 1u);
+  EXPECT_EQ(responder_->counters().acks, 1u);
+}
+
+TEST_F(ResponderTest, MemoryOutsideThePoolIsRefusedCountedAndNotTouched) {
+  for (const std::uint64_t offset :
+       {kExported - 4, kExported, std::uint64_t{1} << 40, UINT64_MAX - 2}) {
+    SetUp();
+    const auto handled = deliver(message_of(header_of(1, 5), {{offset, 5, kCopy}}, "hello"));
+    EXPECT_EQ(handled.code(), ErrorCode::OutOfRange) << offset;
+    EXPECT_EQ(responder_->counters().refused, 1u);
+    EXPECT_EQ(responder_->counters().copied_bytes, 0u);
+  }
+}
+
+TEST_F(ResponderTest, NonsenseIsRefusedAndCounted) {
+  const auto good = message_of(header_of(1, 5), {{0, 5, kCopy}}, "hello");
+  auto wrong_session = header_of(1, 5);
+  wrong_session.session = 8;
+  auto replayable = header_of(1, 5);
+  replayable.flags |= kReplayable;
+  const std::vector<std::vector<std::byte>> bad = {
+      std::vector<std::byte>(10),                                    // shorter than a header
+      std::vector<std::byte>(good.begin(), good.end() - 1),          // shorter than it says
+      message_of(header_of(2, 5), {{0, 5, kCopy}}, "hello"),         // one is missing before
+      message_of(wrong_session, {{0, 5, kCopy}}, "hello"),           // of another session
+      message_of(replayable, {{0, 5, kCopy}}, "hello"),              // buffers are in DRAM
+      message_of(header_of(1, 5), {{0, 4, kCopy}}, "hello"),         // payload left over
+      message_of(header_of(1, 5), {{0, 5, 0x80 | kCopy}}, "hello"),  // unknown action
+  };
+  for (std::size_t index = 0; index < bad.size(); ++index) {
+    SetUp();
+    EXPECT_EQ(deliver(bad[index]).code(), ErrorCode::ProtocolError) << "message " << index;
+    EXPECT_EQ(responder_->counters().refused, 1u) << "message " << index;
+    EXPECT_EQ(responder_->counters().copied_bytes, 0u) << "message " << index;
+  }
+}
+
+TEST_F(ResponderTest, ARequesterIsToldThatItsUpdateWasRefused) {
+  Requester::Options options;
+  options.remote = {0, 0, 2 * kExported};  // believes the pool to be larger than it is
+  options.queue = {32, 1024};
+  options.session = 7;
+  plan::Update update;
+  update.shape = singleton();
+  update.primary = Primary::Send;
+  const auto method = plan::plan(profile_, update);
+  ASSERT_TRUE(method.ok());
+  auto requester = Requester::open(*near_, *client_, profile_, {*method}, options);
+  ASSERT_TRUE(requester.ok()) << requester.error().message;
+  UpdateItem item{kExported, {buffer_.data(), 64, buffer_memory_.get()}};
+  ASSERT_TRUE((*requester)->begin(0, std::span<const UpdateItem>(&item, 1)).ok());
+  Result<void> polled;
+  for (int round = 0; round < 1000 && polled.ok(); ++round) {
+    (void)responder_->pump();
+    polled = (*requester)->poll();
+  }
+  ASSERT_FALSE(polled.ok());
+  EXPECT_EQ(polled.code(), ErrorCode::OutOfRange);
+  EXPECT_EQ((*requester)->resolved(), 0u);
+}
+
+TEST_F(ResponderTest, ItemsThatDoNotFitAreRefusedBeforeAnythingIsPosted) {
+  Requester::Options options;
+  options.remote = {1, 0, kExported};
+  options.queue = {32, 1024};
+  options.session = 7;
+  plan::Update update;
+  update.shape = singleton();
+  update.primary = Primary::Send;
+  const auto method = plan::plan(profile_, update);
+  auto requester = Requester::open(*near_, *client_, profile_, {*method}, options);
+  ASSERT_TRUE(requester.ok());
+  const auto begin = [&](std::uint64_t at, std::size_t length) {
+    UpdateItem item{at, {buffer_.data(), length, buffer_memory_.get()}};
+    return (*requester)->begin(0, std::span<const UpdateItem>(&item, 1)).code();
+  };
+  EXPECT_EQ(begin(kExported - 10, 64), ErrorCode::OutOfRange);
+  EXPECT_EQ(begin(UINT64_MAX - 10, 64), ErrorCode::OutOfRange);
+  EXPECT_EQ(begin(0, 0), ErrorCode::OutOfRange);
+  EXPECT_EQ(begin(0, 1024), ErrorCode::InvalidArgument);  // with its header: more than a message
+  EXPECT_EQ((*requester)->begun(), 0u);
+}
+
+}  // namespace
+}  // namespace perdure::persist
