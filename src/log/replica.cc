@@ -78,7 +78,7 @@ Result<void> Replica::prepare(LogShape shape, Staging& staging) {
   raw_small_bytes_max_ = std::min(raw_small_bytes_max_, requester_->message_payload_max(kRawSmall));
   answered_ = 0;
   down_reason_.reset();
-  last_progress_ = options_.clock->now();
+  note_progress();
   return {};
 }
 
@@ -137,7 +137,7 @@ void Replica::resume_at(Lsn lsn) {
   first_batch_ = requester_->begun();
   answered_ = first_batch_;
   sending_ = true;
-  last_progress_ = options_.clock->now();
+  note_progress();
 }
 
 void Replica::pump(const Staging& staging, Lsn end, std::uint64_t ring_bytes) {
@@ -151,7 +151,7 @@ void Replica::pump(const Staging& staging, Lsn end, std::uint64_t ring_bytes) {
       if (begun.code() != ErrorCode::QueueFull) mark_down(begun.error());
       return;
     }
-    if (*begun == answered_ + 1) last_progress_ = options_.clock->now();
+    if (*begun == answered_ + 1) note_progress();
     next_ = next_place(Lsn{run.lsn.value + run.length}, ring_bytes);
     batch_ends_[*begun % kBatchesMax] = next_;
   }
@@ -181,17 +181,29 @@ void Replica::take_answers() {
   if (resolved != answered_) {
     durable_ = batch_ends_[resolved % kBatchesMax];
     answered_ = resolved;
-    last_progress_ = options_.clock->now();
+    note_progress();
     return;
   }
   if (requester_->begun() == resolved) return;
   // Reading the clock costs as much as an empty poll: look at it seldom.
   constexpr std::uint32_t kPollsPerLook = 256;
-  if (++idle_polls_ % kPollsPerLook != 0) return;
-  if (options_.clock->now() - last_progress_ > options_.stall) {
-    mark_down({ErrorCode::TimedOut,
-               fmt::format("no answer for {} ms", options_.stall / std::chrono::milliseconds(1))});
-  }
+  if (++idle_polls_ % kPollsPerLook == 0) look_for_stall();
+}
+
+/// Counts how long the replica has been silent. A clock that jumps, or a process that was stopped
+/// for a while, counts as one short step: the replica gets its time to answer all the same.
+void Replica::look_for_stall() {
+  const Nanoseconds now = options_.clock->now();
+  silent_ += std::min(now - last_look_, options_.stall / 8);
+  last_look_ = now;
+  if (silent_ <= options_.stall) return;
+  mark_down({ErrorCode::TimedOut,
+             fmt::format("no answer for {} ms", options_.stall / std::chrono::milliseconds(1))});
+}
+
+void Replica::note_progress() {
+  silent_ = Nanoseconds{0};
+  last_look_ = options_.clock->now();
 }
 
 Result<std::uint64_t> Replica::begin_raw(std::uint64_t at, std::size_t bytes) {

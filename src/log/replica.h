@@ -86,6 +86,8 @@ class Replica {
   Result<Sizes> plan_sizes(const UpdateShape& shape) const;
   Result<std::uint64_t> begin_batch(const Staging::Run& run, std::uint64_t ring_bytes);
   void take_answers();
+  void look_for_stall();
+  void note_progress();
   Result<std::uint64_t> begin_raw(std::uint64_t at, std::size_t bytes);
 
   std::unique_ptr<peer::Peer> peer_;
@@ -107,7 +109,8 @@ class Replica {
   bool sending_ = false;
   Lsn next_;  // where sending goes on
   Lsn durable_;
-  Nanoseconds last_progress_{0};
+  Nanoseconds last_look_{0};
+  Nanoseconds silent_{0};  // how long it has had something to answer and did not
   std::uint32_t idle_polls_ = 0;
   std::optional<Error> down_reason_;
 };

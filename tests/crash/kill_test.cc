@@ -7,6 +7,7 @@
 #include <perdure/log.h>
 
 #include <atomic>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <thread>
@@ -204,6 +205,66 @@ TEST_F(KillTest, WritersKilledUnderTrafficLoseNothingCommitted) {
     ASSERT_FALSE(HasFatalFailure());
   }
   EXPECT_GT(committed, 0u);
+}
+
+// A peer that stops answering, though its process and its connections are there.
+TEST_F(KillTest, APeerThatStopsAnsweringIsLeftBehindAndComesBack) {
+  LogOptions options = options_for(addresses_);
+  options.stall = std::chrono::milliseconds(300);
+  auto log = Log::open(options);
+  ASSERT_TRUE(log.ok()) << log.error().message;
+  peers_[1].signal(SIGSTOP);
+  std::uint64_t committed = 0;
+  const auto stopped_is_down = [&] {
+    const LogStatus status = log->status();
+    return !status.replicas[1].up;
+  };
+  const Deadline end = Deadline::after(std::chrono::seconds(60));
+  const auto written = write_records(
+      *log, [&] { return stopped_is_down() || end.passed(); },
+      [&](std::uint64_t count) { committed = count; });
+  EXPECT_TRUE(written.ok()) << written.error().message;
+  EXPECT_TRUE(stopped_is_down());
+  EXPECT_NE(log->status().replicas[1].down_reason.find("no answer"), std::string::npos);
+  peers_[1].signal(SIGCONT);
+  for (int attempt = 0; attempt < 100 && stopped_is_down(); ++attempt) {
+    (void)log->repair();
+    app::pause_for(std::chrono::milliseconds(50));
+  }
+  EXPECT_FALSE(stopped_is_down());
+  check_replicas(committed);
+}
+
+// Expect: the second writer is told who holds the log; the first goes on undisturbed. With
+// take_over the second gets it, and the first learns that it is fenced.
+TEST_F(KillTest, TwoWritersOnOneLog) {
+  LogOptions options = options_for(addresses_);
+  options.writer_name = "the first";
+  options.take_over = false;
+  auto first = Log::open(options);
+  ASSERT_TRUE(first.ok()) << first.error().message;
+  options.writer_name = "the second";
+  auto second = Log::open(options);
+  ASSERT_FALSE(second.ok());
+  EXPECT_EQ(second.code(), ErrorCode::Busy);
+  EXPECT_NE(second.error().message.find("the first"), std::string::npos) << second.error().message;
+
+  const std::string record = "one record";
+  const auto append = [&](Log& log) -> Result<void> {
+    auto ticket = log.append(std::as_bytes(std::span(record)));
+    if (!ticket.ok()) return ticket.error();
+    return log.wait(*ticket, Level::Committed);
+  };
+  EXPECT_TRUE(append(*first).ok());
+  options.take_over = true;
+  second = Log::open(options);
+  ASSERT_TRUE(second.ok()) << second.error().message;
+  EXPECT_TRUE(append(*second).ok());
+  const auto refused = append(*first);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.code(), ErrorCode::Fenced) << refused.error().message;
+  EXPECT_NE(refused.error().message.find("the second"), std::string::npos);
+  EXPECT_TRUE(append(*second).ok());
 }
 
 /// The writer process: says on standard output how many records are committed.

@@ -130,6 +130,22 @@ class ServerPeer final : public peer::Peer {
   fabric::Device& device_;
 };
 
+/// The world's clock, with an hour added at one look in a thousand.
+class JumpingClock final : public Clock {
+ public:
+  explicit JumpingClock(const Clock& clock) : clock_(clock) {}
+  Nanoseconds now() const override {
+    if (jumps && ++looks_ % 1000 == 0) ahead_ += std::chrono::hours(1);
+    return clock_.now() + ahead_;
+  }
+  bool jumps = false;
+
+ private:
+  const Clock& clock_;
+  mutable std::uint64_t looks_ = 0;
+  mutable Nanoseconds ahead_{0};
+};
+
 struct LogSetup {
   ServerProfile profile;
   log::LogShape shape = log::LogShape::Singleton;
@@ -161,7 +177,7 @@ class Cluster {
     options.take_over = true;
     options.batches_in_flight = 1 + dice_.below(4);
     options.stall = std::chrono::milliseconds(50);
-    auto log = log::ReplicatedLog::open(std::move(peers), options, world_.clock());
+    auto log = log::ReplicatedLog::open(std::move(peers), options, clock_);
     if (!log.ok()) return log.error();
     log_ = std::move(log).value();
     return {};
@@ -228,6 +244,7 @@ class Cluster {
     committed_ = found;
   }
 
+  void let_clock_jump() { clock_.jumps = true; }
   fabric::emu::World& world() { return world_; }
   Random& dice() { return dice_; }
   Server& server(std::size_t index) { return *servers_[index]; }
@@ -240,6 +257,7 @@ class Cluster {
   Random random_;
   Random dice_;
   fabric::emu::World world_;
+  JumpingClock clock_{world_.clock()};
   fabric::emu::Machine* client_ = nullptr;
   std::vector<std::unique_ptr<Server>> servers_;
   std::unique_ptr<log::ReplicatedLog> log_;
@@ -365,6 +383,25 @@ TEST(LogCrash, AQuorumLostAndRegained) {
     const std::uint64_t regained = cluster.appended();
     cluster.append_some(20);
     EXPECT_EQ(cluster.appended(), regained + 20) << name_of(setup);
+    cluster.crash_writer();
+    ASSERT_TRUE(cluster.open_log().ok());
+    cluster.check_recovered();
+    ASSERT_FALSE(HasFatalFailure()) << name_of(setup);
+  }
+}
+
+// The clock jumps by an hour now and then, forward, as after a suspended machine; no replica is
+// given up for that, and nothing is lost.
+TEST(LogCrash, AClockThatJumpsMarksNoReplicaDown) {
+  for (const LogSetup& setup : setups()) {
+    Cluster cluster(setup, 31);
+    cluster.let_clock_jump();
+    ASSERT_TRUE(cluster.open_log().ok()) << name_of(setup);
+    cluster.append_some(60);
+    EXPECT_EQ(cluster.appended(), 60u) << name_of(setup);
+    for (const ReplicaStatus& replica : cluster.log().status().replicas) {
+      EXPECT_TRUE(replica.up) << name_of(setup) << ": " << replica.down_reason;
+    }
     cluster.crash_writer();
     ASSERT_TRUE(cluster.open_log().ok());
     cluster.check_recovered();
