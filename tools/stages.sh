@@ -4,9 +4,9 @@
 stage_logs=build/logs
 stage_child=
 
-# Ctrl-C or a signal: the running stage ends with us.
+# Ctrl-C or a signal: the running stage, with all that it has started, ends with us.
 stage_interrupted() {
-  [[ -z $stage_child ]] || kill "$stage_child" 2>/dev/null || true
+  [[ -z $stage_child ]] || kill -TERM -- "-$stage_child" 2>/dev/null || true
   printf '\ninterrupted\n' >&2
   exit 130
 }
@@ -17,8 +17,10 @@ try_stage() {
   local title=$1 log="$stage_logs/$2.log" status=0 begin=$SECONDS
   shift 2
   mkdir -p "$stage_logs"
+  set -m  # a process group of its own, for stage_interrupted
   "$@" >"$log" 2>&1 </dev/null &
   stage_child=$!
+  set +m
   if [[ -t 1 ]]; then
     while kill -0 "$stage_child" 2>/dev/null; do
       local last
