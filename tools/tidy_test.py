@@ -18,6 +18,11 @@ class Columns(unittest.TestCase):
         self.assertEqual(messages("src/core/a.cc", "\n" + "x" * 101),
                          ["2: 101 columns, the limit is 100"])
 
+    def test_the_text_of_a_raw_string_has_its_own_width(self):
+        page = 'auto page = R"(\n' + "x" * 120 + '\n)";\n'
+        self.assertEqual(messages("src/core/a.cc", page), [])
+        self.assertEqual(len(messages("src/core/a.cc", page + "x" * 101)), 1)
+
 
 class Layers(unittest.TestCase):
     def test_downwards_is_allowed(self):
