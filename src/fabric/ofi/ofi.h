@@ -11,6 +11,11 @@
 //   - A refused address makes the peer's provider drop the connection without a word, so the
 //     requester sees OutcomeUnknown, and only from the next completion that it waits for.
 //   - No FLUSH, no atomics: Unsupported.
+//   - What is posted in one call leaves in one packet where it fits: post a write and its message
+//     together.
+//   - A peer that dies is noticed when its kernel closes the connection; a peer whose machine
+//     dies, 10 s after the last sign of life of an idle connection. With data under way the kernel
+//     tries for minutes: callers keep deadlines of their own.
 //
 // Trust. Keys are random and live in the domain of one Device: a connection reaches only what was
 // registered on the Device that it was accepted into. But the provider believes the lengths that a

@@ -135,6 +135,9 @@ Result<std::unique_ptr<Endpoint>> TcpIncoming::accept_into(Device& device, Deadl
 /// (rx_cm_data): a peer that sends half a request would hold `next` for ever. The sockets that a
 /// listening socket accepts inherit its receive timeout, so that is where we set a limit.
 void limit_handshake(fid_eq* events) {
+  std::uint32_t event = 0;  // the first look at the queue makes it watch the socket
+  fi_eq_cm_entry entry{};
+  (void)::fi_eq_read(events, &event, &entry, sizeof entry, FI_PEEK);
   std::array<pollfd, 8> watched{};
   fi_wait_pollfd request{};
   request.nfds = watched.size();

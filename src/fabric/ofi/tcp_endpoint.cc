@@ -2,7 +2,11 @@
 #ifdef PERDURE_WITH_LIBFABRIC
 #include "fabric/ofi/tcp_endpoint.h"
 
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
 #include <rdma/fi_rma.h>
+#include <sys/socket.h>
 
 #include "core/log_message.h"
 #include "core/try.h"
@@ -18,6 +22,9 @@ constexpr std::size_t kBatch = 16;  // provider completions read at a time
 // The end of a connection with nothing in flight shows in the event queue only. Reading that costs
 // a system call, so it is done once in so many empty polls, and around sleeping.
 constexpr std::uint32_t kEmptyPollsPerLook = 256;
+constexpr int kKeepIdleS = 5;
+constexpr int kKeepIntervalS = 1;
+constexpr int kKeepCount = 5;
 
 // Completions carry this instead of a pointer: bit 0 says that it is ours (the provider reports
 // null for what it forgot), bit 1 that it is a receive; the rest is the number of the request.
@@ -46,6 +53,24 @@ std::uint64_t total_length(const WorkRequest& request) {
 
 std::size_t depth_of(std::size_t asked) { return std::clamp(asked, std::size_t{1}, kDepthMax); }
 
+/// Makes what is sent in its lifetime leave together. Each message is a system call of the
+/// provider, and on loopback each of those carries its packet through the whole receive path.
+/// Two system calls more, and yet for 64 bytes: write + message + reply 12.7 us without, 9.6 us
+/// with; eight writes and a read 31 us without, 11.6 us with.
+class Cork {
+ public:
+  explicit Cork(int socket) : socket_(socket) { set(1); }
+  ~Cork() { set(0); }
+  Cork(const Cork&) = delete;
+  Cork& operator=(const Cork&) = delete;
+
+ private:
+  void set(int value) const {
+    if (socket_ >= 0) ::setsockopt(socket_, IPPROTO_TCP, TCP_CORK, &value, sizeof value);
+  }
+  int socket_;
+};
+
 }  // namespace
 
 TcpEndpoint::TcpEndpoint(std::shared_ptr<Domain> domain, const EndpointOptions& options,
@@ -69,7 +94,7 @@ Result<std::unique_ptr<TcpEndpoint>> TcpEndpoint::open(std::shared_ptr<Domain> d
   };
 
   fi_eq_attr event_attr{};
-  event_attr.wait_obj = FI_WAIT_FD;
+  event_attr.wait_obj = FI_WAIT_POLLFD;  // tells which socket is waited for: see find_socket
   fid_eq* events = nullptr;
   int returned = ::fi_eq_open(made->domain_->fabric, &event_attr, &events, nullptr);
   if (returned != 0) return failed("libfabric tcp: fi_eq_open", returned);
@@ -78,6 +103,8 @@ Result<std::unique_ptr<TcpEndpoint>> TcpEndpoint::open(std::shared_ptr<Domain> d
   fi_cq_attr queue_attr{};
   queue_attr.size = made->limits_.send_depth * 2 + made->limits_.receive_depth + kBatch;
   queue_attr.format = FI_CQ_FORMAT_DATA;
+  // The provider watches its socket in any case: with epoll if asked for a descriptor, else with
+  // poll(2). Asking makes spinning faster, not slower: 0.20 us against 0.42 us per empty look.
   queue_attr.wait_obj = FI_WAIT_FD;
   fid_cq* queue = nullptr;
   returned = ::fi_cq_open(made->domain_->domain.get(), &queue_attr, &queue, nullptr);
@@ -107,13 +134,44 @@ Result<void> TcpEndpoint::connect(const void* address, std::span<const std::byte
   const int returned =
       ::fi_connect(endpoint_.get(), address, private_data.data(), private_data.size());
   if (returned != 0) return error_of(ErrorCode::Disconnected, "connect to " + peer_, returned);
+  find_socket();
   return wait_connected(deadline);
 }
 
 Result<void> TcpEndpoint::accept(Deadline deadline) {
   const int returned = ::fi_accept(endpoint_.get(), nullptr, 0);
   if (returned != 0) return error_of(ErrorCode::Disconnected, "accept " + peer_, returned);
+  find_socket();
   return wait_connected(deadline);
+}
+
+/// While a connection is being set up, its socket is what the event queue waits for; from the
+/// first look at the queue on (FI_PEEK leaves the event there).
+void TcpEndpoint::find_socket() {
+  std::uint32_t event = 0;
+  fi_eq_cm_entry entry{};
+  (void)::fi_eq_read(events_.get(), &event, &entry, sizeof entry, FI_PEEK);
+  std::array<pollfd, 8> watched{};
+  fi_wait_pollfd request{};
+  request.nfds = watched.size();
+  request.fd = watched.data();
+  if (::fi_control(&events_->fid, FI_GETWAIT, &request) != 0) return;
+  for (std::size_t i = 0; i < std::min<std::size_t>(request.nfds, watched.size()); ++i) {
+    int protocol = 0;
+    socklen_t length = sizeof protocol;
+    const int returned = ::getsockopt(watched[i].fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &length);
+    if (returned == 0 && protocol == IPPROTO_TCP) socket_ = watched[i].fd;
+  }
+  if (socket_ < 0) return;
+  // A peer whose machine has gone says nothing. An idle connection asks after it, and gives it up
+  // kKeepIdleS + kKeepCount * kKeepIntervalS seconds after its last sign of life.
+  const auto set = [this](int level, int option, int value) {
+    ::setsockopt(socket_, level, option, &value, sizeof value);
+  };
+  set(SOL_SOCKET, SO_KEEPALIVE, 1);
+  set(IPPROTO_TCP, TCP_KEEPIDLE, kKeepIdleS);
+  set(IPPROTO_TCP, TCP_KEEPINTVL, kKeepIntervalS);
+  set(IPPROTO_TCP, TCP_KEEPCNT, kKeepCount);
 }
 
 Result<void> TcpEndpoint::wait_connected(Deadline deadline) {
@@ -165,6 +223,9 @@ Result<void> TcpEndpoint::check(const WorkRequest& request) const {
 Result<std::size_t> TcpEndpoint::post(std::span<const WorkRequest> requests) {
   if (lost_) return Error{ErrorCode::Disconnected, "post: the connection is down"};
   std::size_t taken = 0;
+  const Cork cork(
+      requests.size() > 1 || (!requests.empty() && requests[0].opcode == Opcode::WriteImm) ? socket_
+                                                                                           : -1);
   for (const WorkRequest& request : requests) {
     if (requests_.full()) break;
     if (auto checked = check(request); !checked.ok()) {

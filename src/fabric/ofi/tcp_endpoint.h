@@ -52,6 +52,7 @@ class TcpEndpoint final : public Endpoint {
   std::size_t report(std::span<Completion> completions);
   bool peer_left();
   void lose(const std::string& reason);
+  void find_socket();
   void drain();
 
   std::shared_ptr<Domain> domain_;
@@ -59,6 +60,7 @@ class TcpEndpoint final : public Endpoint {
   Fid<fid_cq> queue_;
   Fid<fid_ep> endpoint_;
   int wait_fd_ = -1;
+  int socket_ = -1;  // the provider's, for options only; -1: not found
   Limits limits_;
   std::string peer_;  // for messages
   bool lost_ = false;
