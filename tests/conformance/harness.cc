@@ -2,6 +2,7 @@
 #include "harness.h"
 
 #include "core/try.h"
+#include "fabric/emu/live_device.h"
 #include "fabric/ofi/ofi.h"
 
 namespace perdure::conformance {
@@ -23,11 +24,22 @@ Harness plain(std::string name, std::function<Result<std::unique_ptr<fabric::Dev
   return harness;
 }
 
+/// The emulated RNIC with all it can do: native FLUSH and ATOMIC WRITE.
+Result<std::unique_ptr<fabric::Device>> open_emu(Transport transport) {
+  fabric::emu::LiveOptions options;
+  options.profile.transport = transport;
+  options.profile.capabilities = {.native_flush = true, .atomic_write = true};
+  PERDURE_TRY(device, fabric::emu::LiveDevice::open(options));
+  return std::unique_ptr<fabric::Device>(std::move(device));
+}
+
 }  // namespace
 
 const std::vector<Harness>& harnesses() {
   static const std::vector<Harness> all = {
       plain("ofi_tcp", [] { return fabric::ofi::open_device(); }),
+      plain("emu_infiniband", [] { return open_emu(Transport::InfiniBand); }),
+      plain("emu_iwarp", [] { return open_emu(Transport::Iwarp); }),
   };
   return all;
 }
