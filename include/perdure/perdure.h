@@ -1,0 +1,139 @@
+/* The C interface of Perdure: a replicated log that is durable on other machines.
+ *
+ * The contracts are those of perdure/log.h; this page says what C needs besides. C11 and later.
+ *
+ * Every call that can fail returns perdure_code; PERDURE_OK is 0. What went wrong in words is in
+ * perdure_last_error() of the same thread until its next failing call. Handles are not locked: one
+ * caller at a time for each, different handles are independent.
+ */
+#ifndef PERDURE_PERDURE_H
+#define PERDURE_PERDURE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What went wrong; perdure/result.h says for each what the caller should do. */
+typedef enum perdure_code {
+  PERDURE_OK = 0,
+  PERDURE_INVALID_ARGUMENT,
+  PERDURE_OUT_OF_RANGE,
+  PERDURE_UNSUPPORTED,
+  PERDURE_NOT_FOUND,
+  PERDURE_ALREADY_EXISTS,
+  PERDURE_PERMISSION_DENIED,
+  PERDURE_BUSY,
+  PERDURE_FENCED,
+  PERDURE_DISCONNECTED,
+  PERDURE_OUTCOME_UNKNOWN,
+  PERDURE_TIMED_OUT,
+  PERDURE_QUEUE_FULL,
+  PERDURE_LOG_FULL,
+  PERDURE_NO_SPACE,
+  PERDURE_QUORUM_LOST,
+  PERDURE_CORRUPT,
+  PERDURE_VERSION_MISMATCH,
+  PERDURE_PROTOCOL_ERROR,
+  PERDURE_SYSTEM_ERROR
+} perdure_code;
+
+/* "ok", "log-full", "outcome-unknown" ... Never NULL. */
+const char* perdure_code_name(perdure_code code);
+/* The message of the last failing call of this thread; "" before the first. */
+const char* perdure_last_error(void);
+
+/* How far a record has come; each level includes the ones before it. */
+typedef enum perdure_level {
+  PERDURE_RECEIVED, /* a responder's NIC or transport has it */
+  PERDURE_VISIBLE,  /* a load on a responder returns it */
+  PERDURE_DURABLE,  /* it survives a power failure of one responder */
+  PERDURE_COMMITTED /* it is durable on the quorum */
+} perdure_level;
+
+/* Set what differs from perdure_log_options_default(). Strings are read during the call only. */
+typedef struct perdure_log_options {
+  const char* const* peers; /* "host:port" of each peer's control plane */
+  size_t peer_count;
+  const char* pool;      /* its name on every peer */
+  size_t quorum;         /* 0: a majority */
+  const char* transport; /* "auto", "tcp" or "shm" */
+  const char* shape;     /* "planned", "singleton" or "compound" */
+  const char* primary;   /* "planned", "write", "write_imm" or "send" */
+  perdure_level level;   /* the least that records are to reach; default PERDURE_DURABLE */
+  uint64_t record_bytes_max;
+  size_t batches_in_flight;
+  bool take_over;          /* fence a writer that is still there, instead of PERDURE_BUSY */
+  bool accept_loss;        /* open although committed records are damaged everywhere */
+  const char* writer_name; /* shown to others; NULL: host and process */
+  uint32_t stall_ms;       /* a replica silent for so long is marked down */
+  uint32_t spin_us;        /* how long waiting polls before it sleeps */
+} perdure_log_options;
+
+perdure_log_options perdure_log_options_default(void);
+
+typedef struct perdure_log perdure_log;
+
+/* One record that was appended: where it begins and ends in the log, and its number. */
+typedef struct perdure_ticket {
+  uint64_t lsn;
+  uint64_t end;
+  uint64_t index;
+} perdure_ticket;
+
+typedef struct perdure_log_status {
+  uint32_t epoch;
+  uint64_t head;      /* LSN of the oldest record that is kept */
+  uint64_t tail;      /* where the next record will begin */
+  uint64_t committed; /* everything before is durable on the quorum */
+  uint64_t next_index;
+  size_t quorum;
+  size_t replicas;
+  size_t replicas_up;
+} perdure_log_status;
+
+/* *log is set on success only. See Log::open. */
+perdure_code perdure_log_open(const perdure_log_options* options, perdure_log** log);
+/* Closes and frees; NULL is allowed. Records not yet waited for may or may not be durable. */
+void perdure_log_close(perdure_log* log);
+
+/* Copies the record and returns at once; wait for a level. *ticket is set on success only. */
+perdure_code perdure_log_append(perdure_log* log, const void* record, size_t bytes,
+                                perdure_ticket* ticket);
+perdure_code perdure_log_wait(perdure_log* log, const perdure_ticket* ticket, perdure_level level,
+                              uint32_t timeout_ms);
+/* Makes progress without waiting. */
+perdure_code perdure_log_poll(perdure_log* log);
+/* Forgets all records before `lsn`, the place of a committed record or the tail. */
+perdure_code perdure_log_trim(perdure_log* log, uint64_t lsn);
+/* Tries to bring back every replica that is down; *repaired says how many came back (may be NULL).
+ * PERDURE_QUORUM_LOST if there are still fewer than the quorum. */
+perdure_code perdure_log_repair(perdure_log* log, size_t* repaired);
+perdure_code perdure_log_get_status(const perdure_log* log, perdure_log_status* status);
+
+typedef struct perdure_reader perdure_reader;
+
+/* `bytes` points into the reader and is valid until its next call. */
+typedef struct perdure_record {
+  uint64_t lsn;
+  uint64_t index;
+  uint32_t epoch;
+  const void* bytes;
+  size_t length;
+} perdure_record;
+
+/* Reads one replica from `from_lsn` on (0: from the oldest record). See LogReader. */
+perdure_code perdure_reader_open(const char* peer, const char* pool, const char* transport,
+                                 uint64_t from_lsn, perdure_reader** reader);
+void perdure_reader_close(perdure_reader* reader);
+/* *found is false at the end of the log; call again to follow a writer. */
+perdure_code perdure_reader_next(perdure_reader* reader, perdure_record* record, bool* found);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,182 @@
+// The C interface over the C++ one: handles, codes and the last message of a thread.
+#include <perdure/log.h>
+#include <perdure/perdure.h>
+
+#include <string>
+#include <utility>
+
+namespace {
+
+using perdure::Error;
+using perdure::ErrorCode;
+using perdure::Level;
+
+// The C codes are the C++ ones shifted by one, since 0 is success.
+static_assert(PERDURE_INVALID_ARGUMENT == static_cast<int>(ErrorCode::InvalidArgument) + 1);
+static_assert(PERDURE_OUTCOME_UNKNOWN == static_cast<int>(ErrorCode::OutcomeUnknown) + 1);
+static_assert(PERDURE_SYSTEM_ERROR == static_cast<int>(ErrorCode::SystemError) + 1);
+static_assert(PERDURE_COMMITTED == static_cast<int>(Level::Committed));
+
+std::string& last_error() {
+  thread_local std::string message;
+  return message;
+}
+
+perdure_code fail(const Error& error) {
+  last_error() = error.message;
+  return static_cast<perdure_code>(static_cast<int>(error.code) + 1);
+}
+
+perdure_code fail(const char* what) { return fail(Error{ErrorCode::InvalidArgument, what}); }
+
+bool known(perdure_level level) { return level >= PERDURE_RECEIVED && level <= PERDURE_COMMITTED; }
+
+}  // namespace
+
+struct perdure_log {
+  perdure::Log log;
+};
+
+struct perdure_reader {
+  perdure::LogReader reader;
+};
+
+const char* perdure_code_name(perdure_code code) {
+  if (code == PERDURE_OK) return "ok";
+  return perdure::to_string(static_cast<ErrorCode>(static_cast<int>(code) - 1)).data();
+}
+
+const char* perdure_last_error(void) { return last_error().c_str(); }
+
+perdure_log_options perdure_log_options_default(void) {
+  const perdure::LogOptions defaults;
+  perdure_log_options options{};
+  options.transport = "auto";
+  options.shape = "planned";
+  options.primary = "planned";
+  options.level = static_cast<perdure_level>(defaults.level);
+  options.record_bytes_max = defaults.record_bytes_max;
+  options.batches_in_flight = defaults.batches_in_flight;
+  options.stall_ms = static_cast<uint32_t>(defaults.stall.count());
+  options.spin_us = static_cast<uint32_t>(defaults.spin.count());
+  return options;
+}
+
+perdure_code perdure_log_open(const perdure_log_options* options, perdure_log** log) {
+  if (options == nullptr || log == nullptr) return fail("options and log must not be NULL");
+  if (options->pool == nullptr || (options->peers == nullptr && options->peer_count != 0)) {
+    return fail("a log needs peers and the name of a pool");
+  }
+  if (!known(options->level)) return fail("unknown level");
+  perdure::LogOptions opened;
+  for (size_t index = 0; index < options->peer_count; ++index) {
+    if (options->peers[index] == nullptr) return fail("a peer is NULL");
+    opened.peers.emplace_back(options->peers[index]);
+  }
+  opened.pool = options->pool;
+  opened.quorum = options->quorum;
+  if (options->transport != nullptr) opened.transport = options->transport;
+  if (options->shape != nullptr) opened.shape = options->shape;
+  if (options->primary != nullptr) opened.primary = options->primary;
+  opened.level = static_cast<Level>(options->level);
+  opened.record_bytes_max = options->record_bytes_max;
+  opened.batches_in_flight = options->batches_in_flight;
+  opened.take_over = options->take_over;
+  opened.accept_loss = options->accept_loss;
+  if (options->writer_name != nullptr) opened.writer_name = options->writer_name;
+  opened.stall = std::chrono::milliseconds(options->stall_ms);
+  opened.spin = std::chrono::microseconds(options->spin_us);
+  auto result = perdure::Log::open(std::move(opened));
+  if (!result.ok()) return fail(result.error());
+  *log = new perdure_log{std::move(result).value()};
+  return PERDURE_OK;
+}
+
+void perdure_log_close(perdure_log* log) { delete log; }
+
+perdure_code perdure_log_append(perdure_log* log, const void* record, size_t bytes,
+                                perdure_ticket* ticket) {
+  if (log == nullptr || ticket == nullptr || (record == nullptr && bytes != 0)) {
+    return fail("log, record and ticket must not be NULL");
+  }
+  auto result = log->log.append({static_cast<const std::byte*>(record), bytes});
+  if (!result.ok()) return fail(result.error());
+  *ticket = {result->lsn.value, result->end.value, result->index};
+  return PERDURE_OK;
+}
+
+perdure_code perdure_log_wait(perdure_log* log, const perdure_ticket* ticket, perdure_level level,
+                              uint32_t timeout_ms) {
+  if (log == nullptr || ticket == nullptr) return fail("log and ticket must not be NULL");
+  if (!known(level)) return fail("unknown level");
+  const perdure::Ticket waited{{ticket->lsn}, {ticket->end}, ticket->index};
+  const auto result =
+      log->log.wait(waited, static_cast<Level>(level), std::chrono::milliseconds(timeout_ms));
+  return result.ok() ? PERDURE_OK : fail(result.error());
+}
+
+perdure_code perdure_log_poll(perdure_log* log) {
+  if (log == nullptr) return fail("log must not be NULL");
+  const auto result = log->log.poll();
+  return result.ok() ? PERDURE_OK : fail(result.error());
+}
+
+perdure_code perdure_log_trim(perdure_log* log, uint64_t lsn) {
+  if (log == nullptr) return fail("log must not be NULL");
+  const auto result = log->log.trim(perdure::Lsn{lsn});
+  return result.ok() ? PERDURE_OK : fail(result.error());
+}
+
+perdure_code perdure_log_repair(perdure_log* log, size_t* repaired) {
+  if (log == nullptr) return fail("log must not be NULL");
+  size_t count = 0;
+  for (const perdure::RepairReport& report : log->log.repair()) count += report.repaired ? 1 : 0;
+  if (repaired != nullptr) *repaired = count;
+  return perdure_log_poll(log);
+}
+
+perdure_code perdure_log_get_status(const perdure_log* log, perdure_log_status* status) {
+  if (log == nullptr || status == nullptr) return fail("log and status must not be NULL");
+  const perdure::LogStatus now = log->log.status();
+  *status = perdure_log_status{};
+  status->epoch = now.epoch.value;
+  status->head = now.head.value;
+  status->tail = now.tail.value;
+  status->committed = now.committed.value;
+  status->next_index = now.next_index;
+  status->quorum = now.quorum;
+  status->replicas = now.replicas.size();
+  for (const perdure::ReplicaStatus& replica : now.replicas) status->replicas_up += replica.up;
+  return PERDURE_OK;
+}
+
+perdure_code perdure_reader_open(const char* peer, const char* pool, const char* transport,
+                                 uint64_t from_lsn, perdure_reader** reader) {
+  if (peer == nullptr || pool == nullptr || reader == nullptr) {
+    return fail("peer, pool and reader must not be NULL");
+  }
+  perdure::LogReaderOptions options;
+  options.peer = peer;
+  options.pool = pool;
+  if (transport != nullptr) options.transport = transport;
+  options.from = perdure::Lsn{from_lsn};
+  auto result = perdure::LogReader::open(std::move(options));
+  if (!result.ok()) return fail(result.error());
+  *reader = new perdure_reader{std::move(result).value()};
+  return PERDURE_OK;
+}
+
+void perdure_reader_close(perdure_reader* reader) { delete reader; }
+
+perdure_code perdure_reader_next(perdure_reader* reader, perdure_record* record, bool* found) {
+  if (reader == nullptr || record == nullptr || found == nullptr) {
+    return fail("reader, record and found must not be NULL");
+  }
+  auto result = reader->reader.next();
+  if (!result.ok()) return fail(result.error());
+  *found = result->has_value();
+  if (!*found) return PERDURE_OK;
+  const perdure::Record& read = **result;
+  *record = {read.lsn.value, read.index, read.epoch.value, read.bytes.data(), read.bytes.size()};
+  return PERDURE_OK;
+}
