@@ -11,17 +11,17 @@ namespace {
 
 ErrorCode code_of(int error_number) {
   switch (error_number) {
-    case ENOENT: return ErrorCode::NotFound;
+    case ENOENT:
     case ENOTDIR: return ErrorCode::NotFound;
     case EEXIST: return ErrorCode::AlreadyExists;
-    case EACCES: return ErrorCode::PermissionDenied;
-    case EPERM: return ErrorCode::PermissionDenied;
+    case EACCES:
+    case EPERM:
     case EROFS: return ErrorCode::PermissionDenied;
-    case ENOSPC: return ErrorCode::NoSpace;
-    case EDQUOT: return ErrorCode::NoSpace;
+    case ENOSPC:
+    case EDQUOT:
     case EFBIG: return ErrorCode::NoSpace;
-    case EISDIR: return ErrorCode::InvalidArgument;
-    case ENAMETOOLONG: return ErrorCode::InvalidArgument;
+    case EISDIR:
+    case ENAMETOOLONG:
     case ELOOP: return ErrorCode::InvalidArgument;
     case ETXTBSY: return ErrorCode::Busy;
     case EOPNOTSUPP: return ErrorCode::Unsupported;

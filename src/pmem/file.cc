@@ -107,6 +107,31 @@ int rename_to_free_name(const std::string& from, const std::string& to) {
 
 std::string creating_name(const std::string& path) { return path + ".creating"; }
 
+// Opens and locks the file in which `path` is to grow up.
+Result<File> claim_temporary(const std::string& path) {
+  const std::string temporary = creating_name(path);
+  const int descriptor =
+      ::open(temporary.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, kPoolMode);
+  if (descriptor < 0) return errno_error(path, errno);
+  File file(descriptor, path, false);
+  PERDURE_TRY_VOID(lock_exclusively(file));
+
+  // Someone may have published or removed the file between our open and our lock. From here on
+  // only the holder of the lock, this one, touches that name.
+  struct stat ours {};
+  struct stat named {};
+  if (::fstat(descriptor, &ours) != 0) return errno_error(path, errno);
+  if (!S_ISREG(ours.st_mode) || ::lstat(temporary.c_str(), &named) != 0 || !same_inode(ours, named))
+    return Error{ErrorCode::Busy,
+                 fmt::format("{}: another process is creating it at this moment", path)};
+  return file;
+}
+
+bool has_another_name(const File& file) {
+  struct stat status {};
+  return ::fstat(file.descriptor(), &status) != 0 || status.st_nlink != 1;
+}
+
 }  // namespace
 
 File::File(File&& other) noexcept
@@ -195,24 +220,16 @@ Result<NewFile> NewFile::begin(const std::string& path, std::uint64_t bytes) {
   if (::lstat(path.c_str(), &at_path) == 0)
     return Error{ErrorCode::AlreadyExists,
                  fmt::format("{}: is there already; open it, or choose another name", path)};
-  const std::string temporary = creating_name(path);
-  const int descriptor =
-      ::open(temporary.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, kPoolMode);
-  if (descriptor < 0) return errno_error(path, errno);
-  File file(descriptor, path, false);
-  PERDURE_TRY_VOID(lock_exclusively(file));
-
-  // Someone may have published or removed the file between our open and our lock. From here on
-  // only the holder of the lock, this one, touches that name.
-  struct stat ours {};
-  if (::fstat(descriptor, &ours) != 0) return errno_error(path, errno);
-  if (!S_ISREG(ours.st_mode) || ::lstat(temporary.c_str(), &at_path) != 0 ||
-      !same_inode(ours, at_path))
-    return Error{ErrorCode::Busy,
-                 fmt::format("{}: another process is creating it at this moment", path)};
-
+  PERDURE_TRY(file, claim_temporary(path));
+  if (has_another_name(file)) {
+    // A crash in rename_to_free_name, and then the pool was moved: those bytes are someone's.
+    ::unlink(creating_name(path).c_str());
+    PERDURE_TRY(fresh, claim_temporary(path));
+    file = std::move(fresh);
+  }
   NewFile made(std::move(file), path);
-  if (::ftruncate(descriptor, 0) != 0) return errno_error(path, errno);  // a crashed attempt's rest
+  // What is in it now is left from an attempt that crashed.
+  if (::ftruncate(made.file_.descriptor(), 0) != 0) return errno_error(path, errno);
   PERDURE_TRY_VOID(reserve_blocks(made.file_, bytes));
   return made;
 }

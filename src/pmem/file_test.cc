@@ -182,6 +182,19 @@ TEST(NewFile, DoesNotFollowALinkPlantedUnderItsTemporaryName) {
   EXPECT_EQ(read_all(directory.file("victim")), std::vector<char>{'v'});
 }
 
+// On file systems that can only link and unlink, a crash between the two leaves the whole pool
+// under both names; then it may be moved.
+TEST(NewFile, DoesNotTruncateAPoolThatStillHasItsTemporaryName) {
+  TestDirectory directory;
+  write_all(directory.file("moved"), {'m'});
+  std::filesystem::create_hard_link(directory.file("moved"), directory.file("x.creating"));
+  auto made = NewFile::begin(directory.file("x"), 4096);
+  ASSERT_TRUE(made.ok()) << made.error().message;
+  ASSERT_TRUE(made->publish(made->file().descriptor()).ok());
+  EXPECT_EQ(read_all(directory.file("moved")), std::vector<char>{'m'});
+  EXPECT_EQ(read_all(directory.file("x")), std::vector<char>(4096));
+}
+
 TEST(NewFile, NeedsItsDirectory) {
   TestDirectory directory;
   EXPECT_EQ(NewFile::begin(directory.file("no/such/x"), 4096).code(), ErrorCode::NotFound);

@@ -147,7 +147,7 @@ void MappedRegion::flush_lines(std::span<const Range> ranges) {
 }
 
 std::string MappedRegion::evidence() const {
-  const std::string facts = join_evidence(medium_);
+  std::string facts = join_evidence(medium_);
   if (!declared_) return facts;
   return fmt::format("declared {} by the operator; {}", to_string(domain_), facts);
 }

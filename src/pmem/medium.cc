@@ -86,7 +86,7 @@ void conclude_page_cache(Medium& medium, bool lasts, const std::string& options)
     return;
   }
   if (barriers_off(options)) {
-    medium.evidence.push_back(
+    medium.evidence.emplace_back(
         "mounted without barriers: msync leaves the data in the drive's volatile cache");
     return;
   }
@@ -150,7 +150,7 @@ Medium medium_of(const struct statfs& status, dev_t device) {
   medium.evidence.push_back(fmt::format("the file system is {} (statfs type {:#x})",
                                         is_known ? known->name : "of an unknown type", magic));
   if (medium.kind == MediumKind::Dram) {
-    medium.evidence.push_back(
+    medium.evidence.emplace_back(
         fmt::format("{} is memory: a power failure empties it, unless a "
                     "battery is declared",
                     medium.file_system));
@@ -176,7 +176,7 @@ Result<Medium> examine_medium(const File& file) {
     Medium medium;
     medium.is_device = true;
     medium.file_system = "device dax";
-    medium.evidence.push_back("a device DAX character device: no page cache in between");
+    medium.evidence.emplace_back("a device DAX character device: no page cache in between");
     conclude_dax(medium);
     return medium;
   }
@@ -188,10 +188,10 @@ Result<Medium> examine_medium(const File& file) {
   Medium medium = medium_of(status, attributes.st_dev);
   if (medium.kind != MediumKind::PageCache) return medium;
   if (!grants_map_sync(file)) {
-    medium.evidence.push_back("the kernel refuses MAP_SYNC: there is a page cache in between");
+    medium.evidence.emplace_back("the kernel refuses MAP_SYNC: there is a page cache in between");
     return medium;
   }
-  medium.evidence.push_back("the kernel grants MAP_SYNC: no page cache in between (DAX)");
+  medium.evidence.emplace_back("the kernel grants MAP_SYNC: no page cache in between (DAX)");
   conclude_dax(medium);
   return medium;
 }

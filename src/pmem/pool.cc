@@ -25,6 +25,10 @@ Error at_path(const std::string& path, const Error& error) {
   return Error{error.code, fmt::format("{}: {}", path, error.message)};
 }
 
+// Reading without a lock while the state is being changed may meet the first copy half-written and,
+// a moment later, the second. The writer pauses between changes, so a few more looks suffice.
+constexpr int kInspectTries = 8;
+
 // A pool file is read before it is mapped: a short file gives an answer here, and a SIGBUS there.
 Result<std::vector<std::byte>> read_file_front(const File& file) {
   std::vector<std::byte> front(kPoolFrontBytes);
@@ -147,6 +151,10 @@ Result<PoolInfo> Pool::inspect(const std::string& path) {
   PERDURE_TRY(front, read_front(file));
   PERDURE_TRY(header, header_of(file, front));
   auto slots = decode_states(front, header.uuid);
+  for (int tries = 1; !slots.ok() && tries < kInspectTries; ++tries) {
+    PERDURE_TRY(again, read_front(file));
+    slots = decode_states(again, header.uuid);
+  }
   if (!slots.ok()) return at_path(path, slots.error());
   PERDURE_TRY(medium, examine_medium(file));
 

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <thread>
 
 #include "core/bytes.h"
 #include "core/crc32c.h"
@@ -209,6 +210,27 @@ TEST_F(PoolFile, InspectChangesNothing) {
   for (const char* part : {"orders", "log", "100000 bytes", "tmpfs",
                            "epoch:      7, held by host:1", "domain:     none"})
     EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
+}
+
+TEST_F(PoolFile, InspectSeesAStateThatGoesForwardWhileItChanges) {
+  create();
+  auto pool = Pool::open(path_, {});
+  ASSERT_TRUE(pool.ok());
+  constexpr std::uint32_t kLast = 2000;
+  std::thread writer([&] {
+    for (std::uint32_t epoch = 8; epoch <= kLast; ++epoch)
+      EXPECT_TRUE((*pool)->set_state(state_of(epoch, std::string(epoch % 200, 'w'))).ok());
+  });
+  Epoch seen{0};
+  for (int look = 0; look < 200; ++look) {
+    auto info = Pool::inspect(path_);
+    EXPECT_TRUE(info.ok()) << info.error().message;
+    if (!info.ok()) break;
+    EXPECT_GE(info->state.epoch, seen);
+    seen = info->state.epoch;
+  }
+  writer.join();
+  EXPECT_EQ(Pool::inspect(path_)->state.epoch, Epoch{kLast});
 }
 
 TEST_F(PoolFile, TheDeclaredDomainIsKeptAndCanBeOverridden) {

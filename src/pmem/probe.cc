@@ -134,7 +134,7 @@ std::string numa_node_of(dev_t device, bool is_character_device) {
                                 major(device), minor(device)),
                     ignored);
   for (int level = 0; level < kLevelsMax && at.has_relative_path(); ++level) {
-    const std::string node = first_line_of(at / "numa_node");
+    std::string node = first_line_of(at / "numa_node");
     if (!node.empty() && node != "-1") return node;
     at = at.parent_path();
   }

@@ -1,0 +1,98 @@
+// Pools on direct-access memory. These tests overwrite what is on the device, so they run only on
+// one that is named: PERDURE_TEST_DAX_DEVICE=/dev/dax0.0, and PERDURE_TEST_DAX_DIRECTORY, a
+// directory of a file system mounted with -o dax. An emulated NVDIMM will do.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <cstring>
+
+#include "pmem/pool.h"
+#include "pmem/probe.h"
+#include "pmem/test_support.h"
+
+namespace perdure::pmem {
+namespace {
+
+using enum PersistenceDomain;
+
+PersistenceDomain expected_domain() {
+  switch (platform_domain("/sys/bus/nd/devices")) {
+    case PlatformDomain::CpuCache: return Mhp;
+    case PlatformDomain::MemoryController: return Dmp;
+    case PlatformDomain::Silent: break;
+  }
+  return None;
+}
+
+PoolState state_of(std::uint32_t epoch) {
+  PoolState state;
+  state.epoch = Epoch{epoch};
+  state.holder = "dax";
+  return state;
+}
+
+TEST(DaxDevice, HoldsAPool) {
+  const char* path = std::getenv("PERDURE_TEST_DAX_DEVICE");
+  if (path == nullptr) GTEST_SKIP() << "PERDURE_TEST_DAX_DEVICE names no device DAX device";
+  {
+    auto region = MappedRegion::open(path, {});
+    ASSERT_TRUE(region.ok()) << region.error().message;
+    EXPECT_EQ((*region)->domain(), expected_domain()) << (*region)->evidence();
+    std::memset((*region)->bytes().data(), 0, kPoolFrontBytes);
+    ASSERT_TRUE((*region)->flush(0, kPoolFrontBytes).ok());
+  }
+  EXPECT_EQ(Pool::open(path, {}).code(), ErrorCode::InvalidArgument);
+  PoolOptions options;
+  options.name = "on a device";
+  {
+    auto pool = Pool::create(path, options);
+    ASSERT_TRUE(pool.ok()) << pool.error().message;
+    EXPECT_EQ((*pool)->data_bytes(), (*pool)->region().bytes().size() - kPoolDataOffset);
+    std::memcpy((*pool)->data().data(), "hello", 5);
+    ASSERT_TRUE((*pool)->region().flush((*pool)->data_offset(), 5).ok());
+    ASSERT_TRUE((*pool)->set_state(state_of(3)).ok());
+    EXPECT_EQ(Pool::open(path, {}).code(), ErrorCode::Busy);
+  }
+  EXPECT_EQ(Pool::create(path, options).code(), ErrorCode::AlreadyExists);
+  auto info = Pool::inspect(path);
+  ASSERT_TRUE(info.ok()) << info.error().message;
+  EXPECT_EQ(info->state, state_of(3));
+  EXPECT_EQ(info->domain, expected_domain()) << info->evidence;
+  auto pool = Pool::open(path, {});
+  ASSERT_TRUE(pool.ok()) << pool.error().message;
+  EXPECT_EQ((*pool)->header().name, "on a device");
+  EXPECT_EQ(std::memcmp((*pool)->data().data(), "hello", 5), 0);
+  EXPECT_EQ(probe(path)->domain, expected_domain());
+}
+
+TEST(DaxDirectory, HoldsAPool) {
+  const char* place = std::getenv("PERDURE_TEST_DAX_DIRECTORY");
+  if (place == nullptr) GTEST_SKIP() << "PERDURE_TEST_DAX_DIRECTORY names no directory on DAX";
+  const PersistenceDomain expected = expected_domain() == None ? Page : expected_domain();
+  TestDirectory directory(place);
+  EXPECT_EQ(probe(directory.path())->domain, expected);
+  const std::string path = directory.file("a.pool");
+  PoolOptions options;
+  options.data_bytes = 1 << 20;
+  {
+    auto pool = Pool::create(path, options);
+    ASSERT_TRUE(pool.ok()) << pool.error().message;
+    EXPECT_EQ((*pool)->region().domain(), expected) << (*pool)->region().evidence();
+    ASSERT_TRUE((*pool)->set_state(state_of(3)).ok());
+  }
+  {
+    auto pool = Pool::open(path, {});
+    ASSERT_TRUE(pool.ok()) << pool.error().message;
+    EXPECT_EQ((*pool)->state(), state_of(3));
+  }
+  // Less than it is: through msync, which DAX file systems honour.
+  OpenOptions weaker;
+  weaker.declared = Page;
+  auto pool = Pool::open(path, weaker);
+  ASSERT_TRUE(pool.ok()) << pool.error().message;
+  EXPECT_EQ((*pool)->region().domain(), Page);
+  EXPECT_TRUE((*pool)->set_state(state_of(4)).ok());
+}
+
+}  // namespace
+}  // namespace perdure::pmem
