@@ -1,0 +1,358 @@
+// The main life of a perdured: pools made, written, fenced, lost to kill -9 and found again.
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <csignal>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "daemon_process.h"
+#include "fabric/ofi/ofi.h"
+#include "peer/connect_session.h"
+#include "peer/http_peer.h"
+#include "peer/json_codec.h"
+#include "persist/wire.h"
+#include "pmem/pool.h"
+
+namespace perdure::peer {
+namespace {
+
+using std::chrono::seconds;
+
+Deadline soon() { return Deadline::after(seconds{60}); }
+
+SessionRequest writer(std::uint32_t epoch, std::uint64_t id, bool take_over = false) {
+  return {"a", true, Epoch{epoch}, id, "tester", take_over};
+}
+
+class Daemon : public testing::Test {
+ protected:
+  Daemon() { start(); }
+
+  void start(std::vector<std::string> more = {}) {
+    daemon_.reset(DaemonProcess::serving(pools_.path(), std::move(more)));
+    auto device = fabric::ofi::open_device();
+    ASSERT_TRUE(device.ok()) << device.error().message;
+    device_ = std::move(*device);
+    auto peer = HttpPeer::open(daemon_->address("control"), device_);
+    ASSERT_TRUE(peer.ok());
+    peer_ = std::move(*peer);
+  }
+
+  void create(const std::string& name = "a") {
+    const auto created = peer_->create({name, 1 << 20}, soon());
+    ASSERT_TRUE(created.ok()) << created.error().message;
+  }
+
+  Session open(const SessionRequest& request) {
+    auto session = peer_->open_session(request, soon());
+    EXPECT_TRUE(session.ok()) << session.error().message;
+    return session.ok() ? std::move(*session) : Session{};
+  }
+
+  /// Posts one request and waits for its completion; nothing: it succeeded.
+  std::optional<ErrorCode> run(Session& session, fabric::Opcode opcode,
+                               std::span<std::byte> bytes) {
+    auto memory = device_->register_memory(bytes, fabric::Access::Local);
+    fabric::WorkRequest request;
+    request.opcode = opcode;
+    request.remote = session.remote;
+    request.segments[0] = {bytes.data(), bytes.size(), memory->get()};
+    request.segment_count = 1;
+    const auto posted = session.endpoint->post({&request, 1});
+    if (!posted.ok()) return posted.code();
+    fabric::Completion completion;
+    const Deadline deadline = soon();
+    while (!deadline.passed()) {
+      if (session.endpoint->poll({&completion, 1}) == 1) return completion.error;
+    }
+    return ErrorCode::TimedOut;
+  }
+
+  /// Polls until a message has arrived.
+  bool await_receive(Session& session) {
+    fabric::Completion completion;
+    const Deadline deadline = soon();
+    while (!deadline.passed()) {
+      const bool got = session.endpoint->poll({&completion, 1}) == 1;
+      if (got && completion.opcode == fabric::Opcode::Receive) return !completion.error;
+    }
+    return false;
+  }
+
+  /// A write, then a read behind it: once that returns, the write has been executed or refused.
+  bool writes(Session& session, int value) {
+    std::vector<std::byte> bytes(64, static_cast<std::byte>(value));
+    std::vector<std::byte> read(64);
+    return !run(session, fabric::Opcode::Write, bytes) &&
+           !run(session, fabric::Opcode::Read, read) && read == bytes;
+  }
+
+  /// What a new reader finds at the start of the pool; -1 if it can not read.
+  int read_back() {
+    SessionRequest request;
+    request.pool = "a";
+    Session session = open(request);
+    std::vector<std::byte> bytes(1);
+    if (!session.endpoint || run(session, fabric::Opcode::Read, bytes)) return -1;
+    return std::to_integer<int>(bytes[0]);
+  }
+
+  std::uint64_t metric(const std::string& name) {
+    const std::string text = "\n" + daemon_->ask("GET", "/metrics").body;
+    const std::size_t at = text.find("\n" + name + " ");
+    EXPECT_NE(at, std::string::npos) << name;
+    return at == std::string::npos ? 0 : std::stoull(text.substr(at + name.size() + 2));
+  }
+
+  TestDirectory pools_;
+  std::unique_ptr<DaemonProcess> daemon_;
+  std::shared_ptr<fabric::Device> device_;
+  std::unique_ptr<HttpPeer> peer_;
+};
+
+TEST_F(Daemon, PoolsAreCreatedListedAndDescribed) {
+  EXPECT_TRUE(peer_->list(soon())->empty());
+  create("b");
+  create("a");
+  const auto pools = peer_->list(soon());
+  ASSERT_TRUE(pools.ok());
+  ASSERT_EQ(pools->size(), 2u);
+  EXPECT_EQ(pools->at(0).name, "a");
+  EXPECT_EQ(pools->at(0).bytes, 1u << 20);
+  EXPECT_EQ(pools->at(0).state, PoolState::Open);
+  EXPECT_FALSE(pools->at(0).evidence.empty());
+  EXPECT_EQ(*peer_->describe("b", soon()), pools->at(1));
+  EXPECT_EQ(peer_->create({"a", 1 << 20}, soon()).code(), ErrorCode::AlreadyExists);
+  EXPECT_EQ(peer_->describe("c", soon()).code(), ErrorCode::NotFound);
+  EXPECT_EQ(peer_->create({"huge", std::uint64_t{1} << 44}, soon()).code(), ErrorCode::NoSpace);
+  EXPECT_EQ(peer_->describe("huge", soon()).code(), ErrorCode::NotFound);
+}
+
+TEST_F(Daemon, AWriterWritesAndItsKeysDieWithTheSession) {
+  create();
+  Session session = open(writer(1, 10));
+  EXPECT_TRUE(writes(session, 7));
+  // Close, from the control plane. Expect: whatever the writer posts now changes nothing.
+  ASSERT_TRUE(peer_->close_session(session.id, soon()).ok());
+  EXPECT_FALSE(writes(session, 8));
+  EXPECT_EQ(read_back(), 7);
+  EXPECT_EQ(peer_->close_session(session.id, soon()).code(), ErrorCode::NotFound);
+}
+
+TEST_F(Daemon, AReaderCanNotWrite) {
+  create();
+  SessionRequest request;
+  request.pool = "a";
+  Session session = open(request);
+  EXPECT_FALSE(writes(session, 8));
+  EXPECT_EQ(read_back(), 0);
+}
+
+TEST_F(Daemon, FencingCutsTheOldWriterOff) {
+  create();
+  Session old = open(writer(1, 10));
+  EXPECT_TRUE(writes(old, 1));
+  EXPECT_EQ(peer_->open_session(writer(2, 20), soon()).code(), ErrorCode::Busy);
+  EXPECT_EQ(peer_->open_session(writer(1, 20, true), soon()).code(), ErrorCode::Fenced);
+  ASSERT_TRUE(peer_->fence("a", Epoch{3}, soon()).ok());
+  EXPECT_FALSE(writes(old, 2));
+  EXPECT_EQ(peer_->open_session(writer(2, 20), soon()).code(), ErrorCode::Fenced);
+  Session next = open(writer(3, 20));
+  EXPECT_TRUE(writes(next, 3));
+  EXPECT_EQ(peer_->fence("a", Epoch{2}, soon()).code(), ErrorCode::Fenced);
+  EXPECT_EQ(metric("perdure_writers_fenced_total{pool=\"a\"}"), 1u);
+  EXPECT_EQ(metric("perdure_pool_epoch{pool=\"a\"}"), 3u);
+}
+
+TEST_F(Daemon, AnotherSessionsKeyIsOfNoUse) {
+  create();
+  Session session = open(writer(1, 10));
+  SessionRequest request;
+  request.pool = "a";
+  Session reader = open(request);
+  reader.remote = session.remote;
+  EXPECT_FALSE(writes(reader, 9));
+  EXPECT_TRUE(writes(session, 7));
+}
+
+TEST_F(Daemon, AWrongTokenIsRejectedAndCounted) {
+  create();
+  SessionAsk ask;
+  ask.request = writer(1, 10);
+  const auto answer = daemon_->ask("POST", "/v1/pools/a/sessions", encode(ask));
+  auto grant = decode_grant(answer.body);
+  ASSERT_TRUE(grant.ok()) << answer.body;
+  const std::string at = grant->address;
+  SessionGrant wrong = *grant;
+  wrong.token ^= 1;
+  EXPECT_FALSE(connect_session(wrong, at, *device_, soon()).ok());
+  EXPECT_FALSE(device_->connect(at, {}, {}, soon()).ok());  // no token at all
+  const std::vector<std::byte> noise(fabric::kPrivateBytesMax, std::byte{0x5a});
+  EXPECT_FALSE(device_->connect(at, noise, {}, soon()).ok());
+  EXPECT_EQ(metric("perdure_refused_requests_total{reason=\"token\"}"), 3u);
+  auto session = connect_session(*grant, at, *device_, soon());
+  ASSERT_TRUE(session.ok()) << session.error().message;
+  EXPECT_TRUE(writes(*session, 1));
+}
+
+/// An update message of 64 bytes of 5 for `offset` of the pool, to be copied, flushed and answered.
+std::vector<std::byte> update_message(const Session& session, std::uint64_t sequence,
+                                      std::uint64_t offset) {
+  std::vector<std::byte> bytes(256);
+  const std::vector<std::byte> payload(64, std::byte{5});
+  const persist::Entry entry{offset, 64, persist::kCopy | persist::kFlush};
+  const std::span<const std::byte> part(payload);
+  persist::MessageHeader header;
+  header.entries = 1;
+  header.flags = persist::kAckWanted;
+  header.sequence = sequence;
+  header.payload_bytes = 64;
+  header.session = static_cast<std::uint32_t>(session.id);
+  const std::size_t at = persist::encode_message(header, {&entry, 1}, {&part, 1}, bytes.data());
+  std::memcpy(bytes.data() + at, payload.data(), payload.size());
+  bytes.resize(at + payload.size());
+  return bytes;
+}
+
+TEST_F(Daemon, MessagesAreCountedAndThoseOutsideThePoolAreRefused) {
+  create();
+  Session session = open(writer(1, 10));
+  std::vector<std::byte> acks(2 * persist::kAckBytes);
+  auto ack_memory = device_->register_memory(acks, fabric::Access::Local);
+  for (std::size_t at = 0; at < acks.size(); at += persist::kAckBytes) {
+    ASSERT_TRUE(
+        session.endpoint->post_receive({acks.data() + at, persist::kAckBytes, ack_memory->get()}, 0)
+            .ok());
+  }
+  // Send: inside the pool. Expect: the answer says that it was handled.
+  auto inside = update_message(session, 1, 0);
+  auto memory = device_->register_memory(inside, fabric::Access::Local);
+  fabric::WorkRequest request;
+  request.segments[0] = {inside.data(), inside.size(), memory->get()};
+  request.segment_count = 1;
+  ASSERT_TRUE(session.endpoint->post({&request, 1}).ok());
+  ASSERT_TRUE(await_receive(session));
+  EXPECT_EQ(persist::decode_ack(acks)->status, 0);
+
+  // Send: outside of the pool. Expect: nothing is executed, the session is over.
+  auto outside = update_message(session, 2, 1 << 20);
+  (void)run(session, fabric::Opcode::Send, outside);
+  const Deadline deadline = soon();
+  fabric::Completion completion;
+  while (session.endpoint->connected() && !deadline.passed()) {
+    (void)session.endpoint->poll({&completion, 1});
+  }
+  EXPECT_FALSE(session.endpoint->connected());
+  EXPECT_EQ(read_back(), 5);
+  EXPECT_EQ(metric("perdure_messages_total{pool=\"a\"}"), 2u);
+  EXPECT_EQ(metric("perdure_refused_messages_total{pool=\"a\"}"), 1u);
+  EXPECT_EQ(metric("perdure_copied_bytes_total{pool=\"a\"}"), 64u);
+  EXPECT_EQ(metric("perdure_flush_calls_total{pool=\"a\"}"), 1u);
+  while (metric("perdure_sessions{pool=\"a\",mode=\"write\"}") != 0 && !deadline.passed()) {
+  }
+  EXPECT_FALSE(deadline.passed());
+}
+
+TEST_F(Daemon, KillAndRestartKeepsPoolsAndWriters) {
+  create();
+  {
+    Session session = open(writer(4, 0xfeedfacecafebeefu));
+    EXPECT_TRUE(writes(session, 7));
+  }
+  const auto before = *peer_->describe("a", soon());
+  daemon_->send(SIGKILL);
+  EXPECT_EQ(daemon_->wait().signal, SIGKILL);
+  EXPECT_EQ(peer_->describe("a", soon()).code(), ErrorCode::Disconnected);
+  start();
+  const auto after = *peer_->describe("a", soon());
+  EXPECT_EQ(after.uuid, before.uuid);
+  EXPECT_EQ(after.epoch, Epoch{4});
+  EXPECT_EQ(after.writer, 0xfeedfacecafebeefu);
+  EXPECT_EQ(after.writer_name, "tester");
+  EXPECT_EQ(read_back(), 7);
+  EXPECT_EQ(peer_->open_session(writer(4, 1), soon()).code(), ErrorCode::Fenced);
+}
+
+TEST_F(Daemon, TerminationIsClean) {
+  create();
+  Session session = open(writer(1, 10));
+  daemon_->send(SIGTERM);
+  const Ended ended = daemon_->wait();
+  EXPECT_EQ(ended.status, 0) << ended.said;
+  EXPECT_NE(ended.said.find("closed cleanly"), std::string::npos);
+  EXPECT_FALSE(writes(session, 1));
+  const auto info = pmem::Pool::inspect(pools_.path() + "/a.pool");
+  ASSERT_TRUE(info.ok());
+  EXPECT_TRUE(info->state.clean_shutdown);
+}
+
+TEST_F(Daemon, ASecondDaemonOnThePoolsSaysWhoHasThem) {
+  create();
+  std::unique_ptr<DaemonProcess> second(DaemonProcess::serving(pools_.path()));
+  const auto pool = decode_pool(second->ask("GET", "/v1/pools/a").body);
+  ASSERT_TRUE(pool.ok());
+  EXPECT_EQ(pool->state, PoolState::Unavailable);
+  EXPECT_NE(pool->reason.find(std::to_string(daemon_->pid())), std::string::npos) << pool->reason;
+  EXPECT_EQ(
+      decode_error(second->ask("POST", "/v1/pools/a/sessions", R"({"write":false})").body).code,
+      ErrorCode::Busy);
+  // The first lets go. Expect: the second opens the pool when asked to.
+  ASSERT_TRUE(peer_->close_pool("a", soon()).ok());
+  EXPECT_EQ(second->ask("POST", "/v1/pools/a/open").status, 200);
+  EXPECT_EQ(second->ask("POST", "/v1/pools/a/sessions", R"({"write":false})").status, 201);
+  EXPECT_EQ(peer_->open_pool("a", soon()).code(), ErrorCode::Busy);
+}
+
+TEST_F(Daemon, APoolThatCanNotBeOpenedDoesNotStopTheOthers) {
+  create("good");
+  create("bad");
+  daemon_->send(SIGTERM);
+  EXPECT_EQ(daemon_->wait().status, 0);
+  {
+    std::fstream file(pools_.path() + "/bad.pool", std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(64);
+    file << "damage";
+  }
+  std::ofstream(pools_.path() + "/short.pool") << "not a pool";
+  start();
+  EXPECT_EQ(peer_->describe("good", soon())->state, PoolState::Open);
+  for (const char* name : {"bad", "short"}) {
+    const auto pool = peer_->describe(name, soon());
+    ASSERT_TRUE(pool.ok());
+    EXPECT_EQ(pool->state, PoolState::Unavailable) << name;
+    EXPECT_FALSE(pool->reason.empty()) << name;
+  }
+  EXPECT_EQ(metric("perdure_pool_available{pool=\"bad\"}"), 0u);
+  EXPECT_EQ(metric("perdure_pool_available{pool=\"good\"}"), 1u);
+  EXPECT_EQ(peer_->open_pool("bad", soon()).code(), ErrorCode::Corrupt);
+}
+
+TEST_F(Daemon, ADeclaredDomainIsUsedAndAnswered) {
+  daemon_->send(SIGTERM);
+  EXPECT_EQ(daemon_->wait().status, 0);
+  TestDirectory memory("/dev/shm");
+  daemon_.reset(DaemonProcess::serving(memory.path(), {"--declare-domain", "wsp"}));
+  const auto answer = daemon_->ask("POST", "/v1/pools", R"({"name":"a","bytes":65536})");
+  const auto pool = decode_pool(answer.body);
+  ASSERT_TRUE(pool.ok()) << answer.body;
+  EXPECT_EQ(pool->profile.domain, PersistenceDomain::Wsp);
+  EXPECT_EQ(pool->profile.ddio, Ddio::On);
+}
+
+TEST_F(Daemon, TheLivePageIsCompleteInItself) {
+  const auto page = daemon_->ask("GET", "/");
+  EXPECT_EQ(page.status, 200);
+  EXPECT_NE(page.body.find("<!doctype html>"), std::string::npos);
+  EXPECT_EQ(page.body.find("src="), std::string::npos);
+  EXPECT_EQ(page.body.find("http://"), std::string::npos);
+  for (const char* route : {"/v1/profile", "/v1/pools", "/v1/sessions"}) {
+    EXPECT_NE(page.body.find(route), std::string::npos);
+    EXPECT_EQ(nlohmann::json::parse(daemon_->ask("GET", route).body).at("format"), 1);
+  }
+}
+
+}  // namespace
+}  // namespace perdure::peer
