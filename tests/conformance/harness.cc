@@ -4,6 +4,7 @@
 #include "core/try.h"
 #include "fabric/emu/live_device.h"
 #include "fabric/ofi/ofi.h"
+#include "fabric/shm/shm.h"
 
 namespace perdure::conformance {
 namespace {
@@ -38,6 +39,7 @@ Result<std::unique_ptr<fabric::Device>> open_emu(Transport transport) {
 const std::vector<Harness>& harnesses() {
   static const std::vector<Harness> all = {
       plain("ofi_tcp", [] { return fabric::ofi::open_device(); }),
+      plain("shm", [] { return fabric::shm::open_device(); }),
       plain("emu_infiniband", [] { return open_emu(Transport::InfiniBand); }),
       plain("emu_iwarp", [] { return open_emu(Transport::Iwarp); }),
   };

@@ -1,0 +1,173 @@
+// See shm_endpoint.h.
+#include "fabric/shm/shm_endpoint.h"
+
+#include <fmt/format.h>
+#include <sys/socket.h>
+
+#include "core/assert.h"
+#include "core/log_message.h"
+
+namespace perdure::fabric::shm {
+namespace {
+
+constexpr std::size_t kDepthMax = 4096;
+// The end of the socket costs a system call to see; an empty look at the shared memory costs some
+// nanoseconds. So many of those for one of these.
+constexpr std::uint32_t kEmptyPollsPerLook = 4096;
+// What a dead peer has left in the stream, executed a bounded amount at a time.
+constexpr int kLastAdvancesMax = 1024;
+
+std::size_t depth_of(std::size_t asked) { return std::clamp(asked, std::size_t{1}, kDepthMax); }
+
+}  // namespace
+
+ShmEndpoint::ShmEndpoint(std::size_t side, Descriptor socket, Mapping memory,
+                         std::shared_ptr<KeyTable> keys, const EndpointOptions& options)
+    : socket_(std::move(socket)),
+      memory_(std::move(memory)),
+      limits_{kTransferBytesMax, depth_of(options.send_depth), depth_of(options.receive_depth)},
+      own_sleeping_(memory_->sleepers[side].sleeping),
+      peer_sleeping_(memory_->sleepers[1 - side].sleeping),
+      requester_(limits_.send_depth, memory_->streams[2 * side].data(),
+                 memory_->streams[2 * (1 - side) + 1].data(), memory_->published[side],
+                 memory_->published[1 - side]),
+      responder_(limits_.receive_depth, std::move(keys), memory_->streams[2 * (1 - side)].data(),
+                 memory_->streams[2 * side + 1].data(), memory_->published[side],
+                 memory_->published[1 - side]) {}
+
+ShmEndpoint::~ShmEndpoint() = default;
+
+Result<void> ShmEndpoint::check(const WorkRequest& request) const {
+  const auto wrong = [](const char* reason) { return Error{ErrorCode::InvalidArgument, reason}; };
+  if (request.opcode == Opcode::Receive) {
+    return wrong("post: a receive is offered with post_receive");
+  }
+  if (request.opcode == Opcode::Flush) {
+    return Error{ErrorCode::Unsupported, "shared memory has no FLUSH"};
+  }
+  if (request.segment_count > kSegmentsMax) return wrong("post: too many segments");
+  const std::uint64_t length = total_length(request);
+  if (length > kTransferBytesMax) return wrong("post: longer than transfer_bytes_max");
+  if (request.opcode == Opcode::Send) return {};
+  const std::uint64_t reach = is_atomic(request.opcode) ? 8 : length;
+  if (request.remote_offset > request.remote.length ||
+      reach > request.remote.length - request.remote_offset) {
+    return wrong("post: outside of the remote range");
+  }
+  if (is_atomic(request.opcode) && length != 0 && length < 8) {
+    return wrong("post: an old value has 8 bytes");
+  }
+  return {};
+}
+
+Result<std::size_t> ShmEndpoint::post(std::span<const WorkRequest> requests) {
+  if (lost_) return Error{ErrorCode::Disconnected, "post: the connection is down"};
+  std::size_t taken = 0;
+  for (const WorkRequest& request : requests) {
+    if (requester_.full()) break;
+    if (auto checked = check(request); !checked.ok()) {
+      if (taken == 0) return checked.error();
+      break;
+    }
+    requester_.post(request);
+    ++taken;
+  }
+  if (taken > 0) {
+    responder_.publish();
+    wake_peer();
+  }
+  return taken;
+}
+
+Result<void> ShmEndpoint::post_receive(const Segment& buffer, std::uint64_t context) {
+  if (lost_) return Error{ErrorCode::Disconnected, "post_receive: the connection is down"};
+  if (!responder_.post_receive(buffer, context)) {
+    return Error{ErrorCode::QueueFull, "post_receive: receive_depth buffers are posted"};
+  }
+  return {};
+}
+
+std::size_t ShmEndpoint::poll(std::span<Completion> completions) {
+  if (armed_) {
+    armed_ = false;
+    own_sleeping_.store(0, std::memory_order_relaxed);
+    if (!lost_) look_at_socket();
+  }
+  std::size_t count = report(completions);
+  if (count == completions.size() || lost_) return count;
+  if (advance()) {
+    wake_peer();
+  } else if (!lost_ && ++empty_polls_ % kEmptyPollsPerLook == 0) {
+    look_at_socket();
+  }
+  return count + report(completions.subspan(count));
+}
+
+std::size_t ShmEndpoint::report(std::span<Completion> completions) {
+  std::size_t count = 0;
+  while (count < completions.size() && responder_.report(completions[count])) ++count;
+  while (count < completions.size() && requester_.report(completions[count], lost_)) ++count;
+  return count;
+}
+
+/// Serves the peer and goes on with our own requests. True: something moved.
+bool ShmEndpoint::advance() {
+  bool broken = false;
+  const bool served = responder_.advance();
+  const bool asked = requester_.advance(broken);
+  if (requester_.refused()) {
+    lose("the peer refused an address");
+  } else if (responder_.state() == Responder::State::Refused) {
+    wake_peer();
+    lose("a request named memory that the peer may not reach: refused");
+  } else if (broken || responder_.state() == Responder::State::Broken) {
+    lose("the peer sent what makes no sense here, or a message longer than the buffer for it");
+  }
+  return served || asked;
+}
+
+/// Takes wake-ups, and notices the end of the connection.
+void ShmEndpoint::look_at_socket() {
+  if (drain_rings(socket_)) return;
+  // What the peer wrote before it went is executed, as it would be on a wire.
+  for (int i = 0; i < kLastAdvancesMax && !lost_ && advance(); ++i) {
+  }
+  if (!lost_) lose("the peer has gone");
+}
+
+void ShmEndpoint::wake_peer() {
+  // Pairs with arm(): either the peer sees what was published before it sleeps, or we see its flag.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (peer_sleeping_.load(std::memory_order_relaxed) == 0) return;
+  if (peer_sleeping_.exchange(0, std::memory_order_relaxed) != 0) ring(socket_);
+}
+
+bool ShmEndpoint::arm() {
+  if (lost_ || responder_.reportable() || requester_.reportable(false)) return false;
+  responder_.publish();
+  own_sleeping_.store(1, std::memory_order_relaxed);
+  wake_peer();  // with the fence between our flag and the look below
+  armed_ = true;
+  if (!responder_.anything() && !requester_.anything()) return true;
+  own_sleeping_.store(0, std::memory_order_relaxed);
+  return false;
+}
+
+void ShmEndpoint::disconnect() {
+  if (!lost_) lose("");
+}
+
+/// The connection is down: the peer sees the end of the socket, nothing is executed for it any
+/// more, and what is in flight fails.
+void ShmEndpoint::lose(const std::string& reason) {
+  PERDURE_ASSERT(!lost_);
+  lost_ = true;
+  if (!reason.empty()) {
+    log_message(Severity::Info, fmt::format("connection over shared memory lost: {}", reason));
+  }
+  responder_.publish();
+  ::shutdown(socket_.number(), SHUT_RDWR);
+  responder_.fail_receives();
+}
+
+}  // namespace perdure::fabric::shm
