@@ -6,6 +6,7 @@
 
 #include "core/try.h"
 #include "fabric/ofi/ofi.h"
+#include "fabric/shm/shm.h"
 
 namespace perdure::peer {
 namespace {
@@ -30,11 +31,12 @@ Result<std::unique_ptr<HttpPeer>> Dialer::dial(const std::string& address, Trans
 
 Result<std::shared_ptr<fabric::Device>> Dialer::device(Transport transport) {
   if (const auto known = devices_.find(transport); known != devices_.end()) return known->second;
-  if (transport != Transport::Tcp) {
+  if (transport != Transport::Tcp && transport != Transport::Shm) {
     return Error{ErrorCode::Unsupported,
                  fmt::format("no {} device on this machine", to_string(transport))};
   }
-  PERDURE_TRY(opened, fabric::ofi::open_device());
+  PERDURE_TRY(opened, transport == Transport::Shm ? fabric::shm::open_device()
+                                                  : fabric::ofi::open_device());
   std::shared_ptr<fabric::Device> shared = std::move(opened);
   devices_[transport] = shared;
   return shared;
