@@ -1,8 +1,257 @@
-// `perdure check`.
+// `perdure check`: whether a method is right on a responder, in every state that can be reached;
+// and if not, the shortest way to lose data.
+#include "check/check.h"
+#include "check/render.h"
 #include "commands.h"
+#include "method_file.h"
+#include "method_library.h"
+#include "output.h"
+#include "plan/render.h"
+#include "plan/tempting.h"
+#include "profile_options.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <memory>
+#include <nlohmann/json.hpp>
 
 namespace perdure::app {
+namespace {
 
-void add_check_command(CLI::App&) {}
+enum class CheckFormat { Text, Json, Sequence, Svg };
+
+Result<CheckFormat> parse_check_format(std::string_view word) {
+  if (word == "text") return CheckFormat::Text;
+  if (word == "json") return CheckFormat::Json;
+  if (word == "sequence") return CheckFormat::Sequence;
+  if (word == "svg") return CheckFormat::Svg;
+  return Error{
+      ErrorCode::InvalidArgument,
+      fmt::format("format '{}' is not known; use one of: text, json, sequence, svg", word)};
+}
+
+Result<check::Between> parse_between(std::string_view word) {
+  using enum check::Between;
+  std::string accepted;
+  for (const check::Between each : {Independent, ToldInOrder, Ordered}) {
+    if (to_string(each) == word) return each;
+    accepted += fmt::format("{}{}", accepted.empty() ? "" : ", ", to_string(each));
+  }
+  return Error{ErrorCode::InvalidArgument,
+               fmt::format("order '{}' is not known; use one of: {}", word, accepted)};
+}
+
+struct CheckCommandOptions {
+  ServerProfile profile;
+  bool profile_given = false;
+  bool transport_given = false;
+  std::optional<UpdateShape> shape;
+  UpdateShape shape_word;
+  std::string method;
+  std::string file;
+  bool all = false;
+  bool tempting = false;
+  bool list = false;
+  plan::Source source = plan::Source::Paper;
+  check::CheckOptions bounds;
+  CheckFormat format = CheckFormat::Text;
+};
+
+/// A method and the responder on which it is asked about.
+struct Question {
+  Method method;
+  ServerProfile profile;
+};
+
+std::vector<Question> table_questions(const CheckCommandOptions& options) {
+  const Transport transport =
+      options.transport_given ? options.profile.transport : Transport::InfiniBand;
+  std::vector<Question> questions;
+  for (auto& each : plan::all_scenarios(options.source, {transport})) {
+    questions.push_back({std::move(each.method), each.profile});
+  }
+  return questions;
+}
+
+Result<std::vector<Question>> file_questions(const CheckCommandOptions& options) {
+  auto methods = read_methods(options.file);
+  if (!methods.ok()) return methods.error();
+  std::vector<Question> questions;
+  for (FileMethod& each : *methods) {
+    const bool ours = options.profile_given || !each.server;
+    questions.push_back({std::move(each.method), ours ? options.profile : *each.server});
+  }
+  return questions;
+}
+
+Result<std::vector<Question>> choose_questions(const CheckCommandOptions& options) {
+  std::vector<Question> questions;
+  if (options.all) return table_questions(options);
+  if (!options.file.empty()) return file_questions(options);
+  if (options.tempting) {
+    for (auto& each : plan::tempting_methods()) {
+      questions.push_back({std::move(each.method), each.profile});
+    }
+    return questions;
+  }
+  auto method = find_method(options.method, options.profile, options.shape);
+  if (!method.ok()) return method.error();
+  questions.push_back({std::move(method).value(), options.profile});
+  return questions;
+}
+
+std::string one_line(const Question& question, const check::Report& report) {
+  return fmt::format("{:<13} {:>8} states  {:<30} {:<10} {}\n", to_string(report.verdict),
+                     report.states, question.method.name, to_string(question.method.shape),
+                     describe(question.profile));
+}
+
+struct Tally {
+  std::size_t asked = 0;
+  std::size_t held = 0;
+  std::uint64_t states = 0;
+};
+
+void print_report(const Question& question, const check::Report& report, CheckFormat format,
+                  bool alone) {
+  switch (format) {
+    case CheckFormat::Text:
+      if (!alone) print(one_line(question, report));
+      if (alone || !report.holds()) {
+        print(check::story(question.method, question.profile, report));
+      }
+      break;
+    case CheckFormat::Sequence:
+      print(to_text(check::diagram(question.method, question.profile, report)));
+      break;
+    case CheckFormat::Svg:
+      print(to_svg(check::diagram(question.method, question.profile, report)));
+      break;
+    case CheckFormat::Json: break;  // one document, at the end
+  }
+}
+
+ExitStatus answer(const std::vector<Question>& questions, const CheckCommandOptions& options) {
+  const bool alone = questions.size() == 1;
+  nlohmann::ordered_json reports = nlohmann::ordered_json::array();
+  Tally tally;
+  for (const Question& question : questions) {
+    const check::Report report = check::check(question.method, question.profile, options.bounds);
+    ++tally.asked;
+    tally.held += report.holds() ? 1 : 0;
+    tally.states += report.states;
+    print_report(question, report, options.format, alone);
+    if (options.format == CheckFormat::Json) {
+      reports.push_back(
+          nlohmann::ordered_json::parse(check::to_json(question.method, question.profile, report)));
+    }
+  }
+  if (options.format == CheckFormat::Json) {
+    const nlohmann::ordered_json document{{"format", 1},
+                                          {"checked", tally.asked},
+                                          {"held", tally.held},
+                                          {"states", tally.states},
+                                          {"reports", std::move(reports)}};
+    print(document.dump(2) + "\n");
+  } else if (options.format == CheckFormat::Text && !alone) {
+    print(
+        fmt::format("{} of {} hold; {} states explored, each method within {} update(s) in "
+                    "flight and {} units per item\n",
+                    tally.held, tally.asked, tally.states, options.bounds.updates_in_flight,
+                    options.bounds.units_per_item));
+  }
+  return tally.held == tally.asked ? ExitStatus::Ok : ExitStatus::Failed;
+}
+
+ExitStatus run_check(const CheckCommandOptions& options) {
+  if (options.list) {
+    print(list_methods());
+    return ExitStatus::Ok;
+  }
+  const auto questions = choose_questions(options);
+  if (!questions.ok()) {
+    print_error(questions.error());
+    return questions.code() == ErrorCode::InvalidArgument ? ExitStatus::Usage : ExitStatus::Failed;
+  }
+  if (options.format == CheckFormat::Svg && questions->size() != 1) {
+    print_error({ErrorCode::InvalidArgument,
+                 "one picture shows one method: name it with --method, or choose another format"});
+    return ExitStatus::Usage;
+  }
+  return answer(*questions, options);
+}
+
+void add_bounds(CLI::App& command, check::CheckOptions& bounds) {
+  const std::string group = "Bounds";
+  add_word_option(command, "--level", bounds.level, parse_level,
+                  "What the requester is told (durable)", "received|visible|durable|committed")
+      ->group(group);
+  command
+      .add_option("--units-per-item", bounds.units_per_item,
+                  "Cache lines of each item; more tear in more ways (2)")
+      ->check(CLI::Range(1, 8))
+      ->option_text("N")
+      ->group(group);
+  command.add_option("--updates", bounds.updates_in_flight, "Updates in flight at a time (1)")
+      ->check(CLI::Range(1, 16))
+      ->option_text("N")
+      ->group(group);
+  add_word_option(command, "--between", bounds.between, parse_between,
+                  "What the order of updates in flight means (ordered)",
+                  "independent|told-in-order|ordered")
+      ->group(group);
+  command.add_option("--states-max", bounds.states_max, "Give up beyond so many states (50000000)")
+      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 40))
+      ->option_text("N")
+      ->group(group);
+}
+
+void add_questions(CLI::App& command, CheckCommandOptions& options) {
+  CLI::Option_group* what = command.add_option_group("What to check", "exactly one of");
+  what->add_option("--method", options.method,
+                   "A method by name: see --list. Right or wrong for the responder below")
+      ->option_text("NAME");
+  what->add_option("--file", options.file,
+                   "Methods in JSON, as `perdure plan` prints them; - is standard input")
+      ->option_text("FILE");
+  what->add_flag("--all", options.all, "All methods of the tables, on their responders");
+  what->add_flag("--tempting", options.tempting, "Methods that look right and are not");
+  what->add_flag("--list", options.list, "Print the names of all methods");
+  what->require_option(1);
+}
+
+}  // namespace
+
+void add_check_command(CLI::App& app) {
+  const auto options = std::make_shared<CheckCommandOptions>();
+  CLI::App* command = app.add_subcommand(
+      "check", "Whether a method is right, in every state; if not, how data is lost");
+  add_questions(*command, *options);
+  add_profile_options(*command, options->profile);
+  add_word_option(*command, "--shape", options->shape_word, parse_shape,
+                  "With --method: the update it is for, if several have the name",
+                  "singleton|compound|1+2+1");
+  add_word_option(*command, "--source", options->source, plan::parse_source,
+                  "With --all: the tables as published (paper), or what Perdure runs",
+                  "paper|best");
+  add_bounds(*command, options->bounds);
+  add_word_option(*command, "--format", options->format, parse_check_format,
+                  "How to print it; sequence and svg draw the counterexample (text)",
+                  "text|json|sequence|svg");
+  add_examples(*command,
+               "  perdure check --all\n"
+               "  perdure check --method wrong-read-after-write --domain dmp --transport roce\n"
+               "  perdure plan --domain mhp --format json --all | perdure check --file -\n"
+               "Exit status: 0 all hold, 1 one does not hold or could not be explored whole.");
+  run_with(*command, [options, command] {
+    options->transport_given = command->count("--transport") > 0;
+    for (const char* name : {"--domain", "--ddio", "--receive-buffers", "--transport"}) {
+      options->profile_given = options->profile_given || command->count(name) > 0;
+    }
+    if (command->count("--shape") > 0) options->shape = options->shape_word;
+    return run_check(*options);
+  });
+}
 
 }  // namespace perdure::app

@@ -1,8 +1,95 @@
-// `perdure log`.
-#include "commands.h"
+// `perdure log`: what its parts share.
+#include "log_commands.h"
+
+#include "plan/catalog.h"
+
+#include <fmt/format.h>
 
 namespace perdure::app {
 
-void add_log_commands(CLI::App&) {}
+void add_log_commands(CLI::App& app) {
+  CLI::App* log =
+      app.add_subcommand("log", "Append to a replicated log, read it, verify and repair it");
+  log->require_subcommand(1);
+  add_log_append(*log);
+  add_log_read(*log);
+  add_log_verify(*log);
+  add_log_maintenance(*log);
+}
+
+void add_writer_options(CLI::App& command, WriterOptions& options) {
+  add_peers_option(command, options.peers);
+  add_pool_option(command, options.peers);
+  add_transport_option(command, options.peers);
+  const std::string group = "Writer";
+  command
+      .add_option("--quorum", options.log.quorum,
+                  "Replicas that must have a record for it to be committed (a majority)")
+      ->option_text("N")
+      ->group(group);
+  command
+      .add_flag("--take-over", options.log.take_over,
+                "End the session of another writer that is still there")
+      ->group(group);
+  command
+      .add_flag("--accept-loss", options.log.accept_loss,
+                "Open although committed records are damaged on every reachable replica")
+      ->group(group);
+  command
+      .add_option("--writer-name", options.log.writer_name,
+                  "Shown to others who want to write (host and process id)")
+      ->option_text("NAME")
+      ->group(group);
+  command
+      .add_option("--stall-ms", options.stall_ms,
+                  "A replica that is silent for so long is left out (5000)")
+      ->check(CLI::Range(1, 3'600'000))
+      ->option_text("MS")
+      ->group(group);
+}
+
+LogOptions log_options(const WriterOptions& options) {
+  LogOptions log = options.log;
+  log.peers = options.peers.peers;
+  log.pool = options.peers.pool;
+  log.transport = options.peers.transport;
+  log.stall = std::chrono::milliseconds(options.stall_ms);
+  log.spin = std::chrono::microseconds(options.spin_us);
+  return log;
+}
+
+std::string repairs_text(const std::vector<RepairReport>& repairs) {
+  std::string text;
+  for (const RepairReport& each : repairs) {
+    const std::string found = each.found.empty() ? "it lacked nothing" : each.found;
+    text += each.repaired ? fmt::format("repaired {}: {}, {} copied\n", each.peer, found,
+                                        format_bytes(each.copied_bytes))
+                          : fmt::format("not repaired {}: {}\n", each.peer, each.error);
+  }
+  return text;
+}
+
+nlohmann::ordered_json repairs_json(const std::vector<RepairReport>& repairs) {
+  auto json = nlohmann::ordered_json::array();
+  for (const RepairReport& each : repairs) {
+    json.push_back({{"peer", each.peer},
+                    {"repaired", each.repaired},
+                    {"found", each.found},
+                    {"copied_bytes", each.copied_bytes},
+                    {"error", each.error}});
+  }
+  return json;
+}
+
+std::string method_reason(const ReplicaStatus& replica, const std::string& shape, Level level,
+                          const std::string& method) {
+  const UpdateShape update = shape == "compound" ? compound() : singleton();
+  for (const bool later_small : {true, false}) {
+    for (const auto& known : plan::known_methods(replica.profile, {update, level, later_small})) {
+      if (known.method.name == method) return known.reason;
+    }
+  }
+  return "";
+}
 
 }  // namespace perdure::app

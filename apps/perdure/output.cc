@@ -10,6 +10,16 @@
 #include <cstdlib>
 
 namespace perdure::app {
+namespace {
+
+bool line_is_drawn = false;  // of a StatusLine; there is one at a time
+
+void clear_line() {
+  if (line_is_drawn) fmt::print(stderr, "\r\033[K");
+  line_is_drawn = false;
+}
+
+}  // namespace
 
 void add_format_option(CLI::App& command, Format& format) {
   const std::map<std::string, Format> words{{"text", Format::Text}, {"json", Format::Json}};
@@ -32,11 +42,13 @@ void flush_output() {
 
 void print_error(const Error& error) {
   std::fflush(stdout);
+  clear_line();
   fmt::print(stderr, "perdure: {} [{}]\n", error.message, to_string(error.code));
 }
 
 void print_warning(std::string_view message) {
   std::fflush(stdout);
+  clear_line();
   fmt::print(stderr, "perdure: {}\n", message);
 }
 
@@ -48,10 +60,20 @@ ExitStatus fail(const Error& error) {
 void show_library_messages(bool verbose) {
   set_log_callback([verbose](Severity severity, const std::string& message) {
     if (severity < Severity::Warning && !verbose) return;
+    clear_line();
     fmt::print(stderr, "perdure: {}: {}\n", to_string(severity), message);
   });
 }
 
-bool error_is_terminal() { return ::isatty(STDERR_FILENO) == 1; }
+StatusLine::StatusLine() : terminal_(::isatty(STDERR_FILENO) == 1) {}
+
+void StatusLine::show(std::string_view text) {
+  if (!terminal_) return;
+  fmt::print(stderr, "\r\033[K{}", text);
+  std::fflush(stderr);
+  line_is_drawn = true;
+}
+
+void StatusLine::clear() { clear_line(); }
 
 }  // namespace perdure::app

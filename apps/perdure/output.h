@@ -32,6 +32,21 @@ ExitStatus fail(const Error& error);
 /// Prints the library's warnings from now on, and with `verbose` all it has to say.
 void show_library_messages(bool verbose);
 
-bool error_is_terminal();
+/// One line on the terminal of standard error that is drawn over and over. Nothing elsewhere.
+class StatusLine {
+ public:
+  StatusLine();
+  ~StatusLine() { clear(); }
+  StatusLine(const StatusLine&) = delete;
+  StatusLine& operator=(const StatusLine&) = delete;
+
+  bool visible() const { return terminal_; }
+  void show(std::string_view text);
+  /// Takes the line away. Reports on standard error do so by themselves.
+  void clear();
+
+ private:
+  const bool terminal_;
+};
 
 }  // namespace perdure::app

@@ -1,8 +1,208 @@
-// `perdure pool`.
+// `perdure pool`: creates, lists, describes and fences pools on peers, all of them at once.
 #include "commands.h"
+#include "output.h"
+#include "peer/http_peer.h"
+#include "peer_options.h"
+
+#include <fmt/format.h>
+
+#include <functional>
+#include <memory>
+#include <nlohmann/json.hpp>
 
 namespace perdure::app {
+namespace {
 
-void add_pool_commands(CLI::App&) {}
+using nlohmann::ordered_json;
+using peer::PoolDescription;
+
+struct PoolCommand {
+  PeerOptions peers;
+  Format format = Format::Text;
+  std::uint64_t bytes = 0;
+  std::uint32_t epoch = 0;
+};
+
+/// What one peer answered.
+using Answer = Result<std::vector<PoolDescription>>;
+
+std::string yes_no(bool value) { return value ? "yes" : "no"; }
+
+std::string describe_text(const PoolDescription& pool) {
+  std::string text =
+      fmt::format("  pool            {}\n  state           {}{}\n", pool.name,
+                  to_string(pool.state), pool.reason.empty() ? "" : ": " + pool.reason);
+  if (pool.state != peer::PoolState::Open) return text;
+  text += fmt::format("  uuid            {}\n  size            {} ({} bytes)\n", pool.uuid,
+                      format_bytes(pool.bytes), pool.bytes);
+  text += fmt::format("  profile         {}\n  evidence        {}\n", describe(pool.profile),
+                      pool.evidence);
+  text += fmt::format("  epoch           {}\n", pool.epoch.value);
+  if (pool.writer != 0) {
+    text += fmt::format("  last writer     {}, has a session: {}\n", pool.writer_name,
+                        yes_no(pool.writer_present));
+  }
+  return text;
+}
+
+std::string list_line(const PoolDescription& pool) {
+  if (pool.state != peer::PoolState::Open) {
+    return fmt::format("  {:<20} {}: {}\n", pool.name, to_string(pool.state), pool.reason);
+  }
+  return fmt::format("  {:<20} {:>10}  {:<44} epoch {}{}\n", pool.name, format_bytes(pool.bytes),
+                     describe(pool.profile), pool.epoch.value,
+                     pool.writer_present ? ", has a writer" : "");
+}
+
+ordered_json pool_json(const PoolDescription& pool) {
+  ordered_json json{{"pool", pool.name}, {"state", to_string(pool.state)}};
+  if (!pool.reason.empty()) json["reason"] = pool.reason;
+  if (pool.state != peer::PoolState::Open) return json;
+  json["uuid"] = pool.uuid;
+  json["bytes"] = pool.bytes;
+  json["profile"] = {{"domain", to_string(pool.profile.domain)},
+                     {"ddio", to_string(pool.profile.ddio)},
+                     {"receive_buffers", to_string(pool.profile.receive_buffers)},
+                     {"transport", to_string(pool.profile.transport)}};
+  json["evidence"] = pool.evidence;
+  json["epoch"] = pool.epoch.value;
+  json["writer_name"] = pool.writer_name;
+  json["writer_present"] = pool.writer_present;
+  return json;
+}
+
+void print_answers(const PoolCommand& command, const std::vector<Answer>& answers, bool brief) {
+  ordered_json peers = ordered_json::array();
+  for (std::size_t index = 0; index < answers.size(); ++index) {
+    const std::string& name = command.peers.peers[index];
+    const Answer& answer = answers[index];
+    ordered_json json{{"peer", name}};
+    if (!answer.ok()) {
+      print_error(answer.error());
+      json["error"] = {{"code", to_string(answer.code())}, {"message", answer.error().message}};
+      peers.push_back(std::move(json));
+      continue;
+    }
+    json["pools"] = ordered_json::array();
+    std::string text = fmt::format("{}\n", name);
+    for (const PoolDescription& pool : *answer) {
+      text += brief ? list_line(pool) : describe_text(pool);
+      json["pools"].push_back(pool_json(pool));
+    }
+    if (answer->empty()) text += "  no pools\n";
+    if (command.format == Format::Text) print(text);
+    peers.push_back(std::move(json));
+  }
+  if (command.format == Format::Json) {
+    print(ordered_json{{"format", 1}, {"peers", std::move(peers)}}.dump(2) + "\n");
+  }
+}
+
+/// Asks every peer, also after one of them failed: what can be done is done, and the rest said.
+ExitStatus ask_all(const PoolCommand& command, bool brief,
+                   const std::function<Answer(peer::HttpPeer&, Deadline)>& ask) {
+  std::vector<Answer> answers;
+  bool all = true;
+  for (const std::string& address : command.peers.peers) {
+    // No session is opened, so there is no device.
+    auto peer = peer::HttpPeer::open(address, nullptr);
+    answers.push_back(peer.ok() ? ask(**peer, Deadline::after(command.peers.timeout()))
+                                : Answer(peer.error()));
+    all = all && answers.back().ok();
+  }
+  print_answers(command, answers, brief);
+  return all ? ExitStatus::Ok : ExitStatus::Failed;
+}
+
+Answer one(Result<PoolDescription> pool) {
+  if (!pool.ok()) return pool.error();
+  return std::vector<PoolDescription>{std::move(pool).value()};
+}
+
+ExitStatus run_create(const PoolCommand& command) {
+  return ask_all(command, true, [&command](peer::HttpPeer& peer, Deadline deadline) {
+    return one(peer.create({command.peers.pool, command.bytes}, deadline));
+  });
+}
+
+ExitStatus run_list(const PoolCommand& command) {
+  return ask_all(command, true,
+                 [](peer::HttpPeer& peer, Deadline deadline) { return peer.list(deadline); });
+}
+
+ExitStatus run_describe(const PoolCommand& command) {
+  return ask_all(command, false, [&command](peer::HttpPeer& peer, Deadline deadline) {
+    return one(peer.describe(command.peers.pool, deadline));
+  });
+}
+
+ExitStatus run_fence(const PoolCommand& command) {
+  return ask_all(command, true, [&command](peer::HttpPeer& peer, Deadline deadline) -> Answer {
+    auto now = peer.describe(command.peers.pool, deadline);
+    if (!now.ok()) return now.error();
+    const Epoch epoch{command.epoch != 0 ? command.epoch : now->epoch.value + 1};
+    const auto fenced = peer.fence(command.peers.pool, epoch, deadline);
+    if (!fenced.ok()) return fenced.error();
+    return one(peer.describe(command.peers.pool, deadline));
+  });
+}
+
+struct PoolSubcommand {
+  CLI::App* app = nullptr;
+  std::shared_ptr<PoolCommand> options;
+};
+
+PoolSubcommand add_subcommand(CLI::App& pool, const std::string& name,
+                              const std::string& description, bool names_pool) {
+  PoolSubcommand added{pool.add_subcommand(name, description), std::make_shared<PoolCommand>()};
+  add_peers_option(*added.app, added.options->peers);
+  if (names_pool) add_pool_option(*added.app, added.options->peers);
+  add_timeout_option(*added.app, added.options->peers);
+  add_format_option(*added.app, added.options->format);
+  return added;
+}
+
+void add_create(CLI::App& pool) {
+  const auto [app, options] = add_subcommand(pool, "create", "Make a pool on every peer", true);
+  app->add_option_function<std::string>(
+         "--bytes",
+         [options = options](const std::string& word) {
+           const auto bytes = parse_bytes(word);
+           if (!bytes.ok()) throw CLI::ValidationError("--bytes", bytes.error().message);
+           options->bytes = *bytes;
+         },
+         "Size of the pool, for example 64MiB")
+      ->required()
+      ->option_text("SIZE");
+  add_examples(*app,
+               "  perdure pool create --peers 127.0.0.1:7470,127.0.0.1:7480 --pool orders \\\n"
+               "      --bytes 1GiB");
+  run_with(*app, [options = options] { return run_create(*options); });
+}
+
+}  // namespace
+
+void add_pool_commands(CLI::App& app) {
+  CLI::App* pool = app.add_subcommand("pool", "Create, list, describe and fence pools on peers");
+  pool->require_subcommand(1);
+  add_create(*pool);
+  const auto list = add_subcommand(*pool, "list", "The pools of every peer", false);
+  add_examples(*list.app, "  perdure pool list --peers 127.0.0.1:7470");
+  run_with(*list.app, [options = list.options] { return run_list(*options); });
+
+  const auto describe = add_subcommand(*pool, "describe", "All that peers know of a pool", true);
+  add_examples(*describe.app, "  perdure pool describe --peers 127.0.0.1:7470 --pool orders");
+  run_with(*describe.app, [options = describe.options] { return run_describe(*options); });
+
+  const auto fence = add_subcommand(
+      *pool, "fence", "End the sessions of writers of a pool, and refuse their epoch for good",
+      true);
+  fence.app
+      ->add_option("--epoch", fence.options->epoch,
+                   "Refuse writers below this epoch (one above the present)")
+      ->option_text("N");
+  add_examples(*fence.app, "  perdure pool fence --peers 127.0.0.1:7470 --pool orders");
+  run_with(*fence.app, [options = fence.options] { return run_fence(*options); });
+}
 
 }  // namespace perdure::app

@@ -1,0 +1,211 @@
+// The loop of `perdure log append`. All progress is made in calls of the log, so it never blocks on
+// the input while records are under way.
+#include "append_run.h"
+
+#include "peer_options.h"
+#include "signals.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+
+namespace perdure::app {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr Nanoseconds kLookEvery = milliseconds(100);
+constexpr Nanoseconds kWaitSlice = milliseconds(50);
+constexpr int kInputWaitMs = 100;
+// How often a lost quorum is tried again when repair was asked for.
+constexpr Nanoseconds kMendEvery = milliseconds(250);
+
+Nanoseconds now() { return Clock::monotonic().now(); }
+
+double seconds(Nanoseconds time) { return static_cast<double>(time.count()) * 1e-9; }
+
+}  // namespace
+
+AppendRun::AppendRun(Log& log, RecordSource& source, const AppendRunOptions& options)
+    : log_(log), source_(source), options_(options) {}
+
+AppendOutcome AppendRun::run() {
+  started_ = last_progress_ = last_look_ = last_repair_ = now();
+  while (take_input() == Step::Continue) look_around();
+  while (!open_.empty() && !stuck() && signals_received() < 2) {
+    await_progress(kWaitSlice);
+    look_around();
+  }
+  finish();
+  return std::move(outcome_);
+}
+
+AppendRun::Step AppendRun::take_input() {
+  if (signals_received() > 0) {
+    outcome_.interrupted = true;
+    return Step::Done;
+  }
+  if (open_.size() >= options_.window) {
+    await_progress(kWaitSlice);
+    if (!stuck()) return Step::Continue;
+    return Step::Done;
+  }
+  const auto state = source_.next();
+  if (!state.ok()) {
+    stop_before_current(state.error());
+    return Step::Done;
+  }
+  switch (*state) {
+    case RecordSource::State::Record: return append(source_.record());
+    case RecordSource::State::End: return Step::Done;
+    case RecordSource::State::Wait: break;
+  }
+  if (!open_.empty()) {
+    await_progress(kWaitSlice);
+    return stuck() ? Step::Done : Step::Continue;
+  }
+  last_progress_ = now();  // nothing is owed while the input is silent
+  source_.wait(kInputWaitMs);
+  if (auto polled = log_.poll(); !polled.ok() && !mend(polled.error())) {
+    outcome_.error = polled.error();
+    return Step::Done;
+  }
+  return Step::Continue;
+}
+
+AppendRun::Step AppendRun::append(const InputRecord& record) {
+  while (true) {
+    const Nanoseconds at = now();
+    const auto ticket = log_.append(record.bytes);
+    if (ticket.ok()) {
+      open_.push_back({*ticket, record.place, at});
+      ++outcome_.appended;
+      outcome_.payload_bytes += record.bytes.size();
+      if (open_.size() == 1) last_progress_ = at;
+      // An error comes again from the next append or wait, where it is dealt with.
+      (void)log_.poll();
+      note_reached();
+      return Step::Continue;
+    }
+    const bool slow = ticket.code() == ErrorCode::TimedOut;
+    if (signals_received() > 0 || (!slow && !mend(ticket.error())) || stuck()) {
+      stop_before_current(ticket.error());
+      return Step::Done;
+    }
+    note_reached();
+  }
+}
+
+/// The records at the front that came further since the last look.
+void AppendRun::note_reached() {
+  const auto reached = [this](std::size_t index, Level level) {
+    return index < open_.size() && log_.reached(open_[index].ticket, level);
+  };
+  if (!reached(durable_, Level::Durable) && !reached(0, Level::Committed)) return;
+  last_progress_ = now();
+  while (reached(durable_, Level::Durable)) {
+    outcome_.durable.add(last_progress_ - open_[durable_].appended);
+    ++durable_;
+  }
+  while (reached(0, Level::Committed)) {
+    outcome_.committed_latency.add(last_progress_ - open_.front().appended);
+    ++outcome_.committed;
+    open_.pop_front();
+    --durable_;
+  }
+}
+
+/// Waits for whatever comes next: a record durable on one replica, or committed.
+void AppendRun::await_progress(Nanoseconds slice) {
+  const auto wait_ms = std::chrono::duration_cast<milliseconds>(slice);
+  Result<void> waited;
+  if (options_.level < Level::Durable) {
+    // Its quorum can be asked about, not waited for: see Log::reached.
+    waited = log_.poll();
+  } else if (durable_ < open_.size()) {
+    waited = log_.wait(open_[durable_].ticket, Level::Durable, wait_ms);
+  } else {
+    waited = log_.wait(open_.front().ticket, Level::Committed, wait_ms);
+  }
+  note_reached();
+  if (waited.ok() || waited.code() == ErrorCode::TimedOut || mend(waited.error())) return;
+  given_up_ = true;
+  if (!outcome_.error) outcome_.error = waited.error();
+}
+
+/// Whether there is no hope that the open records get on.
+bool AppendRun::stuck() const {
+  return given_up_ || now() - last_progress_ > options_.commit_timeout;
+}
+
+/// Whether it makes sense to go on after `error`: a quorum may come back, a newer writer stays.
+bool AppendRun::mend(const Error& error) {
+  if (error.code != ErrorCode::QuorumLost || !options_.repair_every) return false;
+  if (now() - last_progress_ > options_.commit_timeout) return false;
+  if (now() - last_repair_ >= kMendEvery) {
+    repair();
+  } else {
+    source_.wait(1);
+  }
+  return signals_received() == 0;
+}
+
+/// What is not needed for every record: the line on the terminal, and replicas that are down.
+void AppendRun::look_around() {
+  const Nanoseconds at = now();
+  if (at - last_look_ < kLookEvery) return;
+  last_look_ = at;
+  const bool repairing = options_.repair_every && at - last_repair_ >= *options_.repair_every;
+  if (!repairing && !line_.visible()) return;
+  const LogStatus status = log_.status();
+  const auto up = static_cast<std::size_t>(
+      std::count_if(status.replicas.begin(), status.replicas.end(),
+                    [](const ReplicaStatus& replica) { return replica.up; }));
+  line_.show(fmt::format("{} records, {}, {:.0f} records/s, {} committed, {} of {} replicas up",
+                         outcome_.appended, format_bytes(outcome_.payload_bytes),
+                         static_cast<double>(outcome_.appended) / seconds(at - started_),
+                         outcome_.committed, up, status.replicas.size()));
+  if (repairing && up < status.replicas.size()) repair();
+}
+
+void AppendRun::repair() {
+  for (RepairReport& report : log_.repair()) {
+    if (!report.repaired) continue;
+    print_warning(fmt::format("{} is back: {}, {} copied", report.peer,
+                              report.found.empty() ? "it lacked nothing" : report.found,
+                              format_bytes(report.copied_bytes)));
+    outcome_.repairs.push_back(std::move(report));
+    last_progress_ = now();
+  }
+  last_repair_ = now();
+  note_reached();
+}
+
+/// The input from its present record on was not appended.
+void AppendRun::stop_before_current(const Error& error) {
+  outcome_.unread_from = source_.place();
+  outcome_.error = error;
+}
+
+void AppendRun::finish() {
+  line_.clear();
+  outcome_.elapsed = now() - started_;
+  outcome_.empty_lines = source_.empty_lines();
+  outcome_.status = log_.status();
+  if (open_.empty()) return;
+  RecordRange& range = outcome_.open;
+  range.count = open_.size();
+  range.first = open_.front().ticket;
+  range.last = open_.back().ticket;
+  range.first_place = open_.front().place;
+  range.last_place = open_.back().place;
+  if (!outcome_.error && signals_received() < 2) {
+    outcome_.error = Error{ErrorCode::TimedOut,
+                           fmt::format("nothing was committed for {:.1f} s; the replicas may be "
+                                       "slow or too few: see `perdure log repair`",
+                                       seconds(options_.commit_timeout))};
+  }
+}
+
+}  // namespace perdure::app

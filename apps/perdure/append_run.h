@@ -1,0 +1,99 @@
+// AppendRun: feeds records into a log with many tickets open, notices how far each has come, keeps
+// the replicas repaired if asked, and knows in the end which records were committed.
+#pragma once
+
+#include <perdure/log.h>
+#include <perdure/result.h>
+
+#include "bench_histogram.h"
+#include "core/clock.h"
+#include "output.h"
+#include "record_source.h"
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace perdure::app {
+
+struct AppendRunOptions {
+  std::size_t window = 1024;                // tickets open at a time
+  Level level = Level::Durable;             // for which the log was opened
+  Nanoseconds commit_timeout{0};            // without any progress for so long: given up
+  std::optional<Nanoseconds> repair_every;  // when a replica is down; nothing: not
+};
+
+/// Consecutive records, by index, LSN and place in the input.
+struct RecordRange {
+  std::uint64_t count = 0;
+  Ticket first;
+  Ticket last;
+  InputPlace first_place;
+  InputPlace last_place;
+};
+
+/// What became of the input.
+struct AppendOutcome {
+  std::uint64_t appended = 0;
+  std::uint64_t committed = 0;
+  std::uint64_t payload_bytes = 0;
+  std::uint64_t empty_lines = 0;
+  Nanoseconds elapsed{0};
+  Histogram durable;  // from append to the program knowing that one replica has it
+  Histogram committed_latency;
+  RecordRange open;  // appended, and not known to be committed: they may be durable or not
+  std::optional<InputPlace> unread_from;  // the first record that was not appended
+  std::optional<Error> error;             // why it ended early
+  bool interrupted = false;
+  std::vector<RepairReport> repairs;
+  LogStatus status;
+
+  bool all_committed() const { return open.count == 0 && !unread_from && !error; }
+};
+
+class AppendRun {
+ public:
+  /// `log` and `source` must outlive it.
+  AppendRun(Log& log, RecordSource& source, const AppendRunOptions& options);
+
+  /// Appends until the input ends, a signal asks to stop, or nothing goes on.
+  AppendOutcome run();
+
+ private:
+  struct OpenRecord {
+    Ticket ticket;
+    InputPlace place;
+    Nanoseconds appended{0};
+  };
+
+  /// Done: there will be no more input, or it may not be appended.
+  enum class Step { Continue, Done };
+
+  Step take_input();
+  Step append(const InputRecord& record);
+  void note_reached();
+  void await_progress(Nanoseconds slice);
+  bool stuck() const;
+  bool mend(const Error& error);
+  void look_around();
+  void repair();
+  void finish();
+  void stop_before_current(const Error& error);
+
+  Log& log_;
+  RecordSource& source_;
+  const AppendRunOptions options_;
+  AppendOutcome outcome_;
+  std::deque<OpenRecord> open_;
+  std::size_t durable_ = 0;  // of the open ones, how many at the front are durable somewhere
+  bool given_up_ = false;    // the log can not go on
+  Nanoseconds started_{0};
+  Nanoseconds last_progress_{0};
+  Nanoseconds last_look_{0};
+  Nanoseconds last_repair_{0};
+  StatusLine line_;
+};
+
+}  // namespace perdure::app

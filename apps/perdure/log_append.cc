@@ -1,0 +1,315 @@
+// `perdure log append`: records from standard input or files, until each is committed.
+#include "append_run.h"
+#include "log_commands.h"
+#include "output.h"
+#include "profile_options.h"
+#include "signals.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+#include <vector>
+
+namespace perdure::app {
+namespace {
+
+using nlohmann::ordered_json;
+
+struct AppendCommand {
+  WriterOptions writer;
+  RecordSourceOptions input;
+  AppendRunOptions run;
+  std::uint64_t commit_timeout_ms = 30000;
+  double auto_repair_s = 0;
+  Format format = Format::Text;
+};
+
+double microseconds(Nanoseconds time) { return static_cast<double>(time.count()) / 1000; }
+
+double per_second(std::uint64_t count, Nanoseconds time) {
+  return time.count() <= 0 ? 0.0
+                           : static_cast<double>(count) * 1e9 / static_cast<double>(time.count());
+}
+
+std::string latency_text(std::string_view level, const Histogram& latency) {
+  return fmt::format("  {:<10}{:>10.1f} us{:>10.1f} us{:>10.1f} us{:>10.1f} us\n", level,
+                     microseconds(latency.quantile(0.5)), microseconds(latency.quantile(0.99)),
+                     microseconds(latency.quantile(0.999)), microseconds(latency.max()));
+}
+
+/// How records become durable on a replica, and why that is right there.
+std::string methods_text(const ReplicaStatus& replica, const LogStatus& status, Level level) {
+  std::string text = fmt::format("{}\n", describe(replica.profile));
+  const auto line = [&](const std::string& method, const std::string& sizes) {
+    text += fmt::format("  {}: {}\n    {}\n", sizes, method,
+                        method_reason(replica, status.shape, level, method));
+  };
+  if (replica.small_method == replica.large_method) {
+    line(replica.small_method, "every size");
+  } else {
+    line(replica.small_method, fmt::format("up to {} bytes", replica.small_bytes_max));
+    line(replica.large_method, "larger");
+  }
+  return text;
+}
+
+/// Replicas that are alike stand together.
+std::string replicas_text(const LogStatus& status, Level level) {
+  std::vector<std::pair<std::string, std::string>> groups;  // text, peers
+  for (const ReplicaStatus& replica : status.replicas) {
+    const std::string text =
+        replica.up ? methods_text(replica, status, level) : "down, " + replica.down_reason + "\n";
+    const auto same = std::find_if(groups.begin(), groups.end(),
+                                   [&](const auto& group) { return group.first == text; });
+    if (same != groups.end()) {
+      same->second += ", " + replica.peer;
+    } else {
+      groups.emplace_back(text, replica.peer);
+    }
+  }
+  std::string all;
+  for (const auto& [text, peers] : groups) all += fmt::format("{}: {}", peers, text);
+  return all;
+}
+
+std::string open_text(const AppendOutcome& outcome, const RecordSource& source) {
+  const RecordRange& open = outcome.open;
+  return fmt::format(
+      "NOT known to be committed: {} records, index {} to {} (LSN {} to {}), {} to {}; they may or "
+      "may not be durable, and the next writer finds out: read the log, then append what lacks\n",
+      open.count, open.first.index, open.last.index, open.first.lsn.value, open.last.lsn.value,
+      source.describe(open.first_place), source.describe(open.last_place));
+}
+
+std::string summary_text(const AppendOutcome& outcome, const RecordSource& source,
+                         const AppendCommand& command) {
+  const LogStatus& status = outcome.status;
+  const Level level = command.run.level;
+  std::string text = fmt::format(
+      "appended {} records, {}, in {:.2f} s: {:.0f} records/s, {}/s (measured)\n", outcome.appended,
+      format_bytes(outcome.payload_bytes), static_cast<double>(outcome.elapsed.count()) * 1e-9,
+      per_second(outcome.appended, outcome.elapsed),
+      format_bytes(static_cast<std::uint64_t>(per_second(outcome.payload_bytes, outcome.elapsed))));
+  text += fmt::format("committed {} of them, on {} of {} replicas\n", outcome.committed,
+                      status.quorum, status.replicas.size());
+  if (outcome.empty_lines > 0) {
+    text += fmt::format(
+        "left out {} empty lines: a record has at least one byte; --keep-newline "
+        "keeps them\n",
+        outcome.empty_lines);
+  }
+  if (outcome.committed > 0) {
+    text += fmt::format(
+        "latency from append to knowing, window {} (measured)\n  {:<10}{:>13}{:>13}"
+        "{:>13}{:>13}\n",
+        command.run.window, "", "p50", "p99", "p99.9", "max");
+    text += latency_text(to_string(level), outcome.durable);
+    text += latency_text("committed", outcome.committed_latency);
+  }
+  text += fmt::format(
+      "log '{}': epoch {}, {}, LSN {} to {}, {} of {} used\n", command.writer.peers.pool,
+      status.epoch.value, status.shape, status.head.value, status.tail.value,
+      format_bytes(status.tail.value - status.head.value), format_bytes(status.ring_bytes));
+  text += replicas_text(status, level);
+  if (outcome.open.count > 0) text += open_text(outcome, source);
+  if (outcome.unread_from) {
+    text += fmt::format("NOT appended: {} and everything after it\n",
+                        source.describe(*outcome.unread_from));
+  }
+  return text;
+}
+
+ordered_json latency_json(const Histogram& latency) {
+  return {{"count", latency.count()},
+          {"p50_ns", latency.quantile(0.5).count()},
+          {"p99_ns", latency.quantile(0.99).count()},
+          {"p999_ns", latency.quantile(0.999).count()},
+          {"max_ns", latency.max().count()}};
+}
+
+ordered_json replica_json(const ReplicaStatus& replica, const LogStatus& status, Level level) {
+  ordered_json json{{"peer", replica.peer}, {"up", replica.up}};
+  if (!replica.up) {
+    json["down_reason"] = replica.down_reason;
+    return json;
+  }
+  json["durable_below"] = replica.durable_below.value;
+  json["profile"] = describe(replica.profile);
+  json["small_method"] = replica.small_method;
+  json["small_reason"] = method_reason(replica, status.shape, level, replica.small_method);
+  json["small_bytes_max"] = replica.small_bytes_max;
+  json["large_method"] = replica.large_method;
+  json["large_reason"] = method_reason(replica, status.shape, level, replica.large_method);
+  return json;
+}
+
+ordered_json place_json(const InputPlace& place, const RecordSource& source) {
+  return {{"number", place.number}, {"text", source.describe(place)}};
+}
+
+std::string summary_json(const AppendOutcome& outcome, const RecordSource& source,
+                         const AppendCommand& command) {
+  const LogStatus& status = outcome.status;
+  ordered_json json{{"format", 1},
+                    {"label", "measured"},
+                    {"pool", command.writer.peers.pool},
+                    {"appended", outcome.appended},
+                    {"committed", outcome.committed},
+                    {"payload_bytes", outcome.payload_bytes},
+                    {"empty_lines", outcome.empty_lines},
+                    {"seconds", static_cast<double>(outcome.elapsed.count()) * 1e-9},
+                    {"records_per_second", per_second(outcome.appended, outcome.elapsed)},
+                    {"window", command.run.window},
+                    {"level", to_string(command.run.level)},
+                    {"latency_durable", latency_json(outcome.durable)},
+                    {"latency_committed", latency_json(outcome.committed_latency)}};
+  json["log"] = {{"epoch", status.epoch.value},     {"shape", status.shape},
+                 {"quorum", status.quorum},         {"head", status.head.value},
+                 {"tail", status.tail.value},       {"committed", status.committed.value},
+                 {"next_index", status.next_index}, {"ring_bytes", status.ring_bytes}};
+  json["replicas"] = ordered_json::array();
+  for (const ReplicaStatus& each : status.replicas) {
+    json["replicas"].push_back(replica_json(each, status, command.run.level));
+  }
+  json["repairs"] = repairs_json(outcome.repairs);
+  if (outcome.open.count > 0) {
+    const RecordRange& open = outcome.open;
+    json["not_committed"] = {{"count", open.count},
+                             {"outcome", "unknown"},
+                             {"first_index", open.first.index},
+                             {"last_index", open.last.index},
+                             {"first_lsn", open.first.lsn.value},
+                             {"last_lsn", open.last.lsn.value},
+                             {"first_input", place_json(open.first_place, source)},
+                             {"last_input", place_json(open.last_place, source)}};
+  }
+  if (outcome.unread_from) {
+    json["not_appended_from"] = place_json(*outcome.unread_from, source);
+  }
+  if (outcome.error) {
+    json["error"] = {{"code", to_string(outcome.error->code)}, {"message", outcome.error->message}};
+  }
+  return json.dump(2) + "\n";
+}
+
+ExitStatus run_append(AppendCommand& command) {
+  command.run.level = command.writer.log.level;
+  command.run.commit_timeout = std::chrono::milliseconds(command.commit_timeout_ms);
+  if (command.auto_repair_s > 0) {
+    command.run.repair_every = Nanoseconds(static_cast<std::int64_t>(command.auto_repair_s * 1e9));
+  }
+  command.input.record_bytes_max = command.writer.log.record_bytes_max;
+  count_signals();
+  auto log = Log::open(log_options(command.writer));
+  if (!log.ok()) return fail(log.error());
+  const std::string repaired = repairs_text(log->repaired_at_open());
+  if (!repaired.empty()) print_warning(repaired.substr(0, repaired.size() - 1));
+  RecordSource source(command.input);
+  const AppendOutcome outcome = AppendRun(*log, source, command.run).run();
+  print(command.format == Format::Json ? summary_json(outcome, source, command)
+                                       : summary_text(outcome, source, command));
+  if (outcome.error) print_error(*outcome.error);
+  if (!outcome.all_committed()) return ExitStatus::NotCommitted;
+  if (!outcome.interrupted) return ExitStatus::Ok;
+  print_warning(
+      fmt::format("interrupted after {}: all records before are committed, what came "
+                  "after was not read",
+                  source.describe(source.place())));
+  return ExitStatus::Failed;
+}
+
+void add_input_options(CLI::App& command, AppendCommand& options) {
+  command.add_option("files", options.input.files, "Files of records; - or none: standard input")
+      ->option_text("[FILE...]");
+  command.add_flag("--framed", options.input.framed,
+                   "Each record is a u32 little-endian length, then so many bytes");
+  command.add_flag("--keep-newline", options.input.keep_newline,
+                   "Each line's newline belongs to its record, so that any text comes back as it "
+                   "was with read --raw");
+  command
+      .add_option_function<std::string>(
+          "--record-bytes-max",
+          [&options](const std::string& word) {
+            const auto bytes = parse_bytes(word);
+            if (!bytes.ok())
+              throw CLI::ValidationError("--record-bytes-max", bytes.error().message);
+            options.writer.log.record_bytes_max = *bytes;
+          },
+          "Refuse larger records; the client's memory grows with it (16MiB)")
+      ->option_text("SIZE");
+}
+
+void add_log_options(CLI::App& command, AppendCommand& options) {
+  const std::string group = "How";
+  LogOptions& log = options.writer.log;
+  command
+      .add_option("--shape", log.shape,
+                  "singleton: tail found by scan; compound: tail pointer; for a new log (planned)")
+      ->check(CLI::IsMember({"planned", "singleton", "compound"}))
+      ->option_text("planned|singleton|compound")
+      ->group(group);
+  command.add_option("--primary", log.primary, "The operation by which records travel (planned)")
+      ->check(CLI::IsMember({"planned", "write", "write_imm", "send"}))
+      ->option_text("planned|write|write_imm|send")
+      ->group(group);
+  add_word_option(command, "--level", log.level, parse_level,
+                  "visible accepts peers whose memory does not survive a power failure (durable)",
+                  "received|visible|durable")
+      ->group(group);
+  command.add_option("--window", options.run.window, "Records under way at a time (1024)")
+      ->check(CLI::Range(1, 1'000'000))
+      ->option_text("N")
+      ->group(group);
+  command
+      .add_option("--batches", log.batches_in_flight,
+                  "Messages under way to each replica; fewer coalesce more (4)")
+      ->check(CLI::Range(1, 8))
+      ->option_text("N")
+      ->group(group);
+  command
+      .add_option("--spin-us", options.writer.spin_us,
+                  "Poll so long before sleeping; 0 where cores are scarce (200)")
+      ->check(CLI::Range(0, 1'000'000))
+      ->option_text("US")
+      ->group(group);
+  command
+      .add_option("--auto-repair", options.auto_repair_s,
+                  "Try so often to bring back replicas that are down (never)")
+      ->check(CLI::Range(0.01, 86400.0))
+      ->option_text("SECONDS")
+      ->group(group);
+  command
+      .add_option("--commit-timeout-ms", options.commit_timeout_ms,
+                  "Give up when nothing gets committed for so long (30000)")
+      ->check(CLI::Range(1, 86'400'000))
+      ->option_text("MS")
+      ->group(group);
+}
+
+}  // namespace
+
+void add_log_append(CLI::App& log) {
+  const auto options = std::make_shared<AppendCommand>();
+  CLI::App* command =
+      log.add_subcommand("append", "Append records, and wait until they are committed");
+  add_input_options(*command, *options);
+  add_writer_options(*command, options->writer);
+  add_log_options(*command, *options);
+  add_format_option(*command, options->format);
+  add_examples(
+      *command,
+      "  journalctl -o cat | perdure log append --peers a:7470,b:7470,c:7470 --pool audit\n"
+      "  perdure log append --peers 127.0.0.1:7470 --pool orders --framed orders.bin\n"
+      "  perdure log append --peers a:7470,b:7470,c:7470 --pool orders --quorum 2 \\\n"
+      "      --auto-repair 1 --format json lines.txt\n"
+      "Exit status: 0 all records are committed, 1 failed before, 3 some are not, and\n"
+      "the output says which.");
+  run_with(*command, [options] {
+    if (options->writer.log.level == Level::Committed) options->writer.log.level = Level::Durable;
+    return run_append(*options);
+  });
+}
+
+}  // namespace perdure::app

@@ -1,0 +1,42 @@
+// The parts of `perdure log`, and the options of those that write.
+#pragma once
+
+#include <perdure/log.h>
+
+#include "commands.h"
+#include "peer_options.h"
+
+#include <nlohmann/json.hpp>
+
+#include <string>
+
+namespace perdure::app {
+
+void add_log_append(CLI::App& log);       // log_append.cc
+void add_log_read(CLI::App& log);         // log_read.cc: read and follow
+void add_log_verify(CLI::App& log);       // log_verify.cc
+void add_log_maintenance(CLI::App& log);  // log_maintenance.cc: repair and trim
+
+/// What it takes to be a log's writer.
+struct WriterOptions {
+  PeerOptions peers;
+  LogOptions log;
+  std::uint64_t stall_ms = 5000;
+  std::uint64_t spin_us = 200;
+};
+
+/// --peers, --pool, --transport, --quorum, --take-over, --accept-loss, --writer-name, --stall-ms.
+void add_writer_options(CLI::App& command, WriterOptions& options);
+
+/// The log's options as they were given. Call after parsing.
+LogOptions log_options(const WriterOptions& options);
+
+/// What opening or repairing did, in lines for a person; empty when nothing had to be done.
+std::string repairs_text(const std::vector<RepairReport>& repairs);
+nlohmann::ordered_json repairs_json(const std::vector<RepairReport>& repairs);
+
+/// Why a method is right on a replica: the planner's sentence.
+std::string method_reason(const ReplicaStatus& replica, const std::string& shape, Level level,
+                          const std::string& method);
+
+}  // namespace perdure::app

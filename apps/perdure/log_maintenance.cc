@@ -1,0 +1,144 @@
+// `perdure log repair` and `perdure log trim`: what only the writer of a log may do.
+#include "log_commands.h"
+#include "output.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+
+namespace perdure::app {
+namespace {
+
+using nlohmann::ordered_json;
+
+struct MaintenanceCommand {
+  WriterOptions writer;
+  Format format = Format::Text;
+  std::uint64_t to = 0;
+  bool to_given = false;
+  std::uint64_t keep_records = 0;
+};
+
+std::string status_text(const LogStatus& status) {
+  std::string text = fmt::format(
+      "epoch {}, {} records so far, LSN {} to {}, {} of {} used\n", status.epoch.value,
+      status.next_index, status.head.value, status.tail.value,
+      format_bytes(status.tail.value - status.head.value), format_bytes(status.ring_bytes));
+  for (const ReplicaStatus& each : status.replicas) {
+    text += each.up ? fmt::format("{}: whole, up to LSN {}\n", each.peer, each.durable_below.value)
+                    : fmt::format("{}: down, {}\n", each.peer, each.down_reason);
+  }
+  return text;
+}
+
+ordered_json status_json(const LogStatus& status) {
+  ordered_json json{{"format", 1},
+                    {"epoch", status.epoch.value},
+                    {"next_index", status.next_index},
+                    {"head", status.head.value},
+                    {"tail", status.tail.value},
+                    {"ring_bytes", status.ring_bytes}};
+  json["replicas"] = ordered_json::array();
+  for (const ReplicaStatus& each : status.replicas) {
+    json["replicas"].push_back({{"peer", each.peer},
+                                {"up", each.up},
+                                {"down_reason", each.down_reason},
+                                {"durable_below", each.durable_below.value}});
+  }
+  return json;
+}
+
+ExitStatus run_repair(const MaintenanceCommand& command) {
+  auto log = Log::open(log_options(command.writer));
+  if (!log.ok()) return fail(log.error());
+  std::vector<RepairReport> repairs = log->repaired_at_open();
+  for (RepairReport& report : log->repair()) repairs.push_back(std::move(report));
+  const LogStatus status = log->status();
+  if (command.format == Format::Json) {
+    ordered_json json = status_json(status);
+    json["repairs"] = repairs_json(repairs);
+    print(json.dump(2) + "\n");
+  } else {
+    const std::string done = repairs_text(repairs);
+    print((done.empty() ? "nothing had to be repaired\n" : done) + status_text(status));
+  }
+  const bool all_up = std::all_of(status.replicas.begin(), status.replicas.end(),
+                                  [](const ReplicaStatus& replica) { return replica.up; });
+  return all_up ? ExitStatus::Ok : ExitStatus::Failed;
+}
+
+/// The LSN from which on `keep` records remain.
+Result<Lsn> place_to_keep(const MaintenanceCommand& command, const LogStatus& status) {
+  if (command.keep_records == 0) return status.committed;
+  if (command.keep_records >= status.next_index) return status.head;
+  const std::uint64_t first = status.next_index - command.keep_records;
+  const auto up = std::find_if(status.replicas.begin(), status.replicas.end(),
+                               [](const ReplicaStatus& replica) { return replica.up; });
+  if (up == status.replicas.end()) return Error{ErrorCode::QuorumLost, "no replica is up"};
+  LogReaderOptions options;
+  options.peer = up->peer;
+  options.pool = command.writer.peers.pool;
+  options.transport = command.writer.peers.transport;
+  auto reader = LogReader::open(options);
+  if (!reader.ok()) return reader.error();
+  while (true) {
+    const auto record = reader->next();
+    if (!record.ok()) return record.error();
+    if (!record->has_value()) return status.head;  // so few are left that all are kept
+    if ((*record)->index >= first) return (*record)->lsn;
+  }
+}
+
+ExitStatus run_trim(const MaintenanceCommand& command) {
+  auto log = Log::open(log_options(command.writer));
+  if (!log.ok()) return fail(log.error());
+  const LogStatus before = log->status();
+  const auto place =
+      command.to_given ? Result<Lsn>(Lsn{command.to}) : place_to_keep(command, before);
+  if (!place.ok()) return fail(place.error());
+  if (const auto trimmed = log->trim(*place); !trimmed.ok()) return fail(trimmed.error());
+  const LogStatus status = log->status();
+  if (command.format == Format::Json) {
+    print(status_json(status).dump(2) + "\n");
+  } else {
+    print(fmt::format("trimmed from LSN {} to {}: {} free again\n{}", before.head.value,
+                      status.head.value, format_bytes(status.head.value - before.head.value),
+                      status_text(status)));
+  }
+  return ExitStatus::Ok;
+}
+
+}  // namespace
+
+void add_log_maintenance(CLI::App& log) {
+  const auto repair = std::make_shared<MaintenanceCommand>();
+  CLI::App* repairing = log.add_subcommand(
+      "repair", "Become the log's writer, and bring every replica back to equal");
+  add_writer_options(*repairing, repair->writer);
+  add_format_option(*repairing, repair->format);
+  add_examples(*repairing,
+               "  perdure log repair --peers a:7470,b:7470,c:7470 --pool orders\n"
+               "Exit status: 0 all replicas are whole, 1 one is still down.");
+  run_with(*repairing, [repair] { return run_repair(*repair); });
+
+  const auto trim = std::make_shared<MaintenanceCommand>();
+  CLI::App* trimming =
+      log.add_subcommand("trim", "Become the log's writer, and forget old records");
+  add_writer_options(*trimming, trim->writer);
+  CLI::Option_group* what = trimming->add_option_group("What to keep", "exactly one of");
+  what->add_option("--to", trim->to, "All records from the one with this LSN on")
+      ->option_text("LSN");
+  what->add_option("--keep-records", trim->keep_records, "The last so many records; 0 forgets all")
+      ->option_text("N");
+  what->require_option(1);
+  add_format_option(*trimming, trim->format);
+  add_examples(*trimming,
+               "  perdure log trim --peers a:7470,b:7470,c:7470 --pool orders --keep-records 1000");
+  run_with(*trimming, [trim, trimming] {
+    trim->to_given = trimming->count("--to") > 0;
+    return run_trim(*trim);
+  });
+}
+
+}  // namespace perdure::app

@@ -1,0 +1,242 @@
+// `perdure log read` and `perdure log follow`: the records of one replica, now or as they come.
+#include "core/clock.h"
+#include "log_commands.h"
+#include "output.h"
+#include "record_writer.h"
+#include "replica_survey.h"
+#include "signals.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+
+#include <algorithm>
+#include <limits>
+#include <memory>
+
+namespace perdure::app {
+namespace {
+
+constexpr int kBackoffMsMax = 20;
+
+struct ReadCommand {
+  PeerOptions peers;
+  RecordWriterOptions output;
+  std::uint64_t from = 0;
+  std::uint64_t from_index = 0;
+  std::uint64_t records_max = std::numeric_limits<std::uint64_t>::max();
+  std::uint64_t idle_exit_ms = 0;  // follow; 0: never
+};
+
+LogReaderOptions reader_options(const ReadCommand& command, const std::string& peer, Lsn from) {
+  LogReaderOptions options;
+  options.peer = peer;
+  options.pool = command.peers.pool;
+  options.transport = command.peers.transport;
+  options.from = from;
+  options.timeout = command.peers.timeout();
+  return options;
+}
+
+/// Of several peers, the one that holds the log's history: one that was down may lack records.
+Result<std::string> choose_peer(const ReadCommand& command) {
+  const std::vector<std::string>& peers = command.peers.peers;
+  if (peers.size() == 1) return peers.front();
+  ReplicaSurvey survey;
+  survey.open_peers(command.peers);
+  survey.read_all();
+  std::size_t answered = 0;
+  std::string reasons;
+  for (const SurveyedReplica& replica : survey.replicas()) {
+    answered += replica.survey ? 1 : 0;
+    if (replica.error) reasons += fmt::format("; {}: {}", replica.name, replica.error->message);
+  }
+  const auto best = survey.best();
+  if (!best) {
+    return Error{answered == 0 ? ErrorCode::Disconnected : ErrorCode::NotFound,
+                 fmt::format("no replica of '{}' can be read{}{}", command.peers.pool,
+                             answered == 0 ? "" : ": none holds a log yet", reasons)};
+  }
+  const std::size_t majority = peers.size() / 2 + 1;
+  if (answered < peers.size() - majority + 1) {
+    print_warning(
+        fmt::format("only {} of {} replicas answer, so committed records may be missing "
+                    "from what follows{}",
+                    answered, peers.size(), reasons));
+  }
+  return survey.replicas()[*best].name;
+}
+
+/// Writes the next record, if there is one. False: this was the end.
+Result<bool> write_next(LogReader& reader, const ReadCommand& command, std::uint64_t& written) {
+  auto record = reader.next();
+  if (!record.ok()) return record.error();
+  if (!record->has_value()) return false;
+  if ((*record)->index < command.from_index) return true;
+  write_record(**record, command.output);
+  ++written;
+  return true;
+}
+
+ExitStatus run_read(const ReadCommand& command) {
+  const auto peer = choose_peer(command);
+  if (!peer.ok()) return fail(peer.error());
+  auto reader = LogReader::open(reader_options(command, *peer, Lsn{command.from}));
+  if (!reader.ok()) return fail(reader.error());
+  std::uint64_t written = 0;
+  while (written < command.records_max) {
+    const auto more = write_next(*reader, command, written);
+    if (!more.ok()) return fail(more.error());
+    if (*more) continue;
+    if (reader->end() == "torn") {
+      print_warning(
+          fmt::format("the bytes at LSN {} of {} are no whole record: the end of the log, "
+                      "cut off by a crash, or damage; `perdure log verify` with all "
+                      "peers tells which",
+                      reader->position().value, *peer));
+    }
+    break;
+  }
+  return ExitStatus::Ok;
+}
+
+/// What `follow` keeps while connections come and go.
+class Follower {
+ public:
+  explicit Follower(const ReadCommand& command)
+      : command_(command), position_(command.from), last_record_(Clock::monotonic().now()) {}
+
+  ExitStatus run() {
+    auto peer = choose_peer(command_);
+    if (!peer.ok()) return fail(peer.error());
+    const auto& peers = command_.peers.peers;
+    peer_ = static_cast<std::size_t>(std::find(peers.begin(), peers.end(), *peer) - peers.begin());
+    while (written_ < command_.records_max && signals_received() == 0 && !idle()) {
+      if (const auto stepped = step(); !stepped.ok()) return fail(stepped.error());
+    }
+    return ExitStatus::Ok;
+  }
+
+ private:
+  /// One record, or one look at the end.
+  Result<void> step() {
+    if (!reader_) return connect();
+    const auto more = write_next(*reader_, command_, written_);
+    if (!more.ok()) return lost(more.error());
+    position_ = reader_->position();
+    if (*more) {
+      last_record_ = Clock::monotonic().now();
+      backoff_ms_ = 0;
+    } else {
+      rest();
+    }
+    return {};
+  }
+
+  /// To the present peer, else to the next one. Errors: those that another peer would not help.
+  Result<void> connect() {
+    const auto& peers = command_.peers.peers;
+    auto reader = LogReader::open(reader_options(command_, peers[peer_], position_));
+    if (reader.ok()) {
+      reader_.emplace(std::move(reader).value());
+      last_connected_ = Clock::monotonic().now();
+      return {};
+    }
+    return lost(reader.error());
+  }
+
+  Result<void> lost(const Error& error) {
+    const bool may_return =
+        error.code == ErrorCode::Disconnected || error.code == ErrorCode::TimedOut;
+    const bool ever_connected = last_connected_ != Nanoseconds{0};
+    const Nanoseconds away = Clock::monotonic().now() - last_connected_;
+    if (!may_return || (ever_connected && away > kAwayMax && !reader_)) return error;
+    if (!ever_connected && ++failed_first_ >= command_.peers.peers.size()) return error;
+    if (reader_) {
+      print_warning(fmt::format("{}; reading goes on at LSN {} when a peer answers", error.message,
+                                position_.value));
+      last_connected_ = Clock::monotonic().now();
+      reader_.reset();
+    }
+    peer_ = (peer_ + 1) % command_.peers.peers.size();
+    rest();
+    return {};
+  }
+
+  void rest() {
+    flush_output();
+    backoff_ms_ = std::min(kBackoffMsMax, backoff_ms_ == 0 ? 1 : backoff_ms_ * 2);
+    (void)::poll(nullptr, 0, backoff_ms_);  // a signal ends it
+  }
+
+  bool idle() const {
+    const auto limit = std::chrono::milliseconds(command_.idle_exit_ms);
+    return limit.count() != 0 && Clock::monotonic().now() - last_record_ > limit;
+  }
+
+  static constexpr Nanoseconds kAwayMax = std::chrono::seconds(30);
+
+  const ReadCommand& command_;
+  std::optional<LogReader> reader_;
+  std::size_t peer_ = 0;
+  std::size_t failed_first_ = 0;
+  Lsn position_;
+  std::uint64_t written_ = 0;
+  int backoff_ms_ = 0;
+  Nanoseconds last_record_;
+  Nanoseconds last_connected_{0};
+};
+
+void add_read_options(CLI::App& command, ReadCommand& options) {
+  add_peers_option(command, options.peers);
+  command.get_option("--peers")->description(
+      "The peers; of several, the one that holds most is read");
+  add_pool_option(command, options.peers);
+  add_transport_option(command, options.peers);
+  add_timeout_option(command, options.peers);
+  command.add_option("--from", options.from, "Begin at the record with this LSN (the oldest)")
+      ->option_text("LSN");
+  command.add_option("--from-index", options.from_index, "Leave out records before this index (0)")
+      ->option_text("INDEX");
+  command.add_option("--max", options.records_max, "End after so many records")
+      ->check(CLI::Range(std::uint64_t{1}, std::numeric_limits<std::uint64_t>::max()))
+      ->option_text("N");
+  RecordWriterOptions& output = options.output;
+  auto* framed = command.add_flag("--framed", output.framed,
+                                  "Each record as a u32 little-endian length, then the bytes");
+  auto* raw = command.add_flag("--raw", output.raw, "The bytes of the records, nothing between");
+  auto* index = command.add_flag("--index", output.index, "Begin each line with the index");
+  auto* lsn = command.add_flag("--lsn", output.lsn, "Begin each line with the LSN");
+  framed->excludes(raw)->excludes(index)->excludes(lsn);
+  raw->excludes(index)->excludes(lsn);
+  add_format_option(command, output.format);
+}
+
+}  // namespace
+
+void add_log_read(CLI::App& log) {
+  const auto read = std::make_shared<ReadCommand>();
+  CLI::App* command = log.add_subcommand("read", "Print the records of a log, oldest first");
+  add_read_options(*command, *read);
+  add_examples(*command,
+               "  perdure log read --peers 127.0.0.1:7470 --pool orders --max 10 --index\n"
+               "  perdure log read --peers a:7470,b:7470,c:7470 --pool orders --framed > copy.bin\n"
+               "With --format json each record is an object on a line of its own.");
+  run_with(*command, [read] { return run_read(*read); });
+
+  const auto follow = std::make_shared<ReadCommand>();
+  CLI::App* following =
+      log.add_subcommand("follow", "Print the records of a log as they are appended");
+  add_read_options(*following, *follow);
+  following->add_option("--idle-exit-ms", follow->idle_exit_ms, "End when nothing came for so long")
+      ->option_text("MS");
+  add_examples(*following,
+               "  perdure log follow --peers a:7470,b:7470,c:7470 --pool audit --lsn\n"
+               "The last records printed may not be committed yet: a new writer may replace them.\n"
+               "SIGINT and SIGTERM end it with status 0.");
+  run_with(*following, [follow] {
+    count_signals();
+    return Follower(*follow).run();
+  });
+}
+
+}  // namespace perdure::app

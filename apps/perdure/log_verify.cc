@@ -1,0 +1,195 @@
+// `perdure log verify`: reads every replica, record by record and checksum by checksum, and
+// compares them. Changes nothing.
+#include "log_commands.h"
+#include "output.h"
+#include "replica_survey.h"
+
+#include <fmt/format.h>
+
+#include <memory>
+
+namespace perdure::app {
+namespace {
+
+using log::ScanEnd;
+using log::ScanReport;
+using nlohmann::ordered_json;
+
+struct VerifyCommand {
+  PeerOptions peers;
+  std::vector<std::string> files;
+  Format format = Format::Text;
+};
+
+enum class Verdict { Equal, Different, Damaged, Unclear, Unreachable };
+
+std::string_view to_string(Verdict verdict) {
+  switch (verdict) {
+    case Verdict::Equal: return "equal";
+    case Verdict::Different: return "different";
+    case Verdict::Damaged: return "damaged";
+    case Verdict::Unclear: return "unclear";
+    case Verdict::Unreachable: return "unreachable";
+  }
+  return "unknown";
+}
+
+struct Judgement {
+  Verdict verdict = Verdict::Equal;
+  std::string reason;
+};
+
+/// Beyond doubt: something that was written whole is not there any more.
+bool has_damage(const ScanReport& report) {
+  return report.tail_word_beyond || report.records_after_hole != 0;
+}
+
+/// Whether replicas with the same tail hold the same records: one log, and a chain of checksums
+/// over all that ends in the same value.
+bool same_log(const ScanReport& one, const ScanReport& other) {
+  return one.start.anchor->log_id == other.start.anchor->log_id;
+}
+
+Judgement judge(const SurveyedReplica& replica, const ScanReport* history, bool alone) {
+  if (!replica.survey) return {Verdict::Unreachable, replica.error->message};
+  if (replica.survey->damage) return {Verdict::Damaged, replica.survey->damage->message};
+  if (!replica.survey->report) {
+    return {Verdict::Different, "no log there; the first append or a repair creates it"};
+  }
+  const ScanReport& report = *replica.survey->report;
+  if (has_damage(report)) {
+    return {Verdict::Damaged,
+            fmt::format("a record at LSN {} (index {}) was written whole and is damaged; repair "
+                        "brings it back from another replica",
+                        report.tail.value, report.next_index)};
+  }
+  if (!same_log(report, *history)) return {Verdict::Different, "it holds another log"};
+  const std::string difference = log::describe_difference(*replica.survey, *history);
+  if (!difference.empty()) return {Verdict::Different, difference};
+  if (alone && report.end == ScanEnd::Torn) {
+    return {Verdict::Unclear,
+            fmt::format("the bytes at LSN {} are no whole record: a crash cut one off, which is "
+                        "harmless, or the last record is damaged; compare with other replicas",
+                        report.tail.value)};
+  }
+  return {};
+}
+
+std::string report_text(const ScanReport& report) {
+  std::string text =
+      fmt::format("  records   {} (index {} to {}), {}\n  lsn       {} to {}, {}, then: {}\n",
+                  report.records, report.next_index - report.records, report.next_index,
+                  format_bytes(report.payload_bytes), report.start.head.value, report.tail.value,
+                  report.start.anchor->shape == log::LogShape::Compound ? "compound" : "singleton",
+                  to_string(report.end));
+  text += fmt::format("  chain     {:08x}, epoch {}, log {:016x}\n", report.last_crc,
+                      report.last_epoch.value, report.start.anchor->log_id);
+  if (report.start.tail_word) {
+    text += fmt::format("  tail word {}\n", report.start.tail_word->value);
+  }
+  return text;
+}
+
+std::string replica_text(const SurveyedReplica& replica, const Judgement& judgement) {
+  std::string text = fmt::format("{}: {}{}{}\n", replica.name, to_string(judgement.verdict),
+                                 judgement.reason.empty() ? "" : ": ", judgement.reason);
+  if (replica.survey && replica.survey->report) text += report_text(*replica.survey->report);
+  if (replica.writer_present) {
+    text += fmt::format(
+        "  writer    '{}' has a session: what it appends while this reads makes "
+        "replicas differ at their tails\n",
+        replica.writer_name);
+  }
+  return text;
+}
+
+ordered_json replica_json(const SurveyedReplica& replica, const Judgement& judgement) {
+  ordered_json json{{"replica", replica.name},
+                    {"verdict", to_string(judgement.verdict)},
+                    {"reason", judgement.reason},
+                    {"writer_present", replica.writer_present}};
+  if (!replica.survey || !replica.survey->report) return json;
+  const ScanReport& report = *replica.survey->report;
+  json["records"] = report.records;
+  json["payload_bytes"] = report.payload_bytes;
+  json["next_index"] = report.next_index;
+  json["head"] = report.start.head.value;
+  json["tail"] = report.tail.value;
+  json["end"] = to_string(report.end);
+  json["chain_crc"] = report.last_crc;
+  json["epoch"] = report.last_epoch.value;
+  json["log_id"] = fmt::format("{:016x}", report.start.anchor->log_id);
+  json["records_after_hole"] = report.records_after_hole;
+  json["tail_word_beyond"] = report.tail_word_beyond;
+  return json;
+}
+
+ExitStatus run_verify(const VerifyCommand& command) {
+  ReplicaSurvey survey;
+  if (!command.peers.peers.empty()) survey.open_peers(command.peers);
+  for (const std::string& path : command.files) survey.open_file(path);
+  survey.read_all();
+  const auto best = survey.best();
+  const ScanReport* history = best ? &*survey.replicas()[*best].survey->report : nullptr;
+
+  std::size_t equal = 0;
+  bool unreachable = false;
+  std::string text;
+  ordered_json replicas = ordered_json::array();
+  for (const SurveyedReplica& replica : survey.replicas()) {
+    const Judgement judgement = judge(replica, history, survey.replicas().size() == 1);
+    equal += judgement.verdict == Verdict::Equal ? 1 : 0;
+    unreachable = unreachable || judgement.verdict == Verdict::Unreachable;
+    text += replica_text(replica, judgement);
+    replicas.push_back(replica_json(replica, judgement));
+  }
+  const std::size_t count = survey.replicas().size();
+  if (command.format == Format::Json) {
+    print(ordered_json{{"format", 1},
+                       {"replicas", std::move(replicas)},
+                       {"equal", equal},
+                       {"of", count},
+                       {"ok", equal == count}}
+              .dump(2) +
+          "\n");
+  } else {
+    print(fmt::format("{}{} of {} replicas are whole and hold the same records\n", text, equal,
+                      count));
+  }
+  if (equal == count) return ExitStatus::Ok;
+  return unreachable ? ExitStatus::Failed : ExitStatus::Damaged;
+}
+
+}  // namespace
+
+void add_log_verify(CLI::App& log) {
+  const auto options = std::make_shared<VerifyCommand>();
+  CLI::App* command =
+      log.add_subcommand("verify", "Read every replica whole and compare them; changes nothing");
+  add_peers_option(*command, options->peers);
+  command->get_option("--peers")->required(false);
+  add_pool_option(*command, options->peers);
+  command->get_option("--pool")->required(false)->needs("--peers");
+  command->get_option("--peers")->needs("--pool");
+  command
+      ->add_option("--file", options->files,
+                   "The file of a pool whose daemon does not run, instead of or beside peers")
+      ->option_text("POOLFILE...");
+  add_transport_option(*command, options->peers);
+  add_timeout_option(*command, options->peers);
+  add_format_option(*command, options->format);
+  add_examples(*command,
+               "  perdure log verify --peers a:7470,b:7470,c:7470 --pool orders\n"
+               "  perdure log verify --file /var/lib/perdure/orders.pool\n"
+               "Exit status: 0 all are whole and equal, 1 one can not be read, 4 they differ or\n"
+               "are damaged.");
+  run_with(*command, [options] {
+    if (!options->peers.peers.empty() || !options->files.empty()) return run_verify(*options);
+    print_error({ErrorCode::InvalidArgument,
+                 "nothing to verify: give --peers and --pool, or "
+                 "--file"});
+    return ExitStatus::Usage;
+  });
+}
+
+}  // namespace perdure::app

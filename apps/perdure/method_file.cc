@@ -1,0 +1,261 @@
+// Strict reading of docs/plan.schema.json. Objects are read through Fields, which knows where it
+// is.
+#include "method_file.h"
+
+#include "core/try.h"
+#include "profile_options.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <cstdio>
+#include <initializer_list>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+namespace perdure::app {
+namespace {
+
+using Json = nlohmann::json;
+
+Error wrong(const std::string& where, std::string_view what) {
+  return Error{ErrorCode::InvalidArgument, fmt::format("{}: {}", where, what)};
+}
+
+Result<void> only_fields(const Json& json, const std::string& where,
+                         std::initializer_list<std::string_view> known) {
+  if (!json.is_object()) return wrong(where, "must be an object");
+  for (const auto& [name, value] : json.items()) {
+    bool found = false;
+    for (const std::string_view each : known) found = found || each == name;
+    if (!found) return wrong(where, fmt::format("field '{}' is not known", name));
+  }
+  return {};
+}
+
+Result<std::string> text_at(const Json& json, const std::string& where, const char* field) {
+  const auto found = json.find(field);
+  if (found == json.end() || !found->is_string()) {
+    return wrong(where, fmt::format("'{}' must be there and be a string", field));
+  }
+  return found->get<std::string>();
+}
+
+Result<bool> flag_at(const Json& json, const std::string& where, const char* field) {
+  const auto found = json.find(field);
+  if (found == json.end()) return false;
+  if (!found->is_boolean()) return wrong(where, fmt::format("'{}' must be a boolean", field));
+  return found->get<bool>();
+}
+
+Result<const Json*> array_at(const Json& json, const std::string& where, const char* field) {
+  const auto found = json.find(field);
+  if (found == json.end() || !found->is_array()) {
+    return wrong(where, fmt::format("'{}' must be there and be an array", field));
+  }
+  if (found->size() > kMethodStepsMax) {
+    return wrong(where, fmt::format("'{}' has {} entries; the limit is {}", field, found->size(),
+                                    kMethodStepsMax));
+  }
+  return &*found;
+}
+
+Result<Item> parse_item(const std::string& name, const std::string& where) {
+  if (name.size() == 1 && name[0] >= 'a' && name[0] <= 'z') return static_cast<Item>(name[0] - 'a');
+  unsigned number = 0;
+  if (name.size() > 1 && name[0] == 'i') {
+    const char* const last = name.data() + name.size();
+    const auto [end, error] = std::from_chars(name.data() + 1, last, number);
+    if (error == std::errc() && end == last && number < kItemsMax) return static_cast<Item>(number);
+  }
+  return wrong(where, fmt::format("'{}' is not the name of an item: a to z, i26 to i{}", name,
+                                  kItemsMax - 1));
+}
+
+Result<std::vector<Item>> items_at(const Json& json, const std::string& where, const char* field) {
+  PERDURE_TRY(names, array_at(json, where, field));
+  std::vector<Item> items;
+  for (const Json& name : *names) {
+    if (!name.is_string()) return wrong(where, fmt::format("'{}' must hold names of items", field));
+    PERDURE_TRY(item, parse_item(name.get<std::string>(), where));
+    items.push_back(item);
+  }
+  return items;
+}
+
+Result<Verb> parse_verb(std::string_view word, const std::string& where) {
+  using enum Verb;
+  for (const Verb each : {Write, WriteImm, Send, Read, Flush, WriteAtomic}) {
+    if (to_string(each) == word) return each;
+  }
+  return wrong(where, fmt::format("verb '{}' is not known", word));
+}
+
+Result<RequesterStep> parse_wait(const Json& json, const std::string& where) {
+  PERDURE_TRY_VOID(only_fields(json, where, {"wait", "of"}));
+  PERDURE_TRY(word, text_at(json, where, "wait"));
+  RequesterStep step;
+  if (word == "ack") {
+    step.kind = RequesterStep::Kind::WaitAck;
+    return step;
+  }
+  const auto of = json.find("of");
+  if (word != "completion" || of == json.end() || !of->is_number_unsigned()) {
+    return wrong(where, R"(a wait is {"wait": "ack"} or {"wait": "completion", "of": STEP})");
+  }
+  step.kind = RequesterStep::Kind::WaitCompletion;
+  step.of = of->get<std::size_t>();
+  return step;
+}
+
+Result<RequesterStep> parse_step(const Json& json, const std::string& where) {
+  if (json.is_object() && json.contains("wait")) return parse_wait(json, where);
+  PERDURE_TRY_VOID(only_fields(json, where, {"post", "items", "flush", "replay", "fenced"}));
+  PERDURE_TRY(word, text_at(json, where, "post"));
+  RequesterStep step;
+  PERDURE_TRY(verb, parse_verb(word, where));
+  step.verb = verb;
+  PERDURE_TRY(items, items_at(json, where, "items"));
+  step.items = std::move(items);
+  if (json.contains("flush")) {
+    PERDURE_TRY(flush, items_at(json, where, "flush"));
+    step.flush = std::move(flush);
+  }
+  PERDURE_TRY(replay, flag_at(json, where, "replay"));
+  step.replay = replay;
+  PERDURE_TRY(fenced, flag_at(json, where, "fenced"));
+  step.fenced = fenced;
+  return step;
+}
+
+Result<ResponderAction> parse_action(const Json& json, const std::string& where) {
+  PERDURE_TRY_VOID(only_fields(json, where, {"do", "item"}));
+  PERDURE_TRY(word, text_at(json, where, "do"));
+  if (word == "ack") return ResponderAction{ResponderAction::Kind::Ack, 0};
+  if (word != "copy" && word != "flush") {
+    return wrong(where, fmt::format("a responder does copy, flush or ack, not '{}'", word));
+  }
+  PERDURE_TRY(name, text_at(json, where, "item"));
+  PERDURE_TRY(item, parse_item(name, where));
+  const auto kind = word == "copy" ? ResponderAction::Kind::Copy : ResponderAction::Kind::Flush;
+  return ResponderAction{kind, item};
+}
+
+Result<ServerProfile> parse_server(const Json& json, const std::string& where) {
+  PERDURE_TRY_VOID(only_fields(json, where, {"domain", "ddio", "receive_buffers", "transport"}));
+  ServerProfile server;
+  PERDURE_TRY(domain_word, text_at(json, where, "domain"));
+  PERDURE_TRY(domain, parse_persistence_domain(domain_word));
+  PERDURE_TRY(buffers_word, text_at(json, where, "receive_buffers"));
+  PERDURE_TRY(buffers, parse_receive_buffers(buffers_word));
+  PERDURE_TRY(transport_word, text_at(json, where, "transport"));
+  PERDURE_TRY(transport, parse_transport(transport_word));
+  if (!json.contains("ddio")) return wrong(where, "'ddio' must be there");
+  PERDURE_TRY(ddio, flag_at(json, where, "ddio"));
+  server.domain = domain;
+  server.receive_buffers = buffers;
+  server.transport = transport;
+  server.ddio = ddio ? Ddio::On : Ddio::Off;
+  return server;
+}
+
+Result<void> parse_responder(const Json& json, const std::string& where, Method& method) {
+  PERDURE_TRY(reactions, array_at(json, where, "responder"));
+  for (const Json& reaction : *reactions) {
+    const std::string here = fmt::format("{}, responder[{}]", where, method.responder.size());
+    if (!reaction.is_array() || reaction.size() > kMethodStepsMax) {
+      return wrong(here, "must be an array of actions, and not a long one");
+    }
+    std::vector<ResponderAction> actions;
+    for (const Json& action : reaction) {
+      PERDURE_TRY(parsed, parse_action(action, here));
+      actions.push_back(parsed);
+    }
+    method.responder.push_back(std::move(actions));
+  }
+  return {};
+}
+
+Result<FileMethod> parse_method(const Json& json, const std::string& where) {
+  PERDURE_TRY_VOID(only_fields(
+      json, where,
+      {"name", "update", "primary", "server", "requester", "responder", "round_trips", "b_bytes"}));
+  FileMethod read;
+  Method& method = read.method;
+  method.name =
+      json.contains("name") && json["name"].is_string() ? json["name"].get<std::string>() : where;
+  PERDURE_TRY(shape_word, text_at(json, where, "update"));
+  PERDURE_TRY(shape, parse_shape(shape_word));
+  method.shape = std::move(shape);
+  PERDURE_TRY(primary_word, text_at(json, where, "primary"));
+  PERDURE_TRY(primary, parse_primary(primary_word));
+  method.primary = primary;
+  method.later_any_size = json.contains("b_bytes");
+  PERDURE_TRY(steps, array_at(json, where, "requester"));
+  for (const Json& step : *steps) {
+    const auto here = fmt::format("{}, requester[{}]", where, method.requester.size());
+    PERDURE_TRY(parsed, parse_step(step, here));
+    method.requester.push_back(std::move(parsed));
+  }
+  PERDURE_TRY_VOID(parse_responder(json, where, method));
+  PERDURE_TRY_VOID(validate(method));
+  if (json.contains("server")) {
+    PERDURE_TRY(server, parse_server(json["server"], where + ", server"));
+    read.server = server;
+  }
+  return read;
+}
+
+}  // namespace
+
+Result<std::vector<FileMethod>> parse_methods(std::string_view text) {
+  const Json json = Json::parse(text, nullptr, false);
+  if (json.is_discarded()) return wrong("the file", "is not JSON");
+  if (!json.is_object()) return wrong("the file", "must hold a JSON object");
+  const auto format = json.find("format");
+  if (format == json.end()) return wrong("the file", "'format' must be there and be 1");
+  if (*format != 1) {
+    return Error{ErrorCode::VersionMismatch,
+                 "the file has another 'format' than 1: it was written for another version"};
+  }
+  // A file with one method may have it at the top.
+  std::vector<FileMethod> methods;
+  if (!json.contains("methods")) {
+    Json single = json;
+    single.erase("format");
+    PERDURE_TRY(method, parse_method(single, "method"));
+    methods.push_back(std::move(method));
+    return methods;
+  }
+  PERDURE_TRY_VOID(only_fields(json, "the file", {"format", "methods"}));
+  if (!json["methods"].is_array()) return wrong("the file", "'methods' must be an array");
+  for (const Json& each : json["methods"]) {
+    PERDURE_TRY(method, parse_method(each, fmt::format("methods[{}]", methods.size())));
+    methods.push_back(std::move(method));
+  }
+  if (methods.empty()) return wrong("the file", "has no methods");
+  return methods;
+}
+
+Result<std::vector<FileMethod>> read_methods(const std::string& path) {
+  const bool standard_input = path == "-";
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(
+      standard_input ? stdin : std::fopen(path.c_str(), "re"),
+      [](std::FILE* each) { return each == stdin ? 0 : std::fclose(each); });
+  if (!file) {
+    return Error{ErrorCode::NotFound, fmt::format("can not open '{}': give the path of a file of "
+                                                  "methods (docs/plan.schema.json)",
+                                                  path)};
+  }
+  std::string text(kMethodFileBytesMax + 1, '\0');
+  text.resize(std::fread(text.data(), 1, text.size(), file.get()));
+  if (std::ferror(file.get()) != 0) {
+    return Error{ErrorCode::SystemError, fmt::format("can not read '{}'", path)};
+  }
+  if (text.size() > kMethodFileBytesMax) {
+    return wrong(path, fmt::format("has more than {} bytes", kMethodFileBytesMax));
+  }
+  return parse_methods(text);
+}
+
+}  // namespace perdure::app

@@ -1,0 +1,32 @@
+// Reading methods from a file in the form of docs/plan.schema.json, as `perdure plan` writes it.
+// The text is not trusted: what is not described there is an error that names the place.
+#pragma once
+
+#include <perdure/profile.h>
+#include <perdure/result.h>
+
+#include "core/method.h"
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace perdure::app {
+
+inline constexpr std::size_t kMethodFileBytesMax = 16 * 1024 * 1024;
+inline constexpr std::size_t kMethodStepsMax = 64;
+
+/// A method and, if the file says so, the responder it is meant for.
+struct FileMethod {
+  Method method;
+  std::optional<ServerProfile> server;
+};
+
+/// Errors: InvalidArgument, naming the method and the field; VersionMismatch.
+Result<std::vector<FileMethod>> parse_methods(std::string_view json);
+
+/// The same from a file ("-": standard input). Errors: also NotFound, SystemError.
+Result<std::vector<FileMethod>> read_methods(const std::string& path);
+
+}  // namespace perdure::app

@@ -1,0 +1,95 @@
+// All methods known anywhere, gathered from the planner's catalog on every kind of responder.
+#include "method_library.h"
+
+#include "plan/catalog.h"
+#include "plan/paper.h"
+#include "plan/tempting.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <vector>
+
+namespace perdure::app {
+namespace {
+
+void add_known(const ServerProfile& profile, const UpdateShape& shape,
+               std::vector<Method>& methods) {
+  for (const Level level : {Level::Durable, Level::Visible, Level::Received}) {
+    for (const bool later_small : {false, true}) {
+      for (auto& known : plan::known_methods(profile, {shape, level, later_small})) {
+        methods.push_back(std::move(known.method));
+      }
+    }
+  }
+}
+
+/// Every combination of the axes, with and without each capability.
+std::vector<ServerProfile> all_profiles() {
+  using enum PersistenceDomain;
+  std::vector<ServerProfile> profiles;
+  for (const PersistenceDomain domain : {Page, Dmp, Mhp, Wsp, None}) {
+    for (const Transport transport : {Transport::InfiniBand, Transport::Iwarp, Transport::Roce,
+                                      Transport::Tcp, Transport::Shm}) {
+      for (unsigned bits = 0; bits < 64; ++bits) {
+        ServerProfile profile{domain,
+                              (bits & 1) != 0 ? Ddio::Off : Ddio::On,
+                              (bits & 2) != 0 ? ReceiveBuffers::Pm : ReceiveBuffers::Dram,
+                              transport,
+                              {}};
+        profile.capabilities = {(bits & 4) != 0, (bits & 8) != 0, (bits & 16) != 0,
+                                (bits & 32) != 0};
+        profiles.push_back(profile);
+      }
+    }
+  }
+  return profiles;
+}
+
+/// In the order in which a name is looked for.
+std::vector<Method> all_methods(const ServerProfile& first,
+                                const std::optional<UpdateShape>& asked) {
+  std::vector<UpdateShape> shapes{singleton(), compound()};
+  if (asked) shapes = {*asked};
+  std::vector<Method> methods;
+  for (const UpdateShape& shape : shapes) add_known(first, shape, methods);
+  for (auto& tempting : plan::tempting_methods()) methods.push_back(std::move(tempting.method));
+  for (const Transport transport : {Transport::InfiniBand, Transport::Iwarp}) {
+    for (auto& scenario : plan::paper_methods(transport)) {
+      methods.push_back(std::move(scenario.method));
+    }
+  }
+  for (const ServerProfile& profile : all_profiles()) {
+    for (const UpdateShape& shape : shapes) add_known(profile, shape, methods);
+  }
+  return methods;
+}
+
+}  // namespace
+
+Result<Method> find_method(const std::string& name, const ServerProfile& profile,
+                           const std::optional<UpdateShape>& shape) {
+  for (Method& method : all_methods(profile, shape)) {
+    if (method.name == name && (!shape || method.shape == *shape)) return std::move(method);
+  }
+  const std::string of_shape = shape ? fmt::format(" for a {} update", to_string(*shape)) : "";
+  return Error{ErrorCode::NotFound,
+               fmt::format("no method is called '{}'{}; `perdure check --list` has all names", name,
+                           of_shape)};
+}
+
+std::string list_methods() {
+  std::map<std::string, std::set<std::string>> shapes;
+  for (const Method& method : all_methods(ServerProfile{}, std::nullopt)) {
+    shapes[method.name].insert(to_string(method.shape));
+  }
+  std::string text;
+  for (const auto& [name, of] : shapes) {
+    text += fmt::format("{:<44}{}\n", name, fmt::join(of, ", "));
+  }
+  return text;
+}
+
+}  // namespace perdure::app

@@ -1,0 +1,39 @@
+// Options that name peers and a pool, shared by `log` and `pool`, and what is done with each peer.
+#pragma once
+
+#include <perdure/result.h>
+
+#include "commands.h"
+#include "peer/dial.h"
+
+#include <chrono>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace perdure::app {
+
+/// "4096", "64KiB", "1.5GiB"; K, M, G and T may stand alone and count in 1024s too.
+/// Errors: InvalidArgument.
+Result<std::uint64_t> parse_bytes(std::string_view word);
+
+/// 5 bytes, 3.0 KiB, 1.2 GiB.
+std::string format_bytes(std::uint64_t bytes);
+
+struct PeerOptions {
+  std::vector<std::string> peers;  // "host:port"
+  std::string pool;
+  std::string transport = "auto";
+  std::uint64_t timeout_ms = 5000;
+
+  std::chrono::milliseconds timeout() const { return std::chrono::milliseconds(timeout_ms); }
+};
+
+/// --peers, required.
+void add_peers_option(CLI::App& command, PeerOptions& options);
+/// --pool, required.
+void add_pool_option(CLI::App& command, PeerOptions& options);
+void add_transport_option(CLI::App& command, PeerOptions& options);
+void add_timeout_option(CLI::App& command, PeerOptions& options);
+
+}  // namespace perdure::app

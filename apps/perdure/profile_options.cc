@@ -1,0 +1,87 @@
+// The words of profiles and updates on the command line.
+#include "profile_options.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <charconv>
+
+namespace perdure::app {
+namespace {
+
+template <typename Enum, std::size_t n>
+Result<Enum> parse_enum(std::string_view what, std::string_view word,
+                        const std::array<Enum, n>& all) {
+  std::string accepted;
+  for (const Enum each : all) {
+    if (to_string(each) == word) return each;
+    accepted += fmt::format("{}{}", accepted.empty() ? "" : ", ", to_string(each));
+  }
+  return Error{ErrorCode::InvalidArgument,
+               fmt::format("{} '{}' is not known; use one of: {}", what, word, accepted)};
+}
+
+Error unknown_shape(std::string_view word) {
+  return Error{ErrorCode::InvalidArgument,
+               fmt::format("shape '{}' is not known; use singleton, compound, or the number of "
+                           "items of each epoch, for example 1+2+1 (1 to {} items in all)",
+                           word, kItemsMax)};
+}
+
+}  // namespace
+
+Result<Level> parse_level(std::string_view word) {
+  using enum Level;
+  return parse_enum("level", word, std::array{Received, Visible, Durable, Committed});
+}
+
+Result<Primary> parse_primary(std::string_view word) {
+  using enum Primary;
+  return parse_enum("primary", word, std::array{Write, WriteImm, Send});
+}
+
+Result<UpdateShape> parse_shape(std::string_view word) {
+  if (word == "singleton") return singleton();
+  if (word == "compound") return compound();
+  constexpr std::string_view kPrefix = "epochs ";
+  std::string_view rest = word;
+  if (rest.substr(0, kPrefix.size()) == kPrefix) rest.remove_prefix(kPrefix.size());
+  UpdateShape shape;
+  shape.items_per_epoch.clear();
+  while (true) {
+    std::uint8_t items = 0;
+    const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), items);
+    if (error != std::errc() || items == 0) return unknown_shape(word);
+    shape.items_per_epoch.push_back(items);
+    if (shape.items() > kItemsMax) return unknown_shape(word);
+    rest.remove_prefix(static_cast<std::size_t>(end - rest.data()));
+    if (rest.empty()) return shape;
+    if (rest.front() != '+') return unknown_shape(word);
+    rest.remove_prefix(1);
+  }
+}
+
+void add_profile_options(CLI::App& command, ServerProfile& profile) {
+  const std::string group = "Responder";
+  add_word_option(command, "--domain", profile.domain, parse_persistence_domain,
+                  "What survives its power failure (none)", "none|page|dmp|mhp|wsp")
+      ->group(group);
+  add_word_option(command, "--ddio", profile.ddio, parse_ddio,
+                  "Whether inbound data lands in its last-level cache (on)", "on|off")
+      ->group(group);
+  add_word_option(command, "--receive-buffers", profile.receive_buffers, parse_receive_buffers,
+                  "Where its receive buffers live (dram)", "dram|pm")
+      ->group(group);
+  add_word_option(command, "--transport", profile.transport, parse_transport,
+                  "What carries the messages (tcp)", "infiniband|roce|iwarp|tcp|shm")
+      ->group(group);
+  Capabilities& can = profile.capabilities;
+  command.add_flag("--native-flush", can.native_flush, "It has RDMA FLUSH")->group(group);
+  command.add_flag("--atomic-write", can.atomic_write, "It has RDMA ATOMIC WRITE")->group(group);
+  command.add_flag("--ordered-persist", can.ordered_persist, "It acknowledges persistence itself")
+      ->group(group);
+  command.add_flag("--send-flush", can.send_flush, "Its RNIC flushes what a SEND names")
+      ->group(group);
+}
+
+}  // namespace perdure::app

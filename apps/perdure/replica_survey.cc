@@ -1,0 +1,123 @@
+// Opening and reading replicas.
+#include "replica_survey.h"
+
+#include "core/try.h"
+#include "pmem/pool.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <system_error>
+
+namespace perdure::app {
+namespace {
+
+/// The exported part of a pool's file, read with pread.
+class FileLogBytes final : public log::LogBytes {
+ public:
+  static Result<std::unique_ptr<log::LogBytes>> open(const std::string& path) {
+    PERDURE_TRY(info, pmem::Pool::inspect(path));
+    const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    if (descriptor < 0) return system_error("can not open", path);
+    return std::unique_ptr<log::LogBytes>(
+        new FileLogBytes(path, descriptor, info.header.data_bytes));
+  }
+  ~FileLogBytes() override { ::close(descriptor_); }
+  FileLogBytes(const FileLogBytes&) = delete;
+  FileLogBytes& operator=(const FileLogBytes&) = delete;
+
+  std::uint64_t size() const override { return size_; }
+
+  Result<void> read(std::uint64_t at, std::span<std::byte> to) override {
+    while (!to.empty()) {
+      const ssize_t got = ::pread(descriptor_, to.data(), to.size(),
+                                  static_cast<off_t>(pmem::kPoolDataOffset + at));
+      if (got < 0 && errno == EINTR) continue;
+      if (got < 0) return system_error("can not read", path_);
+      if (got == 0) {
+        return Error{ErrorCode::Corrupt,
+                     fmt::format("'{}' ends before the pool does: it was truncated", path_)};
+      }
+      to = to.subspan(static_cast<std::size_t>(got));
+      at += static_cast<std::uint64_t>(got);
+    }
+    return {};
+  }
+
+ private:
+  FileLogBytes(std::string path, int descriptor, std::uint64_t size)
+      : path_(std::move(path)), descriptor_(descriptor), size_(size) {}
+
+  static Error system_error(std::string_view what, const std::string& path) {
+    return Error{ErrorCode::SystemError,
+                 fmt::format("{} '{}': {}", what, path, std::generic_category().message(errno))};
+  }
+
+  const std::string path_;
+  const int descriptor_;
+  const std::uint64_t size_;
+};
+
+}  // namespace
+
+void ReplicaSurvey::open_peers(const PeerOptions& options) {
+  const auto transport = peer::parse_transport_choice(options.transport);
+  for (const std::string& address : options.peers) {
+    SurveyedReplica& replica = replicas_.emplace_back();
+    replica.name = address;
+    if (!transport.ok()) {
+      replica.error = transport.error();
+      continue;
+    }
+    auto peer = dialer_.dial(address, *transport, Deadline::after(options.timeout()));
+    if (!peer.ok()) {
+      replica.error = peer.error();
+      continue;
+    }
+    peers_.push_back(std::move(peer).value());
+    auto bytes = log::RemoteLogBytes::open(*peers_.back(), options.pool, options.timeout(),
+                                           Clock::monotonic());
+    if (!bytes.ok()) {
+      replica.error = bytes.error();
+      continue;
+    }
+    replica.writer_present = (*bytes)->session().pool.writer_present;
+    replica.writer_name = (*bytes)->session().pool.writer_name;
+    replica.bytes = std::move(bytes).value();
+  }
+}
+
+void ReplicaSurvey::open_file(const std::string& path) {
+  SurveyedReplica& replica = replicas_.emplace_back();
+  replica.name = path;
+  auto bytes = FileLogBytes::open(path);
+  if (bytes.ok()) {
+    replica.bytes = std::move(bytes).value();
+  } else {
+    replica.error = bytes.error();
+  }
+}
+
+void ReplicaSurvey::read_all() {
+  StatusLine line;
+  for (SurveyedReplica& replica : replicas_) {
+    if (!replica.bytes) continue;
+    line.show(fmt::format("reading {}", replica.name));
+    auto found = log::survey(*replica.bytes);
+    if (found.ok()) {
+      replica.survey = std::move(found).value();
+    } else {
+      replica.error = found.error();
+    }
+  }
+}
+
+std::optional<std::size_t> ReplicaSurvey::best() const {
+  std::vector<std::optional<log::Survey>> surveys;
+  for (const SurveyedReplica& replica : replicas_) surveys.push_back(replica.survey);
+  return log::choose_history(surveys);
+}
+
+}  // namespace perdure::app

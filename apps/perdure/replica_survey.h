@@ -1,0 +1,49 @@
+// ReplicaSurvey: the replicas of a log, read whole, without becoming its writer: for verification,
+// and to find the one that holds most.
+#pragma once
+
+#include <perdure/result.h>
+
+#include "log/recovery.h"
+#include "log/remote_bytes.h"
+#include "output.h"
+#include "peer/dial.h"
+#include "peer_options.h"
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace perdure::app {
+
+struct SurveyedReplica {
+  std::string name;                      // the peer's address, or the file's path
+  std::unique_ptr<log::LogBytes> bytes;  // nothing: it could not be reached or opened
+  std::optional<log::Survey> survey;     // nothing: it could not be read
+  std::optional<Error> error;            // why not
+  bool writer_present = false;           // somebody appends at this moment
+  std::string writer_name;
+};
+
+class ReplicaSurvey {
+ public:
+  /// Opens read sessions to all peers; what does not answer carries its error.
+  void open_peers(const PeerOptions& options);
+  /// The file of a pool, without locking or changing it. Nothing may write to it meanwhile.
+  void open_file(const std::string& path);
+
+  /// Reads every replica from head to tail. Shows on a terminal how far it is.
+  void read_all();
+
+  const std::vector<SurveyedReplica>& replicas() const { return replicas_; }
+  /// The replica that holds the log's history: of the highest epoch, and of those the longest.
+  std::optional<std::size_t> best() const;
+
+ private:
+  peer::Dialer dialer_;
+  std::vector<std::unique_ptr<peer::HttpPeer>> peers_;
+  std::vector<SurveyedReplica> replicas_;
+};
+
+}  // namespace perdure::app
