@@ -34,14 +34,21 @@ Result<std::unique_ptr<fabric::Device>> open_emu(Transport transport) {
   return std::unique_ptr<fabric::Device>(std::move(device));
 }
 
+/// The emulated fabric: its machines have threads that work without anybody's poll.
+Harness emulated(std::string name, Transport transport) {
+  Harness harness = plain(std::move(name), [transport] { return open_emu(transport); });
+  harness.responder_polls = false;
+  return harness;
+}
+
 }  // namespace
 
 const std::vector<Harness>& harnesses() {
   static const std::vector<Harness> all = {
       plain("ofi_tcp", [] { return fabric::ofi::open_device(); }),
       plain("shm", [] { return fabric::shm::open_device(); }),
-      plain("emu_infiniband", [] { return open_emu(Transport::InfiniBand); }),
-      plain("emu_iwarp", [] { return open_emu(Transport::Iwarp); }),
+      emulated("emu_infiniband", Transport::InfiniBand),
+      emulated("emu_iwarp", Transport::Iwarp),
   };
   return all;
 }

@@ -27,6 +27,8 @@ struct Harness {
   std::function<Result<std::unique_ptr<fabric::Device>>()> open_in_process;
   /// Keys of one device reach nothing through connections accepted into another device.
   bool isolates_devices = true;
+  /// Nothing moves at the responder unless it polls; false where something else works for it.
+  bool responder_polls = true;
 };
 
 const std::vector<Harness>& harnesses();
