@@ -28,6 +28,13 @@ Result<std::optional<PersistenceDomain>> parse_declared(std::string_view word) {
   return std::optional<PersistenceDomain>{domain};
 }
 
+Result<Fabric> parse_fabric(std::string_view word) {
+  if (word == "native") return Fabric::Native;
+  if (word == "emu") return Fabric::Emulated;
+  return Error{ErrorCode::InvalidArgument,
+               fmt::format("fabric '{}' is not known; use one of: native, emu", word)};
+}
+
 void read_control(TomlFields& fields, Config& config) {
   fields.parsed("listen", config.control_listen, parse_address);
   fields.flag("allow_remote", config.allow_remote);
@@ -64,6 +71,7 @@ void read_spin(TomlFields& fields, Config& config) {
 
 void read_data(TomlFields& fields, Config& config) {
   fields.parsed("listen", config.data_listen, parse_address);
+  fields.parsed("fabric", config.fabric, parse_fabric);
   read_transports(fields, config);
   read_spin(fields, config);
   fields.number("sessions_max", 1, 4096, config.sessions_max);
@@ -94,6 +102,13 @@ void read_profile(TomlFields& fields, TomlProblems& problems, Config& config) {
   }
 }
 
+void read_emulated(TomlFields& fields, Config& config) {
+  fields.parsed("transport", config.emulated_transport, parse_transport);
+  fields.flag("native_flush", config.emulated_capabilities.native_flush);
+  fields.flag("atomic_write", config.emulated_capabilities.atomic_write);
+  fields.number("seed", 0, INT64_MAX, config.seed);
+}
+
 void read_root(TomlFields& root, TomlProblems& problems, Config& config) {
   TomlFields control(root.table("control"), "control", problems);
   read_control(control, config);
@@ -103,6 +118,8 @@ void read_root(TomlFields& root, TomlProblems& problems, Config& config) {
   pools.text("directory", config.directory);
   TomlFields profile(root.table("profile"), "profile", problems);
   read_profile(profile, problems, config);
+  TomlFields emulated(root.table("emulated"), "emulated", problems);
+  read_emulated(emulated, config);
   TomlFields log(root.table("log"), "log", problems);
   log.parsed("level", config.log_level, parse_severity);
 }

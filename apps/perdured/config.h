@@ -17,13 +17,20 @@
 
 namespace perdure::daemon {
 
+/// What carries sessions, and what pools are made of.
+enum class Fabric {
+  Native,    // the transports, and the files of a directory
+  Emulated,  // an emulated RNIC and emulated memory, with a power switch
+};
+
 struct Config {
   // [control]
   std::string control_listen = "127.0.0.1:7470";
   bool allow_remote = false;  // of both planes: listen where other machines can reach it
   // [data]
+  Fabric fabric = Fabric::Native;
   std::string data_listen = "127.0.0.1:7471";
-  std::vector<Transport> transports{Transport::Tcp};
+  std::vector<Transport> transports{Transport::Tcp, Transport::Shm};
   /// How long an idle session polls before it sleeps, while polling pays. Not set: 50 us.
   std::optional<Nanoseconds> spin;
   std::size_t sessions_max = 64;
@@ -33,6 +40,10 @@ struct Config {
   // [profile], [profile.pool.NAME]
   peer::PoolSettings settings;
   std::map<std::string, peer::PoolSettings> settings_by_pool;
+  // [emulated]: the machine, beside its [profile]
+  Transport emulated_transport = Transport::InfiniBand;
+  Capabilities emulated_capabilities{.native_flush = true, .atomic_write = true};
+  std::size_t seed = 0;
   // [log]
   Severity log_level = Severity::Info;
 };

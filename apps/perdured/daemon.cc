@@ -1,10 +1,13 @@
 // The daemon, put together: see daemon.h.
 #include "daemon.h"
 
-#include <fmt/format.h>
+#include <signal.h>
+#include <unistd.h>
 
+#include "core/assert.h"
 #include "core/try.h"
 #include "fabric/ofi/ofi.h"
+#include "fabric/shm/shm.h"
 
 namespace perdure::daemon {
 namespace {
@@ -20,26 +23,81 @@ peer::ServiceOptions service_options(const Config& config) {
   return options;
 }
 
+Result<std::unique_ptr<fabric::Device>> open_device(Transport transport) {
+  return transport == Transport::Shm ? fabric::shm::open_device() : fabric::ofi::open_device();
+}
+
+peer::EmulatedMachine::Options machine_options(const Config& config) {
+  peer::EmulatedMachine::Options options;
+  options.profile.domain = config.settings.declared.value_or(PersistenceDomain::Dmp);
+  options.profile.ddio = config.settings.ddio;
+  options.profile.receive_buffers = config.settings.receive_buffers;
+  options.profile.transport = config.emulated_transport;
+  options.profile.capabilities = config.emulated_capabilities;
+  options.seed = config.seed;
+  return options;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Daemon>> Daemon::start(const Config& config) {
   PERDURE_TRY_VOID(validate(config));
-  std::unique_ptr<Daemon> daemon(new Daemon());
-  std::vector<peer::DataPlane> planes;
-  for (const Transport transport : config.transports) {
-    PERDURE_TRY(device, fabric::ofi::open_device());
-    planes.push_back({device.get(), config.data_listen, fabric::ofi::open_device});
-    daemon->transports_.push_back(transport);
-    daemon->devices_.push_back(std::move(device));
+  std::unique_ptr<Daemon> daemon(new Daemon(config));
+  if (config.fabric == Fabric::Emulated) {
+    PERDURE_TRY(machine, peer::EmulatedMachine::open(machine_options(config)));
+    daemon->machine_ = std::move(machine);
+    daemon->transports_ = {config.emulated_transport};
+  } else {
+    daemon->transports_ = config.transports;
   }
-  PERDURE_TRY(service, peer::PeerService::open(service_options(config), std::move(planes)));
-  daemon->service_ = std::move(service);
-  peer::HttpServerOptions http;
-  http.listen = config.control_listen;
-  http.allow_remote = config.allow_remote;
-  PERDURE_TRY(server, peer::HttpServer::open(*daemon->service_, http));
-  daemon->http_ = std::move(server);
+  PERDURE_TRY_VOID(daemon->serve());
   return daemon;
+}
+
+Result<std::vector<peer::DataPlane>> Daemon::open_planes() {
+  std::vector<peer::DataPlane> planes;
+  if (machine_ != nullptr) {
+    planes.push_back({&machine_->device(), "", {}});
+    return planes;
+  }
+  devices_.clear();
+  for (const Transport transport : transports_) {
+    PERDURE_TRY(device, open_device(transport));
+    const std::string listen = transport == Transport::Shm ? "" : config_.data_listen;
+    planes.push_back({device.get(), listen, [transport] { return open_device(transport); }});
+    devices_.push_back(std::move(device));
+  }
+  return planes;
+}
+
+Result<void> Daemon::serve() {
+  peer::ServiceOptions options = service_options(config_);
+  peer::HttpServerOptions http;
+  http.listen = config_.control_listen;
+  http.allow_remote = config_.allow_remote;
+  if (machine_ != nullptr) {
+    options.directory.clear();
+    options.store = machine_.get();
+    options.emulated = true;
+    http.power_cut = [] { ::kill(::getpid(), SIGUSR1); };  // main does it, see power_cycle
+  }
+  PERDURE_TRY(planes, open_planes());
+  PERDURE_TRY(service, peer::PeerService::open(std::move(options), std::move(planes)));
+  service_ = std::move(service);
+  PERDURE_TRY(server, peer::HttpServer::open(*service_, http));
+  http_ = std::move(server);
+  config_.control_listen = http_->address();  // the port that was chosen is kept
+  return {};
+}
+
+Result<void> Daemon::power_cycle() {
+  PERDURE_ASSERT(machine_ != nullptr);
+  machine_->power_cut();
+  http_.reset();
+  service_->abandon();
+  service_.reset();
+  machine_->power_on();
+  return serve();
 }
 
 }  // namespace perdure::daemon

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "config.h"
+#include "peer/emulated_machine.h"
 #include "peer/http_server.h"
 #include "peer/service.h"
 
@@ -23,11 +24,20 @@ class Daemon {
   std::string data_address(Transport transport) const { return service_->data_address(transport); }
   const std::vector<Transport>& transports() const { return transports_; }
 
- private:
-  Daemon() = default;
+  /// The emulated machine loses its power, gets it back, and the daemon starts again at the same
+  /// address. Requires an emulated fabric. Errors: those of start.
+  Result<void> power_cycle();
 
+ private:
+  explicit Daemon(Config config) : config_(std::move(config)) {}
+
+  Result<std::vector<peer::DataPlane>> open_planes();
+  Result<void> serve();
+
+  Config config_;
   // Destroyed in reverse: first no more requests, then sessions and pools, then the devices.
   std::vector<Transport> transports_;
+  std::unique_ptr<peer::EmulatedMachine> machine_;  // or none
   std::vector<std::unique_ptr<fabric::Device>> devices_;
   std::unique_ptr<peer::PeerService> service_;
   std::unique_ptr<peer::HttpServer> http_;

@@ -126,12 +126,14 @@ Result<void> write_port_file(const std::string& path, const Daemon& daemon) {
                                                    path, std::strerror(errno))};
 }
 
-/// Blocks the signals that end the daemon, in this and all later threads.
-sigset_t ending_signals() {
+/// Blocks the signals that main waits for, in this and all later threads: those that end the
+/// daemon, and SIGUSR1, the power switch of an emulated machine.
+sigset_t awaited_signals() {
   sigset_t signals;
   sigemptyset(&signals);
   sigaddset(&signals, SIGTERM);
   sigaddset(&signals, SIGINT);
+  sigaddset(&signals, SIGUSR1);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   return signals;
 }
@@ -157,7 +159,11 @@ Result<void> serve(const Config& config, const std::string& port_file, const sig
   }
   if (!port_file.empty()) PERDURE_TRY_VOID(write_port_file(port_file, *daemon));
   int received = 0;
-  sigwait(&signals, &received);
+  while (sigwait(&signals, &received) != 0 || received == SIGUSR1) {
+    if (config.fabric != Fabric::Emulated) continue;
+    log_message(Severity::Warning, "power cut of the emulated machine");
+    PERDURE_TRY_VOID(daemon->power_cycle());
+  }
   log_message(Severity::Info, fmt::format("{}: ending sessions and closing pools",
                                           received == SIGINT ? "SIGINT" : "SIGTERM"));
   force_on_second(signals);
@@ -172,7 +178,7 @@ int fail(int status, const Error& error) {
 }
 
 int run(int argc, char** argv) {
-  const sigset_t signals = ending_signals();
+  const sigset_t signals = awaited_signals();
   CLI::App app{"Serves pools of durable memory to writers on other machines."};
   Arguments arguments;
   describe(app, arguments);

@@ -18,7 +18,8 @@ namespace perdure::peer {
 class Dialer {
  public:
   /// `choice` nothing: shared memory when the peer runs on this host and offers it, else tcp; a
-  /// peer that does not answer now gets tcp, which works wherever it comes back.
+  /// peer that does not answer now gets tcp, which works wherever it comes back. An emulated peer
+  /// gets an emulated RNIC.
   /// Errors: InvalidArgument (the address), Unsupported (no such device here).
   Result<std::unique_ptr<HttpPeer>> dial(const std::string& address, TransportChoice choice,
                                          Deadline deadline);

@@ -74,7 +74,8 @@ Result<std::string> read_body(const Request& request, const httplib::ContentRead
 
 class Server final : public HttpServer {
  public:
-  explicit Server(PeerService& service) : service_(service) {}
+  Server(PeerService& service, std::function<void()> power_cut)
+      : service_(service), power_cut_(std::move(power_cut)) {}
   ~Server() override {
     server_.stop();
     if (thread_.joinable()) thread_.join();
@@ -96,6 +97,7 @@ class Server final : public HttpServer {
   void respond(Response& response, const Answer& answer, int status, const char* type);
 
   PeerService& service_;
+  const std::function<void()> power_cut_;
   httplib::Server server_;
   std::string address_;
   std::thread thread_;
@@ -156,6 +158,15 @@ void Server::add_routes() {
       [this](const Request&, const Caller&) -> Answer { return encode(service_.description()); });
   add_pool_routes();
   add_session_routes();
+  if (power_cut_) {
+    post("/v1/power-cut", 202,
+         [this](const Request&, const std::string& body, const Caller& caller) -> Answer {
+           PERDURE_TRY_VOID(decode_empty(body));
+           PERDURE_TRY_VOID(service_.list(caller));  // whoever may not even look may not do this
+           power_cut_();
+           return encode_accepted();
+         });
+  }
   server_.set_error_handler([this](const Request& request, Response& response) {
     if (!response.body.empty()) return;
     service_.count_refused_request();
@@ -269,7 +280,7 @@ void Server::respond(Response& response, const Answer& answer, int status, const
 
 Result<std::unique_ptr<HttpServer>> HttpServer::open(PeerService& service,
                                                      const HttpServerOptions& options) {
-  auto server = std::make_unique<Server>(service);
+  auto server = std::make_unique<Server>(service, options.power_cut);
   PERDURE_TRY_VOID(server->listen(options));
   return std::unique_ptr<HttpServer>(std::move(server));
 }

@@ -3,6 +3,7 @@
 
 #include <perdure/result.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -15,6 +16,8 @@ struct HttpServerOptions {
   /// Without it an address that other machines can reach is refused: nobody is authenticated.
   bool allow_remote = false;
   std::size_t threads = 4;  // requests answered at a time; a slow requester holds one
+  /// Called for POST /v1/power-cut; must return at once. Without it there is no such route.
+  std::function<void()> power_cut;
 };
 
 /// Threads: any.

@@ -320,7 +320,8 @@ std::string encode(const ServiceDescription& service) {
                   {"transports", std::move(transports)},
                   {"devices", service.devices},
                   {"pools", service.pools},
-                  {"sessions", service.sessions}});
+                  {"sessions", service.sessions},
+                  {"emulated", service.emulated}});
 }
 
 Result<ServiceDescription> decode_service(std::string_view text) {
@@ -345,6 +346,7 @@ Result<ServiceDescription> decode_service(std::string_view text) {
     }
     service.pools = fields.number("pools", kListMax);
     service.sessions = fields.number("sessions", kListMax);
+    service.emulated = fields.flag("emulated");
     return service;
   });
 }

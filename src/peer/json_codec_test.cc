@@ -69,8 +69,8 @@ TEST(JsonCodec, AnswersSurvive) {
   session.counters.messages = 0xffffffffffffffffu;
   EXPECT_EQ(*decode_session(encode(session)), session);
 
-  const ServiceDescription service{"0.1.0",        "boot", {Transport::Tcp, Transport::Shm},
-                                   {"one", "two"}, 1,      2};
+  const ServiceDescription service{
+      "0.1.0", "boot", {Transport::Tcp, Transport::Shm}, {"one", "two"}, 1, 2, true};
   EXPECT_EQ(*decode_service(encode(service)), service);
 
   const Error error = decode_error(encode(Error{ErrorCode::Fenced, "too late"}));

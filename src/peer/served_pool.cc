@@ -12,10 +12,6 @@ namespace {
 constexpr std::uint64_t kPageBytes = 4096;
 constexpr std::size_t kServiceStateBytes = 24;
 
-std::uint64_t reserved_bytes(const persist::ReceiveQueue& queue) {
-  return round_up(queue.persistent_bytes(), kPageBytes);
-}
-
 std::vector<std::byte> encode_state(const persist::ReceiveQueue& queue, std::uint64_t writer) {
   std::vector<std::byte> bytes(kServiceStateBytes);
   store(bytes.data(), kServiceStateVersion);
@@ -26,6 +22,10 @@ std::vector<std::byte> encode_state(const persist::ReceiveQueue& queue, std::uin
 }
 
 }  // namespace
+
+std::uint64_t persistent_buffer_bytes(const persist::ReceiveQueue& queue) {
+  return round_up(queue.persistent_bytes(), kPageBytes);
+}
 
 Result<std::unique_ptr<ServedPool>> ServedPool::adopt(std::unique_ptr<pmem::Pool> pool,
                                                       const PoolSettings& settings,
@@ -69,7 +69,7 @@ Result<void> ServedPool::choose_layout(const persist::ReceiveQueue& queue) {
 Result<void> ServedPool::lay_out() {
   exported_ = {pool_->data_offset(), pool_->data_bytes()};
   if (persistent_queue_.depth == 0) return {};
-  const std::uint64_t reserved = reserved_bytes(persistent_queue_);
+  const std::uint64_t reserved = persistent_buffer_bytes(persistent_queue_);
   if (exported_.length < reserved + kPageBytes) {
     return Error{ErrorCode::InvalidArgument,
                  fmt::format("{} bytes have no room for persistent receive buffers of {} bytes; "
@@ -119,25 +119,6 @@ PoolDescription ServedPool::describe() const {
   description.writer_name = writer_.name;
   description.evidence = pool_->region().evidence();
   return description;
-}
-
-Result<std::unique_ptr<pmem::Pool>> create_pool_file(const std::string& path,
-                                                     const PoolRequest& request,
-                                                     const PoolSettings& settings,
-                                                     const persist::ReceiveQueue& queue) {
-  pmem::PoolOptions options;
-  options.name = request.name;
-  options.declared = settings.declared;
-  options.data_bytes = round_up(request.bytes, kPageBytes);
-  if (settings.receive_buffers == ReceiveBuffers::Pm) options.data_bytes += reserved_bytes(queue);
-  return pmem::Pool::create(path, options);
-}
-
-Result<std::unique_ptr<pmem::Pool>> open_pool_file(const std::string& path,
-                                                   const PoolSettings& settings) {
-  pmem::OpenOptions options;
-  options.declared = settings.declared;
-  return pmem::Pool::open(path, options);
 }
 
 }  // namespace perdure::peer

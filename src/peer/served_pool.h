@@ -94,14 +94,7 @@ class ServedPool {
   std::uint64_t replayed_ = 0;
 };
 
-/// Makes a file whose exported part will have at least `bytes`. Errors: those of
-/// pmem::Pool::create.
-Result<std::unique_ptr<pmem::Pool>> create_pool_file(const std::string& path,
-                                                     const PoolRequest& request,
-                                                     const PoolSettings& settings,
-                                                     const persist::ReceiveQueue& queue);
-/// Errors: those of pmem::Pool::open.
-Result<std::unique_ptr<pmem::Pool>> open_pool_file(const std::string& path,
-                                                   const PoolSettings& settings);
+/// Bytes at the end of a pool's data that persistent receive buffers of this queue take.
+std::uint64_t persistent_buffer_bytes(const persist::ReceiveQueue& queue);
 
 }  // namespace perdure::peer

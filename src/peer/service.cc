@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <filesystem>
 
 #include "core/log_message.h"
 #include "core/try.h"
@@ -12,8 +11,6 @@
 
 namespace perdure::peer {
 namespace {
-
-constexpr std::string_view kPoolSuffix = ".pool";
 
 /// Leaves one core to those that have work.
 int spinners_max() {
@@ -24,12 +21,16 @@ int spinners_max() {
 }  // namespace
 
 PeerService::PeerService(ServiceOptions options)
-    : options_(std::move(options)), spin_slots_(spinners_max()) {}
+    : options_(std::move(options)), store_(options_.store), spin_slots_(spinners_max()) {
+  if (options_.directory.empty()) return;
+  own_store_ = std::make_unique<PoolDirectory>(options_.directory);
+  store_ = own_store_.get();
+}
 
 Result<std::unique_ptr<PeerService>> PeerService::open(ServiceOptions options,
                                                        std::vector<DataPlane> planes) {
   std::unique_ptr<PeerService> service(new PeerService(std::move(options)));
-  if (!service->options_.directory.empty()) PERDURE_TRY_VOID(service->open_directory());
+  if (service->store_ != nullptr) PERDURE_TRY_VOID(service->open_pools());
   PERDURE_TRY_VOID(service->listen(std::move(planes)));
   return service;
 }
@@ -83,35 +84,14 @@ Result<void> PeerService::listen(std::vector<DataPlane> planes) {
   return {};
 }
 
-Result<void> PeerService::open_directory() {
-  namespace fs = std::filesystem;
-  std::error_code failed;
-  std::vector<std::string> names;
-  for (fs::directory_iterator each(options_.directory, failed), end; !failed && each != end;
-       each.increment(failed)) {
-    if (each->path().extension() != kPoolSuffix) continue;
-    const std::string name = each->path().stem().string();
-    if (validate_pool_name(name).ok()) names.push_back(name);
-  }
-  if (failed) {
-    const auto code = failed == std::errc::no_such_file_or_directory ? ErrorCode::NotFound
-                      : failed == std::errc::permission_denied       ? ErrorCode::PermissionDenied
-                                                                     : ErrorCode::SystemError;
-    return Error{code, fmt::format("the pool directory '{}' can not be read: {}; create it, or "
-                                   "name another one",
-                                   options_.directory, failed.message())};
-  }
-  std::sort(names.begin(), names.end());
+Result<void> PeerService::open_pools() {
+  PERDURE_TRY(names, store_->names());
   for (const std::string& name : names) {
     PERDURE_TRY(entry, insert_pool(name));
     const MutexLock control(entry->control);
     (void)open_entry(*entry);  // shown as unavailable, with the reason, if it fails
   }
   return {};
-}
-
-std::string PeerService::path_of(const std::string& pool) const {
-  return fmt::format("{}/{}{}", options_.directory, pool, kPoolSuffix);
 }
 
 const PoolSettings& PeerService::settings_of(const std::string& pool) const {
@@ -151,7 +131,7 @@ Result<PeerService::PoolPointer> PeerService::insert_pool(const std::string& poo
 
 /// Requires entry.control. Opens the pool's file and shows the outcome.
 Result<void> PeerService::open_entry(PoolEntry& entry) {
-  auto opened = open_pool_file(path_of(entry.name), settings_of(entry.name));
+  auto opened = store_->open(entry.name, settings_of(entry.name));
   if (!opened) {
     log_message(Severity::Error,
                 fmt::format("pool '{}' is unavailable: {}", entry.name, opened.error().message));
@@ -257,13 +237,12 @@ Result<PoolDescription> PeerService::describe(const std::string& pool, const Cal
 Result<PoolDescription> PeerService::create(const PoolRequest& request, const Caller& caller) {
   PERDURE_TRY_VOID(validate(request));
   PERDURE_TRY_VOID(authorize(Action::CreatePool, request.name, caller));
-  if (options_.directory.empty()) {
+  if (store_ == nullptr) {
     return Error{ErrorCode::Unsupported, "this peer has no directory to create pools in"};
   }
   PERDURE_TRY(entry, insert_pool(request.name));
   const MutexLock control(entry->control);
-  auto created =
-      create_pool_file(path_of(request.name), request, settings_of(request.name), options_.queue);
+  auto created = store_->create(request, settings_of(request.name), options_.queue);
   if (!created) {
     const MutexLock lock(mutex_);
     pools_.erase(request.name);
@@ -278,7 +257,7 @@ Result<PoolDescription> PeerService::open_pool(const std::string& pool, const Ca
   PERDURE_TRY(entry, find_pool(pool));
   const MutexLock control(entry->control);
   if (!require_open(*entry).ok()) {
-    if (options_.directory.empty()) {
+    if (store_ == nullptr) {
       return Error{ErrorCode::Unsupported, "this peer has no directory to open pools from"};
     }
     // A failed pool may still be mapped: its sessions and its lock go first.
@@ -306,6 +285,7 @@ ServiceDescription PeerService::description() const {
   ServiceDescription service;
   service.version = version();
   service.host = host_identity();
+  service.emulated = options_.emulated;
   for (const Plane& plane : planes_) {
     service.transports.push_back(plane.transport());
     service.devices.push_back(plane.given.device->describe());

@@ -16,6 +16,7 @@
 #include "core/mutex.h"
 #include "core/random.h"
 #include "peer/authorizer.h"
+#include "peer/pool_store.h"
 #include "peer/served_pool.h"
 #include "peer/service_types.h"
 #include "peer/session.h"
@@ -33,11 +34,15 @@ struct DataPlane {
 };
 
 struct ServiceOptions {
-  std::string directory;  // of the pools' files; empty: only pools that add_pool brings
+  std::string directory;  // of the pools' files; empty: see store
+  /// Where pools are if not in a directory; outlives the service. Neither: only what add_pool
+  /// brings.
+  PoolStore* store = nullptr;
   PoolSettings settings;  // of every pool without settings of its own
   std::map<std::string, PoolSettings> settings_by_pool;
   persist::ReceiveQueue queue;  // of every session; a smaller one saves memory
   std::size_t sessions_max = 64;
+  bool emulated = false;                                    // said of itself: see EmulatedMachine
   Nanoseconds connect_within = std::chrono::seconds{10};    // a grant is void afterwards
   Nanoseconds spin_budget = std::chrono::microseconds{50};  // see AdaptiveSpin; 0: never poll
   bool threads = true;               // false: nothing happens but in pump(), for the emulated world
@@ -142,8 +147,7 @@ class PeerService {
   PeerService(ServiceOptions options);
 
   Result<void> listen(std::vector<DataPlane> planes);
-  Result<void> open_directory();
-  std::string path_of(const std::string& pool) const;
+  Result<void> open_pools();
   const PoolSettings& settings_of(const std::string& pool) const;
   Result<void> authorize(Action action, const std::string& pool, const Caller& caller);
   Result<PoolPointer> find_pool(const std::string& pool) const;
@@ -174,6 +178,8 @@ class PeerService {
   void join_finished();
 
   const ServiceOptions options_;
+  std::unique_ptr<PoolDirectory> own_store_;  // of options_.directory
+  PoolStore* store_ = nullptr;                // or none
   SpinSlots spin_slots_;
   std::vector<Plane> planes_;
 

@@ -75,6 +75,7 @@ struct ServiceDescription {
   std::vector<std::string> devices;  // for people, in the order of transports
   std::size_t pools = 0;
   std::size_t sessions = 0;
+  bool emulated = false;  // RNIC and memory are software that loses power on demand
   bool operator==(const ServiceDescription&) const = default;
 };
 

@@ -27,6 +27,7 @@ listen = "[::1]:1"
 allow_remote = true
 [data]
 listen = "127.0.0.1:2"
+fabric = "emu"
 transports = ["tcp"]
 spin_us = 20
 sessions_max = 3
@@ -43,6 +44,11 @@ domain = "wsp"
 [profile.pool.plain]
 domain = "auto"
 receive_buffers = "dram"
+[emulated]
+transport = "roce"
+native_flush = false
+atomic_write = false
+seed = 7
 [log]
 level = "debug"
 )",
@@ -66,6 +72,10 @@ level = "debug"
   const auto& plain = config->settings_by_pool.at("plain");
   EXPECT_FALSE(plain.declared.has_value());
   EXPECT_EQ(plain.receive_buffers, ReceiveBuffers::Dram);
+  EXPECT_EQ(config->fabric, Fabric::Emulated);
+  EXPECT_EQ(config->emulated_transport, Transport::Roce);
+  EXPECT_EQ(config->emulated_capabilities, Capabilities{});
+  EXPECT_EQ(config->seed, 7u);
   EXPECT_EQ(config->log_level, Severity::Debug);
 }
 
@@ -99,6 +109,8 @@ TEST(Config, MistakesHaveFileAndLine) {
       {"[profile.pool.\"../x\"]\n", 1, "name"},
       {"[profile.pool.x]\ndomain = \"wsp\"\nsize = 1\n", 3, "'size' is not a key"},
       {"[profile.pool]\nx = 1\n", 2, "table"},
+      {"[data]\nfabric = \"emulated\"\n", 2, "native, emu"},
+      {"[emulated]\nseed = -1\n", 2, "whole number"},
       {"[log]\nlevel = \"loud\"\n", 2, "debug, info, warning, error"},
       {"[log]\nlevel = \"info\"\nlevel = \"info\"\n", 3, "level"},
       {"[log\n", 1, ""},
@@ -153,6 +165,10 @@ TEST(Config, TheExampleIsRightAndSaysTheDefaults) {
   EXPECT_EQ(config->settings.ddio, defaults.settings.ddio);
   EXPECT_EQ(config->settings.receive_buffers, defaults.settings.receive_buffers);
   EXPECT_TRUE(config->settings_by_pool.empty());
+  EXPECT_EQ(config->fabric, defaults.fabric);
+  EXPECT_EQ(config->emulated_transport, defaults.emulated_transport);
+  EXPECT_EQ(config->emulated_capabilities, defaults.emulated_capabilities);
+  EXPECT_EQ(config->seed, defaults.seed);
   EXPECT_EQ(config->log_level, defaults.log_level);
 }
 

@@ -3,25 +3,23 @@
 #include <sys/stat.h>
 
 #include <csignal>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "daemon_process.h"
+#include "data_plane.h"
 #include "fabric/ofi/ofi.h"
+#include "fabric/shm/shm.h"
 #include "peer/connect_session.h"
 #include "peer/http_peer.h"
 #include "peer/json_codec.h"
-#include "persist/wire.h"
 #include "pmem/pool.h"
 
 namespace perdure::peer {
 namespace {
 
 using std::chrono::seconds;
-
-Deadline soon() { return Deadline::after(seconds{60}); }
 
 SessionRequest writer(std::uint32_t epoch, std::uint64_t id, bool take_over = false) {
   return {"a", true, Epoch{epoch}, id, "tester", take_over};
@@ -52,42 +50,12 @@ class Daemon : public testing::Test {
     return session.ok() ? std::move(*session) : Session{};
   }
 
-  /// Posts one request and waits for its completion; nothing: it succeeded.
-  std::optional<ErrorCode> run(Session& session, fabric::Opcode opcode,
-                               std::span<std::byte> bytes) {
-    auto memory = device_->register_memory(bytes, fabric::Access::Local);
-    fabric::WorkRequest request;
-    request.opcode = opcode;
-    request.remote = session.remote;
-    request.segments[0] = {bytes.data(), bytes.size(), memory->get()};
-    request.segment_count = 1;
-    const auto posted = session.endpoint->post({&request, 1});
-    if (!posted.ok()) return posted.code();
-    fabric::Completion completion;
-    const Deadline deadline = soon();
-    while (!deadline.passed()) {
-      if (session.endpoint->poll({&completion, 1}) == 1) return completion.error;
-    }
-    return ErrorCode::TimedOut;
-  }
-
-  /// Polls until a message has arrived.
-  bool await_receive(Session& session) {
-    fabric::Completion completion;
-    const Deadline deadline = soon();
-    while (!deadline.passed()) {
-      const bool got = session.endpoint->poll({&completion, 1}) == 1;
-      if (got && completion.opcode == fabric::Opcode::Receive) return !completion.error;
-    }
-    return false;
-  }
-
   /// A write, then a read behind it: once that returns, the write has been executed or refused.
   bool writes(Session& session, int value) {
     std::vector<std::byte> bytes(64, static_cast<std::byte>(value));
     std::vector<std::byte> read(64);
-    return !run(session, fabric::Opcode::Write, bytes) &&
-           !run(session, fabric::Opcode::Read, read) && read == bytes;
+    return !run(session, *device_, fabric::Opcode::Write, bytes) &&
+           !run(session, *device_, fabric::Opcode::Read, read) && read == bytes;
   }
 
   /// What a new reader finds at the start of the pool; -1 if it can not read.
@@ -96,7 +64,7 @@ class Daemon : public testing::Test {
     request.pool = "a";
     Session session = open(request);
     std::vector<std::byte> bytes(1);
-    if (!session.endpoint || run(session, fabric::Opcode::Read, bytes)) return -1;
+    if (!session.endpoint || run(session, *device_, fabric::Opcode::Read, bytes)) return -1;
     return std::to_integer<int>(bytes[0]);
   }
 
@@ -182,6 +150,7 @@ TEST_F(Daemon, AWrongTokenIsRejectedAndCounted) {
   create();
   SessionAsk ask;
   ask.request = writer(1, 10);
+  ask.transport = Transport::Tcp;
   const auto answer = daemon_->ask("POST", "/v1/pools/a/sessions", encode(ask));
   auto grant = decode_grant(answer.body);
   ASSERT_TRUE(grant.ok()) << answer.body;
@@ -198,48 +167,13 @@ TEST_F(Daemon, AWrongTokenIsRejectedAndCounted) {
   EXPECT_TRUE(writes(*session, 1));
 }
 
-/// An update message of 64 bytes of 5 for `offset` of the pool, to be copied, flushed and answered.
-std::vector<std::byte> update_message(const Session& session, std::uint64_t sequence,
-                                      std::uint64_t offset) {
-  std::vector<std::byte> bytes(256);
-  const std::vector<std::byte> payload(64, std::byte{5});
-  const persist::Entry entry{offset, 64, persist::kCopy | persist::kFlush};
-  const std::span<const std::byte> part(payload);
-  persist::MessageHeader header;
-  header.entries = 1;
-  header.flags = persist::kAckWanted;
-  header.sequence = sequence;
-  header.payload_bytes = 64;
-  header.session = static_cast<std::uint32_t>(session.id);
-  const std::size_t at = persist::encode_message(header, {&entry, 1}, {&part, 1}, bytes.data());
-  std::memcpy(bytes.data() + at, payload.data(), payload.size());
-  bytes.resize(at + payload.size());
-  return bytes;
-}
-
 TEST_F(Daemon, MessagesAreCountedAndThoseOutsideThePoolAreRefused) {
   create();
   Session session = open(writer(1, 10));
-  std::vector<std::byte> acks(2 * persist::kAckBytes);
-  auto ack_memory = device_->register_memory(acks, fabric::Access::Local);
-  for (std::size_t at = 0; at < acks.size(); at += persist::kAckBytes) {
-    ASSERT_TRUE(
-        session.endpoint->post_receive({acks.data() + at, persist::kAckBytes, ack_memory->get()}, 0)
-            .ok());
-  }
   // Send: inside the pool. Expect: the answer says that it was handled.
-  auto inside = update_message(session, 1, 0);
-  auto memory = device_->register_memory(inside, fabric::Access::Local);
-  fabric::WorkRequest request;
-  request.segments[0] = {inside.data(), inside.size(), memory->get()};
-  request.segment_count = 1;
-  ASSERT_TRUE(session.endpoint->post({&request, 1}).ok());
-  ASSERT_TRUE(await_receive(session));
-  EXPECT_EQ(persist::decode_ack(acks)->status, 0);
-
+  EXPECT_EQ(update(session, *device_, 1, 0), 0);
   // Send: outside of the pool. Expect: nothing is executed, the session is over.
-  auto outside = update_message(session, 2, 1 << 20);
-  (void)run(session, fabric::Opcode::Send, outside);
+  EXPECT_NE(update(session, *device_, 2, 1 << 20), 0);
   const Deadline deadline = soon();
   fabric::Completion completion;
   while (session.endpoint->connected() && !deadline.passed()) {
@@ -254,6 +188,27 @@ TEST_F(Daemon, MessagesAreCountedAndThoseOutsideThePoolAreRefused) {
   while (metric("perdure_sessions{pool=\"a\",mode=\"write\"}") != 0 && !deadline.passed()) {
   }
   EXPECT_FALSE(deadline.passed());
+}
+
+TEST_F(Daemon, SharedMemoryIsOfferedToThisHost) {
+  const auto service = HttpPeer::probe(daemon_->address("control"), soon());
+  ASSERT_TRUE(service.ok());
+  EXPECT_EQ(service->host, host_identity());
+  EXPECT_FALSE(service->emulated);
+  ASSERT_EQ(service->transports, (std::vector{Transport::Tcp, Transport::Shm}));
+  auto device = fabric::shm::open_device();
+  ASSERT_TRUE(device.ok());
+  device_ = std::move(*device);
+  peer_ = std::move(*HttpPeer::open(daemon_->address("control"), device_));
+  create();
+  Session session = open(writer(1, 10));
+  EXPECT_EQ(session.pool.profile.transport, Transport::Shm);
+  EXPECT_EQ(session.pool.profile.ddio, Ddio::On);
+  EXPECT_TRUE(writes(session, 7));
+  EXPECT_EQ(update(session, *device_, 1, 64), 0);
+  ASSERT_TRUE(peer_->close_session(session.id, soon()).ok());
+  EXPECT_FALSE(writes(session, 8));
+  EXPECT_EQ(read_back(), 7);
 }
 
 TEST_F(Daemon, KillAndRestartKeepsPoolsAndWriters) {
