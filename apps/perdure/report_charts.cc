@@ -15,14 +15,17 @@ namespace {
 constexpr double kWidth = 820;
 constexpr double kLeft = 62;
 constexpr double kRight = 20;
-constexpr double kTop = 16;
+constexpr double kTop = 22;
+constexpr double kLetter = 6.5;  // width of a letter of a label, about
+constexpr double kMarkRow = 15;
+constexpr std::size_t kMarkRows = 3;
 
 /// Names of the series with their colours, in a row that begins at `x`.
 void draw_legend(Svg& svg, double x, double y, const std::vector<std::string>& names) {
   for (std::size_t i = 0; i < names.size(); ++i) {
     svg.rectangle(x, y - 9, 18, 4, fmt::format("fill{}", i + 1));
     svg.text(x + 24, y - 3, names[i], "label");
-    x += 24 + 7.2 * static_cast<double>(names[i].size()) + 26;
+    x += 24 + kLetter * static_cast<double>(names[i].size()) + 16;
   }
 }
 
@@ -32,7 +35,7 @@ void draw_rows(Svg& svg, const Axis& axis, std::string_view unit) {
     svg.line(kLeft, y, kWidth - kRight, y, tick.major ? "grid" : "grid minor");
     if (tick.major) svg.text(kLeft - 8, y + 4, tick_text(tick.value), "label", Anchor::End);
   }
-  svg.text(kLeft - 8, kTop - 4, unit, "label unit", Anchor::End);
+  svg.text(kLeft, axis.at(axis.high()) - 9, unit, "label unit");
 }
 
 /// Percentiles as the number of nines: 0.9 is 1, 0.999 is 3.
@@ -69,7 +72,9 @@ void draw_percentile_columns(Svg& svg, const PercentileScale& scale, double bott
     if (i > 0 && nines(kFractions[i]) > scale.nines_max + 1e-9) break;
     const double x = scale.at(kFractions[i]);
     svg.line(x, kTop, x, bottom, "grid");
-    svg.text(x, bottom + 18, kNames[i], "label", i == 0 ? Anchor::Start : Anchor::Middle);
+    const bool last = x > kWidth - kRight - 1;
+    svg.text(x, bottom + 18, kNames[i], "label",
+             i == 0 ? Anchor::Start : (last ? Anchor::End : Anchor::Middle));
   }
 }
 
@@ -90,23 +95,39 @@ double largest_value(const TimeChart& chart) {
   return largest;
 }
 
-/// Marks stand above the plot, each label on the first row where it has room.
-void draw_marks(Svg& svg, const TimeChart& chart, const Axis& x_axis, double top, double bottom) {
-  std::array<double, 3> row_ends{0, 0, 0};
+/// Where the label of a mark stands: above the plot, on the first row where it has room.
+struct MarkPlace {
+  double x = 0;
+  std::size_t row = 0;
+  bool left = false;  // of the mark's line, since there is no room at its right
+};
+
+std::vector<MarkPlace> place_marks(const TimeChart& chart, const Axis& x_axis) {
+  std::array<double, kMarkRows> row_ends{};
+  std::vector<MarkPlace> places;
   for (const auto& mark : chart.marks) {
-    const double x = x_axis.at(mark.from);
-    const double width = 6.9 * static_cast<double>(mark.label.size()) + 10;
-    const bool left = x + width > kWidth;
-    const double begin = left ? x - width : x;
-    std::size_t row = 0;
-    while (row + 1 < row_ends.size() && row_ends[row] > begin) ++row;
-    row_ends[row] = begin + width;
-    const double y = top - 8 - 15 * static_cast<double>(row);
+    const double width = kLetter * static_cast<double>(mark.label.size()) + 12;
+    MarkPlace place{x_axis.at(mark.from), 0, false};
+    place.left = place.x + width > kWidth;
+    const double begin = place.left ? place.x - width : place.x;
+    while (place.row + 1 < kMarkRows && row_ends[place.row] > begin) ++place.row;
+    row_ends[place.row] = begin + width;
+    places.push_back(place);
+  }
+  return places;
+}
+
+void draw_marks(Svg& svg, const TimeChart& chart, const std::vector<MarkPlace>& places,
+                const Axis& x_axis, double top, double bottom) {
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    const auto& mark = chart.marks[i];
+    const auto& [x, row, left] = places[i];
+    const double y = top - 8 - kMarkRow * static_cast<double>(row);
     if (mark.to > mark.from) {
       svg.rectangle(x, top, std::max(1.0, x_axis.at(mark.to) - x), bottom - top,
                     mark.bad ? "span bad" : "span good");
     }
-    svg.line(x, y + 3, x, bottom, mark.bad ? "mark bad" : "mark good");
+    svg.line(x, y - 9, x, bottom, mark.bad ? "mark bad" : "mark good");
     svg.text(left ? x - 4 : x + 4, y, mark.label, mark.bad ? "label bad" : "label good",
              left ? Anchor::End : Anchor::Start);
   }
@@ -152,21 +173,23 @@ std::string to_svg(const PercentileChart& chart) {
 }
 
 std::string to_svg(const TimeChart& chart) {
-  const double top = chart.marks.empty() ? kTop : kTop + 46;
-  const double height = 300 + top;
+  const Axis x_axis = Axis::linear(last_second(chart), kLeft, kWidth - kRight);
+  const std::vector<MarkPlace> places = place_marks(chart, x_axis);
+  std::size_t rows = places.empty() ? 0 : 1;
+  for (const MarkPlace& place : places) rows = std::max(rows, place.row + 1);
+  const double top = kTop + kMarkRow * static_cast<double>(rows);
+  const double height = 290 + top;
   const double bottom = height - 62;
   const Axis y_axis = Axis::linear(largest_value(chart), bottom, top);
-  const Axis x_axis = Axis::linear(last_second(chart), kLeft, kWidth - kRight);
 
   Svg svg(kWidth, height, chart.title);
   draw_rows(svg, y_axis, "");
-  svg.text(kLeft, top - 8, chart.marks.empty() ? chart.unit : "", "label unit");
-  svg.text(2, top - 8, chart.unit, "label unit");
+  svg.text(2, top - 9, chart.unit, "label unit");
   for (const Axis::Tick& tick : x_axis.ticks()) {
     svg.text(x_axis.at(tick.value), bottom + 18, tick_text(tick.value) + " s", "label",
              Anchor::Middle);
   }
-  draw_marks(svg, chart, x_axis, top, bottom);
+  draw_marks(svg, chart, places, x_axis, top, bottom);
   std::vector<std::string> names;
   for (std::size_t i = 0; i < chart.series.size(); ++i) {
     const auto& series = chart.series[i];

@@ -33,7 +33,7 @@ pre { background: var(--panel); padding: 12px 14px; border-radius: 8px; overflow
 .verdict { padding: 13px 16px; border-radius: 8px; font-weight: 600; margin: 0 0 20px; }
 .verdict.good { background: var(--good-faint); color: var(--good); }
 .verdict.bad { background: var(--bad-faint); color: var(--bad); }
-.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(185px, 1fr)); gap: 12px; }
+.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(152px, 1fr)); gap: 12px; }
 .tile { background: var(--panel); border-radius: 10px; padding: 14px 16px 12px; }
 .tile b { display: block; font-size: 24px; line-height: 1.2; font-weight: 650; }
 .tile span { font-size: 13.5px; color: var(--quiet); }
