@@ -1,0 +1,37 @@
+// Fuzz target: the configuration of perdured. The input is the text of a file; what is read must
+// hold what the daemon relies on, and every refusal names the file and a line.
+#include <cstdint>
+#include <string_view>
+
+#include "apps/perdured/config.h"
+#include "core/assert.h"
+#include "peer/host_port.h"
+
+namespace perdure::daemon {
+namespace {
+
+void check(std::string_view text) {
+  const auto config = parse_config(text, "x.toml");
+  if (!config.ok()) {
+    PERDURE_ASSERT(config.code() == ErrorCode::InvalidArgument);
+    PERDURE_ASSERT(config.error().message.compare(0, 7, "x.toml:") == 0);
+    return;
+  }
+  PERDURE_ASSERT(peer::parse_host_port(config->control_listen).ok());
+  PERDURE_ASSERT(peer::parse_host_port(config->data_listen).ok());
+  PERDURE_ASSERT(!config->transports.empty());
+  PERDURE_ASSERT(config->sessions_max > 0);
+  PERDURE_ASSERT(config->queue.depth >= 2 * persist::kResponderBurst);
+  for (const auto& [name, settings] : config->settings_by_pool) {
+    PERDURE_ASSERT(peer::validate_pool_name(name).ok());
+  }
+  (void)validate(*config);
+}
+
+}  // namespace
+}  // namespace perdure::daemon
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  perdure::daemon::check({reinterpret_cast<const char*>(data), size});
+  return 0;
+}
