@@ -53,6 +53,8 @@ std::size_t WorldEndpoint::poll(std::span<Completion> completions) {
   if (!world_.in_actor_) world_.wake_actors();
   // A few steps even when there was something, so that what happens between polls varies.
   std::uint64_t steps = taken == 0 ? kStepsPerPoll : world_.random_.below(3);
+  // In time, nothing that comes later may happen inside of a program that finds nothing to do.
+  if (world_.in_actor_ && world_.options_.order == World::Options::Order::InTime) steps = 0;
   const bool down_before = side().down;
   for (; steps > 0; --steps) {
     if (!world_.wait_step()) break;
