@@ -32,8 +32,9 @@
 
 namespace perdure::fabric::ofi {
 
-/// Opens the tcp provider. Cheap after the first call of the process: one domain and no discovery,
-/// so that a server can have one Device, and with it one set of keys, for each session.
+/// Opens the tcp provider. The first call of a process takes a quarter of a second, in which
+/// libfabric initialises itself. After that it takes microseconds, so that a server can have one
+/// Device, and with it one set of keys, for each session.
 ///
 /// Addresses are "host:port", "1.2.3.4:port" or "[v6]:port"; names are resolved when connecting.
 /// Errors: Unsupported when this build or machine has no libfabric with the tcp provider.

@@ -1,0 +1,322 @@
+// See bare_ofi.h: the two loops, and the process that answers.
+#include "bare_ofi.h"
+
+#include "bare_flush.h"
+#include "bare_ofi_link.h"
+
+namespace perdure::bench {
+
+std::string_view to_string(BareProvider provider) {
+  return provider == BareProvider::Tcp ? "tcp" : "shm";
+}
+
+std::string_view to_string(BareOperation operation) {
+  switch (operation) {
+    case BareOperation::Message: return "message";
+    case BareOperation::WriteMessage: return "write-message";
+    case BareOperation::WriteImmediate: return "write-immediate";
+    case BareOperation::WriteRead: return "write-read";
+    case BareOperation::WriteDelivery: return "write-delivery";
+    case BareOperation::WriteCommit: return "write-commit";
+  }
+  return "unknown";
+}
+
+}  // namespace perdure::bench
+
+#ifdef PERDURE_WITH_LIBFABRIC
+#include <fmt/format.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "core/bytes.h"
+#include "core/try.h"
+
+#include <atomic>
+#include <new>
+
+namespace perdure::bench {
+namespace {
+
+constexpr std::uint64_t kLooksPerCheck = 4096;
+
+/// What both processes see: how far the asking one is. Made before the fork.
+struct Shared {
+  std::atomic<std::uint32_t> stop{0};
+  std::atomic<std::uint64_t> last_stamp{0};  // what the first bytes of the region must be
+};
+
+struct Unmap {
+  std::size_t length = 0;
+  void operator()(void* at) const { ::munmap(at, length); }
+};
+
+Result<std::unique_ptr<std::byte, Unmap>> map_bytes(std::size_t length, int flags) {
+  void* mapped =
+      ::mmap(nullptr, length, PROT_READ | PROT_WRITE, flags | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+  if (mapped == MAP_FAILED) return Error{ErrorCode::SystemError, "bare libfabric: out of memory"};
+  return std::unique_ptr<std::byte, Unmap>(static_cast<std::byte*>(mapped), Unmap{length});
+}
+
+void pin(int cpu) {
+  if (cpu < 0) return;
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  CPU_SET(static_cast<unsigned>(cpu), &set);
+  (void)::sched_setaffinity(0, sizeof set, &set);
+}
+
+bool has_reply(BareOperation operation) {
+  return operation == BareOperation::Message || operation == BareOperation::WriteMessage ||
+         operation == BareOperation::WriteImmediate;
+}
+
+struct Job {
+  BareProvider provider;
+  BareOperation operation;
+  std::size_t bytes;
+  bool persist;
+  int responder_cpu;
+};
+
+/// The child: answers until it is told to stop. Returns its exit code.
+int respond(const Job& job, int control, Shared& shared) {
+  pin(job.responder_cpu);
+  const std::size_t region_bytes = std::max<std::size_t>(job.bytes, kCacheLineBytes);
+  auto region = map_bytes(region_bytes, MAP_PRIVATE);
+  if (!region.ok()) return 3;
+  auto link =
+      BareLink::open(job.provider, false, control, {region->get(), region_bytes}, job.bytes);
+  if (!link.ok()) return link.code() == ErrorCode::Unsupported ? 2 : 3;
+  std::byte* const place = region->get();
+  const std::array<std::byte, kReplyBytes> reply{};
+
+  std::uint64_t answered = 0;
+  for (std::uint64_t looks = 1;; ++looks) {
+    const auto looked = (*link)->look([&](std::span<const std::byte> message) {
+      if (job.operation == BareOperation::Message && (job.persist || message.size() >= 8)) {
+        std::memcpy(place, message.data(), job.persist ? message.size() : 8);
+      }
+      if (job.persist) flush_lines(place, job.bytes);
+    });
+    if (!looked.ok()) break;  // the asking side closed
+    for (; answered < (*link)->received() && has_reply(job.operation); ++answered) {
+      if (!(*link)->send(reply.data(), reply.size()).ok()) return 3;
+    }
+    if (looks % kLooksPerCheck == 0 && shared.stop.load(std::memory_order_acquire) != 0) break;
+  }
+  if (shared.stop.load(std::memory_order_acquire) == 0) return 3;
+  return load<std::uint64_t>(place) == shared.last_stamp ? 0 : 4;
+}
+
+/// A child process that runs respond(), and its socket.
+class Responder {
+ public:
+  static Result<std::unique_ptr<Responder>> start(const Job& job) {
+    std::unique_ptr<Responder> started(new Responder);
+    PERDURE_TRY(memory, map_bytes(sizeof(Shared), MAP_SHARED));
+    started->shared_memory_ = std::move(memory);
+    started->shared_ = new (started->shared_memory_.get()) Shared;
+    std::array<int, 2> ends{};
+    if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0) {
+      return Error{ErrorCode::SystemError, "bare libfabric: socketpair"};
+    }
+    BareLink::warm_up();  // before the fork: a quarter of a second that both then have behind them
+    const timeval limit{10, 0};
+    for (const int end : ends) ::setsockopt(end, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+    const pid_t parent = ::getpid();
+    started->pid_ = ::fork();
+    if (started->pid_ == 0) {
+      ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+      ::close(ends[0]);
+      if (::getppid() != parent) ::_exit(3);
+      ::_exit(respond(job, ends[1], *started->shared_));
+    }
+    ::close(ends[1]);
+    started->control_ = ends[0];
+    if (started->pid_ < 0) return Error{ErrorCode::SystemError, "bare libfabric: fork"};
+    return started;
+  }
+
+  ~Responder() {
+    if (pid_ > 0) {
+      ::kill(pid_, SIGKILL);
+      ::waitpid(pid_, nullptr, 0);
+    }
+    ::close(control_);
+  }
+
+  int control() const { return control_; }
+
+  /// Tells it to stop and hears whether it found the last bytes in their place.
+  Result<void> finish(std::uint64_t last_stamp) {
+    shared_->last_stamp = last_stamp;
+    shared_->stop.store(1, std::memory_order_release);
+    const Deadline deadline = Deadline::after(kBarePatience);
+    int status = 0;
+    while (::waitpid(pid_, &status, WNOHANG) == 0) {
+      if (deadline.passed()) return Error{ErrorCode::TimedOut, "bare libfabric: it does not end"};
+      ::sched_yield();
+    }
+    pid_ = -1;
+    const int code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    if (code == 0) return {};
+    return Error{code == 4 ? ErrorCode::Corrupt : ErrorCode::Disconnected,
+                 fmt::format("bare libfabric: the answering process ended with {}", code)};
+  }
+
+ private:
+  Responder() = default;
+  std::unique_ptr<std::byte, Unmap> shared_memory_;
+  Shared* shared_ = nullptr;
+  pid_t pid_ = -1;
+  int control_ = -1;
+};
+
+/// Looks until `reached`.
+template <typename Reached>
+Result<void> await(BareLink& link, Reached&& reached) {
+  const Deadline deadline = Deadline::after(kBarePatience);
+  for (std::uint64_t looks = 1; !reached(); ++looks) {
+    PERDURE_TRY_VOID(link.look([](auto) {}));
+    if (looks % kLooksPerCheck == 0 && deadline.passed()) {
+      return Error{ErrorCode::TimedOut, "bare libfabric: no answer"};
+    }
+  }
+  return {};
+}
+
+/// One round, as bare_ofi.h describes it.
+Result<void> run_round(BareLink& link, BareOperation operation, std::span<std::byte> data,
+                       std::span<std::byte> landing) {
+  const std::uint64_t received = link.received();
+  const std::uint64_t completed = link.requests_completed();
+  switch (operation) {
+    case BareOperation::Message: PERDURE_TRY_VOID(link.send(data.data(), data.size())); break;
+    case BareOperation::WriteMessage:
+      PERDURE_TRY_VOID(link.write(data.data(), data.size(), 0, 0));
+      PERDURE_TRY_VOID(link.send(landing.data(), kReplyBytes));
+      break;
+    case BareOperation::WriteImmediate:
+      PERDURE_TRY_VOID(link.write(data.data(), data.size(), 0, FI_REMOTE_CQ_DATA));
+      break;
+    case BareOperation::WriteRead:
+      PERDURE_TRY_VOID(link.write(data.data(), data.size(), 0, 0));
+      PERDURE_TRY_VOID(link.read(landing.data(), 8, 0));
+      break;
+    case BareOperation::WriteDelivery:
+      PERDURE_TRY_VOID(
+          link.write(data.data(), data.size(), 0, FI_COMPLETION | FI_DELIVERY_COMPLETE));
+      break;
+    case BareOperation::WriteCommit:
+      PERDURE_TRY_VOID(link.write(data.data(), data.size(), 0, FI_COMPLETION | FI_COMMIT_COMPLETE));
+      break;
+  }
+  if (has_reply(operation)) {
+    return await(link, [&] { return link.received() > received; });
+  }
+  return await(link, [&] { return link.requests_completed() > completed; });
+}
+
+Result<void> check(const BareOptions& options) {
+  if (options.bytes < 8) {
+    return Error{ErrorCode::InvalidArgument, "bare libfabric: at least 8 bytes"};
+  }
+  if (options.operation == BareOperation::WriteCommit && options.provider != BareProvider::Tcp) {
+    return Error{ErrorCode::Unsupported, "bare libfabric: shm drops FI_COMMIT_COMPLETE"};
+  }
+  if (options.persist && (!has_reply(options.operation) || !can_flush_lines())) {
+    return Error{ErrorCode::Unsupported,
+                 "bare libfabric: persist needs a reply, and CLWB or CLFLUSHOPT"};
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<std::vector<std::uint64_t>> bare_latencies(const BareOptions& options) {
+  PERDURE_TRY_VOID(check(options));
+  const std::size_t data_bytes = options.bytes + kCacheLineBytes;
+  PERDURE_TRY(buffer, map_bytes(data_bytes, MAP_PRIVATE));
+  PERDURE_TRY(responder, Responder::start(Job{options.provider, options.operation, options.bytes,
+                                              options.persist, options.responder_cpu}));
+  pin(options.requester_cpu);
+  const std::span<std::byte> data(buffer.get(), options.bytes);
+  const std::span<std::byte> landing(buffer.get() + options.bytes, kCacheLineBytes);
+  PERDURE_TRY(link, BareLink::open(options.provider, true, responder->control(),
+                                   {buffer.get(), data_bytes}, kReplyBytes));
+
+  const Clock& clock = Clock::monotonic();
+  std::vector<std::uint64_t> samples;
+  samples.reserve(options.rounds);
+  const std::size_t rounds = options.warm_up + options.rounds;
+  for (std::uint64_t round = 0; round < rounds; ++round) {
+    store(data.data(), round);
+    const Nanoseconds begun = clock.now();
+    if (auto ran = run_round(*link, options.operation, data, landing); !ran.ok()) {
+      link->remove_leftover();
+      return ran.error();
+    }
+    const Nanoseconds took = clock.now() - begun;
+    if (round >= options.warm_up) samples.push_back(static_cast<std::uint64_t>(took.count()));
+  }
+  PERDURE_TRY_VOID(responder->finish(rounds - 1));
+  return samples;
+}
+
+Result<double> bare_bandwidth(const BareBandwidthOptions& options) {
+  BareOptions checked;
+  checked.provider = options.provider;
+  checked.bytes = options.bytes;
+  PERDURE_TRY_VOID(check(checked));
+  PERDURE_TRY(buffer, map_bytes(options.bytes, MAP_PRIVATE));
+  PERDURE_TRY(responder, Responder::start(Job{options.provider, BareOperation::WriteDelivery,
+                                              options.bytes, false, options.responder_cpu}));
+  pin(options.requester_cpu);
+  PERDURE_TRY(link, BareLink::open(options.provider, true, responder->control(),
+                                   {buffer.get(), options.bytes}, kReplyBytes));
+
+  const std::uint64_t writes =
+      std::max<std::uint64_t>(options.total_bytes / options.bytes, options.window);
+  const auto write_all = [&]() -> Result<void> {
+    for (std::uint64_t i = 0; i + 1 < writes; ++i) {
+      PERDURE_TRY_VOID(
+          await(*link, [&] { return i - link->requests_completed() < options.window; }));
+      PERDURE_TRY_VOID(link->write(buffer.get(), options.bytes, 0, FI_COMPLETION));
+    }
+    store(buffer.get(), writes);
+    PERDURE_TRY_VOID(
+        link->write(buffer.get(), options.bytes, 0, FI_COMPLETION | FI_DELIVERY_COMPLETE));
+    return await(*link, [&] { return link->requests_completed() == writes; });
+  };
+  const Clock& clock = Clock::monotonic();
+  const Nanoseconds begun = clock.now();
+  if (auto written = write_all(); !written.ok()) {
+    link->remove_leftover();
+    return written.error();
+  }
+  const std::chrono::duration<double> took = clock.now() - begun;
+  PERDURE_TRY_VOID(responder->finish(writes));
+  return static_cast<double>(writes * options.bytes) / took.count();
+}
+
+}  // namespace perdure::bench
+
+#else
+
+namespace perdure::bench {
+
+Result<std::vector<std::uint64_t>> bare_latencies(const BareOptions&) {
+  return Error{ErrorCode::Unsupported, "this build has no libfabric"};
+}
+Result<double> bare_bandwidth(const BareBandwidthOptions&) {
+  return Error{ErrorCode::Unsupported, "this build has no libfabric"};
+}
+
+}  // namespace perdure::bench
+#endif

@@ -1,0 +1,311 @@
+// See bare_ofi_link.h.
+#ifdef PERDURE_WITH_LIBFABRIC
+#include "bare_ofi_link.h"
+
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "core/random.h"
+#include "core/try.h"
+
+#include <cstring>
+
+namespace perdure::bench {
+namespace {
+
+Error failed(const char* what, std::int64_t returned) {
+  return Error{ErrorCode::Unsupported, fmt::format("bare libfabric: {}: {}", what,
+                                                   ::fi_strerror(static_cast<int>(-returned)))};
+}
+
+/// A block of fixed size to the other process.
+Result<void> tell(int control, std::span<const std::byte> block) {
+  if (::send(control, block.data(), block.size(), MSG_NOSIGNAL) !=
+      static_cast<ssize_t>(block.size())) {
+    return Error{ErrorCode::Disconnected, "bare libfabric: the other process has gone"};
+  }
+  return {};
+}
+
+Result<void> hear(int control, std::span<std::byte> block) {
+  // The socket has a receive timeout: this does not wait for ever.
+  if (::recv(control, block.data(), block.size(), MSG_WAITALL) !=
+      static_cast<ssize_t>(block.size())) {
+    return Error{ErrorCode::Disconnected, "bare libfabric: the other process says nothing"};
+  }
+  return {};
+}
+
+struct Name {
+  std::uint64_t length = 0;
+  std::array<std::byte, 128> bytes{};
+};
+
+struct Keys {
+  std::uint64_t key = 0;
+  std::uint64_t base = 0;
+};
+
+template <typename Block>
+std::span<const std::byte> as_block(const Block& block) {
+  return std::as_bytes(std::span(&block, 1));
+}
+template <typename Block>
+std::span<std::byte> as_writable_block(Block& block) {
+  return std::as_writable_bytes(std::span(&block, 1));
+}
+
+}  // namespace
+
+BareLink::~BareLink() {
+  endpoint_.reset();
+  memory_.reset();
+  queue_.reset();
+  addresses_.reset();
+  domain_.reset();
+  events_.reset();
+  fabric_.reset();
+  ::fi_freeinfo(info_);
+}
+
+void BareLink::warm_up() {
+  fi_info* found = nullptr;
+  fi_info* hints = ::fi_allocinfo();
+  hints->fabric_attr->prov_name = ::strdup("tcp");
+  if (::fi_getinfo(FI_VERSION(1, 17), nullptr, nullptr, 0, hints, &found) == 0) {
+    ::fi_freeinfo(found);
+  }
+  ::fi_freeinfo(hints);
+}
+
+Result<std::unique_ptr<BareLink>> BareLink::open(BareProvider provider, bool requester, int control,
+                                                 std::span<std::byte> region,
+                                                 std::size_t message_bytes_max) {
+  std::unique_ptr<BareLink> link(new BareLink);
+  link->region_ = region;
+  link->inbox_slot_ = std::max<std::size_t>(message_bytes_max, kReplyBytes);
+  link->inbox_.resize(link->inbox_slot_ * kReceivesPosted);
+  PERDURE_TRY_VOID(link->open_common(provider, control));
+  if (provider == BareProvider::Tcp) {
+    PERDURE_TRY_VOID(requester ? link->connect(control) : link->listen_and_accept(control));
+  } else {
+    PERDURE_TRY_VOID(link->meet_by_name(control));
+  }
+  PERDURE_TRY_VOID(link->exchange_keys(control));
+  return link;
+}
+
+Result<void> BareLink::open_common(BareProvider provider, int) {
+  fi_info* hints = ::fi_allocinfo();
+  hints->caps = FI_MSG | FI_RMA;
+  hints->ep_attr->type = provider == BareProvider::Tcp ? FI_EP_MSG : FI_EP_RDM;
+  hints->domain_attr->mr_mode = FI_MR_VIRT_ADDR;
+  hints->domain_attr->threading = FI_THREAD_DOMAIN;  // one thread in each process
+  hints->fabric_attr->prov_name = ::strdup(provider == BareProvider::Tcp ? "tcp" : "shm");
+  if (provider == BareProvider::Tcp) hints->addr_format = FI_SOCKADDR_IN;
+  const char* node = provider == BareProvider::Tcp ? "127.0.0.1" : nullptr;
+  const std::uint64_t flags = provider == BareProvider::Tcp ? FI_SOURCE : 0;
+  int returned = ::fi_getinfo(FI_VERSION(1, 17), node, nullptr, flags, hints, &info_);
+  ::fi_freeinfo(hints);
+  if (returned != 0) return failed("fi_getinfo", returned);
+
+  fid_fabric* fabric = nullptr;
+  returned = ::fi_fabric(info_->fabric_attr, &fabric, nullptr);
+  if (returned != 0) return failed("fi_fabric", returned);
+  fabric_.reset(fabric);
+  fid_domain* domain = nullptr;
+  returned = ::fi_domain(fabric, info_, &domain, nullptr);
+  if (returned != 0) return failed("fi_domain", returned);
+  domain_.reset(domain);
+  fi_eq_attr event_attr{};
+  event_attr.wait_obj = FI_WAIT_UNSPEC;
+  fid_eq* events = nullptr;
+  returned = ::fi_eq_open(fabric, &event_attr, &events, nullptr);
+  if (returned != 0) return failed("fi_eq_open", returned);
+  events_.reset(events);
+
+  fi_cq_attr queue_attr{};
+  queue_attr.format = FI_CQ_FORMAT_DATA;
+  queue_attr.size = 1024;
+  // Spinning on tcp is faster with a descriptor than without: see fabric/ofi/tcp_endpoint.cc.
+  queue_attr.wait_obj = provider == BareProvider::Tcp ? FI_WAIT_FD : FI_WAIT_NONE;
+  fid_cq* queue = nullptr;
+  returned = ::fi_cq_open(domain, &queue_attr, &queue, nullptr);
+  if (returned != 0) return failed("fi_cq_open", returned);
+  queue_.reset(queue);
+  fid_mr* memory = nullptr;
+  returned = ::fi_mr_reg(domain, region_.data(), region_.size(), FI_REMOTE_READ | FI_REMOTE_WRITE,
+                         0, 1, 0, &memory, nullptr);
+  if (returned != 0) return failed("fi_mr_reg", returned);
+  memory_.reset(memory);
+  return {};
+}
+
+Result<void> BareLink::open_endpoint(fi_info* info) {
+  fid_ep* endpoint = nullptr;
+  int returned = ::fi_endpoint(domain_.get(), info, &endpoint, nullptr);
+  if (returned != 0) return failed("fi_endpoint", returned);
+  endpoint_.reset(endpoint);
+  if (addresses_) {
+    returned = ::fi_ep_bind(endpoint, &addresses_->fid, 0);
+  } else {
+    returned = ::fi_ep_bind(endpoint, &events_->fid, 0);
+  }
+  if (returned == 0) {
+    returned = ::fi_ep_bind(endpoint, &queue_->fid, FI_TRANSMIT | FI_SELECTIVE_COMPLETION);
+  }
+  if (returned == 0) returned = ::fi_ep_bind(endpoint, &queue_->fid, FI_RECV);
+  if (returned == 0 && !name_.empty()) {
+    returned = ::fi_setname(&endpoint->fid, name_.data(), name_.size() + 1);
+  }
+  if (returned == 0) returned = ::fi_enable(endpoint);
+  if (returned != 0) return failed("fi_enable", returned);
+  for (std::size_t slot = 0; slot < kReceivesPosted; ++slot) PERDURE_TRY_VOID(post_receive(slot));
+  return {};
+}
+
+Result<void> BareLink::wait_connected() {
+  std::uint32_t event = 0;
+  fi_eq_cm_entry entry{};
+  const auto returned = ::fi_eq_sread(events_.get(), &event, &entry, sizeof entry, 10'000, 0);
+  if (returned < 0 || event != FI_CONNECTED) return failed("connecting", -FI_ECONNREFUSED);
+  return {};
+}
+
+Result<void> BareLink::connect(int control) {
+  Name name;
+  PERDURE_TRY_VOID(hear(control, as_writable_block(name)));
+  PERDURE_TRY_VOID(open_endpoint(info_));
+  const int returned = ::fi_connect(endpoint_.get(), name.bytes.data(), nullptr, 0);
+  if (returned != 0) return failed("fi_connect", returned);
+  return wait_connected();
+}
+
+Result<void> BareLink::listen_and_accept(int control) {
+  fid_pep* opened = nullptr;
+  int returned = ::fi_passive_ep(fabric_.get(), info_, &opened, nullptr);
+  if (returned != 0) return failed("fi_passive_ep", returned);
+  const BareFid<fid_pep> passive(opened);
+  returned = ::fi_pep_bind(opened, &events_->fid, 0);
+  if (returned == 0) returned = ::fi_listen(opened);
+  Name name;
+  std::size_t length = name.bytes.size();
+  if (returned == 0) returned = ::fi_getname(&opened->fid, name.bytes.data(), &length);
+  if (returned != 0) return failed("fi_listen", returned);
+  name.length = length;
+  PERDURE_TRY_VOID(tell(control, as_block(name)));
+
+  std::uint32_t event = 0;
+  fi_eq_cm_entry entry{};
+  const auto got = ::fi_eq_sread(events_.get(), &event, &entry, sizeof entry, 10'000, 0);
+  if (got < 0 || event != FI_CONNREQ) return failed("listening", -FI_ETIMEDOUT);
+  auto opened_endpoint = open_endpoint(entry.info);
+  ::fi_freeinfo(entry.info);
+  if (!opened_endpoint.ok()) return opened_endpoint;
+  returned = ::fi_accept(endpoint_.get(), nullptr, 0);
+  if (returned != 0) return failed("fi_accept", returned);
+  return wait_connected();
+}
+
+/// shm has no connections: both sides take a name, and put the other's into their address vector.
+Result<void> BareLink::meet_by_name(int control) {
+  fi_av_attr attr{};
+  attr.type = FI_AV_MAP;
+  fid_av* addresses = nullptr;
+  int returned = ::fi_av_open(domain_.get(), &attr, &addresses, nullptr);
+  if (returned != 0) return failed("fi_av_open", returned);
+  addresses_.reset(addresses);
+  name_ = fmt::format("perdure-bare-{:016x}", random_secret());
+  PERDURE_TRY_VOID(open_endpoint(info_));
+
+  Name own;
+  Name other;
+  own.length = name_.size() + 1;
+  std::memcpy(own.bytes.data(), name_.c_str(), own.length);
+  PERDURE_TRY_VOID(tell(control, as_block(own)));
+  PERDURE_TRY_VOID(hear(control, as_writable_block(other)));
+  returned = ::fi_av_insert(addresses, other.bytes.data(), 1, &peer_, 0, nullptr);
+  if (returned != 1) return failed("fi_av_insert", -FI_EINVAL);
+  other.bytes.back() = std::byte{0};
+  peer_name_ = reinterpret_cast<const char*>(other.bytes.data());
+  return {};
+}
+
+void BareLink::remove_leftover() const {
+  if (!peer_name_.empty()) ::shm_unlink(("/" + peer_name_).c_str());
+}
+
+Result<void> BareLink::exchange_keys(int control) {
+  const bool virtual_addresses = (info_->domain_attr->mr_mode & FI_MR_VIRT_ADDR) != 0;
+  const Keys own{::fi_mr_key(memory_.get()),
+                 virtual_addresses ? reinterpret_cast<std::uintptr_t>(region_.data()) : 0};
+  Keys other;
+  PERDURE_TRY_VOID(tell(control, as_block(own)));
+  PERDURE_TRY_VOID(hear(control, as_writable_block(other)));
+  peer_key_ = other.key;
+  peer_base_ = other.base;
+  return {};
+}
+
+Result<void> BareLink::post_receive(std::size_t slot) {
+  const auto returned = ::fi_recv(endpoint_.get(), inbox_.data() + slot * inbox_slot_, inbox_slot_,
+                                  nullptr, FI_ADDR_UNSPEC, reinterpret_cast<void*>(slot + 1));
+  if (returned != 0) return failed("fi_recv", returned);
+  return {};
+}
+
+/// Posts until the provider takes it, making progress in between. Receives that complete meanwhile
+/// stay in the queue: reading nothing still progresses.
+template <typename Post>
+Result<void> BareLink::insist(const char* what, Post&& post) {
+  const Deadline deadline = Deadline::after(kBarePatience);
+  for (std::uint64_t attempts = 0;; ++attempts) {
+    const std::int64_t returned = post();
+    if (returned == 0) return {};
+    if (returned != -FI_EAGAIN) return failed(what, returned);
+    (void)::fi_cq_read(queue_.get(), nullptr, 0);
+    if (attempts % 4096 == 4095 && deadline.passed()) {
+      return Error{ErrorCode::TimedOut, fmt::format("bare libfabric: {} is not taken", what)};
+    }
+  }
+}
+
+Result<void> BareLink::send(const std::byte* data, std::size_t length) {
+  iovec piece{const_cast<std::byte*>(data), length};
+  fi_msg message{};
+  message.msg_iov = &piece;
+  message.iov_count = 1;
+  message.addr = peer_;
+  return insist("fi_sendmsg", [&] { return ::fi_sendmsg(endpoint_.get(), &message, 0); });
+}
+
+Result<void> BareLink::write(const std::byte* data, std::size_t length, std::size_t offset,
+                             std::uint64_t flags) {
+  iovec piece{const_cast<std::byte*>(data), length};
+  const fi_rma_iov target{peer_base_ + offset, length, peer_key_};
+  fi_msg_rma message{};
+  message.msg_iov = &piece;
+  message.iov_count = 1;
+  message.addr = peer_;
+  message.rma_iov = &target;
+  message.rma_iov_count = 1;
+  return insist("fi_writemsg", [&] { return ::fi_writemsg(endpoint_.get(), &message, flags); });
+}
+
+Result<void> BareLink::read(std::byte* to, std::size_t length, std::size_t offset) {
+  iovec piece{to, length};
+  const fi_rma_iov source{peer_base_ + offset, length, peer_key_};
+  fi_msg_rma message{};
+  message.msg_iov = &piece;
+  message.iov_count = 1;
+  message.addr = peer_;
+  message.rma_iov = &source;
+  message.rma_iov_count = 1;
+  return insist("fi_readmsg",
+                [&] { return ::fi_readmsg(endpoint_.get(), &message, FI_COMPLETION); });
+}
+
+}  // namespace perdure::bench
+#endif

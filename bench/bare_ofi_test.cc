@@ -1,0 +1,73 @@
+// The bare programs run to their end with every provider, and their bytes arrive.
+#include "bare_ofi.h"
+#include "bare_flush.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+namespace perdure::bench {
+namespace {
+
+class Bare : public ::testing::TestWithParam<BareProvider> {};
+
+TEST_P(Bare, EveryOperationGivesOneSampleForEachRound) {
+  for (const auto operation :
+       {BareOperation::Message, BareOperation::WriteMessage, BareOperation::WriteImmediate,
+        BareOperation::WriteRead, BareOperation::WriteDelivery, BareOperation::WriteCommit}) {
+    for (const std::size_t bytes : {std::size_t{64}, std::size_t{65'536}}) {
+      BareOptions options;
+      options.provider = GetParam();
+      options.operation = operation;
+      options.bytes = bytes;
+      options.rounds = 30;
+      options.warm_up = 3;
+      const auto samples = bare_latencies(options);
+      if (operation == BareOperation::WriteCommit && GetParam() == BareProvider::Shm) {
+        ASSERT_FALSE(samples.ok());
+        EXPECT_EQ(samples.code(), ErrorCode::Unsupported);
+        continue;
+      }
+      ASSERT_TRUE(samples.ok()) << to_string(operation) << " " << bytes << ": "
+                                << samples.error().message;
+      ASSERT_EQ(samples->size(), options.rounds);
+      EXPECT_GT(std::accumulate(samples->begin(), samples->end(), std::uint64_t{0}), 0u);
+    }
+  }
+}
+
+TEST_P(Bare, PersistingTakesPartInOperationsWithAReply) {
+  BareOptions options;
+  options.provider = GetParam();
+  options.persist = true;
+  options.rounds = 30;
+  options.warm_up = 1;
+  for (const auto operation : {BareOperation::Message, BareOperation::WriteMessage}) {
+    options.operation = operation;
+    options.bytes = 1000;
+    const auto samples = bare_latencies(options);
+    EXPECT_EQ(samples.ok(), can_flush_lines());
+  }
+  options.operation = BareOperation::WriteRead;
+  EXPECT_FALSE(bare_latencies(options).ok());
+}
+
+TEST_P(Bare, BandwidthIsMeasured) {
+  BareBandwidthOptions options;
+  options.provider = GetParam();
+  options.total_bytes = std::uint64_t{8} << 20;
+  for (const std::size_t bytes : {std::size_t{256}, std::size_t{16'384}, std::size_t{1} << 20}) {
+    options.bytes = bytes;
+    if (bytes == 256) options.total_bytes = 256 * 2000;
+    const auto rate = bare_bandwidth(options);
+    ASSERT_TRUE(rate.ok()) << rate.error().message;
+    EXPECT_GT(*rate, 0.0);
+    options.total_bytes = std::uint64_t{8} << 20;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Providers, Bare, ::testing::Values(BareProvider::Tcp, BareProvider::Shm),
+                         [](const auto& of) { return std::string(to_string(of.param)); });
+
+}  // namespace
+}  // namespace perdure::bench
