@@ -45,7 +45,9 @@ Harness emulated(std::string name, Transport transport) {
 
 const std::vector<Harness>& harnesses() {
   static const std::vector<Harness> all = {
+#ifdef PERDURE_WITH_LIBFABRIC
       plain("ofi_tcp", [] { return fabric::ofi::open_device(); }),
+#endif
       plain("shm", [] { return fabric::shm::open_device(); }),
       emulated("emu_infiniband", Transport::InfiniBand),
       emulated("emu_iwarp", Transport::Iwarp),

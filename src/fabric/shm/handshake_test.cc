@@ -1,0 +1,94 @@
+// Meeting: names, stale socket files, and peers that say nothing or nonsense.
+#include "fabric/shm/handshake.h"
+
+#include "fabric/shm/shm.h"
+
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <thread>
+
+namespace perdure::fabric::shm {
+namespace {
+
+Deadline soon() { return Deadline::after(std::chrono::seconds(10)); }
+
+class SocketFile : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = ::testing::TempDir() + "/perdure-shm-XXXXXX";
+    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
+    directory_ = pattern;
+  }
+  void TearDown() override { std::filesystem::remove_all(directory_); }
+  std::string path() const { return directory_ + "/socket"; }
+  std::string directory_;
+};
+
+TEST_F(SocketFile, FileOfAKilledListenerIsReplacedAndOneInUseIsNot) {
+  std::string address = path();
+  {
+    auto killed = listen_at(address);  // a process that is killed leaves its file behind
+    ASSERT_TRUE(killed.ok()) << killed.error().message;
+  }
+  ASSERT_TRUE(std::filesystem::exists(path()));
+  auto device = open_device();
+  auto listener = (*device)->listen(path(), {});
+  ASSERT_TRUE(listener.ok()) << listener.error().message;
+  const auto second = (*device)->listen(path(), {});
+  ASSERT_FALSE(second.ok());
+  EXPECT_EQ(second.code(), ErrorCode::AlreadyExists);
+
+  Result<std::unique_ptr<Endpoint>> connected = Error{};
+  std::thread client([&] { connected = (*device)->connect(path(), {}, {}, soon()); });
+  auto incoming = (*listener)->next(soon());
+  ASSERT_TRUE(incoming.ok());
+  EXPECT_TRUE((*incoming)->accept(soon()).ok());
+  client.join();
+  EXPECT_TRUE(connected.ok());
+  listener->reset();
+  EXPECT_FALSE(std::filesystem::exists(path()));
+}
+
+TEST(Listener, SilentAndConfusedPeersDoNotHoldUpTheNextOne) {
+  auto device = open_device();
+  auto listener = (*device)->listen("", {});
+  ASSERT_TRUE(listener.ok());
+  const std::string address = (*listener)->address();
+  sockaddr_un name{};
+  name.sun_family = AF_UNIX;
+  std::memcpy(name.sun_path, address.data(), address.size());
+  name.sun_path[0] = '\0';
+  const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + address.size());
+  const auto raw = [&] {
+    Descriptor socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+    EXPECT_EQ(::connect(socket.number(), reinterpret_cast<const sockaddr*>(&name), length), 0);
+    return socket;
+  };
+  const Descriptor silent = raw();
+  const Descriptor confused = raw();
+  EXPECT_EQ(::send(confused.number(), "hello", 5, 0), 5);
+
+  Result<std::unique_ptr<Endpoint>> connected = Error{};
+  std::thread client([&] { connected = (*device)->connect(address, {}, {}, soon()); });
+  auto incoming = (*listener)->next(soon());
+  ASSERT_TRUE(incoming.ok()) << incoming.error().message;
+  EXPECT_TRUE((*incoming)->accept(soon()).ok());
+  client.join();
+  EXPECT_TRUE(connected.ok());
+}
+
+TEST(Listener, NamesThatCanNotBeAreRefused) {
+  auto device = open_device();
+  EXPECT_EQ((*device)->listen("@", {}).code(), ErrorCode::InvalidArgument);
+  EXPECT_EQ((*device)->listen(std::string(200, 'x'), {}).code(), ErrorCode::InvalidArgument);
+  EXPECT_EQ((*device)->connect("@perdure-nobody-is-here", {}, {}, soon()).code(),
+            ErrorCode::Disconnected);
+}
+
+}  // namespace
+}  // namespace perdure::fabric::shm
