@@ -90,14 +90,25 @@ Result<void> PeerService::admit_writer(const PoolPointer& entry, const SessionRe
   }
   PERDURE_TRY_VOID(end_all(writers, true));
   PERDURE_TRY_VOID(require_open(*entry));  // ending may have found the medium broken
+  // An earlier writer may have died between a write and its flush. Whoever comes now reads what is
+  // visible and builds on it: make that durable first.
+  const pmem::Range exported = entry->served->exported();
+  PERDURE_TRY_VOID(entry->served->region().flush(exported.at, exported.length));
   WriterRecord record;
   record.epoch = request.epoch;
   record.writer = request.writer;
   record.name = request.writer_name;
   if (record == last) return {};
-  PERDURE_TRY_VOID(entry->served->record_writer(record));
-  show(*entry, std::nullopt);
-  return {};
+  return record_writer(*entry, record);
+}
+
+/// Requires entry.control and an open pool. A medium that refuses this is not trusted again.
+Result<void> PeerService::record_writer(PoolEntry& entry, const WriterRecord& record) {
+  auto recorded = entry.served->record_writer(record);
+  const bool medium_failed = !recorded.ok() && (recorded.code() == ErrorCode::SystemError ||
+                                                recorded.code() == ErrorCode::NoSpace);
+  show(entry, medium_failed ? std::optional<Error>(recorded.error()) : std::nullopt);
+  return recorded;
 }
 
 /// Requires entry->control, an open pool, and for a writer that it was admitted.
@@ -264,9 +275,7 @@ Result<void> PeerService::fence(const std::string& pool, Epoch epoch, const Call
   PERDURE_TRY_VOID(require_open(*entry));
   WriterRecord record;
   record.epoch = epoch;
-  PERDURE_TRY_VOID(entry->served->record_writer(record));
-  show(*entry, std::nullopt);
-  return {};
+  return record_writer(*entry, record);
 }
 
 Result<SessionDescription> PeerService::describe_session(std::uint64_t id, const Caller& caller) {
