@@ -37,6 +37,7 @@ LAYERS = {
     "peer": {"core", "plan", "persist", "fabric", "pmem"},
     "log": {"core", "plan", "peer", "persist", "fabric", "pmem"},
     "rpc": {"core", "plan", "peer", "persist", "fabric", "pmem"},
+    "capi": {"core"},  # stands on the public C++ API
     "mirror": {"core", "plan", "peer", "persist", "fabric", "pmem"},
 }
 # Two independent witnesses; not even their tests may look at each other's answer.

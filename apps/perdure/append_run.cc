@@ -6,6 +6,7 @@
 #include "signals.h"
 
 #include <fmt/format.h>
+#include <poll.h>
 
 #include <algorithm>
 #include <chrono>
@@ -49,6 +50,7 @@ AppendRun::Step AppendRun::take_input() {
   if (open_.size() >= options_.window) {
     await_progress(kWaitSlice);
     if (!stuck()) return Step::Continue;
+    outcome_.unread = Unread{source_.place(), true};
     return Step::Done;
   }
   const auto state = source_.next();
@@ -63,14 +65,14 @@ AppendRun::Step AppendRun::take_input() {
   }
   if (!open_.empty()) {
     await_progress(kWaitSlice);
-    return stuck() ? Step::Done : Step::Continue;
+    if (!stuck()) return Step::Continue;
+    outcome_.unread = Unread{source_.place(), true};
+    return Step::Done;
   }
   last_progress_ = now();  // nothing is owed while the input is silent
   source_.wait(kInputWaitMs);
-  if (auto polled = log_.poll(); !polled.ok() && !mend(polled.error())) {
-    outcome_.error = polled.error();
-    return Step::Done;
-  }
+  // Where it can not be mended, the next record will say so.
+  if (auto polled = log_.poll(); !polled.ok()) (void)mend(polled.error());
   return Step::Continue;
 }
 
@@ -146,7 +148,7 @@ bool AppendRun::mend(const Error& error) {
   if (now() - last_repair_ >= kMendEvery) {
     repair();
   } else {
-    source_.wait(1);
+    (void)::poll(nullptr, 0, 1);
   }
   return signals_received() == 0;
 }
@@ -184,7 +186,7 @@ void AppendRun::repair() {
 
 /// The input from its present record on was not appended.
 void AppendRun::stop_before_current(const Error& error) {
-  outcome_.unread_from = source_.place();
+  outcome_.unread = Unread{source_.place(), false};
   outcome_.error = error;
 }
 

@@ -34,6 +34,12 @@ struct RecordRange {
   InputPlace last_place;
 };
 
+/// Input that did not become records.
+struct Unread {
+  InputPlace place;
+  bool after = false;  // true: what comes after the place, if anything; false: the place as well
+};
+
 /// What became of the input.
 struct AppendOutcome {
   std::uint64_t appended = 0;
@@ -44,13 +50,13 @@ struct AppendOutcome {
   Histogram durable;  // from append to the program knowing that one replica has it
   Histogram committed_latency;
   RecordRange open;  // appended, and not known to be committed: they may be durable or not
-  std::optional<InputPlace> unread_from;  // the first record that was not appended
-  std::optional<Error> error;             // why it ended early
+  std::optional<Unread> unread;  // the input ended early for us
+  std::optional<Error> error;    // why it ended early
   bool interrupted = false;
   std::vector<RepairReport> repairs;
   LogStatus status;
 
-  bool all_committed() const { return open.count == 0 && !unread_from && !error; }
+  bool all_committed() const { return open.count == 0 && !unread && !error; }
 };
 
 class AppendRun {

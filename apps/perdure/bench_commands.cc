@@ -1,8 +1,13 @@
 // `perdure bench`: measurements.
-#include "commands.h"
+#include "bench_commands.h"
 
 namespace perdure::app {
 
-void add_bench_commands(CLI::App&) {}
+void add_bench_commands(CLI::App& app) {
+  CLI::App* bench = app.add_subcommand("bench", "Measure methods and limits on this machine");
+  bench->require_subcommand(1);
+  add_bench_remotelog(*bench);
+  add_bench_limits(*bench);
+}
 
 }  // namespace perdure::app

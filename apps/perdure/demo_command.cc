@@ -7,6 +7,7 @@
 #include "demo_process.h"
 #include "demo_report.h"
 #include "output.h"
+#include "peer/service_types.h"
 #include "pmem/medium.h"
 
 #include <fmt/format.h>
@@ -28,6 +29,7 @@ struct DemoOptions {
   std::uint64_t seed = 0;  // 0: drawn
   std::uint64_t power_cuts = 24;
   bool no_memory = false;
+  std::string transport = "tcp";
 };
 
 Result<RecordText> open_text(const DemoOptions& options) {
@@ -41,6 +43,8 @@ JobOptions job_on(const DemoOptions& options, std::string name, std::string dire
   job.directory = std::move(directory);
   job.records = options.records;
   job.window = options.window;
+  const auto choice = peer::parse_transport_choice(options.transport);
+  if (choice.ok()) job.transport = *choice;
   return job;
 }
 
@@ -140,6 +144,10 @@ void add_demo_command(CLI::App& app) {
   command->add_option("--seed", options->seed, "Of the emulated power cuts; 0: drawn and printed")
       ->capture_default_str();
   command->add_option("--power-cuts", options->power_cuts, "How many; 0: none")
+      ->capture_default_str();
+  command
+      ->add_option("--transport", options->transport, "Between writer and peers: tcp, shm, or auto")
+      ->check(CLI::IsMember({"tcp", "shm", "auto"}))
       ->capture_default_str();
   command->add_flag("--no-memory", options->no_memory, "Leave out the pools in memory");
   add_examples(*command,

@@ -21,8 +21,9 @@ struct JobOptions {
   std::string name;       // of the medium, for people: "files on ext4"
   std::string directory;  // where the pools are to be
   std::optional<PersistenceDomain> declared;
-  std::uint64_t records = 0;               // at least 4
-  std::size_t window = 256;                // records under way, but for the first phase
+  std::optional<Transport> transport;  // nothing: shared memory, since the peers are on this host
+  std::uint64_t records = 0;           // at least 4
+  std::size_t window = 256;            // records under way, but for the first phase
   std::uint64_t one_at_a_time_max = 2000;  // records of the first phase, with one under way
   Nanoseconds one_at_a_time_for = std::chrono::milliseconds(1500);
   std::size_t victim = 1;  // which peer is killed

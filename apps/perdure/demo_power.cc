@@ -31,8 +31,10 @@ struct Kind {
   ServerProfile profile;
 };
 
+using Kinds = std::array<Kind, 3>;
+
 /// One machine of each kind that people have: a persistent DIMM, eADR, an SSD.
-constexpr std::array<Kind, 3> kKinds{{
+constexpr Kinds kMixed{{
     {"dimm",
      {PersistenceDomain::Dmp, Ddio::On, ReceiveBuffers::Dram, Transport::InfiniBand, kNative}},
     {"eadr",
@@ -40,6 +42,10 @@ constexpr std::array<Kind, 3> kKinds{{
     {"ssd",
      {PersistenceDomain::Page, Ddio::On, ReceiveBuffers::Dram, Transport::InfiniBand, kNative}},
 }};
+
+/// For latencies. The emulated world has one clock, which stands for all while an SSD writes.
+constexpr Kinds kDimms{
+    {{"dimm 1", kMixed[0].profile}, {"dimm 2", kMixed[0].profile}, {"dimm 3", kMixed[0].profile}}};
 
 /// A region that lives elsewhere, for a pool that wants to own one.
 class BorrowedRegion final : public pmem::Region {
@@ -98,8 +104,8 @@ class ServerPeer final : public peer::Peer {
 /// A world with a client and one server of each kind, each with an empty pool.
 class Rack {
  public:
-  Rack(std::uint64_t seed, Order order)
-      : random_(seed), secrets_(seed + 1), world_(random_, {.order = order}) {}
+  Rack(std::uint64_t seed, Order order, const Kinds& kinds = kMixed)
+      : kinds_(kinds), random_(seed), secrets_(seed + 1), world_(random_, {.order = order}) {}
   ~Rack() {
     log_.reset();
     for (Server& server : servers_) server.service.reset();
@@ -108,12 +114,12 @@ class Rack {
   Rack& operator=(const Rack&) = delete;
 
   Result<void> start() {
-    client_ = &world_.add_machine("client", kKinds[0].profile);
-    for (std::size_t i = 0; i < kKinds.size(); ++i) {
+    client_ = &world_.add_machine("client", kinds_[0].profile);
+    for (std::size_t i = 0; i < kinds_.size(); ++i) {
       Server& server = servers_[i];
-      server.machine = &world_.add_machine(kKinds[i].name, kKinds[i].profile);
+      server.machine = &world_.add_machine(kinds_[i].name, kinds_[i].profile);
       server.region = &server.machine->add_region(kRegionBytes);
-      server.profile = kKinds[i].profile;
+      server.profile = kinds_[i].profile;
       PERDURE_TRY(pool, pmem::Pool::format(std::make_unique<BorrowedRegion>(*server.region), {}));
       PERDURE_TRY_VOID(serve(server, std::move(pool)));
     }
@@ -158,7 +164,7 @@ class Rack {
   log::ReplicatedLog& log() { return *log_; }
   void close_log() { log_.reset(); }
   emu::World& world() { return world_; }
-  std::array<Server, kKinds.size()>& servers() { return servers_; }
+  std::array<Server, std::tuple_size_v<Kinds>>& servers() { return servers_; }
 
  private:
   Result<void> serve(Server& server, std::unique_ptr<pmem::Pool> pool) {
@@ -186,30 +192,32 @@ class Rack {
     return peers;
   }
 
+  const Kinds& kinds_;
   Random random_;
   Random secrets_;
   emu::World world_;
   emu::Machine* client_ = nullptr;
-  std::array<Server, kKinds.size()> servers_;
+  std::array<Server, std::tuple_size_v<Kinds>> servers_;
   std::unique_ptr<log::ReplicatedLog> log_;
 };
 
-/// A run without a cut: how many events the appending takes, and how long records take.
-Result<std::uint64_t> rehearse(std::uint64_t seed, Order order, const RecordText& text,
-                               PowerResult& result) {
-  Rack rack(seed, order);
-  PERDURE_TRY_VOID(rack.start());
-  PERDURE_TRY_VOID(rack.open_log(false));
-  result.methods = methods_of(rack.log().status());
+/// A run without a cut; returns how many events the appending takes.
+Result<std::uint64_t> rehearse(Rack& rack, const RecordText& text, const PowerOptions& options,
+                               std::size_t window, Latencies& latencies) {
   const std::uint64_t before = rack.world().events();
   Appender appender(rack.log(), text, rack.world().clock());
-  Latencies unused;
-  appender.measure_into(order == Order::InTime ? result.latencies : unused);
-  while (appender.appended() < result.options.records) {
-    PERDURE_TRY_VOID(appender.append(result.options.window));
-  }
+  appender.measure_into(latencies);
+  while (appender.appended() < options.records) PERDURE_TRY_VOID(appender.append(window));
   PERDURE_TRY_VOID(appender.drain());
   return rack.world().events() - before;
+}
+
+Result<void> measure(const RecordText& text, PowerResult& result) {
+  Rack rack(result.options.seed, Order::InTime, kDimms);
+  PERDURE_TRY_VOID(rack.start());
+  PERDURE_TRY_VOID(rack.open_log(false));
+  PERDURE_TRY_VOID(rehearse(rack, text, result.options, 1, result.latencies));
+  return {};
 }
 
 class Cut {
@@ -312,9 +320,15 @@ Result<PowerResult> run_power_cuts(const PowerOptions& options, const RecordText
   std::array<std::uint64_t, 2> events{};
   constexpr std::array<Order, 2> kOrders{Order::InTime, Order::Random};
   for (std::size_t i = 0; i < kOrders.size(); ++i) {
-    PERDURE_TRY(counted, rehearse(options.seed, kOrders[i], text, result));
+    Rack rack(options.seed, kOrders[i]);
+    PERDURE_TRY_VOID(rack.start());
+    PERDURE_TRY_VOID(rack.open_log(false));
+    result.methods = methods_of(rack.log().status());
+    Latencies unused;
+    PERDURE_TRY(counted, rehearse(rack, text, options, options.window, unused));
     events[i] = counted;
   }
+  PERDURE_TRY_VOID(measure(text, result));
   Random dice(options.seed);
   ProgressBar progress(options.cuts_max);
   const Deadline enough = Deadline::after(options.at_most);

@@ -41,7 +41,7 @@ struct PowerCut {
 struct PowerResult {
   PowerOptions options;
   std::vector<ReplicaMethod> methods;
-  Latencies latencies;  // of the runs without a cut, `window` records under way
+  Latencies latencies;  // of a run without a cut on three machines of one kind, one under way
   std::vector<PowerCut> cuts;
   std::uint64_t cuts_in_flight = 0;  // cuts that found records appended and not committed
   bool good() const;

@@ -83,6 +83,12 @@ std::string open_text(const AppendOutcome& outcome, const RecordSource& source) 
       source.describe(open.first_place), source.describe(open.last_place));
 }
 
+std::string unread_text(const Unread& unread, const RecordSource& source) {
+  const std::string place = source.describe(unread.place);
+  return unread.after ? fmt::format("NOT read: what comes after {}\n", place)
+                      : fmt::format("NOT appended: {} and everything after it\n", place);
+}
+
 std::string summary_text(const AppendOutcome& outcome, const RecordSource& source,
                          const AppendCommand& command) {
   const LogStatus& status = outcome.status;
@@ -114,10 +120,7 @@ std::string summary_text(const AppendOutcome& outcome, const RecordSource& sourc
       format_bytes(status.tail.value - status.head.value), format_bytes(status.ring_bytes));
   text += replicas_text(status, level);
   if (outcome.open.count > 0) text += open_text(outcome, source);
-  if (outcome.unread_from) {
-    text += fmt::format("NOT appended: {} and everything after it\n",
-                        source.describe(*outcome.unread_from));
-  }
+  if (outcome.unread) text += unread_text(*outcome.unread, source);
   return text;
 }
 
@@ -185,8 +188,10 @@ std::string summary_json(const AppendOutcome& outcome, const RecordSource& sourc
                              {"first_input", place_json(open.first_place, source)},
                              {"last_input", place_json(open.last_place, source)}};
   }
-  if (outcome.unread_from) {
-    json["not_appended_from"] = place_json(*outcome.unread_from, source);
+  if (outcome.unread) {
+    const bool after = outcome.unread->after;
+    json[after ? "not_read_after" : "not_appended_from"] =
+        place_json(outcome.unread->place, source);
   }
   if (outcome.error) {
     json["error"] = {{"code", to_string(outcome.error->code)}, {"message", outcome.error->message}};

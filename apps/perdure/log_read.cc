@@ -103,7 +103,7 @@ ExitStatus run_read(const ReadCommand& command) {
 class Follower {
  public:
   explicit Follower(const ReadCommand& command)
-      : command_(command), position_(command.from), last_record_(Clock::monotonic().now()) {}
+      : command_(command), position_{command.from}, last_record_(Clock::monotonic().now()) {}
 
   ExitStatus run() {
     auto peer = choose_peer(command_);

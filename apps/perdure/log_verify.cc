@@ -76,12 +76,15 @@ Judgement judge(const SurveyedReplica& replica, const ScanReport* history, bool 
 }
 
 std::string report_text(const ScanReport& report) {
-  std::string text =
-      fmt::format("  records   {} (index {} to {}), {}\n  lsn       {} to {}, {}, then: {}\n",
-                  report.records, report.next_index - report.records, report.next_index,
-                  format_bytes(report.payload_bytes), report.start.head.value, report.tail.value,
-                  report.start.anchor->shape == log::LogShape::Compound ? "compound" : "singleton",
-                  to_string(report.end));
+  const std::uint64_t first = report.next_index - report.records;
+  const std::string indices =
+      report.records == 0 ? "" : fmt::format(" (index {} to {})", first, report.next_index - 1);
+  const bool compound = report.start.anchor->shape == log::LogShape::Compound;
+  std::string text = fmt::format("  records   {}{}, {}\n", report.records, indices,
+                                 format_bytes(report.payload_bytes));
+  text +=
+      fmt::format("  lsn       {} to {}, {}, then: {}\n", report.start.head.value,
+                  report.tail.value, compound ? "compound" : "singleton", to_string(report.end));
   text += fmt::format("  chain     {:08x}, epoch {}, log {:016x}\n", report.last_crc,
                       report.last_epoch.value, report.start.anchor->log_id);
   if (report.start.tail_word) {

@@ -6,8 +6,11 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <map>
+#include <system_error>
 
 namespace perdure::app {
 namespace {
@@ -28,16 +31,27 @@ void add_format_option(CLI::App& command, Format& format) {
       ->option_text("text|json");
 }
 
-void print(std::string_view text) {
-  if (std::fwrite(text.data(), 1, text.size(), stdout) == text.size()) return;
-  std::fputs("perdure: can not write to standard output\n", stderr);
+namespace {
+
+/// Ends the program: what was asked for can not be given. Who closed the pipe knows, and hears
+/// nothing.
+[[noreturn]] void output_failed() {
+  const int reason = errno;
+  if (reason != EPIPE) {
+    fmt::print(stderr, "perdure: can not write to standard output: {}\n",
+               std::generic_category().message(reason));
+  }
   std::_Exit(static_cast<int>(ExitStatus::Failed));
 }
 
+}  // namespace
+
+void print(std::string_view text) {
+  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size()) output_failed();
+}
+
 void flush_output() {
-  if (std::fflush(stdout) == 0) return;
-  std::fputs("perdure: can not write to standard output\n", stderr);
-  std::_Exit(static_cast<int>(ExitStatus::Failed));
+  if (std::fflush(stdout) != 0) output_failed();
 }
 
 void print_error(const Error& error) {

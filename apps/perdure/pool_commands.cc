@@ -5,6 +5,7 @@
 #include "peer_options.h"
 
 #include <fmt/format.h>
+#include <poll.h>
 
 #include <functional>
 #include <memory>
@@ -21,10 +22,14 @@ struct PoolCommand {
   Format format = Format::Text;
   std::uint64_t bytes = 0;
   std::uint32_t epoch = 0;
+  double wait_s = 0;
 };
 
 /// What one peer answered.
 using Answer = Result<std::vector<PoolDescription>>;
+using Ask = std::function<Answer(peer::HttpPeer&, Deadline)>;
+
+constexpr int kAskAgainMs = 50;
 
 std::string yes_no(bool value) { return value ? "yes" : "no"; }
 
@@ -98,16 +103,28 @@ void print_answers(const PoolCommand& command, const std::vector<Answer>& answer
   }
 }
 
+/// Asks one peer; while it does not answer, again for as long as the user wants to wait.
+Answer ask_one(const PoolCommand& command, const std::string& address, const Ask& ask) {
+  // No session is opened, so there is no device.
+  auto peer = peer::HttpPeer::open(address, nullptr);
+  if (!peer.ok()) return peer.error();
+  const Deadline patience =
+      Deadline::after(Nanoseconds(static_cast<std::int64_t>(command.wait_s * 1e9)));
+  while (true) {
+    Answer answer = ask(**peer, Deadline::after(command.peers.timeout()));
+    if (answer.ok() || answer.code() != ErrorCode::Disconnected || patience.passed()) {
+      return answer;
+    }
+    (void)::poll(nullptr, 0, kAskAgainMs);
+  }
+}
+
 /// Asks every peer, also after one of them failed: what can be done is done, and the rest said.
-ExitStatus ask_all(const PoolCommand& command, bool brief,
-                   const std::function<Answer(peer::HttpPeer&, Deadline)>& ask) {
+ExitStatus ask_all(const PoolCommand& command, bool brief, const Ask& ask) {
   std::vector<Answer> answers;
   bool all = true;
   for (const std::string& address : command.peers.peers) {
-    // No session is opened, so there is no device.
-    auto peer = peer::HttpPeer::open(address, nullptr);
-    answers.push_back(peer.ok() ? ask(**peer, Deadline::after(command.peers.timeout()))
-                                : Answer(peer.error()));
+    answers.push_back(ask_one(command, address, ask));
     all = all && answers.back().ok();
   }
   print_answers(command, answers, brief);
@@ -158,6 +175,11 @@ PoolSubcommand add_subcommand(CLI::App& pool, const std::string& name,
   add_peers_option(*added.app, added.options->peers);
   if (names_pool) add_pool_option(*added.app, added.options->peers);
   add_timeout_option(*added.app, added.options->peers);
+  added.app
+      ->add_option("--wait", added.options->wait_s,
+                   "Ask a peer that is not there yet again, for so long (0)")
+      ->check(CLI::Range(0.0, 3600.0))
+      ->option_text("SECONDS");
   add_format_option(*added.app, added.options->format);
   return added;
 }

@@ -38,6 +38,7 @@ Result<bool> RecordSource::open_next_file() {
   descriptor_ = -1;
   if (files_opened_ >= std::max<std::size_t>(options_.files.size(), 1)) return false;
   const std::string path = options_.files.empty() ? "-" : options_.files[files_opened_];
+  place_ = {files_opened_, 1};  // where reading stands if it can not be opened
   descriptor_ = path == "-" ? STDIN_FILENO : ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (descriptor_ < 0) {
     const int error = errno;

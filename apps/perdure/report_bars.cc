@@ -17,6 +17,9 @@ constexpr double kTitleHeight = 26;
 constexpr double kLabelHeight = 46;
 constexpr double kRowHeight = kTitleHeight + kPanelHeight + kLabelHeight;
 constexpr double kLegendHeight = 26;
+constexpr double kLevelWidth = 34;     // of a bar, from which on its value stands above it
+constexpr double kUprightWidth = 11;   // from which on it stands in it
+constexpr double kUprightHeight = 34;  // what an upright value takes
 
 double largest_value(const BarChart& chart) {
   double largest = 0;
@@ -26,6 +29,19 @@ double largest_value(const BarChart& chart) {
     }
   }
   return largest;
+}
+
+/// Above the bar where it is wide enough, else upright inside of it, else above and upright.
+void draw_value(Svg& svg, double value, double middle, double width, double top, double bottom) {
+  const std::string words = fmt::format("{:.3g}", value);
+  if (value <= 0 || width < kUprightWidth) return;
+  if (width >= kLevelWidth) {
+    svg.text(middle, top - 4, words, "value", Anchor::Middle);
+  } else if (bottom - top >= kUprightHeight) {
+    svg.upright_text(middle + 4, top + 5, words, "inside");
+  } else {
+    svg.upright_text(middle + 4, top - kUprightHeight, words, "value");
+  }
 }
 
 void draw_group(Svg& svg, const BarChart::Group& group, double x, double width, const Axis& axis) {
@@ -41,10 +57,7 @@ void draw_group(Svg& svg, const BarChart::Group& group, double x, double width, 
       const double middle = left + bar_width / 2;
       svg.line(middle, axis.at(bar.low), middle, axis.at(bar.high), "whisker");
     }
-    if (bar_width >= 15 && bar.value > 0) {
-      svg.text(left + bar_width / 2, top - 4, fmt::format("{:.3g}", bar.value), "value",
-               Anchor::Middle);
-    }
+    draw_value(svg, bar.value, left + bar_width / 2, bar_width, top, bottom);
   }
   const std::size_t second = group.label.find('\n');
   svg.text(x + width / 2, bottom + 16, group.label.substr(0, second), "label", Anchor::Middle);

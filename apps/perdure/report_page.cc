@@ -56,6 +56,7 @@ details { margin: 12px 0; } summary { cursor: pointer; color: var(--c1); }
 .setup td:first-child { color: var(--quiet); white-space: nowrap; width: 1%; padding-right: 22px; }
 svg text { font: 12.5px system-ui, "DejaVu Sans", sans-serif; fill: var(--ink); }
 svg text.label { fill: var(--quiet); } svg text.value { font-size: 11px; fill: var(--quiet); }
+svg text.inside { font-size: 11px; fill: var(--paper); }
 svg text.panel { font-size: 14px; font-weight: 600; }
 svg text.label.good { fill: var(--good); } svg text.label.bad { fill: var(--bad); }
 .grid { stroke: var(--rule); stroke-width: 1; } .grid.minor { opacity: .45; }

@@ -71,6 +71,13 @@ void Svg::text(double x, double y, std::string_view words, std::string_view css,
                        x, y, css, place, escape_markup(words));
 }
 
+void Svg::upright_text(double x, double y, std::string_view words, std::string_view css) {
+  body_ += fmt::format(
+      "<text transform=\"translate({:.1f} {:.1f}) rotate(-90)\" class=\"{}\" text-anchor=\"end\">"
+      "{}</text>",
+      x, y, css, escape_markup(words));
+}
+
 void Svg::path(const std::vector<std::pair<double, double>>& points, std::string_view css) {
   if (points.empty()) return;
   body_ += fmt::format("<path d=\"{}\" class=\"{}\" fill=\"none\"/>", points_text(points), css);

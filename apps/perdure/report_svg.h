@@ -23,6 +23,8 @@ class Svg {
                  std::string_view hover = {});
   void text(double x, double y, std::string_view words, std::string_view css,
             Anchor anchor = Anchor::Start);
+  /// Upright: read from below, ending at (x, y).
+  void upright_text(double x, double y, std::string_view words, std::string_view css);
   /// A line through points, x and y in turn.
   void path(const std::vector<std::pair<double, double>>& points, std::string_view css);
   /// The same closed and filled.

@@ -150,6 +150,8 @@ void force_on_second(const sigset_t& signals) {
 }
 
 Result<void> serve(const Config& config, const std::string& port_file, const sigset_t& signals) {
+  // Whoever waits for the file must not read what an earlier daemon wrote.
+  if (!port_file.empty()) (void)std::remove(port_file.c_str());
   PERDURE_TRY(daemon, Daemon::start(config));
   log_message(Severity::Info, fmt::format("control plane at http://{}/, pools of '{}'",
                                           daemon->control_address(), config.directory));

@@ -19,7 +19,12 @@ constexpr Nanoseconds kAcceptWithin = std::chrono::seconds{2};
 
 void PeerService::run_acceptor(Plane& plane) {
   while (!closing_.load()) {
-    accept_next(plane, Deadline::after(kAcceptSlice));
+    const Deadline slice = Deadline::after(kAcceptSlice);
+    if (!accept_next(plane, slice) && !slice.passed()) {
+      // The listener failed, for example for want of descriptors: it gets a pause, not a core.
+      MutexLock lock(mutex_);
+      lock.wait_for(session_ended_, slice.left());
+    }
     expire_grants();
     join_finished();
   }
@@ -90,8 +95,8 @@ void PeerService::run_session(const SessionPointer& entry) {
     }
     if (*handled != 0) {
       spin.found_work();
-    } else if (!spin.keep_polling()) {
-      entry->session.sleep(kSleepSlice);
+    } else if (!spin.keep_polling() && entry->session.sleep(kSleepSlice)) {
+      spin.woken();
     }
   }
   finish(entry);

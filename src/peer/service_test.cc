@@ -256,6 +256,10 @@ TEST_F(Service, AGrantThatCanNotBeMadeDurableIsNotGiven) {
   lent_->broken = true;
   EXPECT_EQ(open(writer(1, 10)).code(), ErrorCode::SystemError);
   EXPECT_TRUE(service_->report()->sessions.empty());
+  // Such a medium is not trusted again.
+  lent_->broken = false;
+  EXPECT_EQ(described().state, PoolState::Unavailable);
+  EXPECT_EQ(open(writer(1, 10)).code(), ErrorCode::SystemError);
 }
 
 TEST_F(Service, ATokenIsGoodOnceAndForItsSessionOnly) {

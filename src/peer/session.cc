@@ -54,15 +54,16 @@ Result<std::size_t> ServedSession::pump() {
   return handled;
 }
 
-void ServedSession::sleep(Nanoseconds slice) {
-  if (!endpoint_->arm()) return;
+bool ServedSession::sleep(Nanoseconds slice) {
+  if (!endpoint_->arm()) return true;
   std::array<pollfd, 2> waited{{{wake_fd_, POLLIN, 0}, {endpoint_->wait_fd(), POLLIN, 0}}};
   if (endpoint_->wait_fd() < 0) slice = std::min(slice, kPollingNap);
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(slice);
   const timespec timeout{static_cast<time_t>(seconds.count()),
                          static_cast<long>((slice - seconds).count())};
   // Interrupted, timed out or woken alike: the caller polls and looks whether it should stop.
-  (void)::ppoll(waited.data(), waited.size(), &timeout, nullptr);
+  const int ready = ::ppoll(waited.data(), waited.size(), &timeout, nullptr);
+  return ready > 0 && waited[1].revents != 0;
 }
 
 void ServedSession::request_stop() {

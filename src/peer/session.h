@@ -52,8 +52,9 @@ class ServedSession {
   /// Handles what has arrived; see Responder::pump. Requires attach.
   Result<std::size_t> pump();
 
-  /// Sleeps until something may have arrived, until wake(), or for `slice`.
-  void sleep(Nanoseconds slice);
+  /// Sleeps until something may have arrived, until request_stop(), or for `slice`. Returns whether
+  /// something may have arrived.
+  bool sleep(Nanoseconds slice);
 
   /// Asks the running thread to end the session; it sees stopping() soon.
   void request_stop();

@@ -116,6 +116,45 @@ TEST_F(Spinning, SleepsAtOnceWhenPollingDidNotPay) {
   EXPECT_GT(polled_in(spin, microseconds{10}), microseconds{0});
 }
 
+TEST_F(Spinning, PollsOnForOneSidedRequestsThatKeepComing) {
+  AdaptiveSpin spin(clock_, slots_, microseconds{50});
+  microseconds polled{0};
+  microseconds slept{0};
+  for (int step = 0; step < 100'000; ++step) {
+    if (spin.keep_polling()) {
+      clock_.advance(microseconds{1});
+      polled += microseconds{1};
+    } else {  // a request comes soon, and wakes the thread
+      clock_.advance(microseconds{60});
+      slept += microseconds{60};
+      spin.woken();
+    }
+  }
+  EXPECT_GT(polled, 10 * slept);
+  // They end: one long spin, then it sleeps until the next.
+  int polls = 0;
+  while (spin.keep_polling()) {
+    clock_.advance(microseconds{1});
+    ++polls;
+  }
+  EXPECT_LE(polls, 50 * 16);
+  EXPECT_FALSE(spin.keep_polling());
+}
+
+TEST_F(Spinning, RareOneSidedRequestsAreSleptFor) {
+  AdaptiveSpin spin(clock_, slots_, microseconds{50});
+  microseconds polled{0};
+  for (int request = 0; request < 100; ++request) {
+    while (spin.keep_polling()) {
+      clock_.advance(microseconds{1});
+      polled += microseconds{1};
+    }
+    clock_.advance(milliseconds{10});
+    spin.woken();
+  }
+  EXPECT_LE(polled, microseconds{50} * 8);
+}
+
 TEST_F(Spinning, NeverMoreThreadsThanSlots) {
   AdaptiveSpin one(clock_, slots_, microseconds{50});
   AdaptiveSpin two(clock_, slots_, microseconds{50});
@@ -128,9 +167,19 @@ TEST_F(Spinning, NeverMoreThreadsThanSlots) {
 }
 
 TEST_F(Spinning, StopsForAWhileWhenOthersWantTheCore) {
-  AdaptiveSpin spin(clock_, slots_, microseconds{50});
+  static long preemptions;
+  preemptions = 0;
+  AdaptiveSpin spin(clock_, slots_, microseconds{50}, [] { return preemptions; });
   EXPECT_TRUE(spin.keep_polling());
-  clock_.advance(microseconds{30});  // between two polls: another thread ran
+  clock_.advance(microseconds{30});  // a long pause, but nobody else ran: a large transfer
+  EXPECT_TRUE(spin.keep_polling());
+  ++preemptions;
+  clock_.advance(microseconds{1});  // too short to be worth a look
+  EXPECT_TRUE(spin.keep_polling());
+  clock_.advance(microseconds{26});
+  spin.found_work();
+  EXPECT_TRUE(spin.keep_polling());
+  clock_.advance(microseconds{26});
   EXPECT_FALSE(spin.keep_polling());
   EXPECT_EQ(polled_in(spin, microseconds{10}), microseconds{0});
   clock_.advance(milliseconds{5});

@@ -14,7 +14,7 @@ namespace perdure::pmem {
 namespace {
 
 /// How much of the region one drain_some looks at for a dirty unit.
-constexpr std::uint64_t kDrainScanBytes = 64 * 1024;
+constexpr std::uint64_t kDrainScanBytes = 16 * 1024;
 
 std::byte* map_zeroed(std::size_t bytes) {
   void* mapped = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
@@ -138,11 +138,11 @@ std::size_t CrashableRegion::drain_some(Random& random) {
     return persist_if_dirty(round_down(within, unit)) ? 1 : 0;
   }
   const std::uint64_t start = random.below(bytes_ / unit) * unit;
-  const std::uint64_t end = std::min<std::uint64_t>(bytes_, start + kDrainScanBytes);
-  for (std::uint64_t at = start; at < end; at += unit) {
-    if (persist_if_dirty(at)) return 1;
-  }
-  return 0;
+  const std::uint64_t length = std::min<std::uint64_t>(bytes_ - start, kDrainScanBytes);
+  if (hardware_equal(view_ + start, image_ + start, length)) return 0;
+  std::uint64_t at = start;
+  while (!persist_if_dirty(at)) at += unit;
+  return 1;
 }
 
 void CrashableRegion::note_written(Range range) {
@@ -173,21 +173,34 @@ void CrashableRegion::power_cut(Random& random) {
   show_image();
 }
 
-void CrashableRegion::cut_dirty(Random& random) {
-  // One share for the whole cut, so that "all lost" and "all kept" are as likely as mixtures.
-  constexpr std::uint64_t kShares = 4;
-  const std::uint64_t kept_share = random.below(kShares + 1);
-  const std::uint64_t torn_share = random.below(2);
+template <typename Visit>
+void CrashableRegion::for_each_dirty(Visit visit) {
   const std::uint64_t unit = unit_bytes();
   for (std::uint64_t page = 0; page < bytes_; page += kPageBytes) {
     if (hardware_equal(view_ + page, image_ + page, kPageBytes)) continue;
     for (std::uint64_t at = page; at < page + kPageBytes; at += unit) {
-      if (hardware_equal(view_ + at, image_ + at, unit)) continue;
-      if (random.chance(kept_share, kShares)) {
-        cut_unit(at, random.chance(torn_share, kShares), random);
-      }
+      if (!hardware_equal(view_ + at, image_ + at, unit)) visit(at);
     }
   }
+}
+
+void CrashableRegion::cut_dirty(Random& random) {
+  // One way to choose for the whole cut, so that "all lost", "all kept" and "only what lies behind
+  // some address" are as likely as mixtures.
+  constexpr std::uint64_t kShares = 4;
+  const std::uint64_t kept_share = random.below(kShares + 1);
+  const std::uint64_t torn_share = random.below(2);
+  const bool split = random.chance(1, 2);
+  const bool first_kept = random.chance(1, 2);
+  std::uint64_t dirty = 0;
+  for_each_dirty([&](std::uint64_t) { ++dirty; });
+  const std::uint64_t pivot = random.below(dirty + 1);
+  std::uint64_t seen = 0;
+  for_each_dirty([&](std::uint64_t at) {
+    const bool kept = split ? (seen < pivot) == first_kept : random.chance(kept_share, kShares);
+    ++seen;
+    if (kept) cut_unit(at, random.chance(torn_share, kShares), random);
+  });
 }
 
 void CrashableRegion::cut_unit(std::uint64_t at, bool torn, Random& random) {

@@ -89,6 +89,8 @@ class CrashableRegion final : public Region {
   bool persist_if_dirty(std::uint64_t at) PERDURE_REQUIRES(mutex_);
   void cut_unit(std::uint64_t at, bool torn, Random& random) PERDURE_REQUIRES(mutex_);
   void cut_dirty(Random& random) PERDURE_REQUIRES(mutex_);
+  template <typename Visit>
+  void for_each_dirty(Visit visit) PERDURE_REQUIRES(mutex_);
   void show_image() PERDURE_REQUIRES(mutex_);
 
   static constexpr std::size_t kHints = 64;

@@ -5,9 +5,17 @@
 set -euo pipefail
 source=$1 build=$2 cxx=$3 cc=$4 sanitizers=$5
 box=$(mktemp -d)
-trap 'rm -rf "$box"' EXIT
 prefix="$box/usr"
 flags=${sanitizers:+-fsanitize=$sanitizers}
+peers=()
+peer_pids=()
+
+end() {
+  [[ ${#peer_pids[@]} -eq 0 ]] || kill "${peer_pids[@]}" 2>/dev/null || true
+  wait
+  rm -rf "$box"
+}
+trap end EXIT
 
 fail() {
   printf 'install_test: %s\n' "$*" >&2
@@ -18,12 +26,40 @@ expect_file() {
   [[ -s $prefix/$1 ]] || fail "$1 is not installed; there is: $(cd "$prefix" && find . -type f)"
 }
 
-# expect_output WANTED COMMAND...
+# expect_output WANTED COMMAND...: the command reads nothing, prints this, and exits with 0.
 expect_output() {
   local wanted=$1 got
   shift
-  got=$("$@") || fail "$1 exits with $?"
+  got=$("$@" </dev/null) || fail "$1 exits with $?"
   [[ $got == "$wanted" ]] || fail "$1 prints '$got', expected '$wanted'"
+}
+
+# start_peer NAME: an installed perdured with pools of its own; adds its address to `peers`.
+start_peer() {
+  local ports="$box/$1.ports" name address deadline=$((SECONDS + 60))
+  "$prefix/bin/perdured" --pools "$box/$1" --listen 127.0.0.1:0 --port-file "$ports" \
+    >"$box/$1.log" 2>&1 &
+  peer_pids+=($!)
+  until [[ -s $ports ]]; do
+    kill -0 "$!" 2>/dev/null && ((SECONDS < deadline)) || fail "perdured: $(cat "$box/$1.log")"
+    sleep 0.05
+  done
+  while read -r name address; do
+    [[ $name != control ]] || peers+=("$address")
+  done <"$ports"
+}
+
+# expect_appended PROGRAM POOL: an example appends three lines, and they can be read back.
+expect_appended() {
+  local program=$1 pool=$2 all got
+  all=$(IFS=, && printf '%s' "${peers[*]}")
+  "$prefix/bin/perdure" pool create --peers "$all" --pool "$pool" --bytes 16MiB >/dev/null ||
+    fail "the pool $pool could not be created"
+  got=$(printf 'one\ntwo\nthree\n' | "$program" "$pool" "${peers[@]}") ||
+    fail "$program exits with $?"
+  [[ $got == '3 records are durable on '* ]] || fail "$program prints '$got'"
+  got=$("$prefix/bin/perdure" log read --peers "$all" --pool "$pool") || fail "log read: $got"
+  [[ $got == $'one\ntwo\nthree' ]] || fail "after $program, log read prints '$got'"
 }
 
 cmake --install "$build" --prefix "$prefix" >"$box/install.log" || fail "$(cat "$box/install.log")"
@@ -43,9 +79,7 @@ grep -rlF -e "$source" -e "$build" "$prefix/lib" --include='*.cmake' --include='
 
 # --- C++, find_package ----------------------------------------------------------------------------
 cpp_sources=("$source/tests/install/outside/levels.cc")
-for example in "$source"/examples/*.cc; do
-  [[ ! -f $example ]] || cpp_sources+=("$example")
-done
+cpp_sources+=("$source"/examples/*.cc)
 cmake -S "$source/tests/install/outside" -B "$box/outside" -G Ninja -DCMAKE_PREFIX_PATH="$prefix" \
   -DCMAKE_CXX_COMPILER="$cxx" -DCMAKE_C_COMPILER="$cc" -DCMAKE_CXX_FLAGS="$flags" \
   -DSOURCES="$(IFS=';' && printf '%s' "${cpp_sources[*]}")" >"$box/cmake.log" 2>&1 ||
@@ -62,11 +96,19 @@ pkg-config --exact-version=0.1.0 perdure || fail "perdure.pc has another version
 "$cxx" -std=c++20 $flags "${compile[@]}" "$source/tests/install/outside/levels.cc" \
   -o "$box/levels" "${link[@]}" || fail "pkg-config: C++ program"
 expect_output $'received\nvisible\ndurable\ncommitted' "$box/levels"
+c_examples=()
 for example in "$source"/examples/*.c; do
-  [[ -f $example ]] || continue
-  "$cc" -std=c11 -Wall -Wextra -Werror $flags "${compile[@]}" "$example" -o "$box/c_example" \
-    "${link[@]}" || fail "pkg-config: $example"
+  name="$box/c_$(basename "$example" .c)"
+  "$cc" -std=c11 -Wall -Wextra -Werror $flags "${compile[@]}" "$example" -o "$name" "${link[@]}" ||
+    fail "pkg-config: $example"
+  c_examples+=("$name")
 done
 
-printf 'installed, found and used: %d C++ programs, version %s\n' "${#cpp_sources[@]}" \
-  "$(pkg-config --modversion perdure)"
+# --- and they do what they are for ----------------------------------------------------------------
+start_peer first
+start_peer second
+expect_appended "$box/outside/append" from_cpp
+expect_appended "$box/c_append" from_c
+
+printf 'installed, found and used: %d C++ programs, %d C programs, version %s\n' \
+  "${#cpp_sources[@]}" "${#c_examples[@]}" "$(pkg-config --modversion perdure)"

@@ -297,6 +297,42 @@ TEST_F(Daemon, ADeclaredDomainIsUsedAndAnswered) {
   EXPECT_EQ(pool->profile.ddio, Ddio::On);
 }
 
+TEST(CommandLine, MistakesEndWithAReasonAndAWayOut) {
+  TestDirectory directory;
+  const std::string file = directory.path() + "/x.toml";
+  std::ofstream(file) << "[control]\nlisten = \"0.0.0.0:1\"\n";
+  const std::string wrong = directory.path() + "/y.toml";
+  std::ofstream(wrong) << "[control]\n\nlissen = 1\n";
+  struct Case {
+    std::vector<std::string> arguments;
+    int status;
+    std::string words;
+  };
+  const Case cases[] = {
+      {{"--config", file}, 2, "allow_remote"},
+      {{"--config", wrong, "--check-config"}, 2, "y.toml:3: 'lissen'"},
+      {{"--config", directory.path() + "/none.toml"}, 2, "can not be read"},
+      {{"--listen", "here"}, 2, "host:port"},
+      {{"--declare-domain", "adr"}, 2, "none, page, dmp, mhp, wsp"},
+      {{"--no-such-option"}, 2, "--no-such-option"},
+      {{"--pools", directory.path() + "/none", "--listen", "127.0.0.1:0"}, 1, "create it"},
+  };
+  for (const Case& each : cases) {
+    DaemonProcess daemon(each.arguments);
+    const Ended ended = daemon.wait();
+    EXPECT_EQ(ended.status, each.status) << ended.said;
+    EXPECT_NE(ended.said.find(each.words), std::string::npos) << ended.said;
+  }
+}
+
+TEST_F(Daemon, APortInUseIsSaid) {
+  DaemonProcess second({"--pools", pools_.path(), "--listen", daemon_->address("control"),
+                        "--data-listen", "127.0.0.1:0"});
+  const Ended ended = second.wait();
+  EXPECT_EQ(ended.status, 1);
+  EXPECT_NE(ended.said.find("choose another address"), std::string::npos) << ended.said;
+}
+
 TEST_F(Daemon, TheLivePageIsCompleteInItself) {
   const auto page = daemon_->ask("GET", "/");
   EXPECT_EQ(page.status, 200);

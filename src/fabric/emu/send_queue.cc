@@ -159,6 +159,7 @@ void SendQueue::accepted_up_to(std::uint64_t sequence, Nanoseconds at) {
 bool SendQueue::respond(const Response& response, Nanoseconds at) {
   Request* request = find(response.sequence);
   if (request == nullptr || request->completed) return !response.error.has_value();
+  if (!request->sent) return false;  // an answer to what was not asked
   if (!is_posted(request->work.opcode) && !request->answered) --unanswered_non_posted_;
   request->answered = true;
   request->answered_at = at;

@@ -39,8 +39,8 @@ class SendQueue {
   void accepted(std::uint64_t sequence, Nanoseconds at);
   /// The same for every posted operation up to this one.
   void accepted_up_to(std::uint64_t sequence, Nanoseconds at);
-  /// The responder answers. False: it refuses an operation that has completed already, so that no
-  /// completion can say it and the connection is to be broken.
+  /// The responder answers. False: the connection is to be broken, since it refuses an operation
+  /// that has completed already, so that no completion can say it, or answers one not sent yet.
   bool respond(const Response& response, Nanoseconds at);
 
   /// Since when the oldest request that is not completed may complete, or nothing. Requests

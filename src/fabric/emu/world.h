@@ -125,7 +125,8 @@ class World {
   /// Steps until the condition holds; false when it does not after `steps_max`, or never will.
   bool run_until(const std::function<bool()>& condition, std::uint64_t steps_max = 1'000'000);
 
-  /// Events so far: moves between stages, deliveries, and each post and flush of a program.
+  /// Events so far: moves between stages, deliveries, useful calls of actors, and each post and
+  /// flush of a program.
   std::uint64_t events() const { return events_; }
   /// Power of that machine fails when `events` more have happened; a second call replaces the
   /// first. In the middle of a program's call, too.
@@ -161,7 +162,7 @@ class World {
                                                    const EndpointOptions& to_options);
   void collect_events();
   void collect_side(WorldConnection& connection, int side);
-  std::size_t choose() const;
+  std::size_t choose();
   void run_event(const Event& event);
   void run_wire(WorldConnection& connection, int side);
   void deliver_responses(WorldConnection& connection, int responder);
@@ -191,6 +192,8 @@ class World {
   std::uint64_t events_ = 0;
   std::uint64_t progress_ = 1;
   bool in_actor_ = false;
+  Kind slow_ = Kind::Actor;       // Order::Random: this kind of event hardly comes
+  std::uint64_t slow_until_ = 0;  // in events
   Machine* cut_machine_ = nullptr;
   std::uint64_t cut_at_ = 0;
   std::vector<std::unique_ptr<Machine>> machines_;

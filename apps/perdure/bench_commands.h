@@ -1,0 +1,11 @@
+// The measurements that `perdure bench` offers, one function per file.
+#pragma once
+
+#include "commands.h"
+
+namespace perdure::app {
+
+void add_bench_remotelog(CLI::App& bench);  // bench_remotelog_command.cc
+void add_bench_limits(CLI::App& bench);     // bench_limits_command.cc
+
+}  // namespace perdure::app

@@ -1,0 +1,424 @@
+// The questions and how each is answered. Every side of every round is a process of its own.
+#include "bench_limits.h"
+
+#include "bare_ofi.h"
+#include "bench_allocations.h"
+#include "bench_child.h"
+#include "bench_limits_log.h"
+#include "bench_syscalls.h"
+#include "core/try.h"
+#include "demo_files.h"
+#include "demo_peers.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <csignal>
+
+namespace perdure::app {
+namespace {
+
+constexpr const char* kMemoryDirectory = "/dev/shm";
+constexpr std::uint64_t kMebibyte = std::uint64_t{1} << 20;
+constexpr std::size_t kManyUnderWay = 64;
+constexpr std::uint64_t kOpenTickets = 10'000;
+constexpr std::size_t kBandwidthWindow = 8;
+
+double percent(double part, double whole) { return whole == 0 ? 0 : part / whole * 100; }
+
+class Limits {
+ public:
+  Limits(const LimitsOptions& options, const LimitsProgress& progress)
+      : options_(options), progress_(progress) {}
+
+  Result<std::vector<Finding>> run() {
+    PERDURE_TRY(directory, TemporaryDirectory::make(kMemoryDirectory));
+    PERDURE_TRY(peer, start_peer(directory.path() + "/peer"));
+    peer_ = &peer;
+    directory_ = directory.path();
+    for (const std::string& transport : options_.transports) {
+      ask("64 B durable, one under way", transport, [&](Finding& f) { return latency(f); });
+      ask("64 B durable, 64 under way", transport, [&](Finding& f) { return window(f); });
+      ask("1 MiB durable, bandwidth", transport, [&](Finding& f) { return bandwidth(f); });
+      ask("allocations per append", transport, [&](Finding& f) { return allocated(f); });
+      ask("system calls of ours per append", transport, [&](Finding& f) { return calls(f); });
+    }
+    ask("processor of an idle peer", "", [&](Finding& f) { return idle_peer(f); });
+    ask("processor of a waiting client", "", [&](Finding& f) { return idle_client(f); });
+    ask("memory of a client", "", [&](Finding& f) { return memory(f); });
+    peer_ = nullptr;
+    PERDURE_TRY_VOID(InterruptGuard::check());
+    PERDURE_TRY_VOID(peer.stop());
+    return std::move(findings_);
+  }
+
+ private:
+  Result<PeerProcess> start_peer(const std::string& directory) {
+    PeerProcessOptions options;
+    options.directory = directory;
+    options.declared = PersistenceDomain::Dmp;
+    options.transports = {"tcp", "shm"};
+    PERDURE_TRY_VOID(write_file(directory + "/messages", ""));
+    return PeerProcess::start(std::move(options));
+  }
+
+  void ask(const std::string& question, const std::string& transport,
+           const std::function<Result<void>(Finding&)>& answer) {
+    if (question.find(options_.only) == std::string::npos || InterruptGuard::interrupted()) return;
+    if (progress_) progress_(transport.empty() ? question : transport + ": " + question);
+    Finding finding;
+    finding.question = question;
+    finding.transport = transport;
+    const auto answered = answer(finding);
+    if (!answered.ok()) finding.failure = answered.error().message;
+    findings_.push_back(std::move(finding));
+  }
+
+  LogUnderTestOptions log_options(const Finding& finding) {
+    LogUnderTestOptions options;
+    options.peer = peer_->address();
+    options.transport = finding.transport;
+    options.pool = fmt::format("limits-{}", ++pools_);
+    return options;
+  }
+
+  /// Perdure's side of a round, in a process of its own.
+  static Result<double> in_log(const LogUnderTestOptions& options,
+                               const std::function<Result<double>(LogUnderTest&)>& work) {
+    const ChildWork child = [&](const ChildPipes&) -> Result<nlohmann::json> {
+      PERDURE_TRY(log, LogUnderTest::open(options));
+      PERDURE_TRY(value, work(log));
+      return nlohmann::json(value);
+    };
+    PERDURE_TRY(found, run_in_child(child));
+    return found.get<double>();
+  }
+
+  static Result<double> in_bare(const std::function<Result<double>()>& work) {
+    const ChildWork child = [&](const ChildPipes&) -> Result<nlohmann::json> {
+      PERDURE_TRY(value, work());
+      return nlohmann::json(value);
+    };
+    PERDURE_TRY(found, run_in_child(child));
+    return found.get<double>();
+  }
+
+  static bench::BareProvider provider_of(const Finding& finding) {
+    return finding.transport == "tcp" ? bench::BareProvider::Tcp : bench::BareProvider::Shm;
+  }
+
+  Result<void> latency(Finding& finding) {
+    finding.unit = "us, p50";
+    finding.target = "Perdure / bare at most 1.10";
+    finding.note = "bare: one message of 64 B, copied, CLWB and fence, one reply of 24 B";
+    const LogUnderTestOptions options = log_options(finding);
+    for (std::size_t round = 0; round < options_.rounds; ++round) {
+      PERDURE_TRY(bare, in_bare([&]() -> Result<double> {
+                    bench::BareOptions exchange;
+                    exchange.provider = provider_of(finding);
+                    exchange.persist = true;
+                    exchange.rounds = options_.samples;
+                    exchange.warm_up = options_.samples / 5;
+                    PERDURE_TRY(samples, bench::bare_latencies(exchange));
+                    Histogram latencies;
+                    for (const std::uint64_t ns : samples) {
+                      latencies.add(Nanoseconds(static_cast<std::int64_t>(ns)));
+                    }
+                    return static_cast<double>(latencies.quantile(0.5).count()) / 1e3;
+                  }));
+      PERDURE_TRY(perdure, in_log(options, [&](LogUnderTest& log) -> Result<double> {
+                    PERDURE_TRY_VOID(log.one_by_one(options_.samples / 5));
+                    PERDURE_TRY(latencies, log.one_by_one(options_.samples));
+                    return static_cast<double>(latencies.quantile(0.5).count()) / 1e3;
+                  }));
+      finding.bare.values.push_back(bare);
+      finding.perdure.values.push_back(perdure);
+      finding.ratio.values.push_back(perdure / bare);
+    }
+    finding.met = finding.ratio.median() <= 1.10;
+    return {};
+  }
+
+  Result<void> window(Finding& finding) {
+    finding.unit = "records/s";
+    finding.target = "64 under way / one under way at least 5";
+    const LogUnderTestOptions options = log_options(finding);
+    for (std::size_t round = 0; round < options_.rounds; ++round) {
+      double one = 0;
+      PERDURE_TRY(many, in_log(options, [&](LogUnderTest& log) -> Result<double> {
+                    PERDURE_TRY_VOID(log.windowed(options_.samples, kManyUnderWay));
+                    return log.windowed(10 * options_.samples, kManyUnderWay);
+                  }));
+      PERDURE_TRY(alone, in_log(options, [&](LogUnderTest& log) -> Result<double> {
+                    PERDURE_TRY_VOID(log.windowed(options_.samples / 5, 1));
+                    return log.windowed(options_.samples, 1);
+                  }));
+      one = alone;
+      finding.perdure.values.push_back(many);
+      finding.ratio.values.push_back(many / one);
+    }
+    finding.met = finding.ratio.median() >= 5;
+    return {};
+  }
+
+  Result<void> bandwidth(Finding& finding) {
+    finding.unit = "MiB/s";
+    finding.target = "Perdure / bare at least 0.90";
+    finding.note = "bare: writes of 1 MiB, nothing made durable";
+    LogUnderTestOptions options = log_options(finding);
+    options.record_bytes = kMebibyte;
+    options.pool_bytes = 64 * kMebibyte;
+    const std::uint64_t records = std::max<std::uint64_t>(options_.samples / 20, 32);
+    for (std::size_t round = 0; round < options_.rounds; ++round) {
+      PERDURE_TRY(bare, in_bare([&]() -> Result<double> {
+                    bench::BareBandwidthOptions writes;
+                    writes.provider = provider_of(finding);
+                    writes.bytes = kMebibyte;
+                    writes.window = kBandwidthWindow;
+                    writes.total_bytes = records * kMebibyte;
+                    PERDURE_TRY(rate, bench::bare_bandwidth(writes));
+                    return rate / static_cast<double>(kMebibyte);
+                  }));
+      PERDURE_TRY(perdure, in_log(options, [&](LogUnderTest& log) -> Result<double> {
+                    PERDURE_TRY_VOID(log.windowed(16, kBandwidthWindow));
+                    return log.windowed(records, kBandwidthWindow);
+                  }));
+      finding.bare.values.push_back(bare);
+      finding.perdure.values.push_back(perdure);
+      finding.ratio.values.push_back(perdure / bare);
+    }
+    finding.met = finding.ratio.median() >= 0.90;
+    return {};
+  }
+
+  Result<void> allocated(Finding& finding) {
+    finding.unit = "allocations";
+    finding.target = "0";
+    finding.note =
+        "operator new of the client's thread, one and 64 under way; libfabric's malloc "
+        "is not counted";
+    if (!allocations_counted()) {
+      return Error{ErrorCode::Unsupported, "this build has a sanitizer's operator new"};
+    }
+    const std::uint64_t appends = options_.samples;
+    PERDURE_TRY(each, in_log(log_options(finding), [&](LogUnderTest& log) -> Result<double> {
+                  PERDURE_TRY_VOID(log.windowed(appends, kManyUnderWay));
+                  PERDURE_TRY_VOID(append_and_wait(log, appends / 5));
+                  const std::uint64_t before = allocations();
+                  PERDURE_TRY_VOID(append_and_wait(log, appends));
+                  return static_cast<double>(allocations() - before) / static_cast<double>(appends);
+                }));
+    finding.perdure.values.push_back(each);
+    finding.met = each == 0;
+    return {};
+  }
+
+  /// The bare loop of a program: nothing of the measurement's own in it.
+  static Result<void> append_and_wait(LogUnderTest& log, std::uint64_t count) {
+    for (std::uint64_t i = 0; i < count; ++i) {
+      PERDURE_TRY(ticket, log.log().append(log.record()));
+      if (i % 2 == 0) PERDURE_TRY_VOID(log.log().wait(ticket, Level::Durable));
+    }
+    PERDURE_TRY_VOID(log.log().poll());
+    return {};
+  }
+
+  Result<void> calls(Finding& finding) {
+    finding.unit = "calls";
+    finding.target = "0";
+    const std::uint64_t appends = 200;  // each call stops the process twice
+    const LogUnderTestOptions options = log_options(finding);
+    const ChildWork child = [&](const ChildPipes& pipes) -> Result<nlohmann::json> {
+      LogUnderTestOptions polling = options;
+      polling.log.spin = std::chrono::seconds(10);  // busy polling, however slow it is when traced
+      PERDURE_TRY(log, LogUnderTest::open(polling));
+      PERDURE_TRY_VOID(log.one_by_one(1'000));
+      PERDURE_TRY_VOID(tell(pipes.to_parent));
+      PERDURE_TRY_VOID(await_word(pipes.from_parent));
+      mark_begin();
+      const auto appended = log.one_by_one(appends);
+      mark_end();
+      PERDURE_TRY_VOID(appended);
+      return nlohmann::json(0);
+    };
+    SyscallCount count;
+    const ParentWork trace = [&](const ChildTask& task) -> Result<void> {
+      PERDURE_TRY_VOID(await_word(task.from_child));
+      PERDURE_TRY(traced, SyscallTrace::attach(task.pid));
+      PERDURE_TRY_VOID(tell(task.to_child));
+      PERDURE_TRY(counted, traced.run());
+      count = std::move(counted);
+      return {};
+    };
+    PERDURE_TRY_VOID(run_in_child(child, trace));
+    const double ours = static_cast<double>(count.ours()) / static_cast<double>(appends);
+    finding.perdure.values.push_back(ours);
+    finding.met = count.ours() == 0;
+    finding.note = fmt::format("busy polling, traced; the provider makes {} (polling included)",
+                               count.total() - count.ours());
+    for (const auto& [name, number] : count.calls) {
+      if (!name.starts_with("libfabric")) finding.note += fmt::format("; {}: {}", name, number);
+    }
+    return {};
+  }
+
+  Nanoseconds idle_time() const {
+    return std::chrono::seconds(static_cast<std::int64_t>(options_.idle_seconds));
+  }
+
+  /// Processor time of a process while this one sleeps, in percent of one core.
+  Result<double> load_of(pid_t process) const {
+    PERDURE_TRY(before, processor_time(process));
+    const Nanoseconds begun = Clock::monotonic().now();
+    pause_for(idle_time());
+    PERDURE_TRY(after, processor_time(process));
+    const Nanoseconds took = Clock::monotonic().now() - begun;
+    return percent(static_cast<double>((after - before).count()),
+                   static_cast<double>(took.count()));
+  }
+
+  Result<void> idle_peer(Finding& finding) {
+    finding.unit = "% of a core";
+    finding.target = "below 2";
+    finding.transport = options_.transports.front();
+    const LogUnderTestOptions options = log_options(finding);
+    finding.note = fmt::format("perdured with an open session, {} s after some appends",
+                               options_.idle_seconds);
+    const ChildWork child = [&](const ChildPipes& pipes) -> Result<nlohmann::json> {
+      PERDURE_TRY(log, LogUnderTest::open(options));
+      PERDURE_TRY_VOID(log.one_by_one(100));
+      PERDURE_TRY_VOID(tell(pipes.to_parent));
+      PERDURE_TRY_VOID(await_word(pipes.from_parent));
+      return nlohmann::json(0);
+    };
+    double load = 0;
+    const ParentWork watch = [&](const ChildTask& task) -> Result<void> {
+      PERDURE_TRY_VOID(await_word(task.from_child));
+      pause_for(std::chrono::milliseconds(500));
+      PERDURE_TRY(percent_of_core, load_of(peer_->pid()));
+      load = percent_of_core;
+      return tell(task.to_child);
+    };
+    PERDURE_TRY_VOID(run_in_child(child, watch));
+    finding.perdure.values.push_back(load);
+    finding.met = load < 2;
+    return {};
+  }
+
+  /// A client that waits for a peer that was stopped: it polls a little, then sleeps.
+  Result<void> idle_client(Finding& finding) {
+    finding.unit = "% of a core";
+    finding.target = "below 2";
+    finding.transport = options_.transports.front();
+    finding.note =
+        fmt::format("waits {} s for a record while its peer is stopped", options_.idle_seconds);
+    PERDURE_TRY(stopped, start_peer(directory_ + "/stopped"));
+    LogUnderTestOptions options = log_options(finding);
+    options.peer = stopped.address();
+    options.log.stall = std::chrono::minutes(10);
+    const ChildWork child = [&](const ChildPipes& pipes) -> Result<nlohmann::json> {
+      PERDURE_TRY(log, LogUnderTest::open(options));
+      PERDURE_TRY_VOID(log.one_by_one(100));
+      PERDURE_TRY_VOID(tell(pipes.to_parent));
+      PERDURE_TRY_VOID(await_word(pipes.from_parent));  // from here on the peer is stopped
+      PERDURE_TRY(ticket, log.log().append(log.record()));
+      PERDURE_TRY_VOID(log.log().wait(ticket, Level::Durable, std::chrono::minutes(5)));
+      return nlohmann::json(0);
+    };
+    double load = 0;
+    const ParentWork watch = [&](const ChildTask& task) -> Result<void> {
+      PERDURE_TRY_VOID(await_word(task.from_child));
+      stopped.signal(SIGSTOP);
+      PERDURE_TRY_VOID(tell(task.to_child));
+      pause_for(std::chrono::milliseconds(500));
+      const auto percent_of_core = load_of(task.pid);
+      stopped.signal(SIGCONT);
+      if (!percent_of_core.ok()) return percent_of_core.error();
+      load = *percent_of_core;
+      return {};
+    };
+    PERDURE_TRY_VOID(run_in_child(child, watch));
+    finding.perdure.values.push_back(load);
+    finding.met = load < 2;
+    return stopped.stop();
+  }
+
+  Result<void> memory(Finding& finding) {
+    finding.unit = "MiB resident";
+    finding.target = "below 64 beyond registered buffers";
+    finding.transport = options_.transports.front();
+    LogUnderTestOptions options = log_options(finding);
+    options.pool_bytes = options_.log_bytes;
+    finding.note = fmt::format(
+        "{} open tickets, a log of {} opened again; all that opening and "
+        "appending made resident, registered buffers included",
+        grouped(kOpenTickets), size_text(options_.log_bytes));
+    // First a process fills the log, then another opens it.
+    LogUnderTestOptions filling = options;
+    filling.record_bytes = kMebibyte;
+    const std::uint64_t records = options_.log_bytes / kMebibyte * 9 / 20;
+    PERDURE_TRY_VOID(in_log(
+        filling, [&](LogUnderTest& log) { return log.windowed(records, kBandwidthWindow); }));
+    PERDURE_TRY(mebibytes, in_child_resident(options));
+    finding.perdure.values.push_back(mebibytes);
+    finding.met = mebibytes < 64;
+    return {};
+  }
+
+  static Result<double> in_child_resident(const LogUnderTestOptions& options) {
+    return in_bare([&]() -> Result<double> {
+      PERDURE_TRY(before, resident_bytes(::getpid()));
+      PERDURE_TRY(log, LogUnderTest::open(options));
+      std::vector<Ticket> tickets;
+      for (std::uint64_t i = 0; i < kOpenTickets; ++i) {
+        PERDURE_TRY(ticket, log.log().append(log.record()));
+        tickets.push_back(ticket);
+      }
+      PERDURE_TRY(after, resident_bytes(::getpid()));
+      PERDURE_TRY_VOID(log.log().wait(tickets.back(), Level::Durable));
+      return static_cast<double>(after - before) / static_cast<double>(kMebibyte);
+    });
+  }
+
+  const LimitsOptions& options_;
+  const LimitsProgress& progress_;
+  std::string directory_;
+  PeerProcess* peer_ = nullptr;
+  int pools_ = 0;
+  std::vector<Finding> findings_;
+};
+
+double middle(std::vector<double> values) {
+  if (values.empty()) return 0;
+  std::sort(values.begin(), values.end());
+  const std::size_t half = values.size() / 2;
+  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
+}
+
+}  // namespace
+
+double Series::median() const { return middle(values); }
+
+double Series::deviation() const {
+  std::vector<double> distances;
+  for (const double value : values) distances.push_back(std::abs(value - median()));
+  return middle(std::move(distances));
+}
+
+double Series::low() const {
+  return values.empty() ? 0 : *std::min_element(values.begin(), values.end());
+}
+
+double Series::high() const {
+  return values.empty() ? 0 : *std::max_element(values.begin(), values.end());
+}
+
+Result<std::vector<Finding>> find_limits(const LimitsOptions& options,
+                                         const LimitsProgress& progress) {
+  return Limits(options, progress).run();
+}
+
+}  // namespace perdure::app

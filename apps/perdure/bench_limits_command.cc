@@ -1,0 +1,108 @@
+// `perdure bench limits`.
+#include "bench_commands.h"
+#include "bench_limits.h"
+#include "bench_progress.h"
+#include "demo_files.h"
+#include "demo_process.h"
+#include "output.h"
+#include "report_page.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+
+namespace perdure::app {
+namespace {
+
+constexpr std::uint64_t kQuestionsPerTransport = 5;
+constexpr std::uint64_t kOtherQuestions = 3;
+
+struct Arguments {
+  LimitsOptions options;
+  std::string transport = "all";
+  Format format = Format::Text;
+  std::string output;
+  std::string report;
+};
+
+Setup setup_of(const LimitsOptions& options) {
+  Setup setup = machine_setup();
+  setup.add("Layout", "two processes on this machine, both polling, not pinned");
+  setup.add("Bare", "libfabric 1.17, providers tcp and shm (bench/bare_ofi.h)");
+  setup.add("Perdure",
+            "public Log API, one perdured, pool in /dev/shm declared as dmp: cache lines "
+            "are written back before every answer");
+  setup.add("n", fmt::format("{} rounds of {} samples; sides take turns", options.rounds,
+                             grouped(options.samples)));
+  setup.add("Warm-up", fmt::format("{} before each round, not counted", options.samples / 5));
+  return setup;
+}
+
+ExitStatus limits(Arguments arguments) {
+  const InterruptGuard guard;
+  if (arguments.transport != "all") arguments.options.transports = {arguments.transport};
+  const Setup setup = setup_of(arguments.options);
+  std::uint64_t asked = 0;
+  ProgressBar bar(arguments.options.transports.size() * kQuestionsPerTransport + kOtherQuestions);
+  const auto findings = find_limits(
+      arguments.options, [&](const std::string& question) { bar.show(asked++, question); });
+  bar.clear();
+  if (!findings.ok()) return fail(findings.error());
+  const std::string text = arguments.format == Format::Json
+                               ? limits_json(*findings, setup)
+                               : setup.text() + "\n" + limits_text(*findings);
+  if (arguments.output.empty()) {
+    print(text);
+  } else if (const auto written = write_file(arguments.output, text); !written.ok()) {
+    return fail(written.error());
+  }
+  const auto answered = [](const Finding& finding) { return finding.failure.empty(); };
+  const bool all = std::all_of(findings->begin(), findings->end(), answered);
+  if (!arguments.report.empty()) {
+    ReportPage page("The limits of Perdure",
+                    "What Perdure costs beside a bare libfabric program that does the same verbs, "
+                    "in one run and in the same layout.");
+    add_limits(page, *findings);
+    page.setup(setup);
+    if (const auto written = page.write(arguments.report); !written.ok()) {
+      return fail(written.error());
+    }
+  }
+  return all ? ExitStatus::Ok : ExitStatus::Failed;
+}
+
+}  // namespace
+
+void add_bench_limits(CLI::App& bench) {
+  CLI::App* command = bench.add_subcommand(
+      "limits", "Perdure beside a bare libfabric program: latency, bandwidth, memory, idleness");
+  auto arguments = std::make_shared<Arguments>();
+  command->add_option("--transport", arguments->transport, "tcp, shm or all")
+      ->check(CLI::IsMember({"tcp", "shm", "all"}))
+      ->capture_default_str();
+  command->add_option("--rounds", arguments->options.rounds, "Rounds of each comparison")
+      ->check(CLI::Range(std::size_t{1}, std::size_t{1000}))
+      ->capture_default_str();
+  command->add_option("--samples", arguments->options.samples, "Appends per round")
+      ->check(CLI::Range(std::uint64_t{50}, std::uint64_t{10'000'000}))
+      ->capture_default_str();
+  command
+      ->add_option("--idle-seconds", arguments->options.idle_seconds,
+                   "For how long idle processes are watched")
+      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{600}))
+      ->capture_default_str();
+  command->add_option("--only", arguments->options.only,
+                      "Only questions whose name has this in it, for example \"one under way\"");
+  add_format_option(*command, arguments->format);
+  command->add_option("--output", arguments->output, "Write the result there")->type_name("FILE");
+  command->add_option("--report", arguments->report, "Write an HTML report there")
+      ->type_name("FILE");
+  add_examples(*command,
+               "  perdure bench limits\n"
+               "  perdure bench limits --transport tcp --only \"one under way\" --rounds 15\n"
+               "  perdure bench limits --format json --report limits.html\n");
+  run_with(*command, [arguments] { return limits(*arguments); });
+}
+
+}  // namespace perdure::app

@@ -1,0 +1,125 @@
+// Findings as text, JSON and on a page.
+#include "bench_limits.h"
+
+#include "report_charts.h"
+#include "report_page.h"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+namespace perdure::app {
+namespace {
+
+std::string with_spread(const Series& series) {
+  if (series.values.empty()) return "";
+  if (series.values.size() == 1) return figure(series.median());
+  return fmt::format("{} ±{}", figure(series.median()), figure(series.deviation()));
+}
+
+std::string ratio_text(const Series& ratio) {
+  if (ratio.values.empty()) return "";
+  return fmt::format("{:.3f} ({:.3f} to {:.3f})", ratio.median(), ratio.low(), ratio.high());
+}
+
+std::string verdict_of(const Finding& finding) {
+  if (!finding.failure.empty()) return "no answer";
+  if (!finding.met) return "";
+  return *finding.met ? "met" : "not met";
+}
+
+nlohmann::json series_json(const Series& series) {
+  if (series.values.empty()) return nullptr;
+  return {{"median", series.median()},
+          {"median_absolute_deviation", series.deviation()},
+          {"low", series.low()},
+          {"high", series.high()},
+          {"rounds", series.values}};
+}
+
+}  // namespace
+
+Table limits_table(const std::vector<Finding>& findings) {
+  Table table{{{"question", false},
+               {"over", false},
+               {"unit", false},
+               {"bare"},
+               {"Perdure"},
+               {"ratio"},
+               {"target", false},
+               {"", false}},
+              {}};
+  for (const Finding& finding : findings) {
+    table.rows.push_back({finding.question, finding.transport, finding.unit,
+                          with_spread(finding.bare), with_spread(finding.perdure),
+                          ratio_text(finding.ratio), finding.target, verdict_of(finding)});
+  }
+  return table;
+}
+
+std::string limits_text(const std::vector<Finding>& findings) {
+  std::string out =
+      "Medians of rounds with their median absolute deviation; ratios round by round, "
+      "lowest to highest [measured]\n\n";
+  out += limits_table(findings).text() + "\n";
+  for (const Finding& finding : findings) {
+    const std::string& words = finding.failure.empty() ? finding.note : finding.failure;
+    if (words.empty()) continue;
+    out += fmt::format("{}{}{}: {}\n", finding.question, finding.transport.empty() ? "" : ", ",
+                       finding.transport, words);
+  }
+  return out;
+}
+
+std::string limits_json(const std::vector<Finding>& findings, const Setup& setup) {
+  nlohmann::json out;
+  for (const auto& [name, value] : setup.rows) out["setup"][name] = value;
+  out["origin"] = to_string(Origin::Measured);
+  for (const Finding& finding : findings) {
+    nlohmann::json row{{"question", finding.question},
+                       {"transport", finding.transport},
+                       {"unit", finding.unit},
+                       {"perdure", series_json(finding.perdure)},
+                       {"bare", series_json(finding.bare)},
+                       {"ratio", series_json(finding.ratio)},
+                       {"target", finding.target},
+                       {"note", finding.note},
+                       {"failure", finding.failure},
+                       {"hash", configuration_hash(finding.question + "/" + finding.transport +
+                                                   "/" + finding.note)}};
+    row["met"] = finding.met ? nlohmann::json(*finding.met) : nlohmann::json(nullptr);
+    out["findings"].push_back(std::move(row));
+  }
+  return out.dump(1) + "\n";
+}
+
+void add_limits(ReportPage& page, const std::vector<Finding>& findings) {
+  page.table(limits_table(findings), Origin::Measured,
+             "Medians of rounds with their median absolute deviation. Ratios were taken round by "
+             "round; their lowest and highest stand in parentheses.");
+  BarChart chart{"Latency of 64 B, durable", "p50, us", {"bare", "Perdure"}, {}, 2};
+  for (const Finding& finding : findings) {
+    if (finding.bare.values.empty() || !finding.unit.starts_with("us")) continue;
+    BarChart::Group group{"", {}};
+    for (const Series* side : {&finding.bare, &finding.perdure}) {
+      group.bars.push_back({side->median(),
+                            fmt::format("{} us, {} to {}", figure(side->median()),
+                                        figure(side->low()), figure(side->high())),
+                            side->low(), side->high()});
+    }
+    chart.panels.push_back({finding.transport, {std::move(group)}});
+  }
+  if (!chart.panels.empty()) {
+    page.drawing(to_svg(chart), Origin::Measured,
+                 "Median of each side, and how it varied over the rounds.");
+  }
+  std::vector<std::string> notes;
+  for (const Finding& finding : findings) {
+    const std::string& words = finding.failure.empty() ? finding.note : finding.failure;
+    if (words.empty()) continue;
+    notes.push_back(finding.question + (finding.transport.empty() ? "" : ", ") + finding.transport +
+                    ": " + words);
+  }
+  page.list(notes);
+}
+
+}  // namespace perdure::app

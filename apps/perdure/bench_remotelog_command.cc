@@ -1,0 +1,278 @@
+// `perdure bench remotelog`: which configurations to run, and what to print of them.
+#include "bench_commands.h"
+#include "bench_progress.h"
+#include "bench_remotelog.h"
+#include "bench_remotelog_measured.h"
+#include "core/try.h"
+#include "demo_files.h"
+#include "demo_process.h"
+#include "output.h"
+#include "report_page.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <optional>
+#include <vector>
+
+namespace perdure::app {
+namespace {
+
+enum class ResultFormat { Text, Json, Csv };
+
+struct Arguments {
+  RemotelogOptions options;
+  std::string fabric = "all";
+  std::string methods = "both";
+  std::string filter;
+  ResultFormat format = ResultFormat::Text;
+  std::string output;
+  std::string report;
+};
+
+/// One run that is to be made.
+struct Configuration {
+  RemotelogFabric fabric;
+  plan::Source source;
+  plan::Scenario scenario;
+};
+
+std::vector<std::string> words_of(const std::string& text) {
+  std::vector<std::string> words;
+  std::string word;
+  for (const char c : text + ",") {
+    if (c != ',' && c != '/') {
+      word += c;
+    } else if (!word.empty()) {
+      words.push_back(std::move(word));
+      word.clear();
+    }
+  }
+  return words;
+}
+
+/// Whether every word of the filter is a part of the configuration's name.
+bool chosen(const Configuration& configuration, const std::vector<std::string>& filter) {
+  RemotelogRow named;
+  named.fabric = configuration.fabric;
+  named.scenario = configuration.scenario;
+  const std::vector<std::string> parts = words_of(named.configuration());
+  return std::all_of(filter.begin(), filter.end(), [&](const std::string& word) {
+    return std::find(parts.begin(), parts.end(), word) != parts.end();
+  });
+}
+
+std::vector<Configuration> configurations(const Arguments& arguments) {
+  const std::map<std::string, std::vector<RemotelogFabric>> fabrics{
+      {"emu", {RemotelogFabric::Emu}},
+      {"tcp", {RemotelogFabric::Tcp}},
+      {"shm", {RemotelogFabric::Shm}},
+      {"all", {RemotelogFabric::Emu, RemotelogFabric::Tcp, RemotelogFabric::Shm}}};
+  const std::map<std::string, std::vector<plan::Source>> sources{
+      {"paper", {plan::Source::Paper}},
+      {"best", {plan::Source::Best}},
+      {"both", {plan::Source::Paper, plan::Source::Best}}};
+  const std::vector<std::string> filter = words_of(arguments.filter);
+  std::vector<Configuration> all;
+  for (const RemotelogFabric fabric : fabrics.at(arguments.fabric)) {
+    const Transport transport = fabric == RemotelogFabric::Tcp   ? Transport::Tcp
+                                : fabric == RemotelogFabric::Shm ? Transport::Shm
+                                                                 : Transport::InfiniBand;
+    for (const plan::Source source : sources.at(arguments.methods)) {
+      for (plan::Scenario& scenario : plan::all_scenarios(source, {transport})) {
+        // The tables have 72 configurations; files behind a page cache are not among them.
+        if (scenario.profile.domain == PersistenceDomain::Page) continue;
+        if (fabric != RemotelogFabric::Emu && !MeasuredRuns::honest(scenario)) continue;
+        Configuration configuration{fabric, source, std::move(scenario)};
+        if (chosen(configuration, filter)) all.push_back(std::move(configuration));
+      }
+    }
+  }
+  return all;
+}
+
+/// Runs everything in order; fabrics that this machine lacks are left out, with a warning.
+class Runs {
+ public:
+  Runs(const Arguments& arguments, const std::vector<Configuration>& all)
+      : options_(arguments.options), all_(all), progress_(all.size() * options_.all_records()) {}
+
+  Result<std::vector<RemotelogRow>> run() {
+    start_servers();
+    std::vector<RemotelogRow> rows;
+    for (std::size_t i = 0; i < all_.size(); ++i) {
+      PERDURE_TRY_VOID(InterruptGuard::check());
+      const Configuration& configuration = all_[i];
+      if (left_out_.contains(configuration.fabric)) continue;
+      const RemotelogProgress progress = [this, i, &configuration](std::uint64_t records) {
+        progress_.show(i * options_.all_records() + records,
+                       fmt::format("{} {}", to_string(configuration.fabric),
+                                   configuration.scenario.method.name));
+      };
+      rows.push_back(run_one(configuration, progress));
+    }
+    progress_.clear();
+    for (const auto& [fabric, reason] : left_out_) {
+      print_warning(fmt::format("{} is left out: {}", to_string(fabric), reason));
+    }
+    return rows;
+  }
+
+ private:
+  void start_servers() {
+    for (const Configuration& configuration : all_) {
+      const RemotelogFabric fabric = configuration.fabric;
+      if (fabric == RemotelogFabric::Emu || measured_.contains(fabric) ||
+          left_out_.contains(fabric)) {
+        continue;
+      }
+      auto started = MeasuredRuns::start(fabric, options_.replicas);
+      if (started.ok()) {
+        measured_[fabric] = std::move(*started);
+      } else {
+        left_out_[fabric] = started.error().message;
+      }
+    }
+    for (const auto& [fabric, runs] : measured_) {
+      const auto device = open_measured_device(fabric);
+      if (!device.ok()) left_out_[fabric] = device.error().message;
+    }
+  }
+
+  RemotelogRow run_one(const Configuration& configuration, const RemotelogProgress& progress) {
+    if (configuration.fabric == RemotelogFabric::Emu) {
+      return run_emulated(configuration.scenario, configuration.source, options_, progress);
+    }
+    return measured_.at(configuration.fabric)
+        ->run(configuration.scenario, configuration.source, options_, progress);
+  }
+
+  const RemotelogOptions& options_;
+  const std::vector<Configuration>& all_;
+  ProgressBar progress_;
+  std::map<RemotelogFabric, std::unique_ptr<MeasuredRuns>> measured_;
+  std::map<RemotelogFabric, std::string> left_out_;
+};
+
+Setup setup_of(const RemotelogOptions& options) {
+  Setup setup = machine_setup();
+  setup.add("Record", fmt::format("{} bytes", options.record_bytes));
+  setup.add("n", fmt::format("{} records per configuration", grouped(options.records)));
+  setup.add("Warm-up", fmt::format("{} records before, not counted", options.warm_up));
+  setup.add("Window", fmt::format("{} under way", options.window));
+  setup.add("Replicas",
+            fmt::format("{}; a record counts when it is durable on all", options.replicas));
+  setup.add("Seed", std::to_string(options.seed));
+  setup.add("emu",
+            "emulated: InfiniBand with FLUSH and ATOMIC WRITE; its times are assumptions "
+            "(src/fabric/emu/timing.h). The power is cut at the end and the log recovered");
+  setup.add("tcp, shm",
+            "measured: tcp by libfabric, shm by Perdure's own provider; server in a process of its "
+            "own, both polling; domain declared of memory in /dev/shm, DDIO on");
+  return setup;
+}
+
+ReportPage page_of(const std::vector<RemotelogRow>& rows, const Setup& setup, bool good) {
+  ReportPage page("REMOTELOG",
+                  "Appending to a log in a server's memory, by the method of each configuration of "
+                  "the taxonomy's tables 2 and 3, and by the planner's best.");
+  page.verdict(good, good ? "In every configuration every record was found again at the end."
+                          : "Some configurations failed: see the table.");
+  add_remotelog(page, rows);
+  page.setup(setup);
+  return page;
+}
+
+std::string result_text(const Arguments& arguments, const std::vector<RemotelogRow>& rows,
+                        const Setup& setup) {
+  switch (arguments.format) {
+    case ResultFormat::Json: return remotelog_json(rows, setup);
+    case ResultFormat::Csv: return remotelog_table(rows).csv();
+    case ResultFormat::Text: break;
+  }
+  std::string out = setup.text() + "\n" + remotelog_summary(rows);
+  for (const RemotelogRow& row : rows) {
+    if (!row.failure.empty()) {
+      out += fmt::format("FAILED {} ({}): {}\n", row.configuration(), row.scenario.method.name,
+                         row.failure);
+    }
+  }
+  return out;
+}
+
+ExitStatus remotelog(const Arguments& arguments) {
+  const InterruptGuard guard;
+  const std::vector<Configuration> all = configurations(arguments);
+  if (all.empty()) {
+    return fail({ErrorCode::InvalidArgument,
+                 fmt::format("no configuration matches '{}'; their names are like "
+                             "emu/dmp/ddio-on/rq-dram/write_imm/singleton",
+                             arguments.filter)});
+  }
+  const auto rows = Runs(arguments, all).run();
+  if (!rows.ok()) return fail(rows.error());
+  if (rows->empty()) return ExitStatus::Failed;
+  const bool good = std::all_of(rows->begin(), rows->end(),
+                                [](const RemotelogRow& row) { return row.failure.empty(); });
+  const Setup setup = setup_of(arguments.options);
+  const std::string text = result_text(arguments, *rows, setup);
+  if (arguments.output.empty()) {
+    print(text);
+  } else if (const auto written = write_file(arguments.output, text); !written.ok()) {
+    return fail(written.error());
+  }
+  if (!arguments.report.empty()) {
+    const auto written = page_of(*rows, setup, good).write(arguments.report);
+    if (!written.ok()) return fail(written.error());
+  }
+  return good ? ExitStatus::Ok : ExitStatus::Damaged;
+}
+
+}  // namespace
+
+void add_bench_remotelog(CLI::App& bench) {
+  CLI::App* command = bench.add_subcommand(
+      "remotelog", "Latency of appending by each of the taxonomy's 72 methods");
+  auto arguments = std::make_shared<Arguments>();
+  RemotelogOptions& options = arguments->options;
+  command->add_option("--records", options.records, "Records per configuration")
+      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1'000'000'000}))
+      ->capture_default_str();
+  command->add_option("--bytes", options.record_bytes, "Bytes of a record")
+      ->check(CLI::Range(RemotelogLayout::kRecordBytesMin, std::uint64_t{1} << 20))
+      ->capture_default_str();
+  command->add_option("--window", options.window, "Records under way at a time")
+      ->check(CLI::Range(std::size_t{1}, std::size_t{1024}))
+      ->capture_default_str();
+  command->add_option("--replicas", options.replicas, "Servers on each of which it must be durable")
+      ->check(CLI::Range(std::size_t{1}, std::size_t{8}))
+      ->capture_default_str();
+  command->add_option("--seed", options.seed, "Of the emulated world")->capture_default_str();
+  command->add_option("--fabric", arguments->fabric, "emu, tcp, shm or all")
+      ->check(CLI::IsMember({"emu", "tcp", "shm", "all"}))
+      ->capture_default_str();
+  command
+      ->add_option("--methods", arguments->methods,
+                   "As published (paper), as Perdure would choose (best), or both")
+      ->check(CLI::IsMember({"paper", "best", "both"}))
+      ->capture_default_str();
+  command->add_option("--config", arguments->filter,
+                      "Only configurations with all these words, for example dmp,write,compound");
+  const std::map<std::string, ResultFormat> formats{
+      {"text", ResultFormat::Text}, {"json", ResultFormat::Json}, {"csv", ResultFormat::Csv}};
+  command->add_option("--format", arguments->format, "How to print the result")
+      ->transform(CLI::CheckedTransformer(formats).description("text|json|csv"))
+      ->option_text("text|json|csv");
+  command->add_option("--output", arguments->output, "Write the result there")->type_name("FILE");
+  command->add_option("--report", arguments->report, "Write an HTML report there")
+      ->type_name("FILE");
+  add_examples(*command,
+               "  perdure bench remotelog --fabric emu\n"
+               "  perdure bench remotelog --fabric tcp --config dmp,singleton --format csv\n"
+               "  perdure bench remotelog --records 10000000 --config emu,wsp,write,singleton\n");
+  run_with(*command, [arguments] { return remotelog(*arguments); });
+}
+
+}  // namespace perdure::app

@@ -1,0 +1,177 @@
+// ptrace: stops at the entry and the exit of every call. Slow, so nothing is timed meanwhile.
+#include "bench_syscalls.h"
+
+#include "demo_files.h"
+#include "demo_process.h"
+
+#include <fmt/format.h>
+#include <sys/ptrace.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <sstream>
+#include <vector>
+
+namespace perdure::app {
+namespace {
+
+// A process that asks for the priority of one of these marks begin and end.
+constexpr std::uint64_t kBegin = 0x7e570001;
+constexpr std::uint64_t kEnd = 0x7e570002;
+constexpr int kStackWords = 128;
+
+std::string call_name(std::uint64_t number) {
+  switch (number) {
+    case SYS_read: return "read";
+    case SYS_write: return "write";
+    case SYS_readv: return "readv";
+    case SYS_writev: return "writev";
+    case SYS_recvfrom: return "recvfrom";
+    case SYS_sendto: return "sendto";
+    case SYS_recvmsg: return "recvmsg";
+    case SYS_sendmsg: return "sendmsg";
+    case SYS_poll: return "poll";
+    case SYS_ppoll: return "ppoll";
+    case SYS_epoll_wait: return "epoll_wait";
+    case SYS_epoll_pwait: return "epoll_pwait";
+    case SYS_epoll_ctl: return "epoll_ctl";
+    case SYS_futex: return "futex";
+    case SYS_mmap: return "mmap";
+    case SYS_munmap: return "munmap";
+    case SYS_madvise: return "madvise";
+    case SYS_brk: return "brk";
+    case SYS_sched_yield: return "sched_yield";
+    case SYS_clock_gettime: return "clock_gettime";
+    case SYS_process_vm_readv: return "process_vm_readv";
+    case SYS_process_vm_writev: return "process_vm_writev";
+    default: return fmt::format("call {}", number);
+  }
+}
+
+/// Where code of the traced process comes from.
+struct Mapping {
+  std::uint64_t begin = 0;
+  std::uint64_t end = 0;
+  std::string name;
+};
+
+std::vector<Mapping> code_of(pid_t process) {
+  std::vector<Mapping> mappings;
+  std::istringstream lines(read_text(fmt::format("/proc/{}/maps", process)));
+  std::string line;
+  while (std::getline(lines, line)) {
+    char* end = nullptr;
+    Mapping mapping;
+    mapping.begin = std::strtoull(line.c_str(), &end, 16);
+    mapping.end = std::strtoull(end + 1, &end, 16);
+    const bool executable = std::strlen(end) > 4 && end[3] == 'x';
+    const std::size_t slash = line.rfind('/');
+    if (!executable || slash == std::string::npos) continue;
+    mapping.name = line.substr(slash + 1);
+    mappings.push_back(std::move(mapping));
+  }
+  return mappings;
+}
+
+const Mapping* find(const std::vector<Mapping>& mappings, std::uint64_t address) {
+  for (const Mapping& mapping : mappings) {
+    if (address >= mapping.begin && address < mapping.end) return &mapping;
+  }
+  return nullptr;
+}
+
+/// The first return address outside of the C library: who called its wrapper.
+std::string caller(pid_t process, const std::vector<Mapping>& mappings, std::uint64_t stack) {
+  std::array<std::uint64_t, kStackWords> words{};
+  iovec here{words.data(), sizeof words};
+  iovec there{reinterpret_cast<void*>(stack), sizeof words};  // NOLINT: an address elsewhere
+  const ssize_t got = ::process_vm_readv(process, &here, 1, &there, 1, 0);
+  for (std::size_t i = 0; got > 0 && i < static_cast<std::size_t>(got) / sizeof words[0]; ++i) {
+    const Mapping* mapping = find(mappings, words[i]);
+    if (mapping == nullptr || mapping->name.starts_with("libc.") ||
+        mapping->name.starts_with("libpthread") || mapping->name.starts_with("ld-")) {
+      continue;
+    }
+    return mapping->name.substr(0, mapping->name.find(".so"));
+  }
+  return "unknown";
+}
+
+bool await_stop(pid_t child, int& status) {
+  pid_t got = 0;
+  do {
+    got = ::waitpid(child, &status, __WALL);
+  } while (got < 0 && errno == EINTR && !InterruptGuard::interrupted());
+  return got == child && WIFSTOPPED(status);
+}
+
+}  // namespace
+
+std::uint64_t SyscallCount::total() const {
+  std::uint64_t sum = 0;
+  for (const auto& [name, count] : calls) sum += count;
+  return sum;
+}
+
+std::uint64_t SyscallCount::ours() const {
+  std::uint64_t sum = 0;
+  for (const auto& [name, count] : calls) sum += name.starts_with("libfabric") ? 0 : count;
+  return sum;
+}
+
+void mark_begin() { (void)::syscall(SYS_getpriority, 0, kBegin); }
+void mark_end() { (void)::syscall(SYS_getpriority, 0, kEnd); }
+
+Result<SyscallTrace> SyscallTrace::attach(pid_t child) {
+  int status = 0;
+  if (::ptrace(PTRACE_SEIZE, child, nullptr, PTRACE_O_TRACESYSGOOD) != 0 ||
+      ::ptrace(PTRACE_INTERRUPT, child, nullptr, nullptr) != 0 || !await_stop(child, status)) {
+    return Error{ErrorCode::Unsupported,
+                 fmt::format("a child can not be traced here: {}", std::strerror(errno))};
+  }
+  if (::ptrace(PTRACE_SYSCALL, child, nullptr, nullptr) != 0) {
+    return Error{ErrorCode::Disconnected, "the traced process has ended"};
+  }
+  return SyscallTrace(child);
+}
+
+Result<SyscallCount> SyscallTrace::run() {
+  SyscallCount count;
+  const std::vector<Mapping> mappings = code_of(child_);
+  int status = 0;
+  while (await_stop(child_, status)) {
+    long signal = 0;
+    const int stopped_by = WSTOPSIG(status);
+    if (stopped_by == (SIGTRAP | 0x80)) {
+      __ptrace_syscall_info call{};
+      const auto size = reinterpret_cast<void*>(sizeof call);  // NOLINT: what ptrace asks for
+      ::ptrace(PTRACE_GET_SYSCALL_INFO, child_, size, &call);
+      if (call.op == PTRACE_SYSCALL_INFO_ENTRY) {
+        const bool mark = call.entry.nr == SYS_getpriority;
+        if (mark && call.entry.args[1] == kEnd) {
+          ::ptrace(PTRACE_DETACH, child_, nullptr, nullptr);
+          return count;
+        }
+        if (mark && call.entry.args[1] == kBegin) {
+          count.calls.clear();
+        } else {
+          const std::string by = caller(child_, mappings, call.stack_pointer);
+          ++count.calls[by + " " + call_name(call.entry.nr)];
+        }
+      }
+    } else if (stopped_by != SIGTRAP) {
+      signal = stopped_by;
+    }
+    ::ptrace(PTRACE_SYSCALL, child_, nullptr, signal);
+  }
+  return Error{ErrorCode::Disconnected, "the traced process has ended"};
+}
+
+}  // namespace perdure::app

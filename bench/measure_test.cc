@@ -1,0 +1,198 @@
+// What measurements and the demonstration promise: that nothing which was lost goes unnoticed, that
+// emulated results depend on the seed alone, and that counters count.
+#include "bench_allocations.h"
+#include "bench_child.h"
+#include "bench_remotelog.h"
+#include "bench_syscalls.h"
+#include "core/try.h"
+#include "demo_power.h"
+#include "demo_process.h"
+
+#include <gtest/gtest.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#include <nlohmann/json.hpp>
+
+#include <csignal>
+#include <memory>
+#include <set>
+
+namespace perdure::app {
+namespace {
+
+RemotelogOptions short_run() {
+  RemotelogOptions options;
+  options.records = 40;
+  options.warm_up = 2;
+  return options;
+}
+
+std::vector<RemotelogRow> run_all(const RemotelogOptions& options, plan::Source source) {
+  std::vector<RemotelogRow> rows;
+  for (const plan::Scenario& scenario : plan::all_scenarios(source, {Transport::InfiniBand})) {
+    if (scenario.profile.domain == PersistenceDomain::Page) continue;
+    rows.push_back(run_emulated(scenario, source, options, {}));
+  }
+  return rows;
+}
+
+TEST(Remotelog, EveryConfigurationKeepsEveryRecordThroughAPowerCut) {
+  for (const plan::Source source : {plan::Source::Paper, plan::Source::Best}) {
+    for (const std::size_t window : {1u, 7u}) {
+      RemotelogOptions options = short_run();
+      options.window = window;
+      const auto rows = run_all(options, source);
+      EXPECT_EQ(rows.size(), 72u);
+      std::set<std::string> hashes;
+      for (const RemotelogRow& row : rows) {
+        EXPECT_EQ(row.failure, "") << row.configuration() << ", window " << window;
+        EXPECT_EQ(row.latencies.count(), options.records) << row.configuration();
+        EXPECT_EQ(row.checked, options.all_records()) << row.configuration();
+        hashes.insert(row.hash());
+      }
+      EXPECT_EQ(hashes.size(), 72u);
+    }
+  }
+}
+
+TEST(Remotelog, AMethodThatIsWrongForItsResponderIsNoticed) {
+  // WRITE and FLUSH prove visibility; with DDIO on, the lines may still be in the cache.
+  plan::Scenario wrong;
+  for (const plan::Scenario& scenario :
+       plan::all_scenarios(plan::Source::Paper, {Transport::InfiniBand})) {
+    if (scenario.profile.domain == PersistenceDomain::Mhp && scenario.profile.ddio == Ddio::On &&
+        scenario.primary == Primary::Write && scenario.shape == singleton()) {
+      wrong = scenario;
+    }
+  }
+  ASSERT_FALSE(wrong.method.name.empty());
+  wrong.profile.domain = PersistenceDomain::Dmp;
+  int noticed = 0;
+  for (std::uint64_t seed = 1; seed <= 5; ++seed) {
+    RemotelogOptions options = short_run();
+    options.seed = seed;
+    const RemotelogRow row = run_emulated(wrong, plan::Source::Paper, options, {});
+    noticed += row.failure.empty() ? 0 : 1;
+  }
+  EXPECT_GT(noticed, 0);
+}
+
+TEST(Remotelog, TheSameSeedGivesTheSameBytesOfOutput) {
+  const RemotelogOptions options = short_run();
+  const std::string once = remotelog_table(run_all(options, plan::Source::Paper)).csv();
+  const std::string again = remotelog_table(run_all(options, plan::Source::Paper)).csv();
+  EXPECT_EQ(once, again);
+}
+
+TEST(Remotelog, OnSeveralReplicasARecordCountsWhenAllHaveIt) {
+  RemotelogOptions options = short_run();
+  options.replicas = 3;
+  for (const RemotelogRow& row : run_all(options, plan::Source::Best)) {
+    EXPECT_EQ(row.failure, "") << row.configuration();
+  }
+}
+
+TEST(PowerCuts, LoseNothingThatWasCommitted) {
+  const RecordText text = RecordText::embedded();
+  PowerOptions options;
+  options.seed = 0x5eed;
+  options.cuts_max = 6;
+  options.records = 200;
+  options.at_most = std::chrono::minutes(4);
+  const auto result = run_power_cuts(options, text);
+  ASSERT_TRUE(result.ok()) << result.error().message;
+  EXPECT_EQ(result->cuts.size(), 6u);
+  EXPECT_EQ(result->latencies.committed.count(), options.records);
+  for (const PowerCut& cut : result->cuts) {
+    EXPECT_EQ(cut.failure, "") << "reproduce: perdure demo --seed=0x5eed; world " << cut.seed;
+    EXPECT_GE(cut.recovered, cut.committed);
+    EXPECT_TRUE(all_equal(cut.checks));
+  }
+}
+
+TEST(Text, RecordsTogetherAreTheTextOverAndOver) {
+  const RecordText text = RecordText::embedded();
+  ASSERT_GT(text.lines(), 1000u);
+  std::uint64_t bytes = 0;
+  const std::uint64_t records = 2 * text.lines() + 17;
+  for (std::uint64_t i = 0; i < records; ++i) {
+    ASSERT_GE(text.record(i).size(), 1u);
+    bytes += text.record(i).size();
+  }
+  EXPECT_EQ(bytes, text.bytes(records));
+  EXPECT_EQ(text.record(3).data(), text.record(text.lines() + 3).data());
+  EXPECT_EQ(RecordText::from_directory("/nowhere").code(), ErrorCode::NotFound);
+}
+
+TEST(Child, AnswersOrSaysWhyNot) {
+  const auto answered = run_in_child([](const ChildPipes&) -> Result<nlohmann::json> {
+    return nlohmann::json{{"a", 1}};
+  });
+  ASSERT_TRUE(answered.ok());
+  EXPECT_EQ((*answered)["a"], 1);
+  const auto refused = run_in_child([](const ChildPipes&) -> Result<nlohmann::json> {
+    return Error{ErrorCode::NoSpace, "full"};
+  });
+  EXPECT_EQ(refused.code(), ErrorCode::NoSpace);
+  EXPECT_EQ(refused.error().message, "full");
+  const auto died = run_in_child([](const ChildPipes&) -> Result<nlohmann::json> {
+    ::raise(SIGKILL);
+    return nlohmann::json(0);
+  });
+  EXPECT_EQ(died.code(), ErrorCode::SystemError);
+}
+
+TEST(Syscalls, AreCountedBetweenTheMarksAndNowhereElse) {
+  SyscallCount count;
+  const ChildWork child = [](const ChildPipes& pipes) -> Result<nlohmann::json> {
+    PERDURE_TRY_VOID(tell(pipes.to_parent));
+    PERDURE_TRY_VOID(await_word(pipes.from_parent));
+    (void)::getuid();
+    mark_begin();
+    for (int i = 0; i < 5; ++i) (void)::syscall(SYS_getuid);
+    (void)::syscall(SYS_sched_yield);
+    mark_end();
+    (void)::getuid();
+    return nlohmann::json(0);
+  };
+  bool allowed = true;
+  const auto ran = run_in_child(child, [&](const ChildTask& task) -> Result<void> {
+    PERDURE_TRY_VOID(await_word(task.from_child));
+    auto trace = SyscallTrace::attach(task.pid);
+    allowed = trace.ok();
+    PERDURE_TRY_VOID(tell(task.to_child));
+    if (!allowed) return {};
+    PERDURE_TRY(counted, trace->run());
+    count = std::move(counted);
+    return {};
+  });
+  ASSERT_TRUE(ran.ok()) << ran.error().message;
+  if (!allowed) GTEST_SKIP() << "this system lets no process trace its child (ptrace)";
+  EXPECT_EQ(count.total(), 6u);
+  EXPECT_EQ(count.ours(), 6u);
+}
+
+TEST(Allocations, EveryOperatorNewIsCounted) {
+  const std::uint64_t before = allocations();
+  const auto kept = std::make_unique<std::vector<int>>(100);
+  const std::uint64_t counted = allocations() - before;
+  EXPECT_EQ(counted, allocations_counted() ? 2u : 0u);
+  EXPECT_EQ(kept->size(), 100u);
+}
+
+TEST(Process, IsGoneWhenItsOwnerIs) {
+  pid_t pid = 0;
+  {
+    auto child = ChildProcess::start({"/bin/sleep", "60"}, "/dev/null");
+    ASSERT_TRUE(child.ok());
+    EXPECT_TRUE(child->running());
+    pid = child->pid();
+    EXPECT_TRUE(resident_bytes(pid).ok());
+    EXPECT_TRUE(processor_time(pid).ok());
+  }
+  EXPECT_EQ(::kill(pid, 0), -1);
+  EXPECT_EQ(ChildProcess::start({"/no/such/program"}, "/dev/null").code(), ErrorCode::NotFound);
+}
+
+}  // namespace
+}  // namespace perdure::app

@@ -1,0 +1,54 @@
+// The command `perdure` as a process of a test: run to its end, or beside other things.
+#pragma once
+
+#include <sys/types.h>
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tests/peer/daemon_process.h"
+
+namespace perdure::cli {
+
+struct Outcome {
+  int status = -1;  // of exit; -1: killed by a signal, or it did not end in time
+  std::string out;
+  std::string err;
+};
+
+/// Threads: one caller at a time.
+class CommandProcess {
+ public:
+  /// Starts a program, the command unless another is named. Its input is a pipe, or `input_file`;
+  /// its output goes to a file, or to `output_file`.
+  explicit CommandProcess(std::vector<std::string> arguments, const std::string& input_file = "",
+                          const std::string& output_file = "", std::string program = PERDURE);
+  ~CommandProcess();
+  CommandProcess(const CommandProcess&) = delete;
+  CommandProcess& operator=(const CommandProcess&) = delete;
+
+  void write(std::string_view text);
+  void close_input();
+  void send(int signal);
+  /// Whether it has not ended yet.
+  bool running();
+  /// What it has printed so far.
+  std::string out() const;
+  /// Waits for its end, at most 120 s.
+  Outcome wait();
+
+ private:
+  peer::TestDirectory directory_;
+  pid_t pid_ = -1;
+  int input_ = -1;
+};
+
+/// Runs `perdure` to its end with `input` on standard input.
+Outcome run(std::vector<std::string> arguments, std::string_view input = "");
+
+std::string read_file(const std::string& path);
+void write_file(const std::string& path, std::string_view bytes);
+
+}  // namespace perdure::cli

@@ -1,0 +1,237 @@
+// The command while peers die, writers compete, and input makes no sense.
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <nlohmann/json.hpp>
+
+#include "tests/cli/cluster.h"
+
+namespace perdure::cli {
+namespace {
+
+using nlohmann::json;
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+TEST(Failures, ARecordThatIsTooLargeStopsThereAndSaysWhere) {
+  const Cluster cluster;
+  const std::string text = "one\ntwo\n" + std::string(5000, 'x') + "\nfour\n";
+  const Outcome outcome =
+      run(cluster.log("append", {"--record-bytes-max", "4096", "--format", "json"}), text);
+  EXPECT_EQ(outcome.status, 3);
+  EXPECT_TRUE(contains(outcome.err, "line 3 of standard input")) << outcome.err;
+  const json summary = json::parse(outcome.out);
+  EXPECT_EQ(summary["committed"], 2);
+  EXPECT_EQ(summary["not_appended_from"]["number"], 3);
+  EXPECT_FALSE(summary.contains("not_committed"));
+  EXPECT_EQ(run(cluster.log("read")).out, "one\ntwo\n");
+}
+
+TEST(Failures, ARecordBeyondWhatTheRingTakesIsRefused) {
+  const Cluster cluster("256KiB");  // a record takes at most a quarter of the ring
+  const Outcome outcome = run(cluster.log("append"), "small\n" + std::string(100'000, 'x') + "\n");
+  EXPECT_EQ(outcome.status, 3);
+  EXPECT_TRUE(contains(outcome.out, "NOT appended: line 2")) << outcome.out;
+  EXPECT_EQ(run(cluster.log("read")).out, "small\n");
+}
+
+TEST(Failures, AFrameThatIsCutOffIsNotARecord) {
+  const Cluster cluster;
+  using namespace std::string_literals;
+  //                                  input                     what is wrong with record 2
+  const std::pair<std::string, std::string> cases[] = {
+      {"\1\0\0\0a\5\0\0\0bcd"s, "cut off"},
+      {"\1\0\0\0a\5\0"s, "cut off"},
+      {"\1\0\0\0a\0\0\0\0"s, "says that it has 0 bytes"},
+      {"\1\0\0\0a\xff\xff\xff\xff"s, "says that it has 4294967295 bytes"},
+  };
+  std::string expected;
+  for (const auto& [input, wrong] : cases) {
+    const Outcome outcome = run(cluster.log("append", {"--framed"}), input);
+    EXPECT_EQ(outcome.status, 3);
+    EXPECT_TRUE(contains(outcome.err, "record 2 of standard input")) << outcome.err;
+    EXPECT_TRUE(contains(outcome.err, wrong)) << outcome.err;
+    expected += "a\n";
+    EXPECT_EQ(run(cluster.log("read")).out, expected);
+  }
+}
+
+TEST(Failures, WithoutItsQuorumTheWriterSaysWhichRecordsAreNotCommitted) {
+  Cluster cluster;
+  CommandProcess writer(cluster.log("append", {"--stall-ms", "2000", "--format", "json"}));
+  std::string first;
+  for (int index = 0; index < 10; ++index) first += "line " + std::to_string(index) + "\n";
+  writer.write(first);
+  cluster.await_content(0, "line 0line 1line 2line 3line 4line 5line 6line 7line 8line 9");
+  cluster.kill(1);
+  cluster.kill(2);
+  for (int index = 10; index < 20; ++index) writer.write("line " + std::to_string(index) + "\n");
+  writer.close_input();
+  const Outcome outcome = writer.wait();
+  EXPECT_EQ(outcome.status, 3);
+  EXPECT_TRUE(contains(outcome.err, "[quorum-lost]")) << outcome.err;
+  const json summary = json::parse(outcome.out);
+  EXPECT_EQ(summary["committed"], 10);
+  // Every line is accounted for: committed, under way with an unknown outcome, or not appended.
+  std::size_t accounted = summary["committed"];
+  if (summary.contains("not_committed")) {
+    const json& open = summary["not_committed"];
+    EXPECT_EQ(open["first_index"], 10);
+    EXPECT_EQ(open["first_input"]["number"], 11);
+    EXPECT_EQ(open["outcome"], "unknown");
+    accounted += open["count"].get<std::size_t>();
+  }
+  if (summary.contains("not_appended_from")) {
+    EXPECT_EQ(summary["not_appended_from"]["number"], accounted + 1);
+  } else if (summary.contains("not_read_after")) {
+    EXPECT_EQ(summary["not_read_after"]["number"], accounted);
+  } else {
+    EXPECT_EQ(accounted, 20u);
+  }
+}
+
+TEST(Failures, OnePeerMayDieAndIsRepairedLater) {
+  Cluster cluster;
+  CommandProcess writer(cluster.log("append", {"--stall-ms", "2000", "--keep-newline"}));
+  std::string text;
+  for (int index = 0; index < 100; ++index) text += "before " + std::to_string(index) + "\n";
+  writer.write(text);
+  cluster.await_content(1, text);
+  cluster.kill(1);
+  for (int index = 0; index < 100; ++index) {
+    const std::string line = "after " + std::to_string(index) + "\n";
+    writer.write(line);
+    text += line;
+  }
+  writer.close_input();
+  const Outcome appended = writer.wait();
+  EXPECT_EQ(appended.status, 0) << appended.err;
+  EXPECT_TRUE(contains(appended.out, "committed 200 of them")) << appended.out;
+  EXPECT_TRUE(contains(appended.out, cluster.address(1) + ": down")) << appended.out;
+
+  EXPECT_EQ(run(cluster.log("verify")).status, 1) << "a replica can not be read";
+  cluster.start(1);
+  const Outcome behind = run(cluster.log("verify"));
+  EXPECT_EQ(behind.status, 4);
+  EXPECT_TRUE(contains(behind.out, "100 records behind")) << behind.out;
+  const Outcome best = run(cluster.log("read", {"--raw"}));
+  EXPECT_EQ(best.out, text) << "of several replicas, the one that holds most is read";
+
+  const Outcome repaired = run(cluster.log("repair"));
+  EXPECT_EQ(repaired.status, 0) << repaired.err;
+  EXPECT_TRUE(contains(repaired.out, "repaired " + cluster.address(1))) << repaired.out;
+  EXPECT_EQ(run(cluster.log("verify")).status, 0);
+  for (std::size_t index = 0; index < kPeers; ++index) cluster.await_content(index, text);
+}
+
+TEST(Failures, AutoRepairBringsAPeerBackWhileRecordsGoOn) {
+  Cluster cluster;
+  CommandProcess writer(
+      cluster.log("append", {"--stall-ms", "2000", "--keep-newline", "--auto-repair", "0.1"}));
+  writer.write("one\n");
+  cluster.await_content(2, "one\n");
+  cluster.kill(2);
+  writer.write("two\n");
+  cluster.await_content(0, "one\ntwo\n");
+  cluster.start(2);
+  cluster.await_content(2, "one\ntwo\n");
+  writer.write("three\n");
+  writer.close_input();
+  const Outcome outcome = writer.wait();
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_TRUE(contains(outcome.err, cluster.address(2) + " is back")) << outcome.err;
+  for (std::size_t index = 0; index < kPeers; ++index) {
+    cluster.await_content(index, "one\ntwo\nthree\n");
+  }
+}
+
+TEST(Failures, AutoRepairWaitsForALostQuorum) {
+  Cluster cluster;
+  CommandProcess writer(
+      cluster.log("append", {"--stall-ms", "2000", "--keep-newline", "--auto-repair", "0.1"}));
+  writer.write("one\n");
+  for (std::size_t index = 0; index < kPeers; ++index) cluster.await_content(index, "one\n");
+  cluster.kill(1);
+  cluster.kill(2);
+  writer.write("two\n");
+  cluster.start(1);
+  cluster.await_content(1, "one\ntwo\n");
+  writer.close_input();
+  const Outcome outcome = writer.wait();
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+}
+
+TEST(Failures, AWriterThatIsKilledLosesNothingThatWasCommitted) {
+  Cluster cluster;
+  CommandProcess writer(cluster.log("append", {"--keep-newline"}));
+  writer.write("one\ntwo\n");
+  for (std::size_t index = 0; index < kPeers; ++index) cluster.await_content(index, "one\ntwo\n");
+  writer.send(SIGKILL);
+  // Expect: the next writer need not take over, since the session died with the connection.
+  const Deadline deadline = Deadline::after(std::chrono::seconds{60});
+  Outcome next;
+  do {
+    next = run(cluster.log("append", {"--keep-newline"}), "three\n");
+  } while (next.status == 1 && contains(next.err, "[busy]") && !deadline.passed());
+  EXPECT_EQ(next.status, 0) << next.err;
+  EXPECT_EQ(run(cluster.log("read", {"--raw"})).out, "one\ntwo\nthree\n");
+  EXPECT_EQ(run(cluster.log("verify")).status, 0);
+}
+
+TEST(Failures, ASecondWriterIsRefusedUnlessItTakesOver) {
+  Cluster cluster;
+  CommandProcess first(
+      cluster.log("append", {"--keep-newline", "--format", "json", "--writer-name", "the-first"}));
+  first.write("one\n");
+  cluster.await_content(0, "one\n");
+  const Outcome refused = run(cluster.log("append"), "two\n");
+  EXPECT_EQ(refused.status, 1);
+  EXPECT_TRUE(contains(refused.err, "[busy]")) << refused.err;
+  EXPECT_TRUE(contains(refused.err, "the-first")) << refused.err;
+  const Outcome taken = run(cluster.log("append", {"--take-over", "--keep-newline"}), "two\n");
+  EXPECT_EQ(taken.status, 0) << taken.err;
+  first.write("never\n");
+  first.close_input();
+  const Outcome fenced = first.wait();
+  EXPECT_EQ(fenced.status, 3) << fenced.out;
+  EXPECT_TRUE(contains(fenced.err, "[fenced]")) << fenced.err;
+  EXPECT_EQ(json::parse(fenced.out)["committed"], 1);
+  EXPECT_EQ(run(cluster.log("read", {"--raw"})).out, "one\ntwo\n");
+}
+
+TEST(Failures, ASignalEndsTheReadingAndWhatWasReadIsCommitted) {
+  const Cluster cluster;
+  CommandProcess writer(cluster.log("append", {"--keep-newline"}));
+  writer.write("one\ntwo\n");
+  cluster.await_content(0, "one\ntwo\n");
+  writer.send(SIGTERM);
+  const Outcome outcome = writer.wait();
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_TRUE(contains(outcome.err, "interrupted after line 2")) << outcome.err;
+  EXPECT_TRUE(contains(outcome.out, "committed 2 of them")) << outcome.out;
+}
+
+TEST(Failures, WhatIsNotThereIsNamed) {
+  Cluster cluster;
+  const Outcome no_log = run(cluster.log("read"));
+  EXPECT_EQ(no_log.status, 1);
+  EXPECT_TRUE(contains(no_log.err, "[not-found]")) << no_log.err;
+  const Outcome no_pool =
+      run({"log", "append", "--peers", cluster.all(), "--pool", "nothing"}, "x\n");
+  EXPECT_EQ(no_pool.status, 1);
+  EXPECT_TRUE(contains(no_pool.err, "[not-found]")) << no_pool.err;
+  EXPECT_TRUE(contains(no_pool.err, "nothing")) << no_pool.err;
+  const Outcome no_file = run(cluster.log("append", {"/does/not/exist"}));
+  EXPECT_EQ(no_file.status, 3);
+  EXPECT_TRUE(contains(no_file.err, "/does/not/exist")) << no_file.err;
+  cluster.kill(0);
+  const Outcome no_peer = run(cluster.log_of(0, "read"));
+  EXPECT_EQ(no_peer.status, 1);
+  EXPECT_TRUE(contains(no_peer.err, "[disconnected]")) << no_peer.err;
+  EXPECT_TRUE(contains(no_peer.err, cluster.address(0))) << no_peer.err;
+}
+
+}  // namespace
+}  // namespace perdure::cli

@@ -1,0 +1,140 @@
+// `perdure log verify`, `repair` and `trim`, and `perdure pool`.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/cli/cluster.h"
+
+namespace perdure::cli {
+namespace {
+
+using nlohmann::json;
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+/// Flips one bit of the first place of `what` in the pool's file.
+void damage(const std::string& path, const std::string& what) {
+  std::string bytes = read_file(path);
+  const std::size_t at = bytes.find(what);
+  ASSERT_NE(at, std::string::npos);
+  bytes[at] = static_cast<char>(bytes[at] ^ 0x10);
+  write_file(path, bytes);
+}
+
+TEST(Verify, FindsAFlippedBitAndRepairMendsIt) {
+  for (const std::string shape : {"singleton", "compound"}) {
+    Cluster cluster;
+    const std::string text = "the first\nto be damaged\nthe third\nthe last one\n";
+    ASSERT_EQ(run(cluster.log("append", {"--shape", shape}), text).status, 0);
+    EXPECT_EQ(run(cluster.log("verify")).status, 0);
+    cluster.stop(1);
+    EXPECT_EQ(run({"log", "verify", "--file", cluster.pool_file(1)}).status, 0);
+    damage(cluster.pool_file(1), "to be damaged");
+
+    const Outcome offline = run({"log", "verify", "--file", cluster.pool_file(1)});
+    EXPECT_EQ(offline.status, 4) << offline.out;
+    EXPECT_TRUE(contains(offline.out, "(index 1)")) << offline.out;
+
+    cluster.start(1);
+    const Outcome online = run(cluster.log("verify", {"--format", "json"}));
+    EXPECT_EQ(online.status, 4);
+    const json report = json::parse(online.out);
+    EXPECT_EQ(report["equal"], 2);
+    EXPECT_EQ(report["replicas"][0]["verdict"], "equal");
+    EXPECT_EQ(report["replicas"][1]["verdict"], "damaged") << online.out;
+    EXPECT_EQ(report["replicas"][1]["records"], 1);
+    EXPECT_EQ(run(cluster.log_of(1, "read")).out, "the first\n")
+        << "nothing damaged is ever returned";
+
+    const Outcome repaired = run(cluster.log("repair"));
+    EXPECT_EQ(repaired.status, 0) << repaired.err;
+    EXPECT_EQ(run(cluster.log("verify")).status, 0);
+    cluster.await_content(1, "the firstto be damagedthe thirdthe last one");
+  }
+}
+
+TEST(Verify, TheLastRecordOfOneReplicaAloneIsUnclearAndOfSeveralIsFound) {
+  Cluster cluster;
+  ASSERT_EQ(run(cluster.log("append", {"--shape", "singleton"}), "first\nlast\n").status, 0);
+  for (std::size_t index = 0; index < kPeers; ++index) cluster.stop(index);
+  damage(cluster.pool_file(0), "last");
+  const Outcome alone = run({"log", "verify", "--file", cluster.pool_file(0)});
+  EXPECT_EQ(alone.status, 4);
+  EXPECT_TRUE(contains(alone.out, "unclear")) << alone.out;
+  const Outcome both = run({"log", "verify", "--file", cluster.pool_file(0), "--file",
+                            cluster.pool_file(1), "--file", cluster.pool_file(2)});
+  EXPECT_EQ(both.status, 4);
+  EXPECT_TRUE(contains(both.out, "1 records behind, torn record")) << both.out;
+  EXPECT_TRUE(contains(both.out, "2 of 3 replicas are whole")) << both.out;
+}
+
+TEST(Verify, AFileThatIsNoPoolOrTruncatedIsAnError) {
+  Cluster cluster;
+  cluster.stop(0);
+  const std::string whole = read_file(cluster.pool_file(0));
+  write_file(cluster.pool_file(0), whole.substr(0, whole.size() / 2));
+  EXPECT_EQ(run({"log", "verify", "--file", cluster.pool_file(0)}).status, 1);
+  write_file(cluster.pool_file(0), "no pool");
+  EXPECT_EQ(run({"log", "verify", "--file", cluster.pool_file(0)}).status, 1);
+  EXPECT_EQ(run({"log", "verify", "--file", "/does/not/exist"}).status, 1);
+}
+
+TEST(Trim, KeepsTheLastRecordsOnEveryReplica) {
+  Cluster cluster;
+  std::string text;
+  for (int index = 0; index < 100; ++index) text += std::to_string(index) + "\n";
+  ASSERT_EQ(run(cluster.log("append"), text).status, 0);
+  const Outcome kept = run(cluster.log("trim", {"--keep-records", "3"}));
+  EXPECT_EQ(kept.status, 0) << kept.err;
+  for (std::size_t index = 0; index < kPeers; ++index) {
+    EXPECT_EQ(run(cluster.log_of(index, "read", {"--index"})).out, "97\t97\n98\t98\n99\t99\n");
+  }
+  const Outcome last = run(cluster.log("read", {"--lsn", "--from-index", "99"}));
+  const std::string lsn = last.out.substr(0, last.out.find('\t'));
+  EXPECT_EQ(run(cluster.log("trim", {"--to", std::to_string(std::stoull(lsn) + 8)})).status, 1)
+      << "no record begins there";
+  EXPECT_EQ(run(cluster.log("trim", {"--to", lsn})).status, 0);
+  EXPECT_EQ(run(cluster.log("read")).out, "99\n");
+  EXPECT_EQ(run(cluster.log("read", {"--from", "64"})).status, 1) << "that was trimmed";
+  EXPECT_EQ(run(cluster.log("verify")).status, 0);
+}
+
+TEST(Pool, IsCreatedListedDescribedAndFenced) {
+  Cluster cluster;
+  const auto pool = [&](const std::string& what, std::vector<std::string> more) {
+    more.insert(more.begin(), {"pool", what, "--peers", cluster.all()});
+    return run(std::move(more));
+  };
+  const Outcome again = pool("create", {"--pool", "orders", "--bytes", "1MiB"});
+  EXPECT_EQ(again.status, 1);
+  EXPECT_TRUE(contains(again.err, "[already-exists]")) << again.err;
+  ASSERT_EQ(pool("create", {"--pool", "second", "--bytes", "1.5M"}).status, 0);
+  const Outcome listed = pool("list", {"--format", "json"});
+  ASSERT_EQ(listed.status, 0) << listed.err;
+  for (const json& peer : json::parse(listed.out)["peers"]) {
+    ASSERT_EQ(peer["pools"].size(), 2u);
+    EXPECT_EQ(peer["pools"][1]["pool"], "second");
+    EXPECT_EQ(peer["pools"][1]["bytes"], 1536 * 1024);
+  }
+  const Outcome described = pool("describe", {"--pool", "second"});
+  EXPECT_EQ(described.status, 0) << described.err;
+  EXPECT_TRUE(contains(described.out, "evidence")) << described.out;
+  EXPECT_EQ(pool("describe", {"--pool", "missing"}).status, 1);
+
+  ASSERT_EQ(run(cluster.log("append"), "x\n").status, 0);
+  const Outcome fenced = pool("fence", {"--pool", "orders", "--format", "json"});
+  ASSERT_EQ(fenced.status, 0) << fenced.err;
+  for (const json& peer : json::parse(fenced.out)["peers"]) {
+    EXPECT_EQ(peer["pools"][0]["epoch"], 2);
+  }
+  cluster.kill(2);
+  const Outcome partly = pool("list", {});
+  EXPECT_EQ(partly.status, 1);
+  EXPECT_TRUE(contains(partly.out, cluster.address(0))) << "the others are still listed";
+  EXPECT_TRUE(contains(partly.err, cluster.address(2))) << partly.err;
+}
+
+}  // namespace
+}  // namespace perdure::cli

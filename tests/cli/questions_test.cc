@@ -1,0 +1,125 @@
+// `perdure plan`, `check` and `probe`: what needs no peer.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/cli/command_process.h"
+
+namespace perdure::cli {
+namespace {
+
+using nlohmann::json;
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+TEST(Plan, ChoosesOneMessageForASmallRecordOnTcp) {
+  const Outcome text = run({"plan", "--domain", "dmp", "--transport", "tcp"});
+  EXPECT_EQ(text.status, 0) << text.err;
+  EXPECT_TRUE(contains(text.out, "1 round trip")) << text.out;
+  const Outcome outcome =
+      run({"plan", "--domain", "dmp", "--transport", "tcp", "--format", "json"});
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  const json choice = json::parse(outcome.out);
+  EXPECT_EQ(choice["chosen"], choice["candidates"][0]["name"]);
+  EXPECT_EQ(choice["candidates"][0]["uses"]["round_trips"], 1);
+  EXPECT_NE(choice["candidates"][0]["reason"], "");
+  EXPECT_GE(choice["by_size"].size(), 2u) << "large records travel otherwise";
+}
+
+TEST(Plan, DrawsAndPlots) {
+  EXPECT_TRUE(contains(run({"plan", "--domain", "mhp", "--format", "sequence"}).out, "requester"));
+  for (const std::string format : {"svg", "plot"}) {
+    const Outcome drawn = run({"plan", "--domain", "mhp", "--format", format});
+    EXPECT_EQ(drawn.status, 0) << drawn.err;
+    EXPECT_TRUE(contains(drawn.out, "<svg")) << format;
+    EXPECT_TRUE(contains(drawn.out, "</svg>")) << format;
+  }
+}
+
+TEST(Plan, SaysWhatToDoWhereNothingIsDurable) {
+  const Outcome outcome = run({"plan", "--domain", "none"});
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_TRUE(contains(outcome.err, "[unsupported]")) << outcome.err;
+  EXPECT_EQ(run({"plan", "--domain", "none", "--level", "visible"}).status, 0);
+}
+
+TEST(Check, EveryPublishedMethodHolds) {
+  const Outcome outcome = run({"check", "--all"});
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_TRUE(contains(outcome.out, "72 of 72 hold")) << outcome.out;
+}
+
+TEST(Check, TellsHowATemptingMethodLosesData) {
+  const Outcome outcome = run({"check", "--method", "wrong-read-after-write", "--domain", "dmp",
+                               "--ddio", "on", "--transport", "roce"});
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_TRUE(contains(outcome.out, "told-implies-recoverable")) << outcome.out;
+  EXPECT_TRUE(contains(outcome.out, "power fails")) << outcome.out;
+  const Outcome right = run({"check", "--method", "wrong-read-after-write", "--domain", "dmp",
+                             "--ddio", "off", "--transport", "roce"});
+  EXPECT_EQ(right.status, 0) << right.out;
+  const Outcome all = run({"check", "--tempting", "--format", "json"});
+  EXPECT_EQ(all.status, 1);
+  const json document = json::parse(all.out);
+  EXPECT_EQ(document["held"], 0);
+  EXPECT_GE(document["checked"], 5);
+  for (const json& report : document["reports"]) EXPECT_GT(report["path"].size(), 1u);
+}
+
+TEST(Check, ReadsWhatPlanPrints) {
+  const Outcome planned = run({"plan", "--all", "--format", "json"});
+  ASSERT_EQ(planned.status, 0) << planned.err;
+  const Outcome checked = run({"check", "--file", "-"}, planned.out);
+  EXPECT_EQ(checked.status, 0) << checked.out << checked.err;
+  EXPECT_TRUE(contains(checked.out, "78 of 78 hold")) << checked.out;
+}
+
+TEST(Check, RefusesAFileThatMakesNoSense) {
+  //                     file                                             what is said
+  const std::pair<std::string, std::string> cases[] = {
+      {"", "is not JSON"},
+      {"[]", "JSON object"},
+      {"{}", "'format'"},
+      {R"({"format": 2, "methods": []})", "another version"},
+      {R"({"format": 1, "methods": []})", "has no methods"},
+      {R"({"format": 1, "methods": [{}]})", "methods[0]: 'update'"},
+      {R"({"format": 1, "methods": [7]})", "must be an object"},
+      {R"({"format": 1, "methods": [{"updates": "singleton"}]})", "'updates' is not known"},
+      {R"({"format": 1, "methods": [{"update": "singleton", "primary": "write",
+           "requester": [{"post": "fly", "items": ["a"]}], "responder": []}]})",
+       "verb 'fly'"},
+      {R"({"format": 1, "methods": [{"update": "singleton", "primary": "write",
+           "requester": [{"post": "write", "items": ["b"]}], "responder": []}]})",
+       "does not have"},
+      {R"({"format": 1, "methods": [{"update": "singleton", "primary": "write",
+           "requester": [{"wait": "completion", "of": -1}], "responder": []}]})",
+       "requester[0]"},
+  };
+  for (const auto& [file, said] : cases) {
+    const Outcome outcome = run({"check", "--file", "-"}, file);
+    EXPECT_EQ(outcome.status, 2) << file;
+    EXPECT_TRUE(contains(outcome.err, said)) << file << "\n" << outcome.err;
+  }
+}
+
+TEST(Probe, HasEvidenceForEveryAxis) {
+  const Outcome outcome = run({"probe", "--format", "json", "/"});
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  const json document = json::parse(outcome.out);
+  std::vector<std::string> axes;
+  for (const json& axis : document["axes"]) {
+    axes.push_back(axis["axis"]);
+    EXPECT_FALSE(axis["evidence"].empty()) << axis["axis"];
+  }
+  for (const std::string axis :
+       {"persistence domain", "flush instruction", "ddio", "receive buffers", "transport tcp",
+        "rdma devices", "capabilities", "locked memory"}) {
+    EXPECT_NE(std::find(axes.begin(), axes.end(), axis), axes.end()) << axis;
+  }
+  EXPECT_EQ(run({"probe", "/does/not/exist"}).status, 1);
+}
+
+}  // namespace
+}  // namespace perdure::cli

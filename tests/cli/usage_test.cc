@@ -1,0 +1,77 @@
+// The command line itself: help for everything, and an answer to every mistake.
+#include <gtest/gtest.h>
+
+#include "tests/cli/command_process.h"
+
+namespace perdure::cli {
+namespace {
+
+using Words = std::vector<std::string>;
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+TEST(Usage, EverySubcommandHasHelpWithExamples) {
+  const Words commands[] = {{"log", "append"},  {"log", "read"},   {"log", "follow"},
+                            {"log", "verify"},  {"log", "repair"}, {"log", "trim"},
+                            {"pool", "create"}, {"pool", "list"},  {"pool", "describe"},
+                            {"pool", "fence"},  {"probe"},         {"plan"},
+                            {"check"}};
+  for (Words command : commands) {
+    const std::string example =
+        "  perdure " + (command.size() == 2 ? command[0] + " " + command[1] : command[0]);
+    command.emplace_back("--help");
+    const Outcome outcome = run(command);
+    EXPECT_EQ(outcome.status, 0) << outcome.err;
+    EXPECT_TRUE(contains(outcome.out, "Usage: ")) << outcome.out;
+    EXPECT_TRUE(contains(outcome.out, "Examples:\n")) << outcome.out;
+    EXPECT_TRUE(contains(outcome.out, example)) << outcome.out;
+    EXPECT_EQ(outcome.err, "");
+  }
+  EXPECT_EQ(run({"--help"}).status, 0);
+  EXPECT_TRUE(contains(run({"--help-all"}).out, "--keep-newline"));
+  EXPECT_TRUE(contains(run({"--version"}).out, "perdure "));
+}
+
+TEST(Usage, AMistakeIsNamedAndNothingIsDone) {
+  //                 command line                                          what is said
+  const std::pair<Words, std::string> cases[] = {
+      {{}, "subcommand is required"},
+      {{"lag"}, "lag"},
+      {{"log"}, "subcommand is required"},
+      {{"log", "append", "--pool", "p"}, "--peers"},
+      {{"log", "append", "--peers", "127.0.0.1:1"}, "--pool"},
+      {{"log", "append", "--peers", "nowhere", "--pool", "p"}, "nowhere"},
+      {{"log", "append", "--peers", "127.0.0.1:1", "--pool", "../p"}, "../p"},
+      {{"log", "append", "--peers", "127.0.0.1:1", "--pool", "p", "--window", "0"}, "--window"},
+      {{"log", "append", "--peers", "127.0.0.1:1", "--pool", "p", "--shape", "round"}, "round"},
+      {{"log", "append", "--peers", "127.0.0.1:1", "--pool", "p", "--level", "safe"}, "safe"},
+      {{"log", "append", "--peers", "127.0.0.1:1", "--pool", "p", "--transport", "pigeon"},
+       "pigeon"},
+      {{"log", "read", "--peers", "127.0.0.1:1", "--pool", "p", "--framed", "--raw"}, "--raw"},
+      {{"log", "trim", "--peers", "127.0.0.1:1", "--pool", "p"}, "--keep-records"},
+      {{"log", "verify"}, "nothing to verify"},
+      {{"pool", "create", "--peers", "127.0.0.1:1", "--pool", "p", "--bytes", "much"}, "much"},
+      {{"pool", "list"}, "--peers"},
+      {{"plan", "--domain", "moon"}, "none, page, dmp, mhp, wsp"},
+      {{"plan", "--shape", "0+1"}, "0+1"},
+      {{"plan", "--shape", "60+60"}, "60+60"},
+      {{"plan", "--bytes", "many"}, "many"},
+      {{"plan", "--format", "poem"}, "poem"},
+      {{"check"}, "--method"},
+      {{"check", "--all", "--tempting"}, "--all"},
+      {{"check", "--all", "--format", "svg"}, "one picture"},
+      {{"check", "--method", "a", "--updates", "1000"}, "--updates"},
+  };
+  for (const auto& [words, said] : cases) {
+    const Outcome outcome = run(words);
+    const std::string line = testing::PrintToString(words);
+    EXPECT_EQ(outcome.status, 2) << line << outcome.out << outcome.err;
+    EXPECT_TRUE(contains(outcome.err, said)) << line << "\n" << outcome.err;
+    EXPECT_EQ(outcome.out, "") << line;
+  }
+}
+
+}  // namespace
+}  // namespace perdure::cli

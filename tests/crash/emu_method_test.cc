@@ -1,0 +1,81 @@
+// The emulated fabric against the checker: both know the abstract machine of design section 4, one
+// by exploring it, one by living it. Methods are played on it step by step, straight from their
+// description, with the power cut at random events; a method that the checker proves must never be
+// seen to fail, and one that the checker refutes must be seen to fail within some seeds.
+#include "check/check.h"
+#include "check/weaken.h"
+#include "plan/paper.h"
+#include "tests/crash/emu_played_method.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <optional>
+#include <string>
+
+namespace perdure {
+namespace {
+
+using crash::PlayedMethod;
+
+/// The first broken promise in `seeds` worlds, or nothing. Every third run goes on until the
+/// requester has been told, the others are cut at a random event before.
+std::optional<std::string> find_failure(const ServerProfile& profile, const Method& method,
+                                        std::uint64_t seeds, std::uint64_t* told = nullptr) {
+  std::uint64_t events_max = 1;
+  Random cuts(1);
+  for (std::uint64_t seed = 0; seed < seeds; ++seed) {
+    PlayedMethod played(seed, profile, method);
+    const bool whole = seed % 3 == 0;
+    played.play(whole ? 0 : 1 + cuts.below(events_max));
+    if (whole) events_max = std::max(events_max, played.events());
+    if (whole && !played.told()) return "never told";
+    if (told != nullptr && played.told()) ++*told;
+    if (auto broken = played.broken_promise()) return *broken + ", seed " + std::to_string(seed);
+  }
+  return std::nullopt;
+}
+
+TEST(EmuMethods, WhatIsProvedNeverFails) {
+  constexpr std::uint64_t kSeeds = 150;
+  for (Transport transport : {Transport::InfiniBand, Transport::Iwarp}) {
+    for (const plan::Scenario& scenario : plan::paper_methods(transport)) {
+      std::uint64_t told = 0;
+      const auto failure = find_failure(scenario.profile, scenario.method, kSeeds, &told);
+      EXPECT_EQ(failure.value_or(""), "") << describe(scenario);
+      // A world in which nothing is ever told would prove nothing.
+      EXPECT_GE(told, kSeeds / 3) << describe(scenario);
+    }
+  }
+}
+
+TEST(EmuMethods, WhatIsRefutedFailsWithinSomeSeeds) {
+  constexpr std::uint64_t kSeeds = 10'000;
+  std::size_t refuted = 0;
+  for (Transport transport : {Transport::InfiniBand, Transport::Iwarp}) {
+    for (const plan::Scenario& scenario : plan::paper_methods(transport)) {
+      for (const check::Weakening& weaker : check::weakenings(scenario.method)) {
+        if (check::check(weaker.method, scenario.profile).verdict != check::Verdict::Violated) {
+          continue;
+        }
+        ++refuted;
+        EXPECT_TRUE(find_failure(scenario.profile, weaker.method, kSeeds).has_value())
+            << describe(scenario) << ": " << weaker.what;
+      }
+    }
+  }
+  EXPECT_GT(refuted, 500u);
+}
+
+TEST(EmuMethods, IwarpBreaksExactlyTheOneSidedMethodsOfWsp) {
+  constexpr std::uint64_t kSeeds = 300;
+  for (const plan::Scenario& scenario : plan::paper_methods(Transport::InfiniBand)) {
+    ServerProfile iwarp = scenario.profile;
+    iwarp.transport = Transport::Iwarp;
+    const bool fails = find_failure(iwarp, scenario.method, kSeeds).has_value();
+    EXPECT_EQ(fails, !check::check(scenario.method, iwarp).holds()) << describe(scenario);
+  }
+}
+
+}  // namespace
+}  // namespace perdure

@@ -1,0 +1,344 @@
+// One update by one method, played step by step on the emulated fabric straight from the method's
+// description, until the power fails; then recovery, and what of the promises is broken.
+#pragma once
+
+#include "core/bytes.h"
+#include "core/crc32c.h"
+#include "core/method.h"
+#include "fabric/emu/world.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace perdure::crash {
+
+using fabric::Completion;
+using fabric::Opcode;
+using fabric::Segment;
+using fabric::WorkRequest;
+
+inline constexpr std::uint64_t kItemStride = 1024;
+inline constexpr std::uint64_t kItemBytes = 200;  // four lines, the last one in part
+inline constexpr std::uint64_t kSmallBytes = 8;
+inline constexpr std::uint64_t kBuffersAt = 32 * 1024;
+inline constexpr std::uint64_t kBufferBytes = 2048;
+inline constexpr std::size_t kBuffers = 8;
+inline constexpr std::uint64_t kIdlePollsMax = 20;  // then nothing more happens by itself
+
+/// What a message says of itself, so that recovery can tell a whole one from a torn one.
+struct MessageHead {
+  std::uint32_t crc = 0;  // of all that follows
+  std::uint32_t replay = 0;
+  std::uint64_t items = 0;
+  std::uint64_t addresses = 0;  // one bit for each item that is to be flushed
+  std::uint64_t bytes = 0;      // of the whole message
+};
+
+/// One update by one method, on a world of its own.
+class PlayedMethod {
+ public:
+  PlayedMethod(std::uint64_t seed, const ServerProfile& profile, const Method& method)
+      : random_(seed),
+        world_(random_),
+        method_(method),
+        client_(world_.add_machine("client", profile)),
+        server_(world_.add_machine("server", profile)),
+        region_(server_.add_region(64 * 1024)),
+        source_(64 * 1024),
+        dram_(64 * 1024) {
+    std::tie(end_, server_end_) = world_.connect(client_, server_);
+    pool_ = *server_.register_memory(region_.bytes(), fabric::Access::RemoteReadWrite);
+    own_dram_ = *server_.register_memory(dram_, fabric::Access::Local);
+    local_ = *client_.register_memory(source_, fabric::Access::Local);
+    const bool pm = profile.receive_buffers == ReceiveBuffers::Pm;
+    for (std::size_t i = 0; i < kBuffers; ++i) {
+      std::byte* const at = (pm ? region_.bytes().data() : dram_.data()) + kBuffersAt;
+      buffers_.push_back({at + i * kBufferBytes, kBufferBytes, pm ? pool_.get() : own_dram_.get()});
+      EXPECT_TRUE(server_end_->post_receive(buffers_.back(), i).ok());
+      const Segment answer{source_.data() + 60 * 1024 + i * 8, 8, local_.get()};
+      EXPECT_TRUE(end_->post_receive(answer, 0).ok());
+    }
+    server_.add_actor([this] { return respond(); });
+  }
+
+  /// Plays until the requester has been told, or the power has failed after `cut_after` events
+  /// (0: not before that). Then the power fails in any case, and recovery runs.
+  void play(std::uint64_t cut_after) {
+    if (cut_after > 0) world_.cut_after(server_, cut_after);
+    told_ = request();
+    events_ = world_.events();
+    if (server_.powered()) server_.power_cut();
+    server_.power_on();
+    recover();
+  }
+
+  std::uint64_t events() const { return events_; }
+  bool told() const { return told_; }
+
+  /// What of the two promises is broken, if any.
+  std::optional<std::string> broken_promise() {
+    const std::size_t items = method_.shape.items();
+    for (Item later = 0; later < items; ++later) {
+      if (told_ && !holds(later)) return "told, but " + item_name(later) + " is lost";
+      for (Item earlier = 0; earlier < items; ++earlier) {
+        if (method_.shape.epoch_of(earlier) >= method_.shape.epoch_of(later)) continue;
+        if (holds(later) && !holds(earlier)) {
+          return item_name(later) + " without " + item_name(earlier);
+        }
+      }
+    }
+    return std::nullopt;
+  }
+
+ private:
+  std::uint64_t length_of(Item item) const {
+    const bool small = !method_.later_any_size && method_.shape.epoch_of(item) > 0;
+    return small ? kSmallBytes : kItemBytes;
+  }
+  static std::uint64_t place_of(Item item) { return item * kItemStride; }
+  static std::byte value_of(Item item) { return static_cast<std::byte>(item + 1); }
+
+  bool holds(Item item) {
+    const auto bytes = region_.bytes().subspan(place_of(item), length_of(item));
+    return std::ranges::all_of(bytes, [&](std::byte b) { return b == value_of(item); });
+  }
+
+  // The requester.
+
+  Segment staged(std::uint64_t length) {
+    const Segment segment{source_.data() + staged_, length, local_.get()};
+    staged_ += round_up(length, 64);
+    return segment;
+  }
+
+  Segment staged_item(Item item) {
+    const Segment segment = staged(length_of(item));
+    std::memset(segment.data, static_cast<int>(value_of(item)), segment.length);
+    return segment;
+  }
+
+  Segment staged_message(const RequesterStep& step) {
+    std::uint64_t bytes = sizeof(MessageHead);
+    for (Item item : step.items) bytes += sizeof item + length_of(item);
+    const Segment segment = staged(bytes);
+    std::byte* to = segment.data + sizeof(MessageHead);
+    for (Item item : step.items) {
+      store(to++, item);
+      std::memset(to, static_cast<int>(value_of(item)), length_of(item));
+      to += length_of(item);
+    }
+    MessageHead head{0, step.replay ? 1u : 0u, step.items.size(), 0, bytes};
+    for (Item item : step.flush) head.addresses |= std::uint64_t{1} << item;
+    store(segment.data, head);
+    head.crc = crc32c({segment.data + 4, bytes - 4});
+    store(segment.data, head);
+    return segment;
+  }
+
+  WorkRequest request_for(const RequesterStep& step, Item item) {
+    WorkRequest work;
+    work.remote = {pool_->key(), pool_->base(), region_.bytes().size()};
+    work.remote_offset = place_of(item);
+    work.fenced = step.fenced;
+    work.segment_count = 1;
+    switch (step.verb) {
+      case Verb::Write:
+      case Verb::WriteImm:
+        work.opcode = step.verb == Verb::Write ? Opcode::Write : Opcode::WriteImm;
+        work.segments[0] = staged_item(item);
+        work.immediate = item;
+        break;
+      case Verb::Read:
+        work.opcode = Opcode::Read;
+        work.segments[0] = staged(1);
+        break;
+      case Verb::Flush:
+        work.opcode = Opcode::Flush;
+        work.segment_count = 0;
+        work.flush_length = length_of(item);
+        break;
+      case Verb::WriteAtomic:
+        work.opcode = Opcode::AtomicWrite;
+        work.segment_count = 0;
+        std::memset(&work.operand, static_cast<int>(value_of(item)), sizeof work.operand);
+        break;
+      case Verb::Send: ADD_FAILURE(); break;
+    }
+    return work;
+  }
+
+  bool post(const RequesterStep& step, std::size_t index) {
+    std::vector<WorkRequest> work;
+    if (step.verb == Verb::Send) {
+      WorkRequest message;
+      message.fenced = step.fenced;
+      message.segments[0] = staged_message(step);
+      message.segment_count = 1;
+      work.push_back(message);
+    } else {
+      for (Item item : step.items) work.push_back(request_for(step, item));
+    }
+    for (WorkRequest& each : work) each.context = index;
+    pending_[index] = work.size();
+    const auto taken = end_->post(work);
+    return taken.ok() && *taken == work.size();
+  }
+
+  /// Whether the requester got to the end: it has been told.
+  bool request() {
+    std::size_t acks_awaited = 0;
+    for (std::size_t i = 0; i < method_.requester.size(); ++i) {
+      const RequesterStep& step = method_.requester[i];
+      if (step.kind == RequesterStep::Kind::Post) {
+        if (!post(step, i)) return false;
+        continue;
+      }
+      const bool for_ack = step.kind == RequesterStep::Kind::WaitAck;
+      if (for_ack) ++acks_awaited;
+      std::uint64_t last_event = world_.events();
+      std::uint64_t idle_polls = 0;
+      const auto reached = [&] { return for_ack ? acks_ >= acks_awaited : pending_[step.of] == 0; };
+      while (!reached()) {
+        Completion completion;
+        idle_polls = world_.events() == last_event ? idle_polls + 1 : 0;
+        last_event = world_.events();
+        if (idle_polls == kIdlePollsMax || !end_->connected()) return false;
+        if (end_->poll({&completion, 1}) == 0) continue;
+        if (completion.error) return false;
+        if (completion.opcode == Opcode::Receive) {
+          ++acks_;
+        } else {
+          --pending_[completion.context];
+        }
+      }
+    }
+    return true;
+  }
+
+  // The responder's CPU: one action, or one line of a copy, at a time.
+
+  bool respond() {
+    if (actions_.empty()) {
+      Completion completion;
+      if (server_end_->poll({&completion, 1}) == 0) return false;
+      if (completion.opcode != Opcode::Receive || completion.error) return true;
+      if (received_ < method_.responder.size()) {
+        actions_.assign(method_.responder[received_].begin(), method_.responder[received_].end());
+        reacts_ = !actions_.empty();
+        buffer_ = buffers_[completion.context].data;
+        addresses_ = completion.has_immediate ? std::uint64_t{1} << completion.immediate
+                                              : addresses_in(buffer_);
+      }
+      ++received_;
+      return true;
+    }
+    const ResponderAction action = actions_.front();
+    if (action.kind == ResponderAction::Kind::Copy && !copy_line(action.item)) return true;
+    const bool known = (addresses_ >> action.item & 1) != 0;
+    if (action.kind == ResponderAction::Kind::Flush && known &&
+        !region_.flush(place_of(action.item), length_of(action.item)).ok()) {
+      return false;
+    }
+    if (action.kind == ResponderAction::Kind::Ack) {
+      WorkRequest answer;
+      answer.segments[0] = {dram_.data(), 8, own_dram_.get()};
+      answer.segment_count = 1;
+      if (!server_end_->post({&answer, 1}).ok()) return false;
+    }
+    actions_.erase(actions_.begin());
+    if (actions_.empty() && reacts_) release_buffer();
+    return true;
+  }
+
+  /// The items that a message carries or names: all that the responder can find in the pool.
+  std::uint64_t addresses_in(const std::byte* message) const {
+    std::uint64_t found = load<MessageHead>(message).addresses;
+    for (Item item = 0; item < method_.shape.items(); ++item) {
+      if (find_in_message(message, item) != nullptr) found |= std::uint64_t{1} << item;
+    }
+    return found;
+  }
+
+  /// True when the item has been copied whole.
+  bool copy_line(Item item) {
+    const std::byte* from = find_in_message(buffer_, item);
+    if (from == nullptr) return true;  // it is not in this message: nothing to copy
+    const std::uint64_t left = length_of(item) - copied_;
+    const std::uint64_t length = std::min<std::uint64_t>(left, kCacheLineBytes);
+    std::memcpy(region_.bytes().data() + place_of(item) + copied_, from + copied_, length);
+    copied_ = left == length ? 0 : copied_ + length;
+    return copied_ == 0;
+  }
+
+  const std::byte* find_in_message(const std::byte* message, Item wanted) const {
+    const auto head = load<MessageHead>(message);
+    const std::byte* at = message + sizeof head;
+    for (std::uint64_t i = 0; i < head.items; ++i) {
+      const Item item = load<Item>(at++);
+      if (item == wanted) return at;
+      at += length_of(item);
+    }
+    return nullptr;
+  }
+
+  /// Another message may be in the buffer from now on, and may be durable already.
+  void release_buffer() {
+    std::memset(buffer_, 0, kBufferBytes);
+    const auto pool = region_.bytes();
+    if (buffer_ < pool.data() || buffer_ >= pool.data() + pool.size()) return;
+    if (!random_.chance(1, 2)) return;
+    region_.drain({static_cast<std::uint64_t>(buffer_ - pool.data()), kBufferBytes});
+  }
+
+  // Recovery.
+
+  void recover() {
+    for (const Segment& buffer : buffers_) {
+      if (buffer.memory != pool_.get()) continue;
+      const auto head = load<MessageHead>(buffer.data);
+      if (head.replay == 0 || head.bytes <= sizeof head || head.bytes > kBufferBytes) continue;
+      if (crc32c({buffer.data + 4, head.bytes - 4}) != head.crc) continue;
+      const std::byte* at = buffer.data + sizeof head;
+      for (std::uint64_t i = 0; i < head.items; ++i) {
+        const Item item = load<Item>(at++);
+        std::memcpy(region_.bytes().data() + place_of(item), at, length_of(item));
+        at += length_of(item);
+      }
+    }
+  }
+
+  Random random_;
+  fabric::emu::World world_;
+  const Method& method_;
+  fabric::emu::Machine& client_;
+  fabric::emu::Machine& server_;
+  pmem::CrashableRegion& region_;
+  std::vector<std::byte> source_;
+  std::vector<std::byte> dram_;
+  std::unique_ptr<fabric::Memory> pool_;
+  std::unique_ptr<fabric::Memory> own_dram_;
+  std::unique_ptr<fabric::Memory> local_;
+  std::vector<Segment> buffers_;
+  std::unique_ptr<fabric::Endpoint> end_;
+  std::unique_ptr<fabric::Endpoint> server_end_;
+  std::uint64_t staged_ = 0;
+  std::map<std::uint64_t, std::size_t> pending_;  // requests of a step without completion
+  std::size_t acks_ = 0;
+  std::size_t received_ = 0;
+  std::vector<ResponderAction> actions_;
+  bool reacts_ = false;
+  std::byte* buffer_ = nullptr;
+  std::uint64_t addresses_ = 0;
+  std::uint64_t copied_ = 0;
+  std::uint64_t events_ = 0;
+  bool told_ = false;
+};
+
+}  // namespace perdure::crash
