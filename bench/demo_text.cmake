@@ -3,7 +3,8 @@
 # every compiler to take in one literal.
 set(piece_bytes 60000)
 set(out "// Texts of the project, for a demonstration. Generated.\n#include <array>\n")
-string(APPEND out "#include <span>\n#include <string_view>\n\nnamespace perdure::app {\nnamespace {\n\n")
+string(APPEND out "#include <span>\n#include <string_view>\n\n")
+string(APPEND out "namespace perdure::app {\nnamespace {\n\n")
 string(APPEND out "constexpr auto kPieces = std::to_array<std::string_view>({\n")
 list(SORT texts)
 foreach(path IN LISTS texts)
