@@ -162,6 +162,7 @@ class PeerService {
   Result<Plane*> choose_plane(TransportChoice choice, const Caller& caller);
   Result<void> admit_writer(const PoolPointer& entry, const SessionRequest& request);
   Result<void> record_writer(PoolEntry& entry, const WriterRecord& record);
+  Result<void> note_medium(PoolEntry& entry, Result<void> outcome);
   Result<SessionGrant> grant(const PoolPointer& entry, const SessionRequest& request, Plane& plane);
   std::vector<SessionPointer> sessions_of(const PoolEntry& entry, bool writers_only) const;
   Result<void> end_all(const std::vector<SessionPointer>& sessions, bool fenced);

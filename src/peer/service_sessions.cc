@@ -23,6 +23,10 @@ std::string writer_words(const SessionTerms& terms) {
   return fmt::format("'{}' of epoch {}", terms.writer_name, terms.epoch.value);
 }
 
+bool medium_failed(const Error& error) {
+  return error.code == ErrorCode::SystemError || error.code == ErrorCode::NoSpace;
+}
+
 std::string owner_words(const WriterRecord& last) {
   if (last.writer == 0) return "fenced for a writer that has not come yet";
   return fmt::format("that of writer '{}' ({:016x})", last.name, last.writer);
@@ -93,7 +97,8 @@ Result<void> PeerService::admit_writer(const PoolPointer& entry, const SessionRe
   // An earlier writer may have died between a write and its flush. Whoever comes now reads what is
   // visible and builds on it: make that durable first.
   const pmem::Range exported = entry->served->exported();
-  PERDURE_TRY_VOID(entry->served->region().flush(exported.at, exported.length));
+  PERDURE_TRY_VOID(
+      note_medium(*entry, entry->served->region().flush(exported.at, exported.length)));
   WriterRecord record;
   record.epoch = request.epoch;
   record.writer = request.writer;
@@ -102,13 +107,17 @@ Result<void> PeerService::admit_writer(const PoolPointer& entry, const SessionRe
   return record_writer(*entry, record);
 }
 
-/// Requires entry.control and an open pool. A medium that refuses this is not trusted again.
+/// Requires entry.control and an open pool.
 Result<void> PeerService::record_writer(PoolEntry& entry, const WriterRecord& record) {
-  auto recorded = entry.served->record_writer(record);
-  const bool medium_failed = !recorded.ok() && (recorded.code() == ErrorCode::SystemError ||
-                                                recorded.code() == ErrorCode::NoSpace);
-  show(entry, medium_failed ? std::optional<Error>(recorded.error()) : std::nullopt);
-  return recorded;
+  PERDURE_TRY_VOID(note_medium(entry, entry.served->record_writer(record)));
+  show(entry, std::nullopt);
+  return {};
+}
+
+/// Passes `outcome` on. A medium that refused is not trusted again. Requires entry.control.
+Result<void> PeerService::note_medium(PoolEntry& entry, Result<void> outcome) {
+  if (!outcome.ok() && medium_failed(outcome.error())) show(entry, outcome.error());
+  return outcome;
 }
 
 /// Requires entry->control, an open pool, and for a writer that it was admitted.
@@ -233,9 +242,7 @@ void PeerService::finish(const SessionPointer& entry) {
 
 /// What ended a session may concern the pool: a medium that refuses a flush is not trusted again.
 void PeerService::session_failed(const SessionPointer& entry, const Error& error) {
-  const bool medium_failed =
-      error.code == ErrorCode::SystemError || error.code == ErrorCode::NoSpace;
-  if (!medium_failed) return;
+  if (!medium_failed(error)) return;
   log_message(Severity::Error,
               fmt::format("pool '{}': {}; no session is granted until it is opened again",
                           entry->pool->name, error.message));
