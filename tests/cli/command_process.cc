@@ -81,7 +81,10 @@ void CommandProcess::close_input() {
   input_ = -1;
 }
 
-void CommandProcess::send(int signal) { ::kill(pid_, signal); }
+// Once it has ended there is no process: kill(-1) would reach every other one.
+void CommandProcess::send(int signal) {
+  if (pid_ > 0) ::kill(pid_, signal);
+}
 
 bool CommandProcess::running() {
   siginfo_t info{};

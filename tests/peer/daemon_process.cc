@@ -90,7 +90,10 @@ std::string DaemonProcess::address(const std::string& name) const {
   return {};
 }
 
-void DaemonProcess::send(int signal) { ::kill(pid_, signal); }
+// Once it has ended there is no process: kill(-1) would reach every other one.
+void DaemonProcess::send(int signal) {
+  if (pid_ > 0) ::kill(pid_, signal);
+}
 
 Ended DaemonProcess::wait() {
   Ended ended;
