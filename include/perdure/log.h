@@ -128,7 +128,8 @@ class Log {
   Result<void> wait(const Ticket& ticket, Level level,
                     std::chrono::milliseconds timeout = std::chrono::seconds(30));
 
-  /// Makes progress without waiting. Errors: QuorumLost, Fenced.
+  /// Makes progress without waiting, and notices peers that are gone or silent: whoever has
+  /// nothing to wait for calls it now and then. Errors: QuorumLost, Fenced.
   Result<void> poll();
 
   /// Whether the record has reached `level`, as far as append, wait and poll have learned by now.

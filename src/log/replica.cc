@@ -193,6 +193,7 @@ void Replica::take_answers() {
 /// Counts how long the replica has been silent. A clock that jumps, or a process that was stopped
 /// for a while, counts as one short step: the replica gets its time to answer all the same.
 void Replica::look_for_stall() {
+  if (!sending_ || requester_->begun() == requester_->resolved()) return;
   const Nanoseconds now = options_.clock->now();
   silent_ += std::min(now - last_look_, options_.stall / 8);
   last_look_ = now;

@@ -54,6 +54,9 @@ class Replica {
   /// Requires nothing of the log in flight. Errors: those of the connection, TimedOut.
   Result<void> write_now(std::uint64_t at, std::span<const std::byte> bytes);
 
+  /// Marks it down when it owes an answer for longer than `stall`. Reads the clock.
+  void look_for_stall();
+
   void mark_down(Error why);
 
   bool has_session() const { return session_.has_value(); }
@@ -86,7 +89,6 @@ class Replica {
   Result<Sizes> plan_sizes(const UpdateShape& shape) const;
   Result<std::uint64_t> begin_batch(const Staging::Run& run, std::uint64_t ring_bytes);
   void take_answers();
-  void look_for_stall();
   void note_progress();
   Result<std::uint64_t> begin_raw(std::uint64_t at, std::size_t bytes);
 

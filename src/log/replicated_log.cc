@@ -15,6 +15,8 @@ namespace {
 
 constexpr Nanoseconds kSleepSlice = std::chrono::milliseconds(10);
 constexpr std::uint64_t kSpinRoundsPerLook = 64;
+// A look at the connections, for whoever polls now and then: as often as that at most.
+constexpr Nanoseconds kLookEvery = std::chrono::milliseconds(1);
 
 }  // namespace
 
@@ -104,6 +106,20 @@ void ReplicatedLog::pump() {
   update_committed();
 }
 
+/// Notices connections that are gone and replicas that are silent, however seldom it is called:
+/// the queues alone show the former only to those who poll them without pause.
+void ReplicatedLog::look_at_connections(Nanoseconds sleep) {
+  std::array<fabric::Endpoint*, 64> endpoints;
+  std::size_t count = 0;
+  for (Replica& replica : replicas_) {
+    replica.look_for_stall();
+    if (replica.endpoint() != nullptr && count < endpoints.size()) {
+      endpoints[count++] = replica.endpoint();
+    }
+  }
+  fabric::wait_any(std::span(endpoints).first(count), sleep);
+}
+
 void ReplicatedLog::update_committed() {
   Lsn everywhere = tail_;
   for (std::size_t index = 0; index < replicas_.size(); ++index) {
@@ -144,20 +160,17 @@ Result<void> ReplicatedLog::wait(const Ticket& ticket, Level level, Nanoseconds 
                    fmt::format("record {} is not {} yet; it may still get there", ticket.index,
                                to_string(level))};
     }
-    if (!sleep) continue;
-    std::array<fabric::Endpoint*, 64> endpoints;
-    std::size_t count = 0;
-    for (Replica& replica : replicas_) {
-      if (replica.endpoint() != nullptr && count < endpoints.size()) {
-        endpoints[count++] = replica.endpoint();
-      }
-    }
-    fabric::wait_any(std::span(endpoints).first(count), kSleepSlice);
+    if (sleep) look_at_connections(kSleepSlice);
   }
 }
 
 Result<void> ReplicatedLog::poll() {
   pump();
+  if (const Nanoseconds now = clock_.now(); now - last_look_ >= kLookEvery) {
+    last_look_ = now;
+    look_at_connections(Nanoseconds{0});
+    pump();
+  }
   if (!quorum_stands()) return quorum_lost();
   return {};
 }
@@ -204,6 +217,29 @@ Result<void> ReplicatedLog::drain(Replica& replica) {
   return {};
 }
 
+/// Whether a record begins at `lsn`, on the first replica that can be read.
+Result<void> ReplicatedLog::require_record_at(Lsn lsn) {
+  Error unread = {ErrorCode::QuorumLost, "no replica holds it"};
+  for (Replica& replica : replicas_) {
+    if (!replica.sending() || replica.durable_below() < lsn) continue;
+    auto bytes = RemoteLogBytes::open(replica.peer(), options_.pool, options_.stall, clock_);
+    if (!bytes.ok()) {
+      unread = bytes.error();
+      continue;
+    }
+    LogCursor cursor(**bytes, anchor_, head_, lsn);
+    const auto record = cursor.next();
+    if (!record.ok()) {
+      unread = record.error();
+      continue;
+    }
+    if (*record && (*record)->header.lsn == lsn) return {};
+    return Error{ErrorCode::InvalidArgument,
+                 fmt::format("no record begins at {}: trim to the LSN of one", lsn.value)};
+  }
+  return unread;
+}
+
 Result<void> ReplicatedLog::trim(Lsn lsn) {
   PERDURE_TRY_VOID(poll());
   if (lsn < head_ || lsn > committed_) {
@@ -212,19 +248,7 @@ Result<void> ReplicatedLog::trim(Lsn lsn) {
                              head_.value, committed_.value)};
   }
   if (lsn == head_) return {};
-  const auto source = std::find_if(replicas_.begin(), replicas_.end(), [&](const Replica& each) {
-    return each.sending() && each.durable_below() >= lsn;
-  });
-  if (source == replicas_.end()) return quorum_lost();
-  if (lsn != tail_) {
-    PERDURE_TRY(bytes, RemoteLogBytes::open(source->peer(), options_.pool, options_.stall, clock_));
-    LogCursor cursor(*bytes, anchor_, head_, lsn);
-    PERDURE_TRY(record, cursor.next());
-    if (!record || record->header.lsn != lsn) {
-      return Error{ErrorCode::InvalidArgument,
-                   fmt::format("no record begins at {}: trim to the LSN of one", lsn.value)};
-    }
-  }
+  if (lsn != tail_) PERDURE_TRY_VOID(require_record_at(lsn));
   const std::uint64_t word = encode_word(lsn);
   for (Replica& replica : replicas_) {
     if (auto drained = drain(replica); !drained) replica.mark_down(drained.error());

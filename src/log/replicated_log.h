@@ -75,7 +75,9 @@ class ReplicatedLog {
   Result<void> repair_replica(Replica& replica, RepairReport& report);
   Result<void> catch_up(Replica& replica, const Survey& found);
   Result<void> drain(Replica& replica);
+  Result<void> require_record_at(Lsn lsn);
   void pump();
+  void look_at_connections(Nanoseconds sleep);
   std::size_t needed_to_open() const;
   void update_committed();
   bool quorum_stands() const;
@@ -85,6 +87,7 @@ class ReplicatedLog {
 
   const WriterOptions options_;
   const Clock& clock_;
+  Nanoseconds last_look_{0};
   std::size_t quorum_ = 0;
   std::vector<Replica> replicas_;
   Staging staging_;
