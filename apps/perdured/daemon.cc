@@ -92,6 +92,7 @@ Result<void> Daemon::serve() {
 
 Result<void> Daemon::power_cycle() {
   PERDURE_ASSERT(machine_ != nullptr);
+  http_->go_dark();
   machine_->power_cut();
   http_.reset();
   service_->abandon();

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <httplib.h>
 
+#include <atomic>
 #include <charconv>
 #include <thread>
 
@@ -83,6 +84,7 @@ class Server final : public HttpServer {
 
   Result<void> listen(const HttpServerOptions& options);
   const std::string& address() const override { return address_; }
+  void go_dark() override { dark_.store(true); }
 
  private:
   using Answer = Result<std::string>;
@@ -100,6 +102,7 @@ class Server final : public HttpServer {
   const std::function<void()> power_cut_;
   httplib::Server server_;
   std::string address_;
+  std::atomic<bool> dark_{false};
   std::thread thread_;
 };
 
@@ -141,6 +144,13 @@ Result<void> Server::listen(const HttpServerOptions& options) {
 }
 
 void Server::add_routes() {
+  server_.set_pre_routing_handler([this](const Request&, Response& response) {
+    using Routing = httplib::Server::HandlerResponse;
+    if (!dark_.load()) return Routing::Unhandled;
+    response.status = 503;
+    response.set_content(encode(Error{ErrorCode::Disconnected, "no power"}) + "\n", kJson);
+    return Routing::Handled;
+  });
   server_.Get("/healthz", [](const Request&, Response& response) {
     response.set_content("ok\n", "text/plain; charset=utf-8");
   });

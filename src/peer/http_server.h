@@ -32,6 +32,9 @@ class HttpServer {
 
   /// Where it listens, with the port that was chosen.
   virtual const std::string& address() const = 0;
+  /// From now on every request is refused (503): for a machine that has lost its power, and of
+  /// which nothing may be heard any more.
+  virtual void go_dark() = 0;
 };
 
 }  // namespace perdure::peer
