@@ -85,6 +85,7 @@ class AppendRun {
   bool mend(const Error& error);
   void look_around();
   void repair();
+  void settle();
   void finish();
   void stop_before_current(const Error& error);
 

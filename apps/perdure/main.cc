@@ -4,6 +4,8 @@
 #include "main_work.h"
 #include "output.h"
 
+#include <fmt/format.h>
+
 #include <csignal>
 #include <cstdio>
 #include <exception>
@@ -14,7 +16,6 @@ namespace {
 void describe_program(CLI::App& app) {
   app.require_subcommand(1);
   app.set_version_flag("--version", std::string("perdure ") + PERDURE_VERSION);
-  app.set_help_all_flag("--help-all", "Print the help of every subcommand and exit");
   app.get_formatter()->column_width(34);
   app.footer(
       "Exit status: 0 success, 1 failed, 2 wrong command line, 3 records not committed,\n"
@@ -36,6 +37,12 @@ ExitStatus parse_and_run(int argc, char** argv) {
   add_demo_command(app);
   try {
     app.parse(argc, argv);
+  } catch (const CLI::RequiredError& error) {
+    const auto unknown = app.remaining(true);
+    if (unknown.empty()) return app.exit(error) == 0 ? ExitStatus::Ok : ExitStatus::Usage;
+    print_error({ErrorCode::InvalidArgument,
+                 fmt::format("there is no command '{}'; `--help` lists them", unknown[0])});
+    return ExitStatus::Usage;
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? ExitStatus::Ok : ExitStatus::Usage;
   }

@@ -215,8 +215,7 @@ Result<std::vector<FileMethod>> parse_methods(std::string_view text) {
   const auto format = json.find("format");
   if (format == json.end()) return wrong("the file", "'format' must be there and be 1");
   if (*format != 1) {
-    return Error{ErrorCode::VersionMismatch,
-                 "the file has another 'format' than 1: it was written for another version"};
+    return wrong("the file", "has another 'format' than 1: it was written for another version");
   }
   // A file with one method may have it at the top.
   std::vector<FileMethod> methods;

@@ -60,7 +60,7 @@ void add_peers_option(CLI::App& command, PeerOptions& options) {
       ->option_text("HOST:PORT,...")
       ->each([](const std::string& word) {
         const auto parsed = peer::parse_host_port(word);
-        if (!parsed.ok()) throw CLI::ValidationError("--peers", parsed.error().message);
+        if (!parsed.ok()) throw CLI::ValidationError(parsed.error().message);
       });
 }
 
@@ -70,7 +70,7 @@ void add_pool_option(CLI::App& command, PeerOptions& options) {
       ->option_text("NAME")
       ->each([](const std::string& word) {
         const auto valid = peer::validate_pool_name(word);
-        if (!valid.ok()) throw CLI::ValidationError("--pool", valid.error().message);
+        if (!valid.ok()) throw CLI::ValidationError(word, valid.error().message);
       });
 }
 
@@ -81,7 +81,7 @@ void add_transport_option(CLI::App& command, PeerOptions& options) {
       ->option_text("auto|tcp|shm")
       ->each([](const std::string& word) {
         const auto parsed = peer::parse_transport_choice(word);
-        if (!parsed.ok()) throw CLI::ValidationError("--transport", parsed.error().message);
+        if (!parsed.ok()) throw CLI::ValidationError(parsed.error().message);
       });
 }
 

@@ -190,7 +190,7 @@ void add_create(CLI::App& pool) {
          "--bytes",
          [options = options](const std::string& word) {
            const auto bytes = parse_bytes(word);
-           if (!bytes.ok()) throw CLI::ValidationError("--bytes", bytes.error().message);
+           if (!bytes.ok()) throw CLI::ValidationError(bytes.error().message);
            options->bytes = *bytes;
          },
          "Size of the pool, for example 64MiB")

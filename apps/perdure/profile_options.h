@@ -20,9 +20,9 @@ template <typename T>
 CLI::Option* add_word_option(CLI::App& command, const std::string& names, T& value,
                              Result<std::type_identity_t<T>> (*parse)(std::string_view),
                              const std::string& description, const std::string& words) {
-  const auto take = [&value, parse, names](const std::string& word) {
+  const auto take = [&value, parse](const std::string& word) {
     auto parsed = parse(word);
-    if (!parsed.ok()) throw CLI::ValidationError(names, parsed.error().message);
+    if (!parsed.ok()) throw CLI::ValidationError(parsed.error().message);
     value = std::move(parsed).value();
   };
   return command.add_option_function<std::string>(names, take, description)->option_text(words);

@@ -13,7 +13,8 @@
 namespace perdure::cli {
 
 struct Outcome {
-  int status = -1;  // of exit; -1: killed by a signal, or it did not end in time
+  int status = -1;  // of exit; -1: ended by `signal`, or it did not end in time
+  int signal = 0;
   std::string out;
   std::string err;
 };

@@ -113,7 +113,8 @@ TEST(Pool, IsCreatedListedDescribedAndFenced) {
   ASSERT_EQ(pool("create", {"--pool", "second", "--bytes", "1.5M"}).status, 0);
   const Outcome listed = pool("list", {"--format", "json"});
   ASSERT_EQ(listed.status, 0) << listed.err;
-  for (const json& peer : json::parse(listed.out)["peers"]) {
+  const json all = json::parse(listed.out);
+  for (const json& peer : all["peers"]) {
     ASSERT_EQ(peer["pools"].size(), 2u);
     EXPECT_EQ(peer["pools"][1]["pool"], "second");
     EXPECT_EQ(peer["pools"][1]["bytes"], 1536 * 1024);
@@ -126,7 +127,8 @@ TEST(Pool, IsCreatedListedDescribedAndFenced) {
   ASSERT_EQ(run(cluster.log("append"), "x\n").status, 0);
   const Outcome fenced = pool("fence", {"--pool", "orders", "--format", "json"});
   ASSERT_EQ(fenced.status, 0) << fenced.err;
-  for (const json& peer : json::parse(fenced.out)["peers"]) {
+  const json at_epoch = json::parse(fenced.out);
+  for (const json& peer : at_epoch["peers"]) {
     EXPECT_EQ(peer["pools"][0]["epoch"], 2);
   }
   cluster.kill(2);

@@ -59,6 +59,10 @@ def matches(expected, printed):
     return re.fullmatch(pattern, "".join(line.rstrip() + "\n" for line in printed)) is not None
 
 
+# What the shell itself says about a job of the block that was killed.
+JOB_NOTICE = re.compile(r"bash: line \d+: +\d+ Killed .*")
+
+
 def run_block(commands, directory, environment):
     """[(lines printed, exit code)] for each command; stops short if the shell ends before."""
     script = "".join(
@@ -89,7 +93,7 @@ def run_block(commands, directory, environment):
                 printed.pop()
             results.append((printed, int(mark.group(1))))
             printed = []
-        else:
+        elif not JOB_NOTICE.fullmatch(line):
             printed.append(line)
     return results
 
