@@ -238,8 +238,7 @@ void add_input_options(CLI::App& command, AppendCommand& options) {
           "--record-bytes-max",
           [&options](const std::string& word) {
             const auto bytes = parse_bytes(word);
-            if (!bytes.ok())
-              throw CLI::ValidationError(bytes.error().message);
+            if (!bytes.ok()) throw CLI::ValidationError(bytes.error().message);
             options.writer.log.record_bytes_max = *bytes;
           },
           "Refuse larger records; the client's memory grows with it (16MiB)")

@@ -196,7 +196,7 @@ void CrashableRegion::cut_dirty(Random& random) {
   for_each_dirty([&](std::uint64_t) { ++dirty; });
   const std::uint64_t pivot = random.below(dirty + 1);
   std::uint64_t seen = 0;
-  for_each_dirty([&](std::uint64_t at) {
+  for_each_dirty([&](std::uint64_t at) PERDURE_REQUIRES(mutex_) {
     const bool kept = split ? (seen < pivot) == first_kept : random.chance(kept_share, kShares);
     ++seen;
     if (kept) cut_unit(at, random.chance(torn_share, kShares), random);

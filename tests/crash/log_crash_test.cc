@@ -395,7 +395,6 @@ TEST(LogCrash, AQuorumLostAndRegained) {
 TEST(LogCrash, WhatASuccessorFindsSurvivesTheNextPowerLoss) {
   std::uint64_t seed = 9000;
   for (LogSetup setup : setups()) {
-    if (setup.profile.domain == PersistenceDomain::Wsp) continue;  // see below
     setup.replicas = 1;  // alone: no other replica can make up for a loss
     setup.quorum = 1;
     for (std::uint64_t round = 0; round < rounds(); ++round) {

@@ -257,7 +257,7 @@ Completion Channel::next_receive() {
   return completion;
 }
 
-/// Lines of the first posted operation, finer than its units: any of them may have got through.
+/// Lines of an operation, finer than its units: any of them may have got through.
 void Channel::show_some_lines(Slot& slot, Random& random) {
   const auto start = reinterpret_cast<std::uintptr_t>(slot.place.range->bytes().data()) +
                      static_cast<std::uintptr_t>(slot.place.at);
@@ -271,10 +271,8 @@ void Channel::show_some_lines(Slot& slot, Random& random) {
   }
 }
 
-void Channel::close(Random& random) {
-  if (Slot* slot = first_posted(); slot != nullptr && random.chance(1, 2)) {
-    show_some_lines(*slot, random);
-  }
+/// Forgets everything; nothing is taken from the wire any more.
+void Channel::drop_all() {
   slots_.clear();
   buffered_bytes_ = 0;
   receives_.clear();
@@ -282,6 +280,18 @@ void Channel::close(Random& random) {
   responses_.clear();
   unflushed_.clear();
   refusing_ = true;
+}
+
+void Channel::close(Random& random) {
+  for (Slot& slot : slots_) {
+    if (slot.finished || !is_posted(slot.operation.opcode)) continue;
+    if (slot.operation.truncated) {
+      show_some_lines(slot, random);
+    } else {
+      for (const Unit& unit : slot.units) (void)show(slot, unit);
+    }
+  }
+  drop_all();
 }
 
 void Channel::power_cut(Random& random) {
@@ -295,7 +305,10 @@ void Channel::power_cut(Random& random) {
       slot.units.clear();
     }
   }
-  close(random);
+  if (Slot* slot = first_posted(); slot != nullptr && random.chance(1, 2)) {
+    show_some_lines(*slot, random);
+  }
+  drop_all();
 }
 
 }  // namespace perdure::fabric::emu

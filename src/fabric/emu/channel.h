@@ -67,10 +67,12 @@ class Channel {
   /// Nothing is in the RNIC and no receive completion waits.
   bool idle() const { return slots_.empty() && received_.empty(); }
 
-  /// The queue pair goes into the error state: some of what is in the buffer may still become
-  /// visible now, nothing afterwards.
+  /// The queue pair goes into the error state. What the RNIC has acknowledged it places: a
+  /// requester may have been told so, and counts on it where that is enough (Wsp). Of a message
+  /// that did not arrive whole, any lines. Afterwards nothing becomes visible any more.
   void close(Random& random);
-  /// The power fails: as close, but what goes to a Wsp region becomes visible whole and in order.
+  /// The power fails: what is buffered is lost, but for lines of the first operation that got
+  /// through; what goes to a Wsp region becomes visible whole and in order.
   /// Call it before the regions lose power.
   void power_cut(Random& random);
 
@@ -104,6 +106,7 @@ class Channel {
   void push_to_controller(const Slot& slot);
   void note_unflushed(const Slot& slot);
   void show_some_lines(Slot& slot, Random& random);
+  void drop_all();
   Slot* first_posted();
   const Slot* first_posted() const;
   void pop_finished();
