@@ -82,12 +82,13 @@ struct Job {
   std::size_t bytes;
   bool persist;
   int responder_cpu;
+  std::size_t places = 1;
 };
 
 /// The child: answers until it is told to stop. Returns its exit code.
 int respond(const Job& job, int control, Shared& shared) {
   pin(job.responder_cpu);
-  const std::size_t region_bytes = std::max<std::size_t>(job.bytes, kCacheLineBytes);
+  const std::size_t region_bytes = std::max<std::size_t>(job.bytes * job.places, kCacheLineBytes);
   auto region = map_bytes(region_bytes, MAP_PRIVATE);
   if (!region.ok()) return 3;
   auto link =
@@ -275,19 +276,21 @@ Result<double> bare_bandwidth(const BareBandwidthOptions& options) {
   checked.bytes = options.bytes;
   PERDURE_TRY_VOID(check(checked));
   PERDURE_TRY(buffer, map_bytes(options.bytes, MAP_PRIVATE));
-  PERDURE_TRY(responder, Responder::start(Job{options.provider, BareOperation::WriteDelivery,
-                                              options.bytes, false, options.responder_cpu}));
+  PERDURE_TRY(responder,
+              Responder::start(Job{options.provider, BareOperation::WriteDelivery, options.bytes,
+                                   false, options.responder_cpu, options.places}));
   pin(options.requester_cpu);
   PERDURE_TRY(link, BareLink::open(options.provider, true, responder->control(),
                                    {buffer.get(), options.bytes}, kReplyBytes));
 
   const std::uint64_t writes =
       std::max<std::uint64_t>(options.total_bytes / options.bytes, options.window);
+  const auto place_of = [&](std::uint64_t i) { return i % options.places * options.bytes; };
   const auto write_all = [&]() -> Result<void> {
     for (std::uint64_t i = 0; i + 1 < writes; ++i) {
       PERDURE_TRY_VOID(
           await(*link, [&] { return i - link->requests_completed() < options.window; }));
-      PERDURE_TRY_VOID(link->write(buffer.get(), options.bytes, 0, FI_COMPLETION));
+      PERDURE_TRY_VOID(link->write(buffer.get(), options.bytes, place_of(i), FI_COMPLETION));
     }
     store(buffer.get(), writes);
     PERDURE_TRY_VOID(

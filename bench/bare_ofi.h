@@ -57,6 +57,7 @@ struct BareBandwidthOptions {
   BareProvider provider = BareProvider::Tcp;
   std::size_t bytes = 65'536;  // of one write
   std::size_t window = 16;     // writes in flight
+  std::size_t places = 1;      // where the writes go: one after the other, then round again
   std::uint64_t total_bytes = std::uint64_t{1} << 30;
   int requester_cpu = -1;
   int responder_cpu = -1;

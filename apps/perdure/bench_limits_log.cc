@@ -35,6 +35,7 @@ Result<LogUnderTest> LogUnderTest::open(const LogUnderTestOptions& options) {
   log.quorum = 1;
   log.take_over = true;
   PERDURE_TRY(opened, Log::open(std::move(log)));
+  PERDURE_TRY_VOID(opened.trim(opened.status().tail));  // of an earlier round
   return LogUnderTest(std::move(opened), options);
 }
 

@@ -129,6 +129,22 @@ std::uint64_t SyscallCount::ours() const {
 void mark_begin() { (void)::syscall(SYS_getpriority, 0, kBegin); }
 void mark_end() { (void)::syscall(SYS_getpriority, 0, kEnd); }
 
+SharedProcessor::SharedProcessor(pid_t child) {
+  known_ = ::sched_getaffinity(0, sizeof before_, &before_) == 0;
+  std::size_t cpu = 0;
+  while (cpu < CPU_SETSIZE && !CPU_ISSET(cpu, &before_)) ++cpu;
+  if (!known_ || cpu == CPU_SETSIZE) return;
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  CPU_SET(cpu, &one);
+  (void)::sched_setaffinity(child, sizeof one, &one);
+  (void)::sched_setaffinity(0, sizeof one, &one);
+}
+
+SharedProcessor::~SharedProcessor() {
+  if (known_) (void)::sched_setaffinity(0, sizeof before_, &before_);
+}
+
 Result<SyscallTrace> SyscallTrace::attach(pid_t child) {
   int status = 0;
   if (::ptrace(PTRACE_SEIZE, child, nullptr, PTRACE_O_TRACESYSGOOD) != 0 ||

@@ -4,6 +4,7 @@
 
 #include <perdure/result.h>
 
+#include <sched.h>
 #include <sys/types.h>
 
 #include <cstdint>
@@ -34,6 +35,20 @@ class SyscallTrace {
  private:
   explicit SyscallTrace(pid_t child) : child_(child) {}
   pid_t child_;
+};
+
+/// One processor for the traced process and for the caller, who only runs while it is stopped. The
+/// peer keeps one for itself: were it interrupted, it would sleep instead of polling, and be woken.
+class SharedProcessor {
+ public:
+  explicit SharedProcessor(pid_t child);
+  ~SharedProcessor();
+  SharedProcessor(const SharedProcessor&) = delete;
+  SharedProcessor& operator=(const SharedProcessor&) = delete;
+
+ private:
+  cpu_set_t before_{};
+  bool known_ = false;
 };
 
 /// In the child.

@@ -112,12 +112,14 @@ class Log {
   ~Log();
 
   /// Copies the record, sends it on its way, and returns at once. The bytes are the caller's again.
+  /// While earlier records are under way it may gather with the next ones, up to 4 KiB, and leaves
+  /// when one of the calls finds an answer; wait and poll send at once what has gathered.
   ///
   /// Requires    1 .. record_bytes_max bytes.
   /// Durability  none yet: wait for a level.
   /// Errors      LogFull (trim), InvalidArgument (size), QuorumLost, Fenced: nothing was appended.
   ///             Blocks while the staging memory is full, at most until replicas stall.
-  /// Cost        one copy and one checksum; no allocation; usually one post per replica.
+  /// Cost        one copy and one checksum; no allocation; at most one post per replica.
   Result<Ticket> append(std::span<const std::byte> record);
 
   /// Waits until the record has reached `level`: Received, Visible and Durable on at least one

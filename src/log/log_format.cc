@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 
 #include "core/assert.h"
 #include "core/crc32c.h"
@@ -77,16 +78,26 @@ Result<std::optional<Lsn>> decode_word(std::uint64_t word) {
   return std::optional<Lsn>{lsn};
 }
 
-std::uint32_t encode_record(const RecordHeader& header, std::byte* to) {
+std::uint32_t encode_record(const RecordHeader& header, std::span<const std::byte> payload,
+                            std::byte* to) {
   PERDURE_ASSERT(header.payload_bytes <= kLengthMask);
+  PERDURE_ASSERT(payload.size() == (header.type == RecordType::Pad ? 0 : header.payload_bytes));
   store(to + 4, header.payload_bytes | static_cast<std::uint32_t>(header.type) << 28);
   store(to + 8, header.lsn.value);
   store(to + 16, header.index);
   store(to + 24, header.epoch.value);
   store(to + 28, header.previous_crc);
-  const std::size_t covered =
-      kRecordHeaderBytes - 4 + (header.type == RecordType::Pad ? 0 : header.payload_bytes);
-  const std::uint32_t crc = crc32c({to + 4, covered});
+  std::uint32_t crc = crc32c({to + 4, kRecordHeaderBytes - 4});
+  // Piece by piece, so that a large payload passes through the cache once.
+  constexpr std::size_t kPieceBytes = 16 * 1024;
+  std::byte* next = to + kRecordHeaderBytes;
+  while (!payload.empty()) {
+    const auto piece = payload.first(std::min(payload.size(), kPieceBytes));
+    std::memcpy(next, piece.data(), piece.size());
+    crc = crc32c({next, piece.size()}, crc);
+    next += piece.size();
+    payload = payload.subspan(piece.size());
+  }
   store(to, crc);
   return crc;
 }

@@ -123,8 +123,10 @@ std::uint64_t encode_word(Lsn lsn);
 /// Nothing when the word was never written. Errors: Corrupt.
 Result<std::optional<Lsn>> decode_word(std::uint64_t word);
 
-/// Writes the header at `to` and returns its checksum; the payload must already stand behind it.
-std::uint32_t encode_record(const RecordHeader& header, std::byte* to);
+/// Writes the record at `to`, header and payload, and returns its checksum. Requires a payload of
+/// header.payload_bytes, or none for a pad: that has a header only, and skips so many bytes.
+std::uint32_t encode_record(const RecordHeader& header, std::span<const std::byte> payload,
+                            std::byte* to);
 
 /// The header at `bytes`, not verified: see whole_record.
 RecordHeader decode_record_header(std::span<const std::byte, kRecordHeaderBytes> bytes);

@@ -35,8 +35,8 @@ class LogImage {
     header.epoch = epoch;
     header.previous_crc = previous;
     std::byte* to = bytes_.data() + kRingAt + tail.value % anchor_.ring_bytes;
-    std::memcpy(to + kRecordHeaderBytes, text.data(), text.size());
-    previous = encode_record(header, to);
+    const auto payload = std::as_bytes(std::span(text));
+    previous = encode_record(header, type == RecordType::Pad ? payload.first(0) : payload, to);
     tail = next_place(Lsn{tail.value + record_bytes(text.size())}, anchor_.ring_bytes);
     if (type == RecordType::Data) ++index;
     return at;

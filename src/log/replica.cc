@@ -143,6 +143,18 @@ void Replica::resume_at(Lsn lsn) {
 void Replica::pump(const Staging& staging, Lsn end, std::uint64_t ring_bytes) {
   if (!up() || !sending_) return;
   take_answers();
+  send(staging, end, ring_bytes);
+}
+
+void Replica::offer(const Staging& staging, Lsn end, std::uint64_t ring_bytes, bool look) {
+  if (!up() || !sending_) return;
+  if (look) take_answers();
+  if (!up()) return;
+  if (answer_due() && end.value - next_.value < kGatherBytes) return;
+  send(staging, end, ring_bytes);
+}
+
+void Replica::send(const Staging& staging, Lsn end, std::uint64_t ring_bytes) {
   while (up() && next_ < end &&
          requester_->begun() - requester_->resolved() < options_.batches_in_flight) {
     const Staging::Run run = staging.run_at(next_, kBatchBytesMax, ring_bytes);
@@ -193,9 +205,9 @@ void Replica::take_answers() {
 /// Counts how long the replica has been silent. A clock that jumps, or a process that was stopped
 /// for a while, counts as one short step: the replica gets its time to answer all the same.
 void Replica::look_for_stall() {
-  if (!sending_ || requester_->begun() == requester_->resolved()) return;
+  if (!answer_due()) return;
   const Nanoseconds now = options_.clock->now();
-  silent_ += std::min(now - last_look_, options_.stall / 8);
+  if (last_look_) silent_ += std::min(now - *last_look_, options_.stall / 8);
   last_look_ = now;
   if (silent_ <= options_.stall) return;
   mark_down({ErrorCode::TimedOut,
@@ -204,7 +216,7 @@ void Replica::look_for_stall() {
 
 void Replica::note_progress() {
   silent_ = Nanoseconds{0};
-  last_look_ = options_.clock->now();
+  last_look_.reset();
 }
 
 Result<std::uint64_t> Replica::begin_raw(std::uint64_t at, std::size_t bytes) {

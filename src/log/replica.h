@@ -22,6 +22,8 @@ namespace perdure::log {
 /// Batches in flight to one replica. What is appended meanwhile is coalesced into the next batch.
 inline constexpr std::size_t kBatchesMax = 8;
 inline constexpr std::uint64_t kBatchBytesMax = 1024 * 1024;
+/// So much of it need not wait for the batch before: a message of its own costs little beside it.
+inline constexpr std::uint64_t kGatherBytes = 4096;
 
 struct ReplicaOptions {
   std::string pool;
@@ -47,8 +49,11 @@ class Replica {
   /// From now on records at `lsn` and later are sent; everything before is durable there.
   void resume_at(Lsn lsn);
 
-  /// Sends what is staged below `end` as far as the window allows, and takes answers.
+  /// Takes answers, and sends what is staged below `end` as far as the window allows.
   void pump(const Staging& staging, Lsn end, std::uint64_t ring_bytes);
+  /// The same after an append, when more may follow: while a batch is under way, records gather
+  /// for the next one, up to kGatherBytes. Takes answers only if `look`.
+  void offer(const Staging& staging, Lsn end, std::uint64_t ring_bytes, bool look);
 
   /// Writes bytes at `at` of the pool and waits until they are durable: anchors, words, repair.
   /// Requires nothing of the log in flight. Errors: those of the connection, TimedOut.
@@ -62,6 +67,7 @@ class Replica {
   bool has_session() const { return session_.has_value(); }
   bool up() const { return requester_ != nullptr; }
   bool sending() const { return sending_; }
+  bool answer_due() const { return sending_ && requester_->begun() != requester_->resolved(); }
   /// Everything below is durable on this replica, as far as its writer was told.
   Lsn durable_below() const { return durable_; }
   const std::optional<Error>& down_reason() const { return down_reason_; }
@@ -89,6 +95,7 @@ class Replica {
   Result<Sizes> plan_sizes(const UpdateShape& shape) const;
   Result<std::uint64_t> begin_batch(const Staging::Run& run, std::uint64_t ring_bytes);
   void take_answers();
+  void send(const Staging& staging, Lsn end, std::uint64_t ring_bytes);
   void note_progress();
   Result<std::uint64_t> begin_raw(std::uint64_t at, std::size_t bytes);
 
@@ -111,8 +118,8 @@ class Replica {
   bool sending_ = false;
   Lsn next_;  // where sending goes on
   Lsn durable_;
-  Nanoseconds last_look_{0};
-  Nanoseconds silent_{0};  // how long it has had something to answer and did not
+  std::optional<Nanoseconds> last_look_;  // since there was progress
+  Nanoseconds silent_{0};                 // how long it has had something to answer and did not
   std::uint32_t idle_polls_ = 0;
   std::optional<Error> down_reason_;
 };

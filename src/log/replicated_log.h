@@ -76,6 +76,7 @@ class ReplicatedLog {
   Result<void> catch_up(Replica& replica, const Survey& found);
   Result<void> drain(Replica& replica);
   Result<void> require_record_at(Lsn lsn);
+  void offer();
   void pump();
   void look_at_connections(Nanoseconds sleep);
   std::size_t needed_to_open() const;
@@ -88,6 +89,7 @@ class ReplicatedLog {
   const WriterOptions options_;
   const Clock& clock_;
   Nanoseconds last_look_{0};
+  Nanoseconds last_offer_look_{0};
   std::size_t quorum_ = 0;
   std::vector<Replica> replicas_;
   Staging staging_;

@@ -86,7 +86,10 @@ void PeerService::attach(const SessionPointer& entry, std::unique_ptr<fabric::En
 }
 
 void PeerService::run_session(const SessionPointer& entry) {
+  // Asking whether to go on polling reads the clock, which takes as long as a poll.
+  constexpr std::uint32_t kPollsPerQuestion = 8;
   AdaptiveSpin spin(*options_.clock, spin_slots_, options_.spin_budget);
+  std::uint32_t empty_polls = 0;
   while (!entry->session.stopping()) {
     const auto handled = entry->session.pump();
     if (!handled) {
@@ -95,7 +98,9 @@ void PeerService::run_session(const SessionPointer& entry) {
     }
     if (*handled != 0) {
       spin.found_work();
-    } else if (!spin.keep_polling() && entry->session.sleep(kSleepSlice)) {
+      empty_polls = 0;
+    } else if (++empty_polls % kPollsPerQuestion == 0 && !spin.keep_polling() &&
+               entry->session.sleep(kSleepSlice)) {
       spin.woken();
     }
   }

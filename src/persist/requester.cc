@@ -71,6 +71,7 @@ class ConnectionRequester final : public Requester {
   Result<void> take(const fabric::Completion& completion);
   Result<void> take_ack(const fabric::Completion& completion);
   Result<void> post_ack_buffer(std::size_t index);
+  Result<void> repost_ack();
   std::byte* message_buffer(std::uint64_t number, std::size_t step) {
     return message_bytes_.data() +
            ((number % updates_.size()) * steps_max_ + step) * message_buffer_bytes_;
@@ -95,7 +96,10 @@ class ConnectionRequester final : public Requester {
   std::uint64_t resolved_ = 0;
   std::uint64_t messages_posted_ = 0;
   std::uint64_t messages_acknowledged_ = 0;
+  std::uint64_t acks_taken_ = 0;
+  std::uint64_t acks_reposted_ = 0;
   std::size_t unsignalled_ = 0;
+  std::array<fabric::Completion, 32> completions_;  // scratch of poll
   std::optional<Error> failure_;
   RequesterCounters counters_;
 };
@@ -334,10 +338,9 @@ void ConnectionRequester::build_message(std::uint64_t number, Update& current,
 
 Result<void> ConnectionRequester::poll() {
   if (failure_) return *failure_;
-  std::array<fabric::Completion, 32> completions;
-  const std::size_t count = endpoint_.poll(completions);
+  const std::size_t count = endpoint_.poll(completions_);
   for (std::size_t index = 0; index < count; ++index) {
-    if (auto taken = take(completions[index]); !taken) {
+    if (auto taken = take(completions_[index]); !taken) {
       failure_ = taken.error();
       return *failure_;
     }
@@ -359,6 +362,7 @@ Result<void> ConnectionRequester::poll() {
     ++resolved_;
     ++counters_.updates;
   }
+  if (count == 0 && acks_reposted_ < acks_taken_) (void)repost_ack();  // fails if lost: see below
   if (count == 0 && !endpoint_.connected()) {
     failure_ = Error{ErrorCode::OutcomeUnknown, "the connection to the peer was lost"};
     return *failure_;
@@ -398,7 +402,14 @@ Result<void> ConnectionRequester::take_ack(const fabric::Completion& completion)
     return Error{code,
                  fmt::format("the peer refused message {}: {}", ack.sequence + 1, to_string(code))};
   }
-  return post_ack_buffer(index);
+  // Buffers come back in the order in which they were posted.
+  ++acks_taken_;
+  return acks_taken_ - acks_reposted_ < options_.queue.depth / 2 ? Result<void>{} : repost_ack();
+}
+
+/// Posts the buffer of the oldest acknowledgement again: when there is nothing better to do.
+Result<void> ConnectionRequester::repost_ack() {
+  return post_ack_buffer(acks_reposted_++ % options_.queue.depth);
 }
 
 }  // namespace

@@ -62,6 +62,7 @@ class SessionResponder final : public Responder {
   std::unique_ptr<fabric::Memory> ack_memory_;
   std::array<bool, kAckBuffers> ack_busy_{};
 
+  std::array<fabric::Completion, kResponderBurst> completions_;  // scratch of pump
   std::vector<pmem::Range> pending_;     // copied or named for flushing, not flushed yet
   std::vector<std::uint64_t> consumed_;  // receive buffers to post again at the end of the burst
   std::uint64_t handled_ = 0;            // sequence of the last message handled
@@ -95,11 +96,10 @@ Result<void> SessionResponder::prepare(fabric::Device& device) {
 }
 
 Result<std::size_t> SessionResponder::pump() {
-  std::array<fabric::Completion, kResponderBurst> completions;
-  const std::size_t count = endpoint_.poll(completions);
+  const std::size_t count = endpoint_.poll(completions_);
   std::size_t messages = 0;
   for (std::size_t index = 0; index < count; ++index) {
-    const fabric::Completion& completion = completions[index];
+    const fabric::Completion& completion = completions_[index];
     if (completion.error) {
       return Error{ErrorCode::Disconnected, "the requester's connection ended"};
     }
