@@ -30,13 +30,20 @@ struct Update {
 
 class ConnectionRequester final : public Requester {
  public:
-  ConnectionRequester(fabric::Endpoint& endpoint, const Options& options)
-      : endpoint_(endpoint), options_(options), updates_(options.updates_max) {}
+  ConnectionRequester(fabric::Endpoint& endpoint, fabric::Device& device,
+                      const ServerProfile& profile, const Options& options)
+      : endpoint_(endpoint),
+        device_(device),
+        profile_(profile),
+        options_(options),
+        updates_(options.updates_max) {}
 
-  Result<void> prepare(fabric::Device& device, const ServerProfile& profile,
-                       std::vector<Method> methods);
+  Result<void> prepare(std::vector<Method> methods);
 
   Result<std::uint64_t> begin(std::size_t method, std::span<const UpdateItem> items) override;
+  Result<std::uint64_t> begin_probe(Probe probe) override;
+  std::uint64_t probe_padding() const override { return padding_.size(); }
+  Result<void> use_methods(std::vector<Method> methods) override;
   Result<void> poll() override;
   std::uint64_t resolved() const override { return resolved_; }
   std::uint64_t begun() const override { return begun_; }
@@ -67,8 +74,11 @@ class ConnectionRequester final : public Requester {
   }
 
   fabric::Endpoint& endpoint_;
+  fabric::Device& device_;
+  const ServerProfile profile_;
   const Options options_;
-  std::vector<CompiledMethod> methods_;
+  std::vector<CompiledMethod> methods_;  // those that were given, then the probes
+  std::size_t first_probe_ = 0;
   std::vector<Update> updates_;
   std::size_t steps_max_ = 0;
 
@@ -79,6 +89,8 @@ class ConnectionRequester final : public Requester {
   std::unique_ptr<fabric::Memory> ack_memory_;
   std::array<std::byte, kScratchBytes> scratch_{};  // what READs bring, never looked at
   std::unique_ptr<fabric::Memory> scratch_memory_;
+  std::vector<std::byte> padding_;  // zeros, for probes; empty without them
+  std::unique_ptr<fabric::Memory> padding_memory_;
 
   std::uint64_t begun_ = 0;
   std::uint64_t posting_ = 1;  // the update that may post: all before it have posted everything

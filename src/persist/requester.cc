@@ -12,6 +12,7 @@
 #include "core/assert.h"
 #include "core/try.h"
 #include "persist/connection_requester.h"
+#include "persist/probe_methods.h"
 #include "persist/wire.h"
 
 namespace perdure::persist {
@@ -80,6 +81,17 @@ Result<std::uint64_t> ConnectionRequester::begin(std::size_t method,
     if (auto advanced = advance(); !advanced) failure_ = advanced.error();
   }
   return number;
+}
+
+Result<std::uint64_t> ConnectionRequester::begin_probe(Probe probe) {
+  PERDURE_ASSERT(options_.probes);
+  const bool writes = probe == Probe::Write || probe == Probe::WriteMessage;
+  if (writes) PERDURE_ASSERT(options_.probe_line.has_value());
+  UpdateItem item;
+  if (writes) item.at = *options_.probe_line;
+  item.data = {padding_.data(), writes ? kProbeLineBytes : 1, padding_memory_.get()};
+  const std::size_t method = first_probe_ + static_cast<std::size_t>(probe);
+  return begin(method, std::span(&item, methods_[method].source.shape.items()));
 }
 
 /// Takes every step that can be taken now, update by update, in order.
@@ -220,11 +232,12 @@ Result<std::unique_ptr<Requester>> Requester::open(fabric::Endpoint& endpoint,
                                                    const ServerProfile& profile,
                                                    std::vector<Method> methods,
                                                    const Options& options) {
-  if (methods.empty() || options.updates_max == 0 || options.queue.depth < 2 * kResponderBurst) {
+  if ((methods.empty() && !options.probes) || options.updates_max == 0 ||
+      options.queue.depth < 2 * kResponderBurst) {
     return Error{ErrorCode::InvalidArgument, "a requester needs a method, a window and a queue"};
   }
-  auto requester = std::make_unique<ConnectionRequester>(endpoint, options);
-  PERDURE_TRY_VOID(requester->prepare(device, profile, std::move(methods)));
+  auto requester = std::make_unique<ConnectionRequester>(endpoint, device, profile, options);
+  PERDURE_TRY_VOID(requester->prepare(std::move(methods)));
   return std::unique_ptr<Requester>(std::move(requester));
 }
 

@@ -5,6 +5,7 @@
 #include "core/bytes.h"
 #include "core/try.h"
 #include "persist/connection_requester.h"
+#include "persist/probe_methods.h"
 #include "persist/wire.h"
 
 namespace perdure::persist {
@@ -14,30 +15,53 @@ constexpr std::size_t kStepsMax = 64;
 
 }  // namespace
 
-Result<void> ConnectionRequester::prepare(fabric::Device& device, const ServerProfile& profile,
-                                          std::vector<Method> methods) {
-  PERDURE_TRY(compiled, compile(methods, profile, endpoint_.capabilities(), options_.queue));
-  methods_ = std::move(compiled);
-  std::size_t items_max = 0;
-  for (const CompiledMethod& method : methods_) {
-    steps_max_ = std::max(steps_max_, method.steps.size());
-    items_max = std::max(items_max, method.source.shape.items());
-    message_buffer_bytes_ = std::max(message_buffer_bytes_, method.message_buffer_bytes);
-  }
-  PERDURE_ASSERT(steps_max_ <= kStepsMax);
-  for (Update& each : updates_) each.items.reserve(items_max);
-  message_bytes_.resize(
-      std::max<std::size_t>(updates_.size() * steps_max_ * message_buffer_bytes_, 1));
+Result<void> ConnectionRequester::prepare(std::vector<Method> methods) {
+  if (options_.probes) padding_.resize(probe_padding_bytes(options_.queue));
+  PERDURE_TRY_VOID(use_methods(std::move(methods)));
   ack_bytes_.resize(options_.queue.depth * kAckBytes);
-  PERDURE_TRY(message_memory, device.register_memory(message_bytes_, fabric::Access::Local));
-  message_memory_ = std::move(message_memory);
-  PERDURE_TRY(ack_memory, device.register_memory(ack_bytes_, fabric::Access::Local));
+  PERDURE_TRY(ack_memory, device_.register_memory(ack_bytes_, fabric::Access::Local));
   ack_memory_ = std::move(ack_memory);
-  PERDURE_TRY(scratch_memory, device.register_memory(scratch_, fabric::Access::Local));
+  PERDURE_TRY(scratch_memory, device_.register_memory(scratch_, fabric::Access::Local));
   scratch_memory_ = std::move(scratch_memory);
+  if (!padding_.empty()) {
+    PERDURE_TRY(padding_memory, device_.register_memory(padding_, fabric::Access::Local));
+    padding_memory_ = std::move(padding_memory);
+  }
   for (std::size_t index = 0; index < options_.queue.depth; ++index) {
     PERDURE_TRY_VOID(post_ack_buffer(index));
   }
+  return {};
+}
+
+Result<void> ConnectionRequester::use_methods(std::vector<Method> methods) {
+  PERDURE_ASSERT(begun_ == resolved_);
+  PERDURE_TRY(compiled, compile(methods, profile_, endpoint_.capabilities(), options_.queue));
+  const std::size_t given = compiled.size();
+  if (options_.probes) {
+    for (CompiledMethod& probe :
+         compile_probes(profile_, endpoint_.capabilities(), padding_.size())) {
+      compiled.push_back(std::move(probe));
+    }
+  }
+  std::size_t steps_max = 0;
+  std::size_t items_max = 1;
+  std::size_t buffer_bytes = 0;
+  for (const CompiledMethod& method : compiled) {
+    steps_max = std::max(steps_max, method.steps.size());
+    items_max = std::max(items_max, method.source.shape.items());
+    buffer_bytes = std::max(buffer_bytes, method.message_buffer_bytes);
+  }
+  PERDURE_ASSERT(steps_max <= kStepsMax);
+  std::vector<std::byte> bytes(
+      std::max<std::size_t>(updates_.size() * steps_max * buffer_bytes, 1));
+  PERDURE_TRY(memory, device_.register_memory(bytes, fabric::Access::Local));
+  message_memory_ = std::move(memory);
+  message_bytes_ = std::move(bytes);
+  message_buffer_bytes_ = buffer_bytes;
+  steps_max_ = steps_max;
+  for (Update& each : updates_) each.items.reserve(items_max);
+  methods_ = std::move(compiled);
+  first_probe_ = given;
   return {};
 }
 
@@ -120,6 +144,10 @@ void ConnectionRequester::build_message(std::uint64_t number, Update& current,
     request.segment_count = 1;
   }
   request.segments[0] = {buffer, bytes, message_memory_.get()};
+  if (step.padding_bytes != 0) {
+    request.segments[request.segment_count++] = {padding_.data(), step.padding_bytes,
+                                                 padding_memory_.get()};
+  }
 }
 
 }  // namespace perdure::persist
