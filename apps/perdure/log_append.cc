@@ -144,6 +144,8 @@ ordered_json replica_json(const ReplicaStatus& replica, const LogStatus& status,
   json["small_reason"] = method_reason(replica, status.shape, level, replica.small_method);
   json["small_bytes_max"] = replica.small_bytes_max;
   json["large_method"] = replica.large_method;
+  json["costs"] = replica.costs_measured ? "measured" : "default";
+  json["replans"] = replica.replans;
   json["large_reason"] = method_reason(replica, status.shape, level, replica.large_method);
   return json;
 }
@@ -238,8 +240,7 @@ void add_input_options(CLI::App& command, AppendCommand& options) {
           "--record-bytes-max",
           [&options](const std::string& word) {
             const auto bytes = parse_bytes(word);
-            if (!bytes.ok())
-              throw CLI::ValidationError(bytes.error().message);
+            if (!bytes.ok()) throw CLI::ValidationError(bytes.error().message);
             options.writer.log.record_bytes_max = *bytes;
           },
           "Refuse larger records; the client's memory grows with it (16MiB)")
