@@ -58,7 +58,7 @@ JsonValue costs_json(const plan::CostModel& costs) {
           {"read_round_trip_ns", costs.read_round_trip_ns},
           {"extra_post_ns", costs.extra_post_ns},
           {"responder_wake_ns", costs.responder_wake_ns},
-          {"read_wake_ns", costs.read_wake_ns},
+          {"one_sided_wake_ns", costs.one_sided_wake_ns},
           {"copy_byte_ns", costs.copy_byte_ns},
           {"flush_line_ns", costs.flush_line_ns},
           {"sync_ns", costs.sync_ns},

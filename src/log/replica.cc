@@ -120,7 +120,7 @@ Replica::Expectation Replica::expectation(const Method& method) const {
   constexpr std::uint64_t kApart = 64 * kCacheLineBytes;
   plan::CostModel awake = costs_;
   awake.responder_wake_ns = 0;
-  awake.read_wake_ns = 0;
+  awake.one_sided_wake_ns = 0;
   const auto line = [&](const plan::CostModel& costs, double& fixed, double& per_byte) {
     const auto at = [&](std::uint64_t bytes) {
       return plan::cost_ns(method, session_->pool.profile.domain, bytes, sizeof(std::uint64_t),

@@ -12,8 +12,11 @@ namespace {
 
 using persist::Probe;
 
-constexpr int kTurns = 16;
+constexpr int kTurnsMax = 16;
 constexpr Nanoseconds kTurnsWithin = std::chrono::milliseconds(3);
+// One turn alone may have met a cold cache or another program.
+constexpr int kTurnsMin = 4;
+constexpr Nanoseconds kTurnsMinWithin = std::chrono::milliseconds(30);
 constexpr int kWakeRounds = 3;
 // Twice as long as a responder polls for its next message (ServiceOptions::spin_budget).
 constexpr Nanoseconds kUntilAsleep = std::chrono::microseconds(100);
@@ -101,7 +104,14 @@ Result<double> wake_ns(Stopwatch& watch) {
   return more < kWakeNsMin ? 0 : more;
 }
 
-/// Where READs are answered by the responder's processor, which polls or sleeps.
+/// What a WRITE takes where it can not be timed. On a longer way or to a slower responder both take
+/// longer by the same time; on a shorter one both shrink.
+double inferred_write(double read_ns, const plan::CostModel& usual) {
+  const double less = usual.read_round_trip_ns - usual.write_round_trip_ns;
+  return std::max(read_ns - less, read_ns * usual.write_round_trip_ns / usual.read_round_trip_ns);
+}
+
+/// Where one-sided requests are served by the responder's processor, which polls or sleeps.
 bool served_by_cpu(Transport transport) {
   return transport == Transport::Tcp || transport == Transport::Shm;
 }
@@ -117,7 +127,9 @@ Result<plan::CostModel> measure_costs(persist::Requester& requester, const Sessi
   Stopwatch watch(requester, session, options);
   const Probe two = options.writes ? Probe::WriteMessage : Probe::TwoMessages;
   const Nanoseconds start = options.clock->now();
-  for (int turn = 0; turn < kTurns && options.clock->now() - start < kTurnsWithin; ++turn) {
+  for (int turn = 0; turn < kTurnsMax; ++turn) {
+    const Nanoseconds within = turn < kTurnsMin ? kTurnsMinWithin : kTurnsWithin;
+    if (turn > 0 && options.clock->now() - start > within) break;
     for (const Probe probe : {Probe::Message, Probe::LongMessage, Probe::Read, two}) {
       PERDURE_TRY_VOID(watch.note(probe));
     }
@@ -128,15 +140,14 @@ Result<plan::CostModel> measure_costs(persist::Requester& requester, const Sessi
   const double message = watch.best(Probe::Message);
   costs.message_round_trip_ns = message;
   costs.read_round_trip_ns = watch.best(Probe::Read);
-  const double read_ratio = costs.read_round_trip_ns / usual.read_round_trip_ns;
   costs.write_round_trip_ns =
-      write_completes ? watch.best(Probe::Write) : usual.write_round_trip_ns * read_ratio;
+      write_completes ? watch.best(Probe::Write) : inferred_write(costs.read_round_trip_ns, usual);
   costs.extra_post_ns = std::max(watch.best(two) - message, usual.extra_post_ns * kLeastShare);
   costs.wire_byte_ns = std::max(
       (watch.best(Probe::LongMessage) - message) / static_cast<double>(requester.probe_padding()),
       usual.wire_byte_ns * kLeastShare);
   costs.responder_wake_ns = wake;
-  costs.read_wake_ns = served_by_cpu(transport) ? wake : 0;
+  costs.one_sided_wake_ns = served_by_cpu(transport) ? wake : 0;
   take_medium(session, costs);
   costs.measured = true;
   return costs;

@@ -29,8 +29,8 @@ struct MeasureOptions {
 /// Requires    nothing in flight; Requester::Options::probes.
 /// Errors      TimedOut: one probe is still in flight and resolves later like any update. Those of
 ///             Requester::poll.
-/// Cost        at most 16 turns of 4 or 5 round trips, no new turn after 3 ms, and three waits of
-///             0.1 ms to find the responder asleep.
+/// Cost        4 to 16 turns of 4 or 5 round trips, no new turn after 3 ms (of the first 4: after
+///             30 ms), and three waits of 0.1 ms to find the responder asleep.
 Result<plan::CostModel> measure_costs(persist::Requester& requester, const Session& session,
                                       const MeasureOptions& options);
 

@@ -16,8 +16,8 @@ struct CostModel {
   double write_round_trip_ns = 0;  // WRITE, its completion (transports that do not complete early)
   double read_round_trip_ns = 0;   // READ or FLUSH, its completion
   double extra_post_ns = 0;        // each further request that is posted before the wait
-  double responder_wake_ns = 0;    // added per message if the responder sleeps instead of polling
-  double read_wake_ns = 0;         // the same per READ or FLUSH, where its CPU serves those too
+  double responder_wake_ns = 0;    // added per awaited reply if the responder sleeps until then
+  double one_sided_wake_ns = 0;    // the same per completion, where its CPU serves those too
   double copy_byte_ns = 0;         // responder copies out of the receive buffer
   double flush_line_ns = 0;        // responder flushes one cache line of 64 bytes
   double sync_ns = 0;              // responder's msync or fdatasync (domain page), per flush
