@@ -144,6 +144,8 @@ ordered_json replica_json(const ReplicaStatus& replica, const LogStatus& status,
   json["small_reason"] = method_reason(replica, status.shape, level, replica.small_method);
   json["small_bytes_max"] = replica.small_bytes_max;
   json["large_method"] = replica.large_method;
+  json["costs"] = replica.costs_measured ? "measured" : "default";
+  json["replans"] = replica.replans;
   json["large_reason"] = method_reason(replica, status.shape, level, replica.large_method);
   return json;
 }

@@ -1,6 +1,8 @@
 // `perdure plan`: which method makes an update durable on a responder, why, and at what cost.
 #include "commands.h"
 #include "output.h"
+#include "peer/connection_costs.h"
+#include "peer_options.h"
 #include "plan/plan.h"
 #include "plan/render.h"
 #include "profile_options.h"
@@ -9,6 +11,7 @@
 
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 namespace perdure::app {
 namespace {
@@ -34,9 +37,11 @@ struct PlanOptions {
   ServerProfile profile;
   plan::Update update;
   Primary primary = Primary::Write;
-  bool primary_given = false;
   bool transport_given = false;
   bool all = false;
+  bool explain = false;
+  PeerOptions peers;      // none: the responder is the one that is described
+  plan::CostModel costs;  // of its transport, or measured
   plan::Source source = plan::Source::Best;
   PlanFormat format = PlanFormat::Text;
 };
@@ -45,6 +50,19 @@ struct PlanOptions {
 JsonValue method_json(const ServerProfile& server, const Method& method) {
   const plan::Scenario scenario{server, method.primary, method.shape, method};
   return JsonValue::parse(plan::to_json({scenario}))["methods"][0];
+}
+
+JsonValue costs_json(const plan::CostModel& costs) {
+  return {{"message_round_trip_ns", costs.message_round_trip_ns},
+          {"write_round_trip_ns", costs.write_round_trip_ns},
+          {"read_round_trip_ns", costs.read_round_trip_ns},
+          {"extra_post_ns", costs.extra_post_ns},
+          {"responder_wake_ns", costs.responder_wake_ns},
+          {"one_sided_wake_ns", costs.one_sided_wake_ns},
+          {"copy_byte_ns", costs.copy_byte_ns},
+          {"flush_line_ns", costs.flush_line_ns},
+          {"sync_ns", costs.sync_ns},
+          {"wire_byte_ns", costs.wire_byte_ns}};
 }
 
 JsonValue candidate_json(const ServerProfile& server, const plan::Candidate& candidate) {
@@ -59,18 +77,19 @@ JsonValue candidate_json(const ServerProfile& server, const plan::Candidate& can
           {"method", method_json(server, candidate.method)}};
 }
 
-Result<std::string> choice_json(const PlanOptions& options, const plan::CostModel& costs) {
+Result<std::string> choice_json(const PlanOptions& options) {
+  const plan::CostModel& costs = options.costs;
   const auto found = plan::candidates(options.profile, options.update, costs);
   if (!found.ok()) return found.error();
   const auto changes = plan::crossovers(options.profile, options.update, costs, kPlotBytesMax);
-  JsonValue json{
-      {"format", 1},
-      {"server", describe(options.profile)},
-      {"update", to_string(options.update.shape)},
-      {"bytes", options.update.bytes},
-      {"level", to_string(options.update.level)},
-      {"chosen", found->front().method.name},
-      {"costs", "simulated: the planner's cost model, not a measurement of this machine"}};
+  JsonValue json{{"format", 1},
+                 {"server", describe(options.profile)},
+                 {"update", to_string(options.update.shape)},
+                 {"bytes", options.update.bytes},
+                 {"level", to_string(options.update.level)},
+                 {"chosen", found->front().method.name},
+                 {"label", costs.measured ? "measured" : "simulated"},
+                 {"costs", costs_json(costs)}};
   json["candidates"] = JsonValue::array();
   for (const plan::Candidate& each : *found) {
     json["candidates"].push_back(candidate_json(options.profile, each));
@@ -84,17 +103,25 @@ Result<std::string> choice_json(const PlanOptions& options, const plan::CostMode
   return json.dump(2) + "\n";
 }
 
+Result<std::string> choice_text(const PlanOptions& options) {
+  auto text = plan::explain(options.profile, options.update, options.costs);
+  if (!text.ok() || !options.explain) return text;
+  const auto plot =
+      plan::cost_plot_text(options.profile, options.update, options.costs, kPlotBytesMax);
+  if (!plot.ok()) return plot.error();
+  return *text + plan::to_text(options.costs) + "\ncost of the cheapest by size:\n" + *plot;
+}
+
 Result<std::string> render_choice(const PlanOptions& options) {
-  const plan::CostModel costs = plan::default_costs(options.profile.transport);
   switch (options.format) {
-    case PlanFormat::Text: return plan::explain(options.profile, options.update, costs);
-    case PlanFormat::Json: return choice_json(options, costs);
+    case PlanFormat::Text: return choice_text(options);
+    case PlanFormat::Json: return choice_json(options);
     case PlanFormat::Plot:
-      return plan::cost_plot_svg(options.profile, options.update, costs, kPlotBytesMax);
+      return plan::cost_plot_svg(options.profile, options.update, options.costs, kPlotBytesMax);
     case PlanFormat::Sequence:
     case PlanFormat::Svg: break;
   }
-  const auto method = plan::plan(options.profile, options.update, costs);
+  const auto method = plan::plan(options.profile, options.update, options.costs);
   if (!method.ok()) return method.error();
   const SequenceDiagram drawing = plan::diagram(*method, options.profile);
   return options.format == PlanFormat::Svg ? to_svg(drawing) : to_text(drawing);
@@ -120,8 +147,50 @@ Result<std::string> render_all(const PlanOptions& options) {
   return text;
 }
 
-ExitStatus run_plan(PlanOptions& options) {
-  if (options.primary_given) options.update.primary = options.primary;
+/// Puts the peer's profile and what its connection costs in the place of what was described.
+Result<void> ask_peer(PlanOptions& options, bool message_bytes_given) {
+  const std::string& address = options.peers.peers.front();
+  peer::TransportChoice choice;
+  if (options.transport_given) choice = options.profile.transport;
+  peer::Dialer dialer;
+  const Clock& clock = Clock::monotonic();
+  const auto dialed = dialer.dial(address, choice, Deadline(clock, options.peers.timeout()));
+  if (!dialed.ok()) return dialed.error();
+  const auto measured =
+      peer::measure_pool(**dialed, options.peers.pool, options.peers.timeout(), clock);
+  if (!measured.ok()) return measured.error();
+  options.profile = measured->profile;
+  options.costs = measured->costs;
+  if (!message_bytes_given) options.update.message_bytes_max = measured->message_bytes_max;
+  return {};
+}
+
+/// What of the command line contradicts the rest, or nothing.
+std::optional<Error> contradiction(const CLI::App& command, const PlanOptions& options) {
+  const auto wrong = [](std::string what) { return Error{ErrorCode::InvalidArgument, what}; };
+  if (options.peers.peers.empty()) return {};
+  if (options.peers.peers.size() > 1) return wrong("a plan is for one peer: name one in --peers");
+  if (options.all) return wrong("--all is for the tables' responders: leave out --all or --peers");
+  for (const char* described : {"--domain", "--ddio", "--receive-buffers", "--native-flush",
+                                "--atomic-write", "--ordered-persist", "--send-flush"}) {
+    if (command.count(described) == 0) continue;
+    return wrong(fmt::format("the peer says what it is: leave out {} or --peers", described));
+  }
+  return {};
+}
+
+ExitStatus run_plan(PlanOptions& options, const CLI::App& command) {
+  options.transport_given = command.count("--transport") > 0;
+  if (command.count("--primary") > 0) options.update.primary = options.primary;
+  if (const auto wrong = contradiction(command, options)) {
+    print_error(*wrong);
+    return ExitStatus::Usage;
+  }
+  options.costs = plan::default_costs(options.profile.transport);
+  if (!options.peers.peers.empty()) {
+    const auto asked = ask_peer(options, command.count("--message-bytes-max") > 0);
+    if (!asked.ok()) return fail(asked.error());
+  }
   const auto text = options.all ? render_all(options) : render_choice(options);
   if (!text.ok()) {
     print_error(text.error());
@@ -169,6 +238,23 @@ void add_plan_command(CLI::App& app) {
       app.add_subcommand("plan", "The method that makes an update durable on a responder, and why");
   add_profile_options(*command, options->profile);
   add_update_options(*command, *options);
+  const std::string group = "Measured";
+  add_peers_option(*command, options->peers);
+  add_pool_option(*command, options->peers);
+  command->get_option("--peers")
+      ->required(false)
+      ->needs("--pool")
+      ->description("Ask this peer what it is, and time the connection to it")
+      ->option_text("HOST:PORT")
+      ->group(group);
+  command->get_option("--pool")
+      ->required(false)
+      ->needs("--peers")
+      ->description("The peer's pool")
+      ->group(group);
+  add_timeout_option(*command, options->peers);
+  command->add_flag("--explain", options->explain,
+                    "Print the costs too, and the cheapest method's cost by size");
   command->add_flag("--all", options->all,
                     "Every responder of the tables, every operation, both shapes");
   add_word_option(*command, "--source", options->source, plan::parse_source,
@@ -179,12 +265,9 @@ void add_plan_command(CLI::App& app) {
   add_examples(*command,
                "  perdure plan --domain dmp --ddio on --transport tcp --bytes 64\n"
                "  perdure plan --domain mhp --transport roce --shape compound --format sequence\n"
+               "  perdure plan --explain --peers 127.0.0.1:7470 --pool orders\n"
                "  perdure plan --all --source paper --format json");
-  run_with(*command, [options, command] {
-    options->primary_given = command->count("--primary") > 0;
-    options->transport_given = command->count("--transport") > 0;
-    return run_plan(*options);
-  });
+  run_with(*command, [options, command] { return run_plan(*options, *command); });
 }
 
 }  // namespace perdure::app

@@ -42,6 +42,10 @@ struct LogOptions {
   std::uint64_t record_bytes_max = 16 * 1024 * 1024;
   /// Batches under way to one replica. More helps long round trips; fewer coalesces more.
   std::size_t batches_in_flight = 4;
+  /// Time each connection when it is made, and again when it has changed, and go by the methods
+  /// that are cheapest by that. Each takes some milliseconds. Off: by what such connections usually
+  /// cost, so that every run goes by the same methods.
+  bool measure_costs = true;
   /// End the session of a writer that still has one (it is fenced), instead of answering Busy.
   bool take_over = false;
   /// Open although records that were once reported durable are damaged on every reachable replica.
@@ -71,6 +75,8 @@ struct ReplicaStatus {
   std::string small_method;  // how records and small batches are made durable there
   std::string large_method;
   std::uint64_t small_bytes_max = 0;  // the largest batch that goes by small_method
+  bool costs_measured = false;        // they were chosen by costs measured on this connection
+  std::uint64_t replans = 0;          // how often the connection's drift has changed them
 };
 
 struct LogStatus {

@@ -41,6 +41,7 @@ Result<log::WriterOptions> writer_options(const LogOptions& options) {
   writer.level = options.level;
   writer.record_bytes_max = options.record_bytes_max;
   writer.batches_in_flight = options.batches_in_flight;
+  writer.measure_costs = options.measure_costs;
   writer.take_over = options.take_over;
   writer.accept_loss = options.accept_loss;
   writer.writer_name = options.writer_name;

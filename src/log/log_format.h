@@ -4,6 +4,7 @@
 //   0       64    anchor: what this log is (below)
 //   64      8     head word: the LSN of the oldest record that is kept
 //   128     8     tail word: compound logs only; every record before it was durable here
+//   192     64    probe line: zeros, written over with zeros to time the connection
 //   4096    ring  records; the record with LSN n begins at 4096 + n mod ring
 //
 // Anchor, written once, when the log is created:
@@ -53,6 +54,7 @@ inline constexpr std::uint32_t kLogVersion = 1;
 inline constexpr std::uint64_t kAnchorBytes = 64;
 inline constexpr std::uint64_t kHeadWordAt = 64;
 inline constexpr std::uint64_t kTailWordAt = 128;
+inline constexpr std::uint64_t kProbeLineAt = 192;
 inline constexpr std::uint64_t kRingAt = 4096;
 inline constexpr std::uint64_t kRingBytesMin = 64 * 1024;
 inline constexpr std::uint64_t kRecordHeaderBytes = 32;

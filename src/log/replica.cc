@@ -7,28 +7,17 @@
 
 #include "core/log_message.h"
 #include "core/try.h"
-#include "plan/plan.h"
+#include "peer/connection_costs.h"
 
 namespace perdure::log {
 namespace {
 
 constexpr std::size_t kBounceBytes = 256 * 1024;
 constexpr Nanoseconds kSleepSlice = std::chrono::milliseconds(10);
-constexpr std::uint64_t kSmallSampleBytes = 128;
-// Header and entries of a message with two items, rounded up.
-constexpr std::uint64_t kMessageOverheadBytes = 64;
-
-/// Whether the responder's CPU stores the last item. Methods that differ in this must not follow
-/// one another on one word: an older copy could be stored over a newer write.
-bool cpu_stores_last_item(const Method& method) {
-  const Item last = static_cast<Item>(method.shape.items() - 1);
-  for (const auto& reaction : method.responder) {
-    for (const ResponderAction& action : reaction) {
-      if (action.kind == ResponderAction::Kind::Copy && action.item == last) return true;
-    }
-  }
-  return replays(method);
-}
+// For the answer to a probe while records wait to be sent.
+constexpr Nanoseconds kAnswerWithin = std::chrono::milliseconds(20);
+// A batch that was asked for so often before it was answered took the time that was read.
+constexpr std::uint32_t kPollsWatched = 4;
 
 }  // namespace
 
@@ -54,7 +43,6 @@ Result<void> Replica::open_session(const peer::SessionRequest& request) {
 Result<void> Replica::prepare(LogShape shape, Staging& staging) {
   PERDURE_ASSERT(session_.has_value());
   options_.shape = shape;
-  PERDURE_TRY_VOID(plan_methods());
   bounce_.resize(kBounceBytes);
   fabric::Device& device = peer_->device();
   PERDURE_TRY(staged, device.register_memory(staging.memory(), fabric::Access::Local));
@@ -64,70 +52,107 @@ Result<void> Replica::prepare(LogShape shape, Staging& staging) {
   staging_memory_ = std::move(staged);
   bounce_memory_ = std::move(bounce);
   words_memory_ = std::move(words);
+  PERDURE_TRY_VOID(open_requester());
+  plan::CostModel costs = plan::default_costs(session_->pool.profile.transport);
+  if (options_.measure_costs) {
+    PERDURE_TRY(measured, measure(options_.stall));
+    costs = measured;
+  }
+  PERDURE_TRY_VOID(plan_for(costs));
+  answered_ = requester_->resolved();
+  down_reason_.reset();
+  note_progress();
+  drift_.restart(options_.clock->now(), true);
+  return {};
+}
+
+/// Without methods: which ones is chosen by what the connection costs.
+Result<void> Replica::open_requester() {
   persist::Requester::Options options;
   options.remote = session_->remote;
   options.queue.depth = session_->receive_depth;
   options.queue.message_bytes_max = session_->message_bytes_max;
   options.session = static_cast<std::uint32_t>(session_->id);
   options.updates_max = kBatchesMax;
-  PERDURE_TRY(requester, persist::Requester::open(*session_->endpoint, device,
-                                                  session_->pool.profile, methods_, options));
+  options.probes = true;
+  options.probe_line = kProbeLineAt;
+  methods_.clear();
+  PERDURE_TRY(requester, persist::Requester::open(*session_->endpoint, peer_->device(),
+                                                  session_->pool.profile, {}, options));
   requester_ = std::move(requester);
+  return {};
+}
+
+Result<plan::CostModel> Replica::measure(Nanoseconds answer_within) {
+  peer::MeasureOptions options;
+  options.clock = options_.clock;
+  options.writes = true;
+  options.answer_within = answer_within;
+  return peer::measure_costs(*requester_, *session_, options);
+}
+
+Result<void> Replica::plan_for(const plan::CostModel& costs) {
+  PERDURE_ASSERT(up());
+  if (std::any_of(methods_.begin(), methods_.end(), replays)) return {};
+  ChoiceOptions options;
+  options.shape = options_.shape;
+  options.primary = options_.primary;
+  options.level = options_.level;
+  options.message_bytes_max = session_->message_bytes_max;
+  options.replay = methods_.empty();
+  PERDURE_TRY(choice, choose_methods(session_->pool.profile, options, costs));
+  std::vector<Method> methods = {choice.batches.small, choice.batches.large, choice.places.small,
+                                 choice.places.large};
+  PERDURE_TRY_VOID(requester_->use_methods(methods));
+  methods_ = std::move(methods);
+  costs_ = costs;
   const std::uint64_t fits = requester_->message_payload_max(kLogSmall) - sizeof(std::uint64_t);
-  small_bytes_max_ = std::min(small_bytes_max_, fits);
-  raw_small_bytes_max_ = std::min(raw_small_bytes_max_, requester_->message_payload_max(kRawSmall));
-  answered_ = 0;
-  down_reason_.reset();
+  small_bytes_max_ = std::min(choice.batches.small_bytes_max, fits);
+  raw_small_bytes_max_ =
+      std::min(choice.places.small_bytes_max, requester_->message_payload_max(kRawSmall));
+  for (const MethodIndex index : {kLogSmall, kLogLarge}) {
+    expected_[index] = expectation(methods_[index]);
+  }
+  return {};
+}
+
+Replica::Expectation Replica::expectation(const Method& method) const {
+  constexpr std::uint64_t kApart = 64 * kCacheLineBytes;
+  plan::CostModel awake = costs_;
+  awake.responder_wake_ns = 0;
+  awake.one_sided_wake_ns = 0;
+  const auto line = [&](const plan::CostModel& costs, double& fixed, double& per_byte) {
+    const auto at = [&](std::uint64_t bytes) {
+      return plan::cost_ns(method, session_->pool.profile.domain, bytes, sizeof(std::uint64_t),
+                           costs);
+    };
+    per_byte = (at(2 * kApart) - at(kApart)) / static_cast<double>(kApart);
+    fixed = at(kApart) - per_byte * static_cast<double>(kApart);
+  };
+  Expectation expected;
+  line(awake, expected.fixed.shortest, expected.per_byte.shortest);
+  line(costs_, expected.fixed.longest, expected.per_byte.longest);
+  return expected;
+}
+
+/// Something of the connection, or of the machine at its end, is not what it was.
+void Replica::measure_again() {
+  if (requester_->begun() != requester_->resolved()) return;
+  batch_ends_.fill(next_);  // a probe that is left in flight is a batch with nothing in it
+  const auto measured = measure(kAnswerWithin);
+  answered_ = requester_->resolved();
   note_progress();
-  return {};
-}
-
-/// Asks the planner for small and for large updates, and where the one becomes the other.
-Result<void> Replica::plan_methods() {
-  const UpdateShape shape =
-      options_.shape == LogShape::Compound ? perdure::compound() : perdure::singleton();
-  PERDURE_TRY(log, plan_sizes(shape));
-  PERDURE_TRY(raw, plan_sizes(perdure::singleton()));
-  if (options_.shape == LogShape::Compound &&
-      cpu_stores_last_item(log.small) != cpu_stores_last_item(log.large)) {
-    log.small = log.large;
+  if (!measured.ok() && measured.code() != ErrorCode::TimedOut) return mark_down(measured.error());
+  const std::vector<Method> before = methods_;
+  if (measured.ok()) {
+    if (auto planned = plan_for(*measured); !planned) {
+      log_message(Severity::Warning, fmt::format("replica {} keeps its methods: {}", peer_->name(),
+                                                 planned.error().message));
+    }
   }
-  small_bytes_max_ = log.small_bytes_max;
-  raw_small_bytes_max_ = raw.small_bytes_max;
-  methods_ = {log.small, log.large, raw.small, raw.large};
-  return {};
-}
-
-Result<Replica::Sizes> Replica::plan_sizes(const UpdateShape& shape) const {
-  const ServerProfile& profile = session_->pool.profile;
-  plan::Update update;
-  update.shape = shape;
-  update.primary = options_.primary;
-  update.level = options_.level;
-  update.message_bytes_max = session_->message_bytes_max - kMessageOverheadBytes;
-  update.bytes = kSmallSampleBytes;
-  PERDURE_TRY(small, plan::plan(profile, update));
-  // A record that does not fit into a message needs another way, whatever was forced.
-  plan::Update large_update = update;
-  large_update.bytes = kBatchBytesMax;
-  auto large = plan::plan(profile, large_update);
-  if (!large.ok() && update.primary) {
-    large_update.primary.reset();
-    large = plan::plan(profile, large_update);
-  }
-  if (!large.ok()) return large.error();
-  Sizes sizes{small, *large, update.message_bytes_max};
-  if (small.name == large->name) return sizes;
-  std::uint64_t above = kBatchBytesMax;  // the smallest size known to need another method
-  std::uint64_t below = kSmallSampleBytes;
-  while (above - below > kSmallSampleBytes) {
-    update.bytes = below + (above - below) / 2;
-    const auto method = plan::plan(profile, update);
-    const bool still_small = method.ok() && method->name == small.name;
-    (still_small ? below : above) = update.bytes;
-  }
-  sizes.small_bytes_max = below;
-  return sizes;
+  const bool changed = methods_ != before;
+  replans_ += changed ? 1 : 0;
+  drift_.restart(options_.clock->now(), changed);
 }
 
 void Replica::resume_at(Lsn lsn) {
@@ -143,6 +168,7 @@ void Replica::resume_at(Lsn lsn) {
 void Replica::pump(const Staging& staging, Lsn end, std::uint64_t ring_bytes) {
   if (!up() || !sending_) return;
   take_answers();
+  if (drift_.drifted() && up()) measure_again();
   send(staging, end, ring_bytes);
 }
 
@@ -163,7 +189,14 @@ void Replica::send(const Staging& staging, Lsn end, std::uint64_t ring_bytes) {
       if (begun.code() != ErrorCode::QueueFull) mark_down(begun.error());
       return;
     }
-    if (*begun == answered_ + 1) note_progress();
+    if (*begun == answered_ + 1) {
+      note_progress();
+      // Timing one costs two looks at the clock.
+      constexpr std::uint32_t kSinglesPerTimed = 16;
+      if (++singles_ % kSinglesPerTimed == 0) {
+        single_ = {*begun, run.length, options_.clock->now(), idle_polls_};
+      }
+    }
     next_ = next_place(Lsn{run.lsn.value + run.length}, ring_bytes);
     batch_ends_[*begun % kBatchesMax] = next_;
   }
@@ -194,12 +227,24 @@ void Replica::take_answers() {
     durable_ = batch_ends_[resolved % kBatchesMax];
     answered_ = resolved;
     note_progress();
+    if (single_.number == resolved && requester_->begun() == resolved) note_time_of_single();
     return;
   }
   if (requester_->begun() == resolved) return;
   // Reading the clock costs as much as an empty poll: look at it seldom.
   constexpr std::uint32_t kPollsPerLook = 256;
   if (++idle_polls_ % kPollsPerLook == 0) look_for_stall();
+}
+
+void Replica::note_time_of_single() {
+  if (!costs_.measured) return;
+  const Expectation& line = expected_[single_.bytes <= small_bytes_max_ ? kLogSmall : kLogLarge];
+  const auto bytes = static_cast<double>(single_.bytes);
+  const ExpectedTime expected{line.fixed.shortest + line.per_byte.shortest * bytes,
+                              line.fixed.longest + line.per_byte.longest * bytes};
+  const bool watched = idle_polls_ - single_.polls >= kPollsWatched;
+  const Nanoseconds now = options_.clock->now();
+  drift_.note(expected, now - single_.since, watched, now);
 }
 
 /// Counts how long the replica has been silent. A clock that jumps, or a process that was stopped

@@ -7,10 +7,13 @@
 #include <perdure/types.h>
 
 #include "core/method.h"
+#include "log/drift.h"
 #include "log/log_format.h"
+#include "log/method_choice.h"
 #include "log/staging.h"
 #include "peer/peer.h"
 #include "persist/requester.h"
+#include "plan/cost.h"
 
 #include <array>
 #include <memory>
@@ -21,16 +24,16 @@ namespace perdure::log {
 
 /// Batches in flight to one replica. What is appended meanwhile is coalesced into the next batch.
 inline constexpr std::size_t kBatchesMax = 8;
-inline constexpr std::uint64_t kBatchBytesMax = 1024 * 1024;
 /// So much of it need not wait for the batch before: a message of its own costs little beside it.
 inline constexpr std::uint64_t kGatherBytes = 4096;
 
 struct ReplicaOptions {
   std::string pool;
-  LogShape shape = LogShape::Singleton;         // set when prepared
-  std::optional<Primary> primary;               // forced by the user; nothing: the planner chooses
-  Level level = Level::Durable;                 // the least that appends are to reach on a replica
-  std::size_t batches_in_flight = 4;            // 1..kBatchesMax
+  LogShape shape = LogShape::Singleton;  // set when prepared
+  std::optional<Primary> primary;        // forced by the user; nothing: the planner chooses
+  Level level = Level::Durable;          // the least that appends are to reach on a replica
+  std::size_t batches_in_flight = 4;     // 1..kBatchesMax
+  bool measure_costs = true;  // false: methods are chosen by what connections usually cost
   Nanoseconds stall = std::chrono::seconds(5);  // without an answer for so long: down
   const Clock* clock = nullptr;
 };
@@ -42,14 +45,21 @@ class Replica {
 
   /// Opens a write session. Errors: those of Peer::open_session.
   Result<void> open_session(const peer::SessionRequest& request);
-  /// Plans and compiles for a log of `shape`; `staging` is registered with the peer's device.
-  /// Errors: those of plan::plan, of compiling and of registration.
+  /// Measures the connection, then plans and compiles for a log of `shape`; `staging` is registered
+  /// with the peer's device.
+  /// Errors: those of plan::plan, of compiling, of registration and of peer::measure_costs.
   Result<void> prepare(LogShape shape, Staging& staging);
+  /// From now on goes by the methods that are cheapest by these costs. Methods that replay messages
+  /// are kept, and never come after others: the responder may still have to copy what they sent.
+  /// Requires nothing in flight. Errors: those of plan::plan and of compiling; all stays as it was.
+  Result<void> plan_for(const plan::CostModel& costs);
 
   /// From now on records at `lsn` and later are sent; everything before is durable there.
   void resume_at(Lsn lsn);
 
-  /// Takes answers, and sends what is staged below `end` as far as the window allows.
+  /// Takes answers, and sends what is staged below `end` as far as the window allows. When batches
+  /// have long taken other times than was measured, and nothing is in flight, the connection is
+  /// measured again: some milliseconds, at most once in kMeasureEveryMin.
   void pump(const Staging& staging, Lsn end, std::uint64_t ring_bytes);
   /// The same after an append, when more may follow: while a batch is under way, records gather
   /// for the next one, up to kGatherBytes. Takes answers only if `look`.
@@ -80,19 +90,32 @@ class Replica {
   const Method& small_method() const { return methods_[kLogSmall]; }
   const Method& large_method() const { return methods_[kLogLarge]; }
   std::uint64_t small_bytes_max() const { return small_bytes_max_; }
+  /// What they were chosen by, and how often drift has led to other methods.
+  const plan::CostModel& costs() const { return costs_; }
+  std::uint64_t replans() const { return replans_; }
   persist::RequesterCounters counters() const;
 
  private:
   enum MethodIndex : std::size_t { kLogSmall, kLogLarge, kRawSmall, kRawLarge, kMethods };
 
-  /// The methods for small and for large updates, and the largest update that is small.
-  struct Sizes {
-    Method small;
-    Method large;
-    std::uint64_t small_bytes_max = 0;
+  /// What a batch of a method should take, as straight lines over its size.
+  struct Expectation {
+    ExpectedTime fixed;
+    ExpectedTime per_byte;
   };
-  Result<void> plan_methods();
-  Result<Sizes> plan_sizes(const UpdateShape& shape) const;
+  /// The batch that is, or was, alone on the connection.
+  struct Single {
+    std::uint64_t number = 0;
+    std::uint64_t bytes = 0;
+    Nanoseconds since{0};
+    std::uint32_t polls = 0;  // idle_polls_ then
+  };
+
+  Result<void> open_requester();
+  Result<plan::CostModel> measure(Nanoseconds answer_within);
+  void measure_again();
+  Expectation expectation(const Method& method) const;
+  void note_time_of_single();
   Result<std::uint64_t> begin_batch(const Staging::Run& run, std::uint64_t ring_bytes);
   void take_answers();
   void send(const Staging& staging, Lsn end, std::uint64_t ring_bytes);
@@ -107,6 +130,12 @@ class Replica {
   std::unique_ptr<fabric::Memory> words_memory_;
   std::unique_ptr<persist::Requester> requester_;
   std::vector<Method> methods_;
+  plan::CostModel costs_;
+  std::array<Expectation, 2> expected_;  // by MethodIndex, of the log's
+  DriftWatch drift_;
+  Single single_;  // that is timed
+  std::uint32_t singles_ = 0;
+  std::uint64_t replans_ = 0;
   std::uint64_t small_bytes_max_ = 0;
   std::uint64_t raw_small_bytes_max_ = 0;
 

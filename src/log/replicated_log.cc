@@ -298,6 +298,8 @@ LogStatus ReplicatedLog::status() const {
       each.small_method = replica.small_method().name;
       each.large_method = replica.large_method().name;
       each.small_bytes_max = replica.small_bytes_max();
+      each.costs_measured = replica.costs().measured;
+      each.replans = replica.replans();
     }
     status.replicas.push_back(std::move(each));
   }

@@ -27,6 +27,7 @@ struct WriterOptions {
   Level level = Level::Durable;
   std::uint64_t record_bytes_max = kPayloadBytesMax;
   std::size_t batches_in_flight = 4;
+  bool measure_costs = true;
   bool take_over = false;
   bool accept_loss = false;
   std::string writer_name;

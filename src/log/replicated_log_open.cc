@@ -59,6 +59,7 @@ Result<std::unique_ptr<ReplicatedLog>> ReplicatedLog::open(
   each.primary = options.primary;
   each.level = options.level;
   each.batches_in_flight = options.batches_in_flight;
+  each.measure_costs = options.measure_costs;
   each.stall = options.stall;
   each.clock = &clock;
   for (auto& peer : peers) log->replicas_.emplace_back(std::move(peer), each);

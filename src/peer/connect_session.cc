@@ -17,6 +17,7 @@ Result<Session> connect_session(const SessionGrant& grant, const std::string& ad
   session.pool = grant.pool;
   session.receive_depth = grant.receive_depth;
   session.message_bytes_max = grant.message_bytes_max;
+  session.medium = grant.medium;
   return session;
 }
 

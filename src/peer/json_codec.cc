@@ -16,6 +16,7 @@ using nlohmann::json;
 constexpr std::uint64_t kAnyNumber = std::numeric_limits<std::uint64_t>::max();
 constexpr std::size_t kSentenceMax = 4096;
 constexpr std::size_t kListMax = 65536;
+constexpr std::uint64_t kCostMax = 1'000'000'000'000;  // a second a byte, a quarter hour a sync
 
 std::string text_of(const json& document) {
   // Text that is not UTF-8 can only come from the file system: shown as replacement characters.
@@ -121,6 +122,22 @@ PoolDescription read_pool(JsonFields& fields) {
   pool.evidence = fields.text("evidence", kSentenceMax);
   if (auto named = validate_pool_name(pool.name); !named) fields.fail("name", "is not a name");
   return pool;
+}
+
+json to_json(const pmem::MediumCosts& medium) {
+  return {{"copy_byte_ps", medium.copy_byte_ps},
+          {"flush_line_ps", medium.flush_line_ps},
+          {"sync_ns", medium.sync_ns}};
+}
+
+pmem::MediumCosts read_medium(JsonFields& outer) {
+  JsonFields fields(outer.object("medium"), "medium");
+  pmem::MediumCosts medium;
+  medium.copy_byte_ps = fields.number("copy_byte_ps", kCostMax);
+  medium.flush_line_ps = fields.number("flush_line_ps", kCostMax);
+  medium.sync_ns = fields.number("sync_ns", kCostMax);
+  outer.absorb(fields.finish());
+  return medium;
 }
 
 json to_json(const ServiceCounters& counters) {
@@ -240,19 +257,21 @@ Result<std::vector<PoolDescription>> decode_pools(std::string_view text) {
 }
 
 std::string encode(const SessionGrant& grant) {
-  return text_of(
-      {{"format", 1},
-       {"session", hexadecimal(grant.session)},
-       {"token", hexadecimal(grant.token)},
-       {"transport", to_string(grant.transport)},
-       {"address", grant.address},
-       {"remote",
-        {{"key", hexadecimal(grant.remote.key)},
-         {"base", hexadecimal(grant.remote.base)},
-         {"length", grant.remote.length}}},
-       {"receive",
-        {{"depth", grant.receive_depth}, {"message_bytes_max", grant.message_bytes_max}}},
-       {"pool", to_json(grant.pool)}});
+  json body =
+      json({{"format", 1},
+            {"session", hexadecimal(grant.session)},
+            {"token", hexadecimal(grant.token)},
+            {"transport", to_string(grant.transport)},
+            {"address", grant.address},
+            {"remote",
+             {{"key", hexadecimal(grant.remote.key)},
+              {"base", hexadecimal(grant.remote.base)},
+              {"length", grant.remote.length}}},
+            {"receive",
+             {{"depth", grant.receive_depth}, {"message_bytes_max", grant.message_bytes_max}}},
+            {"pool", to_json(grant.pool)}});
+  if (grant.medium) body["medium"] = to_json(*grant.medium);
+  return text_of(body);
 }
 
 Result<SessionGrant> decode_grant(std::string_view text) {
@@ -275,6 +294,7 @@ Result<SessionGrant> decode_grant(std::string_view text) {
     pool.format(false);
     grant.pool = read_pool(pool);
     fields.absorb(pool.finish());
+    if (fields.has("medium")) grant.medium = read_medium(fields);
     return grant;
   });
 }

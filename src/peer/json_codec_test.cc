@@ -58,9 +58,13 @@ TEST(JsonCodec, AnswersSurvive) {
   const std::vector pools{some_pool(), some_pool()};
   EXPECT_EQ(*decode_pools(encode(pools)), pools);
 
-  const SessionGrant grant{1,           ~0ull, Transport::Tcp, "127.0.0.1:7471", {5, 6, 7},
-                           some_pool(), 64,    16384};
+  SessionGrant grant{1,           ~0ull, Transport::Tcp, "127.0.0.1:7471", {5, 6, 7},
+                     some_pool(), 64,    16384,          std::nullopt};
+  EXPECT_EQ(*decode_grant(encode(grant)), grant);  // of a peer that does not time its medium
+  grant.medium = pmem::MediumCosts{90, 5300, 1'000'000'000'000};
   EXPECT_EQ(*decode_grant(encode(grant)), grant);
+  grant.medium->sync_ns += 1;
+  EXPECT_EQ(decode_grant(encode(grant)).code(), ErrorCode::ProtocolError);
 
   SessionDescription session;
   session.id = 0xffffffffffffffffu;

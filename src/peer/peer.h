@@ -9,9 +9,11 @@
 
 #include "core/clock.h"
 #include "fabric/fabric.h"
+#include "pmem/medium_costs.h"
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -76,6 +78,7 @@ struct Session {
   PoolDescription pool;           // as it was when the session was opened
   std::size_t receive_depth = 0;  // messages that may be unacknowledged at a time
   std::size_t message_bytes_max = 0;
+  std::optional<pmem::MediumCosts> medium;  // nothing: the responder does not say
 };
 
 /// Threads: any; calls to one Peer may be made concurrently.

@@ -95,6 +95,15 @@ Result<void> ServedPool::record_writer(const WriterRecord& record) {
   return {};
 }
 
+Result<pmem::MediumCosts> ServedPool::medium_costs(const Clock& clock) {
+  if (!medium_costs_) {
+    const pmem::Range scratch{pmem::kPoolScratchOffset, pmem::kPoolScratchBytes};
+    PERDURE_TRY(measured, pmem::measure_medium(region(), scratch, clock));
+    medium_costs_ = measured;
+  }
+  return *medium_costs_;
+}
+
 ServerProfile ServedPool::session_profile(bool write, const fabric::Device& device) const {
   ServerProfile profile = describe().profile;
   profile.transport = device.transport();

@@ -22,6 +22,7 @@
 #include "fabric/fabric.h"
 #include "peer/peer.h"
 #include "persist/responder.h"
+#include "pmem/medium_costs.h"
 #include "pmem/pool.h"
 
 namespace perdure::peer {
@@ -67,6 +68,10 @@ class ServedPool {
   /// Messages applied when it was adopted.
   std::uint64_t replayed() const { return replayed_; }
 
+  /// What its medium costs this machine's processor: timed when it is first asked for.
+  /// Errors: those of pmem::measure_medium.
+  Result<pmem::MediumCosts> medium_costs(const Clock& clock);
+
   /// Durability: on success a crash no longer forgets the writer. Errors: those of set_state.
   Result<void> record_writer(const WriterRecord& record);
 
@@ -92,6 +97,7 @@ class ServedPool {
   persist::ReceiveQueue persistent_queue_{0, 0};  // depth 0: no persistent buffers
   WriterRecord writer_;
   std::uint64_t replayed_ = 0;
+  std::optional<pmem::MediumCosts> medium_costs_;
 };
 
 /// Bytes at the end of a pool's data that persistent receive buffers of this queue take.

@@ -124,6 +124,8 @@ Result<void> PeerService::note_medium(PoolEntry& entry, Result<void> outcome) {
 Result<SessionGrant> PeerService::grant(const PoolPointer& entry, const SessionRequest& request,
                                         Plane& plane) {
   ServedPool& pool = *entry->served;
+  const auto medium = pool.medium_costs(*options_.clock);
+  if (!medium) PERDURE_TRY_VOID(note_medium(*entry, medium.error()));
   SessionTerms terms;
   terms.token = options_.secrets();
   terms.pool = request.pool;
@@ -154,6 +156,7 @@ Result<SessionGrant> PeerService::grant(const PoolPointer& entry, const SessionR
   grant.message_bytes_max = terms.queue.message_bytes_max;
   grant.pool = shown(*entry);
   grant.pool.profile = pool.session_profile(request.write, device);
+  grant.medium = *medium;
   const MutexLock lock(mutex_);
   if (sessions_.size() >= options_.sessions_max) {
     return Error{ErrorCode::QueueFull,

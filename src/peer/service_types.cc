@@ -32,7 +32,7 @@ bool SessionGrant::operator==(const SessionGrant& other) const {
          address == other.address && remote.key == other.remote.key &&
          remote.base == other.remote.base && remote.length == other.remote.length &&
          pool == other.pool && receive_depth == other.receive_depth &&
-         message_bytes_max == other.message_bytes_max;
+         message_bytes_max == other.message_bytes_max && medium == other.medium;
 }
 
 ServiceCounters& operator+=(ServiceCounters& sum, const ServiceCounters& more) {

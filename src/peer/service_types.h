@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "peer/peer.h"
+#include "pmem/medium_costs.h"
 
 namespace perdure::peer {
 
@@ -28,6 +29,8 @@ struct SessionGrant {
   PoolDescription pool;
   std::size_t receive_depth = 0;
   std::size_t message_bytes_max = 0;
+  /// What the pool's medium costs the responder's processor. Nothing: the responder does not say.
+  std::optional<pmem::MediumCosts> medium;
   bool operator==(const SessionGrant& other) const;
 };
 

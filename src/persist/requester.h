@@ -12,6 +12,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -22,6 +23,17 @@ namespace perdure::persist {
 struct UpdateItem {
   std::uint64_t at = 0;  // bytes from the start of the exported part of the pool
   fabric::Segment data;
+};
+
+/// What is timed to learn what a connection costs. The responder does nothing for any of them but
+/// answer; of the pool they read one byte, and write zeros to a line that holds nothing else.
+enum class Probe : std::size_t {
+  Message,       // an empty message, its answer
+  LongMessage,   // the same with Requester::probe_padding() bytes of nothing behind it
+  TwoMessages,   // two posted together, the answer to the second
+  Read,          // a READ of one byte, or the device's FLUSH, its completion
+  Write,         // a WRITE of one line, its completion; only with a probe line
+  WriteMessage,  // the same WRITE and an empty message posted together; only with a probe line
 };
 
 struct RequesterCounters {
@@ -39,9 +51,13 @@ class Requester {
     ReceiveQueue queue;            // as the responder has it
     std::uint32_t session = 0;     // as the responder has it
     std::size_t updates_max = 64;  // in flight; more: QueueFull
+    bool probes = false;           // begin_probe may be called
+    /// Where 64 bytes of zeros are that may be written over with zeros. Nothing: no write probes.
+    std::optional<std::uint64_t> probe_line;
   };
 
-  /// Compiles `methods` for the connection; they are named by their index from then on.
+  /// Compiles `methods` for the connection; they are named by their index from then on. There may
+  /// be none, until use_methods.
   /// Errors: Unsupported (a verb that device or peer lack, a method that is not for this profile's
   /// receive buffers), InvalidArgument (malformed method, or methods that must not be mixed).
   static Result<std::unique_ptr<Requester>> open(fabric::Endpoint& endpoint, fabric::Device& device,
@@ -58,6 +74,19 @@ class Requester {
   ///             OutOfRange, InvalidArgument.
   /// Cost        no allocation, no system call of its own; one post per step up to the first wait.
   virtual Result<std::uint64_t> begin(std::size_t method, std::span<const UpdateItem> items) = 0;
+
+  /// The same for a probe, which counts as an update. Requires Options::probes, for write probes a
+  /// probe line.
+  virtual Result<std::uint64_t> begin_probe(Probe probe) = 0;
+  /// Bytes that a LongMessage has more than a Message.
+  virtual std::uint64_t probe_padding() const = 0;
+
+  /// Takes other methods in place of those it has. They may allocate and register memory.
+  ///
+  /// Requires    nothing in flight. Methods that replay messages must not come after others, nor
+  ///             the other way round: a copy of the responder's could still be under way.
+  /// Errors      those of open; the old methods are kept.
+  virtual Result<void> use_methods(std::vector<Method> methods) = 0;
 
   /// Takes completions and goes on with what they release. Never blocks.
   /// Errors      Once the connection is lost or the responder refused: every update above

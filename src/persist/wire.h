@@ -4,13 +4,18 @@
 // Update message, little-endian:
 //
 //   offset  size  field
-//   0       4     crc32c    of bytes 4.. to the end of the entries; and of the payload
-//   (kPayloadCrc) 4       1     version   kWireVersion 5       1     kind      1 update 6       1
-//   entries   0..kEntriesMax 7       1     flags     MessageFlags 8       8     sequence  of
-//   messages on this connection, from 1; a WRITE_WITH_IMM counts as one 16      4     payload bytes
-//   after the entries 20      4     session   low bits of the session's id 24      16n   entry
-//   offset u64, length u32, actions u32 (EntryActions)
+//   0       4     crc32c    of bytes 4.. to the end of the entries; with kPayloadCrc also of the
+//                           payload
+//   4       1     version   kWireVersion
+//   5       1     kind      1 update
+//   6       1     entries   0..kEntriesMax
+//   7       1     flags     MessageFlags
+//   8       8     sequence  of messages on this connection, from 1; a WRITE_WITH_IMM counts as one
+//   16      4     payload   bytes after the entries
+//   20      4     session   low bits of the session's id
+//   24      16n   entry     offset u64, length u32, actions u32 (EntryActions)
 //   ..            payload   the bytes of the entries that say Copy, in their order
+//   ..            padding   whatever follows means nothing; probes fill messages up with it
 //
 // Acknowledgement, 24 bytes:
 //

@@ -19,6 +19,11 @@ bool is_message(const RequesterStep& step) {
 
 }  // namespace
 
+std::string_view source_of(const CostModel& costs) {
+  return costs.measured ? "measured on this connection"
+                        : "usual ones, not measured on this connection";
+}
+
 CostModel default_costs(Transport transport) {
   CostModel costs;
   costs.copy_byte_ns = 0.09;
@@ -66,15 +71,15 @@ double cost_ns(const Method& method, PersistenceDomain domain, std::uint64_t byt
       for (const Item item : step.items) {
         if (carries) total += static_cast<double>(size_of(item)) * costs.wire_byte_ns;
       }
-      if (is_message(step)) total += costs.responder_wake_ns;
       continue;
     }
     if (step.kind == RequesterStep::Kind::WaitAck) {
-      total += costs.message_round_trip_ns;
+      total += costs.message_round_trip_ns + costs.responder_wake_ns;
     } else {
       const Verb verb = method.requester[step.of].verb;
       const bool answered = verb == Verb::Read || verb == Verb::Flush || verb == Verb::WriteAtomic;
       total += answered ? costs.read_round_trip_ns : costs.write_round_trip_ns;
+      total += costs.one_sided_wake_ns;
     }
     if (posts > 1) total += static_cast<double>(posts - 1) * costs.extra_post_ns;
     posts = 0;

@@ -5,6 +5,7 @@
 #include "core/method.h"
 
 #include <cstdint>
+#include <string_view>
 
 namespace perdure::plan {
 
@@ -15,12 +16,18 @@ struct CostModel {
   double write_round_trip_ns = 0;  // WRITE, its completion (transports that do not complete early)
   double read_round_trip_ns = 0;   // READ or FLUSH, its completion
   double extra_post_ns = 0;        // each further request that is posted before the wait
-  double responder_wake_ns = 0;    // added per message if the responder sleeps instead of polling
+  double responder_wake_ns = 0;    // added per awaited reply if the responder sleeps until then
+  double one_sided_wake_ns = 0;    // the same per completion, where its CPU serves those too
   double copy_byte_ns = 0;         // responder copies out of the receive buffer
   double flush_line_ns = 0;        // responder flushes one cache line of 64 bytes
   double sync_ns = 0;              // responder's msync or fdatasync (domain page), per flush
   double wire_byte_ns = 0;         // each byte that is sent
+  bool measured = false;           // on the connection at hand; else what is usual
+  bool operator==(const CostModel&) const = default;
 };
+
+/// "measured on this connection" or "usual ones, not measured on this connection".
+std::string_view source_of(const CostModel& costs);
 
 /// Measured medians where there are any, best quiet rounds, two processes on one host:
 ///   tcp   libfabric tcp provider: ping-pong 10.2 us, write 8.9 us, read 9.2 us, write + message +

@@ -4,9 +4,10 @@
 
 #include <gtest/gtest.h>
 
-#include "plan/paper.h"
-
+#include <map>
 #include <set>
+
+#include "plan/paper.h"
 
 namespace perdure::plan {
 namespace {
@@ -153,6 +154,30 @@ TEST(Plan, AnUpdateWithoutItemsOrBytesIsRefused) {
   update.shape = singleton();
   update.bytes = 0;
   EXPECT_EQ(plan({}, update).code(), ErrorCode::InvalidArgument);
+}
+
+// The responder is woken once for each answer that is waited for, whatever was posted before.
+TEST(Cost, AWakeIsPaidPerWait) {
+  ServerProfile server;
+  server.domain = PersistenceDomain::Wsp;
+  server.transport = Transport::Shm;
+  const auto candidates_at = [&](double reply_ns, double completion_ns) {
+    CostModel costs = default_costs(Transport::Shm);
+    costs.responder_wake_ns = reply_ns;
+    costs.one_sided_wake_ns = completion_ns;
+    const auto found = candidates(server, {}, costs);
+    std::map<std::string, double> by_name;
+    for (const Candidate& each : *found) by_name[each.method.name] = each.cost_ns;
+    return by_name;
+  };
+  const auto awake = candidates_at(0, 0);
+  const auto asleep = candidates_at(1000, 10);
+  for (const char* name : {"send-copy-ack", "write-send-ack"}) {
+    EXPECT_NEAR(asleep.at(name) - awake.at(name), 1000, 0.01) << name;
+  }
+  for (const char* name : {"write-completion", "write-flush"}) {
+    EXPECT_NEAR(asleep.at(name) - awake.at(name), 10, 0.01) << name;
+  }
 }
 
 }  // namespace

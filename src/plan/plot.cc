@@ -1,4 +1,4 @@
-// Cost over size as SVG: both axes logarithmic, one polyline per candidate.
+// Cost over size: as SVG, both axes logarithmic, one polyline per candidate; and as bars of text.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -55,6 +55,24 @@ std::string grid(const Axis& x, const Axis& y) {
   return svg;
 }
 
+/// Where the choice changes: a dashed line, and from how many bytes on it is which method.
+std::string borders(const std::vector<Crossover>& changes, const Axis& x) {
+  std::string svg;
+  for (std::size_t index = 1; index < changes.size(); ++index) {
+    const double at = kLeft + kWidth * x.at(static_cast<double>(changes[index].bytes));
+    const double row = kTop + kHeight - 8 - 16 * static_cast<double>(index - 1);
+    svg += fmt::format(
+        "<line x1=\"{0:.1f}\" y1=\"{1}\" x2=\"{0:.1f}\" y2=\"{2}\" stroke=\"#555555\" "
+        "stroke-dasharray=\"5 4\"/>"
+        "<text x=\"{3:.1f}\" y=\"{4}\" text-anchor=\"{5}\" fill=\"#333333\">from {6} bytes: "
+        "{7}</text>\n",
+        at, kTop, kTop + kHeight, at < kLeft + kWidth / 2 ? at + 5 : at - 5, row,
+        at < kLeft + kWidth / 2 ? "start" : "end", changes[index].bytes,
+        changes[index].method.name);
+  }
+  return svg;
+}
+
 std::string curves(const std::map<std::string, Curve>& by_name, const Axis& x, const Axis& y) {
   static constexpr std::array kColors = {"#1f4e79", "#b3261e", "#2e7d32", "#8e5a00",
                                          "#6a1b9a", "#00838f", "#5d4037", "#616161"};
@@ -98,15 +116,39 @@ Result<std::string> cost_plot_svg(const ServerProfile& server, const Update& upd
   y.low = std::pow(10, std::floor(std::log10(y.low)));
   y.high = std::pow(10, std::floor(std::log10(y.high)) + 1);
   const Axis x{1, static_cast<double>(std::max<std::uint64_t>(bytes_max, 2))};
+  PERDURE_TRY(changes, crossovers(server, update, costs, bytes_max));
   return fmt::format(
              "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0} {1}\" width=\"{0}\" "
              "height=\"{1}\" font-family=\"sans-serif\" font-size=\"12\">\n"
              "<rect width=\"{0}\" height=\"{1}\" fill=\"#ffffff\"/>\n"
-             "<text x=\"10\" y=\"24\" font-size=\"15\">expected cost by record size: {2}, {3}"
-             "</text>\n",
+             "<text x=\"10\" y=\"24\" font-size=\"15\">expected cost by record size: {2}, {3}; "
+             "costs: {4}</text>\n",
              kLeft + kWidth + kLegend, kTop + kHeight + 40, perdure::describe(server),
-             to_string(update.shape)) +
-         grid(x, y) + curves(by_name, x, y) + "</svg>\n";
+             to_string(update.shape), source_of(costs)) +
+         grid(x, y) + borders(changes, x) + curves(by_name, x, y) + "</svg>\n";
+}
+
+Result<std::string> cost_plot_text(const ServerProfile& server, const Update& update,
+                                   const CostModel& costs, std::uint64_t bytes_max) {
+  constexpr double kBarPerDecade = 10;
+  PERDURE_TRY(changes, crossovers(server, update, costs, bytes_max));
+  std::string text;
+  std::size_t shown = 0;
+  for (std::uint64_t bytes = 1;; bytes *= 4) {
+    for (; shown < changes.size() && changes[shown].bytes <= bytes; ++shown) {
+      text +=
+          fmt::format("-- from {} bytes: {}\n", changes[shown].bytes, changes[shown].method.name);
+    }
+    Update sized = update;
+    sized.bytes = bytes;
+    PERDURE_TRY(found, candidates(server, sized, costs));
+    const double microseconds = found.front().cost_ns / 1000;
+    const double decades = std::log10(std::max(microseconds, 0.01)) + 2;  // from 10 ns on
+    text += fmt::format("{:>10} {:>12.2f} us  {}\n", bytes_words(static_cast<double>(bytes)),
+                        microseconds,
+                        std::string(static_cast<std::size_t>(decades * kBarPerDecade) + 1, '#'));
+    if (bytes > bytes_max / 4) return text;
+  }
 }
 
 }  // namespace perdure::plan

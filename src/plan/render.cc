@@ -162,6 +162,24 @@ SequenceDiagram diagram(const Method& method, const ServerProfile& profile) {
   return drawing;
 }
 
+std::string to_text(const CostModel& costs) {
+  const std::pair<std::string_view, double> lines[] = {
+      {"message and its answer", costs.message_round_trip_ns},
+      {"WRITE and its completion", costs.write_round_trip_ns},
+      {"READ or FLUSH", costs.read_round_trip_ns},
+      {"one more request before the wait", costs.extra_post_ns},
+      {"waking the responder, per reply", costs.responder_wake_ns},
+      {"waking it, per completion", costs.one_sided_wake_ns},
+      {"responder copies a byte", costs.copy_byte_ns},
+      {"responder flushes a line", costs.flush_line_ns},
+      {"responder syncs a file", costs.sync_ns},
+      {"a byte of the wire", costs.wire_byte_ns},
+  };
+  std::string text;
+  for (const auto& [what, cost] : lines) text += fmt::format("  {:<36}{:>14.3f} ns\n", what, cost);
+  return text;
+}
+
 Result<std::string> explain(const ServerProfile& server, const Update& update,
                             const CostModel& costs) {
   PERDURE_TRY(found, candidates(server, update, costs));
@@ -179,7 +197,7 @@ Result<std::string> explain(const ServerProfile& server, const Update& update,
   for (const Crossover& change : changes) {
     text += fmt::format("  from {:>9} bytes  {}\n", change.bytes, change.method.name);
   }
-  return text;
+  return text + fmt::format("\ncosts: {}\n", source_of(costs));
 }
 
 }  // namespace perdure::plan

@@ -35,13 +35,21 @@ std::string to_text(const Method& method);
 /// Draw it with to_text or to_svg.
 SequenceDiagram diagram(const Method& method, const ServerProfile& profile);
 
-/// What was chosen and why: candidates with cost, round trips and reason, then the sizes at which
-/// the choice changes. Errors: as for candidates.
+/// What was chosen and why: candidates with cost, round trips and reason, the sizes at which the
+/// choice changes, and where the costs are from. Errors: as for candidates.
 Result<std::string> explain(const ServerProfile& server, const Update& update,
                             const CostModel& costs);
 
-/// Cost over the size of a record, one line per candidate, logarithmic axes, as a complete SVG.
-/// Errors: as for candidates.
+/// The costs themselves, one per line.
+std::string to_text(const CostModel& costs);
+
+/// The cheapest method's cost over the size of a record, a bar for each size (logarithmic) and a
+/// line wherever the choice changes, for a terminal. Errors: as for candidates.
+Result<std::string> cost_plot_text(const ServerProfile& server, const Update& update,
+                                   const CostModel& costs, std::uint64_t bytes_max);
+
+/// Cost over the size of a record, one line per candidate, logarithmic axes, with the sizes at
+/// which the choice changes, as a complete SVG. Errors: as for candidates.
 Result<std::string> cost_plot_svg(const ServerProfile& server, const Update& update,
                                   const CostModel& costs, std::uint64_t bytes_max);
 

@@ -80,6 +80,30 @@ TEST(PlanDrawing, DiagramsAndPlotsAreWellFormed) {
   const auto plot = cost_plot_svg(server, {}, default_costs(Transport::Tcp), 1 << 20);
   ASSERT_TRUE(plot.ok());
   EXPECT_NE(plot->find("write-send-flush-ack"), std::string::npos);
+  EXPECT_NE(plot->find("from 76667 bytes: write-send-flush-ack"), std::string::npos);
+  EXPECT_NE(plot->find("not measured"), std::string::npos);
+}
+
+TEST(PlanDrawing, TheTextPlotHasABarPerSizeAndALineWhereTheChoiceChanges) {
+  ServerProfile server;
+  server.domain = PersistenceDomain::Dmp;
+  const auto plot = cost_plot_text(server, {}, default_costs(Transport::Tcp), 64 << 20);
+  ASSERT_TRUE(plot.ok());
+  EXPECT_EQ(std::count(plot->begin(), plot->end(), '\n'), 14 + 2) << *plot;  // 4^0 to 4^13 bytes
+  const auto border = plot->find("-- from 76667 bytes: write-send-flush-ack\n");
+  EXPECT_LT(plot->find("    64 KiB "), border) << *plot;
+  EXPECT_GT(plot->find("   256 KiB "), border) << *plot;
+  EXPECT_NE(border, std::string::npos);
+}
+
+TEST(PlanText, CostsSayWhereTheyAreFrom) {
+  ServerProfile server;
+  server.domain = PersistenceDomain::Dmp;
+  CostModel costs = default_costs(Transport::Tcp);
+  EXPECT_NE(explain(server, {}, costs)->find("costs: usual ones, not measured"), std::string::npos);
+  costs.measured = true;
+  EXPECT_NE(explain(server, {}, costs)->find("costs: measured on this"), std::string::npos);
+  EXPECT_NE(to_text(costs).find("10200.000 ns"), std::string::npos) << to_text(costs);
 }
 
 }  // namespace

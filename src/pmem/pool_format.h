@@ -5,7 +5,8 @@
 //   0        4096     header, written once when the pool is made
 //   4096     4096     state slot 0
 //   8192     4096     state slot 1
-//   12288    53248    reserved, zero
+//   12288    36864    reserved, zero
+//   49152    16384    scratch, zero: what the medium costs is timed by storing zeros here
 //   65536    ...      exported data
 //
 // docs/format.md has the fields of each. All numbers are little-endian.
@@ -31,7 +32,9 @@ inline constexpr std::size_t kStateSlots = 2;
 inline constexpr std::size_t kPoolFrontBytes = kPoolPageBytes * (1 + kStateSlots);
 inline constexpr std::uint64_t kPoolDataOffset = 65536;
 inline constexpr std::uint64_t kPoolDataBytesMax = std::uint64_t{1} << 46;  // 64 TiB
-static_assert(kPoolFrontBytes <= kPoolDataOffset);
+inline constexpr std::uint64_t kPoolScratchBytes = 16384;
+inline constexpr std::uint64_t kPoolScratchOffset = kPoolDataOffset - kPoolScratchBytes;
+static_assert(kPoolFrontBytes <= kPoolScratchOffset);
 
 inline constexpr std::size_t kPoolKindBytesMax = 16;
 inline constexpr std::size_t kPoolNameBytesMax = 128;

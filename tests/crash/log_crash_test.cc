@@ -176,6 +176,7 @@ class Cluster {
     options.writer = dice_.next() | 1;
     options.take_over = true;
     options.batches_in_flight = 1 + dice_.below(4);
+    options.measure_costs = dice_.chance(1, 2);
     options.stall = std::chrono::milliseconds(50);
     auto log = log::ReplicatedLog::open(std::move(peers), options, clock_);
     if (!log.ok()) return log.error();

@@ -1,0 +1,201 @@
+// A replica goes by the methods that its connection's costs make cheapest, notices when those have
+// changed, and loses nothing by exchanging methods.
+#include "log/replica.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/random.h"
+#include "fabric/emu/world.h"
+#include "peer/local_peer.h"
+#include "peer/service.h"
+#include "pmem/pool_format.h"
+
+namespace perdure::log {
+namespace {
+
+constexpr std::uint64_t kPoolBytes = 256 * 1024;
+constexpr std::uint64_t kRing = kPoolBytes - kRingAt;
+constexpr std::uint64_t kRecord = 256;
+constexpr Lsn kStart{kRecord};  // so that no record crosses the end of the ring
+static_assert(kRing % kRecord == 0);
+const std::string kPool = "log";
+
+/// The region outlives the service, which the test needs to look at it.
+class LentRegion final : public pmem::Region {
+ public:
+  explicit LentRegion(pmem::Region& region) : region_(region) {}
+  std::span<std::byte> bytes() override { return region_.bytes(); }
+  PersistenceDomain domain() const override { return region_.domain(); }
+  using Region::flush;
+  Result<void> flush(std::span<const pmem::Range> ranges) override { return region_.flush(ranges); }
+  std::string evidence() const override { return region_.evidence(); }
+
+ private:
+  pmem::Region& region_;
+};
+
+/// The world's time, a thousand times as slow: seconds pass without millions of events.
+class SlowedClock final : public Clock {
+ public:
+  explicit SlowedClock(const Clock& clock) : clock_(clock) {}
+  Nanoseconds now() const override { return 1000 * clock_.now(); }
+
+ private:
+  const Clock& clock_;
+};
+
+/// One responder that keeps time, and a replica that is written to record by record.
+class ReplicaTest : public testing::Test {
+ protected:
+  void start(ServerProfile profile, bool measure, std::optional<Primary> primary = {}) {
+    server_ = &world_.add_machine("server", profile);
+    client_ = &world_.add_machine("client", profile);
+    region_ = &server_->add_region(pmem::kPoolDataOffset + kPoolBytes + (1u << 20));
+    peer::ServiceOptions service;
+    service.threads = false;
+    service.clock = &world_.clock();
+    service.settings.ddio = profile.ddio;
+    service.settings.receive_buffers = profile.receive_buffers;
+    service.queue = {32, 2048};
+    service.secrets = [this] { return world_.random().next() | 1; };
+    service_ = *peer::PeerService::open(std::move(service), {{server_, "server:1", {}}});
+    auto pool = pmem::Pool::format(std::make_unique<LentRegion>(*region_), {});
+    ASSERT_TRUE(service_->add_pool(kPool, std::move(pool).value()).ok());
+    server_->add_actor([this] { return service_->pump(); });
+    ReplicaOptions options;
+    options.pool = kPool;
+    options.measure_costs = measure;
+    options.primary = primary;
+    options.stall = std::chrono::hours(1);
+    options.clock = &clock_;
+    replica_.emplace(std::make_unique<peer::LocalPeer>("server", *service_, *client_), options);
+    ASSERT_TRUE(replica_->open_session({kPool, true, Epoch{1}, 1, "test", false}).ok());
+    const auto prepared = replica_->prepare(LogShape::Singleton, staging_);
+    ASSERT_TRUE(prepared.ok()) << prepared.error().message;
+    replica_->resume_at(kStart);
+  }
+
+  /// Appends one record and waits until it is durable.
+  void append() {
+    std::byte* to = staging_.reserve(kRecord);
+    ASSERT_NE(to, nullptr);
+    std::memset(to, static_cast<int>(tail_.value / kRecord % 251 + 1), kRecord);
+    staging_.commit(tail_, kRecord);
+    tail_.value += kRecord;
+    for (int round = 0; round < 100'000 && replica_->durable_below() < tail_; ++round) {
+      replica_->pump(staging_, tail_, kRing);
+      ASSERT_TRUE(replica_->up()) << replica_->down_reason()->message;
+    }
+    ASSERT_EQ(replica_->durable_below(), tail_);
+    staging_.release(tail_);
+  }
+
+  void append(int count) {
+    for (int done = 0; done < count && !HasFatalFailure(); ++done) append();
+  }
+
+  /// Whether every record that fits into the ring is there.
+  bool all_there() const {
+    const std::byte* ring = region_->bytes().data() + pmem::kPoolDataOffset + kRingAt;
+    for (std::uint64_t lsn = kStart.value; lsn < tail_.value; ++lsn) {
+      const std::uint64_t record = (lsn - kStart.value) / kRecord * kRecord + kStart.value;
+      if (tail_.value - lsn > kRing) continue;
+      if (ring[lsn % kRing] != static_cast<std::byte>(record / kRecord % 251 + 1)) return false;
+    }
+    return true;
+  }
+
+  static ServerProfile profile_of(ReceiveBuffers buffers = ReceiveBuffers::Dram) {
+    ServerProfile profile;
+    profile.domain = PersistenceDomain::Mhp;
+    profile.ddio = Ddio::Off;
+    profile.receive_buffers = buffers;
+    profile.transport = Transport::InfiniBand;
+    return profile;
+  }
+
+  Random random_{23};
+  fabric::emu::World world_{random_, {fabric::emu::World::Options::Order::InTime, 8}};
+  SlowedClock clock_{world_.clock()};
+  fabric::emu::Machine* server_ = nullptr;
+  fabric::emu::Machine* client_ = nullptr;
+  pmem::CrashableRegion* region_ = nullptr;
+  std::unique_ptr<peer::PeerService> service_;
+  Staging staging_{64 * 1024};
+  std::optional<Replica> replica_;
+  Lsn tail_ = kStart;
+};
+
+TEST_F(ReplicaTest, MeasuresUnlessItIsToldNotTo) {
+  start(profile_of(), true);
+  EXPECT_TRUE(replica_->costs().measured);
+  EXPECT_NE(replica_->costs(), plan::default_costs(Transport::InfiniBand));
+  append(10);
+  EXPECT_TRUE(all_there());
+}
+
+TEST_F(ReplicaTest, GoesByWhatIsUsualIfItDoesNotMeasure) {
+  start(profile_of(), false);
+  EXPECT_EQ(replica_->costs(), plan::default_costs(Transport::InfiniBand));
+}
+
+TEST_F(ReplicaTest, OtherCostsLeadToOtherMethodsWithoutLosingARecord) {
+  start(profile_of(), false);
+  plan::CostModel costs = plan::default_costs(Transport::InfiniBand);
+  append(10);
+  costs.read_round_trip_ns = 1e6;
+  ASSERT_TRUE(replica_->plan_for(costs).ok());
+  EXPECT_EQ(replica_->small_method().name, "send-copy-ack");
+  append(10);
+  costs.read_round_trip_ns = 100;
+  ASSERT_TRUE(replica_->plan_for(costs).ok());
+  EXPECT_EQ(replica_->small_method().name, "write-flush");
+  append(10);
+  EXPECT_TRUE(all_there());
+}
+
+// A message that is to be replayed may be copied late, over what a WRITE put there meanwhile.
+TEST_F(ReplicaTest, MethodsThatReplayMessagesAreKept) {
+  start(profile_of(ReceiveBuffers::Pm), false, Primary::Send);
+  ASSERT_TRUE(replays(replica_->small_method())) << replica_->small_method().name;
+  const std::string before = replica_->small_method().name;
+  plan::CostModel costs = plan::default_costs(Transport::InfiniBand);
+  costs.read_round_trip_ns = 1e6;
+  ASSERT_TRUE(replica_->plan_for(costs).ok());
+  EXPECT_EQ(replica_->small_method().name, before);
+}
+
+// Receive: answers in much less time than the model expects, for long.
+// Expect: the connection is measured again, other methods are used, and nothing is lost.
+TEST_F(ReplicaTest, DriftLeadsToAnotherMeasurement) {
+  start(profile_of(), true);
+  const std::string measured = replica_->small_method().name;
+  plan::CostModel wrong = replica_->costs();
+  const bool sends = replica_->small_method().primary == Primary::Send;
+  wrong.message_round_trip_ns = sends ? 1e15 : 1e12;
+  wrong.write_round_trip_ns = wrong.read_round_trip_ns = sends ? 1e12 : 1e15;
+  ASSERT_TRUE(replica_->plan_for(wrong).ok());
+  ASSERT_NE(replica_->small_method().name, measured);
+  const Nanoseconds start = clock_.now();
+  while (replica_->replans() == 0 && clock_.now() - start < std::chrono::minutes(5)) append(1);
+  EXPECT_EQ(replica_->replans(), 1u);
+  EXPECT_GE(clock_.now() - start, kMeasureEveryMin / 2);
+  EXPECT_EQ(replica_->small_method().name, measured);
+  append(100);
+  EXPECT_TRUE(all_there());
+  EXPECT_EQ(replica_->replans(), 1u);
+}
+
+// Expect: as long as nothing is written, the probe line is zeros, and so is the rest.
+TEST_F(ReplicaTest, MeasuringWritesNothing) {
+  start(profile_of(), true);
+  const auto exported = region_->bytes().subspan(pmem::kPoolDataOffset, kPoolBytes);
+  EXPECT_TRUE(std::all_of(exported.begin(), exported.end(),
+                          [](std::byte each) { return each == std::byte{0}; }));
+}
+
+}  // namespace
+}  // namespace perdure::log
