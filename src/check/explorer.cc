@@ -23,7 +23,7 @@ class Search {
     insert(initial_state<words>(program_), kNone);
     for (std::uint32_t index = 0; index < states_.size(); ++index) {
       const State<words> state = states_[index];
-      if (const auto broken = broken_property(program_, state)) return found(*broken, index);
+      if (const auto broken = find_broken(program_, state)) return found(broken->property, index);
       if (pc_of(state[0]) == program_.script.steps.size()) told_ = true;
       std::uint64_t nexts = 0;
       for_each_next(program_, state, [&](const State<words>& next, const Action&) {

@@ -19,6 +19,7 @@ struct Unit {
 /// One posted request and where its parts are.
 struct Request {
   const RequesterStep* step = nullptr;
+  std::size_t connection = 0;
   std::vector<Unit> units;
   std::size_t slot_first = 0;
   std::size_t slot_last = 0;
@@ -40,16 +41,20 @@ class Printer {
       : profile_(profile),
         durable_(options.level == Level::Durable || options.level == Level::Committed),
         options_(options),
-        script_(make_script(method, options.updates_in_flight, options.between)) {
+        script_(make_script(method, in_flight(options))) {
     lay_out();
   }
 
   std::string run() {
     std::string text = "/* generated from the method's data */\n";
-    text += fmt::format("byte sent = 0;\nbyte told = 0;\nbyte acks = 0;\nbyte handled = 0;\n");
+    text += fmt::format("byte sent = 0;\nbyte told = 0;\nbyte acks[{}];\nbool handled[{}];\n",
+                        script_.connections, script_.reactions.size() + 1);
     text += fmt::format("bool arrived[{}];\nbool vis[{}];\nbool dom[{}];\nbool answered[{}];\n\n",
                         slots_ + 1, cells_ + 1, cells_ + 1, requests_.size() + 1);
-    text += requester() + wire() + posted_requests() + other_requests() + drains() + responder();
+    text += requester() + drains();
+    for (std::size_t at = 0; at < script_.connections; ++at) {
+      text += wire(at) + posted_requests(at) + other_requests(at) + responder(at);
+    }
     return text + power();
   }
 
@@ -63,11 +68,13 @@ class Printer {
       item_cell_.push_back(cells_);
       cells_ += units_of(static_cast<Item>(item));
     }
-    for (const RequesterStep& step : script_.steps) {
+    for (std::size_t index = 0; index < script_.steps.size(); ++index) {
+      const RequesterStep& step = script_.steps[index];
       request_of_step_.push_back(requests_.size());
       if (step.kind != Kind::Post) continue;
       Request request;
       request.step = &step;
+      request.connection = script_.connection_of_step[index];
       request.slot_first = slots_;
       if (step.verb == Verb::Send) {
         for (int unit = 0; unit < 2; ++unit) request.units.push_back({cells_++, slots_++});
@@ -86,6 +93,7 @@ class Printer {
 
   std::string requester() const {
     std::string text = "active proctype requester() {\n";
+    const std::vector<std::size_t> senders = ack_senders();
     std::size_t acks = 0;
     std::size_t promise = 0;
     for (std::size_t index = 0; index <= script_.steps.size(); ++index) {
@@ -96,7 +104,7 @@ class Printer {
       const RequesterStep& step = script_.steps[index];
       switch (step.kind) {
         case Kind::Post: text += fmt::format("  sent = {};\n", request_of_step_[index] + 1); break;
-        case Kind::WaitAck: text += fmt::format("  acks >= {};\n", ++acks); break;
+        case Kind::WaitAck: text += fmt::format("  {};\n", received(senders, acks++)); break;
         case Kind::WaitCompletion:
           text += fmt::format("  {};\n", completion(request_of_step_[step.of]));
           break;
@@ -105,19 +113,47 @@ class Printer {
     return text + "}\n\n";
   }
 
+  /// The connection of each acknowledgement, in posting order.
+  std::vector<std::size_t> ack_senders() const {
+    std::vector<std::size_t> senders;
+    std::size_t message = 0;
+    for (const Request& request : requests_) {
+      if (!is_message(*request.step)) continue;
+      for (const ResponderAction& action : script_.reactions[message]) {
+        if (action.kind == ResponderAction::Kind::Ack) senders.push_back(request.connection);
+      }
+      ++message;
+    }
+    return senders;
+  }
+
+  /// That the next acknowledgement is here, after so many.
+  static std::string received(const std::vector<std::size_t>& senders, std::size_t before) {
+    if (before >= senders.size()) return "false";
+    std::size_t count = 1;
+    for (std::size_t ack = 0; ack < before; ++ack) count += senders[ack] == senders[before] ? 1 : 0;
+    return fmt::format("acks[{}] >= {}", senders[before], count);
+  }
+
+  static bool is_message(const RequesterStep& step) {
+    return step.verb == Verb::Send || step.verb == Verb::WriteImm;
+  }
+
   std::string completion(std::size_t index) const {
     if (!posted(requests_[index].step->verb)) return fmt::format("answered[{}]", index);
     if (completes_early(profile_.transport)) return "true";
     return fmt::format("arrived[{}]", requests_[index].slot_last);
   }
 
-  std::string wire() const {
-    std::string text = "active proctype wire() {\n";
+  std::string wire(std::size_t at) const {
+    std::string text = fmt::format("active proctype wire{}() {{\n", at);
     for (std::size_t index = 0; index < requests_.size(); ++index) {
       const Request& request = requests_[index];
+      if (request.connection != at) continue;
       std::string guard = fmt::format("sent > {}", index);
       for (std::size_t earlier = 0; request.step->fenced && earlier < index; ++earlier) {
-        if (posted(requests_[earlier].step->verb)) continue;
+        const Request& other = requests_[earlier];
+        if (posted(other.step->verb) || other.connection != at) continue;
         guard += fmt::format(" && answered[{}]", earlier);
       }
       text += fmt::format("end{}: {};\n", index, guard);
@@ -125,15 +161,17 @@ class Printer {
         text += fmt::format("  arrived[{}] = true;\n", slot);
       }
     }
-    return text + "}\n\n";
+    return text + "  skip\n}\n\n";
   }
 
   /// One after the other; the units of one in any order.
-  std::string posted_requests() const {
-    std::string text = "active proctype posted() {\n";
+  std::string posted_requests(std::size_t at) const {
+    std::string text = fmt::format("active proctype posted{}() {{\n", at);
     for (std::size_t index = 0; index < requests_.size(); ++index) {
       const Request& request = requests_[index];
-      if (!posted(request.step->verb) || request.units.empty()) continue;
+      if (!posted(request.step->verb) || request.units.empty() || request.connection != at) {
+        continue;
+      }
       std::vector<std::string> all;
       text += fmt::format("end{}: do\n", index);
       for (const Unit& unit : request.units) {
@@ -146,11 +184,11 @@ class Printer {
     return text + "  skip\n}\n\n";
   }
 
-  std::string other_requests() const {
-    std::string text = "active proctype nonposted() {\n";
+  std::string other_requests(std::size_t at) const {
+    std::string text = fmt::format("active proctype nonposted{}() {{\n", at);
     for (std::size_t index = 0; index < requests_.size(); ++index) {
       const Request& request = requests_[index];
-      if (posted(request.step->verb)) continue;
+      if (posted(request.step->verb) || request.connection != at) continue;
       const std::string guard = joined(before(index), " && ", "true");
       text += fmt::format("end{}: atomic {{ {} ->", index, guard);
       for (const Unit& unit : request.units) text += fmt::format(" vis[{}] = true;", unit.cell);
@@ -169,6 +207,7 @@ class Printer {
     const bool reaches_memory = durable_ && flushes && profile_.ddio == Ddio::Off &&
                                 profile_.domain == PersistenceDomain::Dmp;
     for (std::size_t earlier = 0; earlier < index; ++earlier) {
+      if (requests_[earlier].connection != request.connection) continue;
       for (const Unit& unit : requests_[earlier].units) {
         terms.push_back(fmt::format("vis[{}]", unit.cell));
         const bool in_dram = requests_[earlier].step->verb == Verb::Send && !survives(earlier);
@@ -182,6 +221,7 @@ class Printer {
     for (std::size_t earlier = 0; earlier < index; ++earlier) {
       const RequesterStep& step = *requests_[earlier].step;
       if (step.verb == Verb::Read || step.verb == Verb::Flush) continue;
+      if (requests_[earlier].connection != requests_[index].connection) continue;
       for (const Item item : step.items) {
         for (const Item covered : requests_[index].step->items) {
           if (item == covered) return true;
@@ -207,25 +247,32 @@ class Printer {
     return text + "\n";
   }
 
-  std::string responder() const {
-    std::string text = "active proctype responder() {\n";
+  std::string responder(std::size_t at) const {
+    std::string text = fmt::format("active proctype responder{}() {{\n", at);
     std::vector<bool> named(script_.epoch_of_item.size(), false);
     std::vector<bool> received(named.size(), false);
     std::size_t message = 0;
     for (std::size_t index = 0; index < requests_.size(); ++index) {
       const RequesterStep& step = *requests_[index].step;
-      if (step.verb != Verb::Send && step.verb != Verb::WriteImm) continue;
+      if (!is_message(step)) continue;
+      if (requests_[index].connection != at) {
+        ++message;
+        continue;
+      }
       for (const Item item : step.items) {
         named[item] = true;
         if (step.verb == Verb::Send) received[item] = true;
       }
       for (const Item item : step.flush) named[item] = true;
       text += fmt::format("end{}: {};\n", index, receive_completion(index));
-      const auto& reaction = script_.reactions[message++];
-      for (const ResponderAction& action : reaction) {
-        text += act(action, named[action.item], received[action.item]);
+      for (const ResponderAction& action : script_.reactions[message]) {
+        if (action.kind == ResponderAction::Kind::Ack) {
+          text += fmt::format("  acks[{}]++;\n", at);
+        } else {
+          text += act(action, named[action.item], received[action.item]);
+        }
       }
-      text += fmt::format("  handled = {};\n", message);
+      text += fmt::format("  handled[{}] = true;\n", message++);
     }
     return text + "  skip\n}\n\n";
   }
@@ -234,6 +281,7 @@ class Printer {
     std::vector<std::string> terms;
     for (std::size_t earlier = 0; earlier <= index; ++earlier) {
       if (!posted(requests_[earlier].step->verb)) continue;
+      if (requests_[earlier].connection != requests_[index].connection) continue;
       for (const Unit& unit : requests_[earlier].units) {
         terms.push_back(fmt::format("vis[{}]", unit.cell));
       }
@@ -244,14 +292,11 @@ class Printer {
   std::string act(const ResponderAction& action, bool named, bool received) const {
     std::string text;
     const std::size_t first = item_cell_[action.item];
-    switch (action.kind) {
-      case ResponderAction::Kind::Ack: return "  acks++;\n";
-      case ResponderAction::Kind::Copy:
-        for (std::size_t unit = 0; received && unit < units_of(action.item); ++unit) {
-          text += fmt::format("  vis[{}] = true;\n", first + unit);
-        }
-        return text;
-      case ResponderAction::Kind::Flush: break;
+    if (action.kind == ResponderAction::Kind::Copy) {
+      for (std::size_t unit = 0; received && unit < units_of(action.item); ++unit) {
+        text += fmt::format("  vis[{}] = true;\n", first + unit);
+      }
+      return text;
     }
     for (std::size_t unit = 0; named && unit < units_of(action.item); ++unit) {
       text += fmt::format("  (!vis[{0}] || dom[{0}]);\n", first + unit);
@@ -285,7 +330,7 @@ class Printer {
     std::size_t message = 0;
     for (std::size_t index = 0; index < requests_.size(); ++index) {
       const RequesterStep& step = *requests_[index].step;
-      if (step.verb != Verb::Send && step.verb != Verb::WriteImm) continue;
+      if (!is_message(step)) continue;
       ++message;
       if (!survives(index)) continue;
       for (const Item carried : step.items) {
@@ -293,7 +338,7 @@ class Printer {
         std::vector<std::string> whole;
         for (const Unit& part : requests_[index].units) whole.push_back(kept(part.cell));
         const bool reacts = !script_.reactions[message - 1].empty();
-        if (reacts) whole.push_back(fmt::format("handled < {}", message));
+        if (reacts) whole.push_back(fmt::format("!handled[{}]", message - 1));
         ways.push_back(joined(whole, " && ", "true"));
       }
     }
