@@ -99,5 +99,20 @@ TEST_F(Spin, AgreesThatTheTemptingMethodsAreWrong) {
   }
 }
 
+TEST_F(Spin, AgreesOnTwoConnections) {
+  check::CheckOptions options;
+  options.connections = 2;
+  std::size_t right = 0;
+  for (const plan::Scenario& scenario : plan::paper_methods(Transport::InfiniBand)) {
+    if (scenario.shape == singleton()) continue;
+    const bool ours = check::check(scenario.method, scenario.profile, options).holds();
+    EXPECT_EQ(holds(check::to_promela(scenario.method, scenario.profile, options)), ours)
+        << describe(scenario);
+    if (ours) ++right;
+  }
+  // The ones that wait between the epochs, or that send both in one message.
+  EXPECT_EQ(right, 18u);
+}
+
 }  // namespace
 }  // namespace perdure
