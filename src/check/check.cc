@@ -65,7 +65,8 @@ Report check(const Method& method, const ServerProfile& profile, const CheckOpti
         fmt::format("one connection or {}, not {}", kConnectionsMax, options.connections));
   }
   const Script script = make_script(method, in_flight(options));
-  const auto program = compile(script, profile, {options.level, options.units_per_item});
+  const auto program =
+      compile(script, profile, {options.level, options.units_per_item, options.recovery});
   if (!program) return not_modelled(program.error().message);
 
   Exploration exploration = explore(*program, options.states_max);

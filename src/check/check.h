@@ -15,6 +15,7 @@ struct CheckOptions {
   Between between = Between::Ordered;     // what the order of updates means after power fails
   std::size_t connections = 1;            // 2: to one responder, with no order between them
   Spread spread = Spread::Epochs;         // what goes over which of them
+  Recovery recovery = Recovery::Careful;  // the others are wrong: to see that it is noticed
   std::uint64_t states_max = 50'000'000;  // above: LimitReached; about 1 GiB for a usual method
 };
 

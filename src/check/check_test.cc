@@ -50,6 +50,23 @@ TEST(Check, TwoItemsInOneWriteAreNotOrdered) {
   EXPECT_EQ(verdict(method, server(PersistenceDomain::Mhp)), "later-implies-earlier");
 }
 
+TEST(Check, WhatALaterEpochVouchesForIsNotTorn) {
+  // a and b belong together, c says that they are there. a is durable when b and c are posted.
+  UpdateShape shape;
+  shape.items_per_epoch = {2, 1};
+  const Item c = 2;
+  const auto method = [&](std::vector<Item> first, std::vector<Item> second) {
+    return make(shape, {post(Verb::Write, first), post(Verb::Flush, first), completion(1),
+                        post(Verb::Write, second), post(Verb::Flush, second), completion(4),
+                        post(Verb::Write, {c}), post(Verb::Flush, {c}), completion(7)});
+  };
+  const auto dmp = server(PersistenceDomain::Dmp);
+  EXPECT_EQ(verdict(method({a}, {b}), dmp), "holds");
+  Method early = method({a}, {b});
+  early.requester[5].of = 3;  // waits until the RNIC has b
+  EXPECT_EQ(verdict(early, dmp), "nothing-torn");
+}
+
 TEST(Check, AWaitThatNothingAnswersNeverCompletes) {
   const auto method = make(singleton(), {post(Verb::Write, {a}), acknowledgement()});
   EXPECT_EQ(verdict(method, server(PersistenceDomain::Wsp)), "always-completes");

@@ -26,12 +26,15 @@ class Search {
       if (const auto broken = find_broken(program_, state)) return found(broken->property, index);
       if (pc_of(state[0]) == program_.script.steps.size()) told_ = true;
       std::uint64_t nexts = 0;
-      for_each_next(program_, state, [&](const State<words>& next, const Action&) {
+      std::uint64_t crashes = 0;
+      for_each_next(program_, state, [&](const State<words>& next, const Action& action) {
         ++nexts;
+        crashes += action.crashes() ? 1 : 0;
         insert(next, index);
       });
       result_.transitions += nexts;
-      const bool stuck = nexts == 0 && pc_of(state[0]) < program_.script.steps.size();
+      const bool ended = recovering(state[0]) || pc_of(state[0]) == program_.script.steps.size();
+      const bool stuck = nexts == crashes && !ended;
       if (stuck) return found(Property::AlwaysCompletes, index);
       if (states_.size() > states_max_) return limit();
     }

@@ -64,6 +64,8 @@ class Compiler {
     reactions();
     requester_tables();
     promises();
+    add_recovery(program_, options_.recovery);
+    if (program_.recovery.size() > kRecoveryMax) return not_modelled("too much to replay");
     return std::move(program_);
   }
 
@@ -248,7 +250,6 @@ class Compiler {
       message.cells = operation.cell_mask;
       for (const Item item : step.items) add(message.items, program_.item_cells[item]);
       message.replayed = kept(step);
-      program_.replays = program_.replays || message.replayed;
       operation.message = program_.messages.size();
       program_.messages.push_back(message);
     }
@@ -358,6 +359,10 @@ class Compiler {
       for (std::size_t step = promise.step; step < program_.told.size(); ++step) {
         for (const Item item : promise.items) add(program_.told[step], program_.item_cells[item]);
       }
+    }
+    for (std::size_t step = 0; step < program_.told.size(); ++step) {
+      const bool more = step == 0 || program_.told[step] != program_.told[step - 1];
+      program_.promised.push_back(more ? step : program_.promised.back());
     }
   }
 

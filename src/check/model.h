@@ -17,6 +17,7 @@
 //     is visible; the two connections independently. Copies are stores: visible unit by unit in
 //     program order. A flush waits until the item has drained. When it is through with a message
 //     that it reacts to, the receive buffer is used again.
+//   - Power fails in any state, the responder's process restarts in any: see model_recovery.h.
 //
 // Reductions, all exact because every guard stays true once it is true: the requester moves on as
 // soon as it may (being told early is the worst case); a stage that the level asked about can not
@@ -43,12 +44,14 @@ namespace perdure::check {
 // 8 responder action, 7 non-posted operations executed); then cells, 16 of them with one
 // connection and 4 with two. Words 1..: 32 cells each.
 // A cell: 00 not visible, 01 visible, perhaps inside the domain, 11 inside the domain.
+// After a crash the units delivered of connection 0 are kPowerLost or kRestarted instead, and its
+// other 15 bits count recovery's steps.
 inline constexpr std::size_t kWordsMax = 8;
 inline constexpr std::size_t kCellsMax = 16 + 32 * (kWordsMax - 1);
 inline constexpr std::size_t kCellsPerConnection = 12;  // whose place the counters take
 inline constexpr std::size_t kConnectionsMax = 2;
 inline constexpr std::size_t kStepsMax = 255;
-inline constexpr std::size_t kSlotsMax = 511;
+inline constexpr std::size_t kSlotsMax = 509;
 inline constexpr std::size_t kReactionsMax = 255;
 inline constexpr std::size_t kNonPostedMax = 127;
 
@@ -71,6 +74,12 @@ constexpr std::size_t responder_of(std::uint64_t word, std::size_t connection) {
 constexpr std::size_t executed_of(std::uint64_t word, std::size_t connection) {
   return (word >> (25 + 24 * connection)) & 0x7f;
 }
+inline constexpr std::size_t kPowerLost = 0x1ff;
+inline constexpr std::size_t kRestarted = 0x1fe;
+inline constexpr std::size_t kRecoveryMax = 0x7fff;
+constexpr bool recovering(std::uint64_t word) { return delivered_of(word, 0) >= kRestarted; }
+constexpr std::size_t recovery_of(std::uint64_t word) { return (word >> 17) & kRecoveryMax; }
+inline constexpr std::uint64_t kOneRecovery = std::uint64_t{1} << 17;
 inline constexpr std::uint64_t kOnePc = 1;
 constexpr std::uint64_t one_delivered(std::size_t connection) {
   return std::uint64_t{1} << (8 + 24 * connection);
@@ -143,6 +152,23 @@ struct Connection {
   std::vector<Mask> delivered;            // by units delivered: cells in the RNIC or beyond
 };
 
+/// One micro-step of recovery.
+struct RecoveryStep {
+  enum class Kind { Judge, Store, Flush, Release };
+  Kind kind = Kind::Judge;
+  std::size_t message = 0;
+  std::size_t end = 0;    // Judge: where the next message begins
+  std::uint8_t cell = 0;  // Store
+  Item item = 0;          // Flush
+};
+
+/// How recovery replays. All but the first are wrong, and there to be caught.
+enum class Recovery {
+  Careful,
+  ReleasesBeforeFlush,  // gives the buffer back before its last item is durable
+  FlushesLast,          // stores all items of a message before it flushes the first
+};
+
 /// A script, compiled: everything that the next-state function needs.
 struct Program {
   Script script;
@@ -158,14 +184,17 @@ struct Program {
   std::vector<Mask> told;   // by requester step: cells that are promised
   std::vector<Mask> item_cells;
   std::vector<Mask> epoch_cells;
-  std::vector<Mask> later_cells;  // by epoch: the epochs that depend on it
-  bool replays = false;           // some message does
+  std::vector<Mask> later_cells;        // by epoch: the epochs that depend on it
+  std::vector<RecoveryStep> recovery;   // empty if no message is replayed
+  std::vector<std::uint64_t> promised;  // by requester step: the first one that promises as much
+  Mask lasting{};                       // cells that outlive the process: items, kept messages
   Mask all_cells{};
 };
 
 struct CompileOptions {
   Level level = Level::Durable;
   std::size_t units_per_item = 2;
+  Recovery recovery = Recovery::Careful;
 };
 
 /// Errors: InvalidArgument when the script asks for what the machine does not have (an item that
@@ -173,11 +202,17 @@ struct CompileOptions {
 Result<Program> compile(const Script& script, const ServerProfile& profile,
                         const CompileOptions& options);
 
+/// Fills in what recovery does, after everything else has been compiled.
+void add_recovery(Program& program, Recovery recovery);
+
 struct Action {
-  enum class Kind { Deliver, Show, Execute, Respond };
+  enum class Kind { Deliver, Show, Execute, Respond, PowerFails, Restarts, Recover, Ignore };
   Kind kind = Kind::Deliver;
   std::size_t connection = 0;
-  std::size_t index = 0;  // Deliver: slot; Show: cell; Execute: operation; Respond: reaction
+  // Deliver: slot; Show: cell; Execute: operation; Respond: reaction; Recover: recovery's step;
+  // Ignore: the same, that judges a message and finds it torn
+  std::size_t index = 0;
+  bool crashes() const { return kind == Kind::PowerFails || kind == Kind::Restarts; }
   bool operator==(const Action&) const = default;
 };
 
@@ -190,4 +225,4 @@ void for_each_next(const Program& program, const State<words>& state, Visit&& vi
 
 }  // namespace perdure::check
 
-#include "check/model_next.h"
+#include "check/model_next.h"  // which includes model_recovery.h

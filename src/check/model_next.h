@@ -2,21 +2,9 @@
 #pragma once
 
 #include "check/model.h"
+#include "check/model_recovery.h"
 
 namespace perdure::check {
-
-template <std::size_t words>
-bool contains(const State<words>& state, const Mask& mask) {
-  std::uint64_t missing = 0;
-  for (std::size_t word = 0; word < words; ++word) missing |= mask[word] & ~state[word];
-  return missing == 0;
-}
-
-/// The cells of `mask` that are visible are inside the domain from now on.
-template <std::size_t words>
-void drain(State<words>& state, const Mask& mask) {
-  for (std::size_t word = 0; word < words; ++word) state[word] |= (state[word] & mask[word]) << 1;
-}
 
 template <std::size_t words>
 bool may_pass(const Program& program, const State<words>& state, const Wait& wait) {
@@ -124,6 +112,10 @@ void for_each_next(const Program& program, const State<words>& state, Visit&& vi
     settle(program, next);
     visit(next, action);
   };
+  if (!program.recovery.empty()) {
+    next_crash(program, state, visit);
+    if (recovering(state[0])) return next_recover(program, state, visit);
+  }
   for (std::size_t at = 0; at < program.connections.size(); ++at) {
     next_deliver(program, state, at, settled);
     next_show(program, state, at, settled);

@@ -86,11 +86,40 @@ PathStep responded(const Program& program, const Action& action) {
           fmt::format("the responder stores {}", cell_words(program, reaction.cell))};
 }
 
+PathStep recovered(const Program& program, const Action& action) {
+  const RecoveryStep& step = program.recovery[action.index];
+  PathStep said{Place::ResponderCpu, Place::ResponderCpu, "recovery "};
+  switch (step.kind) {
+    case RecoveryStep::Kind::Judge:
+      said.text +=
+          fmt::format("finds message {} {}", step.message,
+                      action.kind == Action::Kind::Ignore ? "torn and ignores it" : "whole");
+      break;
+    case RecoveryStep::Kind::Store:
+      said.to = Place::Visible;
+      said.text += "stores " + cell_words(program, step.cell);
+      break;
+    case RecoveryStep::Kind::Flush:
+      said.to = Place::Domain;
+      said.text += "has flushed " + item_name(step.item);
+      break;
+    case RecoveryStep::Kind::Release:
+      said.text += fmt::format("gives the buffer of message {} back", step.message);
+      break;
+  }
+  return said;
+}
+
 PathStep said(const Program& program, const Action& action) {
   switch (action.kind) {
     case Action::Kind::Deliver: return delivered(program, action);
     case Action::Kind::Execute: return executed(program, program.operations[action.index]);
     case Action::Kind::Respond: return responded(program, action);
+    case Action::Kind::PowerFails: return {Place::Domain, Place::Domain, "power fails"};
+    case Action::Kind::Restarts:
+      return {Place::ResponderCpu, Place::ResponderCpu, "the responder's process restarts"};
+    case Action::Kind::Recover:
+    case Action::Kind::Ignore: return recovered(program, action);
     case Action::Kind::Show: break;
   }
   return {Place::Rnic, Place::Visible,
@@ -176,7 +205,7 @@ std::vector<PathStep> make_path(const Program& program, const std::vector<Action
     path.push_back(said(program, actions[index]));
     const std::size_t pc_before = pc_of(before[0]);
     const std::size_t pc_after = pc_of(after[0]);
-    if (pc_before != pc_after) requester_steps(program, pc_before, pc_after, path);
+    if (pc_before < pc_after) requester_steps(program, pc_before, pc_after, path);
   }
   const auto broken = find_broken(program, states.back());
   if (broken && program.keeps == Keeps::Domain) {

@@ -4,7 +4,8 @@
 //   later-implies-earlier     always: nothing of a later epoch is recovered without the earlier one
 //   nothing-torn              always: what a recovered later epoch vouches for is not torn
 //   replay-is-idempotent      always: recovery's replay, also over what the responder has begun to
-//                             apply, never breaks what was right without it
+//                             apply, never breaks what was right without it; nor does replaying
+//                             again after recovery itself was interrupted
 //   always-completes          a state without a next one is one where the requester has been told
 //   sometimes-told            some state is: a method that promises nothing proves nothing
 //
@@ -46,33 +47,13 @@ struct Kept {
 template <std::size_t words>
 Kept kept_cells(const Program& program, const State<words>& state) {
   Kept kept;
+  if (program.keeps == Keeps::Nothing) return kept;
+  kept.perhaps = kept.surely = arrived_cells(program, state);
+  if (program.keeps != Keeps::Domain) return kept;
   for (std::size_t word = 0; word < words; ++word) {
-    const std::uint64_t cells = program.all_cells[word];
-    std::uint64_t delivered = 0;
-    switch (program.keeps) {
-      case Keeps::Nothing: break;
-      case Keeps::Domain:
-        kept.surely[word] = (state[word] >> 1) & cells;
-        kept.perhaps[word] = state[word] & cells;
-        break;
-      case Keeps::Delivered:
-        for (std::size_t at = 0; at < program.connections.size(); ++at) {
-          delivered |= program.connections[at].delivered[delivered_of(state[0], at)][word];
-        }
-        [[fallthrough]];
-      case Keeps::Visible:
-        kept.surely[word] = kept.perhaps[word] = (state[word] | delivered) & cells;
-        break;
-    }
+    kept.surely[word] = (state[word] >> 1) & program.all_cells[word];
   }
   return kept;
-}
-
-template <std::size_t words>
-bool covers(const Mask& cells, const Mask& wanted) {
-  std::uint64_t missing = 0;
-  for (std::size_t word = 0; word < words; ++word) missing |= wanted[word] & ~cells[word];
-  return missing == 0;
 }
 
 template <std::size_t words>
@@ -82,28 +63,28 @@ bool overlaps(const Mask& cells, const Mask& others) {
   return both != 0;
 }
 
-/// Whether recovery would replay the message if it found it whole.
 template <std::size_t words>
-bool still_buffered(const Program& program, const State<words>& state, const Message& message) {
-  if (!message.replayed) return false;
-  const std::size_t at = program.operations[message.operation].connection;
-  return !message.released_at || responder_of(state[0], at) < *message.released_at;
+Mask joined(const Mask& cells, const Mask& others) {
+  Mask both{};
+  for (std::size_t word = 0; word < words; ++word) both[word] = cells[word] | others[word];
+  return both;
 }
 
 /// What is there after recovery has applied every message that is still whole in its buffer.
 template <std::size_t words>
 Mask recovered_cells(const Program& program, const State<words>& state, const Mask& kept) {
   Mask recovered = kept;
-  if (!program.replays) return recovered;
+  if (program.recovery.empty()) return recovered;
   for (const Message& message : program.messages) {
     if (!still_buffered(program, state, message)) continue;
     if (!covers<words>(kept, message.cells)) continue;
-    for (std::size_t word = 0; word < words; ++word) recovered[word] |= message.items[word];
+    recovered = joined<words>(recovered, message.items);
   }
   return recovered;
 }
 
 /// The first order property that is broken if `surely` is recovered, and of `perhaps` any one unit.
+/// An epoch that nothing depends on is not looked at.
 template <std::size_t words>
 std::optional<Property> broken_order(const Program& program, const Mask& surely,
                                      const Mask& perhaps) {
@@ -116,54 +97,72 @@ std::optional<Property> broken_order(const Program& program, const Mask& surely,
   return std::nullopt;
 }
 
-/// The order properties, for one choice of what is kept.
+/// What is surely kept, and the first unit that breaks the order then; there is one.
 template <std::size_t words>
-std::optional<Property> broken_by(const Program& program, const State<words>& state,
-                                  const Mask& kept) {
-  const Mask recovered = recovered_cells(program, state, kept);
-  const auto broken = broken_order<words>(program, recovered, recovered);
-  if (!broken) return std::nullopt;
-  const bool by_replay = recovered != kept && !broken_order<words>(program, kept, kept);
-  return by_replay ? Property::ReplayIsIdempotent : *broken;
+Mask with_one_more(const Program& program, const Mask& recovered, const Kept& kept) {
+  for (std::size_t cell = program.first_cell; cell < program.cells; ++cell) {
+    if ((kept.perhaps[word_of(cell)] & bit_of(cell)) == 0) continue;
+    Mask one{};
+    one[word_of(cell)] = bit_of(cell);
+    if (!broken_order<words>(program, recovered, one)) continue;
+    one = kept.surely;
+    one[word_of(cell)] |= bit_of(cell);
+    return one;
+  }
+  return kept.surely;
 }
 
-/// The same for all choices. What is recovered only grows with what is kept, so if some choice
-/// breaks the order, so does one with the least that recovers something later: a unit, or a
-/// message.
+/// A choice of what is kept that breaks the order; `broken` is the property that it breaks.
+template <std::size_t words>
+Broken broken_by(const Program& program, const Mask& kept, const Mask& recovered, Property broken) {
+  const bool by_replay = recovered != kept && !broken_order<words>(program, kept, kept);
+  return {by_replay ? Property::ReplayIsIdempotent : broken, kept};
+}
+
+/// The order properties, for all choices. What is recovered only grows with what is kept, so if
+/// some choice breaks the order, so does one with the least that recovers something later: a unit,
+/// or a message.
 template <std::size_t words>
 std::optional<Broken> broken_choice(const Program& program, const State<words>& state,
-                                    const Kept& kept) {
-  if (const auto broken = broken_by(program, state, kept.surely)) {
-    return Broken{*broken, kept.surely};
+                                    const Kept& kept, const Mask& recovered) {
+  const Mask& surely = kept.surely;
+  const Mask possible = joined<words>(recovered, kept.perhaps);
+  if (const auto broken = broken_order<words>(program, recovered, possible)) {
+    const bool without_one_more = broken_order<words>(program, recovered, recovered).has_value();
+    if (without_one_more) return broken_by<words>(program, surely, recovered, *broken);
+    return Broken{*broken, with_one_more<words>(program, recovered, kept)};
   }
-  for (std::size_t cell = program.first_cell; cell < program.cells; ++cell) {
-    const std::size_t word = word_of(cell);
-    if ((kept.perhaps[word] & ~kept.surely[word] & bit_of(cell)) == 0) continue;
-    Mask choice = kept.surely;
-    choice[word] |= bit_of(cell);
-    if (const auto broken = broken_by(program, state, choice)) return Broken{*broken, choice};
-  }
+  if (program.recovery.empty()) return std::nullopt;
   for (const Message& message : program.messages) {
     if (!still_buffered(program, state, message)) continue;
     if (!covers<words>(kept.perhaps, message.cells)) continue;
-    Mask choice = kept.surely;
-    for (std::size_t word = 0; word < words; ++word) choice[word] |= message.cells[word];
-    if (const auto broken = broken_by(program, state, choice)) return Broken{*broken, choice};
+    const Mask choice = joined<words>(surely, message.cells);
+    const Mask with_message = recovered_cells(program, state, choice);
+    if (const auto broken = broken_order<words>(program, with_message, with_message)) {
+      return broken_by<words>(program, choice, with_message, *broken);
+    }
   }
   return std::nullopt;
 }
 
-/// The first property that the state breaks, if any.
+/// The first property that the state breaks, if any, by what a replay from here on would make of
+/// it.
 template <std::size_t words>
-std::optional<Broken> find_broken(const Program& program, const State<words>& state) {
+std::optional<Broken> broken_now(const Program& program, const State<words>& state) {
   const Kept kept = kept_cells(program, state);
   const Mask recovered = recovered_cells(program, state, kept.surely);
   if (!covers<words>(recovered, program.told[pc_of(state[0])])) {
     return Broken{Property::ToldImpliesRecoverable, kept.surely};
   }
-  const bool looks_right = !broken_order<words>(program, kept.surely, kept.perhaps);
-  if (looks_right && !program.replays) return std::nullopt;  // nearly always; the rest is slow
-  return broken_choice(program, state, kept);
+  return broken_choice(program, state, kept, recovered);
+}
+
+/// The same under its name: what breaks while recovery is at work, recovery has broken.
+template <std::size_t words>
+std::optional<Broken> find_broken(const Program& program, const State<words>& state) {
+  auto broken = broken_now(program, state);
+  if (broken && recovering(state[0])) broken->property = Property::ReplayIsIdempotent;
+  return broken;
 }
 
 }  // namespace perdure::check

@@ -36,7 +36,8 @@ std::string summary(const Report& report) {
   const bool spread = in_flight.connections > 1;
   text += fmt::format(
       ", {} transitions.\nBounds: level {}, {} units per item, {} update{} in flight{}, {} "
-      "connection{}.\nLeft out: lost connections (an operation either arrives or power fails), "
+      "connection{}, power failing in any state and again in recovery.\nLeft out: lost connections "
+      "(an operation either arrives or power fails), "
       "corruption of what was kept, a full receive queue.",
       report.transitions, to_string(report.level), report.bounds.units_per_item, in_flight.updates,
       several ? "s" : "", several ? fmt::format(" ({})", to_string(in_flight.between)) : "",
