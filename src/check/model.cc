@@ -21,7 +21,8 @@ void add(Mask& mask, const Mask& other) {
 }
 
 bool is_posted(Verb verb) {
-  return verb == Verb::Write || verb == Verb::WriteImm || verb == Verb::Send;
+  return verb == Verb::Write || verb == Verb::WriteImm || verb == Verb::Send ||
+         verb == Verb::WritePersist;
 }
 
 bool carries_data(const RequesterStep& step) {
@@ -103,6 +104,9 @@ class Compiler {
     std::vector<bool> copied(items, false);
     for (const RequesterStep& step : script_.steps) {
       if (!carries_data(step) || step.verb == Verb::Send) continue;
+      if (step.verb == Verb::WritePersist && !profile_.capabilities.ordered_persist) {
+        return not_modelled("the responder has no ordered persist");
+      }
       for (const Item item : step.items) ++written[item];
       const bool wide = step.verb == Verb::WriteAtomic &&
                         std::any_of(step.items.begin(), step.items.end(),
@@ -145,9 +149,14 @@ class Compiler {
       operation.rank = connection.non_posted.size();
       (operation.posted ? connection.posted : connection.non_posted)
           .push_back(program_.operations.size());
+      if (ordered_persist(step)) connection.persists.push_back(program_.operations.size());
       program_.operation_of_step[index] = program_.operations.size();
       program_.operations.push_back(std::move(operation));
     }
+  }
+
+  bool ordered_persist(const RequesterStep& step) const {
+    return step.verb == Verb::WritePersist && profile_.domain == PersistenceDomain::Dmp && drains();
   }
 
   void give_cells(const RequesterStep& step, Operation& operation) {
@@ -222,7 +231,14 @@ class Compiler {
       add(program_.all_cells, operation.cell_mask);
     }
     for (const Mask& item : program_.item_cells) add(program_.all_cells, item);
-    for (Connection& connection : program_.connections) delivered_cells(connection);
+    for (Connection& connection : program_.connections) {
+      delivered_cells(connection);
+      Mask persisted{};
+      for (const std::size_t index : connection.persists) {
+        add(persisted, program_.operations[index].cell_mask);
+        program_.operations[index].drains_before = persisted;
+      }
+    }
   }
 
   void delivered_cells(Connection& connection) const {
@@ -242,7 +258,7 @@ class Compiler {
       Operation& operation = program_.operations[index];
       if (!operation.posted) continue;
       add(posted_so_far[operation.connection], operation.cell_mask);
-      if (operation.verb == Verb::Write) continue;
+      if (operation.verb == Verb::Write || operation.verb == Verb::WritePersist) continue;
       const RequesterStep& step = script_.steps[operation.step];
       Message message;
       message.operation = index;
@@ -340,17 +356,24 @@ class Compiler {
   Wait wait_of(const RequesterStep& step, std::size_t acks_before) const {
     if (step.kind == RequesterStep::Kind::Post) return {};
     if (step.kind == RequesterStep::Kind::WaitAck) {
-      if (acks_before >= acks_.size()) return {Wait::Kind::Never, 0, 0};
+      if (acks_before >= acks_.size()) return {Wait::Kind::Never, 0, 0, {}};
       const auto end = acks_.begin() + static_cast<std::ptrdiff_t>(acks_before) + 1;
       const std::size_t at = acks_[acks_before];
-      return {Wait::Kind::Acks, at, static_cast<std::size_t>(std::count(acks_.begin(), end, at))};
+      return {
+          Wait::Kind::Acks, at, static_cast<std::size_t>(std::count(acks_.begin(), end, at)), {}};
     }
     const Operation& operation = program_.operations[program_.operation_of_step[step.of]];
     if (!operation.posted) {
-      return {Wait::Kind::Executed, operation.connection, operation.rank + 1};
+      return {Wait::Kind::Executed, operation.connection, operation.rank + 1, {}};
+    }
+    if (operation.verb == Verb::WritePersist) {
+      Wait wait{Wait::Kind::Cells, operation.connection, 0, operation.cell_mask};
+      for (std::uint64_t& word : wait.cells)
+        word <<= ordered_persist(script_.steps[step.of]) ? 1 : 0;
+      return wait;
     }
     if (completes_early(profile_.transport)) return {};
-    return {Wait::Kind::Delivered, operation.connection, operation.slot_end};
+    return {Wait::Kind::Delivered, operation.connection, operation.slot_end, {}};
   }
 
   void promises() {

@@ -12,7 +12,12 @@
 //   - What is visible drains into the domain at any time, in any order.
 //   - FLUSH takes effect when everything before it is visible and, under dmp with DDIO off, has
 //     drained. A READ does the same if it covers something that was written before it.
-//   - A posted operation completes when the RNIC has it; on iWARP and TCP at any time.
+//   - PWRITE (seed paper 001, section V) is a WRITE whose units drain after those of all earlier
+//     PWRITEs of its connection, under dmp, with DDIO on or off: the persist buffers keep the
+//     order. It completes when it has drained (the persist ACK). The hardware knows the memory
+//     controller and no page cache; on other domains than dmp the ACK says that the units are
+//     visible.
+//   - Another posted operation completes when the RNIC has it; on iWARP and TCP at any time.
 //   - The responder handles the messages of a connection in order, each when it and all before it
 //     is visible; the two connections independently. Copies are stores: visible unit by unit in
 //     program order. A flush waits until the item has drained. When it is through with a message
@@ -110,7 +115,8 @@ struct Operation {
   std::optional<std::size_t> message;
   Mask cell_mask{};
   Mask visible_before{};  // cells that must be visible before it
-  Mask drains_before{};   // Flush, Read: cells that have drained when it takes effect
+  Mask drains_before{};   // PWRITE: cells that drain no later than its own;
+                          // Flush, Read: cells that have drained when it takes effect
 };
 
 /// One micro-step of the responder's CPU.
@@ -135,10 +141,11 @@ struct Message {
 
 /// What a step of the requester waits for; Nothing for a post.
 struct Wait {
-  enum class Kind { Nothing, Delivered, Executed, Acks, Never };
+  enum class Kind { Nothing, Delivered, Executed, Acks, Cells, Never };
   Kind kind = Kind::Nothing;
   std::size_t connection = 0;
   std::size_t count = 0;  // of units delivered, operations executed or acknowledgements
+  Mask cells{};           // bits of the state that are set
 };
 
 /// What has an order of its own. The tables are in that order.
@@ -146,6 +153,7 @@ struct Connection {
   std::vector<std::size_t> operation_of_slot;
   std::vector<std::size_t> posted;      // operations
   std::vector<std::size_t> non_posted;  // operations
+  std::vector<std::size_t> persists;    // operations that drain in order
   std::vector<Reaction> reactions;
   std::vector<std::size_t> acks_sent;     // by responder action reached
   std::vector<std::size_t> posts_before;  // by requester step: wire slots posted
@@ -206,11 +214,21 @@ Result<Program> compile(const Script& script, const ServerProfile& profile,
 void add_recovery(Program& program, Recovery recovery);
 
 struct Action {
-  enum class Kind { Deliver, Show, Execute, Respond, PowerFails, Restarts, Recover, Ignore };
+  enum class Kind {
+    Deliver,
+    Show,
+    Execute,
+    Persist,
+    Respond,
+    PowerFails,
+    Restarts,
+    Recover,
+    Ignore
+  };
   Kind kind = Kind::Deliver;
   std::size_t connection = 0;
-  // Deliver: slot; Show: cell; Execute: operation; Respond: reaction; Recover: recovery's step;
-  // Ignore: the same, that judges a message and finds it torn
+  // Deliver: slot; Show: cell; Execute, Persist: operation; Respond: reaction; Recover: recovery's
+  // step; Ignore: the same, that judges a message and finds it torn
   std::size_t index = 0;
   bool crashes() const { return kind == Kind::PowerFails || kind == Kind::Restarts; }
   bool operator==(const Action&) const = default;

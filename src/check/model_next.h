@@ -17,6 +17,7 @@ bool may_pass(const Program& program, const State<words>& state, const Wait& wai
       const Connection& connection = program.connections[wait.connection];
       return connection.acks_sent[responder_of(word, wait.connection)] >= wait.count;
     }
+    case Wait::Kind::Cells: return contains(state, wait.cells);
     case Wait::Kind::Never: break;
   }
   return false;
@@ -92,6 +93,20 @@ void next_execute(const Program& program, const State<words>& state, std::size_t
   visit(next, Action{Action::Kind::Execute, at, index});
 }
 
+/// The persist ACK of the oldest PWRITE that has none.
+template <std::size_t words, typename Visit>
+void next_persist(const Program& program, const State<words>& state, std::size_t at, Visit& visit) {
+  for (const std::size_t index : program.connections[at].persists) {
+    const Operation& operation = program.operations[index];
+    if (!contains(state, operation.cell_mask)) return;
+    State<words> next = state;
+    drain(next, operation.drains_before);
+    if (next == state) continue;
+    visit(next, Action{Action::Kind::Persist, at, index});
+    return;
+  }
+}
+
 template <std::size_t words, typename Visit>
 void next_respond(const Program& program, const State<words>& state, std::size_t at, Visit& visit) {
   const Connection& connection = program.connections[at];
@@ -120,6 +135,7 @@ void for_each_next(const Program& program, const State<words>& state, Visit&& vi
     next_deliver(program, state, at, settled);
     next_show(program, state, at, settled);
     next_execute(program, state, at, settled);
+    next_persist(program, state, at, settled);
     next_respond(program, state, at, settled);
   }
 }

@@ -114,6 +114,9 @@ PathStep said(const Program& program, const Action& action) {
   switch (action.kind) {
     case Action::Kind::Deliver: return delivered(program, action);
     case Action::Kind::Execute: return executed(program, program.operations[action.index]);
+    case Action::Kind::Persist:
+      return {Place::Domain, Place::Requester,
+              "the persist ACK of " + steps_words(program, program.operations[action.index])};
     case Action::Kind::Respond: return responded(program, action);
     case Action::Kind::PowerFails: return {Place::Domain, Place::Domain, "power fails"};
     case Action::Kind::Restarts:
@@ -198,7 +201,9 @@ std::vector<PathStep> make_path(const Program& program, const std::vector<Action
     const Wide& before = states[index];
     const Wide& after = states[index + 1];
     // A flush by the responder says itself what it waited for.
-    if (actions[index].kind == Action::Kind::Execute && program.keeps == Keeps::Domain) {
+    const bool waited = actions[index].kind == Action::Kind::Execute ||
+                        actions[index].kind == Action::Kind::Persist;
+    if (waited && program.keeps == Keeps::Domain) {
       drained_steps(program, kept_cells(program, before).surely, kept_cells(program, after).surely,
                     path);
     }

@@ -45,18 +45,6 @@ struct Kept {
 };
 
 template <std::size_t words>
-Kept kept_cells(const Program& program, const State<words>& state) {
-  Kept kept;
-  if (program.keeps == Keeps::Nothing) return kept;
-  kept.perhaps = kept.surely = arrived_cells(program, state);
-  if (program.keeps != Keeps::Domain) return kept;
-  for (std::size_t word = 0; word < words; ++word) {
-    kept.surely[word] = (state[word] >> 1) & program.all_cells[word];
-  }
-  return kept;
-}
-
-template <std::size_t words>
 bool overlaps(const Mask& cells, const Mask& others) {
   std::uint64_t both = 0;
   for (std::size_t word = 0; word < words; ++word) both |= cells[word] & others[word];
@@ -68,6 +56,34 @@ Mask joined(const Mask& cells, const Mask& others) {
   Mask both{};
   for (std::size_t word = 0; word < words; ++word) both[word] = cells[word] | others[word];
   return both;
+}
+
+/// `cells`, and what has drained before them because PWRITEs keep their order.
+template <std::size_t words>
+Mask with_persisted(const Program& program, Mask cells) {
+  for (const Connection& connection : program.connections) {
+    for (std::size_t index = connection.persists.size(); index-- > 1;) {
+      if (!overlaps<words>(cells, program.operations[connection.persists[index]].cell_mask))
+        continue;
+      const Operation& before = program.operations[connection.persists[index - 1]];
+      cells = joined<words>(cells, before.drains_before);
+      break;  // it has the ones before it, too
+    }
+  }
+  return cells;
+}
+
+template <std::size_t words>
+Kept kept_cells(const Program& program, const State<words>& state) {
+  Kept kept;
+  if (program.keeps == Keeps::Nothing) return kept;
+  kept.perhaps = kept.surely = arrived_cells(program, state);
+  if (program.keeps != Keeps::Domain) return kept;
+  for (std::size_t word = 0; word < words; ++word) {
+    kept.surely[word] = (state[word] >> 1) & program.all_cells[word];
+  }
+  kept.surely = with_persisted<words>(program, kept.surely);
+  return kept;
 }
 
 /// What is there after recovery has applied every message that is still whole in its buffer.
@@ -97,26 +113,28 @@ std::optional<Property> broken_order(const Program& program, const Mask& surely,
   return std::nullopt;
 }
 
-/// What is surely kept, and the first unit that breaks the order then; there is one.
-template <std::size_t words>
-Mask with_one_more(const Program& program, const Mask& recovered, const Kept& kept) {
-  for (std::size_t cell = program.first_cell; cell < program.cells; ++cell) {
-    if ((kept.perhaps[word_of(cell)] & bit_of(cell)) == 0) continue;
-    Mask one{};
-    one[word_of(cell)] = bit_of(cell);
-    if (!broken_order<words>(program, recovered, one)) continue;
-    one = kept.surely;
-    one[word_of(cell)] |= bit_of(cell);
-    return one;
-  }
-  return kept.surely;
-}
-
 /// A choice of what is kept that breaks the order; `broken` is the property that it breaks.
 template <std::size_t words>
 Broken broken_by(const Program& program, const Mask& kept, const Mask& recovered, Property broken) {
   const bool by_replay = recovered != kept && !broken_order<words>(program, kept, kept);
   return {by_replay ? Property::ReplayIsIdempotent : broken, kept};
+}
+
+/// What is surely kept and one more unit, if that breaks the order.
+template <std::size_t words>
+std::optional<Broken> broken_by_one_more(const Program& program, const State<words>& state,
+                                         const Kept& kept) {
+  for (std::size_t cell = program.first_cell; cell < program.cells; ++cell) {
+    const std::size_t word = word_of(cell);
+    if ((kept.perhaps[word] & ~kept.surely[word] & bit_of(cell)) == 0) continue;
+    Mask choice = kept.surely;
+    choice[word] |= bit_of(cell);
+    choice = with_persisted<words>(program, choice);
+    const Mask recovered = recovered_cells(program, state, choice);
+    const auto broken = broken_order<words>(program, recovered, recovered);
+    if (broken) return broken_by<words>(program, choice, recovered, *broken);
+  }
+  return std::nullopt;
 }
 
 /// The order properties, for all choices. What is recovered only grows with what is kept, so if
@@ -130,7 +148,7 @@ std::optional<Broken> broken_choice(const Program& program, const State<words>& 
   if (const auto broken = broken_order<words>(program, recovered, possible)) {
     const bool without_one_more = broken_order<words>(program, recovered, recovered).has_value();
     if (without_one_more) return broken_by<words>(program, surely, recovered, *broken);
-    return Broken{*broken, with_one_more<words>(program, recovered, kept)};
+    if (auto found = broken_by_one_more(program, state, kept)) return found;
   }
   if (program.recovery.empty()) return std::nullopt;
   for (const Message& message : program.messages) {

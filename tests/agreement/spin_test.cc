@@ -13,7 +13,9 @@
 
 #include "check/check.h"
 #include "check/promela.h"
+#include "check/weaken.h"
 #include "plan/paper.h"
+#include "plan/steps.h"
 #include "plan/tempting.h"
 
 namespace perdure {
@@ -112,6 +114,23 @@ TEST_F(Spin, AgreesOnTwoConnections) {
   }
   // The ones that wait between the epochs, or that send both in one message.
   EXPECT_EQ(right, 18u);
+}
+
+TEST_F(Spin, AgreesOnOrderedPersist) {
+  Method method;
+  method.name = "pwrites";
+  method.shape = compound();
+  method.requester = {plan::post(Verb::WritePersist, {0}), plan::post(Verb::WritePersist, {1}),
+                      plan::wait_completion(1)};
+  ServerProfile profile{
+      PersistenceDomain::Dmp, Ddio::On, ReceiveBuffers::Dram, Transport::Iwarp, {}};
+  profile.capabilities.ordered_persist = true;
+  EXPECT_TRUE(holds(check::to_promela(method, profile)));
+  for (const check::Weakening& weaker : check::weakenings(method)) {
+    EXPECT_FALSE(holds(check::to_promela(weaker.method, profile))) << weaker.what;
+  }
+  profile.domain = PersistenceDomain::Page;
+  EXPECT_FALSE(holds(check::to_promela(method, profile)));
 }
 
 }  // namespace
