@@ -75,7 +75,7 @@ class Compiler {
     const std::size_t items = script_.epoch_of_item.size();
     const std::size_t epochs = script_.chain_end.size();
     program_.item_cells.resize(items);
-    program_.epoch_cells.resize(epochs);
+    std::vector<Mask> epoch_cells(epochs);
     for (std::size_t item = 0; item < items; ++item) {
       const std::size_t units = script_.small_item[item] ? 1 : options_.units_per_item;
       first_cell_.push_back(program_.cells);
@@ -85,13 +85,14 @@ class Compiler {
         if (cell >= kCellsMax) continue;  // refused by within_limits
         add(program_.item_cells[item], cell);
       }
-      add(program_.epoch_cells[script_.epoch_of_item[item]], program_.item_cells[item]);
+      add(epoch_cells[script_.epoch_of_item[item]], program_.item_cells[item]);
     }
-    program_.later_cells.resize(epochs);
     for (std::size_t epoch = 0; epoch < epochs; ++epoch) {
+      Order order{epoch_cells[epoch], {}};
       for (std::size_t later = epoch + 1; later < script_.chain_end[epoch]; ++later) {
-        add(program_.later_cells[epoch], program_.epoch_cells[later]);
+        add(order.later, epoch_cells[later]);
       }
+      if (order.later != Mask{}) program_.orders.push_back(order);
     }
   }
 
@@ -266,6 +267,11 @@ class Compiler {
       message.cells = operation.cell_mask;
       for (const Item item : step.items) add(message.items, program_.item_cells[item]);
       message.replayed = kept(step);
+      for (const Order& order : program_.orders) {
+        const bool depends = overlaps<kWordsMax>(message.items, order.later);
+        message.vouches =
+            message.vouches || (depends && !covers<kWordsMax>(message.items, order.epoch));
+      }
       operation.message = program_.messages.size();
       program_.messages.push_back(message);
     }

@@ -136,6 +136,7 @@ struct Message {
   Mask cells{};                            // its buffer
   Mask items{};                            // what a replay of it restores
   bool replayed = false;                   // recovery may apply it
+  bool vouches = false;                    // its items depend on others that it does not carry
   std::optional<std::size_t> released_at;  // Reaction index from which the buffer is reused
 };
 
@@ -177,6 +178,12 @@ enum class Recovery {
   FlushesLast,          // stores all items of a message before it flushes the first
 };
 
+/// Nothing of `later` may be recovered without all of `epoch`.
+struct Order {
+  Mask epoch{};
+  Mask later{};
+};
+
 /// A script, compiled: everything that the next-state function needs.
 struct Program {
   Script script;
@@ -191,8 +198,7 @@ struct Program {
   std::vector<Wait> waits;  // by requester step
   std::vector<Mask> told;   // by requester step: cells that are promised
   std::vector<Mask> item_cells;
-  std::vector<Mask> epoch_cells;
-  std::vector<Mask> later_cells;        // by epoch: the epochs that depend on it
+  std::vector<Order> orders;
   std::vector<RecoveryStep> recovery;   // empty if no message is replayed
   std::vector<std::uint64_t> promised;  // by requester step: the first one that promises as much
   Mask lasting{};                       // cells that outlive the process: items, kept messages

@@ -42,6 +42,13 @@ bool covers(const Mask& cells, const Mask& wanted) {
   return missing == 0;
 }
 
+template <std::size_t words>
+bool overlaps(const Mask& cells, const Mask& others) {
+  std::uint64_t both = 0;
+  for (std::size_t word = 0; word < words; ++word) both |= cells[word] & others[word];
+  return both != 0;
+}
+
 /// Whether recovery would replay the message if it found it whole. A buffer that recovery has given
 /// back, or found torn, holds nothing.
 template <std::size_t words>
@@ -100,8 +107,9 @@ void next_crash(const Program& program, const State<words>& state, Visit& visit)
   if (*power_lost != state) visit(*power_lost, Action{Action::Kind::PowerFails, 0, 0});
   // After a power failure nothing is visible and not durable, so a restart then adds nothing.
   if (program.keeps != Keeps::Domain || delivered_of(state[0], 0) == kPowerLost) return;
-  const auto restarted = crashed(program, state, kRestarted);
-  if (*restarted != state) visit(*restarted, Action{Action::Kind::Restarts, 0, 0});
+  State<words> restarted = *power_lost;
+  restarted[0] -= (kPowerLost - kRestarted) * one_delivered(0);
+  if (restarted != state) visit(restarted, Action{Action::Kind::Restarts, 0, 0});
 }
 
 /// Whether the message is whole, torn, or (after a power failure) perhaps either.

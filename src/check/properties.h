@@ -45,13 +45,6 @@ struct Kept {
 };
 
 template <std::size_t words>
-bool overlaps(const Mask& cells, const Mask& others) {
-  std::uint64_t both = 0;
-  for (std::size_t word = 0; word < words; ++word) both |= cells[word] & others[word];
-  return both != 0;
-}
-
-template <std::size_t words>
 Mask joined(const Mask& cells, const Mask& others) {
   Mask both{};
   for (std::size_t word = 0; word < words; ++word) both[word] = cells[word] | others[word];
@@ -100,14 +93,13 @@ Mask recovered_cells(const Program& program, const State<words>& state, const Ma
 }
 
 /// The first order property that is broken if `surely` is recovered, and of `perhaps` any one unit.
-/// An epoch that nothing depends on is not looked at.
 template <std::size_t words>
 std::optional<Property> broken_order(const Program& program, const Mask& surely,
                                      const Mask& perhaps) {
-  for (std::size_t epoch = 0; epoch < program.epoch_cells.size(); ++epoch) {
-    if (covers<words>(surely, program.epoch_cells[epoch])) continue;
-    if (!overlaps<words>(perhaps, program.later_cells[epoch])) continue;
-    const bool begun = overlaps<words>(surely, program.epoch_cells[epoch]);
+  for (const Order& order : program.orders) {
+    if (!overlaps<words>(perhaps, order.later)) continue;
+    if (covers<words>(surely, order.epoch)) continue;
+    const bool begun = overlaps<words>(surely, order.epoch);
     return begun ? Property::NothingTorn : Property::LaterImpliesEarlier;
   }
   return std::nullopt;
@@ -152,11 +144,12 @@ std::optional<Broken> broken_choice(const Program& program, const State<words>& 
   }
   if (program.recovery.empty()) return std::nullopt;
   for (const Message& message : program.messages) {
-    if (!still_buffered(program, state, message)) continue;
+    if (!message.vouches || !still_buffered(program, state, message)) continue;
+    if (covers<words>(surely, message.cells)) continue;
     if (!covers<words>(kept.perhaps, message.cells)) continue;
     const Mask choice = joined<words>(surely, message.cells);
-    const Mask with_message = recovered_cells(program, state, choice);
-    if (const auto broken = broken_order<words>(program, with_message, with_message)) {
+    const Mask with_message = joined<words>(joined<words>(recovered, message.cells), message.items);
+    if (const auto broken = broken_order<words>(program, with_message, message.items)) {
       return broken_by<words>(program, choice, with_message, *broken);
     }
   }
