@@ -42,6 +42,15 @@ Result<check::Between> parse_between(std::string_view word) {
                fmt::format("order '{}' is not known; use one of: {}", word, accepted)};
 }
 
+Result<check::Spread> parse_spread(std::string_view word) {
+  using enum check::Spread;
+  for (const check::Spread each : {Epochs, Updates}) {
+    if (to_string(each) == word) return each;
+  }
+  return Error{ErrorCode::InvalidArgument,
+               fmt::format("'{}' can not be spread; use one of: epochs, updates", word)};
+}
+
 struct CheckCommandOptions {
   ServerProfile profile;
   bool profile_given = false;
@@ -200,6 +209,15 @@ void add_bounds(CLI::App& command, check::CheckOptions& bounds) {
   add_word_option(command, "--between", bounds.between, parse_between,
                   "What the order of updates in flight means (ordered)",
                   "independent|told-in-order|ordered")
+      ->group(group);
+  command
+      .add_option("--connections", bounds.connections,
+                  "Connections to the responder, with no order between them (1)")
+      ->check(CLI::Range(1, 2))
+      ->option_text("N")
+      ->group(group);
+  add_word_option(command, "--spread", bounds.spread, parse_spread,
+                  "With 2 connections: what alternates between them (epochs)", "epochs|updates")
       ->group(group);
   command.add_option("--states-max", bounds.states_max, "Give up beyond so many states (50000000)")
       ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 40))

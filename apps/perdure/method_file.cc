@@ -85,7 +85,7 @@ Result<std::vector<Item>> items_at(const Json& json, const std::string& where, c
 
 Result<Verb> parse_verb(std::string_view word, const std::string& where) {
   using enum Verb;
-  for (const Verb each : {Write, WriteImm, Send, Read, Flush, WriteAtomic}) {
+  for (const Verb each : {Write, WriteImm, Send, Read, Flush, WriteAtomic, WritePersist}) {
     if (to_string(each) == word) return each;
   }
   return wrong(where, fmt::format("verb '{}' is not known", word));

@@ -51,13 +51,22 @@ std::optional<std::string> meaningless(const Method& method) {
 
 }  // namespace
 
+InFlight in_flight(const CheckOptions& options) {
+  return {options.updates_in_flight, options.between, options.connections, options.spread};
+}
+
 Report check(const Method& method, const ServerProfile& profile, const CheckOptions& options) {
   if (const auto reason = meaningless(method)) return not_modelled(*reason);
   if (method.shape.items() * options.updates_in_flight > kItemsInFlightMax) {
     return not_modelled("too many items in flight");
   }
-  const Script script = make_script(method, options.updates_in_flight, options.between);
-  const auto program = compile(script, profile, {options.level, options.units_per_item});
+  if (options.connections < 1 || options.connections > kConnectionsMax) {
+    return not_modelled(
+        fmt::format("one connection or {}, not {}", kConnectionsMax, options.connections));
+  }
+  const Script script = make_script(method, in_flight(options));
+  const auto program =
+      compile(script, profile, {options.level, options.units_per_item, options.recovery});
   if (!program) return not_modelled(program.error().message);
 
   Exploration exploration = explore(*program, options.states_max);
@@ -65,8 +74,7 @@ Report check(const Method& method, const ServerProfile& profile, const CheckOpti
   report.level = options.level;
   report.states = exploration.states;
   report.transitions = exploration.transitions;
-  report.bounds = {options.units_per_item, options.updates_in_flight, options.between,
-                   options.states_max};
+  report.bounds = {options.units_per_item, in_flight(options), options.states_max};
   if (exploration.broken) {
     report.verdict = Verdict::Violated;
     report.property = exploration.broken;

@@ -11,10 +11,15 @@ namespace perdure::check {
 struct CheckOptions {
   Level level = Level::Durable;           // Committed is Durable, per replica
   std::size_t units_per_item = 2;         // more: tearing in more ways, and more states
-  std::size_t updates_in_flight = 1;      // more: successive updates pipelined on one connection
+  std::size_t updates_in_flight = 1;      // more: successive updates pipelined
   Between between = Between::Ordered;     // what the order of updates means after power fails
+  std::size_t connections = 1;            // 2: to one responder, with no order between them
+  Spread spread = Spread::Epochs;         // what goes over which of them
+  Recovery recovery = Recovery::Careful;  // the others are wrong: to see that it is noticed
   std::uint64_t states_max = 50'000'000;  // above: LimitReached; about 1 GiB for a usual method
 };
+
+InFlight in_flight(const CheckOptions& options);
 
 /// Explores every reachable state of `method` on `profile`.
 ///

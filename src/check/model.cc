@@ -21,7 +21,8 @@ void add(Mask& mask, const Mask& other) {
 }
 
 bool is_posted(Verb verb) {
-  return verb == Verb::Write || verb == Verb::WriteImm || verb == Verb::Send;
+  return verb == Verb::Write || verb == Verb::WriteImm || verb == Verb::Send ||
+         verb == Verb::WritePersist;
 }
 
 bool carries_data(const RequesterStep& step) {
@@ -49,7 +50,9 @@ class Compiler {
       : script_(script), profile_(profile), options_(options) {
     program_.script = script;
     program_.keeps = keeps_of(profile, options.level);
-    program_.early_completion = completes_early(profile.transport);
+    program_.connections.resize(script.connections);
+    program_.first_cell = (script.connections - 1) * kCellsPerConnection;
+    program_.cells = program_.first_cell;
   }
 
   Result<Program> run() {
@@ -61,6 +64,9 @@ class Compiler {
     messages();
     reactions();
     requester_tables();
+    promises();
+    add_recovery(program_, options_.recovery);
+    if (program_.recovery.size() > kRecoveryMax) return not_modelled("too much to replay");
     return std::move(program_);
   }
 
@@ -69,7 +75,7 @@ class Compiler {
     const std::size_t items = script_.epoch_of_item.size();
     const std::size_t epochs = script_.chain_end.size();
     program_.item_cells.resize(items);
-    program_.epoch_cells.resize(epochs);
+    std::vector<Mask> epoch_cells(epochs);
     for (std::size_t item = 0; item < items; ++item) {
       const std::size_t units = script_.small_item[item] ? 1 : options_.units_per_item;
       first_cell_.push_back(program_.cells);
@@ -78,15 +84,15 @@ class Compiler {
         const std::size_t cell = program_.cells++;
         if (cell >= kCellsMax) continue;  // refused by within_limits
         add(program_.item_cells[item], cell);
-        if (drains()) add(program_.drains, cell);
       }
-      add(program_.epoch_cells[script_.epoch_of_item[item]], program_.item_cells[item]);
+      add(epoch_cells[script_.epoch_of_item[item]], program_.item_cells[item]);
     }
-    program_.later_cells.resize(epochs);
     for (std::size_t epoch = 0; epoch < epochs; ++epoch) {
+      Order order{epoch_cells[epoch], {}};
       for (std::size_t later = epoch + 1; later < script_.chain_end[epoch]; ++later) {
-        add(program_.later_cells[epoch], program_.epoch_cells[later]);
+        add(order.later, epoch_cells[later]);
       }
+      if (order.later != Mask{}) program_.orders.push_back(order);
     }
   }
 
@@ -99,6 +105,9 @@ class Compiler {
     std::vector<bool> copied(items, false);
     for (const RequesterStep& step : script_.steps) {
       if (!carries_data(step) || step.verb == Verb::Send) continue;
+      if (step.verb == Verb::WritePersist && !profile_.capabilities.ordered_persist) {
+        return not_modelled("the responder has no ordered persist");
+      }
       for (const Item item : step.items) ++written[item];
       const bool wide = step.verb == Verb::WriteAtomic &&
                         std::any_of(step.items.begin(), step.items.end(),
@@ -129,45 +138,60 @@ class Compiler {
       operation.posted = is_posted(step.verb);
       operation.fenced = step.fenced;
       operation.step = index;
+      operation.connection = script_.connection_of_step[index];
       operation.pushes = step.verb != Verb::Read || covers_something_written(step, index);
       give_cells(step, operation);
-      operation.slot_first = program_.operation_of_slot.size();
+      Connection& connection = program_.connections[operation.connection];
+      operation.slot_first = connection.operation_of_slot.size();
       const std::size_t slots = std::max<std::size_t>(1, operation.cells.size());
-      program_.operation_of_slot.insert(program_.operation_of_slot.end(), slots,
-                                        program_.operations.size());
-      operation.slot_end = program_.operation_of_slot.size();
-      operation.rank = program_.non_posted.size();
-      (operation.posted ? program_.posted : program_.non_posted)
+      connection.operation_of_slot.insert(connection.operation_of_slot.end(), slots,
+                                          program_.operations.size());
+      operation.slot_end = connection.operation_of_slot.size();
+      operation.rank = connection.non_posted.size();
+      (operation.posted ? connection.posted : connection.non_posted)
           .push_back(program_.operations.size());
+      if (ordered_persist(step)) connection.persists.push_back(program_.operations.size());
       program_.operation_of_step[index] = program_.operations.size();
       program_.operations.push_back(std::move(operation));
     }
   }
 
+  bool ordered_persist(const RequesterStep& step) const {
+    return step.verb == Verb::WritePersist && profile_.domain == PersistenceDomain::Dmp && drains();
+  }
+
   void give_cells(const RequesterStep& step, Operation& operation) {
+    const auto give = [&](std::size_t cell) {
+      operation.cells.push_back(static_cast<std::uint8_t>(cell));
+      if (cell < kCellsMax) add(operation.cell_mask, cell);
+    };
+    const auto end_group = [&] {
+      operation.group_ends.push_back(static_cast<std::uint8_t>(operation.cells.size()));
+    };
     if (step.verb == Verb::Send) {
-      const bool kept = step.replay && profile_.receive_buffers == ReceiveBuffers::Pm;
-      const std::size_t units = kept ? 2 : 1;  // a message that is not kept can not be torn
-      for (std::size_t unit = 0; unit < units; ++unit) {
-        const std::size_t cell = program_.cells++;
-        operation.cells.push_back(static_cast<std::uint8_t>(cell));
-        if (cell < kCellsMax && kept && drains()) add(program_.drains, cell);
-      }
+      // A message that is not kept can not be torn.
+      for (std::size_t unit = 0; unit < (kept(step) ? 2u : 1u); ++unit) give(program_.cells++);
+      end_group();
     } else if (carries_data(step)) {
       for (const Item item : step.items) {
-        for (std::size_t unit = 0; unit < units_[item]; ++unit) {
-          operation.cells.push_back(static_cast<std::uint8_t>(first_cell_[item] + unit));
-        }
+        for (std::size_t unit = 0; unit < units_[item]; ++unit) give(first_cell_[item] + unit);
+        end_group();
       }
-    }
-    for (const std::size_t cell : operation.cells) {
-      if (cell < kCellsMax) add(operation.cell_mask, cell);
     }
   }
 
+  /// Whether the message survives in its receive buffer and recovery may apply it.
+  bool kept(const RequesterStep& step) const {
+    const bool durable = options_.level == Level::Durable || options_.level == Level::Committed;
+    return step.verb == Verb::Send && step.replay && durable &&
+           profile_.receive_buffers == ReceiveBuffers::Pm && program_.keeps != Keeps::Nothing;
+  }
+
+  /// On its own connection: a READ pushes nothing else.
   bool covers_something_written(const RequesterStep& read, std::size_t index) const {
     for (std::size_t earlier = 0; earlier < index; ++earlier) {
       const RequesterStep& step = script_.steps[earlier];
+      if (script_.connection_of_step[earlier] != script_.connection_of_step[index]) continue;
       if (!carries_data(step)) continue;
       for (const Item item : step.items) {
         if (std::count(read.items.begin(), read.items.end(), item) != 0) return true;
@@ -183,9 +207,12 @@ class Compiler {
         micro_steps += action.kind == ResponderAction::Kind::Copy ? units_[action.item] : 1;
       }
     }
-    const bool fits = program_.cells <= kCellsMax && script_.steps.size() <= kStepsMax &&
-                      program_.operation_of_slot.size() <= kSlotsMax &&
-                      micro_steps <= kReactionsMax && program_.non_posted.size() <= kNonPostedMax;
+    bool fits = program_.cells <= kCellsMax && script_.steps.size() <= kStepsMax &&
+                micro_steps <= kReactionsMax;
+    for (const Connection& connection : program_.connections) {
+      fits = fits && connection.operation_of_slot.size() <= kSlotsMax &&
+             connection.non_posted.size() <= kNonPostedMax;
+    }
     if (!fits) return not_modelled("the update has too many parts for one state");
     const std::size_t words = program_.cells <= 16 ? 1 : 1 + (program_.cells - 16 + 31) / 32;
     program_.words = words <= 2 ? words : (words <= 4 ? 4 : 8);
@@ -193,93 +220,113 @@ class Compiler {
   }
 
   void ordering() {
-    Mask before{};
-    Mask draining{};
+    const bool reaches_domain =
+        profile_.domain == PersistenceDomain::Dmp && profile_.ddio == Ddio::Off && drains();
+    std::array<Mask, kConnectionsMax> before{};
     for (Operation& operation : program_.operations) {
-      if (operation.pushes) operation.visible_before = before;
+      Mask& earlier = before[operation.connection];
       const bool flushes = operation.verb == Verb::Flush || operation.verb == Verb::Read;
-      const bool reaches_domain =
-          profile_.domain == PersistenceDomain::Dmp && profile_.ddio == Ddio::Off && drains();
-      if (flushes && operation.pushes && reaches_domain) operation.drained_before = draining;
-      add(before, operation.cell_mask);
-      for (std::size_t word = 0; word < kWordsMax; ++word) {
-        draining[word] |= (operation.cell_mask[word] & program_.drains[word]) << 1;
-      }
+      if (operation.pushes) operation.visible_before = earlier;
+      if (flushes && operation.pushes && reaches_domain) operation.drains_before = earlier;
+      add(earlier, operation.cell_mask);
+      add(program_.all_cells, operation.cell_mask);
     }
-    Mask delivered{};
-    program_.delivered.push_back(delivered);
-    for (const Operation& operation : program_.operations) {
-      for (std::size_t slot = operation.slot_first; slot < operation.slot_end; ++slot) {
-        const std::size_t unit = slot - operation.slot_first;
-        if (unit < operation.cells.size()) add(delivered, operation.cells[unit]);
-        program_.delivered.push_back(delivered);
+    for (const Mask& item : program_.item_cells) add(program_.all_cells, item);
+    for (Connection& connection : program_.connections) {
+      delivered_cells(connection);
+      Mask persisted{};
+      for (const std::size_t index : connection.persists) {
+        add(persisted, program_.operations[index].cell_mask);
+        program_.operations[index].drains_before = persisted;
       }
     }
   }
 
+  void delivered_cells(Connection& connection) const {
+    Mask delivered{};
+    connection.delivered.push_back(delivered);
+    for (std::size_t slot = 0; slot < connection.operation_of_slot.size(); ++slot) {
+      const Operation& operation = program_.operations[connection.operation_of_slot[slot]];
+      const std::size_t unit = slot - operation.slot_first;
+      if (unit < operation.cells.size()) add(delivered, operation.cells[unit]);
+      connection.delivered.push_back(delivered);
+    }
+  }
+
   void messages() {
-    Mask posted_so_far{};
-    for (const std::size_t index : program_.posted) {
+    std::array<Mask, kConnectionsMax> posted_so_far{};
+    for (std::size_t index = 0; index < program_.operations.size(); ++index) {
       Operation& operation = program_.operations[index];
-      add(posted_so_far, operation.cell_mask);
-      if (operation.verb == Verb::Write) continue;
+      if (!operation.posted) continue;
+      add(posted_so_far[operation.connection], operation.cell_mask);
+      if (operation.verb == Verb::Write || operation.verb == Verb::WritePersist) continue;
       const RequesterStep& step = script_.steps[operation.step];
       Message message;
       message.operation = index;
-      message.complete_when = posted_so_far;
+      message.complete_when = posted_so_far[operation.connection];
       message.cells = operation.cell_mask;
       for (const Item item : step.items) add(message.items, program_.item_cells[item]);
-      const bool durable_question =
-          options_.level == Level::Durable || options_.level == Level::Committed;
-      message.replayed = step.replay && profile_.receive_buffers == ReceiveBuffers::Pm &&
-                         durable_question && program_.keeps != Keeps::Nothing;
+      message.replayed = kept(step);
+      for (const Order& order : program_.orders) {
+        const bool depends = overlaps<kWordsMax>(message.items, order.later);
+        message.vouches =
+            message.vouches || (depends && !covers<kWordsMax>(message.items, order.epoch));
+      }
       operation.message = program_.messages.size();
       program_.messages.push_back(message);
     }
   }
 
-  /// The responder can only act on what some message so far has named; the rest it leaves out.
+  /// The responder can only act on what some message of the connection so far has named; the rest
+  /// it leaves out.
   void reactions() {
-    std::vector<bool> named(script_.epoch_of_item.size(), false);
-    std::vector<bool> received(script_.epoch_of_item.size(), false);
+    const std::vector<bool> none(script_.epoch_of_item.size(), false);
+    std::array<std::vector<bool>, kConnectionsMax> named{none, none};
+    std::array<std::vector<bool>, kConnectionsMax> received{none, none};
     for (std::size_t index = 0; index < script_.reactions.size(); ++index) {
       const Operation& operation = program_.operations[program_.messages[index].operation];
       const RequesterStep& step = script_.steps[operation.step];
+      const std::size_t at = operation.connection;
       for (const Item item : step.items) {
-        named[item] = true;
-        if (step.verb == Verb::Send) received[item] = true;
+        named[at][item] = true;
+        if (step.verb == Verb::Send) received[at][item] = true;
       }
-      for (const Item item : step.flush) named[item] = true;
+      for (const Item item : step.flush) named[at][item] = true;
       for (const ResponderAction& action : script_.reactions[index]) {
-        react(action, index, named, received);
+        react(action, index, named[at], received[at]);
       }
       if (!script_.reactions[index].empty()) {
-        program_.messages[index].released_at = program_.reactions.size();
+        program_.messages[index].released_at = program_.connections[at].reactions.size();
       }
     }
-    std::size_t acks = 0;
-    for (const Reaction& reaction : program_.reactions) {
-      program_.acks_sent.push_back(acks);
-      if (reaction.kind == Reaction::Kind::Ack) ++acks;
+    for (Connection& connection : program_.connections) {
+      std::size_t acks = 0;
+      for (const Reaction& reaction : connection.reactions) {
+        connection.acks_sent.push_back(acks);
+        if (reaction.kind == Reaction::Kind::Ack) ++acks;
+      }
+      connection.acks_sent.push_back(acks);
     }
-    program_.acks_sent.push_back(acks);
   }
 
   void react(const ResponderAction& action, std::size_t message, const std::vector<bool>& named,
              const std::vector<bool>& received) {
+    const Operation& operation = program_.operations[program_.messages[message].operation];
+    std::vector<Reaction>& reactions = program_.connections[operation.connection].reactions;
     Reaction reaction;
     reaction.message = message;
     reaction.item = action.item;
     switch (action.kind) {
       case ResponderAction::Kind::Ack:
+        acks_.push_back(operation.connection);
         reaction.kind = Reaction::Kind::Ack;
-        program_.reactions.push_back(reaction);
+        reactions.push_back(reaction);
         return;
       case ResponderAction::Kind::Flush:
         if (!named[action.item]) return;
         reaction.kind = Reaction::Kind::Flush;
-        if (drains()) reaction.waits_for = program_.item_cells[action.item];
-        program_.reactions.push_back(reaction);
+        if (drains()) reaction.flushes = program_.item_cells[action.item];
+        reactions.push_back(reaction);
         return;
       case ResponderAction::Kind::Copy: break;
     }
@@ -287,24 +334,65 @@ class Compiler {
     for (std::size_t unit = 0; unit < units_[action.item]; ++unit) {
       reaction.kind = Reaction::Kind::Store;
       reaction.cell = static_cast<std::uint8_t>(first_cell_[action.item] + unit);
-      program_.reactions.push_back(reaction);
+      reactions.push_back(reaction);
     }
   }
 
   void requester_tables() {
-    std::size_t slots = 0;
+    std::array<std::size_t, kConnectionsMax> slots{};
     std::size_t acks = 0;
     for (std::size_t index = 0; index < script_.steps.size(); ++index) {
       const RequesterStep& step = script_.steps[index];
-      program_.posts_before.push_back(slots);
-      if (step.kind == RequesterStep::Kind::Post) {
-        slots = program_.operations[program_.operation_of_step[index]].slot_end;
+      for (std::size_t at = 0; at < program_.connections.size(); ++at) {
+        program_.connections[at].posts_before.push_back(slots[at]);
       }
+      if (step.kind == RequesterStep::Kind::Post) {
+        const Operation& operation = program_.operations[program_.operation_of_step[index]];
+        slots[operation.connection] = operation.slot_end;
+      }
+      program_.waits.push_back(wait_of(step, acks));
       if (step.kind == RequesterStep::Kind::WaitAck) ++acks;
-      program_.acks_awaited.push_back(acks);
     }
-    program_.posts_before.push_back(slots);
-    program_.acks_awaited.push_back(acks);
+    for (std::size_t at = 0; at < program_.connections.size(); ++at) {
+      program_.connections[at].posts_before.push_back(slots[at]);
+    }
+  }
+
+  /// A wait for an acknowledgement is for the next one in the order of posting.
+  Wait wait_of(const RequesterStep& step, std::size_t acks_before) const {
+    if (step.kind == RequesterStep::Kind::Post) return {};
+    if (step.kind == RequesterStep::Kind::WaitAck) {
+      if (acks_before >= acks_.size()) return {Wait::Kind::Never, 0, 0, {}};
+      const auto end = acks_.begin() + static_cast<std::ptrdiff_t>(acks_before) + 1;
+      const std::size_t at = acks_[acks_before];
+      return {
+          Wait::Kind::Acks, at, static_cast<std::size_t>(std::count(acks_.begin(), end, at)), {}};
+    }
+    const Operation& operation = program_.operations[program_.operation_of_step[step.of]];
+    if (!operation.posted) {
+      return {Wait::Kind::Executed, operation.connection, operation.rank + 1, {}};
+    }
+    if (operation.verb == Verb::WritePersist) {
+      Wait wait{Wait::Kind::Cells, operation.connection, 0, operation.cell_mask};
+      for (std::uint64_t& word : wait.cells)
+        word <<= ordered_persist(script_.steps[step.of]) ? 1 : 0;
+      return wait;
+    }
+    if (completes_early(profile_.transport)) return {};
+    return {Wait::Kind::Delivered, operation.connection, operation.slot_end, {}};
+  }
+
+  void promises() {
+    program_.told.resize(script_.steps.size() + 1);
+    for (const Promise& promise : script_.promises) {
+      for (std::size_t step = promise.step; step < program_.told.size(); ++step) {
+        for (const Item item : promise.items) add(program_.told[step], program_.item_cells[item]);
+      }
+    }
+    for (std::size_t step = 0; step < program_.told.size(); ++step) {
+      const bool more = step == 0 || program_.told[step] != program_.told[step - 1];
+      program_.promised.push_back(more ? step : program_.promised.back());
+    }
   }
 
   const Script& script_;
@@ -313,6 +401,7 @@ class Compiler {
   Program program_;
   std::vector<std::size_t> first_cell_;
   std::vector<std::size_t> units_;
+  std::vector<std::size_t> acks_;  // the connection of each acknowledgement, in posting order
 };
 
 }  // namespace
@@ -320,6 +409,8 @@ class Compiler {
 Result<Program> compile(const Script& script, const ServerProfile& profile,
                         const CompileOptions& options) {
   PERDURE_ASSERT(options.units_per_item >= 1);
+  PERDURE_ASSERT(script.connections >= 1 && script.connections <= kConnectionsMax);
+  PERDURE_ASSERT(script.connection_of_step.size() == script.steps.size());
   return Compiler(script, profile, options).run();
 }
 

@@ -3,6 +3,8 @@
 //
 // A unit of data (a cache line; every item has two, a small item one) is on the wire, in the RNIC,
 // visible, or inside the domain (memory controller under dmp, medium under page).
+//   - Each connection has an order of its own; between two connections there is none. One requester
+//     posts on both. Two requesters who wait for nothing of each other are two separate checks.
 //   - The wire delivers in posting order. Posted operations (SEND, WRITE, WRITE_WITH_IMM) become
 //     visible in order among themselves, the units of one operation in any order.
 //   - Non-posted operations (READ, FLUSH, ATOMIC WRITE) take effect after everything before them;
@@ -10,14 +12,24 @@
 //   - What is visible drains into the domain at any time, in any order.
 //   - FLUSH takes effect when everything before it is visible and, under dmp with DDIO off, has
 //     drained. A READ does the same if it covers something that was written before it.
-//   - A posted operation completes when the RNIC has it; on iWARP and TCP at any time.
-//   - The responder handles messages in order, each when it and all before it is visible. Copies
-//     are stores: visible unit by unit in program order. A flush waits until the item has drained.
-//     When it is through with a message that it reacts to, the receive buffer is used again.
+//   - PWRITE (seed paper 001, section V) is a WRITE whose units drain after those of all earlier
+//     PWRITEs of its connection, under dmp, with DDIO on or off: the persist buffers keep the
+//     order. It completes when it has drained (the persist ACK). The hardware knows the memory
+//     controller and no page cache; on other domains than dmp the ACK says that the units are
+//     visible.
+//   - Another posted operation completes when the RNIC has it; on iWARP and TCP at any time.
+//   - The responder handles the messages of a connection in order, each when it and all before it
+//     is visible; the two connections independently. Copies are stores: visible unit by unit in
+//     program order. A flush waits until the item has drained. When it is through with a message
+//     that it reacts to, the receive buffer is used again.
+//   - Power fails in any state, the responder's process restarts in any: see model_recovery.h.
 //
-// Two reductions, both exact because every guard stays true once it is true: the requester moves on
-// as soon as it may (being told early is the worst case), and a stage that the level asked about
-// can not tell from its neighbour is merged with it.
+// Reductions, all exact because every guard stays true once it is true: the requester moves on as
+// soon as it may (being told early is the worst case); a stage that the level asked about can not
+// tell from its neighbour is merged with it; the units of an item take each step in their order,
+// since which of them is the first is only a name (symmetry); and draining is no action of its
+// own: a visible unit may have drained or not, properties assume the worse, and what waits for it
+// to have drained settles it (partial order).
 #pragma once
 
 #include "check/script.h"
@@ -33,13 +45,18 @@
 
 namespace perdure::check {
 
-// State layout. Word 0: bits 0-7 requester step, 8-16 units delivered, 17-24 responder action,
-// 25-31 non-posted operations executed, then 16 cells. Words 1..: 32 cells each.
-// A cell: 00 not visible, 01 visible, 11 inside the domain.
+// State layout. Word 0: bits 0-7 requester step; for each connection 24 bits (9 units delivered,
+// 8 responder action, 7 non-posted operations executed); then cells, 16 of them with one
+// connection and 4 with two. Words 1..: 32 cells each.
+// A cell: 00 not visible, 01 visible, perhaps inside the domain, 11 inside the domain.
+// After a crash the units delivered of connection 0 are kPowerLost or kRestarted instead, and its
+// other 15 bits count recovery's steps.
 inline constexpr std::size_t kWordsMax = 8;
 inline constexpr std::size_t kCellsMax = 16 + 32 * (kWordsMax - 1);
+inline constexpr std::size_t kCellsPerConnection = 12;  // whose place the counters take
+inline constexpr std::size_t kConnectionsMax = 2;
 inline constexpr std::size_t kStepsMax = 255;
-inline constexpr std::size_t kSlotsMax = 511;
+inline constexpr std::size_t kSlotsMax = 509;
 inline constexpr std::size_t kReactionsMax = 255;
 inline constexpr std::size_t kNonPostedMax = 127;
 
@@ -53,13 +70,31 @@ constexpr std::size_t shift_of(std::size_t cell) { return 2 * ((cell + 16) % 32)
 constexpr std::uint64_t bit_of(std::size_t cell) { return std::uint64_t{1} << shift_of(cell); }
 
 constexpr std::size_t pc_of(std::uint64_t word) { return word & 0xff; }
-constexpr std::size_t delivered_of(std::uint64_t word) { return (word >> 8) & 0x1ff; }
-constexpr std::size_t responder_of(std::uint64_t word) { return (word >> 17) & 0xff; }
-constexpr std::size_t executed_of(std::uint64_t word) { return (word >> 25) & 0x7f; }
+constexpr std::size_t delivered_of(std::uint64_t word, std::size_t connection) {
+  return (word >> (8 + 24 * connection)) & 0x1ff;
+}
+constexpr std::size_t responder_of(std::uint64_t word, std::size_t connection) {
+  return (word >> (17 + 24 * connection)) & 0xff;
+}
+constexpr std::size_t executed_of(std::uint64_t word, std::size_t connection) {
+  return (word >> (25 + 24 * connection)) & 0x7f;
+}
+inline constexpr std::size_t kPowerLost = 0x1ff;
+inline constexpr std::size_t kRestarted = 0x1fe;
+inline constexpr std::size_t kRecoveryMax = 0x7fff;
+constexpr bool recovering(std::uint64_t word) { return delivered_of(word, 0) >= kRestarted; }
+constexpr std::size_t recovery_of(std::uint64_t word) { return (word >> 17) & kRecoveryMax; }
+inline constexpr std::uint64_t kOneRecovery = std::uint64_t{1} << 17;
 inline constexpr std::uint64_t kOnePc = 1;
-inline constexpr std::uint64_t kOneDelivered = std::uint64_t{1} << 8;
-inline constexpr std::uint64_t kOneResponder = std::uint64_t{1} << 17;
-inline constexpr std::uint64_t kOneExecuted = std::uint64_t{1} << 25;
+constexpr std::uint64_t one_delivered(std::size_t connection) {
+  return std::uint64_t{1} << (8 + 24 * connection);
+}
+constexpr std::uint64_t one_responder(std::size_t connection) {
+  return std::uint64_t{1} << (17 + 24 * connection);
+}
+constexpr std::uint64_t one_executed(std::size_t connection) {
+  return std::uint64_t{1} << (25 + 24 * connection);
+}
 
 /// What a power failure leaves.
 enum class Keeps { Nothing, Domain, Visible, Delivered };
@@ -69,16 +104,19 @@ struct Operation {
   Verb verb = Verb::Write;
   bool posted = true;
   bool fenced = false;
-  bool pushes = true;               // Read, Flush: everything before it is visible afterwards
-  std::size_t step = 0;             // in Script::steps
-  std::vector<std::uint8_t> cells;  // the units it delivers
-  std::size_t slot_first = 0;       // on the wire
+  bool pushes = true;    // Read, Flush: everything before it is visible afterwards
+  std::size_t step = 0;  // in Script::steps
+  std::size_t connection = 0;
+  std::vector<std::uint8_t> cells;       // the units it delivers
+  std::vector<std::uint8_t> group_ends;  // in cells: units up to here are of one item
+  std::size_t slot_first = 0;            // on the wire
   std::size_t slot_end = 0;
   std::size_t rank = 0;  // among the non-posted, or how many of them come before it
   std::optional<std::size_t> message;
   Mask cell_mask{};
-  Mask visible_before{};  // posted cells that must be visible before it
-  Mask drained_before{};  // Flush: cells that must have drained
+  Mask visible_before{};  // cells that must be visible before it
+  Mask drains_before{};   // PWRITE: cells that drain no later than its own;
+                          // Flush, Read: cells that have drained when it takes effect
 };
 
 /// One micro-step of the responder's CPU.
@@ -88,7 +126,7 @@ struct Reaction {
   std::size_t message = 0;
   Item item = 0;
   std::uint8_t cell = 0;  // Store
-  Mask waits_for{};       // Flush: these cells must not be visible-but-not-drained
+  Mask flushes{};         // Flush: these cells, if visible, have drained afterwards
 };
 
 /// One received message.
@@ -98,36 +136,79 @@ struct Message {
   Mask cells{};                            // its buffer
   Mask items{};                            // what a replay of it restores
   bool replayed = false;                   // recovery may apply it
+  bool vouches = false;                    // its items depend on others that it does not carry
   std::optional<std::size_t> released_at;  // Reaction index from which the buffer is reused
+};
+
+/// What a step of the requester waits for; Nothing for a post.
+struct Wait {
+  enum class Kind { Nothing, Delivered, Executed, Acks, Cells, Never };
+  Kind kind = Kind::Nothing;
+  std::size_t connection = 0;
+  std::size_t count = 0;  // of units delivered, operations executed or acknowledgements
+  Mask cells{};           // bits of the state that are set
+};
+
+/// What has an order of its own. The tables are in that order.
+struct Connection {
+  std::vector<std::size_t> operation_of_slot;
+  std::vector<std::size_t> posted;      // operations
+  std::vector<std::size_t> non_posted;  // operations
+  std::vector<std::size_t> persists;    // operations that drain in order
+  std::vector<Reaction> reactions;
+  std::vector<std::size_t> acks_sent;     // by responder action reached
+  std::vector<std::size_t> posts_before;  // by requester step: wire slots posted
+  std::vector<Mask> delivered;            // by units delivered: cells in the RNIC or beyond
+};
+
+/// One micro-step of recovery.
+struct RecoveryStep {
+  enum class Kind { Judge, Store, Flush, Release };
+  Kind kind = Kind::Judge;
+  std::size_t message = 0;
+  std::size_t end = 0;    // Judge: where the next message begins
+  std::uint8_t cell = 0;  // Store
+  Item item = 0;          // Flush
+};
+
+/// How recovery replays. All but the first are wrong, and there to be caught.
+enum class Recovery {
+  Careful,
+  ReleasesBeforeFlush,  // gives the buffer back before its last item is durable
+  FlushesLast,          // stores all items of a message before it flushes the first
+};
+
+/// Nothing of `later` may be recovered without all of `epoch`.
+struct Order {
+  Mask epoch{};
+  Mask later{};
 };
 
 /// A script, compiled: everything that the next-state function needs.
 struct Program {
   Script script;
   Keeps keeps = Keeps::Nothing;
-  bool early_completion = false;
-  std::size_t cells = 0;
+  std::size_t cells = 0;  // the first one in use is first_cell
+  std::size_t first_cell = 0;
   std::size_t words = 1;
   std::vector<Operation> operations;
-  std::vector<std::size_t> operation_of_slot;
-  std::vector<std::size_t> posted;             // operations, in order
-  std::vector<std::size_t> non_posted;         // operations, in order
   std::vector<std::size_t> operation_of_step;  // valid for posts
+  std::vector<Connection> connections;
   std::vector<Message> messages;
-  std::vector<Reaction> reactions;
-  std::vector<std::size_t> acks_sent;     // by responder action reached
-  std::vector<std::size_t> acks_awaited;  // by requester step
-  std::vector<std::size_t> posts_before;  // by requester step: wire slots posted
-  std::vector<Mask> delivered;            // by units delivered: cells in the RNIC or beyond
+  std::vector<Wait> waits;  // by requester step
+  std::vector<Mask> told;   // by requester step: cells that are promised
   std::vector<Mask> item_cells;
-  std::vector<Mask> epoch_cells;
-  std::vector<Mask> later_cells;  // by epoch: the epochs that depend on it
-  Mask drains{};                  // cells for which draining makes a difference
+  std::vector<Order> orders;
+  std::vector<RecoveryStep> recovery;   // empty if no message is replayed
+  std::vector<std::uint64_t> promised;  // by requester step: the first one that promises as much
+  Mask lasting{};                       // cells that outlive the process: items, kept messages
+  Mask all_cells{};
 };
 
 struct CompileOptions {
   Level level = Level::Durable;
   std::size_t units_per_item = 2;
+  Recovery recovery = Recovery::Careful;
 };
 
 /// Errors: InvalidArgument when the script asks for what the machine does not have (an item that
@@ -135,10 +216,28 @@ struct CompileOptions {
 Result<Program> compile(const Script& script, const ServerProfile& profile,
                         const CompileOptions& options);
 
+/// Fills in what recovery does, after everything else has been compiled.
+void add_recovery(Program& program, Recovery recovery);
+
 struct Action {
-  enum class Kind { Deliver, Show, Execute, Drain, Respond };
+  enum class Kind {
+    Deliver,
+    Show,
+    Execute,
+    Persist,
+    Respond,
+    PowerFails,
+    Restarts,
+    Recover,
+    Ignore
+  };
   Kind kind = Kind::Deliver;
-  std::size_t index = 0;  // Deliver: slot; Show, Drain: cell; Execute: operation; Respond: reaction
+  std::size_t connection = 0;
+  // Deliver: slot; Show: cell; Execute, Persist: operation; Respond: reaction; Recover: recovery's
+  // step; Ignore: the same, that judges a message and finds it torn
+  std::size_t index = 0;
+  bool crashes() const { return kind == Kind::PowerFails || kind == Kind::Restarts; }
+  bool operator==(const Action&) const = default;
 };
 
 template <std::size_t words>
@@ -150,4 +249,4 @@ void for_each_next(const Program& program, const State<words>& state, Visit&& vi
 
 }  // namespace perdure::check
 
-#include "check/model_next.h"
+#include "check/model_next.h"  // which includes model_recovery.h

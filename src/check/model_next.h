@@ -2,43 +2,32 @@
 #pragma once
 
 #include "check/model.h"
+#include "check/model_recovery.h"
 
 namespace perdure::check {
 
 template <std::size_t words>
-bool contains(const State<words>& state, const Mask& mask) {
-  for (std::size_t word = 0; word < words; ++word) {
-    if ((state[word] & mask[word]) != mask[word]) return false;
-  }
-  return true;
-}
-
-/// Whether some cell of `mask` (low bits) is visible and has not drained.
-template <std::size_t words>
-bool any_undrained(const State<words>& state, const Mask& mask) {
-  for (std::size_t word = 0; word < words; ++word) {
-    if ((state[word] & ~(state[word] >> 1) & mask[word]) != 0) return true;
+bool may_pass(const Program& program, const State<words>& state, const Wait& wait) {
+  const std::uint64_t word = state[0];
+  switch (wait.kind) {
+    case Wait::Kind::Nothing: return true;
+    case Wait::Kind::Delivered: return delivered_of(word, wait.connection) >= wait.count;
+    case Wait::Kind::Executed: return executed_of(word, wait.connection) >= wait.count;
+    case Wait::Kind::Acks: {
+      const Connection& connection = program.connections[wait.connection];
+      return connection.acks_sent[responder_of(word, wait.connection)] >= wait.count;
+    }
+    case Wait::Kind::Cells: return contains(state, wait.cells);
+    case Wait::Kind::Never: break;
   }
   return false;
-}
-
-template <std::size_t words>
-bool completed(const Program& program, const State<words>& state, std::size_t step) {
-  const Operation& operation = program.operations[program.operation_of_step[step]];
-  if (!operation.posted) return executed_of(state[0]) > operation.rank;
-  return program.early_completion || delivered_of(state[0]) >= operation.slot_end;
 }
 
 /// Lets the requester run as far as it can.
 template <std::size_t words>
 void settle(const Program& program, State<words>& state) {
-  const auto& steps = program.script.steps;
-  for (std::size_t pc = pc_of(state[0]); pc < steps.size(); ++pc) {
-    if (steps[pc].kind == RequesterStep::Kind::WaitCompletion) {
-      if (!completed(program, state, steps[pc].of)) return;
-    } else if (steps[pc].kind == RequesterStep::Kind::WaitAck) {
-      if (program.acks_sent[responder_of(state[0])] < program.acks_awaited[pc]) return;
-    }
+  for (std::size_t pc = pc_of(state[0]); pc < program.waits.size(); ++pc) {
+    if (!may_pass(program, state, program.waits[pc])) return;
     state[0] += kOnePc;
   }
 }
@@ -51,77 +40,85 @@ State<words> initial_state(const Program& program) {
 }
 
 template <std::size_t words, typename Visit>
-void next_deliver(const Program& program, const State<words>& state, Visit& visit) {
-  const std::size_t slot = delivered_of(state[0]);
-  if (slot >= program.posts_before[pc_of(state[0])]) return;
-  const Operation& operation = program.operations[program.operation_of_slot[slot]];
-  const bool held =
-      operation.fenced && slot == operation.slot_first && executed_of(state[0]) < operation.rank;
+void next_deliver(const Program& program, const State<words>& state, std::size_t at, Visit& visit) {
+  const Connection& connection = program.connections[at];
+  const std::size_t slot = delivered_of(state[0], at);
+  if (slot >= connection.posts_before[pc_of(state[0])]) return;
+  const Operation& operation = program.operations[connection.operation_of_slot[slot]];
+  const bool held = operation.fenced && slot == operation.slot_first &&
+                    executed_of(state[0], at) < operation.rank;
   if (held) return;
   State<words> next = state;
-  next[0] += kOneDelivered;
-  visit(next, Action{Action::Kind::Deliver, slot});
+  next[0] += one_delivered(at);
+  visit(next, Action{Action::Kind::Deliver, at, slot});
 }
 
+/// The oldest posted operation that is not all visible shows the next unit of one of its items.
 template <std::size_t words, typename Visit>
-void next_show(const Program& program, const State<words>& state, Visit& visit) {
-  for (const std::size_t index : program.posted) {
+void next_show(const Program& program, const State<words>& state, std::size_t at, Visit& visit) {
+  const std::size_t delivered = delivered_of(state[0], at);
+  for (const std::size_t index : program.connections[at].posted) {
     const Operation& operation = program.operations[index];
     if (contains(state, operation.cell_mask)) continue;
-    const std::size_t delivered = delivered_of(state[0]);
-    for (std::size_t unit = 0; unit < operation.cells.size(); ++unit) {
-      if (operation.slot_first + unit >= delivered) break;
-      const std::size_t cell = operation.cells[unit];
-      if ((state[word_of(cell)] & bit_of(cell)) != 0) continue;
-      State<words> next = state;
-      next[word_of(cell)] |= bit_of(cell);
-      visit(next, Action{Action::Kind::Show, cell});
+    std::size_t unit = 0;
+    for (const std::size_t end : operation.group_ends) {
+      for (; unit < end; ++unit) {
+        const std::size_t cell = operation.cells[unit];
+        if ((state[word_of(cell)] & bit_of(cell)) != 0) continue;
+        if (operation.slot_first + unit >= delivered) return;
+        State<words> next = state;
+        next[word_of(cell)] |= bit_of(cell);
+        visit(next, Action{Action::Kind::Show, at, cell});
+        break;
+      }
+      unit = end;
     }
     return;  // what was posted later has to wait
   }
 }
 
 template <std::size_t words, typename Visit>
-void next_execute(const Program& program, const State<words>& state, Visit& visit) {
-  const std::size_t rank = executed_of(state[0]);
-  if (rank >= program.non_posted.size()) return;
-  const std::size_t index = program.non_posted[rank];
+void next_execute(const Program& program, const State<words>& state, std::size_t at, Visit& visit) {
+  const Connection& connection = program.connections[at];
+  const std::size_t rank = executed_of(state[0], at);
+  if (rank >= connection.non_posted.size()) return;
+  const std::size_t index = connection.non_posted[rank];
   const Operation& operation = program.operations[index];
-  if (delivered_of(state[0]) < operation.slot_end) return;
+  if (delivered_of(state[0], at) < operation.slot_end) return;
   if (!contains(state, operation.visible_before)) return;
-  if (!contains(state, operation.drained_before)) return;
   State<words> next = state;
-  next[0] += kOneExecuted;
+  next[0] += one_executed(at);
   for (const std::size_t cell : operation.cells) next[word_of(cell)] |= bit_of(cell);
-  visit(next, Action{Action::Kind::Execute, index});
+  drain(next, operation.drains_before);
+  visit(next, Action{Action::Kind::Execute, at, index});
 }
 
+/// The persist ACK of the oldest PWRITE that has none.
 template <std::size_t words, typename Visit>
-void next_drain(const Program& program, const State<words>& state, Visit& visit) {
-  for (std::size_t word = 0; word < words; ++word) {
-    std::uint64_t can = state[word] & ~(state[word] >> 1) & program.drains[word];
-    while (can != 0) {
-      const std::uint64_t bit = can & (~can + 1);
-      can ^= bit;
-      State<words> next = state;
-      next[word] |= bit << 1;
-      const auto shift = static_cast<std::size_t>(__builtin_ctzll(bit));
-      visit(next, Action{Action::Kind::Drain, word * 32 + shift / 2 - 16});
-    }
+void next_persist(const Program& program, const State<words>& state, std::size_t at, Visit& visit) {
+  for (const std::size_t index : program.connections[at].persists) {
+    const Operation& operation = program.operations[index];
+    if (!contains(state, operation.cell_mask)) return;
+    State<words> next = state;
+    drain(next, operation.drains_before);
+    if (next == state) continue;
+    visit(next, Action{Action::Kind::Persist, at, index});
+    return;
   }
 }
 
 template <std::size_t words, typename Visit>
-void next_respond(const Program& program, const State<words>& state, Visit& visit) {
-  const std::size_t at = responder_of(state[0]);
-  if (at >= program.reactions.size()) return;
-  const Reaction& reaction = program.reactions[at];
+void next_respond(const Program& program, const State<words>& state, std::size_t at, Visit& visit) {
+  const Connection& connection = program.connections[at];
+  const std::size_t position = responder_of(state[0], at);
+  if (position >= connection.reactions.size()) return;
+  const Reaction& reaction = connection.reactions[position];
   if (!contains(state, program.messages[reaction.message].complete_when)) return;
-  if (reaction.kind == Reaction::Kind::Flush && any_undrained(state, reaction.waits_for)) return;
   State<words> next = state;
-  next[0] += kOneResponder;
+  next[0] += one_responder(at);
   if (reaction.kind == Reaction::Kind::Store) next[word_of(reaction.cell)] |= bit_of(reaction.cell);
-  visit(next, Action{Action::Kind::Respond, at});
+  if (reaction.kind == Reaction::Kind::Flush) drain(next, reaction.flushes);
+  visit(next, Action{Action::Kind::Respond, at, position});
 }
 
 template <std::size_t words, typename Visit>
@@ -130,11 +127,17 @@ void for_each_next(const Program& program, const State<words>& state, Visit&& vi
     settle(program, next);
     visit(next, action);
   };
-  next_deliver(program, state, settled);
-  next_show(program, state, settled);
-  next_execute(program, state, settled);
-  next_drain(program, state, settled);
-  next_respond(program, state, settled);
+  if (!program.recovery.empty()) {
+    next_crash(program, state, visit);
+    if (recovering(state[0])) return next_recover(program, state, visit);
+  }
+  for (std::size_t at = 0; at < program.connections.size(); ++at) {
+    next_deliver(program, state, at, settled);
+    next_show(program, state, at, settled);
+    next_execute(program, state, at, settled);
+    next_persist(program, state, at, settled);
+    next_respond(program, state, at, settled);
+  }
 }
 
 }  // namespace perdure::check

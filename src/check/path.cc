@@ -41,12 +41,25 @@ std::string cell_words(const Program& program, std::size_t cell) {
   return fmt::format("unit {}", cell);
 }
 
-PathStep delivered(const Program& program, std::size_t slot) {
-  const Operation& operation = program.operations[program.operation_of_slot[slot]];
+std::string over(const Program& program, std::size_t connection) {
+  if (program.connections.size() == 1) return "";
+  return fmt::format(" over connection {}", connection);
+}
+
+PathStep drained(const std::string& what, bool many) {
+  return {Place::Visible, Place::Domain,
+          fmt::format("{} {} into the persistence domain", what, many ? "drain" : "drains")};
+}
+
+PathStep delivered(const Program& program, const Action& action) {
+  const Connection& connection = program.connections[action.connection];
+  const std::size_t slot = action.index;
+  const Operation& operation = program.operations[connection.operation_of_slot[slot]];
   const std::string what = operation.cells.empty()
                                ? steps_words(program, operation)
                                : cell_words(program, operation.cells[slot - operation.slot_first]);
-  return {Place::Requester, Place::Rnic, fmt::format("{} reaches the responder's RNIC", what)};
+  return {Place::Requester, Place::Rnic,
+          fmt::format("{} reaches the responder's RNIC{}", what, over(program, action.connection))};
 }
 
 PathStep executed(const Program& program, const Operation& operation) {
@@ -58,7 +71,8 @@ PathStep executed(const Program& program, const Operation& operation) {
           fmt::format("{} is answered", steps_words(program, operation))};
 }
 
-PathStep responded(const Program& program, const Reaction& reaction) {
+PathStep responded(const Program& program, const Action& action) {
+  const Reaction& reaction = program.connections[action.connection].reactions[action.index];
   const std::string name = item_name(reaction.item);
   switch (reaction.kind) {
     case Reaction::Kind::Ack:
@@ -72,18 +86,60 @@ PathStep responded(const Program& program, const Reaction& reaction) {
           fmt::format("the responder stores {}", cell_words(program, reaction.cell))};
 }
 
+PathStep recovered(const Program& program, const Action& action) {
+  const RecoveryStep& step = program.recovery[action.index];
+  PathStep said{Place::ResponderCpu, Place::ResponderCpu, "recovery "};
+  switch (step.kind) {
+    case RecoveryStep::Kind::Judge:
+      said.text +=
+          fmt::format("finds message {} {}", step.message,
+                      action.kind == Action::Kind::Ignore ? "torn and ignores it" : "whole");
+      break;
+    case RecoveryStep::Kind::Store:
+      said.to = Place::Visible;
+      said.text += "stores " + cell_words(program, step.cell);
+      break;
+    case RecoveryStep::Kind::Flush:
+      said.to = Place::Domain;
+      said.text += "has flushed " + item_name(step.item);
+      break;
+    case RecoveryStep::Kind::Release:
+      said.text += fmt::format("gives the buffer of message {} back", step.message);
+      break;
+  }
+  return said;
+}
+
 PathStep said(const Program& program, const Action& action) {
   switch (action.kind) {
-    case Action::Kind::Deliver: return delivered(program, action.index);
+    case Action::Kind::Deliver: return delivered(program, action);
     case Action::Kind::Execute: return executed(program, program.operations[action.index]);
-    case Action::Kind::Respond: return responded(program, program.reactions[action.index]);
-    case Action::Kind::Show:
-      return {Place::Rnic, Place::Visible,
-              fmt::format("{} becomes visible", cell_words(program, action.index))};
-    case Action::Kind::Drain: break;
+    case Action::Kind::Persist:
+      return {Place::Domain, Place::Requester,
+              "the persist ACK of " + steps_words(program, program.operations[action.index])};
+    case Action::Kind::Respond: return responded(program, action);
+    case Action::Kind::PowerFails: return {Place::Domain, Place::Domain, "power fails"};
+    case Action::Kind::Restarts:
+      return {Place::ResponderCpu, Place::ResponderCpu, "the responder's process restarts"};
+    case Action::Kind::Recover:
+    case Action::Kind::Ignore: return recovered(program, action);
+    case Action::Kind::Show: break;
   }
-  return {Place::Visible, Place::Domain,
-          fmt::format("{} drains into the persistence domain", cell_words(program, action.index))};
+  return {Place::Rnic, Place::Visible,
+          fmt::format("{} becomes visible", cell_words(program, action.index))};
+}
+
+/// What is inside the domain after and was not before.
+void drained_steps(const Program& program, const Mask& before, const Mask& after,
+                   std::vector<PathStep>& path) {
+  std::string names;
+  std::size_t count = 0;
+  for (std::size_t cell = program.first_cell; cell < program.cells; ++cell) {
+    if ((after[word_of(cell)] & ~before[word_of(cell)] & bit_of(cell)) == 0) continue;
+    names += (names.empty() ? "" : ", ") + cell_words(program, cell);
+    ++count;
+  }
+  if (count != 0) path.push_back(drained(names, count > 1));
 }
 
 /// The requester's steps between two program counters.
@@ -117,7 +173,7 @@ std::vector<Wide> replay(const Program& program, const std::vector<Action>& acti
   for (const Action& action : actions) {
     Wide after = states.back();
     for_each_next(program, states.back(), [&](const Wide& next, const Action& by) {
-      if (by.kind == action.kind && by.index == action.index) after = next;
+      if (by == action) after = next;
     });
     states.push_back(after);
   }
@@ -142,17 +198,32 @@ std::vector<PathStep> make_path(const Program& program, const std::vector<Action
   std::vector<PathStep> path;
   requester_steps(program, 0, pc_of(states[0][0]), path);
   for (std::size_t index = 0; index < actions.size(); ++index) {
+    const Wide& before = states[index];
+    const Wide& after = states[index + 1];
+    // A flush by the responder says itself what it waited for.
+    const bool waited = actions[index].kind == Action::Kind::Execute ||
+                        actions[index].kind == Action::Kind::Persist;
+    if (waited && program.keeps == Keeps::Domain) {
+      drained_steps(program, kept_cells(program, before).surely, kept_cells(program, after).surely,
+                    path);
+    }
     path.push_back(said(program, actions[index]));
-    const std::size_t before = pc_of(states[index][0]);
-    const std::size_t after = pc_of(states[index + 1][0]);
-    if (before != after) requester_steps(program, before, after, path);
+    const std::size_t pc_before = pc_of(before[0]);
+    const std::size_t pc_after = pc_of(after[0]);
+    if (pc_before < pc_after) requester_steps(program, pc_before, pc_after, path);
+  }
+  const auto broken = find_broken(program, states.back());
+  if (broken && program.keeps == Keeps::Domain) {
+    drained_steps(program, kept_cells(program, states.back()).surely, broken->kept, path);
   }
   return path;
 }
 
 std::string after_power_loss(const Program& program, const std::vector<Action>& actions) {
   const Wide state = replay(program, actions).back();
-  const Mask recovered = recovered_cells(program, state, kept_cells(program, state));
+  const auto broken = find_broken(program, state);
+  const Mask kept = broken ? broken->kept : kept_cells(program, state).surely;
+  const Mask recovered = recovered_cells(program, state, kept);
   std::string text;
   for (std::size_t item = 0; item < program.item_cells.size(); ++item) {
     bool whole = true;

@@ -4,9 +4,14 @@
 //   later-implies-earlier     always: nothing of a later epoch is recovered without the earlier one
 //   nothing-torn              always: what a recovered later epoch vouches for is not torn
 //   replay-is-idempotent      always: recovery's replay, also over what the responder has begun to
-//                             apply, never breaks what was right without it
+//                             apply, never breaks what was right without it; nor does replaying
+//                             again after recovery itself was interrupted
 //   always-completes          a state without a next one is one where the requester has been told
 //   sometimes-told            some state is: a method that promises nothing proves nothing
+//
+// Which of the visible units have drained by themselves is open in a state (model.h), so each
+// question is asked of the worst case: that a property holds means that it does whatever a power
+// failure leaves of them.
 #pragma once
 
 #include "check/model.h"
@@ -27,86 +32,148 @@ enum class Property {
 
 std::string_view to_string(Property property);
 
-/// The cells that a power failure in `state` leaves, before recovery.
-template <std::size_t words>
-Mask kept_cells(const Program& program, const State<words>& state) {
+/// A broken property, and what a power failure leaves, before recovery, when it breaks it.
+struct Broken {
+  Property property = Property::ToldImpliesRecoverable;
   Mask kept{};
-  const Mask& delivered = program.delivered[delivered_of(state[0])];
-  constexpr std::uint64_t low = 0x5555555555555555;
-  for (std::size_t word = 0; word < words; ++word) {
-    const std::uint64_t cells = word == 0 ? low << 32 : low;
-    switch (program.keeps) {
-      case Keeps::Nothing: break;
-      case Keeps::Domain:
-        // A cell that nothing distinguishes (not in drains) counts as soon as it is visible.
-        kept[word] = ((state[word] >> 1) | (state[word] & ~program.drains[word])) & cells;
-        break;
-      case Keeps::Visible: kept[word] = state[word] & cells; break;
-      case Keeps::Delivered: kept[word] = (state[word] | delivered[word]) & cells; break;
+};
+
+/// The cells that every power failure in `state` leaves, or that some does.
+struct Kept {
+  Mask surely{};
+  Mask perhaps{};
+};
+
+template <std::size_t words>
+Mask joined(const Mask& cells, const Mask& others) {
+  Mask both{};
+  for (std::size_t word = 0; word < words; ++word) both[word] = cells[word] | others[word];
+  return both;
+}
+
+/// `cells`, and what has drained before them because PWRITEs keep their order.
+template <std::size_t words>
+Mask with_persisted(const Program& program, Mask cells) {
+  for (const Connection& connection : program.connections) {
+    for (std::size_t index = connection.persists.size(); index-- > 1;) {
+      if (!overlaps<words>(cells, program.operations[connection.persists[index]].cell_mask))
+        continue;
+      const Operation& before = program.operations[connection.persists[index - 1]];
+      cells = joined<words>(cells, before.drains_before);
+      break;  // it has the ones before it, too
     }
   }
+  return cells;
+}
+
+template <std::size_t words>
+Kept kept_cells(const Program& program, const State<words>& state) {
+  Kept kept;
+  if (program.keeps == Keeps::Nothing) return kept;
+  kept.perhaps = kept.surely = arrived_cells(program, state);
+  if (program.keeps != Keeps::Domain) return kept;
+  for (std::size_t word = 0; word < words; ++word) {
+    kept.surely[word] = (state[word] >> 1) & program.all_cells[word];
+  }
+  kept.surely = with_persisted<words>(program, kept.surely);
   return kept;
 }
 
-/// The same after recovery has applied every whole message that is still in its buffer.
+/// What is there after recovery has applied every message that is still whole in its buffer.
 template <std::size_t words>
 Mask recovered_cells(const Program& program, const State<words>& state, const Mask& kept) {
   Mask recovered = kept;
+  if (program.recovery.empty()) return recovered;
   for (const Message& message : program.messages) {
-    if (!message.replayed) continue;
-    if (message.released_at && responder_of(state[0]) >= *message.released_at) continue;
-    bool whole = true;
-    for (std::size_t word = 0; word < words; ++word) {
-      whole = whole && (kept[word] & message.cells[word]) == message.cells[word];
-    }
-    if (!whole) continue;
-    for (std::size_t word = 0; word < words; ++word) recovered[word] |= message.items[word];
+    if (!still_buffered(program, state, message)) continue;
+    if (!covers<words>(kept, message.cells)) continue;
+    recovered = joined<words>(recovered, message.items);
   }
   return recovered;
 }
 
-/// The first order property that `recovered` breaks.
+/// The first order property that is broken if `surely` is recovered, and of `perhaps` any one unit.
 template <std::size_t words>
-std::optional<Property> broken_order(const Program& program, const Mask& recovered) {
-  for (std::size_t epoch = 0; epoch < program.epoch_cells.size(); ++epoch) {
-    bool whole = true;
-    bool begun = false;
-    for (std::size_t word = 0; word < words; ++word) {
-      const std::uint64_t here = recovered[word] & program.epoch_cells[epoch][word];
-      whole = whole && here == program.epoch_cells[epoch][word];
-      begun = begun || here != 0;
-    }
-    if (whole) continue;
-    for (std::size_t word = 0; word < words; ++word) {
-      if ((recovered[word] & program.later_cells[epoch][word]) == 0) continue;
-      return begun ? Property::NothingTorn : Property::LaterImpliesEarlier;
+std::optional<Property> broken_order(const Program& program, const Mask& surely,
+                                     const Mask& perhaps) {
+  for (const Order& order : program.orders) {
+    if (!overlaps<words>(perhaps, order.later)) continue;
+    if (covers<words>(surely, order.epoch)) continue;
+    const bool begun = overlaps<words>(surely, order.epoch);
+    return begun ? Property::NothingTorn : Property::LaterImpliesEarlier;
+  }
+  return std::nullopt;
+}
+
+/// A choice of what is kept that breaks the order; `broken` is the property that it breaks.
+template <std::size_t words>
+Broken broken_by(const Program& program, const Mask& kept, const Mask& recovered, Property broken) {
+  const bool by_replay = recovered != kept && !broken_order<words>(program, kept, kept);
+  return {by_replay ? Property::ReplayIsIdempotent : broken, kept};
+}
+
+/// What is surely kept and one more unit, if that breaks the order.
+template <std::size_t words>
+std::optional<Broken> broken_by_one_more(const Program& program, const State<words>& state,
+                                         const Kept& kept) {
+  for (std::size_t cell = program.first_cell; cell < program.cells; ++cell) {
+    const std::size_t word = word_of(cell);
+    if ((kept.perhaps[word] & ~kept.surely[word] & bit_of(cell)) == 0) continue;
+    Mask choice = kept.surely;
+    choice[word] |= bit_of(cell);
+    choice = with_persisted<words>(program, choice);
+    const Mask recovered = recovered_cells(program, state, choice);
+    const auto broken = broken_order<words>(program, recovered, recovered);
+    if (broken) return broken_by<words>(program, choice, recovered, *broken);
+  }
+  return std::nullopt;
+}
+
+/// The order properties, for all choices. What is recovered only grows with what is kept, so if
+/// some choice breaks the order, so does one with the least that recovers something later: a unit,
+/// or a message.
+template <std::size_t words>
+std::optional<Broken> broken_choice(const Program& program, const State<words>& state,
+                                    const Kept& kept, const Mask& recovered) {
+  const Mask& surely = kept.surely;
+  const Mask possible = joined<words>(recovered, kept.perhaps);
+  if (const auto broken = broken_order<words>(program, recovered, possible)) {
+    const bool without_one_more = broken_order<words>(program, recovered, recovered).has_value();
+    if (without_one_more) return broken_by<words>(program, surely, recovered, *broken);
+    if (auto found = broken_by_one_more(program, state, kept)) return found;
+  }
+  if (program.recovery.empty()) return std::nullopt;
+  for (const Message& message : program.messages) {
+    if (!message.vouches || !still_buffered(program, state, message)) continue;
+    if (covers<words>(surely, message.cells)) continue;
+    if (!covers<words>(kept.perhaps, message.cells)) continue;
+    const Mask choice = joined<words>(surely, message.cells);
+    const Mask with_message = joined<words>(joined<words>(recovered, message.cells), message.items);
+    if (const auto broken = broken_order<words>(program, with_message, message.items)) {
+      return broken_by<words>(program, choice, with_message, *broken);
     }
   }
   return std::nullopt;
 }
 
-/// The first property that the state breaks, if any.
+/// The first property that the state breaks, if any, by what a replay from here on would make of
+/// it.
 template <std::size_t words>
-std::optional<Property> broken_property(const Program& program, const State<words>& state) {
-  const Mask kept = kept_cells(program, state);
-  const Mask recovered = recovered_cells(program, state, kept);
-  const std::size_t pc = pc_of(state[0]);
-  for (const Promise& promise : program.script.promises) {
-    if (pc < promise.step) break;  // promises stand in the order of their steps
-    for (const Item item : promise.items) {
-      const Mask& cells = program.item_cells[item];
-      for (std::size_t word = 0; word < words; ++word) {
-        if ((recovered[word] & cells[word]) != cells[word]) {
-          return Property::ToldImpliesRecoverable;
-        }
-      }
-    }
+std::optional<Broken> broken_now(const Program& program, const State<words>& state) {
+  const Kept kept = kept_cells(program, state);
+  const Mask recovered = recovered_cells(program, state, kept.surely);
+  if (!covers<words>(recovered, program.told[pc_of(state[0])])) {
+    return Broken{Property::ToldImpliesRecoverable, kept.surely};
   }
-  if (auto broken = broken_order<words>(program, recovered)) {
-    const bool by_replay = recovered != kept && !broken_order<words>(program, kept);
-    return by_replay ? Property::ReplayIsIdempotent : *broken;
-  }
-  return std::nullopt;
+  return broken_choice(program, state, kept, recovered);
+}
+
+/// The same under its name: what breaks while recovery is at work, recovery has broken.
+template <std::size_t words>
+std::optional<Broken> find_broken(const Program& program, const State<words>& state) {
+  auto broken = broken_now(program, state);
+  if (broken && recovering(state[0])) broken->property = Property::ReplayIsIdempotent;
+  return broken;
 }
 
 }  // namespace perdure::check

@@ -60,10 +60,11 @@ std::string to_json(const Method& method, const ServerProfile& profile, const Re
   json["transitions"] = report.transitions;
   json["level"] = to_string(report.level);
   json["bounds"] = {{"units_per_item", report.bounds.units_per_item},
-                    {"updates_in_flight", report.bounds.updates_in_flight},
-                    {"between_updates", to_string(report.bounds.between)},
+                    {"updates_in_flight", report.bounds.in_flight.updates},
+                    {"between_updates", to_string(report.bounds.in_flight.between)},
                     {"states_max", report.bounds.states_max},
-                    {"connections", 1}};
+                    {"connections", report.bounds.in_flight.connections},
+                    {"spread", to_string(report.bounds.in_flight.spread)}};
   json["path"] = nlohmann::ordered_json::array();
   for (const PathStep& step : report.path) {
     json["path"].push_back(

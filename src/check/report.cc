@@ -31,14 +31,18 @@ std::string summary(const Report& report) {
       break;
     case Verdict::NotModelled: return fmt::format("not modelled: {}", report.reason);
   }
+  const InFlight& in_flight = report.bounds.in_flight;
+  const bool several = in_flight.updates > 1;
+  const bool spread = in_flight.connections > 1;
   text += fmt::format(
-      ", {} transitions.\nBounds: level {}, {} units per item, {} update{} in flight{}, one "
-      "connection.\nLeft out: lost connections (an operation either arrives or power fails), "
+      ", {} transitions.\nBounds: level {}, {} units per item, {} update{} in flight{}, {} "
+      "connection{}, power failing in any state and again in recovery.\nLeft out: lost connections "
+      "(an operation either arrives or power fails), "
       "corruption of what was kept, a full receive queue.",
-      report.transitions, to_string(report.level), report.bounds.units_per_item,
-      report.bounds.updates_in_flight, report.bounds.updates_in_flight == 1 ? "" : "s",
-      report.bounds.updates_in_flight > 1 ? fmt::format(" ({})", to_string(report.bounds.between))
-                                          : "");
+      report.transitions, to_string(report.level), report.bounds.units_per_item, in_flight.updates,
+      several ? "s" : "", several ? fmt::format(" ({})", to_string(in_flight.between)) : "",
+      spread ? "two" : "one",
+      spread ? fmt::format("s (successive {} alternate)", to_string(in_flight.spread)) : "");
   return text;
 }
 

@@ -23,8 +23,7 @@ std::string_view to_string(Verdict verdict);
 /// Under which bounds the exploration is exhaustive.
 struct Bounds {
   std::size_t units_per_item = 2;
-  std::size_t updates_in_flight = 1;
-  Between between = Between::Ordered;
+  InFlight in_flight;
   std::uint64_t states_max = 0;
 };
 

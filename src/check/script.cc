@@ -8,10 +8,18 @@
 namespace perdure::check {
 namespace {
 
+std::size_t latest_epoch(const UpdateShape& shape, const RequesterStep& step) {
+  std::size_t latest = 0;
+  for (const Item item : step.items) latest = std::max(latest, shape.epoch_of(item));
+  for (const Item item : step.flush) latest = std::max(latest, shape.epoch_of(item));
+  return latest;
+}
+
 /// One update on its way through the interleaving.
 struct Cursor {
   std::size_t next = 0;             // step of the method
   std::size_t messages = 0;         // messages posted so far
+  std::size_t connection = 0;       // of the post before
   std::vector<std::size_t> placed;  // method step -> script step
 };
 
@@ -26,44 +34,103 @@ std::vector<Item> shifted(const std::vector<Item>& items, std::size_t by) {
   return result;
 }
 
-void place(const Method& method, std::size_t update, Cursor& cursor, Script& script) {
-  RequesterStep step = method.requester[cursor.next];
-  const std::size_t shift = update * method.shape.items();
-  step.items = shifted(step.items, shift);
-  step.flush = shifted(step.flush, shift);
-  if (step.kind == RequesterStep::Kind::WaitCompletion) step.of = cursor.placed[step.of];
-  if (is_message(step)) {
-    std::vector<ResponderAction> reaction;
-    if (cursor.messages < method.responder.size()) reaction = method.responder[cursor.messages];
-    for (ResponderAction& action : reaction) action.item = static_cast<Item>(action.item + shift);
-    script.reactions.push_back(std::move(reaction));
-    ++cursor.messages;
+/// Places steps into one script.
+class Interleaving {
+ public:
+  Interleaving(const Method& method, const InFlight& in_flight)
+      : method_(method), in_flight_(in_flight), cursors_(in_flight.updates) {
+    script_.connections = in_flight.connections;
   }
-  cursor.placed.push_back(script.steps.size());
-  script.steps.push_back(std::move(step));
-  ++cursor.next;
-}
 
-void promise(const Method& method, std::size_t update, Between between, Script& script) {
-  Promise promise;
-  promise.step = script.steps.size();
-  const std::size_t items = method.shape.items();
-  const std::size_t first = between == Between::Independent ? update * items : 0;
-  for (std::size_t item = first; item < (update + 1) * items; ++item) {
-    promise.items.push_back(static_cast<Item>(item));
+  Script run() {
+    chains();
+    for (std::size_t update = 0; update < in_flight_.updates; ++update) {
+      cursors_[update].connection = update % in_flight_.connections;
+      items(update);
+      place_posts(update);
+    }
+    // Each round consumes one wait of every update, so the loop ends after the longest method.
+    for (std::size_t round = 0; round < method_.requester.size(); ++round) {
+      for (std::size_t update = 0; update < in_flight_.updates; ++update) {
+        if (cursors_[update].next == method_.requester.size()) continue;
+        place(update);
+        place_posts(update);
+      }
+    }
+    return std::move(script_);
   }
-  script.promises.push_back(std::move(promise));
-}
 
-/// The posts up to the update's next wait.
-void place_posts(const Method& method, std::size_t update, Between between, Cursor& cursor,
-                 Script& script) {
-  const std::size_t end = method.requester.size();
-  while (cursor.next < end && method.requester[cursor.next].kind == RequesterStep::Kind::Post) {
-    place(method, update, cursor, script);
+ private:
+  std::size_t epochs() const { return method_.shape.items_per_epoch.size(); }
+
+  void chains() {
+    const bool ordered = in_flight_.between == Between::Ordered;
+    for (std::size_t epoch = 0; epoch < in_flight_.updates * epochs(); ++epoch) {
+      script_.chain_end.push_back((ordered ? in_flight_.updates : epoch / epochs() + 1) * epochs());
+    }
   }
-  if (cursor.next == end) promise(method, update, between, script);
-}
+
+  void items(std::size_t update) {
+    for (std::size_t item = 0; item < method_.shape.items(); ++item) {
+      const std::size_t epoch = method_.shape.epoch_of(static_cast<Item>(item));
+      script_.epoch_of_item.push_back(static_cast<std::uint8_t>(update * epochs() + epoch));
+      script_.small_item.push_back(!method_.later_any_size && epoch > 0);
+    }
+  }
+
+  std::size_t connection_of(const RequesterStep& step, std::size_t update) const {
+    const bool names = !step.items.empty() || !step.flush.empty();
+    if (in_flight_.spread == Spread::Updates || !names) return cursors_[update].connection;
+    return (update * epochs() + latest_epoch(method_.shape, step)) % in_flight_.connections;
+  }
+
+  void place(std::size_t update) {
+    Cursor& cursor = cursors_[update];
+    RequesterStep step = method_.requester[cursor.next];
+    if (step.kind == RequesterStep::Kind::Post) cursor.connection = connection_of(step, update);
+    const std::size_t shift = update * method_.shape.items();
+    step.items = shifted(step.items, shift);
+    step.flush = shifted(step.flush, shift);
+    if (step.kind == RequesterStep::Kind::WaitCompletion) step.of = cursor.placed[step.of];
+    if (is_message(step)) {
+      std::vector<ResponderAction> reaction;
+      if (cursor.messages < method_.responder.size()) reaction = method_.responder[cursor.messages];
+      for (ResponderAction& action : reaction) action.item = static_cast<Item>(action.item + shift);
+      script_.reactions.push_back(std::move(reaction));
+      ++cursor.messages;
+    }
+    cursor.placed.push_back(script_.steps.size());
+    script_.steps.push_back(std::move(step));
+    script_.connection_of_step.push_back(static_cast<std::uint8_t>(cursor.connection));
+    ++cursor.next;
+  }
+
+  /// The posts up to the update's next wait; after the last one, the promise.
+  void place_posts(std::size_t update) {
+    Cursor& cursor = cursors_[update];
+    const auto& steps = method_.requester;
+    while (cursor.next < steps.size() && steps[cursor.next].kind == RequesterStep::Kind::Post) {
+      place(update);
+    }
+    if (cursor.next == steps.size()) promise(update);
+  }
+
+  void promise(std::size_t update) {
+    Promise promise;
+    promise.step = script_.steps.size();
+    const std::size_t items = method_.shape.items();
+    const bool alone = in_flight_.between == Between::Independent;
+    for (std::size_t item = alone ? update * items : 0; item < (update + 1) * items; ++item) {
+      promise.items.push_back(static_cast<Item>(item));
+    }
+    script_.promises.push_back(std::move(promise));
+  }
+
+  const Method& method_;
+  const InFlight& in_flight_;
+  std::vector<Cursor> cursors_;
+  Script script_;
+};
 
 }  // namespace
 
@@ -76,37 +143,18 @@ std::string_view to_string(Between between) {
   return "unknown";
 }
 
-Script make_script(const Method& method, std::size_t updates, Between between) {
-  PERDURE_ASSERT(updates >= 1);
-  Script script;
-  std::vector<Cursor> cursors(updates);
-  const std::size_t epochs = method.shape.items_per_epoch.size();
-  for (std::size_t epoch = 0; epoch < updates * epochs; ++epoch) {
-    const bool ordered = between == Between::Ordered;
-    script.chain_end.push_back((ordered ? updates : epoch / epochs + 1) * epochs);
+std::string_view to_string(Spread spread) {
+  switch (spread) {
+    case Spread::Epochs: return "epochs";
+    case Spread::Updates: return "updates";
   }
-  for (std::size_t update = 0; update < updates; ++update) {
-    for (std::size_t item = 0; item < method.shape.items(); ++item) {
-      const std::size_t epoch = method.shape.epoch_of(static_cast<Item>(item));
-      script.epoch_of_item.push_back(static_cast<std::uint8_t>(update * epochs + epoch));
-      script.small_item.push_back(!method.later_any_size && epoch > 0);
-    }
-    place_posts(method, update, between, cursors[update], script);
-  }
-  // Each round consumes one wait of every update, so the loop ends after the longest method.
-  for (std::size_t round = 0; round < method.requester.size(); ++round) {
-    for (std::size_t update = 0; update < updates; ++update) {
-      Cursor& cursor = cursors[update];
-      if (cursor.next == method.requester.size()) continue;
-      place(method, update, cursor, script);
-      if (cursor.next == method.requester.size()) {
-        promise(method, update, between, script);
-      } else {
-        place_posts(method, update, between, cursor, script);
-      }
-    }
-  }
-  return script;
+  return "unknown";
+}
+
+Script make_script(const Method& method, const InFlight& in_flight) {
+  PERDURE_ASSERT(in_flight.updates >= 1);
+  PERDURE_ASSERT(in_flight.connections >= 1);
+  return Interleaving(method, in_flight).run();
 }
 
 }  // namespace perdure::check

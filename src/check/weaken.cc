@@ -169,7 +169,8 @@ class Weakener {
             std::move(weakened));
       }
       Method weakened = method_;
-      if (step.kind == Kind::Post && step.verb == Verb::WriteAtomic) {
+      if (step.kind == Kind::Post &&
+          (step.verb == Verb::WriteAtomic || step.verb == Verb::WritePersist)) {
         weakened.requester[index].verb = Verb::Write;
         add("a plain WRITE for " + words(index), weakened);
       }

@@ -19,7 +19,8 @@ struct Weakening {
 ///   responder
 ///   - swap two neighbours, on either side
 ///   - wait for the completion of an earlier post instead
-///   - flush less: an address less in a message, a plain WRITE for an ATOMIC WRITE, no fence,
+///   - flush less: an address less in a message, a plain WRITE for an ATOMIC WRITE or a PWRITE, no
+///   fence,
 ///     no replay
 std::vector<Weakening> weakenings(const Method& method);
 

@@ -38,6 +38,7 @@ std::string_view to_string(Verb verb) {
     case Verb::Read: return "read";
     case Verb::Flush: return "flush";
     case Verb::WriteAtomic: return "write_atomic";
+    case Verb::WritePersist: return "write_persist";
   }
   return "unknown";
 }
@@ -160,6 +161,7 @@ std::string verb_words(Verb verb) {
     case Verb::Read: return "READ";
     case Verb::Flush: return "FLUSH";
     case Verb::WriteAtomic: return "ATOMIC WRITE";
+    case Verb::WritePersist: return "PWRITE";
   }
   return "?";
 }

@@ -32,9 +32,12 @@ UpdateShape compound();
 /// "singleton", "compound", or for example "epochs 1+2+1".
 std::string to_string(const UpdateShape& shape);
 
-/// The verbs a requester can post. Write, WriteImm and Send are posted operations in the sense of
-/// the InfiniBand ordering rules; Read, Flush and WriteAtomic are non-posted.
-enum class Verb { Write, WriteImm, Send, Read, Flush, WriteAtomic };
+/// The verbs a requester can post. Write, WriteImm, Send and WritePersist are posted operations in
+/// the sense of the InfiniBand ordering rules; Read, Flush and WriteAtomic are non-posted.
+/// WritePersist is the rdma_pwrite of seed paper 001, section V: what it writes becomes durable
+/// after all that earlier ones of the connection wrote, and its completion is the persist ACK. No
+/// fabric has it yet: it is checked, not run.
+enum class Verb { Write, WriteImm, Send, Read, Flush, WriteAtomic, WritePersist };
 
 std::string_view to_string(Verb verb);
 

@@ -63,6 +63,7 @@ Result<fabric::Opcode> opcode_for(const Method& method, Verb verb, const Capabil
     case Verb::WriteAtomic:
       if (!device.atomic_write) return unsupported(method, "the device has no ATOMIC WRITE");
       return fabric::Opcode::AtomicWrite;
+    case Verb::WritePersist: return unsupported(method, "no device has PWRITE");
   }
   return unsupported(method, "unknown verb");
 }

@@ -13,7 +13,9 @@
 
 #include "check/check.h"
 #include "check/promela.h"
+#include "check/weaken.h"
 #include "plan/paper.h"
+#include "plan/steps.h"
 #include "plan/tempting.h"
 
 namespace perdure {
@@ -97,6 +99,38 @@ TEST_F(Spin, AgreesThatTheTemptingMethodsAreWrong) {
   for (const plan::Tempting& wrong : plan::tempting_methods()) {
     EXPECT_FALSE(holds(check::to_promela(wrong.method, wrong.profile))) << wrong.method.name;
   }
+}
+
+TEST_F(Spin, AgreesOnTwoConnections) {
+  check::CheckOptions options;
+  options.connections = 2;
+  std::size_t right = 0;
+  for (const plan::Scenario& scenario : plan::paper_methods(Transport::InfiniBand)) {
+    if (scenario.shape == singleton()) continue;
+    const bool ours = check::check(scenario.method, scenario.profile, options).holds();
+    EXPECT_EQ(holds(check::to_promela(scenario.method, scenario.profile, options)), ours)
+        << describe(scenario);
+    if (ours) ++right;
+  }
+  // The ones that wait between the epochs, or that send both in one message.
+  EXPECT_EQ(right, 18u);
+}
+
+TEST_F(Spin, AgreesOnOrderedPersist) {
+  Method method;
+  method.name = "pwrites";
+  method.shape = compound();
+  method.requester = {plan::post(Verb::WritePersist, {0}), plan::post(Verb::WritePersist, {1}),
+                      plan::wait_completion(1)};
+  ServerProfile profile{
+      PersistenceDomain::Dmp, Ddio::On, ReceiveBuffers::Dram, Transport::Iwarp, {}};
+  profile.capabilities.ordered_persist = true;
+  EXPECT_TRUE(holds(check::to_promela(method, profile)));
+  for (const check::Weakening& weaker : check::weakenings(method)) {
+    EXPECT_FALSE(holds(check::to_promela(weaker.method, profile))) << weaker.what;
+  }
+  profile.domain = PersistenceDomain::Page;
+  EXPECT_FALSE(holds(check::to_promela(method, profile)));
 }
 
 }  // namespace

@@ -32,9 +32,9 @@ persistent memory. *Round trips*: how often the requester waits.
 
 **Proved** means: in every state that the machine of `src/check/model.h` can reach, with power failing
 there, what the requester was told is recovered, nothing of a later epoch survives without the
-earlier one, nothing torn is returned, replaying messages breaks nothing, and the requester is told
-in the end. Bounds: two units per item (so that tearing is seen), one update in flight unless said
-otherwise, one connection. Left out: lost connections, corrupted media, a full receive queue.
+earlier one, nothing torn is returned, replaying messages breaks nothing however often power fails in
+the middle of it, and the requester is told in the end. Bounds: two units per item (so that tearing is seen), one update in flight unless said
+otherwise, one connection (`perdure check --connections 2` asks about two). Left out: lost connections, corrupted media, a full receive queue.
 )";
 
 constexpr const char* kFindings = R"(## What checking found in the published tables

@@ -169,7 +169,8 @@ class PlayedMethod {
         work.segment_count = 0;
         std::memset(&work.operand, static_cast<int>(value_of(item)), sizeof work.operand);
         break;
-      case Verb::Send: ADD_FAILURE(); break;
+      case Verb::Send:
+      case Verb::WritePersist: ADD_FAILURE(); break;
     }
     return work;
   }
