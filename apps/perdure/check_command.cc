@@ -2,7 +2,9 @@
 // and if not, the shortest way to lose data.
 #include "check/check.h"
 #include "check/render.h"
+#include "check/weaken.h"
 #include "commands.h"
+#include "core/clock.h"
 #include "method_file.h"
 #include "method_library.h"
 #include "output.h"
@@ -11,8 +13,10 @@
 #include "profile_options.h"
 
 #include <fmt/format.h>
+#include <time.h>
 
 #include <array>
+#include <chrono>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -62,6 +66,7 @@ struct CheckCommandOptions {
   bool all = false;
   bool tempting = false;
   bool list = false;
+  bool weaken = false;
   plan::Source source = plan::Source::Paper;
   check::CheckOptions bounds;
   CheckFormat format = CheckFormat::Text;
@@ -120,7 +125,52 @@ struct Tally {
   std::size_t asked = 0;
   std::size_t held = 0;
   std::uint64_t states = 0;
+  std::size_t weakened = 0;
+  std::size_t caught = 0;
+  Nanoseconds busy{0};  // in the checker
 };
+
+/// Of this thread: what others do on the machine does not count.
+Nanoseconds processor_time() {
+  timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return std::chrono::seconds(now.tv_sec) + Nanoseconds(now.tv_nsec);
+}
+
+check::Report ask(const Question& question, const check::CheckOptions& bounds, Tally& tally) {
+  const Nanoseconds begun = processor_time();
+  check::Report report = check::check(question.method, question.profile, bounds);
+  tally.busy += processor_time() - begun;
+  tally.states += report.states;
+  return report;
+}
+
+/// Everything that does a little less must be wrong; what is not, the method does for nothing.
+void ask_weakenings(const Question& question, const CheckCommandOptions& options, Tally& tally) {
+  for (check::Weakening& weaker : check::weakenings(question.method)) {
+    const check::Report report =
+        ask({std::move(weaker.method), question.profile}, options.bounds, tally);
+    ++tally.weakened;
+    if (!report.holds()) ++tally.caught;
+    if (!report.holds() || options.format != CheckFormat::Text) continue;
+    print(fmt::format("superfluous in {} ({}) on {}: {}\n", question.method.name,
+                      to_string(question.method.shape), describe(question.profile), weaker.what));
+  }
+}
+
+std::string total(const Tally& tally, const CheckCommandOptions& options) {
+  const double milliseconds = static_cast<double>(tally.busy.count()) / 1e6;
+  std::string text = fmt::format(
+      "{} of {} hold; {} states explored in {:.1f} ms of processor time ({:.1f} million a second, "
+      "measured), each method within {} update(s) in flight and {} units per item\n",
+      tally.held, tally.asked, tally.states, milliseconds,
+      static_cast<double>(tally.states) / milliseconds / 1e3, options.bounds.updates_in_flight,
+      options.bounds.units_per_item);
+  if (options.weaken) {
+    text += fmt::format("{} of {} weakenings caught\n", tally.caught, tally.weakened);
+  }
+  return text;
+}
 
 void print_report(const Question& question, const check::Report& report, CheckFormat format,
                   bool alone) {
@@ -146,11 +196,11 @@ ExitStatus answer(const std::vector<Question>& questions, const CheckCommandOpti
   nlohmann::ordered_json reports = nlohmann::ordered_json::array();
   Tally tally;
   for (const Question& question : questions) {
-    const check::Report report = check::check(question.method, question.profile, options.bounds);
+    const check::Report report = ask(question, options.bounds, tally);
     ++tally.asked;
     tally.held += report.holds() ? 1 : 0;
-    tally.states += report.states;
     print_report(question, report, options.format, alone);
+    if (options.weaken && report.holds()) ask_weakenings(question, options, tally);
     if (options.format == CheckFormat::Json) {
       reports.push_back(
           nlohmann::ordered_json::parse(check::to_json(question.method, question.profile, report)));
@@ -161,14 +211,12 @@ ExitStatus answer(const std::vector<Question>& questions, const CheckCommandOpti
                                           {"checked", tally.asked},
                                           {"held", tally.held},
                                           {"states", tally.states},
+                                          {"weakenings", tally.weakened},
+                                          {"weakenings_caught", tally.caught},
                                           {"reports", std::move(reports)}};
     print(document.dump(2) + "\n");
-  } else if (options.format == CheckFormat::Text && !alone) {
-    print(
-        fmt::format("{} of {} hold; {} states explored, each method within {} update(s) in "
-                    "flight and {} units per item\n",
-                    tally.held, tally.asked, tally.states, options.bounds.updates_in_flight,
-                    options.bounds.units_per_item));
+  } else if (options.format == CheckFormat::Text && (!alone || options.weaken)) {
+    print(total(tally, options));
   }
   return tally.held == tally.asked ? ExitStatus::Ok : ExitStatus::Failed;
 }
@@ -253,6 +301,9 @@ void add_check_command(CLI::App& app) {
   add_word_option(*command, "--source", options->source, plan::parse_source,
                   "With --all: the tables as published (paper), or what Perdure runs",
                   "paper|best");
+  command->add_flag(
+      "--weaken", options->weaken,
+      "Also check every method that does a little less; what is not caught is printed");
   add_bounds(*command, options->bounds);
   add_word_option(*command, "--format", options->format, parse_check_format,
                   "How to print it; sequence and svg draw the counterexample (text)",

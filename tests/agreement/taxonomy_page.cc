@@ -188,6 +188,14 @@ changes what a power failure keeps, so no event at the requester can mean *durab
 larger than 8 bytes, WRITEs alone take two: a posted WRITE may overtake the FLUSH before it, and only
 an ATOMIC WRITE, which carries at most 8 bytes, does not.
 
+Hardware could change that. With ordered persist (PWRITE and its persist ACK, *parallelism* section V;
+no device has it) any number of epochs takes one round trip one-sided on dmp, with ddio on or off:
+`src/check/persist_order_test.cc` proves it, and that nothing can be taken away.
+
+Between two connections there is no order at all. A method that posts its second epoch without waiting
+until the first is durable is wrong as soon as they go over two: 18 of the 36 compound methods, by
+`perdure check --all --connections 2`.
+
 Ordered updates of 3, 8 and 64 epochs take one round trip on all twelve responders, as one message
 with the responder copying and flushing epoch by epoch; on mhp and wsp as plain writes as well.
 

@@ -51,6 +51,21 @@ TEST(Check, EveryPublishedMethodHolds) {
   EXPECT_TRUE(contains(outcome.out, "72 of 72 hold")) << outcome.out;
 }
 
+TEST(Check, NamesTheStepsThatAMethodDoesForNothing) {
+  const Outcome outcome = run({"check", "--all", "--weaken"});
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_TRUE(contains(outcome.out, "526 of 529 weakenings caught")) << outcome.out;
+  EXPECT_TRUE(contains(outcome.out, "superfluous in send-stray-flush-copy-ack")) << outcome.out;
+}
+
+TEST(Check, AsksAboutTwoConnections) {
+  const Outcome outcome = run({"check", "--method", "write-flush", "--shape", "compound",
+                               "--domain", "mhp", "--transport", "roce", "--connections", "2"});
+  EXPECT_EQ(outcome.status, 1) << outcome.err;
+  EXPECT_TRUE(contains(outcome.out, "two connections (successive epochs alternate)"))
+      << outcome.out;
+}
+
 TEST(Check, TellsHowATemptingMethodLosesData) {
   const Outcome outcome = run({"check", "--method", "wrong-read-after-write", "--domain", "dmp",
                                "--ddio", "on", "--transport", "roce"});
