@@ -41,6 +41,7 @@ Result<void> ServedSession::attach(std::unique_ptr<fabric::Endpoint> endpoint) {
   options.exported = terms_.exported;
   options.session = static_cast<std::uint32_t>(terms_.id);
   options.queue = terms_.queue;
+  options.may_write = terms_.write;
   options.persistent_buffers = terms_.persistent_buffers;
   PERDURE_TRY(responder, persist::Responder::open(*endpoint_, device_, region_, options));
   responder_ = std::move(responder);

@@ -78,7 +78,9 @@ class ResponderTest : public ::testing::Test {
  protected:
   static constexpr std::uint64_t kExported = 8192;
 
-  void SetUp() override {
+  void SetUp() override { open(true); }
+
+  void open(bool may_write) {
     profile_.domain = PersistenceDomain::Dmp;
     profile_.transport = Transport::InfiniBand;
     server_ = &world_.add_machine("server", profile_);
@@ -91,6 +93,7 @@ class ResponderTest : public ::testing::Test {
     options.exported = {0, kExported};
     options.queue = {32, 1024};
     options.session = 7;
+    options.may_write = may_write;
     auto responder = Responder::open(*far_, *server_, *region_, options);
     ASSERT_TRUE(responder.ok());
     responder_ = std::move(responder).value();
@@ -143,6 +146,15 @@ TEST_F(ResponderTest, MemoryOutsideThePoolIsRefusedCountedAndNotTouched) {
     EXPECT_EQ(responder_->counters().refused, 1u);
     EXPECT_EQ(responder_->counters().copied_bytes, 0u);
   }
+}
+
+TEST_F(ResponderTest, ASessionThatMayOnlyReadChangesNothingByMessage) {
+  open(false);
+  const auto handled = deliver(message_of(header_of(1, 5), {{100, 5, kCopy}}, "hello"));
+  EXPECT_EQ(handled.code(), ErrorCode::PermissionDenied);
+  EXPECT_EQ(responder_->counters().refused, 1u);
+  EXPECT_EQ(responder_->counters().copied_bytes, 0u);
+  EXPECT_EQ(region_->bytes()[100], std::byte{0});
 }
 
 TEST_F(ResponderTest, NonsenseIsRefusedAndCounted) {

@@ -153,6 +153,9 @@ Result<void> SessionResponder::handle_message(std::span<const std::byte> message
 
 Result<void> SessionResponder::check_entries(std::span<const std::byte> message,
                                              const MessageHeader& header) const {
+  if (header.entries != 0 && !options_.may_write) {
+    return Error{ErrorCode::PermissionDenied, "this session may only read; nothing was executed"};
+  }
   for (std::size_t index = 0; index < header.entries; ++index) {
     const Entry entry = entry_at(message, index);
     if (!inside_pool(entry.offset, entry.length)) {
