@@ -66,7 +66,9 @@ class EmulatedRun {
     PERDURE_TRY(memory, server.machine->register_memory(server.region->bytes().first(exported),
                                                         fabric::Access::RemoteReadWrite));
     server.memory = std::move(memory);
-    server.options = {{0, exported}, 1, queue_, {}};
+    server.options.exported = {0, exported};
+    server.options.session = 1;
+    server.options.queue = queue_;
     if (scenario_.profile.receive_buffers == ReceiveBuffers::Pm) {
       server.options.persistent_buffers = {exported, queue_.persistent_bytes()};
     }

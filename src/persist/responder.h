@@ -43,10 +43,10 @@ class Responder {
     pmem::Range exported;       // the part of the region that the session may touch
     std::uint32_t session = 0;  // low bits of the session's id; the requester's messages carry it
     ReceiveQueue queue;
-    bool may_write = true;  // false: a message that names bytes of the pool is refused
     /// Where receive buffers live in the region, for methods that replay messages at recovery:
     /// outside of `exported`, `queue.persistent_bytes()` long. Empty: they live in DRAM.
     pmem::Range persistent_buffers{};
+    bool may_write = true;  // false: a message that names bytes of the pool is refused
   };
 
   /// Posts the receive buffers. Errors: those of registration and posting.

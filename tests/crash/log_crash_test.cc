@@ -442,6 +442,8 @@ TEST(LogCrash, AFencedWriterCommitsNothing) {
     cluster.append_some(10);
     const std::unique_ptr<log::ReplicatedLog> stale = cluster.release_log();
     ASSERT_TRUE(cluster.open_log().ok());
+    cluster.check_recovered();  // what the stale one had not sent yet is not there
+    ASSERT_FALSE(HasFatalFailure()) << name_of(setup);
     const std::string record = "of the stale writer";
     const auto ticket = stale->append(std::as_bytes(std::span(record)));
     const auto waited = ticket.ok()
