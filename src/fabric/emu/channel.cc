@@ -37,11 +37,12 @@ bool Channel::can_take(Opcode opcode) const {
 
 std::optional<Place> Channel::find_place(const Operation& operation) {
   if (operation.opcode != Opcode::Send) {
-    if (!is_posted(operation.opcode) && operation.opcode != Opcode::Read &&
-        operation.opcode != Opcode::Flush && operation.address % kAtomicOperandBytes != 0) {
-      return std::nullopt;
-    }
-    return memory_.find_remote(operation.key, operation.address, operation.length,
+    const bool atomic = !is_posted(operation.opcode) && operation.opcode != Opcode::Read &&
+                        operation.opcode != Opcode::Flush;
+    if (atomic && operation.address % kAtomicOperandBytes != 0) return std::nullopt;
+    // An atomic reaches a word, whatever length its sender names.
+    const std::uint64_t length = atomic ? kAtomicOperandBytes : operation.length;
+    return memory_.find_remote(operation.key, operation.address, length,
                                needed_access(operation.opcode));
   }
   const Place& buffer = receives_.front().place;
