@@ -15,6 +15,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <system_error>
 
 namespace perdure::app {
 namespace {
@@ -84,11 +85,14 @@ Result<nlohmann::json> run_in_child(const ChildWork& work, const ParentWork& bes
   Pipe up;
   Pipe down;
   if (!open_pipe(answer) || !open_pipe(up) || !open_pipe(down)) {
-    return Error{ErrorCode::SystemError, fmt::format("pipe: {}", std::strerror(errno))};
+    return Error{ErrorCode::SystemError,
+                 fmt::format("pipe: {}", std::generic_category().message(errno))};
   }
   const pid_t parent = ::getpid();
   const pid_t pid = ::fork();
-  if (pid < 0) return Error{ErrorCode::SystemError, fmt::format("fork: {}", std::strerror(errno))};
+  if (pid < 0)
+    return Error{ErrorCode::SystemError,
+                 fmt::format("fork: {}", std::generic_category().message(errno))};
   if (pid == 0) {
     up.close_read();
     down.close_write();

@@ -241,9 +241,9 @@ class Limits {
       PERDURE_TRY_VOID(await_word(pipes.from_parent));
       PERDURE_TRY_VOID(log.one_by_one(20));  // wakes the peer, which slept while we were stopped
       mark_begin();
-      const auto appended = log.one_by_one(appends);
+      auto appended = log.one_by_one(appends);
       mark_end();
-      PERDURE_TRY_VOID(appended);
+      PERDURE_TRY_VOID(std::move(appended));
       return nlohmann::json(0);
     };
     SyscallCount count;

@@ -75,6 +75,7 @@ Result<Histogram> LogUnderTest::one_by_one(std::uint64_t count) {
 }
 
 Result<double> LogUnderTest::windowed(std::uint64_t count, std::size_t window) {
+  PERDURE_ASSERT(window > 0);
   std::vector<Ticket> tickets(window);
   const Nanoseconds begun = Clock::monotonic().now();
   for (std::uint64_t i = 0; i < count; ++i) {

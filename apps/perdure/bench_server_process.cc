@@ -18,6 +18,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <system_error>
 #include <utility>
 
 namespace perdure::app {
@@ -172,7 +173,8 @@ Result<std::unique_ptr<fabric::Device>> open_measured_device(RemotelogFabric fab
 Result<ServerProcess> ServerProcess::start(RemotelogFabric fabric) {
   std::array<int, 2> sockets{};
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets.data()) != 0) {
-    return Error{ErrorCode::SystemError, fmt::format("socketpair: {}", std::strerror(errno))};
+    return Error{ErrorCode::SystemError,
+                 fmt::format("socketpair: {}", std::generic_category().message(errno))};
   }
   const pid_t parent = ::getpid();
   const pid_t pid = ::fork();
@@ -183,7 +185,8 @@ Result<ServerProcess> ServerProcess::start(RemotelogFabric fabric) {
   ::close(sockets[1]);
   if (pid < 0) {
     ::close(sockets[0]);
-    return Error{ErrorCode::SystemError, fmt::format("fork: {}", std::strerror(errno))};
+    return Error{ErrorCode::SystemError,
+                 fmt::format("fork: {}", std::generic_category().message(errno))};
   }
   return ServerProcess(pid, sockets[0]);
 }

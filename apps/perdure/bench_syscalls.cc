@@ -17,6 +17,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <sstream>
+#include <system_error>
 #include <vector>
 
 namespace perdure::app {
@@ -149,8 +150,8 @@ Result<SyscallTrace> SyscallTrace::attach(pid_t child) {
   int status = 0;
   if (::ptrace(PTRACE_SEIZE, child, nullptr, PTRACE_O_TRACESYSGOOD) != 0 ||
       ::ptrace(PTRACE_INTERRUPT, child, nullptr, nullptr) != 0 || !await_stop(child, status)) {
-    return Error{ErrorCode::Unsupported,
-                 fmt::format("a child can not be traced here: {}", std::strerror(errno))};
+    return Error{ErrorCode::Unsupported, fmt::format("a child can not be traced here: {}",
+                                                     std::generic_category().message(errno))};
   }
   if (::ptrace(PTRACE_SYSCALL, child, nullptr, nullptr) != 0) {
     return Error{ErrorCode::Disconnected, "the traced process has ended"};

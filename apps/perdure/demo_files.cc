@@ -20,7 +20,7 @@ Error file_error(int number, const std::string& doing) {
   if (number == ENOENT || number == ENOTDIR) code = ErrorCode::NotFound;
   if (number == EACCES || number == EPERM || number == EROFS) code = ErrorCode::PermissionDenied;
   if (number == ENOSPC || number == EDQUOT) code = ErrorCode::NoSpace;
-  return Error{code, fmt::format("{}: {}", doing, std::strerror(number))};
+  return Error{code, fmt::format("{}: {}", doing, std::generic_category().message(number))};
 }
 
 }  // namespace

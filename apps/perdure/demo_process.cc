@@ -14,6 +14,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <system_error>
 #include <utility>
 
 namespace perdure::app {
@@ -73,8 +74,9 @@ Result<ChildProcess> ChildProcess::start(const std::vector<std::string>& command
                                          const std::string& output) {
   PERDURE_ASSERT(!command.empty());
   if (::access(command[0].c_str(), X_OK) != 0) {
-    return Error{ErrorCode::NotFound, fmt::format("the program '{}' can not be started: {}",
-                                                  command[0], std::strerror(errno))};
+    return Error{ErrorCode::NotFound,
+                 fmt::format("the program '{}' can not be started: {}", command[0],
+                             std::generic_category().message(errno))};
   }
   std::vector<std::string> words = command;
   std::vector<char*> arguments;
@@ -84,8 +86,8 @@ Result<ChildProcess> ChildProcess::start(const std::vector<std::string>& command
   const pid_t pid = ::fork();
   if (pid == 0) become(arguments.data(), output.c_str(), parent);
   if (pid < 0) {
-    return Error{ErrorCode::SystemError,
-                 fmt::format("starting '{}': {}", command[0], std::strerror(errno))};
+    return Error{ErrorCode::SystemError, fmt::format("starting '{}': {}", command[0],
+                                                     std::generic_category().message(errno))};
   }
   ChildProcess child;
   child.pid_ = pid;

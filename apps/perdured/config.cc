@@ -7,6 +7,7 @@
 #include <cstring>
 #include <fstream>
 #include <iterator>
+#include <system_error>
 
 #include "core/try.h"
 #include "peer/host_port.h"
@@ -178,7 +179,7 @@ Result<Config> load_config(const std::string& file) {
                            : reason == EACCES ? ErrorCode::PermissionDenied
                                               : ErrorCode::SystemError;
     return Error{code, fmt::format("the configuration '{}' can not be read: {}", file,
-                                   std::strerror(reason))};
+                                   std::generic_category().message(reason))};
   }
   return parse_config(text, file);
 }

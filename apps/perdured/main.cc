@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstring>
 #include <fstream>
+#include <system_error>
 
 #include "core/try.h"
 #include "daemon.h"
@@ -123,7 +124,7 @@ Result<void> write_port_file(const std::string& path, const Daemon& daemon) {
     if (file && std::rename(half.c_str(), path.c_str()) == 0) return {};
   }
   return Error{ErrorCode::SystemError, fmt::format("the port file '{}' can not be written: {}",
-                                                   path, std::strerror(errno))};
+                                                   path, std::generic_category().message(errno))};
 }
 
 /// Blocks the signals that main waits for, in this and all later threads: those that end the

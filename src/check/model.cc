@@ -35,7 +35,7 @@ Keeps keeps_of(const ServerProfile& profile, Level level) {
   if (level == Level::Visible) return Keeps::Visible;
   switch (profile.domain) {
     case PersistenceDomain::None: return Keeps::Nothing;
-    case PersistenceDomain::Page: return Keeps::Domain;
+    case PersistenceDomain::Page:
     case PersistenceDomain::Dmp: return Keeps::Domain;
     case PersistenceDomain::Mhp: return Keeps::Visible;
     case PersistenceDomain::Wsp: return Keeps::Delivered;

@@ -87,13 +87,13 @@ constexpr std::size_t recovery_of(std::uint64_t word) { return (word >> 17) & kR
 inline constexpr std::uint64_t kOneRecovery = std::uint64_t{1} << 17;
 inline constexpr std::uint64_t kOnePc = 1;
 constexpr std::uint64_t one_delivered(std::size_t connection) {
-  return std::uint64_t{1} << (8 + 24 * connection);
+  return std::uint64_t{1} << (8 + 24 * (connection % kConnectionsMax));
 }
 constexpr std::uint64_t one_responder(std::size_t connection) {
-  return std::uint64_t{1} << (17 + 24 * connection);
+  return std::uint64_t{1} << (17 + 24 * (connection % kConnectionsMax));
 }
 constexpr std::uint64_t one_executed(std::size_t connection) {
-  return std::uint64_t{1} << (25 + 24 * connection);
+  return std::uint64_t{1} << (25 + 24 * (connection % kConnectionsMax));
 }
 
 /// What a power failure leaves.

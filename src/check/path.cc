@@ -34,7 +34,7 @@ std::string cell_words(const Program& program, std::size_t cell) {
   for (const Operation& operation : program.operations) {
     const auto at = std::find(operation.cells.begin(), operation.cells.end(), cell);
     if (at == operation.cells.end()) continue;
-    const std::string name = fmt::format("message {}", operation.message.value());
+    std::string name = fmt::format("message {}", operation.message.value());
     if (operation.cells.size() == 1) return name;
     return fmt::format("{}[{}]", name, at - operation.cells.begin());
   }
@@ -149,7 +149,7 @@ void requester_steps(const Program& program, std::size_t from, std::size_t to,
     const RequesterStep& each = program.script.steps[step];
     std::string words = describe(each);
     switch (each.kind) {
-      case RequesterStep::Kind::Post: words = "the requester posts " + words; break;
+      case RequesterStep::Kind::Post: words.insert(0, "the requester posts "); break;
       case RequesterStep::Kind::WaitAck: words = "the requester receives the ack"; break;
       case RequesterStep::Kind::WaitCompletion:
         words = fmt::format("the requester sees the completion of {}",

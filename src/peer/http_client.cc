@@ -13,6 +13,7 @@
 #include <charconv>
 #include <cstring>
 #include <optional>
+#include <system_error>
 
 #include "core/try.h"
 
@@ -42,8 +43,8 @@ class Connection {
   Result<void> try_address(const addrinfo& address);
   Result<void> wait(short events);
   Error lost(int reason) const {
-    return {ErrorCode::Disconnected,
-            fmt::format("peer {} can not be reached: {}", to_string(to_), std::strerror(reason))};
+    return {ErrorCode::Disconnected, fmt::format("peer {} can not be reached: {}", to_string(to_),
+                                                 std::generic_category().message(reason))};
   }
   void close() {
     if (socket_ >= 0) ::close(socket_);

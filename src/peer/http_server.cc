@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <charconv>
+#include <system_error>
 #include <thread>
 
 #include "core/log_message.h"
@@ -136,7 +137,7 @@ Result<void> Server::listen(const HttpServerOptions& options) {
     return Error{reason == EADDRINUSE ? ErrorCode::Busy : ErrorCode::SystemError,
                  fmt::format("can not listen on '{}': {}; stop what listens there, or choose "
                              "another address",
-                             options.listen, std::strerror(reason))};
+                             options.listen, std::generic_category().message(reason))};
   }
   address_ = to_string({at.host, static_cast<std::uint16_t>(port)});
   thread_ = std::thread([this] { server_.listen_after_bind(); });

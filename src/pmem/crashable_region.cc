@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <system_error>
 
 namespace perdure::pmem {
 
@@ -23,8 +24,8 @@ std::byte* map_zeroed(std::size_t bytes) {
 }
 
 Error map_failed() {
-  return {ErrorCode::SystemError,
-          std::string("the crashable region can not be mapped: ") + std::strerror(errno)};
+  return {ErrorCode::SystemError, std::string("the crashable region can not be mapped: ") +
+                                      std::generic_category().message(errno)};
 }
 
 bool inside(Range range, std::uint64_t bytes) {

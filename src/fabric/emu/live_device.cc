@@ -12,6 +12,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <system_error>
 
 namespace perdure::fabric::emu {
 
@@ -169,7 +170,8 @@ Result<std::unique_ptr<LiveDevice>> LiveDevice::open(const LiveOptions& options)
   auto state = std::make_shared<LiveState>(options, seed);
   state->wake = OwnedFd(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
   if (state->wake.value() < 0) {
-    return Error{ErrorCode::SystemError, fmt::format("no eventfd: {}", std::strerror(errno))};
+    return Error{ErrorCode::SystemError,
+                 fmt::format("no eventfd: {}", std::generic_category().message(errno))};
   }
   return std::unique_ptr<LiveDevice>(new LiveDevice(std::move(state)));
 }

@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <system_error>
 
 namespace perdure::fabric::emu {
 
@@ -47,7 +48,7 @@ Result<SocketName> parse(const std::string& address) {
 
 Error system_error(const std::string& address, const char* doing) {
   const ErrorCode code = errno == EADDRINUSE ? ErrorCode::Busy : ErrorCode::SystemError;
-  return {code, fmt::format("{}: {}: {}", address, doing, std::strerror(errno))};
+  return {code, fmt::format("{}: {}: {}", address, doing, std::generic_category().message(errno))};
 }
 
 int stream_socket() { return ::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0); }
@@ -93,8 +94,8 @@ Result<int> connect_to(const std::string& address, Deadline deadline) {
     }
     // EAGAIN: the listener's backlog is full.
     if (errno != EAGAIN && errno != EINTR) {
-      return Error{ErrorCode::Disconnected,
-                   fmt::format("{} can not be reached: {}", address, std::strerror(errno))};
+      return Error{ErrorCode::Disconnected, fmt::format("{} can not be reached: {}", address,
+                                                        std::generic_category().message(errno))};
     }
     if (deadline.passed()) break;
     wait_readable(-1, std::min(deadline.left(), kRetryPause));

@@ -11,6 +11,7 @@
 
 #include <cerrno>
 #include <new>
+#include <system_error>
 
 namespace perdure::fabric::shm {
 namespace {
@@ -21,7 +22,7 @@ constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW;
 
 Error system_error(const char* call) {
   return Error{ErrorCode::SystemError,
-               fmt::format("shared memory: {}: {}", call, std::strerror(errno))};
+               fmt::format("shared memory: {}: {}", call, std::generic_category().message(errno))};
 }
 
 Result<Mapping> map(const Descriptor& descriptor) {

@@ -12,6 +12,7 @@
 
 #include <cerrno>
 #include <cstddef>
+#include <system_error>
 
 namespace perdure::fabric::shm {
 namespace {
@@ -45,7 +46,7 @@ const sockaddr* generic(const Name& name) {
 }
 
 Error failed(ErrorCode code, const std::string& what) {
-  return Error{code, fmt::format("{}: {}", what, std::strerror(errno))};
+  return Error{code, fmt::format("{}: {}", what, std::generic_category().message(errno))};
 }
 
 Result<Descriptor> open_socket() {
