@@ -7,13 +7,13 @@ namespace perdure::peer {
 
 constexpr int http_status(ErrorCode code) {
   switch (code) {
-    case ErrorCode::InvalidArgument: return 400;
+    case ErrorCode::InvalidArgument:
     case ErrorCode::OutOfRange: return 400;
     case ErrorCode::PermissionDenied: return 403;
     case ErrorCode::NotFound: return 404;
-    case ErrorCode::AlreadyExists: return 409;
-    case ErrorCode::Busy: return 409;
-    case ErrorCode::Fenced: return 409;
+    case ErrorCode::AlreadyExists:
+    case ErrorCode::Busy:
+    case ErrorCode::Fenced:
     case ErrorCode::VersionMismatch: return 409;
     case ErrorCode::Unsupported: return 422;
     case ErrorCode::QueueFull: return 503;
