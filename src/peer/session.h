@@ -61,7 +61,7 @@ class ServedSession {
   bool stopping() const { return stopping_.load(std::memory_order_acquire); }
 
   /// Ends the connection, then revokes the keys, then applies what is left in persistent receive
-  /// buffers. Afterwards no byte of the region changes through this session. Returns how many
+  /// buffers. Afterwards no byte of the region changes through the session. Returns how many
   /// messages were applied. Errors: SystemError, when the medium refused.
   Result<std::uint64_t> release();
   /// The same after a power failure: nothing is applied, since the region belongs to recovery.

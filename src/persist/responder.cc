@@ -154,7 +154,7 @@ Result<void> SessionResponder::handle_message(std::span<const std::byte> message
 Result<void> SessionResponder::check_entries(std::span<const std::byte> message,
                                              const MessageHeader& header) const {
   if (header.entries != 0 && !options_.may_write) {
-    return Error{ErrorCode::PermissionDenied, "this session may only read; nothing was executed"};
+    return Error{ErrorCode::PermissionDenied, "the session may only read; nothing was executed"};
   }
   for (std::size_t index = 0; index < header.entries; ++index) {
     const Entry entry = entry_at(message, index);
@@ -267,7 +267,7 @@ Error SessionResponder::fail(Error error) {
   return error;
 }
 
-/// The replayable message in a buffer, if it is whole, of this session and inside the pool.
+/// The replayable message in a buffer, if it is whole, of the given session and inside the pool.
 std::optional<MessageHeader> whole_message(std::span<const std::byte> bytes, std::uint32_t session,
                                            std::uint64_t exported_length) {
   const auto decoded = decode_message(bytes);
