@@ -94,12 +94,15 @@ int respond(const Job& job, int control, Shared& shared) {
   auto link =
       BareLink::open(job.provider, false, control, {region->get(), region_bytes}, job.bytes);
   if (!link.ok()) return link.code() == ErrorCode::Unsupported ? 2 : 3;
-  std::byte* const place = region->get();
+  std::byte* const region_begin = region->get();
   const std::array<std::byte, kReplyBytes> reply{};
 
   std::uint64_t answered = 0;
+  std::size_t next_place = 0;
   for (std::uint64_t looks = 1;; ++looks) {
     const auto looked = (*link)->look([&](std::span<const std::byte> message) {
+      std::byte* const place = region_begin + next_place * job.bytes;
+      next_place = (next_place + 1) % job.places;
       if (job.operation == BareOperation::Message && (job.persist || message.size() >= 8)) {
         std::memcpy(place, message.data(), job.persist ? message.size() : 8);
       }
@@ -112,7 +115,7 @@ int respond(const Job& job, int control, Shared& shared) {
     if (looks % kLooksPerCheck == 0 && shared.stop.load(std::memory_order_acquire) != 0) break;
   }
   if (shared.stop.load(std::memory_order_acquire) == 0) return 3;
-  return load<std::uint64_t>(place) == shared.last_stamp ? 0 : 4;
+  return load<std::uint64_t>(region_begin) == shared.last_stamp ? 0 : 4;
 }
 
 /// A child process that runs respond(), and its socket.
@@ -271,31 +274,38 @@ Result<std::vector<std::uint64_t>> bare_latencies(const BareOptions& options) {
 }
 
 Result<double> bare_bandwidth(const BareBandwidthOptions& options) {
+  const BareOperation operation =
+      options.persist ? BareOperation::WriteImmediate : BareOperation::WriteDelivery;
   BareOptions checked;
   checked.provider = options.provider;
+  checked.operation = operation;
   checked.bytes = options.bytes;
+  checked.persist = options.persist;
   PERDURE_TRY_VOID(check(checked));
   PERDURE_TRY(buffer, map_bytes(options.bytes, MAP_PRIVATE));
   PERDURE_TRY(responder,
-              Responder::start(Job{options.provider, BareOperation::WriteDelivery, options.bytes,
-                                   false, options.responder_cpu, options.places}));
+              Responder::start(Job{options.provider, operation, options.bytes, options.persist,
+                                   options.responder_cpu, options.places}));
   pin(options.requester_cpu);
   PERDURE_TRY(link, BareLink::open(options.provider, true, responder->control(),
                                    {buffer.get(), options.bytes}, kReplyBytes));
 
   const std::uint64_t writes =
       std::max<std::uint64_t>(options.total_bytes / options.bytes, options.window);
-  const auto place_of = [&](std::uint64_t i) { return i % options.places * options.bytes; };
+  const auto ended = [&] {
+    return options.persist ? link->received() : link->requests_completed();
+  };
+  const std::uint64_t flags = options.persist ? FI_REMOTE_CQ_DATA : FI_COMPLETION;
+  const std::uint64_t last_flags = options.persist ? flags : flags | FI_DELIVERY_COMPLETE;
   const auto write_all = [&]() -> Result<void> {
     for (std::uint64_t i = 0; i + 1 < writes; ++i) {
-      PERDURE_TRY_VOID(
-          await(*link, [&] { return i - link->requests_completed() < options.window; }));
-      PERDURE_TRY_VOID(link->write(buffer.get(), options.bytes, place_of(i), FI_COMPLETION));
+      PERDURE_TRY_VOID(await(*link, [&] { return i - ended() < options.window; }));
+      const std::size_t place = i % options.places;
+      PERDURE_TRY_VOID(link->write(buffer.get(), options.bytes, place * options.bytes, flags));
     }
     store(buffer.get(), writes);
-    PERDURE_TRY_VOID(
-        link->write(buffer.get(), options.bytes, 0, FI_COMPLETION | FI_DELIVERY_COMPLETE));
-    return await(*link, [&] { return link->requests_completed() == writes; });
+    PERDURE_TRY_VOID(link->write(buffer.get(), options.bytes, 0, last_flags));
+    return await(*link, [&] { return ended() == writes; });
   };
   const Clock& clock = Clock::monotonic();
   const Nanoseconds begun = clock.now();

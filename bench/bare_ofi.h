@@ -58,12 +58,16 @@ struct BareBandwidthOptions {
   std::size_t bytes = 65'536;  // of one write
   std::size_t window = 16;     // writes in flight
   std::size_t places = 1;      // where the writes go: one after the other, then round again
+  /// Each write carries remote completion data; the child makes its bytes durable as above and
+  /// replies. Else nothing is made durable.
+  bool persist = false;
   std::uint64_t total_bytes = std::uint64_t{1} << 30;
   int requester_cpu = -1;
   int responder_cpu = -1;
 };
 
-/// Bytes per second of writes, until the last one is delivered. Errors and threads as above.
+/// Bytes per second of writes, until the last one is delivered, with `persist` durable. Errors and
+/// threads as above.
 Result<double> bare_bandwidth(const BareBandwidthOptions& options);
 
 }  // namespace perdure::bench

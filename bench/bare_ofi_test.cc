@@ -64,6 +64,9 @@ TEST_P(Bare, BandwidthIsMeasured) {
     EXPECT_GT(*rate, 0.0);
     options.total_bytes = std::uint64_t{8} << 20;
   }
+  options.persist = true;
+  options.places = 4;
+  EXPECT_EQ(bare_bandwidth(options).ok(), can_flush_lines());
 }
 
 INSTANTIATE_TEST_SUITE_P(Providers, Bare, ::testing::Values(BareProvider::Tcp, BareProvider::Shm),

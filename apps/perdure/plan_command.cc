@@ -5,6 +5,7 @@
 #include "peer_options.h"
 #include "plan/plan.h"
 #include "plan/render.h"
+#include "plan_search.h"
 #include "profile_options.h"
 
 #include <fmt/format.h>
@@ -40,6 +41,7 @@ struct PlanOptions {
   bool transport_given = false;
   bool all = false;
   bool explain = false;
+  bool search = false;
   PeerOptions peers;      // none: the responder is the one that is described
   plan::CostModel costs;  // of its transport, or measured
   plan::Source source = plan::Source::Best;
@@ -112,7 +114,19 @@ Result<std::string> choice_text(const PlanOptions& options) {
   return *text + plan::to_text(options.costs) + "\ncost of the cheapest by size:\n" + *plot;
 }
 
+/// What the search found; as it looks at orders and not at sizes, a size only says what fits a
+/// word.
+Result<std::string> render_search(const PlanOptions& options) {
+  constexpr std::uint64_t kAtomicBytes = 8;
+  plan::SearchOptions search;
+  search.shape = options.update.shape;
+  search.primary = options.update.primary;
+  search.later_small = options.update.later_bytes <= kAtomicBytes;
+  return search_text(options.profile, search);
+}
+
 Result<std::string> render_choice(const PlanOptions& options) {
+  if (options.search) return render_search(options);
   switch (options.format) {
     case PlanFormat::Text: return choice_text(options);
     case PlanFormat::Json: return choice_json(options);
@@ -168,6 +182,13 @@ Result<void> ask_peer(PlanOptions& options, bool message_bytes_given) {
 /// What of the command line contradicts the rest, or nothing.
 std::optional<Error> contradiction(const CLI::App& command, const PlanOptions& options) {
   const auto wrong = [](std::string what) { return Error{ErrorCode::InvalidArgument, what}; };
+  if (options.search) {
+    for (const char* other : {"--all", "--explain", "--format", "--level", "--peers"}) {
+      if (command.count(other) == 0) continue;
+      return wrong(
+          fmt::format("--search prints a text for one described responder: leave out {}", other));
+    }
+  }
   if (options.peers.peers.empty()) return {};
   if (options.peers.peers.size() > 1) return wrong("a plan is for one peer: name one in --peers");
   if (options.all) return wrong("--all is for the tables' responders: leave out --all or --peers");
@@ -255,6 +276,8 @@ void add_plan_command(CLI::App& app) {
   add_timeout_option(*command, options->peers);
   command->add_flag("--explain", options->explain,
                     "Print the costs too, and the cheapest method's cost by size");
+  command->add_flag("--search", options->search,
+                    "Find all right methods anew; where one round trip is impossible, prove it");
   command->add_flag("--all", options->all,
                     "Every responder of the tables, every operation, both shapes");
   add_word_option(*command, "--source", options->source, plan::parse_source,
@@ -265,6 +288,7 @@ void add_plan_command(CLI::App& app) {
   add_examples(*command,
                "  perdure plan --domain dmp --ddio on --transport tcp --bytes 64\n"
                "  perdure plan --domain mhp --transport roce --shape compound --format sequence\n"
+               "  perdure plan --search --domain dmp --ddio on --transport roce --shape compound\n"
                "  perdure plan --explain --peers 127.0.0.1:7470 --pool orders\n"
                "  perdure plan --all --source paper --format json");
   run_with(*command, [options, command] { return run_plan(*options, *command); });

@@ -184,9 +184,10 @@ there is one case that has none: *dmp, ddio on* (and *page*). The reason is shor
 (or the page cache) and the domain data moves only by eviction, in any order and at no time that
 anyone is told of; READ, FLUSH and ATOMIC WRITE are all answered from the cache. No sequence of them
 changes what a power failure keeps, so no event at the requester can mean *durable*. The search of
-`src/plan/search.h` over all sequences of up to four posts finds none either. With *ddio off* and `b`
-larger than 8 bytes, WRITEs alone take two: a posted WRITE may overtake the FLUSH before it, and only
-an ATOMIC WRITE, which carries at most 8 bytes, does not.
+`src/plan/search.h` over all sequences of up to four posts finds none either: `perdure plan --search --domain dmp --ddio on`
+prints each of them with the property that it breaks. With *ddio off* and `b` larger than 8 bytes,
+WRITEs alone take two: a posted WRITE may overtake the FLUSH before it, and only an ATOMIC WRITE,
+which carries at most 8 bytes, does not.
 
 Hardware could change that. With ordered persist (PWRITE and its persist ACK, *parallelism* section V;
 no device has it) any number of epochs takes one round trip one-sided on dmp, with ddio on or off:

@@ -45,6 +45,21 @@ TEST(Plan, SaysWhatToDoWhereNothingIsDurable) {
   EXPECT_EQ(run({"plan", "--domain", "none", "--level", "visible"}).status, 0);
 }
 
+TEST(Plan, SearchFindsWhatIsRightAndProvesWhatIsNotToBeHad) {
+  const Outcome ddio = run({"plan", "--search", "--domain", "dmp", "--transport", "roce"});
+  EXPECT_EQ(ddio.status, 0) << ddio.err;
+  EXPECT_TRUE(contains(ddio.out, "without the responder's processor: impossible. Each of the"));
+  EXPECT_TRUE(contains(ddio.out, "WRITE a; FLUSH a; completion of FLUSH a\n"
+                                 "      told-implies-recoverable"))
+      << ddio.out;
+  const Outcome battery = run({"plan", "--search", "--domain", "mhp", "--transport", "roce"});
+  EXPECT_FALSE(contains(battery.out, "impossible")) << battery.out;
+  const Outcome volatile_memory = run({"plan", "--search", "--domain", "none"});
+  EXPECT_TRUE(contains(volatile_memory.out, "one round trip: impossible")) << volatile_memory.out;
+  EXPECT_EQ(run({"plan", "--search", "--shape", "1+1+1+1"}).status, 2);
+  EXPECT_EQ(run({"plan", "--search", "--format", "json"}).status, 2);
+}
+
 TEST(Check, EveryPublishedMethodHolds) {
   const Outcome outcome = run({"check", "--all"});
   EXPECT_EQ(outcome.status, 0) << outcome.err;

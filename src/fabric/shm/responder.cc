@@ -158,19 +158,22 @@ void Responder::complete_receive(std::uint64_t length) {
 }
 
 /// A Read or an atomic: everything before it has been executed.
-bool Responder::answer() {
-  if (is_atomic(frame_.opcode)) {
-    const bool tells = answer_bytes(frame_.opcode, frame_.length) > 0;
-    if (tells && answers_.room() < kFrameAlignment) return false;
-    std::uint64_t old_value = 0;
-    if (!execute_atomic(old_value)) return refuse();
-    if (tells) {
-      answers_.put(bytes_of(old_value));
-      answers_.align(kFrameAlignment);
-    }
-    executed();
-    return true;
+bool Responder::answer() { return is_atomic(frame_.opcode) ? answer_atomic() : answer_read(); }
+
+bool Responder::answer_atomic() {
+  const bool tells = answer_bytes(frame_.opcode, frame_.length) > 0;
+  if (tells && answers_.room() < kFrameAlignment) return false;
+  std::uint64_t old_value = 0;
+  if (!execute_atomic(old_value)) return refuse();
+  if (tells) {
+    answers_.put(bytes_of(old_value));
+    answers_.align(kFrameAlignment);
   }
+  executed();
+  return true;
+}
+
+bool Responder::answer_read() {
   if (moved_ < frame_.length) {
     const std::uint64_t now = std::min({answers_.room(), frame_.length - moved_, kPieceBytes});
     if (now == 0) return false;

@@ -54,6 +54,8 @@ class Responder {
   bool place_piece(std::uint64_t length);
   bool finish_payload();
   bool answer();
+  bool answer_atomic();
+  bool answer_read();
   bool execute_atomic(std::uint64_t& old_value);
   void complete_receive(std::uint64_t length);
   void executed();
