@@ -26,6 +26,8 @@ constexpr std::uint64_t kMebibyte = std::uint64_t{1} << 20;
 constexpr std::size_t kManyUnderWay = 64;
 constexpr std::uint64_t kOpenTickets = 10'000;
 constexpr std::size_t kBandwidthWindow = 8;
+// Busy polling, however slow it is when traced.
+constexpr std::chrono::microseconds kTracedSpin = std::chrono::seconds(1);
 
 double percent(double part, double whole) { return whole == 0 ? 0 : part / whole * 100; }
 
@@ -57,8 +59,10 @@ class Limits {
   }
 
  private:
-  Result<PeerProcess> start_peer(const std::string& directory) {
+  Result<PeerProcess> start_peer(const std::string& directory,
+                                 std::optional<std::chrono::microseconds> spin = {}) {
     PeerProcessOptions options;
+    options.spin = spin;
     options.directory = directory;
     options.declared = PersistenceDomain::Dmp;
     options.transports = {"tcp", "shm"};
@@ -186,10 +190,11 @@ class Limits {
                     PERDURE_TRY(rate, bench::bare_bandwidth(writes));
                     return rate / static_cast<double>(kMebibyte);
                   }));
-      PERDURE_TRY(perdure, in_log(options, [&](LogUnderTest& log) -> Result<double> {
-                    PERDURE_TRY_VOID(log.windowed(16, kBandwidthWindow));
-                    return log.windowed(records, kBandwidthWindow);
-                  }));
+      PERDURE_TRY(
+          perdure, in_log(options, [&](LogUnderTest& log) -> Result<double> {
+            PERDURE_TRY_VOID(log.windowed(2 * options.pool_bytes / kMebibyte, kBandwidthWindow));
+            return log.windowed(records, kBandwidthWindow);
+          }));
       finding.bare.values.push_back(bare);
       finding.perdure.values.push_back(perdure);
       finding.ratio.values.push_back(perdure / bare);
@@ -234,10 +239,14 @@ class Limits {
     finding.unit = "calls";
     finding.target = "0";
     const std::uint64_t appends = 200;  // each call stops the process twice
-    const LogUnderTestOptions options = log_options(finding);
+    // One that slept would have to be woken, by a call that is traced, so that it slept again.
+    PERDURE_TRY(polling_peer,
+                start_peer(directory_ + "/polling-" + finding.transport, kTracedSpin));
+    LogUnderTestOptions options = log_options(finding);
+    options.peer = polling_peer.address();
     const ChildWork child = [&](const ChildPipes& pipes) -> Result<nlohmann::json> {
       LogUnderTestOptions polling = options;
-      polling.log.spin = std::chrono::seconds(10);  // busy polling, however slow it is when traced
+      polling.log.spin = kTracedSpin;
       PERDURE_TRY(log, LogUnderTest::open(polling));
       PERDURE_TRY_VOID(log.one_by_one(1'000));
       PERDURE_TRY_VOID(tell(pipes.to_parent));

@@ -7,6 +7,7 @@
 
 #include "demo_process.h"
 
+#include <chrono>
 #include <optional>
 #include <string>
 #include <vector>
@@ -16,7 +17,8 @@ namespace perdure::app {
 struct PeerProcessOptions {
   std::string directory;  // exists; pools, the port file and the daemon's messages go there
   std::optional<PersistenceDomain> declared;
-  std::vector<std::string> transports;  // empty: as the daemon has it by default
+  std::vector<std::string> transports;            // empty: as the daemon has it by default
+  std::optional<std::chrono::microseconds> spin;  // after a message it polls for so long
 };
 
 class PeerProcess {
