@@ -5,10 +5,7 @@
 #include "core/random.h"
 #include "core/try.h"
 #include "demo_process.h"
-#include "fabric/emu/world.h"
-#include "peer/local_peer.h"
-#include "peer/service.h"
-#include "pmem/pool.h"
+#include "peer/world_server.h"
 
 #include <fmt/format.h>
 
@@ -23,7 +20,8 @@ using Order = emu::World::Options::Order;
 
 constexpr std::size_t kQuorum = 2;
 constexpr const char* kPool = "demo";
-constexpr std::uint64_t kRegionBytes = 1 << 20;
+constexpr std::uint64_t kPoolBytes = 1 << 20;
+constexpr persist::ReceiveQueue kQueue{};
 constexpr Capabilities kNative{.native_flush = true, .atomic_write = true};
 
 struct Kind {
@@ -47,96 +45,22 @@ constexpr Kinds kMixed{{
 constexpr Kinds kDimms{
     {{"dimm 1", kMixed[0].profile}, {"dimm 2", kMixed[0].profile}, {"dimm 3", kMixed[0].profile}}};
 
-/// A region that lives elsewhere, for a pool that wants to own one.
-class BorrowedRegion final : public pmem::Region {
- public:
-  explicit BorrowedRegion(pmem::Region& region) : region_(region) {}
-  std::span<std::byte> bytes() override { return region_.bytes(); }
-  PersistenceDomain domain() const override { return region_.domain(); }
-  using Region::flush;
-  Result<void> flush(std::span<const pmem::Range> ranges) override { return region_.flush(ranges); }
-  std::string evidence() const override { return region_.evidence(); }
-
- private:
-  pmem::Region& region_;
-};
-
-/// A machine and the service that runs on it while there is power.
-struct Server {
-  emu::Machine* machine = nullptr;
-  pmem::CrashableRegion* region = nullptr;
-  ServerProfile profile;
-  std::unique_ptr<peer::PeerService> service;
-};
-
-/// A server as a peer, whichever service runs on it just now.
-class ServerPeer final : public peer::Peer {
- public:
-  ServerPeer(Server& server, fabric::Device& device) : server_(server), device_(device) {}
-
-  std::string name() const override { return server_.machine->name(); }
-  fabric::Device& device() override { return device_; }
-  Result<std::vector<peer::PoolDescription>> list(Deadline) override {
-    return server_.service->list();
-  }
-  Result<peer::PoolDescription> describe(const std::string& pool, Deadline) override {
-    return server_.service->describe(pool);
-  }
-  Result<peer::PoolDescription> create(const peer::PoolRequest& request, Deadline) override {
-    return server_.service->create(request);
-  }
-  Result<peer::Session> open_session(const peer::SessionRequest& request,
-                                     Deadline deadline) override {
-    return peer::LocalPeer(name(), *server_.service, device_).open_session(request, deadline);
-  }
-  Result<void> close_session(std::uint64_t id, Deadline) override {
-    return server_.service->close_session(id);
-  }
-  Result<void> fence(const std::string& pool, Epoch epoch, Deadline) override {
-    return server_.service->fence(pool, epoch);
-  }
-
- private:
-  Server& server_;
-  fabric::Device& device_;
-};
-
 /// A world with a client and one server of each kind, each with an empty pool.
 class Rack {
  public:
+  using Servers = std::array<std::unique_ptr<peer::WorldServer>, std::tuple_size_v<Kinds>>;
+
   Rack(std::uint64_t seed, Order order, const Kinds& kinds = kMixed)
       : kinds_(kinds), random_(seed), secrets_(seed + 1), world_(random_, {.order = order}) {}
-  ~Rack() {
-    log_.reset();
-    for (Server& server : servers_) server.service.reset();
-  }
-  Rack(const Rack&) = delete;
-  Rack& operator=(const Rack&) = delete;
 
   Result<void> start() {
     client_ = &world_.add_machine("client", kinds_[0].profile);
     for (std::size_t i = 0; i < kinds_.size(); ++i) {
-      Server& server = servers_[i];
-      server.machine = &world_.add_machine(kinds_[i].name, kinds_[i].profile);
-      server.region = &server.machine->add_region(kRegionBytes);
-      server.profile = kinds_[i].profile;
-      PERDURE_TRY(pool, pmem::Pool::format(std::make_unique<BorrowedRegion>(*server.region), {}));
-      PERDURE_TRY_VOID(serve(server, std::move(pool)));
+      PERDURE_TRY(server, peer::WorldServer::start(world_, kinds_[i].name, kinds_[i].profile,
+                                                   {kPool, kPoolBytes, kQueue}));
+      servers_[i] = std::move(server);
     }
     return {};
-  }
-
-  /// Programs of a machine start anew over what its memory holds.
-  Result<void> start_again(Server& server) {
-    server.service.reset();
-    server.machine->power_on();
-    PERDURE_TRY(pool, pmem::Pool::attach(std::make_unique<BorrowedRegion>(*server.region)));
-    return serve(server, std::move(pool));
-  }
-
-  void cut(Server& server) {
-    if (server.machine->powered()) server.machine->power_cut();
-    server.service->abandon();
   }
 
   Result<void> open_log(bool take_over) {
@@ -165,31 +89,12 @@ class Rack {
   log::ReplicatedLog& log() { return *log_; }
   void close_log() { log_.reset(); }
   emu::World& world() { return world_; }
-  std::array<Server, std::tuple_size_v<Kinds>>& servers() { return servers_; }
+  Servers& servers() { return servers_; }
 
  private:
-  Result<void> serve(Server& server, std::unique_ptr<pmem::Pool> pool) {
-    peer::ServiceOptions options;
-    options.settings.ddio = server.profile.ddio;
-    options.settings.receive_buffers = server.profile.receive_buffers;
-    options.threads = false;
-    options.clock = &world_.clock();
-    options.secrets = [this] { return secrets_.next() | 1; };
-    peer::DataPlane plane;
-    plane.device = server.machine;
-    PERDURE_TRY(service, peer::PeerService::open(std::move(options), {plane}));
-    PERDURE_TRY_VOID(service->add_pool(kPool, std::move(pool)));
-    server.service = std::move(service);
-    server.machine->add_actor([&service = *server.service] { return service.pump(); });
-    return {};
-  }
-
   std::vector<std::unique_ptr<peer::Peer>> peers() {
     std::vector<std::unique_ptr<peer::Peer>> peers;
-    for (Server& server : servers_) {
-      peers.push_back(
-          std::make_unique<peer::LocalPeer>(server.machine->name(), *server.service, *client_));
-    }
+    for (const auto& server : servers_) peers.push_back(server->peer(*client_));
     return peers;
   }
 
@@ -198,7 +103,7 @@ class Rack {
   Random secrets_;
   emu::World world_;
   emu::Machine* client_ = nullptr;
-  std::array<Server, std::tuple_size_v<Kinds>> servers_;
+  Servers servers_;
   std::unique_ptr<log::ReplicatedLog> log_;
 };
 
@@ -231,7 +136,7 @@ class Cut {
     PERDURE_TRY_VOID(rack_.open_log(false));
     victim_ = dice.below(rack_.servers().size());
     all_ = dice.chance(1, 2);
-    cut_.lost = all_ ? "all" : rack_.servers()[victim_].machine->name();
+    cut_.lost = all_ ? "all" : rack_.servers()[victim_]->machine().name();
     cut_.event = 1 + dice.below(cut_.events);
     PERDURE_TRY_VOID(append_until_cut());
     PERDURE_TRY_VOID(all_ ? recover_all() : repair_one());
@@ -245,18 +150,19 @@ class Cut {
 
  private:
   Result<void> append_until_cut() {
-    Server& victim = rack_.servers()[victim_];
-    rack_.world().cut_after(*victim.machine, cut_.event);
+    peer::WorldServer& victim = *rack_.servers()[victim_];
+    rack_.world().cut_after(victim.machine(), cut_.event);
     Appender appender(rack_.log(), text_, rack_.world().clock());
     Result<void> appending;
-    while (appending.ok() && victim.machine->powered() && appender.committed() < options_.records) {
+    while (appending.ok() && victim.machine().powered() &&
+           appender.committed() < options_.records) {
       appending = appender.appended() < options_.records ? appender.append(options_.window)
                                                          : appender.drain();
     }
     rack_.world().cancel_cut();
-    if (!appending.ok() && victim.machine->powered()) return appending.error();
-    for (Server& server : rack_.servers()) {
-      if (all_ || &server == &victim) rack_.cut(server);
+    if (!appending.ok() && victim.machine().powered()) return appending.error();
+    for (const auto& server : rack_.servers()) {
+      if (all_ || server.get() == &victim) server->lose_power();
     }
     cut_.appended = appender.appended();
     cut_.committed = appender.committed();
@@ -271,7 +177,7 @@ class Cut {
   /// One machine was lost: it comes back and is repaired under the same writer.
   Result<void> repair_one() {
     cut_.recovered = options_.records;
-    PERDURE_TRY_VOID(rack_.start_again(rack_.servers()[victim_]));
+    PERDURE_TRY_VOID(rack_.servers()[victim_]->start_again());
     for (const RepairReport& report : rack_.log().repair()) {
       cut_.found = report.found;
       if (!report.repaired) return Error{ErrorCode::Corrupt, report.error};
@@ -282,7 +188,7 @@ class Cut {
   /// All machines were lost: a new writer recovers the log and goes on where it ends.
   Result<void> recover_all() {
     rack_.close_log();
-    for (Server& server : rack_.servers()) PERDURE_TRY_VOID(rack_.start_again(server));
+    for (const auto& server : rack_.servers()) PERDURE_TRY_VOID(server->start_again());
     PERDURE_TRY_VOID(rack_.open_log(true));
     for (const RepairReport& report : rack_.log().repaired_at_open()) {
       cut_.found += (cut_.found.empty() ? "" : "; ") + report.peer + ": " + report.found;

@@ -8,9 +8,7 @@
 #include <cstring>
 
 #include "core/random.h"
-#include "fabric/emu/world.h"
-#include "peer/local_peer.h"
-#include "peer/service.h"
+#include "peer/world_server.h"
 #include "pmem/pool_format.h"
 
 namespace perdure::log {
@@ -22,20 +20,6 @@ constexpr std::uint64_t kRecord = 256;
 constexpr Lsn kStart{kRecord};  // so that no record crosses the end of the ring
 static_assert(kRing % kRecord == 0);
 const std::string kPool = "log";
-
-/// The region outlives the service, which the test needs to look at it.
-class LentRegion final : public pmem::Region {
- public:
-  explicit LentRegion(pmem::Region& region) : region_(region) {}
-  std::span<std::byte> bytes() override { return region_.bytes(); }
-  PersistenceDomain domain() const override { return region_.domain(); }
-  using Region::flush;
-  Result<void> flush(std::span<const pmem::Range> ranges) override { return region_.flush(ranges); }
-  std::string evidence() const override { return region_.evidence(); }
-
- private:
-  pmem::Region& region_;
-};
 
 /// The world's time, a thousand times as slow: seconds pass without millions of events.
 class SlowedClock final : public Clock {
@@ -51,27 +35,16 @@ class SlowedClock final : public Clock {
 class ReplicaTest : public testing::Test {
  protected:
   void start(ServerProfile profile, bool measure, std::optional<Primary> primary = {}) {
-    server_ = &world_.add_machine("server", profile);
+    server_ = *peer::WorldServer::start(world_, "server", profile,
+                                        {kPool, kPoolBytes + (1u << 20), {32, 2048}});
     client_ = &world_.add_machine("client", profile);
-    region_ = &server_->add_region(pmem::kPoolDataOffset + kPoolBytes + (1u << 20));
-    peer::ServiceOptions service;
-    service.threads = false;
-    service.clock = &world_.clock();
-    service.settings.ddio = profile.ddio;
-    service.settings.receive_buffers = profile.receive_buffers;
-    service.queue = {32, 2048};
-    service.secrets = [this] { return world_.random().next() | 1; };
-    service_ = *peer::PeerService::open(std::move(service), {{server_, "server:1", {}}});
-    auto pool = pmem::Pool::format(std::make_unique<LentRegion>(*region_), {});
-    ASSERT_TRUE(service_->add_pool(kPool, std::move(pool).value()).ok());
-    server_->add_actor([this] { return service_->pump(); });
     ReplicaOptions options;
     options.pool = kPool;
     options.measure_costs = measure;
     options.primary = primary;
     options.stall = std::chrono::hours(1);
     options.clock = &clock_;
-    replica_.emplace(std::make_unique<peer::LocalPeer>("server", *service_, *client_), options);
+    replica_.emplace(server_->peer(*client_), options);
     ASSERT_TRUE(replica_->open_session({kPool, true, Epoch{1}, 1, "test", false}).ok());
     const auto prepared = replica_->prepare(LogShape::Singleton, staging_);
     ASSERT_TRUE(prepared.ok()) << prepared.error().message;
@@ -99,7 +72,7 @@ class ReplicaTest : public testing::Test {
 
   /// Whether every record that fits into the ring is there.
   bool all_there() const {
-    const std::byte* ring = region_->bytes().data() + pmem::kPoolDataOffset + kRingAt;
+    const std::byte* ring = server_->region().bytes().data() + pmem::kPoolDataOffset + kRingAt;
     for (std::uint64_t lsn = kStart.value; lsn < tail_.value; ++lsn) {
       const std::uint64_t record = (lsn - kStart.value) / kRecord * kRecord + kStart.value;
       if (tail_.value - lsn > kRing) continue;
@@ -120,10 +93,8 @@ class ReplicaTest : public testing::Test {
   Random random_{23};
   fabric::emu::World world_{random_, {fabric::emu::World::Options::Order::InTime, 8}};
   SlowedClock clock_{world_.clock()};
-  fabric::emu::Machine* server_ = nullptr;
+  std::unique_ptr<peer::WorldServer> server_;
   fabric::emu::Machine* client_ = nullptr;
-  pmem::CrashableRegion* region_ = nullptr;
-  std::unique_ptr<peer::PeerService> service_;
   Staging staging_{64 * 1024};
   std::optional<Replica> replica_;
   Lsn tail_ = kStart;
@@ -192,7 +163,7 @@ TEST_F(ReplicaTest, DriftLeadsToAnotherMeasurement) {
 // Expect: as long as nothing is written, the probe line is zeros, and so is the rest.
 TEST_F(ReplicaTest, MeasuringWritesNothing) {
   start(profile_of(), true);
-  const auto exported = region_->bytes().subspan(pmem::kPoolDataOffset, kPoolBytes);
+  const auto exported = server_->region().bytes().subspan(pmem::kPoolDataOffset, kPoolBytes);
   EXPECT_TRUE(std::all_of(exported.begin(), exported.end(),
                           [](std::byte each) { return each == std::byte{0}; }));
 }

@@ -12,11 +12,12 @@
 #include "core/random.h"
 #include "core/try.h"
 #include "fabric/emu/live_device.h"
-#include "fabric/emu/world.h"
 #include "fabric/ofi/ofi.h"
 #include "fabric/shm/shm.h"
 #include "peer/local_peer.h"
+#include "peer/world_server.h"
 #include "pmem/crashable_region.h"
+#include "pmem/lent_region.h"
 #include "pmem/pool_format.h"
 
 namespace perdure::peer {
@@ -25,25 +26,8 @@ namespace {
 constexpr std::uint64_t kPoolBytes = 64 * 1024;
 const std::string kPool = "a";
 
-/// A region that the test keeps.
-class LentRegion final : public pmem::Region {
- public:
-  explicit LentRegion(pmem::Region& region) : region_(region) {}
-  std::span<std::byte> bytes() override { return region_.bytes(); }
-  PersistenceDomain domain() const override { return region_.domain(); }
-  using Region::flush;
-  Result<void> flush(std::span<const pmem::Range> ranges) override { return region_.flush(ranges); }
-  std::string evidence() const override { return region_.evidence(); }
-
- private:
-  pmem::Region& region_;
-};
-
-std::unique_ptr<pmem::Pool> pool_over(pmem::Region& region) {
-  auto pool = pmem::Pool::format(std::make_unique<LentRegion>(region), {});
-  EXPECT_TRUE(pool.ok()) << pool.error().message;
+void fill(pmem::Region& region) {
   std::fill_n(region.bytes().begin() + pmem::kPoolDataOffset, kPoolBytes, std::byte{0xa5});
-  return std::move(pool).value();
 }
 
 bool untouched(pmem::Region& region) {
@@ -73,7 +57,10 @@ void measure_over(std::unique_ptr<fabric::Device> server, std::unique_ptr<fabric
   ASSERT_TRUE(region.ok());
   auto service = PeerService::open({}, {{server.get(), listen, {}}});
   ASSERT_TRUE(service.ok()) << service.error().message;
-  ASSERT_TRUE((*service)->add_pool(kPool, pool_over(**region)).ok());
+  auto pool = pmem::Pool::format(std::make_unique<pmem::LentRegion>(**region), {});
+  ASSERT_TRUE(pool.ok()) << pool.error().message;
+  ASSERT_TRUE((*service)->add_pool(kPool, std::move(*pool)).ok());
+  fill(**region);
   LocalPeer peer("server", **service, *client);
   const auto measured = measure_pool(peer, kPool, std::chrono::seconds(60), Clock::monotonic());
   ASSERT_TRUE(measured.ok()) << measured.error().message;
@@ -115,19 +102,10 @@ class MeasuredWorld {
       const ServerProfile& profile,
       fabric::emu::World::Options::Order order = fabric::emu::World::Options::Order::Random)
       : world_(random_, {order, 8}) {
-    server_ = &world_.add_machine("server", profile);
+    server_ = *WorldServer::start(world_, "server", profile, {kPool, kPoolBytes, {32, 2048}});
     client_ = &world_.add_machine("client", profile);
-    region_ = &server_->add_region(pmem::kPoolDataOffset + kPoolBytes);
-    ServiceOptions options;
-    options.threads = false;
-    options.clock = &world_.clock();
-    options.settings.ddio = profile.ddio;
-    options.queue = {32, 2048};
-    options.secrets = [this] { return world_.random().next() | 1; };
-    service_ = *PeerService::open(std::move(options), {{server_, "server:1", {}}});
-    EXPECT_TRUE(service_->add_pool(kPool, pool_over(*region_)).ok());
-    server_->add_actor([this] { return service_->pump(); });
-    peer_ = std::make_unique<LocalPeer>("server", *service_, *client_);
+    peer_ = server_->peer(*client_);
+    fill(region());
   }
 
   Result<MeasuredPool> measure() {
@@ -144,7 +122,7 @@ class MeasuredWorld {
     options.session = static_cast<std::uint32_t>(session.id);
     options.probes = true;
     options.probe_line = 0;
-    std::fill_n(region_->bytes().begin() + pmem::kPoolDataOffset, kCacheLineBytes, std::byte{0});
+    std::fill_n(region().bytes().begin() + pmem::kPoolDataOffset, kCacheLineBytes, std::byte{0});
     PERDURE_TRY(requester, persist::Requester::open(*session.endpoint, *client_,
                                                     session.pool.profile, {}, options));
     MeasureOptions measure;
@@ -156,7 +134,7 @@ class MeasuredWorld {
     return costs;
   }
 
-  pmem::Region& region() { return *region_; }
+  pmem::Region& region() { return server_->region(); }
   std::uint64_t asked = 0;  // probes of measure_as_writer
 
  private:
@@ -164,11 +142,9 @@ class MeasuredWorld {
 
   Random random_{7};
   fabric::emu::World world_;
-  fabric::emu::Machine* server_ = nullptr;
+  std::unique_ptr<WorldServer> server_;
   fabric::emu::Machine* client_ = nullptr;
-  pmem::CrashableRegion* region_ = nullptr;
-  std::unique_ptr<PeerService> service_;
-  std::unique_ptr<LocalPeer> peer_;
+  std::unique_ptr<Peer> peer_;
 };
 
 ServerProfile profile_of(PersistenceDomain domain, Transport transport) {

@@ -5,26 +5,13 @@
 
 #include "core/bytes.h"
 #include "core/try.h"
+#include "pmem/lent_region.h"
 
 namespace perdure::peer {
 namespace {
 
 // Emulated pools live in memory twice: as the CPU sees them, and as they would survive.
 constexpr std::uint64_t kEmulatedBytesMax = std::uint64_t{8} << 30;
-
-/// A pool owns its region; the machine must keep it through power failures. So pools get this.
-class LentRegion final : public pmem::Region {
- public:
-  explicit LentRegion(pmem::CrashableRegion& region) : region_(region) {}
-  std::span<std::byte> bytes() override { return region_.bytes(); }
-  PersistenceDomain domain() const override { return region_.domain(); }
-  using Region::flush;
-  Result<void> flush(std::span<const pmem::Range> ranges) override { return region_.flush(ranges); }
-  std::string evidence() const override { return region_.evidence(); }
-
- private:
-  pmem::CrashableRegion& region_;
-};
 
 }  // namespace
 
@@ -65,7 +52,7 @@ Result<std::unique_ptr<pmem::Pool>> EmulatedMachine::create(const PoolRequest& r
                  fmt::format("there is a pool '{}' already", request.name)};
   }
   PERDURE_TRY(region, pmem::CrashableRegion::open(options));
-  PERDURE_TRY(made, pmem::Pool::format(std::make_unique<LentRegion>(*region), pool));
+  PERDURE_TRY(made, pmem::Pool::format(std::make_unique<pmem::LentRegion>(*region), pool));
   device_->attach(*region);
   regions_.emplace(request.name, std::move(region));
   return made;
@@ -78,7 +65,7 @@ Result<std::unique_ptr<pmem::Pool>> EmulatedMachine::open(const std::string& nam
   if (found == regions_.end()) {
     return Error{ErrorCode::NotFound, fmt::format("there is no emulated pool '{}'", name)};
   }
-  return pmem::Pool::attach(std::make_unique<LentRegion>(*found->second));
+  return pmem::Pool::attach(std::make_unique<pmem::LentRegion>(*found->second));
 }
 
 }  // namespace perdure::peer

@@ -11,29 +11,24 @@
 #include "peer/connect_session.h"
 #include "peer/local_peer.h"
 #include "persist/wire.h"
+#include "pmem/lent_region.h"
 
 namespace perdure::peer {
 namespace {
 
 using std::chrono::seconds;
 
-/// A region of a machine of the world, lent to a pool.
-class LentRegion final : public pmem::Region {
+/// A region whose medium can break.
+class BreakableRegion final : public pmem::LentRegion {
  public:
-  explicit LentRegion(pmem::Region& region) : region_(region) {}
-  std::span<std::byte> bytes() override { return region_.bytes(); }
-  PersistenceDomain domain() const override { return region_.domain(); }
+  using LentRegion::LentRegion;
   using Region::flush;
   Result<void> flush(std::span<const pmem::Range> ranges) override {
     if (broken) return Error{ErrorCode::SystemError, "the medium is broken"};
-    return region_.flush(ranges);
+    return LentRegion::flush(ranges);
   }
-  std::string evidence() const override { return region_.evidence(); }
 
   bool broken = false;
-
- private:
-  pmem::Region& region_;
 };
 
 ServerProfile profile_of(PersistenceDomain domain, ReceiveBuffers buffers) {
@@ -60,7 +55,7 @@ class Service : public testing::Test {
     client_ = &world_.add_machine("client", profile_);
     region_ = &server_->add_region(1 << 20);
     start(nullptr);
-    auto lent = std::make_unique<LentRegion>(*region_);
+    auto lent = std::make_unique<BreakableRegion>(*region_);
     lent_ = lent.get();
     add(pmem::Pool::format(std::move(lent), {}));
   }
@@ -96,7 +91,7 @@ class Service : public testing::Test {
     service_.reset();
     server_->power_on();
     start(nullptr);
-    auto lent = std::make_unique<LentRegion>(*region_);
+    auto lent = std::make_unique<BreakableRegion>(*region_);
     lent_ = lent.get();
     add(pmem::Pool::attach(std::move(lent)));
   }
@@ -146,7 +141,7 @@ class Service : public testing::Test {
   fabric::emu::Machine* server_ = nullptr;
   fabric::emu::Machine* client_ = nullptr;
   pmem::CrashableRegion* region_ = nullptr;
-  LentRegion* lent_ = nullptr;
+  BreakableRegion* lent_ = nullptr;
   std::unique_ptr<PeerService> service_;
   std::unique_ptr<LocalPeer> peer_;
 };

@@ -10,125 +10,14 @@
 #include <vector>
 
 #include "core/random.h"
-#include "fabric/emu/world.h"
 #include "log/replicated_log.h"
-#include "peer/local_peer.h"
-#include "peer/service.h"
+#include "peer/world_server.h"
 
 namespace perdure {
 namespace {
 
 constexpr std::uint64_t kPoolBytes = 256 * 1024;
 const std::string kPool = "log";
-
-/// A region that someone else owns: it outlives the pool, as memory outlives a daemon.
-class BorrowedRegion final : public pmem::Region {
- public:
-  explicit BorrowedRegion(pmem::Region& region) : region_(region) {}
-  std::span<std::byte> bytes() override { return region_.bytes(); }
-  PersistenceDomain domain() const override { return region_.domain(); }
-  using Region::flush;
-  Result<void> flush(std::span<const pmem::Range> ranges) override { return region_.flush(ranges); }
-  std::string evidence() const override { return region_.evidence(); }
-
- private:
-  pmem::Region& region_;
-};
-
-/// One machine with a daemon on it.
-class Server {
- public:
-  Server(fabric::emu::World& world, const std::string& name, const ServerProfile& profile)
-      : world_(world), machine_(world.add_machine(name, profile)), profile_(profile) {
-    region_ = &machine_.add_region(kPoolBytes + 1024 * 1024);
-    pmem::PoolOptions options;
-    options.name = kPool;
-    options.data_bytes = kPoolBytes;
-    auto pool = pmem::Pool::format(std::make_unique<BorrowedRegion>(*region_), options);
-    EXPECT_TRUE(pool.ok()) << pool.error().message;
-    start(std::move(pool).value());
-  }
-
-  /// Brings the machine back after its power failed, or was still on.
-  void restart() {
-    if (machine_.powered()) machine_.power_cut();
-    service_.reset();
-    machine_.power_on();
-    auto pool = pmem::Pool::attach(std::make_unique<BorrowedRegion>(*region_));
-    ASSERT_TRUE(pool.ok()) << pool.error().message;
-    start(std::move(pool).value());
-  }
-
-  fabric::emu::Machine& machine() { return machine_; }
-  peer::PeerService* service() { return service_.get(); }
-
- private:
-  void start(std::unique_ptr<pmem::Pool> pool) {
-    peer::ServiceOptions options;
-    options.threads = false;
-    options.clock = &world_.clock();
-    options.queue = {32, 2048};
-    options.settings.ddio = profile_.ddio;
-    options.settings.receive_buffers = profile_.receive_buffers;
-    options.secrets = [this] { return world_.random().next() | 1; };
-    std::vector<peer::DataPlane> planes;
-    planes.emplace_back();
-    planes.back().device = &machine_;
-    auto service = peer::PeerService::open(std::move(options), std::move(planes));
-    ASSERT_TRUE(service.ok()) << service.error().message;
-    service_ = std::move(service).value();
-    const auto added = service_->add_pool(kPool, std::move(pool));
-    ASSERT_TRUE(added.ok()) << added.error().message;
-    machine_.add_actor([this] { return service_ != nullptr && service_->pump(); });
-  }
-
-  fabric::emu::World& world_;
-  fabric::emu::Machine& machine_;
-  const ServerProfile profile_;
-  pmem::CrashableRegion* region_ = nullptr;
-  std::unique_ptr<peer::PeerService> service_;
-};
-
-/// A server as a peer, through its restarts.
-class ServerPeer final : public peer::Peer {
- public:
-  ServerPeer(Server& server, fabric::Device& device) : server_(server), device_(device) {}
-  std::string name() const override { return server_.machine().name(); }
-  fabric::Device& device() override { return device_; }
-  Result<std::vector<peer::PoolDescription>> list(Deadline deadline) override {
-    if (!server_.machine().powered()) return gone();
-    return local().list(deadline);
-  }
-  Result<peer::PoolDescription> describe(const std::string& pool, Deadline deadline) override {
-    if (!server_.machine().powered()) return gone();
-    return local().describe(pool, deadline);
-  }
-  Result<peer::PoolDescription> create(const peer::PoolRequest& request,
-                                       Deadline deadline) override {
-    if (!server_.machine().powered()) return gone();
-    return local().create(request, deadline);
-  }
-  Result<peer::Session> open_session(const peer::SessionRequest& request,
-                                     Deadline deadline) override {
-    if (!server_.machine().powered()) return gone();
-    return local().open_session(request, deadline);
-  }
-  Result<void> close_session(std::uint64_t id, Deadline deadline) override {
-    if (!server_.machine().powered()) return gone();
-    return local().close_session(id, deadline);
-  }
-  Result<void> fence(const std::string& pool, Epoch epoch, Deadline deadline) override {
-    if (!server_.machine().powered()) return gone();
-    return local().fence(pool, epoch, deadline);
-  }
-
- private:
-  static Error gone() { return Error{ErrorCode::Disconnected, "no power"}; }
-  peer::LocalPeer local() { return {name(), *server_.service(), device_}; }
-
-  Server& server_;
-  fabric::Device& device_;
-};
 
 /// The world's clock, with an hour added at one look in a thousand.
 class JumpingClock final : public Clock {
@@ -159,15 +48,17 @@ class Cluster {
       : setup_(setup), random_(seed), dice_(seed + 1), world_(random_) {
     client_ = &world_.add_machine("client", setup.profile);
     for (std::size_t index = 0; index < setup.replicas; ++index) {
-      servers_.push_back(
-          std::make_unique<Server>(world_, fmt::format("server{}", index), setup.profile));
+      auto server = peer::WorldServer::start(world_, fmt::format("server{}", index), setup.profile,
+                                             {kPool, kPoolBytes, {32, 2048}});
+      EXPECT_TRUE(server.ok()) << server.error().message;
+      servers_.push_back(std::move(server).value());
     }
   }
 
   Result<void> open_log() {
     log_.reset();
     std::vector<std::unique_ptr<peer::Peer>> peers;
-    for (auto& server : servers_) peers.push_back(std::make_unique<ServerPeer>(*server, *client_));
+    for (auto& server : servers_) peers.push_back(server->peer(*client_));
     log::WriterOptions options;
     options.pool = kPool;
     options.quorum = setup_.quorum;
@@ -210,7 +101,10 @@ class Cluster {
   std::unique_ptr<log::ReplicatedLog> release_log() { return std::move(log_); }
   void restart_all() {
     world_.cancel_cut();
-    for (auto& server : servers_) server->restart();
+    for (auto& server : servers_) {
+      const auto started = server->start_again();
+      ASSERT_TRUE(started.ok()) << started.error().message;
+    }
   }
 
   /// What recovery found must be a prefix that holds all that was committed; the model then goes
@@ -219,8 +113,8 @@ class Cluster {
     std::vector<std::string> kept;
     std::uint64_t first = 0;
     for (std::size_t index = 0; index < servers_.size(); ++index) {
-      ServerPeer peer(*servers_[index], *client_);
-      auto bytes = log::RemoteLogBytes::open(peer, kPool, std::chrono::seconds(1), world_.clock());
+      const auto peer = servers_[index]->peer(*client_);
+      auto bytes = log::RemoteLogBytes::open(*peer, kPool, std::chrono::seconds(1), world_.clock());
       ASSERT_TRUE(bytes.ok()) << bytes.error().message;
       std::vector<std::string> read;
       const auto report = log::scan_log(**bytes, [&](const log::RecordView& record) {
@@ -248,7 +142,7 @@ class Cluster {
   void let_clock_jump() { clock_.jumps = true; }
   fabric::emu::World& world() { return world_; }
   Random& dice() { return dice_; }
-  Server& server(std::size_t index) { return *servers_[index]; }
+  peer::WorldServer& server(std::size_t index) { return *servers_[index]; }
   log::ReplicatedLog& log() { return *log_; }
   std::uint64_t appended() const { return appended_.size(); }
   std::uint64_t committed() const { return committed_; }
@@ -260,7 +154,7 @@ class Cluster {
   fabric::emu::World world_;
   JumpingClock clock_{world_.clock()};
   fabric::emu::Machine* client_ = nullptr;
-  std::vector<std::unique_ptr<Server>> servers_;
+  std::vector<std::unique_ptr<peer::WorldServer>> servers_;
   std::unique_ptr<log::ReplicatedLog> log_;
   std::vector<std::string> appended_;
   std::uint64_t committed_ = 0;
@@ -348,7 +242,7 @@ TEST(LogCrash, OneReplicaFailsTheLogGoesOnAndRepairBringsItBack) {
       cluster.append_some(60);
       EXPECT_EQ(cluster.appended(), 60u) << name_of(setup) << ", seed " << seed;
       cluster.world().cancel_cut();
-      cluster.server(victim).restart();
+      ASSERT_TRUE(cluster.server(victim).start_again().ok());
       (void)cluster.log().poll();
       for (const RepairReport& report : cluster.log().repair()) {
         ASSERT_TRUE(report.repaired) << name_of(setup) << ", seed " << seed << ": " << report.error;
@@ -376,8 +270,8 @@ TEST(LogCrash, AQuorumLostAndRegained) {
     cluster.append_some(50);
     EXPECT_EQ(cluster.log().poll().code(), ErrorCode::QuorumLost) << name_of(setup);
     EXPECT_LT(cluster.appended(), before + 50);
-    cluster.server(0).restart();
-    cluster.server(1).restart();
+    ASSERT_TRUE(cluster.server(0).start_again().ok());
+    ASSERT_TRUE(cluster.server(1).start_again().ok());
     for (const RepairReport& report : cluster.log().repair()) {
       ASSERT_TRUE(report.repaired) << name_of(setup) << ", seed " << seed << ": " << report.error;
     }

@@ -1,0 +1,21 @@
+// A region that lives elsewhere, for a pool that wants to own one: memory outlives a daemon.
+#pragma once
+
+#include "pmem/region.h"
+
+namespace perdure::pmem {
+
+class LentRegion : public Region {
+ public:
+  explicit LentRegion(Region& region) : region_(region) {}
+  std::span<std::byte> bytes() override { return region_.bytes(); }
+  PersistenceDomain domain() const override { return region_.domain(); }
+  using Region::flush;
+  Result<void> flush(std::span<const Range> ranges) override { return region_.flush(ranges); }
+  std::string evidence() const override { return region_.evidence(); }
+
+ private:
+  Region& region_;
+};
+
+}  // namespace perdure::pmem
