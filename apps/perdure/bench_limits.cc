@@ -115,34 +115,43 @@ class Limits {
     return finding.transport == "tcp" ? bench::BareProvider::Tcp : bench::BareProvider::Shm;
   }
 
-  Result<void> latency(Finding& finding) {
-    finding.unit = "us, p50";
-    finding.target = "Perdure / bare at most 1.10";
-    finding.note = "bare: one message of 64 B, copied, CLWB and fence, one reply of 24 B";
-    const LogUnderTestOptions options = log_options(finding);
+  /// Rounds of the bare program and of Perdure, in turns, and their ratio round by round.
+  Result<void> side_by_side(Finding& finding, const LogUnderTestOptions& options,
+                            const std::function<Result<double>()>& bare_side,
+                            const std::function<Result<double>(LogUnderTest&)>& our_side) {
     for (std::size_t round = 0; round < options_.rounds; ++round) {
-      PERDURE_TRY(bare, in_bare([&]() -> Result<double> {
-                    bench::BareOptions exchange;
-                    exchange.provider = provider_of(finding);
-                    exchange.persist = true;
-                    exchange.rounds = options_.samples;
-                    exchange.warm_up = options_.samples / 5;
-                    PERDURE_TRY(samples, bench::bare_latencies(exchange));
-                    Histogram latencies;
-                    for (const std::uint64_t ns : samples) {
-                      latencies.add(Nanoseconds(static_cast<std::int64_t>(ns)));
-                    }
-                    return static_cast<double>(latencies.quantile(0.5).count()) / 1e3;
-                  }));
-      PERDURE_TRY(perdure, in_log(options, [&](LogUnderTest& log) -> Result<double> {
-                    PERDURE_TRY_VOID(log.one_by_one(options_.samples / 5));
-                    PERDURE_TRY(latencies, log.one_by_one(options_.samples));
-                    return static_cast<double>(latencies.quantile(0.5).count()) / 1e3;
-                  }));
+      PERDURE_TRY(bare, in_bare(bare_side));
+      PERDURE_TRY(perdure, in_log(options, our_side));
       finding.bare.values.push_back(bare);
       finding.perdure.values.push_back(perdure);
       finding.ratio.values.push_back(perdure / bare);
     }
+    return {};
+  }
+
+  Result<void> latency(Finding& finding) {
+    finding.unit = "us, p50";
+    finding.target = "Perdure / bare at most 1.10";
+    finding.note = "bare: one message of 64 B, copied, CLWB and fence, one reply of 24 B";
+    bench::BareOptions exchange;
+    exchange.provider = provider_of(finding);
+    exchange.persist = true;
+    exchange.rounds = options_.samples;
+    exchange.warm_up = options_.samples / 5;
+    const auto bare_side = [&]() -> Result<double> {
+      PERDURE_TRY(samples, bench::bare_latencies(exchange));
+      Histogram latencies;
+      for (const std::uint64_t ns : samples) {
+        latencies.add(Nanoseconds(static_cast<std::int64_t>(ns)));
+      }
+      return static_cast<double>(latencies.quantile(0.5).count()) / 1e3;
+    };
+    const auto our_side = [&](LogUnderTest& log) -> Result<double> {
+      PERDURE_TRY_VOID(log.one_by_one(options_.samples / 5));
+      PERDURE_TRY(latencies, log.one_by_one(options_.samples));
+      return static_cast<double>(latencies.quantile(0.5).count()) / 1e3;
+    };
+    PERDURE_TRY_VOID(side_by_side(finding, log_options(finding), bare_side, our_side));
     finding.met = finding.ratio.median() <= 1.10;
     return {};
   }
@@ -177,28 +186,24 @@ class Limits {
     LogUnderTestOptions options = log_options(finding);
     options.record_bytes = kMebibyte;
     options.pool_bytes = 64 * kMebibyte;
+    const std::uint64_t places = options.pool_bytes / kMebibyte;
     const std::uint64_t records = std::max<std::uint64_t>(options_.samples / 20, 32);
-    for (std::size_t round = 0; round < options_.rounds; ++round) {
-      PERDURE_TRY(bare, in_bare([&]() -> Result<double> {
-                    bench::BareBandwidthOptions writes;
-                    writes.provider = provider_of(finding);
-                    writes.bytes = kMebibyte;
-                    writes.window = kBandwidthWindow;
-                    writes.places = options.pool_bytes / kMebibyte;
-                    writes.total_bytes = records * kMebibyte;
-                    writes.persist = bare_is_durable;
-                    PERDURE_TRY(rate, bench::bare_bandwidth(writes));
-                    return rate / static_cast<double>(kMebibyte);
-                  }));
-      PERDURE_TRY(
-          perdure, in_log(options, [&](LogUnderTest& log) -> Result<double> {
-            PERDURE_TRY_VOID(log.windowed(2 * options.pool_bytes / kMebibyte, kBandwidthWindow));
-            return log.windowed(records, kBandwidthWindow);
-          }));
-      finding.bare.values.push_back(bare);
-      finding.perdure.values.push_back(perdure);
-      finding.ratio.values.push_back(perdure / bare);
-    }
+    bench::BareBandwidthOptions writes;
+    writes.provider = provider_of(finding);
+    writes.bytes = kMebibyte;
+    writes.window = kBandwidthWindow;
+    writes.places = places;
+    writes.total_bytes = records * kMebibyte;
+    writes.persist = bare_is_durable;
+    const auto bare_side = [&]() -> Result<double> {
+      PERDURE_TRY(rate, bench::bare_bandwidth(writes));
+      return rate / static_cast<double>(kMebibyte);
+    };
+    const auto our_side = [&](LogUnderTest& log) -> Result<double> {
+      PERDURE_TRY_VOID(log.windowed(2 * places, kBandwidthWindow));
+      return log.windowed(records, kBandwidthWindow);
+    };
+    PERDURE_TRY_VOID(side_by_side(finding, options, bare_side, our_side));
     finding.met = finding.ratio.median() >= 0.90;
     return {};
   }
