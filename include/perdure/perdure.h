@@ -65,6 +65,7 @@ typedef struct perdure_log_options {
   const char* primary;   /* "planned", "write", "write_imm" or "send" */
   perdure_level level;   /* the least that records are to reach; default PERDURE_DURABLE */
   uint64_t record_bytes_max;
+  bool measure_costs; /* choose methods by what each connection costs; false: by usual costs */
   size_t batches_in_flight;
   bool take_over;          /* fence a writer that is still there, instead of PERDURE_BUSY */
   bool accept_loss;        /* open although committed records are damaged everywhere */

@@ -56,6 +56,7 @@ perdure_log_options perdure_log_options_default(void) {
   options.primary = "planned";
   options.level = static_cast<perdure_level>(defaults.level);
   options.record_bytes_max = defaults.record_bytes_max;
+  options.measure_costs = defaults.measure_costs;
   options.batches_in_flight = defaults.batches_in_flight;
   options.stall_ms = static_cast<uint32_t>(defaults.stall.count());
   options.spin_us = static_cast<uint32_t>(defaults.spin.count());
@@ -80,6 +81,7 @@ perdure_code perdure_log_open(const perdure_log_options* options, perdure_log** 
   if (options->primary != nullptr) opened.primary = options->primary;
   opened.level = static_cast<Level>(options->level);
   opened.record_bytes_max = options->record_bytes_max;
+  opened.measure_costs = options->measure_costs;
   opened.batches_in_flight = options->batches_in_flight;
   opened.take_over = options->take_over;
   opened.accept_loss = options->accept_loss;

@@ -20,6 +20,7 @@ TEST(CInterface, NullIsRefusedEverywhere) {
   bool found = false;
   perdure_record record{};
   perdure_log_options options = perdure_log_options_default();
+  EXPECT_TRUE(options.measure_costs);
   EXPECT_EQ(perdure_log_open(nullptr, &log), PERDURE_INVALID_ARGUMENT);
   EXPECT_EQ(perdure_log_open(&options, nullptr), PERDURE_INVALID_ARGUMENT);
   EXPECT_EQ(perdure_log_open(&options, &log), PERDURE_INVALID_ARGUMENT);  // no pool
