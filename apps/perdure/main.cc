@@ -40,8 +40,9 @@ ExitStatus parse_and_run(int argc, char** argv) {
   } catch (const CLI::RequiredError& error) {
     const auto unknown = app.remaining(true);
     if (unknown.empty()) return app.exit(error) == 0 ? ExitStatus::Ok : ExitStatus::Usage;
+    const std::string_view what = unknown[0].starts_with('-') ? "option" : "command";
     print_error({ErrorCode::InvalidArgument,
-                 fmt::format("there is no command '{}'; `--help` lists them", unknown[0])});
+                 fmt::format("there is no {} '{}'; `--help` lists them", what, unknown[0])});
     return ExitStatus::Usage;
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? ExitStatus::Ok : ExitStatus::Usage;

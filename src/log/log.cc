@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "core/try.h"
 #include "log/remote_bytes.h"
 #include "log/replicated_log.h"
@@ -64,6 +66,10 @@ Result<Log> Log::open(LogOptions options) {
   auto state = std::make_unique<State>();
   std::vector<std::unique_ptr<peer::Peer>> peers;
   for (const std::string& address : options.peers) {
+    if (std::count(options.peers.begin(), options.peers.end(), address) > 1) {
+      return Error{ErrorCode::InvalidArgument,
+                   fmt::format("peer {} is named twice; a replica counts once", address)};
+    }
     PERDURE_TRY(peer, state->dialer.dial(address, transport, Deadline::after(options.stall)));
     peers.push_back(std::move(peer));
   }

@@ -58,6 +58,13 @@ TEST(Failures, AFrameThatIsCutOffIsNotARecord) {
   }
 }
 
+TEST(Failures, APeerThatIsNamedTwiceIsNoSecondReplica) {
+  const Outcome outcome =
+      run({"log", "append", "--peers", "127.0.0.1:1,127.0.0.1:1", "--pool", "p"}, "a\n");
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_TRUE(contains(outcome.err, "named twice")) << outcome.err;
+}
+
 TEST(Failures, WithoutItsQuorumTheWriterSaysWhichRecordsAreNotCommitted) {
   Cluster cluster;
   CommandProcess writer(cluster.log("append", {"--stall-ms", "2000", "--format", "json"}));

@@ -38,6 +38,7 @@ TEST(Usage, AMistakeIsNamedAndNothingIsDone) {
   const std::pair<Words, std::string> cases[] = {
       {{}, "subcommand is required"},
       {{"lag"}, "no command 'lag'"},
+      {{"log", "trim", "--peers", "127.0.0.1:1", "--pool", "a", "--lsn", "1"}, "no option '--lsn'"},
       {{"log"}, "subcommand is required"},
       {{"log", "append", "--pool", "p"}, "--peers"},
       {{"log", "append", "--peers", "127.0.0.1:1"}, "--pool"},
