@@ -49,8 +49,9 @@ TEST(Plan, SearchFindsWhatIsRightAndProvesWhatIsNotToBeHad) {
   const Outcome ddio = run({"plan", "--search", "--domain", "dmp", "--transport", "roce"});
   EXPECT_EQ(ddio.status, 0) << ddio.err;
   EXPECT_TRUE(contains(ddio.out, "without the responder's processor: impossible. Each of the"));
-  EXPECT_TRUE(contains(ddio.out, "WRITE a; FLUSH a; completion of FLUSH a\n"
-                                 "      told-implies-recoverable"))
+  EXPECT_TRUE(contains(ddio.out,
+                       "WRITE a; FLUSH a; completion of FLUSH a\n"
+                       "      told-implies-recoverable"))
       << ddio.out;
   const Outcome battery = run({"plan", "--search", "--domain", "mhp", "--transport", "roce"});
   EXPECT_FALSE(contains(battery.out, "impossible")) << battery.out;
