@@ -17,6 +17,7 @@
 extern "C" {
 #endif
 
+/* NOLINTBEGIN(modernize-use-using): C has typedef only. */
 /* What went wrong; perdure/result.h says for each what the caller should do. */
 typedef enum perdure_code {
   PERDURE_OK = 0,
@@ -132,6 +133,8 @@ perdure_code perdure_reader_open(const char* peer, const char* pool, const char*
 void perdure_reader_close(perdure_reader* reader);
 /* *found is false at the end of the log; call again to follow a writer. */
 perdure_code perdure_reader_next(perdure_reader* reader, perdure_record* record, bool* found);
+
+/* NOLINTEND(modernize-use-using) */
 
 #ifdef __cplusplus
 }

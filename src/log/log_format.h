@@ -60,6 +60,9 @@ inline constexpr std::uint64_t kRingBytesMin = 64 * 1024;
 inline constexpr std::uint64_t kRecordHeaderBytes = 32;
 inline constexpr std::uint64_t kRecordAlignment = 8;
 inline constexpr std::uint64_t kPayloadBytesMax = 16 * 1024 * 1024;
+/// What data leaves free of a ring: for the epoch records of 128 writers, so that a full log can be
+/// opened, and trimmed.
+inline constexpr std::uint64_t kKeptFreeBytes = 128 * kRecordHeaderBytes;
 inline constexpr Lsn kFirstLsn{64};  // not 0, so that zeroed memory is never a record
 inline constexpr std::uint64_t kLsnMax = (std::uint64_t{1} << 48) - 1;
 

@@ -36,7 +36,7 @@ Result<Ticket> ReplicatedLog::append(std::span<const std::byte> record) {
 Result<Ticket> ReplicatedLog::append_record(RecordType type, std::span<const std::byte> payload) {
   if (!quorum_stands()) return quorum_lost();
   const std::uint64_t bytes = record_bytes(payload.size());
-  PERDURE_TRY_VOID(pad_to_lap(bytes));
+  PERDURE_TRY_VOID(pad_to_lap(bytes, type == RecordType::Data ? kKeptFreeBytes : 0));
   PERDURE_TRY(to, make_room(bytes));
   const Ticket ticket{tail_, Lsn{tail_.value + bytes}, next_index_};
   encode(type, payload, to);
@@ -45,11 +45,11 @@ Result<Ticket> ReplicatedLog::append_record(RecordType type, std::span<const std
 }
 
 /// Makes the next record begin where it fits before the end of the ring.
-Result<void> ReplicatedLog::pad_to_lap(std::uint64_t needed) {
+Result<void> ReplicatedLog::pad_to_lap(std::uint64_t needed, std::uint64_t kept_free) {
   const std::uint64_t ring = anchor_.ring_bytes;
   const std::uint64_t room = ring - tail_.value % ring;
   const std::uint64_t skipped = needed <= room ? 0 : room;
-  if (tail_.value + skipped + needed > head_.value + ring) {
+  if (tail_.value + skipped + needed + kept_free > head_.value + ring) {
     return Error{ErrorCode::LogFull,
                  fmt::format("the log's ring of {} bytes is full: {} bytes are kept, {} more do "
                              "not fit; trim it",

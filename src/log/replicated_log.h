@@ -72,7 +72,7 @@ class ReplicatedLog {
   Result<Ticket> append_record(RecordType type, std::span<const std::byte> payload);
   Result<std::byte*> make_room(std::uint64_t bytes);
   void encode(RecordType type, std::span<const std::byte> payload, std::byte* to);
-  Result<void> pad_to_lap(std::uint64_t needed);
+  Result<void> pad_to_lap(std::uint64_t needed, std::uint64_t kept_free);
   Result<void> repair_replica(Replica& replica, RepairReport& report);
   Result<void> catch_up(Replica& replica, const Survey& found);
   Result<void> drain(Replica& replica);

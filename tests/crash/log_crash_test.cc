@@ -285,6 +285,29 @@ TEST(LogCrash, AQuorumLostAndRegained) {
   }
 }
 
+// A writer that is killed when the ring is full leaves room for the next one, which can trim.
+TEST(LogCrash, AFullLogCanBeTakenOverAndTrimmed) {
+  Cluster cluster({setups().front().profile}, 1);
+  ASSERT_TRUE(cluster.open_log().ok());
+  const std::vector<std::byte> record(1000, std::byte{7});
+  auto ticket = cluster.log().append(record);
+  for (std::uint64_t appended = 0; ticket.ok() && appended < kPoolBytes; ++appended) {
+    const auto committed =
+        cluster.log().wait(*ticket, Level::Committed, std::chrono::milliseconds(100));
+    ASSERT_TRUE(committed.ok()) << committed.error().message;
+    ticket = cluster.log().append(record);
+  }
+  ASSERT_EQ(ticket.code(), ErrorCode::LogFull);
+  for (int writer = 0; writer < 5; ++writer) {
+    cluster.crash_writer();
+    const auto opened = cluster.open_log();
+    ASSERT_TRUE(opened.ok()) << opened.error().message;
+  }
+  EXPECT_EQ(cluster.log().append(record).code(), ErrorCode::LogFull);
+  ASSERT_TRUE(cluster.log().trim(cluster.log().status().committed).ok());
+  EXPECT_TRUE(cluster.log().append(record).ok());
+}
+
 // The writer dies with batches on their way, and the machines do not. What its successor finds may
 // only be visible; from then on it is the log, and must survive the next power failure.
 TEST(LogCrash, WhatASuccessorFindsSurvivesTheNextPowerLoss) {
