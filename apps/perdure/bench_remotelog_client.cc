@@ -95,6 +95,7 @@ std::uint64_t RemotelogClient::resolved() const {
 
 Result<void> RemotelogClient::run(const Clock& clock, RemotelogRow& row,
                                   const RemotelogProgress& progress) {
+  PERDURE_ASSERT(options_.window > 0);
   const std::uint64_t all = options_.all_records();
   std::uint64_t prepared = 0;  // records whose bytes stand in `source_`
   std::uint64_t begun = 0;

@@ -1,5 +1,6 @@
 // `perdure log verify`: reads every replica, record by record and checksum by checksum, and
 // compares them. Changes nothing.
+#include "core/assert.h"
 #include "log_commands.h"
 #include "output.h"
 #include "replica_survey.h"
@@ -63,6 +64,7 @@ Judgement judge(const SurveyedReplica& replica, const ScanReport* history, bool 
                         "brings it back from another replica",
                         report.tail.value, report.next_index)};
   }
+  PERDURE_ASSERT(history != nullptr);  // at least this replica has a log
   if (!same_log(report, *history)) return {Verdict::Different, "it holds another log"};
   const std::string difference = log::describe_difference(*replica.survey, *history);
   if (!difference.empty()) return {Verdict::Different, difference};

@@ -101,7 +101,8 @@ std::string to_svg(const BarChart& chart) {
   svg.text(kWidth, 16, chart.unit, "label unit", Anchor::End);
   for (std::size_t i = 0; i < chart.panels.size(); ++i) {
     const double left = kLeft + (panel_width + kPanelGap) * static_cast<double>(i % per_row);
-    const double top = kLegendHeight + kRowHeight * static_cast<double>(i / per_row);
+    const std::size_t row = i / per_row;
+    const double top = kLegendHeight + kRowHeight * static_cast<double>(row);
     draw_panel(svg, chart.panels[i], left, panel_width, top, scale_max, i % per_row == 0);
   }
   return svg.str();

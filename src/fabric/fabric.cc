@@ -1,6 +1,7 @@
 // What is common to all providers: names, and sleeping on several connections at once.
 #include "fabric/fabric.h"
 
+#include <fmt/format.h>
 #include <poll.h>
 
 #include <algorithm>
@@ -20,6 +21,50 @@ std::string_view to_string(Opcode opcode) {
     case Opcode::Receive: return "RECEIVE";
   }
   return "unknown";
+}
+
+Result<void> check_request(const WorkRequest& request, const Limits& limits,
+                           const Capabilities& able, bool atomics) {
+  const auto wrong = [&](std::string_view why) {
+    return Error{ErrorCode::InvalidArgument, fmt::format("{}: {}", to_string(request.opcode), why)};
+  };
+  const auto lacking = [&] {
+    return Error{ErrorCode::Unsupported,
+                 fmt::format("{}: this connection can not", to_string(request.opcode))};
+  };
+  if (request.segment_count > kSegmentsMax) return wrong("too many segments");
+  const std::uint64_t length = total_length(request);
+  if (length > limits.transfer_bytes_max) return wrong("longer than transfer_bytes_max");
+  std::uint64_t reach = length;
+  switch (request.opcode) {
+    case Opcode::Send: return {};
+    case Opcode::Receive: return wrong("is offered with post_receive");
+    case Opcode::Write:
+    case Opcode::WriteImm:
+    case Opcode::Read: break;
+    case Opcode::Flush:
+      if (!able.native_flush) return lacking();
+      if (request.whole_region) return {};
+      reach = request.flush_length;
+      break;
+    case Opcode::AtomicWrite:
+      if (!able.atomic_write) return lacking();
+      reach = 8;
+      break;
+    case Opcode::CompareSwap:
+    case Opcode::FetchAdd:
+      if (!atomics) return lacking();
+      if (length != 0 && length != 8) return wrong("an old value has 8 bytes");
+      reach = 8;
+  }
+  if (is_atomic(request.opcode) && (request.remote.base + request.remote_offset) % 8 != 0) {
+    return wrong("its address is not a multiple of 8");
+  }
+  if (request.remote_offset > request.remote.length ||
+      reach > request.remote.length - request.remote_offset) {
+    return wrong("outside of the remote range");
+  }
+  return {};
 }
 
 void wait_any(std::span<Endpoint* const> endpoints, Nanoseconds slice) {

@@ -39,6 +39,13 @@ enum class Opcode : std::uint8_t {
 
 std::string_view to_string(Opcode opcode);
 
+/// What a native FLUSH guarantees when it completes (IBTA volume 1 release 1.6, annex A19.4.1).
+enum class FlushPlacement : std::uint8_t {
+  None,         // not possible
+  Visibility,   // the bytes are globally visible: a load on the responder returns them
+  Persistence,  // they are inside its persistence domain, whatever its caches and DDIO do
+};
+
 /// What others may do with a registered range.
 enum class Access : std::uint8_t {
   Local,            // this side only: source of sends and writes, target of reads and receives
@@ -56,6 +63,8 @@ class Memory {
   virtual std::uint64_t key() const = 0;
   /// What a peer must add to an offset in the range (0 where the device counts from its start).
   virtual std::uint64_t base() const = 0;
+  /// The strongest native FLUSH that peers may ask of it.
+  virtual FlushPlacement flush_placement() const { return FlushPlacement::None; }
 };
 
 /// A range registered by the peer.
@@ -86,8 +95,10 @@ struct WorkRequest {
   RemoteMemory remote;              // all but Send: where; base and length as the peer gave them
   std::uint64_t remote_offset = 0;  // bytes from the start of `remote`
   std::uint64_t flush_length = 0;   // Flush: bytes from remote_offset
-  std::uint64_t operand = 0;        // AtomicWrite: value; CompareSwap: expected; FetchAdd: addend
-  std::uint64_t swap = 0;           // CompareSwap: new value
+  FlushPlacement placement = FlushPlacement::Visibility;  // Flush
+  bool whole_region = false;  // Flush: all of `remote`, whatever remote_offset
+  std::uint64_t operand = 0;  // AtomicWrite: value; CompareSwap: expected; FetchAdd: addend
+  std::uint64_t swap = 0;     // CompareSwap: new value
 };
 
 /// One entry of the completion queue.
@@ -109,6 +120,25 @@ struct Limits {
   std::size_t receive_depth = 0;         // receive buffers posted at a time; more: QueueFull
 };
 
+/// Bytes of all segments.
+inline std::uint64_t total_length(const WorkRequest& request) {
+  std::uint64_t length = 0;
+  for (std::size_t i = 0; i < request.segment_count; ++i) length += request.segments[i].length;
+  return length;
+}
+
+/// 8 bytes at a multiple of 8.
+constexpr bool is_atomic(Opcode opcode) {
+  return opcode == Opcode::AtomicWrite || opcode == Opcode::CompareSwap ||
+         opcode == Opcode::FetchAdd;
+}
+
+/// What a provider refuses before it posts: a request that is malformed or beyond the limits
+/// (InvalidArgument), or a verb that is not among `able` (Unsupported). `atomics`: it has
+/// CompareSwap and FetchAdd.
+Result<void> check_request(const WorkRequest& request, const Limits& limits,
+                           const Capabilities& able, bool atomics);
+
 /// One end of a reliable connection, with its own completion queue.
 /// Threads: one caller at a time. Different endpoints are independent.
 class Endpoint {
@@ -116,7 +146,8 @@ class Endpoint {
   virtual ~Endpoint() = default;
 
   /// Posts requests in order; one virtual call for a batch. Returns how many were taken: fewer
-  /// than given when the queue is full (poll, then post the rest). Never blocks.
+  /// than given when the queue is full (poll, then post the rest). Never blocks. A request may wait
+  /// in this process for a later poll: behind a fence, or for a receive buffer at the peer.
   /// Errors: Disconnected (nothing of the batch was posted), InvalidArgument (request `taken`).
   virtual Result<std::size_t> post(std::span<const WorkRequest> requests) = 0;
 
@@ -162,7 +193,8 @@ class Incoming {
   }
 };
 
-inline constexpr std::size_t kPrivateBytesMax = 64;
+/// librdmacm carries 56 bytes (rdma_connect(3)), of which verbs/ needs 16.
+inline constexpr std::size_t kPrivateBytesMax = 40;
 
 class Listener {
  public:

@@ -5,6 +5,9 @@
 #include "fabric/emu/live_device.h"
 #include "fabric/ofi/ofi.h"
 #include "fabric/shm/shm.h"
+#include "fabric/verbs/verbs.h"
+
+#include <cstdlib>
 
 namespace perdure::conformance {
 namespace {
@@ -41,10 +44,18 @@ Harness emulated(std::string name, Transport transport) {
   return harness;
 }
 
-}  // namespace
+/// The RNIC that PERDURE_TEST_RNIC names (a name or an address), where there is one: the lab.
+std::vector<Harness> verbs() {
+  const char* which = std::getenv("PERDURE_TEST_RNIC");
+  if (which == nullptr) return {};
+  Harness harness =
+      plain("verbs", [name = std::string(which)] { return fabric::verbs::open_device(name); });
+  harness.responder_polls = false;
+  return {harness};
+}
 
-const std::vector<Harness>& harnesses() {
-  static const std::vector<Harness> all = {
+std::vector<Harness> all_harnesses() {
+  std::vector<Harness> all = {
 #ifdef PERDURE_WITH_LIBFABRIC
       plain("ofi_tcp", [] { return fabric::ofi::open_device(); }),
 #endif
@@ -52,6 +63,14 @@ const std::vector<Harness>& harnesses() {
       emulated("emu_infiniband", Transport::InfiniBand),
       emulated("emu_iwarp", Transport::Iwarp),
   };
+  for (Harness& harness : verbs()) all.push_back(std::move(harness));
+  return all;
+}
+
+}  // namespace
+
+const std::vector<Harness>& harnesses() {
+  static const std::vector<Harness> all = all_harnesses();
   return all;
 }
 

@@ -156,6 +156,79 @@ TEST_P(Verbs, VerbsThatTheDeviceLacksAreRefusedAndTheConnectionLives) {
   EXPECT_FALSE(written->error.has_value());
 }
 
+TEST_P(Verbs, NativeFlushOfARangeAndOfTheWholeRegionCompletes) {
+  if (!pair_->client.endpoint->capabilities().native_flush) GTEST_SKIP() << "no native FLUSH";
+  local_->fill(5, 0, 4096);
+  auto flush = read(local_->segment(0, 8), remote_->remote(), 0, 1);
+  flush.opcode = Opcode::Flush;
+  flush.segment_count = 0;
+  for (const bool whole : {false, true}) {
+    for (const std::size_t size : {std::size_t{1}, std::size_t{64}, std::size_t{4096}}) {
+      remote_->clear();
+      auto ahead = write(local_->segment(0, size), remote_->remote(), 128, 1);
+      ahead.signalled = false;
+      ASSERT_TRUE(pair_->post(ahead));
+      flush.whole_region = whole;
+      flush.remote_offset = 128;
+      flush.flush_length = size;
+      flush.context = size + (whole ? 1 : 0);
+      auto* flushed = pair_->run(flush);
+      ASSERT_NE(flushed, nullptr) << size;
+      ASSERT_FALSE(flushed->error.has_value()) << size;
+      // Expect: what was written before the flush is visible.
+      EXPECT_TRUE(std::equal(local_->at(0), local_->at(0) + size, remote_->at(128)));
+      pair_->client.completions.clear();
+    }
+  }
+}
+
+TEST_P(Verbs, AtomicWriteReplacesEightBytes) {
+  if (!pair_->client.endpoint->capabilities().atomic_write) GTEST_SKIP() << "no ATOMIC WRITE";
+  remote_->clear();
+  auto atomic = read(local_->segment(0, 8), remote_->remote(), 64, 1);
+  atomic.opcode = Opcode::AtomicWrite;
+  atomic.segment_count = 0;
+  for (std::uint64_t value : {std::uint64_t{1}, 0x1122334455667788u, ~std::uint64_t{0}}) {
+    atomic.operand = value;
+    atomic.context = value;
+    auto* written = pair_->run(atomic);
+    ASSERT_NE(written, nullptr);
+    ASSERT_FALSE(written->error.has_value());
+    EXPECT_EQ(std::memcmp(remote_->at(64), &value, 8), 0);
+  }
+  EXPECT_EQ(std::to_integer<int>(*remote_->at(63)), 0);
+  EXPECT_EQ(std::to_integer<int>(*remote_->at(72)), 0);
+  // Unaligned: refused here, and the connection lives.
+  atomic.remote_offset = 68;
+  EXPECT_FALSE(pair_->client.endpoint->post({&atomic, 1}).ok());
+  EXPECT_TRUE(pair_->client.endpoint->connected());
+}
+
+TEST_P(Verbs, CompareSwapAndFetchAddAnswerWithTheOldValue) {
+  auto word = read(local_->segment(64, 8), remote_->remote(), 4096, 1);
+  word.opcode = Opcode::FetchAdd;
+  remote_->clear();
+  std::uint64_t expected = 0;
+  for (std::uint64_t i = 1; i <= 20; ++i) {
+    const bool swaps = i % 3 == 0;
+    const bool fits = i % 2 == 0;  // a swap that compares with the wrong value changes nothing
+    word.opcode = swaps ? Opcode::CompareSwap : Opcode::FetchAdd;
+    word.operand = swaps ? (fits ? expected : expected + 1) : i * 7;
+    word.swap = i * 1000;
+    word.context = i;
+    const auto taken = pair_->client.endpoint->post({&word, 1});
+    if (!taken.ok()) GTEST_SKIP() << taken.error().message;
+    ASSERT_TRUE(pair_->pump([&] { return pair_->client.find(word.opcode, i) != nullptr; }));
+    ASSERT_FALSE(pair_->client.find(word.opcode, i)->error.has_value());
+    std::uint64_t old = 0;
+    std::memcpy(&old, local_->at(64), 8);
+    ASSERT_EQ(old, expected) << i;
+    if (!swaps) expected += word.operand;
+    if (swaps && fits) expected = word.swap;
+  }
+  EXPECT_EQ(std::memcmp(remote_->at(4096), &expected, 8), 0);
+}
+
 TEST_P(Verbs, BothSidesMaySendAtOnce) {
   constexpr std::uint64_t kMessages = 500;
   Buffer back(*pair_->devices.client, 4096, Access::Local);

@@ -39,6 +39,10 @@ Result<SendQueue::Request> SendQueue::make_request(const WorkRequest& work) {
 
   Request request;
   request.work = work;
+  if (work.opcode == Opcode::Flush && work.whole_region) {
+    request.work.remote_offset = 0;
+    request.work.flush_length = work.remote.length;
+  }
   for (std::size_t i = 0; i < work.segment_count; ++i) {
     const Segment& segment = work.segments[i];
     request.length += segment.length;

@@ -5,8 +5,8 @@
 #include "core/random.h"
 #include "core/try.h"
 #include "fabric/ofi/ofi.h"
-#include "fabric/ofi/socket_address.h"
 #include "fabric/ofi/tcp_endpoint.h"
+#include "fabric/socket_address.h"
 
 #include <algorithm>
 #include <cstring>

@@ -45,12 +45,6 @@ std::size_t gather(const WorkRequest& request, std::array<iovec, kSegmentsMax>& 
   return length;
 }
 
-std::uint64_t total_length(const WorkRequest& request) {
-  std::uint64_t length = 0;
-  for (std::size_t i = 0; i < request.segment_count; ++i) length += request.segments[i].length;
-  return length;
-}
-
 std::size_t depth_of(std::size_t asked) { return std::clamp(asked, std::size_t{1}, kDepthMax); }
 
 /// Makes what is sent in its lifetime leave together. Each message is a system call of the
@@ -198,28 +192,6 @@ Result<void> TcpEndpoint::wait_connected(Deadline deadline) {
   return Error{ErrorCode::TimedOut, peer_ + " did not answer in time"};
 }
 
-Result<void> TcpEndpoint::check(const WorkRequest& request) const {
-  const auto wrong = [](const char* reason) { return Error{ErrorCode::InvalidArgument, reason}; };
-  switch (request.opcode) {
-    case Opcode::Send:
-    case Opcode::Write:
-    case Opcode::WriteImm:
-    case Opcode::Read: break;
-    case Opcode::Receive: return wrong("post: a receive is offered with post_receive");
-    default:
-      return Error{ErrorCode::Unsupported, fmt::format("tcp has no {}", to_string(request.opcode))};
-  }
-  if (request.segment_count > kSegmentsMax) return wrong("post: too many segments");
-  const std::uint64_t length = total_length(request);
-  if (length > kTransferBytesMax) return wrong("post: longer than transfer_bytes_max");
-  if (request.opcode == Opcode::Send) return {};
-  if (request.remote_offset > request.remote.length ||
-      length > request.remote.length - request.remote_offset) {
-    return wrong("post: outside of the remote range");
-  }
-  return {};
-}
-
 Result<std::size_t> TcpEndpoint::post(std::span<const WorkRequest> requests) {
   if (lost_) return Error{ErrorCode::Disconnected, "post: the connection is down"};
   std::size_t taken = 0;
@@ -228,7 +200,7 @@ Result<std::size_t> TcpEndpoint::post(std::span<const WorkRequest> requests) {
                                                                                            : -1);
   for (const WorkRequest& request : requests) {
     if (requests_.full()) break;
-    if (auto checked = check(request); !checked.ok()) {
+    if (auto checked = check_request(request, limits_, {}, false); !checked.ok()) {
       if (taken > 0) break;
       return checked.error();
     }

@@ -41,7 +41,6 @@ class TcpEndpoint final : public Endpoint {
   TcpEndpoint(std::shared_ptr<Domain> domain, const EndpointOptions& options, std::string peer);
 
   Result<void> wait_connected(Deadline deadline);
-  Result<void> check(const WorkRequest& request) const;
   bool issue(const WorkRequest& request);
   bool issue_held();
   std::int64_t issue_message(const WorkRequest& request, void* context, std::uint64_t flags);

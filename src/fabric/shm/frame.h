@@ -45,10 +45,6 @@ static_assert(sizeof(RequestFrame) == kFrameAlignment);
 constexpr bool carries_payload(Opcode opcode) {
   return opcode == Opcode::Send || opcode == Opcode::Write || opcode == Opcode::WriteImm;
 }
-constexpr bool is_atomic(Opcode opcode) {
-  return opcode == Opcode::AtomicWrite || opcode == Opcode::CompareSwap ||
-         opcode == Opcode::FetchAdd;
-}
 /// Bytes of the answer.
 constexpr std::uint64_t answer_bytes(Opcode opcode, std::uint64_t length) {
   if (opcode == Opcode::Read) return length;

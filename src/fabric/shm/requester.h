@@ -91,10 +91,4 @@ void for_pieces(std::span<const Segment> segments, std::uint64_t offset, std::ui
   }
 }
 
-inline std::uint64_t total_length(const WorkRequest& request) {
-  std::uint64_t length = 0;
-  for (std::size_t i = 0; i < request.segment_count; ++i) length += request.segments[i].length;
-  return length;
-}
-
 }  // namespace perdure::fabric::shm

@@ -37,35 +37,12 @@ ShmEndpoint::ShmEndpoint(std::size_t side, Descriptor socket, Mapping memory,
 
 ShmEndpoint::~ShmEndpoint() = default;
 
-Result<void> ShmEndpoint::check(const WorkRequest& request) const {
-  const auto wrong = [](const char* reason) { return Error{ErrorCode::InvalidArgument, reason}; };
-  if (request.opcode == Opcode::Receive) {
-    return wrong("post: a receive is offered with post_receive");
-  }
-  if (request.opcode == Opcode::Flush) {
-    return Error{ErrorCode::Unsupported, "shared memory has no FLUSH"};
-  }
-  if (request.segment_count > kSegmentsMax) return wrong("post: too many segments");
-  const std::uint64_t length = total_length(request);
-  if (length > kTransferBytesMax) return wrong("post: longer than transfer_bytes_max");
-  if (request.opcode == Opcode::Send) return {};
-  const std::uint64_t reach = is_atomic(request.opcode) ? 8 : length;
-  if (request.remote_offset > request.remote.length ||
-      reach > request.remote.length - request.remote_offset) {
-    return wrong("post: outside of the remote range");
-  }
-  if (is_atomic(request.opcode) && length != 0 && length < 8) {
-    return wrong("post: an old value has 8 bytes");
-  }
-  return {};
-}
-
 Result<std::size_t> ShmEndpoint::post(std::span<const WorkRequest> requests) {
   if (lost_) return Error{ErrorCode::Disconnected, "post: the connection is down"};
   std::size_t taken = 0;
   for (const WorkRequest& request : requests) {
     if (requester_.full()) break;
-    if (auto checked = check(request); !checked.ok()) {
+    if (auto checked = check_request(request, limits_, capabilities(), true); !checked.ok()) {
       if (taken == 0) return checked.error();
       break;
     }

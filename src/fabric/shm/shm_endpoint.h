@@ -29,7 +29,6 @@ class ShmEndpoint final : public Endpoint {
   Capabilities capabilities() const override { return Capabilities{.atomic_write = true}; }
 
  private:
-  Result<void> check(const WorkRequest& request) const;
   std::size_t report(std::span<Completion> completions);
   bool advance();
   void look_at_socket();

@@ -1,5 +1,5 @@
 // See socket_address.h.
-#include "fabric/ofi/socket_address.h"
+#include "fabric/socket_address.h"
 
 #include <arpa/inet.h>
 #include <fmt/format.h>
@@ -10,7 +10,7 @@
 #include <cstring>
 #include <memory>
 
-namespace perdure::fabric::ofi {
+namespace perdure::fabric {
 
 Result<SocketAddress> parse_socket_address(const std::string& text) {
   const std::string whole = text.empty() ? "127.0.0.1:0" : text;
@@ -41,18 +41,30 @@ Result<SocketAddress> parse_socket_address(const std::string& text) {
   return address;
 }
 
-std::string to_string(const SocketAddress& address) {
+std::string host_of(const SocketAddress& address) {
   std::array<char, INET6_ADDRSTRLEN> host{};
   if (address.storage.ss_family == AF_INET6) {
     sockaddr_in6 v6;
     std::memcpy(&v6, &address.storage, sizeof v6);
     ::inet_ntop(AF_INET6, &v6.sin6_addr, host.data(), host.size());
-    return fmt::format("[{}]:{}", host.data(), ntohs(v6.sin6_port));
+  } else {
+    sockaddr_in v4;
+    std::memcpy(&v4, &address.storage, sizeof v4);
+    ::inet_ntop(AF_INET, &v4.sin_addr, host.data(), host.size());
   }
-  sockaddr_in v4;
-  std::memcpy(&v4, &address.storage, sizeof v4);
-  ::inet_ntop(AF_INET, &v4.sin_addr, host.data(), host.size());
-  return fmt::format("{}:{}", host.data(), ntohs(v4.sin_port));
+  return host.data();
 }
 
-}  // namespace perdure::fabric::ofi
+std::uint16_t port_of(const SocketAddress& address) {
+  // The port is at one place in both forms.
+  sockaddr_in either;
+  std::memcpy(&either, &address.storage, sizeof either);
+  return ntohs(either.sin_port);
+}
+
+std::string to_string(const SocketAddress& address) {
+  const bool v6 = address.storage.ss_family == AF_INET6;
+  return fmt::format(fmt::runtime(v6 ? "[{}]:{}" : "{}:{}"), host_of(address), port_of(address));
+}
+
+}  // namespace perdure::fabric

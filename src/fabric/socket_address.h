@@ -5,9 +5,10 @@
 
 #include <sys/socket.h>
 
+#include <cstdint>
 #include <string>
 
-namespace perdure::fabric::ofi {
+namespace perdure::fabric {
 
 struct SocketAddress {
   sockaddr_storage storage{};
@@ -21,4 +22,8 @@ Result<SocketAddress> parse_socket_address(const std::string& text);
 /// "1.2.3.4:5" or "[::1]:5".
 std::string to_string(const SocketAddress& address);
 
-}  // namespace perdure::fabric::ofi
+/// The same without the port: "1.2.3.4" or "::1".
+std::string host_of(const SocketAddress& address);
+std::uint16_t port_of(const SocketAddress& address);
+
+}  // namespace perdure::fabric

@@ -1,0 +1,58 @@
+// What librdmacm tells about connections, and what two ends tell each other when they connect.
+#pragma once
+
+#include "core/clock.h"
+#include "fabric/fabric.h"
+#include "fabric/verbs/handles.h"
+
+#include <array>
+#include <optional>
+#include <string>
+
+namespace perdure::fabric::verbs {
+
+/// A channel whose reads do not block. Errors: SystemError.
+Result<Owned<rdma_event_channel>> open_channel();
+
+/// The next event, for at most the time to the deadline. Errors: TimedOut, SystemError.
+Result<Owned<rdma_cm_event>> next_event(rdma_event_channel& channel, Deadline deadline);
+
+/// Waits for one event. Errors: Disconnected when another comes, with its name and status;
+/// TimedOut; SystemError.
+Result<Owned<rdma_cm_event>> expect_event(rdma_event_channel& channel, rdma_cm_event_type expected,
+                                          const std::string& peer, Deadline deadline);
+
+/// The first bytes of the private data, in both directions; the caller's own data follow.
+/// Little-endian.
+///
+///   offset  size  field
+///   0       1     magic         0x56
+///   1       1     version       1
+///   2       1     capabilities  bit 0: FLUSH, bit 1: ATOMIC WRITE
+///   3       1     bytes of the caller's data (the transport pads them)
+///   4       4     key of the credit word
+///   8       8     address of the credit word
+struct Greeting {
+  Capabilities capabilities;
+  std::uint32_t credit_key = 0;
+  std::uint64_t credit_address = 0;
+};
+
+inline constexpr std::size_t kGreetingBytes = 16;
+
+/// The private data of one end, and how much of it is used.
+struct PrivateData {
+  std::array<std::byte, kGreetingBytes + kPrivateBytesMax> bytes{};
+  std::uint8_t length = 0;
+};
+
+PrivateData encode(const Greeting& greeting, std::span<const std::byte> own);
+
+/// A greeting and where the caller's data are. Nothing if it is not one of this version.
+struct ReceivedGreeting {
+  Greeting greeting;
+  std::span<const std::byte> own;
+};
+std::optional<ReceivedGreeting> decode_greeting(std::span<const std::byte> data);
+
+}  // namespace perdure::fabric::verbs

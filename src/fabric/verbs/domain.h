@@ -1,0 +1,44 @@
+// One set of keys: a protection domain on an RNIC, and the memory registered in it.
+#pragma once
+
+#include "fabric/verbs/rnic.h"
+
+#include <memory>
+#include <span>
+
+namespace perdure::fabric::verbs {
+
+struct Domain {
+  Rnic* rnic = nullptr;  // of the process
+  Owned<ibv_pd> protection;
+};
+
+Result<std::shared_ptr<Domain>> open_domain(Rnic& rnic);
+
+class VerbsMemory final : public Memory {
+ public:
+  VerbsMemory(std::shared_ptr<Domain> domain, std::span<std::byte> range, Owned<ibv_mr> region,
+              FlushPlacement flush)
+      : domain_(std::move(domain)), range_(range), region_(std::move(region)), flush_(flush) {}
+
+  std::span<std::byte> bytes() const override { return range_; }
+  std::uint64_t key() const override { return region_->rkey; }
+  std::uint64_t base() const override { return reinterpret_cast<std::uintptr_t>(range_.data()); }
+  FlushPlacement flush_placement() const override { return flush_; }
+  std::uint32_t lkey() const { return region_->lkey; }
+
+ private:
+  std::shared_ptr<Domain> domain_;
+  std::span<std::byte> range_;
+  Owned<ibv_mr> region_;
+  FlushPlacement flush_;
+};
+
+/// Registers a range with no more rights than `access` needs. Of FLUSH it takes what the memory
+/// allows: to persistence where the kernel knows it for persistent memory, else to visibility.
+/// Memory that can not be pinned (a file on ext4 with DAX) is registered as paged on demand, where
+/// the RNIC can do that. Errors: SystemError, with the way out for a limit on locked memory.
+Result<std::unique_ptr<VerbsMemory>> register_range(std::shared_ptr<Domain> domain,
+                                                    std::span<std::byte> range, Access access);
+
+}  // namespace perdure::fabric::verbs

@@ -1,0 +1,71 @@
+// The RNICs of this machine: found once per process, kept open until it ends.
+#pragma once
+
+#include "fabric/socket_address.h"
+#include "fabric/verbs/handles.h"
+#include "fabric/verbs/verbs.h"
+
+#include <atomic>
+#include <map>
+#include <mutex>
+
+namespace perdure::fabric::verbs {
+
+/// What the RNIC's asynchronous events did to one connection. Set by whichever thread reads them.
+struct Fate {
+  std::atomic<bool> broken{false};
+};
+
+/// One RNIC with an address of one of its ports. Threads: any.
+class Rnic {
+ public:
+  Rnic(ibv_context* context, std::uint8_t port, const SocketAddress& address);
+
+  ibv_context* context() const { return context_; }
+  const std::string& name() const { return report_.name; }
+  const RnicReport& report() const { return report_; }
+  const SocketAddress& address() const { return address_; }
+  Transport transport() const { return report_.transport; }
+  const ibv_device_attr& limits() const { return attributes_.orig_attr; }
+  /// Bytes of the largest message of its port.
+  std::uint64_t message_bytes_max() const { return message_bytes_max_; }
+  bool flushes() const { return (flags_ & (kFlushGlobal | kFlushPersistent)) != 0; }
+  bool flushes_persistently() const { return (flags_ & kFlushPersistent) != 0; }
+  bool writes_atomically() const { return (flags_ & kAtomicWrite) != 0; }
+  bool pages_on_demand() const;
+  /// Soft-iWARP takes the answer of a READ into memory without remote write access. The protocol
+  /// lets an RNIC ask for more (RFC 5040: the data sink of a READ is a tagged buffer), and hardware
+  /// does: see rdma_connect(3) and the kernel's rdma_rw, which grant it on iWARP.
+  bool read_sink_needs_remote_write() const { return is_iwarp() && !is_siw_; }
+  bool is_iwarp() const { return report_.transport == Transport::Iwarp; }
+
+  /// Readable when there may be events for dispatch_events.
+  int event_fd() const { return context_->async_fd; }
+  /// Tells connections what has happened to them. Threads: any; never blocks for long.
+  void dispatch_events();
+  void watch(ibv_qp* qp, std::shared_ptr<Fate> fate);
+  void unwatch(ibv_qp* qp);
+
+ private:
+  static constexpr unsigned kFlushGlobal = 1;
+  static constexpr unsigned kFlushPersistent = 2;
+  static constexpr unsigned kAtomicWrite = 4;
+
+  void find_capabilities();
+
+  ibv_context* context_;
+  SocketAddress address_;
+  ibv_device_attr_ex attributes_{};
+  std::uint64_t message_bytes_max_ = 0;
+  unsigned flags_ = 0;
+  bool is_siw_ = false;
+  RnicReport report_;
+  std::mutex mutex_;
+  std::map<ibv_qp*, std::shared_ptr<Fate>> watched_;
+};
+
+/// All of them, in the order of the machine's interfaces. Looked for anew by each call; one that
+/// was found before is the same object. Errors: Unsupported.
+Result<std::vector<Rnic*>> find_rnics();
+
+}  // namespace perdure::fabric::verbs

@@ -1,0 +1,260 @@
+// The verbs provider's devices and listeners; see verbs.h for what they promise.
+#include "fabric/verbs/verbs.h"
+#ifdef PERDURE_WITH_VERBS
+#include "core/try.h"
+#include "fabric/verbs/verbs_endpoint.h"
+
+#include <cstring>
+
+namespace perdure::fabric::verbs {
+namespace {
+
+constexpr int kBacklog = 128;
+// 7 tries of 4.096 us * 2^17 = 0.54 s: about 4 s until a peer that is gone shows (IBTA volume 1,
+// 9.7.6.1.3; an RNIC may take up to four times as long).
+constexpr std::uint8_t kAckTimeout = 17;
+
+class VerbsDevice;
+
+/// What a listener and the connections not yet accepted share.
+struct ListenerCore {
+  std::shared_ptr<Domain> domain;
+  EndpointOptions options;
+  Owned<rdma_event_channel> events;
+  Owned<rdma_cm_id> id;
+};
+
+SocketAddress address_of(const sockaddr* generic) {
+  SocketAddress address;
+  address.length = generic->sa_family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
+  std::memcpy(&address.storage, generic, address.length);
+  return address;
+}
+
+/// The connection request's own data live as long as its event.
+class VerbsIncoming final : public Incoming {
+ public:
+  VerbsIncoming(std::shared_ptr<ListenerCore> core, Owned<rdma_cm_id> id,
+                const rdma_conn_param& asked, const ReceivedGreeting& received)
+      : core_(std::move(core)),
+        id_(std::move(id)),
+        asked_(asked),
+        greeting_(received.greeting),
+        private_data_(received.own.begin(), received.own.end()) {}
+
+  ~VerbsIncoming() override {
+    if (id_) ::rdma_reject(id_.get(), nullptr, 0);
+  }
+
+  std::span<const std::byte> private_data() const override { return private_data_; }
+  Result<std::unique_ptr<Endpoint>> accept(Deadline deadline) override {
+    return accept(core_->domain, deadline);
+  }
+  Result<std::unique_ptr<Endpoint>> accept_into(Device& device, Deadline deadline) override;
+
+ private:
+  Result<std::unique_ptr<Endpoint>> accept(std::shared_ptr<Domain> domain, Deadline deadline);
+
+  std::shared_ptr<ListenerCore> core_;
+  Owned<rdma_cm_id> id_;  // empty once accepted
+  rdma_conn_param asked_;
+  Greeting greeting_;
+  std::vector<std::byte> private_data_;
+};
+
+class VerbsListener final : public Listener {
+ public:
+  explicit VerbsListener(std::shared_ptr<ListenerCore> core) : core_(std::move(core)) {}
+
+  std::string address() const override {
+    return to_string(address_of(::rdma_get_local_addr(core_->id.get())));
+  }
+  Result<std::unique_ptr<Incoming>> next(Deadline deadline) override;
+
+ private:
+  std::shared_ptr<ListenerCore> core_;
+};
+
+class VerbsDevice final : public Device {
+ public:
+  explicit VerbsDevice(std::shared_ptr<Domain> domain) : domain_(std::move(domain)) {}
+
+  Result<std::unique_ptr<Memory>> register_memory(std::span<std::byte> range,
+                                                  Access access) override {
+    PERDURE_TRY(memory, register_range(domain_, range, access));
+    return std::unique_ptr<Memory>(std::move(memory));
+  }
+  Result<std::unique_ptr<Listener>> listen(const std::string& address,
+                                           const EndpointOptions& options) override;
+  Result<std::unique_ptr<Endpoint>> connect(const std::string& address,
+                                            std::span<const std::byte> private_data,
+                                            const EndpointOptions& options,
+                                            Deadline deadline) override;
+  Transport transport() const override { return domain_->rnic->transport(); }
+  Capabilities capabilities() const override { return domain_->rnic->report().capabilities; }
+  std::string describe() const override {
+    return fmt::format("RNIC {} at {}, {}", domain_->rnic->name(), domain_->rnic->report().address,
+                       to_string(transport()));
+  }
+  const std::shared_ptr<Domain>& domain() const { return domain_; }
+
+ private:
+  std::shared_ptr<Domain> domain_;
+};
+
+Result<std::unique_ptr<Endpoint>> VerbsIncoming::accept(std::shared_ptr<Domain> domain,
+                                                        Deadline deadline) {
+  if (!id_) return Error{ErrorCode::InvalidArgument, "accept: already accepted"};
+  PERDURE_TRY(channel, open_channel());
+  if (::rdma_migrate_id(id_.get(), channel.get()) != 0) {
+    return errno_error(ErrorCode::SystemError, "rdma_migrate_id");
+  }
+  const std::string peer = to_string(address_of(::rdma_get_peer_addr(id_.get())));
+  PERDURE_TRY(endpoint, VerbsEndpoint::open(std::move(domain), std::move(channel), std::move(id_),
+                                            core_->options, peer));
+  PERDURE_TRY_VOID(endpoint->accept(greeting_, asked_, deadline));
+  return std::unique_ptr<Endpoint>(std::move(endpoint));
+}
+
+Result<std::unique_ptr<Endpoint>> VerbsIncoming::accept_into(Device& device, Deadline deadline) {
+  const auto* own = dynamic_cast<VerbsDevice*>(&device);
+  if (own == nullptr || own->domain()->rnic->context() != core_->domain->rnic->context()) {
+    return Error{ErrorCode::InvalidArgument, "accept_into: the device is not of this RNIC"};
+  }
+  return accept(own->domain(), deadline);
+}
+
+Result<std::unique_ptr<Incoming>> VerbsListener::next(Deadline deadline) {
+  for (;;) {
+    auto event = next_event(*core_->events, deadline);
+    if (!event.ok()) {
+      if (event.code() != ErrorCode::TimedOut) return event.error();
+      return Error{ErrorCode::TimedOut, "no peer asked to connect in time"};
+    }
+    if ((*event)->event != RDMA_CM_EVENT_CONNECT_REQUEST) continue;
+    Owned<rdma_cm_id> id((*event)->id);
+    const rdma_conn_param asked = (*event)->param.conn;
+    const auto received = decode_greeting(
+        {static_cast<const std::byte*>(asked.private_data), asked.private_data_len});
+    if (received && received->own.size() <= kPrivateBytesMax) {
+      return std::unique_ptr<Incoming>(
+          std::make_unique<VerbsIncoming>(core_, std::move(id), asked, *received));
+    }
+    ::rdma_reject(id.get(), nullptr, 0);  // not one of ours
+    event = Error{};                      // acknowledged before its id is destroyed
+  }
+}
+
+Result<std::unique_ptr<Listener>> VerbsDevice::listen(const std::string& address,
+                                                      const EndpointOptions& options) {
+  const std::string at = address.empty() ? to_string(domain_->rnic->address()) : address;
+  PERDURE_TRY(local, parse_socket_address(at));
+  auto core = std::make_shared<ListenerCore>();
+  core->domain = domain_;
+  core->options = options;
+  PERDURE_TRY(channel, open_channel());
+  core->events = std::move(channel);
+  rdma_cm_id* id = nullptr;
+  if (::rdma_create_id(core->events.get(), &id, nullptr, RDMA_PS_TCP) != 0) {
+    return errno_error(ErrorCode::SystemError, "listen: rdma_create_id");
+  }
+  core->id.reset(id);
+  if (::rdma_bind_addr(id, reinterpret_cast<sockaddr*>(&local.storage)) != 0 ||
+      ::rdma_listen(id, kBacklog) != 0) {
+    return errno_error(ErrorCode::SystemError, "listen at " + at);
+  }
+  if (id->verbs != nullptr && id->verbs != domain_->rnic->context()) {
+    return Error{ErrorCode::InvalidArgument,
+                 fmt::format("listen at {}: the address belongs to RNIC {}, not to {}", at,
+                             ::ibv_get_device_name(id->verbs->device), domain_->rnic->name())};
+  }
+  return std::unique_ptr<Listener>(std::make_unique<VerbsListener>(std::move(core)));
+}
+
+Result<std::unique_ptr<Endpoint>> VerbsDevice::connect(const std::string& address,
+                                                       std::span<const std::byte> private_data,
+                                                       const EndpointOptions& options,
+                                                       Deadline deadline) {
+  if (private_data.size() > kPrivateBytesMax) {
+    return Error{ErrorCode::InvalidArgument, "connect: more private data than kPrivateBytesMax"};
+  }
+  PERDURE_TRY(remote, parse_socket_address(address));
+  PERDURE_TRY(channel, open_channel());
+  rdma_cm_id* made = nullptr;
+  if (::rdma_create_id(channel.get(), &made, nullptr, RDMA_PS_TCP) != 0) {
+    return errno_error(ErrorCode::SystemError, "connect: rdma_create_id");
+  }
+  Owned<rdma_cm_id> id(made);
+  // From this RNIC's own address: the memory is registered with it.
+  SocketAddress local = domain_->rnic->address();
+  const bool same_family = local.storage.ss_family == remote.storage.ss_family;
+  const int patience_ms =
+      static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(deadline.left()).count());
+  if (::rdma_resolve_addr(id.get(),
+                          same_family ? reinterpret_cast<sockaddr*>(&local.storage) : nullptr,
+                          reinterpret_cast<sockaddr*>(&remote.storage), patience_ms) != 0) {
+    return errno_error(ErrorCode::Disconnected, "connect to " + address);
+  }
+  PERDURE_TRY_VOID(expect_event(*channel, RDMA_CM_EVENT_ADDR_RESOLVED, address, deadline));
+  if (id->verbs != domain_->rnic->context()) {
+    return Error{ErrorCode::InvalidArgument,
+                 fmt::format("{} is reached through another RNIC than {}: name that one", address,
+                             domain_->rnic->name())};
+  }
+  std::uint8_t timeout = kAckTimeout;
+  (void)::rdma_set_option(id.get(), RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &timeout,
+                          sizeof timeout);  // RoCE only; others have their own
+  if (::rdma_resolve_route(id.get(), patience_ms) != 0) {
+    return errno_error(ErrorCode::Disconnected, "connect to " + address);
+  }
+  PERDURE_TRY_VOID(expect_event(*channel, RDMA_CM_EVENT_ROUTE_RESOLVED, address, deadline));
+  PERDURE_TRY(endpoint, VerbsEndpoint::open(domain_, std::move(channel), std::move(id), options,
+                                            to_string(remote)));
+  PERDURE_TRY_VOID(endpoint->connect(private_data, deadline));
+  return std::unique_ptr<Endpoint>(std::move(endpoint));
+}
+
+}  // namespace
+
+Result<std::vector<RnicReport>> list_rnics() {
+  PERDURE_TRY(rnics, find_rnics());
+  std::vector<RnicReport> reports;
+  for (const Rnic* rnic : rnics) reports.push_back(rnic->report());
+  return reports;
+}
+
+Result<std::unique_ptr<Device>> open_device(const std::string& which,
+                                            std::optional<Transport> transport) {
+  PERDURE_TRY(rnics, find_rnics());
+  std::string there;
+  for (Rnic* rnic : rnics) {
+    const bool named = which.empty() || which == rnic->name() || which == rnic->report().address;
+    if (named && (!transport || *transport == rnic->transport())) {
+      PERDURE_TRY(domain, open_domain(*rnic));
+      return std::unique_ptr<Device>(std::make_unique<VerbsDevice>(std::move(domain)));
+    }
+    there += fmt::format("{}{} ({}, {})", there.empty() ? "" : ", ", rnic->name(),
+                         rnic->report().address, to_string(rnic->transport()));
+  }
+  return Error{ErrorCode::Unsupported,
+               fmt::format("no RNIC {}{}here; there is: {}", which.empty() ? "" : which + " ",
+                           transport ? fmt::format("for {} ", to_string(*transport)) : "", there)};
+}
+
+}  // namespace perdure::fabric::verbs
+
+#else
+
+namespace perdure::fabric::verbs {
+
+Result<std::vector<RnicReport>> list_rnics() {
+  return Error{ErrorCode::Unsupported,
+               "this build has no verbs: install libibverbs-dev and librdmacm-dev"};
+}
+
+Result<std::unique_ptr<Device>> open_device(const std::string&, std::optional<Transport>) {
+  return list_rnics().error();
+}
+
+}  // namespace perdure::fabric::verbs
+#endif

@@ -1,0 +1,382 @@
+// See verbs_endpoint.h: posting, polling, sleeping and losing a connection.
+#ifdef PERDURE_WITH_VERBS
+#include "fabric/verbs/verbs_endpoint.h"
+
+#include <poll.h>
+#include <unistd.h>
+
+#include "core/log_message.h"
+#include "core/try.h"
+#include "fabric/verbs/extended.h"
+
+#include <algorithm>
+#include <thread>
+
+namespace perdure::fabric::verbs {
+namespace {
+
+constexpr int kBatch = 16;  // completions taken out of the queue at a time
+// What is not in the completion queue (the end of the connection, events of the device) costs
+// system calls, so it is looked at once in so many empty polls, and around sleeping.
+constexpr std::uint32_t kEmptyPollsPerLook = 256;
+constexpr Nanoseconds kAskEvery = std::chrono::seconds(5);
+constexpr Nanoseconds kDrainMax = std::chrono::milliseconds(200);
+
+// Completions carry the number of the request, or one of these.
+constexpr std::uint64_t kReceiveTag = std::uint64_t{1} << 63;
+constexpr std::uint64_t kCreditTag = kReceiveTag | 1;
+constexpr std::uint64_t kProbeTag = kReceiveTag | 2;
+
+bool takes_credit(Opcode opcode) { return opcode == Opcode::Send || opcode == Opcode::WriteImm; }
+
+/// What a failed completion means for its request. Everything behind it has an unknown outcome.
+ErrorCode meaning(ibv_wc_status status) {
+  switch (status) {
+    case IBV_WC_REM_ACCESS_ERR:
+    case IBV_WC_REM_INV_REQ_ERR: return ErrorCode::OutOfRange;
+    case IBV_WC_LOC_PROT_ERR:
+    case IBV_WC_LOC_LEN_ERR:
+    case IBV_WC_LOC_QP_OP_ERR: return ErrorCode::SystemError;
+    default: return ErrorCode::OutcomeUnknown;
+  }
+}
+
+}  // namespace
+
+VerbsEndpoint::~VerbsEndpoint() {
+  if (id_ && id_->qp != nullptr) {
+    domain_->rnic->unwatch(id_->qp);
+    if (!lost_) ::rdma_disconnect(id_.get());
+  }
+  if (wait_fd_ >= 0) ::close(wait_fd_);
+}
+
+Result<void> VerbsEndpoint::check(const WorkRequest& request) const {
+  const bool atomics = domain_->rnic->limits().atomic_cap != IBV_ATOMIC_NONE;
+  PERDURE_TRY_VOID(check_request(request, limits_, capabilities_, atomics));
+  const std::uint64_t length = total_length(request);
+  if (takes_credit(request.opcode) && length > queue_limits_.message_bytes_max) {
+    return Error{ErrorCode::InvalidArgument,
+                 fmt::format("{}: longer than the RNIC's largest message, {} B",
+                             to_string(request.opcode), queue_limits_.message_bytes_max)};
+  }
+  for (std::size_t i = 0; i < request.segment_count; ++i) {
+    if (request.segments[i].memory == nullptr && length > queue_limits_.inline_bytes_max) {
+      return Error{ErrorCode::InvalidArgument,
+                   fmt::format("{}: a segment outside of memory registered with this device",
+                               to_string(request.opcode))};
+    }
+  }
+  return {};
+}
+
+Result<std::size_t> VerbsEndpoint::post(std::span<const WorkRequest> requests) {
+  if (lost_) return Error{ErrorCode::Disconnected, "connection with " + peer_ + " was lost"};
+  std::size_t taken = 0;
+  for (const WorkRequest& request : requests) {
+    if (requests_.full()) break;
+    if (auto checked = check(request); !checked.ok()) {
+      if (taken == 0) return checked.error();
+      break;
+    }
+    requests_.push(request);
+    const std::size_t entries = entry_count(request, queue_limits_);
+    if (requests_.issue_index() + 1 == requests_.push_index() && may_issue(request, entries)) {
+      issue(request, entries);
+    } else {
+      hold(request);
+    }
+    ++taken;
+  }
+  commit();
+  return taken;
+}
+
+std::uint64_t VerbsEndpoint::granted() const {
+  return std::atomic_ref<std::uint64_t>(control_->granted).load(std::memory_order_acquire);
+}
+
+bool VerbsEndpoint::may_issue(const WorkRequest& request, std::size_t entries) const {
+  if (takes_credit(request.opcode) && !send_credits_.available(granted())) return false;
+  return requests_.fits(entries);
+}
+
+/// Appends the oldest request that was not issued to the batch.
+void VerbsEndpoint::issue(const WorkRequest& request, std::size_t entries) {
+  if (!batch_.fits(entries)) commit();
+  if (takes_credit(request.opcode)) send_credits_.use();
+  const std::uint64_t number = requests_.issue_index();
+  const bool signalled = requests_.issue(entries);
+  batch_.add(request, number, signalled);
+}
+
+void VerbsEndpoint::hold(const WorkRequest& request) {
+  if (held_.empty()) held_.resize(requests_.slot_count());
+  held_[(requests_.push_index() - 1) % held_.size()] = request;
+}
+
+void VerbsEndpoint::issue_held() {
+  while (requests_.anything_held()) {
+    const WorkRequest& request = held_[requests_.issue_index() % held_.size()];
+    const std::size_t entries = entry_count(request, queue_limits_);
+    if (!may_issue(request, entries)) break;
+    issue(request, entries);
+  }
+  commit();
+}
+
+void VerbsEndpoint::commit() {
+  const int returned = batch_.empty() ? 0 : batch_.post(id_->qp, extended_);
+  if (returned == 0 || lost_) return;
+  lose(fmt::format("posting failed: {}", std::generic_category().message(returned)),
+       ErrorCode::OutcomeUnknown);
+}
+
+Result<void> VerbsEndpoint::post_receive(const Segment& buffer, std::uint64_t context) {
+  if (lost_) return Error{ErrorCode::Disconnected, "connection with " + peer_ + " was lost"};
+  if (receive_credits_.full()) return Error{ErrorCode::QueueFull, "receive queue is full"};
+  if (buffer.memory == nullptr) {
+    return Error{ErrorCode::InvalidArgument, "receive buffer outside of registered memory"};
+  }
+  ibv_sge sink{reinterpret_cast<std::uintptr_t>(buffer.data),
+               static_cast<std::uint32_t>(buffer.length),
+               static_cast<const VerbsMemory*>(buffer.memory)->lkey()};
+  ibv_recv_wr work{};
+  work.wr_id = kReceiveTag;
+  work.sg_list = &sink;
+  work.num_sge = buffer.length > 0 ? 1 : 0;
+  ibv_recv_wr* refused = nullptr;
+  if (const int returned = ::ibv_post_recv(id_->qp, &work, &refused); returned != 0) {
+    errno = returned;
+    return errno_error(ErrorCode::SystemError, "ibv_post_recv");
+  }
+  receives_[receive_credits_.posted() % receives_.size()] = context;
+  receive_credits_.post();
+  return {};
+}
+
+std::size_t VerbsEndpoint::poll(std::span<Completion> completions) {
+  std::size_t count = 0;
+  if (armed_) {  // the event that woke us says no more than that
+    ibv_cq* queue = nullptr;
+    void* context = nullptr;
+    unsigned events = 0;
+    while (::ibv_get_cq_event(sleep_channel_.get(), &queue, &context) == 0) ++events;
+    if (events > 0) ::ibv_ack_cq_events(queue_.get(), events);
+    armed_ = false;
+    if (!lost_) look_around();
+  }
+  if (!lost_ && early_ && !completions.empty()) {
+    const ibv_wc done = *std::exchange(early_, std::nullopt);
+    count += take(done, completions[count]);
+  }
+  while (!lost_ && count < completions.size()) {
+    std::array<ibv_wc, kBatch> done;
+    const int wanted = static_cast<int>(std::min<std::size_t>(kBatch, completions.size() - count));
+    const int got = ::ibv_poll_cq(queue_.get(), wanted, done.data());
+    for (int i = 0; i < got; ++i) {
+      if (lost_) {  // taken out before the loss was known: only successes still count
+        Completion completion;
+        if (done[static_cast<std::size_t>(i)].status == IBV_WC_SUCCESS &&
+            take_receive(done[static_cast<std::size_t>(i)], completion)) {
+          last_words_.push_front(completion);
+        }
+        continue;
+      }
+      count += take(done[static_cast<std::size_t>(i)], completions[count]);
+    }
+    if (got > 0) empty_polls_ = 0;
+    if (got < wanted) break;
+  }
+  if (!lost_) {
+    if (requests_.anything_held()) issue_held();
+    if (!lost_ && receive_credits_.due()) tell_credits();
+    if (!lost_ && count == 0 && ++empty_polls_ >= kEmptyPollsPerLook) look_around();
+  }
+  while (count < completions.size() && !last_words_.empty()) {
+    completions[count++] = last_words_.front();
+    last_words_.pop_front();
+  }
+  return count;
+}
+
+/// One completion of the RNIC: whether it became one of ours (0 or 1).
+std::size_t VerbsEndpoint::take(const ibv_wc& done, Completion& completion) {
+  const bool fine = done.status == IBV_WC_SUCCESS;
+  if (fine && (done.wr_id & kReceiveTag) == 0) {
+    return requests_.complete(done.wr_id, completion) ? 1 : 0;
+  }
+  if (fine && done.wr_id == kReceiveTag) return take_receive(done, completion) ? 1 : 0;
+  if (fine) {
+    (done.wr_id == kCreditTag ? telling_ : asking_) = false;
+    return 0;
+  }
+  // Requests before the failed one succeeded: their completions say so, or nobody asked.
+  if ((done.wr_id & kReceiveTag) == 0) {
+    Completion ignored;
+    while (requests_.done_index() < done.wr_id) {
+      if (requests_.complete(requests_.done_index(), ignored)) last_words_.push_back(ignored);
+    }
+  }
+  const bool ours = (done.wr_id & kReceiveTag) == 0 && !requests_.empty();
+  lose(::ibv_wc_status_str(done.status), ours ? meaning(done.status) : ErrorCode::OutcomeUnknown);
+  return 0;
+}
+
+bool VerbsEndpoint::take_receive(const ibv_wc& done, Completion& completion) {
+  if (done.wr_id != kReceiveTag || receive_credits_.received() == receive_credits_.posted()) {
+    return false;
+  }
+  completion = Completion{};
+  completion.opcode = Opcode::Receive;
+  completion.context = receives_[receive_credits_.received() % receives_.size()];
+  completion.length = done.byte_len;
+  if ((done.wc_flags & IBV_WC_WITH_IMM) != 0) {
+    completion.has_immediate = true;
+    completion.immediate = ::be32toh(done.imm_data);
+  }
+  receive_credits_.receive();
+  return true;
+}
+
+/// A request of our own beside the caller's; room for two of them is kept in the send queue.
+void VerbsEndpoint::post_internal(ibv_send_wr& work) {
+  ibv_send_wr* refused = nullptr;
+  if (const int returned = ::ibv_post_send(id_->qp, &work, &refused); returned != 0) {
+    lose(fmt::format("posting failed: {}", std::generic_category().message(returned)),
+         ErrorCode::OutcomeUnknown);
+  }
+}
+
+/// Tells the peer how many receives there are by now. One message at a time.
+void VerbsEndpoint::tell_credits() {
+  if (telling_) return;
+  control_->telling = receive_credits_.posted();
+  receive_credits_.told(control_->telling);
+  ibv_sge source{reinterpret_cast<std::uintptr_t>(&control_->telling), sizeof control_->telling,
+                 control_region_->lkey};
+  ibv_send_wr work{};
+  work.wr_id = kCreditTag;
+  work.sg_list = &source;
+  work.num_sge = 1;
+  work.opcode = IBV_WR_RDMA_WRITE;
+  work.send_flags = IBV_SEND_SIGNALED;
+  work.wr.rdma.remote_addr = peer_greeting_.credit_address;
+  work.wr.rdma.rkey = peer_greeting_.credit_key;
+  telling_ = true;
+  post_internal(work);
+}
+
+/// Reads a word of the peer's: its RNIC answers, or ours says that nobody does. iWARP has no
+/// retries that give up: there an answer that is missing for as long again is the end.
+void VerbsEndpoint::ask_after_peer() {
+  if (asking_) {
+    lose("no answer for several seconds", ErrorCode::OutcomeUnknown);
+    return;
+  }
+  ibv_sge sink{reinterpret_cast<std::uintptr_t>(&control_->scratch), sizeof control_->scratch,
+               control_region_->lkey};
+  ibv_send_wr work{};
+  work.wr_id = kProbeTag;
+  work.sg_list = &sink;
+  work.num_sge = 1;
+  work.opcode = IBV_WR_RDMA_READ;
+  work.send_flags = IBV_SEND_SIGNALED;
+  work.wr.rdma.remote_addr = peer_greeting_.credit_address;
+  work.wr.rdma.rkey = peer_greeting_.credit_key;
+  asking_ = true;
+  post_internal(work);
+}
+
+/// What does not show in the completion queue.
+void VerbsEndpoint::look_around() {
+  empty_polls_ = 0;
+  domain_->rnic->dispatch_events();
+  if (fate_->broken) {
+    lose("the RNIC reports an error of the queue pair", ErrorCode::OutcomeUnknown);
+    return;
+  }
+  rdma_cm_event* event = nullptr;
+  if (::rdma_get_cm_event(events_.get(), &event) == 0) {
+    const Owned<rdma_cm_event> owned(event);
+    if (event->event == RDMA_CM_EVENT_DISCONNECTED ||
+        event->event == RDMA_CM_EVENT_DEVICE_REMOVAL ||
+        event->event == RDMA_CM_EVENT_TIMEWAIT_EXIT) {
+      const std::string reason = ::rdma_event_str(event->event);
+      lose(reason == "RDMA_CM_EVENT_DISCONNECTED" ? "closed by the peer" : reason,
+           ErrorCode::OutcomeUnknown);
+      return;
+    }
+  }
+  if (!ask_at_.passed()) return;
+  ask_at_ = Deadline::after(kAskEvery);
+  ask_after_peer();
+}
+
+bool VerbsEndpoint::arm() {
+  if (lost_ || early_ || requests_.anything_held()) return false;
+  if (receive_credits_.due()) tell_credits();
+  if (!lost_) look_around();
+  if (lost_) return false;
+  armed_ = true;
+  if (::ibv_req_notify_cq(queue_.get(), 0) != 0) return false;
+  ibv_wc done;  // what came before the request for notification raises no event
+  if (::ibv_poll_cq(queue_.get(), 1, &done) > 0) {
+    early_ = done;
+    return false;
+  }
+  return true;
+}
+
+void VerbsEndpoint::disconnect() {
+  if (!lost_) lose("", ErrorCode::OutcomeUnknown);
+}
+
+/// The connection is down. What succeeded before that is delivered first; then all that is in
+/// flight fails, the oldest request with `first`. When this returns the RNIC touches none of the
+/// caller's memory.
+void VerbsEndpoint::lose(const std::string& reason, ErrorCode first) {
+  PERDURE_ASSERT(!lost_);
+  lost_ = true;
+  if (!reason.empty()) {
+    log_message(Severity::Info, fmt::format("connection with {} lost: {}", peer_, reason));
+  }
+  drain();
+  domain_->rnic->unwatch(id_->qp);
+  ::rdma_disconnect(id_.get());
+  drain();
+  ::rdma_destroy_qp(id_.get());
+  for (ErrorCode code = first; !requests_.empty(); code = ErrorCode::OutcomeUnknown) {
+    last_words_.push_back(requests_.fail(code));
+  }
+  while (receive_credits_.received() < receive_credits_.posted()) {
+    Completion completion;
+    completion.opcode = Opcode::Receive;
+    completion.context = receives_[receive_credits_.received() % receives_.size()];
+    completion.error = ErrorCode::OutcomeUnknown;
+    receive_credits_.receive();
+    last_words_.push_back(completion);
+  }
+}
+
+/// Takes what has succeeded out of the completion queue, until it is empty.
+void VerbsEndpoint::drain() {
+  const Deadline deadline = Deadline::after(kDrainMax);
+  if (early_) {
+    Completion completion;
+    const ibv_wc done = *std::exchange(early_, std::nullopt);
+    if (done.status == IBV_WC_SUCCESS && take(done, completion) > 0) {
+      last_words_.push_back(completion);
+    }
+  }
+  ibv_wc done;
+  while (!deadline.passed() && ::ibv_poll_cq(queue_.get(), 1, &done) > 0) {
+    Completion completion;
+    if (done.status == IBV_WC_SUCCESS && take(done, completion) > 0) {
+      last_words_.push_back(completion);
+    }
+  }
+}
+
+}  // namespace perdure::fabric::verbs
+#endif

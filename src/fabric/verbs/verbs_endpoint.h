@@ -1,0 +1,111 @@
+// One reliable connection of the verbs provider: a queue pair, a completion queue with a channel to
+// sleep on, and librdmacm's id with an event channel of its own. Connections share nothing but
+// their protection domain. Setting up: verbs_device.cc.
+#pragma once
+
+#include "fabric/verbs/connection_events.h"
+#include "fabric/verbs/credits.h"
+#include "fabric/verbs/domain.h"
+#include "fabric/verbs/send_ring.h"
+#include "fabric/verbs/work_batch.h"
+
+#include <deque>
+
+namespace perdure::fabric::verbs {
+
+class VerbsEndpoint final : public Endpoint {
+ public:
+  /// With a queue pair, ready to connect or to accept. Takes over the id, whose address is resolved
+  /// or which came with a request; its events come through `channel` from here on.
+  static Result<std::unique_ptr<VerbsEndpoint>> open(std::shared_ptr<Domain> domain,
+                                                     Owned<rdma_event_channel> channel,
+                                                     Owned<rdma_cm_id> id,
+                                                     const EndpointOptions& options,
+                                                     std::string peer);
+  ~VerbsEndpoint() override;
+
+  Result<void> connect(std::span<const std::byte> private_data, Deadline deadline);
+  Result<void> accept(const Greeting& peer, const rdma_conn_param& asked, Deadline deadline);
+
+  Result<std::size_t> post(std::span<const WorkRequest> requests) override;
+  Result<void> post_receive(const Segment& buffer, std::uint64_t context) override;
+  std::size_t poll(std::span<Completion> completions) override;
+  bool arm() override;
+  int wait_fd() const override { return wait_fd_; }
+  bool connected() const override { return !lost_; }
+  void disconnect() override;
+  const Limits& limits() const override { return limits_; }
+  Transport transport() const override { return domain_->rnic->transport(); }
+  Capabilities capabilities() const override { return capabilities_; }
+
+ private:
+  /// Registered for the peer (the first word) and for the RNIC's own answers.
+  struct alignas(64) ControlBlock {
+    std::uint64_t granted = 0;  // written by the peer: receives that it has posted
+    std::uint64_t scratch = 0;  // old values and probes that nobody wants
+    std::uint64_t telling = 0;  // source of the next credit message
+  };
+
+  VerbsEndpoint(std::shared_ptr<Domain> domain, Owned<rdma_event_channel> channel,
+                const EndpointOptions& options, std::string peer);
+
+  Result<void> make_queues();
+  Result<void> make_queue_pair();
+  Result<void> make_control_block();
+  Result<void> make_wait_fd();
+  void agree(const Greeting& peer);
+  rdma_conn_param connection_parameters(const PrivateData& data) const;
+  Greeting greeting() const;
+
+  Result<void> check(const WorkRequest& request) const;
+  bool may_issue(const WorkRequest& request, std::size_t entries) const;
+  void issue(const WorkRequest& request, std::size_t entries);
+  void issue_held();
+  void hold(const WorkRequest& request);
+  void commit();
+
+  std::size_t take(const ibv_wc& done, Completion& completion);
+  bool take_receive(const ibv_wc& done, Completion& completion);
+  void tell_credits();
+  void look_around();
+  void ask_after_peer();
+  void post_internal(ibv_send_wr& work);
+  void lose(const std::string& reason, ErrorCode first);
+  void drain();
+  std::uint64_t granted() const;
+
+  std::shared_ptr<Domain> domain_;
+  std::shared_ptr<Fate> fate_ = std::make_shared<Fate>();
+  std::string peer_;  // for messages
+  Limits limits_;
+  Capabilities capabilities_;
+  Greeting peer_greeting_;
+
+  Owned<rdma_event_channel> events_;
+  Owned<ibv_comp_channel> sleep_channel_;
+  Owned<ibv_cq> queue_;
+  std::unique_ptr<ControlBlock> control_;
+  Owned<ibv_mr> control_region_;
+  Owned<rdma_cm_id> id_;  // with the queue pair
+  ibv_qp_ex* extended_ = nullptr;
+  int wait_fd_ = -1;
+
+  SendRing requests_;
+  WorkBatch batch_;
+  QueueLimits queue_limits_;
+  std::vector<WorkRequest> held_;  // by number modulo its size; empty until something waits
+  SendCredits send_credits_;
+  ReceiveCredits receive_credits_;
+  std::vector<std::uint64_t> receives_;  // contexts of posted receives, a ring in posting order
+
+  bool lost_ = false;
+  bool armed_ = false;
+  bool telling_ = false;               // a credit message is in flight
+  bool asking_ = false;                // a probe of the peer is in flight
+  std::optional<ibv_wc> early_;        // polled by arm()
+  std::deque<Completion> last_words_;  // after the loss: what is still to be reported
+  std::uint32_t empty_polls_ = 0;
+  Deadline ask_at_;
+};
+
+}  // namespace perdure::fabric::verbs

@@ -1,0 +1,215 @@
+// See verbs_endpoint.h: making a connection.
+#ifdef PERDURE_WITH_VERBS
+#include <fcntl.h>
+#include <sys/epoll.h>
+
+#include "core/log_message.h"
+#include "core/try.h"
+#include "fabric/verbs/extended.h"
+#include "fabric/verbs/verbs_endpoint.h"
+
+#include <algorithm>
+
+namespace perdure::fabric::verbs {
+namespace {
+
+constexpr std::uint64_t kTransferBytesMax = std::uint64_t{1} << 30;
+constexpr std::size_t kPiecesMax = 16;  // of one transfer, besides those for its segments
+constexpr std::size_t kSplitEntries = kPiecesMax + kSegmentsMax;
+constexpr std::size_t kInternalEntries = 2;  // a credit message and a probe
+constexpr std::size_t kDepthMax = 4096;
+constexpr std::uint32_t kInlineWanted = 256;
+constexpr std::uint8_t kReadsMax = 16;  // in flight on one connection
+constexpr std::uint8_t kRetries = 6;    // 7 is "without end" on some RNICs
+constexpr Nanoseconds kAskEvery = std::chrono::seconds(5);
+
+std::size_t depth_of(std::size_t asked, const Rnic& rnic) {
+  const auto most = static_cast<std::size_t>(std::max(rnic.limits().max_qp_wr, 64));
+  return std::clamp(asked, std::size_t{1},
+                    std::min(kDepthMax, most - kSplitEntries - kInternalEntries));
+}
+
+std::uint64_t transfer_max(const Rnic& rnic) {
+  return std::min(kTransferBytesMax, rnic.message_bytes_max() * kPiecesMax);
+}
+
+}  // namespace
+
+VerbsEndpoint::VerbsEndpoint(std::shared_ptr<Domain> domain, Owned<rdma_event_channel> channel,
+                             const EndpointOptions& options, std::string peer)
+    : domain_(std::move(domain)),
+      peer_(std::move(peer)),
+      limits_{transfer_max(*domain_->rnic), depth_of(options.send_depth, *domain_->rnic),
+              depth_of(options.receive_depth, *domain_->rnic)},
+      events_(std::move(channel)),
+      requests_(limits_.send_depth, limits_.send_depth + kSplitEntries),
+      receive_credits_(limits_.receive_depth),
+      receives_(limits_.receive_depth),
+      ask_at_(Deadline::after(kAskEvery)) {}
+
+Result<std::unique_ptr<VerbsEndpoint>> VerbsEndpoint::open(std::shared_ptr<Domain> domain,
+                                                           Owned<rdma_event_channel> channel,
+                                                           Owned<rdma_cm_id> id,
+                                                           const EndpointOptions& options,
+                                                           std::string peer) {
+  std::unique_ptr<VerbsEndpoint> made(
+      new VerbsEndpoint(std::move(domain), std::move(channel), options, std::move(peer)));
+  made->id_ = std::move(id);
+  PERDURE_TRY_VOID(made->make_queues());
+  PERDURE_TRY_VOID(made->make_control_block());
+  PERDURE_TRY_VOID(made->make_queue_pair());
+  PERDURE_TRY_VOID(made->make_wait_fd());
+  return made;
+}
+
+Result<void> VerbsEndpoint::make_queues() {
+  sleep_channel_.reset(::ibv_create_comp_channel(domain_->rnic->context()));
+  if (!sleep_channel_) return errno_error(ErrorCode::SystemError, "ibv_create_comp_channel");
+  const int flags = ::fcntl(sleep_channel_->fd, F_GETFL);
+  ::fcntl(sleep_channel_->fd, F_SETFL, flags | O_NONBLOCK);
+  const std::size_t entries =
+      limits_.send_depth + kSplitEntries + kInternalEntries + limits_.receive_depth;
+  queue_.reset(::ibv_create_cq(domain_->rnic->context(), static_cast<int>(entries), nullptr,
+                               sleep_channel_.get(), 0));
+  if (!queue_) return errno_error(ErrorCode::SystemError, "ibv_create_cq");
+  return {};
+}
+
+Result<void> VerbsEndpoint::make_control_block() {
+  control_ = std::make_unique<ControlBlock>();
+  control_region_.reset(
+      ::ibv_reg_mr(domain_->protection.get(), control_.get(), sizeof *control_,
+                   IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ));
+  if (!control_region_) return errno_error(ErrorCode::SystemError, "registering the credit word");
+  return {};
+}
+
+/// With as much as the RNIC gives: FLUSH and ATOMIC WRITE need an extended queue pair, and some
+/// RNICs have none at all.
+Result<void> VerbsEndpoint::make_queue_pair() {
+  const Rnic& rnic = *domain_->rnic;
+  ibv_qp_init_attr_ex wanted{};
+  wanted.send_cq = wanted.recv_cq = queue_.get();
+  wanted.qp_type = IBV_QPT_RC;
+  wanted.pd = domain_->protection.get();
+  wanted.cap.max_send_wr =
+      static_cast<std::uint32_t>(limits_.send_depth + kSplitEntries + kInternalEntries);
+  wanted.cap.max_recv_wr = static_cast<std::uint32_t>(limits_.receive_depth);
+  wanted.cap.max_send_sge = kSegmentsMax;
+  wanted.cap.max_recv_sge = 1;
+
+  constexpr std::uint64_t kBasic = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM |
+                                   IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_RDMA_READ |
+                                   IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
+                                   IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
+  const std::uint64_t extra =
+      (rnic.flushes() ? kQpWithFlush : 0) | (rnic.writes_atomically() ? kQpWithAtomicWrite : 0);
+  struct Kind {
+    std::uint32_t mask;
+    std::uint64_t operations;
+  };
+  std::vector<Kind> kinds;
+  if (extra != 0) {
+    kinds.push_back({IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS, kBasic | extra});
+  }
+  kinds.push_back({IBV_QP_INIT_ATTR_PD, 0});
+  for (const Kind& kind : kinds) {
+    for (const std::uint32_t inline_bytes : {kInlineWanted, 128U, 64U, 0U}) {
+      ibv_qp_init_attr_ex attributes = wanted;
+      attributes.comp_mask = kind.mask;
+      attributes.send_ops_flags = kind.operations;
+      attributes.cap.max_inline_data = inline_bytes;
+      if (::rdma_create_qp_ex(id_.get(), &attributes) != 0) continue;
+      if (kind.operations != 0) extended_ = ::ibv_qp_to_qp_ex(id_->qp);
+      queue_limits_.inline_bytes_max = attributes.cap.max_inline_data;
+      queue_limits_.message_bytes_max = rnic.message_bytes_max();
+      // iWARP names one place for the answer of a READ (RFC 5040 section 4.4).
+      queue_limits_.read_segments_max = rnic.is_iwarp() ? 1 : kSegmentsMax;
+      capabilities_.native_flush = extended_ != nullptr && rnic.flushes();
+      capabilities_.atomic_write = extended_ != nullptr && rnic.writes_atomically();
+      batch_.prepare(queue_limits_, control_region_.get(), &control_->scratch);
+      domain_->rnic->watch(id_->qp, fate_);
+      return {};
+    }
+  }
+  return errno_error(ErrorCode::SystemError,
+                     fmt::format("RNIC {}: queue pair of {} requests and {} receives", rnic.name(),
+                                 limits_.send_depth, limits_.receive_depth));
+}
+
+/// Readable for any of: a completion, an event of the connection, an event of the device.
+Result<void> VerbsEndpoint::make_wait_fd() {
+  wait_fd_ = ::epoll_create1(EPOLL_CLOEXEC);
+  if (wait_fd_ < 0) return errno_error(ErrorCode::SystemError, "epoll_create1");
+  for (const int fd : {sleep_channel_->fd, events_->fd, domain_->rnic->event_fd()}) {
+    epoll_event wanted{};
+    wanted.events = EPOLLIN;
+    wanted.data.fd = fd;
+    if (::epoll_ctl(wait_fd_, EPOLL_CTL_ADD, fd, &wanted) != 0) {
+      return errno_error(ErrorCode::SystemError, "epoll_ctl");
+    }
+  }
+  return {};
+}
+
+Greeting VerbsEndpoint::greeting() const {
+  Greeting own;
+  own.capabilities = capabilities_;
+  own.credit_key = control_region_->rkey;
+  own.credit_address = reinterpret_cast<std::uintptr_t>(&control_->granted);
+  return own;
+}
+
+/// Both ends must be able.
+void VerbsEndpoint::agree(const Greeting& peer) {
+  peer_greeting_ = peer;
+  capabilities_.native_flush = capabilities_.native_flush && peer.capabilities.native_flush;
+  capabilities_.atomic_write = capabilities_.atomic_write && peer.capabilities.atomic_write;
+}
+
+rdma_conn_param VerbsEndpoint::connection_parameters(const PrivateData& data) const {
+  const ibv_device_attr& most = domain_->rnic->limits();
+  rdma_conn_param parameters{};
+  parameters.private_data = data.bytes.data();
+  parameters.private_data_len = data.length;
+  parameters.responder_resources =
+      static_cast<std::uint8_t>(std::clamp<int>(most.max_qp_rd_atom, 1, kReadsMax));
+  parameters.initiator_depth =
+      static_cast<std::uint8_t>(std::clamp<int>(most.max_qp_init_rd_atom, 1, kReadsMax));
+  parameters.retry_count = kRetries;
+  parameters.rnr_retry_count = kRetries;  // credits keep the receive queue from being empty
+  return parameters;
+}
+
+Result<void> VerbsEndpoint::connect(std::span<const std::byte> private_data, Deadline deadline) {
+  const PrivateData data = encode(greeting(), private_data);
+  rdma_conn_param parameters = connection_parameters(data);
+  if (::rdma_connect(id_.get(), &parameters) != 0) {
+    return errno_error(ErrorCode::Disconnected, "connect to " + peer_);
+  }
+  PERDURE_TRY(event, expect_event(*events_, RDMA_CM_EVENT_ESTABLISHED, peer_, deadline));
+  const auto answer =
+      decode_greeting({static_cast<const std::byte*>(event->param.conn.private_data),
+                       event->param.conn.private_data_len});
+  if (!answer) return Error{ErrorCode::Disconnected, peer_ + " is not a peer of this version"};
+  agree(answer->greeting);
+  return {};
+}
+
+Result<void> VerbsEndpoint::accept(const Greeting& peer, const rdma_conn_param& asked,
+                                   Deadline deadline) {
+  const PrivateData data = encode(greeting(), {});
+  rdma_conn_param parameters = connection_parameters(data);
+  // No more READs in flight than the other end can answer, and the other way round.
+  parameters.initiator_depth = std::min(parameters.initiator_depth, asked.responder_resources);
+  parameters.responder_resources = std::min(parameters.responder_resources, asked.initiator_depth);
+  agree(peer);
+  if (::rdma_accept(id_.get(), &parameters) != 0) {
+    return errno_error(ErrorCode::Disconnected, "accept " + peer_);
+  }
+  PERDURE_TRY(event, expect_event(*events_, RDMA_CM_EVENT_ESTABLISHED, peer_, deadline));
+  return {};
+}
+
+}  // namespace perdure::fabric::verbs
+#endif

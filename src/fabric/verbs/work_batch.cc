@@ -1,0 +1,234 @@
+// See work_batch.h.
+#ifdef PERDURE_WITH_VERBS
+#include "fabric/verbs/work_batch.h"
+
+#include <arpa/inet.h>
+
+#include "core/assert.h"
+#include "fabric/verbs/extended.h"
+
+#include <algorithm>
+
+namespace perdure::fabric::verbs {
+namespace {
+
+std::uint32_t lkey_of(const Segment& segment) {
+  return segment.memory == nullptr ? 0 : static_cast<const VerbsMemory*>(segment.memory)->lkey();
+}
+
+bool is_transfer(Opcode opcode) {
+  return opcode == Opcode::Send || opcode == Opcode::Write || opcode == Opcode::WriteImm ||
+         opcode == Opcode::Read;
+}
+
+/// Walks over the segments of a transfer, one entry's share at a time.
+class Pieces {
+ public:
+  Pieces(const WorkRequest& request, std::uint64_t bytes_max, std::size_t segments_max)
+      : request_(request), bytes_max_(bytes_max), segments_max_(segments_max) {}
+
+  /// Fills the next share: how many segments and bytes. The first share may be empty.
+  std::size_t take(std::array<ibv_sge, kSegmentsMax>& out, std::uint64_t& bytes) {
+    std::size_t count = 0;
+    bytes = 0;
+    while (index_ < request_.segment_count && count < segments_max_ && bytes < bytes_max_) {
+      const Segment& segment = request_.segments[index_];
+      const std::uint64_t length = std::min(segment.length - within_, bytes_max_ - bytes);
+      if (length > 0) {
+        out[count++] = {reinterpret_cast<std::uintptr_t>(segment.data + within_),
+                        static_cast<std::uint32_t>(length), lkey_of(segment)};
+      }
+      bytes += length;
+      within_ += length;
+      if (within_ == segment.length) {
+        ++index_;
+        within_ = 0;
+      }
+    }
+    while (index_ < request_.segment_count && request_.segments[index_].length == 0) ++index_;
+    return count;
+  }
+  bool done() const { return index_ >= request_.segment_count; }
+
+ private:
+  const WorkRequest& request_;
+  std::uint64_t bytes_max_;
+  std::size_t segments_max_;
+  std::size_t index_ = 0;
+  std::uint64_t within_ = 0;
+};
+
+}  // namespace
+
+std::size_t entry_count(const WorkRequest& request, const QueueLimits& limits) {
+  if (!is_transfer(request.opcode)) return 1;
+  const bool reading = request.opcode == Opcode::Read;
+  const std::size_t segments_max = reading ? limits.read_segments_max : kSegmentsMax;
+  if (request.segment_count <= segments_max && total_length(request) <= limits.message_bytes_max) {
+    return 1;
+  }
+  Pieces pieces(request, limits.message_bytes_max, segments_max);
+  std::array<ibv_sge, kSegmentsMax> ignored;
+  std::uint64_t bytes = 0;
+  std::size_t count = 0;
+  do {
+    pieces.take(ignored, bytes);
+    ++count;
+  } while (!pieces.done());
+  return count;
+}
+
+ibv_send_wr& WorkBatch::next(const WorkRequest& request, std::uint64_t id, ibv_wr_opcode opcode) {
+  PERDURE_ASSERT(count_ < kEntriesMax);
+  entries_[count_].kind = Kind::Plain;
+  ibv_send_wr& work = requests_[count_];
+  work.wr_id = id;
+  work.next = nullptr;
+  work.sg_list = segments_[count_].data();
+  work.num_sge = 0;
+  work.opcode = opcode;
+  work.send_flags = request.fenced ? static_cast<unsigned>(IBV_SEND_FENCE) : 0;
+  work.wr.rdma.remote_addr = request.remote.base + request.remote_offset;
+  work.wr.rdma.rkey = static_cast<std::uint32_t>(request.remote.key);
+  if (count_ > 0) requests_[count_ - 1].next = &work;
+  ++count_;
+  return work;
+}
+
+void WorkBatch::add_transfer(const WorkRequest& request, std::uint64_t id, ibv_wr_opcode opcode,
+                             std::size_t segments_max) {
+  Pieces pieces(request, limits_.message_bytes_max, segments_max);
+  std::uint64_t done = 0;
+  do {
+    ibv_send_wr& work = next(request, id, opcode);
+    std::uint64_t bytes = 0;
+    work.num_sge = static_cast<int>(pieces.take(segments_[count_ - 1], bytes));
+    work.wr.rdma.remote_addr += done;
+    done += bytes;
+    if (opcode != IBV_WR_RDMA_READ && bytes > 0 && bytes <= limits_.inline_bytes_max) {
+      work.send_flags |= IBV_SEND_INLINE;
+    }
+  } while (!pieces.done());
+}
+
+/// ATOMIC WRITE and the two atomics that answer with the old value.
+void WorkBatch::add_word(const WorkRequest& request, std::uint64_t id) {
+  if (request.opcode == Opcode::AtomicWrite) {
+    next(request, id, IBV_WR_RDMA_WRITE);
+    entries_[count_ - 1].kind = Kind::AtomicWrite;
+    entries_[count_ - 1].value = request.operand;
+    needs_extended_ = true;
+    return;
+  }
+  const bool swaps = request.opcode == Opcode::CompareSwap;
+  ibv_send_wr& work =
+      next(request, id, swaps ? IBV_WR_ATOMIC_CMP_AND_SWP : IBV_WR_ATOMIC_FETCH_AND_ADD);
+  ibv_sge& sink = segments_[count_ - 1][0];
+  if (request.segment_count > 0) {
+    const Segment& segment = request.segments[0];
+    sink = {reinterpret_cast<std::uintptr_t>(segment.data), 8, lkey_of(segment)};
+  } else {
+    sink = scratch_;
+  }
+  work.num_sge = 1;
+  work.wr.atomic.remote_addr = request.remote.base + request.remote_offset;
+  work.wr.atomic.compare_add = request.operand;
+  work.wr.atomic.swap = request.swap;
+  work.wr.atomic.rkey = static_cast<std::uint32_t>(request.remote.key);
+}
+
+void WorkBatch::add(const WorkRequest& request, std::uint64_t id, bool signalled) {
+  switch (request.opcode) {
+    case Opcode::Send: add_transfer(request, id, IBV_WR_SEND, kSegmentsMax); break;
+    case Opcode::Write: add_transfer(request, id, IBV_WR_RDMA_WRITE, kSegmentsMax); break;
+    case Opcode::WriteImm:
+      add_transfer(request, id, IBV_WR_RDMA_WRITE_WITH_IMM, kSegmentsMax);
+      requests_[count_ - 1].imm_data = ::htonl(request.immediate);
+      break;
+    case Opcode::Read:
+      add_transfer(request, id, IBV_WR_RDMA_READ, limits_.read_segments_max);
+      break;
+    case Opcode::Flush: {
+      next(request, id, IBV_WR_RDMA_WRITE);
+      Entry& entry = entries_[count_ - 1];
+      entry.kind = Kind::Flush;
+      entry.persistent = request.placement == FlushPlacement::Persistence;
+      entry.whole_region = request.whole_region;
+      entry.flush_length = request.flush_length;
+      if (request.whole_region) requests_[count_ - 1].wr.rdma.remote_addr = request.remote.base;
+      needs_extended_ = true;
+      break;
+    }
+    case Opcode::AtomicWrite:
+    case Opcode::CompareSwap:
+    case Opcode::FetchAdd: add_word(request, id); break;
+    case Opcode::Receive: PERDURE_ASSERT(false);
+  }
+  if (signalled) requests_[count_ - 1].send_flags |= IBV_SEND_SIGNALED;
+}
+
+int WorkBatch::post(ibv_qp* qp, ibv_qp_ex* extended) {
+  if (count_ == 0) return 0;
+  int returned = 0;
+  if (needs_extended_) {
+    PERDURE_ASSERT(extended != nullptr);
+    returned = post_extended(extended);
+  } else {
+    ibv_send_wr* refused = nullptr;
+    returned = ::ibv_post_send(qp, requests_.data(), &refused);
+  }
+  count_ = 0;
+  needs_extended_ = false;
+  return returned;
+}
+
+/// The same entries through the builder interface, which alone knows FLUSH and ATOMIC WRITE.
+int WorkBatch::post_extended(ibv_qp_ex* qp) {
+  ::ibv_wr_start(qp);
+  for (std::size_t i = 0; i < count_; ++i) {
+    const ibv_send_wr& work = requests_[i];
+    const std::uint32_t rkey = work.wr.rdma.rkey;
+    const std::uint64_t address = work.wr.rdma.remote_addr;
+    qp->wr_id = work.wr_id;
+    qp->wr_flags = work.send_flags & ~static_cast<unsigned>(IBV_SEND_INLINE);
+    if (entries_[i].kind == Kind::Flush) {
+      put_flush(qp, rkey, address, entries_[i].flush_length, entries_[i].persistent,
+                entries_[i].whole_region);
+      continue;
+    }
+    if (entries_[i].kind == Kind::AtomicWrite) {
+      put_atomic_write(qp, rkey, address, &entries_[i].value);
+      continue;
+    }
+    switch (work.opcode) {
+      case IBV_WR_SEND: ::ibv_wr_send(qp); break;
+      case IBV_WR_RDMA_WRITE: ::ibv_wr_rdma_write(qp, rkey, address); break;
+      case IBV_WR_RDMA_WRITE_WITH_IMM:
+        ::ibv_wr_rdma_write_imm(qp, rkey, address, work.imm_data);
+        break;
+      case IBV_WR_RDMA_READ: ::ibv_wr_rdma_read(qp, rkey, address); break;
+      case IBV_WR_ATOMIC_CMP_AND_SWP:
+        ::ibv_wr_atomic_cmp_swp(qp, work.wr.atomic.rkey, work.wr.atomic.remote_addr,
+                                work.wr.atomic.compare_add, work.wr.atomic.swap);
+        break;
+      default:
+        ::ibv_wr_atomic_fetch_add(qp, work.wr.atomic.rkey, work.wr.atomic.remote_addr,
+                                  work.wr.atomic.compare_add);
+    }
+    if ((work.send_flags & IBV_SEND_INLINE) != 0) {
+      std::array<ibv_data_buf, kSegmentsMax> pieces;
+      for (int k = 0; k < work.num_sge; ++k) {
+        pieces[static_cast<std::size_t>(k)] = {
+            reinterpret_cast<void*>(static_cast<std::uintptr_t>(work.sg_list[k].addr)),
+            work.sg_list[k].length};
+      }
+      ::ibv_wr_set_inline_data_list(qp, static_cast<std::size_t>(work.num_sge), pieces.data());
+    } else {
+      ::ibv_wr_set_sge_list(qp, static_cast<std::size_t>(work.num_sge), work.sg_list);
+    }
+  }
+  return ::ibv_wr_complete(qp);
+}
+
+}  // namespace perdure::fabric::verbs
+#endif

@@ -1,0 +1,68 @@
+// WorkBatch: requests of the fabric as work queue entries, given to a queue pair in one go, so that
+// a batch costs one doorbell.
+#pragma once
+
+#include "fabric/verbs/domain.h"
+
+#include <array>
+
+namespace perdure::fabric::verbs {
+
+/// What one queue pair can take.
+struct QueueLimits {
+  std::uint64_t message_bytes_max = 0;
+  std::size_t read_segments_max = 1;  // an RNIC scatters a READ into so many segments
+  std::uint32_t inline_bytes_max = 0;
+  Capabilities capabilities;
+};
+
+/// How many entries a request takes. Requires what check() in verbs_endpoint.cc lets through.
+std::size_t entry_count(const WorkRequest& request, const QueueLimits& limits);
+
+class WorkBatch {
+ public:
+  static constexpr std::size_t kEntriesMax = 64;
+
+  /// `scratch`: 8 bytes in `region` for the old value of an atomic that the caller does not want.
+  void prepare(const QueueLimits& limits, const ibv_mr* region, void* scratch) {
+    limits_ = limits;
+    scratch_ = {reinterpret_cast<std::uintptr_t>(scratch), 8, region->lkey};
+  }
+
+  bool empty() const { return count_ == 0; }
+  bool fits(std::size_t entries) const { return count_ + entries <= kEntriesMax; }
+
+  /// Appends a request. Completions carry `id`. Requires fits(entry_count()).
+  void add(const WorkRequest& request, std::uint64_t id, bool signalled);
+
+  /// Gives all to the queue pair and is empty again. `extended` may be null where neither FLUSH nor
+  /// ATOMIC WRITE was added. Returns 0 or an errno; then some may have been posted.
+  int post(ibv_qp* qp, ibv_qp_ex* extended);
+
+ private:
+  // FLUSH and ATOMIC WRITE have no place in ibv_send_wr: theirs is filled as far as it goes.
+  enum class Kind : std::uint8_t { Plain, Flush, AtomicWrite };
+  struct Entry {
+    Kind kind = Kind::Plain;
+    bool persistent = false;
+    bool whole_region = false;
+    std::uint64_t flush_length = 0;
+    std::uint64_t value = 0;
+  };
+
+  ibv_send_wr& next(const WorkRequest& request, std::uint64_t id, ibv_wr_opcode opcode);
+  void add_transfer(const WorkRequest& request, std::uint64_t id, ibv_wr_opcode opcode,
+                    std::size_t segments_max);
+  void add_word(const WorkRequest& request, std::uint64_t id);
+  int post_extended(ibv_qp_ex* qp);
+
+  QueueLimits limits_;
+  ibv_sge scratch_{};
+  bool needs_extended_ = false;
+  std::size_t count_ = 0;
+  std::array<ibv_send_wr, kEntriesMax> requests_{};
+  std::array<std::array<ibv_sge, kSegmentsMax>, kEntriesMax> segments_{};
+  std::array<Entry, kEntriesMax> entries_{};
+};
+
+}  // namespace perdure::fabric::verbs
