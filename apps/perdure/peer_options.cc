@@ -77,8 +77,8 @@ void add_pool_option(CLI::App& command, PeerOptions& options) {
 void add_transport_option(CLI::App& command, PeerOptions& options) {
   command
       .add_option("--transport", options.transport,
-                  "How the bytes travel; shm on one host only (auto)")
-      ->option_text("auto|tcp|shm")
+                  "How the bytes travel; shm on one host only, the last three with an RNIC (auto)")
+      ->option_text("auto|tcp|shm|infiniband|roce|iwarp")
       ->each([](const std::string& word) {
         const auto parsed = peer::parse_transport_choice(word);
         if (!parsed.ok()) throw CLI::ValidationError(parsed.error().message);

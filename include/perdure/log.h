@@ -28,7 +28,7 @@ struct LogOptions {
   std::string pool;
   /// Replicas on which a record must be durable to be committed. 0: a majority of the peers.
   std::size_t quorum = 0;
-  /// How the bytes travel: "tcp", "shm" (same host only), or "auto".
+  /// How the bytes travel: "tcp", "shm" (same host only), "infiniband", "roce", "iwarp", or "auto".
   std::string transport = "auto";
   /// "planned", or forced: "singleton" (checksummed records, tail found by scan) or "compound"
   /// (a tail word is made durable after the records). Only a log that is created asks for it.

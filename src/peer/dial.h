@@ -17,9 +17,9 @@ namespace perdure::peer {
 /// Threads: one caller at a time.
 class Dialer {
  public:
-  /// `choice` nothing: shared memory when the peer runs on this host and offers it, else tcp; a
-  /// peer that does not answer now gets tcp, which works wherever it comes back. An emulated peer
-  /// gets an emulated RNIC.
+  /// `choice` nothing: shared memory when the peer runs on this host and offers it, else RDMA when
+  /// both have an RNIC for it, else tcp; a peer that does not answer now gets tcp. An emulated
+  /// peer gets an emulated RNIC.
   /// Errors: InvalidArgument (the address), Unsupported (no such device here).
   Result<std::unique_ptr<HttpPeer>> dial(const std::string& address, TransportChoice choice,
                                          Deadline deadline);

@@ -184,6 +184,9 @@ std::optional<Response> Channel::execute(Slot& slot) {
   if (operation.opcode == Opcode::Flush) {
     if (!range.registered()) return std::nullopt;
     push_to_controller(slot);
+    if (operation.operand != 0 && range.region != nullptr) {
+      range.region->drain({range.region_at + slot.place.at, slot.place.length});
+    }
     return response;
   }
   if (operation.opcode == Opcode::Read) {

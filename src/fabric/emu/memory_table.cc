@@ -49,6 +49,10 @@ class RegisteredMemory final : public Memory {
   std::span<std::byte> bytes() const override { return range_->bytes(); }
   std::uint64_t key() const override { return range_->key(); }
   std::uint64_t base() const override { return range_->base(); }
+  FlushPlacement flush_placement() const override {
+    const bool flushed = range_->access() == Access::RemoteReadWrite;
+    return flushed ? FlushPlacement::Persistence : FlushPlacement::None;
+  }
 
  private:
   MemoryTable& table_;
