@@ -86,46 +86,78 @@ void find_locked_memory(const Patient& patient, const std::string& process, Chec
              "lift the limit before the pools grow", mend);
 }
 
-/// The file with the memory limit of the control group of `process`; empty if it has none.
-std::string memory_limit_file(const Patient& patient, const std::string& process, Check& check) {
-  const Reading groups = check.keep(patient.tree.read(process + "/cgroup"));
+/// The control group of a process for memory, and the files with its limit and those of the groups
+/// around it: each of them holds.
+struct MemoryGroup {
+  std::string group;  // "/" is the root, which has no limit; empty: it can not be told
+  std::vector<Reading> limits;
+};
+
+/// cgroups(7): each line is hierarchy:controllers:path; that of version 2 is "0::path".
+MemoryGroup memory_group_of(const Patient& patient, const std::string& process, Check& check) {
+  constexpr int kLevelsMax = 64;
+  MemoryGroup found;
+  std::string hierarchy = "/sys/fs/cgroup";
+  std::string file = "/memory.max";
+  const Reading groups = patient.tree.read(process + "/cgroup");
   std::istringstream lines(groups.text);
   for (std::string line; std::getline(lines, line);) {
-    // cgroups(7): hierarchy:controllers:path; version 2 has "0::path".
-    const std::size_t path = line.find(':', line.find(':') + 1);
-    if (path == std::string::npos) continue;
-    const std::string group = line.substr(path + 1) == "/" ? "" : line.substr(path + 1);
-    if (line.find(":memory:") != std::string::npos) {
-      return "/sys/fs/cgroup/memory" + group + "/memory.limit_in_bytes";
-    }
-    const std::string unified = "/sys/fs/cgroup" + group + "/memory.max";
-    if (line.rfind("0::", 0) == 0 && patient.tree.exists(unified)) return unified;
+    const std::size_t path = line.find(":/");
+    const bool version_1 = line.find(":memory:/") != std::string::npos;
+    if (path == std::string::npos || (!version_1 && line.rfind("0::/", 0) != 0)) continue;
+    check.evidence.push_back(fmt::format("{}: {}", groups.path, line));
+    found.group = line.substr(path + 1);
+    if (!version_1) continue;
+    hierarchy = "/sys/fs/cgroup/memory";
+    file = "/memory.limit_in_bytes";
+    break;
   }
-  return {};
+  if (found.group.empty()) check.keep(groups);
+  std::string at = found.group;
+  for (int level = 0; level < kLevelsMax && at.size() > 1; ++level) {
+    const Reading limit = patient.tree.read(hierarchy + at + file);
+    if (!limit.absent()) found.limits.push_back(check.keep(limit));
+    at.erase(at.rfind('/'));
+  }
+  return found;
 }
 
 // cgroup version 1 says "no limit" with the largest number of whole pages.
 constexpr std::uint64_t kNoLimitVersion1 = 0x7FFF'FFFF'0000'0000;
 
-void find_memory_limit(const Patient& patient, const Reading& limit, Check& check) {
-  const std::uint64_t needed = bytes_to_pin(patient);
-  const bool none = limit.text == "max" || limit.number().value_or(0) >= kNoLimitVersion1;
-  if (none) return check.find(Verdict::Ok, "the control group has no memory limit");
-  if (!limit.number()) {
-    return check.find(Verdict::NotKnown, "the memory limit of the control group can not be read",
-                      "ask systemd", {"systemctl show perdured -p MemoryMax"});
+bool is_no_limit(const Reading& limit) {
+  return limit.text == "max" || limit.number().value_or(0) >= kNoLimitVersion1;
+}
+
+void find_memory_limit(const Patient& patient, const MemoryGroup& group, Check& check) {
+  const std::vector<std::string> ask{"systemctl show perdured -p MemoryMax"};
+  if (group.limits.empty() && group.group != "/") {
+    return check.find(Verdict::NotKnown, "the memory limit of the control group can not be found",
+                      "ask systemd", ask);
   }
-  if (*limit.number() < needed) {
+  std::uint64_t tightest = kUnlimited;
+  for (const Reading& limit : group.limits) {
+    if (is_no_limit(limit)) continue;
+    if (!limit.number()) {
+      return check.find(Verdict::NotKnown, limit.path + " can not be read", "ask systemd", ask);
+    }
+    tightest = std::min(tightest, *limit.number());
+  }
+  const std::uint64_t needed = bytes_to_pin(patient);
+  if (tightest == kUnlimited) {
+    return check.find(Verdict::Ok, "the control group has no memory limit");
+  }
+  if (tightest < needed) {
     return check.find(
         Verdict::Problem,
         fmt::format("the control group has {} MiB, and pools and receive buffers have {} MiB: "
                     "perdured is killed when they are in use",
-                    *limit.number() >> 20, mebibytes(needed)),
+                    tightest >> 20, mebibytes(needed)),
         "lift the limit", {"systemctl set-property perdured MemoryMax=infinity"});
   }
   check.find(Verdict::Ok, fmt::format("the control group has {} MiB, enough for the {} MiB of "
                                       "pools and receive buffers",
-                                      *limit.number() >> 20, mebibytes(needed)));
+                                      tightest >> 20, mebibytes(needed)));
 }
 
 /// "HugePages_Total:       0" in /proc/meminfo.
@@ -160,12 +192,7 @@ Check check_memory_cgroup(const Patient& patient) {
     return check;
   }
   for (const auto& process : processes_of_interest(patient)) {
-    const std::string file = memory_limit_file(patient, process, check);
-    if (file.empty()) {
-      check.find(Verdict::Ok, "the control group has no memory limit");
-    } else {
-      find_memory_limit(patient, check.keep(patient.tree.read(file)), check);
-    }
+    find_memory_limit(patient, memory_group_of(patient, process, check), check);
   }
   return check;
 }

@@ -62,8 +62,16 @@ DdioFound read_ddio(const SystemTree& tree, const std::string& port, Check& chec
   return off ? DdioFound::Off : DdioFound::Unclear;
 }
 
+/// Whether the configuration says so, for all pools or for one.
+bool is_ddio_declared_off(const Patient& patient) {
+  const daemon::Config config = patient.settings();
+  return config.settings.ddio == Ddio::Off ||
+         std::any_of(config.settings_by_pool.begin(), config.settings_by_pool.end(),
+                     [](const auto& pool) { return pool.second.ddio == Ddio::Off; });
+}
+
 void find_unknown_ddio(const Patient& patient, const std::string& device, Check& check) {
-  const bool declared_off = patient.settings().settings.ddio == Ddio::Off;
+  const bool declared_off = is_ddio_declared_off(patient);
   check.find(Verdict::NotKnown,
              fmt::format("{}: whether DDIO is on can not be read, which counts as on{}", device,
                          declared_off ? "; yet ddio = \"off\" is declared, and is believed" : ""),
@@ -76,7 +84,7 @@ void find_ddio(const Patient& patient, const RdmaDevice& device, const std::stri
                Check& check) {
   const DdioFound found = read_ddio(patient.tree, port, check);
   const std::string name = last_name(port);
-  const bool declared_off = patient.settings().settings.ddio == Ddio::Off;
+  const bool declared_off = is_ddio_declared_off(patient);
   if (found == DdioFound::Unreadable) {
     check.root_tells = "the register of the root port, which only root may read";
   }
@@ -112,6 +120,12 @@ void find_ddio(const Patient& patient, const RdmaDevice& device, const std::stri
 }
 
 void find_iommu(const Patient& patient, const RdmaDevice& device, Check& check) {
+  const std::vector<std::string> ask{"cat /proc/cmdline", "dmesg | grep -i iommu"};
+  if (device.pci.empty()) {
+    check.evidence.push_back(device.name + ": its PCI function is not in /sys");
+    return check.find(Verdict::NotKnown, device.name + ": its IOMMU can not be found",
+                      "look what the kernel was told and said", ask);
+  }
   const Reading type = check.keep(patient.tree.read(device.pci + "/iommu_group/type"));
   if (type.text == "identity") {
     return check.find(Verdict::Ok, device.name + ": addresses are passed through (identity)");
@@ -128,8 +142,7 @@ void find_iommu(const Patient& patient, const RdmaDevice& device, Check& check) 
     return check.find(Verdict::Ok, device.name + ": no IOMMU is between it and memory");
   }
   check.find(Verdict::NotKnown, device.name + ": the mode of its IOMMU can not be read",
-             "look what the kernel was told and said",
-             {"cat /proc/cmdline", "dmesg | grep -i iommu"});
+             "look what the kernel was told and said", ask);
 }
 
 /// The nearest answer on the way from a device up to the bus it hangs on; "-1" is none.

@@ -38,8 +38,9 @@ void find_page_cache(const Patient& patient, Check& check) {
         fmt::format("{} lies on persistent memory, but behind the page cache", medium.file_system),
         "mount it with DAX (fsdax namespace, ext4 or xfs), or use device DAX: then a record need "
         "not be synced page by page",
-        {"mount -o remount,dax=always " + patient.place.path,
-         "perdure probe " + patient.place.path});
+        {"umount " + patient.place.path,
+         fmt::format("mount -o dax=always /dev/{} {}", last_name(block_device(patient)),
+                     patient.place.path)});
   }
   check.find(Verdict::Ok, fmt::format("{} behind the page cache: durable after fdatasync or msync, "
                                       "so every method goes through this processor",

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <charconv>
 #include <filesystem>
@@ -20,6 +21,7 @@ namespace fs = std::filesystem;
 Reading unreadable(Reading reading, int reason) {
   const bool absent = reason == ENOENT || reason == ENOTDIR;
   reading.state = absent ? Reading::State::Absent : Reading::State::Unreadable;
+  reading.text.clear();
   reading.reason = std::generic_category().message(reason);
   return reading;
 }
@@ -47,19 +49,16 @@ Reading SystemTree::read_bytes(const std::string& path) const {
   reading.path = path;
   const int file = ::open(below_root(path).c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (file < 0) return unreadable(std::move(reading), errno);
-  std::string bytes(kFileBytesMax, '\0');
-  std::size_t size = 0;
+  std::array<char, 4096> part{};
   ssize_t got = 0;
-  while (size < bytes.size() &&
-         (got = ::read(file, bytes.data() + size, bytes.size() - size)) > 0) {
-    size += static_cast<std::size_t>(got);
+  while (reading.text.size() < kFileBytesMax &&
+         (got = ::read(file, part.data(), part.size())) > 0) {
+    reading.text.append(part.data(), static_cast<std::size_t>(got));
   }
   const int reason = errno;
   ::close(file);
   if (got < 0) return unreadable(std::move(reading), reason);
-  bytes.resize(size);
   reading.state = Reading::State::Read;
-  reading.text = std::move(bytes);
   return reading;
 }
 

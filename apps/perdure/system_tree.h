@@ -46,7 +46,7 @@ class SystemTree {
   std::string below_root(const std::string& path) const { return root_ + path; }
 
   static constexpr std::size_t kFileBytesMax = 256 * 1024;
-  static constexpr std::size_t kNamesMax = 4096;
+  static constexpr std::size_t kNamesMax = 65536;  // /proc has one for each process
 
  private:
   std::string root_;

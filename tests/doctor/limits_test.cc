@@ -77,9 +77,21 @@ TEST(MemoryCgroup, HoldsPoolsThatStayInMemory) {
   expect(check, in_group(less, version_1), Problem, "is killed");
   expect(check, in_group("9223372036854771712\n", version_1), Ok, "no memory limit");
   expect(check, in_group("max", "0::/\n"), Ok, "no memory limit");  // the root has no file
-  expect(check, in_group("max", "cheese\n"), Ok, "no memory limit");
+  expect(check, in_group("max", "cheese\n"), NotKnown, "can not be found");
+  expect(check, in_group("max", "0::/elsewhere\n"), NotKnown, "can not be found");
+  expect(check, in_group("max").unreadable("/proc/self/cgroup"), NotKnown, "can not be found");
   expect(check, in_group("plenty\n"), NotKnown, "can not be read");
   expect(check, in_group("max\n").unreadable(file), NotKnown, "can not be read");
+}
+
+TEST(MemoryCgroup, TheGroupsAroundItHoldToo) {
+  Machine machine = in_group("max\n", "0::/outer/perdure\n");
+  machine.file("/sys/fs/cgroup/outer/perdure/memory.max", "max\n");
+  expect(check_memory_cgroup, machine, Ok, "no memory limit");
+  machine.file("/sys/fs/cgroup/outer/memory.max", "4096\n");
+  expect(check_memory_cgroup, machine, Problem, "has 0 MiB");
+  machine.remove("/sys/fs/cgroup/outer/perdure/memory.max");  // a group without the controller
+  expect(check_memory_cgroup, machine, Problem, "has 0 MiB");
 }
 
 TEST(OpenFiles, SufficeForAllSessions) {

@@ -53,6 +53,8 @@ TEST(DdioCheck, AWrongDeclarationLosesData) {
   constexpr char kDeclared[] = "[profile]\nddio = \"off\"\n";
   expect(check_ddio, xeon(kOn, 0).config(kDeclared), Problem, "can be lost");
   expect(check_ddio, xeon(kOff, kTphDis).config(kDeclared), Ok, "as declared");
+  expect(check_ddio, xeon(kOn, 0).config("[profile.pool.orders]\nddio = \"off\"\n"), Problem,
+         "can be lost");
   expect(check_ddio, Machine().rdma().config(kDeclared), NotKnown, "is believed");
 }
 
@@ -69,6 +71,8 @@ TEST(Iommu, TranslatesOrNot) {
   expect(check, with("DMA-FQ\n"), Advice, "translates every address (DMA-FQ)");
   expect(check, with("moon\n"), NotKnown, "can not be read");
   expect(check, Machine().rdma().directory(group), NotKnown, "can not be read");
+  expect(check, Machine().rdma().remove("/sys/class/infiniband/mlx5_0/device"), NotKnown,
+         "can not be found");
   expect(check, Machine().rdma().unreadable(group + "/type"), NotKnown, "can not be read");
 }
 
