@@ -174,7 +174,8 @@ TEST(Doctor, AProblemIsTheExitStatus) {
   const Outcome declared = run({"probe", "--doctor", "--config", config, "/", "--format", "json"});
   EXPECT_EQ(declared.status, 1) << declared.out;
   bool found = false;
-  for (const json& check : json::parse(declared.out)["checks"]) {
+  const json document = json::parse(declared.out);
+  for (const json& check : document["checks"]) {
     if (check["name"] != "declared-domain") continue;
     found = check["verdict"] == "problem" && !check["commands"].empty();
   }
