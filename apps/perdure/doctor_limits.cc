@@ -113,6 +113,8 @@ MemoryGroup memory_group_of(const Patient& patient, const std::string& process, 
     break;
   }
   if (found.group.empty()) check.keep(groups);
+  // Without control groups the file is empty, or not there.
+  if (groups.text.empty() && groups.state != Reading::State::Unreadable) found.group = "/";
   std::string at = found.group;
   for (int level = 0; level < kLevelsMax && at.size() > 1; ++level) {
     const Reading limit = patient.tree.read(hierarchy + at + file);

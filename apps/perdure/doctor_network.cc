@@ -48,7 +48,7 @@ void find_port(const RdmaPort& port, Check& check) {
 }
 
 void find_device(const RdmaDevice& device, Check& check) {
-  check.keep(device.firmware);
+  if (!device.firmware.text.empty()) check.keep(device.firmware);
   for (const RdmaPort& port : device.ports) find_port(port, check);
   if (device.ports.empty()) {
     check.find(Verdict::Problem, device.name + " has no ports", "look what its driver says",

@@ -77,6 +77,8 @@ TEST(MemoryCgroup, HoldsPoolsThatStayInMemory) {
   expect(check, in_group(less, version_1), Problem, "is killed");
   expect(check, in_group("9223372036854771712\n", version_1), Ok, "no memory limit");
   expect(check, in_group("max", "0::/\n"), Ok, "no memory limit");  // the root has no file
+  expect(check, in_group("max", ""), Ok, "no memory limit");        // a kernel without groups
+  expect(check, in_group("max").remove("/proc/self/cgroup"), Ok, "no memory limit");
   expect(check, in_group("max", "cheese\n"), NotKnown, "can not be found");
   expect(check, in_group("max", "0::/elsewhere\n"), NotKnown, "can not be found");
   expect(check, in_group("max").unreadable("/proc/self/cgroup"), NotKnown, "can not be found");
