@@ -1,6 +1,8 @@
 // `perdure probe`: what this machine is as a responder and requester, each axis with the evidence
-// for it, and the method that follows. It looks, and changes nothing.
+// for it, and the method that follows; or, with --doctor, what to do about it (doctor.h). It looks,
+// and changes nothing.
 #include "commands.h"
+#include "doctor.h"
 #include "fabric/ofi/ofi.h"
 #include "output.h"
 #include "plan/plan.h"
@@ -14,6 +16,7 @@
 #include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <thread>
 
 namespace perdure::app {
@@ -177,12 +180,32 @@ std::string to_json(const Machine& machine) {
   return json.dump(2) + "\n";
 }
 
+constexpr char kConfigFile[] = "/etc/perdure/perdured.toml";
+
+/// Failed if there is a problem, so that scripts can ask before they start perdured.
+/// A configuration that was named has to be there.
+ExitStatus run_doctor(const std::string& path, const std::optional<std::string>& config,
+                      Format format) {
+  const auto patient = receive_patient(path, config.value_or(kConfigFile));
+  if (!patient.ok()) return fail(patient.error());
+  if (config && !patient->config.ok() && patient->config.code() == ErrorCode::NotFound)
+    return fail(patient->config.error());
+  const std::vector<Check> checks = examine_patient(*patient);
+  print(format == Format::Json ? doctor_json(*patient, checks) : doctor_text(*patient, checks));
+  const bool ill = std::any_of(checks.begin(), checks.end(), [](const Check& check) {
+    return check.verdict == Verdict::Problem;
+  });
+  return ill ? ExitStatus::Failed : ExitStatus::Ok;
+}
+
 }  // namespace
 
 void add_probe_command(CLI::App& app) {
   struct Options {
     std::string path = ".";
     Format format = Format::Text;
+    bool doctor = false;
+    std::optional<std::string> config;
   };
   const auto options = std::make_shared<Options>();
   CLI::App* command =
@@ -192,11 +215,23 @@ void add_probe_command(CLI::App& app) {
                    "Where a pool would be: a directory, a file or a DAX device (.)")
       ->option_text("[PATH]");
   add_format_option(*command, options->format);
+  CLI::Option* doctor =
+      command->add_flag("--doctor", options->doctor,
+                        "Go through a checklist instead: what is well, what is not, and what to\n"
+                        "do. Exit status 1 if data can be lost or something can not work");
+  command
+      ->add_option("--config", options->config,
+                   "What is declared to perdured, for --doctor (/etc/perdure/perdured.toml)")
+      ->option_text("FILE")
+      ->needs(doctor);
   add_examples(*command,
                "  perdure probe\n"
                "  perdure probe /dev/dax0.0\n"
-               "  perdure probe /dev/shm --format json");
+               "  perdure probe /dev/shm --format json\n"
+               "  perdure probe --doctor /var/lib/perdure\n"
+               "  perdure probe --doctor --config perdured.toml --format json /var/lib/perdure");
   run_with(*command, [options] {
+    if (options->doctor) return run_doctor(options->path, options->config, options->format);
     const auto machine = examine(options->path);
     if (!machine.ok()) return fail(machine.error());
     print(options->format == Format::Json ? to_json(*machine) : to_text(*machine));

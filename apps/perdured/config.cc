@@ -3,10 +3,10 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
-#include <iterator>
 #include <system_error>
 
 #include "core/try.h"
@@ -176,7 +176,13 @@ Result<Config> parse_config(std::string_view text, const std::string& file) {
 Result<Config> load_config(const std::string& file) {
   errno = 0;
   std::ifstream stream(file, std::ios::binary);
-  std::string text(std::istreambuf_iterator<char>(stream), {});
+  std::string text;
+  // Not by iterators of the buffer: those throw when `file` is a directory; read() does not.
+  std::array<char, 4096> part{};
+  while (stream.read(part.data(), part.size()) || stream.gcount() > 0) {
+    text.append(part.data(), static_cast<std::size_t>(stream.gcount()));
+    if (text.size() > kConfigBytesMax) break;
+  }
   if (!stream.is_open() || stream.bad()) {
     const int reason = errno;
     const ErrorCode code = reason == ENOENT   ? ErrorCode::NotFound
