@@ -83,6 +83,10 @@ void add_transport_option(CLI::App& command, PeerOptions& options) {
         const auto parsed = peer::parse_transport_choice(word);
         if (!parsed.ok()) throw CLI::ValidationError(parsed.error().message);
       });
+  command
+      .add_option("--rnic", options.rnic,
+                  "Which RNIC of this machine, by name or address (the first that fits)")
+      ->option_text("NAME");
 }
 
 void add_timeout_option(CLI::App& command, PeerOptions& options) {

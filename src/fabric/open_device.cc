@@ -5,15 +5,10 @@
 #include "fabric/shm/shm.h"
 #include "fabric/verbs/verbs.h"
 
-#include <cstdlib>
-
 namespace perdure::fabric {
 
 Result<std::unique_ptr<Device>> open_device(Transport transport, const std::string& rnic) {
-  if (is_rdma(transport)) {
-    const char* named = std::getenv("PERDURE_RNIC");
-    return verbs::open_device(rnic.empty() && named != nullptr ? named : rnic, transport);
-  }
+  if (is_rdma(transport)) return verbs::open_device(rnic, transport);
   return transport == Transport::Shm ? shm::open_device() : ofi::open_device();
 }
 

@@ -12,8 +12,7 @@ constexpr bool is_rdma(Transport transport) {
 }
 
 /// Opens a device with keys of its own. `rnic`, for RDMA transports: the RNIC's name or an address
-/// of its interface; empty: the one that the environment's PERDURE_RNIC names, else the first one
-/// for that transport. Errors: Unsupported, saying what
+/// of its interface; empty: the first one for that transport. Errors: Unsupported, saying what
 /// this machine or build lacks.
 Result<std::unique_ptr<Device>> open_device(Transport transport, const std::string& rnic = {});
 

@@ -13,12 +13,12 @@ namespace {
 
 /// The transport for a peer that left the choice to us: shared memory on one host, else an RNIC at
 /// both ends, else tcp.
-Transport suitable(const ServiceDescription& service) {
+Transport suitable(const ServiceDescription& service, const std::string& rnic) {
   const auto& offered = service.transports;
   const bool shm = std::find(offered.begin(), offered.end(), Transport::Shm) != offered.end();
   if (shm && service.host == host_identity()) return Transport::Shm;
   for (const Transport transport : offered) {
-    if (fabric::is_rdma(transport) && fabric::open_device(transport).ok()) return transport;
+    if (fabric::is_rdma(transport) && fabric::open_device(transport, rnic).ok()) return transport;
   }
   return Transport::Tcp;
 }
@@ -41,7 +41,7 @@ Result<std::unique_ptr<HttpPeer>> Dialer::dial(const std::string& address, Trans
       PERDURE_TRY(emulated, open_emulated(*service));
       return HttpPeer::open(address, emulated);
     }
-    choice = service.ok() ? suitable(*service) : Transport::Tcp;
+    choice = service.ok() ? suitable(*service, rnic_) : Transport::Tcp;
   }
   PERDURE_TRY(over, device(*choice));
   return HttpPeer::open(address, over);
@@ -49,7 +49,7 @@ Result<std::unique_ptr<HttpPeer>> Dialer::dial(const std::string& address, Trans
 
 Result<std::shared_ptr<fabric::Device>> Dialer::device(Transport transport) {
   if (const auto known = devices_.find(transport); known != devices_.end()) return known->second;
-  PERDURE_TRY(opened, fabric::open_device(transport));
+  PERDURE_TRY(opened, fabric::open_device(transport, rnic_));
   devices_[transport] = std::move(opened);
   return devices_[transport];
 }

@@ -16,7 +16,8 @@ constexpr std::size_t kUnitsMax = 16;
 constexpr std::size_t kUnflushedMax = 4096;
 
 Access needed_access(Opcode opcode) {
-  return opcode == Opcode::Read ? Access::RemoteRead : Access::RemoteReadWrite;
+  const bool changes = opcode != Opcode::Read && opcode != Opcode::Flush;
+  return changes ? Access::RemoteReadWrite : Access::RemoteRead;
 }
 
 bool overlap(pmem::Range a, pmem::Range b) {

@@ -50,8 +50,7 @@ class RegisteredMemory final : public Memory {
   std::uint64_t key() const override { return range_->key(); }
   std::uint64_t base() const override { return range_->base(); }
   FlushPlacement flush_placement() const override {
-    const bool flushed = range_->access() == Access::RemoteReadWrite;
-    return flushed ? FlushPlacement::Persistence : FlushPlacement::None;
+    return range_->access() == Access::Local ? FlushPlacement::None : FlushPlacement::Persistence;
   }
 
  private:
