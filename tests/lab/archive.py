@@ -30,6 +30,10 @@ def mirror():
     raise LabError("apt knows no Debian archive here; name one in PERDURE_LAB_MIRROR")
 
 
+class Unavailable(LabError):
+    """The archive can not be reached, or lacks a package."""
+
+
 class Suite:
     """One suite of the archive, for example `trixie`."""
 
@@ -50,7 +54,10 @@ class Suite:
         return [word for key, value in settings.items() for word in ("-o", f"{key}={value}")]
 
     def _apt(self, program, *words, cwd=None):
-        return run([program, *self._options(), *words], DOWNLOAD_SECONDS_MAX, cwd=cwd)
+        try:
+            return run([program, *self._options(), *words], DOWNLOAD_SECONDS_MAX, cwd=cwd)
+        except LabError as error:
+            raise Unavailable(f"no package from the archive: {error}") from error
 
     def refresh(self):
         """Fetches the lists unless they are of today."""

@@ -4,7 +4,8 @@ import dataclasses
 import subprocess
 import tempfile
 
-from settings import SHARE
+from binaries import TARGETS
+from settings import PERDURE_TREE
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,14 +27,15 @@ _answers = {}
 
 def why_not_served(transport):
     """Asks the freshly built perdured, which runs on this machine as well."""
+    program = PERDURE_TREE / TARGETS["perdured"]
     if transport not in _answers:
         with tempfile.NamedTemporaryFile("w", suffix=".toml") as file:
             file.write(f'[data]\ntransports = ["{transport}"]\n')
             file.flush()
-            done = subprocess.run(
-                [SHARE / "perdure/bin/perdured", "--config", file.name, "--check-config"],
-                capture_output=True, text=True, check=False, timeout=60,
-                stdin=subprocess.DEVNULL)
-        words = (done.stderr.strip().splitlines() or ["no reason given"])[0]
-        _answers[transport] = "" if done.returncode == 0 else f"perdured: {words}"
+            done = subprocess.run([program, "--config", file.name, "--check-config"],
+                                  capture_output=True, text=True, check=False, timeout=60,
+                                  stdin=subprocess.DEVNULL)
+            words = (done.stderr.strip().splitlines() or ["no reason given"])[0]
+            words = words.replace(file.name, "configuration")
+        _answers[transport] = "" if done.returncode == 0 else f"{transport}: {words}"
     return _answers[transport]

@@ -9,6 +9,7 @@ from settings import SHARE
 
 RECORDS = 3000
 REMOTELOG_RECORDS = 150
+POOL_MIB = 8
 SHAPES = ("singleton", "compound")
 PRIMARIES = ("write", "write_imm", "send")
 
@@ -56,7 +57,7 @@ def main_job(fabric, kind, context):
     pair = context.pair(kind)
     results = {}
     for window, count in ((1024, RECORDS), (1, 200)):
-        pair.begin(fabric)
+        pair.begin(fabric, pool_mib=POOL_MIB)
         summary = append_and_compare(pair, input_text(count), f"--window {window}")
         results[f"window_{window}"] = summary
     first = results["window_1024"].splitlines()[0]
@@ -69,7 +70,7 @@ def remotelog(fabric, kind, context):
     results = {}
     for shape in SHAPES:
         for primary in PRIMARIES:
-            pair.begin(fabric)
+            pair.begin(fabric, pool_mib=POOL_MIB)
             options = f"--shape {shape} --primary {primary} --window 1"
             results[f"{shape} {primary}"] = append_and_compare(
                 pair, input_text(REMOTELOG_RECORDS), options)

@@ -56,7 +56,7 @@ class Pair:
 
     # --- what runs in them
 
-    def begin(self, fabric, domain="auto"):
+    def begin(self, fabric, domain="auto", pool_mib=POOL_MIB):
         """Boots if need be, and serves one empty pool over the fabric.
 
         domain: what is declared; the pool itself is made by what is true.
@@ -67,7 +67,7 @@ class Pair:
         self.responder.run("rm -f /mnt/pmem/*.pool")
         self.start_perdured()
         self.responder.run(f"perdure pool create --peers {PEER} --pool {POOL} "
-                           f"--bytes {POOL_MIB}MiB")
+                           f"--bytes {pool_mib}MiB")
         if domain != "auto":
             self.declare(domain)
 

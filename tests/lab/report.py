@@ -26,7 +26,7 @@ class Outcome:
     details: dict = dataclasses.field(default_factory=dict)
 
     def line(self):
-        text = f"{self.status} {self.name:<24} {self.seconds:6.1f} s"
+        text = f"{self.status} {self.name:<22} {self.seconds:6.1f} s"
         summary = self.reason.splitlines()[0] if self.reason else self.details.get("summary", "")
         return f"{text}  {summary}".rstrip()
 
@@ -46,7 +46,7 @@ def write(outcomes, seed):
         case = ElementTree.SubElement(suite, "testcase", name=each.name, classname="lab",
                                       time=f"{each.seconds:.1f}", status=words[each.status])
         if each.status == "SKIP":
-            ElementTree.SubElement(case, "skipped", message=each.reason)
+            ElementTree.SubElement(case, "skipped", message=each.reason.splitlines()[0])
         if each.status == "FAIL":
             ElementTree.SubElement(case, "failure", message=each.reason.splitlines()[0])
         ElementTree.SubElement(case, "system-out").text = printable(each.reason)

@@ -15,6 +15,7 @@ import jobs
 import power
 import programs
 import report
+from archive import Unavailable
 from fabrics import FABRICS
 from guest_build import Guest
 from pair import Pair
@@ -123,7 +124,10 @@ def run_all(options):
         return skip_all(options, pattern, seed, "this machine lacks " + ", ".join(lacks))
 
     guest = Guest()
-    guest.build()
+    try:
+        guest.build()
+    except Unavailable as reason:
+        return skip_all(options, pattern, seed, str(reason))
     binaries.build(guest)
     usable = sum(not fabric.why_not(guest) for fabric in FABRICS)
     outcomes = []
