@@ -66,7 +66,7 @@ install() {
 }
 
 main() {
-  [[ $# -gt 0 ]] || fail "usage: tools/setup.sh GROUP...   (groups: build, test, ci)"
+  [[ $# -gt 0 ]] || fail "usage: tools/setup.sh GROUP...   (groups: build, test, ci, lab)"
   command -v dpkg-query >/dev/null && command -v apt-get >/dev/null ||
     fail "this is not a Debian system (no dpkg-query or apt-get)." \
       "Install what corresponds to tools/packages.txt, then build with" \

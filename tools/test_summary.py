@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """test_summary.py TREE...: what ctest and gtest left in TREE/results, told to a person.
 
-Names every failed test with the end of its output. The last line is `N passed, N failed`, with
-`, N skipped` when some were; programs that wrote gtest's XML count by their cases, others as one.
+Names every skipped test with its reason, and every failed one with the end of its output. The last
+line is `N passed, N failed`, with `, N skipped` when some were; programs that wrote gtest's XML
+count by their cases, others as one.
 """
 
 import pathlib
@@ -13,17 +14,17 @@ OUTPUT_LINES_MAX = 40
 
 
 class Outcome:
-    """Counts, and the failures as (name, output)."""
+    """The count of what passed, the failures as (name, output), the skipped as (name, reason)."""
 
     def __init__(self):
         self.passed = 0
-        self.skipped = 0
+        self.skips = []
         self.failures = []
 
-    def add(self, other):
+    def add(self, other, prefix=""):
         self.passed += other.passed
-        self.skipped += other.skipped
-        self.failures += other.failures
+        self.skips += [(prefix + name, reason) for name, reason in other.skips]
+        self.failures += [(prefix + name, output) for name, output in other.failures]
 
 
 def parse(path):
@@ -32,6 +33,13 @@ def parse(path):
         return ElementTree.parse(path).getroot()
     except (OSError, ElementTree.ParseError):
         return None
+
+
+def reason_of(element):
+    """Why a test or a case was skipped, in one line; empty when nobody says."""
+    skipped = element.find("skipped")
+    text = skipped.get("message") if skipped is not None else ""
+    return ((text or "").strip().splitlines() or [""])[-1]
 
 
 def outcome_of_cases(program, root):
@@ -45,7 +53,7 @@ def outcome_of_cases(program, root):
         elif case.get("status") == "notrun":
             continue  # not selected by the filter
         elif case.get("result") == "skipped" or case.find("skipped") is not None:
-            outcome.skipped += 1
+            outcome.skips.append((name, reason_of(case)))
         else:
             outcome.passed += 1
     return outcome
@@ -67,7 +75,7 @@ def outcome_of_test(test, results):
     elif status == "fail":
         outcome.failures.append((name, output or (test.get("message") or "no output")))
     elif status in ("notrun", "disabled"):
-        outcome.skipped = 1
+        outcome.skips.append((name, reason_of(test)))
     else:
         outcome.passed = 1
     return outcome
@@ -82,17 +90,13 @@ def outcome_of_tree(tree):
         outcome.failures.append((f"{tree}: ctest", f"left no result in {results}"))
         return outcome
     for test in root.iter("testcase"):
-        before = len(outcome.failures)
-        outcome.add(outcome_of_test(test, results))
-        for index in range(before, len(outcome.failures)):
-            name, output = outcome.failures[index]
-            outcome.failures[index] = (f"{tree}: {name}", output)
+        outcome.add(outcome_of_test(test, results), f"{tree}: ")
     return outcome
 
 
 def summary_line(outcome):
     line = f"{outcome.passed} passed, {len(outcome.failures)} failed"
-    return f"{line}, {outcome.skipped} skipped" if outcome.skipped else line
+    return f"{line}, {len(outcome.skips)} skipped" if outcome.skips else line
 
 
 def main(trees):
@@ -102,6 +106,10 @@ def main(trees):
         total.add(outcome)
         print(f"  {tree:<34} {summary_line(outcome)}")
 
+    if total.skips:
+        print("\nSkipped:")
+    for name, reason in total.skips:
+        print(f"  {name}: {reason}" if reason else f"  {name}")
     for name, output in total.failures:
         lines = output.strip().splitlines()
         print(f"\nFAILED {name}")
@@ -113,7 +121,7 @@ def main(trees):
         print("\nFailed:")
         for name, _ in total.failures:
             print(f"  {name}")
-    nothing_ran = not total.failures and total.passed + total.skipped == 0
+    nothing_ran = not total.failures and total.passed + len(total.skips) == 0
     if nothing_ran:
         print("no test matched")
     print(summary_line(total))

@@ -63,6 +63,14 @@ class Summary(unittest.TestCase):
     def test_skipped_is_said(self):
         code, lines = run(RAN.format("log", "log"), log=GTEST.format(PASSED_CASE + SKIPPED_CASE))
         self.assertEqual((code, lines[-1]), (0, "1 passed, 0 failed, 1 skipped"))
+        self.assertTrue(any(line.endswith(": log: Log.C: no device") for line in lines))
+
+    def test_what_never_ran_is_skipped_with_its_reason(self):
+        test = ('<testcase name="link_siw" classname="lab" status="notrun">'
+                '<skipped message="no siw.ko"/></testcase>')
+        code, lines = run(RAN.format("tidy", "tidy") + test)
+        self.assertEqual((code, lines[-1]), (0, "1 passed, 0 failed, 1 skipped"))
+        self.assertTrue(any(line.endswith(": link_siw: no siw.ko") for line in lines))
 
     def test_nothing_that_ran_is_no_success(self):
         self.assertEqual(run("")[0], 1)

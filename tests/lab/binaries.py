@@ -1,0 +1,63 @@
+"""Perdure, built on this machine for the guests, with the shared libraries that they lack."""
+
+import os
+import pathlib
+import re
+import shutil
+
+from programs import run
+from settings import PERDURE_TREE, SHARE, TOP, say
+
+BUILD_SECONDS_MAX = 3600
+# Target, and where the tree leaves its program.
+TARGETS = {
+    "perdure_command": "apps/perdure/perdure",
+    "perdured": "apps/perdured/perdured",
+    "perdure_lab_writer": "tests/lab/perdure_lab_writer",
+    "perdure_conformance_test": "tests/conformance/perdure_conformance_test",
+    "perdure_pmem_test": "src/pmem/perdure_pmem_test",
+}
+# These belong to the guest's libc, compiler run time and rdma-core, never to this machine's.
+GUESTS_OWN = re.compile(r"(ld-linux|libc\.|libm\.|libpthread|libdl|librt|libstdc\+\+|libgcc_s|"
+                        r"libibverbs|librdmacm|libnl-)")
+
+
+def build(guest, targets=tuple(TARGETS)):
+    """Configures once, builds what changed, and fills the share that the guests copy from."""
+    headers = guest.headers.directory / "root/usr/include"
+    environment = dict(os.environ, CCACHE_BASEDIR=str(TOP), CCACHE_NOHASHDIR="1")
+    say("Perdure for the guest: building")
+    run(["cmake", "-S", TOP, "-B", PERDURE_TREE, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release",
+         "-DPERDURE_TESTS=ON", "-DCMAKE_C_COMPILER_LAUNCHER=ccache",
+         "-DCMAKE_CXX_COMPILER_LAUNCHER=ccache", f"-DPERDURE_RDMA_CORE_INCLUDE={headers}"],
+        env=environment)
+    run(["cmake", "--build", PERDURE_TREE, "--target", *targets], BUILD_SECONDS_MAX,
+        env=environment)
+    present = (guest.image.directory / "libraries").read_text().split()
+    share([PERDURE_TREE / TARGETS[name] for name in targets], present)
+    say("Perdure for the guest: built")
+
+
+def share(programs, present):
+    """SHARE/perdure/{bin,lib}: the programs and those of their libraries the guest lacks."""
+    unfinished = SHARE / "perdure.new"
+    shutil.rmtree(unfinished, ignore_errors=True)
+    for name in ("bin", "lib"):
+        (unfinished / name).mkdir(parents=True)
+    for program in programs:
+        run(["strip", program, "-o", unfinished / "bin" / program.name])
+        for name, path in libraries(program).items():
+            if name not in present and not GUESTS_OWN.match(name):
+                shutil.copy(path, unfinished / "lib" / name)
+    shutil.rmtree(SHARE / "perdure", ignore_errors=True)
+    unfinished.rename(SHARE / "perdure")
+
+
+def libraries(program):
+    """The closure of the shared libraries of a program, as name -> file of this machine."""
+    found = {}
+    for line in run(["ldd", program]).splitlines():
+        words = line.split()
+        if len(words) > 2 and words[1] == "=>":
+            found[words[0]] = pathlib.Path(words[2])
+    return found

@@ -1,0 +1,96 @@
+"""Scenarios of one machine's devices: RDMA devices under the conformance suite, pools on DAX, and
+the link between two machines."""
+
+import functools
+import re
+import xml.etree.ElementTree as ElementTree
+
+from nvdimm import Nvdimm, zeros
+from pair import RESPONDER
+from report import Failed, Skip
+from settings import SHARE
+
+CONFORMANCE_SECONDS_MAX = 400
+LINK_ROUNDS = 200
+
+
+def of_fabric(fabric, scenario):
+    name = fabric.rdma
+    why_not = no_siw if name == "siw" else lambda guest: ""
+    return [scenario(f"link_{name}", 180, functools.partial(link, fabric), why_not),
+            scenario(f"conformance_{name}", CONFORMANCE_SECONDS_MAX,
+                     functools.partial(conformance, name), why_not)]
+
+
+def no_siw(guest):
+    return guest.no_siw()
+
+
+def run_gtest(machine, program, arguments, environment="", seconds=CONFORMANCE_SECONDS_MAX):
+    """Runs a test program in a guest. Returns how many cases passed; raises Failed, or Skip when
+    it has no such case."""
+    result = SHARE / f"{machine.name}.xml"
+    result.unlink(missing_ok=True)
+    status, output = machine.try_run(
+        f"{environment} GTEST_OUTPUT=xml:/mnt/share/{result.name} {program} {arguments}", seconds)
+    if not result.exists():
+        raise Failed(f"{program}: status {status}, no result\n{output[-3000:]}")
+    root = ElementTree.parse(result).getroot()
+    result.unlink()
+    ran = [case for case in root.iter("testcase") if case.get("status") == "run"]
+    failed = [f"{case.get('classname')}.{case.get('name')}" for case in ran
+              if case.find("failure") is not None]
+    skipped = [case for case in ran if case.get("result") == "skipped"]
+    if failed or status != 0:
+        raise Failed(f"{len(failed)} of {len(ran)} cases failed, status {status}: "
+                     f"{', '.join(failed)}\n{output[-3000:]}")
+    if len(ran) == len(skipped):
+        raise Skip(f"{program} has no case that runs with {arguments}")
+    return {"summary": f"{len(ran) - len(skipped)} cases, {len(skipped)} skipped",
+            "cases": len(ran) - len(skipped), "skipped": len(skipped)}
+
+
+def conformance(rdma, context):
+    """The conformance suite of all providers, over a software RNIC."""
+    machine = context.lab.machine(f"conformance-{rdma}", cpus=2)
+    machine.boot()
+    machine.run(f"lab-net 10.0.0.1/24 {rdma}")
+    result = run_gtest(machine, "perdure_conformance_test", "--gtest_filter='*verbs*'",
+                       f"PERDURE_TEST_RNIC={rdma}0")
+    context.lab.release(machine)
+    return result
+
+
+def dax_pools(context):
+    """A pool on a device DAX device, and one on a DAX file system."""
+    blank = zeros(context.lab.directory / "dax.nvdimm")
+    machine = context.lab.machine("dax", nvdimm=Nvdimm(context.lab.guest, "adr", blank))
+    machine.boot()
+    device = machine.run("lab-pmem devdax").split()[-1]
+    run_gtest(machine, "perdure_pmem_test", "--gtest_filter='DaxDevice.*'",
+              f"PERDURE_TEST_DAX_DEVICE={device}")
+    machine.run("device=$(lab-pmem fsdax) && mke2fs -q -t ext4 -b 4096 $device && "
+                "mount -o dax $device /mnt/pmem")
+    run_gtest(machine, "perdure_pmem_test", "--gtest_filter='DaxDirectory.*'",
+              "PERDURE_TEST_DAX_DIRECTORY=/mnt/pmem")
+    context.lab.release(machine)
+    return {"summary": "device DAX and ext4 -o dax"}
+
+
+def link(fabric, context):
+    """Two machines, without Perdure: what the RDMA devices themselves do over the cable."""
+    pair = context.pair("eadr")
+    pair.begin_bare(fabric)
+    device = f"{fabric.rdma}0"
+    pair.responder.run(f"timeout 60 ib_write_lat -R -d {device} -s 64 -n {LINK_ROUNDS} "
+                       ">/run/link.log 2>&1 &")
+    # Refused until the other side listens.
+    output = pair.writer.run("for try in 1 2 3 4 5 6 7 8; do timeout 60 ib_write_lat -R "
+                             f"-d {device} -s 64 -n {LINK_ROUNDS} {RESPONDER} && exit; sleep 1; "
+                             "done; exit 1", 120)
+    line = re.search(r"^\s*64\s+\d+\s+(.*)$", output, re.MULTILINE)
+    if not line:
+        raise Failed(f"ib_write_lat said nothing of 64 bytes:\n{output[-2000:]}")
+    median = float(line.group(1).split()[2])
+    return {"summary": f"ib_write_lat 64 bytes: median {median:.0f} us (emulated)",
+            "write_latency_us_median": median}

@@ -1,0 +1,81 @@
+"""Scenarios of a bad network between two healthy machines: loss, delay, partition (tc netem)."""
+
+import functools
+import time
+
+from power import Ledger
+from report import Failed
+
+LOSSY_RECORDS = 1500
+LOSSY = "delay 2ms 1ms loss 2% reorder 5% duplicate 1%"
+PATIENT_MS = 30000      # a writer that waits for so long outlives the short partition
+PARTITION_SECONDS = 1.0
+
+
+def of_fabric(fabric, scenario):
+    return [scenario(f"{name}_{fabric.name}", 180, functools.partial(way, fabric), fabric.why_not)
+            for name, way in (("netem_loss", loss), ("netem_pause", pause),
+                              ("netem_partition", partition))]
+
+
+def shape(pair, words):
+    """Both directions; empty: a good network again."""
+    for machine in (pair.responder, pair.writer):
+        machine.run("tc qdisc del dev eth0 root 2>/dev/null; "
+                    + (f"tc qdisc add dev eth0 root netem limit 10000 {words}" if words else ":"))
+
+
+def loss(fabric, context):
+    """A network that drops, delays, reorders and duplicates: slower, and nothing else."""
+    pair = context.pair("eadr")
+    pair.begin(fabric)
+    shape(pair, LOSSY)
+    pair.start_writer(1, records=LOSSY_RECORDS, options="--window 64")
+    end = pair.await_writer_end(120)
+    acknowledged = pair.acknowledged()
+    shape(pair, "")
+    if not end.startswith("ended: all") or acknowledged != LOSSY_RECORDS:
+        raise Failed(f"{acknowledged} of {LOSSY_RECORDS} are durable: {end}")
+    result = Ledger().check(pair, acknowledged)
+    return {"summary": f"{acknowledged} records over '{LOSSY}'", **result}
+
+
+def pause(fabric, context):
+    """A partition that a patient writer outlives: it goes on by itself, or says that it can not."""
+    pair = context.pair("eadr")
+    pair.begin(fabric)
+    pair.start_writer(1, options=f"--stall-ms {PATIENT_MS}")
+    pair.await_traffic()
+    shape(pair, "loss 100%")
+    before = pair.acknowledged()
+    time.sleep(PARTITION_SECONDS)
+    shape(pair, "")
+    # RDMA devices give a connection up after some retries (RETRY_EXC); TCP does not.
+    goes_on = pair.await_output_beyond(before)
+    if not goes_on and not fabric.rdma:
+        raise Failed(f"nothing became durable after the partition: {pair.output()[-500:]}")
+    pair.stop_writer()
+    acknowledged = pair.acknowledged()
+    result = Ledger().check(pair, acknowledged)
+    return {"summary": f"durable {before} before, {acknowledged} after", "goes_on": goes_on,
+            **result}
+
+
+def partition(fabric, context):
+    """A partition that lasts: the writer gives up in time, and the next one goes on."""
+    pair = context.pair("eadr")
+    pair.begin(fabric)
+    ledger = Ledger()
+    pair.start_writer(1)
+    pair.await_traffic()
+    shape(pair, "loss 100%")
+    end = pair.await_writer_end()
+    shape(pair, "")
+    first = ledger.check(pair, pair.acknowledged())
+    pair.start_writer(ledger.next_number, records=LOSSY_RECORDS)
+    again = pair.await_writer_end()
+    second = ledger.check(pair, pair.acknowledged())
+    if not again.startswith("ended: all"):
+        raise Failed(f"the next writer did not get through: {again}")
+    return {"summary": f"the writer said '{end[:60]}', the next one went on", "first": first,
+            "second": second}

@@ -1,0 +1,188 @@
+"""Scenarios of power cuts: what was told to be durable is there afterwards, whole and in order."""
+
+import functools
+import math
+import time
+
+import records
+from report import Failed
+from vm import GuestError
+
+CUT_SECONDS_MAX = 90            # one cut with its check; 13 s on an idle machine
+MOMENT_SECONDS_MAX = 1.5        # after the first record, the power fails within this
+RECOVERY_SECONDS_MAX = 0.8      # and during recovery within this
+WRONG_CUTS = 2                  # with the wrong method, and as many with the right one
+CUTS_PER_LOG = 10               # then a new one, before it is full
+# How probable it is that the cache evicted a dirty line before the power failed.
+EVICTIONS = (0.0, 0.3, 0.9)
+# Of all cuts, how many parts each scenario gets.
+PARTS = {"power_cut_adr": 5, "power_cut_eadr": 4, "writer_cut": 1, "both_cut": 1,
+         "recovery_cut": 1}
+
+
+def share(cuts, fabrics):
+    """Cuts for each kind of scenario, so that all together are at least `cuts`."""
+    whole = sum(PARTS.values()) * max(fabrics, 1)
+    return {name: math.ceil(cuts * parts / whole) for name, parts in PARTS.items()}
+
+
+def of_fabric(fabric, scenario, cuts):
+    ways = {"power_cut_adr": ("adr", cut_responder), "power_cut_eadr": ("eadr", cut_responder),
+            "writer_cut": ("adr", cut_writer), "both_cut": ("adr", cut_both),
+            "recovery_cut": ("adr", cut_recovery)}
+    found = [scenario(f"{name}_{fabric.name}", CUT_SECONDS_MAX * (cuts[name] + 1),
+                      functools.partial(series, fabric, kind, way, cuts[name]), fabric.why_not)
+             for name, (kind, way) in ways.items()]
+    found.append(scenario(f"wrong_method_{fabric.name}", 4 * CUT_SECONDS_MAX,
+                          functools.partial(wrong_method, fabric), fabric.why_not))
+    return found
+
+
+class Ledger:
+    """What is known of a log: up to where it was checked."""
+
+    def __init__(self):
+        self.next_number = 1
+        self.next_index = 0
+
+    def check(self, pair, acknowledged):
+        """Reads what came since the last check and judges it. Raises Failed."""
+        found = pair.read(self.next_index)
+        missing = records.lost(found, self.next_number, acknowledged)
+        if missing or found.faults:
+            raise Failed(f"{missing} records are lost: told durable up to {acknowledged}, found "
+                         f"{found.first} to {found.last}, expected from {self.next_number} on; "
+                         f"{'; '.join(found.faults)}")
+        result = {"acknowledged": max(acknowledged - self.next_number + 1, 0),
+                  "found": found.last - found.first + 1 if found.first else 0}
+        if found.first:
+            self.next_number = found.last + 1
+            self.next_index = found.next_index
+        return result
+
+
+def series(fabric, kind, way, cuts, context):
+    """Cut after cut on the same medium, each with its own dice."""
+    pair = context.pair(kind)
+    done = []
+    for number in range(cuts):
+        if number % CUTS_PER_LOG == 0:
+            pair.begin(fabric)
+            ledger = Ledger()
+        dice = context.dice(number)
+        try:
+            done.append(way(pair, ledger, dice))
+        except Failed as failed:
+            raise Failed(f"cut {number}: {failed}") from failed
+        if number % CUTS_PER_LOG == CUTS_PER_LOG - 1 or number == cuts - 1:
+            check_whole(pair, ledger)
+    total = {key: sum(each[key] for each in done) for key in ("acknowledged", "found")}
+    return {"summary": f"{cuts} cuts, {total['acknowledged']} records acknowledged, 0 lost",
+            "lost": 0, **total, "cuts": done}
+
+
+def check_whole(pair, ledger):
+    """What was there after earlier cuts still is."""
+    found = pair.read()
+    if found.faults or (found.first, found.last) not in ((1, ledger.next_number - 1), (0, 0)):
+        raise Failed(f"in the end the log holds {found.first} to {found.last}, expected 1 to "
+                     f"{ledger.next_number - 1}; {'; '.join(found.faults)}")
+
+
+def start_traffic(pair, ledger, dice):
+    pair.start_writer(ledger.next_number)
+    pair.await_traffic()
+    moment = dice.uniform(0, MOMENT_SECONDS_MAX)
+    time.sleep(moment)
+    return moment
+
+
+def described(result, moment, dirty=0, kept=0, torn=False):
+    return {**result, "moment_s": round(moment, 3), "lines_dirty": dirty, "lines_evicted": kept,
+            "torn_tail": torn}
+
+
+def cut_responder(pair, ledger, dice):
+    """The responder's power fails while the writer appends at full speed."""
+    eviction, seed = dice.choice(EVICTIONS), dice.random()
+    moment = start_traffic(pair, ledger, dice)
+    dirty, kept = pair.cut_responder(seed, eviction)
+    pair.restore_responder()
+    pair.await_writer_end()
+    torn = pair.verify() == "unclear"
+    return described(ledger.check(pair, pair.acknowledged()), moment, dirty, kept, torn)
+
+
+def cut_writer(pair, ledger, dice):
+    """The writer's power fails; what it had been told until then holds."""
+    moment = start_traffic(pair, ledger, dice)
+    pair.writer.cut_power()
+    pair.restore_writer()
+    return described(ledger.check(pair, pair.acknowledged()), moment)
+
+
+def cut_both(pair, ledger, dice):
+    """The power of the whole room fails."""
+    eviction, seed = dice.choice(EVICTIONS), dice.random()
+    moment = start_traffic(pair, ledger, dice)
+    pair.writer.cut_power()
+    dirty, kept = pair.cut_responder(seed, eviction)
+    pair.writer.start()
+    pair.restore_responder()
+    pair.await_writer_boot()
+    return described(ledger.check(pair, pair.acknowledged()), moment, dirty, kept)
+
+
+def cut_recovery(pair, ledger, dice):
+    """The power fails again while the next writer recovers the log, or just after."""
+    first = cut_responder(pair, ledger, dice)
+    eviction, seed = dice.choice(EVICTIONS), dice.random()
+    pair.start_writer(ledger.next_number)
+    moment = dice.uniform(0, RECOVERY_SECONDS_MAX)
+    time.sleep(moment)
+    dirty, kept = pair.cut_responder(seed, eviction)
+    recovered = "open epoch" in pair.output()
+    pair.restore_responder()
+    pair.await_writer_end()
+    second = described(ledger.check(pair, pair.acknowledged()), moment, dirty, kept)
+    total = {key: first[key] + second[key] for key in ("acknowledged", "found")}
+    return {**second, **total, "recovered_before": recovered, "first": first}
+
+
+def wrong_method(fabric, context):
+    """What correctness is worth: the operator declares that everything survives, so the methods
+    that are chosen flush nothing; and the same with what the machine says of itself."""
+    pair = context.pair("adr")
+    sides = {}
+    for side, domain in (("wrong", "wsp"), ("right", "auto")):
+        total = {"method": "", "acknowledged": 0, "found": 0, "lost": 0}
+        for number in range(WRONG_CUTS):
+            pair.begin(fabric, domain)
+            start_traffic(pair, Ledger(), context.dice(number))
+            # Even a cache that has evicted most of what was dirty, by chance, does not help.
+            pair.cut_responder(context.seed, EVICTIONS[-1])
+            pair.domain = "auto"
+            count_lost(pair, total)
+        sides[side] = total
+    text = "; ".join(f"{side} ({total['method']}): {total['lost']} of {total['acknowledged']} "
+                     "acknowledged records lost" for side, total in sides.items())
+    if sides["right"]["lost"] or not sides["wrong"]["lost"]:
+        raise Failed(text)
+    return {"summary": text, **sides}
+
+
+def count_lost(pair, total):
+    """Adds up what is lost after a cut. A pool that can not be read has lost all."""
+    pair.restore_responder()
+    pair.await_writer_end()
+    acknowledged = pair.acknowledged()
+    try:
+        found = pair.read()
+    except GuestError:
+        found = records.Found()
+    if found.faults:
+        raise Failed("a record that is not whole was returned: " + "; ".join(found.faults))
+    total["found"] += found.last
+    total["method"] = pair.await_output(r"method (\S+)").group(1)
+    total["acknowledged"] += acknowledged
+    total["lost"] += records.lost(found, 1, acknowledged)

@@ -1,0 +1,159 @@
+"""The scenarios by name, and the loop that runs them, each within its time."""
+
+import dataclasses
+import random
+import re
+import secrets
+import signal
+import time
+import typing
+
+import binaries
+import devices
+import faults
+import jobs
+import power
+import programs
+import report
+from archive import Unavailable
+from fabrics import FABRICS
+from guest_build import Guest
+from pair import Pair
+from report import Failed, Outcome, Skip
+from settings import LabError, say
+from vm import Lab
+
+
+@dataclasses.dataclass(frozen=True)
+class Scenario:
+    """run(context) returns what goes into the report, and may raise Skip, Failed, LabError."""
+
+    name: str
+    seconds_max: int
+    run: typing.Callable
+    why_not: typing.Callable = lambda guest: ""
+
+
+class OutOfTime(Exception):
+    pass
+
+
+class Context:
+    """What scenarios share: the machines that are up, and the dice."""
+
+    def __init__(self, lab, seed):
+        self.lab = lab
+        self.seed = seed
+        self.pairs = {}
+        self.scenario = ""
+
+    def dice(self, what):
+        """Dice of their own for each use, so that one scenario alone throws what it did in a run
+        of all."""
+        return random.Random(f"{self.seed:#x} {self.scenario} {what}")
+
+    def pair(self, kind):
+        """Two machines, the responder with an NVDIMM of that kind; they may be up already."""
+        if kind not in self.pairs:
+            self.pairs[kind] = Pair(self.lab, kind)
+        return self.pairs[kind]
+
+    def forget_machines(self):
+        """After a failure nothing that is up is trusted."""
+        self.lab.keep_logs()
+        self.lab.release(*list(self.lab.machines))
+        self.pairs.clear()
+
+
+def scenarios(cuts, usable):
+    """All of them, in the order in which they share machines. usable: how many fabrics work here,
+    which share the power cuts."""
+    found = [Scenario("dax_pools", 180, devices.dax_pools)]
+    for fabric in FABRICS:
+        if fabric.rdma:
+            found += devices.of_fabric(fabric, Scenario)
+    for fabric in FABRICS:
+        found += jobs.of_fabric(fabric, Scenario)
+        found += faults.of_fabric(fabric, Scenario)
+        found += power.of_fabric(fabric, Scenario, power.share(cuts, usable))
+    return found
+
+
+def run_one(scenario, context):
+    """Runs it within its time; whatever it raises becomes its outcome."""
+    outcome = Outcome(scenario.name)
+    context.scenario = scenario.name
+    begin = time.monotonic()
+
+    def out_of_time(_signum, _frame):
+        raise OutOfTime(f"took longer than {scenario.seconds_max} s")
+
+    signal.signal(signal.SIGALRM, out_of_time)
+    signal.alarm(scenario.seconds_max)
+    try:
+        reason = scenario.why_not(context.lab.guest)
+        if reason:
+            raise Skip(reason)
+        outcome.details = scenario.run(context) or {}
+    except Skip as skip:
+        outcome.status, outcome.reason = "SKIP", str(skip)
+    except (Failed, LabError, OutOfTime) as error:
+        outcome.status = "FAIL"
+        outcome.reason = f"{error}\nreproduce: {reproduce(scenario.name, context.seed)}"
+    finally:
+        signal.alarm(0)
+    outcome.seconds = time.monotonic() - begin
+    if outcome.status == "FAIL":
+        context.forget_machines()
+    return outcome
+
+
+def reproduce(name, seed):
+    return f"tests/lab/lab test -k '^{name}$' --seed={seed:#x}"
+
+
+def run_all(options):
+    """`lab test`. Status 1 if a scenario failed."""
+    pattern = re.compile(options.pattern)
+    seed = options.seed if options.seed is not None else secrets.randbits(32)
+    if options.list:
+        print("\n".join(each.name for each in scenarios(options.cuts, len(FABRICS))))
+        return 0
+    lacks = programs.missing()
+    if lacks:
+        return skip_all(options, pattern, seed, "this machine lacks " + ", ".join(lacks))
+
+    guest = Guest()
+    try:
+        guest.build()
+    except Unavailable as reason:
+        return skip_all(options, pattern, seed, str(reason))
+    binaries.build(guest)
+    usable = sum(not fabric.why_not(guest) for fabric in FABRICS)
+    outcomes = []
+    say(f"seed {seed:#x}")
+    with Lab(guest) as lab:
+        context = Context(lab, seed)
+        for scenario in scenarios(options.cuts, usable):
+            if pattern.search(scenario.name):
+                outcomes.append(run_one(scenario, context))
+                print(outcomes[-1].line(), flush=True)
+                report.write(outcomes, seed)
+    return finish(outcomes, seed)
+
+
+def skip_all(options, pattern, seed, reason):
+    outcomes = [Outcome(each.name, "SKIP", reason)
+                for each in scenarios(options.cuts, len(FABRICS)) if pattern.search(each.name)]
+    for each in outcomes:
+        print(each.line())
+    return finish(outcomes, seed)
+
+
+def finish(outcomes, seed):
+    report.write(outcomes, seed)
+    for each in outcomes:
+        if each.status == "FAIL":
+            print(f"\nFAILED {each.name}\n{each.reason}")
+    print(report.summary(outcomes) if outcomes else "no scenario matched")
+    return 1 if not outcomes or any(each.status == "FAIL" for each in outcomes) else 0
