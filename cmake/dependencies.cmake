@@ -10,7 +10,8 @@ pkg_check_modules(tomlplusplus REQUIRED IMPORTED_TARGET tomlplusplus)
 pkg_check_modules(libfabric IMPORTED_TARGET libfabric)
 # The verbs provider. Headers newer than the machine's, for verbs that its own lack, can be named:
 # the libraries' interfaces are the same, and which verbs there are is probed when it runs.
-pkg_check_modules(verbs IMPORTED_TARGET libibverbs librdmacm)
+pkg_check_modules(libibverbs IMPORTED_TARGET libibverbs)
+pkg_check_modules(librdmacm IMPORTED_TARGET librdmacm)
 set(PERDURE_RDMA_CORE_INCLUDE "" CACHE PATH "Headers of another rdma-core, for FLUSH")
 pkg_check_modules(libpmem2 IMPORTED_TARGET libpmem2)
 pkg_check_modules(httplib REQUIRED IMPORTED_TARGET cpp-httplib)

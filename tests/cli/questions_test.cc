@@ -146,9 +146,14 @@ TEST(Probe, HasEvidenceForEveryAxis) {
   }
   for (const std::string axis :
        {"persistence domain", "flush instruction", "ddio", "receive buffers", "transport tcp",
-        "rdma devices", "capabilities", "locked memory"}) {
+        "locked memory", "cores"}) {
     EXPECT_NE(std::find(axes.begin(), axes.end(), axis), axes.end()) << axis;
   }
+  // An axis for each RNIC, or one that says why there is none.
+  EXPECT_TRUE(std::any_of(axes.begin(), axes.end(), [](const std::string& axis) {
+    return axis == "rdma" || axis.starts_with("rnic ");
+  }));
+  EXPECT_TRUE(document["rnics"].is_array());
   EXPECT_EQ(run({"probe", "/does/not/exist"}).status, 1);
 }
 

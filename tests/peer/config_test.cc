@@ -97,7 +97,7 @@ TEST(Config, MistakesHaveFileAndLine) {
       {"control = 5\n", 1, "not a table"},
       {"[data]\ntransports = \"tcp\"\n", 2, "not a list"},
       {"[data]\ntransports = []\n", 2, "not a list"},
-      {"[data]\ntransports = [\"tcp\",\n \"roce\"]\n", 3, "other than"},
+      {"[data]\ntransports = [\"tcp\",\n \"pigeon\"]\n", 3, "other than"},
       {"[data]\nspin_us = \"fast\"\n", 2, "neither"},
       {"[data]\nspin_us = -1\n", 2, "neither"},
       {"[data]\nsessions_max = 0\n", 2, "not between"},
@@ -142,6 +142,14 @@ TEST(Config, AnAddressThatOthersReachMustBeAllowed) {
   config.data_listen = "10.0.0.1:7471";
   EXPECT_EQ(validate(config).code(), ErrorCode::PermissionDenied);
   EXPECT_NE(validate(config).error().message.find("allow_remote"), std::string::npos);
+  // An RNIC listens where its network reaches it, whatever the addresses above say.
+  for (const Transport transport : {Transport::InfiniBand, Transport::Roce, Transport::Iwarp}) {
+    config = Config{};
+    config.transports = {Transport::Tcp, transport};
+    EXPECT_EQ(validate(config).code(), ErrorCode::PermissionDenied);
+    config.allow_remote = true;
+    EXPECT_TRUE(validate(config).ok());
+  }
 }
 
 TEST(Config, AFileThatIsNotThereIsNotFound) {
