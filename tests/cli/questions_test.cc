@@ -144,9 +144,8 @@ TEST(Probe, HasEvidenceForEveryAxis) {
     axes.push_back(axis["axis"]);
     EXPECT_FALSE(axis["evidence"].empty()) << axis["axis"];
   }
-  for (const std::string axis :
-       {"persistence domain", "flush instruction", "ddio", "receive buffers", "transport tcp",
-        "locked memory", "cores"}) {
+  for (const std::string axis : {"persistence domain", "flush instruction", "ddio",
+                                 "receive buffers", "transport tcp", "locked memory", "cores"}) {
     EXPECT_NE(std::find(axes.begin(), axes.end(), axis), axes.end()) << axis;
   }
   // An axis for each RNIC, or one that says why there is none.
