@@ -189,7 +189,10 @@ prints each of them with the property that it breaks. With *ddio off* and `b` la
 WRITEs alone take two: a posted WRITE may overtake the FLUSH before it, and only an ATOMIC WRITE,
 which carries at most 8 bytes, does not.
 
-Hardware could change that. With ordered persist (PWRITE and its persist ACK, *parallelism* section V;
+Hardware changes that. A FLUSH with placement *persistence* (InfiniBand specification 1.6, annex A19; the
+kernel's rxe has it, no card yet) brings the range that it names into the domain itself: with it
+`write-flush` and `write-flush-atomic-flush` are right on dmp with ddio on, in one round trip
+(`perdure plan --domain dmp --ddio on --native-flush --persistent-flush`). With ordered persist (PWRITE and its persist ACK, *parallelism* section V;
 no device has it) any number of epochs takes one round trip one-sided on dmp, with ddio on or off:
 `src/check/persist_order_test.cc` proves it, and that nothing can be taken away.
 
