@@ -17,6 +17,7 @@ constexpr std::uint8_t kVersion = 1;
 constexpr std::uint8_t kCanFlush = 1;
 constexpr std::uint8_t kCanWriteAtomically = 2;
 constexpr std::uint8_t kCanFlushPersistently = 4;
+constexpr unsigned kImmediatesShift = 3;
 constexpr Nanoseconds kSlice = std::chrono::milliseconds(50);
 }  // namespace
 
@@ -66,7 +67,8 @@ PrivateData encode(const Greeting& greeting, std::span<const std::byte> own) {
   std::byte* at = data.bytes.data();
   const unsigned can = (greeting.capabilities.native_flush ? kCanFlush : 0U) |
                        (greeting.capabilities.atomic_write ? kCanWriteAtomically : 0U) |
-                       (greeting.capabilities.persistent_flush ? kCanFlushPersistently : 0U);
+                       (greeting.capabilities.persistent_flush ? kCanFlushPersistently : 0U) |
+                       greeting.immediates_log2 << kImmediatesShift;
   store<std::uint8_t>(at, kMagic);
   store<std::uint8_t>(at + 1, kVersion);
   store<std::uint8_t>(at + 2, static_cast<std::uint8_t>(can));
@@ -91,6 +93,7 @@ std::optional<ReceivedGreeting> decode_greeting(std::span<const std::byte> data)
   received.greeting.capabilities.native_flush = (can & kCanFlush) != 0;
   received.greeting.capabilities.atomic_write = (can & kCanWriteAtomically) != 0;
   received.greeting.capabilities.persistent_flush = (can & kCanFlushPersistently) != 0;
+  received.greeting.immediates_log2 = static_cast<unsigned>(can) >> kImmediatesShift;
   received.greeting.credit_key = load<std::uint32_t>(at + 4);
   received.greeting.credit_address = load<std::uint64_t>(at + 8);
   received.own = data.subspan(kGreetingBytes, own);

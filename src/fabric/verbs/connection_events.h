@@ -28,7 +28,8 @@ Result<Owned<rdma_cm_event>> expect_event(rdma_event_channel& channel, rdma_cm_e
 ///   offset  size  field
 ///   0       1     magic         0x56
 ///   1       1     version       1
-///   2       1     capabilities  bit 0: FLUSH, 1: ATOMIC WRITE, 2: FLUSH to persistence
+///   2       1     capabilities  bit 0: FLUSH, 1: ATOMIC WRITE, 2: FLUSH to persistence;
+///                               bits 3 to 7: binary logarithm of the number of immediates
 ///   3       1     bytes of the caller's data (the transport pads them)
 ///   4       4     key of the credit word
 ///   8       8     address of the credit word
@@ -36,6 +37,7 @@ struct Greeting {
   Capabilities capabilities;
   std::uint32_t credit_key = 0;
   std::uint64_t credit_address = 0;
+  unsigned immediates_log2 = 0;  // of the ring behind the credit word (iWARP): see work_batch.h
 };
 
 inline constexpr std::size_t kGreetingBytes = 16;

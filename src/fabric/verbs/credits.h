@@ -16,6 +16,7 @@ class SendCredits {
   /// Whether one more message may go, given the peer's count as it stands in our word.
   bool available(std::uint64_t granted) const { return sent_ < granted; }
   void use() { ++sent_; }
+  std::uint64_t sent() const { return sent_; }
 
  private:
   std::uint64_t sent_ = 0;

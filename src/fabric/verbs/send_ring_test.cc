@@ -18,15 +18,39 @@ WorkRequest request(std::uint64_t context, bool signalled) {
 }
 
 TEST(SendRing, CompletionOfOneSaysThatAllBeforeItSucceeded) {
-  SendRing ring(8, 16);
+  SendRing ring(8, 16, true);
   for (std::uint64_t i = 0; i < 3; ++i) {
     ring.push(request(i, i == 2));
     EXPECT_EQ(ring.issue(1), i >= 1) << "every second silent one asks: a quarter of the depth";
   }
   Completion completion;
-  EXPECT_FALSE(ring.complete(1, completion)) << "nobody asked for number 1";
-  EXPECT_EQ(ring.done_index(), 2u);
-  ASSERT_TRUE(ring.complete(2, completion));
+  ring.complete(1);
+  EXPECT_FALSE(ring.report(completion)) << "nobody asked for number 1";
+  ring.complete(2);
+  ASSERT_TRUE(ring.report(completion));
+  EXPECT_EQ(completion.context, 2u);
+  EXPECT_TRUE(ring.empty());
+  ring.complete(1);  // once more: ignored
+  EXPECT_FALSE(ring.report(completion));
+}
+
+TEST(SendRing, AReadThatIsAnsweredLateHoldsBackTheCompletionsBehindIt) {
+  SendRing ring(8, 16, false);
+  ring.push(request(0, true));
+  WorkRequest silent_read = request(1, false);
+  silent_read.opcode = Opcode::Read;
+  ring.push(silent_read);
+  ring.push(request(2, true));
+  EXPECT_TRUE(ring.issue(1));
+  EXPECT_TRUE(ring.issue(1)) << "a READ is always asked for";
+  EXPECT_TRUE(ring.issue(1));
+  Completion completion;
+  ring.complete(2);
+  ASSERT_TRUE(ring.report(completion));
+  EXPECT_EQ(completion.context, 0u) << "what was posted before has left";
+  EXPECT_FALSE(ring.report(completion)) << "number 2 is complete, and the READ before it is not";
+  ring.complete(1);
+  ASSERT_TRUE(ring.report(completion));
   EXPECT_EQ(completion.context, 2u);
   EXPECT_TRUE(ring.empty());
 }
@@ -36,7 +60,7 @@ TEST(SendRing, FullWithSilentRequestsIsImpossible) {
   // that asked. Expect: whenever nothing more goes, something was asked for.
   std::mt19937 random(7);
   for (const std::size_t depth : {1u, 2u, 3u, 16u, 250u}) {
-    SendRing ring(depth, depth + 19);
+    SendRing ring(depth, depth + 19, true);
     std::deque<std::uint64_t> asked;
     std::uint64_t posted = 0;
     for (int step = 0; step < 20'000; ++step) {
@@ -50,7 +74,8 @@ TEST(SendRing, FullWithSilentRequestsIsImpossible) {
       }
       ASSERT_FALSE(asked.empty()) << "depth " << depth << " after " << posted;
       Completion ignored;
-      EXPECT_FALSE(ring.complete(asked.front(), ignored));
+      ring.complete(asked.front());
+      EXPECT_FALSE(ring.report(ignored));
       asked.pop_front();
     }
     EXPECT_GT(posted, 1000u);
@@ -58,17 +83,21 @@ TEST(SendRing, FullWithSilentRequestsIsImpossible) {
 }
 
 TEST(SendRing, LossReportsEveryRequestOnceInOrderHeldOnesToo) {
-  SendRing ring(8, 16);
-  for (std::uint64_t i = 0; i < 5; ++i) ring.push(request(i, false));
-  (void)ring.issue(1);
-  (void)ring.issue(1);
+  SendRing ring(8, 16, true);
+  for (std::uint64_t i = 0; i < 5; ++i) ring.push(request(i, i == 0));
+  for (int i = 0; i < 3; ++i) (void)ring.issue(1);
   EXPECT_TRUE(ring.anything_held());
+  ring.fail_at(1);  // number 0 succeeded, and somebody asked for it
+  Completion completion;
   for (std::uint64_t i = 0; i < 5; ++i) {
-    ASSERT_FALSE(ring.empty());
-    const Completion completion = ring.fail(ErrorCode::OutcomeUnknown);
+    ASSERT_TRUE(ring.report_lost(completion, 1, ErrorCode::OutOfRange)) << i;
     EXPECT_EQ(completion.context, i);
-    EXPECT_EQ(completion.error, ErrorCode::OutcomeUnknown);
+    EXPECT_EQ(completion.error.has_value(), i > 0);
+    if (i > 0) {
+      EXPECT_EQ(*completion.error, i == 1 ? ErrorCode::OutOfRange : ErrorCode::OutcomeUnknown);
+    }
   }
+  EXPECT_FALSE(ring.report_lost(completion, 1, ErrorCode::OutOfRange));
   EXPECT_TRUE(ring.empty());
   EXPECT_FALSE(ring.anything_held());
 }

@@ -15,7 +15,7 @@
 //   - FLUSH and ATOMIC WRITE (IBTA volume 1 release 1.6, annex A19) through the extended queue
 //     pair, where headers, RNIC, queue pair and peer all have them; see Endpoint::capabilities.
 //   - A peer that dies under traffic shows after the RNIC's own retries (about 4 s). An idle
-//     connection asks after its peer by a READ every 5 s, from poll().
+//     connection asks after its peer by a READ every 5 s, from poll(); iWARP gives up after 25 s.
 //
 // Trust. A connection reaches what was registered on the Device that it was accepted into, checked
 // by the RNIC: each Device has a protection domain of its own. Destroying a Memory revokes its key

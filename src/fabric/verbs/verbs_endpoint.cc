@@ -20,6 +20,7 @@ constexpr int kBatch = 16;  // completions taken out of the queue at a time
 // system calls, so it is looked at once in so many empty polls, and around sleeping.
 constexpr std::uint32_t kEmptyPollsPerLook = 256;
 constexpr Nanoseconds kAskEvery = std::chrono::seconds(5);
+constexpr int kQuestionsMax = 5;  // so many times kAskEvery without an answer
 constexpr Nanoseconds kDrainMax = std::chrono::milliseconds(200);
 
 // Completions carry the number of the request, or one of these.
@@ -34,9 +35,7 @@ ErrorCode meaning(ibv_wc_status status) {
   switch (status) {
     case IBV_WC_REM_ACCESS_ERR:
     case IBV_WC_REM_INV_REQ_ERR: return ErrorCode::OutOfRange;
-    case IBV_WC_LOC_PROT_ERR:
-    case IBV_WC_LOC_LEN_ERR:
-    case IBV_WC_LOC_QP_OP_ERR: return ErrorCode::SystemError;
+    case IBV_WC_LOC_PROT_ERR: return ErrorCode::SystemError;  // not our memory
     default: return ErrorCode::OutcomeUnknown;
   }
 }
@@ -55,6 +54,11 @@ Result<void> VerbsEndpoint::check(const WorkRequest& request) const {
   const bool atomics = domain_->rnic->limits().atomic_cap != IBV_ATOMIC_NONE;
   PERDURE_TRY_VOID(check_request(request, limits_, capabilities_, atomics));
   const std::uint64_t length = total_length(request);
+  if (request.opcode == Opcode::WriteImm && !queue_limits_.writes_immediates &&
+      queue_limits_.inline_bytes_max < sizeof(Immediate)) {
+    return Error{ErrorCode::Unsupported,
+                 "WRITE_WITH_IMM: iWARP, and the RNIC sends nothing inline"};
+  }
   if (takes_credit(request.opcode) && length > queue_limits_.message_bytes_max) {
     return Error{ErrorCode::InvalidArgument,
                  fmt::format("{}: longer than the RNIC's largest message, {} B",
@@ -74,7 +78,7 @@ Result<std::size_t> VerbsEndpoint::post(std::span<const WorkRequest> requests) {
   if (lost_) return Error{ErrorCode::Disconnected, "connection with " + peer_ + " was lost"};
   std::size_t taken = 0;
   for (const WorkRequest& request : requests) {
-    if (requests_.full()) break;
+    if (lost_ || requests_.full()) break;
     if (auto checked = check(request); !checked.ok()) {
       if (taken == 0) return checked.error();
       break;
@@ -104,10 +108,11 @@ bool VerbsEndpoint::may_issue(const WorkRequest& request, std::size_t entries) c
 /// Appends the oldest request that was not issued to the batch.
 void VerbsEndpoint::issue(const WorkRequest& request, std::size_t entries) {
   if (!batch_.fits(entries)) commit();
+  if (lost_) return;
   if (takes_credit(request.opcode)) send_credits_.use();
   const std::uint64_t number = requests_.issue_index();
   const bool signalled = requests_.issue(entries);
-  batch_.add(request, number, signalled);
+  batch_.add(request, number, signalled, send_credits_.sent());
 }
 
 void VerbsEndpoint::hold(const WorkRequest& request) {
@@ -166,26 +171,21 @@ std::size_t VerbsEndpoint::poll(std::span<Completion> completions) {
     armed_ = false;
     if (!lost_) look_around();
   }
-  if (!lost_ && early_ && !completions.empty()) {
-    const ibv_wc done = *std::exchange(early_, std::nullopt);
-    count += take(done, completions[count]);
-  }
   while (!lost_ && count < completions.size()) {
     std::array<ibv_wc, kBatch> done;
-    const int wanted = static_cast<int>(std::min<std::size_t>(kBatch, completions.size() - count));
-    const int got = ::ibv_poll_cq(queue_.get(), wanted, done.data());
-    for (int i = 0; i < got; ++i) {
-      if (lost_) {  // taken out before the loss was known: only successes still count
-        Completion completion;
-        if (done[static_cast<std::size_t>(i)].status == IBV_WC_SUCCESS &&
-            take_receive(done[static_cast<std::size_t>(i)], completion)) {
-          last_words_.push_front(completion);
-        }
-        continue;
+    const std::size_t wanted = std::min<std::size_t>(kBatch, completions.size() - count);
+    const std::size_t got = take_out(std::span(done).first(wanted));
+    const ibv_wc* failed = nullptr;
+    for (std::size_t i = 0; i < got; ++i) {
+      if (done[i].status == IBV_WC_SUCCESS) {
+        if (take(done[i], completions[count])) ++count;
+      } else if (failed == nullptr) {
+        failed = &done[i];  // what succeeded beside it still counts
       }
-      count += take(done[static_cast<std::size_t>(i)], completions[count]);
     }
     if (got > 0) empty_polls_ = 0;
+    if (failed != nullptr) lose(*failed);
+    while (!lost_ && count < completions.size() && requests_.report(completions[count])) ++count;
     if (got < wanted) break;
   }
   if (!lost_) {
@@ -200,27 +200,34 @@ std::size_t VerbsEndpoint::poll(std::span<Completion> completions) {
   return count;
 }
 
-/// One completion of the RNIC: whether it became one of ours (0 or 1).
-std::size_t VerbsEndpoint::take(const ibv_wc& done, Completion& completion) {
-  const bool fine = done.status == IBV_WC_SUCCESS;
-  if (fine && (done.wr_id & kReceiveTag) == 0) {
-    return requests_.complete(done.wr_id, completion) ? 1 : 0;
-  }
-  if (fine && done.wr_id == kReceiveTag) return take_receive(done, completion) ? 1 : 0;
-  if (fine) {
-    (done.wr_id == kCreditTag ? telling_ : asking_) = false;
-    return 0;
-  }
-  // Requests before the failed one succeeded: their completions say so, or nobody asked.
+/// Completions of the RNIC; the first one may have come to arm() already.
+std::size_t VerbsEndpoint::take_out(std::span<ibv_wc> done) {
+  std::size_t got = 0;
+  if (early_) done[got++] = *std::exchange(early_, std::nullopt);
+  const int more = ::ibv_poll_cq(queue_.get(), static_cast<int>(done.size() - got), &done[got]);
+  return got + static_cast<std::size_t>(std::max(more, 0));
+}
+
+/// One success of the RNIC: whether it is a receive. Requests are reported by the ring.
+bool VerbsEndpoint::take(const ibv_wc& done, Completion& completion) {
   if ((done.wr_id & kReceiveTag) == 0) {
-    Completion ignored;
-    while (requests_.done_index() < done.wr_id) {
-      if (requests_.complete(requests_.done_index(), ignored)) last_words_.push_back(ignored);
-    }
+    requests_.complete(done.wr_id);
+    return false;
   }
-  const bool ours = (done.wr_id & kReceiveTag) == 0 && !requests_.empty();
-  lose(::ibv_wc_status_str(done.status), ours ? meaning(done.status) : ErrorCode::OutcomeUnknown);
-  return 0;
+  if (done.wr_id == kReceiveTag) return take_receive(done, completion);
+  if (done.wr_id == kCreditTag) {
+    telling_ = false;
+  } else {
+    questions_ = 0;
+  }
+  return false;
+}
+
+/// The connection is down, by what the RNIC says of one request.
+void VerbsEndpoint::lose(const ibv_wc& failed) {
+  requests_.fail_at(failed.wr_id);
+  failed_request_ = failed.wr_id;
+  lose(::ibv_wc_status_str(failed.status), meaning(failed.status));
 }
 
 bool VerbsEndpoint::take_receive(const ibv_wc& done, Completion& completion) {
@@ -234,6 +241,13 @@ bool VerbsEndpoint::take_receive(const ibv_wc& done, Completion& completion) {
   if ((done.wc_flags & IBV_WC_WITH_IMM) != 0) {
     completion.has_immediate = true;
     completion.immediate = ::be32toh(done.imm_data);
+  } else if (done.byte_len == 0 && !immediates_.empty()) {
+    const Immediate& told = immediates_[receive_credits_.received() % immediates_.size()];
+    if (told.message == receive_credits_.received() + 1) {
+      completion.has_immediate = true;
+      completion.immediate = told.value;
+      completion.length = told.length;
+    }
   }
   receive_credits_.receive();
   return true;
@@ -268,10 +282,13 @@ void VerbsEndpoint::tell_credits() {
 }
 
 /// Reads a word of the peer's: its RNIC answers, or ours says that nobody does. iWARP has no
-/// retries that give up: there an answer that is missing for as long again is the end.
+/// retries that give up: there a long silence is the end. It is longer than what may be in front
+/// of the question on a slow way.
 void VerbsEndpoint::ask_after_peer() {
-  if (asking_) {
-    lose("no answer for several seconds", ErrorCode::OutcomeUnknown);
+  if (questions_ > 0) {
+    if (++questions_ > kQuestionsMax) {
+      lose("no answer for too long", ErrorCode::OutcomeUnknown);
+    }
     return;
   }
   ibv_sge sink{reinterpret_cast<std::uintptr_t>(&control_->scratch), sizeof control_->scratch,
@@ -284,7 +301,7 @@ void VerbsEndpoint::ask_after_peer() {
   work.send_flags = IBV_SEND_SIGNALED;
   work.wr.rdma.remote_addr = peer_greeting_.credit_address;
   work.wr.rdma.rkey = peer_greeting_.credit_key;
-  asking_ = true;
+  questions_ = 1;
   post_internal(work);
 }
 
@@ -314,7 +331,7 @@ void VerbsEndpoint::look_around() {
 }
 
 bool VerbsEndpoint::arm() {
-  if (lost_ || early_ || requests_.anything_held()) return false;
+  if (lost_ || early_ || requests_.reportable() || requests_.anything_held()) return false;
   if (receive_credits_.due()) tell_credits();
   if (!lost_) look_around();
   if (lost_) return false;
@@ -346,11 +363,12 @@ void VerbsEndpoint::lose(const std::string& reason, ErrorCode first) {
   ::rdma_disconnect(id_.get());
   drain();
   ::rdma_destroy_qp(id_.get());
-  for (ErrorCode code = first; !requests_.empty(); code = ErrorCode::OutcomeUnknown) {
-    last_words_.push_back(requests_.fail(code));
+  Completion completion;
+  while (requests_.report_lost(completion, failed_request_, first)) {
+    last_words_.push_back(completion);
   }
   while (receive_credits_.received() < receive_credits_.posted()) {
-    Completion completion;
+    completion = Completion{};
     completion.opcode = Opcode::Receive;
     completion.context = receives_[receive_credits_.received() % receives_.size()];
     completion.error = ErrorCode::OutcomeUnknown;
@@ -362,17 +380,10 @@ void VerbsEndpoint::lose(const std::string& reason, ErrorCode first) {
 /// Takes what has succeeded out of the completion queue, until it is empty.
 void VerbsEndpoint::drain() {
   const Deadline deadline = Deadline::after(kDrainMax);
-  if (early_) {
-    Completion completion;
-    const ibv_wc done = *std::exchange(early_, std::nullopt);
-    if (done.status == IBV_WC_SUCCESS && take(done, completion) > 0) {
-      last_words_.push_back(completion);
-    }
-  }
   ibv_wc done;
-  while (!deadline.passed() && ::ibv_poll_cq(queue_.get(), 1, &done) > 0) {
+  while (!deadline.passed() && take_out({&done, 1}) > 0) {
     Completion completion;
-    if (done.status == IBV_WC_SUCCESS && take(done, completion) > 0) {
+    if (done.status == IBV_WC_SUCCESS && take(done, completion)) {
       last_words_.push_back(completion);
     }
   }

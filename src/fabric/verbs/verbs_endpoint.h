@@ -9,6 +9,7 @@
 #include "fabric/verbs/send_ring.h"
 #include "fabric/verbs/work_batch.h"
 
+#include <cstdlib>
 #include <deque>
 
 namespace perdure::fabric::verbs {
@@ -39,11 +40,15 @@ class VerbsEndpoint final : public Endpoint {
   Capabilities capabilities() const override { return capabilities_; }
 
  private:
-  /// Registered for the peer (the first word) and for the RNIC's own answers.
+  /// Registered for the peer (the first word, and the ring behind the block) and for the RNIC's own
+  /// answers.
   struct alignas(64) ControlBlock {
     std::uint64_t granted = 0;  // written by the peer: receives that it has posted
     std::uint64_t scratch = 0;  // old values and probes that nobody wants
     std::uint64_t telling = 0;  // source of the next credit message
+  };
+  struct FreeControl {
+    void operator()(ControlBlock* block) const { std::free(block); }
   };
 
   VerbsEndpoint(std::shared_ptr<Domain> domain, Owned<rdma_event_channel> channel,
@@ -64,12 +69,14 @@ class VerbsEndpoint final : public Endpoint {
   void hold(const WorkRequest& request);
   void commit();
 
-  std::size_t take(const ibv_wc& done, Completion& completion);
+  std::size_t take_out(std::span<ibv_wc> done);
+  bool take(const ibv_wc& done, Completion& completion);
   bool take_receive(const ibv_wc& done, Completion& completion);
   void tell_credits();
   void look_around();
   void ask_after_peer();
   void post_internal(ibv_send_wr& work);
+  void lose(const ibv_wc& failed);
   void lose(const std::string& reason, ErrorCode first);
   void drain();
   std::uint64_t granted() const;
@@ -84,7 +91,8 @@ class VerbsEndpoint final : public Endpoint {
   Owned<rdma_event_channel> events_;
   Owned<ibv_comp_channel> sleep_channel_;
   Owned<ibv_cq> queue_;
-  std::unique_ptr<ControlBlock> control_;
+  std::unique_ptr<ControlBlock, FreeControl> control_;
+  std::span<Immediate> immediates_;  // behind it; empty where WRITE_WITH_IMM is a verb
   Owned<ibv_mr> control_region_;
   Owned<rdma_cm_id> id_;  // with the queue pair
   ibv_qp_ex* extended_ = nullptr;
@@ -99,10 +107,11 @@ class VerbsEndpoint final : public Endpoint {
   std::vector<std::uint64_t> receives_;  // contexts of posted receives, a ring in posting order
 
   bool lost_ = false;
+  std::uint64_t failed_request_ = ~std::uint64_t{0};  // whose failure was the end, if one's was
   bool armed_ = false;
-  bool telling_ = false;               // a credit message is in flight
-  bool asking_ = false;                // a probe of the peer is in flight
-  std::optional<ibv_wc> early_;        // polled by arm()
+  bool telling_ = false;         // a credit message is in flight
+  int questions_ = 0;            // a probe of the peer is in flight since so many times kAskEvery
+  std::optional<ibv_wc> early_;  // polled by arm()
   std::deque<Completion> last_words_;  // after the loss: what is still to be reported
   std::uint32_t empty_polls_ = 0;
   Deadline ask_at_;

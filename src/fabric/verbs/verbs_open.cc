@@ -3,12 +3,15 @@
 #include <fcntl.h>
 #include <sys/epoll.h>
 
+#include "core/bytes.h"
 #include "core/log_message.h"
 #include "core/try.h"
 #include "fabric/verbs/extended.h"
 #include "fabric/verbs/verbs_endpoint.h"
 
 #include <algorithm>
+#include <bit>
+#include <memory>
 
 namespace perdure::fabric::verbs {
 namespace {
@@ -42,7 +45,7 @@ VerbsEndpoint::VerbsEndpoint(std::shared_ptr<Domain> domain, Owned<rdma_event_ch
       limits_{transfer_max(*domain_->rnic), depth_of(options.send_depth, *domain_->rnic),
               depth_of(options.receive_depth, *domain_->rnic)},
       events_(std::move(channel)),
-      requests_(limits_.send_depth, limits_.send_depth + kSplitEntries),
+      requests_(limits_.send_depth, limits_.send_depth + kSplitEntries, !domain_->rnic->is_iwarp()),
       receive_credits_(limits_.receive_depth),
       receives_(limits_.receive_depth),
       ask_at_(Deadline::after(kAskEvery)) {}
@@ -76,9 +79,16 @@ Result<void> VerbsEndpoint::make_queues() {
 }
 
 Result<void> VerbsEndpoint::make_control_block() {
-  control_ = std::make_unique<ControlBlock>();
+  const std::size_t slots = domain_->rnic->is_iwarp() ? std::bit_ceil(limits_.receive_depth) : 0;
+  const std::size_t bytes = sizeof(ControlBlock) + slots * sizeof(Immediate);
+  void* memory = std::aligned_alloc(alignof(ControlBlock), round_up(bytes, alignof(ControlBlock)));
+  if (memory == nullptr) return Error{ErrorCode::SystemError, "out of memory"};
+  control_.reset(new (memory) ControlBlock);
+  auto* ring = reinterpret_cast<Immediate*>(control_.get() + 1);
+  std::uninitialized_value_construct_n(ring, slots);
+  immediates_ = {ring, slots};
   control_region_.reset(
-      ::ibv_reg_mr(domain_->protection.get(), control_.get(), sizeof *control_,
+      ::ibv_reg_mr(domain_->protection.get(), control_.get(), bytes,
                    IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ));
   if (!control_region_) return errno_error(ErrorCode::SystemError, "registering the credit word");
   return {};
@@ -125,6 +135,7 @@ Result<void> VerbsEndpoint::make_queue_pair() {
       queue_limits_.message_bytes_max = rnic.message_bytes_max();
       // iWARP names one place for the answer of a READ (RFC 5040 section 4.4).
       queue_limits_.read_segments_max = rnic.is_iwarp() ? 1 : kSegmentsMax;
+      queue_limits_.writes_immediates = !rnic.is_iwarp();
       capabilities_.native_flush = extended_ != nullptr && rnic.flushes();
       capabilities_.persistent_flush = extended_ != nullptr && rnic.flushes_persistently();
       capabilities_.atomic_write = extended_ != nullptr && rnic.writes_atomically();
@@ -158,6 +169,9 @@ Greeting VerbsEndpoint::greeting() const {
   own.capabilities = capabilities_;
   own.credit_key = control_region_->rkey;
   own.credit_address = reinterpret_cast<std::uintptr_t>(&control_->granted);
+  if (!immediates_.empty()) {
+    own.immediates_log2 = static_cast<unsigned>(std::countr_zero(immediates_.size()));
+  }
   return own;
 }
 
@@ -165,6 +179,8 @@ Greeting VerbsEndpoint::greeting() const {
 void VerbsEndpoint::agree(const Greeting& peer) {
   peer_greeting_ = peer;
   capabilities_ = both(capabilities_, peer.capabilities);
+  batch_.send_immediates_to({peer.credit_address + sizeof(ControlBlock),
+                             std::uint64_t{1} << peer.immediates_log2, peer.credit_key});
 }
 
 rdma_conn_param VerbsEndpoint::connection_parameters(const PrivateData& data) const {

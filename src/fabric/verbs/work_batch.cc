@@ -63,9 +63,10 @@ class Pieces {
 std::size_t entry_count(const WorkRequest& request, const QueueLimits& limits) {
   if (!is_transfer(request.opcode)) return 1;
   const bool reading = request.opcode == Opcode::Read;
+  const std::size_t more = request.opcode == Opcode::WriteImm && !limits.writes_immediates ? 2 : 0;
   const std::size_t segments_max = reading ? limits.read_segments_max : kSegmentsMax;
   if (request.segment_count <= segments_max && total_length(request) <= limits.message_bytes_max) {
-    return 1;
+    return 1 + more;
   }
   Pieces pieces(request, limits.message_bytes_max, segments_max);
   std::array<ibv_sge, kSegmentsMax> ignored;
@@ -75,7 +76,7 @@ std::size_t entry_count(const WorkRequest& request, const QueueLimits& limits) {
     pieces.take(ignored, bytes);
     ++count;
   } while (!pieces.done());
-  return count;
+  return count + more;
 }
 
 ibv_send_wr& WorkBatch::next(const WorkRequest& request, std::uint64_t id, ibv_wr_opcode opcode) {
@@ -137,11 +138,30 @@ void WorkBatch::add_word(const WorkRequest& request, std::uint64_t id) {
   work.wr.atomic.rkey = static_cast<std::uint32_t>(request.remote.key);
 }
 
-void WorkBatch::add(const WorkRequest& request, std::uint64_t id, bool signalled) {
+/// A WRITE, its immediate by another, and an empty message.
+void WorkBatch::add_immediate(const WorkRequest& request, std::uint64_t id, std::uint64_t message) {
+  add_transfer(request, id, IBV_WR_RDMA_WRITE, kSegmentsMax);
+  ibv_send_wr& told = next(request, id, IBV_WR_RDMA_WRITE);
+  Immediate& immediate = immediates_[count_ - 1];
+  immediate = {message, request.immediate, static_cast<std::uint32_t>(total_length(request))};
+  segments_[count_ - 1][0] = {reinterpret_cast<std::uintptr_t>(&immediate), sizeof immediate, 0};
+  told.num_sge = 1;
+  told.send_flags |= IBV_SEND_INLINE;
+  told.wr.rdma.remote_addr = ring_.address + (message - 1) % ring_.slots * sizeof immediate;
+  told.wr.rdma.rkey = ring_.key;
+  next(request, id, IBV_WR_SEND);
+}
+
+void WorkBatch::add(const WorkRequest& request, std::uint64_t id, bool signalled,
+                    std::uint64_t message) {
   switch (request.opcode) {
     case Opcode::Send: add_transfer(request, id, IBV_WR_SEND, kSegmentsMax); break;
     case Opcode::Write: add_transfer(request, id, IBV_WR_RDMA_WRITE, kSegmentsMax); break;
     case Opcode::WriteImm:
+      if (!limits_.writes_immediates) {
+        add_immediate(request, id, message);
+        break;
+      }
       add_transfer(request, id, IBV_WR_RDMA_WRITE_WITH_IMM, kSegmentsMax);
       requests_[count_ - 1].imm_data = ::htonl(request.immediate);
       break;

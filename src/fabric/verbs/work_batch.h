@@ -8,11 +8,29 @@
 
 namespace perdure::fabric::verbs {
 
+/// An immediate on its way. iWARP has no WRITE_WITH_IMM (RFC 5040): there it is a WRITE, a WRITE of
+/// this into a ring of the peer's, and an empty SEND. The receiver of an empty message looks into
+/// the ring whether it is the one with that number. The ring has a place for each receive that can
+/// be posted, so nothing in it is overwritten before it was looked at.
+struct Immediate {
+  std::uint64_t message = 0;  // from 1: of all that take a receive on this connection
+  std::uint32_t value = 0;
+  std::uint32_t length = 0;  // bytes written
+};
+
+/// Where the peer wants them; no slots: it does not.
+struct ImmediateRing {
+  std::uint64_t address = 0;
+  std::uint64_t slots = 0;
+  std::uint32_t key = 0;
+};
+
 /// What one queue pair can take.
 struct QueueLimits {
   std::uint64_t message_bytes_max = 0;
   std::size_t read_segments_max = 1;  // an RNIC scatters a READ into so many segments
   std::uint32_t inline_bytes_max = 0;
+  bool writes_immediates = true;  // WRITE_WITH_IMM is one verb
   Capabilities capabilities;
 };
 
@@ -29,11 +47,14 @@ class WorkBatch {
     scratch_ = {reinterpret_cast<std::uintptr_t>(scratch), 8, region->lkey};
   }
 
+  void send_immediates_to(const ImmediateRing& ring) { ring_ = ring; }
+
   bool empty() const { return count_ == 0; }
   bool fits(std::size_t entries) const { return count_ + entries <= kEntriesMax; }
 
-  /// Appends a request. Completions carry `id`. Requires fits(entry_count()).
-  void add(const WorkRequest& request, std::uint64_t id, bool signalled);
+  /// Appends a request. Completions carry `id`. `message`: its number, if it takes a receive.
+  /// Requires fits(entry_count()).
+  void add(const WorkRequest& request, std::uint64_t id, bool signalled, std::uint64_t message);
 
   /// Gives all to the queue pair and is empty again. `extended` may be null where neither FLUSH nor
   /// ATOMIC WRITE was added. Returns 0 or an errno; then some may have been posted.
@@ -54,15 +75,18 @@ class WorkBatch {
   void add_transfer(const WorkRequest& request, std::uint64_t id, ibv_wr_opcode opcode,
                     std::size_t segments_max);
   void add_word(const WorkRequest& request, std::uint64_t id);
+  void add_immediate(const WorkRequest& request, std::uint64_t id, std::uint64_t message);
   int post_extended(ibv_qp_ex* qp);
 
   QueueLimits limits_;
   ibv_sge scratch_{};
+  ImmediateRing ring_;
   bool needs_extended_ = false;
   std::size_t count_ = 0;
   std::array<ibv_send_wr, kEntriesMax> requests_{};
   std::array<std::array<ibv_sge, kSegmentsMax>, kEntriesMax> segments_{};
   std::array<Entry, kEntriesMax> entries_{};
+  std::array<Immediate, kEntriesMax> immediates_{};
 };
 
 }  // namespace perdure::fabric::verbs
