@@ -9,18 +9,22 @@
 namespace perdure::fabric::verbs {
 namespace {
 
+// The enumerators, without their sign.
+constexpr unsigned kLocal = IBV_ACCESS_LOCAL_WRITE;
+constexpr unsigned kRemoteRead = IBV_ACCESS_REMOTE_READ;
+constexpr unsigned kRemoteWrite = IBV_ACCESS_REMOTE_WRITE;
+constexpr unsigned kRemoteAtomic = IBV_ACCESS_REMOTE_ATOMIC;
+constexpr unsigned kOnDemand = IBV_ACCESS_ON_DEMAND;
+
 /// Rights without FLUSH.
-int rights(const Rnic& rnic, Access access) {
+unsigned rights(const Rnic& rnic, Access access) {
   switch (access) {
-    case Access::Local:
-      return IBV_ACCESS_LOCAL_WRITE |
-             (rnic.read_sink_needs_remote_write() ? IBV_ACCESS_REMOTE_WRITE : 0);
-    case Access::RemoteRead: return IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ;
+    case Access::Local: return kLocal | (rnic.read_sink_needs_remote_write() ? kRemoteWrite : 0U);
+    case Access::RemoteRead: return kLocal | kRemoteRead;
     case Access::RemoteReadWrite: break;
   }
   const bool atomics = rnic.limits().atomic_cap != IBV_ATOMIC_NONE;
-  return IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE |
-         (atomics ? IBV_ACCESS_REMOTE_ATOMIC : 0);
+  return kLocal | kRemoteRead | kRemoteWrite | (atomics ? kRemoteAtomic : 0U);
 }
 
 Error refused(std::size_t bytes, int reason) {
@@ -46,7 +50,7 @@ Error refused(std::size_t bytes, int reason) {
 
 struct Attempt {
   FlushPlacement flush;
-  int access;
+  unsigned access;
 };
 
 }  // namespace
@@ -65,7 +69,7 @@ Result<std::unique_ptr<VerbsMemory>> register_range(std::shared_ptr<Domain> doma
                                                     std::span<std::byte> range, Access access) {
   if (range.empty()) return Error{ErrorCode::InvalidArgument, "register_memory: empty range"};
   const Rnic& rnic = *domain->rnic;
-  const int basic = rights(rnic, access);
+  const unsigned basic = rights(rnic, access);
   std::vector<Attempt> attempts;
   if (access != Access::Local && rnic.flushes_persistently()) {
     attempts.push_back(
@@ -78,7 +82,7 @@ Result<std::unique_ptr<VerbsMemory>> register_range(std::shared_ptr<Domain> doma
   // Paged on demand the kernel does not look at the memory, so it would promise a flush to
   // persistence for anything: there only what is visible is asked for.
   if (rnic.pages_on_demand()) {
-    attempts.push_back({FlushPlacement::None, basic | IBV_ACCESS_ON_DEMAND});
+    attempts.push_back({FlushPlacement::None, basic | kOnDemand});
   }
   for (const Attempt& attempt : attempts) {
     Owned<ibv_mr> region(

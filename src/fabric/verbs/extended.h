@@ -18,8 +18,8 @@ inline constexpr std::uint64_t kDeviceAtomicWrite = std::uint64_t{1} << 40;
 #ifdef PERDURE_HAVE_IBV_FLUSH
 inline constexpr bool kHeadersHaveFlush = true;
 inline constexpr std::uint64_t kQpWithFlush = IBV_QP_EX_WITH_FLUSH;
-inline constexpr int kAccessFlushGlobal = IBV_ACCESS_FLUSH_GLOBAL;
-inline constexpr int kAccessFlushPersistent = IBV_ACCESS_FLUSH_PERSISTENT;
+inline constexpr unsigned kAccessFlushGlobal = IBV_ACCESS_FLUSH_GLOBAL;
+inline constexpr unsigned kAccessFlushPersistent = IBV_ACCESS_FLUSH_PERSISTENT;
 inline void put_flush(ibv_qp_ex* qp, std::uint32_t rkey, std::uint64_t address, std::size_t length,
                       bool persistent, bool whole_region) {
   ::ibv_wr_flush(qp, rkey, address, length,
@@ -29,8 +29,8 @@ inline void put_flush(ibv_qp_ex* qp, std::uint32_t rkey, std::uint64_t address, 
 #else
 inline constexpr bool kHeadersHaveFlush = false;
 inline constexpr std::uint64_t kQpWithFlush = 0;
-inline constexpr int kAccessFlushGlobal = 0;
-inline constexpr int kAccessFlushPersistent = 0;
+inline constexpr unsigned kAccessFlushGlobal = 0;
+inline constexpr unsigned kAccessFlushPersistent = 0;
 inline void put_flush(ibv_qp_ex*, std::uint32_t, std::uint64_t, std::size_t, bool, bool) {}
 #endif
 
