@@ -104,7 +104,7 @@ ExitStatus run_read(const ReadCommand& command) {
 class Follower {
  public:
   explicit Follower(const ReadCommand& command)
-      : command_(command), position_{command.from}, last_record_(Clock::monotonic().now()) {}
+      : command_(command), position_{command.from} {}
 
   ExitStatus run() {
     auto peer = choose_peer(command_);
@@ -125,9 +125,10 @@ class Follower {
     if (!more.ok()) return lost(more.error());
     position_ = reader_->position();
     if (*more) {
-      last_record_ = Clock::monotonic().now();
+      quiet_since_.reset();
       backoff_ms_ = 0;
     } else {
+      if (!quiet_since_) quiet_since_ = Clock::monotonic().now();
       rest();
     }
     return {};
@@ -169,9 +170,10 @@ class Follower {
     (void)::poll(nullptr, 0, backoff_ms_);  // a signal ends it
   }
 
+  /// Counts from a look that found no more: however long connecting takes, there is one.
   bool idle() const {
     const auto limit = std::chrono::milliseconds(command_.idle_exit_ms);
-    return limit.count() != 0 && Clock::monotonic().now() - last_record_ > limit;
+    return limit.count() != 0 && quiet_since_ && Clock::monotonic().now() - *quiet_since_ > limit;
   }
 
   static constexpr Nanoseconds kAwayMax = std::chrono::seconds(30);
@@ -183,7 +185,7 @@ class Follower {
   Lsn position_;
   std::uint64_t written_ = 0;
   int backoff_ms_ = 0;
-  Nanoseconds last_record_;
+  std::optional<Nanoseconds> quiet_since_;
   Nanoseconds last_connected_{0};
 };
 
