@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <limits>
 #include <memory>
+#include <optional>
 
 namespace perdure::app {
 namespace {
@@ -103,8 +104,7 @@ ExitStatus run_read(const ReadCommand& command) {
 /// What `follow` keeps while connections come and go.
 class Follower {
  public:
-  explicit Follower(const ReadCommand& command)
-      : command_(command), position_{command.from} {}
+  explicit Follower(const ReadCommand& command) : command_(command), position_{command.from} {}
 
   ExitStatus run() {
     auto peer = choose_peer(command_);
