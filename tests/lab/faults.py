@@ -13,7 +13,8 @@ PARTITION_SECONDS = 1.0
 
 
 def of_fabric(fabric, scenario):
-    return [scenario(f"{name}_{fabric.name}", 180, functools.partial(way, fabric), fabric.why_not)
+    return [scenario(f"{name}_{fabric.name}", "eadr", 180, functools.partial(way, fabric),
+                     fabric.why_not)
             for name, way in (("netem_loss", loss), ("netem_pause", pause),
                               ("netem_partition", partition))]
 

@@ -15,7 +15,7 @@ RESPONDER = "10.2.0.1"
 WRITER = "10.2.0.2"
 PEER = f"{RESPONDER}:7470"
 POOL = "job"
-POOL_MIB = 40
+POOL_MIB = 16
 STALL_MS = 1500          # a silent responder is given up after so long
 TRAFFIC_SECONDS_MAX = 60
 WRITER_SECONDS_MAX = 120
@@ -56,7 +56,7 @@ class Pair:
 
     # --- what runs in them
 
-    def begin(self, fabric, domain="auto", pool_mib=POOL_MIB):
+    def begin(self, fabric, domain="auto"):
         """Boots if need be, and serves one empty pool over the fabric.
 
         domain: what is declared; the pool itself is made by what is true.
@@ -66,10 +66,12 @@ class Pair:
         self.mount()
         self.responder.run("rm -f /mnt/pmem/*.pool")
         self.start_perdured()
-        self.responder.run(f"perdure pool create --peers {PEER} --pool {POOL} "
-                           f"--bytes {pool_mib}MiB")
+        self.create_pool(POOL, POOL_MIB)
         if domain != "auto":
             self.declare(domain)
+
+    def create_pool(self, name, mib):
+        self.responder.run(f"perdure pool create --peers {PEER} --pool {name} --bytes {mib}MiB")
 
     def begin_bare(self, fabric):
         """Two machines that reach each other over the fabric, with nothing running in them."""
