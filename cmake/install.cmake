@@ -7,7 +7,8 @@ set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/perdure)
 install(TARGETS perdure EXPORT perdureTargets)
 install(EXPORT perdureTargets NAMESPACE perdure:: DESTINATION ${package_dir})
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
-install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(FILES ${PROJECT_SOURCE_DIR}/LICENSE ${PROJECT_SOURCE_DIR}/docs/hardware.md
+    DESTINATION ${CMAKE_INSTALL_DOCDIR})
 
 # --- what users of the library need: derived from what it links, so that it cannot be forgotten ---
 set(package_dependencies "")  # lines of perdureConfig.cmake

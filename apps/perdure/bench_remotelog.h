@@ -33,7 +33,7 @@
 
 namespace perdure::app {
 
-enum class RemotelogFabric { Emu, Tcp, Shm };
+enum class RemotelogFabric { Emu, Tcp, Shm, Verbs };
 
 std::string_view to_string(RemotelogFabric fabric);
 Origin origin_of(RemotelogFabric fabric);

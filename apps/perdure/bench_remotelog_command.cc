@@ -6,6 +6,7 @@
 #include "core/try.h"
 #include "demo_files.h"
 #include "demo_process.h"
+#include "fabric/verbs/verbs.h"
 #include "output.h"
 #include "report_page.h"
 
@@ -64,11 +65,26 @@ bool chosen(const Configuration& configuration, const std::vector<std::string>& 
   });
 }
 
+/// What carries the messages; over verbs, whatever the first RNIC is.
+Transport transport_of(RemotelogFabric fabric) {
+  switch (fabric) {
+    case RemotelogFabric::Tcp: return Transport::Tcp;
+    case RemotelogFabric::Shm: return Transport::Shm;
+    case RemotelogFabric::Verbs: {
+      const auto rnics = fabric::verbs::list_rnics();
+      return rnics.ok() ? rnics->front().transport : Transport::InfiniBand;
+    }
+    case RemotelogFabric::Emu: break;
+  }
+  return Transport::InfiniBand;
+}
+
 std::vector<Configuration> configurations(const Arguments& arguments) {
   const std::map<std::string, std::vector<RemotelogFabric>> fabrics{
       {"emu", {RemotelogFabric::Emu}},
       {"tcp", {RemotelogFabric::Tcp}},
       {"shm", {RemotelogFabric::Shm}},
+      {"verbs", {RemotelogFabric::Verbs}},
       {"all", {RemotelogFabric::Emu, RemotelogFabric::Tcp, RemotelogFabric::Shm}}};
   const std::map<std::string, std::vector<plan::Source>> sources{
       {"paper", {plan::Source::Paper}},
@@ -77,9 +93,7 @@ std::vector<Configuration> configurations(const Arguments& arguments) {
   const std::vector<std::string> filter = words_of(arguments.filter);
   std::vector<Configuration> all;
   for (const RemotelogFabric fabric : fabrics.at(arguments.fabric)) {
-    const Transport transport = fabric == RemotelogFabric::Tcp   ? Transport::Tcp
-                                : fabric == RemotelogFabric::Shm ? Transport::Shm
-                                                                 : Transport::InfiniBand;
+    const Transport transport = transport_of(fabric);
     for (const plan::Source source : sources.at(arguments.methods)) {
       for (plan::Scenario& scenario : plan::all_scenarios(source, {transport})) {
         // The tables have 72 configurations; files behind a page cache are not among them.
@@ -250,8 +264,10 @@ void add_bench_remotelog(CLI::App& bench) {
       ->check(CLI::Range(std::size_t{1}, std::size_t{8}))
       ->capture_default_str();
   command->add_option("--seed", options.seed, "Of the emulated world")->capture_default_str();
-  command->add_option("--fabric", arguments->fabric, "emu, tcp, shm or all")
-      ->check(CLI::IsMember({"emu", "tcp", "shm", "all"}))
+  command
+      ->add_option("--fabric", arguments->fabric,
+                   "emu, tcp, shm, verbs (an RNIC), or all: the first three")
+      ->check(CLI::IsMember({"emu", "tcp", "shm", "verbs", "all"}))
       ->capture_default_str();
   command
       ->add_option("--methods", arguments->methods,

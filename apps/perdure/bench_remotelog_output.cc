@@ -1,5 +1,6 @@
 // Results of REMOTELOG as text, CSV, JSON and charts.
 #include "bench_remotelog.h"
+#include "fabric/verbs/verbs.h"
 #include "report_charts.h"
 #include "report_page.h"
 
@@ -124,11 +125,16 @@ std::string_view to_string(RemotelogFabric fabric) {
     case RemotelogFabric::Emu: return "emu";
     case RemotelogFabric::Tcp: return "tcp";
     case RemotelogFabric::Shm: return "shm";
+    case RemotelogFabric::Verbs: return "verbs";
   }
   return "unknown";
 }
 
 Origin origin_of(RemotelogFabric fabric) {
+  if (fabric == RemotelogFabric::Verbs) {
+    const auto rnics = fabric::verbs::list_rnics();  // rxe and siw are drivers, not hardware
+    return rnics.ok() && rnics->front().software ? Origin::Emulated : Origin::Measured;
+  }
   return fabric == RemotelogFabric::Emu ? Origin::Emulated : Origin::Measured;
 }
 

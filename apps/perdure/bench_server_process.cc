@@ -5,6 +5,7 @@
 #include "core/try.h"
 #include "fabric/ofi/ofi.h"
 #include "fabric/shm/shm.h"
+#include "fabric/verbs/verbs.h"
 #include "pmem/mapped_region.h"
 
 #include <fmt/format.h>
@@ -166,6 +167,7 @@ Result<Answer> receive_answer(int socket) {
 Result<std::unique_ptr<fabric::Device>> open_measured_device(RemotelogFabric fabric) {
   if (fabric == RemotelogFabric::Tcp) return fabric::ofi::open_device();
   if (fabric == RemotelogFabric::Shm) return fabric::shm::open_device();
+  if (fabric == RemotelogFabric::Verbs) return fabric::verbs::open_device();
   return Error{ErrorCode::Unsupported,
                fmt::format("there is no device for {} here", to_string(fabric))};
 }

@@ -53,6 +53,7 @@ LogOptions log_options(const WriterOptions& options) {
   log.peers = options.peers.peers;
   log.pool = options.peers.pool;
   log.transport = options.peers.transport;
+  log.rnic = options.peers.rnic;
   log.stall = std::chrono::milliseconds(options.stall_ms);
   log.spin = std::chrono::microseconds(options.spin_us);
   return log;

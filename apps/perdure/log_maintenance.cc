@@ -80,6 +80,7 @@ Result<Lsn> place_to_keep(const MaintenanceCommand& command, const LogStatus& st
   options.peer = up->peer;
   options.pool = command.writer.peers.pool;
   options.transport = command.writer.peers.transport;
+  options.rnic = command.writer.peers.rnic;
   auto reader = LogReader::open(options);
   if (!reader.ok()) return reader.error();
   while (true) {

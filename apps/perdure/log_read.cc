@@ -32,6 +32,7 @@ LogReaderOptions reader_options(const ReadCommand& command, const std::string& p
   options.peer = peer;
   options.pool = command.peers.pool;
   options.transport = command.peers.transport;
+  options.rnic = command.peers.rnic;
   options.from = from;
   options.timeout = command.peers.timeout();
   return options;

@@ -77,12 +77,16 @@ void add_pool_option(CLI::App& command, PeerOptions& options) {
 void add_transport_option(CLI::App& command, PeerOptions& options) {
   command
       .add_option("--transport", options.transport,
-                  "How the bytes travel; shm on one host only (auto)")
-      ->option_text("auto|tcp|shm")
+                  "How the bytes travel; shm on one host only, the last three with an RNIC (auto)")
+      ->option_text("auto|tcp|shm|infiniband|roce|iwarp")
       ->each([](const std::string& word) {
         const auto parsed = peer::parse_transport_choice(word);
         if (!parsed.ok()) throw CLI::ValidationError(parsed.error().message);
       });
+  command
+      .add_option("--rnic", options.rnic,
+                  "Which RNIC of this machine, by name or address (the first that fits)")
+      ->option_text("NAME");
 }
 
 void add_timeout_option(CLI::App& command, PeerOptions& options) {

@@ -24,6 +24,7 @@ struct PeerOptions {
   std::vector<std::string> peers;  // "host:port"
   std::string pool;
   std::string transport = "auto";
+  std::string rnic;
   std::uint64_t timeout_ms = 5000;
 
   std::chrono::milliseconds timeout() const { return std::chrono::milliseconds(timeout_ms); }
@@ -33,6 +34,7 @@ struct PeerOptions {
 void add_peers_option(CLI::App& command, PeerOptions& options);
 /// --pool, required.
 void add_pool_option(CLI::App& command, PeerOptions& options);
+/// --transport and --rnic.
 void add_transport_option(CLI::App& command, PeerOptions& options);
 void add_timeout_option(CLI::App& command, PeerOptions& options);
 

@@ -1,7 +1,10 @@
 // `perdure probe`: what this machine is as a responder and requester, each axis with the evidence
-// for it, and the method that follows. It looks, and changes nothing.
+// for it, and the method that follows; or, with --doctor, what to do about it (doctor.h). It looks,
+// and changes nothing.
 #include "commands.h"
+#include "doctor.h"
 #include "fabric/ofi/ofi.h"
+#include "fabric/verbs/verbs.h"
 #include "output.h"
 #include "plan/plan.h"
 #include "pmem/probe.h"
@@ -10,30 +13,30 @@
 #include <sys/resource.h>
 
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <thread>
+#include <utility>
 
 namespace perdure::app {
 namespace {
 
-namespace fs = std::filesystem;
+using fabric::verbs::RnicReport;
 
 /// What is known of the place, of the ways to reach it, and of the rest of the machine.
 struct Machine {
   std::string path;
   pmem::ProbeReport place;
+  Result<std::vector<RnicReport>> rnics;
   std::vector<pmem::ProbedAxis> rest;
 };
 
-std::string first_line(const fs::path& path) {
-  std::ifstream in(path);
-  std::string line;
-  std::getline(in, line);
-  return line;
-}
+/// One way to reach it, and what it is then.
+struct Reached {
+  std::string way;
+  ServerProfile profile;
+};
 
 pmem::ProbedAxis receive_buffers_axis() {
   return {"receive buffers",
@@ -51,35 +54,34 @@ pmem::ProbedAxis tcp_axis() {
            "a completion comes before the peer has the data: only a reply or a read proves it"}};
 }
 
-/// The RDMA devices of the kernel, with what is plugged in.
-pmem::ProbedAxis rdma_axis() {
-  pmem::ProbedAxis axis{"rdma devices", "none", {}};
-  std::error_code none;
-  std::vector<std::string> names;
-  for (const auto& entry : fs::directory_iterator("/sys/class/infiniband", none)) {
-    names.push_back(entry.path().filename().string());
-  }
-  std::sort(names.begin(), names.end());
-  for (const std::string& name : names) {
-    const fs::path port = fs::path("/sys/class/infiniband") / name / "ports" / "1";
-    axis.evidence.push_back(fmt::format("{}: link layer {}, port 1 {}", name,
-                                        first_line(port / "link_layer"),
-                                        first_line(port / "state")));
-  }
-  if (names.empty()) {
-    axis.evidence.emplace_back("/sys/class/infiniband has no entries");
-  } else {
-    axis.value = fmt::format("{}", names.size());
-    axis.evidence.emplace_back("sessions run over tcp: this build has no verbs provider");
-  }
-  return axis;
+std::string capability_words(const Capabilities& can) {
+  std::string words;
+  const auto add = [&](bool has, std::string_view word) {
+    if (has) words += fmt::format("{}{}", words.empty() ? "" : ", ", word);
+  };
+  add(can.native_flush, can.persistent_flush ? "FLUSH to visibility and to persistence" : "FLUSH");
+  add(can.atomic_write, "ATOMIC WRITE");
+  return words.empty() ? "none beyond the basic verbs; a READ inside the written range stands in "
+                         "for a FLUSH"
+                       : words;
 }
 
-pmem::ProbedAxis capabilities_axis() {
-  return {"capabilities",
-          "none beyond the basic verbs",
-          {"native flush, atomic write, ordered persist and send flush are offered by no transport "
-           "of this build; a read inside the written range stands in for a flush"}};
+/// One axis for each RNIC that connections can be made over, or why there is none.
+std::vector<pmem::ProbedAxis> rnic_axes(const Result<std::vector<RnicReport>>& rnics) {
+  if (!rnics.ok()) return {{"rdma", "not available", {rnics.error().message}}};
+  std::vector<pmem::ProbedAxis> axes;
+  for (const RnicReport& rnic : *rnics) {
+    pmem::ProbedAxis axis{"rnic " + rnic.name,
+                          fmt::format("{} at {}{}", to_string(rnic.transport), rnic.address,
+                                      rnic.software ? ", software" : ""),
+                          rnic.evidence};
+    axis.evidence.push_back("capabilities: " + capability_words(rnic.capabilities));
+    if (completes_early(rnic.transport)) {
+      axis.evidence.emplace_back("iWARP: a completion comes before the peer has the data");
+    }
+    axes.push_back(std::move(axis));
+  }
+  return axes;
 }
 
 pmem::ProbedAxis memlock_axis() {
@@ -103,34 +105,47 @@ pmem::ProbedAxis cores_axis() {
 Result<Machine> examine(const std::string& path) {
   auto place = pmem::probe(path);
   if (!place.ok()) return place.error();
-  Machine machine{path, std::move(place).value(), {}};
-  machine.rest = {receive_buffers_axis(), tcp_axis(),     rdma_axis(),
-                  capabilities_axis(),    memlock_axis(), cores_axis()};
+  Machine machine{path, std::move(place).value(), fabric::verbs::list_rnics(), {}};
+  machine.rest = {receive_buffers_axis(), tcp_axis()};
+  for (auto& axis : rnic_axes(machine.rnics)) machine.rest.push_back(std::move(axis));
+  machine.rest.push_back(memlock_axis());
+  machine.rest.push_back(cores_axis());
   return machine;
 }
 
-/// The machine as a responder that is reached over tcp.
-ServerProfile profile_of(const Machine& machine) {
+/// The machine as a responder: reached over tcp first, then by each of its RNICs.
+std::vector<Reached> ways_to(const Machine& machine) {
   ServerProfile profile;
   profile.domain = machine.place.domain;
   profile.ddio = machine.place.ddio;
-  return profile;
+  std::vector<Reached> ways{{"tcp", profile}};
+  if (!machine.rnics.ok()) return ways;
+  for (const RnicReport& rnic : *machine.rnics) {
+    profile.transport = rnic.transport;
+    profile.capabilities = rnic.capabilities;
+    // The RNIC grants it for memory that the kernel knows as persistent and that stays in place.
+    profile.capabilities.persistent_flush &= machine.place.medium.is_device;
+    ways.push_back({fmt::format("{} ({})", to_string(rnic.transport), rnic.name), profile});
+  }
+  return ways;
 }
 
 struct Conclusion {
+  std::string way;
+  ServerProfile profile;
   Level level = Level::Durable;
   Result<std::vector<plan::Candidate>> candidates{Error{}};
 };
 
 /// What a small record would go by; where nothing is durable, what would at least make it visible.
-Conclusion conclude(const Machine& machine) {
+Conclusion conclude(const Reached& reached) {
   plan::Update update;
-  Conclusion conclusion;
-  conclusion.candidates = plan::candidates(profile_of(machine), update);
+  Conclusion conclusion{reached.way, reached.profile};
+  conclusion.candidates = plan::candidates(reached.profile, update);
   if (conclusion.candidates.ok()) return conclusion;
   update.level = Level::Visible;
   conclusion.level = update.level;
-  conclusion.candidates = plan::candidates(profile_of(machine), update);
+  conclusion.candidates = plan::candidates(reached.profile, update);
   return conclusion;
 }
 
@@ -147,14 +162,18 @@ std::string to_text(const Machine& machine) {
   for (const auto& axis : machine.place.axes) text += axis_text(axis);
   text += "the rest of this machine\n";
   for (const auto& axis : machine.rest) text += axis_text(axis);
-  const Conclusion conclusion = conclude(machine);
-  if (conclusion.level != Level::Durable) {
-    text += "no method makes a record durable there: its memory does not survive a power failure\n";
+  bool durable = true;
+  for (const Reached& reached : ways_to(machine)) {
+    const Conclusion conclusion = conclude(reached);
+    if (std::exchange(durable, conclusion.level == Level::Durable) && !durable) {
+      text +=
+          "no method makes a record durable there: its memory does not survive a power failure\n";
+    }
+    if (!conclusion.candidates.ok()) return text + conclusion.candidates.error().message + "\n";
+    const plan::Candidate& best = conclusion.candidates->front();
+    text += fmt::format("a record of 64 bytes over {} would be {} by {}\n  {}\n", conclusion.way,
+                        to_string(conclusion.level), best.method.name, best.reason);
   }
-  if (!conclusion.candidates.ok()) return text + conclusion.candidates.error().message + "\n";
-  const plan::Candidate& best = conclusion.candidates->front();
-  text += fmt::format("a record of 64 bytes over tcp would be {} by {}\n  {}\n",
-                      to_string(conclusion.level), best.method.name, best.reason);
   return text + "`perdure plan --help` asks for other sizes, shapes and machines\n";
 }
 
@@ -162,19 +181,57 @@ nlohmann::ordered_json axis_json(const pmem::ProbedAxis& axis) {
   return {{"axis", axis.axis}, {"value", axis.value}, {"evidence", axis.evidence}};
 }
 
-std::string to_json(const Machine& machine) {
-  nlohmann::ordered_json json{{"format", 1}, {"path", machine.path}};
-  json["profile"] = describe(profile_of(machine));
-  json["axes"] = nlohmann::ordered_json::array();
-  for (const auto& axis : machine.place.axes) json["axes"].push_back(axis_json(axis));
-  for (const auto& axis : machine.rest) json["axes"].push_back(axis_json(axis));
-  const Conclusion conclusion = conclude(machine);
-  json["level"] = to_string(conclusion.level);
+nlohmann::ordered_json conclusion_json(const Conclusion& conclusion) {
+  nlohmann::ordered_json json{{"level", to_string(conclusion.level)}};
   if (conclusion.candidates.ok()) {
     json["method"] = conclusion.candidates->front().method.name;
     json["reason"] = conclusion.candidates->front().reason;
   }
+  return json;
+}
+
+std::string to_json(const Machine& machine) {
+  nlohmann::ordered_json json{{"format", 1}, {"path", machine.path}};
+  const std::vector<Reached> ways = ways_to(machine);
+  json["profile"] = describe(ways.front().profile);
+  json["axes"] = nlohmann::ordered_json::array();
+  for (const auto& axis : machine.place.axes) json["axes"].push_back(axis_json(axis));
+  for (const auto& axis : machine.rest) json["axes"].push_back(axis_json(axis));
+  json.update(conclusion_json(conclude(ways.front())));
+  json["rnics"] = nlohmann::ordered_json::array();
+  for (std::size_t i = 1; i < ways.size(); ++i) {
+    const RnicReport& rnic = (*machine.rnics)[i - 1];
+    nlohmann::ordered_json entry{{"name", rnic.name},
+                                 {"address", rnic.address},
+                                 {"transport", to_string(rnic.transport)},
+                                 {"software", rnic.software},
+                                 {"native_flush", rnic.capabilities.native_flush},
+                                 {"persistent_flush", rnic.capabilities.persistent_flush},
+                                 {"atomic_write", rnic.capabilities.atomic_write},
+                                 {"evidence", rnic.evidence},
+                                 {"profile", describe(ways[i].profile)}};
+    entry.update(conclusion_json(conclude(ways[i])));
+    json["rnics"].push_back(entry);
+  }
   return json.dump(2) + "\n";
+}
+
+constexpr char kConfigFile[] = "/etc/perdure/perdured.toml";
+
+/// Failed if there is a problem, so that scripts can ask before they start perdured.
+/// A configuration that was named has to be there.
+ExitStatus run_doctor(const std::string& path, const std::optional<std::string>& config,
+                      Format format) {
+  const auto patient = receive_patient(path, config.value_or(kConfigFile));
+  if (!patient.ok()) return fail(patient.error());
+  if (config && !patient->config.ok() && patient->config.code() == ErrorCode::NotFound)
+    return fail(patient->config.error());
+  const std::vector<Check> checks = examine_patient(*patient);
+  print(format == Format::Json ? doctor_json(*patient, checks) : doctor_text(*patient, checks));
+  const bool ill = std::any_of(checks.begin(), checks.end(), [](const Check& check) {
+    return check.verdict == Verdict::Problem;
+  });
+  return ill ? ExitStatus::Failed : ExitStatus::Ok;
 }
 
 }  // namespace
@@ -183,6 +240,8 @@ void add_probe_command(CLI::App& app) {
   struct Options {
     std::string path = ".";
     Format format = Format::Text;
+    bool doctor = false;
+    std::optional<std::string> config;
   };
   const auto options = std::make_shared<Options>();
   CLI::App* command =
@@ -192,11 +251,23 @@ void add_probe_command(CLI::App& app) {
                    "Where a pool would be: a directory, a file or a DAX device (.)")
       ->option_text("[PATH]");
   add_format_option(*command, options->format);
+  CLI::Option* doctor =
+      command->add_flag("--doctor", options->doctor,
+                        "Go through a checklist instead: what is well, what is not, and what to\n"
+                        "do. Exit status 1 if data can be lost or something can not work");
+  command
+      ->add_option("--config", options->config,
+                   "What is declared to perdured, for --doctor (/etc/perdure/perdured.toml)")
+      ->option_text("FILE")
+      ->needs(doctor);
   add_examples(*command,
                "  perdure probe\n"
                "  perdure probe /dev/dax0.0\n"
-               "  perdure probe /dev/shm --format json");
+               "  perdure probe /dev/shm --format json\n"
+               "  perdure probe --doctor /var/lib/perdure\n"
+               "  perdure probe --doctor --config perdured.toml --format json /var/lib/perdure");
   run_with(*command, [options] {
+    if (options->doctor) return run_doctor(options->path, options->config, options->format);
     const auto machine = examine(options->path);
     if (!machine.ok()) return fail(machine.error());
     print(options->format == Format::Json ? to_json(*machine) : to_text(*machine));

@@ -77,6 +77,10 @@ void add_profile_options(CLI::App& command, ServerProfile& profile) {
       ->group(group);
   Capabilities& can = profile.capabilities;
   command.add_flag("--native-flush", can.native_flush, "It has RDMA FLUSH")->group(group);
+  command
+      .add_flag("--persistent-flush", can.persistent_flush,
+                "Its RDMA FLUSH reaches persistence by itself, DDIO on or off")
+      ->group(group);
   command.add_flag("--atomic-write", can.atomic_write, "It has RDMA ATOMIC WRITE")->group(group);
   command.add_flag("--ordered-persist", can.ordered_persist, "It acknowledges persistence itself")
       ->group(group);

@@ -64,6 +64,7 @@ class FileLogBytes final : public log::LogBytes {
 
 void ReplicaSurvey::open_peers(const PeerOptions& options) {
   const auto transport = peer::parse_transport_choice(options.transport);
+  dialer_.use_rnic(options.rnic);
   for (const std::string& address : options.peers) {
     SurveyedReplica& replica = replicas_.emplace_back();
     replica.name = address;

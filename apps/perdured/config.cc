@@ -3,13 +3,14 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
-#include <iterator>
 #include <system_error>
 
 #include "core/try.h"
+#include "fabric/open_device.h"
 #include "peer/host_port.h"
 #include "toml_fields.h"
 
@@ -51,12 +52,13 @@ void read_transports(TomlFields& fields, Config& config) {
   config.transports.clear();
   for (const toml::node& each : *words) {
     const auto transport = parse_transport(each.value_or(std::string()));
-    const bool offered =
-        transport.ok() && (*transport == Transport::Tcp || *transport == Transport::Shm);
-    if (offered)
+    if (transport.ok()) {
       config.transports.push_back(*transport);
-    else
-      fields.problem(each, "transports", "has something other than \"tcp\" and \"shm\"");
+    } else {
+      fields.problem(each, "transports",
+                     "has something other than \"tcp\", \"shm\", \"infiniband\", \"roce\" and "
+                     "\"iwarp\"");
+    }
   }
 }
 
@@ -74,6 +76,7 @@ void read_data(TomlFields& fields, Config& config) {
   fields.parsed("listen", config.data_listen, parse_address);
   fields.parsed("fabric", config.fabric, parse_fabric);
   read_transports(fields, config);
+  fields.text("rnic", config.rnic);
   read_spin(fields, config);
   fields.number("sessions_max", 1, 4096, config.sessions_max);
   fields.number("receive_depth", 2 * persist::kResponderBurst, 4096, config.queue.depth);
@@ -107,6 +110,7 @@ void read_emulated(TomlFields& fields, Config& config) {
   fields.parsed("transport", config.emulated_transport, parse_transport);
   fields.flag("native_flush", config.emulated_capabilities.native_flush);
   fields.flag("atomic_write", config.emulated_capabilities.atomic_write);
+  fields.flag("persistent_flush", config.emulated_capabilities.persistent_flush);
   fields.number("seed", 0, INT64_MAX, config.seed);
 }
 
@@ -172,7 +176,13 @@ Result<Config> parse_config(std::string_view text, const std::string& file) {
 Result<Config> load_config(const std::string& file) {
   errno = 0;
   std::ifstream stream(file, std::ios::binary);
-  std::string text(std::istreambuf_iterator<char>(stream), {});
+  std::string text;
+  // Not by iterators of the buffer: those throw when `file` is a directory; read() does not.
+  std::array<char, 4096> part{};
+  while (stream.read(part.data(), part.size()) || stream.gcount() > 0) {
+    text.append(part.data(), static_cast<std::size_t>(stream.gcount()));
+    if (text.size() > kConfigBytesMax) break;
+  }
   if (!stream.is_open() || stream.bad()) {
     const int reason = errno;
     const ErrorCode code = reason == ENOENT   ? ErrorCode::NotFound
@@ -191,6 +201,15 @@ Result<void> validate(const Config& config) {
     return Error{ErrorCode::InvalidArgument, "[pools] directory is empty; name one"};
   }
   if (config.allow_remote) return {};
+  for (const Transport transport : config.transports) {
+    if (!fabric::is_rdma(transport) || config.fabric == Fabric::Emulated) continue;
+    return Error{ErrorCode::PermissionDenied,
+                 fmt::format("[data] transports has \"{}\": an RNIC can be reached from other "
+                             "machines, and this version authenticates nobody; set [control] "
+                             "allow_remote = true if everyone on that network may read and write "
+                             "the pools",
+                             to_string(transport))};
+  }
   PERDURE_TRY_VOID(refuse_remote("control", config.control_listen));
   return refuse_remote("data", config.data_listen);
 }

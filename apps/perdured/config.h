@@ -31,6 +31,7 @@ struct Config {
   Fabric fabric = Fabric::Native;
   std::string data_listen = "127.0.0.1:7471";
   std::vector<Transport> transports{Transport::Tcp, Transport::Shm};
+  std::string rnic;  // name or address; empty: the first that fits the transport
   /// How long an idle session polls before it sleeps, while polling pays. Not set: 50 us.
   std::optional<Nanoseconds> spin;
   std::size_t sessions_max = 64;
@@ -57,7 +58,8 @@ Result<Config> parse_config(std::string_view text, const std::string& file);
 Result<Config> load_config(const std::string& file);
 
 /// What must hold however the configuration was put together (file, command line).
-/// Errors: PermissionDenied: an address that other machines can reach, without allow_remote.
+/// Errors: PermissionDenied: an address that other machines can reach (an RNIC's always can),
+/// without allow_remote.
 Result<void> validate(const Config& config);
 
 Result<Severity> parse_severity(std::string_view word);

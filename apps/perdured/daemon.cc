@@ -6,8 +6,7 @@
 
 #include "core/assert.h"
 #include "core/try.h"
-#include "fabric/ofi/ofi.h"
-#include "fabric/shm/shm.h"
+#include "fabric/open_device.h"
 
 namespace perdure::daemon {
 namespace {
@@ -21,10 +20,6 @@ peer::ServiceOptions service_options(const Config& config) {
   options.sessions_max = config.sessions_max;
   if (config.spin) options.spin_budget = *config.spin;
   return options;
-}
-
-Result<std::unique_ptr<fabric::Device>> open_device(Transport transport) {
-  return transport == Transport::Shm ? fabric::shm::open_device() : fabric::ofi::open_device();
 }
 
 peer::EmulatedMachine::Options machine_options(const Config& config) {
@@ -62,9 +57,13 @@ Result<std::vector<peer::DataPlane>> Daemon::open_planes() {
   }
   devices_.clear();
   for (const Transport transport : transports_) {
-    PERDURE_TRY(device, open_device(transport));
-    const std::string listen = transport == Transport::Shm ? "" : config_.data_listen;
-    planes.push_back({device.get(), listen, [transport] { return open_device(transport); }});
+    const auto open = [transport, rnic = config_.rnic] {
+      return fabric::open_device(transport, rnic);
+    };
+    PERDURE_TRY(device, open());
+    // Elsewhere than over tcp the device knows where to listen; the grant says it to the requester.
+    const std::string listen = transport == Transport::Tcp ? config_.data_listen : "";
+    planes.push_back({device.get(), listen, open});
     devices_.push_back(std::move(device));
   }
   return planes;

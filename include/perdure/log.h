@@ -28,8 +28,11 @@ struct LogOptions {
   std::string pool;
   /// Replicas on which a record must be durable to be committed. 0: a majority of the peers.
   std::size_t quorum = 0;
-  /// How the bytes travel: "tcp", "shm" (same host only), or "auto".
+  /// How the bytes travel: "tcp", "shm" (same host only), "infiniband", "roce", "iwarp", or "auto".
   std::string transport = "auto";
+  /// Of several RNICs here, the one with this name ("mlx5_0") or address; empty: the first that
+  /// fits.
+  std::string rnic;
   /// "planned", or forced: "singleton" (checksummed records, tail found by scan) or "compound"
   /// (a tail word is made durable after the records). Only a log that is created asks for it.
   std::string shape = "planned";
@@ -175,6 +178,9 @@ struct LogReaderOptions {
   std::string peer;  // one replica
   std::string pool;
   std::string transport = "auto";
+  /// Of several RNICs here, the one with this name ("mlx5_0") or address; empty: the first that
+  /// fits.
+  std::string rnic;
   Lsn from;  // 0: from the oldest record
   std::chrono::milliseconds timeout{5000};
 };

@@ -61,7 +61,7 @@ typedef struct perdure_log_options {
   size_t peer_count;
   const char* pool;      /* its name on every peer */
   size_t quorum;         /* 0: a majority */
-  const char* transport; /* "auto", "tcp" or "shm" */
+  const char* transport; /* "auto", "tcp", "shm", "infiniband", "roce" or "iwarp" */
   const char* shape;     /* "planned", "singleton" or "compound" */
   const char* primary;   /* "planned", "write", "write_imm" or "send" */
   perdure_level level;   /* the least that records are to reach; default PERDURE_DURABLE */

@@ -34,8 +34,18 @@ struct Capabilities {
   bool atomic_write = false;     // RDMA ATOMIC WRITE of 8 bytes
   bool ordered_persist = false;  // pwrite with persist acknowledgement (seed paper 001, section V)
   bool send_flush = false;       // SFlush in the RNIC (seed paper 002)
+  /// RDMA FLUSH with placement type persistence (IBTA volume 1 release 1.6, annex A19): when it
+  /// completes, the range that it names is in the persistence domain, whatever DDIO does.
+  bool persistent_flush = false;
   bool operator==(const Capabilities&) const = default;
 };
+
+/// What two ends can do together.
+constexpr Capabilities both(const Capabilities& one, const Capabilities& other) {
+  return {one.native_flush && other.native_flush, one.atomic_write && other.atomic_write,
+          one.ordered_persist && other.ordered_persist, one.send_flush && other.send_flush,
+          one.persistent_flush && other.persistent_flush};
+}
 
 /// One responder. The default is the weakest machine there is: nothing optimistic is assumed.
 struct ServerProfile {

@@ -23,6 +23,40 @@ TEST(Check, AReadFlushesOnlyWhatItCovers) {
       "told-implies-recoverable");
 }
 
+TEST(Check, AFlushToPersistenceNeedsNoProcessorWhereDdioIsOn) {
+  const auto method =
+      make(singleton(), {post(Verb::Write, {a}), post(Verb::Flush, {a}), completion(1)});
+  ServerProfile cached = server(PersistenceDomain::Dmp, Ddio::On);
+  EXPECT_EQ(verdict(method, cached), "told-implies-recoverable");
+  cached.capabilities.native_flush = true;  // to visibility
+  EXPECT_EQ(verdict(method, cached), "told-implies-recoverable");
+  cached.capabilities.persistent_flush = true;
+  EXPECT_EQ(verdict(method, cached), "holds");
+  // It is no help behind a page cache, and a READ is no such FLUSH.
+  ServerProfile page = cached;
+  page.domain = PersistenceDomain::Page;
+  EXPECT_EQ(verdict(method, page), "told-implies-recoverable");
+  EXPECT_EQ(
+      verdict(make(singleton(), {post(Verb::Write, {a}), post(Verb::Read, {a}), completion(1)}),
+              cached),
+      "told-implies-recoverable");
+}
+
+TEST(Check, AFlushToPersistenceReachesTheRangeThatItNames) {
+  ServerProfile cached = server(PersistenceDomain::Dmp, Ddio::On);
+  cached.capabilities.persistent_flush = true;
+  const auto flushing = [](std::vector<Item> named) {
+    UpdateShape two;
+    two.items_per_epoch = {2};
+    return make(two, {post(Verb::Write, {a}), post(Verb::Write, {b}), post(Verb::Flush, named),
+                      completion(2)});
+  };
+  EXPECT_EQ(verdict(flushing({a, b}), cached), "holds");
+  EXPECT_EQ(verdict(flushing({b}), cached), "told-implies-recoverable");
+  // With DDIO off any FLUSH pushes all that came before it.
+  EXPECT_EQ(verdict(flushing({b}), server(PersistenceDomain::Dmp)), "holds");
+}
+
 TEST(Check, AFenceKeepsAPostedWriteBehindTheFlush) {
   const auto dmp = server(PersistenceDomain::Dmp);
   const auto method = [](bool fenced) {

@@ -228,6 +228,9 @@ class Compiler {
       const bool flushes = operation.verb == Verb::Flush || operation.verb == Verb::Read;
       if (operation.pushes) operation.visible_before = earlier;
       if (flushes && operation.pushes && reaches_domain) operation.drains_before = earlier;
+      if (operation.verb == Verb::Flush && flush_persists()) {
+        add(operation.drains_before, written_before(operation));
+      }
       add(earlier, operation.cell_mask);
       add(program_.all_cells, operation.cell_mask);
     }
@@ -240,6 +243,27 @@ class Compiler {
         program_.operations[index].drains_before = persisted;
       }
     }
+  }
+
+  /// A FLUSH to persistence, where only what is in the memory controller survives.
+  bool flush_persists() const {
+    return profile_.capabilities.persistent_flush && profile_.domain == PersistenceDomain::Dmp &&
+           drains();
+  }
+
+  /// The range that a FLUSH names, as far as something earlier on its connection wrote it.
+  /// Receive buffers are in no such range.
+  Mask written_before(const Operation& flush) const {
+    Mask written{};
+    const auto& named = script_.steps[flush.step].items;
+    for (const Operation& earlier : program_.operations) {
+      if (&earlier == &flush) break;
+      if (earlier.connection != flush.connection || earlier.verb == Verb::Send) continue;
+      for (const Item item : script_.steps[earlier.step].items) {
+        if (std::count(named.begin(), named.end(), item) != 0) add(written, earlier.cell_mask);
+      }
+    }
+    return written;
   }
 
   void delivered_cells(Connection& connection) const {

@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include <array>
 
 namespace perdure::check {
@@ -160,10 +162,22 @@ class Printer : private Layout {
       for (const Unit& unit : requests[earlier].units) {
         terms.push_back(fmt::format("vis[{}]", unit.cell));
         const bool in_dram = requests[earlier].step->verb == Verb::Send && !survives(earlier);
-        if (reaches_memory && !in_dram) terms.push_back(fmt::format("dom[{}]", unit.cell));
+        if ((reaches_memory && !in_dram) || persists(request, requests[earlier])) {
+          terms.push_back(fmt::format("dom[{}]", unit.cell));
+        }
       }
     }
     return terms;
+  }
+
+  /// Whether a FLUSH to persistence waits for what an earlier request wrote.
+  bool persists(const Request& flush, const Request& earlier) const {
+    if (flush.step->verb != Verb::Flush || earlier.step->verb == Verb::Send) return false;
+    if (!durable || !profile.capabilities.persistent_flush) return false;
+    if (profile.domain != PersistenceDomain::Dmp) return false;
+    return std::any_of(earlier.step->items.begin(), earlier.step->items.end(), [&](Item item) {
+      return std::count(flush.step->items.begin(), flush.step->items.end(), item) != 0;
+    });
   }
 
   bool covers_written(std::size_t index) const {

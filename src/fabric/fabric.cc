@@ -44,6 +44,9 @@ Result<void> check_request(const WorkRequest& request, const Limits& limits,
     case Opcode::Read: break;
     case Opcode::Flush:
       if (!able.native_flush) return lacking();
+      if (request.placement == FlushPlacement::Persistence && !able.persistent_flush) {
+        return lacking();
+      }
       if (request.whole_region) return {};
       reach = request.flush_length;
       break;

@@ -49,7 +49,7 @@ enum class FlushPlacement : std::uint8_t {
 /// What others may do with a registered range.
 enum class Access : std::uint8_t {
   Local,            // this side only: source of sends and writes, target of reads and receives
-  RemoteRead,       // peers may read
+  RemoteRead,       // peers may read, and flush what others wrote
   RemoteReadWrite,  // peers may read, write, flush and use atomics
 };
 

@@ -64,6 +64,7 @@ Result<Log> Log::open(LogOptions options) {
   PERDURE_TRY(writer, writer_options(options));
   PERDURE_TRY(transport, peer::parse_transport_choice(options.transport));
   auto state = std::make_unique<State>();
+  state->dialer.use_rnic(options.rnic);
   std::vector<std::unique_ptr<peer::Peer>> peers;
   for (const std::string& address : options.peers) {
     if (std::count(options.peers.begin(), options.peers.end(), address) > 1) {
@@ -117,6 +118,7 @@ class LogReader::State {
 Result<LogReader> LogReader::open(LogReaderOptions options) {
   PERDURE_TRY(transport, peer::parse_transport_choice(options.transport));
   auto state = std::make_unique<State>();
+  state->dialer.use_rnic(options.rnic);
   PERDURE_TRY(peer, state->dialer.dial(options.peer, transport, Deadline::after(options.timeout)));
   state->peer = std::move(peer);
   PERDURE_TRY(bytes, log::RemoteLogBytes::open(*state->peer, options.pool, options.timeout,

@@ -15,6 +15,8 @@ Result<Session> connect_session(const SessionGrant& grant, const std::string& ad
   session.endpoint = std::move(endpoint);
   session.remote = grant.remote;
   session.pool = grant.pool;
+  Capabilities& can = session.pool.profile.capabilities;
+  can = both(can, session.endpoint->capabilities());  // the responder's RNIC and ours
   session.receive_depth = grant.receive_depth;
   session.message_bytes_max = grant.message_bytes_max;
   session.medium = grant.medium;

@@ -6,27 +6,21 @@
 
 #include "core/try.h"
 #include "fabric/emu/live_device.h"
-#include "fabric/ofi/ofi.h"
-#include "fabric/shm/shm.h"
+#include "fabric/open_device.h"
 
 namespace perdure::peer {
 namespace {
 
-/// The transport for a peer that left the choice to us.
-Transport suitable(const ServiceDescription& service) {
+/// The transport for a peer that left the choice to us: shared memory on one host, else an RNIC at
+/// both ends, else tcp.
+Transport suitable(const ServiceDescription& service, const std::string& rnic) {
   const auto& offered = service.transports;
   const bool shm = std::find(offered.begin(), offered.end(), Transport::Shm) != offered.end();
-  return shm && service.host == host_identity() ? Transport::Shm : Transport::Tcp;
-}
-
-Result<std::shared_ptr<fabric::Device>> open_device(Transport transport) {
-  if (transport != Transport::Tcp && transport != Transport::Shm) {
-    return Error{ErrorCode::Unsupported,
-                 fmt::format("no {} device on this machine", to_string(transport))};
+  if (shm && service.host == host_identity()) return Transport::Shm;
+  for (const Transport transport : offered) {
+    if (fabric::is_rdma(transport) && fabric::open_device(transport, rnic).ok()) return transport;
   }
-  PERDURE_TRY(device, transport == Transport::Shm ? fabric::shm::open_device()
-                                                  : fabric::ofi::open_device());
-  return std::shared_ptr<fabric::Device>(std::move(device));
+  return Transport::Tcp;
 }
 
 /// The RNIC at our end of a connection to an emulated machine.
@@ -47,7 +41,7 @@ Result<std::unique_ptr<HttpPeer>> Dialer::dial(const std::string& address, Trans
       PERDURE_TRY(emulated, open_emulated(*service));
       return HttpPeer::open(address, emulated);
     }
-    choice = service.ok() ? suitable(*service) : Transport::Tcp;
+    choice = service.ok() ? suitable(*service, rnic_) : Transport::Tcp;
   }
   PERDURE_TRY(over, device(*choice));
   return HttpPeer::open(address, over);
@@ -55,9 +49,9 @@ Result<std::unique_ptr<HttpPeer>> Dialer::dial(const std::string& address, Trans
 
 Result<std::shared_ptr<fabric::Device>> Dialer::device(Transport transport) {
   if (const auto known = devices_.find(transport); known != devices_.end()) return known->second;
-  PERDURE_TRY(opened, open_device(transport));
-  devices_[transport] = opened;
-  return opened;
+  PERDURE_TRY(opened, fabric::open_device(transport, rnic_));
+  devices_[transport] = std::move(opened);
+  return devices_[transport];
 }
 
 }  // namespace perdure::peer

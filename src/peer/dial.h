@@ -17,9 +17,13 @@ namespace perdure::peer {
 /// Threads: one caller at a time.
 class Dialer {
  public:
-  /// `choice` nothing: shared memory when the peer runs on this host and offers it, else tcp; a
-  /// peer that does not answer now gets tcp, which works wherever it comes back. An emulated peer
-  /// gets an emulated RNIC.
+  /// Which RNIC of this machine, by its name or an address of its interface; empty: the first that
+  /// fits. For the peers that are dialled afterwards.
+  void use_rnic(std::string rnic) { rnic_ = std::move(rnic); }
+
+  /// `choice` nothing: shared memory when the peer runs on this host and offers it, else RDMA when
+  /// both have an RNIC for it, else tcp; a peer that does not answer now gets tcp. An emulated
+  /// peer gets an emulated RNIC.
   /// Errors: InvalidArgument (the address), Unsupported (no such device here).
   Result<std::unique_ptr<HttpPeer>> dial(const std::string& address, TransportChoice choice,
                                          Deadline deadline);
@@ -27,6 +31,7 @@ class Dialer {
  private:
   Result<std::shared_ptr<fabric::Device>> device(Transport transport);
 
+  std::string rnic_;
   std::map<Transport, std::shared_ptr<fabric::Device>> devices_;
 };
 

@@ -52,7 +52,8 @@ json to_json(const ServerProfile& profile) {
            {{"native_flush", can.native_flush},
             {"atomic_write", can.atomic_write},
             {"ordered_persist", can.ordered_persist},
-            {"send_flush", can.send_flush}}}};
+            {"send_flush", can.send_flush},
+            {"persistent_flush", can.persistent_flush}}}};
 }
 
 ServerProfile read_profile(JsonFields& outer, const char* key) {
@@ -67,6 +68,7 @@ ServerProfile read_profile(JsonFields& outer, const char* key) {
   profile.capabilities.atomic_write = can.flag("atomic_write");
   profile.capabilities.ordered_persist = can.flag("ordered_persist");
   profile.capabilities.send_flush = can.flag("send_flush");
+  profile.capabilities.persistent_flush = can.flag("persistent_flush");
   fields.absorb(can.finish());
   outer.absorb(fields.finish());
   return profile;

@@ -36,6 +36,8 @@ Result<std::vector<std::string>> PoolDirectory::names() {
        each.increment(failed)) {
     if (each->path().extension() != kSuffix) continue;
     const std::string name = each->path().stem().string();
+    // A link to a DAX device that holds nothing yet is a place for a pool, not a pool.
+    if (pmem::Pool::is_blank_device(each->path().string())) continue;
     if (validate_pool_name(name).ok()) names.push_back(name);
   }
   if (failed) {

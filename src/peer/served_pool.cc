@@ -104,10 +104,15 @@ Result<pmem::MediumCosts> ServedPool::medium_costs(const Clock& clock) {
   return *medium_costs_;
 }
 
-ServerProfile ServedPool::session_profile(bool write, const fabric::Device& device) const {
+ServerProfile ServedPool::session_profile(bool write, const fabric::Device& device,
+                                          const fabric::Memory& memory) const {
   ServerProfile profile = describe().profile;
   profile.transport = device.transport();
   profile.capabilities = device.capabilities();
+  Capabilities& can = profile.capabilities;
+  const fabric::FlushPlacement placement = memory.flush_placement();
+  can.native_flush = can.native_flush && placement != fabric::FlushPlacement::None;
+  can.persistent_flush = can.persistent_flush && placement == fabric::FlushPlacement::Persistence;
   if (!write) profile.receive_buffers = ReceiveBuffers::Dram;
   // These transports store with the responder's CPU, whatever its DMA does.
   const bool software = profile.transport == Transport::Tcp || profile.transport == Transport::Shm;

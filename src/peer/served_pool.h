@@ -75,8 +75,9 @@ class ServedPool {
   /// Durability: on success a crash no longer forgets the writer. Errors: those of set_state.
   Result<void> record_writer(const WriterRecord& record);
 
-  /// What a session over `device` must be treated as.
-  ServerProfile session_profile(bool write, const fabric::Device& device) const;
+  /// What a session over `device` must be treated as, whose key is that of `memory`.
+  ServerProfile session_profile(bool write, const fabric::Device& device,
+                                const fabric::Memory& memory) const;
   /// The transport in it is the default one.
   PoolDescription describe() const;
 

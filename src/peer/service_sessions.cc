@@ -155,7 +155,7 @@ Result<SessionGrant> PeerService::grant(const PoolPointer& entry, const SessionR
   grant.receive_depth = terms.queue.depth;
   grant.message_bytes_max = terms.queue.message_bytes_max;
   grant.pool = shown(*entry);
-  grant.pool.profile = pool.session_profile(request.write, device);
+  grant.pool.profile = pool.session_profile(request.write, device, *memory);
   grant.medium = *medium;
   const MutexLock lock(mutex_);
   if (sessions_.size() >= options_.sessions_max) {

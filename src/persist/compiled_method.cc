@@ -59,7 +59,7 @@ Result<fabric::Opcode> opcode_for(const Method& method, Verb verb, const Capabil
     case Verb::WriteImm: return fabric::Opcode::WriteImm;
     case Verb::Send: return fabric::Opcode::Send;
     case Verb::Read: return fabric::Opcode::Read;
-    case Verb::Flush: return device.native_flush ? fabric::Opcode::Flush : fabric::Opcode::Read;
+    case Verb::Flush: return fabric::Opcode::Read;  // unless compile_flush can do better
     case Verb::WriteAtomic:
       if (!device.atomic_write) return unsupported(method, "the device has no ATOMIC WRITE");
       return fabric::Opcode::AtomicWrite;
@@ -68,17 +68,56 @@ Result<fabric::Opcode> opcode_for(const Method& method, Verb verb, const Capabil
   return unsupported(method, "unknown verb");
 }
 
+/// Items of a FLUSH that were written before it; empty if one of them was sent, or none is named.
+/// A native FLUSH reaches the range that it names, and a receive buffer is in none.
+std::vector<Item> flushed_items(const Method& method, std::size_t index) {
+  std::vector<Item> items = method.requester[index].items;
+  for (const Item item : items) {
+    const auto wrote = [&](const RequesterStep& step) {
+      return step.kind == RequesterStep::Kind::Post && step.verb != Verb::Send &&
+             step.verb != Verb::Read && step.verb != Verb::Flush &&
+             std::count(step.items.begin(), step.items.end(), item) != 0;
+    };
+    const auto begin = method.requester.begin();
+    if (std::none_of(begin, begin + static_cast<std::ptrdiff_t>(index), wrote)) return {};
+  }
+  return items;
+}
+
+/// A native FLUSH where there is one: of each item that was written, so that what it makes
+/// persistent is named; behind messages alone, of anything, since it comes after them. Else a READ
+/// inside the last item: on its way to memory it pushes everything before it (taxonomy section
+/// 3.4.1).
+Result<void> compile_flush(const Method& method, std::size_t index, const ServerProfile& profile,
+                           const Capabilities& usable, CompiledStep& step) {
+  const std::vector<Item> items = flushed_items(method, index);
+  const bool persists = usable.persistent_flush && !items.empty();
+  if (usable.native_flush) step.opcode = fabric::Opcode::Flush;
+  step.targets = persists ? items : std::vector<Item>{covered_item(method, index)};
+  if (persists) step.placement = fabric::FlushPlacement::Persistence;
+  const bool rests_on_it = profile.capabilities.persistent_flush &&
+                           profile.domain == PersistenceDomain::Dmp && profile.ddio == Ddio::On;
+  if (rests_on_it && !persists) {
+    return unsupported(method, "this connection has no FLUSH to persistence");
+  }
+  return {};
+}
+
 /// Compiles a posting step; `message` counts the messages of the update so far.
 Result<CompiledStep> compile_post(const Method& method, std::size_t index,
-                                  const Capabilities& device, std::size_t& message) {
+                                  const ServerProfile& profile, const Capabilities& device,
+                                  std::size_t& message) {
   CompiledStep step;
   step.source = method.requester[index];
   PERDURE_TRY(opcode, opcode_for(method, step.source.verb, device));
   step.opcode = opcode;
   switch (step.source.verb) {
     case Verb::Send: step.requests = 1; break;
-    case Verb::Read:
-    case Verb::Flush: step.targets = {covered_item(method, index)}; break;
+    case Verb::Read: step.targets = {covered_item(method, index)}; break;
+    case Verb::Flush:
+      PERDURE_TRY_VOID(
+          compile_flush(method, index, profile, both(device, profile.capabilities), step));
+      break;
     default: step.targets = step.source.items; break;
   }
   if (step.source.verb != Verb::Send) step.requests = step.targets.size();
@@ -114,7 +153,7 @@ Result<CompiledMethod> compile_one(const Method& method, const ServerProfile& pr
     CompiledStep step;
     step.source = method.requester[index];
     if (step.source.kind == RequesterStep::Kind::Post) {
-      PERDURE_TRY(post, compile_post(method, index, device, message));
+      PERDURE_TRY(post, compile_post(method, index, profile, device, message));
       step = std::move(post);
       compiled.posts_end = index + 1;
     } else if (step.source.kind == RequesterStep::Kind::WaitCompletion) {

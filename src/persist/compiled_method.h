@@ -22,14 +22,15 @@ struct CompiledEntry {
 struct CompiledStep {
   RequesterStep source;
   fabric::Opcode opcode = fabric::Opcode::Send;
-  std::size_t requests = 0;            // work requests that this step posts
-  std::vector<Item> targets;           // the item of each request, but for SEND
-  std::vector<CompiledEntry> entries;  // SEND
-  std::uint8_t message_flags = 0;      // SEND
-  std::size_t padding_bytes = 0;       // SEND: of nothing, behind the message; probes only
-  bool carries_message = false;        // SEND, WRITE_WITH_IMM
-  bool wants_ack = false;              // the responder is to acknowledge this message
-  bool awaited = false;                // a later step waits for its completion
+  std::size_t requests = 0;   // work requests that this step posts
+  std::vector<Item> targets;  // the item of each request, but for SEND
+  fabric::FlushPlacement placement = fabric::FlushPlacement::Visibility;  // FLUSH
+  std::vector<CompiledEntry> entries;                                     // SEND
+  std::uint8_t message_flags = 0;                                         // SEND
+  std::size_t padding_bytes = 0;  // SEND: of nothing, behind the message; probes only
+  bool carries_message = false;   // SEND, WRITE_WITH_IMM
+  bool wants_ack = false;         // the responder is to acknowledge this message
+  bool awaited = false;           // a later step waits for its completion
 };
 
 struct CompiledMethod {

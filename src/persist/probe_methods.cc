@@ -70,7 +70,7 @@ std::vector<CompiledMethod> compile_probes(const ServerProfile& profile, const C
   const std::uint8_t plain = replayed ? kReplayable | kPayloadCrc : 0;
   const std::uint8_t answered = plain | kAckWanted;
   const CompiledStep write = one_sided(Verb::Write, fabric::Opcode::Write);
-  const bool flushes = device.native_flush;
+  const bool flushes = device.native_flush && profile.capabilities.native_flush;
   const CompiledStep read = flushes ? one_sided(Verb::Flush, fabric::Opcode::Flush)
                                     : one_sided(Verb::Read, fabric::Opcode::Read);
   return {timed("probe-message", {message(answered)}),

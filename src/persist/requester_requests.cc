@@ -94,6 +94,7 @@ fabric::WorkRequest ConnectionRequester::build(std::uint64_t number, Update& cur
     }
     case fabric::Opcode::Flush:
       request.flush_length = item.data.length;
+      request.placement = step.placement;
       request.segment_count = 0;
       break;
     case fabric::Opcode::AtomicWrite:

@@ -18,6 +18,7 @@ struct Facts {
   bool arrival_is_enough = false;  // and the completion of a posted operation tells
   bool messages_survive = false;   // a receive buffer keeps a whole message like data
   bool atomic_write = false;
+  bool flush_persists = false;  // a native FLUSH brings what it names into the domain by itself
 };
 
 class Catalog {
@@ -35,6 +36,7 @@ class Catalog {
     facts_.messages_survive =
         durable && server.receive_buffers == ReceiveBuffers::Pm && !facts_.responder_must_flush;
     facts_.atomic_write = server.capabilities.atomic_write;
+    facts_.flush_persists = dmp && server.capabilities.persistent_flush;
     std::size_t first = 0;
     for (const std::uint8_t count : request.shape.items_per_epoch) {
       std::vector<Item> items(count);
@@ -105,7 +107,7 @@ class Catalog {
   }
 
   void one_sided(Primary primary) {
-    if (facts_.responder_must_flush) return;
+    if (facts_.responder_must_flush && !facts_.flush_persists) return;
     Steps steps;
     if (!facts_.visible_is_not_enough) {
       for (const auto& items : epochs_) write_all(primary, items, steps);
@@ -135,7 +137,9 @@ class Catalog {
       steps.push_back(wait_completion(steps.size() - 1));
     }
     add(verb(primary) + (epochs_.size() == 1 ? "-flush" : "-flush-each"), primary, steps, {},
-        "DDIO is off, so a FLUSH proves that what came before is in the memory controller");
+        facts_.flush_persists
+            ? "the FLUSH itself brings what was written into the persistence domain"
+            : "DDIO is off, so a FLUSH proves that what came before is in the memory controller");
   }
 
   /// Later epochs by ATOMIC WRITE, which does not overtake the FLUSH before it: one wait for all.

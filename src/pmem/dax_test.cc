@@ -42,6 +42,7 @@ TEST(DaxDevice, HoldsAPool) {
     ASSERT_TRUE((*region)->flush(0, kPoolFrontBytes).ok());
   }
   EXPECT_EQ(Pool::open(path, {}).code(), ErrorCode::InvalidArgument);
+  EXPECT_TRUE(Pool::is_blank_device(path));
   PoolOptions options;
   options.name = "on a device";
   {
@@ -54,6 +55,7 @@ TEST(DaxDevice, HoldsAPool) {
     EXPECT_EQ(Pool::open(path, {}).code(), ErrorCode::Busy);
   }
   EXPECT_EQ(Pool::create(path, options).code(), ErrorCode::AlreadyExists);
+  EXPECT_FALSE(Pool::is_blank_device(path));
   auto info = Pool::inspect(path);
   ASSERT_TRUE(info.ok()) << info.error().message;
   EXPECT_EQ(info->state, state_of(3));

@@ -87,6 +87,10 @@ Result<PoolHeader> header_of(const File& file, std::span<const std::byte> front)
   return header;
 }
 
+bool is_zero(std::span<const std::byte> bytes) {
+  return std::all_of(bytes.begin(), bytes.end(), [](std::byte b) { return b == std::byte{0}; });
+}
+
 // The header of a pool that is about to be made in `region_bytes` bytes.
 Result<PoolHeader> new_header(const PoolOptions& options, std::uint64_t region_bytes) {
   PoolHeader header;
@@ -128,12 +132,23 @@ Result<std::unique_ptr<Pool>> Pool::create(const std::string& path, const PoolOp
 Result<std::unique_ptr<Pool>> Pool::create_on_device(const std::string& path,
                                                      const PoolOptions& options) {
   PERDURE_TRY(region, MappedRegion::open(path, MapOptions{options.declared, nullptr}));
-  if (region->bytes().size() >= kPoolPageBytes && decode_header(region->bytes()).ok())
+  const auto bytes = region->bytes();
+  if (bytes.size() >= kPoolFrontBytes && !is_zero(bytes.first(kPoolFrontBytes)))
     return Error{ErrorCode::AlreadyExists,
-                 fmt::format("{}: holds a pool already; open it, or clear the device's first {} "
-                             "bytes to give it up",
-                             path, kPoolPageBytes)};
+                 fmt::format("{}: holds {}; open it, or clear the device's first {} bytes (`daxio "
+                             "--zero`) to give it up",
+                             path, decode_header(bytes).ok() ? "a pool already" : "something else",
+                             kPoolFrontBytes)};
   return format_at(std::move(region), options, path);
+}
+
+bool Pool::is_blank_device(const std::string& path) {
+  std::error_code ignored;
+  if (!std::filesystem::is_character_file(path, ignored)) return false;
+  const auto file = open_file(path, Access::ReadOnly);
+  if (!file.ok() || !file->is_device()) return false;
+  const auto front = read_front(*file);
+  return front.ok() && is_zero(*front);
 }
 
 Result<std::unique_ptr<Pool>> Pool::open(const std::string& path, const OpenOptions& options) {

@@ -82,6 +82,10 @@ class Pool {
   /// Errors  those of open, except Busy and Unsupported.
   static Result<PoolInfo> inspect(const std::string& path);
 
+  /// Whether `path` is, or links to, a DAX device whose front is zero: one that a pool may be made
+  /// on. Takes no lock.
+  static bool is_blank_device(const std::string& path);
+
   /// Makes a pool in a region, whatever kind it is. Overwrites what is there. A crash before it
   /// returns leaves a region that attach refuses, or the whole pool. The exported bytes are left
   /// as they are.

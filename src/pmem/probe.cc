@@ -17,7 +17,6 @@
 #include "core/try.h"
 #include "pmem/cache_flush.h"
 #include "pmem/file.h"
-#include "pmem/medium.h"
 
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -184,6 +183,7 @@ Result<ProbeReport> probe(const std::string& path) {
   report.axes.push_back(ddio_axis(processor));
   report.axes.push_back(numa_axis(status));
   report.axes.push_back(space_axis(path, status));
+  report.medium = std::move(medium);
   return report;
 }
 

@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "pmem/medium.h"
+
 namespace perdure::pmem {
 
 /// One axis: "persistence domain" is "page", because...
@@ -21,6 +23,7 @@ struct ProbedAxis {
 struct ProbeReport {
   PersistenceDomain domain = PersistenceDomain::None;
   Ddio ddio = Ddio::On;
+  Medium medium;  // the facts of which the domain follows
   /// In this order: persistence domain, file system, granularity, flush instruction, ddio, numa,
   /// free space.
   std::vector<ProbedAxis> axes;

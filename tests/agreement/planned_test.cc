@@ -24,6 +24,9 @@ std::vector<ServerProfile> all_profiles() {
             ServerProfile profile{domain, ddio, buffers, transport, {}};
             profile.capabilities.atomic_write = atomic;
             profiles.push_back(profile);
+            if (domain != Dmp) continue;
+            profile.capabilities.native_flush = profile.capabilities.persistent_flush = true;
+            profiles.push_back(profile);
           }
         }
       }

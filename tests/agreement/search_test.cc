@@ -106,6 +106,18 @@ TEST(Search, WithDdioOnOrOnAFileNothingIsDurableWithoutTheRespondersProcessor) {
   }
 }
 
+TEST(Search, AFlushToPersistenceMakesDdioHarmlessToOneSidedMethods) {
+  const auto wakes = [](const plan::Usage& usage) { return usage.responder_wakes; };
+  ServerProfile profile{
+      PersistenceDomain::Dmp, Ddio::On, ReceiveBuffers::Dram, Transport::InfiniBand, {}};
+  profile.capabilities = {.native_flush = true, .atomic_write = true, .persistent_flush = true};
+  plan::SearchOptions options;
+  EXPECT_EQ(least(profile, options, wakes), 0u);
+  options.shape = compound();
+  options.later_small = true;
+  EXPECT_EQ(least(profile, options, wakes), 0u);
+}
+
 TEST(Search, WithDdioOffALargeSecondItemTakesTwoRoundTripsOneSidedByWrites) {
   ServerProfile profile{
       PersistenceDomain::Dmp, Ddio::Off, ReceiveBuffers::Dram, Transport::InfiniBand, {}};

@@ -152,5 +152,38 @@ TEST(Probe, HasEvidenceForEveryAxis) {
   EXPECT_EQ(run({"probe", "/does/not/exist"}).status, 1);
 }
 
+TEST(Doctor, GoesThroughItsListAndSaysWhatToDo) {
+  const peer::TestDirectory place;
+  const Outcome text = run({"probe", "--doctor", place.path()});
+  EXPECT_TRUE(contains(text.out, "pool-file-system: ")) << text.out << text.err;
+  EXPECT_TRUE(contains(text.out, "24 checks: ")) << text.out;
+  const Outcome outcome = run({"probe", "--doctor", place.path(), "--format", "json"});
+  const json document = json::parse(outcome.out);
+  EXPECT_EQ(document["checks"].size(), 24u);
+  // Expect: the status says whether there is a problem, and both formats agree.
+  EXPECT_EQ(outcome.status, document["counts"]["problem"] == 0 ? 0 : 1) << outcome.out;
+  EXPECT_EQ(outcome.status, text.status);
+  EXPECT_EQ(run({"probe", "--doctor", "/does/not/exist"}).status, 1);
+}
+
+TEST(Doctor, AProblemIsTheExitStatus) {
+  // A page cache does not survive what a whole-system battery is declared for.
+  const peer::TestDirectory place;
+  const std::string config = place.path() + "/perdured.toml";
+  write_file(config, "[profile]\ndomain = \"mhp\"\n[profile.pool.a]\ndomain = \"page\"\n");
+  const Outcome declared = run({"probe", "--doctor", "--config", config, "/", "--format", "json"});
+  EXPECT_EQ(declared.status, 1) << declared.out;
+  bool found = false;
+  const json document = json::parse(declared.out);
+  for (const json& check : document["checks"]) {
+    if (check["name"] != "declared-domain") continue;
+    found = check["verdict"] == "problem" && !check["commands"].empty();
+  }
+  EXPECT_TRUE(found) << declared.out;
+  const Outcome missing = run({"probe", "--doctor", "--config", place.path() + "/none.toml", "/"});
+  EXPECT_EQ(missing.status, 1);
+  EXPECT_TRUE(contains(missing.err, "[not-found]")) << missing.err;
+}
+
 }  // namespace
 }  // namespace perdure::cli

@@ -64,6 +64,7 @@ TEST(Usage, AMistakeIsNamedAndNothingIsDone) {
       {{"plan", "--peers", "127.0.0.1:1,127.0.0.1:2", "--pool", "p"}, "one peer"},
       {{"plan", "--peers", "127.0.0.1:1", "--pool", "p", "--ddio", "off"}, "--ddio"},
       {{"plan", "--peers", "127.0.0.1:1", "--pool", "p", "--all"}, "--all"},
+      {{"probe", "--config", "x.toml"}, "--doctor"},
       {{"check"}, "--method"},
       {{"check", "--all", "--tempting"}, "--all"},
       {{"check", "--all", "--format", "svg"}, "one picture"},

@@ -178,6 +178,11 @@ std::vector<LogSetup> setups() {
             setup.profile.capabilities.atomic_write = true;
             setup.shape = shape;
             all.push_back(setup);
+            const bool cached = domain == PersistenceDomain::Dmp && ddio == Ddio::On;
+            if (!cached || transport != Transport::InfiniBand) continue;
+            setup.profile.capabilities.native_flush = true;
+            setup.profile.capabilities.persistent_flush = true;
+            all.push_back(setup);
           }
         }
       }

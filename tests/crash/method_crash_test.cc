@@ -173,6 +173,12 @@ std::vector<Case> cases() {
     page.domain = PersistenceDomain::Page;
     page.transport = transport;
     profiles.push_back(page);
+    if (transport == Transport::InfiniBand) {
+      ServerProfile flushing{PersistenceDomain::Dmp, Ddio::On, ReceiveBuffers::Dram, transport, {}};
+      flushing.capabilities = {
+          .native_flush = true, .atomic_write = true, .persistent_flush = true};
+      profiles.push_back(flushing);
+    }
     for (const ServerProfile& profile : profiles) {
       for (const UpdateShape& shape : {singleton(), compound()}) {
         plan::Request request;

@@ -67,6 +67,7 @@ mv "$prefix" "$box/moved"
 prefix="$box/moved"
 expect_file include/perdure/types.h
 expect_file share/doc/perdure/LICENSE
+expect_file share/doc/perdure/hardware.md
 for program in "$source"/apps/*/; do
   [[ ! -f ${program}CMakeLists.txt ]] || expect_file "bin/$(basename "$program")"
 done

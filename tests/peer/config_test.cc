@@ -148,6 +148,10 @@ TEST(Config, AFileThatIsNotThereIsNotFound) {
   EXPECT_EQ(load_config("/nonexistent/x.toml").code(), ErrorCode::NotFound);
 }
 
+TEST(Config, ADirectoryIsNoConfiguration) {
+  EXPECT_EQ(load_config("/").code(), ErrorCode::SystemError);
+}
+
 TEST(Config, TheExampleIsRightAndSaysTheDefaults) {
   const auto config = load_config(PERDURE_EXAMPLE_CONFIG);
   ASSERT_TRUE(config.ok()) << config.error().message;

@@ -16,7 +16,8 @@ constexpr std::size_t kUnitsMax = 16;
 constexpr std::size_t kUnflushedMax = 4096;
 
 Access needed_access(Opcode opcode) {
-  return opcode == Opcode::Read ? Access::RemoteRead : Access::RemoteReadWrite;
+  const bool changes = opcode != Opcode::Read && opcode != Opcode::Flush;
+  return changes ? Access::RemoteReadWrite : Access::RemoteRead;
 }
 
 bool overlap(pmem::Range a, pmem::Range b) {
@@ -184,6 +185,9 @@ std::optional<Response> Channel::execute(Slot& slot) {
   if (operation.opcode == Opcode::Flush) {
     if (!range.registered()) return std::nullopt;
     push_to_controller(slot);
+    if (operation.operand != 0 && range.region != nullptr) {
+      range.region->drain({range.region_at + slot.place.at, slot.place.length});
+    }
     return response;
   }
   if (operation.opcode == Opcode::Read) {

@@ -90,11 +90,12 @@ Response response_of(Frame frame) {
 
 std::uint64_t encode_capabilities(Capabilities capabilities) {
   return (capabilities.native_flush ? 1u : 0u) | (capabilities.atomic_write ? 2u : 0u) |
-         (capabilities.ordered_persist ? 4u : 0u) | (capabilities.send_flush ? 8u : 0u);
+         (capabilities.ordered_persist ? 4u : 0u) | (capabilities.send_flush ? 8u : 0u) |
+         (capabilities.persistent_flush ? 16u : 0u);
 }
 
 Capabilities decode_capabilities(std::uint64_t bits) {
-  return {(bits & 1) != 0, (bits & 2) != 0, (bits & 4) != 0, (bits & 8) != 0};
+  return {(bits & 1) != 0, (bits & 2) != 0, (bits & 4) != 0, (bits & 8) != 0, (bits & 16) != 0};
 }
 
 std::uint8_t encode_error(const std::optional<ErrorCode>& error) {

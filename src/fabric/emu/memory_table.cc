@@ -49,6 +49,9 @@ class RegisteredMemory final : public Memory {
   std::span<std::byte> bytes() const override { return range_->bytes(); }
   std::uint64_t key() const override { return range_->key(); }
   std::uint64_t base() const override { return range_->base(); }
+  FlushPlacement flush_placement() const override {
+    return range_->access() == Access::Local ? FlushPlacement::None : FlushPlacement::Persistence;
+  }
 
  private:
   MemoryTable& table_;

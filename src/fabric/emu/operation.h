@@ -35,7 +35,7 @@ struct Operation {
   std::uint64_t key = 0;
   std::uint64_t address = 0;  // as the peer counts: base + offset
   std::uint64_t length = 0;   // bytes written, read or flushed
-  std::uint64_t operand = 0;
+  std::uint64_t operand = 0;  // Flush: 1 when to persistence
   std::uint64_t swap = 0;
   std::vector<std::byte> data;
   Nanoseconds ready_at{0};  // no sooner does it leave the stage it is at

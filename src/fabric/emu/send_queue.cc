@@ -29,7 +29,9 @@ std::uint64_t remote_length(const WorkRequest& work, std::uint64_t local_length)
 
 Result<SendQueue::Request> SendQueue::make_request(const WorkRequest& work) {
   if (work.opcode == Opcode::Receive) return invalid(work, "can not be posted as a request");
-  if (work.opcode == Opcode::Flush && !capabilities_.native_flush) {
+  const bool persists = work.placement == FlushPlacement::Persistence;
+  if (work.opcode == Opcode::Flush &&
+      !(persists ? capabilities_.persistent_flush : capabilities_.native_flush)) {
     return invalid(work, "the responder's RNIC lacks it");
   }
   if (work.opcode == Opcode::AtomicWrite && !capabilities_.atomic_write) {
@@ -132,6 +134,9 @@ std::optional<Operation> SendQueue::take_next() {
   operation.address = work.remote.base + work.remote_offset;
   operation.length = remote_length(work, request.length);
   operation.operand = work.operand;
+  if (work.opcode == Opcode::Flush) {
+    operation.operand = work.placement == FlushPlacement::Persistence ? 1 : 0;
+  }
   operation.swap = work.swap;
   operation.data = std::move(request.data);
   pop_completed();

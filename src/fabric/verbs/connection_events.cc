@@ -16,6 +16,7 @@ constexpr std::uint8_t kMagic = 0x56;
 constexpr std::uint8_t kVersion = 1;
 constexpr std::uint8_t kCanFlush = 1;
 constexpr std::uint8_t kCanWriteAtomically = 2;
+constexpr std::uint8_t kCanFlushPersistently = 4;
 constexpr Nanoseconds kSlice = std::chrono::milliseconds(50);
 }  // namespace
 
@@ -64,7 +65,8 @@ PrivateData encode(const Greeting& greeting, std::span<const std::byte> own) {
   PrivateData data;
   std::byte* at = data.bytes.data();
   const unsigned can = (greeting.capabilities.native_flush ? kCanFlush : 0U) |
-                       (greeting.capabilities.atomic_write ? kCanWriteAtomically : 0U);
+                       (greeting.capabilities.atomic_write ? kCanWriteAtomically : 0U) |
+                       (greeting.capabilities.persistent_flush ? kCanFlushPersistently : 0U);
   store<std::uint8_t>(at, kMagic);
   store<std::uint8_t>(at + 1, kVersion);
   store<std::uint8_t>(at + 2, static_cast<std::uint8_t>(can));
@@ -88,6 +90,7 @@ std::optional<ReceivedGreeting> decode_greeting(std::span<const std::byte> data)
   ReceivedGreeting received;
   received.greeting.capabilities.native_flush = (can & kCanFlush) != 0;
   received.greeting.capabilities.atomic_write = (can & kCanWriteAtomically) != 0;
+  received.greeting.capabilities.persistent_flush = (can & kCanFlushPersistently) != 0;
   received.greeting.credit_key = load<std::uint32_t>(at + 4);
   received.greeting.credit_address = load<std::uint64_t>(at + 8);
   received.own = data.subspan(kGreetingBytes, own);

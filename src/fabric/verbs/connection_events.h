@@ -28,7 +28,7 @@ Result<Owned<rdma_cm_event>> expect_event(rdma_event_channel& channel, rdma_cm_e
 ///   offset  size  field
 ///   0       1     magic         0x56
 ///   1       1     version       1
-///   2       1     capabilities  bit 0: FLUSH, bit 1: ATOMIC WRITE
+///   2       1     capabilities  bit 0: FLUSH, 1: ATOMIC WRITE, 2: FLUSH to persistence
 ///   3       1     bytes of the caller's data (the transport pads them)
 ///   4       4     key of the credit word
 ///   8       8     address of the credit word

@@ -67,11 +67,11 @@ Result<std::unique_ptr<VerbsMemory>> register_range(std::shared_ptr<Domain> doma
   const Rnic& rnic = *domain->rnic;
   const int basic = rights(rnic, access);
   std::vector<Attempt> attempts;
-  if (access == Access::RemoteReadWrite && rnic.flushes_persistently()) {
+  if (access != Access::Local && rnic.flushes_persistently()) {
     attempts.push_back(
         {FlushPlacement::Persistence, basic | kAccessFlushGlobal | kAccessFlushPersistent});
   }
-  if (access == Access::RemoteReadWrite && rnic.flushes()) {
+  if (access != Access::Local && rnic.flushes()) {
     attempts.push_back({FlushPlacement::Visibility, basic | kAccessFlushGlobal});
   }
   attempts.push_back({FlushPlacement::None, basic});

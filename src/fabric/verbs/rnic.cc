@@ -98,6 +98,7 @@ void Rnic::find_capabilities() {
   if (kHeadersHaveFlush && (bits & kDeviceFlushPersistent) != 0) flags_ |= kFlushPersistent;
   if (kHeadersHaveAtomicWrite && (bits & kDeviceAtomicWrite) != 0) flags_ |= kAtomicWrite;
   report_.capabilities.native_flush = flushes();
+  report_.capabilities.persistent_flush = flushes_persistently();
   report_.capabilities.atomic_write = writes_atomically();
   report_.evidence.push_back(fmt::format(
       "device capability bits {:#x}: FLUSH to visibility {}, to persistence {}, ATOMIC WRITE "

@@ -126,6 +126,7 @@ Result<void> VerbsEndpoint::make_queue_pair() {
       // iWARP names one place for the answer of a READ (RFC 5040 section 4.4).
       queue_limits_.read_segments_max = rnic.is_iwarp() ? 1 : kSegmentsMax;
       capabilities_.native_flush = extended_ != nullptr && rnic.flushes();
+      capabilities_.persistent_flush = extended_ != nullptr && rnic.flushes_persistently();
       capabilities_.atomic_write = extended_ != nullptr && rnic.writes_atomically();
       batch_.prepare(queue_limits_, control_region_.get(), &control_->scratch);
       domain_->rnic->watch(id_->qp, fate_);
@@ -163,8 +164,7 @@ Greeting VerbsEndpoint::greeting() const {
 /// Both ends must be able.
 void VerbsEndpoint::agree(const Greeting& peer) {
   peer_greeting_ = peer;
-  capabilities_.native_flush = capabilities_.native_flush && peer.capabilities.native_flush;
-  capabilities_.atomic_write = capabilities_.atomic_write && peer.capabilities.atomic_write;
+  capabilities_ = both(capabilities_, peer.capabilities);
 }
 
 rdma_conn_param VerbsEndpoint::connection_parameters(const PrivateData& data) const {

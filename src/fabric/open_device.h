@@ -1,0 +1,19 @@
+// The device for a transport, whichever provider it comes from.
+#pragma once
+
+#include "fabric/fabric.h"
+
+namespace perdure::fabric {
+
+/// Whether an RNIC carries it: verbs/.
+constexpr bool is_rdma(Transport transport) {
+  return transport == Transport::InfiniBand || transport == Transport::Roce ||
+         transport == Transport::Iwarp;
+}
+
+/// Opens a device with keys of its own. `rnic`, for RDMA transports: the RNIC's name or an address
+/// of its interface; empty: the first one for that transport. Errors: Unsupported, saying what
+/// this machine or build lacks.
+Result<std::unique_ptr<Device>> open_device(Transport transport, const std::string& rnic = {});
+
+}  // namespace perdure::fabric
