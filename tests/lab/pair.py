@@ -26,7 +26,7 @@ allow_remote = true
 listen = "{responder}:7471"
 transports = ["{transport}"]
 [pools]
-directory = "/mnt/pmem"
+directory = "/run/pools"
 [profile]
 domain = "{domain}"
 """
@@ -45,6 +45,7 @@ class Pair:
         self.writer = lab.machine(f"{kind}-writer", link=ends[::-1])
         self.fabric = None
         self.domain = "auto"
+        self.pool = POOL  # the one on a device DAX device
         self._output_read_from = 0
 
     def boot(self):
@@ -63,14 +64,23 @@ class Pair:
         """
         self.begin_bare(fabric)
         self.domain = "auto"
-        self.mount()
-        self.responder.run("rm -f /mnt/pmem/*.pool")
-        self.start_perdured()
+        if fabric.mode() == "fsdax":
+            self.mount()
+            self.responder.run("rm -f /run/pools/*.pool")
+            self.start_perdured()
         self.create_pool(POOL, POOL_MIB)
         if domain != "auto":
             self.declare(domain)
 
     def create_pool(self, name, mib):
+        """One more pool on a file system; a device is cleared and holds only this one."""
+        if self.fabric.mode() == "devdax":
+            self.stop_perdured()
+            self.responder.run("grep -q /mnt/pmem /proc/mounts && umount /mnt/pmem\n"
+                               "lab-pmem devdax clear && rm -rf /run/pools")
+            self.pool = name
+            self.mount()
+            self.start_perdured()
         self.responder.run(f"perdure pool create --peers {PEER} --pool {name} --bytes {mib}MiB")
 
     def begin_bare(self, fabric):
@@ -93,8 +103,16 @@ class Pair:
                     f"lab-net {address}/24 {self.fabric.rdma}")
 
     def mount(self):
-        self.responder.run("grep -q /mnt/pmem /proc/mounts || "
-                           "{ device=$(lab-pmem fsdax) && mount -o dax $device /mnt/pmem; }")
+        """/run/pools becomes the directory of the pools: a file system, or links to a device."""
+        if self.fabric.mode() == "devdax":
+            self.responder.run("device=$(lab-pmem devdax) && mkdir -p /run/pools && "
+                               f"ln -sfn $device /run/pools/{self.pool}.pool")
+        else:
+            self.responder.run("grep -q /mnt/pmem /proc/mounts && exit\n"
+                               "device=$(lab-pmem fsdax) || exit\n"
+                               "mount -o dax $device /mnt/pmem || { mke2fs -q -F -t ext4 -b 4096 "
+                               "$device && mount -o dax $device /mnt/pmem; } || exit\n"
+                               "rm -rf /run/pools && ln -s /mnt/pmem /run/pools")
 
     def start_perdured(self):
         config = CONFIG.format(responder=RESPONDER, transport=self.fabric.transport,
@@ -220,7 +238,8 @@ class Pair:
 
     def verify(self):
         """What `perdure log verify` says of the replica: equal, unclear (a torn tail), ..."""
-        _, output = self.responder.try_run(f"perdure log verify --peers {PEER} --pool {POOL}", 120)
+        _, output = self.responder.try_run(f"perdure log verify --peers {PEER} --pool {POOL} "
+                                         f"--transport {self.fabric.transport}", 120)
         found = re.search(r"\b(equal|different|damaged|unclear|unreachable)\b", output)
         if not found:
             raise LabError(f"log verify: {output}")

@@ -1,5 +1,6 @@
 """The scenarios by name, and the loop that runs them, each within its time."""
 
+import contextlib
 import dataclasses
 import multiprocessing
 import multiprocessing.connection
@@ -147,7 +148,7 @@ def run_all(options):
 def run_lane(guest, chosen, seed, results):
     """In a process of its own; sends an outcome for each scenario."""
     die_with_parent(signal.SIGTERM)
-    with Lab(guest) as lab:
+    with contextlib.suppress(KeyboardInterrupt, BrokenPipeError), Lab(guest) as lab:
         context = Context(lab, seed)
         for scenario in chosen:
             results.send(run_one(scenario, context))
