@@ -57,7 +57,8 @@ class Suite:
         try:
             return run([program, *self._options(), *words], DOWNLOAD_SECONDS_MAX, cwd=cwd)
         except LabError as error:
-            raise Unavailable(f"no package from the archive: {error}") from error
+            last = str(error).splitlines()[-1].strip()
+            raise Unavailable(f"{program}, suite {self.name}: {last}") from error
 
     def refresh(self):
         """Fetches the lists unless they are of today."""
@@ -70,7 +71,7 @@ class Suite:
         (self.directory / "status").write_text("")
         (self.directory / "sources.list").write_text(
             f"deb [signed-by={KEYRING}] {mirror()} {self.name} main\n")
-        self._apt("apt-get", "-qq", "update")
+        self._apt("apt-get", "-qq", "-o", "APT::Update::Error-Mode=any", "update")
         stamp.touch()
 
     def dependency(self, package, pattern):

@@ -17,8 +17,8 @@ LINK_ROUNDS = 200
 def of_fabric(fabric, scenario):
     name = fabric.rdma
     why_not = no_siw if name == "siw" else lambda guest: ""
-    return [scenario(f"link_{name}", 180, functools.partial(link, fabric), why_not),
-            scenario(f"conformance_{name}", CONFORMANCE_SECONDS_MAX,
+    return [scenario(f"link_{name}", "eadr", 180, functools.partial(link, fabric), why_not),
+            scenario(f"conformance_{name}", "eadr", CONFORMANCE_SECONDS_MAX,
                      functools.partial(conformance, name), why_not)]
 
 

@@ -14,6 +14,10 @@ class Fabric:
     transport: str  # Perdure's word for it
     rdma: str       # the RDMA device of the guests; empty: none
 
+    def mode(self):
+        """Of the NVDIMM. Files on DAX can be registered only by RNICs that page on demand."""
+        return "devdax" if self.rdma else "fsdax"
+
     def why_not(self, guest):
         """Why scenarios over it can not run; empty if they can."""
         if self.rdma == "siw" and guest.no_siw():
@@ -30,7 +34,7 @@ def why_not_served(transport):
     program = PERDURE_TREE / TARGETS["perdured"]
     if transport not in _answers:
         with tempfile.NamedTemporaryFile("w", suffix=".toml") as file:
-            file.write(f'[data]\ntransports = ["{transport}"]\n')
+            file.write(f'[control]\nallow_remote = true\n[data]\ntransports = ["{transport}"]\n')
             file.flush()
             done = subprocess.run([program, "--config", file.name, "--check-config"],
                                   capture_output=True, text=True, check=False, timeout=60,

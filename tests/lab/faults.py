@@ -8,12 +8,14 @@ from report import Failed
 
 LOSSY_RECORDS = 1500
 LOSSY = "delay 2ms 1ms loss 2% reorder 5% duplicate 1%"
+OPEN_TRIES_MAX = 4      # the RDMA connection manager repeats a lost message after 4 s and more
 PATIENT_MS = 30000      # a writer that waits for so long outlives the short partition
 PARTITION_SECONDS = 1.0
 
 
 def of_fabric(fabric, scenario):
-    return [scenario(f"{name}_{fabric.name}", 180, functools.partial(way, fabric), fabric.why_not)
+    return [scenario(f"{name}_{fabric.name}", "eadr", 180, functools.partial(way, fabric),
+                     fabric.why_not)
             for name, way in (("netem_loss", loss), ("netem_pause", pause),
                               ("netem_partition", partition))]
 
@@ -30,8 +32,11 @@ def loss(fabric, context):
     pair = context.pair("eadr")
     pair.begin(fabric)
     shape(pair, LOSSY)
-    pair.start_writer(1, records=LOSSY_RECORDS, options="--window 64")
-    end = pair.await_writer_end(120)
+    for _ in range(OPEN_TRIES_MAX):
+        pair.start_writer(1, records=LOSSY_RECORDS, options="--window 64")
+        end = pair.await_writer_end(120)
+        if not end.startswith("failed to open"):
+            break
     acknowledged = pair.acknowledged()
     shape(pair, "")
     if not end.startswith("ended: all") or acknowledged != LOSSY_RECORDS:

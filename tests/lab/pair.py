@@ -15,7 +15,7 @@ RESPONDER = "10.2.0.1"
 WRITER = "10.2.0.2"
 PEER = f"{RESPONDER}:7470"
 POOL = "job"
-POOL_MIB = 40
+POOL_MIB = 16
 STALL_MS = 1500          # a silent responder is given up after so long
 TRAFFIC_SECONDS_MAX = 60
 WRITER_SECONDS_MAX = 120
@@ -26,7 +26,7 @@ allow_remote = true
 listen = "{responder}:7471"
 transports = ["{transport}"]
 [pools]
-directory = "/mnt/pmem"
+directory = "/run/pools"
 [profile]
 domain = "{domain}"
 """
@@ -45,6 +45,7 @@ class Pair:
         self.writer = lab.machine(f"{kind}-writer", link=ends[::-1])
         self.fabric = None
         self.domain = "auto"
+        self.pool = POOL  # the one on a device DAX device
         self._output_read_from = 0
 
     def boot(self):
@@ -56,20 +57,31 @@ class Pair:
 
     # --- what runs in them
 
-    def begin(self, fabric, domain="auto", pool_mib=POOL_MIB):
+    def begin(self, fabric, domain="auto"):
         """Boots if need be, and serves one empty pool over the fabric.
 
         domain: what is declared; the pool itself is made by what is true.
         """
         self.begin_bare(fabric)
         self.domain = "auto"
-        self.mount()
-        self.responder.run("rm -f /mnt/pmem/*.pool")
-        self.start_perdured()
-        self.responder.run(f"perdure pool create --peers {PEER} --pool {POOL} "
-                           f"--bytes {pool_mib}MiB")
+        if fabric.mode() == "fsdax":
+            self.mount()
+            self.responder.run("rm -f /run/pools/*.pool")
+            self.start_perdured()
+        self.create_pool(POOL, POOL_MIB)
         if domain != "auto":
             self.declare(domain)
+
+    def create_pool(self, name, mib):
+        """One more pool on a file system; a device is cleared and holds only this one."""
+        if self.fabric.mode() == "devdax":
+            self.stop_perdured()
+            self.responder.run("grep -q /mnt/pmem /proc/mounts && umount /mnt/pmem\n"
+                               "lab-pmem devdax clear && rm -rf /run/pools")
+            self.pool = name
+            self.mount()
+            self.start_perdured()
+        self.responder.run(f"perdure pool create --peers {PEER} --pool {name} --bytes {mib}MiB")
 
     def begin_bare(self, fabric):
         """Two machines that reach each other over the fabric, with nothing running in them."""
@@ -91,8 +103,16 @@ class Pair:
                     f"lab-net {address}/24 {self.fabric.rdma}")
 
     def mount(self):
-        self.responder.run("grep -q /mnt/pmem /proc/mounts || "
-                           "{ device=$(lab-pmem fsdax) && mount -o dax $device /mnt/pmem; }")
+        """/run/pools becomes the directory of the pools: a file system, or links to a device."""
+        if self.fabric.mode() == "devdax":
+            self.responder.run("device=$(lab-pmem devdax) && mkdir -p /run/pools && "
+                               f"ln -sfn $device /run/pools/{self.pool}.pool")
+        else:
+            self.responder.run("grep -q /mnt/pmem /proc/mounts && exit\n"
+                               "device=$(lab-pmem fsdax) || exit\n"
+                               "mount -o dax $device /mnt/pmem || { mke2fs -q -F -t ext4 -b 4096 "
+                               "$device && mount -o dax $device /mnt/pmem; } || exit\n"
+                               "rm -rf /run/pools && ln -s /mnt/pmem /run/pools")
 
     def start_perdured(self):
         config = CONFIG.format(responder=RESPONDER, transport=self.fabric.transport,
@@ -217,12 +237,14 @@ class Pair:
             file.unlink()
 
     def verify(self):
-        """What `perdure log verify` says of the replica: equal, unclear (a torn tail), ..."""
-        _, output = self.responder.try_run(f"perdure log verify --peers {PEER} --pool {POOL}", 120)
+        """What `perdure log verify` says of the replica, as (equal, unclear (a torn tail), ..., all
+        that it says)."""
+        _, output = self.responder.try_run(f"perdure log verify --peers {PEER} --pool {POOL} "
+                                         f"--transport {self.fabric.transport}", 120)
         found = re.search(r"\b(equal|different|damaged|unclear|unreachable)\b", output)
         if not found:
             raise LabError(f"log verify: {output}")
-        return found.group(1)
+        return found.group(1), output
 
     def perdured_log(self):
         try:

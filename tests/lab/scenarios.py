@@ -1,6 +1,9 @@
 """The scenarios by name, and the loop that runs them, each within its time."""
 
+import contextlib
 import dataclasses
+import multiprocessing
+import multiprocessing.connection
 import random
 import re
 import secrets
@@ -21,14 +24,19 @@ from guest_build import Guest
 from pair import Pair
 from report import Failed, Outcome, Skip
 from settings import LabError, say
-from vm import Lab
+from vm import Lab, die_with_parent, interrupted
 
 
 @dataclasses.dataclass(frozen=True)
 class Scenario:
-    """run(context) returns what goes into the report, and may raise Skip, Failed, LabError."""
+    """run(context) returns what goes into the report, and may raise Skip, Failed, LabError.
+
+    lane: scenarios of one lane share machines and run one after another, lanes side by side. It is
+    the kind of NVDIMM that the pair of the lane has.
+    """
 
     name: str
+    lane: str
     seconds_max: int
     run: typing.Callable
     why_not: typing.Callable = lambda guest: ""
@@ -68,7 +76,7 @@ class Context:
 def scenarios(cuts, usable):
     """All of them, in the order in which they share machines. usable: how many fabrics work here,
     which share the power cuts."""
-    found = [Scenario("dax_pools", 180, devices.dax_pools)]
+    found = [Scenario("dax_pools", "eadr", 180, devices.dax_pools)]
     for fabric in FABRICS:
         if fabric.rdma:
             found += devices.of_fabric(fabric, Scenario)
@@ -130,16 +138,49 @@ def run_all(options):
         return skip_all(options, pattern, seed, str(reason))
     binaries.build(guest)
     usable = sum(not fabric.why_not(guest) for fabric in FABRICS)
-    outcomes = []
+    chosen = [each for each in scenarios(options.cuts, usable) if pattern.search(each.name)]
     say(f"seed {seed:#x}")
-    with Lab(guest) as lab:
+    outcomes = run_lanes(guest, chosen, seed)
+    order = [each.name for each in chosen]
+    return finish(sorted(outcomes, key=lambda each: order.index(each.name)), seed)
+
+
+def run_lane(guest, chosen, seed, results):
+    """In a process of its own; sends an outcome for each scenario."""
+    die_with_parent(signal.SIGTERM)
+    with contextlib.suppress(KeyboardInterrupt, BrokenPipeError), Lab(guest) as lab:
         context = Context(lab, seed)
-        for scenario in scenarios(options.cuts, usable):
-            if pattern.search(scenario.name):
-                outcomes.append(run_one(scenario, context))
-                print(outcomes[-1].line(), flush=True)
-                report.write(outcomes, seed)
-    return finish(outcomes, seed)
+        for scenario in chosen:
+            results.send(run_one(scenario, context))
+
+
+def run_lanes(guest, chosen, seed):
+    """All lanes at the same time. Returns the outcomes, and prints each as it comes."""
+    fork = multiprocessing.get_context("fork")
+    signal.signal(signal.SIGTERM, interrupted)
+    lanes, outcomes = {}, []
+    for name in sorted({each.lane for each in chosen}):
+        ours, theirs = fork.Pipe(duplex=False)
+        mine = [each for each in chosen if each.lane == name]
+        lanes[ours] = fork.Process(target=run_lane, args=(guest, mine, seed, theirs))
+        lanes[ours].start()
+        theirs.close()
+    try:
+        while lanes:
+            for ready in multiprocessing.connection.wait(list(lanes)):
+                try:
+                    outcomes.append(ready.recv())
+                    print(outcomes[-1].line(), flush=True)
+                    report.write(outcomes, seed)
+                except EOFError:
+                    lanes.pop(ready).join()
+    finally:
+        for process in lanes.values():  # interrupted: each ends its machines
+            process.terminate()
+            process.join()
+    lost = [each for each in chosen if each.name not in {done.name for done in outcomes}]
+    return outcomes + [Outcome(each.name, "FAIL", "its lane ended before it; see above")
+                       for each in lost]
 
 
 def skip_all(options, pattern, seed, reason):
