@@ -9,7 +9,7 @@ from report import Failed
 LOSSY_RECORDS = 1500
 LOSSY = "delay 2ms 1ms loss 2% reorder 5% duplicate 1%"
 OPEN_TRIES_MAX = 4      # the RDMA connection manager repeats a lost message after 4 s and more
-PATIENT_MS = 30000      # a writer that waits for so long outlives the short partition
+PATIENT_MS = 30000      # a writer that waits for so long outlives losses and the short partition
 PARTITION_SECONDS = 1.0
 
 
@@ -33,7 +33,7 @@ def loss(fabric, context):
     pair.begin(fabric)
     shape(pair, LOSSY)
     for _ in range(OPEN_TRIES_MAX):
-        pair.start_writer(1, records=LOSSY_RECORDS, options="--window 64")
+        pair.start_writer(1, records=LOSSY_RECORDS, options=f"--window 64 --stall-ms {PATIENT_MS}")
         end = pair.await_writer_end(120)
         if not end.startswith("failed to open"):
             break
