@@ -40,9 +40,13 @@ struct Judgement {
   std::string reason;
 };
 
-/// Beyond doubt: something that was written whole is not there any more.
-bool has_damage(const ScanReport& report) {
-  return report.tail_word_beyond || report.records_after_hole != 0;
+/// A record that must be there is not whole: its tail pointer says that it was, or whole records
+/// come after it and another replica has it. Records behind a hole alone say nothing: with several
+/// batches under way a power failure may keep a later one and tear an earlier one, as long as
+/// nobody was told of either.
+bool has_damage(const ScanReport& report, const ScanReport& history) {
+  const bool missed = report.next_index < history.next_index;
+  return report.tail_word_beyond || (report.records_after_hole != 0 && missed);
 }
 
 /// Whether replicas with the same tail hold the same records: one log, and a chain of checksums
@@ -58,16 +62,24 @@ Judgement judge(const SurveyedReplica& replica, const ScanReport* history, bool 
     return {Verdict::Different, "no log there; the first append or a repair creates it"};
   }
   const ScanReport& report = *replica.survey->report;
-  if (has_damage(report)) {
+  PERDURE_ASSERT(history != nullptr);  // at least this replica has a log
+  if (has_damage(report, *history)) {
     return {Verdict::Damaged,
-            fmt::format("a record at LSN {} (index {}) was written whole and is damaged; repair "
-                        "brings it back from another replica",
+            fmt::format("the record at LSN {} (index {}) is damaged here, or was never whole; "
+                        "repair brings it from another replica",
                         report.tail.value, report.next_index)};
   }
-  PERDURE_ASSERT(history != nullptr);  // at least this replica has a log
   if (!same_log(report, *history)) return {Verdict::Different, "it holds another log"};
   const std::string difference = log::describe_difference(*replica.survey, *history);
   if (!difference.empty()) return {Verdict::Different, difference};
+  if (report.records_after_hole != 0) {
+    return {
+        Verdict::Unclear,
+        fmt::format(
+            "the bytes at LSN {} (index {}) are no whole record, and whole ones come after them "
+            "({}): damage, or a power failure that tore what nobody was told of",
+            report.tail.value, report.next_index, report.records_after_hole)};
+  }
   if (alone && report.end == ScanEnd::Torn) {
     return {Verdict::Unclear,
             fmt::format("the bytes at LSN {} are no whole record: a crash cut one off, which is "
