@@ -10,6 +10,8 @@
 //     WRITE_WITH_IMM without credit waits in this process, and what is posted behind it too. The
 //     receiver tells from poll() and arm(). iWARP needs it: there a message without a buffer ends
 //     the connection (RFC 5040 section 7.3, DDP untagged buffers).
+//   - On iWARP the end that connected speaks first, by a hello of its own (RFC 5044 section 7.1.2),
+//     and a WRITE_WITH_IMM is two WRITEs and an empty SEND (work_batch.h).
 //   - A transfer longer than the RNIC's largest message is split; a READ into several segments is
 //     split where the RNIC scatters into one only (iWARP).
 //   - FLUSH and ATOMIC WRITE (IBTA volume 1 release 1.6, annex A19) through the extended queue

@@ -10,6 +10,7 @@
 #include "fabric/verbs/extended.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <thread>
 
 namespace perdure::fabric::verbs {
@@ -100,7 +101,33 @@ std::uint64_t VerbsEndpoint::granted() const {
   return std::atomic_ref<std::uint64_t>(control_->granted).load(std::memory_order_acquire);
 }
 
-bool VerbsEndpoint::may_issue(const WorkRequest& request, std::size_t entries) const {
+/// On iWARP the end that accepted sends nothing before something came from the other (RFC 5044
+/// section 7.1.2): what comes together with the answer to its request breaks the connection there.
+/// So the one that connected says hello, by a WRITE, and the other waits for it.
+bool VerbsEndpoint::may_speak() {
+  if (!silent_) return true;
+  silent_ = std::atomic_ref<std::uint64_t>(control_->greeted).load(std::memory_order_acquire) == 0;
+  return !silent_;
+}
+
+void VerbsEndpoint::greet() {
+  control_->telling = 1;
+  ibv_sge source{reinterpret_cast<std::uintptr_t>(&control_->telling), sizeof control_->telling,
+                 control_region_->lkey};
+  ibv_send_wr work{};
+  work.wr_id = kCreditTag;
+  work.sg_list = &source;
+  work.num_sge = 1;
+  work.opcode = IBV_WR_RDMA_WRITE;
+  work.send_flags = IBV_SEND_SIGNALED;
+  work.wr.rdma.remote_addr = peer_greeting_.credit_address + offsetof(ControlBlock, greeted);
+  work.wr.rdma.rkey = peer_greeting_.credit_key;
+  telling_ = true;
+  post_internal(work);
+}
+
+bool VerbsEndpoint::may_issue(const WorkRequest& request, std::size_t entries) {
+  if (!may_speak()) return false;
   if (takes_credit(request.opcode) && !send_credits_.available(granted())) return false;
   return requests_.fits(entries);
 }
@@ -264,7 +291,7 @@ void VerbsEndpoint::post_internal(ibv_send_wr& work) {
 
 /// Tells the peer how many receives there are by now. One message at a time.
 void VerbsEndpoint::tell_credits() {
-  if (telling_) return;
+  if (telling_ || !may_speak()) return;
   control_->telling = receive_credits_.posted();
   receive_credits_.told(control_->telling);
   ibv_sge source{reinterpret_cast<std::uintptr_t>(&control_->telling), sizeof control_->telling,
@@ -325,13 +352,14 @@ void VerbsEndpoint::look_around() {
       return;
     }
   }
-  if (!ask_at_.passed()) return;
+  if (!ask_at_.passed() || !may_speak()) return;
   ask_at_ = Deadline::after(kAskEvery);
   ask_after_peer();
 }
 
 bool VerbsEndpoint::arm() {
   if (lost_ || early_ || requests_.reportable() || requests_.anything_held()) return false;
+  if (!may_speak()) return false;  // the hello raises no event
   if (receive_credits_.due()) tell_credits();
   if (!lost_) look_around();
   if (lost_) return false;

@@ -44,6 +44,7 @@ class VerbsEndpoint final : public Endpoint {
   /// answers.
   struct alignas(64) ControlBlock {
     std::uint64_t granted = 0;  // written by the peer: receives that it has posted
+    std::uint64_t greeted = 0;  // written by a peer that connected over iWARP: see may_speak
     std::uint64_t scratch = 0;  // old values and probes that nobody wants
     std::uint64_t telling = 0;  // source of the next credit message
   };
@@ -63,7 +64,7 @@ class VerbsEndpoint final : public Endpoint {
   Greeting greeting() const;
 
   Result<void> check(const WorkRequest& request) const;
-  bool may_issue(const WorkRequest& request, std::size_t entries) const;
+  bool may_issue(const WorkRequest& request, std::size_t entries);
   void issue(const WorkRequest& request, std::size_t entries);
   void issue_held();
   void hold(const WorkRequest& request);
@@ -80,6 +81,8 @@ class VerbsEndpoint final : public Endpoint {
   void lose(const std::string& reason, ErrorCode first);
   void drain();
   std::uint64_t granted() const;
+  bool may_speak();
+  void greet();
 
   std::shared_ptr<Domain> domain_;
   std::shared_ptr<Fate> fate_ = std::make_shared<Fate>();
@@ -109,6 +112,7 @@ class VerbsEndpoint final : public Endpoint {
   bool lost_ = false;
   std::uint64_t failed_request_ = ~std::uint64_t{0};  // whose failure was the end, if one's was
   bool armed_ = false;
+  bool silent_ = false;          // until the peer has spoken
   bool telling_ = false;         // a credit message is in flight
   int questions_ = 0;            // a probe of the peer is in flight since so many times kAskEvery
   std::optional<ibv_wc> early_;  // polled by arm()

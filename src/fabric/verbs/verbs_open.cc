@@ -209,6 +209,7 @@ Result<void> VerbsEndpoint::connect(std::span<const std::byte> private_data, Dea
                        event->param.conn.private_data_len});
   if (!answer) return Error{ErrorCode::Disconnected, peer_ + " is not a peer of this version"};
   agree(answer->greeting);
+  if (domain_->rnic->is_iwarp()) greet();
   return {};
 }
 
@@ -216,10 +217,12 @@ Result<void> VerbsEndpoint::accept(const Greeting& peer, const rdma_conn_param& 
                                    Deadline deadline) {
   const PrivateData data = encode(greeting(), {});
   rdma_conn_param parameters = connection_parameters(data);
-  // No more READs in flight than the other end can answer, and the other way round.
-  parameters.initiator_depth = std::min(parameters.initiator_depth, asked.responder_resources);
-  parameters.responder_resources = std::min(parameters.responder_resources, asked.initiator_depth);
+  // No more READs in flight, in either direction, than the event allows this end.
+  parameters.initiator_depth = std::min(parameters.initiator_depth, asked.initiator_depth);
+  parameters.responder_resources =
+      std::min(parameters.responder_resources, asked.responder_resources);
   agree(peer);
+  silent_ = domain_->rnic->is_iwarp();
   if (::rdma_accept(id_.get(), &parameters) != 0) {
     return errno_error(ErrorCode::Disconnected, "accept " + peer_);
   }
