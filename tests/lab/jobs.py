@@ -69,8 +69,6 @@ def remotelog(fabric, kind, context):
     results = {}
     for shape in SHAPES:
         for primary in PRIMARIES:
-            if fabric.rdma == "siw" and primary == "write_imm":
-                continue  # siw has no WRITE_WITH_IMM (RFC 7306 came after it)
             pool = f"{shape}.{primary}"
             pair.create_pool(pool, POOL_MIB)
             options = f"--shape {shape} --primary {primary} --window 1"
