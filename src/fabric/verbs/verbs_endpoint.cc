@@ -112,18 +112,8 @@ bool VerbsEndpoint::may_speak() {
 
 void VerbsEndpoint::greet() {
   control_->telling = 1;
-  ibv_sge source{reinterpret_cast<std::uintptr_t>(&control_->telling), sizeof control_->telling,
-                 control_region_->lkey};
-  ibv_send_wr work{};
-  work.wr_id = kCreditTag;
-  work.sg_list = &source;
-  work.num_sge = 1;
-  work.opcode = IBV_WR_RDMA_WRITE;
-  work.send_flags = IBV_SEND_SIGNALED;
-  work.wr.rdma.remote_addr = peer_greeting_.credit_address + offsetof(ControlBlock, greeted);
-  work.wr.rdma.rkey = peer_greeting_.credit_key;
   telling_ = true;
-  post_internal(work);
+  post_word(IBV_WR_RDMA_WRITE, kCreditTag, control_->telling, offsetof(ControlBlock, greeted));
 }
 
 bool VerbsEndpoint::may_issue(const WorkRequest& request, std::size_t entries) {
@@ -280,8 +270,19 @@ bool VerbsEndpoint::take_receive(const ibv_wc& done, Completion& completion) {
   return true;
 }
 
-/// A request of our own beside the caller's; room for two of them is kept in the send queue.
-void VerbsEndpoint::post_internal(ibv_send_wr& work) {
+/// A request of our own beside the caller's, between a word of our control block and one of the
+/// peer's. Room for two of them is kept in the send queue.
+void VerbsEndpoint::post_word(ibv_wr_opcode opcode, std::uint64_t tag, std::uint64_t& word,
+                              std::size_t at_peer) {
+  ibv_sge segment{reinterpret_cast<std::uintptr_t>(&word), sizeof word, control_region_->lkey};
+  ibv_send_wr work{};
+  work.wr_id = tag;
+  work.sg_list = &segment;
+  work.num_sge = 1;
+  work.opcode = opcode;
+  work.send_flags = IBV_SEND_SIGNALED;
+  work.wr.rdma.remote_addr = peer_greeting_.credit_address + at_peer;
+  work.wr.rdma.rkey = peer_greeting_.credit_key;
   ibv_send_wr* refused = nullptr;
   if (const int returned = ::ibv_post_send(id_->qp, &work, &refused); returned != 0) {
     lose(fmt::format("posting failed: {}", std::generic_category().message(returned)),
@@ -294,18 +295,8 @@ void VerbsEndpoint::tell_credits() {
   if (telling_ || !may_speak()) return;
   control_->telling = receive_credits_.posted();
   receive_credits_.told(control_->telling);
-  ibv_sge source{reinterpret_cast<std::uintptr_t>(&control_->telling), sizeof control_->telling,
-                 control_region_->lkey};
-  ibv_send_wr work{};
-  work.wr_id = kCreditTag;
-  work.sg_list = &source;
-  work.num_sge = 1;
-  work.opcode = IBV_WR_RDMA_WRITE;
-  work.send_flags = IBV_SEND_SIGNALED;
-  work.wr.rdma.remote_addr = peer_greeting_.credit_address;
-  work.wr.rdma.rkey = peer_greeting_.credit_key;
   telling_ = true;
-  post_internal(work);
+  post_word(IBV_WR_RDMA_WRITE, kCreditTag, control_->telling, offsetof(ControlBlock, granted));
 }
 
 /// Reads a word of the peer's: its RNIC answers, or ours says that nobody does. iWARP has no
@@ -318,18 +309,8 @@ void VerbsEndpoint::ask_after_peer() {
     }
     return;
   }
-  ibv_sge sink{reinterpret_cast<std::uintptr_t>(&control_->scratch), sizeof control_->scratch,
-               control_region_->lkey};
-  ibv_send_wr work{};
-  work.wr_id = kProbeTag;
-  work.sg_list = &sink;
-  work.num_sge = 1;
-  work.opcode = IBV_WR_RDMA_READ;
-  work.send_flags = IBV_SEND_SIGNALED;
-  work.wr.rdma.remote_addr = peer_greeting_.credit_address;
-  work.wr.rdma.rkey = peer_greeting_.credit_key;
   questions_ = 1;
-  post_internal(work);
+  post_word(IBV_WR_RDMA_READ, kProbeTag, control_->scratch, offsetof(ControlBlock, granted));
 }
 
 /// What does not show in the completion queue.

@@ -76,7 +76,7 @@ class VerbsEndpoint final : public Endpoint {
   void tell_credits();
   void look_around();
   void ask_after_peer();
-  void post_internal(ibv_send_wr& work);
+  void post_word(ibv_wr_opcode opcode, std::uint64_t tag, std::uint64_t& word, std::size_t at_peer);
   void lose(const ibv_wc& failed);
   void lose(const std::string& reason, ErrorCode first);
   void drain();
