@@ -117,7 +117,7 @@ MemoryGroup memory_group_of(const Patient& patient, const std::string& process, 
   if (groups.text.empty() && groups.state != Reading::State::Unreadable) found.group = "/";
   std::string at = found.group;
   for (int level = 0; level < kLevelsMax && at.size() > 1; ++level) {
-    const Reading limit = patient.tree.read(hierarchy + at + file);
+    const Reading limit = patient.tree.read(fmt::format("{}{}{}", hierarchy, at, file));
     if (!limit.absent()) found.limits.push_back(check.keep(limit));
     at.erase(at.rfind('/'));
   }

@@ -135,7 +135,7 @@ bool kernel_knows_gpf(const Reading& release) {
 /// Sizes of CXL memory are hexadecimal, "0x0" when there is none.
 std::optional<bool> has_capacity(const Reading& size) {
   if (!size.read() || size.text.rfind("0x", 0) != 0) return std::nullopt;
-  return size.text.find_first_not_of("0", 2) != std::string::npos;
+  return size.text.find_first_not_of('0', 2) != std::string::npos;
 }
 
 /// The kernel shows this count only for a device with the GPF capability (commit "cxl/pmem: Export

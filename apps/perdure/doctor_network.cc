@@ -97,7 +97,7 @@ void find_gid(const Patient& patient, const RdmaPort& port, Check& check) {
   const auto indices = patient.tree.names(types);
   for (const std::string& index : indices) {
     // An entry that is not in use can not be read: that is no finding.
-    const Reading type = patient.tree.read(types + "/" + index);
+    const Reading type = patient.tree.read(fmt::format("{}/{}", types, index));
     const Reading gid = patient.tree.read(port.path + "/gids/" + index);
     if (type.text != "RoCE v2" || !gid.read() || gid.text == kNoGid) continue;
     check.keep(type);
@@ -127,7 +127,7 @@ struct EcnSide {
 EcnSide read_ecn(const Patient& patient, const std::string& side, Check& check) {
   EcnSide answer;
   for (const std::string& priority : patient.tree.names(side + "/enable")) {
-    const Reading on = patient.tree.read(side + "/enable/" + priority);
+    const Reading on = patient.tree.read(fmt::format("{}/enable/{}", side, priority));
     if (on.text != "0" && on.text != "1") continue;
     answer.is_readable = true;
     if (on.text == "1") {

@@ -31,7 +31,7 @@ RdmaKind kind_of(const std::string& driver, const Reading& node_type, const Read
 std::string net_device_of(const SystemTree& tree, const std::string& device,
                           const std::string& port) {
   for (const std::string& index : tree.names(port + "/gid_attrs/ndevs")) {
-    const Reading name = tree.read(port + "/gid_attrs/ndevs/" + index);
+    const Reading name = tree.read(fmt::format("{}/gid_attrs/ndevs/{}", port, index));
     if (name.read() && !name.text.empty()) return name.text;
   }
   const auto beside = tree.names(device + "/device/net");

@@ -58,8 +58,8 @@ Result<fabric::Opcode> opcode_for(const Method& method, Verb verb, const Capabil
     case Verb::Write: return fabric::Opcode::Write;
     case Verb::WriteImm: return fabric::Opcode::WriteImm;
     case Verb::Send: return fabric::Opcode::Send;
-    case Verb::Read: return fabric::Opcode::Read;
-    case Verb::Flush: return fabric::Opcode::Read;  // unless compile_flush can do better
+    case Verb::Read:
+    case Verb::Flush: return fabric::Opcode::Read;  // FLUSH: unless compile_flush can do better
     case Verb::WriteAtomic:
       if (!device.atomic_write) return unsupported(method, "the device has no ATOMIC WRITE");
       return fabric::Opcode::AtomicWrite;
