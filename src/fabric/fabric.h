@@ -26,7 +26,7 @@
 namespace perdure::fabric {
 
 enum class Opcode : std::uint8_t {
-  Send,
+  Send,  // to Read: transfers
   Write,
   WriteImm,
   Read,
@@ -131,6 +131,16 @@ inline std::uint64_t total_length(const WorkRequest& request) {
 constexpr bool is_atomic(Opcode opcode) {
   return opcode == Opcode::AtomicWrite || opcode == Opcode::CompareSwap ||
          opcode == Opcode::FetchAdd;
+}
+
+/// Whether it is a transfer of one segment within the limits: what check_request need not look at.
+inline bool is_plain(const WorkRequest& request, const Limits& limits) {
+  if (request.opcode > Opcode::Read || request.segment_count != 1) return false;
+  const std::uint64_t length = request.segments[0].length;
+  if (length > limits.transfer_bytes_max) return false;
+  return request.opcode == Opcode::Send ||
+         (request.remote_offset <= request.remote.length &&
+          length <= request.remote.length - request.remote_offset);
 }
 
 /// What a provider refuses before it posts: a request that is malformed or beyond the limits

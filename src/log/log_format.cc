@@ -13,8 +13,6 @@ namespace perdure::log {
 namespace {
 
 constexpr std::array<char, 8> kMagic = {'P', 'E', 'R', 'D', 'L', 'O', 'G', '\x01'};
-constexpr std::uint32_t kLengthMask = (1u << 28) - 1;
-static_assert(kPayloadBytesMax <= kLengthMask);
 
 /// 16 bits that depend on all 48 of the LSN; never 0 together with LSN 0.
 std::uint64_t word_check(std::uint64_t lsn) {
@@ -76,30 +74,6 @@ Result<std::optional<Lsn>> decode_word(std::uint64_t word) {
     return Error{ErrorCode::Corrupt, "a word of the log fails its checksum; repair this replica"};
   }
   return std::optional<Lsn>{lsn};
-}
-
-std::uint32_t encode_record(const RecordHeader& header, std::span<const std::byte> payload,
-                            std::byte* to) {
-  PERDURE_ASSERT(header.payload_bytes <= kLengthMask);
-  PERDURE_ASSERT(payload.size() == (header.type == RecordType::Pad ? 0 : header.payload_bytes));
-  store(to + 4, header.payload_bytes | static_cast<std::uint32_t>(header.type) << 28);
-  store(to + 8, header.lsn.value);
-  store(to + 16, header.index);
-  store(to + 24, header.epoch.value);
-  store(to + 28, header.previous_crc);
-  std::uint32_t crc = crc32c({to + 4, kRecordHeaderBytes - 4});
-  // Piece by piece, so that a large payload passes through the cache once.
-  constexpr std::size_t kPieceBytes = 16 * 1024;
-  std::byte* next = to + kRecordHeaderBytes;
-  while (!payload.empty()) {
-    const auto piece = payload.first(std::min(payload.size(), kPieceBytes));
-    std::memcpy(next, piece.data(), piece.size());
-    crc = crc32c({next, piece.size()}, crc);
-    next += piece.size();
-    payload = payload.subspan(piece.size());
-  }
-  store(to, crc);
-  return crc;
 }
 
 RecordHeader decode_record_header(std::span<const std::byte, kRecordHeaderBytes> bytes) {

@@ -41,7 +41,9 @@
 #include <perdure/result.h>
 #include <perdure/types.h>
 
+#include "core/assert.h"
 #include "core/bytes.h"
+#include "core/crc32c.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -64,6 +66,8 @@ inline constexpr std::uint64_t kPayloadBytesMax = 16 * 1024 * 1024;
 /// opened, and trimmed.
 inline constexpr std::uint64_t kKeptFreeBytes = 128 * kRecordHeaderBytes;
 inline constexpr Lsn kFirstLsn{64};  // not 0, so that zeroed memory is never a record
+inline constexpr std::uint32_t kLengthMask = (1u << 28) - 1;
+static_assert(kPayloadBytesMax <= kLengthMask);
 inline constexpr std::uint64_t kLsnMax = (std::uint64_t{1} << 48) - 1;
 
 enum class LogShape : std::uint32_t {
@@ -130,8 +134,20 @@ Result<std::optional<Lsn>> decode_word(std::uint64_t word);
 
 /// Writes the record at `to`, header and payload, and returns its checksum. Requires a payload of
 /// header.payload_bytes, or none for a pad: that has a header only, and skips so many bytes.
-std::uint32_t encode_record(const RecordHeader& header, std::span<const std::byte> payload,
-                            std::byte* to);
+inline std::uint32_t encode_record(const RecordHeader& header, std::span<const std::byte> payload,
+                                   std::byte* to) {
+  PERDURE_ASSERT(header.payload_bytes <= kLengthMask);
+  PERDURE_ASSERT(payload.size() == (header.type == RecordType::Pad ? 0 : header.payload_bytes));
+  store(to + 4, header.payload_bytes | static_cast<std::uint32_t>(header.type) << 28);
+  store(to + 8, header.lsn.value);
+  store(to + 16, header.index);
+  store(to + 24, header.epoch.value);
+  store(to + 28, header.previous_crc);
+  const std::uint32_t crc =
+      crc32c_copy({to + 4, kRecordHeaderBytes - 4}, to + kRecordHeaderBytes, payload);
+  store(to, crc);
+  return crc;
+}
 
 /// The header at `bytes`, not verified: see whole_record.
 RecordHeader decode_record_header(std::span<const std::byte, kRecordHeaderBytes> bytes);

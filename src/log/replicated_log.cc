@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 
+#include "core/bytes.h"
 #include "core/try.h"
 #include "log/remote_bytes.h"
 
@@ -19,16 +20,16 @@ constexpr std::uint64_t kSpinRoundsPerLook = 64;
 constexpr Nanoseconds kLookEvery = std::chrono::milliseconds(1);
 // Appends that follow one another more closely share a look at the completion queues.
 constexpr Nanoseconds kOfferLookEvery = std::chrono::microseconds(5);
+// Reading the clock costs as much as an append.
+constexpr std::uint32_t kOffersPerClock = 4;
 
 }  // namespace
 
 Result<Ticket> ReplicatedLog::append(std::span<const std::byte> record) {
-  if (record.empty() || record.size() > options_.record_bytes_max ||
-      record.size() > payload_bytes_max(anchor_.ring_bytes)) {
+  if (record.empty() || record.size() > payload_max_) {
     return Error{
         ErrorCode::InvalidArgument,
-        fmt::format("a record of {} bytes; this log takes 1 to {}", record.size(),
-                    std::min(options_.record_bytes_max, payload_bytes_max(anchor_.ring_bytes)))};
+        fmt::format("a record of {} bytes; this log takes 1 to {}", record.size(), payload_max_)};
   }
   return append_record(RecordType::Data, record);
 }
@@ -36,12 +37,18 @@ Result<Ticket> ReplicatedLog::append(std::span<const std::byte> record) {
 Result<Ticket> ReplicatedLog::append_record(RecordType type, std::span<const std::byte> payload) {
   if (!quorum_stands()) return quorum_lost();
   const std::uint64_t bytes = record_bytes(payload.size());
-  PERDURE_TRY_VOID(pad_to_lap(bytes, type == RecordType::Data ? kKeptFreeBytes : 0));
-  PERDURE_TRY(to, make_room(bytes));
-  const Ticket ticket{tail_, Lsn{tail_.value + bytes}, next_index_};
+  const std::uint64_t kept_free = type == RecordType::Data ? kKeptFreeBytes : 0;
+  if (!fits_here(bytes, kept_free)) PERDURE_TRY_VOID(pad_to_lap(bytes, kept_free));
+  std::byte* to = staging_.reserve(bytes);
+  if (to == nullptr) {
+    PERDURE_TRY(room, make_room(bytes));
+    to = room;
+  }
+  const Lsn begin = tail_;
+  const std::uint64_t index = next_index_;
   encode(type, payload, to);
   offer();
-  return ticket;
+  return Ticket{begin, Lsn{begin.value + bytes}, index};
 }
 
 /// Makes the next record begin where it fits before the end of the ring.
@@ -87,8 +94,7 @@ Result<std::byte*> ReplicatedLog::make_room(std::uint64_t bytes) {
 
 void ReplicatedLog::encode(RecordType type, std::span<const std::byte> payload, std::byte* to) {
   const std::uint64_t bytes = record_bytes(payload.size());
-  std::memset(to + kRecordHeaderBytes + payload.size(), 0,
-              bytes - kRecordHeaderBytes - payload.size());
+  if (payload.size() % kRecordAlignment != 0) store(to + bytes - 8, std::uint64_t{0});
   RecordHeader header;
   header.type = type;
   header.payload_bytes = static_cast<std::uint32_t>(payload.size());
@@ -105,11 +111,15 @@ void ReplicatedLog::encode(RecordType type, std::span<const std::byte> payload, 
 /// After an append: sends unless it is worth gathering more. Polling costs a system call on some
 /// fabrics, so many appends share one.
 void ReplicatedLog::offer() {
-  const bool any_due = std::any_of(replicas_.begin(), replicas_.end(),
-                                   [](const Replica& replica) { return replica.answer_due(); });
-  const Nanoseconds now = any_due ? clock_.now() : last_offer_look_;
-  const bool look = now - last_offer_look_ >= kOfferLookEvery;
-  last_offer_look_ = look ? now : last_offer_look_;
+  bool look = false;
+  for (const Replica& replica : replicas_) {
+    if (!replica.answer_due()) continue;
+    if (++offers_ % kOffersPerClock != 0) break;
+    const Nanoseconds now = clock_.now();
+    look = now - last_offer_look_ >= kOfferLookEvery;
+    if (look) last_offer_look_ = now;
+    break;
+  }
   for (Replica& replica : replicas_) replica.offer(staging_, tail_, anchor_.ring_bytes, look);
   if (look) update_committed();
 }
@@ -190,14 +200,6 @@ Result<void> ReplicatedLog::poll() {
   if (!quorum_stands()) return quorum_lost();
   return {};
 }
-
-std::size_t ReplicatedLog::up_count() const {
-  return static_cast<std::size_t>(
-      std::count_if(replicas_.begin(), replicas_.end(),
-                    [](const Replica& replica) { return replica.sending(); }));
-}
-
-bool ReplicatedLog::quorum_stands() const { return up_count() >= quorum_; }
 
 /// Says why, once: a newer writer (asked of the peers that still answer), or the reasons for which
 /// replicas are down.
@@ -300,6 +302,10 @@ LogStatus ReplicatedLog::status() const {
       each.small_bytes_max = replica.small_bytes_max();
       each.costs_measured = replica.costs().measured;
       each.replans = replica.replans();
+      const persist::RequesterCounters counters = replica.counters();
+      each.requests = counters.requests;
+      each.messages = counters.messages;
+      each.doorbells = counters.doorbells;
     }
     status.replicas.push_back(std::move(each));
   }

@@ -72,6 +72,12 @@ class ReplicatedLog {
   Result<Ticket> append_record(RecordType type, std::span<const std::byte> payload);
   Result<std::byte*> make_room(std::uint64_t bytes);
   void encode(RecordType type, std::span<const std::byte> payload, std::byte* to);
+  /// Whether the next record fits before the end of the ring, and into what is free of it.
+  bool fits_here(std::uint64_t needed, std::uint64_t kept_free) const {
+    const std::uint64_t ring = anchor_.ring_bytes;
+    return needed <= ring - tail_.value % ring &&
+           tail_.value + needed + kept_free <= head_.value + ring;
+  }
   Result<void> pad_to_lap(std::uint64_t needed, std::uint64_t kept_free);
   Result<void> repair_replica(Replica& replica, RepairReport& report);
   Result<void> catch_up(Replica& replica, const Survey& found);
@@ -82,19 +88,25 @@ class ReplicatedLog {
   void look_at_connections(Nanoseconds sleep);
   std::size_t needed_to_open() const;
   void update_committed();
-  bool quorum_stands() const;
+  bool quorum_stands() const { return up_count() >= quorum_; }
   Error quorum_lost();
-  std::size_t up_count() const;
+  std::size_t up_count() const {
+    std::size_t count = 0;
+    for (const Replica& replica : replicas_) count += replica.sending() ? 1 : 0;
+    return count;
+  }
   peer::SessionRequest session_request() const;
 
   const WriterOptions options_;
   const Clock& clock_;
   Nanoseconds last_look_{0};
   Nanoseconds last_offer_look_{0};
+  std::uint32_t offers_ = 0;  // that found an answer due
   std::size_t quorum_ = 0;
   std::vector<Replica> replicas_;
   Staging staging_;
   Anchor anchor_;
+  std::uint64_t payload_max_ = 0;  // of one record
   Epoch epoch_;
   std::uint64_t writer_ = 0;
   Lsn head_ = kFirstLsn;

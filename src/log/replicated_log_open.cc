@@ -67,6 +67,8 @@ Result<std::unique_ptr<ReplicatedLog>> ReplicatedLog::open(
   PERDURE_TRY_VOID(log->choose_epoch());
   PERDURE_TRY_VOID(log->open_sessions());
   PERDURE_TRY_VOID(log->open_history());
+  log->payload_max_ =
+      std::min(log->options_.record_bytes_max, payload_bytes_max(log->anchor_.ring_bytes));
   PERDURE_TRY_VOID(log->begin_epoch());
   return log;
 }

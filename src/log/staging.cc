@@ -5,14 +5,6 @@
 #include <algorithm>
 
 namespace perdure::log {
-namespace {
-
-// Records staged at a time: enough for 10,000 open tickets and their pads.
-constexpr std::size_t kSlots = 16 * 1024;
-static_assert((kSlots & (kSlots - 1)) == 0);
-constexpr std::size_t kUnitBytes = 8;
-
-}  // namespace
 
 Staging::Staging(std::size_t bytes) : bytes_(bytes), slots_(kSlots) {
   PERDURE_ASSERT(bytes / kUnitBytes <= UINT32_MAX);
@@ -24,12 +16,9 @@ Staging::Staging(std::size_t bytes) : bytes_(bytes), slots_(kSlots) {
 
 Staging::~Staging() { ::munmap(memory_, bytes_); }
 
-std::byte* Staging::reserve(std::size_t length) {
-  if (next_slot_ - first_slot_ == slots_.size()) return nullptr;
-  if (next_slot_ == first_slot_) {
-    write_at_ = 0;  // empty: start over, so that one record in flight stays in the cache
-    return length <= bytes_ ? memory_ : nullptr;
-  }
+/// Behind what is staged, or before it.
+std::byte* Staging::reserve_behind(std::size_t length) {
+  if (next_slot_ - first_slot_ == kSlots) return nullptr;
   const std::size_t oldest = std::size_t{slot(first_slot_).offset} * kUnitBytes;
   if (write_at_ > oldest) {
     if (write_at_ + length <= bytes_) return memory_ + write_at_;
@@ -38,15 +27,6 @@ std::byte* Staging::reserve(std::size_t length) {
     return memory_;
   }
   return write_at_ + length < oldest ? memory_ + write_at_ : nullptr;
-}
-
-void Staging::commit(Lsn lsn, std::size_t length) {
-  PERDURE_ASSERT(length % kUnitBytes == 0);
-  slots_[next_slot_ & (slots_.size() - 1)] = {lsn.value,
-                                              static_cast<std::uint32_t>(write_at_ / kUnitBytes),
-                                              static_cast<std::uint32_t>(length)};
-  ++next_slot_;
-  write_at_ += length;
 }
 
 /// The number of the first staged record at or after `lsn`.
@@ -65,7 +45,8 @@ std::uint64_t Staging::find(Lsn lsn) const {
   return low;
 }
 
-Staging::Run Staging::run_at(Lsn lsn, std::uint64_t length_max, std::uint64_t ring_bytes) const {
+Staging::Run Staging::longest_run_at(Lsn lsn, std::uint64_t length_max,
+                                     std::uint64_t ring_bytes) const {
   std::uint64_t number = find(lsn);
   const Slot& first = slot(number);
   Run run{Lsn{first.lsn}, memory_ + std::size_t{first.offset} * kUnitBytes, first.length};

@@ -27,9 +27,21 @@ class Staging {
   std::span<std::byte> memory() { return {memory_, bytes_}; }
 
   /// Room for `length` bytes in one piece, or null when there is none: release first.
-  std::byte* reserve(std::size_t length);
+  std::byte* reserve(std::size_t length) {
+    if (next_slot_ == first_slot_) {
+      write_at_ = 0;  // empty: start over, so that one record in flight stays in the cache
+      return length <= bytes_ ? memory_ : nullptr;
+    }
+    return reserve_behind(length);
+  }
   /// Makes the reserved bytes the record at `lsn`. Records come in order of LSN.
-  void commit(Lsn lsn, std::size_t length);
+  void commit(Lsn lsn, std::size_t length) {
+    PERDURE_ASSERT(length % kUnitBytes == 0);
+    slots_[next_slot_ & kSlotMask] = {lsn.value, static_cast<std::uint32_t>(write_at_ / kUnitBytes),
+                                      static_cast<std::uint32_t>(length)};
+    ++next_slot_;
+    write_at_ += length;
+  }
 
   /// A run of bytes of the log.
   struct Run {
@@ -40,7 +52,14 @@ class Staging {
   /// The longest run of whole records that begins with the first one at or after `lsn`, at most
   /// `length_max` long unless that record alone is longer, and within one lap of a ring of
   /// `ring_bytes`. Requires such a record.
-  Run run_at(Lsn lsn, std::uint64_t length_max, std::uint64_t ring_bytes) const;
+  Run run_at(Lsn lsn, std::uint64_t length_max, std::uint64_t ring_bytes) const {
+    // Mostly it is the last record that was staged.
+    if (const Slot& last = slot(next_slot_ - 1);
+        next_slot_ != first_slot_ && last.lsn == lsn.value) {
+      return {lsn, memory_ + std::size_t{last.offset} * kUnitBytes, last.length};
+    }
+    return longest_run_at(lsn, length_max, ring_bytes);
+  }
 
   /// Forgets everything below `lsn`, which is a boundary of records.
   void release(Lsn lsn);
@@ -55,12 +74,20 @@ class Staging {
     std::uint32_t offset;  // in memory_, in units of 8 bytes
     std::uint32_t length;  // bytes
   };
-  const Slot& slot(std::uint64_t number) const { return slots_[number & (slots_.size() - 1)]; }
+  // Records staged at a time: enough for 10,000 open tickets and their pads.
+  static constexpr std::size_t kSlots = 16 * 1024;
+  static constexpr std::size_t kSlotMask = kSlots - 1;
+  static_assert((kSlots & kSlotMask) == 0);
+  static constexpr std::size_t kUnitBytes = 8;
+
+  const Slot& slot(std::uint64_t number) const { return slots_[number & kSlotMask]; }
+  Run longest_run_at(Lsn lsn, std::uint64_t length_max, std::uint64_t ring_bytes) const;
   std::uint64_t find(Lsn lsn) const;
+  std::byte* reserve_behind(std::size_t length);
 
   std::byte* memory_;
   std::size_t bytes_;
-  std::vector<Slot> slots_;       // a ring; its size is a power of two
+  std::vector<Slot> slots_;       // a ring of kSlots
   std::uint64_t first_slot_ = 0;  // number of the oldest staged record
   std::uint64_t next_slot_ = 0;   // number that the next record gets
   std::size_t write_at_ = 0;      // where the next record goes

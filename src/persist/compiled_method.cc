@@ -147,7 +147,11 @@ Result<CompiledMethod> compile_one(const Method& method, const ServerProfile& pr
   }
   CompiledMethod compiled;
   compiled.source = method;
-  compiled.sends_item.assign(method.shape.items(), false);
+  compiled.items.resize(method.shape.items());
+  for (std::size_t index = 0; index < compiled.items.size(); ++index) {
+    const bool later = method.shape.epoch_of(static_cast<Item>(index)) > 0;
+    compiled.items[index].word = later && !method.later_any_size;
+  }
   std::size_t message = 0;
   for (std::size_t index = 0; index < method.requester.size(); ++index) {
     CompiledStep step;
@@ -159,12 +163,14 @@ Result<CompiledMethod> compile_one(const Method& method, const ServerProfile& pr
     } else if (step.source.kind == RequesterStep::Kind::WaitCompletion) {
       compiled.steps[step.source.of].awaited = true;
     }
-    compiled.uses_immediates |= step.opcode == fabric::Opcode::WriteImm && step.requests != 0;
+    if (step.opcode == fabric::Opcode::WriteImm) {
+      for (const Item item : step.targets) compiled.items[item].immediate = true;
+    }
     std::size_t copies = 0;
     for (const CompiledEntry& entry : step.entries) {
       if ((entry.actions & kCopy) == 0) continue;
       ++copies;
-      compiled.sends_item[entry.item] = true;
+      compiled.items[entry.item].sent = true;
     }
     const std::size_t header = kMessageHeaderBytes + step.entries.size() * kEntryBytes;
     compiled.message_header_bytes_max = std::max(compiled.message_header_bytes_max, header);

@@ -33,12 +33,18 @@ struct CompiledStep {
   bool awaited = false;           // a later step waits for its completion
 };
 
+/// What is known of an item before it comes.
+struct ItemUse {
+  bool sent = false;       // it travels inside a message
+  bool word = false;       // 8 bytes at a multiple of 8, nothing else
+  bool immediate = false;  // an immediate says where it goes
+};
+
 struct CompiledMethod {
   Method source;
   std::vector<CompiledStep> steps;
-  std::size_t posts_end = 0;     // index after the last posting step: then a later update may post
-  std::vector<bool> sends_item;  // per item: whether it travels inside a message
-  bool uses_immediates = false;
+  std::size_t posts_end = 0;  // index after the last posting step: then a later update may post
+  std::vector<ItemUse> items;
   std::size_t message_header_bytes_max = 0;
   std::size_t message_buffer_bytes = 0;  // what one message needs beside the items' own memory
 };

@@ -38,7 +38,7 @@ CompiledMethod timed(const char* name, std::vector<CompiledStep> steps) {
   method.source.name = name;
   const bool has_item = !steps.front().targets.empty();
   method.source.shape.items_per_epoch = {static_cast<std::uint8_t>(has_item ? 1 : 0)};
-  method.sends_item.assign(method.source.shape.items(), false);
+  method.items.resize(method.source.shape.items());
   CompiledStep& last = steps.back();
   CompiledStep wait;
   if (last.wants_ack) {

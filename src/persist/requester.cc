@@ -10,6 +10,7 @@
 #include <array>
 
 #include "core/assert.h"
+#include "core/bytes.h"
 #include "core/try.h"
 #include "persist/connection_requester.h"
 #include "persist/probe_methods.h"
@@ -21,61 +22,74 @@ namespace {
 // At least every so many requests one is signalled, so that providers can reclaim their queue.
 constexpr std::size_t kSignalEvery = 16;
 
+bool is_word(const UpdateItem& item) { return item.data.length == 8 && item.at % 8 == 0; }
+
 }  // namespace
 
-Result<void> ConnectionRequester::check_items(const CompiledMethod& method,
-                                              std::span<const UpdateItem> items) const {
-  if (items.size() != method.source.shape.items()) {
-    return Error{ErrorCode::InvalidArgument,
-                 fmt::format("method '{}' takes {} items, not {}", method.source.name,
-                             method.source.shape.items(), items.size())};
-  }
+/// Keeps the items, unless something is wrong with them: see refusal.
+bool ConnectionRequester::take_items(const CompiledMethod& method,
+                                     std::span<const UpdateItem> items, Update& started) const {
+  if (items.size() != method.items.size()) return false;
   std::uint64_t copied = 0;
   for (std::size_t index = 0; index < items.size(); ++index) {
     const UpdateItem& item = items[index];
     const std::uint64_t length = item.data.length;
-    if (length == 0 || length > options_.remote.length ||
-        item.at > options_.remote.length - length) {
-      return Error{ErrorCode::OutOfRange, fmt::format("bytes {}+{} lie outside the pool's {} bytes",
-                                                      item.at, length, options_.remote.length)};
+    const ItemUse use = method.items[index];
+    if (!inside_pool(item)) return false;
+    if (use.word && !is_word(item)) return false;
+    if (use.immediate && item.at + length > kImmediateReach) return false;
+    if (use.sent) copied += length;
+    started.items[index] = item;
+  }
+  return copied <= options_.queue.message_bytes_max - method.message_header_bytes_max;
+}
+
+/// What is wrong with items that take_items did not take.
+Error ConnectionRequester::refusal(const CompiledMethod& method,
+                                   std::span<const UpdateItem> items) const {
+  if (items.size() != method.items.size()) {
+    return Error{ErrorCode::InvalidArgument,
+                 fmt::format("method '{}' takes {} items, not {}", method.source.name,
+                             method.items.size(), items.size())};
+  }
+  for (std::size_t index = 0; index < items.size(); ++index) {
+    const UpdateItem& item = items[index];
+    if (!inside_pool(item)) {
+      return Error{ErrorCode::OutOfRange,
+                   fmt::format("bytes {}+{} lie outside the pool's {} bytes", item.at,
+                               item.data.length, options_.remote.length)};
     }
-    const bool word_only =
-        method.source.shape.epoch_of(static_cast<Item>(index)) > 0 && !method.source.later_any_size;
-    if (word_only && (length != 8 || item.at % 8 != 0)) {
+    if (method.items[index].word && !is_word(item)) {
       return Error{ErrorCode::InvalidArgument,
                    fmt::format("method '{}' takes only an aligned 8-byte word as item {}",
                                method.source.name, item_name(static_cast<Item>(index)))};
     }
-    if (method.sends_item[index]) copied += length;
-    if (method.uses_immediates && item.at + length > kImmediateReach) {
+    if (method.items[index].immediate && item.at + item.data.length > kImmediateReach) {
       return Error{ErrorCode::OutOfRange, "an immediate does not reach beyond 128 GiB"};
     }
   }
-  if (copied > options_.queue.message_bytes_max - method.message_header_bytes_max) {
-    return Error{ErrorCode::InvalidArgument,
-                 fmt::format("{} bytes do not fit into one message of {}", copied,
-                             options_.queue.message_bytes_max)};
-  }
-  return {};
+  return Error{ErrorCode::InvalidArgument,
+               fmt::format("the items do not fit into one message of {} bytes",
+                           options_.queue.message_bytes_max)};
 }
 
 Result<std::uint64_t> ConnectionRequester::begin(std::size_t method,
                                                  std::span<const UpdateItem> items) {
   PERDURE_ASSERT(method < methods_.size());
   if (failure_) return Error{ErrorCode::Disconnected, failure_->message};
-  if (begun_ - resolved_ == updates_.size()) {
+  if (begun_ - resolved_ == options_.updates_max) {
     return Error{ErrorCode::QueueFull, "too many updates in flight"};
   }
-  if (auto valid = check_items(methods_[method], items); !valid) return valid.error();
-  const std::uint64_t number = ++begun_;
+  const std::uint64_t number = begun_ + 1;
   Update& started = update(number);
+  if (!take_items(methods_[method], items, started)) return refusal(methods_[method], items);
+  begun_ = number;
   started.method = method;
   started.step = 0;
-  started.posted_in_step = 0;
+  started.gathered_in_step = 0;
   started.message = 0;
   started.awaited_message = 0;
   started.completed_steps = 0;
-  started.items.assign(items.begin(), items.end());
   if (posting_ == number) {
     // An error while posting surfaces at the next poll: from here on the outcome is unknown.
     if (auto advanced = advance(); !advanced) failure_ = advanced.error();
@@ -94,68 +108,97 @@ Result<std::uint64_t> ConnectionRequester::begin_probe(Probe probe) {
   return begin(method, std::span(&item, methods_[method].source.shape.items()));
 }
 
-/// Takes every step that can be taken now, update by update, in order.
+/// Takes every step that can be taken now. What they post is handed over together.
 Result<void> ConnectionRequester::advance() {
-  while (posting_ <= begun_) {
+  while (true) {
+    gather();
+    if (gathered_count_ == 0) return {};
+    PERDURE_TRY(taken, endpoint_.post(std::span(gathered_).first(gathered_count_)));
+    if (taken != 0) ++counters_.doorbells;
+    counters_.requests += taken;
+    gathered_count_ -= taken;
+    if (gathered_count_ != 0) {
+      std::copy_n(gathered_.begin() + static_cast<std::ptrdiff_t>(taken), gathered_count_,
+                  gathered_.begin());
+      return {};
+    }
+    if (posting_ > begun_) return {};
+  }
+}
+
+/// Update by update, in order, until one has to wait or there is room for no more.
+void ConnectionRequester::gather() {
+  for (; posting_ <= begun_; ++posting_) {
     Update& current = update(posting_);
     const CompiledMethod& method = methods_[current.method];
-    while (current.step < method.posts_end) {
-      PERDURE_TRY(progress, take_step(posting_, current));
-      if (progress == Progress::Blocked) return {};
+    for (; current.step < method.posts_end; ++current.step) {
+      const CompiledStep& step = method.steps[current.step];
+      const bool taken = step.source.kind == RequesterStep::Kind::Post
+                             ? gather_step(posting_, current, step)
+                             : wait_is_over(current, step.source);
+      if (!taken) return;
     }
-    ++posting_;
   }
-  return {};
 }
 
-Result<ConnectionRequester::Progress> ConnectionRequester::take_step(std::uint64_t number,
-                                                                     Update& current) {
-  const CompiledStep& step = methods_[current.method].steps[current.step];
-  if (step.source.kind != RequesterStep::Kind::Post) {
-    if (!wait_is_over(current, step.source)) return Progress::Blocked;
-    ++current.step;
-    return Progress::Advanced;
+/// Request `current.gathered_in_step` of a step. `request` may hold what an earlier one left there.
+inline void ConnectionRequester::build(std::uint64_t number, Update& current,
+                                       const CompiledStep& step, fabric::WorkRequest& request) {
+  request.opcode = step.opcode;
+  request.fenced = step.source.fenced;
+  if (step.opcode == fabric::Opcode::Send) {
+    build_message(number, current, step, request);
+    return;
   }
-  return post_step(number, current, step);
+  const UpdateItem& item = current.items[step.targets[current.gathered_in_step]];
+  request.remote_offset = item.at;
+  request.segment_count = 1;
+  switch (step.opcode) {
+    case fabric::Opcode::Read:
+      // One byte inside the written range: its answer pushes every earlier write before it.
+      request.remote_offset = item.at + item.data.length - 1;
+      request.segments[0] = {scratch_.data(), 1, scratch_memory_.get()};
+      break;
+    case fabric::Opcode::Flush:
+      request.flush_length = item.data.length;
+      request.placement = step.placement;
+      request.segment_count = 0;
+      break;
+    case fabric::Opcode::AtomicWrite:
+      request.operand = load<std::uint64_t>(item.data.data);
+      request.segment_count = 0;
+      break;
+    default:
+      request.segments[0] = item.data;
+      request.immediate = encode_immediate(item.at, step.wants_ack);
+      break;
+  }
 }
 
-bool ConnectionRequester::wait_is_over(const Update& current, const RequesterStep& step) const {
-  if (step.kind == RequesterStep::Kind::WaitAck) {
-    return messages_acknowledged_ >= current.awaited_message;
-  }
-  return (current.completed_steps >> step.of & 1) != 0;
-}
-
-Result<ConnectionRequester::Progress> ConnectionRequester::post_step(std::uint64_t number,
-                                                                     Update& current,
-                                                                     const CompiledStep& step) {
-  const std::size_t requests = step.requests;
-  while (current.posted_in_step < requests) {
-    const bool message = step.carries_message;
+/// Whether all requests of the step are gathered.
+bool ConnectionRequester::gather_step(std::uint64_t number, Update& current,
+                                      const CompiledStep& step) {
+  for (; current.gathered_in_step < step.requests; ++current.gathered_in_step) {
+    if (gathered_count_ == gathered_.size()) return false;
     const std::uint64_t unacknowledged = messages_posted_ - messages_acknowledged_;
-    if (message && unacknowledged >= options_.queue.depth - kResponderBurst) {
-      return Progress::Blocked;
+    if (step.carries_message && unacknowledged >= options_.queue.depth - kResponderBurst) {
+      return false;
     }
-    fabric::WorkRequest request = build(number, current, step, current.posted_in_step);
-    const bool last = current.posted_in_step + 1 == requests;
-    const bool awaited = step.awaited && last;
+    fabric::WorkRequest& request = gathered_[gathered_count_++];
+    build(number, current, step, request);
+    const bool awaited = step.awaited && current.gathered_in_step + 1 == step.requests;
     request.signalled = awaited || unsignalled_ + 1 >= kSignalEvery;
-    if (!awaited) request.context = kReclaimContext;
-    PERDURE_TRY(taken, endpoint_.post(std::span<const fabric::WorkRequest>(&request, 1)));
-    if (taken == 0) return Progress::Blocked;
+    request.context = awaited ? slot_of(number) << 8 | current.step : kReclaimContext;
     unsignalled_ = request.signalled ? 0 : unsignalled_ + 1;
-    ++counters_.requests;
-    if (message) {
+    if (step.carries_message) {
       ++messages_posted_;
       ++counters_.messages;
       current.message = messages_posted_;
       if (step.wants_ack) current.awaited_message = messages_posted_;
     }
-    ++current.posted_in_step;
   }
-  current.posted_in_step = 0;
-  ++current.step;
-  return Progress::Advanced;
+  current.gathered_in_step = 0;
+  return true;
 }
 
 Result<void> ConnectionRequester::poll() {
@@ -167,7 +210,7 @@ Result<void> ConnectionRequester::poll() {
       return *failure_;
     }
   }
-  if (count != 0 || posting_ <= begun_) {
+  if (count != 0 || gathered_count_ != 0 || posting_ <= begun_) {
     if (auto advanced = advance(); !advanced) {
       failure_ = advanced.error();
       return *failure_;

@@ -37,9 +37,10 @@ enum class Probe : std::size_t {
 };
 
 struct RequesterCounters {
-  std::uint64_t updates = 0;   // resolved
-  std::uint64_t requests = 0;  // work requests posted
-  std::uint64_t messages = 0;  // of which messages (SEND, WRITE_WITH_IMM)
+  std::uint64_t updates = 0;    // resolved
+  std::uint64_t requests = 0;   // work requests posted
+  std::uint64_t messages = 0;   // of which messages (SEND, WRITE_WITH_IMM)
+  std::uint64_t doorbells = 0;  // calls of Endpoint::post that took some
 };
 
 /// Requires   endpoint and device outlive it; the endpoint is connected on that device.
@@ -72,7 +73,8 @@ class Requester {
   ///             message_bytes_max, later items of a method without later_any_size into 8 bytes.
   /// Errors      QueueFull (poll, then try again), Disconnected (nothing was posted),
   ///             OutOfRange, InvalidArgument.
-  /// Cost        no allocation, no system call of its own; one post per step up to the first wait.
+  /// Cost        no allocation, no system call of its own; one post for all steps up to the first
+  /// wait.
   virtual Result<std::uint64_t> begin(std::size_t method, std::span<const UpdateItem> items) = 0;
 
   /// The same for a probe, which counts as an update. Requires Options::probes, for write probes a
@@ -94,13 +96,17 @@ class Requester {
   virtual Result<void> poll() = 0;
 
   /// Every update up to this number has reached what its method promises.
-  virtual std::uint64_t resolved() const = 0;
+  std::uint64_t resolved() const { return resolved_; }
   /// Number of the last update that was begun.
-  virtual std::uint64_t begun() const = 0;
+  std::uint64_t begun() const { return begun_; }
   virtual const RequesterCounters& counters() const = 0;
 
   /// The largest payload that one SEND of `method` carries, for all its copied items together.
   virtual std::uint64_t message_payload_max(std::size_t method) const = 0;
+
+ protected:
+  std::uint64_t begun_ = 0;
+  std::uint64_t resolved_ = 0;
 };
 
 }  // namespace perdure::persist

@@ -59,7 +59,7 @@ Result<void> ConnectionRequester::use_methods(std::vector<Method> methods) {
   message_bytes_ = std::move(bytes);
   message_buffer_bytes_ = buffer_bytes;
   steps_max_ = steps_max;
-  for (Update& each : updates_) each.items.reserve(items_max);
+  for (Update& each : updates_) each.items.resize(items_max);
   methods_ = std::move(compiled);
   first_probe_ = given;
   return {};
@@ -69,44 +69,6 @@ Result<void> ConnectionRequester::post_ack_buffer(std::size_t index) {
   return endpoint_.post_receive(
       {ack_bytes_.data() + index * kAckBytes, kAckBytes, ack_memory_.get()},
       kReceiveContext | index);
-}
-
-fabric::WorkRequest ConnectionRequester::build(std::uint64_t number, Update& current,
-                                               const CompiledStep& step, std::size_t index) {
-  fabric::WorkRequest request;
-  request.opcode = step.opcode;
-  request.fenced = step.source.fenced;
-  request.context = (number % updates_.size()) << 8 | current.step;
-  request.remote = options_.remote;
-  if (step.opcode == fabric::Opcode::Send) {
-    build_message(number, current, step, request);
-    return request;
-  }
-  const UpdateItem& item = current.items[step.targets[index]];
-  request.remote_offset = item.at;
-  request.segment_count = 1;
-  switch (step.opcode) {
-    case fabric::Opcode::Read: {
-      // One byte inside the written range: its answer pushes every earlier write before it.
-      request.remote_offset = item.at + item.data.length - 1;
-      request.segments[0] = {scratch_.data(), 1, scratch_memory_.get()};
-      break;
-    }
-    case fabric::Opcode::Flush:
-      request.flush_length = item.data.length;
-      request.placement = step.placement;
-      request.segment_count = 0;
-      break;
-    case fabric::Opcode::AtomicWrite:
-      request.operand = load<std::uint64_t>(item.data.data);
-      request.segment_count = 0;
-      break;
-    default:
-      request.segments[0] = item.data;
-      request.immediate = encode_immediate(item.at, step.wants_ack);
-      break;
-  }
-  return request;
 }
 
 void ConnectionRequester::build_message(std::uint64_t number, Update& current,

@@ -75,17 +75,28 @@ Result<void> VerbsEndpoint::check(const WorkRequest& request) const {
   return {};
 }
 
+/// Whether nothing about the request needs a closer look: most are so.
+bool VerbsEndpoint::takes_one_entry(const WorkRequest& request) const {
+  return is_plain(request, limits_) && request.segments[0].length > 0 &&
+         request.segments[0].memory != nullptr &&
+         request.segments[0].length <= queue_limits_.message_bytes_max &&
+         (request.opcode != Opcode::WriteImm || queue_limits_.writes_immediates);
+}
+
 Result<std::size_t> VerbsEndpoint::post(std::span<const WorkRequest> requests) {
   if (lost_) return Error{ErrorCode::Disconnected, "connection with " + peer_ + " was lost"};
   std::size_t taken = 0;
   for (const WorkRequest& request : requests) {
     if (lost_ || requests_.full()) break;
-    if (auto checked = check(request); !checked.ok()) {
-      if (taken == 0) return checked.error();
-      break;
+    std::size_t entries = 1;
+    if (!takes_one_entry(request)) {
+      if (auto checked = check(request); !checked.ok()) {
+        if (taken == 0) return checked.error();
+        break;
+      }
+      entries = entry_count(request, queue_limits_);
     }
     requests_.push(request);
-    const std::size_t entries = entry_count(request, queue_limits_);
     if (requests_.issue_index() + 1 == requests_.push_index() && may_issue(request, entries)) {
       issue(request, entries);
     } else {
@@ -104,8 +115,7 @@ std::uint64_t VerbsEndpoint::granted() const {
 /// On iWARP the end that accepted sends nothing before something came from the other (RFC 5044
 /// section 7.1.2): what comes together with the answer to its request breaks the connection there.
 /// So the one that connected says hello, by a WRITE, and the other waits for it.
-bool VerbsEndpoint::may_speak() {
-  if (!silent_) return true;
+bool VerbsEndpoint::was_greeted() {
   silent_ = std::atomic_ref<std::uint64_t>(control_->greeted).load(std::memory_order_acquire) == 0;
   return !silent_;
 }
@@ -129,7 +139,11 @@ void VerbsEndpoint::issue(const WorkRequest& request, std::size_t entries) {
   if (takes_credit(request.opcode)) send_credits_.use();
   const std::uint64_t number = requests_.issue_index();
   const bool signalled = requests_.issue(entries);
-  batch_.add(request, number, signalled, send_credits_.sent());
+  if (takes_one_entry(request)) {
+    batch_.add_one(request, number, signalled);
+  } else {
+    batch_.add(request, number, signalled, send_credits_.sent());
+  }
 }
 
 void VerbsEndpoint::hold(const WorkRequest& request) {

@@ -63,6 +63,7 @@ class VerbsEndpoint final : public Endpoint {
   rdma_conn_param connection_parameters(const PrivateData& data) const;
   Greeting greeting() const;
 
+  bool takes_one_entry(const WorkRequest& request) const;
   Result<void> check(const WorkRequest& request) const;
   bool may_issue(const WorkRequest& request, std::size_t entries);
   void issue(const WorkRequest& request, std::size_t entries);
@@ -81,7 +82,8 @@ class VerbsEndpoint final : public Endpoint {
   void lose(const std::string& reason, ErrorCode first);
   void drain();
   std::uint64_t granted() const;
-  bool may_speak();
+  bool may_speak() { return !silent_ || was_greeted(); }
+  bool was_greeted();
   void greet();
 
   std::shared_ptr<Domain> domain_;

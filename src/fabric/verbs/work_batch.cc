@@ -8,6 +8,7 @@
 #include "fabric/verbs/extended.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace perdure::fabric::verbs {
 namespace {
@@ -84,14 +85,11 @@ ibv_send_wr& WorkBatch::next(const WorkRequest& request, std::uint64_t id, ibv_w
   entries_[count_].kind = Kind::Plain;
   ibv_send_wr& work = requests_[count_];
   work.wr_id = id;
-  work.next = nullptr;
-  work.sg_list = segments_[count_].data();
   work.num_sge = 0;
   work.opcode = opcode;
   work.send_flags = request.fenced ? static_cast<unsigned>(IBV_SEND_FENCE) : 0;
   work.wr.rdma.remote_addr = request.remote.base + request.remote_offset;
   work.wr.rdma.rkey = static_cast<std::uint32_t>(request.remote.key);
-  if (count_ > 0) requests_[count_ - 1].next = &work;
   ++count_;
   return work;
 }
@@ -195,7 +193,9 @@ int WorkBatch::post(ibv_qp* qp, ibv_qp_ex* extended) {
     returned = post_extended(extended);
   } else {
     ibv_send_wr* refused = nullptr;
+    ibv_send_wr* const behind = std::exchange(requests_[count_ - 1].next, nullptr);
     returned = ::ibv_post_send(qp, requests_.data(), &refused);
+    requests_[count_ - 1].next = behind;
   }
   count_ = 0;
   needs_extended_ = false;

@@ -4,6 +4,8 @@
 
 #include "fabric/verbs/domain.h"
 
+#include <arpa/inet.h>
+
 #include <array>
 
 namespace perdure::fabric::verbs {
@@ -43,6 +45,10 @@ class WorkBatch {
 
   /// `scratch`: 8 bytes in `region` for the old value of an atomic that the caller does not want.
   void prepare(const QueueLimits& limits, const ibv_mr* region, void* scratch) {
+    for (std::size_t i = 0; i < kEntriesMax; ++i) {
+      requests_[i].sg_list = segments_[i].data();
+      requests_[i].next = i + 1 < kEntriesMax ? &requests_[i + 1] : nullptr;
+    }
     limits_ = limits;
     scratch_ = {reinterpret_cast<std::uintptr_t>(scratch), 8, region->lkey};
   }
@@ -55,6 +61,30 @@ class WorkBatch {
   /// Appends a request. Completions carry `id`. `message`: its number, if it takes a receive.
   /// Requires fits(entry_count()).
   void add(const WorkRequest& request, std::uint64_t id, bool signalled, std::uint64_t message);
+
+  /// The same for a transfer of one segment that is not longer than a message.
+  void add_one(const WorkRequest& request, std::uint64_t id, bool signalled) {
+    static constexpr std::array<ibv_wr_opcode, 4> kOpcodes = {
+        IBV_WR_SEND, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_RDMA_READ};
+    const Segment& segment = request.segments[0];
+    segments_[count_][0] = {reinterpret_cast<std::uintptr_t>(segment.data),
+                            static_cast<std::uint32_t>(segment.length),
+                            static_cast<const VerbsMemory*>(segment.memory)->lkey()};
+    const bool read = request.opcode == Opcode::Read;
+    const bool inlined = !read && segment.length <= limits_.inline_bytes_max;
+    ibv_send_wr& work = requests_[count_];
+    work.wr_id = id;
+    work.num_sge = 1;
+    work.opcode = kOpcodes[static_cast<std::size_t>(request.opcode)];
+    work.send_flags = (request.fenced ? static_cast<unsigned>(IBV_SEND_FENCE) : 0) |
+                      (signalled ? static_cast<unsigned>(IBV_SEND_SIGNALED) : 0) |
+                      (inlined ? static_cast<unsigned>(IBV_SEND_INLINE) : 0);
+    work.imm_data = ::htonl(request.immediate);
+    work.wr.rdma.remote_addr = request.remote.base + request.remote_offset;
+    work.wr.rdma.rkey = static_cast<std::uint32_t>(request.remote.key);
+    entries_[count_].kind = Kind::Plain;
+    ++count_;
+  }
 
   /// Gives all to the queue pair and is empty again. `extended` may be null where neither FLUSH nor
   /// ATOMIC WRITE was added. Returns 0 or an errno; then some may have been posted.
@@ -83,7 +113,7 @@ class WorkBatch {
   ImmediateRing ring_;
   bool needs_extended_ = false;
   std::size_t count_ = 0;
-  std::array<ibv_send_wr, kEntriesMax> requests_{};
+  std::array<ibv_send_wr, kEntriesMax> requests_{};  // linked, until the last is posted
   std::array<std::array<ibv_sge, kSegmentsMax>, kEntriesMax> segments_{};
   std::array<Entry, kEntriesMax> entries_{};
   std::array<Immediate, kEntriesMax> immediates_{};
