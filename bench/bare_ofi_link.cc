@@ -1,16 +1,25 @@
-// See bare_ofi_link.h.
-#ifdef PERDURE_WITH_LIBFABRIC
-#include "bare_ofi_link.h"
+// A bare libfabric connection.
+#include "bare_link.h"
 
+#ifdef PERDURE_WITH_LIBFABRIC
 #include <fmt/format.h>
+#include <rdma/fabric.h>
+#include <rdma/fi_cm.h>
+#include <rdma/fi_domain.h>
+#include <rdma/fi_endpoint.h>
+#include <rdma/fi_eq.h>
+#include <rdma/fi_rma.h>
 #include <sys/mman.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include "core/random.h"
 #include "core/try.h"
 
+#include <algorithm>
+#include <array>
 #include <cstring>
+#include <string>
+#include <vector>
 
 namespace perdure::bench {
 namespace {
@@ -18,24 +27,6 @@ namespace {
 Error failed(const char* what, std::int64_t returned) {
   return Error{ErrorCode::Unsupported, fmt::format("bare libfabric: {}: {}", what,
                                                    ::fi_strerror(static_cast<int>(-returned)))};
-}
-
-/// A block of fixed size to the other process.
-Result<void> tell(int control, std::span<const std::byte> block) {
-  if (::send(control, block.data(), block.size(), MSG_NOSIGNAL) !=
-      static_cast<ssize_t>(block.size())) {
-    return Error{ErrorCode::Disconnected, "bare libfabric: the other process has gone"};
-  }
-  return {};
-}
-
-Result<void> hear(int control, std::span<std::byte> block) {
-  // The socket has a receive timeout: this does not wait for ever.
-  if (::recv(control, block.data(), block.size(), MSG_WAITALL) !=
-      static_cast<ssize_t>(block.size())) {
-    return Error{ErrorCode::Disconnected, "bare libfabric: the other process says nothing"};
-  }
-  return {};
 }
 
 struct Name {
@@ -48,18 +39,71 @@ struct Keys {
   std::uint64_t base = 0;
 };
 
-template <typename Block>
-std::span<const std::byte> as_block(const Block& block) {
-  return std::as_bytes(std::span(&block, 1));
-}
-template <typename Block>
-std::span<std::byte> as_writable_block(Block& block) {
-  return std::as_writable_bytes(std::span(&block, 1));
+struct CloseBareFid {
+  template <typename Object>
+  void operator()(Object* object) const {
+    ::fi_close(&object->fid);
+  }
+};
+template <typename Object>
+using BareFid = std::unique_ptr<Object, CloseBareFid>;
+
+std::uint64_t flags_of(BareEnding ending) {
+  switch (ending) {
+    case BareEnding::Silent: return 0;
+    case BareEnding::Completed: return FI_COMPLETION;
+    case BareEnding::Delivered: return FI_COMPLETION | FI_DELIVERY_COMPLETE;
+    case BareEnding::Committed: return FI_COMPLETION | FI_COMMIT_COMPLETE;
+    case BareEnding::Immediate: return FI_REMOTE_CQ_DATA;
+  }
+  return 0;
 }
 
-}  // namespace
+class OfiLink final : public BareLink {
+ public:
+  static Result<std::unique_ptr<BareLink>> open(BareProvider provider, const BareSetup& setup);
+  ~OfiLink() override;
 
-BareLink::~BareLink() {
+  Result<void> send(const std::byte* data, std::size_t length) override;
+  Result<void> write(const std::byte* data, std::size_t length, std::size_t offset,
+                     BareEnding ending) override;
+  Result<void> write_and_read(const std::byte* data, std::size_t length,
+                              std::byte* read_to) override;
+  Result<void> look(const OnReceive& on_receive) override;
+  void remove_leftover() const override;
+
+ private:
+  OfiLink() = default;
+  Result<void> open_common(BareProvider provider, int control);
+  Result<void> open_endpoint(fi_info* info);
+  Result<void> connect(int control);
+  Result<void> listen_and_accept(int control);
+  Result<void> wait_connected();
+  Result<void> meet_by_name(int control);
+  Result<void> exchange_keys(int control);
+  Result<void> post_receive(std::size_t slot);
+  template <typename Post>
+  Result<void> insist(const char* what, Post&& post);
+
+  fi_info* info_ = nullptr;
+  BareFid<fid_fabric> fabric_;
+  BareFid<fid_eq> events_;
+  BareFid<fid_domain> domain_;
+  BareFid<fid_av> addresses_;
+  BareFid<fid_cq> queue_;
+  BareFid<fid_mr> memory_;
+  BareFid<fid_ep> endpoint_;
+  fi_addr_t peer_ = FI_ADDR_UNSPEC;
+  std::uint64_t peer_key_ = 0;
+  std::uint64_t peer_base_ = 0;
+  std::span<std::byte> region_;
+  std::vector<std::byte> inbox_;
+  std::size_t inbox_slot_ = 0;
+  std::string name_;  // shm: of this side's shared memory, and of the peer's
+  std::string peer_name_;
+};
+
+OfiLink::~OfiLink() {
   endpoint_.reset();
   memory_.reset();
   queue_.reset();
@@ -70,34 +114,23 @@ BareLink::~BareLink() {
   ::fi_freeinfo(info_);
 }
 
-void BareLink::warm_up() {
-  fi_info* found = nullptr;
-  fi_info* hints = ::fi_allocinfo();
-  hints->fabric_attr->prov_name = ::strdup("tcp");
-  if (::fi_getinfo(FI_VERSION(1, 17), nullptr, nullptr, 0, hints, &found) == 0) {
-    ::fi_freeinfo(found);
-  }
-  ::fi_freeinfo(hints);
-}
-
-Result<std::unique_ptr<BareLink>> BareLink::open(BareProvider provider, bool requester, int control,
-                                                 std::span<std::byte> region,
-                                                 std::size_t message_bytes_max) {
-  std::unique_ptr<BareLink> link(new BareLink);
-  link->region_ = region;
-  link->inbox_slot_ = std::max<std::size_t>(message_bytes_max, kReplyBytes);
+Result<std::unique_ptr<BareLink>> OfiLink::open(BareProvider provider, const BareSetup& setup) {
+  std::unique_ptr<OfiLink> link(new OfiLink);
+  link->region_ = setup.region;
+  link->inbox_slot_ = std::max<std::size_t>(setup.message_bytes_max, kReplyBytes);
   link->inbox_.resize(link->inbox_slot_ * kReceivesPosted);
-  PERDURE_TRY_VOID(link->open_common(provider, control));
+  PERDURE_TRY_VOID(link->open_common(provider, setup.control));
   if (provider == BareProvider::Tcp) {
-    PERDURE_TRY_VOID(requester ? link->connect(control) : link->listen_and_accept(control));
+    PERDURE_TRY_VOID(setup.requester ? link->connect(setup.control)
+                                     : link->listen_and_accept(setup.control));
   } else {
-    PERDURE_TRY_VOID(link->meet_by_name(control));
+    PERDURE_TRY_VOID(link->meet_by_name(setup.control));
   }
-  PERDURE_TRY_VOID(link->exchange_keys(control));
-  return link;
+  PERDURE_TRY_VOID(link->exchange_keys(setup.control));
+  return std::unique_ptr<BareLink>(std::move(link));
 }
 
-Result<void> BareLink::open_common(BareProvider provider, int) {
+Result<void> OfiLink::open_common(BareProvider provider, int) {
   fi_info* hints = ::fi_allocinfo();
   hints->caps = FI_MSG | FI_RMA;
   hints->ep_attr->type = provider == BareProvider::Tcp ? FI_EP_MSG : FI_EP_RDM;
@@ -143,7 +176,7 @@ Result<void> BareLink::open_common(BareProvider provider, int) {
   return {};
 }
 
-Result<void> BareLink::open_endpoint(fi_info* info) {
+Result<void> OfiLink::open_endpoint(fi_info* info) {
   fid_ep* endpoint = nullptr;
   int returned = ::fi_endpoint(domain_.get(), info, &endpoint, nullptr);
   if (returned != 0) return failed("fi_endpoint", returned);
@@ -166,7 +199,7 @@ Result<void> BareLink::open_endpoint(fi_info* info) {
   return {};
 }
 
-Result<void> BareLink::wait_connected() {
+Result<void> OfiLink::wait_connected() {
   std::uint32_t event = 0;
   fi_eq_cm_entry entry{};
   const auto returned = ::fi_eq_sread(events_.get(), &event, &entry, sizeof entry, 10'000, 0);
@@ -174,16 +207,16 @@ Result<void> BareLink::wait_connected() {
   return {};
 }
 
-Result<void> BareLink::connect(int control) {
+Result<void> OfiLink::connect(int control) {
   Name name;
-  PERDURE_TRY_VOID(hear(control, as_writable_block(name)));
+  PERDURE_TRY_VOID(hear_peer(control, name));
   PERDURE_TRY_VOID(open_endpoint(info_));
   const int returned = ::fi_connect(endpoint_.get(), name.bytes.data(), nullptr, 0);
   if (returned != 0) return failed("fi_connect", returned);
   return wait_connected();
 }
 
-Result<void> BareLink::listen_and_accept(int control) {
+Result<void> OfiLink::listen_and_accept(int control) {
   fid_pep* opened = nullptr;
   int returned = ::fi_passive_ep(fabric_.get(), info_, &opened, nullptr);
   if (returned != 0) return failed("fi_passive_ep", returned);
@@ -195,7 +228,7 @@ Result<void> BareLink::listen_and_accept(int control) {
   if (returned == 0) returned = ::fi_getname(&opened->fid, name.bytes.data(), &length);
   if (returned != 0) return failed("fi_listen", returned);
   name.length = length;
-  PERDURE_TRY_VOID(tell(control, as_block(name)));
+  PERDURE_TRY_VOID(tell_peer(control, name));
 
   std::uint32_t event = 0;
   fi_eq_cm_entry entry{};
@@ -210,7 +243,7 @@ Result<void> BareLink::listen_and_accept(int control) {
 }
 
 /// shm has no connections: both sides take a name, and put the other's into their address vector.
-Result<void> BareLink::meet_by_name(int control) {
+Result<void> OfiLink::meet_by_name(int control) {
   fi_av_attr attr{};
   attr.type = FI_AV_MAP;
   fid_av* addresses = nullptr;
@@ -224,8 +257,8 @@ Result<void> BareLink::meet_by_name(int control) {
   Name other;
   own.length = name_.size() + 1;
   std::memcpy(own.bytes.data(), name_.c_str(), own.length);
-  PERDURE_TRY_VOID(tell(control, as_block(own)));
-  PERDURE_TRY_VOID(hear(control, as_writable_block(other)));
+  PERDURE_TRY_VOID(tell_peer(control, own));
+  PERDURE_TRY_VOID(hear_peer(control, other));
   returned = ::fi_av_insert(addresses, other.bytes.data(), 1, &peer_, 0, nullptr);
   if (returned != 1) return failed("fi_av_insert", -FI_EINVAL);
   other.bytes.back() = std::byte{0};
@@ -233,23 +266,23 @@ Result<void> BareLink::meet_by_name(int control) {
   return {};
 }
 
-void BareLink::remove_leftover() const {
+void OfiLink::remove_leftover() const {
   if (!peer_name_.empty()) ::shm_unlink(("/" + peer_name_).c_str());
 }
 
-Result<void> BareLink::exchange_keys(int control) {
+Result<void> OfiLink::exchange_keys(int control) {
   const bool virtual_addresses = (info_->domain_attr->mr_mode & FI_MR_VIRT_ADDR) != 0;
   const Keys own{::fi_mr_key(memory_.get()),
                  virtual_addresses ? reinterpret_cast<std::uintptr_t>(region_.data()) : 0};
   Keys other;
-  PERDURE_TRY_VOID(tell(control, as_block(own)));
-  PERDURE_TRY_VOID(hear(control, as_writable_block(other)));
+  PERDURE_TRY_VOID(tell_peer(control, own));
+  PERDURE_TRY_VOID(hear_peer(control, other));
   peer_key_ = other.key;
   peer_base_ = other.base;
   return {};
 }
 
-Result<void> BareLink::post_receive(std::size_t slot) {
+Result<void> OfiLink::post_receive(std::size_t slot) {
   const auto returned = ::fi_recv(endpoint_.get(), inbox_.data() + slot * inbox_slot_, inbox_slot_,
                                   nullptr, FI_ADDR_UNSPEC, reinterpret_cast<void*>(slot + 1));
   if (returned != 0) return failed("fi_recv", returned);
@@ -259,7 +292,7 @@ Result<void> BareLink::post_receive(std::size_t slot) {
 /// Posts until the provider takes it, making progress in between. Receives that complete meanwhile
 /// stay in the queue: reading nothing still progresses.
 template <typename Post>
-Result<void> BareLink::insist(const char* what, Post&& post) {
+Result<void> OfiLink::insist(const char* what, Post&& post) {
   const Deadline deadline = Deadline::after(kBarePatience);
   for (std::uint64_t attempts = 0;; ++attempts) {
     const std::int64_t returned = post();
@@ -272,7 +305,7 @@ Result<void> BareLink::insist(const char* what, Post&& post) {
   }
 }
 
-Result<void> BareLink::send(const std::byte* data, std::size_t length) {
+Result<void> OfiLink::send(const std::byte* data, std::size_t length) {
   iovec piece{const_cast<std::byte*>(data), length};
   fi_msg message{};
   message.msg_iov = &piece;
@@ -281,8 +314,9 @@ Result<void> BareLink::send(const std::byte* data, std::size_t length) {
   return insist("fi_sendmsg", [&] { return ::fi_sendmsg(endpoint_.get(), &message, 0); });
 }
 
-Result<void> BareLink::write(const std::byte* data, std::size_t length, std::size_t offset,
-                             std::uint64_t flags) {
+Result<void> OfiLink::write(const std::byte* data, std::size_t length, std::size_t offset,
+                            BareEnding ending) {
+  const std::uint64_t flags = flags_of(ending);
   iovec piece{const_cast<std::byte*>(data), length};
   const fi_rma_iov target{peer_base_ + offset, length, peer_key_};
   fi_msg_rma message{};
@@ -294,9 +328,11 @@ Result<void> BareLink::write(const std::byte* data, std::size_t length, std::siz
   return insist("fi_writemsg", [&] { return ::fi_writemsg(endpoint_.get(), &message, flags); });
 }
 
-Result<void> BareLink::read(std::byte* to, std::size_t length, std::size_t offset) {
-  iovec piece{to, length};
-  const fi_rma_iov source{peer_base_ + offset, length, peer_key_};
+Result<void> OfiLink::write_and_read(const std::byte* data, std::size_t length,
+                                     std::byte* read_to) {
+  PERDURE_TRY_VOID(write(data, length, 0, BareEnding::Silent));
+  iovec piece{read_to, 8};
+  const fi_rma_iov source{peer_base_, 8, peer_key_};
   fi_msg_rma message{};
   message.msg_iov = &piece;
   message.iov_count = 1;
@@ -306,6 +342,55 @@ Result<void> BareLink::read(std::byte* to, std::size_t length, std::size_t offse
   return insist("fi_readmsg",
                 [&] { return ::fi_readmsg(endpoint_.get(), &message, FI_COMPLETION); });
 }
+
+Result<void> OfiLink::look(const OnReceive& on_receive) {
+  std::array<fi_cq_data_entry, 16> batch;
+  const ssize_t count = ::fi_cq_read(queue_.get(), batch.data(), batch.size());
+  if (count == -FI_EAGAIN) return {};
+  if (count < 0) return Error{ErrorCode::Disconnected, "bare libfabric: the connection failed"};
+  for (ssize_t i = 0; i < count; ++i) {
+    const fi_cq_data_entry& entry = batch[static_cast<std::size_t>(i)];
+    if ((entry.flags & FI_RECV) != 0) {
+      const auto slot = reinterpret_cast<std::uintptr_t>(entry.op_context) - 1;
+      ++received_;
+      on_receive(std::span<const std::byte>(inbox_).subspan(slot * inbox_slot_, entry.len));
+      if (auto posted = post_receive(slot); !posted.ok()) return posted;
+    } else if ((entry.flags & FI_REMOTE_CQ_DATA) != 0) {
+      ++received_;
+      on_receive(std::span<const std::byte>());
+    } else {
+      ++requests_completed_;
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<BareLink>> open_ofi_link(BareProvider provider, const BareSetup& setup) {
+  return OfiLink::open(provider, setup);
+}
+
+void warm_up_ofi() {
+  fi_info* found = nullptr;
+  fi_info* hints = ::fi_allocinfo();
+  hints->fabric_attr->prov_name = ::strdup("tcp");
+  if (::fi_getinfo(FI_VERSION(1, 17), nullptr, nullptr, 0, hints, &found) == 0) {
+    ::fi_freeinfo(found);
+  }
+  ::fi_freeinfo(hints);
+}
+
+}  // namespace perdure::bench
+
+#else
+
+namespace perdure::bench {
+
+Result<std::unique_ptr<BareLink>> open_ofi_link(BareProvider, const BareSetup&) {
+  return Error{ErrorCode::Unsupported, "this build has no libfabric"};
+}
+void warm_up_ofi() {}
 
 }  // namespace perdure::bench
 #endif

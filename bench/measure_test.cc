@@ -3,7 +3,7 @@
 #include "bench_allocations.h"
 #include "bench_child.h"
 #include "bench_remotelog.h"
-#include "bench_syscalls.h"
+#include "bench_trace.h"
 #include "core/try.h"
 #include "demo_power.h"
 #include "demo_process.h"
@@ -14,6 +14,7 @@
 #include <nlohmann/json.hpp>
 
 #include <csignal>
+#include <functional>
 #include <memory>
 #include <set>
 
@@ -142,34 +143,68 @@ TEST(Child, AnswersOrSaysWhyNot) {
   EXPECT_EQ(died.code(), ErrorCode::SystemError);
 }
 
-TEST(Syscalls, AreCountedBetweenTheMarksAndNowhereElse) {
-  SyscallCount count;
-  const ChildWork child = [](const ChildPipes& pipes) -> Result<nlohmann::json> {
+/// Runs `work` in a child and `count` on its trace. False where no process may trace another.
+bool trace(const std::function<void()>& work,
+           const std::function<Result<void>(ChildTrace&)>& count) {
+  const ChildWork child = [&](const ChildPipes& pipes) -> Result<nlohmann::json> {
     PERDURE_TRY_VOID(tell(pipes.to_parent));
     PERDURE_TRY_VOID(await_word(pipes.from_parent));
-    (void)::getuid();
-    mark_begin();
-    for (int i = 0; i < 5; ++i) (void)::syscall(SYS_getuid);
-    (void)::syscall(SYS_sched_yield);
+    work();
     mark_end();
-    (void)::getuid();
     return nlohmann::json(0);
   };
   bool allowed = true;
   const auto ran = run_in_child(child, [&](const ChildTask& task) -> Result<void> {
     PERDURE_TRY_VOID(await_word(task.from_child));
-    auto trace = SyscallTrace::attach(task.pid);
-    allowed = trace.ok();
+    auto attached = ChildTrace::attach(task.pid);
+    allowed = attached.ok();
     PERDURE_TRY_VOID(tell(task.to_child));
-    if (!allowed) return {};
-    PERDURE_TRY(counted, trace->run());
+    return allowed ? count(*attached) : Result<void>{};
+  });
+  EXPECT_TRUE(ran.ok()) << ran.error().message;
+  return allowed;
+}
+
+TEST(Trace, SystemCallsAreCountedBetweenTheMarksAndNowhereElse) {
+  SyscallCount count;
+  const auto work = [] {
+    (void)::getuid();
+    mark_begin();
+    for (int i = 0; i < 5; ++i) (void)::syscall(SYS_getuid);
+    (void)::syscall(SYS_sched_yield);
+  };
+  const bool allowed = trace(work, [&](ChildTrace& child) -> Result<void> {
+    PERDURE_TRY(counted, child.count_calls());
     count = std::move(counted);
     return {};
   });
-  ASSERT_TRUE(ran.ok()) << ran.error().message;
   if (!allowed) GTEST_SKIP() << "this system lets no process trace its child (ptrace)";
   EXPECT_EQ(count.total(), 6u);
   EXPECT_EQ(count.ours(), 6u);
+}
+
+TEST(Trace, InstructionsAreCountedUpToTheLibrary) {
+  std::vector<std::uint64_t> counts;
+  const auto work = [] {
+    (void)::syscall(SYS_getuid);  // bound by the linker when it is first called
+    for (int i = 0; i < 3; ++i) {
+      mark_begin();
+      asm volatile(".rept 1000\n nop\n .endr\n");
+      (void)::syscall(SYS_getuid);
+    }
+  };
+  const bool allowed = trace(work, [&](ChildTrace& child) -> Result<void> {
+    PERDURE_TRY(counted, child.count_instructions({"libc.so"}));
+    counts = std::move(counted);
+    return {};
+  });
+  if (!allowed) GTEST_SKIP() << "this system lets no process trace its child (ptrace)";
+  ASSERT_EQ(counts.size(), 3u);
+  constexpr std::uint64_t kToCallMax = 100;  // loop, arguments
+  for (const std::uint64_t count : counts) {
+    EXPECT_GE(count, 1000u);
+    EXPECT_LE(count, 1000 + kToCallMax);
+  }
 }
 
 TEST(Allocations, EveryOperatorNewIsCounted) {

@@ -1,14 +1,15 @@
 // The questions and how each is answered. Every side of every round is a process of its own.
 #include "bench_limits.h"
 
-#include "bare_ofi.h"
+#include "bare.h"
 #include "bench_allocations.h"
 #include "bench_child.h"
 #include "bench_limits_log.h"
-#include "bench_syscalls.h"
+#include "bench_trace.h"
 #include "core/try.h"
 #include "demo_files.h"
 #include "demo_peers.h"
+#include "fabric/verbs/verbs.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -41,13 +42,20 @@ class Limits {
     PERDURE_TRY(peer, start_peer(directory.path() + "/peer"));
     peer_ = &peer;
     directory_ = directory.path();
-    for (const std::string& transport : options_.transports) {
+    for (const std::string& transport : options_.fabrics) {
       ask("64 B durable, one under way", transport, [&](Finding& f) { return latency(f); });
+      if (transport == "verbs") {
+        ask("64 B durable, one-sided", transport, [&](Finding& f) { return one_sided_latency(f); });
+      }
       ask("64 B durable, 64 under way", transport, [&](Finding& f) { return window(f); });
       ask("1 MiB durable, bandwidth", transport, [&](Finding& f) { return bandwidth(f, false); });
       ask("1 MiB, both sides durable", transport, [&](Finding& f) { return bandwidth(f, true); });
       ask("allocations per append", transport, [&](Finding& f) { return allocated(f); });
       ask("system calls of ours per append", transport, [&](Finding& f) { return calls(f); });
+      // Over shm the transport is ours, and ends in a store.
+      if (transport == "shm") continue;
+      ask("instructions before the post", transport, [&](Finding& f) { return instructions(f); });
+      ask("posts per append", transport, [&](Finding& f) { return posts(f); });
     }
     ask("processor of an idle peer", "", [&](Finding& f) { return idle_peer(f); });
     ask("processor of a waiting client", "", [&](Finding& f) { return idle_client(f); });
@@ -59,33 +67,55 @@ class Limits {
   }
 
  private:
+  /// What perdured calls it; of verbs, whatever the first RNIC speaks. That is looked for by a
+  /// child, since an RNIC that was opened before a fork can not be used after it.
+  Result<std::string> transport_of(const std::string& fabric) {
+    if (fabric != "verbs") return fabric;
+    if (!rnic_transport_.empty()) return rnic_transport_;
+    const ChildWork look = [](const ChildPipes&) -> Result<nlohmann::json> {
+      PERDURE_TRY(rnics, fabric::verbs::list_rnics());
+      return nlohmann::json{to_string(rnics.front().transport), rnics.front().software};
+    };
+    PERDURE_TRY(found, run_in_child(look));
+    rnic_transport_ = found[0].get<std::string>();
+    rnic_is_software_ = found[1].get<bool>();
+    return rnic_transport_;
+  }
+
   Result<PeerProcess> start_peer(const std::string& directory,
-                                 std::optional<std::chrono::microseconds> spin = {}) {
+                                 std::optional<std::chrono::microseconds> spin = {},
+                                 PersistenceDomain declared = PersistenceDomain::Dmp) {
     PeerProcessOptions options;
     options.spin = spin;
     options.directory = directory;
-    options.declared = PersistenceDomain::Dmp;
-    options.transports = {"tcp", "shm"};
+    options.declared = declared;
+    for (const std::string& fabric : options_.fabrics) {
+      PERDURE_TRY(transport, transport_of(fabric));
+      options.transports.push_back(transport);
+      options.allow_remote = options.allow_remote || fabric == "verbs";
+    }
     PERDURE_TRY_VOID(write_file(directory + "/messages", ""));
     return PeerProcess::start(std::move(options));
   }
 
-  void ask(const std::string& question, const std::string& transport,
+  void ask(const std::string& question, const std::string& fabric,
            const std::function<Result<void>(Finding&)>& answer) {
     if (question.find(options_.only) == std::string::npos || InterruptGuard::interrupted()) return;
-    if (progress_) progress_(transport.empty() ? question : transport + ": " + question);
+    if (progress_) progress_(fabric.empty() ? question : fabric + ": " + question);
     Finding finding;
     finding.question = question;
-    finding.transport = transport;
+    finding.fabric = fabric;
+    if (fabric == "verbs" && rnic_is_software_) finding.origin = Origin::Emulated;
     const auto answered = answer(finding);
     if (!answered.ok()) finding.failure = answered.error().message;
     findings_.push_back(std::move(finding));
   }
 
-  LogUnderTestOptions log_options(const Finding& finding) {
+  Result<LogUnderTestOptions> log_options(const Finding& finding) {
     LogUnderTestOptions options;
     options.peer = peer_->address();
-    options.transport = finding.transport;
+    PERDURE_TRY(transport, transport_of(finding.fabric));
+    options.transport = transport;
     options.pool = fmt::format("limits-{}", ++pools_);
     return options;
   }
@@ -112,7 +142,8 @@ class Limits {
   }
 
   static bench::BareProvider provider_of(const Finding& finding) {
-    return finding.transport == "tcp" ? bench::BareProvider::Tcp : bench::BareProvider::Shm;
+    if (finding.fabric == "verbs") return bench::BareProvider::Verbs;
+    return finding.fabric == "tcp" ? bench::BareProvider::Tcp : bench::BareProvider::Shm;
   }
 
   /// Rounds of the bare program and of Perdure, in turns, and their ratio round by round.
@@ -130,12 +161,30 @@ class Limits {
   }
 
   Result<void> latency(Finding& finding) {
-    finding.unit = "us, p50";
-    finding.target = "Perdure / bare at most 1.10";
     finding.note = "bare: one message of 64 B, copied, CLWB and fence, one reply of 24 B";
     bench::BareOptions exchange;
-    exchange.provider = provider_of(finding);
     exchange.persist = true;
+    PERDURE_TRY(log, log_options(finding));
+    return compare_latency(finding, log, exchange);
+  }
+
+  /// Where what is visible survives, nothing of the responder's processor is needed.
+  Result<void> one_sided_latency(Finding& finding) {
+    finding.note = "domain declared as mhp; bare: WRITE of 64 B and READ of 8 in one post";
+    bench::BareOptions exchange;
+    exchange.operation = bench::BareOperation::WriteRead;
+    PERDURE_TRY(peer, start_peer(directory_ + "/mhp", {}, PersistenceDomain::Mhp));
+    PERDURE_TRY(log, log_options(finding));
+    log.peer = peer.address();
+    PERDURE_TRY_VOID(compare_latency(finding, log, exchange));
+    return peer.stop();
+  }
+
+  Result<void> compare_latency(Finding& finding, const LogUnderTestOptions& log,
+                               bench::BareOptions exchange) {
+    finding.unit = "us, p50";
+    finding.target = "Perdure / bare at most 1.10";
+    exchange.provider = provider_of(finding);
     exchange.rounds = options_.samples;
     exchange.warm_up = options_.samples / 5;
     const auto bare_side = [&]() -> Result<double> {
@@ -146,12 +195,12 @@ class Limits {
       }
       return static_cast<double>(latencies.quantile(0.5).count()) / 1e3;
     };
-    const auto our_side = [&](LogUnderTest& log) -> Result<double> {
-      PERDURE_TRY_VOID(log.one_by_one(options_.samples / 5));
-      PERDURE_TRY(latencies, log.one_by_one(options_.samples));
+    const auto our_side = [&](LogUnderTest& ours) -> Result<double> {
+      PERDURE_TRY_VOID(ours.one_by_one(options_.samples / 5));
+      PERDURE_TRY(latencies, ours.one_by_one(options_.samples));
       return static_cast<double>(latencies.quantile(0.5).count()) / 1e3;
     };
-    PERDURE_TRY_VOID(side_by_side(finding, log_options(finding), bare_side, our_side));
+    PERDURE_TRY_VOID(side_by_side(finding, log, bare_side, our_side));
     finding.met = finding.ratio.median() <= 1.10;
     return {};
   }
@@ -159,7 +208,7 @@ class Limits {
   Result<void> window(Finding& finding) {
     finding.unit = "records/s";
     finding.target = "64 under way / one under way at least 5";
-    const LogUnderTestOptions options = log_options(finding);
+    PERDURE_TRY(options, log_options(finding));
     for (std::size_t round = 0; round < options_.rounds; ++round) {
       double one = 0;
       PERDURE_TRY(many, in_log(options, [&](LogUnderTest& log) -> Result<double> {
@@ -183,7 +232,7 @@ class Limits {
     finding.target = "Perdure / bare at least 0.90";
     finding.note = "bare: writes of 1 MiB to the places of a ring as large, ";
     finding.note += bare_is_durable ? "each with CLWB, fence and reply" : "nothing made durable";
-    LogUnderTestOptions options = log_options(finding);
+    PERDURE_TRY(options, log_options(finding));
     options.record_bytes = kMebibyte;
     options.pool_bytes = 64 * kMebibyte;
     const std::uint64_t places = options.pool_bytes / kMebibyte;
@@ -218,7 +267,8 @@ class Limits {
       return Error{ErrorCode::Unsupported, "this build has a sanitizer's operator new"};
     }
     const std::uint64_t appends = options_.samples;
-    PERDURE_TRY(each, in_log(log_options(finding), [&](LogUnderTest& log) -> Result<double> {
+    PERDURE_TRY(options, log_options(finding));
+    PERDURE_TRY(each, in_log(options, [&](LogUnderTest& log) -> Result<double> {
                   PERDURE_TRY_VOID(log.windowed(appends, kManyUnderWay));
                   PERDURE_TRY_VOID(append_and_wait(log, appends / 5));
                   const std::uint64_t before = allocations();
@@ -240,8 +290,11 @@ class Limits {
     return {};
   }
 
-  /// The calls of `appends` appends, one by one, with both sides polling.
-  static Result<SyscallCount> count_calls(LogUnderTestOptions options, std::uint64_t appends) {
+  /// Runs `appends` in a process of its own that is traced from a moment on, with both sides
+  /// polling.
+  static Result<void> traced(LogUnderTestOptions options,
+                             const std::function<Result<void>(LogUnderTest&)>& appends,
+                             const std::function<Result<void>(ChildTrace&)>& count) {
     options.log.spin = kTracedSpin;
     const ChildWork child = [&](const ChildPipes& pipes) -> Result<nlohmann::json> {
       PERDURE_TRY(log, LogUnderTest::open(options));
@@ -249,24 +302,126 @@ class Limits {
       PERDURE_TRY_VOID(tell(pipes.to_parent));
       PERDURE_TRY_VOID(await_word(pipes.from_parent));
       PERDURE_TRY_VOID(log.one_by_one(20));  // wakes the peer, which slept while we were stopped
-      mark_begin();
-      auto appended = log.one_by_one(appends);
+      auto appended = appends(log);
       mark_end();
       PERDURE_TRY_VOID(std::move(appended));
       return nlohmann::json(0);
     };
-    SyscallCount count;
     const ParentWork trace = [&](const ChildTask& task) -> Result<void> {
       PERDURE_TRY_VOID(await_word(task.from_child));
       const SharedProcessor shared(task.pid);
-      PERDURE_TRY(traced, SyscallTrace::attach(task.pid));
+      PERDURE_TRY(attached, ChildTrace::attach(task.pid));
       PERDURE_TRY_VOID(tell(task.to_child));
-      PERDURE_TRY(counted, traced.run());
+      return count(attached);
+    };
+    PERDURE_TRY_VOID(run_in_child(child, trace));
+    return {};
+  }
+
+  /// The calls of `appends` appends, one by one.
+  static Result<SyscallCount> count_calls(const LogUnderTestOptions& options,
+                                          std::uint64_t appends) {
+    SyscallCount count;
+    const auto append = [&](LogUnderTest& log) -> Result<void> {
+      mark_begin();
+      PERDURE_TRY_VOID(log.one_by_one(appends));
+      return {};
+    };
+    const auto look = [&](ChildTrace& trace) -> Result<void> {
+      PERDURE_TRY(counted, trace.count_calls());
       count = std::move(counted);
       return {};
     };
-    PERDURE_TRY_VOID(run_in_child(child, trace));
+    PERDURE_TRY_VOID(traced(options, append, look));
     return count;
+  }
+
+  /// From append to what the transport is handed, one append under way, by each kind of method.
+  Result<void> instructions(Finding& finding) {
+    finding.unit = "instructions";
+    finding.target = "at most 150";
+    PERDURE_TRY(found, step(finding, PersistenceDomain::Mhp));
+    finding.perdure.values = std::move(found.counts);
+    finding.met = finding.perdure.median() <= 150;
+    PERDURE_TRY(dmp, step(finding, PersistenceDomain::Dmp));
+    Series other;
+    other.values = std::move(dmp.counts);
+    finding.note = fmt::format(
+        "from Log::append to the first instruction of the transport's library, by {} (mhp); by {} "
+        "(dmp) {}",
+        found.method, dmp.method, other.median());
+    return {};
+  }
+
+  struct Steps {
+    std::string method;
+    std::vector<double> counts;
+  };
+  Result<Steps> step(const Finding& finding, PersistenceDomain domain) {
+    constexpr std::uint64_t kAppends = 20;
+    const std::string place =
+        fmt::format("{}/stepping-{}-{}", directory_, finding.fabric, to_string(domain));
+    PERDURE_TRY(polling, start_peer(place, kTracedSpin, domain));
+    PERDURE_TRY(options, log_options(finding));
+    options.peer = polling.address();
+    Steps steps;
+    PERDURE_TRY(method, method_of(options));
+    steps.method = method;
+    const auto append = [&](LogUnderTest& log) -> Result<void> {
+      for (std::uint64_t i = 0; i < kAppends; ++i) {
+        const std::span<const std::byte> record = log.record();
+        mark_begin();
+        PERDURE_TRY(ticket, log.log().append(record));
+        PERDURE_TRY_VOID(log.log().wait(ticket, Level::Durable));
+      }
+      return {};
+    };
+    const auto look = [&](ChildTrace& trace) -> Result<void> {
+      PERDURE_TRY(counted, trace.count_instructions({"libfabric", "-rdmav", "libibverbs"}));
+      steps.counts.assign(counted.begin(), counted.end());
+      return {};
+    };
+    PERDURE_TRY_VOID(traced(options, append, look));
+    PERDURE_TRY_VOID(polling.stop());
+    return steps;
+  }
+
+  /// How the log makes a record of 64 B durable.
+  static Result<std::string> method_of(const LogUnderTestOptions& options) {
+    const ChildWork child = [&](const ChildPipes&) -> Result<nlohmann::json> {
+      PERDURE_TRY(log, LogUnderTest::open(options));
+      return nlohmann::json(log.log().status().replicas.front().small_method);
+    };
+    PERDURE_TRY(found, run_in_child(child));
+    return found.get<std::string>();
+  }
+
+  Result<void> posts(Finding& finding) {
+    finding.unit = "doorbells";
+    finding.target = "at most 1";
+    PERDURE_TRY(options, log_options(finding));
+    const ChildWork child = [&](const ChildPipes&) -> Result<nlohmann::json> {
+      PERDURE_TRY(log, LogUnderTest::open(options));
+      PERDURE_TRY_VOID(log.one_by_one(options_.samples / 5));
+      const ReplicaStatus before = log.log().status().replicas.front();
+      PERDURE_TRY_VOID(log.one_by_one(options_.samples));
+      const ReplicaStatus after = log.log().status().replicas.front();
+      PERDURE_TRY_VOID(log.windowed(options_.samples, kManyUnderWay));
+      const ReplicaStatus end = log.log().status().replicas.front();
+      return nlohmann::json{after.doorbells - before.doorbells, after.requests - before.requests,
+                            after.messages - before.messages, end.doorbells - after.doorbells};
+    };
+    PERDURE_TRY(counts, run_in_child(child));
+    const auto each = [&](std::size_t index) {
+      return counts[index].get<double>() / static_cast<double>(options_.samples);
+    };
+    finding.perdure.values.push_back(each(0));
+    finding.met = each(0) <= 1;
+    finding.note = fmt::format(
+        "one under way: {:.2f} work requests, of them {:.2f} messages; 64 under way: {:.2f} "
+        "doorbells",
+        each(1), each(2), each(3));
+    return {};
   }
 
   Result<void> calls(Finding& finding) {
@@ -276,8 +431,8 @@ class Limits {
     // A peer that sleeps has to be woken, by a call that is traced, so that it sleeps again; it
     // also sleeps when the tracer takes its core. What an append needs is in every run.
     constexpr int kRunsMax = 5;
-    PERDURE_TRY(polling, start_peer(directory_ + "/polling-" + finding.transport, kTracedSpin));
-    LogUnderTestOptions options = log_options(finding);
+    PERDURE_TRY(polling, start_peer(directory_ + "/polling-" + finding.fabric, kTracedSpin));
+    PERDURE_TRY(options, log_options(finding));
     options.peer = polling.address();
     SyscallCount count;
     for (int run = 0; run < kRunsMax && (run == 0 || count.ours() != 0); ++run) {
@@ -313,8 +468,8 @@ class Limits {
   Result<void> idle_peer(Finding& finding) {
     finding.unit = "% of a core";
     finding.target = "below 2";
-    finding.transport = options_.transports.front();
-    const LogUnderTestOptions options = log_options(finding);
+    finding.fabric = options_.fabrics.front();
+    PERDURE_TRY(options, log_options(finding));
     finding.note = fmt::format("perdured with an open session, {} s after some appends",
                                options_.idle_seconds);
     const ChildWork child = [&](const ChildPipes& pipes) -> Result<nlohmann::json> {
@@ -342,11 +497,11 @@ class Limits {
   Result<void> idle_client(Finding& finding) {
     finding.unit = "% of a core";
     finding.target = "below 2";
-    finding.transport = options_.transports.front();
+    finding.fabric = options_.fabrics.front();
     finding.note =
         fmt::format("waits {} s for a record while its peer is stopped", options_.idle_seconds);
     PERDURE_TRY(stopped, start_peer(directory_ + "/stopped"));
-    LogUnderTestOptions options = log_options(finding);
+    PERDURE_TRY(options, log_options(finding));
     options.peer = stopped.address();
     options.log.stall = std::chrono::minutes(10);
     const ChildWork child = [&](const ChildPipes& pipes) -> Result<nlohmann::json> {
@@ -379,8 +534,8 @@ class Limits {
   Result<void> memory(Finding& finding) {
     finding.unit = "MiB resident";
     finding.target = "below 64 beyond registered buffers";
-    finding.transport = options_.transports.front();
-    LogUnderTestOptions options = log_options(finding);
+    finding.fabric = options_.fabrics.front();
+    PERDURE_TRY(options, log_options(finding));
     options.pool_bytes = options_.log_bytes;
     finding.note = fmt::format(
         "{} open tickets, a log of {} opened again; all that opening and "
@@ -417,6 +572,8 @@ class Limits {
   const LimitsProgress& progress_;
   std::string directory_;
   PeerProcess* peer_ = nullptr;
+  std::string rnic_transport_;
+  bool rnic_is_software_ = false;
   int pools_ = 0;
   std::vector<Finding> findings_;
 };

@@ -1,7 +1,7 @@
-// What Perdure costs beside a bare libfabric program that does the same verbs, in one run and in
+// What Perdure costs beside a bare libfabric or verbs program that does the same, in one run and in
 // the same layout: a requester process and a responder process on this machine, both polling.
 //
-// Bare: bench/bare_ofi.h. Perdure: the public Log API and a perdured, its pool in /dev/shm with the
+// Bare: bench/bare.h. Perdure: the public Log API and a perdured, its pool in /dev/shm with the
 // domain declared as dmp, so that both sides write cache lines back and fence before they answer.
 #pragma once
 
@@ -20,7 +20,7 @@
 namespace perdure::app {
 
 struct LimitsOptions {
-  std::vector<std::string> transports{"tcp", "shm"};
+  std::vector<std::string> fabrics{"tcp", "shm"};    // of tcp, shm, verbs
   std::size_t rounds = 7;                            // of each comparison; sides take turns
   std::uint64_t samples = 5'000;                     // appends or exchanges per round
   std::uint64_t log_bytes = std::uint64_t{1} << 30;  // of the log whose client is weighed
@@ -40,9 +40,10 @@ struct Series {
 
 /// The answer to one question.
 struct Finding {
-  std::string question;   // "64 B durable, one under way"
-  std::string transport;  // empty: none is involved
-  std::string unit;       // of both sides
+  std::string question;              // "64 B durable, one under way"
+  std::string fabric;                // empty: none is involved
+  Origin origin = Origin::Measured;  // Emulated: over a software RNIC
+  std::string unit;                  // of both sides
   Series perdure;
   Series bare;         // empty: there is nothing to compare with
   Series ratio;        // round by round; what it divides is said in `target`

@@ -15,12 +15,12 @@
 namespace perdure::app {
 namespace {
 
-constexpr std::uint64_t kQuestionsPerTransport = 5;
+constexpr std::uint64_t kQuestionsPerFabric = 8;
 constexpr std::uint64_t kOtherQuestions = 3;
 
 struct Arguments {
   LimitsOptions options;
-  std::string transport = "all";
+  std::string fabric = "all";
   Format format = Format::Text;
   std::string output;
   std::string report;
@@ -29,7 +29,8 @@ struct Arguments {
 Setup setup_of(const LimitsOptions& options) {
   Setup setup = machine_setup();
   setup.add("Layout", "two processes on this machine, both polling, not pinned");
-  setup.add("Bare", "libfabric 1.17, providers tcp and shm (bench/bare_ofi.h)");
+  setup.add("Bare",
+            "libfabric 1.17, providers tcp and shm; libibverbs over the first RNIC (bench/bare.h)");
   setup.add("Perdure",
             "public Log API, one perdured, pool in /dev/shm declared as dmp: cache lines "
             "are written back before every answer");
@@ -41,10 +42,10 @@ Setup setup_of(const LimitsOptions& options) {
 
 ExitStatus limits(Arguments arguments) {
   const InterruptGuard guard;
-  if (arguments.transport != "all") arguments.options.transports = {arguments.transport};
+  if (arguments.fabric != "all") arguments.options.fabrics = {arguments.fabric};
   const Setup setup = setup_of(arguments.options);
   std::uint64_t asked = 0;
-  ProgressBar bar(arguments.options.transports.size() * kQuestionsPerTransport + kOtherQuestions);
+  ProgressBar bar(arguments.options.fabrics.size() * kQuestionsPerFabric + kOtherQuestions);
   const auto findings = find_limits(
       arguments.options, [&](const std::string& question) { bar.show(asked++, question); });
   bar.clear();
@@ -76,10 +77,13 @@ ExitStatus limits(Arguments arguments) {
 
 void add_bench_limits(CLI::App& bench) {
   CLI::App* command = bench.add_subcommand(
-      "limits", "Perdure beside a bare libfabric program: latency, bandwidth, memory, idleness");
+      "limits",
+      "Perdure beside a bare libfabric or verbs program: latency, bandwidth, memory, idleness");
   auto arguments = std::make_shared<Arguments>();
-  command->add_option("--transport", arguments->transport, "tcp, shm or all")
-      ->check(CLI::IsMember({"tcp", "shm", "all"}))
+  command
+      ->add_option("--fabric", arguments->fabric,
+                   "tcp, shm, verbs (the first RNIC of this machine), or all: tcp and shm")
+      ->check(CLI::IsMember({"tcp", "shm", "verbs", "all"}))
       ->capture_default_str();
   command->add_option("--rounds", arguments->options.rounds, "Rounds of each comparison")
       ->check(CLI::Range(std::size_t{1}, std::size_t{1000}))
@@ -100,7 +104,8 @@ void add_bench_limits(CLI::App& bench) {
       ->type_name("FILE");
   add_examples(*command,
                "  perdure bench limits\n"
-               "  perdure bench limits --transport tcp --only \"one under way\" --rounds 15\n"
+               "  perdure bench limits --fabric tcp --only \"one under way\" --rounds 15\n"
+               "  perdure bench limits --fabric verbs --samples 200\n"
                "  perdure bench limits --format json --report limits.html\n");
   run_with(*command, [arguments] { return limits(*arguments); });
 }

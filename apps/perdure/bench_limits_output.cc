@@ -7,6 +7,8 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
+
 namespace perdure::app {
 namespace {
 
@@ -14,6 +16,20 @@ std::string with_spread(const Series& series) {
   if (series.values.empty()) return "";
   if (series.values.size() == 1) return figure(series.median());
   return fmt::format("{} ±{}", figure(series.median()), figure(series.deviation()));
+}
+
+std::string over(const Finding& finding) {
+  if (finding.origin == Origin::Measured) return finding.fabric;
+  return fmt::format("{}, {}", finding.fabric, to_string(finding.origin));
+}
+
+/// Of all together.
+Origin origin_of(const std::vector<Finding>& findings) {
+  const bool emulated =
+      !findings.empty() && std::all_of(findings.begin(), findings.end(), [](const Finding& each) {
+        return each.origin == Origin::Emulated;
+      });
+  return emulated ? Origin::Emulated : Origin::Measured;
 }
 
 std::string ratio_text(const Series& ratio) {
@@ -49,23 +65,24 @@ Table limits_table(const std::vector<Finding>& findings) {
                {"", false}},
               {}};
   for (const Finding& finding : findings) {
-    table.rows.push_back({finding.question, finding.transport, finding.unit,
-                          with_spread(finding.bare), with_spread(finding.perdure),
-                          ratio_text(finding.ratio), finding.target, verdict_of(finding)});
+    table.rows.push_back({finding.question, over(finding), finding.unit, with_spread(finding.bare),
+                          with_spread(finding.perdure), ratio_text(finding.ratio), finding.target,
+                          verdict_of(finding)});
   }
   return table;
 }
 
 std::string limits_text(const std::vector<Finding>& findings) {
-  std::string out =
-      "Medians of rounds with their median absolute deviation; ratios round by round, "
-      "lowest to highest [measured]\n\n";
+  std::string out = fmt::format(
+      "Medians of rounds with their median absolute deviation; ratios round by round, lowest to "
+      "highest [{}]\n\n",
+      to_string(origin_of(findings)));
   out += limits_table(findings).text() + "\n";
   for (const Finding& finding : findings) {
     const std::string& words = finding.failure.empty() ? finding.note : finding.failure;
     if (words.empty()) continue;
-    out += fmt::format("{}{}{}: {}\n", finding.question, finding.transport.empty() ? "" : ", ",
-                       finding.transport, words);
+    out += fmt::format("{}{}{}: {}\n", finding.question, finding.fabric.empty() ? "" : ", ",
+                       finding.fabric, words);
   }
   return out;
 }
@@ -73,19 +90,20 @@ std::string limits_text(const std::vector<Finding>& findings) {
 std::string limits_json(const std::vector<Finding>& findings, const Setup& setup) {
   nlohmann::json out;
   for (const auto& [name, value] : setup.rows) out["setup"][name] = value;
-  out["origin"] = to_string(Origin::Measured);
+  out["origin"] = to_string(origin_of(findings));
   for (const Finding& finding : findings) {
-    nlohmann::json row{{"question", finding.question},
-                       {"transport", finding.transport},
-                       {"unit", finding.unit},
-                       {"perdure", series_json(finding.perdure)},
-                       {"bare", series_json(finding.bare)},
-                       {"ratio", series_json(finding.ratio)},
-                       {"target", finding.target},
-                       {"note", finding.note},
-                       {"failure", finding.failure},
-                       {"hash", configuration_hash(finding.question + "/" + finding.transport +
-                                                   "/" + finding.note)}};
+    nlohmann::json row{
+        {"question", finding.question},
+        {"fabric", finding.fabric},
+        {"origin", to_string(finding.origin)},
+        {"unit", finding.unit},
+        {"perdure", series_json(finding.perdure)},
+        {"bare", series_json(finding.bare)},
+        {"ratio", series_json(finding.ratio)},
+        {"target", finding.target},
+        {"note", finding.note},
+        {"failure", finding.failure},
+        {"hash", configuration_hash(finding.question + "/" + finding.fabric + "/" + finding.note)}};
     row["met"] = finding.met ? nlohmann::json(*finding.met) : nlohmann::json(nullptr);
     out["findings"].push_back(std::move(row));
   }
@@ -93,7 +111,7 @@ std::string limits_json(const std::vector<Finding>& findings, const Setup& setup
 }
 
 void add_limits(ReportPage& page, const std::vector<Finding>& findings) {
-  page.table(limits_table(findings), Origin::Measured,
+  page.table(limits_table(findings), origin_of(findings),
              "Medians of rounds with their median absolute deviation. Ratios were taken round by "
              "round; their lowest and highest stand in parentheses.");
   BarChart chart{"Latency of 64 B, durable", "p50, us", {"bare", "Perdure"}, {}, 2};
@@ -106,17 +124,17 @@ void add_limits(ReportPage& page, const std::vector<Finding>& findings) {
                                         figure(side->low()), figure(side->high())),
                             side->low(), side->high()});
     }
-    chart.panels.push_back({finding.transport, {std::move(group)}});
+    chart.panels.push_back({finding.fabric, {std::move(group)}});
   }
   if (!chart.panels.empty()) {
-    page.drawing(to_svg(chart), Origin::Measured,
+    page.drawing(to_svg(chart), origin_of(findings),
                  "Median of each side, and how it varied over the rounds.");
   }
   std::vector<std::string> notes;
   for (const Finding& finding : findings) {
     const std::string& words = finding.failure.empty() ? finding.note : finding.failure;
     if (words.empty()) continue;
-    notes.push_back(finding.question + (finding.transport.empty() ? "" : ", ") + finding.transport +
+    notes.push_back(finding.question + (finding.fabric.empty() ? "" : ", ") + finding.fabric +
                     ": " + words);
   }
   page.list(notes);

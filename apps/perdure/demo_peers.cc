@@ -63,16 +63,15 @@ Result<void> PeerProcess::launch() {
   std::filesystem::create_directories(pools, ignored);
   std::filesystem::remove(port_file, ignored);
   std::vector<std::string> command{program, "--pools", pools, "--port-file", port_file};
-  std::string data;
+  std::string data = "[data]\n";
   if (!options_.transports.empty()) {
     data += fmt::format("transports = [{}]\n", quoted(options_.transports));
   }
   if (options_.spin) data += fmt::format("spin_us = {}\n", options_.spin->count());
-  if (!data.empty()) {
-    const std::string config = directory + "/perdured.toml";
-    PERDURE_TRY_VOID(write_file(config, "[data]\n" + data));
-    command.insert(command.end(), {"--config", config});
-  }
+  if (options_.allow_remote) data += "[control]\nallow_remote = true\n";
+  const std::string config = directory + "/perdured.toml";
+  PERDURE_TRY_VOID(write_file(config, data));
+  command.insert(command.end(), {"--config", config});
   if (options_.declared) {
     command.insert(command.end(), {"--declare-domain", std::string(to_string(*options_.declared))});
   }

@@ -18,6 +18,7 @@ struct PeerProcessOptions {
   std::string directory;  // exists; pools, the port file and the daemon's messages go there
   std::optional<PersistenceDomain> declared;
   std::vector<std::string> transports;            // empty: as the daemon has it by default
+  bool allow_remote = false;                      // an RNIC is reached from other machines too
   std::optional<std::chrono::microseconds> spin;  // after a message it polls for so long
 };
 

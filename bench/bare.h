@@ -1,8 +1,8 @@
-// Bare libfabric between two processes of this host, with no Perdure in between: what a provider
-// allows. Overhead of Perdure is counted against these numbers.
+// Bare libfabric, or bare verbs, between two processes of this host, with no Perdure in between:
+// what a provider or an RNIC allows. Overhead of Perdure is counted against these numbers.
 //
-// The caller's process asks; a forked child answers. Both spin. Nothing but libfabric, the clock
-// and, where asked for, cache line flushes lies in the measured path.
+// The caller's process asks; a forked child answers. Both spin. Nothing but libfabric or
+// libibverbs, the clock and, where asked for, cache line flushes lies in the measured path.
 #pragma once
 
 #include <perdure/result.h>
@@ -15,8 +15,9 @@
 namespace perdure::bench {
 
 enum class BareProvider {
-  Tcp,  // FI_EP_MSG
-  Shm,  // FI_EP_RDM
+  Tcp,    // FI_EP_MSG
+  Shm,    // FI_EP_RDM
+  Verbs,  // libibverbs: the first RNIC of this machine, a reliable connection with itself
 };
 
 /// What one round is. A reply has 24 bytes.
@@ -25,7 +26,7 @@ enum class BareOperation {
   WriteMessage,    // write of n bytes, message of 24 bytes; reply
   WriteImmediate,  // write of n bytes with remote completion data; reply
   WriteRead,       // write of n bytes, read of 8: until the read completes
-  WriteDelivery,   // write of n bytes with FI_DELIVERY_COMPLETE
+  WriteDelivery,   // write of n bytes with FI_DELIVERY_COMPLETE; verbs: its completion
   WriteCommit,     // write of n bytes with FI_COMMIT_COMPLETE: tcp only
 };
 
@@ -48,7 +49,8 @@ struct BareOptions {
 
 /// Nanoseconds of each round after the warm-up.
 ///
-/// Errors   Unsupported: no libfabric, no such provider, no such flag, or no CLWB and the like.
+/// Errors   Unsupported: no libfabric, no RNIC, no such provider, no such flag, or no CLWB and the
+///          like.
 ///          TimedOut: a round took more than 10 s. Corrupt: the child did not find the bytes.
 /// Threads  the process must have only this one: it forks.
 Result<std::vector<std::uint64_t>> bare_latencies(const BareOptions& options);

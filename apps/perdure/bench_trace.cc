@@ -1,21 +1,25 @@
-// ptrace: stops at the entry and the exit of every call. Slow, so nothing is timed meanwhile.
-#include "bench_syscalls.h"
+// ptrace: stops at the entry and the exit of every call, or after every instruction. Slow, so
+// nothing is timed meanwhile.
+#include "bench_trace.h"
 
+#include "core/try.h"
 #include "demo_files.h"
 #include "demo_process.h"
 
 #include <fmt/format.h>
 #include <sys/ptrace.h>
-#include <sys/syscall.h>
 #include <sys/uio.h>
+#include <sys/user.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 #include <sstream>
 #include <system_error>
 #include <vector>
@@ -23,9 +27,6 @@
 namespace perdure::app {
 namespace {
 
-// A process that asks for the priority of one of these marks begin and end.
-constexpr std::uint64_t kBegin = 0x7e570001;
-constexpr std::uint64_t kEnd = 0x7e570002;
 constexpr int kStackWords = 128;
 
 std::string call_name(std::uint64_t number) {
@@ -127,9 +128,6 @@ std::uint64_t SyscallCount::ours() const {
   return sum;
 }
 
-void mark_begin() { (void)::syscall(SYS_getpriority, 0, kBegin); }
-void mark_end() { (void)::syscall(SYS_getpriority, 0, kEnd); }
-
 SharedProcessor::SharedProcessor(pid_t child) {
   known_ = ::sched_getaffinity(0, sizeof before_, &before_) == 0;
   std::size_t cpu = 0;
@@ -146,7 +144,7 @@ SharedProcessor::~SharedProcessor() {
   if (known_) (void)::sched_setaffinity(0, sizeof before_, &before_);
 }
 
-Result<SyscallTrace> SyscallTrace::attach(pid_t child) {
+Result<ChildTrace> ChildTrace::attach(pid_t child) {
   int status = 0;
   if (::ptrace(PTRACE_SEIZE, child, nullptr, PTRACE_O_TRACESYSGOOD) != 0 ||
       ::ptrace(PTRACE_INTERRUPT, child, nullptr, nullptr) != 0 || !await_stop(child, status)) {
@@ -156,10 +154,29 @@ Result<SyscallTrace> SyscallTrace::attach(pid_t child) {
   if (::ptrace(PTRACE_SYSCALL, child, nullptr, nullptr) != 0) {
     return Error{ErrorCode::Disconnected, "the traced process has ended"};
   }
-  return SyscallTrace(child);
+  return ChildTrace(child);
 }
 
-Result<SyscallCount> SyscallTrace::run() {
+namespace {
+
+/// Which call the child has come to, if it stands at the entry of one.
+std::optional<__ptrace_syscall_info> entered_call(pid_t child) {
+  __ptrace_syscall_info call{};
+  const auto size = reinterpret_cast<void*>(sizeof call);  // NOLINT: what ptrace asks for
+  ::ptrace(PTRACE_GET_SYSCALL_INFO, child, size, &call);
+  if (call.op != PTRACE_SYSCALL_INFO_ENTRY) return std::nullopt;
+  return call;
+}
+
+bool is_mark(const __ptrace_syscall_info& call, std::uint64_t mark) {
+  return call.entry.nr == SYS_getpriority && call.entry.args[1] == mark;
+}
+
+Error ended() { return {ErrorCode::Disconnected, "the traced process has ended"}; }
+
+}  // namespace
+
+Result<SyscallCount> ChildTrace::count_calls() {
   SyscallCount count;
   const std::vector<Mapping> mappings = code_of(child_);
   int status = 0;
@@ -167,20 +184,16 @@ Result<SyscallCount> SyscallTrace::run() {
     long signal = 0;
     const int stopped_by = WSTOPSIG(status);
     if (stopped_by == (SIGTRAP | 0x80)) {
-      __ptrace_syscall_info call{};
-      const auto size = reinterpret_cast<void*>(sizeof call);  // NOLINT: what ptrace asks for
-      ::ptrace(PTRACE_GET_SYSCALL_INFO, child_, size, &call);
-      if (call.op == PTRACE_SYSCALL_INFO_ENTRY) {
-        const bool mark = call.entry.nr == SYS_getpriority;
-        if (mark && call.entry.args[1] == kEnd) {
+      if (const auto call = entered_call(child_)) {
+        if (is_mark(*call, kEndMark)) {
           ::ptrace(PTRACE_DETACH, child_, nullptr, nullptr);
           return count;
         }
-        if (mark && call.entry.args[1] == kBegin) {
+        if (is_mark(*call, kBeginMark)) {
           count.calls.clear();
         } else {
-          const std::string by = caller(child_, mappings, call.stack_pointer);
-          ++count.calls[by + " " + call_name(call.entry.nr)];
+          const std::string by = caller(child_, mappings, call->stack_pointer);
+          ++count.calls[by + " " + call_name(call->entry.nr)];
         }
       }
     } else if (stopped_by != SIGTRAP) {
@@ -188,7 +201,57 @@ Result<SyscallCount> SyscallTrace::run() {
     }
     ::ptrace(PTRACE_SYSCALL, child_, nullptr, signal);
   }
-  return Error{ErrorCode::Disconnected, "the traced process has ended"};
+  return ended();
+}
+
+Result<std::vector<std::uint64_t>> ChildTrace::count_instructions(
+    const std::vector<std::string>& transport) {
+  std::vector<std::uint64_t> counts;
+  int status = 0;
+  while (await_stop(child_, status)) {
+    long signal = 0;
+    const int stopped_by = WSTOPSIG(status);
+    if (stopped_by == (SIGTRAP | 0x80)) {
+      const auto call = entered_call(child_);
+      if (call && is_mark(*call, kEndMark)) {
+        ::ptrace(PTRACE_DETACH, child_, nullptr, nullptr);
+        return counts;
+      }
+      if (call && is_mark(*call, kBeginMark)) {
+        PERDURE_TRY(count, step_into(transport));
+        counts.push_back(count);
+      }
+    } else if (stopped_by != SIGTRAP) {
+      signal = stopped_by;
+    }
+    ::ptrace(PTRACE_SYSCALL, child_, nullptr, signal);
+  }
+  return ended();
+}
+
+/// From the entry of a call, one instruction after the other.
+Result<std::uint64_t> ChildTrace::step_into(const std::vector<std::string>& transport) {
+  std::vector<Mapping> reached = code_of(child_);
+  std::erase_if(reached, [&](const Mapping& mapping) {
+    return std::none_of(transport.begin(), transport.end(), [&](const std::string& name) {
+      return mapping.name.find(name) != std::string::npos;
+    });
+  });
+  std::uint64_t count = 0;
+  std::uint64_t at = 0;
+  while (count < kInstructionsMax) {
+    int status = 0;
+    if (::ptrace(PTRACE_SINGLESTEP, child_, nullptr, nullptr) != 0 || !await_stop(child_, status)) {
+      return ended();
+    }
+    user_regs_struct registers{};
+    ::ptrace(PTRACE_GETREGS, child_, nullptr, &registers);
+    if (find(reached, registers.rip) != nullptr) return count;
+    // The first stop is behind the call. A repeated instruction (rep movsb) stops each time.
+    if (at != 0 && at != registers.rip) ++count;
+    at = registers.rip;
+  }
+  return kInstructionsMax;
 }
 
 }  // namespace perdure::app

@@ -1,13 +1,34 @@
-// See bare_ofi.h: the two loops, and the process that answers.
-#include "bare_ofi.h"
+// See bare.h: the two loops, and the process that answers.
+#include "bare.h"
 
 #include "bare_flush.h"
-#include "bare_ofi_link.h"
+#include "bare_link.h"
+#include "core/bytes.h"
+#include "core/try.h"
+
+#include <fmt/format.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <new>
 
 namespace perdure::bench {
 
 std::string_view to_string(BareProvider provider) {
-  return provider == BareProvider::Tcp ? "tcp" : "shm";
+  switch (provider) {
+    case BareProvider::Tcp: return "tcp";
+    case BareProvider::Shm: return "shm";
+    case BareProvider::Verbs: return "verbs";
+  }
+  return "unknown";
 }
 
 std::string_view to_string(BareOperation operation) {
@@ -22,25 +43,6 @@ std::string_view to_string(BareOperation operation) {
   return "unknown";
 }
 
-}  // namespace perdure::bench
-
-#ifdef PERDURE_WITH_LIBFABRIC
-#include <fmt/format.h>
-#include <sched.h>
-#include <signal.h>
-#include <sys/mman.h>
-#include <sys/prctl.h>
-#include <sys/socket.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include "core/bytes.h"
-#include "core/try.h"
-
-#include <atomic>
-#include <new>
-
-namespace perdure::bench {
 namespace {
 
 constexpr std::uint64_t kLooksPerCheck = 4096;
@@ -59,7 +61,7 @@ struct Unmap {
 Result<std::unique_ptr<std::byte, Unmap>> map_bytes(std::size_t length, int flags) {
   void* mapped =
       ::mmap(nullptr, length, PROT_READ | PROT_WRITE, flags | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
-  if (mapped == MAP_FAILED) return Error{ErrorCode::SystemError, "bare libfabric: out of memory"};
+  if (mapped == MAP_FAILED) return Error{ErrorCode::SystemError, "bare program: out of memory"};
   return std::unique_ptr<std::byte, Unmap>(static_cast<std::byte*>(mapped), Unmap{length});
 }
 
@@ -85,29 +87,33 @@ struct Job {
   std::size_t places = 1;
 };
 
+Result<std::unique_ptr<BareLink>> open_link(BareProvider provider, const BareSetup& setup) {
+  return provider == BareProvider::Verbs ? open_verbs_link(setup) : open_ofi_link(provider, setup);
+}
+
 /// The child: answers until it is told to stop. Returns its exit code.
 int respond(const Job& job, int control, Shared& shared) {
   pin(job.responder_cpu);
   const std::size_t region_bytes = std::max<std::size_t>(job.bytes * job.places, kCacheLineBytes);
   auto region = map_bytes(region_bytes, MAP_PRIVATE);
   if (!region.ok()) return 3;
-  auto link =
-      BareLink::open(job.provider, false, control, {region->get(), region_bytes}, job.bytes);
+  auto link = open_link(job.provider, {false, control, {region->get(), region_bytes}, job.bytes});
   if (!link.ok()) return link.code() == ErrorCode::Unsupported ? 2 : 3;
   std::byte* const region_begin = region->get();
   const std::array<std::byte, kReplyBytes> reply{};
 
   std::uint64_t answered = 0;
   std::size_t next_place = 0;
+  const OnReceive take = [&](std::span<const std::byte> message) {
+    std::byte* const place = region_begin + next_place * job.bytes;
+    next_place = (next_place + 1) % job.places;
+    if (job.operation == BareOperation::Message && (job.persist || message.size() >= 8)) {
+      std::memcpy(place, message.data(), job.persist ? message.size() : 8);
+    }
+    if (job.persist) flush_lines(place, job.bytes);
+  };
   for (std::uint64_t looks = 1;; ++looks) {
-    const auto looked = (*link)->look([&](std::span<const std::byte> message) {
-      std::byte* const place = region_begin + next_place * job.bytes;
-      next_place = (next_place + 1) % job.places;
-      if (job.operation == BareOperation::Message && (job.persist || message.size() >= 8)) {
-        std::memcpy(place, message.data(), job.persist ? message.size() : 8);
-      }
-      if (job.persist) flush_lines(place, job.bytes);
-    });
+    const auto looked = (*link)->look(take);
     if (!looked.ok()) break;  // the asking side closed
     for (; answered < (*link)->received() && has_reply(job.operation); ++answered) {
       if (!(*link)->send(reply.data(), reply.size()).ok()) return 3;
@@ -128,9 +134,10 @@ class Responder {
     started->shared_ = new (started->shared_memory_.get()) Shared;
     std::array<int, 2> ends{};
     if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0) {
-      return Error{ErrorCode::SystemError, "bare libfabric: socketpair"};
+      return Error{ErrorCode::SystemError, "bare program: socketpair"};
     }
-    BareLink::warm_up();  // before the fork: a quarter of a second that both then have behind them
+    if (job.provider != BareProvider::Verbs)
+      warm_up_ofi();  // before the fork: a quarter of a second that both then have behind them
     const timeval limit{10, 0};
     for (const int end : ends) ::setsockopt(end, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
     const pid_t parent = ::getpid();
@@ -143,7 +150,7 @@ class Responder {
     }
     ::close(ends[1]);
     started->control_ = ends[0];
-    if (started->pid_ < 0) return Error{ErrorCode::SystemError, "bare libfabric: fork"};
+    if (started->pid_ < 0) return Error{ErrorCode::SystemError, "bare program: fork"};
     return started;
   }
 
@@ -164,14 +171,14 @@ class Responder {
     const Deadline deadline = Deadline::after(kBarePatience);
     int status = 0;
     while (::waitpid(pid_, &status, WNOHANG) == 0) {
-      if (deadline.passed()) return Error{ErrorCode::TimedOut, "bare libfabric: it does not end"};
+      if (deadline.passed()) return Error{ErrorCode::TimedOut, "bare program: it does not end"};
       ::sched_yield();
     }
     pid_ = -1;
     const int code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
     if (code == 0) return {};
     return Error{code == 4 ? ErrorCode::Corrupt : ErrorCode::Disconnected,
-                 fmt::format("bare libfabric: the answering process ended with {}", code)};
+                 fmt::format("bare program: the answering process ended with {}", code)};
   }
 
  private:
@@ -182,20 +189,22 @@ class Responder {
   int control_ = -1;
 };
 
+const OnReceive kIgnore = [](std::span<const std::byte>) {};
+
 /// Looks until `reached`.
 template <typename Reached>
 Result<void> await(BareLink& link, Reached&& reached) {
   const Deadline deadline = Deadline::after(kBarePatience);
   for (std::uint64_t looks = 1; !reached(); ++looks) {
-    PERDURE_TRY_VOID(link.look([](auto) {}));
+    PERDURE_TRY_VOID(link.look(kIgnore));
     if (looks % kLooksPerCheck == 0 && deadline.passed()) {
-      return Error{ErrorCode::TimedOut, "bare libfabric: no answer"};
+      return Error{ErrorCode::TimedOut, "bare program: no answer"};
     }
   }
   return {};
 }
 
-/// One round, as bare_ofi.h describes it.
+/// One round, as bare.h describes it.
 Result<void> run_round(BareLink& link, BareOperation operation, std::span<std::byte> data,
                        std::span<std::byte> landing) {
   const std::uint64_t received = link.received();
@@ -203,22 +212,20 @@ Result<void> run_round(BareLink& link, BareOperation operation, std::span<std::b
   switch (operation) {
     case BareOperation::Message: PERDURE_TRY_VOID(link.send(data.data(), data.size())); break;
     case BareOperation::WriteMessage:
-      PERDURE_TRY_VOID(link.write(data.data(), data.size(), 0, 0));
+      PERDURE_TRY_VOID(link.write(data.data(), data.size(), 0, BareEnding::Silent));
       PERDURE_TRY_VOID(link.send(landing.data(), kReplyBytes));
       break;
     case BareOperation::WriteImmediate:
-      PERDURE_TRY_VOID(link.write(data.data(), data.size(), 0, FI_REMOTE_CQ_DATA));
+      PERDURE_TRY_VOID(link.write(data.data(), data.size(), 0, BareEnding::Immediate));
       break;
     case BareOperation::WriteRead:
-      PERDURE_TRY_VOID(link.write(data.data(), data.size(), 0, 0));
-      PERDURE_TRY_VOID(link.read(landing.data(), 8, 0));
+      PERDURE_TRY_VOID(link.write_and_read(data.data(), data.size(), landing.data()));
       break;
     case BareOperation::WriteDelivery:
-      PERDURE_TRY_VOID(
-          link.write(data.data(), data.size(), 0, FI_COMPLETION | FI_DELIVERY_COMPLETE));
+      PERDURE_TRY_VOID(link.write(data.data(), data.size(), 0, BareEnding::Delivered));
       break;
     case BareOperation::WriteCommit:
-      PERDURE_TRY_VOID(link.write(data.data(), data.size(), 0, FI_COMPLETION | FI_COMMIT_COMPLETE));
+      PERDURE_TRY_VOID(link.write(data.data(), data.size(), 0, BareEnding::Committed));
       break;
   }
   if (has_reply(operation)) {
@@ -229,14 +236,14 @@ Result<void> run_round(BareLink& link, BareOperation operation, std::span<std::b
 
 Result<void> check(const BareOptions& options) {
   if (options.bytes < 8) {
-    return Error{ErrorCode::InvalidArgument, "bare libfabric: at least 8 bytes"};
+    return Error{ErrorCode::InvalidArgument, "bare program: at least 8 bytes"};
   }
   if (options.operation == BareOperation::WriteCommit && options.provider != BareProvider::Tcp) {
-    return Error{ErrorCode::Unsupported, "bare libfabric: shm drops FI_COMMIT_COMPLETE"};
+    return Error{ErrorCode::Unsupported, "bare program: only tcp takes FI_COMMIT_COMPLETE"};
   }
   if (options.persist && (!has_reply(options.operation) || !can_flush_lines())) {
     return Error{ErrorCode::Unsupported,
-                 "bare libfabric: persist needs a reply, and CLWB or CLFLUSHOPT"};
+                 "bare program: persist needs a reply, and CLWB or CLFLUSHOPT"};
   }
   return {};
 }
@@ -252,8 +259,9 @@ Result<std::vector<std::uint64_t>> bare_latencies(const BareOptions& options) {
   pin(options.requester_cpu);
   const std::span<std::byte> data(buffer.get(), options.bytes);
   const std::span<std::byte> landing(buffer.get() + options.bytes, kCacheLineBytes);
-  PERDURE_TRY(link, BareLink::open(options.provider, true, responder->control(),
-                                   {buffer.get(), data_bytes}, kReplyBytes));
+  PERDURE_TRY(link,
+              open_link(options.provider,
+                        {true, responder->control(), {buffer.get(), data_bytes}, kReplyBytes}));
 
   const Clock& clock = Clock::monotonic();
   std::vector<std::uint64_t> samples;
@@ -287,24 +295,25 @@ Result<double> bare_bandwidth(const BareBandwidthOptions& options) {
               Responder::start(Job{options.provider, operation, options.bytes, options.persist,
                                    options.responder_cpu, options.places}));
   pin(options.requester_cpu);
-  PERDURE_TRY(link, BareLink::open(options.provider, true, responder->control(),
-                                   {buffer.get(), options.bytes}, kReplyBytes));
+  PERDURE_TRY(link,
+              open_link(options.provider,
+                        {true, responder->control(), {buffer.get(), options.bytes}, kReplyBytes}));
 
   const std::uint64_t writes =
       std::max<std::uint64_t>(options.total_bytes / options.bytes, options.window);
   const auto ended = [&] {
     return options.persist ? link->received() : link->requests_completed();
   };
-  const std::uint64_t flags = options.persist ? FI_REMOTE_CQ_DATA : FI_COMPLETION;
-  const std::uint64_t last_flags = options.persist ? flags : flags | FI_DELIVERY_COMPLETE;
+  const BareEnding each = options.persist ? BareEnding::Immediate : BareEnding::Completed;
+  const BareEnding last = options.persist ? BareEnding::Immediate : BareEnding::Delivered;
   const auto write_all = [&]() -> Result<void> {
     for (std::uint64_t i = 0; i + 1 < writes; ++i) {
       PERDURE_TRY_VOID(await(*link, [&] { return i - ended() < options.window; }));
       const std::size_t place = i % options.places;
-      PERDURE_TRY_VOID(link->write(buffer.get(), options.bytes, place * options.bytes, flags));
+      PERDURE_TRY_VOID(link->write(buffer.get(), options.bytes, place * options.bytes, each));
     }
     store(buffer.get(), writes);
-    PERDURE_TRY_VOID(link->write(buffer.get(), options.bytes, 0, last_flags));
+    PERDURE_TRY_VOID(link->write(buffer.get(), options.bytes, 0, last));
     return await(*link, [&] { return ended() == writes; });
   };
   const Clock& clock = Clock::monotonic();
@@ -319,17 +328,3 @@ Result<double> bare_bandwidth(const BareBandwidthOptions& options) {
 }
 
 }  // namespace perdure::bench
-
-#else
-
-namespace perdure::bench {
-
-Result<std::vector<std::uint64_t>> bare_latencies(const BareOptions&) {
-  return Error{ErrorCode::Unsupported, "this build has no libfabric"};
-}
-Result<double> bare_bandwidth(const BareBandwidthOptions&) {
-  return Error{ErrorCode::Unsupported, "this build has no libfabric"};
-}
-
-}  // namespace perdure::bench
-#endif

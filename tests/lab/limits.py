@@ -1,0 +1,68 @@
+"""What Perdure costs over an RDMA device, beside a bare verbs program and beside perftest, between
+two processes of one machine. All times are emulated."""
+
+import functools
+import json
+import re
+
+from devices import no_siw
+from report import Failed
+from settings import SHARE
+
+SECONDS_MAX = 420
+ROUNDS = 200
+PERFTEST = ("ib_write_lat", "ib_send_lat")
+# All but what needs more memory or time than a guest has.
+QUESTIONS = ("under way", "one-sided", "per append", "instructions")
+
+
+def of_fabric(fabric, scenario):
+    if not fabric.rdma:
+        return []
+    why_not = no_siw if fabric.rdma == "siw" else lambda guest: ""
+    return [scenario(f"limits_{fabric.name}", "eadr", SECONDS_MAX,
+                     functools.partial(limits, fabric.rdma), why_not)]
+
+
+def limits(rdma, context):
+    machine = context.lab.machine(f"limits-{rdma}", cpus=2)
+    machine.boot()
+    machine.run(f"lab-net 10.0.0.1/24 {rdma}")
+    findings = []
+    for question in QUESTIONS:
+        findings += bench_limits(machine, question)
+    perftest = {program: median_us(machine, program, rdma) for program in PERFTEST}
+    context.lab.release(machine)
+    unanswered = [f"{each['question']}: {each['failure']}" for each in findings if each["failure"]]
+    if unanswered:
+        raise Failed("no answer:\n" + "\n".join(unanswered))
+    found = {each["question"]: each for each in findings}
+    for question in ("allocations per append", "posts per append"):
+        if not found[question]["met"]:
+            raise Failed(f"{question}: {found[question]['perdure']['median']}, and "
+                         f"{found[question]['target']} was to be; {found[question]['note']}")
+    one = found["64 B durable, one-sided"]
+    return {"summary": f"64 B one-sided: bare {one['bare']['median']:.0f} us, Perdure "
+                       f"{one['perdure']['median']:.0f} us; "
+                       f"{found['instructions before the post']['perdure']['median']:.0f} "
+                       "instructions (emulated)",
+            "findings": findings, "perftest_us_median": perftest}
+
+
+def bench_limits(machine, question):
+    file = SHARE / f"{machine.name}.json"
+    machine.run(f"perdure bench limits --fabric verbs --rounds 3 --samples 100 --format json "
+                f"--only '{question}' --output /mnt/share/{file.name}", SECONDS_MAX)
+    text = file.read_text()
+    file.unlink()
+    return json.loads(text)["findings"]
+
+
+def median_us(machine, program, rdma):
+    """Of 64 bytes between two processes of the machine, or nothing if it does not come through."""
+    command = f"timeout 40 {program} -R -d {rdma}0 -s 64 -n {ROUNDS}"
+    _, output = machine.try_run(
+        f"{command} >/run/perftest.log 2>&1 &\n"
+        f"for i in 1 2 3 4 5 6 7 8 9; do sleep 1; {command} 10.0.0.1 && break; done", 100)
+    line = re.search(r"^\s*64\s+\d+\s+(.*)$", output, re.MULTILINE)
+    return float(line.group(1).split()[2]) if line else None
