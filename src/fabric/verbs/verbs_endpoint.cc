@@ -106,8 +106,12 @@ std::uint64_t VerbsEndpoint::granted() const {
 /// So the one that connected says hello, by a WRITE, and the other waits for it.
 bool VerbsEndpoint::may_speak() {
   if (!silent_) return true;
-  silent_ = std::atomic_ref<std::uint64_t>(control_->greeted).load(std::memory_order_acquire) == 0;
+  silent_ = !greeted();
   return !silent_;
+}
+
+bool VerbsEndpoint::greeted() const {
+  return std::atomic_ref<std::uint64_t>(control_->greeted).load(std::memory_order_acquire) != 0;
 }
 
 void VerbsEndpoint::greet() {
