@@ -17,6 +17,7 @@ import faults
 import jobs
 import power
 import programs
+import replicas
 import report
 import wrong_methods
 from archive import Unavailable
@@ -90,6 +91,8 @@ def scenarios(cuts, usable):
         found += faults.of_fabric(fabric, Scenario)
         found += power.of_fabric(fabric, Scenario, power.share(cuts, usable))
         found += wrong_methods.of_fabric(fabric, Scenario)
+        if fabric.name in ("tcp", "rxe"):
+            found += replicas.of_fabric(fabric, Scenario)
     return found + wrong_methods.emulated(Scenario)
 
 
