@@ -82,12 +82,21 @@ class Cluster:
 
     def start_writer(self, first, records=0, seconds=WRITER_SECONDS_MAX, options=""):
         """Starts appending; what it is told goes to the output, which no power cut takes away."""
+        self._await_writer_gone()
         self._output_read_from = self._output_size()
         peers = " ".join(f"--peer {each.peer}" for each in self.responders)
         self.writer.run(
             f"perdure_lab_writer {peers} --pool {POOL} --transport {self.fabric.transport} "
             f"--first {first} --records {records} --seconds {seconds} --stall-ms {STALL_MS} "
             f"{options} >/run/output 2>&1 &\necho $! >/run/writer.pid")
+
+    def _await_writer_gone(self):
+        """The last one closes its log after its last word; the output has one user at a time."""
+        self.writer.run("[ -e /run/writer.pid ] || exit 0\n"
+                        "tries=0\n"
+                        "while kill -0 $(cat /run/writer.pid) 2>/dev/null; do\n"
+                        "  tries=$((tries + 1)); [ $tries -lt 300 ] || exit 1; sleep 0.1\n"
+                        "done; rm /run/writer.pid")
 
     def _output_size(self):
         return self.writer.output.stat().st_size if self.writer.output.exists() else 0

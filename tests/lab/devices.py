@@ -28,7 +28,7 @@ def of_fabric(fabric, scenario):
 
 
 def no_siw(guest):
-    return guest.no_siw()
+    return guest.no_rnics()
 
 
 def run_gtest(machine, program, arguments, environment="", seconds=CONFORMANCE_SECONDS_MAX):

@@ -38,6 +38,7 @@ def summary(outcomes):
     return f"{count['PASS']} passed, {count['FAIL']} failed, {count['SKIP']} skipped"
 
 
+packages = {}  # of the guest: how many are pinned, and which differ
 METHOD_COLUMNS = ("method", "fabric", "nvdimm", "cuts", "acknowledged", "lost", "")
 
 
@@ -89,6 +90,7 @@ def write(outcomes, seed):
     ElementTree.ElementTree(suite).write(RESULTS / "ctest.xml", encoding="unicode",
                                          xml_declaration=True)
     document = {"format": 1, "label": "emulated", "seed": f"{seed:#x}",
+                "packages": packages,
                 "methods": [row for each in outcomes for row in each.details.get("methods", ())],
                 "scenarios": [dataclasses.asdict(each) for each in outcomes]}
     (BUILD / "report.json").write_text(json.dumps(document, indent=1) + "\n")

@@ -20,9 +20,9 @@ import programs
 import replicas
 import report
 import wrong_methods
-from archive import Unavailable
+from archive import Unavailable, pinned
 from fabrics import FABRICS
-from guest_build import Guest
+from guest_build import Guest, tell_packages
 from pair import Pair
 from report import Failed, Outcome, Skip
 from settings import LabError, say
@@ -146,6 +146,7 @@ def run_all(options):
     except Unavailable as reason:
         return skip_all(options, pattern, seed, str(reason))
     binaries.build(guest)
+    report.packages = {"pinned": len(pinned()), "differ": tell_packages(guest)}
     usable = sum(not fabric.why_not(guest) for fabric in FABRICS)
     chosen = [each for each in scenarios(options.cuts, usable) if pattern.search(each.name)]
     say(f"seed {seed:#x}")
