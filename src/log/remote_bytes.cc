@@ -10,7 +10,11 @@
 namespace perdure::log {
 namespace {
 
-constexpr std::size_t kLandingBytes = 1024 * 1024;
+// A peer is silent while no READ completes. One that is long never would where packets are lost:
+// on a RoCE connection each loss costs it an ACK time-out.
+constexpr std::size_t kPieceBytes = 16 * 1024;
+constexpr std::size_t kPieces = 16;
+constexpr std::size_t kLandingBytes = kPieces * kPieceBytes;
 constexpr Nanoseconds kSleepSlice = std::chrono::milliseconds(10);
 constexpr Nanoseconds kSpin = std::chrono::microseconds(50);
 
@@ -32,36 +36,56 @@ Result<std::unique_ptr<RemoteLogBytes>> RemoteLogBytes::open(peer::Peer& peer,
 
 Result<void> RemoteLogBytes::read(std::uint64_t at, std::span<std::byte> to) {
   while (!to.empty()) {
-    const auto piece = to.first(std::min(to.size(), landing_.size()));
-    PERDURE_TRY_VOID(read_piece(at, piece));
-    at += piece.size();
-    to = to.subspan(piece.size());
+    const auto window = to.first(std::min(to.size(), landing_.size()));
+    PERDURE_TRY_VOID(read_window(at, window));
+    at += window.size();
+    to = to.subspan(window.size());
   }
   return {};
 }
 
-Result<void> RemoteLogBytes::read_piece(std::uint64_t at, std::span<std::byte> to) {
+Result<void> RemoteLogBytes::read_window(std::uint64_t at, std::span<std::byte> to) {
+  std::size_t in_flight = 0;
+  for (std::size_t done = 0; done < to.size(); done += kPieceBytes) {
+    const std::size_t bytes = std::min(kPieceBytes, to.size() - done);
+    PERDURE_TRY_VOID(post_read(at + done, std::span(landing_).subspan(done, bytes)));
+    ++in_flight;
+  }
+  while (in_flight > 0) {
+    PERDURE_TRY(count, await_reads(at, to.size()));
+    in_flight -= count;
+  }
+  std::copy_n(landing_.begin(), to.size(), to.begin());
+  return {};
+}
+
+Result<void> RemoteLogBytes::post_read(std::uint64_t at, std::span<std::byte> to) {
   fabric::WorkRequest request;
   request.opcode = fabric::Opcode::Read;
   request.remote = session_.remote;
   request.remote_offset = at;
-  request.segments[0] = {landing_.data(), to.size(), landing_memory_.get()};
+  request.segments[0] = {to.data(), to.size(), landing_memory_.get()};
   request.segment_count = 1;
-  fabric::Endpoint* endpoint = session_.endpoint.get();
-  PERDURE_TRY(posted, endpoint->post(std::span<const fabric::WorkRequest>(&request, 1)));
+  PERDURE_TRY(posted, session_.endpoint->post(std::span<const fabric::WorkRequest>(&request, 1)));
   if (posted == 0) return Error{ErrorCode::Disconnected, "the read session takes no requests"};
+  return {};
+}
 
+/// Waits for the next completions, and returns how many came. `at` and `bytes` are for the error.
+Result<std::size_t> RemoteLogBytes::await_reads(std::uint64_t at, std::size_t bytes) {
+  fabric::Endpoint* endpoint = session_.endpoint.get();
   const Deadline deadline = Deadline(clock_, timeout_);
   const Deadline spin = Deadline(clock_, kSpin);
   while (true) {
-    std::array<fabric::Completion, 4> completions;
+    std::array<fabric::Completion, kPieces> completions;
     const std::size_t count = endpoint->poll(completions);
-    if (count != 0 && completions[0].error) {
+    for (std::size_t i = 0; i < count; ++i) {
+      if (!completions[i].error) continue;
       return Error{ErrorCode::Disconnected,
-                   fmt::format("reading {} bytes at {} of pool '{}' failed: {}", to.size(), at,
-                               session_.pool.name, to_string(*completions[0].error))};
+                   fmt::format("reading {} bytes at {} of pool '{}' failed: {}", bytes, at,
+                               session_.pool.name, to_string(*completions[i].error))};
     }
-    if (count != 0) break;
+    if (count != 0) return count;
     if (!endpoint->connected()) {
       return Error{ErrorCode::Disconnected,
                    fmt::format("the peer of pool '{}' went away", session_.pool.name)};
@@ -73,8 +97,6 @@ Result<void> RemoteLogBytes::read_piece(std::uint64_t at, std::span<std::byte> t
     }
     if (spin.passed()) fabric::wait_any(std::span(&endpoint, 1), kSleepSlice);
   }
-  std::copy_n(landing_.begin(), to.size(), to.begin());
-  return {};
 }
 
 }  // namespace perdure::log

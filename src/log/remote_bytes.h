@@ -1,4 +1,4 @@
-// A peer's pool read over a session, as LogBytes: one READ per call, waiting for its completion.
+// A peer's pool read over a session, as LogBytes: small READs, several in flight.
 #pragma once
 
 #include <perdure/result.h>
@@ -12,7 +12,7 @@
 
 namespace perdure::log {
 
-/// Threads: one caller at a time. Cost: one round trip and one copy per call.
+/// Threads: one caller at a time. Cost: one round trip per 256 KiB and one copy.
 class RemoteLogBytes final : public LogBytes {
  public:
   /// Opens a read session; `clock` must outlive it.
@@ -29,7 +29,9 @@ class RemoteLogBytes final : public LogBytes {
  private:
   RemoteLogBytes(peer::Session session, Nanoseconds timeout, const Clock& clock)
       : session_(std::move(session)), timeout_(timeout), clock_(clock) {}
-  Result<void> read_piece(std::uint64_t at, std::span<std::byte> to);
+  Result<void> read_window(std::uint64_t at, std::span<std::byte> to);
+  Result<void> post_read(std::uint64_t at, std::span<std::byte> to);
+  Result<std::size_t> await_reads(std::uint64_t at, std::size_t bytes);
 
   peer::Session session_;
   const Nanoseconds timeout_;

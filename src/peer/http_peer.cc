@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "core/try.h"
 #include "peer/connect_session.h"
 #include "peer/json_codec.h"
@@ -13,6 +15,8 @@ namespace {
 
 // To take back a grant that could not be used; it would expire by itself.
 constexpr Nanoseconds kTakeBackWithin = std::chrono::seconds{1};
+// One try to connect gets half of the time that is left, but not less than this.
+constexpr Nanoseconds kConnectWithinMin = std::chrono::milliseconds{200};
 
 /// The body of a successful answer; a refusal becomes its error.
 Result<std::string> call(const HostPort& at, const HttpRequest& request, Deadline deadline) {
@@ -78,15 +82,26 @@ Result<void> HttpPeer::fence(const std::string& pool, Epoch epoch, Deadline dead
 
 Result<Session> HttpPeer::open_session(const SessionRequest& request, Deadline deadline) {
   PERDURE_TRY_VOID(validate(request));
+  for (;;) {
+    PERDURE_TRY(grant, ask_for_session(request, deadline));
+    // An RNIC's connection manager repeats a message that was lost after 4 s (librdmacm's response
+    // time-out, 4.096 us * 2^20). Another session takes less time.
+    const Nanoseconds left = deadline.left();
+    const Deadline soon = Deadline::after(std::min(left, std::max(left / 2, kConnectWithinMin)));
+    auto session = connect_session(grant, data_address(grant.address), *device_, soon);
+    if (session) return session;
+    (void)close_session(grant.session, Deadline::after(kTakeBackWithin));
+    if (session.code() != ErrorCode::TimedOut || deadline.passed()) return session;
+  }
+}
+
+Result<SessionGrant> HttpPeer::ask_for_session(const SessionRequest& request, Deadline deadline) {
   SessionAsk ask;
   ask.request = request;
   ask.transport = device_->transport();
   PERDURE_TRY(body,
               call(at_, {"POST", pool_path(request.pool, "/sessions"), encode(ask)}, deadline));
-  PERDURE_TRY(grant, decode_grant(body));
-  auto session = connect_session(grant, data_address(grant.address), *device_, deadline);
-  if (!session) (void)close_session(grant.session, Deadline::after(kTakeBackWithin));
-  return session;
+  return decode_grant(body);
 }
 
 Result<SessionDescription> HttpPeer::describe_session(std::uint64_t id, Deadline deadline) {

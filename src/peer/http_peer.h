@@ -43,6 +43,7 @@ class HttpPeer final : public Peer {
   HttpPeer(std::string address, HostPort at, std::shared_ptr<fabric::Device> device)
       : address_(std::move(address)), at_(std::move(at)), device_(std::move(device)) {}
 
+  Result<SessionGrant> ask_for_session(const SessionRequest& request, Deadline deadline);
   std::string data_address(const std::string& granted) const;
 
   const std::string address_;

@@ -6,7 +6,7 @@ import re
 import shutil
 
 from programs import run
-from settings import PERDURE_TREE, SHARE, TOP, say
+from settings import HERE, PERDURE_TREE, SHARE, TOP, say
 
 BUILD_SECONDS_MAX = 3600
 # Target, and where the tree leaves its program.
@@ -17,6 +17,8 @@ TARGETS = {
     "perdure_conformance_test": "tests/conformance/perdure_conformance_test",
     "perdure_pmem_test": "src/pmem/perdure_pmem_test",
 }
+# They run on this machine.
+HOST_TARGETS = ("perdure_lab_emulated_methods",)
 # These belong to the guest's libc, compiler run time and rdma-core, never to this machine's.
 GUESTS_OWN = re.compile(r"(ld-linux|libc\.|libm\.|libpthread|libdl|librt|libstdc\+\+|libgcc_s|"
                         r"libibverbs|librdmacm|libnl-)")
@@ -31,7 +33,7 @@ def build(guest, targets=tuple(TARGETS)):
          "-DPERDURE_TESTS=ON", "-DCMAKE_C_COMPILER_LAUNCHER=ccache",
          "-DCMAKE_CXX_COMPILER_LAUNCHER=ccache", f"-DPERDURE_RDMA_CORE_INCLUDE={headers}"],
         env=environment)
-    run(["cmake", "--build", PERDURE_TREE, "--target", *targets], BUILD_SECONDS_MAX,
+    run(["cmake", "--build", PERDURE_TREE, "--target", *targets, *HOST_TARGETS], BUILD_SECONDS_MAX,
         env=environment)
     present = (guest.image.directory / "libraries").read_text().split()
     share([PERDURE_TREE / TARGETS[name] for name in targets], present)
@@ -39,7 +41,8 @@ def build(guest, targets=tuple(TARGETS)):
 
 
 def share(programs, present):
-    """SHARE/perdure/{bin,lib}: the programs and those of their libraries the guest lacks."""
+    """SHARE/perdure/{bin,lib}: the programs, those of their libraries the guest lacks, and the one
+    that takes FLUSH to persistence away."""
     unfinished = SHARE / "perdure.new"
     shutil.rmtree(unfinished, ignore_errors=True)
     for name in ("bin", "lib"):
@@ -49,6 +52,8 @@ def share(programs, present):
         for name, path in libraries(program).items():
             if name not in present and not GUESTS_OWN.match(name):
                 shutil.copy(path, unfinished / "lib" / name)
+    run([os.environ.get("CC", "gcc"), "-O2", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared",
+         HERE / "visible_only.c", "-o", unfinished / "lib/visible_only.so"])
     shutil.rmtree(SHARE / "perdure", ignore_errors=True)
     unfinished.rename(SHARE / "perdure")
 

@@ -20,8 +20,8 @@ class Fabric:
 
     def why_not(self, guest):
         """Why scenarios over it can not run; empty if they can."""
-        if self.rdma == "siw" and guest.no_siw():
-            return guest.no_siw()
+        if self.rdma == "siw" and guest.no_rnics():
+            return guest.no_rnics()
         return why_not_served(self.transport)
 
 

@@ -6,18 +6,25 @@ import time
 from power import Ledger
 from report import Failed
 
-LOSSY_RECORDS = 1500
+LOSSY_RECORDS = 500
+LOSSY_OPENS = 3         # each recovers the log, and appends so many
+LOSSY_STALL_MS = 5000   # the library's own: longer than the 4 s for which an RNIC repeats a request
 LOSSY = "delay 2ms 1ms loss 2% reorder 5% duplicate 1%"
-OPEN_TRIES_MAX = 4      # the RDMA connection manager repeats a lost message after 4 s and more
 PATIENT_MS = 30000      # a writer that waits for so long outlives losses and the short partition
 PARTITION_SECONDS = 1.0
 
 
 def of_fabric(fabric, scenario):
-    return [scenario(f"{name}_{fabric.name}", "eadr", 180, functools.partial(way, fabric),
-                     fabric.why_not)
-            for name, way in (("netem_loss", loss), ("netem_pause", pause),
-                              ("netem_partition", partition))]
+    return [scenario(f"{name}_{fabric.name}", "eadr", 180, functools.partial(way, fabric), why_not)
+            for name, way, why_not in (
+                ("netem_loss", loss, functools.partial(no_repeats, fabric)),
+                ("netem_pause", pause, fabric.why_not),
+                ("netem_partition", partition, fabric.why_not))]
+
+
+def no_repeats(fabric, guest):
+    """Debian's rxe repeats a FLUSH with a wrong address: see kernel.py."""
+    return fabric.why_not(guest) or (guest.no_rnics() if fabric.rdma else "")
 
 
 def shape(pair, words):
@@ -28,21 +35,21 @@ def shape(pair, words):
 
 
 def loss(fabric, context):
-    """A network that drops, delays, reorders and duplicates: slower, and nothing else."""
+    """A network that drops, delays, reorders and duplicates: slower, and nothing else. A log opens
+    there, too."""
     pair = context.pair("eadr")
     pair.begin(fabric)
     shape(pair, LOSSY)
-    for _ in range(OPEN_TRIES_MAX):
-        pair.start_writer(1, records=LOSSY_RECORDS, options=f"--window 64 --stall-ms {PATIENT_MS}")
+    for number in range(LOSSY_OPENS):
+        pair.start_writer(1 + number * LOSSY_RECORDS, records=LOSSY_RECORDS,
+                          options=f"--window 64 --stall-ms {LOSSY_STALL_MS}")
         end = pair.await_writer_end(120)
-        if not end.startswith("failed to open"):
-            break
-    acknowledged = pair.acknowledged()
+        acknowledged = pair.acknowledged()
+        if not end.startswith("ended: all") or acknowledged != (number + 1) * LOSSY_RECORDS:
+            raise Failed(f"writer {number + 1} ended with {acknowledged} records durable: {end}")
     shape(pair, "")
-    if not end.startswith("ended: all") or acknowledged != LOSSY_RECORDS:
-        raise Failed(f"{acknowledged} of {LOSSY_RECORDS} are durable: {end}")
     result = Ledger().check(pair, acknowledged)
-    return {"summary": f"{acknowledged} records over '{LOSSY}'", **result}
+    return {"summary": f"{LOSSY_OPENS} writers, {acknowledged} records over '{LOSSY}'", **result}
 
 
 def pause(fabric, context):

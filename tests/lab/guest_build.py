@@ -4,27 +4,32 @@ import kernel
 import nvdimm
 import simulator
 import userland
+from archive import PACKAGES, PINS, differences
+from settings import say
 from stages import Stage, only_builder
+
+DOWNLOADS = ("archive.py", PINS)
 
 
 class Guest:
     """Where the built things are."""
 
     def __init__(self):
-        self.kernel = Stage("kernel", kernel.make_kernel, ["kernel.py", "archive.py"])
-        self.siw = Stage("siw", kernel.make_siw(lambda: self.kernel.directory), [], [self.kernel])
-        self.userland = Stage("userland", userland.make_userland, ["userland.py", "archive.py"])
-        self.headers = Stage("headers", userland.make_headers, ["userland.py", "archive.py"])
+        self.kernel = Stage("kernel", kernel.make_kernel, ["kernel.py", *DOWNLOADS])
+        self.rnics = Stage("rnics", kernel.make_rnics(lambda: self.kernel.directory), [],
+                           [self.kernel])
+        self.userland = Stage("userland", userland.make_userland, ["userland.py", *DOWNLOADS])
+        self.headers = Stage("headers", userland.make_headers, ["userland.py", *DOWNLOADS])
         self.image = Stage(
-            "image", userland.make_image(self.kernel, self.siw, self.userland),
+            "image", userland.make_image(self.kernel, self.rnics, self.userland),
             ["guest/init", "guest/lab-net", "guest/lab-pmem"],
-            [self.kernel, self.siw, self.userland])
-        self.qemu = Stage("qemu", simulator.make_qemu, ["simulator.py", "archive.py"])
+            [self.kernel, self.rnics, self.userland])
+        self.qemu = Stage("qemu", simulator.make_qemu, ["simulator.py", *DOWNLOADS])
         self.plugin = Stage("plugin", simulator.make_plugin, ["simulator.py", "pmemcrash.c"])
         self.nvdimm = Stage("nvdimm", nvdimm.make_blank(self), ["nvdimm.py"], [self.image])
 
     def stages(self):
-        return [self.kernel, self.siw, self.userland, self.headers, self.image, self.qemu,
+        return [self.kernel, self.rnics, self.userland, self.headers, self.image, self.qemu,
                 self.plugin, self.nvdimm]
 
     def build(self):
@@ -35,7 +40,21 @@ class Guest:
             for stage in self.stages():
                 stage.build()
 
-    def no_siw(self):
-        """Why there is no siw in the guest; empty if there is."""
-        reason = self.image.directory / "no_siw"
+    def packages(self):
+        """What it was made of, as (suite, name, version), sorted."""
+        files = [stage.directory / PACKAGES for stage in self.stages()]
+        lines = [line for file in files if file.exists() for line in file.read_text().splitlines()]
+        return sorted({tuple(line.split()) for line in lines})
+
+    def no_rnics(self):
+        """Why there is no siw and no mended rxe in the guest; empty if there are."""
+        reason = self.image.directory / "no_rnics"
         return reason.read_text().strip() if reason.exists() else ""
+
+
+def tell_packages(guest):
+    """Says which packages are not the pinned ones, and returns the sentences."""
+    found = differences(guest.packages())
+    for each in found:
+        say(f"packages: {each}")
+    return found

@@ -1,16 +1,17 @@
-"""The guest's kernel: Debian's, and siw.ko, which Debian does not build."""
+"""The guest's kernel: Debian's, and the software RNICs: siw, which Debian does not build, and rxe,
+each with a mend."""
 
 import pathlib
 import re
 import shutil
 import subprocess
 
-from archive import Suite
+from archive import Suite, write_packages
 from programs import find, run
 from settings import ARCHITECTURE, KERNEL_SUITE, LabError, say
 
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
-SIW_SECONDS_MAX = 600
+MODULES_SECONDS_MAX = 600
 
 
 def version(directory):
@@ -23,7 +24,7 @@ def make_kernel(into):
     package = suite.dependency(f"linux-image-{ARCHITECTURE}", r"linux-image-\S+")
     name = package[len("linux-image-"):]
     unpacked = into / "unpacked"
-    suite.unpack([package], unpacked)
+    write_packages(into, suite, suite.unpack([package], unpacked))
     (into / "version").write_text(name + "\n")
     image = next(unpacked.glob("boot/vmlinuz-*"))
     (into / "vmlinux").write_bytes(uncompressed(image.read_bytes()))
@@ -48,53 +49,61 @@ def uncompressed(image):
     raise LabError("no zstd-compressed ELF kernel in Debian's image; the recipe must learn another")
 
 
-def make_siw(kernel_directory):
-    """Returns the maker of the siw stage: siw.ko, or a file `reason` that says why not."""
+def make_rnics(kernel_directory):
+    """Returns the maker of the rnics stage: siw.ko and rdma_rxe.ko, or a file `reason` that says
+    why not."""
 
     def make(into):
         try:
-            build_siw(into, version(kernel_directory()))
+            build_rnics(into, version(kernel_directory()))
         except LabError as error:
-            say(f"siw.ko could not be built: {error}")
+            reason = f"the software RNICs could not be built: {error}"
+            say(reason)
             for left in into.iterdir():
                 shutil.rmtree(left) if left.is_dir() else left.unlink()
-            (into / "reason").write_text(f"siw.ko could not be built: {error}\n")
+            (into / "reason").write_text(reason + "\n")
 
     return make
 
 
-def build_siw(into, kernel_version):
+def build_rnics(into, kernel_version):
     suite = Suite(KERNEL_SUITE)
     base = kernel_version[:-len(f"-{ARCHITECTURE}")]
     number = re.match(r"\d+\.\d+", kernel_version).group(0)
     headers = into / "headers"
-    suite.unpack([f"linux-headers-{kernel_version}", f"linux-headers-{base}-common",
-                  f"linux-kbuild-{base}"], headers)
+    files = suite.unpack([f"linux-headers-{kernel_version}", f"linux-headers-{base}-common",
+                          f"linux-kbuild-{base}"], headers)
     tree = headers / "usr/src" / f"linux-headers-{kernel_version}"
     makefile = tree / "Makefile"
     makefile.write_text(makefile.read_text().replace(
         "include /usr/src", f"include {headers.resolve()}/usr/src"))
 
-    source = extract_siw(suite, f"linux-source-{number}", into)
-    mend_accept(source / "siw_cm.c")
-    say("siw.ko: compiling")
-    run(["make", "-s", "-C", tree, f"M={source.resolve()}", "CONFIG_RDMA_SIW=m",
-         "CONFIG_DEBUG_INFO_BTF_MODULES=", "modules"], SIW_SECONDS_MAX)
-    run(["strip", "-g", source / "siw.ko", "-o", into / "siw.ko"])
+    sources, deb = extract_rnics(suite, f"linux-source-{number}", into)
+    write_packages(into, suite, files + [deb])
+    mend_accept(sources / "siw/siw_cm.c")
+    mend_retry(sources / "rxe/rxe_req.c")
+    for directory, module, option in (("siw", "siw.ko", "CONFIG_RDMA_SIW=m"),
+                                      ("rxe", "rdma_rxe.ko", "CONFIG_RDMA_RXE=m")):
+        say(f"{module}: compiling")
+        source = (sources / directory).resolve()
+        run(["make", "-s", "-C", tree, f"M={source}", option, "CONFIG_DEBUG_INFO_BTF_MODULES=",
+             "modules"], MODULES_SECONDS_MAX)
+        run(["strip", "-g", source / module, "-o", into / module])
     for used in (headers, into / "drivers"):
         shutil.rmtree(used)
 
 
-def extract_siw(suite, package, into):
-    """The sources of siw alone out of the package with all of the kernel's."""
+def extract_rnics(suite, package, into):
+    """The sources of the software RNICs alone out of the package with all of the kernel's; returns
+    them, and the name of the package's file."""
     debs = into / "source"
     deb = suite.download([package], debs)[0]
-    inside = f"{package}/drivers/infiniband/sw/siw"
+    inside = f"{package}/drivers/infiniband/sw"
     pipe = (f"dpkg-deb --fsys-tarfile '{deb}' | tar xO ./usr/src/{package}.tar.xz | xz -dc | "
             f"tar x --strip-components=1 -C '{into}' {inside}")
-    run(["bash", "-c", "set -o pipefail; " + pipe], SIW_SECONDS_MAX)
+    run(["bash", "-c", "set -o pipefail; " + pipe], MODULES_SECONDS_MAX)
     shutil.rmtree(debs)
-    return into / "drivers/infiniband/sw/siw"
+    return into / "drivers/infiniband/sw", deb.name
 
 
 def mend_accept(file):
@@ -113,3 +122,16 @@ def mend_accept(file):
                                     "\tcep->sock->sk->sk_data_ready(cep->sock->sk);",
                                     "\trelease_sock(cep->sock->sk);"]
     pathlib.Path(file).write_text("\n".join(lines))
+
+
+def mend_retry(file):
+    """req_retry() gives each request its address again, but 0 to FLUSH and ATOMIC WRITE.
+
+    So one lost packet ends the connection: the responder refuses access at address 0.
+    """
+    text = pathlib.Path(file).read_text()
+    before = "(mask & WR_READ_OR_WRITE_MASK) ?"
+    if text.count(before) != 1 or "WR_ATOMIC_WRITE_MASK" in text:
+        raise LabError("req_retry() is not as it was; the mend must be looked at again")
+    after = "(mask & (WR_READ_OR_WRITE_MASK | WR_FLUSH_MASK | WR_ATOMIC_WRITE_MASK)) ?"
+    pathlib.Path(file).write_text(text.replace(before, after))

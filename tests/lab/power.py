@@ -7,12 +7,10 @@ import time
 
 import records
 from report import Failed
-from vm import GuestError
 
 CUT_SECONDS_MAX = 90            # one cut with its check; 13 s on an idle machine
 MOMENT_SECONDS_MAX = 1.5        # after the first record, the power fails within this
 RECOVERY_SECONDS_MAX = 0.8      # and during recovery within this
-WRONG_CUTS = 1                  # with the wrong method, and as many with the right one
 CUTS_PER_LOG = 10               # then a new one, before it is full
 # How probable it is that the cache evicted a dirty line before the power failed.
 EVICTIONS = (0.0, 0.3, 0.9)
@@ -31,12 +29,9 @@ def of_fabric(fabric, scenario, cuts):
     ways = {"power_cut_adr": ("adr", cut_responder), "power_cut_eadr": ("eadr", cut_responder),
             "writer_cut": ("adr", cut_writer), "both_cut": ("adr", cut_both),
             "recovery_cut": ("adr", cut_recovery)}
-    found = [scenario(f"{name}_{fabric.name}", kind, CUT_SECONDS_MAX * (cuts[name] + 1),
-                      functools.partial(series, fabric, kind, way, cuts[name]), fabric.why_not)
-             for name, (kind, way) in ways.items()]
-    found.append(scenario(f"wrong_method_{fabric.name}", "adr", 4 * CUT_SECONDS_MAX,
-                          functools.partial(wrong_method, fabric), fabric.why_not))
-    return found
+    return [scenario(f"{name}_{fabric.name}", kind, CUT_SECONDS_MAX * (cuts[name] + 1),
+                     functools.partial(series, fabric, kind, way, cuts[name]), fabric.why_not)
+            for name, (kind, way) in ways.items()]
 
 
 class Ledger:
@@ -92,8 +87,8 @@ def check_whole(pair, ledger):
                      f"{ledger.next_number - 1}; {'; '.join(found.faults)}")
 
 
-def start_traffic(pair, ledger, dice):
-    pair.start_writer(ledger.next_number)
+def start_traffic(pair, ledger, dice, options=""):
+    pair.start_writer(ledger.next_number, options=options)
     pair.await_traffic()
     moment = dice.uniform(0, MOMENT_SECONDS_MAX)
     time.sleep(moment)
@@ -150,42 +145,3 @@ def cut_recovery(pair, ledger, dice):
     second = described(ledger.check(pair, pair.acknowledged()), moment, dirty, kept)
     total = {key: first[key] + second[key] for key in ("acknowledged", "found")}
     return {**second, **total, "recovered_before": recovered, "first": first}
-
-
-def wrong_method(fabric, context):
-    """What correctness is worth: the operator declares that everything survives, so the methods
-    that are chosen flush nothing; and the same with what the machine says of itself."""
-    pair = context.pair("adr")
-    sides = {}
-    for side, domain in (("wrong", "wsp"), ("right", "auto")):
-        total = {"method": "", "acknowledged": 0, "found": 0, "lost": 0}
-        for number in range(WRONG_CUTS):
-            pair.begin(fabric, domain)
-            start_traffic(pair, Ledger(), context.dice(number))
-            # Even a cache that has evicted most of what was dirty, by chance, does not help.
-            pair.cut_responder(context.seed, EVICTIONS[-1])
-            pair.domain = "auto"
-            count_lost(pair, total)
-        sides[side] = total
-    text = "; ".join(f"{side} ({total['method']}): {total['lost']} of {total['acknowledged']} "
-                     "acknowledged records lost" for side, total in sides.items())
-    if sides["right"]["lost"] or not sides["wrong"]["lost"]:
-        raise Failed(text)
-    return {"summary": text, **sides}
-
-
-def count_lost(pair, total):
-    """Adds up what is lost after a cut. A pool that can not be read has lost all."""
-    pair.restore_responder()
-    pair.await_writer_end()
-    acknowledged = pair.acknowledged()
-    try:
-        found = pair.read()
-    except GuestError:
-        found = records.Found()
-    if found.faults:
-        raise Failed("a record that is not whole was returned: " + "; ".join(found.faults))
-    total["found"] += found.last
-    total["method"] = pair.await_output(r"method (\S+)").group(1)
-    total["acknowledged"] += acknowledged
-    total["lost"] += records.lost(found, 1, acknowledged)

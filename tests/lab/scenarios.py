@@ -17,10 +17,12 @@ import faults
 import jobs
 import power
 import programs
+import replicas
 import report
-from archive import Unavailable
+import wrong_methods
+from archive import Unavailable, pinned
 from fabrics import FABRICS
-from guest_build import Guest
+from guest_build import Guest, tell_packages
 from pair import Pair
 from report import Failed, Outcome, Skip
 from settings import LabError, say
@@ -32,7 +34,7 @@ class Scenario:
     """run(context) returns what goes into the report, and may raise Skip, Failed, LabError.
 
     lane: scenarios of one lane share machines and run one after another, lanes side by side. It is
-    the kind of NVDIMM that the pair of the lane has.
+    the kind of NVDIMM that its machines have; or `emu`: no machines.
     """
 
     name: str
@@ -52,7 +54,7 @@ class Context:
     def __init__(self, lab, seed):
         self.lab = lab
         self.seed = seed
-        self.pairs = {}
+        self.clusters = {}
         self.scenario = ""
 
     def dice(self, what):
@@ -62,15 +64,19 @@ class Context:
 
     def pair(self, kind):
         """Two machines, the responder with an NVDIMM of that kind; they may be up already."""
-        if kind not in self.pairs:
-            self.pairs[kind] = Pair(self.lab, kind)
-        return self.pairs[kind]
+        return self.shared(kind, lambda: Pair(self.lab, kind))
+
+    def shared(self, name, make):
+        """A cluster of machines that scenarios share by its name."""
+        if name not in self.clusters:
+            self.clusters[name] = make()
+        return self.clusters[name]
 
     def forget_machines(self):
         """After a failure nothing that is up is trusted."""
         self.lab.keep_logs()
         self.lab.release(*list(self.lab.machines))
-        self.pairs.clear()
+        self.clusters.clear()
 
 
 def scenarios(cuts, usable):
@@ -84,7 +90,10 @@ def scenarios(cuts, usable):
         found += jobs.of_fabric(fabric, Scenario)
         found += faults.of_fabric(fabric, Scenario)
         found += power.of_fabric(fabric, Scenario, power.share(cuts, usable))
-    return found
+        found += wrong_methods.of_fabric(fabric, Scenario)
+        if fabric.name in ("tcp", "rxe"):
+            found += replicas.of_fabric(fabric, Scenario)
+    return found + wrong_methods.emulated(Scenario)
 
 
 def run_one(scenario, context):
@@ -137,6 +146,7 @@ def run_all(options):
     except Unavailable as reason:
         return skip_all(options, pattern, seed, str(reason))
     binaries.build(guest)
+    report.packages = {"pinned": len(pinned()), "differ": tell_packages(guest)}
     usable = sum(not fabric.why_not(guest) for fabric in FABRICS)
     chosen = [each for each in scenarios(options.cuts, usable) if pattern.search(each.name)]
     say(f"seed {seed:#x}")
@@ -196,5 +206,7 @@ def finish(outcomes, seed):
     for each in outcomes:
         if each.status == "FAIL":
             print(f"\nFAILED {each.name}\n{each.reason}")
+    if report.methods(outcomes):
+        print("\n" + report.methods_text(outcomes) + "\n")
     print(report.summary(outcomes) if outcomes else "no scenario matched")
     return 1 if not outcomes or any(each.status == "FAIL" for each in outcomes) else 0

@@ -2,14 +2,14 @@
 
 import os
 
-from archive import Suite
+from archive import Suite, write_packages
 from programs import run
 from settings import HERE, QEMU_SUITE
 
 PACKAGES = ("qemu-system-x86", "qemu-system-common", "qemu-system-data")
 RUN = """#!/bin/sh
 # QEMU out of its unpacked packages; the BIOS is that of the machine's own package.
-here=$(dirname "$(readlink -f "$0")")/packages/usr
+here=$(dirname "$(readlink -f "$0")")/unpacked/usr
 export QEMU_MODULE_DIR="$here/lib/x86_64-linux-gnu/qemu"
 exec "$here/bin/qemu-system-x86_64" -L "$here/share/qemu" -L /usr/share/seabios "$@"
 """
@@ -17,7 +17,8 @@ exec "$here/bin/qemu-system-x86_64" -L "$here/share/qemu" -L /usr/share/seabios 
 
 def make_qemu(into):
     """run: starts it."""
-    Suite(QEMU_SUITE).unpack(PACKAGES, into / "packages")
+    suite = Suite(QEMU_SUITE)
+    write_packages(into, suite, suite.unpack(PACKAGES, into / "unpacked"))
     script = into / "run"
     script.write_text(RUN)
     script.chmod(0o755)

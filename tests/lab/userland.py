@@ -6,7 +6,7 @@ import shutil
 import subprocess
 
 import kernel
-from archive import Suite
+from archive import Suite, write_packages
 from programs import SYSTEM_PATH, find, run
 from settings import HERE, USER_SUITE, LabError
 
@@ -30,21 +30,22 @@ NOT_FROM_BUSYBOX = ("busybox", "sh", "ash", "ip", "tc", "mke2fs", "mkfs.ext2")
 
 
 def make_userland(into):
-    """root: the packages, unpacked; packages: their names and versions."""
+    """root: the packages, unpacked."""
     root = into / "root"
     for name in ("bin", "sbin", "lib", "lib64"):  # one /usr, whatever a package says
         (root / "usr" / name).mkdir(parents=True)
         (root / name).symlink_to(f"usr/{name}")
-    names = Suite(USER_SUITE).unpack(PACKAGES, root, with_dependencies=True)
-    (into / "packages").write_text("\n".join(names) + "\n")
+    suite = Suite(USER_SUITE)
+    write_packages(into, suite, suite.unpack(PACKAGES, root, with_dependencies=True))
 
 
 def make_headers(into):
     """root/usr/include of the guest's rdma-core, for building Perdure against it."""
-    Suite(USER_SUITE).unpack(HEADER_PACKAGES, into / "root")
+    suite = Suite(USER_SUITE)
+    write_packages(into, suite, suite.unpack(HEADER_PACKAGES, into / "root"))
 
 
-def make_image(kernel_stage, siw_stage, userland_stage):
+def make_image(kernel_stage, rnics_stage, userland_stage):
     """Returns the maker of the image stage: vmlinux, initrd, libraries (names, one a line)."""
 
     def make(into):
@@ -52,14 +53,14 @@ def make_image(kernel_stage, siw_stage, userland_stage):
         image.add_programs()
         image.add_verbs_providers()
         image.add_files()
-        image.add_modules(kernel_stage.directory, siw_stage.directory / "siw.ko")
+        image.add_modules(kernel_stage.directory, rnics_stage.directory)
         image.pack(into / "initrd")
         shutil.copy(kernel_stage.directory / "vmlinux", into / "vmlinux")
         names = sorted(path.name for path in (image.root / LIBRARY_DIRECTORY).glob("*.so*"))
         (into / "libraries").write_text("\n".join(names) + "\n")
-        reason = siw_stage.directory / "reason"
+        reason = rnics_stage.directory / "reason"
         if reason.exists():
-            shutil.copy(reason, into / "no_siw")
+            shutil.copy(reason, into / "no_rnics")
         shutil.rmtree(image.root)
 
     return make
@@ -141,13 +142,13 @@ class Image:
             shutil.copy(file, target)
             target.chmod(0o755)
 
-    def add_modules(self, kernel_directory, siw):
+    def add_modules(self, kernel_directory, rnics):
         """The modules and what they need, decompressed, and their order."""
         version = kernel.version(kernel_directory)
-        if siw.exists():
-            updates = kernel_directory / "lib/modules" / version / "updates"
-            updates.mkdir(exist_ok=True)
-            shutil.copy(siw, updates)
+        updates = kernel_directory / "lib/modules" / version / "updates"
+        updates.mkdir(exist_ok=True)
+        for module in rnics.glob("*.ko"):
+            shutil.copy(module, updates)
         run(["depmod", "-b", kernel_directory, version])
         order = []
         for module in MODULES:

@@ -35,12 +35,12 @@ class GuestError(LabError):
 class Machine:
     """Threads: one caller at a time. Commands of one machine run one after another."""
 
-    def __init__(self, lab, name, mac, link=None, nvdimm=None, cpus=1):
-        """link: (own, other) names of the ends of the cable to another machine."""
+    def __init__(self, lab, name, mac, cables=(), nvdimm=None, cpus=1):
+        """cables: to other machines, each as the names of its (own, other) end."""
         self.lab = lab
         self.name = name
         self.mac = mac
-        self.link = link
+        self.cables = list(cables)
         self.nvdimm = nvdimm
         self.cpus = cpus
         self.output = lab.directory / f"{name}.output"
@@ -59,8 +59,8 @@ class Machine:
         assert self._process is None, f"{self.name} runs already"
         ours, theirs = socket.socketpair()
         self._begin = time.monotonic()
-        if self.link:
-            (self.lab.directory / self.link[0]).unlink(missing_ok=True)
+        for own, _ in self.cables:
+            (self.lab.directory / own).unlink(missing_ok=True)
         command = self._command(theirs.fileno())
         with open(self.lab.directory / f"{self.name}.qemu", "ab") as log:
             self._process = subprocess.Popen(
@@ -173,18 +173,28 @@ class Machine:
                    "-device", "virtio-9p-pci,fsdev=share,mount_tag=share",
                    "-object", f"memory-backend-file,id=ram0,share=on,size={memory},"
                               f"mem-path={self._memory_file()}"]
-        if self.link:
-            own, other = self.link
-            command += ["-netdev", f"dgram,id=net0,local.type=unix,local.path={own},"
-                                   f"remote.type=unix,remote.path={other}"]
-        else:
-            command += ["-netdev", "user,id=net0,restrict=on"]
+        command += self._network()
         command += ["-device", f"virtio-net-pci,netdev=net0,mac={self.mac},romfile="]
         if self.nvdimm:
             machine += f",nvdimm=on,nvdimm-persistence={self.nvdimm.qemu_word()}"
             memory += ",slots=2,maxmem=4G"
             command += self.nvdimm.arguments(self._memory_file())
         return command + ["-machine", machine, "-m", memory]
+
+    def _network(self):
+        """One network interface; several cables meet in a hub inside of this QEMU."""
+        if not self.cables:
+            return ["-netdev", "user,id=net0,restrict=on"]
+        names = ["net0"] if len(self.cables) == 1 else [f"end{n}" for n in range(len(self.cables))]
+        words = []
+        for name, (own, other) in zip(names, self.cables):
+            words += ["-netdev", f"dgram,id={name},local.type=unix,local.path={own},"
+                                 f"remote.type=unix,remote.path={other}"]
+            if name != "net0":
+                words += ["-netdev", f"hubport,id=hub.{name},hubid=0,netdev={name}"]
+        if names != ["net0"]:
+            words += ["-netdev", "hubport,id=net0,hubid=0"]
+        return words
 
 
 def die_with_parent(signum=signal.SIGKILL):

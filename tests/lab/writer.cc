@@ -1,15 +1,18 @@
 // Appends numbered records at full speed and says which ones are durable: `durable N` on standard
-// output means that the library has told so of every record up to number N. The lab cuts the power
-// of machines meanwhile and compares. A record is text: its number, a space, a payload, a space,
-// and the CRC-32 of all before in hexadecimal.
+// output means that the library has told so of every record up to number N, on the quorum. The lab
+// cuts the power of machines meanwhile and compares. SIGTERM ends it in good order; with
+// --repair all that was appended is durable on every replica then. A record is text: its number, a
+// space, a payload, a space, and the CRC-32 of all before in hexadecimal.
 #include <perdure/log.h>
 
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <chrono>
+#include <csignal>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -26,9 +29,15 @@ using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
 constexpr std::size_t kPayloadBytesMin = 16;
+constexpr perdure::Level kLevel = perdure::Level::Committed;
+constexpr milliseconds kRepairEvery{1000};
+constexpr milliseconds kLevelWithin{20'000};
+
+volatile std::sig_atomic_t asked_to_end = 0;
 
 struct Options {
   perdure::LogOptions log;
+  bool repair = false;              // replicas that are down, now and then
   std::uint64_t first = 1;          // number of the first record
   std::uint64_t records = 0;        // 0: until something ends it
   std::size_t payload_bytes = 200;  // the largest payload; sizes vary from record to record
@@ -70,11 +79,42 @@ std::string record_text(std::uint64_t number, std::size_t payload_bytes) {
 /// Takes away the records that are durable and says so.
 void note_durable(const perdure::Log& log, std::deque<OpenRecord>& open) {
   std::uint64_t last = 0;
-  while (!open.empty() && log.reached(open.front().ticket, perdure::Level::Durable)) {
+  while (!open.empty() && log.reached(open.front().ticket, kLevel)) {
     last = open.front().number;
     open.pop_front();
   }
   if (last > 0) say(fmt::format("durable {}", last));
+}
+
+/// Tries to bring back replicas that are down, and says why they were and which came.
+void repair(perdure::Log& log) {
+  bool complete = true;
+  for (const perdure::ReplicaStatus& each : log.status().replicas) {
+    if (each.up) continue;
+    complete = false;
+    say(fmt::format("down {}: {}", each.peer, each.down_reason));
+  }
+  if (complete) return;
+  for (const perdure::RepairReport& report : log.repair()) {
+    say(fmt::format("{} {}: {} bytes copied; {}", report.repaired ? "repaired" : "not repaired",
+                    report.peer, report.copied_bytes, report.found + report.error));
+  }
+}
+
+/// Waits until every replica has all that was appended.
+perdure::Result<void> level(perdure::Log& log) {
+  const auto deadline = steady_clock::now() + kLevelWithin;
+  while (steady_clock::now() < deadline) {
+    repair(log);
+    if (auto polled = log.poll(); !polled.ok()) return polled.error();
+    const perdure::LogStatus status = log.status();
+    if (std::ranges::all_of(status.replicas, [&](const perdure::ReplicaStatus& each) {
+          return each.up && each.durable_below >= status.tail;
+        })) {
+      return {};
+    }
+  }
+  return perdure::Error{perdure::ErrorCode::TimedOut, "a replica stays down or behind"};
 }
 
 perdure::Result<void> append_all(perdure::Log& log, const Options& options) {
@@ -82,11 +122,12 @@ perdure::Result<void> append_all(perdure::Log& log, const Options& options) {
   std::deque<OpenRecord> open;
   std::uint64_t next = options.first;
   const auto all_appended = [&] {
-    return options.records > 0 && next == options.first + options.records;
+    return asked_to_end != 0 || (options.records > 0 && next == options.first + options.records);
   };
+  auto repair_at = steady_clock::now() + kRepairEvery;
   while ((!all_appended() || !open.empty()) && steady_clock::now() < deadline) {
     if (all_appended() || open.size() >= options.window) {
-      const auto waited = log.wait(open.front().ticket, perdure::Level::Durable, milliseconds{50});
+      const auto waited = log.wait(open.front().ticket, kLevel, milliseconds{50});
       if (!waited.ok() && waited.code() != perdure::ErrorCode::TimedOut) return waited.error();
     } else {
       const std::string record = record_text(next, options.payload_bytes);
@@ -96,8 +137,12 @@ perdure::Result<void> append_all(perdure::Log& log, const Options& options) {
       if (auto polled = log.poll(); !polled.ok()) return polled.error();
     }
     note_durable(log, open);
+    if (options.repair && steady_clock::now() >= repair_at) {
+      repair(log);
+      repair_at = steady_clock::now() + kRepairEvery;
+    }
   }
-  return {};
+  return options.repair && asked_to_end != 0 ? level(log) : perdure::Result<void>();
 }
 
 bool take_number(const char* text, std::uint64_t& value) {
@@ -117,6 +162,7 @@ bool take_option(Options& options, std::string_view name, const char* value) {
   if (name == "--window") return options.window = number, number > 0;
   if (name == "--payload-bytes") return options.payload_bytes = number, number >= kPayloadBytesMin;
   if (name == "--stall-ms") return options.log.stall = milliseconds(number), true;
+  if (name == "--repair") return options.repair = number != 0, true;
   if (name == "--seconds") return options.time_max = std::chrono::seconds(number), true;
   return false;
 }
@@ -133,6 +179,7 @@ int main(int argc, char** argv) {
       return 2;
     }
   }
+  std::signal(SIGTERM, [](int) { asked_to_end = 1; });
   auto log = perdure::Log::open(options.log);
   if (!log.ok()) {
     say(fmt::format("failed to open: {}", log.error().message));

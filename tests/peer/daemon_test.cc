@@ -211,6 +211,52 @@ TEST_F(Daemon, SharedMemoryIsOfferedToThisHost) {
   EXPECT_EQ(read_back(), 7);
 }
 
+/// A device on whose network the first messages of connecting are lost.
+class ForgetfulDevice final : public fabric::Device {
+ public:
+  ForgetfulDevice(std::shared_ptr<fabric::Device> device, std::size_t lost)
+      : device_(std::move(device)), lost_(lost) {}
+
+  Result<std::unique_ptr<fabric::Memory>> register_memory(std::span<std::byte> range,
+                                                          fabric::Access access) override {
+    return device_->register_memory(range, access);
+  }
+  Result<std::unique_ptr<fabric::Listener>> listen(const std::string& address,
+                                                   const fabric::EndpointOptions& how) override {
+    return device_->listen(address, how);
+  }
+  Result<std::unique_ptr<fabric::Endpoint>> connect(const std::string& address,
+                                                    std::span<const std::byte> token,
+                                                    const fabric::EndpointOptions& how,
+                                                    Deadline deadline) override {
+    tokens_.emplace_back(token.begin(), token.end());
+    if (tokens_.size() <= lost_) return Error{ErrorCode::TimedOut, "lost"};
+    return device_->connect(address, token, how, deadline);
+  }
+  Transport transport() const override { return device_->transport(); }
+  Capabilities capabilities() const override { return device_->capabilities(); }
+  std::string describe() const override { return device_->describe(); }
+
+  const std::vector<std::vector<std::byte>>& tokens() const { return tokens_; }
+
+ private:
+  const std::shared_ptr<fabric::Device> device_;
+  const std::size_t lost_;
+  std::vector<std::vector<std::byte>> tokens_;
+};
+
+TEST_F(Daemon, AConnectionThatIsLostOnItsWayIsMadeAgainWithAnotherGrant) {
+  create();
+  auto forgetful = std::make_shared<ForgetfulDevice>(device_, 2);
+  peer_ = std::move(*HttpPeer::open(daemon_->address("control"), forgetful));
+  Session session = open(writer(1, 10));
+  EXPECT_TRUE(writes(session, 7));
+  ASSERT_EQ(forgetful->tokens().size(), 3u);
+  EXPECT_NE(forgetful->tokens()[0], forgetful->tokens()[1]);
+  // The grants that were not used have been taken back.
+  EXPECT_EQ(metric("perdure_sessions{pool=\"a\",mode=\"write\"}"), 1u);
+}
+
 TEST_F(Daemon, KillAndRestartKeepsPoolsAndWriters) {
   create();
   {

@@ -115,9 +115,13 @@ std::uint64_t VerbsEndpoint::granted() const {
 /// On iWARP the end that accepted sends nothing before something came from the other (RFC 5044
 /// section 7.1.2): what comes together with the answer to its request breaks the connection there.
 /// So the one that connected says hello, by a WRITE, and the other waits for it.
-bool VerbsEndpoint::was_greeted() {
-  silent_ = std::atomic_ref<std::uint64_t>(control_->greeted).load(std::memory_order_acquire) == 0;
+bool VerbsEndpoint::may_speak_now() {
+  silent_ = !greeted();
   return !silent_;
+}
+
+bool VerbsEndpoint::greeted() const {
+  return std::atomic_ref<std::uint64_t>(control_->greeted).load(std::memory_order_acquire) != 0;
 }
 
 void VerbsEndpoint::greet() {

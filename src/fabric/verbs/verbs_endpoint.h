@@ -44,7 +44,7 @@ class VerbsEndpoint final : public Endpoint {
   /// answers.
   struct alignas(64) ControlBlock {
     std::uint64_t granted = 0;  // written by the peer: receives that it has posted
-    std::uint64_t greeted = 0;  // written by a peer that connected over iWARP: see may_speak
+    std::uint64_t greeted = 0;  // written by the peer that connected: see may_speak
     std::uint64_t scratch = 0;  // old values and probes that nobody wants
     std::uint64_t telling = 0;  // source of the next credit message
   };
@@ -82,9 +82,11 @@ class VerbsEndpoint final : public Endpoint {
   void lose(const std::string& reason, ErrorCode first);
   void drain();
   std::uint64_t granted() const;
-  bool may_speak() { return !silent_ || was_greeted(); }
-  bool was_greeted();
+  bool may_speak() { return !silent_ || may_speak_now(); }
+  bool may_speak_now();
   void greet();
+  bool greeted() const;
+  Result<void> await_established(Deadline deadline);
 
   std::shared_ptr<Domain> domain_;
   std::shared_ptr<Fate> fate_ = std::make_shared<Fate>();

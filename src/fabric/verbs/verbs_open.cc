@@ -209,7 +209,7 @@ Result<void> VerbsEndpoint::connect(std::span<const std::byte> private_data, Dea
                        event->param.conn.private_data_len});
   if (!answer) return Error{ErrorCode::Disconnected, peer_ + " is not a peer of this version"};
   agree(answer->greeting);
-  if (domain_->rnic->is_iwarp()) greet();
+  greet();
   return {};
 }
 
@@ -226,8 +226,20 @@ Result<void> VerbsEndpoint::accept(const Greeting& peer, const rdma_conn_param& 
   if (::rdma_accept(id_.get(), &parameters) != 0) {
     return errno_error(ErrorCode::Disconnected, "accept " + peer_);
   }
-  PERDURE_TRY(event, expect_event(*events_, RDMA_CM_EVENT_ESTABLISHED, peer_, deadline));
-  return {};
+  return await_established(deadline);
+}
+
+/// The peer's last word of connecting may be lost: it counts as connected all the same, and nobody
+/// repeats the word for seconds. What it writes next tells as well.
+Result<void> VerbsEndpoint::await_established(Deadline deadline) {
+  constexpr Nanoseconds kLookEvery = std::chrono::milliseconds(20);
+  for (;;) {
+    const Deadline slice = Deadline::after(std::min(deadline.left(), kLookEvery));
+    auto event = expect_event(*events_, RDMA_CM_EVENT_ESTABLISHED, peer_, slice);
+    if (event.ok()) return {};
+    if (event.code() != ErrorCode::TimedOut || deadline.passed()) return event.error();
+    if (greeted()) (void)::rdma_notify(id_.get(), IBV_EVENT_COMM_EST);  // raises the event
+  }
 }
 
 }  // namespace perdure::fabric::verbs
