@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "core/assert.h"
 #include "core/try.h"
 #include "peer/connect_session.h"
 #include "peer/json_codec.h"
@@ -32,7 +33,34 @@ std::string pool_path(const std::string& pool, std::string_view rest) {
 Result<std::unique_ptr<HttpPeer>> HttpPeer::open(const std::string& address,
                                                  std::shared_ptr<fabric::Device> device) {
   PERDURE_TRY(at, parse_host_port(address));
-  return std::unique_ptr<HttpPeer>(new HttpPeer(address, std::move(at), std::move(device)));
+  return std::unique_ptr<HttpPeer>(new HttpPeer(address, std::move(at), std::move(device), {}));
+}
+
+Result<std::unique_ptr<HttpPeer>> HttpPeer::open_choosing(const std::string& address,
+                                                          ChooseDevice choose) {
+  PERDURE_TRY(at, parse_host_port(address));
+  return std::unique_ptr<HttpPeer>(
+      new HttpPeer(address, std::move(at), nullptr, std::move(choose)));
+}
+
+fabric::Device& HttpPeer::device() {
+  const MutexLock lock(mutex_);
+  PERDURE_ASSERT(device_ != nullptr);
+  return *device_;
+}
+
+/// The device of all sessions; the first one asks the peer, unless it was given.
+Result<std::shared_ptr<fabric::Device>> HttpPeer::session_device(Deadline deadline) {
+  {
+    const MutexLock lock(mutex_);
+    if (device_ != nullptr) return device_;
+  }
+  PERDURE_ASSERT(choose_ != nullptr);
+  PERDURE_TRY(service, probe(address_, deadline));
+  PERDURE_TRY(chosen, choose_(service));
+  const MutexLock lock(mutex_);
+  if (device_ == nullptr) device_ = std::move(chosen);
+  return device_;
 }
 
 Result<ServiceDescription> HttpPeer::probe(const std::string& address, Deadline deadline) {
@@ -78,13 +106,14 @@ Result<void> HttpPeer::fence(const std::string& pool, Epoch epoch, Deadline dead
 
 Result<Session> HttpPeer::open_session(const SessionRequest& request, Deadline deadline) {
   PERDURE_TRY_VOID(validate(request));
+  PERDURE_TRY(device, session_device(deadline));
   SessionAsk ask;
   ask.request = request;
-  ask.transport = device_->transport();
+  ask.transport = device->transport();
   PERDURE_TRY(body,
               call(at_, {"POST", pool_path(request.pool, "/sessions"), encode(ask)}, deadline));
   PERDURE_TRY(grant, decode_grant(body));
-  auto session = connect_session(grant, data_address(grant.address), *device_, deadline);
+  auto session = connect_session(grant, data_address(grant.address), *device, deadline);
   if (!session) (void)close_session(grant.session, Deadline::after(kTakeBackWithin));
   return session;
 }
