@@ -224,12 +224,14 @@ class Pair:
 
     # --- what the responder has
 
-    def read(self, from_index=0):
-        """The records from an index on, as the responder itself reads them. See parse_records."""
+    def read(self, from_index=0, most=0):
+        """The records from an index on (at most so many; 0: all), as the responder itself reads
+        them. See parse_records."""
         name = f"{self.responder.name}.records"
         self.responder.run(
             f"perdure log read --peers {PEER} --pool {POOL} --transport {self.fabric.transport} "
-            f"--index --from-index {from_index} >/mnt/share/{name}", 120)
+            f"--index --from-index {from_index} {f'--max {most}' if most else ''} "
+            f">/mnt/share/{name}", 120)
         file = SHARE / name
         try:
             return parse_records(file.read_bytes())

@@ -18,6 +18,7 @@ import jobs
 import power
 import programs
 import report
+import sessions
 from archive import Unavailable
 from fabrics import FABRICS
 from guest_build import Guest
@@ -83,6 +84,7 @@ def scenarios(cuts, usable):
     for fabric in FABRICS:
         found += jobs.of_fabric(fabric, Scenario)
         found += faults.of_fabric(fabric, Scenario)
+        found += sessions.of_fabric(fabric, Scenario)
         found += power.of_fabric(fabric, Scenario, power.share(cuts, usable))
     return found
 
