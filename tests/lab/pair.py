@@ -29,6 +29,7 @@ transports = ["{transport}"]
 directory = "/run/pools"
 [profile]
 domain = "{domain}"
+receive_buffers = "{receive_buffers}"
 """
 
 
@@ -45,6 +46,7 @@ class Pair:
         self.writer = lab.machine(f"{kind}-writer", link=ends[::-1])
         self.fabric = None
         self.domain = "auto"
+        self.receive_buffers = "dram"
         self.pool = POOL  # the one on a device DAX device
         self._output_read_from = 0
 
@@ -57,13 +59,14 @@ class Pair:
 
     # --- what runs in them
 
-    def begin(self, fabric, domain="auto"):
+    def begin(self, fabric, domain="auto", receive_buffers="dram"):
         """Boots if need be, and serves one empty pool over the fabric.
 
         domain: what is declared; the pool itself is made by what is true.
         """
         self.begin_bare(fabric)
         self.domain = "auto"
+        self.receive_buffers = receive_buffers
         if fabric.mode() == "fsdax":
             self.mount()
             self.responder.run("rm -f /run/pools/*.pool")
@@ -116,7 +119,7 @@ class Pair:
 
     def start_perdured(self):
         config = CONFIG.format(responder=RESPONDER, transport=self.fabric.transport,
-                               domain=self.domain)
+                               domain=self.domain, receive_buffers=self.receive_buffers)
         self.responder.run(f"cat >/run/perdured.toml <<'END'\n{config}END\n"
                            "rm -f /run/ports\n"
                            "perdured --config /run/perdured.toml --port-file /run/ports "

@@ -17,6 +17,7 @@ import faults
 import jobs
 import power
 import programs
+import replay
 import report
 import sessions
 from archive import Unavailable
@@ -86,6 +87,7 @@ def scenarios(cuts, usable):
         found += faults.of_fabric(fabric, Scenario)
         found += sessions.of_fabric(fabric, Scenario)
         found += power.of_fabric(fabric, Scenario, power.share(cuts, usable))
+        found += replay.of_fabric(fabric, Scenario)
     return found
 
 
