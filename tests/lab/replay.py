@@ -8,7 +8,7 @@ import time
 from power import CUT_SECONDS_MAX, MOMENT_SECONDS_MAX, Ledger, check_whole
 from report import Failed
 
-CUTS = 4
+CUTS = 2
 HELD_SECONDS = 1.0  # shorter than the writer's patience
 METHOD = "replay"  # in the names of methods that need it
 

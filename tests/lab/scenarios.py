@@ -15,6 +15,7 @@ import binaries
 import devices
 import faults
 import jobs
+import losses
 import power
 import programs
 import replay
@@ -86,6 +87,7 @@ def scenarios(cuts, usable):
         found += jobs.of_fabric(fabric, Scenario)
         found += faults.of_fabric(fabric, Scenario)
         found += sessions.of_fabric(fabric, Scenario)
+        found += losses.of_fabric(fabric, Scenario)
         found += power.of_fabric(fabric, Scenario, power.share(cuts, usable))
         found += replay.of_fabric(fabric, Scenario)
     return found
