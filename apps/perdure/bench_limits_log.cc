@@ -17,7 +17,7 @@ constexpr std::chrono::milliseconds kDurableWithin{30'000};
 Result<void> create_pool(const LogUnderTestOptions& options) {
   peer::Dialer dialer;
   PERDURE_TRY(choice, peer::parse_transport_choice(options.transport));
-  PERDURE_TRY(peer, dialer.dial(options.peer, choice, Deadline::after(kAnswerWithin)));
+  PERDURE_TRY(peer, dialer.dial(options.peer, choice));
   const auto created =
       peer->create({options.pool, options.pool_bytes}, Deadline::after(kAnswerWithin));
   if (created.ok() || created.code() == ErrorCode::AlreadyExists) return {};

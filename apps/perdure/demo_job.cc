@@ -70,7 +70,7 @@ class Job {
   }
 
   Result<std::unique_ptr<peer::HttpPeer>> dial(const PeerProcess& peer) {
-    return dialer_.dial(peer.address(), result_.options.transport, Deadline::after(kAnswerWithin));
+    return dialer_.dial(peer.address(), result_.options.transport);
   }
 
   Result<void> open_log() {

@@ -168,7 +168,7 @@ Result<void> ask_peer(PlanOptions& options, bool message_bytes_given) {
   if (options.transport_given) choice = options.profile.transport;
   peer::Dialer dialer;
   const Clock& clock = Clock::monotonic();
-  const auto dialed = dialer.dial(address, choice, Deadline(clock, options.peers.timeout()));
+  const auto dialed = dialer.dial(address, choice);
   if (!dialed.ok()) return dialed.error();
   const auto measured =
       peer::measure_pool(**dialed, options.peers.pool, options.peers.timeout(), clock);

@@ -72,7 +72,7 @@ void ReplicaSurvey::open_peers(const PeerOptions& options) {
       replica.error = transport.error();
       continue;
     }
-    auto peer = dialer_.dial(address, *transport, Deadline::after(options.timeout()));
+    auto peer = dialer_.dial(address, *transport);
     if (!peer.ok()) {
       replica.error = peer.error();
       continue;

@@ -71,7 +71,7 @@ Result<Log> Log::open(LogOptions options) {
       return Error{ErrorCode::InvalidArgument,
                    fmt::format("peer {} is named twice; a replica counts once", address)};
     }
-    PERDURE_TRY(peer, state->dialer.dial(address, transport, Deadline::after(options.stall)));
+    PERDURE_TRY(peer, state->dialer.dial(address, transport));
     peers.push_back(std::move(peer));
   }
   PERDURE_TRY(log, log::ReplicatedLog::open(std::move(peers), writer, Clock::monotonic()));
@@ -119,7 +119,7 @@ Result<LogReader> LogReader::open(LogReaderOptions options) {
   PERDURE_TRY(transport, peer::parse_transport_choice(options.transport));
   auto state = std::make_unique<State>();
   state->dialer.use_rnic(options.rnic);
-  PERDURE_TRY(peer, state->dialer.dial(options.peer, transport, Deadline::after(options.timeout)));
+  PERDURE_TRY(peer, state->dialer.dial(options.peer, transport));
   state->peer = std::move(peer);
   PERDURE_TRY(bytes, log::RemoteLogBytes::open(*state->peer, options.pool, options.timeout,
                                                Clock::monotonic()));

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "core/assert.h"
 #include "core/try.h"
 #include "peer/connect_session.h"
 #include "peer/json_codec.h"
@@ -36,7 +37,34 @@ std::string pool_path(const std::string& pool, std::string_view rest) {
 Result<std::unique_ptr<HttpPeer>> HttpPeer::open(const std::string& address,
                                                  std::shared_ptr<fabric::Device> device) {
   PERDURE_TRY(at, parse_host_port(address));
-  return std::unique_ptr<HttpPeer>(new HttpPeer(address, std::move(at), std::move(device)));
+  return std::unique_ptr<HttpPeer>(new HttpPeer(address, std::move(at), std::move(device), {}));
+}
+
+Result<std::unique_ptr<HttpPeer>> HttpPeer::open_choosing(const std::string& address,
+                                                          ChooseDevice choose) {
+  PERDURE_TRY(at, parse_host_port(address));
+  return std::unique_ptr<HttpPeer>(
+      new HttpPeer(address, std::move(at), nullptr, std::move(choose)));
+}
+
+fabric::Device& HttpPeer::device() {
+  const MutexLock lock(mutex_);
+  PERDURE_ASSERT(device_ != nullptr);
+  return *device_;
+}
+
+/// The device of all sessions; the first one asks the peer, unless it was given.
+Result<std::shared_ptr<fabric::Device>> HttpPeer::session_device(Deadline deadline) {
+  {
+    const MutexLock lock(mutex_);
+    if (device_ != nullptr) return device_;
+  }
+  PERDURE_ASSERT(choose_ != nullptr);
+  PERDURE_TRY(service, probe(address_, deadline));
+  PERDURE_TRY(chosen, choose_(service));
+  const MutexLock lock(mutex_);
+  if (device_ == nullptr) device_ = std::move(chosen);
+  return device_;
 }
 
 Result<ServiceDescription> HttpPeer::probe(const std::string& address, Deadline deadline) {
@@ -82,23 +110,25 @@ Result<void> HttpPeer::fence(const std::string& pool, Epoch epoch, Deadline dead
 
 Result<Session> HttpPeer::open_session(const SessionRequest& request, Deadline deadline) {
   PERDURE_TRY_VOID(validate(request));
+  PERDURE_TRY(device, session_device(deadline));
   for (;;) {
-    PERDURE_TRY(grant, ask_for_session(request, deadline));
+    PERDURE_TRY(grant, ask_for_session(request, device->transport(), deadline));
     // An RNIC's connection manager repeats a message that was lost after 4 s (librdmacm's response
     // time-out, 4.096 us * 2^20). Another session takes less time.
     const Nanoseconds left = deadline.left();
     const Deadline soon = Deadline::after(std::min(left, std::max(left / 2, kConnectWithinMin)));
-    auto session = connect_session(grant, data_address(grant.address), *device_, soon);
+    auto session = connect_session(grant, data_address(grant.address), *device, soon);
     if (session) return session;
     (void)close_session(grant.session, Deadline::after(kTakeBackWithin));
     if (session.code() != ErrorCode::TimedOut || deadline.passed()) return session;
   }
 }
 
-Result<SessionGrant> HttpPeer::ask_for_session(const SessionRequest& request, Deadline deadline) {
+Result<SessionGrant> HttpPeer::ask_for_session(const SessionRequest& request, Transport transport,
+                                               Deadline deadline) {
   SessionAsk ask;
   ask.request = request;
-  ask.transport = device_->transport();
+  ask.transport = transport;
   PERDURE_TRY(body,
               call(at_, {"POST", pool_path(request.pool, "/sessions"), encode(ask)}, deadline));
   return decode_grant(body);

@@ -1,9 +1,11 @@
 // HttpPeer: a perdured somewhere, through its control plane.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
+#include "core/mutex.h"
 #include "peer/host_port.h"
 #include "peer/http_client.h"
 #include "peer/peer.h"
@@ -15,17 +17,25 @@ namespace perdure::peer {
 /// peer executed the request; every request may be repeated.
 class HttpPeer final : public Peer {
  public:
+  /// The device for a peer that has said what it offers.
+  using ChooseDevice =
+      std::function<Result<std::shared_ptr<fabric::Device>>(const ServiceDescription&)>;
+
   /// `address` is that of the control plane, "host:port". Sessions run over `device`, whose
   /// transport the peer must offer. Nothing is sent yet. Errors: InvalidArgument (the address).
   static Result<std::unique_ptr<HttpPeer>> open(const std::string& address,
                                                 std::shared_ptr<fabric::Device> device);
+  /// The same over a device that is chosen when the first session is opened, for then the peer
+  /// answers. open_session has the errors of `choose`.
+  static Result<std::unique_ptr<HttpPeer>> open_choosing(const std::string& address,
+                                                         ChooseDevice choose);
 
   /// What a perdured says of itself: which transports it offers, and whether it runs on this host
-  /// (see host_identity). To choose a device before opening. Errors: those of all calls.
+  /// (see host_identity). Errors: those of all calls.
   static Result<ServiceDescription> probe(const std::string& address, Deadline deadline);
 
   std::string name() const override { return address_; }
-  fabric::Device& device() override { return *device_; }
+  fabric::Device& device() override;
 
   Result<std::vector<PoolDescription>> list(Deadline deadline) override;
   Result<PoolDescription> describe(const std::string& pool, Deadline deadline) override;
@@ -40,15 +50,23 @@ class HttpPeer final : public Peer {
   Result<SessionDescription> describe_session(std::uint64_t id, Deadline deadline);
 
  private:
-  HttpPeer(std::string address, HostPort at, std::shared_ptr<fabric::Device> device)
-      : address_(std::move(address)), at_(std::move(at)), device_(std::move(device)) {}
+  HttpPeer(std::string address, HostPort at, std::shared_ptr<fabric::Device> device,
+           ChooseDevice choose)
+      : address_(std::move(address)),
+        at_(std::move(at)),
+        choose_(std::move(choose)),
+        device_(std::move(device)) {}
 
-  Result<SessionGrant> ask_for_session(const SessionRequest& request, Deadline deadline);
+  Result<std::shared_ptr<fabric::Device>> session_device(Deadline deadline);
+  Result<SessionGrant> ask_for_session(const SessionRequest& request, Transport transport,
+                                       Deadline deadline);
   std::string data_address(const std::string& granted) const;
 
   const std::string address_;
   const HostPort at_;
-  const std::shared_ptr<fabric::Device> device_;
+  const ChooseDevice choose_;  // empty: device_ was given
+  Mutex mutex_;
+  std::shared_ptr<fabric::Device> device_ PERDURE_GUARDED_BY(mutex_);  // once set it stays
 };
 
 }  // namespace perdure::peer

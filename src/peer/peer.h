@@ -88,7 +88,8 @@ class Peer {
 
   /// Where it is, as the user wrote it: "127.0.0.1:7470".
   virtual std::string name() const = 0;
-  /// The device on this side over which its sessions run: register local memory with it.
+  /// The device on this side over which its sessions run: register local memory with it. A peer
+  /// may choose it when the first session is opened, so it can be asked for only then.
   virtual fabric::Device& device() = 0;
 
   /// Errors: Disconnected (no answer), TimedOut, PermissionDenied, ProtocolError (the answer makes

@@ -26,6 +26,7 @@ constexpr auto kNap = std::chrono::milliseconds{2};
   std::vector<char*> pointers;
   for (std::string& each : words) pointers.push_back(each.data());
   pointers.push_back(nullptr);
+  ::signal(SIGPIPE, SIG_DFL);
   ::dup2(input, STDIN_FILENO);
   ::dup2(::open(out.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600), STDOUT_FILENO);
   ::dup2(::open(err.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600), STDERR_FILENO);
@@ -57,6 +58,7 @@ CommandProcess::CommandProcess(std::vector<std::string> arguments, const std::st
   }
   pid_ = ::fork();
   if (pid_ == 0) become(arguments, ends[0], out, err);
+  ::signal(SIGPIPE, SIG_IGN);  // a program that ended reads no more: see write
   ::close(ends[0]);
   input_ = ends[1];
 }

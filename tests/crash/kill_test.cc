@@ -84,8 +84,7 @@ class KillTest : public ::testing::Test {
       peers_.push_back(std::move(peer).value());
       addresses_.push_back(peers_.back().address());
       peer::Dialer dialer;
-      auto dialled =
-          dialer.dial(addresses_.back(), Transport::Tcp, Deadline::after(std::chrono::seconds(10)));
+      auto dialled = dialer.dial(addresses_.back(), Transport::Tcp);
       ASSERT_TRUE(dialled.ok()) << dialled.error().message;
       const auto made =
           (*dialled)->create({kPool, kPoolBytes}, Deadline::after(std::chrono::seconds(10)));

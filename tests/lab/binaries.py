@@ -14,6 +14,7 @@ TARGETS = {
     "perdure_command": "apps/perdure/perdure",
     "perdured": "apps/perdured/perdured",
     "perdure_lab_writer": "tests/lab/perdure_lab_writer",
+    "perdure_lab_keys": "tests/lab/perdure_lab_keys",
     "perdure_conformance_test": "tests/conformance/perdure_conformance_test",
     "perdure_pmem_test": "src/pmem/perdure_pmem_test",
 }

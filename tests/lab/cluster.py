@@ -48,11 +48,11 @@ class Cluster:
         for machine in self.machines():
             machine.await_ready()
 
-    def begin(self, fabric):
+    def begin(self, fabric, receive_buffers="dram"):
         """Boots if need be, and each responder serves one empty pool over the fabric."""
         self.begin_bare(fabric)
         for responder in self.responders:
-            responder.begin()
+            responder.begin(receive_buffers)
 
     def begin_bare(self, fabric):
         """Machines that reach each other over the fabric, with nothing running in them."""
@@ -150,16 +150,17 @@ class Cluster:
 
     # --- what the responders have
 
-    def read(self, from_index=0, responder=None):
-        """The records from an index on, as the responder (the first) itself reads them. See
-        parse_records."""
-        return parse_records(self.read_bytes(from_index, responder))
+    def read(self, from_index=0, responder=None, most=0):
+        """The records from an index on (at most so many; 0: all), as the responder (the first)
+        itself reads them. See parse_records."""
+        return parse_records(self.read_bytes(from_index, responder, most))
 
-    def read_bytes(self, from_index=0, responder=None):
+    def read_bytes(self, from_index=0, responder=None, most=0):
         responder = responder or self.responders[0]
         name = f"{responder.machine.name}.records"
         responder.machine.run(f"perdure log read {self.where(responder.peer)} --index "
-                              f"--from-index {from_index} >/mnt/share/{name}", 120)
+                              f"--from-index {from_index} {f'--max {most}' if most else ''} "
+                              f">/mnt/share/{name}", 120)
         file = SHARE / name
         try:
             return file.read_bytes()

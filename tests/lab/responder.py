@@ -18,6 +18,7 @@ directory = "/run/pools"
 [profile]
 domain = "{domain}"
 ddio = "{ddio}"
+receive_buffers = "{receive_buffers}"
 """
 
 
@@ -28,6 +29,7 @@ class Declaration:
 
     domain: str = "auto"
     ddio: str = "on"
+    receive_buffers: str = "dram"
     preload: str = ""
 
 
@@ -50,9 +52,9 @@ class Responder:
         self.fabric = fabric
         set_up_network(self.machine, self.address, fabric)
 
-    def begin(self):
+    def begin(self, receive_buffers="dram"):
         """perdured serves one empty pool."""
-        self.declared = Declaration()
+        self.declared = Declaration(receive_buffers=receive_buffers)
         if self.fabric.mode() == "fsdax":
             self.mount()
             self.machine.run("rm -f /run/pools/*.pool")
@@ -85,7 +87,8 @@ class Responder:
 
     def start_perdured(self):
         config = CONFIG.format(address=self.address, transport=self.fabric.transport,
-                               domain=self.declared.domain, ddio=self.declared.ddio)
+                               domain=self.declared.domain, ddio=self.declared.ddio,
+                               receive_buffers=self.declared.receive_buffers)
         self.machine.run(f"cat >/run/perdured.toml <<'END'\n{config}END\n"
                          "rm -f /run/ports\n"
                          f"LD_PRELOAD={self.declared.preload} "

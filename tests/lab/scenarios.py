@@ -15,10 +15,14 @@ import binaries
 import devices
 import faults
 import jobs
+import limits
+import losses
 import power
 import programs
+import replay
 import replicas
 import report
+import sessions
 import wrong_methods
 from archive import Unavailable, pinned
 from fabrics import FABRICS
@@ -89,8 +93,12 @@ def scenarios(cuts, usable):
     for fabric in FABRICS:
         found += jobs.of_fabric(fabric, Scenario)
         found += faults.of_fabric(fabric, Scenario)
+        found += sessions.of_fabric(fabric, Scenario)
+        found += losses.of_fabric(fabric, Scenario)
         found += power.of_fabric(fabric, Scenario, power.share(cuts, usable))
+        found += replay.of_fabric(fabric, Scenario)
         found += wrong_methods.of_fabric(fabric, Scenario)
+        found += limits.of_fabric(fabric, Scenario)
         if fabric.name in ("tcp", "rxe"):
             found += replicas.of_fabric(fabric, Scenario)
     return found + wrong_methods.emulated(Scenario)

@@ -12,6 +12,7 @@
 #include "fabric/ofi/ofi.h"
 #include "fabric/shm/shm.h"
 #include "peer/connect_session.h"
+#include "peer/dial.h"
 #include "peer/http_peer.h"
 #include "peer/json_codec.h"
 #include "pmem/pool.h"
@@ -255,6 +256,28 @@ TEST_F(Daemon, AConnectionThatIsLostOnItsWayIsMadeAgainWithAnotherGrant) {
   EXPECT_NE(forgetful->tokens()[0], forgetful->tokens()[1]);
   // The grants that were not used have been taken back.
   EXPECT_EQ(metric("perdure_sessions{pool=\"a\",mode=\"write\"}"), 1u);
+}
+
+TEST_F(Daemon, APeerThatWasDownWhenItWasDialledIsAskedWhatItOffersOnceItAnswers) {
+  create();
+  const std::string address = daemon_->address("control");
+  daemon_.reset();
+  Dialer dialer;
+  const auto peer = dialer.dial(address, std::nullopt);
+  ASSERT_TRUE(peer.ok()) << peer.error().message;
+  SessionRequest reader;
+  reader.pool = "a";
+  EXPECT_EQ((*peer)->open_session(reader, soon()).code(), ErrorCode::Disconnected);
+
+  // It comes back on this host. Expect: shared memory, not what is taken for unknown peers.
+  daemon_ = std::make_unique<DaemonProcess>(
+      std::vector<std::string>{"--pools", pools_.path(), "--listen", address});
+  ASSERT_TRUE(daemon_->await()) << daemon_->wait().said;
+  const auto session = (*peer)->open_session(reader, soon());
+  ASSERT_TRUE(session.ok()) << session.error().message;
+  EXPECT_EQ(session->endpoint->transport(), Transport::Shm);
+  EXPECT_EQ(session->pool.profile.transport, Transport::Shm);
+  EXPECT_EQ((*peer)->device().transport(), Transport::Shm);
 }
 
 TEST_F(Daemon, KillAndRestartKeepsPoolsAndWriters) {
