@@ -21,12 +21,13 @@ def of_fabric(fabric, scenario):
     """Over tcp tests/cli and tests/crash do the same without a lab."""
     if not fabric.rdma:
         return []
-    return [scenario(f"{name}_{fabric.name}", "eadr", 400, functools.partial(way, fabric),
+    ways = {"peer_killed": ("adr", peer_killed), "link_down": ("eadr", link_down)}
+    return [scenario(f"{name}_{fabric.name}", kind, 400, functools.partial(way, fabric, kind),
                      fabric.why_not)
-            for name, way in (("peer_killed", peer_killed), ("link_down", link_down))]
+            for name, (kind, way) in ways.items()]
 
 
-def peer_killed(fabric, context):
+def peer_killed(fabric, kind, context):
     """perdured is killed and started again, several times."""
     dice = context.dice("kills")
 
@@ -38,10 +39,10 @@ def peer_killed(fabric, context):
             pair.responder.run("kill -9 $(cat /run/perdured.pid)")
             pair.start_perdured()
 
-    return outlived(fabric, context, strike)
+    return outlived(fabric, context.pair(kind), strike)
 
 
-def link_down(fabric, context):
+def link_down(fabric, kind, context):
     """The writer's link is down for longer than its RNIC tries again."""
     # rxe's QP of the connection manager does not outlive a missing route (it stays in state ERR,
     # as `rdma res show qp` says, also with perftest alone): there the cable loses everything.
@@ -57,13 +58,12 @@ def link_down(fabric, context):
             raise Failed(f"the writer ended while its link was down:\n{what_it_said(pair)}")
         pair.writer.run(up)
 
-    return outlived(fabric, context, strike)
+    return outlived(fabric, context.pair(kind), strike)
 
 
-def outlived(fabric, context, strike):
+def outlived(fabric, pair, strike):
     """One `perdure log append` at full speed outlives what strikes: it says of every record that it
     is committed, and the log is the input, byte for byte."""
-    pair = context.pair("eadr")
     pair.begin(fabric)
     text = input_text(RECORDS)
     name = f"{pair.responder.name}.input"
