@@ -109,6 +109,8 @@ struct RepairReport {
 
 /// A log with one writer at a time: this one.
 /// Threads: one caller at a time; there is no thread of its own, progress is made in the calls.
+/// Processes: a child made by fork() must not use it. Over RDMA it can not use any RNIC that its
+/// parent had opened: the kernel refuses its requests.
 class Log {
  public:
   /// Fences earlier writers, recovers what is committed, brings reachable replicas to equal.

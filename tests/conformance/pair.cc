@@ -95,20 +95,22 @@ bool Pair::pump(const std::function<bool()>& reached) {
   return true;
 }
 
-bool Pair::post(const WorkRequest& request) {
+bool Pair::post(std::span<const WorkRequest> requests) {
   bool refused = false;
   const bool reached = pump([&] {
-    const auto taken = client.endpoint->post({&request, 1});
+    const auto taken = client.endpoint->post(requests);
     refused = !taken.ok();
-    return refused || *taken == 1;
+    if (!refused) requests = requests.subspan(*taken);
+    return refused || requests.empty();
   });
   return reached && !refused;
 }
 
-const Completion* Pair::run(const WorkRequest& request) {
-  if (!post(request)) return nullptr;
-  pump([&] { return client.find(request.opcode, request.context) != nullptr; });
-  return client.find(request.opcode, request.context);
+const Completion* Pair::run(std::span<const WorkRequest> requests) {
+  if (!post(requests)) return nullptr;
+  const WorkRequest& last = requests.back();
+  pump([&] { return client.find(last.opcode, last.context) != nullptr; });
+  return client.find(last.opcode, last.context);
 }
 
 Result<std::unique_ptr<fabric::Endpoint>> connect_to(fabric::Device& client,

@@ -57,10 +57,14 @@ struct Pair {
 
   /// Polls both sides until `reached`, for at most kPatience. Whether it was reached.
   bool pump(const std::function<bool()>& reached);
-  /// Posts one request on the client, pumping while the queue is full. Whether it was taken.
-  bool post(const fabric::WorkRequest& request);
-  /// Posts on the client and pumps until the completion is there; null when it never came.
-  const fabric::Completion* run(const fabric::WorkRequest& request);
+  /// Posts requests on the client, in one call if the queue takes them, pumping while it is full.
+  /// Whether all were taken.
+  bool post(std::span<const fabric::WorkRequest> requests);
+  bool post(const fabric::WorkRequest& request) { return post({&request, 1}); }
+  /// Posts on the client and pumps until the last one's completion is there; null when it never
+  /// came.
+  const fabric::Completion* run(std::span<const fabric::WorkRequest> requests);
+  const fabric::Completion* run(const fabric::WorkRequest& request) { return run({&request, 1}); }
 };
 
 struct PairOptions {

@@ -182,6 +182,35 @@ TEST_P(Verbs, NativeFlushOfARangeAndOfTheWholeRegionCompletes) {
   }
 }
 
+TEST_P(Verbs, OneBatchOfWriteFlushAtomicWriteAndReadDoesAllFour) {
+  const auto able = pair_->client.endpoint->capabilities();
+  for (const std::size_t size : {std::size_t{8}, std::size_t{64}, std::size_t{4096}}) {
+    local_->fill(size, 0, size);
+    remote_->clear();
+    std::vector<fabric::WorkRequest> batch{
+        write(local_->segment(0, size), remote_->remote(), 128, 1)};
+    auto other = read(local_->segment(8192, size), remote_->remote(), 128, 1);
+    other.segment_count = 0;
+    other.signalled = batch[0].signalled = false;
+    other.flush_length = size;
+    other.opcode = Opcode::Flush;
+    if (able.native_flush) batch.push_back(other);
+    other.opcode = Opcode::AtomicWrite;
+    other.remote_offset = 64;
+    other.operand = size + 1;
+    if (able.atomic_write) batch.push_back(other);
+    batch.push_back(read(local_->segment(8192, size), remote_->remote(), 128, size));
+    auto* got = pair_->run(batch);
+    ASSERT_NE(got, nullptr) << size;
+    ASSERT_FALSE(got->error.has_value()) << size;
+    EXPECT_EQ(std::memcmp(remote_->at(128), local_->at(0), size), 0) << size;
+    EXPECT_TRUE(local_->holds(size, 8192, size)) << size;
+    const std::uint64_t expected = able.atomic_write ? other.operand : 0;
+    EXPECT_EQ(std::memcmp(remote_->at(64), &expected, 8), 0) << size;
+    pair_->client.completions.clear();
+  }
+}
+
 TEST_P(Verbs, AtomicWriteReplacesEightBytes) {
   if (!pair_->client.endpoint->capabilities().atomic_write) GTEST_SKIP() << "no ATOMIC WRITE";
   remote_->clear();

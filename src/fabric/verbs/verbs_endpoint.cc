@@ -77,8 +77,7 @@ Result<void> VerbsEndpoint::check(const WorkRequest& request) const {
 
 /// Whether nothing about the request needs a closer look: most are so.
 bool VerbsEndpoint::takes_one_entry(const WorkRequest& request) const {
-  return is_plain(request, limits_) && request.segments[0].length > 0 &&
-         request.segments[0].memory != nullptr &&
+  return is_plain(request, limits_) && request.segments[0].memory != nullptr &&
          request.segments[0].length <= queue_limits_.message_bytes_max &&
          (request.opcode != Opcode::WriteImm || queue_limits_.writes_immediates);
 }
@@ -143,7 +142,7 @@ void VerbsEndpoint::issue(const WorkRequest& request, std::size_t entries) {
   if (takes_credit(request.opcode)) send_credits_.use();
   const std::uint64_t number = requests_.issue_index();
   const bool signalled = requests_.issue(entries);
-  if (takes_one_entry(request)) {
+  if (entries == 1 && request.opcode <= Opcode::Read && request.segment_count == 1) {
     batch_.add_one(request, number, signalled);
   } else {
     batch_.add(request, number, signalled, send_credits_.sent());

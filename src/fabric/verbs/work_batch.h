@@ -36,6 +36,11 @@ struct QueueLimits {
   Capabilities capabilities;
 };
 
+/// Zero for what lies outside of registered memory: that goes inline.
+inline std::uint32_t lkey_of(const Segment& segment) {
+  return segment.memory == nullptr ? 0 : static_cast<const VerbsMemory*>(segment.memory)->lkey();
+}
+
 /// How many entries a request takes. Requires what check() in verbs_endpoint.cc lets through.
 std::size_t entry_count(const WorkRequest& request, const QueueLimits& limits);
 
@@ -62,19 +67,19 @@ class WorkBatch {
   /// Requires fits(entry_count()).
   void add(const WorkRequest& request, std::uint64_t id, bool signalled, std::uint64_t message);
 
-  /// The same for a transfer of one segment that is not longer than a message.
+  /// The same for a transfer of one segment that takes one entry.
   void add_one(const WorkRequest& request, std::uint64_t id, bool signalled) {
     static constexpr std::array<ibv_wr_opcode, 4> kOpcodes = {
         IBV_WR_SEND, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_RDMA_READ};
     const Segment& segment = request.segments[0];
     segments_[count_][0] = {reinterpret_cast<std::uintptr_t>(segment.data),
-                            static_cast<std::uint32_t>(segment.length),
-                            static_cast<const VerbsMemory*>(segment.memory)->lkey()};
-    const bool read = request.opcode == Opcode::Read;
-    const bool inlined = !read && segment.length <= limits_.inline_bytes_max;
+                            static_cast<std::uint32_t>(segment.length), lkey_of(segment)};
+    const bool empty = segment.length == 0;
+    const bool inlined =
+        !empty && request.opcode != Opcode::Read && segment.length <= limits_.inline_bytes_max;
     ibv_send_wr& work = requests_[count_];
     work.wr_id = id;
-    work.num_sge = 1;
+    work.num_sge = empty ? 0 : 1;
     work.opcode = kOpcodes[static_cast<std::size_t>(request.opcode)];
     work.send_flags = (request.fenced ? static_cast<unsigned>(IBV_SEND_FENCE) : 0) |
                       (signalled ? static_cast<unsigned>(IBV_SEND_SIGNALED) : 0) |
