@@ -1,5 +1,6 @@
 // WorkBatch: requests of the fabric as work queue entries, given to a queue pair in one go, so that
-// a batch costs one doorbell.
+// a batch costs one doorbell; where native FLUSH or ATOMIC WRITE are in it, one for each change
+// between these and others.
 #pragma once
 
 #include "fabric/verbs/domain.h"
@@ -111,7 +112,8 @@ class WorkBatch {
                     std::size_t segments_max);
   void add_word(const WorkRequest& request, std::uint64_t id);
   void add_immediate(const WorkRequest& request, std::uint64_t id, std::uint64_t message);
-  int post_extended(ibv_qp_ex* qp);
+  int post_plain(ibv_qp* qp, std::size_t begin, std::size_t end);
+  int post_extended(ibv_qp_ex* qp, std::size_t begin, std::size_t end);
 
   QueueLimits limits_;
   ibv_sge scratch_{};
