@@ -5,7 +5,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string_view>
+#include <vector>
 
 namespace perdure {
 namespace {
@@ -22,6 +24,32 @@ TEST(Crc32c, ContinuesOverPieces) {
   const std::string_view text = "123456789";
   const auto first = crc_of(text.substr(0, 4));
   EXPECT_EQ(crc32c(std::as_bytes(std::span(text.substr(4))), first), crc_of(text));
+}
+
+/// Bit by bit, as the standard defines it.
+std::uint32_t slow_crc(std::span<const std::byte> data) {
+  std::uint32_t crc = ~std::uint32_t{0};
+  for (const std::byte byte : data) {
+    crc ^= std::to_integer<std::uint32_t>(byte);
+    for (int bit = 0; bit < 8; ++bit) crc = crc >> 1 ^ ((crc & 1u) != 0 ? 0x82f63b78u : 0);
+  }
+  return ~crc;
+}
+
+TEST(Crc32c, OfEveryLengthIsThatOfTheDefinitionAndCopiesTheBytes) {
+  std::vector<std::byte> bytes(700);
+  for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(i * 37 + i / 7);
+  for (std::size_t length = 0; length <= 600; ++length) {
+    const auto data = std::span(bytes).first(length);
+    ASSERT_EQ(crc32c(data), slow_crc(data)) << length;
+    for (const std::size_t head : {std::size_t{0}, std::size_t{28}, std::size_t{31}}) {
+      std::vector<std::byte> to(length + 1, std::byte{0xee});
+      const auto whole = std::span(bytes).first(head + length);
+      ASSERT_EQ(crc32c_copy(whole.first(head), to.data(), whole.subspan(head)), slow_crc(whole));
+      ASSERT_TRUE(std::equal(to.begin(), to.end() - 1, whole.begin() + static_cast<long>(head)));
+      ASSERT_EQ(to.back(), std::byte{0xee}) << "wrote behind the end";
+    }
+  }
 }
 
 TEST(Random, SameSeedSameNumbers) {

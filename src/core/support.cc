@@ -97,42 +97,46 @@ namespace {
 constexpr std::size_t kShortBytes = 256;  // up to here ISA-L's preparations take longer
 const bool has_crc_instruction = __builtin_cpu_supports("sse4.2") != 0;
 
+/// The next word of the data, copied to `to`.
+template <typename Word, bool copying>
+__attribute__((always_inline)) inline Word take_word(const std::byte*& from, std::byte*& to) {
+  Word word;
+  std::memcpy(&word, from, sizeof word);
+  from += sizeof word;
+  if constexpr (copying) {
+    std::memcpy(to, &word, sizeof word);
+    to += sizeof word;
+  }
+  return word;
+}
+
 /// Takes `data` into the register, and copies it to `to`.
 template <bool copying>
-__attribute__((target("sse4.2"), always_inline)) inline std::uint64_t take_in(
-    std::uint64_t sum, std::span<const std::byte> data, std::byte* to) {
+__attribute__((target("sse4.2"), always_inline)) inline std::uint32_t take_in(
+    std::uint32_t sum, std::span<const std::byte> data, std::byte* to) {
   const std::byte* from = data.data();
   const std::byte* const end = from + data.size();
-  const auto take = [&]<typename Word>(Word word) __attribute__((always_inline)) {
-    std::memcpy(&word, from, sizeof word);
-    if constexpr (copying) {
-      std::memcpy(to, &word, sizeof word);
-      to += sizeof word;
-    }
-    from += sizeof word;
-    return word;
-  };
-  for (; end - from >= 16;) {
-    sum = _mm_crc32_u64(sum, take(std::uint64_t{}));
-    sum = _mm_crc32_u64(sum, take(std::uint64_t{}));
+  std::uint64_t wide = sum;
+  while (end - from >= 16) {
+    wide = _mm_crc32_u64(wide, take_word<std::uint64_t, copying>(from, to));
+    wide = _mm_crc32_u64(wide, take_word<std::uint64_t, copying>(from, to));
   }
-  auto rest =
-      static_cast<std::uint32_t>(end - from >= 8 ? _mm_crc32_u64(sum, take(std::uint64_t{})) : sum);
-  if (end - from >= 4) rest = _mm_crc32_u32(rest, take(std::uint32_t{}));
-  while (from != end) rest = _mm_crc32_u8(rest, take(std::uint8_t{}));
-  return rest;
+  if (end - from >= 8) wide = _mm_crc32_u64(wide, take_word<std::uint64_t, copying>(from, to));
+  sum = static_cast<std::uint32_t>(wide);
+  if (end - from >= 4) sum = _mm_crc32_u32(sum, take_word<std::uint32_t, copying>(from, to));
+  while (from != end) sum = _mm_crc32_u8(sum, take_word<std::uint8_t, copying>(from, to));
+  return sum;
 }
 
 __attribute__((target("sse4.2"))) std::uint32_t short_crc32c(std::span<const std::byte> data,
                                                              std::uint32_t crc) {
-  return ~static_cast<std::uint32_t>(take_in<false>(~crc, data, nullptr));
+  return ~take_in<false>(~crc, data, nullptr);
 }
 
 __attribute__((target("sse4.2"))) std::uint32_t short_crc32c_copy(std::span<const std::byte> head,
                                                                   std::byte* to,
                                                                   std::span<const std::byte> data) {
-  const std::uint64_t sum = take_in<false>(~std::uint32_t{0}, head, nullptr);
-  return ~static_cast<std::uint32_t>(take_in<true>(sum, data, to));
+  return ~take_in<true>(take_in<false>(~std::uint32_t{0}, head, nullptr), data, to);
 }
 #endif
 
