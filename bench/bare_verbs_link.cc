@@ -146,11 +146,10 @@ Result<void> VerbsLink::make_queues() {
   wanted.send_cq = wanted.recv_cq = queue_.get();
   wanted.cap = {kSendDepth, kReceivesPosted, 1, 1, kInlineBytes};
   if (::rdma_create_qp(id_.get(), protection_.get(), &wanted) != 0) return failed("rdma_create_qp");
-  memory_.reset(
-      ::ibv_reg_mr(protection_.get(), region_.data(), region_.size(),
-                   IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ));
-  inbox_memory_.reset(
-      ::ibv_reg_mr(protection_.get(), inbox_.data(), inbox_.size(), IBV_ACCESS_LOCAL_WRITE));
+  constexpr int kOurs = IBV_ACCESS_LOCAL_WRITE;
+  constexpr int kPeers = kOurs | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
+  memory_.reset(::ibv_reg_mr(protection_.get(), region_.data(), region_.size(), kPeers));
+  inbox_memory_.reset(::ibv_reg_mr(protection_.get(), inbox_.data(), inbox_.size(), kOurs));
   if (!memory_ || !inbox_memory_) return failed("ibv_reg_mr");
   for (std::size_t slot = 0; slot < kReceivesPosted; ++slot) PERDURE_TRY_VOID(post_receive(slot));
   return {};
