@@ -445,7 +445,7 @@ class Limits {
     finding.note = fmt::format("busy polling, traced; the provider makes {} (polling included)",
                                count.total() - count.ours());
     for (const auto& [name, number] : count.calls) {
-      if (!name.starts_with("libfabric")) finding.note += fmt::format("; {}: {}", name, number);
+      if (!is_of_transport(name)) finding.note += fmt::format("; {}: {}", name, number);
     }
     return {};
   }

@@ -124,8 +124,13 @@ std::uint64_t SyscallCount::total() const {
 
 std::uint64_t SyscallCount::ours() const {
   std::uint64_t sum = 0;
-  for (const auto& [name, count] : calls) sum += name.starts_with("libfabric") ? 0 : count;
+  for (const auto& [name, count] : calls) sum += is_of_transport(name) ? 0 : count;
   return sum;
+}
+
+bool is_of_transport(const std::string& name) {
+  return name.starts_with("libfabric") || name.starts_with("libibverbs") ||
+         name.starts_with("librdmacm") || name.find("-rdmav") != std::string::npos;
 }
 
 SharedProcessor::SharedProcessor(pid_t child) {

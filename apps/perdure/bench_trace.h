@@ -21,9 +21,13 @@ struct SyscallCount {
   std::map<std::string, std::uint64_t> calls;
 
   std::uint64_t total() const;
-  /// Those that no provider makes: all but libfabric's.
+  /// Those that no transport makes.
   std::uint64_t ours() const;
 };
+
+/// Whether the library with that name, or the caller whose name begins with it, is a transport's:
+/// libfabric, libibverbs, librdmacm, or the RNIC's own (librxe-rdmav34).
+bool is_of_transport(const std::string& name);
 
 /// Follows the main thread of `child`, a child of this process, from now on, to where it calls
 /// mark_end(). It then runs on by itself.
