@@ -17,7 +17,10 @@ class Bare : public ::testing::TestWithParam<BareProvider> {
     options.rounds = 1;
     options.warm_up = 0;
     const auto tried = bare_latencies(options);
-    if (!tried.ok() && tried.code() == ErrorCode::Unsupported) {
+    // An RNIC is not everywhere, nor libfabric; where this build has that, its providers are there.
+    const bool may_lack = GetParam() == BareProvider::Verbs ||
+                          (!tried.ok() && tried.error().message == "this build has no libfabric");
+    if (!tried.ok() && tried.code() == ErrorCode::Unsupported && may_lack) {
       GTEST_SKIP() << to_string(GetParam()) << ": " << tried.error().message;
     }
   }

@@ -4,7 +4,8 @@
 // What it makes of the contract in fabric.h:
 //   - One queue pair (RC), one completion queue and one completion channel per connection.
 //   - Only some requests ask the RNIC for a completion: those whose caller wants one, and one now
-//     and then to free the queue. What is posted in one call goes with one doorbell.
+//     and then to free the queue. What is posted in one call goes with one doorbell,
+//     and one more for each change between native FLUSH or ATOMIC WRITE and others.
 //   - Messages never meet an empty receive queue: each end tells the other, by a WRITE into a word
 //     that it registered for that, how many receives it has posted so far (credits.h). A SEND or
 //     WRITE_WITH_IMM without credit waits in this process, and what is posted behind it too. The
