@@ -183,7 +183,7 @@ TEST(Trace, SystemCallsAreCountedBetweenTheMarksAndNowhereElse) {
   EXPECT_EQ(count.ours(), 6u);
 }
 
-TEST(Trace, InstructionsAreCountedUpToTheLibrary) {
+TEST(Trace, InstructionsAreCountedUpToTheLibraryOrTheMark) {
   std::vector<std::uint64_t> counts;
   const auto work = [] {
     (void)::syscall(SYS_getuid);  // bound by the linker when it is first called
@@ -192,6 +192,9 @@ TEST(Trace, InstructionsAreCountedUpToTheLibrary) {
       asm volatile(".rept 1000\n nop\n .endr\n");
       (void)::syscall(SYS_getuid);
     }
+    mark_begin();
+    asm volatile(".rept 500\n nop\n .endr\n");
+    mark_step_end();
   };
   const bool allowed = trace(work, [&](ChildTrace& child) -> Result<void> {
     PERDURE_TRY(counted, child.count_instructions({"libc.so"}));
@@ -199,8 +202,11 @@ TEST(Trace, InstructionsAreCountedUpToTheLibrary) {
     return {};
   });
   if (!allowed) GTEST_SKIP() << "this system lets no process trace its child (ptrace)";
-  ASSERT_EQ(counts.size(), 3u);
+  ASSERT_EQ(counts.size(), 4u);
   constexpr std::uint64_t kToCallMax = 100;  // loop, arguments
+  EXPECT_GE(counts.back(), 500u);
+  EXPECT_LE(counts.back(), 500 + kToCallMax);
+  counts.pop_back();
   for (const std::uint64_t count : counts) {
     EXPECT_GE(count, 1000u);
     EXPECT_LE(count, 1000 + kToCallMax);

@@ -5,7 +5,7 @@
 #include "bench_allocations.h"
 #include "bench_child.h"
 #include "bench_limits_log.h"
-#include "bench_trace.h"
+#include "bench_limits_traced.h"
 #include "core/try.h"
 #include "demo_files.h"
 #include "demo_peers.h"
@@ -27,8 +27,6 @@ constexpr std::uint64_t kMebibyte = std::uint64_t{1} << 20;
 constexpr std::size_t kManyUnderWay = 64;
 constexpr std::uint64_t kOpenTickets = 10'000;
 constexpr std::size_t kBandwidthWindow = 8;
-// Busy polling, however slow it is when traced.
-constexpr std::chrono::microseconds kTracedSpin = std::chrono::seconds(1);
 
 double percent(double part, double whole) { return whole == 0 ? 0 : part / whole * 100; }
 
@@ -290,114 +288,37 @@ class Limits {
     return {};
   }
 
-  /// Runs `appends` in a process of its own that is traced from a moment on, with both sides
-  /// polling.
-  static Result<void> traced(LogUnderTestOptions options,
-                             const std::function<Result<void>(LogUnderTest&)>& appends,
-                             const std::function<Result<void>(ChildTrace&)>& count) {
-    options.log.spin = kTracedSpin;
-    const ChildWork child = [&](const ChildPipes& pipes) -> Result<nlohmann::json> {
-      PERDURE_TRY(log, LogUnderTest::open(options));
-      PERDURE_TRY_VOID(log.one_by_one(1'000));
-      PERDURE_TRY_VOID(tell(pipes.to_parent));
-      PERDURE_TRY_VOID(await_word(pipes.from_parent));
-      PERDURE_TRY_VOID(log.one_by_one(20));  // wakes the peer, which slept while we were stopped
-      auto appended = appends(log);
-      mark_end();
-      PERDURE_TRY_VOID(std::move(appended));
-      return nlohmann::json(0);
-    };
-    const ParentWork trace = [&](const ChildTask& task) -> Result<void> {
-      PERDURE_TRY_VOID(await_word(task.from_child));
-      const SharedProcessor shared(task.pid);
-      PERDURE_TRY(attached, ChildTrace::attach(task.pid));
-      PERDURE_TRY_VOID(tell(task.to_child));
-      return count(attached);
-    };
-    PERDURE_TRY_VOID(run_in_child(child, trace));
-    return {};
-  }
-
-  /// The calls of `appends` appends, one by one.
-  static Result<SyscallCount> count_calls(const LogUnderTestOptions& options,
-                                          std::uint64_t appends) {
-    SyscallCount count;
-    const auto append = [&](LogUnderTest& log) -> Result<void> {
-      mark_begin();
-      PERDURE_TRY_VOID(log.one_by_one(appends));
-      return {};
-    };
-    const auto look = [&](ChildTrace& trace) -> Result<void> {
-      PERDURE_TRY(counted, trace.count_calls());
-      count = std::move(counted);
-      return {};
-    };
-    PERDURE_TRY_VOID(traced(options, append, look));
-    return count;
-  }
-
   /// From append to what the transport is handed, one append under way, by each kind of method.
   Result<void> instructions(Finding& finding) {
     finding.unit = "instructions";
     finding.target = "at most 150";
-    PERDURE_TRY(found, step(finding, PersistenceDomain::Mhp));
-    finding.perdure.values = std::move(found.counts);
-    finding.met = finding.perdure.median() <= 150;
+    PERDURE_TRY(mhp, step(finding, PersistenceDomain::Mhp));
     PERDURE_TRY(dmp, step(finding, PersistenceDomain::Dmp));
-    Series other;
-    other.values = std::move(dmp.counts);
+    Series other{dmp.posting};
+    Series behind{mhp.gathering};
     finding.note = fmt::format(
         "from Log::append to the first instruction of the transport's library, by {} (mhp); by {} "
-        "(dmp) {}",
-        found.method, dmp.method, other.median());
+        "(dmp) {}; an append that gathers behind one under way: {}, to its return",
+        mhp.method, dmp.method, other.median(), behind.median());
+    finding.perdure.values = std::move(mhp.posting);
+    finding.met = finding.perdure.median() <= 150;
     return {};
   }
 
-  struct Steps {
-    std::string method;
-    std::vector<double> counts;
-  };
-  Result<Steps> step(const Finding& finding, PersistenceDomain domain) {
+  Result<StepCount> step(const Finding& finding, PersistenceDomain domain) {
     constexpr std::uint64_t kAppends = 20;
     const std::string place =
         fmt::format("{}/stepping-{}-{}", directory_, finding.fabric, to_string(domain));
     PERDURE_TRY(polling, start_peer(place, kTracedSpin, domain));
     PERDURE_TRY(options, log_options(finding));
     options.peer = polling.address();
-    Steps steps;
-    PERDURE_TRY(method, method_of(options));
-    steps.method = method;
-    const auto append = [&](LogUnderTest& log) -> Result<void> {
-      for (std::uint64_t i = 0; i < kAppends; ++i) {
-        const std::span<const std::byte> record = log.record();
-        mark_begin();
-        PERDURE_TRY(ticket, log.log().append(record));
-        PERDURE_TRY_VOID(log.log().wait(ticket, Level::Durable));
-      }
-      return {};
-    };
-    const auto look = [&](ChildTrace& trace) -> Result<void> {
-      PERDURE_TRY(counted, trace.count_instructions({"libfabric", "-rdmav", "libibverbs"}));
-      steps.counts.assign(counted.begin(), counted.end());
-      return {};
-    };
-    PERDURE_TRY_VOID(traced(options, append, look));
+    PERDURE_TRY(steps, count_steps(options, kAppends));
     PERDURE_TRY_VOID(polling.stop());
     return steps;
   }
 
-  /// How the log makes a record of 64 B durable.
-  static Result<std::string> method_of(const LogUnderTestOptions& options) {
-    const ChildWork child = [&](const ChildPipes&) -> Result<nlohmann::json> {
-      PERDURE_TRY(log, LogUnderTest::open(options));
-      return nlohmann::json(log.log().status().replicas.front().small_method);
-    };
-    PERDURE_TRY(found, run_in_child(child));
-    return found.get<std::string>();
-  }
-
   Result<void> posts(Finding& finding) {
-    finding.unit = "doorbells";
+    finding.unit = "posts";
     finding.target = "at most 1";
     PERDURE_TRY(options, log_options(finding));
     const ChildWork child = [&](const ChildPipes&) -> Result<nlohmann::json> {
@@ -408,8 +329,8 @@ class Limits {
       const ReplicaStatus after = log.log().status().replicas.front();
       PERDURE_TRY_VOID(log.windowed(options_.samples, kManyUnderWay));
       const ReplicaStatus end = log.log().status().replicas.front();
-      return nlohmann::json{after.doorbells - before.doorbells, after.requests - before.requests,
-                            after.messages - before.messages, end.doorbells - after.doorbells};
+      return nlohmann::json{after.posts - before.posts, after.requests - before.requests,
+                            after.messages - before.messages, end.posts - after.posts};
     };
     PERDURE_TRY(counts, run_in_child(child));
     const auto each = [&](std::size_t index) {
@@ -419,7 +340,7 @@ class Limits {
     finding.met = each(0) <= 1;
     finding.note = fmt::format(
         "one under way: {:.2f} work requests, of them {:.2f} messages; 64 under way: {:.2f} "
-        "doorbells",
+        "posts",
         each(1), each(2), each(3));
     return {};
   }

@@ -177,6 +177,13 @@ bool is_mark(const __ptrace_syscall_info& call, std::uint64_t mark) {
   return call.entry.nr == SYS_getpriority && call.entry.args[1] == mark;
 }
 
+/// Whether the next instruction is the call of mark_step_end().
+bool at_step_end(pid_t child, const user_regs_struct& registers) {
+  constexpr long kSyscallInstruction = 0x050f;
+  return registers.rax == SYS_getpriority && registers.rsi == kStepEndMark &&
+         (::ptrace(PTRACE_PEEKTEXT, child, registers.rip, nullptr) & 0xffff) == kSyscallInstruction;
+}
+
 Error ended() { return {ErrorCode::Disconnected, "the traced process has ended"}; }
 
 }  // namespace
@@ -251,7 +258,7 @@ Result<std::uint64_t> ChildTrace::step_into(const std::vector<std::string>& tran
     }
     user_regs_struct registers{};
     ::ptrace(PTRACE_GETREGS, child_, nullptr, &registers);
-    if (find(reached, registers.rip) != nullptr) return count;
+    if (find(reached, registers.rip) != nullptr || at_step_end(child_, registers)) return count;
     // The first stop is behind the call. A repeated instruction (rep movsb) stops each time.
     if (at != 0 && at != registers.rip) ++count;
     at = registers.rip;

@@ -43,8 +43,8 @@ class ChildTrace {
 
   /// Instructions of the program and of all libraries but `transport`, each time from where it
   /// calls mark_begin() to the first instruction in a library that has one of `transport` in its
-  /// name: what the transport is handed lies behind them. Where it comes to none within
-  /// kInstructionsMax, that number.
+  /// name: what the transport is handed lies behind them; or to where it calls mark_step_end().
+  /// Where it comes to neither within kInstructionsMax, that number.
   static constexpr std::uint64_t kInstructionsMax = 100'000;
   Result<std::vector<std::uint64_t>> count_instructions(const std::vector<std::string>& transport);
 
@@ -71,6 +71,7 @@ class SharedProcessor {
 /// In the child. No code but the call itself, so that counting instructions begins behind it.
 inline constexpr std::uint64_t kBeginMark = 0x7e570001;
 inline constexpr std::uint64_t kEndMark = 0x7e570002;
+inline constexpr std::uint64_t kStepEndMark = 0x7e570003;
 inline void mark(std::uint64_t which) {
   // A process that asks for the priority of one of these.
   long call = SYS_getpriority;
@@ -78,5 +79,6 @@ inline void mark(std::uint64_t which) {
 }
 inline void mark_begin() { mark(kBeginMark); }
 inline void mark_end() { mark(kEndMark); }
+inline void mark_step_end() { mark(kStepEndMark); }
 
 }  // namespace perdure::app

@@ -81,9 +81,9 @@ struct ReplicaStatus {
   bool costs_measured = false;        // they were chosen by costs measured on this connection
   std::uint64_t replans = 0;          // how often the connection's drift has changed them
   // Since the connection was made, probes of its costs included.
-  std::uint64_t requests = 0;   // work requests
-  std::uint64_t messages = 0;   // of which messages: SEND, WRITE_WITH_IMM
-  std::uint64_t doorbells = 0;  // times that the transport was handed some
+  std::uint64_t requests = 0;  // work requests
+  std::uint64_t messages = 0;  // of which messages: SEND, WRITE_WITH_IMM
+  std::uint64_t posts = 0;     // times that the transport was handed some
 };
 
 struct LogStatus {

@@ -305,7 +305,7 @@ LogStatus ReplicatedLog::status() const {
       const persist::RequesterCounters counters = replica.counters();
       each.requests = counters.requests;
       each.messages = counters.messages;
-      each.doorbells = counters.doorbells;
+      each.posts = counters.posts;
     }
     status.replicas.push_back(std::move(each));
   }

@@ -360,7 +360,8 @@ class ReplayingService : public Service {
     const persist::MessageHeader header{1, persist::kPayloadCrc | persist::kReplayable, 1, 64,
                                         static_cast<std::uint32_t>(session.id)};
     const std::span<const std::byte> part(payload);
-    const std::size_t at = persist::encode_message(header, {&entry, 1}, {&part, 1}, message.data());
+    persist::put_entry(message.data(), 0, entry);
+    const std::size_t at = persist::encode_message(header, {&part, 1}, message.data());
     std::memcpy(message.data() + at, payload.data(), payload.size());
     auto memory = client_->register_memory(message, fabric::Access::Local);
     fabric::WorkRequest request;

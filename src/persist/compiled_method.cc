@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "core/assert.h"
 #include "core/try.h"
@@ -88,55 +89,90 @@ std::vector<Item> flushed_items(const Method& method, std::size_t index) {
 /// persistent is named; behind messages alone, of anything, since it comes after them. Else a READ
 /// inside the last item: on its way to memory it pushes everything before it (taxonomy section
 /// 3.4.1).
-Result<void> compile_flush(const Method& method, std::size_t index, const ServerProfile& profile,
-                           const Capabilities& usable, CompiledStep& step) {
+Result<std::vector<Item>> compile_flush(const Method& method, std::size_t index,
+                                        const ServerProfile& profile, const Capabilities& usable,
+                                        CompiledRequest& request) {
   const std::vector<Item> items = flushed_items(method, index);
   const bool persists = usable.persistent_flush && !items.empty();
-  if (usable.native_flush) step.opcode = fabric::Opcode::Flush;
-  step.targets = persists ? items : std::vector<Item>{covered_item(method, index)};
-  if (persists) step.placement = fabric::FlushPlacement::Persistence;
+  if (usable.native_flush) request.opcode = fabric::Opcode::Flush;
+  if (persists) request.placement = fabric::FlushPlacement::Persistence;
   const bool rests_on_it = profile.capabilities.persistent_flush &&
                            profile.domain == PersistenceDomain::Dmp && profile.ddio == Ddio::On;
   if (rests_on_it && !persists) {
     return unsupported(method, "this connection has no FLUSH to persistence");
   }
+  return persists ? items : std::vector<Item>{covered_item(method, index)};
+}
+
+/// A SEND, or the one request of a WRITE_WITH_IMM: what the responder does with it.
+Result<void> compile_message(const Method& method, const RequesterStep& step, std::size_t message,
+                             CompiledRequest& request) {
+  static const std::vector<ResponderAction> kNone;
+  const auto& reaction = message < method.responder.size() ? method.responder[message] : kNone;
+  request.wants_ack = acknowledges(reaction);
+  if (step.verb == Verb::WriteImm) return {};
+  request.entries = entries_for(step, reaction);
+  if (request.entries.size() > kEntriesMax) return unsupported(method, "too many entries");
+  if (request.wants_ack) request.message_flags |= kAckWanted;
+  if (step.replay) request.message_flags |= kReplayable | kPayloadCrc;
   return {};
 }
 
-/// Compiles a posting step; `message` counts the messages of the update so far.
-Result<CompiledStep> compile_post(const Method& method, std::size_t index,
-                                  const ServerProfile& profile, const Capabilities& device,
-                                  std::size_t& message) {
-  CompiledStep step;
-  step.source = method.requester[index];
-  PERDURE_TRY(opcode, opcode_for(method, step.source.verb, device));
-  step.opcode = opcode;
-  switch (step.source.verb) {
-    case Verb::Send: step.requests = 1; break;
-    case Verb::Read: step.targets = {covered_item(method, index)}; break;
-    case Verb::Flush:
-      PERDURE_TRY_VOID(
-          compile_flush(method, index, profile, both(device, profile.capabilities), step));
+/// Appends the requests of a posting step.
+Result<void> compile_post(const Method& method, std::size_t index, const ServerProfile& profile,
+                          const Capabilities& device, CompiledMethod& compiled) {
+  const RequesterStep& step = method.requester[index];
+  CompiledRequest request;
+  PERDURE_TRY(opcode, opcode_for(method, step.verb, device));
+  request.opcode = opcode;
+  request.fenced = step.fenced;
+  std::vector<Item> items = step.items;
+  switch (step.verb) {
+    case Verb::Send: items = {0}; break;  // one request: its entries say which items
+    case Verb::Read: items = {covered_item(method, index)}; break;
+    case Verb::Flush: {
+      const Capabilities usable = both(device, profile.capabilities);
+      PERDURE_TRY(flushed, compile_flush(method, index, profile, usable, request));
+      items = std::move(flushed);
       break;
-    default: step.targets = step.source.items; break;
+    }
+    default: break;
   }
-  if (step.source.verb != Verb::Send) step.requests = step.targets.size();
-  step.carries_message = step.source.verb == Verb::Send || step.source.verb == Verb::WriteImm;
-  if (!step.carries_message) return step;
+  if (request.carries_message()) {
+    if (items.size() != 1) return unsupported(method, "a WRITE_WITH_IMM carries one item");
+    PERDURE_TRY_VOID(compile_message(method, step, compiled.messages(), request));
+  }
+  for (const Item item : items) {
+    request.item = item;
+    compiled.add(request);
+  }
+  return {};
+}
 
-  static const std::vector<ResponderAction> kNone;
-  const auto& reaction = message < method.responder.size() ? method.responder[message] : kNone;
-  ++message;
-  step.wants_ack = acknowledges(reaction);
-  if (step.source.verb == Verb::WriteImm) {
-    if (step.requests != 1) return unsupported(method, "a WRITE_WITH_IMM carries one item");
-    return step;
+/// What has to be known of each item before it is taken, and how much a message takes.
+void note_uses(const ReceiveQueue& queue, CompiledMethod& compiled) {
+  const Method& method = compiled.source;
+  compiled.items.resize(method.shape.items());
+  for (std::size_t index = 0; index < compiled.items.size(); ++index) {
+    const bool later = method.shape.epoch_of(static_cast<Item>(index)) > 0;
+    compiled.items[index].word = later && !method.later_any_size;
   }
-  step.entries = entries_for(step.source, reaction);
-  if (step.entries.size() > kEntriesMax) return unsupported(method, "too many entries");
-  if (step.wants_ack) step.message_flags |= kAckWanted;
-  if (step.source.replay) step.message_flags |= kReplayable | kPayloadCrc;
-  return step;
+  for (CompiledRequest& request : compiled.requests) {
+    if (request.opcode == fabric::Opcode::WriteImm) compiled.items[request.item].immediate = true;
+    std::size_t copies = 0;
+    for (const CompiledEntry& entry : request.entries) {
+      if ((entry.actions & kCopy) == 0) continue;
+      ++copies;
+      compiled.items[entry.item].sent = true;
+    }
+    const std::size_t header = kMessageHeaderBytes + request.entries.size() * kEntryBytes;
+    compiled.message_header_bytes_max = std::max(compiled.message_header_bytes_max, header);
+    // More pieces than a request can gather are copied together into the message's own buffer.
+    const bool fits = copies < fabric::kSegmentsMax;
+    request.gathered = fits ? copies : 0;
+    compiled.message_buffer_bytes =
+        std::max(compiled.message_buffer_bytes, fits ? header : queue.message_bytes_max);
+  }
 }
 
 Result<CompiledMethod> compile_one(const Method& method, const ServerProfile& profile,
@@ -147,48 +183,51 @@ Result<CompiledMethod> compile_one(const Method& method, const ServerProfile& pr
   }
   CompiledMethod compiled;
   compiled.source = method;
-  compiled.items.resize(method.shape.items());
-  for (std::size_t index = 0; index < compiled.items.size(); ++index) {
-    const bool later = method.shape.epoch_of(static_cast<Item>(index)) > 0;
-    compiled.items[index].word = later && !method.later_any_size;
-  }
-  std::size_t message = 0;
+  std::vector<std::size_t> last_request(method.requester.size());  // of each step
   for (std::size_t index = 0; index < method.requester.size(); ++index) {
-    CompiledStep step;
-    step.source = method.requester[index];
-    if (step.source.kind == RequesterStep::Kind::Post) {
-      PERDURE_TRY(post, compile_post(method, index, profile, device, message));
-      step = std::move(post);
-      compiled.posts_end = index + 1;
-    } else if (step.source.kind == RequesterStep::Kind::WaitCompletion) {
-      compiled.steps[step.source.of].awaited = true;
+    const RequesterStep& step = method.requester[index];
+    switch (step.kind) {
+      case RequesterStep::Kind::Post:
+        PERDURE_TRY_VOID(compile_post(method, index, profile, device, compiled));
+        last_request[index] = compiled.requests.size() - 1;
+        break;
+      case RequesterStep::Kind::WaitCompletion:
+        compiled.await_completion(last_request[step.of]);
+        break;
+      case RequesterStep::Kind::WaitAck: compiled.await_ack(); break;
     }
-    if (step.opcode == fabric::Opcode::WriteImm) {
-      for (const Item item : step.targets) compiled.items[item].immediate = true;
-    }
-    std::size_t copies = 0;
-    for (const CompiledEntry& entry : step.entries) {
-      if ((entry.actions & kCopy) == 0) continue;
-      ++copies;
-      compiled.items[entry.item].sent = true;
-    }
-    const std::size_t header = kMessageHeaderBytes + step.entries.size() * kEntryBytes;
-    compiled.message_header_bytes_max = std::max(compiled.message_header_bytes_max, header);
-    // More pieces than a request can gather are copied together into the message's own buffer.
-    const bool gathered = copies < fabric::kSegmentsMax;
-    compiled.message_buffer_bytes =
-        std::max(compiled.message_buffer_bytes, gathered ? header : queue.message_bytes_max);
-    compiled.steps.push_back(std::move(step));
   }
+  note_uses(queue, compiled);
   return compiled;
 }
 
-bool sends_messages(const CompiledMethod& method) {
-  return std::any_of(method.steps.begin(), method.steps.end(),
-                     [](const CompiledStep& step) { return step.carries_message; });
+}  // namespace
+
+void CompiledMethod::add(CompiledRequest request) {
+  request.messages = messages() + (request.carries_message() ? 1 : 0);
+  if (bursts.empty() || !waits.empty()) bursts.push_back({std::exchange(waits, {}), 0});
+  requests.push_back(std::move(request));
+  bursts.back().requests_end = requests.size();
 }
 
-}  // namespace
+void CompiledMethod::await_completion(std::size_t request) {
+  std::optional<std::uint8_t>& bit = requests[request].awaited;
+  if (!bit) {
+    bit = static_cast<std::uint8_t>(
+        std::count_if(requests.begin(), requests.end(),
+                      [](const CompiledRequest& each) { return each.awaited.has_value(); }));
+  }
+  PERDURE_ASSERT(*bit < kAwaitedMax);
+  waits.push_back({false, *bit});
+}
+
+void CompiledMethod::await_ack() {
+  for (auto each = requests.rbegin(); each != requests.rend(); ++each) {
+    if (!each->wants_ack) continue;
+    waits.push_back({true, each->messages});
+    return;
+  }
+}
 
 Result<std::vector<CompiledMethod>> compile(const std::vector<Method>& methods,
                                             const ServerProfile& profile,
@@ -199,7 +238,9 @@ Result<std::vector<CompiledMethod>> compile(const std::vector<Method>& methods,
     compiled.push_back(std::move(one));
   }
   const auto replaying = std::count_if(methods.begin(), methods.end(), replays);
-  const auto messaging = std::count_if(compiled.begin(), compiled.end(), sends_messages);
+  const auto messaging =
+      std::count_if(compiled.begin(), compiled.end(),
+                    [](const CompiledMethod& method) { return method.messages() != 0; });
   if (replaying != 0 && replaying != messaging) {
     // Replay stops at the first message it can not apply, so all messages must be replayable.
     return Error{ErrorCode::InvalidArgument,

@@ -1,5 +1,5 @@
 // A Method made ready for one connection: every decision that depends on device, peer or profile
-// is taken here, once, so that the data path only walks arrays.
+// is taken here, once, so that the data path only fills in what an update brings.
 #pragma once
 
 #include <perdure/profile.h>
@@ -9,6 +9,8 @@
 #include "fabric/fabric.h"
 #include "persist/responder.h"
 
+#include <cstdint>
+#include <optional>
 #include <vector>
 
 namespace perdure::persist {
@@ -19,18 +21,38 @@ struct CompiledEntry {
   std::uint32_t actions = 0;  // EntryActions
 };
 
-struct CompiledStep {
-  RequesterStep source;
+/// One work request: everything but where and what, which come with the update.
+struct CompiledRequest {
   fabric::Opcode opcode = fabric::Opcode::Send;
-  std::size_t requests = 0;   // work requests that this step posts
-  std::vector<Item> targets;  // the item of each request, but for SEND
+  bool fenced = false;
+  bool wants_ack = false;  // message: the responder is to acknowledge it
+  Item item = 0;           // that it is about; SEND: see entries
   fabric::FlushPlacement placement = fabric::FlushPlacement::Visibility;  // FLUSH
   std::vector<CompiledEntry> entries;                                     // SEND
   std::uint8_t message_flags = 0;                                         // SEND
+  std::size_t gathered = 0;       // SEND: items gathered from where they are; 0: they are copied
   std::size_t padding_bytes = 0;  // SEND: of nothing, behind the message; probes only
-  bool carries_message = false;   // SEND, WRITE_WITH_IMM
-  bool wants_ack = false;         // the responder is to acknowledge this message
-  bool awaited = false;           // a later step waits for its completion
+  std::size_t messages = 0;       // of the method, up to and with this request
+  std::optional<std::uint8_t> awaited;  // bit of Update::completed that its completion sets
+
+  bool carries_message() const {
+    return opcode == fabric::Opcode::Send || opcode == fabric::Opcode::WriteImm;
+  }
+};
+
+/// Completions that one method can wait for.
+inline constexpr std::size_t kAwaitedMax = 64;
+
+/// What an update has to wait for.
+struct CompiledWait {
+  bool ack = false;       // an acknowledgement; else a completion
+  std::size_t which = 0;  // acknowledgement: of this message, from 1; completion: `awaited`
+};
+
+/// Requests that go to the endpoint together, once the waits are over.
+struct CompiledBurst {
+  std::vector<CompiledWait> waits;
+  std::size_t requests_end = 0;
 };
 
 /// What is known of an item before it comes.
@@ -42,11 +64,21 @@ struct ItemUse {
 
 struct CompiledMethod {
   Method source;
-  std::vector<CompiledStep> steps;
-  std::size_t posts_end = 0;  // index after the last posting step: then a later update may post
+  std::vector<CompiledRequest> requests;
+  std::vector<CompiledBurst> bursts;  // after the last one a later update may post
+  std::vector<CompiledWait> waits;    // then: over means resolved
   std::vector<ItemUse> items;
   std::size_t message_header_bytes_max = 0;
   std::size_t message_buffer_bytes = 0;  // what one message needs beside the items' own memory
+
+  /// Messages of an update.
+  std::size_t messages() const { return requests.empty() ? 0 : requests.back().messages; }
+  /// Appends to the last burst, or to a new one if something has to be waited for before.
+  void add(CompiledRequest request);
+  /// Makes what follows wait: for the completion of a request, or for the acknowledgement of the
+  /// last message so far that wants one.
+  void await_completion(std::size_t request);
+  void await_ack();
 };
 
 /// Errors: InvalidArgument (malformed, or methods that must not share a connection), Unsupported.

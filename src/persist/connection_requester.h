@@ -12,23 +12,20 @@
 
 namespace perdure::persist {
 
-// Context of a work request: bit 63 marks receives; else update slot << 8 | step.
+// Context of a work request: bit 63 marks receives; else update slot << 8 |
+// CompiledRequest::awaited.
 inline constexpr std::uint64_t kReceiveContext = std::uint64_t{1} << 63;
-// Context of a request that is signalled only so that the provider can reclaim its queue.
-inline constexpr std::uint64_t kReclaimContext = std::uint64_t{1} << 62;
 inline constexpr std::size_t kScratchBytes = 64;
-// Work requests that go to the endpoint together at most.
-inline constexpr std::size_t kGatheredMax = 16;
 
 /// One update in flight.
 struct Update {
   std::size_t method = 0;
-  std::size_t step = 0;               // the next one to take
-  std::size_t gathered_in_step = 0;   // work requests of that step that are gathered already
-  std::uint64_t message = 0;          // sequence of its last message, 0 before the first
-  std::uint64_t awaited_message = 0;  // sequence of its last message that wants an acknowledgement
-  std::uint64_t completed_steps = 0;  // bit k: step k completed
-  std::vector<UpdateItem> items;
+  std::size_t burst = 0;              // the next one to post
+  std::size_t posted = 0;             // work requests that are posted
+  std::uint64_t messages_before = 0;  // of all updates before it
+  std::uint64_t completed = 0;        // bits: CompiledRequest::awaited
+  /// By method: its work requests as they go out, but for what an update brings.
+  std::vector<std::vector<fabric::WorkRequest>> requests;
 };
 
 class ConnectionRequester final : public Requester {
@@ -39,9 +36,7 @@ class ConnectionRequester final : public Requester {
         device_(device),
         profile_(profile),
         options_(options),
-        updates_(std::bit_ceil(options.updates_max)) {
-    for (fabric::WorkRequest& request : gathered_) request.remote = options_.remote;
-  }
+        updates_(std::bit_ceil(options.updates_max)) {}
 
   Result<void> prepare(std::vector<Method> methods);
 
@@ -62,29 +57,30 @@ class ConnectionRequester final : public Requester {
     return item.data.length != 0 && item.data.length <= options_.remote.length &&
            item.at <= options_.remote.length - item.data.length;
   }
-  bool take_items(const CompiledMethod& method, std::span<const UpdateItem> items,
-                  Update& started) const;
+  bool acceptable(const CompiledMethod& method, std::span<const UpdateItem> items) const;
   Error refusal(const CompiledMethod& method, std::span<const UpdateItem> items) const;
   Result<void> advance();
-  void gather();
-  bool gather_step(std::uint64_t number, Update& current, const CompiledStep& step);
-  bool wait_is_over(const Update& current, const RequesterStep& step) const {
-    if (step.kind == RequesterStep::Kind::WaitAck) {
-      return messages_acknowledged_ >= current.awaited_message;
+  std::size_t within_credit(const Update& current, const CompiledMethod& method,
+                            std::size_t end) const;
+  bool over(const Update& current, const std::vector<CompiledWait>& waits) const {
+    for (const CompiledWait& wait : waits) {
+      const bool done = wait.ack ? messages_acknowledged_ >= current.messages_before + wait.which
+                                 : (current.completed >> wait.which & 1) != 0;
+      if (!done) return false;
     }
-    return (current.completed_steps >> step.of & 1) != 0;
+    return true;
   }
-  void build(std::uint64_t number, Update& current, const CompiledStep& step,
-             fabric::WorkRequest& request);
-  void build_message(std::uint64_t number, Update& current, const CompiledStep& step,
-                     fabric::WorkRequest& request);
+  void make_ready();
+  fabric::WorkRequest ready_request(const CompiledRequest& compiled, std::size_t slot,
+                                    std::byte* buffer) const;
+  void fill_in(const Update& started, const CompiledRequest& compiled,
+               std::span<const UpdateItem> items, fabric::WorkRequest& request);
+  void write_message(const Update& started, const CompiledRequest& compiled,
+                     std::span<const UpdateItem> items, fabric::WorkRequest& request);
   Result<void> take(const fabric::Completion& completion);
   Result<void> take_ack(const fabric::Completion& completion);
   Result<void> post_ack_buffer(std::size_t index);
   Result<void> repost_ack();
-  std::byte* message_buffer(std::uint64_t number, std::size_t step) {
-    return message_bytes_.data() + (slot_of(number) * steps_max_ + step) * message_buffer_bytes_;
-  }
 
   fabric::Endpoint& endpoint_;
   fabric::Device& device_;
@@ -93,10 +89,8 @@ class ConnectionRequester final : public Requester {
   std::vector<CompiledMethod> methods_;  // those that were given, then the probes
   std::size_t first_probe_ = 0;
   std::vector<Update> updates_;  // by number; a power of two
-  std::size_t steps_max_ = 0;
 
   std::vector<std::byte> message_bytes_;  // headers (or whole messages) of updates in flight
-  std::size_t message_buffer_bytes_ = 0;
   std::unique_ptr<fabric::Memory> message_memory_;
   std::vector<std::byte> ack_bytes_;
   std::unique_ptr<fabric::Memory> ack_memory_;
@@ -105,16 +99,12 @@ class ConnectionRequester final : public Requester {
   std::vector<std::byte> padding_;  // zeros, for probes; empty without them
   std::unique_ptr<fabric::Memory> padding_memory_;
 
-  // What goes to the endpoint next, in order. It stays here while the endpoint's queue is full.
-  std::array<fabric::WorkRequest, kGatheredMax> gathered_;
-  std::size_t gathered_count_ = 0;
-
-  std::uint64_t posting_ = 1;  // the update that may post: all before it have gathered everything
-  std::uint64_t messages_posted_ = 0;  // or gathered
+  std::uint64_t posting_ = 1;  // the update that may post: all before it have posted everything
+  std::uint64_t messages_begun_ = 0;   // of all updates so far
+  std::uint64_t messages_posted_ = 0;  // of them
   std::uint64_t messages_acknowledged_ = 0;
   std::uint64_t acks_taken_ = 0;
   std::uint64_t acks_reposted_ = 0;
-  std::size_t unsignalled_ = 0;
   std::array<fabric::Completion, 32> completions_;  // scratch of poll
   std::optional<Error> failure_;
   RequesterCounters counters_;

@@ -21,7 +21,8 @@ std::vector<std::byte> message_of(const MessageHeader& header, const std::vector
                                   const std::string& payload) {
   std::vector<std::byte> bytes(header.bytes() + payload.size());
   const auto text = std::as_bytes(std::span(payload));
-  encode_message(header, entries, std::span(&text, 1), bytes.data());
+  for (std::size_t i = 0; i < entries.size(); ++i) put_entry(bytes.data(), i, entries[i]);
+  encode_message(header, std::span(&text, 1), bytes.data());
   std::copy(text.begin(), text.end(), bytes.begin() + static_cast<std::ptrdiff_t>(header.bytes()));
   return bytes;
 }

@@ -19,32 +19,27 @@
 namespace perdure::persist {
 namespace {
 
-// At least every so many requests one is signalled, so that providers can reclaim their queue.
-constexpr std::size_t kSignalEvery = 16;
-
 bool is_word(const UpdateItem& item) { return item.data.length == 8 && item.at % 8 == 0; }
 
 }  // namespace
 
-/// Keeps the items, unless something is wrong with them: see refusal.
-bool ConnectionRequester::take_items(const CompiledMethod& method,
-                                     std::span<const UpdateItem> items, Update& started) const {
+/// Whether nothing is wrong with the items of an update: see refusal.
+inline bool ConnectionRequester::acceptable(const CompiledMethod& method,
+                                            std::span<const UpdateItem> items) const {
   if (items.size() != method.items.size()) return false;
-  std::uint64_t copied = 0;
+  std::uint64_t sent = 0;
   for (std::size_t index = 0; index < items.size(); ++index) {
     const UpdateItem& item = items[index];
-    const std::uint64_t length = item.data.length;
     const ItemUse use = method.items[index];
     if (!inside_pool(item)) return false;
     if (use.word && !is_word(item)) return false;
-    if (use.immediate && item.at + length > kImmediateReach) return false;
-    if (use.sent) copied += length;
-    started.items[index] = item;
+    if (use.immediate && item.at + item.data.length > kImmediateReach) return false;
+    if (use.sent) sent += item.data.length;
   }
-  return copied <= options_.queue.message_bytes_max - method.message_header_bytes_max;
+  return sent <= options_.queue.message_bytes_max - method.message_header_bytes_max;
 }
 
-/// What is wrong with items that take_items did not take.
+/// What is wrong with items that are not acceptable.
 Error ConnectionRequester::refusal(const CompiledMethod& method,
                                    std::span<const UpdateItem> items) const {
   if (items.size() != method.items.size()) {
@@ -81,15 +76,18 @@ Result<std::uint64_t> ConnectionRequester::begin(std::size_t method,
     return Error{ErrorCode::QueueFull, "too many updates in flight"};
   }
   const std::uint64_t number = begun_ + 1;
+  const CompiledMethod& compiled = methods_[method];
+  if (!acceptable(compiled, items)) return refusal(compiled, items);
   Update& started = update(number);
-  if (!take_items(methods_[method], items, started)) return refusal(methods_[method], items);
-  begun_ = number;
   started.method = method;
-  started.step = 0;
-  started.gathered_in_step = 0;
-  started.message = 0;
-  started.awaited_message = 0;
-  started.completed_steps = 0;
+  started.burst = 0;
+  started.posted = 0;
+  started.messages_before = messages_begun_;
+  started.completed = 0;
+  fabric::WorkRequest* request = started.requests[method].data();
+  for (const CompiledRequest& each : compiled.requests) fill_in(started, each, items, *request++);
+  messages_begun_ += compiled.messages();
+  begun_ = number;
   if (posting_ == number) {
     // An error while posting surfaces at the next poll: from here on the outcome is unknown.
     if (auto advanced = advance(); !advanced) failure_ = advanced.error();
@@ -108,97 +106,38 @@ Result<std::uint64_t> ConnectionRequester::begin_probe(Probe probe) {
   return begin(method, std::span(&item, methods_[method].source.shape.items()));
 }
 
-/// Takes every step that can be taken now. What they post is handed over together.
+/// Posts what can be posted now, update by update, in order.
 Result<void> ConnectionRequester::advance() {
-  while (true) {
-    gather();
-    if (gathered_count_ == 0) return {};
-    PERDURE_TRY(taken, endpoint_.post(std::span(gathered_).first(gathered_count_)));
-    if (taken != 0) ++counters_.doorbells;
-    counters_.requests += taken;
-    gathered_count_ -= taken;
-    if (gathered_count_ != 0) {
-      std::copy_n(gathered_.begin() + static_cast<std::ptrdiff_t>(taken), gathered_count_,
-                  gathered_.begin());
-      return {};
-    }
-    if (posting_ > begun_) return {};
-  }
-}
-
-/// Update by update, in order, until one has to wait or there is room for no more.
-void ConnectionRequester::gather() {
   for (; posting_ <= begun_; ++posting_) {
     Update& current = update(posting_);
     const CompiledMethod& method = methods_[current.method];
-    for (; current.step < method.posts_end; ++current.step) {
-      const CompiledStep& step = method.steps[current.step];
-      const bool taken = step.source.kind == RequesterStep::Kind::Post
-                             ? gather_step(posting_, current, step)
-                             : wait_is_over(current, step.source);
-      if (!taken) return;
+    for (; current.burst < method.bursts.size(); ++current.burst) {
+      const CompiledBurst& burst = method.bursts[current.burst];
+      if (!over(current, burst.waits)) return {};
+      const std::size_t end = within_credit(current, method, burst.requests_end);
+      if (end == current.posted) return {};
+      const std::span<const fabric::WorkRequest> requests(current.requests[current.method]);
+      PERDURE_TRY(taken, endpoint_.post(requests.subspan(current.posted, end - current.posted)));
+      if (taken == 0) return {};
+      current.posted += taken;
+      ++counters_.posts;
+      counters_.requests += taken;
+      messages_posted_ = current.messages_before + method.requests[current.posted - 1].messages;
+      if (current.posted < burst.requests_end) return {};
     }
   }
+  return {};
 }
 
-/// Request `current.gathered_in_step` of a step. `request` may hold what an earlier one left there.
-inline void ConnectionRequester::build(std::uint64_t number, Update& current,
-                                       const CompiledStep& step, fabric::WorkRequest& request) {
-  request.opcode = step.opcode;
-  request.fenced = step.source.fenced;
-  if (step.opcode == fabric::Opcode::Send) {
-    build_message(number, current, step, request);
-    return;
+/// As far as `end`, but no further than the responder is known to have receive buffers for.
+std::size_t ConnectionRequester::within_credit(const Update& current, const CompiledMethod& method,
+                                               std::size_t end) const {
+  const std::uint64_t allowed = messages_acknowledged_ + options_.queue.depth - kResponderBurst;
+  while (end > current.posted &&
+         current.messages_before + method.requests[end - 1].messages > allowed) {
+    --end;
   }
-  const UpdateItem& item = current.items[step.targets[current.gathered_in_step]];
-  request.remote_offset = item.at;
-  request.segment_count = 1;
-  switch (step.opcode) {
-    case fabric::Opcode::Read:
-      // One byte inside the written range: its answer pushes every earlier write before it.
-      request.remote_offset = item.at + item.data.length - 1;
-      request.segments[0] = {scratch_.data(), 1, scratch_memory_.get()};
-      break;
-    case fabric::Opcode::Flush:
-      request.flush_length = item.data.length;
-      request.placement = step.placement;
-      request.segment_count = 0;
-      break;
-    case fabric::Opcode::AtomicWrite:
-      request.operand = load<std::uint64_t>(item.data.data);
-      request.segment_count = 0;
-      break;
-    default:
-      request.segments[0] = item.data;
-      request.immediate = encode_immediate(item.at, step.wants_ack);
-      break;
-  }
-}
-
-/// Whether all requests of the step are gathered.
-bool ConnectionRequester::gather_step(std::uint64_t number, Update& current,
-                                      const CompiledStep& step) {
-  for (; current.gathered_in_step < step.requests; ++current.gathered_in_step) {
-    if (gathered_count_ == gathered_.size()) return false;
-    const std::uint64_t unacknowledged = messages_posted_ - messages_acknowledged_;
-    if (step.carries_message && unacknowledged >= options_.queue.depth - kResponderBurst) {
-      return false;
-    }
-    fabric::WorkRequest& request = gathered_[gathered_count_++];
-    build(number, current, step, request);
-    const bool awaited = step.awaited && current.gathered_in_step + 1 == step.requests;
-    request.signalled = awaited || unsignalled_ + 1 >= kSignalEvery;
-    request.context = awaited ? slot_of(number) << 8 | current.step : kReclaimContext;
-    unsignalled_ = request.signalled ? 0 : unsignalled_ + 1;
-    if (step.carries_message) {
-      ++messages_posted_;
-      ++counters_.messages;
-      current.message = messages_posted_;
-      if (step.wants_ack) current.awaited_message = messages_posted_;
-    }
-  }
-  current.gathered_in_step = 0;
-  return true;
+  return end;
 }
 
 Result<void> ConnectionRequester::poll() {
@@ -210,20 +149,15 @@ Result<void> ConnectionRequester::poll() {
       return *failure_;
     }
   }
-  if (count != 0 || gathered_count_ != 0 || posting_ <= begun_) {
+  if (posting_ <= begun_) {
     if (auto advanced = advance(); !advanced) {
       failure_ = advanced.error();
       return *failure_;
     }
   }
   while (resolved_ + 1 < posting_) {
-    Update& oldest = update(resolved_ + 1);
-    const CompiledMethod& method = methods_[oldest.method];
-    while (oldest.step < method.steps.size() &&
-           wait_is_over(oldest, method.steps[oldest.step].source)) {
-      ++oldest.step;
-    }
-    if (oldest.step < method.steps.size()) break;
+    const Update& oldest = update(resolved_ + 1);
+    if (!over(oldest, methods_[oldest.method].waits)) break;
     ++resolved_;
     ++counters_.updates;
   }
@@ -243,9 +177,7 @@ Result<void> ConnectionRequester::take(const fabric::Completion& completion) {
                                             : "the connection to the peer was lost"};
   }
   if ((completion.context & kReceiveContext) != 0) return take_ack(completion);
-  if ((completion.context & kReclaimContext) != 0) return {};
-  Update& completed = updates_[completion.context >> 8];
-  completed.completed_steps |= std::uint64_t{1} << (completion.context & 0xff);
+  updates_[completion.context >> 8].completed |= std::uint64_t{1} << (completion.context & 0xff);
   return {};
 }
 

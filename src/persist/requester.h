@@ -1,6 +1,6 @@
 // Requester: runs Methods on one connection. Methods are compiled once, when connecting; from then
-// on an update is a walk over their steps: post, wait, post. Updates resolve in the order they
-// were begun, so one number says how far durability has come.
+// on an update fills in work requests that are ready: post, wait, post. Updates resolve in the
+// order they were begun, so one number says how far durability has come.
 #pragma once
 
 #include <perdure/profile.h>
@@ -37,10 +37,10 @@ enum class Probe : std::size_t {
 };
 
 struct RequesterCounters {
-  std::uint64_t updates = 0;    // resolved
-  std::uint64_t requests = 0;   // work requests posted
-  std::uint64_t messages = 0;   // of which messages (SEND, WRITE_WITH_IMM)
-  std::uint64_t doorbells = 0;  // calls of Endpoint::post that took some
+  std::uint64_t updates = 0;   // resolved
+  std::uint64_t requests = 0;  // work requests posted
+  std::uint64_t messages = 0;  // of which messages (SEND, WRITE_WITH_IMM)
+  std::uint64_t posts = 0;     // calls of Endpoint::post that took some
 };
 
 /// Requires   endpoint and device outlive it; the endpoint is connected on that device.

@@ -9,15 +9,9 @@
 #include "persist/wire.h"
 
 namespace perdure::persist {
-namespace {
-
-constexpr std::size_t kStepsMax = 64;
-
-}  // namespace
 
 Result<void> ConnectionRequester::prepare(std::vector<Method> methods) {
   if (options_.probes) padding_.resize(probe_padding_bytes(options_.queue));
-  PERDURE_TRY_VOID(use_methods(std::move(methods)));
   ack_bytes_.resize(options_.queue.depth * kAckBytes);
   PERDURE_TRY(ack_memory, device_.register_memory(ack_bytes_, fabric::Access::Local));
   ack_memory_ = std::move(ack_memory);
@@ -27,6 +21,7 @@ Result<void> ConnectionRequester::prepare(std::vector<Method> methods) {
     PERDURE_TRY(padding_memory, device_.register_memory(padding_, fabric::Access::Local));
     padding_memory_ = std::move(padding_memory);
   }
+  PERDURE_TRY_VOID(use_methods(std::move(methods)));
   for (std::size_t index = 0; index < options_.queue.depth; ++index) {
     PERDURE_TRY_VOID(post_ack_buffer(index));
   }
@@ -43,26 +38,66 @@ Result<void> ConnectionRequester::use_methods(std::vector<Method> methods) {
       compiled.push_back(std::move(probe));
     }
   }
-  std::size_t steps_max = 0;
-  std::size_t items_max = 1;
-  std::size_t buffer_bytes = 0;
+  std::size_t bytes_per_update = 0;
   for (const CompiledMethod& method : compiled) {
-    steps_max = std::max(steps_max, method.steps.size());
-    items_max = std::max(items_max, method.source.shape.items());
-    buffer_bytes = std::max(buffer_bytes, method.message_buffer_bytes);
+    bytes_per_update = std::max(bytes_per_update, method.messages() * method.message_buffer_bytes);
   }
-  PERDURE_ASSERT(steps_max <= kStepsMax);
-  std::vector<std::byte> bytes(
-      std::max<std::size_t>(updates_.size() * steps_max * buffer_bytes, 1));
+  std::vector<std::byte> bytes(std::max<std::size_t>(updates_.size() * bytes_per_update, 1));
   PERDURE_TRY(memory, device_.register_memory(bytes, fabric::Access::Local));
   message_memory_ = std::move(memory);
   message_bytes_ = std::move(bytes);
-  message_buffer_bytes_ = buffer_bytes;
-  steps_max_ = steps_max;
-  for (Update& each : updates_) each.items.resize(items_max);
   methods_ = std::move(compiled);
   first_probe_ = given;
+  make_ready();
   return {};
+}
+
+/// The work requests of every update that can be in flight.
+void ConnectionRequester::make_ready() {
+  const std::size_t bytes_per_update = message_bytes_.size() / updates_.size();
+  for (std::size_t slot = 0; slot < updates_.size(); ++slot) {
+    auto& requests = updates_[slot].requests;
+    requests.assign(methods_.size(), {});
+    for (std::size_t index = 0; index < methods_.size(); ++index) {
+      const CompiledMethod& method = methods_[index];
+      std::byte* const buffers = message_bytes_.data() + slot * bytes_per_update;
+      for (const CompiledRequest& each : method.requests) {
+        std::byte* const buffer = each.carries_message()
+                                      ? buffers + (each.messages - 1) * method.message_buffer_bytes
+                                      : nullptr;
+        requests[index].push_back(ready_request(each, slot, buffer));
+      }
+    }
+  }
+}
+
+fabric::WorkRequest ConnectionRequester::ready_request(const CompiledRequest& compiled,
+                                                       std::size_t slot, std::byte* buffer) const {
+  fabric::WorkRequest request;
+  request.opcode = compiled.opcode;
+  request.signalled = compiled.awaited.has_value();
+  request.fenced = compiled.fenced;
+  request.context = slot << 8 | compiled.awaited.value_or(0);
+  request.remote = options_.remote;
+  request.placement = compiled.placement;
+  switch (compiled.opcode) {
+    case fabric::Opcode::Send:
+      request.segment_count = static_cast<std::uint8_t>(1 + compiled.gathered);
+      request.segments[0] = {buffer, 0, message_memory_.get()};
+      if (compiled.padding_bytes != 0) {
+        request.segments[request.segment_count++] = {const_cast<std::byte*>(padding_.data()),
+                                                     compiled.padding_bytes, padding_memory_.get()};
+      }
+      break;
+    case fabric::Opcode::Read:
+      request.segment_count = 1;
+      request.segments[0] = {const_cast<std::byte*>(scratch_.data()), 1, scratch_memory_.get()};
+      break;
+    case fabric::Opcode::Flush:
+    case fabric::Opcode::AtomicWrite: break;
+    default: request.segment_count = 1; break;
+  }
+  return request;
 }
 
 Result<void> ConnectionRequester::post_ack_buffer(std::size_t index) {
@@ -71,46 +106,65 @@ Result<void> ConnectionRequester::post_ack_buffer(std::size_t index) {
       kReceiveContext | index);
 }
 
-void ConnectionRequester::build_message(std::uint64_t number, Update& current,
-                                        const CompiledStep& step, fabric::WorkRequest& request) {
-  std::array<Entry, kEntriesMax> entries;
-  std::array<std::span<const std::byte>, kItemsMax> payload;
-  std::size_t pieces = 0;
+/// What the update brings to a request that is ready.
+void ConnectionRequester::fill_in(const Update& started, const CompiledRequest& compiled,
+                                  std::span<const UpdateItem> items, fabric::WorkRequest& request) {
+  if (compiled.opcode == fabric::Opcode::Send) {
+    write_message(started, compiled, items, request);
+    return;
+  }
+  const UpdateItem& item = items[compiled.item];
+  request.remote_offset = item.at;
+  switch (compiled.opcode) {
+    case fabric::Opcode::Read:
+      // One byte inside the written range: its answer pushes every earlier write before it.
+      request.remote_offset = item.at + item.data.length - 1;
+      break;
+    case fabric::Opcode::Flush: request.flush_length = item.data.length; break;
+    case fabric::Opcode::AtomicWrite: request.operand = load<std::uint64_t>(item.data.data); break;
+    default:
+      request.segments[0] = item.data;
+      request.immediate = encode_immediate(item.at, compiled.wants_ack);
+      break;
+  }
+}
+
+void ConnectionRequester::write_message(const Update& started, const CompiledRequest& compiled,
+                                        std::span<const UpdateItem> items,
+                                        fabric::WorkRequest& request) {
+  std::byte* const buffer = request.segments[0].data;
   MessageHeader header;
-  header.entries = static_cast<std::uint8_t>(step.entries.size());
-  header.flags = step.message_flags;
-  header.sequence = messages_posted_ + 1;
+  header.entries = static_cast<std::uint8_t>(compiled.entries.size());
+  header.flags = compiled.message_flags;
+  header.sequence = started.messages_before + compiled.messages;
   header.session = options_.session;
-  for (std::size_t index = 0; index < step.entries.size(); ++index) {
-    const UpdateItem& item = current.items[step.entries[index].item];
-    entries[index] = {item.at, static_cast<std::uint32_t>(item.data.length),
-                      step.entries[index].actions};
-    if ((step.entries[index].actions & kCopy) == 0) continue;
-    payload[pieces++] = {item.data.data, item.data.length};
-    header.payload_bytes += static_cast<std::uint32_t>(item.data.length);
-  }
-  std::byte* buffer = message_buffer(number, current.step);
-  std::size_t bytes = encode_message(header, std::span(entries).first(header.entries),
-                                     std::span(payload).first(pieces), buffer);
-  if (pieces < fabric::kSegmentsMax) {
-    std::size_t segment = 1;
-    for (const CompiledEntry& entry : step.entries) {
-      if ((entry.actions & kCopy) != 0)
-        request.segments[segment++] = current.items[entry.item].data;
+  std::size_t bytes = header.bytes();  // of the buffer
+  std::size_t segment = 1;
+  for (std::size_t index = 0; index < compiled.entries.size(); ++index) {
+    const CompiledEntry entry = compiled.entries[index];
+    const UpdateItem& item = items[entry.item];
+    const std::size_t length = item.data.length;
+    put_entry(buffer, index, {item.at, static_cast<std::uint32_t>(length), entry.actions});
+    if ((entry.actions & kCopy) == 0) continue;
+    header.payload_bytes += static_cast<std::uint32_t>(length);
+    if (compiled.gathered != 0) {
+      request.segments[segment++] = item.data;
+    } else {
+      std::memcpy(buffer + bytes, item.data.data, length);
+      bytes += length;
     }
-    request.segment_count = static_cast<std::uint8_t>(segment);
-  } else {
-    for (const auto piece : std::span(payload).first(pieces)) {
-      std::memcpy(buffer + bytes, piece.data(), piece.size());
-      bytes += piece.size();
-    }
-    request.segment_count = 1;
   }
-  request.segments[0] = {buffer, bytes, message_memory_.get()};
-  if (step.padding_bytes != 0) {
-    request.segments[request.segment_count++] = {padding_.data(), step.padding_bytes,
-                                                 padding_memory_.get()};
+  request.segments[0].length = bytes;
+  if ((header.flags & kPayloadCrc) == 0) {
+    encode_message(header, {}, buffer);
+    return;
   }
+  std::array<std::span<const std::byte>, fabric::kSegmentsMax> payload;
+  payload[0] = {buffer + header.bytes(), bytes - header.bytes()};
+  for (std::size_t piece = 1; piece < segment; ++piece) {
+    payload[piece] = {request.segments[piece].data, request.segments[piece].length};
+  }
+  encode_message(header, std::span(payload).first(segment), buffer);
 }
 
 }  // namespace perdure::persist

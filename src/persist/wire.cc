@@ -33,9 +33,8 @@ Result<void> check_kind(std::span<const std::byte> message, std::uint8_t kind) {
 
 }  // namespace
 
-std::size_t encode_message(const MessageHeader& header, std::span<const Entry> entries,
+std::size_t encode_message(const MessageHeader& header,
                            std::span<const std::span<const std::byte>> payload, std::byte* to) {
-  PERDURE_ASSERT(entries.size() == header.entries);
   store<std::uint8_t>(to + 4, kWireVersion);
   store<std::uint8_t>(to + 5, kKindUpdate);
   store(to + 6, header.entries);
@@ -43,7 +42,6 @@ std::size_t encode_message(const MessageHeader& header, std::span<const Entry> e
   store(to + 8, header.sequence);
   store(to + 16, header.payload_bytes);
   store(to + 20, header.session);
-  std::memcpy(to + kMessageHeaderBytes, entries.data(), entries.size_bytes());
   const std::size_t bytes = header.bytes();
   std::uint32_t crc = crc32c({to + 4, bytes - 4});
   if ((header.flags & kPayloadCrc) != 0) {

@@ -37,6 +37,8 @@
 
 #include <perdure/result.h>
 
+#include "core/bytes.h"
+
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -86,9 +88,14 @@ struct Ack {
   std::uint32_t session = 0;
 };
 
-/// Writes header and entries to `to` and returns their size. `payload` is only read for the
-/// checksum (kPayloadCrc). Requires room for header.bytes(), and entries.size() == header.entries.
-std::size_t encode_message(const MessageHeader& header, std::span<const Entry> entries,
+/// Writes entry `index` of a message. Requires room for it.
+inline void put_entry(std::byte* message, std::size_t index, const Entry& entry) {
+  store(message + kMessageHeaderBytes + index * kEntryBytes, entry);
+}
+
+/// Writes the header before the entries, which are there already, and the checksum; returns the
+/// size of both. `payload` is only read for the checksum (kPayloadCrc).
+std::size_t encode_message(const MessageHeader& header,
                            std::span<const std::span<const std::byte>> payload, std::byte* to);
 
 /// Reads and checks the fixed part, the sizes, the checksum and that every flag and action is

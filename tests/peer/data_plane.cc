@@ -49,7 +49,8 @@ std::vector<std::byte> update_message(const Session& session, std::uint64_t sequ
   header.sequence = sequence;
   header.payload_bytes = 64;
   header.session = static_cast<std::uint32_t>(session.id);
-  const std::size_t at = persist::encode_message(header, {&entry, 1}, {&part, 1}, bytes.data());
+  persist::put_entry(bytes.data(), 0, entry);
+  const std::size_t at = persist::encode_message(header, {&part, 1}, bytes.data());
   std::memcpy(bytes.data() + at, payload.data(), payload.size());
   bytes.resize(at + payload.size());
   return bytes;
