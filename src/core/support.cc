@@ -115,16 +115,22 @@ template <bool copying>
 __attribute__((target("sse4.2"), always_inline)) inline std::uint32_t take_in(
     std::uint32_t sum, std::span<const std::byte> data, std::byte* to) {
   const std::byte* from = data.data();
-  const std::byte* const end = from + data.size();
+  std::size_t left = data.size();
   std::uint64_t wide = sum;
-  while (end - from >= 16) {
+  for (; left >= 32; left -= 32) {
+    wide = _mm_crc32_u64(wide, take_word<std::uint64_t, copying>(from, to));
+    wide = _mm_crc32_u64(wide, take_word<std::uint64_t, copying>(from, to));
     wide = _mm_crc32_u64(wide, take_word<std::uint64_t, copying>(from, to));
     wide = _mm_crc32_u64(wide, take_word<std::uint64_t, copying>(from, to));
   }
-  if (end - from >= 8) wide = _mm_crc32_u64(wide, take_word<std::uint64_t, copying>(from, to));
+  for (; left >= 8; left -= 8) {
+    wide = _mm_crc32_u64(wide, take_word<std::uint64_t, copying>(from, to));
+  }
   sum = static_cast<std::uint32_t>(wide);
-  if (end - from >= 4) sum = _mm_crc32_u32(sum, take_word<std::uint32_t, copying>(from, to));
-  while (from != end) sum = _mm_crc32_u8(sum, take_word<std::uint8_t, copying>(from, to));
+  for (; left >= 4; left -= 4) {
+    sum = _mm_crc32_u32(sum, take_word<std::uint32_t, copying>(from, to));
+  }
+  for (; left != 0; --left) sum = _mm_crc32_u8(sum, take_word<std::uint8_t, copying>(from, to));
   return sum;
 }
 
@@ -147,6 +153,21 @@ std::uint32_t long_crc32c(std::span<const std::byte> data, std::uint32_t crc) {
   return ~crc32_iscsi(bytes, static_cast<int>(data.size()), ~crc);
 }
 
+std::uint32_t long_crc32c_copy(std::span<const std::byte> head, std::byte* to,
+                               std::span<const std::byte> data) {
+  std::uint32_t crc = long_crc32c(head, 0);
+  // Piece by piece, so that long data passes through the cache once.
+  constexpr std::size_t kPieceBytes = 16 * 1024;
+  while (!data.empty()) {
+    const auto piece = data.first(std::min(data.size(), kPieceBytes));
+    std::memcpy(to, piece.data(), piece.size());
+    crc = long_crc32c({to, piece.size()}, crc);
+    to += piece.size();
+    data = data.subspan(piece.size());
+  }
+  return crc;
+}
+
 }  // namespace
 
 std::uint32_t crc32c(std::span<const std::byte> data, std::uint32_t crc) {
@@ -163,17 +184,7 @@ std::uint32_t crc32c_copy(std::span<const std::byte> head, std::byte* to,
 #ifdef __x86_64__
   if (data.size() <= kShortBytes && has_crc_instruction) return short_crc32c_copy(head, to, data);
 #endif
-  std::uint32_t crc = crc32c(head);
-  // Piece by piece, so that long data passes through the cache once.
-  constexpr std::size_t kPieceBytes = 16 * 1024;
-  while (!data.empty()) {
-    const auto piece = data.first(std::min(data.size(), kPieceBytes));
-    std::memcpy(to, piece.data(), piece.size());
-    crc = long_crc32c({to, piece.size()}, crc);
-    to += piece.size();
-    data = data.subspan(piece.size());
-  }
-  return crc;
+  return long_crc32c_copy(head, to, data);
 }
 
 std::string_view to_string(Severity severity) {

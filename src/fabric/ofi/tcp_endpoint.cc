@@ -200,9 +200,11 @@ Result<std::size_t> TcpEndpoint::post(std::span<const WorkRequest> requests) {
                                                                                            : -1);
   for (const WorkRequest& request : requests) {
     if (requests_.full()) break;
-    if (auto checked = check_request(request, limits_, {}, false); !checked.ok()) {
-      if (taken > 0) break;
-      return checked.error();
+    if (!is_plain(request, limits_)) {
+      if (auto checked = check_request(request, limits_, {}, false); !checked.ok()) {
+        if (taken > 0) break;
+        return checked.error();
+      }
     }
     const bool wait = requests_.anything_held() || (request.fenced && requests_.reads_in_flight());
     if (wait) hold(request);
