@@ -157,6 +157,7 @@ bool take_option(Options& options, std::string_view name, const char* value) {
   if (name == "--transport") return options.log.transport = value, true;
   if (name == "--primary") return options.log.primary = value, true;
   if (!take_number(value, number)) return false;
+  if (name == "--measure-costs") return options.log.measure_costs = number != 0, true;
   if (name == "--first") return options.first = number, true;
   if (name == "--records") return options.records = number, true;
   if (name == "--window") return options.window = number, number > 0;
