@@ -19,8 +19,7 @@ using std::chrono::milliseconds;
 constexpr Nanoseconds kLookEvery = milliseconds(100);
 constexpr Nanoseconds kWaitSlice = milliseconds(50);
 constexpr int kInputWaitMs = 100;
-// How often a lost quorum is tried again when repair was asked for.
-constexpr Nanoseconds kMendEvery = milliseconds(250);
+constexpr int kLostWaitMs = 1;  // before the next try while the quorum is lost
 // What a replica beyond the quorum gets at the end, so that the next writer need not repair it.
 constexpr Nanoseconds kSettleTime = milliseconds(500);
 
@@ -34,7 +33,7 @@ AppendRun::AppendRun(Log& log, RecordSource& source, const AppendRunOptions& opt
     : log_(log), source_(source), options_(options) {}
 
 AppendOutcome AppendRun::run() {
-  started_ = last_progress_ = last_look_ = last_repair_ = now();
+  started_ = last_progress_ = last_look_ = now();
   while (take_input() == Step::Continue) look_around();
   while (!open_.empty() && !stuck() && signals_received() < 2) {
     await_progress(kWaitSlice);
@@ -73,8 +72,7 @@ AppendRun::Step AppendRun::take_input() {
   }
   last_progress_ = now();  // nothing is owed while the input is silent
   source_.wait(kInputWaitMs);
-  // Where it can not be mended, the next record will say so.
-  if (auto polled = log_.poll(); !polled.ok()) (void)mend(polled.error());
+  (void)log_.poll();  // what is wrong the next record will say
   return Step::Continue;
 }
 
@@ -93,16 +91,19 @@ AppendRun::Step AppendRun::append(const InputRecord& record) {
       return Step::Continue;
     }
     const bool slow = ticket.code() == ErrorCode::TimedOut;
-    if (signals_received() > 0 || (!slow && !mend(ticket.error())) || stuck()) {
+    if (signals_received() > 0 || (!slow && !may_come_back(ticket.error())) || stuck()) {
       stop_before_current(ticket.error());
       return Step::Done;
     }
+    if (!slow) (void)::poll(nullptr, 0, kLostWaitMs);
+    (void)log_.poll();
     note_reached();
   }
 }
 
 /// The records at the front that came further since the last look.
 void AppendRun::note_reached() {
+  note_repairs();
   const auto reached = [this](std::size_t index, Level level) {
     return index < open_.size() && log_.reached(open_[index].ticket, level);
   };
@@ -133,7 +134,11 @@ void AppendRun::await_progress(Nanoseconds slice) {
     waited = log_.wait(open_.front().ticket, Level::Committed, wait_ms);
   }
   note_reached();
-  if (waited.ok() || waited.code() == ErrorCode::TimedOut || mend(waited.error())) return;
+  if (waited.ok() || waited.code() == ErrorCode::TimedOut) return;
+  if (may_come_back(waited.error())) {
+    (void)::poll(nullptr, 0, kLostWaitMs);
+    return;
+  }
   given_up_ = true;
   if (!outcome_.error) outcome_.error = waited.error();
 }
@@ -144,15 +149,8 @@ bool AppendRun::stuck() const {
 }
 
 /// Whether it makes sense to go on after `error`: a quorum may come back, a newer writer stays.
-bool AppendRun::mend(const Error& error) {
-  if (error.code != ErrorCode::QuorumLost || !options_.repair_every) return false;
-  if (now() - last_progress_ > options_.commit_timeout) return false;
-  if (now() - last_repair_ >= kMendEvery) {
-    repair();
-  } else {
-    (void)::poll(nullptr, 0, 1);
-  }
-  return signals_received() == 0;
+bool AppendRun::may_come_back(const Error& error) const {
+  return error.code == ErrorCode::QuorumLost && options_.reconnects;
 }
 
 /// What is not needed for every record: the line on the terminal, and replicas that are down.
@@ -160,8 +158,7 @@ void AppendRun::look_around() {
   const Nanoseconds at = now();
   if (at - last_look_ < kLookEvery) return;
   last_look_ = at;
-  const bool repairing = options_.repair_every && at - last_repair_ >= *options_.repair_every;
-  if (!repairing && !line_.visible()) return;
+  if (!line_.visible()) return;
   const LogStatus status = log_.status();
   const auto up = static_cast<std::size_t>(
       std::count_if(status.replicas.begin(), status.replicas.end(),
@@ -170,20 +167,16 @@ void AppendRun::look_around() {
                          outcome_.appended, format_bytes(outcome_.payload_bytes),
                          static_cast<double>(outcome_.appended) / seconds(at - started_),
                          outcome_.committed, up, status.replicas.size()));
-  if (repairing && up < status.replicas.size()) repair();
 }
 
-void AppendRun::repair() {
-  for (RepairReport& report : log_.repair()) {
-    if (!report.repaired) continue;
+void AppendRun::note_repairs() {
+  for (RepairReport& report : log_.take_repairs()) {
     print_warning(fmt::format("{} is back: {}, {} copied", report.peer,
                               report.found.empty() ? "it lacked nothing" : report.found,
                               format_bytes(report.copied_bytes)));
     outcome_.repairs.push_back(std::move(report));
     last_progress_ = now();
   }
-  last_repair_ = now();
-  note_reached();
 }
 
 /// The input from its present record on was not appended.

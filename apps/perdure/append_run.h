@@ -19,10 +19,10 @@
 namespace perdure::app {
 
 struct AppendRunOptions {
-  std::size_t window = 1024;                // tickets open at a time
-  Level level = Level::Durable;             // for which the log was opened
-  Nanoseconds commit_timeout{0};            // without any progress for so long: given up
-  std::optional<Nanoseconds> repair_every;  // when a replica is down; nothing: not
+  std::size_t window = 1024;      // tickets open at a time
+  Level level = Level::Durable;   // for which the log was opened
+  Nanoseconds commit_timeout{0};  // without any progress for so long: given up
+  bool reconnects = false;        // the log brings replicas back: see LogOptions::reconnect
 };
 
 /// Consecutive records, by index, LSN and place in the input.
@@ -82,9 +82,9 @@ class AppendRun {
   void note_reached();
   void await_progress(Nanoseconds slice);
   bool stuck() const;
-  bool mend(const Error& error);
+  bool may_come_back(const Error& error) const;
   void look_around();
-  void repair();
+  void note_repairs();
   void settle();
   void finish();
   void stop_before_current(const Error& error);
@@ -99,7 +99,6 @@ class AppendRun {
   Nanoseconds started_{0};
   Nanoseconds last_progress_{0};
   Nanoseconds last_look_{0};
-  Nanoseconds last_repair_{0};
   StatusLine line_;
 };
 

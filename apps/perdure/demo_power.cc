@@ -190,7 +190,7 @@ class Cut {
     rack_.close_log();
     for (const auto& server : rack_.servers()) PERDURE_TRY_VOID(server->start_again());
     PERDURE_TRY_VOID(rack_.open_log(true));
-    for (const RepairReport& report : rack_.log().repaired_at_open()) {
+    for (const RepairReport& report : rack_.log().take_repairs()) {
       cut_.found += (cut_.found.empty() ? "" : "; ") + report.peer + ": " + report.found;
     }
     cut_.recovered = rack_.log().status().next_index;

@@ -204,14 +204,14 @@ std::string summary_json(const AppendOutcome& outcome, const RecordSource& sourc
 ExitStatus run_append(AppendCommand& command) {
   command.run.level = command.writer.log.level;
   command.run.commit_timeout = std::chrono::milliseconds(command.commit_timeout_ms);
-  if (command.auto_repair_s > 0) {
-    command.run.repair_every = Nanoseconds(static_cast<std::int64_t>(command.auto_repair_s * 1e9));
-  }
+  command.run.reconnects = command.auto_repair_s > 0;
+  command.writer.log.reconnect = std::chrono::ceil<std::chrono::milliseconds>(
+      std::chrono::duration<double>(command.auto_repair_s));
   command.input.record_bytes_max = command.writer.log.record_bytes_max;
   count_signals();
   auto log = Log::open(log_options(command.writer));
   if (!log.ok()) return fail(log.error());
-  const std::string repaired = repairs_text(log->repaired_at_open());
+  const std::string repaired = repairs_text(log->take_repairs());
   if (!repaired.empty()) print_warning(repaired.substr(0, repaired.size() - 1));
   RecordSource source(command.input);
   const AppendOutcome outcome = AppendRun(*log, source, command.run).run();
@@ -282,7 +282,8 @@ void add_log_options(CLI::App& command, AppendCommand& options) {
       ->group(group);
   command
       .add_option("--auto-repair", options.auto_repair_s,
-                  "Try so often to bring back replicas that are down (never)")
+                  "Bring back replicas that are down: first so long after the loss, after each "
+                  "failure twice as long, up to 16 times that (never)")
       ->check(CLI::Range(0.01, 86400.0))
       ->option_text("SECONDS")
       ->group(group);

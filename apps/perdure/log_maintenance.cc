@@ -52,7 +52,7 @@ ordered_json status_json(const LogStatus& status) {
 ExitStatus run_repair(const MaintenanceCommand& command) {
   auto log = Log::open(log_options(command.writer));
   if (!log.ok()) return fail(log.error());
-  std::vector<RepairReport> repairs = log->repaired_at_open();
+  std::vector<RepairReport> repairs = log->take_repairs();
   for (RepairReport& report : log->repair()) repairs.push_back(std::move(report));
   const LogStatus status = log->status();
   if (command.format == Format::Json) {

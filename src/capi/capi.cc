@@ -59,6 +59,7 @@ perdure_log_options perdure_log_options_default(void) {
   options.measure_costs = defaults.measure_costs;
   options.batches_in_flight = defaults.batches_in_flight;
   options.stall_ms = static_cast<uint32_t>(defaults.stall.count());
+  options.reconnect_ms = static_cast<uint32_t>(defaults.reconnect.count());
   options.spin_us = static_cast<uint32_t>(defaults.spin.count());
   return options;
 }
@@ -87,6 +88,7 @@ perdure_code perdure_log_open(const perdure_log_options* options, perdure_log** 
   opened.accept_loss = options->accept_loss;
   if (options->writer_name != nullptr) opened.writer_name = options->writer_name;
   opened.stall = std::chrono::milliseconds(options->stall_ms);
+  opened.reconnect = std::chrono::milliseconds(options->reconnect_ms);
   opened.spin = std::chrono::microseconds(options->spin_us);
   auto result = perdure::Log::open(std::move(opened));
   if (!result.ok()) return fail(result.error());

@@ -1,4 +1,5 @@
 // The words and small services of core keep their promises.
+#include "core/backoff.h"
 #include "core/crc32c.h"
 #include "core/method.h"
 #include "core/random.h"
@@ -13,6 +14,25 @@ namespace perdure {
 namespace {
 
 std::uint32_t crc_of(std::string_view text) { return crc32c(std::as_bytes(std::span(text))); }
+
+TEST(Backoff, DoublesUpToSixteenTimesAndStartsAnewAfterSuccess) {
+  using std::chrono::milliseconds;
+  Backoff backoff(milliseconds(100), 1);
+  Nanoseconds now{5};
+  for (const int expected_ms : {100, 200, 400, 800, 1600, 1600, 1600}) {
+    backoff.failed(now);
+    const Nanoseconds wait = milliseconds(expected_ms);
+    EXPECT_FALSE(backoff.due(now + wait * 3 / 4 - Nanoseconds{1})) << expected_ms;
+    EXPECT_TRUE(backoff.due(now + wait)) << expected_ms;
+    now += wait;
+  }
+  backoff.reset();
+  backoff.failed(now);
+  EXPECT_TRUE(backoff.due(now + milliseconds(100)));
+  Backoff never(Nanoseconds{0}, 1);
+  never.failed(now);
+  EXPECT_FALSE(never.due(now + std::chrono::hours(1000)));
+}
 
 TEST(Crc32c, AgreesWithTheVectorsOfRfc3720) {
   EXPECT_EQ(crc_of("123456789"), 0xe3069283u);

@@ -48,6 +48,7 @@ Result<log::WriterOptions> writer_options(const LogOptions& options) {
   writer.accept_loss = options.accept_loss;
   writer.writer_name = options.writer_name;
   writer.stall = options.stall;
+  writer.reconnect = options.reconnect;
   writer.spin = options.spin;
   return writer;
 }
@@ -100,11 +101,8 @@ bool Log::reached(const Ticket& ticket, Level level) const {
 
 Result<void> Log::trim(Lsn lsn) { return state_->log->trim(lsn); }
 std::vector<RepairReport> Log::repair() { return state_->log->repair(); }
+std::vector<RepairReport> Log::take_repairs() { return state_->log->take_repairs(); }
 LogStatus Log::status() const { return state_->log->status(); }
-
-const std::vector<RepairReport>& Log::repaired_at_open() const {
-  return state_->log->repaired_at_open();
-}
 
 class LogReader::State {
  public:

@@ -22,7 +22,9 @@ constexpr std::uint32_t kPollsWatched = 4;
 }  // namespace
 
 Replica::Replica(std::unique_ptr<peer::Peer> peer, ReplicaOptions options)
-    : peer_(std::move(peer)), options_(std::move(options)) {
+    : peer_(std::move(peer)),
+      options_(std::move(options)),
+      backoff_(options_.reconnect, random_secret()) {
   PERDURE_ASSERT(options_.clock != nullptr);
   PERDURE_ASSERT(options_.batches_in_flight >= 1 && options_.batches_in_flight <= kBatchesMax);
 }
@@ -162,6 +164,7 @@ void Replica::resume_at(Lsn lsn) {
   first_batch_ = requester_->begun();
   answered_ = first_batch_;
   sending_ = true;
+  backoff_.reset();
   note_progress();
 }
 
@@ -302,6 +305,7 @@ void Replica::mark_down(Error why) {
   session_.reset();  // closes the connection; the peer revokes the keys
   sending_ = false;
   down_reason_ = std::move(why);
+  backoff_.failed(options_.clock->now());
 }
 
 persist::RequesterCounters Replica::counters() const {

@@ -6,6 +6,7 @@
 #include <perdure/result.h>
 #include <perdure/types.h>
 
+#include "core/backoff.h"
 #include "core/method.h"
 #include "log/drift.h"
 #include "log/log_format.h"
@@ -35,6 +36,7 @@ struct ReplicaOptions {
   std::size_t batches_in_flight = 4;     // 1..kBatchesMax
   bool measure_costs = true;  // false: methods are chosen by what connections usually cost
   Nanoseconds stall = std::chrono::seconds(5);  // without an answer for so long: down
+  Nanoseconds reconnect{0};                     // see Backoff
   const Clock* clock = nullptr;
 };
 
@@ -73,6 +75,9 @@ class Replica {
   void look_for_stall();
 
   void mark_down(Error why);
+
+  /// Whether it is time to try again to bring it back. Requires that it is down.
+  bool retry_due(Nanoseconds now) const { return backoff_.due(now); }
 
   bool has_session() const { return session_.has_value(); }
   bool up() const { return requester_ != nullptr; }
@@ -151,6 +156,7 @@ class Replica {
   Nanoseconds silent_{0};                 // how long it has had something to answer and did not
   std::uint32_t idle_polls_ = 0;
   std::optional<Error> down_reason_;
+  Backoff backoff_;
 };
 
 }  // namespace perdure::log

@@ -176,16 +176,21 @@ Result<void> ReplicatedLog::wait(const Ticket& ticket, Level level, Nanoseconds 
   for (std::uint64_t round = 1;; ++round) {
     pump();
     if (reached(ticket, level)) return {};
-    if (level == Level::Committed ? !quorum_stands() : up_count() == 0) return quorum_lost();
+    const bool lost = level == Level::Committed ? !quorum_stands() : up_count() == 0;
+    if (lost) {
+      if (Error error = quorum_lost(); !may_come_back()) return error;
+    }
     if (!sleep && round % kSpinRoundsPerLook != 0) continue;
     const Nanoseconds now = clock_.now();
     if (!begun) begun = now;
     sleep = sleep || now - *begun >= options_.spin;
     if (now - *begun >= timeout) {
+      if (lost) return quorum_lost();
       return Error{ErrorCode::TimedOut,
                    fmt::format("record {} is not {} yet; it may still get there", ticket.index,
                                to_string(level))};
     }
+    reconnect(now);
     if (sleep) look_at_connections(kSleepSlice);
   }
 }
@@ -195,6 +200,7 @@ Result<void> ReplicatedLog::poll() {
   if (const Nanoseconds now = clock_.now(); now - last_look_ >= kLookEvery) {
     last_look_ = now;
     look_at_connections(Nanoseconds{0});
+    reconnect(now);
     pump();
   }
   if (!quorum_stands()) return quorum_lost();

@@ -14,6 +14,7 @@
 
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 namespace perdure::log {
@@ -33,6 +34,7 @@ struct WriterOptions {
   std::string writer_name;
   std::uint64_t writer = 0;  // 0: drawn at random
   Nanoseconds stall = std::chrono::seconds(5);
+  Nanoseconds reconnect{0};  // 0: never
   Nanoseconds spin = std::chrono::microseconds(200);
 };
 
@@ -49,7 +51,7 @@ class ReplicatedLog {
   Result<void> poll();
   Result<void> trim(Lsn lsn);
   std::vector<RepairReport> repair();
-  const std::vector<RepairReport>& repaired_at_open() const { return repaired_at_open_; }
+  std::vector<RepairReport> take_repairs() { return std::exchange(repairs_, {}); }
   LogStatus status() const;
 
   /// Whether everything before the ticket's end is at `level`, as far as was learned by now.
@@ -79,6 +81,11 @@ class ReplicatedLog {
            tail_.value + needed + kept_free <= head_.value + ring;
   }
   Result<void> pad_to_lap(std::uint64_t needed, std::uint64_t kept_free);
+  RepairReport bring_back(Replica& replica);
+  bool may_come_back() const {
+    return options_.reconnect > Nanoseconds{0} && !(lost_ && lost_->code == ErrorCode::Fenced);
+  }
+  void reconnect(Nanoseconds now);
   Result<void> repair_replica(Replica& replica, RepairReport& report);
   Result<void> catch_up(Replica& replica, const Survey& found);
   Result<void> drain(Replica& replica);
@@ -115,9 +122,9 @@ class ReplicatedLog {
   Lsn durable_anywhere_ = kFirstLsn;  // on at least one replica
   std::uint64_t next_index_ = 0;
   std::uint32_t last_crc_ = 0;
-  std::vector<Lsn> durable_scratch_;  // update_committed
-  std::optional<Error> lost_;         // why the quorum is lost, once asked
-  std::vector<RepairReport> repaired_at_open_;
+  std::vector<Lsn> durable_scratch_;   // update_committed
+  std::optional<Error> lost_;          // why the quorum is lost, once asked
+  std::vector<RepairReport> repairs_;  // that nobody has asked for yet
 };
 
 }  // namespace perdure::log

@@ -61,6 +61,7 @@ Result<std::unique_ptr<ReplicatedLog>> ReplicatedLog::open(
   each.batches_in_flight = options.batches_in_flight;
   each.measure_costs = options.measure_costs;
   each.stall = options.stall;
+  each.reconnect = options.reconnect;
   each.clock = &clock;
   for (auto& peer : peers) log->replicas_.emplace_back(std::move(peer), each);
   log->durable_scratch_.resize(log->replicas_.size());
@@ -280,7 +281,7 @@ bool ReplicatedLog::make_equal(std::size_t best, std::vector<std::optional<Surve
       replicas_[index].mark_down(again.error());
       surveys[index].reset();
     }
-    repaired_at_open_.push_back(std::move(report));
+    repairs_.push_back(std::move(report));
   }
   return more;
 }
@@ -302,19 +303,34 @@ Result<void> ReplicatedLog::begin_epoch() {
 std::vector<RepairReport> ReplicatedLog::repair() {
   std::vector<RepairReport> reports;
   for (Replica& replica : replicas_) {
-    if (replica.sending()) continue;
-    RepairReport report;
-    report.peer = replica.peer().name();
-    const auto repaired = repair_replica(replica, report);
-    report.repaired = repaired.ok();
-    if (!repaired.ok()) {
-      report.error = repaired.error().message;
-      replica.mark_down(repaired.error());
-    }
-    reports.push_back(std::move(report));
+    if (!replica.sending()) reports.push_back(bring_back(replica));
   }
-  if (quorum_stands()) lost_.reset();
   return reports;
+}
+
+RepairReport ReplicatedLog::bring_back(Replica& replica) {
+  RepairReport report;
+  report.peer = replica.peer().name();
+  const auto repaired = repair_replica(replica, report);
+  report.repaired = repaired.ok();
+  if (!repaired.ok()) {
+    report.error = repaired.error().message;
+    replica.mark_down(repaired.error());
+    if (repaired.code() == ErrorCode::Fenced && !quorum_stands()) lost_ = repaired.error();
+  } else if (quorum_stands()) {
+    lost_.reset();
+  }
+  return report;
+}
+
+/// Tries what is down, once its time has come.
+void ReplicatedLog::reconnect(Nanoseconds now) {
+  if (!may_come_back()) return;
+  for (Replica& replica : replicas_) {
+    if (replica.sending() || !replica.retry_due(now)) continue;
+    RepairReport report = bring_back(replica);
+    if (report.repaired) repairs_.push_back(std::move(report));
+  }
 }
 
 Result<void> ReplicatedLog::repair_replica(Replica& replica, RepairReport& report) {

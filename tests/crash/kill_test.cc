@@ -234,6 +234,49 @@ TEST_F(KillTest, APeerThatStopsAnsweringIsLeftBehindAndComesBack) {
   check_replicas(committed);
 }
 
+// Two of three peers are killed under a record. Expect: append says that the quorum is lost; wait
+// outlasts it, once they are started again, and all three replicas are brought to equal.
+TEST_F(KillTest, ALostQuorumComesBackByItself) {
+  LogOptions options = options_for(addresses_);
+  options.reconnect = std::chrono::milliseconds(20);
+  auto log = Log::open(options);
+  ASSERT_TRUE(log.ok()) << log.error().message;
+  std::uint64_t committed = 0;
+  const auto write_some = [&] {
+    const std::uint64_t before = committed;
+    const auto written = write_records(
+        *log, [&] { return committed >= before + 100; },
+        [&](std::uint64_t count) { committed = count; });
+    ASSERT_TRUE(written.ok()) << written.error().message;
+  };
+  write_some();
+  peers_[0].kill();
+  peers_[2].kill();
+  const auto text = record_for(log->status().next_index);
+  const auto ticket = log->append(std::as_bytes(std::span(text)));
+  ASSERT_TRUE(ticket.ok()) << ticket.error().message;
+  const auto lost = log->wait(*ticket, Level::Committed, std::chrono::milliseconds(200));
+  ASSERT_EQ(lost.code(), ErrorCode::QuorumLost) << lost.error().message;
+  EXPECT_EQ(log->append(std::as_bytes(std::span(text))).code(), ErrorCode::QuorumLost);
+  ASSERT_TRUE(peers_[0].start_again().ok());
+  ASSERT_TRUE(peers_[2].start_again().ok());
+  const auto back = log->wait(*ticket, Level::Committed, std::chrono::seconds(60));
+  ASSERT_TRUE(back.ok()) << back.error().message;
+  committed = ticket->index + 1;
+  write_some();
+  std::size_t repairs = log->take_repairs().size();
+  for (int attempt = 0; attempt < 3000 && repairs < 2; ++attempt) {
+    (void)log->poll();
+    repairs += log->take_repairs().size();
+    app::pause_for(std::chrono::milliseconds(10));
+  }
+  EXPECT_EQ(repairs, 2u);
+  write_some();
+  log = Log::open(options_for(addresses_));
+  ASSERT_TRUE(log.ok()) << log.error().message;
+  check_replicas(committed);
+}
+
 // Expect: the second writer is told who holds the log; the first goes on undisturbed. With
 // take_over the second gets it, and the first learns that it is fenced.
 TEST_F(KillTest, TwoWritersOnOneLog) {

@@ -1,0 +1,41 @@
+// Backoff: when to try again what has failed.
+#pragma once
+
+#include "core/clock.h"
+#include "core/random.h"
+
+#include <algorithm>
+#include <cstdint>
+
+namespace perdure {
+
+/// After the first failure it waits `first`, after each further one twice as long, up to 16 times
+/// `first`; each time up to a quarter less, so that many who lost the same machine do not all come
+/// back at one instant.
+/// Threads: one caller at a time.
+class Backoff {
+ public:
+  /// `first` 0: never again.
+  Backoff(Nanoseconds first, std::uint64_t seed) : first_(first), random_(seed) {}
+
+  /// It failed, again or for the first time since reset.
+  void failed(Nanoseconds now) {
+    wait_ = wait_ == Nanoseconds{0} ? first_ : std::min(2 * wait_, kFactorMax * first_);
+    const auto quarter = static_cast<std::uint64_t>(wait_.count() / 4);
+    at_ = now + wait_ - Nanoseconds{static_cast<std::int64_t>(random_.below(quarter + 1))};
+  }
+  /// Whether the time has come. Requires a failure before.
+  bool due(Nanoseconds now) const { return first_ > Nanoseconds{0} && now >= at_; }
+  /// It succeeded.
+  void reset() { wait_ = Nanoseconds{0}; }
+
+ private:
+  static constexpr int kFactorMax = 16;
+
+  Nanoseconds first_;
+  Nanoseconds wait_{0};
+  Nanoseconds at_{0};
+  Random random_;
+};
+
+}  // namespace perdure
