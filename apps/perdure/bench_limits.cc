@@ -28,6 +28,10 @@ constexpr std::size_t kManyUnderWay = 64;
 constexpr std::uint64_t kOpenTickets = 10'000;
 constexpr std::size_t kBandwidthWindow = 8;
 
+// The bare program polls without end. So do both sides of ours where a round takes longer than what
+// they usually poll before they sleep.
+constexpr std::chrono::microseconds kEmulatedSpin = std::chrono::milliseconds(100);
+
 double percent(double part, double whole) { return whole == 0 ? 0 : part / whole * 100; }
 
 class Limits {
@@ -84,7 +88,6 @@ class Limits {
                                  std::optional<std::chrono::microseconds> spin = {},
                                  PersistenceDomain declared = PersistenceDomain::Dmp) {
     PeerProcessOptions options;
-    options.spin = spin;
     options.directory = directory;
     options.declared = declared;
     for (const std::string& fabric : options_.fabrics) {
@@ -92,6 +95,10 @@ class Limits {
       options.transports.push_back(transport);
       options.allow_remote = options.allow_remote || fabric == "verbs";
     }
+    // What is one-sided asks nothing of the peer, and its core is needed for the emulated RNIC.
+    const bool answers = declared == PersistenceDomain::Dmp;
+    if (rnic_is_software_ && answers && !spin) spin = kEmulatedSpin;
+    options.spin = spin;
     PERDURE_TRY_VOID(write_file(directory + "/messages", ""));
     return PeerProcess::start(std::move(options));
   }
@@ -115,6 +122,7 @@ class Limits {
     PERDURE_TRY(transport, transport_of(finding.fabric));
     options.transport = transport;
     options.pool = fmt::format("limits-{}", ++pools_);
+    if (finding.fabric == "verbs" && rnic_is_software_) options.log.spin = kEmulatedSpin;
     return options;
   }
 
