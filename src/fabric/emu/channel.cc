@@ -63,8 +63,7 @@ void Channel::take(Operation operation, Random& random) {
     receives_.pop_front();
   }
   const std::size_t size = is_posted(slot.operation.opcode) ? slot.operation.data.size() : 0;
-  const auto address = reinterpret_cast<std::uintptr_t>(slot.place.range->bytes().data());
-  const std::size_t misaligned = (address + slot.place.at) % kCacheLineBytes;
+  const std::size_t misaligned = slot.place.range->into_line(slot.place.at);
   const std::size_t lines = round_up(misaligned + size, kCacheLineBytes) / kCacheLineBytes;
   const std::size_t run_lines_max = lines <= kUnitsMax ? 1 : 2 * (lines / kUnitsMax) + 1;
   for (std::size_t at = 0; at < size;) {
@@ -264,8 +263,7 @@ Completion Channel::next_receive() {
 
 /// Lines of an operation, finer than its units: any of them may have got through.
 void Channel::show_some_lines(Slot& slot, Random& random) {
-  const auto start = reinterpret_cast<std::uintptr_t>(slot.place.range->bytes().data()) +
-                     static_cast<std::uintptr_t>(slot.place.at);
+  const std::size_t start = slot.place.range->into_line(slot.place.at);
   for (const Unit& unit : slot.units) {
     for (std::size_t at = unit.at; at < unit.at + unit.length;) {
       const std::size_t to_line_end = kCacheLineBytes - (start + at) % kCacheLineBytes;

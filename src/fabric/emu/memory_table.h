@@ -2,6 +2,7 @@
 // of it lies in a region that can lose power. Every access goes through a check of key and address.
 #pragma once
 
+#include "core/bytes.h"
 #include "core/mutex.h"
 #include "core/random.h"
 #include "fabric/fabric.h"
@@ -37,6 +38,16 @@ class RegisteredRange {
   bool registered();
   /// Returns only when no access is under way.
   void deregister();
+
+  /// How far into a cache line byte `at` lies. What is in no region begins with a line, wherever
+  /// the allocator has put it (but for the 8 bytes of a word): a seed gives the same steps in any
+  /// build.
+  std::size_t into_line(std::uint64_t at) const {
+    const std::uint64_t begin =
+        region != nullptr ? region_at
+                          : reinterpret_cast<std::uintptr_t>(bytes_.data()) % sizeof(std::uint64_t);
+    return (begin + at) % kCacheLineBytes;
+  }
 
   /// The region it lies in, if any, and the range's offset there.
   pmem::CrashableRegion* region = nullptr;
