@@ -139,11 +139,17 @@ __attribute__((target("sse4.2"))) std::uint32_t short_crc32c(std::span<const std
   return ~take_in<false>(~crc, data, nullptr);
 }
 
-__attribute__((target("sse4.2"))) std::uint32_t short_crc32c_copy(std::span<const std::byte> head,
-                                                                  std::byte* to,
-                                                                  std::span<const std::byte> data) {
-  return ~take_in<true>(take_in<false>(~std::uint32_t{0}, head, nullptr), data, to);
+__attribute__((target("sse4.2"))) std::uint32_t short_crc32c_copy(
+    std::span<const std::byte, kCrcHeadBytes> head, std::byte* to,
+    std::span<const std::byte> data) {
+  std::uint64_t sum = ~std::uint32_t{0};
+  for (std::size_t at = 0; at + 8 <= kCrcHeadBytes; at += 8) {
+    sum = _mm_crc32_u64(sum, load<std::uint64_t>(head.data() + at));
+  }
+  const auto rest = load<std::uint32_t>(head.data() + kCrcHeadBytes / 8 * 8);
+  return ~take_in<true>(_mm_crc32_u32(static_cast<std::uint32_t>(sum), rest), data, to);
 }
+static_assert(kCrcHeadBytes % 8 == 4);
 #endif
 
 std::uint32_t long_crc32c(std::span<const std::byte> data, std::uint32_t crc) {
@@ -153,7 +159,7 @@ std::uint32_t long_crc32c(std::span<const std::byte> data, std::uint32_t crc) {
   return ~crc32_iscsi(bytes, static_cast<int>(data.size()), ~crc);
 }
 
-std::uint32_t long_crc32c_copy(std::span<const std::byte> head, std::byte* to,
+std::uint32_t long_crc32c_copy(std::span<const std::byte, kCrcHeadBytes> head, std::byte* to,
                                std::span<const std::byte> data) {
   std::uint32_t crc = long_crc32c(head, 0);
   // Piece by piece, so that long data passes through the cache once.
@@ -179,7 +185,7 @@ std::uint32_t crc32c(std::span<const std::byte> data, std::uint32_t crc) {
   return long_crc32c(data, crc);
 }
 
-std::uint32_t crc32c_copy(std::span<const std::byte> head, std::byte* to,
+std::uint32_t crc32c_copy(std::span<const std::byte, kCrcHeadBytes> head, std::byte* to,
                           std::span<const std::byte> data) {
 #ifdef __x86_64__
   if (data.size() <= kShortBytes && has_crc_instruction) return short_crc32c_copy(head, to, data);

@@ -133,10 +133,10 @@ constexpr bool is_atomic(Opcode opcode) {
          opcode == Opcode::FetchAdd;
 }
 
-/// Whether it is a transfer of one segment within the limits: what check_request need not look at.
+/// Whether it is a transfer within the limits: what check_request need not look at.
 inline bool is_plain(const WorkRequest& request, const Limits& limits) {
-  if (request.opcode > Opcode::Read || request.segment_count != 1) return false;
-  const std::uint64_t length = request.segments[0].length;
+  if (request.opcode > Opcode::Read || request.segment_count > kSegmentsMax) return false;
+  const std::uint64_t length = total_length(request);
   if (length > limits.transfer_bytes_max) return false;
   return request.opcode == Opcode::Send ||
          (request.remote_offset <= request.remote.length &&

@@ -60,6 +60,7 @@ inline constexpr std::uint64_t kProbeLineAt = 192;
 inline constexpr std::uint64_t kRingAt = 4096;
 inline constexpr std::uint64_t kRingBytesMin = 64 * 1024;
 inline constexpr std::uint64_t kRecordHeaderBytes = 32;
+static_assert(kRecordHeaderBytes == 4 + kCrcHeadBytes);
 inline constexpr std::uint64_t kRecordAlignment = 8;
 inline constexpr std::uint64_t kPayloadBytesMax = 16 * 1024 * 1024;
 /// What data leaves free of a ring: for the epoch records of 128 writers, so that a full log can be
@@ -144,7 +145,8 @@ inline std::uint32_t encode_record(const RecordHeader& header, std::span<const s
   store(to + 24, header.epoch.value);
   store(to + 28, header.previous_crc);
   const std::uint32_t crc =
-      crc32c_copy({to + 4, kRecordHeaderBytes - 4}, to + kRecordHeaderBytes, payload);
+      crc32c_copy(std::span<const std::byte, kCrcHeadBytes>(to + 4, kCrcHeadBytes),
+                  to + kRecordHeaderBytes, payload);
   store(to, crc);
   return crc;
 }

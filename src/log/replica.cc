@@ -168,22 +168,23 @@ void Replica::resume_at(Lsn lsn) {
   note_progress();
 }
 
-void Replica::pump(const Staging& staging, Lsn end, std::uint64_t ring_bytes) {
-  if (!up() || !sending_) return;
-  take_answers();
-  if (drift_.drifted() && up()) measure_again();
-  send(staging, end, ring_bytes);
+inline Result<std::uint64_t> Replica::begin_batch(const Staging::Run& run,
+                                                  std::uint64_t ring_bytes) {
+  std::array<persist::UpdateItem, 2> items;
+  items[0].at = kRingAt + run.lsn.value % ring_bytes;
+  items[0].data = {run.data, run.length, staging_memory_.get()};
+  const std::size_t method = run.length <= small_bytes_max_ ? kLogSmall : kLogLarge;
+  if (options_.shape == LogShape::Singleton) {
+    return requester_->begin(method, std::span(items).first(1));
+  }
+  std::uint64_t& word = words_[(requester_->begun() + 1) % kBatchesMax];
+  word = encode_word(Lsn{run.lsn.value + run.length});
+  items[1].at = kTailWordAt;
+  items[1].data = {reinterpret_cast<std::byte*>(&word), sizeof word, words_memory_.get()};
+  return requester_->begin(method, items);
 }
 
-void Replica::offer(const Staging& staging, Lsn end, std::uint64_t ring_bytes, bool look) {
-  if (!up() || !sending_) return;
-  if (look) take_answers();
-  if (!up()) return;
-  if (answer_due() && end.value - next_.value < kGatherBytes) return;
-  send(staging, end, ring_bytes);
-}
-
-void Replica::send(const Staging& staging, Lsn end, std::uint64_t ring_bytes) {
+inline void Replica::send(const Staging& staging, Lsn end, std::uint64_t ring_bytes) {
   while (up() && next_ < end &&
          requester_->begun() - requester_->resolved() < options_.batches_in_flight) {
     const Staging::Run run = staging.run_at(next_, kBatchBytesMax, ring_bytes);
@@ -205,19 +206,19 @@ void Replica::send(const Staging& staging, Lsn end, std::uint64_t ring_bytes) {
   }
 }
 
-Result<std::uint64_t> Replica::begin_batch(const Staging::Run& run, std::uint64_t ring_bytes) {
-  std::array<persist::UpdateItem, 2> items;
-  items[0].at = kRingAt + run.lsn.value % ring_bytes;
-  items[0].data = {run.data, run.length, staging_memory_.get()};
-  const std::size_t method = run.length <= small_bytes_max_ ? kLogSmall : kLogLarge;
-  if (options_.shape == LogShape::Singleton) {
-    return requester_->begin(method, std::span(items).first(1));
-  }
-  std::uint64_t& word = words_[(requester_->begun() + 1) % kBatchesMax];
-  word = encode_word(Lsn{run.lsn.value + run.length});
-  items[1].at = kTailWordAt;
-  items[1].data = {reinterpret_cast<std::byte*>(&word), sizeof word, words_memory_.get()};
-  return requester_->begin(method, items);
+void Replica::pump(const Staging& staging, Lsn end, std::uint64_t ring_bytes) {
+  if (!up() || !sending_) return;
+  take_answers();
+  if (drift_.drifted() && up()) measure_again();
+  send(staging, end, ring_bytes);
+}
+
+void Replica::offer(const Staging& staging, Lsn end, std::uint64_t ring_bytes, bool look) {
+  if (!up() || !sending_) return;
+  if (look) take_answers();
+  if (!up()) return;
+  if (answer_due() && end.value - next_.value < kGatherBytes) return;
+  send(staging, end, ring_bytes);
 }
 
 void Replica::take_answers() {

@@ -25,13 +25,37 @@ constexpr std::uint32_t kOffersPerClock = 4;
 
 }  // namespace
 
-Result<Ticket> ReplicatedLog::append(std::span<const std::byte> record) {
-  if (record.empty() || record.size() > payload_max_) {
-    return Error{
-        ErrorCode::InvalidArgument,
-        fmt::format("a record of {} bytes; this log takes 1 to {}", record.size(), payload_max_)};
+inline void ReplicatedLog::encode(RecordType type, std::span<const std::byte> payload,
+                                  std::byte* to) {
+  const std::uint64_t bytes = record_bytes(payload.size());
+  if (payload.size() % kRecordAlignment != 0) store(to + bytes - 8, std::uint64_t{0});
+  RecordHeader header;
+  header.type = type;
+  header.payload_bytes = static_cast<std::uint32_t>(payload.size());
+  header.lsn = tail_;
+  header.index = next_index_;
+  header.epoch = epoch_;
+  header.previous_crc = last_crc_;
+  last_crc_ = encode_record(header, payload, to);
+  staging_.commit(tail_, bytes);
+  tail_ = next_place(Lsn{tail_.value + bytes}, anchor_.ring_bytes);
+  if (type == RecordType::Data) ++next_index_;
+}
+
+/// After an append: sends unless it is worth gathering more. Polling costs a system call on some
+/// fabrics, so many appends share one.
+inline void ReplicatedLog::offer() {
+  bool look = false;
+  for (const Replica& replica : replicas_) {
+    if (!replica.answer_due()) continue;
+    if (++offers_ % kOffersPerClock != 0) break;
+    const Nanoseconds now = clock_.now();
+    look = now - last_offer_look_ >= kOfferLookEvery;
+    if (look) last_offer_look_ = now;
+    break;
   }
-  return append_record(RecordType::Data, record);
+  for (Replica& replica : replicas_) replica.offer(staging_, tail_, anchor_.ring_bytes, look);
+  if (look) update_committed();
 }
 
 Result<Ticket> ReplicatedLog::append_record(RecordType type, std::span<const std::byte> payload) {
@@ -49,6 +73,15 @@ Result<Ticket> ReplicatedLog::append_record(RecordType type, std::span<const std
   encode(type, payload, to);
   offer();
   return Ticket{begin, Lsn{begin.value + bytes}, index};
+}
+
+Result<Ticket> ReplicatedLog::append(std::span<const std::byte> record) {
+  if (record.empty() || record.size() > payload_max_) {
+    return Error{
+        ErrorCode::InvalidArgument,
+        fmt::format("a record of {} bytes; this log takes 1 to {}", record.size(), payload_max_)};
+  }
+  return append_record(RecordType::Data, record);
 }
 
 /// Makes the next record begin where it fits before the end of the ring.
@@ -90,38 +123,6 @@ Result<std::byte*> ReplicatedLog::make_room(std::uint64_t bytes) {
       return Error{ErrorCode::TimedOut, "replicas take records too slowly; nothing was appended"};
     }
   }
-}
-
-void ReplicatedLog::encode(RecordType type, std::span<const std::byte> payload, std::byte* to) {
-  const std::uint64_t bytes = record_bytes(payload.size());
-  if (payload.size() % kRecordAlignment != 0) store(to + bytes - 8, std::uint64_t{0});
-  RecordHeader header;
-  header.type = type;
-  header.payload_bytes = static_cast<std::uint32_t>(payload.size());
-  header.lsn = tail_;
-  header.index = next_index_;
-  header.epoch = epoch_;
-  header.previous_crc = last_crc_;
-  last_crc_ = encode_record(header, payload, to);
-  staging_.commit(tail_, bytes);
-  tail_ = next_place(Lsn{tail_.value + bytes}, anchor_.ring_bytes);
-  if (type == RecordType::Data) ++next_index_;
-}
-
-/// After an append: sends unless it is worth gathering more. Polling costs a system call on some
-/// fabrics, so many appends share one.
-void ReplicatedLog::offer() {
-  bool look = false;
-  for (const Replica& replica : replicas_) {
-    if (!replica.answer_due()) continue;
-    if (++offers_ % kOffersPerClock != 0) break;
-    const Nanoseconds now = clock_.now();
-    look = now - last_offer_look_ >= kOfferLookEvery;
-    if (look) last_offer_look_ = now;
-    break;
-  }
-  for (Replica& replica : replicas_) replica.offer(staging_, tail_, anchor_.ring_bytes, look);
-  if (look) update_committed();
 }
 
 void ReplicatedLog::pump() {

@@ -19,11 +19,12 @@ inline constexpr std::size_t kScratchBytes = 64;
 
 /// One update in flight.
 struct Update {
-  std::size_t method = 0;
-  std::size_t burst = 0;              // the next one to post
-  std::size_t posted = 0;             // work requests that are posted
-  std::uint64_t messages_before = 0;  // of all updates before it
-  std::uint64_t completed = 0;        // bits: CompiledRequest::awaited
+  const CompiledMethod* method = nullptr;
+  std::span<fabric::WorkRequest> ready;  // of that method
+  std::size_t burst = 0;                 // the next one to post
+  std::size_t posted = 0;                // work requests that are posted
+  std::uint64_t messages_before = 0;     // of all updates before it
+  std::uint64_t completed = 0;           // bits: CompiledRequest::awaited
   /// By method: its work requests as they go out, but for what an update brings.
   std::vector<std::vector<fabric::WorkRequest>> requests;
 };
@@ -36,7 +37,8 @@ class ConnectionRequester final : public Requester {
         device_(device),
         profile_(profile),
         options_(options),
-        updates_(std::bit_ceil(options.updates_max)) {}
+        updates_(std::bit_ceil(options.updates_max)),
+        slot_mask_(updates_.size() - 1) {}
 
   Result<void> prepare(std::vector<Method> methods);
 
@@ -51,7 +53,7 @@ class ConnectionRequester final : public Requester {
   }
 
  private:
-  std::uint64_t slot_of(std::uint64_t number) const { return number & (updates_.size() - 1); }
+  std::uint64_t slot_of(std::uint64_t number) const { return number & slot_mask_; }
   Update& update(std::uint64_t number) { return updates_[slot_of(number)]; }
   bool inside_pool(const UpdateItem& item) const {
     return item.data.length != 0 && item.data.length <= options_.remote.length &&
@@ -60,8 +62,7 @@ class ConnectionRequester final : public Requester {
   bool acceptable(const CompiledMethod& method, std::span<const UpdateItem> items) const;
   Error refusal(const CompiledMethod& method, std::span<const UpdateItem> items) const;
   Result<void> advance();
-  std::size_t within_credit(const Update& current, const CompiledMethod& method,
-                            std::size_t end) const;
+  std::size_t within_credit(const Update& current, std::size_t end) const;
   bool over(const Update& current, const std::vector<CompiledWait>& waits) const {
     for (const CompiledWait& wait : waits) {
       const bool done = wait.ack ? messages_acknowledged_ >= current.messages_before + wait.which
@@ -89,6 +90,7 @@ class ConnectionRequester final : public Requester {
   std::vector<CompiledMethod> methods_;  // those that were given, then the probes
   std::size_t first_probe_ = 0;
   std::vector<Update> updates_;  // by number; a power of two
+  std::uint64_t slot_mask_;
 
   std::vector<std::byte> message_bytes_;  // headers (or whole messages) of updates in flight
   std::unique_ptr<fabric::Memory> message_memory_;
@@ -100,8 +102,7 @@ class ConnectionRequester final : public Requester {
   std::unique_ptr<fabric::Memory> padding_memory_;
 
   std::uint64_t posting_ = 1;  // the update that may post: all before it have posted everything
-  std::uint64_t messages_begun_ = 0;   // of all updates so far
-  std::uint64_t messages_posted_ = 0;  // of them
+  std::uint64_t messages_begun_ = 0;  // of all updates so far; counters_.messages are posted
   std::uint64_t messages_acknowledged_ = 0;
   std::uint64_t acks_taken_ = 0;
   std::uint64_t acks_reposted_ = 0;

@@ -129,6 +129,9 @@ TEST(Probes, AreAnsweredAndChangeNothing) {
     EXPECT_TRUE(pair.unchanged());
     EXPECT_EQ(pair.requester->resolved(), 120u);
     EXPECT_EQ(pair.responder->counters().messages, 100u);  // 1 + 1 + 2 + 0 + 0 + 1 each round
+    EXPECT_EQ(pair.requester->counters().messages, 100u);
+    EXPECT_EQ(pair.requester->counters().requests, 160u);  // 1 + 1 + 2 + 1 + 1 + 2
+    EXPECT_EQ(pair.requester->counters().posts, 120u);     // what need not wait goes together
     EXPECT_EQ(pair.responder->counters().copied_bytes, 0u);
     EXPECT_EQ(pair.responder->counters().flush_calls, 0u);
   }

@@ -68,6 +68,69 @@ Error ConnectionRequester::refusal(const CompiledMethod& method,
                            options_.queue.message_bytes_max)};
 }
 
+inline void ConnectionRequester::write_message(const Update& started,
+                                               const CompiledRequest& compiled,
+                                               std::span<const UpdateItem> items,
+                                               fabric::WorkRequest& request) {
+  std::byte* const buffer = request.segments[0].data;
+  MessageHeader header;
+  header.entries = static_cast<std::uint8_t>(compiled.entries.size());
+  header.flags = compiled.message_flags;
+  header.sequence = started.messages_before + compiled.messages;
+  header.session = options_.session;
+  std::size_t bytes = header.bytes();  // of the buffer
+  std::size_t segment = 1;
+  for (std::size_t index = 0; index < compiled.entries.size(); ++index) {
+    const CompiledEntry entry = compiled.entries[index];
+    const UpdateItem& item = items[entry.item];
+    const std::size_t length = item.data.length;
+    put_entry(buffer, index, {item.at, static_cast<std::uint32_t>(length), entry.actions});
+    if ((entry.actions & kCopy) == 0) continue;
+    header.payload_bytes += static_cast<std::uint32_t>(length);
+    if (compiled.gathered != 0) {
+      request.segments[segment++] = item.data;
+    } else {
+      std::memcpy(buffer + bytes, item.data.data, length);
+      bytes += length;
+    }
+  }
+  request.segments[0].length = bytes;
+  if ((header.flags & kPayloadCrc) == 0) {
+    encode_message(header, {}, buffer);
+    return;
+  }
+  std::array<std::span<const std::byte>, fabric::kSegmentsMax> payload;
+  payload[0] = {buffer + header.bytes(), bytes - header.bytes()};
+  for (std::size_t piece = 1; piece < segment; ++piece) {
+    payload[piece] = {request.segments[piece].data, request.segments[piece].length};
+  }
+  encode_message(header, std::span(payload).first(segment), buffer);
+}
+
+/// What the update brings to a request that is ready.
+inline void ConnectionRequester::fill_in(const Update& started, const CompiledRequest& compiled,
+                                         std::span<const UpdateItem> items,
+                                         fabric::WorkRequest& request) {
+  if (compiled.opcode == fabric::Opcode::Send) {
+    write_message(started, compiled, items, request);
+    return;
+  }
+  const UpdateItem& item = items[compiled.item];
+  request.remote_offset = item.at;
+  switch (compiled.opcode) {
+    case fabric::Opcode::Read:
+      // One byte inside the written range: its answer pushes every earlier write before it.
+      request.remote_offset = item.at + item.data.length - 1;
+      break;
+    case fabric::Opcode::Flush: request.flush_length = item.data.length; break;
+    case fabric::Opcode::AtomicWrite: request.operand = load<std::uint64_t>(item.data.data); break;
+    default:
+      request.segments[0] = item.data;
+      request.immediate = encode_immediate(item.at, compiled.wants_ack);
+      break;
+  }
+}
+
 Result<std::uint64_t> ConnectionRequester::begin(std::size_t method,
                                                  std::span<const UpdateItem> items) {
   PERDURE_ASSERT(method < methods_.size());
@@ -79,12 +142,13 @@ Result<std::uint64_t> ConnectionRequester::begin(std::size_t method,
   const CompiledMethod& compiled = methods_[method];
   if (!acceptable(compiled, items)) return refusal(compiled, items);
   Update& started = update(number);
-  started.method = method;
+  started.method = &compiled;
+  started.ready = started.requests[method];
   started.burst = 0;
   started.posted = 0;
   started.messages_before = messages_begun_;
   started.completed = 0;
-  fabric::WorkRequest* request = started.requests[method].data();
+  fabric::WorkRequest* request = started.ready.data();
   for (const CompiledRequest& each : compiled.requests) fill_in(started, each, items, *request++);
   messages_begun_ += compiled.messages();
   begun_ = number;
@@ -106,38 +170,38 @@ Result<std::uint64_t> ConnectionRequester::begin_probe(Probe probe) {
   return begin(method, std::span(&item, methods_[method].source.shape.items()));
 }
 
+/// How far the requests up to `end` may go: no further than the responder is known to have receive
+/// buffers for their messages.
+inline std::size_t ConnectionRequester::within_credit(const Update& current,
+                                                      std::size_t end) const {
+  const std::uint64_t allowed = messages_acknowledged_ + options_.queue.depth - kResponderBurst;
+  const std::vector<CompiledRequest>& requests = current.method->requests;
+  while (end > current.posted && current.messages_before + requests[end - 1].messages > allowed) {
+    --end;
+  }
+  return end;
+}
+
 /// Posts what can be posted now, update by update, in order.
 Result<void> ConnectionRequester::advance() {
   for (; posting_ <= begun_; ++posting_) {
     Update& current = update(posting_);
-    const CompiledMethod& method = methods_[current.method];
+    const CompiledMethod& method = *current.method;
     for (; current.burst < method.bursts.size(); ++current.burst) {
       const CompiledBurst& burst = method.bursts[current.burst];
       if (!over(current, burst.waits)) return {};
-      const std::size_t end = within_credit(current, method, burst.requests_end);
+      const std::size_t end = within_credit(current, burst.requests_end);
       if (end == current.posted) return {};
-      const std::span<const fabric::WorkRequest> requests(current.requests[current.method]);
-      PERDURE_TRY(taken, endpoint_.post(requests.subspan(current.posted, end - current.posted)));
+      PERDURE_TRY(taken, endpoint_.post(current.ready.first(end).subspan(current.posted)));
       if (taken == 0) return {};
       current.posted += taken;
       ++counters_.posts;
       counters_.requests += taken;
-      messages_posted_ = current.messages_before + method.requests[current.posted - 1].messages;
+      counters_.messages = current.messages_before + method.requests[current.posted - 1].messages;
       if (current.posted < burst.requests_end) return {};
     }
   }
   return {};
-}
-
-/// As far as `end`, but no further than the responder is known to have receive buffers for.
-std::size_t ConnectionRequester::within_credit(const Update& current, const CompiledMethod& method,
-                                               std::size_t end) const {
-  const std::uint64_t allowed = messages_acknowledged_ + options_.queue.depth - kResponderBurst;
-  while (end > current.posted &&
-         current.messages_before + method.requests[end - 1].messages > allowed) {
-    --end;
-  }
-  return end;
 }
 
 Result<void> ConnectionRequester::poll() {
@@ -157,7 +221,7 @@ Result<void> ConnectionRequester::poll() {
   }
   while (resolved_ + 1 < posting_) {
     const Update& oldest = update(resolved_ + 1);
-    if (!over(oldest, methods_[oldest.method].waits)) break;
+    if (!over(oldest, oldest.method->waits)) break;
     ++resolved_;
     ++counters_.updates;
   }
@@ -186,7 +250,7 @@ Result<void> ConnectionRequester::take_ack(const fabric::Completion& completion)
   const std::span<const std::byte> bytes(ack_bytes_.data() + index * kAckBytes,
                                          std::min<std::uint64_t>(completion.length, kAckBytes));
   PERDURE_TRY(ack, decode_ack(bytes));
-  if (ack.session != options_.session || ack.sequence > messages_posted_ ||
+  if (ack.session != options_.session || ack.sequence > counters_.messages ||
       ack.sequence < messages_acknowledged_) {
     return Error{ErrorCode::ProtocolError, "the peer acknowledged what was never sent"};
   }

@@ -11,7 +11,6 @@
 namespace perdure::persist {
 namespace {
 
-constexpr std::uint8_t kKindUpdate = 1;
 constexpr std::uint8_t kKindAck = 2;
 
 Error nonsense(std::string_view what) {
@@ -32,24 +31,6 @@ Result<void> check_kind(std::span<const std::byte> message, std::uint8_t kind) {
 }
 
 }  // namespace
-
-std::size_t encode_message(const MessageHeader& header,
-                           std::span<const std::span<const std::byte>> payload, std::byte* to) {
-  store<std::uint8_t>(to + 4, kWireVersion);
-  store<std::uint8_t>(to + 5, kKindUpdate);
-  store(to + 6, header.entries);
-  store(to + 7, header.flags);
-  store(to + 8, header.sequence);
-  store(to + 16, header.payload_bytes);
-  store(to + 20, header.session);
-  const std::size_t bytes = header.bytes();
-  std::uint32_t crc = crc32c({to + 4, bytes - 4});
-  if ((header.flags & kPayloadCrc) != 0) {
-    for (const auto piece : payload) crc = crc32c(piece, crc);
-  }
-  store(to, crc);
-  return bytes;
-}
 
 Result<MessageHeader> decode_message(std::span<const std::byte> message) {
   if (message.size() < kMessageHeaderBytes) return nonsense("shorter than its header");

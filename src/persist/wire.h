@@ -38,6 +38,7 @@
 #include <perdure/result.h>
 
 #include "core/bytes.h"
+#include "core/crc32c.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -46,6 +47,7 @@
 namespace perdure::persist {
 
 inline constexpr std::uint8_t kWireVersion = 1;
+inline constexpr std::uint8_t kKindUpdate = 1;
 inline constexpr std::size_t kMessageHeaderBytes = 24;
 inline constexpr std::size_t kEntryBytes = 16;
 inline constexpr std::size_t kEntriesMax = 128;
@@ -95,8 +97,24 @@ inline void put_entry(std::byte* message, std::size_t index, const Entry& entry)
 
 /// Writes the header before the entries, which are there already, and the checksum; returns the
 /// size of both. `payload` is only read for the checksum (kPayloadCrc).
-std::size_t encode_message(const MessageHeader& header,
-                           std::span<const std::span<const std::byte>> payload, std::byte* to);
+inline std::size_t encode_message(const MessageHeader& header,
+                                  std::span<const std::span<const std::byte>> payload,
+                                  std::byte* to) {
+  store<std::uint8_t>(to + 4, kWireVersion);
+  store<std::uint8_t>(to + 5, kKindUpdate);
+  store(to + 6, header.entries);
+  store(to + 7, header.flags);
+  store(to + 8, header.sequence);
+  store(to + 16, header.payload_bytes);
+  store(to + 20, header.session);
+  const std::size_t bytes = header.bytes();
+  std::uint32_t crc = crc32c({to + 4, bytes - 4});
+  if ((header.flags & kPayloadCrc) != 0) {
+    for (const auto piece : payload) crc = crc32c(piece, crc);
+  }
+  store(to, crc);
+  return bytes;
+}
 
 /// Reads and checks the fixed part, the sizes, the checksum and that every flag and action is
 /// known; the addresses are the responder's to check. Trusts nothing of `message`.

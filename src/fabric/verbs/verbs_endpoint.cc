@@ -77,7 +77,8 @@ Result<void> VerbsEndpoint::check(const WorkRequest& request) const {
 
 /// Whether nothing about the request needs a closer look: most are so.
 bool VerbsEndpoint::takes_one_entry(const WorkRequest& request) const {
-  return is_plain(request, limits_) && request.segments[0].memory != nullptr &&
+  return is_plain(request, limits_) && request.segment_count == 1 &&
+         request.segments[0].memory != nullptr &&
          request.segments[0].length <= queue_limits_.message_bytes_max &&
          (request.opcode != Opcode::WriteImm || queue_limits_.writes_immediates);
 }
