@@ -10,6 +10,8 @@ from report import Failed
 from settings import SHARE, LabError
 
 RECORDS = 40000
+CHUNKS = 40              # of the input; all at full speed would be over before the last kill
+CHUNK_PAUSE_SECONDS = 0.2
 KILLS = 3
 KILL_SECONDS = (0.3, 1.2)  # between a new perdured and its end
 LINK_DOWN_SECONDS = 8      # longer than the retries of an RNIC, see verbs_device.cc
@@ -38,6 +40,7 @@ def peer_killed(fabric, kind, context):
                 raise Failed(f"the writer ended after {number} kills:\n{what_it_said(pair)}")
             pair.responder.run("kill -9 $(cat /run/perdured.pid)")
             pair.start_perdured()
+            await_back(pair, number + 1)
 
     return outlived(fabric, context.pair(kind), strike)
 
@@ -68,17 +71,23 @@ def outlived(fabric, pair, strike):
     text = input_text(RECORDS)
     name = f"{pair.responder.name}.input"
     (SHARE / name).write_bytes(text)
+    # The last chunk comes only when everything has struck.
+    feed = (f"i=0; while [ $i -lt {CHUNKS} ]; do "
+            f"dd if=/run/input bs={-(-len(text) // CHUNKS)} count=1 skip=$i 2>/dev/null; "
+            f"i=$((i + 1)); sleep {CHUNK_PAUSE_SECONDS}; "
+            f"[ $i -lt {CHUNKS - 1} ] || until [ -e /run/struck ]; do sleep 0.1; done; done")
     where = f"--peers {PEER} --pool {POOL} --transport {fabric.transport}"
     pair.writer.run(
-        "rm -f /run/append.*\n"
-        f"{{ timeout 300 perdure log append {where} --auto-repair 0.5 --stall-ms {STALL_MS} "
-        f"--commit-timeout-ms {COMMIT_TIMEOUT_MS} --window 256 --format json "
-        f"/mnt/share/{name} >/run/append.json 2>/run/append.said\n"
+        f"rm -f /run/append.* /run/struck; cp /mnt/share/{name} /run/input\n"
+        f"{{ {{ {feed}; }} | timeout 300 perdure log append {where} --auto-repair 0.5 "
+        f"--stall-ms {STALL_MS} --commit-timeout-ms {COMMIT_TIMEOUT_MS} --window 256 --format json "
+        ">/run/append.json 2>/run/append.said\n"
         "echo $? >/run/append.status; } &")
     pair.responder.run("tries=0\n"
                        f"until [ -n \"$(perdure log read {where} --max 1 2>/dev/null)\" ]; do "
                        "tries=$((tries + 1)); [ $tries -lt 60 ] || exit 1; sleep 0.2; done")
     strike(pair)
+    pair.writer.run("touch /run/struck")
     summary = await_summary(pair)
     pair.responder.run(f"perdure log read {where} >/mnt/share/{name}.read", 150)
     read = (SHARE / f"{name}.read").read_bytes()
@@ -90,6 +99,15 @@ def outlived(fabric, pair, strike):
         raise Failed("the writer lost nothing, so nothing was tested")
     return {"summary": f"{summary['committed']} of {RECORDS} records committed; back after "
                        f"{len(summary['repairs'])} losses", "repairs": summary["repairs"]}
+
+
+def await_back(pair, times):
+    """Until the writer has said so often that its replica is back."""
+    status, _ = pair.writer.try_run(
+        f"tries=0\nuntil [ $(grep -c 'is back' /run/append.said) -ge {times} ]; do "
+        "tries=$((tries + 1)); [ $tries -lt 300 ] || exit 1; sleep 0.2; done", 100)
+    if status != 0:
+        raise Failed(f"the writer did not get its replica back:\n{what_it_said(pair)}")
 
 
 def ended(pair):
