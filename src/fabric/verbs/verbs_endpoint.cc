@@ -76,11 +76,42 @@ Result<void> VerbsEndpoint::check(const WorkRequest& request) const {
 }
 
 /// Whether nothing about the request needs a closer look: most are so.
-bool VerbsEndpoint::takes_one_entry(const WorkRequest& request) const {
-  return is_plain(request, limits_) && request.segment_count == 1 &&
-         request.segments[0].memory != nullptr &&
-         request.segments[0].length <= queue_limits_.message_bytes_max &&
-         (request.opcode != Opcode::WriteImm || queue_limits_.writes_immediates);
+inline bool VerbsEndpoint::takes_one_entry(const WorkRequest& request) const {
+  if (!is_plain(request, limits_)) return false;
+  std::uint64_t length = 0;
+  for (std::size_t i = 0; i < request.segment_count; ++i) {
+    if (request.segments[i].memory == nullptr) return false;
+    length += request.segments[i].length;
+  }
+  if (length > queue_limits_.message_bytes_max) return false;
+  if (request.opcode == Opcode::Read) {
+    return request.segment_count <= queue_limits_.read_segments_max;
+  }
+  return request.opcode != Opcode::WriteImm || queue_limits_.writes_immediates;
+}
+
+inline std::uint64_t VerbsEndpoint::granted() const {
+  return std::atomic_ref<std::uint64_t>(control_->granted).load(std::memory_order_acquire);
+}
+
+inline bool VerbsEndpoint::may_issue(const WorkRequest& request, std::size_t entries) {
+  if (!may_speak()) return false;
+  if (takes_credit(request.opcode) && !send_credits_.available(granted())) return false;
+  return requests_.fits(entries);
+}
+
+/// Appends the oldest request that was not issued to the batch.
+inline void VerbsEndpoint::issue(const WorkRequest& request, std::size_t entries) {
+  if (!batch_.fits(entries)) commit();
+  if (lost_) return;
+  if (takes_credit(request.opcode)) send_credits_.use();
+  const std::uint64_t number = requests_.issue_index();
+  const bool signalled = requests_.issue(entries);
+  if (entries == 1 && request.opcode <= Opcode::Read) {
+    batch_.add_one(request, number, signalled);
+  } else {
+    batch_.add(request, number, signalled, send_credits_.sent());
+  }
 }
 
 Result<std::size_t> VerbsEndpoint::post(std::span<const WorkRequest> requests) {
@@ -108,10 +139,6 @@ Result<std::size_t> VerbsEndpoint::post(std::span<const WorkRequest> requests) {
   return taken;
 }
 
-std::uint64_t VerbsEndpoint::granted() const {
-  return std::atomic_ref<std::uint64_t>(control_->granted).load(std::memory_order_acquire);
-}
-
 /// On iWARP the end that accepted sends nothing before something came from the other (RFC 5044
 /// section 7.1.2): what comes together with the answer to its request breaks the connection there.
 /// So the one that connected says hello, by a WRITE, and the other waits for it.
@@ -128,26 +155,6 @@ void VerbsEndpoint::greet() {
   control_->telling = 1;
   telling_ = true;
   post_word(IBV_WR_RDMA_WRITE, kCreditTag, control_->telling, offsetof(ControlBlock, greeted));
-}
-
-bool VerbsEndpoint::may_issue(const WorkRequest& request, std::size_t entries) {
-  if (!may_speak()) return false;
-  if (takes_credit(request.opcode) && !send_credits_.available(granted())) return false;
-  return requests_.fits(entries);
-}
-
-/// Appends the oldest request that was not issued to the batch.
-void VerbsEndpoint::issue(const WorkRequest& request, std::size_t entries) {
-  if (!batch_.fits(entries)) commit();
-  if (lost_) return;
-  if (takes_credit(request.opcode)) send_credits_.use();
-  const std::uint64_t number = requests_.issue_index();
-  const bool signalled = requests_.issue(entries);
-  if (entries == 1 && request.opcode <= Opcode::Read && request.segment_count == 1) {
-    batch_.add_one(request, number, signalled);
-  } else {
-    batch_.add(request, number, signalled, send_credits_.sent());
-  }
 }
 
 void VerbsEndpoint::hold(const WorkRequest& request) {

@@ -68,19 +68,24 @@ class WorkBatch {
   /// Requires fits(entry_count()).
   void add(const WorkRequest& request, std::uint64_t id, bool signalled, std::uint64_t message);
 
-  /// The same for a transfer of one segment that takes one entry.
+  /// The same for a transfer that takes one entry.
   void add_one(const WorkRequest& request, std::uint64_t id, bool signalled) {
     static constexpr std::array<ibv_wr_opcode, 4> kOpcodes = {
         IBV_WR_SEND, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_RDMA_READ};
-    const Segment& segment = request.segments[0];
-    segments_[count_][0] = {reinterpret_cast<std::uintptr_t>(segment.data),
-                            static_cast<std::uint32_t>(segment.length), lkey_of(segment)};
-    const bool empty = segment.length == 0;
+    ibv_sge* gathered = segments_[count_].data();
+    std::uint64_t length = 0;
+    for (std::size_t i = 0; i < request.segment_count; ++i) {
+      const Segment& segment = request.segments[i];
+      if (segment.length == 0) continue;
+      *gathered++ = {reinterpret_cast<std::uintptr_t>(segment.data),
+                     static_cast<std::uint32_t>(segment.length), lkey_of(segment)};
+      length += segment.length;
+    }
     const bool inlined =
-        !empty && request.opcode != Opcode::Read && segment.length <= limits_.inline_bytes_max;
+        length != 0 && request.opcode != Opcode::Read && length <= limits_.inline_bytes_max;
     ibv_send_wr& work = requests_[count_];
     work.wr_id = id;
-    work.num_sge = empty ? 0 : 1;
+    work.num_sge = static_cast<int>(gathered - segments_[count_].data());
     work.opcode = kOpcodes[static_cast<std::size_t>(request.opcode)];
     work.send_flags = (request.fenced ? static_cast<unsigned>(IBV_SEND_FENCE) : 0) |
                       (signalled ? static_cast<unsigned>(IBV_SEND_SIGNALED) : 0) |
