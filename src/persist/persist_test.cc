@@ -74,14 +74,45 @@ TEST(Wire, AWatermarkKeepsSessionAndSequence) {
   EXPECT_EQ(mark.applied, 1000000000123u);
 }
 
+/// A machine's device that runs out of memory to register.
+class LimitedDevice final : public fabric::Device {
+ public:
+  LimitedDevice(fabric::Device& device, int registrations)
+      : device_(device), registrations_(registrations) {}
+
+  Result<std::unique_ptr<fabric::Memory>> register_memory(std::span<std::byte> range,
+                                                          fabric::Access access) override {
+    if (registrations_-- <= 0) return Error{ErrorCode::SystemError, "no more memory to lock"};
+    return device_.register_memory(range, access);
+  }
+  Result<std::unique_ptr<fabric::Listener>> listen(
+      const std::string& address, const fabric::EndpointOptions& options) override {
+    return device_.listen(address, options);
+  }
+  Result<std::unique_ptr<fabric::Endpoint>> connect(const std::string& address,
+                                                    std::span<const std::byte> private_data,
+                                                    const fabric::EndpointOptions& options,
+                                                    Deadline deadline) override {
+    return device_.connect(address, private_data, options, deadline);
+  }
+  Transport transport() const override { return device_.transport(); }
+  Capabilities capabilities() const override { return device_.capabilities(); }
+  std::string describe() const override { return device_.describe(); }
+
+ private:
+  fabric::Device& device_;
+  int registrations_;
+};
+
 /// A responder with a pool, and the bare other end of its connection.
 class ResponderTest : public ::testing::Test {
  protected:
   static constexpr std::uint64_t kExported = 8192;
+  static constexpr std::size_t kDepth = 32;
 
   void SetUp() override { open(true); }
 
-  void open(bool may_write) {
+  void open(bool may_write, int registrations = 100) {
     profile_.domain = PersistenceDomain::Dmp;
     profile_.transport = Transport::InfiniBand;
     server_ = &world_.add_machine("server", profile_);
@@ -92,13 +123,17 @@ class ResponderTest : public ::testing::Test {
     far_ = std::move(ends.second);
     Responder::Options options;
     options.exported = {0, kExported};
-    options.queue = {32, 1024};
+    options.queue = {kDepth, 1024};
     options.session = 7;
     options.may_write = may_write;
-    auto responder = Responder::open(*far_, *server_, *region_, options);
+    responder_.reset();
+    device_ = std::make_unique<LimitedDevice>(*server_, registrations);
+    auto responder = Responder::open(*far_, *device_, *region_, options);
     ASSERT_TRUE(responder.ok());
     responder_ = std::move(responder).value();
     buffer_memory_ = *client_->register_memory(buffer_, fabric::Access::Local);
+    many_memory_ =
+        *client_->register_memory(std::as_writable_bytes(std::span(many_)), fabric::Access::Local);
   }
 
   /// Sends bytes as a message and lets the responder handle it.
@@ -116,6 +151,32 @@ class ResponderTest : public ::testing::Test {
     return std::size_t{0};
   }
 
+  /// Sends messages of five bytes, numbered from `first` on, and lets nobody handle them. Returns
+  /// how many have found a receive buffer by the time that nothing more happens.
+  std::uint64_t send(std::uint64_t first, std::uint64_t count) {
+    for (std::uint64_t sequence = first; sequence < first + count; ++sequence) {
+      const auto bytes =
+          message_of(header_of(sequence, 5), {{sequence * 8, 5, kCopy | kFlush}}, "hello");
+      std::copy(bytes.begin(), bytes.end(), many_[sequence % many_.size()].begin());
+      fabric::WorkRequest request;
+      request.segments[0] = {many_[sequence % many_.size()].data(), bytes.size(),
+                             many_memory_.get()};
+      request.segment_count = 1;
+      EXPECT_TRUE(near_->post(std::span<const fabric::WorkRequest>(&request, 1)).ok());
+    }
+    return sent();
+  }
+
+  std::uint64_t sent() {
+    std::uint64_t found = 0;
+    fabric::Completion completion;
+    for (int round = 0; round < 10000; ++round) {
+      (void)world_.step();
+      found += near_->poll({&completion, 1});
+    }
+    return found;
+  }
+
   Random random_{5};
   fabric::emu::World world_{random_};
   ServerProfile profile_;
@@ -124,10 +185,37 @@ class ResponderTest : public ::testing::Test {
   pmem::CrashableRegion* region_ = nullptr;
   std::unique_ptr<fabric::Endpoint> near_;
   std::unique_ptr<fabric::Endpoint> far_;
+  std::unique_ptr<LimitedDevice> device_;
   std::unique_ptr<Responder> responder_;
   std::array<std::byte, 2048> buffer_{};
   std::unique_ptr<fabric::Memory> buffer_memory_;
+  std::array<std::array<std::byte, 256>, 64> many_{};
+  std::unique_ptr<fabric::Memory> many_memory_;
 };
+
+TEST_F(ResponderTest, ASessionHasFewReceiveBuffersUntilItsFirstMessage) {
+  // Send: more than fit, unhandled. Expect: they wait at the requester for a buffer.
+  EXPECT_EQ(send(1, 32), kIdleReceiveBuffers);
+  // Handle the first. Expect: the whole queue is there, and nothing was lost.
+  EXPECT_EQ(*responder_->pump(), kIdleReceiveBuffers);
+  EXPECT_EQ(sent(), 32 - kIdleReceiveBuffers);
+  EXPECT_EQ(send(33, 32), kDepth - (32 - kIdleReceiveBuffers));
+}
+
+TEST_F(ResponderTest, WithoutMemoryForTheWholeQueueTheSessionGoesOnWithFewBuffers) {
+  open(true, 2);  // the first buffers and the acknowledgements
+  std::uint64_t found = send(1, 32);
+  std::uint64_t handled = 0;
+  for (int round = 0; round < 100 && handled < 32; ++round) {
+    EXPECT_LE(found, kIdleReceiveBuffers);
+    const auto pumped = responder_->pump();
+    ASSERT_TRUE(pumped.ok()) << pumped.error().message;
+    handled += *pumped;
+    found = sent();
+  }
+  EXPECT_EQ(handled, 32u);
+  EXPECT_EQ(responder_->counters().copied_bytes, 32u * 5);
+}
 
 TEST_F(ResponderTest, CopiesFlushesAndCounts) {
   const auto handled = deliver(message_of(header_of(1, 5), {{100, 5, kCopy | kFlush}}, "hello"));

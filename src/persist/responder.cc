@@ -21,12 +21,17 @@ constexpr std::uint64_t kAckContext = std::uint64_t{1} << 63;
 
 class SessionResponder final : public Responder {
  public:
-  SessionResponder(fabric::Endpoint& endpoint, pmem::Region& region, const Options& options)
-      : endpoint_(endpoint), region_(region), options_(options), queue_(options.queue) {
+  SessionResponder(fabric::Endpoint& endpoint, fabric::Device& device, pmem::Region& region,
+                   const Options& options)
+      : endpoint_(endpoint),
+        device_(device),
+        region_(region),
+        options_(options),
+        queue_(options.queue) {
     pending_.reserve(2 * kResponderBurst);
   }
 
-  Result<void> prepare(fabric::Device& device);
+  Result<void> prepare();
   Result<std::size_t> pump() override;
   const ResponderCounters& counters() const override { return counters_; }
 
@@ -38,6 +43,8 @@ class SessionResponder final : public Responder {
   Result<void> execute(std::span<const std::byte> message, const MessageHeader& header);
   Result<void> flush_pending();
   Result<void> finish_burst();
+  Result<void> offer_buffers(std::size_t end);
+  Result<void> offer_the_rest();
   Result<void> repost(std::uint64_t slot);
   void acknowledge(std::uint8_t status);
   Error fail(Error error);
@@ -51,13 +58,18 @@ class SessionResponder final : public Responder {
   bool persistent_buffers() const { return options_.persistent_buffers.length != 0; }
 
   fabric::Endpoint& endpoint_;
+  fabric::Device& device_;
   pmem::Region& region_;
   const Options options_;
   const ReceiveQueue queue_;
 
-  std::vector<std::byte> dram_buffers_;
+  std::unique_ptr<std::byte[]> dram_buffers_;
   std::span<std::byte> buffers_;  // queue_.depth buffers, in DRAM or in the region
-  std::unique_ptr<fabric::Memory> buffers_memory_;
+  std::size_t idle_buffers_ = 0;  // of those, the ones offered from the start
+  std::size_t offered_ = 0;
+  bool few_buffers_ = false;                     // there is no memory for more
+  std::unique_ptr<fabric::Memory> idle_memory_;  // the first idle_buffers_
+  std::unique_ptr<fabric::Memory> rest_memory_;  // and the others, once they are offered
   std::array<std::byte, kAckBuffers * kAckBytes> ack_bytes_{};
   std::unique_ptr<fabric::Memory> ack_memory_;
   std::array<bool, kAckBuffers> ack_busy_{};
@@ -71,7 +83,7 @@ class SessionResponder final : public Responder {
   ResponderCounters counters_;
 };
 
-Result<void> SessionResponder::prepare(fabric::Device& device) {
+Result<void> SessionResponder::prepare() {
   const std::size_t bytes = queue_.depth * queue_.message_bytes_max;
   if (persistent_buffers()) {
     const auto& area = options_.persistent_buffers;
@@ -83,16 +95,39 @@ Result<void> SessionResponder::prepare(fabric::Device& device) {
     PERDURE_TRY_VOID(region_.flush(area.at, kWatermarkBytes));
     buffers_ = region_.bytes().subspan(area.at + kWatermarkBytes, bytes);
   } else {
-    dram_buffers_.resize(bytes);
-    buffers_ = dram_buffers_;
+    dram_buffers_ = std::make_unique_for_overwrite<std::byte[]>(bytes);  // untouched, no memory yet
+    buffers_ = {dram_buffers_.get(), bytes};
   }
-  PERDURE_TRY(buffers_memory, device.register_memory(buffers_, fabric::Access::Local));
-  buffers_memory_ = std::move(buffers_memory);
-  PERDURE_TRY(ack_memory, device.register_memory(ack_bytes_, fabric::Access::Local));
+  idle_buffers_ = persistent_buffers() ? queue_.depth : kIdleReceiveBuffers;
+  PERDURE_TRY(idle_memory,
+              device_.register_memory(buffers_.first(idle_buffers_ * queue_.message_bytes_max),
+                                      fabric::Access::Local));
+  idle_memory_ = std::move(idle_memory);
+  PERDURE_TRY(ack_memory, device_.register_memory(ack_bytes_, fabric::Access::Local));
   ack_memory_ = std::move(ack_memory);
   consumed_.reserve(queue_.depth);
-  for (std::uint64_t slot = 0; slot < queue_.depth; ++slot) PERDURE_TRY_VOID(repost(slot));
+  return offer_buffers(idle_buffers_);
+}
+
+Result<void> SessionResponder::offer_buffers(std::size_t end) {
+  for (; offered_ < end; ++offered_) PERDURE_TRY_VOID(repost(offered_));
   return {};
+}
+
+/// The requester does send messages: from now on it has the whole queue. Where there is no memory
+/// for that, the session goes on with few buffers, for the fabric holds back what finds none.
+Result<void> SessionResponder::offer_the_rest() {
+  auto memory = device_.register_memory(buffers_.subspan(idle_buffers_ * queue_.message_bytes_max),
+                                        fabric::Access::Local);
+  if (!memory.ok()) {
+    log_message(Severity::Warning,
+                fmt::format("session {} stays with {} receive buffers: {}", options_.session,
+                            idle_buffers_, memory.error().message));
+    few_buffers_ = true;
+    return {};
+  }
+  rest_memory_ = std::move(memory).value();
+  return offer_buffers(queue_.depth);
 }
 
 Result<std::size_t> SessionResponder::pump() {
@@ -228,12 +263,14 @@ Result<void> SessionResponder::finish_burst() {
   }
   for (const std::uint64_t slot : consumed_) PERDURE_TRY_VOID(repost(slot));
   consumed_.clear();
+  if (offered_ < queue_.depth && !few_buffers_) return offer_the_rest();
   return {};
 }
 
 Result<void> SessionResponder::repost(std::uint64_t slot) {
   const auto bytes = buffer(slot);
-  return endpoint_.post_receive({bytes.data(), bytes.size(), buffers_memory_.get()}, slot);
+  const auto& memory = slot < idle_buffers_ ? idle_memory_ : rest_memory_;
+  return endpoint_.post_receive({bytes.data(), bytes.size(), memory.get()}, slot);
 }
 
 /// Posts the acknowledgement, or leaves it due when no buffer or no queue entry is free; the next
@@ -297,8 +334,8 @@ Result<std::unique_ptr<Responder>> Responder::open(fabric::Endpoint& endpoint,
     return Error{ErrorCode::InvalidArgument,
                  fmt::format("a receive queue needs at least {} buffers", 2 * kResponderBurst)};
   }
-  auto responder = std::make_unique<SessionResponder>(endpoint, region, options);
-  PERDURE_TRY_VOID(responder->prepare(device));
+  auto responder = std::make_unique<SessionResponder>(endpoint, device, region, options);
+  PERDURE_TRY_VOID(responder->prepare());
   return std::unique_ptr<Responder>(std::move(responder));
 }
 

@@ -18,6 +18,10 @@ namespace perdure::persist {
 /// requester keeps this many buffers in reserve, so the receive queue is never empty.
 inline constexpr std::size_t kResponderBurst = 16;
 
+/// Receive buffers, and so memory, of a session that has sent no message yet: most readers never
+/// do. The first message brings the others; until then a message may wait at the requester.
+inline constexpr std::size_t kIdleReceiveBuffers = 8;
+
 /// Sizes of the receive queue of one session. Both ends must use the same.
 struct ReceiveQueue {
   std::size_t depth = 64;
@@ -49,7 +53,8 @@ class Responder {
     bool may_write = true;  // false: a message that names bytes of the pool is refused
   };
 
-  /// Posts the receive buffers. Errors: those of registration and posting.
+  /// Posts receive buffers: kIdleReceiveBuffers, or all if they are persistent. Errors: those of
+  /// registration and posting.
   static Result<std::unique_ptr<Responder>> open(fabric::Endpoint& endpoint, fabric::Device& device,
                                                  pmem::Region& region, const Options& options);
   virtual ~Responder() = default;

@@ -1,4 +1,4 @@
-"""Scenarios of sessions that end for a newer writer: their keys end with them."""
+"""Scenarios of sessions: their keys end with them, and idle ones cost little memory."""
 
 import functools
 import re
@@ -8,14 +8,18 @@ from report import Failed
 
 SECOND_FIRST = 1_000_001  # number of the second writer's first record
 SECOND_RECORDS = 300
+READERS = 60              # of the 64 sessions that perdured has by default
+READER_KIB_MAX = 700      # of perdured's memory, for each that is idle
 
 
 def of_fabric(fabric, scenario):
     """Over tcp tests/peer does the same without a lab."""
     if not fabric.rdma:
         return []
-    return [scenario(f"fenced_writer_{fabric.name}", "eadr", 180,
-                     functools.partial(fenced_writer, fabric), fabric.why_not)]
+    ways = (("fenced_writer", fenced_writer), ("idle_readers", idle_readers))
+    return [scenario(f"{name}_{fabric.name}", "eadr", 180, functools.partial(way, fabric),
+                     fabric.why_not)
+            for name, way in ways]
 
 
 def fenced_writer(fabric, context):
@@ -58,3 +62,35 @@ def check_taken_over(pair, second):
     if verdict != "equal":
         raise Failed(f"log verify says {verdict}: {text}")
     return f"{boundary} records before it ({acknowledged} acknowledged), {SECOND_RECORDS} after"
+
+
+def idle_readers(fabric, context):
+    """Many readers that send no message: what perdured keeps for them."""
+    pair = context.pair("eadr")
+    pair.begin(fabric)
+    before = memory_kib(pair)
+    pair.writer.run(
+        "mkfifo /run/readers.end 2>/dev/null\n"
+        f"timeout 120 perdure_lab_readers {PEER} {POOL} {fabric.transport} {READERS} "
+        "<>/run/readers.end >/run/readers.said 2>&1 &\n"
+        "echo $! >/run/readers.pid\n"
+        "tries=0\n"
+        "until grep -q . /run/readers.said; do\n"
+        "  tries=$((tries + 1)); [ $tries -lt 900 ] || exit 1; sleep 0.1\n"
+        "done", 100)
+    said = pair.writer.run("cat /run/readers.said")
+    each = (memory_kib(pair) - before) / READERS
+    if f"open {READERS}" not in said:
+        raise Failed(f"the readers did not get through: {said}\nperdured: {pair.perdured_log()}")
+    pair.writer.run("kill $(cat /run/readers.pid)")
+    if each > READER_KIB_MAX:
+        raise Failed(f"perdured takes {each:.0f} KiB for an idle reader, at most "
+                     f"{READER_KIB_MAX} are expected")
+    return {"summary": f"{READERS} idle readers, {each:.0f} KiB of perdured for each",
+            "kib_each": each}
+
+
+def memory_kib(pair):
+    """What of perdured is in the responder's memory."""
+    status = pair.responder.run("cat /proc/$(cat /run/perdured.pid)/status")
+    return int(re.search(r"^VmRSS:\s+(\d+) kB", status, re.MULTILINE).group(1))
