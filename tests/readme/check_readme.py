@@ -3,15 +3,16 @@
 
 Runs every ```console block, each in a shell of its own but all in one empty directory: lines that
 begin with `$ ` are commands (continued on lines that begin with `> `), the lines below are what
-they print. In the expected output `...` stands for anything inside a line, and alone on a line for
-any number of lines. Commands of ```sh blocks are not run (they install and build); those that
-start with ./ must exist.
+they print. Ports of 127.0.0.1 become free ones. In the expected output `...` stands for anything
+inside a line, and alone on a line for any number of lines. Commands of ```sh blocks are not run
+(they install and build); those that start with ./ must exist.
 """
 
 import os
 import pathlib
 import re
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -130,9 +131,22 @@ def check_scripts(readme, text):
     return differences
 
 
+def with_free_ports(text):
+    """The text with a free port of loopback in place of each that it names: behind the README's own
+    ports may be daemons of the user's."""
+    sockets = {}
+    for port in dict.fromkeys(re.findall(r"\b127\.0\.0\.1:(\d+)", text)):
+        sockets[port] = socket.socket()
+        sockets[port].bind(("127.0.0.1", 0))
+    free = {port: str(each.getsockname()[1]) for port, each in sockets.items()}
+    for each in sockets.values():
+        each.close()
+    return re.sub(r"\b(127\.0\.0\.1:)(\d+)", lambda at: at[1] + free[at[2]], text)
+
+
 def main(readme_name, program_directories):
     readme = pathlib.Path(readme_name).resolve()
-    text = readme.read_text(encoding="utf-8")
+    text = with_free_ports(readme.read_text(encoding="utf-8"))
     path = os.pathsep.join([*program_directories, os.environ.get("PATH", "/usr/bin:/bin")])
     environment = {**os.environ, "PATH": path}
     blocks = [commands_of(start, lines) for start, lines in blocks_of(text, "console")]

@@ -4,6 +4,8 @@
 import contextlib
 import io
 import pathlib
+import re
+import socket
 import tempfile
 import unittest
 
@@ -49,6 +51,18 @@ class Readme(unittest.TestCase):
 
     def test_programs_left_in_the_background_are_ended(self):
         self.assertEqual(run(console("$ sleep 1000 &", "$ echo on", "on"))[0], 0)
+
+    def test_a_port_becomes_a_free_one_wherever_it_stands(self):
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            port = taken.getsockname()[1]
+            text = console(f"$ echo 127.0.0.1:{port} 127.0.0.1:{port}", "127.0.0.1:1 127.0.0.1:1")
+            code, output = run(text)
+        self.assertEqual(code, 1)
+        used = re.findall(r"127\.0\.0\.1:(\d+)", output.split("prints")[1].split("where")[0])
+        self.assertEqual(len(used), 2)
+        self.assertEqual(len(set(used)), 1)
+        self.assertNotEqual(int(used[0]), port)
 
     def test_scripts_must_be_there(self):
         self.assertEqual(run("```sh\n./missing\n```\n" + console("$ true"))[0], 1)
