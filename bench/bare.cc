@@ -1,8 +1,8 @@
 // See bare.h: the two loops, and the process that answers.
-#include "bare.h"
+#include "bench/bare.h"
 
-#include "bare_flush.h"
-#include "bare_link.h"
+#include "bench/bare_flush.h"
+#include "bench/bare_link.h"
 #include "core/bytes.h"
 #include "core/try.h"
 

@@ -1,5 +1,5 @@
 // See bare_flush.h.
-#include "bare_flush.h"
+#include "bench/bare_flush.h"
 
 #include "core/bytes.h"
 

@@ -2,7 +2,7 @@
 // in bare.cc; what a provider makes of it in bare_ofi_link.cc and bare_verbs_link.cc.
 #pragma once
 
-#include "bare.h"
+#include "bench/bare.h"
 
 #include "core/clock.h"
 

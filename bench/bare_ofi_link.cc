@@ -1,5 +1,5 @@
 // A bare libfabric connection.
-#include "bare_link.h"
+#include "bench/bare_link.h"
 
 #ifdef PERDURE_WITH_LIBFABRIC
 #include <fmt/format.h>

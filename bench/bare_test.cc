@@ -1,6 +1,6 @@
 // The bare programs run to their end with every provider, and their bytes arrive.
-#include "bare.h"
-#include "bare_flush.h"
+#include "bench/bare.h"
+#include "bench/bare_flush.h"
 
 #include <gtest/gtest.h>
 

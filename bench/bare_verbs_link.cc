@@ -1,5 +1,5 @@
 // A bare reliable connection over libibverbs and librdmacm.
-#include "bare_link.h"
+#include "bench/bare_link.h"
 
 #ifdef PERDURE_WITH_VERBS
 #include "core/bytes.h"

@@ -1,24 +1,24 @@
 // What measurements and the demonstration promise: that nothing which was lost goes unnoticed, that
 // emulated results depend on the seed alone, and that counters count.
-#include "bench_allocations.h"
-#include "bench_child.h"
-#include "bench_remotelog.h"
-#include "bench_trace.h"
+#include "bench/allocations.h"
+#include "bench/child.h"
+#include "bench/remotelog.h"
+#include "bench/trace.h"
+#include "core/json.h"
 #include "core/try.h"
-#include "demo_power.h"
-#include "demo_process.h"
+#include "demo/power.h"
+#include "testing/process.h"
 
 #include <gtest/gtest.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-#include <nlohmann/json.hpp>
 
 #include <csignal>
 #include <functional>
 #include <memory>
 #include <set>
 
-namespace perdure::app {
+namespace perdure::bench {
 namespace {
 
 RemotelogOptions short_run() {
@@ -94,25 +94,25 @@ TEST(Remotelog, OnSeveralReplicasARecordCountsWhenAllHaveIt) {
 }
 
 TEST(PowerCuts, LoseNothingThatWasCommitted) {
-  const RecordText text = RecordText::embedded();
-  PowerOptions options;
+  const demo::RecordText text = demo::RecordText::orders();
+  demo::PowerOptions options;
   options.seed = 0x5eed;
   options.cuts_max = 6;
   options.records = 200;
   options.at_most = std::chrono::minutes(4);
-  const auto result = run_power_cuts(options, text);
+  const auto result = demo::run_power_cuts(options, text);
   ASSERT_TRUE(result.ok()) << result.error().message;
   EXPECT_EQ(result->cuts.size(), 6u);
   EXPECT_EQ(result->latencies.committed.count(), options.records);
-  for (const PowerCut& cut : result->cuts) {
+  for (const demo::PowerCut& cut : result->cuts) {
     EXPECT_EQ(cut.failure, "") << "reproduce: perdure demo --seed=0x5eed; world " << cut.seed;
     EXPECT_GE(cut.recovered, cut.committed);
-    EXPECT_TRUE(all_equal(cut.checks));
+    EXPECT_TRUE(demo::all_equal(cut.checks));
   }
 }
 
 TEST(Text, RecordsTogetherAreTheTextOverAndOver) {
-  const RecordText text = RecordText::embedded();
+  const demo::RecordText text = demo::RecordText::orders();
   ASSERT_GT(text.lines(), 1000u);
   std::uint64_t bytes = 0;
   const std::uint64_t records = 2 * text.lines() + 17;
@@ -122,7 +122,7 @@ TEST(Text, RecordsTogetherAreTheTextOverAndOver) {
   }
   EXPECT_EQ(bytes, text.bytes(records));
   EXPECT_EQ(text.record(3).data(), text.record(text.lines() + 3).data());
-  EXPECT_EQ(RecordText::from_directory("/nowhere").code(), ErrorCode::NotFound);
+  EXPECT_EQ(demo::RecordText::from_directory("/nowhere").code(), ErrorCode::NotFound);
 }
 
 TEST(Child, AnswersOrSaysWhyNot) {
@@ -224,16 +224,17 @@ TEST(Allocations, EveryOperatorNewIsCounted) {
 TEST(Process, IsGoneWhenItsOwnerIs) {
   pid_t pid = 0;
   {
-    auto child = ChildProcess::start({"/bin/sleep", "60"}, "/dev/null");
+    auto child = test::ChildProcess::start({"/bin/sleep", "60"}, "/dev/null");
     ASSERT_TRUE(child.ok());
     EXPECT_TRUE(child->running());
     pid = child->pid();
-    EXPECT_TRUE(resident_bytes(pid).ok());
-    EXPECT_TRUE(processor_time(pid).ok());
+    EXPECT_TRUE(test::resident_bytes(pid).ok());
+    EXPECT_TRUE(test::processor_time(pid).ok());
   }
   EXPECT_EQ(::kill(pid, 0), -1);
-  EXPECT_EQ(ChildProcess::start({"/no/such/program"}, "/dev/null").code(), ErrorCode::NotFound);
+  EXPECT_EQ(test::ChildProcess::start({"/no/such/program"}, "/dev/null").code(),
+            ErrorCode::NotFound);
 }
 
 }  // namespace
-}  // namespace perdure::app
+}  // namespace perdure::bench

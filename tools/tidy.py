@@ -17,7 +17,7 @@ import sys
 
 COLUMNS_MAX = 100
 FUNCTION_LINES_MAX = 70
-SOURCE_DIRECTORIES = ("src", "include", "apps", "tests", "bench", "examples")
+SOURCE_DIRECTORIES = ("src", "include", "apps", "tests", "testing", "bench", "demo", "examples")
 SOURCE_SUFFIXES = (".h", ".cc", ".c")
 SCRIPTS = ("run", "test", ".ci/run")  # for these and the suffixes below only the rules of text
 SCRIPT_SUFFIXES = (".py", ".sh", ".cmake", "CMakeLists.txt")
@@ -27,18 +27,17 @@ LAYERS = {
     "core": set(),
     "plan": {"core"},
     "check": {"core"},
-    "sim": {"core"},
     "pmem": {"core"},
-    "workload": {"core"},
+    "report": {"core"},
     "fabric": {"core"},
-    "fabric/emu": {"core", "sim", "pmem"},
-    "memsys": {"core", "sim"},
+    "fabric/emu": {"core", "pmem"},
     "persist": {"core", "fabric", "pmem"},
-    "peer": {"core", "plan", "persist", "fabric", "pmem"},
-    "log": {"core", "plan", "peer", "persist", "fabric", "pmem"},
-    "rpc": {"core", "plan", "peer", "persist", "fabric", "pmem"},
+    "control": {"core", "fabric", "pmem"},
+    "client": {"core", "plan", "persist", "fabric", "pmem", "control"},
+    "server": {"core", "persist", "fabric", "pmem", "control"},
+    "host": {"core", "pmem", "fabric", "control", "server"},
+    "log": {"core", "plan", "persist", "fabric", "pmem", "control", "client"},
     "capi": {"core"},  # stands on the public C++ API
-    "mirror": {"core", "plan", "peer", "persist", "fabric", "pmem"},
 }
 # Two independent witnesses; not even their tests may look at each other's answer.
 STRANGERS = ({"plan", "check"},)
@@ -48,16 +47,17 @@ VENDOR_HEADERS = (
     (re.compile(r"rdma/fi\w*\.h|rdma/fabric\.h"), ("src/fabric/ofi/", "bench/bare_ofi")),
     (re.compile(r"infiniband/|rdma/rdma_\w+\.h"), ("src/fabric/verbs/", "bench/bare_verbs")),
     (re.compile(r"libpmem2?\.h|libpmem2/"), ("src/pmem/",)),
-    (re.compile(r"httplib\.h"), ("src/peer/", "apps/", "tests/", "bench/")),
+    (re.compile(r"httplib\.h"), ("src/control/", "src/server/", "tests/")),
+    (re.compile(r"toml\+\+"), ("src/core/", "src/server/")),
     (re.compile(r"isa-l|isal/"), ("src/core/",)),
 )
 
-# In src: time comes from Clock, dice from Random, words go through the log callback.
+# In src: time comes from Clock, prng from Random, words go through the log callback.
 # src/core/support.cc is where core builds Clock and the failed assertion out of the real things.
 HOME_OF_CALLS = "src/core/support.cc"
 BANNED_CALLS = (
-    ("rand", r"\bs?rand\s*\(", "dice come from core's Random"),
-    ("random_device", r"\brandom_device\b", "dice come from core's Random"),
+    ("rand", r"\bs?rand\s*\(", "prng come from core's Random"),
+    ("random_device", r"\brandom_device\b", "prng come from core's Random"),
     ("system_clock", r"\bsystem_clock\b|\bgettimeofday\s*\(", "time comes from core's Clock"),
     ("steady_clock", r"\bsteady_clock\b|\bclock_gettime\s*\(", "time comes from core's Clock"),
     # A member of that name is no call of the C library's: it has an object or a type before it.

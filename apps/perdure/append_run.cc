@@ -1,5 +1,5 @@
 // The loop of `perdure log append`. All progress is made in calls of the log, so it never blocks on
-// the input while records are under way.
+// the input while records are in flight.
 #include "append_run.h"
 
 #include "peer_options.h"

@@ -5,10 +5,10 @@
 #include <perdure/log.h>
 #include <perdure/result.h>
 
-#include "bench_histogram.h"
 #include "core/clock.h"
 #include "output.h"
 #include "record_source.h"
+#include "report/histogram.h"
 
 #include <cstdint>
 #include <deque>
@@ -21,7 +21,7 @@ namespace perdure::app {
 struct AppendRunOptions {
   std::size_t window = 1024;      // tickets open at a time
   Level level = Level::Durable;   // for which the log was opened
-  Nanoseconds commit_timeout{0};  // without any progress for so long: given up
+  Nanoseconds commit_timeout{0};  // without any progress for this long: given up
   bool reconnects = false;        // the log brings replicas back: see LogOptions::reconnect
 };
 
@@ -47,8 +47,8 @@ struct AppendOutcome {
   std::uint64_t payload_bytes = 0;
   std::uint64_t empty_lines = 0;
   Nanoseconds elapsed{0};
-  Histogram durable;  // from append to the program knowing that one replica has it
-  Histogram committed_latency;
+  report::Histogram durable;  // from append to the program knowing that one replica has it
+  report::Histogram committed_latency;
   RecordRange open;  // appended, and not known to be committed: they may be durable or not
   std::optional<Unread> unread;  // the input ended early for us
   std::optional<Error> error;    // why it ended early

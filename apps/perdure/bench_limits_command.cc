@@ -1,11 +1,11 @@
 // `perdure bench limits`.
+#include "bench/limits.h"
 #include "bench_commands.h"
-#include "bench_limits.h"
-#include "bench_progress.h"
-#include "demo_files.h"
-#include "demo_process.h"
 #include "output.h"
-#include "report_page.h"
+#include "report/page.h"
+#include "report/progress.h"
+#include "report/text_file.h"
+#include "testing/process.h"
 
 #include <fmt/format.h>
 
@@ -19,15 +19,15 @@ constexpr std::uint64_t kQuestionsPerFabric = 8;
 constexpr std::uint64_t kOtherQuestions = 3;
 
 struct Arguments {
-  LimitsOptions options;
+  bench::LimitsOptions options;
   std::string fabric = "all";
   Format format = Format::Text;
   std::string output;
   std::string report;
 };
 
-Setup setup_of(const LimitsOptions& options) {
-  Setup setup = machine_setup();
+report::Setup setup_of(const bench::LimitsOptions& options) {
+  report::Setup setup = report::machine_setup();
   setup.add("Layout", "two processes on this machine, both polling, not pinned");
   setup.add("Bare",
             "libfabric 1.17, providers tcp and shm; libibverbs over the first RNIC (bench/bare.h)");
@@ -35,36 +35,37 @@ Setup setup_of(const LimitsOptions& options) {
             "public Log API, one perdured, pool in /dev/shm declared as dmp: cache lines "
             "are written back before every answer");
   setup.add("n", fmt::format("{} rounds of {} samples; sides take turns", options.rounds,
-                             grouped(options.samples)));
+                             report::grouped(options.samples)));
   setup.add("Warm-up", fmt::format("{} before each round, not counted", options.samples / 5));
   return setup;
 }
 
 ExitStatus limits(Arguments arguments) {
-  const InterruptGuard guard;
+  const test::InterruptGuard guard;
   if (arguments.fabric != "all") arguments.options.fabrics = {arguments.fabric};
-  const Setup setup = setup_of(arguments.options);
+  const report::Setup setup = setup_of(arguments.options);
   std::uint64_t asked = 0;
-  ProgressBar bar(arguments.options.fabrics.size() * kQuestionsPerFabric + kOtherQuestions);
-  const auto findings = find_limits(
+  report::ProgressBar bar(arguments.options.fabrics.size() * kQuestionsPerFabric + kOtherQuestions);
+  const auto findings = bench::find_limits(
       arguments.options, [&](const std::string& question) { bar.show(asked++, question); });
   bar.clear();
   if (!findings.ok()) return fail(findings.error());
   const std::string text = arguments.format == Format::Json
-                               ? limits_json(*findings, setup)
-                               : setup.text() + "\n" + limits_text(*findings);
+                               ? bench::limits_json(*findings, setup)
+                               : setup.text() + "\n" + bench::limits_text(*findings);
   if (arguments.output.empty()) {
     print(text);
-  } else if (const auto written = write_file(arguments.output, text); !written.ok()) {
+  } else if (const auto written = report::write_file(arguments.output, text); !written.ok()) {
     return fail(written.error());
   }
-  const auto answered = [](const Finding& finding) { return finding.failure.empty(); };
+  const auto answered = [](const bench::Finding& finding) { return finding.failure.empty(); };
   const bool all = std::all_of(findings->begin(), findings->end(), answered);
   if (!arguments.report.empty()) {
-    ReportPage page("The limits of Perdure",
-                    "What Perdure costs beside a bare libfabric program that does the same verbs, "
-                    "in one run and in the same layout.");
-    add_limits(page, *findings);
+    report::ReportPage page(
+        "The limits of Perdure",
+        "What Perdure costs beside a bare libfabric program that does the same verbs, "
+        "in one run and in the same layout.");
+    bench::add_limits(page, *findings);
     page.setup(setup);
     if (const auto written = page.write(arguments.report); !written.ok()) {
       return fail(written.error());
@@ -97,14 +98,14 @@ void add_bench_limits(CLI::App& bench) {
       ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{600}))
       ->capture_default_str();
   command->add_option("--only", arguments->options.only,
-                      "Only questions whose name has this in it, for example \"one under way\"");
+                      "Only questions whose name has this in it, for example \"one in flight\"");
   add_format_option(*command, arguments->format);
   command->add_option("--output", arguments->output, "Write the result there")->type_name("FILE");
   command->add_option("--report", arguments->report, "Write an HTML report there")
       ->type_name("FILE");
   add_examples(*command,
                "  perdure bench limits\n"
-               "  perdure bench limits --fabric tcp --only \"one under way\" --rounds 15\n"
+               "  perdure bench limits --fabric tcp --only \"one in flight\" --rounds 15\n"
                "  perdure bench limits --fabric verbs --samples 200\n"
                "  perdure bench limits --format json --report limits.html\n");
   run_with(*command, [arguments] { return limits(*arguments); });

@@ -1,14 +1,14 @@
 // `perdure bench remotelog`: which configurations to run, and what to print of them.
+#include "bench/remotelog.h"
+#include "bench/remotelog_measured.h"
 #include "bench_commands.h"
-#include "bench_progress.h"
-#include "bench_remotelog.h"
-#include "bench_remotelog_measured.h"
 #include "core/try.h"
-#include "demo_files.h"
-#include "demo_process.h"
 #include "fabric/verbs/verbs.h"
 #include "output.h"
-#include "report_page.h"
+#include "report/page.h"
+#include "report/progress.h"
+#include "report/text_file.h"
+#include "testing/process.h"
 
 #include <fmt/format.h>
 
@@ -24,7 +24,7 @@ namespace {
 enum class ResultFormat { Text, Json, Csv };
 
 struct Arguments {
-  RemotelogOptions options;
+  bench::RemotelogOptions options;
   std::string fabric = "all";
   std::string methods = "both";
   std::string filter;
@@ -35,7 +35,7 @@ struct Arguments {
 
 /// One run that is to be made.
 struct Configuration {
-  RemotelogFabric fabric;
+  bench::RemotelogFabric fabric;
   plan::Source source;
   plan::Scenario scenario;
 };
@@ -56,7 +56,7 @@ std::vector<std::string> words_of(const std::string& text) {
 
 /// Whether every word of the filter is a part of the configuration's name.
 bool chosen(const Configuration& configuration, const std::vector<std::string>& filter) {
-  RemotelogRow named;
+  bench::RemotelogRow named;
   named.fabric = configuration.fabric;
   named.scenario = configuration.scenario;
   const std::vector<std::string> parts = words_of(named.configuration());
@@ -66,39 +66,41 @@ bool chosen(const Configuration& configuration, const std::vector<std::string>& 
 }
 
 /// What carries the messages; over verbs, whatever the first RNIC is.
-Transport transport_of(RemotelogFabric fabric) {
+Transport transport_of(bench::RemotelogFabric fabric) {
   switch (fabric) {
-    case RemotelogFabric::Tcp: return Transport::Tcp;
-    case RemotelogFabric::Shm: return Transport::Shm;
-    case RemotelogFabric::Verbs: {
+    case bench::RemotelogFabric::Tcp: return Transport::Tcp;
+    case bench::RemotelogFabric::Shm: return Transport::Shm;
+    case bench::RemotelogFabric::Verbs: {
       const auto rnics = fabric::verbs::list_rnics();
       return rnics.ok() ? rnics->front().transport : Transport::InfiniBand;
     }
-    case RemotelogFabric::Emu: break;
+    case bench::RemotelogFabric::Emu: break;
   }
   return Transport::InfiniBand;
 }
 
 std::vector<Configuration> configurations(const Arguments& arguments) {
-  const std::map<std::string, std::vector<RemotelogFabric>> fabrics{
-      {"emu", {RemotelogFabric::Emu}},
-      {"tcp", {RemotelogFabric::Tcp}},
-      {"shm", {RemotelogFabric::Shm}},
-      {"verbs", {RemotelogFabric::Verbs}},
-      {"all", {RemotelogFabric::Emu, RemotelogFabric::Tcp, RemotelogFabric::Shm}}};
+  const std::map<std::string, std::vector<bench::RemotelogFabric>> fabrics{
+      {"emu", {bench::RemotelogFabric::Emu}},
+      {"tcp", {bench::RemotelogFabric::Tcp}},
+      {"shm", {bench::RemotelogFabric::Shm}},
+      {"verbs", {bench::RemotelogFabric::Verbs}},
+      {"all",
+       {bench::RemotelogFabric::Emu, bench::RemotelogFabric::Tcp, bench::RemotelogFabric::Shm}}};
   const std::map<std::string, std::vector<plan::Source>> sources{
       {"paper", {plan::Source::Paper}},
       {"best", {plan::Source::Best}},
       {"both", {plan::Source::Paper, plan::Source::Best}}};
   const std::vector<std::string> filter = words_of(arguments.filter);
   std::vector<Configuration> all;
-  for (const RemotelogFabric fabric : fabrics.at(arguments.fabric)) {
+  for (const bench::RemotelogFabric fabric : fabrics.at(arguments.fabric)) {
     const Transport transport = transport_of(fabric);
     for (const plan::Source source : sources.at(arguments.methods)) {
       for (plan::Scenario& scenario : plan::all_scenarios(source, {transport})) {
         // The tables have 72 configurations; files behind a page cache are not among them.
         if (scenario.profile.domain == PersistenceDomain::Page) continue;
-        if (fabric != RemotelogFabric::Emu && !MeasuredRuns::honest(scenario)) continue;
+        if (fabric != bench::RemotelogFabric::Emu && !bench::MeasuredRuns::honest(scenario))
+          continue;
         Configuration configuration{fabric, source, std::move(scenario)};
         if (chosen(configuration, filter)) all.push_back(std::move(configuration));
       }
@@ -113,14 +115,14 @@ class Runs {
   Runs(const Arguments& arguments, const std::vector<Configuration>& all)
       : options_(arguments.options), all_(all), progress_(all.size() * options_.all_records()) {}
 
-  Result<std::vector<RemotelogRow>> run() {
+  Result<std::vector<bench::RemotelogRow>> run() {
     start_servers();
-    std::vector<RemotelogRow> rows;
+    std::vector<bench::RemotelogRow> rows;
     for (std::size_t i = 0; i < all_.size(); ++i) {
-      PERDURE_TRY_VOID(InterruptGuard::check());
+      PERDURE_TRY_VOID(test::InterruptGuard::check());
       const Configuration& configuration = all_[i];
       if (left_out_.contains(configuration.fabric)) continue;
-      const RemotelogProgress progress = [this, i, &configuration](std::uint64_t records) {
+      const bench::RemotelogProgress progress = [this, i, &configuration](std::uint64_t records) {
         progress_.show(i * options_.all_records() + records,
                        fmt::format("{} {}", to_string(configuration.fabric),
                                    configuration.scenario.method.name));
@@ -137,12 +139,12 @@ class Runs {
  private:
   void start_servers() {
     for (const Configuration& configuration : all_) {
-      const RemotelogFabric fabric = configuration.fabric;
-      if (fabric == RemotelogFabric::Emu || measured_.contains(fabric) ||
+      const bench::RemotelogFabric fabric = configuration.fabric;
+      if (fabric == bench::RemotelogFabric::Emu || measured_.contains(fabric) ||
           left_out_.contains(fabric)) {
         continue;
       }
-      auto started = MeasuredRuns::start(fabric, options_.replicas);
+      auto started = bench::MeasuredRuns::start(fabric, options_.replicas);
       if (started.ok()) {
         measured_[fabric] = std::move(*started);
       } else {
@@ -150,32 +152,33 @@ class Runs {
       }
     }
     for (const auto& [fabric, runs] : measured_) {
-      const auto device = open_measured_device(fabric);
+      const auto device = bench::open_measured_device(fabric);
       if (!device.ok()) left_out_[fabric] = device.error().message;
     }
   }
 
-  RemotelogRow run_one(const Configuration& configuration, const RemotelogProgress& progress) {
-    if (configuration.fabric == RemotelogFabric::Emu) {
-      return run_emulated(configuration.scenario, configuration.source, options_, progress);
+  bench::RemotelogRow run_one(const Configuration& configuration,
+                              const bench::RemotelogProgress& progress) {
+    if (configuration.fabric == bench::RemotelogFabric::Emu) {
+      return bench::run_emulated(configuration.scenario, configuration.source, options_, progress);
     }
     return measured_.at(configuration.fabric)
         ->run(configuration.scenario, configuration.source, options_, progress);
   }
 
-  const RemotelogOptions& options_;
+  const bench::RemotelogOptions& options_;
   const std::vector<Configuration>& all_;
-  ProgressBar progress_;
-  std::map<RemotelogFabric, std::unique_ptr<MeasuredRuns>> measured_;
-  std::map<RemotelogFabric, std::string> left_out_;
+  report::ProgressBar progress_;
+  std::map<bench::RemotelogFabric, std::unique_ptr<bench::MeasuredRuns>> measured_;
+  std::map<bench::RemotelogFabric, std::string> left_out_;
 };
 
-Setup setup_of(const RemotelogOptions& options) {
-  Setup setup = machine_setup();
+report::Setup setup_of(const bench::RemotelogOptions& options) {
+  report::Setup setup = report::machine_setup();
   setup.add("Record", fmt::format("{} bytes", options.record_bytes));
-  setup.add("n", fmt::format("{} records per configuration", grouped(options.records)));
+  setup.add("n", fmt::format("{} records per configuration", report::grouped(options.records)));
   setup.add("Warm-up", fmt::format("{} records before, not counted", options.warm_up));
-  setup.add("Window", fmt::format("{} under way", options.window));
+  setup.add("Window", fmt::format("{} in flight", options.window));
   setup.add("Replicas",
             fmt::format("{}; a record counts when it is durable on all", options.replicas));
   setup.add("Seed", std::to_string(options.seed));
@@ -188,26 +191,28 @@ Setup setup_of(const RemotelogOptions& options) {
   return setup;
 }
 
-ReportPage page_of(const std::vector<RemotelogRow>& rows, const Setup& setup, bool good) {
-  ReportPage page("REMOTELOG",
-                  "Appending to a log in a server's memory, by the method of each configuration of "
-                  "the taxonomy's tables 2 and 3, and by the planner's best.");
+report::ReportPage page_of(const std::vector<bench::RemotelogRow>& rows, const report::Setup& setup,
+                           bool good) {
+  report::ReportPage page(
+      "REMOTELOG",
+      "Appending to a log in a server's memory, by the method of each configuration of "
+      "the taxonomy's tables 2 and 3, and by the planner's best.");
   page.verdict(good, good ? "In every configuration every record was found again at the end."
                           : "Some configurations failed: see the table.");
-  add_remotelog(page, rows);
+  bench::add_remotelog(page, rows);
   page.setup(setup);
   return page;
 }
 
-std::string result_text(const Arguments& arguments, const std::vector<RemotelogRow>& rows,
-                        const Setup& setup) {
+std::string result_text(const Arguments& arguments, const std::vector<bench::RemotelogRow>& rows,
+                        const report::Setup& setup) {
   switch (arguments.format) {
-    case ResultFormat::Json: return remotelog_json(rows, setup);
-    case ResultFormat::Csv: return remotelog_table(rows).csv();
+    case ResultFormat::Json: return bench::remotelog_json(rows, setup);
+    case ResultFormat::Csv: return bench::remotelog_table(rows).csv();
     case ResultFormat::Text: break;
   }
-  std::string out = setup.text() + "\n" + remotelog_summary(rows);
-  for (const RemotelogRow& row : rows) {
+  std::string out = setup.text() + "\n" + bench::remotelog_summary(rows);
+  for (const bench::RemotelogRow& row : rows) {
     if (!row.failure.empty()) {
       out += fmt::format("FAILED {} ({}): {}\n", row.configuration(), row.scenario.method.name,
                          row.failure);
@@ -217,7 +222,7 @@ std::string result_text(const Arguments& arguments, const std::vector<RemotelogR
 }
 
 ExitStatus remotelog(const Arguments& arguments) {
-  const InterruptGuard guard;
+  const test::InterruptGuard guard;
   const std::vector<Configuration> all = configurations(arguments);
   if (all.empty()) {
     return fail({ErrorCode::InvalidArgument,
@@ -229,12 +234,12 @@ ExitStatus remotelog(const Arguments& arguments) {
   if (!rows.ok()) return fail(rows.error());
   if (rows->empty()) return ExitStatus::Failed;
   const bool good = std::all_of(rows->begin(), rows->end(),
-                                [](const RemotelogRow& row) { return row.failure.empty(); });
-  const Setup setup = setup_of(arguments.options);
+                                [](const bench::RemotelogRow& row) { return row.failure.empty(); });
+  const report::Setup setup = setup_of(arguments.options);
   const std::string text = result_text(arguments, *rows, setup);
   if (arguments.output.empty()) {
     print(text);
-  } else if (const auto written = write_file(arguments.output, text); !written.ok()) {
+  } else if (const auto written = report::write_file(arguments.output, text); !written.ok()) {
     return fail(written.error());
   }
   if (!arguments.report.empty()) {
@@ -250,14 +255,14 @@ void add_bench_remotelog(CLI::App& bench) {
   CLI::App* command = bench.add_subcommand(
       "remotelog", "Latency of appending by each of the taxonomy's 72 methods");
   auto arguments = std::make_shared<Arguments>();
-  RemotelogOptions& options = arguments->options;
+  bench::RemotelogOptions& options = arguments->options;
   command->add_option("--records", options.records, "Records per configuration")
       ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1'000'000'000}))
       ->capture_default_str();
   command->add_option("--bytes", options.record_bytes, "Bytes of a record")
-      ->check(CLI::Range(RemotelogLayout::kRecordBytesMin, std::uint64_t{1} << 20))
+      ->check(CLI::Range(bench::RemotelogLayout::kRecordBytesMin, std::uint64_t{1} << 20))
       ->capture_default_str();
-  command->add_option("--window", options.window, "Records under way at a time")
+  command->add_option("--window", options.window, "Records in flight at a time")
       ->check(CLI::Range(std::size_t{1}, std::size_t{1024}))
       ->capture_default_str();
   command->add_option("--replicas", options.replicas, "Servers on each of which it must be durable")

@@ -1,15 +1,16 @@
 // `perdure check`: whether a method is right on a responder, in every state that can be reached;
 // and if not, the shortest way to lose data.
 #include "check/check.h"
+#include "check/mutate.h"
 #include "check/render.h"
-#include "check/weaken.h"
 #include "commands.h"
 #include "core/clock.h"
+#include "core/json.h"
 #include "method_file.h"
 #include "method_library.h"
 #include "output.h"
+#include "plan/known_unsafe.h"
 #include "plan/render.h"
-#include "plan/tempting.h"
 #include "profile_options.h"
 
 #include <fmt/format.h>
@@ -18,7 +19,6 @@
 #include <array>
 #include <chrono>
 #include <memory>
-#include <nlohmann/json.hpp>
 
 namespace perdure::app {
 namespace {
@@ -64,9 +64,9 @@ struct CheckCommandOptions {
   std::string method;
   std::string file;
   bool all = false;
-  bool tempting = false;
+  bool known_unsafe = false;
   bool list = false;
-  bool weaken = false;
+  bool mutate = false;
   plan::Source source = plan::Source::Paper;
   check::CheckOptions bounds;
   CheckFormat format = CheckFormat::Text;
@@ -103,8 +103,8 @@ Result<std::vector<Question>> choose_questions(const CheckCommandOptions& option
   std::vector<Question> questions;
   if (options.all) return table_questions(options);
   if (!options.file.empty()) return file_questions(options);
-  if (options.tempting) {
-    for (auto& each : plan::tempting_methods()) {
+  if (options.known_unsafe) {
+    for (auto& each : plan::known_unsafe_methods()) {
       questions.push_back({std::move(each.method), each.profile});
     }
     return questions;
@@ -125,7 +125,7 @@ struct Tally {
   std::size_t asked = 0;
   std::size_t held = 0;
   std::uint64_t states = 0;
-  std::size_t weakened = 0;
+  std::size_t mutated = 0;
   std::size_t caught = 0;
   Nanoseconds busy{0};  // in the checker
 };
@@ -146,11 +146,11 @@ check::Report ask(const Question& question, const check::CheckOptions& bounds, T
 }
 
 /// Everything that does a little less must be wrong; what is not, the method does for nothing.
-void ask_weakenings(const Question& question, const CheckCommandOptions& options, Tally& tally) {
-  for (check::Weakening& weaker : check::weakenings(question.method)) {
+void ask_mutants(const Question& question, const CheckCommandOptions& options, Tally& tally) {
+  for (check::Mutant& weaker : check::mutants(question.method)) {
     const check::Report report =
         ask({std::move(weaker.method), question.profile}, options.bounds, tally);
-    ++tally.weakened;
+    ++tally.mutated;
     if (!report.holds()) ++tally.caught;
     if (!report.holds() || options.format != CheckFormat::Text) continue;
     print(fmt::format("superfluous in {} ({}) on {}: {}\n", question.method.name,
@@ -166,8 +166,8 @@ std::string total(const Tally& tally, const CheckCommandOptions& options) {
       tally.held, tally.asked, tally.states, milliseconds,
       static_cast<double>(tally.states) / milliseconds / 1e3, options.bounds.updates_in_flight,
       options.bounds.units_per_item);
-  if (options.weaken) {
-    text += fmt::format("{} of {} weakenings caught\n", tally.caught, tally.weakened);
+  if (options.mutate) {
+    text += fmt::format("{} of {} mutants caught\n", tally.caught, tally.mutated);
   }
   return text;
 }
@@ -200,7 +200,7 @@ ExitStatus answer(const std::vector<Question>& questions, const CheckCommandOpti
     ++tally.asked;
     tally.held += report.holds() ? 1 : 0;
     print_report(question, report, options.format, alone);
-    if (options.weaken && report.holds()) ask_weakenings(question, options, tally);
+    if (options.mutate && report.holds()) ask_mutants(question, options, tally);
     if (options.format == CheckFormat::Json) {
       reports.push_back(
           nlohmann::ordered_json::parse(check::to_json(question.method, question.profile, report)));
@@ -211,11 +211,11 @@ ExitStatus answer(const std::vector<Question>& questions, const CheckCommandOpti
                                           {"checked", tally.asked},
                                           {"held", tally.held},
                                           {"states", tally.states},
-                                          {"weakenings", tally.weakened},
-                                          {"weakenings_caught", tally.caught},
+                                          {"mutants", tally.mutated},
+                                          {"mutants_caught", tally.caught},
                                           {"reports", std::move(reports)}};
     print(document.dump(2) + "\n");
-  } else if (options.format == CheckFormat::Text && (!alone || options.weaken)) {
+  } else if (options.format == CheckFormat::Text && (!alone || options.mutate)) {
     print(total(tally, options));
   }
   return tally.held == tally.asked ? ExitStatus::Ok : ExitStatus::Failed;
@@ -282,7 +282,7 @@ void add_questions(CLI::App& command, CheckCommandOptions& options) {
                    "Methods in JSON, as `perdure plan` prints them; - is standard input")
       ->option_text("FILE");
   what->add_flag("--all", options.all, "All methods of the tables, on their responders");
-  what->add_flag("--tempting", options.tempting, "Methods that look right and are not");
+  what->add_flag("--known-unsafe", options.known_unsafe, "Methods that look right and are not");
   what->add_flag("--list", options.list, "Print the names of all methods");
   what->require_option(1);
 }
@@ -302,7 +302,7 @@ void add_check_command(CLI::App& app) {
                   "With --all: the tables as published (paper), or what Perdure runs",
                   "paper|best");
   command->add_flag(
-      "--weaken", options->weaken,
+      "--mutate", options->mutate,
       "Also check every method that does a little less; what is not caught is printed");
   add_bounds(*command, options->bounds);
   add_word_option(*command, "--format", options->format, parse_check_format,

@@ -1,14 +1,13 @@
 // `perdure demo`: the main job on an embedded default. What ./run shows.
 #include "commands.h"
+#include "control/service_types.h"
 #include "core/log_message.h"
 #include "core/random.h"
 #include "core/try.h"
-#include "demo_files.h"
-#include "demo_process.h"
-#include "demo_report.h"
+#include "demo/report.h"
 #include "output.h"
-#include "peer/service_types.h"
 #include "pmem/medium.h"
+#include "testing/process.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -32,25 +31,26 @@ struct DemoOptions {
   std::string transport = "tcp";
 };
 
-Result<RecordText> open_text(const DemoOptions& options) {
-  if (options.text_directory.empty()) return RecordText::embedded();
-  return RecordText::from_directory(options.text_directory);
+Result<demo::RecordText> open_text(const DemoOptions& options) {
+  if (options.text_directory.empty()) return demo::RecordText::orders();
+  return demo::RecordText::from_directory(options.text_directory);
 }
 
-JobOptions job_on(const DemoOptions& options, std::string name, std::string directory) {
-  JobOptions job;
+demo::JobOptions job_on(const DemoOptions& options, std::string name, std::string directory) {
+  demo::JobOptions job;
   job.name = std::move(name);
   job.directory = std::move(directory);
   job.records = options.records;
   job.window = options.window;
-  const auto choice = peer::parse_transport_choice(options.transport);
+  const auto choice = control::parse_transport_choice(options.transport);
   if (choice.ok()) job.transport = *choice;
   return job;
 }
 
 /// The media that this machine has for it: a disk, and memory that is declared to have a battery.
-std::vector<JobOptions> media(const DemoOptions& options, std::vector<std::string>& left_out) {
-  std::vector<JobOptions> jobs;
+std::vector<demo::JobOptions> media(const DemoOptions& options,
+                                    std::vector<std::string>& left_out) {
+  std::vector<demo::JobOptions> jobs;
   const auto place = pmem::examine_file_system(options.peers_directory);
   if (place.ok() && place->found == PersistenceDomain::None) {
     left_out.push_back(
@@ -67,39 +67,40 @@ std::vector<JobOptions> media(const DemoOptions& options, std::vector<std::strin
     left_out.push_back(fmt::format("pools in memory: there is no {}", kMemoryDirectory));
     return jobs;
   }
-  JobOptions memory = job_on(options, "memory declared as dmp", kMemoryDirectory);
+  demo::JobOptions memory = job_on(options, "memory declared as dmp", kMemoryDirectory);
   memory.declared = PersistenceDomain::Dmp;
   jobs.push_back(std::move(memory));
   return jobs;
 }
 
-Result<DemoResult> run_demo(const DemoOptions& options) {
+Result<demo::DemoResult> run_demo(const DemoOptions& options) {
   const Nanoseconds begun = Clock::monotonic().now();
   PERDURE_TRY(text, open_text(options));
-  DemoResult result;
+  demo::DemoResult result;
   result.text_origin = text.origin();
   result.records = options.records;
   result.text_bytes = text.bytes(options.records);
   print(fmt::format("Appending {} records ({}, {}) to a log on three peers, quorum 2.\n",
-                    grouped(result.records), size_text(result.text_bytes), text.origin()));
-  for (const JobOptions& job : media(options, result.left_out)) {
+                    report::grouped(result.records), report::size_text(result.text_bytes),
+                    text.origin()));
+  for (const demo::JobOptions& job : media(options, result.left_out)) {
     print(fmt::format("\nPools: {} [measured]\n", job.name));
     flush_output();
-    PERDURE_TRY(done, run_job(job, text));
-    print(job_text(done));
+    PERDURE_TRY(done, demo::run_job(job, text));
+    print(demo::job_text(done));
     flush_output();
     result.jobs.push_back(std::move(done));
   }
   for (const std::string& reason : result.left_out) print(fmt::format("\nLeft out: {}\n", reason));
   if (options.power_cuts > 0) {
-    PowerOptions power;
+    demo::PowerOptions power;
     power.seed = options.seed != 0 ? options.seed : random_secret() >> 32;
     power.cuts_max = options.power_cuts;
     print(
         fmt::format("\nPower cuts on the emulated fabric, --seed={:#x} [emulated]\n", power.seed));
     flush_output();
-    PERDURE_TRY(cuts, run_power_cuts(power, text));
-    print(power_text(cuts));
+    PERDURE_TRY(cuts, demo::run_power_cuts(power, text));
+    print(demo::power_text(cuts));
     result.power = std::move(cuts);
   }
   result.seconds = static_cast<double>((Clock::monotonic().now() - begun).count()) / 1e9;
@@ -107,14 +108,14 @@ Result<DemoResult> run_demo(const DemoOptions& options) {
 }
 
 ExitStatus demo(const DemoOptions& options) {
-  const InterruptGuard guard;
+  const test::InterruptGuard guard;
   set_log_callback({});  // that replicas go down is what is shown here, and said there
   const auto result = run_demo(options);
   if (!result.ok()) return fail(result.error());
   print(result->good() ? "\nEvery replica holds every record, byte for byte.\n"
                        : "\nSOMETHING DIFFERS from what was appended: see above.\n");
   if (!options.report.empty()) {
-    const auto written = demo_page(*result).write(options.report);
+    const auto written = demo::demo_page(*result).write(options.report);
     if (!written.ok()) return fail(written.error());
   }
   return result->good() ? ExitStatus::Ok : ExitStatus::Damaged;
@@ -138,8 +139,8 @@ void add_demo_command(CLI::App& app) {
       ->add_option("--text", options->text_directory,
                    "Append the .txt and .md files of this directory instead of the own text")
       ->type_name("DIR");
-  command->add_option("--window", options->window, "Records under way at a time")
-      ->check(CLI::Range(std::size_t{1}, Appender::kWindowMax))
+  command->add_option("--window", options->window, "Records in flight at a time")
+      ->check(CLI::Range(std::size_t{1}, demo::Appender::kWindowMax))
       ->capture_default_str();
   command->add_option("--seed", options->seed, "Of the emulated power cuts; 0: drawn and printed")
       ->capture_default_str();

@@ -33,7 +33,7 @@ double per_second(std::uint64_t count, Nanoseconds time) {
                            : static_cast<double>(count) * 1e9 / static_cast<double>(time.count());
 }
 
-std::string latency_text(std::string_view level, const Histogram& latency) {
+std::string latency_text(std::string_view level, const report::Histogram& latency) {
   return fmt::format("  {:<10}{:>10.1f} us{:>10.1f} us{:>10.1f} us{:>10.1f} us\n", level,
                      microseconds(latency.quantile(0.5)), microseconds(latency.quantile(0.99)),
                      microseconds(latency.quantile(0.999)), microseconds(latency.max()));
@@ -124,7 +124,7 @@ std::string summary_text(const AppendOutcome& outcome, const RecordSource& sourc
   return text;
 }
 
-ordered_json latency_json(const Histogram& latency) {
+ordered_json latency_json(const report::Histogram& latency) {
   return {{"count", latency.count()},
           {"p50_ns", latency.quantile(0.5).count()},
           {"p99_ns", latency.quantile(0.99).count()},
@@ -264,13 +264,13 @@ void add_log_options(CLI::App& command, AppendCommand& options) {
                   "visible accepts peers whose memory does not survive a power failure (durable)",
                   "received|visible|durable")
       ->group(group);
-  command.add_option("--window", options.run.window, "Records under way at a time (1024)")
+  command.add_option("--window", options.run.window, "Records in flight at a time (1024)")
       ->check(CLI::Range(1, 1'000'000))
       ->option_text("N")
       ->group(group);
   command
       .add_option("--batches", log.batches_in_flight,
-                  "Messages under way to each replica; fewer coalesce more (4)")
+                  "Messages in flight to each replica; fewer coalesce more (4)")
       ->check(CLI::Range(1, 8))
       ->option_text("N")
       ->group(group);
@@ -289,7 +289,7 @@ void add_log_options(CLI::App& command, AppendCommand& options) {
       ->group(group);
   command
       .add_option("--commit-timeout-ms", options.commit_timeout_ms,
-                  "Give up when nothing gets committed for so long (30000)")
+                  "Give up when nothing gets committed for this long (30000)")
       ->check(CLI::Range(1, 86'400'000))
       ->option_text("MS")
       ->group(group);

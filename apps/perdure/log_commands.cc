@@ -42,7 +42,7 @@ void add_writer_options(CLI::App& command, WriterOptions& options) {
       ->group(group);
   command
       .add_option("--stall-ms", options.stall_ms,
-                  "A replica that is silent for so long is left out (5000)")
+                  "A replica that is silent for this long is left out (5000)")
       ->check(CLI::Range(1, 3'600'000))
       ->option_text("MS")
       ->group(group);

@@ -4,9 +4,8 @@
 #include <perdure/log.h>
 
 #include "commands.h"
+#include "core/json.h"
 #include "peer_options.h"
-
-#include <nlohmann/json.hpp>
 
 #include <string>
 

@@ -230,7 +230,8 @@ void add_log_read(CLI::App& log) {
   CLI::App* following =
       log.add_subcommand("follow", "Print the records of a log as they are appended");
   add_read_options(*following, *follow);
-  following->add_option("--idle-exit-ms", follow->idle_exit_ms, "End when nothing came for so long")
+  following
+      ->add_option("--idle-exit-ms", follow->idle_exit_ms, "End when nothing came for this long")
       ->option_text("MS");
   add_examples(*following,
                "  perdure log follow --peers a:7470,b:7470,c:7470 --pool audit --lsn\n"

@@ -42,7 +42,7 @@ struct Judgement {
 
 /// A record that must be there is not whole: its tail pointer says that it was, or whole records
 /// come after it and another replica has it. Records behind a hole alone say nothing: with several
-/// batches under way a power failure may keep a later one and tear an earlier one, as long as
+/// batches in flight a power failure may keep a later one and tear an earlier one, as long as
 /// nobody was told of either.
 bool has_damage(const ScanReport& report, const ScanReport& history) {
   const bool missed = report.next_index < history.next_index;

@@ -2,6 +2,7 @@
 // is.
 #include "method_file.h"
 
+#include "core/json.h"
 #include "core/try.h"
 #include "profile_options.h"
 
@@ -11,7 +12,6 @@
 #include <cstdio>
 #include <initializer_list>
 #include <memory>
-#include <nlohmann/json.hpp>
 
 namespace perdure::app {
 namespace {

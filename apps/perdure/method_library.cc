@@ -2,8 +2,8 @@
 #include "method_library.h"
 
 #include "plan/catalog.h"
+#include "plan/known_unsafe.h"
 #include "plan/paper.h"
-#include "plan/tempting.h"
 
 #include <fmt/format.h>
 
@@ -55,7 +55,8 @@ std::vector<Method> all_methods(const ServerProfile& first,
   if (asked) shapes = {*asked};
   std::vector<Method> methods;
   for (const UpdateShape& shape : shapes) add_known(first, shape, methods);
-  for (auto& tempting : plan::tempting_methods()) methods.push_back(std::move(tempting.method));
+  for (auto& known_unsafe : plan::known_unsafe_methods())
+    methods.push_back(std::move(known_unsafe.method));
   for (const Transport transport : {Transport::InfiniBand, Transport::Iwarp}) {
     for (auto& scenario : plan::paper_methods(transport)) {
       methods.push_back(std::move(scenario.method));

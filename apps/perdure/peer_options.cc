@@ -1,8 +1,8 @@
 // The words by which peers, pools and sizes are named.
 #include "peer_options.h"
 
-#include "peer/host_port.h"
-#include "peer/peer.h"
+#include "client/peer.h"
+#include "control/host_port.h"
 
 #include <fmt/format.h>
 
@@ -59,7 +59,7 @@ void add_peers_option(CLI::App& command, PeerOptions& options) {
       ->required()
       ->option_text("HOST:PORT,...")
       ->each([](const std::string& word) {
-        const auto parsed = peer::parse_host_port(word);
+        const auto parsed = control::parse_host_port(word);
         if (!parsed.ok()) throw CLI::ValidationError(parsed.error().message);
       });
 }
@@ -69,7 +69,7 @@ void add_pool_option(CLI::App& command, PeerOptions& options) {
       ->required()
       ->option_text("NAME")
       ->each([](const std::string& word) {
-        const auto valid = peer::validate_pool_name(word);
+        const auto valid = control::validate_pool_name(word);
         if (!valid.ok()) throw CLI::ValidationError(word, valid.error().message);
       });
 }
@@ -80,7 +80,7 @@ void add_transport_option(CLI::App& command, PeerOptions& options) {
                   "How the bytes travel; shm on one host only, the last three with an RNIC (auto)")
       ->option_text("auto|tcp|shm|infiniband|roce|iwarp")
       ->each([](const std::string& word) {
-        const auto parsed = peer::parse_transport_choice(word);
+        const auto parsed = control::parse_transport_choice(word);
         if (!parsed.ok()) throw CLI::ValidationError(parsed.error().message);
       });
   command

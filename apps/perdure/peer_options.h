@@ -3,8 +3,8 @@
 
 #include <perdure/result.h>
 
+#include "client/dial.h"
 #include "commands.h"
-#include "peer/dial.h"
 
 #include <chrono>
 #include <string>

@@ -1,7 +1,8 @@
 // `perdure plan`: which method makes an update durable on a responder, why, and at what cost.
+#include "client/connection_costs.h"
 #include "commands.h"
+#include "core/json.h"
 #include "output.h"
-#include "peer/connection_costs.h"
 #include "peer_options.h"
 #include "plan/plan.h"
 #include "plan/render.h"
@@ -11,7 +12,6 @@
 #include <fmt/format.h>
 
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 
 namespace perdure::app {
@@ -164,14 +164,14 @@ Result<std::string> render_all(const PlanOptions& options) {
 /// Puts the peer's profile and what its connection costs in the place of what was described.
 Result<void> ask_peer(PlanOptions& options, bool message_bytes_given) {
   const std::string& address = options.peers.peers.front();
-  peer::TransportChoice choice;
+  control::TransportChoice choice;
   if (options.transport_given) choice = options.profile.transport;
-  peer::Dialer dialer;
+  client::Dialer dialer;
   const Clock& clock = Clock::monotonic();
   const auto dialed = dialer.dial(address, choice);
   if (!dialed.ok()) return dialed.error();
   const auto measured =
-      peer::measure_pool(**dialed, options.peers.pool, options.peers.timeout(), clock);
+      client::measure_pool(**dialed, options.peers.pool, options.peers.timeout(), clock);
   if (!measured.ok()) return measured.error();
   options.profile = measured->profile;
   options.costs = measured->costs;

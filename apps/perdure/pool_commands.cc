@@ -1,7 +1,8 @@
 // `perdure pool`: creates, lists, describes and fences pools on peers, all of them at once.
+#include "client/http_peer.h"
 #include "commands.h"
+#include "core/json.h"
 #include "output.h"
-#include "peer/http_peer.h"
 #include "peer_options.h"
 
 #include <fmt/format.h>
@@ -9,13 +10,12 @@
 
 #include <functional>
 #include <memory>
-#include <nlohmann/json.hpp>
 
 namespace perdure::app {
 namespace {
 
+using control::PoolDescription;
 using nlohmann::ordered_json;
-using peer::PoolDescription;
 
 struct PoolCommand {
   PeerOptions peers;
@@ -27,7 +27,7 @@ struct PoolCommand {
 
 /// What one peer answered.
 using Answer = Result<std::vector<PoolDescription>>;
-using Ask = std::function<Answer(peer::HttpPeer&, Deadline)>;
+using Ask = std::function<Answer(client::HttpPeer&, Deadline)>;
 
 constexpr int kAskAgainMs = 50;
 
@@ -37,7 +37,7 @@ std::string describe_text(const PoolDescription& pool) {
   std::string text =
       fmt::format("  pool            {}\n  state           {}{}\n", pool.name,
                   to_string(pool.state), pool.reason.empty() ? "" : ": " + pool.reason);
-  if (pool.state != peer::PoolState::Open) return text;
+  if (pool.state != control::PoolStatus::Open) return text;
   text += fmt::format("  uuid            {}\n  size            {} ({} bytes)\n", pool.uuid,
                       format_bytes(pool.bytes), pool.bytes);
   text += fmt::format("  profile         {}\n  evidence        {}\n", describe(pool.profile),
@@ -51,7 +51,7 @@ std::string describe_text(const PoolDescription& pool) {
 }
 
 std::string list_line(const PoolDescription& pool) {
-  if (pool.state != peer::PoolState::Open) {
+  if (pool.state != control::PoolStatus::Open) {
     return fmt::format("  {:<20} {}: {}\n", pool.name, to_string(pool.state), pool.reason);
   }
   return fmt::format("  {:<20} {:>10}  {:<44} epoch {}{}\n", pool.name, format_bytes(pool.bytes),
@@ -62,7 +62,7 @@ std::string list_line(const PoolDescription& pool) {
 ordered_json pool_json(const PoolDescription& pool) {
   ordered_json json{{"pool", pool.name}, {"state", to_string(pool.state)}};
   if (!pool.reason.empty()) json["reason"] = pool.reason;
-  if (pool.state != peer::PoolState::Open) return json;
+  if (pool.state != control::PoolStatus::Open) return json;
   json["uuid"] = pool.uuid;
   json["bytes"] = pool.bytes;
   json["profile"] = {{"domain", to_string(pool.profile.domain)},
@@ -106,7 +106,7 @@ void print_answers(const PoolCommand& command, const std::vector<Answer>& answer
 /// Asks one peer; while it does not answer, again for as long as the user wants to wait.
 Answer ask_one(const PoolCommand& command, const std::string& address, const Ask& ask) {
   // No session is opened, so there is no device.
-  auto peer = peer::HttpPeer::open(address, nullptr);
+  auto peer = client::HttpPeer::open(address, nullptr);
   if (!peer.ok()) return peer.error();
   const Deadline patience =
       Deadline::after(Nanoseconds(static_cast<std::int64_t>(command.wait_s * 1e9)));
@@ -137,24 +137,24 @@ Answer one(Result<PoolDescription> pool) {
 }
 
 ExitStatus run_create(const PoolCommand& command) {
-  return ask_all(command, true, [&command](peer::HttpPeer& peer, Deadline deadline) {
+  return ask_all(command, true, [&command](client::HttpPeer& peer, Deadline deadline) {
     return one(peer.create({command.peers.pool, command.bytes}, deadline));
   });
 }
 
 ExitStatus run_list(const PoolCommand& command) {
   return ask_all(command, true,
-                 [](peer::HttpPeer& peer, Deadline deadline) { return peer.list(deadline); });
+                 [](client::HttpPeer& peer, Deadline deadline) { return peer.list(deadline); });
 }
 
 ExitStatus run_describe(const PoolCommand& command) {
-  return ask_all(command, false, [&command](peer::HttpPeer& peer, Deadline deadline) {
+  return ask_all(command, false, [&command](client::HttpPeer& peer, Deadline deadline) {
     return one(peer.describe(command.peers.pool, deadline));
   });
 }
 
 ExitStatus run_fence(const PoolCommand& command) {
-  return ask_all(command, true, [&command](peer::HttpPeer& peer, Deadline deadline) -> Answer {
+  return ask_all(command, true, [&command](client::HttpPeer& peer, Deadline deadline) -> Answer {
     auto now = peer.describe(command.peers.pool, deadline);
     if (!now.ok()) return now.error();
     const Epoch epoch{command.epoch != 0 ? command.epoch : now->epoch.value + 1};
@@ -177,7 +177,7 @@ PoolSubcommand add_subcommand(CLI::App& pool, const std::string& name,
   add_timeout_option(*added.app, added.options->peers);
   added.app
       ->add_option("--wait", added.options->wait_s,
-                   "Ask a peer that is not there yet again, for so long (0)")
+                   "Ask a peer that is not there yet again, for this long (0)")
       ->check(CLI::Range(0.0, 3600.0))
       ->option_text("SECONDS");
   add_format_option(*added.app, added.options->format);

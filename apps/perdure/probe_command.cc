@@ -2,9 +2,10 @@
 // for it, and the method that follows; or, with --doctor, what to do about it (doctor.h). It looks,
 // and changes nothing.
 #include "commands.h"
-#include "doctor.h"
+#include "core/json.h"
 #include "fabric/ofi/ofi.h"
 #include "fabric/verbs/verbs.h"
+#include "host/doctor.h"
 #include "output.h"
 #include "plan/plan.h"
 #include "pmem/probe.h"
@@ -14,7 +15,6 @@
 
 #include <algorithm>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -91,7 +91,7 @@ pmem::ProbedAxis memlock_axis() {
   pmem::ProbedAxis axis{"locked memory",
                         unlimited ? "unlimited" : fmt::format("{} KiB", limit.rlim_cur / 1024),
                         {"RLIMIT_MEMLOCK; tcp needs none, an RDMA device pins whole pools"}};
-  if (!unlimited) axis.evidence.emplace_back("way out: ulimit -l, or LimitMEMLOCK= of systemd");
+  if (!unlimited) axis.evidence.emplace_back("remedy: ulimit -l, or LimitMEMLOCK= of systemd");
   return axis;
 }
 
@@ -137,7 +137,7 @@ struct Conclusion {
   Result<std::vector<plan::Candidate>> candidates{Error{}};
 };
 
-/// What a small record would go by; where nothing is durable, what would at least make it visible.
+/// What a small record would use; where nothing is durable, what would at least make it visible.
 Conclusion conclude(const Reached& reached) {
   plan::Update update;
   Conclusion conclusion{reached.way, reached.profile};
@@ -222,14 +222,15 @@ constexpr char kConfigFile[] = "/etc/perdure/perdured.toml";
 /// A configuration that was named has to be there.
 ExitStatus run_doctor(const std::string& path, const std::optional<std::string>& config,
                       Format format) {
-  const auto patient = receive_patient(path, config.value_or(kConfigFile));
-  if (!patient.ok()) return fail(patient.error());
-  if (config && !patient->config.ok() && patient->config.code() == ErrorCode::NotFound)
-    return fail(patient->config.error());
-  const std::vector<Check> checks = examine_patient(*patient);
-  print(format == Format::Json ? doctor_json(*patient, checks) : doctor_text(*patient, checks));
-  const bool ill = std::any_of(checks.begin(), checks.end(), [](const Check& check) {
-    return check.verdict == Verdict::Problem;
+  const auto inspected = host::inspect_host(path, config.value_or(kConfigFile));
+  if (!inspected.ok()) return fail(inspected.error());
+  if (config && !inspected->config.ok() && inspected->config.code() == ErrorCode::NotFound)
+    return fail(inspected->config.error());
+  const std::vector<host::Check> checks = host::check_host(*inspected);
+  print(format == Format::Json ? host::doctor_json(*inspected, checks)
+                               : host::doctor_text(*inspected, checks));
+  const bool ill = std::any_of(checks.begin(), checks.end(), [](const host::Check& check) {
+    return check.verdict == host::Verdict::Problem;
   });
   return ill ? ExitStatus::Failed : ExitStatus::Ok;
 }

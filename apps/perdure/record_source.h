@@ -1,5 +1,5 @@
 // RecordSource: records out of files and standard input, one per line or length-prefixed, without
-// ever blocking: whoever appends must be able to attend to what is under way.
+// ever blocking: whoever appends must be able to attend to what is in flight.
 #pragma once
 
 #include <perdure/result.h>

@@ -2,11 +2,11 @@
 #include "record_writer.h"
 
 #include "core/bytes.h"
+#include "core/json.h"
 
 #include <fmt/format.h>
 
 #include <array>
-#include <nlohmann/json.hpp>
 
 namespace perdure::app {
 namespace {

@@ -15,14 +15,13 @@ namespace perdure::app {
 namespace {
 
 /// The exported part of a pool's file, read with pread.
-class FileLogBytes final : public log::LogBytes {
+class FileLogBytes final : public ByteSource {
  public:
-  static Result<std::unique_ptr<log::LogBytes>> open(const std::string& path) {
+  static Result<std::unique_ptr<ByteSource>> open(const std::string& path) {
     PERDURE_TRY(info, pmem::Pool::inspect(path));
     const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
     if (descriptor < 0) return system_error("can not open", path);
-    return std::unique_ptr<log::LogBytes>(
-        new FileLogBytes(path, descriptor, info.header.data_bytes));
+    return std::unique_ptr<ByteSource>(new FileLogBytes(path, descriptor, info.header.data_bytes));
   }
   ~FileLogBytes() override { ::close(descriptor_); }
   FileLogBytes(const FileLogBytes&) = delete;
@@ -63,7 +62,7 @@ class FileLogBytes final : public log::LogBytes {
 }  // namespace
 
 void ReplicaSurvey::open_peers(const PeerOptions& options) {
-  const auto transport = peer::parse_transport_choice(options.transport);
+  const auto transport = control::parse_transport_choice(options.transport);
   dialer_.use_rnic(options.rnic);
   for (const std::string& address : options.peers) {
     SurveyedReplica& replica = replicas_.emplace_back();
@@ -78,7 +77,7 @@ void ReplicaSurvey::open_peers(const PeerOptions& options) {
       continue;
     }
     peers_.push_back(std::move(peer).value());
-    auto bytes = log::RemoteLogBytes::open(*peers_.back(), options.pool, options.timeout(),
+    auto bytes = client::RemoteBytes::open(*peers_.back(), options.pool, options.timeout(),
                                            Clock::monotonic());
     if (!bytes.ok()) {
       replica.error = bytes.error();

@@ -4,10 +4,10 @@
 
 #include <perdure/result.h>
 
+#include "client/dial.h"
+#include "client/remote_bytes.h"
 #include "log/recovery.h"
-#include "log/remote_bytes.h"
 #include "output.h"
-#include "peer/dial.h"
 #include "peer_options.h"
 
 #include <memory>
@@ -18,11 +18,11 @@
 namespace perdure::app {
 
 struct SurveyedReplica {
-  std::string name;                      // the peer's address, or the file's path
-  std::unique_ptr<log::LogBytes> bytes;  // nothing: it could not be reached or opened
-  std::optional<log::Survey> survey;     // nothing: it could not be read
-  std::optional<Error> error;            // why not
-  bool writer_present = false;           // somebody appends at this moment
+  std::string name;                   // the peer's address, or the file's path
+  std::unique_ptr<ByteSource> bytes;  // nothing: it could not be reached or opened
+  std::optional<log::Survey> survey;  // nothing: it could not be read
+  std::optional<Error> error;         // why not
+  bool writer_present = false;        // somebody appends at this moment
   std::string writer_name;
 };
 
@@ -41,8 +41,8 @@ class ReplicaSurvey {
   std::optional<std::size_t> best() const;
 
  private:
-  peer::Dialer dialer_;
-  std::vector<std::unique_ptr<peer::HttpPeer>> peers_;
+  client::Dialer dialer_;
+  std::vector<std::unique_ptr<client::HttpPeer>> peers_;
   std::vector<SurveyedReplica> replicas_;
 };
 

@@ -11,8 +11,8 @@
 namespace perdure::daemon {
 namespace {
 
-peer::ServiceOptions service_options(const Config& config) {
-  peer::ServiceOptions options;
+server::ServiceOptions service_options(const server::Config& config) {
+  server::ServiceOptions options;
   options.directory = config.directory;
   options.settings = config.settings;
   options.settings_by_pool = config.settings_by_pool;
@@ -22,8 +22,8 @@ peer::ServiceOptions service_options(const Config& config) {
   return options;
 }
 
-peer::EmulatedMachine::Options machine_options(const Config& config) {
-  peer::EmulatedMachine::Options options;
+server::EmulatedMachine::Options machine_options(const server::Config& config) {
+  server::EmulatedMachine::Options options;
   options.profile.domain = config.settings.declared.value_or(PersistenceDomain::Dmp);
   options.profile.ddio = config.settings.ddio;
   options.profile.receive_buffers = config.settings.receive_buffers;
@@ -35,11 +35,11 @@ peer::EmulatedMachine::Options machine_options(const Config& config) {
 
 }  // namespace
 
-Result<std::unique_ptr<Daemon>> Daemon::start(const Config& config) {
+Result<std::unique_ptr<Daemon>> Daemon::start(const server::Config& config) {
   PERDURE_TRY_VOID(validate(config));
   std::unique_ptr<Daemon> daemon(new Daemon(config));
-  if (config.fabric == Fabric::Emulated) {
-    PERDURE_TRY(machine, peer::EmulatedMachine::open(machine_options(config)));
+  if (config.fabric == server::Fabric::Emulated) {
+    PERDURE_TRY(machine, server::EmulatedMachine::open(machine_options(config)));
     daemon->machine_ = std::move(machine);
     daemon->transports_ = {config.emulated_transport};
   } else {
@@ -49,8 +49,8 @@ Result<std::unique_ptr<Daemon>> Daemon::start(const Config& config) {
   return daemon;
 }
 
-Result<std::vector<peer::DataPlane>> Daemon::open_planes() {
-  std::vector<peer::DataPlane> planes;
+Result<std::vector<server::DataPlane>> Daemon::open_planes() {
+  std::vector<server::DataPlane> planes;
   if (machine_ != nullptr) {
     planes.push_back({&machine_->device(), "", {}});
     return planes;
@@ -70,8 +70,8 @@ Result<std::vector<peer::DataPlane>> Daemon::open_planes() {
 }
 
 Result<void> Daemon::serve() {
-  peer::ServiceOptions options = service_options(config_);
-  peer::HttpServerOptions http;
+  server::ServiceOptions options = service_options(config_);
+  server::HttpServerOptions http;
   http.listen = config_.control_listen;
   http.allow_remote = config_.allow_remote;
   if (machine_ != nullptr) {
@@ -81,9 +81,9 @@ Result<void> Daemon::serve() {
     http.power_cut = [] { ::kill(::getpid(), SIGUSR1); };  // main does it, see power_cycle
   }
   PERDURE_TRY(planes, open_planes());
-  PERDURE_TRY(service, peer::PeerService::open(std::move(options), std::move(planes)));
+  PERDURE_TRY(service, server::PeerService::open(std::move(options), std::move(planes)));
   service_ = std::move(service);
-  PERDURE_TRY(server, peer::HttpServer::open(*service_, http));
+  PERDURE_TRY(server, server::HttpServer::open(*service_, http));
   http_ = std::move(server);
   config_.control_listen = http_->address();  // the port that was chosen is kept
   return {};

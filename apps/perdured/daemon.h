@@ -5,10 +5,10 @@
 #include <string>
 #include <vector>
 
-#include "config.h"
-#include "peer/emulated_machine.h"
-#include "peer/http_server.h"
-#include "peer/service.h"
+#include "server/config.h"
+#include "server/emulated_machine.h"
+#include "server/http_server.h"
+#include "server/service.h"
 
 namespace perdure::daemon {
 
@@ -16,7 +16,7 @@ class Daemon {
  public:
   /// Everything runs when this returns. Errors: those of validate, of the devices, of
   /// PeerService::open and of HttpServer::open.
-  static Result<std::unique_ptr<Daemon>> start(const Config& config);
+  static Result<std::unique_ptr<Daemon>> start(const server::Config& config);
 
   /// "host:port" of the control plane, with the port that was chosen.
   const std::string& control_address() const { return http_->address(); }
@@ -29,18 +29,18 @@ class Daemon {
   Result<void> power_cycle();
 
  private:
-  explicit Daemon(Config config) : config_(std::move(config)) {}
+  explicit Daemon(server::Config config) : config_(std::move(config)) {}
 
-  Result<std::vector<peer::DataPlane>> open_planes();
+  Result<std::vector<server::DataPlane>> open_planes();
   Result<void> serve();
 
-  Config config_;
+  server::Config config_;
   // Destroyed in reverse: first no more requests, then sessions and pools, then the devices.
   std::vector<Transport> transports_;
-  std::unique_ptr<peer::EmulatedMachine> machine_;  // or none
+  std::unique_ptr<server::EmulatedMachine> machine_;  // or none
   std::vector<std::unique_ptr<fabric::Device>> devices_;
-  std::unique_ptr<peer::PeerService> service_;
-  std::unique_ptr<peer::HttpServer> http_;
+  std::unique_ptr<server::PeerService> service_;
+  std::unique_ptr<server::HttpServer> http_;
 };
 
 }  // namespace perdure::daemon

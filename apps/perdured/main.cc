@@ -12,10 +12,10 @@
 #include <fstream>
 #include <system_error>
 
+#include "control/host_port.h"
+#include "control/version.h"
 #include "core/try.h"
 #include "daemon.h"
-#include "peer/host_port.h"
-#include "peer/version.h"
 
 namespace perdure::daemon {
 namespace {
@@ -50,7 +50,7 @@ struct Arguments {
 
 void describe(CLI::App& app, Arguments& arguments) {
   app.footer(kFooter);
-  app.set_version_flag("--version", "perdured " + std::string(peer::version()));
+  app.set_version_flag("--version", "perdured " + std::string(control::version()));
   app.add_option("--config", arguments.config_file, "read the configuration from a TOML file");
   app.add_option("--pools", arguments.pools, "directory of the pools' files")->type_name("DIR");
   app.add_option("--listen", arguments.listen,
@@ -66,17 +66,17 @@ void describe(CLI::App& app, Arguments& arguments) {
 }
 
 /// The configuration file with the command line on top.
-Result<Config> assemble(const Arguments& arguments) {
-  Config config;
+Result<server::Config> assemble(const Arguments& arguments) {
+  server::Config config;
   if (!arguments.config_file.empty()) {
-    PERDURE_TRY(loaded, load_config(arguments.config_file));
+    PERDURE_TRY(loaded, server::load_config(arguments.config_file));
     config = std::move(loaded);
   }
   if (!arguments.pools.empty()) config.directory = arguments.pools;
   if (!arguments.listen.empty()) {
-    PERDURE_TRY(at, peer::parse_host_port(arguments.listen));
+    PERDURE_TRY(at, control::parse_host_port(arguments.listen));
     config.control_listen = arguments.listen;
-    if (at.port == 0) config.data_listen = peer::to_string(at);
+    if (at.port == 0) config.data_listen = control::to_string(at);
   }
   if (!arguments.data_listen.empty()) config.data_listen = arguments.data_listen;
   if (!arguments.declared.empty() && arguments.declared != "auto") {
@@ -85,7 +85,7 @@ Result<Config> assemble(const Arguments& arguments) {
     for (auto& [name, settings] : config.settings_by_pool) settings.declared = domain;
   }
   if (!arguments.log_level.empty()) {
-    PERDURE_TRY(level, parse_severity(arguments.log_level));
+    PERDURE_TRY(level, server::parse_severity(arguments.log_level));
     config.log_level = level;
   }
   PERDURE_TRY_VOID(validate(config));
@@ -150,7 +150,8 @@ void force_on_second(const sigset_t& signals) {
   pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
 }
 
-Result<void> serve(const Config& config, const std::string& port_file, const sigset_t& signals) {
+Result<void> serve(const server::Config& config, const std::string& port_file,
+                   const sigset_t& signals) {
   // Whoever waits for the file must not read what an earlier daemon wrote.
   if (!port_file.empty()) (void)std::remove(port_file.c_str());
   PERDURE_TRY(daemon, Daemon::start(config));
@@ -163,7 +164,7 @@ Result<void> serve(const Config& config, const std::string& port_file, const sig
   if (!port_file.empty()) PERDURE_TRY_VOID(write_port_file(port_file, *daemon));
   int received = 0;
   while (sigwait(&signals, &received) != 0 || received == SIGUSR1) {
-    if (config.fabric != Fabric::Emulated) continue;
+    if (config.fabric != server::Fabric::Emulated) continue;
     log_message(Severity::Warning, "power cut of the emulated machine");
     PERDURE_TRY_VOID(daemon->power_cycle());
   }

@@ -35,7 +35,7 @@ enum class ErrorCode {
 /// The name of a code as it is written in text, JSON and logs, for example "outcome-unknown".
 std::string_view to_string(ErrorCode code);
 
-/// One failure: what a program acts on, and a sentence for a person (thing, cause, way out).
+/// One failure: what a program acts on, and a sentence for a person (thing, cause, remedy).
 struct Error {
   ErrorCode code = ErrorCode::SystemError;
   std::string message;

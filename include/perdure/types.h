@@ -15,12 +15,6 @@ struct Lsn {
   auto operator<=>(const Lsn&) const = default;
 };
 
-/// Bytes from the start of the exported part of a pool.
-struct RegionOffset {
-  std::uint64_t value = 0;
-  auto operator<=>(const RegionOffset&) const = default;
-};
-
 /// Number of a writer of a log. A higher epoch fences every lower one; 0 is "no writer yet".
 struct Epoch {
   std::uint32_t value = 0;

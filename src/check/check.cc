@@ -24,7 +24,7 @@ bool names_unknown_item(const std::vector<Item>& items, std::size_t count) {
 }
 
 /// What makes the description meaningless. What only makes it wrong (an item never written, an ack
-/// nobody awaits) is run and found out: weakened methods look like that.
+/// nobody awaits) is run and found out: mutated methods look like that.
 std::optional<std::string> meaningless(const Method& method) {
   const std::size_t items = method.shape.items();
   std::size_t messages = 0;

@@ -20,26 +20,26 @@ TEST(Check, AReadFlushesOnlyWhatItCovers) {
   EXPECT_EQ(
       verdict(make(singleton(), {post(Verb::Write, {a}), post(Verb::Read, {}), completion(1)}),
               dmp),
-      "told-implies-recoverable");
+      "acknowledged-implies-durable");
 }
 
 TEST(Check, AFlushToPersistenceNeedsNoProcessorWhereDdioIsOn) {
   const auto method =
       make(singleton(), {post(Verb::Write, {a}), post(Verb::Flush, {a}), completion(1)});
   ServerProfile cached = server(PersistenceDomain::Dmp, Ddio::On);
-  EXPECT_EQ(verdict(method, cached), "told-implies-recoverable");
+  EXPECT_EQ(verdict(method, cached), "acknowledged-implies-durable");
   cached.capabilities.native_flush = true;  // to visibility
-  EXPECT_EQ(verdict(method, cached), "told-implies-recoverable");
+  EXPECT_EQ(verdict(method, cached), "acknowledged-implies-durable");
   cached.capabilities.persistent_flush = true;
   EXPECT_EQ(verdict(method, cached), "holds");
   // It is no help behind a page cache, and a READ is no such FLUSH.
   ServerProfile page = cached;
   page.domain = PersistenceDomain::Page;
-  EXPECT_EQ(verdict(method, page), "told-implies-recoverable");
+  EXPECT_EQ(verdict(method, page), "acknowledged-implies-durable");
   EXPECT_EQ(
       verdict(make(singleton(), {post(Verb::Write, {a}), post(Verb::Read, {a}), completion(1)}),
               cached),
-      "told-implies-recoverable");
+      "acknowledged-implies-durable");
 }
 
 TEST(Check, AFlushToPersistenceReachesTheRangeThatItNames) {
@@ -52,7 +52,7 @@ TEST(Check, AFlushToPersistenceReachesTheRangeThatItNames) {
                       completion(2)});
   };
   EXPECT_EQ(verdict(flushing({a, b}), cached), "holds");
-  EXPECT_EQ(verdict(flushing({b}), cached), "told-implies-recoverable");
+  EXPECT_EQ(verdict(flushing({b}), cached), "acknowledged-implies-durable");
   // With DDIO off any FLUSH pushes all that came before it.
   EXPECT_EQ(verdict(flushing({b}), server(PersistenceDomain::Dmp)), "holds");
 }
@@ -112,7 +112,7 @@ TEST(Check, TheResponderCanNotFlushWhatNoMessageNamed) {
   Method method = make(singleton(),
                        {post(Verb::Write, {a}), post(Verb::Send, {}), acknowledgement()}, reaction);
   const auto dmp = server(PersistenceDomain::Dmp, Ddio::On);
-  EXPECT_EQ(verdict(method, dmp), "told-implies-recoverable");
+  EXPECT_EQ(verdict(method, dmp), "acknowledged-implies-durable");
   method.requester[1].flush = {a};
   EXPECT_EQ(verdict(method, dmp), "holds");
 }
@@ -124,7 +124,7 @@ TEST(Check, CompletionsMeanLessOnIwarpAndTcp) {
   }
   for (const auto transport : {Transport::Iwarp, Transport::Tcp}) {
     EXPECT_EQ(verdict(method, server(PersistenceDomain::Wsp, Ddio::Off, transport)),
-              "told-implies-recoverable");
+              "acknowledged-implies-durable");
   }
 }
 
@@ -132,12 +132,12 @@ TEST(Check, LevelsAskForLess) {
   const auto nothing_survives = server(PersistenceDomain::None);
   const auto method =
       make(singleton(), {post(Verb::Write, {a}), post(Verb::Read, {a}), completion(1)});
-  EXPECT_EQ(verdict(method, nothing_survives), "told-implies-recoverable");
+  EXPECT_EQ(verdict(method, nothing_survives), "acknowledged-implies-durable");
   CheckOptions options;
   options.level = Level::Visible;
   EXPECT_EQ(verdict(method, nothing_survives, options), "holds");
   const auto received = make(singleton(), {post(Verb::Write, {a}), completion(0)});
-  EXPECT_EQ(verdict(received, nothing_survives, options), "told-implies-recoverable");
+  EXPECT_EQ(verdict(received, nothing_survives, options), "acknowledged-implies-durable");
   options.level = Level::Received;
   EXPECT_EQ(verdict(received, nothing_survives, options), "holds");
 }

@@ -33,7 +33,7 @@ TEST(Connections, TheSecondEpochHasToWaitUntilTheFirstIsDurable) {
   const RequesterStep send_b = post(Verb::Send, {b});
   const std::vector<std::vector<ResponderAction>> copies = {{copy(a), ack()}, {copy(b), ack()}};
   using enum PersistenceDomain;
-  const std::string told = "told-implies-recoverable";
+  const std::string told = "acknowledged-implies-durable";
   const std::vector<Case> cases = {
       // Nothing waits: what one connection keeps in order, two do not.
       {{write_a, flush_a, write_b, flush_b, completion(1), completion(3)},

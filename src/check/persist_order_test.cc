@@ -2,9 +2,9 @@
 #include <gtest/gtest.h>
 
 #include "check/check.h"
+#include "check/mutate.h"
 #include "check/render.h"
 #include "check/test_methods.h"
-#include "check/weaken.h"
 
 namespace perdure::check {
 namespace {
@@ -42,9 +42,9 @@ TEST(PersistOrder, SixEpochsTakeOneRoundTripWithDdioOn) {
 TEST(PersistOrder, NothingCanBeTakenAway) {
   const ServerProfile profile = ordered(PersistenceDomain::Dmp);
   for (const std::size_t epochs : {1u, 2u, 3u}) {
-    const auto all = weakenings(pwrites(epochs));
+    const auto all = mutants(pwrites(epochs));
     EXPECT_GE(all.size(), 3u * epochs);
-    for (const Weakening& weaker : all) {
+    for (const Mutant& weaker : all) {
       const Report report = check(weaker.method, profile);
       EXPECT_EQ(report.verdict, Verdict::Violated) << weaker.what;
     }
@@ -62,7 +62,7 @@ TEST(PersistOrder, SuccessiveUpdatesKeepTheirOrderToo) {
 }
 
 TEST(PersistOrder, IsThatOfTheMemoryControllerAndOfPwritesAlone) {
-  EXPECT_EQ(verdict(pwrites(1), ordered(PersistenceDomain::Page)), "told-implies-recoverable");
+  EXPECT_EQ(verdict(pwrites(1), ordered(PersistenceDomain::Page)), "acknowledged-implies-durable");
   EXPECT_EQ(verdict(pwrites(2), ordered(PersistenceDomain::Page)), "later-implies-earlier");
   EXPECT_EQ(verdict(pwrites(2), ordered(PersistenceDomain::Mhp)), "holds");
   EXPECT_EQ(verdict(pwrites(2), ordered(PersistenceDomain::Wsp)), "holds");

@@ -5,7 +5,7 @@ namespace perdure::check {
 
 std::string_view to_string(Property property) {
   switch (property) {
-    case Property::ToldImpliesRecoverable: return "told-implies-recoverable";
+    case Property::AcknowledgedImpliesDurable: return "acknowledged-implies-durable";
     case Property::LaterImpliesEarlier: return "later-implies-earlier";
     case Property::NothingTorn: return "nothing-torn";
     case Property::ReplayIsIdempotent: return "replay-is-idempotent";

@@ -1,8 +1,8 @@
 // Properties: what must be true of a state, each under a name that reads as a sentence.
 //
-//   told-implies-recoverable  always: what the requester was told is recovered after power loss now
-//   later-implies-earlier     always: nothing of a later epoch is recovered without the earlier one
-//   nothing-torn              always: what a recovered later epoch vouches for is not torn
+//   acknowledged-implies-durable  always: what the requester was told is recovered after power loss
+//   now later-implies-earlier     always: nothing of a later epoch is recovered without the earlier
+//   one nothing-torn              always: what a recovered later epoch vouches for is not torn
 //   replay-is-idempotent      always: recovery's replay, also over what the responder has begun to
 //                             apply, never breaks what was right without it; nor does replaying
 //                             again after recovery itself was interrupted
@@ -22,7 +22,7 @@
 namespace perdure::check {
 
 enum class Property {
-  ToldImpliesRecoverable,
+  AcknowledgedImpliesDurable,
   LaterImpliesEarlier,
   NothingTorn,
   ReplayIsIdempotent,
@@ -34,7 +34,7 @@ std::string_view to_string(Property property);
 
 /// A broken property, and what a power failure leaves, before recovery, when it breaks it.
 struct Broken {
-  Property property = Property::ToldImpliesRecoverable;
+  Property property = Property::AcknowledgedImpliesDurable;
   Mask kept{};
 };
 
@@ -163,7 +163,7 @@ std::optional<Broken> broken_now(const Program& program, const State<words>& sta
   const Kept kept = kept_cells(program, state);
   const Mask recovered = recovered_cells(program, state, kept.surely);
   if (!covers<words>(recovered, program.told[pc_of(state[0])])) {
-    return Broken{Property::ToldImpliesRecoverable, kept.surely};
+    return Broken{Property::AcknowledgedImpliesDurable, kept.surely};
   }
   return broken_choice(program, state, kept, recovered);
 }

@@ -88,7 +88,7 @@ TEST(Recovery, MessagesThatAreKeptAndOthersMayBeMixed) {
   // What is not to be replayed is not, though its buffer survives.
   const Method forgotten =
       make(compound(), {send_replayable({a}), send_b, post(Verb::Flush, {a, b}), completion(2)});
-  EXPECT_EQ(verdict(forgotten, keeping(PersistenceDomain::Mhp)), "told-implies-recoverable");
+  EXPECT_EQ(verdict(forgotten, keeping(PersistenceDomain::Mhp)), "acknowledged-implies-durable");
 }
 
 TEST(Recovery, ReplaysFromTwoConnections) {

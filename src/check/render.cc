@@ -1,9 +1,8 @@
 // Words, arrows and JSON for a Report.
 #include "check/render.h"
+#include "core/json.h"
 
 #include <fmt/format.h>
-
-#include <nlohmann/json.hpp>
 
 namespace perdure::check {
 namespace {

@@ -1,4 +1,4 @@
-// Random: the only dice. Seeded and passed in; the same seed gives the same numbers everywhere.
+// Random: the only PRNG. Seeded and passed in; the same seed gives the same numbers everywhere.
 #pragma once
 
 #include <cstdint>

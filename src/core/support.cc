@@ -1,4 +1,4 @@
-// The small services of core: assertion, clock, dice, checksum and the message callback.
+// The small services of core: assertion, clock, PRNG, checksum and the message callback.
 #include "core/assert.h"
 #include "core/bytes.h"
 #include "core/clock.h"

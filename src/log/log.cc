@@ -5,10 +5,10 @@
 
 #include <algorithm>
 
+#include "client/dial.h"
+#include "client/remote_bytes.h"
 #include "core/try.h"
-#include "log/remote_bytes.h"
 #include "log/replicated_log.h"
-#include "peer/dial.h"
 
 namespace perdure {
 namespace {
@@ -57,16 +57,16 @@ Result<log::WriterOptions> writer_options(const LogOptions& options) {
 
 class Log::State {
  public:
-  peer::Dialer dialer;  // owns the devices: outlives the log's connections
+  client::Dialer dialer;  // owns the devices: outlives the log's connections
   std::unique_ptr<log::ReplicatedLog> log;
 };
 
 Result<Log> Log::open(LogOptions options) {
   PERDURE_TRY(writer, writer_options(options));
-  PERDURE_TRY(transport, peer::parse_transport_choice(options.transport));
+  PERDURE_TRY(transport, control::parse_transport_choice(options.transport));
   auto state = std::make_unique<State>();
   state->dialer.use_rnic(options.rnic);
-  std::vector<std::unique_ptr<peer::Peer>> peers;
+  std::vector<std::unique_ptr<client::Peer>> peers;
   for (const std::string& address : options.peers) {
     if (std::count(options.peers.begin(), options.peers.end(), address) > 1) {
       return Error{ErrorCode::InvalidArgument,
@@ -106,20 +106,20 @@ LogStatus Log::status() const { return state_->log->status(); }
 
 class LogReader::State {
  public:
-  peer::Dialer dialer;
-  std::unique_ptr<peer::HttpPeer> peer;
-  std::unique_ptr<log::RemoteLogBytes> bytes;
+  client::Dialer dialer;
+  std::unique_ptr<client::HttpPeer> peer;
+  std::unique_ptr<client::RemoteBytes> bytes;
   log::LogStart start;
   std::optional<log::LogCursor> cursor;
 };
 
 Result<LogReader> LogReader::open(LogReaderOptions options) {
-  PERDURE_TRY(transport, peer::parse_transport_choice(options.transport));
+  PERDURE_TRY(transport, control::parse_transport_choice(options.transport));
   auto state = std::make_unique<State>();
   state->dialer.use_rnic(options.rnic);
   PERDURE_TRY(peer, state->dialer.dial(options.peer, transport));
   state->peer = std::move(peer);
-  PERDURE_TRY(bytes, log::RemoteLogBytes::open(*state->peer, options.pool, options.timeout,
+  PERDURE_TRY(bytes, client::RemoteBytes::open(*state->peer, options.pool, options.timeout,
                                                Clock::monotonic()));
   state->bytes = std::move(bytes);
   PERDURE_TRY(start, log::read_start(*state->bytes));

@@ -48,7 +48,7 @@ class LogImage {
   void set_tail_word(Lsn lsn) { store(bytes_.data() + kTailWordAt, encode_word(lsn)); }
 
   ScanReport scan() {
-    LocalLogBytes local(bytes_);
+    LocalBytes local(bytes_);
     auto report = scan_log(local);
     EXPECT_TRUE(report.ok());
     return *report;
@@ -97,7 +97,7 @@ TEST(LogFormat, ARingThatExceedsItsPoolIsCorrupt) {
 
 TEST(LogScan, AnEmptyPoolHoldsNoLog) {
   const std::vector<std::byte> zeros(kRingAt + kRingBytesMin);
-  LocalLogBytes bytes(zeros);
+  LocalBytes bytes(zeros);
   EXPECT_EQ(scan_log(bytes).code(), ErrorCode::NotFound);
 }
 
@@ -113,7 +113,7 @@ TEST(LogScan, RecordsComeBackInOrder) {
   LogImage image;
   image.add("one");
   image.add("two");
-  LocalLogBytes bytes(image.bytes());
+  LocalBytes bytes(image.bytes());
   std::vector<std::string> read;
   const auto report = scan_log(bytes, [&](const RecordView& record) {
     read.emplace_back(reinterpret_cast<const char*>(record.payload.data()), record.payload.size());
@@ -189,7 +189,7 @@ TEST(LogCursor, FollowsAWriterAndLooksAgainAfterATornRecord) {
   LogImage image;
   const Lsn first = image.add("first");
   image.at(first, kRecordHeaderBytes) ^= std::byte{1};  // still under way
-  LocalLogBytes bytes(image.bytes());
+  LocalBytes bytes(image.bytes());
   const auto start = read_start(bytes);
   LogCursor cursor(bytes, *start->anchor, start->head, start->head);
   EXPECT_FALSE((*cursor.next()).has_value());

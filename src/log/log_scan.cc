@@ -27,7 +27,7 @@ std::string_view to_string(ScanEnd end) {
   return "unknown";
 }
 
-Result<LogStart> read_start(LogBytes& bytes) {
+Result<LogStart> read_start(ByteSource& bytes) {
   LogStart start;
   if (ring_bytes_for(bytes.size()) == 0) {
     return Error{ErrorCode::InvalidArgument,
@@ -49,7 +49,7 @@ Result<LogStart> read_start(LogBytes& bytes) {
   return start;
 }
 
-LogCursor::LogCursor(LogBytes& bytes, const Anchor& anchor, Lsn head, Lsn from)
+LogCursor::LogCursor(ByteSource& bytes, const Anchor& anchor, Lsn head, Lsn from)
     : bytes_(bytes), anchor_(anchor), limit_{head.value + anchor.ring_bytes}, position_(from) {}
 
 /// The bytes at an offset of the ring, from the window or after moving it there.
@@ -110,7 +110,7 @@ Result<std::optional<RecordView>> LogCursor::next() {
 namespace {
 
 /// Counts whole records shortly after `from` that belong to this lap: what a hole cut off.
-Result<std::uint64_t> count_after_hole(LogBytes& bytes, const Anchor& anchor, Lsn from,
+Result<std::uint64_t> count_after_hole(ByteSource& bytes, const Anchor& anchor, Lsn from,
                                        Epoch epoch) {
   const std::uint64_t offset = from.value % anchor.ring_bytes;
   std::vector<std::byte> ahead(std::min(kLookAheadBytes, anchor.ring_bytes - offset));
@@ -130,7 +130,8 @@ Result<std::uint64_t> count_after_hole(LogBytes& bytes, const Anchor& anchor, Ls
 
 }  // namespace
 
-Result<ScanReport> scan_log(LogBytes& bytes, const std::function<void(const RecordView&)>& visit) {
+Result<ScanReport> scan_log(ByteSource& bytes,
+                            const std::function<void(const RecordView&)>& visit) {
   ScanReport report;
   PERDURE_TRY(start, read_start(bytes));
   report.start = start;

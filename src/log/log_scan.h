@@ -5,6 +5,7 @@
 #include <perdure/result.h>
 #include <perdure/types.h>
 
+#include "core/byte_source.h"
 #include "log/log_format.h"
 
 #include <functional>
@@ -16,29 +17,6 @@
 
 namespace perdure::log {
 
-/// The exported part of a pool, to be read.
-class LogBytes {
- public:
-  virtual ~LogBytes() = default;
-  virtual std::uint64_t size() const = 0;
-  /// Fills `to` from `at`. Requires at + to.size() <= size().
-  virtual Result<void> read(std::uint64_t at, std::span<std::byte> to) = 0;
-};
-
-/// Bytes in this process.
-class LocalLogBytes final : public LogBytes {
- public:
-  explicit LocalLogBytes(std::span<const std::byte> bytes) : bytes_(bytes) {}
-  std::uint64_t size() const override { return bytes_.size(); }
-  Result<void> read(std::uint64_t at, std::span<std::byte> to) override {
-    std::memcpy(to.data(), bytes_.data() + at, to.size());
-    return {};
-  }
-
- private:
-  std::span<const std::byte> bytes_;
-};
-
 /// What the first lines of a pool say of its log.
 struct LogStart {
   std::optional<Anchor> anchor;  // nothing: no log was created here
@@ -47,7 +25,7 @@ struct LogStart {
 };
 
 /// Errors: Corrupt, VersionMismatch, and those of reading.
-Result<LogStart> read_start(LogBytes& bytes);
+Result<LogStart> read_start(ByteSource& bytes);
 
 /// One record as it was read. The payload is valid until the next call of the cursor.
 struct RecordView {
@@ -70,7 +48,7 @@ std::string_view to_string(ScanEnd end);
 class LogCursor {
  public:
   /// Begins at `from`, which must be the LSN of a record. `head` bounds the walk to one lap.
-  LogCursor(LogBytes& bytes, const Anchor& anchor, Lsn head, Lsn from);
+  LogCursor(ByteSource& bytes, const Anchor& anchor, Lsn head, Lsn from);
 
   /// The next record (data, epoch or pad), or nothing at the end: end() says why. At the end,
   /// calling again looks again, for readers that follow a writer.
@@ -93,7 +71,7 @@ class LogCursor {
   Result<std::span<const std::byte>> fetch(std::uint64_t ring_offset, std::uint64_t length);
   std::optional<ScanEnd> reject(const RecordHeader& header, std::uint64_t room) const;
 
-  LogBytes& bytes_;
+  ByteSource& bytes_;
   const Anchor anchor_;
   Lsn limit_;
   Lsn position_;
@@ -125,7 +103,7 @@ struct ScanReport {
 
 /// Walks the whole log. `visit`, if given, sees every record.
 /// Errors: those of read_start; NotFound when no log was created there.
-Result<ScanReport> scan_log(LogBytes& bytes,
+Result<ScanReport> scan_log(ByteSource& bytes,
                             const std::function<void(const RecordView&)>& visit = {});
 
 }  // namespace perdure::log

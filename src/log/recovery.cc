@@ -15,7 +15,7 @@ constexpr std::uint64_t kCopyBytes = 256 * 1024;
 
 /// Whether the target's last record is followed in the source by the record that stands there, so
 /// that everything before is the same history (records are chained by checksum).
-Result<bool> same_history(LogBytes& source, const ScanReport& history, const ScanReport& target) {
+Result<bool> same_history(ByteSource& source, const ScanReport& history, const ScanReport& target) {
   if (target.records == 0 && target.last_crc == 0) return target.tail == history.start.head;
   if (target.tail == history.tail) return target.last_crc == history.last_crc;
   if (target.tail > history.tail || target.tail < history.start.head) return false;
@@ -26,7 +26,7 @@ Result<bool> same_history(LogBytes& source, const ScanReport& history, const Sca
   return next.lsn == target.tail && next.previous_crc == target.last_crc;
 }
 
-Result<void> copy_range(LogBytes& source, Replica& target, std::uint64_t ring, Lsn from, Lsn to) {
+Result<void> copy_range(ByteSource& source, Replica& target, std::uint64_t ring, Lsn from, Lsn to) {
   std::vector<std::byte> bytes(kCopyBytes);
   for (std::uint64_t at = from.value; at < to.value;) {
     const std::uint64_t offset = at % ring;
@@ -52,7 +52,7 @@ Result<void> write_anchor(Replica& target, const Anchor& anchor) {
 
 }  // namespace
 
-Result<Survey> survey(LogBytes& bytes) {
+Result<Survey> survey(ByteSource& bytes) {
   Survey found;
   auto report = scan_log(bytes);
   if (report.ok()) {
@@ -99,7 +99,7 @@ std::string describe_difference(const Survey& replica, const ScanReport& history
   return words;
 }
 
-Result<std::uint64_t> bring_equal(LogBytes& source, const ScanReport& history, Replica& target,
+Result<std::uint64_t> bring_equal(ByteSource& source, const ScanReport& history, Replica& target,
                                   const Survey& found) {
   const Anchor& anchor = *history.start.anchor;
   Lsn from = history.start.head;

@@ -18,7 +18,7 @@ struct Survey {
 };
 
 /// Reads one replica whole. Errors: those of reading, VersionMismatch.
-Result<Survey> survey(LogBytes& bytes);
+Result<Survey> survey(ByteSource& bytes);
 
 /// The replica whose log holds every committed record: of the highest last epoch, and of those
 /// the longest. Nothing when no replica has a log. Requires surveys of at least as many replicas
@@ -31,7 +31,7 @@ std::string describe_difference(const Survey& replica, const ScanReport& history
 /// Writes to `target` what it lacks of the history in `source`: records, then the tail word, then
 /// the head word and the anchor. Returns how many bytes of records it copied.
 /// Errors: those of reading and writing.
-Result<std::uint64_t> bring_equal(LogBytes& source, const ScanReport& history, Replica& target,
+Result<std::uint64_t> bring_equal(ByteSource& source, const ScanReport& history, Replica& target,
                                   const Survey& found);
 
 /// Creates an empty log on a replica: words first, the anchor last.

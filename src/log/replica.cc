@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "client/connection_costs.h"
 #include "core/log_message.h"
 #include "core/try.h"
-#include "peer/connection_costs.h"
 
 namespace perdure::log {
 namespace {
@@ -21,7 +21,7 @@ constexpr std::uint32_t kPollsWatched = 4;
 
 }  // namespace
 
-Replica::Replica(std::unique_ptr<peer::Peer> peer, ReplicaOptions options)
+Replica::Replica(std::unique_ptr<client::Peer> peer, ReplicaOptions options)
     : peer_(std::move(peer)),
       options_(std::move(options)),
       backoff_(options_.reconnect, random_secret()) {
@@ -29,13 +29,13 @@ Replica::Replica(std::unique_ptr<peer::Peer> peer, ReplicaOptions options)
   PERDURE_ASSERT(options_.batches_in_flight >= 1 && options_.batches_in_flight <= kBatchesMax);
 }
 
-Result<void> Replica::open_session(const peer::SessionRequest& request) {
+Result<void> Replica::open_session(const control::SessionRequest& request) {
   requester_.reset();
   session_.reset();
   sending_ = false;
   PERDURE_TRY(session, peer_->open_session(request, Deadline(*options_.clock, options_.stall)));
   session_ = std::move(session);
-  if (session_->message_bytes_max <= 2 * kMessageOverheadBytes) {
+  if (session_->message_bytes_max <= 2 * client::kMessageOverheadBytes) {
     return Error{ErrorCode::ProtocolError, fmt::format("{} offers messages of {} bytes",
                                                        peer_->name(), session_->message_bytes_max)};
   }
@@ -86,23 +86,23 @@ Result<void> Replica::open_requester() {
 }
 
 Result<plan::CostModel> Replica::measure(Nanoseconds answer_within) {
-  peer::MeasureOptions options;
+  client::MeasureOptions options;
   options.clock = options_.clock;
   options.writes = true;
   options.answer_within = answer_within;
-  return peer::measure_costs(*requester_, *session_, options);
+  return client::measure_costs(*requester_, *session_, options);
 }
 
 Result<void> Replica::plan_for(const plan::CostModel& costs) {
   PERDURE_ASSERT(up());
   if (std::any_of(methods_.begin(), methods_.end(), replays)) return {};
-  ChoiceOptions options;
-  options.shape = options_.shape;
+  client::ChoiceOptions options;
+  options.tail_word = options_.shape == LogShape::Compound;
   options.primary = options_.primary;
   options.level = options_.level;
   options.message_bytes_max = session_->message_bytes_max;
   options.replay = methods_.empty();
-  PERDURE_TRY(choice, choose_methods(session_->pool.profile, options, costs));
+  PERDURE_TRY(choice, client::choose_methods(session_->pool.profile, options, costs));
   std::vector<Method> methods = {choice.batches.small, choice.batches.large, choice.places.small,
                                  choice.places.large};
   PERDURE_TRY_VOID(requester_->use_methods(methods));
@@ -187,7 +187,7 @@ inline Result<std::uint64_t> Replica::begin_batch(const Staging::Run& run,
 inline void Replica::send(const Staging& staging, Lsn end, std::uint64_t ring_bytes) {
   while (up() && next_ < end &&
          requester_->begun() - requester_->resolved() < options_.batches_in_flight) {
-    const Staging::Run run = staging.run_at(next_, kBatchBytesMax, ring_bytes);
+    const Staging::Run run = staging.run_at(next_, client::kBatchBytesMax, ring_bytes);
     const auto begun = begin_batch(run, ring_bytes);
     if (!begun.ok()) {
       if (begun.code() != ErrorCode::QueueFull) mark_down(begun.error());
@@ -244,8 +244,8 @@ void Replica::note_time_of_single() {
   if (!costs_.measured) return;
   const Expectation& line = expected_[single_.bytes <= small_bytes_max_ ? kLogSmall : kLogLarge];
   const auto bytes = static_cast<double>(single_.bytes);
-  const ExpectedTime expected{line.fixed.shortest + line.per_byte.shortest * bytes,
-                              line.fixed.longest + line.per_byte.longest * bytes};
+  const client::ExpectedTime expected{line.fixed.shortest + line.per_byte.shortest * bytes,
+                                      line.fixed.longest + line.per_byte.longest * bytes};
   const bool watched = idle_polls_ - single_.polls >= kPollsWatched;
   const Nanoseconds now = options_.clock->now();
   drift_.note(expected, now - single_.since, watched, now);

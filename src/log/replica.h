@@ -6,13 +6,13 @@
 #include <perdure/result.h>
 #include <perdure/types.h>
 
+#include "client/drift.h"
+#include "client/method_choice.h"
+#include "client/peer.h"
 #include "core/backoff.h"
 #include "core/method.h"
-#include "log/drift.h"
 #include "log/log_format.h"
-#include "log/method_choice.h"
 #include "log/staging.h"
-#include "peer/peer.h"
 #include "persist/requester.h"
 #include "plan/cost.h"
 
@@ -43,13 +43,13 @@ struct ReplicaOptions {
 /// Threads: one caller at a time.
 class Replica {
  public:
-  Replica(std::unique_ptr<peer::Peer> peer, ReplicaOptions options);
+  Replica(std::unique_ptr<client::Peer> peer, ReplicaOptions options);
 
   /// Opens a write session. Errors: those of Peer::open_session.
-  Result<void> open_session(const peer::SessionRequest& request);
+  Result<void> open_session(const control::SessionRequest& request);
   /// Measures the connection, then plans and compiles for a log of `shape`; `staging` is registered
   /// with the peer's device.
-  /// Errors: those of plan::plan, of compiling, of registration and of peer::measure_costs.
+  /// Errors: those of plan::plan, of compiling, of registration and of client::measure_costs.
   Result<void> prepare(LogShape shape, Staging& staging);
   /// From now on goes by the methods that are cheapest by these costs. Methods that replay messages
   /// are kept, and never come after others: the responder may still have to copy what they sent.
@@ -86,9 +86,9 @@ class Replica {
   /// Everything below is durable on this replica, as far as its writer was told.
   Lsn durable_below() const { return durable_; }
   const std::optional<Error>& down_reason() const { return down_reason_; }
-  peer::Peer& peer() { return *peer_; }
-  const peer::Peer& peer() const { return *peer_; }
-  const peer::Session& session() const { return *session_; }
+  client::Peer& peer() { return *peer_; }
+  const client::Peer& peer() const { return *peer_; }
+  const client::Session& session() const { return *session_; }
   fabric::Endpoint* endpoint() { return session_ ? session_->endpoint.get() : nullptr; }
   const ReplicaOptions& options() const { return options_; }
   /// The methods in use: for small batches and for large ones, and where the one ends.
@@ -105,8 +105,8 @@ class Replica {
 
   /// What a batch of a method should take, as straight lines over its size.
   struct Expectation {
-    ExpectedTime fixed;
-    ExpectedTime per_byte;
+    client::ExpectedTime fixed;
+    client::ExpectedTime per_byte;
   };
   /// The batch that is, or was, alone on the connection.
   struct Single {
@@ -127,9 +127,9 @@ class Replica {
   void note_progress();
   Result<std::uint64_t> begin_raw(std::uint64_t at, std::size_t bytes);
 
-  std::unique_ptr<peer::Peer> peer_;
+  std::unique_ptr<client::Peer> peer_;
   ReplicaOptions options_;
-  std::optional<peer::Session> session_;
+  std::optional<client::Session> session_;
   std::unique_ptr<fabric::Memory> staging_memory_;
   std::unique_ptr<fabric::Memory> bounce_memory_;
   std::unique_ptr<fabric::Memory> words_memory_;
@@ -137,7 +137,7 @@ class Replica {
   std::vector<Method> methods_;
   plan::CostModel costs_;
   std::array<Expectation, 2> expected_;  // by MethodIndex, of the log's
-  DriftWatch drift_;
+  client::DriftWatch drift_;
   Single single_;  // that is timed
   std::uint32_t singles_ = 0;
   std::uint64_t replans_ = 0;

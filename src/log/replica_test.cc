@@ -8,8 +8,8 @@
 #include <cstring>
 
 #include "core/random.h"
-#include "peer/world_server.h"
 #include "pmem/pool_format.h"
+#include "testing/world_server.h"
 
 namespace perdure::log {
 namespace {
@@ -35,7 +35,7 @@ class SlowedClock final : public Clock {
 class ReplicaTest : public testing::Test {
  protected:
   void start(ServerProfile profile, bool measure, std::optional<Primary> primary = {}) {
-    server_ = *peer::WorldServer::start(world_, "server", profile,
+    server_ = *test::WorldServer::start(world_, "server", profile,
                                         {kPool, kPoolBytes + (1u << 20), {32, 2048}});
     client_ = &world_.add_machine("client", profile);
     ReplicaOptions options;
@@ -93,7 +93,7 @@ class ReplicaTest : public testing::Test {
   Random random_{23};
   fabric::emu::World world_{random_, {fabric::emu::World::Options::Order::InTime, 8}};
   SlowedClock clock_{world_.clock()};
-  std::unique_ptr<peer::WorldServer> server_;
+  std::unique_ptr<test::WorldServer> server_;
   fabric::emu::Machine* client_ = nullptr;
   Staging staging_{64 * 1024};
   std::optional<Replica> replica_;
@@ -153,7 +153,7 @@ TEST_F(ReplicaTest, DriftLeadsToAnotherMeasurement) {
   const Nanoseconds start = clock_.now();
   while (replica_->replans() == 0 && clock_.now() - start < std::chrono::minutes(5)) append(1);
   EXPECT_EQ(replica_->replans(), 1u);
-  EXPECT_GE(clock_.now() - start, kMeasureEveryMin / 2);
+  EXPECT_GE(clock_.now() - start, client::kMeasureEveryMin / 2);
   EXPECT_EQ(replica_->small_method().name, measured);
   append(100);
   EXPECT_TRUE(all_there());

@@ -7,9 +7,9 @@
 #include <algorithm>
 #include <array>
 
+#include "client/remote_bytes.h"
 #include "core/bytes.h"
 #include "core/try.h"
-#include "log/remote_bytes.h"
 
 namespace perdure::log {
 namespace {
@@ -247,7 +247,7 @@ Result<void> ReplicatedLog::require_record_at(Lsn lsn) {
   Error unread = {ErrorCode::QuorumLost, "no replica holds it"};
   for (Replica& replica : replicas_) {
     if (!replica.sending() || replica.durable_below() < lsn) continue;
-    auto bytes = RemoteLogBytes::open(replica.peer(), options_.pool, options_.stall, clock_);
+    auto bytes = client::RemoteBytes::open(replica.peer(), options_.pool, options_.stall, clock_);
     if (!bytes.ok()) {
       unread = bytes.error();
       continue;

@@ -5,10 +5,10 @@
 
 #include <perdure/log.h>
 
+#include "client/remote_bytes.h"
 #include "core/clock.h"
 #include "log/log_scan.h"
 #include "log/recovery.h"
-#include "log/remote_bytes.h"
 #include "log/replica.h"
 #include "log/staging.h"
 
@@ -42,9 +42,9 @@ struct WriterOptions {
 class ReplicatedLog {
  public:
   /// `clock` must outlive it. See Log::open for the errors.
-  static Result<std::unique_ptr<ReplicatedLog>> open(std::vector<std::unique_ptr<peer::Peer>> peers,
-                                                     const WriterOptions& options,
-                                                     const Clock& clock);
+  static Result<std::unique_ptr<ReplicatedLog>> open(
+      std::vector<std::unique_ptr<client::Peer>> peers, const WriterOptions& options,
+      const Clock& clock);
 
   Result<Ticket> append(std::span<const std::byte> record);
   Result<void> wait(const Ticket& ticket, Level level, Nanoseconds timeout);
@@ -65,10 +65,10 @@ class ReplicatedLog {
   Result<void> open_history();
   Result<void> start_log();
   Result<void> adopt_history(std::vector<std::optional<Survey>>& surveys,
-                             std::vector<std::unique_ptr<RemoteLogBytes>>& bytes);
+                             std::vector<std::unique_ptr<client::RemoteBytes>>& bytes);
   Result<void> check_same_log(const std::vector<std::optional<Survey>>& surveys);
   bool make_equal(std::size_t best, std::vector<std::optional<Survey>>& surveys,
-                  std::vector<std::unique_ptr<RemoteLogBytes>>& bytes);
+                  std::vector<std::unique_ptr<client::RemoteBytes>>& bytes);
   Result<void> begin_epoch();
   Error too_few(std::string_view doing);
   Result<Ticket> append_record(RecordType type, std::span<const std::byte> payload);
@@ -102,7 +102,7 @@ class ReplicatedLog {
     for (const Replica& replica : replicas_) count += replica.sending() ? 1 : 0;
     return count;
   }
-  peer::SessionRequest session_request() const;
+  control::SessionRequest session_request() const;
 
   const WriterOptions options_;
   const Clock& clock_;

@@ -35,7 +35,7 @@ ReplicatedLog::ReplicatedLog(const WriterOptions& options, const Clock& clock)
       staging_(std::max(kStagingBytesMin, 5 * record_bytes(options.record_bytes_max) / 2)) {}
 
 Result<std::unique_ptr<ReplicatedLog>> ReplicatedLog::open(
-    std::vector<std::unique_ptr<peer::Peer>> peers, const WriterOptions& options,
+    std::vector<std::unique_ptr<client::Peer>> peers, const WriterOptions& options,
     const Clock& clock) {
   const std::size_t quorum = quorum_for(options.quorum, peers.size());
   if (peers.empty() || peers.size() > kReplicasMax || quorum > peers.size()) {
@@ -112,8 +112,8 @@ Result<void> ReplicatedLog::choose_epoch() {
   return {};
 }
 
-peer::SessionRequest ReplicatedLog::session_request() const {
-  peer::SessionRequest request;
+control::SessionRequest ReplicatedLog::session_request() const {
+  control::SessionRequest request;
   request.pool = options_.pool;
   request.write = true;
   request.epoch = epoch_;
@@ -145,12 +145,12 @@ Result<void> ReplicatedLog::open_sessions() {
 /// Reads every replica that has a session; what can not be read is marked down.
 Result<void> ReplicatedLog::open_history() {
   std::vector<std::optional<Survey>> surveys(replicas_.size());
-  std::vector<std::unique_ptr<RemoteLogBytes>> bytes(replicas_.size());
+  std::vector<std::unique_ptr<client::RemoteBytes>> bytes(replicas_.size());
   std::size_t surveyed = 0;
   for (std::size_t index = 0; index < replicas_.size(); ++index) {
     Replica& replica = replicas_[index];
     if (!replica.has_session()) continue;
-    auto remote = RemoteLogBytes::open(replica.peer(), options_.pool, options_.stall, clock_);
+    auto remote = client::RemoteBytes::open(replica.peer(), options_.pool, options_.stall, clock_);
     auto found = remote.ok() ? survey(**remote) : Result<Survey>(remote.error());
     if (!found.ok()) {
       replica.mark_down(found.error());
@@ -215,8 +215,9 @@ Result<void> ReplicatedLog::start_log() {
   return {};
 }
 
-Result<void> ReplicatedLog::adopt_history(std::vector<std::optional<Survey>>& surveys,
-                                          std::vector<std::unique_ptr<RemoteLogBytes>>& bytes) {
+Result<void> ReplicatedLog::adopt_history(
+    std::vector<std::optional<Survey>>& surveys,
+    std::vector<std::unique_ptr<client::RemoteBytes>>& bytes) {
   std::size_t best = *choose_history(surveys);
   anchor_ = *surveys[best]->report->start.anchor;
   for (std::size_t index = 0; index < replicas_.size(); ++index) {
@@ -258,7 +259,7 @@ Result<void> ReplicatedLog::adopt_history(std::vector<std::optional<Survey>>& su
 
 /// Brings every replica to what `best` holds. True when one of them turned out to hold more.
 bool ReplicatedLog::make_equal(std::size_t best, std::vector<std::optional<Survey>>& surveys,
-                               std::vector<std::unique_ptr<RemoteLogBytes>>& bytes) {
+                               std::vector<std::unique_ptr<client::RemoteBytes>>& bytes) {
   bool more = false;
   const ScanReport history = *surveys[best]->report;
   for (std::size_t index = 0; index < replicas_.size(); ++index) {
@@ -336,14 +337,15 @@ void ReplicatedLog::reconnect(Nanoseconds now) {
 Result<void> ReplicatedLog::repair_replica(Replica& replica, RepairReport& report) {
   PERDURE_TRY_VOID(replica.open_session(session_request()));
   PERDURE_TRY_VOID(replica.prepare(anchor_.shape, staging_));
-  PERDURE_TRY(target, RemoteLogBytes::open(replica.peer(), options_.pool, options_.stall, clock_));
+  PERDURE_TRY(target,
+              client::RemoteBytes::open(replica.peer(), options_.pool, options_.stall, clock_));
   PERDURE_TRY(found, survey(*target));
   if (found.report && found.report->start.anchor != anchor_) {
     return Error{ErrorCode::InvalidArgument, "its pool holds another log"};
   }
   for (Replica& source : replicas_) {
     if (!source.sending()) continue;
-    auto bytes = RemoteLogBytes::open(source.peer(), options_.pool, options_.stall, clock_);
+    auto bytes = client::RemoteBytes::open(source.peer(), options_.pool, options_.stall, clock_);
     if (!bytes.ok()) continue;
     auto history = scan_log(**bytes);
     if (!history.ok()) continue;

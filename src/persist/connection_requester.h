@@ -18,7 +18,7 @@ inline constexpr std::uint64_t kReceiveContext = std::uint64_t{1} << 63;
 inline constexpr std::size_t kScratchBytes = 64;
 
 /// One update in flight.
-struct Update {
+struct UpdateInFlight {
   const CompiledMethod* method = nullptr;
   std::span<fabric::WorkRequest> ready;  // of that method
   std::size_t burst = 0;                 // the next one to post
@@ -54,7 +54,7 @@ class ConnectionRequester final : public Requester {
 
  private:
   std::uint64_t slot_of(std::uint64_t number) const { return number & slot_mask_; }
-  Update& update(std::uint64_t number) { return updates_[slot_of(number)]; }
+  UpdateInFlight& update(std::uint64_t number) { return updates_[slot_of(number)]; }
   bool inside_pool(const UpdateItem& item) const {
     return item.data.length != 0 && item.data.length <= options_.remote.length &&
            item.at <= options_.remote.length - item.data.length;
@@ -62,8 +62,8 @@ class ConnectionRequester final : public Requester {
   bool acceptable(const CompiledMethod& method, std::span<const UpdateItem> items) const;
   Error refusal(const CompiledMethod& method, std::span<const UpdateItem> items) const;
   Result<void> advance();
-  std::size_t within_credit(const Update& current, std::size_t end) const;
-  bool over(const Update& current, const std::vector<CompiledWait>& waits) const {
+  std::size_t within_credit(const UpdateInFlight& current, std::size_t end) const;
+  bool over(const UpdateInFlight& current, const std::vector<CompiledWait>& waits) const {
     for (const CompiledWait& wait : waits) {
       const bool done = wait.ack ? messages_acknowledged_ >= current.messages_before + wait.which
                                  : (current.completed >> wait.which & 1) != 0;
@@ -74,9 +74,9 @@ class ConnectionRequester final : public Requester {
   void make_ready();
   fabric::WorkRequest ready_request(const CompiledRequest& compiled, std::size_t slot,
                                     std::byte* buffer) const;
-  void fill_in(const Update& started, const CompiledRequest& compiled,
+  void fill_in(const UpdateInFlight& started, const CompiledRequest& compiled,
                std::span<const UpdateItem> items, fabric::WorkRequest& request);
-  void write_message(const Update& started, const CompiledRequest& compiled,
+  void write_message(const UpdateInFlight& started, const CompiledRequest& compiled,
                      std::span<const UpdateItem> items, fabric::WorkRequest& request);
   Result<void> take(const fabric::Completion& completion);
   Result<void> take_ack(const fabric::Completion& completion);
@@ -89,7 +89,7 @@ class ConnectionRequester final : public Requester {
   const Options options_;
   std::vector<CompiledMethod> methods_;  // those that were given, then the probes
   std::size_t first_probe_ = 0;
-  std::vector<Update> updates_;  // by number; a power of two
+  std::vector<UpdateInFlight> updates_;  // by number; a power of two
   std::uint64_t slot_mask_;
 
   std::vector<std::byte> message_bytes_;  // headers (or whole messages) of updates in flight

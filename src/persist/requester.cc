@@ -68,7 +68,7 @@ Error ConnectionRequester::refusal(const CompiledMethod& method,
                            options_.queue.message_bytes_max)};
 }
 
-inline void ConnectionRequester::write_message(const Update& started,
+inline void ConnectionRequester::write_message(const UpdateInFlight& started,
                                                const CompiledRequest& compiled,
                                                std::span<const UpdateItem> items,
                                                fabric::WorkRequest& request) {
@@ -108,7 +108,8 @@ inline void ConnectionRequester::write_message(const Update& started,
 }
 
 /// What the update brings to a request that is ready.
-inline void ConnectionRequester::fill_in(const Update& started, const CompiledRequest& compiled,
+inline void ConnectionRequester::fill_in(const UpdateInFlight& started,
+                                         const CompiledRequest& compiled,
                                          std::span<const UpdateItem> items,
                                          fabric::WorkRequest& request) {
   if (compiled.opcode == fabric::Opcode::Send) {
@@ -141,7 +142,7 @@ Result<std::uint64_t> ConnectionRequester::begin(std::size_t method,
   const std::uint64_t number = begun_ + 1;
   const CompiledMethod& compiled = methods_[method];
   if (!acceptable(compiled, items)) return refusal(compiled, items);
-  Update& started = update(number);
+  UpdateInFlight& started = update(number);
   started.method = &compiled;
   started.ready = started.requests[method];
   started.burst = 0;
@@ -172,7 +173,7 @@ Result<std::uint64_t> ConnectionRequester::begin_probe(Probe probe) {
 
 /// How far the requests up to `end` may go: no further than the responder is known to have receive
 /// buffers for their messages.
-inline std::size_t ConnectionRequester::within_credit(const Update& current,
+inline std::size_t ConnectionRequester::within_credit(const UpdateInFlight& current,
                                                       std::size_t end) const {
   const std::uint64_t allowed = messages_acknowledged_ + options_.queue.depth - kResponderBurst;
   const std::vector<CompiledRequest>& requests = current.method->requests;
@@ -185,7 +186,7 @@ inline std::size_t ConnectionRequester::within_credit(const Update& current,
 /// Posts what can be posted now, update by update, in order.
 Result<void> ConnectionRequester::advance() {
   for (; posting_ <= begun_; ++posting_) {
-    Update& current = update(posting_);
+    UpdateInFlight& current = update(posting_);
     const CompiledMethod& method = *current.method;
     for (; current.burst < method.bursts.size(); ++current.burst) {
       const CompiledBurst& burst = method.bursts[current.burst];
@@ -220,7 +221,7 @@ Result<void> ConnectionRequester::poll() {
     }
   }
   while (resolved_ + 1 < posting_) {
-    const Update& oldest = update(resolved_ + 1);
+    const UpdateInFlight& oldest = update(resolved_ + 1);
     if (!over(oldest, oldest.method->waits)) break;
     ++resolved_;
     ++counters_.updates;

@@ -86,7 +86,7 @@ class Requester {
   /// Takes other methods in place of those it has. They may allocate and register memory.
   ///
   /// Requires    nothing in flight. Methods that replay messages must not come after others, nor
-  ///             the other way round: a copy of the responder's could still be under way.
+  ///             the other way round: a copy of the responder's could still be in flight.
   /// Errors      those of open; the old methods are kept.
   virtual Result<void> use_methods(std::vector<Method> methods) = 0;
 

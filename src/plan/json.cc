@@ -1,8 +1,7 @@
 // Scenarios as JSON: docs/plan.schema.json.
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
-
+#include "core/json.h"
 #include "plan/render.h"
 
 namespace perdure::plan {

@@ -42,7 +42,7 @@ struct Candidate {
 /// measured costs, those that cost at most 5 % more than the least are as cheap, and the one that
 /// posts least comes first: else noise would choose.
 ///
-/// Errors  Unsupported: nothing can make this update durable there; the message says the way out.
+/// Errors  Unsupported: nothing can make this update durable there; the message says the remedy.
 ///         InvalidArgument: the update has no items or too many, or an item of no bytes.
 Result<std::vector<Candidate>> candidates(const ServerProfile& server, const Update& update,
                                           const CostModel& costs);

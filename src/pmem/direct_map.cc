@@ -7,8 +7,8 @@
 #include <cerrno>
 
 #include "core/assert.h"
+#include "core/errno_error.h"
 #include "core/try.h"
-#include "pmem/errno_error.h"
 
 #if PERDURE_HAVE_PMEM2
 #include <libpmem2.h>

@@ -17,8 +17,8 @@
 #include <utility>
 #include <vector>
 
+#include "core/errno_error.h"
 #include "core/try.h"
-#include "pmem/errno_error.h"
 
 namespace perdure::pmem {
 namespace {
@@ -152,13 +152,13 @@ File::~File() {
   if (descriptor_ >= 0) ::close(descriptor_);
 }
 
-Result<File> open_file(const std::string& path, Access access) {
+Result<File> open_file(const std::string& path, OpenMode access) {
   // Asked before opening, because opening a FIFO or a tape is an act of its own.
   struct stat status {};
   if (::stat(path.c_str(), &status) != 0) return errno_error(path, errno);
   PERDURE_TRY_VOID(check_type(path, status));
 
-  const int mode = access == Access::ReadOnly ? O_RDONLY : O_RDWR;
+  const int mode = access == OpenMode::ReadOnly ? O_RDONLY : O_RDWR;
   const int descriptor = ::open(path.c_str(), mode | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
   if (descriptor < 0) return errno_error(path, errno);
   File file(descriptor, path, S_ISCHR(status.st_mode));

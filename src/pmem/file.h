@@ -10,7 +10,7 @@
 
 namespace perdure::pmem {
 
-enum class Access { ReadOnly, ReadWrite };
+enum class OpenMode { ReadOnly, ReadWrite };
 
 /// A descriptor that closes itself. Closing gives back the lock.
 class File {
@@ -37,12 +37,12 @@ class File {
 ///
 /// Errors  NotFound, PermissionDenied. InvalidArgument: a directory, a FIFO or another thing that
 ///         cannot hold a pool. SystemError.
-Result<File> open_file(const std::string& path, Access access);
+Result<File> open_file(const std::string& path, OpenMode access);
 
 /// Takes the file for this opener alone, until the File is closed or the process ends. Holds
 /// against other processes and against a second open in this one.
 ///
-/// Requires  Access::ReadWrite.
+/// Requires  OpenMode::ReadWrite.
 /// Errors    Busy: someone else has it; the message names the process if it can be known.
 ///           Unsupported: the file system has no locks.
 Result<void> lock_exclusively(const File& file);

@@ -17,7 +17,7 @@ namespace perdure::pmem {
 namespace {
 
 ErrorCode code_of_opening(const std::string& path) {
-  auto file = open_file(path, Access::ReadWrite);
+  auto file = open_file(path, OpenMode::ReadWrite);
   EXPECT_FALSE(file.ok()) << path;
   if (file.ok()) return ErrorCode::SystemError;
   EXPECT_NE(file.error().message.find(path), std::string::npos) << file.error().message;
@@ -52,7 +52,7 @@ TEST(OpenFile, SaysNoPermission) {
                 if (::chmod(directory.path().c_str(), 0755) != 0) return "chmod failed";
                 if (::setuid(kNobody) != 0) return "setuid failed";
               }
-              auto file = open_file(directory.file("secret"), Access::ReadWrite);
+              auto file = open_file(directory.file("secret"), OpenMode::ReadWrite);
               if (file.ok()) return "was opened";
               return file.code() == ErrorCode::PermissionDenied ? "" : file.error().message;
             }),
@@ -60,7 +60,7 @@ TEST(OpenFile, SaysNoPermission) {
 }
 
 Result<File> open_and_lock(const std::string& path) {
-  auto file = open_file(path, Access::ReadWrite);
+  auto file = open_file(path, OpenMode::ReadWrite);
   if (!file.ok()) return file;
   auto locked = lock_exclusively(*file);
   if (!locked.ok()) return locked.error();
@@ -77,7 +77,7 @@ TEST(Lock, HoldsAgainstASecondOpenInTheSameProcess) {
     ASSERT_FALSE(second.ok());
     EXPECT_EQ(second.code(), ErrorCode::Busy);
     // Opening and closing elsewhere in the process must not let go of it.
-    { auto reader = open_file(directory.file("x"), Access::ReadOnly); }
+    { auto reader = open_file(directory.file("x"), OpenMode::ReadOnly); }
     EXPECT_EQ(open_and_lock(directory.file("x")).code(), ErrorCode::Busy);
   }
   EXPECT_TRUE(open_and_lock(directory.file("x")).ok());

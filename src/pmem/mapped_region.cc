@@ -13,8 +13,8 @@
 
 #include "core/assert.h"
 #include "core/bytes.h"
+#include "core/errno_error.h"
 #include "core/try.h"
-#include "pmem/errno_error.h"
 
 namespace perdure::pmem {
 namespace {
@@ -71,7 +71,7 @@ Result<std::unique_ptr<MappedRegion>> MappedRegion::map(File file, const MapOpti
 
 Result<std::unique_ptr<MappedRegion>> MappedRegion::open(const std::string& path,
                                                          const MapOptions& options) {
-  PERDURE_TRY(file, open_file(path, Access::ReadWrite));
+  PERDURE_TRY(file, open_file(path, OpenMode::ReadWrite));
   PERDURE_TRY_VOID(lock_exclusively(file));
   return map(std::move(file), options);
 }

@@ -15,8 +15,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "core/errno_error.h"
 #include "core/try.h"
-#include "pmem/errno_error.h"
 #include "pmem/mount_options.h"
 
 namespace perdure::pmem {

@@ -54,7 +54,7 @@ PlatformDomain platform_domain(const std::string& devices);
 ///   - `mhp` where the platform says that only its memory controller is flushed. (`wsp` is not
 ///     refused there: it speaks of an energy source that the platform knows nothing about.)
 ///
-/// Errors  Unsupported, with the evidence and the way out.
+/// Errors  Unsupported, with the evidence and the remedy.
 Result<PersistenceDomain> decide_domain(const Medium& medium,
                                         std::optional<PersistenceDomain> declared);
 

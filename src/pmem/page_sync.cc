@@ -11,8 +11,8 @@
 
 #include "core/assert.h"
 #include "core/bytes.h"
+#include "core/errno_error.h"
 #include "core/log_message.h"
-#include "pmem/errno_error.h"
 
 namespace perdure::pmem {
 namespace {
@@ -88,11 +88,11 @@ Result<void> PageSync::sync(std::span<const Range> ranges) {
                                               : std::span<const PageRun>(runs.data(), count));
   if (failed == 0) return {};
   const Error cause = errno_error(path_, failed);
-  failure_ = Error{cause.code,
-                   fmt::format("{}; what was written since the last successful flush may be lost, "
-                               "and this pool must not be written any more: mend the medium, then "
-                               "open and repair it",
-                               cause.message)};
+  failure_ = Error{
+      cause.code, fmt::format("{}; what was written since the last successful flush may be lost, "
+                              "and this pool must not be written any more: repair the medium, then "
+                              "open and repair it",
+                              cause.message)};
   log_message(Severity::Error, failure_->message);
   return *failure_;
 }

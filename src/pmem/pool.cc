@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "core/bytes.h"
+#include "core/errno_error.h"
 #include "core/try.h"
-#include "pmem/errno_error.h"
 #include "pmem/medium.h"
 
 namespace perdure::pmem {
@@ -145,14 +145,14 @@ Result<std::unique_ptr<Pool>> Pool::create_on_device(const std::string& path,
 bool Pool::is_blank_device(const std::string& path) {
   std::error_code ignored;
   if (!std::filesystem::is_character_file(path, ignored)) return false;
-  const auto file = open_file(path, Access::ReadOnly);
+  const auto file = open_file(path, OpenMode::ReadOnly);
   if (!file.ok() || !file->is_device()) return false;
   const auto front = read_front(*file);
   return front.ok() && is_zero(*front);
 }
 
 Result<std::unique_ptr<Pool>> Pool::open(const std::string& path, const OpenOptions& options) {
-  PERDURE_TRY(file, open_file(path, Access::ReadWrite));
+  PERDURE_TRY(file, open_file(path, OpenMode::ReadWrite));
   PERDURE_TRY_VOID(lock_exclusively(file));
   PERDURE_TRY(front, read_front(file));
   PERDURE_TRY(header, header_of(file, front));
@@ -162,7 +162,7 @@ Result<std::unique_ptr<Pool>> Pool::open(const std::string& path, const OpenOpti
 }
 
 Result<PoolInfo> Pool::inspect(const std::string& path) {
-  PERDURE_TRY(file, open_file(path, Access::ReadOnly));
+  PERDURE_TRY(file, open_file(path, OpenMode::ReadOnly));
   PERDURE_TRY(front, read_front(file));
   PERDURE_TRY(header, header_of(file, front));
   auto slots = decode_states(front, header.uuid);

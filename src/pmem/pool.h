@@ -133,9 +133,6 @@ class Pool {
   PoolInfo info() const;
   std::string describe() const { return to_string(info()); }
 
-  /// Takes the pool apart and gives the region back, without marking it as shut down.
-  std::unique_ptr<Region> take_region() && { return std::move(region_); }
-
  private:
   Pool(std::unique_ptr<Region> region, PoolHeader header, std::string path)
       : region_(std::move(region)), header_(std::move(header)), path_(std::move(path)) {}

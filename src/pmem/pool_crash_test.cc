@@ -138,7 +138,7 @@ TEST(PoolCrash, StateIsOldOrNewAtEveryInstantAndNewOnceAcknowledged) {
   }
 }
 
-// The power fails again while the first crash is being mended.
+// The power fails again while the first crash is being repaired.
 TEST(PoolCrash, MendingACrashMayCrashToo) {
   Random random(0x5eed);
   Stand stand = formatted(Image(kRegionBytes));

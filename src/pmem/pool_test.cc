@@ -321,7 +321,7 @@ TEST_F(PoolFile, AnExtendedFileIsRefused) {
 }
 
 // Every byte in front of the data, one bit each. In the header the pool is refused. In a state
-// slot the other copy stands in, and opening mends the damaged one. In the reserved bytes nothing
+// slot the other copy stands in, and opening repairs the damaged one. In the reserved bytes nothing
 // is read.
 TEST_F(PoolFile, EveryFlippedByteIsRefusedOrHarmless) {
   create();

@@ -64,7 +64,7 @@ Result<Medium> examine_directory(const std::string& path) {
 Result<Medium> examine(const std::string& path) {
   std::error_code ignored;
   if (fs::is_directory(path, ignored)) return examine_directory(path);
-  PERDURE_TRY(file, open_file(path, Access::ReadOnly));
+  PERDURE_TRY(file, open_file(path, OpenMode::ReadOnly));
   return examine_medium(file);
 }
 
@@ -74,11 +74,11 @@ ProbedAxis domain_axis(const Medium& medium, const Processor& processor) {
     axis.evidence.emplace_back(
         "this is a virtual machine: what its medium survives is decided by the host");
   if (medium.kind == MediumKind::Dram)
-    axis.evidence.emplace_back("way out: declare dmp, mhp or wsp if a battery keeps this memory");
+    axis.evidence.emplace_back("remedy: declare dmp, mhp or wsp if a battery keeps this memory");
   if (medium.kind == MediumKind::PageCache && medium.found == PersistenceDomain::None)
-    axis.evidence.emplace_back("way out: declare page if you know that fsync lasts there");
+    axis.evidence.emplace_back("remedy: declare page if you know that fsync lasts there");
   if (medium.kind == MediumKind::Dax && medium.platform == PlatformDomain::Silent)
-    axis.evidence.emplace_back("way out: declare dmp, mhp or wsp as the machine's manual says");
+    axis.evidence.emplace_back("remedy: declare dmp, mhp or wsp as the machine's manual says");
   return axis;
 }
 
@@ -113,7 +113,7 @@ ProbedAxis ddio_axis(const Processor& processor) {
         "GenuineIntel: inbound DMA goes to the last-level cache by default on Xeon processors");
   else
     axis.evidence.push_back(fmt::format("processor: {}", processor.vendor));
-  axis.evidence.emplace_back("way out: declare ddio = \"off\" if the firmware has it switched off");
+  axis.evidence.emplace_back("remedy: declare ddio = \"off\" if the firmware has it switched off");
   return axis;
 }
 

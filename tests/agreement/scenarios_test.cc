@@ -36,7 +36,7 @@ TEST(Scenarios, OnIwarpTheOneSidedWspMethodsOfInfiniBandBreakAndNothingElse) {
     EXPECT_EQ(report.holds(), !one_sided_wsp) << describe(scenario);
     if (report.holds()) continue;
     ++broken;
-    EXPECT_EQ(report.property, check::Property::ToldImpliesRecoverable) << describe(scenario);
+    EXPECT_EQ(report.property, check::Property::AcknowledgedImpliesDurable) << describe(scenario);
   }
   // Write and WriteImm on 4 responders, Send on the 2 with receive buffers in PM; 2 shapes.
   EXPECT_EQ(broken, 2u * (2u * 4u + 2u));

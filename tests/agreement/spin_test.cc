@@ -1,5 +1,5 @@
 // SPIN, the second witness: it must come to the verdict of our own explorer on every scenario and
-// on every tempting wrong method. Needs the programs spin and cc.
+// on every known unsafe wrong method. Needs the programs spin and cc.
 #include <gtest/gtest.h>
 
 #include <fmt/format.h>
@@ -12,11 +12,11 @@
 #include <map>
 
 #include "check/check.h"
+#include "check/mutate.h"
 #include "check/promela.h"
-#include "check/weaken.h"
+#include "plan/known_unsafe.h"
 #include "plan/paper.h"
 #include "plan/steps.h"
-#include "plan/tempting.h"
 
 namespace perdure {
 namespace {
@@ -95,8 +95,8 @@ TEST_F(Spin, AgreesOnEveryScenario) {
   EXPECT_GE(models(), 20u);
 }
 
-TEST_F(Spin, AgreesThatTheTemptingMethodsAreWrong) {
-  for (const plan::Tempting& wrong : plan::tempting_methods()) {
+TEST_F(Spin, AgreesThatTheKnownUnsafeMethodsAreWrong) {
+  for (const plan::KnownUnsafe& wrong : plan::known_unsafe_methods()) {
     EXPECT_FALSE(holds(check::to_promela(wrong.method, wrong.profile))) << wrong.method.name;
   }
 }
@@ -126,7 +126,7 @@ TEST_F(Spin, AgreesOnOrderedPersist) {
       PersistenceDomain::Dmp, Ddio::On, ReceiveBuffers::Dram, Transport::Iwarp, {}};
   profile.capabilities.ordered_persist = true;
   EXPECT_TRUE(holds(check::to_promela(method, profile)));
-  for (const check::Weakening& weaker : check::weakenings(method)) {
+  for (const check::Mutant& weaker : check::mutants(method)) {
     EXPECT_FALSE(holds(check::to_promela(weaker.method, profile))) << weaker.what;
   }
   profile.domain = PersistenceDomain::Page;

@@ -1,4 +1,5 @@
-// Tables with the paper's method beside ours, what was explored, and what is wrong and tempting.
+// Tables with the paper's method beside ours, what was explored, and what is wrong and known
+// unsafe.
 #include "tests/agreement/taxonomy_page.h"
 
 #include <fmt/format.h>
@@ -6,12 +7,12 @@
 #include <map>
 
 #include "check/check.h"
-#include "check/weaken.h"
+#include "check/mutate.h"
 #include "plan/catalog.h"
+#include "plan/known_unsafe.h"
 #include "plan/paper.h"
 #include "plan/render.h"
 #include "plan/search.h"
-#include "plan/tempting.h"
 
 namespace perdure {
 namespace {
@@ -41,7 +42,7 @@ constexpr const char* kFindings = R"(## What checking found in the published tab
 
 - All 72 methods are right on InfiniBand, and, with the one-sided wsp methods read as those of mhp
   (as the paper says), on iWARP.
-- Every weakening of every method (a step dropped, two neighbours swapped, an earlier event awaited,
+- Every mutant of every method (a step dropped, two neighbours swapped, an earlier event awaited,
   less flushed) is wrong, except around one step: **table 3, mhp, ddio off, receive buffers in DRAM,
   Send prints an `Rq Flush` between the SEND and the acknowledgement.** It can be dropped, or moved
   anywhere: the acknowledgement alone says that the copies are visible, which is all that mhp asks.
@@ -108,12 +109,12 @@ std::string steps(const Glossary& glossary) {
   return text + "\n";
 }
 
-std::string tempting() {
+std::string known_unsafe() {
   std::string text =
-      "## Wrong, and tempting\n\nEach of these is run somewhere. The checker's shortest way to "
+      "## Wrong, and known unsafe\n\nEach of these is run somewhere. The checker's shortest way to "
       "lose "
       "data is kept as a story and as a diagram.\n\n";
-  for (const plan::Tempting& wrong : plan::tempting_methods()) {
+  for (const plan::KnownUnsafe& wrong : plan::known_unsafe_methods()) {
     const std::string file = "../tests/agreement/golden/" + wrong.method.name;
     text += fmt::format("- **{}** on {}: {}. {} ([story]({}.txt), [diagram]({}.svg))",
                         plan::one_line(wrong.method), describe(wrong.profile), wrong.breaks,
@@ -139,19 +140,19 @@ std::string iwarp() {
       broken);
 }
 
-std::string weakened() {
+std::string mutated() {
   std::size_t all = 0;
   std::size_t caught = 0;
   for (const Transport transport : {Transport::InfiniBand, Transport::Iwarp}) {
     for (const plan::Scenario& scenario : plan::paper_methods(transport)) {
-      for (const check::Weakening& weakening : check::weakenings(scenario.method)) {
+      for (const check::Mutant& mutant : check::mutants(scenario.method)) {
         ++all;
-        if (!check::check(weakening.method, scenario.profile).holds()) ++caught;
+        if (!check::check(mutant.method, scenario.profile).holds()) ++caught;
       }
     }
   }
   return fmt::format(
-      "On both transports {} weakenings were generated and {} caught; the other {} are the stray "
+      "On both transports {} mutants were generated and {} caught; the other {} are the stray "
       "FLUSH's.\n\n",
       all, caught, all - caught);
 }
@@ -190,7 +191,7 @@ WRITEs alone take two: a posted WRITE may overtake the FLUSH before it, and only
 which carries at most 8 bytes, does not.
 
 Hardware changes that. A FLUSH with placement *persistence* (InfiniBand specification 1.6, annex A19; the
-kernel's rxe has it, no card yet) brings the range that it names into the domain itself: with it
+kernel's rxe has it, no RNIC yet) brings the range that it names into the domain itself: with it
 `write-flush` and `write-flush-atomic-flush` are right on dmp with ddio on, in one round trip
 (`perdure plan --domain dmp --ddio on --native-flush --persistent-flush`). With ordered persist (PWRITE and its persist ACK, *parallelism* section V;
 no device has it) any number of epochs takes one round trip one-sided on dmp, with ddio on or off:
@@ -217,9 +218,9 @@ std::string taxonomy_page() {
   std::string text = kIntroduction;
   text += "\n";
   text += kFindings;
-  text += "\n" + weakened() + "## The tables\n\n";
+  text += "\n" + mutated() + "## The tables\n\n";
   text += table(singleton(), glossary) + table(compound(), glossary);
-  text += steps(glossary) + iwarp() + tempting() + pipelining();
+  text += steps(glossary) + iwarp() + known_unsafe() + pipelining();
   return text + kImpossible;
 }
 

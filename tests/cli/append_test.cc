@@ -3,8 +3,8 @@
 
 #include <csignal>
 #include <cstdint>
-#include <nlohmann/json.hpp>
 
+#include "core/json.h"
 #include "tests/cli/cluster.h"
 
 namespace perdure::cli {
@@ -81,7 +81,7 @@ TEST(Append, FramedRecordsMayHoldAnything) {
 
 TEST(Append, FilesAreReadInOrderAndALaterRunGoesOn) {
   const Cluster cluster;
-  const peer::TestDirectory directory;
+  const server::TestDirectory directory;
   write_file(directory.path() + "/one", "1\n2\n");
   write_file(directory.path() + "/two", "3");
   const auto files = {directory.path() + "/one", std::string("-"), directory.path() + "/two"};

@@ -18,7 +18,7 @@ Cluster::Cluster(const std::string& bytes) {
     declared_ = {"--declare-domain", "wsp"};
   }
   for (std::size_t index = 0; index < kPeers; ++index) {
-    daemons_[index].reset(peer::DaemonProcess::serving(pools_[index].path(), declared_));
+    daemons_[index].reset(server::DaemonProcess::serving(pools_[index].path(), declared_));
     addresses_[index] = daemons_[index]->address("control");
     data_addresses_[index] = daemons_[index]->address("tcp");
   }
@@ -35,7 +35,7 @@ void Cluster::kill(std::size_t index) {
 
 void Cluster::stop(std::size_t index) {
   daemons_[index]->send(SIGTERM);
-  const peer::Ended ended = daemons_[index]->wait();
+  const server::Ended ended = daemons_[index]->wait();
   EXPECT_EQ(ended.status, 0) << ended.said;
   daemons_[index].reset();
 }
@@ -45,7 +45,7 @@ void Cluster::start(std::size_t index) {
                                      "--listen",      addresses_[index],
                                      "--data-listen", data_addresses_[index]};
   arguments.insert(arguments.end(), declared_.begin(), declared_.end());
-  daemons_[index] = std::make_unique<peer::DaemonProcess>(std::move(arguments));
+  daemons_[index] = std::make_unique<server::DaemonProcess>(std::move(arguments));
   if (!daemons_[index]->await()) ADD_FAILURE() << daemons_[index]->wait().said;
 }
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "tests/cli/command_process.h"
-#include "tests/peer/daemon_process.h"
+#include "tests/server/daemon_process.h"
 
 namespace perdure::cli {
 
@@ -40,8 +40,8 @@ class Cluster {
 
  private:
   std::vector<std::string> declared_;  // options that every daemon gets
-  std::array<peer::TestDirectory, kPeers> pools_;
-  std::array<std::unique_ptr<peer::DaemonProcess>, kPeers> daemons_;
+  std::array<server::TestDirectory, kPeers> pools_;
+  std::array<std::unique_ptr<server::DaemonProcess>, kPeers> daemons_;
   std::array<std::string, kPeers> addresses_;
   std::array<std::string, kPeers> data_addresses_;
 };

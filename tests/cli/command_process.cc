@@ -120,7 +120,7 @@ Outcome CommandProcess::wait() {
 }
 
 Outcome run(std::vector<std::string> arguments, std::string_view input) {
-  const peer::TestDirectory directory;
+  const server::TestDirectory directory;
   write_file(directory.path() + "/input", input);
   return CommandProcess(std::move(arguments), directory.path() + "/input").wait();
 }

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "tests/peer/daemon_process.h"
+#include "tests/server/daemon_process.h"
 
 namespace perdure::cli {
 
@@ -41,7 +41,7 @@ class CommandProcess {
   Outcome wait();
 
  private:
-  peer::TestDirectory directory_;
+  server::TestDirectory directory_;
   pid_t pid_ = -1;
   int input_ = -1;
 };

@@ -2,8 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <csignal>
-#include <nlohmann/json.hpp>
 
+#include "core/json.h"
 #include "tests/cli/cluster.h"
 
 namespace perdure::cli {
@@ -81,7 +81,7 @@ TEST(Failures, WithoutItsQuorumTheWriterSaysWhichRecordsAreNotCommitted) {
   EXPECT_TRUE(contains(outcome.err, "[quorum-lost]")) << outcome.err;
   const json summary = json::parse(outcome.out);
   EXPECT_EQ(summary["committed"], 10);
-  // Every line is accounted for: committed, under way with an unknown outcome, or not appended.
+  // Every line is accounted for: committed, in flight with an unknown outcome, or not appended.
   std::size_t accounted = summary["committed"];
   if (summary.contains("not_committed")) {
     const json& open = summary["not_committed"];

@@ -1,8 +1,7 @@
 // `perdure log verify`, `repair` and `trim`, and `perdure pool`.
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
-
+#include "core/json.h"
 #include "tests/cli/cluster.h"
 
 namespace perdure::cli {

@@ -2,8 +2,7 @@
 // perdured, without disturbing whoever writes there.
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
-
+#include "core/json.h"
 #include "tests/cli/cluster.h"
 
 namespace perdure::cli {

@@ -1,8 +1,7 @@
 // `perdure plan`, `check` and `probe`: what needs no peer.
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
-
+#include "core/json.h"
 #include "tests/cli/command_process.h"
 
 namespace perdure::cli {
@@ -51,7 +50,7 @@ TEST(Plan, SearchFindsWhatIsRightAndProvesWhatIsNotToBeHad) {
   EXPECT_TRUE(contains(ddio.out, "without the responder's processor: impossible. Each of the"));
   EXPECT_TRUE(contains(ddio.out,
                        "WRITE a; FLUSH a; completion of FLUSH a\n"
-                       "      told-implies-recoverable"))
+                       "      acknowledged-implies-durable"))
       << ddio.out;
   const Outcome battery = run({"plan", "--search", "--domain", "mhp", "--transport", "roce"});
   EXPECT_FALSE(contains(battery.out, "impossible")) << battery.out;
@@ -68,9 +67,9 @@ TEST(Check, EveryPublishedMethodHolds) {
 }
 
 TEST(Check, NamesTheStepsThatAMethodDoesForNothing) {
-  const Outcome outcome = run({"check", "--all", "--weaken"});
+  const Outcome outcome = run({"check", "--all", "--mutate"});
   EXPECT_EQ(outcome.status, 0) << outcome.err;
-  EXPECT_TRUE(contains(outcome.out, "526 of 529 weakenings caught")) << outcome.out;
+  EXPECT_TRUE(contains(outcome.out, "526 of 529 mutants caught")) << outcome.out;
   EXPECT_TRUE(contains(outcome.out, "superfluous in send-stray-flush-copy-ack")) << outcome.out;
 }
 
@@ -82,16 +81,16 @@ TEST(Check, AsksAboutTwoConnections) {
       << outcome.out;
 }
 
-TEST(Check, TellsHowATemptingMethodLosesData) {
+TEST(Check, TellsHowAKnownUnsafeMethodLosesData) {
   const Outcome outcome = run({"check", "--method", "wrong-read-after-write", "--domain", "dmp",
                                "--ddio", "on", "--transport", "roce"});
   EXPECT_EQ(outcome.status, 1);
-  EXPECT_TRUE(contains(outcome.out, "told-implies-recoverable")) << outcome.out;
+  EXPECT_TRUE(contains(outcome.out, "acknowledged-implies-durable")) << outcome.out;
   EXPECT_TRUE(contains(outcome.out, "power fails")) << outcome.out;
   const Outcome right = run({"check", "--method", "wrong-read-after-write", "--domain", "dmp",
                              "--ddio", "off", "--transport", "roce"});
   EXPECT_EQ(right.status, 0) << right.out;
-  const Outcome all = run({"check", "--tempting", "--format", "json"});
+  const Outcome all = run({"check", "--known-unsafe", "--format", "json"});
   EXPECT_EQ(all.status, 1);
   const json document = json::parse(all.out);
   EXPECT_EQ(document["held"], 0);
@@ -157,7 +156,7 @@ TEST(Probe, HasEvidenceForEveryAxis) {
 }
 
 TEST(Doctor, GoesThroughItsListAndSaysWhatToDo) {
-  const peer::TestDirectory place;
+  const server::TestDirectory place;
   const Outcome text = run({"probe", "--doctor", place.path()});
   EXPECT_TRUE(contains(text.out, "pool-file-system: ")) << text.out << text.err;
   EXPECT_TRUE(contains(text.out, "24 checks: ")) << text.out;
@@ -172,7 +171,7 @@ TEST(Doctor, GoesThroughItsListAndSaysWhatToDo) {
 
 TEST(Doctor, AProblemIsTheExitStatus) {
   // A page cache does not survive what a whole-system battery is declared for.
-  const peer::TestDirectory place;
+  const server::TestDirectory place;
   const std::string config = place.path() + "/perdured.toml";
   write_file(config, "[profile]\ndomain = \"mhp\"\n[profile.pool.a]\ndomain = \"page\"\n");
   const Outcome declared = run({"probe", "--doctor", "--config", config, "/", "--format", "json"});

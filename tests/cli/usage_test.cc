@@ -66,7 +66,7 @@ TEST(Usage, AMistakeIsNamedAndNothingIsDone) {
       {{"plan", "--peers", "127.0.0.1:1", "--pool", "p", "--all"}, "--all"},
       {{"probe", "--config", "x.toml"}, "--doctor"},
       {{"check"}, "--method"},
-      {{"check", "--all", "--tempting"}, "--all"},
+      {{"check", "--all", "--known-unsafe"}, "--all"},
       {{"check", "--all", "--format", "svg"}, "one picture"},
       {{"check", "--method", "a", "--updates", "1000"}, "--updates"},
   };

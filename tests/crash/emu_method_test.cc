@@ -3,7 +3,7 @@
 // description, with the power cut at random events; a method that the checker proves must never be
 // seen to fail, and one that the checker refutes must be seen to fail within some seeds.
 #include "check/check.h"
-#include "check/weaken.h"
+#include "check/mutate.h"
 #include "plan/paper.h"
 #include "tests/crash/emu_played_method.h"
 
@@ -54,7 +54,7 @@ TEST(EmuMethods, WhatIsRefutedFailsWithinSomeSeeds) {
   std::size_t refuted = 0;
   for (Transport transport : {Transport::InfiniBand, Transport::Iwarp}) {
     for (const plan::Scenario& scenario : plan::paper_methods(transport)) {
-      for (const check::Weakening& weaker : check::weakenings(scenario.method)) {
+      for (const check::Mutant& weaker : check::mutants(scenario.method)) {
         if (check::check(weaker.method, scenario.profile).verdict != check::Verdict::Violated) {
           continue;
         }

@@ -12,12 +12,13 @@
 #include <cstdlib>
 #include <thread>
 
-#include "apps/perdure/demo_files.h"
-#include "apps/perdure/demo_peers.h"
-#include "apps/perdure/demo_process.h"
+#include "client/dial.h"
 #include "core/clock.h"
 #include "core/random.h"
-#include "peer/dial.h"
+#include "report/text_file.h"
+#include "testing/peer_process.h"
+#include "testing/process.h"
+#include "testing/temporary_directory.h"
 
 namespace perdure {
 namespace {
@@ -71,19 +72,19 @@ Result<void> write_records(Log& log, const std::function<bool()>& until,
 class KillTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    auto directory = app::TemporaryDirectory::make("/dev/shm");
+    auto directory = test::TemporaryDirectory::make("/dev/shm");
     ASSERT_TRUE(directory.ok()) << directory.error().message;
     directory_.emplace(std::move(directory).value());
     for (int index = 0; index < 3; ++index) {
-      app::PeerProcessOptions options;
+      test::PeerProcessOptions options;
       options.directory = fmt::format("{}/peer{}", directory_->path(), index);
       options.declared = PersistenceDomain::Dmp;
-      ASSERT_TRUE(app::write_file(options.directory + "/made", "").ok());
-      auto peer = app::PeerProcess::start(options);
+      ASSERT_TRUE(report::write_file(options.directory + "/made", "").ok());
+      auto peer = test::PeerProcess::start(options);
       ASSERT_TRUE(peer.ok()) << peer.error().message;
       peers_.push_back(std::move(peer).value());
       addresses_.push_back(peers_.back().address());
-      peer::Dialer dialer;
+      client::Dialer dialer;
       auto dialled = dialer.dial(addresses_.back(), Transport::Tcp);
       ASSERT_TRUE(dialled.ok()) << dialled.error().message;
       const auto made =
@@ -115,8 +116,8 @@ class KillTest : public ::testing::Test {
     }
   }
 
-  std::optional<app::TemporaryDirectory> directory_;
-  std::vector<app::PeerProcess> peers_;
+  std::optional<test::TemporaryDirectory> directory_;
+  std::vector<test::PeerProcess> peers_;
   std::vector<std::string> addresses_;
   Random random_{20240131};
 };
@@ -127,11 +128,11 @@ TEST_F(KillTest, PeersKilledUnderTrafficLoseNothingCommitted) {
   ASSERT_TRUE(log.ok()) << log.error().message;
   std::uint64_t committed = 0;
   for (std::uint64_t kill = 0; kill < kills_wanted(); ++kill) {
-    app::PeerProcess& victim = peers_[random_.below(peers_.size())];
+    test::PeerProcess& victim = peers_[random_.below(peers_.size())];
     const auto instant = std::chrono::microseconds(random_.below(8000));
     std::atomic<bool> killed{false};
     std::thread killer([&] {
-      app::pause_for(instant);
+      test::pause_for(instant);
       victim.kill();
       killed = true;
     });
@@ -147,16 +148,16 @@ TEST_F(KillTest, PeersKilledUnderTrafficLoseNothingCommitted) {
     ASSERT_TRUE(victim.start_again().ok());
     for (int attempt = 0; attempt < 50; ++attempt) {
       const auto reports = log->repair();
-      const bool mended = std::all_of(reports.begin(), reports.end(),
-                                      [](const RepairReport& each) { return each.repaired; });
+      const bool repaired = std::all_of(reports.begin(), reports.end(),
+                                        [](const RepairReport& each) { return each.repaired; });
       const LogStatus status = log->status();
       const bool all_up = std::all_of(status.replicas.begin(), status.replicas.end(),
                                       [](const ReplicaStatus& each) { return each.up; });
-      if (mended && all_up) break;
+      if (repaired && all_up) break;
       ASSERT_LT(attempt, 49) << "kill " << kill << ": "
                              << (reports.empty() ? "not noticed" : reports.front().error);
       (void)log->poll();
-      app::pause_for(std::chrono::milliseconds(20));
+      test::pause_for(std::chrono::milliseconds(20));
     }
   }
   log = Log::open(options_for(addresses_));  // the writer goes, and another comes
@@ -172,20 +173,20 @@ TEST_F(KillTest, WritersKilledUnderTrafficLoseNothingCommitted) {
     const std::string progress = fmt::format("{}/progress{}", directory_->path(), kill);
     std::vector<std::string> command{"/proc/self/exe", "--write"};
     command.insert(command.end(), addresses_.begin(), addresses_.end());
-    auto writer = app::ChildProcess::start(command, progress);
+    auto writer = test::ChildProcess::start(command, progress);
     ASSERT_TRUE(writer.ok()) << writer.error().message;
     // At a random instant once it has begun, or before that.
     const bool early = random_.chance(1, 10);
-    for (int waited = 0; !early && app::read_text(progress).empty() && waited < 3000; ++waited) {
+    for (int waited = 0; !early && report::read_text(progress).empty() && waited < 3000; ++waited) {
       ASSERT_TRUE(writer->running());
-      app::pause_for(std::chrono::milliseconds(5));
+      test::pause_for(std::chrono::milliseconds(5));
     }
-    app::pause_for(std::chrono::microseconds(random_.below(30'000)));
-    app::PeerProcess* victim =
+    test::pause_for(std::chrono::microseconds(random_.below(30'000)));
+    test::PeerProcess* victim =
         random_.chance(1, 5) ? &peers_[random_.below(peers_.size())] : nullptr;
     if (victim != nullptr) victim->kill();
     writer->kill();
-    const std::string text = app::read_text(progress);
+    const std::string text = report::read_text(progress);
     const auto last_line = text.substr(0, text.rfind('\n') + 1);
     if (last_line.size() > 1) {
       const auto begin = last_line.rfind('\n', last_line.size() - 2);
@@ -228,7 +229,7 @@ TEST_F(KillTest, APeerThatStopsAnsweringIsLeftBehindAndComesBack) {
   peers_[1].signal(SIGCONT);
   for (int attempt = 0; attempt < 100 && stopped_is_down(); ++attempt) {
     (void)log->repair();
-    app::pause_for(std::chrono::milliseconds(50));
+    test::pause_for(std::chrono::milliseconds(50));
   }
   EXPECT_FALSE(stopped_is_down());
   check_replicas(committed);
@@ -268,7 +269,7 @@ TEST_F(KillTest, ALostQuorumComesBackByItself) {
   for (int attempt = 0; attempt < 3000 && repairs < 2; ++attempt) {
     (void)log->poll();
     repairs += log->take_repairs().size();
-    app::pause_for(std::chrono::milliseconds(10));
+    test::pause_for(std::chrono::milliseconds(10));
   }
   EXPECT_EQ(repairs, 2u);
   write_some();

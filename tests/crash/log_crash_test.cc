@@ -11,7 +11,7 @@
 
 #include "core/random.h"
 #include "log/replicated_log.h"
-#include "peer/world_server.h"
+#include "testing/world_server.h"
 
 namespace perdure {
 namespace {
@@ -45,10 +45,10 @@ struct LogSetup {
 class Cluster {
  public:
   Cluster(const LogSetup& setup, std::uint64_t seed)
-      : setup_(setup), random_(seed), dice_(seed + 1), world_(random_) {
+      : setup_(setup), random_(seed), prng_(seed + 1), world_(random_) {
     client_ = &world_.add_machine("client", setup.profile);
     for (std::size_t index = 0; index < setup.replicas; ++index) {
-      auto server = peer::WorldServer::start(world_, fmt::format("server{}", index), setup.profile,
+      auto server = test::WorldServer::start(world_, fmt::format("server{}", index), setup.profile,
                                              {kPool, kPoolBytes, {32, 2048}});
       EXPECT_TRUE(server.ok()) << server.error().message;
       servers_.push_back(std::move(server).value());
@@ -57,17 +57,17 @@ class Cluster {
 
   Result<void> open_log() {
     log_.reset();
-    std::vector<std::unique_ptr<peer::Peer>> peers;
+    std::vector<std::unique_ptr<client::Peer>> peers;
     for (auto& server : servers_) peers.push_back(server->peer(*client_));
     log::WriterOptions options;
     options.pool = kPool;
     options.quorum = setup_.quorum;
     options.shape = setup_.shape;
     options.record_bytes_max = 8000;
-    options.writer = dice_.next() | 1;
+    options.writer = prng_.next() | 1;
     options.take_over = true;
-    options.batches_in_flight = 1 + dice_.below(4);
-    options.measure_costs = dice_.chance(1, 2);
+    options.batches_in_flight = 1 + prng_.below(4);
+    options.measure_costs = prng_.chance(1, 2);
     options.stall = std::chrono::milliseconds(50);
     auto log = log::ReplicatedLog::open(std::move(peers), options, clock_);
     if (!log.ok()) return log.error();
@@ -80,7 +80,7 @@ class Cluster {
     for (std::uint64_t done = 0; done < count; ++done) {
       const std::string record =
           fmt::format("{}:{}", appended_.size(),
-                      std::string(dice_.below(dice_.chance(1, 8) ? 6000 : 200), 'x'));
+                      std::string(prng_.below(prng_.chance(1, 8) ? 6000 : 200), 'x'));
       const auto ticket = log_->append(std::as_bytes(std::span(record)));
       if (!ticket.ok()) {
         if (ticket.code() != ErrorCode::LogFull) return;
@@ -90,7 +90,7 @@ class Cluster {
       }
       EXPECT_EQ(ticket->index, appended_.size());
       appended_.push_back(record);
-      const bool wait = dice_.chance(1, 4);
+      const bool wait = prng_.chance(1, 4);
       if (wait && !log_->wait(*ticket, Level::Committed, std::chrono::milliseconds(100)).ok())
         return;
       if (wait) committed_ = appended_.size();
@@ -114,7 +114,7 @@ class Cluster {
     std::uint64_t first = 0;
     for (std::size_t index = 0; index < servers_.size(); ++index) {
       const auto peer = servers_[index]->peer(*client_);
-      auto bytes = log::RemoteLogBytes::open(*peer, kPool, std::chrono::seconds(1), world_.clock());
+      auto bytes = client::RemoteBytes::open(*peer, kPool, std::chrono::seconds(1), world_.clock());
       ASSERT_TRUE(bytes.ok()) << bytes.error().message;
       std::vector<std::string> read;
       const auto report = log::scan_log(**bytes, [&](const log::RecordView& record) {
@@ -141,8 +141,8 @@ class Cluster {
 
   void let_clock_jump() { clock_.jumps = true; }
   fabric::emu::World& world() { return world_; }
-  Random& dice() { return dice_; }
-  peer::WorldServer& server(std::size_t index) { return *servers_[index]; }
+  Random& prng() { return prng_; }
+  test::WorldServer& server(std::size_t index) { return *servers_[index]; }
   log::ReplicatedLog& log() { return *log_; }
   std::uint64_t appended() const { return appended_.size(); }
   std::uint64_t committed() const { return committed_; }
@@ -150,11 +150,11 @@ class Cluster {
  private:
   const LogSetup setup_;
   Random random_;
-  Random dice_;
+  Random prng_;
   fabric::emu::World world_;
   JumpingClock clock_{world_.clock()};
   fabric::emu::Machine* client_ = nullptr;
-  std::vector<std::unique_ptr<peer::WorldServer>> servers_;
+  std::vector<std::unique_ptr<test::WorldServer>> servers_;
   std::unique_ptr<log::ReplicatedLog> log_;
   std::vector<std::string> appended_;
   std::uint64_t committed_ = 0;
@@ -220,9 +220,9 @@ TEST(LogCrash, PowerLossOfAllMachinesLosesNothingCommitted) {
       Cluster cluster(setup, seed);
       ASSERT_TRUE(cluster.open_log().ok()) << name_of(setup);
       for (int life = 0; life < 3; ++life) {
-        const std::size_t victim = cluster.dice().below(setup.replicas);
-        cluster.world().cut_after(cluster.server(victim).machine(), 1 + cluster.dice().below(4000));
-        cluster.append_some(cluster.dice().below(60));
+        const std::size_t victim = cluster.prng().below(setup.replicas);
+        cluster.world().cut_after(cluster.server(victim).machine(), 1 + cluster.prng().below(4000));
+        cluster.append_some(cluster.prng().below(60));
         cluster.crash_writer();
         cluster.restart_all();
         const auto opened = cluster.open_log();
@@ -242,8 +242,8 @@ TEST(LogCrash, OneReplicaFailsTheLogGoesOnAndRepairBringsItBack) {
     for (std::uint64_t round = 0; round < rounds(); ++round, ++seed) {
       Cluster cluster(setup, seed);
       ASSERT_TRUE(cluster.open_log().ok());
-      const std::size_t victim = cluster.dice().below(setup.replicas);
-      cluster.world().cut_after(cluster.server(victim).machine(), 1 + cluster.dice().below(1500));
+      const std::size_t victim = cluster.prng().below(setup.replicas);
+      cluster.world().cut_after(cluster.server(victim).machine(), 1 + cluster.prng().below(1500));
       cluster.append_some(60);
       EXPECT_EQ(cluster.appended(), 60u) << name_of(setup) << ", seed " << seed;
       cluster.world().cancel_cut();
@@ -323,7 +323,7 @@ TEST(LogCrash, WhatASuccessorFindsSurvivesTheNextPowerLoss) {
     for (std::uint64_t round = 0; round < rounds(); ++round) {
       Cluster cluster(setup, ++seed);
       ASSERT_TRUE(cluster.open_log().ok()) << name_of(setup);
-      cluster.append_some(1 + cluster.dice().below(30));
+      cluster.append_some(1 + cluster.prng().below(30));
       cluster.crash_writer();
       ASSERT_TRUE(cluster.open_log().ok()) << name_of(setup) << ", seed " << seed;
       cluster.check_recovered();

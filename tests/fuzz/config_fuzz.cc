@@ -3,27 +3,27 @@
 #include <cstdint>
 #include <string_view>
 
-#include "apps/perdured/config.h"
+#include "control/host_port.h"
 #include "core/assert.h"
-#include "peer/host_port.h"
+#include "server/config.h"
 
 namespace perdure::daemon {
 namespace {
 
 void check(std::string_view text) {
-  const auto config = parse_config(text, "x.toml");
+  const auto config = server::parse_config(text, "x.toml");
   if (!config.ok()) {
     PERDURE_ASSERT(config.code() == ErrorCode::InvalidArgument);
     PERDURE_ASSERT(config.error().message.compare(0, 7, "x.toml:") == 0);
     return;
   }
-  PERDURE_ASSERT(peer::parse_host_port(config->control_listen).ok());
-  PERDURE_ASSERT(peer::parse_host_port(config->data_listen).ok());
+  PERDURE_ASSERT(control::parse_host_port(config->control_listen).ok());
+  PERDURE_ASSERT(control::parse_host_port(config->data_listen).ok());
   PERDURE_ASSERT(!config->transports.empty());
   PERDURE_ASSERT(config->sessions_max > 0);
   PERDURE_ASSERT(config->queue.depth >= 2 * persist::kResponderBurst);
   for (const auto& [name, settings] : config->settings_by_pool) {
-    PERDURE_ASSERT(peer::validate_pool_name(name).ok());
+    PERDURE_ASSERT(control::validate_pool_name(name).ok());
   }
   (void)validate(*config);
 }

@@ -8,11 +8,11 @@
 #include <cstdint>
 #include <string_view>
 
+#include "control/http_client.h"
+#include "control/json_codec.h"
 #include "core/assert.h"
-#include "peer/http_client.h"
-#include "peer/json_codec.h"
 
-namespace perdure::peer {
+namespace perdure::control {
 namespace {
 
 template <typename Read, typename T>
@@ -23,66 +23,66 @@ void check_again(Read read, const T& value) {
 }
 
 void pool_request(std::string_view text) {
-  const auto request = decode_pool_request(text);
+  const auto request = control::decode_pool_request(text);
   if (!request.ok()) return;
   PERDURE_ASSERT(validate(*request).ok());
-  const auto again = decode_pool_request(encode(*request));
+  const auto again = control::decode_pool_request(encode(*request));
   PERDURE_ASSERT(again.ok());
   PERDURE_ASSERT(again->name == request->name);
   PERDURE_ASSERT(again->bytes == request->bytes);
 }
 
 void session_ask(std::string_view text) {
-  const auto ask = decode_session_ask(text, "a");
+  const auto ask = control::decode_session_ask(text, "a");
   if (!ask.ok()) return;
   PERDURE_ASSERT(validate(ask->request).ok());
-  const auto again = decode_session_ask(encode(*ask), "a");
+  const auto again = control::decode_session_ask(encode(*ask), "a");
   PERDURE_ASSERT(again.ok());
   PERDURE_ASSERT(again->request.writer == ask->request.writer);
   PERDURE_ASSERT(again->transport == ask->transport);
 }
 
 void fence(std::string_view text) {
-  const auto epoch = decode_fence(text);
-  if (epoch.ok()) PERDURE_ASSERT(*decode_fence(encode_fence(*epoch)) == *epoch);
-  (void)decode_empty(text);
-  (void)decode_accepted(text);
+  const auto epoch = control::decode_fence(text);
+  if (epoch.ok()) PERDURE_ASSERT(*control::decode_fence(control::encode_fence(*epoch)) == *epoch);
+  (void)control::decode_empty(text);
+  (void)control::decode_accepted(text);
 }
 
 void pool(std::string_view text) {
-  const auto pool = decode_pool(text);
-  if (pool.ok()) check_again(decode_pool, *pool);
+  const auto pool = control::decode_pool(text);
+  if (pool.ok()) check_again(control::decode_pool, *pool);
 }
 
 void pools(std::string_view text) {
-  const auto pools = decode_pools(text);
-  if (pools.ok()) check_again(decode_pools, *pools);
+  const auto pools = control::decode_pools(text);
+  if (pools.ok()) check_again(control::decode_pools, *pools);
 }
 
 void grant(std::string_view text) {
-  const auto grant = decode_grant(text);
-  if (grant.ok()) check_again(decode_grant, *grant);
+  const auto grant = control::decode_grant(text);
+  if (grant.ok()) check_again(control::decode_grant, *grant);
 }
 
 void session(std::string_view text) {
-  const auto session = decode_session(text);
-  if (session.ok()) check_again(decode_session, *session);
+  const auto session = control::decode_session(text);
+  if (session.ok()) check_again(control::decode_session, *session);
 }
 
 void service(std::string_view text) {
-  const auto service = decode_service(text);
-  if (service.ok()) check_again(decode_service, *service);
+  const auto service = control::decode_service(text);
+  if (service.ok()) check_again(control::decode_service, *service);
 }
 
 void error(std::string_view text) {
-  const Error read = decode_error(text);
-  const Error again = decode_error(encode(read));
+  const Error read = control::decode_error(text);
+  const Error again = control::decode_error(encode(read));
   PERDURE_ASSERT(again.code == read.code);
   PERDURE_ASSERT(again.message == read.message);
 }
 
 void http(std::string_view text) {
-  const auto answer = parse_http_answer(text);
+  const auto answer = control::parse_http_answer(text);
   if (answer.ok()) PERDURE_ASSERT(answer->body.size() <= text.size());
 }
 
@@ -95,9 +95,9 @@ void check(std::string_view input) {
 }
 
 }  // namespace
-}  // namespace perdure::peer
+}  // namespace perdure::control
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  perdure::peer::check({reinterpret_cast<const char*>(data), size});
+  perdure::control::check({reinterpret_cast<const char*>(data), size});
   return 0;
 }

@@ -16,9 +16,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   std::memcpy(pool.data(), data, start);
   const std::size_t rest = size - start < kRingBytesMin ? size - start : kRingBytesMin;
   std::memcpy(pool.data() + kRingAt, data + start, rest);
-  LocalLogBytes bytes(pool);
-  for (const bool mended : {false, true}) {
-    if (mended) {
+  LocalBytes bytes(pool);
+  for (const bool repaired : {false, true}) {
+    if (repaired) {
       encode_anchor({LogShape::Compound, kRingBytesMin, 1},
                     std::span<std::byte, kAnchorBytes>(pool.data(), kAnchorBytes));
       perdure::store(pool.data() + kHeadWordAt, encode_word(kFirstLsn));

@@ -170,11 +170,11 @@ Result<void> show(const ServerProfile& profile, const Candidate& candidate, std:
                   std::uint64_t seed) {
   auto whole = Run(profile, seed).run(candidate.method, 0);
   if (!whole.ok()) return whole.error();
-  Random dice(seed);
+  Random prng(seed);
   Outcome total;
   for (std::uint64_t cut = 0; cut < cuts; ++cut) {
-    const std::uint64_t after = 1 + dice.below(whole->events);
-    auto outcome = Run(profile, dice.next()).run(candidate.method, after);
+    const std::uint64_t after = 1 + prng.below(whole->events);
+    auto outcome = Run(profile, prng.next()).run(candidate.method, after);
     if (!outcome.ok()) return outcome.error();
     total.acknowledged += outcome->acknowledged;
     total.lost += outcome->lost;

@@ -10,7 +10,7 @@ LOSSY_RECORDS = 500
 LOSSY_OPENS = 3         # each recovers the log, and appends so many
 LOSSY_STALL_MS = 5000   # the library's own: longer than the 4 s for which an RNIC repeats a request
 LOSSY = "delay 2ms 1ms loss 2% reorder 5% duplicate 1%"
-PATIENT_MS = 30000      # a writer that waits for so long outlives losses and the short partition
+PATIENT_MS = 30000      # a writer that waits for this long outlives losses and the short partition
 PARTITION_SECONDS = 1.0
 
 

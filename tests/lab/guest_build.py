@@ -47,7 +47,7 @@ class Guest:
         return sorted({tuple(line.split()) for line in lines})
 
     def no_rnics(self):
-        """Why there is no siw and no mended rxe in the guest; empty if there are."""
+        """Why there is no siw and no repaired rxe in the guest; empty if there are."""
         reason = self.image.directory / "no_rnics"
         return reason.read_text().strip() if reason.exists() else ""
 

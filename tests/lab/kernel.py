@@ -1,5 +1,5 @@
 """The guest's kernel: Debian's, and the software RNICs: siw, which Debian does not build, and rxe,
-each with a mend."""
+each with a repair."""
 
 import pathlib
 import re
@@ -116,7 +116,7 @@ def mend_accept(file):
     established = next((n for n, line in enumerate(lines)
                         if "rv = siw_cm_upcall(cep, IW_CM_EVENT_ESTABLISHED, 0);" in line), None)
     if established is None:
-        raise LabError("siw_accept() is not as it was; the mend must be looked at again")
+        raise LabError("siw_accept() is not as it was; the repair must be looked at again")
     failed = next(n for n in range(established, len(lines)) if "goto error;" in lines[n])
     lines[failed + 1:failed + 1] = ["\tlock_sock(cep->sock->sk);",
                                     "\tcep->sock->sk->sk_data_ready(cep->sock->sk);",
@@ -132,6 +132,6 @@ def mend_retry(file):
     text = pathlib.Path(file).read_text()
     before = "(mask & WR_READ_OR_WRITE_MASK) ?"
     if text.count(before) != 1 or "WR_ATOMIC_WRITE_MASK" in text:
-        raise LabError("req_retry() is not as it was; the mend must be looked at again")
+        raise LabError("req_retry() is not as it was; the repair must be looked at again")
     after = "(mask & (WR_READ_OR_WRITE_MASK | WR_FLUSH_MASK | WR_ATOMIC_WRITE_MASK)) ?"
     pathlib.Path(file).write_text(text.replace(before, after))

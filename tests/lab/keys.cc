@@ -1,8 +1,8 @@
 // What a key of a session opens, and when it ends: one-sided WRITEs, completion by completion.
 // Writer A is fenced by writer B; then B's session is closed. Says what happened, line by line;
 // status 1 with `broken: ...` when a key lived longer than its session.
+#include "client/dial.h"
 #include "core/try.h"
-#include "peer/dial.h"
 
 #include <fmt/format.h>
 
@@ -28,14 +28,14 @@ Error broken(std::string what) { return Error{ErrorCode::ProtocolError, std::mov
 /// A session with a buffer, and verbs on it.
 class Requester {
  public:
-  static Result<Requester> open(peer::HttpPeer& peer, const peer::SessionRequest& request) {
+  static Result<Requester> open(client::HttpPeer& peer, const control::SessionRequest& request) {
     PERDURE_TRY(session, peer.open_session(request, soon()));
     auto bytes = std::make_unique<std::array<std::byte, kBytes>>();
     PERDURE_TRY(memory, peer.device().register_memory(*bytes, fabric::Access::Local));
     return Requester(std::move(session), std::move(bytes), std::move(memory));
   }
 
-  const peer::Session& session() const { return session_; }
+  const client::Session& session() const { return session_; }
 
   /// Nothing: the WRITE is there. Disconnected: it could not even be posted.
   Result<std::optional<ErrorCode>> write(char value, const fabric::RemoteMemory& remote) {
@@ -52,7 +52,7 @@ class Requester {
   }
 
  private:
-  Requester(peer::Session session, std::unique_ptr<std::array<std::byte, kBytes>> bytes,
+  Requester(client::Session session, std::unique_ptr<std::array<std::byte, kBytes>> bytes,
             std::unique_ptr<fabric::Memory> memory)
       : bytes_(std::move(bytes)), memory_(std::move(memory)), session_(std::move(session)) {}
 
@@ -75,7 +75,7 @@ class Requester {
 
   std::unique_ptr<std::array<std::byte, kBytes>> bytes_;
   std::unique_ptr<fabric::Memory> memory_;
-  peer::Session session_;  // ends before the memory that it uses
+  client::Session session_;  // ends before the memory that it uses
 };
 
 Result<void> expect_written(std::string_view who, Result<std::optional<ErrorCode>> outcome) {
@@ -92,8 +92,8 @@ Result<void> expect_refused(std::string_view who, Result<std::optional<ErrorCode
   return {};
 }
 
-Result<void> expect_content(peer::HttpPeer& peer, const std::string& pool, char wanted) {
-  peer::SessionRequest request;
+Result<void> expect_content(client::HttpPeer& peer, const std::string& pool, char wanted) {
+  control::SessionRequest request;
   request.pool = pool;
   PERDURE_TRY(reader, Requester::open(peer, request));
   PERDURE_TRY(found, reader.read());
@@ -101,9 +101,9 @@ Result<void> expect_content(peer::HttpPeer& peer, const std::string& pool, char 
   return {};
 }
 
-Result<void> run(peer::HttpPeer& peer, const std::string& pool) {
+Result<void> run(client::HttpPeer& peer, const std::string& pool) {
   PERDURE_TRY(before, peer.describe(pool, soon()));
-  peer::SessionRequest request{pool, true, Epoch{before.epoch.value + 1}, 1, "A", true};
+  control::SessionRequest request{pool, true, Epoch{before.epoch.value + 1}, 1, "A", true};
   PERDURE_TRY(first, Requester::open(peer, request));
   const fabric::RemoteMemory old = first.session().remote;
   PERDURE_TRY_VOID(expect_written("A", first.write('a', old)));
@@ -124,8 +124,8 @@ Result<void> run(peer::HttpPeer& peer, const std::string& pool) {
 }
 
 Result<void> run(const std::string& address, const std::string& pool, const std::string& word) {
-  PERDURE_TRY(transport, peer::parse_transport_choice(word));
-  peer::Dialer dialer;
+  PERDURE_TRY(transport, control::parse_transport_choice(word));
+  client::Dialer dialer;
   PERDURE_TRY(peer, dialer.dial(address, transport));
   return run(*peer, pool);
 }

@@ -17,7 +17,7 @@ BENCH_ROUNDS, SAMPLES = (3, 100) if LONG else (1, 50)
 ROUNDS = 200
 PERFTEST = ("ib_write_lat", "ib_send_lat")
 # All but what needs more memory or time than a guest has.
-QUESTIONS = ("under way", "one-sided", "per append", "instructions")
+QUESTIONS = ("in flight", "one-sided", "per append", "instructions")
 
 
 def of_fabric(fabric, scenario):

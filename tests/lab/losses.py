@@ -31,11 +31,11 @@ def of_fabric(fabric, scenario):
 
 def peer_killed(fabric, kind, context):
     """perdured is killed and started again, several times."""
-    dice = context.dice("kills")
+    prng = context.prng("kills")
 
     def strike(pair):
         for number in range(KILLS):
-            time.sleep(dice.uniform(*KILL_SECONDS))
+            time.sleep(prng.uniform(*KILL_SECONDS))
             if ended(pair):
                 raise Failed(f"the writer ended after {number} kills:\n{what_it_said(pair)}")
             pair.responder.run("kill -9 $(cat /run/perdured.pid)")

@@ -67,11 +67,11 @@ class Nvdimm:
         """After the power was cut: makes the file what the medium holds.
 
         Each line that was dirty in the cache got to the medium with probability `eviction`, by the
-        dice of `seed`. Returns how many were dirty, and how many of them the medium has.
+        prng of `seed`. Returns how many were dirty, and how many of them the medium has.
         """
         if self.kind == "eadr":
             return 0, 0
-        dice = random.Random(seed)
+        prng = random.Random(seed)
         dirty = kept = 0
         with open(self.file, "r+b") as contents, open(self.image, "rb") as image:
             at = 0
@@ -83,7 +83,7 @@ class Nvdimm:
                         line = slice(begin, begin + LINE_BYTES)
                         if stored[line] != persisted[line]:
                             dirty += 1
-                            if dice.random() < eviction:
+                            if prng.random() < eviction:
                                 chunk[line] = stored[line]
                                 kept += 1
                     contents.seek(at)

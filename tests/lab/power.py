@@ -58,16 +58,16 @@ class Ledger:
 
 
 def series(fabric, kind, way, cuts, context):
-    """Cut after cut on the same medium, each with its own dice."""
+    """Cut after cut on the same medium, each with its own prng."""
     pair = context.pair(kind)
     done = []
     for number in range(cuts):
         if number % CUTS_PER_LOG == 0:
             pair.begin(fabric)
             ledger = Ledger()
-        dice = context.dice(number)
+        prng = context.prng(number)
         try:
-            done.append(way(pair, ledger, dice))
+            done.append(way(pair, ledger, prng))
         except Failed as failed:
             raise Failed(f"cut {number}: {failed}") from failed
         if number % CUTS_PER_LOG == CUTS_PER_LOG - 1 or number == cuts - 1:
@@ -87,10 +87,10 @@ def check_whole(pair, ledger):
                      f"{ledger.next_number - 1}; {'; '.join(found.faults)}")
 
 
-def start_traffic(pair, ledger, dice, options=""):
+def start_traffic(pair, ledger, prng, options=""):
     pair.start_writer(ledger.next_number, options=options)
     pair.await_traffic()
-    moment = dice.uniform(0, MOMENT_SECONDS_MAX)
+    moment = prng.uniform(0, MOMENT_SECONDS_MAX)
     time.sleep(moment)
     return moment
 
@@ -99,10 +99,10 @@ def described(result, moment, dirty=0, kept=0):
     return {**result, "moment_s": round(moment, 3), "lines_dirty": dirty, "lines_evicted": kept}
 
 
-def cut_responder(pair, ledger, dice):
+def cut_responder(pair, ledger, prng):
     """The responder's power fails while the writer appends at full speed."""
-    eviction, seed = dice.choice(EVICTIONS), dice.random()
-    moment = start_traffic(pair, ledger, dice)
+    eviction, seed = prng.choice(EVICTIONS), prng.random()
+    moment = start_traffic(pair, ledger, prng)
     dirty, kept = pair.cut_responder(seed, eviction)
     pair.restore_responder()
     pair.await_writer_end()
@@ -111,18 +111,18 @@ def cut_responder(pair, ledger, dice):
     return {**result, "verify": pair.verify()[0]}
 
 
-def cut_writer(pair, ledger, dice):
+def cut_writer(pair, ledger, prng):
     """The writer's power fails; what it had been told until then holds."""
-    moment = start_traffic(pair, ledger, dice)
+    moment = start_traffic(pair, ledger, prng)
     pair.writer.cut_power()
     pair.restore_writer()
     return described(ledger.check(pair, pair.acknowledged()), moment)
 
 
-def cut_both(pair, ledger, dice):
+def cut_both(pair, ledger, prng):
     """The power of the whole room fails."""
-    eviction, seed = dice.choice(EVICTIONS), dice.random()
-    moment = start_traffic(pair, ledger, dice)
+    eviction, seed = prng.choice(EVICTIONS), prng.random()
+    moment = start_traffic(pair, ledger, prng)
     pair.writer.cut_power()
     dirty, kept = pair.cut_responder(seed, eviction)
     pair.writer.start()
@@ -131,12 +131,12 @@ def cut_both(pair, ledger, dice):
     return described(ledger.check(pair, pair.acknowledged()), moment, dirty, kept)
 
 
-def cut_recovery(pair, ledger, dice):
+def cut_recovery(pair, ledger, prng):
     """The power fails again while the next writer recovers the log, or just after."""
-    first = cut_responder(pair, ledger, dice)
-    eviction, seed = dice.choice(EVICTIONS), dice.random()
+    first = cut_responder(pair, ledger, prng)
+    eviction, seed = prng.choice(EVICTIONS), prng.random()
     pair.start_writer(ledger.next_number)
-    moment = dice.uniform(0, RECOVERY_SECONDS_MAX)
+    moment = prng.uniform(0, RECOVERY_SECONDS_MAX)
     time.sleep(moment)
     dirty, kept = pair.cut_responder(seed, eviction)
     recovered = "open epoch" in pair.output()

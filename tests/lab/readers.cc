@@ -1,7 +1,7 @@
 // Opens as many read sessions as it is told, says so, and keeps them open and idle until its input
 // ends.
+#include "client/dial.h"
 #include "core/try.h"
-#include "peer/dial.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -14,11 +14,11 @@ namespace {
 
 using namespace perdure;
 
-Result<std::vector<peer::Session>> open_all(peer::HttpPeer& peer, const std::string& pool,
-                                            int count) {
-  peer::SessionRequest request;
+Result<std::vector<client::Session>> open_all(client::HttpPeer& peer, const std::string& pool,
+                                              int count) {
+  control::SessionRequest request;
   request.pool = pool;
-  std::vector<peer::Session> sessions;
+  std::vector<client::Session> sessions;
   for (int number = 0; number < count; ++number) {
     PERDURE_TRY(session, peer.open_session(request, Deadline::after(std::chrono::seconds(60))));
     sessions.push_back(std::move(session));
@@ -28,8 +28,8 @@ Result<std::vector<peer::Session>> open_all(peer::HttpPeer& peer, const std::str
 
 Result<void> run(const std::string& address, const std::string& pool, const std::string& word,
                  int count) {
-  PERDURE_TRY(transport, peer::parse_transport_choice(word));
-  peer::Dialer dialer;
+  PERDURE_TRY(transport, control::parse_transport_choice(word));
+  client::Dialer dialer;
   PERDURE_TRY(peer, dialer.dial(address, transport));
   PERDURE_TRY(sessions, open_all(*peer, pool, count));
   fmt::print("open {}\n", sessions.size());

@@ -26,7 +26,7 @@ def replayed_series(fabric, context):
     pair = context.pair("eadr")
     pair.begin(fabric, receive_buffers="pm")
     ledger = Ledger()
-    cuts = [replayed_cut(pair, ledger, context.dice(number), held=number % 2 == 1)
+    cuts = [replayed_cut(pair, ledger, context.prng(number), held=number % 2 == 1)
             for number in range(CUTS)]
     check_whole(pair, ledger)
     replayed = sum(cut["replayed"] for cut in cuts)
@@ -35,19 +35,19 @@ def replayed_series(fabric, context):
                        f"0 lost, {replayed} messages replayed", "cuts": cuts}
 
 
-def replayed_cut(pair, ledger, dice, held):
+def replayed_cut(pair, ledger, prng, held):
     """The responder's power fails at full speed. held: perdured stood still before, so that what
     was acknowledged last is in its buffers and nowhere else."""
     pair.start_writer(ledger.next_number, options="--primary send --measure-costs 0")
     method = pair.await_output(r"^open .* method (\S+)$").group(1)
     if METHOD not in method:
-        raise Failed(f"the writer goes by {method}, which replays nothing")
+        raise Failed(f"the writer uses {method}, which replays nothing")
     pair.await_traffic()
-    time.sleep(dice.uniform(0, MOMENT_SECONDS_MAX))
+    time.sleep(prng.uniform(0, MOMENT_SECONDS_MAX))
     if held:
         pair.responder.run("kill -STOP $(cat /run/perdured.pid)")
         time.sleep(HELD_SECONDS)
-    pair.cut_responder(dice.random(), 0)
+    pair.cut_responder(prng.random(), 0)
     pair.restore_responder()
     pair.await_writer_end()
     replayed = int(re.search(r"; (\d+) messages replayed", pair.perdured_log()).group(1))

@@ -26,12 +26,12 @@ def lose_one(fabric, context):
     repairs it when it is back, and in the end all three replicas hold the same records."""
     cluster = context.shared("replicas", lambda: Cluster(context.lab, "three", KIND, REPLICAS))
     cluster.begin(fabric)
-    dice = context.dice("cut")
-    victim = dice.choice(cluster.responders)
+    prng = context.prng("cut")
+    victim = prng.choice(cluster.responders)
     cluster.start_writer(1, options="--repair 1")
     cluster.await_traffic()
-    time.sleep(dice.uniform(0, MOMENT_SECONDS_MAX))
-    dirty, kept = victim.cut_power(dice.random(), dice.choice(EVICTIONS))
+    time.sleep(prng.uniform(0, MOMENT_SECONDS_MAX))
+    dirty, kept = victim.cut_power(prng.random(), prng.choice(EVICTIONS))
     before = cluster.acknowledged()
     cluster.await_output(rf"^not repaired {victim.peer}: .*$", REPAIR_SECONDS_MAX)
     if not cluster.await_output_beyond(before):

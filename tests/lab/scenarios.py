@@ -53,7 +53,7 @@ class OutOfTime(Exception):
 
 
 class Context:
-    """What scenarios share: the machines that are up, and the dice."""
+    """What scenarios share: the machines that are up, and the PRNG."""
 
     def __init__(self, lab, seed):
         self.lab = lab
@@ -61,8 +61,8 @@ class Context:
         self.clusters = {}
         self.scenario = ""
 
-    def dice(self, what):
-        """Dice of their own for each use, so that one scenario alone throws what it did in a run
+    def prng(self, what):
+        """A PRNG of their own for each use, so that one scenario alone throws what it did in a run
         of all."""
         return random.Random(f"{self.seed:#x} {self.scenario} {what}")
 

@@ -13,7 +13,7 @@ READER_KIB_MAX = 700      # of perdured's memory, for each that is idle
 
 
 def of_fabric(fabric, scenario):
-    """Over tcp tests/peer does the same without a lab."""
+    """Over tcp tests/server does the same without a lab."""
     if not fabric.rdma:
         return []
     ways = (("fenced_writer", fenced_writer), ("idle_readers", idle_readers))

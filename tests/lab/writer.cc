@@ -41,7 +41,7 @@ struct Options {
   std::uint64_t first = 1;          // number of the first record
   std::uint64_t records = 0;        // 0: until something ends it
   std::size_t payload_bytes = 200;  // the largest payload; sizes vary from record to record
-  std::size_t window = 256;         // records under way at a time
+  std::size_t window = 256;         // records in flight at a time
   milliseconds time_max{60'000};
 };
 

@@ -78,22 +78,22 @@ def in_the_lab(fabric, wrong, context):
     for lies in (True, False):
         total = {"acknowledged": 0, "lost": 0}
         for number in range(CUTS):
-            method = cut_once(pair, fabric, wrong if lies else None, context.dice(number), total)
+            method = cut_once(pair, fabric, wrong if lies else None, context.prng(number), total)
         words = f"{wrong.words} ({method})" if lies else f"as planned ({method})"
         rows.append(row(words, fabric.name, pair.kind, CUTS, **total))
     return judge(rows[:1], rows[1:])
 
 
-def cut_once(pair, fabric, wrong, dice, total):
+def cut_once(pair, fabric, wrong, prng, total):
     """Adds to the total what one cut lost, and returns the method. wrong: or None."""
     pair.begin(fabric)
     options = ""
     if wrong:
         pair.server.declare(wrong.declared[fabric.name])
         options = "--primary write --measure-costs 0"  # the same method whatever the load
-    start_traffic(pair, Ledger(), dice, options)
+    start_traffic(pair, Ledger(), prng, options)
     # Even a cache that has evicted most of what was dirty, by chance, does not help.
-    pair.cut_responder(dice.random(), EVICTIONS[-1])
+    pair.cut_responder(prng.random(), EVICTIONS[-1])
     pair.server.declared = Declaration()
     method = pair.await_output(r"method (\S+)").group(1)
     if wrong and method != wrong.method:
@@ -120,7 +120,7 @@ def count_lost(pair, total):
 def on_the_emulated_fabric(context):
     """The same methods on the fabric that has no driver and no machine: see emulated_methods.cc."""
     text = run([PERDURE_TREE / "tests/lab/perdure_lab_emulated_methods", "--cuts", EMULATED_CUTS,
-                "--seed", context.dice("emu").getrandbits(32)], EMULATED_SECONDS_MAX)
+                "--seed", context.prng("emu").getrandbits(32)], EMULATED_SECONDS_MAX)
     rows = {True: [], False: []}
     for line in text.splitlines():
         said = json.loads(line)

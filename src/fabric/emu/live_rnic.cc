@@ -62,7 +62,7 @@ std::optional<Nanoseconds> Rnic::turn(std::vector<pollfd>& waited) {
   while (join_streams()) {
   }
   for (const Handshake& handshake : state_.handshakes) {
-    if (!handshake.greeted) waited.push_back({handshake.fd.value(), POLLIN, 0});
+    if (!handshake.hello_received) waited.push_back({handshake.fd.value(), POLLIN, 0});
   }
 
   std::optional<Nanoseconds> due;
@@ -105,7 +105,7 @@ void Rnic::read_hellos() {
   const Nanoseconds now = state_.clock.now();
   std::erase_if(state_.handshakes, [&](Handshake& handshake) {
     if (handshake.listener->closed || now - handshake.since > kHandshakeTimeMax) return true;
-    if (handshake.greeted) return false;
+    if (handshake.hello_received) return false;
     const auto ready = handshake.reader->ready();
     if (!ready.ok()) return true;
     if (!*ready) return false;
@@ -113,7 +113,7 @@ void Rnic::read_hellos() {
     const FrameHeader& header = hello.header;
     if (header.kind != FrameKind::Hello || header.immediate != kFrameVersion) return true;
     if (header.address > 1) return true;
-    handshake.greeted = true;
+    handshake.hello_received = true;
     handshake.number = header.sequence;
     handshake.stream = header.address;
     handshake.capabilities = decode_capabilities(header.key);
@@ -127,12 +127,12 @@ bool Rnic::join_streams() {
   auto& all = state_.handshakes;
   const auto sibling_of = [&](const Handshake& first) {
     return std::ranges::find_if(all, [&](const Handshake& other) {
-      return other.greeted && other.number == first.number && other.listener == first.listener &&
-             other.stream == 1;
+      return other.hello_received && other.number == first.number &&
+             other.listener == first.listener && other.stream == 1;
     });
   };
   const auto first = std::ranges::find_if(all, [&](const Handshake& handshake) {
-    return handshake.greeted && handshake.stream == 0 && sibling_of(handshake) != all.end();
+    return handshake.hello_received && handshake.stream == 0 && sibling_of(handshake) != all.end();
   });
   if (first == all.end()) return false;
   const auto second = sibling_of(*first);

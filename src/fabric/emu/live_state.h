@@ -49,7 +49,7 @@ struct Handshake {
   std::shared_ptr<LiveListenerState> listener;
   std::unique_ptr<FrameReader> reader;
   Nanoseconds since{0};
-  bool greeted = false;
+  bool hello_received = false;
   std::uint64_t number = 0;  // the connection's
   std::uint64_t stream = 0;
   Capabilities capabilities;

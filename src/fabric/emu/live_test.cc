@@ -292,9 +292,8 @@ TEST(EmuLive, SessionsOnDevicesOfTheirOwnDoNotReachEachOthersMemory) {
     auto incoming = pair.listener->next(Deadline::after(kPatience));
     accepted = std::move(*(*incoming)->accept_into(**session, Deadline::after(kPatience)));
   });
-  const std::byte greeting[] = {std::byte{42}};
-  auto end =
-      pair.client->connect(pair.listener->address(), greeting, {}, Deadline::after(kPatience));
+  const std::byte hello[] = {std::byte{42}};
+  auto end = pair.client->connect(pair.listener->address(), hello, {}, Deadline::after(kPatience));
   other.join();
   ASSERT_TRUE(end.ok());
   // The key is good on the listener's device only.

@@ -62,7 +62,7 @@ void Machine::power_cut() {
 
 void World::lose_power(Machine& machine) {
   if (cut_machine_ == &machine) cut_machine_ = nullptr;
-  // In this order: what was under way may still arrive, then the RNIC stops, then the medium.
+  // In this order: what was in flight may still arrive, then the RNIC stops, then the medium.
   for (const auto& connection : connections_) {
     const bool concerned = std::ranges::any_of(
         connection->sides, [&](const WorldSide& side) { return side.machine == &machine; });

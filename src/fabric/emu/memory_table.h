@@ -36,7 +36,7 @@ class RegisteredRange {
   template <typename Change>
   bool update_word(std::uint64_t at, Change change);
   bool registered();
-  /// Returns only when no access is under way.
+  /// Returns only when no access is in flight.
   void deregister();
 
   /// How far into a cache line byte `at` lies. What is in no region begins with a line, wherever

@@ -14,7 +14,7 @@
 //   - What is posted in one call leaves in one packet where it fits: post a write and its message
 //     together.
 //   - A peer that dies is noticed when its kernel closes the connection; a peer whose machine
-//     dies, 10 s after the last sign of life of an idle connection. With data under way the kernel
+//     dies, 10 s after the last sign of life of an idle connection. With data in flight the kernel
 //     tries for minutes: callers keep deadlines of their own.
 //
 // Trust. Keys are random and live in the domain of one Device: a connection reaches only what was

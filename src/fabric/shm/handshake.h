@@ -7,7 +7,7 @@
 
 #include "core/clock.h"
 #include "fabric/fabric.h"
-#include "fabric/shm/channel.h"
+#include "fabric/shm/shared_rings.h"
 
 #include <string>
 

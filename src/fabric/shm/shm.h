@@ -10,7 +10,7 @@
 //   - Without a receive buffer at the responder, a Send and all that follows waits; nothing is
 //     lost and nothing overtakes.
 //   - A refused address completes with OutOfRange; earlier requests were executed, later ones not.
-//   - After a Memory is destroyed not one byte more is placed in it, also of a write under way.
+//   - After a Memory is destroyed not one byte more is placed in it, also of a write in flight.
 //   - AtomicWrite, CompareSwap and FetchAdd work on 8 aligned bytes; the old value goes to the
 //     request's segment, if it has one. There is no native FLUSH.
 //

@@ -81,7 +81,7 @@ class ShmListener final : public Listener {
         if (asking.code() == ErrorCode::TimedOut && !deadline.passed()) continue;
         return asking.error();
       }
-      auto memory = map_channel(asking->memory);
+      auto memory = map_rings(asking->memory);
       if (!memory.ok()) continue;
       return std::unique_ptr<Incoming>(std::make_unique<ShmIncoming>(
           std::move(asking).value(), std::move(memory).value(), keys_, options_));
@@ -121,10 +121,10 @@ class ShmDevice final : public Device {
     if (private_data.size() > kPrivateBytesMax) {
       return Error{ErrorCode::InvalidArgument, "connect: more private data than kPrivateBytesMax"};
     }
-    PERDURE_TRY(channel, create_channel());
-    PERDURE_TRY(socket, ask(address, private_data, channel.descriptor, deadline));
+    PERDURE_TRY(rings, create_rings());
+    PERDURE_TRY(socket, ask(address, private_data, rings.descriptor, deadline));
     return std::unique_ptr<Endpoint>(std::make_unique<ShmEndpoint>(
-        0, std::move(socket), std::move(channel.mapping), keys_, options));
+        0, std::move(socket), std::move(rings.mapping), keys_, options));
   }
 
   Transport transport() const override { return Transport::Shm; }

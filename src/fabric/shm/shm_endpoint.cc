@@ -28,12 +28,12 @@ ShmEndpoint::ShmEndpoint(std::size_t side, Descriptor socket, Mapping memory,
       limits_{kTransferBytesMax, depth_of(options.send_depth), depth_of(options.receive_depth)},
       own_sleeping_(memory_->sleepers[side].sleeping),
       peer_sleeping_(memory_->sleepers[1 - side].sleeping),
-      requester_(limits_.send_depth, memory_->streams[2 * side].data(),
+      initiator_(limits_.send_depth, memory_->streams[2 * side].data(),
                  memory_->streams[2 * (1 - side) + 1].data(), memory_->published[side],
                  memory_->published[1 - side]),
-      responder_(limits_.receive_depth, std::move(keys), memory_->streams[2 * (1 - side)].data(),
-                 memory_->streams[2 * side + 1].data(), memory_->published[side],
-                 memory_->published[1 - side]) {}
+      target_(limits_.receive_depth, std::move(keys), memory_->streams[2 * (1 - side)].data(),
+              memory_->streams[2 * side + 1].data(), memory_->published[side],
+              memory_->published[1 - side]) {}
 
 ShmEndpoint::~ShmEndpoint() = default;
 
@@ -41,16 +41,16 @@ Result<std::size_t> ShmEndpoint::post(std::span<const WorkRequest> requests) {
   if (lost_) return Error{ErrorCode::Disconnected, "post: the connection is down"};
   std::size_t taken = 0;
   for (const WorkRequest& request : requests) {
-    if (requester_.full()) break;
+    if (initiator_.full()) break;
     if (auto checked = check_request(request, limits_, capabilities(), true); !checked.ok()) {
       if (taken == 0) return checked.error();
       break;
     }
-    requester_.post(request);
+    initiator_.post(request);
     ++taken;
   }
   if (taken > 0) {
-    responder_.publish();
+    target_.publish();
     wake_peer();
   }
   return taken;
@@ -58,7 +58,7 @@ Result<std::size_t> ShmEndpoint::post(std::span<const WorkRequest> requests) {
 
 Result<void> ShmEndpoint::post_receive(const Segment& buffer, std::uint64_t context) {
   if (lost_) return Error{ErrorCode::Disconnected, "post_receive: the connection is down"};
-  if (!responder_.post_receive(buffer, context)) {
+  if (!target_.post_receive(buffer, context)) {
     return Error{ErrorCode::QueueFull, "post_receive: receive_depth buffers are posted"};
   }
   return {};
@@ -82,22 +82,22 @@ std::size_t ShmEndpoint::poll(std::span<Completion> completions) {
 
 std::size_t ShmEndpoint::report(std::span<Completion> completions) {
   std::size_t count = 0;
-  while (count < completions.size() && responder_.report(completions[count])) ++count;
-  while (count < completions.size() && requester_.report(completions[count], lost_)) ++count;
+  while (count < completions.size() && target_.report(completions[count])) ++count;
+  while (count < completions.size() && initiator_.report(completions[count], lost_)) ++count;
   return count;
 }
 
 /// Serves the peer and goes on with our own requests. True: something moved.
 bool ShmEndpoint::advance() {
   bool broken = false;
-  const bool served = responder_.advance();
-  const bool asked = requester_.advance(broken);
-  if (requester_.refused()) {
+  const bool served = target_.advance();
+  const bool asked = initiator_.advance(broken);
+  if (initiator_.refused()) {
     lose("the peer refused an address");
-  } else if (responder_.state() == Responder::State::Refused) {
+  } else if (target_.state() == Target::State::Refused) {
     wake_peer();
     lose("a request named memory that the peer may not reach: refused");
-  } else if (broken || responder_.state() == Responder::State::Broken) {
+  } else if (broken || target_.state() == Target::State::Broken) {
     lose("the peer sent what makes no sense here, or a message longer than the buffer for it");
   }
   return served || asked;
@@ -120,12 +120,12 @@ void ShmEndpoint::wake_peer() {
 }
 
 bool ShmEndpoint::arm() {
-  if (lost_ || responder_.reportable() || requester_.reportable(false)) return false;
-  responder_.publish();
+  if (lost_ || target_.reportable() || initiator_.reportable(false)) return false;
+  target_.publish();
   wake_peer();
   own_sleeping_.exchange(1, std::memory_order_acq_rel);
   armed_ = true;
-  if (!responder_.anything() && !requester_.anything()) return true;
+  if (!target_.anything() && !initiator_.anything()) return true;
   own_sleeping_.exchange(0, std::memory_order_acquire);
   return false;
 }
@@ -142,9 +142,9 @@ void ShmEndpoint::lose(const std::string& reason) {
   if (!reason.empty()) {
     log_message(Severity::Info, fmt::format("connection over shared memory lost: {}", reason));
   }
-  responder_.publish();
+  target_.publish();
   ::shutdown(socket_.number(), SHUT_RDWR);
-  responder_.fail_receives();
+  target_.fail_receives();
 }
 
 }  // namespace perdure::fabric::shm

@@ -3,8 +3,8 @@
 
 #include "fabric/fabric.h"
 #include "fabric/shm/handshake.h"
-#include "fabric/shm/requester.h"
-#include "fabric/shm/responder.h"
+#include "fabric/shm/initiator.h"
+#include "fabric/shm/target.h"
 
 #include <string>
 
@@ -40,8 +40,8 @@ class ShmEndpoint final : public Endpoint {
   Limits limits_;
   std::atomic<std::uint32_t>& own_sleeping_;
   std::atomic<std::uint32_t>& peer_sleeping_;
-  Requester requester_;
-  Responder responder_;
+  Initiator initiator_;
+  Target target_;
   bool armed_ = false;
   bool lost_ = false;
   std::uint32_t empty_polls_ = 0;

@@ -62,19 +62,19 @@ Result<Owned<rdma_cm_event>> expect_event(rdma_event_channel& channel, rdma_cm_e
   return event;
 }
 
-PrivateData encode(const Greeting& greeting, std::span<const std::byte> own) {
+PrivateData encode(const Hello& hello, std::span<const std::byte> own) {
   PrivateData data;
   std::byte* at = data.bytes.data();
-  const unsigned can = (greeting.capabilities.native_flush ? kCanFlush : 0U) |
-                       (greeting.capabilities.atomic_write ? kCanWriteAtomically : 0U) |
-                       (greeting.capabilities.persistent_flush ? kCanFlushPersistently : 0U) |
-                       greeting.immediates_log2 << kImmediatesShift;
+  const unsigned can = (hello.capabilities.native_flush ? kCanFlush : 0U) |
+                       (hello.capabilities.atomic_write ? kCanWriteAtomically : 0U) |
+                       (hello.capabilities.persistent_flush ? kCanFlushPersistently : 0U) |
+                       hello.immediates_log2 << kImmediatesShift;
   store<std::uint8_t>(at, kMagic);
   store<std::uint8_t>(at + 1, kVersion);
   store<std::uint8_t>(at + 2, static_cast<std::uint8_t>(can));
   store<std::uint8_t>(at + 3, static_cast<std::uint8_t>(own.size()));
-  store<std::uint32_t>(at + 4, greeting.credit_key);
-  store<std::uint64_t>(at + 8, greeting.credit_address);
+  store<std::uint32_t>(at + 4, hello.credit_key);
+  store<std::uint64_t>(at + 8, hello.credit_address);
   std::copy(own.begin(), own.end(), data.bytes.begin() + kGreetingBytes);
   data.length = static_cast<std::uint8_t>(kGreetingBytes + own.size());
   return data;
@@ -90,12 +90,12 @@ std::optional<ReceivedGreeting> decode_greeting(std::span<const std::byte> data)
   const std::size_t own = load<std::uint8_t>(at + 3);
   if (own > data.size() - kGreetingBytes) return std::nullopt;
   ReceivedGreeting received;
-  received.greeting.capabilities.native_flush = (can & kCanFlush) != 0;
-  received.greeting.capabilities.atomic_write = (can & kCanWriteAtomically) != 0;
-  received.greeting.capabilities.persistent_flush = (can & kCanFlushPersistently) != 0;
-  received.greeting.immediates_log2 = static_cast<unsigned>(can) >> kImmediatesShift;
-  received.greeting.credit_key = load<std::uint32_t>(at + 4);
-  received.greeting.credit_address = load<std::uint64_t>(at + 8);
+  received.hello.capabilities.native_flush = (can & kCanFlush) != 0;
+  received.hello.capabilities.atomic_write = (can & kCanWriteAtomically) != 0;
+  received.hello.capabilities.persistent_flush = (can & kCanFlushPersistently) != 0;
+  received.hello.immediates_log2 = static_cast<unsigned>(can) >> kImmediatesShift;
+  received.hello.credit_key = load<std::uint32_t>(at + 4);
+  received.hello.credit_address = load<std::uint64_t>(at + 8);
   received.own = data.subspan(kGreetingBytes, own);
   return received;
 }

@@ -33,7 +33,7 @@ Result<Owned<rdma_cm_event>> expect_event(rdma_event_channel& channel, rdma_cm_e
 ///   3       1     bytes of the caller's data (the transport pads them)
 ///   4       4     key of the credit word
 ///   8       8     address of the credit word
-struct Greeting {
+struct Hello {
   Capabilities capabilities;
   std::uint32_t credit_key = 0;
   std::uint64_t credit_address = 0;
@@ -48,11 +48,11 @@ struct PrivateData {
   std::uint8_t length = 0;
 };
 
-PrivateData encode(const Greeting& greeting, std::span<const std::byte> own);
+PrivateData encode(const Hello& hello, std::span<const std::byte> own);
 
-/// A greeting and where the caller's data are. Nothing if it is not one of this version.
+/// A hello and where the caller's data are. Nothing if it is not one of this version.
 struct ReceivedGreeting {
-  Greeting greeting;
+  Hello hello;
   std::span<const std::byte> own;
 };
 std::optional<ReceivedGreeting> decode_greeting(std::span<const std::byte> data);

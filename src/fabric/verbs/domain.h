@@ -37,7 +37,7 @@ class VerbsMemory final : public Memory {
 /// Registers a range with no more rights than `access` needs. Of FLUSH it takes what the memory
 /// allows: to persistence where the kernel knows it for persistent memory, else to visibility.
 /// Memory that can not be pinned (a file on ext4 with DAX) is registered as paged on demand, where
-/// the RNIC can do that. Errors: SystemError, with the way out for a limit on locked memory.
+/// the RNIC can do that. Errors: SystemError, with the remedy for a limit on locked memory.
 Result<std::unique_ptr<VerbsMemory>> register_range(std::shared_ptr<Domain> domain,
                                                     std::span<std::byte> range, Access access);
 

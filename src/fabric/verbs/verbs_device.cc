@@ -39,7 +39,7 @@ class VerbsIncoming final : public Incoming {
       : core_(std::move(core)),
         id_(std::move(id)),
         asked_(asked),
-        greeting_(received.greeting),
+        hello_(received.hello),
         private_data_(received.own.begin(), received.own.end()) {}
 
   ~VerbsIncoming() override {
@@ -58,7 +58,7 @@ class VerbsIncoming final : public Incoming {
   std::shared_ptr<ListenerCore> core_;
   Owned<rdma_cm_id> id_;  // empty once accepted
   rdma_conn_param asked_;
-  Greeting greeting_;
+  Hello hello_;
   std::vector<std::byte> private_data_;
 };
 
@@ -112,7 +112,7 @@ Result<std::unique_ptr<Endpoint>> VerbsIncoming::accept(std::shared_ptr<Domain> 
   const std::string peer = to_string(address_of(::rdma_get_peer_addr(id_.get())));
   PERDURE_TRY(endpoint, VerbsEndpoint::open(std::move(domain), std::move(channel), std::move(id_),
                                             core_->options, peer));
-  PERDURE_TRY_VOID(endpoint->accept(greeting_, asked_, deadline));
+  PERDURE_TRY_VOID(endpoint->accept(hello_, asked_, deadline));
   return std::unique_ptr<Endpoint>(std::move(endpoint));
 }
 

@@ -143,18 +143,20 @@ Result<std::size_t> VerbsEndpoint::post(std::span<const WorkRequest> requests) {
 /// section 7.1.2): what comes together with the answer to its request breaks the connection there.
 /// So the one that connected says hello, by a WRITE, and the other waits for it.
 bool VerbsEndpoint::may_speak_now() {
-  silent_ = !greeted();
+  silent_ = !hello_received();
   return !silent_;
 }
 
-bool VerbsEndpoint::greeted() const {
-  return std::atomic_ref<std::uint64_t>(control_->greeted).load(std::memory_order_acquire) != 0;
+bool VerbsEndpoint::hello_received() const {
+  return std::atomic_ref<std::uint64_t>(control_->hello_received).load(std::memory_order_acquire) !=
+         0;
 }
 
 void VerbsEndpoint::greet() {
   control_->telling = 1;
   telling_ = true;
-  post_word(IBV_WR_RDMA_WRITE, kCreditTag, control_->telling, offsetof(ControlBlock, greeted));
+  post_word(IBV_WR_RDMA_WRITE, kCreditTag, control_->telling,
+            offsetof(ControlBlock, hello_received));
 }
 
 void VerbsEndpoint::hold(const WorkRequest& request) {

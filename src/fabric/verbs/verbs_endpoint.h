@@ -26,7 +26,7 @@ class VerbsEndpoint final : public Endpoint {
   ~VerbsEndpoint() override;
 
   Result<void> connect(std::span<const std::byte> private_data, Deadline deadline);
-  Result<void> accept(const Greeting& peer, const rdma_conn_param& asked, Deadline deadline);
+  Result<void> accept(const Hello& peer, const rdma_conn_param& asked, Deadline deadline);
 
   Result<std::size_t> post(std::span<const WorkRequest> requests) override;
   Result<void> post_receive(const Segment& buffer, std::uint64_t context) override;
@@ -43,10 +43,10 @@ class VerbsEndpoint final : public Endpoint {
   /// Registered for the peer (the first word, and the ring behind the block) and for the RNIC's own
   /// answers.
   struct alignas(64) ControlBlock {
-    std::uint64_t granted = 0;  // written by the peer: receives that it has posted
-    std::uint64_t greeted = 0;  // written by the peer that connected: see may_speak
-    std::uint64_t scratch = 0;  // old values and probes that nobody wants
-    std::uint64_t telling = 0;  // source of the next credit message
+    std::uint64_t granted = 0;         // written by the peer: receives that it has posted
+    std::uint64_t hello_received = 0;  // written by the peer that connected: see may_speak
+    std::uint64_t scratch = 0;         // old values and probes that nobody wants
+    std::uint64_t telling = 0;         // source of the next credit message
   };
   struct FreeControl {
     void operator()(ControlBlock* block) const { std::free(block); }
@@ -59,9 +59,9 @@ class VerbsEndpoint final : public Endpoint {
   Result<void> make_queue_pair();
   Result<void> make_control_block();
   Result<void> make_wait_fd();
-  void agree(const Greeting& peer);
+  void agree(const Hello& peer);
   rdma_conn_param connection_parameters(const PrivateData& data) const;
-  Greeting greeting() const;
+  Hello hello() const;
 
   bool takes_one_entry(const WorkRequest& request) const;
   Result<void> check(const WorkRequest& request) const;
@@ -85,7 +85,7 @@ class VerbsEndpoint final : public Endpoint {
   bool may_speak() { return !silent_ || may_speak_now(); }
   bool may_speak_now();
   void greet();
-  bool greeted() const;
+  bool hello_received() const;
   Result<void> await_established(Deadline deadline);
 
   std::shared_ptr<Domain> domain_;
@@ -93,7 +93,7 @@ class VerbsEndpoint final : public Endpoint {
   std::string peer_;  // for messages
   Limits limits_;
   Capabilities capabilities_;
-  Greeting peer_greeting_;
+  Hello peer_greeting_;
 
   Owned<rdma_event_channel> events_;
   Owned<ibv_comp_channel> sleep_channel_;

@@ -164,8 +164,8 @@ Result<void> VerbsEndpoint::make_wait_fd() {
   return {};
 }
 
-Greeting VerbsEndpoint::greeting() const {
-  Greeting own;
+Hello VerbsEndpoint::hello() const {
+  Hello own;
   own.capabilities = capabilities_;
   own.credit_key = control_region_->rkey;
   own.credit_address = reinterpret_cast<std::uintptr_t>(&control_->granted);
@@ -176,7 +176,7 @@ Greeting VerbsEndpoint::greeting() const {
 }
 
 /// Both ends must be able.
-void VerbsEndpoint::agree(const Greeting& peer) {
+void VerbsEndpoint::agree(const Hello& peer) {
   peer_greeting_ = peer;
   capabilities_ = both(capabilities_, peer.capabilities);
   batch_.send_immediates_to({peer.credit_address + sizeof(ControlBlock),
@@ -198,7 +198,7 @@ rdma_conn_param VerbsEndpoint::connection_parameters(const PrivateData& data) co
 }
 
 Result<void> VerbsEndpoint::connect(std::span<const std::byte> private_data, Deadline deadline) {
-  const PrivateData data = encode(greeting(), private_data);
+  const PrivateData data = encode(hello(), private_data);
   rdma_conn_param parameters = connection_parameters(data);
   if (::rdma_connect(id_.get(), &parameters) != 0) {
     return errno_error(ErrorCode::Disconnected, "connect to " + peer_);
@@ -208,14 +208,14 @@ Result<void> VerbsEndpoint::connect(std::span<const std::byte> private_data, Dea
       decode_greeting({static_cast<const std::byte*>(event->param.conn.private_data),
                        event->param.conn.private_data_len});
   if (!answer) return Error{ErrorCode::Disconnected, peer_ + " is not a peer of this version"};
-  agree(answer->greeting);
+  agree(answer->hello);
   greet();
   return {};
 }
 
-Result<void> VerbsEndpoint::accept(const Greeting& peer, const rdma_conn_param& asked,
+Result<void> VerbsEndpoint::accept(const Hello& peer, const rdma_conn_param& asked,
                                    Deadline deadline) {
-  const PrivateData data = encode(greeting(), {});
+  const PrivateData data = encode(hello(), {});
   rdma_conn_param parameters = connection_parameters(data);
   // No more READs in flight, in either direction, than the event allows this end.
   parameters.initiator_depth = std::min(parameters.initiator_depth, asked.initiator_depth);
@@ -238,7 +238,7 @@ Result<void> VerbsEndpoint::await_established(Deadline deadline) {
     auto event = expect_event(*events_, RDMA_CM_EVENT_ESTABLISHED, peer_, slice);
     if (event.ok()) return {};
     if (event.code() != ErrorCode::TimedOut || deadline.passed()) return event.error();
-    if (greeted()) (void)::rdma_notify(id_.get(), IBV_EVENT_COMM_EST);  // raises the event
+    if (hello_received()) (void)::rdma_notify(id_.get(), IBV_EVENT_COMM_EST);  // raises the event
   }
 }
 

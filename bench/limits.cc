@@ -1,0 +1,542 @@
+// The questions and how each is answered. Every side of every round is a process of its own.
+#include "bench/limits.h"
+
+#include "bench/allocations.h"
+#include "bench/bare.h"
+#include "bench/child.h"
+#include "bench/limits_log.h"
+#include "bench/limits_traced.h"
+#include "core/json.h"
+#include "core/try.h"
+#include "fabric/verbs/verbs.h"
+#include "report/text_file.h"
+#include "testing/peer_process.h"
+#include "testing/temporary_directory.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <csignal>
+
+namespace perdure::bench {
+namespace {
+
+constexpr const char* kMemoryDirectory = "/dev/shm";
+constexpr std::uint64_t kMebibyte = std::uint64_t{1} << 20;
+constexpr std::size_t kManyUnderWay = 64;
+constexpr std::uint64_t kOpenTickets = 10'000;
+constexpr std::size_t kBandwidthWindow = 8;
+
+// The bare program polls without end. So do both sides of ours where a round takes longer than what
+// they usually poll before they sleep.
+constexpr std::chrono::microseconds kEmulatedSpin = std::chrono::milliseconds(100);
+
+double percent(double part, double whole) { return whole == 0 ? 0 : part / whole * 100; }
+
+class Limits {
+ public:
+  Limits(const LimitsOptions& options, const LimitsProgress& progress)
+      : options_(options), progress_(progress) {}
+
+  Result<std::vector<Finding>> run() {
+    PERDURE_TRY(directory, test::TemporaryDirectory::make(kMemoryDirectory));
+    PERDURE_TRY(peer, start_peer(directory.path() + "/peer"));
+    peer_ = &peer;
+    directory_ = directory.path();
+    for (const std::string& transport : options_.fabrics) {
+      ask("64 B durable, one in flight", transport, [&](Finding& f) { return latency(f); });
+      if (transport == "verbs") {
+        ask("64 B durable, one-sided", transport, [&](Finding& f) { return one_sided_latency(f); });
+      }
+      ask("64 B durable, 64 in flight", transport, [&](Finding& f) { return window(f); });
+      ask("1 MiB durable, bandwidth", transport, [&](Finding& f) { return bandwidth(f, false); });
+      ask("1 MiB, both sides durable", transport, [&](Finding& f) { return bandwidth(f, true); });
+      ask("allocations per append", transport, [&](Finding& f) { return allocated(f); });
+      ask("system calls of ours per append", transport, [&](Finding& f) { return calls(f); });
+      // Over shm the transport is ours, and ends in a store.
+      if (transport == "shm") continue;
+      ask("instructions before the post", transport, [&](Finding& f) { return instructions(f); });
+      ask("posts per append", transport, [&](Finding& f) { return posts(f); });
+    }
+    ask("processor of an idle peer", "", [&](Finding& f) { return idle_peer(f); });
+    ask("processor of a waiting client", "", [&](Finding& f) { return idle_client(f); });
+    ask("memory of a client", "", [&](Finding& f) { return memory(f); });
+    peer_ = nullptr;
+    PERDURE_TRY_VOID(test::InterruptGuard::check());
+    PERDURE_TRY_VOID(peer.stop());
+    return std::move(findings_);
+  }
+
+ private:
+  /// What perdured calls it; of verbs, whatever the first RNIC speaks. That is looked for by a
+  /// child, since an RNIC that was opened before a fork can not be used after it.
+  Result<std::string> transport_of(const std::string& fabric) {
+    if (fabric != "verbs") return fabric;
+    if (!rnic_transport_.empty()) return rnic_transport_;
+    const ChildWork look = [](const ChildPipes&) -> Result<nlohmann::json> {
+      PERDURE_TRY(rnics, fabric::verbs::list_rnics());
+      return nlohmann::json{to_string(rnics.front().transport), rnics.front().software};
+    };
+    PERDURE_TRY(found, run_in_child(look));
+    rnic_transport_ = found[0].get<std::string>();
+    rnic_is_software_ = found[1].get<bool>();
+    return rnic_transport_;
+  }
+
+  Result<test::PeerProcess> start_peer(const std::string& directory,
+                                       std::optional<std::chrono::microseconds> spin = {},
+                                       PersistenceDomain declared = PersistenceDomain::Dmp) {
+    test::PeerProcessOptions options;
+    options.directory = directory;
+    options.declared = declared;
+    for (const std::string& fabric : options_.fabrics) {
+      PERDURE_TRY(transport, transport_of(fabric));
+      options.transports.push_back(transport);
+      options.allow_remote = options.allow_remote || fabric == "verbs";
+    }
+    // What is one-sided asks nothing of the peer, and its core is needed for the emulated RNIC.
+    const bool answers = declared == PersistenceDomain::Dmp;
+    if (rnic_is_software_ && answers && !spin) spin = kEmulatedSpin;
+    options.spin = spin;
+    PERDURE_TRY_VOID(report::write_file(directory + "/messages", ""));
+    return test::PeerProcess::start(std::move(options));
+  }
+
+  void ask(const std::string& question, const std::string& fabric,
+           const std::function<Result<void>(Finding&)>& answer) {
+    if (question.find(options_.only) == std::string::npos || test::InterruptGuard::interrupted())
+      return;
+    if (progress_) progress_(fabric.empty() ? question : fabric + ": " + question);
+    Finding finding;
+    finding.question = question;
+    finding.fabric = fabric;
+    if (fabric == "verbs" && rnic_is_software_) finding.origin = report::Origin::Emulated;
+    const auto answered = answer(finding);
+    if (!answered.ok()) finding.failure = answered.error().message;
+    findings_.push_back(std::move(finding));
+  }
+
+  Result<LogUnderTestOptions> log_options(const Finding& finding) {
+    LogUnderTestOptions options;
+    options.peer = peer_->address();
+    PERDURE_TRY(transport, transport_of(finding.fabric));
+    options.transport = transport;
+    options.pool = fmt::format("limits-{}", ++pools_);
+    if (finding.fabric == "verbs" && rnic_is_software_) options.log.spin = kEmulatedSpin;
+    return options;
+  }
+
+  /// Perdure's side of a round, in a process of its own.
+  static Result<double> in_log(const LogUnderTestOptions& options,
+                               const std::function<Result<double>(LogUnderTest&)>& work) {
+    const ChildWork child = [&](const ChildPipes&) -> Result<nlohmann::json> {
+      PERDURE_TRY(log, LogUnderTest::open(options));
+      PERDURE_TRY(value, work(log));
+      return nlohmann::json(value);
+    };
+    PERDURE_TRY(found, run_in_child(child));
+    return found.get<double>();
+  }
+
+  static Result<double> in_bare(const std::function<Result<double>()>& work) {
+    const ChildWork child = [&](const ChildPipes&) -> Result<nlohmann::json> {
+      PERDURE_TRY(value, work());
+      return nlohmann::json(value);
+    };
+    PERDURE_TRY(found, run_in_child(child));
+    return found.get<double>();
+  }
+
+  static bench::BareProvider provider_of(const Finding& finding) {
+    if (finding.fabric == "verbs") return bench::BareProvider::Verbs;
+    return finding.fabric == "tcp" ? bench::BareProvider::Tcp : bench::BareProvider::Shm;
+  }
+
+  /// Rounds of the bare program and of Perdure, in turns, and their ratio round by round.
+  Result<void> side_by_side(Finding& finding, const LogUnderTestOptions& options,
+                            const std::function<Result<double>()>& bare_side,
+                            const std::function<Result<double>(LogUnderTest&)>& our_side) {
+    for (std::size_t round = 0; round < options_.rounds; ++round) {
+      PERDURE_TRY(bare, in_bare(bare_side));
+      PERDURE_TRY(perdure, in_log(options, our_side));
+      finding.bare.values.push_back(bare);
+      finding.perdure.values.push_back(perdure);
+      finding.ratio.values.push_back(perdure / bare);
+    }
+    return {};
+  }
+
+  Result<void> latency(Finding& finding) {
+    finding.note = "bare: one message of 64 B, copied, CLWB and fence, one reply of 24 B";
+    bench::BareOptions exchange;
+    exchange.persist = true;
+    PERDURE_TRY(log, log_options(finding));
+    return compare_latency(finding, log, exchange);
+  }
+
+  /// Where what is visible survives, nothing of the responder's processor is needed.
+  Result<void> one_sided_latency(Finding& finding) {
+    finding.note = "domain declared as mhp; bare: WRITE of 64 B and READ of 8 in one post";
+    bench::BareOptions exchange;
+    exchange.operation = bench::BareOperation::WriteRead;
+    PERDURE_TRY(peer, start_peer(directory_ + "/mhp", {}, PersistenceDomain::Mhp));
+    PERDURE_TRY(log, log_options(finding));
+    log.peer = peer.address();
+    PERDURE_TRY_VOID(compare_latency(finding, log, exchange));
+    return peer.stop();
+  }
+
+  Result<void> compare_latency(Finding& finding, const LogUnderTestOptions& log,
+                               bench::BareOptions exchange) {
+    finding.unit = "us, p50";
+    finding.target = "Perdure / bare at most 1.10";
+    exchange.provider = provider_of(finding);
+    exchange.rounds = options_.samples;
+    exchange.warm_up = options_.samples / 5;
+    const auto bare_side = [&]() -> Result<double> {
+      PERDURE_TRY(samples, bench::bare_latencies(exchange));
+      report::Histogram latencies;
+      for (const std::uint64_t ns : samples) {
+        latencies.add(Nanoseconds(static_cast<std::int64_t>(ns)));
+      }
+      return static_cast<double>(latencies.quantile(0.5).count()) / 1e3;
+    };
+    const auto our_side = [&](LogUnderTest& ours) -> Result<double> {
+      PERDURE_TRY_VOID(ours.one_by_one(options_.samples / 5));
+      PERDURE_TRY(latencies, ours.one_by_one(options_.samples));
+      return static_cast<double>(latencies.quantile(0.5).count()) / 1e3;
+    };
+    PERDURE_TRY_VOID(side_by_side(finding, log, bare_side, our_side));
+    finding.met = finding.ratio.median() <= 1.10;
+    return {};
+  }
+
+  Result<void> window(Finding& finding) {
+    finding.unit = "records/s";
+    finding.target = "64 in flight / one in flight at least 5";
+    PERDURE_TRY(options, log_options(finding));
+    for (std::size_t round = 0; round < options_.rounds; ++round) {
+      double one = 0;
+      PERDURE_TRY(many, in_log(options, [&](LogUnderTest& log) -> Result<double> {
+                    PERDURE_TRY_VOID(log.windowed(options_.samples, kManyUnderWay));
+                    return log.windowed(10 * options_.samples, kManyUnderWay);
+                  }));
+      PERDURE_TRY(alone, in_log(options, [&](LogUnderTest& log) -> Result<double> {
+                    PERDURE_TRY_VOID(log.windowed(options_.samples / 5, 1));
+                    return log.windowed(options_.samples, 1);
+                  }));
+      one = alone;
+      finding.perdure.values.push_back(many);
+      finding.ratio.values.push_back(many / one);
+    }
+    finding.met = finding.ratio.median() >= 5;
+    return {};
+  }
+
+  Result<void> bandwidth(Finding& finding, bool bare_is_durable) {
+    finding.unit = "MiB/s";
+    finding.target = "Perdure / bare at least 0.90";
+    finding.note = "bare: writes of 1 MiB to the places of a ring as large, ";
+    finding.note += bare_is_durable ? "each with CLWB, fence and reply" : "nothing made durable";
+    PERDURE_TRY(options, log_options(finding));
+    options.record_bytes = kMebibyte;
+    options.pool_bytes = 64 * kMebibyte;
+    const std::uint64_t places = options.pool_bytes / kMebibyte;
+    const std::uint64_t records = std::max<std::uint64_t>(options_.samples / 20, 32);
+    bench::BareBandwidthOptions writes;
+    writes.provider = provider_of(finding);
+    writes.bytes = kMebibyte;
+    writes.window = kBandwidthWindow;
+    writes.places = places;
+    writes.total_bytes = records * kMebibyte;
+    writes.persist = bare_is_durable;
+    const auto bare_side = [&]() -> Result<double> {
+      PERDURE_TRY(rate, bench::bare_bandwidth(writes));
+      return rate / static_cast<double>(kMebibyte);
+    };
+    const auto our_side = [&](LogUnderTest& log) -> Result<double> {
+      PERDURE_TRY_VOID(log.windowed(2 * places, kBandwidthWindow));
+      return log.windowed(records, kBandwidthWindow);
+    };
+    PERDURE_TRY_VOID(side_by_side(finding, options, bare_side, our_side));
+    finding.met = finding.ratio.median() >= 0.90;
+    return {};
+  }
+
+  Result<void> allocated(Finding& finding) {
+    finding.unit = "allocations";
+    finding.target = "0";
+    finding.note =
+        "operator new of the client's thread, one and 64 in flight; libfabric's malloc "
+        "is not counted";
+    if (!allocations_counted()) {
+      return Error{ErrorCode::Unsupported, "this build has a sanitizer's operator new"};
+    }
+    const std::uint64_t appends = options_.samples;
+    PERDURE_TRY(options, log_options(finding));
+    PERDURE_TRY(each, in_log(options, [&](LogUnderTest& log) -> Result<double> {
+                  PERDURE_TRY_VOID(log.windowed(appends, kManyUnderWay));
+                  PERDURE_TRY_VOID(append_and_wait(log, appends / 5));
+                  const std::uint64_t before = allocations();
+                  PERDURE_TRY_VOID(append_and_wait(log, appends));
+                  return static_cast<double>(allocations() - before) / static_cast<double>(appends);
+                }));
+    finding.perdure.values.push_back(each);
+    finding.met = each == 0;
+    return {};
+  }
+
+  /// The bare loop of a program: nothing of the measurement's own in it.
+  static Result<void> append_and_wait(LogUnderTest& log, std::uint64_t count) {
+    for (std::uint64_t i = 0; i < count; ++i) {
+      PERDURE_TRY(ticket, log.log().append(log.record()));
+      if (i % 2 == 0) PERDURE_TRY_VOID(log.log().wait(ticket, Level::Durable));
+    }
+    PERDURE_TRY_VOID(log.log().poll());
+    return {};
+  }
+
+  /// From append to what the transport is handed, one append in flight, by each kind of method.
+  Result<void> instructions(Finding& finding) {
+    finding.unit = "instructions";
+    finding.target = "at most 150";
+    PERDURE_TRY(mhp, step(finding, PersistenceDomain::Mhp));
+    PERDURE_TRY(dmp, step(finding, PersistenceDomain::Dmp));
+    Series other{dmp.posting};
+    Series behind{mhp.gathering};
+    finding.note = fmt::format(
+        "from Log::append to the first instruction of the transport's library, by {} (mhp); by {} "
+        "(dmp) {}; an append that gathers behind one in flight: {}, to its return",
+        mhp.method, dmp.method, other.median(), behind.median());
+    finding.perdure.values = std::move(mhp.posting);
+    finding.met = finding.perdure.median() <= 150;
+    return {};
+  }
+
+  Result<StepCount> step(const Finding& finding, PersistenceDomain domain) {
+    constexpr std::uint64_t kAppends = 20;
+    const std::string place =
+        fmt::format("{}/stepping-{}-{}", directory_, finding.fabric, to_string(domain));
+    PERDURE_TRY(polling, start_peer(place, kTracedSpin, domain));
+    PERDURE_TRY(options, log_options(finding));
+    options.peer = polling.address();
+    PERDURE_TRY(steps, count_steps(options, kAppends));
+    PERDURE_TRY_VOID(polling.stop());
+    return steps;
+  }
+
+  Result<void> posts(Finding& finding) {
+    finding.unit = "posts";
+    finding.target = "at most 1";
+    PERDURE_TRY(options, log_options(finding));
+    const ChildWork child = [&](const ChildPipes&) -> Result<nlohmann::json> {
+      PERDURE_TRY(log, LogUnderTest::open(options));
+      PERDURE_TRY_VOID(log.one_by_one(options_.samples / 5));
+      const ReplicaStatus before = log.log().status().replicas.front();
+      PERDURE_TRY_VOID(log.one_by_one(options_.samples));
+      const ReplicaStatus after = log.log().status().replicas.front();
+      PERDURE_TRY_VOID(log.windowed(options_.samples, kManyUnderWay));
+      const ReplicaStatus end = log.log().status().replicas.front();
+      return nlohmann::json{after.posts - before.posts, after.requests - before.requests,
+                            after.messages - before.messages, end.posts - after.posts};
+    };
+    PERDURE_TRY(counts, run_in_child(child));
+    const auto each = [&](std::size_t index) {
+      return counts[index].get<double>() / static_cast<double>(options_.samples);
+    };
+    finding.perdure.values.push_back(each(0));
+    finding.met = each(0) <= 1;
+    finding.note = fmt::format(
+        "one in flight: {:.2f} work requests, of them {:.2f} messages; 64 in flight: {:.2f} "
+        "posts",
+        each(1), each(2), each(3));
+    return {};
+  }
+
+  Result<void> calls(Finding& finding) {
+    finding.unit = "calls";
+    finding.target = "0";
+    constexpr std::uint64_t kAppends = 200;  // each call stops the process twice
+    // A peer that sleeps has to be woken, by a call that is traced, so that it sleeps again; it
+    // also sleeps when the tracer takes its core. What an append needs is in every run.
+    constexpr int kRunsMax = 5;
+    PERDURE_TRY(polling, start_peer(directory_ + "/polling-" + finding.fabric, kTracedSpin));
+    PERDURE_TRY(options, log_options(finding));
+    options.peer = polling.address();
+    SyscallCount count;
+    for (int run = 0; run < kRunsMax && (run == 0 || count.ours() != 0); ++run) {
+      PERDURE_TRY(counted, count_calls(options, kAppends));
+      if (run == 0 || counted.ours() < count.ours()) count = std::move(counted);
+    }
+    const double ours = static_cast<double>(count.ours()) / static_cast<double>(kAppends);
+    finding.perdure.values.push_back(ours);
+    finding.met = count.ours() == 0;
+    finding.note = fmt::format("busy polling, traced; the provider makes {} (polling included)",
+                               count.total() - count.ours());
+    for (const auto& [name, number] : count.calls) {
+      if (!is_of_transport(name)) finding.note += fmt::format("; {}: {}", name, number);
+    }
+    return {};
+  }
+
+  Nanoseconds idle_time() const {
+    return std::chrono::seconds(static_cast<std::int64_t>(options_.idle_seconds));
+  }
+
+  /// Processor time of a process while this one sleeps, in percent of one core.
+  Result<double> load_of(pid_t process) const {
+    PERDURE_TRY(before, test::processor_time(process));
+    const Nanoseconds begun = Clock::monotonic().now();
+    test::pause_for(idle_time());
+    PERDURE_TRY(after, test::processor_time(process));
+    const Nanoseconds took = Clock::monotonic().now() - begun;
+    return percent(static_cast<double>((after - before).count()),
+                   static_cast<double>(took.count()));
+  }
+
+  Result<void> idle_peer(Finding& finding) {
+    finding.unit = "% of a core";
+    finding.target = "below 2";
+    finding.fabric = options_.fabrics.front();
+    PERDURE_TRY(options, log_options(finding));
+    finding.note = fmt::format("perdured with an open session, {} s after some appends",
+                               options_.idle_seconds);
+    const ChildWork child = [&](const ChildPipes& pipes) -> Result<nlohmann::json> {
+      PERDURE_TRY(log, LogUnderTest::open(options));
+      PERDURE_TRY_VOID(log.one_by_one(100));
+      PERDURE_TRY_VOID(tell(pipes.to_parent));
+      PERDURE_TRY_VOID(await_word(pipes.from_parent));
+      return nlohmann::json(0);
+    };
+    double load = 0;
+    const ParentWork watch = [&](const ChildTask& task) -> Result<void> {
+      PERDURE_TRY_VOID(await_word(task.from_child));
+      test::pause_for(std::chrono::milliseconds(500));
+      PERDURE_TRY(percent_of_core, load_of(peer_->pid()));
+      load = percent_of_core;
+      return tell(task.to_child);
+    };
+    PERDURE_TRY_VOID(run_in_child(child, watch));
+    finding.perdure.values.push_back(load);
+    finding.met = load < 2;
+    return {};
+  }
+
+  /// A client that waits for a peer that was stopped: it polls a little, then sleeps.
+  Result<void> idle_client(Finding& finding) {
+    finding.unit = "% of a core";
+    finding.target = "below 2";
+    finding.fabric = options_.fabrics.front();
+    finding.note =
+        fmt::format("waits {} s for a record while its peer is stopped", options_.idle_seconds);
+    PERDURE_TRY(stopped, start_peer(directory_ + "/stopped"));
+    PERDURE_TRY(options, log_options(finding));
+    options.peer = stopped.address();
+    options.log.stall = std::chrono::minutes(10);
+    const ChildWork child = [&](const ChildPipes& pipes) -> Result<nlohmann::json> {
+      PERDURE_TRY(log, LogUnderTest::open(options));
+      PERDURE_TRY_VOID(log.one_by_one(100));
+      PERDURE_TRY_VOID(tell(pipes.to_parent));
+      PERDURE_TRY_VOID(await_word(pipes.from_parent));  // from here on the peer is stopped
+      PERDURE_TRY(ticket, log.log().append(log.record()));
+      PERDURE_TRY_VOID(log.log().wait(ticket, Level::Durable, std::chrono::minutes(5)));
+      return nlohmann::json(0);
+    };
+    double load = 0;
+    const ParentWork watch = [&](const ChildTask& task) -> Result<void> {
+      PERDURE_TRY_VOID(await_word(task.from_child));
+      stopped.signal(SIGSTOP);
+      PERDURE_TRY_VOID(tell(task.to_child));
+      test::pause_for(std::chrono::milliseconds(500));
+      const auto percent_of_core = load_of(task.pid);
+      stopped.signal(SIGCONT);
+      if (!percent_of_core.ok()) return percent_of_core.error();
+      load = *percent_of_core;
+      return {};
+    };
+    PERDURE_TRY_VOID(run_in_child(child, watch));
+    finding.perdure.values.push_back(load);
+    finding.met = load < 2;
+    return stopped.stop();
+  }
+
+  Result<void> memory(Finding& finding) {
+    finding.unit = "MiB resident";
+    finding.target = "below 64 beyond registered buffers";
+    finding.fabric = options_.fabrics.front();
+    PERDURE_TRY(options, log_options(finding));
+    options.pool_bytes = options_.log_bytes;
+    finding.note = fmt::format(
+        "{} open tickets, a log of {} opened again; all that opening and "
+        "appending made resident, registered buffers included",
+        report::grouped(kOpenTickets), report::size_text(options_.log_bytes));
+    // First a process fills the log, then another opens it.
+    LogUnderTestOptions filling = options;
+    filling.record_bytes = kMebibyte;
+    const std::uint64_t records = options_.log_bytes / kMebibyte * 9 / 20;
+    PERDURE_TRY_VOID(in_log(
+        filling, [&](LogUnderTest& log) { return log.windowed(records, kBandwidthWindow); }));
+    PERDURE_TRY(mebibytes, in_child_resident(options));
+    finding.perdure.values.push_back(mebibytes);
+    finding.met = mebibytes < 64;
+    return {};
+  }
+
+  static Result<double> in_child_resident(const LogUnderTestOptions& options) {
+    return in_bare([&]() -> Result<double> {
+      PERDURE_TRY(before, test::resident_bytes(::getpid()));
+      PERDURE_TRY(log, LogUnderTest::open(options));
+      std::vector<Ticket> tickets;
+      for (std::uint64_t i = 0; i < kOpenTickets; ++i) {
+        PERDURE_TRY(ticket, log.log().append(log.record()));
+        tickets.push_back(ticket);
+      }
+      PERDURE_TRY(after, test::resident_bytes(::getpid()));
+      PERDURE_TRY_VOID(log.log().wait(tickets.back(), Level::Durable));
+      return static_cast<double>(after - before) / static_cast<double>(kMebibyte);
+    });
+  }
+
+  const LimitsOptions& options_;
+  const LimitsProgress& progress_;
+  std::string directory_;
+  test::PeerProcess* peer_ = nullptr;
+  std::string rnic_transport_;
+  bool rnic_is_software_ = false;
+  int pools_ = 0;
+  std::vector<Finding> findings_;
+};
+
+double middle(std::vector<double> values) {
+  if (values.empty()) return 0;
+  std::sort(values.begin(), values.end());
+  const std::size_t half = values.size() / 2;
+  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
+}
+
+}  // namespace
+
+double Series::median() const { return middle(values); }
+
+double Series::deviation() const {
+  std::vector<double> distances;
+  for (const double value : values) distances.push_back(std::abs(value - median()));
+  return middle(std::move(distances));
+}
+
+double Series::low() const {
+  return values.empty() ? 0 : *std::min_element(values.begin(), values.end());
+}
+
+double Series::high() const {
+  return values.empty() ? 0 : *std::max_element(values.begin(), values.end());
+}
+
+Result<std::vector<Finding>> find_limits(const LimitsOptions& options,
+                                         const LimitsProgress& progress) {
+  return Limits(options, progress).run();
+}
+
+}  // namespace perdure::bench

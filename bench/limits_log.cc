@@ -1,0 +1,94 @@
+// Appending to the log whose limits are measured.
+#include "bench/limits_log.h"
+
+#include "client/dial.h"
+#include "core/assert.h"
+#include "core/try.h"
+#include "log/log_format.h"
+
+#include <algorithm>
+
+namespace perdure::bench {
+namespace {
+
+constexpr Nanoseconds kAnswerWithin = std::chrono::seconds(10);
+constexpr std::chrono::milliseconds kDurableWithin{30'000};
+
+Result<void> create_pool(const LogUnderTestOptions& options) {
+  client::Dialer dialer;
+  PERDURE_TRY(choice, control::parse_transport_choice(options.transport));
+  PERDURE_TRY(peer, dialer.dial(options.peer, choice));
+  const auto created =
+      peer->create({options.pool, options.pool_bytes}, Deadline::after(kAnswerWithin));
+  if (created.ok() || created.code() == ErrorCode::AlreadyExists) return {};
+  return created.error();
+}
+
+}  // namespace
+
+Result<LogUnderTest> LogUnderTest::open(const LogUnderTestOptions& options) {
+  PERDURE_TRY_VOID(create_pool(options));
+  LogOptions log = options.log;
+  log.peers = {options.peer};
+  log.pool = options.pool;
+  log.transport = options.transport;
+  log.quorum = 1;
+  log.take_over = true;
+  PERDURE_TRY(opened, Log::open(std::move(log)));
+  PERDURE_TRY_VOID(opened.trim(opened.status().tail));  // of an earlier round
+  return LogUnderTest(std::move(opened), options);
+}
+
+LogUnderTest::LogUnderTest(Log log, const LogUnderTestOptions& options)
+    : log_(std::move(log)), record_(options.record_bytes, std::byte{0x5a}) {
+  trim_every_ = options.pool_bytes / 2 / log::record_bytes(options.record_bytes);
+  PERDURE_ASSERT(trim_every_ > 0);
+}
+
+Result<Ticket> LogUnderTest::append() {
+  // Half of the ring is always free, so appending never meets a full log.
+  if (since_trim_ >= trim_every_) {
+    PERDURE_TRY_VOID(log_.wait(last_, Level::Committed, kDurableWithin));
+    PERDURE_TRY_VOID(log_.trim(last_.lsn));
+    since_trim_ = 0;
+  }
+  PERDURE_TRY(ticket, log_.append(record_));
+  last_ = ticket;
+  ++since_trim_;
+  return ticket;
+}
+
+Result<report::Histogram> LogUnderTest::one_by_one(std::uint64_t count) {
+  report::Histogram latencies;
+  const Clock& clock = Clock::monotonic();
+  for (std::uint64_t i = 0; i < count; ++i) {
+    if (since_trim_ >= trim_every_) {
+      PERDURE_TRY_VOID(log_.trim(last_.lsn));
+      since_trim_ = 0;
+    }
+    const Nanoseconds begun = clock.now();
+    PERDURE_TRY(ticket, append());
+    PERDURE_TRY_VOID(log_.wait(ticket, Level::Durable, kDurableWithin));
+    latencies.add(clock.now() - begun);
+  }
+  return latencies;
+}
+
+Result<double> LogUnderTest::windowed(std::uint64_t count, std::size_t window) {
+  PERDURE_ASSERT(window > 0);
+  std::vector<Ticket> tickets(window);
+  const Nanoseconds begun = Clock::monotonic().now();
+  for (std::uint64_t i = 0; i < count; ++i) {
+    if (i >= window) {
+      PERDURE_TRY_VOID(log_.wait(tickets[i % window], Level::Durable, kDurableWithin));
+    }
+    PERDURE_TRY(ticket, append());
+    tickets[i % window] = ticket;
+  }
+  PERDURE_TRY_VOID(log_.wait(last_, Level::Durable, kDurableWithin));
+  const Nanoseconds took = Clock::monotonic().now() - begun;
+  return static_cast<double>(count) * 1e9 /
+         static_cast<double>(std::max<std::int64_t>(took.count(), 1));
+}
+
+}  // namespace perdure::bench

@@ -1,0 +1,51 @@
+// LogUnderTest: a log through the public API, as a program would use it, for measuring its limits.
+#pragma once
+
+#include <perdure/log.h>
+#include <perdure/result.h>
+
+#include "core/clock.h"
+#include "report/histogram.h"
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace perdure::bench {
+
+struct LogUnderTestOptions {
+  std::string peer;       // control plane of a perdured
+  std::string transport;  // "tcp" or "shm"
+  std::string pool;       // created unless it exists
+  std::uint64_t pool_bytes = std::uint64_t{64} << 20;
+  std::uint64_t record_bytes = 64;
+  LogOptions log = {};  // peers, pool, transport and quorum are filled in
+};
+
+class LogUnderTest {
+ public:
+  /// Errors: those of the control plane and of Log::open.
+  static Result<LogUnderTest> open(const LogUnderTestOptions& options);
+
+  /// Appends `count` records one after the other, each waited for until it is durable. A full log
+  /// is trimmed between two of them.
+  Result<report::Histogram> one_by_one(std::uint64_t count);
+  /// Appends with `window` in flight; returns records per second.
+  Result<double> windowed(std::uint64_t count, std::size_t window);
+
+  Log& log() { return log_; }
+  std::span<const std::byte> record() const { return record_; }
+
+ private:
+  LogUnderTest(Log log, const LogUnderTestOptions& options);
+  Result<Ticket> append();
+
+  Log log_;
+  std::vector<std::byte> record_;
+  std::uint64_t trim_every_ = 0;  // records
+  std::uint64_t since_trim_ = 0;
+  Ticket last_;
+};
+
+}  // namespace perdure::bench

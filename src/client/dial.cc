@@ -1,0 +1,72 @@
+#include "client/dial.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "core/mutex.h"
+#include "core/try.h"
+#include "fabric/emu/live_device.h"
+#include "fabric/open_device.h"
+
+namespace perdure::client {
+namespace {
+
+/// The RNIC at our end of a connection to an emulated machine.
+Result<std::shared_ptr<fabric::Device>> open_emulated(Transport transport) {
+  fabric::emu::LiveOptions options;
+  options.profile.transport = transport;
+  PERDURE_TRY(device, fabric::emu::LiveDevice::open(options));
+  return std::shared_ptr<fabric::Device>(std::move(device));
+}
+
+}  // namespace
+
+/// Threads: any, for peers are used by several.
+class Dialer::Devices {
+ public:
+  /// The device of this machine for a transport.
+  Result<std::shared_ptr<fabric::Device>> of(Transport transport, const std::string& rnic) {
+    const MutexLock lock(mutex_);
+    auto& device = opened_[{transport, rnic}];
+    if (device == nullptr) {
+      PERDURE_TRY(opened, fabric::open_device(transport, rnic));
+      device = std::move(opened);
+    }
+    return device;
+  }
+
+  /// The device for a peer that left the choice to us.
+  Result<std::shared_ptr<fabric::Device>> suitable(const control::ServiceDescription& service,
+                                                   const std::string& rnic) {
+    const auto& offered = service.transports;
+    if (service.emulated && !offered.empty()) return open_emulated(offered.front());
+    const bool shm = std::find(offered.begin(), offered.end(), Transport::Shm) != offered.end();
+    if (shm && service.host == control::host_identity()) return of(Transport::Shm, rnic);
+    for (const Transport transport : offered) {
+      if (!fabric::is_rdma(transport)) continue;
+      if (auto device = of(transport, rnic); device.ok()) return device;
+    }
+    return of(Transport::Tcp, rnic);
+  }
+
+ private:
+  Mutex mutex_;
+  std::map<std::pair<Transport, std::string>, std::shared_ptr<fabric::Device>> opened_
+      PERDURE_GUARDED_BY(mutex_);
+};
+
+Dialer::Dialer() : devices_(std::make_shared<Devices>()) {}
+
+Result<std::unique_ptr<HttpPeer>> Dialer::dial(const std::string& address,
+                                               control::TransportChoice choice) {
+  if (choice) {
+    PERDURE_TRY(device, devices_->of(*choice, rnic_));
+    return HttpPeer::open(address, std::move(device));
+  }
+  return HttpPeer::open_choosing(address, [devices = devices_, rnic = rnic_](const auto& service) {
+    return devices->suitable(service, rnic);
+  });
+}
+
+}  // namespace perdure::client

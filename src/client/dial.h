@@ -1,0 +1,38 @@
+// Dialer: peers by address, over the transport that was asked for or that suits the two hosts.
+#pragma once
+
+#include <perdure/result.h>
+
+#include <memory>
+#include <string>
+
+#include "client/http_peer.h"
+#include "control/service_types.h"
+
+namespace perdure::client {
+
+/// Keeps one device per transport for all the peers it dials; they may outlive it.
+/// Threads: one caller at a time.
+class Dialer {
+ public:
+  Dialer();
+
+  /// Which RNIC of this machine, by its name or an address of its interface; empty: the first that
+  /// fits. For the peers that are dialled afterwards.
+  void use_rnic(std::string rnic) { rnic_ = std::move(rnic); }
+
+  /// Sends nothing yet. `choice` nothing: when the first session is opened the peer is asked, and
+  /// then it is shared memory when the peer runs on this host and offers it, else RDMA when both
+  /// have an RNIC for it, else tcp. An emulated peer gets an emulated RNIC.
+  /// Errors: InvalidArgument (the address), Unsupported (no such device here).
+  Result<std::unique_ptr<HttpPeer>> dial(const std::string& address,
+                                         control::TransportChoice choice);
+
+ private:
+  class Devices;
+
+  std::string rnic_;
+  std::shared_ptr<Devices> devices_;
+};
+
+}  // namespace perdure::client

@@ -1,0 +1,159 @@
+// A perdured through its control plane: see http_peer.h.
+#include "client/http_peer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "client/connect_session.h"
+#include "control/json_codec.h"
+#include "control/json_fields.h"
+#include "core/assert.h"
+#include "core/try.h"
+
+namespace perdure::client {
+namespace {
+
+// To take back a grant that could not be used; it would expire by itself.
+constexpr Nanoseconds kTakeBackWithin = std::chrono::seconds{1};
+// One try to connect gets half of the time that is left, but not less than this.
+constexpr Nanoseconds kConnectWithinMin = std::chrono::milliseconds{200};
+
+/// The body of a successful answer; a refusal becomes its error.
+Result<std::string> call(const control::HostPort& at, const control::HttpRequest& request,
+                         Deadline deadline) {
+  PERDURE_TRY(answer, control::http_call(at, request, control::kJsonAnswerBytesMax, deadline));
+  if (answer.status >= 200 && answer.status < 300) return std::move(answer.body);
+  Error error = control::decode_error(answer.body);
+  error.message = fmt::format("peer {}: {}", to_string(at), error.message);
+  return error;
+}
+
+std::string pool_path(const std::string& pool, std::string_view rest) {
+  return fmt::format("/v1/pools/{}{}", pool, rest);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<HttpPeer>> HttpPeer::open(const std::string& address,
+                                                 std::shared_ptr<fabric::Device> device) {
+  PERDURE_TRY(at, control::parse_host_port(address));
+  return std::unique_ptr<HttpPeer>(new HttpPeer(address, std::move(at), std::move(device), {}));
+}
+
+Result<std::unique_ptr<HttpPeer>> HttpPeer::open_choosing(const std::string& address,
+                                                          ChooseDevice choose) {
+  PERDURE_TRY(at, control::parse_host_port(address));
+  return std::unique_ptr<HttpPeer>(
+      new HttpPeer(address, std::move(at), nullptr, std::move(choose)));
+}
+
+fabric::Device& HttpPeer::device() {
+  const MutexLock lock(mutex_);
+  PERDURE_ASSERT(device_ != nullptr);
+  return *device_;
+}
+
+/// The device of all sessions; the first one asks the peer, unless it was given.
+Result<std::shared_ptr<fabric::Device>> HttpPeer::session_device(Deadline deadline) {
+  {
+    const MutexLock lock(mutex_);
+    if (device_ != nullptr) return device_;
+  }
+  PERDURE_ASSERT(choose_ != nullptr);
+  PERDURE_TRY(service, probe(address_, deadline));
+  PERDURE_TRY(chosen, choose_(service));
+  const MutexLock lock(mutex_);
+  if (device_ == nullptr) device_ = std::move(chosen);
+  return device_;
+}
+
+Result<control::ServiceDescription> HttpPeer::probe(const std::string& address, Deadline deadline) {
+  PERDURE_TRY(at, control::parse_host_port(address));
+  PERDURE_TRY(body, call(at, {"GET", "/v1/profile", ""}, deadline));
+  return control::decode_service(body);
+}
+
+Result<std::vector<control::PoolDescription>> HttpPeer::list(Deadline deadline) {
+  PERDURE_TRY(body, call(at_, {"GET", "/v1/pools", ""}, deadline));
+  return control::decode_pools(body);
+}
+
+Result<control::PoolDescription> HttpPeer::describe(const std::string& pool, Deadline deadline) {
+  PERDURE_TRY_VOID(control::validate_pool_name(pool));
+  PERDURE_TRY(body, call(at_, {"GET", pool_path(pool, ""), ""}, deadline));
+  return control::decode_pool(body);
+}
+
+Result<control::PoolDescription> HttpPeer::create(const control::PoolRequest& request,
+                                                  Deadline deadline) {
+  PERDURE_TRY_VOID(validate(request));
+  PERDURE_TRY(body, call(at_, {"POST", "/v1/pools", encode(request)}, deadline));
+  return control::decode_pool(body);
+}
+
+Result<control::PoolDescription> HttpPeer::open_pool(const std::string& pool, Deadline deadline) {
+  PERDURE_TRY_VOID(control::validate_pool_name(pool));
+  PERDURE_TRY(body, call(at_, {"POST", pool_path(pool, "/open"), ""}, deadline));
+  return control::decode_pool(body);
+}
+
+Result<void> HttpPeer::close_pool(const std::string& pool, Deadline deadline) {
+  PERDURE_TRY_VOID(control::validate_pool_name(pool));
+  PERDURE_TRY(body, call(at_, {"POST", pool_path(pool, "/close"), ""}, deadline));
+  return control::decode_accepted(body);
+}
+
+Result<void> HttpPeer::fence(const std::string& pool, Epoch epoch, Deadline deadline) {
+  PERDURE_TRY_VOID(control::validate_pool_name(pool));
+  PERDURE_TRY(
+      body, call(at_, {"POST", pool_path(pool, "/fence"), control::encode_fence(epoch)}, deadline));
+  return control::decode_accepted(body);
+}
+
+Result<Session> HttpPeer::open_session(const control::SessionRequest& request, Deadline deadline) {
+  PERDURE_TRY_VOID(validate(request));
+  PERDURE_TRY(device, session_device(deadline));
+  for (;;) {
+    PERDURE_TRY(grant, ask_for_session(request, device->transport(), deadline));
+    // An RNIC's connection manager repeats a message that was lost after 4 s (librdmacm's response
+    // time-out, 4.096 us * 2^20). Another session takes less time.
+    const Nanoseconds left = deadline.left();
+    const Deadline soon = Deadline::after(std::min(left, std::max(left / 2, kConnectWithinMin)));
+    auto session = connect_session(grant, data_address(grant.address), *device, soon);
+    if (session) return session;
+    (void)close_session(grant.session, Deadline::after(kTakeBackWithin));
+    if (session.code() != ErrorCode::TimedOut || deadline.passed()) return session;
+  }
+}
+
+Result<control::SessionGrant> HttpPeer::ask_for_session(const control::SessionRequest& request,
+                                                        Transport transport, Deadline deadline) {
+  control::SessionAsk ask;
+  ask.request = request;
+  ask.transport = transport;
+  PERDURE_TRY(body,
+              call(at_, {"POST", pool_path(request.pool, "/sessions"), encode(ask)}, deadline));
+  return control::decode_grant(body);
+}
+
+Result<control::SessionDescription> HttpPeer::describe_session(std::uint64_t id,
+                                                               Deadline deadline) {
+  PERDURE_TRY(body, call(at_, {"GET", "/v1/sessions/" + control::hexadecimal(id), ""}, deadline));
+  return control::decode_session(body);
+}
+
+Result<void> HttpPeer::close_session(std::uint64_t id, Deadline deadline) {
+  PERDURE_TRY(body,
+              call(at_, {"DELETE", "/v1/sessions/" + control::hexadecimal(id), ""}, deadline));
+  return control::decode_accepted(body);
+}
+
+/// A data plane that listens everywhere is reached where the control plane was.
+std::string HttpPeer::data_address(const std::string& granted) const {
+  const auto at = control::parse_host_port(granted);
+  if (!at.ok() || !control::is_wildcard(at->host)) return granted;
+  return to_string(control::HostPort{at_.host, at->port});
+}
+
+}  // namespace perdure::client

@@ -1,0 +1,133 @@
+// Costs decide among right methods, and never bring together on one connection what must not be.
+#include "client/method_choice.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+
+#include "core/random.h"
+#include "plan/plan.h"
+
+namespace perdure::client {
+namespace {
+
+ServerProfile profile_of(PersistenceDomain domain, Ddio ddio, ReceiveBuffers buffers,
+                         Transport transport) {
+  ServerProfile profile;
+  profile.domain = domain;
+  profile.ddio = ddio;
+  profile.receive_buffers = buffers;
+  profile.transport = transport;
+  profile.capabilities.native_flush = ddio == Ddio::Off;
+  return profile;
+}
+
+ChoiceOptions options_of(bool tail_word) {
+  ChoiceOptions options;
+  options.tail_word = tail_word;
+  options.message_bytes_max = 16 * 1024;
+  return options;
+}
+
+TEST(MethodChoice, FollowsTheCosts) {
+  const ServerProfile profile =
+      profile_of(PersistenceDomain::Wsp, Ddio::On, ReceiveBuffers::Dram, Transport::Tcp);
+  plan::CostModel costs = plan::default_costs(Transport::Tcp);
+  const auto usual = choose_methods(profile, options_of(false), costs);
+  ASSERT_TRUE(usual.ok());
+  EXPECT_EQ(usual->batches.small.name, "send-copy-ack");
+  EXPECT_EQ(usual->batches.large.primary, Primary::Write);
+  costs.message_round_trip_ns = 100'000;  // the responder's processor is busy elsewhere
+  const auto busy = choose_methods(profile, options_of(false), costs);
+  ASSERT_TRUE(busy.ok());
+  EXPECT_EQ(busy->batches.small.name, "write-flush");
+  EXPECT_EQ(busy->places.small.name, "write-flush");
+}
+
+TEST(MethodChoice, TheBorderMovesWithTheCostOfCopying) {
+  const ServerProfile profile =
+      profile_of(PersistenceDomain::Wsp, Ddio::On, ReceiveBuffers::Dram, Transport::Tcp);
+  plan::CostModel costs = plan::default_costs(Transport::Tcp);
+  std::uint64_t before = UINT64_MAX;
+  for (const double copy_ns : {2.0, 4.0, 8.0}) {
+    costs.copy_byte_ns = copy_ns;
+    const auto choice = choose_methods(profile, options_of(false), costs);
+    ASSERT_TRUE(choice.ok());
+    EXPECT_LT(choice->batches.small_bytes_max, before) << copy_ns;
+    before = choice->batches.small_bytes_max;
+  }
+}
+
+bool stores_word(const Method& method) {
+  const Item last = static_cast<Item>(method.shape.items() - 1);
+  for (const auto& reaction : method.responder) {
+    for (const ResponderAction& action : reaction) {
+      if (action.kind == ResponderAction::Kind::Copy && action.item == last) return true;
+    }
+  }
+  return replays(method);
+}
+
+bool has_messages(const Method& method) {
+  return std::any_of(method.requester.begin(), method.requester.end(), [](const auto& step) {
+    return step.kind == RequesterStep::Kind::Post &&
+           (step.verb == Verb::Send || step.verb == Verb::WriteImm);
+  });
+}
+
+/// What may run on one connection, in other words than the code's.
+void expect_peace(const MethodChoice& choice, bool tail_word, bool replay_allowed) {
+  int replaying = 0;
+  int messaging = 0;
+  for (const Method* each :
+       {&choice.batches.small, &choice.batches.large, &choice.places.small, &choice.places.large}) {
+    replaying += replays(*each) ? 1 : 0;
+    messaging += has_messages(*each) ? 1 : 0;
+  }
+  EXPECT_TRUE(replaying == 0 || replaying == messaging);
+  EXPECT_TRUE(replay_allowed || replaying == 0);
+  if (!tail_word) return;
+  EXPECT_EQ(stores_word(choice.batches.small), stores_word(choice.batches.large));
+  EXPECT_TRUE(!replays(choice.places.small) || stores_word(choice.batches.large));
+}
+
+TEST(MethodChoice, NoCostsMakeMethodsClash) {
+  Random random(11);
+  std::uint64_t replayed = 0;
+  std::uint64_t chosen = 0;
+  const auto cost = [&] { return static_cast<double>(1 + random.below(20'000)); };
+  for (const auto domain : {PersistenceDomain::Page, PersistenceDomain::Dmp, PersistenceDomain::Mhp,
+                            PersistenceDomain::Wsp}) {
+    for (const auto ddio : {Ddio::On, Ddio::Off}) {
+      for (const auto buffers : {ReceiveBuffers::Dram, ReceiveBuffers::Pm}) {
+        for (const auto transport : {Transport::InfiniBand, Transport::Iwarp, Transport::Tcp}) {
+          const ServerProfile profile = profile_of(domain, ddio, buffers, transport);
+          for (int round = 0; round < 32; ++round) {
+            plan::CostModel costs = plan::default_costs(transport);
+            costs.message_round_trip_ns = cost();
+            costs.write_round_trip_ns = cost();
+            costs.read_round_trip_ns = cost();
+            costs.extra_post_ns = cost();
+            costs.copy_byte_ns = cost() / 10'000;
+            const bool tail_word = random.chance(1, 2);
+            ChoiceOptions options = options_of(tail_word);
+            options.replay = random.chance(3, 4);
+            if (random.chance(1, 2)) options.primary = Primary::Send;
+            const auto choice = choose_methods(profile, options, costs);
+            ASSERT_TRUE(choice.ok()) << describe(profile) << ": " << choice.error().message;
+            expect_peace(*choice, tail_word, options.replay);
+            ASSERT_FALSE(HasFailure()) << describe(profile) << ", round " << round;
+            ++chosen;
+            replayed += replays(choice->batches.small) ? 1 : 0;
+          }
+        }
+      }
+    }
+  }
+  EXPECT_EQ(chosen, 1536u);
+  EXPECT_GT(replayed, 10u) << "the hard case has to come up";
+}
+
+}  // namespace
+}  // namespace perdure::client

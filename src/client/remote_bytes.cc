@@ -1,0 +1,100 @@
+#include "client/remote_bytes.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "core/try.h"
+
+namespace perdure::client {
+namespace {
+
+// A peer is silent while no READ completes. One that is long never would where packets are lost:
+// on a RoCE connection each loss costs it an ACK time-out.
+constexpr std::size_t kPieceBytes = 16 * 1024;
+constexpr std::size_t kPieces = 16;
+constexpr std::size_t kLandingBytes = kPieces * kPieceBytes;
+constexpr Nanoseconds kSleepSlice = std::chrono::milliseconds(10);
+constexpr Nanoseconds kSpin = std::chrono::microseconds(50);
+
+}  // namespace
+
+Result<std::unique_ptr<RemoteBytes>> RemoteBytes::open(Peer& peer, const std::string& pool,
+                                                       Nanoseconds timeout, const Clock& clock) {
+  control::SessionRequest request;
+  request.pool = pool;
+  PERDURE_TRY(session, peer.open_session(request, Deadline(clock, timeout)));
+  std::unique_ptr<RemoteBytes> bytes(new RemoteBytes(std::move(session), timeout, clock));
+  bytes->landing_.resize(kLandingBytes);
+  PERDURE_TRY(memory, peer.device().register_memory(bytes->landing_, fabric::Access::Local));
+  bytes->landing_memory_ = std::move(memory);
+  return bytes;
+}
+
+Result<void> RemoteBytes::read(std::uint64_t at, std::span<std::byte> to) {
+  while (!to.empty()) {
+    const auto window = to.first(std::min(to.size(), landing_.size()));
+    PERDURE_TRY_VOID(read_window(at, window));
+    at += window.size();
+    to = to.subspan(window.size());
+  }
+  return {};
+}
+
+Result<void> RemoteBytes::read_window(std::uint64_t at, std::span<std::byte> to) {
+  std::size_t in_flight = 0;
+  for (std::size_t done = 0; done < to.size(); done += kPieceBytes) {
+    const std::size_t bytes = std::min(kPieceBytes, to.size() - done);
+    PERDURE_TRY_VOID(post_read(at + done, std::span(landing_).subspan(done, bytes)));
+    ++in_flight;
+  }
+  while (in_flight > 0) {
+    PERDURE_TRY(count, await_reads(at, to.size()));
+    in_flight -= count;
+  }
+  std::copy_n(landing_.begin(), to.size(), to.begin());
+  return {};
+}
+
+Result<void> RemoteBytes::post_read(std::uint64_t at, std::span<std::byte> to) {
+  fabric::WorkRequest request;
+  request.opcode = fabric::Opcode::Read;
+  request.remote = session_.remote;
+  request.remote_offset = at;
+  request.segments[0] = {to.data(), to.size(), landing_memory_.get()};
+  request.segment_count = 1;
+  PERDURE_TRY(posted, session_.endpoint->post(std::span<const fabric::WorkRequest>(&request, 1)));
+  if (posted == 0) return Error{ErrorCode::Disconnected, "the read session takes no requests"};
+  return {};
+}
+
+/// Waits for the next completions, and returns how many came. `at` and `bytes` are for the error.
+Result<std::size_t> RemoteBytes::await_reads(std::uint64_t at, std::size_t bytes) {
+  fabric::Endpoint* endpoint = session_.endpoint.get();
+  const Deadline deadline = Deadline(clock_, timeout_);
+  const Deadline spin = Deadline(clock_, kSpin);
+  while (true) {
+    std::array<fabric::Completion, kPieces> completions;
+    const std::size_t count = endpoint->poll(completions);
+    for (std::size_t i = 0; i < count; ++i) {
+      if (!completions[i].error) continue;
+      return Error{ErrorCode::Disconnected,
+                   fmt::format("reading {} bytes at {} of pool '{}' failed: {}", bytes, at,
+                               session_.pool.name, to_string(*completions[i].error))};
+    }
+    if (count != 0) return count;
+    if (!endpoint->connected()) {
+      return Error{ErrorCode::Disconnected,
+                   fmt::format("the peer of pool '{}' went away", session_.pool.name)};
+    }
+    if (deadline.passed()) {
+      endpoint->disconnect();  // a late answer must not land in a later read
+      return Error{ErrorCode::TimedOut,
+                   fmt::format("the peer of pool '{}' stopped answering", session_.pool.name)};
+    }
+    if (spin.passed()) fabric::wait_any(std::span(&endpoint, 1), kSleepSlice);
+  }
+}
+
+}  // namespace perdure::client

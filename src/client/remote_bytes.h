@@ -1,0 +1,43 @@
+// A peer's pool read over a session, as a ByteSource: small READs, several in flight.
+#pragma once
+
+#include <perdure/result.h>
+
+#include "client/peer.h"
+#include "core/byte_source.h"
+#include "core/clock.h"
+
+#include <memory>
+#include <string>
+
+namespace perdure::client {
+
+/// Threads: one caller at a time. Cost: one round trip per 256 KiB and one copy.
+class RemoteBytes final : public ByteSource {
+ public:
+  /// Opens a read session; `clock` must outlive it.
+  /// Errors: those of Peer::open_session and of registration.
+  static Result<std::unique_ptr<RemoteBytes>> open(Peer& peer, const std::string& pool,
+                                                   Nanoseconds timeout, const Clock& clock);
+
+  std::uint64_t size() const override { return session_.remote.length; }
+  /// Errors: Disconnected, TimedOut.
+  Result<void> read(std::uint64_t at, std::span<std::byte> to) override;
+
+  const Session& session() const { return session_; }
+
+ private:
+  RemoteBytes(Session session, Nanoseconds timeout, const Clock& clock)
+      : session_(std::move(session)), timeout_(timeout), clock_(clock) {}
+  Result<void> read_window(std::uint64_t at, std::span<std::byte> to);
+  Result<void> post_read(std::uint64_t at, std::span<std::byte> to);
+  Result<std::size_t> await_reads(std::uint64_t at, std::size_t bytes);
+
+  Session session_;
+  const Nanoseconds timeout_;
+  const Clock& clock_;
+  std::vector<std::byte> landing_;  // registered; what a READ brings
+  std::unique_ptr<fabric::Memory> landing_memory_;
+};
+
+}  // namespace perdure::client

@@ -1,0 +1,63 @@
+// What both ends say of pools and ask of sessions, however it travels.
+#pragma once
+
+#include <perdure/profile.h>
+#include <perdure/result.h>
+#include <perdure/types.h>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace perdure::control {
+
+enum class PoolStatus {
+  Open,         // ready for sessions
+  Closed,       // closed on request; opening it again brings it back
+  Unavailable,  // could not be opened, or failed since: see the reason
+};
+
+std::string_view to_string(PoolStatus state);
+
+/// What a peer says of one of its pools. Of a pool that is not open, only name, state, reason and
+/// what could still be read are set.
+struct PoolDescription {
+  std::string name;
+  PoolStatus state = PoolStatus::Open;
+  std::string reason;  // Unavailable: the thing, the cause and the remedy
+  std::string uuid;
+  std::uint64_t bytes = 0;      // of the exported part
+  ServerProfile profile;        // of this pool on this peer: the domain depends on the medium
+  Epoch epoch;                  // of the last writer; 0: there was none
+  std::uint64_t writer = 0;     // the last writer's id; 0: there was none
+  std::string writer_name;      // as that writer called itself
+  bool writer_present = false;  // it holds a session now
+  std::string evidence;         // for people: what the persistence domain was concluded from
+  bool operator==(const PoolDescription&) const = default;
+};
+
+struct PoolRequest {
+  std::string name;         // [A-Za-z0-9._-], at most kPoolNameMax characters, no leading '.'
+  std::uint64_t bytes = 0;  // of the exported part; rounded up to 4 KiB
+};
+
+inline constexpr std::size_t kPoolNameMax = 64;
+inline constexpr std::uint64_t kPoolBytesMin = 4096;
+inline constexpr std::uint64_t kPoolBytesMax = std::uint64_t{1} << 45;  // 32 TiB
+inline constexpr std::size_t kWriterNameMax = 64;  // bytes of UTF-8, without control characters
+
+struct SessionRequest {
+  std::string pool;
+  bool write = false;        // false: the session may only read
+  Epoch epoch;               // write: the writer's epoch
+  std::uint64_t writer = 0;  // write: a random id of the writer; the same writer may come again
+  std::string writer_name;   // for people: program, host, process
+  bool take_over = false;    // write: end the session of an earlier writer that is still there
+};
+
+/// Whether a request makes sense by itself. Errors: InvalidArgument, naming the field.
+Result<void> validate(const PoolRequest& request);
+Result<void> validate(const SessionRequest& request);
+Result<void> validate_pool_name(std::string_view name);
+
+}  // namespace perdure::control

@@ -1,0 +1,110 @@
+// What a PeerService says and grants, independent of how a request reached it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "control/documents.h"
+#include "fabric/fabric.h"
+#include "pmem/medium_costs.h"
+
+namespace perdure::control {
+
+/// Which fabric a session shall run over. Nothing, or "auto" as text: shared memory for a
+/// requester on this host if it is offered, else the first transport that is.
+using TransportChoice = std::optional<Transport>;
+
+std::string_view transport_word(TransportChoice choice);
+/// Errors: InvalidArgument, naming the accepted words.
+Result<TransportChoice> parse_transport_choice(std::string_view word);
+
+/// What the requester needs to connect on the data plane. Good for one connection.
+struct SessionGrant {
+  std::uint64_t session = 0;
+  std::uint64_t token = 0;  // secret: shown as private data of the connection, see token.h
+  Transport transport = Transport::Tcp;
+  std::string address;  // of the data plane, as Device::connect takes it
+  fabric::RemoteMemory remote;
+  PoolDescription pool;
+  std::size_t receive_depth = 0;
+  std::size_t message_bytes_max = 0;
+  /// What the pool's medium costs the responder's processor. Nothing: the responder does not say.
+  std::optional<pmem::MediumCosts> medium;
+  bool operator==(const SessionGrant& other) const;
+};
+
+/// What the responder has done for sessions: of one, of a pool, or of all.
+struct ServiceCounters {
+  std::uint64_t messages = 0;
+  std::uint64_t refused_messages = 0;  // malformed, or outside the pool: never executed
+  std::uint64_t copied_bytes = 0;
+  std::uint64_t flush_calls = 0;
+  std::uint64_t acks = 0;
+  std::uint64_t sessions = 0;           // granted
+  std::uint64_t writers_fenced = 0;     // sessions ended for a newer writer
+  std::uint64_t replayed_messages = 0;  // applied from persistent receive buffers
+  bool operator==(const ServiceCounters&) const = default;
+};
+
+ServiceCounters& operator+=(ServiceCounters& sum, const ServiceCounters& more);
+
+enum class SessionPhase {
+  Granted,    // the requester has not connected yet
+  Connected,  // messages are handled
+  Ending,     // keys are being revoked
+};
+
+std::string_view to_string(SessionPhase phase);
+
+struct SessionDescription {
+  std::uint64_t id = 0;
+  std::string pool;
+  SessionPhase phase = SessionPhase::Granted;
+  bool write = false;
+  Epoch epoch;
+  std::uint64_t writer = 0;
+  std::string writer_name;
+  Transport transport = Transport::Tcp;
+  ServiceCounters counters;
+  bool operator==(const SessionDescription&) const = default;
+};
+
+/// The peer as a whole.
+struct ServiceDescription {
+  std::string version;  // of Perdure
+  std::string host;     // the same for two processes that can share memory; see host_identity()
+  std::vector<Transport> transports;
+  std::vector<std::string> devices;  // for people, in the order of transports
+  std::size_t pools = 0;
+  std::size_t sessions = 0;
+  bool emulated = false;  // RNIC and memory are software that loses power on demand
+  bool operator==(const ServiceDescription&) const = default;
+};
+
+/// Requests refused before a pool or session was involved.
+struct RefusedCounters {
+  std::uint64_t tokens = 0;        // data plane: no such grant, or not a token
+  std::uint64_t expired = 0;       // grants that nobody came for
+  std::uint64_t unauthorized = 0;  // the authorizer said no
+  std::uint64_t requests = 0;      // control plane: any other error of the requester
+};
+
+struct PoolReport {
+  PoolDescription pool;
+  ServiceCounters counters;  // ended and live sessions together
+};
+
+/// One consistent look at everything, for metrics and the live page.
+struct ServiceReport {
+  ServiceDescription service;
+  std::vector<PoolReport> pools;
+  std::vector<SessionDescription> sessions;
+  RefusedCounters refused;
+};
+
+/// Identifies this boot of this host. Containers on one host share it without sharing memory.
+std::string host_identity();
+
+}  // namespace perdure::control

@@ -1,0 +1,170 @@
+// The shared memory of one connection, and the two streams in it that each side writes.
+//
+//   offset        size   what
+//   0             64     magic, version, bytes of a stream
+//   64            64     what side 0 publishes: see Published
+//   128           64     what side 1 publishes
+//   192, 256      64     whether side 0, side 1 sleeps
+//   320           ...    the streams: side 0 requests, side 0 answers, side 1 requests, side 1
+//                        answers; kStreamBytes each
+//
+// Side 0 is the one that connected. A crash of a process can leave a frame half written: the
+// survivor executes what is whole and sees the end of the socket.
+#pragma once
+
+#include <perdure/result.h>
+
+#include "core/bytes.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstring>
+#include <memory>
+#include <span>
+#include <utility>
+
+namespace perdure::fabric::shm {
+
+inline constexpr std::uint64_t kStreamBytes = 256 * 1024;
+static_assert((kStreamBytes & (kStreamBytes - 1)) == 0);
+
+/// Positions in streams are bytes since the connection began. Written by one side, read by the
+/// other: a single cache line tells everything that is new.
+struct alignas(kCacheLineBytes) Published {
+  std::atomic<std::uint64_t> requests_written;
+  std::atomic<std::uint64_t> requests_read;  // of the peer's stream of requests
+  std::atomic<std::uint64_t> answers_written;
+  std::atomic<std::uint64_t> answers_read;
+  std::atomic<std::uint64_t> executed;  // how many of the peer's requests
+  std::atomic<std::uint64_t> refused;   // 1 when the request after those was refused
+};
+static_assert(sizeof(Published) == kCacheLineBytes);
+static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
+
+struct alignas(kCacheLineBytes) Sleeper {
+  std::atomic<std::uint32_t> sleeping;
+};
+
+struct alignas(kCacheLineBytes) SharedHead {
+  std::uint64_t magic;
+  std::uint64_t version;
+  std::uint64_t stream_bytes;
+};
+
+struct SharedMemory {
+  SharedHead head;
+  std::array<Published, 2> published;
+  std::array<Sleeper, 2> sleepers;
+  std::array<std::array<std::byte, kStreamBytes>, 4> streams;
+};
+static_assert(offsetof(SharedMemory, streams) == 320);
+
+/// A file descriptor, closed when destroyed.
+class Descriptor {
+ public:
+  Descriptor() = default;
+  explicit Descriptor(int number) : number_(number) {}
+  Descriptor(Descriptor&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
+  Descriptor& operator=(Descriptor&& other) noexcept {
+    std::swap(number_, other.number_);
+    return *this;
+  }
+  ~Descriptor();
+
+  int number() const { return number_; }
+
+ private:
+  int number_ = -1;
+};
+
+struct Unmap {
+  void operator()(SharedMemory* memory) const;
+};
+using Mapping = std::unique_ptr<SharedMemory, Unmap>;
+
+/// Makes the shared memory of a new connection; sealed, so that neither side can take pages away
+/// from under the other.
+struct NewRings {
+  Descriptor descriptor;
+  Mapping mapping;
+};
+Result<NewRings> create_rings();
+
+/// Maps what a peer handed over. Errors: ProtocolError when it is not sealed memory of our form.
+Result<Mapping> map_rings(const Descriptor& descriptor);
+
+/// The writing end of a stream. Bytes are put, then published.
+class StreamWriter {
+ public:
+  StreamWriter(std::byte* bytes, std::atomic<std::uint64_t>& written,
+               const std::atomic<std::uint64_t>& read)
+      : bytes_(bytes), written_(written), read_(read) {}
+
+  /// Bytes that fit now.
+  std::uint64_t room() {
+    if (put_ - freed_ >= kStreamBytes / 2) freed_ = read_.load(std::memory_order_acquire);
+    // A peer that says nonsense gets a full stream: then nothing moves, and nothing breaks.
+    return put_ - freed_ <= kStreamBytes ? kStreamBytes - (put_ - freed_) : 0;
+  }
+  /// Requires data.size() <= room().
+  void put(std::span<const std::byte> data) {
+    const std::uint64_t at = put_ & (kStreamBytes - 1);
+    const std::size_t first = std::min<std::size_t>(data.size(), kStreamBytes - at);
+    std::memcpy(bytes_ + at, data.data(), first);
+    if (first < data.size()) std::memcpy(bytes_, data.data() + first, data.size() - first);
+    put_ += data.size();
+  }
+  /// Leaves bytes out, so that the next frame begins at a multiple of `alignment`.
+  void align(std::uint64_t alignment) { put_ = round_up(put_, alignment); }
+  void publish() { written_.store(put_, std::memory_order_release); }
+  std::uint64_t position() const { return put_; }
+
+ private:
+  std::byte* bytes_;
+  std::atomic<std::uint64_t>& written_;
+  const std::atomic<std::uint64_t>& read_;
+  std::uint64_t put_ = 0;
+  std::uint64_t freed_ = 0;
+};
+
+/// The reading end of a stream.
+class StreamReader {
+ public:
+  StreamReader(const std::byte* bytes, const std::atomic<std::uint64_t>& written,
+               std::atomic<std::uint64_t>& read)
+      : bytes_(bytes), written_(written), read_(read) {}
+
+  /// Whether the peer has published anything that was not taken.
+  bool anything() const { return written_.load(std::memory_order_acquire) != taken_; }
+  /// Bytes that can be taken now. More than kStreamBytes: the peer says nonsense.
+  std::uint64_t available() {
+    if (seen_ == taken_) seen_ = written_.load(std::memory_order_acquire);
+    return seen_ - taken_;
+  }
+  std::uint64_t refresh() {
+    seen_ = written_.load(std::memory_order_acquire);
+    return seen_ - taken_;
+  }
+  /// Requires to.size() <= available().
+  void take(std::span<std::byte> to) {
+    const std::uint64_t at = taken_ & (kStreamBytes - 1);
+    const std::size_t first = std::min<std::size_t>(to.size(), kStreamBytes - at);
+    std::memcpy(to.data(), bytes_ + at, first);
+    if (first < to.size()) std::memcpy(to.data() + first, bytes_, to.size() - first);
+    taken_ += to.size();
+  }
+  void align(std::uint64_t alignment) { taken_ = round_up(taken_, alignment); }
+  /// Gives the room of what was taken back to the writer.
+  void release() { read_.store(taken_, std::memory_order_release); }
+  std::uint64_t position() const { return taken_; }
+
+ private:
+  const std::byte* bytes_;
+  const std::atomic<std::uint64_t>& written_;
+  std::atomic<std::uint64_t>& read_;
+  std::uint64_t taken_ = 0;
+  std::uint64_t seen_ = 0;
+};
+
+}  // namespace perdure::fabric::shm

@@ -1,0 +1,86 @@
+// The doctor: `perdure probe --doctor`, a checklist of the machine as a peer of Perdure. Each check
+// has a name, which is also its section in docs/hardware.md, a verdict, the evidence, and, unless
+// all is well, what to do. It reads, changes nothing, and needs no privileges.
+#pragma once
+
+#include <perdure/result.h>
+#include <sys/types.h>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "host/system_tree.h"
+#include "pmem/medium.h"
+#include "server/config.h"
+
+namespace perdure::host {
+
+/// The order is that of weight: of several findings a check tells the heaviest.
+enum class Verdict {
+  NotApplicable,  // there is nothing here that the question is about
+  Ok,
+  Advice,    // works and keeps what it promises; could be faster or better known
+  NotKnown,  // could not be read, or made no sense; Perdure assumes the worse
+  Problem,   // data can be lost, or something can not work at all
+};
+
+std::string_view to_string(Verdict verdict);
+
+struct Check {
+  explicit Check(std::string called) : name(std::move(called)) {}
+
+  std::string name;
+  Verdict verdict = Verdict::NotApplicable;
+  std::string finding;                // one sentence
+  std::vector<std::string> evidence;  // "FILE: what it said"
+  std::string advice;                 // empty when there is nothing to do
+  std::vector<std::string> commands;  // that do it, or that tell more
+  std::string root_tells;             // what a run as root would tell beyond this; empty: nothing
+
+  /// Takes this finding if it weighs more than what was found so far.
+  void find(Verdict found, std::string sentence, std::string what_to_do = {},
+            std::vector<std::string> by_commands = {});
+  /// That nothing here is of that kind: not applicable, unless something was found before.
+  void find_nothing(std::string sentence, std::string evidence_for_it);
+  /// Keeps what a file said as evidence, and gives it back.
+  Reading keep(Reading reading);
+};
+
+/// Where the pools are or would be.
+struct Place {
+  std::string path;
+  pmem::Medium medium;
+  dev_t device = 0;              // of the file system; of the device itself for device DAX
+  std::uint64_t pool_bytes = 0;  // of all pools there; 0 when there is none yet
+};
+
+/// What the doctor looks at.
+struct InspectedHost {
+  SystemTree tree;
+  Place place;
+  std::string config_file = "/etc/perdure/perdured.toml";
+  /// What the operator declares to perdured; NotFound where there is no such file.
+  Result<server::Config> config = Error{ErrorCode::NotFound, "no configuration was read"};
+  bool is_root = false;
+
+  /// The persistence domain that perdured would work with.
+  PersistenceDomain domain() const;
+  /// The configuration, or the one that perdured has without a file.
+  server::Config settings() const;
+};
+
+/// Looks at a place of this machine. `config_file` is that of perdured.
+/// Errors  as pmem::probe(). A configuration that can not be read is a finding, not an error.
+Result<InspectedHost> inspect_host(const std::string& path, const std::string& config_file);
+
+/// All checks, always the same ones in the same order.
+std::vector<Check> check_host(const InspectedHost& inspected);
+
+/// For a person, and as one JSON document.
+std::string doctor_text(const InspectedHost& inspected, const std::vector<Check>& checks);
+std::string doctor_json(const InspectedHost& inspected, const std::vector<Check>& checks);
+
+}  // namespace perdure::host

@@ -1,0 +1,45 @@
+// The checks of the doctor, one function each. All of them read files of the inspected's tree and
+// nothing else; none fails.
+#pragma once
+
+#include "host/doctor.h"
+
+namespace perdure::host {
+
+// doctor_place.cc: the pool's place and what was declared of it
+Check check_pool_file_system(const InspectedHost& inspected);
+Check check_write_cache(const InspectedHost& inspected);
+Check check_declared_domain(const InspectedHost& inspected);
+
+// doctor_memory.cc: NVDIMMs, CXL memory
+Check check_persistence_domain(const InspectedHost& inspected);
+Check check_deep_flush(const InspectedHost& inspected);
+Check check_namespaces(const InspectedHost& inspected);
+Check check_nvdimm_health(const InspectedHost& inspected);
+Check check_cxl_memory(const InspectedHost& inspected);
+
+// doctor_network.cc: RDMA devices and the Ethernet below them
+Check check_rdma_devices(const InspectedHost& inspected);
+Check check_rdma_mtu(const InspectedHost& inspected);
+Check check_roce_gid(const InspectedHost& inspected);
+Check check_congestion_control(const InspectedHost& inspected);
+
+// doctor_pcie.cc: the way from the RNIC to memory
+Check check_ddio(const InspectedHost& inspected);
+Check check_iommu(const InspectedHost& inspected);
+Check check_numa(const InspectedHost& inspected);
+
+// doctor_limits.cc: what the kernel grants a process
+Check check_locked_memory(const InspectedHost& inspected);
+Check check_memory_cgroup(const InspectedHost& inspected);
+Check check_open_files(const InspectedHost& inspected);
+Check check_huge_pages(const InspectedHost& inspected);
+Check check_transparent_huge_pages(const InspectedHost& inspected);
+
+// doctor_processor.cc: instructions and latency
+Check check_flush_instructions(const InspectedHost& inspected);
+Check check_frequency_governor(const InspectedHost& inspected);
+Check check_idle_states(const InspectedHost& inspected);
+Check check_clock_source(const InspectedHost& inspected);
+
+}  // namespace perdure::host

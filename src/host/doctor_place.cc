@@ -1,0 +1,222 @@
+// The pool's place: its file system, the drive below it, and what the operator declared of both.
+#include <fmt/format.h>
+#include <sys/sysmacros.h>
+
+#include <algorithm>
+
+#include "host/doctor_checks.h"
+#include "pmem/mount_options.h"
+
+namespace perdure::host {
+namespace {
+
+using pmem::MediumKind;
+
+/// The block device below the place, as /sys names it; empty if there is none.
+std::string block_device(const InspectedHost& inspected) {
+  const dev_t device = inspected.place.device;
+  if (inspected.place.medium.is_device || major(device) == 0) return {};
+  return inspected.tree.resolve(fmt::format("/sys/dev/block/{}:{}", major(device), minor(device)));
+}
+
+bool is_declared_stronger(const InspectedHost& inspected) {
+  return inspected.domain() > inspected.place.medium.found;
+}
+
+void find_page_cache(const InspectedHost& inspected, Check& check) {
+  const pmem::Medium& medium = inspected.place.medium;
+  if (inspected.domain() == PersistenceDomain::None) {
+    return check.find(
+        Verdict::Problem, fmt::format("{} does not keep what is synced", medium.file_system),
+        "move the pools to a local file system (ext4, xfs) that is mounted with barriers, or "
+        "declare domain = \"page\" in [profile] if you know that fsync lasts there",
+        {"findmnt --target " + inspected.place.path});
+  }
+  if (last_name(block_device(inspected)).rfind("pmem", 0) == 0) {
+    return check.find(
+        Verdict::Advice,
+        fmt::format("{} lies on persistent memory, but behind the page cache", medium.file_system),
+        "mount it with DAX (fsdax namespace, ext4 or xfs), or use device DAX: then a record need "
+        "not be synced page by page",
+        {"umount " + inspected.place.path,
+         fmt::format("mount -o dax=always /dev/{} {}", last_name(block_device(inspected)),
+                     inspected.place.path)});
+  }
+  check.find(Verdict::Ok, fmt::format("{} behind the page cache: durable after fdatasync or msync, "
+                                      "so every method goes through this processor",
+                                      medium.file_system));
+}
+
+void find_dram(const InspectedHost& inspected, Check& check) {
+  const std::string& name = inspected.place.medium.file_system;
+  if (inspected.domain() != PersistenceDomain::None) {
+    return check.find(Verdict::Ok,
+                      fmt::format("{} is memory, declared to be kept by a battery", name));
+  }
+  check.find(Verdict::Problem, fmt::format("{} is memory that a power failure empties", name),
+             "declare domain = \"wsp\" (or \"dmp\", \"mhp\") in [profile] if a battery keeps this "
+             "memory, else move the pools to a disk or to persistent memory",
+             {"perdured --pools " + inspected.place.path + " --declare-domain wsp"});
+}
+
+void find_dax(const InspectedHost& inspected, Check& check) {
+  const pmem::Medium& medium = inspected.place.medium;
+  if (inspected.domain() == PersistenceDomain::None) {
+    return check.find(Verdict::Problem,
+                      "a DAX device of which nobody says that it survives a power failure",
+                      "find out what memory it is, and declare its domain in [profile]",
+                      {"ndctl list -RN", "daxctl list -RD"});
+  }
+  check.find(Verdict::Ok,
+             fmt::format("{}: stores reach the memory itself, no page cache between",
+                         medium.is_device ? "device DAX" : medium.file_system + " with DAX"));
+}
+
+bool barriers_are_off(const std::string& options) {
+  return pmem::has_option(options, "nobarrier") || pmem::has_option(options, "barrier=0");
+}
+
+void find_write_cache(const InspectedHost& inspected, const std::string& disk, Check& check) {
+  const Reading cache = check.keep(inspected.tree.read(disk + "/queue/write_cache"));
+  check.keep(inspected.tree.read(disk + "/queue/fua"));
+  const std::string name = last_name(disk);
+  if (name.rfind("zram", 0) == 0 || name.rfind("ram", 0) == 0) {
+    return check.find(Verdict::Problem,
+                      name +
+                          " is a disk made of memory: it is empty after a "
+                          "power failure",
+                      "move the pools to a real disk", {"lsblk"});
+  }
+  if (cache.text == "write through") {
+    return check.find(Verdict::Ok, name + " reports no volatile write cache");
+  }
+  if (cache.text == "write back") {
+    return check.find(Verdict::Ok,
+                      name +
+                          " has a volatile write cache, which fdatasync and msync flush: each "
+                          "costs what the drive takes for that. Drives with power-loss "
+                          "protection take least");
+  }
+  check.find(Verdict::NotKnown, name + " does not say whether its write cache is volatile",
+             "ask the drive", {"hdparm -W /dev/" + name, "nvme get-feature -f 6 /dev/" + name});
+  check.root_tells = "hdparm and nvme ask the drive itself, and need root";
+}
+
+/// What /sys/class/power_supply has that could keep a machine running.
+void keep_power_supplies(const InspectedHost& inspected, Check& check) {
+  constexpr char kSupplies[] = "/sys/class/power_supply";
+  for (const std::string& name : inspected.tree.names(kSupplies)) {
+    const std::string at = fmt::format("{}/{}", kSupplies, name);
+    const Reading type = inspected.tree.read(at + "/type");
+    if (type.text != "UPS" && type.text != "Battery") continue;
+    check.keep(type);
+    check.keep(inspected.tree.read(at + "/status"));
+  }
+}
+
+void find_declared(const InspectedHost& inspected, const std::string& of,
+                   const server::PoolSettings& settings, Check& check) {
+  const pmem::Medium& medium = inspected.place.medium;
+  if (!settings.declared) return;
+  const std::string_view declared = to_string(*settings.declared);
+  check.evidence.push_back(
+      fmt::format("{}: {} domain = \"{}\"", inspected.config_file, of, declared));
+  if (const auto decided = pmem::decide_domain(medium, settings.declared); !decided.ok()) {
+    return check.find(Verdict::Problem, fmt::format("{}: {}", of, decided.error().message),
+                      "declare what the machine is; perdured refuses to serve pools otherwise",
+                      {"perdure probe " + inspected.place.path,
+                       "perdured --config " + inspected.config_file + " --check-config"});
+  }
+  if (*settings.declared <= medium.found) {
+    return check.find(Verdict::Ok,
+                      fmt::format("{} declares {}, and the evidence says no less", of, declared));
+  }
+  check.find(
+      Verdict::Advice,
+      fmt::format("{} declares {}: no file of this machine confirms it", of, declared),
+      "test the battery or UPS under load, and with a power cut, before you trust it; and again "
+      "each year. perdured believes you",
+      {"upower --dump", "upsc -l"});
+}
+
+}  // namespace
+
+Check check_pool_file_system(const InspectedHost& inspected) {
+  Check check{"pool-file-system"};
+  check.evidence = inspected.place.medium.evidence;
+  if (is_declared_stronger(inspected)) {
+    check.evidence.push_back(
+        fmt::format("{}: declares {}", inspected.config_file, to_string(inspected.domain())));
+  }
+  switch (inspected.place.medium.kind) {
+    case MediumKind::PageCache: find_page_cache(inspected, check); break;
+    case MediumKind::Dram: find_dram(inspected, check); break;
+    case MediumKind::Dax: find_dax(inspected, check); break;
+  }
+  return check;
+}
+
+Check check_write_cache(const InspectedHost& inspected) {
+  Check check{"write-cache"};
+  if (inspected.place.medium.kind != MediumKind::PageCache) {
+    check.find_nothing("no disk is between a store and what keeps it",
+                       inspected.place.medium.evidence.front());
+    return check;
+  }
+  const Reading mounts = inspected.tree.read("/proc/self/mountinfo");
+  const std::string options = pmem::mount_options_in(mounts.text, inspected.place.device);
+  check.evidence.push_back(
+      fmt::format("/proc/self/mountinfo: options {}", options.empty() ? "not listed" : options));
+  if (barriers_are_off(options)) {
+    check.find(Verdict::Problem,
+               "mounted without barriers: fdatasync leaves data in the drive's volatile cache",
+               "mount it without nobarrier and barrier=0",
+               {"mount -o remount,barrier=1 " + inspected.place.path});
+  }
+  std::string disk = block_device(inspected);
+  if (!disk.empty() && !inspected.tree.exists(disk + "/queue")) {
+    disk = inspected.tree.resolve(disk + "/..");  // a partition has its queue in the disk
+  }
+  if (disk.empty()) {
+    check.find(Verdict::NotKnown, "the file system names no block device",
+               "look which drives are below it",
+               {"findmnt --target " + inspected.place.path, "lsblk -o NAME,TYPE,ROTA,MOUNTPOINTS"});
+    return check;
+  }
+  find_write_cache(inspected, disk, check);
+  return check;
+}
+
+Check check_declared_domain(const InspectedHost& inspected) {
+  Check check{"declared-domain"};
+  keep_power_supplies(inspected, check);
+  if (!inspected.config.ok()) {
+    const Error& error = inspected.config.error();
+    check.evidence.push_back(error.message);
+    if (error.code == ErrorCode::NotFound) {
+      check.find(Verdict::NotApplicable,
+                 "nothing is declared: perdured takes what it can see. A "
+                 "battery or UPS is never detected, only declared");
+    } else if (error.code == ErrorCode::InvalidArgument) {
+      check.find(Verdict::Problem, "perdured refuses its configuration", "repair it",
+                 {"perdured --config " + inspected.config_file + " --check-config"});
+    } else {
+      check.find(Verdict::NotKnown, "the configuration of perdured can not be read here",
+                 "ask as a user who may read it",
+                 {"sudo perdure probe --doctor --config " + inspected.config_file});
+      check.root_tells = "what the configuration declares";
+    }
+    return check;
+  }
+  find_declared(inspected, "[profile]", inspected.config->settings, check);
+  for (const auto& [pool, settings] : inspected.config->settings_by_pool) {
+    find_declared(inspected, "[profile.pool." + pool + "]", settings, check);
+  }
+  if (check.finding.empty()) {
+    check.evidence.push_back(inspected.config_file + ": domain = \"auto\"");
+    check.find(Verdict::Ok, "nothing beyond the evidence is declared");
+  }
+  return check;
+}
+
+}  // namespace perdure::host

@@ -1,0 +1,88 @@
+// The gallery of wrong methods.
+#include "plan/known_unsafe.h"
+
+#include "plan/steps.h"
+
+namespace perdure::plan {
+namespace {
+
+constexpr Item a = 0;
+constexpr Item b = 1;
+
+ServerProfile server(PersistenceDomain domain, Ddio ddio, Transport transport,
+                     ReceiveBuffers buffers = ReceiveBuffers::Dram) {
+  ServerProfile profile{domain, ddio, buffers, transport, {}};
+  profile.capabilities.native_flush = true;
+  profile.capabilities.atomic_write = true;
+  return profile;
+}
+
+Method make(std::string name, const UpdateShape& shape, std::vector<RequesterStep> steps,
+            std::vector<std::vector<ResponderAction>> reactions = {}) {
+  Method method;
+  method.name = std::move(name);
+  method.shape = shape;
+  method.requester = std::move(steps);
+  method.responder = std::move(reactions);
+  return method;
+}
+
+}  // namespace
+
+std::vector<KnownUnsafe> known_unsafe_methods() {
+  using enum PersistenceDomain;
+  const auto dmp_cached = server(Dmp, Ddio::On, Transport::InfiniBand);
+  const auto dmp_direct = server(Dmp, Ddio::Off, Transport::InfiniBand);
+  const auto mhp = server(Mhp, Ddio::On, Transport::InfiniBand);
+  const std::string told = "acknowledged-implies-durable";
+  const std::string order = "later-implies-earlier";
+  std::vector<KnownUnsafe> all;
+  all.push_back(
+      {make("wrong-read-after-write", singleton(), {write({a}), read({a}), wait_completion(1)}),
+       dmp_cached, told,
+       "With DDIO on the READ is answered from the last-level cache, which is not in the "
+       "domain.",
+       dmp_direct});
+  all.push_back({make("wrong-two-writes-one-flush", compound(),
+                      {write({a}), write({b}), flush({a, b}), wait_completion(2)}),
+                 dmp_direct, order,
+                 "Writes become visible in order and reach the memory controller in any order.",
+                 mhp});
+  all.push_back(
+      {make("wrong-write-completion-on-iwarp", singleton(), {write({a}), wait_completion(0)}),
+       server(Wsp, Ddio::On, Transport::Iwarp), told,
+       "On iWARP and TCP the completion says that the data has left, not that it is "
+       "there.",
+       server(Wsp, Ddio::On, Transport::InfiniBand)});
+  all.push_back({make("wrong-write-overtakes-flush", compound(),
+                      {write({a}), flush({a}), write({b}), flush({b}), wait_completion(3)}),
+                 dmp_direct, order,
+                 "A posted WRITE may overtake the FLUSH before it; only an ATOMIC WRITE, a fence "
+                 "or waiting keeps it behind.",
+                 mhp});
+  all.push_back({make("wrong-ack-before-flush", singleton(), {send({a}), wait_ack()},
+                      {{copy_item(a), ack(), flush_item(a)}}),
+                 dmp_cached, told, "The answer leaves before the cache lines do.", mhp});
+  all.push_back({make("wrong-flush-after-both-copies", compound(), {send({a, b}), wait_ack()},
+                      {{copy_item(a), copy_item(b), flush_item(a), flush_item(b), ack()}}),
+                 dmp_cached, order,
+                 "Between the copies and the flushes the cache may evict b before a.", mhp});
+  all.push_back({make("wrong-visible-on-a-file", singleton(), {send({a}), wait_ack()},
+                      {{copy_item(a), ack()}}),
+                 server(Page, Ddio::On, Transport::Tcp), told,
+                 "What is in the page cache is not on the medium.",
+                 server(Wsp, Ddio::On, Transport::Tcp)});
+  all.push_back({make("wrong-replay-from-dram", singleton(),
+                      {send_replayable({a}), flush({a}), wait_completion(1)}),
+                 mhp, told, "A message can be replayed only from a receive buffer that survives.",
+                 server(Mhp, Ddio::On, Transport::InfiniBand, ReceiveBuffers::Pm)});
+  all.push_back({make("wrong-buffer-reused-before-flush", singleton(),
+                      {send_replayable({a}), flush({a}), wait_completion(1)}, {{copy_item(a)}}),
+                 server(Dmp, Ddio::Off, Transport::InfiniBand, ReceiveBuffers::Pm), told,
+                 "The message was safe until the responder copied it into its cache and gave the "
+                 "buffer back.",
+                 server(Mhp, Ddio::Off, Transport::InfiniBand, ReceiveBuffers::Pm)});
+  return all;
+}
+
+}  // namespace perdure::plan

@@ -1,0 +1,69 @@
+// Svg: a drawing as text, for inline use in a page. Colours are CSS classes of report_page.cc, so
+// that a drawing follows the page from light to dark.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace perdure::report {
+
+/// Text as it may stand in HTML and SVG.
+std::string escape_markup(std::string_view text);
+
+enum class Anchor { Start, Middle, End };
+
+class Svg {
+ public:
+  /// `title` is read aloud by those who can not see the drawing.
+  Svg(double width, double height, std::string_view title);
+
+  void line(double x1, double y1, double x2, double y2, std::string_view css);
+  void rectangle(double x, double y, double width, double height, std::string_view css,
+                 std::string_view hover = {});
+  void text(double x, double y, std::string_view words, std::string_view css,
+            Anchor anchor = Anchor::Start);
+  /// Upright: read from below, ending at (x, y).
+  void upright_text(double x, double y, std::string_view words, std::string_view css);
+  /// A line through points, x and y in turn.
+  void path(const std::vector<std::pair<double, double>>& points, std::string_view css);
+  /// The same closed and filled.
+  void area(const std::vector<std::pair<double, double>>& points, std::string_view css);
+  void circle(double x, double y, double radius, std::string_view css, std::string_view hover = {});
+
+  std::string str() const { return body_ + "</svg>"; }
+
+ private:
+  std::string body_;
+};
+
+/// One axis: values onto places of a drawing.
+class Axis {
+ public:
+  /// From zero, or the power of ten below `low` if logarithmic, to a round number above `high`.
+  static Axis linear(double high, double from, double to);
+  static Axis logarithmic(double low, double high, double from, double to);
+
+  double at(double value) const;
+  double low() const { return low_; }
+  double high() const { return high_; }
+
+  struct Tick {
+    double value = 0;
+    bool major = true;  // worth a label
+  };
+  const std::vector<Tick>& ticks() const { return ticks_; }
+
+ private:
+  bool log_ = false;
+  double low_ = 0;
+  double high_ = 1;
+  double from_ = 0;
+  double to_ = 1;
+  std::vector<Tick> ticks_;
+};
+
+/// "0", "0.5", "20", "1.5k", "2M".
+std::string tick_text(double value);
+
+}  // namespace perdure::report

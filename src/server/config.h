@@ -1,0 +1,67 @@
+// The configuration of perdured: a TOML file, read whole and strictly. docs/man/perdured.8 and
+// configs/perdured.toml describe every key.
+#pragma once
+
+#include <perdure/result.h>
+
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/clock.h"
+#include "core/log_message.h"
+#include "persist/responder.h"
+#include "server/served_pool.h"
+
+namespace perdure::server {
+
+/// What carries sessions, and what pools are made of.
+enum class Fabric {
+  Native,    // the transports, and the files of a directory
+  Emulated,  // an emulated RNIC and emulated memory, with a power switch
+};
+
+struct Config {
+  // [control]
+  std::string control_listen = "127.0.0.1:7470";
+  bool allow_remote = false;  // of both planes: listen where other machines can reach it
+  // [data]
+  Fabric fabric = Fabric::Native;
+  std::string data_listen = "127.0.0.1:7471";
+  std::vector<Transport> transports{Transport::Tcp, Transport::Shm};
+  std::string rnic;  // name or address; empty: the first that fits the transport
+  /// How long an idle session polls before it sleeps, while polling pays. Not set: 50 us.
+  std::optional<Nanoseconds> spin;
+  std::size_t sessions_max = 64;
+  persist::ReceiveQueue queue;
+  // [pools]
+  std::string directory = "/var/lib/perdure";
+  // [profile], [profile.pool.NAME]
+  PoolSettings settings;
+  std::map<std::string, PoolSettings> settings_by_pool;
+  // [emulated]: the machine, beside its [profile]
+  Transport emulated_transport = Transport::InfiniBand;
+  Capabilities emulated_capabilities{.native_flush = true, .atomic_write = true};
+  std::size_t seed = 0;
+  // [log]
+  Severity log_level = Severity::Info;
+};
+
+/// Reads a configuration from text; `file` is named in errors.
+/// Errors: InvalidArgument as "file:line: problem": not TOML, an unknown key, a value of the wrong
+/// type or out of its range.
+Result<Config> parse_config(std::string_view text, const std::string& file);
+
+/// The same from a file. Errors: also NotFound, PermissionDenied, SystemError.
+Result<Config> load_config(const std::string& file);
+
+/// What must hold however the configuration was put together (file, command line).
+/// Errors: PermissionDenied: an address that other machines can reach (an RNIC's always can),
+/// without allow_remote.
+Result<void> validate(const Config& config);
+
+Result<Severity> parse_severity(std::string_view word);
+
+}  // namespace perdure::server

@@ -1,0 +1,111 @@
+// Counters as text for Prometheus: see metrics.h. docs/control-plane.md has the same table.
+#include "server/metrics.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <iterator>
+
+namespace perdure::server {
+namespace {
+
+struct Counter {
+  const char* name;
+  const char* help;
+  std::uint64_t control::ServiceCounters::*value;
+};
+
+constexpr std::array kCounters{
+    Counter{"perdure_messages_total", "Messages handled.", &control::ServiceCounters::messages},
+    Counter{"perdure_refused_messages_total",
+            "Messages malformed or outside the pool, not executed.",
+            &control::ServiceCounters::refused_messages},
+    Counter{"perdure_copied_bytes_total", "Bytes copied from messages to their place.",
+            &control::ServiceCounters::copied_bytes},
+    Counter{"perdure_flush_calls_total", "Flushes of the medium; one may serve many messages.",
+            &control::ServiceCounters::flush_calls},
+    Counter{"perdure_acks_total", "Acknowledgements sent; one may serve many messages.",
+            &control::ServiceCounters::acks},
+    Counter{"perdure_sessions_total", "Sessions granted.", &control::ServiceCounters::sessions},
+    Counter{"perdure_writers_fenced_total", "Sessions ended for a newer writer.",
+            &control::ServiceCounters::writers_fenced},
+    Counter{"perdure_replayed_messages_total", "Messages applied from persistent receive buffers.",
+            &control::ServiceCounters::replayed_messages},
+};
+
+class Text {
+ public:
+  void head(const char* name, const char* help, const char* type) {
+    fmt::format_to(out(), "# HELP {} {}\n# TYPE {} {}\n", name, help, name, type);
+  }
+  void value(const char* name, const std::string& labels, std::uint64_t number) {
+    fmt::format_to(out(), "{}{{{}}} {}\n", name, labels, number);
+  }
+  std::string take() { return std::move(text_); }
+
+ private:
+  std::back_insert_iterator<std::string> out() { return std::back_inserter(text_); }
+  std::string text_;
+};
+
+std::string pool_label(const control::PoolReport& report) {
+  return fmt::format("pool=\"{}\"", report.pool.name);
+}
+
+void write_pools(Text& text, const control::ServiceReport& report) {
+  text.head("perdure_pool_available", "1 when sessions can be granted.", "gauge");
+  for (const control::PoolReport& each : report.pools) {
+    text.value("perdure_pool_available", pool_label(each),
+               each.pool.state == control::PoolStatus::Open);
+  }
+  text.head("perdure_pool_bytes", "Exported bytes.", "gauge");
+  for (const control::PoolReport& each : report.pools) {
+    text.value("perdure_pool_bytes", pool_label(each), each.pool.bytes);
+  }
+  text.head("perdure_pool_epoch", "Epoch of the last writer.", "gauge");
+  for (const control::PoolReport& each : report.pools) {
+    text.value("perdure_pool_epoch", pool_label(each), each.pool.epoch.value);
+  }
+}
+
+void write_sessions(Text& text, const control::ServiceReport& report) {
+  text.head("perdure_sessions", "Sessions open now.", "gauge");
+  for (const control::PoolReport& each : report.pools) {
+    std::uint64_t readers = 0;
+    std::uint64_t writers = 0;
+    for (const control::SessionDescription& session : report.sessions) {
+      if (session.pool == each.pool.name) ++(session.write ? writers : readers);
+    }
+    text.value("perdure_sessions", pool_label(each) + ",mode=\"read\"", readers);
+    text.value("perdure_sessions", pool_label(each) + ",mode=\"write\"", writers);
+  }
+}
+
+void write_refused(Text& text, const control::RefusedCounters& refused) {
+  constexpr const char* name = "perdure_refused_requests_total";
+  text.head(name, "Requests refused before they reached a pool.", "counter");
+  text.value(name, "reason=\"token\"", refused.tokens);
+  text.value(name, "reason=\"expired\"", refused.expired);
+  text.value(name, "reason=\"unauthorized\"", refused.unauthorized);
+  text.value(name, "reason=\"request\"", refused.requests);
+}
+
+}  // namespace
+
+std::string metrics_text(const control::ServiceReport& report) {
+  Text text;
+  text.head("perdure_build_info", "The version that runs.", "gauge");
+  text.value("perdure_build_info", fmt::format("version=\"{}\"", report.service.version), 1);
+  write_pools(text, report);
+  write_sessions(text, report);
+  for (const Counter& counter : kCounters) {
+    text.head(counter.name, counter.help, "counter");
+    for (const control::PoolReport& each : report.pools) {
+      text.value(counter.name, pool_label(each), each.counters.*counter.value);
+    }
+  }
+  write_refused(text, report.refused);
+  return text.take();
+}
+
+}  // namespace perdure::server

@@ -1,0 +1,72 @@
+// Pools as files of a directory: see pool_store.h.
+#include "server/pool_store.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "core/bytes.h"
+#include "core/try.h"
+
+namespace perdure::server {
+namespace {
+
+constexpr std::string_view kSuffix = ".pool";
+constexpr std::uint64_t kUnitBytes = 4096;
+
+}  // namespace
+
+std::uint64_t data_bytes_of(const control::PoolRequest& request, const PoolSettings& settings,
+                            const persist::ReceiveQueue& queue) {
+  const std::uint64_t exported = round_up(request.bytes, kUnitBytes);
+  if (settings.receive_buffers != ReceiveBuffers::Pm) return exported;
+  return exported + persistent_buffer_bytes(queue);
+}
+
+std::string PoolDirectory::file_of(const std::string& name) const {
+  return fmt::format("{}/{}{}", path_, name, kSuffix);
+}
+
+Result<std::vector<std::string>> PoolDirectory::names() {
+  namespace fs = std::filesystem;
+  std::error_code failed;
+  std::vector<std::string> names;
+  for (fs::directory_iterator each(path_, failed), end; !failed && each != end;
+       each.increment(failed)) {
+    if (each->path().extension() != kSuffix) continue;
+    const std::string name = each->path().stem().string();
+    // A link to a DAX device that holds nothing yet is a place for a pool, not a pool.
+    if (pmem::Pool::is_blank_device(each->path().string())) continue;
+    if (control::validate_pool_name(name).ok()) names.push_back(name);
+  }
+  if (failed) {
+    const auto code = failed == std::errc::no_such_file_or_directory ? ErrorCode::NotFound
+                      : failed == std::errc::permission_denied       ? ErrorCode::PermissionDenied
+                                                                     : ErrorCode::SystemError;
+    return Error{code, fmt::format("the pool directory '{}' can not be read: {}; create it, or "
+                                   "name another one",
+                                   path_, failed.message())};
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+Result<std::unique_ptr<pmem::Pool>> PoolDirectory::create(const control::PoolRequest& request,
+                                                          const PoolSettings& settings,
+                                                          const persist::ReceiveQueue& queue) {
+  pmem::PoolOptions options;
+  options.name = request.name;
+  options.declared = settings.declared;
+  options.data_bytes = data_bytes_of(request, settings, queue);
+  return pmem::Pool::create(file_of(request.name), options);
+}
+
+Result<std::unique_ptr<pmem::Pool>> PoolDirectory::open(const std::string& name,
+                                                        const PoolSettings& settings) {
+  pmem::OpenOptions options;
+  options.declared = settings.declared;
+  return pmem::Pool::open(file_of(name), options);
+}
+
+}  // namespace perdure::server

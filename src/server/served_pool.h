@@ -1,0 +1,107 @@
+// ServedPool: an open pool in the hands of a responder: which part of it is exported, where
+// persistent receive buffers are, who wrote to it last, and what it is to a requester.
+//
+// The service's part of the pool's state (pmem/pool_format.h, opaque bytes), little-endian:
+//
+//   offset  size  field
+//   0       4     version            kServiceStateVersion
+//   4       4     receive depth      of the persistent receive buffers; 0: there are none
+//   8       4     message bytes max  of each of them
+//   12      4     zero
+//   16      8     writer             id of the last writer; 0: none since the last fencing
+//
+// The epoch and the writer's name are fields of the state itself. The state is written whole or
+// not at all (pmem/pool.h), so a crash leaves the old writer or the new one. A pool whose opaque
+// bytes are empty was never served: its layout is chosen when it is first adopted.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "control/documents.h"
+#include "fabric/fabric.h"
+#include "persist/responder.h"
+#include "pmem/medium_costs.h"
+#include "pmem/pool.h"
+
+namespace perdure::server {
+
+inline constexpr std::uint32_t kServiceStateVersion = 1;
+
+/// What the operator knows of the machine below a pool.
+struct PoolSettings {
+  /// What survives a power failure; set it when memory has a battery. Not set: the evidence.
+  std::optional<PersistenceDomain> declared;
+  /// Off only where inbound DMA is known to bypass the caches.
+  Ddio ddio = Ddio::On;
+  /// Pm: a writer's messages arrive in persistent memory and are replayed after a crash. Takes
+  /// effect for pools that are made or first served with it; its place is reserved then.
+  ReceiveBuffers receive_buffers = ReceiveBuffers::Dram;
+};
+
+struct WriterRecord {
+  Epoch epoch;
+  std::uint64_t writer = 0;
+  std::string name;
+  bool operator==(const WriterRecord&) const = default;
+};
+
+/// Threads: one caller at a time, except region().
+class ServedPool {
+ public:
+  /// Takes the pool over and applies what a crash left in its persistent receive buffers.
+  /// Errors: Corrupt or VersionMismatch (the service's state), InvalidArgument (no room for the
+  /// receive buffers), SystemError (the medium).
+  static Result<std::unique_ptr<ServedPool>> adopt(std::unique_ptr<pmem::Pool> pool,
+                                                   const PoolSettings& settings,
+                                                   const persist::ReceiveQueue& queue);
+
+  pmem::Region& region() { return pool_->region(); }
+  pmem::Range exported() const { return exported_; }
+  /// Empty unless the pool has them.
+  pmem::Range persistent_buffers() const { return persistent_buffers_; }
+  /// The receive queue of a writer's session: what the persistent buffers are made for, or
+  /// `preferred`.
+  persist::ReceiveQueue queue(const persist::ReceiveQueue& preferred) const;
+  const WriterRecord& writer() const { return writer_; }
+  /// Messages applied when it was adopted.
+  std::uint64_t replayed() const { return replayed_; }
+
+  /// What its medium costs this machine's processor: timed when it is first asked for.
+  /// Errors: those of pmem::measure_medium.
+  Result<pmem::MediumCosts> medium_costs(const Clock& clock);
+
+  /// Durability: on success a crash no longer forgets the writer. Errors: those of set_state.
+  Result<void> record_writer(const WriterRecord& record);
+
+  /// What a session over `device` must be treated as, whose key is that of `memory`.
+  ServerProfile session_profile(bool write, const fabric::Device& device,
+                                const fabric::Memory& memory) const;
+  /// The transport in it is the default one.
+  control::PoolDescription describe() const;
+
+  /// Marks the pool as cleanly closed. Requires that no session is left.
+  Result<void> close() { return pool_->close(); }
+
+ private:
+  ServedPool(std::unique_ptr<pmem::Pool> pool, const PoolSettings& settings)
+      : pool_(std::move(pool)), settings_(settings) {}
+  Result<void> read_state(const persist::ReceiveQueue& queue);
+  Result<void> choose_layout(const persist::ReceiveQueue& queue);
+  Result<void> lay_out();
+
+  std::unique_ptr<pmem::Pool> pool_;
+  const PoolSettings settings_;
+  pmem::Range exported_;
+  pmem::Range persistent_buffers_;
+  persist::ReceiveQueue persistent_queue_{0, 0};  // depth 0: no persistent buffers
+  WriterRecord writer_;
+  std::uint64_t replayed_ = 0;
+  std::optional<pmem::MediumCosts> medium_costs_;
+};
+
+/// Bytes at the end of a pool's data that persistent receive buffers of this queue take.
+std::uint64_t persistent_buffer_bytes(const persist::ReceiveQueue& queue);
+
+}  // namespace perdure::server

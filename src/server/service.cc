@@ -1,0 +1,332 @@
+// PeerService: its pools. The sessions are in service_sessions.cc.
+#include "server/service.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "control/version.h"
+#include "core/log_message.h"
+#include "core/try.h"
+
+namespace perdure::server {
+namespace {
+
+/// Leaves one core to those that have work.
+int spinners_max() {
+  const unsigned cores = std::thread::hardware_concurrency();
+  return cores <= 2 ? 1 : static_cast<int>(cores) - 1;
+}
+
+}  // namespace
+
+PeerService::PeerService(ServiceOptions options)
+    : options_(std::move(options)), store_(options_.store), spin_slots_(spinners_max()) {
+  if (options_.directory.empty()) return;
+  own_store_ = std::make_unique<PoolDirectory>(options_.directory);
+  store_ = own_store_.get();
+}
+
+Result<std::unique_ptr<PeerService>> PeerService::open(ServiceOptions options,
+                                                       std::vector<DataPlane> planes) {
+  std::unique_ptr<PeerService> service(new PeerService(std::move(options)));
+  if (service->store_ != nullptr) PERDURE_TRY_VOID(service->open_pools());
+  PERDURE_TRY_VOID(service->listen(std::move(planes)));
+  return service;
+}
+
+PeerService::~PeerService() {
+  stop_acceptors();
+  std::vector<PoolPointer> pools;
+  {
+    const MutexLock lock(mutex_);
+    for (const auto& [name, entry] : pools_) pools.push_back(entry);
+  }
+  for (const PoolPointer& entry : pools) {
+    const MutexLock control(entry->control);
+    // A session whose thread is stuck in the medium would use the region after it is gone.
+    while (!end_all(sessions_of(*entry, false), false).ok()) {
+      log_message(Severity::Warning, fmt::format("pool '{}': waiting for its medium", entry->name));
+    }
+    if (entry->served != nullptr && !abandoned_.load()) (void)entry->served->close();
+  }
+  join_finished();
+}
+
+void PeerService::stop_acceptors() {
+  closing_.store(true);
+  for (std::thread& acceptor : acceptors_) acceptor.join();
+  acceptors_.clear();
+}
+
+void PeerService::abandon() {
+  abandoned_.store(true);
+  stop_acceptors();
+  std::vector<SessionPointer> sessions;
+  {
+    const MutexLock lock(mutex_);
+    for (const auto& [id, entry] : sessions_) sessions.push_back(entry);
+  }
+  (void)end_all(sessions, false);
+}
+
+Result<void> PeerService::listen(std::vector<DataPlane> planes) {
+  for (DataPlane& plane : planes) {
+    fabric::EndpointOptions endpoints;
+    endpoints.receive_depth = std::max(endpoints.receive_depth, options_.queue.depth);
+    PERDURE_TRY(listener, plane.device->listen(plane.listen, endpoints));
+    planes_.push_back({std::move(plane), std::move(listener)});
+  }
+  if (!options_.threads) return {};
+  for (Plane& plane : planes_) {
+    acceptors_.emplace_back([this, &plane] { run_acceptor(plane); });
+  }
+  return {};
+}
+
+Result<void> PeerService::open_pools() {
+  PERDURE_TRY(names, store_->names());
+  for (const std::string& name : names) {
+    PERDURE_TRY(entry, insert_pool(name));
+    const MutexLock control(entry->control);
+    (void)open_entry(*entry);  // shown as unavailable, with the reason, if it fails
+  }
+  return {};
+}
+
+const PoolSettings& PeerService::settings_of(const std::string& pool) const {
+  const auto own = options_.settings_by_pool.find(pool);
+  return own == options_.settings_by_pool.end() ? options_.settings : own->second;
+}
+
+Result<void> PeerService::authorize(Action action, const std::string& pool, const Caller& caller) {
+  if (options_.authorizer == nullptr) return {};
+  auto allowed = options_.authorizer->authorize({action, pool, caller.origin, caller.credential});
+  if (!allowed) {
+    const MutexLock lock(mutex_);
+    ++refused_.unauthorized;
+  }
+  return allowed;
+}
+
+Result<PeerService::PoolPointer> PeerService::find_pool(const std::string& pool) const {
+  const MutexLock lock(mutex_);
+  const auto found = pools_.find(pool);
+  if (found != pools_.end()) return found->second;
+  return Error{ErrorCode::NotFound,
+               fmt::format("there is no pool '{}' here; create it, or check the name", pool)};
+}
+
+Result<PeerService::PoolPointer> PeerService::insert_pool(const std::string& pool) {
+  PERDURE_TRY_VOID(control::validate_pool_name(pool));
+  auto entry = std::make_shared<PoolEntry>(pool);
+  entry->shown.name = pool;
+  entry->shown.state = control::PoolStatus::Closed;
+  const MutexLock lock(mutex_);
+  if (pools_.emplace(pool, entry).second) return entry;
+  return Error{
+      ErrorCode::AlreadyExists,
+      fmt::format("there is a pool '{}' here already; open it, or choose another name", pool)};
+}
+
+/// Requires entry.control. Opens the pool's file and shows the outcome.
+Result<void> PeerService::open_entry(PoolEntry& entry) {
+  auto opened = store_->open(entry.name, settings_of(entry.name));
+  if (!opened) {
+    log_message(Severity::Error,
+                fmt::format("pool '{}' is unavailable: {}", entry.name, opened.error().message));
+    show(entry, opened.error());
+    return opened.error();
+  }
+  return adopt(entry, std::move(opened).value());
+}
+
+/// Requires entry.control.
+Result<void> PeerService::adopt(PoolEntry& entry, std::unique_ptr<pmem::Pool> pool) {
+  auto served = ServedPool::adopt(std::move(pool), settings_of(entry.name), options_.queue);
+  if (!served) {
+    log_message(Severity::Error,
+                fmt::format("pool '{}' is unavailable: {}", entry.name, served.error().message));
+    show(entry, served.error());
+    return served.error();
+  }
+  entry.served = std::move(served).value();
+  const std::uint64_t replayed = entry.served->replayed();
+  {
+    const MutexLock lock(mutex_);
+    entry.ended.replayed_messages += replayed;
+  }
+  show(entry, std::nullopt);
+  log_message(Severity::Info,
+              fmt::format("pool '{}' is open: {} bytes, {}; {} messages replayed", entry.name,
+                          entry.served->exported().length,
+                          perdure::describe(entry.served->describe().profile), replayed));
+  return {};
+}
+
+/// Requires entry.control. Renews what others are told of the pool.
+void PeerService::show(PoolEntry& entry, const std::optional<Error>& failure) {
+  control::PoolDescription description;
+  if (entry.served != nullptr) description = entry.served->describe();
+  description.name = entry.name;
+  const MutexLock lock(mutex_);
+  if (entry.served == nullptr) {
+    description = entry.shown;
+    description.state = failure ? control::PoolStatus::Unavailable : control::PoolStatus::Closed;
+  }
+  if (failure) {
+    description.state = control::PoolStatus::Unavailable;
+    description.reason = failure->message;
+  } else {
+    description.reason.clear();
+  }
+  entry.failure = failure;
+  if (entry.served != nullptr && !planes_.empty()) {
+    description.profile.transport = planes_.front().transport();
+  }
+  entry.shown = std::move(description);
+}
+
+/// Requires entry.control.
+Result<void> PeerService::require_open(const PoolEntry& entry) const {
+  const MutexLock lock(mutex_);
+  if (entry.failure) {
+    return Error{entry.failure->code,
+                 fmt::format("pool '{}' is unavailable: {}", entry.name, entry.failure->message)};
+  }
+  if (entry.served != nullptr) return {};
+  return Error{ErrorCode::NotFound,
+               fmt::format("pool '{}' is closed; open it before use", entry.name)};
+}
+
+control::PoolDescription PeerService::shown(const PoolEntry& entry) const {
+  const MutexLock lock(mutex_);
+  control::PoolDescription description = entry.shown;
+  for (const auto& [id, session] : sessions_) {
+    if (session->pool.get() == &entry && session->session.terms().write) {
+      description.writer_present = true;
+    }
+  }
+  return description;
+}
+
+Result<void> PeerService::add_pool(const std::string& name, std::unique_ptr<pmem::Pool> pool) {
+  PERDURE_TRY(entry, insert_pool(name));
+  const MutexLock control(entry->control);
+  return adopt(*entry, std::move(pool));
+}
+
+Result<std::vector<control::PoolDescription>> PeerService::list(const Caller& caller) {
+  PERDURE_TRY_VOID(authorize(Action::Describe, "", caller));
+  std::vector<PoolPointer> entries;
+  {
+    const MutexLock lock(mutex_);
+    for (const auto& [name, entry] : pools_) entries.push_back(entry);
+  }
+  std::vector<control::PoolDescription> pools;
+  for (const PoolPointer& entry : entries) pools.push_back(shown(*entry));
+  return pools;
+}
+
+Result<control::PoolDescription> PeerService::describe(const std::string& pool,
+                                                       const Caller& caller) {
+  PERDURE_TRY_VOID(authorize(Action::Describe, pool, caller));
+  PERDURE_TRY(entry, find_pool(pool));
+  return shown(*entry);
+}
+
+Result<control::PoolDescription> PeerService::create(const control::PoolRequest& request,
+                                                     const Caller& caller) {
+  PERDURE_TRY_VOID(validate(request));
+  PERDURE_TRY_VOID(authorize(Action::CreatePool, request.name, caller));
+  if (store_ == nullptr) {
+    return Error{ErrorCode::Unsupported, "this peer has no directory to create pools in"};
+  }
+  PERDURE_TRY(entry, insert_pool(request.name));
+  const MutexLock control(entry->control);
+  auto created = store_->create(request, settings_of(request.name), options_.queue);
+  if (!created) {
+    const MutexLock lock(mutex_);
+    pools_.erase(request.name);
+    return created.error();
+  }
+  PERDURE_TRY_VOID(adopt(*entry, std::move(created).value()));
+  return shown(*entry);
+}
+
+Result<control::PoolDescription> PeerService::open_pool(const std::string& pool,
+                                                        const Caller& caller) {
+  PERDURE_TRY_VOID(authorize(Action::OpenPool, pool, caller));
+  PERDURE_TRY(entry, find_pool(pool));
+  const MutexLock control(entry->control);
+  if (!require_open(*entry).ok()) {
+    if (store_ == nullptr) {
+      return Error{ErrorCode::Unsupported, "this peer has no directory to open pools from"};
+    }
+    // A failed pool may still be mapped: its sessions and its lock go first.
+    PERDURE_TRY_VOID(end_all(sessions_of(*entry, false), false));
+    entry->served.reset();
+    PERDURE_TRY_VOID(open_entry(*entry));
+  }
+  return shown(*entry);
+}
+
+Result<void> PeerService::close_pool(const std::string& pool, const Caller& caller) {
+  PERDURE_TRY_VOID(authorize(Action::ClosePool, pool, caller));
+  PERDURE_TRY(entry, find_pool(pool));
+  const MutexLock control(entry->control);
+  if (entry->served == nullptr) return {};
+  PERDURE_TRY_VOID(end_all(sessions_of(*entry, false), false));
+  auto closed = entry->served->close();
+  entry->served.reset();
+  show(*entry, closed.ok() ? std::nullopt : std::optional<Error>(closed.error()));
+  log_message(Severity::Info, fmt::format("pool '{}' is closed", entry->name));
+  return closed;
+}
+
+control::ServiceDescription PeerService::description() const {
+  control::ServiceDescription service;
+  service.version = control::version();
+  service.host = control::host_identity();
+  service.emulated = options_.emulated;
+  for (const Plane& plane : planes_) {
+    service.transports.push_back(plane.transport());
+    service.devices.push_back(plane.given.device->describe());
+  }
+  const MutexLock lock(mutex_);
+  service.pools = pools_.size();
+  service.sessions = sessions_.size();
+  return service;
+}
+
+Result<control::ServiceReport> PeerService::report(const Caller& caller) {
+  PERDURE_TRY_VOID(authorize(Action::Describe, "", caller));
+  control::ServiceReport report;
+  report.service = description();
+  std::vector<PoolPointer> entries;
+  {
+    const MutexLock lock(mutex_);
+    for (const auto& [name, entry] : pools_) entries.push_back(entry);
+  }
+  for (const PoolPointer& entry : entries) report.pools.push_back({shown(*entry), {}});
+  const MutexLock lock(mutex_);
+  for (std::size_t i = 0; i < entries.size(); ++i) report.pools[i].counters = entries[i]->ended;
+  for (const auto& [id, entry] : sessions_) {
+    report.sessions.push_back(describe_entry(*entry));
+    for (std::size_t i = 0; i < entries.size(); ++i) {
+      if (entries[i] == entry->pool) report.pools[i].counters += report.sessions.back().counters;
+    }
+  }
+  report.refused = refused_;
+  report.refused.requests = refused_requests_.load(std::memory_order_relaxed);
+  return report;
+}
+
+std::string PeerService::data_address(Transport transport) const {
+  for (const Plane& plane : planes_) {
+    if (plane.transport() == transport) return plane.listener->address();
+  }
+  return {};
+}
+
+}  // namespace perdure::server

@@ -1,0 +1,205 @@
+// PeerService: the responder. It keeps pools, grants sessions to requesters, runs a Responder for
+// each, and sees to it that a pool has at most one writer. How requests reach it (HTTP, or a call
+// in this process) is others' business: http_server.h, local_peer.h.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "control/service_types.h"
+#include "core/clock.h"
+#include "core/mutex.h"
+#include "core/random.h"
+#include "server/authorizer.h"
+#include "server/pool_store.h"
+#include "server/served_pool.h"
+#include "server/session.h"
+#include "server/spin.h"
+
+namespace perdure::server {
+
+/// One fabric over which sessions may run.
+struct DataPlane {
+  fabric::Device* device = nullptr;  // outlives the service
+  std::string listen;                // the provider's form; empty: any free address on loopback
+  /// Opens a device for one session, of the provider of `device`, so that no session can use
+  /// another's keys. Empty: all sessions share `device`.
+  std::function<Result<std::unique_ptr<fabric::Device>>()> open_session_device;
+};
+
+struct ServiceOptions {
+  std::string directory;  // of the pools' files; empty: see store
+  /// Where pools are if not in a directory; outlives the service. Neither: only what add_pool
+  /// brings.
+  PoolStore* store = nullptr;
+  PoolSettings settings;  // of every pool without settings of its own
+  std::map<std::string, PoolSettings> settings_by_pool;
+  persist::ReceiveQueue queue;  // of every session; a smaller one saves memory
+  std::size_t sessions_max = 64;
+  bool emulated = false;                                    // said of itself: see EmulatedMachine
+  Nanoseconds connect_within = std::chrono::seconds{10};    // a grant is void afterwards
+  Nanoseconds spin_budget = std::chrono::microseconds{50};  // see AdaptiveSpin; 0: never poll
+  bool threads = true;               // false: nothing happens but in pump(), for the emulated world
+  Authorizer* authorizer = nullptr;  // none: everything is allowed. Outlives the service
+  const Clock* clock = &Clock::monotonic();
+  std::function<std::uint64_t()> secrets = random_secret;
+};
+
+/// Who asks; for the authorizer.
+struct Caller {
+  std::string origin;      // address; empty: this process
+  std::string credential;  // what was presented; empty: nothing
+};
+
+/// Threads: any, except that without threads (ServiceOptions) all calls come from one.
+class PeerService {
+ public:
+  /// Opens every pool of the directory, listens on every plane. A pool that can not be opened is
+  /// listed as unavailable with the reason; the others are served.
+  /// Errors: those of listening; NotFound or PermissionDenied when the directory is not usable.
+  static Result<std::unique_ptr<PeerService>> open(ServiceOptions options,
+                                                   std::vector<DataPlane> planes);
+  /// Ends all sessions and closes all pools cleanly, unless they were abandoned.
+  ~PeerService();
+  PeerService(const PeerService&) = delete;
+  PeerService& operator=(const PeerService&) = delete;
+
+  /// Serves a pool that the caller opened, over whatever region. Errors: AlreadyExists;
+  /// InvalidArgument (the name); Corrupt (its writer record).
+  Result<void> add_pool(const std::string& name, std::unique_ptr<pmem::Pool> pool);
+
+  // The requests of peer.h. Errors besides those named there: PermissionDenied; Unavailable pools
+  // answer with the error that made them so.
+  Result<std::vector<control::PoolDescription>> list(const Caller& caller = {});
+  Result<control::PoolDescription> describe(const std::string& pool, const Caller& caller = {});
+  Result<control::PoolDescription> create(const control::PoolRequest& request,
+                                          const Caller& caller = {});
+  /// Opens a closed or unavailable pool again. Harmless on an open one.
+  Result<control::PoolDescription> open_pool(const std::string& pool, const Caller& caller = {});
+  /// Ends the pool's sessions, marks it cleanly closed and gives up its lock.
+  Result<void> close_pool(const std::string& pool, const Caller& caller = {});
+  Result<void> fence(const std::string& pool, Epoch epoch, const Caller& caller = {});
+
+  /// Grants a session. When this returns, writers of older epochs are cut off, and the pool
+  /// remembers the new one through a power failure. Errors: see peer.h; QueueFull (sessions_max),
+  /// Unsupported (a transport that is not offered).
+  Result<control::SessionGrant> open_session(const control::SessionRequest& request,
+                                             control::TransportChoice transport,
+                                             const Caller& caller = {});
+  Result<control::SessionDescription> describe_session(std::uint64_t id, const Caller& caller = {});
+  /// When this returns, the session's keys are dead. Errors: NotFound; TimedOut (its thread is
+  /// stuck in the medium: the keys are not revoked yet, ask again).
+  Result<void> close_session(std::uint64_t id, const Caller& caller = {});
+
+  /// The machine lost its power: ends all sessions without another look at their pools, and lets
+  /// go of the pools as a crash leaves them. Afterwards only destruction.
+  void abandon();
+
+  /// Accepts who has connected and handles what has arrived, once and without waiting; returns
+  /// whether there was anything. Requires a service without threads.
+  bool pump();
+
+  control::ServiceDescription description() const;
+  /// Errors: PermissionDenied.
+  Result<control::ServiceReport> report(const Caller& caller = {});
+  /// The address of the data plane over `transport`; empty if it is not offered.
+  std::string data_address(Transport transport) const;
+  /// A request was refused before it reached the service (malformed, unknown route).
+  void count_refused_request() { refused_requests_.fetch_add(1, std::memory_order_relaxed); }
+
+ private:
+  struct Plane {
+    DataPlane given;
+    std::unique_ptr<fabric::Listener> listener;
+    Transport transport() const { return given.device->transport(); }
+  };
+  /// A pool by name. `control` is held through every change; what is shown of it, and what its
+  /// session threads touch, is under the service's mutex.
+  struct PoolEntry {
+    explicit PoolEntry(std::string pool_name) : name(std::move(pool_name)) {}
+    const std::string name;
+    Mutex control;
+    std::unique_ptr<ServedPool> served;  // under control; empty unless open
+    control::PoolDescription shown;      // under mutex_
+    control::ServiceCounters ended;      // under mutex_: sums of sessions that are over
+    std::optional<Error> failure;        // under mutex_: why it is unavailable
+  };
+  struct SessionEntry {
+    template <typename... Resources>
+    SessionEntry(std::shared_ptr<PoolEntry> of, Deadline connect, Resources&&... resources)
+        : session(std::forward<Resources>(resources)...),
+          pool(std::move(of)),
+          connect_by(connect) {}
+    ServedSession session;
+    const std::shared_ptr<PoolEntry> pool;
+    const Deadline connect_by;
+    control::SessionPhase phase = control::SessionPhase::Granted;  // under mutex_
+    bool ended = false;                                            // under mutex_
+    std::thread thread;                                            // under mutex_
+  };
+  using PoolPointer = std::shared_ptr<PoolEntry>;
+  using SessionPointer = std::shared_ptr<SessionEntry>;
+
+  PeerService(ServiceOptions options);
+
+  Result<void> listen(std::vector<DataPlane> planes);
+  Result<void> open_pools();
+  const PoolSettings& settings_of(const std::string& pool) const;
+  Result<void> authorize(Action action, const std::string& pool, const Caller& caller);
+  Result<PoolPointer> find_pool(const std::string& pool) const;
+  Result<PoolPointer> insert_pool(const std::string& pool);
+  Result<void> open_entry(PoolEntry& entry);
+  Result<void> adopt(PoolEntry& entry, std::unique_ptr<pmem::Pool> pool);
+  void show(PoolEntry& entry, const std::optional<Error>& failure);
+  Result<void> require_open(const PoolEntry& entry) const;
+  control::PoolDescription shown(const PoolEntry& entry) const;
+  control::SessionDescription describe_entry(const SessionEntry& entry) const
+      PERDURE_REQUIRES(mutex_);
+
+  Result<Plane*> choose_plane(control::TransportChoice choice, const Caller& caller);
+  Result<void> admit_writer(const PoolPointer& entry, const control::SessionRequest& request);
+  Result<void> record_writer(PoolEntry& entry, const WriterRecord& record);
+  Result<void> note_medium(PoolEntry& entry, Result<void> outcome);
+  Result<control::SessionGrant> grant(const PoolPointer& entry,
+                                      const control::SessionRequest& request, Plane& plane);
+  std::vector<SessionPointer> sessions_of(const PoolEntry& entry, bool writers_only) const;
+  Result<void> end_all(const std::vector<SessionPointer>& sessions, bool fenced);
+  Result<void> end(const SessionPointer& entry);
+  void finish(const SessionPointer& entry);
+  void expire_grants();
+
+  bool accept_next(Plane& plane, Deadline deadline);
+  SessionPointer claim(std::span<const std::byte> private_data);
+  void attach(const SessionPointer& entry, std::unique_ptr<fabric::Endpoint> endpoint);
+  void stop_acceptors();
+  void run_acceptor(Plane& plane);
+  void run_session(const SessionPointer& entry);
+  void session_failed(const SessionPointer& entry, const Error& error);
+  void join_finished();
+
+  const ServiceOptions options_;
+  std::unique_ptr<PoolDirectory> own_store_;  // of options_.directory
+  PoolStore* store_ = nullptr;                // or none
+  SpinSlots spin_slots_;
+  std::vector<Plane> planes_;
+
+  mutable Mutex mutex_;
+  std::map<std::string, PoolPointer> pools_ PERDURE_GUARDED_BY(mutex_);
+  std::map<std::uint64_t, SessionPointer> sessions_ PERDURE_GUARDED_BY(mutex_);
+  std::vector<SessionPointer> finished_ PERDURE_GUARDED_BY(mutex_);  // threads to be joined
+  control::RefusedCounters refused_ PERDURE_GUARDED_BY(mutex_);
+  std::condition_variable session_ended_;
+
+  std::atomic<std::uint64_t> refused_requests_{0};
+  std::atomic<bool> closing_{false};
+  std::atomic<bool> abandoned_{false};
+  std::vector<std::thread> acceptors_;
+};
+
+}  // namespace perdure::server

@@ -1,0 +1,144 @@
+// PeerService: what its threads do, or pump() in their place: accept connections, run sessions.
+#include <fmt/format.h>
+
+#include <system_error>
+
+#include "control/token.h"
+#include "core/assert.h"
+#include "core/log_message.h"
+#include "server/service.h"
+
+namespace perdure::server {
+namespace {
+
+constexpr Nanoseconds kSleepSlice = std::chrono::milliseconds{500};
+constexpr Nanoseconds kAcceptSlice = std::chrono::milliseconds{200};
+constexpr Nanoseconds kAcceptWithin = std::chrono::seconds{2};
+
+}  // namespace
+
+void PeerService::run_acceptor(Plane& plane) {
+  while (!closing_.load()) {
+    const Deadline slice = Deadline::after(kAcceptSlice);
+    if (!accept_next(plane, slice) && !slice.passed()) {
+      // The listener failed, for example for want of descriptors: it gets a pause, not a core.
+      MutexLock lock(mutex_);
+      lock.wait_for(session_ended_, slice.left());
+    }
+    expire_grants();
+    join_finished();
+  }
+}
+
+/// Takes one connection if there is one until the deadline; returns whether there was.
+bool PeerService::accept_next(Plane& plane, Deadline deadline) {
+  auto incoming = plane.listener->next(deadline);
+  if (!incoming) return false;
+  const SessionPointer entry = claim((*incoming)->private_data());
+  if (entry == nullptr) return true;  // rejected by the destruction of `incoming`
+  auto endpoint =
+      (*incoming)->accept_into(entry->session.device(), Deadline(*options_.clock, kAcceptWithin));
+  if (!endpoint) {
+    finish(entry);
+    return true;
+  }
+  attach(entry, std::move(endpoint).value());
+  return true;
+}
+
+/// The granted session that the token opens; from now on the caller runs it.
+PeerService::SessionPointer PeerService::claim(std::span<const std::byte> private_data) {
+  const auto token = control::decode_token(private_data);
+  const MutexLock lock(mutex_);
+  if (token) {
+    const auto found = sessions_.find(token->session);
+    if (found != sessions_.end() && found->second->phase == control::SessionPhase::Granted &&
+        found->second->session.terms().token == token->secret) {
+      found->second->phase = control::SessionPhase::Connected;
+      return found->second;
+    }
+  }
+  ++refused_.tokens;
+  return nullptr;
+}
+
+void PeerService::attach(const SessionPointer& entry, std::unique_ptr<fabric::Endpoint> endpoint) {
+  auto attached = entry->session.attach(std::move(endpoint));
+  if (!attached) {
+    log_message(Severity::Warning, fmt::format("session {:016x}: {}", entry->session.terms().id,
+                                               attached.error().message));
+    session_failed(entry, attached.error());
+    finish(entry);
+    return;
+  }
+  if (!options_.threads) return;
+  bool started = false;
+  {
+    const MutexLock lock(mutex_);
+    try {
+      entry->thread = std::thread([this, entry] { run_session(entry); });
+      started = true;
+    } catch (const std::system_error& error) {
+      log_message(Severity::Error, fmt::format("no thread for a session: {}", error.what()));
+    }
+  }
+  if (!started) finish(entry);
+}
+
+void PeerService::run_session(const SessionPointer& entry) {
+  // Asking whether to go on polling reads the clock, which takes as long as a poll.
+  constexpr std::uint32_t kPollsPerQuestion = 8;
+  AdaptiveSpin spin(*options_.clock, spin_slots_, options_.spin_budget);
+  std::uint32_t empty_polls = 0;
+  while (!entry->session.stopping()) {
+    const auto handled = entry->session.pump();
+    if (!handled) {
+      session_failed(entry, handled.error());
+      break;
+    }
+    if (*handled != 0) {
+      spin.found_work();
+      empty_polls = 0;
+    } else if (++empty_polls % kPollsPerQuestion == 0 && !spin.keep_polling() &&
+               entry->session.sleep(kSleepSlice)) {
+      spin.woken();
+    }
+  }
+  finish(entry);
+}
+
+void PeerService::join_finished() {
+  std::vector<SessionPointer> finished;
+  {
+    const MutexLock lock(mutex_);
+    finished.swap(finished_);
+  }
+  for (const SessionPointer& entry : finished) entry->thread.join();
+}
+
+bool PeerService::pump() {
+  PERDURE_ASSERT(!options_.threads);
+  bool something = false;
+  for (Plane& plane : planes_) {
+    if (accept_next(plane, Deadline(*options_.clock, Nanoseconds{0}))) something = true;
+  }
+  expire_grants();
+  std::vector<SessionPointer> connected;
+  {
+    const MutexLock lock(mutex_);
+    for (const auto& [id, entry] : sessions_) {
+      if (entry->phase == control::SessionPhase::Connected) connected.push_back(entry);
+    }
+  }
+  for (const SessionPointer& entry : connected) {
+    const auto handled = entry->session.pump();
+    if (handled.ok() && *handled == 0) continue;
+    something = true;
+    if (handled.ok()) continue;
+    session_failed(entry, handled.error());
+    finish(entry);
+  }
+  return something;
+}
+
+}  // namespace perdure::server

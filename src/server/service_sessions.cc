@@ -1,0 +1,339 @@
+// PeerService: its sessions, from the grant to the revoked key. What happens while they are
+// connected is in service_run.cc.
+//
+// Life of a session: granted (its key is registered, nobody has connected) -> connected (a thread,
+// or pump(), handles its messages) -> ended (endpoint down, key revoked, thread to be joined).
+// `phase` and `ended` change under the service's mutex; resources belong to whoever runs the
+// session: nobody before it connects, then the acceptor, then its thread.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "control/host_port.h"
+#include "core/log_message.h"
+#include "core/try.h"
+#include "server/service.h"
+
+namespace perdure::server {
+namespace {
+
+constexpr Nanoseconds kEndWithin = std::chrono::seconds{10};
+
+std::string writer_words(const SessionTerms& terms) {
+  return fmt::format("'{}' of epoch {}", terms.writer_name, terms.epoch.value);
+}
+
+bool medium_failed(const Error& error) {
+  return error.code == ErrorCode::SystemError || error.code == ErrorCode::NoSpace;
+}
+
+std::string owner_words(const WriterRecord& last) {
+  if (last.writer == 0) return "fenced for a writer that has not come yet";
+  return fmt::format("that of writer '{}' ({:016x})", last.name, last.writer);
+}
+
+}  // namespace
+
+Result<control::SessionGrant> PeerService::open_session(const control::SessionRequest& request,
+                                                        control::TransportChoice transport,
+                                                        const Caller& caller) {
+  PERDURE_TRY_VOID(validate(request));
+  PERDURE_TRY_VOID(authorize(request.write ? Action::Write : Action::Read, request.pool, caller));
+  PERDURE_TRY(plane, choose_plane(transport, caller));
+  PERDURE_TRY(entry, find_pool(request.pool));
+  expire_grants();
+  const MutexLock control(entry->control);
+  PERDURE_TRY_VOID(require_open(*entry));
+  if (request.write) PERDURE_TRY_VOID(admit_writer(entry, request));
+  return grant(entry, request, *plane);
+}
+
+Result<PeerService::Plane*> PeerService::choose_plane(control::TransportChoice choice,
+                                                      const Caller& caller) {
+  const auto offered = [&](Transport transport) -> Plane* {
+    for (Plane& plane : planes_) {
+      if (plane.transport() == transport) return &plane;
+    }
+    return nullptr;
+  };
+  const bool same_host = caller.origin.empty() || control::is_loopback(caller.origin);
+  Plane* plane = nullptr;
+  if (choice) plane = offered(*choice);
+  if (!choice && same_host) plane = offered(Transport::Shm);
+  if (!choice && plane == nullptr && !planes_.empty()) plane = &planes_.front();
+  if (plane != nullptr) return plane;
+  std::string words;
+  for (const Plane& each : planes_) {
+    words += fmt::format(" {}", to_string(each.transport()));
+  }
+  return Error{ErrorCode::Unsupported,
+               fmt::format("transport '{}' is not offered by this peer; it offers:{}",
+                           control::transport_word(choice), words.empty() ? " none" : words)};
+}
+
+/// Requires entry->control and an open pool. On success no other writer has a live session, and
+/// the pool durably knows the new one.
+Result<void> PeerService::admit_writer(const PoolPointer& entry,
+                                       const control::SessionRequest& request) {
+  const WriterRecord& last = entry->served->writer();
+  const bool claimed_by_other =
+      request.epoch == last.epoch && last.writer != 0 && last.writer != request.writer;
+  if (request.epoch < last.epoch || claimed_by_other) {
+    return Error{ErrorCode::Fenced,
+                 fmt::format("pool '{}' is at epoch {}, {}; writer '{}' ({:016x}) came with epoch "
+                             "{}: stop writing, and open again with a higher epoch",
+                             entry->name, last.epoch.value, owner_words(last), request.writer_name,
+                             request.writer, request.epoch.value)};
+  }
+  const auto writers = sessions_of(*entry, true);
+  for (const SessionPointer& each : writers) {
+    const SessionTerms& terms = each->session.terms();
+    if (terms.writer == request.writer || request.take_over) continue;
+    return Error{ErrorCode::Busy,
+                 fmt::format("pool '{}' is being written by {}; wait for it to end, or ask to take "
+                             "over",
+                             entry->name, writer_words(terms))};
+  }
+  PERDURE_TRY_VOID(end_all(writers, true));
+  PERDURE_TRY_VOID(require_open(*entry));  // ending may have found the medium broken
+  // An earlier writer may have died between a write and its flush. Whoever comes now reads what is
+  // visible and builds on it: make that durable first.
+  const pmem::Range exported = entry->served->exported();
+  PERDURE_TRY_VOID(
+      note_medium(*entry, entry->served->region().flush(exported.at, exported.length)));
+  WriterRecord record;
+  record.epoch = request.epoch;
+  record.writer = request.writer;
+  record.name = request.writer_name;
+  if (record == last) return {};
+  return record_writer(*entry, record);
+}
+
+/// Requires entry.control and an open pool.
+Result<void> PeerService::record_writer(PoolEntry& entry, const WriterRecord& record) {
+  PERDURE_TRY_VOID(note_medium(entry, entry.served->record_writer(record)));
+  show(entry, std::nullopt);
+  return {};
+}
+
+/// Passes `outcome` on. A medium that refused is not trusted again. Requires entry.control.
+Result<void> PeerService::note_medium(PoolEntry& entry, Result<void> outcome) {
+  if (!outcome.ok() && medium_failed(outcome.error())) show(entry, outcome.error());
+  return outcome;
+}
+
+/// Requires entry->control, an open pool, and for a writer that it was admitted.
+Result<control::SessionGrant> PeerService::grant(const PoolPointer& entry,
+                                                 const control::SessionRequest& request,
+                                                 Plane& plane) {
+  ServedPool& pool = *entry->served;
+  const auto medium = pool.medium_costs(*options_.clock);
+  if (!medium) PERDURE_TRY_VOID(note_medium(*entry, medium.error()));
+  SessionTerms terms;
+  terms.token = options_.secrets();
+  terms.pool = request.pool;
+  terms.write = request.write;
+  terms.epoch = request.epoch;
+  terms.writer = request.writer;
+  terms.writer_name = request.writer_name;
+  terms.transport = plane.transport();
+  terms.exported = pool.exported();
+  terms.queue = request.write ? pool.queue(options_.queue) : options_.queue;
+  if (request.write) terms.persistent_buffers = pool.persistent_buffers();
+  const auto exported = pool.region().bytes().subspan(terms.exported.at, terms.exported.length);
+  std::unique_ptr<fabric::Device> own_device;
+  if (plane.given.open_session_device) {
+    PERDURE_TRY(opened, plane.given.open_session_device());
+    own_device = std::move(opened);
+  }
+  fabric::Device& device = own_device ? *own_device : *plane.given.device;
+  PERDURE_TRY(memory,
+              device.register_memory(exported, request.write ? fabric::Access::RemoteReadWrite
+                                                             : fabric::Access::RemoteRead));
+  control::SessionGrant grant;
+  grant.token = terms.token;
+  grant.transport = terms.transport;
+  grant.address = plane.listener->address();
+  grant.remote = {memory->key(), memory->base(), terms.exported.length};
+  grant.receive_depth = terms.queue.depth;
+  grant.message_bytes_max = terms.queue.message_bytes_max;
+  grant.pool = shown(*entry);
+  grant.pool.profile = pool.session_profile(request.write, device, *memory);
+  grant.medium = *medium;
+  const MutexLock lock(mutex_);
+  if (sessions_.size() >= options_.sessions_max) {
+    return Error{ErrorCode::QueueFull,
+                 fmt::format("this peer has {} sessions, its limit; close one, or raise the limit",
+                             sessions_.size())};
+  }
+  do {
+    terms.id = options_.secrets();
+  } while (sessions_.count(terms.id) != 0);
+  grant.session = terms.id;
+  if (request.write) grant.pool.writer_present = true;
+  auto session = std::make_shared<SessionEntry>(
+      entry, Deadline(*options_.clock, options_.connect_within), terms, device,
+      std::move(own_device), pool.region(), std::move(memory));
+  sessions_.emplace(terms.id, session);
+  ++entry->ended.sessions;
+  return grant;
+}
+
+std::vector<PeerService::SessionPointer> PeerService::sessions_of(const PoolEntry& entry,
+                                                                  bool writers_only) const {
+  std::vector<SessionPointer> found;
+  const MutexLock lock(mutex_);
+  for (const auto& [id, session] : sessions_) {
+    if (session->pool.get() != &entry) continue;
+    if (!writers_only || session->session.terms().write) found.push_back(session);
+  }
+  return found;
+}
+
+Result<void> PeerService::end_all(const std::vector<SessionPointer>& sessions, bool fenced) {
+  for (const SessionPointer& each : sessions) {
+    const SessionTerms& terms = each->session.terms();
+    PERDURE_TRY_VOID(end(each));
+    if (!fenced) continue;
+    log_message(Severity::Info, fmt::format("pool '{}': writer {} is cut off for a newer one",
+                                            terms.pool, writer_words(terms)));
+    const MutexLock lock(mutex_);
+    ++each->pool->ended.writers_fenced;
+  }
+  return {};
+}
+
+/// Requires the control of the session's pool. When this succeeds the session's keys are dead.
+Result<void> PeerService::end(const SessionPointer& entry) {
+  bool unattended = false;
+  {
+    const MutexLock lock(mutex_);
+    if (entry->ended) return {};
+    unattended = entry->phase == control::SessionPhase::Granted || !options_.threads;
+    entry->phase = control::SessionPhase::Ending;
+  }
+  if (unattended) {
+    finish(entry);
+    return {};
+  }
+  entry->session.request_stop();
+  // The machine's clock: this waits for a thread, not for anything that a test could simulate.
+  const Deadline deadline = Deadline::after(kEndWithin);
+  MutexLock lock(mutex_);
+  while (!entry->ended && !deadline.passed()) lock.wait_for(session_ended_, deadline.left());
+  if (entry->ended) return {};
+  return Error{ErrorCode::TimedOut,
+               fmt::format("session {:016x} of pool '{}' is stuck in its medium; its keys are not "
+                           "revoked yet: ask again",
+                           entry->session.terms().id, entry->pool->name)};
+}
+
+/// Called once per session, by whoever runs it: gives up its resources and its place.
+void PeerService::finish(const SessionPointer& entry) {
+  Result<std::uint64_t> released = std::uint64_t{0};
+  if (abandoned_.load())
+    entry->session.abandon();
+  else
+    released = entry->session.release();
+  if (!released) session_failed(entry, released.error());
+  const SessionTerms& terms = entry->session.terms();
+  const MutexLock lock(mutex_);
+  entry->pool->ended += entry->session.counters();
+  if (released.ok()) entry->pool->ended.replayed_messages += *released;
+  sessions_.erase(terms.id);
+  entry->ended = true;
+  if (entry->thread.joinable()) finished_.push_back(entry);
+  session_ended_.notify_all();
+}
+
+/// What ended a session may concern the pool: a medium that refuses a flush is not trusted again.
+void PeerService::session_failed(const SessionPointer& entry, const Error& error) {
+  if (!medium_failed(error)) return;
+  log_message(Severity::Error,
+              fmt::format("pool '{}': {}; no session is granted until it is opened again",
+                          entry->pool->name, error.message));
+  const MutexLock lock(mutex_);
+  entry->pool->failure = error;
+  entry->pool->shown.state = control::PoolStatus::Unavailable;
+  entry->pool->shown.reason = error.message;
+}
+
+void PeerService::expire_grants() {
+  std::vector<SessionPointer> expired;
+  {
+    const MutexLock lock(mutex_);
+    for (const auto& [id, entry] : sessions_) {
+      if (entry->phase != control::SessionPhase::Granted || !entry->connect_by.passed()) continue;
+      entry->phase = control::SessionPhase::Ending;
+      expired.push_back(entry);
+    }
+    refused_.expired += expired.size();
+  }
+  for (const SessionPointer& entry : expired) finish(entry);
+}
+
+Result<void> PeerService::fence(const std::string& pool, Epoch epoch, const Caller& caller) {
+  PERDURE_TRY_VOID(authorize(Action::Fence, pool, caller));
+  PERDURE_TRY(entry, find_pool(pool));
+  const MutexLock control(entry->control);
+  PERDURE_TRY_VOID(require_open(*entry));
+  const WriterRecord& last = entry->served->writer();
+  if (epoch < last.epoch) {
+    return Error{ErrorCode::Fenced,
+                 fmt::format("pool '{}' is at epoch {}, {}; it can not be fenced at epoch {}", pool,
+                             last.epoch.value, owner_words(last), epoch.value)};
+  }
+  if (epoch == last.epoch) return {};
+  PERDURE_TRY_VOID(end_all(sessions_of(*entry, true), true));
+  PERDURE_TRY_VOID(require_open(*entry));
+  WriterRecord record;
+  record.epoch = epoch;
+  return record_writer(*entry, record);
+}
+
+Result<control::SessionDescription> PeerService::describe_session(std::uint64_t id,
+                                                                  const Caller& caller) {
+  control::SessionDescription description;
+  {
+    const MutexLock lock(mutex_);
+    const auto found = sessions_.find(id);
+    if (found == sessions_.end()) {
+      return Error{ErrorCode::NotFound, fmt::format("there is no session {:016x} here", id)};
+    }
+    description = describe_entry(*found->second);
+  }
+  PERDURE_TRY_VOID(authorize(Action::Describe, description.pool, caller));
+  return description;
+}
+
+control::SessionDescription PeerService::describe_entry(const SessionEntry& entry) const {
+  const SessionTerms& terms = entry.session.terms();
+  control::SessionDescription description;
+  description.id = terms.id;
+  description.pool = terms.pool;
+  description.phase = entry.phase;
+  description.write = terms.write;
+  description.epoch = terms.epoch;
+  description.writer = terms.writer;
+  description.writer_name = terms.writer_name;
+  description.transport = terms.transport;
+  description.counters = entry.session.counters();
+  return description;
+}
+
+Result<void> PeerService::close_session(std::uint64_t id, const Caller& caller) {
+  SessionPointer entry;
+  {
+    const MutexLock lock(mutex_);
+    const auto found = sessions_.find(id);
+    if (found != sessions_.end()) entry = found->second;
+  }
+  if (entry == nullptr) {
+    return Error{ErrorCode::NotFound, fmt::format("there is no session {:016x} here", id)};
+  }
+  PERDURE_TRY_VOID(authorize(Action::CloseSession, entry->pool->name, caller));
+  const MutexLock control(entry->pool->control);
+  return end(entry);
+}
+
+}  // namespace perdure::server

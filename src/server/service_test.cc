@@ -1,0 +1,421 @@
+// The laws of a responder, in an emulated world: one writer at a time, keys that end with their
+// session, and nothing promised that a power failure takes back.
+#include "server/service.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "client/connect_session.h"
+#include "core/bytes.h"
+#include "fabric/emu/world.h"
+#include "persist/wire.h"
+#include "pmem/lent_region.h"
+#include "testing/local_peer.h"
+
+namespace perdure::server {
+namespace {
+
+using std::chrono::seconds;
+
+/// A region whose medium can break.
+class BreakableRegion final : public pmem::LentRegion {
+ public:
+  using LentRegion::LentRegion;
+  using Region::flush;
+  Result<void> flush(std::span<const pmem::Range> ranges) override {
+    if (broken) return Error{ErrorCode::SystemError, "the medium is broken"};
+    return LentRegion::flush(ranges);
+  }
+
+  bool broken = false;
+};
+
+ServerProfile profile_of(PersistenceDomain domain, ReceiveBuffers buffers) {
+  ServerProfile profile;
+  profile.domain = domain;
+  profile.ddio = Ddio::Off;
+  profile.receive_buffers = buffers;
+  profile.transport = Transport::InfiniBand;
+  return profile;
+}
+
+class RefuseAll final : public Authorizer {
+ public:
+  Result<void> authorize(const AccessRequest&) override {
+    return Error{ErrorCode::PermissionDenied, "not today"};
+  }
+};
+
+class Service : public testing::Test {
+ protected:
+  explicit Service(ReceiveBuffers buffers = ReceiveBuffers::Dram)
+      : random_(17), world_(random_), profile_(profile_of(PersistenceDomain::Mhp, buffers)) {
+    server_ = &world_.add_machine("server", profile_);
+    client_ = &world_.add_machine("client", profile_);
+    region_ = &server_->add_region(1 << 20);
+    start(nullptr);
+    auto lent = std::make_unique<BreakableRegion>(*region_);
+    lent_ = lent.get();
+    add(pmem::Pool::format(std::move(lent), {}));
+  }
+
+  void start(Authorizer* authorizer) {
+    ServiceOptions options;
+    options.threads = false;
+    options.clock = &world_.clock();
+    options.authorizer = authorizer;
+    options.settings.ddio = profile_.ddio;
+    options.settings.receive_buffers = profile_.receive_buffers;
+    options.queue = {32, 1024};
+    options.sessions_max = 4;
+    options.connect_within = seconds{3600};
+    auto service = PeerService::open(std::move(options), {{server_, "server:1", {}}});
+    ASSERT_TRUE(service.ok()) << service.error().message;
+    service_ = std::move(*service);
+    server_->add_actor([this, service = service_.get()] { return pumping_ && service->pump(); });
+    peer_ = std::make_unique<test::LocalPeer>("server", *service_, *client_);
+  }
+
+  void add(Result<std::unique_ptr<pmem::Pool>> pool) {
+    ASSERT_TRUE(pool.ok()) << pool.error().message;
+    const auto added = service_->add_pool("a", std::move(*pool));
+    ASSERT_TRUE(added.ok()) << added.error().message;
+  }
+
+  /// The power of the server fails and comes back; the daemon starts again.
+  void power_cycle() {
+    server_->power_cut();
+    service_->abandon();
+    peer_.reset();
+    service_.reset();
+    server_->power_on();
+    start(nullptr);
+    auto lent = std::make_unique<BreakableRegion>(*region_);
+    lent_ = lent.get();
+    add(pmem::Pool::attach(std::move(lent)));
+  }
+
+  static control::SessionRequest writer(std::uint32_t epoch, std::uint64_t id) {
+    return {"a", true, Epoch{epoch}, id, "writer", false};
+  }
+  static control::SessionRequest taking_over(std::uint32_t epoch, std::uint64_t id) {
+    control::SessionRequest request = writer(epoch, id);
+    request.take_over = true;
+    return request;
+  }
+
+  Result<client::Session> open(const control::SessionRequest& request) {
+    return peer_->open_session(request, deadline());
+  }
+  Deadline deadline() const { return Deadline(world_.clock(), seconds{3600}); }
+
+  /// What a one-sided write of `value` at the start of the pool ends with.
+  std::optional<ErrorCode> write(client::Session& session, int value) {
+    std::vector<std::byte> bytes(64, static_cast<std::byte>(value));
+    auto memory = client_->register_memory(bytes, fabric::Access::Local);
+    fabric::WorkRequest request;
+    request.opcode = fabric::Opcode::Write;
+    request.remote = session.remote;
+    request.segments[0] = {bytes.data(), bytes.size(), memory->get()};
+    request.segment_count = 1;
+    const auto posted = session.endpoint->post({&request, 1});
+    if (!posted.ok()) return posted.code();
+    fabric::Completion completion;
+    for (int polls = 0; polls < 10000; ++polls) {
+      if (session.endpoint->poll({&completion, 1}) == 1) {
+        world_.settle();
+        return completion.error;
+      }
+    }
+    return ErrorCode::TimedOut;
+  }
+
+  int first_byte() const { return std::to_integer<int>(region_->bytes()[pmem::kPoolDataOffset]); }
+  control::PoolDescription described() { return *service_->describe("a"); }
+
+  Random random_;
+  fabric::emu::World world_;
+  const ServerProfile profile_;
+  bool pumping_ = true;  // false: the daemon is held up, messages stay in their buffers
+  fabric::emu::Machine* server_ = nullptr;
+  fabric::emu::Machine* client_ = nullptr;
+  pmem::CrashableRegion* region_ = nullptr;
+  BreakableRegion* lent_ = nullptr;
+  std::unique_ptr<PeerService> service_;
+  std::unique_ptr<test::LocalPeer> peer_;
+};
+
+TEST_F(Service, AWriterWritesAndItsKeysDieWithTheSession) {
+  auto session = open(writer(1, 10));
+  ASSERT_TRUE(session.ok()) << session.error().message;
+  EXPECT_EQ(session->pool.epoch, Epoch{1});
+  EXPECT_EQ(session->pool.profile.transport, Transport::InfiniBand);
+  EXPECT_EQ(session->remote.length, session->pool.bytes);
+  EXPECT_EQ(write(*session, 7), std::nullopt);
+  EXPECT_EQ(first_byte(), 7);
+
+  // Close, from the control plane. Expect: the next write fails and changes nothing.
+  ASSERT_TRUE(service_->close_session(session->id).ok());
+  EXPECT_NE(write(*session, 8), std::nullopt);
+  EXPECT_EQ(first_byte(), 7);
+  EXPECT_EQ(service_->close_session(session->id).code(), ErrorCode::NotFound);
+}
+
+TEST_F(Service, AReaderCanNotWrite) {
+  control::SessionRequest request;
+  request.pool = "a";
+  auto session = open(request);
+  ASSERT_TRUE(session.ok());
+  EXPECT_NE(write(*session, 8), std::nullopt);
+  EXPECT_EQ(first_byte(), 0);
+}
+
+TEST_F(Service, ASessionEndsWhenItsRequesterGoes) {
+  auto session = open(writer(1, 10));
+  ASSERT_TRUE(session.ok());
+  EXPECT_TRUE(described().writer_present);
+  session->endpoint.reset();
+  world_.settle();
+  EXPECT_FALSE(described().writer_present);
+  EXPECT_TRUE(service_->report()->sessions.empty());
+}
+
+TEST_F(Service, OneWriterAtATime) {
+  auto first = open(writer(1, 10));
+  ASSERT_TRUE(first.ok());
+  // Another writer, with a higher epoch but not asking to take over.
+  EXPECT_EQ(open(writer(2, 20)).code(), ErrorCode::Busy);
+  EXPECT_EQ(write(*first, 1), std::nullopt);
+  // The same writer again: its old session ends.
+  auto again = open(writer(1, 10));
+  ASSERT_TRUE(again.ok()) << again.error().message;
+  EXPECT_NE(write(*first, 2), std::nullopt);
+  EXPECT_EQ(write(*again, 3), std::nullopt);
+  // Taking over: the old one's keys are dead before the new one is told.
+  auto second = open(taking_over(2, 20));
+  ASSERT_TRUE(second.ok());
+  EXPECT_NE(write(*again, 4), std::nullopt);
+  EXPECT_EQ(first_byte(), 3);
+  EXPECT_EQ(write(*second, 5), std::nullopt);
+  EXPECT_EQ(service_->report()->pools[0].counters.writers_fenced, 2u);
+}
+
+TEST_F(Service, AnOldEpochIsFenced) {
+  { ASSERT_TRUE(open(writer(5, 10)).ok()); }
+  world_.settle();
+  //                                    request                expected
+  EXPECT_EQ(open(writer(4, 10)).code(), ErrorCode::Fenced);       // an older epoch
+  EXPECT_EQ(open(writer(5, 11)).code(), ErrorCode::Fenced);       // the same, of another writer
+  EXPECT_EQ(open(taking_over(5, 11)).code(), ErrorCode::Fenced);  // taking over is no excuse
+  EXPECT_EQ(open(writer(0, 10)).code(), ErrorCode::InvalidArgument);
+  EXPECT_TRUE(open(writer(5, 10)).ok());  // the writer itself
+  world_.settle();
+  EXPECT_TRUE(open(writer(6, 11)).ok());  // a newer one
+}
+
+TEST_F(Service, FencingCutsOffOlderWritersAndIsForTheFirstToCome) {
+  auto old = open(writer(5, 10));
+  ASSERT_TRUE(old.ok());
+  EXPECT_EQ(service_->fence("a", Epoch{4}).code(), ErrorCode::Fenced);
+  EXPECT_TRUE(service_->fence("a", Epoch{5}).ok());  // nobody below 5 writes: true already
+  EXPECT_EQ(write(*old, 1), std::nullopt);
+
+  ASSERT_TRUE(service_->fence("a", Epoch{7}).ok());
+  EXPECT_NE(write(*old, 2), std::nullopt);
+  EXPECT_EQ(first_byte(), 1);
+  EXPECT_EQ(open(writer(5, 10)).code(), ErrorCode::Fenced);
+  EXPECT_TRUE(open(writer(7, 20)).ok());
+  world_.settle();
+  EXPECT_EQ(open(writer(7, 30)).code(), ErrorCode::Fenced);
+}
+
+TEST_F(Service, AWriterIsRememberedThroughAPowerFailure) {
+  { ASSERT_TRUE(open(writer(5, 0xabcdef0123456789u)).ok()); }
+  power_cycle();
+  EXPECT_EQ(described().epoch, Epoch{5});
+  EXPECT_EQ(described().writer, 0xabcdef0123456789u);
+  EXPECT_EQ(described().writer_name, "writer");
+  EXPECT_FALSE(described().writer_present);
+  EXPECT_EQ(open(writer(5, 11)).code(), ErrorCode::Fenced);
+}
+
+TEST_F(Service, AFenceIsRememberedThroughAPowerFailure) {
+  ASSERT_TRUE(service_->fence("a", Epoch{9}).ok());
+  power_cycle();
+  EXPECT_EQ(open(writer(8, 10)).code(), ErrorCode::Fenced);
+  EXPECT_TRUE(open(writer(9, 10)).ok());
+}
+
+TEST_F(Service, AGrantThatCanNotBeMadeDurableIsNotGiven) {
+  lent_->broken = true;
+  EXPECT_EQ(open(writer(1, 10)).code(), ErrorCode::SystemError);
+  EXPECT_TRUE(service_->report()->sessions.empty());
+  // Such a medium is not trusted again.
+  lent_->broken = false;
+  EXPECT_EQ(described().state, control::PoolStatus::Unavailable);
+  EXPECT_EQ(open(writer(1, 10)).code(), ErrorCode::SystemError);
+}
+
+TEST_F(Service, ATokenIsGoodOnceAndForItsSessionOnly) {
+  const auto grant = service_->open_session(writer(1, 10), std::nullopt);
+  ASSERT_TRUE(grant.ok());
+  const auto connects = [&](control::SessionGrant wrong) {
+    return client::connect_session(wrong, grant->address, *client_, deadline()).ok();
+  };
+  control::SessionGrant wrong = *grant;
+  wrong.token ^= 1;
+  EXPECT_FALSE(connects(wrong));
+  wrong = *grant;
+  wrong.session ^= 1;
+  EXPECT_FALSE(connects(wrong));
+  EXPECT_EQ(service_->report()->refused.tokens, 2u);
+
+  auto session = client::connect_session(*grant, grant->address, *client_, deadline());
+  ASSERT_TRUE(session.ok());
+  EXPECT_FALSE(connects(*grant));  // a second connection with the same token
+  EXPECT_EQ(write(*session, 1), std::nullopt);
+}
+
+TEST_F(Service, AGrantThatNobodyComesForExpires) {
+  const auto grant = service_->open_session(writer(1, 10), std::nullopt);
+  ASSERT_TRUE(grant.ok());
+  EXPECT_EQ(open(writer(2, 20)).code(), ErrorCode::Busy);
+  const Deadline later(world_.clock(), seconds{3601});
+  while (!later.passed()) {  // connecting to nobody passes the time of the world
+    (void)client_->connect("server:1", {}, {}, later);
+    (void)world_.run_until([] { return false; }, 100);
+    const auto listener = client_->listen("", {});
+    (void)(*listener)->next(later);
+  }
+  EXPECT_TRUE(open(writer(2, 20)).ok());
+  EXPECT_EQ(service_->report()->refused.expired, 1u);
+  EXPECT_FALSE(client::connect_session(*grant, grant->address, *client_, deadline()).ok());
+}
+
+TEST_F(Service, SessionsAreLimited) {
+  control::SessionRequest reader;
+  reader.pool = "a";
+  std::vector<client::Session> sessions;
+  for (int i = 0; i < 4; ++i) {
+    auto session = open(reader);
+    ASSERT_TRUE(session.ok());
+    sessions.push_back(std::move(*session));
+  }
+  EXPECT_EQ(open(reader).code(), ErrorCode::QueueFull);
+  sessions.pop_back();
+  world_.settle();
+  EXPECT_TRUE(open(reader).ok());
+}
+
+TEST_F(Service, AClosedPoolEndsItsSessionsAndRefusesNewOnes) {
+  auto session = open(writer(1, 10));
+  ASSERT_TRUE(session.ok());
+  ASSERT_TRUE(service_->close_pool("a").ok());
+  EXPECT_NE(write(*session, 1), std::nullopt);
+  EXPECT_EQ(described().state, control::PoolStatus::Closed);
+  EXPECT_EQ(open(writer(1, 10)).code(), ErrorCode::NotFound);
+  EXPECT_TRUE(service_->close_pool("a").ok());  // harmless when repeated
+}
+
+TEST_F(Service, NamesThatAreNotThereAreNotFound) {
+  EXPECT_EQ(service_->describe("b").code(), ErrorCode::NotFound);
+  EXPECT_EQ(service_->fence("b", Epoch{1}).code(), ErrorCode::NotFound);
+  control::SessionRequest request = writer(1, 10);
+  request.pool = "b";
+  EXPECT_EQ(open(request).code(), ErrorCode::NotFound);
+  EXPECT_EQ(service_->open_session(writer(1, 10), Transport::Shm).code(), ErrorCode::Unsupported);
+  EXPECT_EQ(service_->create({"b", 4096}).code(), ErrorCode::Unsupported);  // no directory
+  EXPECT_EQ(service_->add_pool("a", nullptr).code(), ErrorCode::AlreadyExists);
+}
+
+TEST_F(Service, TheAuthorizerIsAskedForEverything) {
+  RefuseAll nobody;
+  ServiceOptions options;
+  options.threads = false;
+  options.authorizer = &nobody;
+  auto service = PeerService::open(std::move(options), {});
+  ASSERT_TRUE(service.ok());
+  PeerService& guarded = **service;
+  constexpr auto denied = ErrorCode::PermissionDenied;
+  EXPECT_EQ(guarded.list().code(), denied);
+  EXPECT_EQ(guarded.describe("a").code(), denied);
+  EXPECT_EQ(guarded.create({"a", 4096}).code(), denied);
+  EXPECT_EQ(guarded.open_pool("a").code(), denied);
+  EXPECT_EQ(guarded.close_pool("a").code(), denied);
+  EXPECT_EQ(guarded.fence("a", Epoch{1}).code(), denied);
+  EXPECT_EQ(guarded.open_session(writer(1, 1), std::nullopt).code(), denied);
+  EXPECT_EQ(guarded.report().code(), denied);
+}
+
+class ReplayingService : public Service {
+ protected:
+  ReplayingService() : Service(ReceiveBuffers::Pm) {}
+
+  /// Sends what a replaying method sends: 64 bytes of `value` for the start of the pool.
+  void send_replayable(client::Session& session, int value) {
+    const std::vector<std::byte> payload(64, static_cast<std::byte>(value));
+    std::vector<std::byte> message(512);
+    const persist::Entry entry{0, 64, persist::kCopy};
+    const persist::MessageHeader header{1, persist::kPayloadCrc | persist::kReplayable, 1, 64,
+                                        static_cast<std::uint32_t>(session.id)};
+    const std::span<const std::byte> part(payload);
+    persist::put_entry(message.data(), 0, entry);
+    const std::size_t at = persist::encode_message(header, {&part, 1}, message.data());
+    std::memcpy(message.data() + at, payload.data(), payload.size());
+    auto memory = client_->register_memory(message, fabric::Access::Local);
+    fabric::WorkRequest request;
+    request.segments[0] = {message.data(), at + payload.size(), memory->get()};
+    request.segment_count = 1;
+    ASSERT_TRUE(session.endpoint->post({&request, 1}).ok());
+    fabric::Completion completion;
+    ASSERT_TRUE(world_.run_until([&] { return session.endpoint->poll({&completion, 1}) == 1; }));
+    ASSERT_EQ(completion.error, std::nullopt);
+    world_.settle();
+  }
+};
+
+TEST_F(ReplayingService, ReceiveBuffersLieOutsideOfTheExportedPart) {
+  auto session = open(writer(1, 10));
+  ASSERT_TRUE(session.ok());
+  EXPECT_EQ(session->pool.profile.receive_buffers, ReceiveBuffers::Pm);
+  EXPECT_EQ(session->receive_depth, 32u);
+  EXPECT_EQ(session->message_bytes_max, 1024u);
+  EXPECT_LE(session->remote.length + 32 * 1024, (1 << 20) - pmem::kPoolDataOffset);
+  // A reader's messages are never replayed.
+  control::SessionRequest reader;
+  reader.pool = "a";
+  EXPECT_EQ(open(reader)->pool.profile.receive_buffers, ReceiveBuffers::Dram);
+}
+
+TEST_F(ReplayingService, AMessageThatArrivedIsAppliedWhenItsSessionEnds) {
+  auto session = open(writer(1, 10));
+  ASSERT_TRUE(session.ok());
+  pumping_ = false;
+  send_replayable(*session, 9);
+  EXPECT_EQ(first_byte(), 0);
+  ASSERT_TRUE(service_->close_session(session->id).ok());
+  EXPECT_EQ(first_byte(), 9);
+  EXPECT_EQ(service_->report()->pools[0].counters.replayed_messages, 1u);
+}
+
+TEST_F(ReplayingService, AMessageThatArrivedIsAppliedAfterAPowerFailure) {
+  auto session = open(writer(1, 10));
+  ASSERT_TRUE(session.ok());
+  pumping_ = false;
+  send_replayable(*session, 9);
+  session->endpoint->disconnect();
+  power_cycle();
+  EXPECT_EQ(first_byte(), 9);
+  EXPECT_EQ(service_->report()->pools[0].counters.replayed_messages, 1u);
+}
+
+TEST_F(ReplayingService, TheLayoutIsRememberedThroughAPowerFailure) {
+  const std::uint64_t bytes = described().bytes;
+  power_cycle();
+  EXPECT_EQ(described().bytes, bytes);
+  EXPECT_EQ(described().profile.receive_buffers, ReceiveBuffers::Pm);
+}
+
+}  // namespace
+}  // namespace perdure::server

@@ -1,0 +1,119 @@
+// The responder's end of one session: see session.h.
+#include "server/session.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "core/assert.h"
+#include "core/try.h"
+
+namespace perdure::server {
+namespace {
+
+// Between two looks at a connection that has nothing to wait on.
+constexpr Nanoseconds kPollingNap = std::chrono::milliseconds{1};
+
+}  // namespace
+
+ServedSession::ServedSession(SessionTerms terms, fabric::Device& device,
+                             std::unique_ptr<fabric::Device> own_device, pmem::Region& region,
+                             std::unique_ptr<fabric::Memory> memory)
+    : terms_(std::move(terms)),
+      own_device_(std::move(own_device)),
+      device_(device),
+      region_(region),
+      memory_(std::move(memory)),
+      wake_fd_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {}
+
+ServedSession::~ServedSession() {
+  revoke();
+  if (wake_fd_ >= 0) ::close(wake_fd_);
+}
+
+Result<void> ServedSession::attach(std::unique_ptr<fabric::Endpoint> endpoint) {
+  PERDURE_ASSERT(endpoint_ == nullptr && memory_ != nullptr);
+  endpoint_ = std::move(endpoint);
+  persist::Responder::Options options;
+  options.exported = terms_.exported;
+  options.session = static_cast<std::uint32_t>(terms_.id);
+  options.queue = terms_.queue;
+  options.may_write = terms_.write;
+  options.persistent_buffers = terms_.persistent_buffers;
+  PERDURE_TRY(responder, persist::Responder::open(*endpoint_, device_, region_, options));
+  responder_ = std::move(responder);
+  return {};
+}
+
+Result<std::size_t> ServedSession::pump() {
+  PERDURE_ASSERT(responder_ != nullptr);
+  auto handled = responder_->pump();
+  if (!handled.ok() || *handled != 0) publish();
+  return handled;
+}
+
+bool ServedSession::sleep(Nanoseconds slice) {
+  if (!endpoint_->arm()) return true;
+  std::array<pollfd, 2> waited{{{wake_fd_, POLLIN, 0}, {endpoint_->wait_fd(), POLLIN, 0}}};
+  if (endpoint_->wait_fd() < 0) slice = std::min(slice, kPollingNap);
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(slice);
+  const timespec timeout{static_cast<time_t>(seconds.count()),
+                         static_cast<long>((slice - seconds).count())};
+  // Interrupted, timed out or woken alike: the caller polls and looks whether it should stop.
+  const int ready = ::ppoll(waited.data(), waited.size(), &timeout, nullptr);
+  return ready > 0 && waited[1].revents != 0;
+}
+
+void ServedSession::request_stop() {
+  stopping_.store(true, std::memory_order_release);
+  const std::uint64_t one = 1;
+  // Can only fail when the counter is full, and then the sleeper is awake already.
+  [[maybe_unused]] const auto written = ::write(wake_fd_, &one, sizeof one);
+}
+
+Result<std::uint64_t> ServedSession::release() {
+  const bool was_attached = endpoint_ != nullptr;
+  revoke();
+  if (!was_attached || terms_.persistent_buffers.length == 0) return std::uint64_t{0};
+  // The requester may count on messages that arrived in persistent buffers and were not handled.
+  return persist::replay_messages(region_, terms_.exported, terms_.persistent_buffers,
+                                  terms_.queue);
+}
+
+void ServedSession::abandon() { revoke(); }
+
+/// First the connection, so that no write is half executed when its key goes.
+void ServedSession::revoke() {
+  if (endpoint_ != nullptr) endpoint_->disconnect();
+  publish();
+  responder_.reset();
+  endpoint_.reset();
+  memory_.reset();
+  own_device_.reset();
+}
+
+void ServedSession::publish() {
+  if (responder_ == nullptr) return;
+  const persist::ResponderCounters& now = responder_->counters();
+  const std::array<std::uint64_t, 5> values{now.messages, now.refused, now.copied_bytes,
+                                            now.flush_calls, now.acks};
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    published_[i].store(values[i], std::memory_order_relaxed);
+  }
+}
+
+control::ServiceCounters ServedSession::counters() const {
+  const auto value = [&](std::size_t i) { return published_[i].load(std::memory_order_relaxed); };
+  control::ServiceCounters counters;
+  counters.messages = value(0);
+  counters.refused_messages = value(1);
+  counters.copied_bytes = value(2);
+  counters.flush_calls = value(3);
+  counters.acks = value(4);
+  return counters;
+}
+
+}  // namespace perdure::server

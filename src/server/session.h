@@ -1,0 +1,89 @@
+// ServedSession: the responder's end of one session: the exported key, the connection, and the
+// Responder that handles its messages. Who runs it and when it ends is the service's business.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "control/service_types.h"
+#include "fabric/fabric.h"
+#include "persist/responder.h"
+#include "pmem/region.h"
+
+namespace perdure::server {
+
+/// What was agreed when the session was granted. Never changes.
+struct SessionTerms {
+  std::uint64_t id = 0;
+  std::uint64_t token = 0;
+  std::string pool;
+  bool write = false;
+  Epoch epoch;
+  std::uint64_t writer = 0;
+  std::string writer_name;
+  Transport transport = Transport::Tcp;
+  pmem::Range exported;
+  persist::ReceiveQueue queue;
+  pmem::Range persistent_buffers;  // empty: receive buffers in DRAM
+};
+
+/// Threads: attach, pump, sleep and release by one thread at a time; the others by any.
+class ServedSession {
+ public:
+  /// `memory` is the exported range, registered on `device`, which `own_device` keeps if it is the
+  /// session's alone. Otherwise the device, and always the region, outlive the session.
+  ServedSession(SessionTerms terms, fabric::Device& device,
+                std::unique_ptr<fabric::Device> own_device, pmem::Region& region,
+                std::unique_ptr<fabric::Memory> memory);
+  ~ServedSession();
+  ServedSession(const ServedSession&) = delete;
+  ServedSession& operator=(const ServedSession&) = delete;
+
+  const SessionTerms& terms() const { return terms_; }
+  /// Whose registered memory the requester may reach: accept its connection into this device.
+  fabric::Device& device() { return device_; }
+
+  /// The requester has connected. Errors: those of Responder::open.
+  Result<void> attach(std::unique_ptr<fabric::Endpoint> endpoint);
+
+  /// Handles what has arrived; see Responder::pump. Requires attach.
+  Result<std::size_t> pump();
+
+  /// Sleeps until something may have arrived, until request_stop(), or for `slice`. Returns whether
+  /// something may have arrived.
+  bool sleep(Nanoseconds slice);
+
+  /// Asks the running thread to end the session; it sees stopping() soon.
+  void request_stop();
+  bool stopping() const { return stopping_.load(std::memory_order_acquire); }
+
+  /// Ends the connection, then revokes the keys, then applies what is left in persistent receive
+  /// buffers. Afterwards no byte of the region changes through the session. Returns how many
+  /// messages were applied. Errors: SystemError, when the medium refused.
+  Result<std::uint64_t> release();
+  /// The same after a power failure: nothing is applied, since the region belongs to recovery.
+  void abandon();
+
+  control::ServiceCounters counters() const;
+
+ private:
+  void publish();
+  void revoke();
+
+  const SessionTerms terms_;
+  std::unique_ptr<fabric::Device> own_device_;  // or empty
+  fabric::Device& device_;
+  pmem::Region& region_;
+  std::unique_ptr<fabric::Memory> memory_;
+  std::unique_ptr<fabric::Endpoint> endpoint_;
+  std::unique_ptr<persist::Responder> responder_;
+  const int wake_fd_;
+  std::atomic<bool> stopping_{false};
+  // Copies of the responder's counters, for readers in other threads.
+  std::array<std::atomic<std::uint64_t>, 5> published_{};
+};
+
+}  // namespace perdure::server

@@ -1,0 +1,190 @@
+// Starting, watching and ending processes.
+#include "testing/process.h"
+
+#include "core/assert.h"
+#include "report/text_file.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+namespace perdure::test {
+namespace {
+
+volatile std::sig_atomic_t g_interrupts = 0;
+struct sigaction g_before[3];
+constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP};
+constexpr Nanoseconds kLookAgain = std::chrono::milliseconds(2);
+constexpr int kStartFailed = 127;
+
+void on_interrupt(int number) {
+  if (g_interrupts != 0) ::_exit(128 + number);
+  g_interrupts = 1;
+}
+
+/// In the child, between fork and exec: only calls that are safe there.
+[[noreturn]] void become(char* const* arguments, const char* output, pid_t parent) {
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (::getppid() != parent) ::_exit(kStartFailed);  // it ended before the line above
+  for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGPIPE}) ::signal(number, SIG_DFL);
+  const int nothing = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+  const int file = ::open(output, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  if (nothing < 0 || file < 0) ::_exit(kStartFailed);
+  ::dup2(nothing, STDIN_FILENO);
+  ::dup2(file, STDOUT_FILENO);
+  ::dup2(file, STDERR_FILENO);
+  ::execv(arguments[0], arguments);
+  ::_exit(kStartFailed);
+}
+
+}  // namespace
+
+InterruptGuard::InterruptGuard() {
+  g_interrupts = 0;
+  struct sigaction action {};
+  action.sa_handler = on_interrupt;
+  for (std::size_t i = 0; i < std::size(kSignals); ++i) {
+    ::sigaction(kSignals[i], &action, &g_before[i]);
+  }
+}
+
+InterruptGuard::~InterruptGuard() {
+  for (std::size_t i = 0; i < std::size(kSignals); ++i) {
+    ::sigaction(kSignals[i], &g_before[i], nullptr);
+  }
+}
+
+bool InterruptGuard::interrupted() { return g_interrupts != 0; }
+
+Result<void> InterruptGuard::check() {
+  if (!interrupted()) return {};
+  return Error{ErrorCode::SystemError, "interrupted; everything that was started has been ended"};
+}
+
+Result<ChildProcess> ChildProcess::start(const std::vector<std::string>& command,
+                                         const std::string& output) {
+  PERDURE_ASSERT(!command.empty());
+  if (::access(command[0].c_str(), X_OK) != 0) {
+    return Error{ErrorCode::NotFound,
+                 fmt::format("the program '{}' can not be started: {}", command[0],
+                             std::generic_category().message(errno))};
+  }
+  std::vector<std::string> words = command;
+  std::vector<char*> arguments;
+  for (std::string& word : words) arguments.push_back(word.data());
+  arguments.push_back(nullptr);
+  const pid_t parent = ::getpid();
+  const pid_t pid = ::fork();
+  if (pid == 0) become(arguments.data(), output.c_str(), parent);
+  if (pid < 0) {
+    return Error{ErrorCode::SystemError, fmt::format("starting '{}': {}", command[0],
+                                                     std::generic_category().message(errno))};
+  }
+  ChildProcess child;
+  child.pid_ = pid;
+  return child;
+}
+
+ChildProcess::ChildProcess(ChildProcess&& other) noexcept
+    : pid_(std::exchange(other.pid_, 0)), status_(other.status_) {}
+
+ChildProcess& ChildProcess::operator=(ChildProcess&& other) noexcept {
+  if (this == &other) return *this;
+  kill();
+  pid_ = std::exchange(other.pid_, 0);
+  status_ = other.status_;
+  return *this;
+}
+
+ChildProcess::~ChildProcess() { kill(); }
+
+bool ChildProcess::running() {
+  if (pid_ == 0) return false;
+  if (::waitpid(pid_, &status_, WNOHANG) == 0) return true;
+  pid_ = 0;
+  return false;
+}
+
+void ChildProcess::kill() {
+  if (pid_ == 0) return;
+  ::kill(pid_, SIGKILL);
+  while (::waitpid(pid_, &status_, 0) < 0 && errno == EINTR) {
+  }
+  pid_ = 0;
+}
+
+void ChildProcess::signal(int number) const {
+  if (pid_ != 0) ::kill(pid_, number);
+}
+
+Result<void> ChildProcess::stop(Nanoseconds within) {
+  if (!running()) return {};
+  const pid_t pid = pid_;
+  ::kill(pid, SIGTERM);
+  const Deadline deadline = Deadline::after(within);
+  while (running()) {
+    if (deadline.passed()) {
+      kill();
+      return Error{ErrorCode::TimedOut, fmt::format("process {} did not end when asked; it was "
+                                                    "killed",
+                                                    pid)};
+    }
+    ::poll(nullptr, 0, static_cast<int>(kLookAgain.count() / 1'000'000));
+  }
+  if (WIFEXITED(status_) && WEXITSTATUS(status_) == 0) return {};
+  return Error{ErrorCode::SystemError,
+               fmt::format("process {} ended with status {}", pid, status_)};
+}
+
+Result<Nanoseconds> processor_time(pid_t process) {
+  const std::string text = report::read_text(fmt::format("/proc/{}/stat", process));
+  // The name in parentheses may hold anything; fields are counted after it (proc(5)).
+  const std::size_t name_end = text.rfind(')');
+  if (name_end == std::string::npos) {
+    return Error{ErrorCode::NotFound, fmt::format("there is no process {}", process)};
+  }
+  std::size_t at = name_end + 1;
+  for (int field = 2; field < 13; ++field) at = text.find(' ', at + 1);
+  char* end = nullptr;
+  const unsigned long user_ticks = std::strtoul(text.c_str() + at, &end, 10);
+  const unsigned long system_ticks = std::strtoul(end, nullptr, 10);
+  const auto per_second = static_cast<unsigned long>(::sysconf(_SC_CLK_TCK));
+  return Nanoseconds(
+      static_cast<std::int64_t>((user_ticks + system_ticks) * (1'000'000'000 / per_second)));
+}
+
+Result<std::uint64_t> resident_bytes(pid_t process) {
+  const std::string text = report::read_text(fmt::format("/proc/{}/statm", process));
+  const std::size_t space = text.find(' ');
+  if (space == std::string::npos) {
+    return Error{ErrorCode::NotFound, fmt::format("there is no process {}", process)};
+  }
+  const unsigned long pages = std::strtoul(text.c_str() + space, nullptr, 10);
+  return std::uint64_t{pages} * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+}
+
+void pause_for(Nanoseconds time) {
+  const Deadline deadline = Deadline::after(time);
+  while (!deadline.passed() && !InterruptGuard::interrupted()) {
+    const auto left_ms = deadline.left().count() / 1'000'000;
+    ::poll(nullptr, 0, static_cast<int>(std::min<std::int64_t>(left_ms + 1, 50)));
+  }
+}
+
+std::string program_directory() {
+  std::error_code error;
+  const auto program = std::filesystem::read_symlink("/proc/self/exe", error);
+  return error ? "." : program.parent_path().string();
+}
+
+}  // namespace perdure::test

@@ -1,0 +1,55 @@
+// WorldServer: a PeerService on a machine of an emulated world, with one pool in memory that
+// outlives power failures and the service. For crash tests and demonstrations, in one thread.
+#pragma once
+
+#include "client/peer.h"
+#include "fabric/emu/world.h"
+#include "pmem/crashable_region.h"
+#include "server/service.h"
+
+#include <memory>
+#include <string>
+
+namespace perdure::test {
+
+class WorldServer {
+ public:
+  struct Options {
+    std::string pool;
+    std::uint64_t pool_bytes = 256 * 1024;  // after the pool's header
+    persist::ReceiveQueue queue{32, 2048};
+  };
+
+  /// Adds the machine, formats its pool and serves it. Errors: those of Pool::format.
+  static Result<std::unique_ptr<WorldServer>> start(fabric::emu::World& world,
+                                                    const std::string& name,
+                                                    const ServerProfile& profile, Options options);
+
+  /// The power fails, if it has not failed already.
+  void lose_power();
+  /// The machine comes back, after its power failed now if not before, with a new service over what
+  /// the memory kept. Errors: those of Pool::attach and of PeerService::add_pool.
+  Result<void> start_again();
+
+  /// The server as a peer, whatever service runs there just now: Disconnected while it has no
+  /// power. Requires that server and device outlive it.
+  std::unique_ptr<client::Peer> peer(fabric::Device& device);
+
+  fabric::emu::Machine& machine() { return machine_; }
+  server::PeerService& service() { return *service_; }
+  pmem::CrashableRegion& region() { return region_; }
+
+ private:
+  WorldServer(fabric::emu::World& world, const std::string& name, const ServerProfile& profile,
+              Options options);
+  Result<void> serve(Result<std::unique_ptr<pmem::Pool>> pool);
+
+  fabric::emu::World& world_;
+  fabric::emu::Machine& machine_;
+  const ServerProfile profile_;
+  const Options options_;
+  pmem::CrashableRegion& region_;
+  std::unique_ptr<server::PeerService> service_;
+};
+
+}  // namespace perdure::test

@@ -1,0 +1,103 @@
+// DDIO, IOMMU and NUMA: each verdict of each check.
+#include "tests/host/machine.h"
+
+namespace perdure::host {
+namespace {
+
+using enum Verdict;
+using pmem::MediumKind;
+
+// perfctrlsts_0: bit 7 is on by default. TPHDIS is bit 1 of the byte at 0x185.
+constexpr unsigned kOn = 0x91;
+constexpr unsigned kOff = 0x11;
+constexpr unsigned kNoSnoop = 0x19;
+constexpr unsigned kTphDis = 0x02;
+
+Machine xeon(unsigned low, unsigned high, PersistenceDomain domain = PersistenceDomain::Dmp) {
+  return Machine()
+      .rdma()
+      .root_port("0x2030", low, high)
+      .pool_on(MediumKind::Dax, domain, "device dax");
+}
+
+TEST(DdioCheck, ReadsTheRegisterOfTheRootPort) {
+  const auto check = check_ddio;
+  expect(check, Machine(), NotApplicable, "no RNIC");
+  expect(check, Machine().rdma({.description = "rxe"}), NotApplicable, "no RNIC");
+  expect(check, xeon(kOn, 0), Advice, "every record goes through this processor");
+  expect(check, xeon(kOn, 0, PersistenceDomain::Mhp), Ok, "does not matter to the domain mhp");
+  expect(check, xeon(kOff, kTphDis), Ok, "you may declare");
+  expect(check, xeon(kOff, 0), NotKnown, "counts as on");            // TPH can still steer
+  expect(check, xeon(kNoSnoop, kTphDis), NotKnown, "counts as on");  // so can no-snoop writes
+}
+
+TEST(DdioCheck, WhatCanNotBeReadCountsAsOn) {
+  const auto check = check_ddio;
+  const auto of_port = [](const std::string& device, std::size_t bytes) {
+    return Machine().rdma().root_port(device, kOff, kTphDis, bytes);
+  };
+  expect(check, of_port("0x2030", 64), NotKnown, "counts as on");    // what a user may read
+  expect(check, of_port("0x347a", 4096), NotKnown, "counts as on");  // Ice Lake
+  expect(check, of_port("cheese", 4096), NotKnown, "counts as on");
+  expect(check, Machine().rdma(), NotKnown, "counts as on");
+  expect(check, of_port("0x2030", 4096).file(std::string(Machine::kRootPort) + "/vendor", "0x1022"),
+         NotKnown, "counts as on");  // AMD
+  expect(check, of_port("0x2030", 0).unreadable(std::string(Machine::kRootPort) + "/config"),
+         NotKnown, "counts as on");
+  expect(check, Machine().rdma().remove("/sys/class/infiniband/mlx5_0/device"), NotKnown,
+         "counts as on");
+  EXPECT_NE(check(of_port("0x2030", 64).inspected()).root_tells, "");
+}
+
+TEST(DdioCheck, AWrongDeclarationLosesData) {
+  constexpr char kDeclared[] = "[profile]\nddio = \"off\"\n";
+  expect(check_ddio, xeon(kOn, 0).config(kDeclared), Problem, "can be lost");
+  expect(check_ddio, xeon(kOff, kTphDis).config(kDeclared), Ok, "as declared");
+  expect(check_ddio, xeon(kOn, 0).config("[profile.pool.orders]\nddio = \"off\"\n"), Problem,
+         "can be lost");
+  expect(check_ddio, Machine().rdma().config(kDeclared), NotKnown, "is believed");
+}
+
+TEST(Iommu, TranslatesOrNot) {
+  const std::string group = std::string(Machine::kCardPath) + "/iommu_group";
+  const auto with = [&group](std::string_view type) {
+    return Machine().rdma().file(group + "/type", type);
+  };
+  const auto check = check_iommu;
+  expect(check, Machine(), NotApplicable, "no RNIC");
+  expect(check, Machine().rdma(), Ok, "no IOMMU");
+  expect(check, with("identity\n"), Ok, "passed through");
+  expect(check, with("DMA\n"), Advice, "translates every address (DMA)");
+  expect(check, with("DMA-FQ\n"), Advice, "translates every address (DMA-FQ)");
+  expect(check, with("moon\n"), NotKnown, "can not be read");
+  expect(check, Machine().rdma().directory(group), NotKnown, "can not be read");
+  expect(check, Machine().rdma().remove("/sys/class/infiniband/mlx5_0/device"), NotKnown,
+         "can not be found");
+  expect(check, Machine().rdma().unreadable(group + "/type"), NotKnown, "can not be read");
+}
+
+Machine two_nodes(std::string_view of_card, std::string_view of_pool) {
+  return Machine()
+      .rdma()
+      .disk("sda")
+      .file("/sys/devices/system/node/online", "0-1\n")
+      .file(std::string(Machine::kCardPath) + "/numa_node", of_card)
+      .file("/sys/devices/virtual/block/sda/numa_node", of_pool);
+}
+
+TEST(Numa, CardAndPoolAreOnOneNode) {
+  const auto check = check_numa;
+  const std::string online = "/sys/devices/system/node/online";
+  expect(check, Machine(), NotApplicable, "one NUMA node");
+  expect(check, Machine().file(online, "0\n"), NotApplicable, "one NUMA node");
+  expect(check, Machine().file(online, "0-1\n"), NotApplicable, "no RNIC");
+  expect(check, two_nodes("1\n", "1\n"), Ok, "node 1");
+  expect(check, two_nodes("0\n", "1\n"), Advice, "on node 0, the pool on node 1");
+  expect(check, two_nodes("0\n", "-1\n"), NotKnown, "for the pool");
+  expect(check, two_nodes("cheese\n", "1\n"), NotKnown, "for mlx5_0");
+  expect(check, two_nodes("0", "0").unreadable(std::string(Machine::kCardPath) + "/numa_node"),
+         NotKnown, "for mlx5_0");
+}
+
+}  // namespace
+}  // namespace perdure::host

@@ -1,0 +1,92 @@
+// The pool's place: each verdict of pool-file-system, write-cache and declared-domain.
+#include "tests/host/machine.h"
+
+namespace perdure::host {
+namespace {
+
+using pmem::MediumKind;
+using enum PersistenceDomain;
+using enum Verdict;
+
+Machine on(MediumKind kind, PersistenceDomain found, const std::string& name) {
+  return Machine().pool_on(kind, found, name);
+}
+
+TEST(PoolFileSystem, SaysWhatKeepsABytePutThere) {
+  const auto check = check_pool_file_system;
+  expect(check, on(MediumKind::PageCache, Page, "ext4"), Ok, "through this processor");
+  expect(check, on(MediumKind::PageCache, None, "nfs"), Problem, "does not keep what is synced");
+  expect(check, on(MediumKind::Dram, None, "tmpfs"), Problem, "a power failure empties");
+  expect(check, on(MediumKind::Dax, Dmp, "device dax"), Ok, "no page cache between");
+  expect(check, on(MediumKind::Dax, None, "device dax"), Problem, "nobody says");
+}
+
+TEST(PoolFileSystem, ADeclaredBatteryKeepsMemory) {
+  Machine machine = on(MediumKind::Dram, None, "tmpfs").config("[profile]\ndomain = \"wsp\"\n");
+  expect(check_pool_file_system, machine, Ok, "kept by a battery");
+}
+
+TEST(PoolFileSystem, PersistentMemoryMountedWithoutDaxIsWasted) {
+  expect(check_pool_file_system, on(MediumKind::PageCache, Page, "ext4").disk("pmem0"), Advice,
+         "behind the page cache");
+}
+
+constexpr char kCache[] = "/sys/devices/virtual/block/sda/queue/write_cache";
+constexpr char kMounts[] = "/proc/self/mountinfo";
+
+TEST(WriteCache, OfTheDriveBelowThePools) {
+  const auto check = check_write_cache;
+  //            machine                                                verdict, finding
+  expect(check, Machine().disk("sda").file(kCache, "write through\n"), Ok, "no volatile write");
+  expect(check, Machine().disk("sda").file(kCache, "write back\n"), Ok, "fdatasync and msync");
+  expect(check, Machine().disk("sda").file(kCache, "sideways\n"), NotKnown, "does not say");
+  expect(check, Machine().disk("sda").unreadable(kCache), NotKnown, "does not say");
+  expect(check, Machine().disk("sda"), NotKnown, "does not say");
+  expect(check, Machine(), NotKnown, "names no block device");
+  expect(check, Machine().disk("zram0"), Problem, "disk made of memory");
+  expect(check, on(MediumKind::Dram, None, "tmpfs"), NotApplicable, "no disk");
+}
+
+TEST(WriteCache, MattersWhereBarriersAreOff) {
+  Machine machine = Machine().disk("sda").file(kCache, "write back\n");
+  machine.file(kMounts, "30 1 8:1 / /pools rw,relatime - ext4 /dev/sda1 rw,nobarrier\n");
+  expect(check_write_cache, machine, Problem, "without barriers");
+  machine.file(kMounts, "30 1 8:1 / /pools rw,relatime - ext4 /dev/sda1 rw\n");
+  expect(check_write_cache, machine, Ok, "volatile write cache");
+  machine.file(kMounts, "30 1 8:2 / /other rw - ext4 /dev/sda2 rw,nobarrier\nnonsense\n");
+  expect(check_write_cache, machine, Ok, "volatile write cache");
+}
+
+TEST(DeclaredDomain, IsComparedWithTheEvidence) {
+  const auto check = check_declared_domain;
+  const std::string file = "/etc/perdure/perdured.toml";
+  const std::string wsp = "[profile]\ndomain = \"wsp\"\n";
+  expect(check, Machine(), NotApplicable, "never detected, only declared");
+  expect(check, Machine().config(""), Ok, "nothing beyond the evidence");
+  expect(check, Machine().config("[profile]\ndomain = \"page\"\n"), Ok, "declares page");
+  expect(check, Machine().config(wsp), Problem, "page cache");
+  expect(check, on(MediumKind::Dram, None, "tmpfs").config(wsp), Advice, "no file of this machine");
+  expect(check, Machine().config("[profile]\ndomain = \"moon\"\n"), Problem, "refuses");
+  expect(check, Machine().config("not toml at all"), Problem, "refuses");
+  expect(check, Machine().unreadable(file), NotKnown, "can not be read");
+}
+
+TEST(DeclaredDomain, OfOnePoolCountsToo) {
+  Machine machine = on(MediumKind::Dax, Dmp, "device dax");
+  machine.config("[profile.pool.orders]\ndomain = \"mhp\"\n");
+  expect(check_declared_domain, machine, Problem, "[profile.pool.orders]");
+}
+
+TEST(DeclaredDomain, NamesTheBatteriesThatCanBeSeen) {
+  Machine machine = on(MediumKind::Dram, None, "tmpfs").config("[profile]\ndomain = \"wsp\"\n");
+  machine.file("/sys/class/power_supply/ups0/type", "UPS\n")
+      .file("/sys/class/power_supply/ups0/status", "Full\n")
+      .file("/sys/class/power_supply/mains/type", "Mains\n");
+  const Check check = check_declared_domain(machine.inspected());
+  ASSERT_GE(check.evidence.size(), 2u);
+  EXPECT_EQ(check.evidence[0], "/sys/class/power_supply/ups0/type: UPS");
+  EXPECT_EQ(check.evidence[1], "/sys/class/power_supply/ups0/status: Full");
+}
+
+}  // namespace
+}  // namespace perdure::host

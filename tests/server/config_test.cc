@@ -1,0 +1,188 @@
+// A configuration is read whole, and every mistake is named with its file and line.
+#include "server/config.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+namespace perdure::server {
+namespace {
+
+TEST(Config, NothingGivesTheDefaults) {
+  const auto config = parse_config("", "x.toml");
+  ASSERT_TRUE(config.ok()) << config.error().message;
+  EXPECT_EQ(config->control_listen, "127.0.0.1:7470");
+  EXPECT_FALSE(config->settings.declared.has_value());
+  EXPECT_EQ(config->settings.ddio, Ddio::On);
+  EXPECT_FALSE(config->spin.has_value());
+  EXPECT_TRUE(validate(*config).ok());
+}
+
+TEST(Config, EveryKeyIsRead) {
+  const auto config = parse_config(R"(
+[control]
+listen = "[::1]:1"
+allow_remote = true
+[data]
+listen = "127.0.0.1:2"
+fabric = "emu"
+transports = ["tcp"]
+spin_us = 20
+sessions_max = 3
+receive_depth = 128
+message_bytes_max = 4096
+[pools]
+directory = "/p"
+[profile]
+domain = "mhp"
+ddio = "off"
+receive_buffers = "pm"
+[profile.pool."orders.2"]
+domain = "wsp"
+[profile.pool.plain]
+domain = "auto"
+receive_buffers = "dram"
+[emulated]
+transport = "roce"
+native_flush = false
+atomic_write = false
+seed = 7
+[log]
+level = "debug"
+)",
+                                   "x.toml");
+  ASSERT_TRUE(config.ok()) << config.error().message;
+  EXPECT_EQ(config->control_listen, "[::1]:1");
+  EXPECT_TRUE(config->allow_remote);
+  EXPECT_EQ(config->data_listen, "127.0.0.1:2");
+  EXPECT_EQ(config->transports, std::vector{Transport::Tcp});
+  EXPECT_EQ(config->spin, std::chrono::microseconds{20});
+  EXPECT_EQ(config->sessions_max, 3u);
+  EXPECT_EQ(config->queue.depth, 128u);
+  EXPECT_EQ(config->queue.message_bytes_max, 4096u);
+  EXPECT_EQ(config->directory, "/p");
+  EXPECT_EQ(config->settings.declared, PersistenceDomain::Mhp);
+  EXPECT_EQ(config->settings.ddio, Ddio::Off);
+  EXPECT_EQ(config->settings.receive_buffers, ReceiveBuffers::Pm);
+  const auto& orders = config->settings_by_pool.at("orders.2");
+  EXPECT_EQ(orders.declared, PersistenceDomain::Wsp);
+  EXPECT_EQ(orders.ddio, Ddio::Off);  // what a pool does not say is as for all
+  const auto& plain = config->settings_by_pool.at("plain");
+  EXPECT_FALSE(plain.declared.has_value());
+  EXPECT_EQ(plain.receive_buffers, ReceiveBuffers::Dram);
+  EXPECT_EQ(config->fabric, Fabric::Emulated);
+  EXPECT_EQ(config->emulated_transport, Transport::Roce);
+  EXPECT_EQ(config->emulated_capabilities, Capabilities{});
+  EXPECT_EQ(config->seed, 7u);
+  EXPECT_EQ(config->log_level, Severity::Debug);
+}
+
+struct Wrong {
+  const char* text;
+  int line;
+  const char* words;  // a part of the message
+};
+
+TEST(Config, MistakesHaveFileAndLine) {
+  const Wrong cases[] = {
+      {"\n[control]\nlisten = 5\n", 3, "not a string"},
+      {"[control]\nlisten = \"here\"\n", 2, "host:port"},
+      {"[control]\nlisten = \"1.2.3.4:99999\"\n", 2, "host:port"},
+      {"[control]\nallow_remote = \"yes\"\n", 2, "neither true nor false"},
+      {"[control]\n\nlissen = \"127.0.0.1:1\"\n", 3, "'lissen' is not a key of [control]"},
+      {"[contrl]\n", 1, "'contrl' is not a key"},
+      {"listen = \"127.0.0.1:1\"\n", 1, "'listen' is not a key"},
+      {"control = 5\n", 1, "not a table"},
+      {"[data]\ntransports = \"tcp\"\n", 2, "not a list"},
+      {"[data]\ntransports = []\n", 2, "not a list"},
+      {"[data]\ntransports = [\"tcp\",\n \"pigeon\"]\n", 3, "other than"},
+      {"[data]\nspin_us = \"fast\"\n", 2, "neither"},
+      {"[data]\nspin_us = -1\n", 2, "neither"},
+      {"[data]\nsessions_max = 0\n", 2, "not between"},
+      {"[data]\nsessions_max = 1.5\n", 2, "whole number"},
+      {"[data]\nreceive_depth = 1\n", 2, "not between"},
+      {"[data]\nmessage_bytes_max = 99999999999\n", 2, "not between"},
+      {"[profile]\ndomain = \"adr\"\n", 2, "none, page, dmp, mhp, wsp"},
+      {"[profile]\nddio = true\n", 2, "not a string"},
+      {"[profile.pool.\"../x\"]\n", 1, "name"},
+      {"[profile.pool.x]\ndomain = \"wsp\"\nsize = 1\n", 3, "'size' is not a key"},
+      {"[profile.pool]\nx = 1\n", 2, "table"},
+      {"[data]\nfabric = \"emulated\"\n", 2, "native, emu"},
+      {"[emulated]\nseed = -1\n", 2, "whole number"},
+      {"[log]\nlevel = \"loud\"\n", 2, "debug, info, warning, error"},
+      {"[log]\nlevel = \"info\"\nlevel = \"info\"\n", 3, "level"},
+      {"[log\n", 1, ""},
+      {"\n\nx = \n", 3, ""},
+      {"a = \"\xff\"\n", 1, ""},
+  };
+  for (const Wrong& each : cases) {
+    const auto config = parse_config(each.text, "x.toml");
+    ASSERT_FALSE(config.ok()) << each.text;
+    EXPECT_EQ(config.code(), ErrorCode::InvalidArgument);
+    const std::string place = "x.toml:" + std::to_string(each.line) + ": ";
+    EXPECT_EQ(config.error().message.substr(0, place.size()), place) << config.error().message;
+    EXPECT_NE(config.error().message.find(each.words), std::string::npos) << config.error().message;
+  }
+}
+
+TEST(Config, DeepNestingIsAnError) {
+  EXPECT_FALSE(parse_config("a = " + std::string(100000, '['), "x.toml").ok());
+  EXPECT_FALSE(parse_config(std::string(2 << 20, '\n'), "x.toml").ok());
+}
+
+TEST(Config, AnAddressThatOthersReachMustBeAllowed) {
+  Config config;
+  config.control_listen = "0.0.0.0:7470";
+  EXPECT_EQ(validate(config).code(), ErrorCode::PermissionDenied);
+  config.allow_remote = true;
+  EXPECT_TRUE(validate(config).ok());
+  config = Config{};
+  config.data_listen = "10.0.0.1:7471";
+  EXPECT_EQ(validate(config).code(), ErrorCode::PermissionDenied);
+  EXPECT_NE(validate(config).error().message.find("allow_remote"), std::string::npos);
+  // An RNIC listens where its network reaches it, whatever the addresses above say.
+  for (const Transport transport : {Transport::InfiniBand, Transport::Roce, Transport::Iwarp}) {
+    config = Config{};
+    config.transports = {Transport::Tcp, transport};
+    EXPECT_EQ(validate(config).code(), ErrorCode::PermissionDenied);
+    config.allow_remote = true;
+    EXPECT_TRUE(validate(config).ok());
+  }
+}
+
+TEST(Config, AFileThatIsNotThereIsNotFound) {
+  EXPECT_EQ(load_config("/nonexistent/x.toml").code(), ErrorCode::NotFound);
+}
+
+TEST(Config, ADirectoryIsNoConfiguration) {
+  EXPECT_EQ(load_config("/").code(), ErrorCode::SystemError);
+}
+
+TEST(Config, TheExampleIsRightAndSaysTheDefaults) {
+  const auto config = load_config(PERDURE_EXAMPLE_CONFIG);
+  ASSERT_TRUE(config.ok()) << config.error().message;
+  const Config defaults;
+  EXPECT_EQ(config->control_listen, defaults.control_listen);
+  EXPECT_EQ(config->allow_remote, defaults.allow_remote);
+  EXPECT_EQ(config->data_listen, defaults.data_listen);
+  EXPECT_EQ(config->transports, defaults.transports);
+  EXPECT_EQ(config->spin, defaults.spin);
+  EXPECT_EQ(config->sessions_max, defaults.sessions_max);
+  EXPECT_EQ(config->queue.depth, defaults.queue.depth);
+  EXPECT_EQ(config->queue.message_bytes_max, defaults.queue.message_bytes_max);
+  EXPECT_EQ(config->directory, defaults.directory);
+  EXPECT_EQ(config->settings.declared, defaults.settings.declared);
+  EXPECT_EQ(config->settings.ddio, defaults.settings.ddio);
+  EXPECT_EQ(config->settings.receive_buffers, defaults.settings.receive_buffers);
+  EXPECT_TRUE(config->settings_by_pool.empty());
+  EXPECT_EQ(config->fabric, defaults.fabric);
+  EXPECT_EQ(config->emulated_transport, defaults.emulated_transport);
+  EXPECT_EQ(config->emulated_capabilities, defaults.emulated_capabilities);
+  EXPECT_EQ(config->seed, defaults.seed);
+  EXPECT_EQ(config->log_level, defaults.log_level);
+}
+
+}  // namespace
+}  // namespace perdure::server
