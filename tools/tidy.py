@@ -47,8 +47,8 @@ VENDOR_HEADERS = (
     (re.compile(r"rdma/fi\w*\.h|rdma/fabric\.h"), ("src/fabric/ofi/", "bench/bare_ofi")),
     (re.compile(r"infiniband/|rdma/rdma_\w+\.h"), ("src/fabric/verbs/", "bench/bare_verbs")),
     (re.compile(r"libpmem2?\.h|libpmem2/"), ("src/pmem/",)),
-    (re.compile(r"httplib\.h"), ("src/control/", "src/server/", "tests/")),
     (re.compile(r"toml\+\+"), ("src/core/", "src/server/")),
+    (re.compile(r"microhttpd\.h"), ("src/server/http_listener.cc",)),
     (re.compile(r"isa-l|isal/"), ("src/core/",)),
 )
 

@@ -18,6 +18,7 @@ server::ServiceOptions service_options(const server::Config& config) {
   options.settings_by_pool = config.settings_by_pool;
   options.queue = config.queue;
   options.sessions_max = config.sessions_max;
+  options.sessions_for_writers = config.sessions_for_writers;
   if (config.spin) options.spin_budget = *config.spin;
   return options;
 }
@@ -74,6 +75,8 @@ Result<void> Daemon::serve() {
   server::HttpServerOptions http;
   http.listen = config_.control_listen;
   http.allow_remote = config_.allow_remote;
+  http.limits.connections_max = config_.connections_max;
+  http.limits.connections_per_address_max = config_.connections_per_address_max;
   if (machine_ != nullptr) {
     options.directory.clear();
     options.store = machine_.get();

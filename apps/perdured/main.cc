@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -176,6 +177,15 @@ Result<void> serve(const server::Config& config, const std::string& port_file,
   return {};
 }
 
+/// As many descriptors as the system allows: the default of 1024 is there for select(2), which is
+/// not used, and a session over tcp takes nine.
+void lift_descriptor_limit() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  (void)::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 int fail(int status, const Error& error) {
   fmt::print(stderr, "perdured: {}\n", error.message);
   return status;
@@ -198,6 +208,7 @@ int run(int argc, char** argv) {
     return 0;
   }
   log_to_stderr(config->log_level);
+  lift_descriptor_limit();
   const auto served = serve(*config, arguments.port_file, signals);
   return served.ok() ? 0 : fail(kExitFailed, served.error());
 }

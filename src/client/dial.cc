@@ -38,11 +38,13 @@ class Dialer::Devices {
 
   /// The device for a peer that left the choice to us.
   Result<std::shared_ptr<fabric::Device>> suitable(const control::ServiceDescription& service,
+                                                   const std::vector<Transport>& refused,
                                                    const std::string& rnic) {
     const auto& offered = service.transports;
     if (service.emulated && !offered.empty()) return open_emulated(offered.front());
     const bool shm = std::find(offered.begin(), offered.end(), Transport::Shm) != offered.end();
-    if (shm && service.host == control::host_identity()) return of(Transport::Shm, rnic);
+    const bool reached = std::find(refused.begin(), refused.end(), Transport::Shm) == refused.end();
+    if (shm && reached && service.host == control::host_identity()) return of(Transport::Shm, rnic);
     for (const Transport transport : offered) {
       if (!fabric::is_rdma(transport)) continue;
       if (auto device = of(transport, rnic); device.ok()) return device;
@@ -64,9 +66,10 @@ Result<std::unique_ptr<HttpPeer>> Dialer::dial(const std::string& address,
     PERDURE_TRY(device, devices_->of(*choice, rnic_));
     return HttpPeer::open(address, std::move(device));
   }
-  return HttpPeer::open_choosing(address, [devices = devices_, rnic = rnic_](const auto& service) {
-    return devices->suitable(service, rnic);
-  });
+  return HttpPeer::open_choosing(
+      address, [devices = devices_, rnic = rnic_](const auto& service, const auto& refused) {
+        return devices->suitable(service, refused, rnic);
+      });
 }
 
 }  // namespace perdure::client

@@ -22,8 +22,8 @@ class Dialer {
   void use_rnic(std::string rnic) { rnic_ = std::move(rnic); }
 
   /// Sends nothing yet. `choice` nothing: when the first session is opened the peer is asked, and
-  /// then it is shared memory when the peer runs on this host and offers it, else RDMA when both
-  /// have an RNIC for it, else tcp. An emulated peer gets an emulated RNIC.
+  /// then it is shared memory when the peer runs on this host, offers it and is reached over it,
+  /// else RDMA when both have an RNIC for it, else tcp. An emulated peer gets an emulated RNIC.
   /// Errors: InvalidArgument (the address), Unsupported (no such device here).
   Result<std::unique_ptr<HttpPeer>> dial(const std::string& address,
                                          control::TransportChoice choice);

@@ -9,6 +9,7 @@
 #include "control/json_codec.h"
 #include "control/json_fields.h"
 #include "core/assert.h"
+#include "core/log_message.h"
 #include "core/try.h"
 
 namespace perdure::client {
@@ -62,7 +63,12 @@ Result<std::shared_ptr<fabric::Device>> HttpPeer::session_device(Deadline deadli
   }
   PERDURE_ASSERT(choose_ != nullptr);
   PERDURE_TRY(service, probe(address_, deadline));
-  PERDURE_TRY(chosen, choose_(service));
+  std::vector<Transport> refused;
+  {
+    const MutexLock lock(mutex_);
+    refused = refused_;
+  }
+  PERDURE_TRY(chosen, choose_(service, refused));
   const MutexLock lock(mutex_);
   if (device_ == nullptr) device_ = std::move(chosen);
   return device_;
@@ -113,17 +119,55 @@ Result<void> HttpPeer::fence(const std::string& pool, Epoch epoch, Deadline dead
 
 Result<Session> HttpPeer::open_session(const control::SessionRequest& request, Deadline deadline) {
   PERDURE_TRY_VOID(validate(request));
-  PERDURE_TRY(device, session_device(deadline));
   for (;;) {
-    PERDURE_TRY(grant, ask_for_session(request, device->transport(), deadline));
+    PERDURE_TRY(device, session_device(deadline));
+    bool not_reached = false;
+    auto session = open_over(*device, request, deadline, not_reached);
+    if (session.ok()) {
+      const MutexLock lock(mutex_);
+      if (device_ == device) proved_ = true;
+      return session;
+    }
+    if (!not_reached || !give_up(*device, session.error())) return session;
+  }
+}
+
+/// Whether another device is to be chosen instead of one over which the peer was not reached.
+bool HttpPeer::give_up(const fabric::Device& device, const Error& error) {
+  const MutexLock lock(mutex_);
+  // Only shared memory is concluded from circumstances (the same boot of a host), which containers
+  // share; and only what nobody has used yet can be changed.
+  const bool changeable = choose_ != nullptr && !proved_ && device_.get() == &device;
+  if (!changeable || device.transport() != Transport::Shm) return false;
+  refused_.push_back(device.transport());
+  device_ = nullptr;
+  fallback_ = fmt::format(
+      "{} runs on this host, but shared memory does not reach it ({}); is it in "
+      "another container? Another transport is taken",
+      address_, error.message);
+  log_message(Severity::Warning, fallback_);
+  return true;
+}
+
+std::string HttpPeer::fallback() const {
+  const MutexLock lock(mutex_);
+  return fallback_;
+}
+
+/// `not_reached`: the session was granted, and connecting to it failed.
+Result<Session> HttpPeer::open_over(fabric::Device& device, const control::SessionRequest& request,
+                                    Deadline deadline, bool& not_reached) {
+  for (;;) {
+    PERDURE_TRY(grant, ask_for_session(request, device.transport(), deadline));
     // An RNIC's connection manager repeats a message that was lost after 4 s (librdmacm's response
     // time-out, 4.096 us * 2^20). Another session takes less time.
     const Nanoseconds left = deadline.left();
     const Deadline soon = Deadline::after(std::min(left, std::max(left / 2, kConnectWithinMin)));
-    auto session = connect_session(grant, data_address(grant.address), *device, soon);
+    auto session = connect_session(grant, data_address(grant.address), device, soon);
     if (session) return session;
     (void)close_session(grant.session, Deadline::after(kTakeBackWithin));
-    if (session.code() != ErrorCode::TimedOut || deadline.passed()) return session;
+    not_reached = session.code() != ErrorCode::TimedOut;
+    if (not_reached || deadline.passed()) return session;
   }
 }
 

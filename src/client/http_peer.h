@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "client/peer.h"
 #include "control/host_port.h"
@@ -18,15 +19,19 @@ namespace perdure::client {
 class HttpPeer final : public Peer {
  public:
   /// The device for a peer that has said what it offers.
-  using ChooseDevice =
-      std::function<Result<std::shared_ptr<fabric::Device>>(const control::ServiceDescription&)>;
+  /// The device for a peer that has said what it offers. `refused`: the transports of devices that
+  /// it chose before and over which the peer could not be reached.
+  using ChooseDevice = std::function<Result<std::shared_ptr<fabric::Device>>(
+      const control::ServiceDescription&, const std::vector<Transport>& refused)>;
 
   /// `address` is that of the control plane, "host:port". Sessions run over `device`, whose
   /// transport the peer must offer. Nothing is sent yet. Errors: InvalidArgument (the address).
   static Result<std::unique_ptr<HttpPeer>> open(const std::string& address,
                                                 std::shared_ptr<fabric::Device> device);
   /// The same over a device that is chosen when the first session is opened, for then the peer
-  /// answers. open_session has the errors of `choose`.
+  /// answers. open_session has the errors of `choose`. When shared memory is chosen and the peer
+  /// can not be reached over it (it runs in another container of this host), `choose` is asked
+  /// again: see fallback().
   static Result<std::unique_ptr<HttpPeer>> open_choosing(const std::string& address,
                                                          ChooseDevice choose);
 
@@ -45,6 +50,9 @@ class HttpPeer final : public Peer {
   Result<void> close_session(std::uint64_t id, Deadline deadline) override;
   Result<void> fence(const std::string& pool, Epoch epoch, Deadline deadline) override;
 
+  /// Why sessions do not run over the transport that was chosen first; empty: they do.
+  std::string fallback() const;
+
   /// Beyond Peer: see PeerService.
   Result<control::PoolDescription> open_pool(const std::string& pool, Deadline deadline);
   Result<void> close_pool(const std::string& pool, Deadline deadline);
@@ -59,6 +67,9 @@ class HttpPeer final : public Peer {
         device_(std::move(device)) {}
 
   Result<std::shared_ptr<fabric::Device>> session_device(Deadline deadline);
+  Result<Session> open_over(fabric::Device& device, const control::SessionRequest& request,
+                            Deadline deadline, bool& not_reached);
+  bool give_up(const fabric::Device& device, const Error& error);
   Result<control::SessionGrant> ask_for_session(const control::SessionRequest& request,
                                                 Transport transport, Deadline deadline);
   std::string data_address(const std::string& granted) const;
@@ -66,8 +77,12 @@ class HttpPeer final : public Peer {
   const std::string address_;
   const control::HostPort at_;
   const ChooseDevice choose_;  // empty: device_ was given
-  Mutex mutex_;
-  std::shared_ptr<fabric::Device> device_ PERDURE_GUARDED_BY(mutex_);  // once set it stays
+  mutable Mutex mutex_;
+  /// Once a session has been opened over it, it stays: callers register memory with it.
+  std::shared_ptr<fabric::Device> device_ PERDURE_GUARDED_BY(mutex_);
+  bool proved_ PERDURE_GUARDED_BY(mutex_) = false;  // a session has been opened over it
+  std::vector<Transport> refused_ PERDURE_GUARDED_BY(mutex_);
+  std::string fallback_ PERDURE_GUARDED_BY(mutex_);
 };
 
 }  // namespace perdure::client

@@ -2,7 +2,7 @@
 #include "control/http_client.h"
 
 #include <fmt/format.h>
-#include <netdb.h>
+#include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -16,6 +16,7 @@
 #include <system_error>
 
 #include "core/try.h"
+#include "fabric/resolve.h"
 
 namespace perdure::control {
 namespace {
@@ -40,7 +41,7 @@ class Connection {
   Result<bool> receive(std::string& text);
 
  private:
-  Result<void> try_address(const addrinfo& address);
+  Result<void> try_address(const fabric::SocketAddress& address);
   Result<void> wait(short events);
   Error lost(int reason) const {
     return {ErrorCode::Disconnected, fmt::format("peer {} can not be reached: {}", to_string(to_),
@@ -57,31 +58,28 @@ class Connection {
 };
 
 Result<void> Connection::open() {
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  const std::string port = std::to_string(to_.port);
-  const int failed = ::getaddrinfo(to_.host.c_str(), port.c_str(), &hints, &found);
-  if (failed != 0) {
-    return Error{ErrorCode::Disconnected, fmt::format("peer {}: its name can not be resolved: {}",
-                                                      to_string(to_), ::gai_strerror(failed))};
+  const auto found = fabric::resolve(to_.host, to_.port, deadline_);
+  if (!found) {
+    const bool late = found.code() == ErrorCode::TimedOut;
+    return Error{late ? ErrorCode::TimedOut : ErrorCode::Disconnected,
+                 fmt::format("peer {}: {}", to_string(to_), found.error().message)};
   }
   Result<void> outcome = lost(ENOENT);
-  for (const addrinfo* each = found; each != nullptr; each = each->ai_next) {
-    outcome = try_address(*each);
+  for (const fabric::SocketAddress& each : *found) {
+    outcome = try_address(each);
     if (outcome.ok() || outcome.code() == ErrorCode::TimedOut) break;
   }
-  ::freeaddrinfo(found);
   return outcome;
 }
 
-Result<void> Connection::try_address(const addrinfo& address) {
+Result<void> Connection::try_address(const fabric::SocketAddress& address) {
   close();
-  socket_ = ::socket(address.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  socket_ = ::socket(address.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
   if (socket_ < 0) return lost(errno);
   const int yes = 1;
   (void)::setsockopt(socket_, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
-  if (::connect(socket_, address.ai_addr, address.ai_addrlen) == 0) return {};
+  const auto* generic = reinterpret_cast<const sockaddr*>(&address.storage);
+  if (::connect(socket_, generic, address.length) == 0) return {};
   if (errno != EINPROGRESS) return lost(errno);
   PERDURE_TRY_VOID(wait(POLLOUT));
   int reason = 0;

@@ -1,7 +1,6 @@
 // One HTTP/1.1 request and its answer, under one deadline that covers all of it: a peer that
 // answers a byte at a time, or never ends its headers, is given up like one that is silent.
-// The server side uses cpp-httplib; its client has a timeout per read only, and cannot tell an
-// answer that makes no sense from a lost connection.
+// docs/decisions/0010-http.md says why this is code of our own and the server's is not.
 #pragma once
 
 #include <perdure/result.h>
@@ -30,7 +29,7 @@ inline constexpr std::size_t kAnswerHeaderBytesMax = 16 * 1024;
 /// Errors: Disconnected (nobody listens, or gone before the whole answer), TimedOut, ProtocolError
 /// (not HTTP, or larger than `body_bytes_max`). After a TimedOut or Disconnected the peer may or
 /// may not have executed the request.
-/// A host name is resolved first; the resolver has its own time limit.
+/// A host name is resolved within the same deadline.
 Result<HttpAnswer> http_call(const HostPort& to, const HttpRequest& request,
                              std::size_t body_bytes_max, Deadline deadline);
 

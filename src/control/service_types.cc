@@ -44,6 +44,7 @@ ServiceCounters& operator+=(ServiceCounters& sum, const ServiceCounters& more) {
   sum.sessions += more.sessions;
   sum.writers_fenced += more.writers_fenced;
   sum.replayed_messages += more.replayed_messages;
+  sum.medium_failures += more.medium_failures;
   return sum;
 }
 

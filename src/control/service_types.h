@@ -45,6 +45,7 @@ struct ServiceCounters {
   std::uint64_t sessions = 0;           // granted
   std::uint64_t writers_fenced = 0;     // sessions ended for a newer writer
   std::uint64_t replayed_messages = 0;  // applied from persistent receive buffers
+  std::uint64_t medium_failures = 0;    // times it became unavailable while it was served
   bool operator==(const ServiceCounters&) const = default;
 };
 
@@ -87,6 +88,7 @@ struct ServiceDescription {
 struct RefusedCounters {
   std::uint64_t tokens = 0;        // data plane: no such grant, or not a token
   std::uint64_t expired = 0;       // grants that nobody came for
+  std::uint64_t displaced = 0;     // grants that nobody had come for yet when others needed room
   std::uint64_t unauthorized = 0;  // the authorizer said no
   std::uint64_t requests = 0;      // control plane: any other error of the requester
 };

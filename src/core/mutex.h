@@ -15,6 +15,7 @@
 #define PERDURE_GUARDED_BY(x) PERDURE_THREAD_ANNOTATION(guarded_by(x))
 #define PERDURE_REQUIRES(...) PERDURE_THREAD_ANNOTATION(requires_capability(__VA_ARGS__))
 #define PERDURE_ACQUIRE(...) PERDURE_THREAD_ANNOTATION(acquire_capability(__VA_ARGS__))
+#define PERDURE_TRY_ACQUIRE(...) PERDURE_THREAD_ANNOTATION(try_acquire_capability(__VA_ARGS__))
 #define PERDURE_RELEASE(...) PERDURE_THREAD_ANNOTATION(release_capability(__VA_ARGS__))
 #define PERDURE_EXCLUDES(...) PERDURE_THREAD_ANNOTATION(locks_excluded(__VA_ARGS__))
 
@@ -23,6 +24,7 @@ namespace perdure {
 class PERDURE_CAPABILITY("mutex") Mutex {
  public:
   void lock() PERDURE_ACQUIRE() { mutex_.lock(); }
+  bool try_lock() PERDURE_TRY_ACQUIRE(true) { return mutex_.try_lock(); }
   void unlock() PERDURE_RELEASE() { mutex_.unlock(); }
 
  private:

@@ -3,16 +3,18 @@
 
 #include <arpa/inet.h>
 #include <fmt/format.h>
-#include <netdb.h>
 #include <netinet/in.h>
 
 #include <array>
+#include <charconv>
 #include <cstring>
-#include <memory>
+#include <system_error>
+
+#include "fabric/resolve.h"
 
 namespace perdure::fabric {
 
-Result<SocketAddress> parse_socket_address(const std::string& text) {
+Result<SocketAddress> parse_socket_address(const std::string& text, Deadline deadline) {
   const std::string whole = text.empty() ? "127.0.0.1:0" : text;
   const std::size_t colon = whole.rfind(':');
   if (colon == std::string::npos) {
@@ -25,20 +27,17 @@ Result<SocketAddress> parse_socket_address(const std::string& text) {
     host = host.substr(1, host.size() - 2);
   }
 
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = AI_NUMERICSERV;
-  addrinfo* found = nullptr;
-  const int returned = ::getaddrinfo(host.c_str(), port.c_str(), &hints, &found);
-  if (returned != 0) {
+  std::uint16_t number = 0;
+  const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), number);
+  if (error != std::errc{} || end != port.data() + port.size()) {
     return Error{ErrorCode::InvalidArgument,
-                 fmt::format("address '{}': {}", text, ::gai_strerror(returned))};
+                 fmt::format("address '{}': '{}' is no port", text, port)};
   }
-  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(found, &::freeaddrinfo);
-  SocketAddress address;
-  std::memcpy(&address.storage, found->ai_addr, found->ai_addrlen);
-  address.length = found->ai_addrlen;
-  return address;
+  auto found = resolve(host, number, deadline);
+  if (!found) {
+    return Error{found.code(), fmt::format("address '{}': {}", text, found.error().message)};
+  }
+  return found->front();
 }
 
 std::string host_of(const SocketAddress& address) {

@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <string>
 
+#include "core/clock.h"
+
 namespace perdure::fabric {
 
 struct SocketAddress {
@@ -16,8 +18,11 @@ struct SocketAddress {
 };
 
 /// Parses "host:port" or "[v6]:port"; empty is any free port on 127.0.0.1. Names are resolved and
-/// the first answer is taken. Errors: InvalidArgument.
-Result<SocketAddress> parse_socket_address(const std::string& text);
+/// the first answer is taken. Errors: InvalidArgument; TimedOut (the name was not resolved).
+Result<SocketAddress> parse_socket_address(const std::string& text, Deadline deadline);
+
+/// For names to listen at: nobody waits for those.
+inline constexpr Nanoseconds kListenNameWithin = std::chrono::seconds{10};
 
 /// "1.2.3.4:5" or "[::1]:5".
 std::string to_string(const SocketAddress& address);

@@ -12,6 +12,7 @@ class LentRegion : public Region {
   PersistenceDomain domain() const override { return region_.domain(); }
   using Region::flush;
   Result<void> flush(std::span<const Range> ranges) override { return region_.flush(ranges); }
+  Result<void> check() override { return region_.check(); }
   std::string evidence() const override { return region_.evidence(); }
 
  private:

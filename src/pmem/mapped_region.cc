@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <linux/magic.h>
+#include <sys/stat.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
@@ -48,6 +49,14 @@ Error wrong_size(const File& file, std::uint64_t bytes, std::uint64_t unit) {
                            file.path(), bytes, unit)};
 }
 
+Error lost_page(const File& file) {
+  return {ErrorCode::SystemError,
+          fmt::format("{}: a page of it can not be reached any more (truncated, or the medium "
+                      "failed); nothing of it is trusted: see to the file and its medium, open "
+                      "the pool, and repair it from another replica",
+                      file.path())};
+}
+
 bool inside(const Range& range, std::size_t bytes) {
   return range.at <= bytes && range.length <= bytes - range.at;
 }
@@ -88,11 +97,15 @@ Result<std::unique_ptr<MappedRegion>> MappedRegion::create(const std::string& pa
   return region;
 }
 
-MappedRegion::~MappedRegion() { unmap(mapping_); }
+MappedRegion::~MappedRegion() {
+  guard_.reset();
+  unmap(mapping_);
+}
 
 Result<void> MappedRegion::map_bytes(std::uint64_t bytes) {
   PERDURE_TRY(mapping, map_file(file_, medium_, bytes));
   mapping_ = mapping;
+  guard_ = std::make_unique<MappingGuard>(mapping_.bytes);
   // Two witnesses, the kernel's answer to MAP_SYNC and libpmem2's; the weaker one counts.
   if (medium_.kind == MediumKind::Dax && !mapping_.synchronous && !medium_.is_device) {
     medium_.kind = MediumKind::PageCache;
@@ -127,6 +140,27 @@ Result<void> MappedRegion::prepare_flush(const MapOptions& options) {
 
 Result<void> MappedRegion::flush(std::span<const Range> ranges) {
   for (const Range& range : ranges) PERDURE_ASSERT(inside(range, mapping_.bytes.size()));
+  PERDURE_TRY_VOID(flush_by_domain(ranges));
+  // Last: what was stored before this flush may have gone into a page that is not the file's.
+  if (guard_->failed()) return lost_page(file_);
+  return {};
+}
+
+Result<void> MappedRegion::check() {
+  if (guard_->failed()) return lost_page(file_);
+  if (file_.is_device()) return {};
+  struct stat status {};
+  if (::fstat(file_.descriptor(), &status) != 0) return errno_error(file_.path(), errno);
+  const auto bytes = static_cast<std::uint64_t>(status.st_size);
+  if (bytes >= mapping_.bytes.size()) return {};
+  return Error{ErrorCode::SystemError,
+               fmt::format("{}: has been truncated to {} of {} bytes while it was in use; what "
+                           "was behind is lost: put the file back from a copy or make a new pool, "
+                           "open it, and repair it from another replica",
+                           file_.path(), bytes, mapping_.bytes.size())};
+}
+
+Result<void> MappedRegion::flush_by_domain(std::span<const Range> ranges) {
   switch (domain_) {
     case PersistenceDomain::None: return {};
     case PersistenceDomain::Page: return page_sync_->sync(ranges);

@@ -19,6 +19,7 @@
 #include "pmem/cache_flush.h"
 #include "pmem/direct_map.h"
 #include "pmem/file.h"
+#include "pmem/mapping_guard.h"
 #include "pmem/medium.h"
 #include "pmem/page_sync.h"
 #include "pmem/region.h"
@@ -39,7 +40,9 @@ class MappedRegion final : public Region {
   /// first and then dropped from the cache, so that the reader sees what the medium has; bytes in
   /// processor caches (dmp) are left to the reader, which must flush what it decides to keep.
   ///
-  /// Requires  the file is locked, and not made shorter by anyone while it is mapped.
+  /// Requires  the file is locked. When it is made shorter all the same, or a page of it can not be
+  ///           read any more, the region has failed (see check and MappingGuard) and the process
+  ///           goes on.
   /// Errors    Unsupported: the declared domain contradicts the evidence, or there is no flush
   ///           instruction. InvalidArgument: empty, or not a multiple of the page size.
   ///           NoSpace: a sparse file whose holes find no room. SystemError.
@@ -62,6 +65,7 @@ class MappedRegion final : public Region {
   PersistenceDomain domain() const override { return domain_; }
   using Region::flush;
   Result<void> flush(std::span<const Range> ranges) override;
+  Result<void> check() override;
   std::string evidence() const override;
 
   const Medium& medium() const { return medium_; }
@@ -72,6 +76,7 @@ class MappedRegion final : public Region {
   Result<void> map_bytes(std::uint64_t bytes);
   Result<void> choose_domain(std::optional<PersistenceDomain> declared);
   Result<void> prepare_flush(const MapOptions& options);
+  Result<void> flush_by_domain(std::span<const Range> ranges);
   void flush_lines(std::span<const Range> ranges);
 
   File file_;
@@ -79,6 +84,7 @@ class MappedRegion final : public Region {
   PersistenceDomain domain_ = PersistenceDomain::None;
   bool declared_ = false;
   Mapping mapping_;
+  std::unique_ptr<MappingGuard> guard_;
   std::optional<CacheFlush> cache_flush_;  // Dmp only
   std::unique_ptr<PageSync> page_sync_;    // Page only
 };

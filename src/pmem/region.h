@@ -43,6 +43,10 @@ class Region {
     return flush(std::span<const Range>(&range, 1));
   }
 
+  /// Whether the medium is still there: a mapped file may have been cut short, or lost a page.
+  /// Errors: SystemError, from then on and from every flush; nothing of the region may be trusted.
+  virtual Result<void> check() { return {}; }
+
   /// For a person: what the domain was concluded from.
   virtual std::string evidence() const = 0;
 };

@@ -40,6 +40,8 @@ Result<Fabric> parse_fabric(std::string_view word) {
 void read_control(TomlFields& fields, Config& config) {
   fields.parsed("listen", config.control_listen, parse_address);
   fields.flag("allow_remote", config.allow_remote);
+  fields.number("connections_max", 8, 65536, config.connections_max);
+  fields.number("connections_per_address_max", 4, 65536, config.connections_per_address_max);
 }
 
 void read_transports(TomlFields& fields, Config& config) {
@@ -79,6 +81,7 @@ void read_data(TomlFields& fields, Config& config) {
   fields.text("rnic", config.rnic);
   read_spin(fields, config);
   fields.number("sessions_max", 1, 4096, config.sessions_max);
+  fields.number("sessions_for_writers", 0, 4096, config.sessions_for_writers);
   fields.number("receive_depth", 2 * persist::kResponderBurst, 4096, config.queue.depth);
   fields.number("message_bytes_max", 256, 16 * 1024 * 1024, config.queue.message_bytes_max);
 }

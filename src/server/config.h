@@ -27,6 +27,8 @@ struct Config {
   // [control]
   std::string control_listen = "127.0.0.1:7470";
   bool allow_remote = false;  // of both planes: listen where other machines can reach it
+  std::size_t connections_max = 256;
+  std::size_t connections_per_address_max = 192;
   // [data]
   Fabric fabric = Fabric::Native;
   std::string data_listen = "127.0.0.1:7471";
@@ -35,6 +37,7 @@ struct Config {
   /// How long an idle session polls before it sleeps, while polling pays. Not set: 50 us.
   std::optional<Nanoseconds> spin;
   std::size_t sessions_max = 64;
+  std::size_t sessions_for_writers = 0;  // of them; 0: a quarter
   persist::ReceiveQueue queue;
   // [pools]
   std::string directory = "/var/lib/perdure";

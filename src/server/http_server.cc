@@ -2,18 +2,17 @@
 #include "server/http_server.h"
 
 #include <fmt/format.h>
-#include <httplib.h>
 
 #include <atomic>
 #include <charconv>
+#include <new>
 #include <system_error>
-#include <thread>
+#include <vector>
 
 #include "control/host_port.h"
 #include "control/http_status.h"
 #include "control/json_codec.h"
 #include "control/json_fields.h"
-#include "core/log_message.h"
 #include "core/try.h"
 #include "server/live_page.h"
 #include "server/metrics.h"
@@ -21,17 +20,13 @@
 namespace perdure::server {
 namespace {
 
-using httplib::Request;
-using httplib::Response;
-
 constexpr const char* kJson = "application/json";
-constexpr auto kSocketTimeout = std::chrono::seconds{5};
+constexpr const char* kHtml = "text/html; charset=utf-8";
+constexpr const char* kText = "text/plain; charset=utf-8";
+constexpr const char* kPrometheus = "text/plain; version=0.0.4; charset=utf-8";
 
-Caller caller_of(const Request& request) {
-  constexpr std::string_view scheme = "Bearer ";
-  const std::string header = request.get_header_value("Authorization");
-  const bool bearer = header.compare(0, scheme.size(), scheme) == 0;
-  return {request.remote_addr, bearer ? header.substr(scheme.size()) : ""};
+Caller caller_of(const ReceivedRequest& request) {
+  return {request.address, request.authorization};
 }
 
 Result<std::uint64_t> session_id(const std::string& digits) {
@@ -42,69 +37,81 @@ Result<std::uint64_t> session_id(const std::string& digits) {
   return Error{ErrorCode::InvalidArgument, "a session's id is 1 to 16 hexadecimal digits"};
 }
 
-/// Browsers add an Origin to what one page asks another server: no page may command this daemon.
-Result<void> refuse_browsers(const Request& request) {
-  if (!request.has_header("Origin")) return {};
-  return Error{ErrorCode::PermissionDenied,
-               "requests that change something are not taken from "
-               "web pages (they carry an Origin header)"};
-}
-
-/// The body of a request, however it is sent: by length or in chunks.
-Result<std::string> read_body(const Request& request, const httplib::ContentReader& reader) {
-  const Error too_large{
-      ErrorCode::InvalidArgument,
-      fmt::format("the body is larger than the limit of {} bytes", control::kJsonBytesMax)};
-  if (request.has_header("Content-Encoding")) {
+/// What is refused whatever the route. Browsers add an Origin to what one page asks another server:
+/// no page may command this daemon.
+Result<void> refuse(const ReceivedRequest& request) {
+  if (request.method == "GET") return {};
+  if (request.from_web_page) {
+    return Error{ErrorCode::PermissionDenied,
+                 "requests that change something are not taken from web pages (they carry an "
+                 "Origin header)"};
+  }
+  if (request.too_large) {
+    return Error{
+        ErrorCode::InvalidArgument,
+        fmt::format("the body is larger than the limit of {} bytes", control::kJsonBytesMax)};
+  }
+  if (request.compressed) {
     return Error{ErrorCode::InvalidArgument, "compressed bodies are not accepted"};
   }
-  if (request.is_multipart_form_data()) {
+  if (request.content_type.compare(0, 10, "multipart/") == 0) {
     return Error{ErrorCode::InvalidArgument, "a body is one JSON object, not a form"};
   }
-  const auto announced = request.get_header_value<std::uint64_t>("Content-Length");
-  if (announced > control::kJsonBytesMax) return too_large;
-  std::string body;
-  const bool whole = reader([&](const char* data, std::size_t length) {
-    if (body.size() + length > control::kJsonBytesMax) return false;
-    body.append(data, length);
-    return true;
-  });
-  if (whole) return body;
-  if (request.get_header_value("Transfer-Encoding") == "chunked") return too_large;
-  return Error{ErrorCode::InvalidArgument, "the body ended early"};
+  return {};
+}
+
+std::vector<std::string> parts_of(const std::string& path) {
+  std::vector<std::string> parts;
+  for (std::size_t at = 0; at < path.size();) {
+    const std::size_t end = std::min(path.find('/', at + 1), path.size());
+    parts.push_back(path.substr(at + 1, end - at - 1));
+    at = end;
+  }
+  return parts;
 }
 
 class Server final : public HttpServer {
  public:
   Server(PeerService& service, std::function<void()> power_cut)
-      : service_(service), power_cut_(std::move(power_cut)) {}
-  ~Server() override {
-    server_.stop();
-    if (thread_.joinable()) thread_.join();
+      : service_(service), power_cut_(std::move(power_cut)) {
+    add_routes();
+    add_pool_routes();
+    add_session_routes();
   }
 
   Result<void> listen(const HttpServerOptions& options);
-  const std::string& address() const override { return address_; }
+  const std::string& address() const override { return listener_->address(); }
+  HttpCounters counters() const override { return listener_->counters(); }
   void go_dark() override { dark_.store(true); }
 
  private:
   using Answer = Result<std::string>;
-  using Get = std::function<Answer(const Request&, const Caller&)>;
-  using Post = std::function<Answer(const Request&, const std::string& body, const Caller&)>;
+  /// `name` is the part of the path that stands for "*".
+  using Handler = std::function<Answer(const ReceivedRequest&, const std::string& name)>;
+  struct Route {
+    std::string method;
+    std::vector<std::string> parts;  // "*": any
+    int status;
+    const char* content_type;
+    Lane lane;
+    Handler handler;
+  };
 
   void add_routes();
   void add_pool_routes();
   void add_session_routes();
-  void get(const char* route, Get handler, const char* type = kJson);
-  void post(const char* route, int status, Post handler);
-  void respond(Response& response, const Answer& answer, int status, const char* type);
+  void add(const char* method, const char* path, int status, Lane lane, Handler handler,
+           const char* content_type = kJson);
+  const Route* find(const ReceivedRequest& request, std::string& name) const;
+  Lane lane(const ReceivedRequest& request) const;
+  HttpReply answer(const ReceivedRequest& request);
+  HttpReply refusal(const Error& error, int status);
 
   PeerService& service_;
   const std::function<void()> power_cut_;
-  httplib::Server server_;
-  std::string address_;
+  std::vector<Route> routes_;
   std::atomic<bool> dark_{false};
-  std::thread thread_;
+  std::unique_ptr<HttpListener> listener_;
 };
 
 Result<void> Server::listen(const HttpServerOptions& options) {
@@ -116,177 +123,163 @@ Result<void> Server::listen(const HttpServerOptions& options) {
                              "the network itself is trusted",
                              options.listen)};
   }
-  // One request per connection: nothing that is left of a refused body is read as a request.
-  server_.set_keep_alive_max_count(1);
-  server_.set_payload_max_length(control::kJsonBytesMax);
-  server_.set_read_timeout(kSocketTimeout);
-  server_.set_write_timeout(kSocketTimeout);
-  server_.set_tcp_nodelay(true);
-  server_.new_task_queue = [threads = options.threads] { return new httplib::ThreadPool(threads); };
-  // The library's default would let a second daemon share the port.
-  server_.set_socket_options([](socket_t socket) {
-    const int yes = 1;
-    (void)::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
-  });
-  add_routes();
-  errno = 0;
-  const int port = at.port == 0 ? server_.bind_to_any_port(at.host)
-                                : (server_.bind_to_port(at.host, at.port) ? at.port : -1);
-  if (port <= 0) {
-    const int reason = errno;
-    return Error{reason == EADDRINUSE ? ErrorCode::Busy : ErrorCode::SystemError,
-                 fmt::format("can not listen on '{}': {}; stop what listens there, or choose "
-                             "another address",
-                             options.listen, std::generic_category().message(reason))};
-  }
-  address_ = to_string(control::HostPort{at.host, static_cast<std::uint16_t>(port)});
-  thread_ = std::thread([this] { server_.listen_after_bind(); });
+  HttpListener::Options http;
+  http.listen = options.listen;
+  http.workers = options.threads;
+  http.reserved_workers = options.reserved_threads;
+  http.limits = options.limits;
+  http.limits.body_bytes_max = control::kJsonBytesMax;
+  http.lane = [this](const ReceivedRequest& request) { return lane(request); };
+  http.answer = [this](const ReceivedRequest& request) { return answer(request); };
+  PERDURE_TRY(listener, HttpListener::open(std::move(http)));
+  listener_ = std::move(listener);
   return {};
 }
 
+void Server::add(const char* method, const char* path, int status, Lane lane, Handler handler,
+                 const char* content_type) {
+  routes_.push_back({method, parts_of(path), status, content_type, lane, std::move(handler)});
+}
+
 void Server::add_routes() {
-  server_.set_pre_routing_handler([this](const Request&, Response& response) {
-    using Routing = httplib::Server::HandlerResponse;
-    if (!dark_.load()) return Routing::Unhandled;
-    response.status = 503;
-    response.set_content(control::encode(Error{ErrorCode::Disconnected, "no power"}) + "\n", kJson);
-    return Routing::Handled;
-  });
-  server_.Get("/healthz", [](const Request&, Response& response) {
-    response.set_content("ok\n", "text/plain; charset=utf-8");
-  });
-  server_.Get("/", [](const Request&, Response& response) {
-    response.set_content(std::string(live_page()), "text/html; charset=utf-8");
-  });
-  get(
-      "/metrics",
-      [this](const Request&, const Caller& caller) -> Answer {
-        PERDURE_TRY(report, service_.report(caller));
-        return metrics_text(report);
+  add(
+      "GET", "/healthz", 200, Lane::Now,
+      [](const auto&, const auto&) -> Answer { return std::string("ok\n"); }, kText);
+  add(
+      "GET", "/", 200, Lane::Now,
+      [](const auto&, const auto&) -> Answer { return std::string(live_page()); }, kHtml);
+  add(
+      "GET", "/metrics", 200, Lane::Common,
+      [this](const auto& request, const auto&) -> Answer {
+        PERDURE_TRY(report, service_.report(caller_of(request)));
+        return metrics_text(report) + metrics_text(listener_->counters());
       },
-      "text/plain; version=0.0.4; charset=utf-8");
-  get("/v1/profile", [this](const Request&, const Caller&) -> Answer {
-    return control::encode(service_.description());
+      kPrometheus);
+  add("GET", "/v1/profile", 200, Lane::Common, [this](const auto&, const auto&) -> Answer {
+    return control::encode(service_.description()) + "\n";
   });
-  add_pool_routes();
-  add_session_routes();
-  if (power_cut_) {
-    post("/v1/power-cut", 202,
-         [this](const Request&, const std::string& body, const Caller& caller) -> Answer {
-           PERDURE_TRY_VOID(control::decode_empty(body));
-           PERDURE_TRY_VOID(service_.list(caller));  // whoever may not even look may not do this
-           power_cut_();
-           return control::encode_accepted();
-         });
-  }
-  server_.set_error_handler([this](const Request& request, Response& response) {
-    if (!response.body.empty()) return;
-    service_.count_refused_request();
-    const bool unknown = response.status == 404;
-    const Error error = unknown ? Error{ErrorCode::NotFound,
-                                        fmt::format("there is nothing at {} {}", request.method,
-                                                    request.path.substr(0, 256))}
-                                : Error{ErrorCode::InvalidArgument, "the request makes no sense"};
-    response.set_content(control::encode(error) + "\n", kJson);
-  });
-  server_.set_exception_handler([](const Request&, Response& response, std::exception_ptr) {
-    response.status = 500;
-    response.set_content(control::encode(Error{ErrorCode::SystemError, "out of memory"}) + "\n",
-                         kJson);
-  });
-}
-
-void Server::add_pool_routes() {
-  get("/v1/pools", [this](const Request&, const Caller& caller) -> Answer {
-    PERDURE_TRY(pools, service_.list(caller));
-    return control::encode(pools);
-  });
-  get("/v1/pools/([^/]+)", [this](const Request& request, const Caller& caller) -> Answer {
-    PERDURE_TRY(pool, service_.describe(request.matches[1], caller));
-    return control::encode(pool);
-  });
-  post("/v1/pools", 201,
-       [this](const Request&, const std::string& body, const Caller& caller) -> Answer {
-         PERDURE_TRY(request, control::decode_pool_request(body));
-         PERDURE_TRY(pool, service_.create(request, caller));
-         return control::encode(pool);
-       });
-  post("/v1/pools/([^/]+)/open", 200,
-       [this](const Request& request, const std::string& body, const Caller& caller) -> Answer {
-         PERDURE_TRY_VOID(control::decode_empty(body));
-         PERDURE_TRY(pool, service_.open_pool(request.matches[1], caller));
-         return control::encode(pool);
-       });
-  post("/v1/pools/([^/]+)/close", 200,
-       [this](const Request& request, const std::string& body, const Caller& caller) -> Answer {
-         PERDURE_TRY_VOID(control::decode_empty(body));
-         PERDURE_TRY_VOID(service_.close_pool(request.matches[1], caller));
-         return control::encode_accepted();
-       });
-  post("/v1/pools/([^/]+)/fence", 200,
-       [this](const Request& request, const std::string& body, const Caller& caller) -> Answer {
-         PERDURE_TRY(epoch, control::decode_fence(body));
-         PERDURE_TRY_VOID(service_.fence(request.matches[1], epoch, caller));
-         return control::encode_accepted();
-       });
-}
-
-void Server::add_session_routes() {
-  post("/v1/pools/([^/]+)/sessions", 201,
-       [this](const Request& request, const std::string& body, const Caller& caller) -> Answer {
-         PERDURE_TRY(ask, control::decode_session_ask(body, request.matches[1]));
-         PERDURE_TRY(grant, service_.open_session(ask.request, ask.transport, caller));
-         return control::encode(grant);
-       });
-  get("/v1/sessions", [this](const Request&, const Caller& caller) -> Answer {
-    PERDURE_TRY(report, service_.report(caller));
-    return control::encode(report.sessions);
-  });
-  get("/v1/sessions/([^/]+)", [this](const Request& request, const Caller& caller) -> Answer {
-    PERDURE_TRY(id, session_id(request.matches[1]));
-    PERDURE_TRY(session, service_.describe_session(id, caller));
-    return control::encode(session);
-  });
-  server_.Delete("/v1/sessions/([^/]+)", [this](const Request& request, Response& response) {
-    const auto answer = [&]() -> Answer {
-      PERDURE_TRY_VOID(refuse_browsers(request));
-      PERDURE_TRY(id, session_id(request.matches[1]));
-      PERDURE_TRY_VOID(service_.close_session(id, caller_of(request)));
-      return control::encode_accepted();
-    }();
-    respond(response, answer, 200, kJson);
-  });
-}
-
-void Server::get(const char* route, Get handler, const char* type) {
-  server_.Get(route, [this, handler = std::move(handler), type](const Request& request,
-                                                                Response& response) {
-    respond(response, handler(request, caller_of(request)), 200, type);
-  });
-}
-
-void Server::post(const char* route, int status, Post handler) {
-  server_.Post(
-      route, [this, handler = std::move(handler), status](
-                 const Request& request, Response& response, const httplib::ContentReader& reader) {
-        const auto answer = [&]() -> Answer {
-          PERDURE_TRY_VOID(refuse_browsers(request));
-          PERDURE_TRY(body, read_body(request, reader));
-          return handler(request, body, caller_of(request));
-        }();
-        respond(response, answer, status, kJson);
+  if (!power_cut_) return;
+  add("POST", "/v1/power-cut", 202, Lane::Common,
+      [this](const auto& request, const auto&) -> Answer {
+        PERDURE_TRY_VOID(control::decode_empty(request.body));
+        // Whoever may not even look may not do this.
+        PERDURE_TRY_VOID(service_.list(caller_of(request)));
+        power_cut_();
+        return control::encode_accepted() + "\n";
       });
 }
 
-void Server::respond(Response& response, const Answer& answer, int status, const char* type) {
-  if (answer.ok()) {
-    response.status = status;
-    response.set_content(type == kJson ? *answer + "\n" : *answer, type);
-    return;
+void Server::add_pool_routes() {
+  add("GET", "/v1/pools", 200, Lane::Common, [this](const auto& request, const auto&) -> Answer {
+    PERDURE_TRY(pools, service_.list(caller_of(request)));
+    return control::encode(pools) + "\n";
+  });
+  add("GET", "/v1/pools/*", 200, Lane::Common,
+      [this](const auto& request, const auto& name) -> Answer {
+        PERDURE_TRY(pool, service_.describe(name, caller_of(request)));
+        return control::encode(pool) + "\n";
+      });
+  add("POST", "/v1/pools", 201, Lane::Common, [this](const auto& request, const auto&) -> Answer {
+    PERDURE_TRY(wanted, control::decode_pool_request(request.body));
+    PERDURE_TRY(pool, service_.create(wanted, caller_of(request)));
+    return control::encode(pool) + "\n";
+  });
+  add("POST", "/v1/pools/*/open", 200, Lane::Common,
+      [this](const auto& request, const auto& name) -> Answer {
+        PERDURE_TRY_VOID(control::decode_empty(request.body));
+        PERDURE_TRY(pool, service_.open_pool(name, caller_of(request)));
+        return control::encode(pool) + "\n";
+      });
+  add("POST", "/v1/pools/*/close", 200, Lane::Common,
+      [this](const auto& request, const auto& name) -> Answer {
+        PERDURE_TRY_VOID(control::decode_empty(request.body));
+        PERDURE_TRY_VOID(service_.close_pool(name, caller_of(request)));
+        return control::encode_accepted() + "\n";
+      });
+  add("POST", "/v1/pools/*/fence", 200, Lane::Reserved,
+      [this](const auto& request, const auto& name) -> Answer {
+        PERDURE_TRY(epoch, control::decode_fence(request.body));
+        PERDURE_TRY_VOID(service_.fence(name, epoch, caller_of(request)));
+        return control::encode_accepted() + "\n";
+      });
+}
+
+void Server::add_session_routes() {
+  add("POST", "/v1/pools/*/sessions", 201, Lane::Common,  // a writer's: see lane()
+      [this](const auto& request, const auto& name) -> Answer {
+        PERDURE_TRY(ask, control::decode_session_ask(request.body, name));
+        PERDURE_TRY(grant, service_.open_session(ask.request, ask.transport, caller_of(request)));
+        return control::encode(grant) + "\n";
+      });
+  add("GET", "/v1/sessions", 200, Lane::Common, [this](const auto& request, const auto&) -> Answer {
+    PERDURE_TRY(report, service_.report(caller_of(request)));
+    return control::encode(report.sessions) + "\n";
+  });
+  add("GET", "/v1/sessions/*", 200, Lane::Common,
+      [this](const auto& request, const auto& name) -> Answer {
+        PERDURE_TRY(id, session_id(name));
+        PERDURE_TRY(session, service_.describe_session(id, caller_of(request)));
+        return control::encode(session) + "\n";
+      });
+  add("DELETE", "/v1/sessions/*", 200, Lane::Reserved,
+      [this](const auto& request, const auto& name) -> Answer {
+        PERDURE_TRY(id, session_id(name));
+        PERDURE_TRY_VOID(service_.close_session(id, caller_of(request)));
+        return control::encode_accepted() + "\n";
+      });
+}
+
+const Server::Route* Server::find(const ReceivedRequest& request, std::string& name) const {
+  const auto parts = parts_of(request.path);
+  const std::string method = request.method == "HEAD" ? "GET" : request.method;
+  for (const Route& route : routes_) {
+    if (route.method != method || route.parts.size() != parts.size()) continue;
+    bool same = true;
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      const bool any = route.parts[i] == "*";
+      if (any && !parts[i].empty()) name = parts[i];
+      same = same && (any ? !parts[i].empty() : route.parts[i] == parts[i]);
+    }
+    if (same) return &route;
   }
-  service_.count_refused_request();
-  response.status = control::http_status(answer.code());
-  response.set_content(control::encode(answer.error()) + "\n", kJson);
+  return nullptr;
+}
+
+/// Who writes is decided on workers of its own: fencing, ending a session, and a writer's session.
+Lane Server::lane(const ReceivedRequest& request) const {
+  std::string name;
+  const Route* const route = find(request, name);
+  if (route == nullptr) return Lane::Now;
+  if (route->lane != Lane::Common || route->parts.back() != "sessions") return route->lane;
+  if (route->method != "POST") return route->lane;
+  const auto ask = control::decode_session_ask(request.body, name);
+  return ask.ok() && ask->request.write ? Lane::Reserved : Lane::Common;
+}
+
+HttpReply Server::answer(const ReceivedRequest& request) {
+  if (dark_.load()) return refusal({ErrorCode::Disconnected, "no power"}, 503);
+  try {
+    std::string name;
+    const Route* const route = find(request, name);
+    if (route == nullptr) {
+      return refusal({ErrorCode::NotFound, fmt::format("there is nothing at {} {}", request.method,
+                                                       request.path.substr(0, 256))},
+                     404);
+    }
+    const auto answered = [&]() -> Answer {
+      PERDURE_TRY_VOID(refuse(request));
+      return route->handler(request, name);
+    }();
+    if (answered.ok()) return {route->status, route->content_type, *answered};
+    return refusal(answered.error(), control::http_status(answered.code()));
+  } catch (const std::bad_alloc&) {
+    return refusal({ErrorCode::SystemError, "out of memory"}, 500);
+  }
+}
+
+HttpReply Server::refusal(const Error& error, int status) {
+  if (!dark_.load()) service_.count_refused_request();
+  return {status, kJson, control::encode(error) + "\n"};
 }
 
 }  // namespace

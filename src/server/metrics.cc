@@ -31,6 +31,8 @@ constexpr std::array kCounters{
             &control::ServiceCounters::writers_fenced},
     Counter{"perdure_replayed_messages_total", "Messages applied from persistent receive buffers.",
             &control::ServiceCounters::replayed_messages},
+    Counter{"perdure_medium_failures_total", "Times the pool's medium failed while it was served.",
+            &control::ServiceCounters::medium_failures},
 };
 
 class Text {
@@ -39,7 +41,8 @@ class Text {
     fmt::format_to(out(), "# HELP {} {}\n# TYPE {} {}\n", name, help, name, type);
   }
   void value(const char* name, const std::string& labels, std::uint64_t number) {
-    fmt::format_to(out(), "{}{{{}}} {}\n", name, labels, number);
+    const std::string set = labels.empty() ? "" : fmt::format("{{{}}}", labels);
+    fmt::format_to(out(), "{}{} {}\n", name, set, number);
   }
   std::string take() { return std::move(text_); }
 
@@ -86,6 +89,7 @@ void write_refused(Text& text, const control::RefusedCounters& refused) {
   text.head(name, "Requests refused before they reached a pool.", "counter");
   text.value(name, "reason=\"token\"", refused.tokens);
   text.value(name, "reason=\"expired\"", refused.expired);
+  text.value(name, "reason=\"displaced\"", refused.displaced);
   text.value(name, "reason=\"unauthorized\"", refused.unauthorized);
   text.value(name, "reason=\"request\"", refused.requests);
 }
@@ -105,6 +109,22 @@ std::string metrics_text(const control::ServiceReport& report) {
     }
   }
   write_refused(text, report.refused);
+  return text.take();
+}
+
+std::string metrics_text(const HttpCounters& counters) {
+  Text text;
+  text.head("perdure_http_connections", "Connections of the control plane now.", "gauge");
+  text.value("perdure_http_connections", "", counters.connections);
+  text.head("perdure_http_accepted_total", "Connections taken.", "counter");
+  text.value("perdure_http_accepted_total", "", counters.accepted);
+  constexpr const char* name = "perdure_http_ended_total";
+  text.head(name, "Connections ended or requests refused for the sake of others.", "counter");
+  text.value(name, "reason=\"slow\"", counters.slow);
+  text.value(name, "reason=\"displaced\"", counters.displaced);
+  text.value(name, "reason=\"full\"", counters.full);
+  text.value(name, "reason=\"busy\"", counters.busy);
+  text.value(name, "reason=\"descriptors\"", counters.descriptors);
   return text.take();
 }
 

@@ -57,6 +57,7 @@ void PeerService::stop_acceptors() {
   closing_.store(true);
   for (std::thread& acceptor : acceptors_) acceptor.join();
   acceptors_.clear();
+  if (watch_.joinable()) watch_.join();
 }
 
 void PeerService::abandon() {
@@ -81,6 +82,7 @@ Result<void> PeerService::listen(std::vector<DataPlane> planes) {
   for (Plane& plane : planes_) {
     acceptors_.emplace_back([this, &plane] { run_acceptor(plane); });
   }
+  watch_ = std::thread([this] { run_watch(); });
   return {};
 }
 

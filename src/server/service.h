@@ -42,6 +42,9 @@ struct ServiceOptions {
   std::map<std::string, PoolSettings> settings_by_pool;
   persist::ReceiveQueue queue;  // of every session; a smaller one saves memory
   std::size_t sessions_max = 64;
+  /// Of them, for writers only: readers, and grants that nobody uses, leave these free. 0: a
+  /// quarter of sessions_max.
+  std::size_t sessions_for_writers = 0;
   bool emulated = false;                                    // said of itself: see EmulatedMachine
   Nanoseconds connect_within = std::chrono::seconds{10};    // a grant is void afterwards
   Nanoseconds spin_budget = std::chrono::microseconds{50};  // see AdaptiveSpin; 0: never poll
@@ -139,6 +142,7 @@ class PeerService {
     ServedSession session;
     const std::shared_ptr<PoolEntry> pool;
     const Deadline connect_by;
+    std::uint64_t order = 0;  // the how manieth grant; set once
     control::SessionPhase phase = control::SessionPhase::Granted;  // under mutex_
     bool ended = false;                                            // under mutex_
     std::thread thread;                                            // under mutex_
@@ -173,6 +177,11 @@ class PeerService {
   Result<void> end(const SessionPointer& entry);
   void finish(const SessionPointer& entry);
   void expire_grants();
+  Result<void> make_room(bool write);
+  std::size_t reserved_for_writers() const;
+  void check_media();
+  void check_medium(const PoolPointer& entry);
+  void run_watch();
 
   bool accept_next(Plane& plane, Deadline deadline);
   SessionPointer claim(std::span<const std::byte> private_data);
@@ -194,12 +203,14 @@ class PeerService {
   std::map<std::uint64_t, SessionPointer> sessions_ PERDURE_GUARDED_BY(mutex_);
   std::vector<SessionPointer> finished_ PERDURE_GUARDED_BY(mutex_);  // threads to be joined
   control::RefusedCounters refused_ PERDURE_GUARDED_BY(mutex_);
+  std::uint64_t granted_ PERDURE_GUARDED_BY(mutex_) = 0;
   std::condition_variable session_ended_;
 
   std::atomic<std::uint64_t> refused_requests_{0};
   std::atomic<bool> closing_{false};
   std::atomic<bool> abandoned_{false};
   std::vector<std::thread> acceptors_;
+  std::thread watch_;  // looks after the pools' media
 };
 
 }  // namespace perdure::server

@@ -1,11 +1,14 @@
 // PeerService: what its threads do, or pump() in their place: accept connections, run sessions.
 #include <fmt/format.h>
+#include <poll.h>
+#include <unistd.h>
 
 #include <system_error>
 
 #include "control/token.h"
 #include "core/assert.h"
 #include "core/log_message.h"
+#include "pmem/mapping_guard.h"
 #include "server/service.h"
 
 namespace perdure::server {
@@ -13,6 +16,7 @@ namespace {
 
 constexpr Nanoseconds kSleepSlice = std::chrono::milliseconds{500};
 constexpr Nanoseconds kAcceptSlice = std::chrono::milliseconds{200};
+constexpr int kWatchSliceMs = 200;
 constexpr Nanoseconds kAcceptWithin = std::chrono::seconds{2};
 
 }  // namespace
@@ -105,6 +109,51 @@ void PeerService::run_session(const SessionPointer& entry) {
     }
   }
   finish(entry);
+}
+
+/// A pool's medium can fail while nobody flushes it: a file is cut short, a page can not be read.
+void PeerService::run_watch() {
+  while (!closing_.load()) {
+    pmem::guard_faults();  // whatever has been loaded since does not stand before us
+    pollfd notice{pmem::fault_notice(), POLLIN, 0};
+    if (::poll(&notice, 1, kWatchSliceMs) > 0) {
+      std::uint64_t count = 0;
+      [[maybe_unused]] const auto got = ::read(notice.fd, &count, sizeof count);
+    }
+    check_media();
+  }
+}
+
+void PeerService::check_media() {
+  std::vector<PoolPointer> entries;
+  {
+    const MutexLock lock(mutex_);
+    for (const auto& [name, entry] : pools_) {
+      if (!entry->failure) entries.push_back(entry);
+    }
+  }
+  for (const PoolPointer& entry : entries) {
+    // Whoever has the pool now looks at its medium itself, or will have gone at the next look.
+    if (!entry->control.try_lock()) continue;
+    check_medium(entry);
+    entry->control.unlock();
+  }
+}
+
+/// Requires entry->control.
+void PeerService::check_medium(const PoolPointer& entry) {
+  if (entry->served == nullptr) return;
+  const auto checked = entry->served->region().check();
+  if (checked.ok()) return;
+  log_message(Severity::Error, fmt::format("pool '{}': {}; its sessions are ended, the other pools "
+                                           "are served",
+                                           entry->name, checked.error().message));
+  {
+    const MutexLock lock(mutex_);
+    if (!entry->failure) ++entry->ended.medium_failures;
+  }
+  show(*entry, checked.error());
+  (void)end_all(sessions_of(*entry, false), false);
 }
 
 void PeerService::join_finished() {

@@ -122,11 +122,50 @@ Result<void> PeerService::note_medium(PoolEntry& entry, Result<void> outcome) {
   return outcome;
 }
 
+std::size_t PeerService::reserved_for_writers() const {
+  const std::size_t some = options_.sessions_for_writers;
+  return std::min(some != 0 ? some : options_.sessions_max / 4, options_.sessions_max - 1);
+}
+
+/// Whether one more session may be granted. Readers leave room for writers, and half of their own
+/// room to those readers that connect; a writer, of whom a pool has one, finds room as long as
+/// any grant of a reader is unused: the oldest of these has to go.
+Result<void> PeerService::make_room(bool write) {
+  const std::size_t for_readers = options_.sessions_max - reserved_for_writers();
+  SessionPointer oldest;
+  {
+    const MutexLock lock(mutex_);
+    std::size_t readers = 0;
+    std::size_t unused = 0;
+    for (const auto& [id, entry] : sessions_) {
+      if (entry->session.terms().write) continue;
+      ++readers;
+      if (entry->phase != control::SessionPhase::Granted) continue;
+      ++unused;
+      if (oldest == nullptr || entry->order < oldest->order) oldest = entry;
+    }
+    const bool full = sessions_.size() >= options_.sessions_max;
+    const bool many_unused = !write && unused != 0 && unused >= (for_readers + 1) / 2;
+    if (!full && !many_unused && (write || readers < for_readers)) return {};
+    if (oldest == nullptr) {
+      return Error{ErrorCode::QueueFull,
+                   fmt::format("this peer has {} sessions, of its limit of {}, and keeps {} for "
+                               "writers; close one, or raise the limit",
+                               sessions_.size(), options_.sessions_max, reserved_for_writers())};
+    }
+    oldest->phase = control::SessionPhase::Ending;
+    ++refused_.displaced;
+  }
+  finish(oldest);
+  return {};
+}
+
 /// Requires entry->control, an open pool, and for a writer that it was admitted.
 Result<control::SessionGrant> PeerService::grant(const PoolPointer& entry,
                                                  const control::SessionRequest& request,
                                                  Plane& plane) {
   ServedPool& pool = *entry->served;
+  PERDURE_TRY_VOID(note_medium(*entry, pool.region().check()));
   const auto medium = pool.medium_costs(*options_.clock);
   if (!medium) PERDURE_TRY_VOID(note_medium(*entry, medium.error()));
   SessionTerms terms;
@@ -160,11 +199,11 @@ Result<control::SessionGrant> PeerService::grant(const PoolPointer& entry,
   grant.pool = shown(*entry);
   grant.pool.profile = pool.session_profile(request.write, device, *memory);
   grant.medium = *medium;
+  PERDURE_TRY_VOID(make_room(request.write));
   const MutexLock lock(mutex_);
-  if (sessions_.size() >= options_.sessions_max) {
+  if (sessions_.size() >= options_.sessions_max) {  // others came in between
     return Error{ErrorCode::QueueFull,
-                 fmt::format("this peer has {} sessions, its limit; close one, or raise the limit",
-                             sessions_.size())};
+                 fmt::format("this peer has {} sessions, its limit", sessions_.size())};
   }
   do {
     terms.id = options_.secrets();
@@ -174,6 +213,7 @@ Result<control::SessionGrant> PeerService::grant(const PoolPointer& entry,
   auto session = std::make_shared<SessionEntry>(
       entry, Deadline(*options_.clock, options_.connect_within), terms, device,
       std::move(own_device), pool.region(), std::move(memory));
+  session->order = ++granted_;
   sessions_.emplace(terms.id, session);
   ++entry->ended.sessions;
   return grant;
@@ -253,6 +293,7 @@ void PeerService::session_failed(const SessionPointer& entry, const Error& error
               fmt::format("pool '{}': {}; no session is granted until it is opened again",
                           entry->pool->name, error.message));
   const MutexLock lock(mutex_);
+  if (!entry->pool->failure) ++entry->pool->ended.medium_failures;
   entry->pool->failure = error;
   entry->pool->shown.state = control::PoolStatus::Unavailable;
   entry->pool->shown.reason = error.message;

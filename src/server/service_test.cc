@@ -293,19 +293,34 @@ TEST_F(Service, AGrantThatNobodyComesForExpires) {
   EXPECT_FALSE(client::connect_session(*grant, grant->address, *client_, deadline()).ok());
 }
 
-TEST_F(Service, SessionsAreLimited) {
+TEST_F(Service, SessionsAreLimitedAndReadersLeaveRoomForAWriter) {
   control::SessionRequest reader;
   reader.pool = "a";
   std::vector<client::Session> sessions;
-  for (int i = 0; i < 4; ++i) {
+  for (int i = 0; i < 3; ++i) {
     auto session = open(reader);
     ASSERT_TRUE(session.ok());
     sessions.push_back(std::move(*session));
   }
   EXPECT_EQ(open(reader).code(), ErrorCode::QueueFull);
+  EXPECT_TRUE(open(writer(1, 10)).ok());
   sessions.pop_back();
   world_.settle();
   EXPECT_TRUE(open(reader).ok());
+}
+
+TEST_F(Service, AGrantThatNobodyUsesMakesRoomForTheNextOne) {
+  control::SessionRequest reader;
+  reader.pool = "a";
+  const auto first = service_->open_session(reader, std::nullopt);
+  ASSERT_TRUE(first.ok());
+  for (int i = 0; i < 20; ++i) EXPECT_TRUE(service_->open_session(reader, std::nullopt).ok());
+  // Readers that connect and a writer find room; the oldest grant is not good any more.
+  EXPECT_TRUE(open(writer(1, 10)).ok());
+  EXPECT_TRUE(open(reader).ok());
+  EXPECT_EQ(service_->describe_session(first->session).code(), ErrorCode::NotFound);
+  EXPECT_GE(service_->report()->refused.displaced, 18u);
+  EXPECT_LE(service_->report()->sessions.size(), 4u);
 }
 
 TEST_F(Service, AClosedPoolEndsItsSessionsAndRefusesNewOnes) {

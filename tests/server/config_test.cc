@@ -25,12 +25,15 @@ TEST(Config, EveryKeyIsRead) {
 [control]
 listen = "[::1]:1"
 allow_remote = true
+connections_max = 20
+connections_per_address_max = 10
 [data]
 listen = "127.0.0.1:2"
 fabric = "emu"
 transports = ["tcp"]
 spin_us = 20
 sessions_max = 3
+sessions_for_writers = 2
 receive_depth = 128
 message_bytes_max = 4096
 [pools]
@@ -59,7 +62,10 @@ level = "debug"
   EXPECT_EQ(config->data_listen, "127.0.0.1:2");
   EXPECT_EQ(config->transports, std::vector{Transport::Tcp});
   EXPECT_EQ(config->spin, std::chrono::microseconds{20});
+  EXPECT_EQ(config->connections_max, 20u);
+  EXPECT_EQ(config->connections_per_address_max, 10u);
   EXPECT_EQ(config->sessions_max, 3u);
+  EXPECT_EQ(config->sessions_for_writers, 2u);
   EXPECT_EQ(config->queue.depth, 128u);
   EXPECT_EQ(config->queue.message_bytes_max, 4096u);
   EXPECT_EQ(config->directory, "/p");
@@ -169,7 +175,10 @@ TEST(Config, TheExampleIsRightAndSaysTheDefaults) {
   EXPECT_EQ(config->data_listen, defaults.data_listen);
   EXPECT_EQ(config->transports, defaults.transports);
   EXPECT_EQ(config->spin, defaults.spin);
+  EXPECT_EQ(config->connections_max, defaults.connections_max);
+  EXPECT_EQ(config->connections_per_address_max, defaults.connections_per_address_max);
   EXPECT_EQ(config->sessions_max, defaults.sessions_max);
+  EXPECT_EQ(config->sessions_for_writers, defaults.sessions_for_writers);
   EXPECT_EQ(config->queue.depth, defaults.queue.depth);
   EXPECT_EQ(config->queue.message_bytes_max, defaults.queue.message_bytes_max);
   EXPECT_EQ(config->directory, defaults.directory);

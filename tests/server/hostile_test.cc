@@ -1,9 +1,5 @@
 // What comes over the network and makes no sense ends in a clear refusal, and the daemon lives on.
-#include <arpa/inet.h>
 #include <gtest/gtest.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <array>
 #include <atomic>
@@ -14,53 +10,13 @@
 #include "core/json.h"
 #include "daemon_process.h"
 #include "fabric/ofi/ofi.h"
+#include "raw_connection.h"
 
 namespace perdure::server {
 namespace {
 
 using nlohmann::json;
 using std::chrono::seconds;
-
-/// A connection that says whatever the test wants.
-class RawConnection {
- public:
-  explicit RawConnection(const std::string& address)
-      : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-    const auto at = control::parse_host_port(address);
-    sockaddr_in to{};
-    to.sin_family = AF_INET;
-    to.sin_port = htons(at->port);
-    ::inet_pton(AF_INET, at->host.c_str(), &to.sin_addr);
-    EXPECT_EQ(::connect(socket_, reinterpret_cast<sockaddr*>(&to), sizeof to), 0);
-    const timeval limit{30, 0};
-    ::setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
-    ::setsockopt(socket_, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
-  }
-  ~RawConnection() { ::close(socket_); }
-  RawConnection(const RawConnection&) = delete;
-  RawConnection& operator=(const RawConnection&) = delete;
-
-  void say(std::string_view text) {
-    while (!text.empty()) {
-      const ssize_t sent = ::send(socket_, text.data(), text.size(), MSG_NOSIGNAL);
-      if (sent <= 0) return;  // the other side has heard enough
-      text.remove_prefix(static_cast<std::size_t>(sent));
-    }
-  }
-  /// Everything until the other side closes.
-  std::string hear() {
-    std::string text;
-    std::array<char, 4096> bytes;
-    for (ssize_t got = 1; got > 0;) {
-      got = ::recv(socket_, bytes.data(), bytes.size(), 0);
-      if (got > 0) text.append(bytes.data(), static_cast<std::size_t>(got));
-    }
-    return text;
-  }
-
- private:
-  int socket_;
-};
 
 class Hostile : public testing::Test {
  protected:
@@ -159,7 +115,7 @@ TEST_F(Hostile, ABodyBeyondTheLimitIsRefusedHoweverItIsSent) {
 
 TEST_F(Hostile, BodiesThatEndEarlyAreRefused) {
   // The rest never comes: answered when the daemon has waited long enough.
-  EXPECT_EQ(status_of(raw(post("Content-Length: 50\r\n", "{\"name\""))), 400);
+  EXPECT_EQ(status_of(raw(post("Content-Length: 50\r\n", "{\"name\""))), 408);
   EXPECT_EQ(status_of(raw(post("Transfer-Encoding: chunked\r\n", "zz\r\n"))), 400);
   EXPECT_EQ(status_of(raw(post("Content-Length: -5\r\n", "{}"))), 400);
   EXPECT_EQ(status_of(raw(post("Content-Encoding: gzip\r\nContent-Length: 4\r\n", "abcd"))), 400);
@@ -167,11 +123,41 @@ TEST_F(Hostile, BodiesThatEndEarlyAreRefused) {
   EXPECT_EQ(status_of(raw(post(form, "--x--"))), 400);
 }
 
-TEST_F(Hostile, WhatIsNotHttpIsNotAnswered) {
-  (void)raw("SSH-2.0-OpenSSH_9.2\r\n\r\n");
-  (void)raw(std::string(100000, 'A'));
-  (void)raw(std::string("\0\0\0\0\r\n\r\n", 8));
-  (void)raw("GET / HTTP/1.1\r\n" + std::string(200000, 'h') + ": x\r\n\r\n");
+TEST_F(Hostile, WhatIsNotHttpIsRefusedOrClosed) {
+  // hear() ends when the daemon closes; what it says, if anything, is that it refuses.
+  const std::string cases[] = {
+      "SSH-2.0-OpenSSH_9.2\r\n\r\n",
+      "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",  // a TLS hello
+      std::string(100000, 'A'),
+      std::string("\0\0\0\0\r\n\r\n", 8),
+      "GET / HTTP/1.1\r\n" + std::string(200000, 'h') + ": x\r\n\r\n",
+      "GET / HTTP/9.9\r\nHost: a\r\n\r\n",
+      "GET /healthz HTTP/1.1\r\n\r\n",  // without a Host
+  };
+  for (const std::string& each : cases) {
+    RawConnection connection(daemon_->address("control"));
+    connection.say(each);
+    const std::string answer = connection.hear();
+    EXPECT_TRUE(connection.ended()) << each.substr(0, 40);
+    EXPECT_TRUE(answer.empty() || status_of(answer) >= 400) << each.substr(0, 40) << answer;
+    EXPECT_EQ(answer.find("ok\n"), std::string::npos);
+  }
+}
+
+TEST_F(Hostile, OneRequestPerConnectionHoweverManyAreSent) {
+  const std::string request = "GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n";
+  const std::string answer = raw(request + request);
+  EXPECT_EQ(status_of(answer), 200);
+  EXPECT_EQ(answer.find("HTTP/1.1", 8), std::string::npos) << answer;
+}
+
+TEST_F(Hostile, HeadersBeyondTheLimitsAreRefused) {
+  std::string many = "GET /healthz HTTP/1.1\r\nHost: a\r\n";
+  for (int i = 0; i < 100; ++i) many += "a: b\r\n";
+  EXPECT_EQ(status_of(raw(many + "\r\n")), 431);
+  const std::string large = "a: " + std::string(40000, 'x') + "\r\n";
+  EXPECT_EQ(status_of(raw("GET /healthz HTTP/1.1\r\nHost: a\r\n" + large + "\r\n")), 431);
+  EXPECT_EQ(status_of(raw("GET /" + std::string(40000, 'x') + " HTTP/1.1\r\n\r\n")), 414);
 }
 
 TEST_F(Hostile, AWebPageCanNotCommandTheDaemon) {

@@ -5,6 +5,7 @@
 #include "core/random.h"
 #include "core/try.h"
 #include "fabric/ofi/ofi.h"
+#include "fabric/ofi/silent_peers.h"
 #include "fabric/ofi/tcp_endpoint.h"
 #include "fabric/socket_address.h"
 
@@ -79,6 +80,7 @@ class TcpListener final : public Listener {
 
  private:
   std::shared_ptr<ListenerCore> core_;
+  SilentPeers silent_;
 };
 
 class TcpDevice final : public Device {
@@ -131,37 +133,22 @@ Result<std::unique_ptr<Endpoint>> TcpIncoming::accept_into(Device& device, Deadl
   return accept(own->domain(), deadline);
 }
 
-/// The provider reads a new peer's request with blocking calls as soon as its first byte is there
-/// (rx_cm_data): a peer that sends half a request would hold `next` for ever. The sockets that a
-/// listening socket accepts inherit its receive timeout, so that is where we set a limit.
-void limit_handshake(fid_eq* events) {
-  std::uint32_t event = 0;  // the first look at the queue makes it watch the socket
-  fi_eq_cm_entry entry{};
-  (void)::fi_eq_read(events, &event, &entry, sizeof entry, FI_PEEK);
-  std::array<pollfd, 8> watched{};
-  fi_wait_pollfd request{};
-  request.nfds = watched.size();
-  request.fd = watched.data();
-  if (::fi_control(&events->fid, FI_GETWAIT, &request) != 0) return;
-  for (std::size_t i = 0; i < std::min<std::size_t>(request.nfds, watched.size()); ++i) {
-    const timeval limit{0, 100'000};
-    int listening = 0;
-    socklen_t length = sizeof listening;
-    ::getsockopt(watched[i].fd, SOL_SOCKET, SO_ACCEPTCONN, &listening, &length);
-    if (listening != 0) ::setsockopt(watched[i].fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
-  }
-}
-
 Result<std::unique_ptr<Incoming>> TcpListener::next(Deadline deadline) {
   constexpr std::int64_t kSliceMs = 50;
   constexpr std::size_t kEntryBytes = sizeof(fi_eq_cm_entry);
   do {
     const auto left_ms = std::chrono::ceil<std::chrono::milliseconds>(deadline.left()).count();
+    std::int64_t wait_ms = std::min<std::int64_t>(left_ms, kSliceMs);
+    silent_.tend(core_->events.get());
+    if (silent_.no_descriptors()) {
+      // The provider would try to accept in a circle, all the time that it is given.
+      (void)::poll(nullptr, 0, static_cast<int>(wait_ms));
+      wait_ms = 0;
+    }
     std::uint32_t event = 0;
     std::array<std::byte, kEntryBytes + 256> request;  // 256: the provider's limit of data
-    const std::int64_t returned =
-        ::fi_eq_sread(core_->events.get(), &event, request.data(), request.size(),
-                      static_cast<int>(std::min<std::int64_t>(left_ms, kSliceMs)), 0);
+    const std::int64_t returned = ::fi_eq_sread(core_->events.get(), &event, request.data(),
+                                                request.size(), static_cast<int>(wait_ms), 0);
     if (returned == -FI_EAVAIL) {  // some peer gave up while connecting
       fi_eq_err_entry failure{};
       ::fi_eq_readerr(core_->events.get(), &failure, 0);
@@ -211,7 +198,7 @@ Info info_for(const Domain& domain, const SocketAddress& address) {
 
 Result<std::unique_ptr<Listener>> TcpDevice::listen(const std::string& address,
                                                     const EndpointOptions& options) {
-  PERDURE_TRY(local, parse_socket_address(address));
+  PERDURE_TRY(local, parse_socket_address(address, Deadline::after(kListenNameWithin)));
   const Info info = info_for(*domain_, local);
   if (!info) return Error{ErrorCode::SystemError, "libfabric: out of memory"};
   info->src_addr = std::malloc(local.length);
@@ -246,7 +233,7 @@ Result<std::unique_ptr<Endpoint>> TcpDevice::connect(const std::string& address,
   if (private_data.size() > kPrivateBytesMax) {
     return Error{ErrorCode::InvalidArgument, "connect: more private data than kPrivateBytesMax"};
   }
-  PERDURE_TRY(remote, parse_socket_address(address));
+  PERDURE_TRY(remote, parse_socket_address(address, deadline));
   const Info info = info_for(*domain_, remote);
   if (!info) return Error{ErrorCode::SystemError, "libfabric: out of memory"};
   PERDURE_TRY(endpoint, TcpEndpoint::open(domain_, info.get(), options, to_string(remote)));

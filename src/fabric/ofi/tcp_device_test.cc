@@ -19,7 +19,8 @@ TEST(TcpListener, HalfAHandshakeDoesNotHoldUpTheNextPeer) {
   ASSERT_TRUE(device.ok()) << device.error().message;
   auto listener = (*device)->listen("", {});
   ASSERT_TRUE(listener.ok()) << listener.error().message;
-  const auto address = parse_socket_address((*listener)->address());
+  const auto address =
+      parse_socket_address((*listener)->address(), Deadline::after(std::chrono::seconds{10}));
   ASSERT_TRUE(address.ok());
   const int half = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   ASSERT_EQ(::connect(half, reinterpret_cast<const sockaddr*>(&address->storage), address->length),

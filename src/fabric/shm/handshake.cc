@@ -18,7 +18,6 @@ namespace perdure::fabric::shm {
 namespace {
 
 constexpr std::uint64_t kHelloMagic = 0x6f6c6c65682d6d73;  // "sm-hello"
-constexpr Nanoseconds kHelloPatience = std::chrono::milliseconds(200);
 
 struct Name {
   sockaddr_un address{};
@@ -96,20 +95,10 @@ Result<Descriptor> listen_at(std::string& address) {
   return socket;
 }
 
-Result<Asking> next_asking(const Descriptor& listener, Deadline deadline) {
-  const Error timed_out{ErrorCode::TimedOut, "no peer asked to connect in time"};
-  if (!wait_readable(listener, deadline)) return timed_out;
+/// Requires that something can be read. Errors: ProtocolError.
+static Result<Asking> read_hello(Descriptor socket) {
   Asking asking;
-  asking.socket =
-      Descriptor(::accept4(listener.number(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-  if (asking.socket.number() < 0) {
-    if (errno == EAGAIN || errno == ECONNABORTED) return timed_out;
-    return failed(ErrorCode::SystemError, "accept");
-  }
-  if (!wait_readable(asking.socket, Deadline::after(kHelloPatience))) {
-    return Error{ErrorCode::ProtocolError, "a peer connected and said nothing"};
-  }
-
+  asking.socket = std::move(socket);
   iovec packet{&asking.hello, sizeof asking.hello};
   alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
   msghdr message{};
@@ -131,6 +120,49 @@ Result<Asking> next_asking(const Descriptor& listener, Deadline deadline) {
     return Error{ErrorCode::ProtocolError, "a peer asked to connect in an unknown way"};
   }
   return asking;
+}
+
+Result<void> Askers::take_those_that_wait(const Descriptor& listener) {
+  constexpr std::size_t kBurst = 16;
+  for (std::size_t i = 0; i < kBurst; ++i) {
+    Descriptor socket(::accept4(listener.number(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (socket.number() < 0) {
+      if (errno == EAGAIN || errno == ECONNABORTED || errno == EINTR) return {};
+      return failed(ErrorCode::SystemError, "accept");
+    }
+    if (silent_.size() >= kSilentMax) silent_.erase(silent_.begin());
+    silent_.push_back({std::move(socket), Deadline::after(kHelloWithin)});
+  }
+  return {};
+}
+
+Result<Asking> Askers::next(const Descriptor& listener, Deadline deadline) {
+  constexpr std::int64_t kSliceMs = 50;
+  std::array<pollfd, kSilentMax + 1> watched{};
+  do {
+    std::erase_if(silent_, [](const Silent& each) { return each.until.passed(); });
+    for (std::size_t i = 0; i < silent_.size(); ++i) {
+      watched[i] = {silent_[i].socket.number(), POLLIN, 0};
+    }
+    const std::size_t of_listener = silent_.size();
+    watched[of_listener] = {listener.number(), POLLIN, 0};
+    const auto left_ms = std::chrono::ceil<std::chrono::milliseconds>(deadline.left()).count();
+    if (::poll(watched.data(), of_listener + 1,
+               static_cast<int>(std::min<std::int64_t>(left_ms, kSliceMs))) <= 0) {
+      continue;
+    }
+    for (std::size_t i = 0; i < of_listener; ++i) {
+      if (watched[i].revents == 0) continue;
+      Descriptor socket = std::move(silent_[i].socket);
+      silent_.erase(silent_.begin() + static_cast<std::ptrdiff_t>(i));
+      auto asking = read_hello(std::move(socket));
+      if (asking.ok()) return asking;
+      break;  // the places have moved: look again
+    }
+    if (watched[of_listener].revents == 0) continue;
+    PERDURE_TRY_VOID(take_those_that_wait(listener));
+  } while (!deadline.passed());
+  return Error{ErrorCode::TimedOut, "no peer asked to connect in time"};
 }
 
 Result<Descriptor> ask(const std::string& address, std::span<const std::byte> private_data,

@@ -10,6 +10,7 @@
 #include "fabric/shm/shared_rings.h"
 
 #include <string>
+#include <vector>
 
 namespace perdure::fabric::shm {
 
@@ -24,14 +25,34 @@ struct Hello {
 /// `address` becomes what was opened. A socket file that nobody listens at any more is replaced.
 Result<Descriptor> listen_at(std::string& address);
 
-/// Takes the next connection and reads its Hello. Errors: TimedOut; ProtocolError when a peer sent
-/// nonsense or nothing (it is dropped; ask again).
 struct Asking {
   Descriptor socket;
   Descriptor memory;
   Hello hello;
 };
-Result<Asking> next_asking(const Descriptor& listener, Deadline deadline);
+
+/// Those that have connected and not said Hello yet. They are waited for together, so that one who
+/// says nothing keeps nobody waiting: each for kHelloWithin, and kSilentMax of them at a time;
+/// beyond that the one that has been silent the longest is dropped for the next.
+/// Threads: one caller at a time.
+class Askers {
+ public:
+  static constexpr Nanoseconds kHelloWithin = std::chrono::seconds{2};
+  static constexpr std::size_t kSilentMax = 64;
+
+  /// The next one that has said Hello. Who says nonsense is dropped. Errors: TimedOut; SystemError
+  /// (accepting failed, for example for want of descriptors: pause, then ask again).
+  Result<Asking> next(const Descriptor& listener, Deadline deadline);
+
+ private:
+  struct Silent {
+    Descriptor socket;
+    Deadline until;
+  };
+  Result<void> take_those_that_wait(const Descriptor& listener);
+
+  std::vector<Silent> silent_;  // in the order in which they came
+};
 
 /// Connects, hands the memory over and waits to be accepted.
 Result<Descriptor> ask(const std::string& address, std::span<const std::byte> private_data,

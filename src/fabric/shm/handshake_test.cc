@@ -69,7 +69,8 @@ TEST(Listener, SilentAndConfusedPeersDoNotHoldUpTheNextOne) {
     EXPECT_EQ(::connect(socket.number(), reinterpret_cast<const sockaddr*>(&name), length), 0);
     return socket;
   };
-  const Descriptor silent = raw();
+  std::vector<Descriptor> silent;  // more than are kept
+  for (std::size_t i = 0; i < 2 * Askers::kSilentMax; ++i) silent.push_back(raw());
   const Descriptor confused = raw();
   EXPECT_EQ(::send(confused.number(), "hello", 5, 0), 5);
 

@@ -75,12 +75,8 @@ class ShmListener final : public Listener {
   std::string address() const override { return address_; }
   Result<std::unique_ptr<Incoming>> next(Deadline deadline) override {
     do {
-      auto asking = next_asking(socket_, deadline);
-      if (!asking.ok()) {
-        if (asking.code() == ErrorCode::ProtocolError) continue;  // that peer is dropped
-        if (asking.code() == ErrorCode::TimedOut && !deadline.passed()) continue;
-        return asking.error();
-      }
+      auto asking = askers_.next(socket_, deadline);
+      if (!asking.ok()) return asking.error();
       auto memory = map_rings(asking->memory);
       if (!memory.ok()) continue;
       return std::unique_ptr<Incoming>(std::make_unique<ShmIncoming>(
@@ -91,6 +87,7 @@ class ShmListener final : public Listener {
 
  private:
   Descriptor socket_;
+  Askers askers_;
   std::string address_;
   std::shared_ptr<KeyTable> keys_;
   EndpointOptions options_;

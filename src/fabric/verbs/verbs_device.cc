@@ -148,7 +148,7 @@ Result<std::unique_ptr<Incoming>> VerbsListener::next(Deadline deadline) {
 Result<std::unique_ptr<Listener>> VerbsDevice::listen(const std::string& address,
                                                       const EndpointOptions& options) {
   const std::string at = address.empty() ? to_string(domain_->rnic->address()) : address;
-  PERDURE_TRY(local, parse_socket_address(at));
+  PERDURE_TRY(local, parse_socket_address(at, Deadline::after(kListenNameWithin)));
   auto core = std::make_shared<ListenerCore>();
   core->domain = domain_;
   core->options = options;
@@ -178,7 +178,7 @@ Result<std::unique_ptr<Endpoint>> VerbsDevice::connect(const std::string& addres
   if (private_data.size() > kPrivateBytesMax) {
     return Error{ErrorCode::InvalidArgument, "connect: more private data than kPrivateBytesMax"};
   }
-  PERDURE_TRY(remote, parse_socket_address(address));
+  PERDURE_TRY(remote, parse_socket_address(address, deadline));
   PERDURE_TRY(channel, open_channel());
   rdma_cm_id* made = nullptr;
   if (::rdma_create_id(channel.get(), &made, nullptr, RDMA_PS_TCP) != 0) {

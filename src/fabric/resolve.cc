@@ -1,0 +1,107 @@
+// See resolve.h.
+#include "fabric/resolve.h"
+
+#include <fmt/format.h>
+#include <netdb.h>
+
+#include <atomic>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <system_error>
+#include <thread>
+
+#include "core/mutex.h"
+
+namespace perdure::fabric {
+namespace {
+
+using Addresses = Result<std::vector<SocketAddress>>;
+
+std::atomic<int> lookups_running{0};
+
+/// What the caller and the thread that looks up share; whoever is last lets go of it.
+struct Question {
+  Mutex mutex;
+  std::condition_variable answered;
+  std::optional<Addresses> answer PERDURE_GUARDED_BY(mutex);
+};
+
+Addresses look_up(const std::string& host, std::uint16_t port, int flags) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_NUMERICSERV | flags;
+  addrinfo* found = nullptr;
+  const std::string service = std::to_string(port);
+  const int failed = ::getaddrinfo(host.c_str(), service.c_str(), &hints, &found);
+  if (failed != 0) {
+    return Error{ErrorCode::InvalidArgument,
+                 fmt::format("host '{}' can not be resolved: {}", host, ::gai_strerror(failed))};
+  }
+  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(found, &::freeaddrinfo);
+  std::vector<SocketAddress> addresses;
+  for (const addrinfo* each = found; each != nullptr; each = each->ai_next) {
+    SocketAddress address;
+    if (each->ai_addrlen > sizeof address.storage) continue;
+    std::memcpy(&address.storage, each->ai_addr, each->ai_addrlen);
+    address.length = each->ai_addrlen;
+    addresses.push_back(address);
+  }
+  return addresses;
+}
+
+Error too_late(const std::string& host) {
+  return {ErrorCode::TimedOut,
+          fmt::format("host '{}' was not resolved in time; try again, write its address, or see "
+                      "whether the name server answers",
+                      host)};
+}
+
+/// Starts the lookup in a thread of its own. Errors: TimedOut when too many are running already.
+Result<std::shared_ptr<Question>> start(const std::string& host, std::uint16_t port,
+                                        const Lookup& lookup) {
+  if (lookups_running.fetch_add(1) >= kLookupsMax) {
+    lookups_running.fetch_sub(1);
+    return too_late(host);
+  }
+  auto question = std::make_shared<Question>();
+  try {
+    std::thread([question, host, port, lookup] {
+      Addresses answer = lookup(host, port);
+      {
+        const MutexLock lock(question->mutex);
+        question->answer = std::move(answer);
+      }
+      question->answered.notify_all();
+      lookups_running.fetch_sub(1);
+    }).detach();
+  } catch (const std::system_error& error) {
+    lookups_running.fetch_sub(1);
+    return Error{ErrorCode::SystemError,
+                 fmt::format("no thread to resolve a name: {}", error.what())};
+  }
+  return question;
+}
+
+}  // namespace
+
+Addresses system_lookup(const std::string& host, std::uint16_t port) {
+  return look_up(host, port, 0);
+}
+
+Addresses resolve(const std::string& host, std::uint16_t port, Deadline deadline,
+                  const Lookup& lookup) {
+  if (auto numeric = look_up(host, port, AI_NUMERICHOST); numeric.ok()) return numeric;
+  const auto started = start(host, port, lookup);
+  if (!started) return started.error();
+  Question& question = **started;
+  MutexLock lock(question.mutex);
+  while (!question.answer && !deadline.passed()) lock.wait_for(question.answered, deadline.left());
+  if (!question.answer) return too_late(host);
+  if (question.answer->ok() && question.answer->value().empty()) {
+    return Error{ErrorCode::InvalidArgument, fmt::format("host '{}' has no address", host)};
+  }
+  return std::move(*question.answer);
+}
+
+}  // namespace perdure::fabric

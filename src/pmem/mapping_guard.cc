@@ -1,0 +1,159 @@
+// See mapping_guard.h. The handler uses nothing but lock-free atomics, mmap, sigaction and write.
+#include "pmem/mapping_guard.h"
+
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <csignal>
+
+#include "core/mutex.h"
+
+namespace perdure::pmem {
+namespace {
+
+/// `end` is set last and cleared first: a slot whose end is 0 holds nothing.
+struct Slot {
+  std::atomic<bool> taken{false};
+  std::atomic<std::uintptr_t> begin{0};
+  std::atomic<std::uintptr_t> end{0};
+  std::atomic<bool> failed{false};
+};
+static_assert(std::atomic<std::uintptr_t>::is_always_lock_free);
+
+std::array<Slot, MappingGuard::kGuardedMax> slots;
+std::atomic<std::size_t> slots_used{0};  // slots from here on were never taken
+std::atomic<std::uint64_t> caught{0};
+std::atomic<int> notice{-1};
+std::uintptr_t page_bytes = 4096;  // set before the handler is installed
+
+Mutex install_mutex;
+/// Whom a fault that is not ours is passed to. Two places, so that the handler always reads a whole
+/// one while the other is being written.
+std::array<struct sigaction, 2> before;
+std::atomic<int> before_at{-1};  // -1: the default
+
+// Set while a fault is being passed on: a handler that passes it back must not begin a circle.
+// constinit: the handler must not run an initialisation.
+constinit thread_local volatile std::sig_atomic_t passing_on = 0;
+
+bool replace_page(std::uintptr_t at) {
+  void* const page = reinterpret_cast<void*>(at & ~(page_bytes - 1));
+  return ::mmap(page, page_bytes, PROT_READ | PROT_WRITE, MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS,
+                -1, 0) == page;
+}
+
+/// Whether the fault was in a guarded mapping and the access can be repeated.
+bool take_fault(std::uintptr_t at) {
+  const std::size_t used = slots_used.load(std::memory_order_acquire);
+  for (std::size_t i = 0; i < used; ++i) {
+    Slot& slot = slots[i];
+    const std::uintptr_t end = slot.end.load(std::memory_order_acquire);
+    if (at >= end || at < slot.begin.load(std::memory_order_relaxed)) continue;
+    // First the mark: whoever sees what is in the new page can see that it is worth nothing.
+    slot.failed.store(true, std::memory_order_seq_cst);
+    if (!replace_page(at)) return false;
+    caught.fetch_add(1, std::memory_order_relaxed);
+    const std::uint64_t one = 1;
+    const int descriptor = notice.load(std::memory_order_relaxed);
+    if (descriptor >= 0) {
+      [[maybe_unused]] const auto written = ::write(descriptor, &one, sizeof one);
+    }
+    return true;
+  }
+  return false;
+}
+
+void die_of(int signal, const siginfo_t* info) {
+  struct sigaction action {};
+  action.sa_handler = SIG_DFL;
+  ::sigaction(signal, &action, nullptr);
+  // A fault repeats when the handler returns, and the core shows its place; a signal that somebody
+  // sent does not.
+  if (info == nullptr || info->si_code <= 0) ::raise(signal);
+}
+
+void pass_on(int signal, siginfo_t* info, void* context) {
+  const int at = before_at.load(std::memory_order_acquire);
+  if (at < 0 || passing_on != 0) return die_of(signal, info);
+  const struct sigaction& next = before[static_cast<std::size_t>(at)];
+  passing_on = 1;
+  if ((next.sa_flags & SA_SIGINFO) != 0)
+    next.sa_sigaction(signal, info, context);
+  else
+    next.sa_handler(signal);
+  passing_on = 0;
+}
+
+void on_fault(int signal, siginfo_t* info, void* context) {
+  const int saved = errno;
+  // A positive code: from the kernel, for an access, so that the address means something.
+  const bool access = info != nullptr && info->si_code > 0;
+  if (!access || !take_fault(reinterpret_cast<std::uintptr_t>(info->si_addr)))
+    pass_on(signal, info, context);
+  errno = saved;
+}
+
+bool is_ours(const struct sigaction& action) {
+  return (action.sa_flags & SA_SIGINFO) != 0 && action.sa_sigaction == &on_fault;
+}
+
+}  // namespace
+
+void guard_faults() {
+  const MutexLock lock(install_mutex);
+  struct sigaction now {};
+  if (::sigaction(SIGBUS, nullptr, &now) != 0 || is_ours(now)) return;
+  page_bytes = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
+  if (notice.load() < 0) notice.store(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  const bool handled =
+      (now.sa_flags & SA_SIGINFO) != 0 || (now.sa_handler != SIG_DFL && now.sa_handler != SIG_IGN);
+  if (handled) {
+    const int place = before_at.load() == 0 ? 1 : 0;
+    before[static_cast<std::size_t>(place)] = now;
+    before_at.store(place, std::memory_order_release);
+  }
+  struct sigaction action {};
+  action.sa_sigaction = &on_fault;
+  // On the alternate stack where a thread has one; not blocked within itself, so that a handler
+  // which we pass a fault on to, and which faults, is noticed (passing_on).
+  action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER | SA_RESTART;
+  ::sigemptyset(&action.sa_mask);
+  (void)::sigaction(SIGBUS, &action, nullptr);
+}
+
+std::uint64_t faults_caught() { return caught.load(std::memory_order_relaxed); }
+
+int fault_notice() { return notice.load(); }
+
+MappingGuard::MappingGuard(std::span<std::byte> mapping) {
+  guard_faults();
+  for (std::size_t i = 0; i < kGuardedMax; ++i) {
+    Slot& slot = slots[i];
+    bool free = false;
+    if (!slot.taken.compare_exchange_strong(free, true)) continue;
+    slot_ = i;
+    slot.failed.store(false);
+    const auto begin = reinterpret_cast<std::uintptr_t>(mapping.data());
+    slot.begin.store(begin, std::memory_order_relaxed);
+    slot.end.store(begin + mapping.size(), std::memory_order_release);
+    std::size_t used = slots_used.load();
+    while (used < i + 1 && !slots_used.compare_exchange_weak(used, i + 1)) {
+    }
+    return;
+  }
+}
+
+MappingGuard::~MappingGuard() {
+  if (slot_ == kGuardedMax) return;
+  slots[slot_].end.store(0, std::memory_order_release);
+  slots[slot_].taken.store(false);
+}
+
+bool MappingGuard::failed() const {
+  return slot_ != kGuardedMax && slots[slot_].failed.load(std::memory_order_seq_cst);
+}
+
+}  // namespace perdure::pmem

@@ -1,0 +1,115 @@
+// A file that is cut short under its mapping fails alone, and loudly.
+#include "pmem/mapping_guard.h"
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstring>
+
+#include "pmem/mapped_region.h"
+#include "pmem/test_support.h"
+
+namespace perdure::pmem {
+namespace {
+
+TEST(MappingGuard, ATruncatedFileFailsAloneAndForEver) {
+  const TestDirectory directory;
+  auto cut = MappedRegion::create(directory.path() + "/cut", 64 * 1024, {});
+  auto whole = MappedRegion::create(directory.path() + "/whole", 64 * 1024, {});
+  ASSERT_TRUE(cut.ok() && whole.ok());
+  ASSERT_TRUE((*cut)->check().ok());
+  ASSERT_EQ(::truncate((directory.path() + "/cut").c_str(), 4096), 0);
+  EXPECT_EQ((*cut)->check().code(), ErrorCode::SystemError);
+
+  // Stores and loads go on, and end nowhere. Expect: no flush ever succeeds again.
+  const auto before = faults_caught();
+  std::memset((*cut)->bytes().data() + 8192, 7, 64);
+  EXPECT_EQ((*cut)->bytes()[8192], std::byte{7});
+  EXPECT_EQ((*cut)->bytes()[20480], std::byte{0});
+  EXPECT_EQ(faults_caught(), before + 2);
+  EXPECT_EQ((*cut)->flush(0, 64).code(), ErrorCode::SystemError);
+  ASSERT_EQ(::truncate((directory.path() + "/cut").c_str(), 64 * 1024), 0);
+  EXPECT_EQ((*cut)->flush(0, 64).code(), ErrorCode::SystemError);
+  EXPECT_EQ((*cut)->check().code(), ErrorCode::SystemError);
+  std::memset((*whole)->bytes().data() + 8192, 7, 64);
+  EXPECT_TRUE((*whole)->flush(8192, 64).ok());
+  EXPECT_TRUE((*whole)->check().ok());
+}
+
+/// A file of one page without that page: reading it faults.
+const volatile char* vanishing_page() {
+  char name[] = "/tmp/perdure-vanishing-XXXXXX";
+  const int file = ::mkstemp(name);
+  ::unlink(name);
+  if (::ftruncate(file, 4096) != 0) return nullptr;
+  void* const at = ::mmap(nullptr, 4096, PROT_READ, MAP_SHARED, file, 0);
+  if (::ftruncate(file, 0) != 0) return nullptr;
+  return static_cast<const volatile char*>(at);
+}
+
+void exit_seven(int) { ::_exit(7); }
+
+void take_signal(void (*handler)(int)) {
+  struct sigaction action {};
+  action.sa_handler = handler;
+  ::sigaction(SIGBUS, &action, nullptr);
+}
+
+TEST(MappingGuardDeathTest, AFaultElsewhereEndsTheProcessAsWithoutUs) {
+  EXPECT_EXIT(
+      {
+        take_signal(SIG_DFL);
+        guard_faults();
+        (void)*vanishing_page();
+      },
+      testing::KilledBySignal(SIGBUS), "");
+}
+
+TEST(MappingGuardDeathTest, AFaultElsewhereIsPassedToTheHandlerThatWasThere) {
+  EXPECT_EXIT(
+      {
+        take_signal(exit_seven);
+        guard_faults();
+        (void)*vanishing_page();
+      },
+      testing::ExitedWithCode(7), "");
+}
+
+TEST(MappingGuardDeathTest, AHandlerThatCameLaterDoesNotGetOurFaults) {
+  EXPECT_EXIT(
+      {
+        const TestDirectory directory;
+        auto cut = MappedRegion::create(directory.path() + "/cut", 64 * 1024, {});
+        take_signal(exit_seven);  // as a library does that is loaded later
+        guard_faults();
+        const int truncated = ::truncate((directory.path() + "/cut").c_str(), 0);
+        const bool zero = (*cut)->bytes()[0] == std::byte{0};
+        ::_exit(truncated == 0 && zero ? 3 : 4);
+      },
+      testing::ExitedWithCode(3), "");
+}
+
+struct sigaction ours;
+void back_to_ours(int signal, siginfo_t* info, void* context) {
+  ours.sa_sigaction(signal, info, context);
+}
+
+TEST(MappingGuardDeathTest, AHandlerThatPassesItBackIsNoCircle) {
+  EXPECT_EXIT(
+      {
+        take_signal(SIG_DFL);
+        guard_faults();
+        struct sigaction theirs {};
+        theirs.sa_sigaction = back_to_ours;
+        theirs.sa_flags = SA_SIGINFO | SA_NODEFER;
+        ::sigaction(SIGBUS, &theirs, &ours);
+        guard_faults();
+        (void)*vanishing_page();
+      },
+      testing::KilledBySignal(SIGBUS), "");
+}
+
+}  // namespace
+}  // namespace perdure::pmem

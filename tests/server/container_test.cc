@@ -1,0 +1,231 @@
+// A requester in another container of the daemon's host: the same boot, so that shared memory looks
+// right, and another network, where it can not be reached. `auto` ends at tcp, and says why.
+//
+// The test makes the container by itself: a child in a network namespace of its own. Its way to the
+// daemon is a relay: sockets that listen in the child's namespace, whose connections the parent
+// carries on to the daemon's ports in its own.
+#include <gtest/gtest.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sched.h>
+#include <sys/ioctl.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <csignal>
+#include <cstring>
+#include <map>
+#include <memory>
+
+#include "client/dial.h"
+#include "daemon_process.h"
+#include "data_plane.h"
+#include "raw_connection.h"
+
+namespace perdure::server {
+namespace {
+
+/// What the child found, sent through the pipe that it shares with the parent.
+struct Found {
+  enum Kind : int { NotPermitted, Failed, Right };
+  int kind = Failed;
+  std::array<char, 500> words{};
+};
+
+bool enter_network_of_its_own() {
+  if (::unshare(CLONE_NEWNET) != 0 && ::unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0) return false;
+  const int socket = ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  ifreq loopback{};
+  std::strcpy(loopback.ifr_name, "lo");
+  loopback.ifr_flags = IFF_UP;
+  const bool up = ::ioctl(socket, SIOCSIFFLAGS, &loopback) == 0;
+  ::close(socket);
+  return up;
+}
+
+/// Listens at 127.0.0.1:port; -1 on failure.
+int listen_at(std::uint16_t port) {
+  const int socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in at{};
+  at.sin_family = AF_INET;
+  at.sin_port = htons(port);
+  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  const bool listens =
+      ::bind(socket, reinterpret_cast<sockaddr*>(&at), sizeof at) == 0 && ::listen(socket, 16) == 0;
+  return listens ? socket : -1;
+}
+
+bool hand_over(int channel, int descriptor) {
+  char byte = 0;
+  iovec data{&byte, 1};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
+  msghdr message{};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
+  message.msg_control = control.data();
+  message.msg_controllen = control.size();
+  cmsghdr* const attached = CMSG_FIRSTHDR(&message);
+  attached->cmsg_level = SOL_SOCKET;
+  attached->cmsg_type = SCM_RIGHTS;
+  attached->cmsg_len = CMSG_LEN(sizeof(int));
+  std::memcpy(CMSG_DATA(attached), &descriptor, sizeof descriptor);
+  return ::sendmsg(channel, &message, 0) == 1;
+}
+
+int receive_descriptor(int channel) {
+  char byte = 0;
+  iovec data{&byte, 1};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
+  msghdr message{};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
+  message.msg_control = control.data();
+  message.msg_controllen = control.size();
+  int descriptor = -1;
+  if (::recvmsg(channel, &message, MSG_CMSG_CLOEXEC) != 1) return -1;
+  const cmsghdr* const attached = CMSG_FIRSTHDR(&message);
+  if (attached != nullptr) std::memcpy(&descriptor, CMSG_DATA(attached), sizeof descriptor);
+  return descriptor;
+}
+
+/// In the container: opens a session with `auto`, and writes through it.
+Found requester(const std::string& control) {
+  Found found;
+  const auto say = [&](const std::string& words) {
+    std::strncpy(found.words.data(), words.c_str(), found.words.size() - 1);
+  };
+  client::Dialer dialer;
+  auto peer = dialer.dial(control, std::nullopt);
+  if (!peer.ok()) return say(peer.error().message), found;
+  auto session = (*peer)->open_session({"a", true, Epoch{1}, 10, "in a container", false}, soon());
+  if (!session.ok()) return say(session.error().message), found;
+  const bool durable = update(*session, (*peer)->device(), 1, 0) == 0;
+  const bool tcp = session->endpoint->transport() == Transport::Tcp &&
+                   (*peer)->device().transport() == Transport::Tcp;
+  say((*peer)->fallback());
+  if (durable && tcp) found.kind = Found::Right;
+  return found;
+}
+
+[[noreturn]] void be_the_container(int channel, const std::vector<std::uint16_t>& ports,
+                                   const std::string& control) {
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  Found found;
+  if (!enter_network_of_its_own()) {
+    found.kind = Found::NotPermitted;
+  } else {
+    bool ready = true;
+    for (const std::uint16_t port : ports) ready = ready && hand_over(channel, listen_at(port));
+    if (ready) found = requester(control);
+  }
+  (void)::send(channel, &found, sizeof found, 0);
+  ::_exit(0);
+}
+
+/// Carries bytes between connections of the container and the daemon's ports, until the container
+/// has said what it found.
+class Relay {
+ public:
+  Relay(int channel, std::vector<std::string> addresses)
+      : channel_(channel), addresses_(std::move(addresses)) {}
+
+  Found run() {
+    Found found;
+    const Deadline patience = soon();
+    while (!patience.passed()) {
+      std::vector<pollfd> watched{{channel_, POLLIN, 0}};
+      for (const int each : listening_) watched.push_back({each, POLLIN, 0});
+      for (const auto& [from, to] : ways_) watched.push_back({from, POLLIN, 0});
+      if (::poll(watched.data(), watched.size(), 100) <= 0) continue;
+      if (watched[0].revents != 0 && !hear(found)) return found;
+      for (std::size_t i = 1; i < watched.size(); ++i) {
+        if (watched[i].revents == 0) continue;
+        if (i <= listening_.size() && watched[i].fd == listening_[i - 1])
+          accept(i - 1);
+        else
+          carry(watched[i].fd);
+      }
+    }
+    return found;
+  }
+
+ private:
+  /// Listening sockets first, one for each address; then what was found. False: that was it.
+  bool hear(Found& found) {
+    if (listening_.size() < addresses_.size()) {
+      std::array<char, 8> peeked{};
+      // What was found is longer than the byte that comes with a socket.
+      const auto size = ::recv(channel_, peeked.data(), peeked.size(), MSG_PEEK | MSG_TRUNC);
+      if (size == 1) {
+        listening_.push_back(receive_descriptor(channel_));
+        return true;
+      }
+    }
+    (void)::recv(channel_, &found, sizeof found, 0);
+    return false;
+  }
+  void accept(std::size_t which) {
+    const int inner = ::accept4(listening_[which], nullptr, nullptr, SOCK_CLOEXEC);
+    outer_.push_back(std::make_unique<RawConnection>(addresses_[which]));
+    ways_[inner] = outer_.back()->descriptor();
+    ways_[outer_.back()->descriptor()] = inner;
+  }
+  void carry(int from) {
+    std::array<char, 65536> bytes;
+    const auto way = ways_.find(from);
+    if (way == ways_.end()) return;
+    const int to = way->second;
+    const ssize_t got = ::recv(from, bytes.data(), bytes.size(), MSG_DONTWAIT);
+    if (got > 0) {
+      std::size_t sent = 0;
+      while (sent < static_cast<std::size_t>(got)) {
+        const ssize_t some =
+            ::send(to, bytes.data() + sent, static_cast<std::size_t>(got) - sent, MSG_NOSIGNAL);
+        if (some <= 0) break;
+        sent += static_cast<std::size_t>(some);
+      }
+      return;
+    }
+    if (got < 0 && errno == EAGAIN) return;
+    ::shutdown(to, SHUT_WR);
+    ways_.erase(from);
+  }
+
+  const int channel_;
+  const std::vector<std::string> addresses_;
+  std::vector<int> listening_;
+  std::vector<std::unique_ptr<RawConnection>> outer_;
+  std::map<int, int> ways_;
+};
+
+TEST(Container, SharedMemoryThatDoesNotReachThePeerFallsBackToTcp) {
+  TestDirectory pools;
+  std::unique_ptr<DaemonProcess> daemon(DaemonProcess::serving(pools.path()));
+  ASSERT_EQ(daemon->ask("POST", "/v1/pools", R"({"name":"a","bytes":65536})").status, 201);
+  const std::vector<std::string> addresses{daemon->address("control"), daemon->address("tcp")};
+  std::vector<std::uint16_t> ports;
+  for (const std::string& each : addresses) ports.push_back(control::parse_host_port(each)->port);
+
+  std::array<int, 2> channel{};
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, channel.data()), 0);
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) be_the_container(channel[1], ports, addresses[0]);
+  ::close(channel[1]);
+  const Found found = Relay(channel[0], addresses).run();
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
+  ::close(channel[0]);
+  if (found.kind == Found::NotPermitted)
+    GTEST_SKIP() << "network namespaces are not permitted here";
+  EXPECT_EQ(found.kind, Found::Right) << found.words.data();
+  EXPECT_NE(std::string(found.words.data()).find("container"), std::string::npos)
+      << found.words.data();
+}
+
+}  // namespace
+}  // namespace perdure::server
