@@ -1,6 +1,7 @@
 // A server of an emulated world, through its power failures: see world_server.h.
 #include "testing/world_server.h"
 
+#include "core/crc32c.h"
 #include "core/try.h"
 #include "pmem/lent_region.h"
 #include "pmem/pool_format.h"
@@ -8,6 +9,17 @@
 
 namespace perdure::test {
 namespace {
+
+/// The same in every world: what happens there is to depend on the seed alone.
+pmem::Uuid uuid_of(const std::string& name) {
+  pmem::Uuid uuid;
+  std::uint32_t hash = crc32c(std::as_bytes(std::span(name)));
+  for (std::byte& each : uuid.bytes) {
+    each = static_cast<std::byte>(hash >> 24);
+    hash = hash * 1664525u + 1013904223u;
+  }
+  return uuid;
+}
 
 class WorldPeer final : public client::Peer {
  public:
@@ -69,6 +81,7 @@ Result<std::unique_ptr<WorldServer>> WorldServer::start(fabric::emu::World& worl
   std::unique_ptr<WorldServer> server(new WorldServer(world, name, profile, std::move(options)));
   pmem::PoolOptions pool;
   pool.name = server->options_.pool;
+  pool.uuid = uuid_of(name);
   PERDURE_TRY_VOID(
       server->serve(pmem::Pool::format(std::make_unique<pmem::LentRegion>(server->region_), pool)));
   return server;

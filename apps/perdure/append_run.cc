@@ -72,7 +72,7 @@ AppendRun::Step AppendRun::take_input() {
   }
   last_progress_ = now();  // nothing is owed while the input is silent
   source_.wait(kInputWaitMs);
-  (void)log_.poll();  // what is wrong the next record will say
+  (void)log_.poll(repair_time());  // what is wrong the next record will say
   return Step::Continue;
 }
 
@@ -96,7 +96,7 @@ AppendRun::Step AppendRun::append(const InputRecord& record) {
       return Step::Done;
     }
     if (!slow) (void)::poll(nullptr, 0, kLostWaitMs);
-    (void)log_.poll();
+    (void)log_.poll(repair_time());
     note_reached();
   }
 }
@@ -127,7 +127,7 @@ void AppendRun::await_progress(Nanoseconds slice) {
   Result<void> waited;
   if (options_.level < Level::Durable) {
     // Its quorum can be asked about, not waited for: see Log::reached.
-    waited = log_.poll();
+    waited = log_.poll(repair_time());
   } else if (durable_ < open_.size()) {
     waited = log_.wait(open_[durable_].ticket, Level::Durable, wait_ms);
   } else {
@@ -185,16 +185,17 @@ void AppendRun::stop_before_current(const Error& error) {
   outcome_.error = error;
 }
 
-/// All is committed: lets the replicas that are slower than the quorum finish too.
+/// All is committed: lets the replicas that are slower than the quorum finish too, and readers know
+/// of it. What is not reached is in the status.
 void AppendRun::settle() {
   const Nanoseconds begin = now();
-  while (now() - begin < kSettleTime && signals_received() < 2 && log_.poll().ok()) {
+  while (now() - begin < kSettleTime && signals_received() < 2) {
+    if (log_.close(std::chrono::milliseconds(100)).ok()) return;
     const LogStatus status = log_.status();
     const auto behind = [&](const ReplicaStatus& replica) {
       return replica.up && replica.durable_below < status.tail;
     };
     if (std::none_of(status.replicas.begin(), status.replicas.end(), behind)) return;
-    (void)::poll(nullptr, 0, 1);
   }
 }
 

@@ -82,6 +82,10 @@ class AppendRun {
   void note_reached();
   void await_progress(Nanoseconds slice);
   bool stuck() const;
+  /// For how long it may be busy with bringing a replica back.
+  std::chrono::milliseconds repair_time() const {
+    return std::chrono::milliseconds(options_.reconnects ? 2000 : 0);
+  }
   bool may_come_back(const Error& error) const;
   void look_around();
   void note_repairs();

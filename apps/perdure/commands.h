@@ -17,7 +17,8 @@ enum class ExitStatus {
   Failed = 1,        // could not do it: the error on standard error says why
   Usage = 2,         // the command line makes no sense; nothing was done
   NotCommitted = 3,  // some records are not known to be committed: the output says which
-  Damaged = 4,       // what was verified differs or is damaged
+  Damaged = 4,       // what was verified differs or is damaged; or committed records are lost
+  LossAccepted = 5,  // it was done, and what was lost was given up (--accept-loss)
 };
 
 /// Makes `work` what the program does when `command` was chosen. It runs after the whole command

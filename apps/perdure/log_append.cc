@@ -7,8 +7,12 @@
 
 #include <fmt/format.h>
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <memory>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -201,6 +205,18 @@ std::string summary_json(const AppendOutcome& outcome, const RecordSource& sourc
   return json.dump(2) + "\n";
 }
 
+/// That every file can be read, as far as can be told without reading.
+Result<void> require_readable(const std::vector<std::string>& files) {
+  for (const std::string& file : files) {
+    if (file == "-" || ::access(file.c_str(), R_OK) == 0) continue;
+    const int error = errno;
+    return Error{error == ENOENT ? ErrorCode::NotFound : ErrorCode::SystemError,
+                 fmt::format("can not read '{}': {}; nothing was done", file,
+                             std::generic_category().message(error))};
+  }
+  return {};
+}
+
 ExitStatus run_append(AppendCommand& command) {
   command.run.level = command.writer.log.level;
   command.run.commit_timeout = std::chrono::milliseconds(command.commit_timeout_ms);
@@ -208,9 +224,13 @@ ExitStatus run_append(AppendCommand& command) {
   command.writer.log.reconnect = std::chrono::ceil<std::chrono::milliseconds>(
       std::chrono::duration<double>(command.auto_repair_s));
   command.input.record_bytes_max = command.writer.log.record_bytes_max;
+  if (const auto readable = require_readable(command.input.files); !readable.ok()) {
+    return fail(readable.error());  // before anything of the log is touched
+  }
   count_signals();
   auto log = Log::open(log_options(command.writer));
-  if (!log.ok()) return fail(log.error());
+  if (!log.ok()) return fail_log(log.error());
+  warn_of_loss(log->status());
   const std::string repaired = repairs_text(log->take_repairs());
   if (!repaired.empty()) print_warning(repaired.substr(0, repaired.size() - 1));
   RecordSource source(command.input);
@@ -219,7 +239,9 @@ ExitStatus run_append(AppendCommand& command) {
                                        : summary_text(outcome, source, command));
   if (outcome.error) print_error(*outcome.error);
   if (!outcome.all_committed()) return ExitStatus::NotCommitted;
-  if (!outcome.interrupted) return ExitStatus::Ok;
+  if (!outcome.interrupted) {
+    return outcome.status.accepted_loss.empty() ? ExitStatus::Ok : ExitStatus::LossAccepted;
+  }
   print_warning(
       fmt::format("interrupted after {}: all records before are committed, what came "
                   "after was not read",

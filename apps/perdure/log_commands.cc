@@ -1,6 +1,8 @@
 // `perdure log`: what its parts share.
 #include "log_commands.h"
 
+#include "output.h"
+
 #include "plan/catalog.h"
 
 #include <fmt/format.h>
@@ -15,6 +17,7 @@ void add_log_commands(CLI::App& app) {
   add_log_read(*log);
   add_log_verify(*log);
   add_log_maintenance(*log);
+  add_log_replica(*log);
 }
 
 void add_writer_options(CLI::App& command, WriterOptions& options) {
@@ -24,7 +27,8 @@ void add_writer_options(CLI::App& command, WriterOptions& options) {
   const std::string group = "Writer";
   command
       .add_option("--quorum", options.log.quorum,
-                  "Replicas that must have a record for it to be committed (a majority)")
+                  "Replicas that must have a record for it to be committed: of a new log (a "
+                  "majority); an existing one is refused if it has another")
       ->option_text("N")
       ->group(group);
   command
@@ -57,6 +61,15 @@ LogOptions log_options(const WriterOptions& options) {
   log.stall = std::chrono::milliseconds(options.stall_ms);
   log.spin = std::chrono::microseconds(options.spin_us);
   return log;
+}
+
+void warn_of_loss(const LogStatus& status) {
+  if (!status.accepted_loss.empty()) print_warning("loss accepted: " + status.accepted_loss);
+}
+
+ExitStatus fail_log(const Error& error) {
+  (void)fail(error);
+  return error.code == ErrorCode::Corrupt ? ExitStatus::Damaged : ExitStatus::Failed;
 }
 
 std::string repairs_text(const std::vector<RepairReport>& repairs) {

@@ -15,6 +15,7 @@ void add_log_append(CLI::App& log);       // log_append.cc
 void add_log_read(CLI::App& log);         // log_read.cc: read and follow
 void add_log_verify(CLI::App& log);       // log_verify.cc
 void add_log_maintenance(CLI::App& log);  // log_maintenance.cc: repair and trim
+void add_log_replica(CLI::App& log);      // log_replica.cc: status, replica add|remove|replace
 
 /// What it takes to be a log's writer.
 struct WriterOptions {
@@ -29,6 +30,12 @@ void add_writer_options(CLI::App& command, WriterOptions& options);
 
 /// The log's options as they were given. Call after parsing.
 LogOptions log_options(const WriterOptions& options);
+
+/// Says what was given up when the log was opened, if anything was.
+void warn_of_loss(const LogStatus& status);
+
+/// fail(), with the status for a log that can not be opened: Damaged when records are lost.
+ExitStatus fail_log(const Error& error);
 
 /// What opening or repairing did, in lines for a person; empty when nothing had to be done.
 std::string repairs_text(const std::vector<RepairReport>& repairs);

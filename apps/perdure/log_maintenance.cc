@@ -39,9 +39,12 @@ ordered_json status_json(const LogStatus& status) {
                     {"head", status.head.value},
                     {"tail", status.tail.value},
                     {"ring_bytes", status.ring_bytes}};
+  json["quorum"] = status.quorum;
+  json["accepted_loss"] = status.accepted_loss;
   json["replicas"] = ordered_json::array();
   for (const ReplicaStatus& each : status.replicas) {
     json["replicas"].push_back({{"peer", each.peer},
+                                {"pool_uuid", each.pool_uuid},
                                 {"up", each.up},
                                 {"down_reason", each.down_reason},
                                 {"durable_below", each.durable_below.value}});
@@ -50,10 +53,14 @@ ordered_json status_json(const LogStatus& status) {
 }
 
 ExitStatus run_repair(const MaintenanceCommand& command) {
-  auto log = Log::open(log_options(command.writer));
-  if (!log.ok()) return fail(log.error());
+  LogOptions opening = log_options(command.writer);
+  opening.create = false;
+  auto log = Log::open(opening);
+  if (!log.ok()) return fail_log(log.error());
+  warn_of_loss(log->status());
   std::vector<RepairReport> repairs = log->take_repairs();
   for (RepairReport& report : log->repair()) repairs.push_back(std::move(report));
+  (void)log->close();
   const LogStatus status = log->status();
   if (command.format == Format::Json) {
     ordered_json json = status_json(status);
@@ -61,11 +68,13 @@ ExitStatus run_repair(const MaintenanceCommand& command) {
     print(json.dump(2) + "\n");
   } else {
     const std::string done = repairs_text(repairs);
-    print((done.empty() ? "nothing had to be repaired\n" : done) + status_text(status));
+    const bool lost = !status.accepted_loss.empty();
+    print((done.empty() && !lost ? "nothing had to be repaired\n" : done) + status_text(status));
   }
   const bool all_up = std::all_of(status.replicas.begin(), status.replicas.end(),
                                   [](const ReplicaStatus& replica) { return replica.up; });
-  return all_up ? ExitStatus::Ok : ExitStatus::Failed;
+  if (!all_up) return ExitStatus::Failed;
+  return status.accepted_loss.empty() ? ExitStatus::Ok : ExitStatus::LossAccepted;
 }
 
 /// The LSN from which on `keep` records remain.
@@ -92,13 +101,17 @@ Result<Lsn> place_to_keep(const MaintenanceCommand& command, const LogStatus& st
 }
 
 ExitStatus run_trim(const MaintenanceCommand& command) {
-  auto log = Log::open(log_options(command.writer));
-  if (!log.ok()) return fail(log.error());
+  LogOptions opening = log_options(command.writer);
+  opening.create = false;
+  auto log = Log::open(opening);
+  if (!log.ok()) return fail_log(log.error());
+  warn_of_loss(log->status());
   const LogStatus before = log->status();
   const auto place =
       command.to_given ? Result<Lsn>(Lsn{command.to}) : place_to_keep(command, before);
   if (!place.ok()) return fail(place.error());
   if (const auto trimmed = log->trim(*place); !trimmed.ok()) return fail(trimmed.error());
+  (void)log->close();
   const LogStatus status = log->status();
   if (command.format == Format::Json) {
     print(status_json(status).dump(2) + "\n");
@@ -120,7 +133,8 @@ void add_log_maintenance(CLI::App& log) {
   add_format_option(*repairing, repair->format);
   add_examples(*repairing,
                "  perdure log repair --peers a:7470,b:7470,c:7470 --pool orders\n"
-               "Exit status: 0 all replicas are whole, 1 one is still down.");
+               "Exit status: 0 all replicas are whole, 1 one is still down, 4 committed records\n"
+               "are lost and nothing was changed, 5 they were given up (--accept-loss).");
   run_with(*repairing, [repair] { return run_repair(*repair); });
 
   const auto trim = std::make_shared<MaintenanceCommand>();

@@ -26,6 +26,7 @@ struct ReadCommand {
   std::uint64_t from_index = 0;
   std::uint64_t records_max = std::numeric_limits<std::uint64_t>::max();
   std::uint64_t idle_exit_ms = 0;  // follow; 0: never
+  bool uncommitted = false;
 };
 
 LogReaderOptions reader_options(const ReadCommand& command, const std::string& peer, Lsn from) {
@@ -35,6 +36,7 @@ LogReaderOptions reader_options(const ReadCommand& command, const std::string& p
   options.transport = command.peers.transport;
   options.rnic = command.peers.rnic;
   options.from = from;
+  options.uncommitted = command.uncommitted;
   options.timeout = command.peers.timeout();
   return options;
 }
@@ -147,8 +149,9 @@ class Follower {
   }
 
   Result<void> lost(const Error& error) {
-    const bool may_return =
-        error.code == ErrorCode::Disconnected || error.code == ErrorCode::TimedOut;
+    const bool may_return = error.code == ErrorCode::Disconnected ||
+                            error.code == ErrorCode::TimedOut ||
+                            error.code == ErrorCode::Busy;  // it is being brought to equal
     const bool ever_connected = last_connected_ != Nanoseconds{0};
     const Nanoseconds away = Clock::monotonic().now() - last_connected_;
     if (!may_return || (ever_connected && away > kAwayMax && !reader_)) return error;
@@ -211,6 +214,9 @@ void add_read_options(CLI::App& command, ReadCommand& options) {
   auto* lsn = command.add_flag("--lsn", output.lsn, "Begin each line with the LSN");
   framed->excludes(raw)->excludes(index)->excludes(lsn);
   raw->excludes(index)->excludes(lsn);
+  command.add_flag("--uncommitted", options.uncommitted,
+                   "Also records that are not known to be committed yet: a new writer may replace "
+                   "them");
   add_format_option(command, output.format);
 }
 
@@ -235,7 +241,7 @@ void add_log_read(CLI::App& log) {
       ->option_text("MS");
   add_examples(*following,
                "  perdure log follow --peers a:7470,b:7470,c:7470 --pool audit --lsn\n"
-               "The last records printed may not be committed yet: a new writer may replace them.\n"
+               "Only what is committed is printed.\n"
                "SIGINT and SIGTERM end it with status 0.");
   run_with(*following, [follow] {
     count_signals();

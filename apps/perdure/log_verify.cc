@@ -46,7 +46,7 @@ struct Judgement {
 /// nobody was told of either.
 bool has_damage(const ScanReport& report, const ScanReport& history) {
   const bool missed = report.next_index < history.next_index;
-  return report.tail_word_beyond || (report.records_after_hole != 0 && missed);
+  return report.damaged() || (report.records_after_hole != 0 && missed);
 }
 
 /// Whether replicas with the same tail hold the same records: one log, and a chain of checksums
@@ -63,13 +63,14 @@ Judgement judge(const SurveyedReplica& replica, const ScanReport* history, bool 
   }
   const ScanReport& report = *replica.survey->report;
   PERDURE_ASSERT(history != nullptr);  // at least this replica has a log
+  if (!same_log(report, *history)) return {Verdict::Different, "it holds another log"};
   if (has_damage(report, *history)) {
     return {Verdict::Damaged,
-            fmt::format("the record at LSN {} (index {}) is damaged here, or was never whole; "
-                        "repair brings it from another replica",
-                        report.tail.value, report.next_index)};
+            fmt::format("the record at LSN {} (index {}) is damaged here, or was never whole, and "
+                        "there is evidence of records up to LSN {}; repair brings them from "
+                        "another replica",
+                        report.tail.value, report.next_index, report.extent.value)};
   }
-  if (!same_log(report, *history)) return {Verdict::Different, "it holds another log"};
   const std::string difference = log::describe_difference(*replica.survey, *history);
   if (!difference.empty()) return {Verdict::Different, difference};
   if (report.records_after_hole != 0) {
@@ -138,6 +139,11 @@ ordered_json replica_json(const SurveyedReplica& replica, const Judgement& judge
   json["log_id"] = fmt::format("{:016x}", report.start.anchor->log_id);
   json["records_after_hole"] = report.records_after_hole;
   json["tail_word_beyond"] = report.tail_word_beyond;
+  json["extent"] = report.extent.value;
+  json["begin"] = report.start.state().begin.value;
+  json["state_epoch"] = report.start.state().epoch.value;
+  json["incomplete"] = report.start.state().marks.incomplete;
+  json["configuration"] = log::describe(report.start.state().configuration);
   return json;
 }
 

@@ -26,8 +26,13 @@ struct LogOptions {
   std::vector<std::string> peers;
   /// Name of the pool on every peer. Created beforehand, with `perdure pool create` for example.
   std::string pool;
-  /// Replicas on which a record must be durable to be committed. 0: a majority of the peers.
+  /// Replicas on which a record must be durable to be committed. It belongs to the log: asked for
+  /// when one is created (0: a majority of the peers), and checked when it is opened (0: not).
   std::size_t quorum = 0;
+  /// Create the log when no peer has it. All its peers must answer then.
+  bool create = true;
+  /// The peers may be fewer than the log has, as far as they can vote: to change its replicas.
+  bool partial = false;
   /// How the bytes travel: "tcp", "shm" (same host only), "infiniband", "roce", "iwarp", or "auto".
   std::string transport = "auto";
   /// Of several RNICs here, the one with this name ("mlx5_0") or address; empty: the first that
@@ -75,6 +80,7 @@ struct Ticket {
 
 struct ReplicaStatus {
   std::string peer;
+  std::string pool_uuid;  // of the pool that is the replica; empty while its peer never answered
   bool up = false;
   std::string down_reason;   // empty when up
   Lsn durable_below;         // everything before is durable there
@@ -99,6 +105,8 @@ struct LogStatus {
   std::uint64_t ring_bytes = 0;
   std::string shape;
   std::size_t quorum = 0;
+  std::string configuration;  // for people: generation, quorum, and every replica's pool
+  std::string accepted_loss;  // what was given up when it was opened; empty: nothing
   std::vector<ReplicaStatus> replicas;
 };
 
@@ -152,8 +160,10 @@ class Log {
                     std::chrono::milliseconds timeout = std::chrono::seconds(30));
 
   /// Makes progress without waiting, and notices peers that are gone or silent: whoever has
-  /// nothing to wait for calls it now and then. Errors: QuorumLost, Fenced.
-  Result<void> poll();
+  /// nothing to wait for calls it now and then. After a pause it lets readers know what is
+  /// committed. With a timeout it also brings back replicas that are due (LogOptions::reconnect),
+  /// and may take so long. Errors: QuorumLost, Fenced.
+  Result<void> poll(std::chrono::milliseconds timeout = std::chrono::milliseconds(0));
 
   /// Whether the record has reached `level`, as far as append, wait and poll have learned by now.
   /// In a log that was opened for less than Durable, Durable and Committed mean that less, on one
@@ -165,13 +175,32 @@ class Log {
   /// Errors: InvalidArgument (no record begins there), QuorumLost.
   Result<void> trim(Lsn lsn);
 
-  /// Tries to bring every replica that is down back to equal. Appending pauses meanwhile.
-  std::vector<RepairReport> repair();
+  /// Tries to bring every replica that is down back to equal, until `timeout` is over. Appending
+  /// pauses meanwhile.
+  std::vector<RepairReport> repair(std::chrono::milliseconds timeout = std::chrono::hours(24));
   /// What open had to repair, and what wait and poll have brought back (LogOptions::reconnect),
   /// since the last call of this.
   std::vector<RepairReport> take_repairs();
 
   LogStatus status() const;
+
+  /// Waits until every replica has everything and readers know what is committed; afterwards only
+  /// destruction. What is not waited for is as after a crash: what was committed stays.
+  /// Errors: TimedOut (the message says how far each replica is).
+  Result<void> close(std::chrono::milliseconds timeout = std::chrono::seconds(5));
+
+  /// Makes the pool on `peer` a replica: it is brought to equal, then admitted by a record that is
+  /// committed before and after. `quorum` 0: a majority if it was one, else as before.
+  /// Errors: AlreadyExists (it is one, or its pool holds something else), InvalidArgument (too
+  /// small), QuorumLost; OutcomeUnknown (open again to find out).
+  Result<void> add_replica(const std::string& peer, std::size_t quorum = 0);
+  /// Takes a replica away, named by its peer or the UUID of its pool. It may be dead.
+  /// Errors: NotFound, InvalidArgument (a quorum is not left), QuorumLost, OutcomeUnknown.
+  Result<void> remove_replica(const std::string& which, std::size_t quorum = 0);
+  /// One for another at once, with the same quorum. Errors: those of both.
+  Result<void> replace_replica(const std::string& which, const std::string& peer);
+  /// Errors: InvalidArgument, QuorumLost, OutcomeUnknown.
+  Result<void> change_quorum(std::size_t quorum);
 
  private:
   class State;
@@ -195,12 +224,14 @@ struct LogReaderOptions {
   /// fits.
   std::string rnic;
   Lsn from;  // 0: from the oldest record
+  /// Return records before they are known to be committed: a new writer may replace those.
+  bool uncommitted = false;
   std::chrono::milliseconds timeout{5000};
 };
 
 /// Reads one replica from the oldest record on, and follows a writer. It returns whole records in
-/// order and nothing torn. What it returns is durable there, if its replica's memory is; the last
-/// records may not be committed yet, and a new writer may replace those.
+/// order, nothing torn, and nothing that is not committed. That the last ones are is known from
+/// the next record, or when the writer pauses or closes.
 /// Threads: one caller at a time.
 class LogReader {
  public:
@@ -210,19 +241,21 @@ class LogReader {
   ~LogReader();
 
   /// The next record, or nothing at the end (call again to follow).
-  /// Errors: Corrupt (the tail word promises more than can be read; NotFound when the record was
-  /// trimmed meanwhile), Disconnected, TimedOut.
+  /// Errors: Corrupt (more was durable here than can be read), NotFound (the record was trimmed
+  /// meanwhile), Fenced (records that were returned uncommitted were replaced by a newer writer's),
+  /// Busy (the replica is being repaired: read another, or later), Disconnected, TimedOut.
   Result<std::optional<Record>> next();
 
-  /// Where the next record begins or will begin.
+  /// Where the next record that is returned begins or will begin.
   Lsn position() const;
+  /// Everything before is committed, as far as this replica says.
+  Lsn committed() const;
   /// Why the last call found nothing: "clean", "torn", "chain-broken", "ring-full".
   std::string end() const;
 
  private:
   class State;
   explicit LogReader(std::unique_ptr<State> state);
-  Result<std::optional<Record>> at_end();
   std::unique_ptr<State> state_;
 };
 

@@ -21,11 +21,14 @@ constexpr Nanoseconds kSpin = std::chrono::microseconds(50);
 }  // namespace
 
 Result<std::unique_ptr<RemoteBytes>> RemoteBytes::open(Peer& peer, const std::string& pool,
-                                                       Nanoseconds timeout, const Clock& clock) {
+                                                       Nanoseconds timeout, const Clock& clock,
+                                                       const std::optional<Deadline>& until) {
   control::SessionRequest request;
   request.pool = pool;
-  PERDURE_TRY(session, peer.open_session(request, Deadline(clock, timeout)));
-  std::unique_ptr<RemoteBytes> bytes(new RemoteBytes(std::move(session), timeout, clock));
+  PERDURE_TRY(session,
+              peer.open_session(
+                  request, Deadline(clock, until ? std::min(timeout, until->left()) : timeout)));
+  std::unique_ptr<RemoteBytes> bytes(new RemoteBytes(std::move(session), timeout, clock, until));
   bytes->landing_.resize(kLandingBytes);
   PERDURE_TRY(memory, peer.device().register_memory(bytes->landing_, fabric::Access::Local));
   bytes->landing_memory_ = std::move(memory);
@@ -72,7 +75,7 @@ Result<void> RemoteBytes::post_read(std::uint64_t at, std::span<std::byte> to) {
 /// Waits for the next completions, and returns how many came. `at` and `bytes` are for the error.
 Result<std::size_t> RemoteBytes::await_reads(std::uint64_t at, std::size_t bytes) {
   fabric::Endpoint* endpoint = session_.endpoint.get();
-  const Deadline deadline = Deadline(clock_, timeout_);
+  const Deadline deadline(clock_, until_ ? std::min(timeout_, until_->left()) : timeout_);
   const Deadline spin = Deadline(clock_, kSpin);
   while (true) {
     std::array<fabric::Completion, kPieces> completions;

@@ -8,6 +8,7 @@
 #include "core/clock.h"
 
 #include <memory>
+#include <optional>
 #include <string>
 
 namespace perdure::client {
@@ -15,10 +16,12 @@ namespace perdure::client {
 /// Threads: one caller at a time. Cost: one round trip per 256 KiB and one copy.
 class RemoteBytes final : public ByteSource {
  public:
-  /// Opens a read session; `clock` must outlive it.
+  /// Opens a read session; `clock` must outlive it. A peer may be silent for `timeout`; `until`, if
+  /// given, ends everything.
   /// Errors: those of Peer::open_session and of registration.
-  static Result<std::unique_ptr<RemoteBytes>> open(Peer& peer, const std::string& pool,
-                                                   Nanoseconds timeout, const Clock& clock);
+  static Result<std::unique_ptr<RemoteBytes>> open(
+      Peer& peer, const std::string& pool, Nanoseconds timeout, const Clock& clock,
+      const std::optional<Deadline>& until = std::nullopt);
 
   std::uint64_t size() const override { return session_.remote.length; }
   /// Errors: Disconnected, TimedOut.
@@ -27,8 +30,9 @@ class RemoteBytes final : public ByteSource {
   const Session& session() const { return session_; }
 
  private:
-  RemoteBytes(Session session, Nanoseconds timeout, const Clock& clock)
-      : session_(std::move(session)), timeout_(timeout), clock_(clock) {}
+  RemoteBytes(Session session, Nanoseconds timeout, const Clock& clock,
+              const std::optional<Deadline>& until)
+      : session_(std::move(session)), timeout_(timeout), clock_(clock), until_(until) {}
   Result<void> read_window(std::uint64_t at, std::span<std::byte> to);
   Result<void> post_read(std::uint64_t at, std::span<std::byte> to);
   Result<std::size_t> await_reads(std::uint64_t at, std::size_t bytes);
@@ -36,6 +40,7 @@ class RemoteBytes final : public ByteSource {
   Session session_;
   const Nanoseconds timeout_;
   const Clock& clock_;
+  const std::optional<Deadline> until_;
   std::vector<std::byte> landing_;  // registered; what a READ brings
   std::unique_ptr<fabric::Memory> landing_memory_;
 };

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "core/epoch.h"
+
 namespace perdure::control {
 namespace {
 
@@ -56,6 +58,10 @@ Result<void> validate(const SessionRequest& request) {
   if (request.epoch.value == 0 || request.writer == 0) {
     return Error{ErrorCode::InvalidArgument,
                  "a session that writes needs an epoch and a writer id, both above 0"};
+  }
+  if (request.epoch > kEpochMax) {
+    return Error{ErrorCode::InvalidArgument, fmt::format("epoch {} is beyond the highest, {}",
+                                                         request.epoch.value, kEpochMax.value)};
   }
   return {};
 }

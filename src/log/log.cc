@@ -8,6 +8,7 @@
 #include "client/dial.h"
 #include "client/remote_bytes.h"
 #include "core/try.h"
+#include "log/committed_reader.h"
 #include "log/replicated_log.h"
 
 namespace perdure {
@@ -46,6 +47,8 @@ Result<log::WriterOptions> writer_options(const LogOptions& options) {
   writer.measure_costs = options.measure_costs;
   writer.take_over = options.take_over;
   writer.accept_loss = options.accept_loss;
+  writer.create = options.create;
+  writer.partial = options.partial;
   writer.writer_name = options.writer_name;
   writer.stall = options.stall;
   writer.reconnect = options.reconnect;
@@ -58,6 +61,7 @@ Result<log::WriterOptions> writer_options(const LogOptions& options) {
 class Log::State {
  public:
   client::Dialer dialer;  // owns the devices: outlives the log's connections
+  control::TransportChoice transport;
   std::unique_ptr<log::ReplicatedLog> log;
 };
 
@@ -66,6 +70,7 @@ Result<Log> Log::open(LogOptions options) {
   PERDURE_TRY(transport, control::parse_transport_choice(options.transport));
   auto state = std::make_unique<State>();
   state->dialer.use_rnic(options.rnic);
+  state->transport = transport;
   std::vector<std::unique_ptr<client::Peer>> peers;
   for (const std::string& address : options.peers) {
     if (std::count(options.peers.begin(), options.peers.end(), address) > 1) {
@@ -93,24 +98,42 @@ Result<void> Log::wait(const Ticket& ticket, Level level, std::chrono::milliseco
   return state_->log->wait(ticket, level, timeout);
 }
 
-Result<void> Log::poll() { return state_->log->poll(); }
+Result<void> Log::poll(std::chrono::milliseconds timeout) { return state_->log->poll(timeout); }
 
 bool Log::reached(const Ticket& ticket, Level level) const {
   return state_->log->reached(ticket, level);
 }
 
 Result<void> Log::trim(Lsn lsn) { return state_->log->trim(lsn); }
-std::vector<RepairReport> Log::repair() { return state_->log->repair(); }
+std::vector<RepairReport> Log::repair(std::chrono::milliseconds timeout) {
+  return state_->log->repair(timeout);
+}
 std::vector<RepairReport> Log::take_repairs() { return state_->log->take_repairs(); }
 LogStatus Log::status() const { return state_->log->status(); }
+Result<void> Log::close(std::chrono::milliseconds timeout) { return state_->log->close(timeout); }
+
+Result<void> Log::add_replica(const std::string& peer, std::size_t quorum) {
+  PERDURE_TRY(dialled, state_->dialer.dial(peer, state_->transport));
+  return state_->log->add_replica(std::move(dialled), quorum);
+}
+
+Result<void> Log::remove_replica(const std::string& which, std::size_t quorum) {
+  return state_->log->remove_replica(which, quorum);
+}
+
+Result<void> Log::replace_replica(const std::string& which, const std::string& peer) {
+  PERDURE_TRY(dialled, state_->dialer.dial(peer, state_->transport));
+  return state_->log->replace_replica(which, std::move(dialled));
+}
+
+Result<void> Log::change_quorum(std::size_t quorum) { return state_->log->change_quorum(quorum); }
 
 class LogReader::State {
  public:
   client::Dialer dialer;
   std::unique_ptr<client::HttpPeer> peer;
   std::unique_ptr<client::RemoteBytes> bytes;
-  log::LogStart start;
-  std::optional<log::LogCursor> cursor;
+  std::optional<log::CommittedReader> reader;
 };
 
 Result<LogReader> LogReader::open(LogReaderOptions options) {
@@ -122,20 +145,12 @@ Result<LogReader> LogReader::open(LogReaderOptions options) {
   PERDURE_TRY(bytes, client::RemoteBytes::open(*state->peer, options.pool, options.timeout,
                                                Clock::monotonic()));
   state->bytes = std::move(bytes);
-  PERDURE_TRY(start, log::read_start(*state->bytes));
-  if (!start.anchor) {
-    return Error{ErrorCode::NotFound,
-                 fmt::format("pool '{}' on {} holds no log yet; the first append creates it",
-                             options.pool, options.peer)};
-  }
-  const Lsn from = options.from.value == 0 ? start.head : options.from;
-  if (from < start.head || from.value % log::kRecordAlignment != 0) {
-    return Error{ErrorCode::NotFound,
-                 fmt::format("no record at {}: the log begins at {} (older ones were trimmed)",
-                             from.value, start.head.value)};
-  }
-  state->start = start;
-  state->cursor.emplace(*state->bytes, *start.anchor, start.head, from);
+  log::CommittedReader::Options reading;
+  reading.from = options.from;
+  reading.uncommitted = options.uncommitted;
+  reading.name = fmt::format("pool '{}' on {}", options.pool, options.peer);
+  PERDURE_TRY(reader, log::CommittedReader::open(*state->bytes, reading));
+  state->reader.emplace(std::move(reader));
   return LogReader(std::move(state));
 }
 
@@ -144,45 +159,9 @@ LogReader::LogReader(LogReader&&) noexcept = default;
 LogReader& LogReader::operator=(LogReader&&) noexcept = default;
 LogReader::~LogReader() = default;
 
-Result<std::optional<Record>> LogReader::next() {
-  while (true) {
-    PERDURE_TRY(view, state_->cursor->next());
-    if (!view) return at_end();
-    if (view->header.type != log::RecordType::Data) continue;
-    return std::optional<Record>{
-        Record{view->header.lsn, view->header.index, view->header.epoch, view->payload}};
-  }
-}
-
-/// Nothing more was found: because there is no more, or because it was trimmed or damaged.
-Result<std::optional<Record>> LogReader::at_end() {
-  PERDURE_TRY(now, log::read_start(*state_->bytes));
-  const Lsn position = state_->cursor->position();
-  if (position < now.head) {
-    return Error{ErrorCode::NotFound,
-                 fmt::format("the record at {} was trimmed; the log now begins at {}",
-                             position.value, now.head.value)};
-  }
-  state_->cursor->set_head(now.head);
-  if (now.tail_word && *now.tail_word > position) {
-    // It may have become readable between the two looks; only a second failure is damage.
-    PERDURE_TRY(again, state_->cursor->next());
-    if (again && again->header.type == log::RecordType::Data) {
-      return std::optional<Record>{
-          Record{again->header.lsn, again->header.index, again->header.epoch, again->payload}};
-    }
-    if (!again) {
-      return Error{
-          ErrorCode::Corrupt,
-          fmt::format("records up to {} were durable on this replica, but the one at {} "
-                      "can not be read ({}); read another replica and repair this one",
-                      now.tail_word->value, position.value, to_string(state_->cursor->end()))};
-    }
-  }
-  return std::optional<Record>{};
-}
-
-Lsn LogReader::position() const { return state_->cursor->position(); }
-std::string LogReader::end() const { return std::string(to_string(state_->cursor->end())); }
+Result<std::optional<Record>> LogReader::next() { return state_->reader->next(); }
+Lsn LogReader::position() const { return state_->reader->position(); }
+Lsn LogReader::committed() const { return state_->reader->committed(); }
+std::string LogReader::end() const { return std::string(to_string(state_->reader->end())); }
 
 }  // namespace perdure

@@ -46,7 +46,10 @@ Result<std::optional<Anchor>> decode_anchor(std::span<const std::byte> bytes,
   const auto version = load<std::uint32_t>(bytes.data() + 8);
   if (version != kLogVersion) {
     return Error{ErrorCode::VersionMismatch,
-                 fmt::format("the log has format {}, this build reads {}", version, kLogVersion)};
+                 fmt::format("the log has format {}, this build reads {}: copy it into a new log, "
+                             "with `perdure log read --framed` of the version that wrote it and "
+                             "`perdure log append --framed` of this one",
+                             version, kLogVersion)};
   }
   Anchor anchor;
   anchor.shape = static_cast<LogShape>(load<std::uint32_t>(bytes.data() + 12));
@@ -82,8 +85,15 @@ RecordHeader decode_record_header(std::span<const std::byte, kRecordHeaderBytes>
   header.crc = load<std::uint32_t>(bytes.data());
   header.type = static_cast<RecordType>(length >> 28);
   header.payload_bytes = length & kLengthMask;
-  header.lsn = Lsn{load<std::uint64_t>(bytes.data() + 8)};
-  header.index = load<std::uint64_t>(bytes.data() + 16);
+  const auto place = load<std::uint64_t>(bytes.data() + 8);
+  const auto index = load<std::uint64_t>(bytes.data() + 16);
+  header.lsn = Lsn{place & kLsnMax};
+  header.index = index & kLsnMax;
+  const std::uint64_t lag = place >> 48 | (index >> 48) << 16;
+  const std::uint64_t behind = lag * kRecordAlignment;
+  if (lag < kLagMax && behind < header.lsn.value) {
+    header.committed = Lsn{header.lsn.value - behind};
+  }
   header.epoch = Epoch{load<std::uint32_t>(bytes.data() + 24)};
   header.previous_crc = load<std::uint32_t>(bytes.data() + 28);
   return header;

@@ -2,10 +2,12 @@
 //
 //   offset  size  field
 //   0       64    anchor: what this log is (below)
-//   64      8     head word: the LSN of the oldest record that is kept
+//   64      8     committed word: every record before it was committed, and durable here
 //   128     8     tail word: compound logs only; every record before it was durable here
 //   192     64    probe line: zeros, written over with zeros to time the connection
-//   4096    ring  records; the record with LSN n begins at 4096 + n mod ring
+//   4096    2048  state, copy 0 (log_state.h)
+//   8192    2048  state, copy 1
+//   12288   ring  records; the record with LSN n begins at 12288 + n mod ring
 //
 // Anchor, written once, when the log is created:
 //
@@ -21,11 +23,14 @@
 //
 //   0       4     crc32c    of bytes 4..32, and of the payload (not of a pad's)
 //   4       4     length    bits 0..27: bytes of payload; bits 28..31: RecordType
-//   8       8     lsn       its own
-//   16      8     index     how many data records the log had before this one
+//   8       8     lsn       its own; bits 48..63: bits 0..15 of the lag
+//   16      8     index     how many data records the log had before this one; bits 48..63: bits
+//                           16..31 of the lag
 //   24      4     epoch     of the writer
 //   28      4     previous  crc32c field of the record before it; 0 for the first of a log
 //   32      n     payload, then zero to three words of nothing up to a multiple of 8
+//
+// Everything before lsn - 8 * lag was committed when the record was sent; kLagMax says nothing.
 //
 // A record never wraps. Where it does not fit before the end of the ring, a pad fills the rest;
 // where not even a header fits, the rest is skipped.
@@ -34,7 +39,7 @@
 // old or new and never torn, and a flipped bit is seen. 0 is "never written".
 //
 // What a crash can leave behind: any part of the records after the last durable one. They are
-// recognised by checksum, LSN, a chain of checksums (`previous`) and epochs that never decrease;
+// recognised by checksum, LSN, a chain of checksums (`previous`) and epochs (see log_state.h);
 // the first record that fails any of these ends the log.
 #pragma once
 
@@ -45,6 +50,7 @@
 #include "core/bytes.h"
 #include "core/crc32c.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -52,24 +58,28 @@
 
 namespace perdure::log {
 
-inline constexpr std::uint32_t kLogVersion = 1;
+inline constexpr std::uint32_t kLogVersion = 2;
 inline constexpr std::uint64_t kAnchorBytes = 64;
-inline constexpr std::uint64_t kHeadWordAt = 64;
+inline constexpr std::uint64_t kCommittedWordAt = 64;
 inline constexpr std::uint64_t kTailWordAt = 128;
 inline constexpr std::uint64_t kProbeLineAt = 192;
-inline constexpr std::uint64_t kRingAt = 4096;
+inline constexpr std::uint64_t kStateAt = 4096;  // two copies, each on a page of its own
+inline constexpr std::uint64_t kStateEvery = 4096;
+inline constexpr std::uint64_t kRingAt = 12288;
 inline constexpr std::uint64_t kRingBytesMin = 64 * 1024;
 inline constexpr std::uint64_t kRecordHeaderBytes = 32;
 static_assert(kRecordHeaderBytes == 4 + kCrcHeadBytes);
 inline constexpr std::uint64_t kRecordAlignment = 8;
 inline constexpr std::uint64_t kPayloadBytesMax = 16 * 1024 * 1024;
-/// What data leaves free of a ring: for the epoch records of 128 writers, so that a full log can be
-/// opened, and trimmed.
-inline constexpr std::uint64_t kKeptFreeBytes = 128 * kRecordHeaderBytes;
+/// What data leaves free of a ring: for configuration records. Opening and trimming need none.
+inline constexpr std::uint64_t kKeptFreeBytes = 4096;
 inline constexpr Lsn kFirstLsn{64};  // not 0, so that zeroed memory is never a record
 inline constexpr std::uint32_t kLengthMask = (1u << 28) - 1;
 static_assert(kPayloadBytesMax <= kLengthMask);
 inline constexpr std::uint64_t kLsnMax = (std::uint64_t{1} << 48) - 1;
+/// How far what is committed lags behind a record, in units of kRecordAlignment: this much or more
+/// is not said.
+inline constexpr std::uint64_t kLagMax = UINT32_MAX;
 
 enum class LogShape : std::uint32_t {
   Singleton = 1,  // the tail is found by scanning checksums
@@ -78,8 +88,8 @@ enum class LogShape : std::uint32_t {
 
 enum class RecordType : std::uint8_t {
   Data = 1,
-  Epoch = 2,  // a writer took over; no payload
-  Pad = 3,    // nothing up to the end of the ring
+  Configuration = 2,  // other members or another quorum from here on: see replica_set.h
+  Pad = 3,            // nothing up to the end of the ring
 };
 
 struct Anchor {
@@ -97,6 +107,18 @@ struct RecordHeader {
   std::uint64_t index = 0;
   Epoch epoch;
   std::uint32_t previous_crc = 0;
+  Lsn committed;  // everything before it was committed when the record was sent; 0: not said
+};
+
+/// A place between two records, so that what follows can be told from what does not: where the next
+/// record begins, the index of the next data record, and of the record before the place its
+/// checksum, and an epoch that no later record is below.
+struct Boundary {
+  Lsn lsn = kFirstLsn;
+  std::uint64_t index = 0;
+  Epoch epoch;
+  std::uint32_t crc = 0;
+  bool operator==(const Boundary&) const = default;
 };
 
 /// Bytes that a record takes in the ring.
@@ -140,8 +162,12 @@ inline std::uint32_t encode_record(const RecordHeader& header, std::span<const s
   PERDURE_ASSERT(header.payload_bytes <= kLengthMask);
   PERDURE_ASSERT(payload.size() == (header.type == RecordType::Pad ? 0 : header.payload_bytes));
   store(to + 4, header.payload_bytes | static_cast<std::uint32_t>(header.type) << 28);
-  store(to + 8, header.lsn.value);
-  store(to + 16, header.index);
+  const std::uint64_t lag =
+      header.committed.value == 0
+          ? kLagMax
+          : std::min(kLagMax, (header.lsn.value - header.committed.value) / kRecordAlignment);
+  store(to + 8, header.lsn.value | lag << 48);
+  store(to + 16, header.index | (lag >> 16) << 48);
   store(to + 24, header.epoch.value);
   store(to + 28, header.previous_crc);
   const std::uint32_t crc =

@@ -22,7 +22,26 @@ class LogImage {
     anchor_.shape = shape;
     anchor_.log_id = 42;
     encode_anchor(anchor_, std::span<std::byte, kAnchorBytes>(bytes_.data(), kAnchorBytes));
-    store(bytes_.data() + kHeadWordAt, encode_word(kFirstLsn));
+    state.anchor = anchor_;
+    state.epoch = Epoch{1};
+    state.configuration = {1, 1, {Member{}}};
+    write_state();
+  }
+
+  /// As the replica says it: both copies.
+  void write_state() {
+    ++generation_;
+    for (std::size_t copy = 0; copy < kStateCopies; ++copy) {
+      const StateBytes page = encode_state(state, generation_);
+      std::copy(page.begin(), page.end(), bytes_.begin() + kStateAt + copy * kStateEvery);
+    }
+  }
+  /// A writer of the next epoch begins here.
+  void begin_epoch() {
+    ++epoch.value;
+    state.epoch = epoch;
+    state.begin = tail;
+    write_state();
   }
 
   Lsn add(const std::string& text, RecordType type = RecordType::Data) {
@@ -34,6 +53,7 @@ class LogImage {
     header.index = index;
     header.epoch = epoch;
     header.previous_crc = previous;
+    header.committed = committed;
     std::byte* to = bytes_.data() + kRingAt + tail.value % anchor_.ring_bytes;
     const auto payload = std::as_bytes(std::span(text));
     previous = encode_record(header, type == RecordType::Pad ? payload.first(0) : payload, to);
@@ -59,9 +79,12 @@ class LogImage {
   Epoch epoch{1};
   std::uint64_t index = 0;
   std::uint32_t previous = 0;
+  Lsn committed;
+  LogState state;
 
  private:
   Anchor anchor_;
+  std::uint64_t generation_ = 0;
   std::vector<std::byte> bytes_;
 };
 
@@ -156,12 +179,108 @@ TEST(LogScan, WhatAnOlderEpochLeftBehindIsNotARecord) {
   LogImage image;
   image.epoch = Epoch{1};
   image.add("same");
-  image.epoch = Epoch{2};
+  image.begin_epoch();
   image.add("SIZE");
   std::copy_n(&old.at(image.tail, 0), record_bytes(4), &image.at(image.tail, 0));
   const ScanReport report = image.scan();
   EXPECT_EQ(report.records, 2u);
   EXPECT_EQ(report.end, ScanEnd::ChainBroken);
+}
+
+TEST(LogScan, WhatFollowsTheChainButIsOfAnOlderEpochThanBeganThereIsNotARecord) {
+  LogImage image;
+  image.add("kept");
+  const Lsn begin = image.tail;
+  image.add("never committed");
+  // The next writer took a shorter history: nothing was erased.
+  image.tail = begin;
+  image.begin_epoch();
+  const ScanReport report = image.scan();
+  EXPECT_EQ(report.records, 1u);
+  EXPECT_EQ(report.tail, begin);
+  EXPECT_FALSE(report.damaged()) << "what is behind was never acknowledged";
+}
+
+TEST(LogScan, AnEmptyLogKeepsWhoItIs) {
+  LogImage image;
+  image.add("trimmed");
+  image.state.head = {image.tail, image.index, image.epoch, image.previous};
+  image.write_state();
+  const ScanReport empty = image.scan();
+  EXPECT_EQ(empty.records, 0u);
+  EXPECT_EQ(empty.tail, image.tail);
+  EXPECT_EQ(empty.next_index, 1u);
+  EXPECT_EQ(empty.last_crc, image.previous);
+  EXPECT_EQ(empty.last_epoch, image.epoch);
+  image.previous ^= 1;  // a record of another history at the same place
+  image.add("foreign");
+  EXPECT_EQ(image.scan().records, 0u);
+}
+
+TEST(LogScan, RecordsBehindAHoleProveDamageOnlyByWhatTheySayWasCommitted) {
+  LogImage image;
+  image.add("first");
+  const Lsn hole = image.add("second");
+  const Lsn third = image.add("third");
+  image.at(hole, kRecordHeaderBytes) ^= std::byte{1};
+  EXPECT_FALSE(image.scan().damaged()) << "writes in flight arrive in any order";
+  image.committed = third;  // as of a fourth record: the second one was committed
+  image.add("fourth");
+  const ScanReport report = image.scan();
+  EXPECT_TRUE(report.damaged());
+  EXPECT_EQ(report.extent, image.tail);
+  EXPECT_EQ(report.claimed, third);
+}
+
+TEST(LogScan, TheCommittedWordProvesDamageOfTheLastRecord) {
+  LogImage image;
+  const Lsn last = image.add("last");
+  store(image.bytes().data() + kCommittedWordAt, encode_word(image.tail));
+  EXPECT_FALSE(image.scan().damaged());
+  image.at(last, kRecordHeaderBytes) ^= std::byte{1};
+  EXPECT_TRUE(image.scan().damaged());
+}
+
+TEST(LogScan, AnyFlippedBitOfOneCopyOfTheStateChangesNothing) {
+  LogImage image;
+  image.add("kept");
+  for (std::size_t copy = 0; copy < kStateCopies; ++copy) {
+    for (std::size_t bit = 0; bit < 8 * kStateBytes; bit += 7) {
+      std::byte& flipped = image.bytes()[kStateAt + copy * kStateEvery + bit / 8];
+      flipped ^= std::byte{1} << (bit % 8);
+      const ScanReport report = image.scan();
+      EXPECT_EQ(report.records, 1u) << "copy " << copy << " bit " << bit;
+      EXPECT_EQ(report.start.state(), image.state);
+      flipped ^= std::byte{1} << (bit % 8);
+    }
+  }
+}
+
+TEST(LogScan, ADamagedTailWordOfALogWithoutOneIsNothing) {
+  LogImage image;
+  image.add("kept");
+  store(image.bytes().data() + kTailWordAt, std::uint64_t{12345});
+  EXPECT_EQ(image.scan().records, 1u);
+  EXPECT_FALSE(image.scan().damaged());
+}
+
+TEST(LogScan, ADamagedAnchorIsReadFromTheState) {
+  LogImage image;
+  image.add("kept");
+  image.bytes()[20] ^= std::byte{1};
+  const ScanReport report = image.scan();
+  EXPECT_EQ(report.records, 1u);
+  EXPECT_TRUE(report.start.anchor_damaged);
+}
+
+TEST(LogScan, AnOlderFormatIsRefusedWithTheWayOut) {
+  LogImage image;
+  store(image.bytes().data() + 8, std::uint32_t{1});
+  store(image.bytes().data() + 60, crc32c(std::span(image.bytes()).first(60)));
+  LocalBytes bytes(image.bytes());
+  const auto report = scan_log(bytes);
+  ASSERT_EQ(report.code(), ErrorCode::VersionMismatch);
+  EXPECT_NE(report.error().message.find("log read"), std::string::npos);
 }
 
 TEST(LogScan, ATailWordBeyondTheRecordsIsDamage) {
@@ -191,7 +310,7 @@ TEST(LogCursor, FollowsAWriterAndLooksAgainAfterATornRecord) {
   image.at(first, kRecordHeaderBytes) ^= std::byte{1};  // still under way
   LocalBytes bytes(image.bytes());
   const auto start = read_start(bytes);
-  LogCursor cursor(bytes, *start->anchor, start->head, start->head);
+  LogCursor cursor(bytes, start->state(), start->head);
   EXPECT_FALSE((*cursor.next()).has_value());
   image.at(first, kRecordHeaderBytes) ^= std::byte{1};  // now it has arrived
   EXPECT_TRUE((*cursor.next()).has_value());

@@ -6,7 +6,9 @@
 #include <perdure/types.h>
 
 #include "core/byte_source.h"
+#include "core/clock.h"
 #include "log/log_format.h"
+#include "log/log_state.h"
 
 #include <functional>
 #include <memory>
@@ -17,11 +19,18 @@
 
 namespace perdure::log {
 
-/// What the first lines of a pool say of its log.
+/// What the first pages of a pool say of its log.
 struct LogStart {
-  std::optional<Anchor> anchor;  // nothing: no log was created here
+  std::optional<Anchor> anchor;       // nothing: no log was created here
+  std::optional<StoredState> stored;  // set whenever the anchor is
   Lsn head;
-  std::optional<Lsn> tail_word;  // compound logs, once anything was appended
+  std::optional<Lsn> tail_word;       // compound logs, once anything was appended
+  std::optional<Lsn> committed_word;  // once anything was
+  bool anchor_damaged = false;        // it was read from the state
+  bool tail_word_damaged = false;     // what it promised is not known
+  bool committed_word_damaged = false;
+
+  const LogState& state() const { return stored->state; }
 };
 
 /// Errors: Corrupt, VersionMismatch, and those of reading.
@@ -47,41 +56,56 @@ std::string_view to_string(ScanEnd end);
 /// Threads: one caller at a time.
 class LogCursor {
  public:
-  /// Begins at `from`, which must be the LSN of a record. `head` bounds the walk to one lap.
-  LogCursor(ByteSource& bytes, const Anchor& anchor, Lsn head, Lsn from);
+  /// Begins at `from`; the first record must follow it. `state` bounds the walk to one lap after
+  /// its head, and says which epochs may be where.
+  LogCursor(ByteSource& bytes, const LogState& state, const Boundary& from);
+  /// Begins at `from`, which must be the LSN of a record: what precedes it is not checked.
+  LogCursor(ByteSource& bytes, const LogState& state, Lsn from);
 
-  /// The next record (data, epoch or pad), or nothing at the end: end() says why. At the end,
-  /// calling again looks again, for readers that follow a writer.
+  /// The next record (data, configuration or pad), or nothing at the end: end() says why. At the
+  /// end, calling again looks again, for readers that follow a writer.
   /// Errors: those of reading.
   Result<std::optional<RecordView>> next();
 
-  /// The log was trimmed meanwhile: its ring may hold records up to one lap after `head`.
-  void set_head(Lsn head) { limit_ = Lsn{head.value + anchor_.ring_bytes}; }
+  /// The replica's state has changed: it was trimmed, or an epoch has begun.
+  void set_state(const LogState& state);
 
   ScanEnd end() const { return end_; }
-  /// Where the next record begins or will begin.
-  Lsn position() const { return position_; }
-  /// Checksum and epoch of the last record that was returned; 0 before the first.
-  std::uint32_t last_crc() const { return last_crc_; }
-  Epoch last_epoch() const { return last_epoch_; }
-  /// Index that the next data record has.
-  std::uint64_t next_index() const { return next_index_; }
+  /// Behind the last record that was returned.
+  Lsn position() const { return at_.lsn; }
+  const Boundary& boundary() const { return at_; }
 
  private:
   Result<std::span<const std::byte>> fetch(std::uint64_t ring_offset, std::uint64_t length);
   std::optional<ScanEnd> reject(const RecordHeader& header, std::uint64_t room) const;
+  bool follows(const RecordHeader& header) const;
 
-  ByteSource& bytes_;
-  const Anchor anchor_;
+  ByteSource* bytes_;
+  std::uint64_t ring_bytes_;
   Lsn limit_;
-  Lsn position_;
+  Epoch epoch_;
+  Lsn begin_;
+  Boundary at_;
   ScanEnd end_ = ScanEnd::Clean;
-  bool first_ = true;
-  std::uint32_t last_crc_ = 0;
-  Epoch last_epoch_;
-  std::uint64_t next_index_ = 0;
+  bool unchecked_ = false;
   std::vector<std::byte> window_;  // bytes of the ring around the position
   std::uint64_t window_at_ = 0;    // their offset in the ring
+};
+
+/// The next record of a replica that is known to have one. What is durable may take a moment until
+/// a READ of another connection returns it. Errors and nothing: as next(), when `within` is over.
+Result<std::optional<RecordView>> await_record(LogCursor& cursor, const Deadline& within);
+
+/// Whether a record of this epoch may stand at this LSN of a replica in this state: only the writer
+/// of the replica's epoch has written from its begin on, and only older ones before.
+constexpr bool epoch_fits(const LogState& state, Lsn lsn, Epoch epoch) {
+  return lsn >= state.begin ? epoch == state.epoch : epoch < state.epoch;
+}
+
+/// A configuration record that was found.
+struct ConfigurationAt {
+  Lsn end;  // of the record
+  Configuration configuration;
 };
 
 /// What one replica holds.
@@ -94,11 +118,15 @@ struct ScanReport {
   std::uint32_t last_crc = 0;
   Epoch last_epoch;
   ScanEnd end = ScanEnd::Clean;
-  std::uint64_t records_after_hole = 0;  // whole records found beyond the end, not counted
+  std::vector<ConfigurationAt> configurations;  // in the order of the records
+  std::uint64_t records_after_hole = 0;         // whole records found beyond the end, not counted
   bool tail_word_beyond = false;  // the tail word promises more than is valid: data was damaged
+  Lsn claimed;                    // everything before was committed, by what was read here
+  Lsn extent;                     // up to which there is evidence that something was durable here
 
-  /// Whether records that may have been committed are missing here.
-  bool damaged() const { return tail_word_beyond; }
+  /// Whether records that were durable here are missing.
+  bool damaged() const { return extent > tail || start.tail_word_damaged; }
+  Boundary boundary() const { return {tail, next_index, last_epoch, last_crc}; }
 };
 
 /// Walks the whole log. `visit`, if given, sees every record.

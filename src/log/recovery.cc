@@ -6,6 +6,7 @@
 #include <array>
 #include <tuple>
 
+#include "core/assert.h"
 #include "core/try.h"
 
 namespace perdure::log {
@@ -13,31 +14,103 @@ namespace {
 
 constexpr std::uint64_t kCopyBytes = 256 * 1024;
 
-/// Whether the target's last record is followed in the source by the record that stands there, so
-/// that everything before is the same history (records are chained by checksum).
-Result<bool> same_history(ByteSource& source, const ScanReport& history, const ScanReport& target) {
-  if (target.records == 0 && target.last_crc == 0) return target.tail == history.start.head;
-  if (target.tail == history.tail) return target.last_crc == history.last_crc;
-  if (target.tail > history.tail || target.tail < history.start.head) return false;
-  std::array<std::byte, kRecordHeaderBytes> bytes;
-  const std::uint64_t offset = target.tail.value % history.start.anchor->ring_bytes;
-  PERDURE_TRY_VOID(source.read(kRingAt + offset, bytes));
-  const RecordHeader next = decode_record_header(bytes);
-  return next.lsn == target.tail && next.previous_crc == target.last_crc;
+/// Writes verified records to a replica, many at a time.
+class RecordCopy {
+ public:
+  RecordCopy(Replica& target, std::uint64_t ring_bytes)
+      : target_(target), ring_bytes_(ring_bytes) {}
+
+  Result<void> add(const RecordView& record) {
+    const bool pad = record.header.type == RecordType::Pad;
+    const std::uint64_t bytes = pad ? kRecordHeaderBytes : record_bytes(record.payload.size());
+    const bool adjacent = record.header.lsn.value == begin_.value + bytes_.size();
+    if (!adjacent || bytes_.size() + bytes > kCopyBytes) PERDURE_TRY_VOID(flush());
+    if (bytes_.empty()) begin_ = record.header.lsn;
+    const std::size_t at = bytes_.size();
+    bytes_.resize(at + bytes);
+    (void)encode_record(record.header, record.payload, bytes_.data() + at);
+    return {};
+  }
+
+  Result<void> flush() {
+    if (bytes_.empty()) return {};
+    PERDURE_TRY_VOID(target_.write_now(kRingAt + begin_.value % ring_bytes_, bytes_));
+    copied_ += bytes_.size();
+    bytes_.clear();
+    return {};
+  }
+
+  std::uint64_t copied() const { return copied_; }
+
+ private:
+  Replica& target_;
+  const std::uint64_t ring_bytes_;
+  Lsn begin_;
+  std::vector<std::byte> bytes_;
+  std::uint64_t copied_ = 0;
+};
+
+/// Whether what the target holds is a beginning of what the source holds: the source's record there
+/// has the target's last one as its predecessor.
+Result<bool> is_prefix(Source* source, const ScanReport& target, const Target& to) {
+  const Boundary end = target.boundary();
+  if (target.damaged() || end.lsn < to.state.head.lsn || end.lsn > to.to.lsn) return false;
+  if (end.lsn == to.to.lsn) return end.index == to.to.index && end.crc == to.to.crc;
+  if (source == nullptr) return false;
+  LogCursor cursor(source->bytes, source->state, end);
+  PERDURE_TRY(record, cursor.next());
+  return record.has_value();
 }
 
-Result<void> copy_range(ByteSource& source, Replica& target, std::uint64_t ring, Lsn from, Lsn to) {
-  std::vector<std::byte> bytes(kCopyBytes);
-  for (std::uint64_t at = from.value; at < to.value;) {
-    const std::uint64_t offset = at % ring;
-    const std::uint64_t length = std::min({kCopyBytes, to.value - at, ring - offset});
-    const auto piece = std::span(bytes).first(length);
-    PERDURE_TRY_VOID(source.read(kRingAt + offset, piece));
-    PERDURE_TRY_VOID(target.write_now(kRingAt + offset, piece));
-    at += length;
+/// Copies [from, to), and fails before it writes what does not end in `to`.
+Result<std::uint64_t> copy_records(Source* source, const Boundary& from, const Boundary& to,
+                                   Replica& target, bool& source_failed) {
+  if (from.lsn == to.lsn) return std::uint64_t{0};
+  PERDURE_ASSERT(source != nullptr);
+  RecordCopy copy(target, source->state.anchor.ring_bytes);
+  LogCursor cursor(source->bytes, source->state, from);
+  while (cursor.position() < to.lsn) {
+    auto record = await_record(cursor, target.visible_within());
+    if (record.ok() && *record) {
+      PERDURE_TRY_VOID(copy.add(**record));
+      continue;
+    }
+    source_failed = true;
+    if (!record.ok()) return record.error();
+    return Error{ErrorCode::Corrupt,
+                 fmt::format("the record at LSN {} (index {}) can not be read there any more ({}), "
+                             "although everything up to {} was durable there; repair it",
+                             cursor.position().value, cursor.boundary().index,
+                             to_string(cursor.end()), to.lsn.value)};
   }
-  return {};
+  if (cursor.boundary().lsn != to.lsn || cursor.boundary().crc != to.crc) {
+    source_failed = true;
+    return Error{ErrorCode::Corrupt, "its records do not end as the log does; repair it"};
+  }
+  PERDURE_TRY_VOID(copy.flush());
+  return copy.copied();
 }
+
+/// The survey again, of a replica of which only the start was written.
+Result<Survey> survey_start(ByteSource& bytes, const Survey& before) {
+  PERDURE_TRY(start, read_start(bytes));
+  Survey now = before;
+  if (!start.anchor) return Survey{};
+  ScanReport& again = *now.report;
+  again.start = start;
+  again.extent = std::max({again.tail, start.state().begin, start.tail_word.value_or(Lsn{}),
+                           start.committed_word.value_or(Lsn{})});
+  return now;
+}
+
+Result<void> write_words(Replica& target, const Target& to) {
+  if (to.state.anchor.shape == LogShape::Compound) {
+    PERDURE_TRY_VOID(write_word(target, kTailWordAt, to.to.lsn));
+  }
+  return write_word(target, kCommittedWordAt, std::min(to.committed, to.to.lsn));
+}
+
+}  // namespace
 
 Result<void> write_word(Replica& target, std::uint64_t at, Lsn lsn) {
   const std::uint64_t word = encode_word(lsn);
@@ -49,8 +122,6 @@ Result<void> write_anchor(Replica& target, const Anchor& anchor) {
   encode_anchor(anchor, bytes);
   return target.write_now(0, bytes);
 }
-
-}  // namespace
 
 Result<Survey> survey(ByteSource& bytes) {
   Survey found;
@@ -65,11 +136,43 @@ Result<Survey> survey(ByteSource& bytes) {
   return found;
 }
 
+Candidate candidate_of(const pmem::Uuid& pool, const Survey& survey, std::uint64_t log_id) {
+  Candidate candidate;
+  candidate.pool = pool;
+  if (survey.damage) {
+    candidate.standing = Standing::Incomplete;
+    return candidate;
+  }
+  if (!survey.report || survey.report->start.anchor->log_id != log_id) return candidate;
+  const ScanReport& report = *survey.report;
+  const LogState& state = survey.state();
+  candidate.claimed = report.claimed;
+  candidate.readable = {state.epoch, report.tail};
+  candidate.extent = {state.epoch, report.extent};
+  candidate.standing = report.damaged() ? Standing::Damaged : Standing::Whole;
+  // Without it nobody knows how much was promised.
+  if (report.start.tail_word_damaged) candidate.extent.end = Lsn{UINT64_MAX};
+  if (state.marks.incomplete || state.marks.removed) candidate.standing = Standing::Incomplete;
+  return candidate;
+}
+
+Configurations configurations_in_play(const ScanReport& history, Lsn claimed) {
+  Configurations in_play = {history.start.state().configuration};
+  for (const ConfigurationAt& each : history.configurations) {
+    if (each.configuration.generation <= in_play.back().generation) continue;
+    if (each.end <= claimed) in_play.clear();
+    in_play.push_back(each.configuration);
+  }
+  if (in_play.size() > 2) in_play.erase(in_play.begin(), in_play.end() - 2);
+  return in_play;
+}
+
 std::optional<std::size_t> choose_history(const std::vector<std::optional<Survey>>& surveys) {
   std::optional<std::size_t> best;
   const auto rank = [&](std::size_t index) {
-    const ScanReport& report = *surveys[index]->report;
-    return std::tuple(report.last_epoch, report.tail);
+    const Survey& each = *surveys[index];
+    const bool usable = !each.state().marks.any() && !each.report->damaged();
+    return std::tuple(usable, Rank{each.state().epoch, each.report->tail});
   };
   for (std::size_t index = 0; index < surveys.size(); ++index) {
     if (!surveys[index] || !surveys[index]->report) continue;
@@ -82,52 +185,92 @@ std::string describe_difference(const Survey& replica, const ScanReport& history
   if (replica.damage) return replica.damage->message;
   if (!replica.report) return "no log there yet";
   const ScanReport& report = *replica.report;
-  if (report.tail == history.tail && report.last_crc == history.last_crc) {
-    return report.start.head == history.start.head ? "" : "not trimmed yet";
-  }
+  const LogState& state = replica.state();
   std::string words;
+  const auto say = [&](const std::string& more) { words += (words.empty() ? "" : ", ") + more; };
+  const bool same = report.tail == history.tail && report.last_crc == history.last_crc;
   if (report.next_index < history.next_index) {
-    words = fmt::format("{} records behind", history.next_index - report.next_index);
-  } else {
-    words = "another history";
+    say(fmt::format("{} records behind", history.next_index - report.next_index));
+  } else if (!same) {
+    say("another history");
   }
-  if (report.records_after_hole != 0 || report.tail_word_beyond) {
-    words += fmt::format(", damaged record at {}", report.tail.value);
-  } else if (report.end == ScanEnd::Torn) {
-    words += fmt::format(", torn record at {}", report.tail.value);
+  if (report.extent > report.tail) {
+    say(fmt::format("damaged record at {}", report.tail.value));
+  } else if (!same && report.end == ScanEnd::Torn) {
+    say(fmt::format("torn record at {}", report.tail.value));
   }
+  if (report.start.tail_word_damaged || report.start.committed_word_damaged) say("damaged word");
+  if (report.start.anchor_damaged) say("damaged anchor");
+  if (!report.start.stored->copies_agree) say("one copy of its state torn or damaged");
+  if (state.marks.incomplete) say("incomplete: bringing it to equal was cut short");
+  if (state.marks.creating) say("it was being created");
+  if (state.marks.removed) say("it was removed from the log");
+  if (words.empty() && report.start.head != history.start.head) say("not trimmed yet");
   return words;
 }
 
-Result<std::uint64_t> bring_equal(ByteSource& source, const ScanReport& history, Replica& target,
-                                  const Survey& found) {
-  const Anchor& anchor = *history.start.anchor;
-  Lsn from = history.start.head;
-  const bool has_log = found.report.has_value();
-  if (has_log) {
-    PERDURE_TRY(same, same_history(source, history, *found.report));
-    if (same) from = std::max(from, found.report->tail);
-  }
-  const std::uint64_t ring = anchor.ring_bytes;
-  PERDURE_TRY_VOID(copy_range(source, target, ring, from, history.tail));
-  if (anchor.shape == LogShape::Compound) {
-    // Never less than was promised before: what is missing of that must stay visible.
-    const Lsn promised = history.start.tail_word.value_or(history.tail);
-    PERDURE_TRY_VOID(write_word(target, kTailWordAt, std::max(promised, history.tail)));
-  }
-  if (!has_log || found.report->start.head != history.start.head) {
-    PERDURE_TRY_VOID(write_word(target, kHeadWordAt, history.start.head));
-  }
-  if (!has_log) PERDURE_TRY_VOID(write_anchor(target, anchor));
-  return history.tail.value - from.value;
+Result<void> require_equal(const ScanReport& report, const Target& to) {
+  const auto differs = [](const std::string& what) {
+    return Error{ErrorCode::Corrupt, "after it was brought to equal, its " + what +
+                                         " is not what was written; its medium can not be trusted"};
+  };
+  if (report.start.anchor != to.state.anchor) return differs("anchor");
+  if (report.start.state() != to.state || !report.start.stored->copies_agree)
+    return differs("state");
+  const Boundary end = report.boundary();
+  if (end.lsn != to.to.lsn) return differs(fmt::format("tail ({})", end.lsn.value));
+  if (end.index != to.to.index || end.crc != to.to.crc) return differs("last record");
+  if (report.damaged()) return differs("extent");
+  return {};
 }
 
-Result<void> create_log(Replica& target, const Anchor& anchor) {
-  PERDURE_TRY_VOID(write_word(target, kHeadWordAt, kFirstLsn));
-  if (anchor.shape == LogShape::Compound) {
-    PERDURE_TRY_VOID(write_word(target, kTailWordAt, kFirstLsn));
+Result<Brought> bring_equal(Source* source, const Target& to, Replica& target,
+                            ByteSource& target_bytes, const Survey& found, bool& source_failed) {
+  Brought brought;
+  const auto& report = found.report;
+  target.note_state(report ? report->start.stored : std::nullopt);
+  const bool usable = report && !found.state().marks.incomplete && !found.state().marks.removed &&
+                      *report->start.anchor == to.state.anchor;
+  bool prefix = to.chosen;
+  if (usable && !to.chosen) {
+    PERDURE_TRY(is, is_prefix(source, *report, to));
+    prefix = is;
   }
-  return write_anchor(target, anchor);
+  if (!prefix && source == nullptr) {
+    return Error{ErrorCode::QuorumLost,
+                 "it does not hold what can be sent on from; bring another replica back first"};
+  }
+  const bool complete = prefix && report->tail == to.to.lsn;
+  const bool unmarked = complete || (prefix && found.state().epoch == to.extends);
+  if (!unmarked) {
+    LogState marked = usable ? found.state() : to.state;
+    marked.marks = {};
+    marked.marks.incomplete = true;
+    PERDURE_TRY_VOID(target.write_state(marked));
+  }
+  if (!usable || report->start.anchor_damaged) {
+    PERDURE_TRY_VOID(write_anchor(target, to.state.anchor));
+  }
+  const Boundary from = prefix ? report->boundary() : to.state.head;
+  PERDURE_TRY(copied, copy_records(source, from, to.to, target, source_failed));
+  brought.copied_bytes = copied;
+  // A word says no more than the state does: it is raised after it, and lowered before the mark
+  // goes.
+  if (complete) PERDURE_TRY_VOID(target.write_state(to.state));
+  PERDURE_TRY_VOID(write_words(target, to));
+  if (!complete) PERDURE_TRY_VOID(target.write_state(to.state));
+  // What was written is durable, and may take a moment until it is read.
+  const Deadline visible = target.visible_within();
+  while (true) {
+    PERDURE_TRY(again, complete ? survey_start(target_bytes, found) : survey(target_bytes));
+    brought.survey = std::move(again);
+    const auto equal =
+        brought.survey.report
+            ? require_equal(*brought.survey.report, to)
+            : Result<void>(Error{ErrorCode::Corrupt, "its log can not be read back"});
+    if (equal.ok()) return brought;
+    if (visible.passed()) return equal.error();
+  }
 }
 
 }  // namespace perdure::log

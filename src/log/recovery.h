@@ -1,10 +1,12 @@
-// Recovery: which of the histories that replicas hold is the log, and making the others equal.
+// Recovery: what one replica holds, and making another equal to it. Which history is taken is
+// replica_set.h's.
 #pragma once
 
 #include <perdure/result.h>
 
 #include "log/log_scan.h"
 #include "log/replica.h"
+#include "log/replica_set.h"
 
 #include <optional>
 #include <vector>
@@ -14,27 +16,62 @@ namespace perdure::log {
 /// What was found on one replica.
 struct Survey {
   std::optional<ScanReport> report;  // nothing: no log there, or its start is damaged
-  std::optional<Error> damage;       // Corrupt: the anchor or a word fails its checksum
+  std::optional<Error> damage;       // Corrupt: neither anchor nor state can be read
+
+  /// Neither a log nor what is left of one.
+  bool blank() const { return !report && !damage; }
+  const LogState& state() const { return report->start.state(); }
 };
 
 /// Reads one replica whole. Errors: those of reading, VersionMismatch.
 Result<Survey> survey(ByteSource& bytes);
 
-/// The replica whose log holds every committed record: of the highest last epoch, and of those
-/// the longest. Nothing when no replica has a log. Requires surveys of at least as many replicas
-/// as must answer for every committed record to be on one of them.
+/// What the survey of the pool means for a decision. `log_id`: of the log in question; a replica of
+/// another one, or of none, is Unknown.
+Candidate candidate_of(const pmem::Uuid& pool, const Survey& survey, std::uint64_t log_id);
+
+/// The configurations in play by a history: the newest that it holds, and the one before while the
+/// newest is not known to be committed.
+Configurations configurations_in_play(const ScanReport& history, Lsn claimed);
+
+/// The replica that has most, for readers and for comparison: nothing is decided by it.
 std::optional<std::size_t> choose_history(const std::vector<std::optional<Survey>>& surveys);
 
 /// What differs between a replica and the history, in a person's words; empty when nothing does.
 std::string describe_difference(const Survey& replica, const ScanReport& history);
 
-/// Writes to `target` what it lacks of the history in `source`: records, then the tail word, then
-/// the head word and the anchor. Returns how many bytes of records it copied.
-/// Errors: those of reading and writing.
-Result<std::uint64_t> bring_equal(ByteSource& source, const ScanReport& history, Replica& target,
-                                  const Survey& found);
+/// Where a replica is brought to.
+struct Target {
+  LogState state;       // what it is to say at the end
+  Boundary to;          // the end of its records
+  Lsn committed;        // everything before is known to be committed
+  Epoch extends;        // a prefix of this epoch may be added to without a mark
+  bool chosen = false;  // this replica's own history was chosen: what it lacks is given up
+};
 
-/// Creates an empty log on a replica: words first, the anchor last.
-Result<void> create_log(Replica& target, const Anchor& anchor);
+/// What can be copied from.
+struct Source {
+  ByteSource& bytes;
+  LogState state;  // as it was surveyed, or as the writer wrote it
+};
+
+struct Brought {
+  std::uint64_t copied_bytes = 0;
+  Survey survey;  // afterwards
+};
+
+/// Brings `target`, of which `found` was surveyed, to equal, and looks whether it is: records that
+/// are missing, each verified through the chain; then the words, then the state. It is marked
+/// incomplete before anything that makes it differ from a prefix is written.
+/// Errors: those of reading and writing; Corrupt with `source_failed` set when the source does not
+/// hold what it must, and nothing after that was written.
+Result<Brought> bring_equal(Source* source, const Target& to, Replica& target,
+                            ByteSource& target_bytes, const Survey& found, bool& source_failed);
+
+/// Whether the replica is what its writer has written. Errors: Corrupt, saying what differs.
+Result<void> require_equal(const ScanReport& report, const Target& to);
+
+Result<void> write_word(Replica& target, std::uint64_t at, Lsn lsn);
+Result<void> write_anchor(Replica& target, const Anchor& anchor);
 
 }  // namespace perdure::log

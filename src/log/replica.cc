@@ -33,7 +33,7 @@ Result<void> Replica::open_session(const control::SessionRequest& request) {
   requester_.reset();
   session_.reset();
   sending_ = false;
-  PERDURE_TRY(session, peer_->open_session(request, Deadline(*options_.clock, options_.stall)));
+  PERDURE_TRY(session, peer_->open_session(request, deadline()));
   session_ = std::move(session);
   if (session_->message_bytes_max <= 2 * client::kMessageOverheadBytes) {
     return Error{ErrorCode::ProtocolError, fmt::format("{} offers messages of {} bytes",
@@ -161,6 +161,7 @@ void Replica::resume_at(Lsn lsn) {
   PERDURE_ASSERT(up());
   next_ = lsn;
   durable_ = lsn;
+  committed_word_ = Lsn{};
   first_batch_ = requester_->begun();
   answered_ = first_batch_;
   sending_ = true;
@@ -281,7 +282,7 @@ Result<void> Replica::write_now(std::uint64_t at, std::span<const std::byte> byt
   while (!bytes.empty()) {
     const auto piece = bytes.first(std::min(bytes.size(), bounce_.size()));
     std::copy(piece.begin(), piece.end(), bounce_.begin());
-    const Deadline deadline(*options_.clock, options_.stall);
+    const Deadline deadline = this->deadline();
     PERDURE_TRY(number, begin_raw(at, piece.size()));
     for (std::uint64_t round = 0; requester_->resolved() < number; ++round) {
       PERDURE_TRY_VOID(requester_->poll());
@@ -298,6 +299,49 @@ Result<void> Replica::write_now(std::uint64_t at, std::span<const std::byte> byt
     bytes = bytes.subspan(piece.size());
   }
   return {};
+}
+
+void Replica::note_state(const std::optional<StoredState>& stored) {
+  state_.reset();
+  if (stored) state_ = stored->state;
+  state_generation_ = stored ? stored->generation : 0;
+  state_copy_ = stored ? stored->copy : 1;
+}
+
+Result<void> Replica::write_state(const LogState& state) {
+  const StateBytes bytes = encode_state(state, ++state_generation_);
+  const std::size_t older = 1 - state_copy_;
+  for (const std::size_t copy : {older, 1 - older}) {
+    PERDURE_TRY_VOID(write_now(kStateAt + copy * kStateEvery, bytes));
+  }
+  state_copy_ = 1 - older;
+  state_ = state;
+  return {};
+}
+
+void Replica::note_committed(Lsn committed) {
+  const Lsn word = std::min(committed, durable_);
+  if (!sending_ || answer_due() || word <= committed_word_) return;
+  words_[kBatchesMax] = encode_word(word);
+  persist::UpdateItem item;
+  item.at = kCommittedWordAt;
+  item.data = {reinterpret_cast<std::byte*>(&words_[kBatchesMax]), sizeof(std::uint64_t),
+               words_memory_.get()};
+  const auto number = requester_->begin(kRawSmall, std::span<const persist::UpdateItem>(&item, 1));
+  if (!number.ok()) return;  // it is only late; what is wrong the next batch will say
+  batch_ends_[*number % kBatchesMax] = durable_;
+  committed_word_ = word;
+}
+
+Deadline Replica::deadline() const {
+  const Deadline stall(*options_.clock, options_.stall);
+  if (!deadline_ || stall.left() < deadline_->left()) return stall;
+  return *deadline_;
+}
+
+Deadline Replica::visible_within() const {
+  constexpr Nanoseconds kVisibleWithin = std::chrono::milliseconds(100);
+  return Deadline(*options_.clock, std::min(kVisibleWithin, deadline().left()));
 }
 
 void Replica::mark_down(Error why) {

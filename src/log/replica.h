@@ -12,6 +12,7 @@
 #include "core/backoff.h"
 #include "core/method.h"
 #include "log/log_format.h"
+#include "log/log_state.h"
 #include "log/staging.h"
 #include "persist/requester.h"
 #include "plan/cost.h"
@@ -70,6 +71,27 @@ class Replica {
   /// Writes bytes at `at` of the pool and waits until they are durable: anchors, words, repair.
   /// Requires nothing of the log in flight. Errors: those of the connection, TimedOut.
   Result<void> write_now(std::uint64_t at, std::span<const std::byte> bytes);
+
+  /// Makes the replica say `state`: the older copy first, then the other, each durable. Requires
+  /// note_state before, and what write_now does.
+  Result<void> write_state(const LogState& state);
+  /// What is there before the next write_state; nothing: no state was ever written.
+  void note_state(const std::optional<StoredState>& stored);
+  /// The state as it was written or noted last.
+  const std::optional<LogState>& state() const { return state_; }
+
+  /// Raises the committed word without waiting for it: to `committed`, or what is durable here if
+  /// that is less. Does nothing while anything is in flight.
+  void note_committed(Lsn committed);
+
+  /// The pool that holds it, as far as its peer was asked.
+  const std::optional<pmem::Uuid>& pool() const { return pool_; }
+  void set_pool(const pmem::Uuid& pool) { pool_ = pool; }
+  /// Every call that waits ends by then as well. Nothing: only by `stall`.
+  void set_deadline(const std::optional<Deadline>& deadline) { deadline_ = deadline; }
+  Deadline deadline() const;
+  /// Until what was written is returned by a READ of another connection.
+  Deadline visible_within() const;
 
   /// Marks it down when it owes an answer for longer than `stall`. Reads the clock.
   void look_for_stall();
@@ -144,9 +166,16 @@ class Replica {
   std::uint64_t small_bytes_max_ = 0;
   std::uint64_t raw_small_bytes_max_ = 0;
 
-  std::vector<std::byte> bounce_;                               // write_now
-  alignas(64) std::array<std::uint64_t, kBatchesMax> words_{};  // tail words in flight
-  std::array<Lsn, kBatchesMax> batch_ends_{};                   // of batches in flight, by number
+  std::vector<std::byte> bounce_;  // write_now
+  // Tail words in flight, and behind them the committed word.
+  alignas(64) std::array<std::uint64_t, kBatchesMax + 1> words_{};
+  Lsn committed_word_;  // written last
+  std::optional<pmem::Uuid> pool_;
+  std::optional<LogState> state_;
+  std::uint64_t state_generation_ = 0;
+  std::size_t state_copy_ = 0;  // the newest
+  std::optional<Deadline> deadline_;
+  std::array<Lsn, kBatchesMax> batch_ends_{};  // of batches in flight, by number
   std::uint64_t first_batch_ = 0;  // update number before the first batch since resume_at
   std::uint64_t answered_ = 0;     // update number up to which durable_ reflects
   bool sending_ = false;

@@ -1,5 +1,5 @@
-// The data path of the writer: append, wait, and what they need. Opening and repair are in
-// replicated_log_open.cc.
+// The data path of the writer: append, wait, and what they need. Opening is in
+// replicated_log_open.cc, repair and changes of the replicas in replicated_log_repair.cc.
 #include "log/replicated_log.h"
 
 #include <fmt/format.h>
@@ -22,6 +22,8 @@ constexpr Nanoseconds kLookEvery = std::chrono::milliseconds(1);
 constexpr Nanoseconds kOfferLookEvery = std::chrono::microseconds(5);
 // Reading the clock costs as much as an append.
 constexpr std::uint32_t kOffersPerClock = 4;
+// What append and trim spend on asking who has fenced this writer.
+constexpr Nanoseconds kAskWithin = std::chrono::seconds(1);
 
 }  // namespace
 
@@ -36,7 +38,9 @@ inline void ReplicatedLog::encode(RecordType type, std::span<const std::byte> pa
   header.index = next_index_;
   header.epoch = epoch_;
   header.previous_crc = last_crc_;
+  header.committed = committed_;
   last_crc_ = encode_record(header, payload, to);
+  last_epoch_ = epoch_;
   staging_.commit(tail_, bytes);
   tail_ = next_place(Lsn{tail_.value + bytes}, anchor_.ring_bytes);
   if (type == RecordType::Data) ++next_index_;
@@ -59,7 +63,7 @@ inline void ReplicatedLog::offer() {
 }
 
 Result<Ticket> ReplicatedLog::append_record(RecordType type, std::span<const std::byte> payload) {
-  if (!quorum_stands()) return quorum_lost();
+  if (!quorum_stands() || lost_) return quorum_lost(Deadline(clock_, kAskWithin));
   const std::uint64_t bytes = record_bytes(payload.size());
   const std::uint64_t kept_free = type == RecordType::Data ? kKeptFreeBytes : 0;
   if (!fits_here(bytes, kept_free)) PERDURE_TRY_VOID(pad_to_lap(bytes, kept_free));
@@ -89,11 +93,16 @@ Result<void> ReplicatedLog::pad_to_lap(std::uint64_t needed, std::uint64_t kept_
   const std::uint64_t ring = anchor_.ring_bytes;
   const std::uint64_t room = ring - tail_.value % ring;
   const std::uint64_t skipped = needed <= room ? 0 : room;
-  if (tail_.value + skipped + needed + kept_free > head_.value + ring) {
+  if (tail_.value + skipped + needed > kLsnMax) {
+    return Error{ErrorCode::Unsupported,
+                 fmt::format("the log has come to LSN {}, and they end at {}: go on in a new log",
+                             tail_.value, kLsnMax)};
+  }
+  if (tail_.value + skipped + needed + kept_free > head_.lsn.value + ring) {
     return Error{ErrorCode::LogFull,
                  fmt::format("the log's ring of {} bytes is full: {} bytes are kept, {} more do "
                              "not fit; trim it",
-                             ring, tail_.value - head_.value, needed)};
+                             ring, tail_.value - head_.lsn.value, needed)};
   }
   if (skipped == 0) return {};
   // Only the pad's header is sent: its payload is never read.
@@ -105,7 +114,9 @@ Result<void> ReplicatedLog::pad_to_lap(std::uint64_t needed, std::uint64_t kept_
   pad.index = next_index_;
   pad.epoch = epoch_;
   pad.previous_crc = last_crc_;
+  pad.committed = committed_;
   last_crc_ = encode_record(pad, {}, to);
+  last_epoch_ = epoch_;
   staging_.commit(tail_, kRecordHeaderBytes);
   tail_.value += room;
   return {};
@@ -118,7 +129,7 @@ Result<std::byte*> ReplicatedLog::make_room(std::uint64_t bytes) {
   while (true) {
     pump();
     if (std::byte* room = staging_.reserve(bytes)) return room;
-    if (!quorum_stands()) return quorum_lost();
+    if (!quorum_stands()) return quorum_lost(Deadline(clock_, kAskWithin));
     if (deadline.passed()) {
       return Error{ErrorCode::TimedOut, "replicas take records too slowly; nothing was appended"};
     }
@@ -149,10 +160,9 @@ void ReplicatedLog::update_committed() {
   for (std::size_t index = 0; index < replicas_.size(); ++index) {
     durable_scratch_[index] = replicas_[index].durable_below();
     if (replicas_[index].sending()) everywhere = std::min(everywhere, durable_scratch_[index]);
+    durable_anywhere_ = std::max(durable_anywhere_, durable_scratch_[index]);
   }
-  std::sort(durable_scratch_.begin(), durable_scratch_.end(), std::greater<>());
-  durable_anywhere_ = std::max(durable_anywhere_, durable_scratch_.front());
-  committed_ = std::max(committed_, durable_scratch_[quorum_ - 1]);
+  committed_ = std::max(committed_, rule_.committed(durable_scratch_));
   // Kept until it is committed, so that a replica that comes back can still be given it.
   staging_.release(std::min(everywhere, committed_));
 }
@@ -178,127 +188,194 @@ Result<void> ReplicatedLog::wait(const Ticket& ticket, Level level, Nanoseconds 
     pump();
     if (reached(ticket, level)) return {};
     const bool lost = level == Level::Committed ? !quorum_stands() : up_count() == 0;
-    if (lost) {
-      if (Error error = quorum_lost(); !may_come_back()) return error;
-    }
-    if (!sleep && round % kSpinRoundsPerLook != 0) continue;
+    if (!sleep && !lost && round % kSpinRoundsPerLook != 0) continue;
     const Nanoseconds now = clock_.now();
     if (!begun) begun = now;
-    sleep = sleep || now - *begun >= options_.spin;
-    if (now - *begun >= timeout) {
-      if (lost) return quorum_lost();
+    const Nanoseconds left = std::max(Nanoseconds{0}, timeout - (now - *begun));
+    if (lost && (!may_come_back() || left == Nanoseconds{0})) {
+      return quorum_lost(Deadline(clock_, std::min(left, options_.stall)));
+    }
+    if (left == Nanoseconds{0}) {
       return Error{ErrorCode::TimedOut,
                    fmt::format("record {} is not {} yet; it may still get there", ticket.index,
                                to_string(level))};
     }
-    reconnect(now);
-    if (sleep) look_at_connections(kSleepSlice);
+    sleep = sleep || now - *begun >= options_.spin;
+    reconnect(now, Deadline(clock_, left));
+    if (sleep) look_at_connections(std::min(kSleepSlice, left));
   }
 }
 
-Result<void> ReplicatedLog::poll() {
+Result<void> ReplicatedLog::poll(Nanoseconds timeout) {
   pump();
   if (const Nanoseconds now = clock_.now(); now - last_look_ >= kLookEvery) {
     last_look_ = now;
     look_at_connections(Nanoseconds{0});
-    reconnect(now);
+    if (timeout > Nanoseconds{0}) reconnect(now, Deadline(clock_, timeout));
     pump();
+    // Readers wait for it; but only where no record comes that says it anyway.
+    if (committed_at_look_ == committed_) note_committed();
+    committed_at_look_ = committed_;
   }
-  if (!quorum_stands()) return quorum_lost();
+  if (lost_) return *lost_;
+  if (!quorum_stands()) return quorum_lost_words();
   return {};
+}
+
+void ReplicatedLog::note_committed() {
+  for (Replica& replica : replicas_) replica.note_committed(committed_);
+}
+
+/// Waits until every replica that is up has everything, and knows what is committed.
+Result<void> ReplicatedLog::close(Nanoseconds timeout) {
+  const Deadline deadline(clock_, timeout);
+  while (true) {
+    pump();
+    bool behind = false;
+    for (const Replica& replica : replicas_) {
+      behind = behind || (replica.sending() && replica.durable_below() < tail_);
+    }
+    if (!behind || deadline.passed()) break;
+    look_at_connections(std::min(kLookEvery, deadline.left()));
+  }
+  note_committed();
+  const auto owed = [&] {
+    return std::any_of(replicas_.begin(), replicas_.end(),
+                       [](const Replica& replica) { return replica.answer_due(); });
+  };
+  while (owed() && !deadline.passed()) {
+    pump();
+    look_at_connections(std::min(kLookEvery, deadline.left()));
+  }
+  std::string words;
+  for (const Replica& replica : replicas_) {
+    if (!is_member(replica) || replica.durable_below() >= tail_) continue;
+    words += fmt::format("; {} has it up to {}{}", replica.peer().name(),
+                         replica.durable_below().value, replica.sending() ? "" : " and is down");
+  }
+  if (words.empty()) return {};
+  return Error{ErrorCode::TimedOut, fmt::format("the log ends at {}, committed up to {}{}",
+                                                tail_.value, committed_.value, words)};
+}
+
+Error ReplicatedLog::quorum_lost_words() const {
+  std::string reasons;
+  for (const Replica& replica : replicas_) {
+    if (replica.sending() || !is_member(replica)) continue;
+    reasons += fmt::format("; {}: {}", replica.peer().name(),
+                           replica.down_reason() ? replica.down_reason()->message : "not in use");
+  }
+  return Error{ErrorCode::QuorumLost,
+               fmt::format("{} of {} replicas are up and {} are needed{}; repair them and call "
+                           "repair",
+                           up_count(), configuration_.members.size(), quorum_, reasons)};
 }
 
 /// Says why, once: a newer writer (asked of the peers that still answer), or the reasons for which
 /// replicas are down.
-Error ReplicatedLog::quorum_lost() {
+Error ReplicatedLog::quorum_lost(const Deadline& deadline) {
   if (lost_) return *lost_;
-  std::string reasons;
   for (Replica& replica : replicas_) {
-    if (replica.sending()) continue;
-    reasons += fmt::format("; {}: {}", replica.peer().name(),
-                           replica.down_reason() ? replica.down_reason()->message : "not in use");
-    const auto pool = replica.peer().describe(options_.pool, Deadline(clock_, options_.stall));
-    if (pool.ok() && pool->epoch > epoch_) {
-      lost_ =
-          Error{ErrorCode::Fenced, fmt::format("writer '{}' took over with epoch {}; ours was {}",
-                                               pool->writer_name, pool->epoch.value, epoch_.value)};
-      return *lost_;
-    }
+    if (replica.sending() || !is_member(replica) || deadline.passed()) continue;
+    const auto pool = replica.peer().describe(options_.pool, deadline);
+    if (!pool.ok() || pool->epoch <= epoch_) continue;
+    lost_ =
+        Error{ErrorCode::Fenced, fmt::format("writer '{}' took over with epoch {}; ours was {}",
+                                             pool->writer_name, pool->epoch.value, epoch_.value)};
+    return *lost_;
   }
-  lost_ = Error{ErrorCode::QuorumLost,
-                fmt::format("{} of {} replicas are up and {} are needed{}; repair them and call "
-                            "repair",
-                            up_count(), replicas_.size(), quorum_, reasons)};
-  return *lost_;
+  return quorum_lost_words();
 }
 
 /// Waits until nothing is in flight to a replica.
-Result<void> ReplicatedLog::drain(Replica& replica) {
-  const Deadline deadline(clock_, 2 * options_.stall);
-  while (replica.sending() && replica.durable_below() < tail_) {
+Result<void> ReplicatedLog::drain(Replica& replica, const Deadline& deadline) {
+  while (replica.sending() && (replica.durable_below() < tail_ || replica.answer_due())) {
     pump();
     if (deadline.passed()) return Error{ErrorCode::TimedOut, "replicas stopped answering"};
   }
+  if (!replica.sending()) return Error{ErrorCode::Disconnected, "the replica went down"};
   return {};
 }
 
-/// Whether a record begins at `lsn`, on the first replica that can be read.
-Result<void> ReplicatedLog::require_record_at(Lsn lsn) {
+/// What precedes the record at `lsn`, of which a replica must hold a whole one.
+Result<Boundary> ReplicatedLog::boundary_at(Lsn lsn) {
+  if (lsn == tail_) return tail_boundary();
   Error unread = {ErrorCode::QuorumLost, "no replica holds it"};
   for (Replica& replica : replicas_) {
-    if (!replica.sending() || replica.durable_below() < lsn) continue;
+    if (!replica.sending() || replica.durable_below() <= lsn) continue;
     auto bytes = client::RemoteBytes::open(replica.peer(), options_.pool, options_.stall, clock_);
     if (!bytes.ok()) {
       unread = bytes.error();
       continue;
     }
-    LogCursor cursor(**bytes, anchor_, head_, lsn);
-    const auto record = cursor.next();
-    if (!record.ok()) {
-      unread = record.error();
+    LogCursor cursor(**bytes, *replica.state(), lsn);
+    const auto record = await_record(cursor, replica.visible_within());
+    if (!record.ok() || !*record) {
+      unread = record.ok() ? Error{ErrorCode::InvalidArgument,
+                                   fmt::format("no record begins at {}", lsn.value)}
+                           : record.error();
       continue;
     }
-    if (*record && (*record)->header.lsn == lsn) return {};
-    return Error{ErrorCode::InvalidArgument,
-                 fmt::format("no record begins at {}: trim to the LSN of one", lsn.value)};
+    const RecordHeader& header = (*record)->header;
+    return Boundary{lsn, header.index, header.epoch, header.previous_crc};
   }
   return unread;
 }
 
 Result<void> ReplicatedLog::trim(Lsn lsn) {
-  PERDURE_TRY_VOID(poll());
-  if (lsn < head_ || lsn > committed_) {
+  pump();
+  if (!quorum_stands() || lost_) return quorum_lost(Deadline(clock_, kAskWithin));
+  if (lsn < head_.lsn || lsn > committed_) {
     return Error{ErrorCode::InvalidArgument,
                  fmt::format("can not trim to {}: the log keeps {} to {} (committed)", lsn.value,
-                             head_.value, committed_.value)};
+                             head_.lsn.value, committed_.value)};
   }
-  if (lsn == head_) return {};
-  if (lsn != tail_) PERDURE_TRY_VOID(require_record_at(lsn));
-  const std::uint64_t word = encode_word(lsn);
+  if (lsn == head_.lsn) return {};
+  PERDURE_TRY(head, boundary_at(lsn));
+  return trim_to(head);
+}
+
+/// The head is durable on every replica that counts before what was before it may be overwritten.
+Result<void> ReplicatedLog::trim_to(const Boundary& head) {
   for (Replica& replica : replicas_) {
-    if (auto drained = drain(replica); !drained) replica.mark_down(drained.error());
     if (!replica.sending()) continue;
-    const auto written = replica.write_now(kHeadWordAt, std::as_bytes(std::span(&word, 1)));
-    if (!written) replica.mark_down(written.error());
+    auto written = drain(replica, Deadline(clock_, 2 * options_.stall));
+    if (written.ok()) {
+      LogState state = *replica.state();
+      state.head = head;
+      written = replica.write_state(state);
+    }
+    if (!written.ok()) replica.mark_down(written.error());
   }
-  if (!quorum_stands()) return quorum_lost();
-  head_ = lsn;  // only now may what was before be overwritten
+  if (!quorum_stands()) return quorum_lost(Deadline(clock_, kAskWithin));
+  head_ = head;
   return {};
+}
+
+void ReplicatedLog::follow_rule(const Configurations& in_play) {
+  std::vector<pmem::Uuid> pools;
+  for (const Replica& replica : replicas_) pools.push_back(replica.pool().value_or(pmem::Uuid{}));
+  rule_ = CommitRule(in_play, pools);
+  durable_scratch_.resize(replicas_.size());
 }
 
 LogStatus ReplicatedLog::status() const {
   LogStatus status;
   status.epoch = epoch_;
-  status.head = head_;
+  status.head = head_.lsn;
   status.tail = tail_;
   status.committed = committed_;
   status.next_index = next_index_;
   status.ring_bytes = anchor_.ring_bytes;
   status.shape = anchor_.shape == LogShape::Compound ? "compound" : "singleton";
   status.quorum = quorum_;
+  status.configuration = describe(configuration_);
+  status.accepted_loss = accepted_loss_;
   for (const Replica& replica : replicas_) {
+    if (!is_member(replica)) continue;
     ReplicaStatus each;
     each.peer = replica.peer().name();
+    if (replica.pool()) each.pool_uuid = pmem::to_string(*replica.pool());
     each.up = replica.sending();
     if (replica.down_reason()) each.down_reason = replica.down_reason()->message;
     each.durable_below = replica.durable_below();

@@ -1,6 +1,6 @@
 // ReplicatedLog: the writer. Encodes records into staging, drives its replicas, and knows what is
 // committed. include/perdure/log.h is its public face; here peers are passed in, so that tests
-// can run it on the emulated fabric.
+// can run it on the emulated fabric. docs/log-protocol.md is what it follows.
 #pragma once
 
 #include <perdure/log.h>
@@ -10,6 +10,7 @@
 #include "log/log_scan.h"
 #include "log/recovery.h"
 #include "log/replica.h"
+#include "log/replica_set.h"
 #include "log/staging.h"
 
 #include <memory>
@@ -21,7 +22,7 @@ namespace perdure::log {
 
 struct WriterOptions {
   std::string pool;
-  std::size_t quorum = 0;         // 0: a majority
+  std::size_t quorum = 0;         // 0: the log's; of a new log a majority
   std::optional<LogShape> shape;  // nothing: what is there; for a new log Singleton, which
                                   // costs what Compound costs without its second item
   std::optional<Primary> primary;
@@ -31,6 +32,8 @@ struct WriterOptions {
   bool measure_costs = true;
   bool take_over = false;
   bool accept_loss = false;
+  bool create = true;    // a log that is not there yet
+  bool partial = false;  // the peers may be fewer than the log has: to change its replicas
   std::string writer_name;
   std::uint64_t writer = 0;  // 0: drawn at random
   Nanoseconds stall = std::chrono::seconds(5);
@@ -48,29 +51,63 @@ class ReplicatedLog {
 
   Result<Ticket> append(std::span<const std::byte> record);
   Result<void> wait(const Ticket& ticket, Level level, Nanoseconds timeout);
-  Result<void> poll();
+  /// Does not wait, unless `timeout` leaves time to bring back a replica that is due.
+  Result<void> poll(Nanoseconds timeout = Nanoseconds{0});
   Result<void> trim(Lsn lsn);
-  std::vector<RepairReport> repair();
+  std::vector<RepairReport> repair(Nanoseconds timeout = std::chrono::hours(24));
   std::vector<RepairReport> take_repairs() { return std::exchange(repairs_, {}); }
+  Result<void> close(Nanoseconds timeout);
   LogStatus status() const;
+
+  // One change at a time: see Log.
+  Result<void> add_replica(std::unique_ptr<client::Peer> peer, std::size_t quorum);
+  Result<void> remove_replica(const std::string& which, std::size_t quorum);
+  Result<void> replace_replica(const std::string& which, std::unique_ptr<client::Peer> peer);
+  Result<void> change_quorum(std::size_t quorum);
+  const Configuration& configuration() const { return configuration_; }
 
   /// Whether everything before the ticket's end is at `level`, as far as was learned by now.
   bool reached(const Ticket& ticket, Level level) const;
 
  private:
+  /// What opening has found, by replica.
+  struct Opening {
+    std::vector<std::unique_ptr<client::RemoteBytes>> bytes;
+    std::vector<std::optional<LogStart>> starts;
+    std::vector<std::optional<Survey>> surveys;
+    std::optional<std::uint64_t> log_id;  // nothing: there is no log
+    Configuration configuration;          // the newest that was met
+  };
+  /// The history that was chosen.
+  struct History {
+    std::size_t at = 0;
+    ScanReport report;
+    Configurations in_play;
+    Lsn claimed;
+    bool accepted_loss = false;
+  };
+
   ReplicatedLog(const WriterOptions& options, const Clock& clock);
 
-  Result<void> open_sessions();
-  Result<void> choose_epoch();
-  Result<void> open_history();
+  // Opening, in the order of work.
+  Result<void> ask_pools();
+  Result<void> look(Opening& opening);
+  Result<bool> find_log(Opening& opening);
+  Result<void> check_named(Opening& opening);
+  std::string named_wrongly(const Configuration& configuration) const;
+  Result<void> open_sessions(const Configuration& configuration);
+  Result<void> survey_all(Opening& opening);
+  Result<History> choose_history(const Opening& opening);
+  Result<History> accept_history(const Opening& opening, const std::vector<Candidate>& candidates,
+                                 const Choice& choice);
+  Result<void> choose_head(Opening& opening, History& history);
+  Result<void> adopt(Opening& opening, const History& history);
+  void adopt_on(std::size_t index, Opening& opening, const History& history, const Target& target);
   Result<void> start_log();
-  Result<void> adopt_history(std::vector<std::optional<Survey>>& surveys,
-                             std::vector<std::unique_ptr<client::RemoteBytes>>& bytes);
-  Result<void> check_same_log(const std::vector<std::optional<Survey>>& surveys);
-  bool make_equal(std::size_t best, std::vector<std::optional<Survey>>& surveys,
-                  std::vector<std::unique_ptr<client::RemoteBytes>>& bytes);
-  Result<void> begin_epoch();
-  Error too_few(std::string_view doing);
+  Result<void> begin_epoch(const Configurations& in_play);
+  Error too_few(std::string_view doing, const Configuration& configuration);
+
+  // Running.
   Result<Ticket> append_record(RecordType type, std::span<const std::byte> payload);
   Result<std::byte*> make_room(std::uint64_t bytes);
   void encode(RecordType type, std::span<const std::byte> payload, std::byte* to);
@@ -78,52 +115,79 @@ class ReplicatedLog {
   bool fits_here(std::uint64_t needed, std::uint64_t kept_free) const {
     const std::uint64_t ring = anchor_.ring_bytes;
     return needed <= ring - tail_.value % ring &&
-           tail_.value + needed + kept_free <= head_.value + ring;
+           tail_.value + needed + kept_free <= head_.lsn.value + ring &&
+           tail_.value + needed <= kLsnMax;
   }
   Result<void> pad_to_lap(std::uint64_t needed, std::uint64_t kept_free);
-  RepairReport bring_back(Replica& replica);
-  bool may_come_back() const {
-    return options_.reconnect > Nanoseconds{0} && !(lost_ && lost_->code == ErrorCode::Fenced);
-  }
-  void reconnect(Nanoseconds now);
-  Result<void> repair_replica(Replica& replica, RepairReport& report);
-  Result<void> catch_up(Replica& replica, const Survey& found);
-  Result<void> drain(Replica& replica);
-  Result<void> require_record_at(Lsn lsn);
+  Result<void> drain(Replica& replica, const Deadline& deadline);
+  Result<Boundary> boundary_at(Lsn lsn);
+  Result<void> trim_to(const Boundary& head);
   void offer();
   void pump();
   void look_at_connections(Nanoseconds sleep);
-  std::size_t needed_to_open() const;
+  void note_committed();
   void update_committed();
+  void follow_rule(const Configurations& in_play);
   bool quorum_stands() const { return up_count() >= quorum_; }
-  Error quorum_lost();
+  Error quorum_lost(const Deadline& deadline);
+  Error quorum_lost_words() const;
   std::size_t up_count() const {
     std::size_t count = 0;
     for (const Replica& replica : replicas_) count += replica.sending() ? 1 : 0;
     return count;
   }
+
+  // Repair and change.
+  RepairReport bring_back(Replica& replica, const Deadline& deadline);
+  bool may_come_back() const {
+    return options_.reconnect > Nanoseconds{0} && !(lost_ && lost_->code == ErrorCode::Fenced);
+  }
+  void reconnect(Nanoseconds now, const Deadline& deadline);
+  bool is_member(const Replica& replica) const {
+    return !replica.pool() || configuration_.has(*replica.pool());
+  }
+  Result<void> ask_pool(Replica& replica, const Deadline& deadline);
+  Result<void> repair_replica(Replica& replica, RepairReport& report, const Deadline& deadline);
+  Result<void> bring_up(Replica& replica, ByteSource& bytes, Survey found, RepairReport& report,
+                        const Deadline& deadline);
+  Result<void> go_on_from_staging(Replica& replica, ByteSource& bytes, const Survey& found);
+  Replica* choose_source(const Replica& target, const Deadline& deadline);
+  Target target_here(const Boundary& to) const;
+  Result<Replica*> bring_newcomer(std::unique_ptr<client::Peer> peer);
+  Result<void> change(Configuration next);
+  Result<std::size_t> find_member(const std::string& which) const;
+  Configuration next_configuration(std::size_t members, std::size_t quorum) const;
+
+  ReplicaOptions replica_options() const;
   control::SessionRequest session_request() const;
+  Boundary tail_boundary() const { return {tail_, next_index_, last_epoch_, last_crc_}; }
 
   const WriterOptions options_;
   const Clock& clock_;
   Nanoseconds last_look_{0};
   Nanoseconds last_offer_look_{0};
   std::uint32_t offers_ = 0;  // that found an answer due
-  std::size_t quorum_ = 0;
+  Lsn committed_at_look_;     // at the last look
+  Staging staging_;           // before the replicas: what is registered goes after the registration
   std::vector<Replica> replicas_;
-  Staging staging_;
+  Configuration configuration_;
+  std::size_t quorum_ = 0;  // of the configuration
+  CommitRule rule_;
   Anchor anchor_;
   std::uint64_t payload_max_ = 0;  // of one record
   Epoch epoch_;
+  Lsn begin_ = kFirstLsn;  // of the epoch
   std::uint64_t writer_ = 0;
-  Lsn head_ = kFirstLsn;
+  Boundary head_;
   Lsn tail_ = kFirstLsn;
   Lsn committed_ = kFirstLsn;
   Lsn durable_anywhere_ = kFirstLsn;  // on at least one replica
   std::uint64_t next_index_ = 0;
   std::uint32_t last_crc_ = 0;
+  Epoch last_epoch_;                   // of the last record
   std::vector<Lsn> durable_scratch_;   // update_committed
   std::optional<Error> lost_;          // why the quorum is lost, once asked
+  std::string accepted_loss_;          // what opening gave up
   std::vector<RepairReport> repairs_;  // that nobody has asked for yet
 };
 

@@ -1,11 +1,14 @@
-// Opening a log: fence earlier writers, find out what is committed, bring replicas to equal. And
-// repair, which does the same for one replica while the log is open.
+// Opening a log: find out what is there, fence earlier writers, choose the history that holds
+// everything committed, bring replicas to equal, begin the epoch. docs/log-protocol.md numbers the
+// steps.
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <numeric>
 
+#include "core/epoch.h"
 #include "core/log_message.h"
 #include "core/random.h"
 #include "core/try.h"
@@ -14,17 +17,29 @@
 namespace perdure::log {
 namespace {
 
-constexpr std::size_t kReplicasMax = 15;
 constexpr std::uint64_t kStagingBytesMin = 4 * 1024 * 1024;
-
-std::size_t quorum_for(std::size_t asked, std::size_t replicas) {
-  return asked == 0 ? replicas / 2 + 1 : asked;
-}
 
 std::string this_writer() {
   std::array<char, 256> host{};
   (void)::gethostname(host.data(), host.size() - 1);
   return fmt::format("{}:{}", host.data(), ::getpid());
+}
+
+Result<void> validate(const WriterOptions& options, std::size_t peers) {
+  if (peers == 0 || peers > kMembersMax || options.quorum > peers) {
+    return Error{
+        ErrorCode::InvalidArgument,
+        fmt::format("a quorum of {} with {} peers; there must be 1 to {} peers and no more "
+                    "needed than there are",
+                    options.quorum, peers, kMembersMax)};
+  }
+  if (options.record_bytes_max == 0 || options.record_bytes_max > kPayloadBytesMax ||
+      options.batches_in_flight < 1 || options.batches_in_flight > kBatchesMax) {
+    return Error{ErrorCode::InvalidArgument,
+                 fmt::format("records have 1 to {} bytes, and 1 to {} batches are in flight",
+                             kPayloadBytesMax, kBatchesMax)};
+  }
+  return {};
 }
 
 }  // namespace
@@ -34,53 +49,49 @@ ReplicatedLog::ReplicatedLog(const WriterOptions& options, const Clock& clock)
       clock_(clock),
       staging_(std::max(kStagingBytesMin, 5 * record_bytes(options.record_bytes_max) / 2)) {}
 
+ReplicaOptions ReplicatedLog::replica_options() const {
+  ReplicaOptions each;
+  each.pool = options_.pool;
+  each.primary = options_.primary;
+  each.level = options_.level;
+  each.batches_in_flight = options_.batches_in_flight;
+  each.measure_costs = options_.measure_costs;
+  each.stall = options_.stall;
+  each.reconnect = options_.reconnect;
+  each.clock = &clock_;
+  return each;
+}
+
 Result<std::unique_ptr<ReplicatedLog>> ReplicatedLog::open(
     std::vector<std::unique_ptr<client::Peer>> peers, const WriterOptions& options,
     const Clock& clock) {
-  const std::size_t quorum = quorum_for(options.quorum, peers.size());
-  if (peers.empty() || peers.size() > kReplicasMax || quorum > peers.size()) {
-    return Error{
-        ErrorCode::InvalidArgument,
-        fmt::format("a quorum of {} with {} peers; there must be 1 to {} peers and no more "
-                    "needed than there are",
-                    quorum, peers.size(), kReplicasMax)};
-  }
-  if (options.record_bytes_max == 0 || options.record_bytes_max > kPayloadBytesMax ||
-      options.batches_in_flight < 1 || options.batches_in_flight > kBatchesMax) {
-    return Error{ErrorCode::InvalidArgument,
-                 fmt::format("records have 1 to {} bytes, and 1 to {} batches are in flight",
-                             kPayloadBytesMax, kBatchesMax)};
-  }
+  PERDURE_TRY_VOID(validate(options, peers.size()));
   std::unique_ptr<ReplicatedLog> log(new ReplicatedLog(options, clock));
-  log->quorum_ = quorum;
   log->writer_ = options.writer != 0 ? options.writer : random_secret();
-  ReplicaOptions each;
-  each.pool = options.pool;
-  each.primary = options.primary;
-  each.level = options.level;
-  each.batches_in_flight = options.batches_in_flight;
-  each.measure_costs = options.measure_costs;
-  each.stall = options.stall;
-  each.reconnect = options.reconnect;
-  each.clock = &clock;
-  for (auto& peer : peers) log->replicas_.emplace_back(std::move(peer), each);
-  log->durable_scratch_.resize(log->replicas_.size());
-  PERDURE_TRY_VOID(log->choose_epoch());
-  PERDURE_TRY_VOID(log->open_sessions());
-  PERDURE_TRY_VOID(log->open_history());
+  log->replicas_.reserve(2 * kMembersMax + 1);  // a replica does not move once it is connected
+  for (auto& peer : peers) log->replicas_.emplace_back(std::move(peer), log->replica_options());
+  Opening opening;
+  PERDURE_TRY_VOID(log->ask_pools());
+  PERDURE_TRY_VOID(log->look(opening));
+  PERDURE_TRY(exists, log->find_log(opening));
+  if (exists) PERDURE_TRY_VOID(log->check_named(opening));
+  PERDURE_TRY_VOID(log->open_sessions(opening.configuration));
+  if (exists) {
+    PERDURE_TRY_VOID(log->survey_all(opening));
+    PERDURE_TRY(history, log->choose_history(opening));
+    PERDURE_TRY_VOID(log->choose_head(opening, history));
+    PERDURE_TRY_VOID(log->adopt(opening, history));
+  } else {
+    log->configuration_ = opening.configuration;
+    PERDURE_TRY_VOID(log->start_log());
+  }
   log->payload_max_ =
       std::min(log->options_.record_bytes_max, payload_bytes_max(log->anchor_.ring_bytes));
-  PERDURE_TRY_VOID(log->begin_epoch());
   return log;
 }
 
-/// Replicas that must answer: enough to append, and enough that every committed record is on one.
-std::size_t ReplicatedLog::needed_to_open() const {
-  return std::max(quorum_, replicas_.size() - quorum_ + 1);
-}
-
 /// The error when too few replicas came along: the first that names a cause to act on, if any.
-Error ReplicatedLog::too_few(std::string_view doing) {
+Error ReplicatedLog::too_few(std::string_view doing, const Configuration& configuration) {
   std::string reasons;
   ErrorCode code = ErrorCode::QuorumLost;
   for (const Replica& replica : replicas_) {
@@ -90,26 +101,158 @@ Error ReplicatedLog::too_few(std::string_view doing) {
     const bool transient = why == ErrorCode::Disconnected || why == ErrorCode::TimedOut;
     if (code == ErrorCode::QuorumLost && !transient) code = why;
   }
+  const std::size_t members = configuration.members.size();
   return Error{code, fmt::format("{}: fewer than {} of {} replicas can be used{}", doing,
-                                 needed_to_open(), replicas_.size(), reasons)};
+                                 members == 0 ? replicas_.size() : configuration.sessions_needed(),
+                                 members == 0 ? replicas_.size() : members, reasons)};
 }
 
-Result<void> ReplicatedLog::choose_epoch() {
-  std::size_t answered = 0;
+/// Step 1: which pools the peers have. Changes nothing there.
+Result<void> ReplicatedLog::ask_pools() {
   for (Replica& replica : replicas_) {
     const auto pool = replica.peer().describe(options_.pool, Deadline(clock_, options_.stall));
     if (!pool.ok()) {
       replica.mark_down(pool.error());
       continue;
     }
-    ++answered;
+    const auto uuid = parse_uuid(pool->uuid);
+    if (!uuid) {
+      replica.mark_down({ErrorCode::ProtocolError,
+                         fmt::format("its pool '{}' has no UUID ({})", pool->name, pool->reason)});
+      continue;
+    }
+    for (const Replica& other : replicas_) {
+      if (other.pool() != uuid) continue;
+      return Error{ErrorCode::InvalidArgument,
+                   fmt::format("{} and {} are one pool ({}); a replica counts once",
+                               other.peer().name(), replica.peer().name(), pool->uuid)};
+    }
+    replica.set_pool(*uuid);
     epoch_ = std::max(epoch_, pool->epoch);
+    if (!pool->writer_present || options_.take_over || pool->writer == writer_) continue;
+    return Error{
+        ErrorCode::Busy,
+        fmt::format("pool '{}' on {} is being written by '{}' of epoch {}; wait for it to "
+                    "end, or ask to take over",
+                    options_.pool, replica.peer().name(), pool->writer_name, pool->epoch.value)};
   }
-  if (answered < needed_to_open()) {
-    return too_few(fmt::format("opening log '{}'", options_.pool));
-  }
-  ++epoch_.value;
   return {};
+}
+
+/// Reads what every pool says of its log.
+Result<void> ReplicatedLog::look(Opening& opening) {
+  opening.bytes.resize(replicas_.size());
+  opening.starts.resize(replicas_.size());
+  opening.surveys.resize(replicas_.size());
+  for (std::size_t index = 0; index < replicas_.size(); ++index) {
+    Replica& replica = replicas_[index];
+    if (!replica.pool() || replica.down_reason()) continue;
+    auto bytes = client::RemoteBytes::open(replica.peer(), options_.pool, options_.stall, clock_);
+    auto start = bytes.ok() ? read_start(**bytes) : Result<LogStart>(bytes.error());
+    if (!start.ok() && start.code() == ErrorCode::VersionMismatch) return start.error();
+    if (!start.ok() && start.code() != ErrorCode::Corrupt) {
+      replica.mark_down(start.error());
+      continue;
+    }
+    opening.bytes[index] = std::move(bytes).value();
+    if (start.ok()) opening.starts[index] = std::move(start).value();
+  }
+  return {};
+}
+
+/// Whether there is a log, and which. Without one, the configuration is that of a new one.
+Result<bool> ReplicatedLog::find_log(Opening& opening) {
+  bool all_answer = true;
+  bool damaged = false;
+  std::string words;
+  for (std::size_t index = 0; index < replicas_.size(); ++index) {
+    all_answer = all_answer && opening.bytes[index] != nullptr;
+    damaged = damaged || (opening.bytes[index] != nullptr && !opening.starts[index]);
+    if (!opening.starts[index] || !opening.starts[index]->anchor) continue;
+    const LogStart& start = *opening.starts[index];
+    epoch_ = std::max(epoch_, start.state().epoch);
+    if (start.state().marks.creating) continue;
+    if (opening.log_id && *opening.log_id != start.anchor->log_id) {
+      return Error{ErrorCode::InvalidArgument,
+                   fmt::format("pool '{}' on {} holds another log than on the other peers; name "
+                               "the peers of one log",
+                               options_.pool, replicas_[index].peer().name())};
+    }
+    opening.log_id = start.anchor->log_id;
+  }
+  if (opening.log_id) return true;
+  if (!all_answer) {
+    return too_few(fmt::format("no log '{}' was found, and to create one all its peers are needed",
+                               options_.pool),
+                   {});
+  }
+  if (damaged) {
+    return Error{ErrorCode::Corrupt,
+                 fmt::format("what pool '{}' says of its log is damaged on every peer that has "
+                             "something",
+                             options_.pool)};
+  }
+  if (!options_.create) {
+    return Error{ErrorCode::NotFound,
+                 fmt::format("no log was ever created in pool '{}' on any of the peers, or "
+                             "everything it held is gone; the first append creates one",
+                             options_.pool)};
+  }
+  opening.configuration = next_configuration(replicas_.size(), options_.quorum);
+  for (const Replica& replica : replicas_) {
+    opening.configuration.members.push_back(
+        {*replica.pool(), replica.peer().name().substr(0, kMemberNameMax)});
+  }
+  return false;
+}
+
+/// What is wrong with the peers and the quorum that were named; empty when nothing is.
+std::string ReplicatedLog::named_wrongly(const Configuration& configuration) const {
+  for (const Replica& replica : replicas_) {
+    if (!replica.pool() || configuration.has(*replica.pool())) continue;
+    return fmt::format(
+        "{} (pool {}) is no replica of it; `perdure log replica add` or `replace` "
+        "makes it one",
+        replica.peer().name(), to_string(*replica.pool()));
+  }
+  const std::size_t members = configuration.members.size();
+  if (replicas_.size() > members || (replicas_.size() < members && !options_.partial)) {
+    return fmt::format(
+        "{} peers were named; name all of them, or change what the log has with "
+        "`perdure log replica`",
+        replicas_.size());
+  }
+  if (options_.quorum != 0 && options_.quorum != configuration.quorum) {
+    return fmt::format("a quorum of {} was asked for", options_.quorum);
+  }
+  return "";
+}
+
+/// Whether the peers and the quorum that were named are those that the log has.
+Result<void> ReplicatedLog::check_named(Opening& opening) {
+  Configuration& newest = opening.configuration;
+  const auto note = [&](const Configuration& one) {
+    if (one.generation > newest.generation) newest = one;
+  };
+  for (const auto& start : opening.starts) {
+    if (start && start->anchor && start->anchor->log_id == *opening.log_id) {
+      note(start->state().configuration);
+    }
+  }
+  if (named_wrongly(newest).empty()) return {};
+  // What the states say may be older than the last record of a configuration.
+  for (const auto& bytes : opening.bytes) {
+    if (!bytes) continue;
+    const auto found = survey(*bytes);
+    if (!found.ok() || !found->report || found->report->start.anchor->log_id != *opening.log_id) {
+      continue;
+    }
+    for (const ConfigurationAt& each : found->report->configurations) note(each.configuration);
+  }
+  const std::string wrong = named_wrongly(newest);
+  if (wrong.empty()) return {};
+  return Error{ErrorCode::InvalidArgument,
+               fmt::format("log '{}' has {}. But {}", options_.pool, describe(newest), wrong)};
 }
 
 control::SessionRequest ReplicatedLog::session_request() const {
@@ -123,13 +266,31 @@ control::SessionRequest ReplicatedLog::session_request() const {
   return request;
 }
 
-Result<void> ReplicatedLog::open_sessions() {
+/// Steps 2 and 3: in the order of UUIDs, so that two who open at once meet at the first.
+Result<void> ReplicatedLog::open_sessions(const Configuration& configuration) {
+  if (epoch_ >= kEpochMax) {
+    return Error{
+        ErrorCode::Unsupported,
+        fmt::format("log '{}' has come to epoch {}, and they end there: copy it into a new "
+                    "log",
+                    options_.pool, epoch_.value)};
+  }
+  ++epoch_.value;
+  std::vector<std::size_t> order(replicas_.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::sort(order.begin(), order.end(), [&](std::size_t one, std::size_t other) {
+    const auto& a = replicas_[one].pool();
+    const auto& b = replicas_[other].pool();
+    if (!a || !b) return a.has_value() && !b.has_value();
+    return a->bytes < b->bytes;
+  });
   std::size_t opened = 0;
-  for (Replica& replica : replicas_) {
+  for (const std::size_t index : order) {
+    Replica& replica = replicas_[index];
     if (replica.down_reason()) continue;
     const auto session = replica.open_session(session_request());
     if (session.ok()) {
-      ++opened;
+      opened += configuration.has(*replica.pool()) ? 1 : 0;
       continue;
     }
     // Another writer is there: do not go on to disturb it elsewhere.
@@ -138,59 +299,205 @@ Result<void> ReplicatedLog::open_sessions() {
     }
     replica.mark_down(session.error());
   }
-  if (opened < needed_to_open()) return too_few(fmt::format("opening log '{}'", options_.pool));
+  if (opened < configuration.sessions_needed()) {
+    return too_few(fmt::format("opening log '{}'", options_.pool), configuration);
+  }
   return {};
 }
 
-/// Reads every replica that has a session; what can not be read is marked down.
-Result<void> ReplicatedLog::open_history() {
-  std::vector<std::optional<Survey>> surveys(replicas_.size());
-  std::vector<std::unique_ptr<client::RemoteBytes>> bytes(replicas_.size());
-  std::size_t surveyed = 0;
+/// Step 4: reads every replica that has a session; what can not be read is marked down.
+Result<void> ReplicatedLog::survey_all(Opening& opening) {
   for (std::size_t index = 0; index < replicas_.size(); ++index) {
     Replica& replica = replicas_[index];
     if (!replica.has_session()) continue;
-    auto remote = client::RemoteBytes::open(replica.peer(), options_.pool, options_.stall, clock_);
-    auto found = remote.ok() ? survey(**remote) : Result<Survey>(remote.error());
+    auto found = survey(*opening.bytes[index]);
     if (!found.ok()) {
       replica.mark_down(found.error());
       continue;
     }
-    surveys[index] = std::move(found).value();
-    bytes[index] = std::move(remote).value();
-    ++surveyed;
-  }
-  if (surveyed < needed_to_open()) return too_few(fmt::format("reading log '{}'", options_.pool));
-  PERDURE_TRY_VOID(check_same_log(surveys));
-  if (!choose_history(surveys)) {
-    const auto damaged = std::find_if(surveys.begin(), surveys.end(),
-                                      [](const auto& each) { return each && each->damage; });
-    if (damaged != surveys.end() && !options_.accept_loss) return *(*damaged)->damage;
-    return start_log();
-  }
-  return adopt_history(surveys, bytes);
-}
-
-Result<void> ReplicatedLog::check_same_log(const std::vector<std::optional<Survey>>& surveys) {
-  std::optional<Anchor> first;
-  for (std::size_t index = 0; index < surveys.size(); ++index) {
-    if (!surveys[index] || !surveys[index]->report) continue;
-    const Anchor& anchor = *surveys[index]->report->start.anchor;
-    if (first && *first != anchor) {
-      return Error{ErrorCode::InvalidArgument,
-                   fmt::format("pool '{}' on {} holds another log than on the other peers; name "
-                               "the peers of one log",
-                               options_.pool, replicas_[index].peer().name())};
-    }
-    first = anchor;
-  }
-  if (first && options_.shape && first->shape != *options_.shape) {
-    return Error{ErrorCode::InvalidArgument,
-                 "the log exists with the other shape; leave the shape to what is there"};
+    opening.surveys[index] = std::move(found).value();
   }
   return {};
 }
 
+/// Step 5.
+Result<ReplicatedLog::History> ReplicatedLog::choose_history(const Opening& opening) {
+  std::vector<Candidate> candidates;
+  for (std::size_t index = 0; index < replicas_.size(); ++index) {
+    Candidate candidate;
+    if (opening.surveys[index]) {
+      candidate = candidate_of(*replicas_[index].pool(), *opening.surveys[index], *opening.log_id);
+    }
+    candidates.push_back(candidate);
+  }
+  Lsn claimed;
+  for (const Candidate& each : candidates) claimed = std::max(claimed, each.claimed);
+  const auto best = best_of(candidates);
+  Configurations in_play = {opening.configuration};
+  if (best) in_play = configurations_in_play(*opening.surveys[*best]->report, claimed);
+  const Choice choice = choose(candidates, in_play);
+  if (!choice.history) return accept_history(opening, candidates, choice);
+  if (const std::string wrong = named_wrongly(in_play.back()); !wrong.empty()) {
+    return Error{ErrorCode::InvalidArgument, fmt::format("log '{}' has {}. But {}", options_.pool,
+                                                         describe(in_play.back()), wrong)};
+  }
+  History history;
+  history.at = *choice.history;
+  history.report = *opening.surveys[history.at]->report;
+  history.in_play = std::move(in_play);
+  history.claimed = claimed;
+  return history;
+}
+
+/// No history is known to hold everything: refused, unless the loss is accepted.
+Result<ReplicatedLog::History> ReplicatedLog::accept_history(
+    const Opening& opening, const std::vector<Candidate>& candidates, const Choice& choice) {
+  const auto best = best_of(candidates, true);
+  std::string words;
+  for (std::size_t index = 0; index < replicas_.size(); ++index) {
+    if (!opening.surveys[index]) continue;
+    const Survey& found = *opening.surveys[index];
+    const std::string& name = replicas_[index].peer().name();
+    if (found.blank()) words += fmt::format("; {} holds nothing, although it is a replica", name);
+    if (found.damage) words += fmt::format("; {}: {}", name, found.damage->message);
+    if (!found.report) continue;
+    if (found.state().marks.incomplete) words += fmt::format("; {} is incomplete", name);
+    if (found.report->damaged()) {
+      words += fmt::format(
+          "; {} can return LSN {} to {} (index {} to {}), but records up to {} were durable there",
+          name, found.state().head.lsn.value, found.report->tail.value, found.state().head.index,
+          found.report->next_index, found.report->extent.value);
+    }
+  }
+  if (best && options_.accept_loss) {
+    History history;
+    history.at = *best;
+    history.report = *opening.surveys[*best]->report;
+    history.in_play = configurations_in_play(history.report, history.report.tail);
+    history.claimed = history.report.tail;
+    history.accepted_loss = true;
+    accepted_loss_ =
+        fmt::format("the log goes on from LSN {} (index {}); what was behind is given up{}",
+                    history.report.tail.value, history.report.next_index, words);
+    log_message(Severity::Warning, fmt::format("log '{}': {}", options_.pool, accepted_loss_));
+    return history;
+  }
+  if (choice.damage || !words.empty()) {
+    return Error{
+        ErrorCode::Corrupt,
+        fmt::format("committed records of log '{}' may be lost: {} of {} votes that are "
+                    "needed, and something up to LSN {} was committed{}; bring another "
+                    "replica back, or open with accept_loss to go on without them",
+                    options_.pool, choice.voters, choice.needed, choice.claimed.value, words)};
+  }
+  return too_few(fmt::format("recovering log '{}'", options_.pool), opening.configuration);
+}
+
+/// Step 6: the newest head, which must be a place of the history.
+Result<void> ReplicatedLog::choose_head(Opening& opening, History& history) {
+  head_ = history.report.start.state().head;
+  Boundary newest = head_;
+  for (const auto& found : opening.surveys) {
+    if (!found || !found->report || found->report->start.anchor->log_id != *opening.log_id)
+      continue;
+    const Boundary& head = found->state().head;
+    if (head.lsn > newest.lsn) newest = head;
+  }
+  Boundary tail = history.report.boundary();
+  if (newest.lsn > tail.lsn && history.accepted_loss) {
+    tail = newest;  // nothing that is left may be kept: the log goes on empty
+  } else if (newest.lsn != head_.lsn) {
+    LogCursor cursor(*opening.bytes[history.at], history.report.start.state(), head_);
+    while (cursor.position() < newest.lsn) {
+      PERDURE_TRY(record, cursor.next());
+      if (!record) break;
+    }
+    const Boundary& at = cursor.boundary();
+    if (at.lsn != newest.lsn || at.index != newest.index || at.crc != newest.crc) {
+      return Error{
+          ErrorCode::Corrupt,
+          fmt::format("log '{}' was trimmed to LSN {}, which is not the place of a record "
+                      "of {}",
+                      options_.pool, newest.lsn.value, replicas_[history.at].peer().name())};
+    }
+  }
+  head_ = newest;
+  tail_ = tail.lsn;
+  next_index_ = tail.index;
+  last_crc_ = tail.crc;
+  last_epoch_ = tail.epoch;
+  begin_ = tail.lsn;
+  return {};
+}
+
+Target ReplicatedLog::target_here(const Boundary& to) const {
+  Target target;
+  target.state.anchor = anchor_;
+  target.state.epoch = epoch_;
+  target.state.begin = begin_;
+  target.state.head = head_;
+  target.state.configuration = configuration_;
+  target.to = to;
+  target.committed = std::min(committed_, to.lsn);
+  target.extends = epoch_;
+  return target;
+}
+
+/// Steps 7 and 8.
+Result<void> ReplicatedLog::adopt(Opening& opening, const History& history) {
+  anchor_ = *history.report.start.anchor;
+  if (options_.shape && anchor_.shape != *options_.shape) {
+    return Error{ErrorCode::InvalidArgument,
+                 "the log exists with the other shape; leave the shape to what is there"};
+  }
+  configuration_ = history.in_play.front();  // known to be committed
+  committed_ = std::min(history.claimed, tail_);
+  Target target = target_here(tail_boundary());
+  target.extends = history.report.start.state().epoch;
+  adopt_on(history.at, opening, history, target);
+  if (!replicas_[history.at].sending()) {
+    return too_few(fmt::format("recovering log '{}'", options_.pool), history.in_play.back());
+  }
+  for (std::size_t index = 0; index < replicas_.size(); ++index) {
+    if (index != history.at && opening.surveys[index]) adopt_on(index, opening, history, target);
+  }
+  return begin_epoch(history.in_play);
+}
+
+/// Makes one replica a full part of the epoch, or marks it down.
+void ReplicatedLog::adopt_on(std::size_t index, Opening& opening, const History& history,
+                             const Target& target) {
+  Replica& replica = replicas_[index];
+  const Survey& found = *opening.surveys[index];
+  const auto& start = opening.starts[index];
+  const bool other = start && start->anchor && start->anchor->log_id != anchor_.log_id &&
+                     !start->state().marks.creating;
+  if (other) return replica.mark_down({ErrorCode::InvalidArgument, "its pool holds another log"});
+  ScanReport shown = history.report;
+  shown.start.head = head_.lsn;
+  RepairReport report;
+  report.peer = replica.peer().name();
+  report.found = describe_difference(found, shown);
+  Source source{*opening.bytes[history.at], history.report.start.state()};
+  Target mine = target;
+  mine.chosen = index == history.at && history.accepted_loss;
+  bool source_failed = false;
+  const auto ready = replica.prepare(anchor_.shape, staging_);
+  const auto brought =
+      ready.ok() ? bring_equal(&source, mine, replica, *opening.bytes[index], found, source_failed)
+                 : Result<Brought>(ready.error());
+  if (brought.ok()) {
+    report.repaired = true;
+    report.copied_bytes = brought->copied_bytes;
+    replica.resume_at(tail_);
+  } else {
+    report.error = brought.error().message;
+    replica.mark_down(brought.error());
+  }
+  if (!report.found.empty()) repairs_.push_back(std::move(report));
+}
+
+/// A log that nobody has: its first state on every replica, marked until all have it.
 Result<void> ReplicatedLog::start_log() {
   anchor_.shape = options_.shape.value_or(LogShape::Singleton);
   anchor_.log_id = random_secret();
@@ -200,176 +507,59 @@ Result<void> ReplicatedLog::start_log() {
     anchor_.ring_bytes =
         std::min(anchor_.ring_bytes, ring_bytes_for(replica.session().remote.length));
   }
+  Target target = target_here(head_);
+  LogState first = target.state;
+  first.marks.creating = true;
+  first.epoch = Epoch{};
   for (Replica& replica : replicas_) {
-    if (!replica.has_session()) continue;
-    auto ready = replica.prepare(anchor_.shape, staging_);
-    if (ready.ok()) ready = create_log(replica, anchor_);
-    if (ready.ok()) {
+    if (!replica.has_session()) {
+      return too_few(fmt::format("creating log '{}'", options_.pool), {});
+    }
+    PERDURE_TRY_VOID(replica.prepare(anchor_.shape, staging_));
+    replica.note_state(std::nullopt);
+    PERDURE_TRY_VOID(write_word(replica, kCommittedWordAt, kFirstLsn));
+    if (anchor_.shape == LogShape::Compound) {
+      PERDURE_TRY_VOID(write_word(replica, kTailWordAt, kFirstLsn));
+    }
+    PERDURE_TRY_VOID(replica.write_state(first));
+    PERDURE_TRY_VOID(write_anchor(replica, anchor_));
+  }
+  for (Replica& replica : replicas_) {
+    if (auto written = replica.write_state(target.state); written.ok()) {
       replica.resume_at(kFirstLsn);
     } else {
-      replica.mark_down(ready.error());
+      replica.mark_down(written.error());
     }
   }
-  if (up_count() < needed_to_open())
-    return too_few(fmt::format("creating log '{}'", options_.pool));
-  return {};
+  return begin_epoch({configuration_});
 }
 
-Result<void> ReplicatedLog::adopt_history(
-    std::vector<std::optional<Survey>>& surveys,
-    std::vector<std::unique_ptr<client::RemoteBytes>>& bytes) {
-  std::size_t best = *choose_history(surveys);
-  anchor_ = *surveys[best]->report->start.anchor;
-  for (std::size_t index = 0; index < replicas_.size(); ++index) {
-    if (!surveys[index]) continue;
-    const auto ready = replicas_[index].prepare(anchor_.shape, staging_);
-    if (!ready.ok()) {
-      replicas_[index].mark_down(ready.error());
-      surveys[index].reset();
-    }
+/// Enough replicas are full parts of the epoch: all of the history is committed with it.
+Result<void> ReplicatedLog::begin_epoch(const Configurations& in_play) {
+  follow_rule(in_play);
+  std::vector<std::uint8_t> counts;
+  for (const Replica& replica : replicas_) counts.push_back(replica.sending() ? 1 : 0);
+  quorum_ = in_play.back().quorum;
+  if (!rule_.enough(counts)) {
+    return too_few(fmt::format("recovering log '{}'", options_.pool), in_play.back());
   }
-  if (!surveys[best]) return too_few(fmt::format("recovering log '{}'", options_.pool));
-  // A replica damaged early may hold more once the damage is mended: then it leads from there.
-  for (std::size_t round = 0; round <= replicas_.size(); ++round) {
-    if (!make_equal(best, surveys, bytes)) break;
-    best = *choose_history(surveys);
-  }
-  const ScanReport& history = *surveys[best]->report;
-  if (history.damaged() && !options_.accept_loss) {
-    return Error{ErrorCode::Corrupt,
-                 fmt::format("records from index {} on (LSN {}) were durable once and are damaged "
-                             "on every reachable replica; bring another replica back, or open "
-                             "with accept_loss to go on without them",
-                             history.next_index, history.tail.value)};
-  }
-  head_ = history.start.head;
-  tail_ = history.tail;
-  committed_ = history.tail;
-  durable_anywhere_ = history.tail;
-  next_index_ = history.next_index;
-  last_crc_ = history.last_crc;
+  committed_ = tail_;
+  durable_anywhere_ = tail_;
+  configuration_ = in_play.back();
+  follow_rule({configuration_});
   for (Replica& replica : replicas_) {
-    if (replica.up()) replica.resume_at(tail_);
-  }
-  if (up_count() < needed_to_open()) {
-    return too_few(fmt::format("recovering log '{}'", options_.pool));
-  }
-  return {};
-}
-
-/// Brings every replica to what `best` holds. True when one of them turned out to hold more.
-bool ReplicatedLog::make_equal(std::size_t best, std::vector<std::optional<Survey>>& surveys,
-                               std::vector<std::unique_ptr<client::RemoteBytes>>& bytes) {
-  bool more = false;
-  const ScanReport history = *surveys[best]->report;
-  for (std::size_t index = 0; index < replicas_.size(); ++index) {
-    if (index == best || !surveys[index]) continue;
-    const std::string difference = describe_difference(*surveys[index], history);
-    if (difference.empty()) continue;
-    RepairReport report;
-    report.peer = replicas_[index].peer().name();
-    report.found = difference;
-    auto copied = bring_equal(*bytes[best], history, replicas_[index], *surveys[index]);
-    auto again = copied.ok() ? survey(*bytes[index]) : Result<Survey>(copied.error());
-    if (again.ok()) {
-      report.repaired = true;
-      report.copied_bytes = *copied;
-      surveys[index] = std::move(again).value();
-      more = more || (surveys[index]->report && surveys[index]->report->tail > history.tail &&
-                      surveys[index]->report->last_epoch >= history.last_epoch);
-    } else {
-      report.error = again.error().message;
-      replicas_[index].mark_down(again.error());
-      surveys[index].reset();
+    if (!replica.sending()) continue;
+    auto written = write_word(replica, kCommittedWordAt, committed_);
+    LogState state = *replica.state();
+    if (written.ok() && state.configuration != configuration_) {
+      state.configuration = configuration_;
+      written = replica.write_state(state);
     }
-    repairs_.push_back(std::move(report));
+    if (!written.ok()) replica.mark_down(written.error());
   }
-  return more;
-}
-
-/// The first record of an epoch: once it is committed, no other history can be chosen any more.
-Result<void> ReplicatedLog::begin_epoch() {
-  PERDURE_TRY(ticket, append_record(RecordType::Epoch, {}));
-  const Deadline deadline(clock_, 2 * options_.stall);
-  while (ticket.end > committed_) {
-    pump();
-    if (!quorum_stands()) return quorum_lost();
-    if (deadline.passed()) {
-      return Error{ErrorCode::TimedOut, "the replicas do not answer the first record of the epoch"};
-    }
+  if (!quorum_stands()) {
+    return too_few(fmt::format("recovering log '{}'", options_.pool), configuration_);
   }
-  return {};
-}
-
-std::vector<RepairReport> ReplicatedLog::repair() {
-  std::vector<RepairReport> reports;
-  for (Replica& replica : replicas_) {
-    if (!replica.sending()) reports.push_back(bring_back(replica));
-  }
-  return reports;
-}
-
-RepairReport ReplicatedLog::bring_back(Replica& replica) {
-  RepairReport report;
-  report.peer = replica.peer().name();
-  const auto repaired = repair_replica(replica, report);
-  report.repaired = repaired.ok();
-  if (!repaired.ok()) {
-    report.error = repaired.error().message;
-    replica.mark_down(repaired.error());
-    if (repaired.code() == ErrorCode::Fenced && !quorum_stands()) lost_ = repaired.error();
-  } else if (quorum_stands()) {
-    lost_.reset();
-  }
-  return report;
-}
-
-/// Tries what is down, once its time has come.
-void ReplicatedLog::reconnect(Nanoseconds now) {
-  if (!may_come_back()) return;
-  for (Replica& replica : replicas_) {
-    if (replica.sending() || !replica.retry_due(now)) continue;
-    RepairReport report = bring_back(replica);
-    if (report.repaired) repairs_.push_back(std::move(report));
-  }
-}
-
-Result<void> ReplicatedLog::repair_replica(Replica& replica, RepairReport& report) {
-  PERDURE_TRY_VOID(replica.open_session(session_request()));
-  PERDURE_TRY_VOID(replica.prepare(anchor_.shape, staging_));
-  PERDURE_TRY(target,
-              client::RemoteBytes::open(replica.peer(), options_.pool, options_.stall, clock_));
-  PERDURE_TRY(found, survey(*target));
-  if (found.report && found.report->start.anchor != anchor_) {
-    return Error{ErrorCode::InvalidArgument, "its pool holds another log"};
-  }
-  for (Replica& source : replicas_) {
-    if (!source.sending()) continue;
-    auto bytes = client::RemoteBytes::open(source.peer(), options_.pool, options_.stall, clock_);
-    if (!bytes.ok()) continue;
-    auto history = scan_log(**bytes);
-    if (!history.ok()) continue;
-    report.found = describe_difference(found, *history);
-    PERDURE_TRY(copied, bring_equal(**bytes, *history, replica, found));
-    report.copied_bytes = copied;
-    replica.resume_at(history->tail);
-    return {};
-  }
-  return catch_up(replica, found);
-}
-
-/// With no other replica up, all that is missing must still be staged.
-Result<void> ReplicatedLog::catch_up(Replica& replica, const Survey& found) {
-  if (!found.report) return Error{ErrorCode::Corrupt, "its log is damaged and no other is up"};
-  const Lsn at = found.report->tail;
-  const std::optional<Lsn> staged = staging_.first();
-  if (at < replica.durable_below() || at > tail_ || (staged ? *staged > at : at < tail_)) {
-    return Error{ErrorCode::QuorumLost,
-                 fmt::format("it holds the log up to {}, which is neither what was durable there "
-                             "nor what can be sent again; bring another replica back first",
-                             at.value)};
-  }
-  replica.resume_at(at);
   return {};
 }
 

@@ -61,6 +61,12 @@ Staging::Run Staging::longest_run_at(Lsn lsn, std::uint64_t length_max,
   return run;
 }
 
+const std::byte* Staging::record_at(Lsn lsn) const {
+  if (next_slot_ == first_slot_ || slot(next_slot_ - 1).lsn < lsn.value) return nullptr;
+  const Slot& found = slot(find(lsn));
+  return found.lsn == lsn.value ? memory_ + std::size_t{found.offset} * kUnitBytes : nullptr;
+}
+
 void Staging::release(Lsn lsn) {
   while (first_slot_ < next_slot_ && slot(first_slot_).lsn < lsn.value) ++first_slot_;
 }

@@ -61,6 +61,9 @@ class Staging {
     return longest_run_at(lsn, length_max, ring_bytes);
   }
 
+  /// The record that was staged with this LSN; null when there is none.
+  const std::byte* record_at(Lsn lsn) const;
+
   /// Forgets everything below `lsn`, which is a boundary of records.
   void release(Lsn lsn);
 

@@ -94,7 +94,7 @@ bool is_zero(std::span<const std::byte> bytes) {
 // The header of a pool that is about to be made in `region_bytes` bytes.
 Result<PoolHeader> new_header(const PoolOptions& options, std::uint64_t region_bytes) {
   PoolHeader header;
-  header.uuid = Uuid::random();
+  header.uuid = options.uuid.value_or(Uuid::random());
   header.region_bytes = region_bytes;
   header.data_bytes = options.data_bytes;
   if (options.data_bytes == 0 && region_bytes > kPoolDataOffset)

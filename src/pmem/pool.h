@@ -32,6 +32,8 @@ struct PoolOptions {
   /// not cost about twice as much as later ones (a reserved block is marked as written in the file
   /// system's journal when it is first written back).
   bool write_zeros = false;
+  /// Its identity; nothing: drawn at random. For worlds that are the same under the same seed.
+  std::optional<Uuid> uuid;
 };
 
 struct OpenOptions {

@@ -10,6 +10,7 @@
 #include <algorithm>
 
 #include "control/host_port.h"
+#include "core/epoch.h"
 #include "core/log_message.h"
 #include "core/try.h"
 #include "server/service.h"
@@ -18,6 +19,8 @@ namespace perdure::server {
 namespace {
 
 constexpr Nanoseconds kEndWithin = std::chrono::seconds{10};
+// A pool without epochs left can never be written again: nobody gets there by mistake.
+constexpr std::uint32_t kFenceStepMax = 65536;
 
 std::string writer_words(const SessionTerms& terms) {
   return fmt::format("'{}' of epoch {}", terms.writer_name, terms.epoch.value);
@@ -325,6 +328,13 @@ Result<void> PeerService::fence(const std::string& pool, Epoch epoch, const Call
                              last.epoch.value, owner_words(last), epoch.value)};
   }
   if (epoch == last.epoch) return {};
+  if (epoch > kEpochMax || epoch.value - last.epoch.value > kFenceStepMax) {
+    return Error{
+        ErrorCode::InvalidArgument,
+        fmt::format("pool '{}' is at epoch {}; it can be fenced at most {} above that, and "
+                    "epochs end at {}",
+                    pool, last.epoch.value, kFenceStepMax, kEpochMax.value)};
+  }
   PERDURE_TRY_VOID(end_all(sessions_of(*entry, true), true));
   PERDURE_TRY_VOID(require_open(*entry));
   WriterRecord record;

@@ -231,7 +231,7 @@ TEST(Failures, WhatIsNotThereIsNamed) {
   EXPECT_TRUE(contains(no_pool.err, "[not-found]")) << no_pool.err;
   EXPECT_TRUE(contains(no_pool.err, "nothing")) << no_pool.err;
   const Outcome no_file = run(cluster.log("append", {"/does/not/exist"}));
-  EXPECT_EQ(no_file.status, 3);
+  EXPECT_EQ(no_file.status, 1);
   EXPECT_TRUE(contains(no_file.err, "/does/not/exist")) << no_file.err;
   cluster.kill(0);
   const Outcome no_peer = run(cluster.log_of(0, "read"));

@@ -21,7 +21,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     if (repaired) {
       encode_anchor({LogShape::Compound, kRingBytesMin, 1},
                     std::span<std::byte, kAnchorBytes>(pool.data(), kAnchorBytes));
-      perdure::store(pool.data() + kHeadWordAt, encode_word(kFirstLsn));
+      LogState state;
+      state.anchor = {LogShape::Compound, kRingBytesMin, 1};
+      state.epoch = perdure::Epoch{1};
+      state.configuration = {1, 1, {Member{}}};
+      const StateBytes page = encode_state(state, 1);
+      std::memcpy(pool.data() + kStateAt, page.data(), page.size());
     }
     std::uint64_t seen = 0;
     const auto report = scan_log(bytes, [&](const RecordView& record) {

@@ -1,0 +1,192 @@
+// `perdure log status` and `perdure log replica`: what a log has, and changing which replicas it is
+// on, one at a time.
+#include "log/log_scan.h"
+#include "log_commands.h"
+#include "output.h"
+#include "replica_survey.h"
+
+#include <fmt/format.h>
+
+#include <memory>
+
+namespace perdure::app {
+namespace {
+
+using nlohmann::ordered_json;
+
+struct StatusCommand {
+  PeerOptions peers;
+  Format format = Format::Text;
+};
+
+std::string marks_text(const log::Marks& marks) {
+  std::string text;
+  if (marks.creating) text += ", being created";
+  if (marks.incomplete) text += ", incomplete: it does not vote until it is repaired";
+  if (marks.removed) text += ", removed from the log";
+  return text;
+}
+
+std::string start_text(const log::LogStart& start) {
+  if (!start.anchor) return "  holds no log\n";
+  const log::LogState& state = start.state();
+  std::string text = fmt::format("  log {:016x}, epoch {} since LSN {}, head LSN {} (index {}){}\n",
+                                 state.anchor.log_id, state.epoch.value, state.begin.value,
+                                 state.head.lsn.value, state.head.index, marks_text(state.marks));
+  if (start.committed_word) {
+    text += fmt::format("  committed up to LSN {} at least\n", start.committed_word->value);
+  }
+  text += fmt::format("  configuration {}, {}\n", state.configuration.generation,
+                      log::describe(state.configuration));
+  return text;
+}
+
+ordered_json start_json(const log::LogStart& start) {
+  if (!start.anchor) return {{"log", nullptr}};
+  const log::LogState& state = start.state();
+  ordered_json json{{"log", fmt::format("{:016x}", state.anchor.log_id)},
+                    {"epoch", state.epoch.value},
+                    {"begin", state.begin.value},
+                    {"head", state.head.lsn.value},
+                    {"head_index", state.head.index},
+                    {"creating", state.marks.creating},
+                    {"incomplete", state.marks.incomplete},
+                    {"removed", state.marks.removed},
+                    {"generation", state.configuration.generation},
+                    {"quorum", state.configuration.quorum}};
+  json["committed"] = start.committed_word ? start.committed_word->value : 0;
+  json["members"] = ordered_json::array();
+  for (const log::Member& member : state.configuration.members) {
+    json["members"].push_back({{"pool_uuid", pmem::to_string(member.pool)}, {"name", member.name}});
+  }
+  return json;
+}
+
+ExitStatus run_status(const StatusCommand& command) {
+  ReplicaSurvey survey;
+  survey.open_peers(command.peers);
+  std::string text;
+  ordered_json replicas = ordered_json::array();
+  ExitStatus status = ExitStatus::Ok;
+  for (const SurveyedReplica& replica : survey.replicas()) {
+    ordered_json json{{"replica", replica.name}};
+    const auto start =
+        replica.bytes ? log::read_start(*replica.bytes) : Result<log::LogStart>(*replica.error);
+    if (start.ok()) {
+      text += fmt::format("{}{}\n{}", replica.name,
+                          replica.writer_present ? ": written by " + replica.writer_name : ":",
+                          start_text(*start));
+      json.update(start_json(*start));
+      json["writer"] = replica.writer_present ? replica.writer_name : "";
+      const bool whole = start->anchor && !start->state().marks.any();
+      if (!whole && status == ExitStatus::Ok) status = ExitStatus::Damaged;
+    } else {
+      text += fmt::format("{}: {}\n", replica.name, start.error().message);
+      json["error"] = {{"code", to_string(start.code())}, {"message", start.error().message}};
+      const bool damaged = start.code() == ErrorCode::Corrupt;
+      status = damaged ? ExitStatus::Damaged : ExitStatus::Failed;
+    }
+    replicas.push_back(std::move(json));
+  }
+  print(command.format == Format::Json
+            ? ordered_json{{"format", 1}, {"replicas", std::move(replicas)}}.dump(2) + "\n"
+            : text);
+  return status;
+}
+
+enum class Change { Add, Remove, Replace, Quorum };
+
+struct ChangeCommand {
+  WriterOptions writer;
+  std::string which;
+  std::string peer;
+  std::size_t quorum = 0;
+  Format format = Format::Text;
+};
+
+Result<void> change(Log& log, Change what, const ChangeCommand& command) {
+  switch (what) {
+    case Change::Add: return log.add_replica(command.peer, command.quorum);
+    case Change::Remove: return log.remove_replica(command.which, command.quorum);
+    case Change::Replace: return log.replace_replica(command.which, command.peer);
+    case Change::Quorum: return log.change_quorum(command.quorum);
+  }
+  return {};
+}
+
+ExitStatus run_change(const ChangeCommand& command, Change what) {
+  LogOptions options = log_options(command.writer);
+  options.create = false;
+  options.partial = true;
+  auto log = Log::open(options);
+  if (!log.ok()) return fail_log(log.error());
+  warn_of_loss(log->status());
+  const auto changed = change(*log, what, command);
+  if (!changed.ok()) return fail(changed.error());
+  (void)log->close();
+  const LogStatus status = log->status();
+  if (command.format == Format::Json) {
+    ordered_json json{{"format", 1}, {"quorum", status.quorum}};
+    json["replicas"] = ordered_json::array();
+    for (const ReplicaStatus& each : status.replicas) {
+      json["replicas"].push_back(
+          {{"peer", each.peer}, {"pool_uuid", each.pool_uuid}, {"up", each.up}});
+    }
+    print(json.dump(2) + "\n");
+  } else {
+    print(fmt::format("the log has {}\n", status.configuration));
+  }
+  return ExitStatus::Ok;
+}
+
+void add_change(CLI::App& parent, Change what, const std::string& name, const std::string& help) {
+  const auto options = std::make_shared<ChangeCommand>();
+  CLI::App* command = parent.add_subcommand(name, help);
+  add_writer_options(*command, options->writer);
+  command->get_option("--peers")->description(
+      "The peers that the log has now, as far as they live");
+  if (what == Change::Remove || what == Change::Replace) {
+    command->add_option("replica", options->which, "Its address, or the UUID of its pool")
+        ->required();
+  }
+  if (what == Change::Add || what == Change::Replace) {
+    command->add_option("peer", options->peer, "The peer whose pool becomes a replica")
+        ->required()
+        ->option_text("HOST:PORT");
+  }
+  if (what != Change::Replace) {
+    CLI::Option* quorum = command->add_option("--new-quorum", options->quorum,
+                                              "The quorum from then on (a majority if it was one)");
+    if (what == Change::Quorum) quorum->required();
+  }
+  add_format_option(*command, options->format);
+  run_with(*command, [options, what] { return run_change(*options, what); });
+}
+
+}  // namespace
+
+void add_log_replica(CLI::App& log) {
+  const auto status = std::make_shared<StatusCommand>();
+  CLI::App* showing = log.add_subcommand(
+      "status", "What each replica says of the log; reads no record, changes nothing");
+  add_peers_option(*showing, status->peers);
+  add_pool_option(*showing, status->peers);
+  add_transport_option(*showing, status->peers);
+  add_timeout_option(*showing, status->peers);
+  add_format_option(*showing, status->format);
+  add_examples(*showing,
+               "  perdure log status --peers a:7470,b:7470,c:7470 --pool orders\n"
+               "Exit status: 0 all are usable, 1 one can not be read, 4 one is damaged or "
+               "incomplete.");
+  run_with(*showing, [status] { return run_status(*status); });
+
+  CLI::App* replica =
+      log.add_subcommand("replica", "Change which replicas a log has, one at a time");
+  replica->require_subcommand(1);
+  add_change(*replica, Change::Add, "add", "Make a peer's pool a replica");
+  add_change(*replica, Change::Remove, "remove", "Take a replica away; it may be dead");
+  add_change(*replica, Change::Replace, "replace", "One replica for another, at once");
+  add_change(*replica, Change::Quorum, "quorum", "Change how many replicas a record needs");
+}
+
+}  // namespace perdure::app

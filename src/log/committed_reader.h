@@ -1,0 +1,59 @@
+// CommittedReader: the records of one replica, in order, as they become committed. It holds back
+// what is not known to be, and notices when the replica was trimmed, replaced or is being repaired.
+#pragma once
+
+#include <perdure/log.h>
+
+#include "log/log_scan.h"
+
+#include <deque>
+#include <string>
+#include <vector>
+
+namespace perdure::log {
+
+/// Threads: one caller at a time.
+class CommittedReader {
+ public:
+  struct Options {
+    Lsn from;                  // 0: the oldest record
+    bool uncommitted = false;  // hold nothing back
+    std::string name;          // of the replica, for messages
+  };
+
+  /// `bytes` must outlive it. Errors: those of LogReader::open and of reading.
+  static Result<CommittedReader> open(ByteSource& bytes, const Options& options);
+
+  /// See LogReader::next.
+  Result<std::optional<Record>> next();
+
+  Lsn position() const { return returned_.lsn; }
+  Lsn committed() const { return committed_; }
+  ScanEnd end() const { return cursor_.end(); }
+
+ private:
+  /// A record that is held back, or what stands between two of them.
+  struct Held {
+    RecordHeader header;
+    std::vector<std::byte> bytes;
+    Boundary after;
+  };
+
+  CommittedReader(ByteSource& bytes, const Options& options, const LogState& state, Lsn from);
+  Result<bool> look_again();
+  Result<void> follow_state(const LogState& now);
+  bool may_return(Lsn end) const { return options_.uncommitted || end <= committed_; }
+
+  ByteSource* bytes_;
+  Options options_;
+  LogState state_;
+  LogCursor cursor_;
+  Boundary returned_;     // behind the last record that was returned
+  bool checked_ = false;  // all of it is known, not only its place
+  Lsn committed_;
+  std::deque<Held> held_;
+  std::uint64_t held_bytes_ = 0;
+  std::vector<std::byte> current_;  // that was held back and is returned now
+};
+
+}  // namespace perdure::log

@@ -1,0 +1,150 @@
+// The decisions of a replica set: see replica_set.h.
+#include "log/replica_set.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <functional>
+
+#include "core/assert.h"
+
+namespace perdure::log {
+
+bool Configuration::has(const pmem::Uuid& pool) const {
+  return std::any_of(members.begin(), members.end(),
+                     [&](const Member& member) { return member.pool == pool; });
+}
+
+Result<void> validate(const Configuration& configuration) {
+  const auto& members = configuration.members;
+  for (std::size_t index = 0; index < members.size(); ++index) {
+    for (std::size_t other = 0; other < index; ++other) {
+      if (members[index].pool != members[other].pool) continue;
+      return Error{
+          ErrorCode::InvalidArgument,
+          fmt::format("{} and {} are one pool ({}); a replica counts once", members[other].name,
+                      members[index].name, to_string(members[index].pool))};
+    }
+  }
+  const bool sizes = !members.empty() && members.size() <= kMembersMax &&
+                     configuration.quorum >= 1 && configuration.quorum <= members.size();
+  if (sizes) return {};
+  return Error{ErrorCode::InvalidArgument,
+               fmt::format("a quorum of {} with {} replicas; there must be 1 to {} replicas and no "
+                           "more needed than there are",
+                           configuration.quorum, members.size(), kMembersMax)};
+}
+
+std::string describe(const Configuration& configuration) {
+  std::string text =
+      fmt::format("quorum {} of {} replicas:", configuration.quorum, configuration.members.size());
+  for (const Member& member : configuration.members) {
+    text += fmt::format("{} {} (pool {})", &member == &configuration.members.front() ? "" : ",",
+                        member.name.empty() ? "?" : member.name, to_string(member.pool));
+  }
+  return text;
+}
+
+std::optional<pmem::Uuid> parse_uuid(std::string_view text) {
+  pmem::Uuid uuid;
+  std::size_t digits = 0;
+  for (const char c : text) {
+    if (c == '-') continue;
+    const int value = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+    if (value < 0 || digits == 2 * uuid.bytes.size()) return std::nullopt;
+    std::byte& at = uuid.bytes[digits / 2];
+    at = static_cast<std::byte>(static_cast<unsigned>(at) << 4 | static_cast<unsigned>(value));
+    ++digits;
+  }
+  if (digits != 2 * uuid.bytes.size()) return std::nullopt;
+  return uuid;
+}
+
+std::optional<std::size_t> best_of(std::span<const Candidate> candidates, bool any) {
+  std::optional<std::size_t> best;
+  for (std::size_t index = 0; index < candidates.size(); ++index) {
+    const Candidate& each = candidates[index];
+    const bool may =
+        each.standing == Standing::Whole || (any && each.standing == Standing::Damaged);
+    if (!may) continue;
+    if (!best || each.readable > candidates[*best].readable) best = index;
+  }
+  return best;
+}
+
+bool votes(const Candidate& candidate, const Rank& history) {
+  switch (candidate.standing) {
+    case Standing::Whole:
+    case Standing::Damaged: return candidate.extent <= history;
+    case Standing::Incomplete:
+    case Standing::Unknown: return false;
+  }
+  return false;
+}
+
+Choice choose(std::span<const Candidate> candidates, const Configurations& in_play) {
+  Choice choice;
+  for (const Candidate& each : candidates) choice.claimed = std::max(choice.claimed, each.claimed);
+  choice.damage = std::any_of(candidates.begin(), candidates.end(), [](const Candidate& each) {
+    return each.standing == Standing::Damaged;
+  });
+  const auto best = best_of(candidates);
+  const Rank history = best ? candidates[*best].readable : Rank{};
+  bool enough = best.has_value();
+  for (const Configuration& configuration : in_play) {
+    std::size_t voters = 0;
+    for (const Candidate& each : candidates) {
+      voters += best && configuration.has(each.pool) && votes(each, history) ? 1 : 0;
+    }
+    const bool first = &configuration == &in_play.front();
+    if (first || voters < choice.voters) choice.voters = voters;
+    choice.needed = std::max(choice.needed, configuration.votes_needed());
+    enough = enough && voters >= configuration.votes_needed();
+  }
+  if (enough && history.end < choice.claimed) {
+    choice.damage = true;  // something committed is nowhere to be read
+    enough = false;
+  }
+  if (enough) choice.history = best;
+  return choice;
+}
+
+std::size_t count_members(const Configuration& configuration, std::span<const pmem::Uuid> pools) {
+  return static_cast<std::size_t>(std::count_if(
+      pools.begin(), pools.end(), [&](const pmem::Uuid& pool) { return configuration.has(pool); }));
+}
+
+CommitRule::CommitRule(const Configurations& in_play, std::span<const pmem::Uuid> pools)
+    : scratch_(pools.size()) {
+  for (const Configuration& configuration : in_play) {
+    Part& part = parts_.emplace_back();
+    part.quorum = configuration.quorum;
+    for (std::size_t index = 0; index < pools.size(); ++index) {
+      if (configuration.has(pools[index])) part.replicas.push_back(index);
+    }
+  }
+}
+
+Lsn CommitRule::committed(std::span<const Lsn> durable) {
+  PERDURE_ASSERT(durable.size() == scratch_.size());
+  Lsn least{UINT64_MAX};
+  for (const Part& part : parts_) {
+    if (part.replicas.size() < part.quorum) return Lsn{};
+    for (std::size_t i = 0; i < part.replicas.size(); ++i) scratch_[i] = durable[part.replicas[i]];
+    const auto end = scratch_.begin() + static_cast<std::ptrdiff_t>(part.replicas.size());
+    std::sort(scratch_.begin(), end, std::greater<>());
+    least = std::min(least, scratch_[part.quorum - 1]);
+  }
+  return parts_.empty() ? Lsn{} : least;
+}
+
+bool CommitRule::enough(std::span<const std::uint8_t> counts) const {
+  for (const Part& part : parts_) {
+    std::size_t found = 0;
+    for (const std::size_t index : part.replicas) found += counts[index] != 0 ? 1 : 0;
+    if (found < part.quorum) return false;
+  }
+  return !parts_.empty();
+}
+
+}  // namespace perdure::log

@@ -1,0 +1,128 @@
+// The rules of a replica set: who votes, what is chosen, when something is committed.
+#include "log/replica_set.h"
+
+#include <gtest/gtest.h>
+
+namespace perdure::log {
+namespace {
+
+pmem::Uuid pool(int number) {
+  pmem::Uuid uuid;
+  uuid.bytes[0] = static_cast<std::byte>(number);
+  return uuid;
+}
+
+Configuration configuration(std::vector<int> members, std::uint32_t quorum,
+                            std::uint32_t generation = 1) {
+  Configuration made{generation, quorum, {}};
+  for (const int each : members) made.members.push_back({pool(each), ""});
+  return made;
+}
+
+Candidate whole(int number, std::uint32_t epoch, std::uint64_t end) {
+  const Rank rank{Epoch{epoch}, Lsn{end}};
+  return {pool(number), Standing::Whole, rank, rank, Lsn{}};
+}
+
+Candidate damaged(int number, std::uint32_t epoch, std::uint64_t readable, std::uint64_t extent) {
+  return {pool(number),
+          Standing::Damaged,
+          {Epoch{epoch}, Lsn{readable}},
+          {Epoch{epoch}, Lsn{extent}},
+          Lsn{}};
+}
+
+Candidate incomplete(int number) { return {pool(number), Standing::Incomplete, {}, {}, Lsn{}}; }
+
+std::optional<std::size_t> chosen(std::vector<Candidate> candidates, Configurations in_play) {
+  return choose(candidates, in_play).history;
+}
+
+constexpr std::optional<std::size_t> kNone;
+
+TEST(ReplicaSet, TheHighestEpochThenTheLongestIsTaken) {
+  const Configurations three = {configuration({0, 1, 2}, 2)};
+  //                 what the replicas hold                                       taken
+  EXPECT_EQ(chosen({whole(0, 1, 100), whole(1, 1, 200), whole(2, 1, 150)}, three), 1u);
+  EXPECT_EQ(chosen({whole(0, 1, 900), whole(1, 2, 200), whole(2, 1, 800)}, three), 1u);
+  EXPECT_EQ(chosen({whole(0, 2, 100), whole(1, 2, 100), whole(2, 1, 800)}, three), 0u);
+}
+
+TEST(ReplicaSet, BlankForeignAndIncompleteOnesNeverVoteNorAreTaken) {
+  const Configurations three = {configuration({0, 1, 2}, 2)};
+  EXPECT_EQ(chosen({whole(0, 1, 100), incomplete(1), Candidate{}}, three), kNone);
+  EXPECT_EQ(chosen({whole(0, 1, 100), incomplete(1), whole(2, 1, 100)}, three), 0u);
+  EXPECT_EQ(chosen({whole(0, 1, 100), whole(7, 1, 100)}, three), kNone) << "7 is no member";
+}
+
+TEST(ReplicaSet, ADamagedOneVotesOnlyForAHistoryThatHasAllItEverShowed) {
+  const Configurations three = {configuration({0, 1, 2}, 2)};
+  EXPECT_EQ(chosen({damaged(0, 1, 100, 500), whole(1, 1, 500)}, three), 1u);
+  EXPECT_EQ(chosen({damaged(0, 1, 100, 500), whole(1, 1, 499)}, three), kNone);
+  EXPECT_EQ(chosen({whole(1, 1, 499), damaged(0, 1, 100, 500)}, three), kNone) << "in any order";
+  EXPECT_EQ(chosen({damaged(0, 1, 100, 500), whole(1, 2, 300)}, three), 1u)
+      << "a later epoch has it";
+  EXPECT_EQ(chosen({damaged(0, 3, 400, 500), whole(1, 2, 600)}, three), kNone);
+  EXPECT_EQ(chosen({damaged(0, 1, 100, 500), whole(1, 1, 300), whole(2, 1, 200)}, three), 1u)
+      << "two whole ones hold everything";
+}
+
+TEST(ReplicaSet, AHistoryShorterThanWhatWasCommittedIsNotTaken) {
+  Candidate knows = whole(0, 1, 100);
+  knows.claimed = Lsn{200};
+  const Choice choice =
+      choose(std::vector{knows, whole(1, 1, 150)}, Configurations{configuration({0, 1, 2}, 2)});
+  EXPECT_FALSE(choice.history);
+  EXPECT_TRUE(choice.damage);
+}
+
+TEST(ReplicaSet, VotesAndSessionsNeeded) {
+  //  n  quorum  votes  sessions
+  const std::size_t cases[][4] = {{1, 1, 1, 1}, {2, 1, 2, 2}, {2, 2, 1, 2}, {3, 1, 3, 3},
+                                  {3, 2, 2, 2}, {3, 3, 1, 3}, {4, 2, 3, 3}, {5, 3, 3, 3}};
+  for (const auto& [n, quorum, votes, sessions] : cases) {
+    Configuration each;
+    each.quorum = static_cast<std::uint32_t>(quorum);
+    each.members.resize(n);
+    EXPECT_EQ(each.votes_needed(), votes) << n << " of quorum " << quorum;
+    EXPECT_EQ(each.sessions_needed(), sessions) << n << " of quorum " << quorum;
+    EXPECT_GT(2 * sessions, n) << "no two writers have them both";
+    EXPECT_GT(votes + quorum, n) << "every committed record is on a voter";
+  }
+}
+
+TEST(ReplicaSet, WhileAChangeIsNotCommittedBothConfigurationsMustAgree) {
+  const Configurations both = {configuration({0, 1, 2}, 2), configuration({0, 1, 3}, 2, 2)};
+  EXPECT_EQ(chosen({whole(0, 1, 100), whole(3, 1, 100)}, both), kNone) << "one vote of the old";
+  EXPECT_EQ(chosen({whole(1, 1, 100), whole(2, 1, 100)}, both), kNone) << "one vote of the new";
+  EXPECT_EQ(chosen({whole(0, 1, 100), whole(1, 1, 100)}, both), 0u);
+}
+
+TEST(CommitRule, CountsReplicasOfTheConfigurationOnly) {
+  const std::vector<pmem::Uuid> pools = {pool(0), pool(1), pool(2), pool(9)};
+  CommitRule rule({configuration({0, 1, 2}, 2)}, pools);
+  const std::vector<Lsn> durable = {Lsn{100}, Lsn{300}, Lsn{200}, Lsn{900}};
+  EXPECT_EQ(rule.committed(durable), Lsn{200});
+  CommitRule joint({configuration({0, 1, 2}, 2), configuration({0, 1, 9}, 3, 2)}, pools);
+  EXPECT_EQ(joint.committed(durable), Lsn{100});
+  EXPECT_TRUE(rule.enough(std::vector<std::uint8_t>{1, 0, 1, 0}));
+  EXPECT_FALSE(rule.enough(std::vector<std::uint8_t>{1, 0, 0, 1}));
+}
+
+TEST(Configuration, OnePoolTwiceAndAQuorumBeyondTheMembersAreRefused) {
+  EXPECT_TRUE(validate(configuration({0, 1, 2}, 2)).ok());
+  EXPECT_FALSE(validate(configuration({0, 1, 0}, 2)).ok());
+  EXPECT_FALSE(validate(configuration({0, 1}, 3)).ok());
+  EXPECT_FALSE(validate(configuration({0, 1}, 0)).ok());
+  EXPECT_FALSE(validate(configuration({}, 0)).ok());
+}
+
+TEST(Configuration, AUuidReadsBack) {
+  const pmem::Uuid uuid = pmem::Uuid::random();
+  EXPECT_EQ(parse_uuid(to_string(uuid)), uuid);
+  EXPECT_FALSE(parse_uuid("127.0.0.1:7470"));
+  EXPECT_FALSE(parse_uuid(""));
+}
+
+}  // namespace
+}  // namespace perdure::log

@@ -1,0 +1,335 @@
+// What changes the replicas of a log that is open: bringing one back, and other members or another
+// quorum. docs/log-protocol.md has the order of each step.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "core/log_message.h"
+#include "core/try.h"
+#include "log/replicated_log.h"
+
+namespace perdure::log {
+
+std::vector<RepairReport> ReplicatedLog::repair(Nanoseconds timeout) {
+  const Deadline deadline(clock_, timeout);
+  std::vector<RepairReport> reports;
+  // A source that turns out to be damaged goes down in the course of it, and gets its turn.
+  for (std::size_t round = 0; round < 2; ++round) {
+    for (Replica& replica : replicas_) {
+      if (replica.sending() || !is_member(replica)) continue;
+      const auto tried = std::find_if(
+          reports.begin(), reports.end(),
+          [&](const RepairReport& each) { return each.peer == replica.peer().name(); });
+      if (tried != reports.end()) continue;
+      reports.push_back(bring_back(replica, deadline));
+    }
+  }
+  return reports;
+}
+
+RepairReport ReplicatedLog::bring_back(Replica& replica, const Deadline& deadline) {
+  RepairReport report;
+  report.peer = replica.peer().name();
+  replica.set_deadline(deadline);
+  const auto repaired = repair_replica(replica, report, deadline);
+  replica.set_deadline(std::nullopt);
+  report.repaired = repaired.ok();
+  if (!repaired.ok()) {
+    report.error = repaired.error().message;
+    replica.mark_down(repaired.error());
+    const bool fenced = repaired.code() == ErrorCode::Fenced && !quorum_stands();
+    if (fenced && !lost_) lost_ = repaired.error();
+  }
+  return report;
+}
+
+/// Tries what is down, once its time has come.
+void ReplicatedLog::reconnect(Nanoseconds now, const Deadline& deadline) {
+  if (!may_come_back()) return;
+  for (Replica& replica : replicas_) {
+    if (replica.sending() || !is_member(replica) || !replica.retry_due(now)) continue;
+    if (deadline.passed()) return;
+    RepairReport report = bring_back(replica, deadline);
+    if (report.repaired) repairs_.push_back(std::move(report));
+  }
+}
+
+/// That the peer still has the pool that is a replica, and that nobody has fenced us there.
+Result<void> ReplicatedLog::ask_pool(Replica& replica, const Deadline& deadline) {
+  const Deadline soon(clock_, std::min(deadline.left(), options_.stall));
+  PERDURE_TRY(pool, replica.peer().describe(options_.pool, soon));
+  const auto uuid = parse_uuid(pool.uuid);
+  if (!uuid || !configuration_.has(*uuid)) {
+    return Error{ErrorCode::InvalidArgument,
+                 fmt::format("its pool ({}) is no replica of this log, which has {}; `perdure log "
+                             "replica replace` admits it",
+                             pool.uuid, describe(configuration_))};
+  }
+  for (const Replica& other : replicas_) {
+    if (&other == &replica || other.pool() != uuid) continue;
+    return Error{ErrorCode::InvalidArgument,
+                 fmt::format("it is the same pool as {} ({}); a replica counts once",
+                             other.peer().name(), pool.uuid)};
+  }
+  if (pool.epoch > epoch_) {
+    return Error{ErrorCode::Fenced, fmt::format("writer '{}' took over with epoch {}; ours was {}",
+                                                pool.writer_name, pool.epoch.value, epoch_.value)};
+  }
+  if (!replica.pool()) {
+    replica.set_pool(*uuid);
+    follow_rule({configuration_});
+  }
+  return {};
+}
+
+Result<void> ReplicatedLog::repair_replica(Replica& replica, RepairReport& report,
+                                           const Deadline& deadline) {
+  if (lost_) return *lost_;
+  PERDURE_TRY_VOID(ask_pool(replica, deadline));
+  PERDURE_TRY_VOID(replica.open_session(session_request()));
+  PERDURE_TRY_VOID(replica.prepare(anchor_.shape, staging_));
+  PERDURE_TRY(bytes, client::RemoteBytes::open(replica.peer(), options_.pool, options_.stall,
+                                               clock_, deadline));
+  PERDURE_TRY(found, survey(*bytes));
+  return bring_up(replica, *bytes, std::move(found), report, deadline);
+}
+
+/// Brings a replica to what this writer has written, and lets it count.
+Result<void> ReplicatedLog::bring_up(Replica& replica, ByteSource& bytes, Survey found,
+                                     RepairReport& report, const Deadline& deadline) {
+  if (found.report) {
+    const LogState& state = found.state();
+    if (state.anchor.log_id != anchor_.log_id && !state.marks.creating) {
+      return Error{ErrorCode::InvalidArgument, "its pool holds another log"};
+    }
+    if (state.anchor.log_id == anchor_.log_id && state.epoch > epoch_) {
+      return Error{ErrorCode::Fenced, fmt::format("it is part of epoch {}; ours was {}",
+                                                  state.epoch.value, epoch_.value)};
+    }
+    if (state.anchor.log_id == anchor_.log_id && state.head.lsn > head_.lsn) {
+      // A trim that reached it and was never acknowledged.
+      if (state.head.lsn > committed_) {
+        return Error{ErrorCode::Corrupt, "it was trimmed beyond what is committed"};
+      }
+      PERDURE_TRY(head, boundary_at(state.head.lsn));
+      if (head.index != state.head.index || head.crc != state.head.crc) {
+        return Error{ErrorCode::Corrupt, "it was trimmed to a place that is none of this log"};
+      }
+      PERDURE_TRY_VOID(trim_to(head));
+    }
+  }
+  ScanReport here;
+  here.start.head = head_.lsn;
+  while (Replica* source = choose_source(replica, deadline)) {
+    here.tail = tail_;
+    here.next_index = next_index_;
+    here.last_crc = last_crc_;
+    if (report.found.empty()) report.found = describe_difference(found, here);
+    auto remote =
+        client::RemoteBytes::open(source->peer(), options_.pool, options_.stall, clock_, deadline);
+    if (!remote.ok()) {
+      source->mark_down(remote.error());
+      continue;
+    }
+    Source from{**remote, *source->state()};
+    bool source_failed = false;
+    const auto brought =
+        bring_equal(&from, target_here(tail_boundary()), replica, bytes, found, source_failed);
+    if (brought.ok()) {
+      report.copied_bytes = brought->copied_bytes;
+      replica.resume_at(tail_);
+      return {};
+    }
+    if (!source_failed) return brought.error();
+    source->mark_down(brought.error());
+    PERDURE_TRY(again, survey(bytes));
+    found = std::move(again);
+  }
+  return go_on_from_staging(replica, bytes, found);
+}
+
+/// Another replica that holds everything; nothing when there is none.
+Replica* ReplicatedLog::choose_source(const Replica& target, const Deadline& deadline) {
+  const Deadline soon(clock_, std::min(deadline.left(), 2 * options_.stall));
+  for (Replica& each : replicas_) {
+    if (&each == &target || !each.sending() || !is_member(each)) continue;
+    auto drained = drain(each, soon);
+    if (drained.ok()) return &each;
+    if (each.sending()) each.mark_down(drained.error());
+  }
+  return nullptr;
+}
+
+/// With no other replica up, all that is missing must still be staged.
+Result<void> ReplicatedLog::go_on_from_staging(Replica& replica, ByteSource& bytes,
+                                               const Survey& found) {
+  const Error lacking{
+      ErrorCode::QuorumLost,
+      "it does not hold what can be sent on from; bring another replica back first"};
+  if (!found.report || found.report->damaged() || found.state().marks.any()) return lacking;
+  if (found.state().epoch != epoch_) return lacking;
+  const Boundary at = found.report->boundary();
+  bool follows = at.lsn == tail_ && at.crc == last_crc_ && at.index == next_index_;
+  if (const std::byte* staged = staging_.record_at(at.lsn); staged != nullptr) {
+    const RecordHeader next = decode_record_header(
+        std::span<const std::byte, kRecordHeaderBytes>(staged, kRecordHeaderBytes));
+    follows = next.previous_crc == at.crc && next.index == at.index;
+  }
+  if (!follows || at.lsn < replica.durable_below()) return lacking;
+  Target target = target_here(at);
+  bool source_failed = false;
+  PERDURE_TRY(brought, bring_equal(nullptr, target, replica, bytes, found, source_failed));
+  replica.resume_at(brought.survey.report->tail);
+  return {};
+}
+
+Configuration ReplicatedLog::next_configuration(std::size_t members, std::size_t quorum) const {
+  Configuration next;
+  next.generation = configuration_.generation + 1;
+  const std::size_t majority = members / 2 + 1;
+  const bool was_majority =
+      configuration_.members.empty() || quorum_ == configuration_.members.size() / 2 + 1;
+  next.quorum = static_cast<std::uint32_t>(quorum != 0    ? quorum
+                                           : was_majority ? majority
+                                                          : std::min(quorum_, members));
+  return next;
+}
+
+Result<std::size_t> ReplicatedLog::find_member(const std::string& which) const {
+  const auto uuid = parse_uuid(which);
+  const auto& members = configuration_.members;
+  for (std::size_t index = 0; index < members.size(); ++index) {
+    bool is = uuid ? members[index].pool == *uuid : members[index].name == which;
+    for (const Replica& replica : replicas_) {
+      is = is || (replica.pool() == members[index].pool && replica.peer().name() == which);
+    }
+    if (is) return index;
+  }
+  return Error{ErrorCode::NotFound, fmt::format("'{}' is no replica of this log, which has {}",
+                                                which, describe(configuration_))};
+}
+
+/// A pool that is no replica yet, brought to equal. It does not count before it is admitted.
+Result<Replica*> ReplicatedLog::bring_newcomer(std::unique_ptr<client::Peer> peer) {
+  if (!quorum_stands() || lost_) return quorum_lost(Deadline(clock_, options_.stall));
+  PERDURE_TRY(pool, peer->describe(options_.pool, Deadline(clock_, options_.stall)));
+  const auto uuid = parse_uuid(pool.uuid);
+  if (!uuid) return Error{ErrorCode::ProtocolError, "the peer's pool has no UUID"};
+  if (configuration_.has(*uuid)) {
+    return Error{ErrorCode::AlreadyExists,
+                 fmt::format("pool {} on {} is a replica already", pool.uuid, peer->name())};
+  }
+  if (replicas_.size() == replicas_.capacity()) {
+    return Error{ErrorCode::QueueFull, "too many changes of one writer; open the log again"};
+  }
+  Replica& replica = replicas_.emplace_back(std::move(peer), replica_options());
+  replica.set_pool(*uuid);
+  follow_rule({configuration_});
+  const auto bring = [&]() -> Result<void> {
+    PERDURE_TRY_VOID(replica.open_session(session_request()));
+    if (ring_bytes_for(replica.session().remote.length) < anchor_.ring_bytes) {
+      return Error{
+          ErrorCode::InvalidArgument,
+          fmt::format("its pool is too small: the log's ring has {} bytes", anchor_.ring_bytes)};
+    }
+    PERDURE_TRY_VOID(replica.prepare(anchor_.shape, staging_));
+    PERDURE_TRY(bytes,
+                client::RemoteBytes::open(replica.peer(), options_.pool, options_.stall, clock_));
+    PERDURE_TRY(found, survey(*bytes));
+    const bool own = found.report && found.state().anchor.log_id == anchor_.log_id;
+    const bool other = found.damage || (found.report && !own && !found.state().marks.creating);
+    if (other && !options_.accept_loss) {
+      return Error{ErrorCode::AlreadyExists,
+                   "its pool holds another log, or what is left of one; with accept_loss that is "
+                   "given up"};
+    }
+    if (!own || found.state().marks.removed) found = Survey{};
+    RepairReport report;
+    return bring_up(replica, *bytes, std::move(found), report,
+                    Deadline(clock_, std::chrono::hours(24)));
+  };
+  if (auto brought = bring(); !brought) {
+    replica.mark_down(brought.error());
+    replicas_.pop_back();
+    follow_rule({configuration_});
+    return brought.error();
+  }
+  return &replica;
+}
+
+/// Appends the configuration and goes by both until it is committed.
+Result<void> ReplicatedLog::change(Configuration next) {
+  PERDURE_TRY_VOID(validate(next));
+  if (!quorum_stands() || lost_) return quorum_lost(Deadline(clock_, options_.stall));
+  follow_rule({configuration_, next});
+  const auto appended = append_record(RecordType::Configuration, encode_configuration(next));
+  if (!appended.ok()) {
+    follow_rule({configuration_});
+    return appended.error();
+  }
+  const Deadline deadline(clock_, 2 * options_.stall);
+  while (committed_ < appended->end) {
+    pump();
+    if (committed_ >= appended->end) break;
+    look_at_connections(Nanoseconds{0});
+    if (!deadline.passed()) continue;
+    lost_ = Error{ErrorCode::OutcomeUnknown,
+                  "the change of the log's replicas may or may not be committed; open the log "
+                  "again to find out"};
+    return *lost_;
+  }
+  const Configuration before = std::exchange(configuration_, std::move(next));
+  quorum_ = configuration_.quorum;
+  follow_rule({configuration_});
+  for (Replica& replica : replicas_) {
+    if (!replica.sending()) continue;
+    auto written = drain(replica, Deadline(clock_, 2 * options_.stall));
+    LogState state = *replica.state();
+    state.configuration = configuration_;
+    state.marks.removed = !configuration_.has(*replica.pool());
+    if (written.ok()) written = replica.write_state(state);
+    if (written.ok() && state.marks.removed) {
+      written = Error{ErrorCode::NotFound, "it was removed from the log"};
+    }
+    if (!written.ok()) replica.mark_down(written.error());
+  }
+  if (!quorum_stands()) return quorum_lost(Deadline(clock_, options_.stall));
+  return {};
+}
+
+Result<void> ReplicatedLog::add_replica(std::unique_ptr<client::Peer> peer, std::size_t quorum) {
+  const std::string name = peer->name().substr(0, kMemberNameMax);
+  Configuration next = next_configuration(configuration_.members.size() + 1, quorum);
+  next.members = configuration_.members;
+  PERDURE_TRY(replica, bring_newcomer(std::move(peer)));
+  next.members.push_back({*replica->pool(), name});
+  return change(std::move(next));
+}
+
+Result<void> ReplicatedLog::remove_replica(const std::string& which, std::size_t quorum) {
+  PERDURE_TRY(index, find_member(which));
+  Configuration next = next_configuration(configuration_.members.size() - 1, quorum);
+  next.members = configuration_.members;
+  next.members.erase(next.members.begin() + static_cast<std::ptrdiff_t>(index));
+  return change(std::move(next));
+}
+
+Result<void> ReplicatedLog::replace_replica(const std::string& which,
+                                            std::unique_ptr<client::Peer> peer) {
+  const std::string name = peer->name().substr(0, kMemberNameMax);
+  PERDURE_TRY(index, find_member(which));
+  Configuration next = next_configuration(configuration_.members.size(), quorum_);
+  next.members = configuration_.members;
+  PERDURE_TRY(replica, bring_newcomer(std::move(peer)));
+  next.members[index] = {*replica->pool(), name};
+  return change(std::move(next));
+}
+
+Result<void> ReplicatedLog::change_quorum(std::size_t quorum) {
+  Configuration next = next_configuration(configuration_.members.size(), quorum);
+  next.members = configuration_.members;
+  return change(std::move(next));
+}
+
+}  // namespace perdure::log

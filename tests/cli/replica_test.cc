@@ -1,0 +1,89 @@
+// `perdure log replica` and `status`; and that a log is what it says, whatever is asked for.
+#include <gtest/gtest.h>
+
+#include "core/json.h"
+
+#include "tests/cli/cluster.h"
+
+namespace perdure::cli {
+namespace {
+
+using nlohmann::json;
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+std::uint64_t epoch_of(const Cluster& cluster) {
+  const Outcome described = run(
+      {"pool", "describe", "--peers", cluster.address(0), "--pool", "orders", "--format", "json"});
+  return json::parse(described.out)["peers"][0]["pools"][0]["epoch"];
+}
+
+TEST(Replica, OtherPeersOrAnotherQuorumThanTheLogHasAreRefusedAndNothingIsFenced) {
+  Cluster cluster;
+  ASSERT_EQ(run(cluster.log("append"), "one\n").status, 0);
+  const std::uint64_t epoch = epoch_of(cluster);
+  const Outcome quorum = run(cluster.log("append", {"--quorum", "3"}), "two\n");
+  EXPECT_EQ(quorum.status, 1);
+  EXPECT_TRUE(contains(quorum.err, "quorum 2 of 3")) << quorum.err;
+  const Outcome fewer = run(cluster.log_of(0, "append"), "two\n");
+  EXPECT_EQ(fewer.status, 1);
+  EXPECT_TRUE(contains(fewer.err, "quorum 2 of 3")) << fewer.err;
+  const Outcome input = run(cluster.log("append", {"--take-over", "/does/not/exist"}));
+  EXPECT_EQ(input.status, 1);
+  EXPECT_EQ(epoch_of(cluster), epoch);
+}
+
+TEST(Replica, OneMachineByTwoNamesIsOneReplica) {
+  Cluster cluster;
+  const std::string& address = cluster.address(0);
+  const std::string alias = "localhost" + address.substr(address.find(':'));
+  const Outcome outcome =
+      run({"log", "append", "--peers", address + "," + alias, "--pool", "orders"}, "x\n");
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_TRUE(contains(outcome.err, "are one pool")) << outcome.err;
+}
+
+TEST(Replica, RepairAndTrimOfNothingSaySo) {
+  Cluster cluster;
+  for (const std::string what : {"repair", "trim"}) {
+    std::vector<std::string> more;
+    if (what == "trim") more = {"--keep-records", "1"};
+    const Outcome outcome = run(cluster.log(what, more));
+    EXPECT_EQ(outcome.status, 1) << outcome.out;
+    EXPECT_TRUE(contains(outcome.err, "[not-found]")) << outcome.err;
+  }
+}
+
+TEST(Replica, IsTakenAwayAndComesBackAsAnother) {
+  Cluster cluster;
+  ASSERT_EQ(run(cluster.log("append"), "one\ntwo\n").status, 0);
+  const Outcome removed = run({"log", "replica", "remove", "--peers", cluster.all(), "--pool",
+                               "orders", cluster.address(2)});
+  ASSERT_EQ(removed.status, 0) << removed.err;
+  const std::string two = cluster.address(0) + "," + cluster.address(1);
+  const auto of_two = [&](std::vector<std::string> words) {
+    words.insert(words.end(), {"--peers", two, "--pool", "orders"});
+    return words;
+  };
+  EXPECT_EQ(run(cluster.log("append"), "three\n").status, 1) << "it has two replicas now";
+  EXPECT_EQ(run(of_two({"log", "append"}), "three\n").status, 0);
+  auto add = of_two({"log", "replica", "add"});
+  add.push_back(cluster.address(2));
+  const Outcome added = run(add);
+  ASSERT_EQ(added.status, 0) << added.err;
+  EXPECT_EQ(run(cluster.log("append"), "four\n").status, 0);
+  EXPECT_EQ(run(cluster.log("verify")).status, 0);
+  EXPECT_EQ(run(cluster.log_of(2, "read")).out, "one\ntwo\nthree\nfour\n");
+  const Outcome status = run(cluster.log("status", {"--format", "json"}));
+  ASSERT_EQ(status.status, 0) << status.err;
+  const json report = json::parse(status.out);
+  for (const json& replica : report["replicas"]) {
+    EXPECT_EQ(replica["generation"], 3);
+    EXPECT_EQ(replica["members"].size(), 3u);
+  }
+}
+
+}  // namespace
+}  // namespace perdure::cli

@@ -1,0 +1,520 @@
+// The laws of docs/log-protocol.md, where trim, catching up, repair, replacement and reopening
+// meet. A cluster on the emulated fabric; nothing here is random.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/epoch.h"
+#include "log/committed_reader.h"
+#include "log/replicated_log.h"
+#include "pmem/pool_format.h"
+#include "testing/world_server.h"
+
+namespace perdure {
+namespace {
+
+using log::LogShape;
+using log::ReplicatedLog;
+using log::WriterOptions;
+
+const std::string kPool = "log";
+constexpr std::uint64_t kPoolBytes = log::kRingAt + 64 * 1024;
+using Writer = std::unique_ptr<ReplicatedLog>;
+using Order = std::vector<std::size_t>;
+
+class Cluster {
+ public:
+  explicit Cluster(std::size_t servers = 3) : random_(1), world_(random_) {
+    ServerProfile profile;
+    profile.domain = PersistenceDomain::Wsp;
+    profile.transport = Transport::Tcp;
+    client_ = &world_.add_machine("client", profile);
+    for (std::size_t index = 0; index < servers; ++index) {
+      auto server = test::WorldServer::start(world_, fmt::format("server{}", index), profile,
+                                             {kPool, kPoolBytes, {32, 2048}});
+      EXPECT_TRUE(server.ok()) << server.error().message;
+      servers_.push_back(std::move(server).value());
+    }
+  }
+
+  WriterOptions options() const {
+    WriterOptions options;
+    options.pool = kPool;
+    options.record_bytes_max = 4096;
+    options.measure_costs = false;
+    options.take_over = true;
+    options.stall = std::chrono::milliseconds(20);
+    return options;
+  }
+
+  Result<Writer> open(const Order& order, WriterOptions options) {
+    std::vector<std::unique_ptr<client::Peer>> peers;
+    for (const std::size_t index : order) peers.push_back(peer(index));
+    options.writer = ++writers_;
+    return ReplicatedLog::open(std::move(peers), options, world_.clock());
+  }
+  Result<Writer> open(const Order& order = {0, 1, 2}) { return open(order, options()); }
+  Writer opened(const Order& order = {0, 1, 2}) {
+    auto log = open(order);
+    EXPECT_TRUE(log.ok()) << log.error().message;
+    return log.ok() ? std::move(log).value() : nullptr;
+  }
+
+  std::unique_ptr<client::Peer> peer(std::size_t index) { return servers_[index]->peer(*client_); }
+  void stop(std::size_t index) { servers_[index]->lose_power(); }
+  void start(std::size_t index) {
+    const auto started = servers_[index]->start_again();
+    ASSERT_TRUE(started.ok()) << started.error().message;
+  }
+  fabric::emu::World& world() { return world_; }
+  test::WorldServer& server(std::size_t index) { return *servers_[index]; }
+
+  /// The exported bytes as they are on the medium; `change` may change them.
+  template <typename Change>
+  void on_medium(std::size_t index, Change change) {
+    auto& region = servers_[index]->region();
+    change(region.bytes().subspan(pmem::kPoolDataOffset, kPoolBytes));
+    ASSERT_TRUE(region.flush(pmem::kPoolDataOffset, kPoolBytes).ok());
+  }
+  void flip(std::size_t index, std::uint64_t at) {
+    on_medium(index, [&](std::span<std::byte> bytes) { bytes[at] ^= std::byte{1}; });
+  }
+  void flip_record(std::size_t index, Lsn lsn) {
+    flip(index, log::kRingAt + lsn.value % (64 * 1024) + log::kRecordHeaderBytes + 2);
+  }
+  void wipe(std::size_t index) {
+    on_medium(index, [](std::span<std::byte> bytes) {
+      std::fill(bytes.begin(), bytes.end(), std::byte{0});
+    });
+  }
+
+  log::ScanReport scan(std::size_t index, std::vector<std::string>* records = nullptr) {
+    log::ScanReport report;
+    on_medium(index, [&](std::span<std::byte> bytes) {
+      LocalBytes local(bytes);
+      auto scanned = log::scan_log(local, [&](const log::RecordView& record) {
+        if (records == nullptr || record.header.type != log::RecordType::Data) return;
+        records->emplace_back(reinterpret_cast<const char*>(record.payload.data()),
+                              record.payload.size());
+      });
+      EXPECT_TRUE(scanned.ok()) << scanned.error().message;
+      if (scanned.ok()) report = std::move(scanned).value();
+    });
+    return report;
+  }
+
+  /// Every replica holds exactly the records [first, end), and nothing is marked.
+  void expect_all(std::uint64_t first, std::uint64_t end, const Order& order = {0, 1, 2}) {
+    for (const std::size_t index : order) {
+      std::vector<std::string> records;
+      const log::ScanReport report = scan(index, &records);
+      ASSERT_EQ(report.start.state().head.index, first) << "replica " << index;
+      ASSERT_EQ(report.next_index, end) << "replica " << index;
+      ASSERT_EQ(records.size(), end - first) << "replica " << index;
+      for (std::uint64_t at = first; at < end; ++at) EXPECT_EQ(records[at - first], text(at));
+      EXPECT_FALSE(report.start.state().marks.any()) << "replica " << index;
+      EXPECT_FALSE(report.damaged()) << "replica " << index;
+    }
+  }
+
+  static std::string text(std::uint64_t index) { return fmt::format("{:0>300}", index); }
+
+  /// Appends and waits: the next record holds its own index.
+  static std::vector<Ticket> append(ReplicatedLog& log, int count) {
+    std::vector<Ticket> tickets;
+    for (int done = 0; done < count; ++done) {
+      const std::string record = text(log.status().next_index);
+      const auto ticket = log.append(std::as_bytes(std::span(record)));
+      EXPECT_TRUE(ticket.ok()) << ticket.error().message;
+      if (!ticket.ok()) break;
+      const auto waited = log.wait(*ticket, Level::Committed, std::chrono::seconds(1));
+      EXPECT_TRUE(waited.ok()) << waited.error().message;
+      tickets.push_back(*ticket);
+    }
+    return tickets;
+  }
+  static void expect_repaired(const std::vector<RepairReport>& reports, std::size_t count) {
+    EXPECT_EQ(reports.size(), count);
+    for (const RepairReport& each : reports) {
+      EXPECT_TRUE(each.repaired) << each.peer << ": " << each.error;
+    }
+  }
+  static void settle(ReplicatedLog& log) { (void)log.close(std::chrono::milliseconds(200)); }
+
+ private:
+  Random random_;
+  fabric::emu::World world_;
+  fabric::emu::Machine* client_ = nullptr;
+  std::vector<std::unique_ptr<test::WorldServer>> servers_;
+  std::uint64_t writers_ = 0;
+};
+
+TEST(LogProtocol, TheHeadDoesNotGoBackWhenAReplicaThatMissedATrimCatchesUp) {
+  Cluster cluster;
+  Writer log = cluster.opened();
+  const auto tickets = Cluster::append(*log, 100);
+  cluster.stop(0);
+  ASSERT_TRUE(log->trim(tickets[90].lsn).ok());
+  cluster.stop(1);
+  cluster.stop(2);
+  for (std::size_t index = 0; index < 3; ++index) cluster.start(index);
+  (void)log->poll();
+  // The first that comes back has no other to copy from; the second run finds one.
+  (void)log->repair();
+  Cluster::expect_repaired(log->repair(), log->status().replicas[0].up ? 0 : 1);
+  for (int lap = 0; lap < 5; ++lap) {
+    const auto more = Cluster::append(*log, 80);
+    ASSERT_EQ(more.size(), 80u);
+    ASSERT_TRUE(log->trim(more[70].lsn).ok());
+  }
+  Cluster::settle(*log);
+  const LogStatus status = log->status();
+  log.reset();
+  log = cluster.opened();
+  EXPECT_EQ(log->status().head, status.head);
+  EXPECT_EQ(log->status().next_index, 500u);
+  cluster.expect_all(490, 500);
+}
+
+TEST(LogProtocol, AReplicaThatMissedATrimDoesNotLeadAtOpening) {
+  Cluster cluster;
+  Writer log = cluster.opened();
+  const auto tickets = Cluster::append(*log, 50);
+  Cluster::settle(*log);
+  cluster.stop(0);
+  ASSERT_TRUE(log->trim(tickets[40].lsn).ok());
+  log.reset();
+  cluster.start(0);
+  log = cluster.opened();
+  EXPECT_EQ(log->status().head, tickets[40].lsn);
+  cluster.expect_all(40, 50);
+}
+
+TEST(LogProtocol, ALogThatWasTrimmedToItsTailKeepsWhoItIs) {
+  for (const bool stale_first : {true, false}) {
+    Cluster cluster;
+    Writer log = cluster.opened();
+    Cluster::append(*log, 20);
+    cluster.stop(0);
+    Cluster::append(*log, 20);
+    ASSERT_TRUE(log->trim(log->status().tail).ok());
+    const LogStatus before = log->status();
+    log.reset();
+    cluster.start(0);
+    if (stale_first) cluster.stop(2);
+    log = cluster.opened();
+    ASSERT_NE(log, nullptr);
+    EXPECT_EQ(log->status().next_index, 40u) << "an index names one record for ever";
+    EXPECT_EQ(log->status().tail, before.tail);
+    Cluster::append(*log, 3);
+    Cluster::settle(*log);
+    cluster.expect_all(40, 43, {0, 1});
+  }
+}
+
+TEST(LogProtocol, ADamagedSourceIsNotCopiedFromAndIsRepairedItself) {
+  Cluster cluster;
+  Writer log = cluster.opened();
+  const auto tickets = Cluster::append(*log, 30);
+  Cluster::settle(*log);
+  cluster.flip_record(0, tickets[5].lsn);
+  cluster.stop(2);
+  cluster.start(2);
+  cluster.wipe(2);
+  (void)log->poll();
+  Cluster::append(*log, 1);
+  Cluster::expect_repaired(log->repair(), 2);
+  Cluster::append(*log, 1);
+  Cluster::settle(*log);
+  cluster.expect_all(0, 32);
+}
+
+TEST(LogProtocol, ABlankPoolDoesNotVote) {
+  Cluster cluster;
+  Writer log = cluster.opened();
+  Cluster::append(*log, 5);
+  cluster.stop(2);
+  Cluster::append(*log, 5);
+  log.reset();
+  cluster.wipe(0);
+  cluster.stop(1);
+  cluster.start(2);
+  // 2 is stale, 0 has lost everything, and what is committed is on 1 alone.
+  EXPECT_FALSE(cluster.open().ok());
+  cluster.start(1);
+  log = cluster.opened();
+  EXPECT_EQ(log->status().next_index, 10u);
+  cluster.expect_all(0, 10);
+}
+
+TEST(LogProtocol, DamageCountsInWhateverOrderThePeersAreNamed) {
+  for (const LogShape shape : {LogShape::Singleton, LogShape::Compound}) {
+    for (const Order& order : {Order{0, 1, 2}, Order{2, 1, 0}, Order{1, 2, 0}, Order{0, 2, 1}}) {
+      Cluster cluster;
+      WriterOptions options = cluster.options();
+      options.shape = shape;
+      auto created = cluster.open({0, 1, 2}, options);
+      ASSERT_TRUE(created.ok());
+      Writer log = std::move(created).value();
+      Cluster::append(*log, 10);
+      cluster.stop(1);
+      const auto tickets = Cluster::append(*log, 60);
+      log.reset();
+      cluster.flip_record(0, tickets[6].lsn);
+      cluster.start(1);
+      cluster.stop(2);
+      // 0 is damaged at record 16, 1 is behind, 2 is down: most of what was committed is not here.
+      EXPECT_EQ(cluster.open(order).code(), ErrorCode::Corrupt);
+      cluster.start(2);
+      log = cluster.opened(order);
+      ASSERT_NE(log, nullptr);
+      EXPECT_EQ(log->status().next_index, 70u);
+      cluster.expect_all(0, 70);
+    }
+  }
+}
+
+TEST(LogProtocol, AcceptedLossGoesOnAndSaysWhatWasLost) {
+  Cluster cluster;
+  Writer log = cluster.opened();
+  const auto tickets = Cluster::append(*log, 30);
+  Cluster::settle(*log);
+  log.reset();
+  for (std::size_t index = 0; index < 3; ++index) cluster.flip_record(index, tickets[20].lsn);
+  EXPECT_EQ(cluster.open().code(), ErrorCode::Corrupt);
+  WriterOptions options = cluster.options();
+  options.accept_loss = true;
+  auto accepted = cluster.open({0, 1, 2}, options);
+  ASSERT_TRUE(accepted.ok()) << accepted.error().message;
+  log = std::move(accepted).value();
+  EXPECT_NE(log->status().accepted_loss.find("index 20"), std::string::npos)
+      << log->status().accepted_loss;
+  EXPECT_EQ(log->status().next_index, 20u);
+  Cluster::append(*log, 2);
+  Cluster::settle(*log);
+  log.reset();
+  log = cluster.opened();  // and it is over
+  cluster.expect_all(0, 22);
+}
+
+TEST(LogProtocol, AFencedWriterThatRepairsAPeerTakesNothingForItsOwn) {
+  Cluster cluster;
+  Writer first = cluster.opened();
+  Cluster::append(*first, 5);
+  Writer second = cluster.opened();
+  const std::string record = "of the first, never sent";
+  const auto ticket = first->append(std::as_bytes(std::span(record)));
+  Cluster::append(*second, 10);
+  for (const RepairReport& each : first->repair()) EXPECT_FALSE(each.repaired);
+  if (ticket.ok()) {
+    EXPECT_EQ(first->wait(*ticket, Level::Durable, std::chrono::milliseconds(50)).code(),
+              ErrorCode::Fenced);
+  }
+  Cluster::append(*second, 1);
+  Cluster::settle(*second);
+  cluster.expect_all(0, 16);
+}
+
+TEST(LogProtocol, OneMachineNamedTwiceIsOneReplica) {
+  Cluster cluster;
+  EXPECT_EQ(cluster.open({0, 1, 1}).code(), ErrorCode::InvalidArgument);
+}
+
+TEST(LogProtocol, QuorumAndReplicasBelongToTheLog) {
+  Cluster cluster(4);
+  WriterOptions options = cluster.options();
+  options.quorum = 1;
+  auto created = cluster.open({0, 1, 2}, options);
+  ASSERT_TRUE(created.ok()) << created.error().message;
+  Cluster::append(**created, 3);
+  created->reset();
+  const auto refused = [&](const Order& order, std::size_t quorum, const std::string& words) {
+    WriterOptions asked = cluster.options();
+    asked.quorum = quorum;
+    const auto log = cluster.open(order, asked);
+    ASSERT_EQ(log.ok() ? ErrorCode::SystemError : log.code(), ErrorCode::InvalidArgument);
+    EXPECT_NE(log.error().message.find(words), std::string::npos) << log.error().message;
+  };
+  const auto before = cluster.peer(0)->describe(kPool, Deadline::after(std::chrono::seconds(1)));
+  refused({0, 1, 2}, 2, "quorum 1 of 3");
+  refused({2}, 0, "quorum 1 of 3");
+  refused({0, 1, 3}, 0, "is no replica");
+  refused({0, 1, 2, 3}, 0, "is no replica");
+  const auto after = cluster.peer(0)->describe(kPool, Deadline::after(std::chrono::seconds(1)));
+  EXPECT_EQ(after->epoch, before->epoch) << "whoever is refused fences nobody";
+  Writer log = cluster.opened();
+  EXPECT_EQ(log->status().quorum, 1u);
+}
+
+TEST(LogProtocol, AFullLogIsOpenedAsOftenAsOneLikes) {
+  Cluster cluster;
+  Writer log = cluster.opened();
+  const std::string record(1000, 'x');
+  while (true) {
+    const auto ticket = log->append(std::as_bytes(std::span(record)));
+    if (!ticket.ok()) break;
+    ASSERT_TRUE(log->wait(*ticket, Level::Committed, std::chrono::seconds(1)).ok());
+  }
+  const Lsn tail = log->status().tail;
+  for (int writer = 0; writer < 200; ++writer) {
+    log.reset();
+    log = cluster.opened();
+    ASSERT_NE(log, nullptr) << writer;
+  }
+  EXPECT_EQ(log->status().tail, tail) << "opening takes no room";
+  ASSERT_TRUE(log->trim(log->status().committed).ok());
+  EXPECT_TRUE(log->append(std::as_bytes(std::span(record))).ok());
+}
+
+TEST(LogProtocol, ACreationThatIsCutShortAnywhereIsBegunAgain) {
+  for (std::uint64_t steps = 1; steps < 400; steps += 7) {
+    Cluster cluster;
+    auto& server = cluster.server(steps % 3);
+    cluster.world().cut_after(server.machine(), steps);
+    auto created = cluster.open();
+    if (created.ok()) created->reset();
+    cluster.world().cancel_cut();
+    cluster.start(steps % 3);
+    auto log = cluster.open();
+    ASSERT_TRUE(log.ok()) << steps << ": " << log.error().message;
+    Cluster::append(**log, 2);
+    Cluster::settle(**log);
+    cluster.expect_all(0, 2);
+    if (testing::Test::HasFailure()) return;
+  }
+}
+
+TEST(LogProtocol, AWriterThatIsRefusedAsBusyHasRaisedNoEpoch) {
+  Cluster cluster;
+  Writer first = cluster.opened();
+  Cluster::append(*first, 3);
+  cluster.stop(2);
+  Cluster::append(*first, 3);
+  cluster.start(2);
+  WriterOptions polite = cluster.options();
+  polite.take_over = false;
+  EXPECT_EQ(cluster.open({2, 0, 1}, polite).code(), ErrorCode::Busy);
+  (void)first->poll();
+  Cluster::expect_repaired(first->repair(), 1);
+  Cluster::append(*first, 1);
+  Cluster::settle(*first);
+  cluster.expect_all(0, 7);
+}
+
+TEST(LogProtocol, EpochsHaveAnEndAndNobodyGetsThereByOneFence) {
+  Cluster cluster;
+  const Deadline deadline = Deadline::after(std::chrono::seconds(10));
+  EXPECT_EQ(cluster.peer(0)->fence(kPool, Epoch{UINT32_MAX}, deadline).code(),
+            ErrorCode::InvalidArgument);
+  EXPECT_TRUE(cluster.peer(0)->fence(kPool, Epoch{1000}, deadline).ok());
+  Writer log = cluster.opened();
+  EXPECT_EQ(log->status().epoch, Epoch{1001});
+}
+
+TEST(LogProtocol, ADamagedWordIsRepairedByOpening) {
+  Cluster cluster;
+  Writer log = cluster.opened();
+  Cluster::append(*log, 3);
+  Cluster::settle(*log);
+  log.reset();
+  cluster.flip(1, log::kTailWordAt);
+  cluster.flip(1, log::kCommittedWordAt);
+  EXPECT_TRUE(cluster.scan(1).start.committed_word_damaged);
+  log = cluster.opened();
+  EXPECT_EQ(log->status().next_index, 3u);
+  EXPECT_FALSE(cluster.scan(1).start.committed_word_damaged);
+}
+
+TEST(LogProtocol, AStoppedPeerThatGoesOnIsNoReasonToAbort) {
+  Cluster cluster;
+  Writer first = cluster.opened();
+  Cluster::append(*first, 10);
+  cluster.stop(0);
+  ASSERT_TRUE(first->trim(first->status().tail).ok());
+  Writer second = cluster.opened();
+  Cluster::append(*second, 5);
+  cluster.start(0);
+  const std::string record = "of the first";
+  ErrorCode code = ErrorCode::TimedOut;
+  for (int round = 0; round < 20 && code != ErrorCode::Fenced; ++round) {
+    (void)first->repair();  // what is down, and what was taken over, must not be gone on with
+    const auto ticket = first->append(std::as_bytes(std::span(record)));
+    code = ticket.ok()
+               ? first->wait(*ticket, Level::Committed, std::chrono::milliseconds(20)).code()
+               : ticket.code();
+  }
+  EXPECT_EQ(code, ErrorCode::Fenced);
+}
+
+TEST(LogProtocol, ReadersGetWhatIsCommittedAndNoticeAReplacedTail) {
+  Cluster cluster;
+  Writer log = cluster.opened();
+  Cluster::append(*log, 3);
+  Cluster::settle(*log);
+  cluster.stop(1);
+  cluster.stop(2);
+  const std::string never = "never committed";
+  const auto ticket = log->append(std::as_bytes(std::span(never)));
+  ASSERT_TRUE(ticket.ok());
+  ASSERT_TRUE(log->wait(*ticket, Level::Durable, std::chrono::seconds(1)).ok());
+  auto bytes = cluster.server(0).region().bytes().subspan(pmem::kPoolDataOffset, kPoolBytes);
+  LocalBytes local(bytes);
+  auto careful = log::CommittedReader::open(local, {Lsn{}, false, "it"});
+  auto eager = log::CommittedReader::open(local, {Lsn{}, true, "it"});
+  ASSERT_TRUE(careful.ok() && eager.ok());
+  const auto count = [](log::CommittedReader& reader) {
+    int read = 0;
+    while (true) {
+      const auto record = reader.next();
+      if (!record.ok() || !*record) return read;
+      ++read;
+    }
+  };
+  EXPECT_EQ(count(*careful), 3);
+  EXPECT_EQ(count(*eager), 4);
+  // The next writer does not see replica 0, and goes on without that record.
+  log.reset();
+  cluster.stop(0);
+  cluster.start(1);
+  cluster.start(2);
+  log = cluster.opened();
+  Cluster::append(*log, 1);
+  cluster.start(0);
+  Cluster::expect_repaired(log->repair(), 1);
+  Cluster::append(*log, 1);
+  Cluster::settle(*log);
+  EXPECT_EQ(eager->next().code(), ErrorCode::Fenced) << "what it returned is not in the log";
+  EXPECT_EQ(count(*careful), 2);
+}
+
+TEST(LogProtocol, ReplicasAreAddedRemovedAndReplacedOneAtATime) {
+  Cluster cluster(5);
+  Writer log = cluster.opened();
+  Cluster::append(*log, 10);
+  ASSERT_TRUE(log->add_replica(cluster.peer(3), 0).ok());
+  EXPECT_EQ(log->status().quorum, 3u) << "a majority stays one";
+  Cluster::append(*log, 5);
+  cluster.stop(0);
+  Cluster::append(*log, 5);
+  const auto replaced = log->replace_replica("server0", cluster.peer(4));
+  ASSERT_TRUE(replaced.ok()) << replaced.error().message;
+  ASSERT_TRUE(log->remove_replica("server1", 0).ok());
+  EXPECT_EQ(log->status().quorum, 2u);
+  Cluster::append(*log, 5);
+  Cluster::settle(*log);
+  log.reset();
+  cluster.start(0);
+  EXPECT_EQ(cluster.open({0, 1, 2}).code(), ErrorCode::InvalidArgument)
+      << "those it had once are not those that it has";
+  EXPECT_FALSE(cluster.open({0, 1}).ok()) << "no vote without somebody who knows better";
+  log = cluster.opened({2, 3, 4});
+  ASSERT_NE(log, nullptr);
+  EXPECT_EQ(log->status().next_index, 25u);
+  cluster.expect_all(0, 25, {2, 3, 4});
+}
+
+}  // namespace
+}  // namespace perdure
