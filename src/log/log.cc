@@ -14,6 +14,9 @@
 namespace perdure {
 namespace {
 
+/// How long the end of a log waits for replicas that lag.
+constexpr Nanoseconds kCloseWithin = std::chrono::seconds(1);
+
 Result<std::optional<log::LogShape>> parse_shape(const std::string& word) {
   using Shape = std::optional<log::LogShape>;
   if (word == "planned") return Shape{};
@@ -63,6 +66,15 @@ class Log::State {
   client::Dialer dialer;  // owns the devices: outlives the log's connections
   control::TransportChoice transport;
   std::unique_ptr<log::ReplicatedLog> log;
+
+  State() = default;
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+  /// A program that ends without close() tells readers all the same what is committed.
+  ~State() {
+    if (log != nullptr && !closed) (void)log->close(kCloseWithin);
+  }
+  bool closed = false;
 };
 
 Result<Log> Log::open(LogOptions options) {
@@ -110,7 +122,10 @@ std::vector<RepairReport> Log::repair(std::chrono::milliseconds timeout) {
 }
 std::vector<RepairReport> Log::take_repairs() { return state_->log->take_repairs(); }
 LogStatus Log::status() const { return state_->log->status(); }
-Result<void> Log::close(std::chrono::milliseconds timeout) { return state_->log->close(timeout); }
+Result<void> Log::close(std::chrono::milliseconds timeout) {
+  state_->closed = true;
+  return state_->log->close(timeout);
+}
 
 Result<void> Log::add_replica(const std::string& peer, std::size_t quorum) {
   PERDURE_TRY(dialled, state_->dialer.dial(peer, state_->transport));

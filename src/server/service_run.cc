@@ -150,7 +150,9 @@ void PeerService::check_medium(const PoolPointer& entry) {
                                            entry->name, checked.error().message));
   {
     const MutexLock lock(mutex_);
+    // Counted and marked in one step: a session may meet the same failure at this moment.
     if (!entry->failure) ++entry->ended.medium_failures;
+    entry->failure = checked.error();
   }
   show(*entry, checked.error());
   (void)end_all(sessions_of(*entry, false), false);

@@ -232,6 +232,8 @@ TEST_F(KillTest, APeerThatStopsAnsweringIsLeftBehindAndComesBack) {
     test::pause_for(std::chrono::milliseconds(50));
   }
   EXPECT_FALSE(stopped_is_down());
+  const auto closed = log->close();  // readers know of what is committed
+  EXPECT_TRUE(closed.ok()) << closed.error().message;
   check_replicas(committed);
 }
 
