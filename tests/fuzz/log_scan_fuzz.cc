@@ -16,7 +16,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   std::memcpy(pool.data(), data, start);
   const std::size_t rest = size - start < kRingBytesMin ? size - start : kRingBytesMin;
   std::memcpy(pool.data() + kRingAt, data + start, rest);
-  LocalBytes bytes(pool);
+  perdure::LocalBytes bytes(pool);
   for (const bool repaired : {false, true}) {
     if (repaired) {
       encode_anchor({LogShape::Compound, kRingBytesMin, 1},
