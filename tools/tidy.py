@@ -29,6 +29,8 @@ LAYERS = {
     "check": {"core"},
     "pmem": {"core"},
     "report": {"core"},
+    "sim": {"core"},
+    "memsys": {"core", "sim"},
     "fabric": {"core"},
     "fabric/emu": {"core", "pmem"},
     "persist": {"core", "fabric", "pmem"},
@@ -47,7 +49,7 @@ VENDOR_HEADERS = (
     (re.compile(r"rdma/fi\w*\.h|rdma/fabric\.h"), ("src/fabric/ofi/", "bench/bare_ofi")),
     (re.compile(r"infiniband/|rdma/rdma_\w+\.h"), ("src/fabric/verbs/", "bench/bare_verbs")),
     (re.compile(r"libpmem2?\.h|libpmem2/"), ("src/pmem/",)),
-    (re.compile(r"toml\+\+"), ("src/core/", "src/server/")),
+    (re.compile(r"toml\+\+"), ("src/core/", "src/server/", "src/sim/")),
     (re.compile(r"microhttpd\.h"), ("src/server/http_listener.cc",)),
     (re.compile(r"isa-l|isal/"), ("src/core/",)),
 )

@@ -36,5 +36,6 @@ void add_plan_command(CLI::App& app);    // plan_command.cc
 void add_check_command(CLI::App& app);   // check_command.cc
 void add_bench_commands(CLI::App& app);  // bench_commands.cc
 void add_demo_command(CLI::App& app);    // demo_command.cc
+void add_sim_command(CLI::App& app);     // sim_command.cc
 
 }  // namespace perdure::app

@@ -35,6 +35,7 @@ ExitStatus parse_and_run(int argc, char** argv) {
   add_check_command(app);
   add_bench_commands(app);
   add_demo_command(app);
+  add_sim_command(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::RequiredError& error) {

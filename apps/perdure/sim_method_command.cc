@@ -1,0 +1,149 @@
+// `perdure sim method`: what a method of persistence takes on hardware that is described in a file.
+// The steps that run are the ones that the checker proves.
+#include "method_library.h"
+#include "output.h"
+#include "plan/render.h"
+#include "profile_options.h"
+#include "sim/method_price.h"
+#include "sim_method.h"
+
+#include <fmt/format.h>
+
+#include <memory>
+#include "core/json.h"
+
+namespace perdure::app {
+namespace {
+
+using nlohmann::ordered_json;
+
+struct MethodPriceOptions {
+  std::string hardware;
+  std::string method;
+  bool all = false;
+  ServerProfile profile;
+  std::optional<UpdateShape> shape;
+  UpdateShape shape_word;
+  sim::PriceOptions price;
+  Format output = Format::Text;
+};
+
+struct Priced {
+  Method method;
+  ServerProfile profile;
+  sim::Price price;
+};
+
+Result<std::vector<Priced>> price_all(const MethodPriceOptions& options,
+                                      const sim::Hardware& hardware) {
+  std::vector<Priced> priced;
+  if (options.all) {
+    const std::vector<Transport> transports{options.profile.transport};
+    for (auto& each : plan::all_scenarios(plan::Source::Paper, transports)) {
+      priced.push_back({std::move(each.method), each.profile, {}});
+    }
+  } else {
+    auto method = find_method(options.method, options.profile, options.shape);
+    if (!method.ok()) return method.error();
+    priced.push_back({std::move(method).value(), options.profile, {}});
+  }
+  for (Priced& each : priced) {
+    each.price = sim::price(each.method, each.profile, hardware, options.price);
+  }
+  return priced;
+}
+
+ordered_json json_of(const std::vector<Priced>& priced, const sim::Hardware& hardware) {
+  ordered_json methods = ordered_json::array();
+  for (const Priced& each : priced) {
+    ordered_json events = ordered_json::array();
+    for (const sim::PricedEvent& event : each.price.events) {
+      ordered_json one{{"at_ns", event.at_ns}, {"what", event.what}};
+      events.push_back(std::move(one));
+    }
+    ordered_json one{{"name", each.method.name},
+                     {"update", to_string(each.method.shape)},
+                     {"server", describe(each.profile)},
+                     {"latency_ns", each.price.latency_ns},
+                     {"responder_ns", each.price.responder_ns},
+                     {"round_trips", round_trips(each.method)},
+                     {"events", std::move(events)}};
+    methods.push_back(std::move(one));
+  }
+  return {{"format", 1},
+          {"label", "simulated"},
+          {"hardware", hardware.network.name},
+          {"methods", std::move(methods)}};
+}
+
+std::string text_of(const std::vector<Priced>& priced, const sim::Hardware& hardware) {
+  std::string text = fmt::format(
+      "simulated: one update on an idle connection, {}\n"
+      "   latency  responder  round\n"
+      "        us     CPU us  trips\n",
+      hardware.network.name);
+  for (const Priced& each : priced) {
+    text +=
+        fmt::format("  {:>8.2f}   {:>8.2f}  {:>5}  {} ({}) on {}\n", each.price.latency_ns / 1e3,
+                    each.price.responder_ns / 1e3, round_trips(each.method), each.method.name,
+                    to_string(each.method.shape), describe(each.profile));
+  }
+  if (priced.size() != 1) return text;
+  for (const sim::PricedEvent& event : priced[0].price.events) {
+    text += fmt::format("  {:>8.0f} ns  {}\n", event.at_ns, event.what);
+  }
+  return text;
+}
+
+ExitStatus run_sim_method(const MethodPriceOptions& options) {
+  const auto hardware = sim::read_hardware(options.hardware);
+  if (!hardware.ok()) {
+    print_error(hardware.error());
+    return ExitStatus::Failed;
+  }
+  const auto priced = price_all(options, *hardware);
+  if (!priced.ok()) {
+    print_error(priced.error());
+    return ExitStatus::Failed;
+  }
+  if (options.output == Format::Json) {
+    print(json_of(*priced, *hardware).dump(2) + "\n");
+  } else {
+    print(text_of(*priced, *hardware));
+  }
+  return ExitStatus::Ok;
+}
+
+}  // namespace
+
+void add_sim_method_command(CLI::App& sim) {
+  const auto options = std::make_shared<MethodPriceOptions>();
+  CLI::App* command =
+      sim.add_subcommand("method", "What a method of persistence takes, step by step");
+  command->add_option("--hardware", options->hardware, "Network and server, TOML")
+      ->required()
+      ->option_text("FILE");
+  CLI::Option_group* what = command->add_option_group("What to price", "exactly one of");
+  what->add_option("--method", options->method, "A method by name: `perdure check --list`")
+      ->option_text("NAME");
+  what->add_flag("--all", options->all, "All methods of the tables, on their responders");
+  what->require_option(1);
+  add_profile_options(*command, options->profile);
+  add_word_option(*command, "--shape", options->shape_word, parse_shape,
+                  "The update it is for, if several have the name", "singleton|compound|1+2+1");
+  command->add_option("--bytes", options->price.item_bytes, "Of an item (64)")
+      ->check(CLI::Range(1.0, 1e9))
+      ->option_text("N");
+  add_format_option(*command, options->output);
+  add_examples(*command,
+               "  perdure sim method --hardware configs/hardware/edr-back-to-back.toml \\\n"
+               "      --method write-flush --domain dmp --ddio off --transport infiniband\n"
+               "  perdure sim method --hardware configs/hardware/hdr100-one-switch.toml --all "
+               "--transport roce");
+  run_with(*command, [options, command] {
+    if (command->count("--shape") > 0) options->shape = options->shape_word;
+    return run_sim_method(*options);
+  });
+}
+
+}  // namespace perdure::app

@@ -1,0 +1,370 @@
+// Persist buffers and the policies behind them: see buffered_admission.h.
+#include "memsys/buffered_admission.h"
+
+#include "core/assert.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+
+namespace perdure::memsys {
+
+double broi_priority(const std::vector<std::uint64_t>& ready, std::size_t i, std::uint64_t next,
+                     std::uint64_t size, double sigma) {
+  std::uint64_t banks = next;
+  for (std::size_t j = 0; j < ready.size(); ++j) banks |= j == i ? 0 : ready[j];
+  return static_cast<double>(std::popcount(banks)) - sigma * static_cast<double>(size);
+}
+
+BufferedAdmission::BufferedAdmission(TraceStreams& streams, const TraceSummary& summary,
+                                     const Device& device, Order order, BufferOptions options)
+    : streams_(streams),
+      map_(device),
+      order_(order),
+      options_(options),
+      places_(device.controller.one_queue ? device.controller.window
+                                          : device.controller.write_queue),
+      banks_in_channel_(static_cast<std::uint32_t>(device.geometry.banks_in_channel())),
+      threads_(summary.threads.size()),
+      bank_waiting_(device.geometry.channels * banks_in_channel_) {
+  for (std::size_t i = 0; i < threads_.size(); ++i) {
+    threads_[i].remote = summary.threads[i].name.remote;
+    if (summary.threads[i].events > 0) threads_[i].wake = 0;
+  }
+}
+
+void BufferedAdmission::on_read(const TraceEvent& event) {
+  if (threads_.size() < 2 || event.kind != EventKind::Write) return;
+  lines_[event.line].emplace_back(event.index, event.thread);
+}
+
+std::uint32_t BufferedAdmission::bank_of(std::uint64_t line) const {
+  const Place place = map_.place(line);
+  return place.channel * banks_in_channel_ + place.bank;
+}
+
+// --- cores: events into buffers ----------------------------------------------------------------
+
+/// Takes the thread's events until one has to wait.
+void BufferedAdmission::issue(std::uint32_t number) {
+  Thread& thread = threads_[number];
+  thread.waits = false;
+  thread.wake = kNever;
+  while (!thread.read_ready) {
+    const TraceEvent* event = streams_.peek(number);
+    if (event == nullptr) return;
+    if (event->cycle > now_) {
+      thread.wake = event->cycle;
+      return;
+    }
+    if (!issue_one(number, *event)) {
+      thread.waits = true;
+      return;
+    }
+  }
+}
+
+bool BufferedAdmission::issue_one(std::uint32_t number, const TraceEvent& event) {
+  Thread& thread = threads_[number];
+  const bool fence = event.kind == EventKind::Fence;
+  switch (event.kind) {
+    case EventKind::Read:
+      thread.read_ready = true;
+      thread.read_since = now_;
+      return true;
+    case EventKind::Write: return buffer_write(number, event);
+    case EventKind::Strand:
+      if (order_ == Order::Strand) ++thread.epoch, ++thread.strand;
+      break;
+    case EventKind::Barrier:
+    case EventKind::Fence:
+      if (fence && order_ != Order::Eadr && !thread.buffer.empty()) return false;
+      ++thread.epoch;
+      break;
+  }
+  streams_.pop(number);
+  return true;
+}
+
+bool BufferedAdmission::buffer_write(std::uint32_t number, const TraceEvent& event) {
+  Thread& thread = threads_[number];
+  if (thread.buffer.size() >= options_.entries) return false;
+  // With eADR the cache is persistent: stores to one line come in the order of the trace.
+  if (order_ == Order::Eadr && depends(event)) return false;
+  Entry entry;
+  entry.event = event;
+  entry.since = now_;
+  entry.epoch = thread.epoch;
+  entry.strand = thread.strand;
+  thread.buffer.push_back(entry);
+  if (order_ == Order::Eadr) {
+    given_.push_back({event, now_});
+    given_.back().write.cycle = now_;
+  }
+  if (order_ == Order::Asap) {
+    Ring<EpochState>& epochs = thread.epochs;
+    if (epochs.empty() || epochs.back().number != thread.epoch) {
+      epochs.push({thread.epoch, 0, 0, {}});
+    }
+    ++epochs.back().unknown;
+  }
+  streams_.pop(number);
+  return true;
+}
+
+bool BufferedAdmission::depends(const TraceEvent& event) const {
+  if (threads_.size() < 2) return false;
+  const auto found = lines_.find(event.line);
+  if (found == lines_.end()) return false;
+  return std::any_of(found->second.begin(), found->second.end(), [&](const auto& each) {
+    return each.first < event.index && each.second != event.thread;
+  });
+}
+
+// --- persisted ---------------------------------------------------------------------------------
+
+void BufferedAdmission::on_served(const TraceEvent& event) {
+  --waiting_;
+  if (event.kind != EventKind::Write) return;
+  --bank_waiting_[bank_of(event.line)];
+}
+
+void BufferedAdmission::resolve(const TraceEvent& write, Cycle cycle) {
+  if (order_ == Order::Eadr) return;
+  if (order_ != Order::Asap) {
+    given_.push_back({write, cycle});
+    return;
+  }
+  Thread& thread = threads_[write.thread];
+  const auto entry = std::find_if(thread.buffer.begin(), thread.buffer.end(),
+                                  [&](const Entry& e) { return e.event.index == write.index; });
+  PERDURE_ASSERT(entry != thread.buffer.end());
+  for (std::size_t i = 0; i < thread.epochs.size(); ++i) {
+    EpochState& epoch = thread.epochs[i];
+    if (epoch.number != entry->epoch) continue;
+    --epoch.unknown;
+    epoch.held.emplace_back(write, cycle);
+  }
+  commit_epochs(thread);
+}
+
+/// ASAP: what is known of the oldest epoch counts; when it is whole, so does the next one's.
+void BufferedAdmission::commit_epochs(Thread& thread) {
+  for (Cycle last = thread.committed; !thread.epochs.empty();) {
+    EpochState& epoch = thread.epochs.front();
+    for (const auto& [write, cycle] : epoch.held) {
+      given_.push_back({write, std::max(cycle, thread.committed)});
+      epoch.last = std::max(epoch.last, given_.back().cycle);
+    }
+    epoch.held.clear();
+    last = std::max(last, epoch.last);
+    if (epoch.unknown > 0 || epoch.number == thread.epoch) return;
+    thread.committed = last;
+    thread.epochs.pop();
+  }
+}
+
+void BufferedAdmission::drop(Thread& thread, std::uint64_t index) {
+  const auto entry = std::find_if(thread.buffer.begin(), thread.buffer.end(),
+                                  [&](const Entry& e) { return e.event.index == index; });
+  PERDURE_ASSERT(entry != thread.buffer.end());
+  if (entry->speculative) --speculative_;
+  thread.buffer.erase(entry);
+}
+
+void BufferedAdmission::on_persisted(const TraceEvent& write) {
+  if (order_ != Order::Eadr) {
+    Thread& thread = threads_[write.thread];
+    drop(thread, write.index);
+    --unpersisted_;
+  }
+  if (threads_.size() < 2) return;
+  const auto found = lines_.find(write.line);
+  std::erase_if(found->second, [&](const auto& each) { return each.first == write.index; });
+  if (found->second.empty()) lines_.erase(found);
+}
+
+// --- the choice --------------------------------------------------------------------------------
+
+bool BufferedAdmission::epoch_allows(const Thread& thread, const Entry& entry) const {
+  switch (order_) {
+    case Order::Eadr: return true;
+    case Order::Asap:
+      return entry.epoch == thread.buffer.front().epoch || speculative_ < options_.undo_entries;
+    case Order::Strand:
+      return std::none_of(thread.buffer.begin(), thread.buffer.end(), [&](const Entry& other) {
+        return other.strand == entry.strand && other.epoch < entry.epoch;
+      });
+    case Order::Epoch:
+      if (thread.round == round_ && thread.round_epoch != entry.epoch) return false;
+      return entry.epoch == thread.buffer.front().epoch;
+    default: return entry.epoch == thread.buffer.front().epoch;
+  }
+}
+
+bool BufferedAdmission::may_go(Thread& thread, Entry& entry) {
+  if (entry.sent || !epoch_allows(thread, entry)) return false;
+  if (order_ != Order::Eadr && depends(entry.event)) {
+    entry.dependent = true;
+    return false;
+  }
+  if (order_ != Order::Hops) return true;
+  if (entry.dependent) {
+    // Others' progress is seen at the next look only.
+    entry.not_before = (now_ + options_.poll - 1) / options_.poll * options_.poll;
+    entry.dependent = false;
+  }
+  if (entry.not_before > now_) {
+    ready_at_ = std::min(ready_at_, entry.not_before);
+    return false;
+  }
+  const bool last = streams_.left(entry.event.thread) == 0;
+  return last || thread.waits || thread.buffer.size() >= options_.flush_entries ||
+         thread.buffer.front().sent;
+}
+
+void BufferedAdmission::offer(std::uint32_t number, std::size_t index, double priority) {
+  const Entry& entry = threads_[number].buffer[index];
+  if (ready_at_ <= now_) {
+    if (priority < front_priority_) return;
+    if (priority == front_priority_ && entry.since > front_since_) return;
+    const bool tie = priority == front_priority_ && entry.since == front_since_;
+    if (tie && entry.event.index > front_.index) return;
+  }
+  ready_at_ = now_;
+  front_ = entry.event;
+  front_since_ = entry.since;
+  front_thread_ = number;
+  front_entry_ = index;
+  front_is_read_ = false;
+  front_priority_ = priority;
+}
+
+void BufferedAdmission::choose() {
+  ready_at_ = kNever;
+  for (const Thread& thread : threads_) ready_at_ = std::min(ready_at_, thread.wake);
+  ready_at_ = std::max(ready_at_, now_ + 1);
+  choose_read();
+  if (ready_at_ <= now_) return;
+  if (order_ == Order::Broi) return choose_broi();
+  choose_first();
+  if (order_ != Order::Epoch || ready_at_ <= now_ || unpersisted_ > 0) return;
+  // The round is persisted and nobody can add to it: the next barrier is passed, for all.
+  ++round_;
+  choose_first();
+}
+
+/// Reads go first: somebody waits for them.
+void BufferedAdmission::choose_read() {
+  for (std::uint32_t i = 0; i < threads_.size(); ++i) {
+    const Thread& thread = threads_[i];
+    if (!thread.read_ready) continue;
+    const TraceEvent& event = *streams_.peek(i);
+    if (ready_at_ <= now_) {
+      if (thread.read_since > front_since_) continue;
+      if (thread.read_since == front_since_ && event.index > front_.index) continue;
+    }
+    ready_at_ = now_;
+    front_ = event;
+    front_since_ = thread.read_since;
+    front_thread_ = i;
+    front_is_read_ = true;
+  }
+}
+
+void BufferedAdmission::choose_first() {
+  for (std::uint32_t i = 0; i < threads_.size(); ++i) {
+    Thread& thread = threads_[i];
+    for (std::size_t k = 0; k < thread.buffer.size(); ++k) {
+      if (may_go(thread, thread.buffer[k])) offer(i, k, 0);
+    }
+  }
+}
+
+bool BufferedAdmission::remote_may_go() const {
+  return static_cast<double>(waiting_) < options_.remote_share * static_cast<double>(places_);
+}
+
+void BufferedAdmission::choose_broi() {
+  choose_broi_of(false);
+  if (ready_at_ > now_) choose_broi_of(true);
+}
+
+/// The first sets of all entries are the Ready-SET; each bank's candidate of the highest priority
+/// is sent when none of the bank waits in the controller.
+void BufferedAdmission::choose_broi_of(bool remote) {
+  const std::size_t count = threads_.size();
+  std::vector<std::uint64_t> ready(count);
+  std::vector<std::uint64_t> next(count);
+  std::vector<std::uint64_t> size(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    const Thread& thread = threads_[i];
+    for (const Entry& entry : thread.buffer) {
+      const std::uint64_t bank = std::uint64_t{1} << bank_of(entry.event.line) % 64;
+      if (entry.epoch == thread.buffer.front().epoch) {
+        ready[i] |= bank;
+        ++size[i];
+        continue;
+      }
+      const auto second =
+          std::find_if(thread.buffer.begin(), thread.buffer.end(),
+                       [&](const Entry& e) { return e.epoch != thread.buffer.front().epoch; });
+      if (entry.epoch == second->epoch) next[i] |= bank;
+    }
+  }
+  for (std::uint32_t i = 0; i < count; ++i) {
+    Thread& thread = threads_[i];
+    if (thread.remote != remote || thread.buffer.empty()) continue;
+    const bool starved = now_ - thread.buffer.front().since >= options_.remote_wait_max;
+    if (remote && !starved && !remote_may_go()) {
+      ready_at_ = std::min(
+          ready_at_, std::max(now_ + 1, thread.buffer.front().since + options_.remote_wait_max));
+      continue;
+    }
+    const double priority = broi_priority(ready, i, next[i], size[i], options_.sigma);
+    for (std::size_t k = 0; k < thread.buffer.size(); ++k) {
+      Entry& entry = thread.buffer[k];
+      if (!may_go(thread, entry)) continue;
+      if (bank_waiting_[bank_of(entry.event.line)] >= options_.bank_depth) continue;
+      offer(i, k, priority);
+    }
+  }
+}
+
+void BufferedAdmission::take() {
+  Thread& thread = threads_[front_thread_];
+  ++waiting_;
+  if (front_is_read_) {
+    thread.read_ready = false;
+    streams_.pop(front_thread_);
+  } else {
+    Entry& entry = thread.buffer[front_entry_];
+    entry.sent = true;
+    ++bank_waiting_[bank_of(entry.event.line)];
+    if (order_ == Order::Eadr) {
+      thread.buffer.erase(thread.buffer.begin() + static_cast<std::ptrdiff_t>(front_entry_));
+    } else {
+      ++unpersisted_;
+      entry.speculative = order_ == Order::Asap && entry.epoch != thread.buffer.front().epoch;
+      speculative_ += entry.speculative ? 1 : 0;
+      thread.round = round_;
+      thread.round_epoch = entry.epoch;
+    }
+  }
+  issue(front_thread_);
+  choose();
+}
+
+std::string BufferedAdmission::describe_blocked() {
+  std::string text;
+  for (std::uint32_t i = 0; i < threads_.size(); ++i) {
+    const Thread& thread = threads_[i];
+    if (thread.buffer.empty() && streams_.left(i) == 0) continue;
+    text += fmt::format("{}thread {} has {} writes in its buffer and {} events to come",
+                        text.empty() ? "" : "; ", i, thread.buffer.size(), streams_.left(i));
+  }
+  return text;
+}
+
+}  // namespace perdure::memsys

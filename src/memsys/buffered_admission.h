@@ -1,0 +1,155 @@
+// BufferedAdmission: writes go through persist buffers, so that a thread runs ahead of what is
+// persisted (delegated ordering, seed paper 001, section II.B), and a policy decides which buffered
+// write the controller gets. Reads pass the buffers.
+#pragma once
+
+#include "memsys/address_map.h"
+#include "memsys/admission.h"
+
+#include <cstdint>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+namespace perdure::memsys {
+
+/// Sizes of the hardware. Defaults: seed paper 001, section IV.E, where it names them.
+struct BufferOptions {
+  std::uint64_t entries = 8;        // of the persist buffer of a thread; the paper's of a core
+  std::uint64_t bank_depth = 1;     // BROI: writes of a bank that wait in the controller
+  double sigma = 0.25;              // BROI, equation 2: the weight of a set's size
+  double remote_share = 0.25;       // BROI: remote writes go when less of the queue is used
+  Cycle remote_wait_max = 10'000;   // BROI: or when one has waited so long; assumption
+  Cycle poll = 500;                 // HOPS: cycles between looks at the others' progress
+  std::uint64_t flush_entries = 4;  // HOPS: so many writes in a buffer are sent
+  std::uint64_t undo_entries = 64;  // ASAP: writes sent before earlier epochs are persisted
+};
+
+/// Equation 2 of seed paper 001: what the Ready-SET's parallelism over banks would be if entry i
+/// went on to its next set, less sigma times the size of the set it must finish for that.
+/// `ready` and `next` are the banks of each entry's SubReady-SET and Next-SET, a bit each.
+double broi_priority(const std::vector<std::uint64_t>& ready, std::size_t i, std::uint64_t next,
+                     std::uint64_t size, double sigma);
+
+class BufferedAdmission {
+ public:
+  static constexpr bool kBuffered = true;
+
+  BufferedAdmission(TraceStreams& streams, const TraceSummary& summary, const Device& device,
+                    Order order, BufferOptions options);
+
+  void on_read(const TraceEvent& event);
+  void start() {}
+
+  /// Cores go on until `now`. Writes that are persistent by that alone are given to `sink`.
+  template <typename Sink>
+  void advance(Cycle now, Sink sink) {
+    now_ = now;
+    for (std::uint32_t i = 0; i < threads_.size(); ++i) issue(i);
+    give(sink);
+    choose();
+  }
+  /// now: front() may enter; later: nothing changes before, unless a write persists.
+  Cycle ready_at() const { return ready_at_; }
+  /// Requires  ready_at() <= now.
+  const TraceEvent& front() const { return front_; }
+  Cycle front_since() const { return front_since_; }
+  void take();
+
+  /// The controller sent the column command of a request.
+  void on_served(const TraceEvent& event);
+  /// The cycle in which the device has a write is known. What persists thereby goes to `sink`.
+  template <typename Sink>
+  void on_device_persist(const TraceEvent& write, Cycle cycle, Sink sink) {
+    resolve(write, cycle);
+    give(sink);
+  }
+  void on_persisted(const TraceEvent& write);
+
+  std::string describe_blocked();
+
+ private:
+  struct Entry {
+    TraceEvent event;
+    Cycle since = 0;       // when it entered the buffer
+    Cycle not_before = 0;  // HOPS: the poll that saw its dependency persisted
+    std::uint64_t epoch = 0;
+    std::uint64_t strand = 0;
+    bool sent = false;
+    bool dependent = false;
+    bool speculative = false;  // ASAP: sent before earlier epochs were persisted
+  };
+  /// ASAP: the writes of an epoch count as persisted when all earlier epochs are.
+  struct EpochState {
+    std::uint64_t number = 0;
+    std::uint64_t unknown = 0;  // writes of which the device has not said when
+    Cycle last = 0;             // of those that count
+    std::vector<std::pair<TraceEvent, Cycle>> held;
+  };
+  struct Thread {
+    std::vector<Entry> buffer;  // in program order; a write leaves when it is persisted
+    Ring<EpochState> epochs;
+    bool remote = false;
+    bool waits = false;   // for room, or at a fence
+    Cycle committed = 0;  // ASAP: what its last whole epoch counted from
+    std::uint64_t epoch = 0;
+    std::uint64_t strand = 0;
+    std::uint64_t round = 0;
+    std::uint64_t round_epoch = 0;
+    Cycle wake = kNever;  // its next event comes then
+    bool read_ready = false;
+    Cycle read_since = 0;
+  };
+  struct Given {
+    TraceEvent write;
+    Cycle cycle = 0;
+  };
+
+  template <typename Sink>
+  void give(Sink sink) {
+    for (const Given& each : given_) sink(each.write, each.cycle);
+    given_.clear();
+  }
+  void issue(std::uint32_t number);
+  bool issue_one(std::uint32_t number, const TraceEvent& event);
+  bool buffer_write(std::uint32_t number, const TraceEvent& event);
+  void resolve(const TraceEvent& write, Cycle cycle);
+  void commit_epochs(Thread& thread);
+  bool depends(const TraceEvent& event) const;
+  bool may_go(Thread& thread, Entry& entry);
+  bool epoch_allows(const Thread& thread, const Entry& entry) const;
+  void choose();
+  void choose_read();
+  void choose_first();
+  void choose_broi();
+  void choose_broi_of(bool remote);
+  bool remote_may_go() const;
+  void offer(std::uint32_t thread, std::size_t entry, double priority);
+  std::uint32_t bank_of(std::uint64_t line) const;
+  void drop(Thread& thread, std::uint64_t index);
+
+  TraceStreams& streams_;
+  const AddressMap map_;
+  const Order order_;
+  const BufferOptions options_;
+  const std::uint64_t places_;
+  const std::uint32_t banks_in_channel_;
+  std::vector<Thread> threads_;
+  std::unordered_map<std::uint64_t, std::vector<std::pair<std::uint64_t, std::uint32_t>>> lines_;
+  std::vector<std::uint32_t> bank_waiting_;  // BROI: writes in the controller
+  std::vector<Given> given_;
+  std::uint64_t waiting_ = 0;      // requests in the controller
+  std::uint64_t unpersisted_ = 0;  // Epoch: writes sent in this round and not persisted
+  std::uint64_t speculative_ = 0;  // ASAP
+  std::uint64_t round_ = 1;
+  Cycle now_ = 0;
+  Cycle ready_at_ = 0;
+  TraceEvent front_;
+  Cycle front_since_ = 0;
+  std::uint32_t front_thread_ = 0;
+  std::size_t front_entry_ = 0;
+  bool front_is_read_ = false;
+  double front_priority_ = 0;
+};
+
+}  // namespace perdure::memsys

@@ -1,0 +1,66 @@
+// The commands that a device gets, for people, checkers and files.
+#pragma once
+
+#include <perdure/result.h>
+
+#include "memsys/device.h"
+
+#include <cstdint>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace perdure::memsys {
+
+enum class CommandKind : std::uint8_t { Activate, Precharge, Read, Write, Refresh };
+
+/// "ACT", "PRE", "RD", "WR", "REF".
+std::string_view to_string(CommandKind kind);
+
+struct Command {
+  Cycle cycle = 0;
+  CommandKind kind = CommandKind::Activate;
+  std::uint32_t channel = 0;
+  std::uint32_t bank = 0;  // in the channel; for Refresh any of the rank
+  std::uint32_t row = 0;
+  std::uint32_t column = 0;
+};
+
+/// Gets every command, in the order of cycles within a channel.
+class CommandLog {
+ public:
+  virtual ~CommandLog() = default;
+  virtual void add(const Command& command) = 0;
+};
+
+/// One line a command: `CYCLE COMMAND channel rank bankgroup bank row column`, after a line that
+/// names the columns and begins with `#`.
+class CommandFile final : public CommandLog {
+ public:
+  static Result<std::unique_ptr<CommandFile>> create(const std::string& path,
+                                                     const Geometry& geometry);
+  ~CommandFile() override;
+
+  void add(const Command& command) override;
+  /// Writes what is left. Errors: SystemError; what is in the file is then not whole.
+  Result<void> close();
+
+ private:
+  CommandFile(std::string path, const Geometry& geometry, std::FILE* file);
+
+  std::string path_;
+  Geometry geometry_;
+  std::FILE* file_;
+  bool failed_ = false;
+};
+
+/// For tests.
+class CommandList final : public CommandLog {
+ public:
+  void add(const Command& command) override { commands.push_back(command); }
+  std::vector<Command> commands;
+};
+
+}  // namespace perdure::memsys

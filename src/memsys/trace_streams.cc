@@ -1,0 +1,40 @@
+// One trace as many threads: see trace_streams.h.
+#include "memsys/trace_streams.h"
+
+namespace perdure::memsys {
+
+TraceStreams::TraceStreams(TraceReader& reader, const TraceSummary& summary,
+                           TraceListener& listener, std::uint64_t held_max)
+    : reader_(reader), listener_(listener), held_max_(held_max), streams_(summary.threads.size()) {
+  for (std::size_t i = 0; i < streams_.size(); ++i) {
+    streams_[i].left = summary.threads[i].events;
+    streams_[i].writes_left = summary.threads[i].writes;
+  }
+}
+
+bool TraceStreams::read_until(std::uint32_t thread, std::size_t k) {
+  Stream& wanted = streams_[thread];
+  if (wanted.left <= k) return false;
+  TraceEvent event;
+  while (wanted.held.size() <= k) {
+    if (held_ >= held_max_) {
+      lookahead_reached_ = true;
+      return false;
+    }
+    if (!reader_.next(event)) return false;
+    ++held_;
+    streams_[event.thread].held.push(event);
+    listener_.on_read(event);
+  }
+  return true;
+}
+
+void TraceStreams::pop(std::uint32_t thread) {
+  Stream& stream = streams_[thread];
+  if (stream.held.front().kind == EventKind::Write) --stream.writes_left;
+  stream.held.pop();
+  --stream.left;
+  --held_;
+}
+
+}  // namespace perdure::memsys

@@ -1,0 +1,137 @@
+// The orders of persistence side by side: on each of these traces, some differ, and by how much is
+// known. Banks of NVM-A are 2048 bytes apart, rows of a bank 16384; a write persists 268 cycles
+// after its row began to open, the next of its bank 300 after that.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "tests/memsys/bench_device.h"
+#include "tests/memsys/reference.h"
+
+namespace perdure::memsys {
+namespace {
+
+Device nvm() {
+  auto device = read_device(CONFIGS "/nvm-a.toml");
+  EXPECT_TRUE(device.ok()) << device.error().message;
+  return std::move(device).value();
+}
+
+RunOutcome run_with(Order order, const std::string& trace) {
+  MemoryOptions options;
+  options.order = order;
+  RunOutcome run = run_trace(nvm(), trace, options);
+  EXPECT_TRUE(run.result.ok()) << to_string(order) << ": " << run.result.error().message;
+  return run;
+}
+
+Cycle persisted(Order order, const std::string& trace) {
+  return run_with(order, trace).result->persisted_cycle;
+}
+
+/// One write of a bank and a row.
+std::string write(int thread, int bank, int row) {
+  return fmt::format("T{} W {}\n", thread, bank * 2048 + row * 16384);
+}
+
+TEST(Orders, BroiSchedulesFigure6cAsThePaperSays) {
+  // 1.1, 1.2, 2.1, 3.1 and 3.2 in bank 0, 2.2 in bank 1, 1.3 in bank 2; a row of its own for each.
+  const std::string trace = write(1, 0, 11) + write(1, 0, 12) + "T1 B\n" + write(1, 2, 13) +
+                            write(2, 0, 21) + "T2 B\n" + write(2, 1, 22) +  //
+                            write(3, 0, 31) + "T3 B\n" + write(3, 0, 32);
+  const RunOutcome run = run_with(Order::Broi, trace);
+  std::vector<std::pair<Cycle, std::uint32_t>> opened;
+  for (const Command& c : run.commands) {
+    if (c.kind == CommandKind::Activate) opened.emplace_back(c.cycle, c.row);
+  }
+  ASSERT_EQ(opened.size(), 7U);
+  EXPECT_EQ(opened[0], std::make_pair(Cycle{0}, 21U));  // Sch-SET is {2.1}
+  // It is persisted: the Ready-SET is 1.1, 1.2, 2.2, 3.1, and 2.2 goes side by side with bank 0.
+  EXPECT_EQ(opened[1].second, 22U);
+  EXPECT_LE(opened[1].first, 269U);
+  EXPECT_EQ(opened[2].second, 11U);  // its entry brings bank 2 next
+  EXPECT_EQ(opened[3].second, 12U);
+
+  // Flattened, 2.2 has to wait for all four of bank 0.
+  for (const Command& c : run_with(Order::Epoch, trace).commands) {
+    if (c.kind != CommandKind::Activate || c.row != 22) continue;
+    EXPECT_GE(c.cycle, 268U + 3 * 300);
+  }
+}
+
+TEST(Orders, Equation2CountsBanksAndTheSizeOfTheSet) {
+  const std::vector<std::uint64_t> ready{0b001, 0b001, 0b001};
+  EXPECT_DOUBLE_EQ(broi_priority(ready, 0, 0b100, 2, 0.25), 2 - 0.5);
+  EXPECT_DOUBLE_EQ(broi_priority(ready, 1, 0b010, 1, 0.25), 2 - 0.25);
+  EXPECT_DOUBLE_EQ(broi_priority(ready, 2, 0b001, 1, 0.25), 1 - 0.25);
+}
+
+TEST(Orders, SyncHoldsTheThreadWhereDelegatedOrdersDoNot) {
+  const std::string trace = "W 0\nB\nR 2048\n";
+  EXPECT_EQ(run_with(Order::Sync, trace).result->finish_cycle, 268U + 68);
+  EXPECT_EQ(run_with(Order::Thread, trace).result->finish_cycle, 68U + 36);
+}
+
+TEST(Orders, EpochFlattensWhatIsThereAndGlobalWhatHasTheSameNumber) {
+  // T1 comes late with its first epoch: under global all others wait for it.
+  const std::string late = write(0, 0, 0) + "T0 B\n" + write(0, 1, 0) + "T1 W 4096 100000\n";
+  const RunOutcome global = run_with(Order::Global, late);
+  const RunOutcome epoch = run_with(Order::Epoch, late);
+  EXPECT_GE(global.result->persisted_cycle, 100268U + 268);
+  EXPECT_EQ(epoch.result->persisted_cycle, 100268U);
+
+  // Flattened, T1's second epoch waits for T0's first: three rows of bank 0.
+  const std::string busy =
+      write(0, 0, 0) + write(0, 0, 1) + write(0, 0, 2) + write(1, 1, 0) + "T1 B\n" + write(1, 2, 0);
+  EXPECT_EQ(persisted(Order::Thread, busy), 868U);
+  EXPECT_EQ(persisted(Order::Epoch, busy), 868U + 268);
+  EXPECT_LE(persisted(Order::Broi, busy), 868U + 4);
+}
+
+TEST(Orders, HopsSeesADependencyAtItsNextPoll) {
+  const std::string trace = "T0 W 0\nT1 W 0\n";
+  EXPECT_LT(persisted(Order::Broi, trace), 500U + 36);
+  EXPECT_GE(persisted(Order::Hops, trace), 500U + 36);
+}
+
+TEST(Orders, StrandsHaveNoOrderAmongThemselves) {
+  const std::string trace = write(0, 0, 0) + "T0 B\n" + write(0, 1, 0) + "T0 S\n" + write(0, 2, 0) +
+                            "T0 B\n" + write(0, 3, 0);
+  EXPECT_LE(persisted(Order::Strand, trace), 2 * 268U + 8);
+  EXPECT_GE(persisted(Order::Thread, trace), 3 * 268U);
+}
+
+TEST(Orders, AsapSendsAheadAndCountsInOrder) {
+  const std::string trace = write(0, 0, 0) + "T0 B\n" + write(0, 1, 0) + "T0 B\n" + write(0, 2, 0);
+  EXPECT_LE(persisted(Order::Asap, trace), 268U + 12);
+  EXPECT_GE(persisted(Order::Thread, trace), 3 * 268U);
+}
+
+TEST(Orders, EadrIsTheCeiling) {
+  const std::string trace = write(0, 0, 0) + "T0 B\n" + write(0, 1, 0) + "T0 F\n" + write(0, 2, 0);
+  const RunOutcome run = run_with(Order::Eadr, trace);
+  EXPECT_EQ(run.result->persisted_cycle, 0U);  // the cache had all of it in cycle 0
+  EXPECT_LE(run.result->finish_cycle, 68U + 12);
+}
+
+TEST(Orders, RemoteWritesWaitForAnIdleQueueButNotForEver) {
+  // The local thread keeps bank 0 busy; the remote one wants bank 1.
+  std::string trace = "X0 W 2048\n";
+  for (int i = 0; i < 200; ++i) trace += write(0, 0, i);
+  const auto remote_sent = [&](double share) {
+    MemoryOptions options;
+    options.order = Order::Broi;
+    options.buffers.remote_share = share;
+    const RunOutcome run = run_trace(nvm(), trace, options);
+    for (const Command& c : run.commands) {
+      if (c.kind == CommandKind::Write && c.bank == 1) return c.cycle;
+    }
+    return kNever;
+  };
+  EXPECT_LT(remote_sent(0.25), 100U);
+  EXPECT_GE(remote_sent(0), 10'000U);  // the bound on starvation
+  EXPECT_LE(remote_sent(0), 10'100U);
+}
+
+}  // namespace
+}  // namespace perdure::memsys

@@ -1,0 +1,169 @@
+// Random devices and traces: what is sent is legal, is what the reference sends, serves every
+// request, and keeps the law of persistence; a broken controller does not.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+
+#include "tests/memsys/bench_device.h"
+#include "tests/memsys/reference.h"
+
+namespace perdure::memsys {
+namespace {
+
+constexpr std::uint64_t kSeeds = 150;
+
+struct TraceShape {
+  std::uint64_t threads = 1;
+  std::uint64_t events = 120;
+  bool barriers = false;
+  bool cycles = false;
+};
+
+std::string random_trace(Random& random, const Device& device, const TraceShape& shape) {
+  std::string trace;
+  const std::uint64_t lines = AddressMap(device).lines();
+  const std::uint64_t span = std::min<std::uint64_t>(lines, 4 + random.below(400));
+  std::uint64_t cycle = 0;
+  for (std::uint64_t i = 0; i < shape.events; ++i) {
+    const std::uint64_t thread = random.below(shape.threads);
+    if (shape.barriers && random.chance(1, 4)) {
+      constexpr std::string_view kControls = "BBBFS";
+      trace += fmt::format("T{} {}\n", thread, kControls[random.below(kControls.size())]);
+      continue;
+    }
+    cycle += random.chance(1, 8) ? random.below(900) : random.below(6);
+    trace += fmt::format("T{} {} {}{}\n", thread, random.chance(1, 2) ? "W" : "R",
+                         random.below(span) * 64,
+                         shape.cycles ? fmt::format(" {}", cycle) : std::string());
+  }
+  return trace;
+}
+
+std::vector<ReferenceRequest> requests_of(const Device& device, const std::string& trace) {
+  const AddressMap map(device);
+  const auto bytes = trace_of(trace);
+  TraceReader reader(*bytes, "trace", {map.lines(), map.line_bytes()});
+  EXPECT_TRUE(reader.survey(TraceFormat::Perdure).ok());
+  std::vector<ReferenceRequest> requests;
+  TraceEvent event;
+  while (reader.next(event)) {
+    requests.push_back({map.place(event.line), event.kind == EventKind::Write});
+  }
+  return requests;
+}
+
+TEST(MemoryProperties, OneQueueSendsWhatTheReferenceSendsCycleByCycle) {
+  for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
+    Random random(seed);
+    DeviceKeys keys = random_device(random);
+    keys["channels"] = "1";
+    keys.erase("tREFI");
+    const bool serial = random.chance(1, 4);
+    const Device device =
+        device_of(keys, fmt::format("window = {}\nhits_pipeline = {}", 1 + random.below(12),
+                                    serial ? "false" : "true"));
+    const std::string trace = random_trace(random, device, {.events = 80});
+    const auto wanted = reference_commands(device, requests_of(device, trace));
+    const RunOutcome run = run_trace(device, trace);
+    ASSERT_TRUE(run.result.ok()) << run.result.error().message;
+    ASSERT_EQ(first_breach(device, run.commands), "") << "seed " << seed;
+    ASSERT_EQ(run.commands.size(), wanted.size()) << "seed " << seed;
+    for (std::size_t i = 0; i < wanted.size(); ++i) {
+      ASSERT_EQ(run.commands[i].cycle, wanted[i].cycle) << "seed " << seed << " command " << i;
+      ASSERT_EQ(run.commands[i].kind, wanted[i].kind) << "seed " << seed << " command " << i;
+      ASSERT_EQ(run.commands[i].bank, wanted[i].bank) << "seed " << seed << " command " << i;
+    }
+  }
+}
+
+std::string random_controller(Random& random) {
+  const std::string page = random.chance(1, 2) ? "open" : "closed";
+  const std::string more = fmt::format("page = \"{}\"\nhits_pipeline = {}\n", page,
+                                       random.chance(1, 4) ? "false" : "true");
+  if (random.chance(1, 2)) return more + fmt::format("window = {}", 1 + random.below(20));
+  return more + fmt::format("read_queue = {}\nwrite_queue = {}", 2 + random.below(10),
+                            2 + random.below(10));
+}
+
+void expect_each_served(const Device& device, const std::string& trace,
+                        const std::vector<Command>& log, std::uint64_t seed) {
+  std::map<std::tuple<std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t, bool>, int> left;
+  const AddressMap map(device);
+  const auto bytes = trace_of(trace);
+  TraceReader reader(*bytes, "trace", {map.lines(), map.line_bytes()});
+  ASSERT_TRUE(reader.survey(TraceFormat::Perdure).ok());
+  TraceEvent event;
+  while (reader.next(event)) {
+    if (event.kind > EventKind::Write) continue;
+    const Place p = map.place(event.line);
+    ++left[{p.channel, p.bank, p.row, p.column, event.kind == EventKind::Write}];
+  }
+  for (const Command& c : log) {
+    if (c.kind != CommandKind::Read && c.kind != CommandKind::Write) continue;
+    --left[{c.channel, c.bank, c.row, c.column, c.kind == CommandKind::Write}];
+  }
+  for (const auto& [what, count] : left) ASSERT_EQ(count, 0) << "seed " << seed;
+}
+
+TEST(MemoryProperties, WhateverTheDeviceEveryCommandIsLegalAndEveryRequestServedOnce) {
+  for (std::uint64_t seed = 1000; seed < 1000 + kSeeds; ++seed) {
+    Random random(seed);
+    const Device device = device_of(random_device(random), random_controller(random));
+    const std::string trace = random_trace(
+        random, device,
+        {.threads = 1 + random.below(4), .barriers = true, .cycles = random.chance(1, 2)});
+    MemoryOptions options;
+    options.persist_point = static_cast<PersistPoint>(random.below(3));
+    constexpr Order kOrders[] = {Order::Thread, Order::Sync,   Order::Epoch, Order::Broi,
+                                 Order::Hops,   Order::Strand, Order::Asap,  Order::Eadr};
+    options.order = kOrders[seed % std::size(kOrders)];
+    const RunOutcome run = run_trace(device, trace, options);
+    ASSERT_TRUE(run.result.ok()) << "seed " << seed << ": " << run.result.error().message;
+    ASSERT_EQ(first_breach(device, run.commands), "") << "seed " << seed;
+    expect_each_served(device, trace, run.commands, seed);
+    ASSERT_EQ(run.result->law_checked, run.result->trace.writes);
+    ASSERT_GE(run.result->finish_cycle, run.result->lower_bound) << "seed " << seed;
+    ASSERT_EQ(
+        run.result->commands.activates + run.result->commands.column_hits >= run.result->requests,
+        true);
+  }
+}
+
+TEST(MemoryProperties, ABrokenControllerBreaksTheLawAndIsCaught) {
+  std::uint64_t caught_barriers = 0;
+  std::uint64_t caught_lines = 0;
+  for (std::uint64_t seed = 0; seed < 40; ++seed) {
+    Random random(seed);
+    const Device device = device_of(small_device(), "window = 16");
+    const std::string trace =
+        random_trace(random, device, {.threads = 3, .events = 300, .barriers = true});
+    MemoryOptions options;
+    ASSERT_TRUE(run_trace(device, trace, options).result.ok());
+    options.mutant = {.ignores_barriers = true};
+    const auto without_barriers = run_trace(device, trace, options);
+    if (!without_barriers.result.ok()) {
+      EXPECT_EQ(without_barriers.result.code(), ErrorCode::ProtocolError);
+      ++caught_barriers;
+    }
+    options.mutant = {.ignores_lines = true};
+    caught_lines += run_trace(device, trace, options).result.ok() ? 0 : 1;
+  }
+  EXPECT_EQ(caught_barriers, 40U);
+  EXPECT_GT(caught_lines, 20U);
+}
+
+TEST(MemoryProperties, TheSameTraceGivesTheSameCommands) {
+  Random random(7);
+  const Device device = device_of(random_device(random));
+  const std::string trace = random_trace(random, device, {.threads = 4, .barriers = true});
+  const RunOutcome one = run_trace(device, trace);
+  const RunOutcome other = run_trace(device, trace);
+  ASSERT_EQ(one.commands.size(), other.commands.size());
+  for (std::size_t i = 0; i < one.commands.size(); ++i) {
+    ASSERT_EQ(one.commands[i].cycle, other.commands[i].cycle);
+  }
+}
+
+}  // namespace
+}  // namespace perdure::memsys

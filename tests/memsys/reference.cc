@@ -1,0 +1,206 @@
+// Pairs of commands, and every cycle: see reference.h.
+#include "tests/memsys/reference.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <deque>
+#include <map>
+
+namespace perdure::memsys {
+namespace {
+
+using enum CommandKind;
+
+bool is_column(const Command& c) { return c.kind == Read || c.kind == Write; }
+
+struct Judge {
+  const Device& device;
+  const Timing& t = device.timing;
+
+  std::uint64_t rank(const Command& c) const { return c.bank / device.geometry.banks_in_rank(); }
+  std::uint64_t group(const Command& c) const { return c.bank / device.geometry.banks; }
+
+  /// Cycles that must lie between the two, because of the bank they share.
+  std::uint64_t bank_gap(const Command& a, const Command& b) const {
+    if (a.kind == Activate && is_column(b)) return t.tRCD;
+    if (a.kind == Activate && b.kind == Precharge) return t.tRAS;
+    if (a.kind == Precharge && b.kind == Activate) return t.tRP;
+    if (a.kind == Read && b.kind == Precharge) return t.tRTP;
+    if (a.kind == Write && b.kind == Precharge) return t.CWL + t.BL + t.tWR;
+    if (is_column(a) && is_column(b) && !device.controller.hits_pipeline) {
+      return (a.kind == Read ? t.CL : t.CWL) + t.BL;
+    }
+    return 1;
+  }
+
+  std::uint64_t rank_gap(const Command& a, const Command& b) const {
+    const bool one_group = group(a) == group(b);
+    if (a.kind == Refresh) return t.tRFC;
+    if (b.kind == Refresh) return a.kind == Precharge ? t.tRP : 1;
+    if (a.kind == Activate && b.kind == Activate) return one_group ? t.tRRD_L : t.tRRD;
+    if (is_column(a) && a.kind == b.kind) return one_group ? t.tCCD_L : t.tCCD;
+    if (a.kind == Write && b.kind == Read) {
+      return t.CWL + t.BL + (one_group ? t.tWTR_L : t.tWTR);
+    }
+    return 1;
+  }
+
+  /// The bursts of both on the data bus.
+  bool bursts_meet(const Command& a, const Command& b) const {
+    const auto begin = [&](const Command& c) { return c.cycle + (c.kind == Read ? t.CL : t.CWL); };
+    const bool turn = rank(a) != rank(b) || (a.kind == Read && b.kind == Write);
+    return begin(b) < begin(a) + t.BL + (turn ? t.tRTRS : 0);
+  }
+
+  std::string pair(const Command& a, const Command& b) const {
+    if (b.cycle <= a.cycle) return "two commands in a cycle, or time goes back";
+    const std::uint64_t gap = b.cycle - a.cycle;
+    if (a.bank == b.bank && b.kind != Refresh && a.kind != Refresh && gap < bank_gap(a, b)) {
+      return fmt::format("{} {} cycles after {} of its bank", to_string(b.kind), gap,
+                         to_string(a.kind));
+    }
+    if (rank(a) == rank(b) && gap < rank_gap(a, b)) {
+      return fmt::format("{} {} cycles after {} of its rank", to_string(b.kind), gap,
+                         to_string(a.kind));
+    }
+    if (is_column(a) && is_column(b) && bursts_meet(a, b)) return "two bursts meet on the bus";
+    return "";
+  }
+};
+
+}  // namespace
+
+std::string why_not(const Device& device, const std::vector<Command>& history,
+                    const Command& next) {
+  const Judge judge{device};
+  std::uint64_t activates = 0;
+  std::map<std::uint32_t, std::uint32_t> open;
+  for (const Command& c : history) {
+    if (c.kind == Activate) open[c.bank] = c.row;
+    if (c.kind == Precharge) open.erase(c.bank);
+    if (const std::string why = judge.pair(c, next); !why.empty()) return why;
+    const bool both_activate = c.kind == Activate && next.kind == Activate;
+    if (both_activate && judge.rank(c) == judge.rank(next)) {
+      activates += c.cycle + device.timing.tFAW > next.cycle ? 1 : 0;
+    }
+  }
+  if (activates >= 4) return "a fifth ACT within tFAW";
+  const auto row = open.find(next.bank);
+  if (next.kind == Activate && row != open.end()) return "ACT of an open bank";
+  if (next.kind == Precharge && row == open.end()) return "PRE of a closed bank";
+  if (is_column(next) && (row == open.end() || row->second != next.row)) {
+    return "a column command for a row that is not open";
+  }
+  for (const auto& [bank, its_row] : open) {
+    const Command of_bank{0, Activate, 0, bank, its_row, 0};
+    if (next.kind == Refresh && judge.rank(of_bank) == judge.rank(next)) return "REF of open rows";
+  }
+  return "";
+}
+
+std::string first_breach(const Device& device, const std::vector<Command>& log) {
+  std::map<std::uint32_t, std::vector<Command>> by_channel;
+  for (const Command& c : log) {
+    std::vector<Command>& history = by_channel[c.channel];
+    const std::string why = why_not(device, history, c);
+    if (!why.empty()) {
+      return fmt::format("cycle {}: {} channel {} bank {} row {}: {}", c.cycle, to_string(c.kind),
+                         c.channel, c.bank, c.row, why);
+    }
+    history.push_back(c);
+  }
+  return "";
+}
+
+namespace {
+
+/// The controller of the reference.
+struct Trial {
+  struct Waiting {
+    ReferenceRequest request;
+    std::size_t age = 0;
+  };
+
+  const Device& device;
+  std::vector<Command> log{};
+  std::deque<Waiting> queue{};
+  std::map<std::uint32_t, std::uint32_t> open{};
+
+  bool hits(const ReferenceRequest& r) const {
+    const auto row = open.find(r.place.bank);
+    return row != open.end() && row->second == r.place.row;
+  }
+
+  static Command command(CommandKind kind, const Place& place, Cycle cycle) {
+    return {cycle, kind, place.channel, place.bank, place.row, place.column};
+  }
+
+  /// An older request for the same line, of which one writes.
+  bool held_back(std::size_t i) const {
+    const ReferenceRequest& mine = queue[i].request;
+    return std::any_of(
+        queue.begin(), queue.begin() + static_cast<std::ptrdiff_t>(i), [&](const Waiting& older) {
+          return older.request.place == mine.place && (older.request.write || mine.write);
+        });
+  }
+
+  bool try_column(Cycle cycle) {
+    for (std::size_t i = 0; i < queue.size(); ++i) {
+      const ReferenceRequest& r = queue[i].request;
+      if (!hits(r) || held_back(i)) continue;
+      const Command c = command(r.write ? Write : Read, r.place, cycle);
+      if (!why_not(device, log, c).empty()) continue;
+      log.push_back(c);
+      queue.erase(queue.begin() + static_cast<std::ptrdiff_t>(i));
+      return true;
+    }
+    return false;
+  }
+
+  /// The oldest request of each bank may open its row, or close another that nobody waits for.
+  bool try_row(Cycle cycle) {
+    std::map<std::uint32_t, bool> seen;
+    for (const Waiting& each : queue) {
+      const Place& place = each.request.place;
+      if (seen[place.bank]) continue;
+      seen[place.bank] = true;
+      const auto row = open.find(place.bank);
+      const bool is_open = row != open.end();
+      const bool wanted = std::any_of(queue.begin(), queue.end(), [&](const Waiting& other) {
+        return other.request.place.bank == place.bank && hits(other.request);
+      });
+      if (is_open && wanted) continue;
+      Command c = command(is_open ? Precharge : Activate, place, cycle);
+      c.column = 0;
+      if (is_open) c.row = row->second;
+      if (!why_not(device, log, c).empty()) continue;
+      log.push_back(c);
+      if (is_open) {
+        open.erase(place.bank);
+      } else {
+        open[place.bank] = place.row;
+      }
+      return true;
+    }
+    return false;
+  }
+};
+
+}  // namespace
+
+std::vector<Command> reference_commands(const Device& device,
+                                        const std::vector<ReferenceRequest>& requests) {
+  Trial trial{device};
+  std::size_t next = 0;
+  for (Cycle cycle = 0; next < requests.size() || !trial.queue.empty(); ++cycle) {
+    if (next < requests.size() && trial.queue.size() < device.controller.window) {
+      trial.queue.push_back({requests[next], next});
+      ++next;
+    }
+    if (!trial.try_column(cycle)) trial.try_row(cycle);
+  }
+  return trial.log;
+}
+
+}  // namespace perdure::memsys
