@@ -63,8 +63,8 @@ struct LogOptions {
   /// A replica that does not answer for so long is marked down; the log goes on without it.
   std::chrono::milliseconds stall{5000};
   /// Bring back replicas that are down: first so long after the loss, after each failure twice as
-  /// long, up to 16 times that. wait and poll do it, and then take as long as repair() does for one
-  /// replica; wait does not end because the quorum is lost. 0: only repair() does.
+  /// long, up to 16 times that. wait, and poll with a timeout, do it, and may take as long as that
+  /// allows; wait does not end because the quorum is lost. 0: only repair() does.
   std::chrono::milliseconds reconnect{0};
   /// How long wait() polls before it sleeps. Waking an idle core costs 45 to 55 us on the machines
   /// this was measured on, so spin at least that long where cores are free; 0 where they are not.
