@@ -34,6 +34,7 @@ TEST(Device, WhatIsWrongIsRefusedWithLineAndKey) {
   };
   const Case cases[] = {
       {"[device\n", "d.toml:1", ""},
+      {"[#\n", "d.toml:1", ""},
       {"", "d.toml: ", "is missing"},
       {kShape + kTiming, "", "mapping: is missing"},
       {whole + "tRDC = 4\n", "d.toml:17", "'tRDC' is not a key of [device]"},

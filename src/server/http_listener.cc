@@ -12,6 +12,7 @@
 #include <microhttpd.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -45,6 +46,8 @@ constexpr Nanoseconds kEndWithin = std::chrono::seconds{2};   // for answers whe
 /// Descriptors kept for the time when there are none, so that operators are heard then too.
 constexpr std::size_t kSpareDescriptors = 16;
 constexpr int kAcceptBurst = 64;
+/// A request that was there when its connection was accepted has been read after so many rounds.
+constexpr unsigned kHeardRounds = 2;
 
 class Socket {
  public:
@@ -80,7 +83,8 @@ struct Connection {
   MHD_Connection* handle = nullptr;
   Phase phase = Phase::Reading;
   Deadline until;
-  bool over = false;  // it was shut down; the library will say when it is closed
+  unsigned rounds = 0;  // how often the library has looked at what it sent
+  bool over = false;    // it was shut down; the library will say when it is closed
   bool dispatched = false;
   std::uint64_t body_bytes = 0;  // those that were discarded too
   ReceivedRequest request;
@@ -206,8 +210,10 @@ class Listener final : public HttpListener {
   int accept_one(fabric::SocketAddress& from);
   void keep_spares();
   void admit(int socket, const fabric::SocketAddress& from);
+  bool somebody_waits() const;
   bool make_room(const std::string& address);
   bool displace_oldest();
+  void displace(Connection& connection);
   void end(Connection& connection, const std::string& words);
   void give_answers();
   void end_the_slow();
@@ -435,7 +441,9 @@ void Listener::accept_all() {
     } else if (errno == EAGAIN) {
       return;
     } else if (errno != ECONNABORTED && errno != EINTR) {
-      // No descriptors even so: whoever dawdles gives his up, and this is tried again at once.
+      // No descriptors even so. The kernel says that also when nobody waits for one.
+      if (!somebody_waits()) return;
+      // Whoever dawdles gives his up, and this is tried again at once.
       if (displace_oldest()) return;
       // All are at work. The connection stays in the kernel's queue; asking again at once
       // would only burn a core.
@@ -444,6 +452,11 @@ void Listener::accept_all() {
       return;
     }
   }
+}
+
+bool Listener::somebody_waits() const {
+  pollfd queue{listening_.number(), POLLIN, 0};
+  return ::poll(&queue, 1, 0) == 1;
 }
 
 /// Without descriptors one of the spares is given up for it.
@@ -515,27 +528,28 @@ bool Listener::make_room(const std::string& address) {
   if (!address_full && all < options_.limits.connections_max) return true;
   Connection* const displaced = address_full ? oldest_of_address : oldest;
   if (displaced == nullptr) return false;
-  end(*displaced, plain(408, "Request Timeout", "timed-out",
-                        "the request came too slowly while others waited for its place"));
-  const MutexLock lock(counters_mutex_);
-  ++counters_.displaced;
+  displace(*displaced);
   return true;
 }
 
 /// Without descriptors: the connection that has been sending its request the longest goes. False:
-/// every request is in.
+/// every request is in, or has not been heard yet.
 bool Listener::displace_oldest() {
   Connection* oldest = nullptr;
   for (const auto& [descriptor, each] : connections_) {
-    if (each->over || each->phase != Phase::Reading) continue;
+    if (each->over || each->phase != Phase::Reading || each->rounds < kHeardRounds) continue;
     if (oldest == nullptr || each->until.left() < oldest->until.left()) oldest = each.get();
   }
   if (oldest == nullptr) return false;
-  end(*oldest, plain(408, "Request Timeout", "timed-out",
-                     "the request came too slowly while others waited for its place"));
+  displace(*oldest);
+  return true;
+}
+
+void Listener::displace(Connection& connection) {
+  end(connection, plain(408, "Request Timeout", "timed-out",
+                        "the request came too slowly while others waited for its place"));
   const MutexLock lock(counters_mutex_);
   ++counters_.displaced;
-  return true;
 }
 
 void Listener::end(Connection& connection, const std::string& words) {
@@ -546,6 +560,7 @@ void Listener::end(Connection& connection, const std::string& words) {
 void Listener::end_the_slow() {
   std::uint64_t slow = 0;
   for (auto& [descriptor, each] : connections_) {
+    each->rounds = std::min(each->rounds + 1, kHeardRounds);
     if (each->over || each->phase == Phase::Working || !each->until.passed()) continue;
     const bool reading = each->phase == Phase::Reading;
     end(*each,
