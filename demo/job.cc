@@ -50,7 +50,6 @@ class Job {
     PERDURE_TRY_VOID(append_one_at_a_time(appender));
     PERDURE_TRY_VOID(append_many(appender));
     PERDURE_TRY_VOID(bring_back(appender));
-    log_.reset();  // readers come when the writer has gone
     PERDURE_TRY_VOID(read_back());
     for (test::PeerProcess& peer : peers_) PERDURE_TRY_VOID(peer.stop());
     return {};
@@ -162,6 +161,7 @@ class Job {
   Result<void> read_back() {
     // The quorum has everything; what is compared is every replica.
     (void)log_->close(std::chrono::seconds(30));
+    log_.reset();  // readers come when the writer has gone
     for (const test::PeerProcess& process : peers_) {
       PERDURE_TRY_VOID(test::InterruptGuard::check());
       PERDURE_TRY(peer, dial(process));

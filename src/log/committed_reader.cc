@@ -12,6 +12,8 @@ namespace {
 
 // More than any writer has in flight.
 constexpr std::uint64_t kHeldBytesMax = 128 * 1024 * 1024;
+// What is durable may take a moment until it is read.
+constexpr Nanoseconds kVisibleWithin = std::chrono::milliseconds(100);
 
 Error busy(const std::string& name) {
   return Error{ErrorCode::Busy, fmt::format("{} is being created or brought to equal, or is no "
@@ -29,24 +31,38 @@ Result<CommittedReader> CommittedReader::open(ByteSource& bytes, const Options& 
   }
   if (start.state().marks.any()) return busy(options.name);
   const Lsn from = options.from.value == 0 ? start.head : options.from;
-  if (from < start.head || from.value % kRecordAlignment != 0) {
+  if (from < start.head) {
     return Error{ErrorCode::NotFound,
                  fmt::format("no record at {}: the log begins at {} (older ones were trimmed)",
                              from.value, start.head.value)};
   }
-  CommittedReader reader(bytes, options, start.state(), from);
+  LogCursor cursor(bytes, start.state(), start.state().head);
+  const auto there = walk_to(cursor, from, Deadline::after(kVisibleWithin));
+  if (!there.ok() && cursor.position() < from && cursor.end() != ScanEnd::Torn) {
+    return Error{
+        ErrorCode::Busy,
+        fmt::format("{} has nothing at {} yet, its records end at {}; read another one, or "
+                    "later",
+                    options.name, from.value, cursor.position().value)};
+  }
+  if (!there.ok() && there.code() == ErrorCode::InvalidArgument) {
+    return Error{ErrorCode::NotFound,
+                 fmt::format("no record at {}: {} holds {} to {}, and records begin elsewhere",
+                             from.value, options.name, start.head.value, cursor.position().value)};
+  }
+  if (!there.ok()) return there.error();
+  CommittedReader reader(bytes, options, start.state(), std::move(cursor));
   reader.committed_ = start.committed_word.value_or(Lsn{});
   return reader;
 }
 
 CommittedReader::CommittedReader(ByteSource& bytes, const Options& options, const LogState& state,
-                                 Lsn from)
+                                 LogCursor cursor)
     : bytes_(&bytes),
       options_(options),
       state_(state),
-      cursor_(bytes, state, from),
-      returned_(cursor_.boundary()),
-      checked_(from == state.head.lsn) {}
+      cursor_(std::move(cursor)),
+      returned_(cursor_.boundary()) {}
 
 Result<std::optional<Record>> CommittedReader::next() {
   bool looked = false;
@@ -56,7 +72,6 @@ Result<std::optional<Record>> CommittedReader::next() {
       held_.pop_front();
       held_bytes_ -= held.bytes.size();
       returned_ = held.after;
-      checked_ = true;
       if (held.header.type != RecordType::Data) continue;
       current_ = std::move(held.bytes);
       return std::optional<Record>{
@@ -80,7 +95,6 @@ Result<std::optional<Record>> CommittedReader::next() {
       continue;
     }
     returned_ = after;
-    checked_ = true;
     if (header.type != RecordType::Data) continue;
     return std::optional<Record>{Record{header.lsn, header.index, header.epoch, view->payload}};
   }
@@ -100,6 +114,7 @@ Result<bool> CommittedReader::look_again() {
   const Lsn before = cursor_.position();
   PERDURE_TRY(view, cursor_.next());
   if (!view) {
+    PERDURE_TRY_VOID(require_returned());
     return Error{ErrorCode::Corrupt,
                  fmt::format("records up to {} were durable on this replica, but the one at {} "
                              "can not be read ({}); read another replica and repair this one",
@@ -118,6 +133,13 @@ Result<void> CommittedReader::follow_state(const LogState& now) {
                  fmt::format("{} holds another log now; nothing more of the old one is there",
                              options_.name)};
   }
+  if (returned_.lsn < now.head.lsn && returned_.index == now.head.index) {
+    // What was trimmed held no record: a pad, or a configuration.
+    returned_ = now.head;
+    state_ = now;
+    restart();
+    return {};
+  }
   if (returned_.lsn < now.head.lsn) {
     return Error{ErrorCode::NotFound,
                  fmt::format("the record at {} was trimmed; the log now begins at {}",
@@ -129,18 +151,34 @@ Result<void> CommittedReader::follow_state(const LogState& now) {
     cursor_.set_state(now);
     return {};
   }
-  if (checked_ && returned_.lsn > now.begin && returned_.epoch < now.epoch) {
-    return Error{
-        ErrorCode::Fenced,
-        fmt::format("the tail was replaced: the writer of epoch {} went on from LSN {}, and "
-                    "records up to {} that were returned are not in the log; read again "
-                    "from there",
-                    now.epoch.value, now.begin.value, returned_.lsn.value)};
-  }
+  if (returned_.lsn > now.begin && returned_.epoch < now.epoch) return replaced();
+  committed_ = std::min(committed_, now.begin);  // more of it is not known to be in this history
+  restart();
+  return {};
+}
+
+Error CommittedReader::replaced() const {
+  return Error{ErrorCode::Fenced,
+               fmt::format("the tail was replaced: the writer of epoch {} went on from LSN {}, and "
+                           "records up to {} that were returned are not in the log; read again "
+                           "from there",
+                           state_.epoch.value, state_.begin.value, returned_.lsn.value)};
+}
+
+/// Whether what was returned last is still in the log.
+Result<void> CommittedReader::require_returned() const {
+  LogCursor cursor(*bytes_, state_, state_.head);
+  const auto there = walk_to(cursor, returned_.lsn, Deadline::after(kVisibleWithin));
+  if (!there.ok() && there.code() != ErrorCode::InvalidArgument) return {};  // damage, at most
+  if (there.ok() && there->crc == returned_.crc && there->index == returned_.index) return {};
+  return replaced();
+}
+
+/// Reads on from what was returned last.
+void CommittedReader::restart() {
   held_.clear();
   held_bytes_ = 0;
-  cursor_ = checked_ ? LogCursor(*bytes_, now, returned_) : LogCursor(*bytes_, now, returned_.lsn);
-  return {};
+  cursor_ = LogCursor(*bytes_, state_, returned_);
 }
 
 }  // namespace perdure::log

@@ -39,17 +39,20 @@ class CommittedReader {
     Boundary after;
   };
 
-  CommittedReader(ByteSource& bytes, const Options& options, const LogState& state, Lsn from);
+  CommittedReader(ByteSource& bytes, const Options& options, const LogState& state,
+                  LogCursor cursor);
   Result<bool> look_again();
   Result<void> follow_state(const LogState& now);
+  Error replaced() const;
+  Result<void> require_returned() const;
+  void restart();
   bool may_return(Lsn end) const { return options_.uncommitted || end <= committed_; }
 
   ByteSource* bytes_;
   Options options_;
   LogState state_;
   LogCursor cursor_;
-  Boundary returned_;     // behind the last record that was returned
-  bool checked_ = false;  // all of it is known, not only its place
+  Boundary returned_;  // behind the last record that was returned
   Lsn committed_;
   std::deque<Held> held_;
   std::uint64_t held_bytes_ = 0;

@@ -12,8 +12,9 @@ namespace perdure::log {
 namespace {
 
 constexpr std::uint64_t kWindowBytes = 1024 * 1024;
-// How far beyond the end to look for the first record that a hole cut off.
-constexpr std::uint64_t kLookAheadBytes = 256 * 1024;
+// How far beyond the end to look for a record that a hole cut off: beyond the longest record, and
+// beyond what a writer commits between two committed words.
+constexpr std::uint64_t kLookAheadBytes = kPayloadBytesMax + 4 * 1024 * 1024;
 
 using StatePage = std::array<std::byte, kStateBytes>;
 
@@ -82,6 +83,8 @@ Result<LogStart> read_start(ByteSource& bytes) {
   start.committed_word = read_word(first.data() + kCommittedWordAt, start.committed_word_damaged);
   if (start.anchor->shape == LogShape::Compound) {
     start.tail_word = read_word(first.data() + kTailWordAt, start.tail_word_damaged);
+    // Creating a log writes it: a word that was never written was lost.
+    if (!start.tail_word && !start.state().marks.creating) start.tail_word_damaged = true;
   }
   return start;
 }
@@ -144,6 +147,7 @@ Result<std::optional<RecordView>> LogCursor::next() {
     return Result<std::optional<RecordView>>(std::optional<RecordView>{});
   };
   if (at_.lsn.value + kRecordHeaderBytes > limit_.value) return stop(ScanEnd::RingFull);
+  if (ring_bytes_ - offset < kRecordHeaderBytes) return stop(ScanEnd::Torn);  // no place for one
   PERDURE_TRY(head_bytes, fetch(offset, kRecordHeaderBytes));
   const RecordHeader header = decode_record_header(head_bytes.first<kRecordHeaderBytes>());
   if (const auto why = reject(header, ring_bytes_ - offset)) return stop(*why);
@@ -168,6 +172,32 @@ Result<std::optional<RecordView>> await_record(LogCursor& cursor, const Deadline
   }
 }
 
+Result<Boundary> walk_to(LogCursor& cursor, Lsn lsn, const Deadline& within) {
+  while (cursor.position() < lsn) {
+    PERDURE_TRY(record, await_record(cursor, within));
+    if (record) continue;
+    return Error{ErrorCode::Corrupt,
+                 fmt::format("the record at {}, on the way to {}, can not be read ({})",
+                             cursor.position().value, lsn.value, to_string(cursor.end()))};
+  }
+  if (cursor.position() == lsn) return cursor.boundary();
+  return Error{ErrorCode::InvalidArgument, fmt::format("no record begins at {}", lsn.value)};
+}
+
+Boundary BoundaryIndex::before(Lsn lsn, const Boundary& head) const {
+  const auto behind = std::upper_bound(known_.begin(), known_.end(), lsn,
+                                       [](Lsn at, const Boundary& each) { return at < each.lsn; });
+  if (behind == known_.begin()) return head;
+  const Boundary& found = *std::prev(behind);
+  return found.lsn > head.lsn ? found : head;
+}
+
+void BoundaryIndex::forget_below(Lsn lsn) {
+  const auto first = std::find_if(known_.begin(), known_.end(),
+                                  [&](const Boundary& each) { return each.lsn >= lsn; });
+  known_.erase(known_.begin(), first);
+}
+
 namespace {
 
 /// What is found behind the end of what is readable.
@@ -189,41 +219,35 @@ Result<void> follow_behind(ByteSource& bytes, const LogState& state, Lsn at, Beh
   }
 }
 
-/// Looks for whole records shortly after `from` that belong to this lap: what a hole cut off.
+/// Looks for whole records behind `from` that belong to this lap: what a hole cut off.
 Result<Behind> look_behind(ByteSource& bytes, const LogState& state, Lsn from) {
   Behind behind;
   const std::uint64_t ring = state.anchor.ring_bytes;
-  const std::uint64_t limit = state.head.lsn.value + ring;
-  const std::uint64_t offset = from.value % ring;
-  std::vector<std::byte> ahead(
-      std::min({kLookAheadBytes, ring - offset, limit - std::min(limit, from.value)}));
-  PERDURE_TRY_VOID(bytes.read(kRingAt + offset, ahead));
-  // A record that is torn may still say where the next one begins.
-  std::uint64_t jump = 0;
-  if (ahead.size() >= kRecordHeaderBytes) {
-    const RecordHeader torn =
-        decode_record_header(std::span<const std::byte>(ahead).first<kRecordHeaderBytes>());
-    jump = torn.lsn == from ? from.value + record_bytes(torn.payload_bytes) : 0;
-  }
-  for (std::uint64_t at = kRecordAlignment; at + kRecordHeaderBytes <= ahead.size();) {
-    const std::span<const std::byte> rest = std::span<const std::byte>(ahead).subspan(at);
-    const RecordHeader header = decode_record_header(rest.first<kRecordHeaderBytes>());
-    const bool whole = header.lsn.value == from.value + at &&
-                       epoch_fits(state, header.lsn, header.epoch) &&
-                       checksum_matches(rest, header);
-    if (whole) {
-      PERDURE_TRY_VOID(follow_behind(bytes, state, header.lsn, behind));
-      at = std::max(at + kRecordAlignment, behind.end.value - from.value);
+  const std::uint64_t end = std::min(state.head.lsn.value + ring, from.value + kLookAheadBytes);
+  std::vector<std::byte> window;
+  std::uint64_t at = from.value + kRecordAlignment;
+  while (at + kRecordHeaderBytes <= end) {
+    // Windows end where the ring does, and overlap by what may be the beginning of a header.
+    const std::uint64_t offset = at % ring;
+    window.resize(std::min({kWindowBytes, ring - offset, end - at}));
+    std::uint64_t next = at + window.size() - kRecordHeaderBytes + kRecordAlignment;
+    if (window.size() == ring - offset) next = at + window.size();
+    if (window.size() < kRecordHeaderBytes) {
+      at = next;
       continue;
     }
-    at += kRecordAlignment;
-  }
-  if (behind.records == 0 && jump != 0 && jump < limit) {
-    PERDURE_TRY_VOID(follow_behind(bytes, state, next_place(Lsn{jump}, ring), behind));
-  }
-  const std::uint64_t lap = from.value + ring - offset;  // a record may have been cut off with it
-  if (behind.records == 0 && lap < limit) {
-    PERDURE_TRY_VOID(follow_behind(bytes, state, Lsn{lap}, behind));
+    PERDURE_TRY_VOID(bytes.read(kRingAt + offset, window));
+    for (std::uint64_t i = 0; i + kRecordHeaderBytes <= window.size(); i += kRecordAlignment) {
+      const std::span<const std::byte> rest = std::span<const std::byte>(window).subspan(i);
+      const RecordHeader header = decode_record_header(rest.first<kRecordHeaderBytes>());
+      if (header.lsn.value != at + i || !epoch_fits(state, header.lsn, header.epoch)) continue;
+      const std::uint64_t records = behind.records;
+      PERDURE_TRY_VOID(follow_behind(bytes, state, header.lsn, behind));
+      if (behind.records == records) continue;
+      next = behind.end.value;
+      break;
+    }
+    at = next;
   }
   return behind;
 }
@@ -255,6 +279,7 @@ Result<ScanReport> scan_log(ByteSource& bytes,
     PERDURE_TRY(record, cursor.next());
     if (!record) break;
     note_record(report, *record, cursor.position());
+    report.boundaries.note(cursor.boundary());
     if (visit) visit(*record);
   }
   const Boundary& end = cursor.boundary();

@@ -96,11 +96,34 @@ class LogCursor {
 /// a READ of another connection returns it. Errors and nothing: as next(), when `within` is over.
 Result<std::optional<RecordView>> await_record(LogCursor& cursor, const Deadline& within);
 
+/// Walks to `lsn`. Returns what precedes the record there. Errors: InvalidArgument when no record
+/// begins there; Corrupt when the records end before it, after `within` too.
+Result<Boundary> walk_to(LogCursor& cursor, Lsn lsn, const Deadline& within);
+
 /// Whether a record of this epoch may stand at this LSN of a replica in this state: only the writer
 /// of the replica's epoch has written from its begin on, and only older ones before.
 constexpr bool epoch_fits(const LogState& state, Lsn lsn, Epoch epoch) {
   return lsn >= state.begin ? epoch == state.epoch : epoch < state.epoch;
 }
+
+/// Some of the boundaries between records, in order: one for every 64 KiB or so, so that a walk to
+/// any record is short.
+class BoundaryIndex {
+ public:
+  void note(const Boundary& boundary) {
+    if (!known_.empty() && boundary.lsn.value < known_.back().lsn.value + kApart) return;
+    known_.push_back(boundary);
+  }
+  /// The last one that is known at or before `lsn`, which is not before `head`.
+  Boundary before(Lsn lsn, const Boundary& head) const;
+  void forget_below(Lsn lsn);
+  /// So that note() does not allocate while no more than that is kept.
+  void reserve(std::uint64_t ring_bytes) { known_.reserve(ring_bytes / kApart + 2); }
+
+ private:
+  static constexpr std::uint64_t kApart = 64 * 1024;
+  std::vector<Boundary> known_;
+};
 
 /// A configuration record that was found.
 struct ConfigurationAt {
@@ -119,7 +142,8 @@ struct ScanReport {
   Epoch last_epoch;
   ScanEnd end = ScanEnd::Clean;
   std::vector<ConfigurationAt> configurations;  // in the order of the records
-  std::uint64_t records_after_hole = 0;         // whole records found beyond the end, not counted
+  BoundaryIndex boundaries;
+  std::uint64_t records_after_hole = 0;  // whole records found beyond the end, not counted
   bool tail_word_beyond = false;  // the tail word promises more than is valid: data was damaged
   Lsn claimed;                    // everything before was committed, by what was read here
   Lsn extent;                     // up to which there is evidence that something was durable here

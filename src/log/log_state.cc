@@ -49,8 +49,11 @@ Result<Copy> decode_state(std::span<const std::byte, kStateBytes> bytes) {
   head.crc = load<std::uint32_t>(at + 76);
   PERDURE_TRY(configuration, decode_configuration(bytes.subspan(kConfigurationAt)));
   copy.state.configuration = std::move(configuration);
-  const bool places = head.lsn >= kFirstLsn && head.lsn.value % kRecordAlignment == 0 &&
-                      head.lsn.value <= kLsnMax && copy.state.begin.value <= kLsnMax;
+  const std::uint64_t ring = copy.state.anchor.ring_bytes;
+  const bool places = ring >= kRingBytesMin && ring % kCacheLineBytes == 0 &&
+                      head.lsn >= kFirstLsn && head.lsn.value % kRecordAlignment == 0 &&
+                      head.lsn.value <= kLsnMax && head.lsn == next_place(head.lsn, ring) &&
+                      copy.state.begin.value <= kLsnMax;
   if (!places) return corrupt("the state of the log names a place where no record can be");
   return copy;
 }

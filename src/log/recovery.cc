@@ -50,16 +50,36 @@ class RecordCopy {
   std::uint64_t copied_ = 0;
 };
 
-/// Whether what the target holds is a beginning of what the source holds: the source's record there
-/// has the target's last one as its predecessor.
-Result<bool> is_prefix(Source* source, const ScanReport& target, const Target& to) {
-  const Boundary end = target.boundary();
-  if (target.damaged() || end.lsn < to.state.head.lsn || end.lsn > to.to.lsn) return false;
+/// Whether the history of the source goes on behind `end`, which the target holds: the source's
+/// record there has the target's last one as its predecessor.
+Result<bool> goes_on(Source* source, const Boundary& end, const Target& to) {
+  if (end.lsn < to.state.head.lsn || end.lsn > to.to.lsn) return false;
   if (end.lsn == to.to.lsn) return end.index == to.to.index && end.crc == to.to.crc;
   if (source == nullptr) return false;
   LogCursor cursor(source->bytes, source->state, end);
   PERDURE_TRY(record, cursor.next());
   return record.has_value();
+}
+
+/// Up to where what the target can read is a beginning of the history; nothing when no part of it
+/// is that can be kept. What an older writer left behind the begin of the source's epoch can be cut
+/// off by a state alone.
+Result<std::optional<Boundary>> common_part(Source* source, ByteSource& target_bytes,
+                                            const ScanReport& target, const Target& to) {
+  const LogState& state = target.start.state();
+  std::optional<Boundary> none;
+  if (target.damaged() || state.head.lsn > to.state.head.lsn) return none;
+  const Boundary end = target.boundary();
+  PERDURE_TRY(whole, goes_on(source, end, to));
+  if (whole) return std::optional<Boundary>{end};
+  if (source == nullptr || state.epoch >= source->state.epoch) return none;
+  const Lsn begin = source->state.begin;
+  if (begin < to.state.head.lsn || begin < state.head.lsn || begin >= end.lsn) return none;
+  LogCursor cursor(target_bytes, state, target.boundaries.before(begin, state.head));
+  const auto there = walk_to(cursor, begin, Deadline::after(Nanoseconds{0}));
+  if (!there.ok()) return none;
+  PERDURE_TRY(part, goes_on(source, *there, to));
+  return part ? std::optional<Boundary>{*there} : none;
 }
 
 /// Copies [from, to), and fails before it writes what does not end in `to`.
@@ -141,6 +161,7 @@ Candidate candidate_of(const pmem::Uuid& pool, const Survey& survey, std::uint64
   candidate.pool = pool;
   if (survey.damage) {
     candidate.standing = Standing::Incomplete;
+    candidate.extent = {Epoch{UINT32_MAX}, Lsn{UINT64_MAX}};  // it may have held anything
     return candidate;
   }
   if (!survey.report || survey.report->start.anchor->log_id != log_id) return candidate;
@@ -152,7 +173,11 @@ Candidate candidate_of(const pmem::Uuid& pool, const Survey& survey, std::uint64
   candidate.standing = report.damaged() ? Standing::Damaged : Standing::Whole;
   // Without it nobody knows how much was promised.
   if (report.start.tail_word_damaged) candidate.extent.end = Lsn{UINT64_MAX};
-  if (state.marks.incomplete || state.marks.removed) candidate.standing = Standing::Incomplete;
+  if (state.marks.incomplete || state.marks.removed) {
+    // What it held of its epoch is being overwritten; nothing it held was of a later one.
+    candidate.standing = Standing::Incomplete;
+    candidate.extent.end = Lsn{UINT64_MAX};
+  }
   return candidate;
 }
 
@@ -229,40 +254,50 @@ Result<Brought> bring_equal(Source* source, const Target& to, Replica& target,
   Brought brought;
   const auto& report = found.report;
   target.note_state(report ? report->start.stored : std::nullopt);
-  const bool usable = report && !found.state().marks.incomplete && !found.state().marks.removed &&
-                      *report->start.anchor == to.state.anchor;
-  bool prefix = to.chosen;
+  const bool own = report && *report->start.anchor == to.state.anchor;
+  const bool usable = own && !found.state().marks.incomplete && !found.state().marks.removed;
+  std::optional<Boundary> kept;
   if (usable && !to.chosen) {
-    PERDURE_TRY(is, is_prefix(source, *report, to));
-    prefix = is;
+    PERDURE_TRY(common, common_part(source, target_bytes, *report, to));
+    kept = common;
   }
-  if (!prefix && source == nullptr) {
+  if (!kept && !to.chosen && source == nullptr) {
     return Error{ErrorCode::QuorumLost,
                  "it does not hold what can be sent on from; bring another replica back first"};
   }
-  const bool complete = prefix && report->tail == to.to.lsn;
-  const bool unmarked = complete || (prefix && found.state().epoch == to.extends);
-  if (!unmarked) {
-    LogState marked = usable ? found.state() : to.state;
-    marked.marks = {};
-    marked.marks.incomplete = true;
-    PERDURE_TRY_VOID(target.write_state(marked));
+  // Of the chosen one nothing is missing but what is given up.
+  const bool equal_already = to.chosen
+                                 ? report->tail == to.to.lsn
+                                 : kept && kept->lsn == to.to.lsn && report->tail == kept->lsn;
+  const bool marked = !equal_already && !kept;
+  LogState first = own ? found.state() : to.state;
+  if (marked) {
+    first.marks = {};
+    first.marks.incomplete = true;
+  } else if (!equal_already) {
+    // It stays the voter that it was: what is added it can not read before its last state, or
+    // continues its own epoch. But what is added may lie over what was trimmed meanwhile.
+    first.head = to.state.head;
+    if (kept->lsn < report->tail) {
+      first.epoch = source->state.epoch;
+      first.begin = source->state.begin;
+    }
   }
+  if (!own || first != found.state()) PERDURE_TRY_VOID(target.write_state(first));
   if (!usable || report->start.anchor_damaged) {
     PERDURE_TRY_VOID(write_anchor(target, to.state.anchor));
   }
-  const Boundary from = prefix ? report->boundary() : to.state.head;
+  const Boundary from = to.chosen ? to.to : kept.value_or(to.state.head);
   PERDURE_TRY(copied, copy_records(source, from, to.to, target, source_failed));
   brought.copied_bytes = copied;
-  // A word says no more than the state does: it is raised after it, and lowered before the mark
-  // goes.
-  if (complete) PERDURE_TRY_VOID(target.write_state(to.state));
-  PERDURE_TRY_VOID(write_words(target, to));
-  if (!complete) PERDURE_TRY_VOID(target.write_state(to.state));
+  // A word says no more than the state does: it is raised after it, and lowered under the mark.
+  if (marked) PERDURE_TRY_VOID(write_words(target, to));
+  PERDURE_TRY_VOID(target.write_state(to.state));
+  if (!marked) PERDURE_TRY_VOID(write_words(target, to));
   // What was written is durable, and may take a moment until it is read.
   const Deadline visible = target.visible_within();
   while (true) {
-    PERDURE_TRY(again, complete ? survey_start(target_bytes, found) : survey(target_bytes));
+    PERDURE_TRY(again, equal_already ? survey_start(target_bytes, found) : survey(target_bytes));
     brought.survey = std::move(again);
     const auto equal =
         brought.survey.report

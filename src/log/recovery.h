@@ -45,7 +45,6 @@ struct Target {
   LogState state;       // what it is to say at the end
   Boundary to;          // the end of its records
   Lsn committed;        // everything before is known to be committed
-  Epoch extends;        // a prefix of this epoch may be added to without a mark
   bool chosen = false;  // this replica's own history was chosen: what it lacks is given up
 };
 

@@ -34,6 +34,11 @@ Result<void> Replica::open_session(const control::SessionRequest& request) {
   session_.reset();
   sending_ = false;
   PERDURE_TRY(session, peer_->open_session(request, deadline()));
+  if (pool_ && parse_uuid(session.pool.uuid) != pool_) {
+    return Error{ErrorCode::InvalidArgument,
+                 fmt::format("{} has another pool '{}' now ({}) than a moment ago", peer_->name(),
+                             request.pool, session.pool.uuid)};
+  }
   session_ = std::move(session);
   if (session_->message_bytes_max <= 2 * client::kMessageOverheadBytes) {
     return Error{ErrorCode::ProtocolError, fmt::format("{} offers messages of {} bytes",
@@ -57,7 +62,7 @@ Result<void> Replica::prepare(LogShape shape, Staging& staging) {
   PERDURE_TRY_VOID(open_requester());
   plan::CostModel costs = plan::default_costs(session_->pool.profile.transport);
   if (options_.measure_costs) {
-    PERDURE_TRY(measured, measure(options_.stall));
+    PERDURE_TRY(measured, measure(deadline().left()));
     costs = measured;
   }
   PERDURE_TRY_VOID(plan_for(costs));
@@ -75,7 +80,7 @@ Result<void> Replica::open_requester() {
   options.queue.depth = session_->receive_depth;
   options.queue.message_bytes_max = session_->message_bytes_max;
   options.session = static_cast<std::uint32_t>(session_->id);
-  options.updates_max = kBatchesMax;
+  options.updates_max = kUpdatesMax;
   options.probes = true;
   options.probe_line = kProbeLineAt;
   methods_.clear();
@@ -162,6 +167,7 @@ void Replica::resume_at(Lsn lsn) {
   next_ = lsn;
   durable_ = lsn;
   committed_word_ = Lsn{};
+  word_number_ = 0;
   first_batch_ = requester_->begun();
   answered_ = first_batch_;
   sending_ = true;
@@ -178,8 +184,8 @@ inline Result<std::uint64_t> Replica::begin_batch(const Staging::Run& run,
   if (options_.shape == LogShape::Singleton) {
     return requester_->begin(method, std::span(items).first(1));
   }
-  std::uint64_t& word = words_[(requester_->begun() + 1) % kBatchesMax];
-  word = encode_word(Lsn{run.lsn.value + run.length});
+  std::uint64_t& word = words_[(requester_->begun() + 1) % kUpdatesMax];
+  word = encode_word(run.end);
   items[1].at = kTailWordAt;
   items[1].data = {reinterpret_cast<std::byte*>(&word), sizeof word, words_memory_.get()};
   return requester_->begin(method, items);
@@ -202,8 +208,8 @@ inline void Replica::send(const Staging& staging, Lsn end, std::uint64_t ring_by
         single_ = {*begun, run.length, options_.clock->now(), idle_polls_};
       }
     }
-    next_ = next_place(Lsn{run.lsn.value + run.length}, ring_bytes);
-    batch_ends_[*begun % kBatchesMax] = next_;
+    next_ = run.end;
+    batch_ends_[*begun % kUpdatesMax] = next_;
   }
 }
 
@@ -229,7 +235,7 @@ void Replica::take_answers() {
   }
   const std::uint64_t resolved = requester_->resolved();
   if (resolved != answered_) {
-    durable_ = batch_ends_[resolved % kBatchesMax];
+    durable_ = batch_ends_[resolved % kUpdatesMax];
     answered_ = resolved;
     note_progress();
     if (single_.number == resolved && requester_->begun() == resolved) note_time_of_single();
@@ -309,6 +315,7 @@ void Replica::note_state(const std::optional<StoredState>& stored) {
 }
 
 Result<void> Replica::write_state(const LogState& state) {
+  if (state.marks.incomplete) durable_ = Lsn{};  // what it had does not count any more
   const StateBytes bytes = encode_state(state, ++state_generation_);
   const std::size_t older = 1 - state_copy_;
   for (const std::size_t copy : {older, 1 - older}) {
@@ -321,15 +328,18 @@ Result<void> Replica::write_state(const LogState& state) {
 
 void Replica::note_committed(Lsn committed) {
   const Lsn word = std::min(committed, durable_);
-  if (!sending_ || answer_due() || word <= committed_word_) return;
-  words_[kBatchesMax] = encode_word(word);
+  if (!sending_ || word <= committed_word_) return;
+  // One word at a time is in flight, since they share a place in memory.
+  if (requester_->resolved() < word_number_) return;
+  words_[kUpdatesMax] = encode_word(word);
   persist::UpdateItem item;
   item.at = kCommittedWordAt;
-  item.data = {reinterpret_cast<std::byte*>(&words_[kBatchesMax]), sizeof(std::uint64_t),
+  item.data = {reinterpret_cast<std::byte*>(&words_[kUpdatesMax]), sizeof(std::uint64_t),
                words_memory_.get()};
   const auto number = requester_->begin(kRawSmall, std::span<const persist::UpdateItem>(&item, 1));
   if (!number.ok()) return;  // it is only late; what is wrong the next batch will say
-  batch_ends_[*number % kBatchesMax] = durable_;
+  batch_ends_[*number % kUpdatesMax] = next_;  // answers come in order
+  word_number_ = *number;
   committed_word_ = word;
 }
 

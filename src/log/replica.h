@@ -26,6 +26,8 @@ namespace perdure::log {
 
 /// Batches in flight to one replica. What is appended meanwhile is coalesced into the next batch.
 inline constexpr std::size_t kBatchesMax = 8;
+/// Batches, and the committed word.
+inline constexpr std::size_t kUpdatesMax = 2 * kBatchesMax;
 /// So much of it need not wait for the batch before: a message of its own costs little beside it.
 inline constexpr std::uint64_t kGatherBytes = 4096;
 
@@ -168,14 +170,15 @@ class Replica {
 
   std::vector<std::byte> bounce_;  // write_now
   // Tail words in flight, and behind them the committed word.
-  alignas(64) std::array<std::uint64_t, kBatchesMax + 1> words_{};
-  Lsn committed_word_;  // written last
+  alignas(64) std::array<std::uint64_t, kUpdatesMax + 1> words_{};
+  Lsn committed_word_;             // written last
+  std::uint64_t word_number_ = 0;  // of the request that wrote it
   std::optional<pmem::Uuid> pool_;
   std::optional<LogState> state_;
   std::uint64_t state_generation_ = 0;
   std::size_t state_copy_ = 0;  // the newest
   std::optional<Deadline> deadline_;
-  std::array<Lsn, kBatchesMax> batch_ends_{};  // of batches in flight, by number
+  std::array<Lsn, kUpdatesMax> batch_ends_{};  // of what is in flight, by number
   std::uint64_t first_batch_ = 0;  // update number before the first batch since resume_at
   std::uint64_t answered_ = 0;     // update number up to which durable_ reflects
   bool sending_ = false;

@@ -66,8 +66,16 @@ std::optional<std::size_t> best_of(std::span<const Candidate> candidates, bool a
     const Candidate& each = candidates[index];
     const bool may =
         each.standing == Standing::Whole || (any && each.standing == Standing::Damaged);
-    if (!may) continue;
-    if (!best || each.readable > candidates[*best].readable) best = index;
+    if (may && (!best || each.readable > candidates[*best].readable)) best = index;
+  }
+  if (!any) return best;
+  for (std::size_t index = 0; index < candidates.size(); ++index) {
+    const Candidate& each = candidates[index];
+    if (each.standing != Standing::Incomplete || each.readable == Rank{}) continue;
+    // What is left of it is part of its epoch's history, of which another may have less.
+    const bool longer = best && each.readable.epoch == candidates[*best].readable.epoch &&
+                        each.readable.end > candidates[*best].readable.end;
+    if (!best || longer) best = index;
   }
   return best;
 }
@@ -75,21 +83,29 @@ std::optional<std::size_t> best_of(std::span<const Candidate> candidates, bool a
 bool votes(const Candidate& candidate, const Rank& history) {
   switch (candidate.standing) {
     case Standing::Whole:
-    case Standing::Damaged: return candidate.extent <= history;
-    case Standing::Incomplete:
+    case Standing::Damaged:
+    case Standing::Incomplete: return candidate.extent <= history;
     case Standing::Unknown: return false;
   }
   return false;
 }
 
+Lsn claimed_beside(std::span<const Candidate> candidates, const Rank& history) {
+  Lsn claimed;
+  for (const Candidate& each : candidates) {
+    if (each.extent.epoch >= history.epoch) claimed = std::max(claimed, each.claimed);
+  }
+  return claimed;
+}
+
 Choice choose(std::span<const Candidate> candidates, const Configurations& in_play) {
   Choice choice;
-  for (const Candidate& each : candidates) choice.claimed = std::max(choice.claimed, each.claimed);
   choice.damage = std::any_of(candidates.begin(), candidates.end(), [](const Candidate& each) {
     return each.standing == Standing::Damaged;
   });
   const auto best = best_of(candidates);
   const Rank history = best ? candidates[*best].readable : Rank{};
+  choice.claimed = claimed_beside(candidates, history);
   bool enough = best.has_value();
   for (const Configuration& configuration : in_play) {
     std::size_t voters = 0;
@@ -136,15 +152,6 @@ Lsn CommitRule::committed(std::span<const Lsn> durable) {
     least = std::min(least, scratch_[part.quorum - 1]);
   }
   return parts_.empty() ? Lsn{} : least;
-}
-
-bool CommitRule::enough(std::span<const std::uint8_t> counts) const {
-  for (const Part& part : parts_) {
-    std::size_t found = 0;
-    for (const std::size_t index : part.replicas) found += counts[index] != 0 ? 1 : 0;
-    if (found < part.quorum) return false;
-  }
-  return !parts_.empty();
 }
 
 }  // namespace perdure::log

@@ -62,7 +62,7 @@ struct Rank {
 enum class Standing {
   Whole,       // it can return everything that it ever acknowledged
   Damaged,     // it acknowledged more than it can return
-  Incomplete,  // it was being changed, or has lost everything
+  Incomplete,  // its records were being replaced
   Unknown,     // it could not be read, or it is not of this set
 };
 
@@ -70,8 +70,8 @@ enum class Standing {
 struct Candidate {
   pmem::Uuid pool;
   Standing standing = Standing::Unknown;
-  Rank readable;  // Whole and Damaged
-  Rank extent;    // the same, or more: what there is evidence of
+  Rank readable;  // nothing: no record of it can be read
+  Rank extent;    // the same, or more: beyond which it holds nothing, by all the evidence
   Lsn claimed;    // everything before was committed, by its own account
 };
 
@@ -87,12 +87,17 @@ struct Choice {
   Lsn claimed;          // the highest of all
 };
 
-/// The candidate with most: among whole ones, or with `any` among all that can be read.
+/// The candidate with most: among whole ones, or with `any` among all that can be read: an
+/// incomplete one only where no other has as much of the same epoch.
 std::optional<std::size_t> best_of(std::span<const Candidate> candidates, bool any = false);
 
 /// Whether a replica's vote counts when `history` is taken: it never held a committed record that
 /// is not there.
 bool votes(const Candidate& candidate, const Rank& history);
+
+/// Up to which something was committed, by those whose word counts beside `history`: what a replica
+/// of a lower epoch says was decided when the epoch of the history began.
+Lsn claimed_beside(std::span<const Candidate> candidates, const Rank& history);
 
 /// The history that holds everything committed, if enough replicas vote in every configuration.
 Choice choose(std::span<const Candidate> candidates, const Configurations& in_play);
@@ -111,8 +116,16 @@ class CommitRule {
   /// Everything below it is on enough replicas. `durable`: one for each replica.
   /// Cost  no allocation.
   Lsn committed(std::span<const Lsn> durable);
-  /// Whether replicas for which `counts` is not 0 are enough.
-  bool enough(std::span<const std::uint8_t> counts) const;
+  /// Whether the replicas for which `counts(index)` holds are enough.
+  template <typename Counts>
+  bool enough(Counts counts) const {
+    for (const Part& part : parts_) {
+      std::size_t found = 0;
+      for (const std::size_t index : part.replicas) found += counts(index) ? 1 : 0;
+      if (found < part.quorum) return false;
+    }
+    return !parts_.empty();
+  }
 
  private:
   struct Part {

@@ -56,7 +56,7 @@ class ReplicaTest : public testing::Test {
     std::byte* to = staging_.reserve(kRecord);
     ASSERT_NE(to, nullptr);
     std::memset(to, static_cast<int>(tail_.value / kRecord % 251 + 1), kRecord);
-    staging_.commit(tail_, kRecord);
+    staging_.commit(tail_, kRecord, Lsn{tail_.value + kRecord});
     tail_.value += kRecord;
     for (int round = 0; round < 100'000 && replica_->durable_below() < tail_; ++round) {
       replica_->pump(staging_, tail_, kRing);

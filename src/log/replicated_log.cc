@@ -24,6 +24,9 @@ constexpr Nanoseconds kOfferLookEvery = std::chrono::microseconds(5);
 constexpr std::uint32_t kOffersPerClock = 4;
 // What append and trim spend on asking who has fenced this writer.
 constexpr Nanoseconds kAskWithin = std::chrono::seconds(1);
+// The committed word follows at least that often: what is lost before it is always noticed, and
+// what is behind it an opener finds (log_scan.cc looks further ahead).
+constexpr std::uint64_t kNoteEvery = 1024 * 1024;
 
 }  // namespace
 
@@ -41,8 +44,10 @@ inline void ReplicatedLog::encode(RecordType type, std::span<const std::byte> pa
   header.committed = committed_;
   last_crc_ = encode_record(header, payload, to);
   last_epoch_ = epoch_;
-  staging_.commit(tail_, bytes);
-  tail_ = next_place(Lsn{tail_.value + bytes}, anchor_.ring_bytes);
+  const Lsn next = next_place(Lsn{tail_.value + bytes}, anchor_.ring_bytes);
+  staging_.commit(tail_, bytes, next);
+  boundaries_.note({next, next_index_ + (type == RecordType::Data ? 1 : 0), epoch_, last_crc_});
+  tail_ = next;
   if (type == RecordType::Data) ++next_index_;
 }
 
@@ -93,7 +98,7 @@ Result<void> ReplicatedLog::pad_to_lap(std::uint64_t needed, std::uint64_t kept_
   const std::uint64_t ring = anchor_.ring_bytes;
   const std::uint64_t room = ring - tail_.value % ring;
   const std::uint64_t skipped = needed <= room ? 0 : room;
-  if (tail_.value + skipped + needed > kLsnMax) {
+  if (!below_last(skipped + needed)) {
     return Error{ErrorCode::Unsupported,
                  fmt::format("the log has come to LSN {}, and they end at {}: go on in a new log",
                              tail_.value, kLsnMax)};
@@ -117,8 +122,9 @@ Result<void> ReplicatedLog::pad_to_lap(std::uint64_t needed, std::uint64_t kept_
   pad.committed = committed_;
   last_crc_ = encode_record(pad, {}, to);
   last_epoch_ = epoch_;
-  staging_.commit(tail_, kRecordHeaderBytes);
-  tail_.value += room;
+  const Lsn next{tail_.value + room};
+  staging_.commit(tail_, kRecordHeaderBytes, next);
+  tail_ = next;
   return {};
 }
 
@@ -163,6 +169,10 @@ void ReplicatedLog::update_committed() {
     durable_anywhere_ = std::max(durable_anywhere_, durable_scratch_[index]);
   }
   committed_ = std::max(committed_, rule_.committed(durable_scratch_));
+  if (committed_.value - noted_.value >= kNoteEvery) {
+    noted_ = committed_;
+    note_committed();
+  }
   // Kept until it is committed, so that a replica that comes back can still be given it.
   staging_.release(std::min(everywhere, committed_));
 }
@@ -297,9 +307,12 @@ Result<void> ReplicatedLog::drain(Replica& replica, const Deadline& deadline) {
   return {};
 }
 
-/// What precedes the record at `lsn`, of which a replica must hold a whole one.
+/// What precedes the record at `lsn`: found by walking there from a boundary that is known, since
+/// bytes that look like a record may lie anywhere, in a payload or in what a pad has covered.
 Result<Boundary> ReplicatedLog::boundary_at(Lsn lsn) {
   if (lsn == tail_) return tail_boundary();
+  const Boundary known = boundaries_.before(lsn, head_);
+  if (lsn == known.lsn) return known;
   Error unread = {ErrorCode::QuorumLost, "no replica holds it"};
   for (Replica& replica : replicas_) {
     if (!replica.sending() || replica.durable_below() <= lsn) continue;
@@ -308,16 +321,10 @@ Result<Boundary> ReplicatedLog::boundary_at(Lsn lsn) {
       unread = bytes.error();
       continue;
     }
-    LogCursor cursor(**bytes, *replica.state(), lsn);
-    const auto record = await_record(cursor, replica.visible_within());
-    if (!record.ok() || !*record) {
-      unread = record.ok() ? Error{ErrorCode::InvalidArgument,
-                                   fmt::format("no record begins at {}", lsn.value)}
-                           : record.error();
-      continue;
-    }
-    const RecordHeader& header = (*record)->header;
-    return Boundary{lsn, header.index, header.epoch, header.previous_crc};
+    LogCursor cursor(**bytes, *replica.state(), known);
+    auto walked = walk_to(cursor, lsn, replica.visible_within());
+    if (walked.ok() || walked.code() == ErrorCode::InvalidArgument) return walked;
+    unread = walked.error();
   }
   return unread;
 }
@@ -349,6 +356,7 @@ Result<void> ReplicatedLog::trim_to(const Boundary& head) {
   }
   if (!quorum_stands()) return quorum_lost(Deadline(clock_, kAskWithin));
   head_ = head;
+  boundaries_.forget_below(head.lsn);
   return {};
 }
 

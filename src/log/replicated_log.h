@@ -84,7 +84,7 @@ class ReplicatedLog {
     ScanReport report;
     Configurations in_play;
     Lsn claimed;
-    bool accepted_loss = false;
+    std::optional<std::string> accepted_loss;  // what is given up, in words
   };
 
   ReplicatedLog(const WriterOptions& options, const Clock& clock);
@@ -93,9 +93,11 @@ class ReplicatedLog {
   Result<void> ask_pools();
   Result<void> look(Opening& opening);
   Result<bool> find_log(Opening& opening);
+  Result<void> check_begun(const Opening& opening) const;
   Result<void> check_named(Opening& opening);
   std::string named_wrongly(const Configuration& configuration) const;
   Result<void> open_sessions(const Configuration& configuration);
+  Result<void> require_uncreated(Opening& opening);
   Result<void> survey_all(Opening& opening);
   Result<History> choose_history(const Opening& opening);
   Result<History> accept_history(const Opening& opening, const std::vector<Candidate>& candidates,
@@ -115,8 +117,11 @@ class ReplicatedLog {
   bool fits_here(std::uint64_t needed, std::uint64_t kept_free) const {
     const std::uint64_t ring = anchor_.ring_bytes;
     return needed <= ring - tail_.value % ring &&
-           tail_.value + needed + kept_free <= head_.lsn.value + ring &&
-           tail_.value + needed <= kLsnMax;
+           tail_.value + needed + kept_free <= head_.lsn.value + ring && below_last(needed);
+  }
+  /// Whether the record behind one of `needed` bytes still has an LSN.
+  bool below_last(std::uint64_t needed) const {
+    return tail_.value + needed + kRecordHeaderBytes <= kLsnMax;
   }
   Result<void> pad_to_lap(std::uint64_t needed, std::uint64_t kept_free);
   Result<void> drain(Replica& replica, const Deadline& deadline);
@@ -128,12 +133,17 @@ class ReplicatedLog {
   void note_committed();
   void update_committed();
   void follow_rule(const Configurations& in_play);
-  bool quorum_stands() const { return up_count() >= quorum_; }
+  /// Whether enough members are up, by every configuration that is in play.
+  bool quorum_stands() const {
+    return rule_.enough([this](std::size_t index) { return replicas_[index].sending(); });
+  }
   Error quorum_lost(const Deadline& deadline);
   Error quorum_lost_words() const;
   std::size_t up_count() const {
     std::size_t count = 0;
-    for (const Replica& replica : replicas_) count += replica.sending() ? 1 : 0;
+    for (const Replica& replica : replicas_) {
+      count += replica.sending() && is_member(replica) ? 1 : 0;
+    }
     return count;
   }
 
@@ -153,7 +163,9 @@ class ReplicatedLog {
   Result<void> go_on_from_staging(Replica& replica, ByteSource& bytes, const Survey& found);
   Replica* choose_source(const Replica& target, const Deadline& deadline);
   Target target_here(const Boundary& to) const;
-  Result<Replica*> bring_newcomer(std::unique_ptr<client::Peer> peer);
+  Result<void> admit(std::unique_ptr<client::Peer> peer, Configuration next,
+                     std::optional<std::size_t> instead_of);
+  Result<void> bring_newcomer(Replica& replica);
   Result<void> change(Configuration next);
   Result<std::size_t> find_member(const std::string& which) const;
   Configuration next_configuration(std::size_t members, std::size_t quorum) const;
@@ -179,8 +191,10 @@ class ReplicatedLog {
   Lsn begin_ = kFirstLsn;  // of the epoch
   std::uint64_t writer_ = 0;
   Boundary head_;
+  BoundaryIndex boundaries_;
   Lsn tail_ = kFirstLsn;
   Lsn committed_ = kFirstLsn;
+  Lsn noted_ = kFirstLsn;             // up to which the committed words were last brought
   Lsn durable_anywhere_ = kFirstLsn;  // on at least one replica
   std::uint64_t next_index_ = 0;
   std::uint32_t last_crc_ = 0;

@@ -83,6 +83,7 @@ Result<std::unique_ptr<ReplicatedLog>> ReplicatedLog::open(
     PERDURE_TRY_VOID(log->adopt(opening, history));
   } else {
     log->configuration_ = opening.configuration;
+    PERDURE_TRY_VOID(log->require_uncreated(opening));
     PERDURE_TRY_VOID(log->start_log());
   }
   log->payload_max_ =
@@ -150,7 +151,8 @@ Result<void> ReplicatedLog::look(Opening& opening) {
     auto bytes = client::RemoteBytes::open(replica.peer(), options_.pool, options_.stall, clock_);
     auto start = bytes.ok() ? read_start(**bytes) : Result<LogStart>(bytes.error());
     if (!start.ok() && start.code() == ErrorCode::VersionMismatch) return start.error();
-    if (!start.ok() && start.code() != ErrorCode::Corrupt) {
+    // Damage that is read is something to go by; a peer that lets nobody read is not.
+    if (!bytes.ok() || (!start.ok() && start.code() != ErrorCode::Corrupt)) {
       replica.mark_down(start.error());
       continue;
     }
@@ -198,12 +200,33 @@ Result<bool> ReplicatedLog::find_log(Opening& opening) {
                              "everything it held is gone; the first append creates one",
                              options_.pool)};
   }
+  PERDURE_TRY_VOID(check_begun(opening));
   opening.configuration = next_configuration(replicas_.size(), options_.quorum);
   for (const Replica& replica : replicas_) {
     opening.configuration.members.push_back(
         {*replica.pool(), replica.peer().name().substr(0, kMemberNameMax)});
   }
   return false;
+}
+
+/// A replica whose creation was begun with others may be all that is left unfinished of a log which
+/// those others have.
+Result<void> ReplicatedLog::check_begun(const Opening& opening) const {
+  for (std::size_t index = 0; index < replicas_.size(); ++index) {
+    const auto& start = opening.starts[index];
+    if (!start || !start->anchor || options_.accept_loss) continue;
+    const auto named = [&](const Member& member) {
+      return std::any_of(replicas_.begin(), replicas_.end(),
+                         [&](const Replica& replica) { return replica.pool() == member.pool; });
+    };
+    const Configuration& begun = start->state().configuration;
+    if (std::all_of(begun.members.begin(), begun.members.end(), named)) continue;
+    return Error{ErrorCode::InvalidArgument,
+                 fmt::format("creating log '{}' was begun on {} with {}, and may have been ended "
+                             "there: name all of these, or open with accept_loss",
+                             options_.pool, replicas_[index].peer().name(), describe(begun))};
+  }
+  return {};
 }
 
 /// What is wrong with the peers and the quorum that were named; empty when nothing is.
@@ -276,6 +299,14 @@ Result<void> ReplicatedLog::open_sessions(const Configuration& configuration) {
                     options_.pool, epoch_.value)};
   }
   ++epoch_.value;
+  // Whoever can not succeed fences nobody.
+  std::size_t reachable = 0;
+  for (const Replica& replica : replicas_) {
+    reachable += !replica.down_reason() && configuration.has(*replica.pool()) ? 1 : 0;
+  }
+  if (reachable < configuration.sessions_needed()) {
+    return too_few(fmt::format("opening log '{}'", options_.pool), configuration);
+  }
   std::vector<std::size_t> order(replicas_.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::sort(order.begin(), order.end(), [&](std::size_t one, std::size_t other) {
@@ -305,6 +336,19 @@ Result<void> ReplicatedLog::open_sessions(const Configuration& configuration) {
   return {};
 }
 
+/// Once everybody else is fenced: whether a log was created since it was looked for.
+Result<void> ReplicatedLog::require_uncreated(Opening& opening) {
+  for (std::size_t index = 0; index < replicas_.size(); ++index) {
+    if (!replicas_[index].has_session()) continue;
+    PERDURE_TRY(start, read_start(*opening.bytes[index]));
+    if (!start.anchor || start.state().marks.creating) continue;
+    return Error{ErrorCode::Busy,
+                 fmt::format("log '{}' was created by another writer just now; open it again",
+                             options_.pool)};
+  }
+  return {};
+}
+
 /// Step 4: reads every replica that has a session; what can not be read is marked down.
 Result<void> ReplicatedLog::survey_all(Opening& opening) {
   for (std::size_t index = 0; index < replicas_.size(); ++index) {
@@ -330,9 +374,8 @@ Result<ReplicatedLog::History> ReplicatedLog::choose_history(const Opening& open
     }
     candidates.push_back(candidate);
   }
-  Lsn claimed;
-  for (const Candidate& each : candidates) claimed = std::max(claimed, each.claimed);
   const auto best = best_of(candidates);
+  const Lsn claimed = claimed_beside(candidates, best ? candidates[*best].readable : Rank{});
   Configurations in_play = {opening.configuration};
   if (best) in_play = configurations_in_play(*opening.surveys[*best]->report, claimed);
   const Choice choice = choose(candidates, in_play);
@@ -375,11 +418,7 @@ Result<ReplicatedLog::History> ReplicatedLog::accept_history(
     history.report = *opening.surveys[*best]->report;
     history.in_play = configurations_in_play(history.report, history.report.tail);
     history.claimed = history.report.tail;
-    history.accepted_loss = true;
-    accepted_loss_ =
-        fmt::format("the log goes on from LSN {} (index {}); what was behind is given up{}",
-                    history.report.tail.value, history.report.next_index, words);
-    log_message(Severity::Warning, fmt::format("log '{}': {}", options_.pool, accepted_loss_));
+    history.accepted_loss = words;
     return history;
   }
   if (choice.damage || !words.empty()) {
@@ -400,8 +439,10 @@ Result<void> ReplicatedLog::choose_head(Opening& opening, History& history) {
   for (const auto& found : opening.surveys) {
     if (!found || !found->report || found->report->start.anchor->log_id != *opening.log_id)
       continue;
+    // A head of a lower epoch was decided when this one began.
     const Boundary& head = found->state().head;
-    if (head.lsn > newest.lsn) newest = head;
+    const bool counts = found->state().epoch >= history.report.start.state().epoch;
+    if (counts && head.lsn > newest.lsn) newest = head;
   }
   Boundary tail = history.report.boundary();
   if (newest.lsn > tail.lsn && history.accepted_loss) {
@@ -427,6 +468,12 @@ Result<void> ReplicatedLog::choose_head(Opening& opening, History& history) {
   last_crc_ = tail.crc;
   last_epoch_ = tail.epoch;
   begin_ = tail.lsn;
+  if (history.accepted_loss) {
+    accepted_loss_ =
+        fmt::format("the log goes on from LSN {} (index {}); what was behind is given up{}",
+                    tail_.value, next_index_, *history.accepted_loss);
+    log_message(Severity::Warning, fmt::format("log '{}': {}", options_.pool, accepted_loss_));
+  }
   return {};
 }
 
@@ -439,7 +486,6 @@ Target ReplicatedLog::target_here(const Boundary& to) const {
   target.state.configuration = configuration_;
   target.to = to;
   target.committed = std::min(committed_, to.lsn);
-  target.extends = epoch_;
   return target;
 }
 
@@ -451,9 +497,10 @@ Result<void> ReplicatedLog::adopt(Opening& opening, const History& history) {
                  "the log exists with the other shape; leave the shape to what is there"};
   }
   configuration_ = history.in_play.front();  // known to be committed
+  boundaries_ = history.report.boundaries;
+  boundaries_.forget_below(head_.lsn);
   committed_ = std::min(history.claimed, tail_);
-  Target target = target_here(tail_boundary());
-  target.extends = history.report.start.state().epoch;
+  const Target target = target_here(tail_boundary());
   adopt_on(history.at, opening, history, target);
   if (!replicas_[history.at].sending()) {
     return too_few(fmt::format("recovering log '{}'", options_.pool), history.in_play.back());
@@ -480,7 +527,7 @@ void ReplicatedLog::adopt_on(std::size_t index, Opening& opening, const History&
   report.found = describe_difference(found, shown);
   Source source{*opening.bytes[history.at], history.report.start.state()};
   Target mine = target;
-  mine.chosen = index == history.at && history.accepted_loss;
+  mine.chosen = index == history.at && history.accepted_loss.has_value();
   bool source_failed = false;
   const auto ready = replica.prepare(anchor_.shape, staging_);
   const auto brought =
@@ -506,6 +553,12 @@ Result<void> ReplicatedLog::start_log() {
     if (!replica.has_session()) continue;
     anchor_.ring_bytes =
         std::min(anchor_.ring_bytes, ring_bytes_for(replica.session().remote.length));
+  }
+  if (anchor_.ring_bytes < kRingBytesMin) {
+    return Error{ErrorCode::InvalidArgument,
+                 fmt::format("creating log '{}': a pool is too small for a log; it takes {} bytes "
+                             "at least",
+                             options_.pool, kRingAt + kRingBytesMin)};
   }
   Target target = target_here(head_);
   LogState first = target.state;
@@ -537,13 +590,13 @@ Result<void> ReplicatedLog::start_log() {
 /// Enough replicas are full parts of the epoch: all of the history is committed with it.
 Result<void> ReplicatedLog::begin_epoch(const Configurations& in_play) {
   follow_rule(in_play);
-  std::vector<std::uint8_t> counts;
-  for (const Replica& replica : replicas_) counts.push_back(replica.sending() ? 1 : 0);
   quorum_ = in_play.back().quorum;
-  if (!rule_.enough(counts)) {
+  if (!quorum_stands()) {
     return too_few(fmt::format("recovering log '{}'", options_.pool), in_play.back());
   }
   committed_ = tail_;
+  noted_ = tail_;
+  boundaries_.reserve(anchor_.ring_bytes);
   durable_anywhere_ = tail_;
   configuration_ = in_play.back();
   follow_rule({configuration_});

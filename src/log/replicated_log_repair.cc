@@ -107,8 +107,9 @@ Result<void> ReplicatedLog::bring_up(Replica& replica, ByteSource& bytes, Survey
       return Error{ErrorCode::Fenced, fmt::format("it is part of epoch {}; ours was {}",
                                                   state.epoch.value, epoch_.value)};
     }
-    if (state.anchor.log_id == anchor_.log_id && state.head.lsn > head_.lsn) {
-      // A trim that reached it and was never acknowledged.
+    if (state.anchor.log_id == anchor_.log_id && state.epoch == epoch_ &&
+        state.head.lsn > head_.lsn) {
+      // A trim of ours that reached it and was never acknowledged.
       if (state.head.lsn > committed_) {
         return Error{ErrorCode::Corrupt, "it was trimmed beyond what is committed"};
       }
@@ -129,6 +130,7 @@ Result<void> ReplicatedLog::bring_up(Replica& replica, ByteSource& bytes, Survey
     auto remote =
         client::RemoteBytes::open(source->peer(), options_.pool, options_.stall, clock_, deadline);
     if (!remote.ok()) {
+      if (deadline.passed()) return remote.error();
       source->mark_down(remote.error());
       continue;
     }
@@ -141,11 +143,13 @@ Result<void> ReplicatedLog::bring_up(Replica& replica, ByteSource& bytes, Survey
       replica.resume_at(tail_);
       return {};
     }
-    if (!source_failed) return brought.error();
+    // Time that has run out says nothing about the source.
+    if (!source_failed || deadline.passed()) return brought.error();
     source->mark_down(brought.error());
     PERDURE_TRY(again, survey(bytes));
     found = std::move(again);
   }
+  if (deadline.passed()) return Error{ErrorCode::TimedOut, "there was no time left for it"};
   return go_on_from_staging(replica, bytes, found);
 }
 
@@ -156,7 +160,7 @@ Replica* ReplicatedLog::choose_source(const Replica& target, const Deadline& dea
     if (&each == &target || !each.sending() || !is_member(each)) continue;
     auto drained = drain(each, soon);
     if (drained.ok()) return &each;
-    if (each.sending()) each.mark_down(drained.error());
+    if (each.sending() && !deadline.passed()) each.mark_down(drained.error());
   }
   return nullptr;
 }
@@ -199,19 +203,40 @@ Configuration ReplicatedLog::next_configuration(std::size_t members, std::size_t
 Result<std::size_t> ReplicatedLog::find_member(const std::string& which) const {
   const auto uuid = parse_uuid(which);
   const auto& members = configuration_.members;
-  for (std::size_t index = 0; index < members.size(); ++index) {
-    bool is = uuid ? members[index].pool == *uuid : members[index].name == which;
-    for (const Replica& replica : replicas_) {
-      is = is || (replica.pool() == members[index].pool && replica.peer().name() == which);
+  const auto find = [&](const auto& is) {
+    const auto found = std::find_if(members.begin(), members.end(), is);
+    return found == members.end()
+               ? std::nullopt
+               : std::optional(static_cast<std::size_t>(found - members.begin()));
+  };
+  if (uuid) {
+    if (const auto found = find([&](const Member& each) { return each.pool == *uuid; })) {
+      return *found;
     }
-    if (is) return index;
+  }
+  // An address is that of the pool which is there now; only for one that nobody reached it is what
+  // was noted when the pool was admitted.
+  for (const Replica& replica : replicas_) {
+    if (!replica.pool() || replica.peer().name() != which) continue;
+    const auto found = find([&](const Member& each) { return each.pool == *replica.pool(); });
+    if (found) return *found;
+  }
+  const auto reached = [&](const Member& each) {
+    return std::any_of(replicas_.begin(), replicas_.end(),
+                       [&](const Replica& replica) { return replica.pool() == each.pool; });
+  };
+  if (const auto found =
+          find([&](const Member& each) { return each.name == which && !reached(each); })) {
+    return *found;
   }
   return Error{ErrorCode::NotFound, fmt::format("'{}' is no replica of this log, which has {}",
                                                 which, describe(configuration_))};
 }
 
-/// A pool that is no replica yet, brought to equal. It does not count before it is admitted.
-Result<Replica*> ReplicatedLog::bring_newcomer(std::unique_ptr<client::Peer> peer) {
+/// Makes the pool of a peer a replica: of `next`, to which it is added, or put in the place of
+/// another. It is brought to equal first, and does not count before the change is committed.
+Result<void> ReplicatedLog::admit(std::unique_ptr<client::Peer> peer, Configuration next,
+                                  std::optional<std::size_t> instead_of) {
   if (!quorum_stands() || lost_) return quorum_lost(Deadline(clock_, options_.stall));
   PERDURE_TRY(pool, peer->describe(options_.pool, Deadline(clock_, options_.stall)));
   const auto uuid = parse_uuid(pool.uuid);
@@ -220,42 +245,63 @@ Result<Replica*> ReplicatedLog::bring_newcomer(std::unique_ptr<client::Peer> pee
     return Error{ErrorCode::AlreadyExists,
                  fmt::format("pool {} on {} is a replica already", pool.uuid, peer->name())};
   }
+  for (const Replica& each : replicas_) {
+    if (each.pool() != uuid) continue;
+    return Error{ErrorCode::Busy, fmt::format("pool {} on {} was removed while the log was open; "
+                                              "open the log again to add it",
+                                              pool.uuid, peer->name())};
+  }
+  if (pool.epoch > epoch_) {
+    return Error{ErrorCode::Fenced,
+                 fmt::format("pool {} on {} was written in epoch {}, and the log is in epoch {}: "
+                             "give it a pool that was never used",
+                             pool.uuid, peer->name(), pool.epoch.value, epoch_.value)};
+  }
   if (replicas_.size() == replicas_.capacity()) {
     return Error{ErrorCode::QueueFull, "too many changes of one writer; open the log again"};
   }
+  const Member member{*uuid, peer->name().substr(0, kMemberNameMax)};
+  if (instead_of) {
+    next.members[*instead_of] = member;
+  } else {
+    next.members.push_back(member);
+  }
+  PERDURE_TRY_VOID(validate(next));
   Replica& replica = replicas_.emplace_back(std::move(peer), replica_options());
   replica.set_pool(*uuid);
   follow_rule({configuration_});
-  const auto bring = [&]() -> Result<void> {
-    PERDURE_TRY_VOID(replica.open_session(session_request()));
-    if (ring_bytes_for(replica.session().remote.length) < anchor_.ring_bytes) {
-      return Error{
-          ErrorCode::InvalidArgument,
-          fmt::format("its pool is too small: the log's ring has {} bytes", anchor_.ring_bytes)};
-    }
-    PERDURE_TRY_VOID(replica.prepare(anchor_.shape, staging_));
-    PERDURE_TRY(bytes,
-                client::RemoteBytes::open(replica.peer(), options_.pool, options_.stall, clock_));
-    PERDURE_TRY(found, survey(*bytes));
-    const bool own = found.report && found.state().anchor.log_id == anchor_.log_id;
-    const bool other = found.damage || (found.report && !own && !found.state().marks.creating);
-    if (other && !options_.accept_loss) {
-      return Error{ErrorCode::AlreadyExists,
-                   "its pool holds another log, or what is left of one; with accept_loss that is "
-                   "given up"};
-    }
-    if (!own || found.state().marks.removed) found = Survey{};
-    RepairReport report;
-    return bring_up(replica, *bytes, std::move(found), report,
-                    Deadline(clock_, std::chrono::hours(24)));
-  };
-  if (auto brought = bring(); !brought) {
-    replica.mark_down(brought.error());
+  auto admitted = bring_newcomer(replica);
+  if (admitted.ok()) admitted = change(std::move(next));
+  if (!admitted.ok() && !lost_ && !configuration_.has(*uuid)) {
+    replica.mark_down(admitted.error());
     replicas_.pop_back();
     follow_rule({configuration_});
-    return brought.error();
   }
-  return &replica;
+  return admitted;
+}
+
+Result<void> ReplicatedLog::bring_newcomer(Replica& replica) {
+  PERDURE_TRY_VOID(replica.open_session(session_request()));
+  if (ring_bytes_for(replica.session().remote.length) < anchor_.ring_bytes) {
+    return Error{
+        ErrorCode::InvalidArgument,
+        fmt::format("its pool is too small: the log's ring has {} bytes", anchor_.ring_bytes)};
+  }
+  PERDURE_TRY_VOID(replica.prepare(anchor_.shape, staging_));
+  PERDURE_TRY(bytes,
+              client::RemoteBytes::open(replica.peer(), options_.pool, options_.stall, clock_));
+  PERDURE_TRY(found, survey(*bytes));
+  const bool own = found.report && found.state().anchor.log_id == anchor_.log_id;
+  const bool other = found.damage || (found.report && !own && !found.state().marks.creating);
+  if (other && !options_.accept_loss) {
+    return Error{ErrorCode::AlreadyExists,
+                 "its pool holds another log, or what is left of one; with accept_loss that is "
+                 "given up"};
+  }
+  if (!own || found.state().marks.removed) found = Survey{};
+  RepairReport report;
+  return bring_up(replica, *bytes, std::move(found), report,
+                  Deadline(clock_, std::chrono::hours(24)));
 }
 
 /// Appends the configuration and goes by both until it is committed.
@@ -299,12 +345,9 @@ Result<void> ReplicatedLog::change(Configuration next) {
 }
 
 Result<void> ReplicatedLog::add_replica(std::unique_ptr<client::Peer> peer, std::size_t quorum) {
-  const std::string name = peer->name().substr(0, kMemberNameMax);
   Configuration next = next_configuration(configuration_.members.size() + 1, quorum);
   next.members = configuration_.members;
-  PERDURE_TRY(replica, bring_newcomer(std::move(peer)));
-  next.members.push_back({*replica->pool(), name});
-  return change(std::move(next));
+  return admit(std::move(peer), std::move(next), std::nullopt);
 }
 
 Result<void> ReplicatedLog::remove_replica(const std::string& which, std::size_t quorum) {
@@ -317,13 +360,10 @@ Result<void> ReplicatedLog::remove_replica(const std::string& which, std::size_t
 
 Result<void> ReplicatedLog::replace_replica(const std::string& which,
                                             std::unique_ptr<client::Peer> peer) {
-  const std::string name = peer->name().substr(0, kMemberNameMax);
   PERDURE_TRY(index, find_member(which));
   Configuration next = next_configuration(configuration_.members.size(), quorum_);
   next.members = configuration_.members;
-  PERDURE_TRY(replica, bring_newcomer(std::move(peer)));
-  next.members[index] = {*replica->pool(), name};
-  return change(std::move(next));
+  return admit(std::move(peer), std::move(next), index);
 }
 
 Result<void> ReplicatedLog::change_quorum(std::size_t quorum) {

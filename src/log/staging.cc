@@ -49,7 +49,7 @@ Staging::Run Staging::longest_run_at(Lsn lsn, std::uint64_t length_max,
                                      std::uint64_t ring_bytes) const {
   std::uint64_t number = find(lsn);
   const Slot& first = slot(number);
-  Run run{Lsn{first.lsn}, memory_ + std::size_t{first.offset} * kUnitBytes, first.length};
+  Run run{Lsn{first.lsn}, memory_ + std::size_t{first.offset} * kUnitBytes, first.length, end_};
   length_max = std::min(length_max, ring_bytes - first.lsn % ring_bytes);
   for (++number; number < next_slot_; ++number) {
     const Slot& next = slot(number);
@@ -58,6 +58,7 @@ Staging::Run Staging::longest_run_at(Lsn lsn, std::uint64_t length_max,
     if (!adjacent || run.length + next.length > length_max) break;
     run.length += next.length;
   }
+  if (number < next_slot_) run.end = Lsn{slot(number).lsn};
   return run;
 }
 

@@ -34,9 +34,11 @@ class Staging {
     }
     return reserve_behind(length);
   }
-  /// Makes the reserved bytes the record at `lsn`. Records come in order of LSN.
-  void commit(Lsn lsn, std::size_t length) {
+  /// Makes the reserved bytes the record at `lsn`. Records come in order of LSN; the next one
+  /// begins at `next`, which of a pad, of whose payload nothing is sent, is far behind its bytes.
+  void commit(Lsn lsn, std::size_t length, Lsn next) {
     PERDURE_ASSERT(length % kUnitBytes == 0);
+    end_ = next;
     slots_[next_slot_ & kSlotMask] = {lsn.value, static_cast<std::uint32_t>(write_at_ / kUnitBytes),
                                       static_cast<std::uint32_t>(length)};
     ++next_slot_;
@@ -48,6 +50,7 @@ class Staging {
     Lsn lsn;
     std::byte* data = nullptr;
     std::uint64_t length = 0;
+    Lsn end;  // where the record behind it begins
   };
   /// The longest run of whole records that begins with the first one at or after `lsn`, at most
   /// `length_max` long unless that record alone is longer, and within one lap of a ring of
@@ -56,7 +59,7 @@ class Staging {
     // Mostly it is the last record that was staged.
     if (const Slot& last = slot(next_slot_ - 1);
         next_slot_ != first_slot_ && last.lsn == lsn.value) {
-      return {lsn, memory_ + std::size_t{last.offset} * kUnitBytes, last.length};
+      return {lsn, memory_ + std::size_t{last.offset} * kUnitBytes, last.length, end_};
     }
     return longest_run_at(lsn, length_max, ring_bytes);
   }
@@ -94,6 +97,7 @@ class Staging {
   std::uint64_t first_slot_ = 0;  // number of the oldest staged record
   std::uint64_t next_slot_ = 0;   // number that the next record gets
   std::size_t write_at_ = 0;      // where the next record goes
+  Lsn end_;                       // behind the last record that was staged
 };
 
 }  // namespace perdure::log

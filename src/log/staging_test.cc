@@ -17,7 +17,7 @@ TEST(Staging, AdjacentRecordsAreOneRun) {
   Staging staging(4096);
   for (const std::uint64_t lsn : {64u, 128u, 192u}) {
     ASSERT_NE(staging.reserve(64), nullptr);
-    staging.commit(Lsn{lsn}, 64);
+    staging.commit(Lsn{lsn}, 64, Lsn{lsn + 64});
   }
   EXPECT_EQ(staging.run_at(Lsn{64}, 1000, kRing).length, 192u);
   EXPECT_EQ(staging.run_at(Lsn{128}, 1000, kRing).length, 128u);
@@ -28,16 +28,16 @@ TEST(Staging, AdjacentRecordsAreOneRun) {
 TEST(Staging, ARunEndsAtTheEndOfALap) {
   Staging staging(4096);
   ASSERT_NE(staging.reserve(128), nullptr);
-  staging.commit(Lsn{kRing - 128}, 128);
+  staging.commit(Lsn{kRing - 128}, 128, Lsn{kRing});
   ASSERT_NE(staging.reserve(64), nullptr);
-  staging.commit(Lsn{kRing}, 64);
+  staging.commit(Lsn{kRing}, 64, Lsn{kRing + 64});
   EXPECT_EQ(staging.run_at(Lsn{kRing - 128}, 1000, kRing).length, 128u);
 }
 
 TEST(Staging, ARunSkipsWhatWasSkippedAtTheEndOfALap) {
   Staging staging(4096);
   ASSERT_NE(staging.reserve(64), nullptr);
-  staging.commit(Lsn{kRing}, 64);
+  staging.commit(Lsn{kRing}, 64, Lsn{kRing + 64});
   const auto run = staging.run_at(Lsn{kRing - 24}, 1000, kRing);
   EXPECT_EQ(run.lsn, Lsn{kRing});
   EXPECT_EQ(run.length, 64u);
@@ -46,9 +46,9 @@ TEST(Staging, ARunSkipsWhatWasSkippedAtTheEndOfALap) {
 TEST(Staging, FullUntilReleased) {
   Staging staging(1024);
   ASSERT_NE(staging.reserve(512), nullptr);
-  staging.commit(Lsn{64}, 512);
+  staging.commit(Lsn{64}, 512, Lsn{576});
   ASSERT_NE(staging.reserve(512), nullptr);
-  staging.commit(Lsn{576}, 512);
+  staging.commit(Lsn{576}, 512, Lsn{1088});
   EXPECT_EQ(staging.reserve(64), nullptr);
   staging.release(Lsn{576});
   EXPECT_NE(staging.reserve(64), nullptr);
@@ -71,7 +71,7 @@ TEST(Staging, RecordsNeverOverlap) {
     if (to != nullptr) {
       const auto fill = static_cast<unsigned char>(random.next());
       std::memset(to, fill, length);
-      staging.commit(next, length);
+      staging.commit(next, length, Lsn{next.value + length});
       kept.push_back({next, length, fill});
       next.value += length;
       continue;

@@ -169,6 +169,15 @@ TEST(Doctor, GoesThroughItsListAndSaysWhatToDo) {
   EXPECT_EQ(run({"probe", "--doctor", "/does/not/exist"}).status, 1);
 }
 
+TEST(Demo, TheMainJobIsDoneAndEveryReplicaIsReadBack) {
+  const server::TestDirectory place;
+  const Outcome outcome = run({"demo", "--records", "2000", "--no-memory", "--power-cuts", "2",
+                               "--peers-dir", place.path()});
+  EXPECT_EQ(outcome.status, 0) << outcome.out << outcome.err;
+  EXPECT_TRUE(contains(outcome.out, "Every replica holds every record, byte for byte."))
+      << outcome.out;
+}
+
 TEST(Doctor, AProblemIsTheExitStatus) {
   // A page cache does not survive what a whole-system battery is declared for.
   const server::TestDirectory place;

@@ -1,0 +1,753 @@
+// What an enemy of the log tried: each test states what must hold under one attack on the laws of
+// docs/log-protocol.md.
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <thread>
+
+#include "log/log_state.h"
+#include "tests/crash/log_cluster.h"
+
+namespace perdure {
+namespace {
+
+/// A peer that lets somebody act at a moment.
+class HookedPeer final : public client::Peer {
+ public:
+  std::unique_ptr<client::Peer> real;
+  std::string called;  // empty: as the real one
+  std::function<Result<void>(const control::SessionRequest&)> before_session;
+  std::function<void(client::Session&, const control::SessionRequest&)> after_session;
+  std::string name() const override { return called.empty() ? real->name() : called; }
+  fabric::Device& device() override { return real->device(); }
+  Result<std::vector<control::PoolDescription>> list(Deadline d) override { return real->list(d); }
+  Result<control::PoolDescription> describe(const std::string& pool, Deadline d) override {
+    return real->describe(pool, d);
+  }
+  Result<control::PoolDescription> create(const control::PoolRequest& r, Deadline d) override {
+    return real->create(r, d);
+  }
+  Result<client::Session> open_session(const control::SessionRequest& r, Deadline d) override {
+    if (before_session) {
+      if (auto may = before_session(r); !may.ok()) return may.error();
+    }
+    auto session = real->open_session(r, d);
+    if (session.ok() && after_session) after_session(*session, r);
+    return session;
+  }
+  Result<void> close_session(std::uint64_t id, Deadline d) override {
+    return real->close_session(id, d);
+  }
+  Result<void> fence(const std::string& p, Epoch e, Deadline d) override {
+    return real->fence(p, e, d);
+  }
+};
+
+std::unique_ptr<HookedPeer> hooked(Cluster& cluster, std::size_t index) {
+  auto peer = std::make_unique<HookedPeer>();
+  peer->real = cluster.peer(index);
+  return peer;
+}
+
+void put_state(Cluster& cluster, std::size_t index,
+               const std::function<void(log::LogState&)>& change) {
+  cluster.on_medium(index, [&](std::span<std::byte> bytes) {
+    LocalBytes local(bytes);
+    auto start = log::read_start(local);
+    ASSERT_TRUE(start.ok() && start->stored);
+    log::LogState state = start->state();
+    change(state);
+    const log::StateBytes page = log::encode_state(state, start->stored->generation + 1);
+    for (std::size_t copy = 0; copy < 2; ++copy) {
+      std::copy(page.begin(), page.end(), bytes.data() + log::kStateAt + copy * log::kStateEvery);
+    }
+  });
+}
+
+TEST(LogAttack, AWrapWhileStagingIsFullDoesNotAbort) {
+  Cluster cluster(3, log::kRingAt + 8 * 1024 * 1024);
+  WriterOptions options = cluster.options();
+  options.record_bytes_max = 256 * 1024;
+  options.stall = std::chrono::seconds(100);
+  auto opened = cluster.open({0, 1, 2}, options);
+  ASSERT_TRUE(opened.ok()) << opened.error().message;
+  Writer log = std::move(opened).value();
+  const std::string record(250 * 1024, 'x');
+  const auto put = [&] { return log->append(std::as_bytes(std::span(record))); };
+  for (int i = 0; i < 12; ++i) {
+    const auto ticket = put();
+    ASSERT_TRUE(ticket.ok());
+    ASSERT_TRUE(log->wait(*ticket, Level::Committed, std::chrono::seconds(10)).ok());
+  }
+  ASSERT_TRUE(log->trim(log->status().tail).ok());
+  // Which replica is ahead of the others is a matter of chance here.
+  for (int lap = 0; lap < 40; ++lap) {
+    Ticket last;
+    for (int i = 0; i < 24; ++i) {
+      const auto ticket = put();
+      ASSERT_TRUE(ticket.ok()) << i << ": " << ticket.error().message;
+      last = *ticket;
+    }
+    ASSERT_TRUE(log->wait(last, Level::Committed, std::chrono::seconds(10)).ok());
+    ASSERT_TRUE(log->trim(log->status().tail).ok());
+  }
+}
+
+TEST(LogAttack, ATakeOverDuringCreationDoesNotWipeWhatWasCommittedMeanwhile) {
+  Cluster cluster;
+  std::mutex mutex;
+  std::condition_variable changed;
+  int turn = 1;  // whose: 1 or 2
+  const auto pass = [&](int to) {
+    std::unique_lock lock(mutex);
+    turn = to;
+    changed.notify_all();
+    const int me = 3 - to;
+    changed.wait(lock, [&] { return turn == me || turn == 0; });
+  };
+  Result<Writer> second = Error{ErrorCode::TimedOut, "not run"};
+  std::thread other([&] {
+    {
+      std::unique_lock lock(mutex);
+      changed.wait(lock, [&] { return turn == 2; });
+    }
+    std::vector<std::unique_ptr<client::Peer>> peers;
+    auto once = std::make_shared<bool>(false);
+    for (std::size_t index = 0; index < 3; ++index) {
+      auto peer = hooked(cluster, index);
+      peer->before_session = [&pass, once](const control::SessionRequest& r) -> Result<void> {
+        if (r.write && !*once) {
+          *once = true;
+          pass(1);  // this process is stopped for a while, before its first fence
+        }
+        return {};
+      };
+      peers.push_back(std::move(peer));
+    }
+    second = cluster.open(std::move(peers), cluster.options());
+    std::unique_lock lock(mutex);
+    turn = 1;
+    changed.notify_all();
+  });
+  std::vector<std::unique_ptr<client::Peer>> peers;
+  int sessions = 0;
+  for (std::size_t index = 0; index < 3; ++index) {
+    auto peer = hooked(cluster, index);
+    peer->after_session = [&](client::Session&, const control::SessionRequest& r) {
+      if (r.write && ++sessions == 3) pass(2);  // has all sessions, has written nothing yet
+    };
+    peers.push_back(std::move(peer));
+  }
+  auto first = cluster.open(std::move(peers), cluster.options());
+  EXPECT_TRUE(first.ok());
+  std::vector<Ticket> committed;
+  if (first.ok()) committed = Cluster::append(**first, 5);
+  EXPECT_EQ(committed.size(), 5u);
+  pass(2);
+  other.join();
+  if (second.ok()) {
+    EXPECT_EQ((*second)->status().next_index, 5u) << "five records were committed";
+  }
+}
+
+TEST(LogAttack, ATrimIsNotAcknowledgedByAMinorityAndAFailedNewcomer) {
+  Cluster cluster(4);
+  Writer log = cluster.opened();
+  const auto tickets = Cluster::append(*log, 30);
+  EXPECT_FALSE(log->add_replica(cluster.peer(3), 99).ok());
+  cluster.stop(1);
+  cluster.stop(2);
+  for (int i = 0; i < 50; ++i) (void)log->poll();
+  const auto trimmed = log->trim(tickets[20].lsn);
+  log.reset();
+  cluster.stop(0);
+  cluster.start(1);
+  cluster.start(2);
+  log = cluster.opened();
+  ASSERT_NE(log, nullptr);
+  if (trimmed.ok()) {
+    EXPECT_EQ(log->status().head, tickets[20].lsn) << "a trim was acknowledged";
+  }
+}
+
+TEST(LogAttack, AfterAcceptedLossAReplicaThatWasAwayDoesNotCloseTheLog) {
+  Cluster cluster;
+  Writer log = cluster.opened();
+  const auto tickets = Cluster::append(*log, 30);
+  Cluster::settle(*log);
+  log.reset();
+  cluster.stop(2);
+  cluster.flip_record(0, tickets[20].lsn);
+  cluster.flip_record(1, tickets[20].lsn);
+  WriterOptions options = cluster.options();
+  options.accept_loss = true;
+  auto accepted = cluster.open({0, 1, 2}, options);
+  ASSERT_TRUE(accepted.ok()) << accepted.error().message;
+  log = std::move(accepted).value();
+  Cluster::append(*log, 2);
+  Cluster::settle(*log);
+  log.reset();
+  cluster.start(2);
+  auto again = cluster.open();
+  EXPECT_TRUE(again.ok()) << again.error().message;
+}
+
+TEST(LogAttack, AcceptedLossWorksWhereTheHeadIsBeyondWhatIsLeft) {
+  Cluster cluster;
+  Writer log = cluster.opened();
+  Cluster::append(*log, 10);
+  Cluster::settle(*log);
+  cluster.stop(2);
+  const auto tickets = Cluster::append(*log, 20);
+  ASSERT_TRUE(log->trim(tickets[15].lsn).ok());
+  Cluster::settle(*log);
+  log.reset();
+  put_state(cluster, 0, [](log::LogState& state) { state.marks.incomplete = true; });
+  cluster.wipe(1);
+  cluster.start(2);
+  EXPECT_FALSE(cluster.open().ok());
+  WriterOptions options = cluster.options();
+  options.accept_loss = true;
+  auto accepted = cluster.open({0, 1, 2}, options);
+  EXPECT_TRUE(accepted.ok()) << accepted.error().message;
+}
+
+TEST(LogAttack, CrashesWhileBringingToEqualNeverCloseALogThatHasLostNothing) {
+  for (std::uint64_t k = 1; k < 3000; k += 25) {
+    Cluster cluster;
+    Writer log = cluster.opened();
+    Cluster::append(*log, 5);
+    cluster.stop(0);
+    cluster.stop(1);
+    for (int i = 0; i < 50; ++i) (void)log->poll();
+    (void)log.reset();
+    cluster.start(0);
+    cluster.start(1);
+    // What one replica has and the others have not: an append that found no quorum any more.
+    {
+      WriterOptions options = cluster.options();
+      log = cluster.opened();
+      Cluster::append(*log, 5);
+      cluster.stop(0);
+      cluster.stop(1);
+      const std::string record(3000, 'y');
+      for (int i = 0; i < 5; ++i) (void)log->append(std::as_bytes(std::span(record)));
+      for (int i = 0; i < 200; ++i) (void)log->poll();
+      log.reset();
+      cluster.start(0);
+      cluster.start(1);
+    }
+    // A writer that loses both others right after it has fenced them.
+    {
+      std::vector<std::unique_ptr<client::Peer>> peers;
+      for (std::size_t index = 0; index < 3; ++index) {
+        auto peer = hooked(cluster, index);
+        if (index != 2) {
+          peer->after_session = [](client::Session& session, const control::SessionRequest& r) {
+            if (r.write) session.endpoint->disconnect();
+          };
+        }
+        peers.push_back(std::move(peer));
+      }
+      EXPECT_FALSE(cluster.open(std::move(peers), cluster.options()).ok());
+    }
+    // The power of 0 fails while it is brought to equal.
+    cluster.world().cut_after(cluster.server(0).machine(), k);
+    (void)cluster.open({0, 2}, [&] {
+      auto o = cluster.options();
+      o.partial = true;
+      return o;
+    }());
+    cluster.world().cancel_cut();
+    cluster.stop(0);
+    cluster.start(0);
+    cluster.stop(0);
+    // And while it is away, that of 1.
+    cluster.world().cut_after(cluster.server(1).machine(), k);
+    (void)cluster.open();
+    cluster.world().cancel_cut();
+    cluster.stop(1);
+    cluster.start(1);
+    cluster.start(0);
+    auto last = cluster.open();
+    ASSERT_TRUE(last.ok()) << "k " << k << ": " << last.error().message;
+    EXPECT_GE((*last)->status().next_index, 10u) << "k " << k;
+  }
+}
+
+TEST(LogAttack, AnOpeningThatFailsForWantOfPeersFencesNobody) {
+  Cluster cluster;
+  Writer first = cluster.opened();
+  Cluster::append(*first, 3);
+  cluster.stop(2);
+  Cluster::append(*first, 3);
+  cluster.start(2);
+  WriterOptions polite = cluster.options();
+  polite.take_over = false;
+  polite.partial = true;
+  EXPECT_EQ(cluster.open(Order{2}, polite).code(), ErrorCode::QuorumLost);
+  (void)first->poll();
+  Cluster::expect_repaired(first->repair(), 1);
+  cluster.stop(1);
+  const std::string record = "one more";
+  ErrorCode code = ErrorCode::TimedOut;
+  for (int round = 0; round < 5; ++round) {
+    (void)first->repair();
+    const auto ticket = first->append(std::as_bytes(std::span(record)));
+    const auto waited = ticket.ok()
+                            ? first->wait(*ticket, Level::Committed, std::chrono::milliseconds(20))
+                            : Result<void>(ticket.error());
+    if (waited.ok()) return;
+    code = waited.code();
+    std::printf("  %s\n", waited.error().message.c_str());
+  }
+  EXPECT_NE(code, ErrorCode::Fenced) << "nobody has taken over";
+}
+
+TEST(LogAttack, ReadingFromAnyPlaceIsNoReasonToCrash) {
+  Cluster cluster;
+  Writer log = cluster.opened();
+  Cluster::append(*log, 3);
+  Cluster::settle(*log);
+  auto bytes = cluster.server(0).region().bytes().subspan(pmem::kPoolDataOffset, kPoolBytes);
+  LocalBytes local(bytes);
+  auto reader = log::CommittedReader::open(local, {Lsn{65536 - 8}, false, "it"});
+  if (reader.ok()) (void)reader->next();
+}
+TEST(LogAttack, TrimmingToAnyPlaceIsNoReasonToCrash) {
+  Cluster cluster;
+  Writer log = cluster.opened();
+  const auto tickets = Cluster::append(*log, 150);
+  ASSERT_TRUE(log->trim(tickets[100].lsn).ok());
+  Cluster::append(*log, 80);
+  EXPECT_FALSE(log->trim(Lsn{65536 - 8}).ok());
+}
+TEST(LogAttack, AHeadInAStateIsNoReasonToCrash) {
+  Cluster cluster;
+  Writer log = cluster.opened();
+  Cluster::append(*log, 3);
+  log.reset();
+  put_state(cluster, 1, [](log::LogState& state) { state.head.lsn = Lsn{65536 - 8}; });
+  (void)cluster.open();
+}
+
+TEST(LogAttack, DamageOfALargeRecordsHeaderIsSeen) {
+  Cluster cluster(3, log::kRingAt + 8 * 1024 * 1024);
+  WriterOptions options = cluster.options();
+  options.record_bytes_max = 512 * 1024;
+  auto opened = cluster.open({0, 1, 2}, options);
+  ASSERT_TRUE(opened.ok()) << opened.error().message;
+  Writer log = std::move(opened).value();
+  const std::string record(300 * 1024, 'x');
+  std::vector<Ticket> tickets;
+  const auto put = [&](int count) {
+    for (int i = 0; i < count; ++i) {
+      const auto ticket = log->append(std::as_bytes(std::span(record)));
+      ASSERT_TRUE(ticket.ok());
+      ASSERT_TRUE(log->wait(*ticket, Level::Committed, std::chrono::seconds(10)).ok());
+      tickets.push_back(*ticket);
+    }
+  };
+  put(3);
+  cluster.stop(1);
+  put(9);
+  log.reset();
+  // A page of replica 0 is lost, with the header of record 5.
+  cluster.on_medium(0, [&](std::span<std::byte> bytes) {
+    const std::uint64_t at = (log::kRingAt + tickets[5].lsn.value) / 4096 * 4096;
+    std::fill_n(bytes.begin() + static_cast<std::ptrdiff_t>(at), 4096, std::byte{0});
+  });
+  cluster.start(1);
+  cluster.stop(2);
+  auto again = cluster.open({0, 1, 2}, options);
+  if (again.ok()) {
+    EXPECT_EQ((*again)->status().next_index, 12u) << "committed records are gone, silently";
+  } else {
+    EXPECT_EQ(again.code(), ErrorCode::Corrupt);
+  }
+}
+
+TEST(LogAttack, TheLastLsnIsNoReasonToAbort) {
+  Cluster cluster;
+  Writer log = cluster.opened();
+  log.reset();
+  const std::uint64_t end = std::uint64_t{1} << 48;
+  for (std::size_t index = 0; index < 3; ++index) {
+    put_state(cluster, index, [&](log::LogState& state) {
+      state.head.lsn = Lsn{end - 8192};
+      state.begin = state.head.lsn;
+    });
+  }
+  log = cluster.opened();
+  ASSERT_NE(log, nullptr);
+  ASSERT_EQ(log->status().tail.value, end - 8192);
+  for (const std::size_t bytes : {4096, 8184 - 4128 - 32}) {
+    const std::string record(bytes, 'z');
+    const auto ticket = log->append(std::as_bytes(std::span(record)));
+    if (!ticket.ok() && ticket.code() == ErrorCode::Unsupported) break;  // it says that LSNs end
+    ASSERT_TRUE(ticket.ok()) << ticket.error().message;
+    ASSERT_TRUE(log->wait(*ticket, Level::Committed, std::chrono::seconds(1)).ok());
+  }
+  Cluster::settle(*log);
+  log.reset();
+  EXPECT_NE(cluster.opened(), nullptr);
+}
+
+TEST(LogAttack, AFollowerThatHasReadEverythingIsNotToldThatItMissedSomething) {
+  Cluster cluster;
+  Writer log = cluster.opened();
+  auto tickets = Cluster::append(*log, 100);
+  ASSERT_TRUE(log->trim(tickets[90].lsn).ok());
+  while (65536 - log->status().tail.value % 65536 >= 332 + 32) Cluster::append(*log, 1);
+  Cluster::settle(*log);
+  auto bytes = cluster.server(0).region().bytes().subspan(pmem::kPoolDataOffset, kPoolBytes);
+  LocalBytes local(bytes);
+  auto reader = log::CommittedReader::open(local, {Lsn{}, false, "it"});
+  ASSERT_TRUE(reader.ok());
+  std::uint64_t next = 0;
+  while (true) {
+    const auto record = reader->next();
+    ASSERT_TRUE(record.ok());
+    if (!*record) break;
+    next = (*record)->index + 1;
+  }
+  ASSERT_EQ(next, log->status().next_index);
+  // The consumer has everything; the next record wraps, and what was consumed is trimmed.
+  const auto more = Cluster::append(*log, 1);
+  ASSERT_TRUE(log->trim(more[0].lsn).ok());
+  const auto record = reader->next();
+  ASSERT_TRUE(record.ok()) << record.error().message;
+}
+
+TEST(LogAttack, TrimDoesNotTakeWhatAPadHidesForARecord) {
+  Cluster cluster;
+  Writer log = cluster.opened();
+  auto tickets = Cluster::append(*log, 100);
+  ASSERT_TRUE(log->trim(tickets[90].lsn).ok());
+  while (65536 - log->status().tail.value % 65536 >= 1400) Cluster::append(*log, 1);
+  Cluster::settle(*log);
+  cluster.stop(1);
+  cluster.stop(2);
+  const std::string never(300, 'n');
+  std::vector<Ticket> lost;
+  for (int i = 0; i < 2; ++i) {
+    const auto ticket = log->append(std::as_bytes(std::span(never)));
+    if (!ticket.ok()) break;
+    lost.push_back(*ticket);
+  }
+  if (lost.size() == 2) (void)log->wait(lost[1], Level::Durable, std::chrono::seconds(1));
+  ASSERT_EQ(lost.size(), 2u);
+  log.reset();
+  cluster.stop(0);
+  cluster.start(1);
+  cluster.start(2);
+  log = cluster.opened();
+  const std::string large(3000, 'l');
+  const auto ticket = log->append(std::as_bytes(std::span(large)));
+  ASSERT_TRUE(ticket.ok());
+  ASSERT_TRUE(log->wait(*ticket, Level::Committed, std::chrono::seconds(1)).ok());
+  cluster.start(0);
+  Cluster::expect_repaired(log->repair(), 1);
+  Cluster::settle(*log);
+  log.reset();
+  log = cluster.opened();
+  auto bytes = cluster.server(0).region().bytes().subspan(pmem::kPoolDataOffset, kPoolBytes);
+  LocalBytes local(bytes);
+  auto reader = log::CommittedReader::open(local, {lost[1].lsn, false, "it"});
+  if (reader.ok()) {
+    const auto record = reader->next();
+    EXPECT_FALSE(record.ok() && *record) << "a record that was never committed is read";
+  }
+  EXPECT_FALSE(log->trim(lost[1].lsn).ok()) << "no record begins there";
+  log.reset();
+  auto again = cluster.open();
+  EXPECT_TRUE(again.ok()) << again.error().message;
+}
+
+TEST(LogAttack, APeerThatSaysCorruptIsNoReasonToCrash) {
+  Cluster cluster;
+  { Writer log = cluster.opened(); }
+  std::vector<std::unique_ptr<client::Peer>> peers;
+  for (std::size_t index = 0; index < 3; ++index) {
+    auto peer = hooked(cluster, index);
+    if (index == 1) {
+      peer->before_session = [](const control::SessionRequest&) -> Result<void> {
+        return Error{ErrorCode::Corrupt, "pool 'log' is unavailable: damaged pool"};
+      };
+    }
+    peers.push_back(std::move(peer));
+  }
+  EXPECT_TRUE(cluster.open(std::move(peers), cluster.options()).ok());
+}
+
+TEST(LogAttack, ACutWhileAReplicaCatchesUpAfterATrimLeavesItWhole) {
+  int damaged = 0, shorter = 0, tried = 0;
+  for (std::uint64_t k = 1; k < 600; k += 12) {
+    Cluster cluster;
+    Writer log = cluster.opened();
+    const auto tickets = Cluster::append(*log, 150);
+    cluster.stop(2);
+    ASSERT_TRUE(log->trim(tickets[140].lsn).ok());
+    Cluster::append(*log, 150);
+    cluster.start(2);
+    for (int i = 0; i < 5; ++i) (void)log->poll();
+    cluster.world().cut_after(cluster.server(2).machine(), k);
+    (void)log->repair();
+    cluster.world().cancel_cut();
+    cluster.stop(2);
+    cluster.start(2);
+    const auto report = cluster.scan(2);
+    ++tried;
+    if (report.start.state().marks.incomplete) continue;
+    if (report.damaged())
+      ++damaged;
+    else if (report.next_index < 150)
+      ++shorter;
+  }
+  std::printf("  of %d cuts: %d left it damaged, %d whole and shorter than it was\n", tried,
+              damaged, shorter);
+  EXPECT_EQ(damaged + shorter, 0);
+}
+
+TEST(LogAttack, ARepairThatRunsOutOfTimeLeavesHealthyReplicasUp) {
+  int downs = 0, both = 0, tried = 0, repaired = 0;
+  Cluster cluster(3, log::kRingAt + 8 * 1024 * 1024);
+  WriterOptions options = cluster.options();
+  options.record_bytes_max = 256 * 1024;
+  options.stall = std::chrono::seconds(10);
+  auto opened = cluster.open({0, 1, 2}, options);
+  ASSERT_TRUE(opened.ok());
+  Writer log = std::move(opened).value();
+  const std::string record(200 * 1024, 'x');
+  for (int i = 0; i < 25; ++i) {
+    const auto ticket = log->append(std::as_bytes(std::span(record)));
+    ASSERT_TRUE(ticket.ok());
+    ASSERT_TRUE(log->wait(*ticket, Level::Committed, std::chrono::seconds(10)).ok());
+  }
+  for (int us = 50; us < 20000 && tried < 120; us += us / 16 + 10) {
+    cluster.stop(2);
+    cluster.start(2);
+    cluster.wipe(2);
+    for (int i = 0; i < 5; ++i) (void)log->poll();
+    const std::string small(4096, 's');
+    for (int i = 0; i < 4; ++i) (void)log->append(std::as_bytes(std::span(small)));  // in flight
+    const auto reports = log->repair(std::chrono::microseconds(us));
+    const LogStatus status = log->status();
+    ++tried;
+    repaired += status.replicas[2].up ? 1 : 0;
+    const int down = (status.replicas[0].up ? 0 : 1) + (status.replicas[1].up ? 0 : 1);
+    downs += down > 0 ? 1 : 0;
+    both += down == 2 ? 1 : 0;
+    if (down > 0 && downs < 6) {
+      std::printf("  after repair(%d us) of 2: 0: %s | 1: %s\n", us,
+                  status.replicas[0].down_reason.c_str(), status.replicas[1].down_reason.c_str());
+    }
+    if (down > 0) {
+      (void)log->repair();
+      (void)log->repair();
+    }
+  }
+  std::printf("  of %d repairs %d succeeded, %d took a healthy replica down, %d both\n", tried,
+              repaired, downs, both);
+  EXPECT_EQ(downs, 0);
+}
+
+TEST(LogAttack, APoolThatWasUsedBeforeIsRefusedWithTheWayOut) {
+  Cluster cluster(4);
+  EXPECT_TRUE(
+      cluster.peer(3)->fence(kPool, Epoch{1000}, Deadline::after(std::chrono::seconds(1))).ok());
+  Writer log = cluster.opened();
+  Cluster::append(*log, 3);
+  const auto added = log->add_replica(cluster.peer(3), 0);
+  ASSERT_FALSE(added.ok());
+  EXPECT_NE(added.error().message.find("never used"), std::string::npos) << added.error().message;
+}
+
+TEST(LogAttack, AReaderOfUncommittedRecordsIsToldThatTheyWereReplaced) {
+  Cluster cluster;
+  Writer log = cluster.opened();
+  Cluster::append(*log, 3);
+  Cluster::settle(*log);
+  cluster.stop(1);
+  cluster.stop(2);
+  const std::string never = "never committed";
+  const auto ticket = log->append(std::as_bytes(std::span(never)));
+  ASSERT_TRUE(ticket.ok());
+  (void)log->wait(*ticket, Level::Durable, std::chrono::seconds(1));
+  auto bytes = cluster.server(0).region().bytes().subspan(pmem::kPoolDataOffset, kPoolBytes);
+  LocalBytes local(bytes);
+  auto eager = log::CommittedReader::open(local, {Lsn{}, true, "it"});
+  ASSERT_TRUE(eager.ok());
+  int read = 0;
+  while (true) {
+    const auto record = eager->next();
+    if (!record.ok() || !*record) break;
+    ++read;
+  }
+  ASSERT_EQ(read, 4);
+  log.reset();
+  cluster.stop(0);
+  cluster.start(1);
+  cluster.start(2);
+  log = cluster.opened();
+  Cluster::append(*log, 10);
+  log.reset();
+  cluster.start(0);
+  log = cluster.opened();
+  Cluster::append(*log, 3);
+  Cluster::settle(*log);
+  auto next = eager->next();
+  EXPECT_FALSE(next.ok() && *next);
+  if (!next.ok()) {
+    EXPECT_EQ(next.code(), ErrorCode::Fenced) << next.error().message;
+  }
+}
+
+TEST(LogAttack, AfterAcceptedLossAReplicaWithANewerHeadDoesNotCloseTheLogForEver) {
+  Cluster cluster;
+  Writer log = cluster.opened();
+  const auto tickets = Cluster::append(*log, 30);
+  Cluster::settle(*log);
+  log.reset();
+  // A trim that reached replica 2 alone.
+  std::uint32_t crc_before = 0;
+  cluster.on_medium(2, [&](std::span<std::byte> bytes) {
+    crc_before =
+        log::decode_record_header(std::span<const std::byte, log::kRecordHeaderBytes>(
+                                      bytes.data() + log::kRingAt + tickets[25].lsn.value % 65536,
+                                      log::kRecordHeaderBytes))
+            .previous_crc;
+  });
+  put_state(cluster, 2, [&](log::LogState& state) {
+    state.head = {tickets[25].lsn, 25, state.epoch, crc_before};
+  });
+  cluster.stop(2);
+  cluster.flip_record(0, tickets[20].lsn);
+  cluster.flip_record(1, tickets[20].lsn);
+  WriterOptions options = cluster.options();
+  options.accept_loss = true;
+  auto accepted = cluster.open({0, 1, 2}, options);
+  ASSERT_TRUE(accepted.ok()) << accepted.error().message;
+  log = std::move(accepted).value();
+  const std::string record(1000, 'r');
+  for (int i = 0; i < 10; ++i) {
+    const auto ticket = log->append(std::as_bytes(std::span(record)));
+    ASSERT_TRUE(ticket.ok());
+    ASSERT_TRUE(log->wait(*ticket, Level::Committed, std::chrono::seconds(1)).ok());
+  }
+  Cluster::settle(*log);
+  cluster.start(2);
+  for (const RepairReport& each : log->repair()) {
+    std::printf("  live repair of 2: %d %s\n", each.repaired ? 1 : 0, each.error.c_str());
+  }
+  log.reset();
+  auto again = cluster.open({0, 1, 2}, options);
+  EXPECT_TRUE(again.ok()) << again.error().message;
+}
+
+TEST(LogAttack, CloseTellsReadersWhatIsCommitted) {
+  int silent = 0, tried = 0;
+  for (int polls = 0; polls < 300; polls += 5) {
+    Cluster cluster;
+    Writer log = cluster.opened();
+    const std::string record(300, 'r');
+    for (int i = 0; i < 3; ++i) (void)log->append(std::as_bytes(std::span(record)));
+    for (int i = 0; i < polls; ++i) {
+      (void)log->poll();
+      cluster.world().step();
+    }
+    const auto closed = log->close(std::chrono::milliseconds(500));
+    if (!closed.ok()) continue;
+    ++tried;
+    bool bad = false;
+    for (std::size_t index = 0; index < 3; ++index) {
+      bad = bad || cluster.scan(index).start.committed_word.value_or(Lsn{}) < log->status().tail;
+    }
+    silent += bad ? 1 : 0;
+  }
+  std::printf("  of %d clean closes %d left a replica without the word\n", tried, silent);
+  EXPECT_EQ(silent, 0);
+}
+
+TEST(LogAttack, ACompoundLogWhoseFirstPageIsLostKnowsThatItPromisedSomething) {
+  Cluster cluster;
+  WriterOptions options = cluster.options();
+  options.shape = LogShape::Compound;
+  auto created = cluster.open({0, 1, 2}, options);
+  ASSERT_TRUE(created.ok());
+  Writer log = std::move(created).value();
+  Cluster::append(*log, 10);
+  cluster.stop(1);
+  const auto tickets = Cluster::append(*log, 10);
+  log.reset();
+  cluster.on_medium(
+      0, [](std::span<std::byte> bytes) { std::fill_n(bytes.begin(), 4096, std::byte{0}); });
+  cluster.flip_record(0, tickets[9].lsn);
+  cluster.start(1);
+  cluster.stop(2);
+  auto again = cluster.open();
+  if (again.ok()) {
+    EXPECT_EQ((*again)->status().next_index, 20u) << "a committed record is gone, silently";
+  }
+}
+
+TEST(LogAttack, AnAddressNamesTheReplicaThatIsThereNow) {
+  Cluster cluster;
+  { Writer log = cluster.opened(); }
+  std::vector<std::unique_ptr<client::Peer>> peers;
+  for (std::size_t index = 0; index < 3; ++index) {
+    auto peer = hooked(cluster, index);
+    if (index < 2) peer->called = fmt::format("server{}", 1 - index);  // they have swapped places
+    peers.push_back(std::move(peer));
+  }
+  auto opened = cluster.open(std::move(peers), cluster.options());
+  ASSERT_TRUE(opened.ok()) << opened.error().message;
+  const std::string at_server0 = (*opened)->status().replicas[1].pool_uuid;
+  ASSERT_EQ((*opened)->status().replicas[1].peer, "server0");
+  ASSERT_TRUE((*opened)->remove_replica("server0", 0).ok());
+  EXPECT_EQ((*opened)->status().configuration.find(at_server0), std::string::npos)
+      << "another replica was removed than the one at that address: "
+      << (*opened)->status().configuration;
+}
+
+TEST(LogAttack, TheDeathOfTheSourceAloneLosesNothing) {
+  for (std::uint64_t k = 1; k < 3000; k += 25) {
+    Cluster cluster;
+    Writer log = cluster.opened();
+    Cluster::append(*log, 5);
+    cluster.stop(1);
+    Cluster::append(*log, 5);  // committed on 0 and 2
+    cluster.stop(0);
+    const std::string record(3000, 'y');
+    for (int i = 0; i < 5; ++i) (void)log->append(std::as_bytes(std::span(record)));
+    for (int i = 0; i < 200; ++i) (void)log->poll();
+    log.reset();
+    cluster.start(0);
+    cluster.start(1);
+    {  // a writer that dies when it has begun its epoch on 2 alone
+      std::vector<std::unique_ptr<client::Peer>> peers;
+      for (std::size_t index = 0; index < 3; ++index) {
+        auto peer = hooked(cluster, index);
+        if (index != 2) {
+          peer->after_session = [](client::Session& session, const control::SessionRequest& r) {
+            if (r.write) session.endpoint->disconnect();
+          };
+        }
+        peers.push_back(std::move(peer));
+      }
+      EXPECT_FALSE(cluster.open(std::move(peers), cluster.options()).ok());
+    }
+    // The next one: 2 dies for good while it is the source for 0. Nothing else ever fails.
+    cluster.world().cut_after(cluster.server(2).machine(), k);
+    const bool ok = cluster.open().ok();
+    cluster.world().cancel_cut();
+    cluster.stop(2);
+    if (ok) continue;
+    const auto last = cluster.open();
+    ASSERT_TRUE(last.ok()) << "k " << k << ": " << last.error().message;
+    EXPECT_GE((*last)->status().next_index, 10u) << "k " << k << ": ten were committed";
+  }
+}
+
+}  // namespace
+}  // namespace perdure
