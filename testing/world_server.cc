@@ -1,6 +1,8 @@
 // A server of an emulated world, through its power failures: see world_server.h.
 #include "testing/world_server.h"
 
+#include <fmt/format.h>
+
 #include "core/crc32c.h"
 #include "core/try.h"
 #include "pmem/lent_region.h"
@@ -21,47 +23,74 @@ pmem::Uuid uuid_of(const std::string& name) {
   return uuid;
 }
 
+using fabric::emu::LinkState;
+
+/// One request in so many is lost on a lossy link, and as many answers.
+constexpr std::uint64_t kOneInLost = 8;
+
 class WorldPeer final : public client::Peer {
  public:
-  WorldPeer(WorldServer& server, fabric::Device& device) : server_(server), device_(device) {}
+  WorldPeer(WorldServer& server, fabric::emu::World& world, fabric::Device& device)
+      : server_(server),
+        world_(world),
+        device_(device),
+        machine_(dynamic_cast<fabric::emu::Machine*>(&device)) {}
 
   std::string name() const override { return server_.machine().name(); }
   fabric::Device& device() override { return device_; }
   Result<std::vector<control::PoolDescription>> list(Deadline deadline) override {
-    PERDURE_TRY(local, with_power());
-    return local.list(deadline);
+    return ask(deadline, [&](LocalPeer& local) { return local.list(deadline); });
   }
   Result<control::PoolDescription> describe(const std::string& pool, Deadline deadline) override {
-    PERDURE_TRY(local, with_power());
-    return local.describe(pool, deadline);
+    return ask(deadline, [&](LocalPeer& local) { return local.describe(pool, deadline); });
   }
   Result<control::PoolDescription> create(const control::PoolRequest& request,
                                           Deadline deadline) override {
-    PERDURE_TRY(local, with_power());
-    return local.create(request, deadline);
+    return ask(deadline, [&](LocalPeer& local) { return local.create(request, deadline); });
   }
   Result<client::Session> open_session(const control::SessionRequest& request,
                                        Deadline deadline) override {
-    PERDURE_TRY(local, with_power());
-    return local.open_session(request, deadline);
+    return ask(deadline, [&](LocalPeer& local) { return local.open_session(request, deadline); });
   }
   Result<void> close_session(std::uint64_t id, Deadline deadline) override {
-    PERDURE_TRY(local, with_power());
-    return local.close_session(id, deadline);
+    return ask(deadline, [&](LocalPeer& local) { return local.close_session(id, deadline); });
   }
   Result<void> fence(const std::string& pool, Epoch epoch, Deadline deadline) override {
-    PERDURE_TRY(local, with_power());
-    return local.fence(pool, epoch, deadline);
+    return ask(deadline, [&](LocalPeer& local) { return local.fence(pool, epoch, deadline); });
   }
 
  private:
-  Result<LocalPeer> with_power() {
+  Error no_answer(Deadline deadline) {
+    world_.pass(deadline.left());
+    return {ErrorCode::TimedOut, name() + " does not answer"};
+  }
+
+  /// One request, over whatever link there is.
+  template <typename Request>
+  auto ask(Deadline deadline, Request request) -> decltype(request(std::declval<LocalPeer&>())) {
+    const bool off = machine_ != nullptr && !machine_->powered();
+    if (off || !server_.machine().powered() || !server_.serving()) {
+      return Error{ErrorCode::Disconnected, "no power"};
+    }
+    const LinkState link =
+        machine_ != nullptr ? world_.link(*machine_, server_.machine()) : LinkState::Up;
+    const bool lossy = link == LinkState::Lossy;
+    if (link == LinkState::Cut || (lossy && world_.random().chance(1, kOneInLost))) {
+      return no_answer(deadline);
+    }
+    const bool starved = server_.machine().starved();
+    if (starved && world_.random().chance(1, 2)) return no_answer(deadline);
+    LocalPeer local(name(), server_.service(), device_);
+    auto answer = request(local);
     if (!server_.machine().powered()) return Error{ErrorCode::Disconnected, "no power"};
-    return LocalPeer(name(), server_.service(), device_);
+    if (starved || (lossy && world_.random().chance(1, kOneInLost))) return no_answer(deadline);
+    return answer;
   }
 
   WorldServer& server_;
+  fabric::emu::World& world_;
   fabric::Device& device_;
+  fabric::emu::Machine* const machine_;
 };
 
 }  // namespace
@@ -79,17 +108,37 @@ Result<std::unique_ptr<WorldServer>> WorldServer::start(fabric::emu::World& worl
                                                         const ServerProfile& profile,
                                                         Options options) {
   std::unique_ptr<WorldServer> server(new WorldServer(world, name, profile, std::move(options)));
-  pmem::PoolOptions pool;
-  pool.name = server->options_.pool;
-  pool.uuid = uuid_of(name);
-  PERDURE_TRY_VOID(
-      server->serve(pmem::Pool::format(std::make_unique<pmem::LentRegion>(server->region_), pool)));
+  PERDURE_TRY_VOID(server->serve(server->format()));
   return server;
+}
+
+Result<std::unique_ptr<pmem::Pool>> WorldServer::format() {
+  pmem::PoolOptions pool;
+  pool.name = options_.pool;
+  const std::string& name = machine_.name();
+  pool.uuid = uuid_of(formats_ == 0 ? name : fmt::format("{}/{}", name, formats_));
+  ++formats_;
+  return pmem::Pool::format(std::make_unique<pmem::LentRegion>(region_), pool);
 }
 
 void WorldServer::lose_power() {
   if (machine_.powered()) machine_.power_cut();
-  service_->abandon();
+  if (service_ != nullptr) service_->abandon();
+}
+
+void WorldServer::kill() {
+  if (machine_.powered()) machine_.kill();
+  if (service_ != nullptr) service_->abandon();
+}
+
+Result<void> WorldServer::start_with(std::span<const std::byte> bytes) {
+  lose_power();
+  service_.reset();
+  region_.replace(bytes);
+  pool_uuid_ = {};
+  machine_.power_on();
+  return serve(bytes.empty() ? format()
+                             : pmem::Pool::attach(std::make_unique<pmem::LentRegion>(region_)));
 }
 
 Result<void> WorldServer::start_again() {
@@ -101,6 +150,7 @@ Result<void> WorldServer::start_again() {
 
 Result<void> WorldServer::serve(Result<std::unique_ptr<pmem::Pool>> pool) {
   if (!pool.ok()) return pool.error();
+  pool_uuid_ = (*pool)->uuid();
   server::ServiceOptions options;
   options.threads = false;
   options.clock = &world_.clock();
@@ -118,7 +168,7 @@ Result<void> WorldServer::serve(Result<std::unique_ptr<pmem::Pool>> pool) {
 }
 
 std::unique_ptr<client::Peer> WorldServer::peer(fabric::Device& device) {
-  return std::make_unique<WorldPeer>(*this, device);
+  return std::make_unique<WorldPeer>(*this, world_, device);
 }
 
 }  // namespace perdure::test

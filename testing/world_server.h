@@ -5,9 +5,12 @@
 #include "client/peer.h"
 #include "fabric/emu/world.h"
 #include "pmem/crashable_region.h"
+#include "pmem/pool_format.h"
 #include "server/service.h"
 
+#include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 
 namespace perdure::test {
@@ -31,18 +34,30 @@ class WorldServer {
   /// the memory kept. Errors: those of Pool::attach and of PeerService::add_pool.
   Result<void> start_again();
 
+  /// The daemon dies, if it runs; the power stays.
+  void kill();
+  /// The machine comes back as by start_again, with another medium in place of its own: one that
+  /// holds `bytes`, or a blank one that is formatted as a new pool. Errors: those of start_again.
+  Result<void> start_with(std::span<const std::byte> bytes);
+
   /// The server as a peer, whatever service runs there just now: Disconnected while it has no
-  /// power. Requires that server and device outlive it.
+  /// power. If the device is a machine of the world, requests go over the link between the two: in
+  /// time, late, not at all, or without the answer. Requires that server and device outlive it.
   std::unique_ptr<client::Peer> peer(fabric::Device& device);
 
   fabric::emu::Machine& machine() { return machine_; }
+  /// Whether a service runs: not after a start that failed.
+  bool serving() const { return service_ != nullptr; }
   server::PeerService& service() { return *service_; }
+  /// Of the pool that was formatted or attached last.
+  const pmem::Uuid& pool_uuid() const { return pool_uuid_; }
   pmem::CrashableRegion& region() { return region_; }
 
  private:
   WorldServer(fabric::emu::World& world, const std::string& name, const ServerProfile& profile,
               Options options);
   Result<void> serve(Result<std::unique_ptr<pmem::Pool>> pool);
+  Result<std::unique_ptr<pmem::Pool>> format();
 
   fabric::emu::World& world_;
   fabric::emu::Machine& machine_;
@@ -50,6 +65,8 @@ class WorldServer {
   const Options options_;
   pmem::CrashableRegion& region_;
   std::unique_ptr<server::PeerService> service_;
+  pmem::Uuid pool_uuid_;
+  std::uint32_t formats_ = 0;  // each makes a pool of another UUID
 };
 
 }  // namespace perdure::test

@@ -24,4 +24,17 @@ class Random {
 /// 64 bits from the operating system, for keys, tokens and unique ids. Never zero.
 std::uint64_t random_secret();
 
+/// While it lives, random_secret() of this thread draws from `random`: whole programs in an
+/// emulated world repeat themselves. Never in anything that serves strangers.
+class SeededSecrets {
+ public:
+  explicit SeededSecrets(Random& random);
+  ~SeededSecrets();
+  SeededSecrets(const SeededSecrets&) = delete;
+  SeededSecrets& operator=(const SeededSecrets&) = delete;
+
+ private:
+  Random* const before_;
+};
+
 }  // namespace perdure

@@ -17,6 +17,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <limits>
+#include <utility>
 
 namespace perdure {
 
@@ -82,8 +83,19 @@ bool Random::chance(std::uint64_t numerator, std::uint64_t denominator) {
   return below(denominator) < numerator;
 }
 
+namespace {
+
+thread_local Random* seeded_secrets = nullptr;
+
+}  // namespace
+
+SeededSecrets::SeededSecrets(Random& random) : before_(std::exchange(seeded_secrets, &random)) {}
+
+SeededSecrets::~SeededSecrets() { seeded_secrets = before_; }
+
 std::uint64_t random_secret() {
   std::uint64_t secret = 0;
+  while (seeded_secrets != nullptr && secret == 0) secret = seeded_secrets->next();
   while (secret == 0) {
     const auto got = ::getrandom(&secret, sizeof secret, 0);
     PERDURE_ASSERT(got == sizeof secret);

@@ -78,6 +78,13 @@ Result<void> CrashableRegion::flush(std::span<const Range> ranges) {
   }
   const MutexLock lock(mutex_);
   if (!powered()) return Error{ErrorCode::SystemError, "the region's machine has lost its power"};
+  if (refusals_left_ > 0) {
+    --refusals_left_;
+    for (const Range& range : ranges) {
+      if (refusal_random_->chance(1, 2)) persist_units({range.at, range.length / 2});
+    }
+    return Error{refusal_, "the medium refuses"};
+  }
   for (const Range& range : ranges) {
     PERDURE_ASSERT(inside(range, bytes_));
     if (domain_ == PersistenceDomain::Dmp || domain_ == PersistenceDomain::Page) {
@@ -153,6 +160,49 @@ void CrashableRegion::note_written(Range range) {
   hints_[hint_count_++ % kHints] = range;
 }
 
+void CrashableRegion::stop() {
+  const MutexLock lock(mutex_);
+  PERDURE_ASSERT(powered());
+  powered_.store(false, std::memory_order_release);
+  hint_count_ = 0;
+  stopped_view_.assign(view_, view_ + bytes_);
+}
+
+void CrashableRegion::flip_bit(std::uint64_t at, unsigned bit) {
+  const MutexLock lock(mutex_);
+  PERDURE_ASSERT(at < bytes_ && bit < 8);
+  const std::byte mask{static_cast<unsigned char>(1u << bit)};
+  view_[at] ^= mask;
+  image_[at] ^= mask;
+  if (!stopped_view_.empty()) stopped_view_[at] ^= mask;
+}
+
+void CrashableRegion::replace(std::span<const std::byte> bytes) {
+  const MutexLock lock(mutex_);
+  PERDURE_ASSERT(!powered());
+  PERDURE_ASSERT(bytes.size() <= bytes_);
+  stopped_view_.clear();
+  std::copy(bytes.begin(), bytes.end(), image_);
+  std::fill(image_ + bytes.size(), image_ + bytes_, std::byte{0});
+  show_image();
+}
+
+void CrashableRegion::refuse_flushes(ErrorCode code, std::uint64_t count, Random& random) {
+  const MutexLock lock(mutex_);
+  refusal_ = code;
+  refusals_left_ = count;
+  refusal_random_ = &random;
+}
+
+bool CrashableRegion::durable_at(std::uint64_t at, std::span<const std::byte> bytes) const {
+  PERDURE_ASSERT(inside({at, bytes.size()}, bytes_));
+  if (domain_ == PersistenceDomain::None) return false;
+  const MutexLock lock(mutex_);
+  const std::byte* visible = stopped_view_.empty() ? view_ : stopped_view_.data();
+  const std::byte* kept = keeps_visible() ? visible : image_;
+  return std::equal(bytes.begin(), bytes.end(), kept + at);
+}
+
 void CrashableRegion::power_cut(Random& random) {
   const MutexLock lock(mutex_);
   PERDURE_ASSERT(powered());
@@ -223,7 +273,12 @@ void CrashableRegion::show_image() {
 void CrashableRegion::power_on() {
   const MutexLock lock(mutex_);
   if (powered()) return;
-  show_image();
+  if (stopped_view_.empty()) {
+    show_image();
+  } else {
+    std::copy(stopped_view_.begin(), stopped_view_.end(), view_);
+    stopped_view_.clear();
+  }
   powered_.store(true, std::memory_order_release);
 }
 

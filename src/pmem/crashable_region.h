@@ -6,6 +6,7 @@
 //   Dmp       every line not flushed or drained is old, new, or a mixture of aligned 8-byte words;
 //   Page      every page not synced is old, new, or a mixture of 512-byte sectors;
 //   None      everything is garbage.
+// Other damage, on demand: a flipped bit, another medium in its place, flushes that are refused.
 #pragma once
 
 #include <perdure/result.h>
@@ -68,6 +69,19 @@ class CrashableRegion final : public Region {
   /// Hardware: the RNIC has written there. A hint for drain_some.
   void note_written(Range range);
 
+  /// The programs of its machine die, and the power stays: what is visible stays visible, and what
+  /// is durable stays so. Until power_on, flush fails and stores are lost.
+  void stop();
+  /// The medium decays: one bit is the other, for all who look and after every power cut.
+  void flip_bit(std::uint64_t at, unsigned bit);
+  /// Another medium is put in its place, of the same size, holding `bytes`, and zeros behind them.
+  /// Requires that the power is off.
+  void replace(std::span<const std::byte> bytes);
+  /// The next `count` flushes fail with `code`, having moved any part of what they were to move.
+  void refuse_flushes(ErrorCode code, std::uint64_t count, Random& random);
+  /// Whether the durable bytes at `at` are `bytes`. Always false for None.
+  bool durable_at(std::uint64_t at, std::span<const std::byte> bytes) const;
+
   /// The power fails. Afterwards the visible bytes are those that survived, and flush fails.
   void power_cut(Random& random);
   /// The visible bytes are what survived the last power cut, whatever was stored since then.
@@ -104,6 +118,10 @@ class CrashableRegion final : public Region {
   mutable Mutex mutex_;  // guards the image and the hints
   std::array<Range, kHints> hints_ PERDURE_GUARDED_BY(mutex_);
   std::size_t hint_count_ PERDURE_GUARDED_BY(mutex_) = 0;
+  std::vector<std::byte> stopped_view_ PERDURE_GUARDED_BY(mutex_);  // after stop
+  ErrorCode refusal_ PERDURE_GUARDED_BY(mutex_) = ErrorCode::SystemError;
+  std::uint64_t refusals_left_ PERDURE_GUARDED_BY(mutex_) = 0;
+  Random* refusal_random_ PERDURE_GUARDED_BY(mutex_) = nullptr;
 };
 
 }  // namespace perdure::pmem

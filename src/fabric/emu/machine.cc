@@ -60,7 +60,36 @@ void Machine::power_cut() {
   world_.lose_power(*this);
 }
 
-void World::lose_power(Machine& machine) {
+void Machine::kill() {
+  PERDURE_ASSERT(powered_);
+  world_.halt(*this, false);
+}
+
+void Machine::starve(bool starved) {
+  starved_ = starved;
+  world_.wake_actors();
+}
+
+void World::lose_power(Machine& machine) { halt(machine, true); }
+
+/// The ends of a connection that are on a machine which stops: its power is lost, or its programs.
+void World::lose_ends(WorldConnection& connection, const Machine& machine, bool power) {
+  for (WorldSide& side : connection.sides) {
+    if (side.machine != &machine || side.gone) continue;
+    if (power) {
+      side.channel.power_cut(random_);
+    } else {
+      side.channel.close(random_);
+    }
+    CompletionQueue lost;
+    side.send.break_all(lost);
+    side.completions = CompletionQueue{};
+    side.down = true;
+    side.gone = true;
+  }
+}
+
+void World::halt(Machine& machine, bool power) {
   if (cut_machine_ == &machine) cut_machine_ = nullptr;
   // In this order: what was in flight may still arrive, then the RNIC stops, then the medium.
   for (const auto& connection : connections_) {
@@ -70,19 +99,17 @@ void World::lose_power(Machine& machine) {
     send_last(*connection, 0);
     send_last(*connection, 1);
     break_connection(*connection);
-    for (WorldSide& side : connection->sides) {
-      if (side.machine != &machine || side.gone) continue;
-      side.channel.power_cut(random_);
-      CompletionQueue lost;
-      side.send.break_all(lost);
-      side.completions = CompletionQueue{};
-      side.down = true;
-      side.gone = true;
-    }
+    lose_ends(*connection, machine, power);
   }
   machine.powered_ = false;
+  machine.starved_ = false;
   for (pmem::CrashableRegion* region : machine.regions_) {
-    if (region->powered()) region->power_cut(random_);
+    if (!region->powered()) continue;
+    if (power) {
+      region->power_cut(random_);
+    } else {
+      region->stop();
+    }
   }
   machine.memory_.revoke_all();
   for (auto& actor : actors_) actor->stopped = actor->stopped || actor->machine == &machine;
@@ -132,6 +159,13 @@ Result<std::unique_ptr<Endpoint>> Machine::connect(const std::string& address,
   const auto found = world_.listeners_.find(address);
   if (found == world_.listeners_.end()) {
     return Error{ErrorCode::Disconnected, fmt::format("nothing listens at {}", address)};
+  }
+  constexpr std::uint64_t kOneInLost = 8;
+  const LinkState link = world_.link(*this, *found->second->machine);
+  if (link == LinkState::Cut ||
+      (link == LinkState::Lossy && world_.random_.chance(1, kOneInLost))) {
+    world_.pass(deadline.left());
+    return Error{ErrorCode::TimedOut, fmt::format("{} did not answer in time", address)};
   }
   auto knock = std::make_shared<Knock>();
   knock->from = this;

@@ -51,6 +51,7 @@ void World::collect_events() {
   if (in_actor_) return;
   for (std::size_t i = 0; i < actors_.size(); ++i) {
     if (actors_[i]->stopped || actors_[i]->idle_since == progress_) continue;
+    if (actors_[i]->machine->starved()) continue;
     enabled_.push_back({Kind::Actor, nullptr, 0, i, clock_.now()});
   }
 }
@@ -63,7 +64,7 @@ void World::collect_side(WorldConnection& connection, int index) {
     enabled_.push_back({kind, &connection, index, 0, at});
   };
   const auto opcode = side.send.sendable();
-  if (opcode && !side.broken && peer.channel.can_take(*opcode)) {
+  if (opcode && !side.broken && may_move(connection) && peer.channel.can_take(*opcode)) {
     add(Kind::Wire, std::max(side.send.sendable_at(), side.wire_free_at) + kWireTime);
   }
   if (const auto at = side.channel.posted_ready()) add(Kind::Posted, *at);
@@ -71,7 +72,7 @@ void World::collect_side(WorldConnection& connection, int index) {
   if (side.down) return;
   if (const auto at = side.send.completable()) add(Kind::Complete, *at);
   if (const auto at = side.channel.receive_ready()) add(Kind::Receive, *at + kCpuWakeTime);
-  if (side.broken && side.channel.idle()) add(Kind::Notice, clock_.now());
+  if (side.broken && may_notice(connection) && side.channel.idle()) add(Kind::Notice, clock_.now());
 }
 
 std::size_t World::choose() {
@@ -136,6 +137,11 @@ void World::run_event(const Event& event) {
 }
 
 void World::run_wire(WorldConnection& connection, int index) {
+  constexpr std::uint64_t kOneInLost = 64;
+  if (link(connection) == LinkState::Lossy && random_.chance(1, kOneInLost)) {
+    send_last(connection, index);
+    return break_connection(connection);
+  }
   WorldSide& sender = side_of(connection, index);
   WorldSide& responder = side_of(connection, 1 - index);
   const Nanoseconds leaves = std::max(sender.send.sendable_at(), sender.wire_free_at);
@@ -215,8 +221,68 @@ void World::cut_after(Machine& machine, std::uint64_t events) {
   cut_at_ = events_ + events;
 }
 
+void World::after(std::uint64_t events, std::function<void()> happens) {
+  PERDURE_ASSERT(events > 0);
+  happens_ = std::move(happens);
+  happens_at_ = events_ + events;
+}
+
+void World::set_link(const Machine& one, const Machine& other, LinkState state) {
+  std::erase_if(links_, [&](const Link& link) {
+    return (link.one == &one && link.other == &other) || (link.one == &other && link.other == &one);
+  });
+  if (state != LinkState::Up) links_.push_back({&one, &other, state});
+  ++progress_;
+}
+
+LinkState World::link(const Machine& one, const Machine& other) const {
+  for (const Link& link : links_) {
+    const bool same =
+        (link.one == &one && link.other == &other) || (link.one == &other && link.other == &one);
+    if (same) return link.state;
+  }
+  return LinkState::Up;
+}
+
+LinkState World::link(const WorldConnection& connection) const {
+  if (links_.empty()) return LinkState::Up;
+  return link(*connection.sides[0].machine, *connection.sides[1].machine);
+}
+
+bool World::may_notice(const WorldConnection& connection) const {
+  return link(connection) != LinkState::Cut;
+}
+
+bool World::may_move(const WorldConnection& connection) {
+  constexpr std::uint64_t kSlowMovesOneIn = 16;
+  const LinkState state = link(connection);
+  return state != LinkState::Cut &&
+         (state != LinkState::Slow || random_.chance(1, kSlowMovesOneIn));
+}
+
+void World::drop_connections(const Machine& one, const Machine& other) {
+  for (const auto& connection : connections_) {
+    const Machine* from = connection->sides[0].machine;
+    const Machine* to = connection->sides[1].machine;
+    if (!((from == &one && to == &other) || (from == &other && to == &one))) continue;
+    send_last(*connection, 0);
+    send_last(*connection, 1);
+    break_connection(*connection);
+  }
+  ++progress_;
+}
+
+void World::pass(Nanoseconds time) {
+  const Deadline deadline(clock_, time);
+  wake_actors();
+  for (std::uint64_t steps = 0; steps < kWaitStepsMax && !deadline.passed(); ++steps) {
+    (void)wait_step();
+  }
+}
+
 void World::count_event() {
   ++events_;
+  if (happens_ && events_ >= happens_at_) std::exchange(happens_, nullptr)();
   if (cut_machine_ == nullptr || events_ < cut_at_) return;
   std::exchange(cut_machine_, nullptr)->power_cut();
 }

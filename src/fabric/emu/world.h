@@ -60,9 +60,15 @@ class Machine final : public Device {
   /// domain loses, actors stop, registrations end; connections break: at this end all calls fail
   /// with Disconnected, the other end sees that in time.
   void power_cut();
+  /// The programs die and nothing else: as power_cut, but what the RNIC has is placed, and the
+  /// regions keep what is visible. Until power_on the machine does nothing.
+  void kill();
   /// Regions show what survived. Programs, listeners and registrations are to be made anew.
   void power_on();
   bool powered() const { return powered_; }
+  /// Its programs get no processor for now, or have one again. What its RNIC does, it does.
+  void starve(bool starved);
+  bool starved() const { return starved_; }
 
   const RnicCounters& counters() const { return counters_; }
 
@@ -91,6 +97,15 @@ class Machine final : public Device {
   std::vector<std::unique_ptr<pmem::CrashableRegion>> own_regions_;
   std::vector<pmem::CrashableRegion*> regions_;
   bool powered_ = true;
+  bool starved_ = false;
+};
+
+/// How two machines reach each other.
+enum class LinkState {
+  Up,
+  Slow,   // what is on the wire seldom moves
+  Lossy,  // now and then the transport gives up: the connection breaks, or is not made
+  Cut,    // nothing arrives; neither end sees that a connection is lost
 };
 
 /// Threads: one for the whole world and all it gave out. It must outlive endpoints and memories.
@@ -132,6 +147,19 @@ class World {
   /// first. In the middle of a program's call, too.
   void cut_after(Machine& machine, std::uint64_t events);
   void cancel_cut() { cut_machine_ = nullptr; }
+  /// Anything that is to happen when `events` more have happened, in the middle of a program's call
+  /// or not; a second call replaces the first.
+  void after(std::uint64_t events, std::function<void()> happens);
+  void cancel_after() { happens_ = nullptr; }
+
+  void set_link(const Machine& one, const Machine& other, LinkState state);
+  LinkState link(const Machine& one, const Machine& other) const;
+  /// All connections between the two break; what was sent may have arrived.
+  void drop_connections(const Machine& one, const Machine& other);
+  /// Time passes, in which whatever can happen does.
+  void pass(Nanoseconds time);
+  /// A program was busy for this long with something that is no event.
+  void tick(Nanoseconds time) { clock_.advance(time); }
 
   const Clock& clock() const { return clock_; }
   Random& random() { return random_; }
@@ -184,6 +212,11 @@ class World {
   /// The sender stops: what it posted may have left already, the last of it in part.
   void send_last(WorldConnection& connection, int side);
   void lose_power(Machine& machine);
+  void lose_ends(WorldConnection& connection, const Machine& machine, bool power);
+  void halt(Machine& machine, bool power);
+  bool may_notice(const WorldConnection& connection) const;
+  bool may_move(const WorldConnection& connection);
+  LinkState link(const WorldConnection& connection) const;
 
   Random& random_;
   const Options options_;
@@ -196,6 +229,14 @@ class World {
   std::uint64_t slow_until_ = 0;  // in events
   Machine* cut_machine_ = nullptr;
   std::uint64_t cut_at_ = 0;
+  std::function<void()> happens_;
+  std::uint64_t happens_at_ = 0;
+  struct Link {
+    const Machine* one;
+    const Machine* other;
+    LinkState state;
+  };
+  std::vector<Link> links_;  // that are not Up
   std::vector<std::unique_ptr<Machine>> machines_;
   std::vector<std::shared_ptr<WorldConnection>> connections_;
   std::vector<std::shared_ptr<Actor>> actors_;
