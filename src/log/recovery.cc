@@ -23,7 +23,9 @@ class RecordCopy {
   Result<void> add(const RecordView& record) {
     const bool pad = record.header.type == RecordType::Pad;
     const std::uint64_t bytes = pad ? kRecordHeaderBytes : record_bytes(record.payload.size());
-    const bool adjacent = record.header.lsn.value == begin_.value + bytes_.size();
+    // Where a record ends with the ring, the next one follows it in LSNs, but not in the pool.
+    const bool adjacent = record.header.lsn.value == begin_.value + bytes_.size() &&
+                          record.header.lsn.value % ring_bytes_ != 0;
     if (!adjacent || bytes_.size() + bytes > kCopyBytes) PERDURE_TRY_VOID(flush());
     if (bytes_.empty()) begin_ = record.header.lsn;
     const std::size_t at = bytes_.size();

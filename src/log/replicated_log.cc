@@ -158,6 +158,7 @@ void ReplicatedLog::look_at_connections(Nanoseconds sleep) {
       endpoints[count++] = replica.endpoint();
     }
   }
+  if (count == 0 && options_.pause) return options_.pause(sleep);
   fabric::wait_any(std::span(endpoints).first(count), sleep);
 }
 

@@ -13,6 +13,7 @@
 #include "log/replica_set.h"
 #include "log/staging.h"
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -39,6 +40,9 @@ struct WriterOptions {
   Nanoseconds stall = std::chrono::seconds(5);
   Nanoseconds reconnect{0};  // 0: never
   Nanoseconds spin = std::chrono::microseconds(200);
+  /// Lets time pass while no replica has a connection to wait for. Nothing: the thread sleeps. An
+  /// emulated world goes on meanwhile.
+  std::function<void(Nanoseconds)> pause;
 };
 
 /// Threads: one caller at a time.
@@ -95,6 +99,7 @@ class ReplicatedLog {
   Result<bool> find_log(Opening& opening);
   Result<void> check_begun(const Opening& opening) const;
   Result<void> check_named(Opening& opening);
+  std::string named_wrongly(const Configurations& in_play) const;
   std::string named_wrongly(const Configuration& configuration) const;
   Result<void> open_sessions(const Configuration& configuration);
   Result<void> require_uncreated(Opening& opening);
@@ -166,6 +171,7 @@ class ReplicatedLog {
   Result<void> admit(std::unique_ptr<client::Peer> peer, Configuration next,
                      std::optional<std::size_t> instead_of);
   Result<void> bring_newcomer(Replica& replica);
+  Result<void> follow_configuration(Replica& replica);
   Result<void> change(Configuration next);
   Result<std::size_t> find_member(const std::string& which) const;
   Configuration next_configuration(std::size_t members, std::size_t quorum) const;

@@ -229,7 +229,17 @@ Result<void> ReplicatedLog::check_begun(const Opening& opening) const {
   return {};
 }
 
-/// What is wrong with the peers and the quorum that were named; empty when nothing is.
+/// What is wrong with the peers and the quorum that were named; empty when nothing is. While two
+/// configurations are in play, nobody can know which of them to name.
+std::string ReplicatedLog::named_wrongly(const Configurations& in_play) const {
+  std::string wrong;
+  for (const Configuration& each : in_play) {
+    wrong = named_wrongly(each);
+    if (wrong.empty()) break;
+  }
+  return wrong;
+}
+
 std::string ReplicatedLog::named_wrongly(const Configuration& configuration) const {
   for (const Replica& replica : replicas_) {
     if (!replica.pool() || configuration.has(*replica.pool())) continue;
@@ -253,16 +263,14 @@ std::string ReplicatedLog::named_wrongly(const Configuration& configuration) con
 
 /// Whether the peers and the quorum that were named are those that the log has.
 Result<void> ReplicatedLog::check_named(Opening& opening) {
-  Configuration& newest = opening.configuration;
-  const auto note = [&](const Configuration& one) {
-    if (one.generation > newest.generation) newest = one;
-  };
+  Configurations seen(1);
   for (const auto& start : opening.starts) {
-    if (start && start->anchor && start->anchor->log_id == *opening.log_id) {
-      note(start->state().configuration);
-    }
+    if (!start || !start->anchor || start->anchor->log_id != *opening.log_id) continue;
+    const Configuration& stored = start->state().configuration;
+    if (stored.generation > seen.front().generation) seen.front() = stored;
   }
-  if (named_wrongly(newest).empty()) return {};
+  opening.configuration = seen.front();
+  if (named_wrongly(seen).empty()) return {};
   // What the states say may be older than the last record of a configuration.
   for (const auto& bytes : opening.bytes) {
     if (!bytes) continue;
@@ -270,12 +278,16 @@ Result<void> ReplicatedLog::check_named(Opening& opening) {
     if (!found.ok() || !found->report || found->report->start.anchor->log_id != *opening.log_id) {
       continue;
     }
-    for (const ConfigurationAt& each : found->report->configurations) note(each.configuration);
+    for (const Configuration& each :
+         configurations_in_play(*found->report, found->report->claimed)) {
+      if (each.generation > seen.front().generation) seen.push_back(each);
+    }
   }
-  const std::string wrong = named_wrongly(newest);
+  std::ranges::stable_sort(seen, {}, &Configuration::generation);
+  const std::string wrong = named_wrongly(seen);
   if (wrong.empty()) return {};
   return Error{ErrorCode::InvalidArgument,
-               fmt::format("log '{}' has {}. But {}", options_.pool, describe(newest), wrong)};
+               fmt::format("log '{}' has {}. But {}", options_.pool, describe(seen.back()), wrong)};
 }
 
 control::SessionRequest ReplicatedLog::session_request() const {
@@ -380,7 +392,7 @@ Result<ReplicatedLog::History> ReplicatedLog::choose_history(const Opening& open
   if (best) in_play = configurations_in_play(*opening.surveys[*best]->report, claimed);
   const Choice choice = choose(candidates, in_play);
   if (!choice.history) return accept_history(opening, candidates, choice);
-  if (const std::string wrong = named_wrongly(in_play.back()); !wrong.empty()) {
+  if (const std::string wrong = named_wrongly(in_play); !wrong.empty()) {
     return Error{ErrorCode::InvalidArgument, fmt::format("log '{}' has {}. But {}", options_.pool,
                                                          describe(in_play.back()), wrong)};
   }
@@ -439,7 +451,8 @@ Result<void> ReplicatedLog::choose_head(Opening& opening, History& history) {
   for (const auto& found : opening.surveys) {
     if (!found || !found->report || found->report->start.anchor->log_id != *opening.log_id)
       continue;
-    // A head of a lower epoch was decided when this one began.
+    // A trim that was acknowledged is known in the epoch of the history: every later writer saw it.
+    // What a lower one says, a writer has asked for that had been taken over from.
     const Boundary& head = found->state().head;
     const bool counts = found->state().epoch >= history.report.start.state().epoch;
     if (counts && head.lsn > newest.lsn) newest = head;
@@ -603,10 +616,8 @@ Result<void> ReplicatedLog::begin_epoch(const Configurations& in_play) {
   for (Replica& replica : replicas_) {
     if (!replica.sending()) continue;
     auto written = write_word(replica, kCommittedWordAt, committed_);
-    LogState state = *replica.state();
-    if (written.ok() && state.configuration != configuration_) {
-      state.configuration = configuration_;
-      written = replica.write_state(state);
+    if (written.ok() && replica.state()->configuration != configuration_) {
+      written = follow_configuration(replica);
     }
     if (!written.ok()) replica.mark_down(written.error());
   }

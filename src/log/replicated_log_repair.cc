@@ -304,6 +304,16 @@ Result<void> ReplicatedLog::bring_newcomer(Replica& replica) {
                   Deadline(clock_, std::chrono::hours(24)));
 }
 
+/// Writes the configuration, which is committed, to a replica; one that was removed is let go.
+Result<void> ReplicatedLog::follow_configuration(Replica& replica) {
+  LogState state = *replica.state();
+  state.configuration = configuration_;
+  state.marks.removed = !configuration_.has(*replica.pool());
+  PERDURE_TRY_VOID(replica.write_state(state));
+  if (!state.marks.removed) return {};
+  return Error{ErrorCode::NotFound, "it was removed from the log"};
+}
+
 /// Appends the configuration and goes by both until it is committed.
 Result<void> ReplicatedLog::change(Configuration next) {
   PERDURE_TRY_VOID(validate(next));
@@ -331,13 +341,7 @@ Result<void> ReplicatedLog::change(Configuration next) {
   for (Replica& replica : replicas_) {
     if (!replica.sending()) continue;
     auto written = drain(replica, Deadline(clock_, 2 * options_.stall));
-    LogState state = *replica.state();
-    state.configuration = configuration_;
-    state.marks.removed = !configuration_.has(*replica.pool());
-    if (written.ok()) written = replica.write_state(state);
-    if (written.ok() && state.marks.removed) {
-      written = Error{ErrorCode::NotFound, "it was removed from the log"};
-    }
+    if (written.ok()) written = follow_configuration(replica);
     if (!written.ok()) replica.mark_down(written.error());
   }
   if (!quorum_stands()) return quorum_lost(Deadline(clock_, options_.stall));

@@ -343,6 +343,82 @@ TEST(LogProtocol, ReadersGetWhatIsCommittedAndNoticeAReplacedTail) {
   EXPECT_EQ(count(*careful), 2);
 }
 
+// A record ended with the ring, so that the next one follows it in LSNs and not in the pool.
+TEST(LogProtocol, AReplicaIsBroughtToEqualAcrossTheEndOfTheRing) {
+  Cluster cluster;
+  Writer log = cluster.opened();
+  const std::uint64_t ring = log->status().ring_bytes;
+  const auto first = Cluster::append(*log, 60);
+  ASSERT_TRUE(log->trim(first[50].lsn).ok());
+  cluster.stop(2);
+  // Fills the ring up to its last byte.
+  while (log->status().tail.value < ring) {
+    const std::uint64_t room = ring - log->status().tail.value;
+    const std::uint64_t bytes = room < 8192 ? room : 4096;
+    const std::vector<std::byte> record(std::min<std::uint64_t>(bytes, 4096) -
+                                        log::kRecordHeaderBytes);
+    if (room > 4096 && room < 8192) {
+      const std::vector<std::byte> half(room / 2 / 8 * 8 - log::kRecordHeaderBytes);
+      ASSERT_TRUE(log->append(half).ok());
+      continue;
+    }
+    ASSERT_TRUE(log->append(record).ok());
+  }
+  ASSERT_EQ(log->status().tail.value, ring);
+  Cluster::append(*log, 2);
+  cluster.start(2);
+  Cluster::expect_repaired(log->repair(), 1);
+  Cluster::settle(*log);
+  EXPECT_EQ(cluster.scan(2).tail, log->status().tail);
+}
+
+// A writer that was taken over from still has a connection to the replica that its successor does
+// not reach.
+TEST(LogProtocol, AFencedWriterTrimsNothing) {
+  Cluster cluster;
+  Writer older = cluster.opened();
+  const auto tickets = Cluster::append(*older, 10);
+  Cluster::settle(*older);
+  WriterOptions some = cluster.options();
+  some.partial = true;
+  auto newer = cluster.open({1, 2}, some);
+  ASSERT_TRUE(newer.ok()) << newer.error().message;
+  const auto trimmed = older->trim(tickets[8].lsn);
+  ASSERT_FALSE(trimmed.ok());
+  EXPECT_EQ(trimmed.code(), ErrorCode::Fenced);
+  newer->reset();
+  older.reset();
+  Writer last = cluster.opened();
+  EXPECT_EQ(last->status().head, log::kFirstLsn);
+  cluster.expect_all(0, 10);
+}
+
+// The record of a change is on one replica, and whether it is committed nobody knows.
+TEST(LogProtocol, WhileAChangeIsUndecidedTheReplicasBeforeItMayBeNamed) {
+  Cluster cluster;
+  Writer log = cluster.opened();
+  Cluster::append(*log, 3);
+  const std::string first = log->status().replicas[0].pool_uuid;
+  const Epoch above{log->status().epoch.value + 1};
+  for (const std::size_t index : {1u, 2u}) {
+    ASSERT_TRUE(
+        cluster.peer(index)
+            ->fence(kPool, above, Deadline(cluster.world().clock(), std::chrono::seconds(1)))
+            .ok());
+  }
+  const auto changed = log->remove_replica(first, 0);
+  ASSERT_FALSE(changed.ok());
+  EXPECT_EQ(changed.code(), ErrorCode::OutcomeUnknown);
+  log.reset();
+  log = cluster.opened();
+  ASSERT_NE(log, nullptr);
+  Cluster::append(*log, 2);
+  // Whichever it is, all of its replicas are up, and another one is let go.
+  for (const ReplicaStatus& each : log->status().replicas) {
+    EXPECT_TRUE(each.up) << each.peer << ": " << each.down_reason;
+  }
+}
+
 TEST(LogProtocol, ReplicasAreAddedRemovedAndReplacedOneAtATime) {
   Cluster cluster(5);
   Writer log = cluster.opened();
