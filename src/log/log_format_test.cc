@@ -232,6 +232,17 @@ TEST(LogScan, RecordsBehindAHoleProveDamageOnlyByWhatTheySayWasCommitted) {
   EXPECT_EQ(report.claimed, third);
 }
 
+TEST(LogScan, BehindDamageThatIsProvedEveryWholeRecordCounts) {
+  LogImage image;
+  const Lsn first = image.add("first");
+  const Lsn second = image.add("second");  // sent before it was known that the first is committed
+  store(image.bytes().data() + kCommittedWordAt, encode_word(second));
+  image.at(first, kRecordHeaderBytes) ^= std::byte{1};
+  const ScanReport report = image.scan();
+  EXPECT_EQ(report.tail, first);
+  EXPECT_EQ(report.extent, image.tail) << "the second one may have been acknowledged as well";
+}
+
 TEST(LogScan, TheCommittedWordProvesDamageOfTheLastRecord) {
   LogImage image;
   const Lsn last = image.add("last");

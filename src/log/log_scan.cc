@@ -296,8 +296,10 @@ Result<ScanReport> scan_log(ByteSource& bytes,
   PERDURE_TRY(behind, look_behind(bytes, state, report.tail));
   report.records_after_hole = behind.records;
   report.claimed = std::max(report.claimed, behind.claimed);
-  // Writes in flight arrive in any order: only what was known to be committed proves a loss.
-  if (behind.claimed > report.tail) report.extent = std::max(report.extent, behind.end);
+  // Writes in flight arrive in any order: only what was known to be committed, or durable here,
+  // proves a loss; then whatever is whole behind it may have been acknowledged.
+  const bool lost = std::max(behind.claimed, report.extent) > report.tail;
+  if (lost) report.extent = std::max(report.extent, behind.end);
   return report;
 }
 

@@ -125,12 +125,6 @@ class BoundaryIndex {
   std::vector<Boundary> known_;
 };
 
-/// A configuration record that was found.
-struct ConfigurationAt {
-  Lsn end;  // of the record
-  Configuration configuration;
-};
-
 /// What one replica holds.
 struct ScanReport {
   LogStart start;

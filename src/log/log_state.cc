@@ -15,8 +15,9 @@ constexpr std::array<char, 8> kMagic = {'P', 'E', 'R', 'D', 'L', 'G', 'S', 'T'};
 constexpr std::size_t kConfigurationAt = 80;
 constexpr std::size_t kConfigurationHead = 16;
 constexpr std::size_t kMemberBytes = sizeof(pmem::Uuid) + kMemberNameMax;
+constexpr std::size_t kPromisedAt = 2032;
 constexpr std::size_t kCheckedBytes = kStateBytes - sizeof(std::uint32_t);
-static_assert(kConfigurationAt + kConfigurationHead + kMembersMax * kMemberBytes <= kCheckedBytes);
+static_assert(kConfigurationAt + kConfigurationHead + kMembersMax * kMemberBytes <= kPromisedAt);
 static_assert(kStateBytes <= kStateEvery && kStateAt + kStateCopies * kStateEvery <= kRingAt);
 
 Error corrupt(const char* what) { return Error{ErrorCode::Corrupt, what}; }
@@ -49,6 +50,8 @@ Result<Copy> decode_state(std::span<const std::byte, kStateBytes> bytes) {
   head.crc = load<std::uint32_t>(at + 76);
   PERDURE_TRY(configuration, decode_configuration(bytes.subspan(kConfigurationAt)));
   copy.state.configuration = std::move(configuration);
+  copy.state.promised = {Epoch{load<std::uint32_t>(at + kPromisedAt + 8)},
+                         Lsn{load<std::uint64_t>(at + kPromisedAt)}};
   const std::uint64_t ring = copy.state.anchor.ring_bytes;
   const bool places = ring >= kRingBytesMin && ring % kCacheLineBytes == 0 &&
                       head.lsn >= kFirstLsn && head.lsn.value % kRecordAlignment == 0 &&
@@ -121,6 +124,8 @@ StateBytes encode_state(const LogState& state, std::uint64_t generation) {
   store(at + 76, state.head.crc);
   const auto configuration = encode_configuration(state.configuration);
   std::copy(configuration.begin(), configuration.end(), at + kConfigurationAt);
+  store(at + kPromisedAt, state.promised.end.value);
+  store(at + kPromisedAt + 8, state.promised.epoch.value);
   store(at + kCheckedBytes, crc32c(std::span(bytes).first(kCheckedBytes)));
   return bytes;
 }

@@ -16,7 +16,9 @@
 //   64      8     head: index
 //   72      4     head: epoch
 //   76      4     head: checksum of the record before
-//   80      1968  configuration, as in a configuration record; then zeros
+//   80      1952  configuration, as in a configuration record; then zeros
+//   2032    8     incomplete: LSN up to which it may have acknowledged something when it was marked
+//   2040    4     incomplete: of which epoch; 0: not known
 //   2044    4     checksum of the 2044 bytes before
 //
 // A configuration: generation (4), quorum (4), members (4), zero (4), then for each member the UUID
@@ -56,6 +58,9 @@ struct LogState {
   Lsn begin = kFirstLsn;
   Boundary head;
   Configuration configuration;
+  /// Of an incomplete one: it never acknowledged anything beyond this, so it votes for whoever has
+  /// that much. Epoch 0: not known, but nothing of an epoch above its own.
+  Rank promised;
   bool operator==(const LogState&) const = default;
 };
 

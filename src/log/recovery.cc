@@ -163,7 +163,6 @@ Candidate candidate_of(const pmem::Uuid& pool, const Survey& survey, std::uint64
   candidate.pool = pool;
   if (survey.damage) {
     candidate.standing = Standing::Incomplete;
-    candidate.extent = {Epoch{UINT32_MAX}, Lsn{UINT64_MAX}};  // it may have held anything
     return candidate;
   }
   if (!survey.report || survey.report->start.anchor->log_id != log_id) return candidate;
@@ -176,22 +175,11 @@ Candidate candidate_of(const pmem::Uuid& pool, const Survey& survey, std::uint64
   // Without it nobody knows how much was promised.
   if (report.start.tail_word_damaged) candidate.extent.end = Lsn{UINT64_MAX};
   if (state.marks.incomplete || state.marks.removed) {
-    // What it held of its epoch is being overwritten; nothing it held was of a later one.
     candidate.standing = Standing::Incomplete;
-    candidate.extent.end = Lsn{UINT64_MAX};
+    const bool known = !state.marks.removed && state.promised.epoch > Epoch{};
+    candidate.extent = known ? state.promised : Rank{state.epoch, Lsn{UINT64_MAX}};
   }
   return candidate;
-}
-
-Configurations configurations_in_play(const ScanReport& history, Lsn claimed) {
-  Configurations in_play = {history.start.state().configuration};
-  for (const ConfigurationAt& each : history.configurations) {
-    if (each.configuration.generation <= in_play.back().generation) continue;
-    if (each.end <= claimed) in_play.clear();
-    in_play.push_back(each.configuration);
-  }
-  if (in_play.size() > 2) in_play.erase(in_play.begin(), in_play.end() - 2);
-  return in_play;
 }
 
 std::optional<std::size_t> choose_history(const std::vector<std::optional<Survey>>& surveys) {
@@ -274,6 +262,9 @@ Result<Brought> bring_equal(Source* source, const Target& to, Replica& target,
   const bool marked = !equal_already && !kept;
   LogState first = own ? found.state() : to.state;
   if (marked) {
+    if (own && !first.marks.incomplete) {
+      first.promised = candidate_of({}, found, to.state.anchor.log_id).extent;
+    }
     first.marks = {};
     first.marks.incomplete = true;
   } else if (!equal_already) {

@@ -30,10 +30,6 @@ Result<Survey> survey(ByteSource& bytes);
 /// another one, or of none, is Unknown.
 Candidate candidate_of(const pmem::Uuid& pool, const Survey& survey, std::uint64_t log_id);
 
-/// The configurations in play by a history: the newest that it holds, and the one before while the
-/// newest is not known to be committed.
-Configurations configurations_in_play(const ScanReport& history, Lsn claimed);
-
 /// The replica that has most, for readers and for comparison: nothing is decided by it.
 std::optional<std::size_t> choose_history(const std::vector<std::optional<Survey>>& surveys);
 

@@ -60,6 +60,18 @@ std::optional<pmem::Uuid> parse_uuid(std::string_view text) {
   return uuid;
 }
 
+Configurations configurations_in_play(const Configuration& stated,
+                                      std::span<const ConfigurationAt> found, Lsn claimed) {
+  Configurations in_play = {stated};
+  for (const ConfigurationAt& each : found) {
+    if (each.configuration.generation <= in_play.back().generation) continue;
+    if (each.end <= claimed) in_play.clear();
+    in_play.push_back(each.configuration);
+  }
+  if (in_play.size() > 2) in_play.erase(in_play.begin(), in_play.end() - 2);
+  return in_play;
+}
+
 std::optional<std::size_t> best_of(std::span<const Candidate> candidates, bool any) {
   std::optional<std::size_t> best;
   for (std::size_t index = 0; index < candidates.size(); ++index) {

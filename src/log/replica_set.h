@@ -59,10 +59,13 @@ struct Rank {
   auto operator<=>(const Rank&) const = default;
 };
 
+/// After every rank that is: the extent of a replica of which nothing is known.
+inline constexpr Rank kUnknownRank{Epoch{UINT32_MAX}, Lsn{UINT64_MAX}};
+
 enum class Standing {
   Whole,       // it can return everything that it ever acknowledged
   Damaged,     // it acknowledged more than it can return
-  Incomplete,  // its records were being replaced
+  Incomplete,  // its records were being replaced; `extent` is from before
   Unknown,     // it could not be read, or it is not of this set
 };
 
@@ -70,13 +73,26 @@ enum class Standing {
 struct Candidate {
   pmem::Uuid pool;
   Standing standing = Standing::Unknown;
-  Rank readable;  // nothing: no record of it can be read
-  Rank extent;    // the same, or more: beyond which it holds nothing, by all the evidence
-  Lsn claimed;    // everything before was committed, by its own account
+  Rank readable;               // nothing: no record of it can be read
+  Rank extent = kUnknownRank;  // the same, or more: all that it can have acknowledged
+  Lsn claimed;                 // everything before was committed, by its own account
 };
 
 /// The configurations in play: one, or two while the newer is not known to be committed.
 using Configurations = std::vector<Configuration>;
+
+/// A configuration record that was found.
+struct ConfigurationAt {
+  Lsn end;  // of the record
+  Configuration configuration;
+};
+
+/// Those in play by a history: the newest that it holds, and the one before while the newest is not
+/// known to be committed. `stated`: the newest by the state of any replica; `found`: by the records
+/// of the history, in order; `claimed`: by its own replica. What another replica claims may be said
+/// of another history, where another record is at that LSN.
+Configurations configurations_in_play(const Configuration& stated,
+                                      std::span<const ConfigurationAt> found, Lsn claimed);
 
 /// Whose history is taken, if one may be.
 struct Choice {

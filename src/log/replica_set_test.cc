@@ -61,6 +61,21 @@ TEST(ReplicaSet, AnIncompleteOneVotesForAHistoryOfALaterEpochThanItsOwn) {
   const Configurations three = {configuration({0, 1, 2}, 2)};
   EXPECT_EQ(chosen({incomplete(0, 4), incomplete(1, 4), whole(2, 5, 100)}, three), 2u);
   EXPECT_EQ(chosen({incomplete(0, 5), incomplete(1, 5), whole(2, 5, 100)}, three), kNone);
+  Candidate known = incomplete(1, 5);
+  known.extent.end = Lsn{100};
+  EXPECT_EQ(chosen({known, whole(2, 5, 100)}, three), 1u) << "or for one that has all it had";
+  EXPECT_EQ(chosen({known, whole(2, 5, 99)}, three), kNone);
+}
+
+TEST(ReplicaSet, AChangeIsAloneInPlayOnceItIsKnownToBeCommitted) {
+  const Configuration one = configuration({0, 1, 2}, 2);
+  const Configuration two = configuration({0, 1, 3}, 2, 2);
+  const std::vector<ConfigurationAt> found = {{Lsn{100}, two}};
+  //                               stated                 claimed
+  EXPECT_EQ(configurations_in_play(one, {}, Lsn{500}), Configurations{one});
+  EXPECT_EQ(configurations_in_play(one, found, Lsn{99}), (Configurations{one, two}));
+  EXPECT_EQ(configurations_in_play(one, found, Lsn{100}), Configurations{two});
+  EXPECT_EQ(configurations_in_play(two, found, Lsn{0}), Configurations{two});
 }
 
 TEST(ReplicaSet, WhatALowerEpochClaimsWasDecidedWhenTheHigherBegan) {

@@ -278,8 +278,8 @@ Result<void> ReplicatedLog::check_named(Opening& opening) {
     if (!found.ok() || !found->report || found->report->start.anchor->log_id != *opening.log_id) {
       continue;
     }
-    for (const Configuration& each :
-         configurations_in_play(*found->report, found->report->claimed)) {
+    for (const Configuration& each : configurations_in_play(
+             found->state().configuration, found->report->configurations, found->report->claimed)) {
       if (each.generation > seen.front().generation) seen.push_back(each);
     }
   }
@@ -376,6 +376,18 @@ Result<void> ReplicatedLog::survey_all(Opening& opening) {
   return {};
 }
 
+/// The newest configuration that a state of this log names: it was committed.
+Configuration ReplicatedLog::newest_stated(const Opening& opening) {
+  Configuration newest;
+  for (const auto& found : opening.surveys) {
+    if (!found || !found->report) continue;
+    if (found->report->start.anchor->log_id != *opening.log_id) continue;
+    const Configuration& stated = found->state().configuration;
+    if (stated.generation > newest.generation) newest = stated;
+  }
+  return newest;
+}
+
 /// Step 5.
 Result<ReplicatedLog::History> ReplicatedLog::choose_history(const Opening& opening) {
   std::vector<Candidate> candidates;
@@ -389,7 +401,10 @@ Result<ReplicatedLog::History> ReplicatedLog::choose_history(const Opening& open
   const auto best = best_of(candidates);
   const Lsn claimed = claimed_beside(candidates, best ? candidates[*best].readable : Rank{});
   Configurations in_play = {opening.configuration};
-  if (best) in_play = configurations_in_play(*opening.surveys[*best]->report, claimed);
+  if (best) {
+    const ScanReport& report = *opening.surveys[*best]->report;
+    in_play = configurations_in_play(newest_stated(opening), report.configurations, report.claimed);
+  }
   const Choice choice = choose(candidates, in_play);
   if (!choice.history) return accept_history(opening, candidates, choice);
   if (const std::string wrong = named_wrongly(in_play); !wrong.empty()) {
@@ -428,7 +443,8 @@ Result<ReplicatedLog::History> ReplicatedLog::accept_history(
     History history;
     history.at = *best;
     history.report = *opening.surveys[*best]->report;
-    history.in_play = configurations_in_play(history.report, history.report.tail);
+    history.in_play = configurations_in_play(history.report.start.state().configuration,
+                                             history.report.configurations, history.report.tail);
     history.claimed = history.report.tail;
     history.accepted_loss = words;
     return history;
