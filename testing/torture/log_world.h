@@ -1,0 +1,250 @@
+// LogWorld: a replicated log in a box. The real writers, readers and peer services on the emulated
+// fabric, in one thread and under one seed; what their users do, what goes wrong with machines,
+// links and media, and the log's judge beside it.
+//
+// Damage is kept within what the contract bears: never are more replicas destroyed or damaged at a
+// time than leaves every committed record on one that is whole and enough of them to vote. (One
+// world in 32 goes beyond; there only what holds without any replica is judged. So does one in
+// which replicas were being replaced when their writer died, once that makes them too many: it
+// counts as `beyond_later`.)
+#pragma once
+
+#include <fmt/format.h>
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "client/remote_bytes.h"
+#include "log/committed_reader.h"
+#include "log/replicated_log.h"
+#include "testing/torture/log_judge.h"
+#include "testing/torture/torture.h"
+#include "testing/world_server.h"
+
+namespace perdure::test {
+
+/// The log's scenario: operations, faults and judge.
+Scenario log_scenario();
+
+/// The world's clock as a program sees it: to look at it takes time, the more the longer a program
+/// does nothing else. While it is told to, it jumps ahead by an hour now and then.
+class ProgramClock final : public Clock {
+ public:
+  explicit ProgramClock(fabric::emu::World& world) : world_(world) {}
+  Nanoseconds now() const override;
+  bool jumps = false;
+
+ private:
+  fabric::emu::World& world_;
+  mutable std::uint64_t looks_ = 0;
+  mutable std::uint64_t events_ = 0;  // of the world, at the last look
+  mutable Nanoseconds look_takes_{0};
+  mutable Nanoseconds ahead_{0};
+};
+
+/// A reader of one replica, from the oldest record on.
+class WorldReader {
+ public:
+  static Result<std::unique_ptr<WorldReader>> open(std::unique_ptr<client::Peer> peer,
+                                                   const Clock& clock);
+  /// The next data record, or nothing at the end for now. Errors: those of LogReader::next.
+  Result<std::optional<ReadRecord>> next();
+
+  std::uint64_t trimmed_before = 0;  // what the judge said when it was opened
+  std::size_t replica = 0;
+  bool current = false;  // the newest writer called that replica up then
+  bool foreign = false;  // another log was there
+
+ private:
+  std::unique_ptr<client::Peer> peer_;
+  std::unique_ptr<client::RemoteBytes> bytes_;
+  std::optional<log::CommittedReader> reader_;
+};
+
+/// Threads: one.
+class LogWorld final : public World {
+ public:
+  explicit LogWorld(const WorldOptions& options);
+  ~LogWorld() override;
+
+  const std::vector<Operation>& operations() const override { return operations_; }
+  const std::vector<Fault>& faults() const override { return faults_; }
+  const Judge& judge() const override { return judge_; }
+  void reseed(std::uint64_t seed) override;
+  void finish() override;
+  std::vector<Counter> counters() const override;
+
+ private:
+  /// A record that its writer does not know to be committed.
+  struct Pending {
+    Ticket ticket;
+    std::uint64_t salt = 0;  // of its content
+    std::uint64_t bytes = 0;
+    bool superseded = false;  // another writer had opened the log before it was appended
+  };
+  /// What may open a log, and the log while it has it open.
+  struct Program {
+    fabric::emu::Machine* machine = nullptr;
+    std::unique_ptr<log::ReplicatedLog> log;
+    LogJudge::Writer writer = 0;
+    std::vector<Pending> pending;
+  };
+  struct Replica {
+    std::unique_ptr<test::WorldServer> server;
+    const pmem::Uuid& pool() const { return server->pool_uuid(); }
+    bool off = false;      // killed, or without power: to be started again
+    bool bad = false;      // damaged, and not brought to equal since
+    bool foreign = false;  // it holds another log: what a reader of it alone returns is that
+  };
+  /// What the operator takes for the replicas of the log.
+  struct Members {
+    std::vector<pmem::Uuid> pools;
+    std::size_t quorum = 0;
+    bool operator==(const Members&) const = default;
+  };
+  struct OpenChoices {
+    std::vector<std::size_t> replicas;
+    std::size_t quorum = 0;
+    bool take_over = true;
+    bool accept_loss = false;
+    bool partial = false;
+    bool create = false;
+  };
+
+  // What users do: log_world_operations.cc.
+  void add_operations();
+  void append(Random& choices);
+  void wait(Random& choices, Level level);
+  void poll(Random& choices);
+  void trim(Random& choices);
+  void trim_all(Random& choices);
+  void wrap(Random& choices);
+  void close(Random& choices);
+  void reopen(Random& choices);
+  void take_over(Random& choices);
+  void second_writer(Random& choices);
+  void older_writer(Random& choices);
+  void repair(Random& choices);
+  void reconnect(Random& choices);
+  void replace_blank(Random& choices);
+  void copy_pool(Random& choices);
+  void foreign_pool(Random& choices);
+  void add_replica(Random& choices);
+  void remove_replica(Random& choices);
+  void replace_replica(Random& choices);
+  void change_quorum(Random& choices);
+  void accept_loss(Random& choices);
+  void follow(Random& choices);
+  void read_all(Random& choices);
+  void reopen_others(Random& choices);
+  void fence(Random& choices);
+
+  // What goes wrong: log_world_faults.cc.
+  void add_faults();
+  void add_strike(std::string name, std::uint32_t weight, std::uint32_t lasts_max,
+                  std::function<void(Random&)> strike, std::function<void()> end);
+  void add_lasting(std::string name, std::uint32_t weight, std::uint32_t lasts_max,
+                   std::function<bool(Random&)> begin, std::function<void()> end);
+  void add_crashes();
+  void add_links();
+  void add_media();
+  void cut_power(std::size_t replica);
+  bool flip_somewhere(Random& choices);
+  void start_what_is_off();
+  bool links_whole() const;
+  void set_links(std::size_t replica, fabric::emu::LinkState state, bool all_programs);
+  void bury_dead_programs();
+
+  bool open(Program& program, const OpenChoices& choices, Random& random);
+  OpenChoices open_choices(const Members& members) const;
+  bool open_as_known(Program& program, Random& random, bool accept_loss = false);
+  void expect_refusal(const OpenChoices& choices, Random& random, std::string_view why);
+  log::WriterOptions writer_options(const OpenChoices& choices, Random& random);
+  bool is_current(std::size_t index);
+  std::uint64_t ring_bytes() { return newest().log ? newest().log->status().ring_bytes : 0; }
+  Program& newest();
+  Program& other_program();
+  bool ensure_open(Random& random);
+  std::optional<Ticket> append_to(Program& program, std::size_t bytes, Random& choices);
+  bool wait_on(Program& program, Pending pending, Level level, Nanoseconds timeout);
+  void note_committed(Program& program);
+  void trim_to(Program& program, Lsn lsn);
+  void note_repairs(const std::vector<RepairReport>& reports);
+  void verify(Program& program, bool all);
+  void check_durable(const Program& program, const Pending& pending, std::size_t copies);
+  bool holds_durably(const Replica& replica, const Ticket& ticket, std::uint64_t ring,
+                     std::span<const std::byte> bytes) const;
+  void finish_open();
+  void finish_members();
+  void finish_use();
+
+  // Who is a replica, and what of them may be lost: log_world_members.cc.
+  static bool has(const Members& members, const pmem::Uuid& pool);
+  std::optional<std::size_t> server_of(const pmem::Uuid& pool) const;
+  std::optional<std::size_t> server_named(const std::string& name) const;
+  bool is_marked(std::size_t replica) const;
+  bool is_lost(const pmem::Uuid& pool) const;
+  std::size_t lost_of(const Members& members) const;
+  bool bears(const Members& members) const;
+  bool may_spoil(std::size_t replica) const;
+  void note_beyond();
+  std::vector<std::size_t> strangers() const;
+  Members members_of(const Program& program) const;
+  Members changed(const Members& before, std::size_t count) const;
+  bool may_change(const Members& next, Random& choices);
+  void note_change(const Result<void>& outcome, const Members& next, std::string_view what);
+  std::optional<pmem::Uuid> dead_member(const Members& members) const;
+  bool replace_member(const pmem::Uuid& which, std::size_t by);
+  void heal(const Program& program);
+  void spoil(std::size_t replica) { replicas_[replica].bad = true; }
+  void start(std::size_t replica);
+  void start_blank(Replica& replica);
+  bool unacknowledged() const;
+  std::vector<std::byte> content(std::uint64_t salt, std::size_t bytes) const;
+  template <typename... Arguments>
+  void tell(fmt::format_string<Arguments...> format, Arguments&&... arguments) {
+    if (options_.tell) {
+      options_.tell("       " + fmt::format(format, std::forward<Arguments>(arguments)...));
+    }
+  }
+  void tell_outcome(std::string_view what, const Result<void>& outcome);
+
+  const WorldOptions options_;
+  Random random_;  // of the emulated world
+  SeededSecrets secrets_{random_};
+  fabric::emu::World world_;
+  ProgramClock clock_{world_};
+  LogJudge judge_;
+  std::vector<Operation> operations_;
+  std::vector<Fault> faults_;
+
+  log::LogShape shape_ = log::LogShape::Singleton;
+  /// What the operator believes, the likeliest first: several while a change has no answer.
+  std::vector<Members> known_;
+  bool beyond_ = false;
+  bool beyond_later_ = false;
+  std::vector<Replica> replicas_;
+  std::vector<Program> programs_;
+  fabric::emu::Machine* reader_machine_ = nullptr;
+  std::unique_ptr<WorldReader> follower_;
+  std::size_t newest_ = 0;  // of programs_: the last that opened the log
+  std::uint64_t salt_ = 0;
+  std::string refusal_;  // of the last opening that failed
+  ErrorCode refusal_code_ = ErrorCode::SystemError;
+
+  bool armed_ = false;    // a strike waits for its instant
+  bool struck_ = false;   // during the operation that runs
+  bool in_call_ = false;  // the log is working on something that changes it
+  std::uint64_t cuts_ = 0;
+  std::uint64_t cuts_counted_ = 0;
+  std::uint64_t opened_ = 0;
+  std::uint64_t appended_ = 0;
+  std::uint64_t acknowledged_ = 0;
+  std::uint64_t verified_ = 0;
+  std::uint64_t changes_ = 0;  // of replicas or quorum
+};
+
+}  // namespace perdure::test

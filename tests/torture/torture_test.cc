@@ -1,0 +1,128 @@
+// Short campaigns of whole clusters, and the machinery around them: a seed repeats itself, a
+// failure is made short, a program that aborts or hangs is a failure like any other.
+//
+// PERDURE_SOAK=1 runs for ten minutes instead of half of one.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "testing/torture/campaign.h"
+#include "testing/torture/log_world.h"
+
+namespace perdure::test {
+namespace {
+
+bool soak() { return std::getenv("PERDURE_SOAK") != nullptr; }
+
+/// A world without a log: three operations, of which two together break its law, if a fault was
+/// there before.
+class ToyWorld final : public World {
+ public:
+  class ToyJudge final : public Judge {
+   public:
+    void look(bool broken_now) {
+      if (broken_now) broken("toys-stay-whole", "it broke");
+    }
+  };
+
+  explicit ToyWorld(bool aborts) {
+    operations_.push_back({"wind", 1, [this](Random&) { ++winds_; }});
+    operations_.push_back({"rest", 8, [](Random&) {}});
+    operations_.push_back({"drop", 1, [this, aborts](Random&) {
+                             const bool breaks = cracked_ && winds_ >= 2;
+                             if (breaks && aborts) std::abort();
+                             judge_.look(breaks);
+                           }});
+    faults_.push_back(
+        {"crack", 1, 1, [this](Random&) { return cracked_ = true; }, [] { return true; }, [] {}});
+  }
+  const std::vector<Operation>& operations() const override { return operations_; }
+  const std::vector<Fault>& faults() const override { return faults_; }
+  const Judge& judge() const override { return judge_; }
+  void reseed(std::uint64_t) override {}
+  void finish() override {}
+  std::vector<Counter> counters() const override { return {{"winds", winds_}}; }
+
+ private:
+  ToyJudge judge_;
+  std::vector<Operation> operations_;
+  std::vector<Fault> faults_;
+  std::uint64_t winds_ = 0;
+  bool cracked_ = false;
+};
+
+Scenario toys(bool aborts) {
+  return scenario_of("toys", [aborts](const WorldOptions&) {
+    return std::unique_ptr<World>(std::make_unique<ToyWorld>(aborts));
+  });
+}
+
+TEST(Torture, AFailureIsMadeAsShortAsItCanBe) {
+  for (const bool aborts : {false, true}) {
+    CampaignOptions options;
+    options.worlds = 30;
+    options.operations = 200;
+    CampaignState state;
+    ASSERT_TRUE(run_campaign(toys(aborts), options, state).ok());
+    ASSERT_GE(state.failures.size(), 1u);
+    const Failure& failure = state.failures.front();
+    EXPECT_EQ(failure.breach.law, aborts ? "never-aborts" : "toys-stay-whole");
+    EXPECT_EQ(failure.steps, 3u) << failure.keep;  // wind, wind, drop; a crack at one of them
+    EXPECT_EQ(std::count(failure.keep.begin(), failure.keep.end(), '!'), 2) << failure.keep;
+  }
+}
+
+TEST(Torture, ASequenceIsWhatItsWordsSay) {
+  const Scenario scenario = toys(false);
+  const auto all = draw_steps(scenario, 3, 50);
+  const auto kept = keep_steps(all, "3,17!,44");
+  ASSERT_TRUE(kept);
+  ASSERT_EQ(kept->size(), 3u);
+  EXPECT_EQ((*kept)[1].number, 17u);
+  EXPECT_FALSE((*kept)[1].fault);
+  EXPECT_EQ(keep_steps(all, keep_words(*kept))->size(), 3u);
+  EXPECT_TRUE(keep_steps(all, "none")->empty());
+  for (const char* wrong : {"50", "x", "1,", ",1", "1;2"}) EXPECT_FALSE(keep_steps(all, wrong));
+}
+
+TEST(Torture, TheSameSeedGivesTheSameWorld) {
+  const Scenario scenario = log_scenario();
+  for (std::uint64_t seed = 1; seed <= 2; ++seed) {
+    const auto steps = draw_steps(scenario, seed, 40);
+    std::vector<std::string> told[2];
+    for (auto& each : told) {
+      WorldOptions options;
+      options.seed = seed;
+      auto run = tell_world(scenario, options, steps, std::chrono::seconds(60));
+      ASSERT_TRUE(run.ok());
+      each = *run;
+    }
+    EXPECT_EQ(told[0], told[1]) << "seed " << seed;
+  }
+}
+
+TEST(LogTorture, NoLawIsBroken) {
+  CampaignOptions options;
+  options.seed = 1000;
+  options.worlds = 0;
+  options.operations = 100;
+  options.time = soak() ? std::chrono::minutes(10) : std::chrono::seconds(15);
+  options.failures_max = 3;
+  CampaignState state;
+  ASSERT_TRUE(run_campaign(log_scenario(), options, state).ok());
+  EXPECT_GT(state.worlds_run, 0u);
+  EXPECT_EQ(state.worlds_failed, 0u);
+  for (const Failure& failure : state.failures) {
+    ADD_FAILURE() << failure.breach.law << ": " << failure.breach.story
+                  << "\nreproduce: " << repeat_line(failure, options.operations);
+  }
+  RecordProperty("worlds", std::to_string(state.worlds_run));
+}
+
+}  // namespace
+}  // namespace perdure::test
