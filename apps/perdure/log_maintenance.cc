@@ -120,7 +120,7 @@ ExitStatus run_trim(const MaintenanceCommand& command) {
                       status.head.value, format_bytes(status.head.value - before.head.value),
                       status_text(status)));
   }
-  return ExitStatus::Ok;
+  return status.accepted_loss.empty() ? ExitStatus::Ok : ExitStatus::LossAccepted;
 }
 
 }  // namespace

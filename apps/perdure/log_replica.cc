@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include <memory>
+#include <optional>
 
 namespace perdure::app {
 namespace {
@@ -22,7 +23,7 @@ struct StatusCommand {
 std::string marks_text(const log::Marks& marks) {
   std::string text;
   if (marks.creating) text += ", being created";
-  if (marks.incomplete) text += ", incomplete: it does not vote until it is repaired";
+  if (marks.incomplete) text += ", incomplete until it is repaired";
   if (marks.removed) text += ", removed from the log";
   return text;
 }
@@ -62,12 +63,26 @@ ordered_json start_json(const log::LogStart& start) {
   return json;
 }
 
+/// Why it is no whole replica, as far as its start tells; empty when nothing is wrong.
+std::string problem_of(const log::LogStart& start) {
+  if (!start.anchor) return "it holds no log";
+  if (start.state().marks.any()) return "it is no whole replica" + marks_text(start.state().marks);
+  if (start.anchor_damaged || !start.stored->copies_agree) {
+    return "a copy of what it says of its log is damaged; repair writes it again";
+  }
+  if (start.tail_word_damaged || start.committed_word_damaged) {
+    return "the word that says how much it holds is damaged; repair it";
+  }
+  return "";
+}
+
 ExitStatus run_status(const StatusCommand& command) {
   ReplicaSurvey survey;
   survey.open_peers(command.peers);
   std::string text;
   ordered_json replicas = ordered_json::array();
   ExitStatus status = ExitStatus::Ok;
+  std::optional<std::uint64_t> log_id;
   for (const SurveyedReplica& replica : survey.replicas()) {
     ordered_json json{{"replica", replica.name}};
     const auto start =
@@ -78,13 +93,23 @@ ExitStatus run_status(const StatusCommand& command) {
                           start_text(*start));
       json.update(start_json(*start));
       json["writer"] = replica.writer_present ? replica.writer_name : "";
-      const bool whole = start->anchor && !start->state().marks.any();
-      if (!whole && status == ExitStatus::Ok) status = ExitStatus::Damaged;
+      std::string problem = problem_of(*start);
+      const std::uint64_t id = start->anchor ? start->anchor->log_id : 0;
+      if (problem.empty() && log_id && *log_id != id) problem = "it holds another log";
+      if (!log_id && id != 0) log_id = id;
+      json["problem"] = problem;
+      if (!problem.empty()) {
+        text += fmt::format("  {}\n", problem);
+        status = ExitStatus::Damaged;
+      }
     } else {
       text += fmt::format("{}: {}\n", replica.name, start.error().message);
       json["error"] = {{"code", to_string(start.code())}, {"message", start.error().message}};
-      const bool damaged = start.code() == ErrorCode::Corrupt;
-      status = damaged ? ExitStatus::Damaged : ExitStatus::Failed;
+      if (start.code() == ErrorCode::Corrupt) {
+        status = ExitStatus::Damaged;
+      } else if (status == ExitStatus::Ok) {
+        status = ExitStatus::Failed;
+      }
     }
     replicas.push_back(std::move(json));
   }
@@ -136,7 +161,7 @@ ExitStatus run_change(const ChangeCommand& command, Change what) {
   } else {
     print(fmt::format("the log has {}\n", status.configuration));
   }
-  return ExitStatus::Ok;
+  return status.accepted_loss.empty() ? ExitStatus::Ok : ExitStatus::LossAccepted;
 }
 
 void add_change(CLI::App& parent, Change what, const std::string& name, const std::string& help) {

@@ -156,13 +156,14 @@ ExitStatus run_verify(const VerifyCommand& command) {
   const ScanReport* history = best ? &*survey.replicas()[*best].survey->report : nullptr;
 
   std::size_t equal = 0;
-  bool unreachable = false;
+  bool wrong = false;
   std::string text;
   ordered_json replicas = ordered_json::array();
   for (const SurveyedReplica& replica : survey.replicas()) {
     const Judgement judgement = judge(replica, history, survey.replicas().size() == 1);
     equal += judgement.verdict == Verdict::Equal ? 1 : 0;
-    unreachable = unreachable || judgement.verdict == Verdict::Unreachable;
+    wrong =
+        wrong || (judgement.verdict != Verdict::Equal && judgement.verdict != Verdict::Unreachable);
     text += replica_text(replica, judgement);
     replicas.push_back(replica_json(replica, judgement));
   }
@@ -180,7 +181,7 @@ ExitStatus run_verify(const VerifyCommand& command) {
                       count));
   }
   if (equal == count) return ExitStatus::Ok;
-  return unreachable ? ExitStatus::Failed : ExitStatus::Damaged;
+  return wrong ? ExitStatus::Damaged : ExitStatus::Failed;
 }
 
 }  // namespace
@@ -204,8 +205,8 @@ void add_log_verify(CLI::App& log) {
   add_examples(*command,
                "  perdure log verify --peers a:7470,b:7470,c:7470 --pool orders\n"
                "  perdure log verify --file /var/lib/perdure/orders.pool\n"
-               "Exit status: 0 all are whole and equal, 1 one can not be read, 4 they differ or\n"
-               "are damaged.");
+               "Exit status: 0 all are whole and equal, 1 one can not be read and the others are\n"
+               "equal, 4 some differ or are damaged.");
   run_with(*command, [options] {
     if (!options->peers.peers.empty() || !options->files.empty()) return run_verify(*options);
     print_error({ErrorCode::InvalidArgument,

@@ -206,6 +206,9 @@ std::string describe_difference(const Survey& replica, const ScanReport& history
   const bool same = report.tail == history.tail && report.last_crc == history.last_crc;
   if (report.next_index < history.next_index) {
     say(fmt::format("{} records behind", history.next_index - report.next_index));
+  } else if (report.next_index > history.next_index) {
+    say(fmt::format("records {} to {} (up to LSN {}) that are in no committed history",
+                    history.next_index, report.next_index - 1, report.tail.value));
   } else if (!same) {
     say("another history");
   }
