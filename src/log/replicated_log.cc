@@ -316,7 +316,7 @@ Result<Boundary> ReplicatedLog::boundary_at(Lsn lsn) {
   if (lsn == known.lsn) return known;
   Error unread = {ErrorCode::QuorumLost, "no replica holds it"};
   for (Replica& replica : replicas_) {
-    if (!replica.sending() || replica.durable_below() <= lsn) continue;
+    if (!replica.sending() || replica.durable_below() < lsn) continue;
     auto bytes = client::RemoteBytes::open(replica.peer(), options_.pool, options_.stall, clock_);
     if (!bytes.ok()) {
       unread = bytes.error();

@@ -1,0 +1,77 @@
+// What commands print as JSON is what the schemas in docs/ say, in good days and in bad ones.
+#include <gtest/gtest.h>
+
+#include "tests/cli/cluster.h"
+
+namespace perdure::cli {
+namespace {
+
+const std::string kTree = PERDURE_TREE;
+
+/// Runs the command with --format json; its document must be one of the schema.
+Outcome expect_document(std::vector<std::string> arguments, const std::string& schema) {
+  arguments.insert(arguments.end(), {"--format", "json"});
+  const Outcome printed = run(arguments);
+  CommandProcess judge({kTree + "/tests/cli/validate.py", kTree + "/docs/" + schema}, "", "",
+                       "/usr/bin/python3");
+  judge.write(printed.out);
+  judge.close_input();
+  const Outcome judged = judge.wait();
+  EXPECT_EQ(judged.status, 0) << schema << ": " << judged.out << judged.err << "\n"
+                              << printed.out << printed.err;
+  return printed;
+}
+
+TEST(Documents, OfTheLogAreWhatTheirSchemasSay) {
+  Cluster cluster;
+  EXPECT_EQ(expect_document(cluster.log("status"), "log-status.schema.json").status, 4)
+      << "the pools hold no log";
+  EXPECT_EQ(expect_document(cluster.log("verify"), "log-verify.schema.json").status, 4);
+  ASSERT_EQ(run(cluster.log("append"), "one\ntwo\nthree\n").status, 0);
+  EXPECT_EQ(expect_document(cluster.log("status"), "log-status.schema.json").status, 0);
+  EXPECT_EQ(expect_document(cluster.log("verify"), "log-verify.schema.json").status, 0);
+
+  cluster.stop(1);
+  EXPECT_EQ(expect_document(cluster.log("status"), "log-status.schema.json").status, 1);
+  EXPECT_EQ(expect_document(cluster.log("verify"), "log-verify.schema.json").status, 1);
+  ASSERT_EQ(run(cluster.log("append"), "four\n").status, 0);
+  EXPECT_EQ(expect_document(cluster.log("repair"), "log-repair.schema.json").status, 1);
+  std::string bytes = read_file(cluster.pool_file(1));
+  const std::size_t at = bytes.find("two");
+  ASSERT_NE(at, std::string::npos);
+  bytes[at] = 'T';
+  write_file(cluster.pool_file(1), bytes);
+  cluster.start(1);
+  cluster.stop(2);
+  EXPECT_EQ(expect_document(cluster.log("verify"), "log-verify.schema.json").status, 4)
+      << "one that can not be reached hides no damage";
+  cluster.start(2);
+  EXPECT_EQ(expect_document(cluster.log("repair"), "log-repair.schema.json").status, 0);
+  EXPECT_EQ(expect_document(cluster.log("trim", {"--keep-records", "1"}), "log-repair.schema.json")
+                .status,
+            0);
+  EXPECT_EQ(expect_document(cluster.log("verify"), "log-verify.schema.json").status, 0);
+}
+
+TEST(Documents, OfPlanAndSimulatorAreWhatTheirSchemasSay) {
+  EXPECT_EQ(expect_document({"plan", "--all"}, "plan.schema.json").status, 0);
+  const server::TestDirectory place;
+  const std::string trace = place.path() + "/trace";
+  write_file(trace, "0x0 WRITE 0\n0x40 READ 10\n");
+  const Outcome simulated =
+      expect_document({"sim", "memory", "--device", kTree + "/configs/hardware/ddr4-2400.toml",
+                       "--trace", trace, "--trace-format", "dramsim3"},
+                      "memory-simulation.schema.json");
+  EXPECT_EQ(simulated.status, 0) << simulated.err;
+}
+
+TEST(Documents, TheJudgeRefusesWhatIsNoneOfThem) {
+  CommandProcess judge({kTree + "/tests/cli/validate.py", kTree + "/docs/log-status.schema.json"},
+                       "", "", "/usr/bin/python3");
+  judge.write(R"({"format": 1, "replicas": [{"replica": "a"}]})");
+  judge.close_input();
+  EXPECT_EQ(judge.wait().status, 1);
+}
+
+}  // namespace
+}  // namespace perdure::cli
