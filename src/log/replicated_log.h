@@ -172,7 +172,7 @@ class ReplicatedLog {
   Result<void> admit(std::unique_ptr<client::Peer> peer, Configuration next,
                      std::optional<std::size_t> instead_of);
   Result<void> bring_newcomer(Replica& replica);
-  Result<void> follow_configuration(Replica& replica);
+  void spread_configuration();
   Result<void> change(Configuration next);
   Result<std::size_t> find_member(const std::string& which) const;
   Configuration next_configuration(std::size_t members, std::size_t quorum) const;

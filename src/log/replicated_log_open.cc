@@ -632,11 +632,9 @@ Result<void> ReplicatedLog::begin_epoch(const Configurations& in_play) {
   for (Replica& replica : replicas_) {
     if (!replica.sending()) continue;
     auto written = write_word(replica, kCommittedWordAt, committed_);
-    if (written.ok() && replica.state()->configuration != configuration_) {
-      written = follow_configuration(replica);
-    }
     if (!written.ok()) replica.mark_down(written.error());
   }
+  spread_configuration();
   if (!quorum_stands()) {
     return too_few(fmt::format("recovering log '{}'", options_.pool), configuration_);
   }

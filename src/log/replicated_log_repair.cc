@@ -304,21 +304,41 @@ Result<void> ReplicatedLog::bring_newcomer(Replica& replica) {
                   Deadline(clock_, std::chrono::hours(24)));
 }
 
-/// Writes the configuration, which is committed, to a replica; one that was removed is let go.
-Result<void> ReplicatedLog::follow_configuration(Replica& replica) {
-  LogState state = *replica.state();
-  state.configuration = configuration_;
-  state.marks.removed = !configuration_.has(*replica.pool());
-  PERDURE_TRY_VOID(replica.write_state(state));
-  if (!state.marks.removed) return {};
-  return Error{ErrorCode::NotFound, "it was removed from the log"};
+/// Writes the configuration, which is committed, to the replicas that it has, and only when enough
+/// of them know it lets those go that it does not have: until then, what these hold may be needed
+/// to know that it is committed.
+void ReplicatedLog::spread_configuration() {
+  for (const bool members : {true, false}) {
+    for (Replica& replica : replicas_) {
+      if (!replica.sending() || is_member(replica) != members) continue;
+      LogState state = *replica.state();
+      state.configuration = configuration_;
+      state.marks.removed = !members;
+      auto written = Result<void>();
+      const bool known = state == *replica.state();
+      if (!known && (members || quorum_stands())) written = replica.write_state(state);
+      if (written.ok() && !members) {
+        written = Error{ErrorCode::NotFound, "it was removed from the log"};
+      }
+      if (!written.ok()) replica.mark_down(written.error());
+    }
+  }
 }
 
 /// Appends the configuration and goes by both until it is committed.
 Result<void> ReplicatedLog::change(Configuration next) {
   PERDURE_TRY_VOID(validate(next));
+  pump();
   if (!quorum_stands() || lost_) return quorum_lost(Deadline(clock_, options_.stall));
   follow_rule({configuration_, next});
+  if (!quorum_stands()) {
+    // Once its record is out, nobody could open the log before more of them are back.
+    follow_rule({configuration_});
+    return Error{ErrorCode::QuorumLost,
+                 fmt::format("fewer of the log's replicas are up than before and after the change "
+                             "are needed ({} of {} after it); nothing was changed",
+                             next.quorum, next.members.size())};
+  }
   const auto appended = append_record(RecordType::Configuration, encode_configuration(next));
   if (!appended.ok()) {
     follow_rule({configuration_});
@@ -340,10 +360,10 @@ Result<void> ReplicatedLog::change(Configuration next) {
   follow_rule({configuration_});
   for (Replica& replica : replicas_) {
     if (!replica.sending()) continue;
-    auto written = drain(replica, Deadline(clock_, 2 * options_.stall));
-    if (written.ok()) written = follow_configuration(replica);
-    if (!written.ok()) replica.mark_down(written.error());
+    const auto drained = drain(replica, Deadline(clock_, 2 * options_.stall));
+    if (!drained.ok()) replica.mark_down(drained.error());
   }
+  spread_configuration();
   return {};  // it is committed, whoever knows of it
 }
 

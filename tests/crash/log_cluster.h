@@ -75,6 +75,10 @@ class Cluster {
     const auto started = servers_[index]->start_again();
     ASSERT_TRUE(started.ok()) << started.error().message;
   }
+  void cut_off(std::size_t index, bool cut) {
+    using fabric::emu::LinkState;
+    world_.set_link(*client_, servers_[index]->machine(), cut ? LinkState::Cut : LinkState::Up);
+  }
   fabric::emu::World& world() { return world_; }
   test::WorldServer& server(std::size_t index) { return *servers_[index]; }
 

@@ -399,17 +399,14 @@ TEST(LogProtocol, WhileAChangeIsUndecidedTheReplicasBeforeItMayBeNamed) {
   Writer log = cluster.opened();
   Cluster::append(*log, 3);
   const std::string first = log->status().replicas[0].pool_uuid;
-  const Epoch above{log->status().epoch.value + 1};
-  for (const std::size_t index : {1u, 2u}) {
-    ASSERT_TRUE(
-        cluster.peer(index)
-            ->fence(kPool, above, Deadline(cluster.world().clock(), std::chrono::seconds(1)))
-            .ok());
-  }
+  cluster.cut_off(1, true);
+  cluster.cut_off(2, true);
   const auto changed = log->remove_replica(first, 0);
   ASSERT_FALSE(changed.ok());
   EXPECT_EQ(changed.code(), ErrorCode::OutcomeUnknown);
   log.reset();
+  cluster.cut_off(1, false);
+  cluster.cut_off(2, false);
   log = cluster.opened();
   ASSERT_NE(log, nullptr);
   Cluster::append(*log, 2);
@@ -417,6 +414,24 @@ TEST(LogProtocol, WhileAChangeIsUndecidedTheReplicasBeforeItMayBeNamed) {
   for (const ReplicaStatus& each : log->status().replicas) {
     EXPECT_TRUE(each.up) << each.peer << ": " << each.down_reason;
   }
+}
+
+TEST(LogProtocol, AChangeThatCouldNotBeCommittedIsRefusedBeforeItsRecordIsOut) {
+  Cluster cluster;
+  Writer log = cluster.opened();
+  Cluster::append(*log, 3);
+  cluster.stop(2);
+  Cluster::append(*log, 1);
+  const auto changed = log->change_quorum(3);
+  ASSERT_FALSE(changed.ok());
+  EXPECT_EQ(changed.code(), ErrorCode::QuorumLost);
+  // Expect: the log goes on as it was, and opens without the replica that is down.
+  Cluster::append(*log, 2);
+  log.reset();
+  log = cluster.opened();
+  ASSERT_NE(log, nullptr);
+  EXPECT_EQ(log->status().quorum, 2u);
+  EXPECT_EQ(log->status().next_index, 6u);
 }
 
 TEST(LogProtocol, ReplicasAreAddedRemovedAndReplacedOneAtATime) {
