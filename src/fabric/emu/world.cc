@@ -60,6 +60,8 @@ void World::collect_side(WorldConnection& connection, int index) {
   WorldSide& side = side_of(connection, index);
   WorldSide& peer = side_of(connection, 1 - index);
   if (side.gone) return;
+  // Most connections have nothing to do most of the time.
+  if (!side.broken && side.send.in_flight() == 0 && side.channel.idle()) return;
   const auto add = [&](Kind kind, Nanoseconds at) {
     enabled_.push_back({kind, &connection, index, 0, at});
   };
