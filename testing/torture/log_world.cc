@@ -198,7 +198,7 @@ bool LogWorld::open_as_known(Program& program, Random& random, bool accept_loss)
     choices.accept_loss = accept_loss;
     if (choices.replicas.empty()) continue;
     if (open(program, choices, random)) return true;
-    if (judge_.breach() || refusal_code_ != ErrorCode::InvalidArgument) return false;
+    if (judge_.breach()) return false;
   }
   return false;
 }
@@ -488,12 +488,15 @@ void LogWorld::finish_open() {
 /// Pools that are gone are replaced by others.
 void LogWorld::finish_members() {
   constexpr int kTries = 3;
+  std::vector<std::size_t> small;  // pools that can not hold the ring
   for (int attempt = 0; attempt < kTries * static_cast<int>(replicas_.size()); ++attempt) {
     const auto dead = dead_member(members_of(newest()));
-    const std::vector<std::size_t> others = strangers();
+    std::vector<std::size_t> others = strangers();
+    std::erase_if(others, [&](std::size_t index) { return std::ranges::count(small, index) != 0; });
     if (!dead || others.empty() || judge_.breach()) return;
     const std::size_t by = others[random_.below(others.size())];
     if (replace_member(*dead, by)) continue;
+    if (refusal_code_ == ErrorCode::InvalidArgument) small.push_back(by);
     newest().log.reset();
     finish_open();
     if (newest().log == nullptr || judge_.breach()) return;

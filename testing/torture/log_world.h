@@ -138,6 +138,7 @@ class LogWorld final : public World {
   void change_quorum(Random& choices);
   void accept_loss(Random& choices);
   void follow(Random& choices);
+  bool follow_some(Random& choices);
   void read_all(Random& choices);
   void reopen_others(Random& choices);
   void fence(Random& choices);

@@ -129,15 +129,16 @@ void LogWorld::note_change(const Result<void>& outcome, const Members& next,
                            std::string_view what) {
   tell_outcome(what, outcome);
   Program& program = newest();
-  if (outcome.ok() || members_of(program) == next) {
+  const bool unknown = !outcome.ok() && outcome.code() == ErrorCode::OutcomeUnknown;
+  if (!unknown && members_of(program) == next) {
     ++changes_;
-    known_ = {members_of(program)};
-    if (known_.front() != next) {
-      judge_.let_in(fmt::format("{}: the log has {}, and that is not what was asked for", what,
-                                describe(program.log->configuration())));
-    }
-  } else if (outcome.code() == ErrorCode::OutcomeUnknown) {
+    if (outcome.ok()) known_.clear();  // else some may not know of it
+    known_.insert(known_.begin(), next);
+  } else if (unknown) {
     known_.push_back(next);
+  } else if (outcome.ok()) {
+    judge_.let_in(fmt::format("{}: the log has {}, and that is not what was asked for", what,
+                              describe(program.log->configuration())));
   }
   heal(program);
   note_committed(program);
@@ -174,6 +175,7 @@ bool LogWorld::replace_member(const pmem::Uuid& which, std::size_t by) {
   in_call_ = false;
   note_change(replaced, next, fmt::format("replace {} by replica{}", to_string(which), by));
   if (replaced.ok()) return true;
+  refusal_code_ = replaced.code();
   if (replaced.code() == ErrorCode::AlreadyExists) start_blank(replicas_[by]);
   return false;
 }

@@ -292,11 +292,17 @@ void LogWorld::foreign_pool(Random& choices) {
   if (links_whole()) expect_refusal(with, choices, "a replica of another log");
 }
 
-void LogWorld::follow(Random& choices) {
+void LogWorld::follow(Random& choices) { (void)follow_some(choices); }
+
+/// Whether there may be more.
+bool LogWorld::follow_some(Random& choices) {
   if (follower_ == nullptr) {
     const std::size_t index = choices.below(replicas_.size());
     auto reader = WorldReader::open(replicas_[index].server->peer(*reader_machine_), clock_);
-    if (!reader.ok()) return tell_outcome("follow", reader.error());
+    if (!reader.ok()) {
+      tell_outcome("follow", reader.error());
+      return false;
+    }
     follower_ = std::move(reader).value();
     follower_->replica = index;
     follower_->foreign = replicas_[index].foreign;
@@ -308,20 +314,20 @@ void LogWorld::follow(Random& choices) {
     if (!record.ok()) {
       tell_outcome("follow", record.error());
       follower_.reset();
-      return;
+      return false;
     }
-    if (!*record) return;
+    if (!*record) return false;
     if (replicas_[follower_->replica].foreign || follower_->foreign) continue;
     judge_.read(**record, follower_->trimmed_before, follower_->current);
-    if (judge_.breach()) return;
+    if (judge_.breach()) return false;
   }
+  return true;
 }
 
 void LogWorld::read_all(Random& choices) {
   const auto before = std::move(follower_);
-  for (int i = 0; i < 200; ++i) {
-    follow(choices);
-    if (follower_ == nullptr || judge_.breach()) break;
+  constexpr int kRoundsMax = 1000;
+  for (int round = 0; round < kRoundsMax && follow_some(choices); ++round) {
   }
   follower_.reset();
 }
