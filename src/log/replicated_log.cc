@@ -302,7 +302,9 @@ Error ReplicatedLog::quorum_lost(const Deadline& deadline) {
 Result<void> ReplicatedLog::drain(Replica& replica, const Deadline& deadline) {
   while (replica.sending() && (replica.durable_below() < tail_ || replica.answer_due())) {
     pump();
-    if (deadline.passed()) return Error{ErrorCode::TimedOut, "replicas stopped answering"};
+    if (deadline.passed()) {
+      return Error{ErrorCode::TimedOut, "no answer: what was sent is not known to be durable"};
+    }
   }
   if (!replica.sending()) return Error{ErrorCode::Disconnected, "the replica went down"};
   return {};
