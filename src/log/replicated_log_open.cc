@@ -348,10 +348,13 @@ Result<void> ReplicatedLog::open_sessions(const Configuration& configuration) {
   return {};
 }
 
-/// Once everybody else is fenced: whether a log was created since it was looked for.
+/// Before anything is written: that everybody is fenced, and no log was created since it was looked
+/// for. Whoever is not reached may be the only one that still says whose creation it was.
 Result<void> ReplicatedLog::require_uncreated(Opening& opening) {
   for (std::size_t index = 0; index < replicas_.size(); ++index) {
-    if (!replicas_[index].has_session()) continue;
+    if (!replicas_[index].has_session()) {
+      return too_few(fmt::format("creating log '{}'", options_.pool), {});
+    }
     PERDURE_TRY(start, read_start(*opening.bytes[index]));
     if (!start.anchor || start.state().marks.creating) continue;
     return Error{ErrorCode::Busy,
@@ -579,7 +582,6 @@ Result<void> ReplicatedLog::start_log() {
   anchor_.log_id = random_secret();
   anchor_.ring_bytes = UINT64_MAX;
   for (const Replica& replica : replicas_) {
-    if (!replica.has_session()) continue;
     anchor_.ring_bytes =
         std::min(anchor_.ring_bytes, ring_bytes_for(replica.session().remote.length));
   }
@@ -594,9 +596,6 @@ Result<void> ReplicatedLog::start_log() {
   first.marks.creating = true;
   first.epoch = Epoch{};
   for (Replica& replica : replicas_) {
-    if (!replica.has_session()) {
-      return too_few(fmt::format("creating log '{}'", options_.pool), {});
-    }
     PERDURE_TRY_VOID(replica.prepare(anchor_.shape, staging_));
     replica.note_state(std::nullopt);
     PERDURE_TRY_VOID(write_word(replica, kCommittedWordAt, kFirstLsn));

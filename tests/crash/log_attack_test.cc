@@ -118,6 +118,31 @@ TEST(LogAttack, ATakeOverDuringCreationDoesNotWipeWhatWasCommittedMeanwhile) {
   EXPECT_EQ((*again)->status().next_index, 5u) << "five records were committed";
 }
 
+// The one that is not reached may be all that was ended of a creation by somebody else: then what
+// the others say of it must stand, or they and it are of two logs, and neither ever opens.
+TEST(LogAttack, CreationWritesNothingBeforeEverybodyIsFenced) {
+  Cluster cluster;
+  std::vector<std::unique_ptr<client::Peer>> peers;
+  for (std::size_t index = 0; index < 3; ++index) {
+    auto peer = hooked(cluster, index);
+    peer->before_session = [index](const control::SessionRequest& request) -> Result<void> {
+      if (index != 2 || !request.write) return {};
+      return Error{ErrorCode::Disconnected, "just now"};
+    };
+    peers.push_back(std::move(peer));
+  }
+  EXPECT_EQ(cluster.open(std::move(peers), cluster.options()).code(), ErrorCode::QuorumLost);
+  for (std::size_t index = 0; index < 3; ++index) {
+    cluster.on_medium(index, [](std::span<std::byte> bytes) {
+      LocalBytes local(bytes);
+      const auto start = log::read_start(local);
+      ASSERT_TRUE(start.ok());
+      EXPECT_FALSE(start->anchor || start->stored);
+    });
+  }
+  EXPECT_TRUE(cluster.open().ok());
+}
+
 TEST(LogAttack, ATrimIsNotAcknowledgedByAMinorityAndAFailedNewcomer) {
   Cluster cluster(4);
   Writer log = cluster.opened();
