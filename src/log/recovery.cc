@@ -277,6 +277,10 @@ Result<Brought> bring_equal(Source* source, const Target& to, Replica& target,
     if (kept->lsn < report->tail) {
       first.epoch = source->state.epoch;
       first.begin = source->state.begin;
+      // Its tail word would say that what is cut off was lost, and take its vote and its content.
+      if (to.state.anchor.shape == LogShape::Compound) {
+        PERDURE_TRY_VOID(write_word(target, kTailWordAt, kept->lsn));
+      }
     }
   }
   if (!own || first != found.state()) PERDURE_TRY_VOID(target.write_state(first));

@@ -372,6 +372,42 @@ TEST(LogProtocol, AReplicaIsBroughtToEqualAcrossTheEndOfTheRing) {
   EXPECT_EQ(cluster.scan(2).tail, log->status().tail);
 }
 
+// What only one replica had is cut off when it comes back; its tail word had promised it.
+TEST(LogProtocol, ACutWhileACompoundReplicaIsShortenedLeavesItWhole) {
+  int shortened = 0;
+  for (std::uint64_t steps = 100; steps < 500; steps += 7) {
+    Cluster cluster;
+    WriterOptions compound = cluster.options();
+    compound.shape = LogShape::Compound;
+    auto created = cluster.open({0, 1, 2}, compound);
+    ASSERT_TRUE(created.ok());
+    Writer log = std::move(created).value();
+    Cluster::append(*log, 3);
+    cluster.stop(1);
+    cluster.stop(2);
+    const std::string never = "never committed";
+    const auto ticket = log->append(std::as_bytes(std::span(never)));
+    ASSERT_TRUE(ticket.ok());
+    ASSERT_TRUE(log->wait(*ticket, Level::Durable, std::chrono::seconds(1)).ok());
+    log.reset();
+    cluster.stop(0);
+    cluster.start(1);
+    cluster.start(2);
+    log = cluster.opened();
+    Cluster::append(*log, 2);
+    cluster.start(0);
+    cluster.world().cut_after(cluster.server(0).machine(), steps);
+    (void)log->repair();
+    cluster.world().cancel_cut();
+    cluster.start(0);
+    const log::ScanReport report = cluster.scan(0);
+    EXPECT_FALSE(report.start.state().marks.any()) << steps;
+    ASSERT_FALSE(report.damaged()) << steps << ": nothing was lost";
+    shortened += report.start.state().epoch == log->status().epoch && report.next_index < 5 ? 1 : 0;
+  }
+  EXPECT_GT(shortened, 0) << "it was never cut at the moment that is asked about";
+}
+
 // A writer that was taken over from still has a connection to the replica that its successor does
 // not reach.
 TEST(LogProtocol, AFencedWriterTrimsNothing) {
