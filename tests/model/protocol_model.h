@@ -1,0 +1,274 @@
+// The protocol of the replicated log as a model: what writers, replicas and faults can do, one step
+// at a time, and the laws that must hold whatever they do. docs/log-protocol.md is what it follows,
+// and log/replica_set.h, the product's own code, takes its decisions: whose history is chosen, who
+// votes, which configurations are in play, and what is committed.
+//
+// Work on one replica is one step that may be cut short after any of its writes; work on several is
+// one step, because a replica that does not get its part was lost before. Who is unreachable is
+// never remembered: each step is taken with some of the replicas, and an opening with any of them.
+#pragma once
+
+#include "log/replica_set.h"
+#include "model/protocol_state.h"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+namespace perdure::model {
+
+enum class Law : std::uint8_t {
+  None,
+  CommittedIsNeverLost,
+  TrimmedNeverReturns,
+  OneRecordForEver,
+  OnlyCommittedIsRead,
+  NoSecondWriterCommits,
+  DamageIsNeverReturned,
+  SomethingCanBeDone,
+  WholeIsWhole,  // log matching, and what a whole replica acknowledged it can return
+};
+const char* to_string(Law law);
+
+/// Mutants of the protocol: each leaves out one thing. Right is the protocol.
+enum class Mutant : std::uint8_t {
+  Right,
+  OldHeadComesBack,         // a replica that catches up keeps its head, and serves as a source
+  HeadOfTheChosen,          // opening takes the head of the history, not the highest
+  EmptyForgets,             // a trim to the tail forgets index and checksum
+  SourceIsTrusted,          // copied records are not verified
+  BlankVotes,               // a blank pool counts as an answer
+  DamageIsIgnored,          // what is readable is taken for all there was
+  FencedTakesTheTail,       // a fenced writer takes the replica's tail for its own
+  QuorumIsNotStored,        // who opens brings a quorum of its own
+  AnyPeersWillDo,           // who opens brings the members
+  ReadersGetAll,            // also what is not known to be committed
+  CreationHasNoMark,        // the first state is written without the mark
+  CreateOnSome,             // it is begun before there is a session with everybody
+  CreateUnseen,             // whether there is a log is only looked at before fencing
+  HolesAreNotLookedBehind,  // whole records behind a hole are no evidence
+  EndsBehindDoNotCount,     // whole records behind known damage are no evidence by themselves
+  ClaimOfAnyHistory,        // a configuration counts as committed by what another history claims
+  LongestWins,              // by length, whatever the epoch
+  NoMarkBeforeCopying,      // content is replaced without saying so first
+  OneCopyCommits,           // one less than the quorum commits
+  OldWritersGoOn,           // fencing does not end older sessions
+  FenceLeavesLoose,         // fencing does not make visible bytes durable
+  BeginIsIgnored,           // records of any epoch are readable from begin on
+  NewConfigurationAlone,    // a change is committed by the new members
+  NewestConfigurationOnly,  // opening asks only the newest configuration of the history
+  WordIsCommitted,          // the committed word is not bounded by what is durable there
+  TrimByOne,                // a trim is acknowledged when one replica has the head
+  PrefixByLength,           // a shorter replica is taken for a prefix
+  RecordsBeforeHead,        // catching up copies records before it writes the head
+  TailWordIsLeft,           // what is cut off a compound log is still promised by its tail word
+  NewcomerCounts,           // a replica that is no member yet counts for a trim
+  MarkTakesTheVote,         // an incomplete replica does not vote
+  ResumeWithoutSurvey,      // a replica that comes back is sent on from where it was
+  StateBeforeRecords,       // the mark goes before the last record is there
+  AppendBeforeBegun,        // a new writer commits before a quorum is of its epoch
+};
+const char* to_string(Mutant mutant);
+
+/// What is explored.
+struct Bounds {
+  std::string name;
+  int pools = 3;
+  int ring = 3;
+  int writers = 2;   // at a time
+  int openings = 1;  // beside the first writer
+  int appends = 2;
+  int trims = 0;
+  int interruptions = 2;         // connections lost, and work cut short
+  int losses = 0;                // places damaged, media wiped or dead
+  int changes = 0;               // of the configuration
+  bool newcomers = false;        // pools that are no members are brought to equal, and not admitted
+  int in_flight = 1;             // records to one replica
+  bool damage = false;           // places can be damaged
+  bool wipe = false;             // media can be wiped
+  bool die = false;              // media can die for good
+  bool power_cuts = false;       // what is visible and not durable can vanish
+  bool words = false;            // committed words are set
+  bool compound = false;         // every record is followed by the tail word
+  bool create = false;           // begins with blank pools
+  bool catch_up = true;          // a running writer brings replicas back
+  bool lemma = true;             // log matching is checked too: it breaks earlier than the laws do
+  bool unvouched = false;        // damage where nothing tells that there was something
+  bool marked_is_whole = false;  // a marked replica counts as whole even when another one is lost
+  /// 1 and on; the first is that of the log. Each may follow one whose generation is one lower.
+  std::vector<log::Configuration> configurations;
+};
+
+/// A configuration of pools by number (0 to 3).
+log::Configuration configuration_of(std::uint32_t generation, std::uint32_t quorum,
+                                    const std::vector<int>& pools);
+
+enum class Kind : std::uint8_t {
+  Look,
+  Fence,
+  Open,
+  Append,
+  Acknowledge,
+  Lose,
+  Die,
+  Trim,
+  CatchUp,
+  NoteCommitted,
+  Change,
+  Settle,
+  Damage,
+  Wipe,
+  Kill,
+  PowerCut,
+  Create
+};
+inline constexpr std::size_t kKinds = static_cast<std::size_t>(Kind::Create) + 1;
+struct Action {
+  Kind kind{};
+  std::uint8_t writer = 0;
+  std::uint8_t replica = 0;
+  std::uint8_t a = 0;
+  std::uint8_t b = 0;
+  std::array<std::uint8_t, kReplicas> cut{};  // Open: 0 all, else one more than the writes made
+};
+
+struct ModelStep {
+  State state;
+  Action action;
+  Law broken = Law::None;
+};
+
+/// What reading one replica gives: docs/log-protocol.md, "Reading a replica".
+struct Found {
+  bool log = false;
+  int tail = 0;
+  Id last = kNothing;
+  int claimed = 0;
+  int extent = 0;
+  int read_claim = 0;  // what readers go by
+  std::vector<log::ConfigurationAt> configurations;
+  bool damaged() const { return extent > tail; }
+};
+
+/// Where a replica is brought.
+struct Target {
+  std::uint8_t log = 0;
+  std::uint8_t epoch = 0;
+  std::uint8_t begin = 0;
+  std::uint8_t head = 0;
+  std::uint8_t tail = 0;
+  std::uint8_t committed = 0;
+  std::uint8_t configuration = 0;
+  std::uint8_t source_epoch = 0;  // of the state that the source is read by
+  std::uint8_t source_begin = 0;
+  Id head_id = kNothing;
+  Id last = kNothing;
+};
+
+class Protocol {
+ public:
+  using State = model::State;
+  using Step = ModelStep;
+  using Law = model::Law;
+
+  Protocol(Bounds bounds, Mutant mutant);
+
+  State first();
+  std::uint64_t key(const State& state) const;
+  void steps(const State& state, std::vector<Step>& out);
+  Law check(const State& state);
+  /// In a person's words.
+  std::string describe(const Action& action) const;
+  std::string describe(const State& state) const;
+  /// Different questions of who is chosen that the product's code was asked.
+  std::size_t decisions() const { return chosen_.size(); }
+  /// How often a step of this kind was possible.
+  std::uint64_t taken(Kind kind) const { return taken_[static_cast<std::size_t>(kind)]; }
+
+ private:
+  struct Brought {
+    int writes = 0;
+    bool complete = false;
+    bool source_failed = false;
+  };
+  struct Chosen {
+    int history = -1;
+    std::uint8_t oldest = 0;  // configurations in play
+    std::uint8_t newest = 0;
+    std::uint8_t claimed = 0;
+  };
+  using Steps = std::vector<Step>;
+
+  // What a replica is.
+  Found read(const Replica& replica) const;
+  log::Candidate candidate(int pool, const Replica& replica, const Found& found,
+                           std::uint8_t log) const;
+  Chosen choose(const State& state, Mask surveyed, std::uint8_t log, std::uint8_t named);
+  bool session(const State& state, const Writer& writer, int replica) const;
+  Brought bring(State& state, const Target& target, int source, int replica, int limit) const;
+  bool goes_on(const State& state, const Target& target, int source, int lsn, Id id) const;
+  int common_part(const State& state, const Target& target, const Found& found, int source,
+                  const Replica& replica) const;
+  void prepare(Replica& replica, const Target& target, const Found& found, int kept) const;
+  Target target_of(const Writer& writer) const;
+
+  // Decisions of the product's code, asked once each.
+  bool enough(std::uint8_t one, std::uint8_t other, Mask counts);
+  int committed_by(const Writer& writer);
+  const log::Configuration& configuration(std::uint8_t number) const {
+    return bounds_.configurations[number - 1U];
+  }
+  std::uint8_t number_of(const log::Configuration& configuration) const;
+  Mask members(std::uint8_t number) const { return members_[number]; }
+
+  // Steps, by who takes them.
+  std::uint8_t accepted(const State& state, Mask answer, std::uint8_t named,
+                        std::uint8_t& log) const;
+  void look(const State& state, int writer, Steps& out);
+  void fence(const State& state, int writer, Steps& out);
+  void open(const State& state, int writer, Steps& out);
+  void open_rest(const State& state, int writer, const Target& target, const Chosen& chosen,
+                 int replica, Action action, Steps& out);
+  std::optional<Target> choose_target(const State& state, const Writer& writer, Chosen& chosen);
+  bool begin(State& state, int writer, const Target& target, const Chosen& chosen, Law& broken);
+  void create(const State& state, int writer, Steps& out);
+  void create_on(const State& state, int writer, int made, Mask lost, Steps& out);
+  void run(const State& state, int writer, Steps& out);
+  void append(const State& state, int writer, std::uint8_t configuration, Steps& out);
+  void acknowledge(const State& state, int writer, int replica, Steps& out);
+  void lose(const State& state, int writer, int replica, Steps& out);
+  void trim(const State& state, int writer, Steps& out);
+  Law trim_to(State& state, Writer& writer, int head, Id head_id);
+  void catch_up(const State& state, int writer, int replica, Steps& out);
+  void catch_up_from(const State& state, int writer, int replica, int source, Steps& out);
+  void go_on_from_staging(const State& state, int writer, int replica, Steps& out);
+  void change(const State& state, int writer, Steps& out);
+  void settle(const State& state, int writer, Steps& out);
+  void faults(const State& state, Steps& out);
+  void lose_medium(const State& state, int replica, Medium medium, int place, Steps& out);
+  bool may_be_lost(const State& state, int replica) const;
+
+  // Laws.
+  Law note_committed(State& state, Writer& writer, int committed);
+  Law check_replica(const State& state, int replica, const Found& found) const;
+  Law check_pairs(const State& state, const std::array<Found, kReplicas>& found) const;
+  bool can_open(const State& state);
+  bool opens(State state, Mask reachable, std::uint8_t named);
+  bool is(Mutant mutant) const { return mutant_ == mutant; }
+  Mask pools() const { return static_cast<Mask>((1 << bounds_.pools) - 1); }
+
+  const Bounds bounds_;
+  const Mutant mutant_;
+  mutable Records records_;
+  std::vector<Mask> members_;                     // by number of the configuration
+  std::vector<std::array<int, kReplicas>> same_;  // ways to name the pools that change nothing
+  std::unordered_map<std::uint64_t, Chosen> chosen_;
+  std::unordered_map<std::uint32_t, bool> enough_;
+  std::unordered_map<std::uint32_t, log::CommitRule> rules_;
+  std::unordered_map<std::uint64_t, bool> can_open_;
+  std::array<std::uint64_t, kKinds> taken_{};
+};
+
+}  // namespace perdure::model
