@@ -42,6 +42,7 @@ const char* to_string(Law law) {
 const char* to_string(Mutant mutant) {
   static constexpr std::array kNames = {"right",
                                         "old-head-comes-back",
+                                        "head-of-any-epoch",
                                         "head-of-the-chosen",
                                         "empty-forgets",
                                         "source-is-trusted",

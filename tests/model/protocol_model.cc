@@ -466,7 +466,8 @@ std::optional<Target> Protocol::choose_target(const State& state, const Writer& 
     const Replica& replica = state.replicas[static_cast<std::size_t>(pool)];
     if (!has(writer.sessions, pool) || replica.log != target.log) continue;
     if (replica.head <= target.head || is(Mutant::HeadOfTheChosen)) continue;
-    if (replica.epoch < history.epoch) continue;  // asked for by one who had been taken over from
+    if (replica.epoch < history.epoch && !is(Mutant::HeadOfAnyEpoch))
+      continue;  // asked for by one who had been taken over from
     target.head = replica.head;
     target.head_id = replica.head_id;
   }

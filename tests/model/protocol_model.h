@@ -36,6 +36,7 @@ const char* to_string(Law law);
 enum class Mutant : std::uint8_t {
   Right,
   OldHeadComesBack,         // a replica that catches up keeps its head, and serves as a source
+  HeadOfAnyEpoch,           // also one that a writer left which had been taken over from
   HeadOfTheChosen,          // opening takes the head of the history, not the highest
   EmptyForgets,             // a trim to the tail forgets index and checksum
   SourceIsTrusted,          // copied records are not verified

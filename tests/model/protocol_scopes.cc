@@ -35,6 +35,17 @@ Bounds two_writers(int more) {
   return bounds;
 }
 
+Bounds trim_and_take_over(int more) {
+  Bounds bounds = named("trim-and-take-over", {kThree});
+  bounds.writers = 2;
+  bounds.ring = 2;
+  bounds.appends = 1 + more;
+  bounds.trims = 1;
+  bounds.openings = 2;
+  bounds.interruptions = more;
+  return bounds;
+}
+
 Bounds trim_and_wrap(int more) {
   Bounds bounds = named("trim-and-wrap", {kThree});
   bounds.ring = 2;
@@ -173,10 +184,11 @@ Bounds four_replicas(int more) {
 
 std::vector<Bounds> scopes(bool large) {
   const int more = large ? 1 : 0;
-  return {two_writers(more),   trim_and_wrap(more), power_cuts(more),      lost_media(more),
-          damage(more),        compound(more),      trim_and_damage(more), creation(more),
-          replace(more),       two_changes(more),   newcomer(more),        quorum_of_one(more),
-          quorum_of_all(more), four_replicas(more)};
+  return {two_writers(more),   trim_and_take_over(more), trim_and_wrap(more),
+          power_cuts(more),    lost_media(more),         damage(more),
+          compound(more),      trim_and_damage(more),    creation(more),
+          replace(more),       two_changes(more),        newcomer(more),
+          quorum_of_one(more), quorum_of_all(more),      four_replicas(more)};
 }
 
 Bounds scope(const std::string& name, bool large) {
@@ -190,6 +202,7 @@ Bounds scope(const std::string& name, bool large) {
 std::vector<Known> known_mutants() {
   return {
       {Mutant::OldHeadComesBack, "trim-and-wrap", Law::SomethingCanBeDone},
+      {Mutant::HeadOfAnyEpoch, "trim-and-take-over", Law::CommittedIsNeverLost},
       {Mutant::HeadOfTheChosen, "trim-and-wrap", Law::TrimmedNeverReturns},
       {Mutant::EmptyForgets, "trim-and-wrap", Law::SomethingCanBeDone},
       {Mutant::SourceIsTrusted, "compound", Law::DamageIsNeverReturned},

@@ -18,6 +18,11 @@ Action action_of(Kind kind, int writer, int replica = 0, int a = 0, int b = 0) {
 
 void end(Writer& writer) { writer = Writer{}; }
 
+/// What a writer asks for that has been taken over from must have no effect.
+void note_trim(Judge& judge, const Writer& writer, int head) {
+  if (judge.begun <= writer.epoch) judge.trim_asked = std::max(judge.trim_asked, small(head));
+}
+
 }  // namespace
 
 void Protocol::steps(const State& state, std::vector<Step>& out) {
@@ -347,7 +352,7 @@ void Protocol::lose(const State& state, int number, int pool, Steps& out) {
 /// The head to every replica that counts, which must have everything.
 Law Protocol::trim_to(State& state, Writer& writer, int head, Id head_id) {
   Law broken = Law::None;
-  state.judge.trim_asked = std::max(state.judge.trim_asked, small(head));
+  note_trim(state.judge, writer, head);
   for (int pool = 0; pool < bounds_.pools; ++pool) {
     if (!has(writer.sending, pool)) continue;
     if (!session(state, writer, pool)) {
@@ -391,7 +396,7 @@ void Protocol::trim(const State& state, int number, Steps& out) {
       if ((some & ~writer.sending) != 0 || some == writer.sending) continue;
       Step part{state, action_of(Kind::Trim, number, 0, head, some)};
       ++part.state.judge.trims;
-      part.state.judge.trim_asked = std::max(state.judge.trim_asked, small(head));
+      note_trim(part.state.judge, writer, head);
       for (int pool = 0; pool < bounds_.pools; ++pool) {
         if (!has(some, pool) || !session(state, writer, pool)) continue;
         part.state.replicas[at(pool)].head = small(head);
