@@ -394,8 +394,9 @@ void LogWorld::trim_to(Program& program, Lsn lsn) {
 void LogWorld::note_repairs(const std::vector<RepairReport>& reports) {
   for (const RepairReport& report : reports) {
     tell("repair of {}: {}", report.peer, report.repaired ? "done, " + report.found : report.error);
+    const auto server = server_named(report.peer);
+    if (report.repaired && server) replicas_[*server].bad = replicas_[*server].foreign = false;
   }
-  heal(newest());
 }
 
 /// Starts a machine that is off. A medium that is no pool any more gets a blank one.

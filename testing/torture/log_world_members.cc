@@ -140,7 +140,9 @@ void LogWorld::note_change(const Result<void>& outcome, const Members& next,
     judge_.let_in(fmt::format("{}: the log has {}, and that is not what was asked for", what,
                               describe(program.log->configuration())));
   }
-  heal(program);
+  for (Replica& replica : replicas_) {
+    if (outcome.ok() && has(next, replica.pool())) replica.foreign = false;
+  }
   note_committed(program);
 }
 
@@ -152,7 +154,8 @@ std::optional<pmem::Uuid> LogWorld::dead_member(const Members& members) const {
   return std::nullopt;
 }
 
-/// What the writer calls up is whole.
+/// What a writer calls up that has just opened the log is whole. (Later it may be damaged without
+/// its noticing.)
 void LogWorld::heal(const Program& program) {
   if (program.log == nullptr) return;
   for (const ReplicaStatus& each : program.log->status().replicas) {
