@@ -213,7 +213,9 @@ Result<void> ReplicatedLog::wait(const Ticket& ticket, Level level, Nanoseconds 
     }
     sleep = sleep || now - *begun >= options_.spin;
     reconnect(now, Deadline(clock_, left));
-    if (sleep) look_at_connections(std::min(kSleepSlice, left));
+    if (!sleep) continue;
+    const Nanoseconds spent = clock_.now() - now;  // on bringing replicas back
+    look_at_connections(std::min(kSleepSlice, left - std::min(left, spent)));
   }
 }
 
