@@ -29,13 +29,14 @@ void run_with(CLI::App& command, std::function<ExitStatus()> work);
 void add_examples(CLI::App& command, const std::string& lines);
 
 // One function per file of subcommands. Each is called once, by main.
-void add_log_commands(CLI::App& app);    // log_*.cc
-void add_pool_commands(CLI::App& app);   // pool_commands.cc
-void add_probe_command(CLI::App& app);   // probe_command.cc
-void add_plan_command(CLI::App& app);    // plan_command.cc
-void add_check_command(CLI::App& app);   // check_command.cc
-void add_bench_commands(CLI::App& app);  // bench_commands.cc
-void add_demo_command(CLI::App& app);    // demo_command.cc
-void add_sim_command(CLI::App& app);     // sim_command.cc
+void add_log_commands(CLI::App& app);     // log_*.cc
+void add_pool_commands(CLI::App& app);    // pool_commands.cc
+void add_probe_command(CLI::App& app);    // probe_command.cc
+void add_plan_command(CLI::App& app);     // plan_command.cc
+void add_check_command(CLI::App& app);    // check_command.cc
+void add_bench_commands(CLI::App& app);   // bench_commands.cc
+void add_demo_command(CLI::App& app);     // demo_command.cc
+void add_torture_command(CLI::App& app);  // torture_command.cc
+void add_sim_command(CLI::App& app);      // sim_command.cc
 
 }  // namespace perdure::app

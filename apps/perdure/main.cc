@@ -36,6 +36,7 @@ ExitStatus parse_and_run(int argc, char** argv) {
   add_bench_commands(app);
   add_demo_command(app);
   add_sim_command(app);
+  add_torture_command(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::RequiredError& error) {

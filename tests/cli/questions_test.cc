@@ -1,6 +1,10 @@
 // `perdure plan`, `check` and `probe`: what needs no peer.
 #include <gtest/gtest.h>
 
+#include <cstdio>
+#include <string>
+#include <vector>
+
 #include "core/json.h"
 #include "tests/cli/command_process.h"
 
@@ -195,6 +199,43 @@ TEST(Doctor, AProblemIsTheExitStatus) {
   const Outcome missing = run({"probe", "--doctor", "--config", place.path() + "/none.toml", "/"});
   EXPECT_EQ(missing.status, 1);
   EXPECT_TRUE(contains(missing.err, "[not-found]")) << missing.err;
+}
+
+TEST(Torture, SaysWhatItRanAndGoesOnWhereItWas) {
+  const std::string file = ::testing::TempDir() + "perdure_torture_campaign.json";
+  (void)std::remove(file.c_str());
+  const std::vector<std::string> words = {"torture",  "--seed", "1",        "--ops", "20",
+                                          "--format", "json",   "--resume", file,    "--worlds"};
+  auto first = words;
+  first.emplace_back("2");
+  const Outcome outcome = run(first);
+  ASSERT_EQ(outcome.status, 0) << outcome.out << outcome.err;
+  const json campaign = json::parse(outcome.out);
+  EXPECT_EQ(campaign["label"], "emulated");
+  EXPECT_EQ(campaign["worlds_run"], 2);
+  EXPECT_EQ(campaign["worlds_failed"], 0);
+  EXPECT_EQ(campaign["steps_run"], 40);
+  const json& coverage = campaign["coverage"];
+  EXPECT_EQ(coverage["met"].size(), coverage["operations"].size());
+  EXPECT_EQ(coverage["met"][0].size(), coverage["faults"].size());
+  auto second = words;
+  second.emplace_back("3");
+  const json more = json::parse(run(second).out);
+  EXPECT_EQ(more["worlds_run"], 3);
+  EXPECT_EQ(more["steps_run"], 60);
+  // Another campaign does not go on from this one's file.
+  second[2] = "2";
+  EXPECT_EQ(run(second).status, 1);
+}
+
+TEST(Torture, TellsOneWorldTheSameWayEveryTime) {
+  const std::vector<std::string> words = {"torture", "--seed", "3",     "--ops",
+                                          "20",      "--keep", "1,2!,7"};
+  const Outcome outcome = run(words);
+  EXPECT_EQ(outcome.status, 0) << outcome.out << outcome.err;
+  EXPECT_TRUE(contains(outcome.out, "replicas, quorum")) << outcome.out;
+  EXPECT_EQ(run(words).out, outcome.out);
+  EXPECT_NE(run({"torture", "--ops", "20", "--keep", "20"}).status, 0);
 }
 
 }  // namespace

@@ -17,7 +17,7 @@ TEST(Usage, EverySubcommandHasHelpWithExamples) {
                             {"log", "verify"},  {"log", "repair"}, {"log", "trim"},
                             {"pool", "create"}, {"pool", "list"},  {"pool", "describe"},
                             {"pool", "fence"},  {"probe"},         {"plan"},
-                            {"check"}};
+                            {"check"},          {"torture"}};
   for (Words command : commands) {
     const std::string example =
         "  perdure " + (command.size() == 2 ? command[0] + " " + command[1] : command[0]);

@@ -1,0 +1,286 @@
+// `perdure torture`: whole clusters in a box, under one seed each, with everything going wrong; and
+// a judge beside them that knows what was promised. The worlds are testing/torture's.
+#include "commands.h"
+#include "output.h"
+#include "testing/torture/campaign.h"
+#include "testing/torture/log_world.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <system_error>
+#include "core/json.h"
+
+namespace perdure::app {
+namespace {
+
+using JsonValue = nlohmann::ordered_json;
+using namespace perdure::test;  // NOLINT: this file speaks of nothing else
+
+constexpr int kFormat = 1;  // docs/torture.schema.json
+/// With fewer steps, an operation that never met a fault says nothing about the run.
+constexpr std::uint64_t kStepsForCoverage = 100'000;
+
+struct TortureOptions {
+  CampaignOptions campaign;
+  double hours = 0;
+  std::string resume;
+  std::string keep;
+  Format format = Format::Text;
+};
+
+JsonValue coverage_json(const Scenario& scenario, const Coverage& coverage) {
+  JsonValue json = {{"operations", JsonValue::array()},
+                    {"faults", JsonValue::array()},
+                    {"ran", JsonValue::array()},
+                    {"met", JsonValue::array()}};
+  for (const Row& row : scenario.faults) json["faults"].push_back(row.name);
+  for (std::size_t row = 0; row < scenario.operations.size(); ++row) {
+    json["operations"].push_back(scenario.operations[row].name);
+    json["ran"].push_back(coverage.times(row));
+    JsonValue cells = JsonValue::array();
+    for (std::size_t column = 0; column < coverage.faults(); ++column) {
+      cells.push_back(coverage.times(row, column));
+    }
+    json["met"].push_back(std::move(cells));
+  }
+  json["empty_cells"] = coverage.empty_cells();
+  return json;
+}
+
+JsonValue failure_json(const Failure& failure, std::size_t operations) {
+  return {{"law", failure.breach.law},
+          {"story", failure.breach.story},
+          {"operation", failure.operation},
+          {"seed", failure.seed},
+          {"worlds", failure.times},
+          {"steps", failure.steps},
+          {"keep", failure.keep},
+          {"repeat", repeat_line(failure, operations)},
+          {"told", failure.told}};
+}
+
+/// Everything that is known of a campaign: the answer, and what a later one resumes from.
+JsonValue campaign_json(const Scenario& scenario, const TortureOptions& options,
+                        const CampaignState& state) {
+  JsonValue json = {{"format", kFormat},
+                    {"label", "emulated"},
+                    {"scenario", scenario.name},
+                    {"seed", options.campaign.seed},
+                    {"operations", options.campaign.operations},
+                    {"without", options.campaign.laws_left_out},
+                    {"worlds_run", state.worlds_run},
+                    {"worlds_failed", state.worlds_failed},
+                    {"steps_run", state.steps_run},
+                    {"seconds", state.seconds}};
+  json["counters"] = JsonValue::object();
+  for (const auto& [name, value] : state.counters) json["counters"][name] = value;
+  json["coverage"] = coverage_json(scenario, state.coverage);
+  json["failures"] = JsonValue::array();
+  for (const Failure& failure : state.failures) {
+    json["failures"].push_back(failure_json(failure, options.campaign.operations));
+  }
+  return json;
+}
+
+Coverage coverage_of(const Scenario& scenario, const JsonValue& json) {
+  Coverage coverage(scenario.operations.size(), scenario.faults.size());
+  for (std::size_t row = 0; row < coverage.operations(); ++row) {
+    coverage.runs()[row] = json.at("ran").at(row).get<std::uint64_t>();
+    for (std::size_t column = 0; column < coverage.faults(); ++column) {
+      coverage.numbers()[row * coverage.faults() + column] =
+          json.at("met").at(row).at(column).get<std::uint64_t>();
+    }
+  }
+  return coverage;
+}
+
+CampaignState state_of(const Scenario& scenario, const JsonValue& json) {
+  CampaignState state;
+  state.worlds_run = json.at("worlds_run").get<std::uint64_t>();
+  state.worlds_failed = json.at("worlds_failed").get<std::uint64_t>();
+  state.steps_run = json.at("steps_run").get<std::uint64_t>();
+  state.seconds = json.at("seconds").get<double>();
+  for (const auto& [name, value] : json.at("counters").items())
+    state.counters[name] = value.get<std::uint64_t>();
+  state.coverage = coverage_of(scenario, json.at("coverage"));
+  for (const JsonValue& each : json.at("failures")) {
+    Failure failure;
+    failure.breach.law = each.at("law").get<std::string>();
+    failure.breach.story = each.at("story").get<std::string>();
+    failure.operation = each.at("operation").get<std::string>();
+    failure.seed = each.at("seed").get<std::uint64_t>();
+    failure.times = each.at("worlds").get<std::uint64_t>();
+    failure.steps = each.at("steps").get<std::uint64_t>();
+    failure.keep = each.at("keep").get<std::string>();
+    failure.told = each.at("told").get<std::vector<std::string>>();
+    state.failures.push_back(std::move(failure));
+  }
+  return state;
+}
+
+/// What the file says of an earlier piece of this campaign; nothing when there is no file yet.
+Result<CampaignState> resumed(const Scenario& scenario, const TortureOptions& options) {
+  if (options.resume.empty() || !std::filesystem::exists(options.resume)) return CampaignState{};
+  try {
+    const JsonValue json = JsonValue::parse(std::ifstream(options.resume));
+    const bool same = json.at("format") == kFormat && json.at("scenario") == scenario.name &&
+                      json.at("seed") == options.campaign.seed &&
+                      json.at("operations") == options.campaign.operations &&
+                      json.at("coverage").at("ran").size() == scenario.operations.size();
+    if (!same) {
+      return Error{ErrorCode::InvalidArgument,
+                   fmt::format("{} is of a campaign with another seed, other operations or another "
+                               "version; name another file",
+                               options.resume)};
+    }
+    return state_of(scenario, json);
+  } catch (const nlohmann::json::exception& error) {
+    return Error{ErrorCode::InvalidArgument,
+                 fmt::format("{} is not the file of a campaign: {}", options.resume, error.what())};
+  }
+}
+
+void keep_state(const Scenario& scenario, const TortureOptions& options,
+                const CampaignState& state) {
+  if (options.resume.empty()) return;
+  const std::string fresh = options.resume + ".new";
+  std::ofstream(fresh) << campaign_json(scenario, options, state).dump() << '\n';
+  std::error_code failed;
+  std::filesystem::rename(fresh, options.resume, failed);
+  if (failed) print_warning("the campaign's file can not be written: " + failed.message());
+}
+
+std::string coverage_text(const Scenario& scenario, const Coverage& coverage) {
+  std::string text = fmt::format("{:<16}{:>9}", "", "ran");
+  for (const Row& fault : scenario.faults) text += fmt::format(" {:>16}", fault.name);
+  text += '\n';
+  for (std::size_t row = 0; row < coverage.operations(); ++row) {
+    text += fmt::format("{:<16}{:>9}", scenario.operations[row].name, coverage.times(row));
+    for (std::size_t column = 0; column < coverage.faults(); ++column) {
+      const std::uint64_t times = coverage.times(row, column);
+      text += times == 0 ? fmt::format(" {:>16}", "NEVER") : fmt::format(" {:>16}", times);
+    }
+    text += '\n';
+  }
+  return text;
+}
+
+std::string failure_text(const Failure& failure, std::size_t operations) {
+  std::string text = fmt::format("\n{} (at {}, in {} worlds)\n  {}\n  repeat: {}\n",
+                                 failure.breach.law, failure.operation, failure.times,
+                                 failure.breach.story, repeat_line(failure, operations));
+  for (const std::string& line : failure.told) text += "    " + line + '\n';
+  return text;
+}
+
+std::string campaign_text(const Scenario& scenario, const TortureOptions& options,
+                          const CampaignState& state) {
+  std::string text =
+      fmt::format("emulated: {} worlds from seed {}, {} operations each\n\n", state.worlds_run,
+                  options.campaign.seed, options.campaign.operations);
+  text += coverage_text(scenario, state.coverage) + '\n';
+  for (const auto& [name, value] : state.counters)
+    text += fmt::format("{:<20}{:>14}\n", name, value);
+  text += fmt::format("{:<20}{:>14}\n{:<20}{:>14.1f}\n{:<20}{:>14.1f}\n", "operations",
+                      state.steps_run, "seconds", state.seconds, "worlds/s",
+                      static_cast<double>(state.worlds_run) / std::max(state.seconds, 1e-9));
+  for (const Failure& failure : state.failures) {
+    text += failure_text(failure, options.campaign.operations);
+  }
+  text += fmt::format("\n{} of {} worlds broke a law", state.worlds_failed, state.worlds_run);
+  if (state.coverage.empty_cells() != 0) {
+    text += fmt::format("; {} operations never met a fault", state.coverage.empty_cells());
+    if (state.steps_run < kStepsForCoverage) text += " (so short a run is not failed for that)";
+  }
+  return text + '\n';
+}
+
+/// One world, and all that happens in it.
+ExitStatus tell_one(const Scenario& scenario, const TortureOptions& options) {
+  const auto all = draw_steps(scenario, options.campaign.seed, options.campaign.operations);
+  const auto kept = keep_steps(all, options.keep);
+  if (!kept) {
+    return fail({ErrorCode::InvalidArgument,
+                 fmt::format("--keep '{}': numbers of steps below {}, with commas", options.keep,
+                             options.campaign.operations)});
+  }
+  WorldOptions world;
+  world.seed = options.campaign.seed;
+  world.laws_left_out = options.campaign.laws_left_out;
+  const auto told = tell_world(scenario, world, *kept, options.campaign.silence);
+  if (!told.ok()) return fail(told.error());
+  const bool broken = !told->empty() && told->back().starts_with("BREACH");
+  if (options.format == Format::Json) {
+    print(JsonValue{{"format", kFormat}, {"broken", broken}, {"told", *told}}.dump(2) + "\n");
+  } else {
+    for (const std::string& line : *told) print(line + "\n");
+  }
+  return broken ? ExitStatus::Failed : ExitStatus::Ok;
+}
+
+ExitStatus run_torture(TortureOptions& options) {
+  const Scenario scenario = log_scenario();
+  if (!options.keep.empty()) return tell_one(scenario, options);
+  options.campaign.time = std::chrono::seconds(static_cast<std::int64_t>(options.hours * 3600));
+  if (options.hours > 0) options.campaign.worlds = 0;
+  auto state = resumed(scenario, options);
+  if (!state.ok()) return fail(state.error());
+  StatusLine status;
+  options.campaign.progress = [&status](const CampaignState& now) {
+    status.show(fmt::format("{} worlds, {:.1f} a second, {} failed", now.worlds_run,
+                            static_cast<double>(now.worlds_run) / std::max(now.seconds, 1e-9),
+                            now.worlds_failed));
+  };
+  options.campaign.keep = [&](const CampaignState& now) { keep_state(scenario, options, now); };
+  const auto run = run_campaign(scenario, options.campaign, *state);
+  status.clear();
+  if (!run.ok()) return fail(run.error());
+  print(options.format == Format::Json ? campaign_json(scenario, options, *state).dump(2) + "\n"
+                                       : campaign_text(scenario, options, *state));
+  const bool covered = state->steps_run < kStepsForCoverage || state->coverage.empty_cells() == 0;
+  return state->worlds_failed == 0 && covered ? ExitStatus::Ok : ExitStatus::Failed;
+}
+
+}  // namespace
+
+void add_torture_command(CLI::App& app) {
+  const auto options = std::make_shared<TortureOptions>();
+  CLI::App* command = app.add_subcommand(
+      "torture", "Whole clusters in a box, everything going wrong, and a judge beside them");
+  CampaignOptions& campaign = options->campaign;
+  command
+      ->add_option("--seed", campaign.seed, "Of the first world; the next has the next number (1)")
+      ->option_text("NUMBER");
+  command->add_option("--worlds", campaign.worlds, "How many, in all pieces together (100)")
+      ->option_text("NUMBER");
+  command->add_option("--ops", campaign.operations, "Operations in each world (500)")
+      ->option_text("NUMBER")
+      ->check(CLI::Range(1, 1'000'000));
+  command
+      ->add_option("--hours", options->hours, "Go on for this long, however many worlds that are")
+      ->option_text("HOURS");
+  command
+      ->add_option("--resume", options->resume,
+                   "Keep the campaign in this file, and go on where it says")
+      ->option_text("FILE");
+  command
+      ->add_option("--keep", options->keep,
+                   "Run one world, of the sequence only these steps, and tell what happens")
+      ->option_text("STEPS");
+  command->add_option("--without", campaign.laws_left_out, "Do not judge by this law")
+      ->option_text("LAW");
+  command->add_option("--failures", campaign.failures_max, "Shorten and tell so many failures (10)")
+      ->option_text("NUMBER");
+  add_format_option(*command, options->format);
+  add_examples(*command,
+               "  perdure torture --seed 1 --worlds 1000 --ops 500\n"
+               "  perdure torture --seed 7 --ops 500 --keep '3,17!,44'\n"
+               "  perdure torture --hours 2 --resume night.json --format json");
+  run_with(*command, [options] { return run_torture(*options); });
+}
+
+}  // namespace perdure::app
