@@ -354,7 +354,7 @@ bool LogWorld::holds_durably(const Replica& replica, const Ticket& ticket, std::
       pmem::kPoolDataOffset + log::kRingAt + ticket.lsn.value % ring + log::kRecordHeaderBytes;
   if (at + bytes.size() <= region.bytes().size() && region.durable_at(at, bytes)) return true;
   const std::vector<std::byte> all = region.durable();
-  return !std::ranges::search(all, bytes).empty();
+  return std::search(all.begin(), all.end(), bytes.begin(), bytes.end()) != all.end();
 }
 
 /// What was just acknowledged is durable on so many replicas. Battery-backed machines are believed:
