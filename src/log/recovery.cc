@@ -84,6 +84,18 @@ Result<std::optional<Boundary>> common_part(Source* source, ByteSource& target_b
   return part ? std::optional<Boundary>{*there} : none;
 }
 
+/// That the source has everything from the head on. Asked before another replica is marked: a
+/// source that turns out to be damaged must not have cost it what it was.
+Result<void> require_source(Source& source, const Target& to, const Deadline& within,
+                            bool& source_failed) {
+  LogCursor cursor(source.bytes, source.state, to.state.head);
+  const auto end = walk_to(cursor, to.to.lsn, within);
+  if (end.ok() && end->crc == to.to.crc) return {};
+  source_failed = true;
+  if (!end.ok()) return end.error();
+  return Error{ErrorCode::Corrupt, "its records do not end as the log does; repair it"};
+}
+
 /// Copies [from, to), and fails before it writes what does not end in `to`.
 Result<std::uint64_t> copy_records(Source* source, const Boundary& from, const Boundary& to,
                                    Replica& target, bool& source_failed) {
@@ -263,6 +275,9 @@ Result<Brought> bring_equal(Source* source, const Target& to, Replica& target,
                                  ? report->tail == to.to.lsn
                                  : kept && kept->lsn == to.to.lsn && report->tail == kept->lsn;
   const bool marked = !equal_already && !kept;
+  if (marked && !to.chosen) {
+    PERDURE_TRY_VOID(require_source(*source, to, target.visible_within(), source_failed));
+  }
   LogState first = own ? found.state() : to.state;
   if (marked) {
     if (own && !first.marks.incomplete) {

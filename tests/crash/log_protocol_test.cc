@@ -372,6 +372,27 @@ TEST(LogProtocol, AReplicaIsBroughtToEqualAcrossTheEndOfTheRing) {
   EXPECT_EQ(cluster.scan(2).tail, log->status().tail);
 }
 
+TEST(LogProtocol, ASourceThatIsDamagedCostsNoOtherReplicaItsContent) {
+  Cluster cluster;
+  Writer log = cluster.opened();
+  Cluster::append(*log, 3);
+  Cluster::settle(*log);
+  cluster.stop(1);
+  const auto tickets = Cluster::append(*log, 2);
+  cluster.stop(2);
+  cluster.flip_record(0, tickets[0].lsn);
+  cluster.start(1);
+  for (const RepairReport& each : log->repair()) EXPECT_FALSE(each.repaired) << each.peer;
+  EXPECT_FALSE(cluster.scan(1).start.state().marks.any());
+  // What 0 has lost, 2 still has.
+  log.reset();
+  cluster.start(2);
+  cluster.stop(0);
+  log = cluster.opened();
+  ASSERT_NE(log, nullptr);
+  EXPECT_EQ(log->status().next_index, 5u);
+}
+
 // What only one replica had is cut off when it comes back; its tail word had promised it.
 TEST(LogProtocol, ACutWhileACompoundReplicaIsShortenedLeavesItWhole) {
   int shortened = 0;
