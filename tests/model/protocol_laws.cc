@@ -72,6 +72,7 @@ const char* to_string(Mutant mutant) {
                                         "records-before-head",
                                         "tail-word-is-left",
                                         "newcomer-counts",
+                                        "mark-before-source",
                                         "mark-takes-the-vote",
                                         "resume-without-survey",
                                         "state-before-records",
@@ -205,17 +206,13 @@ bool Protocol::can_open(const State& state) {
   if (const auto known = can_open_.find(key); known != can_open_.end()) return known->second;
   Mask reachable = 0;
   Mask bad = 0;
-  Mask incomplete = 0;
   for (int pool = 0; pool < bounds_.pools; ++pool) {
     const Replica& replica = state.replicas[at(pool)];
     if (replica.medium != kDead) reachable |= bit(pool);
     const bool damaged =
         bounds_.in_flight > 1 && replica.log != 0 && replica.marks == 0 && read(replica).damaged();
     if (replica.medium != kSound || damaged) bad |= bit(pool);
-    if ((replica.marks & kIncomplete) != 0) incomplete |= bit(pool);
   }
-  // As long as nothing was lost, what is marked takes nothing away. Otherwise it counts as lost.
-  if (bad != 0 && !bounds_.marked_is_whole) bad |= incomplete;
   bool within = true;
   for (std::uint8_t each = 1; each <= bounds_.configurations.size(); ++each) {
     if (!has(state.judge.configurations, each)) continue;

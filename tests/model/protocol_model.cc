@@ -12,8 +12,6 @@
 namespace perdure::model {
 namespace {
 
-constexpr int kAllWrites = 1000;
-
 std::uint64_t mix(std::uint64_t hash, std::uint64_t word) {
   hash = (hash ^ word) * 0x9e3779b97f4a7c15;
   return hash ^ hash >> 29;
@@ -349,6 +347,16 @@ int Protocol::common_part(const State& state, const Target& target, const Found&
   return goes_on(state, target, source, begin, records_.before(found.last, begin)) ? begin : -1;
 }
 
+/// Whether the source has all that is to be copied: asked before anything is marked.
+bool Protocol::holds(const State& state, const Target& target, int source) const {
+  bool all = source >= 0 || target.head == target.tail;
+  for (int lsn = target.head; lsn < target.tail && all; ++lsn) {
+    const Replica& from = state.replicas[static_cast<std::size_t>(source)];
+    all = from.ring[static_cast<std::size_t>(lsn % bounds_.ring)] == records_.at(target.last, lsn);
+  }
+  return all || is(Mutant::SourceIsTrusted);
+}
+
 /// The state before anything is copied: marked, or still the voter that it was.
 void Protocol::prepare(Replica& replica, const Target& target, const Found& found, int kept) const {
   const bool own = replica.log == target.log;
@@ -414,6 +422,11 @@ Protocol::Brought Protocol::bring(State& state, const Target& target, int source
   const bool cuts = bounds_.compound && kept >= 0 && kept < found.tail;
   const auto lower = [&] { replica.tail_word = small(static_cast<std::uint64_t>(kept)); };
   if (cuts && !is(Mutant::TailWordIsLeft) && !write(lower)) return brought;
+  if (!equal_already && kept < 0 && !holds(state, target, source) &&
+      !is(Mutant::MarkBeforeSource)) {
+    brought.source_failed = true;
+    return brought;
+  }
   if (!equal_already) {
     Replica first = replica;
     prepare(first, target, found, kept);

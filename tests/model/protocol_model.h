@@ -66,6 +66,7 @@ enum class Mutant : std::uint8_t {
   RecordsBeforeHead,        // catching up copies records before it writes the head
   TailWordIsLeft,           // what is cut off a compound log is still promised by its tail word
   NewcomerCounts,           // a replica that is no member yet counts for a trim
+  MarkBeforeSource,         // a replica is marked before it is known that the source has everything
   MarkTakesTheVote,         // an incomplete replica does not vote
   ResumeWithoutSurvey,      // a replica that comes back is sent on from where it was
   StateBeforeRecords,       // the mark goes before the last record is there
@@ -82,23 +83,21 @@ struct Bounds {
   int openings = 1;  // beside the first writer
   int appends = 2;
   int trims = 0;
-  int interruptions = 2;         // connections lost, and work cut short
-  int losses = 0;                // places damaged, media wiped or dead
-  int changes = 0;               // of the configuration
-  bool newcomers = false;        // pools that are no members are brought to equal, and not admitted
-  int in_flight = 1;             // records to one replica
-  bool damage = false;           // places can be damaged
-  bool wipe = false;             // media can be wiped
-  bool die = false;              // media can die for good
-  bool power_cuts = false;       // what is visible and not durable can vanish
-  bool words = false;            // committed words are set
-  bool compound = false;         // every record is followed by the tail word
-  bool create = false;           // begins with blank pools
-  bool catch_up = true;          // a running writer brings replicas back
-  bool lemma = true;             // log matching is checked too: it breaks earlier than the laws do
-  bool unvouched = false;        // damage where nothing tells that there was something
-  bool marked_is_whole = false;  // a marked replica counts as whole even when another one is lost
-  /// 1 and on; the first is that of the log. Each may follow one whose generation is one lower.
+  int interruptions = 2;    // connections lost, and work cut short
+  int losses = 0;           // places damaged, media wiped or dead
+  int changes = 0;          // of the configuration
+  bool newcomers = false;   // pools that are no members are brought to equal, and not admitted
+  int in_flight = 1;        // records to one replica
+  bool damage = false;      // places can be damaged
+  bool wipe = false;        // media can be wiped
+  bool die = false;         // media can die for good
+  bool power_cuts = false;  // what is visible and not durable can vanish
+  bool words = false;       // committed words are set
+  bool compound = false;    // every record is followed by the tail word
+  bool create = false;      // begins with blank pools
+  bool catch_up = true;     // a running writer brings replicas back
+  bool lemma = true;        // log matching is checked too: it breaks earlier than the laws do
+  bool unvouched = false;   // damage where nothing tells that there was something
   std::vector<log::Configuration> configurations;
 };
 
@@ -209,6 +208,7 @@ class Protocol {
   Chosen choose(const State& state, Mask surveyed, std::uint8_t log, std::uint8_t named);
   bool session(const State& state, const Writer& writer, int replica) const;
   Brought bring(State& state, const Target& target, int source, int replica, int limit) const;
+  bool holds(const State& state, const Target& target, int source) const;
   bool goes_on(const State& state, const Target& target, int source, int lsn, Id id) const;
   int common_part(const State& state, const Target& target, const Found& found, int source,
                   const Replica& replica) const;

@@ -232,6 +232,7 @@ std::vector<Known> known_mutants() {
       {Mutant::RecordsBeforeHead, "trim-and-wrap", Law::WholeIsWhole},
       {Mutant::TailWordIsLeft, "compound", Law::SomethingCanBeDone},
       {Mutant::NewcomerCounts, "newcomer", Law::TrimmedNeverReturns},
+      {Mutant::MarkBeforeSource, "compound", Law::SomethingCanBeDone},
       {Mutant::MarkTakesTheVote, "newcomer", Law::SomethingCanBeDone, true},
       {Mutant::ResumeWithoutSurvey, "quorum-of-one", Law::CommittedIsNeverLost},
       {Mutant::StateBeforeRecords, "trim-and-damage", Law::SomethingCanBeDone},
