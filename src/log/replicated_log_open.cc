@@ -210,7 +210,7 @@ Result<bool> ReplicatedLog::find_log(Opening& opening) {
 }
 
 /// A replica whose creation was begun with others may be all that is left unfinished of a log which
-/// those others have.
+/// those others have: if they can have been enough to commit anything.
 Result<void> ReplicatedLog::check_begun(const Opening& opening) const {
   for (std::size_t index = 0; index < replicas_.size(); ++index) {
     const auto& start = opening.starts[index];
@@ -220,7 +220,10 @@ Result<void> ReplicatedLog::check_begun(const Opening& opening) const {
                          [&](const Replica& replica) { return replica.pool() == member.pool; });
     };
     const Configuration& begun = start->state().configuration;
-    if (std::all_of(begun.members.begin(), begun.members.end(), named)) continue;
+    const auto unseen =
+        begun.members.size() -
+        static_cast<std::size_t>(std::count_if(begun.members.begin(), begun.members.end(), named));
+    if (unseen < begun.quorum) continue;
     return Error{ErrorCode::InvalidArgument,
                  fmt::format("creating log '{}' was begun on {} with {}, and may have been ended "
                              "there: name all of these, or open with accept_loss",

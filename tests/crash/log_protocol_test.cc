@@ -240,6 +240,27 @@ TEST(LogProtocol, ACreationThatIsCutShortAnywhereIsBegunAgain) {
   }
 }
 
+// Creating was cut short, and one of the machines got another disk before it was tried again.
+TEST(LogProtocol, ACreationThatIsCutShortIsBegunAgainWithoutOneThatIsGone) {
+  for (std::uint64_t steps = 5; steps < 400; steps += 35) {
+    Cluster cluster;
+    cluster.world().cut_after(cluster.server(1).machine(), steps);
+    auto created = cluster.open();
+    if (created.ok()) created->reset();
+    cluster.world().cancel_cut();
+    cluster.start(1);
+    ASSERT_TRUE(cluster.server(2).start_with({}).ok());
+    WriterOptions without = cluster.options();
+    without.partial = true;
+    without.create = false;
+    auto log = cluster.open({0, 1}, without);
+    if (!log.ok()) log = cluster.open();
+    ASSERT_TRUE(log.ok()) << steps << ": " << log.error().message;
+    Cluster::append(**log, 2);
+    if (testing::Test::HasFailure()) return;
+  }
+}
+
 TEST(LogProtocol, AWriterThatIsRefusedAsBusyHasRaisedNoEpoch) {
   Cluster cluster;
   Writer first = cluster.opened();
