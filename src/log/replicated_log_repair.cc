@@ -364,7 +364,11 @@ Result<void> ReplicatedLog::change(Configuration next) {
     if (!drained.ok()) replica.mark_down(drained.error());
   }
   spread_configuration();
-  return {};  // it is committed, whoever knows of it
+  if (quorum_stands()) return {};
+  // It is committed, and those that are left could not show it without the ones from before.
+  return Error{ErrorCode::OutcomeUnknown,
+               "the log's replicas went down while they were told of the change: open the log "
+               "again, with those from before it"};
 }
 
 Result<void> ReplicatedLog::add_replica(std::unique_ptr<client::Peer> peer, std::size_t quorum) {

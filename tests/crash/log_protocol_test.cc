@@ -512,6 +512,27 @@ TEST(LogProtocol, AChangeThatCouldNotBeCommittedIsRefusedBeforeItsRecordIsOut) {
   EXPECT_EQ(log->status().next_index, 6u);
 }
 
+// The replica that stays dies anywhere in the removal of the other one.
+TEST(LogProtocol, ARemovalThatIsAcknowledgedIsKnownToWhoStays) {
+  for (std::uint64_t steps = 1; steps < 200; steps += 7) {
+    Cluster cluster;
+    Writer log = cluster.opened({0, 1});
+    Cluster::append(*log, 2);
+    Cluster::settle(*log);
+    const std::string first = log->status().replicas[0].pool_uuid;
+    cluster.world().cut_after(cluster.server(1).machine(), steps);
+    const auto removed = log->remove_replica(first, 0);
+    cluster.world().cancel_cut();
+    log.reset();
+    cluster.start(1);
+    // Expect: those that are left open the log alone, or all from before do, as it was said.
+    auto last = cluster.open(removed.ok() ? Order{1} : Order{0, 1});
+    if (!last.ok() && !removed.ok()) last = cluster.open(Order{1});
+    ASSERT_TRUE(last.ok()) << steps << ": " << last.error().message;
+    EXPECT_EQ((*last)->status().next_index, 2u) << steps;
+  }
+}
+
 TEST(LogProtocol, ReplicasAreAddedRemovedAndReplacedOneAtATime) {
   Cluster cluster(5);
   Writer log = cluster.opened();
