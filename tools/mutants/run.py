@@ -1,0 +1,136 @@
+#!/usr/bin/env python3
+"""Shows for each law that some test fails when it is broken: applies one mutant at a time.
+
+Works in a scratch copy of the tree, with a build directory of its own that is kept between mutants
+and runs. First the tests must pass without any mutant. Prints a line for each mutant; fails when
+one survives, does not build, or changes a line that is no longer there.
+
+  tools/mutants/run.py --scratch ../mutants
+  tools/mutants/run.py --scratch ../mutants --only longest-history
+"""
+
+import argparse
+import pathlib
+import shlex
+import subprocess
+import sys
+import time
+import tomllib
+
+RUN_SECONDS_MAX = 300
+BUILD_SECONDS_MAX = 3600
+FIELDS = {"name", "law", "file", "from", "to", "build", "run"}
+
+
+def read_mutants(path):
+    mutants = tomllib.loads(path.read_text(encoding="utf-8"))["mutant"]
+    for mutant in mutants:
+        missing = FIELDS - mutant.keys()
+        if missing or mutant.keys() - FIELDS:
+            raise SystemExit(f"{path}: mutant {mutant.get('name')}: fields are {sorted(FIELDS)}")
+    return mutants
+
+
+def copy_tree(root, scratch):
+    """Brings the copy to what is tracked, leaving files that are the same with their times."""
+    command = ["git", "-C", str(root), "ls-files", "--cached", "--others", "--exclude-standard"]
+    names = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    wanted = {name for name in names if (root / name).is_file()}
+    for name in wanted:
+        target = scratch / name
+        content = (root / name).read_bytes()
+        if target.is_file() and target.read_bytes() == content:
+            continue
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(content)
+        target.chmod((root / name).stat().st_mode)
+    for path in scratch.rglob("*"):
+        name = path.relative_to(scratch)
+        if path.is_file() and name.parts[0] != "build" and str(name) not in wanted:
+            path.unlink()
+
+
+def build(options, targets):
+    command = shlex.split(options.build_command) + ["-C", str(options.build), *targets]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=BUILD_SECONDS_MAX)
+    return done.returncode == 0, done.stdout + done.stderr
+
+
+def run(options, words):
+    """True if the test passes. One that takes too long has failed."""
+    command = shlex.split(words)
+    command[0] = str(options.build / command[0])
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, cwd=options.build,
+                              timeout=RUN_SECONDS_MAX)
+    except subprocess.TimeoutExpired:
+        return False, "it never ended"
+    return done.returncode == 0, done.stdout + done.stderr
+
+
+def try_mutant(options, mutant):
+    """What became of it: a word, and what to show when that is not `killed`."""
+    path = options.scratch / mutant["file"]
+    original = path.read_text(encoding="utf-8")
+    if original.count(mutant["from"]) != 1:
+        return "gone", f"{mutant['file']} has this line {original.count(mutant['from'])} times"
+    path.write_text(original.replace(mutant["from"], mutant["to"]), encoding="utf-8")
+    try:
+        built, output = build(options, mutant["build"])
+        if not built:
+            return "does not build", output[-2000:]
+        passed, output = run(options, mutant["run"])
+        return ("SURVIVED", output[-500:]) if passed else ("killed", "")
+    finally:
+        path.write_text(original, encoding="utf-8")
+
+
+def check_unchanged(options, mutants):
+    """Without a mutant all tests pass; else their failing says nothing."""
+    targets = sorted({target for mutant in mutants for target in mutant["build"]})
+    built, output = build(options, targets)
+    if not built:
+        raise SystemExit("the unchanged tree does not build:\n" + output[-3000:])
+    for words in sorted({mutant["run"] for mutant in mutants}):
+        passed, output = run(options, words)
+        if not passed:
+            raise SystemExit(f"without any mutant this fails: {words}\n{output[-3000:]}")
+
+
+def main(arguments):
+    here = pathlib.Path(__file__).resolve().parent
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--root", type=pathlib.Path, default=here.parent.parent)
+    parser.add_argument("--list", type=pathlib.Path, default=here / "mutants.toml")
+    parser.add_argument("--scratch", type=pathlib.Path, required=True, help="kept between runs")
+    parser.add_argument("--only", action="append", help="the mutant of this name")
+    parser.add_argument("--preset", default="dev")
+    parser.add_argument("--build-command", default="ninja", help="what builds (ninja)")
+    options = parser.parse_args(arguments)
+
+    mutants = read_mutants(options.list)
+    if options.only:
+        mutants = [mutant for mutant in mutants if mutant["name"] in options.only]
+    options.scratch = options.scratch.resolve()
+    options.scratch.mkdir(parents=True, exist_ok=True)
+    options.build = options.scratch / "build" / "mutants"
+    copy_tree(options.root.resolve(), options.scratch)
+    subprocess.run(["cmake", "--preset", options.preset, "-B", str(options.build)], check=True,
+                   cwd=options.scratch, stdout=subprocess.DEVNULL)
+    check_unchanged(options, mutants)
+
+    bad = 0
+    for mutant in mutants:
+        begun = time.monotonic()
+        outcome, output = try_mutant(options, mutant)
+        bad += outcome != "killed"
+        took = time.monotonic() - begun
+        print(f"{outcome:<16}{mutant['name']:<32}{took:6.0f} s  {mutant['law']}", flush=True)
+        if output:
+            print(output, flush=True)
+    print(f"{len(mutants) - bad} of {len(mutants)} mutants were killed")
+    return 1 if bad or not mutants else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
