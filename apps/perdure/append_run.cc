@@ -123,7 +123,8 @@ void AppendRun::note_reached() {
 
 /// Waits for whatever comes next: a record durable on one replica, or committed.
 void AppendRun::await_progress(Nanoseconds slice) {
-  const auto wait_ms = std::chrono::duration_cast<milliseconds>(slice);
+  // Bringing a replica back happens in there, and must have its time.
+  const auto wait_ms = std::max(std::chrono::duration_cast<milliseconds>(slice), repair_time());
   Result<void> waited;
   if (options_.level < Level::Durable) {
     // Its quorum can be asked about, not waited for: see Log::reached.

@@ -177,6 +177,11 @@ inline std::uint32_t encode_record(const RecordHeader& header, std::span<const s
   return crc;
 }
 
+/// Whether the bytes name this LSN as a record's header does: a cheap look before decoding.
+inline bool may_begin_at(std::span<const std::byte, kRecordHeaderBytes> bytes, Lsn lsn) {
+  return (load<std::uint64_t>(bytes.data() + 8) & kLsnMax) == lsn.value;
+}
+
 /// The header at `bytes`, not verified: see whole_record.
 RecordHeader decode_record_header(std::span<const std::byte, kRecordHeaderBytes> bytes);
 

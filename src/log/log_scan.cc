@@ -239,6 +239,7 @@ Result<Behind> look_behind(ByteSource& bytes, const LogState& state, Lsn from) {
     PERDURE_TRY_VOID(bytes.read(kRingAt + offset, window));
     for (std::uint64_t i = 0; i + kRecordHeaderBytes <= window.size(); i += kRecordAlignment) {
       const std::span<const std::byte> rest = std::span<const std::byte>(window).subspan(i);
+      if (!may_begin_at(rest.first<kRecordHeaderBytes>(), Lsn{at + i})) continue;
       const RecordHeader header = decode_record_header(rest.first<kRecordHeaderBytes>());
       if (header.lsn.value != at + i || !epoch_fits(state, header.lsn, header.epoch)) continue;
       const std::uint64_t records = behind.records;
