@@ -9,9 +9,10 @@
 // in one of them, the handler puts a page of anonymous zeros in the place of the page that faulted,
 // marks the mapping as failed, writes to its notice descriptor, and returns: the access is repeated
 // and goes into the void. From then on flush() of that region is an error, so nothing that went
-// there is ever acknowledged as flushed; whoever holds the region ends its sessions.
-// Why not a longjmp out of a guarded piece of code: the accesses are made by other libraries too
-// (libfabric copies into the mapping with its locks held), which nobody can jump out of.
+// there is acknowledged as flushed; whoever holds the region ends its sessions. Until they are
+// ended a WRITE that counts as durable without a flush (WSP) is still completed, and a READ gets
+// zeros. Why not a longjmp out of a guarded piece of code: the accesses are made by other libraries
+// too (libfabric copies into the mapping with its locks held), which nobody can jump out of.
 //
 // Other handlers. A fault that is not ours is passed to whatever handler was there before ours, or
 // came since: guard_faults() looks again and puts ours in front. If there was none, or it
