@@ -3,11 +3,11 @@
 
 namespace perdure::app {
 
-void add_bench_commands(CLI::App& app) {
-  CLI::App* bench = app.add_subcommand("bench", "Measure methods and limits on this machine");
-  bench->require_subcommand(1);
-  add_bench_remotelog(*bench);
-  add_bench_limits(*bench);
+void add_bench_commands(Command app) {
+  const Command bench = app.add_subcommand("bench", "Measure methods and limits on this machine");
+  bench.require_subcommand();
+  add_bench_remotelog(bench);
+  add_bench_limits(bench);
 }
 
 }  // namespace perdure::app

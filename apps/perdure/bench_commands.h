@@ -5,7 +5,7 @@
 
 namespace perdure::app {
 
-void add_bench_remotelog(CLI::App& bench);  // bench_remotelog_command.cc
-void add_bench_limits(CLI::App& bench);     // bench_limits_command.cc
+void add_bench_remotelog(Command bench);  // bench_remotelog_command.cc
+void add_bench_limits(Command bench);     // bench_limits_command.cc
 
 }  // namespace perdure::app

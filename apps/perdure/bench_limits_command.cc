@@ -76,39 +76,38 @@ ExitStatus limits(Arguments arguments) {
 
 }  // namespace
 
-void add_bench_limits(CLI::App& bench) {
-  CLI::App* command = bench.add_subcommand(
+void add_bench_limits(Command bench) {
+  const Command command = bench.add_subcommand(
       "limits",
       "Perdure beside a bare libfabric or verbs program: latency, bandwidth, memory, idleness");
   auto arguments = std::make_shared<Arguments>();
   command
-      ->add_option("--fabric", arguments->fabric,
-                   "tcp, shm, verbs (the first RNIC of this machine), or all: tcp and shm")
-      ->check(CLI::IsMember({"tcp", "shm", "verbs", "all"}))
-      ->capture_default_str();
-  command->add_option("--rounds", arguments->options.rounds, "Rounds of each comparison")
-      ->check(CLI::Range(std::size_t{1}, std::size_t{1000}))
-      ->capture_default_str();
-  command->add_option("--samples", arguments->options.samples, "Appends per round")
-      ->check(CLI::Range(std::uint64_t{50}, std::uint64_t{10'000'000}))
-      ->capture_default_str();
+      .add_option("--fabric", arguments->fabric,
+                  "tcp, shm, verbs (the first RNIC of this machine), or all: tcp and shm")
+      .is_member({"tcp", "shm", "verbs", "all"})
+      .capture_default();
+  command.add_option("--rounds", arguments->options.rounds, "Rounds of each comparison")
+      .range(std::size_t{1}, std::size_t{1000})
+      .capture_default();
+  command.add_option("--samples", arguments->options.samples, "Appends per round")
+      .range(std::uint64_t{50}, std::uint64_t{10'000'000})
+      .capture_default();
   command
-      ->add_option("--idle-seconds", arguments->options.idle_seconds,
-                   "For how long idle processes are watched")
-      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{600}))
-      ->capture_default_str();
-  command->add_option("--only", arguments->options.only,
-                      "Only questions whose name has this in it, for example \"one in flight\"");
-  add_format_option(*command, arguments->format);
-  command->add_option("--output", arguments->output, "Write the result there")->type_name("FILE");
-  command->add_option("--report", arguments->report, "Write an HTML report there")
-      ->type_name("FILE");
-  add_examples(*command,
+      .add_option("--idle-seconds", arguments->options.idle_seconds,
+                  "For how long idle processes are watched")
+      .range(std::uint64_t{1}, std::uint64_t{600})
+      .capture_default();
+  command.add_option("--only", arguments->options.only,
+                     "Only questions whose name has this in it, for example \"one in flight\"");
+  add_format_option(command, arguments->format);
+  command.add_option("--output", arguments->output, "Write the result there").type_name("FILE");
+  command.add_option("--report", arguments->report, "Write an HTML report there").type_name("FILE");
+  add_examples(command,
                "  perdure bench limits\n"
                "  perdure bench limits --fabric tcp --only \"one in flight\" --rounds 15\n"
                "  perdure bench limits --fabric verbs --samples 200\n"
                "  perdure bench limits --format json --report limits.html\n");
-  run_with(*command, [arguments] { return limits(*arguments); });
+  run_with(command, [arguments] { return limits(*arguments); });
 }
 
 }  // namespace perdure::app

@@ -23,6 +23,14 @@ namespace {
 
 enum class ResultFormat { Text, Json, Csv };
 
+Result<ResultFormat> parse_result_format(std::string_view word) {
+  if (word == "text") return ResultFormat::Text;
+  if (word == "json") return ResultFormat::Json;
+  if (word == "csv") return ResultFormat::Csv;
+  return Error{ErrorCode::InvalidArgument,
+               fmt::format("format '{}' is not known; use one of: text, json, csv", word)};
+}
+
 struct Arguments {
   bench::RemotelogOptions options;
   std::string fabric = "all";
@@ -251,49 +259,45 @@ ExitStatus remotelog(const Arguments& arguments) {
 
 }  // namespace
 
-void add_bench_remotelog(CLI::App& bench) {
-  CLI::App* command = bench.add_subcommand(
+void add_bench_remotelog(Command bench) {
+  const Command command = bench.add_subcommand(
       "remotelog", "Latency of appending by each of the taxonomy's 72 methods");
   auto arguments = std::make_shared<Arguments>();
   bench::RemotelogOptions& options = arguments->options;
-  command->add_option("--records", options.records, "Records per configuration")
-      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1'000'000'000}))
-      ->capture_default_str();
-  command->add_option("--bytes", options.record_bytes, "Bytes of a record")
-      ->check(CLI::Range(bench::RemotelogLayout::kRecordBytesMin, std::uint64_t{1} << 20))
-      ->capture_default_str();
-  command->add_option("--window", options.window, "Records in flight at a time")
-      ->check(CLI::Range(std::size_t{1}, std::size_t{1024}))
-      ->capture_default_str();
-  command->add_option("--replicas", options.replicas, "Servers on each of which it must be durable")
-      ->check(CLI::Range(std::size_t{1}, std::size_t{8}))
-      ->capture_default_str();
-  command->add_option("--seed", options.seed, "Of the emulated world")->capture_default_str();
+  command.add_option("--records", options.records, "Records per configuration")
+      .range(std::uint64_t{1}, std::uint64_t{1'000'000'000})
+      .capture_default();
+  command.add_option("--bytes", options.record_bytes, "Bytes of a record")
+      .range(bench::RemotelogLayout::kRecordBytesMin, std::uint64_t{1} << 20)
+      .capture_default();
+  command.add_option("--window", options.window, "Records in flight at a time")
+      .range(std::size_t{1}, std::size_t{1024})
+      .capture_default();
+  command.add_option("--replicas", options.replicas, "Servers on each of which it must be durable")
+      .range(std::size_t{1}, std::size_t{8})
+      .capture_default();
+  command.add_option("--seed", options.seed, "Of the emulated world").capture_default();
   command
-      ->add_option("--fabric", arguments->fabric,
-                   "emu, tcp, shm, verbs (an RNIC), or all: the first three")
-      ->check(CLI::IsMember({"emu", "tcp", "shm", "verbs", "all"}))
-      ->capture_default_str();
+      .add_option("--fabric", arguments->fabric,
+                  "emu, tcp, shm, verbs (an RNIC), or all: the first three")
+      .is_member({"emu", "tcp", "shm", "verbs", "all"})
+      .capture_default();
   command
-      ->add_option("--methods", arguments->methods,
-                   "As published (paper), as Perdure would choose (best), or both")
-      ->check(CLI::IsMember({"paper", "best", "both"}))
-      ->capture_default_str();
-  command->add_option("--config", arguments->filter,
-                      "Only configurations with all these words, for example dmp,write,compound");
-  const std::map<std::string, ResultFormat> formats{
-      {"text", ResultFormat::Text}, {"json", ResultFormat::Json}, {"csv", ResultFormat::Csv}};
-  command->add_option("--format", arguments->format, "How to print the result")
-      ->transform(CLI::CheckedTransformer(formats).description("text|json|csv"))
-      ->option_text("text|json|csv");
-  command->add_option("--output", arguments->output, "Write the result there")->type_name("FILE");
-  command->add_option("--report", arguments->report, "Write an HTML report there")
-      ->type_name("FILE");
-  add_examples(*command,
+      .add_option("--methods", arguments->methods,
+                  "As published (paper), as Perdure would choose (best), or both")
+      .is_member({"paper", "best", "both"})
+      .capture_default();
+  command.add_option("--config", arguments->filter,
+                     "Only configurations with all these words, for example dmp,write,compound");
+  add_word_option(command, "--format", arguments->format, parse_result_format,
+                  "How to print the result", "text|json|csv");
+  command.add_option("--output", arguments->output, "Write the result there").type_name("FILE");
+  command.add_option("--report", arguments->report, "Write an HTML report there").type_name("FILE");
+  add_examples(command,
                "  perdure bench remotelog --fabric emu\n"
                "  perdure bench remotelog --fabric tcp --config dmp,singleton --format csv\n"
                "  perdure bench remotelog --records 10000000 --config emu,wsp,write,singleton\n");
-  run_with(*command, [arguments] { return remotelog(*arguments); });
+  run_with(command, [arguments] { return remotelog(*arguments); });
 }
 
 }  // namespace perdure::app

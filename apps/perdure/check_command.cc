@@ -239,86 +239,85 @@ ExitStatus run_check(const CheckCommandOptions& options) {
   return answer(*questions, options);
 }
 
-void add_bounds(CLI::App& command, check::CheckOptions& bounds) {
+void add_bounds(Command command, check::CheckOptions& bounds) {
   const std::string group = "Bounds";
   add_word_option(command, "--level", bounds.level, parse_level,
                   "What the requester is told (durable)", "received|visible|durable|committed")
-      ->group(group);
+      .group(group);
   command
       .add_option("--units-per-item", bounds.units_per_item,
                   "Cache lines of each item; more tear in more ways (2)")
-      ->check(CLI::Range(1, 8))
-      ->option_text("N")
-      ->group(group);
+      .range(1, 8)
+      .option_text("N")
+      .group(group);
   command.add_option("--updates", bounds.updates_in_flight, "Updates in flight at a time (1)")
-      ->check(CLI::Range(1, 16))
-      ->option_text("N")
-      ->group(group);
+      .range(1, 16)
+      .option_text("N")
+      .group(group);
   add_word_option(command, "--between", bounds.between, parse_between,
                   "What the order of updates in flight means (ordered)",
                   "independent|told-in-order|ordered")
-      ->group(group);
+      .group(group);
   command
       .add_option("--connections", bounds.connections,
                   "Connections to the responder, with no order between them (1)")
-      ->check(CLI::Range(1, 2))
-      ->option_text("N")
-      ->group(group);
+      .range(1, 2)
+      .option_text("N")
+      .group(group);
   add_word_option(command, "--spread", bounds.spread, parse_spread,
                   "With 2 connections: what alternates between them (epochs)", "epochs|updates")
-      ->group(group);
+      .group(group);
   command.add_option("--states-max", bounds.states_max, "Give up beyond so many states (50000000)")
-      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 40))
-      ->option_text("N")
-      ->group(group);
+      .range(std::uint64_t{1}, std::uint64_t{1} << 40)
+      .option_text("N")
+      .group(group);
 }
 
-void add_questions(CLI::App& command, CheckCommandOptions& options) {
-  CLI::Option_group* what = command.add_option_group("What to check", "exactly one of");
-  what->add_option("--method", options.method,
-                   "A method by name: see --list. Right or wrong for the responder below")
-      ->option_text("NAME");
-  what->add_option("--file", options.file,
-                   "Methods in JSON, as `perdure plan` prints them; - is standard input")
-      ->option_text("FILE");
-  what->add_flag("--all", options.all, "All methods of the tables, on their responders");
-  what->add_flag("--known-unsafe", options.known_unsafe, "Methods that look right and are not");
-  what->add_flag("--list", options.list, "Print the names of all methods");
-  what->require_option(1);
+void add_questions(Command command, CheckCommandOptions& options) {
+  const Command what = command.add_choice("What to check");
+  what.add_option("--method", options.method,
+                  "A method by name: see --list. Right or wrong for the responder below")
+      .option_text("NAME");
+  what.add_option("--file", options.file,
+                  "Methods in JSON, as `perdure plan` prints them; - is standard input")
+      .option_text("FILE");
+  what.add_flag("--all", options.all, "All methods of the tables, on their responders");
+  what.add_flag("--known-unsafe", options.known_unsafe, "Methods that look right and are not");
+  what.add_flag("--list", options.list, "Print the names of all methods");
 }
 
 }  // namespace
 
-void add_check_command(CLI::App& app) {
+void add_check_command(Command app) {
   const auto options = std::make_shared<CheckCommandOptions>();
-  CLI::App* command = app.add_subcommand(
+  const Command command = app.add_subcommand(
       "check", "Whether a method is right, in every state; if not, how data is lost");
-  add_questions(*command, *options);
-  add_profile_options(*command, options->profile);
-  add_word_option(*command, "--shape", options->shape_word, parse_shape,
+  add_questions(command, *options);
+  add_profile_options(command, options->profile);
+  add_word_option(command, "--shape", options->shape_word, parse_shape,
                   "With --method: the update it is for, if several have the name",
                   "singleton|compound|1+2+1");
-  add_word_option(*command, "--source", options->source, plan::parse_source,
+  add_word_option(command, "--source", options->source, plan::parse_source,
                   "With --all: the tables as published (paper), or what Perdure runs",
                   "paper|best");
-  command->add_flag(
+  command.add_flag(
       "--mutate", options->mutate,
       "Also check every method that does a little less; what is not caught is printed");
-  add_bounds(*command, options->bounds);
-  add_word_option(*command, "--format", options->format, parse_check_format,
+  add_bounds(command, options->bounds);
+  add_word_option(command, "--format", options->format, parse_check_format,
                   "How to print it; sequence and svg draw the counterexample (text)",
                   "text|json|sequence|svg");
-  add_examples(*command,
+  add_examples(command,
                "  perdure check --all\n"
                "  perdure check --method wrong-read-after-write --domain dmp --transport roce\n"
                "  perdure plan --domain mhp --format json --all | perdure check --file -\n"
                "Exit status: 0 all hold, 1 one does not hold or could not be explored whole.");
-  run_with(*command, [options, command] {
-    options->transport_given = command->count("--transport") > 0;
+  run_with(command, [options, command] {
+    options->transport_given = command.count("--transport") > 0;
     for (const char* name : {"--domain", "--ddio", "--receive-buffers", "--transport"}) {
-      options->profile_given = options->profile_given || command->count(name) > 0;
+      options->profile_given = options->profile_given || command.count(name) > 0;
     }
-    if (command->count("--shape") > 0) options->shape = options->shape_word;
+    if (command.count("--shape") > 0) options->shape = options->shape_word;
     return run_check(*options);
   });
 }

@@ -15,11 +15,11 @@ std::function<ExitStatus()>& chosen() {
 
 }  // namespace
 
-void run_with(CLI::App& command, std::function<ExitStatus()> work) {
+void run_with(Command command, std::function<ExitStatus()> work) {
   command.callback([work = std::move(work)] { chosen() = work; });
 }
 
-void add_examples(CLI::App& command, const std::string& lines) {
+void add_examples(Command command, const std::string& lines) {
   command.footer("Examples:\n" + lines);
 }
 

@@ -2,9 +2,7 @@
 // the program exits.
 #pragma once
 
-#include <CLI/App.hpp>
-#include <CLI/Config.hpp>
-#include <CLI/Formatter.hpp>
+#include "command_line/command_line.h"
 
 #include <functional>
 #include <string>
@@ -23,20 +21,20 @@ enum class ExitStatus {
 
 /// Makes `work` what the program does when `command` was chosen. It runs after the whole command
 /// line was found to be right.
-void run_with(CLI::App& command, std::function<ExitStatus()> work);
+void run_with(Command command, std::function<ExitStatus()> work);
 
 /// The help of a subcommand ends with these lines, each an example.
-void add_examples(CLI::App& command, const std::string& lines);
+void add_examples(Command command, const std::string& lines);
 
 // One function per file of subcommands. Each is called once, by main.
-void add_log_commands(CLI::App& app);     // log_*.cc
-void add_pool_commands(CLI::App& app);    // pool_commands.cc
-void add_probe_command(CLI::App& app);    // probe_command.cc
-void add_plan_command(CLI::App& app);     // plan_command.cc
-void add_check_command(CLI::App& app);    // check_command.cc
-void add_bench_commands(CLI::App& app);   // bench_commands.cc
-void add_demo_command(CLI::App& app);     // demo_command.cc
-void add_torture_command(CLI::App& app);  // torture_command.cc
-void add_sim_command(CLI::App& app);      // sim_command.cc
+void add_log_commands(Command app);     // log_*.cc
+void add_pool_commands(Command app);    // pool_commands.cc
+void add_probe_command(Command app);    // probe_command.cc
+void add_plan_command(Command app);     // plan_command.cc
+void add_check_command(Command app);    // check_command.cc
+void add_bench_commands(Command app);   // bench_commands.cc
+void add_demo_command(Command app);     // demo_command.cc
+void add_torture_command(Command app);  // torture_command.cc
+void add_sim_command(Command app);      // sim_command.cc
 
 }  // namespace perdure::app

@@ -123,39 +123,38 @@ ExitStatus demo(const DemoOptions& options) {
 
 }  // namespace
 
-void add_demo_command(CLI::App& app) {
-  CLI::App* command = app.add_subcommand(
+void add_demo_command(Command app) {
+  const Command command = app.add_subcommand(
       "demo", "Append a text to three peers, kill one, cut the power, and compare");
   auto options = std::make_shared<DemoOptions>();
-  command->add_option("--report", options->report, "Write an HTML report to this file")
-      ->type_name("FILE");
-  command->add_option("--peers-dir", options->peers_directory, "Where the pools on disk are kept")
-      ->type_name("DIR")
-      ->capture_default_str();
-  command->add_option("--records", options->records, "How many records, one line of text each")
-      ->check(CLI::Range(std::uint64_t{100}, std::uint64_t{10'000'000}))
-      ->capture_default_str();
+  command.add_option("--report", options->report, "Write an HTML report to this file")
+      .type_name("FILE");
+  command.add_option("--peers-dir", options->peers_directory, "Where the pools on disk are kept")
+      .type_name("DIR")
+      .capture_default();
+  command.add_option("--records", options->records, "How many records, one line of text each")
+      .range(std::uint64_t{100}, std::uint64_t{10'000'000})
+      .capture_default();
   command
-      ->add_option("--text", options->text_directory,
-                   "Append the .txt and .md files of this directory instead of the own text")
-      ->type_name("DIR");
-  command->add_option("--window", options->window, "Records in flight at a time")
-      ->check(CLI::Range(std::size_t{1}, demo::Appender::kWindowMax))
-      ->capture_default_str();
-  command->add_option("--seed", options->seed, "Of the emulated power cuts; 0: drawn and printed")
-      ->capture_default_str();
-  command->add_option("--power-cuts", options->power_cuts, "How many; 0: none")
-      ->capture_default_str();
+      .add_option("--text", options->text_directory,
+                  "Append the .txt and .md files of this directory instead of the own text")
+      .type_name("DIR");
+  command.add_option("--window", options->window, "Records in flight at a time")
+      .range(std::size_t{1}, demo::Appender::kWindowMax)
+      .capture_default();
+  command.add_option("--seed", options->seed, "Of the emulated power cuts; 0: drawn and printed")
+      .capture_default();
+  command.add_option("--power-cuts", options->power_cuts, "How many; 0: none").capture_default();
   command
-      ->add_option("--transport", options->transport, "Between writer and peers: tcp, shm, or auto")
-      ->check(CLI::IsMember({"tcp", "shm", "auto"}))
-      ->capture_default_str();
-  command->add_flag("--no-memory", options->no_memory, "Leave out the pools in memory");
-  add_examples(*command,
+      .add_option("--transport", options->transport, "Between writer and peers: tcp, shm, or auto")
+      .is_member({"tcp", "shm", "auto"})
+      .capture_default();
+  command.add_flag("--no-memory", options->no_memory, "Leave out the pools in memory");
+  add_examples(command,
                "  perdure demo --report report.html\n"
                "  perdure demo --text papers/ --records 500000\n"
                "  perdure demo --seed 0x5eed --power-cuts 200\n");
-  run_with(*command, [options] { return demo(*options); });
+  run_with(command, [options] { return demo(*options); });
 }
 
 }  // namespace perdure::app

@@ -249,93 +249,85 @@ ExitStatus run_append(AppendCommand& command) {
   return ExitStatus::Failed;
 }
 
-void add_input_options(CLI::App& command, AppendCommand& options) {
+void add_input_options(Command command, AppendCommand& options) {
   command.add_option("files", options.input.files, "Files of records; - or none: standard input")
-      ->option_text("[FILE...]");
+      .option_text("[FILE...]");
   command.add_flag("--framed", options.input.framed,
                    "Each record is a u32 little-endian length, then so many bytes");
   command.add_flag("--keep-newline", options.input.keep_newline,
                    "Each line's newline belongs to its record, so that any text comes back as it "
                    "was with read --raw");
-  command
-      .add_option_function<std::string>(
-          "--record-bytes-max",
-          [&options](const std::string& word) {
-            const auto bytes = parse_bytes(word);
-            if (!bytes.ok()) throw CLI::ValidationError(bytes.error().message);
-            options.writer.log.record_bytes_max = *bytes;
-          },
-          "Refuse larger records; the client's memory grows with it (16MiB)")
-      ->option_text("SIZE");
+  add_word_option(command, "--record-bytes-max", options.writer.log.record_bytes_max, parse_bytes,
+                  "Refuse larger records; the client's memory grows with it (16MiB)", "SIZE");
 }
 
-void add_log_options(CLI::App& command, AppendCommand& options) {
+void add_log_options(Command command, AppendCommand& options) {
   const std::string group = "How";
   LogOptions& log = options.writer.log;
   command
       .add_option("--shape", log.shape,
                   "singleton: tail found by scan; compound: tail pointer; for a new log (planned)")
-      ->check(CLI::IsMember({"planned", "singleton", "compound"}))
-      ->option_text("planned|singleton|compound")
-      ->group(group);
+      .is_member({"planned", "singleton", "compound"})
+      .option_text("planned|singleton|compound")
+      .group(group);
   command.add_option("--primary", log.primary, "The operation by which records travel (planned)")
-      ->check(CLI::IsMember({"planned", "write", "write_imm", "send"}))
-      ->option_text("planned|write|write_imm|send")
-      ->group(group);
+      .is_member({"planned", "write", "write_imm", "send"})
+      .option_text("planned|write|write_imm|send")
+      .group(group);
   add_word_option(command, "--level", log.level, parse_level,
                   "visible accepts peers whose memory does not survive a power failure (durable)",
                   "received|visible|durable")
-      ->group(group);
+      .group(group);
   command.add_option("--window", options.run.window, "Records in flight at a time (1024)")
-      ->check(CLI::Range(1, 1'000'000))
-      ->option_text("N")
-      ->group(group);
+      .range(1, 1'000'000)
+      .option_text("N")
+      .group(group);
   command
       .add_option("--batches", log.batches_in_flight,
                   "Messages in flight to each replica; fewer coalesce more (4)")
-      ->check(CLI::Range(1, 8))
-      ->option_text("N")
-      ->group(group);
+      .range(1, 8)
+      .option_text("N")
+      .group(group);
   command
       .add_option("--spin-us", options.writer.spin_us,
                   "Poll so long before sleeping; 0 where cores are scarce (200)")
-      ->check(CLI::Range(0, 1'000'000))
-      ->option_text("US")
-      ->group(group);
+      .range(0, 1'000'000)
+      .option_text("US")
+      .group(group);
   command
       .add_option("--auto-repair", options.auto_repair_s,
                   "Bring back replicas that are down: first so long after the loss, after each "
                   "failure twice as long, up to 16 times that (never)")
-      ->check(CLI::Range(0.01, 86400.0))
-      ->option_text("SECONDS")
-      ->group(group);
+      .range(0.01, 86400.0)
+      .option_text("SECONDS")
+      .group(group);
   command
       .add_option("--commit-timeout-ms", options.commit_timeout_ms,
                   "Give up when nothing gets committed for this long (30000)")
-      ->check(CLI::Range(1, 86'400'000))
-      ->option_text("MS")
-      ->group(group);
+      .range(1, 86'400'000)
+      .option_text("MS")
+      .group(group);
 }
 
 }  // namespace
 
-void add_log_append(CLI::App& log) {
+void add_log_append(Command log) {
   const auto options = std::make_shared<AppendCommand>();
-  CLI::App* command =
+  const Command command =
       log.add_subcommand("append", "Append records, and wait until they are committed");
-  add_input_options(*command, *options);
-  add_writer_options(*command, options->writer);
-  add_log_options(*command, *options);
-  add_format_option(*command, options->format);
+  add_input_options(command, *options);
+  add_writer_options(command, options->writer);
+  add_log_options(command, *options);
+  add_format_option(command, options->format);
   add_examples(
-      *command,
+      command,
       "  journalctl -o cat | perdure log append --peers a:7470,b:7470,c:7470 --pool audit\n"
       "  perdure log append --peers 127.0.0.1:7470 --pool orders --framed orders.bin\n"
       "  perdure log append --peers a:7470,b:7470,c:7470 --pool orders --quorum 2 \\\n"
       "      --auto-repair 1 --format json lines.txt\n"
       "Exit status: 0 all records are committed, 1 failed before, 3 some are not, and\n"
       "the output says which.");
-  run_with(*command, [options] {
+  run_with(command, [options] {
     if (options->writer.log.level == Level::Committed) options->writer.log.level = Level::Durable;
     return run_append(*options);
   });

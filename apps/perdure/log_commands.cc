@@ -9,19 +9,19 @@
 
 namespace perdure::app {
 
-void add_log_commands(CLI::App& app) {
-  CLI::App* log =
+void add_log_commands(Command app) {
+  const Command log =
       app.add_subcommand("log", "Append to a replicated log, read it, verify and repair it");
-  log->require_subcommand(1);
-  add_log_append(*log);
-  add_log_read(*log);
-  add_log_verify(*log);
-  add_log_maintenance(*log);
-  add_log_replica(*log);
+  log.require_subcommand();
+  add_log_append(log);
+  add_log_read(log);
+  add_log_verify(log);
+  add_log_maintenance(log);
+  add_log_replica(log);
 }
 
-void add_writer_options(CLI::App& command, WriterOptions& options) {
-  add_peers_option(command, options.peers);
+Option add_writer_options(Command command, WriterOptions& options) {
+  const Option peers = add_peers_option(command, options.peers);
   add_pool_option(command, options.peers);
   add_transport_option(command, options.peers);
   const std::string group = "Writer";
@@ -29,27 +29,28 @@ void add_writer_options(CLI::App& command, WriterOptions& options) {
       .add_option("--quorum", options.log.quorum,
                   "Replicas that must have a record for it to be committed: of a new log (a "
                   "majority); an existing one is refused if it has another")
-      ->option_text("N")
-      ->group(group);
+      .option_text("N")
+      .group(group);
   command
       .add_flag("--take-over", options.log.take_over,
                 "End the session of another writer that is still there")
-      ->group(group);
+      .group(group);
   command
       .add_flag("--accept-loss", options.log.accept_loss,
                 "Open although committed records are damaged on every reachable replica")
-      ->group(group);
+      .group(group);
   command
       .add_option("--writer-name", options.log.writer_name,
                   "Shown to others who want to write (host and process id)")
-      ->option_text("NAME")
-      ->group(group);
+      .option_text("NAME")
+      .group(group);
   command
       .add_option("--stall-ms", options.stall_ms,
                   "A replica that is silent for this long is left out (5000)")
-      ->check(CLI::Range(1, 3'600'000))
-      ->option_text("MS")
-      ->group(group);
+      .range(1, 3'600'000)
+      .option_text("MS")
+      .group(group);
+  return peers;
 }
 
 LogOptions log_options(const WriterOptions& options) {

@@ -11,11 +11,11 @@
 
 namespace perdure::app {
 
-void add_log_append(CLI::App& log);       // log_append.cc
-void add_log_read(CLI::App& log);         // log_read.cc: read and follow
-void add_log_verify(CLI::App& log);       // log_verify.cc
-void add_log_maintenance(CLI::App& log);  // log_maintenance.cc: repair and trim
-void add_log_replica(CLI::App& log);      // log_replica.cc: status, replica add|remove|replace
+void add_log_append(Command log);       // log_append.cc
+void add_log_read(Command log);         // log_read.cc: read and follow
+void add_log_verify(Command log);       // log_verify.cc
+void add_log_maintenance(Command log);  // log_maintenance.cc: repair and trim
+void add_log_replica(Command log);      // log_replica.cc: status, replica add|remove|replace
 
 /// What it takes to be a log's writer.
 struct WriterOptions {
@@ -26,7 +26,8 @@ struct WriterOptions {
 };
 
 /// --peers, --pool, --transport, --quorum, --take-over, --accept-loss, --writer-name, --stall-ms.
-void add_writer_options(CLI::App& command, WriterOptions& options);
+/// Returns --peers.
+Option add_writer_options(Command command, WriterOptions& options);
 
 /// The log's options as they were given. Call after parsing.
 LogOptions log_options(const WriterOptions& options);

@@ -125,33 +125,31 @@ ExitStatus run_trim(const MaintenanceCommand& command) {
 
 }  // namespace
 
-void add_log_maintenance(CLI::App& log) {
+void add_log_maintenance(Command log) {
   const auto repair = std::make_shared<MaintenanceCommand>();
-  CLI::App* repairing = log.add_subcommand(
+  const Command repairing = log.add_subcommand(
       "repair", "Become the log's writer, and bring every replica back to equal");
-  add_writer_options(*repairing, repair->writer);
-  add_format_option(*repairing, repair->format);
-  add_examples(*repairing,
+  add_writer_options(repairing, repair->writer);
+  add_format_option(repairing, repair->format);
+  add_examples(repairing,
                "  perdure log repair --peers a:7470,b:7470,c:7470 --pool orders\n"
                "Exit status: 0 all replicas are whole, 1 one is still down, 4 committed records\n"
                "are lost and nothing was changed, 5 they were given up (--accept-loss).");
-  run_with(*repairing, [repair] { return run_repair(*repair); });
+  run_with(repairing, [repair] { return run_repair(*repair); });
 
   const auto trim = std::make_shared<MaintenanceCommand>();
-  CLI::App* trimming =
+  const Command trimming =
       log.add_subcommand("trim", "Become the log's writer, and forget old records");
-  add_writer_options(*trimming, trim->writer);
-  CLI::Option_group* what = trimming->add_option_group("What to keep", "exactly one of");
-  what->add_option("--to", trim->to, "All records from the one with this LSN on")
-      ->option_text("LSN");
-  what->add_option("--keep-records", trim->keep_records, "The last so many records; 0 forgets all")
-      ->option_text("N");
-  what->require_option(1);
-  add_format_option(*trimming, trim->format);
-  add_examples(*trimming,
+  add_writer_options(trimming, trim->writer);
+  const Command what = trimming.add_choice("What to keep");
+  what.add_option("--to", trim->to, "All records from the one with this LSN on").option_text("LSN");
+  what.add_option("--keep-records", trim->keep_records, "The last so many records; 0 forgets all")
+      .option_text("N");
+  add_format_option(trimming, trim->format);
+  add_examples(trimming,
                "  perdure log trim --peers a:7470,b:7470,c:7470 --pool orders --keep-records 1000");
-  run_with(*trimming, [trim, trimming] {
-    trim->to_given = trimming->count("--to") > 0;
+  run_with(trimming, [trim, trimming] {
+    trim->to_given = trimming.count("--to") > 0;
     return run_trim(*trim);
   });
 }

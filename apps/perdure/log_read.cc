@@ -192,28 +192,28 @@ class Follower {
   Nanoseconds last_connected_{0};
 };
 
-void add_read_options(CLI::App& command, ReadCommand& options) {
-  add_peers_option(command, options.peers);
-  command.get_option("--peers")->description(
-      "The peers; of several, the one that holds most is read");
+void add_read_options(Command command, ReadCommand& options) {
+  add_peers_option(command, options.peers)
+      .description("The peers; of several, the one that holds most is read");
   add_pool_option(command, options.peers);
   add_transport_option(command, options.peers);
   add_timeout_option(command, options.peers);
   command.add_option("--from", options.from, "Begin at the record with this LSN (the oldest)")
-      ->option_text("LSN");
+      .option_text("LSN");
   command.add_option("--from-index", options.from_index, "Leave out records before this index (0)")
-      ->option_text("INDEX");
+      .option_text("INDEX");
   command.add_option("--max", options.records_max, "End after so many records")
-      ->check(CLI::Range(std::uint64_t{1}, std::numeric_limits<std::uint64_t>::max()))
-      ->option_text("N");
+      .range(std::uint64_t{1}, std::numeric_limits<std::uint64_t>::max())
+      .option_text("N");
   RecordWriterOptions& output = options.output;
-  auto* framed = command.add_flag("--framed", output.framed,
-                                  "Each record as a u32 little-endian length, then the bytes");
-  auto* raw = command.add_flag("--raw", output.raw, "The bytes of the records, nothing between");
-  auto* index = command.add_flag("--index", output.index, "Begin each line with the index");
-  auto* lsn = command.add_flag("--lsn", output.lsn, "Begin each line with the LSN");
-  framed->excludes(raw)->excludes(index)->excludes(lsn);
-  raw->excludes(index)->excludes(lsn);
+  const Option framed = command.add_flag(
+      "--framed", output.framed, "Each record as a u32 little-endian length, then the bytes");
+  const Option raw =
+      command.add_flag("--raw", output.raw, "The bytes of the records, nothing between");
+  const Option index = command.add_flag("--index", output.index, "Begin each line with the index");
+  const Option lsn = command.add_flag("--lsn", output.lsn, "Begin each line with the LSN");
+  framed.excludes(raw).excludes(index).excludes(lsn);
+  raw.excludes(index).excludes(lsn);
   command.add_flag("--uncommitted", options.uncommitted,
                    "Also records that are not known to be committed yet: a new writer may replace "
                    "them");
@@ -222,28 +222,28 @@ void add_read_options(CLI::App& command, ReadCommand& options) {
 
 }  // namespace
 
-void add_log_read(CLI::App& log) {
+void add_log_read(Command log) {
   const auto read = std::make_shared<ReadCommand>();
-  CLI::App* command = log.add_subcommand("read", "Print the records of a log, oldest first");
-  add_read_options(*command, *read);
-  add_examples(*command,
+  const Command command = log.add_subcommand("read", "Print the records of a log, oldest first");
+  add_read_options(command, *read);
+  add_examples(command,
                "  perdure log read --peers 127.0.0.1:7470 --pool orders --max 10 --index\n"
                "  perdure log read --peers a:7470,b:7470,c:7470 --pool orders --framed > copy.bin\n"
                "With --format json each record is an object on a line of its own.");
-  run_with(*command, [read] { return run_read(*read); });
+  run_with(command, [read] { return run_read(*read); });
 
   const auto follow = std::make_shared<ReadCommand>();
-  CLI::App* following =
+  const Command following =
       log.add_subcommand("follow", "Print the records of a log as they are appended");
-  add_read_options(*following, *follow);
+  add_read_options(following, *follow);
   following
-      ->add_option("--idle-exit-ms", follow->idle_exit_ms, "End when nothing came for this long")
-      ->option_text("MS");
-  add_examples(*following,
+      .add_option("--idle-exit-ms", follow->idle_exit_ms, "End when nothing came for this long")
+      .option_text("MS");
+  add_examples(following,
                "  perdure log follow --peers a:7470,b:7470,c:7470 --pool audit --lsn\n"
                "Only what is committed is printed.\n"
                "SIGINT and SIGTERM end it with status 0.");
-  run_with(*following, [follow] {
+  run_with(following, [follow] {
     count_signals();
     return Follower(*follow).run();
   });

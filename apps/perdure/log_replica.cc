@@ -164,54 +164,53 @@ ExitStatus run_change(const ChangeCommand& command, Change what) {
   return status.accepted_loss.empty() ? ExitStatus::Ok : ExitStatus::LossAccepted;
 }
 
-void add_change(CLI::App& parent, Change what, const std::string& name, const std::string& help) {
+void add_change(Command parent, Change what, const std::string& name, const std::string& help) {
   const auto options = std::make_shared<ChangeCommand>();
-  CLI::App* command = parent.add_subcommand(name, help);
-  add_writer_options(*command, options->writer);
-  command->get_option("--peers")->description(
-      "The peers that the log has now, as far as they live");
+  const Command command = parent.add_subcommand(name, help);
+  add_writer_options(command, options->writer)
+      .description("The peers that the log has now, as far as they live");
   if (what == Change::Remove || what == Change::Replace) {
-    command->add_option("replica", options->which, "Its address, or the UUID of its pool")
-        ->required();
+    command.add_option("replica", options->which, "Its address, or the UUID of its pool")
+        .required();
   }
   if (what == Change::Add || what == Change::Replace) {
-    command->add_option("peer", options->peer, "The peer whose pool becomes a replica")
-        ->required()
-        ->option_text("HOST:PORT");
+    command.add_option("peer", options->peer, "The peer whose pool becomes a replica")
+        .required()
+        .option_text("HOST:PORT");
   }
   if (what != Change::Replace) {
-    CLI::Option* quorum = command->add_option("--new-quorum", options->quorum,
-                                              "The quorum from then on (a majority if it was one)");
-    if (what == Change::Quorum) quorum->required();
+    const Option quorum = command.add_option("--new-quorum", options->quorum,
+                                             "The quorum from then on (a majority if it was one)");
+    if (what == Change::Quorum) quorum.required();
   }
-  add_format_option(*command, options->format);
-  run_with(*command, [options, what] { return run_change(*options, what); });
+  add_format_option(command, options->format);
+  run_with(command, [options, what] { return run_change(*options, what); });
 }
 
 }  // namespace
 
-void add_log_replica(CLI::App& log) {
+void add_log_replica(Command log) {
   const auto status = std::make_shared<StatusCommand>();
-  CLI::App* showing = log.add_subcommand(
+  const Command showing = log.add_subcommand(
       "status", "What each replica says of the log; reads no record, changes nothing");
-  add_peers_option(*showing, status->peers);
-  add_pool_option(*showing, status->peers);
-  add_transport_option(*showing, status->peers);
-  add_timeout_option(*showing, status->peers);
-  add_format_option(*showing, status->format);
-  add_examples(*showing,
+  add_peers_option(showing, status->peers);
+  add_pool_option(showing, status->peers);
+  add_transport_option(showing, status->peers);
+  add_timeout_option(showing, status->peers);
+  add_format_option(showing, status->format);
+  add_examples(showing,
                "  perdure log status --peers a:7470,b:7470,c:7470 --pool orders\n"
                "Exit status: 0 all are usable, 1 one can not be read, 4 one is damaged or "
                "incomplete.");
-  run_with(*showing, [status] { return run_status(*status); });
+  run_with(showing, [status] { return run_status(*status); });
 
-  CLI::App* replica =
+  const Command replica =
       log.add_subcommand("replica", "Change which replicas a log has, one at a time");
-  replica->require_subcommand(1);
-  add_change(*replica, Change::Add, "add", "Make a peer's pool a replica");
-  add_change(*replica, Change::Remove, "remove", "Take a replica away; it may be dead");
-  add_change(*replica, Change::Replace, "replace", "One replica for another, at once");
-  add_change(*replica, Change::Quorum, "quorum", "Change how many replicas a record needs");
+  replica.require_subcommand();
+  add_change(replica, Change::Add, "add", "Make a peer's pool a replica");
+  add_change(replica, Change::Remove, "remove", "Take a replica away; it may be dead");
+  add_change(replica, Change::Replace, "replace", "One replica for another, at once");
+  add_change(replica, Change::Quorum, "quorum", "Change how many replicas a record needs");
 }
 
 }  // namespace perdure::app

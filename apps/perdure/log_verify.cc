@@ -186,28 +186,27 @@ ExitStatus run_verify(const VerifyCommand& command) {
 
 }  // namespace
 
-void add_log_verify(CLI::App& log) {
+void add_log_verify(Command log) {
   const auto options = std::make_shared<VerifyCommand>();
-  CLI::App* command =
+  const Command command =
       log.add_subcommand("verify", "Read every replica whole and compare them; changes nothing");
-  add_peers_option(*command, options->peers);
-  command->get_option("--peers")->required(false);
-  add_pool_option(*command, options->peers);
-  command->get_option("--pool")->required(false)->needs("--peers");
-  command->get_option("--peers")->needs("--pool");
+  const Option peers = add_peers_option(command, options->peers).required(false);
+  const Option pool = add_pool_option(command, options->peers).required(false);
+  peers.needs(pool);
+  pool.needs(peers);
   command
-      ->add_option("--file", options->files,
-                   "The file of a pool whose daemon does not run, instead of or beside peers")
-      ->option_text("POOLFILE...");
-  add_transport_option(*command, options->peers);
-  add_timeout_option(*command, options->peers);
-  add_format_option(*command, options->format);
-  add_examples(*command,
+      .add_option("--file", options->files,
+                  "The file of a pool whose daemon does not run, instead of or beside peers")
+      .option_text("POOLFILE...");
+  add_transport_option(command, options->peers);
+  add_timeout_option(command, options->peers);
+  add_format_option(command, options->format);
+  add_examples(command,
                "  perdure log verify --peers a:7470,b:7470,c:7470 --pool orders\n"
                "  perdure log verify --file /var/lib/perdure/orders.pool\n"
                "Exit status: 0 all are whole and equal, 1 one can not be read and the others are\n"
                "equal, 4 some differ or are damaged.");
-  run_with(*command, [options] {
+  run_with(command, [options] {
     if (!options->peers.peers.empty() || !options->files.empty()) return run_verify(*options);
     print_error({ErrorCode::InvalidArgument,
                  "nothing to verify: give --peers and --pool, or "

@@ -13,41 +13,34 @@
 namespace perdure::app {
 namespace {
 
-void describe_program(CLI::App& app) {
-  app.require_subcommand(1);
-  app.set_version_flag("--version", std::string("perdure ") + PERDURE_VERSION);
-  app.get_formatter()->column_width(34);
-  app.footer(
+void describe(const Program& program) {
+  program.require_subcommand();
+  program.set_version(std::string("perdure ") + PERDURE_VERSION);
+  program.set_column_width(34);
+  program.footer(
       "Exit status: 0 success, 1 failed, 2 wrong command line, 3 records not committed,\n"
       "4 replicas differ or are damaged. `perdure COMMAND --help` has examples.");
+  program.allow_options_anywhere();
+  add_log_commands(program);
+  add_pool_commands(program);
+  add_probe_command(program);
+  add_plan_command(program);
+  add_check_command(program);
+  add_bench_commands(program);
+  add_demo_command(program);
+  add_sim_command(program);
+  add_torture_command(program);
 }
 
 ExitStatus parse_and_run(int argc, char** argv) {
-  CLI::App app{"Makes records durable on other machines, and proves that they are.", "perdure"};
-  describe_program(app);
+  Program program("Makes records durable on other machines, and proves that they are.", "perdure");
   bool verbose = false;
-  app.add_flag("-v,--verbose", verbose, "Also say what the library has to tell");
-  app.fallthrough();
-  add_log_commands(app);
-  add_pool_commands(app);
-  add_probe_command(app);
-  add_plan_command(app);
-  add_check_command(app);
-  add_bench_commands(app);
-  add_demo_command(app);
-  add_sim_command(app);
-  add_torture_command(app);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::RequiredError& error) {
-    const auto unknown = app.remaining(true);
-    if (unknown.empty()) return app.exit(error) == 0 ? ExitStatus::Ok : ExitStatus::Usage;
-    const std::string_view what = unknown[0].starts_with('-') ? "option" : "command";
-    print_error({ErrorCode::InvalidArgument,
-                 fmt::format("there is no {} '{}'; `--help` lists them", what, unknown[0])});
-    return ExitStatus::Usage;
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? ExitStatus::Ok : ExitStatus::Usage;
+  program.add_flag("-v,--verbose", verbose, "Also say what the library has to tell");
+  describe(program);
+  switch (program.parse(argc, argv)) {
+    case Program::Parsed::Right: break;
+    case Program::Parsed::Answered: return ExitStatus::Ok;
+    case Program::Parsed::Wrong: return ExitStatus::Usage;
   }
   show_library_messages(verbose);
   const ExitStatus status = run_chosen();

@@ -9,13 +9,19 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
-#include <map>
 #include <system_error>
 
 namespace perdure::app {
 namespace {
 
 bool line_is_drawn = false;  // of a StatusLine; there is one at a time
+
+Result<Format> parse_format(std::string_view word) {
+  if (word == "text") return Format::Text;
+  if (word == "json") return Format::Json;
+  return Error{ErrorCode::InvalidArgument,
+               fmt::format("format '{}' is not known; use text or json", word)};
+}
 
 void clear_line() {
   if (line_is_drawn) fmt::print(stderr, "\r\033[K");
@@ -24,11 +30,9 @@ void clear_line() {
 
 }  // namespace
 
-void add_format_option(CLI::App& command, Format& format) {
-  const std::map<std::string, Format> words{{"text", Format::Text}, {"json", Format::Json}};
-  command.add_option("--format", format, "How to print the result")
-      ->transform(CLI::CheckedTransformer(words, CLI::ignore_case).description("text|json"))
-      ->option_text("text|json");
+void add_format_option(Command command, Format& format) {
+  add_word_option(command, "--format", format, parse_format, "How to print the result",
+                  "text|json");
 }
 
 namespace {

@@ -14,7 +14,7 @@ enum class Format { Text, Json };
 
 /// Adds `--format text|json` (and `--json`, short for the latter) to a subcommand. `format` must
 /// outlive the parse.
-void add_format_option(CLI::App& command, Format& format);
+void add_format_option(Command command, Format& format);
 
 /// Writes to standard output. A reader that went away (a closed pipe) or a full disk ends the
 /// program with ExitStatus::Failed, since what was asked for can not be given.

@@ -3,6 +3,7 @@
 
 #include "client/peer.h"
 #include "control/host_port.h"
+#include "core/try.h"
 
 #include <fmt/format.h>
 
@@ -53,47 +54,49 @@ std::string format_bytes(std::uint64_t bytes) {
   return fmt::format("{:.1f} {}iB", size, kUnits[power]);
 }
 
-void add_peers_option(CLI::App& command, PeerOptions& options) {
-  command.add_option("--peers", options.peers, "Control planes of the peers, separated by commas")
-      ->delimiter(',')
-      ->required()
-      ->option_text("HOST:PORT,...")
-      ->each([](const std::string& word) {
-        const auto parsed = control::parse_host_port(word);
-        if (!parsed.ok()) throw CLI::ValidationError(parsed.error().message);
+Option add_peers_option(Command command, PeerOptions& options) {
+  return command
+      .add_option("--peers", options.peers, "Control planes of the peers, separated by commas")
+      .delimiter(',')
+      .required()
+      .option_text("HOST:PORT,...")
+      .each([](const std::string& word) -> Result<void> {
+        PERDURE_TRY_VOID(control::parse_host_port(word));
+        return {};
       });
 }
 
-void add_pool_option(CLI::App& command, PeerOptions& options) {
-  command.add_option("--pool", options.pool, "Name of the pool, the same on every peer")
-      ->required()
-      ->option_text("NAME")
-      ->each([](const std::string& word) {
+Option add_pool_option(Command command, PeerOptions& options) {
+  return command.add_option("--pool", options.pool, "Name of the pool, the same on every peer")
+      .required()
+      .option_text("NAME")
+      .each([](const std::string& word) -> Result<void> {
         const auto valid = control::validate_pool_name(word);
-        if (!valid.ok()) throw CLI::ValidationError(word, valid.error().message);
+        if (!valid.ok()) return Error{valid.code(), word + ": " + valid.error().message};
+        return {};
       });
 }
 
-void add_transport_option(CLI::App& command, PeerOptions& options) {
+void add_transport_option(Command command, PeerOptions& options) {
   command
       .add_option("--transport", options.transport,
                   "How the bytes travel; shm on one host only, the last three with an RNIC (auto)")
-      ->option_text("auto|tcp|shm|infiniband|roce|iwarp")
-      ->each([](const std::string& word) {
-        const auto parsed = control::parse_transport_choice(word);
-        if (!parsed.ok()) throw CLI::ValidationError(parsed.error().message);
+      .option_text("auto|tcp|shm|infiniband|roce|iwarp")
+      .each([](const std::string& word) -> Result<void> {
+        PERDURE_TRY_VOID(control::parse_transport_choice(word));
+        return {};
       });
   command
       .add_option("--rnic", options.rnic,
                   "Which RNIC of this machine, by name or address (the first that fits)")
-      ->option_text("NAME");
+      .option_text("NAME");
 }
 
-void add_timeout_option(CLI::App& command, PeerOptions& options) {
+void add_timeout_option(Command command, PeerOptions& options) {
   command
       .add_option("--timeout-ms", options.timeout_ms, "How long a peer may take to answer (5000)")
-      ->check(CLI::Range(1, 3'600'000))
-      ->option_text("MS");
+      .range(1, 3'600'000)
+      .option_text("MS");
 }
 
 }  // namespace perdure::app

@@ -30,12 +30,12 @@ struct PeerOptions {
   std::chrono::milliseconds timeout() const { return std::chrono::milliseconds(timeout_ms); }
 };
 
-/// --peers, required.
-void add_peers_option(CLI::App& command, PeerOptions& options);
-/// --pool, required.
-void add_pool_option(CLI::App& command, PeerOptions& options);
+/// --peers, required; returns it.
+Option add_peers_option(Command command, PeerOptions& options);
+/// --pool, required; returns it.
+Option add_pool_option(Command command, PeerOptions& options);
 /// --transport and --rnic.
-void add_transport_option(CLI::App& command, PeerOptions& options);
-void add_timeout_option(CLI::App& command, PeerOptions& options);
+void add_transport_option(Command command, PeerOptions& options);
+void add_timeout_option(Command command, PeerOptions& options);
 
 }  // namespace perdure::app

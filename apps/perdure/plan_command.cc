@@ -180,7 +180,7 @@ Result<void> ask_peer(PlanOptions& options, bool message_bytes_given) {
 }
 
 /// What of the command line contradicts the rest, or nothing.
-std::optional<Error> contradiction(const CLI::App& command, const PlanOptions& options) {
+std::optional<Error> contradiction(const Command command, const PlanOptions& options) {
   const auto wrong = [](std::string what) { return Error{ErrorCode::InvalidArgument, what}; };
   if (options.search) {
     for (const char* other : {"--all", "--explain", "--format", "--level", "--peers"}) {
@@ -200,7 +200,7 @@ std::optional<Error> contradiction(const CLI::App& command, const PlanOptions& o
   return {};
 }
 
-ExitStatus run_plan(PlanOptions& options, const CLI::App& command) {
+ExitStatus run_plan(PlanOptions& options, const Command command) {
   options.transport_given = command.count("--transport") > 0;
   if (command.count("--primary") > 0) options.update.primary = options.primary;
   if (const auto wrong = contradiction(command, options)) {
@@ -221,77 +221,72 @@ ExitStatus run_plan(PlanOptions& options, const CLI::App& command) {
   return ExitStatus::Ok;
 }
 
-void add_update_options(CLI::App& command, PlanOptions& options) {
+void add_update_options(Command command, PlanOptions& options) {
   const std::string group = "Update";
   plan::Update& update = options.update;
   add_word_option(command, "--shape", update.shape, parse_shape,
                   "Items in order: one; one then another; or epochs (singleton)",
                   "singleton|compound|1+2+1")
-      ->group(group);
+      .group(group);
   command.add_option("--bytes", update.bytes, "Size of each item of the first epoch (64)")
-      ->option_text("BYTES")
-      ->group(group);
+      .option_text("BYTES")
+      .group(group);
   command.add_option("--later-bytes", update.later_bytes, "Size of each later item (8)")
-      ->option_text("BYTES")
-      ->group(group);
+      .option_text("BYTES")
+      .group(group);
   add_word_option(command, "--primary", options.primary, parse_primary,
                   "Only methods whose data travels by this operation", "write|write_imm|send")
-      ->group(group);
+      .group(group);
   add_word_option(command, "--level", update.level, parse_level,
                   "How far the update must come (durable)", "received|visible|durable|committed")
-      ->group(group);
+      .group(group);
   command
       .add_flag("--immediate-names-place", update.immediate_names_place,
                 "32 bits of immediate data tell the responder where a WRITE went")
-      ->group(group);
+      .group(group);
   command
       .add_option("--message-bytes-max", update.message_bytes_max,
                   "What a receive buffer of the responder holds (no limit)")
-      ->option_text("BYTES")
-      ->group(group);
+      .option_text("BYTES")
+      .group(group);
 }
 
 }  // namespace
 
-void add_plan_command(CLI::App& app) {
+void add_plan_command(Command app) {
   const auto options = std::make_shared<PlanOptions>();
-  CLI::App* command =
+  const Command command =
       app.add_subcommand("plan", "The method that makes an update durable on a responder, and why");
-  add_profile_options(*command, options->profile);
-  add_update_options(*command, *options);
+  add_profile_options(command, options->profile);
+  add_update_options(command, *options);
   const std::string group = "Measured";
-  add_peers_option(*command, options->peers);
-  add_pool_option(*command, options->peers);
-  command->get_option("--peers")
-      ->required(false)
-      ->needs("--pool")
-      ->description("Ask this peer what it is, and time the connection to it")
-      ->option_text("HOST:PORT")
-      ->group(group);
-  command->get_option("--pool")
-      ->required(false)
-      ->needs("--peers")
-      ->description("The peer's pool")
-      ->group(group);
-  add_timeout_option(*command, options->peers);
-  command->add_flag("--explain", options->explain,
-                    "Print the costs too, and the cheapest method's cost by size");
-  command->add_flag("--search", options->search,
-                    "Find all right methods anew; where one round trip is impossible, prove it");
-  command->add_flag("--all", options->all,
-                    "Every responder of the tables, every operation, both shapes");
-  add_word_option(*command, "--source", options->source, plan::parse_source,
+  const Option peers = add_peers_option(command, options->peers);
+  const Option pool = add_pool_option(command, options->peers);
+  peers.required(false)
+      .needs(pool)
+      .description("Ask this peer what it is, and time the connection to it")
+      .option_text("HOST:PORT")
+      .group(group);
+  pool.required(false).needs(peers).description("The peer's pool").group(group);
+  add_timeout_option(command, options->peers);
+  command.add_flag("--explain", options->explain,
+                   "Print the costs too, and the cheapest method's cost by size");
+  command.add_flag("--search", options->search,
+                   "Find all right methods anew; where one round trip is impossible, prove it");
+  command.add_flag("--all", options->all,
+                   "Every responder of the tables, every operation, both shapes");
+  add_word_option(command, "--source", options->source, plan::parse_source,
                   "With --all: the tables as published, or what Perdure runs (best)", "paper|best");
-  add_word_option(*command, "--format", options->format, parse_plan_format,
+  add_word_option(command, "--format", options->format, parse_plan_format,
                   "How to print it; svg is a sequence diagram, plot is cost over size (text)",
                   "text|json|sequence|svg|plot");
-  add_examples(*command,
+  add_examples(command,
                "  perdure plan --domain dmp --ddio on --transport tcp --bytes 64\n"
                "  perdure plan --domain mhp --transport roce --shape compound --format sequence\n"
                "  perdure plan --search --domain dmp --ddio on --transport roce --shape compound\n"
                "  perdure plan --explain --peers 127.0.0.1:7470 --pool orders\n"
                "  perdure plan --all --source paper --format json");
-  run_with(*command, [options, command] { return run_plan(*options, *command); });
+  run_with(command, [options, command] { return run_plan(*options, command); });
 }
 
 }  // namespace perdure::app

@@ -165,66 +165,60 @@ ExitStatus run_fence(const PoolCommand& command) {
 }
 
 struct PoolSubcommand {
-  CLI::App* app = nullptr;
+  Command app;
   std::shared_ptr<PoolCommand> options;
 };
 
-PoolSubcommand add_subcommand(CLI::App& pool, const std::string& name,
-                              const std::string& description, bool names_pool) {
+PoolSubcommand add_subcommand(Command pool, const std::string& name, const std::string& description,
+                              bool names_pool) {
   PoolSubcommand added{pool.add_subcommand(name, description), std::make_shared<PoolCommand>()};
-  add_peers_option(*added.app, added.options->peers);
-  if (names_pool) add_pool_option(*added.app, added.options->peers);
-  add_timeout_option(*added.app, added.options->peers);
+  add_peers_option(added.app, added.options->peers);
+  if (names_pool) add_pool_option(added.app, added.options->peers);
+  add_timeout_option(added.app, added.options->peers);
   added.app
-      ->add_option("--wait", added.options->wait_s,
-                   "Ask a peer that is not there yet again, for this long (0)")
-      ->check(CLI::Range(0.0, 3600.0))
-      ->option_text("SECONDS");
-  add_format_option(*added.app, added.options->format);
+      .add_option("--wait", added.options->wait_s,
+                  "Ask a peer that is not there yet again, for this long (0)")
+      .range(0.0, 3600.0)
+      .option_text("SECONDS");
+  add_format_option(added.app, added.options->format);
   return added;
 }
 
-void add_create(CLI::App& pool) {
+void add_create(Command pool) {
   const auto [app, options] = add_subcommand(pool, "create", "Make a pool on every peer", true);
-  app->add_option_function<std::string>(
-         "--bytes",
-         [options = options](const std::string& word) {
-           const auto bytes = parse_bytes(word);
-           if (!bytes.ok()) throw CLI::ValidationError(bytes.error().message);
-           options->bytes = *bytes;
-         },
-         "Size of the pool, for example 64MiB")
-      ->required()
-      ->option_text("SIZE");
-  add_examples(*app,
+  add_word_option(app, "--bytes", options->bytes, parse_bytes,
+                  "Size of the pool, for example 64MiB", "SIZE")
+      .required();
+  add_examples(app,
                "  perdure pool create --peers 127.0.0.1:7470,127.0.0.1:7480 --pool orders \\\n"
                "      --bytes 1GiB");
-  run_with(*app, [options = options] { return run_create(*options); });
+  run_with(app, [options = options] { return run_create(*options); });
 }
 
 }  // namespace
 
-void add_pool_commands(CLI::App& app) {
-  CLI::App* pool = app.add_subcommand("pool", "Create, list, describe and fence pools on peers");
-  pool->require_subcommand(1);
-  add_create(*pool);
-  const auto list = add_subcommand(*pool, "list", "The pools of every peer", false);
-  add_examples(*list.app, "  perdure pool list --peers 127.0.0.1:7470");
-  run_with(*list.app, [options = list.options] { return run_list(*options); });
+void add_pool_commands(Command app) {
+  const Command pool =
+      app.add_subcommand("pool", "Create, list, describe and fence pools on peers");
+  pool.require_subcommand();
+  add_create(pool);
+  const auto list = add_subcommand(pool, "list", "The pools of every peer", false);
+  add_examples(list.app, "  perdure pool list --peers 127.0.0.1:7470");
+  run_with(list.app, [options = list.options] { return run_list(*options); });
 
-  const auto describe = add_subcommand(*pool, "describe", "All that peers know of a pool", true);
-  add_examples(*describe.app, "  perdure pool describe --peers 127.0.0.1:7470 --pool orders");
-  run_with(*describe.app, [options = describe.options] { return run_describe(*options); });
+  const auto describe = add_subcommand(pool, "describe", "All that peers know of a pool", true);
+  add_examples(describe.app, "  perdure pool describe --peers 127.0.0.1:7470 --pool orders");
+  run_with(describe.app, [options = describe.options] { return run_describe(*options); });
 
   const auto fence = add_subcommand(
-      *pool, "fence", "End the sessions of writers of a pool, and refuse their epoch for good",
+      pool, "fence", "End the sessions of writers of a pool, and refuse their epoch for good",
       true);
   fence.app
-      ->add_option("--epoch", fence.options->epoch,
-                   "Refuse writers below this epoch (one above the present)")
-      ->option_text("N");
-  add_examples(*fence.app, "  perdure pool fence --peers 127.0.0.1:7470 --pool orders");
-  run_with(*fence.app, [options = fence.options] { return run_fence(*options); });
+      .add_option("--epoch", fence.options->epoch,
+                  "Refuse writers below this epoch (one above the present)")
+      .option_text("N");
+  add_examples(fence.app, "  perdure pool fence --peers 127.0.0.1:7470 --pool orders");
+  run_with(fence.app, [options = fence.options] { return run_fence(*options); });
 }
 
 }  // namespace perdure::app

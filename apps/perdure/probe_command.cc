@@ -237,7 +237,7 @@ ExitStatus run_doctor(const std::string& path, const std::optional<std::string>&
 
 }  // namespace
 
-void add_probe_command(CLI::App& app) {
+void add_probe_command(Command app) {
   struct Options {
     std::string path = ".";
     Format format = Format::Text;
@@ -245,29 +245,29 @@ void add_probe_command(CLI::App& app) {
     std::optional<std::string> config;
   };
   const auto options = std::make_shared<Options>();
-  CLI::App* command =
+  const Command command =
       app.add_subcommand("probe", "What this machine is: every axis, with the evidence for it");
   command
-      ->add_option("path", options->path,
-                   "Where a pool would be: a directory, a file or a DAX device (.)")
-      ->option_text("[PATH]");
-  add_format_option(*command, options->format);
-  CLI::Option* doctor =
-      command->add_flag("--doctor", options->doctor,
-                        "Go through a checklist instead: what is well, what is not, and what to\n"
-                        "do. Exit status 1 if data can be lost or something can not work");
+      .add_option("path", options->path,
+                  "Where a pool would be: a directory, a file or a DAX device (.)")
+      .option_text("[PATH]");
+  add_format_option(command, options->format);
+  const Option doctor =
+      command.add_flag("--doctor", options->doctor,
+                       "Go through a checklist instead: what is well, what is not, and what to\n"
+                       "do. Exit status 1 if data can be lost or something can not work");
   command
-      ->add_option("--config", options->config,
-                   "What is declared to perdured, for --doctor (/etc/perdure/perdured.toml)")
-      ->option_text("FILE")
-      ->needs(doctor);
-  add_examples(*command,
+      .add_option("--config", options->config,
+                  "What is declared to perdured, for --doctor (/etc/perdure/perdured.toml)")
+      .option_text("FILE")
+      .needs(doctor);
+  add_examples(command,
                "  perdure probe\n"
                "  perdure probe /dev/dax0.0\n"
                "  perdure probe /dev/shm --format json\n"
                "  perdure probe --doctor /var/lib/perdure\n"
                "  perdure probe --doctor --config perdured.toml --format json /var/lib/perdure");
-  run_with(*command, [options] {
+  run_with(command, [options] {
     if (options->doctor) return run_doctor(options->path, options->config, options->format);
     const auto machine = examine(options->path);
     if (!machine.ok()) return fail(machine.error());

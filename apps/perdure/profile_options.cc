@@ -61,31 +61,31 @@ Result<UpdateShape> parse_shape(std::string_view word) {
   }
 }
 
-void add_profile_options(CLI::App& command, ServerProfile& profile) {
+void add_profile_options(Command command, ServerProfile& profile) {
   const std::string group = "Responder";
   add_word_option(command, "--domain", profile.domain, parse_persistence_domain,
                   "What survives its power failure (none)", "none|page|dmp|mhp|wsp")
-      ->group(group);
+      .group(group);
   add_word_option(command, "--ddio", profile.ddio, parse_ddio,
                   "Whether inbound data lands in its last-level cache (on)", "on|off")
-      ->group(group);
+      .group(group);
   add_word_option(command, "--receive-buffers", profile.receive_buffers, parse_receive_buffers,
                   "Where its receive buffers live (dram)", "dram|pm")
-      ->group(group);
+      .group(group);
   add_word_option(command, "--transport", profile.transport, parse_transport,
                   "What carries the messages (tcp)", "infiniband|roce|iwarp|tcp|shm")
-      ->group(group);
+      .group(group);
   Capabilities& can = profile.capabilities;
-  command.add_flag("--native-flush", can.native_flush, "It has RDMA FLUSH")->group(group);
+  command.add_flag("--native-flush", can.native_flush, "It has RDMA FLUSH").group(group);
   command
       .add_flag("--persistent-flush", can.persistent_flush,
                 "Its RDMA FLUSH reaches persistence by itself, DDIO on or off")
-      ->group(group);
-  command.add_flag("--atomic-write", can.atomic_write, "It has RDMA ATOMIC WRITE")->group(group);
+      .group(group);
+  command.add_flag("--atomic-write", can.atomic_write, "It has RDMA ATOMIC WRITE").group(group);
   command.add_flag("--ordered-persist", can.ordered_persist, "It acknowledges persistence itself")
-      ->group(group);
+      .group(group);
   command.add_flag("--send-flush", can.send_flush, "Its RNIC flushes what a SEND names")
-      ->group(group);
+      .group(group);
 }
 
 }  // namespace perdure::app

@@ -156,42 +156,42 @@ ExitStatus run_sim_memory(const MemoryCommandOptions& options) {
   return ExitStatus::Ok;
 }
 
-void add_memory_command(CLI::App& sim) {
+void add_memory_command(Command sim) {
   const auto options = std::make_shared<MemoryCommandOptions>();
-  CLI::App* command = sim.add_subcommand(
+  const Command command = sim.add_subcommand(
       "memory", "A trace of memory requests on a device: bursts, persists, commands");
-  command->add_option("--device", options->device, "Device and controller, TOML")
-      ->required()
-      ->option_text("FILE");
-  command->add_option("--trace", options->trace, "Requests, text, one a line")
-      ->required()
-      ->option_text("FILE");
-  add_word_option(*command, "--trace-format", options->format, memsys::parse_trace_format,
+  command.add_option("--device", options->device, "Device and controller, TOML")
+      .required()
+      .option_text("FILE");
+  command.add_option("--trace", options->trace, "Requests, text, one a line")
+      .required()
+      .option_text("FILE");
+  add_word_option(command, "--trace-format", options->format, memsys::parse_trace_format,
                   "How the trace is written (auto)", "auto|perdure|dramsim3|ramulator|whisper");
-  add_word_option(*command, "--order", options->order, memsys::parse_order,
+  add_word_option(command, "--order", options->order, memsys::parse_order,
                   "How epochs are kept apart (thread)", memsys::order_names());
-  add_word_option(*command, "--persist-point", options->persist_point, memsys::parse_persist_point,
+  add_word_option(command, "--persist-point", options->persist_point, memsys::parse_persist_point,
                   "When a write counts as persisted (array)", "accept|bus|array");
-  command->add_option("--commands", options->commands, "Write every command of the device there")
-      ->option_text("FILE");
-  add_format_option(*command, options->output);
-  add_examples(*command,
+  command.add_option("--commands", options->commands, "Write every command of the device there")
+      .option_text("FILE");
+  add_format_option(command, options->output);
+  add_examples(command,
                "  perdure sim memory --device configs/hardware/nvm-a.toml --trace writes.txt\n"
                "  perdure sim memory --device configs/hardware/ddr4-2400.toml --trace t.txt \\\n"
                "      --order global --persist-point bus --commands commands.txt --format json\n"
                "docs/simulator.md describes both files. Exit status: 0 simulated, 1 an input is "
                "wrong, 2 wrong command line.");
-  run_with(*command, [options] { return run_sim_memory(*options); });
+  run_with(command, [options] { return run_sim_memory(*options); });
 }
 
 }  // namespace
 
-void add_sim_command(CLI::App& app) {
-  CLI::App* sim =
+void add_sim_command(Command app) {
+  const Command sim =
       app.add_subcommand("sim", "What persistence costs on hardware that is not here (simulated)");
-  sim->require_subcommand(1);
-  add_memory_command(*sim);
-  add_sim_method_command(*sim);
+  sim.require_subcommand();
+  add_memory_command(sim);
+  add_sim_method_command(sim);
 }
 
 }  // namespace perdure::app

@@ -5,6 +5,6 @@
 
 namespace perdure::app {
 
-void add_sim_method_command(CLI::App& sim);
+void add_sim_method_command(Command sim);
 
 }  // namespace perdure::app

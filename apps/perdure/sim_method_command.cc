@@ -116,32 +116,31 @@ ExitStatus run_sim_method(const MethodPriceOptions& options) {
 
 }  // namespace
 
-void add_sim_method_command(CLI::App& sim) {
+void add_sim_method_command(Command sim) {
   const auto options = std::make_shared<MethodPriceOptions>();
-  CLI::App* command =
+  const Command command =
       sim.add_subcommand("method", "What a method of persistence takes, step by step");
-  command->add_option("--hardware", options->hardware, "Network and server, TOML")
-      ->required()
-      ->option_text("FILE");
-  CLI::Option_group* what = command->add_option_group("What to price", "exactly one of");
-  what->add_option("--method", options->method, "A method by name: `perdure check --list`")
-      ->option_text("NAME");
-  what->add_flag("--all", options->all, "All methods of the tables, on their responders");
-  what->require_option(1);
-  add_profile_options(*command, options->profile);
-  add_word_option(*command, "--shape", options->shape_word, parse_shape,
+  command.add_option("--hardware", options->hardware, "Network and server, TOML")
+      .required()
+      .option_text("FILE");
+  const Command what = command.add_choice("What to price");
+  what.add_option("--method", options->method, "A method by name: `perdure check --list`")
+      .option_text("NAME");
+  what.add_flag("--all", options->all, "All methods of the tables, on their responders");
+  add_profile_options(command, options->profile);
+  add_word_option(command, "--shape", options->shape_word, parse_shape,
                   "The update it is for, if several have the name", "singleton|compound|1+2+1");
-  command->add_option("--bytes", options->price.item_bytes, "Of an item (64)")
-      ->check(CLI::Range(1.0, 1e9))
-      ->option_text("N");
-  add_format_option(*command, options->output);
-  add_examples(*command,
+  command.add_option("--bytes", options->price.item_bytes, "Of an item (64)")
+      .range(1.0, 1e9)
+      .option_text("N");
+  add_format_option(command, options->output);
+  add_examples(command,
                "  perdure sim method --hardware configs/hardware/edr-back-to-back.toml \\\n"
                "      --method write-flush --domain dmp --ddio off --transport infiniband\n"
                "  perdure sim method --hardware configs/hardware/hdr100-one-switch.toml --all "
                "--transport roce");
-  run_with(*command, [options, command] {
-    if (command->count("--shape") > 0) options->shape = options->shape_word;
+  run_with(command, [options, command] {
+    if (command.count("--shape") > 0) options->shape = options->shape_word;
     return run_sim_method(*options);
   });
 }

@@ -247,40 +247,39 @@ ExitStatus run_torture(TortureOptions& options) {
 
 }  // namespace
 
-void add_torture_command(CLI::App& app) {
+void add_torture_command(Command app) {
   const auto options = std::make_shared<TortureOptions>();
-  CLI::App* command = app.add_subcommand(
+  const Command command = app.add_subcommand(
       "torture", "Whole clusters in a box, everything going wrong, and a judge beside them");
   CampaignOptions& campaign = options->campaign;
   command
-      ->add_option("--seed", campaign.seed, "Of the first world; the next has the next number (1)")
-      ->option_text("NUMBER");
-  command->add_option("--worlds", campaign.worlds, "How many, in all pieces together (100)")
-      ->option_text("NUMBER");
-  command->add_option("--ops", campaign.operations, "Operations in each world (500)")
-      ->option_text("NUMBER")
-      ->check(CLI::Range(1, 1'000'000));
+      .add_option("--seed", campaign.seed, "Of the first world; the next has the next number (1)")
+      .option_text("NUMBER");
+  command.add_option("--worlds", campaign.worlds, "How many, in all pieces together (100)")
+      .option_text("NUMBER");
+  command.add_option("--ops", campaign.operations, "Operations in each world (500)")
+      .option_text("NUMBER")
+      .range(1, 1'000'000);
+  command.add_option("--hours", options->hours, "Go on for this long, however many worlds that are")
+      .option_text("HOURS");
   command
-      ->add_option("--hours", options->hours, "Go on for this long, however many worlds that are")
-      ->option_text("HOURS");
+      .add_option("--resume", options->resume,
+                  "Keep the campaign in this file, and go on where it says")
+      .option_text("FILE");
   command
-      ->add_option("--resume", options->resume,
-                   "Keep the campaign in this file, and go on where it says")
-      ->option_text("FILE");
-  command
-      ->add_option("--keep", options->keep,
-                   "Run one world, of the sequence only these steps, and tell what happens")
-      ->option_text("STEPS");
-  command->add_option("--without", campaign.laws_left_out, "Do not judge by this law")
-      ->option_text("LAW");
-  command->add_option("--failures", campaign.failures_max, "Shorten and tell so many failures (10)")
-      ->option_text("NUMBER");
-  add_format_option(*command, options->format);
-  add_examples(*command,
+      .add_option("--keep", options->keep,
+                  "Run one world, of the sequence only these steps, and tell what happens")
+      .option_text("STEPS");
+  command.add_option("--without", campaign.laws_left_out, "Do not judge by this law")
+      .option_text("LAW");
+  command.add_option("--failures", campaign.failures_max, "Shorten and tell so many failures (10)")
+      .option_text("NUMBER");
+  add_format_option(command, options->format);
+  add_examples(command,
                "  perdure torture --seed 1 --worlds 1000 --ops 500\n"
                "  perdure torture --seed 7 --ops 500 --keep '3,17!,44'\n"
                "  perdure torture --hours 2 --resume night.json --format json");
-  run_with(*command, [options] { return run_torture(*options); });
+  run_with(command, [options] { return run_torture(*options); });
 }
 
 }  // namespace perdure::app

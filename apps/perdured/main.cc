@@ -6,13 +6,13 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <fstream>
 #include <system_error>
 
+#include "command_line/command_line.h"
 #include "control/host_port.h"
 #include "control/version.h"
 #include "core/try.h"
@@ -49,21 +49,21 @@ struct Arguments {
   bool check = false;
 };
 
-void describe(CLI::App& app, Arguments& arguments) {
-  app.footer(kFooter);
-  app.set_version_flag("--version", "perdured " + std::string(control::version()));
-  app.add_option("--config", arguments.config_file, "read the configuration from a TOML file");
-  app.add_option("--pools", arguments.pools, "directory of the pools' files")->type_name("DIR");
-  app.add_option("--listen", arguments.listen,
+void describe(const app::Program& program, Arguments& arguments) {
+  program.footer(kFooter);
+  program.set_version("perdured " + std::string(control::version()));
+  program.add_option("--config", arguments.config_file, "read the configuration from a TOML file");
+  program.add_option("--pools", arguments.pools, "directory of the pools' files").type_name("DIR");
+  program.add_option("--listen", arguments.listen,
                  "host:port of the control plane; port 0: any free ports for both planes");
-  app.add_option("--data-listen", arguments.data_listen, "host:port of the data plane");
-  app.add_option("--declare-domain", arguments.declared,
+  program.add_option("--data-listen", arguments.data_listen, "host:port of the data plane");
+  program.add_option("--declare-domain", arguments.declared,
                  "what survives a power failure: none, page, dmp, mhp, wsp, or auto")
-      ->type_name("DOMAIN");
-  app.add_option("--port-file", arguments.port_file,
+      .type_name("DOMAIN");
+  program.add_option("--port-file", arguments.port_file,
                  "write the addresses there once everything runs, one \"name address\" per line");
-  app.add_option("--log-level", arguments.log_level, "debug, info, warning or error");
-  app.add_flag("--check-config", arguments.check, "check the configuration and end");
+  program.add_option("--log-level", arguments.log_level, "debug, info, warning or error");
+  program.add_flag("--check-config", arguments.check, "check the configuration and end");
 }
 
 /// The configuration file with the command line on top.
@@ -193,13 +193,13 @@ int fail(int status, const Error& error) {
 
 int run(int argc, char** argv) {
   const sigset_t signals = awaited_signals();
-  CLI::App app{"Serves pools of durable memory to writers on other machines."};
+  app::Program program("Serves pools of durable memory to writers on other machines.", "perdured");
   Arguments arguments;
-  describe(app, arguments);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : kExitUsage;
+  describe(program, arguments);
+  switch (program.parse(argc, argv)) {
+    case app::Program::Parsed::Right: break;
+    case app::Program::Parsed::Answered: return 0;
+    case app::Program::Parsed::Wrong: return kExitUsage;
   }
   const auto config = assemble(arguments);
   if (!config) return fail(kExitUsage, config.error());

@@ -1,0 +1,132 @@
+// The command line of `perdure` and `perdured`: CLI11 behind declarations of our own, because its
+// headers take the compiler ten seconds in each file that includes them. Only command_line.cc does.
+#pragma once
+
+#include <perdure/result.h>
+
+#include "core/try.h"
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace CLI {
+class App;
+class Option;
+}  // namespace CLI
+
+namespace perdure::app {
+
+/// An option, flag or argument of a command: a handle, valid as long as its Program. What is called
+/// on it in a chain is said of the same option.
+class Option {
+ public:
+  explicit Option(CLI::Option* option) : option_(option) {}
+
+  Option required(bool required = true) const;
+  Option description(const std::string& text) const;
+  Option group(const std::string& heading) const;
+  /// What the help shows after the names, in place of the type and the default.
+  Option option_text(const std::string& text) const;
+  /// What the help shows in place of the type; the default stays.
+  Option type_name(const std::string& text) const;
+  /// The help shows the value that the variable has now.
+  Option capture_default() const;
+  /// One word may hold several values with this between them.
+  Option delimiter(char separator) const;
+
+  /// A value outside is refused, with both bounds in the error. Signs and whole numbers as the
+  /// variable has them.
+  Option range(int low, int high) const;
+  Option range(std::uint64_t low, std::uint64_t high) const;
+  Option range(double low, double high) const;
+  Option is_member(const std::vector<std::string>& words) const;
+  /// Each word is shown to `check`; what it says against it is the error.
+  Option each(std::function<Result<void>(const std::string&)> check) const;
+
+  Option needs(Option other) const;
+  Option excludes(Option other) const;
+
+ private:
+  CLI::Option* option_;
+};
+
+/// A command, a subcommand or a group of options in one: a handle, valid as long as its Program.
+class Command {
+ public:
+  explicit Command(CLI::App* command) : command_(command) {}
+
+  Command add_subcommand(const std::string& name, const std::string& description) const;
+  /// One subcommand must be given.
+  void require_subcommand() const;
+  /// Of the options of the group that is returned, exactly one must be given.
+  Command add_choice(const std::string& heading) const;
+
+  /// `value` must outlive the parse. T: std::string, std::vector<std::string>, int, std::uint32_t,
+  /// std::uint64_t, double, or std::optional of std::string or of
+  /// std::uint64_t.
+  template <typename T>
+  Option add_option(const std::string& names, T& value, const std::string& description) const;
+  Option add_flag(const std::string& names, bool& value, const std::string& description) const;
+  /// An option whose word `take` reads; its error is the answer to a wrong one.
+  Option add_option_function(const std::string& names,
+                             std::function<Result<void>(const std::string&)> take,
+                             const std::string& description) const;
+
+  /// How often the option was given. Only after parsing.
+  std::size_t count(const std::string& name) const;
+
+  /// Called when the command line names this command, after the whole of it was found to be right.
+  void callback(std::function<void()> work) const;
+  /// The last lines of the help.
+  void footer(const std::string& text) const;
+
+ protected:
+  CLI::App* command_;
+};
+
+/// Adds an option whose words are read by `parse`, so that a wrong one is answered with its error.
+/// `value` must outlive the parse.
+template <typename T>
+Option add_word_option(Command command, const std::string& names, T& value,
+                       Result<std::type_identity_t<T>> (*parse)(std::string_view),
+                       const std::string& description, const std::string& words) {
+  const auto take = [&value, parse](const std::string& word) -> Result<void> {
+    PERDURE_TRY(parsed, parse(word));
+    value = std::move(parsed);
+    return {};
+  };
+  return command.add_option_function(names, take, description).option_text(words);
+}
+
+/// The command line of one program.
+class Program : public Command {
+ public:
+  Program(const std::string& description, const std::string& name);
+  ~Program();
+  Program(const Program&) = delete;
+  Program& operator=(const Program&) = delete;
+
+  /// --version prints this.
+  void set_version(const std::string& text) const;
+  /// Options of the program may stand behind the name of a subcommand too.
+  void allow_options_anywhere() const;
+  /// Of the help's left column, in characters.
+  void set_column_width(std::size_t width) const;
+
+  /// How parsing ended.
+  enum class Parsed { Right, Answered, Wrong };
+  /// Fills the variables. Answered: --help or --version was, on standard output. Wrong: standard
+  /// error says what is wrong.
+  Parsed parse(int argc, const char* const* argv);
+
+ private:
+  std::unique_ptr<CLI::App> app_;
+};
+
+}  // namespace perdure::app
