@@ -55,13 +55,15 @@ void describe(const app::Program& program, Arguments& arguments) {
   program.add_option("--config", arguments.config_file, "read the configuration from a TOML file");
   program.add_option("--pools", arguments.pools, "directory of the pools' files").type_name("DIR");
   program.add_option("--listen", arguments.listen,
-                 "host:port of the control plane; port 0: any free ports for both planes");
+                     "host:port of the control plane; port 0: any free ports for both planes");
   program.add_option("--data-listen", arguments.data_listen, "host:port of the data plane");
-  program.add_option("--declare-domain", arguments.declared,
-                 "what survives a power failure: none, page, dmp, mhp, wsp, or auto")
+  program
+      .add_option("--declare-domain", arguments.declared,
+                  "what survives a power failure: none, page, dmp, mhp, wsp, or auto")
       .type_name("DOMAIN");
-  program.add_option("--port-file", arguments.port_file,
-                 "write the addresses there once everything runs, one \"name address\" per line");
+  program.add_option(
+      "--port-file", arguments.port_file,
+      "write the addresses there once everything runs, one \"name address\" per line");
   program.add_option("--log-level", arguments.log_level, "debug, info, warning or error");
   program.add_flag("--check-config", arguments.check, "check the configuration and end");
 }
