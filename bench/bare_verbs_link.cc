@@ -191,11 +191,12 @@ Result<void> VerbsLink::post(ibv_send_wr request, bool completed) {
 
 Result<void> VerbsLink::write(const std::byte* data, std::size_t length, std::size_t offset,
                               BareEnding ending) {
-  const bool told = ending == BareEnding::Immediate;
-  ibv_send_wr work = request(told ? IBV_WR_RDMA_WRITE_WITH_IMM : IBV_WR_RDMA_WRITE, data, length);
+  const bool with_immediate = ending == BareEnding::Immediate;
+  ibv_send_wr work =
+      request(with_immediate ? IBV_WR_RDMA_WRITE_WITH_IMM : IBV_WR_RDMA_WRITE, data, length);
   work.wr.rdma.remote_addr = peer_.base + offset;
   work.wr.rdma.rkey = peer_.rkey;
-  return post(work, !told && ending != BareEnding::Silent);
+  return post(work, !with_immediate && ending != BareEnding::Silent);
 }
 
 Result<void> VerbsLink::write_and_read(const std::byte* data, std::size_t length,
@@ -229,9 +230,9 @@ Result<void> VerbsLink::look(const OnReceive& on_receive) {
       continue;
     }
     ++received_;
-    const bool told = (done.wc_flags & IBV_WC_WITH_IMM) != 0;
+    const bool with_immediate = (done.wc_flags & IBV_WC_WITH_IMM) != 0;
     on_receive(std::span<const std::byte>(inbox_).subspan(done.wr_id * inbox_slot_,
-                                                          told ? 0 : done.byte_len));
+                                                          with_immediate ? 0 : done.byte_len));
     PERDURE_TRY_VOID(post_receive(done.wr_id));
   }
   return {};

@@ -30,7 +30,7 @@ struct PowerCut {
   std::uint64_t events = 0;          // events of the appending when no power fails
   std::string lost;                  // "all", or the machine's name
   std::uint64_t appended = 0;        // when it happened
-  std::uint64_t committed = 0;       // told to the writer by then
+  std::uint64_t committed = 0;       // acknowledged to the writer by then
   std::uint64_t recovered = 0;       // records of the log afterwards
   std::string found;                 // what was wrong with replicas
   std::vector<ReplicaCheck> checks;  // at the end, with all records appended

@@ -2,6 +2,7 @@
 // the input while records are in flight.
 #include "append_run.h"
 
+#include "core/counted.h"
 #include "peer_options.h"
 #include "signals.h"
 
@@ -164,8 +165,8 @@ void AppendRun::look_around() {
   const auto up = static_cast<std::size_t>(
       std::count_if(status.replicas.begin(), status.replicas.end(),
                     [](const ReplicaStatus& replica) { return replica.up; }));
-  line_.show(fmt::format("{} records, {}, {:.0f} records/s, {} committed, {} of {} replicas up",
-                         outcome_.appended, format_bytes(outcome_.payload_bytes),
+  line_.show(fmt::format("{}, {}, {:.0f} records/s, {} committed, {} of {} replicas up",
+                         counted(outcome_.appended, "record"), format_bytes(outcome_.payload_bytes),
                          static_cast<double>(outcome_.appended) / seconds(at - started_),
                          outcome_.committed, up, status.replicas.size()));
 }

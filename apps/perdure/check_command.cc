@@ -5,6 +5,7 @@
 #include "check/render.h"
 #include "commands.h"
 #include "core/clock.h"
+#include "core/counted.h"
 #include "core/json.h"
 #include "method_file.h"
 #include "method_library.h"
@@ -38,7 +39,7 @@ Result<CheckFormat> parse_check_format(std::string_view word) {
 Result<check::Between> parse_between(std::string_view word) {
   using enum check::Between;
   std::string accepted;
-  for (const check::Between each : {Independent, ToldInOrder, Ordered}) {
+  for (const check::Between each : {Independent, AcknowledgedInOrder, Ordered}) {
     if (to_string(each) == word) return each;
     accepted += fmt::format("{}{}", accepted.empty() ? "" : ", ", to_string(each));
   }
@@ -162,10 +163,10 @@ std::string total(const Tally& tally, const CheckCommandOptions& options) {
   const double milliseconds = static_cast<double>(tally.busy.count()) / 1e6;
   std::string text = fmt::format(
       "{} of {} hold; {} states explored in {:.1f} ms of processor time ({:.1f} million a second, "
-      "measured), each method within {} update(s) in flight and {} units per item\n",
+      "measured), each method within {} in flight and {} units per item\n",
       tally.held, tally.asked, tally.states, milliseconds,
-      static_cast<double>(tally.states) / milliseconds / 1e3, options.bounds.updates_in_flight,
-      options.bounds.units_per_item);
+      static_cast<double>(tally.states) / milliseconds / 1e3,
+      counted(options.bounds.updates_in_flight, "update"), options.bounds.units_per_item);
   if (options.mutate) {
     text += fmt::format("{} of {} mutants caught\n", tally.caught, tally.mutated);
   }
@@ -242,7 +243,8 @@ ExitStatus run_check(const CheckCommandOptions& options) {
 void add_bounds(Command command, check::CheckOptions& bounds) {
   const std::string group = "Bounds";
   add_word_option(command, "--level", bounds.level, parse_level,
-                  "What the requester is told (durable)", "received|visible|durable|committed")
+                  "What is acknowledged to the requester (durable)",
+                  "received|visible|durable|committed")
       .group(group);
   command
       .add_option("--units-per-item", bounds.units_per_item,
@@ -256,7 +258,7 @@ void add_bounds(Command command, check::CheckOptions& bounds) {
       .group(group);
   add_word_option(command, "--between", bounds.between, parse_between,
                   "What the order of updates in flight means (ordered)",
-                  "independent|told-in-order|ordered")
+                  "independent|acknowledged-in-order|ordered")
       .group(group);
   command
       .add_option("--connections", bounds.connections,

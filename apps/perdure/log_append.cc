@@ -1,5 +1,6 @@
 // `perdure log append`: records from standard input or files, until each is committed.
 #include "append_run.h"
+#include "core/counted.h"
 #include "log_commands.h"
 #include "output.h"
 #include "profile_options.h"
@@ -81,10 +82,10 @@ std::string replicas_text(const LogStatus& status, Level level) {
 std::string open_text(const AppendOutcome& outcome, const RecordSource& source) {
   const RecordRange& open = outcome.open;
   return fmt::format(
-      "NOT known to be committed: {} records, index {} to {} (LSN {} to {}), {} to {}; they may or "
+      "NOT known to be committed: {}, index {} to {} (LSN {} to {}), {} to {}; they may or "
       "may not be durable, and the next writer finds out: read the log, then append what lacks\n",
-      open.count, open.first.index, open.last.index, open.first.lsn.value, open.last.lsn.value,
-      source.describe(open.first_place), source.describe(open.last_place));
+      counted(open.count, "record"), open.first.index, open.last.index, open.first.lsn.value,
+      open.last.lsn.value, source.describe(open.first_place), source.describe(open.last_place));
 }
 
 std::string unread_text(const Unread& unread, const RecordSource& source) {
@@ -98,17 +99,18 @@ std::string summary_text(const AppendOutcome& outcome, const RecordSource& sourc
   const LogStatus& status = outcome.status;
   const Level level = command.run.level;
   std::string text = fmt::format(
-      "appended {} records, {}, in {:.2f} s: {:.0f} records/s, {}/s (measured)\n", outcome.appended,
-      format_bytes(outcome.payload_bytes), static_cast<double>(outcome.elapsed.count()) * 1e-9,
+      "appended {}, {}, in {:.2f} s: {:.0f} records/s, {}/s (measured)\n",
+      counted(outcome.appended, "record"), format_bytes(outcome.payload_bytes),
+      static_cast<double>(outcome.elapsed.count()) * 1e-9,
       per_second(outcome.appended, outcome.elapsed),
       format_bytes(static_cast<std::uint64_t>(per_second(outcome.payload_bytes, outcome.elapsed))));
   text += fmt::format("committed {} of them, on {} of {} replicas\n", outcome.committed,
                       status.quorum, status.replicas.size());
   if (outcome.empty_lines > 0) {
     text += fmt::format(
-        "left out {} empty lines: a record has at least one byte; --keep-newline "
+        "left out {}: a record has at least one byte; --keep-newline "
         "keeps them\n",
-        outcome.empty_lines);
+        counted(outcome.empty_lines, "empty line"));
   }
   if (outcome.committed > 0) {
     text += fmt::format(
@@ -290,13 +292,13 @@ void add_log_options(Command command, AppendCommand& options) {
       .group(group);
   command
       .add_option("--spin-us", options.writer.spin_us,
-                  "Poll so long before sleeping; 0 where cores are scarce (200)")
+                  "Poll for this long before sleeping; 0 where cores are scarce (200)")
       .range(0, 1'000'000)
       .option_text("US")
       .group(group);
   command
       .add_option("--auto-repair", options.auto_repair_s,
-                  "Bring back replicas that are down: first so long after the loss, after each "
+                  "Bring back replicas that are down: first this long after the loss, after each "
                   "failure twice as long, up to 16 times that (never)")
       .range(0.01, 86400.0)
       .option_text("SECONDS")

@@ -1,4 +1,5 @@
 // `perdure log repair` and `perdure log trim`: what only the writer of a log may do.
+#include "core/counted.h"
 #include "log_commands.h"
 #include "output.h"
 
@@ -22,8 +23,8 @@ struct MaintenanceCommand {
 
 std::string status_text(const LogStatus& status) {
   std::string text = fmt::format(
-      "epoch {}, {} records so far, LSN {} to {}, {} of {} used\n", status.epoch.value,
-      status.next_index, status.head.value, status.tail.value,
+      "epoch {}, {} so far, LSN {} to {}, {} of {} used\n", status.epoch.value,
+      counted(status.next_index, "record"), status.head.value, status.tail.value,
       format_bytes(status.tail.value - status.head.value), format_bytes(status.ring_bytes));
   for (const ReplicaStatus& each : status.replicas) {
     text += each.up ? fmt::format("{}: whole, up to LSN {}\n", each.peer, each.durable_below.value)

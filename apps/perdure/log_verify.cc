@@ -43,7 +43,7 @@ struct Judgement {
 /// A record that must be there is not whole: its tail pointer says that it was, or whole records
 /// come after it and another replica has it. Records behind a hole alone say nothing: with several
 /// batches in flight a power failure may keep a later one and tear an earlier one, as long as
-/// nobody was told of either.
+/// nothing of it was acknowledged either.
 bool has_damage(const ScanReport& report, const ScanReport& history) {
   const bool missed = report.next_index < history.next_index;
   return report.damaged() || (report.records_after_hole != 0 && missed);
@@ -78,7 +78,7 @@ Judgement judge(const SurveyedReplica& replica, const ScanReport* history, bool 
         Verdict::Unclear,
         fmt::format(
             "the bytes at LSN {} (index {}) are no whole record, and whole ones come after them "
-            "({}): damage, or a power failure that tore what nobody was told of",
+            "({}): damage, or a power failure that tore what nobody had an acknowledgement of",
             report.tail.value, report.next_index, report.records_after_hole)};
   }
   if (alone && report.end == ScanEnd::Torn) {

@@ -2,6 +2,7 @@
 #include "plan_search.h"
 
 #include "check/check.h"
+#include "core/counted.h"
 #include "plan/cost.h"
 
 #include <fmt/format.h>
@@ -54,8 +55,9 @@ std::string one_round_trip_text(const plan::SearchResult& result,
   for (const auto& [method, report] : refuted) {
     if (!takes(method)) continue;
     ++count;
-    lines += fmt::format("  {}\n      {} after {} events ({} states)\n", plan::one_line(method),
-                         broken_property(report), report.path.size(), report.states);
+    lines += fmt::format("  {}\n      {} after {} ({})\n", plan::one_line(method),
+                         broken_property(report), counted(report.path.size(), "event"),
+                         counted(report.states, "state"));
   }
   return fmt::format("\n{}: impossible. Each of the {} sequences that take it is wrong:\n{}", what,
                      count, lines);

@@ -1,5 +1,6 @@
 // `perdure sim`: what persistence costs on hardware that is not here. Simulated, and says so.
 #include "commands.h"
+#include "core/counted.h"
 #include "core/try.h"
 #include "memsys/memory_run.h"
 #include "output.h"
@@ -88,11 +89,11 @@ std::string text_of(const memsys::Device& device, const MemoryResult& result,
   };
   std::string text = fmt::format(
       "simulated: {}, order {}, persisted at {}\n"
-      "  {} requests of {} thread(s): {} reads, {} writes, {} barriers, {} fences\n"
+      "  {} requests of {}: {} reads, {} writes, {} barriers, {} fences\n"
       "  last burst ends in cycle {} ({:.3f} us); banks and bus need {} at least\n",
       device.name, memsys::to_string(options.order), memsys::to_string(options.persist_point),
-      result.requests, result.trace.threads.size(), result.trace.reads, result.trace.writes,
-      result.trace.barriers, result.trace.fences, result.finish_cycle,
+      result.requests, counted(result.trace.threads.size(), "thread"), result.trace.reads,
+      result.trace.writes, result.trace.barriers, result.trace.fences, result.finish_cycle,
       microseconds(result.finish_cycle), result.lower_bound);
   if (result.trace.writes > 0) {
     text += fmt::format("  last write persisted in cycle {} ({:.3f} us); order kept by {} writes\n",

@@ -79,7 +79,7 @@ Report check(const Method& method, const ServerProfile& profile, const CheckOpti
     report.verdict = Verdict::Violated;
     report.property = exploration.broken;
     report.path = make_path(*program, exploration.actions);
-    if (exploration.broken != Property::SometimesTold) {
+    if (exploration.broken != Property::SometimesAcknowledged) {
       report.path.push_back(
           {Place::Domain, Place::Domain,
            "power fails; recovery finds " + after_power_loss(*program, exploration.actions)});

@@ -160,7 +160,8 @@ TEST(Check, CountsStatesExactly) {
   const auto method =
       make(singleton(), {post(Verb::Write, {a}), post(Verb::Flush, {a}), completion(1)});
   Report report = check(method, server(PersistenceDomain::Dmp));
-  // delivered 0: 1; 1: 0 or 1 visible; 2, and 3 with the FLUSH: 0 to 2 visible; then told: 1.
+  // delivered 0: 1; 1: 0 or 1 visible; 2, and 3 with the FLUSH: 0 to 2 visible; then
+  // acknowledged: 1.
   EXPECT_EQ(report.states, 1u + 2u + 3u + 3u + 1u);
   CheckOptions options;
   options.units_per_item = 4;

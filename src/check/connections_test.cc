@@ -33,7 +33,7 @@ TEST(Connections, TheSecondEpochHasToWaitUntilTheFirstIsDurable) {
   const RequesterStep send_b = post(Verb::Send, {b});
   const std::vector<std::vector<ResponderAction>> copies = {{copy(a), ack()}, {copy(b), ack()}};
   using enum PersistenceDomain;
-  const std::string told = "acknowledged-implies-durable";
+  const std::string acknowledged = "acknowledged-implies-durable";
   const std::vector<Case> cases = {
       // Nothing waits: what one connection keeps in order, two do not.
       {{write_a, flush_a, write_b, flush_b, completion(1), completion(3)},
@@ -77,14 +77,14 @@ TEST(Connections, TheSecondEpochHasToWaitUntilTheFirstIsDurable) {
   }
 }
 
-TEST(Connections, SuccessiveUpdatesOverTwoAreToldInOrderAndSurviveInAny) {
+TEST(Connections, SuccessiveUpdatesOverTwoAreAcknowledgedInOrderAndSurviveInAny) {
   const Method method =
       make(singleton(), {post(Verb::Write, {a}), post(Verb::Flush, {a}), completion(1)});
   for (const std::size_t connections : {1u, 2u}) {
     CheckOptions options = over(connections);
     options.updates_in_flight = 3;
     options.spread = Spread::Updates;
-    options.between = Between::ToldInOrder;
+    options.between = Between::AcknowledgedInOrder;
     EXPECT_EQ(verdict(method, server(PersistenceDomain::Mhp), options), "holds");
     options.between = Between::Ordered;
     EXPECT_EQ(verdict(method, server(PersistenceDomain::Mhp), options),

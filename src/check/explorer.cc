@@ -29,12 +29,12 @@ class Search {
       if (index == states_.size()) break;
       const State<words> state = states_[index];
       if (const auto broken = find_broken(program_, state)) return found(broken->property, index);
-      if (pc_of(state[0]) == program_.script.steps.size()) told_ = true;
+      if (pc_of(state[0]) == program_.script.steps.size()) acknowledged_ = true;
       if (!expand(state, index)) return found(Property::AlwaysCompletes, index);
       if (states_.size() > states_max_) return limit();
     }
     result_.states = states_.size();
-    if (!told_) result_.broken = Property::SometimesTold;
+    if (!acknowledged_) result_.broken = Property::SometimesAcknowledged;
     return std::move(result_);
   }
 
@@ -154,7 +154,7 @@ class Search {
 
   const Program& program_;
   std::uint64_t states_max_;
-  bool told_ = false;
+  bool acknowledged_ = false;
   std::vector<State<words>> states_;
   std::vector<std::uint32_t> parents_;
   std::vector<std::uint64_t> table_;  // power of two; at most half full

@@ -407,14 +407,15 @@ class Compiler {
   }
 
   void promises() {
-    program_.told.resize(script_.steps.size() + 1);
+    program_.acknowledged.resize(script_.steps.size() + 1);
     for (const Promise& promise : script_.promises) {
-      for (std::size_t step = promise.step; step < program_.told.size(); ++step) {
-        for (const Item item : promise.items) add(program_.told[step], program_.item_cells[item]);
+      for (std::size_t step = promise.step; step < program_.acknowledged.size(); ++step) {
+        for (const Item item : promise.items)
+          add(program_.acknowledged[step], program_.item_cells[item]);
       }
     }
-    for (std::size_t step = 0; step < program_.told.size(); ++step) {
-      const bool more = step == 0 || program_.told[step] != program_.told[step - 1];
+    for (std::size_t step = 0; step < program_.acknowledged.size(); ++step) {
+      const bool more = step == 0 || program_.acknowledged[step] != program_.acknowledged[step - 1];
       program_.promised.push_back(more ? step : program_.promised.back());
     }
   }

@@ -25,11 +25,11 @@
 //   - Power fails in any state, the responder's process restarts in any: see model_recovery.h.
 //
 // Reductions, all exact because every guard stays true once it is true: the requester moves on as
-// soon as it may (being told early is the worst case); a stage that the level asked about can not
-// tell from its neighbour is merged with it; the units of an item take each step in their order,
-// since which of them is the first is only a name (symmetry); and draining is no action of its
-// own: a visible unit may have drained or not, properties assume the worse, and what waits for it
-// to have drained settles it (partial order).
+// soon as it may (an early acknowledgement is the worst case); a stage that the level asked about
+// can not tell from its neighbour is merged with it; the units of an item take each step in their
+// order, since which of them is the first is only a name (symmetry); and draining is no action of
+// its own: a visible unit may have drained or not, properties assume the worse, and what waits for
+// it to have drained settles it (partial order).
 #pragma once
 
 #include "check/script.h"
@@ -195,8 +195,8 @@ struct Program {
   std::vector<std::size_t> operation_of_step;  // valid for posts
   std::vector<Connection> connections;
   std::vector<Message> messages;
-  std::vector<Wait> waits;  // by requester step
-  std::vector<Mask> told;   // by requester step: cells that are promised
+  std::vector<Wait> waits;         // by requester step
+  std::vector<Mask> acknowledged;  // by requester step: cells that are promised
   std::vector<Mask> item_cells;
   std::vector<Order> orders;
   std::vector<RecoveryStep> recovery;   // empty if no message is replayed

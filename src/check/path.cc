@@ -163,7 +163,7 @@ void requester_steps(const Program& program, std::size_t from, std::size_t to,
     std::string names;
     for (const Item item : promise.items) names += (names.empty() ? "" : ", ") + item_name(item);
     path.push_back({Place::Requester, Place::Requester,
-                    fmt::format("the requester is told: {} recoverable", names)});
+                    fmt::format("acknowledged to the requester: {} recoverable", names)});
   }
 }
 

@@ -22,7 +22,7 @@ class Printer : private Layout {
 
   std::string run() {
     std::string text = "/* generated from the method's data */\n";
-    text += fmt::format("byte sent = 0;\nbyte told = 0;\nbyte acks[{}];\nbool handled[{}];\n",
+    text += fmt::format("byte sent = 0;\nbyte acked = 0;\nbyte acks[{}];\nbool handled[{}];\n",
                         script.connections, script.reactions.size() + 1);
     text += fmt::format("bool arrived[{}];\nbool vis[{}];\nbool dom[{}];\nbool answered[{}];\n\n",
                         slots + 1, cells + 1, cells + 1, requests.size() + 1);
@@ -41,7 +41,7 @@ class Printer : private Layout {
     std::size_t promise = 0;
     for (std::size_t index = 0; index <= script.steps.size(); ++index) {
       while (promise < script.promises.size() && script.promises[promise].step == index) {
-        text += fmt::format("  told = {};\n", ++promise);
+        text += fmt::format("  acked = {};\n", ++promise);
       }
       if (index == script.steps.size()) break;
       const RequesterStep& step = script.steps[index];

@@ -76,7 +76,7 @@ class Power {
           terms.push_back(recovered(item, unit));
         }
       }
-      safe.push_back(fmt::format("(told <= {} || {})", index, joined(terms, " && ", "true")));
+      safe.push_back(fmt::format("(acked <= {} || {})", index, joined(terms, " && ", "true")));
     }
     for (std::size_t epoch = 0; epoch < layout_.script.chain_end.size(); ++epoch) {
       if (epoch + 1 >= layout_.script.chain_end[epoch]) continue;

@@ -10,7 +10,7 @@ std::string_view to_string(Property property) {
     case Property::NothingTorn: return "nothing-torn";
     case Property::ReplayIsIdempotent: return "replay-is-idempotent";
     case Property::AlwaysCompletes: return "always-completes";
-    case Property::SometimesTold: return "sometimes-told";
+    case Property::SometimesAcknowledged: return "sometimes-acknowledged";
   }
   return "unknown";
 }

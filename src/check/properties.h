@@ -1,13 +1,13 @@
 // Properties: what must be true of a state, each under a name that reads as a sentence.
 //
-//   acknowledged-implies-durable  always: what the requester was told is recovered after power loss
+//   acknowledged-implies-durable  always: what was acknowledged is recovered after power loss
 //   now later-implies-earlier     always: nothing of a later epoch is recovered without the earlier
 //   one nothing-torn              always: what a recovered later epoch vouches for is not torn
 //   replay-is-idempotent      always: recovery's replay, also over what the responder has begun to
 //                             apply, never breaks what was right without it; nor does replaying
 //                             again after recovery itself was interrupted
-//   always-completes          a state without a next one is one where the requester has been told
-//   sometimes-told            some state is: a method that promises nothing proves nothing
+//   always-completes          a state without a next one is one where the update was acknowledged
+//   sometimes-acknowledged            some state is: a method that promises nothing proves nothing
 //
 // Which of the visible units have drained by themselves is open in a state (model.h), so each
 // question is asked of the worst case: that a property holds means that it does whatever a power
@@ -27,7 +27,7 @@ enum class Property {
   NothingTorn,
   ReplayIsIdempotent,
   AlwaysCompletes,
-  SometimesTold,
+  SometimesAcknowledged,
 };
 
 std::string_view to_string(Property property);
@@ -162,7 +162,7 @@ template <std::size_t words>
 std::optional<Broken> broken_now(const Program& program, const State<words>& state) {
   const Kept kept = kept_cells(program, state);
   const Mask recovered = recovered_cells(program, state, kept.surely);
-  if (!covers<words>(recovered, program.told[pc_of(state[0])])) {
+  if (!covers<words>(recovered, program.acknowledged[pc_of(state[0])])) {
     return Broken{Property::AcknowledgedImpliesDurable, kept.surely};
   }
   return broken_choice(program, state, kept, recovered);

@@ -40,9 +40,9 @@ TEST(Recovery, IsCountedExactly) {
   CheckOptions options;
   options.units_per_item = 1;
   // The message has two units and the item one. Running: 0 delivered: 1; 1: 0 or 1 visible; 2, and
-  // 3 with the FLUSH: 0 to 2 visible; told: 1. Power failures with a whole message lead to one
-  // state before the requester is told and one after. From each: judge, store, flush, release, end
-  // are five states, and what is interrupted after the store judges and stores again: two more.
+  // 3 with the FLUSH: 0 to 2 visible; acknowledged: 1. Power failures with a whole message lead to
+  // one state before the acknowledgement and one after. From each: judge, store, flush, release,
+  // end are five states, and what is interrupted after the store judges and stores again: two more.
   EXPECT_EQ(check(kKept, keeping(PersistenceDomain::Mhp), options).states,
             (1u + 2u + 3u + 3u + 1u) + 2u * (5u + 2u));
 }
@@ -96,7 +96,7 @@ TEST(Recovery, ReplaysFromTwoConnections) {
   options.connections = 2;
   options.updates_in_flight = 2;
   options.spread = Spread::Updates;
-  options.between = Between::ToldInOrder;
+  options.between = Between::AcknowledgedInOrder;
   EXPECT_EQ(verdict(kKept, keeping(PersistenceDomain::Dmp), options), "holds");
   options.recovery = Recovery::ReleasesBeforeFlush;
   EXPECT_EQ(verdict(kKept, keeping(PersistenceDomain::Dmp), options), "replay-is-idempotent");

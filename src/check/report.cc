@@ -1,5 +1,6 @@
 // The words of a report.
 #include "check/report.h"
+#include "core/counted.h"
 
 #include <fmt/format.h>
 
@@ -19,11 +20,11 @@ std::string summary(const Report& report) {
   std::string text;
   switch (report.verdict) {
     case Verdict::Holds:
-      text = fmt::format("holds: all properties in all {} states", report.states);
+      text = fmt::format("holds: all properties in all {}", counted(report.states, "state"));
       break;
     case Verdict::Violated:
-      text = fmt::format("violated: {}, after {} events ({} states explored)",
-                         to_string(report.property.value()), report.path.size(), report.states);
+      text = fmt::format("violated: {}, after {} ({} explored)", to_string(report.property.value()),
+                         counted(report.path.size(), "event"), counted(report.states, "state"));
       break;
     case Verdict::LimitReached:
       text = fmt::format("limit reached: nothing broken in the first {} states, no proof",

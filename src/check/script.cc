@@ -137,7 +137,7 @@ class Interleaving {
 std::string_view to_string(Between between) {
   switch (between) {
     case Between::Independent: return "independent";
-    case Between::ToldInOrder: return "told-in-order";
+    case Between::AcknowledgedInOrder: return "acknowledged-in-order";
     case Between::Ordered: return "ordered";
   }
   return "unknown";

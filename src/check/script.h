@@ -13,9 +13,10 @@ namespace perdure::check {
 
 /// What the order of updates in flight means to whoever recovers them.
 enum class Between {
-  Independent,  // nothing: each update stands for itself
-  ToldInOrder,  // being told of update n+1 promises update n too: what a log's prefix needs
-  Ordered,      // in addition nothing of update n+1 may survive without update n
+  Independent,          // nothing: each update stands for itself
+  AcknowledgedInOrder,  // the acknowledgement of update n+1 promises update n too: what a log's
+                        // prefix needs
+  Ordered,              // in addition nothing of update n+1 may survive without update n
 };
 
 std::string_view to_string(Between between);

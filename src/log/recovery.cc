@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "core/assert.h"
+#include "core/counted.h"
 #include "core/try.h"
 
 namespace perdure::log {
@@ -217,7 +218,7 @@ std::string describe_difference(const Survey& replica, const ScanReport& history
   const auto say = [&](const std::string& more) { words += (words.empty() ? "" : ", ") + more; };
   const bool same = report.tail == history.tail && report.last_crc == history.last_crc;
   if (report.next_index < history.next_index) {
-    say(fmt::format("{} records behind", history.next_index - report.next_index));
+    say(counted(history.next_index - report.next_index, "record") + " behind");
   } else if (report.next_index > history.next_index) {
     say(fmt::format("records {} to {} (up to LSN {}) that are in no committed history",
                     history.next_index, report.next_index - 1, report.tail.value));

@@ -34,12 +34,12 @@ std::vector<KnownUnsafe> known_unsafe_methods() {
   const auto dmp_cached = server(Dmp, Ddio::On, Transport::InfiniBand);
   const auto dmp_direct = server(Dmp, Ddio::Off, Transport::InfiniBand);
   const auto mhp = server(Mhp, Ddio::On, Transport::InfiniBand);
-  const std::string told = "acknowledged-implies-durable";
+  const std::string acknowledged = "acknowledged-implies-durable";
   const std::string order = "later-implies-earlier";
   std::vector<KnownUnsafe> all;
   all.push_back(
       {make("wrong-read-after-write", singleton(), {write({a}), read({a}), wait_completion(1)}),
-       dmp_cached, told,
+       dmp_cached, acknowledged,
        "With DDIO on the READ is answered from the last-level cache, which is not in the "
        "domain.",
        dmp_direct});
@@ -50,7 +50,7 @@ std::vector<KnownUnsafe> known_unsafe_methods() {
                  mhp});
   all.push_back(
       {make("wrong-write-completion-on-iwarp", singleton(), {write({a}), wait_completion(0)}),
-       server(Wsp, Ddio::On, Transport::Iwarp), told,
+       server(Wsp, Ddio::On, Transport::Iwarp), acknowledged,
        "On iWARP and TCP the completion says that the data has left, not that it is "
        "there.",
        server(Wsp, Ddio::On, Transport::InfiniBand)});
@@ -62,23 +62,24 @@ std::vector<KnownUnsafe> known_unsafe_methods() {
                  mhp});
   all.push_back({make("wrong-ack-before-flush", singleton(), {send({a}), wait_ack()},
                       {{copy_item(a), ack(), flush_item(a)}}),
-                 dmp_cached, told, "The answer leaves before the cache lines do.", mhp});
+                 dmp_cached, acknowledged, "The answer leaves before the cache lines do.", mhp});
   all.push_back({make("wrong-flush-after-both-copies", compound(), {send({a, b}), wait_ack()},
                       {{copy_item(a), copy_item(b), flush_item(a), flush_item(b), ack()}}),
                  dmp_cached, order,
                  "Between the copies and the flushes the cache may evict b before a.", mhp});
   all.push_back({make("wrong-visible-on-a-file", singleton(), {send({a}), wait_ack()},
                       {{copy_item(a), ack()}}),
-                 server(Page, Ddio::On, Transport::Tcp), told,
+                 server(Page, Ddio::On, Transport::Tcp), acknowledged,
                  "What is in the page cache is not on the medium.",
                  server(Wsp, Ddio::On, Transport::Tcp)});
   all.push_back({make("wrong-replay-from-dram", singleton(),
                       {send_replayable({a}), flush({a}), wait_completion(1)}),
-                 mhp, told, "A message can be replayed only from a receive buffer that survives.",
+                 mhp, acknowledged,
+                 "A message can be replayed only from a receive buffer that survives.",
                  server(Mhp, Ddio::On, Transport::InfiniBand, ReceiveBuffers::Pm)});
   all.push_back({make("wrong-buffer-reused-before-flush", singleton(),
                       {send_replayable({a}), flush({a}), wait_completion(1)}, {{copy_item(a)}}),
-                 server(Dmp, Ddio::Off, Transport::InfiniBand, ReceiveBuffers::Pm), told,
+                 server(Dmp, Ddio::Off, Transport::InfiniBand, ReceiveBuffers::Pm), acknowledged,
                  "The message was safe until the responder copied it into its cache and gave the "
                  "buffer back.",
                  server(Mhp, Ddio::Off, Transport::InfiniBand, ReceiveBuffers::Pm)});

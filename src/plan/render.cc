@@ -158,7 +158,7 @@ SequenceDiagram diagram(const Method& method, const ServerProfile& profile) {
       case RequesterStep::Kind::WaitAck: break;  // drawn where the responder sends it
     }
   }
-  drawing.events.push_back({kRequesterLane, kRequesterLane, "told", false});
+  drawing.events.push_back({kRequesterLane, kRequesterLane, "acknowledged", false});
   return drawing;
 }
 

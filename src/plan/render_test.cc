@@ -68,7 +68,7 @@ TEST(PlanText, ExplainNamesTheChoiceItsRivalsAndTheCrossover) {
 TEST(PlanDrawing, DiagramsAndPlotsAreWellFormed) {
   for (const Scenario& scenario : all_scenarios(Source::Best, {Transport::Tcp})) {
     const SequenceDiagram drawing = diagram(scenario.method, scenario.profile);
-    EXPECT_EQ(drawing.events.back().text, "told");
+    EXPECT_EQ(drawing.events.back().text, "acknowledged");
     const std::string svg = to_svg(drawing);
     EXPECT_EQ(svg.rfind("<svg ", 0), 0u);
     EXPECT_NE(svg.find("</svg>"), std::string::npos);

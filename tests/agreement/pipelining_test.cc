@@ -25,7 +25,8 @@ TEST(Pipelining, BeingToldOfAnUpdatePromisesAllBeforeIt) {
     for (const ServerProfile& profile : plan::paper_profiles(Transport::InfiniBand)) {
       for (const plan::Known& known : plan::known_methods(profile, {shape, Level::Durable, true})) {
         for (const std::size_t updates : {2u, 3u}) {
-          const auto report = in_flight(known, profile, updates, check::Between::ToldInOrder);
+          const auto report =
+              in_flight(known, profile, updates, check::Between::AcknowledgedInOrder);
           EXPECT_TRUE(report.holds()) << check::story(known.method, profile, report);
         }
       }
@@ -54,7 +55,7 @@ TEST(Pipelining, FourCompoundUpdatesInFlightAreStillExhaustive) {
   for (const ServerProfile& profile : plan::paper_profiles(Transport::InfiniBand)) {
     for (const plan::Known& known :
          plan::known_methods(profile, {compound(), Level::Durable, true})) {
-      const auto report = in_flight(known, profile, 4, check::Between::ToldInOrder);
+      const auto report = in_flight(known, profile, 4, check::Between::AcknowledgedInOrder);
       EXPECT_TRUE(report.holds()) << check::story(known.method, profile, report);
     }
   }

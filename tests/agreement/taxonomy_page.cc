@@ -32,9 +32,9 @@ inbound data lands in the last-level cache. *receive buffers*: whether messages 
 persistent memory. *Round trips*: how often the requester waits.
 
 **Proved** means: in every state that the machine of `src/check/model.h` can reach, with power failing
-there, what the requester was told is recovered, nothing of a later epoch survives without the
+there, what was acknowledged is recovered, nothing of a later epoch survives without the
 earlier one, nothing torn is returned, replaying messages breaks nothing however often power fails in
-the middle of it, and the requester is told in the end. Bounds: two units per item (so that tearing is seen), one update in flight unless said
+the middle of it, and there is an acknowledgement in the end. Bounds: two units per item (so that tearing is seen), one update in flight unless said
 otherwise, one connection (`perdure check --connections 2` asks about two). Left out: lost connections, corrupted media, a full receive queue.
 )";
 
@@ -159,7 +159,8 @@ std::string mutated() {
 
 std::string pipelining() {
   std::string text =
-      "## Several updates in flight\n\nWith every method, being told of update n+1 promises update "
+      "## Several updates in flight\n\nWith every method, the acknowledgement of update n+1 "
+      "promises update "
       "n as well. Whether something of update n+1 can *survive* without update n is another "
       "question, and it decides how recovery must read: where the answer is yes, it has to stop at "
       "the first hole. Singleton updates, two in flight:\n\n| responder | method | on the medium "
@@ -183,7 +184,7 @@ constexpr const char* kImpossible = R"(## Where one round trip is not to be had 
 Every scenario has a method of one round trip, if the responder's processor may take part. Without it
 there is one case that has none: *dmp, ddio on* (and *page*). The reason is short: between the cache
 (or the page cache) and the domain data moves only by eviction, in any order and at no time that
-anyone is told of; READ, FLUSH and ATOMIC WRITE are all answered from the cache. No sequence of them
+anyone has an acknowledgement of; READ, FLUSH and ATOMIC WRITE are all answered from the cache. No sequence of them
 changes what a power failure keeps, so no event at the requester can mean *durable*. The search of
 `src/plan/search.h` over all sequences of up to four posts finds none either: `perdure plan --search --domain dmp --ddio on`
 prints each of them with the property that it breaks. With *ddio off* and `b` larger than 8 bytes,

@@ -19,9 +19,10 @@ namespace {
 using crash::PlayedMethod;
 
 /// The first broken promise in `seeds` worlds, or nothing. Every third run goes on until the
-/// requester has been told, the others are cut at a random event before.
+/// update was acknowledged, the others are cut at a random event before.
 std::optional<std::string> find_failure(const ServerProfile& profile, const Method& method,
-                                        std::uint64_t seeds, std::uint64_t* told = nullptr) {
+                                        std::uint64_t seeds,
+                                        std::uint64_t* acknowledged = nullptr) {
   std::uint64_t events_max = 1;
   Random cuts(1);
   for (std::uint64_t seed = 0; seed < seeds; ++seed) {
@@ -29,8 +30,8 @@ std::optional<std::string> find_failure(const ServerProfile& profile, const Meth
     const bool whole = seed % 3 == 0;
     played.play(whole ? 0 : 1 + cuts.below(events_max));
     if (whole) events_max = std::max(events_max, played.events());
-    if (whole && !played.told()) return "never told";
-    if (told != nullptr && played.told()) ++*told;
+    if (whole && !played.acknowledged()) return "never acknowledged";
+    if (acknowledged != nullptr && played.acknowledged()) ++*acknowledged;
     if (auto broken = played.broken_promise()) return *broken + ", seed " + std::to_string(seed);
   }
   return std::nullopt;
@@ -40,11 +41,11 @@ TEST(EmuMethods, WhatIsProvedNeverFails) {
   constexpr std::uint64_t kSeeds = 150;
   for (Transport transport : {Transport::InfiniBand, Transport::Iwarp}) {
     for (const plan::Scenario& scenario : plan::paper_methods(transport)) {
-      std::uint64_t told = 0;
-      const auto failure = find_failure(scenario.profile, scenario.method, kSeeds, &told);
+      std::uint64_t acknowledged = 0;
+      const auto failure = find_failure(scenario.profile, scenario.method, kSeeds, &acknowledged);
       EXPECT_EQ(failure.value_or(""), "") << describe(scenario);
-      // A world in which nothing is ever told would prove nothing.
-      EXPECT_GE(told, kSeeds / 3) << describe(scenario);
+      // A world in which nothing is ever acknowledged would prove nothing.
+      EXPECT_GE(acknowledged, kSeeds / 3) << describe(scenario);
     }
   }
 }

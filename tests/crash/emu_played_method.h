@@ -68,11 +68,11 @@ class PlayedMethod {
     server_.add_actor([this] { return respond(); });
   }
 
-  /// Plays until the requester has been told, or the power has failed after `cut_after` events
+  /// Plays until the acknowledgement, or the power has failed after `cut_after` events
   /// (0: not before that). Then the power fails in any case, and recovery runs.
   void play(std::uint64_t cut_after) {
     if (cut_after > 0) world_.cut_after(server_, cut_after);
-    told_ = request();
+    acknowledged_ = request();
     events_ = world_.events();
     if (server_.powered()) server_.power_cut();
     server_.power_on();
@@ -80,13 +80,14 @@ class PlayedMethod {
   }
 
   std::uint64_t events() const { return events_; }
-  bool told() const { return told_; }
+  bool acknowledged() const { return acknowledged_; }
 
   /// What of the two promises is broken, if any.
   std::optional<std::string> broken_promise() {
     const std::size_t items = method_.shape.items();
     for (Item later = 0; later < items; ++later) {
-      if (told_ && !holds(later)) return "told, but " + item_name(later) + " is lost";
+      if (acknowledged_ && !holds(later))
+        return "acknowledged, but " + item_name(later) + " is lost";
       for (Item earlier = 0; earlier < items; ++earlier) {
         if (method_.shape.epoch_of(earlier) >= method_.shape.epoch_of(later)) continue;
         if (holds(later) && !holds(earlier)) {
@@ -192,7 +193,7 @@ class PlayedMethod {
     return taken.ok() && *taken == work.size();
   }
 
-  /// Whether the requester got to the end: it has been told.
+  /// Whether the requester got to the end: it has been acknowledged.
   bool request() {
     std::size_t acks_awaited = 0;
     for (std::size_t i = 0; i < method_.requester.size(); ++i) {
@@ -339,7 +340,7 @@ class PlayedMethod {
   std::uint64_t addresses_ = 0;
   std::uint64_t copied_ = 0;
   std::uint64_t events_ = 0;
-  bool told_ = false;
+  bool acknowledged_ = false;
 };
 
 }  // namespace perdure::crash

@@ -280,7 +280,7 @@ TEST_F(KillTest, ALostQuorumComesBackByItself) {
   check_replicas(committed);
 }
 
-// Expect: the second writer is told who holds the log; the first goes on undisturbed. With
+// Expect: the second writer hears who holds the log; the first goes on undisturbed. With
 // take_over the second gets it, and the first learns that it is fenced.
 TEST_F(KillTest, TwoWritersOnOneLog) {
   LogOptions options = options_for(addresses_);

@@ -1,7 +1,7 @@
 // Every method of the taxonomy and every one the planner knows, run by persist on the emulated
 // fabric, with the power cut at every event and at random instants. After recovery the real bytes
 // must show the properties the checker proves of the model:
-//   told implies recoverable   what had resolved is whole;
+//   acknowledged implies durable   what had resolved is whole;
 //   later implies earlier      where the second item arrived, the first is whole.
 #include <gtest/gtest.h>
 
@@ -97,11 +97,12 @@ class MethodRun {
   std::string violation() const {
     const std::byte* bytes = region_->bytes().data();
     for (std::uint64_t number = 1; number <= requester_->resolved(); ++number) {
-      if (!slot_is(number)) return "update " + std::to_string(number) + " was told and is lost";
+      if (!slot_is(number))
+        return "update " + std::to_string(number) + " was acknowledged and is lost";
     }
     if (method_.shape.items() < 2) return "";
     const auto word = load<std::uint64_t>(bytes + kWordAt);
-    if (word < requester_->resolved()) return "the word of a told update is lost";
+    if (word < requester_->resolved()) return "the word of an acknowledged update is lost";
     if (word > kUpdates) return "the word is torn";
     for (std::uint64_t number = 1; number <= word; ++number) {
       if (!slot_is(number))

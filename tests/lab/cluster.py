@@ -81,7 +81,7 @@ class Cluster:
     # --- the writer
 
     def start_writer(self, first, records=0, seconds=WRITER_SECONDS_MAX, options=""):
-        """Starts appending; what it is told goes to the output, which no power cut takes away."""
+        """Starts appending; acknowledgements go to the output, which no power cut takes away."""
         self._await_writer_gone()
         self._output_read_from = self._output_size()
         peers = " ".join(f"--peer {each.peer}" for each in self.responders)
@@ -109,9 +109,9 @@ class Cluster:
         return text[:text.rfind("\n") + 1]
 
     def acknowledged(self):
-        """The number of the last record of which the writer was told that it is durable; or 0."""
-        told = re.findall(r"^durable (\d+)$", self.output(), re.MULTILINE)
-        return int(told[-1]) if told else 0
+        """The number of the last record that was acknowledged to the writer as durable; or 0."""
+        acknowledged = re.findall(r"^durable (\d+)$", self.output(), re.MULTILINE)
+        return int(acknowledged[-1]) if acknowledged else 0
 
     def await_output(self, pattern, seconds=TRAFFIC_SECONDS_MAX):
         """Waits until the writer has said a line that matches, and returns the match."""

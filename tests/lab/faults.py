@@ -53,7 +53,7 @@ def loss(fabric, context):
 
 
 def pause(fabric, context):
-    """A partition that a patient writer outlives: it goes on by itself, or says that it can not."""
+    """A partition and a writer with long time-outs: it goes on by itself, or says why not."""
     pair = context.pair("eadr")
     pair.begin(fabric)
     pair.start_writer(1, options=f"--stall-ms {PATIENT_MS}")

@@ -1,4 +1,4 @@
-"""Scenarios of power cuts: what was told to be durable is there afterwards, whole and in order."""
+"""Power cuts: what was acknowledged as durable is there afterwards, whole and in order."""
 
 import collections
 import functools
@@ -46,7 +46,7 @@ class Ledger:
         found = pair.read(self.next_index)
         missing = records.lost(found, self.next_number, acknowledged)
         if missing or found.faults:
-            raise Failed(f"{missing} records are lost: told durable up to {acknowledged}, found "
+            raise Failed(f"{missing} records are lost: acknowledged up to {acknowledged}, found "
                          f"{found.first} to {found.last}, expected from {self.next_number} on; "
                          f"{'; '.join(found.faults)}")
         result = {"acknowledged": max(acknowledged - self.next_number + 1, 0),
@@ -112,7 +112,7 @@ def cut_responder(pair, ledger, prng):
 
 
 def cut_writer(pair, ledger, prng):
-    """The writer's power fails; what it had been told until then holds."""
+    """The writer's power fails; what it had acknowledgements for until then holds."""
     moment = start_traffic(pair, ledger, prng)
     pair.writer.cut_power()
     pair.restore_writer()

@@ -56,8 +56,8 @@ def check_taken_over(pair, second):
                      f"{SECOND_FIRST} to {last}; {'; '.join(after.faults)}")
     acknowledged = pair.acknowledged()
     if acknowledged > boundary:
-        raise Failed(f"{acknowledged - boundary} of the first writer's records are lost: told "
-                     f"durable up to {acknowledged}, the second found {boundary}")
+        raise Failed(f"{acknowledged - boundary} of the first writer's records are lost: "
+                     f"acknowledged up to {acknowledged}, the second found {boundary}")
     verdict, text = pair.verify()
     if verdict != "equal":
         raise Failed(f"log verify says {verdict}: {text}")

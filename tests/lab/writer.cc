@@ -1,6 +1,6 @@
 // Appends numbered records at full speed and says which ones are durable: `durable N` on standard
-// output means that the library has told so of every record up to number N, on the quorum. The lab
-// cuts the power of machines meanwhile and compares. SIGTERM ends it in good order; with
+// output means that the library has acknowledged every record up to number N, on the quorum. The
+// lab cuts the power of machines meanwhile and compares. SIGTERM ends it in good order; with
 // --repair all that was appended is durable on every replica then. A record is text: its number, a
 // space, a payload, a space, and the CRC-32 of all before in hexadecimal.
 #include <perdure/log.h>
