@@ -1,23 +1,15 @@
 // The pool's place: its file system, the drive below it, and what the operator declared of both.
 #include <fmt/format.h>
-#include <sys/sysmacros.h>
 
 #include <algorithm>
 
 #include "host/doctor_checks.h"
-#include "pmem/mount_options.h"
 
 namespace perdure::host {
 namespace {
 
+using pmem::DriveKind;
 using pmem::MediumKind;
-
-/// The block device below the place, as /sys names it; empty if there is none.
-std::string block_device(const InspectedHost& inspected) {
-  const dev_t device = inspected.place.device;
-  if (inspected.place.medium.is_device || major(device) == 0) return {};
-  return inspected.tree.resolve(fmt::format("/sys/dev/block/{}:{}", major(device), minor(device)));
-}
 
 bool is_declared_stronger(const InspectedHost& inspected) {
   return inspected.domain() > inspected.place.medium.found;
@@ -32,15 +24,17 @@ void find_page_cache(const InspectedHost& inspected, Check& check) {
         "declare domain = \"page\" in [profile] if you know that fsync lasts there",
         {"findmnt --target " + inspected.place.path});
   }
-  if (last_name(block_device(inspected)).rfind("pmem", 0) == 0) {
+  const auto nvdimm =
+      std::find_if(medium.drives.begin(), medium.drives.end(),
+                   [](const pmem::Drive& drive) { return drive.kind == DriveKind::Nvdimm; });
+  if (nvdimm != medium.drives.end()) {
     return check.find(
         Verdict::Advice,
         fmt::format("{} lies on persistent memory, but behind the page cache", medium.file_system),
         "mount it with DAX (fsdax namespace, ext4 or xfs), or use device DAX: then a record need "
         "not be synced page by page",
         {"umount " + inspected.place.path,
-         fmt::format("mount -o dax=always /dev/{} {}", last_name(block_device(inspected)),
-                     inspected.place.path)});
+         fmt::format("mount -o dax=always /dev/{} {}", nvdimm->name, inspected.place.path)});
   }
   check.find(Verdict::Ok, fmt::format("{} behind the page cache: durable after fdatasync or msync, "
                                       "so every method goes through this processor",
@@ -72,25 +66,30 @@ void find_dax(const InspectedHost& inspected, Check& check) {
                          medium.is_device ? "device DAX" : medium.file_system + " with DAX"));
 }
 
-bool barriers_are_off(const std::string& options) {
-  return pmem::has_option(options, "nobarrier") || pmem::has_option(options, "barrier=0");
-}
-
-void find_write_cache(const InspectedHost& inspected, const std::string& disk, Check& check) {
-  const Reading cache = check.keep(inspected.tree.read(disk + "/queue/write_cache"));
-  check.keep(inspected.tree.read(disk + "/queue/fua"));
-  const std::string name = last_name(disk);
-  if (name.rfind("zram", 0) == 0 || name.rfind("ram", 0) == 0) {
+void find_write_cache(const InspectedHost& inspected, const pmem::Drive& drive, Check& check) {
+  const std::string& name = drive.name;
+  check.evidence.push_back(drive.reason);
+  if (drive.kind == DriveKind::Memory) {
     return check.find(Verdict::Problem,
                       name +
                           " is a disk made of memory: it is empty after a "
                           "power failure",
                       "move the pools to a real disk", {"lsblk"});
   }
-  if (cache.text == "write through") {
+  if (drive.kind == DriveKind::Unknown) {
+    return check.find(
+        Verdict::NotKnown, "what is behind " + name + " can not be seen",
+        "look which drives are below it, and what fsync means there; then declare "
+        "domain = \"page\" in [profile]",
+        {"findmnt --target " + inspected.place.path, "lsblk -o NAME,TYPE,ROTA,MOUNTPOINTS"});
+  }
+  if (drive.kind == DriveKind::Nvdimm) {
+    return check.find(Verdict::Ok, name + " is an NVDIMM, and has no write cache of a drive");
+  }
+  if (drive.write_cache == "write through") {
     return check.find(Verdict::Ok, name + " reports no volatile write cache");
   }
-  if (cache.text == "write back") {
+  if (drive.write_cache == "write back") {
     return check.find(Verdict::Ok,
                       name +
                           " has a volatile write cache, which fdatasync and msync flush: each "
@@ -163,27 +162,17 @@ Check check_write_cache(const InspectedHost& inspected) {
                        inspected.place.medium.evidence.front());
     return check;
   }
-  const Reading mounts = inspected.tree.read("/proc/self/mountinfo");
-  const std::string options = pmem::mount_options_in(mounts.text, inspected.place.device);
-  check.evidence.push_back(
-      fmt::format("/proc/self/mountinfo: options {}", options.empty() ? "not listed" : options));
-  if (barriers_are_off(options)) {
-    check.find(Verdict::Problem,
-               "mounted without barriers: fdatasync leaves data in the drive's volatile cache",
-               "mount it without nobarrier and barrier=0",
-               {"mount -o remount,barrier=1 " + inspected.place.path});
+  const pmem::Medium& medium = inspected.place.medium;
+  check.evidence.push_back(fmt::format(
+      "mount options: {}", medium.mount_options.empty() ? "not listed" : medium.mount_options));
+  const std::string option = pmem::option_without_flush(medium);
+  if (!option.empty() && !medium.never_lasts.empty()) {
+    check.find(
+        Verdict::Problem,
+        fmt::format("mounted with {}: fdatasync leaves data in the drive's volatile cache", option),
+        "mount it without", {"mount -o remount,barrier=1 " + inspected.place.path});
   }
-  std::string disk = block_device(inspected);
-  if (!disk.empty() && !inspected.tree.exists(disk + "/queue")) {
-    disk = inspected.tree.resolve(disk + "/..");  // a partition has its queue in the disk
-  }
-  if (disk.empty()) {
-    check.find(Verdict::NotKnown, "the file system names no block device",
-               "look which drives are below it",
-               {"findmnt --target " + inspected.place.path, "lsblk -o NAME,TYPE,ROTA,MOUNTPOINTS"});
-    return check;
-  }
-  find_write_cache(inspected, disk, check);
+  for (const pmem::Drive& drive : medium.drives) find_write_cache(inspected, drive, check);
   return check;
 }
 

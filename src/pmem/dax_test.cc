@@ -2,6 +2,7 @@
 // one that is named: PERDURE_TEST_DAX_DEVICE=/dev/dax0.0, and PERDURE_TEST_DAX_DIRECTORY, a
 // directory of a file system mounted with -o dax. An emulated NVDIMM will do.
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <cstdlib>
 #include <cstring>
@@ -15,13 +16,25 @@ namespace {
 
 using enum PersistenceDomain;
 
-PersistenceDomain expected_domain() {
-  switch (platform_domain("/sys/bus/nd/devices")) {
+PersistenceDomain expected(PlatformDomain platform, PersistenceDomain if_silent) {
+  // In a virtual machine, as those of the lab are, an NVDIMM has to be declared.
+  if (probe("/")->medium.is_virtual) return None;
+  switch (platform) {
     case PlatformDomain::CpuCache: return Mhp;
     case PlatformDomain::MemoryController: return Dmp;
     case PlatformDomain::Silent: break;
   }
-  return None;
+  return if_silent;
+}
+
+struct stat status_of(const char* path) {
+  struct stat status {};
+  EXPECT_EQ(::stat(path, &status), 0) << path;
+  return status;
+}
+
+PersistenceDomain expected_of_device(const char* path) {
+  return expected(platform_of_dax_device(status_of(path).st_rdev), None);
 }
 
 PoolState state_of(std::uint32_t epoch) {
@@ -37,7 +50,7 @@ TEST(DaxDevice, HoldsAPool) {
   {
     auto region = MappedRegion::open(path, {});
     ASSERT_TRUE(region.ok()) << region.error().message;
-    EXPECT_EQ((*region)->domain(), expected_domain()) << (*region)->evidence();
+    EXPECT_EQ((*region)->domain(), expected_of_device(path)) << (*region)->evidence();
     std::memset((*region)->bytes().data(), 0, kPoolFrontBytes);
     ASSERT_TRUE((*region)->flush(0, kPoolFrontBytes).ok());
   }
@@ -59,27 +72,28 @@ TEST(DaxDevice, HoldsAPool) {
   auto info = Pool::inspect(path);
   ASSERT_TRUE(info.ok()) << info.error().message;
   EXPECT_EQ(info->state, state_of(3));
-  EXPECT_EQ(info->domain, expected_domain()) << info->evidence;
+  EXPECT_EQ(info->domain, expected_of_device(path)) << info->evidence;
   auto pool = Pool::open(path, {});
   ASSERT_TRUE(pool.ok()) << pool.error().message;
   EXPECT_EQ((*pool)->header().name, "on a device");
   EXPECT_EQ(std::memcmp((*pool)->data().data(), "hello", 5), 0);
-  EXPECT_EQ(probe(path)->domain, expected_domain());
+  EXPECT_EQ(probe(path)->domain, expected_of_device(path));
 }
 
 TEST(DaxDirectory, HoldsAPool) {
   const char* place = std::getenv("PERDURE_TEST_DAX_DIRECTORY");
   if (place == nullptr) GTEST_SKIP() << "PERDURE_TEST_DAX_DIRECTORY names no directory on DAX";
-  const PersistenceDomain expected = expected_domain() == None ? Page : expected_domain();
+  const PersistenceDomain domain =
+      expected(weakest_platform(drives_below(status_of(place).st_dev)), Page);
   TestDirectory directory(place);
-  EXPECT_EQ(probe(directory.path())->domain, expected);
+  EXPECT_EQ(probe(directory.path())->domain, domain);
   const std::string path = directory.file("a.pool");
   PoolOptions options;
   options.data_bytes = 1 << 20;
   {
     auto pool = Pool::create(path, options);
     ASSERT_TRUE(pool.ok()) << pool.error().message;
-    EXPECT_EQ((*pool)->region().domain(), expected) << (*pool)->region().evidence();
+    EXPECT_EQ((*pool)->region().domain(), domain) << (*pool)->region().evidence();
     ASSERT_TRUE((*pool)->set_state(state_of(3)).ok());
   }
   {

@@ -73,7 +73,7 @@ Result<std::unique_ptr<MappedRegion>> MappedRegion::map(File file, const MapOpti
   region->file_ = std::move(file);
   region->medium_ = std::move(medium);
   PERDURE_TRY_VOID(region->map_bytes(bytes));
-  PERDURE_TRY_VOID(region->choose_domain(options.declared));
+  PERDURE_TRY_VOID(region->choose_domain(options));
   PERDURE_TRY_VOID(region->prepare_flush(options));
   return region;
 }
@@ -115,7 +115,8 @@ Result<void> MappedRegion::map_bytes(std::uint64_t bytes) {
   return {};
 }
 
-Result<void> MappedRegion::choose_domain(std::optional<PersistenceDomain> declared) {
+Result<void> MappedRegion::choose_domain(const MapOptions& options) {
+  const auto declared = still_declared(medium_, options.declared, options.declared_once);
   auto domain = decide_domain(medium_, declared);
   if (!domain.ok())
     return Error{domain.code(), fmt::format("{}: {}", file_.path(), domain.error().message)};

@@ -32,6 +32,8 @@ struct MapOptions {
   std::optional<PersistenceDomain> declared;
   /// How pages reach the medium. Tests put a failing one here; it must outlive the region.
   SyncCalls* sync_calls = nullptr;
+  /// What was declared when the pool there was made; counts as still_declared() says.
+  std::optional<PersistenceDomain> declared_once = std::nullopt;
 };
 
 class MappedRegion final : public Region {
@@ -74,7 +76,7 @@ class MappedRegion final : public Region {
  private:
   MappedRegion() = default;
   Result<void> map_bytes(std::uint64_t bytes);
-  Result<void> choose_domain(std::optional<PersistenceDomain> declared);
+  Result<void> choose_domain(const MapOptions& options);
   Result<void> prepare_flush(const MapOptions& options);
   Result<void> flush_by_domain(std::span<const Range> ranges);
   void flush_lines(std::span<const Range> ranges);

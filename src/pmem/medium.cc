@@ -12,17 +12,18 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <filesystem>
-#include <fstream>
+#include <sstream>
 
 #include "core/errno_error.h"
 #include "core/try.h"
 #include "pmem/mount_options.h"
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 namespace perdure::pmem {
 namespace {
-
-namespace fs = std::filesystem;
 
 // A file system whose msync reaches a medium that lasts. Network, stacked and user-space file
 // systems are not among them: what is behind those cannot be seen from here.
@@ -40,7 +41,8 @@ constexpr std::array<FileSystemName, 20> kFileSystems{{
     {XFS_SUPER_MAGIC, "xfs", MediumKind::PageCache, true},
     {BTRFS_SUPER_MAGIC, "btrfs", MediumKind::PageCache, true},
     {F2FS_SUPER_MAGIC, "f2fs", MediumKind::PageCache, true},
-    {0x2FC12FC1, "zfs", MediumKind::PageCache, true},
+    // sync=disabled is a property of the dataset that no file of the kernel shows.
+    {0x2FC12FC1, "zfs", MediumKind::PageCache, false},
     {0xCA451A4E, "bcachefs", MediumKind::PageCache, true},
     {0x3153464A, "jfs", MediumKind::PageCache, true},
     {NILFS_SUPER_MAGIC, "nilfs", MediumKind::PageCache, true},
@@ -63,45 +65,11 @@ unsigned long magic_of(const struct statfs& status) {
   return static_cast<unsigned long>(status.f_type) & 0xFFFFFFFFUL;
 }
 
-// Barriers switched off: msync returns while the data is in the drive's own volatile cache.
-bool barriers_off(const std::string& options) {
-  return has_option(options, "nobarrier") || has_option(options, "barrier=0");
-}
-
-void note_write_cache(Medium& medium, dev_t device) {
-  const std::string at = fmt::format("/sys/dev/block/{}:{}", major(device), minor(device));
-  for (const char* place : {"/queue/write_cache", "/../queue/write_cache"}) {
-    std::ifstream in(at + place);
-    std::string mode;
-    if (!std::getline(in, mode)) continue;
-    medium.evidence.push_back(fmt::format("the drive's write cache is \"{}\"", mode));
-    return;
-  }
-}
-
-void conclude_page_cache(Medium& medium, bool lasts, const std::string& options) {
-  if (!lasts) {
-    medium.evidence.push_back(fmt::format(
-        "what is behind a file system of type {} cannot be seen from here", medium.file_system));
-    return;
-  }
-  if (barriers_off(options)) {
-    medium.evidence.emplace_back(
-        "mounted without barriers: msync leaves the data in the drive's volatile cache");
-    return;
-  }
-  medium.found = PersistenceDomain::Page;
-}
-
-PersistenceDomain domain_of_dax(PlatformDomain platform, bool is_device) {
-  switch (platform) {
-    case PlatformDomain::CpuCache: return PersistenceDomain::Mhp;
-    case PlatformDomain::MemoryController: return PersistenceDomain::Dmp;
-    case PlatformDomain::Silent: break;
-  }
-  // A DAX device may be soft-reserved volatile memory. A file system at least promises msync.
-  return is_device ? PersistenceDomain::None : PersistenceDomain::Page;
-}
+// Options by which msync returns while the data is in the drive's own volatile cache, or in memory
+// (ext4(5); f2fs.rst: nobarrier, fsync_mode; bcachefs(8): journal_flush_disabled; jfs.rst).
+constexpr std::array<const char*, 6> kNoFlush{
+    "nobarrier",         "barrier=0",  "fsync_mode=nobarrier", "journal_flush_disabled",
+    "journal_flush=off", "nointegrity"};
 
 const char* sentence(PlatformDomain platform) {
   switch (platform) {
@@ -111,15 +79,6 @@ const char* sentence(PlatformDomain platform) {
     case PlatformDomain::Silent: break;
   }
   return "the platform names no persistence_domain (/sys/bus/nd)";
-}
-
-constexpr char kNvdimmDevices[] = "/sys/bus/nd/devices";
-
-void conclude_dax(Medium& medium) {
-  medium.kind = MediumKind::Dax;
-  medium.platform = platform_domain(kNvdimmDevices);
-  medium.found = domain_of_dax(medium.platform, medium.is_device);
-  medium.evidence.emplace_back(sentence(medium.platform));
 }
 
 // The kernel grants MAP_SYNC only where a store reaches the medium without a page cache between
@@ -132,6 +91,20 @@ bool grants_map_sync(const File& file) {
   return true;
 }
 
+// CPUID leaf 1 ECX bit 31 is set by hypervisors only (Intel SDM vol. 2, CPUID: reserved, 0; AMD APM
+// vol. 3, E.3.2).
+bool runs_under_hypervisor() {
+#if defined(__x86_64__)
+  unsigned a = 0;
+  unsigned b = 0;
+  unsigned c = 0;
+  unsigned d = 0;
+  return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & (1U << 31)) != 0;
+#else
+  return false;
+#endif
+}
+
 Error contradiction(const Medium& medium, PersistenceDomain declared, std::string_view why,
                     std::string_view way_out) {
   return Error{ErrorCode::Unsupported,
@@ -139,8 +112,10 @@ Error contradiction(const Medium& medium, PersistenceDomain declared, std::strin
                            join_evidence(medium), way_out)};
 }
 
-Medium medium_of(const struct statfs& status, dev_t device) {
+/// The file system itself; `found` says whether its msync reaches what is below it.
+Medium medium_of(const struct statfs& status) {
   Medium medium;
+  medium.is_virtual = runs_under_hypervisor();
   const unsigned long magic = magic_of(status);
   const auto* known = std::find_if(kFileSystems.begin(), kFileSystems.end(),
                                    [&](const FileSystemName& name) { return name.magic == magic; });
@@ -156,65 +131,142 @@ Medium medium_of(const struct statfs& status, dev_t device) {
                     medium.file_system));
     return medium;
   }
-  note_write_cache(medium, device);
-  conclude_page_cache(medium, is_known && known->lasts, mount_options_of(device));
+  medium.found = is_known && known->lasts ? PersistenceDomain::Page : PersistenceDomain::None;
   return medium;
 }
 
+/// The mount options, and the drives below a mounted file system. One with an anonymous device
+/// number names its devices only as the source of the mount.
+void note_what_is_below(Medium& medium, const Mount& mount, dev_t device) {
+  medium.mount_options = mount.options;
+  if (major(device) == 0) {
+    std::istringstream sources(mount.source);  // bcachefs: "/dev/a:/dev/b"
+    for (std::string source; std::getline(sources, source, ':');) {
+      struct stat status {};
+      if (::stat(source.c_str(), &status) != 0 || !S_ISBLK(status.st_mode)) continue;
+      const auto below = medium.file_system == "btrfs" ? drives_of_btrfs(status.st_rdev)
+                                                       : drives_below(status.st_rdev);
+      medium.drives.insert(medium.drives.end(), below.begin(), below.end());
+    }
+  }
+  if (medium.drives.empty()) medium.drives = drives_below(device);
+}
+
 }  // namespace
+
+std::string option_without_flush(const Medium& medium) {
+  for (const char* option : kNoFlush) {
+    if (has_option(medium.mount_options, option)) return option;
+  }
+  return {};
+}
+
+namespace {
+
+// QEMU gives a guest the persistence_domain of its command line (nvdimm-persistence=), whatever the
+// host keeps the bytes in; without pmem=on that is its page cache (docs/nvdimm.txt of QEMU).
+void doubt_nvdimm(Medium& medium) {
+  medium.found = PersistenceDomain::None;
+  medium.evidence.emplace_back(
+      "this is a virtual machine: what its NVDIMMs survive is what the hypervisor was told, and "
+      "has to be declared");
+}
+
+}  // namespace
+
+void conclude_page_cache(Medium& medium) {
+  if (medium.found == PersistenceDomain::None) {
+    medium.evidence.push_back(fmt::format(
+        "what is behind a file system of type {} cannot be seen from here", medium.file_system));
+  }
+  for (const Drive& drive : medium.drives) {
+    medium.evidence.push_back(drive.reason);
+    if (drive.kind == DriveKind::Memory)
+      medium.never_lasts = drive.reason + ", so msync makes nothing last";
+    if (drive.kind == DriveKind::Unknown) medium.found = PersistenceDomain::None;
+    if (drive.kind == DriveKind::Nvdimm && medium.is_virtual) doubt_nvdimm(medium);
+  }
+  const std::string option = option_without_flush(medium);
+  if (!option.empty()) {
+    medium.evidence.push_back("mounted with " + option);
+    if (std::any_of(medium.drives.begin(), medium.drives.end(), cache_is_volatile)) {
+      medium.never_lasts =
+          fmt::format("mounted with {}, msync leaves the data in a volatile cache", option);
+    }
+  }
+  if (!medium.never_lasts.empty()) medium.found = PersistenceDomain::None;
+}
+
+void conclude_dax(Medium& medium) {
+  medium.kind = MediumKind::Dax;
+  medium.evidence.emplace_back(sentence(medium.platform));
+  if (medium.is_virtual) return doubt_nvdimm(medium);
+  switch (medium.platform) {
+    case PlatformDomain::CpuCache: medium.found = PersistenceDomain::Mhp; return;
+    case PlatformDomain::MemoryController: medium.found = PersistenceDomain::Dmp; return;
+    case PlatformDomain::Silent: break;
+  }
+  // A DAX device may be soft-reserved volatile memory, and so may what a file system was made on.
+  // Over drives that are NVDIMMs the file system at least promises msync.
+  const bool nvdimms =
+      !medium.drives.empty() &&
+      std::all_of(medium.drives.begin(), medium.drives.end(),
+                  [](const Drive& drive) { return drive.kind == DriveKind::Nvdimm; });
+  medium.found = nvdimms ? PersistenceDomain::Page : PersistenceDomain::None;
+}
 
 Result<Medium> examine_file_system(const std::string& path) {
   struct statfs status {};
   if (::statfs(path.c_str(), &status) != 0) return errno_error(path, errno);
   struct stat file {};
   if (::stat(path.c_str(), &file) != 0) return errno_error(path, errno);
-  return medium_of(status, file.st_dev);
+  Medium medium = medium_of(status);
+  if (medium.kind != MediumKind::PageCache) return medium;
+  note_what_is_below(medium, mount_of(path), file.st_dev);
+  conclude_page_cache(medium);
+  return medium;
 }
 
 Result<Medium> examine_medium(const File& file) {
+  // By descriptor: a file that is being made does not have its name yet.
+  struct stat attributes {};
+  if (::fstat(file.descriptor(), &attributes) != 0) return errno_error(file.path(), errno);
   if (file.is_device()) {
     Medium medium;
     medium.is_device = true;
+    medium.is_virtual = runs_under_hypervisor();
     medium.file_system = "device dax";
     medium.evidence.emplace_back("a device DAX character device: no page cache in between");
+    medium.platform = platform_of_dax_device(attributes.st_rdev);
     conclude_dax(medium);
     return medium;
   }
-  // By descriptor: a file that is being made does not have its name yet.
   struct statfs status {};
-  struct stat attributes {};
-  if (::fstatfs(file.descriptor(), &status) != 0 || ::fstat(file.descriptor(), &attributes) != 0)
-    return errno_error(file.path(), errno);
-  Medium medium = medium_of(status, attributes.st_dev);
+  if (::fstatfs(file.descriptor(), &status) != 0) return errno_error(file.path(), errno);
+  Medium medium = medium_of(status);
   if (medium.kind != MediumKind::PageCache) return medium;
+  note_what_is_below(medium, mount_of(file.descriptor()), attributes.st_dev);
   if (!grants_map_sync(file)) {
     medium.evidence.emplace_back("the kernel refuses MAP_SYNC: there is a page cache in between");
+    conclude_page_cache(medium);
     return medium;
   }
   medium.evidence.emplace_back("the kernel grants MAP_SYNC: no page cache in between (DAX)");
+  medium.platform = weakest_platform(medium.drives);
   conclude_dax(medium);
   return medium;
 }
 
-PlatformDomain platform_domain(const std::string& devices) {
-  PlatformDomain weakest = PlatformDomain::Silent;
-  std::error_code ignored;
-  for (const fs::directory_entry& entry : fs::directory_iterator(devices, ignored)) {
-    if (entry.path().filename().string().rfind("region", 0) != 0) continue;
-    std::ifstream in(entry.path() / "persistence_domain");
-    std::string word;
-    in >> word;
-    // One region that does not say, or says less, speaks for all: the file's own region could be
-    // found only through every kind of block device stacked on top.
-    if (word == "memory_controller") {
-      weakest = PlatformDomain::MemoryController;
-    } else if (word != "cpu_cache") {
-      return PlatformDomain::Silent;
-    } else if (weakest == PlatformDomain::Silent) {
-      weakest = PlatformDomain::CpuCache;
-    }
-  }
-  return weakest;
+std::optional<PersistenceDomain> still_declared(Medium& medium,
+                                                std::optional<PersistenceDomain> today,
+                                                std::optional<PersistenceDomain> once) {
+  if (today || !once) return today;
+  if (*once <= medium.found) return once;
+  medium.evidence.push_back(
+      fmt::format("domain {} was declared when the pool was made, and is not declared now: what "
+                  "nobody vouches for today does not count",
+                  to_string(*once)));
+  return std::nullopt;
 }
 
 Result<PersistenceDomain> decide_domain(const Medium& medium,
@@ -228,6 +280,11 @@ Result<PersistenceDomain> decide_domain(const Medium& medium,
                            "declare dmp, mhp or wsp if a battery keeps this memory");
     if (medium.is_device)
       return contradiction(medium, Page, "device DAX has no msync", "declare dmp, or nothing");
+    if (!medium.never_lasts.empty())
+      return contradiction(medium, Page, medium.never_lasts,
+                           "move the pool to a drive, or mount it with barriers; where the drive's "
+                           "cache survives a power failure, write \"write through\" to its "
+                           "/sys/block/*/queue/write_cache");
     return Page;
   }
   if (medium.kind == MediumKind::PageCache)

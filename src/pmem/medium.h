@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "pmem/block_devices.h"
 #include "pmem/file.h"
 
 namespace perdure::pmem {
@@ -20,20 +21,33 @@ enum class MediumKind {
   Dax,        // the medium itself, mapped without a page cache between (file or device DAX)
 };
 
-/// What the kernel's NVDIMM driver says of the platform: /sys/bus/nd/devices/region*/
-/// persistence_domain. Silent when there is no such device or it does not say.
-enum class PlatformDomain { Silent, MemoryController, CpuCache };
-
 /// The facts about one file or device, and the conclusion.
 struct Medium {
   MediumKind kind = MediumKind::PageCache;
   std::string file_system;  // "ext4", "tmpfs", "device dax", or "type 0x..." when not known
   PlatformDomain platform = PlatformDomain::Silent;
   bool is_device = false;
+  bool is_virtual = false;  // of this machine: what its NVDIMMs are, its hypervisor was told
   /// What follows from the facts alone. What is not known to survive does not survive.
   PersistenceDomain found = PersistenceDomain::None;
+  std::string mount_options;  // of a page cache; comma-separated
+  std::vector<Drive> drives;  // below a file system
+  /// Why msync and fdatasync do not make data last there, whatever is declared; empty: nothing
+  /// known.
+  std::string never_lasts;
   std::vector<std::string> evidence;  // sentences, for a person
 };
+
+/// What follows for a file on a page cache from its mount options and drives. Pure. Before, `found`
+/// is Page if the file system's own msync reaches its drives.
+void conclude_page_cache(Medium& medium);
+
+/// What follows for DAX, where stores reach the medium itself, from `platform` and the drives, if
+/// it is no device. Pure.
+void conclude_dax(Medium& medium);
+
+/// The first of the mount options that makes msync return too early; empty if there is none.
+std::string option_without_flush(const Medium& medium);
 
 /// Gathers the facts. Regular files are tried with a MAP_SYNC mapping, which the kernel grants
 /// only on DAX. Errors: SystemError.
@@ -43,14 +57,20 @@ Result<Medium> examine_medium(const File& file);
 /// a medium that lasts; the part of examine_medium() that needs no open file.
 Result<Medium> examine_file_system(const std::string& path);
 
-/// The weakest answer of all NVDIMM regions below `devices` (in production /sys/bus/nd/devices).
-PlatformDomain platform_domain(const std::string& devices);
+/// What is declared of a pool: what is declared today; else what was when it was made, if that is
+/// no more than the evidence shows. A stronger one ends when nobody repeats it; the evidence notes
+/// that.
+std::optional<PersistenceDomain> still_declared(Medium& medium,
+                                                std::optional<PersistenceDomain> today,
+                                                std::optional<PersistenceDomain> once);
 
 /// The domain to work by: the declared one if the facts allow it, else the one found. Weaker than
 /// found is always allowed. Stronger is allowed where only the operator can know (a battery behind
 /// memory), and refused where the facts contradict it:
 ///   - a page cache never survives, so nothing above `page`;
-///   - `page` on volatile memory: msync has nothing to write to;
+///   - `page` on volatile memory, or where msync is known not to reach what lasts (barriers off
+///   over
+///     a volatile cache, a drive that is memory);
 ///   - `mhp` where the platform says that only its memory controller is flushed. (`wsp` is not
 ///     refused there: it speaks of an energy source that the platform knows nothing about.)
 ///

@@ -2,9 +2,6 @@
 #include "pmem/medium.h"
 
 #include <gtest/gtest.h>
-#include <sys/sysmacros.h>
-
-#include <fstream>
 
 #include "pmem/mount_options.h"
 #include "pmem/test_support.h"
@@ -108,52 +105,103 @@ TEST(DecideDomain, ADeclarationMayNotContradictTheEvidence) {
   check(dax_device(silent, None), /* */ Dmp, Dmp);
 }
 
-class PlatformDomainTest : public testing::Test {
- protected:
-  void add_region(const std::string& name, const std::string& says) {
-    std::filesystem::create_directories(directory_.file(name));
-    if (!says.empty()) std::ofstream(directory_.file(name) + "/persistence_domain") << says << "\n";
+Drive drive(DriveKind kind, const std::string& write_cache = "write back",
+            PlatformDomain platform = PlatformDomain::Silent) {
+  return {"d", kind, write_cache, platform, "drive d is below"};
+}
+
+TEST(ConcludePageCache, AFileSystemKeepsWhatItsDrivesKeep) {
+  const auto check = [](const std::string& options, const std::vector<Drive>& drives,
+                        PersistenceDomain found, bool page_may_be_declared) {
+    Medium medium = disk_file();
+    medium.mount_options = options;
+    medium.drives = drives;
+    conclude_page_cache(medium);
+    EXPECT_EQ(medium.found, found) << options << ": " << join_evidence(medium);
+    EXPECT_EQ(decide_domain(medium, Page).ok(), page_may_be_declared) << options;
+  };
+  using enum DriveKind;
+  const Drive disk = drive(Disk);
+  const Drive kept = drive(Disk, "write through");
+  check("rw,relatime", {disk}, Page, true);
+  check("rw,relatime", {disk, disk}, Page, true);
+  check("rw", {drive(Nvdimm)}, Page, true);
+  // One drive that is memory is enough, declared or not.
+  check("rw", {drive(Memory)}, None, false);
+  check("rw", {disk, drive(Memory)}, None, false);
+  // Of what can not be seen an operator may know more.
+  check("rw", {drive(Unknown)}, None, true);
+  check("rw", {disk, drive(Unknown)}, None, true);
+  for (const char* option : {"nobarrier", "barrier=0", "fsync_mode=nobarrier",
+                             "journal_flush_disabled", "nointegrity"}) {
+    check("rw," + std::string(option), {disk}, None, false);
+    check("rw," + std::string(option), {kept, disk}, None, false);
+    check("rw," + std::string(option), {kept}, Page, true);
   }
-  PlatformDomain answer() const { return platform_domain(directory_.path()); }
-  TestDirectory directory_;
-};
-
-TEST_F(PlatformDomainTest, NoRegionIsSilence) {
-  EXPECT_EQ(answer(), PlatformDomain::Silent);
-  add_region("namespace0.0", "cpu_cache");  // not a region
-  EXPECT_EQ(answer(), PlatformDomain::Silent);
-  EXPECT_EQ(platform_domain("/no/such/place"), PlatformDomain::Silent);
+  check("rw,nobarriers,barrier=1", {disk}, Page, true);
 }
 
-TEST_F(PlatformDomainTest, TheWeakestRegionSpeaksForAll) {
-  add_region("region0", "cpu_cache");
-  EXPECT_EQ(answer(), PlatformDomain::CpuCache);
-  add_region("region1", "memory_controller");
-  EXPECT_EQ(answer(), PlatformDomain::MemoryController);
-  add_region("region2", "cpu_cache");
-  EXPECT_EQ(answer(), PlatformDomain::MemoryController);
-  add_region("region3", "");  // it does not say
-  EXPECT_EQ(answer(), PlatformDomain::Silent);
+TEST(ConcludeDax, ItsOwnRegionSpeaks) {
+  const auto found = [](PlatformDomain platform, const std::vector<Drive>& drives) {
+    Medium medium;
+    medium.platform = platform;
+    medium.drives = drives;
+    conclude_dax(medium);
+    EXPECT_EQ(medium.kind, MediumKind::Dax);
+    return medium.found;
+  };
+  using enum DriveKind;
+  EXPECT_EQ(found(PlatformDomain::CpuCache, {}), Mhp);
+  EXPECT_EQ(found(PlatformDomain::MemoryController, {}), Dmp);
+  EXPECT_EQ(found(PlatformDomain::Silent, {}), None);  // dax_hmem, CXL
+  EXPECT_EQ(found(PlatformDomain::Silent, {drive(Nvdimm)}), Page);
+  EXPECT_EQ(found(PlatformDomain::Silent, {drive(Nvdimm), drive(Unknown)}), None);
 }
 
-TEST_F(PlatformDomainTest, AnUnknownWordIsSilence) {
-  add_region("region0", "unknown");
-  EXPECT_EQ(answer(), PlatformDomain::Silent);
+TEST(ConcludeDax, InAVirtualMachineItHasToBeDeclared) {
+  Medium medium = dax_device(PlatformDomain::CpuCache, None);
+  medium.is_virtual = true;
+  conclude_dax(medium);
+  check(medium, kNothing, None);
+  check(medium, Dmp, Dmp);
+  check(medium, Mhp, Mhp);
+  Medium behind_pages = disk_file();
+  behind_pages.is_virtual = true;
+  behind_pages.drives = {drive(DriveKind::Nvdimm)};
+  conclude_page_cache(behind_pages);
+  EXPECT_EQ(behind_pages.found, None);
+  behind_pages = disk_file();
+  behind_pages.is_virtual = true;
+  behind_pages.drives = {drive(DriveKind::Disk)};
+  conclude_page_cache(behind_pages);
+  EXPECT_EQ(behind_pages.found, Page);
 }
 
-TEST(MountOptions, AreFoundByDeviceNumber) {
+TEST(MountOptions, AreFoundByMountId) {
   const std::string text =
       "22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw,errors=remount-ro\n"
       "garbage\n"
-      "30 22 8:17 / /data rw,noatime - ext4 /dev/sdb1 rw,nobarrier,discard\n";
-  EXPECT_EQ(mount_options_in(text, makedev(8, 1)), "rw,relatime,rw,errors=remount-ro");
-  const std::string data = mount_options_in(text, makedev(8, 17));
+      "30 22 0:44 / /data rw,noatime - btrfs /dev/sdb1 rw,nobarrier,discard\n"
+      "31 22 0:44 / /cut rw -\n";
+  EXPECT_EQ(mount_in(text, 22).options, "rw,relatime,rw,errors=remount-ro");
+  EXPECT_EQ(mount_in(text, 22).source, "/dev/sda1");
+  const std::string data = mount_in(text, 30).options;
   EXPECT_TRUE(has_option(data, "nobarrier"));
   EXPECT_TRUE(has_option(data, "discard"));
   EXPECT_FALSE(has_option(data, "barrier"));
   EXPECT_FALSE(has_option(data, "noba"));
-  EXPECT_EQ(mount_options_in(text, makedev(9, 9)), "");
+  EXPECT_EQ(mount_in(text, 2).options, "");
+  EXPECT_EQ(mount_in(text, 31).options, "");
   EXPECT_FALSE(has_option("", "rw"));
+}
+
+TEST(MountOptions, OfADirectoryAndOfADescriptorAgree) {
+  TestDirectory directory;
+  auto made = NewFile::begin(directory.file("x"), 4096);
+  ASSERT_TRUE(made.ok()) << made.error().message;
+  const Mount mount = mount_of(directory.path());
+  EXPECT_NE(mount.options, "");
+  EXPECT_EQ(mount_of(made->file().descriptor()).options, mount.options);
 }
 
 TEST(ExamineMedium, TmpfsIsVolatileMemory) {

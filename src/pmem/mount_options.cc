@@ -1,37 +1,49 @@
 // With which options a file system is mounted.
 #include "pmem/mount_options.h"
 
-#include <fmt/format.h>
-#include <sys/sysmacros.h>
+#include <fcntl.h>
+#include <sys/stat.h>
 
+#include <algorithm>
 #include <fstream>
 #include <sstream>
 #include <vector>
 
 namespace perdure::pmem {
 
-std::string mount_options_in(std::string_view mountinfo, dev_t device) {
+Mount mount_in(std::string_view mountinfo, std::uint64_t mount_id) {
   // id parent major:minor root place options [tags...] - type source super-options (proc(5))
-  constexpr std::size_t kDeviceWord = 2;
   constexpr std::size_t kOptionsWord = 5;
-  const std::string wanted = fmt::format("{}:{}", major(device), minor(device));
+  const std::string wanted = std::to_string(mount_id);
   std::istringstream lines{std::string(mountinfo)};
   for (std::string line; std::getline(lines, line);) {
     std::istringstream in(line);
     std::vector<std::string> words;
     for (std::string word; in >> word;) words.push_back(word);
-    if (words.size() <= kOptionsWord || words[kDeviceWord] != wanted) continue;
-    return words[kOptionsWord] + "," + words.back();
+    const auto dash = std::find(words.begin(), words.end(), "-");
+    if (words.size() <= kOptionsWord || words[0] != wanted || words.end() - dash < 4) continue;
+    return {words[kOptionsWord] + "," + dash[3], dash[2]};
   }
   return {};
 }
 
-std::string mount_options_of(dev_t device) {
+namespace {
+
+Mount mount_at(int descriptor, const char* path, int flags) {
+  struct statx status {};
+  if (::statx(descriptor, path, flags, STATX_MNT_ID, &status) != 0) return {};
+  if ((status.stx_mask & STATX_MNT_ID) == 0) return {};
   std::ifstream in("/proc/self/mountinfo");
   std::stringstream text;
   text << in.rdbuf();
-  return mount_options_in(text.str(), device);
+  return mount_in(text.str(), status.stx_mnt_id);
 }
+
+}  // namespace
+
+Mount mount_of(const std::string& path) { return mount_at(AT_FDCWD, path.c_str(), 0); }
+
+Mount mount_of(int descriptor) { return mount_at(descriptor, "", AT_EMPTY_PATH); }
 
 bool has_option(std::string_view options, std::string_view option) {
   while (!options.empty()) {

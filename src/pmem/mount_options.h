@@ -1,19 +1,25 @@
 // With which options a file system is mounted: some switch off what fsync promises.
 #pragma once
 
-#include <sys/types.h>
-
+#include <cstdint>
 #include <string>
 #include <string_view>
 
 namespace perdure::pmem {
 
-/// The options of the mounted file system with this device number, comma-separated: those of the
-/// mount and those of the file system. Empty when it is not in /proc/self/mountinfo.
-std::string mount_options_of(dev_t device);
+/// One line of mountinfo (proc(5)).
+struct Mount {
+  std::string options;  // comma-separated: those of the mount and those of the file system
+  std::string source;   // "/dev/sda1"
+};
 
-/// The same from the text of a mountinfo file (proc(5)); lines that make no sense are passed over.
-std::string mount_options_in(std::string_view mountinfo, dev_t device);
+/// The mount through which a file or directory is reached; empty when it can not be seen. Found by
+/// the mount's id: device numbers are not those of the mount for btrfs, and not unique elsewhere.
+Mount mount_of(const std::string& path);
+Mount mount_of(int descriptor);
+
+/// The same from the text of a mountinfo file; lines that make no sense are passed over.
+Mount mount_in(std::string_view mountinfo, std::uint64_t mount_id);
 
 /// Whether `option` is one of the comma-separated `options`.
 bool has_option(std::string_view options, std::string_view option);

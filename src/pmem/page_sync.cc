@@ -73,11 +73,11 @@ int PageSync::call(std::span<const PageRun> runs) {
   return calls_.sync_range(mapping_.data() + runs[0].at, runs[0].length);
 }
 
-// A failed write-back is told once. The kernel marks the pages clean all the same and drops the
+// A failed write-back is reported once. The kernel marks the pages clean all the same and drops the
 // error, so a second msync of the very same pages succeeds while the medium still has the old
 // bytes ("fsyncgate", the PostgreSQL list 2018; fsync(2), NOTES). Hence the failure is kept here
 // and given to every later caller. It is also why one caller syncs at a time: with two in the
-// kernel at once, the error of a shared page goes to one of them and the other is told "durable".
+// kernel at once, the error of a shared page goes to one of them and the other hears "durable".
 Result<void> PageSync::sync(std::span<const Range> ranges) {
   std::array<PageRun, kRunsMax> runs;
   const std::size_t count = join_pages(ranges, page_bytes_, runs);

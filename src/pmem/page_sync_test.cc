@@ -78,7 +78,7 @@ TEST(JoinPages, AgreesWithABitMapOnRandomRanges) {
   }
 }
 
-/// Notes the calls and fails when told to.
+/// Notes the calls and fails when asked to.
 class ScriptedCalls final : public SyncCalls {
  public:
   int sync_range(std::byte* at, std::size_t length) override {

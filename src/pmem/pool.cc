@@ -156,8 +156,8 @@ Result<std::unique_ptr<Pool>> Pool::open(const std::string& path, const OpenOpti
   PERDURE_TRY_VOID(lock_exclusively(file));
   PERDURE_TRY(front, read_front(file));
   PERDURE_TRY(header, header_of(file, front));
-  const auto declared = options.declared ? options.declared : header.declared;
-  PERDURE_TRY(region, MappedRegion::map(std::move(file), MapOptions{declared, options.sync_calls}));
+  const MapOptions map{options.declared, options.sync_calls, header.declared};
+  PERDURE_TRY(region, MappedRegion::map(std::move(file), map));
   return attach_at(std::move(region), path);
 }
 
@@ -179,8 +179,9 @@ Result<PoolInfo> Pool::inspect(const std::string& path) {
   info.state = slots->newest.state;
   info.state_generation = slots->newest.generation;
   info.state_copies_agree = slots->both_equal;
+  const auto declared = still_declared(medium, std::nullopt, header.declared);
   info.evidence = join_evidence(medium);
-  auto domain = decide_domain(medium, header.declared);
+  auto domain = decide_domain(medium, declared);
   if (domain.ok()) {
     info.domain = *domain;
   } else {

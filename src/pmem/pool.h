@@ -37,8 +37,9 @@ struct PoolOptions {
 };
 
 struct OpenOptions {
-  /// Overrides what was declared when the pool was made, for this time: the battery is gone, or
-  /// the file moved to another machine.
+  /// What the operator declares today. Overrides what was declared when the pool was made, which
+  /// counts by itself only as far as the evidence goes: the battery may be gone since, or the file
+  /// be on another machine.
   std::optional<PersistenceDomain> declared;
   /// See MapOptions.
   SyncCalls* sync_calls = nullptr;

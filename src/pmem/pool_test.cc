@@ -233,16 +233,34 @@ TEST_F(PoolFile, InspectSeesAStateThatGoesForwardWhileItChanges) {
   EXPECT_EQ(Pool::inspect(path_)->state.epoch, Epoch{kLast});
 }
 
-TEST_F(PoolFile, TheDeclaredDomainIsKeptAndCanBeOverridden) {
+// The battery was removed, or the line that declared it: today's configuration counts.
+TEST_F(PoolFile, AStrongDeclarationEndsWhenNobodyRepeatsIt) {
   PoolOptions options = small_pool();
   options.declared = PersistenceDomain::Wsp;
   ASSERT_TRUE(Pool::create(path_, options).ok());
-  EXPECT_EQ(Pool::open(path_, {}).value()->region().domain(), PersistenceDomain::Wsp);
-  EXPECT_EQ(Pool::inspect(path_)->domain, PersistenceDomain::Wsp);
-  // The battery is gone.
-  OpenOptions weaker;
-  weaker.declared = PersistenceDomain::None;
-  EXPECT_EQ(Pool::open(path_, weaker).value()->region().domain(), PersistenceDomain::None);
+  const auto domain_with = [&](std::optional<PersistenceDomain> declared) {
+    OpenOptions today;
+    today.declared = declared;
+    return Pool::open(path_, today).value()->region().domain();
+  };
+  EXPECT_EQ(domain_with(PersistenceDomain::Wsp), PersistenceDomain::Wsp);
+  EXPECT_EQ(domain_with(PersistenceDomain::None), PersistenceDomain::None);
+  EXPECT_EQ(domain_with(std::nullopt), PersistenceDomain::None);
+  const auto info = Pool::inspect(path_);
+  EXPECT_EQ(info->domain, PersistenceDomain::None);
+  EXPECT_NE(info->evidence.find("not declared now"), std::string::npos) << info->evidence;
+}
+
+TEST_F(PoolFile, AWeakDeclarationStays) {
+  TestDirectory disk;
+  auto medium = examine_file_system(disk.path());
+  ASSERT_TRUE(medium.ok());
+  if (medium->found != PersistenceDomain::Page) GTEST_SKIP() << disk.path() << " is not a disk";
+  PoolOptions options = small_pool();
+  options.declared = PersistenceDomain::None;
+  ASSERT_TRUE(Pool::create(disk.file("a.pool"), options).ok());
+  EXPECT_EQ(Pool::open(disk.file("a.pool"), {}).value()->region().domain(),
+            PersistenceDomain::None);
 }
 
 // Declared dmp in memory, then copied to a disk where that is not true.
@@ -256,11 +274,11 @@ TEST_F(PoolFile, ADeclarationDoesNotSurviveAMoveToAPageCache) {
   ASSERT_TRUE(Pool::create(path_, options).ok());
   std::filesystem::copy_file(path_, disk.file("a.pool"));
 
-  EXPECT_EQ(Pool::open(disk.file("a.pool"), {}).code(), ErrorCode::Unsupported);
-  auto info = Pool::inspect(disk.file("a.pool"));
-  ASSERT_TRUE(info.ok());
-  EXPECT_FALSE(info->domain.has_value());
-  EXPECT_NE(info->evidence.find("page cache"), std::string::npos) << info->evidence;
+  EXPECT_EQ(Pool::open(disk.file("a.pool"), {}).value()->region().domain(), medium->found);
+  EXPECT_EQ(Pool::inspect(disk.file("a.pool"))->domain, medium->found);
+  OpenOptions repeated;
+  repeated.declared = PersistenceDomain::Dmp;
+  EXPECT_EQ(Pool::open(disk.file("a.pool"), repeated).code(), ErrorCode::Unsupported);
   OpenOptions honest;
   honest.declared = PersistenceDomain::Page;
   EXPECT_TRUE(Pool::open(disk.file("a.pool"), honest).ok());

@@ -27,25 +27,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Processor {
-  std::string vendor = "not an x86 processor";
-  bool is_virtual = false;
-};
-
-// CPUID leaf 0 spells the vendor in EBX, EDX, ECX; leaf 1 ECX bit 31 is set by hypervisors only.
-Processor this_processor() {
-  Processor processor;
+// CPUID leaf 0 spells the vendor in EBX, EDX, ECX.
+std::string processor_vendor() {
 #if defined(__x86_64__)
   unsigned a = 0;
   std::array<unsigned, 3> text{};
-  unsigned d = 0;
   if (__get_cpuid(0, &a, &text[0], &text[2], &text[1]) != 0)
-    processor.vendor.assign(reinterpret_cast<const char*>(text.data()), sizeof text);
-  unsigned b = 0;
-  unsigned c = 0;
-  if (__get_cpuid(1, &a, &b, &c, &d) != 0) processor.is_virtual = (c & (1U << 31)) != 0;
+    return {reinterpret_cast<const char*>(text.data()), sizeof text};
 #endif
-  return processor;
+  return "not an x86 processor";
 }
 
 // The medium below a directory: that of a file in it, as far as one can be opened there.
@@ -68,16 +58,16 @@ Result<Medium> examine(const std::string& path) {
   return examine_medium(file);
 }
 
-ProbedAxis domain_axis(const Medium& medium, const Processor& processor) {
+ProbedAxis domain_axis(const Medium& medium) {
   ProbedAxis axis{"persistence domain", std::string(to_string(medium.found)), medium.evidence};
-  if (processor.is_virtual)
+  if (medium.is_virtual && medium.kind == MediumKind::PageCache)
     axis.evidence.emplace_back(
         "this is a virtual machine: what its medium survives is decided by the host");
   if (medium.kind == MediumKind::Dram)
     axis.evidence.emplace_back("remedy: declare dmp, mhp or wsp if a battery keeps this memory");
   if (medium.kind == MediumKind::PageCache && medium.found == PersistenceDomain::None)
     axis.evidence.emplace_back("remedy: declare page if you know that fsync lasts there");
-  if (medium.kind == MediumKind::Dax && medium.platform == PlatformDomain::Silent)
+  if (medium.kind == MediumKind::Dax && medium.found == PersistenceDomain::None)
     axis.evidence.emplace_back("remedy: declare dmp, mhp or wsp as the machine's manual says");
   return axis;
 }
@@ -103,16 +93,17 @@ ProbedAxis flush_axis() {
   return axis;
 }
 
-ProbedAxis ddio_axis(const Processor& processor) {
+ProbedAxis ddio_axis() {
+  const std::string vendor = processor_vendor();
   ProbedAxis axis{"ddio", std::string(to_string(Ddio::On)), {}};
   axis.evidence.emplace_back(
       "not known, and unknown counts as on: it is set per PCIe root port, in registers that have "
       "no common interface");
-  if (processor.vendor == "GenuineIntel")
+  if (vendor == "GenuineIntel")
     axis.evidence.emplace_back(
         "GenuineIntel: inbound DMA goes to the last-level cache by default on Xeon processors");
   else
-    axis.evidence.push_back(fmt::format("processor: {}", processor.vendor));
+    axis.evidence.push_back(fmt::format("processor: {}", vendor));
   axis.evidence.emplace_back("remedy: declare ddio = \"off\" if the firmware has it switched off");
   return axis;
 }
@@ -172,15 +163,14 @@ Result<ProbeReport> probe(const std::string& path) {
   struct stat status {};
   if (::stat(path.c_str(), &status) != 0)
     return Error{ErrorCode::NotFound, fmt::format("{}: is gone", path)};
-  const Processor processor = this_processor();
 
   ProbeReport report;
   report.domain = medium.found;
-  report.axes.push_back(domain_axis(medium, processor));
+  report.axes.push_back(domain_axis(medium));
   report.axes.push_back({"file system", medium.file_system, {"statfs"}});
   report.axes.push_back(granularity_axis(medium));
   report.axes.push_back(flush_axis());
-  report.axes.push_back(ddio_axis(processor));
+  report.axes.push_back(ddio_axis());
   report.axes.push_back(numa_axis(status));
   report.axes.push_back(space_axis(path, status));
   report.medium = std::move(medium);

@@ -88,9 +88,24 @@ Machine& Machine::pool_on(pmem::MediumKind kind, PersistenceDomain found,
   place_.medium.found = found;
   place_.medium.file_system = file_system;
   place_.medium.evidence = {"the file system is " + file_system};
+  place_.medium.drives.clear();
+  if (kind == pmem::MediumKind::PageCache) drive(pmem::DriveKind::Disk, "sda", "write back");
   if (kind == pmem::MediumKind::Dax && found == PersistenceDomain::Dmp) {
     place_.medium.platform = pmem::PlatformDomain::MemoryController;
   }
+  return *this;
+}
+
+Machine& Machine::drive(pmem::DriveKind kind, const std::string& name,
+                        const std::string& write_cache) {
+  place_.medium.drives = {
+      {name, kind, write_cache, pmem::PlatformDomain::Silent, "drive " + name + " is below"}};
+  return *this;
+}
+
+Machine& Machine::mount_options(const std::string& options) {
+  place_.medium.mount_options = options;
+  pmem::conclude_page_cache(place_.medium);
   return *this;
 }
 

@@ -39,6 +39,11 @@ class Machine {
   Machine& root_port(const std::string& device, unsigned low, unsigned high,
                      std::size_t bytes = 4096);
   Machine& pool_on(pmem::MediumKind kind, PersistenceDomain found, const std::string& file_system);
+  /// The one drive below the pool's file system; of page caches an sda that says "write back".
+  Machine& drive(pmem::DriveKind kind, const std::string& name,
+                 const std::string& write_cache = "");
+  /// Call after drive(): what follows from both is concluded.
+  Machine& mount_options(const std::string& options);
   Machine& pool_bytes(std::uint64_t bytes);
   /// The block device of the pool's file system: number 8:1 is a partition of `disk`.
   Machine& disk(const std::string& disk);

@@ -4,6 +4,7 @@
 namespace perdure::host {
 namespace {
 
+using pmem::DriveKind;
 using pmem::MediumKind;
 using enum PersistenceDomain;
 using enum Verdict;
@@ -27,34 +28,35 @@ TEST(PoolFileSystem, ADeclaredBatteryKeepsMemory) {
 }
 
 TEST(PoolFileSystem, PersistentMemoryMountedWithoutDaxIsWasted) {
-  expect(check_pool_file_system, on(MediumKind::PageCache, Page, "ext4").disk("pmem0"), Advice,
+  expect(check_pool_file_system,
+         on(MediumKind::PageCache, Page, "ext4").drive(DriveKind::Nvdimm, "pmem0"), Advice,
          "behind the page cache");
 }
 
-constexpr char kCache[] = "/sys/devices/virtual/block/sda/queue/write_cache";
-constexpr char kMounts[] = "/proc/self/mountinfo";
+Machine disk(const std::string& write_cache) {
+  return Machine().drive(DriveKind::Disk, "sda", write_cache);
+}
 
 TEST(WriteCache, OfTheDriveBelowThePools) {
   const auto check = check_write_cache;
-  //            machine                                                verdict, finding
-  expect(check, Machine().disk("sda").file(kCache, "write through\n"), Ok, "no volatile write");
-  expect(check, Machine().disk("sda").file(kCache, "write back\n"), Ok, "fdatasync and msync");
-  expect(check, Machine().disk("sda").file(kCache, "sideways\n"), NotKnown, "does not say");
-  expect(check, Machine().disk("sda").unreadable(kCache), NotKnown, "does not say");
-  expect(check, Machine().disk("sda"), NotKnown, "does not say");
-  expect(check, Machine(), NotKnown, "names no block device");
-  expect(check, Machine().disk("zram0"), Problem, "disk made of memory");
+  //            machine                                      verdict, finding
+  expect(check, disk("write through"), Ok, "no volatile write");
+  expect(check, disk("write back"), Ok, "fdatasync and msync");
+  expect(check, disk("sideways"), NotKnown, "does not say");
+  expect(check, disk(""), NotKnown, "does not say");
+  expect(check, Machine().drive(DriveKind::Unknown, "nbd0"), NotKnown, "behind nbd0");
+  expect(check, Machine().drive(DriveKind::Memory, "zram0"), Problem, "disk made of memory");
+  expect(check, Machine().drive(DriveKind::Nvdimm, "pmem0"), Ok, "no write cache");
   expect(check, on(MediumKind::Dram, None, "tmpfs"), NotApplicable, "no disk");
 }
 
 TEST(WriteCache, MattersWhereBarriersAreOff) {
-  Machine machine = Machine().disk("sda").file(kCache, "write back\n");
-  machine.file(kMounts, "30 1 8:1 / /pools rw,relatime - ext4 /dev/sda1 rw,nobarrier\n");
-  expect(check_write_cache, machine, Problem, "without barriers");
-  machine.file(kMounts, "30 1 8:1 / /pools rw,relatime - ext4 /dev/sda1 rw\n");
-  expect(check_write_cache, machine, Ok, "volatile write cache");
-  machine.file(kMounts, "30 1 8:2 / /other rw - ext4 /dev/sda2 rw,nobarrier\nnonsense\n");
-  expect(check_write_cache, machine, Ok, "volatile write cache");
+  const auto check = check_write_cache;
+  expect(check, disk("write back").mount_options("rw,nobarrier"), Problem, "nobarrier");
+  expect(check, disk("write back").mount_options("rw,barrier=0"), Problem, "barrier=0");
+  expect(check, disk("write back").mount_options("rw,relatime"), Ok, "volatile write cache");
+  // The drive keeps its cache, or the operator says so.
+  expect(check, disk("write through").mount_options("rw,nobarrier"), Ok, "no volatile write");
 }
 
 TEST(DeclaredDomain, IsComparedWithTheEvidence) {

@@ -27,7 +27,7 @@ class Declaration:
     """What is declared of the machine, in the words of perdured's configuration; and a library that
     perdured is started with, which hides some of what is true."""
 
-    domain: str = "auto"
+    domain: str = ""  # what its NVDIMM is
     ddio: str = "on"
     receive_buffers: str = "dram"
     preload: str = ""
@@ -43,7 +43,9 @@ class Responder:
                              lab.guest.nvdimm.directory / "ext4")
         self.machine = lab.machine(name, cables=[cable], nvdimm=self.nvdimm)
         self.fabric = None
-        self.declared = Declaration()  # the pool itself is made by what is true
+        self.declared = Declaration()
+        # A guest takes nobody's word for its NVDIMM: what it is has to be declared.
+        self.domain = {"adr": "dmp", "eadr": "mhp"}[kind]
         self.pool = POOL               # the one on a device DAX device
 
     # --- what runs in it
@@ -87,7 +89,7 @@ class Responder:
 
     def start_perdured(self):
         config = CONFIG.format(address=self.address, transport=self.fabric.transport,
-                               domain=self.declared.domain, ddio=self.declared.ddio,
+                               domain=self.declared.domain or self.domain, ddio=self.declared.ddio,
                                receive_buffers=self.declared.receive_buffers)
         self.machine.run(f"cat >/run/perdured.toml <<'END'\n{config}END\n"
                          "rm -f /run/ports\n"

@@ -1,0 +1,214 @@
+// The drives below a file system, from sysfs.
+#include "pmem/block_devices.h"
+
+#include <fmt/format.h>
+#include <linux/magic.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <sys/vfs.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+
+namespace perdure::pmem {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kDevicesMax = 64;
+
+std::string line_of(const fs::path& file) {
+  std::ifstream in(file);
+  std::string line;
+  std::getline(in, line);
+  return line;
+}
+
+/// The part of a path up to the component that is `prefix` and a number; empty if there is none.
+fs::path up_to(const fs::path& path, std::string_view prefix) {
+  fs::path at;
+  for (const fs::path& part : path) {
+    at /= part;
+    const std::string name = part.string();
+    if (name.size() > prefix.size() && name.compare(0, prefix.size(), prefix) == 0 &&
+        std::all_of(name.begin() + static_cast<std::ptrdiff_t>(prefix.size()), name.end(),
+                    [](char c) { return c >= '0' && c <= '9'; })) {
+      return at;
+    }
+  }
+  return {};
+}
+
+/// Of the NVDIMM region that a device's place in sysfs names. CXL regions are called regionN too;
+/// only those below an NVDIMM bus say anything about persistence.
+PlatformDomain platform_at(const fs::path& device) {
+  const fs::path region = up_to(device, "region");
+  if (region.empty() || up_to(region, "ndbus").empty()) return PlatformDomain::Silent;
+  const std::string word = line_of(region / "persistence_domain");
+  if (word == "cpu_cache") return PlatformDomain::CpuCache;
+  if (word == "memory_controller") return PlatformDomain::MemoryController;
+  return PlatformDomain::Silent;
+}
+
+bool starts_with(const std::string& text, std::string_view prefix) {
+  return text.compare(0, prefix.size(), prefix) == 0;
+}
+
+/// Walks from a device to the drives below it.
+class Walk {
+ public:
+  explicit Walk(std::string root) : root_(std::move(root)) {}
+
+  void device(dev_t device) {
+    const std::string number = fmt::format("{}:{}", major(device), minor(device));
+    std::error_code failed;
+    const fs::path at = fs::canonical(root_ + "/sys/dev/block/" + number, failed);
+    if (failed) return unknown(number, "the kernel shows no block device " + number);
+    directory(at);
+  }
+
+  void directory(const fs::path& at) {
+    if (std::find(seen_.begin(), seen_.end(), at) != seen_.end()) return;
+    const std::string name = at.filename().string();
+    if (seen_.size() == kDevicesMax)
+      return unknown(name, fmt::format("more than {} devices below", kDevicesMax));
+    seen_.push_back(at);
+    std::error_code ignored;
+    if (fs::exists(at / "partition", ignored)) return directory(at.parent_path());
+    bool has_slaves = false;
+    for (const fs::directory_entry& slave : fs::directory_iterator(at / "slaves", ignored)) {
+      has_slaves = true;
+      std::error_code failed;
+      const fs::path below = fs::canonical(slave.path(), failed);
+      if (failed)
+        unknown(slave.path().filename().string(), "a device below can not be followed");
+      else
+        directory(below);
+    }
+    if (has_slaves) return;
+    if (fs::exists(at / "loop", ignored)) return loop(name, line_of(at / "loop/backing_file"));
+    leaf(at, name);
+  }
+
+  void unknown(const std::string& name, const std::string& reason) {
+    add(name, DriveKind::Unknown, reason);
+  }
+
+  std::vector<Drive> take() {
+    if (drives_.empty()) unknown("?", "no drive was found below");
+    return std::move(drives_);
+  }
+
+ private:
+  void add(std::string name, DriveKind kind, std::string reason) {
+    drives_.push_back({std::move(name), kind, "", PlatformDomain::Silent, std::move(reason)});
+  }
+
+  void loop(const std::string& name, const std::string& file) {
+    struct statfs system {};
+    struct stat status {};
+    if (file.empty() || ::statfs(file.c_str(), &system) != 0 || ::stat(file.c_str(), &status) != 0)
+      return unknown(name, fmt::format("{} is a loop device over a file that can not be seen: '{}'",
+                                       name, file));
+    const auto type = static_cast<unsigned long>(system.f_type) & 0xFFFFFFFFUL;
+    if (type == TMPFS_MAGIC || type == RAMFS_MAGIC || type == HUGETLBFS_MAGIC)
+      return add(name, DriveKind::Memory,
+                 fmt::format("{} is a loop device over {}, which is in memory", name, file));
+    if (S_ISBLK(status.st_mode)) return device(status.st_rdev);
+    if (major(status.st_dev) == 0)
+      return unknown(name, fmt::format("what is below {} of {} can not be seen", file, name));
+    device(status.st_dev);
+  }
+
+  void leaf(const fs::path& at, const std::string& name) {
+    for (const char* memory : {"zram", "ram", "nullb"}) {
+      if (up_to(name, memory).empty()) continue;
+      return add(name, DriveKind::Memory, name + " is memory: a power failure empties it");
+    }
+    if (at.string().find("/pseudo_") != std::string::npos)  // drivers/scsi/scsi_debug.c
+      return add(name, DriveKind::Memory, name + " is made by scsi_debug, in memory");
+    if (starts_with(name, "pmem")) return nvdimm(at, name);
+    std::error_code ignored;
+    if (!fs::exists(at / "device", ignored))
+      return unknown(name, fmt::format("{} is no drive of this machine that the kernel shows: what "
+                                       "is behind it can not be seen",
+                                       name));
+    const std::string cache = line_of(at / "queue/write_cache");
+    add(name, DriveKind::Disk,
+        fmt::format("the write cache of drive {} is \"{}\"", name,
+                    cache.empty() ? "unknown" : cache));
+    drives_.back().write_cache = cache;
+  }
+
+  void nvdimm(const fs::path& at, const std::string& name) {
+    const fs::path bus = up_to(at, "ndbus");
+    const std::string provider = bus.empty() ? "" : line_of(bus / "provider");
+    // memmap=nn!ss, or a table of type 12: nobody vouches for a battery (drivers/nvdimm/e820.c).
+    if (provider.empty() || provider == "e820")
+      return unknown(name, fmt::format("{} is memory that the kernel was told to take for "
+                                       "persistent (NVDIMM bus: '{}')",
+                                       name, provider));
+    if (provider == "virtio-pmem") {  // its flush is a command to the host, as a disk's is
+      add(name, DriveKind::Disk, name + " is virtio-pmem, which the host flushes");
+      drives_.back().write_cache = "write back";
+      return;
+    }
+    add(name, DriveKind::Nvdimm, fmt::format("{} is an NVDIMM, described by {}", name, provider));
+    drives_.back().platform = platform_at(at);
+  }
+
+  std::string root_;
+  std::vector<fs::path> seen_;
+  std::vector<Drive> drives_;
+};
+
+}  // namespace
+
+std::vector<Drive> drives_below(dev_t device, const std::string& root) {
+  Walk walk(root);
+  walk.device(device);
+  return walk.take();
+}
+
+std::vector<Drive> drives_of_btrfs(dev_t device, const std::string& root) {
+  std::error_code failed;
+  const fs::path one = fs::canonical(
+      fmt::format("{}/sys/dev/block/{}:{}", root, major(device), minor(device)), failed);
+  if (failed) return drives_below(device, root);
+  std::error_code ignored;
+  for (const auto& system : fs::directory_iterator(root + "/sys/fs/btrfs", ignored)) {
+    const fs::path devices = system.path() / "devices";
+    if (!fs::exists(devices / one.filename(), ignored)) continue;
+    Walk walk(root);
+    for (const auto& each : fs::directory_iterator(devices, ignored)) {
+      std::error_code broken;
+      const fs::path at = fs::canonical(each.path(), broken);
+      if (broken)
+        walk.unknown(each.path().filename().string(), "a device of the file system is missing");
+      else
+        walk.directory(at);
+    }
+    return walk.take();
+  }
+  return drives_below(device, root);
+}
+
+PlatformDomain platform_of_dax_device(dev_t device, const std::string& root) {
+  std::error_code failed;
+  const fs::path at = fs::canonical(
+      fmt::format("{}/sys/dev/char/{}:{}", root, major(device), minor(device)), failed);
+  return failed ? PlatformDomain::Silent : platform_at(at);
+}
+
+PlatformDomain weakest_platform(const std::vector<Drive>& drives) {
+  PlatformDomain weakest = PlatformDomain::CpuCache;
+  for (const Drive& drive : drives) {
+    if (drive.kind != DriveKind::Nvdimm) return PlatformDomain::Silent;
+    weakest = std::min(weakest, drive.platform);
+  }
+  return drives.empty() ? PlatformDomain::Silent : weakest;
+}
+
+}  // namespace perdure::pmem

@@ -1,0 +1,55 @@
+// The drives below a file system: through partitions, device mapper, RAID and loop devices down to
+// what holds the bytes. What a store survives is decided there, not by the file system's name.
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+#include <vector>
+
+namespace perdure::pmem {
+
+/// What the kernel's NVDIMM driver says of a region: /sys/.../regionN/persistence_domain
+/// (Documentation/ABI/testing/sysfs-bus-nfit). Silent when there is no region or it does not say.
+enum class PlatformDomain { Silent, MemoryController, CpuCache };
+
+enum class DriveKind {
+  Disk,     // behind a driver of real or virtual hardware: SCSI, NVMe, virtio, MMC, virtio-pmem
+  Nvdimm,   // a pmem device that firmware or a hypervisor describes
+  Memory,   // zram, brd, null_blk, scsi_debug, a loop device over tmpfs: a power failure empties it
+  Unknown,  // network block devices, memory that the kernel was told to call persistent, others
+};
+
+/// One drive that holds bytes.
+struct Drive {
+  std::string name;  // "sda", "pmem0"; or "253:0" when the kernel shows no more
+  DriveKind kind = DriveKind::Unknown;
+  /// Disk only: queue/write_cache, "write back" or "write through"; empty when it can not be read.
+  /// An operator whose drive keeps its cache through a power failure writes "write through" there.
+  std::string write_cache;
+  PlatformDomain platform = PlatformDomain::Silent;  // Nvdimm only
+  std::string reason;                                // a sentence, for a person
+};
+
+/// Whether a flush has something to do there that a power failure would lose without it. What is
+/// not known to be "write through" is.
+inline bool cache_is_volatile(const Drive& drive) {
+  return drive.kind != DriveKind::Disk || drive.write_cache != "write through";
+}
+
+/// The drives below the block device with this number; never empty. Reads sysfs below `root`, for
+/// tests; the files of loop devices where they say. At most 64 devices deep and wide; what lies
+/// beyond is one Unknown drive.
+std::vector<Drive> drives_below(dev_t device, const std::string& root = "");
+
+/// The drives of a btrfs file system, one of whose devices is this one: all of its devices'.
+std::vector<Drive> drives_of_btrfs(dev_t device, const std::string& root = "");
+
+/// What the NVDIMM region says to which a device DAX character device belongs. Silent for memory
+/// that is in no region of the NVDIMM driver: soft-reserved HBM, CXL memory, dax_hmem.
+PlatformDomain platform_of_dax_device(dev_t device, const std::string& root = "");
+
+/// The weakest answer of NVDIMMs among `drives`; Silent if one of them is no NVDIMM.
+PlatformDomain weakest_platform(const std::vector<Drive>& drives);
+
+}  // namespace perdure::pmem

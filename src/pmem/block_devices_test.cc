@@ -1,0 +1,214 @@
+// The drives below a file system, in trees of sysfs that are made up as the kernel makes them.
+#include "pmem/block_devices.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "pmem/test_support.h"
+
+namespace perdure::pmem {
+namespace {
+
+namespace fs = std::filesystem;
+using enum DriveKind;
+
+class BlockDevices : public testing::Test {
+ protected:
+  std::string at(const std::string& path) const { return root_.path() + "/sys/" + path; }
+  void file(const std::string& path, const std::string& text) {
+    fs::create_directories(fs::path(at(path)).parent_path());
+    std::ofstream(at(path)) << text << "\n";
+  }
+  /// A link that leads where the kernel's do: relative, so that it holds below any root.
+  void link(const std::string& path, const std::string& to) {
+    fs::create_directories(fs::path(at(path)).parent_path());
+    fs::create_directory_symlink(fs::relative(at(to), fs::path(at(path)).parent_path()), at(path));
+  }
+  /// A block device; returns its directory.
+  std::string device(const std::string& place, const std::string& number) {
+    fs::create_directories(at(place));
+    link("dev/block/" + number, place);
+    return place;
+  }
+  std::string disk(const std::string& name, const std::string& number, const std::string& cache) {
+    const std::string place = device("devices/pci0000:00/0000:00:02.0/block/" + name, number);
+    fs::create_directories(at("devices/pci0000:00/0000:00:02.0/host0"));
+    link(place + "/device", "devices/pci0000:00/0000:00:02.0/host0");
+    file(place + "/queue/write_cache", cache);
+    return place;
+  }
+  std::string made_up(const std::string& name, const std::string& number) {
+    return device("devices/virtual/block/" + name, number);
+  }
+  std::vector<Drive> below(unsigned major, unsigned minor) {
+    return drives_below(makedev(major, minor), root_.path());
+  }
+  DriveKind kind_below(unsigned major, unsigned minor) {
+    const auto drives = below(major, minor);
+    EXPECT_EQ(drives.size(), 1u);
+    EXPECT_FALSE(drives[0].reason.empty());
+    return drives[0].kind;
+  }
+
+  TestDirectory root_;
+};
+
+TEST_F(BlockDevices, APartitionIsItsDisk) {
+  const std::string sda = disk("sda", "8:0", "write back");
+  device(sda + "/sda1", "8:1");
+  file(sda + "/sda1/partition", "1");
+  const auto drives = below(8, 1);
+  ASSERT_EQ(drives.size(), 1u);
+  EXPECT_EQ(drives[0].name, "sda");
+  EXPECT_EQ(drives[0].kind, Disk);
+  EXPECT_EQ(drives[0].write_cache, "write back");
+  EXPECT_TRUE(cache_is_volatile(drives[0]));
+}
+
+TEST_F(BlockDevices, DeviceMapperAndRaidAreWhatIsBelowThem) {
+  const std::string sda = disk("sda", "8:0", "write through");
+  const std::string sdb = disk("sdb", "8:16", "write back");
+  const std::string raid = made_up("md0", "9:0");
+  link(raid + "/slaves/sda", sda);
+  link(raid + "/slaves/sdb", sdb);
+  const std::string mapped = made_up("dm-0", "254:0");
+  link(mapped + "/slaves/md0", raid);
+  const auto drives = below(254, 0);
+  ASSERT_EQ(drives.size(), 2u);
+  EXPECT_EQ(drives[0].kind, Disk);
+  EXPECT_EQ(drives[1].kind, Disk);
+  EXPECT_NE(cache_is_volatile(drives[0]), cache_is_volatile(drives[1]));
+}
+
+TEST_F(BlockDevices, OneLegOfMemoryIsSeen) {
+  const std::string mapped = made_up("dm-0", "254:0");
+  link(mapped + "/slaves/sda", disk("sda", "8:0", "write back"));
+  link(mapped + "/slaves/zram0", made_up("zram0", "253:0"));
+  std::size_t memory = 0;
+  for (const Drive& each : below(254, 0)) memory += each.kind == Memory ? 1 : 0;
+  EXPECT_EQ(memory, 1u);
+}
+
+TEST_F(BlockDevices, MemoryIsNoDrive) {
+  made_up("zram0", "253:0");
+  made_up("ram3", "1:3");
+  made_up("nullb0", "252:0");
+  EXPECT_EQ(kind_below(253, 0), Memory);
+  EXPECT_EQ(kind_below(1, 3), Memory);
+  EXPECT_EQ(kind_below(252, 0), Memory);
+  device("devices/pseudo_0/adapter0/host1/target1:0:0/1:0:0:0/block/sdz", "65:144");
+  EXPECT_EQ(kind_below(65, 144), Memory);
+}
+
+TEST_F(BlockDevices, WhatTheKernelDoesNotShowIsUnknown) {
+  made_up("nbd0", "43:0");  // network: no device link
+  EXPECT_EQ(kind_below(43, 0), Unknown);
+  EXPECT_EQ(kind_below(99, 9), Unknown);  // not there at all
+  EXPECT_EQ(kind_below(0, 44), Unknown);  // an anonymous number
+  fs::create_directories(at("devices/virtual/block/dm-1/slaves"));
+  link("dev/block/254:1", "devices/virtual/block/dm-1");
+  fs::create_directory_symlink("../../nowhere", at("devices/virtual/block/dm-1/slaves/x"));
+  EXPECT_EQ(kind_below(254, 1), Unknown);
+}
+
+TEST_F(BlockDevices, DevicesThatLieBelowThemselvesEnd) {
+  const std::string one = made_up("dm-0", "254:0");
+  const std::string other = made_up("dm-1", "254:1");
+  link(one + "/slaves/dm-1", other);
+  link(other + "/slaves/dm-0", one);
+  EXPECT_EQ(kind_below(254, 0), Unknown);
+}
+
+TEST_F(BlockDevices, ALoopDeviceIsWhatItsFileLiesOn) {
+  const std::string loop = made_up("loop0", "7:0");
+  file(loop + "/loop/backing_file", "/no/such/file (deleted)");
+  EXPECT_EQ(kind_below(7, 0), Unknown);
+  TestDirectory memory(kMemoryFileSystem);
+  std::ofstream(memory.file("image")) << "x";
+  file(loop + "/loop/backing_file", memory.file("image"));
+  EXPECT_EQ(kind_below(7, 0), Memory);
+  // A file on a drive: that drive, as this machine numbers it.
+  std::ofstream(root_.file("image")) << "x";
+  file(loop + "/loop/backing_file", root_.file("image"));
+  struct stat status {};
+  ASSERT_EQ(::stat(root_.file("image").c_str(), &status), 0);
+  if (major(status.st_dev) == 0) GTEST_SKIP() << "the test's directory lies on no block device";
+  disk("sda", std::to_string(major(status.st_dev)) + ":" + std::to_string(minor(status.st_dev)),
+       "write back");
+  EXPECT_EQ(kind_below(7, 0), Disk);
+}
+
+TEST_F(BlockDevices, AnNvdimmSaysWhatItsRegionSays) {
+  const std::string bus = "devices/LNXSYSTM:00/ACPI0012:00/ndbus0";
+  file(bus + "/provider", "ACPI.NFIT");
+  file(bus + "/region0/persistence_domain", "cpu_cache");
+  file(bus + "/region1/persistence_domain", "memory_controller");
+  device(bus + "/region0/namespace0.0/block/pmem0", "259:0");
+  device(bus + "/region1/namespace1.0/block/pmem1", "259:1");
+  device(bus + "/region2/namespace2.0/block/pmem2", "259:2");
+  EXPECT_EQ(weakest_platform(below(259, 0)), PlatformDomain::CpuCache);
+  EXPECT_EQ(weakest_platform(below(259, 1)), PlatformDomain::MemoryController);
+  EXPECT_EQ(weakest_platform(below(259, 2)), PlatformDomain::Silent);
+  const std::string mapped = made_up("dm-0", "254:0");
+  link(mapped + "/slaves/pmem0", bus + "/region0/namespace0.0/block/pmem0");
+  link(mapped + "/slaves/pmem1", bus + "/region1/namespace1.0/block/pmem1");
+  EXPECT_EQ(weakest_platform(below(254, 0)), PlatformDomain::MemoryController);
+  link(mapped + "/slaves/sda", disk("sda", "8:0", "write back"));
+  EXPECT_EQ(weakest_platform(below(254, 0)), PlatformDomain::Silent);
+}
+
+TEST_F(BlockDevices, MemoryThatTheKernelWasToldToCallPersistentIsUnknown) {
+  const std::string bus = "devices/platform/e820_pmem/ndbus0";
+  file(bus + "/provider", "e820");
+  device(bus + "/region0/namespace0.0/block/pmem0", "259:0");
+  EXPECT_EQ(kind_below(259, 0), Unknown);
+  file(bus + "/provider", "virtio-pmem");
+  EXPECT_EQ(kind_below(259, 0), Disk);
+  EXPECT_TRUE(cache_is_volatile(below(259, 0)[0]));
+}
+
+TEST_F(BlockDevices, OnlyNvdimmRegionsSpeakForDaxDevices) {
+  const auto character = [&](const std::string& place, const std::string& number) {
+    fs::create_directories(at(place));
+    link("dev/char/" + number, place);
+  };
+  const auto says = [&](unsigned minor) {
+    return platform_of_dax_device(makedev(252, minor), root_.path());
+  };
+  const std::string bus = "devices/LNXSYSTM:00/ACPI0012:00/ndbus0";
+  file(bus + "/region0/persistence_domain", "memory_controller");
+  file(bus + "/region1/persistence_domain", "cpu_cache");
+  file(bus + "/region2/persistence_domain", "moon");
+  for (unsigned i = 0; i < 3; ++i) {
+    const std::string name = "dax" + std::to_string(i) + ".0";
+    character(bus + "/region" + std::to_string(i) + "/" + name, "252:" + std::to_string(i));
+  }
+  EXPECT_EQ(says(0), PlatformDomain::MemoryController);
+  EXPECT_EQ(says(1), PlatformDomain::CpuCache);
+  EXPECT_EQ(says(2), PlatformDomain::Silent);
+  // Soft-reserved memory, and CXL memory, whose regions have the same name.
+  character("devices/platform/hmem.0/dax3.0", "252:3");
+  EXPECT_EQ(says(3), PlatformDomain::Silent);
+  file("devices/platform/ACPI0017:00/root0/decoder0.0/region0/persistence_domain", "cpu_cache");
+  character("devices/platform/ACPI0017:00/root0/decoder0.0/region0/dax_region0/dax4.0", "252:4");
+  EXPECT_EQ(says(4), PlatformDomain::Silent);
+  EXPECT_EQ(says(9), PlatformDomain::Silent);
+}
+
+TEST_F(BlockDevices, BtrfsLiesOnAllItsDevices) {
+  const std::string sda = disk("sda", "8:0", "write back");
+  const std::string zram = made_up("zram0", "253:0");
+  link("fs/btrfs/0c8c2a4a/devices/sda", sda);
+  link("fs/btrfs/0c8c2a4a/devices/zram0", zram);
+  disk("sdb", "8:16", "write back");
+  EXPECT_EQ(drives_of_btrfs(makedev(8, 0), root_.path()).size(), 2u);
+  EXPECT_EQ(drives_of_btrfs(makedev(8, 16), root_.path()).size(), 1u);
+  EXPECT_EQ(drives_of_btrfs(makedev(8, 99), root_.path())[0].kind, Unknown);
+}
+
+}  // namespace
+}  // namespace perdure::pmem
