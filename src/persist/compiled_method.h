@@ -33,7 +33,7 @@ struct CompiledRequest {
   std::size_t gathered = 0;       // SEND: items gathered from where they are; 0: they are copied
   std::size_t padding_bytes = 0;  // SEND: of nothing, behind the message; probes only
   std::size_t messages = 0;       // of the method, up to and with this request
-  std::optional<std::uint8_t> awaited;  // bit of Update::completed that its completion sets
+  std::optional<std::uint8_t> awaited;  // set in its update by its completion
 
   bool carries_message() const {
     return opcode == fabric::Opcode::Send || opcode == fabric::Opcode::WriteImm;

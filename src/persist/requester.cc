@@ -8,11 +8,11 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 
 #include "core/assert.h"
 #include "core/bytes.h"
 #include "core/try.h"
-#include "persist/connection_requester.h"
 #include "persist/probe_methods.h"
 #include "persist/wire.h"
 
@@ -23,9 +23,18 @@ bool is_word(const UpdateItem& item) { return item.data.length == 8 && item.at %
 
 }  // namespace
 
+Requester::Requester(fabric::Endpoint& endpoint, fabric::Device& device,
+                     const ServerProfile& profile, const Options& options)
+    : endpoint_(endpoint),
+      device_(device),
+      profile_(profile),
+      options_(options),
+      updates_(std::bit_ceil(options.updates_max)),
+      slot_mask_(updates_.size() - 1) {}
+
 /// Whether nothing is wrong with the items of an update: see refusal.
-inline bool ConnectionRequester::acceptable(const CompiledMethod& method,
-                                            std::span<const UpdateItem> items) const {
+inline bool Requester::acceptable(const CompiledMethod& method,
+                                  std::span<const UpdateItem> items) const {
   if (items.size() != method.items.size()) return false;
   std::uint64_t sent = 0;
   for (std::size_t index = 0; index < items.size(); ++index) {
@@ -40,8 +49,7 @@ inline bool ConnectionRequester::acceptable(const CompiledMethod& method,
 }
 
 /// What is wrong with items that are not acceptable.
-Error ConnectionRequester::refusal(const CompiledMethod& method,
-                                   std::span<const UpdateItem> items) const {
+Error Requester::refusal(const CompiledMethod& method, std::span<const UpdateItem> items) const {
   if (items.size() != method.items.size()) {
     return Error{ErrorCode::InvalidArgument,
                  fmt::format("method '{}' takes {} items, not {}", method.source.name,
@@ -68,10 +76,9 @@ Error ConnectionRequester::refusal(const CompiledMethod& method,
                            options_.queue.message_bytes_max)};
 }
 
-inline void ConnectionRequester::write_message(const UpdateInFlight& started,
-                                               const CompiledRequest& compiled,
-                                               std::span<const UpdateItem> items,
-                                               fabric::WorkRequest& request) {
+inline void Requester::write_message(const InFlight& started, const CompiledRequest& compiled,
+                                     std::span<const UpdateItem> items,
+                                     fabric::WorkRequest& request) {
   std::byte* const buffer = request.segments[0].data;
   MessageHeader header;
   header.entries = static_cast<std::uint8_t>(compiled.entries.size());
@@ -108,10 +115,8 @@ inline void ConnectionRequester::write_message(const UpdateInFlight& started,
 }
 
 /// What the update brings to a request that is ready.
-inline void ConnectionRequester::fill_in(const UpdateInFlight& started,
-                                         const CompiledRequest& compiled,
-                                         std::span<const UpdateItem> items,
-                                         fabric::WorkRequest& request) {
+inline void Requester::fill_in(const InFlight& started, const CompiledRequest& compiled,
+                               std::span<const UpdateItem> items, fabric::WorkRequest& request) {
   if (compiled.opcode == fabric::Opcode::Send) {
     write_message(started, compiled, items, request);
     return;
@@ -132,8 +137,7 @@ inline void ConnectionRequester::fill_in(const UpdateInFlight& started,
   }
 }
 
-Result<std::uint64_t> ConnectionRequester::begin(std::size_t method,
-                                                 std::span<const UpdateItem> items) {
+Result<std::uint64_t> Requester::begin(std::size_t method, std::span<const UpdateItem> items) {
   PERDURE_ASSERT(method < methods_.size());
   if (failure_) return Error{ErrorCode::Disconnected, failure_->message};
   if (begun_ - resolved_ == options_.updates_max) {
@@ -142,7 +146,7 @@ Result<std::uint64_t> ConnectionRequester::begin(std::size_t method,
   const std::uint64_t number = begun_ + 1;
   const CompiledMethod& compiled = methods_[method];
   if (!acceptable(compiled, items)) return refusal(compiled, items);
-  UpdateInFlight& started = update(number);
+  InFlight& started = update(number);
   started.method = &compiled;
   started.ready = started.requests[method];
   started.burst = 0;
@@ -160,7 +164,7 @@ Result<std::uint64_t> ConnectionRequester::begin(std::size_t method,
   return number;
 }
 
-Result<std::uint64_t> ConnectionRequester::begin_probe(Probe probe) {
+Result<std::uint64_t> Requester::begin_probe(Probe probe) {
   PERDURE_ASSERT(options_.probes);
   const bool writes = probe == Probe::Write || probe == Probe::WriteMessage;
   if (writes) PERDURE_ASSERT(options_.probe_line.has_value());
@@ -173,8 +177,7 @@ Result<std::uint64_t> ConnectionRequester::begin_probe(Probe probe) {
 
 /// How far the requests up to `end` may go: no further than the responder is known to have receive
 /// buffers for their messages.
-inline std::size_t ConnectionRequester::within_credit(const UpdateInFlight& current,
-                                                      std::size_t end) const {
+inline std::size_t Requester::within_credit(const InFlight& current, std::size_t end) const {
   const std::uint64_t allowed = messages_acknowledged_ + options_.queue.depth - kResponderBurst;
   const std::vector<CompiledRequest>& requests = current.method->requests;
   while (end > current.posted && current.messages_before + requests[end - 1].messages > allowed) {
@@ -184,9 +187,9 @@ inline std::size_t ConnectionRequester::within_credit(const UpdateInFlight& curr
 }
 
 /// Posts what can be posted now, update by update, in order.
-Result<void> ConnectionRequester::advance() {
+Result<void> Requester::advance() {
   for (; posting_ <= begun_; ++posting_) {
-    UpdateInFlight& current = update(posting_);
+    InFlight& current = update(posting_);
     const CompiledMethod& method = *current.method;
     for (; current.burst < method.bursts.size(); ++current.burst) {
       const CompiledBurst& burst = method.bursts[current.burst];
@@ -205,7 +208,7 @@ Result<void> ConnectionRequester::advance() {
   return {};
 }
 
-Result<void> ConnectionRequester::poll() {
+Result<void> Requester::poll() {
   if (failure_) return *failure_;
   const std::size_t count = endpoint_.poll(completions_);
   for (std::size_t index = 0; index < count; ++index) {
@@ -221,7 +224,7 @@ Result<void> ConnectionRequester::poll() {
     }
   }
   while (resolved_ + 1 < posting_) {
-    const UpdateInFlight& oldest = update(resolved_ + 1);
+    const InFlight& oldest = update(resolved_ + 1);
     if (!over(oldest, oldest.method->waits)) break;
     ++resolved_;
     ++counters_.updates;
@@ -234,7 +237,7 @@ Result<void> ConnectionRequester::poll() {
   return {};
 }
 
-Result<void> ConnectionRequester::take(const fabric::Completion& completion) {
+Result<void> Requester::take(const fabric::Completion& completion) {
   if (completion.error) {
     // A refusal that the responder sent may explain what the transport only sees as a lost peer.
     const bool refused = *completion.error == ErrorCode::OutOfRange;
@@ -246,7 +249,7 @@ Result<void> ConnectionRequester::take(const fabric::Completion& completion) {
   return {};
 }
 
-Result<void> ConnectionRequester::take_ack(const fabric::Completion& completion) {
+Result<void> Requester::take_ack(const fabric::Completion& completion) {
   const std::size_t index = completion.context & ~kReceiveContext;
   const std::span<const std::byte> bytes(ack_bytes_.data() + index * kAckBytes,
                                          std::min<std::uint64_t>(completion.length, kAckBytes));
@@ -270,7 +273,7 @@ Result<void> ConnectionRequester::take_ack(const fabric::Completion& completion)
 }
 
 /// Posts the buffer of the oldest acknowledgement again: when there is nothing better to do.
-Result<void> ConnectionRequester::repost_ack() {
+Result<void> Requester::repost_ack() {
   return post_ack_buffer(acks_reposted_++ % options_.queue.depth);
 }
 
@@ -283,9 +286,9 @@ Result<std::unique_ptr<Requester>> Requester::open(fabric::Endpoint& endpoint,
       options.queue.depth < 2 * kResponderBurst) {
     return Error{ErrorCode::InvalidArgument, "a requester needs a method, a window and a queue"};
   }
-  auto requester = std::make_unique<ConnectionRequester>(endpoint, device, profile, options);
+  std::unique_ptr<Requester> requester(new Requester(endpoint, device, profile, options));
   PERDURE_TRY_VOID(requester->prepare(std::move(methods)));
-  return std::unique_ptr<Requester>(std::move(requester));
+  return requester;
 }
 
 }  // namespace perdure::persist

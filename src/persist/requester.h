@@ -1,6 +1,8 @@
 // Requester: runs Methods on one connection. Methods are compiled once, when connecting; from then
 // on an update fills in work requests that are ready: post, wait, post. Updates resolve in the
-// order they were begun, so one number says how far durability has come.
+// order they were begun, so one number says how far durability has come. How they move is in
+// requester.cc; how methods and memory are made ready and what a work request looks like is in
+// requester_requests.cc.
 #pragma once
 
 #include <perdure/profile.h>
@@ -8,8 +10,11 @@
 
 #include "core/method.h"
 #include "fabric/fabric.h"
+#include "persist/compiled_method.h"
 #include "persist/responder.h"
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -65,7 +70,6 @@ class Requester {
                                                  const ServerProfile& profile,
                                                  std::vector<Method> methods,
                                                  const Options& options);
-  virtual ~Requester() = default;
 
   /// Begins an update by method `method`; returns its number, counted from 1.
   ///
@@ -75,38 +79,117 @@ class Requester {
   ///             OutOfRange, InvalidArgument.
   /// Cost        no allocation, no system call of its own; one post for all steps up to the first
   /// wait.
-  virtual Result<std::uint64_t> begin(std::size_t method, std::span<const UpdateItem> items) = 0;
+  Result<std::uint64_t> begin(std::size_t method, std::span<const UpdateItem> items);
 
   /// The same for a probe, which counts as an update. Requires Options::probes, for write probes a
   /// probe line.
-  virtual Result<std::uint64_t> begin_probe(Probe probe) = 0;
+  Result<std::uint64_t> begin_probe(Probe probe);
   /// Bytes that a LongMessage has more than a Message.
-  virtual std::uint64_t probe_padding() const = 0;
+  std::uint64_t probe_padding() const { return padding_.size(); }
 
   /// Takes other methods in place of those it has. They may allocate and register memory.
   ///
   /// Requires    nothing in flight. Methods that replay messages must not come after others, nor
   ///             the other way round: a copy of the responder's could still be in flight.
   /// Errors      those of open; the old methods are kept.
-  virtual Result<void> use_methods(std::vector<Method> methods) = 0;
+  Result<void> use_methods(std::vector<Method> methods);
 
   /// Takes completions and goes on with what they release. Never blocks.
   /// Errors      Once the connection is lost or the responder refused: every update above
   ///             resolved() is OutcomeUnknown; the same error is returned from then on.
-  virtual Result<void> poll() = 0;
+  Result<void> poll();
 
   /// Every update up to this number has reached what its method promises.
   std::uint64_t resolved() const { return resolved_; }
   /// Number of the last update that was begun.
   std::uint64_t begun() const { return begun_; }
-  virtual const RequesterCounters& counters() const = 0;
+  const RequesterCounters& counters() const { return counters_; }
 
   /// The largest payload that one SEND of `method` carries, for all its copied items together.
-  virtual std::uint64_t message_payload_max(std::size_t method) const = 0;
+  std::uint64_t message_payload_max(std::size_t method) const {
+    return options_.queue.message_bytes_max - methods_[method].message_header_bytes_max;
+  }
 
- protected:
+ private:
+  // Context of a work request: bit 63 marks receives; else update slot << 8 |
+  // CompiledRequest::awaited.
+  static constexpr std::uint64_t kReceiveContext = std::uint64_t{1} << 63;
+  static constexpr std::size_t kScratchBytes = 64;
+
+  /// One update in flight.
+  struct InFlight {
+    const CompiledMethod* method = nullptr;
+    std::span<fabric::WorkRequest> ready;  // of that method
+    std::size_t burst = 0;                 // the next one to post
+    std::size_t posted = 0;                // work requests that are posted
+    std::uint64_t messages_before = 0;     // of all updates before it
+    std::uint64_t completed = 0;           // bits: CompiledRequest::awaited
+    /// By method: its work requests as they go out, but for what an update brings.
+    std::vector<std::vector<fabric::WorkRequest>> requests;
+  };
+
+  Requester(fabric::Endpoint& endpoint, fabric::Device& device, const ServerProfile& profile,
+            const Options& options);
+  Result<void> prepare(std::vector<Method> methods);
+
+  std::uint64_t slot_of(std::uint64_t number) const { return number & slot_mask_; }
+  InFlight& update(std::uint64_t number) { return updates_[slot_of(number)]; }
+  bool inside_pool(const UpdateItem& item) const {
+    return item.data.length != 0 && item.data.length <= options_.remote.length &&
+           item.at <= options_.remote.length - item.data.length;
+  }
+  bool acceptable(const CompiledMethod& method, std::span<const UpdateItem> items) const;
+  Error refusal(const CompiledMethod& method, std::span<const UpdateItem> items) const;
+  Result<void> advance();
+  std::size_t within_credit(const InFlight& current, std::size_t end) const;
+  bool over(const InFlight& current, const std::vector<CompiledWait>& waits) const {
+    for (const CompiledWait& wait : waits) {
+      const bool done = wait.ack ? messages_acknowledged_ >= current.messages_before + wait.which
+                                 : (current.completed >> wait.which & 1) != 0;
+      if (!done) return false;
+    }
+    return true;
+  }
+  void make_ready();
+  fabric::WorkRequest ready_request(const CompiledRequest& compiled, std::size_t slot,
+                                    std::byte* buffer) const;
+  void fill_in(const InFlight& started, const CompiledRequest& compiled,
+               std::span<const UpdateItem> items, fabric::WorkRequest& request);
+  void write_message(const InFlight& started, const CompiledRequest& compiled,
+                     std::span<const UpdateItem> items, fabric::WorkRequest& request);
+  Result<void> take(const fabric::Completion& completion);
+  Result<void> take_ack(const fabric::Completion& completion);
+  Result<void> post_ack_buffer(std::size_t index);
+  Result<void> repost_ack();
+
+  fabric::Endpoint& endpoint_;
+  fabric::Device& device_;
+  const ServerProfile profile_;
+  const Options options_;
+  std::vector<CompiledMethod> methods_;  // those that were given, then the probes
+  std::size_t first_probe_ = 0;
+  std::vector<InFlight> updates_;  // by number; a power of two
+  std::uint64_t slot_mask_;
+
+  std::vector<std::byte> message_bytes_;  // headers (or whole messages) of updates in flight
+  std::unique_ptr<fabric::Memory> message_memory_;
+  std::vector<std::byte> ack_bytes_;
+  std::unique_ptr<fabric::Memory> ack_memory_;
+  std::array<std::byte, kScratchBytes> scratch_{};  // what READs bring, never looked at
+  std::unique_ptr<fabric::Memory> scratch_memory_;
+  std::vector<std::byte> padding_;  // zeros, for probes; empty without them
+  std::unique_ptr<fabric::Memory> padding_memory_;
+
   std::uint64_t begun_ = 0;
   std::uint64_t resolved_ = 0;
+  std::uint64_t posting_ = 1;  // the update that may post: all before it have posted everything
+  std::uint64_t messages_begun_ = 0;  // of all updates so far; counters_.messages are posted
+  std::uint64_t messages_acknowledged_ = 0;
+  std::uint64_t acks_taken_ = 0;
+  std::uint64_t acks_reposted_ = 0;
+  std::array<fabric::Completion, 32> completions_;  // scratch of poll
+  std::optional<Error> failure_;
+  RequesterCounters counters_;
 };
 
 }  // namespace perdure::persist

@@ -4,13 +4,13 @@
 #include "core/assert.h"
 #include "core/bytes.h"
 #include "core/try.h"
-#include "persist/connection_requester.h"
 #include "persist/probe_methods.h"
+#include "persist/requester.h"
 #include "persist/wire.h"
 
 namespace perdure::persist {
 
-Result<void> ConnectionRequester::prepare(std::vector<Method> methods) {
+Result<void> Requester::prepare(std::vector<Method> methods) {
   if (options_.probes) padding_.resize(probe_padding_bytes(options_.queue));
   ack_bytes_.resize(options_.queue.depth * kAckBytes);
   PERDURE_TRY(ack_memory, device_.register_memory(ack_bytes_, fabric::Access::Local));
@@ -28,7 +28,7 @@ Result<void> ConnectionRequester::prepare(std::vector<Method> methods) {
   return {};
 }
 
-Result<void> ConnectionRequester::use_methods(std::vector<Method> methods) {
+Result<void> Requester::use_methods(std::vector<Method> methods) {
   PERDURE_ASSERT(begun_ == resolved_);
   PERDURE_TRY(compiled, compile(methods, profile_, endpoint_.capabilities(), options_.queue));
   const std::size_t given = compiled.size();
@@ -53,7 +53,7 @@ Result<void> ConnectionRequester::use_methods(std::vector<Method> methods) {
 }
 
 /// The work requests of every update that can be in flight.
-void ConnectionRequester::make_ready() {
+void Requester::make_ready() {
   const std::size_t bytes_per_update = message_bytes_.size() / updates_.size();
   for (std::size_t slot = 0; slot < updates_.size(); ++slot) {
     auto& requests = updates_[slot].requests;
@@ -71,8 +71,8 @@ void ConnectionRequester::make_ready() {
   }
 }
 
-fabric::WorkRequest ConnectionRequester::ready_request(const CompiledRequest& compiled,
-                                                       std::size_t slot, std::byte* buffer) const {
+fabric::WorkRequest Requester::ready_request(const CompiledRequest& compiled, std::size_t slot,
+                                             std::byte* buffer) const {
   fabric::WorkRequest request;
   request.opcode = compiled.opcode;
   request.signalled = compiled.awaited.has_value();
@@ -100,7 +100,7 @@ fabric::WorkRequest ConnectionRequester::ready_request(const CompiledRequest& co
   return request;
 }
 
-Result<void> ConnectionRequester::post_ack_buffer(std::size_t index) {
+Result<void> Requester::post_ack_buffer(std::size_t index) {
   return endpoint_.post_receive(
       {ack_bytes_.data() + index * kAckBytes, kAckBytes, ack_memory_.get()},
       kReceiveContext | index);

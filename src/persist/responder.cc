@@ -16,74 +16,36 @@
 namespace perdure::persist {
 namespace {
 
-constexpr std::size_t kAckBuffers = 16;
-constexpr std::uint64_t kAckContext = std::uint64_t{1} << 63;
-
-class SessionResponder final : public Responder {
- public:
-  SessionResponder(fabric::Endpoint& endpoint, fabric::Device& device, pmem::Region& region,
-                   const Options& options)
-      : endpoint_(endpoint),
-        device_(device),
-        region_(region),
-        options_(options),
-        queue_(options.queue) {
-    pending_.reserve(2 * kResponderBurst);
+/// The replayable message in a buffer, if it is whole, of the given session and inside the pool.
+std::optional<MessageHeader> whole_message(std::span<const std::byte> bytes, std::uint32_t session,
+                                           std::uint64_t exported_length) {
+  const auto decoded = decode_message(bytes);
+  if (!decoded.ok()) return std::nullopt;
+  const MessageHeader& header = *decoded;
+  const bool replayable = (header.flags & kReplayable) != 0 && (header.flags & kPayloadCrc) != 0;
+  if (!replayable || (header.session & 0xffffffu) != session) return std::nullopt;
+  for (std::size_t index = 0; index < header.entries; ++index) {
+    const Entry entry = entry_at(bytes, index);
+    const bool inside =
+        entry.length <= exported_length && entry.offset <= exported_length - entry.length;
+    if (!inside) return std::nullopt;
   }
+  return header;
+}
 
-  Result<void> prepare();
-  Result<std::size_t> pump() override;
-  const ResponderCounters& counters() const override { return counters_; }
+}  // namespace
 
- private:
-  Result<void> handle(const fabric::Completion& completion);
-  Result<void> handle_message(std::span<const std::byte> message);
-  Result<void> handle_immediate(const fabric::Completion& completion);
-  Result<void> check_entries(std::span<const std::byte> message, const MessageHeader& header) const;
-  Result<void> execute(std::span<const std::byte> message, const MessageHeader& header);
-  Result<void> flush_pending();
-  Result<void> finish_burst();
-  Result<void> offer_buffers(std::size_t end);
-  Result<void> offer_the_rest();
-  Result<void> repost(std::uint64_t slot);
-  void acknowledge(std::uint8_t status);
-  Error fail(Error error);
+Responder::Responder(fabric::Endpoint& endpoint, fabric::Device& device, pmem::Region& region,
+                     const Options& options)
+    : endpoint_(endpoint),
+      device_(device),
+      region_(region),
+      options_(options),
+      queue_(options.queue) {
+  pending_.reserve(2 * kResponderBurst);
+}
 
-  std::span<std::byte> buffer(std::uint64_t slot) const {
-    return buffers_.subspan(slot * queue_.message_bytes_max, queue_.message_bytes_max);
-  }
-  bool inside_pool(std::uint64_t offset, std::uint64_t length) const {
-    return length <= options_.exported.length && offset <= options_.exported.length - length;
-  }
-  bool persistent_buffers() const { return options_.persistent_buffers.length != 0; }
-
-  fabric::Endpoint& endpoint_;
-  fabric::Device& device_;
-  pmem::Region& region_;
-  const Options options_;
-  const ReceiveQueue queue_;
-
-  std::unique_ptr<std::byte[]> dram_buffers_;
-  std::span<std::byte> buffers_;  // queue_.depth buffers, in DRAM or in the region
-  std::size_t idle_buffers_ = 0;  // of those, the ones offered from the start
-  std::size_t offered_ = 0;
-  bool few_buffers_ = false;                     // there is no memory for more
-  std::unique_ptr<fabric::Memory> idle_memory_;  // the first idle_buffers_
-  std::unique_ptr<fabric::Memory> rest_memory_;  // and the others, once they are offered
-  std::array<std::byte, kAckBuffers * kAckBytes> ack_bytes_{};
-  std::unique_ptr<fabric::Memory> ack_memory_;
-  std::array<bool, kAckBuffers> ack_busy_{};
-
-  std::array<fabric::Completion, kResponderBurst> completions_;  // scratch of pump
-  std::vector<pmem::Range> pending_;     // copied or named for flushing, not flushed yet
-  std::vector<std::uint64_t> consumed_;  // receive buffers to post again at the end of the burst
-  std::uint64_t handled_ = 0;            // sequence of the last message handled
-  std::uint64_t acknowledged_ = 0;       // sequence in the last acknowledgement that was posted
-  bool ack_due_ = false;
-  ResponderCounters counters_;
-};
-
-Result<void> SessionResponder::prepare() {
+Result<void> Responder::prepare() {
   const std::size_t bytes = queue_.depth * queue_.message_bytes_max;
   if (persistent_buffers()) {
     const auto& area = options_.persistent_buffers;
@@ -109,14 +71,14 @@ Result<void> SessionResponder::prepare() {
   return offer_buffers(idle_buffers_);
 }
 
-Result<void> SessionResponder::offer_buffers(std::size_t end) {
+Result<void> Responder::offer_buffers(std::size_t end) {
   for (; offered_ < end; ++offered_) PERDURE_TRY_VOID(repost(offered_));
   return {};
 }
 
 /// The requester does send messages: from now on it has the whole queue. Where there is no memory
 /// for that, the session goes on with few buffers, for the fabric holds back what finds none.
-Result<void> SessionResponder::offer_the_rest() {
+Result<void> Responder::offer_the_rest() {
   auto memory = device_.register_memory(buffers_.subspan(idle_buffers_ * queue_.message_bytes_max),
                                         fabric::Access::Local);
   if (!memory.ok()) {
@@ -130,7 +92,7 @@ Result<void> SessionResponder::offer_the_rest() {
   return offer_buffers(queue_.depth);
 }
 
-Result<std::size_t> SessionResponder::pump() {
+Result<std::size_t> Responder::pump() {
   const std::size_t count = endpoint_.poll(completions_);
   std::size_t messages = 0;
   for (std::size_t index = 0; index < count; ++index) {
@@ -154,7 +116,7 @@ Result<std::size_t> SessionResponder::pump() {
   return messages;
 }
 
-Result<void> SessionResponder::handle(const fabric::Completion& completion) {
+Result<void> Responder::handle(const fabric::Completion& completion) {
   ++counters_.messages;
   consumed_.push_back(completion.context);
   if (completion.has_immediate) {
@@ -170,7 +132,7 @@ Result<void> SessionResponder::handle(const fabric::Completion& completion) {
   return {};
 }
 
-Result<void> SessionResponder::handle_message(std::span<const std::byte> message) {
+Result<void> Responder::handle_message(std::span<const std::byte> message) {
   PERDURE_TRY(header, decode_message(message));
   if (header.session != options_.session || header.sequence != handled_ + 1) {
     return Error{ErrorCode::ProtocolError,
@@ -186,8 +148,8 @@ Result<void> SessionResponder::handle_message(std::span<const std::byte> message
   return execute(message, header);
 }
 
-Result<void> SessionResponder::check_entries(std::span<const std::byte> message,
-                                             const MessageHeader& header) const {
+Result<void> Responder::check_entries(std::span<const std::byte> message,
+                                      const MessageHeader& header) const {
   if (header.entries != 0 && !options_.may_write) {
     return Error{ErrorCode::PermissionDenied, "the session may only read; nothing was executed"};
   }
@@ -202,8 +164,7 @@ Result<void> SessionResponder::check_entries(std::span<const std::byte> message,
   return {};
 }
 
-Result<void> SessionResponder::execute(std::span<const std::byte> message,
-                                       const MessageHeader& header) {
+Result<void> Responder::execute(std::span<const std::byte> message, const MessageHeader& header) {
   const std::byte* payload = message.data() + header.bytes();
   std::byte* pool = region_.bytes().data() + options_.exported.at;
   bool flush_named = false;
@@ -225,7 +186,7 @@ Result<void> SessionResponder::execute(std::span<const std::byte> message,
   return {};
 }
 
-Result<void> SessionResponder::handle_immediate(const fabric::Completion& completion) {
+Result<void> Responder::handle_immediate(const fabric::Completion& completion) {
   if (!immediate_reacts(completion.immediate)) return {};
   ack_due_ = true;
   const std::uint64_t offset = immediate_offset(completion.immediate);
@@ -241,7 +202,7 @@ Result<void> SessionResponder::handle_immediate(const fabric::Completion& comple
   return {};
 }
 
-Result<void> SessionResponder::flush_pending() {
+Result<void> Responder::flush_pending() {
   if (pending_.empty()) return {};
   ++counters_.flush_calls;
   auto flushed = region_.flush(std::span<const pmem::Range>(pending_));
@@ -249,7 +210,7 @@ Result<void> SessionResponder::flush_pending() {
   return flushed;
 }
 
-Result<void> SessionResponder::finish_burst() {
+Result<void> Responder::finish_burst() {
   PERDURE_TRY_VOID(flush_pending());
   // Credits: without an answer the requester would stall when its window of messages is used up.
   if (handled_ - acknowledged_ >= queue_.depth / 4) ack_due_ = true;
@@ -267,7 +228,7 @@ Result<void> SessionResponder::finish_burst() {
   return {};
 }
 
-Result<void> SessionResponder::repost(std::uint64_t slot) {
+Result<void> Responder::repost(std::uint64_t slot) {
   const auto bytes = buffer(slot);
   const auto& memory = slot < idle_buffers_ ? idle_memory_ : rest_memory_;
   return endpoint_.post_receive({bytes.data(), bytes.size(), memory.get()}, slot);
@@ -275,7 +236,7 @@ Result<void> SessionResponder::repost(std::uint64_t slot) {
 
 /// Posts the acknowledgement, or leaves it due when no buffer or no queue entry is free; the next
 /// pump, at the latest after the completion of an earlier one, posts it.
-void SessionResponder::acknowledge(std::uint8_t status) {
+void Responder::acknowledge(std::uint8_t status) {
   const auto free = std::find(ack_busy_.begin(), ack_busy_.end(), false);
   if (free == ack_busy_.end()) return;
   const auto index = static_cast<std::size_t>(free - ack_busy_.begin());
@@ -295,7 +256,7 @@ void SessionResponder::acknowledge(std::uint8_t status) {
 }
 
 /// Tells the requester why, once; what it has in flight is then OutcomeUnknown or refused there.
-Error SessionResponder::fail(Error error) {
+Error Responder::fail(Error error) {
   if (error.code != ErrorCode::Disconnected) {
     if (error.code != ErrorCode::SystemError) ++counters_.refused;
     acknowledge(static_cast<std::uint8_t>(1 + static_cast<int>(error.code)));
@@ -303,25 +264,6 @@ Error SessionResponder::fail(Error error) {
   }
   return error;
 }
-
-/// The replayable message in a buffer, if it is whole, of the given session and inside the pool.
-std::optional<MessageHeader> whole_message(std::span<const std::byte> bytes, std::uint32_t session,
-                                           std::uint64_t exported_length) {
-  const auto decoded = decode_message(bytes);
-  if (!decoded.ok()) return std::nullopt;
-  const MessageHeader& header = *decoded;
-  const bool replayable = (header.flags & kReplayable) != 0 && (header.flags & kPayloadCrc) != 0;
-  if (!replayable || (header.session & 0xffffffu) != session) return std::nullopt;
-  for (std::size_t index = 0; index < header.entries; ++index) {
-    const Entry entry = entry_at(bytes, index);
-    const bool inside =
-        entry.length <= exported_length && entry.offset <= exported_length - entry.length;
-    if (!inside) return std::nullopt;
-  }
-  return header;
-}
-
-}  // namespace
 
 std::uint64_t ReceiveQueue::persistent_bytes() const {
   return kWatermarkBytes + depth * message_bytes_max;
@@ -334,9 +276,9 @@ Result<std::unique_ptr<Responder>> Responder::open(fabric::Endpoint& endpoint,
     return Error{ErrorCode::InvalidArgument,
                  fmt::format("a receive queue needs at least {} buffers", 2 * kResponderBurst)};
   }
-  auto responder = std::make_unique<SessionResponder>(endpoint, device, region, options);
+  std::unique_ptr<Responder> responder(new Responder(endpoint, device, region, options));
   PERDURE_TRY_VOID(responder->prepare());
-  return std::unique_ptr<Responder>(std::move(responder));
+  return responder;
 }
 
 Result<std::uint64_t> replay_messages(pmem::Region& region, pmem::Range exported,

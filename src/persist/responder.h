@@ -6,10 +6,14 @@
 #include <perdure/result.h>
 
 #include "fabric/fabric.h"
+#include "persist/wire.h"
 #include "pmem/region.h"
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 namespace perdure::persist {
@@ -57,7 +61,6 @@ class Responder {
   /// registration and posting.
   static Result<std::unique_ptr<Responder>> open(fabric::Endpoint& endpoint, fabric::Device& device,
                                                  pmem::Region& region, const Options& options);
-  virtual ~Responder() = default;
 
   /// Handles what has arrived and answers it; returns how many messages. Blocks only while the
   /// medium flushes. One flush and one acknowledgement serve all that arrived together.
@@ -66,9 +69,62 @@ class Responder {
   ///          ProtocolError, OutOfRange: the peer sent nonsense or named memory outside the pool;
   ///          it has been told, nothing of that message was executed, the session is over.
   ///          SystemError: the medium refused a flush; the peer has been told that.
-  virtual Result<std::size_t> pump() = 0;
+  Result<std::size_t> pump();
 
-  virtual const ResponderCounters& counters() const = 0;
+  const ResponderCounters& counters() const { return counters_; }
+
+ private:
+  static constexpr std::size_t kAckBuffers = 16;
+  static constexpr std::uint64_t kAckContext = std::uint64_t{1} << 63;
+
+  Responder(fabric::Endpoint& endpoint, fabric::Device& device, pmem::Region& region,
+            const Options& options);
+  Result<void> prepare();
+  Result<void> handle(const fabric::Completion& completion);
+  Result<void> handle_message(std::span<const std::byte> message);
+  Result<void> handle_immediate(const fabric::Completion& completion);
+  Result<void> check_entries(std::span<const std::byte> message, const MessageHeader& header) const;
+  Result<void> execute(std::span<const std::byte> message, const MessageHeader& header);
+  Result<void> flush_pending();
+  Result<void> finish_burst();
+  Result<void> offer_buffers(std::size_t end);
+  Result<void> offer_the_rest();
+  Result<void> repost(std::uint64_t slot);
+  void acknowledge(std::uint8_t status);
+  Error fail(Error error);
+
+  std::span<std::byte> buffer(std::uint64_t slot) const {
+    return buffers_.subspan(slot * queue_.message_bytes_max, queue_.message_bytes_max);
+  }
+  bool inside_pool(std::uint64_t offset, std::uint64_t length) const {
+    return length <= options_.exported.length && offset <= options_.exported.length - length;
+  }
+  bool persistent_buffers() const { return options_.persistent_buffers.length != 0; }
+
+  fabric::Endpoint& endpoint_;
+  fabric::Device& device_;
+  pmem::Region& region_;
+  const Options options_;
+  const ReceiveQueue queue_;
+
+  std::unique_ptr<std::byte[]> dram_buffers_;
+  std::span<std::byte> buffers_;  // queue_.depth buffers, in DRAM or in the region
+  std::size_t idle_buffers_ = 0;  // of those, the ones offered from the start
+  std::size_t offered_ = 0;
+  bool few_buffers_ = false;                     // there is no memory for more
+  std::unique_ptr<fabric::Memory> idle_memory_;  // the first idle_buffers_
+  std::unique_ptr<fabric::Memory> rest_memory_;  // and the others, once they are offered
+  std::array<std::byte, kAckBuffers * kAckBytes> ack_bytes_{};
+  std::unique_ptr<fabric::Memory> ack_memory_;
+  std::array<bool, kAckBuffers> ack_busy_{};
+
+  std::array<fabric::Completion, kResponderBurst> completions_;  // scratch of pump
+  std::vector<pmem::Range> pending_;     // copied or named for flushing, not flushed yet
+  std::vector<std::uint64_t> consumed_;  // receive buffers to post again at the end of the burst
+  std::uint64_t handled_ = 0;            // sequence of the last message handled
+  std::uint64_t acknowledged_ = 0;       // sequence in the last acknowledgement that was posted
+  bool ack_due_ = false;
+  ResponderCounters counters_;
 };
 
 /// Applies the messages that a power failure left whole in persistent receive buffers, in their

@@ -3,11 +3,10 @@
 
 #include <fmt/format.h>
 
-#include <atomic>
 #include <charconv>
 #include <new>
 #include <system_error>
-#include <vector>
+#include <utility>
 
 #include "control/host_port.h"
 #include "control/http_status.h"
@@ -70,51 +69,16 @@ std::vector<std::string> parts_of(const std::string& path) {
   return parts;
 }
 
-class Server final : public HttpServer {
- public:
-  Server(PeerService& service, std::function<void()> power_cut)
-      : service_(service), power_cut_(std::move(power_cut)) {
-    add_routes();
-    add_pool_routes();
-    add_session_routes();
-  }
+}  // namespace
 
-  Result<void> listen(const HttpServerOptions& options);
-  const std::string& address() const override { return listener_->address(); }
-  HttpCounters counters() const override { return listener_->counters(); }
-  void go_dark() override { dark_.store(true); }
+HttpServer::HttpServer(PeerService& service, std::function<void()> power_cut)
+    : service_(service), power_cut_(std::move(power_cut)) {
+  add_routes();
+  add_pool_routes();
+  add_session_routes();
+}
 
- private:
-  using Answer = Result<std::string>;
-  /// `name` is the part of the path that stands for "*".
-  using Handler = std::function<Answer(const ReceivedRequest&, const std::string& name)>;
-  struct Route {
-    std::string method;
-    std::vector<std::string> parts;  // "*": any
-    int status;
-    const char* content_type;
-    Lane lane;
-    Handler handler;
-  };
-
-  void add_routes();
-  void add_pool_routes();
-  void add_session_routes();
-  void add(const char* method, const char* path, int status, Lane lane, Handler handler,
-           const char* content_type = kJson);
-  const Route* find(const ReceivedRequest& request, std::string& name) const;
-  Lane lane(const ReceivedRequest& request) const;
-  HttpReply answer(const ReceivedRequest& request);
-  HttpReply refusal(const Error& error, int status);
-
-  PeerService& service_;
-  const std::function<void()> power_cut_;
-  std::vector<Route> routes_;
-  std::atomic<bool> dark_{false};
-  std::unique_ptr<HttpListener> listener_;
-};
-
-Result<void> Server::listen(const HttpServerOptions& options) {
+Result<void> HttpServer::listen(const HttpServerOptions& options) {
   PERDURE_TRY(at, control::parse_host_port(options.listen));
   if (!options.allow_remote && !control::is_loopback(at.host)) {
     return Error{ErrorCode::PermissionDenied,
@@ -136,12 +100,12 @@ Result<void> Server::listen(const HttpServerOptions& options) {
   return {};
 }
 
-void Server::add(const char* method, const char* path, int status, Lane lane, Handler handler,
-                 const char* content_type) {
+void HttpServer::add(const char* method, const char* path, int status, Lane lane, Handler handler,
+                     const char* content_type) {
   routes_.push_back({method, parts_of(path), status, content_type, lane, std::move(handler)});
 }
 
-void Server::add_routes() {
+void HttpServer::add_routes() {
   add(
       "GET", "/healthz", 200, Lane::Now,
       [](const auto&, const auto&) -> Answer { return std::string("ok\n"); }, kText);
@@ -169,7 +133,7 @@ void Server::add_routes() {
       });
 }
 
-void Server::add_pool_routes() {
+void HttpServer::add_pool_routes() {
   add("GET", "/v1/pools", 200, Lane::Common, [this](const auto& request, const auto&) -> Answer {
     PERDURE_TRY(pools, service_.list(caller_of(request)));
     return control::encode(pools) + "\n";
@@ -204,7 +168,7 @@ void Server::add_pool_routes() {
       });
 }
 
-void Server::add_session_routes() {
+void HttpServer::add_session_routes() {
   add("POST", "/v1/pools/*/sessions", 201, Lane::Common,  // a writer's: see lane()
       [this](const auto& request, const auto& name) -> Answer {
         PERDURE_TRY(ask, control::decode_session_ask(request.body, name));
@@ -229,7 +193,7 @@ void Server::add_session_routes() {
       });
 }
 
-const Server::Route* Server::find(const ReceivedRequest& request, std::string& name) const {
+const HttpServer::Route* HttpServer::find(const ReceivedRequest& request, std::string& name) const {
   const auto parts = parts_of(request.path);
   const std::string method = request.method == "HEAD" ? "GET" : request.method;
   for (const Route& route : routes_) {
@@ -246,7 +210,7 @@ const Server::Route* Server::find(const ReceivedRequest& request, std::string& n
 }
 
 /// Who writes is decided on workers of its own: fencing, ending a session, and a writer's session.
-Lane Server::lane(const ReceivedRequest& request) const {
+Lane HttpServer::lane(const ReceivedRequest& request) const {
   std::string name;
   const Route* const route = find(request, name);
   if (route == nullptr) return Lane::Now;
@@ -256,7 +220,7 @@ Lane Server::lane(const ReceivedRequest& request) const {
   return ask.ok() && ask->request.write ? Lane::Reserved : Lane::Common;
 }
 
-HttpReply Server::answer(const ReceivedRequest& request) {
+HttpReply HttpServer::answer(const ReceivedRequest& request) {
   if (dark_.load()) return refusal({ErrorCode::Disconnected, "no power"}, 503);
   try {
     std::string name;
@@ -277,18 +241,16 @@ HttpReply Server::answer(const ReceivedRequest& request) {
   }
 }
 
-HttpReply Server::refusal(const Error& error, int status) {
+HttpReply HttpServer::refusal(const Error& error, int status) {
   if (!dark_.load()) service_.count_refused_request();
   return {status, kJson, control::encode(error) + "\n"};
 }
 
-}  // namespace
-
 Result<std::unique_ptr<HttpServer>> HttpServer::open(PeerService& service,
                                                      const HttpServerOptions& options) {
-  auto server = std::make_unique<Server>(service, options.power_cut);
+  std::unique_ptr<HttpServer> server(new HttpServer(service, options.power_cut));
   PERDURE_TRY_VOID(server->listen(options));
-  return std::unique_ptr<HttpServer>(std::move(server));
+  return server;
 }
 
 }  // namespace perdure::server

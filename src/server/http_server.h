@@ -3,9 +3,11 @@
 
 #include <perdure/result.h>
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "server/http_listener.h"
 #include "server/service.h"
@@ -32,14 +34,44 @@ class HttpServer {
   /// use), SystemError.
   static Result<std::unique_ptr<HttpServer>> open(PeerService& service,
                                                   const HttpServerOptions& options);
-  virtual ~HttpServer() = default;
 
   /// Where it listens, with the port that was chosen.
-  virtual const std::string& address() const = 0;
-  virtual HttpCounters counters() const = 0;
+  const std::string& address() const { return listener_->address(); }
+  HttpCounters counters() const { return listener_->counters(); }
   /// From now on every request is refused (503): for a machine that has lost its power, and of
   /// which nothing may be heard any more.
-  virtual void go_dark() = 0;
+  void go_dark() { dark_.store(true); }
+
+ private:
+  using Answer = Result<std::string>;
+  /// `name` is the part of the path that stands for "*".
+  using Handler = std::function<Answer(const ReceivedRequest&, const std::string& name)>;
+  struct Route {
+    std::string method;
+    std::vector<std::string> parts;  // "*": any
+    int status;
+    const char* content_type;
+    Lane lane;
+    Handler handler;
+  };
+
+  HttpServer(PeerService& service, std::function<void()> power_cut);
+  Result<void> listen(const HttpServerOptions& options);
+  void add_routes();
+  void add_pool_routes();
+  void add_session_routes();
+  void add(const char* method, const char* path, int status, Lane lane, Handler handler,
+           const char* content_type = "application/json");
+  const Route* find(const ReceivedRequest& request, std::string& name) const;
+  Lane lane(const ReceivedRequest& request) const;
+  HttpReply answer(const ReceivedRequest& request);
+  HttpReply refusal(const Error& error, int status);
+
+  PeerService& service_;
+  const std::function<void()> power_cut_;
+  std::vector<Route> routes_;
+  std::atomic<bool> dark_{false};
+  std::unique_ptr<HttpListener> listener_;
 };
 
 }  // namespace perdure::server
