@@ -7,7 +7,7 @@
 // So that the input can name memory at all, an operation's key 0 is replaced by the key of the
 // exported range, and addresses below its length by what they would be there.
 #include "core/assert.h"
-#include "fabric/emu/channel.h"
+#include "fabric/emu/inbound_queue.h"
 #include "fabric/emu/live_frame.h"
 
 #include <sys/socket.h>
@@ -26,10 +26,10 @@ constexpr std::size_t kExportedBytes = 4096;
 constexpr std::size_t kReceives = 4;
 constexpr std::byte kGuard{0x5a};
 
-/// A responder with one exported range between two guards.
-class Responder {
+/// A machine with one exported range between two guards.
+class ExportedMachine {
  public:
-  Responder()
+  ExportedMachine()
       : bytes_(2 * kGuardBytes + kExportedBytes + kReceives * 64, kGuard),
         exported_(table_.register_memory({bytes_.data() + kGuardBytes, kExportedBytes},
                                          Access::RemoteReadWrite)),
@@ -37,7 +37,7 @@ class Responder {
             {bytes_.data() + 2 * kGuardBytes + kExportedBytes, kReceives * 64}, Access::Local)) {
     for (std::size_t i = 0; i < kReceives; ++i) {
       const Segment segment{buffers_->bytes().data() + i * 64, 64, buffers_.get()};
-      channel_.post_receive(*table_.find_local(segment), i);
+      inbound_.post_receive(*table_.find_local(segment), i);
     }
   }
 
@@ -47,13 +47,13 @@ class Responder {
     if (frame.header.key == 0) frame.header.key = exported_->key();
     if (frame.header.address <= kExportedBytes) frame.header.address += exported_->base();
     Operation operation = operation_of(std::move(frame));
-    if (!channel_.can_take(operation.opcode)) return false;
-    channel_.take(std::move(operation), random_);
-    while (channel_.posted_ready() || channel_.non_posted_ready()) {
-      if (channel_.posted_ready()) channel_.step_posted(random_);
-      if (channel_.non_posted_ready()) channel_.step_non_posted();
+    if (!inbound_.can_take(operation.opcode)) return false;
+    inbound_.take(std::move(operation), random_);
+    while (inbound_.posted_ready() || inbound_.non_posted_ready()) {
+      if (inbound_.posted_ready()) inbound_.step_posted(random_);
+      if (inbound_.non_posted_ready()) inbound_.step_non_posted();
     }
-    while (const auto response = channel_.next_response()) {
+    while (const auto response = inbound_.next_response()) {
       PERDURE_ASSERT(response->data.size() <= kExportedBytes);
     }
     return true;
@@ -71,7 +71,7 @@ class Responder {
   Random random_{1};
   RnicCounters counters_;
   MemoryTable table_{1};
-  Channel channel_{table_, Ddio::Off, counters_};
+  InboundQueue inbound_{table_, Ddio::Off, counters_};
   std::vector<std::byte> bytes_;
   std::unique_ptr<Memory> exported_;
   std::unique_ptr<Memory> buffers_;
@@ -86,7 +86,7 @@ void check(const std::uint8_t* data, std::size_t size) {
   PERDURE_ASSERT(written >= 0);
   ::close(ends[0]);
 
-  Responder responder;
+  ExportedMachine machine;
   FrameReader reader(ends[1]);
   while (true) {
     const auto ready = reader.ready();
@@ -96,10 +96,10 @@ void check(const std::uint8_t* data, std::size_t size) {
       PERDURE_ASSERT(known);
       break;
     }
-    if (!*ready || !responder.take(reader.take())) break;
+    if (!*ready || !machine.take(reader.take())) break;
   }
-  if (auto part = reader.take_part()) (void)responder.take(std::move(*part));
-  PERDURE_ASSERT(responder.guards_stand());
+  if (auto part = reader.take_part()) (void)machine.take(std::move(*part));
+  PERDURE_ASSERT(machine.guards_stand());
   ::close(ends[1]);
 }
 

@@ -25,14 +25,14 @@ Deadline soon() { return Deadline::after(std::chrono::seconds(60)); }
 
 Error broken(std::string what) { return Error{ErrorCode::ProtocolError, std::move(what)}; }
 
-/// A session with a buffer, and verbs on it.
-class Requester {
+/// A session of one pool with a buffer, and verbs on it.
+class PoolSession {
  public:
-  static Result<Requester> open(client::HttpPeer& peer, const control::SessionRequest& request) {
+  static Result<PoolSession> open(client::HttpPeer& peer, const control::SessionRequest& request) {
     PERDURE_TRY(session, peer.open_session(request, soon()));
     auto bytes = std::make_unique<std::array<std::byte, kBytes>>();
     PERDURE_TRY(memory, peer.device().register_memory(*bytes, fabric::Access::Local));
-    return Requester(std::move(session), std::move(bytes), std::move(memory));
+    return PoolSession(std::move(session), std::move(bytes), std::move(memory));
   }
 
   const client::Session& session() const { return session_; }
@@ -52,8 +52,8 @@ class Requester {
   }
 
  private:
-  Requester(client::Session session, std::unique_ptr<std::array<std::byte, kBytes>> bytes,
-            std::unique_ptr<fabric::Memory> memory)
+  PoolSession(client::Session session, std::unique_ptr<std::array<std::byte, kBytes>> bytes,
+              std::unique_ptr<fabric::Memory> memory)
       : bytes_(std::move(bytes)), memory_(std::move(memory)), session_(std::move(session)) {}
 
   Result<std::optional<ErrorCode>> run(fabric::Opcode opcode, const fabric::RemoteMemory& remote) {
@@ -95,7 +95,7 @@ Result<void> expect_refused(std::string_view who, Result<std::optional<ErrorCode
 Result<void> expect_content(client::HttpPeer& peer, const std::string& pool, char wanted) {
   control::SessionRequest request;
   request.pool = pool;
-  PERDURE_TRY(reader, Requester::open(peer, request));
+  PERDURE_TRY(reader, PoolSession::open(peer, request));
   PERDURE_TRY(found, reader.read());
   if (found != wanted) return broken(fmt::format("'{}' is there, not '{}'", found, wanted));
   return {};
@@ -104,18 +104,18 @@ Result<void> expect_content(client::HttpPeer& peer, const std::string& pool, cha
 Result<void> run(client::HttpPeer& peer, const std::string& pool) {
   PERDURE_TRY(before, peer.describe(pool, soon()));
   control::SessionRequest request{pool, true, Epoch{before.epoch.value + 1}, 1, "A", true};
-  PERDURE_TRY(first, Requester::open(peer, request));
+  PERDURE_TRY(first, PoolSession::open(peer, request));
   const fabric::RemoteMemory old = first.session().remote;
   PERDURE_TRY_VOID(expect_written("A", first.write('a', old)));
 
   request = {pool, true, Epoch{before.epoch.value + 2}, 2, "B", true};
-  PERDURE_TRY(second, Requester::open(peer, request));
+  PERDURE_TRY(second, PoolSession::open(peer, request));
   PERDURE_TRY_VOID(expect_refused("A, fenced", first.write('x', old)));
   // Not only A's connection ended: the key opens nothing for anybody.
   PERDURE_TRY_VOID(expect_refused("A's key on B's connection", second.write('x', old)));
   PERDURE_TRY_VOID(expect_content(peer, pool, 'a'));
 
-  PERDURE_TRY(third, Requester::open(peer, request));
+  PERDURE_TRY(third, PoolSession::open(peer, request));
   const fabric::RemoteMemory key = third.session().remote;
   PERDURE_TRY_VOID(expect_written("B", third.write('b', key)));
   PERDURE_TRY_VOID(peer.close_session(third.session().id, soon()));

@@ -56,24 +56,24 @@ LiveConnection::LiveConnection(LiveState& state, const Terms& terms, OwnedFd req
       operations_(arrivals_.value()),
       answers_out_(arrivals_.value()),
       send_(state.memory, limits_, terms.transport, terms.capabilities),
-      channel_(state.memory, state.options.profile.ddio, state.counters) {}
+      inbound_(state.memory, state.options.profile.ddio, state.counters) {}
 
 std::optional<Nanoseconds> LiveConnection::pump() {
   if (down_) return std::nullopt;
   if (!answers_over_) read_answers();
   if (!operations_over_) read_operations();
-  step_channel();
+  step_inbound();
   if (!broken()) send_operations();
   if (!broken() && !answers_out_.flush().ok()) answers_over_ = true;
   deliver();
   // A peer that leaves ends its operations first, so all of them can still be read.
   const bool all_read = operations_over_ || held_back_;
-  if (broken() && all_read && !down_ && channel_.idle()) go_down();
+  if (broken() && all_read && !down_ && inbound_.idle()) go_down();
   notify();
 
   if (down_) return std::nullopt;
-  const auto posted = channel_.posted_ready();
-  const auto non_posted = channel_.non_posted_ready();
+  const auto posted = inbound_.posted_ready();
+  const auto non_posted = inbound_.non_posted_ready();
   if (posted && non_posted) return std::min(*posted, *non_posted);
   return posted ? posted : non_posted;
 }
@@ -129,7 +129,7 @@ void LiveConnection::read_operations() {
     if (!*ready) break;
     const FrameHeader& header = operations_.header();
     if (header.kind != FrameKind::Operation || header.sequence <= last_sequence_) return lose();
-    if (!channel_.can_take(static_cast<Opcode>(header.opcode))) {
+    if (!inbound_.can_take(static_cast<Opcode>(header.opcode))) {
       held_back_ = true;
       break;
     }
@@ -149,7 +149,7 @@ void LiveConnection::read_operations() {
 void LiveConnection::take_operation(Frame frame) {
   Operation operation = operation_of(std::move(frame));
   operation.ready_at = state_.hold_until();
-  channel_.take(std::move(operation), state_.random);
+  inbound_.take(std::move(operation), state_.random);
 }
 
 /// The peer or the power went in the middle of a transfer: what is here of it is here.
@@ -157,39 +157,39 @@ void LiveConnection::take_truncated() {
   auto part = operations_.take_part();
   if (!part || part->header.kind != FrameKind::Operation || part->data.empty()) return;
   const auto opcode = static_cast<Opcode>(part->header.opcode);
-  if (part->data.size() == part->header.data || !channel_.can_take(opcode)) return;
+  if (part->data.size() == part->header.data || !inbound_.can_take(opcode)) return;
   take_operation(std::move(*part));
 }
 
 /// False when one of them is a refusal.
 bool LiveConnection::send_responses() {
   bool good = true;
-  while (auto response = channel_.next_response()) {
+  while (auto response = inbound_.next_response()) {
     good = good && !response->error;
     answers_out_.push(frame_of(std::move(*response)));
   }
   return good;
 }
 
-void LiveConnection::step_channel() {
+void LiveConnection::step_inbound() {
   const Nanoseconds now = state_.clock.now();
   for (std::size_t steps = 0; steps < kStepsPerPump; ++steps) {
-    const auto posted_at = channel_.posted_ready();
-    const auto non_posted_at = channel_.non_posted_ready();
+    const auto posted_at = inbound_.posted_ready();
+    const auto non_posted_at = inbound_.non_posted_ready();
     const bool posted = posted_at && *posted_at <= now;
     const bool non_posted = non_posted_at && *non_posted_at <= now;
     if (!posted && !non_posted) break;
     if (posted && (!non_posted || state_.random.chance(1, 2))) {
-      channel_.step_posted(state_.random);
+      inbound_.step_posted(state_.random);
     } else {
-      channel_.step_non_posted();
+      inbound_.step_non_posted();
     }
     (void)send_responses();
   }
 }
 
 void LiveConnection::deliver() {
-  while (channel_.receive_ready()) completions_.push(channel_.next_receive());
+  while (inbound_.receive_ready()) completions_.push(inbound_.next_receive());
   while (send_.completable()) {
     if (!send_.complete_next(completions_)) continue;
     // An error is the last thing that a connection says.
@@ -199,7 +199,7 @@ void LiveConnection::deliver() {
 
 void LiveConnection::go_down() {
   if (down_) return;
-  channel_.close(state_.random);
+  inbound_.close(state_.random);
   send_.break_all(completions_);
   down_ = true;
   // The operations' stream first, see pump().
@@ -229,7 +229,7 @@ Result<std::size_t> LiveConnection::post(std::span<const WorkRequest> requests) 
 
 Result<void> LiveConnection::post_receive(const Segment& buffer, std::uint64_t context) {
   if (down_) return is_down();
-  if (channel_.receives_posted() + completions_.receives() >= limits_.receive_depth) {
+  if (inbound_.receives_posted() + completions_.receives() >= limits_.receive_depth) {
     return Error{ErrorCode::QueueFull, "as many receive buffers are posted as the queue holds"};
   }
   auto place = state_.memory.find_local(buffer);
@@ -238,7 +238,7 @@ Result<void> LiveConnection::post_receive(const Segment& buffer, std::uint64_t c
                  "a receive buffer outside of memory registered with this device"};
   }
   if (!place) place = nowhere();
-  channel_.post_receive(std::move(*place), context);
+  inbound_.post_receive(std::move(*place), context);
   if (held_back_) state_.plan(state_.clock.now());
   return {};
 }
@@ -273,7 +273,7 @@ void LiveConnection::disconnect() {
 void LiveConnection::power_cut() {
   if (!down_) {
     if (operations_.ready().ok()) take_truncated();
-    channel_.power_cut(state_.random);
+    inbound_.power_cut(state_.random);
     go_down();
   }
   completions_ = CompletionQueue{};

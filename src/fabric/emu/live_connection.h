@@ -2,8 +2,8 @@
 // Whoever has time drives it: the device's RNIC thread, or the program that polls.
 #pragma once
 
-#include "fabric/emu/channel.h"
 #include "fabric/emu/completion_queue.h"
+#include "fabric/emu/inbound_queue.h"
 #include "fabric/emu/live_frame.h"
 #include "fabric/emu/send_queue.h"
 
@@ -70,7 +70,7 @@ class LiveConnection {
   void read_operations();
   void take_operation(Frame frame);
   bool send_responses();
-  void step_channel();
+  void step_inbound();
   void deliver();
   /// The peer broke a rule, or can not be reached: nothing more is read.
   void lose() { answers_over_ = operations_over_ = true; }
@@ -95,7 +95,7 @@ class LiveConnection {
   FrameReader operations_;
   FrameWriter answers_out_;
   SendQueue send_;
-  Channel channel_;
+  InboundQueue inbound_;
   CompletionQueue completions_;
   std::uint64_t last_sequence_ = 0;  // of the operations that arrived
   bool held_back_ = false;           // an operation waits in the socket for a receive buffer

@@ -7,7 +7,7 @@
 #pragma once
 
 #include "core/clock.h"
-#include "fabric/emu/channel.h"
+#include "fabric/emu/inbound_queue.h"
 #include "fabric/fabric.h"
 #include "pmem/crashable_region.h"
 

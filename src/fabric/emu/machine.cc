@@ -77,9 +77,9 @@ void World::lose_ends(WorldConnection& connection, const Machine& machine, bool 
   for (WorldSide& side : connection.sides) {
     if (side.machine != &machine || side.gone) continue;
     if (power) {
-      side.channel.power_cut(random_);
+      side.inbound.power_cut(random_);
     } else {
-      side.channel.close(random_);
+      side.inbound.close(random_);
     }
     CompletionQueue lost;
     side.send.break_all(lost);

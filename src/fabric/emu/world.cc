@@ -61,20 +61,20 @@ void World::collect_side(WorldConnection& connection, int index) {
   WorldSide& peer = side_of(connection, 1 - index);
   if (side.gone) return;
   // Most connections have nothing to do most of the time.
-  if (!side.broken && side.send.in_flight() == 0 && side.channel.idle()) return;
+  if (!side.broken && side.send.in_flight() == 0 && side.inbound.idle()) return;
   const auto add = [&](Kind kind, Nanoseconds at) {
     enabled_.push_back({kind, &connection, index, 0, at});
   };
   const auto opcode = side.send.sendable();
-  if (opcode && !side.broken && may_move(connection) && peer.channel.can_take(*opcode)) {
+  if (opcode && !side.broken && may_move(connection) && peer.inbound.can_take(*opcode)) {
     add(Kind::Wire, std::max(side.send.sendable_at(), side.wire_free_at) + kWireTime);
   }
-  if (const auto at = side.channel.posted_ready()) add(Kind::Posted, *at);
-  if (const auto at = side.channel.non_posted_ready()) add(Kind::NonPosted, *at);
+  if (const auto at = side.inbound.posted_ready()) add(Kind::Posted, *at);
+  if (const auto at = side.inbound.non_posted_ready()) add(Kind::NonPosted, *at);
   if (side.down) return;
   if (const auto at = side.send.completable()) add(Kind::Complete, *at);
-  if (const auto at = side.channel.receive_ready()) add(Kind::Receive, *at + kCpuWakeTime);
-  if (side.broken && may_notice(connection) && side.channel.idle()) add(Kind::Notice, clock_.now());
+  if (const auto at = side.inbound.receive_ready()) add(Kind::Receive, *at + kCpuWakeTime);
+  if (side.broken && may_notice(connection) && side.inbound.idle()) add(Kind::Notice, clock_.now());
 }
 
 std::size_t World::choose() {
@@ -125,13 +125,13 @@ void World::run_event(const Event& event) {
   switch (event.kind) {
     case Kind::Wire: return run_wire(connection, event.side);
     case Kind::Posted:
-      side.channel.step_posted(random_);
+      side.inbound.step_posted(random_);
       return deliver_responses(connection, event.side);
     case Kind::NonPosted:
-      side.channel.step_non_posted();
+      side.inbound.step_non_posted();
       return deliver_responses(connection, event.side);
     case Kind::Complete: return run_complete(connection, event.side);
-    case Kind::Receive: return side.completions.push(side.channel.next_receive());
+    case Kind::Receive: return side.completions.push(side.inbound.next_receive());
     case Kind::Notice: return go_down(connection, event.side);
     case Kind::Actor: break;
   }
@@ -156,14 +156,14 @@ void World::run_wire(WorldConnection& connection, int index) {
   const std::uint64_t sequence = operation->sequence;
   const bool posted = is_posted(operation->opcode);
   operation->ready_at = arrives + (posted ? kPcieTime : 2 * kPcieTime);
-  responder.channel.take(std::move(*operation), random_);
+  responder.inbound.take(std::move(*operation), random_);
   deliver_responses(connection, 1 - index);
   if (posted) sender.send.accepted(sequence, arrives + kWireTime);
 }
 
 void World::deliver_responses(WorldConnection& connection, int responder) {
   WorldSide& requester = side_of(connection, 1 - responder);
-  while (auto response = side_of(connection, responder).channel.next_response()) {
+  while (auto response = side_of(connection, responder).inbound.next_response()) {
     if (requester.gone || requester.down) continue;
     const Nanoseconds at = clock_.now() + wire_occupancy(response->data.size()) + kWireTime;
     if (!requester.send.respond(*response, at)) break_connection(connection);
@@ -312,7 +312,7 @@ void World::break_connection(WorldConnection& connection) {
 
 void World::go_down(WorldConnection& connection, int index) {
   WorldSide& side = side_of(connection, index);
-  side.channel.close(random_);
+  side.inbound.close(random_);
   side.send.break_all(side.completions);
   side.broken = true;
   side.down = true;
@@ -323,7 +323,7 @@ void World::send_last(WorldConnection& connection, int index) {
   WorldSide& peer = side_of(connection, 1 - index);
   while (!side.broken && !side.down && random_.chance(1, 2)) {
     const auto opcode = side.send.sendable();
-    if (!opcode || !peer.channel.can_take(*opcode)) break;
+    if (!opcode || !peer.inbound.can_take(*opcode)) break;
     auto operation = side.send.take_next();
     if (!operation) break;
     operation->ready_at = clock_.now() + kWireTime;
@@ -334,7 +334,7 @@ void World::send_last(WorldConnection& connection, int index) {
       operation->data.resize(std::min(arrived, operation->data.size()));
       operation->truncated = true;
     }
-    peer.channel.take(std::move(*operation), random_);
+    peer.inbound.take(std::move(*operation), random_);
     if (!whole) break;
   }
 }

@@ -17,7 +17,7 @@
 
 #include "core/clock.h"
 #include "core/random.h"
-#include "fabric/emu/channel.h"
+#include "fabric/emu/inbound_queue.h"
 #include "fabric/emu/memory_table.h"
 #include "fabric/emu/timing.h"
 #include "fabric/fabric.h"

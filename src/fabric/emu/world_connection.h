@@ -1,8 +1,8 @@
 // The state of connections and listeners of a World; private to it.
 #pragma once
 
-#include "fabric/emu/channel.h"
 #include "fabric/emu/completion_queue.h"
+#include "fabric/emu/inbound_queue.h"
 #include "fabric/emu/send_queue.h"
 #include "fabric/emu/world.h"
 
@@ -23,14 +23,14 @@ struct WorldSide {
         capabilities(peer.profile().capabilities),
         limits{kTransferBytesMax, options.send_depth, options.receive_depth},
         send(on.memory_, limits, over, capabilities),
-        channel(on.memory_, on.profile().ddio, on.counters_) {}
+        inbound(on.memory_, on.profile().ddio, on.counters_) {}
 
   Machine* machine;
   Transport transport;
   Capabilities capabilities;
   Limits limits;
   SendQueue send;
-  Channel channel;
+  InboundQueue inbound;
   CompletionQueue completions;
   Nanoseconds wire_free_at{0};
   bool broken = false;  // the connection is lost; this end may not know it yet

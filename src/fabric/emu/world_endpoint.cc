@@ -32,7 +32,7 @@ Result<std::size_t> WorldEndpoint::post(std::span<const WorkRequest> requests) {
 Result<void> WorldEndpoint::post_receive(const Segment& buffer, std::uint64_t context) {
   if (side().down) return is_down();
   WorldSide& own = side();
-  if (own.channel.receives_posted() + own.completions.receives() >= own.limits.receive_depth) {
+  if (own.inbound.receives_posted() + own.completions.receives() >= own.limits.receive_depth) {
     return Error{ErrorCode::QueueFull, "as many receive buffers are posted as the queue holds"};
   }
   auto place = own.machine->memory_.find_local(buffer);
@@ -43,7 +43,7 @@ Result<void> WorldEndpoint::post_receive(const Segment& buffer, std::uint64_t co
   if (!place) place = nowhere();
   world_.cpu_event(*own.machine, Nanoseconds{0});
   if (own.down) return is_down();
-  own.channel.post_receive(std::move(*place), context);
+  own.inbound.post_receive(std::move(*place), context);
   return {};
 }
 

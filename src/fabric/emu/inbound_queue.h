@@ -1,5 +1,5 @@
-// Channel: the responder's side of one connection, from its RNIC's buffer (stage 1) to what a load
-// returns (stage 2) and, by FLUSH or READ, the memory controller (stage 3); design section 4.
+// InboundQueue: the responder's side of one connection, from its RNIC's buffer (stage 1) to what a
+// load returns (stage 2) and, by FLUSH or READ, the memory controller (stage 3); design section 4.
 // A state machine without time or threads of its own: World and LiveDevice drive it.
 //
 // The damage it can do: units of one operation become visible in any order; a posted operation
@@ -36,9 +36,9 @@ struct Received {
 };
 
 /// Threads: one caller at a time.
-class Channel {
+class InboundQueue {
  public:
-  Channel(MemoryTable& memory, Ddio ddio, RnicCounters& counters)
+  InboundQueue(MemoryTable& memory, Ddio ddio, RnicCounters& counters)
       : memory_(memory), ddio_(ddio), counters_(counters) {}
 
   void post_receive(Place place, std::uint64_t context);

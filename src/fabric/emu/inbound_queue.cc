@@ -1,4 +1,4 @@
-#include "fabric/emu/channel.h"
+#include "fabric/emu/inbound_queue.h"
 
 #include "core/assert.h"
 #include "core/bytes.h"
@@ -26,17 +26,17 @@ bool overlap(pmem::Range a, pmem::Range b) {
 
 }  // namespace
 
-void Channel::post_receive(Place place, std::uint64_t context) {
+void InboundQueue::post_receive(Place place, std::uint64_t context) {
   receives_.push_back({std::move(place), context});
 }
 
-bool Channel::can_take(Opcode opcode) const {
+bool InboundQueue::can_take(Opcode opcode) const {
   if (refusing_ || slots_.size() >= kRnicOperationsMax) return false;
   if (buffered_bytes_ >= kRnicBytesMax) return false;
   return !takes_receive(opcode) || !receives_.empty();
 }
 
-std::optional<Place> Channel::find_place(const Operation& operation) {
+std::optional<Place> InboundQueue::find_place(const Operation& operation) {
   if (operation.opcode != Opcode::Send) {
     const bool atomic = !is_posted(operation.opcode) && operation.opcode != Opcode::Read &&
                         operation.opcode != Opcode::Flush;
@@ -51,7 +51,7 @@ std::optional<Place> Channel::find_place(const Operation& operation) {
   return Place{buffer.range, buffer.at, operation.length};
 }
 
-void Channel::take(Operation operation, Random& random) {
+void InboundQueue::take(Operation operation, Random& random) {
   PERDURE_ASSERT(can_take(operation.opcode));
   ++counters_.operations;
   std::optional<Place> place = find_place(operation);
@@ -77,36 +77,36 @@ void Channel::take(Operation operation, Random& random) {
   slots_.push_back(std::move(slot));
 }
 
-void Channel::refuse(std::uint64_t sequence) {
+void InboundQueue::refuse(std::uint64_t sequence) {
   ++counters_.refused;
   refusing_ = true;
   responses_.push_back({sequence, ErrorCode::OutOfRange, {}});
 }
 
-const Channel::Slot* Channel::first_posted() const {
+const InboundQueue::Slot* InboundQueue::first_posted() const {
   for (const Slot& slot : slots_) {
     if (!slot.finished && is_posted(slot.operation.opcode)) return &slot;
   }
   return nullptr;
 }
 
-Channel::Slot* Channel::first_posted() {
+InboundQueue::Slot* InboundQueue::first_posted() {
   return const_cast<Slot*>(std::as_const(*this).first_posted());
 }
 
-std::optional<Nanoseconds> Channel::posted_ready() const {
+std::optional<Nanoseconds> InboundQueue::posted_ready() const {
   const Slot* slot = first_posted();
   if (slot == nullptr) return std::nullopt;
   return slot->operation.ready_at;
 }
 
-std::optional<Nanoseconds> Channel::non_posted_ready() const {
+std::optional<Nanoseconds> InboundQueue::non_posted_ready() const {
   // pop_finished keeps an unfinished one in front: everything before it is visible.
   if (slots_.empty() || is_posted(slots_.front().operation.opcode)) return std::nullopt;
   return slots_.front().operation.ready_at;
 }
 
-bool Channel::show(Slot& slot, Unit unit) {
+bool InboundQueue::show(Slot& slot, Unit unit) {
   const auto& data = slot.operation.data;
   if (!slot.place.range->write(slot.place.at + unit.at,
                                std::span(data).subspan(unit.at, unit.length))) {
@@ -119,7 +119,7 @@ bool Channel::show(Slot& slot, Unit unit) {
   return true;
 }
 
-void Channel::step_posted(Random& random) {
+void InboundQueue::step_posted(Random& random) {
   Slot* slot = first_posted();
   PERDURE_ASSERT(slot != nullptr);
   if (!slot->units.empty()) {
@@ -138,7 +138,7 @@ void Channel::step_posted(Random& random) {
   pop_finished();
 }
 
-void Channel::finish_posted(Slot& slot) {
+void InboundQueue::finish_posted(Slot& slot) {
   const Operation& operation = slot.operation;
   slot.finished = true;
   note_unflushed(slot);
@@ -152,7 +152,7 @@ void Channel::finish_posted(Slot& slot) {
   received_.push_back({completion, operation.ready_at});
 }
 
-void Channel::note_unflushed(const Slot& slot) {
+void InboundQueue::note_unflushed(const Slot& slot) {
   pmem::CrashableRegion* region = slot.place.range->region;
   if (ddio_ == Ddio::On || region == nullptr || slot.place.length == 0) return;
   if (region->domain() != PersistenceDomain::Dmp) return;
@@ -164,7 +164,7 @@ void Channel::note_unflushed(const Slot& slot) {
   unflushed_.push_back({slot.operation.sequence, region, range});
 }
 
-void Channel::step_non_posted() {
+void InboundQueue::step_non_posted() {
   PERDURE_ASSERT(non_posted_ready().has_value());
   Slot& slot = slots_.front();
   slot.finished = true;
@@ -177,7 +177,7 @@ void Channel::step_non_posted() {
 }
 
 /// Nothing when the memory was deregistered since the operation arrived.
-std::optional<Response> Channel::execute(Slot& slot) {
+std::optional<Response> InboundQueue::execute(Slot& slot) {
   const Operation& operation = slot.operation;
   RegisteredRange& range = *slot.place.range;
   Response response{operation.sequence, std::nullopt, {}};
@@ -217,7 +217,7 @@ std::optional<Response> Channel::execute(Slot& slot) {
 
 /// FLUSH, or a READ inside what was written: everything earlier reaches the memory controller.
 /// With DDIO on nothing was remembered, since the answer comes from the last-level cache.
-void Channel::push_to_controller(const Slot& slot) {
+void InboundQueue::push_to_controller(const Slot& slot) {
   const RegisteredRange& range = *slot.place.range;
   const auto earlier = [&](const Unflushed& entry) {
     return entry.sequence < slot.operation.sequence;
@@ -235,26 +235,26 @@ void Channel::push_to_controller(const Slot& slot) {
   std::erase_if(unflushed_, earlier);
 }
 
-void Channel::pop_finished() {
+void InboundQueue::pop_finished() {
   while (!slots_.empty() && slots_.front().finished) {
     buffered_bytes_ -= slots_.front().operation.data.size();
     slots_.pop_front();
   }
 }
 
-std::optional<Response> Channel::next_response() {
+std::optional<Response> InboundQueue::next_response() {
   if (responses_.empty()) return std::nullopt;
   Response response = std::move(responses_.front());
   responses_.pop_front();
   return response;
 }
 
-std::optional<Nanoseconds> Channel::receive_ready() const {
+std::optional<Nanoseconds> InboundQueue::receive_ready() const {
   if (received_.empty()) return std::nullopt;
   return received_.front().ready_at;
 }
 
-Completion Channel::next_receive() {
+Completion InboundQueue::next_receive() {
   PERDURE_ASSERT(!received_.empty());
   const Completion completion = received_.front().completion;
   received_.pop_front();
@@ -262,7 +262,7 @@ Completion Channel::next_receive() {
 }
 
 /// Lines of an operation, finer than its units: any of them may have got through.
-void Channel::show_some_lines(Slot& slot, Random& random) {
+void InboundQueue::show_some_lines(Slot& slot, Random& random) {
   const std::size_t start = slot.place.range->into_line(slot.place.at);
   for (const Unit& unit : slot.units) {
     for (std::size_t at = unit.at; at < unit.at + unit.length;) {
@@ -275,7 +275,7 @@ void Channel::show_some_lines(Slot& slot, Random& random) {
 }
 
 /// Forgets everything; nothing is taken from the wire any more.
-void Channel::drop_all() {
+void InboundQueue::drop_all() {
   slots_.clear();
   buffered_bytes_ = 0;
   receives_.clear();
@@ -285,7 +285,7 @@ void Channel::drop_all() {
   refusing_ = true;
 }
 
-void Channel::close(Random& random) {
+void InboundQueue::close(Random& random) {
   for (Slot& slot : slots_) {
     if (slot.finished || !is_posted(slot.operation.opcode)) continue;
     if (slot.operation.truncated) {
@@ -297,7 +297,7 @@ void Channel::close(Random& random) {
   drop_all();
 }
 
-void Channel::power_cut(Random& random) {
+void InboundQueue::power_cut(Random& random) {
   for (Slot& slot : slots_) {
     const pmem::CrashableRegion* region = slot.place.range->region;
     if (slot.finished || region == nullptr || region->domain() != PersistenceDomain::Wsp) continue;
