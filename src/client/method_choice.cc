@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "core/message_bytes.h"
 #include "core/try.h"
 #include "plan/plan.h"
 

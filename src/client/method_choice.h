@@ -15,8 +15,6 @@
 namespace perdure::client {
 
 inline constexpr std::uint64_t kBatchBytesMax = 1024 * 1024;
-/// Header and entries of a message with two items, rounded up.
-inline constexpr std::uint64_t kMessageOverheadBytes = 64;
 
 struct ChoiceOptions {
   /// Each update ends in a word that must not become durable before the rest of it.

@@ -7,6 +7,7 @@
 
 #include "client/connection_costs.h"
 #include "core/log_message.h"
+#include "core/message_bytes.h"
 #include "core/try.h"
 
 namespace perdure::log {
@@ -40,7 +41,7 @@ Result<void> Replica::open_session(const control::SessionRequest& request) {
                              request.pool, session.pool.uuid)};
   }
   session_ = std::move(session);
-  if (session_->message_bytes_max <= 2 * client::kMessageOverheadBytes) {
+  if (session_->message_bytes_max <= 2 * kMessageOverheadBytes) {
     return Error{ErrorCode::ProtocolError, fmt::format("{} offers messages of {} bytes",
                                                        peer_->name(), session_->message_bytes_max)};
   }

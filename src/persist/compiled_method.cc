@@ -165,7 +165,7 @@ void note_uses(const ReceiveQueue& queue, CompiledMethod& compiled) {
       ++copies;
       compiled.items[entry.item].sent = true;
     }
-    const std::size_t header = kMessageHeaderBytes + request.entries.size() * kEntryBytes;
+    const std::size_t header = kMessageHeaderBytes + request.entries.size() * kMessageEntryBytes;
     compiled.message_header_bytes_max = std::max(compiled.message_header_bytes_max, header);
     // More pieces than a request can gather are copied together into the message's own buffer.
     const bool fits = copies < fabric::kSegmentsMax;

@@ -63,7 +63,7 @@ Result<MessageHeader> decode_message(std::span<const std::byte> message) {
 }
 
 Entry entry_at(std::span<const std::byte> message, std::size_t index) {
-  return load<Entry>(message.data() + kMessageHeaderBytes + index * kEntryBytes);
+  return load<Entry>(message.data() + kMessageHeaderBytes + index * kMessageEntryBytes);
 }
 
 void encode_ack(const Ack& ack, std::byte* to) {

@@ -39,6 +39,7 @@
 
 #include "core/bytes.h"
 #include "core/crc32c.h"
+#include "core/message_bytes.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -48,8 +49,6 @@ namespace perdure::persist {
 
 inline constexpr std::uint8_t kWireVersion = 1;
 inline constexpr std::uint8_t kKindUpdate = 1;
-inline constexpr std::size_t kMessageHeaderBytes = 24;
-inline constexpr std::size_t kEntryBytes = 16;
 inline constexpr std::size_t kEntriesMax = 128;
 inline constexpr std::size_t kAckBytes = 24;
 
@@ -71,7 +70,7 @@ struct Entry {
   std::uint32_t length = 0;
   std::uint32_t actions = 0;
 };
-static_assert(sizeof(Entry) == kEntryBytes);
+static_assert(sizeof(Entry) == kMessageEntryBytes);
 
 /// The fixed part of an update message, decoded.
 struct MessageHeader {
@@ -81,7 +80,7 @@ struct MessageHeader {
   std::uint32_t payload_bytes = 0;
   std::uint32_t session = 0;
 
-  std::size_t bytes() const { return kMessageHeaderBytes + entries * kEntryBytes; }
+  std::size_t bytes() const { return kMessageHeaderBytes + entries * kMessageEntryBytes; }
 };
 
 struct Ack {
@@ -92,7 +91,7 @@ struct Ack {
 
 /// Writes entry `index` of a message. Requires room for it.
 inline void put_entry(std::byte* message, std::size_t index, const Entry& entry) {
-  store(message + kMessageHeaderBytes + index * kEntryBytes, entry);
+  store(message + kMessageHeaderBytes + index * kMessageEntryBytes, entry);
 }
 
 /// Writes the header before the entries, which are there already, and the checksum; returns the

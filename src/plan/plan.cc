@@ -5,14 +5,13 @@
 
 #include <algorithm>
 
+#include "core/message_bytes.h"
 #include "core/try.h"
 #include "plan/catalog.h"
 
 namespace perdure::plan {
 namespace {
 
-/// Bytes of fixed fields in front of a message's items: addresses, lengths, checksum.
-constexpr std::uint64_t kMessageHeaderBytes = 64;
 constexpr std::uint64_t kAtomicBytes = 8;
 
 Result<void> check_update(const Update& update) {
@@ -36,7 +35,7 @@ bool messages_fit(const Method& method, const Update& update) {
       method.requester.begin(), method.requester.end(), [&](const RequesterStep& step) {
         if (step.kind != RequesterStep::Kind::Post || step.verb != Verb::Send) return true;
         if (step.items.empty()) return true;
-        std::uint64_t bytes = kMessageHeaderBytes;
+        std::uint64_t bytes = kMessageOverheadBytes;
         for (const Item item : step.items) {
           bytes += method.shape.epoch_of(item) == 0 ? update.bytes : update.later_bytes;
         }
