@@ -207,22 +207,17 @@ Result<std::size_t> TcpEndpoint::post(std::span<const WorkRequest> requests) {
       }
     }
     const bool wait = requests_.anything_held() || (request.fenced && requests_.reads_in_flight());
-    if (wait) hold(request);
     requests_.push(request);
+    if (wait) requests_.hold(request);
     ++taken;
     if (!wait && !issue(request)) break;  // lost: poll reports what was taken
   }
   return taken;
 }
 
-void TcpEndpoint::hold(const WorkRequest& request) {
-  if (held_.empty()) held_.resize(requests_.slot_count());
-  held_[requests_.push_index() % held_.size()] = request;
-}
-
 bool TcpEndpoint::issue_held() {
   while (requests_.anything_held()) {
-    const WorkRequest& request = held_[requests_.issue_index() % held_.size()];
+    const WorkRequest& request = requests_.held();
     if (request.fenced && requests_.reads_in_flight()) return true;
     if (!issue(request)) return false;
   }
@@ -312,7 +307,11 @@ std::size_t TcpEndpoint::report(std::span<Completion> completions) {
   while (count < completions.size() && arrived_reported_ < arrived_count_) {
     completions[count++] = arrived_[arrived_reported_++ % arrived_.size()];
   }
-  while (count < completions.size() && requests_.report(completions[count], lost_)) ++count;
+  if (lost_) {
+    while (count < completions.size() && requests_.report_lost(completions[count])) ++count;
+  } else {
+    while (count < completions.size() && requests_.report(completions[count])) ++count;
+  }
   return count;
 }
 
@@ -360,7 +359,7 @@ void TcpEndpoint::take(std::uint64_t tag, std::uint64_t flags, std::uint64_t len
 }
 
 bool TcpEndpoint::arm() {
-  if (lost_ || arrived_reported_ < arrived_count_ || requests_.reportable(false)) return false;
+  if (lost_ || arrived_reported_ < arrived_count_ || requests_.reportable()) return false;
   fid* waited = &queue_->fid;
   if (::fi_trywait(domain_->fabric, &waited, 1) != 0) return false;
   if (peer_left()) {

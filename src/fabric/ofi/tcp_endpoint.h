@@ -8,7 +8,7 @@
 
 #include "fabric/fabric.h"
 #include "fabric/ofi/domain.h"
-#include "fabric/ofi/request_ring.h"
+#include "fabric/ofi/tcp_request_ring.h"
 
 #include <string>
 
@@ -45,7 +45,6 @@ class TcpEndpoint final : public Endpoint {
   bool issue_held();
   std::int64_t issue_message(const WorkRequest& request, void* context, std::uint64_t flags);
   std::int64_t issue_access(const WorkRequest& request, void* context, std::uint64_t flags);
-  void hold(const WorkRequest& request);
   void progress();
   void take(std::uint64_t tag, std::uint64_t flags, std::uint64_t length, std::uint64_t data);
   std::size_t report(std::span<Completion> completions);
@@ -66,8 +65,7 @@ class TcpEndpoint final : public Endpoint {
   bool watch_events_ = false;  // look for the end of the connection at the next poll
   std::uint32_t empty_polls_ = 0;
 
-  RequestRing requests_;
-  std::vector<WorkRequest> held_;  // by number modulo its size; empty until something is fenced
+  TcpRequestRing requests_;
 
   std::vector<std::uint64_t> receives_;  // contexts of posted receives, a ring in posting order
   std::uint64_t receives_taken_ = 0;

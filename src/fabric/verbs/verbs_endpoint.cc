@@ -131,7 +131,7 @@ Result<std::size_t> VerbsEndpoint::post(std::span<const WorkRequest> requests) {
     if (requests_.issue_index() + 1 == requests_.push_index() && may_issue(request, entries)) {
       issue(request, entries);
     } else {
-      hold(request);
+      requests_.hold(request);
     }
     ++taken;
   }
@@ -159,14 +159,9 @@ void VerbsEndpoint::greet() {
             offsetof(ControlBlock, hello_received));
 }
 
-void VerbsEndpoint::hold(const WorkRequest& request) {
-  if (held_.empty()) held_.resize(requests_.slot_count());
-  held_[(requests_.push_index() - 1) % held_.size()] = request;
-}
-
 void VerbsEndpoint::issue_held() {
   while (requests_.anything_held()) {
-    const WorkRequest& request = held_[requests_.issue_index() % held_.size()];
+    const WorkRequest& request = requests_.held();
     const std::size_t entries = entry_count(request, queue_limits_);
     if (!may_issue(request, entries)) break;
     issue(request, entries);

@@ -6,7 +6,7 @@
 #include "fabric/verbs/connection_events.h"
 #include "fabric/verbs/credits.h"
 #include "fabric/verbs/domain.h"
-#include "fabric/verbs/send_ring.h"
+#include "fabric/verbs/verbs_request_ring.h"
 #include "fabric/verbs/work_batch.h"
 
 #include <cstdlib>
@@ -68,7 +68,6 @@ class VerbsEndpoint final : public Endpoint {
   bool may_issue(const WorkRequest& request, std::size_t entries);
   void issue(const WorkRequest& request, std::size_t entries);
   void issue_held();
-  void hold(const WorkRequest& request);
   void commit();
 
   std::size_t take_out(std::span<ibv_wc> done);
@@ -105,10 +104,9 @@ class VerbsEndpoint final : public Endpoint {
   ibv_qp_ex* extended_ = nullptr;
   int wait_fd_ = -1;
 
-  SendRing requests_;
+  VerbsRequestRing requests_;
   WorkBatch batch_;
   QueueLimits queue_limits_;
-  std::vector<WorkRequest> held_;  // by number modulo its size; empty until something waits
   SendCredits send_credits_;
   ReceiveCredits receive_credits_;
   std::vector<std::uint64_t> receives_;  // contexts of posted receives, a ring in posting order

@@ -1,6 +1,6 @@
 // The ring keeps its laws: reports in order, memory is never called free too early, and it never
 // stays full while the provider confirms what it was asked to.
-#include "fabric/ofi/request_ring.h"
+#include "fabric/ofi/tcp_request_ring.h"
 
 #include "core/random.h"
 
@@ -21,29 +21,29 @@ WorkRequest request(Opcode opcode, std::uint64_t context, bool signalled = true)
 }
 
 /// Pushes and issues at once; returns whether the provider is asked to confirm.
-bool issue(RequestRing& ring, const WorkRequest& what, bool copied) {
+bool issue(TcpRequestRing& ring, const WorkRequest& what, bool copied) {
   ring.push(what);
   const bool asked = ring.wants_confirmation(copied);
   ring.mark_issued(copied, asked);
   return asked;
 }
 
-std::optional<std::uint64_t> reported(RequestRing& ring) {
+std::optional<std::uint64_t> reported(TcpRequestRing& ring) {
   Completion completion;
-  if (!ring.report(completion, false)) return std::nullopt;
+  if (!ring.report(completion)) return std::nullopt;
   return completion.context;
 }
 
-TEST(RequestRing, CopiedRequestIsCompleteWithoutTheProvider) {
-  RequestRing ring(8);
+TEST(TcpRequestRing, CopiedRequestIsCompleteWithoutTheProvider) {
+  TcpRequestRing ring(8);
   EXPECT_FALSE(issue(ring, request(Opcode::Send, 1), true));
   EXPECT_EQ(reported(ring), 1u);
   EXPECT_EQ(reported(ring), std::nullopt);
 }
 
-TEST(RequestRing, CopiedRequestWaitsForUncopiedOnesBeforeIt) {
+TEST(TcpRequestRing, CopiedRequestWaitsForUncopiedOnesBeforeIt) {
   // A completion says that the memory of everything before it is free.
-  RequestRing ring(8);
+  TcpRequestRing ring(8);
   EXPECT_FALSE(issue(ring, request(Opcode::Write, 1, false), false));
   EXPECT_TRUE(issue(ring, request(Opcode::Send, 2), true));
   EXPECT_EQ(reported(ring), std::nullopt);
@@ -51,8 +51,8 @@ TEST(RequestRing, CopiedRequestWaitsForUncopiedOnesBeforeIt) {
   EXPECT_EQ(reported(ring), 2u);
 }
 
-TEST(RequestRing, ReadIsConfirmedOnlyByItsAnswer) {
-  RequestRing ring(8);
+TEST(TcpRequestRing, ReadIsConfirmedOnlyByItsAnswer) {
+  TcpRequestRing ring(8);
   EXPECT_TRUE(issue(ring, request(Opcode::Read, 1), false));
   EXPECT_TRUE(issue(ring, request(Opcode::Write, 2), false));
   ring.confirm(1);  // the write was sent
@@ -63,24 +63,24 @@ TEST(RequestRing, ReadIsConfirmedOnlyByItsAnswer) {
   EXPECT_EQ(reported(ring), 2u);
 }
 
-TEST(RequestRing, LossFailsEverythingUnreportedEvenUnsignalled) {
-  RequestRing ring(8);
+TEST(TcpRequestRing, LossFailsEverythingUnreportedEvenUnsignalled) {
+  TcpRequestRing ring(8);
   issue(ring, request(Opcode::Write, 1, false), false);
   issue(ring, request(Opcode::Read, 2), false);
   ring.push(request(Opcode::Send, 3));  // held back
   Completion completion;
   for (std::uint64_t context = 1; context <= 3; ++context) {
-    ASSERT_TRUE(ring.report(completion, true));
+    ASSERT_TRUE(ring.report_lost(completion));
     EXPECT_EQ(completion.context, context);
     EXPECT_EQ(completion.error, ErrorCode::OutcomeUnknown);
   }
-  EXPECT_FALSE(ring.report(completion, true));
+  EXPECT_FALSE(ring.report_lost(completion));
 }
 
 // A provider that confirms what it is asked to, late, in order, and answers Reads later still.
-TEST(RequestRing, RandomTrafficIsReportedInOrderAndNeverStalls) {
+TEST(TcpRequestRing, RandomTrafficIsReportedInOrderAndNeverStalls) {
   for (const std::size_t depth : {1u, 2u, 3u, 7u, 64u, 256u}) {
-    RequestRing ring(depth);
+    TcpRequestRing ring(depth);
     Random random(depth);
     std::deque<std::uint64_t> asked_posted;
     std::deque<std::uint64_t> asked_reads;

@@ -1,5 +1,5 @@
 // The bookkeeping of a queue pair, without one.
-#include "fabric/verbs/send_ring.h"
+#include "fabric/verbs/verbs_request_ring.h"
 
 #include <gtest/gtest.h>
 
@@ -17,8 +17,8 @@ WorkRequest request(std::uint64_t context, bool signalled) {
   return work;
 }
 
-TEST(SendRing, CompletionOfOneSaysThatAllBeforeItSucceeded) {
-  SendRing ring(8, 16, true);
+TEST(VerbsRequestRing, CompletionOfOneSaysThatAllBeforeItSucceeded) {
+  VerbsRequestRing ring(8, 16, true);
   for (std::uint64_t i = 0; i < 3; ++i) {
     ring.push(request(i, i == 2));
     EXPECT_EQ(ring.issue(1), i >= 1) << "every second silent one asks: a quarter of the depth";
@@ -34,8 +34,8 @@ TEST(SendRing, CompletionOfOneSaysThatAllBeforeItSucceeded) {
   EXPECT_FALSE(ring.report(completion));
 }
 
-TEST(SendRing, AReadThatIsAnsweredLateHoldsBackTheCompletionsBehindIt) {
-  SendRing ring(8, 16, false);
+TEST(VerbsRequestRing, AReadThatIsAnsweredLateHoldsBackTheCompletionsBehindIt) {
+  VerbsRequestRing ring(8, 16, false);
   ring.push(request(0, true));
   WorkRequest silent_read = request(1, false);
   silent_read.opcode = Opcode::Read;
@@ -55,12 +55,12 @@ TEST(SendRing, AReadThatIsAnsweredLateHoldsBackTheCompletionsBehindIt) {
   EXPECT_TRUE(ring.empty());
 }
 
-TEST(SendRing, FullWithSilentRequestsIsImpossible) {
+TEST(VerbsRequestRing, FullWithSilentRequestsIsImpossible) {
   // Post: silent requests only, each in a random number of entries; the RNIC completes the oldest
   // that asked. Expect: whenever nothing more goes, something was asked for.
   std::mt19937 random(7);
   for (const std::size_t depth : {1u, 2u, 3u, 16u, 250u}) {
-    SendRing ring(depth, depth + 19, true);
+    VerbsRequestRing ring(depth, depth + 19, true);
     std::deque<std::uint64_t> asked;
     std::uint64_t posted = 0;
     for (int step = 0; step < 20'000; ++step) {
@@ -82,8 +82,8 @@ TEST(SendRing, FullWithSilentRequestsIsImpossible) {
   }
 }
 
-TEST(SendRing, LossReportsEveryRequestOnceInOrderHeldOnesToo) {
-  SendRing ring(8, 16, true);
+TEST(VerbsRequestRing, LossReportsEveryRequestOnceInOrderHeldOnesToo) {
+  VerbsRequestRing ring(8, 16, true);
   for (std::uint64_t i = 0; i < 5; ++i) ring.push(request(i, i == 0));
   for (int i = 0; i < 3; ++i) (void)ring.issue(1);
   EXPECT_TRUE(ring.anything_held());

@@ -1,0 +1,176 @@
+// RequestRing: the requests of one connection between posting and completion: which are with the
+// provider, which succeeded, which may be reported. No provider's header in here.
+//
+// Requests are numbered in the order of posting. Four marks divide them:
+//
+//   confirmed_       reported_      issued_        next_
+//   |  reported early  |  in flight   |  held back   |
+//
+// A connection completes in order: what confirms one request confirms all before it, so most are
+// posted without asking for a completion of their own. Where the answer of a READ may come after
+// the completions of what was posted behind it, only its own answer confirms it. Completions are
+// reported in the order of posting in any case.
+//
+// When to ask a provider for a completion is the provider's business: tcp_request_ring.h and
+// verbs_request_ring.h.
+#pragma once
+
+#include "core/assert.h"
+#include "fabric/fabric.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+namespace perdure::fabric {
+
+/// What the ring notes of each request; a provider may derive from it to note more.
+struct RequestSlot {
+  std::uint64_t context = 0;
+  Opcode opcode = Opcode::Send;
+  bool signalled = false;
+  bool early = false;      // reported before it is confirmed: the caller's memory is free already
+  bool confirmed = false;  // known to have succeeded
+};
+
+/// Threads: one caller at a time.
+template <typename Slot>
+class RequestRing {
+ public:
+  bool full() const { return next_ - reported_ >= depth_ || next_ - confirmed_ >= slots_.size(); }
+  bool empty() const { return reported_ == next_; }
+  bool anything_held() const { return issued_ != next_; }
+  /// Number of the request that is issued next, and of the one that is pushed next.
+  std::uint64_t issue_index() const { return issued_; }
+  std::uint64_t push_index() const { return next_; }
+  std::size_t slot_count() const { return slots_.size(); }
+
+  /// Takes a request in. Requires !full(). It is issued next, or else held.
+  void push(const WorkRequest& request) {
+    PERDURE_ASSERT(!full());
+    Slot slot;
+    slot.context = request.context;
+    slot.opcode = request.opcode;
+    slot.signalled = request.signalled;
+    this->slot(next_++) = slot;
+  }
+
+  /// Keeps the request that was pushed last, until it is issued.
+  void hold(const WorkRequest& request) {
+    if (held_.empty()) held_.resize(slots_.size());
+    held_[(next_ - 1) & mask_] = request;
+  }
+  /// The held request that is issued next. Requires anything_held(), and that each such was held.
+  const WorkRequest& held() const { return held_[issued_ & mask_]; }
+
+  /// Whether report may have something.
+  bool reportable() const {
+    if (reported_ >= issued_) return false;
+    const Slot& oldest = slot(reported_);
+    return oldest.confirmed || oldest.early;
+  }
+
+  /// The next completion that the caller wants, in the order of posting.
+  bool report(Completion& completion) {
+    while (reportable()) {
+      const Slot& oldest = slot(reported_++);
+      if (!oldest.signalled) continue;
+      completion = completion_of(oldest);
+      return true;
+    }
+    return false;
+  }
+
+  static constexpr std::uint64_t kNone = std::numeric_limits<std::uint64_t>::max();
+
+  /// After the connection was lost: the next completion. All that is not known to have succeeded
+  /// fails, held requests too: request `failed` with `code`, the others with OutcomeUnknown. False
+  /// when there is none left.
+  bool report_lost(Completion& completion, std::uint64_t failed = kNone,
+                   ErrorCode code = ErrorCode::OutcomeUnknown) {
+    while (reported_ < next_) {
+      const std::uint64_t number = reported_++;
+      const Slot& oldest = slot(number);
+      if (oldest.confirmed && !oldest.signalled) continue;
+      completion = completion_of(oldest);
+      if (!oldest.confirmed) completion.error = number == failed ? code : ErrorCode::OutcomeUnknown;
+      issued_ = std::max(issued_, reported_);
+      return true;
+    }
+    issued_ = next_;
+    return false;
+  }
+
+ protected:
+  /// Room for `depth` requests that are not reported, and for at least `slots` not confirmed.
+  RequestRing(std::size_t depth, std::size_t slots, bool reads_in_order)
+      : depth_(depth),
+        reads_in_order_(reads_in_order),
+        slots_(std::bit_ceil(slots)),
+        mask_(slots_.size() - 1) {
+    PERDURE_ASSERT(depth > 0 && slots >= depth);
+  }
+
+  Slot& slot(std::uint64_t number) { return slots_[number & mask_]; }
+  const Slot& slot(std::uint64_t number) const { return slots_[number & mask_]; }
+
+  /// The next request goes to the provider. Requires anything_held().
+  Slot& issue_next() {
+    PERDURE_ASSERT(anything_held());
+    return slot(issued_++);
+  }
+  bool in_flight(std::uint64_t number) const { return number >= reported_ && number < issued_; }
+  bool was_issued(std::uint64_t number) const { return number < issued_; }
+
+  bool answers_late(const Slot& one) const {
+    return !reads_in_order_ && one.opcode == Opcode::Read;
+  }
+
+  /// Those before `number` succeeded, but for the ones that answer late. `on_confirm(slot)` is
+  /// called for each that was not confirmed.
+  template <typename OnConfirm>
+  void confirm_before(std::uint64_t number, const OnConfirm& on_confirm) {
+    for (; swept_ < number; ++swept_) {
+      Slot& one = slot(swept_);
+      if (!answers_late(one)) confirm(one, on_confirm);
+    }
+  }
+  template <typename OnConfirm>
+  void confirm(Slot& one, const OnConfirm& on_confirm) {
+    if (one.confirmed) return;
+    one.confirmed = true;
+    on_confirm(one);
+  }
+  /// To be called once after confirming. The last slot that all are confirmed up to; null: nothing
+  /// new.
+  const Slot* advance() {
+    const Slot* last = nullptr;
+    while (confirmed_ < issued_ && slot(confirmed_).confirmed) last = &slot(confirmed_++);
+    swept_ = std::max(swept_, confirmed_);
+    return last;
+  }
+
+ private:
+  static Completion completion_of(const Slot& one) {
+    Completion completion;
+    completion.context = one.context;
+    completion.opcode = one.opcode;
+    return completion;
+  }
+
+  std::size_t depth_;
+  bool reads_in_order_;
+  std::vector<Slot> slots_;
+  std::uint64_t mask_;
+  std::vector<WorkRequest> held_;  // by number; empty until something is held
+  std::uint64_t confirmed_ = 0;    // all before are confirmed
+  std::uint64_t swept_ = 0;        // all before that do not answer late are confirmed
+  std::uint64_t reported_ = 0;     // all before are reported, or wanted no report
+  std::uint64_t issued_ = 0;       // all before were given to the provider
+  std::uint64_t next_ = 0;         // all before were taken in
+};
+
+}  // namespace perdure::fabric
