@@ -6,6 +6,7 @@
 #include "bench/child.h"
 #include "bench/limits_log.h"
 #include "bench/limits_traced.h"
+#include "core/byte_text.h"
 #include "core/json.h"
 #include "core/try.h"
 #include "fabric/verbs/verbs.h"
@@ -471,7 +472,7 @@ class Limits {
     finding.note = fmt::format(
         "{} open tickets, a log of {} opened again; all that opening and "
         "appending made resident, registered buffers included",
-        report::grouped(kOpenTickets), report::size_text(options_.log_bytes));
+        report::grouped(kOpenTickets), format_bytes(options_.log_bytes));
     // First a process fills the log, then another opens it.
     LogUnderTestOptions filling = options;
     filling.record_bytes = kMebibyte;

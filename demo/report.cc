@@ -1,6 +1,8 @@
 // Words and page of the demonstration.
 #include "demo/report.h"
 
+#include "core/byte_text.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -26,7 +28,7 @@ std::string repair_sentence(const JobResult& job) {
   return fmt::format(
       "It was started again and repaired in {}: {}; {} copied from another replica",
       report::duration_text(Nanoseconds(static_cast<std::int64_t>(job.repair_seconds * 1e9))),
-      job.repair.found, report::size_text(job.repair.copied_bytes));
+      job.repair.found, format_bytes(job.repair.copied_bytes));
 }
 
 std::string indented(const std::string& text) {
@@ -41,7 +43,7 @@ std::vector<std::string> method_sentences(const std::vector<ReplicaMethod>& meth
   for (const ReplicaMethod& method : methods) {
     std::string large;
     if (method.large_method != method.small_method) {
-      large = fmt::format(" Batches above {} use `{}`.", report::size_text(method.small_bytes_max),
+      large = fmt::format(" Batches above {} use `{}`.", format_bytes(method.small_bytes_max),
                           method.large_method);
     }
     std::string sentence = fmt::format("({}) `{}`: {}.{}", method.profile, method.small_method,
@@ -148,7 +150,7 @@ std::string job_text(const JobResult& job) {
   out += "\n" + latency_table(job).text();
   out += fmt::format(
       "\n{} records/s ({}/s) with {} in flight\n\n", report::figure(job.records_per_second()),
-      report::size_text(static_cast<std::uint64_t>(job.bytes_per_second())), job.options.window);
+      format_bytes(static_cast<std::uint64_t>(job.bytes_per_second())), job.options.window);
   out += kill_sentence(job) + "\n" + repair_sentence(job) + "\n\n";
   out += check_table(job.checks).text();
   return indented(out);
@@ -177,7 +179,7 @@ report::ReportPage demo_page(const DemoResult& result) {
       "A record is durable on other machines, and stays",
       fmt::format("{} records of text ({}, {}) appended to a replicated log while "
                   "peers are killed and power fails.",
-                  report::grouped(result.records), report::size_text(result.text_bytes),
+                  report::grouped(result.records), format_bytes(result.text_bytes),
                   result.text_origin));
   page.verdict(result.good(),
                result.good()
@@ -189,7 +191,7 @@ report::ReportPage demo_page(const DemoResult& result) {
   report::Setup setup = report::machine_setup();
   setup.add("Text", result.text_origin);
   setup.add("Records", fmt::format("{}, {} in all, one line each", report::grouped(result.records),
-                                   report::size_text(result.text_bytes)));
+                                   format_bytes(result.text_bytes)));
   setup.add("Replicas", "3, write quorum 2");
   for (const JobResult& job : result.jobs) {
     for (const ReplicaMethod& method : job.methods) {

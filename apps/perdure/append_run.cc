@@ -2,6 +2,7 @@
 // the input while records are in flight.
 #include "append_run.h"
 
+#include "core/byte_text.h"
 #include "core/counted.h"
 #include "peer_options.h"
 #include "signals.h"

@@ -1,6 +1,7 @@
 // `perdure demo`: the main job on an embedded default. What ./run shows.
 #include "commands.h"
 #include "control/service_types.h"
+#include "core/byte_text.h"
 #include "core/log_message.h"
 #include "core/random.h"
 #include "core/try.h"
@@ -81,7 +82,7 @@ Result<demo::DemoResult> run_demo(const DemoOptions& options) {
   result.records = options.records;
   result.text_bytes = text.bytes(options.records);
   print(fmt::format("Appending {} records ({}, {}) to a log on three peers, quorum 2.\n",
-                    report::grouped(result.records), report::size_text(result.text_bytes),
+                    report::grouped(result.records), format_bytes(result.text_bytes),
                     text.origin()));
   for (const demo::JobOptions& job : media(options, result.left_out)) {
     print(fmt::format("\nPools: {} [measured]\n", job.name));

@@ -1,5 +1,6 @@
 // `perdure log append`: records from standard input or files, until each is committed.
 #include "append_run.h"
+#include "core/byte_text.h"
 #include "core/counted.h"
 #include "log_commands.h"
 #include "output.h"

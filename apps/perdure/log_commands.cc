@@ -1,6 +1,7 @@
 // `perdure log`: what its parts share.
 #include "log_commands.h"
 
+#include "core/byte_text.h"
 #include "output.h"
 
 #include "plan/catalog.h"

@@ -1,4 +1,5 @@
 // `perdure log repair` and `perdure log trim`: what only the writer of a log may do.
+#include "core/byte_text.h"
 #include "core/counted.h"
 #include "log_commands.h"
 #include "output.h"

@@ -1,6 +1,7 @@
 // `perdure log verify`: reads every replica, record by record and checksum by checksum, and
 // compares them. Changes nothing.
 #include "core/assert.h"
+#include "core/byte_text.h"
 #include "log_commands.h"
 #include "output.h"
 #include "replica_survey.h"

@@ -13,13 +13,6 @@
 
 namespace perdure::app {
 
-/// "4096", "64KiB", "1.5GiB"; K, M, G and T may stand alone and count in 1024s too.
-/// Errors: InvalidArgument.
-Result<std::uint64_t> parse_bytes(std::string_view word);
-
-/// 5 bytes, 3.0 KiB, 1.2 GiB.
-std::string format_bytes(std::uint64_t bytes);
-
 struct PeerOptions {
   std::vector<std::string> peers;  // "host:port"
   std::string pool;

@@ -1,6 +1,7 @@
 // `perdure pool`: creates, lists, describes and fences pools on peers, all of them at once.
 #include "client/http_peer.h"
 #include "commands.h"
+#include "core/byte_text.h"
 #include "core/json.h"
 #include "output.h"
 #include "peer_options.h"

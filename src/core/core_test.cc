@@ -1,5 +1,6 @@
 // The words and small services of core keep their promises.
 #include "core/backoff.h"
+#include "core/byte_text.h"
 #include "core/crc32c.h"
 #include "core/method.h"
 #include "core/random.h"
@@ -32,6 +33,29 @@ TEST(Backoff, DoublesUpToSixteenTimesAndStartsAnewAfterSuccess) {
   Backoff never(Nanoseconds{0}, 1);
   never.failed(now);
   EXPECT_FALSE(never.due(now + std::chrono::hours(1000)));
+}
+
+TEST(ByteText, IsReadAsItIsWritten) {
+  const auto read = [](std::string_view word) { return parse_bytes(word).value(); };
+  EXPECT_EQ(read("4096"), 4096u);
+  EXPECT_EQ(read("64KiB"), 65536u);
+  EXPECT_EQ(read("64K"), 65536u);
+  EXPECT_EQ(read("64KB"), 65536u);
+  EXPECT_EQ(read("1.5GiB"), 1536u << 20);
+  EXPECT_EQ(read("0"), 0u);
+  for (const std::string_view word : {"", "KiB", "-1", "1iB", "1X", "64 KiB", "nan", "10000000T"}) {
+    const auto refused = parse_bytes(word);
+    ASSERT_FALSE(refused.ok()) << word;
+    EXPECT_EQ(refused.code(), ErrorCode::InvalidArgument);
+    EXPECT_NE(refused.error().message.find("for example 64KiB"), std::string::npos);
+  }
+  EXPECT_EQ(format_bytes(0), "0 B");
+  EXPECT_EQ(format_bytes(1023), "1023 B");
+  EXPECT_EQ(format_bytes(64 << 10), "64 KiB");
+  EXPECT_EQ(format_bytes(6'710'886), "6.40 MiB");
+  EXPECT_EQ(format_bytes(488'858), "477.4 KiB");
+  EXPECT_EQ(format_bytes(std::uint64_t{1} << 40), "1 TiB");
+  EXPECT_EQ(format_bytes(std::uint64_t{3} << 50), "3072 TiB");
 }
 
 TEST(Crc32c, AgreesWithTheVectorsOfRfc3720) {

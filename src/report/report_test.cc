@@ -87,8 +87,6 @@ TEST(Numbers, HaveThreeDigitsAndUnitsThatSuit) {
   EXPECT_EQ(duration_text(Nanoseconds(12'300'000)), "12.3 ms");
   EXPECT_EQ(grouped(1'234'567), "1,234,567");
   EXPECT_EQ(grouped(999), "999");
-  EXPECT_EQ(size_text(1023), "1023 B");
-  EXPECT_EQ(size_text(6'710'886), "6.40 MiB");
 }
 
 TEST(Table, IsAlignedAsTextAndQuotedAsCsv) {

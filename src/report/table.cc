@@ -114,14 +114,4 @@ std::string grouped(std::uint64_t value) {
   return digits;
 }
 
-std::string size_text(std::uint64_t bytes) {
-  constexpr std::array<const char*, 4> kUnits{"KiB", "MiB", "GiB", "TiB"};
-  if (bytes < 1024) return fmt::format("{} B", bytes);
-  double value = static_cast<double>(bytes) / 1024;
-  std::size_t unit = 0;
-  while (value >= 1024 && unit + 1 < kUnits.size()) value /= 1024, ++unit;
-  if (value == std::floor(value)) return fmt::format("{:.0f} {}", value, kUnits[unit]);
-  return fmt::format("{:.{}f} {}", value, value < 10 ? 2 : 1, kUnits[unit]);
-}
-
 }  // namespace perdure::report

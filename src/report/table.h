@@ -41,8 +41,6 @@ std::string microseconds(Nanoseconds value);
 std::string duration_text(Nanoseconds value);
 /// "1,234,567".
 std::string grouped(std::uint64_t value);
-/// "512 B", "6.4 MiB".
-std::string size_text(std::uint64_t bytes);
 /// Three significant digits: "1.03", "0.0120", "87,400".
 std::string figure(double value);
 
