@@ -6,6 +6,7 @@
 #include "peer_options.h"
 #include "plan/plan.h"
 #include "plan/render.h"
+#include "plan_plot.h"
 #include "plan_search.h"
 #include "profile_options.h"
 
@@ -131,7 +132,7 @@ Result<std::string> render_choice(const PlanOptions& options) {
     case PlanFormat::Text: return choice_text(options);
     case PlanFormat::Json: return choice_json(options);
     case PlanFormat::Plot:
-      return plan::cost_plot_svg(options.profile, options.update, options.costs, kPlotBytesMax);
+      return cost_plot(options.profile, options.update, options.costs, kPlotBytesMax);
     case PlanFormat::Sequence:
     case PlanFormat::Svg: break;
   }

@@ -1,5 +1,6 @@
 // How methods and choices are shown: tables and reasons for a terminal, JSON for other tools (the
-// format is docs/plan.schema.json), sequence diagrams, and cost over size as a plot.
+// format is docs/plan.schema.json), sequence diagrams, and cost over size as bars of text or
+// as curves to draw.
 #pragma once
 
 #include "core/sequence_diagram.h"
@@ -48,9 +49,24 @@ std::string to_text(const CostModel& costs);
 Result<std::string> cost_plot_text(const ServerProfile& server, const Update& update,
                                    const CostModel& costs, std::uint64_t bytes_max);
 
-/// Cost over the size of a record, one line per candidate, logarithmic axes, with the sizes at
-/// which the choice changes, as a complete SVG. Errors: as for candidates.
-Result<std::string> cost_plot_svg(const ServerProfile& server, const Update& update,
-                                  const CostModel& costs, std::uint64_t bytes_max);
+/// What one method costs, at sizes that double.
+struct CostCurve {
+  struct Point {
+    std::uint64_t bytes = 0;
+    double cost_ns = 0;
+  };
+  std::string method;
+  std::vector<Point> points;
+};
+
+/// Cost over the size of a record, of every candidate, and where the choice changes.
+struct CostCurves {
+  std::vector<CostCurve> methods;  // by name
+  std::vector<Crossover> changes;
+};
+
+/// From 1 byte to `bytes_max`. Errors: as for candidates.
+Result<CostCurves> cost_curves(const ServerProfile& server, const Update& update,
+                               const CostModel& costs, std::uint64_t bytes_max);
 
 }  // namespace perdure::plan

@@ -65,7 +65,7 @@ TEST(PlanText, ExplainNamesTheChoiceItsRivalsAndTheCrossover) {
   }
 }
 
-TEST(PlanDrawing, DiagramsAndPlotsAreWellFormed) {
+TEST(PlanDrawing, DiagramsAreWellFormed) {
   for (const Scenario& scenario : all_scenarios(Source::Best, {Transport::Tcp})) {
     const SequenceDiagram drawing = diagram(scenario.method, scenario.profile);
     EXPECT_EQ(drawing.events.back().text, "acknowledged");
@@ -74,13 +74,25 @@ TEST(PlanDrawing, DiagramsAndPlotsAreWellFormed) {
     EXPECT_NE(svg.find("</svg>"), std::string::npos);
     EXPECT_NE(to_text(drawing).find("requester"), std::string::npos);
   }
+}
+
+TEST(PlanDrawing, CurvesHaveEveryCandidateAtEverySizeAndTheChangesOfTheChoice) {
   ServerProfile server;
   server.domain = PersistenceDomain::Dmp;
-  const auto plot = cost_plot_svg(server, {}, default_costs(Transport::Tcp), 1 << 20);
-  ASSERT_TRUE(plot.ok());
-  EXPECT_NE(plot->find("write-send-flush-ack"), std::string::npos);
-  EXPECT_NE(plot->find("from 76667 bytes: write-send-flush-ack"), std::string::npos);
-  EXPECT_NE(plot->find("not measured"), std::string::npos);
+  const CostModel costs = default_costs(Transport::Tcp);
+  const auto curves = cost_curves(server, {}, costs, 1 << 20);
+  ASSERT_TRUE(curves.ok());
+  const auto found = candidates(server, {}, costs);
+  ASSERT_TRUE(found.ok());
+  ASSERT_EQ(curves->methods.size(), found->size());
+  for (const CostCurve& curve : curves->methods) {
+    ASSERT_EQ(curve.points.size(), 21u) << curve.method;  // 2^0 to 2^20 bytes
+    EXPECT_EQ(curve.points.back().bytes, 1u << 20);
+    EXPECT_LE(curve.points.front().cost_ns, curve.points.back().cost_ns) << curve.method;
+  }
+  ASSERT_EQ(curves->changes.size(), 2u);
+  EXPECT_EQ(curves->changes[1].bytes, 76667u);
+  EXPECT_EQ(curves->changes[1].method.name, "write-send-flush-ack");
 }
 
 TEST(PlanDrawing, TheTextPlotHasABarPerSizeAndALineWhereTheChoiceChanges) {

@@ -1,6 +1,8 @@
-// Percentiles and time. Bars are in report_bars.cc.
+// Percentiles, time and sizes. Bars are in report_bars.cc.
 #include "report/charts.h"
 
+#include "core/byte_text.h"
+#include "report/style.h"
 #include "report/svg.h"
 
 #include <fmt/format.h>
@@ -133,6 +135,18 @@ void draw_marks(Svg& svg, const TimeChart& chart, const std::vector<MarkPlace>& 
   }
 }
 
+/// A dashed line at each mark, and beside it, on a row of its own, what begins there.
+void draw_borders(Svg& svg, const SizeChart& chart, const Axis& x_axis, double top, double bottom) {
+  double y = top + 14;  // where rising curves leave room
+  for (const SizeChart::Mark& mark : chart.marks) {
+    const double x = x_axis.at(mark.bytes);
+    const bool left = x > kWidth / 2;
+    svg.line(x, top, x, bottom, "mark plain");
+    svg.text(left ? x - 5 : x + 5, y, mark.label, "label", left ? Anchor::End : Anchor::Start);
+    y += kMarkRow + 1;
+  }
+}
+
 }  // namespace
 
 std::string to_svg(const PercentileChart& chart) {
@@ -208,6 +222,49 @@ std::string to_svg(const TimeChart& chart) {
   }
   draw_legend(svg, kLeft, height - 10, names);
   return svg.str();
+}
+
+std::string to_svg_file(const SizeChart& chart) {
+  constexpr double kNames = 280;  // beside the curves
+  constexpr double kHeight = 430;
+  constexpr double kChartTop = 68;
+  constexpr double kBottom = kHeight - 34;
+  double largest = 1;
+  double low = 1e300;
+  double high = 0;
+  for (const auto& series : chart.series) {
+    for (const auto& [bytes, value] : series.points) {
+      largest = std::max(largest, bytes);
+      low = std::min(low, value);
+      high = std::max(high, value);
+    }
+  }
+  const Axis x_axis = Axis::byte_sizes(largest, kLeft, kWidth - kRight);
+  const Axis y_axis = Axis::logarithmic(low, high, kBottom, kChartTop);
+
+  Svg svg(kWidth + kNames, kHeight, chart.title);
+  svg.text(10, 24, chart.title, "");
+  draw_rows(svg, y_axis, chart.unit);
+  for (const Axis::Tick& tick : x_axis.ticks()) {
+    const double x = x_axis.at(tick.value);
+    svg.line(x, kChartTop, x, kBottom, "grid");
+    svg.text(x, kBottom + 18, format_bytes(static_cast<std::uint64_t>(tick.value)), "label",
+             Anchor::Middle);
+  }
+  draw_borders(svg, chart, x_axis, kChartTop, kBottom);
+  double name_y = kChartTop + 14;
+  for (std::size_t i = 0; i < chart.series.size(); ++i, name_y += 18) {
+    const auto& series = chart.series[i];
+    const std::size_t color = i % kSeriesColors + 1;
+    std::vector<std::pair<double, double>> points;
+    for (const auto& [bytes, value] : series.points) {
+      points.emplace_back(x_axis.at(bytes), y_axis.at(value));
+    }
+    svg.path(points, fmt::format("curve stroke{}", color));
+    svg.rectangle(kWidth, name_y - 6, 18, 4, fmt::format("fill{}", color));
+    svg.text(kWidth + 24, name_y, series.name, "label");
+  }
+  return svg.file();
 }
 
 }  // namespace perdure::report

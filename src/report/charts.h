@@ -1,5 +1,5 @@
-// The three drawings of our reports: latency by percentile, something over time, and grouped bars.
-// Each is a complete inline SVG.
+// The drawings of our reports: latency by percentile, something over time, grouped bars, and
+// something over sizes. Each is a complete SVG, inline or, where it says so, a file of its own.
 #pragma once
 
 #include "report/histogram.h"
@@ -61,8 +61,26 @@ struct BarChart {
   std::size_t panels_per_row = 3;
 };
 
+/// Curves over a size in bytes, both axes logarithmic.
+struct SizeChart {
+  struct Series {
+    std::string name;
+    std::vector<std::pair<double, double>> points;  // bytes, value above zero; by bytes
+  };
+  /// From this size on something is different.
+  struct Mark {
+    double bytes = 1;
+    std::string label;
+  };
+  std::string title;
+  std::string unit;  // of the values
+  std::vector<Series> series;
+  std::vector<Mark> marks;
+};
+
 std::string to_svg(const PercentileChart& chart);
 std::string to_svg(const TimeChart& chart);
 std::string to_svg(const BarChart& chart);
+std::string to_svg_file(const SizeChart& chart);
 
 }  // namespace perdure::report

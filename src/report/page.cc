@@ -1,6 +1,7 @@
-// The page and its style.
+// The page; its style is in style.cc.
 #include "report/page.h"
 
+#include "report/style.h"
 #include "report/svg.h"
 #include "report/text_file.h"
 
@@ -8,71 +9,6 @@
 
 namespace perdure::report {
 namespace {
-
-constexpr std::string_view kStyle = R"css(
-:root { color-scheme: light dark;
-  --paper: #ffffff; --ink: #1d2330; --quiet: #667085; --rule: #e3e7ee; --panel: #f6f8fb;
-  --good: #12805c; --bad: #c2303a; --good-faint: #e6f5ef; --bad-faint: #fdecec;
-  --c1: #2f6bd8; --c2: #e07b22; --c3: #23977a; --c4: #8d55c9; --c5: #64748b; --c6: #c9486f; }
-@media (prefers-color-scheme: dark) { :root {
-  --paper: #12161f; --ink: #e4e8f0; --quiet: #97a2b6; --rule: #2a3140; --panel: #1a202c;
-  --good: #4cc79a; --bad: #f0767e; --good-faint: #14302a; --bad-faint: #3a1d21;
-  --c1: #6d9df5; --c2: #f0a050; --c3: #4fc3a1; --c4: #b58ae6; --c5: #94a3b8; --c6: #ea7d9d; } }
-* { box-sizing: border-box; }
-body { margin: 0; background: var(--paper); color: var(--ink);
-  font: 16px/1.55 system-ui, "Segoe UI", "Helvetica Neue", "DejaVu Sans", sans-serif; }
-main { max-width: 900px; margin: 0 auto; padding: 40px 24px 72px; }
-h1 { font-size: 30px; line-height: 1.2; margin: 0 0 6px; letter-spacing: -0.01em; }
-h2 { font-size: 21px; margin: 44px 0 8px; padding-top: 14px; border-top: 1px solid var(--rule); }
-.lead { font-size: 17px; color: var(--quiet); margin: 0 0 22px; max-width: 44em; }
-p { max-width: 46em; margin: 8px 0 12px; }
-ul { max-width: 46em; padding-left: 22px; margin: 8px 0 12px; } li { margin: 3px 0; }
-code, pre { font: 13.5px/1.5 ui-monospace, "DejaVu Sans Mono", Menlo, monospace; }
-code { background: var(--panel); padding: 1px 5px; border-radius: 4px; }
-pre { background: var(--panel); padding: 12px 14px; border-radius: 8px; overflow-x: auto; }
-.verdict { padding: 13px 16px; border-radius: 8px; font-weight: 600; margin: 0 0 20px; }
-.verdict.good { background: var(--good-faint); color: var(--good); }
-.verdict.bad { background: var(--bad-faint); color: var(--bad); }
-.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(152px, 1fr)); gap: 12px; }
-.tile { background: var(--panel); border-radius: 10px; padding: 14px 16px 12px; }
-.tile b { display: block; font-size: 24px; line-height: 1.2; font-weight: 650; }
-.tile span { font-size: 13.5px; color: var(--quiet); }
-.origin { display: inline-block; font-size: 11.5px; letter-spacing: .03em; padding: 1px 8px;
-  border-radius: 9px; border: 1px solid var(--rule); color: var(--quiet); vertical-align: 1px; }
-.origin.measured { color: var(--c1); border-color: var(--c1); }
-.origin.emulated { color: var(--c4); border-color: var(--c4); }
-.origin.simulated { color: var(--c2); border-color: var(--c2); }
-figure { margin: 18px 0 26px; } figcaption { font-size: 14px; color: var(--quiet); margin: 0 0 8px; }
-figcaption b { color: var(--ink); }
-figure svg { width: 100%; height: auto; display: block; }
-.scroll { overflow-x: auto; }
-table { border-collapse: collapse; font-size: 14px; width: 100%; font-variant-numeric: tabular-nums; }
-th { text-align: left; font-weight: 600; border-bottom: 2px solid var(--rule); padding: 6px 10px 6px 0;
-  vertical-align: bottom; }
-td { border-bottom: 1px solid var(--rule); padding: 5px 10px 5px 0; vertical-align: top; }
-th.n, td.n { text-align: right; white-space: nowrap; }
-td:last-child, th:last-child { padding-right: 0; }
-details { margin: 12px 0; } summary { cursor: pointer; color: var(--c1); }
-.setup td:first-child { color: var(--quiet); white-space: nowrap; width: 1%; padding-right: 22px; }
-svg text { font: 12.5px system-ui, "DejaVu Sans", sans-serif; fill: var(--ink); }
-svg text.label { fill: var(--quiet); } svg text.value { font-size: 11px; fill: var(--quiet); }
-svg text.inside { font-size: 11px; fill: var(--paper); }
-svg text.panel { font-size: 14px; font-weight: 600; }
-svg text.label.good { fill: var(--good); } svg text.label.bad { fill: var(--bad); }
-.grid { stroke: var(--rule); stroke-width: 1; } .grid.minor { opacity: .45; }
-.curve { stroke-width: 2; stroke-linejoin: round; }
-.whisker { stroke: var(--ink); stroke-width: 1.2; opacity: .6; }
-.mark { stroke-width: 1.3; stroke-dasharray: 4 3; }
-.mark.good { stroke: var(--good); } .mark.bad { stroke: var(--bad); }
-.span { opacity: .12; } .span.good { fill: var(--good); } .span.bad { fill: var(--bad); }
-.faint { opacity: .14; }
-.stroke1 { stroke: var(--c1); } .stroke2 { stroke: var(--c2); } .stroke3 { stroke: var(--c3); }
-.stroke4 { stroke: var(--c4); } .stroke5 { stroke: var(--c5); } .stroke6 { stroke: var(--c6); }
-.fill1 { fill: var(--c1); } .fill2 { fill: var(--c2); } .fill3 { fill: var(--c3); }
-.fill4 { fill: var(--c4); } .fill5 { fill: var(--c5); } .fill6 { fill: var(--c6); }
-@media print { main { padding: 0; max-width: none; } h2 { break-after: avoid; }
-  figure { break-inside: avoid; } }
-)css";
 
 /// Escaped, and `so` as code.
 std::string with_code(std::string_view words) {
@@ -178,7 +114,7 @@ std::string ReportPage::html() const {
       "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
       "<title>{}</title>\n<style>{}</style>\n</head>\n<body>\n<main>\n{}</main>\n</body>\n</"
       "html>\n",
-      escape_markup(title_), kStyle, body_);
+      escape_markup(title_), page_style(), body_);
 }
 
 Result<void> ReportPage::write(const std::string& path) const { return write_file(path, html()); }

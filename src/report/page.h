@@ -31,7 +31,7 @@ class ReportPage {
   /// Words between `backticks` stand in the type of code.
   void paragraph(std::string_view words);
   void list(const std::vector<std::string>& items);
-  /// A drawing of report_charts.h or of another module's; it must be well-formed SVG.
+  /// A drawing of charts.h or of another module's; it must be well-formed SVG.
   void drawing(std::string_view svg, Origin origin, std::string_view caption);
   void table(const Table& table, Origin origin, std::string_view caption);
   /// Text as it stands in a terminal.

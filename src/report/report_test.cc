@@ -89,6 +89,22 @@ TEST(Numbers, HaveThreeDigitsAndUnitsThatSuit) {
   EXPECT_EQ(grouped(999), "999");
 }
 
+TEST(SizeChart, FileStandsAloneWithoutVariables) {
+  SizeChart chart;
+  chart.title = "cost & size";
+  chart.unit = "us";
+  chart.series = {{"one", {{1, 10}, {1 << 20, 2000}}}, {"two", {{1, 20}, {1 << 20, 1000}}}};
+  chart.marks = {{4096, "from 4096 bytes: two"}};
+  const std::string svg = to_svg_file(chart);
+  for (const char* expected :
+       {"width=\"1100\"", "cost &amp; size", "class=\"curve stroke2\"", ">64 KiB</text>",
+        ">1 MiB</text>", ">1000</text>", "from 4096 bytes: two", ".stroke2 { stroke: #e07b22; }"}) {
+    EXPECT_NE(svg.find(expected), std::string::npos) << expected;
+  }
+  EXPECT_EQ(svg.find("var("), std::string::npos);
+  EXPECT_EQ(svg.rfind("</svg>\n"), svg.size() - 7);
+}
+
 TEST(Table, IsAlignedAsTextAndQuotedAsCsv) {
   const Table table{{{"method", false}, {"p50, us", true}},
                     {{"send \"a\"", "8.90"}, {"w,f", "10"}}};

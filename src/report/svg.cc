@@ -1,6 +1,8 @@
 // Drawing primitives and axes.
 #include "report/svg.h"
 
+#include "report/style.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -45,11 +47,24 @@ std::string escape_markup(std::string_view text) {
   return out;
 }
 
-Svg::Svg(double width, double height, std::string_view title) {
-  body_ = fmt::format(
-      "<svg viewBox=\"0 0 {:.0f} {:.0f}\" role=\"img\" xmlns=\"http://www.w3.org/2000/svg\">"
-      "<title>{}</title>",
-      width, height, escape_markup(title));
+Svg::Svg(double width, double height, std::string_view title)
+    : width_(width), height_(height), title_(escape_markup(title)) {}
+
+std::string Svg::opening() const {
+  return fmt::format(
+      "<svg viewBox=\"0 0 {:.0f} {:.0f}\" role=\"img\" xmlns=\"http://www.w3.org/2000/svg\"",
+      width_, height_);
+}
+
+std::string Svg::str() const {
+  return fmt::format("{}><title>{}</title>{}</svg>", opening(), title_, body_);
+}
+
+std::string Svg::file() const {
+  return fmt::format(
+      "{} width=\"{:.0f}\" height=\"{:.0f}\">\n<title>{}</title>\n<style>{}</style>\n"
+      "<rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n{}\n</svg>\n",
+      opening(), width_, height_, title_, light_drawing_style(), body_);
 }
 
 void Svg::line(double x1, double y1, double x2, double y2, std::string_view css) {
@@ -118,6 +133,17 @@ Axis Axis::logarithmic(double low, double high, double from, double to) {
       axis.ticks_.push_back({digit * std::pow(10, power), digit == 1});
     }
   }
+  return axis;
+}
+
+Axis Axis::byte_sizes(double high, double from, double to) {
+  Axis axis;
+  axis.log_ = true;
+  axis.from_ = from;
+  axis.to_ = to;
+  axis.low_ = 1;
+  axis.high_ = std::max(high, 2.0);
+  for (double value = axis.low_; value <= axis.high_; value *= 16) axis.ticks_.push_back({value});
   return axis;
 }
 

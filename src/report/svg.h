@@ -1,5 +1,5 @@
-// Svg: a drawing as text, for inline use in a page. Colours are CSS classes of report_page.cc, so
-// that a drawing follows the page from light to dark.
+// Svg: a drawing as text, for inline use in a page or as a file of its own. Colours are CSS classes
+// of style.cc, so that a drawing follows the page from light to dark.
 #pragma once
 
 #include <string>
@@ -31,9 +31,17 @@ class Svg {
   void area(const std::vector<std::pair<double, double>>& points, std::string_view css);
   void circle(double x, double y, double radius, std::string_view css, std::string_view hover = {});
 
-  std::string str() const { return body_ + "</svg>"; }
+  /// For a page that has the style.
+  std::string str() const;
+  /// A file that needs nothing else: on white, in the colours of a light page.
+  std::string file() const;
 
  private:
+  std::string opening() const;
+
+  double width_;
+  double height_;
+  std::string title_;
   std::string body_;
 };
 
@@ -43,6 +51,8 @@ class Axis {
   /// From zero, or the power of ten below `low` if logarithmic, to a round number above `high`.
   static Axis linear(double high, double from, double to);
   static Axis logarithmic(double low, double high, double from, double to);
+  /// Bytes from 1 to `high`, logarithmic, a tick every four doublings.
+  static Axis byte_sizes(double high, double from, double to);
 
   double at(double value) const;
   double low() const { return low_; }
