@@ -5,20 +5,19 @@
 #include "bench/bare_link.h"
 #include "core/bytes.h"
 #include "core/try.h"
+#include "testing/process.h"
 
 #include <fmt/format.h>
 #include <sched.h>
-#include <signal.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <atomic>
 #include <new>
+#include <utility>
 
 namespace perdure::bench {
 
@@ -125,10 +124,10 @@ int respond(const Job& job, int control, Shared& shared) {
 }
 
 /// A child process that runs respond(), and its socket.
-class Responder {
+class BareResponder {
  public:
-  static Result<std::unique_ptr<Responder>> start(const Job& job) {
-    std::unique_ptr<Responder> started(new Responder);
+  static Result<std::unique_ptr<BareResponder>> start(const Job& job) {
+    std::unique_ptr<BareResponder> started(new BareResponder);
     PERDURE_TRY(memory, map_bytes(sizeof(Shared), MAP_SHARED));
     started->shared_memory_ = std::move(memory);
     started->shared_ = new (started->shared_memory_.get()) Shared;
@@ -140,25 +139,19 @@ class Responder {
       warm_up_ofi();  // before the fork: a quarter of a second that both then have behind them
     const timeval limit{10, 0};
     for (const int end : ends) ::setsockopt(end, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
-    const pid_t parent = ::getpid();
-    started->pid_ = ::fork();
-    if (started->pid_ == 0) {
-      ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    auto process = test::ChildProcess::fork([&] {
       ::close(ends[0]);
-      if (::getppid() != parent) ::_exit(3);
-      ::_exit(respond(job, ends[1], *started->shared_));
-    }
+      return respond(job, ends[1], *started->shared_);
+    });
     ::close(ends[1]);
     started->control_ = ends[0];
-    if (started->pid_ < 0) return Error{ErrorCode::SystemError, "bare program: fork"};
+    if (!process.ok()) return process.error();
+    started->process_ = std::move(process).value();
     return started;
   }
 
-  ~Responder() {
-    if (pid_ > 0) {
-      ::kill(pid_, SIGKILL);
-      ::waitpid(pid_, nullptr, 0);
-    }
+  ~BareResponder() {
+    process_.kill();
     ::close(control_);
   }
 
@@ -168,24 +161,20 @@ class Responder {
   Result<void> finish(std::uint64_t last_stamp) {
     shared_->last_stamp = last_stamp;
     shared_->stop.store(1, std::memory_order_release);
-    const Deadline deadline = Deadline::after(kBarePatience);
-    int status = 0;
-    while (::waitpid(pid_, &status, WNOHANG) == 0) {
-      if (deadline.passed()) return Error{ErrorCode::TimedOut, "bare program: it does not end"};
-      ::sched_yield();
+    if (!process_.wait(Deadline::after(kBarePatience))) {
+      return Error{ErrorCode::TimedOut, "bare program: it does not end"};
     }
-    pid_ = -1;
-    const int code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    const int code = process_.end()->status;
     if (code == 0) return {};
     return Error{code == 4 ? ErrorCode::Corrupt : ErrorCode::Disconnected,
                  fmt::format("bare program: the answering process ended with {}", code)};
   }
 
  private:
-  Responder() = default;
+  BareResponder() = default;
   std::unique_ptr<std::byte, Unmap> shared_memory_;
   Shared* shared_ = nullptr;
-  pid_t pid_ = -1;
+  test::ChildProcess process_;
   int control_ = -1;
 };
 
@@ -254,8 +243,9 @@ Result<std::vector<std::uint64_t>> bare_latencies(const BareOptions& options) {
   PERDURE_TRY_VOID(check(options));
   const std::size_t data_bytes = options.bytes + kCacheLineBytes;
   PERDURE_TRY(buffer, map_bytes(data_bytes, MAP_PRIVATE));
-  PERDURE_TRY(responder, Responder::start(Job{options.provider, options.operation, options.bytes,
-                                              options.persist, options.responder_cpu}));
+  PERDURE_TRY(responder,
+              BareResponder::start(Job{options.provider, options.operation, options.bytes,
+                                       options.persist, options.responder_cpu}));
   pin(options.requester_cpu);
   const std::span<std::byte> data(buffer.get(), options.bytes);
   const std::span<std::byte> landing(buffer.get() + options.bytes, kCacheLineBytes);
@@ -292,8 +282,8 @@ Result<double> bare_bandwidth(const BareBandwidthOptions& options) {
   PERDURE_TRY_VOID(check(checked));
   PERDURE_TRY(buffer, map_bytes(options.bytes, MAP_PRIVATE));
   PERDURE_TRY(responder,
-              Responder::start(Job{options.provider, operation, options.bytes, options.persist,
-                                   options.responder_cpu, options.places}));
+              BareResponder::start(Job{options.provider, operation, options.bytes, options.persist,
+                                       options.responder_cpu, options.places}));
   pin(options.requester_cpu);
   PERDURE_TRY(link,
               open_link(options.provider,

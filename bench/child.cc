@@ -7,8 +7,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
@@ -66,16 +64,14 @@ std::string read_all(int file) {
   }
 }
 
-[[noreturn]] void live(const ChildWork& work, const ChildPipes& pipes, int answer, pid_t parent) {
-  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (::getppid() != parent) ::_exit(1);
+int live(const ChildWork& work, const ChildPipes& pipes, int answer) {
   for (const int number : {SIGINT, SIGTERM, SIGHUP}) ::signal(number, SIG_IGN);  // the parent's
   const auto found = work(pipes);
   const nlohmann::json out = found.ok() ? nlohmann::json{{"ok", *found}}
                                         : nlohmann::json{{"code", static_cast<int>(found.code())},
                                                          {"message", found.error().message}};
   write_all(answer, out.dump());
-  ::_exit(0);
+  return 0;
 }
 
 }  // namespace
@@ -88,25 +84,20 @@ Result<nlohmann::json> run_in_child(const ChildWork& work, const ParentWork& bes
     return Error{ErrorCode::SystemError,
                  fmt::format("pipe: {}", std::generic_category().message(errno))};
   }
-  const pid_t parent = ::getpid();
-  const pid_t pid = ::fork();
-  if (pid < 0)
-    return Error{ErrorCode::SystemError,
-                 fmt::format("fork: {}", std::generic_category().message(errno))};
-  if (pid == 0) {
-    up.close_read();
-    down.close_write();
-    live(work, {up.write_end, down.read_end}, answer.write_end, parent);
-  }
+  PERDURE_TRY(child, test::ChildProcess::fork([&] {
+                up.close_read();
+                down.close_write();
+                return live(work, {up.write_end, down.read_end}, answer.write_end);
+              }));
   answer.close_write();
   up.close_write();
   down.close_read();
-  const Result<void> done = beside ? beside({pid, up.read_end, down.write_end}) : Result<void>();
-  if (!done.ok()) ::kill(pid, SIGKILL);
+  const Result<void> done =
+      beside ? beside({child.pid(), up.read_end, down.write_end}) : Result<void>();
+  if (!done.ok()) child.kill();
   const std::string text = read_all(answer.read_end);
-  if (test::InterruptGuard::interrupted()) ::kill(pid, SIGKILL);
-  while (::waitpid(pid, nullptr, 0) < 0 && errno == EINTR) {
-  }
+  if (test::InterruptGuard::interrupted()) child.kill();
+  child.wait();
   PERDURE_TRY_VOID(test::InterruptGuard::check());
   const auto parsed = nlohmann::json::parse(text, nullptr, false);
   if (parsed.is_object() && parsed.contains("ok")) {

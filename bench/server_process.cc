@@ -9,9 +9,7 @@
 #include "pmem/mapped_region.h"
 
 #include <fmt/format.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -126,9 +124,7 @@ Answer failed(const Error& error) {
 }
 
 /// The life of the process.
-[[noreturn]] void live(RemotelogFabric fabric, int socket, pid_t parent) {
-  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (::getppid() != parent) ::_exit(1);
+int live(RemotelogFabric fabric, int socket) {
   for (const int number : {SIGINT, SIGTERM, SIGHUP}) ::signal(number, SIG_IGN);  // the parent's
   auto device = open_measured_device(fabric);
   RoleMessage role;
@@ -149,7 +145,7 @@ Answer failed(const Error& error) {
     done.ok = true;
     send_message(socket, ran.ok() ? done : failed(ran.error()));
   }
-  ::_exit(0);
+  return 0;
 }
 
 Result<Answer> receive_answer(int socket) {
@@ -178,30 +174,24 @@ Result<ServerProcess> ServerProcess::start(RemotelogFabric fabric) {
     return Error{ErrorCode::SystemError,
                  fmt::format("socketpair: {}", std::generic_category().message(errno))};
   }
-  const pid_t parent = ::getpid();
-  const pid_t pid = ::fork();
-  if (pid == 0) {
+  auto process = test::ChildProcess::fork([&] {
     ::close(sockets[0]);
-    live(fabric, sockets[1], parent);
-  }
+    return live(fabric, sockets[1]);
+  });
   ::close(sockets[1]);
-  if (pid < 0) {
+  if (!process.ok()) {
     ::close(sockets[0]);
-    return Error{ErrorCode::SystemError,
-                 fmt::format("fork: {}", std::generic_category().message(errno))};
+    return process.error();
   }
-  return ServerProcess(pid, sockets[0]);
+  return ServerProcess(std::move(process).value(), sockets[0]);
 }
 
 ServerProcess::ServerProcess(ServerProcess&& other) noexcept
-    : pid_(std::exchange(other.pid_, 0)), socket_(std::exchange(other.socket_, -1)) {}
+    : process_(std::move(other.process_)), socket_(std::exchange(other.socket_, -1)) {}
 
 ServerProcess::~ServerProcess() {
-  if (pid_ == 0) return;
-  ::close(socket_);
-  ::kill(pid_, SIGKILL);
-  while (::waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
-  }
+  process_.kill();
+  if (socket_ >= 0) ::close(socket_);
 }
 
 Result<ServerPlace> ServerProcess::serve(const ServerRole& role) {

@@ -9,11 +9,11 @@
 #include "bench/remotelog.h"
 #include "fabric/fabric.h"
 #include "persist/responder.h"
-
-#include <sys/types.h>
+#include "testing/process.h"
 
 #include <memory>
 #include <string>
+#include <utility>
 
 namespace perdure::bench {
 
@@ -45,7 +45,7 @@ class ServerProcess {
   ServerProcess& operator=(ServerProcess&&) = delete;
   ~ServerProcess();
 
-  pid_t pid() const { return pid_; }
+  pid_t pid() const { return process_.pid(); }
 
   /// Prepares for one client. Errors: what the process says; Disconnected when it is gone.
   Result<ServerPlace> serve(const ServerRole& role);
@@ -53,8 +53,9 @@ class ServerProcess {
   Result<void> finish();
 
  private:
-  ServerProcess(pid_t pid, int socket) : pid_(pid), socket_(socket) {}
-  pid_t pid_;
+  ServerProcess(test::ChildProcess process, int socket)
+      : process_(std::move(process)), socket_(socket) {}
+  test::ChildProcess process_;
   int socket_;
 };
 

@@ -33,18 +33,27 @@ void on_interrupt(int number) {
 }
 
 /// In the child, between fork and exec: only calls that are safe there.
-[[noreturn]] void become(char* const* arguments, const char* output, pid_t parent) {
+void die_with(pid_t parent) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) ::_exit(kStartFailed);  // it ended before the line above
+}
+
+/// The same, and then it is another program.
+[[noreturn]] void become(char* const* arguments, const ChildStreams& streams) {
   for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGPIPE}) ::signal(number, SIG_DFL);
-  const int nothing = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
-  const int file = ::open(output, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-  if (nothing < 0 || file < 0) ::_exit(kStartFailed);
-  ::dup2(nothing, STDIN_FILENO);
-  ::dup2(file, STDOUT_FILENO);
-  ::dup2(file, STDERR_FILENO);
+  const int nothing = ::open("/dev/null", O_RDWR | O_CLOEXEC);
+  if (nothing < 0) ::_exit(kStartFailed);
+  const auto take = [nothing](int from, int to) { ::dup2(from < 0 ? nothing : from, to); };
+  take(streams.input, STDIN_FILENO);
+  take(streams.output, STDOUT_FILENO);
+  take(streams.error, STDERR_FILENO);
   ::execv(arguments[0], arguments);
   ::_exit(kStartFailed);
+}
+
+Error errno_of(const std::string& what) {
+  return Error{ErrorCode::SystemError,
+               fmt::format("{}: {}", what, std::generic_category().message(errno))};
 }
 
 }  // namespace
@@ -73,6 +82,15 @@ Result<void> InterruptGuard::check() {
 
 Result<ChildProcess> ChildProcess::start(const std::vector<std::string>& command,
                                          const std::string& output) {
+  const int file = ::open(output.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  if (file < 0) return errno_of(fmt::format("opening '{}'", output));
+  auto started = start(command, ChildStreams{-1, file, file});
+  ::close(file);
+  return started;
+}
+
+Result<ChildProcess> ChildProcess::start(const std::vector<std::string>& command,
+                                         const ChildStreams& streams) {
   PERDURE_ASSERT(!command.empty());
   if (::access(command[0].c_str(), X_OK) != 0) {
     return Error{ErrorCode::NotFound,
@@ -85,42 +103,72 @@ Result<ChildProcess> ChildProcess::start(const std::vector<std::string>& command
   arguments.push_back(nullptr);
   const pid_t parent = ::getpid();
   const pid_t pid = ::fork();
-  if (pid == 0) become(arguments.data(), output.c_str(), parent);
-  if (pid < 0) {
-    return Error{ErrorCode::SystemError, fmt::format("starting '{}': {}", command[0],
-                                                     std::generic_category().message(errno))};
+  if (pid == 0) {
+    die_with(parent);
+    become(arguments.data(), streams);
   }
-  ChildProcess child;
-  child.pid_ = pid;
-  return child;
+  if (pid < 0) return errno_of(fmt::format("starting '{}'", command[0]));
+  return ChildProcess(pid);
+}
+
+Result<ChildProcess> ChildProcess::fork(const std::function<int()>& work) {
+  const pid_t parent = ::getpid();
+  const pid_t pid = ::fork();
+  if (pid == 0) {
+    die_with(parent);
+    ::_exit(work());
+  }
+  if (pid < 0) return errno_of("fork");
+  return ChildProcess(pid);
 }
 
 ChildProcess::ChildProcess(ChildProcess&& other) noexcept
-    : pid_(std::exchange(other.pid_, 0)), status_(other.status_) {}
+    : pid_(std::exchange(other.pid_, 0)), end_(other.end_) {}
 
 ChildProcess& ChildProcess::operator=(ChildProcess&& other) noexcept {
   if (this == &other) return *this;
   kill();
   pid_ = std::exchange(other.pid_, 0);
-  status_ = other.status_;
+  end_ = other.end_;
   return *this;
 }
 
 ChildProcess::~ChildProcess() { kill(); }
 
+void ChildProcess::note_end(int status) {
+  pid_ = 0;
+  end_.emplace();
+  if (WIFEXITED(status)) end_->status = WEXITSTATUS(status);
+  if (WIFSIGNALED(status)) end_->signal = WTERMSIG(status);
+}
+
 bool ChildProcess::running() {
   if (pid_ == 0) return false;
-  if (::waitpid(pid_, &status_, WNOHANG) == 0) return true;
-  pid_ = 0;
+  int status = 0;
+  if (::waitpid(pid_, &status, WNOHANG) == 0) return true;
+  note_end(status);
   return false;
 }
 
-void ChildProcess::kill() {
-  if (pid_ == 0) return;
-  ::kill(pid_, SIGKILL);
-  while (::waitpid(pid_, &status_, 0) < 0 && errno == EINTR) {
+bool ChildProcess::wait(Deadline deadline) {
+  while (running()) {
+    if (deadline.passed()) return false;
+    ::poll(nullptr, 0, static_cast<int>(kLookAgain.count() / 1'000'000));
   }
-  pid_ = 0;
+  return true;
+}
+
+void ChildProcess::wait() {
+  if (pid_ == 0) return;
+  int status = 0;
+  while (::waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
+  }
+  note_end(status);
+}
+
+void ChildProcess::kill() {
+  signal(SIGKILL);
+  wait();
 }
 
 void ChildProcess::signal(int number) const {
@@ -130,20 +178,16 @@ void ChildProcess::signal(int number) const {
 Result<void> ChildProcess::stop(Nanoseconds within) {
   if (!running()) return {};
   const pid_t pid = pid_;
-  ::kill(pid, SIGTERM);
-  const Deadline deadline = Deadline::after(within);
-  while (running()) {
-    if (deadline.passed()) {
-      kill();
-      return Error{ErrorCode::TimedOut, fmt::format("process {} did not end when asked; it was "
-                                                    "killed",
-                                                    pid)};
-    }
-    ::poll(nullptr, 0, static_cast<int>(kLookAgain.count() / 1'000'000));
+  signal(SIGTERM);
+  if (!wait(Deadline::after(within))) {
+    kill();
+    return Error{ErrorCode::TimedOut,
+                 fmt::format("process {} did not end when asked; it was killed", pid)};
   }
-  if (WIFEXITED(status_) && WEXITSTATUS(status_) == 0) return {};
-  return Error{ErrorCode::SystemError,
-               fmt::format("process {} ended with status {}", pid, status_)};
+  if (end_->status == 0) return {};
+  const std::string how = end_->signal != 0 ? fmt::format("by signal {}", end_->signal)
+                                            : fmt::format("with status {}", end_->status);
+  return Error{ErrorCode::SystemError, fmt::format("process {} ended {}", pid, how)};
 }
 
 Result<Nanoseconds> processor_time(pid_t process) {

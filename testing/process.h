@@ -1,4 +1,4 @@
-// Processes that a demonstration or a measurement starts, and that never outlive it.
+// Processes that a test, a demonstration or a measurement starts, and that never outlive it.
 #pragma once
 
 #include <perdure/result.h>
@@ -7,6 +7,8 @@
 
 #include <sys/types.h>
 
+#include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,8 +28,22 @@ class InterruptGuard {
   static Result<void> check();
 };
 
-/// A program that was started. It is killed when this goes out of scope, and when the thread that
-/// started it ends.
+/// Descriptors of this process that become a child's standard streams; below zero: nothing to read,
+/// and what is written is lost.
+struct ChildStreams {
+  int input = -1;
+  int output = -1;
+  int error = -1;
+};
+
+/// How a process ended.
+struct ChildEnd {
+  int status = -1;  // of exit; -1: a signal ended it
+  int signal = 0;
+};
+
+/// A program that was started, or a piece of work in a forked process. It is killed when this goes
+/// out of scope, and when the thread that started it ends.
 /// Threads: one caller at a time.
 class ChildProcess {
  public:
@@ -36,6 +52,12 @@ class ChildProcess {
   /// Errors: NotFound (no such program), SystemError.
   static Result<ChildProcess> start(const std::vector<std::string>& command,
                                     const std::string& output);
+  /// Runs a program. Errors: NotFound (no such program), SystemError.
+  static Result<ChildProcess> start(const std::vector<std::string>& command,
+                                    const ChildStreams& streams);
+  /// Forks; `work` runs in the child, and what it returns is its status of exit. The child never
+  /// returns from here. Requires no other thread that holds what `work` needs. Errors: SystemError.
+  static Result<ChildProcess> fork(const std::function<int()>& work);
   ChildProcess(ChildProcess&& other) noexcept;
   ChildProcess& operator=(ChildProcess&& other) noexcept;
   ~ChildProcess();
@@ -44,16 +66,26 @@ class ChildProcess {
   pid_t pid() const { return pid_; }
   /// Notices its end.
   bool running();
+  /// Waits for its end. False: it runs on.
+  bool wait(Deadline deadline);
+  /// The same, however long it takes.
+  void wait();
+  /// How it ended, once that was noticed.
+  const std::optional<ChildEnd>& end() const { return end_; }
   /// SIGKILL; returns when it is gone. Harmless when repeated.
   void kill();
   /// SIGTERM. Errors: TimedOut (it was then killed), SystemError (it ended with another status
   /// than 0).
   Result<void> stop(Nanoseconds within);
+  /// Nothing happens when it has ended.
   void signal(int number) const;
 
  private:
+  explicit ChildProcess(pid_t pid) : pid_(pid) {}
+  void note_end(int status);
+
   pid_t pid_ = 0;
-  int status_ = 0;
+  std::optional<ChildEnd> end_;
 };
 
 /// The directory of the running program.

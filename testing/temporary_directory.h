@@ -5,6 +5,7 @@
 
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace perdure::test {
 
@@ -24,6 +25,21 @@ class TemporaryDirectory {
  private:
   explicit TemporaryDirectory(std::string path) : path_(std::move(path)) {}
   std::string path_;
+};
+
+/// The same for a test, below the system's directory for temporary files unless another is named.
+/// Where it can not be made the test fails with an exception.
+class TestDirectory {
+ public:
+  explicit TestDirectory(const std::string& below = {});
+
+  const std::string& path() const { return directory_.path(); }
+  std::string file(const std::string& name) const { return path() + "/" + name; }
+  /// Names of all that is in it.
+  std::vector<std::string> names() const;
+
+ private:
+  TemporaryDirectory directory_;
 };
 
 }  // namespace perdure::test

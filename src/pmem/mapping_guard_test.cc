@@ -78,9 +78,9 @@ TEST(MappingGuardDeathTest, AFaultElsewhereIsPassedToTheHandlerThatWasThere) {
 }
 
 TEST(MappingGuardDeathTest, AHandlerThatCameLaterDoesNotGetOurFaults) {
+  const TestDirectory directory;  // here: what exits runs no destructors
   EXPECT_EXIT(
       {
-        const TestDirectory directory;
         auto cut = MappedRegion::create(directory.path() + "/cut", 64 * 1024, {});
         take_signal(exit_seven);  // as a library does that is loaded later
         guard_faults();

@@ -17,29 +17,10 @@
 #include "plan/known_unsafe.h"
 #include "plan/paper.h"
 #include "plan/steps.h"
+#include "testing/temporary_directory.h"
 
 namespace perdure {
 namespace {
-
-/// A directory of its own, gone at the end of the test.
-class Workplace {
- public:
-  Workplace() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "perdure-spin-XXXXXX").string();
-    path_ = mkdtemp(pattern.data()) == nullptr ? std::string() : pattern;
-  }
-  ~Workplace() {
-    std::error_code ignored;
-    if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
-  }
-  Workplace(const Workplace&) = delete;
-  Workplace& operator=(const Workplace&) = delete;
-
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 /// Standard output of a shell command; empty if it could not be run.
 std::string output_of(const std::string& command) {
@@ -81,7 +62,7 @@ class Spin : public testing::Test {
   std::size_t models() const { return verdicts_.size(); }
 
  private:
-  Workplace workplace_;
+  test::TestDirectory workplace_;
   std::map<std::string, bool> verdicts_;
 };
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "core/json.h"
+#include "testing/temporary_directory.h"
 #include "tests/cli/cluster.h"
 
 namespace perdure::cli {
@@ -81,7 +82,7 @@ TEST(Append, FramedRecordsMayHoldAnything) {
 
 TEST(Append, FilesAreReadInOrderAndALaterRunGoesOn) {
   const Cluster cluster;
-  const server::TestDirectory directory;
+  const test::TestDirectory directory;
   write_file(directory.path() + "/one", "1\n2\n");
   write_file(directory.path() + "/two", "3");
   const auto files = {directory.path() + "/one", std::string("-"), directory.path() + "/two"};

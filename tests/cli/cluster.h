@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "testing/temporary_directory.h"
 #include "tests/cli/command_process.h"
 #include "tests/server/daemon_process.h"
 
@@ -40,7 +41,7 @@ class Cluster {
 
  private:
   std::vector<std::string> declared_;  // options that every daemon gets
-  std::array<server::TestDirectory, kPeers> pools_;
+  std::array<test::TestDirectory, kPeers> pools_;
   std::array<std::unique_ptr<server::DaemonProcess>, kPeers> daemons_;
   std::array<std::string, kPeers> addresses_;
   std::array<std::string, kPeers> data_addresses_;

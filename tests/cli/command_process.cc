@@ -3,14 +3,13 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <csignal>
 #include <fstream>
 #include <iterator>
-#include <thread>
+#include <utility>
 
 #include "core/clock.h"
 
@@ -18,21 +17,6 @@ namespace perdure::cli {
 namespace {
 
 constexpr auto kPatience = std::chrono::seconds{120};
-constexpr auto kNap = std::chrono::milliseconds{2};
-
-/// In the child: the three standard streams, then the program.
-[[noreturn]] void become(std::vector<std::string>& words, int input, const std::string& out,
-                         const std::string& err) {
-  std::vector<char*> pointers;
-  for (std::string& each : words) pointers.push_back(each.data());
-  pointers.push_back(nullptr);
-  ::signal(SIGPIPE, SIG_DFL);
-  ::dup2(input, STDIN_FILENO);
-  ::dup2(::open(out.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600), STDOUT_FILENO);
-  ::dup2(::open(err.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600), STDERR_FILENO);
-  ::execv(pointers[0], pointers.data());
-  ::_exit(127);
-}
 
 }  // namespace
 
@@ -56,18 +40,16 @@ CommandProcess::CommandProcess(std::vector<std::string> arguments, const std::st
   } else {
     ends[0] = ::open(input_file.c_str(), O_RDONLY | O_CLOEXEC);
   }
-  pid_ = ::fork();
-  if (pid_ == 0) become(arguments, ends[0], out, err);
+  const auto open_to_write = [](const std::string& path) {
+    return ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+  };
+  const test::ChildStreams streams{ends[0], open_to_write(out), open_to_write(err)};
+  auto started = test::ChildProcess::start(arguments, streams);
+  for (const int descriptor : {streams.input, streams.output, streams.error}) ::close(descriptor);
   ::signal(SIGPIPE, SIG_IGN);  // a program that ended reads no more: see write
-  ::close(ends[0]);
   input_ = ends[1];
-}
-
-CommandProcess::~CommandProcess() {
-  close_input();
-  if (pid_ <= 0) return;
-  ::kill(pid_, SIGKILL);
-  (void)wait();
+  EXPECT_TRUE(started.ok()) << started.error().message;
+  if (started.ok()) process_ = std::move(started).value();
 }
 
 void CommandProcess::write(std::string_view text) {
@@ -83,36 +65,17 @@ void CommandProcess::close_input() {
   input_ = -1;
 }
 
-// Once it has ended there is no process: kill(-1) would reach every other one.
-void CommandProcess::send(int signal) {
-  if (pid_ > 0) ::kill(pid_, signal);
-}
-
-bool CommandProcess::running() {
-  siginfo_t info{};
-  const int asked = ::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT);
-  return asked == 0 && info.si_pid == 0;
-}
-
 std::string CommandProcess::out() const { return read_file(directory_.path() + "/out"); }
 
 Outcome CommandProcess::wait() {
   Outcome outcome;
-  const Deadline deadline = Deadline::after(kPatience);
-  while (pid_ > 0) {
-    int status = 0;
-    if (::waitpid(pid_, &status, WNOHANG) == pid_) {
-      pid_ = -1;
-      if (WIFEXITED(status)) outcome.status = WEXITSTATUS(status);
-      if (WIFSIGNALED(status)) outcome.signal = WTERMSIG(status);
-    } else if (deadline.passed()) {
-      ADD_FAILURE() << "it did not end in time";
-      ::kill(pid_, SIGKILL);
-      (void)::waitpid(pid_, &status, 0);
-      pid_ = -1;
-    } else {
-      std::this_thread::sleep_for(kNap);
-    }
+  if (!process_.wait(Deadline::after(kPatience))) {
+    ADD_FAILURE() << "it did not end in time";
+    process_.kill();
+  }
+  if (const auto& end = process_.end()) {
+    outcome.status = end->status;
+    outcome.signal = end->signal;
   }
   outcome.out = out();
   outcome.err = read_file(directory_.path() + "/err");
@@ -120,7 +83,7 @@ Outcome CommandProcess::wait() {
 }
 
 Outcome run(std::vector<std::string> arguments, std::string_view input) {
-  const server::TestDirectory directory;
+  const test::TestDirectory directory;
   write_file(directory.path() + "/input", input);
   return CommandProcess(std::move(arguments), directory.path() + "/input").wait();
 }

@@ -1,14 +1,13 @@
 // The command `perdure` as a process of a test: run to its end, or beside other things.
 #pragma once
 
-#include <sys/types.h>
-
 #include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "tests/server/daemon_process.h"
+#include "testing/process.h"
+#include "testing/temporary_directory.h"
 
 namespace perdure::cli {
 
@@ -26,23 +25,23 @@ class CommandProcess {
   /// its output goes to a file, or to `output_file`.
   explicit CommandProcess(std::vector<std::string> arguments, const std::string& input_file = "",
                           const std::string& output_file = "", std::string program = PERDURE);
-  ~CommandProcess();
+  ~CommandProcess() { close_input(); }
   CommandProcess(const CommandProcess&) = delete;
   CommandProcess& operator=(const CommandProcess&) = delete;
 
   void write(std::string_view text);
   void close_input();
-  void send(int signal);
+  void send(int signal) const { process_.signal(signal); }
   /// Whether it has not ended yet.
-  bool running();
+  bool running() { return process_.running(); }
   /// What it has printed so far.
   std::string out() const;
   /// Waits for its end, at most 120 s.
   Outcome wait();
 
  private:
-  server::TestDirectory directory_;
-  pid_t pid_ = -1;
+  test::TestDirectory directory_;
+  test::ChildProcess process_;
   int input_ = -1;
 };
 

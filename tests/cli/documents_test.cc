@@ -1,6 +1,7 @@
 // What commands print as JSON is what the schemas in docs/ say, in good days and in bad ones.
 #include <gtest/gtest.h>
 
+#include "testing/temporary_directory.h"
 #include "tests/cli/cluster.h"
 
 namespace perdure::cli {
@@ -55,7 +56,7 @@ TEST(Documents, OfTheLogAreWhatTheirSchemasSay) {
 
 TEST(Documents, OfPlanAndSimulatorAreWhatTheirSchemasSay) {
   EXPECT_EQ(expect_document({"plan", "--all"}, "plan.schema.json").status, 0);
-  const server::TestDirectory place;
+  const test::TestDirectory place;
   const std::string trace = place.path() + "/trace";
   write_file(trace, "0x0 WRITE 0\n0x40 READ 10\n");
   const Outcome simulated =

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/json.h"
+#include "testing/temporary_directory.h"
 #include "tests/cli/command_process.h"
 
 namespace perdure::cli {
@@ -160,7 +161,7 @@ TEST(Probe, HasEvidenceForEveryAxis) {
 }
 
 TEST(Doctor, GoesThroughItsListAndSaysWhatToDo) {
-  const server::TestDirectory place;
+  const test::TestDirectory place;
   const Outcome text = run({"probe", "--doctor", place.path()});
   EXPECT_TRUE(contains(text.out, "pool-file-system: ")) << text.out << text.err;
   EXPECT_TRUE(contains(text.out, "24 checks: ")) << text.out;
@@ -174,7 +175,7 @@ TEST(Doctor, GoesThroughItsListAndSaysWhatToDo) {
 }
 
 TEST(Demo, TheMainJobIsDoneAndEveryReplicaIsReadBack) {
-  const server::TestDirectory place;
+  const test::TestDirectory place;
   const Outcome outcome = run({"demo", "--records", "2000", "--no-memory", "--power-cuts", "2",
                                "--peers-dir", place.path()});
   EXPECT_EQ(outcome.status, 0) << outcome.out << outcome.err;
@@ -184,7 +185,7 @@ TEST(Demo, TheMainJobIsDoneAndEveryReplicaIsReadBack) {
 
 TEST(Doctor, AProblemIsTheExitStatus) {
   // A page cache does not survive what a whole-system battery is declared for.
-  const server::TestDirectory place;
+  const test::TestDirectory place;
   const std::string config = place.path() + "/perdured.toml";
   write_file(config, "[profile]\ndomain = \"mhp\"\n[profile.pool.a]\ndomain = \"page\"\n");
   const Outcome declared = run({"probe", "--doctor", "--config", config, "/", "--format", "json"});

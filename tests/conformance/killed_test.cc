@@ -33,7 +33,7 @@ class Killed : public Conformance {
 
 TEST_P(Killed, ResponderDiesUnderTraffic) {
   for (int round = 0; round < 5; ++round) {
-    PeerProcess peer(GetParam(), {"respond"});
+    PeerProgram peer(GetParam(), {"respond"});
     std::istringstream told(peer.read_line());
     std::string address;
     RemoteMemory remote;
@@ -82,7 +82,7 @@ TEST_P(Killed, RequesterDiesUnderTrafficAndTheNextOneIsServed) {
   ASSERT_TRUE(listener.ok()) << listener.error().message;
   const RemoteMemory remote = memory.remote();
   for (std::size_t round = 0; round < 8; ++round) {
-    PeerProcess peer(GetParam(), {"request", (*listener)->address(), std::to_string(remote.key),
+    PeerProgram peer(GetParam(), {"request", (*listener)->address(), std::to_string(remote.key),
                                   std::to_string(remote.base), std::to_string(remote.length)});
     auto incoming = (*listener)->next(Deadline::after(kPatience));
     ASSERT_TRUE(incoming.ok()) << incoming.error().message;
@@ -118,7 +118,7 @@ TEST_P(Killed, RequesterDiesUnderTrafficAndTheNextOneIsServed) {
 TEST_P(Killed, PeerOfASleeperDies) {
   auto listener = device_->listen("", {});
   ASSERT_TRUE(listener.ok()) << listener.error().message;
-  PeerProcess peer(GetParam(), {"collect", (*listener)->address()});
+  PeerProgram peer(GetParam(), {"collect", (*listener)->address()});
   auto incoming = (*listener)->next(Deadline::after(kPatience));
   ASSERT_TRUE(incoming.ok()) << incoming.error().message;
   auto accepted = (*incoming)->accept(Deadline::after(kPatience));
@@ -140,7 +140,7 @@ TEST_P(Killed, PeerOfASleeperDies) {
 TEST_P(Killed, SleeperInAnotherProcessIsWokenByTheEnd) {
   auto listener = device_->listen("", {});
   ASSERT_TRUE(listener.ok()) << listener.error().message;
-  PeerProcess peer(GetParam(), {"collect", (*listener)->address()});
+  PeerProgram peer(GetParam(), {"collect", (*listener)->address()});
   auto incoming = (*listener)->next(Deadline::after(kPatience));
   ASSERT_TRUE(incoming.ok()) << incoming.error().message;
   auto accepted = (*incoming)->accept(Deadline::after(kPatience));

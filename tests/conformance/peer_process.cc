@@ -3,16 +3,15 @@
 
 #include "pair.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
-#include <signal.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
 #include <cstdio>
 #include <cstdlib>
+#include <utility>
 
 namespace perdure::conformance {
 
@@ -20,42 +19,21 @@ using fabric::Access;
 using fabric::Opcode;
 using fabric::RemoteMemory;
 
-PeerProcess::PeerProcess(const Harness& harness, std::vector<std::string> arguments) {
+PeerProgram::PeerProgram(const Harness& harness, std::vector<std::string> arguments) {
   std::array<int, 2> pipe_ends{};
-  EXPECT_EQ(::pipe(pipe_ends.data()), 0);
-  arguments.insert(arguments.begin(), {"conformance-peer", "--peer", harness.name});
-  std::vector<char*> list;
-  for (std::string& argument : arguments) list.push_back(argument.data());
-  list.push_back(nullptr);
-  const pid_t parent = ::getpid();
-  pid_ = ::fork();
-  if (pid_ == 0) {
-    ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // a test that dies takes its peers along
-    if (::getppid() != parent) ::_exit(1);
-    ::dup2(pipe_ends[1], STDOUT_FILENO);
-    ::close(pipe_ends[0]);
-    ::close(pipe_ends[1]);
-    ::execv("/proc/self/exe", list.data());
-    ::_exit(127);
-  }
-  EXPECT_GT(pid_, 0);
+  EXPECT_EQ(::pipe2(pipe_ends.data(), O_CLOEXEC), 0);
+  arguments.insert(arguments.begin(), {"/proc/self/exe", "--peer", harness.name});
+  auto started = test::ChildProcess::start(
+      arguments, test::ChildStreams{STDIN_FILENO, pipe_ends[1], STDERR_FILENO});
+  EXPECT_TRUE(started.ok()) << started.error().message;
+  if (started.ok()) process_ = std::move(started).value();
   ::close(pipe_ends[1]);
   output_ = pipe_ends[0];
 }
 
-PeerProcess::~PeerProcess() {
-  kill();
-  ::close(output_);
-}
+PeerProgram::~PeerProgram() { ::close(output_); }
 
-void PeerProcess::kill() {
-  if (pid_ <= 0) return;
-  ::kill(pid_, SIGKILL);
-  ::waitpid(pid_, nullptr, 0);
-  pid_ = -1;
-}
-
-std::string PeerProcess::read_line() {
+std::string PeerProgram::read_line() {
   std::string line;
   const Deadline deadline = Deadline::after(kPatience);
   while (!deadline.passed()) {

@@ -3,29 +3,28 @@
 #pragma once
 
 #include "harness.h"
-
-#include <sys/types.h>
+#include "testing/process.h"
 
 #include <string>
 #include <vector>
 
 namespace perdure::conformance {
 
-class PeerProcess {
+class PeerProgram {
  public:
   /// Runs `arguments` (see run_peer) on a harness.
-  PeerProcess(const Harness& harness, std::vector<std::string> arguments);
-  ~PeerProcess();  // kills it
-  PeerProcess(const PeerProcess&) = delete;
-  PeerProcess& operator=(const PeerProcess&) = delete;
+  PeerProgram(const Harness& harness, std::vector<std::string> arguments);
+  ~PeerProgram();
+  PeerProgram(const PeerProgram&) = delete;
+  PeerProgram& operator=(const PeerProgram&) = delete;
 
   /// The next line it prints; empty when it says nothing for a while or has ended.
   std::string read_line();
   /// Ends it at once, without a chance to say goodbye, and waits until it is gone.
-  void kill();
+  void kill() { process_.kill(); }
 
  private:
-  pid_t pid_ = -1;
+  test::ChildProcess process_;
   int output_ = -1;
 };
 

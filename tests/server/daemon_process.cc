@@ -3,14 +3,14 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <csignal>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <memory>
+#include <stdexcept>
 #include <thread>
 
 namespace perdure::server {
@@ -26,55 +26,31 @@ std::string contents(const std::string& path) {
 
 }  // namespace
 
-TestDirectory::TestDirectory(const std::string& below) {
-  const auto parent = below.empty() ? std::filesystem::temp_directory_path().string() : below;
-  std::string name = parent + "/perdure-peer-test-XXXXXX";
-  if (::mkdtemp(name.data()) == nullptr) std::abort();
-  path_ = name;
-}
-
-TestDirectory::~TestDirectory() {
-  std::error_code ignored;
-  std::filesystem::remove_all(path_, ignored);
-}
-
 DaemonProcess::DaemonProcess(std::vector<std::string> arguments) {
   arguments.insert(arguments.begin(), PERDURED);
   arguments.insert(arguments.end(), {"--port-file", directory_.path() + "/ports"});
-  std::vector<char*> words;
-  for (std::string& each : arguments) words.push_back(each.data());
-  words.push_back(nullptr);
   const std::string said = directory_.path() + "/said";
-  pid_ = ::fork();
-  if (pid_ != 0) return;
   const int file = ::open(said.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-  ::dup2(file, STDERR_FILENO);
-  ::execv(words[0], words.data());
-  ::_exit(127);
-}
-
-DaemonProcess::~DaemonProcess() {
-  if (pid_ <= 0) return;
-  ::kill(pid_, SIGKILL);
-  (void)wait();
+  auto started =
+      test::ChildProcess::start(arguments, test::ChildStreams{STDIN_FILENO, STDOUT_FILENO, file});
+  ::close(file);
+  if (!started.ok()) throw std::runtime_error(started.error().message);
+  process_ = std::move(started).value();
 }
 
 DaemonProcess* DaemonProcess::serving(const std::string& pools, std::vector<std::string> more) {
   more.insert(more.begin(), {"--pools", pools, "--listen", "127.0.0.1:0"});
-  auto* daemon = new DaemonProcess(std::move(more));
-  if (daemon->await()) return daemon;
-  ADD_FAILURE() << "perdured does not serve: " << daemon->wait().said;
-  std::abort();
+  auto daemon = std::make_unique<DaemonProcess>(std::move(more));
+  if (daemon->await()) return daemon.release();
+  daemon->send(SIGKILL);
+  throw std::runtime_error("perdured does not serve: " + daemon->wait().said);
 }
 
 bool DaemonProcess::await() {
   const Deadline deadline = Deadline::after(kPatience);
   while (!deadline.passed()) {
     if (std::filesystem::exists(directory_.path() + "/ports")) return true;
-    siginfo_t info{};
-    const bool asked =
-        ::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) == 0;
-    if (!asked || info.si_pid == pid_) return false;
+    if (!process_.running()) return false;
     std::this_thread::sleep_for(kNap);
   }
   return false;
@@ -90,23 +66,12 @@ std::string DaemonProcess::address(const std::string& name) const {
   return {};
 }
 
-// Once it has ended there is no process: kill(-1) would reach every other one.
-void DaemonProcess::send(int signal) {
-  if (pid_ > 0) ::kill(pid_, signal);
-}
-
 Ended DaemonProcess::wait() {
   Ended ended;
-  const Deadline deadline = Deadline::after(kPatience);
-  int status = 0;
-  while (pid_ > 0 && !deadline.passed()) {
-    if (::waitpid(pid_, &status, WNOHANG) == pid_) {
-      pid_ = -1;
-      if (WIFEXITED(status)) ended.status = WEXITSTATUS(status);
-      if (WIFSIGNALED(status)) ended.signal = WTERMSIG(status);
-    } else {
-      std::this_thread::sleep_for(kNap);
-    }
+  (void)process_.wait(Deadline::after(kPatience));
+  if (const auto& end = process_.end()) {
+    ended.status = end->status;
+    ended.signal = end->signal;
   }
   ended.said = contents(directory_.path() + "/said");
   return ended;

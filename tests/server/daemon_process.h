@@ -9,21 +9,12 @@
 #include "control/host_port.h"
 #include "control/http_client.h"
 #include "core/clock.h"
+#include "testing/process.h"
+#include "testing/temporary_directory.h"
 
 namespace perdure::server {
 
-/// A directory that is removed with all that is in it.
-class TestDirectory {
- public:
-  explicit TestDirectory(const std::string& below = "");
-  ~TestDirectory();
-  TestDirectory(const TestDirectory&) = delete;
-  TestDirectory& operator=(const TestDirectory&) = delete;
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
+using test::TestDirectory;
 
 /// How a program ended, and what it said on standard error.
 struct Ended {
@@ -36,11 +27,9 @@ class DaemonProcess {
  public:
   /// Starts perdured with these arguments; await() tells when it serves.
   explicit DaemonProcess(std::vector<std::string> arguments);
-  ~DaemonProcess();
-  DaemonProcess(const DaemonProcess&) = delete;
-  DaemonProcess& operator=(const DaemonProcess&) = delete;
 
-  /// Starts one on `pools` and waits until it serves; ends the test's process if it never does.
+  /// Starts one on `pools` and waits until it serves; the test ends with an exception if it never
+  /// does.
   static DaemonProcess* serving(const std::string& pools, std::vector<std::string> more = {});
 
   /// Whether it serves: its port file is there. False if it ended, or after 60 s.
@@ -48,10 +37,10 @@ class DaemonProcess {
   /// The address that it wrote for "control" or a transport.
   std::string address(const std::string& name) const;
 
-  void send(int signal);
+  void send(int signal) const { process_.signal(signal); }
   /// Waits for its end, at most 60 s.
   Ended wait();
-  pid_t pid() const { return pid_; }
+  pid_t pid() const { return process_.pid(); }
 
   /// One request to its control plane; fails the test if there is no answer.
   control::HttpAnswer ask(const std::string& method, const std::string& path,
@@ -59,7 +48,7 @@ class DaemonProcess {
 
  private:
   TestDirectory directory_;
-  pid_t pid_ = -1;
+  test::ChildProcess process_;
 };
 
 }  // namespace perdure::server

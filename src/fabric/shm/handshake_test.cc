@@ -2,6 +2,7 @@
 #include "fabric/shm/handshake.h"
 
 #include "fabric/shm/shm.h"
+#include "testing/temporary_directory.h"
 
 #include <gtest/gtest.h>
 #include <sys/socket.h>
@@ -19,14 +20,8 @@ Deadline soon() { return Deadline::after(std::chrono::seconds(10)); }
 
 class SocketFile : public ::testing::Test {
  protected:
-  void SetUp() override {
-    std::string pattern = ::testing::TempDir() + "/perdure-shm-XXXXXX";
-    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
-    directory_ = pattern;
-  }
-  void TearDown() override { std::filesystem::remove_all(directory_); }
-  std::string path() const { return directory_ + "/socket"; }
-  std::string directory_;
+  std::string path() const { return directory_.file("socket"); }
+  const test::TestDirectory directory_;
 };
 
 TEST_F(SocketFile, FileOfAKilledListenerIsReplacedAndOneInUseIsNot) {
