@@ -19,7 +19,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr Nanoseconds kLookEvery = milliseconds(100);
-constexpr Nanoseconds kWaitSlice = milliseconds(50);
+constexpr milliseconds kWaitSlice(50);
 constexpr int kInputWaitMs = 100;
 constexpr int kLostWaitMs = 1;  // before the next try while the quorum is lost
 // What a replica beyond the quorum gets at the end, so that the next writer need not repair it.
@@ -38,7 +38,7 @@ AppendOutcome AppendRun::run() {
   started_ = last_progress_ = last_look_ = now();
   while (take_input() == Step::Continue) look_around();
   while (!open_.empty() && !stuck() && signals_received() < 2) {
-    await_progress(kWaitSlice);
+    await_progress();
     look_around();
   }
   finish();
@@ -51,7 +51,7 @@ AppendRun::Step AppendRun::take_input() {
     return Step::Done;
   }
   if (open_.size() >= options_.window) {
-    await_progress(kWaitSlice);
+    await_progress();
     if (!stuck()) return Step::Continue;
     outcome_.unread = Unread{source_.place(), true};
     return Step::Done;
@@ -67,7 +67,7 @@ AppendRun::Step AppendRun::take_input() {
     case RecordSource::State::Wait: break;
   }
   if (!open_.empty()) {
-    await_progress(kWaitSlice);
+    await_progress();
     if (!stuck()) return Step::Continue;
     outcome_.unread = Unread{source_.place(), true};
     return Step::Done;
@@ -124,9 +124,9 @@ void AppendRun::note_reached() {
 }
 
 /// Waits for whatever comes next: a record durable on one replica, or committed.
-void AppendRun::await_progress(Nanoseconds slice) {
+void AppendRun::await_progress() {
   // Bringing a replica back happens in there, and must have its time.
-  const auto wait_ms = std::max(std::chrono::duration_cast<milliseconds>(slice), repair_time());
+  const auto wait_ms = std::max(kWaitSlice, repair_time());
   Result<void> waited;
   if (options_.level < Level::Durable) {
     // Its quorum can be asked about, not waited for: see Log::reached.

@@ -80,7 +80,7 @@ class AppendRun {
   Step take_input();
   Step append(const InputRecord& record);
   void note_reached();
-  void await_progress(Nanoseconds slice);
+  void await_progress();
   bool stuck() const;
   /// For how long it may be busy with bringing a replica back.
   std::chrono::milliseconds repair_time() const {
