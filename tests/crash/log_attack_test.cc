@@ -43,10 +43,39 @@ class HookedPeer final : public client::Peer {
   }
 };
 
-std::unique_ptr<HookedPeer> hooked(Cluster& cluster, std::size_t index) {
-  auto peer = std::make_unique<HookedPeer>();
-  peer->real = cluster.peer(index);
-  return peer;
+/// The three peers, each with what `hook` puts into it.
+std::vector<std::unique_ptr<client::Peer>> hooked(
+    Cluster& cluster, const std::function<void(std::size_t index, HookedPeer&)>& hook) {
+  std::vector<std::unique_ptr<client::Peer>> peers;
+  for (std::size_t index = 0; index < 3; ++index) {
+    auto peer = std::make_unique<HookedPeer>();
+    peer->real = cluster.peer(index);
+    hook(index, *peer);
+    peers.push_back(std::move(peer));
+  }
+  return peers;
+}
+
+/// Appends that find no quorum any more, for 2 alone has them; then all are up, and nobody writes.
+void append_to_2_alone(Cluster& cluster, Writer& log) {
+  const std::string record(3000, 'y');
+  for (int i = 0; i < 5; ++i) (void)log->append(std::as_bytes(std::span(record)));
+  for (int i = 0; i < 200; ++i) (void)log->poll();
+  log.reset();
+  cluster.start(0);
+  cluster.start(1);
+}
+
+/// A writer that loses both others right after it has fenced them: it dies when it has begun its
+/// epoch on 2 alone.
+void begin_an_epoch_on_2_alone(Cluster& cluster) {
+  auto peers = hooked(cluster, [](std::size_t index, HookedPeer& peer) {
+    if (index == 2) return;
+    peer.after_session = [](client::Session& session, const control::SessionRequest& request) {
+      if (request.write) session.endpoint->disconnect();
+    };
+  });
+  EXPECT_FALSE(cluster.open(std::move(peers), cluster.options()).ok());
 }
 
 void put_state(Cluster& cluster, std::size_t index,
@@ -96,19 +125,16 @@ TEST(LogAttack, AWrapWhileStagingIsFullDoesNotAbort) {
 TEST(LogAttack, ATakeOverDuringCreationDoesNotWipeWhatWasCommittedMeanwhile) {
   Cluster cluster;
   Writer first;
-  std::vector<std::unique_ptr<client::Peer>> peers;
-  for (std::size_t index = 0; index < 3; ++index) {
-    auto peer = hooked(cluster, index);
-    peer->described_epochs = 1;  // as if the first writer had its sessions by then
-    peer->before_session = [&](const control::SessionRequest& request) -> Result<void> {
+  auto peers = hooked(cluster, [&](std::size_t, HookedPeer& peer) {
+    peer.described_epochs = 1;  // as if the first writer had its sessions by then
+    peer.before_session = [&](const control::SessionRequest& request) -> Result<void> {
       if (!request.write || first) return {};
       // The second writer, which found nothing, is stopped for a while before its first fence.
       first = cluster.opened();
       EXPECT_EQ(Cluster::append(*first, 5).size(), 5u);
       return {};
     };
-    peers.push_back(std::move(peer));
-  }
+  });
   auto second = cluster.open(std::move(peers), cluster.options());
   ASSERT_NE(first, nullptr);
   EXPECT_FALSE(second.ok()) << "there is a log by now";
@@ -122,15 +148,12 @@ TEST(LogAttack, ATakeOverDuringCreationDoesNotWipeWhatWasCommittedMeanwhile) {
 // the others say of it must stand, or they and it are of two logs, and neither ever opens.
 TEST(LogAttack, CreationWritesNothingBeforeEverybodyIsFenced) {
   Cluster cluster;
-  std::vector<std::unique_ptr<client::Peer>> peers;
-  for (std::size_t index = 0; index < 3; ++index) {
-    auto peer = hooked(cluster, index);
-    peer->before_session = [index](const control::SessionRequest& request) -> Result<void> {
+  auto peers = hooked(cluster, [](std::size_t index, HookedPeer& peer) {
+    peer.before_session = [index](const control::SessionRequest& request) -> Result<void> {
       if (index != 2 || !request.write) return {};
       return Error{ErrorCode::Disconnected, "just now"};
     };
-    peers.push_back(std::move(peer));
-  }
+  });
   EXPECT_EQ(cluster.open(std::move(peers), cluster.options()).code(), ErrorCode::QuorumLost);
   for (std::size_t index = 0; index < 3; ++index) {
     cluster.on_medium(index, [](std::span<std::byte> bytes) {
@@ -216,34 +239,12 @@ TEST(LogAttack, CrashesWhileBringingToEqualNeverCloseALogThatHasLostNothing) {
     (void)log.reset();
     cluster.start(0);
     cluster.start(1);
-    // What one replica has and the others have not: an append that found no quorum any more.
-    {
-      WriterOptions options = cluster.options();
-      log = cluster.opened();
-      Cluster::append(*log, 5);
-      cluster.stop(0);
-      cluster.stop(1);
-      const std::string record(3000, 'y');
-      for (int i = 0; i < 5; ++i) (void)log->append(std::as_bytes(std::span(record)));
-      for (int i = 0; i < 200; ++i) (void)log->poll();
-      log.reset();
-      cluster.start(0);
-      cluster.start(1);
-    }
-    // A writer that loses both others right after it has fenced them.
-    {
-      std::vector<std::unique_ptr<client::Peer>> peers;
-      for (std::size_t index = 0; index < 3; ++index) {
-        auto peer = hooked(cluster, index);
-        if (index != 2) {
-          peer->after_session = [](client::Session& session, const control::SessionRequest& r) {
-            if (r.write) session.endpoint->disconnect();
-          };
-        }
-        peers.push_back(std::move(peer));
-      }
-      EXPECT_FALSE(cluster.open(std::move(peers), cluster.options()).ok());
-    }
+    log = cluster.opened();
+    Cluster::append(*log, 5);
+    cluster.stop(0);
+    cluster.stop(1);
+    append_to_2_alone(cluster, log);
+    begin_an_epoch_on_2_alone(cluster);
     // The power of 0 fails while it is brought to equal.
     cluster.world().cut_after(cluster.server(0).machine(), k);
     (void)cluster.open({0, 2}, [&] {
@@ -460,16 +461,12 @@ TEST(LogAttack, TrimDoesNotTakeWhatAPadHidesForARecord) {
 TEST(LogAttack, APeerThatSaysCorruptIsNoReasonToCrash) {
   Cluster cluster;
   { Writer log = cluster.opened(); }
-  std::vector<std::unique_ptr<client::Peer>> peers;
-  for (std::size_t index = 0; index < 3; ++index) {
-    auto peer = hooked(cluster, index);
-    if (index == 1) {
-      peer->before_session = [](const control::SessionRequest&) -> Result<void> {
-        return Error{ErrorCode::Corrupt, "pool 'log' is unavailable: damaged pool"};
-      };
-    }
-    peers.push_back(std::move(peer));
-  }
+  auto peers = hooked(cluster, [](std::size_t index, HookedPeer& peer) {
+    if (index != 1) return;
+    peer.before_session = [](const control::SessionRequest&) -> Result<void> {
+      return Error{ErrorCode::Corrupt, "pool 'log' is unavailable: damaged pool"};
+    };
+  });
   EXPECT_TRUE(cluster.open(std::move(peers), cluster.options()).ok());
 }
 
@@ -687,12 +684,9 @@ TEST(LogAttack, ACompoundLogWhoseFirstPageIsLostKnowsThatItPromisedSomething) {
 TEST(LogAttack, AnAddressNamesTheReplicaThatIsThereNow) {
   Cluster cluster;
   { Writer log = cluster.opened(); }
-  std::vector<std::unique_ptr<client::Peer>> peers;
-  for (std::size_t index = 0; index < 3; ++index) {
-    auto peer = hooked(cluster, index);
-    if (index < 2) peer->called = fmt::format("server{}", 1 - index);  // they have swapped places
-    peers.push_back(std::move(peer));
-  }
+  auto peers = hooked(cluster, [](std::size_t index, HookedPeer& peer) {
+    if (index < 2) peer.called = fmt::format("server{}", 1 - index);  // they have swapped places
+  });
   auto opened = cluster.open(std::move(peers), cluster.options());
   ASSERT_TRUE(opened.ok()) << opened.error().message;
   const std::string at_server0 = (*opened)->status().replicas[1].pool_uuid;
@@ -711,25 +705,8 @@ TEST(LogAttack, TheDeathOfTheSourceAloneLosesNothing) {
     cluster.stop(1);
     Cluster::append(*log, 5);  // committed on 0 and 2
     cluster.stop(0);
-    const std::string record(3000, 'y');
-    for (int i = 0; i < 5; ++i) (void)log->append(std::as_bytes(std::span(record)));
-    for (int i = 0; i < 200; ++i) (void)log->poll();
-    log.reset();
-    cluster.start(0);
-    cluster.start(1);
-    {  // a writer that dies when it has begun its epoch on 2 alone
-      std::vector<std::unique_ptr<client::Peer>> peers;
-      for (std::size_t index = 0; index < 3; ++index) {
-        auto peer = hooked(cluster, index);
-        if (index != 2) {
-          peer->after_session = [](client::Session& session, const control::SessionRequest& r) {
-            if (r.write) session.endpoint->disconnect();
-          };
-        }
-        peers.push_back(std::move(peer));
-      }
-      EXPECT_FALSE(cluster.open(std::move(peers), cluster.options()).ok());
-    }
+    append_to_2_alone(cluster, log);
+    begin_an_epoch_on_2_alone(cluster);
     // The next one: 2 dies for good while it is the source for 0. Nothing else ever fails.
     cluster.world().cut_after(cluster.server(2).machine(), k);
     const bool ok = cluster.open().ok();
