@@ -51,7 +51,7 @@ JsonValue coverage_json(const Scenario& scenario, const Coverage& coverage) {
   return json;
 }
 
-JsonValue failure_json(const Failure& failure, std::size_t operations) {
+JsonValue failure_json(const Failure& failure, const CampaignOptions& options) {
   return {{"law", failure.breach.law},
           {"story", failure.breach.story},
           {"operation", failure.operation},
@@ -59,7 +59,7 @@ JsonValue failure_json(const Failure& failure, std::size_t operations) {
           {"worlds", failure.times},
           {"steps", failure.steps},
           {"keep", failure.keep},
-          {"repeat", repeat_line(failure, operations)},
+          {"repeat", repeat_line(failure, options)},
           {"told", failure.told}};
 }
 
@@ -71,6 +71,7 @@ JsonValue campaign_json(const Scenario& scenario, const TortureOptions& options,
                     {"scenario", scenario.name},
                     {"seed", options.campaign.seed},
                     {"operations", options.campaign.operations},
+                    {"often", options.campaign.often},
                     {"without", options.campaign.laws_left_out},
                     {"worlds_run", state.worlds_run},
                     {"worlds_failed", state.worlds_failed},
@@ -81,7 +82,7 @@ JsonValue campaign_json(const Scenario& scenario, const TortureOptions& options,
   json["coverage"] = coverage_json(scenario, state.coverage);
   json["failures"] = JsonValue::array();
   for (const Failure& failure : state.failures) {
-    json["failures"].push_back(failure_json(failure, options.campaign.operations));
+    json["failures"].push_back(failure_json(failure, options.campaign));
   }
   return json;
 }
@@ -130,11 +131,12 @@ Result<CampaignState> resumed(const Scenario& scenario, const TortureOptions& op
     const bool same = json.at("format") == kFormat && json.at("scenario") == scenario.name &&
                       json.at("seed") == options.campaign.seed &&
                       json.at("operations") == options.campaign.operations &&
+                      json.at("often") == options.campaign.often &&
                       json.at("coverage").at("ran").size() == scenario.operations.size();
     if (!same) {
       return Error{ErrorCode::InvalidArgument,
-                   fmt::format("{} is of a campaign with another seed, other operations or another "
-                               "version; name another file",
+                   fmt::format("{} is of a campaign with another seed, other operations or faults, "
+                               "or another version; name another file",
                                options.resume)};
     }
     return state_of(scenario, json);
@@ -169,10 +171,10 @@ std::string coverage_text(const Scenario& scenario, const Coverage& coverage) {
   return text;
 }
 
-std::string failure_text(const Failure& failure, std::size_t operations) {
+std::string failure_text(const Failure& failure, const CampaignOptions& options) {
   std::string text = fmt::format("\n{} (at {}, in {} worlds)\n  {}\n  repeat: {}\n",
                                  failure.breach.law, failure.operation, failure.times,
-                                 failure.breach.story, repeat_line(failure, operations));
+                                 failure.breach.story, repeat_line(failure, options));
   for (const std::string& line : failure.told) text += "    " + line + '\n';
   return text;
 }
@@ -189,7 +191,7 @@ std::string campaign_text(const Scenario& scenario, const TortureOptions& option
                       state.steps_run, "seconds", state.seconds, "worlds/s",
                       static_cast<double>(state.worlds_run) / std::max(state.seconds, 1e-9));
   for (const Failure& failure : state.failures) {
-    text += failure_text(failure, options.campaign.operations);
+    text += failure_text(failure, options.campaign);
   }
   text += fmt::format("\n{} of {} worlds broke a law", state.worlds_failed, state.worlds_run);
   if (state.coverage.empty_cells() != 0) {
@@ -201,7 +203,8 @@ std::string campaign_text(const Scenario& scenario, const TortureOptions& option
 
 /// One world, and all that happens in it.
 ExitStatus tell_one(const Scenario& scenario, const TortureOptions& options) {
-  const auto all = draw_steps(scenario, options.campaign.seed, options.campaign.operations);
+  const auto all = draw_steps(scenario, options.campaign.seed, options.campaign.operations,
+                              options.campaign.often);
   const auto kept = keep_steps(all, options.keep);
   if (!kept) {
     return fail({ErrorCode::InvalidArgument,
@@ -222,11 +225,25 @@ ExitStatus tell_one(const Scenario& scenario, const TortureOptions& options) {
   return broken ? ExitStatus::Failed : ExitStatus::Ok;
 }
 
+/// Nothing, or what is wrong with the names of faults.
+std::optional<Error> unknown_fault(const Scenario& scenario, const TortureOptions& options) {
+  for (const std::string& name : options.campaign.often) {
+    if (std::ranges::find(scenario.faults, name, &Row::name) != scenario.faults.end()) continue;
+    std::string known;
+    for (const Row& fault : scenario.faults) known += (known.empty() ? "" : ", ") + fault.name;
+    return Error{ErrorCode::InvalidArgument,
+                 fmt::format("--often '{}': there are {}", name, known)};
+  }
+  return std::nullopt;
+}
+
 ExitStatus run_torture(TortureOptions& options) {
   const Scenario scenario = log_scenario();
+  if (const auto error = unknown_fault(scenario, options)) return fail(*error);
   if (!options.keep.empty()) return tell_one(scenario, options);
   options.campaign.time = std::chrono::seconds(static_cast<std::int64_t>(options.hours * 3600));
-  if (options.hours > 0) options.campaign.worlds = 0;
+  options.campaign.goal_counter = "power_cuts_counted";
+  if (options.hours > 0 || options.campaign.goal > 0) options.campaign.worlds = 0;
   auto state = resumed(scenario, options);
   if (!state.ok()) return fail(state.error());
   StatusLine status;
@@ -267,18 +284,27 @@ void add_torture_command(Command app) {
                   "Keep the campaign in this file, and go on where it says")
       .option_text("FILE");
   command
+      .add_option("--cuts", campaign.goal,
+                  "Go on until so many power cuts came while an operation was in flight")
+      .option_text("NUMBER");
+  command
       .add_option("--keep", options->keep,
                   "Run one world, of the sequence only these steps, and tell what happens")
       .option_text("STEPS");
   command.add_option("--without", campaign.laws_left_out, "Do not judge by this law")
       .option_text("LAW");
+  command
+      .add_option("--often", campaign.often,
+                  "This fault comes in every world, before every other operation (repeatable)")
+      .option_text("FAULT");
   command.add_option("--failures", campaign.failures_max, "Shorten and tell so many failures (10)")
       .option_text("NUMBER");
   add_format_option(command, options->format);
   add_examples(command,
                "  perdure torture --seed 1 --worlds 1000 --ops 500\n"
                "  perdure torture --seed 7 --ops 500 --keep '3,17!,44'\n"
-               "  perdure torture --hours 2 --resume night.json --format json");
+               "  perdure torture --hours 2 --resume night.json --format json\n"
+               "  perdure torture --cuts 100000 --often power-cut --ops 100 --resume cuts.json");
   run_with(command, [options] { return run_torture(*options); });
 }
 

@@ -181,7 +181,7 @@ class Piece {
     for (std::uint64_t seed = first; seed < first + count; ++seed) {
       std::fputs(fmt::format("world {}\n", seed).c_str(), out);
       std::fflush(out);
-      const auto steps = draw_steps(scenario_, seed, options_.operations);
+      const auto steps = draw_steps(scenario_, seed, options_.operations, options_.often);
       const WorldResult result = run_world(scenario_, world_options(options_, seed), steps);
       coverage += result.coverage;
       for (const Counter& each : result.counters) counters[each.name] += each.value;
@@ -246,7 +246,7 @@ Result<void> note_failure(const Scenario& scenario, const CampaignOptions& optio
                           const Found& found, CampaignState& state) {
   ++state.worlds_failed;
   const WorldOptions world = world_options(options, found.seed);
-  std::vector<Step> steps = draw_steps(scenario, found.seed, options.operations);
+  std::vector<Step> steps = draw_steps(scenario, found.seed, options.operations, options.often);
   steps.resize(std::min(steps.size(), found.steps));
   const bool in_the_end = found.steps == options.operations;
   Failure failure;
@@ -278,6 +278,11 @@ Result<void> note_failure(const Scenario& scenario, const CampaignOptions& optio
   return {};
 }
 
+bool reached_goal(const CampaignOptions& options, const CampaignState& state) {
+  const auto counter = state.counters.find(options.goal_counter);
+  return options.goal != 0 && counter != state.counters.end() && counter->second >= options.goal;
+}
+
 }  // namespace
 
 Result<void> run_campaign(const Scenario& scenario, const CampaignOptions& options,
@@ -287,6 +292,7 @@ Result<void> run_campaign(const Scenario& scenario, const CampaignOptions& optio
   if (state.coverage.operations() == 0) {
     state.coverage = Coverage(scenario.operations.size(), scenario.faults.size());
   }
+  if (reached_goal(options, state)) return {};
   while (options.worlds == 0 || state.worlds_run < options.worlds) {
     const std::uint64_t most =
         options.time.count() != 0 ? kWorldsPerTimedProcess : kWorldsPerProcess;
@@ -301,6 +307,7 @@ Result<void> run_campaign(const Scenario& scenario, const CampaignOptions& optio
     if (options.progress) options.progress(state);
     if (options.keep) options.keep(state);
     if (options.time.count() != 0 && clock.now() - begun >= options.time) break;
+    if (reached_goal(options, state)) break;
   }
   return {};
 }
@@ -344,9 +351,11 @@ Result<std::vector<std::string>> tell_world(const Scenario& scenario, const Worl
   return told;
 }
 
-std::string repeat_line(const Failure& failure, std::size_t operations) {
-  return fmt::format("perdure torture --seed {} --ops {} --keep '{}'", failure.seed, operations,
-                     failure.keep);
+std::string repeat_line(const Failure& failure, const CampaignOptions& options) {
+  std::string line =
+      fmt::format("perdure torture --seed {} --ops {}", failure.seed, options.operations);
+  for (const std::string& fault : options.often) line += " --often " + fault;
+  return line + fmt::format(" --keep '{}'", failure.keep);
 }
 
 }  // namespace perdure::test

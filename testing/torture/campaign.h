@@ -16,10 +16,13 @@
 namespace perdure::test {
 
 struct CampaignOptions {
-  std::uint64_t seed = 1;        // of the first world; the next has the next number
-  std::uint64_t worlds = 100;    // 0: until the time is over
-  std::size_t operations = 500;  // of each world
-  std::chrono::seconds time{0};  // 0: no limit
+  std::uint64_t seed = 1;          // of the first world; the next has the next number
+  std::uint64_t worlds = 100;      // 0: until the time is over or the goal is reached
+  std::size_t operations = 500;    // of each world
+  std::chrono::seconds time{0};    // 0: no limit
+  std::string goal_counter;        // the campaign is over when this one is `goal`
+  std::uint64_t goal = 0;          // 0: none
+  std::vector<std::string> often;  // faults: see draw_steps
   std::vector<std::string> laws_left_out;
   std::size_t failures_max = 10;    // distinct ones (law and last operation) that are shortened
   std::size_t shorten_tries = 400;  // worlds run to shorten one failure
@@ -65,7 +68,7 @@ Result<std::vector<std::string>> tell_world(const Scenario& scenario, const Worl
                                             const std::vector<Step>& steps,
                                             std::chrono::seconds silence);
 
-/// The command line that repeats a failure exactly.
-std::string repeat_line(const Failure& failure, std::size_t operations);
+/// The command line that repeats a failure of a campaign exactly.
+std::string repeat_line(const Failure& failure, const CampaignOptions& options);
 
 }  // namespace perdure::test

@@ -119,6 +119,7 @@ class LogWorld final : public World {
   void append(Random& choices);
   void wait(Random& choices, Level level);
   void poll(Random& choices);
+  void poll_once(Program& program);
   void trim(Random& choices);
   void trim_all(Random& choices);
   void wrap(Random& choices);

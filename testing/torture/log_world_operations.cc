@@ -83,14 +83,20 @@ void LogWorld::poll(Random& choices) {
   if (!ensure_open(choices)) return;
   Program& program = newest();
   const Nanoseconds before = world_.clock().now();
-  in_call_ = true;
-  const auto polled = program.log->poll();
-  in_call_ = false;
-  tell_outcome("poll", polled);
+  poll_once(program);
   const Nanoseconds took = world_.clock().now() - before;
   if (took > kPollLate && !clock_.jumps) {
     judge_.late(fmt::format("poll took {} us", took.count() / 1000));
   }
+}
+
+/// A poll works on what is pending, and on what is down; else nothing is in flight in it.
+void LogWorld::poll_once(Program& program) {
+  in_call_ = std::ranges::any_of(program.log->status().replicas,
+                                 [](const ReplicaStatus& each) { return !each.up; });
+  const auto polled = program.log->poll();
+  in_call_ = false;
+  tell_outcome("poll", polled);
   note_repairs(program.log->take_repairs());
   note_committed(program);
 }
@@ -202,12 +208,7 @@ void LogWorld::reconnect(Random& choices) {
   if (!ensure_open(choices)) return;
   for (int i = 0; i < 3; ++i) {
     world_.pass(std::chrono::milliseconds(20));
-    in_call_ = true;
-    const auto polled = newest().log->poll();
-    in_call_ = false;
-    tell_outcome("poll", polled);
-    note_repairs(newest().log->take_repairs());
-    note_committed(newest());
+    poll_once(newest());
   }
 }
 

@@ -14,6 +14,11 @@ namespace {
 // A fault begins before one step in so many, if it is not left out.
 constexpr std::uint64_t kFaultOneIn = 6;
 constexpr std::uint64_t kActiveFaultsMax = 3;
+// And those that are to come often: before one step in so many, for at most so many operations,
+// and so much more often than all others together.
+constexpr std::uint64_t kOftenOneIn = 2;
+constexpr std::uint32_t kOftenLastsMax = 3;
+constexpr std::uint64_t kOftenTimes = 8;
 
 /// Weights of one world: of each entry none, as given, or several times as much.
 std::vector<std::uint64_t> swarm_weights(const std::vector<Row>& entries, Random& random) {
@@ -26,6 +31,21 @@ std::vector<std::uint64_t> swarm_weights(const std::vector<Row>& entries, Random
     weights.front() = 1;
   }
   return weights;
+}
+
+bool contains(const std::vector<std::string>& names, const std::string& name) {
+  return std::ranges::find(names, name) != names.end();
+}
+
+/// What is to come often comes, whatever else the weights of this world say.
+void come_often(const Scenario& scenario, const std::vector<std::string>& often,
+                std::vector<std::uint64_t>& weights) {
+  std::uint64_t sum = 0;
+  for (const std::uint64_t weight : weights) sum += weight;
+  for (std::size_t index = 0; index < weights.size(); ++index) {
+    const Row& fault = scenario.faults[index];
+    if (contains(often, fault.name)) weights[index] = fault.weight * kOftenTimes * (1 + sum / 10);
+  }
 }
 
 std::uint32_t choose(const std::vector<std::uint64_t>& weights, Random& random) {
@@ -96,11 +116,16 @@ Scenario scenario_of(std::string name,
   return scenario;
 }
 
-std::vector<Step> draw_steps(const Scenario& scenario, std::uint64_t seed, std::size_t count) {
+std::vector<Step> draw_steps(const Scenario& scenario, std::uint64_t seed, std::size_t count,
+                             const std::vector<std::string>& often) {
   Random random(seed ^ 0x5eed5eed5eed5eedULL);
   const auto operations = swarm_weights(scenario.operations, random);
-  const auto faults = swarm_weights(scenario.faults, random);
-  const std::uint64_t fault_one_in = kFaultOneIn << random.below(4);
+  auto faults = swarm_weights(scenario.faults, random);
+  std::uint64_t fault_one_in = kFaultOneIn << random.below(4);
+  if (!often.empty()) {
+    come_often(scenario, often, faults);
+    fault_one_in = kOftenOneIn;
+  }
   std::vector<Step> steps(count);
   for (std::size_t number = 0; number < count; ++number) {
     Step& step = steps[number];
@@ -110,7 +135,9 @@ std::vector<Step> draw_steps(const Scenario& scenario, std::uint64_t seed, std::
     step.fault_seed = random.next();
     if (!random.chance(1, fault_one_in)) continue;
     step.fault = choose(faults, random);
-    const std::uint32_t lasts_max = scenario.faults[*step.fault].lasts_max;
+    const Row& fault = scenario.faults[*step.fault];
+    const std::uint32_t lasts_max =
+        contains(often, fault.name) ? std::min(fault.lasts_max, kOftenLastsMax) : fault.lasts_max;
     step.fault_lasts = 1 + static_cast<std::uint32_t>(random.below(lasts_max));
   }
   return steps;

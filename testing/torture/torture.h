@@ -152,8 +152,10 @@ struct WorldResult {
 };
 
 /// The sequence of a seed. Which operations and faults are common, rare or left out differs from
-/// seed to seed: what is only met when something else never happens is met, too.
-std::vector<Step> draw_steps(const Scenario& scenario, std::uint64_t seed, std::size_t count);
+/// seed to seed: what is only met when something else never happens is met, too. The faults named
+/// in `often` come in every world, before every other step, and are soon over.
+std::vector<Step> draw_steps(const Scenario& scenario, std::uint64_t seed, std::size_t count,
+                             const std::vector<std::string>& often = {});
 
 /// A world from its beginning through these steps, to its finish unless a law is broken before.
 WorldResult run_world(const Scenario& scenario, const WorldOptions& options,

@@ -90,6 +90,36 @@ TEST(Torture, ASequenceIsWhatItsWordsSay) {
   for (const char* wrong : {"50", "x", "1,", ",1", "1;2"}) EXPECT_FALSE(keep_steps(all, wrong));
 }
 
+TEST(Torture, WhatIsToComeOftenComesInEveryWorld) {
+  const Scenario scenario = log_scenario();
+  const auto cut = std::ranges::find(scenario.faults, "power-cut", &Row::name);
+  ASSERT_NE(cut, scenario.faults.end());
+  const auto index = static_cast<std::uint32_t>(cut - scenario.faults.begin());
+  const auto cuts = [&](const std::vector<Step>& steps) {
+    return std::ranges::count_if(steps, [&](const Step& step) { return step.fault == index; });
+  };
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    const auto often = cuts(draw_steps(scenario, seed, 200, {"power-cut"}));
+    EXPECT_GT(often, 40) << "seed " << seed;
+    EXPECT_GT(often, cuts(draw_steps(scenario, seed, 200))) << "seed " << seed;
+  }
+}
+
+TEST(Torture, ACampaignGoesOnUntilItsGoal) {
+  CampaignOptions options;
+  options.worlds = 0;
+  options.operations = 30;
+  options.goal_counter = "winds";
+  options.goal = 500;
+  CampaignState state;
+  ASSERT_TRUE(run_campaign(toys(false), options, state).ok());
+  EXPECT_GE(state.counters["winds"], 500u);
+  // Nothing is left to be done, so nothing is.
+  const std::uint64_t worlds = state.worlds_run;
+  ASSERT_TRUE(run_campaign(toys(false), options, state).ok());
+  EXPECT_EQ(state.worlds_run, worlds);
+}
+
 TEST(Torture, TheSameSeedGivesTheSameWorld) {
   const Scenario scenario = log_scenario();
   for (std::uint64_t seed = 1; seed <= 2; ++seed) {
@@ -119,7 +149,7 @@ TEST(LogTorture, NoLawIsBroken) {
   EXPECT_EQ(state.worlds_failed, 0u);
   for (const Failure& failure : state.failures) {
     ADD_FAILURE() << failure.breach.law << ": " << failure.breach.story
-                  << "\nreproduce: " << repeat_line(failure, options.operations);
+                  << "\nreproduce: " << repeat_line(failure, options);
   }
   RecordProperty("worlds", std::to_string(state.worlds_run));
 }
