@@ -47,41 +47,36 @@ class Chooser {
   }
 
  private:
-  Result<Method> cheapest(const plan::Update& update) const {
-    PERDURE_TRY(found, plan::candidates(profile_, update, costs_));
-    const auto allowed = std::find_if(found.begin(), found.end(), [&](const auto& candidate) {
-      return options_.replay || !replays(candidate.method);
+  Result<const Method*> cheapest(const plan::Planner& planner, std::uint64_t bytes,
+                                 const std::optional<Primary>& primary) const {
+    PERDURE_TRY(found, planner.rank(bytes, primary, costs_));
+    const auto allowed = std::find_if(found.begin(), found.end(), [&](const auto& ranked) {
+      return options_.replay || !replays(ranked.known->method);
     });
-    if (allowed != found.end()) return std::move(allowed->method);
+    if (allowed != found.end()) return &allowed->known->method;
     return Error{ErrorCode::Unsupported, "only methods that replay messages are right here"};
   }
 
   Result<SizedMethods> by_size(const UpdateShape& shape) const {
     plan::Update update;
     update.shape = shape;
-    update.primary = options_.primary;
     update.level = options_.level;
     update.message_bytes_max = options_.message_bytes_max - kMessageOverheadBytes;
-    update.bytes = kSmallSampleBytes;
-    PERDURE_TRY(small, cheapest(update));
+    const plan::Planner planner(profile_, update);
+    PERDURE_TRY(small, cheapest(planner, kSmallSampleBytes, options_.primary));
     // A record that does not fit into a message needs another way, whatever was forced.
-    plan::Update large_update = update;
-    large_update.bytes = kBatchBytesMax;
-    auto large = cheapest(large_update);
-    if (!large.ok() && update.primary) {
-      large_update.primary.reset();
-      large = cheapest(large_update);
-    }
+    auto large = cheapest(planner, kBatchBytesMax, options_.primary);
+    if (!large.ok() && options_.primary) large = cheapest(planner, kBatchBytesMax, std::nullopt);
     if (!large.ok()) return large.error();
-    SizedMethods sizes{small, *large, update.message_bytes_max};
-    if (small.name == large->name) return sizes;
+    SizedMethods sizes{*small, **large, update.message_bytes_max};
+    if (small == *large) return sizes;
     std::uint64_t above = kBatchBytesMax;  // the smallest size known to need another method
     std::uint64_t below = kSmallSampleBytes;
     while (above - below > kSmallSampleBytes) {
-      update.bytes = below + (above - below) / 2;
-      const auto method = cheapest(update);
-      const bool still_small = method.ok() && method->name == small.name;
-      (still_small ? below : above) = update.bytes;
+      const std::uint64_t middle = below + (above - below) / 2;
+      const auto method = cheapest(planner, middle, options_.primary);
+      const bool still_small = method.ok() && *method == small;
+      (still_small ? below : above) = middle;
     }
     sizes.small_bytes_max = below;
     return sizes;

@@ -10,11 +10,6 @@
 namespace perdure::client {
 namespace {
 
-// A peer is silent while no READ completes. One that is long never would where packets are lost:
-// on a RoCE connection each loss costs it an ACK time-out.
-constexpr std::size_t kPieceBytes = 16 * 1024;
-constexpr std::size_t kPieces = 16;
-constexpr std::size_t kLandingBytes = kPieces * kPieceBytes;
 constexpr Nanoseconds kSleepSlice = std::chrono::milliseconds(10);
 constexpr Nanoseconds kSpin = std::chrono::microseconds(50);
 
@@ -29,15 +24,16 @@ Result<std::unique_ptr<RemoteBytes>> RemoteBytes::open(Peer& peer, const std::st
               peer.open_session(
                   request, Deadline(clock, until ? std::min(timeout, until->left()) : timeout)));
   std::unique_ptr<RemoteBytes> bytes(new RemoteBytes(std::move(session), timeout, clock, until));
-  bytes->landing_.resize(kLandingBytes);
-  PERDURE_TRY(memory, peer.device().register_memory(bytes->landing_, fabric::Access::Local));
+  // Not cleared: an opening has several of these, and most read little.
+  bytes->landing_ = std::make_unique_for_overwrite<std::byte[]>(kLandingBytes);
+  PERDURE_TRY(memory, peer.device().register_memory(bytes->landing(), fabric::Access::Local));
   bytes->landing_memory_ = std::move(memory);
   return bytes;
 }
 
 Result<void> RemoteBytes::read(std::uint64_t at, std::span<std::byte> to) {
   while (!to.empty()) {
-    const auto window = to.first(std::min(to.size(), landing_.size()));
+    const auto window = to.first(std::min(to.size(), kLandingBytes));
     PERDURE_TRY_VOID(read_window(at, window));
     at += window.size();
     to = to.subspan(window.size());
@@ -49,14 +45,14 @@ Result<void> RemoteBytes::read_window(std::uint64_t at, std::span<std::byte> to)
   std::size_t in_flight = 0;
   for (std::size_t done = 0; done < to.size(); done += kPieceBytes) {
     const std::size_t bytes = std::min(kPieceBytes, to.size() - done);
-    PERDURE_TRY_VOID(post_read(at + done, std::span(landing_).subspan(done, bytes)));
+    PERDURE_TRY_VOID(post_read(at + done, landing().subspan(done, bytes)));
     ++in_flight;
   }
   while (in_flight > 0) {
     PERDURE_TRY(count, await_reads(at, to.size()));
     in_flight -= count;
   }
-  std::copy_n(landing_.begin(), to.size(), to.begin());
+  std::copy_n(landing_.get(), to.size(), to.begin());
   return {};
 }
 

@@ -33,15 +33,22 @@ class RemoteBytes final : public ByteSource {
   RemoteBytes(Session session, Nanoseconds timeout, const Clock& clock,
               const std::optional<Deadline>& until)
       : session_(std::move(session)), timeout_(timeout), clock_(clock), until_(until) {}
+  std::span<std::byte> landing() const { return {landing_.get(), kLandingBytes}; }
   Result<void> read_window(std::uint64_t at, std::span<std::byte> to);
   Result<void> post_read(std::uint64_t at, std::span<std::byte> to);
   Result<std::size_t> await_reads(std::uint64_t at, std::size_t bytes);
+
+  // A peer is silent while no READ completes. One that is long never would where packets are lost:
+  // on a RoCE connection each loss costs it an ACK time-out.
+  static constexpr std::size_t kPieceBytes = 16 * 1024;
+  static constexpr std::size_t kPieces = 16;
+  static constexpr std::size_t kLandingBytes = kPieces * kPieceBytes;
 
   Session session_;
   const Nanoseconds timeout_;
   const Clock& clock_;
   const std::optional<Deadline> until_;
-  std::vector<std::byte> landing_;  // registered; what a READ brings
+  std::unique_ptr<std::byte[]> landing_;  // registered; what a READ brings
   std::unique_ptr<fabric::Memory> landing_memory_;
 };
 

@@ -51,10 +51,10 @@ Result<void> Replica::open_session(const control::SessionRequest& request) {
 Result<void> Replica::prepare(LogShape shape, Staging& staging) {
   PERDURE_ASSERT(session_.has_value());
   options_.shape = shape;
-  bounce_.resize(kBounceBytes);
+  if (!bounce_) bounce_ = std::make_unique_for_overwrite<std::byte[]>(kBounceBytes);
   fabric::Device& device = peer_->device();
   PERDURE_TRY(staged, device.register_memory(staging.memory(), fabric::Access::Local));
-  PERDURE_TRY(bounce, device.register_memory(bounce_, fabric::Access::Local));
+  PERDURE_TRY(bounce, device.register_memory({bounce_.get(), kBounceBytes}, fabric::Access::Local));
   PERDURE_TRY(words, device.register_memory(std::as_writable_bytes(std::span(words_)),
                                             fabric::Access::Local));
   staging_memory_ = std::move(staged);
@@ -279,7 +279,7 @@ void Replica::note_progress() {
 Result<std::uint64_t> Replica::begin_raw(std::uint64_t at, std::size_t bytes) {
   persist::UpdateItem item;
   item.at = at;
-  item.data = {bounce_.data(), bytes, bounce_memory_.get()};
+  item.data = {bounce_.get(), bytes, bounce_memory_.get()};
   const std::size_t method = bytes <= raw_small_bytes_max_ ? kRawSmall : kRawLarge;
   return requester_->begin(method, std::span<const persist::UpdateItem>(&item, 1));
 }
@@ -287,8 +287,8 @@ Result<std::uint64_t> Replica::begin_raw(std::uint64_t at, std::size_t bytes) {
 Result<void> Replica::write_now(std::uint64_t at, std::span<const std::byte> bytes) {
   if (!up()) return Error{ErrorCode::Disconnected, "the replica is down"};
   while (!bytes.empty()) {
-    const auto piece = bytes.first(std::min(bytes.size(), bounce_.size()));
-    std::copy(piece.begin(), piece.end(), bounce_.begin());
+    const auto piece = bytes.first(std::min(bytes.size(), kBounceBytes));
+    std::copy(piece.begin(), piece.end(), bounce_.get());
     const Deadline deadline = this->deadline();
     PERDURE_TRY(number, begin_raw(at, piece.size()));
     for (std::uint64_t round = 0; requester_->resolved() < number; ++round) {

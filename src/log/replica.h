@@ -168,7 +168,7 @@ class Replica {
   std::uint64_t small_bytes_max_ = 0;
   std::uint64_t raw_small_bytes_max_ = 0;
 
-  std::vector<std::byte> bounce_;  // write_now
+  std::unique_ptr<std::byte[]> bounce_;  // write_now
   // Tail words in flight, and behind them the committed word.
   alignas(64) std::array<std::uint64_t, kUpdatesMax + 1> words_{};
   Lsn committed_word_;             // written last

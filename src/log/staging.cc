@@ -6,7 +6,8 @@
 
 namespace perdure::log {
 
-Staging::Staging(std::size_t bytes) : bytes_(bytes), slots_(kSlots) {
+Staging::Staging(std::size_t bytes)
+    : bytes_(bytes), slots_(std::make_unique_for_overwrite<Slot[]>(kSlots)) {
   PERDURE_ASSERT(bytes / kUnitBytes <= UINT32_MAX);
   // Pages come when they are first used, so a large ring costs nothing while little is in flight.
   void* mapped = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

@@ -11,7 +11,6 @@
 #include <memory>
 #include <optional>
 #include <span>
-#include <vector>
 
 namespace perdure::log {
 
@@ -93,11 +92,11 @@ class Staging {
 
   std::byte* memory_;
   std::size_t bytes_;
-  std::vector<Slot> slots_;       // a ring of kSlots
-  std::uint64_t first_slot_ = 0;  // number of the oldest staged record
-  std::uint64_t next_slot_ = 0;   // number that the next record gets
-  std::size_t write_at_ = 0;      // where the next record goes
-  Lsn end_;                       // behind the last record that was staged
+  std::unique_ptr<Slot[]> slots_;  // a ring of kSlots
+  std::uint64_t first_slot_ = 0;   // number of the oldest staged record
+  std::uint64_t next_slot_ = 0;    // number that the next record gets
+  std::size_t write_at_ = 0;       // where the next record goes
+  Lsn end_;                        // behind the last record that was staged
 };
 
 }  // namespace perdure::log

@@ -78,49 +78,68 @@ Error nothing_is_left(const ServerProfile& server, const Update& update) {
 /// Two timings of one connection differ by as much; see docs/benchmarks.md.
 constexpr double kMeasuredNoise = 0.05;
 
-std::ptrdiff_t posts(const Candidate& candidate) {
-  const auto& steps = candidate.method.requester;
+std::ptrdiff_t posts(const Planner::Ranked& ranked) {
+  const auto& steps = ranked.known->method.requester;
   return std::count_if(steps.begin(), steps.end(), [](const RequesterStep& step) {
     return step.kind == RequesterStep::Kind::Post;
   });
 }
 
-bool cheaper(const Candidate& one, const Candidate& other) {
+bool cheaper(const Planner::Ranked& one, const Planner::Ranked& other) {
   if (one.cost_ns != other.cost_ns) return one.cost_ns < other.cost_ns;
   if (one.usage.receive_buffers != other.usage.receive_buffers) {
     return one.usage.receive_buffers < other.usage.receive_buffers;
   }
-  return one.method.name < other.method.name;
+  return one.known->method.name < other.known->method.name;
 }
 
 }  // namespace
 
-Result<std::vector<Candidate>> candidates(const ServerProfile& server, const Update& update,
-                                          const CostModel& costs) {
+Planner::Planner(const ServerProfile& server, const Update& update)
+    : server_(server),
+      update_(update),
+      known_(check_update(update).ok() ? known_methods(server, {update.shape, update.level,
+                                                                update.later_bytes <= kAtomicBytes})
+                                       : std::vector<Known>{}) {}
+
+Result<std::vector<Planner::Ranked>> Planner::rank(std::uint64_t bytes,
+                                                   const std::optional<Primary>& primary,
+                                                   const CostModel& costs) const {
+  Update update = update_;
+  update.bytes = bytes;
+  update.primary = primary;
   PERDURE_TRY_VOID(check_update(update));
-  const bool later_small = update.later_bytes <= kAtomicBytes;
-  const auto known = known_methods(server, {update.shape, update.level, later_small});
-  if (known.empty()) return nothing_is_durable(server);
-  std::vector<Candidate> found;
-  for (const Known& each : known) {
+  if (known_.empty()) return nothing_is_durable(server_);
+  std::vector<Ranked> found;
+  for (const Known& each : known_) {
     if (update.primary && each.method.primary != *update.primary) continue;
     if (!messages_fit(each.method, update)) continue;
     const bool asked = update.primary == Primary::WriteImm || update.immediate_names_place;
     if (acts_on_immediate(each.method) && !asked) continue;
     const double cost =
-        cost_ns(each.method, server.domain, update.bytes, update.later_bytes, costs);
-    found.push_back({each.method, cost, usage(each.method), each.reason});
+        cost_ns(each.method, server_.domain, update.bytes, update.later_bytes, costs);
+    found.push_back({&each, cost, usage(each.method)});
   }
-  if (found.empty()) return nothing_is_left(server, update);
+  if (found.empty()) return nothing_is_left(server_, update);
   std::sort(found.begin(), found.end(), cheaper);
   if (costs.measured) {
     const double same = found.front().cost_ns * (1 + kMeasuredNoise);
-    const auto dearer = std::find_if(found.begin(), found.end(), [&](const Candidate& candidate) {
-      return candidate.cost_ns > same;
-    });
-    std::stable_sort(found.begin(), dearer, [](const Candidate& one, const Candidate& other) {
+    const auto dearer = std::find_if(found.begin(), found.end(),
+                                     [&](const Ranked& ranked) { return ranked.cost_ns > same; });
+    std::stable_sort(found.begin(), dearer, [](const Ranked& one, const Ranked& other) {
       return posts(one) < posts(other);
     });
+  }
+  return found;
+}
+
+Result<std::vector<Candidate>> candidates(const ServerProfile& server, const Update& update,
+                                          const CostModel& costs) {
+  const Planner planner(server, update);
+  PERDURE_TRY(ranked, planner.rank(update.bytes, update.primary, costs));
+  std::vector<Candidate> found;
+  for (const Planner::Ranked& each : ranked) {
+    found.push_back({each.known->method, each.cost_ns, each.usage, each.known->reason});
   }
   return found;
 }

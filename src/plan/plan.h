@@ -3,6 +3,7 @@
 #pragma once
 
 #include "core/method.h"
+#include "plan/catalog.h"
 #include "plan/cost.h"
 
 #include <perdure/types.h>
@@ -47,6 +48,28 @@ struct Candidate {
 Result<std::vector<Candidate>> candidates(const ServerProfile& server, const Update& update,
                                           const CostModel& costs);
 Result<std::vector<Candidate>> candidates(const ServerProfile& server, const Update& update);
+
+/// For who plans the same update in many sizes: what may be right on `server` is found once.
+class Planner {
+ public:
+  Planner(const ServerProfile& server, const Update& update);
+
+  /// Of what may be right, one that is, with its price.
+  struct Ranked {
+    const Known* known = nullptr;  // of this planner
+    double cost_ns = 0;
+    Usage usage;
+  };
+  /// As candidates(), for an update with so many bytes in each item of its first epoch, and by
+  /// `primary` only if that is set. Errors: as for candidates.
+  Result<std::vector<Ranked>> rank(std::uint64_t bytes, const std::optional<Primary>& primary,
+                                   const CostModel& costs) const;
+
+ private:
+  const ServerProfile server_;
+  const Update update_;
+  const std::vector<Known> known_;
+};
 
 /// The cheapest method that is right on `server` for `update`. Errors: as for candidates.
 Result<Method> plan(const ServerProfile& server, const Update& update, const CostModel& costs);

@@ -118,10 +118,15 @@ Uuid Uuid::random() {
 }
 
 std::string to_string(const Uuid& uuid) {
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  constexpr std::size_t kTextBytes = 36;
   std::string text;
+  text.reserve(kTextBytes);
   for (std::size_t i = 0; i < uuid.bytes.size(); ++i) {
     if (i == 4 || i == 6 || i == 8 || i == 10) text += '-';
-    text += fmt::format("{:02x}", static_cast<unsigned>(uuid.bytes[i]));
+    const auto value = std::to_integer<std::size_t>(uuid.bytes[i]);
+    text += kDigits[value / 16];
+    text += kDigits[value % 16];
   }
   return text;
 }
