@@ -135,7 +135,12 @@ Result<std::optional<StoredState>> decode_states(std::span<const std::byte, kSta
   if (all_zero(first) && all_zero(second)) return std::optional<StoredState>{};
   const auto one = decode_state(first);
   const auto two = decode_state(second);
-  if (!one.ok() && !two.ok()) return one.error();
+  if (!one.ok() && !two.ok()) {
+    // The first state ever tore while it was written: nothing was acknowledged on the strength of
+    // it.
+    if (all_zero(second)) return std::optional<StoredState>{};
+    return one.error();
+  }
   StoredState stored;
   stored.copy = !one.ok() || (two.ok() && two->generation > one->generation) ? 1 : 0;
   const Copy& newest = stored.copy == 0 ? *one : *two;

@@ -240,6 +240,30 @@ TEST(LogProtocol, ACreationThatIsCutShortAnywhereIsBegunAgain) {
   }
 }
 
+// The power failed while the first state of all was written: torn, and nothing in its other copy.
+TEST(LogProtocol, AFirstStateThatToreIsNoLog) {
+  for (const bool second_too : {false, true}) {
+    Cluster cluster;
+    cluster.on_medium(0, [&](std::span<std::byte> bytes) {
+      const auto torn = [&](std::uint64_t at) {
+        std::fill_n(bytes.begin() + static_cast<std::ptrdiff_t>(at), 512, std::byte{0x5a});
+      };
+      torn(log::kStateAt);
+      if (second_too) torn(log::kStateAt + log::kStateEvery);
+    });
+    auto log = cluster.open();
+    // With both copies gone it may have been a replica; that the others are blank does not tell.
+    ASSERT_EQ(log.ok(), !second_too);
+    if (second_too) {
+      EXPECT_EQ(log.code(), ErrorCode::Corrupt) << log.error().message;
+      continue;
+    }
+    Cluster::append(**log, 2);
+    Cluster::settle(**log);
+    cluster.expect_all(0, 2);
+  }
+}
+
 // Creating was cut short, and one of the machines got another disk before it was tried again.
 TEST(LogProtocol, ACreationThatIsCutShortIsBegunAgainWithoutOneThatIsGone) {
   for (std::uint64_t steps = 5; steps < 400; steps += 35) {
