@@ -344,14 +344,19 @@ Result<void> ReplicatedLog::trim(Lsn lsn) {
   }
   if (lsn == head_.lsn) return {};
   PERDURE_TRY(head, boundary_at(lsn));
-  return trim_to(head);
+  if (trim_to(head).ok()) return {};
+  return quorum_lost(Deadline(clock_, kAskWithin));
 }
 
 /// The head is durable on every replica that counts before what was before it may be overwritten.
-Result<void> ReplicatedLog::trim_to(const Boundary& head) {
+/// `until`, if given, ends the waiting, and says nothing about the replica that was waited for.
+Result<void> ReplicatedLog::trim_to(const Boundary& head, const std::optional<Deadline>& until) {
   for (Replica& replica : replicas_) {
     if (!replica.sending()) continue;
-    auto written = drain(replica, Deadline(clock_, 2 * options_.stall));
+    const Nanoseconds patience = 2 * options_.stall;
+    auto written =
+        drain(replica, Deadline(clock_, until ? std::min(until->left(), patience) : patience));
+    if (!written.ok() && replica.sending() && until && until->passed()) return written.error();
     if (written.ok()) {
       LogState state = *replica.state();
       state.head = head;
@@ -359,7 +364,7 @@ Result<void> ReplicatedLog::trim_to(const Boundary& head) {
     }
     if (!written.ok()) replica.mark_down(written.error());
   }
-  if (!quorum_stands()) return quorum_lost(Deadline(clock_, kAskWithin));
+  if (!quorum_stands()) return quorum_lost_words();
   head_ = head;
   boundaries_.forget_below(head.lsn);
   return {};

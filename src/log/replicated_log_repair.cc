@@ -117,7 +117,7 @@ Result<void> ReplicatedLog::bring_up(Replica& replica, ByteSource& bytes, Survey
       if (head.index != state.head.index || head.crc != state.head.crc) {
         return Error{ErrorCode::Corrupt, "it was trimmed to a place that is none of this log"};
       }
-      PERDURE_TRY_VOID(trim_to(head));
+      PERDURE_TRY_VOID(trim_to(head, deadline));
     }
   }
   ScanReport here;
