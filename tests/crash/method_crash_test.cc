@@ -74,6 +74,7 @@ class MethodRun {
       if (!requester_->poll().ok()) break;
     }
     events_ = world_.events() - start;
+    cut_in_flight_ = !server_->powered() && begun > requester_->resolved();
   }
 
   /// Cuts the power if it is still on, brings the server back and recovers.
@@ -114,6 +115,8 @@ class MethodRun {
 
   std::uint64_t resolved() const { return requester_->resolved(); }
   std::uint64_t events() const { return events_; }
+  /// Whether the power failed while an update had been begun and nobody had been told of its end.
+  bool cut_in_flight() const { return cut_in_flight_; }
 
  private:
   static std::byte pattern(std::uint64_t number, std::uint64_t at) {
@@ -154,6 +157,7 @@ class MethodRun {
   std::vector<std::byte> source_;
   std::unique_ptr<fabric::Memory> source_memory_;
   std::uint64_t events_ = 0;
+  bool cut_in_flight_ = false;
 };
 
 struct Case {
@@ -213,35 +217,48 @@ TEST(MethodCrash, EveryMethodCompletesWithoutACrash) {
 TEST(MethodCrash, PowerLossAtAnyEventLosesNothingThatWasTold) {
   const std::uint64_t stride = soak() ? 1 : 7;
   std::uint64_t cuts = 0;
+  std::uint64_t cuts_in_flight = 0;
   std::uint64_t seed = 1;
   for (const Case& each : cases()) {
     MethodRun whole(each.profile, each.method, seed);
     whole.go(0);
+    const std::uint64_t before = cuts_in_flight;
     for (std::uint64_t event = 1 + seed % stride; event <= whole.events(); event += stride) {
       MethodRun run(each.profile, each.method, seed);
       run.go(event);
       run.recover();
       ASSERT_EQ(run.violation(), "") << name_of(each) << ", seed " << seed << ", event " << event;
       ++cuts;
+      cuts_in_flight += run.cut_in_flight() ? 1 : 0;
     }
+    EXPECT_GT(cuts_in_flight, before) << name_of(each) << ": no cut met an update in flight";
     ++seed;
   }
   RecordProperty("cuts", static_cast<int>(cuts));
+  RecordProperty("cuts_in_flight", static_cast<int>(cuts_in_flight));
+  EXPECT_GT(cuts_in_flight, cuts * 3 / 4) << "of " << cuts;
 }
 
 TEST(MethodCrash, PowerLossAtRandomInstantsUnderManySchedulesLosesNothingThatWasTold) {
   const std::uint64_t instants = soak() ? 1000 : 20;
   Random random(99);
+  std::uint64_t cuts_in_flight = 0;
   for (const Case& each : cases()) {
+    const std::uint64_t before = cuts_in_flight;
+    MethodRun whole(each.profile, each.method, 1);
+    whole.go(0);
     for (std::uint64_t round = 0; round < instants; ++round) {
       const std::uint64_t seed = random.next();
       MethodRun run(each.profile, each.method, seed);
-      const std::uint64_t event = 1 + random.below(300);
+      const std::uint64_t event = 1 + random.below(whole.events());
       run.go(event);
       run.recover();
       ASSERT_EQ(run.violation(), "") << name_of(each) << ", seed " << seed << ", event " << event;
+      cuts_in_flight += run.cut_in_flight() ? 1 : 0;
     }
+    EXPECT_GT(cuts_in_flight, before) << name_of(each) << ": no cut met an update in flight";
   }
+  RecordProperty("cuts_in_flight", static_cast<int>(cuts_in_flight));
 }
 
 // The tests above can fail: a method that is wrong for its responder is caught within a few cuts.
