@@ -107,6 +107,12 @@ void say_and_end(int socket, const std::string& text) {
   ::shutdown(socket, SHUT_RDWR);
 }
 
+/// A worker that has been at one request for so long may be waiting for a medium that never
+/// answers.
+constexpr Nanoseconds kStuckAfter = std::chrono::seconds{1};
+/// Workers that take the place of such ones, at most: as many media may hang at a time.
+constexpr std::size_t kReplacementsMax = 32;
+
 /// The work of both lanes, and who does it.
 class Workers {
  public:
@@ -119,19 +125,48 @@ class Workers {
   Workers& operator=(const Workers&) = delete;
 
   void start(std::size_t common, std::size_t reserved) {
-    for (std::size_t i = 0; i < common + reserved; ++i) {
-      threads_.emplace_back([this, only_reserved = i >= common] { run(only_reserved); });
+    for (std::size_t i = 0; i < common + reserved; ++i) add(i >= common);
+  }
+  /// While requests wait that nobody can take, since all who could are stuck, there is one worker
+  /// more. To be called again and again, by the thread that calls take.
+  void replace_stuck() {
+    bool common = false;
+    bool reserved = false;
+    {
+      const MutexLock lock(mutex_);
+      if (stopping_ || (reserved_.empty() && common_.empty())) return;
+      bool common_stuck = true;
+      bool all_stuck = true;
+      for (const auto& each : tasks_) {
+        const bool stuck = each->until && each->until->passed();
+        all_stuck = all_stuck && stuck;
+        if (!each->only_reserved) common_stuck = common_stuck && stuck;
+      }
+      reserved = !reserved_.empty() && all_stuck;
+      common = !common_.empty() && common_stuck && !reserved;
+    }
+    if ((!common && !reserved) || replacements_ == kReplacementsMax) return;
+    ++replacements_;
+    log_message(Severity::Warning,
+                fmt::format("every thread that could answer a request has been at one for over a "
+                            "second; here is one more ({} of {} at most)",
+                            replacements_, kReplacementsMax));
+    try {
+      add(reserved);
+    } catch (const std::system_error& error) {
+      log_message(Severity::Error, fmt::format("no thread for it: {}", error.what()));
     }
   }
   /// What is queued is still answered.
   void stop() {
+    std::vector<std::thread> threads;
     {
       const MutexLock lock(mutex_);
       stopping_ = true;
+      threads.swap(threads_);
     }
     something_.notify_all();
-    for (std::thread& each : threads_) each.join();
-    threads_.clear();
+    for (std::thread& each : threads) each.join();
   }
 
   /// False: too many wait already.
@@ -151,22 +186,36 @@ class Workers {
   }
 
  private:
+  struct Task {
+    const bool only_reserved;
+    std::optional<Deadline> until;  // by when its request should be answered; none: it has none
+  };
+
+  void add(bool only_reserved) {
+    const MutexLock lock(mutex_);
+    if (stopping_) return;
+    auto task = std::make_unique<Task>(Task{only_reserved, {}});
+    threads_.emplace_back([this, of = task.get()] { run(*of); });
+    tasks_.push_back(std::move(task));
+  }
   /// The next one to answer; nothing when it is time to end.
-  Connection* next(bool only_reserved) {
+  Connection* next(Task& task) {
     MutexLock lock(mutex_);
+    task.until.reset();
     for (;;) {
-      auto& queue = reserved_.empty() && !only_reserved ? common_ : reserved_;
+      auto& queue = reserved_.empty() && !task.only_reserved ? common_ : reserved_;
       if (!queue.empty()) {
         Connection* const first = queue.front();
         queue.pop_front();
+        task.until = Deadline::after(kStuckAfter);
         return first;
       }
       if (stopping_) return nullptr;
       lock.wait_for(something_, std::chrono::seconds{1});
     }
   }
-  void run(bool only_reserved) {
-    while (Connection* const connection = next(only_reserved)) {
+  void run(Task& task) {
+    while (Connection* const connection = next(task)) {
       connection->reply = answer_(connection->request);
       {
         const MutexLock lock(mutex_);
@@ -185,7 +234,9 @@ class Workers {
   std::deque<Connection*> common_ PERDURE_GUARDED_BY(mutex_);
   std::vector<Connection*> answered_ PERDURE_GUARDED_BY(mutex_);
   bool stopping_ PERDURE_GUARDED_BY(mutex_) = false;
-  std::vector<std::thread> threads_;
+  std::vector<std::unique_ptr<Task>> tasks_ PERDURE_GUARDED_BY(mutex_);  // one for each thread
+  std::vector<std::thread> threads_ PERDURE_GUARDED_BY(mutex_);
+  std::size_t replacements_ = 0;
 };
 
 class Listener final : public HttpListener {
@@ -393,6 +444,7 @@ void Listener::run() {
     }
     wait(kTick);
     if (!end_by) accept_all();
+    workers_->replace_stuck();
     give_answers();
     ::MHD_run(library_);
     end_the_slow();

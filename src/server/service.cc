@@ -43,7 +43,10 @@ PeerService::~PeerService() {
     for (const auto& [name, entry] : pools_) pools.push_back(entry);
   }
   for (const PoolPointer& entry : pools) {
-    const MutexLock control(entry->control);
+    while (!entry->control.take(std::chrono::hours{1})) {
+      log_message(Severity::Warning, fmt::format("pool '{}': waiting for its medium", entry->name));
+    }
+    const PoolHold control(entry->control);
     // A session whose thread is stuck in the medium would use the region after it is gone.
     while (!end_all(sessions_of(*entry, false), false).ok()) {
       log_message(Severity::Warning, fmt::format("pool '{}': waiting for its medium", entry->name));
@@ -90,7 +93,7 @@ Result<void> PeerService::open_pools() {
   PERDURE_TRY(names, store_->names());
   for (const std::string& name : names) {
     PERDURE_TRY(entry, insert_pool(name));
-    const MutexLock control(entry->control);
+    PERDURE_TRY(control, hold(*entry));
     (void)open_entry(*entry);  // shown as unavailable, with the reason, if it fails
   }
   return {};
@@ -189,6 +192,16 @@ void PeerService::show(PoolEntry& entry, const std::optional<Error>& failure) {
   entry.shown = std::move(description);
 }
 
+/// entry.control, for a scope. Errors: TimedOut (another request has had it for long).
+Result<PoolHold> PeerService::hold(PoolEntry& entry) {
+  if (entry.control.take(kControlWithin)) return PoolHold(entry.control);
+  const auto held = std::chrono::duration_cast<std::chrono::seconds>(entry.control.held());
+  return Error{ErrorCode::TimedOut,
+               fmt::format("pool '{}': another request has been at work on it for {} s; its medium "
+                           "may not answer: see to the medium, or ask again",
+                           entry.name, std::max<std::int64_t>(held.count(), 1))};
+}
+
 /// Requires entry.control.
 Result<void> PeerService::require_open(const PoolEntry& entry) const {
   const MutexLock lock(mutex_);
@@ -214,7 +227,7 @@ control::PoolDescription PeerService::shown(const PoolEntry& entry) const {
 
 Result<void> PeerService::add_pool(const std::string& name, std::unique_ptr<pmem::Pool> pool) {
   PERDURE_TRY(entry, insert_pool(name));
-  const MutexLock control(entry->control);
+  PERDURE_TRY(control, hold(*entry));
   return adopt(*entry, std::move(pool));
 }
 
@@ -245,7 +258,7 @@ Result<control::PoolDescription> PeerService::create(const control::PoolRequest&
     return Error{ErrorCode::Unsupported, "this peer has no directory to create pools in"};
   }
   PERDURE_TRY(entry, insert_pool(request.name));
-  const MutexLock control(entry->control);
+  PERDURE_TRY(control, hold(*entry));
   auto created = store_->create(request, settings_of(request.name), options_.queue);
   if (!created) {
     const MutexLock lock(mutex_);
@@ -260,7 +273,7 @@ Result<control::PoolDescription> PeerService::open_pool(const std::string& pool,
                                                         const Caller& caller) {
   PERDURE_TRY_VOID(authorize(Action::OpenPool, pool, caller));
   PERDURE_TRY(entry, find_pool(pool));
-  const MutexLock control(entry->control);
+  PERDURE_TRY(control, hold(*entry));
   if (!require_open(*entry).ok()) {
     if (store_ == nullptr) {
       return Error{ErrorCode::Unsupported, "this peer has no directory to open pools from"};
@@ -276,7 +289,7 @@ Result<control::PoolDescription> PeerService::open_pool(const std::string& pool,
 Result<void> PeerService::close_pool(const std::string& pool, const Caller& caller) {
   PERDURE_TRY_VOID(authorize(Action::ClosePool, pool, caller));
   PERDURE_TRY(entry, find_pool(pool));
-  const MutexLock control(entry->control);
+  PERDURE_TRY(control, hold(*entry));
   if (entry->served == nullptr) return {};
   PERDURE_TRY_VOID(end_all(sessions_of(*entry, false), false));
   auto closed = entry->served->close();

@@ -17,6 +17,7 @@
 #include "core/mutex.h"
 #include "core/random.h"
 #include "server/authorizer.h"
+#include "server/pool_control.h"
 #include "server/pool_store.h"
 #include "server/served_pool.h"
 #include "server/session.h"
@@ -78,7 +79,8 @@ class PeerService {
   Result<void> add_pool(const std::string& name, std::unique_ptr<pmem::Pool> pool);
 
   // The requests of peer.h. Errors besides those named there: PermissionDenied; Unavailable pools
-  // answer with the error that made them so.
+  // answer with the error that made them so; TimedOut, at once or within kControlWithin, where
+  // another request has been at work on the pool for longer: its medium may not answer.
   Result<std::vector<control::PoolDescription>> list(const Caller& caller = {});
   Result<control::PoolDescription> describe(const std::string& pool, const Caller& caller = {});
   Result<control::PoolDescription> create(const control::PoolRequest& request,
@@ -127,7 +129,7 @@ class PeerService {
   struct PoolEntry {
     explicit PoolEntry(std::string pool_name) : name(std::move(pool_name)) {}
     const std::string name;
-    Mutex control;
+    PoolControl control;
     std::unique_ptr<ServedPool> served;  // under control; empty unless open
     control::PoolDescription shown;      // under mutex_
     control::ServiceCounters ended;      // under mutex_: sums of sessions that are over
@@ -161,6 +163,7 @@ class PeerService {
   Result<void> open_entry(PoolEntry& entry);
   Result<void> adopt(PoolEntry& entry, std::unique_ptr<pmem::Pool> pool);
   void show(PoolEntry& entry, const std::optional<Error>& failure);
+  static Result<PoolHold> hold(PoolEntry& entry);
   Result<void> require_open(const PoolEntry& entry) const;
   control::PoolDescription shown(const PoolEntry& entry) const;
   control::SessionDescription describe_entry(const SessionEntry& entry) const
@@ -185,10 +188,11 @@ class PeerService {
 
   bool accept_next(Plane& plane, Deadline deadline);
   SessionPointer claim(std::span<const std::byte> private_data);
-  void attach(const SessionPointer& entry, std::unique_ptr<fabric::Endpoint> endpoint);
+  void start(const SessionPointer& entry, std::unique_ptr<fabric::Endpoint> endpoint);
+  bool attach(const SessionPointer& entry, std::unique_ptr<fabric::Endpoint> endpoint);
   void stop_acceptors();
   void run_acceptor(Plane& plane);
-  void run_session(const SessionPointer& entry);
+  void run_session(const SessionPointer& entry, std::unique_ptr<fabric::Endpoint> endpoint);
   void session_failed(const SessionPointer& entry, const Error& error);
   void join_finished();
 

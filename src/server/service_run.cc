@@ -46,7 +46,7 @@ bool PeerService::accept_next(Plane& plane, Deadline deadline) {
     finish(entry);
     return true;
   }
-  attach(entry, std::move(endpoint).value());
+  start(entry, std::move(endpoint).value());
   return true;
 }
 
@@ -66,21 +66,18 @@ PeerService::SessionPointer PeerService::claim(std::span<const std::byte> privat
   return nullptr;
 }
 
-void PeerService::attach(const SessionPointer& entry, std::unique_ptr<fabric::Endpoint> endpoint) {
-  auto attached = entry->session.attach(std::move(endpoint));
-  if (!attached) {
-    log_message(Severity::Warning, fmt::format("session {:016x}: {}", entry->session.terms().id,
-                                               attached.error().message));
-    session_failed(entry, attached.error());
-    finish(entry);
+void PeerService::start(const SessionPointer& entry, std::unique_ptr<fabric::Endpoint> endpoint) {
+  if (!options_.threads) {
+    if (!attach(entry, std::move(endpoint))) finish(entry);
     return;
   }
-  if (!options_.threads) return;
   bool started = false;
   {
     const MutexLock lock(mutex_);
     try {
-      entry->thread = std::thread([this, entry] { run_session(entry); });
+      entry->thread = std::thread([this, entry, own = std::move(endpoint)]() mutable {
+        run_session(entry, std::move(own));
+      });
       started = true;
     } catch (const std::system_error& error) {
       log_message(Severity::Error, fmt::format("no thread for a session: {}", error.what()));
@@ -89,7 +86,19 @@ void PeerService::attach(const SessionPointer& entry, std::unique_ptr<fabric::En
   if (!started) finish(entry);
 }
 
-void PeerService::run_session(const SessionPointer& entry) {
+/// May wait for the medium (persistent receive buffers), so never the acceptor's work.
+bool PeerService::attach(const SessionPointer& entry, std::unique_ptr<fabric::Endpoint> endpoint) {
+  auto attached = entry->session.attach(std::move(endpoint));
+  if (attached.ok()) return true;
+  log_message(Severity::Warning, fmt::format("session {:016x}: {}", entry->session.terms().id,
+                                             attached.error().message));
+  session_failed(entry, attached.error());
+  return false;
+}
+
+void PeerService::run_session(const SessionPointer& entry,
+                              std::unique_ptr<fabric::Endpoint> endpoint) {
+  if (!attach(entry, std::move(endpoint))) return finish(entry);
   // Asking whether to go on polling reads the clock, which takes as long as a poll.
   constexpr std::uint32_t kPollsPerQuestion = 8;
   AdaptiveSpin spin(*options_.clock, spin_slots_, options_.spin_budget);
@@ -134,9 +143,9 @@ void PeerService::check_media() {
   }
   for (const PoolPointer& entry : entries) {
     // Whoever has the pool now looks at its medium itself, or will have gone at the next look.
-    if (!entry->control.try_lock()) continue;
+    if (!entry->control.take(Nanoseconds{0})) continue;
+    const PoolHold control(entry->control);
     check_medium(entry);
-    entry->control.unlock();
   }
 }
 

@@ -45,7 +45,7 @@ Result<control::SessionGrant> PeerService::open_session(const control::SessionRe
   PERDURE_TRY(plane, choose_plane(transport, caller));
   PERDURE_TRY(entry, find_pool(request.pool));
   expire_grants();
-  const MutexLock control(entry->control);
+  PERDURE_TRY(control, hold(*entry));
   PERDURE_TRY_VOID(require_open(*entry));
   if (request.write) PERDURE_TRY_VOID(admit_writer(entry, request));
   return grant(entry, request, *plane);
@@ -234,16 +234,23 @@ std::vector<PeerService::SessionPointer> PeerService::sessions_of(const PoolEntr
 }
 
 Result<void> PeerService::end_all(const std::vector<SessionPointer>& sessions, bool fenced) {
+  // All of them first: one that is stuck must not keep another one going.
+  for (const SessionPointer& each : sessions) each->session.request_stop();
+  Result<void> outcome;
   for (const SessionPointer& each : sessions) {
     const SessionTerms& terms = each->session.terms();
-    PERDURE_TRY_VOID(end(each));
+    auto ended = end(each);
+    if (!ended.ok()) {
+      if (outcome.ok()) outcome = std::move(ended);
+      continue;
+    }
     if (!fenced) continue;
     log_message(Severity::Info, fmt::format("pool '{}': writer {} is cut off for a newer one",
                                             terms.pool, writer_words(terms)));
     const MutexLock lock(mutex_);
     ++each->pool->ended.writers_fenced;
   }
-  return {};
+  return outcome;
 }
 
 /// Requires the control of the session's pool. When this succeeds the session's keys are dead.
@@ -319,7 +326,7 @@ void PeerService::expire_grants() {
 Result<void> PeerService::fence(const std::string& pool, Epoch epoch, const Caller& caller) {
   PERDURE_TRY_VOID(authorize(Action::Fence, pool, caller));
   PERDURE_TRY(entry, find_pool(pool));
-  const MutexLock control(entry->control);
+  PERDURE_TRY(control, hold(*entry));
   PERDURE_TRY_VOID(require_open(*entry));
   const WriterRecord& last = entry->served->writer();
   if (epoch < last.epoch) {
@@ -383,7 +390,7 @@ Result<void> PeerService::close_session(std::uint64_t id, const Caller& caller) 
     return Error{ErrorCode::NotFound, fmt::format("there is no session {:016x} here", id)};
   }
   PERDURE_TRY_VOID(authorize(Action::CloseSession, entry->pool->name, caller));
-  const MutexLock control(entry->pool->control);
+  PERDURE_TRY(control, hold(*entry->pool));
   return end(entry);
 }
 

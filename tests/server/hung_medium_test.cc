@@ -1,0 +1,207 @@
+// A medium that never answers costs its own pool, and no other: of the threads that answer requests
+// one waits for it, and everybody else is told, or served. Nothing here asserts a time: what has to
+// happen is waited for, with a patience that only a hang reaches.
+#include <gtest/gtest.h>
+#include <poll.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <thread>
+
+#include "client/http_peer.h"
+#include "control/host_port.h"
+#include "control/http_client.h"
+#include "core/mutex.h"
+#include "data_plane.h"
+#include "fabric/shm/shm.h"
+#include "pmem/crashable_region.h"
+#include "pmem/lent_region.h"
+#include "pmem/pool.h"
+#include "server/http_server.h"
+
+namespace perdure::server {
+namespace {
+
+/// A region whose flushes wait for as long as it hangs.
+class HangingRegion final : public pmem::LentRegion {
+ public:
+  using LentRegion::LentRegion;
+  using Region::flush;
+  Result<void> flush(std::span<const pmem::Range> ranges) override {
+    {
+      MutexLock lock(mutex_);
+      while (hangs_) {
+        waits_ = true;
+        lock.wait_for(changed_, std::chrono::milliseconds{100});
+      }
+    }
+    return LentRegion::flush(ranges);
+  }
+  void hang(bool yes) {
+    const MutexLock lock(mutex_);
+    hangs_ = yes;
+    waits_ = false;
+    changed_.notify_all();
+  }
+  bool waits() const {
+    const MutexLock lock(mutex_);
+    return waits_;
+  }
+
+ private:
+  mutable Mutex mutex_;
+  std::condition_variable changed_;
+  bool hangs_ PERDURE_GUARDED_BY(mutex_) = false;
+  bool waits_ PERDURE_GUARDED_BY(mutex_) = false;
+};
+
+std::string epoch_of(int epoch) { return R"({"epoch":)" + std::to_string(epoch) + "}"; }
+
+/// A control plane with the pools "well", and "hung-0" to "hung-7" whose media can hang.
+class HungMedium : public testing::Test {
+ protected:
+  static constexpr int kHung = 8;
+
+  HungMedium() {
+    auto device = fabric::shm::open_device();
+    EXPECT_TRUE(device.ok());
+    device_ = std::move(*device);
+    ServiceOptions options;
+    options.queue = {32, 1024};
+    auto service = PeerService::open(std::move(options), {{device_.get(), "", {}}});
+    EXPECT_TRUE(service.ok()) << service.error().message;
+    service_ = std::move(*service);
+    add("well", 0);
+    for (int i = 0; i < kHung; ++i) hanging_.push_back(add("hung-" + std::to_string(i), i + 1));
+    HttpServerOptions http;
+    http.listen = "127.0.0.1:0";
+    auto server = HttpServer::open(*service_, http);
+    EXPECT_TRUE(server.ok()) << server.error().message;
+    server_ = std::move(*server);
+  }
+  ~HungMedium() override {
+    for (HangingRegion* each : hanging_) each->hang(false);
+    for (std::thread& each : asking_) each.join();
+    server_.reset();
+    service_.reset();
+  }
+
+  HangingRegion* add(const std::string& name, int seed) {
+    pmem::CrashableRegion::Options options;
+    options.bytes = 1 << 17;
+    options.domain = PersistenceDomain::Page;
+    auto memory = pmem::CrashableRegion::open(options);
+    EXPECT_TRUE(memory.ok());
+    memory_.push_back(std::move(*memory));
+    auto region = std::make_unique<HangingRegion>(*memory_.back());
+    HangingRegion* const hanging = region.get();
+    pmem::PoolOptions pool;
+    pool.uuid = pmem::Uuid{std::byte(seed + 1)};
+    auto formatted = pmem::Pool::format(std::move(region), pool);
+    EXPECT_TRUE(formatted.ok());
+    const auto added = service_->add_pool(name, std::move(*formatted));
+    EXPECT_TRUE(added.ok()) << added.error().message;
+    return hanging;
+  }
+
+  Result<control::HttpAnswer> ask(const std::string& method, const std::string& path,
+                                  const std::string& body = "") {
+    return control::http_call(*control::parse_host_port(server_->address()), {method, path, body},
+                              1 << 20, soon());
+  }
+  int status(const std::string& method, const std::string& path, const std::string& body = "") {
+    const auto answer = ask(method, path, body);
+    EXPECT_TRUE(answer.ok()) << method << " " << path << ": " << answer.error().message;
+    return answer.ok() ? answer->status : -1;
+  }
+  /// Asks beside the test; its answer is counted.
+  void ask_beside(const std::string& path, const std::string& body) {
+    asking_.emplace_back([this, path, body] {
+      const auto answer = ask("POST", path, body);
+      if (answer.ok() && answer->status == 504) {
+        EXPECT_NE(answer->body.find("pool 'hung-"), std::string::npos) << answer->body;
+        ++given_up_;
+      }
+      if (answer.ok() && answer->status / 100 == 2) ++granted_;
+      EXPECT_TRUE(answer.ok() && (answer->status == 504 || answer->status / 100 == 2))
+          << (answer.ok() ? answer->body : answer.error().message);
+    });
+  }
+  bool comes_true(const std::function<bool()>& what) {
+    const Deadline patience = soon();
+    while (!what() && !patience.passed()) (void)::poll(nullptr, 0, 5);
+    return what();
+  }
+  void everything_else_goes_on() {
+    ++epoch_;
+    EXPECT_EQ(status("GET", "/healthz"), 200);
+    EXPECT_EQ(status("GET", "/metrics"), 200);
+    EXPECT_EQ(status("GET", "/v1/pools"), 200);
+    EXPECT_EQ(status("GET", "/v1/pools/hung-0"), 200);
+    EXPECT_EQ(status("POST", "/v1/pools/well/fence", epoch_of(epoch_)), 200);
+    const std::string writer =
+        R"({"write":true,"take_over":true,"writer":"ab","epoch":)" + std::to_string(epoch_) + "}";
+    EXPECT_EQ(status("POST", "/v1/pools/well/sessions", writer), 201);
+    EXPECT_EQ(status("POST", "/v1/pools/well/sessions", R"({"write":false})"), 201);
+  }
+
+  std::vector<std::unique_ptr<pmem::CrashableRegion>> memory_;
+  std::vector<HangingRegion*> hanging_;
+  std::unique_ptr<fabric::Device> device_;
+  std::unique_ptr<PeerService> service_;
+  std::unique_ptr<HttpServer> server_;
+  std::vector<std::thread> asking_;
+  std::atomic<int> given_up_{0};
+  std::atomic<int> granted_{0};
+  int epoch_ = 1;
+};
+
+TEST_F(HungMedium, OnePoolHoldsUpItsOwnRequestsOnly) {
+  hanging_[0]->hang(true);
+  ask_beside("/v1/pools/hung-0/fence", epoch_of(2));
+  ASSERT_TRUE(comes_true([&] { return hanging_[0]->waits(); }));
+  for (int i = 0; i < 8; ++i) ask_beside("/v1/pools/hung-0/fence", epoch_of(3 + i));
+  for (int i = 0; i < 8; ++i) ask_beside("/v1/pools/hung-0/sessions", R"({"write":false})");
+  EXPECT_TRUE(comes_true([&] { return given_up_ == 16; })) << given_up_;
+  everything_else_goes_on();
+  // Expect: the one that waited ends with its medium, and the pool is served again.
+  hanging_[0]->hang(false);
+  EXPECT_TRUE(comes_true([&] { return granted_ == 1; }));
+  EXPECT_EQ(status("POST", "/v1/pools/hung-0/fence", epoch_of(20)), 200);
+}
+
+TEST_F(HungMedium, MorePoolsThanThreadsHoldUpNobodyElse) {
+  for (int i = 0; i < kHung; ++i) {
+    hanging_[static_cast<std::size_t>(i)]->hang(true);
+    ask_beside("/v1/pools/hung-" + std::to_string(i) + "/fence", epoch_of(2));
+    ASSERT_TRUE(comes_true([&] { return hanging_[static_cast<std::size_t>(i)]->waits(); })) << i;
+  }
+  everything_else_goes_on();
+  for (HangingRegion* each : hanging_) each->hang(false);
+  EXPECT_TRUE(comes_true([&] { return granted_ == kHung; })) << granted_;
+}
+
+TEST_F(HungMedium, AStuckSessionKeepsNoOtherOneGoing) {
+  auto peer = client::HttpPeer::open(
+      server_->address(), std::shared_ptr<fabric::Device>(std::move(*fabric::shm::open_device())));
+  ASSERT_TRUE(peer.ok()) << peer.error().message;
+  control::SessionRequest reader;
+  reader.pool = "hung-0";
+  auto writing = (*peer)->open_session({"hung-0", true, Epoch{1}, 10, "stuck", false}, soon());
+  auto reading = (*peer)->open_session(reader, soon());
+  ASSERT_TRUE(writing.ok() && reading.ok());
+  hanging_[0]->hang(true);
+  auto device = fabric::shm::open_device();
+  auto device_of_reader = fabric::shm::open_device();
+  std::thread writer([&] { (void)update(*writing, **device, 1, 0); });
+  EXPECT_TRUE(comes_true([&] { return hanging_[0]->waits(); }));
+  ask_beside("/v1/pools/hung-0/close", "");
+  std::vector<std::byte> bytes(64);
+  EXPECT_TRUE(comes_true(
+      [&] { return run(*reading, **device_of_reader, fabric::Opcode::Read, bytes).has_value(); }));
+  hanging_[0]->hang(false);
+  writer.join();
+}
+
+}  // namespace
+}  // namespace perdure::server
