@@ -1,0 +1,52 @@
+// Transactions: the program of a processor whose threads all change one structure. A thread chooses
+// a partition at random, takes its lock, changes what is in it under a protocol of logging, and
+// goes on.
+//
+// In memory: the structure, then the locks of its partitions, then the logs of the threads.
+#pragma once
+
+#include "workload/logging.h"
+#include "workload/structure.h"
+
+#include <memory>
+#include <vector>
+
+namespace perdure::workload {
+
+struct TransactionsOptions {
+  Logging logging = Logging::Undo;
+  std::uint32_t threads = 8;
+  std::uint32_t partitions = 256;  // as the structure has
+  std::uint64_t seed = 1;
+  bool durable_commits = false;  // a thread waits until its transaction is persisted
+};
+
+class Transactions final : public Program {
+ public:
+  static constexpr std::uint64_t kLogBytes = std::uint64_t{1} << 20;  // of a thread
+
+  Transactions(std::unique_ptr<Structure> structure, TransactionsOptions options);
+
+  std::optional<Start> start(std::uint32_t thread) override;
+  void run(std::uint32_t thread, std::vector<Operation>& operations) override;
+
+  /// Bytes of memory that the program needs, from address 0.
+  std::uint64_t bytes() const { return logs_at_ + threads_.size() * kLogBytes; }
+  const Structure& structure() const { return *structure_; }
+
+ private:
+  struct Thread {
+    Random random;
+    LogArea log;
+    std::uint32_t partition = 0;
+  };
+
+  std::unique_ptr<Structure> structure_;
+  const TransactionsOptions options_;
+  std::uint64_t locks_at_;
+  std::uint64_t logs_at_;
+  std::vector<Thread> threads_;
+  Recorder recorder_;
+};
+
+}  // namespace perdure::workload
