@@ -1,4 +1,4 @@
-// The words by which peers, pools and sizes are named.
+// The words by which peers and pools are named.
 #include "peer_options.h"
 
 #include "client/peer.h"
@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 namespace perdure::app {
+
 Option add_peers_option(Command command, PeerOptions& options) {
   return command
       .add_option("--peers", options.peers, "Control planes of the peers, separated by commas")

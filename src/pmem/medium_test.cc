@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
 #include "pmem/mount_options.h"
 #include "pmem/test_support.h"
 
