@@ -237,6 +237,29 @@ TEST_F(ResponderTest, MemoryOutsideThePoolIsRefusedCountedAndNotTouched) {
   }
 }
 
+// Two messages come in one burst, and the second is refused. Expect: the answer does not count the
+// first, which nobody has flushed; a requester would take it for durable.
+TEST_F(ResponderTest, ARefusalDoesNotAcknowledgeWhatWasNotFlushed) {
+  const auto post = [&](std::size_t slot, const std::vector<std::byte>& bytes) {
+    std::copy(bytes.begin(), bytes.end(), many_[slot].begin());
+    fabric::WorkRequest request;
+    request.segments[0] = {many_[slot].data(), bytes.size(), many_memory_.get()};
+    request.segment_count = 1;
+    EXPECT_TRUE(near_->post(std::span<const fabric::WorkRequest>(&request, 1)).ok());
+  };
+  ASSERT_TRUE(near_->post_receive({buffer_.data(), kAckBytes, buffer_memory_.get()}, 1).ok());
+  post(1, message_of(header_of(1, 5), {{100, 5, kCopy | kFlush}}, "hello"));
+  post(2, message_of(header_of(2, 5), {{UINT64_MAX - 2, 5, kCopy}}, "hello"));
+  sent();
+  EXPECT_EQ(responder_->pump().code(), ErrorCode::OutOfRange);
+  sent();
+  const auto ack = decode_ack({buffer_.data(), kAckBytes});
+  ASSERT_TRUE(ack.ok()) << ack.error().message;
+  EXPECT_NE(ack->status, 0);
+  EXPECT_FALSE(region_->is_durable({100, 5}));
+  EXPECT_EQ(ack->sequence, 0u);
+}
+
 TEST_F(ResponderTest, ASessionThatMayOnlyReadChangesNothingByMessage) {
   open(false);
   const auto handled = deliver(message_of(header_of(1, 5), {{100, 5, kCopy}}, "hello"));

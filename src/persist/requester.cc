@@ -264,8 +264,8 @@ Result<void> Requester::take_ack(const fabric::Completion& completion) {
     if (ack.status - 1 > static_cast<int>(ErrorCode::SystemError)) {
       return Error{ErrorCode::ProtocolError, "the peer answered with an unknown status"};
     }
-    return Error{code,
-                 fmt::format("the peer refused message {}: {}", ack.sequence + 1, to_string(code))};
+    return Error{code, fmt::format("the peer refused message {} or a later one: {}",
+                                   ack.sequence + 1, to_string(code))};
   }
   // Buffers come back in the order in which they were posted.
   ++acks_taken_;

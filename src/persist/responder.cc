@@ -187,6 +187,12 @@ Result<void> Responder::execute(std::span<const std::byte> message, const Messag
 }
 
 Result<void> Responder::handle_immediate(const fabric::Completion& completion) {
+  // The length is what is flushed. A provider that reports none (byte_len of the completion) would
+  // have us acknowledge bytes that nobody flushed.
+  if (completion.length == 0) {
+    return Error{ErrorCode::ProtocolError,
+                 "a write with immediate data was completed with a length of 0 bytes"};
+  }
   if (!immediate_reacts(completion.immediate)) return {};
   ack_due_ = true;
   const std::uint64_t offset = immediate_offset(completion.immediate);
@@ -212,6 +218,7 @@ Result<void> Responder::flush_pending() {
 
 Result<void> Responder::finish_burst() {
   PERDURE_TRY_VOID(flush_pending());
+  flushed_ = handled_;
   // Credits: without an answer the requester would stall when its window of messages is used up.
   if (handled_ - acknowledged_ >= queue_.depth / 4) ack_due_ = true;
   if (ack_due_) acknowledge(0);
@@ -241,7 +248,8 @@ void Responder::acknowledge(std::uint8_t status) {
   if (free == ack_busy_.end()) return;
   const auto index = static_cast<std::size_t>(free - ack_busy_.begin());
   std::byte* bytes = ack_bytes_.data() + index * kAckBytes;
-  encode_ack({status, handled_, options_.session}, bytes);
+  // Not what was handled: when a burst fails, its first messages are still to be flushed.
+  encode_ack({status, flushed_, options_.session}, bytes);
   fabric::WorkRequest request;
   request.opcode = fabric::Opcode::Send;
   request.context = kAckContext | index;
@@ -251,7 +259,7 @@ void Responder::acknowledge(std::uint8_t status) {
   if (!posted.ok() || *posted == 0) return;
   *free = true;
   ack_due_ = false;
-  acknowledged_ = handled_;
+  acknowledged_ = flushed_;
   ++counters_.acks;
 }
 
