@@ -4,6 +4,7 @@
 
 #include <sys/resource.h>
 
+#include "core/log_message.h"
 #include "fabric/verbs/extended.h"
 
 namespace perdure::fabric::verbs {
@@ -79,11 +80,7 @@ Result<std::unique_ptr<VerbsMemory>> register_range(std::shared_ptr<Domain> doma
     attempts.push_back({FlushPlacement::Visibility, basic | kAccessFlushGlobal});
   }
   attempts.push_back({FlushPlacement::None, basic});
-  // Paged on demand the kernel does not look at the memory, so it would promise a flush to
-  // persistence for anything: there only what is visible is asked for.
-  if (rnic.pages_on_demand()) {
-    attempts.push_back({FlushPlacement::None, basic | kOnDemand});
-  }
+  int reason = 0;
   for (const Attempt& attempt : attempts) {
     Owned<ibv_mr> region(
         ::ibv_reg_mr(domain->protection.get(), range.data(), range.size(), attempt.access));
@@ -91,8 +88,24 @@ Result<std::unique_ptr<VerbsMemory>> register_range(std::shared_ptr<Domain> doma
       return std::make_unique<VerbsMemory>(std::move(domain), range, std::move(region),
                                            attempt.flush);
     }
+    reason = errno;
   }
-  return refused(range.size(), errno);
+  // Only for memory that can not be pinned: where merely the limit is too low, each page that the
+  // RNIC first touches would cost a fault and a receiver-not-ready pause instead of one clear
+  // error. Paged on demand the kernel does not look at the memory, so it would promise a flush to
+  // persistence for anything: there only what is visible is asked for.
+  const bool can_not_be_pinned = reason == EFAULT || reason == EOPNOTSUPP;
+  if (!can_not_be_pinned || !rnic.pages_on_demand()) return refused(range.size(), reason);
+  Owned<ibv_mr> region(
+      ::ibv_reg_mr(domain->protection.get(), range.data(), range.size(), basic | kOnDemand));
+  if (!region) return refused(range.size(), reason);
+  log_message(
+      Severity::Warning,
+      fmt::format("{} B can not be pinned for RNIC {}, which pages them on demand: the first "
+                  "access to each page waits for the kernel",
+                  range.size(), rnic.name()));
+  return std::make_unique<VerbsMemory>(std::move(domain), range, std::move(region),
+                                       FlushPlacement::None);
 }
 
 }  // namespace perdure::fabric::verbs

@@ -11,6 +11,7 @@
 #include "core/try.h"
 #include "fabric/verbs/extended.h"
 
+#include <algorithm>
 #include <cstring>
 #include <fstream>
 #include <sstream>
@@ -71,8 +72,17 @@ Rnic* rnic_at(rdma_event_channel* channel, SocketAddress address,
 
 }  // namespace
 
+std::shared_ptr<Rnic::Watched> Rnic::watched_of(ibv_context* context) {
+  static std::mutex mutex;
+  static auto& known = *new std::map<ibv_context*, std::shared_ptr<Watched>>;
+  const std::lock_guard lock(mutex);
+  std::shared_ptr<Watched>& watched = known[context];
+  if (!watched) watched = std::make_shared<Watched>();
+  return watched;
+}
+
 Rnic::Rnic(ibv_context* context, std::uint8_t port, const SocketAddress& address)
-    : context_(context), address_(address) {
+    : context_(context), port_(port), address_(address), watched_(watched_of(context)) {
   ibv_port_attr port_attributes{};
   ::ibv_query_port(context_, port, &port_attributes);
   ::ibv_query_device_ex(context_, nullptr, &attributes_);
@@ -109,13 +119,23 @@ void Rnic::find_capabilities() {
   if (pages_on_demand()) report_.evidence.emplace_back("registers memory that is paged on demand");
 }
 
+bool Rnic::is_up() const {
+  ibv_port_attr now{};
+  return ::ibv_query_port(context_, port_, &now) == 0 && now.state == IBV_PORT_ACTIVE;
+}
+
 bool Rnic::pages_on_demand() const {
-  return (attributes_.odp_caps.general_caps & IBV_ODP_SUPPORT) != 0;
+  // Of reliable connections: each operation has a bit of its own (ibv_query_device_ex(3)).
+  constexpr std::uint32_t kNeeded =
+      IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_WRITE | IBV_ODP_SUPPORT_READ;
+  const ibv_odp_caps& odp = attributes_.odp_caps;
+  return (odp.general_caps & IBV_ODP_SUPPORT) != 0 &&
+         (odp.per_transport_caps.rc_odp_caps & kNeeded) == kNeeded;
 }
 
 void Rnic::dispatch_events() {
   constexpr int kEventsMax = 64;  // the rest stays readable
-  const std::lock_guard lock(mutex_);
+  const std::lock_guard lock(watched_->mutex);
   for (int i = 0; i < kEventsMax; ++i) {
     ibv_async_event event{};
     if (::ibv_get_async_event(context_, &event) != 0) return;
@@ -124,12 +144,20 @@ void Rnic::dispatch_events() {
       case IBV_EVENT_QP_FATAL:
       case IBV_EVENT_QP_REQ_ERR:
       case IBV_EVENT_QP_ACCESS_ERR:
-        if (const auto found = watched_.find(event.element.qp); found != watched_.end()) {
+        if (const auto found = watched_->fates.find(event.element.qp);
+            found != watched_->fates.end()) {
           found->second->broken = true;
         }
         break;
+      case IBV_EVENT_CQ_ERR:  // it was overrun, and its completions are lost
+        for (const auto& [qp, fate] : watched_->fates) {
+          if (qp->send_cq == event.element.cq || qp->recv_cq == event.element.cq)
+            fate->broken = true;
+        }
+        log_message(Severity::Error, fmt::format("RNIC {}: {}", name(), what));
+        break;
       case IBV_EVENT_DEVICE_FATAL:
-        for (const auto& [qp, fate] : watched_) fate->broken = true;
+        for (const auto& [qp, fate] : watched_->fates) fate->broken = true;
         log_message(Severity::Error, fmt::format("RNIC {}: {}", name(), what));
         break;
       case IBV_EVENT_PORT_ERR:
@@ -143,14 +171,29 @@ void Rnic::dispatch_events() {
 }
 
 void Rnic::watch(ibv_qp* qp, std::shared_ptr<Fate> fate) {
-  const std::lock_guard lock(mutex_);
-  watched_[qp] = std::move(fate);
+  const std::lock_guard lock(watched_->mutex);
+  watched_->fates[qp] = std::move(fate);
 }
 
 void Rnic::unwatch(ibv_qp* qp) {
-  const std::lock_guard lock(mutex_);
-  watched_.erase(qp);
+  const std::lock_guard lock(watched_->mutex);
+  watched_->fates.erase(qp);
 }
+
+namespace {
+
+/// Before Linux 5.12 a fork() makes registered pages copy-on-write: the parent's next store goes to
+/// a copy, and the RNIC goes on with the old page. ibv_fork_init(3) prevents that, if it comes
+/// before the first registration of the process.
+Result<void> survive_forks() {
+  if (::ibv_fork_init() == 0 || ::ibv_is_fork_initialized() != IBV_FORK_DISABLED) return {};
+  return Error{ErrorCode::Unsupported,
+               "this process registered memory with an RNIC before it used Perdure, on a kernel "
+               "where a fork() would then make the RNIC send stale data: call ibv_fork_init() "
+               "first, set IBV_FORK_SAFE=1, or use Linux 5.12 or newer"};
+}
+
+}  // namespace
 
 Result<std::vector<Rnic*>> find_rnics() {
   // Never destroyed: librdmacm closes its devices in a destructor of its own.
@@ -163,10 +206,13 @@ Result<std::vector<Rnic*>> find_rnics() {
                        "this machine has no RDMA devices (librdmacm can not open "
                        "/dev/infiniband/rdma_cm)");
   }
+  PERDURE_TRY_VOID(survive_forks());
   std::vector<Rnic*> found;
   for (const SocketAddress& address : interface_addresses()) {
     if (Rnic* rnic = rnic_at(channel.get(), address, known)) found.push_back(rnic);
   }
+  // Whoever names none takes the first: one whose port is up, if there is any.
+  std::stable_partition(found.begin(), found.end(), [](Rnic* rnic) { return rnic->is_up(); });
   if (found.empty()) {
     return Error{ErrorCode::Unsupported,
                  "no network interface with an address belongs to an RDMA device: see `rdma link`"};

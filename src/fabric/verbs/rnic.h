@@ -39,6 +39,9 @@ class Rnic {
   bool read_sink_needs_remote_write() const { return is_iwarp() && !is_siw_; }
   bool is_iwarp() const { return report_.transport == Transport::Iwarp; }
 
+  /// Asks whether its port is active.
+  bool is_up() const;
+
   /// Readable when there may be events for dispatch_events.
   int event_fd() const { return context_->async_fd; }
   /// Tells connections what has happened to them. Threads: any; never blocks for long.
@@ -51,21 +54,29 @@ class Rnic {
   static constexpr unsigned kFlushPersistent = 2;
   static constexpr unsigned kAtomicWrite = 4;
 
+  /// Connections by their queue pairs. Of all RNICs with one context: an event is read only once,
+  /// by any of them.
+  struct Watched {
+    std::mutex mutex;
+    std::map<ibv_qp*, std::shared_ptr<Fate>> fates;
+  };
+  static std::shared_ptr<Watched> watched_of(ibv_context* context);
+
   void find_capabilities();
 
   ibv_context* context_;
+  std::uint8_t port_;
   SocketAddress address_;
   ibv_device_attr_ex attributes_{};
   std::uint64_t message_bytes_max_ = 0;
   unsigned flags_ = 0;
   bool is_siw_ = false;
   RnicReport report_;
-  std::mutex mutex_;
-  std::map<ibv_qp*, std::shared_ptr<Fate>> watched_;
+  std::shared_ptr<Watched> watched_;
 };
 
-/// All of them, in the order of the machine's interfaces. Looked for anew by each call; one that
-/// was found before is the same object. Errors: Unsupported.
+/// All of them, those first whose ports are active, else in the order of the machine's interfaces.
+/// Looked for anew by each call; one that was found before is the same object. Errors: Unsupported.
 Result<std::vector<Rnic*>> find_rnics();
 
 }  // namespace perdure::fabric::verbs
