@@ -43,7 +43,8 @@ class CacheFlush {
 };
 
 /// Waits until earlier stores and line write-backs are accepted by the memory controller (SFENCE
-/// orders CLWB and CLFLUSHOPT: Intel SDM volume 1, section 11.4.4.1).
+/// orders CLWB and CLFLUSHOPT: Intel SDM volume 1, section 11.4.4.1). On Arm, where no line is
+/// written back by Perdure: until they are complete in the full system (DSB SY).
 void store_fence();
 
 }  // namespace perdure::pmem
