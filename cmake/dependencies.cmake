@@ -6,7 +6,7 @@ find_package(nlohmann_json REQUIRED)
 find_package(CLI11 REQUIRED)
 find_package(spdlog REQUIRED)
 pkg_check_modules(libisal REQUIRED IMPORTED_TARGET libisal)
-pkg_check_modules(tomlplusplus REQUIRED IMPORTED_TARGET tomlplusplus)
+pkg_check_modules(tomlplusplus REQUIRED tomlplusplus)  # headers alone: src/core/toml_file.cc
 pkg_check_modules(libfabric IMPORTED_TARGET libfabric)
 # The verbs provider. Headers newer than the machine's, for verbs that its own lack, can be named:
 # the libraries' interfaces are the same, and which verbs there are is probed when it runs.

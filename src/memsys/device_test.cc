@@ -38,7 +38,7 @@ TEST(Device, WhatIsWrongIsRefusedWithLineAndKey) {
       {"", "d.toml: ", "is missing"},
       {kShape + kTiming, "", "mapping: is missing"},
       {whole + "tRDC = 4\n", "d.toml:17", "'tRDC' is not a key of [device]"},
-      {whole + "[timing]\nCL = 4\n", "d.toml:18", "timing"},
+      {whole + "[timing]\nCL = 4\n", "d.toml:17", "timing"},
       {whole + "tCCD_L = 3\n", "d.toml:17", "impossible"},
       {whole + "tREFI = 50\ntRFC = 40\n", "d.toml:17", "impossible"},
       {whole + "tREFI = 5000\n", "", "tRFC: impossible"},

@@ -8,16 +8,17 @@
 #include <cstring>
 #include <fstream>
 #include <system_error>
+#include <variant>
 
 #include "control/host_port.h"
-#include "core/toml_fields.h"
+#include "core/toml_file.h"
 #include "core/try.h"
 #include "fabric/open_device.h"
 
 namespace perdure::server {
 namespace {
 
-constexpr std::size_t kConfigBytesMax = 1024 * 1024;
+using enum TomlFile::Need;
 
 Result<std::string> parse_address(std::string_view text) {
   PERDURE_TRY_VOID(control::parse_host_port(text));
@@ -37,99 +38,89 @@ Result<Fabric> parse_fabric(std::string_view word) {
                fmt::format("fabric '{}' is not known; use one of: native, emu", word)};
 }
 
-void read_control(TomlFields& fields, Config& config) {
-  fields.parsed("listen", config.control_listen, parse_address);
-  fields.flag("allow_remote", config.allow_remote);
-  fields.number("connections_max", 8, 65536, config.connections_max);
-  fields.number("connections_per_address_max", 4, 65536, config.connections_per_address_max);
+void read_control(TomlFile& file, Config& config) {
+  file.parsed("control", "listen", Optional, config.control_listen, parse_address);
+  file.flag("control", "allow_remote", Optional, config.allow_remote);
+  file.number("control", "connections_max", Optional, 8, 65536, config.connections_max);
+  file.number("control", "connections_per_address_max", Optional, 4, 65536,
+              config.connections_per_address_max);
 }
 
-void read_transports(TomlFields& fields, Config& config) {
-  const toml::node* node = fields.find("transports");
-  if (node == nullptr) return;
-  const toml::array* words = node->as_array();
+void read_transports(TomlFile& file, Config& config) {
+  const TomlFile::Value* value = file.value("data", "transports", Optional);
+  if (value == nullptr) return;
+  const auto* words = std::get_if<TomlFile::List>(value);
   if (words == nullptr || words->empty()) {
-    return fields.problem(*node, "transports", "is not a list, for example [\"tcp\", \"shm\"]");
+    return file.problem("data", "transports", "is not a list, for example [\"tcp\", \"shm\"]");
   }
   config.transports.clear();
-  for (const toml::node& each : *words) {
-    const auto transport = parse_transport(each.value_or(std::string()));
+  for (const TomlFile::ListItem& each : *words) {
+    const auto transport = parse_transport(each.text.value_or(std::string()));
     if (transport.ok()) {
       config.transports.push_back(*transport);
     } else {
-      fields.problem(each, "transports",
-                     "has something other than \"tcp\", \"shm\", \"infiniband\", \"roce\" and "
-                     "\"iwarp\"");
+      file.problem_at(each.line,
+                      "[data] transports: has something other than \"tcp\", \"shm\", "
+                      "\"infiniband\", \"roce\" and \"iwarp\"");
     }
   }
 }
 
-void read_spin(TomlFields& fields, Config& config) {
-  const toml::node* node = fields.find("spin_us");
-  if (node == nullptr || node->value_exact<std::string>() == "auto") return;
-  const auto value = node->value_exact<std::int64_t>();
-  if (value && *value >= 0 && *value <= 1'000'000)
-    config.spin = std::chrono::microseconds{*value};
+void read_spin(TomlFile& file, Config& config) {
+  const TomlFile::Value* value = file.value("data", "spin_us", Optional);
+  if (value == nullptr) return;
+  const auto* word = std::get_if<std::string>(value);
+  if (word != nullptr && *word == "auto") return;
+  const auto* us = std::get_if<std::int64_t>(value);
+  if (us != nullptr && *us >= 0 && *us <= 1'000'000)
+    config.spin = std::chrono::microseconds{*us};
   else
-    fields.problem(*node, "spin_us", "is neither \"auto\" nor between 0 and 1000000");
+    file.problem("data", "spin_us", "is neither \"auto\" nor between 0 and 1000000");
 }
 
-void read_data(TomlFields& fields, Config& config) {
-  fields.parsed("listen", config.data_listen, parse_address);
-  fields.parsed("fabric", config.fabric, parse_fabric);
-  read_transports(fields, config);
-  fields.text("rnic", config.rnic);
-  read_spin(fields, config);
-  fields.number("sessions_max", 1, 4096, config.sessions_max);
-  fields.number("sessions_for_writers", 0, 4096, config.sessions_for_writers);
-  fields.number("receive_depth", 2 * persist::kResponderBurst, 4096, config.queue.depth);
-  fields.number("message_bytes_max", 256, 16 * 1024 * 1024, config.queue.message_bytes_max);
+void read_data(TomlFile& file, Config& config) {
+  file.parsed("data", "listen", Optional, config.data_listen, parse_address);
+  file.parsed("data", "fabric", Optional, config.fabric, parse_fabric);
+  read_transports(file, config);
+  file.text("data", "rnic", Optional, config.rnic);
+  read_spin(file, config);
+  file.number("data", "sessions_max", Optional, 1, 4096, config.sessions_max);
+  file.number("data", "sessions_for_writers", Optional, 0, 4096, config.sessions_for_writers);
+  file.number("data", "receive_depth", Optional, 2 * persist::kResponderBurst, 4096,
+              config.queue.depth);
+  file.number("data", "message_bytes_max", Optional, 256, 16 * 1024 * 1024,
+              config.queue.message_bytes_max);
 }
 
-void read_settings(TomlFields& fields, PoolSettings& settings) {
-  fields.parsed("domain", settings.declared, parse_declared);
-  fields.parsed("ddio", settings.ddio, parse_ddio);
-  fields.parsed("receive_buffers", settings.receive_buffers, parse_receive_buffers);
+void read_settings(TomlFile& file, std::string_view table, PoolSettings& settings) {
+  file.parsed(table, "domain", Optional, settings.declared, parse_declared);
+  file.parsed(table, "ddio", Optional, settings.ddio, parse_ddio);
+  file.parsed(table, "receive_buffers", Optional, settings.receive_buffers, parse_receive_buffers);
 }
 
-void read_profile(TomlFields& fields, TomlProblems& problems, Config& config) {
-  read_settings(fields, config.settings);
-  const toml::table* pools = fields.table("pool");
-  if (pools == nullptr) return;
-  for (const auto& [key, value] : *pools) {
-    const std::string name(key.str());
+void read_profile(TomlFile& file, Config& config) {
+  read_settings(file, "profile", config.settings);
+  for (const std::string& key : file.keys_in("profile.pool")) {
+    file.problem("profile.pool", key, "a pool's profile is a table");
+  }
+  for (const std::string& name : file.tables_in("profile.pool")) {
+    const std::string table = "profile.pool." + name;
     if (const auto valid = control::validate_pool_name(name); !valid) {
-      problems.add(key.source(), fmt::format("[profile.pool] {}", valid.error().message));
+      file.problem(table, "", valid.error().message);
     }
-    if (!value.is_table()) problems.add(key.source(), "a pool's profile is a table");
-    TomlFields own(value.as_table(), "profile.pool." + name, problems);
     PoolSettings settings = config.settings;
-    read_settings(own, settings);
+    read_settings(file, table, settings);
     config.settings_by_pool.emplace(name, settings);
   }
 }
 
-void read_emulated(TomlFields& fields, Config& config) {
-  fields.parsed("transport", config.emulated_transport, parse_transport);
-  fields.flag("native_flush", config.emulated_capabilities.native_flush);
-  fields.flag("atomic_write", config.emulated_capabilities.atomic_write);
-  fields.flag("persistent_flush", config.emulated_capabilities.persistent_flush);
-  fields.number("seed", 0, INT64_MAX, config.seed);
-}
-
-void read_root(TomlFields& root, TomlProblems& problems, Config& config) {
-  TomlFields control(root.table("control"), "control", problems);
-  read_control(control, config);
-  TomlFields data(root.table("data"), "data", problems);
-  read_data(data, config);
-  TomlFields pools(root.table("pools"), "pools", problems);
-  pools.text("directory", config.directory);
-  TomlFields profile(root.table("profile"), "profile", problems);
-  read_profile(profile, problems, config);
-  TomlFields emulated(root.table("emulated"), "emulated", problems);
-  read_emulated(emulated, config);
-  TomlFields log(root.table("log"), "log", problems);
-  log.parsed("level", config.log_level, parse_severity);
+void read_emulated(TomlFile& file, Config& config) {
+  file.parsed("emulated", "transport", Optional, config.emulated_transport, parse_transport);
+  Capabilities& capabilities = config.emulated_capabilities;
+  file.flag("emulated", "native_flush", Optional, capabilities.native_flush);
+  file.flag("emulated", "atomic_write", Optional, capabilities.atomic_write);
+  file.flag("emulated", "persistent_flush", Optional, capabilities.persistent_flush);
+  file.number("emulated", "seed", Optional, 0, INT64_MAX, config.seed);
 }
 
 Result<void> refuse_remote(std::string_view key, const std::string& listen) {
@@ -156,24 +147,16 @@ Result<Severity> parse_severity(std::string_view word) {
 }
 
 Result<Config> parse_config(std::string_view text, const std::string& file) {
-  if (text.size() > kConfigBytesMax) {
-    return Error{ErrorCode::InvalidArgument,
-                 fmt::format("{}: larger than the limit of {} bytes", file, kConfigBytesMax)};
-  }
-  try {
-    const toml::table table = toml::parse(text, file);
-    Config config;
-    TomlProblems problems(file);
-    {
-      TomlFields root(&table, "the file", problems);
-      read_root(root, problems, config);
-    }
-    PERDURE_TRY_VOID(problems.outcome());
-    return config;
-  } catch (const toml::parse_error& error) {
-    return Error{ErrorCode::InvalidArgument,
-                 fmt::format("{}:{}: {}", file, error.source().begin.line, error.description())};
-  }
+  PERDURE_TRY(read, TomlFile::parse(text, file));
+  Config config;
+  read_control(read, config);
+  read_data(read, config);
+  read.text("pools", "directory", Optional, config.directory);
+  read_profile(read, config);
+  read_emulated(read, config);
+  read.parsed("log", "level", Optional, config.log_level, parse_severity);
+  PERDURE_TRY_VOID(read.outcome());
+  return config;
 }
 
 Result<Config> load_config(const std::string& file) {
@@ -184,7 +167,7 @@ Result<Config> load_config(const std::string& file) {
   std::array<char, 4096> part{};
   while (stream.read(part.data(), part.size()) || stream.gcount() > 0) {
     text.append(part.data(), static_cast<std::size_t>(stream.gcount()));
-    if (text.size() > kConfigBytesMax) break;
+    if (text.size() > TomlFile::kFileBytesMax) break;
   }
   if (!stream.is_open() || stream.bad()) {
     const int reason = errno;

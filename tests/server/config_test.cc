@@ -119,6 +119,8 @@ TEST(Config, MistakesHaveFileAndLine) {
       {"[emulated]\nseed = -1\n", 2, "whole number"},
       {"[log]\nlevel = \"loud\"\n", 2, "debug, info, warning, error"},
       {"[log]\nlevel = \"info\"\nlevel = \"info\"\n", 3, "level"},
+      {"[log]\nlevel = \"info\" \xc3\xa9\n", 2, ""},
+      {"[log.level]\n", 1, "is a table"},
       {"[log\n", 1, ""},
       {"\n\nx = \n", 3, ""},
       {"a = \"\xff\"\n", 1, ""},
