@@ -233,14 +233,19 @@ Result<void> ReplicatedLog::check_begun(const Opening& opening) const {
 }
 
 /// What is wrong with the peers and the quorum that were named; empty when nothing is. While two
-/// configurations are in play, nobody can know which of them to name.
+/// configurations are in play, nobody can know which of them to name, and it may take both.
 std::string ReplicatedLog::named_wrongly(const Configurations& in_play) const {
   std::string wrong;
+  Configuration all;
   for (const Configuration& each : in_play) {
     wrong = named_wrongly(each);
-    if (wrong.empty()) break;
+    if (wrong.empty()) return wrong;
+    if (all.quorum == 0 || each.quorum == options_.quorum) all.quorum = each.quorum;
+    for (const Member& member : each.members) {
+      if (!all.has(member.pool)) all.members.push_back(member);
+    }
   }
-  return wrong;
+  return named_wrongly(all).empty() ? "" : wrong;
 }
 
 std::string ReplicatedLog::named_wrongly(const Configuration& configuration) const {
@@ -622,6 +627,13 @@ Result<void> ReplicatedLog::start_log() {
 Result<void> ReplicatedLog::begin_epoch(const Configurations& in_play) {
   follow_rule(in_play);
   quorum_ = in_play.back().quorum;
+  if (!quorum_stands() && in_play.size() > 1) {
+    return too_few(
+        fmt::format("a change of log '{}' was begun and is not decided: it has {}, or {}, "
+                    "and takes a quorum of both (name the replicas of both); deciding it",
+                    options_.pool, describe(in_play.front()), describe(in_play.back())),
+        in_play.back());
+  }
   if (!quorum_stands()) {
     return too_few(fmt::format("recovering log '{}'", options_.pool), in_play.back());
   }

@@ -518,6 +518,35 @@ TEST(LogProtocol, WhileAChangeIsUndecidedTheReplicasBeforeItMayBeNamed) {
   }
 }
 
+// Both of two replicas are needed. The one that is replaced fails in the middle of that: the record
+// of the change is on the other and on the newcomer, and nobody knows whether it is committed.
+TEST(LogProtocol, WhileAReplacementIsUndecidedAllOfItsReplicasMayBeNamed) {
+  Cluster cluster;
+  Writer log = cluster.opened({0, 1});
+  ASSERT_NE(log, nullptr);
+  Cluster::append(*log, 3);
+  const std::string second = log->status().replicas[1].pool_uuid;
+  cluster.cut_off(1, true);
+  const auto changed = log->replace_replica(second, cluster.peer(2));
+  ASSERT_FALSE(changed.ok());
+  EXPECT_EQ(changed.code(), ErrorCode::OutcomeUnknown);
+  log.reset();
+  cluster.cut_off(1, false);
+  const auto refused = cluster.open({0, 1});
+  ASSERT_FALSE(refused.ok());
+  EXPECT_NE(refused.error().message.find("name the replicas of both"), std::string::npos)
+      << refused.error().message;
+  log = cluster.opened({0, 1, 2});
+  ASSERT_NE(log, nullptr);
+  Cluster::append(*log, 2);
+  EXPECT_EQ(log->status().next_index, 5u);
+  log.reset();
+  // Expect: it is decided now.
+  log = cluster.opened({0, 2});
+  ASSERT_NE(log, nullptr);
+  Cluster::append(*log, 1);
+}
+
 TEST(LogProtocol, AChangeThatCouldNotBeCommittedIsRefusedBeforeItsRecordIsOut) {
   Cluster cluster;
   Writer log = cluster.opened();
