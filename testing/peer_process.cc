@@ -56,7 +56,11 @@ Result<void> PeerProcess::start_again() {
 }
 
 Result<void> PeerProcess::launch() {
-  PERDURE_TRY(program, find_perdured());
+  std::string program = options_.program;
+  if (program.empty()) {
+    PERDURE_TRY(found, find_perdured());
+    program = std::move(found);
+  }
   const std::string& directory = options_.directory;
   const std::string pools = directory + "/pools";
   const std::string port_file = directory + "/ports";

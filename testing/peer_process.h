@@ -15,6 +15,7 @@
 namespace perdure::test {
 
 struct PeerProcessOptions {
+  std::string program;    // empty: see find_perdured
   std::string directory;  // exists; pools, the port file and the daemon's messages go there
   std::optional<PersistenceDomain> declared;
   std::vector<std::string> transports;            // empty: as the daemon has it by default

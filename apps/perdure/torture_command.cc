@@ -2,8 +2,10 @@
 // a judge beside them that knows what was promised. The worlds are testing/torture's.
 #include "commands.h"
 #include "output.h"
+#include "testing/temporary_directory.h"
 #include "testing/torture/campaign.h"
-#include "testing/torture/log_world.h"
+#include "testing/torture/emulated_log_world.h"
+#include "testing/torture/real_log_world.h"
 
 #include <fmt/format.h>
 
@@ -13,6 +15,7 @@
 #include <memory>
 #include <system_error>
 #include "core/json.h"
+#include "core/try.h"
 
 namespace perdure::app {
 namespace {
@@ -29,6 +32,8 @@ struct TortureOptions {
   double hours = 0;
   std::string resume;
   std::string keep;
+  std::string real;  // empty: emulated worlds; else the transport of real ones
+  std::string perdured;
   Format format = Format::Text;
 };
 
@@ -63,11 +68,16 @@ JsonValue failure_json(const Failure& failure, const CampaignOptions& options) {
           {"told", failure.told}};
 }
 
+/// What the numbers are of.
+std::string label_of(const TortureOptions& options) {
+  return options.real.empty() ? "emulated" : "real processes";
+}
+
 /// Everything that is known of a campaign: the answer, and what a later one resumes from.
 JsonValue campaign_json(const Scenario& scenario, const TortureOptions& options,
                         const CampaignState& state) {
   JsonValue json = {{"format", kFormat},
-                    {"label", "emulated"},
+                    {"label", label_of(options)},
                     {"scenario", scenario.name},
                     {"seed", options.campaign.seed},
                     {"operations", options.campaign.operations},
@@ -182,8 +192,8 @@ std::string failure_text(const Failure& failure, const CampaignOptions& options)
 std::string campaign_text(const Scenario& scenario, const TortureOptions& options,
                           const CampaignState& state) {
   std::string text =
-      fmt::format("emulated: {} worlds from seed {}, {} operations each\n\n", state.worlds_run,
-                  options.campaign.seed, options.campaign.operations);
+      fmt::format("{}: {} worlds from seed {}, {} operations each\n\n", label_of(options),
+                  state.worlds_run, options.campaign.seed, options.campaign.operations);
   text += coverage_text(scenario, state.coverage) + '\n';
   for (const auto& [name, value] : state.counters)
     text += fmt::format("{:<20}{:>14}\n", name, value);
@@ -237,8 +247,7 @@ std::optional<Error> unknown_fault(const Scenario& scenario, const TortureOption
   return std::nullopt;
 }
 
-ExitStatus run_torture(TortureOptions& options) {
-  const Scenario scenario = log_scenario();
+ExitStatus run_scenario(const Scenario& scenario, TortureOptions& options) {
   if (const auto error = unknown_fault(scenario, options)) return fail(*error);
   if (!options.keep.empty()) return tell_one(scenario, options);
   options.campaign.time = std::chrono::seconds(static_cast<std::int64_t>(options.hours * 3600));
@@ -260,6 +269,35 @@ ExitStatus run_torture(TortureOptions& options) {
                                        : campaign_text(scenario, options, *state));
   const bool covered = state->steps_run < kStepsForCoverage || state->coverage.empty_cells() == 0;
   return state->worlds_failed == 0 && covered ? ExitStatus::Ok : ExitStatus::Failed;
+}
+
+/// The machines of real worlds, whose files are in `directory`.
+Result<RealMachines> real_machines(const TortureOptions& options, const std::string& directory) {
+  RealMachines machines;
+  machines.directory = directory;
+  machines.perdured = options.perdured;
+  machines.transport = options.real == "shm" ? Transport::Shm : Transport::Tcp;
+  if (machines.perdured.empty()) {
+    PERDURE_TRY(found, find_perdured());
+    machines.perdured = std::move(found);
+  } else if (!std::filesystem::exists(machines.perdured)) {
+    return Error{ErrorCode::NotFound,
+                 fmt::format("--perdured '{}': there is no such program", machines.perdured)};
+  }
+  return machines;
+}
+
+ExitStatus run_torture(TortureOptions& options) {
+  if (options.real.empty()) return run_scenario(log_scenario(), options);
+  // Where memory is, so that what is measured is not the disk.
+  const bool shared = std::filesystem::exists("/dev/shm");
+  const auto directory = TemporaryDirectory::make(
+      shared ? "/dev/shm" : std::filesystem::temp_directory_path().string());
+  if (!directory.ok()) return fail(directory.error());
+  const auto machines = real_machines(options, directory->path());
+  if (!machines.ok()) return fail(machines.error());
+  options.campaign.world_words = "--real " + options.real;
+  return run_scenario(real_log_scenario(*machines), options);
 }
 
 }  // namespace
@@ -294,6 +332,15 @@ void add_torture_command(Command app) {
   command.add_option("--without", campaign.laws_left_out, "Do not judge by this law")
       .option_text("LAW");
   command
+      .add_option("--real", options->real,
+                  "On perdured processes over tcp or shm, which are killed and stopped")
+      .option_text("TRANSPORT")
+      .is_member({"tcp", "shm"});
+  command
+      .add_option("--perdured", options->perdured,
+                  "The daemon for --real (the one beside this program)")
+      .option_text("PATH");
+  command
       .add_option("--often", campaign.often,
                   "This fault comes in every world, before every other operation (repeatable)")
       .option_text("FAULT");
@@ -304,7 +351,8 @@ void add_torture_command(Command app) {
                "  perdure torture --seed 1 --worlds 1000 --ops 500\n"
                "  perdure torture --seed 7 --ops 500 --keep '3,17!,44'\n"
                "  perdure torture --hours 2 --resume night.json --format json\n"
-               "  perdure torture --cuts 100000 --often power-cut --ops 100 --resume cuts.json");
+               "  perdure torture --cuts 100000 --often power-cut --ops 100 --resume cuts.json\n"
+               "  perdure torture --real tcp --worlds 20 --ops 100");
   run_with(command, [options] { return run_torture(*options); });
 }
 

@@ -354,6 +354,7 @@ Result<std::vector<std::string>> tell_world(const Scenario& scenario, const Worl
 std::string repeat_line(const Failure& failure, const CampaignOptions& options) {
   std::string line =
       fmt::format("perdure torture --seed {} --ops {}", failure.seed, options.operations);
+  if (!options.world_words.empty()) line += ' ' + options.world_words;
   for (const std::string& fault : options.often) line += " --often " + fault;
   return line + fmt::format(" --keep '{}'", failure.keep);
 }

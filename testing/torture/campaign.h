@@ -23,6 +23,7 @@ struct CampaignOptions {
   std::string goal_counter;        // the campaign is over when this one is `goal`
   std::uint64_t goal = 0;          // 0: none
   std::vector<std::string> often;  // faults: see draw_steps
+  std::string world_words;         // of the command line, which say what the worlds are made of
   std::vector<std::string> laws_left_out;
   std::size_t failures_max = 10;    // distinct ones (law and last operation) that are shortened
   std::size_t shorten_tries = 400;  // worlds run to shorten one failure

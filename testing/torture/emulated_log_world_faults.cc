@@ -1,10 +1,10 @@
-// What goes wrong with programs, machines, links, media and clocks: see log_world.h.
+// What goes wrong with programs, machines, links, media and clocks: see emulated_log_world.h.
 #include <algorithm>
 #include <array>
 
 #include "core/assert.h"
 #include "pmem/pool_format.h"
-#include "testing/torture/log_world.h"
+#include "testing/torture/emulated_log_world.h"
 
 namespace perdure::test {
 namespace {
@@ -16,7 +16,7 @@ constexpr std::uint64_t kStrikeWithinLog = 12;
 
 }  // namespace
 
-void LogWorld::add_faults() {
+void EmulatedLogWorld::add_faults() {
   add_crashes();
   add_links();
   add_media();
@@ -24,8 +24,8 @@ void LogWorld::add_faults() {
 
 /// A fault that comes at an instant, in the middle of an operation; if that is over before, then
 /// right after it, or not at all. While it lasts, every operation meets what it has left.
-void LogWorld::add_strike(std::string name, std::uint32_t weight, std::uint32_t lasts_max,
-                          std::function<void(Random&)> strike, std::function<void()> end) {
+void EmulatedLogWorld::add_strike(std::string name, std::uint32_t weight, std::uint32_t lasts_max,
+                                  std::function<void(Random&)> strike, std::function<void()> end) {
   struct State {
     Random choices{0};
     bool waits = false;
@@ -72,47 +72,32 @@ void LogWorld::add_strike(std::string name, std::uint32_t weight, std::uint32_t 
   faults_.push_back(std::move(fault));
 }
 
-/// A fault that is there from the beginning of an operation on.
-void LogWorld::add_lasting(std::string name, std::uint32_t weight, std::uint32_t lasts_max,
-                           std::function<bool(Random&)> begin, std::function<void()> end) {
-  faults_.push_back(
-      {std::move(name), weight, lasts_max, std::move(begin), [] { return true; }, std::move(end)});
-}
-
-void LogWorld::cut_power(std::size_t replica) {
-  fabric::emu::Machine& machine = replicas_[replica].server->machine();
-  if (!machine.powered()) return;
-  tell("the power of {} fails{}", machine.name(), unacknowledged() ? "" : ", nothing in flight");
+void EmulatedLogWorld::cut_power(std::size_t index) {
+  if (!runs(index)) return;
+  tell("the power of {} fails{}", name_of(index), unacknowledged() ? "" : ", nothing in flight");
   ++cuts_;
   if (unacknowledged()) ++cuts_counted_;
-  replicas_[replica].off = true;
-  machine.power_cut();
+  replicas_[index].off = true;
+  machine(index).power_cut();
 }
 
-void LogWorld::start_what_is_off() {
-  for (std::size_t index = 0; index < replicas_.size(); ++index) {
-    if (replicas_[index].off) start(index);
-  }
-}
-
-void LogWorld::add_crashes() {
+void EmulatedLogWorld::add_crashes() {
   add_strike("writer-crash", 3, 1,
              [this](Random&) {
-               fabric::emu::Machine& machine = *newest().machine;
-               if (!machine.powered()) return;
-               tell("{} crashes", machine.name());
-               machine.kill();
+               fabric::emu::Machine& writer = *program_machines_[index_of(newest())];
+               if (!writer.powered()) return;
+               tell("{} crashes", writer.name());
+               writer.kill();
              },
              {});
   add_strike(
       "server-crash", 3, 20,
       [this](Random& choices) {
-        Replica& replica = replicas_[choices.below(replicas_.size())];
-        fabric::emu::Machine& machine = replica.server->machine();
-        if (!machine.powered()) return;
-        tell("{} crashes", machine.name());
-        replica.off = true;
-        machine.kill();
+        const std::size_t index = choices.below(replicas_.size());
+        if (!runs(index)) return;
+        tell("{} crashes", name_of(index));
+        replicas_[index].off = true;
+        machine(index).kill();
       },
       [this] { start_what_is_off(); });
   add_strike(
@@ -122,8 +107,8 @@ void LogWorld::add_crashes() {
       "power-cut-all", 3, 2,
       [this](Random& choices) {
         for (std::size_t index = 0; index < replicas_.size(); ++index) cut_power(index);
-        for (Program& program : programs_) {
-          if (program.machine->powered() && choices.chance(1, 2)) program.machine->kill();
+        for (fabric::emu::Machine* program : program_machines_) {
+          if (program->powered() && choices.chance(1, 2)) program->kill();
         }
       },
       [this] { start_what_is_off(); });
@@ -134,36 +119,33 @@ void LogWorld::add_crashes() {
                     only < replicas_.size() ? fmt::format("replica{}", only) : "all replicas");
                for (std::size_t index = 0; index < replicas_.size(); ++index) {
                  if (only < replicas_.size() && index != only) continue;
-                 for (Program& program : programs_) {
-                   world_.drop_connections(*program.machine, replicas_[index].server->machine());
+                 for (fabric::emu::Machine* program : program_machines_) {
+                   world_.drop_connections(*program, machine(index));
                  }
                }
              },
              {});
 }
 
-/// Whether every request of a program is answered, unless something stops in the midst of it.
-bool LogWorld::links_whole() const {
-  for (const Replica& replica : replicas_) {
-    const fabric::emu::Machine& machine = replica.server->machine();
-    if (replica.off || machine.starved()) return false;
-    for (const Program& program : programs_) {
-      if (world_.link(*program.machine, machine) != LinkState::Up) return false;
+bool EmulatedLogWorld::undisturbed() const {
+  for (std::size_t index = 0; index < replicas_.size(); ++index) {
+    if (replicas_[index].off || machine(index).starved()) return false;
+    for (const fabric::emu::Machine* program : program_machines_) {
+      if (world_.link(*program, machine(index)) != LinkState::Up) return false;
     }
   }
   return !armed_;
 }
 
-void LogWorld::set_links(std::size_t replica, LinkState state, bool all_programs) {
-  fabric::emu::Machine& machine = replicas_[replica].server->machine();
-  for (Program& program : programs_) {
-    if (!all_programs && &program != &newest()) continue;
-    world_.set_link(*program.machine, machine, state);
+void EmulatedLogWorld::set_links(std::size_t index, LinkState state, bool all_programs) {
+  for (std::size_t program = 0; program < program_machines_.size(); ++program) {
+    if (!all_programs && program != newest_) continue;
+    world_.set_link(*program_machines_[program], machine(index), state);
   }
-  if (all_programs) world_.set_link(*reader_machine_, machine, state);
+  if (all_programs) world_.set_link(*reader_machine_, machine(index), state);
 }
 
-void LogWorld::add_links() {
+void EmulatedLogWorld::add_links() {
   struct Kind {
     const char* name;
     LinkState state;
@@ -186,13 +168,12 @@ void LogWorld::add_links() {
       "starvation", 2, 6,
       [this, victim](Random& choices) {
         *victim = choices.below(replicas_.size());
-        fabric::emu::Machine& machine = replicas_[*victim].server->machine();
-        if (!machine.powered()) return false;
-        tell("{} gets no processor", machine.name());
-        machine.starve(true);
+        if (!runs(*victim)) return false;
+        tell("{} gets no processor", name_of(*victim));
+        machine(*victim).starve(true);
         return true;
       },
-      [this, victim] { replicas_[*victim].server->machine().starve(false); });
+      [this, victim] { machine(*victim).starve(false); });
   add_lasting(
       "clock-jumps", 2, 20,
       [this](Random&) {
@@ -202,38 +183,7 @@ void LogWorld::add_links() {
       [this] { clock_.jumps = false; });
 }
 
-/// A bit of what a replica keeps. Not of the last record: of that nobody can say whether it was
-/// ever whole, when the other replicas do not answer.
-bool LogWorld::flip_somewhere(Random& choices) {
-  const std::size_t index = choices.below(replicas_.size());
-  const bool member = std::ranges::any_of(
-      known_, [&](const Members& each) { return has(each, replicas_[index].pool()); });
-  if (!member || !may_spoil(index)) return false;
-  const std::uint64_t last = judge_.committed_below();
-  const std::optional<Lsn> place = last > 0 ? judge_.place_of(last - 1) : std::optional<Lsn>{};
-  if (!place || last <= judge_.trimmed_below() + 1) return false;
-  const std::optional<Lsn> first = judge_.place_of(judge_.trimmed_below());
-  if (!first || *first >= *place) return false;
-  const std::uint64_t ring = ring_bytes();
-  if (ring == 0) return false;
-  std::uint64_t at = pmem::kPoolDataOffset;
-  if (choices.chance(1, 6)) {
-    // Where a log says what it is: anchor, words, and the two copies of its state.
-    constexpr std::array<std::uint64_t, 5> kWhere = {0, log::kCommittedWordAt, log::kTailWordAt,
-                                                     log::kStateAt,
-                                                     log::kStateAt + log::kStateEvery};
-    const std::uint64_t where = kWhere[choices.below(kWhere.size())];
-    at += where + choices.below(where < log::kStateAt ? 8 : 200);
-  } else {
-    at += log::kRingAt + (first->value + choices.below(place->value - first->value)) % ring;
-  }
-  tell("a bit flips on replica{} at {}", index, at - pmem::kPoolDataOffset);
-  spoil(index);
-  replicas_[index].server->region().flip_bit(at, static_cast<unsigned>(choices.below(8)));
-  return true;
-}
-
-void LogWorld::add_media() {
+void EmulatedLogWorld::add_media() {
   add_lasting(
       "bit-flip", 2, 10, [this](Random& choices) { return flip_somewhere(choices); }, [] {});
   struct Kind {
@@ -247,18 +197,16 @@ void LogWorld::add_media() {
         kind.name, 2, 10,
         [this, kind, victim](Random& choices) {
           *victim = choices.below(replicas_.size());
-          Replica& replica = replicas_[*victim];
-          if (replica.off) return false;
+          if (replicas_[*victim].off) return false;
           tell("the medium of replica{} refuses to sync: {}", *victim, kind.name);
-          replica.server->region().refuse_flushes(kind.code, 1 + choices.below(3), random_);
+          servers_[*victim]->region().refuse_flushes(kind.code, 1 + choices.below(3), random_);
           return true;
         },
         [this, victim] {
           // The operator has seen to it, and starts the daemon anew.
-          Replica& replica = replicas_[*victim];
-          replica.server->region().refuse_flushes(ErrorCode::SystemError, 0, random_);
-          if (replica.off) return;
-          replica.server->kill();
+          servers_[*victim]->region().refuse_flushes(ErrorCode::SystemError, 0, random_);
+          if (replicas_[*victim].off) return;
+          servers_[*victim]->kill();
           start(*victim);
         });
   }

@@ -13,38 +13,9 @@ namespace perdure::test {
 namespace {
 
 const std::string kPool = "log";
-/// A ring of 64 KiB, the smallest, and room for persistent receive buffers and for what a log keeps
-/// beside its records.
-constexpr std::uint64_t kPoolBytes = 96 * 1024;
-/// Machines with a blank pool beside those of the first replicas.
-constexpr std::size_t kSparesMax = 2;
-constexpr persist::ReceiveQueue kQueue{32, 512};
-constexpr Nanoseconds kStall = std::chrono::milliseconds(50);
-constexpr Nanoseconds kReadWithin = std::chrono::milliseconds(50);
-constexpr std::size_t kPrograms = 3;
-constexpr std::uint64_t kBeyondOneIn = 32;
 /// A call that takes a deadline may be late by one look at each replica, of which each may take a
 /// step of the emulated clock.
 constexpr Nanoseconds kLate = std::chrono::milliseconds(20);
-
-ServerProfile draw_profile(Random& random) {
-  constexpr std::array kDomains = {PersistenceDomain::Page, PersistenceDomain::Dmp,
-                                   PersistenceDomain::Mhp, PersistenceDomain::Wsp};
-  constexpr std::array kTransports = {Transport::InfiniBand, Transport::Tcp, Transport::Iwarp};
-  ServerProfile profile;
-  profile.domain = kDomains[random.below(kDomains.size())];
-  profile.ddio = random.chance(1, 2) ? Ddio::On : Ddio::Off;
-  profile.receive_buffers = random.chance(1, 3) ? ReceiveBuffers::Pm : ReceiveBuffers::Dram;
-  profile.transport = kTransports[random.below(kTransports.size())];
-  profile.capabilities.native_flush = profile.ddio == Ddio::Off;
-  profile.capabilities.atomic_write = true;
-  return profile;
-}
-
-std::size_t draw_replicas(Random& random) {
-  constexpr std::array<std::size_t, 12> kReplicas = {3, 3, 3, 3, 3, 3, 3, 3, 1, 2, 4, 5};
-  return kReplicas[random.below(kReplicas.size())];
-}
 
 /// Whether an error is about the way to a replica rather than about what it holds.
 bool is_about_the_way(ErrorCode code) {
@@ -55,21 +26,10 @@ bool is_about_the_way(ErrorCode code) {
 
 }  // namespace
 
-Nanoseconds ProgramClock::now() const {
-  constexpr std::uint64_t kLooksPerJump = 500;
-  constexpr Nanoseconds kLookTakes{25};
-  constexpr Nanoseconds kLookTakesMax = std::chrono::microseconds(50);
-  if (jumps && ++looks_ % kLooksPerJump == 0) ahead_ += std::chrono::hours(1);
-  const bool idle = std::exchange(events_, world_.events()) == world_.events();
-  look_takes_ = idle ? std::min(2 * look_takes_, kLookTakesMax) : kLookTakes;
-  world_.tick(look_takes_);
-  return world_.clock().now() + ahead_;
-}
-
 Result<std::unique_ptr<WorldReader>> WorldReader::open(std::unique_ptr<client::Peer> peer,
-                                                       const Clock& clock) {
+                                                       Nanoseconds within, const Clock& clock) {
   auto reader = std::make_unique<WorldReader>();
-  PERDURE_TRY(bytes, client::RemoteBytes::open(*peer, kPool, kReadWithin, clock));
+  PERDURE_TRY(bytes, client::RemoteBytes::open(*peer, kPool, within, clock));
   log::CommittedReader::Options options;
   options.name = peer->name();
   PERDURE_TRY(opened, log::CommittedReader::open(*bytes, options));
@@ -87,42 +47,23 @@ Result<std::optional<ReadRecord>> WorldReader::next() {
 }
 
 LogWorld::LogWorld(const WorldOptions& options)
-    : options_(options), random_(options.seed), world_(random_) {
+    : options_(options), random_(options.seed), programs_(kPrograms) {
   judge_.leave_out(options.laws_left_out);
-  Random choices(options.seed + 1);
-  const ServerProfile profile = draw_profile(choices);
-  const bool alike = choices.chance(3, 4);
-  const std::size_t count = draw_replicas(choices);
-  const std::size_t spares = choices.below(kSparesMax + 1);
-  Members first;
-  first.quorum = choices.chance(7, 8) ? count / 2 + 1 : 1 + choices.below(count);
-  shape_ = choices.chance(1, 2) ? log::LogShape::Singleton : log::LogShape::Compound;
-  beyond_ = choices.chance(1, kBeyondOneIn);
-  if (beyond_) judge_.bear_loss();
-  for (std::size_t i = 0; i < kPrograms; ++i) {
-    programs_.emplace_back();
-    programs_.back().machine = &world_.add_machine(fmt::format("writer{}", i), profile);
-  }
-  reader_machine_ = &world_.add_machine("reader", profile);
-  for (std::size_t i = 0; i < count + spares; ++i) {
-    ServerProfile own = alike ? profile : draw_profile(choices);
-    own.transport = profile.transport;
-    auto server = test::WorldServer::start(world_, fmt::format("replica{}", i), own,
-                                           {kPool, kPoolBytes, kQueue});
-    PERDURE_ASSERT(server.ok());
-    replicas_.push_back({std::move(server).value(), false, false, false});
-    if (i < count) first.pools.push_back(replicas_.back().pool());
-  }
-  tell("{} replicas, quorum {}, {} spare, {}, {}{}", count, first.quorum, spares, describe(profile),
-       shape_ == log::LogShape::Singleton ? "singleton" : "compound",
-       beyond_ ? ", beyond what is borne" : "");
-  known_.push_back(std::move(first));
-  add_operations();
-  add_faults();
 }
 
-LogWorld::~LogWorld() {
-  world_.cancel_after();
+void LogWorld::begin(std::size_t machines, std::size_t replicas, std::size_t quorum,
+                     log::LogShape shape, bool beyond) {
+  replicas_.resize(machines);
+  shape_ = shape;
+  beyond_ = beyond;
+  if (beyond_) judge_.bear_loss();
+  Members first;
+  for (std::size_t index = 0; index < replicas; ++index) first.pools.push_back(pool_of(index));
+  first.quorum = quorum;
+  known_.push_back(std::move(first));
+}
+
+void LogWorld::end() {
   follower_.reset();
   programs_.clear();
 }
@@ -130,15 +71,9 @@ LogWorld::~LogWorld() {
 void LogWorld::reseed(std::uint64_t seed) { random_ = Random(seed); }
 
 std::vector<Counter> LogWorld::counters() const {
-  return {{"events", world_.events()},
-          {"openings", opened_},
-          {"records", appended_},
-          {"acknowledged", acknowledged_},
-          {"verified_reads", verified_},
-          {"power_cuts", cuts_},
-          {"power_cuts_counted", cuts_counted_},
-          {"changes", changes_},
-          {"beyond_later", beyond_later_ ? 1u : 0u}};
+  return {{"openings", opened_},           {"records", appended_},
+          {"acknowledged", acknowledged_}, {"verified_reads", verified_},
+          {"changes", changes_},           {"beyond_later", beyond_later_ ? 1u : 0u}};
 }
 
 void LogWorld::tell_outcome(std::string_view what, const Result<void>& outcome) {
@@ -160,7 +95,7 @@ std::vector<std::byte> LogWorld::content(std::uint64_t salt, std::size_t bytes) 
 LogWorld::OpenChoices LogWorld::open_choices(const Members& members) const {
   OpenChoices choices;
   for (std::size_t i = 0; i < replicas_.size(); ++i) {
-    if (has(members, replicas_[i].pool())) choices.replicas.push_back(i);
+    if (has(members, pool_of(i))) choices.replicas.push_back(i);
   }
   choices.quorum = members.quorum;
   choices.partial = choices.replicas.size() < members.pools.size();
@@ -182,10 +117,10 @@ log::WriterOptions LogWorld::writer_options(const OpenChoices& choices, Random& 
   options.create = choices.create;
   options.writer_name = "torture";
   options.writer = random.next() | 1;
-  options.stall = kStall;
+  options.stall = patience().stall;
   // Who spins looks at the clock seldom, and here a look at a replica that says nothing takes long.
   options.spin = Nanoseconds{0};
-  options.pause = [this](Nanoseconds time) { world_.pass(time); };
+  options.pause = [this](Nanoseconds time) { pass(time); };
   if (random.chance(1, 2)) options.reconnect = std::chrono::milliseconds(1 + random.below(20));
   return options;
 }
@@ -200,27 +135,37 @@ bool LogWorld::open_as_known(Program& program, Random& random, bool accept_loss)
     if (open(program, choices, random)) return true;
     if (judge_.breach()) return false;
   }
-  return false;
+  if (known.size() < 2) return false;
+  // Where that is not decided, it may take the replicas of all.
+  Members all;
+  for (const Members& members : known) {
+    for (const pmem::Uuid& pool : members.pools) {
+      if (!has(all, pool)) all.pools.push_back(pool);
+    }
+  }
+  OpenChoices choices = open_choices(all);
+  choices.accept_loss = accept_loss;
+  return !choices.replicas.empty() && open(program, choices, random);
 }
 
 /// Opens the log by `program`; what it holds is judged.
 bool LogWorld::open(Program& program, const OpenChoices& choices, Random& random) {
   program.log.reset();
   program.pending.clear();
-  if (!program.machine->powered()) program.machine->power_on();
+  if (!program_runs(index_of(program))) start_program(index_of(program));
   note_beyond();
   std::vector<std::unique_ptr<client::Peer>> peers;
   for (const std::size_t index : choices.replicas) {
-    peers.push_back(replicas_[index].server->peer(*program.machine));
+    peers.push_back(peer_for(index_of(program), index));
   }
   const log::WriterOptions options = writer_options(choices, random);
   in_call_ = true;
-  auto log = log::ReplicatedLog::open(std::move(peers), options, clock_);
+  auto log = log::ReplicatedLog::open(std::move(peers), options, clock());
   in_call_ = false;
   if (!log.ok()) {
     refusal_ = fmt::format("[{}] {}", to_string(log.code()), log.error().message);
     refusal_code_ = log.code();
-    tell("open by {}: {}", program.machine->name(), refusal_);
+    tell("open by {}: {}", name(program), refusal_);
     return false;
   }
   ++opened_;
@@ -232,10 +177,9 @@ bool LogWorld::open(Program& program, const OpenChoices& choices, Random& random
   for (const ReplicaStatus& each : status.replicas) {
     up += fmt::format(" {}{}", each.peer, each.up ? "" : " (down)");
   }
-  tell("open by {}: epoch {}, head {}, tail {}, {} records, quorum {} of{}{}",
-       program.machine->name(), status.epoch.value, status.head.value, status.tail.value,
-       status.next_index, status.quorum, up,
-       status.accepted_loss.empty() ? "" : "; accepted: " + status.accepted_loss);
+  tell("open by {}: epoch {}, head {}, tail {}, {} records, quorum {} of{}{}", name(program),
+       status.epoch.value, status.head.value, status.tail.value, status.next_index, status.quorum,
+       up, status.accepted_loss.empty() ? "" : "; accepted: " + status.accepted_loss);
   (void)program.log->take_repairs();
   program.writer = judge_.opened(status);
   newest_ = static_cast<std::size_t>(&program - programs_.data());
@@ -254,9 +198,9 @@ void LogWorld::verify(Program& program, bool all) {
   if (up.empty()) return;
   if (!all) up = {up[random_.below(up.size())]};
   for (const std::size_t index : up) {
-    const std::string& name = replicas_[index].server->machine().name();
+    const std::string& name = name_of(index);
     std::vector<ReadRecord> records;
-    auto reader = WorldReader::open(replicas_[index].server->peer(*reader_machine_), clock_);
+    auto reader = WorldReader::open(peer_for_reader(index), patience().read, clock());
     Result<void> outcome = reader.ok() ? Result<void>{} : Result<void>{reader.error()};
     while (outcome.ok()) {
       auto record = (*reader)->next();
@@ -302,14 +246,16 @@ std::optional<Ticket> LogWorld::append_to(Program& program, std::size_t bytes, R
   pending.ticket = *ticket;
   program.pending.push_back(pending);
   judge_.appended(program.writer, *ticket, content_of(record));
-  tell("append {} bytes by {}: record {} at {}", bytes, program.machine->name(), ticket->index,
+  tell("append {} bytes by {}: record {} at {}", bytes, name(program), ticket->index,
        ticket->lsn.value);
   note_committed(program);
   return *ticket;
 }
 
-/// Takes note of what the writer knows by now.
+/// Takes note of what the writer knows by now, and of whom it has brought back meanwhile.
 void LogWorld::note_committed(Program& program) {
+  const auto repairs = program.log->take_repairs();
+  if (&program == &newest()) note_repairs(repairs);
   std::size_t count = 0;
   while (count < program.pending.size() &&
          program.log->reached(program.pending[count].ticket, Level::Committed)) {
@@ -321,20 +267,20 @@ void LogWorld::note_committed(Program& program) {
                         program.pending.begin() + static_cast<std::ptrdiff_t>(count));
   acknowledged_ += count;
   judge_.committed(program.writer, last.ticket);
-  tell("record {} is committed, says {}", last.ticket.index, program.machine->name());
+  tell("record {} is committed, says {}", last.ticket.index, name(program));
   if (!judge_.breach()) check_durable(program, last, program.log->configuration().quorum);
 }
 
 bool LogWorld::wait_on(Program& program, Pending pending, Level level, Nanoseconds timeout) {
-  const Nanoseconds before = world_.clock().now();
+  const Nanoseconds before = now();
   in_call_ = true;
   const auto waited = program.log->wait(pending.ticket, level, timeout);
   in_call_ = false;
-  const Nanoseconds took = world_.clock().now() - before;
+  const Nanoseconds took = now() - before;
   tell_outcome(fmt::format("wait for {} of record {} by {}", to_string(level), pending.ticket.index,
-                           program.machine->name()),
+                           name(program)),
                waited);
-  if (took > timeout + kLate && !clock_.jumps) {
+  if (took > timeout + kLate && patience().judged) {
     judge_.late(fmt::format("wait returned after {} us; its time-out was {} us",
                             took.count() / 1000, timeout.count() / 1000));
   }
@@ -343,18 +289,6 @@ bool LogWorld::wait_on(Program& program, Pending pending, Level level, Nanosecon
     check_durable(program, pending, 1);
   }
   return waited.ok();
-}
-
-/// Whether a replica's durable bytes hold the record: where records usually are, or anywhere (in a
-/// persistent receive buffer, for example).
-bool LogWorld::holds_durably(const Replica& replica, const Ticket& ticket, std::uint64_t ring,
-                             std::span<const std::byte> bytes) const {
-  pmem::CrashableRegion& region = replica.server->region();
-  const std::uint64_t at =
-      pmem::kPoolDataOffset + log::kRingAt + ticket.lsn.value % ring + log::kRecordHeaderBytes;
-  if (at + bytes.size() <= region.bytes().size() && region.durable_at(at, bytes)) return true;
-  const std::vector<std::byte> all = region.durable();
-  return std::search(all.begin(), all.end(), bytes.begin(), bytes.end()) != all.end();
 }
 
 /// What was just acknowledged is durable on so many replicas. Battery-backed machines are believed:
@@ -367,18 +301,19 @@ void LogWorld::check_durable(const Program& program, const Pending& pending, std
   const LogStatus status = program.log->status();
   if (ticket.lsn < status.head) return;
   const std::vector<std::byte> bytes = content(pending.salt, pending.bytes);
+  const std::uint64_t place =
+      log::kRingAt + ticket.lsn.value % status.ring_bytes + log::kRecordHeaderBytes;
   std::size_t found = 0;
   for (const log::Member& member : program.log->configuration().members) {
     const auto index = server_of(member.pool);
-    const bool believed = !index || replicas_[*index].bad ||
-                          replicas_[*index].server->region().domain() == PersistenceDomain::Wsp;
-    if (believed || holds_durably(replicas_[*index], ticket, status.ring_bytes, bytes)) ++found;
+    const bool believed = !index || replicas_[*index].bad;
+    if (believed || keeps(*index, place, bytes)) ++found;
     if (found >= copies) return;
   }
   judge_.not_durable(
       fmt::format("record {} at {} was acknowledged to {}; it is durable on {} "
                   "replicas, and that takes {}",
-                  ticket.index, ticket.lsn.value, program.machine->name(), found, copies));
+                  ticket.index, ticket.lsn.value, name(program), found, copies));
 }
 
 void LogWorld::trim_to(Program& program, Lsn lsn) {
@@ -386,7 +321,7 @@ void LogWorld::trim_to(Program& program, Lsn lsn) {
   in_call_ = true;
   const auto trimmed = program.log->trim(lsn);
   in_call_ = false;
-  tell_outcome(fmt::format("trim to {} by {}", lsn.value, program.machine->name()), trimmed);
+  tell_outcome(fmt::format("trim to {} by {}", lsn.value, name(program)), trimmed);
   note_committed(program);
   if (trimmed.ok()) judge_.trimmed(program.writer, lsn);
 }
@@ -402,27 +337,76 @@ void LogWorld::note_repairs(const std::vector<RepairReport>& reports) {
 /// Starts a machine that is off. A medium that is no pool any more gets a blank one.
 void LogWorld::start(std::size_t replica) {
   Replica& each = replicas_[replica];
-  each.server->region().refuse_flushes(ErrorCode::SystemError, 0, random_);
-  const auto started = each.server->start_again();
+  const auto started = start_again(replica);
   // A strike may have come in the middle of it.
-  each.off = !each.server->machine().powered();
+  each.off = !runs(replica);
   if (started.ok() || each.off) return;
-  tell_outcome("start of " + each.server->machine().name(), started);
+  tell_outcome("start of " + name_of(replica), started);
   if (!each.bad && !beyond_) {
     judge_.nothing_can_be_done(fmt::format("the pool of {} can not be opened after a failure: {}",
-                                           each.server->machine().name(), started.error().message));
+                                           name_of(replica), started.error().message));
   }
-  start_blank(each);
+  start_blank(replica);
 }
 
 /// A new medium, and a new pool on it: of another UUID, and so no replica.
-void LogWorld::start_blank(Replica& replica) {
-  replica.bad = replica.foreign = false;
-  replica.server->region().refuse_flushes(ErrorCode::SystemError, 0, random_);
-  const auto started = replica.server->start_with({});
-  replica.bad = !started.ok();  // the power failed before there was a pool
-  replica.off = !replica.server->machine().powered();
-  PERDURE_ASSERT(started.ok() || replica.off);
+void LogWorld::start_blank(std::size_t replica) {
+  Replica& each = replicas_[replica];
+  each.bad = each.foreign = false;
+  const pmem::Uuid before = pool_of(replica);
+  const auto started = start_with_blank(replica);
+  each.bad = !started.ok();  // the power failed before there was a pool
+  each.off = !runs(replica);
+  PERDURE_ASSERT(started.ok() || each.off);
+  if (opened_ > 0 || !has(known_.front(), before)) return;
+  // There is no log yet, or nobody knows of it: the operator names what is there now.
+  Members renamed = known_.front();
+  std::ranges::replace(renamed.pools, before, pool_of(replica));
+  known_.insert(known_.begin(), std::move(renamed));
+}
+
+void LogWorld::start_what_is_off() {
+  for (std::size_t index = 0; index < replicas_.size(); ++index) {
+    if (replicas_[index].off) start(index);
+  }
+}
+
+/// A fault that is there from the beginning of an operation on.
+void LogWorld::add_lasting(std::string name, std::uint32_t weight, std::uint32_t lasts_max,
+                           std::function<bool(Random&)> begin, std::function<void()> end) {
+  faults_.push_back(
+      {std::move(name), weight, lasts_max, std::move(begin), [] { return true; }, std::move(end)});
+}
+
+/// A bit of what a replica keeps. Not of the last record: of that nobody can say whether it was
+/// ever whole, when the other replicas do not answer.
+bool LogWorld::flip_somewhere(Random& choices) {
+  const std::size_t index = choices.below(replicas_.size());
+  const bool member =
+      std::ranges::any_of(known_, [&](const Members& each) { return has(each, pool_of(index)); });
+  if (!member || !may_spoil(index)) return false;
+  const std::uint64_t last = judge_.committed_below();
+  const std::optional<Lsn> place = last > 0 ? judge_.place_of(last - 1) : std::optional<Lsn>{};
+  if (!place || last <= judge_.trimmed_below() + 1) return false;
+  const std::optional<Lsn> first = judge_.place_of(judge_.trimmed_below());
+  if (!first || *first >= *place) return false;
+  const std::uint64_t ring = ring_bytes();
+  if (ring == 0) return false;
+  std::uint64_t at = 0;
+  if (choices.chance(1, 6)) {
+    // Where a log says what it is: anchor, words, and the two copies of its state.
+    constexpr std::array<std::uint64_t, 5> kWhere = {0, log::kCommittedWordAt, log::kTailWordAt,
+                                                     log::kStateAt,
+                                                     log::kStateAt + log::kStateEvery};
+    const std::uint64_t where = kWhere[choices.below(kWhere.size())];
+    at += where + choices.below(where < log::kStateAt ? 8 : 200);
+  } else {
+    at += log::kRingAt + (first->value + choices.below(place->value - first->value)) % ring;
+  }
+  tell("a bit flips on replica{} at {}", index, at);
+  spoil(index);
+  flip_bit(index, at, static_cast<unsigned>(choices.below(8)));
+  return true;
 }
 
 bool LogWorld::unacknowledged() const {
@@ -433,34 +417,27 @@ bool LogWorld::unacknowledged() const {
 
 /// Programs whose machine died are gone with all they knew.
 void LogWorld::bury_dead_programs() {
-  for (Program& program : programs_) {
-    if (program.machine->powered()) continue;
-    program.log.reset();
-    program.pending.clear();
+  for (std::size_t index = 0; index < programs_.size(); ++index) {
+    if (program_runs(index)) continue;
+    programs_[index].log.reset();
+    programs_[index].pending.clear();
   }
-  if (!reader_machine_->powered()) {
+  if (!reader_runs()) {
     follower_.reset();
-    reader_machine_->power_on();
+    start_reader();
   }
 }
 
 void LogWorld::finish() {
-  world_.cancel_after();
-  clock_.jumps = false;
+  calm();
   follower_.reset();
   for (Program& program : programs_) {
     program.log.reset();
     program.pending.clear();
   }
   for (std::size_t index = 0; index < replicas_.size(); ++index) {
-    fabric::emu::Machine& machine = replicas_[index].server->machine();
-    machine.starve(false);
-    for (const Program& program : programs_) {
-      world_.set_link(*program.machine, machine, fabric::emu::LinkState::Up);
-    }
-    world_.set_link(*reader_machine_, machine, fabric::emu::LinkState::Up);
     // Every daemon is started anew: none keeps sessions or distrusts its medium.
-    if (machine.powered()) replicas_[index].server->kill();
+    if (runs(index)) stop(index);
     start(index);
   }
   tell("all is repaired");
@@ -477,7 +454,7 @@ void LogWorld::finish_open() {
   constexpr int kTries = 3;
   for (int attempt = 0; attempt < kTries && newest().log == nullptr; ++attempt) {
     if (open_as_known(newest(), random_, beyond_ && attempt > 0) || judge_.breach()) return;
-    world_.pass(std::chrono::seconds(1));
+    pass(std::chrono::seconds(1));
   }
   if (newest().log != nullptr || beyond_) return;
   judge_.nothing_can_be_done(
@@ -525,17 +502,11 @@ void LogWorld::finish_use() {
     ticket = append_to(program, 100, random_);
   }
   const bool committed =
-      ticket && (program.pending.empty() || wait_on(program, program.pending.back(),
-                                                    Level::Committed, std::chrono::seconds(1)));
+      ticket && (program.pending.empty() ||
+                 wait_on(program, program.pending.back(), Level::Committed, patience().commit));
   if (!committed && !beyond_) {
     judge_.nothing_can_be_done("all machines run, and no record can be appended and committed");
   }
-}
-
-Scenario log_scenario() {
-  return scenario_of("log", [](const WorldOptions& options) {
-    return std::unique_ptr<World>(std::make_unique<LogWorld>(options));
-  });
 }
 
 }  // namespace perdure::test

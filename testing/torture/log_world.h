@@ -1,6 +1,6 @@
-// LogWorld: a replicated log in a box. The real writers, readers and peer services on the emulated
-// fabric, in one thread and under one seed; what their users do, what goes wrong with machines,
-// links and media, and the log's judge beside it.
+// LogWorld: the users of a replicated log, what they do, and the log's judge beside them. On which
+// machines, and what goes wrong with these, others say: emulated_log_world.h (whole clusters in one
+// thread, where a seed is a history) and real_log_world.h (perdured processes).
 //
 // Damage is kept within what the contract bears: never are more replicas destroyed or damaged at a
 // time than leaves every committed record on one that is whole and enough of them to vote. (One
@@ -11,6 +11,7 @@
 
 #include <fmt/format.h>
 
+#include <atomic>
 #include <memory>
 #include <optional>
 #include <span>
@@ -22,34 +23,14 @@
 #include "log/replicated_log.h"
 #include "testing/torture/log_judge.h"
 #include "testing/torture/torture.h"
-#include "testing/world_server.h"
 
 namespace perdure::test {
-
-/// The log's scenario: operations, faults and judge.
-Scenario log_scenario();
-
-/// The world's clock as a program sees it: to look at it takes time, the more the longer a program
-/// does nothing else. While it is told to, it jumps ahead by an hour now and then.
-class ProgramClock final : public Clock {
- public:
-  explicit ProgramClock(fabric::emu::World& world) : world_(world) {}
-  Nanoseconds now() const override;
-  bool jumps = false;
-
- private:
-  fabric::emu::World& world_;
-  mutable std::uint64_t looks_ = 0;
-  mutable std::uint64_t events_ = 0;  // of the world, at the last look
-  mutable Nanoseconds look_takes_{0};
-  mutable Nanoseconds ahead_{0};
-};
 
 /// A reader of one replica, from the oldest record on.
 class WorldReader {
  public:
   static Result<std::unique_ptr<WorldReader>> open(std::unique_ptr<client::Peer> peer,
-                                                   const Clock& clock);
+                                                   Nanoseconds within, const Clock& clock);
   /// The next data record, or nothing at the end for now. Errors: those of LogReader::next.
   Result<std::optional<ReadRecord>> next();
 
@@ -65,11 +46,8 @@ class WorldReader {
 };
 
 /// Threads: one.
-class LogWorld final : public World {
+class LogWorld : public World {
  public:
-  explicit LogWorld(const WorldOptions& options);
-  ~LogWorld() override;
-
   const std::vector<Operation>& operations() const override { return operations_; }
   const std::vector<Fault>& faults() const override { return faults_; }
   const Judge& judge() const override { return judge_; }
@@ -77,7 +55,65 @@ class LogWorld final : public World {
   void finish() override;
   std::vector<Counter> counters() const override;
 
- private:
+ protected:
+  /// How patient users are, in the time of this world.
+  struct Patience {
+    Nanoseconds stall;   // a replica that does not answer for so long is given up
+    Nanoseconds ask;     // for one question to a peer
+    Nanoseconds read;    // for one read of a replica
+    Nanoseconds commit;  // in the end, when everything is repaired
+    bool judged = true;  // whether calls must keep their deadlines; false: their time is not ours
+  };
+  static constexpr std::size_t kPrograms = 3;
+
+  explicit LogWorld(const WorldOptions& options);
+  /// To be called once, with as many machines as there are: the first replicas of the log, and
+  /// whether more is damaged than the log bears.
+  void begin(std::size_t machines, std::size_t replicas, std::size_t quorum, log::LogShape shape,
+             bool beyond);
+  /// To be called before the machines are gone.
+  void end();
+
+  // Machines that serve a pool each.
+  virtual const std::string& name_of(std::size_t machine) const = 0;  // as their peers call them
+  virtual const pmem::Uuid& pool_of(std::size_t machine) const = 0;
+  virtual bool runs(std::size_t machine) const = 0;
+  virtual void stop(std::size_t machine) = 0;
+  /// Starts it anew, whether it runs or not, with what it kept, a blank pool, or a copy of that of
+  /// another; the medium is as good as new. Errors: those of attaching and serving the pool.
+  virtual Result<void> start_again(std::size_t machine) = 0;
+  virtual Result<void> start_with_blank(std::size_t machine) = 0;
+  virtual Result<void> start_with_copy(std::size_t machine, std::size_t from) = 0;
+  /// What it holds, from the pool's data on; until the next call of any of these.
+  virtual std::span<const std::byte> data_of(std::size_t machine) const = 0;
+  /// Whether this is there after the worst that may happen to the machine alone; where the data are
+  /// usually, or anywhere.
+  virtual bool keeps(std::size_t machine, std::uint64_t at,
+                     std::span<const std::byte> bytes) const = 0;
+  virtual void flip_bit(std::size_t machine, std::uint64_t at, unsigned bit) = 0;
+
+  // Programs and the reader.
+  virtual std::string program_name(std::size_t program) const = 0;
+  virtual bool program_runs(std::size_t program) const = 0;
+  virtual void start_program(std::size_t program) = 0;
+  virtual bool reader_runs() const = 0;
+  virtual void start_reader() = 0;
+  virtual std::unique_ptr<client::Peer> peer_for(std::size_t program, std::size_t machine) = 0;
+  virtual std::unique_ptr<client::Peer> peer_for_reader(std::size_t machine) = 0;
+
+  // Time and disturbances.
+  virtual const Clock& clock() const = 0;       // as programs see it
+  virtual const Clock& true_clock() const = 0;  // as it is
+  Nanoseconds now() const { return true_clock().now(); }
+  virtual void pass(Nanoseconds time) = 0;
+  virtual Patience patience() const = 0;
+  /// Whether every request of a program is answered, unless something stops in the midst of it.
+  virtual bool undisturbed() const = 0;
+  /// All faults are over.
+  virtual void calm() = 0;
+  /// Called after each operation.
+  virtual void look_around() {}
+
   /// A record that its writer does not know to be committed.
   struct Pending {
     Ticket ticket;
@@ -87,14 +123,11 @@ class LogWorld final : public World {
   };
   /// What may open a log, and the log while it has it open.
   struct Program {
-    fabric::emu::Machine* machine = nullptr;
     std::unique_ptr<log::ReplicatedLog> log;
     LogJudge::Writer writer = 0;
     std::vector<Pending> pending;
   };
   struct Replica {
-    std::unique_ptr<test::WorldServer> server;
-    const pmem::Uuid& pool() const { return server->pool_uuid(); }
     bool off = false;      // killed, or without power: to be started again
     bool bad = false;      // damaged, and not brought to equal since
     bool foreign = false;  // it holds another log: what a reader of it alone returns is that
@@ -144,20 +177,11 @@ class LogWorld final : public World {
   void reopen_others(Random& choices);
   void fence(Random& choices);
 
-  // What goes wrong: log_world_faults.cc.
-  void add_faults();
-  void add_strike(std::string name, std::uint32_t weight, std::uint32_t lasts_max,
-                  std::function<void(Random&)> strike, std::function<void()> end);
+  // What goes wrong, as far as it is the same everywhere.
   void add_lasting(std::string name, std::uint32_t weight, std::uint32_t lasts_max,
                    std::function<bool(Random&)> begin, std::function<void()> end);
-  void add_crashes();
-  void add_links();
-  void add_media();
-  void cut_power(std::size_t replica);
   bool flip_somewhere(Random& choices);
   void start_what_is_off();
-  bool links_whole() const;
-  void set_links(std::size_t replica, fabric::emu::LinkState state, bool all_programs);
   void bury_dead_programs();
 
   bool open(Program& program, const OpenChoices& choices, Random& random);
@@ -177,8 +201,6 @@ class LogWorld final : public World {
   void note_repairs(const std::vector<RepairReport>& reports);
   void verify(Program& program, bool all);
   void check_durable(const Program& program, const Pending& pending, std::size_t copies);
-  bool holds_durably(const Replica& replica, const Ticket& ticket, std::uint64_t ring,
-                     std::span<const std::byte> bytes) const;
   void finish_open();
   void finish_members();
   void finish_use();
@@ -203,7 +225,11 @@ class LogWorld final : public World {
   void heal(const Program& program);
   void spoil(std::size_t replica) { replicas_[replica].bad = true; }
   void start(std::size_t replica);
-  void start_blank(Replica& replica);
+  void start_blank(std::size_t replica);
+  std::string name(const Program& program) const { return program_name(index_of(program)); }
+  std::size_t index_of(const Program& program) const {
+    return static_cast<std::size_t>(&program - programs_.data());
+  }
   bool unacknowledged() const;
   std::vector<std::byte> content(std::uint64_t salt, std::size_t bytes) const;
   template <typename... Arguments>
@@ -215,10 +241,7 @@ class LogWorld final : public World {
   void tell_outcome(std::string_view what, const Result<void>& outcome);
 
   const WorldOptions options_;
-  Random random_;  // of the emulated world
-  SeededSecrets secrets_{random_};
-  fabric::emu::World world_;
-  ProgramClock clock_{world_};
+  Random random_;  // what a world draws by itself
   LogJudge judge_;
   std::vector<Operation> operations_;
   std::vector<Fault> faults_;
@@ -230,18 +253,13 @@ class LogWorld final : public World {
   bool beyond_later_ = false;
   std::vector<Replica> replicas_;
   std::vector<Program> programs_;
-  fabric::emu::Machine* reader_machine_ = nullptr;
   std::unique_ptr<WorldReader> follower_;
   std::size_t newest_ = 0;  // of programs_: the last that opened the log
   std::uint64_t salt_ = 0;
   std::string refusal_;  // of the last opening that failed
   ErrorCode refusal_code_ = ErrorCode::SystemError;
 
-  bool armed_ = false;    // a strike waits for its instant
-  bool struck_ = false;   // during the operation that runs
-  bool in_call_ = false;  // the log is working on something that changes it
-  std::uint64_t cuts_ = 0;
-  std::uint64_t cuts_counted_ = 0;
+  std::atomic<bool> in_call_ = false;  // the log is working on something that changes it
   std::uint64_t opened_ = 0;
   std::uint64_t appended_ = 0;
   std::uint64_t acknowledged_ = 0;

@@ -26,21 +26,21 @@ bool LogWorld::has(const Members& members, const pmem::Uuid& pool) {
 
 std::optional<std::size_t> LogWorld::server_of(const pmem::Uuid& pool) const {
   for (std::size_t index = 0; index < replicas_.size(); ++index) {
-    if (replicas_[index].pool() == pool) return index;
+    if (pool_of(index) == pool) return index;
   }
   return std::nullopt;
 }
 
 std::optional<std::size_t> LogWorld::server_named(const std::string& name) const {
   for (std::size_t index = 0; index < replicas_.size(); ++index) {
-    if (replicas_[index].server->machine().name() == name) return index;
+    if (name_of(index) == name) return index;
   }
   return std::nullopt;
 }
 
 /// Whether the bytes of a replica say that they are not all there: its content was being replaced.
 bool LogWorld::is_marked(std::size_t replica) const {
-  LocalBytes bytes(replicas_[replica].server->region().bytes().subspan(pmem::kPoolDataOffset));
+  LocalBytes bytes(data_of(replica));
   const auto start = log::read_start(bytes);
   return !start.ok() || !start->anchor || start->state().marks.incomplete ||
          start->state().marks.removed;
@@ -64,7 +64,7 @@ bool LogWorld::bears(const Members& members) const {
 
 /// Whether what a machine holds may be destroyed.
 bool LogWorld::may_spoil(std::size_t replica) const {
-  const pmem::Uuid& pool = replicas_[replica].pool();
+  const pmem::Uuid& pool = pool_of(replica);
   if (beyond_ || is_lost(pool)) return true;
   return std::ranges::all_of(known_, [&](const Members& members) {
     const std::size_t more = has(members, pool) ? 1 : 0;
@@ -97,7 +97,7 @@ std::vector<std::size_t> LogWorld::strangers() const {
   std::vector<std::size_t> found;
   for (std::size_t index = 0; index < replicas_.size(); ++index) {
     const bool member = std::ranges::any_of(
-        known_, [&](const Members& members) { return has(members, replicas_[index].pool()); });
+        known_, [&](const Members& members) { return has(members, pool_of(index)); });
     if (!member) found.push_back(index);
   }
   return found;
@@ -140,8 +140,8 @@ void LogWorld::note_change(const Result<void>& outcome, const Members& next,
     judge_.let_in(fmt::format("{}: the log has {}, and that is not what was asked for", what,
                               describe(program.log->configuration())));
   }
-  for (Replica& replica : replicas_) {
-    if (outcome.ok() && has(next, replica.pool())) replica.foreign = false;
+  for (std::size_t index = 0; index < replicas_.size(); ++index) {
+    if (outcome.ok() && has(next, pool_of(index))) replicas_[index].foreign = false;
   }
   note_committed(program);
 }
@@ -160,7 +160,7 @@ void LogWorld::heal(const Program& program) {
   if (program.log == nullptr) return;
   for (const ReplicaStatus& each : program.log->status().replicas) {
     const auto server = server_named(each.peer);
-    const bool same = server && to_string(replicas_[*server].pool()) == each.pool_uuid;
+    const bool same = server && to_string(pool_of(*server)) == each.pool_uuid;
     if (each.up && same) replicas_[*server].bad = replicas_[*server].foreign = false;
   }
 }
@@ -171,15 +171,15 @@ bool LogWorld::replace_member(const pmem::Uuid& which, std::size_t by) {
   Members next = members_of(program);
   const auto place = std::ranges::find(next.pools, which);
   if (place == next.pools.end()) return false;
-  *place = replicas_[by].pool();
+  *place = pool_of(by);
   in_call_ = true;
   const auto replaced =
-      program.log->replace_replica(to_string(which), replicas_[by].server->peer(*program.machine));
+      program.log->replace_replica(to_string(which), peer_for(index_of(program), by));
   in_call_ = false;
   note_change(replaced, next, fmt::format("replace {} by replica{}", to_string(which), by));
   if (replaced.ok()) return true;
   refusal_code_ = replaced.code();
-  if (replaced.code() == ErrorCode::AlreadyExists) start_blank(replicas_[by]);
+  if (replaced.code() == ErrorCode::AlreadyExists) start_blank(by);
   return false;
 }
 
@@ -191,13 +191,13 @@ void LogWorld::add_replica(Random& choices) {
   if (others.empty()) return;
   const std::size_t by = others[choices.below(others.size())];
   Members next = changed(before, before.pools.size() + 1);
-  next.pools.push_back(replicas_[by].pool());
+  next.pools.push_back(pool_of(by));
   if (!may_change(next, choices)) return;
   in_call_ = true;
-  const auto added = program.log->add_replica(replicas_[by].server->peer(*program.machine), 0);
+  const auto added = program.log->add_replica(peer_for(index_of(program), by), 0);
   in_call_ = false;
   note_change(added, next, fmt::format("add replica{}", by));
-  if (!added.ok() && added.code() == ErrorCode::AlreadyExists) start_blank(replicas_[by]);
+  if (!added.ok() && added.code() == ErrorCode::AlreadyExists) start_blank(by);
 }
 
 void LogWorld::remove_replica(Random& choices) {
@@ -226,7 +226,7 @@ void LogWorld::replace_replica(Random& choices) {
   const auto dead = dead_member(before);
   const pmem::Uuid which = dead ? *dead : before.pools[choices.below(before.pools.size())];
   Members next = before;
-  *std::ranges::find(next.pools, which) = replicas_[by].pool();
+  *std::ranges::find(next.pools, which) = pool_of(by);
   if (!may_change(next, choices)) return;
   (void)replace_member(which, by);
 }

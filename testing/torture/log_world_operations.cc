@@ -25,12 +25,14 @@ void LogWorld::add_operations() {
     operations_.push_back({name, weight, [this, work](Random& choices) {
                              (this->*work)(choices);
                              bury_dead_programs();
+                             look_around();
                            }});
   };
   const auto add_wait = [this](const char* name, std::uint32_t weight, Level level) {
     operations_.push_back({name, weight, [this, level](Random& choices) {
                              wait(choices, level);
                              bury_dead_programs();
+                             look_around();
                            }});
   };
   add("append", 60, &LogWorld::append);
@@ -82,10 +84,10 @@ void LogWorld::wait(Random& choices, Level level) {
 void LogWorld::poll(Random& choices) {
   if (!ensure_open(choices)) return;
   Program& program = newest();
-  const Nanoseconds before = world_.clock().now();
+  const Nanoseconds before = now();
   poll_once(program);
-  const Nanoseconds took = world_.clock().now() - before;
-  if (took > kPollLate && !clock_.jumps) {
+  const Nanoseconds took = now() - before;
+  if (took > kPollLate && patience().judged) {
     judge_.late(fmt::format("poll took {} us", took.count() / 1000));
   }
 }
@@ -97,7 +99,6 @@ void LogWorld::poll_once(Program& program) {
   const auto polled = program.log->poll();
   in_call_ = false;
   tell_outcome("poll", polled);
-  note_repairs(program.log->take_repairs());
   note_committed(program);
 }
 
@@ -143,7 +144,7 @@ void LogWorld::wrap(Random& choices) {
 }
 
 void LogWorld::close(Random&) {
-  tell("close of {}", newest().machine->name());
+  tell("close of {}", name(newest()));
   newest().log.reset();
   newest().pending.clear();
 }
@@ -182,7 +183,7 @@ void LogWorld::older_writer(Random& choices) {
     const auto reports = program.log->repair();
     in_call_ = false;
     for (const RepairReport& report : reports) {
-      tell("repair of {} by {}: {}", report.peer, program.machine->name(),
+      tell("repair of {} by {}: {}", report.peer, name(program),
            report.repaired ? "done" : report.error);
     }
   }
@@ -207,7 +208,7 @@ void LogWorld::repair(Random& choices) {
 void LogWorld::reconnect(Random& choices) {
   if (!ensure_open(choices)) return;
   for (int i = 0; i < 3; ++i) {
-    world_.pass(std::chrono::milliseconds(20));
+    pass(std::chrono::milliseconds(20));
     poll_once(newest());
   }
 }
@@ -217,23 +218,16 @@ void LogWorld::replace_blank(Random& choices) {
   const std::size_t index = choices.below(replicas_.size());
   Replica& replica = replicas_[index];
   if (replica.off || !may_spoil(index)) return;
-  tell("the pool of {} is replaced by a blank one", replica.server->machine().name());
-  const pmem::Uuid before = replica.pool();
-  start_blank(replica);
-  if (opened_ > 0) return;
-  // There is no log yet, or nobody knows of it.
-  Members renamed = known_.front();
-  std::ranges::replace(renamed.pools, before, replica.pool());
-  known_.insert(known_.begin(), std::move(renamed));
+  tell("the pool of {} is replaced by a blank one", name_of(index));
+  start_blank(index);
 }
 
 /// A log with something that is none of its replicas, or not all of them, is refused.
 void LogWorld::expect_refusal(const OpenChoices& choices, Random& random, std::string_view why) {
   // While nobody knows which replicas the log has, anything may be right.
   const bool sure = opened_ > 0 && known_.size() == 1 && !beyond_;
-  const bool some = std::ranges::any_of(choices.replicas, [this](std::size_t index) {
-    return has(known_.front(), replicas_[index].pool());
-  });
+  const bool some = std::ranges::any_of(
+      choices.replicas, [this](std::size_t index) { return has(known_.front(), pool_of(index)); });
   if (!sure || !some) return;
   if (open(other_program(), choices, random) && !judge_.breach()) {
     judge_.let_in(fmt::format("the log opens with {}", why));
@@ -245,15 +239,13 @@ void LogWorld::copy_pool(Random& choices) {
   const std::size_t from = choices.below(replicas_.size());
   const std::size_t to = choices.below(replicas_.size());
   if (opened_ == 0 || from == to || replicas_[to].off || !may_spoil(to)) return;
-  tell("the pool of {} is copied over that of {}", replicas_[from].server->machine().name(),
-       replicas_[to].server->machine().name());
-  replicas_[to].server->region().refuse_flushes(ErrorCode::SystemError, 0, random_);
+  tell("the pool of {} is copied over that of {}", name_of(from), name_of(to));
   replicas_[to].foreign = replicas_[from].foreign;
-  const auto started = replicas_[to].server->start_with(replicas_[from].server->region().durable());
-  replicas_[to].off = !replicas_[to].server->machine().powered();
+  const auto started = start_with_copy(to, from);
+  replicas_[to].off = !runs(to);
   // Unless they fail, both answer, and to be the same pool.
-  const bool both = started.ok() && !replicas_[from].off && links_whole() && !beyond_ &&
-                    has(known_.front(), replicas_[from].pool());
+  const bool both = started.ok() && !replicas_[from].off && undisturbed() && !beyond_ &&
+                    has(known_.front(), pool_of(from));
   if (both) {
     OpenChoices twice = open_choices(known_.front());
     twice.partial = true;
@@ -262,7 +254,7 @@ void LogWorld::copy_pool(Random& choices) {
       judge_.let_in(fmt::format("the log opens with replica{} and a copy of it", from));
     }
   }
-  start_blank(replicas_[to]);
+  start_blank(to);
 }
 
 /// The pool of another log is put there.
@@ -270,17 +262,17 @@ void LogWorld::foreign_pool(Random& choices) {
   const std::size_t index = choices.below(replicas_.size());
   Replica& replica = replicas_[index];
   if (opened_ == 0 || replica.off || !may_spoil(index)) return;
-  tell("the pool of {} is replaced by that of another log", replica.server->machine().name());
-  start_blank(replica);
+  tell("the pool of {} is replaced by that of another log", name_of(index));
+  start_blank(index);
   std::vector<std::unique_ptr<client::Peer>> peers;
-  peers.push_back(replica.server->peer(*reader_machine_));
+  peers.push_back(peer_for_reader(index));
   OpenChoices alone;
   alone.quorum = 1;
   alone.create = true;
   log::WriterOptions options = writer_options(alone, choices);
   options.shape = shape_;
   replica.foreign = true;
-  auto other = log::ReplicatedLog::open(std::move(peers), options, clock_);
+  auto other = log::ReplicatedLog::open(std::move(peers), options, clock());
   if (!other.ok()) return;
   for (std::uint64_t left = 1 + choices.below(20); left > 0; --left) {
     const auto ticket = (*other)->append(content(choices.next(), draw_bytes(choices)));
@@ -290,7 +282,7 @@ void LogWorld::foreign_pool(Random& choices) {
   OpenChoices with = open_choices(known_.front());
   with.replicas.push_back(index);
   with.partial = true;
-  if (links_whole()) expect_refusal(with, choices, "a replica of another log");
+  if (undisturbed()) expect_refusal(with, choices, "a replica of another log");
 }
 
 void LogWorld::follow(Random& choices) { (void)follow_some(choices); }
@@ -299,7 +291,7 @@ void LogWorld::follow(Random& choices) { (void)follow_some(choices); }
 bool LogWorld::follow_some(Random& choices) {
   if (follower_ == nullptr) {
     const std::size_t index = choices.below(replicas_.size());
-    auto reader = WorldReader::open(replicas_[index].server->peer(*reader_machine_), clock_);
+    auto reader = WorldReader::open(peer_for_reader(index), patience().read, clock());
     if (!reader.ok()) {
       tell_outcome("follow", reader.error());
       return false;
@@ -337,7 +329,7 @@ void LogWorld::read_all(Random& choices) {
 bool LogWorld::is_current(std::size_t index) {
   if (newest().log == nullptr || replicas_[index].bad) return false;
   for (const ReplicaStatus& each : newest().log->status().replicas) {
-    if (each.pool_uuid == to_string(replicas_[index].pool())) return each.up;
+    if (each.pool_uuid == to_string(pool_of(index))) return each.up;
   }
   return false;
 }
@@ -361,7 +353,7 @@ void LogWorld::reopen_others(Random& choices) {
     others.replicas.push_back(stranger);
     others.partial = choices.chance(1, 2);
     // One that does not answer may be anything.
-    if (!replicas_[stranger].off && links_whole()) {
+    if (!replicas_[stranger].off && undisturbed()) {
       expect_refusal(others, choices, fmt::format("replica{}, which is none of it", stranger));
     }
     return;
@@ -379,16 +371,15 @@ void LogWorld::reopen_others(Random& choices) {
 
 /// An operator fences some replicas by hand.
 void LogWorld::fence(Random& choices) {
-  const Deadline deadline(world_.clock(), std::chrono::milliseconds(20));
-  const auto first = replicas_[choices.below(replicas_.size())].server->peer(*reader_machine_);
+  const Deadline deadline(true_clock(), patience().ask);
+  const auto first = peer_for_reader(choices.below(replicas_.size()));
   const auto pool = first->describe(kPool, deadline);
   if (!pool.ok()) return;
   const Epoch epoch{pool->epoch.value + 1 + static_cast<std::uint32_t>(choices.below(3))};
-  for (Replica& replica : replicas_) {
+  for (std::size_t index = 0; index < replicas_.size(); ++index) {
     if (!choices.chance(2, 3)) continue;
-    const auto fenced = replica.server->peer(*reader_machine_)->fence(kPool, epoch, deadline);
-    tell_outcome(fmt::format("fence {} at epoch {}", replica.server->machine().name(), epoch.value),
-                 fenced);
+    const auto fenced = peer_for_reader(index)->fence(kPool, epoch, deadline);
+    tell_outcome(fmt::format("fence {} at epoch {}", name_of(index), epoch.value), fenced);
   }
 }
 

@@ -1,6 +1,6 @@
 // Torture: a world is driven by a sequence of operations with faults among them, all drawn from one
 // seed, while a judge beside it knows what was promised. What operations and faults there are is a
-// table of the world's; log_world.h is one, and others (RPC, mirrors) bring theirs.
+// table of the world's; log_world.h has one, and others (RPC, mirrors) bring theirs.
 //
 // A sequence is made whole before it runs, so that parts of it can be left out: a step draws only
 // from its own seed. That is how a failure is made short.

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "testing/torture/campaign.h"
-#include "testing/torture/log_world.h"
+#include "testing/torture/emulated_log_world.h"
 
 namespace perdure::test {
 namespace {

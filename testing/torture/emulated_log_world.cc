@@ -1,0 +1,191 @@
+// The log's world on the emulated fabric: see emulated_log_world.h.
+#include "testing/torture/emulated_log_world.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "core/assert.h"
+#include "pmem/pool_format.h"
+
+namespace perdure::test {
+namespace {
+
+const std::string kPool = "log";
+/// A ring of 64 KiB, the smallest, and room for persistent receive buffers and for what a log keeps
+/// beside its records.
+constexpr std::uint64_t kPoolBytes = 96 * 1024;
+/// Machines with a blank pool beside those of the first replicas.
+constexpr std::size_t kSparesMax = 2;
+constexpr persist::ReceiveQueue kQueue{32, 512};
+constexpr std::uint64_t kBeyondOneIn = 32;
+
+ServerProfile draw_profile(Random& random) {
+  constexpr std::array kDomains = {PersistenceDomain::Page, PersistenceDomain::Dmp,
+                                   PersistenceDomain::Mhp, PersistenceDomain::Wsp};
+  constexpr std::array kTransports = {Transport::InfiniBand, Transport::Tcp, Transport::Iwarp};
+  ServerProfile profile;
+  profile.domain = kDomains[random.below(kDomains.size())];
+  profile.ddio = random.chance(1, 2) ? Ddio::On : Ddio::Off;
+  profile.receive_buffers = random.chance(1, 3) ? ReceiveBuffers::Pm : ReceiveBuffers::Dram;
+  profile.transport = kTransports[random.below(kTransports.size())];
+  profile.capabilities.native_flush = profile.ddio == Ddio::Off;
+  profile.capabilities.atomic_write = true;
+  return profile;
+}
+
+std::size_t draw_replicas(Random& random) {
+  constexpr std::array<std::size_t, 12> kReplicas = {3, 3, 3, 3, 3, 3, 3, 3, 1, 2, 4, 5};
+  return kReplicas[random.below(kReplicas.size())];
+}
+
+}  // namespace
+
+Nanoseconds ProgramClock::now() const {
+  constexpr std::uint64_t kLooksPerJump = 500;
+  constexpr Nanoseconds kLookTakes{25};
+  constexpr Nanoseconds kLookTakesMax = std::chrono::microseconds(50);
+  if (jumps && ++looks_ % kLooksPerJump == 0) ahead_ += std::chrono::hours(1);
+  const bool idle = std::exchange(events_, world_.events()) == world_.events();
+  look_takes_ = idle ? std::min(2 * look_takes_, kLookTakesMax) : kLookTakes;
+  world_.tick(look_takes_);
+  return world_.clock().now() + ahead_;
+}
+
+EmulatedLogWorld::EmulatedLogWorld(const WorldOptions& options) : LogWorld(options) {
+  Random choices(options.seed + 1);
+  const ServerProfile profile = draw_profile(choices);
+  const bool alike = choices.chance(3, 4);
+  const std::size_t count = draw_replicas(choices);
+  const std::size_t spares = choices.below(kSparesMax + 1);
+  const std::size_t quorum = choices.chance(7, 8) ? count / 2 + 1 : 1 + choices.below(count);
+  const auto shape = choices.chance(1, 2) ? log::LogShape::Singleton : log::LogShape::Compound;
+  const bool beyond = choices.chance(1, kBeyondOneIn);
+  for (std::size_t i = 0; i < kPrograms; ++i) {
+    program_machines_.push_back(&world_.add_machine(fmt::format("writer{}", i), profile));
+  }
+  reader_machine_ = &world_.add_machine("reader", profile);
+  for (std::size_t i = 0; i < count + spares; ++i) {
+    ServerProfile own = alike ? profile : draw_profile(choices);
+    own.transport = profile.transport;
+    auto server =
+        WorldServer::start(world_, fmt::format("replica{}", i), own, {kPool, kPoolBytes, kQueue});
+    PERDURE_ASSERT(server.ok());
+    servers_.push_back(std::move(server).value());
+  }
+  tell("{} replicas, quorum {}, {} spare, {}, {}{}", count, quorum, spares, describe(profile),
+       shape == log::LogShape::Singleton ? "singleton" : "compound",
+       beyond ? ", beyond what is borne" : "");
+  begin(count + spares, count, quorum, shape, beyond);
+  add_operations();
+  add_faults();
+}
+
+EmulatedLogWorld::~EmulatedLogWorld() {
+  world_.cancel_after();
+  end();
+}
+
+std::vector<Counter> EmulatedLogWorld::counters() const {
+  std::vector<Counter> all = LogWorld::counters();
+  all.push_back({"events", world_.events()});
+  all.push_back({"power_cuts", cuts_});
+  all.push_back({"power_cuts_counted", cuts_counted_});
+  return all;
+}
+
+const std::string& EmulatedLogWorld::name_of(std::size_t index) const {
+  return machine(index).name();
+}
+
+const pmem::Uuid& EmulatedLogWorld::pool_of(std::size_t index) const {
+  return servers_[index]->pool_uuid();
+}
+
+bool EmulatedLogWorld::runs(std::size_t index) const { return machine(index).powered(); }
+
+void EmulatedLogWorld::stop(std::size_t index) { servers_[index]->kill(); }
+
+Result<void> EmulatedLogWorld::start_again(std::size_t index) {
+  servers_[index]->region().refuse_flushes(ErrorCode::SystemError, 0, random_);
+  return servers_[index]->start_again();
+}
+
+Result<void> EmulatedLogWorld::start_with_blank(std::size_t index) {
+  servers_[index]->region().refuse_flushes(ErrorCode::SystemError, 0, random_);
+  return servers_[index]->start_with({});
+}
+
+Result<void> EmulatedLogWorld::start_with_copy(std::size_t index, std::size_t from) {
+  servers_[index]->region().refuse_flushes(ErrorCode::SystemError, 0, random_);
+  return servers_[index]->start_with(servers_[from]->region().durable());
+}
+
+std::span<const std::byte> EmulatedLogWorld::data_of(std::size_t index) const {
+  return servers_[index]->region().bytes().subspan(pmem::kPoolDataOffset);
+}
+
+/// Battery-backed machines are believed: there the bytes may still be in the RNIC. Elsewhere the
+/// record may be in a persistent receive buffer, for example.
+bool EmulatedLogWorld::keeps(std::size_t index, std::uint64_t at,
+                             std::span<const std::byte> bytes) const {
+  pmem::CrashableRegion& region = servers_[index]->region();
+  if (region.domain() == PersistenceDomain::Wsp) return true;
+  at += pmem::kPoolDataOffset;
+  if (at + bytes.size() <= region.bytes().size() && region.durable_at(at, bytes)) return true;
+  const std::vector<std::byte> all = region.durable();
+  return std::search(all.begin(), all.end(), bytes.begin(), bytes.end()) != all.end();
+}
+
+void EmulatedLogWorld::flip_bit(std::size_t index, std::uint64_t at, unsigned bit) {
+  servers_[index]->region().flip_bit(pmem::kPoolDataOffset + at, bit);
+}
+
+std::string EmulatedLogWorld::program_name(std::size_t program) const {
+  return program_machines_[program]->name();
+}
+
+bool EmulatedLogWorld::program_runs(std::size_t program) const {
+  return program_machines_[program]->powered();
+}
+
+void EmulatedLogWorld::start_program(std::size_t program) {
+  program_machines_[program]->power_on();
+}
+
+bool EmulatedLogWorld::reader_runs() const { return reader_machine_->powered(); }
+
+void EmulatedLogWorld::start_reader() { reader_machine_->power_on(); }
+
+std::unique_ptr<client::Peer> EmulatedLogWorld::peer_for(std::size_t program, std::size_t index) {
+  return servers_[index]->peer(*program_machines_[program]);
+}
+
+std::unique_ptr<client::Peer> EmulatedLogWorld::peer_for_reader(std::size_t index) {
+  return servers_[index]->peer(*reader_machine_);
+}
+
+LogWorld::Patience EmulatedLogWorld::patience() const {
+  return {.stall = std::chrono::milliseconds(50),
+          .ask = std::chrono::milliseconds(20),
+          .read = std::chrono::milliseconds(50),
+          .commit = std::chrono::seconds(1),
+          .judged = !clock_.jumps};
+}
+
+void EmulatedLogWorld::calm() {
+  world_.cancel_after();
+  clock_.jumps = false;
+  for (std::size_t index = 0; index < servers_.size(); ++index) {
+    machine(index).starve(false);
+    set_links(index, fabric::emu::LinkState::Up, true);
+  }
+}
+
+Scenario log_scenario() {
+  return scenario_of("log", [](const WorldOptions& options) {
+    return std::unique_ptr<World>(std::make_unique<EmulatedLogWorld>(options));
+  });
+}
+
+}  // namespace perdure::test
