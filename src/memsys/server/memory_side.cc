@@ -1,0 +1,168 @@
+// What enters the memory controllers, and what comes back: see memory_side.h.
+#include "memsys/server/memory_side.h"
+
+#include "core/assert.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace perdure::memsys {
+
+MemorySide::MemorySide(const Device& device, PersistPoint point, OrderingController& ordering,
+                       PersistBuffers& buffers)
+    : device_(device),
+      map_(device),
+      point_(point),
+      clock_ps_(static_cast<Time>(std::llround(device.clock_ns * 1e3))),
+      ordering_(ordering),
+      buffers_(buffers),
+      bank_waiting_(device.geometry.channels * device.geometry.banks_in_channel()) {
+  PERDURE_ASSERT(clock_ps_ > 0);
+  for (std::uint32_t i = 0; i < device.geometry.channels; ++i) {
+    channels_.emplace_back(device, i, nullptr);
+  }
+}
+
+std::uint32_t MemorySide::bank_of(std::uint64_t line) const {
+  const Place place = map_.place(line);
+  return place.channel * static_cast<std::uint32_t>(device_.geometry.banks_in_channel()) +
+         place.bank;
+}
+
+void MemorySide::fetch(std::uint64_t line, Time now) {
+  fetches_.push(line);
+  look(now);
+}
+
+void MemorySide::write_back(std::uint64_t line, Time now) {
+  write_backs_.push(line);
+  look(now);
+}
+
+Time MemorySide::next() const {
+  Cycle next = look_at_;
+  if (!due_.empty()) next = std::min(next, due_[0].cycle);
+  for (const Channel& channel : channels_) next = std::min(next, channel.next());
+  return next == kNever ? kTimeNever : time_at(next);
+}
+
+void MemorySide::step(Time time, Outcome& outcome) {
+  const Cycle now = cycle_at(time);
+  if (!due_.empty() && due_.front().cycle <= now) {
+    // Who waits for these acts before anything else is chosen.
+    for (; !due_.empty() && due_.front().cycle <= now; due_.pop()) {
+      const Due& due = due_.front();
+      if (due.fetch) {
+        outcome.fetched.push_back(due.line);
+      } else {
+        ordering_.on_persisted();
+        outcome.persisted.push_back(due.id);
+      }
+    }
+    look_at_ = std::min(look_at_, now);
+    return;
+  }
+  if (look_at_ <= now) enter_one(now);
+  open_ = now + 1;
+  for (Channel& channel : channels_) {
+    if (channel.next() != now || !channel.step(now)) continue;
+    on_served(channel.served(), now);
+    look_at_ = std::min(look_at_, open_);
+  }
+}
+
+/// Fetches first: a thread waits for each. Then persists, and when nothing else wants to, or too
+/// many wait, dirty lines.
+void MemorySide::enter_one(Cycle now) {
+  look_at_ = kNever;
+  const bool entered =
+      enter_first(fetches_, false, kFetch, now) ||
+      (write_backs_.size() >= kWriteBacksMax && enter_first(write_backs_, true, kWriteBack, now)) ||
+      enter_persist(now) || enter_first(write_backs_, true, kWriteBack, now);
+  if (entered) look_at_ = now + 1;
+}
+
+bool MemorySide::enter_first(Ring<std::uint64_t>& waiting, bool write, std::uint32_t as,
+                             Cycle now) {
+  if (waiting.empty() || !enter(waiting.front(), write, as, 0, now)) return false;
+  waiting.pop();
+  return true;
+}
+
+bool MemorySide::enter_persist(Cycle now) {
+  const Time time = time_at(now);
+  const Time ready = buffers_.advance(time);
+  if (ready != kTimeNever) look_at_ = std::min(look_at_, std::max(now + 1, cycle_at(ready)));
+  const auto choice = ordering_.choose(buffers_, {time, bank_waiting_, queue_used()});
+  if (choice.ask_again != kTimeNever) {
+    look_at_ = std::min(look_at_, std::max(now + 1, cycle_at(choice.ask_again)));
+  }
+  if (!choice.id) return false;
+  const auto& entries = buffers_.of(choice.id->thread);
+  const auto entry = std::find_if(entries.begin(), entries.end(),
+                                  [&](const PersistEntry& e) { return e.id == *choice.id; });
+  if (!enter(entry->line, true, choice.id->thread, choice.id->number, now)) return false;
+  ordering_.on_sent(*entry);
+  buffers_.send(*choice.id, time);
+  ++bank_waiting_[entry->bank];
+  return true;
+}
+
+bool MemorySide::enter(std::uint64_t line, bool write, std::uint32_t thread, std::uint64_t index,
+                       Cycle now) {
+  const Place place = map_.place(line);
+  Channel& channel = channels_[place.channel];
+  if (!channel.can_accept(write)) return false;
+  channel.accept({line, index, now, thread, 0, write}, place, now);
+  const bool persist = write && thread != kWriteBack;
+  if (persist && point_ == PersistPoint::Accept) add_due({now + 1, line, {thread, index}, false});
+  return true;
+}
+
+void MemorySide::on_served(const Request& request, Cycle now) {
+  const Timing& t = device_.timing;
+  if (request.thread == kWriteBack) return;
+  if (!request.write) {
+    add_due({now + t.read_to_burst_end(), request.line, {}, true});
+    return;
+  }
+  --bank_waiting_[bank_of(request.line)];
+  if (point_ == PersistPoint::Accept) return;
+  const Cycle end = now + t.write_to_burst_end();
+  const Cycle persists = point_ == PersistPoint::Bus ? end : end + t.tWR;
+  add_due({persists, request.line, {request.thread, request.index}, false});
+}
+
+void MemorySide::add_due(const Due& due) {
+  due_.push(due);
+  for (std::size_t i = due_.size() - 1; i > 0 && due_[i - 1].cycle > due_[i].cycle; --i) {
+    std::swap(due_[i - 1], due_[i]);
+  }
+}
+
+double MemorySide::queue_used() const {
+  std::size_t waiting = 0;
+  for (const Channel& channel : channels_) waiting += channel.waiting();
+  const ControllerOptions& c = device_.controller;
+  const std::uint64_t places = c.one_queue ? c.window : c.read_queue + c.write_queue;
+  return static_cast<double>(waiting) / static_cast<double>(places * channels_.size());
+}
+
+ChannelCounts MemorySide::counts() const {
+  ChannelCounts sum;
+  for (const Channel& channel : channels_) {
+    const ChannelCounts& c = channel.counts();
+    sum.activates += c.activates;
+    sum.precharges += c.precharges;
+    sum.refreshes += c.refreshes;
+    sum.reads += c.reads;
+    sum.writes += c.writes;
+    sum.column_hits += c.column_hits;
+    sum.bank_stalled += c.bank_stalled;
+  }
+  return sum;
+}
+
+std::uint64_t MemorySide::bursts() const { return counts().reads + counts().writes; }
+
+}  // namespace perdure::memsys

@@ -1,0 +1,146 @@
+// The designs, side by side: see ordering.h.
+#include "memsys/server/ordering.h"
+
+#include "memsys/buffered_admission.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+namespace perdure::memsys {
+namespace {
+
+constexpr std::array<std::string_view, 5> kNames{"sync", "epoch", "thread", "broi", "eadr"};
+
+std::uint64_t bank_bit(const PersistEntry& entry) { return std::uint64_t{1} << entry.bank % 64; }
+
+/// What the BROI controller knows of one of its entries: two sets, as banks, and a size.
+struct BroiEntry {
+  std::uint64_t ready_banks = 0;
+  std::uint64_t ready_size = 0;
+  std::uint64_t next_banks = 0;
+};
+
+BroiEntry broi_entry(const std::deque<PersistEntry>& entries) {
+  BroiEntry known;
+  int fences = 0;
+  for (const PersistEntry& entry : entries) {
+    if (entry.stage == PersistStage::Waiting) break;  // not in the controller
+    if (entry.fence) {
+      if (++fences == 2) break;
+    } else if (fences == 0) {
+      known.ready_banks |= bank_bit(entry);
+      ++known.ready_size;
+    } else {
+      known.next_banks |= bank_bit(entry);
+    }
+  }
+  return known;
+}
+
+}  // namespace
+
+std::string_view to_string(Ordering ordering) {
+  return kNames.at(static_cast<std::size_t>(ordering));
+}
+
+std::string ordering_names() { return fmt::format("{}", fmt::join(kNames, "|")); }
+
+Result<Ordering> parse_ordering(std::string_view word) {
+  const auto* const found = std::find(kNames.begin(), kNames.end(), word);
+  if (found != kNames.end()) return static_cast<Ordering>(found - kNames.begin());
+  return Error{ErrorCode::InvalidArgument, fmt::format("order '{}' is not known; use one of: {}",
+                                                       word, fmt::join(kNames, ", "))};
+}
+
+OrderingController::OrderingController(const Processor& processor, Ordering ordering,
+                                       bool ignores_barriers)
+    : processor_(processor), ordering_(ordering), ignores_barriers_(ignores_barriers) {}
+
+OrderingController::Choice OrderingController::choose(const PersistBuffers& buffers,
+                                                      const ControllerView& view) {
+  if (ordering_ == Ordering::Broi && !ignores_barriers_) return choose_broi(buffers, view);
+  newest_sent_.resize(buffers.threads());
+  Choice choice = choose_oldest(buffers);
+  if (ordering_ != Ordering::Epoch || choice.id || in_round_ > 0) return choice;
+  // All of the round is persisted and nobody can add to it: all pass their barriers.
+  ++round_;
+  return choose_oldest(buffers);
+}
+
+/// The oldest of the writes that may go, whatever its bank.
+OrderingController::Choice OrderingController::choose_oldest(const PersistBuffers& buffers) const {
+  const PersistEntry* oldest = nullptr;
+  for (std::uint32_t thread = 0; thread < buffers.threads(); ++thread) {
+    for (const PersistEntry& entry : buffers.of(thread)) {
+      if (entry.stage == PersistStage::Waiting) break;
+      if (entry.fence && !ignores_barriers_) break;
+      if (entry.fence || entry.stage == PersistStage::Sent) continue;
+      if (ordering_ == Ordering::Epoch && !ignores_barriers_ &&
+          newest_sent_[thread].round == round_ && newest_sent_[thread].epoch != entry.epoch) {
+        break;
+      }
+      if (oldest == nullptr || entry.ready < oldest->ready) oldest = &entry;
+    }
+  }
+  if (oldest == nullptr) return {};
+  return {oldest->id, kTimeNever};
+}
+
+/// Local writes first. Remote ones when the memory controller has little to do, or when one has
+/// waited too long (section IV.D, discussion).
+OrderingController::Choice OrderingController::choose_broi(const PersistBuffers& buffers,
+                                                           const ControllerView& view) const {
+  Choice choice = best_of_ready(buffers, view, false);
+  if (choice.id) return choice;
+  return best_of_ready(buffers, view, true);
+}
+
+/// Steps i to iii of section IV.D: the priority of each SubReady-SET by equation 2; of each bank
+/// that has no write waiting, the candidate of the highest priority.
+OrderingController::Choice OrderingController::best_of_ready(const PersistBuffers& buffers,
+                                                             const ControllerView& view,
+                                                             bool remote) const {
+  const std::uint32_t threads = buffers.threads();
+  std::vector<BroiEntry> known(threads);
+  std::vector<std::uint64_t> ready(threads);
+  for (std::uint32_t i = 0; i < threads; ++i) {
+    known[i] = broi_entry(buffers.of(i));
+    ready[i] = known[i].ready_banks;
+  }
+  Choice choice;
+  double best = 0;
+  Time best_ready = 0;
+  for (std::uint32_t i = 0; i < threads; ++i) {
+    if (known[i].ready_size == 0 || buffers.is_remote(i) != remote) continue;
+    const Time waits_until = buffers.of(i).front().since + processor_.remote_wait_ps;
+    if (remote && view.queue_used >= processor_.remote_share && view.now < waits_until) {
+      choice.ask_again = std::min(choice.ask_again, waits_until);
+      continue;
+    }
+    const double priority =
+        broi_priority(ready, i, known[i].next_banks, known[i].ready_size, processor_.sigma);
+    for (const PersistEntry& entry : buffers.of(i)) {
+      if (entry.fence || entry.stage == PersistStage::Waiting) break;
+      if (entry.stage == PersistStage::Sent || view.bank_waiting[entry.bank] > 0) continue;
+      const bool better =
+          !choice.id || priority > best || (priority == best && entry.ready < best_ready);
+      if (!better) continue;
+      choice.id = entry.id;
+      best = priority;
+      best_ready = entry.ready;
+    }
+  }
+  return choice;
+}
+
+void OrderingController::on_sent(const PersistEntry& entry) {
+  newest_sent_.resize(std::max<std::size_t>(newest_sent_.size(), entry.id.thread + 1));
+  newest_sent_[entry.id.thread] = {round_, entry.epoch};
+  ++in_round_;
+}
+
+void OrderingController::on_persisted() { --in_round_; }
+
+}  // namespace perdure::memsys

@@ -1,0 +1,68 @@
+// Ordering: which queued write the memory controller gets next. What the designs differ in is here,
+// and nothing else is.
+#pragma once
+
+#include "memsys/server/persist_buffers.h"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace perdure::memsys {
+
+enum class Ordering {
+  Sync,   // a core waits at each barrier until its writes are persisted (CLWB and SFENCE)
+  Epoch,  // delegated ordering, flattened: the oldest epochs of all threads are one epoch of memory
+  Thread,  // delegated ordering by thread, the oldest write first: no care for banks
+  Broi,    // the BROI controller
+  Eadr,    // the caches are persistent: nothing is ordered and nothing is flushed. The ceiling
+};
+
+std::string_view to_string(Ordering ordering);
+/// All of them, with `|` between: for help texts.
+std::string ordering_names();
+/// The inverse of to_string. Errors: InvalidArgument, naming the accepted words.
+Result<Ordering> parse_ordering(std::string_view word);
+
+/// What the memory controller says of itself.
+struct ControllerView {
+  Time now = 0;
+  const std::vector<std::uint32_t>& bank_waiting;  // persists in its queue, by bank
+  double queue_used = 0;                           // share
+};
+
+class OrderingController {
+ public:
+  OrderingController(const Processor& processor, Ordering ordering, bool ignores_barriers);
+
+  struct Choice {
+    std::optional<PersistId> id;
+    Time ask_again = kTimeNever;  // without an id: time alone may bring one
+  };
+  /// Requires  buffers.advance(view.now) was called.
+  Choice choose(const PersistBuffers& buffers, const ControllerView& view);
+  void on_sent(const PersistEntry& entry);
+  void on_persisted();
+
+ private:
+  Choice choose_oldest(const PersistBuffers& buffers) const;
+  Choice choose_broi(const PersistBuffers& buffers, const ControllerView& view) const;
+  Choice best_of_ready(const PersistBuffers& buffers, const ControllerView& view,
+                       bool remote) const;
+
+  const Processor processor_;
+  const Ordering ordering_;
+  const bool ignores_barriers_;
+  // Epoch: a round is one epoch of the memory. Who has sent in it may not go on to its next epoch.
+  struct Sent {
+    std::uint64_t round = 0;
+    std::uint64_t epoch = 0;
+  };
+  std::vector<Sent> newest_sent_;  // of each thread
+  std::uint64_t round_ = 1;
+  std::uint64_t in_round_ = 0;  // sent in this round and not persisted
+};
+
+}  // namespace perdure::memsys

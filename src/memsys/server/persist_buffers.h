@@ -1,0 +1,134 @@
+// PersistBuffers: writes that must persist, from the moment their store took effect in the caches
+// until they are persisted; a buffer for each core and one for the RNIC (seed paper 001, sections
+// IV.B and IV.C).
+//
+//   Waiting  in the buffer: its store is not ready, an earlier entry of its thread waits, or a
+//   write
+//            of another thread that it depends on is not persisted
+//   Queued   in the ordering controller, which knows barriers and nothing of other threads
+//   Sent     in the memory controller
+//
+// The threads of a core share its entries; first in, first out is each thread's own.
+#pragma once
+
+#include "memsys/server/processor.h"
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+namespace perdure::memsys {
+
+struct PersistId {
+  std::uint32_t thread = 0;
+  std::uint64_t number = 0;  // of the thread's entries, from 0
+  bool operator==(const PersistId&) const = default;
+};
+std::string to_string(PersistId id);
+
+enum class PersistStage : std::uint8_t { Waiting, Queued, Sent };
+
+struct PersistEntry {
+  PersistId id;
+  bool fence = false;
+  std::uint64_t epoch = 0;  // of its thread
+  std::uint64_t line = 0;
+  std::uint32_t bank = 0;
+  Time ready = 0;                  // from when on it may leave the buffer
+  Time since = 0;                  // when it was allocated
+  std::vector<PersistId> depends;  // the DP field: entries of other threads
+  PersistStage stage = PersistStage::Waiting;
+};
+
+/// What happens in the buffers, for who wants to follow it.
+struct PersistEvent {
+  enum class Kind { Allocated, Coalesced, Queued, Sent, Persisted, Resolved };
+  Kind kind = Kind::Allocated;
+  Time at = 0;
+  PersistId id;
+  std::vector<PersistId> depends;  // Allocated: on whom. Resolved: on whom no more
+};
+using PersistLog = std::vector<PersistEvent>;
+
+/// What broken buffers forget; for the tests of the law.
+struct BufferMutant {
+  bool ignores_lines = false;   // direct dependencies
+  bool ignores_fences = false;  // chained ones
+};
+
+class PersistBuffers {
+ public:
+  /// Threads behind those of the processor are channels of the RNIC and share its buffer.
+  PersistBuffers(const Processor& processor, std::uint32_t remote_channels, BufferMutant mutant);
+
+  /// Whether one more entry finds room.
+  bool has_room(std::uint32_t thread) const;
+  /// Keeps a place for a store that waits for its line. Requires  has_room.
+  void reserve(std::uint32_t thread) { ++used_[buffer_of(thread)]; }
+
+  /// The thread sees what `writer` wrote: what it persists from now on comes after all that is
+  /// before the writer's last fence (epoch-persist dependency).
+  void note_writer(std::uint32_t thread, std::uint32_t writer);
+
+  struct Write {
+    std::uint64_t line = 0;
+    std::uint32_t bank = 0;
+    Time ready = 0;
+    Time now = 0;
+  };
+  struct Added {
+    PersistId id;
+    bool coalesced = false;  // an entry of the same epoch took it
+    bool direct = false;     // it depends on a write to its line
+    bool chained = false;    // or on what was before a fence
+  };
+  /// Requires  a reserved place.
+  Added add_write(std::uint32_t thread, const Write& write);
+  /// True: an entry was taken. Nothing to order: none is.
+  /// Requires  has_room.
+  bool add_fence(std::uint32_t thread, Time now);
+
+  /// Queues what may be queued at `now`. Returns when that changes by time alone, or kTimeNever.
+  Time advance(Time now);
+  void send(PersistId id, Time now);
+  /// The entry goes, and whoever depends on it does so no more.
+  void persisted(PersistId id, Time now);
+
+  std::uint32_t threads() const { return static_cast<std::uint32_t>(of_thread_.size()); }
+  bool is_remote(std::uint32_t thread) const { return thread >= processor_.threads(); }
+  /// Entries of a thread, oldest first; those before the first fence are its SubReady-SET.
+  const std::deque<PersistEntry>& of(std::uint32_t thread) const { return of_thread_[thread]; }
+  std::uint32_t buffer_of(std::uint32_t thread) const {
+    return is_remote(thread) ? processor_.cores : thread / processor_.threads_per_core;
+  }
+  bool empty() const { return entries_ == 0; }
+
+  void set_log(PersistLog* log) { log_ = log; }
+
+ private:
+  PersistEntry& find(PersistId id);
+  PersistEntry& append(std::uint32_t thread, Time now);
+  bool may_queue(std::uint32_t thread, const PersistEntry& entry, std::size_t writes,
+                 std::size_t fences) const;
+  bool pop_fences(std::uint32_t thread, Time now);
+  void resolve(PersistId id, Time now);
+  void note(PersistEvent::Kind kind, Time at, PersistId id, std::vector<PersistId> depends = {});
+
+  const Processor processor_;
+  const BufferMutant mutant_;
+  std::vector<std::deque<PersistEntry>> of_thread_;
+  std::vector<std::uint64_t> next_number_;
+  std::vector<std::uint64_t> epoch_;                     // of each thread
+  std::vector<bool> wrote_;                              // in this epoch
+  std::vector<std::vector<PersistId>> seen_fences_;      // of each thread: for its next entry
+  std::vector<std::uint64_t> used_;                      // of each buffer, reserved ones too
+  std::unordered_map<std::uint64_t, PersistId> newest_;  // of a line
+  std::uint64_t entries_ = 0;
+  PersistLog* log_ = nullptr;
+};
+
+}  // namespace perdure::memsys

@@ -1,0 +1,68 @@
+// ServerLaw: what every run must keep, checked by one who only watches. Beside the law of the
+// memory (persist_law.h: epochs of a thread, writes to one line) it knows what threads have seen of
+// each other: if one reads or overwrites what another wrote after a barrier, then what it persists
+// from then on comes after what the other persisted before that barrier.
+#pragma once
+
+#include "memsys/persist_law.h"
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+namespace perdure::memsys {
+
+class ServerLaw {
+ public:
+  explicit ServerLaw(std::uint32_t threads);
+
+  // In coherence order.
+  void on_access(std::uint32_t thread, std::uint64_t line, bool writes);
+  /// A write that must persist. Returns its index. Call on_access before.
+  std::uint64_t on_write(std::uint32_t thread, std::uint64_t line);
+  void on_barrier(std::uint32_t thread);
+  // In the order of time.
+  void on_persist(std::uint32_t thread, std::uint64_t line, std::uint64_t index, Cycle at);
+
+  bool holds() const { return broken_.empty() && memory_.holds(); }
+  const std::string& broken() const { return broken_.empty() ? memory_.broken() : broken_; }
+  std::uint64_t checked() const { return memory_.checked(); }
+  /// How often a thread saw what another wrote after a barrier that was not yet passed.
+  std::uint64_t seen() const { return seen_; }
+
+ private:
+  /// The thread's writes from `from` on persist after the other's epochs before `epoch`.
+  struct Requirement {
+    std::uint64_t from = 0;
+    std::uint32_t thread = 0;
+    std::uint64_t epoch = 0;
+  };
+  struct Written {
+    std::uint32_t thread = 0;
+    std::uint64_t epoch = 0;
+  };
+  struct Thread {
+    std::uint64_t epoch = 0;
+    std::map<std::uint64_t, std::uint64_t> open;  // writes not yet persisted, of each epoch
+    std::unordered_map<std::uint64_t, std::uint64_t> epoch_of;  // those writes, by index
+    std::vector<Requirement> requirements;
+  };
+  static constexpr std::size_t kWrittenMax = 1 << 16;
+
+  bool open_before(std::uint32_t thread, std::uint64_t epoch) const {
+    const auto& open = threads_[thread].open;
+    return !open.empty() && open.begin()->first < epoch;
+  }
+  void forget();
+
+  PersistLaw memory_;
+  std::vector<Thread> threads_;
+  std::unordered_map<std::uint64_t, Written> written_;  // lines, where it may still matter
+  std::uint64_t next_index_ = 0;
+  std::uint64_t seen_ = 0;
+  std::string broken_;
+};
+
+}  // namespace perdure::memsys
