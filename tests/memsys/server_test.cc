@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <fstream>
 
 #include "core/random.h"
 #include "memsys/server/server_run.h"
@@ -365,9 +366,26 @@ TEST(ProcessorFile, IsReadAndRefusedWithItsKey) {
   EXPECT_EQ(p.instruction_ps, 400U);
   EXPECT_EQ(p.l2_ps, 4400U);
   EXPECT_EQ(p.l2.bytes / kCacheLineBytes / p.l2.ways, 8192U);
-  const auto missing = parse_processor("[processor]\n", "file.toml");
-  ASSERT_FALSE(missing.ok());
-  EXPECT_NE(missing.error().message.find("cores"), std::string::npos) << missing.error().message;
+
+  std::ifstream file(CONFIGS "/four-cores.toml");
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  const auto refused = [&](const std::string& what, const std::string& with,
+                           const std::string& said) {
+    std::string changed = text;
+    const std::size_t found = changed.find(what);
+    ASSERT_NE(found, std::string::npos) << what;
+    changed.replace(found, what.size(), with);
+    const auto parsed = parse_processor(changed, "file.toml");
+    ASSERT_FALSE(parsed.ok()) << with;
+    EXPECT_EQ(parsed.error().code, ErrorCode::InvalidArgument);
+    EXPECT_NE(parsed.error().message.find(said), std::string::npos) << parsed.error().message;
+  };
+  refused("cores = {", "kores = {", "cores");  // missing, and unknown
+  refused("value = 4, unit = \"cores\"", "value = 0, unit = \"cores\"", "cores");
+  refused("value = 4, unit = \"cores\"", "value = 4, unit = \"ns\"", "cores");
+  refused("value = 4, unit = \"cores\"", "value = 2.5, unit = \"cores\"", "whole");
+  refused("value = 32768", "value = 30000", "power of two");
+  refused("[persist]", "[persist]\nspare = 1", "spare");
 }
 
 }  // namespace
