@@ -6,6 +6,7 @@
 #include "peer_options.h"
 #include "plan/plan.h"
 #include "plan/render.h"
+#include "plan_hardware.h"
 #include "plan_plot.h"
 #include "plan_search.h"
 #include "profile_options.h"
@@ -43,8 +44,10 @@ struct PlanOptions {
   bool all = false;
   bool explain = false;
   bool search = false;
-  PeerOptions peers;      // none: the responder is the one that is described
-  plan::CostModel costs;  // of its transport, or measured
+  std::string hardware;                    // a file
+  std::optional<sim::Hardware> priced_on;  // what it says
+  PeerOptions peers;                       // none: the responder is the one that is described
+  plan::CostModel costs;                   // of its transport, or measured
   plan::Source source = plan::Source::Best;
   PlanFormat format = PlanFormat::Text;
 };
@@ -106,6 +109,35 @@ Result<std::string> choice_json(const PlanOptions& options) {
   return json.dump(2) + "\n";
 }
 
+Result<std::string> render_on_hardware(const PlanOptions& options) {
+  const sim::Hardware& hardware = *options.priced_on;
+  const auto priced = priced_candidates(options.profile, options.update, hardware);
+  if (!priced.ok()) return priced.error();
+  if (options.format == PlanFormat::Text) {
+    return to_text(*priced, options.profile, options.update, hardware);
+  }
+  if (options.format != PlanFormat::Json) {
+    return Error{ErrorCode::InvalidArgument,
+                 "prices of --hardware are printed as text or json: choose another --format"};
+  }
+  JsonValue json{{"format", 1},
+                 {"server", describe(options.profile)},
+                 {"update", to_string(options.update.shape)},
+                 {"bytes", options.update.bytes},
+                 {"level", to_string(options.update.level)},
+                 {"chosen", priced->front().candidate.method.name},
+                 {"label", "simulated"},
+                 {"hardware", hardware.network.name}};
+  json["candidates"] = JsonValue::array();
+  for (const PricedCandidate& each : *priced) {
+    JsonValue one = candidate_json(options.profile, each.candidate);
+    one["cost_ns"] = each.price.latency_ns;
+    one["responder_ns"] = each.price.responder_ns;
+    json["candidates"].push_back(std::move(one));
+  }
+  return json.dump(2) + "\n";
+}
+
 Result<std::string> choice_text(const PlanOptions& options) {
   auto text = plan::explain(options.profile, options.update, options.costs);
   if (!text.ok() || !options.explain) return text;
@@ -128,6 +160,7 @@ Result<std::string> render_search(const PlanOptions& options) {
 
 Result<std::string> render_choice(const PlanOptions& options) {
   if (options.search) return render_search(options);
+  if (options.priced_on) return render_on_hardware(options);
   switch (options.format) {
     case PlanFormat::Text: return choice_text(options);
     case PlanFormat::Json: return choice_json(options);
@@ -190,6 +223,12 @@ std::optional<Error> contradiction(const Command command, const PlanOptions& opt
           fmt::format("--search prints a text for one described responder: leave out {}", other));
     }
   }
+  if (!options.hardware.empty()) {
+    for (const char* other : {"--all", "--search", "--explain", "--peers"}) {
+      if (command.count(other) == 0) continue;
+      return wrong(fmt::format("--hardware prices one described update: leave out {}", other));
+    }
+  }
   if (options.peers.peers.empty()) return {};
   if (options.peers.peers.size() > 1) return wrong("a plan is for one peer: name one in --peers");
   if (options.all) return wrong("--all is for the tables' responders: leave out --all or --peers");
@@ -212,6 +251,14 @@ ExitStatus run_plan(PlanOptions& options, const Command command) {
   if (!options.peers.peers.empty()) {
     const auto asked = ask_peer(options, command.count("--message-bytes-max") > 0);
     if (!asked.ok()) return fail(asked.error());
+  }
+  if (!options.hardware.empty()) {
+    auto hardware = sim::read_hardware(options.hardware);
+    if (!hardware.ok()) {
+      print_error(hardware.error());
+      return ExitStatus::Failed;
+    }
+    options.priced_on = std::move(hardware).value();
   }
   const auto text = options.all ? render_all(options) : render_choice(options);
   if (!text.ok()) {
@@ -270,6 +317,10 @@ void add_plan_command(Command app) {
       .group(group);
   pool.required(false).needs(peers).description("The peer's pool").group(group);
   add_timeout_option(command, options->peers);
+  command
+      .add_option("--hardware", options->hardware,
+                  "Price the methods on the network and server of this file (simulated)")
+      .option_text("FILE");
   command.add_flag("--explain", options->explain,
                    "Print the costs too, and the cheapest method's cost by size");
   command.add_flag("--search", options->search,
@@ -285,6 +336,8 @@ void add_plan_command(Command app) {
                "  perdure plan --domain dmp --ddio on --transport tcp --bytes 64\n"
                "  perdure plan --domain mhp --transport roce --shape compound --format sequence\n"
                "  perdure plan --search --domain dmp --ddio on --transport roce --shape compound\n"
+               "  perdure plan --domain dmp --ddio off --transport roce \\\n"
+               "      --hardware configs/hardware/edr-back-to-back.toml\n"
                "  perdure plan --explain --peers 127.0.0.1:7470 --pool orders\n"
                "  perdure plan --all --source paper --format json");
   run_with(command, [options, command] { return run_plan(*options, command); });

@@ -32,6 +32,35 @@ TEST(Plan, ChoosesOneMessageForASmallRecordOnTcp) {
   EXPECT_GE(choice["by_size"].size(), 2u) << "large records travel otherwise";
 }
 
+TEST(Plan, PricesOnHardwareAreThoseOfTheSimulator) {
+  const std::string file = std::string(PERDURE_TREE) + "/configs/hardware/edr-back-to-back.toml";
+  const std::vector<std::string> responder{"--domain",    "dmp",  "--ddio",     "off",
+                                           "--transport", "roce", "--hardware", file};
+  const auto with = [&](std::vector<std::string> words, const std::vector<std::string>& more) {
+    words.insert(words.end(), responder.begin(), responder.end());
+    words.insert(words.end(), more.begin(), more.end());
+    return run(words);
+  };
+  const Outcome outcome = with({"plan"}, {"--format", "json"});
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  const json plan = json::parse(outcome.out);
+  EXPECT_EQ(plan["label"], "simulated");
+  ASSERT_GE(plan["candidates"].size(), 2u);
+  EXPECT_EQ(plan["chosen"], plan["candidates"][0]["name"]);
+  for (std::size_t i = 1; i < plan["candidates"].size(); ++i) {
+    EXPECT_LE(plan["candidates"][i - 1]["cost_ns"], plan["candidates"][i]["cost_ns"]);
+  }
+  const Outcome priced = with({"sim", "method", "--method", plan["chosen"].get<std::string>()},
+                              {"--shape", "singleton", "--format", "json"});
+  ASSERT_EQ(priced.status, 0) << priced.err;
+  EXPECT_EQ(json::parse(priced.out)["methods"][0]["latency_ns"], plan["candidates"][0]["cost_ns"]);
+  EXPECT_TRUE(contains(with({"plan"}, {}).out, "simulated: ")) << "and as text";
+
+  EXPECT_EQ(with({"plan"}, {"--explain"}).status, 2);
+  EXPECT_EQ(with({"plan"}, {"--format", "svg"}).status, 2);
+  EXPECT_EQ(run({"plan", "--domain", "dmp", "--hardware", "/nonexistent.toml"}).status, 1);
+}
+
 TEST(Plan, DrawsAndPlots) {
   EXPECT_TRUE(contains(run({"plan", "--domain", "mhp", "--format", "sequence"}).out, "requester"));
   for (const std::string format : {"svg", "plot"}) {
