@@ -5,7 +5,7 @@
 #include "memsys/memory_run.h"
 #include "output.h"
 #include "profile_options.h"
-#include "sim_method.h"
+#include "sim_commands.h"
 
 #include <fmt/format.h>
 
@@ -192,6 +192,7 @@ void add_sim_command(Command app) {
       app.add_subcommand("sim", "What persistence costs on hardware that is not here (simulated)");
   sim.require_subcommand();
   add_memory_command(sim);
+  add_sim_server_command(sim);
   add_sim_method_command(sim);
 }
 

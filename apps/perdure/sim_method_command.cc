@@ -5,7 +5,7 @@
 #include "plan/render.h"
 #include "profile_options.h"
 #include "sim/method_price.h"
-#include "sim_method.h"
+#include "sim_commands.h"
 
 #include <fmt/format.h>
 

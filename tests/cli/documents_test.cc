@@ -64,6 +64,12 @@ TEST(Documents, OfPlanAndSimulatorAreWhatTheirSchemasSay) {
                        "--trace", trace, "--trace-format", "dramsim3"},
                       "memory-simulation.schema.json");
   EXPECT_EQ(simulated.status, 0) << simulated.err;
+  const Outcome server = expect_document(
+      {"sim", "server", "--device", kTree + "/configs/hardware/nvm-a.toml", "--processor",
+       kTree + "/configs/hardware/four-cores.toml", "--footprint-mib", "4", "--partitions", "16",
+       "--transactions", "50", "--warm-up", "0", "--remote-channels", "1"},
+      "server-simulation.schema.json");
+  EXPECT_EQ(server.status, 0) << server.err;
 }
 
 TEST(Documents, TheJudgeRefusesWhatIsNoneOfThem) {

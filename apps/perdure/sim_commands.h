@@ -1,4 +1,4 @@
-// `perdure sim method`: see sim_method_command.cc.
+// Parts of `perdure sim`: see sim_method_command.cc and sim_server_command.cc.
 #pragma once
 
 #include "commands.h"
@@ -6,5 +6,6 @@
 namespace perdure::app {
 
 void add_sim_method_command(Command sim);
+void add_sim_server_command(Command sim);
 
 }  // namespace perdure::app
