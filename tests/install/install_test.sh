@@ -68,8 +68,8 @@ prefix="$box/moved"
 expect_file include/perdure/types.h
 expect_file share/doc/perdure/LICENSE
 expect_file share/doc/perdure/hardware.md
-for program in "$source"/apps/*/; do
-  [[ ! -f ${program}CMakeLists.txt ]] || expect_file "bin/$(basename "$program")"
+for program in "$source"/apps/*/main.cc; do
+  expect_file "bin/$(basename "$(dirname "$program")")"
 done
 for page in "$source"/docs/man/*.[0-9]; do
   [[ ! -f $page ]] || expect_file "share/man/man${page##*.}/$(basename "$page")"
