@@ -13,6 +13,7 @@
 #include <perdure/result.h>
 
 #include "core/clock.h"
+#include "core/cut_switch.h"
 
 #include <array>
 #include <cstddef>
@@ -178,6 +179,9 @@ class Endpoint {
   virtual bool connected() const = 0;
   /// Ends the connection; requests in flight complete with OutcomeUnknown. Harmless when repeated.
   virtual void disconnect() = 0;
+  /// For whoever must end the connection in a signal handler: after that nothing is answered on it,
+  /// neither what this end executes for the peer nor a message. Empty: it can not be.
+  virtual CutSwitch cut_switch() { return {}; }
 
   virtual const Limits& limits() const = 0;
   virtual Transport transport() const = 0;

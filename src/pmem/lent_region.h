@@ -13,6 +13,9 @@ class LentRegion : public Region {
   using Region::flush;
   Result<void> flush(std::span<const Range> ranges) override { return region_.flush(ranges); }
   Result<void> check() override { return region_.check(); }
+  std::unique_ptr<FailureTie> cut_on_failure(const CutSwitch& connection) override {
+    return region_.cut_on_failure(connection);
+  }
   std::string evidence() const override { return region_.evidence(); }
 
  private:

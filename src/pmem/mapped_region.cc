@@ -147,6 +147,10 @@ Result<void> MappedRegion::flush(std::span<const Range> ranges) {
   return {};
 }
 
+std::unique_ptr<FailureTie> MappedRegion::cut_on_failure(const CutSwitch& connection) {
+  return guard_->tie(connection);
+}
+
 Result<void> MappedRegion::check() {
   if (guard_->failed()) return lost_page(file_);
   if (file_.is_device()) return {};

@@ -68,6 +68,7 @@ class MappedRegion final : public Region {
   using Region::flush;
   Result<void> flush(std::span<const Range> ranges) override;
   Result<void> check() override;
+  std::unique_ptr<FailureTie> cut_on_failure(const CutSwitch& connection) override;
   std::string evidence() const override;
 
   const Medium& medium() const { return medium_; }

@@ -8,6 +8,7 @@
 #include <array>
 #include <cerrno>
 #include <csignal>
+#include <thread>
 
 #include "core/mutex.h"
 
@@ -39,6 +40,41 @@ std::atomic<int> before_at{-1};  // -1: the default
 // constinit: the handler must not run an initialisation.
 constinit thread_local volatile std::sig_atomic_t passing_on = 0;
 
+/// A connection that ends with a mapping. `slot` is set last and cleared first; 0: free.
+struct TieEntry {
+  std::atomic<bool> taken{false};
+  std::atomic<std::size_t> slot{0};  // plus 1
+  std::atomic<int> socket{-1};
+  std::atomic<std::atomic<bool>*> cut{nullptr};
+};
+std::array<TieEntry, MappingGuard::kTiesMax> ties;
+std::atomic<std::size_t> ties_used{0};
+std::atomic<int> handlers{0};  // threads that are within take_fault
+
+void turn_all(std::size_t slot) {
+  const std::size_t used = ties_used.load();
+  for (std::size_t i = 0; i < used; ++i) {
+    const TieEntry& tie = ties[i];
+    if (tie.slot.load() == slot + 1) CutSwitch{tie.socket.load(), tie.cut.load()}.turn();
+  }
+}
+
+class Tie final : public FailureTie {
+ public:
+  explicit Tie(std::size_t entry) : entry_(entry) {}
+  ~Tie() override {
+    ties[entry_].slot.store(0);
+    // A handler may have seen it, and be about to shut down a socket whose number is free soon.
+    while (handlers.load() != 0) std::this_thread::yield();
+    ties[entry_].taken.store(false);
+  }
+  Tie(const Tie&) = delete;
+  Tie& operator=(const Tie&) = delete;
+
+ private:
+  const std::size_t entry_;
+};
+
 bool replace_page(std::uintptr_t at) {
   void* const page = reinterpret_cast<void*>(at & ~(page_bytes - 1));
   return ::mmap(page, page_bytes, PROT_READ | PROT_WRITE, MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS,
@@ -54,6 +90,7 @@ bool take_fault(std::uintptr_t at) {
     if (at >= end || at < slot.begin.load(std::memory_order_relaxed)) continue;
     // First the mark: whoever sees what is in the new page can see that it is worth nothing.
     slot.failed.store(true, std::memory_order_seq_cst);
+    turn_all(i);
     if (!replace_page(at)) return false;
     caught.fetch_add(1, std::memory_order_relaxed);
     const std::uint64_t one = 1;
@@ -91,8 +128,10 @@ void on_fault(int signal, siginfo_t* info, void* context) {
   const int saved = errno;
   // A positive code: from the kernel, for an access, so that the address means something.
   const bool access = info != nullptr && info->si_code > 0;
-  if (!access || !take_fault(reinterpret_cast<std::uintptr_t>(info->si_addr)))
-    pass_on(signal, info, context);
+  handlers.fetch_add(1);
+  const bool taken = access && take_fault(reinterpret_cast<std::uintptr_t>(info->si_addr));
+  handlers.fetch_sub(1);
+  if (!taken) pass_on(signal, info, context);
   errno = saved;
 }
 
@@ -150,6 +189,26 @@ MappingGuard::~MappingGuard() {
   if (slot_ == kGuardedMax) return;
   slots[slot_].end.store(0, std::memory_order_release);
   slots[slot_].taken.store(false);
+}
+
+std::unique_ptr<FailureTie> MappingGuard::tie(const CutSwitch& connection) const {
+  const bool empty = connection.socket < 0 && connection.cut == nullptr;
+  if (empty || slot_ == kGuardedMax) return nullptr;
+  for (std::size_t i = 0; i < kTiesMax; ++i) {
+    TieEntry& entry = ties[i];
+    bool free = false;
+    if (!entry.taken.compare_exchange_strong(free, true)) continue;
+    entry.socket.store(connection.socket);
+    entry.cut.store(connection.cut);
+    entry.slot.store(slot_ + 1);
+    std::size_t used = ties_used.load();
+    while (used < i + 1 && !ties_used.compare_exchange_weak(used, i + 1)) {
+    }
+    // Either the handler has seen it, or this sees that there was one.
+    if (failed()) connection.turn();
+    return std::make_unique<Tie>(i);
+  }
+  return nullptr;
 }
 
 bool MappingGuard::failed() const {

@@ -6,13 +6,14 @@
 // family) install a handler when they are loaded that prints a line and calls exit(1).
 //
 // How it works. Mappings are entered in a table that the signal handler can read. When a fault lies
-// in one of them, the handler puts a page of anonymous zeros in the place of the page that faulted,
-// marks the mapping as failed, writes to its notice descriptor, and returns: the access is repeated
-// and goes into the void. From then on flush() of that region is an error, so nothing that went
-// there is acknowledged as flushed; whoever holds the region ends its sessions. Until they are
-// ended a WRITE that counts as durable without a flush (WSP) is still completed, and a READ gets
-// zeros. Why not a longjmp out of a guarded piece of code: the accesses are made by other libraries
-// too (libfabric copies into the mapping with its locks held), which nobody can jump out of.
+// in one of them, the handler marks the mapping as failed, ends the connections that are tied to it
+// (core/cut_switch.h), puts a page of anonymous zeros in the place of the page that faulted, writes
+// to its notice descriptor, and returns: the access is repeated and goes into the void. The order
+// is the point: nobody can be told of a byte that went into the void, or came from it, for the
+// connections were cut before it existed. From then on flush() of that region is an error, too;
+// whoever holds the region ends its sessions. Why not a longjmp out of a guarded piece of code: the
+// accesses are made by other libraries too (libfabric copies into the mapping with its locks held),
+// which nobody can jump out of.
 //
 // Other handlers. A fault that is not ours is passed to whatever handler was there before ours, or
 // came since: guard_faults() looks again and puts ours in front. If there was none, or it
@@ -26,7 +27,11 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
+
+#include "core/cut_switch.h"
+#include "pmem/region.h"
 
 namespace perdure::pmem {
 
@@ -55,6 +60,10 @@ class MappingGuard {
 
   /// Whether a page of it has been lost. Never becomes false again.
   bool failed() const;
+
+  /// See Region::cut_on_failure. Nothing when kTiesMax live already, or the mapping is not guarded.
+  std::unique_ptr<FailureTie> tie(const CutSwitch& connection) const;
+  static constexpr std::size_t kTiesMax = 4096;
 
  private:
   std::size_t slot_ = kGuardedMax;  // kGuardedMax: none

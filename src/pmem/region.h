@@ -7,8 +7,11 @@
 #include <perdure/types.h>
 
 #include <cstddef>
+#include <memory>
 #include <span>
 #include <string>
+
+#include "core/cut_switch.h"
 
 namespace perdure::pmem {
 
@@ -16,6 +19,12 @@ namespace perdure::pmem {
 struct Range {
   std::uint64_t at = 0;
   std::uint64_t length = 0;
+};
+
+/// See Region::cut_on_failure; the connection outlives it.
+class FailureTie {
+ public:
+  virtual ~FailureTie() = default;
 };
 
 /// Threads: the bytes are plain memory; flush may be called from any thread.
@@ -46,6 +55,14 @@ class Region {
   /// Whether the medium is still there: a mapped file may have been cut short, or lost a page.
   /// Errors: SystemError, from then on and from every flush; nothing of the region may be trusted.
   virtual Result<void> check() { return {}; }
+
+  /// While the result lives: turns `connection` before any access, by whatever thread, finds
+  /// something else than the region's own bytes; at once, if that has happened. Nothing: this
+  /// region does not notice it, or the switch is empty.
+  virtual std::unique_ptr<FailureTie> cut_on_failure(const CutSwitch& connection) {
+    (void)connection;
+    return nullptr;
+  }
 
   /// For a person: what the domain was concluded from.
   virtual std::string evidence() const = 0;

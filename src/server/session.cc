@@ -37,6 +37,8 @@ ServedSession::~ServedSession() {
 Result<void> ServedSession::attach(std::unique_ptr<fabric::Endpoint> endpoint) {
   PERDURE_ASSERT(endpoint_ == nullptr && memory_ != nullptr);
   endpoint_ = std::move(endpoint);
+  // What goes into a page that is not the medium's any more must not be acknowledged, or read.
+  tie_ = region_.cut_on_failure(endpoint_->cut_switch());
   persist::Responder::Options options;
   options.exported = terms_.exported;
   options.session = static_cast<std::uint32_t>(terms_.id);
@@ -88,6 +90,7 @@ void ServedSession::abandon() { revoke(); }
 /// First the connection, so that no write is half executed when its key goes.
 void ServedSession::revoke() {
   if (endpoint_ != nullptr) endpoint_->disconnect();
+  tie_.reset();
   publish();
   responder_.reset();
   endpoint_.reset();

@@ -79,6 +79,7 @@ class ServedSession {
   pmem::Region& region_;
   std::unique_ptr<fabric::Memory> memory_;
   std::unique_ptr<fabric::Endpoint> endpoint_;
+  std::unique_ptr<pmem::FailureTie> tie_;  // goes before the endpoint
   std::unique_ptr<persist::Responder> responder_;
   const int wake_fd_;
   std::atomic<bool> stopping_{false};

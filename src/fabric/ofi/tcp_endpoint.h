@@ -33,6 +33,7 @@ class TcpEndpoint final : public Endpoint {
   int wait_fd() const override { return wait_fd_; }
   bool connected() const override { return !lost_; }
   void disconnect() override;
+  CutSwitch cut_switch() override { return {socket_, nullptr}; }
   const Limits& limits() const override { return limits_; }
   Transport transport() const override { return Transport::Tcp; }
   Capabilities capabilities() const override { return {}; }
@@ -58,7 +59,7 @@ class TcpEndpoint final : public Endpoint {
   Fid<fid_cq> queue_;
   Fid<fid_ep> endpoint_;
   int wait_fd_ = -1;
-  int socket_ = -1;  // the provider's, for options only; -1: not found
+  int socket_ = -1;  // the provider's, for options and the cut switch; -1: not found
   Limits limits_;
   std::string peer_;  // for messages
   bool lost_ = false;

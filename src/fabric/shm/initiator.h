@@ -18,6 +18,8 @@ class Initiator {
   bool full() const { return next_ - reported_ >= depth_; }
   /// Takes a request in and sends as much as there is room for. Requires !full().
   void post(const WorkRequest& request);
+  /// Once `cut` is set, the peer sees no more requests. It outlives this.
+  void obey(const std::atomic<bool>& cut) { requests_.obey(cut); }
   /// Sends what waits and takes answers. True: something moved. Sets `broken` when the peer said
   /// what makes no sense.
   bool advance(bool& broken);

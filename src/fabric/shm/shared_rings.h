@@ -117,10 +117,17 @@ class StreamWriter {
   }
   /// Leaves bytes out, so that the next frame begins at a multiple of `alignment`.
   void align(std::uint64_t alignment) { put_ = round_up(put_, alignment); }
-  void publish() { written_.store(put_, std::memory_order_release); }
+  void publish() {
+    if (!cut()) written_.store(put_, std::memory_order_release);
+  }
   std::uint64_t position() const { return put_; }
+  /// Once `cut` is set, nothing more is published. Looked at after the bytes were read that are to
+  /// be published: whoever sets it before they become worthless is in time.
+  void obey(const std::atomic<bool>& cut) { cut_ = &cut; }
+  bool cut() const { return cut_ != nullptr && cut_->load(std::memory_order_seq_cst); }
 
  private:
+  const std::atomic<bool>* cut_ = nullptr;
   std::byte* bytes_;
   std::atomic<std::uint64_t>& written_;
   const std::atomic<std::uint64_t>& read_;

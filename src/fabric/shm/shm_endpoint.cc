@@ -33,7 +33,10 @@ ShmEndpoint::ShmEndpoint(std::size_t side, Descriptor socket, Mapping memory,
                  memory_->published[1 - side]),
       target_(limits_.receive_depth, std::move(keys), memory_->streams[2 * (1 - side)].data(),
               memory_->streams[2 * side + 1].data(), memory_->published[side],
-              memory_->published[1 - side]) {}
+              memory_->published[1 - side]) {
+  initiator_.obey(cut_);
+  target_.obey(cut_);
+}
 
 ShmEndpoint::~ShmEndpoint() = default;
 
@@ -92,7 +95,9 @@ bool ShmEndpoint::advance() {
   bool broken = false;
   const bool served = target_.advance();
   const bool asked = initiator_.advance(broken);
-  if (initiator_.refused()) {
+  if (cut_.load(std::memory_order_relaxed)) {
+    lose("what it reaches can not be trusted any more");
+  } else if (initiator_.refused()) {
     lose("the peer refused an address");
   } else if (target_.state() == Target::State::Refused) {
     wake_peer();

@@ -24,6 +24,7 @@ class ShmEndpoint final : public Endpoint {
   int wait_fd() const override { return socket_.number(); }
   bool connected() const override { return !lost_; }
   void disconnect() override;
+  CutSwitch cut_switch() override { return {socket_.number(), &cut_}; }
   const Limits& limits() const override { return limits_; }
   Transport transport() const override { return Transport::Shm; }
   Capabilities capabilities() const override { return Capabilities{.atomic_write = true}; }
@@ -36,6 +37,7 @@ class ShmEndpoint final : public Endpoint {
   void lose(const std::string& reason);
 
   Descriptor socket_;
+  std::atomic<bool> cut_{false};
   Mapping memory_;
   Limits limits_;
   std::atomic<std::uint32_t>& own_sleeping_;

@@ -49,6 +49,7 @@ bool Target::advance() {
 void Target::publish() {
   if (!untold_) return;
   untold_ = false;
+  if (answers_.cut()) return;
   answers_.publish();
   requests_.release();
   // After the answers: whoever sees that a request was executed finds its answer.

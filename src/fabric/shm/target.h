@@ -22,6 +22,8 @@ class Target {
   Target(std::size_t receive_depth, std::shared_ptr<KeyTable> keys, const std::byte* request_stream,
          std::byte* answer_stream, Published& own, const Published& peer);
 
+  /// Once `cut` is set, the peer learns of nothing more that is executed. It outlives this.
+  void obey(const std::atomic<bool>& cut) { answers_.obey(cut); }
   bool post_receive(const Segment& buffer, std::uint64_t context);
   /// Executes requests, a bounded amount at a time. True: something moved.
   ///
