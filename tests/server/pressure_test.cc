@@ -369,5 +369,51 @@ TEST_F(Pressure, ATruncatedPoolFileIsThatPoolsFailureAlone) {
   }
 }
 
+/// What an open session can still do when the medium behind it has been cut short: nothing. Neither
+/// is a WRITE completed (on some servers nothing more is needed to be durable), nor does a READ
+/// bring what is not there.
+TEST_F(Pressure, NothingIsAcknowledgedOrReadFromATruncatedPool) {
+  constexpr int kSessions = 4;
+  int number = 0;
+  for (const bool shm : {false, true}) {
+    for (const std::size_t length : {64U, 60'000U}) {
+      const std::string name = "short-" + std::to_string(++number);
+      const std::string body = R"({"name":")" + name + R"(","bytes":65536})";
+      ASSERT_EQ(daemon_->ask("POST", "/v1/pools", body).status, 201);
+      auto device = device_;
+      if (shm) device = std::shared_ptr<fabric::Device>(std::move(*fabric::shm::open_device()));
+      auto peer = client::HttpPeer::open(daemon_->address("control"), device);
+      auto writer = (*peer)->open_session({name, true, Epoch{1}, 10, "writer", false}, soon());
+      ASSERT_TRUE(writer.ok()) << writer.error().message;
+      std::vector<client::Session> readers;
+      for (int i = 0; i < kSessions; ++i) {
+        control::SessionRequest request;
+        request.pool = name;
+        auto reader = (*peer)->open_session(request, soon());
+        ASSERT_TRUE(reader.ok()) << reader.error().message;
+        readers.push_back(std::move(*reader));
+      }
+      std::vector<std::byte> written(length, std::byte{5});
+      ASSERT_EQ(run(*writer, *device, fabric::Opcode::Write, written), std::nullopt);
+      ASSERT_EQ(::truncate((pools_.path() + "/" + name + ".pool").c_str(), 4096), 0);
+      std::vector<std::byte> next(length, std::byte{6});
+      // Over tcp a WRITE alone says nothing of the other end; a READ behind it does.
+      const auto outcome = run(*writer, *device, fabric::Opcode::Write, next);
+      if (shm) {
+        EXPECT_NE(outcome, std::nullopt) << name << ": a WRITE of " << length;
+      }
+      EXPECT_NE(run(*writer, *device, fabric::Opcode::Read, next), std::nullopt)
+          << name << ": a WRITE of " << length << " bytes is called durable";
+      for (client::Session& reader : readers) {
+        std::vector<std::byte> read(length);
+        EXPECT_NE(run(reader, *device, fabric::Opcode::Read, read), std::nullopt)
+            << name << ": a READ of " << length << " bytes brings "
+            << std::to_integer<int>(read[0]);
+      }
+    }
+  }
+  everything_goes_on("truncated pools");
+}
+
 }  // namespace
 }  // namespace perdure::server
