@@ -435,7 +435,7 @@ class Limits {
     PERDURE_TRY(stopped, start_peer(directory_ + "/stopped"));
     PERDURE_TRY(options, log_options(finding));
     options.peer = stopped.address();
-    options.log.stall = std::chrono::minutes(10);
+    options.log.replica_timeout = std::chrono::minutes(10);
     const ChildWork child = [&](const ChildPipes& pipes) -> Result<nlohmann::json> {
       PERDURE_TRY(log, LogUnderTest::open(options));
       PERDURE_TRY_VOID(log.one_by_one(100));

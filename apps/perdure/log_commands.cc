@@ -46,7 +46,7 @@ Option add_writer_options(Command command, WriterOptions& options) {
       .option_text("NAME")
       .group(group);
   command
-      .add_option("--stall-ms", options.stall_ms,
+      .add_option("--replica-timeout-ms", options.replica_timeout_ms,
                   "A replica that is silent for this long is left out (5000)")
       .range(1, 3'600'000)
       .option_text("MS")
@@ -60,7 +60,7 @@ LogOptions log_options(const WriterOptions& options) {
   log.pool = options.peers.pool;
   log.transport = options.peers.transport;
   log.rnic = options.peers.rnic;
-  log.stall = std::chrono::milliseconds(options.stall_ms);
+  log.replica_timeout = std::chrono::milliseconds(options.replica_timeout_ms);
   log.spin = std::chrono::microseconds(options.spin_us);
   return log;
 }

@@ -21,12 +21,12 @@ void add_log_replica(Command log);      // log_replica.cc: status, replica add|r
 struct WriterOptions {
   PeerOptions peers;
   LogOptions log;
-  std::uint64_t stall_ms = 5000;
+  std::uint64_t replica_timeout_ms = 5000;
   std::uint64_t spin_us = 200;
 };
 
-/// --peers, --pool, --transport, --quorum, --take-over, --accept-loss, --writer-name, --stall-ms.
-/// Returns --peers.
+/// --peers, --pool, --transport, --quorum, --take-over, --accept-loss, --writer-name,
+/// --replica-timeout-ms. Returns --peers.
 Option add_writer_options(Command command, WriterOptions& options);
 
 /// The log's options as they were given. Call after parsing.

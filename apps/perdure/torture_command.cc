@@ -344,7 +344,8 @@ void add_torture_command(Command app) {
       .add_option("--often", campaign.often,
                   "This fault comes in every world, before every other operation (repeatable)")
       .option_text("FAULT");
-  command.add_option("--failures", campaign.failures_max, "Shorten and tell so many failures (10)")
+  command
+      .add_option("--failures", campaign.failures_max, "Shorten and show this many failures (10)")
       .option_text("NUMBER");
   add_format_option(command, options->format);
   add_examples(command,

@@ -48,11 +48,11 @@ struct LogOptions {
   Level level = Level::Durable;
   /// Records larger than this are refused. Staging takes two and a half times as much memory.
   std::uint64_t record_bytes_max = 16 * 1024 * 1024;
-  /// Batches under way to one replica. More helps long round trips; fewer coalesces more.
+  /// Batches in flight to one replica. More helps long round trips; fewer coalesces more.
   std::size_t batches_in_flight = 4;
-  /// Time each connection when it is made, and again when it has changed, and go by the methods
+  /// Time each connection when it is made, and again when it has changed, and use the methods
   /// that are cheapest by that. Each takes some milliseconds. Off: by what such connections usually
-  /// cost, so that every run goes by the same methods.
+  /// cost, so that every run uses the same methods.
   bool measure_costs = true;
   /// End the session of a writer that still has one (it is fenced), instead of answering Busy.
   bool take_over = false;
@@ -60,9 +60,9 @@ struct LogOptions {
   bool accept_loss = false;
   /// Shown to others who want to write: program and host. Empty: host name and process id.
   std::string writer_name;
-  /// A replica that does not answer for so long is marked down; the log goes on without it.
-  std::chrono::milliseconds stall{5000};
-  /// Bring back replicas that are down: first so long after the loss, after each failure twice as
+  /// A replica that does not answer for this long is marked down; the log goes on without it.
+  std::chrono::milliseconds replica_timeout{5000};
+  /// Bring back replicas that are down: first this long after the loss, after each failure twice as
   /// long, up to 16 times that. wait, and poll with a timeout, do it, and may take as long as that
   /// allows; wait does not end because the quorum is lost. 0: only repair() does.
   std::chrono::milliseconds reconnect{0};
@@ -87,7 +87,7 @@ struct ReplicaStatus {
   ServerProfile profile;     // meaningful when up
   std::string small_method;  // how records and small batches are made durable there
   std::string large_method;
-  std::uint64_t small_bytes_max = 0;  // the largest batch that goes by small_method
+  std::uint64_t small_bytes_max = 0;  // the largest batch that small_method carries
   bool costs_measured = false;        // they were chosen by costs measured on this connection
   std::uint64_t replans = 0;          // how often the connection's drift has changed them
   // Since the connection was made, probes of its costs included.
@@ -139,13 +139,14 @@ class Log {
   ~Log();
 
   /// Copies the record, sends it on its way, and returns at once. The bytes are the caller's again.
-  /// While earlier records are under way it may gather with the next ones, up to 4 KiB, and leaves
+  /// While earlier records are in flight it may gather with the next ones, up to 4 KiB, and leaves
   /// when one of the calls finds an answer; wait and poll send at once what has gathered.
   ///
   /// Requires    1 .. record_bytes_max bytes.
   /// Durability  none yet: wait for a level.
   /// Errors      LogFull (trim), InvalidArgument (size), QuorumLost, Fenced: nothing was appended.
-  ///             Blocks while the staging memory is full, at most until replicas stall.
+  ///             Blocks while the staging memory is full, at most until silent replicas are marked
+  ///             down.
   /// Cost        one copy and one checksum; no allocation; at most one post per replica.
   Result<Ticket> append(std::span<const std::byte> record);
 
@@ -162,7 +163,7 @@ class Log {
   /// Makes progress without waiting, and notices peers that are gone or silent: whoever has
   /// nothing to wait for calls it now and then. After a pause it lets readers know what is
   /// committed. With a timeout it also brings back replicas that are due (LogOptions::reconnect),
-  /// and may take so long. Errors: QuorumLost, Fenced.
+  /// and may take this long. Errors: QuorumLost, Fenced.
   Result<void> poll(std::chrono::milliseconds timeout = std::chrono::milliseconds(0));
 
   /// Whether the record has reached `level`, as far as append, wait and poll have learned by now.

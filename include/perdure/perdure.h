@@ -68,12 +68,12 @@ typedef struct perdure_log_options {
   uint64_t record_bytes_max;
   bool measure_costs; /* choose methods by what each connection costs; false: by usual costs */
   size_t batches_in_flight;
-  bool take_over;          /* fence a writer that is still there, instead of PERDURE_BUSY */
-  bool accept_loss;        /* open although committed records are damaged everywhere */
-  const char* writer_name; /* shown to others; NULL: host and process */
-  uint32_t stall_ms;       /* a replica silent for this long is marked down */
-  uint32_t reconnect_ms;   /* try so long after the loss to bring it back; 0: only repair does */
-  uint32_t spin_us;        /* how long waiting polls before it sleeps */
+  bool take_over;              /* fence a writer that is still there, instead of PERDURE_BUSY */
+  bool accept_loss;            /* open although committed records are damaged everywhere */
+  const char* writer_name;     /* shown to others; NULL: host and process */
+  uint32_t replica_timeout_ms; /* a replica silent for this long is marked down */
+  uint32_t reconnect_ms; /* try this long after the loss to bring it back; 0: only repair does */
+  uint32_t spin_us;      /* how long waiting polls before it sleeps */
 } perdure_log_options;
 
 perdure_log_options perdure_log_options_default(void);

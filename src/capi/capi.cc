@@ -58,7 +58,7 @@ perdure_log_options perdure_log_options_default(void) {
   options.record_bytes_max = defaults.record_bytes_max;
   options.measure_costs = defaults.measure_costs;
   options.batches_in_flight = defaults.batches_in_flight;
-  options.stall_ms = static_cast<uint32_t>(defaults.stall.count());
+  options.replica_timeout_ms = static_cast<uint32_t>(defaults.replica_timeout.count());
   options.reconnect_ms = static_cast<uint32_t>(defaults.reconnect.count());
   options.spin_us = static_cast<uint32_t>(defaults.spin.count());
   return options;
@@ -87,7 +87,7 @@ perdure_code perdure_log_open(const perdure_log_options* options, perdure_log** 
   opened.take_over = options->take_over;
   opened.accept_loss = options->accept_loss;
   if (options->writer_name != nullptr) opened.writer_name = options->writer_name;
-  opened.stall = std::chrono::milliseconds(options->stall_ms);
+  opened.replica_timeout = std::chrono::milliseconds(options->replica_timeout_ms);
   opened.reconnect = std::chrono::milliseconds(options->reconnect_ms);
   opened.spin = std::chrono::microseconds(options->spin_us);
   auto result = perdure::Log::open(std::move(opened));

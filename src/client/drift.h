@@ -20,7 +20,7 @@ class DriftWatch {
   /// The costs were measured at `now`; `changed`: and other methods are used since.
   void restart(Nanoseconds now, bool changed);
 
-  /// A batch that was alone on the connection took so long. `watched`: it was asked for often
+  /// A batch that was alone on the connection took this long. `watched`: it was asked for often
   /// enough that this is its own time, not the caller's.
   void note(const ExpectedTime& expected, Nanoseconds took, bool watched, Nanoseconds now);
 
@@ -43,7 +43,7 @@ class DriftWatch {
 inline constexpr double kDriftFactor = 4;
 inline constexpr std::uint64_t kDriftBatches = 64;
 inline constexpr Nanoseconds kDriftWindow = std::chrono::seconds(1);
-/// Between two measurements: at least so long, twice as long after each that changed nothing.
+/// Between two measurements: at least this long, twice as long after each that changed nothing.
 inline constexpr Nanoseconds kMeasureEveryMin = std::chrono::seconds(5);
 inline constexpr Nanoseconds kMeasureEveryMax = std::chrono::minutes(10);
 

@@ -53,7 +53,7 @@ Result<log::WriterOptions> writer_options(const LogOptions& options) {
   writer.create = options.create;
   writer.partial = options.partial;
   writer.writer_name = options.writer_name;
-  writer.stall = options.stall;
+  writer.replica_timeout = options.replica_timeout;
   writer.reconnect = options.reconnect;
   writer.spin = options.spin;
   return writer;

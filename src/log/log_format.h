@@ -110,9 +110,9 @@ struct RecordHeader {
   Lsn committed;  // everything before it was committed when the record was sent; 0: not said
 };
 
-/// A place between two records, so that what follows can be told from what does not: where the next
-/// record begins, the index of the next data record, and of the record before the place its
-/// checksum, and an epoch that no later record is below.
+/// A place between two records, so that what follows can be told apart from what does not: where
+/// the next record begins, the index of the next data record, and of the record before the place
+/// its checksum, and an epoch that no later record is below.
 struct Boundary {
   Lsn lsn = kFirstLsn;
   std::uint64_t index = 0;

@@ -318,7 +318,7 @@ TEST(LogScan, RandomBytesNeverGiveARecordAndNeverFail) {
 TEST(LogCursor, FollowsAWriterAndLooksAgainAfterATornRecord) {
   LogImage image;
   const Lsn first = image.add("first");
-  image.at(first, kRecordHeaderBytes) ^= std::byte{1};  // still under way
+  image.at(first, kRecordHeaderBytes) ^= std::byte{1};  // still in flight
   LocalBytes bytes(image.bytes());
   const auto start = read_start(bytes);
   LogCursor cursor(bytes, start->state(), start->head);

@@ -17,7 +17,7 @@ constexpr std::size_t kBounceBytes = 256 * 1024;
 constexpr Nanoseconds kSleepSlice = std::chrono::milliseconds(10);
 // For the answer to a probe while records wait to be sent.
 constexpr Nanoseconds kAnswerWithin = std::chrono::milliseconds(20);
-// A batch that was asked for so often before it was answered took the time that was read.
+// A batch that was asked for this often before it was answered took the time that was read.
 constexpr std::uint32_t kPollsWatched = 4;
 
 }  // namespace
@@ -264,11 +264,12 @@ void Replica::note_time_of_single() {
 void Replica::look_for_stall() {
   if (!answer_due()) return;
   const Nanoseconds now = options_.clock->now();
-  if (last_look_) silent_ += std::min(now - *last_look_, options_.stall / 8);
+  if (last_look_) silent_ += std::min(now - *last_look_, options_.replica_timeout / 8);
   last_look_ = now;
-  if (silent_ <= options_.stall) return;
-  mark_down({ErrorCode::TimedOut,
-             fmt::format("no answer for {} ms", options_.stall / std::chrono::milliseconds(1))});
+  if (silent_ <= options_.replica_timeout) return;
+  mark_down(
+      {ErrorCode::TimedOut, fmt::format("no answer for {} ms",
+                                        options_.replica_timeout / std::chrono::milliseconds(1))});
 }
 
 void Replica::note_progress() {
@@ -345,8 +346,8 @@ void Replica::note_committed(Lsn committed) {
 }
 
 Deadline Replica::deadline() const {
-  const Deadline stall(*options_.clock, options_.stall);
-  if (!deadline_ || stall.left() < deadline_->left()) return stall;
+  const Deadline silence(*options_.clock, options_.replica_timeout);
+  if (!deadline_ || silence.left() < deadline_->left()) return silence;
   return *deadline_;
 }
 

@@ -38,8 +38,8 @@ struct ReplicaOptions {
   Level level = Level::Durable;          // the least that appends are to reach on a replica
   std::size_t batches_in_flight = 4;     // 1..kBatchesMax
   bool measure_costs = true;  // false: methods are chosen by what connections usually cost
-  Nanoseconds stall = std::chrono::seconds(5);  // without an answer for so long: down
-  Nanoseconds reconnect{0};                     // see Backoff
+  Nanoseconds replica_timeout = std::chrono::seconds(5);  // without an answer for this long: down
+  Nanoseconds reconnect{0};                               // see Backoff
   const Clock* clock = nullptr;
 };
 
@@ -54,7 +54,7 @@ class Replica {
   /// with the peer's device.
   /// Errors: those of plan::plan, of compiling, of registration and of client::measure_costs.
   Result<void> prepare(LogShape shape, Staging& staging);
-  /// From now on goes by the methods that are cheapest by these costs. Methods that replay messages
+  /// From now on uses the methods that are cheapest by these costs. Methods that replay messages
   /// are kept, and never come after others: the responder may still have to copy what they sent.
   /// Requires nothing in flight. Errors: those of plan::plan and of compiling; all stays as it was.
   Result<void> plan_for(const plan::CostModel& costs);
@@ -66,7 +66,7 @@ class Replica {
   /// have long taken other times than was measured, and nothing is in flight, the connection is
   /// measured again: some milliseconds, at most once in kMeasureEveryMin.
   void pump(const Staging& staging, Lsn end, std::uint64_t ring_bytes);
-  /// The same after an append, when more may follow: while a batch is under way, records gather
+  /// The same after an append, when more may follow: while a batch is in flight, records gather
   /// for the next one, up to kGatherBytes. Takes answers only if `look`.
   void offer(const Staging& staging, Lsn end, std::uint64_t ring_bytes, bool look);
 
@@ -89,13 +89,13 @@ class Replica {
   /// The pool that holds it, as far as its peer was asked.
   const std::optional<pmem::Uuid>& pool() const { return pool_; }
   void set_pool(const pmem::Uuid& pool) { pool_ = pool; }
-  /// Every call that waits ends by then as well. Nothing: only by `stall`.
+  /// Every call that waits ends by then as well. Nothing: only by `replica_timeout`.
   void set_deadline(const std::optional<Deadline>& deadline) { deadline_ = deadline; }
   Deadline deadline() const;
   /// Until what was written is returned by a READ of another connection.
   Deadline visible_within() const;
 
-  /// Marks it down when it owes an answer for longer than `stall`. Reads the clock.
+  /// Marks it down when it owes an answer for longer than `replica_timeout`. Reads the clock.
   void look_for_stall();
 
   void mark_down(Error why);

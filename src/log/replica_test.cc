@@ -1,4 +1,4 @@
-// A replica goes by the methods that its connection's costs make cheapest, notices when those have
+// A replica uses the methods that its connection's costs make cheapest, notices when those have
 // changed, and loses nothing by exchanging methods.
 #include "log/replica.h"
 
@@ -42,7 +42,7 @@ class ReplicaTest : public testing::Test {
     options.pool = kPool;
     options.measure_costs = measure;
     options.primary = primary;
-    options.stall = std::chrono::hours(1);
+    options.replica_timeout = std::chrono::hours(1);
     options.clock = &clock_;
     replica_.emplace(server_->peer(*client_), options);
     ASSERT_TRUE(replica_->open_session({kPool, true, Epoch{1}, 1, "test", false}).ok());

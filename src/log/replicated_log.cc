@@ -131,7 +131,7 @@ Result<void> ReplicatedLog::pad_to_lap(std::uint64_t needed, std::uint64_t kept_
 /// Room in staging, after waiting for replicas to take what is there.
 Result<std::byte*> ReplicatedLog::make_room(std::uint64_t bytes) {
   if (std::byte* room = staging_.reserve(bytes)) return room;
-  const Deadline deadline(clock_, 2 * options_.stall);
+  const Deadline deadline(clock_, 2 * options_.replica_timeout);
   while (true) {
     pump();
     if (std::byte* room = staging_.reserve(bytes)) return room;
@@ -204,7 +204,7 @@ Result<void> ReplicatedLog::wait(const Ticket& ticket, Level level, Nanoseconds 
     if (!begun) begun = now;
     const Nanoseconds left = std::max(Nanoseconds{0}, timeout - (now - *begun));
     if (lost && (!may_come_back() || left == Nanoseconds{0})) {
-      return quorum_lost(Deadline(clock_, std::min(left, options_.stall)));
+      return quorum_lost(Deadline(clock_, std::min(left, options_.replica_timeout)));
     }
     if (left == Nanoseconds{0}) {
       return Error{ErrorCode::TimedOut,
@@ -321,7 +321,8 @@ Result<Boundary> ReplicatedLog::boundary_at(Lsn lsn) {
   Error unread = {ErrorCode::QuorumLost, "no replica holds it"};
   for (Replica& replica : replicas_) {
     if (!replica.sending() || replica.durable_below() < lsn) continue;
-    auto bytes = client::RemoteBytes::open(replica.peer(), options_.pool, options_.stall, clock_);
+    auto bytes =
+        client::RemoteBytes::open(replica.peer(), options_.pool, options_.replica_timeout, clock_);
     if (!bytes.ok()) {
       unread = bytes.error();
       continue;
@@ -353,7 +354,7 @@ Result<void> ReplicatedLog::trim(Lsn lsn) {
 Result<void> ReplicatedLog::trim_to(const Boundary& head, const std::optional<Deadline>& until) {
   for (Replica& replica : replicas_) {
     if (!replica.sending()) continue;
-    const Nanoseconds patience = 2 * options_.stall;
+    const Nanoseconds patience = 2 * options_.replica_timeout;
     auto written =
         drain(replica, Deadline(clock_, until ? std::min(until->left(), patience) : patience));
     if (!written.ok() && replica.sending() && until && until->passed()) return written.error();

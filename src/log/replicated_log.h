@@ -37,7 +37,7 @@ struct WriterOptions {
   bool partial = false;  // the peers may be fewer than the log has: to change its replicas
   std::string writer_name;
   std::uint64_t writer = 0;  // 0: drawn at random
-  Nanoseconds stall = std::chrono::seconds(5);
+  Nanoseconds replica_timeout = std::chrono::seconds(5);
   Nanoseconds reconnect{0};  // 0: never
   Nanoseconds spin = std::chrono::microseconds(200);
   /// Lets time pass while no replica has a connection to wait for. Nothing: the thread sleeps. An

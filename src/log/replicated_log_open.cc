@@ -56,7 +56,7 @@ ReplicaOptions ReplicatedLog::replica_options() const {
   each.level = options_.level;
   each.batches_in_flight = options_.batches_in_flight;
   each.measure_costs = options_.measure_costs;
-  each.stall = options_.stall;
+  each.replica_timeout = options_.replica_timeout;
   each.reconnect = options_.reconnect;
   each.clock = &clock_;
   return each;
@@ -111,7 +111,8 @@ Error ReplicatedLog::too_few(std::string_view doing, const Configuration& config
 /// Step 1: which pools the peers have. Changes nothing there.
 Result<void> ReplicatedLog::ask_pools() {
   for (Replica& replica : replicas_) {
-    const auto pool = replica.peer().describe(options_.pool, Deadline(clock_, options_.stall));
+    const auto pool =
+        replica.peer().describe(options_.pool, Deadline(clock_, options_.replica_timeout));
     if (!pool.ok()) {
       replica.mark_down(pool.error());
       continue;
@@ -148,10 +149,11 @@ Result<void> ReplicatedLog::look(Opening& opening) {
   for (std::size_t index = 0; index < replicas_.size(); ++index) {
     Replica& replica = replicas_[index];
     if (!replica.pool() || replica.down_reason()) continue;
-    auto bytes = client::RemoteBytes::open(replica.peer(), options_.pool, options_.stall, clock_);
+    auto bytes =
+        client::RemoteBytes::open(replica.peer(), options_.pool, options_.replica_timeout, clock_);
     auto start = bytes.ok() ? read_start(**bytes) : Result<LogStart>(bytes.error());
     if (!start.ok() && start.code() == ErrorCode::VersionMismatch) return start.error();
-    // Damage that is read is something to go by; a peer that lets nobody read is not.
+    // Damage that is read is something to rely on; a peer that lets nobody read is not.
     if (!bytes.ok() || (!start.ok() && start.code() != ErrorCode::Corrupt)) {
       replica.mark_down(start.error());
       continue;

@@ -57,7 +57,7 @@ void ReplicatedLog::reconnect(Nanoseconds now, const Deadline& deadline) {
 
 /// That the peer still has the pool that is a replica, and that nobody has fenced us there.
 Result<void> ReplicatedLog::ask_pool(Replica& replica, const Deadline& deadline) {
-  const Deadline soon(clock_, std::min(deadline.left(), options_.stall));
+  const Deadline soon(clock_, std::min(deadline.left(), options_.replica_timeout));
   PERDURE_TRY(pool, replica.peer().describe(options_.pool, soon));
   const auto uuid = parse_uuid(pool.uuid);
   if (!uuid || !configuration_.has(*uuid)) {
@@ -89,8 +89,8 @@ Result<void> ReplicatedLog::repair_replica(Replica& replica, RepairReport& repor
   PERDURE_TRY_VOID(ask_pool(replica, deadline));
   PERDURE_TRY_VOID(replica.open_session(session_request()));
   PERDURE_TRY_VOID(replica.prepare(anchor_.shape, staging_));
-  PERDURE_TRY(bytes, client::RemoteBytes::open(replica.peer(), options_.pool, options_.stall,
-                                               clock_, deadline));
+  PERDURE_TRY(bytes, client::RemoteBytes::open(replica.peer(), options_.pool,
+                                               options_.replica_timeout, clock_, deadline));
   PERDURE_TRY(found, survey(*bytes));
   return bring_up(replica, *bytes, std::move(found), report, deadline);
 }
@@ -127,8 +127,8 @@ Result<void> ReplicatedLog::bring_up(Replica& replica, ByteSource& bytes, Survey
     here.next_index = next_index_;
     here.last_crc = last_crc_;
     if (report.found.empty()) report.found = describe_difference(found, here);
-    auto remote =
-        client::RemoteBytes::open(source->peer(), options_.pool, options_.stall, clock_, deadline);
+    auto remote = client::RemoteBytes::open(source->peer(), options_.pool, options_.replica_timeout,
+                                            clock_, deadline);
     if (!remote.ok()) {
       if (deadline.passed()) return remote.error();
       source->mark_down(remote.error());
@@ -155,7 +155,7 @@ Result<void> ReplicatedLog::bring_up(Replica& replica, ByteSource& bytes, Survey
 
 /// Another replica that holds everything; nothing when there is none.
 Replica* ReplicatedLog::choose_source(const Replica& target, const Deadline& deadline) {
-  const Deadline soon(clock_, std::min(deadline.left(), 2 * options_.stall));
+  const Deadline soon(clock_, std::min(deadline.left(), 2 * options_.replica_timeout));
   for (Replica& each : replicas_) {
     if (&each == &target || !each.sending() || !is_member(each)) continue;
     auto drained = drain(each, soon);
@@ -237,8 +237,8 @@ Result<std::size_t> ReplicatedLog::find_member(const std::string& which) const {
 /// another. It is brought to equal first, and does not count before the change is committed.
 Result<void> ReplicatedLog::admit(std::unique_ptr<client::Peer> peer, Configuration next,
                                   std::optional<std::size_t> instead_of) {
-  if (!quorum_stands() || lost_) return quorum_lost(Deadline(clock_, options_.stall));
-  PERDURE_TRY(pool, peer->describe(options_.pool, Deadline(clock_, options_.stall)));
+  if (!quorum_stands() || lost_) return quorum_lost(Deadline(clock_, options_.replica_timeout));
+  PERDURE_TRY(pool, peer->describe(options_.pool, Deadline(clock_, options_.replica_timeout)));
   const auto uuid = parse_uuid(pool.uuid);
   if (!uuid) return Error{ErrorCode::ProtocolError, "the peer's pool has no UUID"};
   if (configuration_.has(*uuid)) {
@@ -288,8 +288,8 @@ Result<void> ReplicatedLog::bring_newcomer(Replica& replica) {
         fmt::format("its pool is too small: the log's ring has {} bytes", anchor_.ring_bytes)};
   }
   PERDURE_TRY_VOID(replica.prepare(anchor_.shape, staging_));
-  PERDURE_TRY(bytes,
-              client::RemoteBytes::open(replica.peer(), options_.pool, options_.stall, clock_));
+  PERDURE_TRY(bytes, client::RemoteBytes::open(replica.peer(), options_.pool,
+                                               options_.replica_timeout, clock_));
   PERDURE_TRY(found, survey(*bytes));
   const bool own = found.report && found.state().anchor.log_id == anchor_.log_id;
   const bool other = found.damage || (found.report && !own && !found.state().marks.creating);
@@ -325,11 +325,11 @@ void ReplicatedLog::spread_configuration() {
   }
 }
 
-/// Appends the configuration and goes by both until it is committed.
+/// Appends the configuration and uses both until it is committed.
 Result<void> ReplicatedLog::change(Configuration next) {
   PERDURE_TRY_VOID(validate(next));
   pump();
-  if (!quorum_stands() || lost_) return quorum_lost(Deadline(clock_, options_.stall));
+  if (!quorum_stands() || lost_) return quorum_lost(Deadline(clock_, options_.replica_timeout));
   follow_rule({configuration_, next});
   if (!quorum_stands()) {
     // Once its record is out, nobody could open the log before more of them are back.
@@ -344,7 +344,7 @@ Result<void> ReplicatedLog::change(Configuration next) {
     follow_rule({configuration_});
     return appended.error();
   }
-  const Deadline deadline(clock_, 2 * options_.stall);
+  const Deadline deadline(clock_, 2 * options_.replica_timeout);
   while (committed_ < appended->end) {
     pump();
     if (committed_ >= appended->end) break;
@@ -360,14 +360,14 @@ Result<void> ReplicatedLog::change(Configuration next) {
   follow_rule({configuration_});
   for (Replica& replica : replicas_) {
     if (!replica.sending()) continue;
-    const auto drained = drain(replica, Deadline(clock_, 2 * options_.stall));
+    const auto drained = drain(replica, Deadline(clock_, 2 * options_.replica_timeout));
     if (!drained.ok()) replica.mark_down(drained.error());
   }
   spread_configuration();
   if (quorum_stands()) return {};
   // It is committed, and those that are left could not show it without the ones from before.
   return Error{ErrorCode::OutcomeUnknown,
-               "the log's replicas went down while they were told of the change: open the log "
+               "the log's replicas went down while they were given the change: open the log "
                "again, with those from before it"};
 }
 

@@ -19,7 +19,7 @@ struct BufferOptions {
   std::uint64_t bank_depth = 1;     // BROI: writes of a bank that wait in the controller
   double sigma = 0.25;              // BROI, equation 2: the weight of a set's size
   double remote_share = 0.25;       // BROI: remote writes go when less of the queue is used
-  Cycle remote_wait_max = 10'000;   // BROI: or when one has waited so long; assumption
+  Cycle remote_wait_max = 10'000;   // BROI: or when one has waited this long; assumption
   Cycle poll = 500;                 // HOPS: cycles between looks at the others' progress
   std::uint64_t flush_entries = 4;  // HOPS: so many writes in a buffer are sent
   std::uint64_t undo_entries = 64;  // ASAP: writes sent before earlier epochs are persisted

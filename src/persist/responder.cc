@@ -219,7 +219,8 @@ Result<void> Responder::flush_pending() {
 Result<void> Responder::finish_burst() {
   PERDURE_TRY_VOID(flush_pending());
   flushed_ = handled_;
-  // Credits: without an answer the requester would stall when its window of messages is used up.
+  // Credits: without an answer the requester would have to stop when its window of messages is used
+  // up.
   if (handled_ - acknowledged_ >= queue_.depth / 4) ack_due_ = true;
   if (ack_due_) acknowledge(0);
   if (consumed_.empty()) return {};

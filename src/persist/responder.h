@@ -67,8 +67,9 @@ class Responder {
   ///
   /// Errors   Disconnected: the session is over (the peer went).
   ///          ProtocolError, OutOfRange: the peer sent nonsense or named memory outside the pool;
-  ///          it has been told, nothing of that message was executed, the session is over.
-  ///          SystemError: the medium refused a flush; the peer has been told that.
+  ///          it has been sent the answer, nothing of that message was executed, the session
+  ///          is over.
+  ///          SystemError: the medium refused a flush; the peer has been sent that answer.
   Result<std::size_t> pump();
 
   const ResponderCounters& counters() const { return counters_; }

@@ -169,7 +169,7 @@ Result<void> PeerService::adopt(PoolEntry& entry, std::unique_ptr<pmem::Pool> po
   return {};
 }
 
-/// Requires entry.control. Renews what others are told of the pool.
+/// Requires entry.control. Renews what others see of the pool.
 void PeerService::show(PoolEntry& entry, const std::optional<Error>& failure) {
   control::PoolDescription description;
   if (entry.served != nullptr) description = entry.served->describe();

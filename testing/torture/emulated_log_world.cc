@@ -166,7 +166,7 @@ std::unique_ptr<client::Peer> EmulatedLogWorld::peer_for_reader(std::size_t inde
 }
 
 LogWorld::Patience EmulatedLogWorld::patience() const {
-  return {.stall = std::chrono::milliseconds(50),
+  return {.replica_timeout = std::chrono::milliseconds(50),
           .ask = std::chrono::milliseconds(20),
           .read = std::chrono::milliseconds(50),
           .commit = std::chrono::seconds(1),

@@ -196,13 +196,13 @@ void LogJudge::committed(Writer writer, const Ticket& ticket) {
     }
     if (index >= superseded && !loss_borne_) {
       return broken("no-second-writer-commits",
-                    fmt::format("the writer of epoch {} is told that record {} is committed, but "
+                    fmt::format("the writer of epoch {} has the acknowledgement of record {}, but "
                                 "the writer of epoch {} has opened the log with {} records",
                                 life.epoch.value, index, lives_.back().epoch.value, superseded));
     }
     const bool newest = writer == lives_.size();
     decide(index, *attempt, newest ? "one-record-per-place" : "no-second-writer-commits",
-           fmt::format("the writer of epoch {} is told of its commit", life.epoch.value));
+           fmt::format("the writer of epoch {} has the acknowledgement", life.epoch.value));
   }
   if (life.told_below != UINT64_MAX) {
     committed_below_ = std::max(committed_below_, life.told_below);

@@ -7,8 +7,8 @@
 //   trimmed-never-returns       what a successful trim forgot is never returned again
 //   one-record-per-place        an LSN and an index name one committed record for ever
 //   only-committed-is-read      what a reader returned is never replaced
-//   no-second-writer-commits    what an older writer is told to be committed is in the history that
-//                               the newer writer took over
+//   no-second-writer-commits    what an older writer saw acknowledged as committed is in
+//                               the history that the newer writer took over
 //   only-replicas-count         a log opens with its own replicas and quorum, or says what it has
 //   damage-is-never-returned    a reader returns what somebody appended there, byte for byte
 //   durable-is-durable          what is acknowledged as durable survives a power failure of a

@@ -117,7 +117,7 @@ log::WriterOptions LogWorld::writer_options(const OpenChoices& choices, Random& 
   options.create = choices.create;
   options.writer_name = "torture";
   options.writer = random.next() | 1;
-  options.stall = patience().stall;
+  options.replica_timeout = patience().replica_timeout;
   // Who spins looks at the clock seldom, and here a look at a replica that says nothing takes long.
   options.spin = Nanoseconds{0};
   options.pause = [this](Nanoseconds time) { pass(time); };

@@ -58,10 +58,10 @@ class LogWorld : public World {
  protected:
   /// How patient users are, in the time of this world.
   struct Patience {
-    Nanoseconds stall;   // a replica that does not answer for so long is given up
-    Nanoseconds ask;     // for one question to a peer
-    Nanoseconds read;    // for one read of a replica
-    Nanoseconds commit;  // in the end, when everything is repaired
+    Nanoseconds replica_timeout;  // a replica that does not answer for this long is given up
+    Nanoseconds ask;              // for one question to a peer
+    Nanoseconds read;             // for one read of a replica
+    Nanoseconds commit;           // in the end, when everything is repaired
     bool judged = true;  // whether calls must keep their deadlines; false: their time is not ours
   };
   static constexpr std::size_t kPrograms = 3;

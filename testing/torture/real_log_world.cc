@@ -220,8 +220,8 @@ std::unique_ptr<client::Peer> RealLogWorld::peer_for(std::size_t, std::size_t in
 void RealLogWorld::pass(Nanoseconds time) { pause_for(time); }
 
 LogWorld::Patience RealLogWorld::patience() const {
-  return {.stall = finishing_ ? Nanoseconds(std::chrono::seconds(10))
-                              : Nanoseconds(std::chrono::milliseconds(300)),
+  return {.replica_timeout = finishing_ ? Nanoseconds(std::chrono::seconds(10))
+                                        : Nanoseconds(std::chrono::milliseconds(300)),
           .ask = std::chrono::seconds(1),
           .read = finishing_ ? Nanoseconds(std::chrono::seconds(10))
                              : Nanoseconds(std::chrono::seconds(1)),

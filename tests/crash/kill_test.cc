@@ -210,7 +210,7 @@ TEST_F(KillTest, WritersKilledUnderTrafficLoseNothingCommitted) {
 // A peer that stops answering, though its process and its connections are there.
 TEST_F(KillTest, APeerThatStopsAnsweringIsLeftBehindAndComesBack) {
   LogOptions options = options_for(addresses_);
-  options.stall = std::chrono::milliseconds(300);
+  options.replica_timeout = std::chrono::milliseconds(300);
   auto log = Log::open(options);
   ASSERT_TRUE(log.ok()) << log.error().message;
   peers_[1].signal(SIGSTOP);

@@ -97,7 +97,7 @@ TEST(LogAttack, AWrapWhileStagingIsFullDoesNotAbort) {
   Cluster cluster(3, log::kRingAt + 8 * 1024 * 1024);
   WriterOptions options = cluster.options();
   options.record_bytes_max = 256 * 1024;
-  options.stall = std::chrono::seconds(100);
+  options.replica_timeout = std::chrono::seconds(100);
   auto opened = cluster.open({0, 1, 2}, options);
   ASSERT_TRUE(opened.ok()) << opened.error().message;
   Writer log = std::move(opened).value();
@@ -504,7 +504,7 @@ TEST(LogAttack, ARepairThatRunsOutOfTimeLeavesHealthyReplicasUp) {
   Cluster cluster(3, log::kRingAt + 8 * 1024 * 1024);
   WriterOptions options = cluster.options();
   options.record_bytes_max = 256 * 1024;
-  options.stall = std::chrono::seconds(10);
+  options.replica_timeout = std::chrono::seconds(10);
   auto opened = cluster.open({0, 1, 2}, options);
   ASSERT_TRUE(opened.ok());
   Writer log = std::move(opened).value();

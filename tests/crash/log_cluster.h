@@ -49,7 +49,7 @@ class Cluster {
     options.record_bytes_max = 4096;
     options.measure_costs = false;
     options.take_over = true;
-    options.stall = std::chrono::milliseconds(20);
+    options.replica_timeout = std::chrono::milliseconds(20);
     return options;
   }
 

@@ -68,7 +68,7 @@ class Cluster {
     options.take_over = true;
     options.batches_in_flight = 1 + prng_.below(4);
     options.measure_costs = prng_.chance(1, 2);
-    options.stall = std::chrono::milliseconds(50);
+    options.replica_timeout = std::chrono::milliseconds(50);
     auto log = log::ReplicatedLog::open(std::move(peers), options, clock_);
     if (!log.ok()) return log.error();
     log_ = std::move(log).value();

@@ -12,7 +12,7 @@ from settings import SHARE, LabError
 
 RESPONDERS = ("10.2.0.1", "10.2.0.11", "10.2.0.12")
 WRITER = "10.2.0.2"
-STALL_MS = 1500          # a silent responder is given up after so long
+REPLICA_TIMEOUT_MS = 1500          # a silent responder is given up after this long
 TRAFFIC_SECONDS_MAX = 60
 WRITER_SECONDS_MAX = 120
 
@@ -87,7 +87,8 @@ class Cluster:
         peers = " ".join(f"--peer {each.peer}" for each in self.responders)
         self.writer.run(
             f"perdure_lab_writer {peers} --pool {POOL} --transport {self.fabric.transport} "
-            f"--first {first} --records {records} --seconds {seconds} --stall-ms {STALL_MS} "
+            f"--first {first} --records {records} --seconds {seconds} "
+            f"--replica-timeout-ms {REPLICA_TIMEOUT_MS} "
             f"{options} >/run/output 2>&1 &\necho $! >/run/writer.pid")
 
     def _await_writer_gone(self):

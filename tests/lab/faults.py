@@ -8,7 +8,7 @@ from report import Failed
 
 LOSSY_RECORDS = 500
 LOSSY_OPENS = 3         # each recovers the log, and appends so many
-LOSSY_STALL_MS = 5000   # the library's own: longer than the 4 s for which an RNIC repeats a request
+LOSSY_REPLICA_TIMEOUT_MS = 5000  # the library's own: longer than the 4 s of an RNIC's repeats
 LOSSY = "delay 2ms 1ms loss 2% reorder 5% duplicate 1%"
 PATIENT_MS = 30000      # a writer that waits for this long outlives losses and the short partition
 PARTITION_SECONDS = 1.0
@@ -42,7 +42,7 @@ def loss(fabric, context):
     shape(pair, LOSSY)
     for number in range(LOSSY_OPENS):
         pair.start_writer(1 + number * LOSSY_RECORDS, records=LOSSY_RECORDS,
-                          options=f"--window 64 --stall-ms {LOSSY_STALL_MS}")
+                          options=f"--window 64 --replica-timeout-ms {LOSSY_REPLICA_TIMEOUT_MS}")
         end = pair.await_writer_end(120)
         acknowledged = pair.acknowledged()
         if not end.startswith("ended: all") or acknowledged != (number + 1) * LOSSY_RECORDS:
@@ -56,7 +56,7 @@ def pause(fabric, context):
     """A partition and a writer with long time-outs: it goes on by itself, or says why not."""
     pair = context.pair("eadr")
     pair.begin(fabric)
-    pair.start_writer(1, options=f"--stall-ms {PATIENT_MS}")
+    pair.start_writer(1, options=f"--replica-timeout-ms {PATIENT_MS}")
     pair.await_traffic()
     shape(pair, "loss 100%")
     before = pair.acknowledged()

@@ -5,7 +5,7 @@ import json
 import time
 
 from jobs import input_text
-from pair import PEER, POOL, STALL_MS
+from pair import PEER, POOL, REPLICA_TIMEOUT_MS
 from report import Failed
 from settings import SHARE, LabError
 
@@ -80,7 +80,8 @@ def outlived(fabric, pair, strike):
     pair.writer.run(
         f"rm -f /run/append.* /run/struck; cp /mnt/share/{name} /run/input\n"
         f"{{ {{ {feed}; }} | timeout 300 perdure log append {where} --auto-repair 0.5 "
-        f"--stall-ms {STALL_MS} --commit-timeout-ms {COMMIT_TIMEOUT_MS} --window 256 --format json "
+        f"--replica-timeout-ms {REPLICA_TIMEOUT_MS} --commit-timeout-ms {COMMIT_TIMEOUT_MS} "
+        "--window 256 --format json "
         ">/run/append.json 2>/run/append.said\n"
         "echo $? >/run/append.status; } &")
     pair.responder.run("tries=0\n"

@@ -1,9 +1,9 @@
 """Pair: two machines on a cable: a responder with an NVDIMM, where perdured runs, and a writer."""
 
-from cluster import RESPONDERS, STALL_MS, Cluster
+from cluster import RESPONDERS, REPLICA_TIMEOUT_MS, Cluster
 from responder import POOL, POOL_MIB
 
-__all__ = ["PEER", "POOL", "POOL_MIB", "RESPONDER", "STALL_MS", "Pair"]
+__all__ = ["PEER", "POOL", "POOL_MIB", "RESPONDER", "REPLICA_TIMEOUT_MS", "Pair"]
 
 RESPONDER = RESPONDERS[0]
 PEER = f"{RESPONDER}:7470"

@@ -3,7 +3,7 @@
 import functools
 import re
 
-from pair import PEER, POOL, STALL_MS
+from pair import PEER, POOL, REPLICA_TIMEOUT_MS
 from report import Failed
 
 SECOND_FIRST = 1_000_001  # number of the second writer's first record
@@ -33,7 +33,8 @@ def fenced_writer(fabric, context):
     pair.await_traffic()
     second = pair.writer.run(
         f"perdure_lab_writer --peer {PEER} --pool {POOL} --transport {fabric.transport} "
-        f"--first {SECOND_FIRST} --records {SECOND_RECORDS} --stall-ms {STALL_MS}", 100)
+        f"--first {SECOND_FIRST} --records {SECOND_RECORDS} "
+        f"--replica-timeout-ms {REPLICA_TIMEOUT_MS}", 100)
     end = pair.await_writer_end()
     if "took over with epoch" not in end:
         raise Failed(f"the writer that was fenced says: {end}")

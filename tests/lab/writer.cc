@@ -162,7 +162,8 @@ bool take_option(Options& options, std::string_view name, const char* value) {
   if (name == "--records") return options.records = number, true;
   if (name == "--window") return options.window = number, number > 0;
   if (name == "--payload-bytes") return options.payload_bytes = number, number >= kPayloadBytesMin;
-  if (name == "--stall-ms") return options.log.stall = milliseconds(number), true;
+  if (name == "--replica-timeout-ms")
+    return options.log.replica_timeout = milliseconds(number), true;
   if (name == "--repair") return options.repair = number != 0, true;
   if (name == "--seconds") return options.time_max = std::chrono::seconds(number), true;
   return false;

@@ -147,7 +147,7 @@ struct Found {
   Id last = kNothing;
   int claimed = 0;
   int extent = 0;
-  int read_claim = 0;  // what readers go by
+  int read_claim = 0;  // what readers believe
   std::vector<log::ConfigurationAt> configurations;
   bool damaged() const { return extent > tail; }
 };

@@ -80,7 +80,7 @@ PrivateData encode(const Hello& hello, std::span<const std::byte> own) {
   return data;
 }
 
-std::optional<ReceivedGreeting> decode_greeting(std::span<const std::byte> data) {
+std::optional<ReceivedHello> decode_hello(std::span<const std::byte> data) {
   if (data.size() < kGreetingBytes) return std::nullopt;
   const std::byte* at = data.data();
   if (load<std::uint8_t>(at) != kMagic || load<std::uint8_t>(at + 1) != kVersion) {
@@ -89,7 +89,7 @@ std::optional<ReceivedGreeting> decode_greeting(std::span<const std::byte> data)
   const auto can = load<std::uint8_t>(at + 2);
   const std::size_t own = load<std::uint8_t>(at + 3);
   if (own > data.size() - kGreetingBytes) return std::nullopt;
-  ReceivedGreeting received;
+  ReceivedHello received;
   received.hello.capabilities.native_flush = (can & kCanFlush) != 0;
   received.hello.capabilities.atomic_write = (can & kCanWriteAtomically) != 0;
   received.hello.capabilities.persistent_flush = (can & kCanFlushPersistently) != 0;

@@ -51,10 +51,10 @@ struct PrivateData {
 PrivateData encode(const Hello& hello, std::span<const std::byte> own);
 
 /// A hello and where the caller's data are. Nothing if it is not one of this version.
-struct ReceivedGreeting {
+struct ReceivedHello {
   Hello hello;
   std::span<const std::byte> own;
 };
-std::optional<ReceivedGreeting> decode_greeting(std::span<const std::byte> data);
+std::optional<ReceivedHello> decode_hello(std::span<const std::byte> data);
 
 }  // namespace perdure::fabric::verbs

@@ -35,7 +35,7 @@ SocketAddress address_of(const sockaddr* generic) {
 class VerbsIncoming final : public Incoming {
  public:
   VerbsIncoming(std::shared_ptr<ListenerCore> core, Owned<rdma_cm_id> id,
-                const rdma_conn_param& asked, const ReceivedGreeting& received)
+                const rdma_conn_param& asked, const ReceivedHello& received)
       : core_(std::move(core)),
         id_(std::move(id)),
         asked_(asked),
@@ -134,8 +134,8 @@ Result<std::unique_ptr<Incoming>> VerbsListener::next(Deadline deadline) {
     if ((*event)->event != RDMA_CM_EVENT_CONNECT_REQUEST) continue;
     Owned<rdma_cm_id> id((*event)->id);
     const rdma_conn_param asked = (*event)->param.conn;
-    const auto received = decode_greeting(
-        {static_cast<const std::byte*>(asked.private_data), asked.private_data_len});
+    const auto received =
+        decode_hello({static_cast<const std::byte*>(asked.private_data), asked.private_data_len});
     if (received && received->own.size() <= kPrivateBytesMax) {
       return std::unique_ptr<Incoming>(
           std::make_unique<VerbsIncoming>(core_, std::move(id), asked, *received));

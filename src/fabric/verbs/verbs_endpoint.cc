@@ -152,7 +152,7 @@ bool VerbsEndpoint::hello_received() const {
          0;
 }
 
-void VerbsEndpoint::greet() {
+void VerbsEndpoint::send_hello() {
   control_->telling = 1;
   telling_ = true;
   post_word(IBV_WR_RDMA_WRITE, kCreditTag, control_->telling,
@@ -303,8 +303,8 @@ void VerbsEndpoint::post_word(ibv_wr_opcode opcode, std::uint64_t tag, std::uint
   work.num_sge = 1;
   work.opcode = opcode;
   work.send_flags = IBV_SEND_SIGNALED;
-  work.wr.rdma.remote_addr = peer_greeting_.credit_address + at_peer;
-  work.wr.rdma.rkey = peer_greeting_.credit_key;
+  work.wr.rdma.remote_addr = peer_hello_.credit_address + at_peer;
+  work.wr.rdma.rkey = peer_hello_.credit_key;
   ibv_send_wr* refused = nullptr;
   if (const int returned = ::ibv_post_send(id_->qp, &work, &refused); returned != 0) {
     lose(fmt::format("posting failed: {}", std::generic_category().message(returned)),

@@ -83,7 +83,7 @@ class VerbsEndpoint final : public Endpoint {
   std::uint64_t granted() const;
   bool may_speak() { return !silent_ || may_speak_now(); }
   bool may_speak_now();
-  void greet();
+  void send_hello();
   bool hello_received() const;
   Result<void> await_established(Deadline deadline);
 
@@ -92,7 +92,7 @@ class VerbsEndpoint final : public Endpoint {
   std::string peer_;  // for messages
   Limits limits_;
   Capabilities capabilities_;
-  Hello peer_greeting_;
+  Hello peer_hello_;
 
   Owned<rdma_event_channel> events_;
   Owned<ibv_comp_channel> sleep_channel_;

@@ -177,7 +177,7 @@ Hello VerbsEndpoint::hello() const {
 
 /// Both ends must be able.
 void VerbsEndpoint::agree(const Hello& peer) {
-  peer_greeting_ = peer;
+  peer_hello_ = peer;
   capabilities_ = both(capabilities_, peer.capabilities);
   batch_.send_immediates_to({peer.credit_address + sizeof(ControlBlock),
                              std::uint64_t{1} << peer.immediates_log2, peer.credit_key});
@@ -204,12 +204,11 @@ Result<void> VerbsEndpoint::connect(std::span<const std::byte> private_data, Dea
     return errno_error(ErrorCode::Disconnected, "connect to " + peer_);
   }
   PERDURE_TRY(event, expect_event(*events_, RDMA_CM_EVENT_ESTABLISHED, peer_, deadline));
-  const auto answer =
-      decode_greeting({static_cast<const std::byte*>(event->param.conn.private_data),
-                       event->param.conn.private_data_len});
+  const auto answer = decode_hello({static_cast<const std::byte*>(event->param.conn.private_data),
+                                    event->param.conn.private_data_len});
   if (!answer) return Error{ErrorCode::Disconnected, peer_ + " is not a peer of this version"};
   agree(answer->hello);
-  greet();
+  send_hello();
   return {};
 }
 
