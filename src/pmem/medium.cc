@@ -139,6 +139,8 @@ Medium medium_of(const struct statfs& status) {
 /// number names its devices only as the source of the mount.
 void note_what_is_below(Medium& medium, const Mount& mount, dev_t device) {
   medium.mount_options = mount.options;
+  if (mount.options.empty())
+    medium.evidence.emplace_back("its mount options can not be seen from here");
   if (major(device) == 0) {
     std::istringstream sources(mount.source);  // bcachefs: "/dev/a:/dev/b"
     for (std::string source; std::getline(sources, source, ':');) {

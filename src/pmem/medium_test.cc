@@ -202,8 +202,9 @@ TEST(MountOptions, OfADirectoryAndOfADescriptorAgree) {
   auto made = NewFile::begin(directory.file("x"), 4096);
   ASSERT_TRUE(made.ok()) << made.error().message;
   const Mount mount = mount_of(directory.path());
-  EXPECT_NE(mount.options, "");
   EXPECT_EQ(mount_of(made->file().descriptor()).options, mount.options);
+  if (mount.options.empty()) GTEST_SKIP() << "the mount is outside of this process's root";
+  EXPECT_TRUE(has_option(mount.options, "rw")) << mount.options;
 }
 
 TEST(ExamineMedium, TmpfsIsVolatileMemory) {

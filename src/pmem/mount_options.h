@@ -13,8 +13,9 @@ struct Mount {
   std::string source;   // "/dev/sda1"
 };
 
-/// The mount through which a file or directory is reached; empty when it can not be seen. Found by
-/// the mount's id: device numbers are not those of the mount for btrfs, and not unique elsewhere.
+/// The mount through which a file or directory is reached. Found by the mount's id: device numbers
+/// are not those of the mount for btrfs, and not unique elsewhere. Empty when it can not be seen:
+/// in a chroot mountinfo leaves out what is not below the root.
 Mount mount_of(const std::string& path);
 Mount mount_of(int descriptor);
 
