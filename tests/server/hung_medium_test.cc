@@ -22,21 +22,9 @@
 namespace perdure::server {
 namespace {
 
-/// A region whose flushes wait for as long as it hangs.
-class HangingRegion final : public pmem::LentRegion {
+/// Whether a medium hangs. Apart from its region, which ends when its pool is closed.
+class Hang {
  public:
-  using LentRegion::LentRegion;
-  using Region::flush;
-  Result<void> flush(std::span<const pmem::Range> ranges) override {
-    {
-      MutexLock lock(mutex_);
-      while (hangs_) {
-        waits_ = true;
-        lock.wait_for(changed_, std::chrono::milliseconds{100});
-      }
-    }
-    return LentRegion::flush(ranges);
-  }
   void hang(bool yes) {
     const MutexLock lock(mutex_);
     hangs_ = yes;
@@ -47,12 +35,35 @@ class HangingRegion final : public pmem::LentRegion {
     const MutexLock lock(mutex_);
     return waits_;
   }
+  /// Returns when it does not hang any more.
+  void wait() {
+    MutexLock lock(mutex_);
+    while (hangs_) {
+      waits_ = true;
+      lock.wait_for(changed_, std::chrono::milliseconds{100});
+    }
+  }
 
  private:
   mutable Mutex mutex_;
   std::condition_variable changed_;
   bool hangs_ PERDURE_GUARDED_BY(mutex_) = false;
   bool waits_ PERDURE_GUARDED_BY(mutex_) = false;
+};
+
+/// A region whose flushes wait for as long as its medium hangs.
+class HangingRegion final : public pmem::LentRegion {
+ public:
+  HangingRegion(pmem::Region& region, std::shared_ptr<Hang> hang)
+      : LentRegion(region), hang_(std::move(hang)) {}
+  using Region::flush;
+  Result<void> flush(std::span<const pmem::Range> ranges) override {
+    hang_->wait();
+    return LentRegion::flush(ranges);
+  }
+
+ private:
+  std::shared_ptr<Hang> hang_;
 };
 
 std::string epoch_of(int epoch) { return R"({"epoch":)" + std::to_string(epoch) + "}"; }
@@ -80,21 +91,21 @@ class HungMedium : public testing::Test {
     server_ = std::move(*server);
   }
   ~HungMedium() override {
-    for (HangingRegion* each : hanging_) each->hang(false);
+    for (const auto& each : hanging_) each->hang(false);
     for (std::thread& each : asking_) each.join();
     server_.reset();
     service_.reset();
   }
 
-  HangingRegion* add(const std::string& name, int seed) {
+  std::shared_ptr<Hang> add(const std::string& name, int seed) {
     pmem::CrashableRegion::Options options;
     options.bytes = 1 << 17;
     options.domain = PersistenceDomain::Page;
     auto memory = pmem::CrashableRegion::open(options);
     EXPECT_TRUE(memory.ok());
     memory_.push_back(std::move(*memory));
-    auto region = std::make_unique<HangingRegion>(*memory_.back());
-    HangingRegion* const hanging = region.get();
+    auto hanging = std::make_shared<Hang>();
+    auto region = std::make_unique<HangingRegion>(*memory_.back(), hanging);
     pmem::PoolOptions pool;
     pool.uuid = pmem::Uuid{std::byte(seed + 1)};
     auto formatted = pmem::Pool::format(std::move(region), pool);
@@ -146,7 +157,7 @@ class HungMedium : public testing::Test {
   }
 
   std::vector<std::unique_ptr<pmem::CrashableRegion>> memory_;
-  std::vector<HangingRegion*> hanging_;
+  std::vector<std::shared_ptr<Hang>> hanging_;
   std::unique_ptr<fabric::Device> device_;
   std::unique_ptr<PeerService> service_;
   std::unique_ptr<HttpServer> server_;
@@ -177,7 +188,7 @@ TEST_F(HungMedium, MorePoolsThanThreadsHoldUpNobodyElse) {
     ASSERT_TRUE(comes_true([&] { return hanging_[static_cast<std::size_t>(i)]->waits(); })) << i;
   }
   everything_else_goes_on();
-  for (HangingRegion* each : hanging_) each->hang(false);
+  for (const auto& each : hanging_) each->hang(false);
   EXPECT_TRUE(comes_true([&] { return granted_ == kHung; })) << granted_;
 }
 
