@@ -33,6 +33,17 @@ struct ChannelCounts {
   std::uint64_t writes = 0;
   std::uint64_t column_hits = 0;   // column commands that do not follow their own ACT
   std::uint64_t bank_stalled = 0;  // requests that found their bank busy with another row
+
+  ChannelCounts& operator+=(const ChannelCounts& other) {
+    activates += other.activates;
+    precharges += other.precharges;
+    refreshes += other.refreshes;
+    reads += other.reads;
+    writes += other.writes;
+    column_hits += other.column_hits;
+    bank_stalled += other.bank_stalled;
+    return *this;
+  }
 };
 
 class Channel {

@@ -250,17 +250,7 @@ Result<MemoryResult> MemoryRun<AnAdmission>::result() {
     return Error{ErrorCode::ProtocolError,
                  fmt::format("the order of persistence is broken: {}", law_.broken())};
   }
-  for (const Channel& channel : channels_) {
-    const ChannelCounts& c = channel.counts();
-    ChannelCounts& sum = result_.commands;
-    sum.activates += c.activates;
-    sum.precharges += c.precharges;
-    sum.refreshes += c.refreshes;
-    sum.reads += c.reads;
-    sum.writes += c.writes;
-    sum.column_hits += c.column_hits;
-    sum.bank_stalled += c.bank_stalled;
-  }
+  for (const Channel& channel : channels_) result_.commands += channel.counts();
   result_.law_checked = law_.checked();
   result_.lower_bound = occupancy_.cycles();
   result_.lookahead_reached = streams_.lookahead_reached();

@@ -66,7 +66,8 @@ class Machine final : public Device {
   /// Regions show what survived. Programs, listeners and registrations are to be made anew.
   void power_on();
   bool powered() const { return powered_; }
-  /// Its programs get no processor for now, or have one again. What its RNIC does, it does.
+  /// From here on its programs get no processor (true), or have one (false). What its RNIC does, it
+  /// does.
   void starve(bool starved);
   bool starved() const { return starved_; }
 

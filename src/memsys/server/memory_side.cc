@@ -150,16 +150,7 @@ double MemorySide::queue_used() const {
 
 ChannelCounts MemorySide::counts() const {
   ChannelCounts sum;
-  for (const Channel& channel : channels_) {
-    const ChannelCounts& c = channel.counts();
-    sum.activates += c.activates;
-    sum.precharges += c.precharges;
-    sum.refreshes += c.refreshes;
-    sum.reads += c.reads;
-    sum.writes += c.writes;
-    sum.column_hits += c.column_hits;
-    sum.bank_stalled += c.bank_stalled;
-  }
+  for (const Channel& channel : channels_) sum += channel.counts();
   return sum;
 }
 
