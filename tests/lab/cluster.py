@@ -153,14 +153,16 @@ class Cluster:
 
     def read(self, from_index=0, responder=None, most=0):
         """The records from an index on (at most so many; 0: all), as the responder (the first)
-        itself reads them. See parse_records."""
+        itself reads them. See parse_records. Also those that a reader does not know to be
+        committed: it learns that from what the writer appends next, and the writer is dead."""
         return parse_records(self.read_bytes(from_index, responder, most))
 
     def read_bytes(self, from_index=0, responder=None, most=0):
         responder = responder or self.responders[0]
         name = f"{responder.machine.name}.records"
-        responder.machine.run(f"perdure log read {self.where(responder.peer)} --index "
-                              f"--from-index {from_index} {f'--max {most}' if most else ''} "
+        responder.machine.run(f"perdure log read {self.where(responder.peer)} --uncommitted "
+                              f"--index --from-index {from_index} "
+                              f"{f'--max {most}' if most else ''} "
                               f">/mnt/share/{name}", 120)
         file = SHARE / name
         try:

@@ -32,6 +32,7 @@ constexpr std::size_t kPayloadBytesMin = 16;
 constexpr perdure::Level kLevel = perdure::Level::Committed;
 constexpr milliseconds kRepairEvery{1000};
 constexpr milliseconds kLevelWithin{20'000};
+constexpr milliseconds kAskWithin{10'000};
 
 volatile std::sig_atomic_t asked_to_end = 0;
 
@@ -117,6 +118,13 @@ perdure::Result<void> level(perdure::Log& log) {
   return perdure::Error{perdure::ErrorCode::TimedOut, "a replica stays down or behind"};
 }
 
+/// Calls that do not wait say that the quorum is lost; one that has time asks who took over.
+perdure::Error reason(perdure::Log& log, const std::deque<OpenRecord>& open, perdure::Error said) {
+  if (said.code != perdure::ErrorCode::QuorumLost || open.empty()) return said;
+  const auto asked = log.wait(open.back().ticket, kLevel, kAskWithin);
+  return asked.ok() ? said : asked.error();
+}
+
 perdure::Result<void> append_all(perdure::Log& log, const Options& options) {
   const auto deadline = steady_clock::now() + options.time_max;
   std::deque<OpenRecord> open;
@@ -128,13 +136,15 @@ perdure::Result<void> append_all(perdure::Log& log, const Options& options) {
   while ((!all_appended() || !open.empty()) && steady_clock::now() < deadline) {
     if (all_appended() || open.size() >= options.window) {
       const auto waited = log.wait(open.front().ticket, kLevel, milliseconds{50});
-      if (!waited.ok() && waited.code() != perdure::ErrorCode::TimedOut) return waited.error();
+      if (!waited.ok() && waited.code() != perdure::ErrorCode::TimedOut) {
+        return reason(log, open, waited.error());
+      }
     } else {
       const std::string record = record_text(next, options.payload_bytes);
       const auto ticket = log.append(std::as_bytes(std::span(record)));
       if (!ticket.ok()) return ticket.error();
       open.push_back({next++, *ticket});
-      if (auto polled = log.poll(); !polled.ok()) return polled.error();
+      if (auto polled = log.poll(); !polled.ok()) return reason(log, open, polled.error());
     }
     note_durable(log, open);
     if (options.repair && steady_clock::now() >= repair_at) {
