@@ -15,9 +15,10 @@
 #include "client/dial.h"
 #include "core/clock.h"
 #include "core/random.h"
-#include "report/text_file.h"
+#include "core/text_file.h"
 #include "testing/peer_process.h"
 #include "testing/process.h"
+#include "testing/soak.h"
 #include "testing/temporary_directory.h"
 
 namespace perdure {
@@ -26,7 +27,7 @@ namespace {
 constexpr std::uint64_t kPoolBytes = 4 * 1024 * 1024;
 const std::string kPool = "killed";
 
-std::uint64_t kills_wanted() { return std::getenv("PERDURE_SOAK") != nullptr ? 2000 : 110; }
+std::uint64_t kills_wanted() { return test::rounds(40, 2000); }
 
 /// What record `index` holds, whoever wrote it.
 std::string record_for(std::uint64_t index) {
@@ -79,7 +80,7 @@ class KillTest : public ::testing::Test {
       test::PeerProcessOptions options;
       options.directory = fmt::format("{}/peer{}", directory_->path(), index);
       options.declared = PersistenceDomain::Dmp;
-      ASSERT_TRUE(report::write_file(options.directory + "/made", "").ok());
+      ASSERT_TRUE(write_file(options.directory + "/made", "").ok());
       auto peer = test::PeerProcess::start(options);
       ASSERT_TRUE(peer.ok()) << peer.error().message;
       peers_.push_back(std::move(peer).value());
@@ -177,7 +178,7 @@ TEST_F(KillTest, WritersKilledUnderTrafficLoseNothingCommitted) {
     ASSERT_TRUE(writer.ok()) << writer.error().message;
     // At a random instant once it has begun, or before that.
     const bool early = random_.chance(1, 10);
-    for (int waited = 0; !early && report::read_text(progress).empty() && waited < 3000; ++waited) {
+    for (int waited = 0; !early && read_text(progress).empty() && waited < 3000; ++waited) {
       ASSERT_TRUE(writer->running());
       test::pause_for(std::chrono::milliseconds(5));
     }
@@ -186,7 +187,7 @@ TEST_F(KillTest, WritersKilledUnderTrafficLoseNothingCommitted) {
         random_.chance(1, 5) ? &peers_[random_.below(peers_.size())] : nullptr;
     if (victim != nullptr) victim->kill();
     writer->kill();
-    const std::string text = report::read_text(progress);
+    const std::string text = read_text(progress);
     const auto last_line = text.substr(0, text.rfind('\n') + 1);
     if (last_line.size() > 1) {
       const auto begin = last_line.rfind('\n', last_line.size() - 2);

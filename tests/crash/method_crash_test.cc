@@ -5,7 +5,6 @@
 //   later implies earlier      where the second item arrived, the first is whole.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <memory>
 #include <string>
 #include <vector>
@@ -17,6 +16,7 @@
 #include "persist/responder.h"
 #include "plan/catalog.h"
 #include "plan/paper.h"
+#include "testing/soak.h"
 
 namespace perdure {
 namespace {
@@ -202,8 +202,6 @@ std::string name_of(const Case& each) {
   return describe(each.profile) + ": " + each.method.name + ", " + to_string(each.method.shape);
 }
 
-bool soak() { return std::getenv("PERDURE_SOAK") != nullptr; }
-
 TEST(MethodCrash, EveryMethodCompletesWithoutACrash) {
   for (const Case& each : cases()) {
     MethodRun run(each.profile, each.method, 1);
@@ -214,8 +212,8 @@ TEST(MethodCrash, EveryMethodCompletesWithoutACrash) {
   }
 }
 
-TEST(MethodCrash, PowerLossAtAnyEventLosesNothingThatWasTold) {
-  const std::uint64_t stride = soak() ? 1 : 7;
+TEST(MethodCrash, PowerLossAtAnyEventLosesNothingAcknowledged) {
+  const std::uint64_t stride = test::soak() ? 1 : 7;
   std::uint64_t cuts = 0;
   std::uint64_t cuts_in_flight = 0;
   std::uint64_t seed = 1;
@@ -239,8 +237,8 @@ TEST(MethodCrash, PowerLossAtAnyEventLosesNothingThatWasTold) {
   EXPECT_GT(cuts_in_flight, cuts * 3 / 4) << "of " << cuts;
 }
 
-TEST(MethodCrash, PowerLossAtRandomInstantsUnderManySchedulesLosesNothingThatWasTold) {
-  const std::uint64_t instants = soak() ? 1000 : 20;
+TEST(MethodCrash, PowerLossAtRandomInstantsUnderManySchedulesLosesNothingAcknowledged) {
+  const std::uint64_t instants = test::rounds(20, 1000);
   Random random(99);
   std::uint64_t cuts_in_flight = 0;
   for (const Case& each : cases()) {

@@ -11,13 +11,12 @@
 
 #include "model/protocol_scopes.h"
 #include "model/search.h"
+#include "testing/soak.h"
 
 namespace perdure::model {
 namespace {
 
 constexpr std::uint64_t kStatesMax = 30'000'000;
-
-bool soak() { return std::getenv("PERDURE_SOAK") != nullptr; }
 
 std::string story(const Protocol& protocol, const Searched<Protocol>& searched) {
   std::string words = fmt::format("broken: {}\n", to_string(searched.broken));
@@ -68,7 +67,7 @@ TEST(ProtocolModel, TheProtocolKeepsItsLawsInEveryScope) {
 }
 
 TEST(ProtocolModel, TheProtocolKeepsItsLawsInLargeScopes) {
-  if (!soak()) GTEST_SKIP() << "minutes: set PERDURE_SOAK=1";
+  if (!test::soak()) GTEST_SKIP() << "minutes: set PERDURE_SOAK=1";
   std::array<std::uint64_t, kKinds> taken{};
   for (const Bounds& bounds : scopes(true)) expect_clean(bounds, taken);
 }
@@ -84,7 +83,7 @@ TEST(ProtocolModel, EveryMutantBreaksTheLawThatItIsKnownToBreak) {
                                              << story(protocol, searched);
     EXPECT_EQ(searched.story.size(), searched.depth + 1) << "the whole way is told";
     found.insert(known.mutant);
-    if (!soak()) continue;
+    if (!test::soak()) continue;
     fmt::print("{} in {}, {} states, {}", to_string(known.mutant), known.scope, searched.states,
                story(protocol, searched));
   }

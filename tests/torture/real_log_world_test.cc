@@ -7,11 +7,11 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "testing/soak.h"
 #include "testing/temporary_directory.h"
 #include "testing/torture/campaign.h"
 #include "testing/torture/real_log_world.h"
@@ -44,7 +44,7 @@ class RealLogTorture : public ::testing::Test {
   /// Nothing is lost, and processes were killed while something was not acknowledged.
   void expect_no_breach(Transport transport) {
     machines_.transport = transport;
-    const std::uint64_t worlds = std::getenv("PERDURE_SOAK") != nullptr ? 50 : 1;
+    const std::uint64_t worlds = rounds(1, 50);
     const CampaignState state = run(7, worlds, 40);
     EXPECT_EQ(state.worlds_run, worlds);
     for (const Failure& failure : state.failures) {

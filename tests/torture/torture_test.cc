@@ -11,13 +11,12 @@
 #include <string>
 #include <vector>
 
+#include "testing/soak.h"
 #include "testing/torture/campaign.h"
 #include "testing/torture/emulated_log_world.h"
 
 namespace perdure::test {
 namespace {
-
-bool soak() { return std::getenv("PERDURE_SOAK") != nullptr; }
 
 /// A world without a log: three operations, of which two together break its law, if a fault was
 /// there before.

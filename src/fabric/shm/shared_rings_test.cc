@@ -2,6 +2,7 @@
 #include "fabric/shm/shared_rings.h"
 
 #include "core/random.h"
+#include "testing/soak.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -28,7 +29,8 @@ TEST(Stream, RandomPiecesComeOutAsTheyWentIn) {
   std::vector<std::byte> piece(kStreamBytes);
   std::uint64_t in = 0;
   std::uint64_t out = 0;
-  for (int step = 0; step < 20'000; ++step) {
+  const std::uint64_t steps = test::rounds(8000, 20'000);
+  for (std::uint64_t step = 0; step < steps; ++step) {
     if (random.chance(1, 2)) {
       const std::uint64_t length = std::min(random.below(20'000), writer.room());
       for (std::uint64_t i = 0; i < length; ++i) piece[i] = static_cast<std::byte>((in + i) * 7);
