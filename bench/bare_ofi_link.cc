@@ -34,7 +34,7 @@ struct Name {
   std::array<std::byte, 128> bytes{};
 };
 
-struct Keys {
+struct OfiKeys {
   std::uint64_t key = 0;
   std::uint64_t base = 0;
 };
@@ -272,9 +272,9 @@ void OfiLink::remove_leftover() const {
 
 Result<void> OfiLink::exchange_keys(int control) {
   const bool virtual_addresses = (info_->domain_attr->mr_mode & FI_MR_VIRT_ADDR) != 0;
-  const Keys own{::fi_mr_key(memory_.get()),
-                 virtual_addresses ? reinterpret_cast<std::uintptr_t>(region_.data()) : 0};
-  Keys other;
+  const OfiKeys own{::fi_mr_key(memory_.get()),
+                    virtual_addresses ? reinterpret_cast<std::uintptr_t>(region_.data()) : 0};
+  OfiKeys other;
   PERDURE_TRY_VOID(tell_peer(control, own));
   PERDURE_TRY_VOID(hear_peer(control, other));
   peer_key_ = other.key;

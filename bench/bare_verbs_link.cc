@@ -29,7 +29,7 @@ constexpr std::uint64_t kReclaim = ~std::uint64_t{0};  // completes one of these
 
 Error failed(const char* what) { return errno_error(ErrorCode::Unsupported, what); }
 
-struct Keys {
+struct VerbsKeys {
   std::uint64_t base = 0;
   std::uint32_t rkey = 0;
 };
@@ -63,7 +63,7 @@ class VerbsLink final : public BareLink {
   Owned<ibv_mr> memory_;
   Owned<ibv_mr> inbox_memory_;
   Owned<rdma_cm_id> id_;  // with the queue pair; goes first
-  Keys peer_;
+  VerbsKeys peer_;
   std::span<std::byte> region_;
   std::vector<std::byte> inbox_;
   std::size_t inbox_slot_ = 0;
@@ -89,7 +89,7 @@ Result<std::unique_ptr<BareLink>> VerbsLink::open(const BareSetup& setup) {
   link->inbox_.resize(link->inbox_slot_ * kReceivesPosted);
   PERDURE_TRY_VOID(setup.requester ? link->connect(address, setup.control)
                                    : link->listen(address, setup.control));
-  const Keys own{reinterpret_cast<std::uintptr_t>(setup.region.data()), link->memory_->rkey};
+  const VerbsKeys own{reinterpret_cast<std::uintptr_t>(setup.region.data()), link->memory_->rkey};
   PERDURE_TRY_VOID(tell_peer(setup.control, own));
   PERDURE_TRY_VOID(hear_peer(setup.control, link->peer_));
   return std::unique_ptr<BareLink>(std::move(link));

@@ -6,11 +6,12 @@
 #include "bench/child.h"
 #include "bench/limits_log.h"
 #include "bench/limits_traced.h"
+#include "bench/server_process.h"
 #include "core/byte_text.h"
 #include "core/json.h"
+#include "core/text_file.h"
 #include "core/try.h"
 #include "fabric/verbs/verbs.h"
-#include "report/text_file.h"
 #include "testing/peer_process.h"
 #include "testing/temporary_directory.h"
 
@@ -24,7 +25,6 @@
 namespace perdure::bench {
 namespace {
 
-constexpr const char* kMemoryDirectory = "/dev/shm";
 constexpr std::uint64_t kMebibyte = std::uint64_t{1} << 20;
 constexpr std::size_t kManyUnderWay = 64;
 constexpr std::uint64_t kOpenTickets = 10'000;
@@ -101,7 +101,7 @@ class Limits {
     const bool answers = declared == PersistenceDomain::Dmp;
     if (rnic_is_software_ && answers && !spin) spin = kEmulatedSpin;
     options.spin = spin;
-    PERDURE_TRY_VOID(report::write_file(directory + "/messages", ""));
+    PERDURE_TRY_VOID(write_file(directory + "/messages", ""));
     return test::PeerProcess::start(std::move(options));
   }
 

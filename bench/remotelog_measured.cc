@@ -1,7 +1,7 @@
 // REMOTELOG with servers in other processes.
 #include "bench/remotelog_measured.h"
 
-#include "report/text_file.h"
+#include "core/text_file.h"
 
 #include "core/try.h"
 
@@ -12,9 +12,6 @@
 
 namespace perdure::bench {
 namespace {
-
-constexpr const char* kMemoryDirectory = "/dev/shm";
-constexpr Nanoseconds kConnectsWithin = std::chrono::seconds(20);
 
 /// One server as the client sees it.
 struct Connection {
@@ -90,7 +87,7 @@ Result<void> MeasuredRuns::run_into(RemotelogRow& row, const RemotelogProgress& 
   for (std::size_t i = 0; i < connections.size(); ++i) {
     connections[i].endpoint->disconnect();
     PERDURE_TRY_VOID(servers_[i].finish());
-    const std::string bytes = report::read_text(connections[i].path);
+    const std::string bytes = read_text(connections[i].path);
     if (bytes.size() < role.exported_bytes) {
       return Error{ErrorCode::NotFound,
                    fmt::format("'{}' is shorter than it was made", connections[i].path)};

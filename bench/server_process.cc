@@ -23,8 +23,6 @@
 namespace perdure::bench {
 namespace {
 
-constexpr Nanoseconds kConnectsWithin = std::chrono::seconds(20);
-
 using Words = std::array<char, 512>;
 
 struct RoleMessage {

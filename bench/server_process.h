@@ -17,6 +17,11 @@
 
 namespace perdure::bench {
 
+/// Where files lie that are to be in memory.
+inline constexpr const char* kMemoryDirectory = "/dev/shm";
+/// The other side of a measurement answers within this, or is not there.
+inline constexpr Nanoseconds kConnectsWithin = std::chrono::seconds(20);
+
 /// Opens the device of a fabric that is not emulated. Errors: Unsupported on this machine.
 Result<std::unique_ptr<fabric::Device>> open_measured_device(RemotelogFabric fabric);
 

@@ -2,8 +2,8 @@
 // nothing is timed meanwhile.
 #include "bench/trace.h"
 
+#include "core/text_file.h"
 #include "core/try.h"
-#include "report/text_file.h"
 #include "testing/process.h"
 
 #include <fmt/format.h>
@@ -66,7 +66,7 @@ struct Mapping {
 
 std::vector<Mapping> code_of(pid_t process) {
   std::vector<Mapping> mappings;
-  std::istringstream lines(report::read_text(fmt::format("/proc/{}/maps", process)));
+  std::istringstream lines(read_text(fmt::format("/proc/{}/maps", process)));
   std::string line;
   while (std::getline(lines, line)) {
     char* end = nullptr;

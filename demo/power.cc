@@ -18,8 +18,8 @@ namespace {
 namespace emu = fabric::emu;
 using Order = emu::World::Options::Order;
 
-constexpr std::size_t kQuorum = 2;
-constexpr const char* kPool = "demo";
+constexpr std::size_t kPowerQuorum = 2;
+constexpr const char* kPowerPool = "demo";
 constexpr std::uint64_t kPoolBytes = 1 << 20;
 constexpr persist::ReceiveQueue kQueue{};
 constexpr Capabilities kNative{.native_flush = true, .atomic_write = true};
@@ -57,7 +57,7 @@ class Rack {
     client_ = &world_.add_machine("client", kinds_[0].profile);
     for (std::size_t i = 0; i < kinds_.size(); ++i) {
       PERDURE_TRY(server, test::WorldServer::start(world_, kinds_[i].name, kinds_[i].profile,
-                                                   {kPool, kPoolBytes, kQueue}));
+                                                   {kPowerPool, kPoolBytes, kQueue}));
       servers_[i] = std::move(server);
     }
     return {};
@@ -66,8 +66,8 @@ class Rack {
   Result<void> open_log(bool take_over) {
     log_.reset();
     log::WriterOptions options;
-    options.pool = kPool;
-    options.quorum = kQuorum;
+    options.pool = kPowerPool;
+    options.quorum = kPowerQuorum;
     options.take_over = take_over;
     options.writer = secrets_.next() | 1;
     options.writer_name = "demo";
@@ -81,7 +81,7 @@ class Rack {
   std::vector<ReplicaCheck> read_back(const RecordText& text, std::uint64_t records) {
     std::vector<ReplicaCheck> checks;
     for (const auto& peer : peers()) {
-      checks.push_back(check_replica(*peer, kPool, text, records, world_.clock()));
+      checks.push_back(check_replica(*peer, kPowerPool, text, records, world_.clock()));
     }
     return checks;
   }

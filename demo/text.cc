@@ -1,7 +1,7 @@
 // The text and its lines.
 #include "demo/text.h"
 
-#include "report/text_file.h"
+#include "core/text_file.h"
 
 #include <fmt/format.h>
 
@@ -67,7 +67,7 @@ Result<RecordText> RecordText::from_directory(const std::string& directory) {
   }
   std::sort(paths.begin(), paths.end());
   std::string text;
-  for (const std::string& path : paths) text += report::read_text(path);
+  for (const std::string& path : paths) text += read_text(path);
   if (text.empty()) {
     return Error{ErrorCode::NotFound,
                  fmt::format("there is no text in '{}': its .txt and .md files are what would be "

@@ -1,8 +1,8 @@
 // Starting perdured and learning its address.
 #include "testing/peer_process.h"
 
+#include "core/text_file.h"
 #include "core/try.h"
-#include "report/text_file.h"
 #include "testing/process.h"
 
 #include <fmt/format.h>
@@ -14,7 +14,7 @@ namespace perdure::test {
 namespace {
 
 constexpr Nanoseconds kStartsWithin = std::chrono::seconds(20);
-constexpr Nanoseconds kLookAgain = std::chrono::milliseconds(3);
+constexpr Nanoseconds kAskAgain = std::chrono::milliseconds(3);
 
 std::string last_line(const std::string& text) {
   const std::size_t end = text.find_last_not_of('\n');
@@ -75,7 +75,7 @@ Result<void> PeerProcess::launch() {
   if (options_.spin) data += fmt::format("spin_us = {}\n", options_.spin->count());
   if (options_.allow_remote) data += "[control]\nallow_remote = true\n";
   const std::string config = directory + "/perdured.toml";
-  PERDURE_TRY_VOID(report::write_file(config, data));
+  PERDURE_TRY_VOID(write_file(config, data));
   command.insert(command.end(), {"--config", config});
   if (options_.declared) {
     command.insert(command.end(), {"--declare-domain", std::string(to_string(*options_.declared))});
@@ -93,7 +93,7 @@ Result<void> PeerProcess::await_ports(const std::string& port_file) {
   constexpr std::string_view kControl = "control ";
   while (true) {
     PERDURE_TRY_VOID(InterruptGuard::check());
-    const std::string text = report::read_text(port_file);
+    const std::string text = read_text(port_file);
     if (text.starts_with(kControl)) {
       address_ = text.substr(kControl.size(), text.find('\n') - kControl.size());
       return {};
@@ -103,9 +103,9 @@ Result<void> PeerProcess::await_ports(const std::string& port_file) {
       process_.kill();
       return Error{gone ? ErrorCode::SystemError : ErrorCode::TimedOut,
                    fmt::format("perdured {}: {}", gone ? "ended while starting" : "does not start",
-                               last_line(report::read_text(options_.directory + "/messages")))};
+                               last_line(read_text(options_.directory + "/messages")))};
     }
-    pause_for(kLookAgain);
+    pause_for(kAskAgain);
   }
 }
 

@@ -2,7 +2,7 @@
 #include "testing/process.h"
 
 #include "core/assert.h"
-#include "report/text_file.h"
+#include "core/text_file.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -191,7 +191,7 @@ Result<void> ChildProcess::stop(Nanoseconds within) {
 }
 
 Result<Nanoseconds> processor_time(pid_t process) {
-  const std::string text = report::read_text(fmt::format("/proc/{}/stat", process));
+  const std::string text = read_text(fmt::format("/proc/{}/stat", process));
   // The name in parentheses may hold anything; fields are counted after it (proc(5)).
   const std::size_t name_end = text.rfind(')');
   if (name_end == std::string::npos) {
@@ -208,7 +208,7 @@ Result<Nanoseconds> processor_time(pid_t process) {
 }
 
 Result<std::uint64_t> resident_bytes(pid_t process) {
-  const std::string text = report::read_text(fmt::format("/proc/{}/statm", process));
+  const std::string text = read_text(fmt::format("/proc/{}/statm", process));
   const std::size_t space = text.find(' ');
   if (space == std::string::npos) {
     return Error{ErrorCode::NotFound, fmt::format("there is no process {}", process)};

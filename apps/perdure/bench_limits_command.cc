@@ -1,10 +1,10 @@
 // `perdure bench limits`.
 #include "bench/limits.h"
 #include "bench_commands.h"
+#include "core/text_file.h"
 #include "output.h"
 #include "report/page.h"
 #include "report/progress.h"
-#include "report/text_file.h"
 #include "testing/process.h"
 
 #include <fmt/format.h>
@@ -18,7 +18,7 @@ namespace {
 constexpr std::uint64_t kQuestionsPerFabric = 8;
 constexpr std::uint64_t kOtherQuestions = 3;
 
-struct Arguments {
+struct LimitsArguments {
   bench::LimitsOptions options;
   std::string fabric = "all";
   Format format = Format::Text;
@@ -40,7 +40,7 @@ report::Setup setup_of(const bench::LimitsOptions& options) {
   return setup;
 }
 
-ExitStatus limits(Arguments arguments) {
+ExitStatus limits(LimitsArguments arguments) {
   const test::InterruptGuard guard;
   if (arguments.fabric != "all") arguments.options.fabrics = {arguments.fabric};
   const report::Setup setup = setup_of(arguments.options);
@@ -55,7 +55,7 @@ ExitStatus limits(Arguments arguments) {
                                : setup.text() + "\n" + bench::limits_text(*findings);
   if (arguments.output.empty()) {
     print(text);
-  } else if (const auto written = report::write_file(arguments.output, text); !written.ok()) {
+  } else if (const auto written = write_file(arguments.output, text); !written.ok()) {
     return fail(written.error());
   }
   const auto answered = [](const bench::Finding& finding) { return finding.failure.empty(); };
@@ -80,7 +80,7 @@ void add_bench_limits(Command bench) {
   const Command command = bench.add_subcommand(
       "limits",
       "Perdure beside a bare libfabric or verbs program: latency, bandwidth, memory, idleness");
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<LimitsArguments>();
   command
       .add_option("--fabric", arguments->fabric,
                   "tcp, shm, verbs (the first RNIC of this machine), or all: tcp and shm")

@@ -2,12 +2,12 @@
 #include "bench/remotelog.h"
 #include "bench/remotelog_measured.h"
 #include "bench_commands.h"
+#include "core/text_file.h"
 #include "core/try.h"
 #include "fabric/verbs/verbs.h"
 #include "output.h"
 #include "report/page.h"
 #include "report/progress.h"
-#include "report/text_file.h"
 #include "testing/process.h"
 
 #include <fmt/format.h>
@@ -31,7 +31,7 @@ Result<ResultFormat> parse_result_format(std::string_view word) {
                fmt::format("format '{}' is not known; use one of: text, json, csv", word)};
 }
 
-struct Arguments {
+struct RemotelogArguments {
   bench::RemotelogOptions options;
   std::string fabric = "all";
   std::string methods = "both";
@@ -87,7 +87,7 @@ Transport transport_of(bench::RemotelogFabric fabric) {
   return Transport::InfiniBand;
 }
 
-std::vector<Configuration> configurations(const Arguments& arguments) {
+std::vector<Configuration> configurations(const RemotelogArguments& arguments) {
   const std::map<std::string, std::vector<bench::RemotelogFabric>> fabrics{
       {"emu", {bench::RemotelogFabric::Emu}},
       {"tcp", {bench::RemotelogFabric::Tcp}},
@@ -120,7 +120,7 @@ std::vector<Configuration> configurations(const Arguments& arguments) {
 /// Runs everything in order; fabrics that this machine lacks are left out, with a warning.
 class Runs {
  public:
-  Runs(const Arguments& arguments, const std::vector<Configuration>& all)
+  Runs(const RemotelogArguments& arguments, const std::vector<Configuration>& all)
       : options_(arguments.options), all_(all), progress_(all.size() * options_.all_records()) {}
 
   Result<std::vector<bench::RemotelogRow>> run() {
@@ -212,8 +212,8 @@ report::ReportPage page_of(const std::vector<bench::RemotelogRow>& rows, const r
   return page;
 }
 
-std::string result_text(const Arguments& arguments, const std::vector<bench::RemotelogRow>& rows,
-                        const report::Setup& setup) {
+std::string result_text(const RemotelogArguments& arguments,
+                        const std::vector<bench::RemotelogRow>& rows, const report::Setup& setup) {
   switch (arguments.format) {
     case ResultFormat::Json: return bench::remotelog_json(rows, setup);
     case ResultFormat::Csv: return bench::remotelog_table(rows).csv();
@@ -229,7 +229,7 @@ std::string result_text(const Arguments& arguments, const std::vector<bench::Rem
   return out;
 }
 
-ExitStatus remotelog(const Arguments& arguments) {
+ExitStatus remotelog(const RemotelogArguments& arguments) {
   const test::InterruptGuard guard;
   const std::vector<Configuration> all = configurations(arguments);
   if (all.empty()) {
@@ -247,7 +247,7 @@ ExitStatus remotelog(const Arguments& arguments) {
   const std::string text = result_text(arguments, *rows, setup);
   if (arguments.output.empty()) {
     print(text);
-  } else if (const auto written = report::write_file(arguments.output, text); !written.ok()) {
+  } else if (const auto written = write_file(arguments.output, text); !written.ok()) {
     return fail(written.error());
   }
   if (!arguments.report.empty()) {
@@ -262,7 +262,7 @@ ExitStatus remotelog(const Arguments& arguments) {
 void add_bench_remotelog(Command bench) {
   const Command command = bench.add_subcommand(
       "remotelog", "Latency of appending by each of the taxonomy's 72 methods");
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<RemotelogArguments>();
   bench::RemotelogOptions& options = arguments->options;
   command.add_option("--records", options.records, "Records per configuration")
       .range(std::uint64_t{1}, std::uint64_t{1'000'000'000})

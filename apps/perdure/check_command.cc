@@ -160,12 +160,12 @@ void ask_mutants(const Question& question, const CheckCommandOptions& options, T
 }
 
 std::string total(const Tally& tally, const CheckCommandOptions& options) {
-  const double milliseconds = static_cast<double>(tally.busy.count()) / 1e6;
+  const double busy_ms = static_cast<double>(tally.busy.count()) / 1e6;
   std::string text = fmt::format(
       "{} of {} hold; {} states explored in {:.1f} ms of processor time ({:.1f} million a second, "
       "measured), each method within {} in flight and {} units per item\n",
-      tally.held, tally.asked, tally.states, milliseconds,
-      static_cast<double>(tally.states) / milliseconds / 1e3,
+      tally.held, tally.asked, tally.states, busy_ms,
+      static_cast<double>(tally.states) / busy_ms / 1e3,
       counted(options.bounds.updates_in_flight, "update"), options.bounds.units_per_item);
   if (options.mutate) {
     text += fmt::format("{} of {} mutants caught\n", tally.caught, tally.mutated);

@@ -12,7 +12,7 @@ namespace {
 
 inline constexpr std::size_t kItemsInFlightMax = 240;  // each needs at least one cell of a state
 
-Report not_modelled(std::string reason) {
+Report report_not_modelled(std::string reason) {
   Report report;
   report.verdict = Verdict::NotModelled;
   report.reason = std::move(reason);
@@ -56,18 +56,18 @@ InFlight in_flight(const CheckOptions& options) {
 }
 
 Report check(const Method& method, const ServerProfile& profile, const CheckOptions& options) {
-  if (const auto reason = meaningless(method)) return not_modelled(*reason);
+  if (const auto reason = meaningless(method)) return report_not_modelled(*reason);
   if (method.shape.items() * options.updates_in_flight > kItemsInFlightMax) {
-    return not_modelled("too many items in flight");
+    return report_not_modelled("too many items in flight");
   }
   if (options.connections < 1 || options.connections > kConnectionsMax) {
-    return not_modelled(
+    return report_not_modelled(
         fmt::format("one connection or {}, not {}", kConnectionsMax, options.connections));
   }
   const Script script = make_script(method, in_flight(options));
   const auto program =
       compile(script, profile, {options.level, options.units_per_item, options.recovery});
-  if (!program) return not_modelled(program.error().message);
+  if (!program) return report_not_modelled(program.error().message);
 
   Exploration exploration = explore(*program, options.states_max);
   Report report;

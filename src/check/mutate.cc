@@ -34,10 +34,6 @@ class Weakener {
     found_.push_back({std::move(what), std::move(mutated)});
   }
 
-  static bool is_message(const RequesterStep& step) {
-    return step.kind == Kind::Post && (step.verb == Verb::Send || step.verb == Verb::WriteImm);
-  }
-
   /// The step as a sentence can name it; waits name what they wait for.
   std::string words(std::size_t index) const {
     const RequesterStep& step = method_.requester[index];

@@ -105,10 +105,6 @@ std::string joined(const std::vector<std::string>& terms, std::string_view by,
   return fmt::format("({})", fmt::join(terms, by));
 }
 
-bool is_message(const RequesterStep& step) {
-  return step.verb == Verb::Send || step.verb == Verb::WriteImm;
-}
-
 Layout::Layout(const Method& method, const ServerProfile& server, const CheckOptions& bounds)
     : profile(server),
       durable(bounds.level == Level::Durable || bounds.level == Level::Committed),

@@ -47,7 +47,6 @@ struct Layout {
 };
 
 bool posted(Verb verb);
-bool is_message(const RequesterStep& step);
 
 /// "(x && y)", or `empty` without terms.
 std::string joined(const std::vector<std::string>& terms, std::string_view by,

@@ -23,11 +23,6 @@ struct Cursor {
   std::vector<std::size_t> placed;  // method step -> script step
 };
 
-bool is_message(const RequesterStep& step) {
-  return step.kind == RequesterStep::Kind::Post &&
-         (step.verb == Verb::Send || step.verb == Verb::WriteImm);
-}
-
 std::vector<Item> shifted(const std::vector<Item>& items, std::size_t by) {
   std::vector<Item> result;
   for (const Item item : items) result.push_back(static_cast<Item>(item + by));

@@ -10,7 +10,7 @@
 namespace perdure::client {
 namespace {
 
-constexpr Nanoseconds kSleepSlice = std::chrono::milliseconds(10);
+constexpr Nanoseconds kWaitSlice = std::chrono::milliseconds(10);
 constexpr Nanoseconds kSpin = std::chrono::microseconds(50);
 
 }  // namespace
@@ -92,7 +92,7 @@ Result<std::size_t> RemoteBytes::await_reads(std::uint64_t at, std::size_t bytes
       return Error{ErrorCode::TimedOut,
                    fmt::format("the peer of pool '{}' stopped answering", session_.pool.name)};
     }
-    if (spin.passed()) fabric::wait_any(std::span(&endpoint, 1), kSleepSlice);
+    if (spin.passed()) fabric::wait_any(std::span(&endpoint, 1), kWaitSlice);
   }
 }
 

@@ -4,10 +4,14 @@
 #include "core/crc32c.h"
 #include "core/method.h"
 #include "core/random.h"
+#include "core/text_file.h"
+#include "testing/temporary_directory.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -134,6 +138,22 @@ TEST(Method, ValidateFindsWhatIsMalformed) {
   method.requester.push_back(
       {.kind = RequesterStep::Kind::WaitCompletion, .items = {}, .flush = {}, .of = 1});
   EXPECT_FALSE(validate(method).ok());  // waits for itself
+}
+
+TEST(Files, AppearWholeAndTemporaryDirectoriesGo) {
+  std::string gone;
+  {
+    auto directory = test::TemporaryDirectory::make(::testing::TempDir());
+    ASSERT_TRUE(directory.ok());
+    gone = directory->path();
+    const std::string path = gone + "/deep/er/report.html";
+    ASSERT_TRUE(write_file(path, "one").ok());
+    ASSERT_TRUE(write_file(path, "two").ok());
+    EXPECT_EQ(read_text(path), "two");
+    EXPECT_EQ(std::distance(std::filesystem::directory_iterator(gone + "/deep/er"), {}), 1);
+    EXPECT_FALSE(write_file("/proc/perdure/no", "x").ok());
+  }
+  EXPECT_FALSE(std::filesystem::exists(gone));
 }
 
 }  // namespace

@@ -58,6 +58,12 @@ struct RequesterStep {
   bool operator==(const RequesterStep&) const = default;
 };
 
+/// Whether it takes a receive buffer of the responder.
+inline bool is_message(const RequesterStep& step) {
+  return step.kind == RequesterStep::Kind::Post &&
+         (step.verb == Verb::Send || step.verb == Verb::WriteImm);
+}
+
 /// One thing the responder's CPU does when it gets a receive completion.
 struct ResponderAction {
   enum class Kind {

@@ -11,7 +11,7 @@
 namespace perdure::log {
 namespace {
 
-constexpr std::array<char, 8> kMagic = {'P', 'E', 'R', 'D', 'L', 'G', 'S', 'T'};
+constexpr std::array<char, 8> kStateMagic = {'P', 'E', 'R', 'D', 'L', 'G', 'S', 'T'};
 constexpr std::size_t kConfigurationAt = 80;
 constexpr std::size_t kConfigurationHead = 16;
 constexpr std::size_t kMemberBytes = sizeof(pmem::Uuid) + kMemberNameMax;
@@ -29,7 +29,7 @@ struct Copy {
 
 Result<Copy> decode_state(std::span<const std::byte, kStateBytes> bytes) {
   const std::byte* at = bytes.data();
-  if (std::memcmp(at, kMagic.data(), kMagic.size()) != 0 ||
+  if (std::memcmp(at, kStateMagic.data(), kStateMagic.size()) != 0 ||
       crc32c(bytes.first(kCheckedBytes)) != load<std::uint32_t>(at + kCheckedBytes) ||
       load<std::uint32_t>(at + 8) != kLogVersion) {
     return corrupt("the state of the log fails its checksum; repair this replica");
@@ -108,7 +108,7 @@ StateBytes encode_state(const LogState& state, std::uint64_t generation) {
   StateBytes bytes{};
   std::byte* at = bytes.data();
   const Marks& marks = state.marks;
-  std::memcpy(at, kMagic.data(), kMagic.size());
+  std::memcpy(at, kStateMagic.data(), kStateMagic.size());
   store(at + 8, kLogVersion);
   store(at + 12,
         (marks.creating ? 1u : 0u) | (marks.incomplete ? 2u : 0u) | (marks.removed ? 4u : 0u));

@@ -14,7 +14,7 @@ namespace perdure::log {
 namespace {
 
 constexpr std::size_t kBounceBytes = 256 * 1024;
-constexpr Nanoseconds kSleepSlice = std::chrono::milliseconds(10);
+constexpr Nanoseconds kReplySlice = std::chrono::milliseconds(10);
 // For the answer to a probe while records wait to be sent.
 constexpr Nanoseconds kAnswerWithin = std::chrono::milliseconds(20);
 // A batch that was asked for this often before it was answered took the time that was read.
@@ -300,7 +300,7 @@ Result<void> Replica::write_now(std::uint64_t at, std::span<const std::byte> byt
       }
       constexpr std::uint64_t kSpinRounds = 1000;
       fabric::Endpoint* endpoint = session_->endpoint.get();
-      if (round > kSpinRounds) fabric::wait_any(std::span(&endpoint, 1), kSleepSlice);
+      if (round > kSpinRounds) fabric::wait_any(std::span(&endpoint, 1), kReplySlice);
     }
     answered_ = requester_->resolved();
     at += piece.size();

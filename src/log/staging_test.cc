@@ -11,7 +11,7 @@
 namespace perdure::log {
 namespace {
 
-constexpr std::uint64_t kRing = 1 << 20;
+constexpr std::uint64_t kStagedRing = 1 << 20;
 
 TEST(Staging, AdjacentRecordsAreOneRun) {
   Staging staging(4096);
@@ -19,27 +19,27 @@ TEST(Staging, AdjacentRecordsAreOneRun) {
     ASSERT_NE(staging.reserve(64), nullptr);
     staging.commit(Lsn{lsn}, 64, Lsn{lsn + 64});
   }
-  EXPECT_EQ(staging.run_at(Lsn{64}, 1000, kRing).length, 192u);
-  EXPECT_EQ(staging.run_at(Lsn{128}, 1000, kRing).length, 128u);
-  EXPECT_EQ(staging.run_at(Lsn{64}, 100, kRing).length, 64u);  // whole records only
-  EXPECT_EQ(staging.run_at(Lsn{64}, 10, kRing).length, 64u);   // but at least one
+  EXPECT_EQ(staging.run_at(Lsn{64}, 1000, kStagedRing).length, 192u);
+  EXPECT_EQ(staging.run_at(Lsn{128}, 1000, kStagedRing).length, 128u);
+  EXPECT_EQ(staging.run_at(Lsn{64}, 100, kStagedRing).length, 64u);  // whole records only
+  EXPECT_EQ(staging.run_at(Lsn{64}, 10, kStagedRing).length, 64u);   // but at least one
 }
 
 TEST(Staging, ARunEndsAtTheEndOfALap) {
   Staging staging(4096);
   ASSERT_NE(staging.reserve(128), nullptr);
-  staging.commit(Lsn{kRing - 128}, 128, Lsn{kRing});
+  staging.commit(Lsn{kStagedRing - 128}, 128, Lsn{kStagedRing});
   ASSERT_NE(staging.reserve(64), nullptr);
-  staging.commit(Lsn{kRing}, 64, Lsn{kRing + 64});
-  EXPECT_EQ(staging.run_at(Lsn{kRing - 128}, 1000, kRing).length, 128u);
+  staging.commit(Lsn{kStagedRing}, 64, Lsn{kStagedRing + 64});
+  EXPECT_EQ(staging.run_at(Lsn{kStagedRing - 128}, 1000, kStagedRing).length, 128u);
 }
 
 TEST(Staging, ARunSkipsWhatWasSkippedAtTheEndOfALap) {
   Staging staging(4096);
   ASSERT_NE(staging.reserve(64), nullptr);
-  staging.commit(Lsn{kRing}, 64, Lsn{kRing + 64});
-  const auto run = staging.run_at(Lsn{kRing - 24}, 1000, kRing);
-  EXPECT_EQ(run.lsn, Lsn{kRing});
+  staging.commit(Lsn{kStagedRing}, 64, Lsn{kStagedRing + 64});
+  const auto run = staging.run_at(Lsn{kStagedRing - 24}, 1000, kStagedRing);
+  EXPECT_EQ(run.lsn, Lsn{kStagedRing});
   EXPECT_EQ(run.length, 64u);
 }
 
@@ -79,7 +79,7 @@ TEST(Staging, RecordsNeverOverlap) {
     ASSERT_FALSE(kept.empty());
     const Kept oldest = kept.front();
     kept.pop_front();
-    const auto run = staging.run_at(oldest.lsn, oldest.length, kRing * 1024);
+    const auto run = staging.run_at(oldest.lsn, oldest.length, kStagedRing * 1024);
     ASSERT_EQ(run.lsn, oldest.lsn);
     for (std::uint64_t at = 0; at < oldest.length; ++at) {
       ASSERT_EQ(run.data[at], std::byte{oldest.fill});

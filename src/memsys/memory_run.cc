@@ -16,7 +16,7 @@ namespace {
 
 /// So many commands in a row that serve nobody, while requests wait, are a deadlock: refreshes
 /// alone would go on for ever.
-constexpr std::uint64_t kStepsWithoutProgressMax = 100'000;
+constexpr std::uint64_t kMemoryStepsWithoutProgressMax = 100'000;
 
 constexpr std::array<std::string_view, 3> kPointNames{"accept", "bus", "array"};
 
@@ -133,7 +133,7 @@ Result<MemoryResult> MemoryRun<AnAdmission>::run() {
     send_commands();
     if (left_ == 0) break;
     const Cycle next = next_time();
-    if (next == kNever || ++steps_without_progress_ > kStepsWithoutProgressMax) {
+    if (next == kNever || ++steps_without_progress_ > kMemoryStepsWithoutProgressMax) {
       PERDURE_TRY_VOID(streams_.outcome());
       return deadlock();
     }

@@ -12,11 +12,6 @@ double lines(std::uint64_t bytes) {
   return std::max(1.0, (static_cast<double>(bytes) + kLineBytes - 1) / kLineBytes);
 }
 
-bool is_message(const RequesterStep& step) {
-  return step.kind == RequesterStep::Kind::Post &&
-         (step.verb == Verb::Send || step.verb == Verb::WriteImm);
-}
-
 }  // namespace
 
 std::string_view source_of(const CostModel& costs) {

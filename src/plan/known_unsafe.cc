@@ -1,13 +1,14 @@
 // The gallery of wrong methods.
 #include "plan/known_unsafe.h"
 
+#include "plan/items.h"
 #include "plan/steps.h"
 
 namespace perdure::plan {
 namespace {
 
-constexpr Item a = 0;
-constexpr Item b = 1;
+using items::a;
+using items::b;
 
 ServerProfile server(PersistenceDomain domain, Ddio ddio, Transport transport,
                      ReceiveBuffers buffers = ReceiveBuffers::Dram) {

@@ -4,13 +4,14 @@
 
 #include <fmt/format.h>
 
+#include "plan/items.h"
 #include "plan/steps.h"
 
 namespace perdure::plan {
 namespace {
 
-constexpr Item a = 0;
-constexpr Item b = 1;
+using items::a;
+using items::b;
 
 using Steps = std::vector<RequesterStep>;
 using Reactions = std::vector<std::vector<ResponderAction>>;

@@ -33,11 +33,6 @@ void add_page_scenarios(Transport transport, std::vector<Scenario>& scenarios) {
   }
 }
 
-bool is_message(const RequesterStep& step) {
-  return step.kind == RequesterStep::Kind::Post &&
-         (step.verb == Verb::Send || step.verb == Verb::WriteImm);
-}
-
 std::string step_words(const Method& method, std::size_t index) {
   const RequesterStep& step = method.requester[index];
   if (step.kind != RequesterStep::Kind::WaitCompletion) return perdure::describe(step);

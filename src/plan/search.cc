@@ -13,10 +13,6 @@ namespace {
 
 using Kind = RequesterStep::Kind;
 
-bool is_message(const RequesterStep& step) {
-  return step.kind == Kind::Post && (step.verb == Verb::Send || step.verb == Verb::WriteImm);
-}
-
 Primary primary_of(Verb verb) {
   if (verb == Verb::Send) return Primary::Send;
   return verb == Verb::WriteImm ? Primary::WriteImm : Primary::Write;

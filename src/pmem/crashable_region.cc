@@ -28,10 +28,6 @@ Error map_failed() {
                                       std::generic_category().message(errno)};
 }
 
-bool inside(Range range, std::uint64_t bytes) {
-  return range.at <= bytes && range.length <= bytes - range.at;
-}
-
 std::uint64_t units_of(Range range, std::uint64_t unit) {
   if (range.length == 0) return 0;
   const std::uint64_t first = round_down(range.at, unit);

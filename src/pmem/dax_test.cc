@@ -37,7 +37,7 @@ PersistenceDomain expected_of_device(const char* path) {
   return expected(platform_of_dax_device(status_of(path).st_rdev), None);
 }
 
-PoolState state_of(std::uint32_t epoch) {
+PoolState dax_state(std::uint32_t epoch) {
   PoolState state;
   state.epoch = Epoch{epoch};
   state.holder = "dax";
@@ -64,14 +64,14 @@ TEST(DaxDevice, HoldsAPool) {
     EXPECT_EQ((*pool)->data_bytes(), (*pool)->region().bytes().size() - kPoolDataOffset);
     std::memcpy((*pool)->data().data(), "hello", 5);
     ASSERT_TRUE((*pool)->region().flush((*pool)->data_offset(), 5).ok());
-    ASSERT_TRUE((*pool)->set_state(state_of(3)).ok());
+    ASSERT_TRUE((*pool)->set_state(dax_state(3)).ok());
     EXPECT_EQ(Pool::open(path, {}).code(), ErrorCode::Busy);
   }
   EXPECT_EQ(Pool::create(path, options).code(), ErrorCode::AlreadyExists);
   EXPECT_FALSE(Pool::is_blank_device(path));
   auto info = Pool::inspect(path);
   ASSERT_TRUE(info.ok()) << info.error().message;
-  EXPECT_EQ(info->state, state_of(3));
+  EXPECT_EQ(info->state, dax_state(3));
   EXPECT_EQ(info->domain, expected_of_device(path)) << info->evidence;
   auto pool = Pool::open(path, {});
   ASSERT_TRUE(pool.ok()) << pool.error().message;
@@ -94,12 +94,12 @@ TEST(DaxDirectory, HoldsAPool) {
     auto pool = Pool::create(path, options);
     ASSERT_TRUE(pool.ok()) << pool.error().message;
     EXPECT_EQ((*pool)->region().domain(), domain) << (*pool)->region().evidence();
-    ASSERT_TRUE((*pool)->set_state(state_of(3)).ok());
+    ASSERT_TRUE((*pool)->set_state(dax_state(3)).ok());
   }
   {
     auto pool = Pool::open(path, {});
     ASSERT_TRUE(pool.ok()) << pool.error().message;
-    EXPECT_EQ((*pool)->state(), state_of(3));
+    EXPECT_EQ((*pool)->state(), dax_state(3));
   }
   // Less than it is: through msync, which DAX file systems honour.
   OpenOptions weaker;
@@ -107,7 +107,7 @@ TEST(DaxDirectory, HoldsAPool) {
   auto pool = Pool::open(path, weaker);
   ASSERT_TRUE(pool.ok()) << pool.error().message;
   EXPECT_EQ((*pool)->region().domain(), Page);
-  EXPECT_TRUE((*pool)->set_state(state_of(4)).ok());
+  EXPECT_TRUE((*pool)->set_state(dax_state(4)).ok());
 }
 
 }  // namespace

@@ -57,10 +57,6 @@ Error lost_page(const File& file) {
                       file.path())};
 }
 
-bool inside(const Range& range, std::size_t bytes) {
-  return range.at <= bytes && range.length <= bytes - range.at;
-}
-
 }  // namespace
 
 Result<std::unique_ptr<MappedRegion>> MappedRegion::map(File file, const MapOptions& options) {

@@ -28,7 +28,7 @@ std::array<Slot, MappingGuard::kGuardedMax> slots;
 std::atomic<std::size_t> slots_used{0};  // slots from here on were never taken
 std::atomic<std::uint64_t> caught{0};
 std::atomic<int> notice{-1};
-std::uintptr_t page_bytes = 4096;  // set before the handler is installed
+std::uintptr_t guarded_page_bytes = 4096;  // set before the handler is installed
 
 Mutex install_mutex;
 /// Whom a fault that is not ours is passed to. Two places, so that the handler always reads a whole
@@ -76,9 +76,9 @@ class Tie final : public FailureTie {
 };
 
 bool replace_page(std::uintptr_t at) {
-  void* const page = reinterpret_cast<void*>(at & ~(page_bytes - 1));
-  return ::mmap(page, page_bytes, PROT_READ | PROT_WRITE, MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS,
-                -1, 0) == page;
+  void* const page = reinterpret_cast<void*>(at & ~(guarded_page_bytes - 1));
+  return ::mmap(page, guarded_page_bytes, PROT_READ | PROT_WRITE,
+                MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) == page;
 }
 
 /// Whether the fault was in a guarded mapping and the access can be repeated.
@@ -145,7 +145,7 @@ void guard_faults() {
   const MutexLock lock(install_mutex);
   struct sigaction now {};
   if (::sigaction(SIGBUS, nullptr, &now) != 0 || is_ours(now)) return;
-  page_bytes = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
+  guarded_page_bytes = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
   if (notice.load() < 0) notice.store(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
   const bool handled =
       (now.sa_flags & SA_SIGINFO) != 0 || (now.sa_handler != SIG_DFL && now.sa_handler != SIG_IGN);

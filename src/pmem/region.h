@@ -21,6 +21,11 @@ struct Range {
   std::uint64_t length = 0;
 };
 
+/// Whether `range` lies within a region of so many bytes.
+inline bool inside(const Range& range, std::uint64_t bytes) {
+  return range.at <= bytes && range.length <= bytes - range.at;
+}
+
 /// See Region::cut_on_failure; the connection outlives it.
 class FailureTie {
  public:

@@ -9,8 +9,8 @@
 namespace perdure::report {
 namespace {
 
-constexpr double kWidth = 820;
-constexpr double kLeft = 44;
+constexpr double kBarsWidth = 820;
+constexpr double kBarsLeft = 44;
 constexpr double kPanelGap = 18;
 constexpr double kPanelHeight = 190;
 constexpr double kTitleHeight = 26;
@@ -88,19 +88,20 @@ std::string to_svg(const BarChart& chart) {
   const std::size_t rows = (chart.panels.size() + per_row - 1) / per_row;
   const double height = kLegendHeight + kRowHeight * static_cast<double>(rows);
   const double scale_max = largest_value(chart) * 1.04;
-  const double panel_width = (kWidth - kLeft - kPanelGap * static_cast<double>(per_row - 1)) /
-                             static_cast<double>(per_row);
+  const double panel_width =
+      (kBarsWidth - kBarsLeft - kPanelGap * static_cast<double>(per_row - 1)) /
+      static_cast<double>(per_row);
 
-  Svg svg(kWidth, height, chart.title);
-  double x = kLeft;
+  Svg svg(kBarsWidth, height, chart.title);
+  double x = kBarsLeft;
   for (std::size_t i = 0; i < chart.bar_names.size(); ++i) {
     svg.rectangle(x, 6, 12, 12, fmt::format("fill{}", i + 1));
     svg.text(x + 18, 16, chart.bar_names[i], "label");
     x += 18 + 7.2 * static_cast<double>(chart.bar_names[i].size()) + 24;
   }
-  svg.text(kWidth, 16, chart.unit, "label unit", Anchor::End);
+  svg.text(kBarsWidth, 16, chart.unit, "label unit", Anchor::End);
   for (std::size_t i = 0; i < chart.panels.size(); ++i) {
-    const double left = kLeft + (panel_width + kPanelGap) * static_cast<double>(i % per_row);
+    const double left = kBarsLeft + (panel_width + kPanelGap) * static_cast<double>(i % per_row);
     const std::size_t row = i / per_row;
     const double top = kLegendHeight + kRowHeight * static_cast<double>(row);
     draw_panel(svg, chart.panels[i], left, panel_width, top, scale_max, i % per_row == 0);

@@ -1,9 +1,9 @@
 // The page; its style is in style.cc.
 #include "report/page.h"
 
+#include "core/text_file.h"
 #include "report/style.h"
 #include "report/svg.h"
-#include "report/text_file.h"
 
 #include <fmt/format.h>
 

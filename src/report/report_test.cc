@@ -4,14 +4,11 @@
 #include "report/histogram.h"
 #include "report/page.h"
 #include "report/svg.h"
-#include "report/text_file.h"
-#include "testing/temporary_directory.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <vector>
 
 namespace perdure::report {
@@ -204,22 +201,6 @@ TEST(Setup, NamesTheCommitAndHashesConfigurations) {
   EXPECT_EQ(configuration_hash(""), "cbf29ce484222325");
   EXPECT_EQ(configuration_hash("a"), "af63dc4c8601ec8c");  // published test vector of FNV-1a
   EXPECT_NE(configuration_hash("window 1"), configuration_hash("window 2"));
-}
-
-TEST(Files, AppearWholeAndTemporaryDirectoriesGo) {
-  std::string gone;
-  {
-    auto directory = test::TemporaryDirectory::make(::testing::TempDir());
-    ASSERT_TRUE(directory.ok());
-    gone = directory->path();
-    const std::string path = gone + "/deep/er/report.html";
-    ASSERT_TRUE(write_file(path, "one").ok());
-    ASSERT_TRUE(write_file(path, "two").ok());
-    EXPECT_EQ(read_text(path), "two");
-    EXPECT_EQ(std::distance(std::filesystem::directory_iterator(gone + "/deep/er"), {}), 1);
-    EXPECT_FALSE(write_file("/proc/perdure/no", "x").ok());
-  }
-  EXPECT_FALSE(std::filesystem::exists(gone));
 }
 
 }  // namespace

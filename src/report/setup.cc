@@ -1,7 +1,7 @@
 // The machine, as it describes itself.
 #include "report/setup.h"
 
-#include "report/text_file.h"
+#include "core/text_file.h"
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>

@@ -41,8 +41,8 @@ namespace {
 
 /// A body beyond the limit is read to its end up to here, so that the refusal can be heard.
 constexpr std::uint64_t kDiscardBytesMax = 1024 * 1024;
-constexpr Nanoseconds kTick = std::chrono::milliseconds{50};  // between looks at deadlines
-constexpr Nanoseconds kEndWithin = std::chrono::seconds{2};   // for answers when it closes
+constexpr Nanoseconds kTick = std::chrono::milliseconds{50};     // between looks at deadlines
+constexpr Nanoseconds kAnswersWithin = std::chrono::seconds{2};  // for answers when it closes
 /// Descriptors kept for the time when there are none, so that operators are heard then too.
 constexpr std::size_t kSpareDescriptors = 16;
 constexpr int kAcceptBurst = 64;
@@ -436,7 +436,7 @@ void Listener::run() {
   std::optional<Deadline> end_by;
   for (;;) {
     if (stopping_.load() && !end_by) {
-      end_by = Deadline::after(kEndWithin);
+      end_by = Deadline::after(kAnswersWithin);
       listening_.close();
       for (auto& [descriptor, each] : connections_) {
         if (each->phase == Phase::Reading) end(*each, {});

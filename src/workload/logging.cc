@@ -11,7 +11,7 @@
 namespace perdure::workload {
 namespace {
 
-constexpr std::array<std::string_view, 4> kNames{"undo", "undo-batched", "redo", "shadow"};
+constexpr std::array<std::string_view, 4> kLoggingNames{"undo", "undo-batched", "redo", "shadow"};
 /// Address and size of the range that a record is for.
 constexpr std::uint64_t kRecordHeaderBytes = 16;
 /// Instructions that making a record takes, besides its stores; assumption.
@@ -48,15 +48,17 @@ class Epochs {
 
 }  // namespace
 
-std::string_view to_string(Logging logging) { return kNames.at(static_cast<std::size_t>(logging)); }
+std::string_view to_string(Logging logging) {
+  return kLoggingNames.at(static_cast<std::size_t>(logging));
+}
 
-std::string logging_names() { return fmt::format("{}", fmt::join(kNames, "|")); }
+std::string logging_names() { return fmt::format("{}", fmt::join(kLoggingNames, "|")); }
 
 Result<Logging> parse_logging(std::string_view word) {
-  const auto* const found = std::find(kNames.begin(), kNames.end(), word);
-  if (found != kNames.end()) return static_cast<Logging>(found - kNames.begin());
+  const auto* const found = std::find(kLoggingNames.begin(), kLoggingNames.end(), word);
+  if (found != kLoggingNames.end()) return static_cast<Logging>(found - kLoggingNames.begin());
   return Error{ErrorCode::InvalidArgument, fmt::format("logging '{}' is not known; use one of: {}",
-                                                       word, fmt::join(kNames, ", "))};
+                                                       word, fmt::join(kLoggingNames, ", "))};
 }
 
 Range LogArea::record(std::uint64_t bytes) {

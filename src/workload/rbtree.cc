@@ -10,11 +10,11 @@
 namespace perdure::workload {
 namespace {
 
-constexpr std::uint64_t kNodeBytes = 192;
-constexpr std::uint64_t kLinkBytes = 40;
+constexpr std::uint64_t kTreeNodeBytes = 192;
+constexpr std::uint64_t kTreeLinkBytes = 40;
 constexpr std::uint32_t kNil = 0;  // a node of nobody; never in memory
 
-struct Node {
+struct TreeNode {
   std::uint32_t key = 0;
   std::uint32_t parent = kNil;
   std::uint32_t child[2] = {kNil, kNil};  // less, greater
@@ -26,7 +26,7 @@ class Rbtree final : public Structure {
   Rbtree(StructureOptions options, Random& random);
   std::unique_ptr<Structure> clone() const override { return std::make_unique<Rbtree>(*this); }
   std::uint64_t footprint() const override {
-    return roots_.size() * kLineBytes + (nodes_.size() - 1) * kNodeBytes;
+    return roots_.size() * kLineBytes + (nodes_.size() - 1) * kTreeNodeBytes;
   }
   void transact(std::uint32_t partition, Random& random, Recorder& recorder) override;
   std::string check() const override;
@@ -39,7 +39,7 @@ class Rbtree final : public Structure {
   };
 
   Range links(std::uint32_t node) const {
-    return {roots_.size() * kLineBytes + (node - 1) * kNodeBytes, kLinkBytes};
+    return {roots_.size() * kLineBytes + (node - 1) * kTreeNodeBytes, kTreeLinkBytes};
   }
   Range root_of(std::uint32_t partition) const { return {partition * kLineBytes, 8}; }
   void changed(Tree tree, std::uint32_t node) const {
@@ -69,13 +69,13 @@ class Rbtree final : public Structure {
 
   std::uint32_t nodes_each_;
   std::vector<std::uint32_t> roots_;
-  std::vector<Node> nodes_;
+  std::vector<TreeNode> nodes_;
   Slots slots_;
 };
 
 Rbtree::Rbtree(StructureOptions options, Random& random)
     : nodes_each_(static_cast<std::uint32_t>((options.footprint / options.partitions - kLineBytes) /
-                                             kNodeBytes)),
+                                             kTreeNodeBytes)),
       roots_(options.partitions, kNil),
       nodes_(std::size_t{options.partitions} * nodes_each_ + 1),
       slots_(options.partitions, nodes_each_, random) {
@@ -110,13 +110,13 @@ void Rbtree::toggle(Tree tree, std::uint32_t key) {
     tree.recorder.load(links(node));
     remove(tree, node);
   }
-  nodes_[kNil] = Node{};
+  nodes_[kNil] = TreeNode{};
 }
 
 void Rbtree::insert(Tree tree, std::uint32_t key, std::uint32_t parent) {
   const std::uint32_t node = slots_.take(tree.partition) + 1;
   nodes_[node] = {key, parent, {kNil, kNil}, true};
-  tree.recorder.create({links(node).address, kNodeBytes});
+  tree.recorder.create({links(node).address, kTreeNodeBytes});
   if (parent == kNil) {
     set_root(tree, node);
   } else {
@@ -248,7 +248,7 @@ std::string Rbtree::check_tree(std::uint32_t node, std::uint64_t low, std::uint6
                                int& blacks) const {
   blacks = 1;
   if (node == kNil) return "";
-  const Node& n = nodes_[node];
+  const TreeNode& n = nodes_[node];
   if (n.key < low || n.key >= high) return fmt::format("key {} is out of order", n.key);
   int below[2] = {0, 0};
   for (int side = 0; side < 2; ++side) {

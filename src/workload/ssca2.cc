@@ -15,8 +15,8 @@ namespace {
 
 constexpr std::uint32_t kEdges = 32;
 constexpr std::uint64_t kEdgeBytes = 16;
-constexpr std::uint64_t kHeaderBytes = 64;
-constexpr std::uint64_t kVertexBytes = kHeaderBytes + kEdges * kEdgeBytes;
+constexpr std::uint64_t kGraphHeaderBytes = 64;
+constexpr std::uint64_t kVertexBytes = kGraphHeaderBytes + kEdges * kEdgeBytes;
 /// Of R-MAT: how often an edge falls into the first half; SSCA 2.2's a + b = 0.55 + 0.1.
 constexpr std::uint64_t kFirstHalfPercent = 65;
 constexpr std::uint32_t kNeighboursVisited = 4;
@@ -81,9 +81,9 @@ class Ssca2 final : public Structure {
     }
     return vertex;
   }
-  Range header(std::uint32_t vertex) const { return {vertex * kVertexBytes, kHeaderBytes}; }
+  Range header(std::uint32_t vertex) const { return {vertex * kVertexBytes, kGraphHeaderBytes}; }
   Range edge(std::uint32_t vertex, std::uint32_t slot) const {
-    return {vertex * kVertexBytes + kHeaderBytes + slot * kEdgeBytes, kEdgeBytes};
+    return {vertex * kVertexBytes + kGraphHeaderBytes + slot * kEdgeBytes, kEdgeBytes};
   }
 
   std::uint32_t vertices_each_;

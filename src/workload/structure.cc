@@ -11,20 +11,24 @@
 namespace perdure::workload {
 namespace {
 
-constexpr std::array<std::string_view, 5> kNames{"hash", "rbtree", "sps", "btree", "ssca2"};
+constexpr std::array<std::string_view, 5> kStructureNames{"hash", "rbtree", "sps", "btree",
+                                                          "ssca2"};
 constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
 
 }  // namespace
 
-std::string_view to_string(StructureKind kind) { return kNames.at(static_cast<std::size_t>(kind)); }
+std::string_view to_string(StructureKind kind) {
+  return kStructureNames.at(static_cast<std::size_t>(kind));
+}
 
-std::string structure_names() { return fmt::format("{}", fmt::join(kNames, "|")); }
+std::string structure_names() { return fmt::format("{}", fmt::join(kStructureNames, "|")); }
 
 Result<StructureKind> parse_structure(std::string_view word) {
-  const auto* const found = std::find(kNames.begin(), kNames.end(), word);
-  if (found != kNames.end()) return static_cast<StructureKind>(found - kNames.begin());
+  const auto* const found = std::find(kStructureNames.begin(), kStructureNames.end(), word);
+  if (found != kStructureNames.end())
+    return static_cast<StructureKind>(found - kStructureNames.begin());
   return Error{ErrorCode::InvalidArgument, fmt::format("workload '{}' is not known; use one of: {}",
-                                                       word, fmt::join(kNames, ", "))};
+                                                       word, fmt::join(kStructureNames, ", "))};
 }
 
 std::uint64_t published_footprint(StructureKind kind) {

@@ -11,12 +11,11 @@
 namespace perdure::test {
 namespace {
 
-const std::string kPool = "log";
 /// A ring of 64 KiB, the smallest, and room for persistent receive buffers and for what a log keeps
 /// beside its records.
-constexpr std::uint64_t kPoolBytes = 96 * 1024;
+constexpr std::uint64_t kEmulatedPoolBytes = 96 * 1024;
 /// Machines with a blank pool beside those of the first replicas.
-constexpr std::size_t kSparesMax = 2;
+constexpr std::size_t kEmulatedSparesMax = 2;
 constexpr persist::ReceiveQueue kQueue{32, 512};
 constexpr std::uint64_t kBeyondOneIn = 32;
 
@@ -57,7 +56,7 @@ EmulatedLogWorld::EmulatedLogWorld(const WorldOptions& options) : LogWorld(optio
   const ServerProfile profile = draw_profile(choices);
   const bool alike = choices.chance(3, 4);
   const std::size_t count = draw_replicas(choices);
-  const std::size_t spares = choices.below(kSparesMax + 1);
+  const std::size_t spares = choices.below(kEmulatedSparesMax + 1);
   const std::size_t quorum = choices.chance(7, 8) ? count / 2 + 1 : 1 + choices.below(count);
   const auto shape = choices.chance(1, 2) ? log::LogShape::Singleton : log::LogShape::Compound;
   const bool beyond = choices.chance(1, kBeyondOneIn);
@@ -68,8 +67,8 @@ EmulatedLogWorld::EmulatedLogWorld(const WorldOptions& options) : LogWorld(optio
   for (std::size_t i = 0; i < count + spares; ++i) {
     ServerProfile own = alike ? profile : draw_profile(choices);
     own.transport = profile.transport;
-    auto server =
-        WorldServer::start(world_, fmt::format("replica{}", i), own, {kPool, kPoolBytes, kQueue});
+    auto server = WorldServer::start(world_, fmt::format("replica{}", i), own,
+                                     {kLogPool, kEmulatedPoolBytes, kQueue});
     PERDURE_ASSERT(server.ok());
     servers_.push_back(std::move(server).value());
   }

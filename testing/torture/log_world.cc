@@ -12,7 +12,6 @@
 namespace perdure::test {
 namespace {
 
-const std::string kPool = "log";
 /// A call that takes a deadline may be late by one look at each replica, of which each may take a
 /// step of the emulated clock.
 constexpr Nanoseconds kLate = std::chrono::milliseconds(20);
@@ -29,7 +28,7 @@ bool is_about_the_way(ErrorCode code) {
 Result<std::unique_ptr<WorldReader>> WorldReader::open(std::unique_ptr<client::Peer> peer,
                                                        Nanoseconds within, const Clock& clock) {
   auto reader = std::make_unique<WorldReader>();
-  PERDURE_TRY(bytes, client::RemoteBytes::open(*peer, kPool, within, clock));
+  PERDURE_TRY(bytes, client::RemoteBytes::open(*peer, kLogPool, within, clock));
   log::CommittedReader::Options options;
   options.name = peer->name();
   PERDURE_TRY(opened, log::CommittedReader::open(*bytes, options));
@@ -105,7 +104,7 @@ LogWorld::OpenChoices LogWorld::open_choices(const Members& members) const {
 
 log::WriterOptions LogWorld::writer_options(const OpenChoices& choices, Random& random) {
   log::WriterOptions options;
-  options.pool = kPool;
+  options.pool = kLogPool;
   options.quorum = choices.quorum;
   if (opened_ == 0) options.shape = shape_;
   options.record_bytes_max = 16'000;

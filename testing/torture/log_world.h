@@ -26,6 +26,9 @@
 
 namespace perdure::test {
 
+/// The pool of the log, on every machine.
+inline const std::string kLogPool = "log";
+
 /// A reader of one replica, from the oldest record on.
 class WorldReader {
  public:

@@ -7,7 +7,6 @@
 namespace perdure::test {
 namespace {
 
-const std::string kPool = "log";
 constexpr Nanoseconds kWaitTime = std::chrono::milliseconds(20);
 /// A poll looks twice at each replica, and a look at nothing may take a step of the emulated clock.
 constexpr Nanoseconds kPollLate = std::chrono::milliseconds(20);
@@ -373,12 +372,12 @@ void LogWorld::reopen_others(Random& choices) {
 void LogWorld::fence(Random& choices) {
   const Deadline deadline(true_clock(), patience().ask);
   const auto first = peer_for_reader(choices.below(replicas_.size()));
-  const auto pool = first->describe(kPool, deadline);
+  const auto pool = first->describe(kLogPool, deadline);
   if (!pool.ok()) return;
   const Epoch epoch{pool->epoch.value + 1 + static_cast<std::uint32_t>(choices.below(3))};
   for (std::size_t index = 0; index < replicas_.size(); ++index) {
     if (!choices.chance(2, 3)) continue;
-    const auto fenced = peer_for_reader(index)->fence(kPool, epoch, deadline);
+    const auto fenced = peer_for_reader(index)->fence(kLogPool, epoch, deadline);
     tell_outcome(fmt::format("fence {} at epoch {}", name_of(index), epoch.value), fenced);
   }
 }

@@ -17,11 +17,10 @@
 namespace perdure::test {
 namespace {
 
-const std::string kPool = "log";
 /// Room for the smallest ring, for persistent receive buffers and for what a log keeps beside its
 /// records.
-constexpr std::uint64_t kPoolBytes = 96 * 1024;
-constexpr std::size_t kSparesMax = 1;
+constexpr std::uint64_t kRealPoolBytes = 96 * 1024;
+constexpr std::size_t kRealSparesMax = 1;
 constexpr Nanoseconds kAnswersWithin = std::chrono::seconds(20);
 /// A process is killed within so many microseconds of an operation, as a power of two at most: an
 /// append takes some ten of them, an opening some ten thousand.
@@ -57,7 +56,7 @@ RealLogWorld::RealLogWorld(const WorldOptions& options, const RealMachines& mach
                                    PersistenceDomain::Wsp};
   Random choices(options.seed + 1);
   count_ = choices.chance(7, 8) ? 3 : 2;
-  spares_ = choices.below(kSparesMax + 1);
+  spares_ = choices.below(kRealSparesMax + 1);
   quorum_ = count_ / 2 + 1;
   domain_ = kDomains[choices.below(kDomains.size())];
   shape_ = choices.chance(1, 2) ? log::LogShape::Singleton : log::LogShape::Compound;
@@ -109,7 +108,7 @@ std::vector<Counter> RealLogWorld::counters() const {
 }
 
 std::string RealLogWorld::pool_file(const Machine& machine) const {
-  return fmt::format("{}/pools/{}.pool", machine.directory, kPool);
+  return fmt::format("{}/pools/{}.pool", machine.directory, kLogPool);
 }
 
 Result<void> RealLogWorld::launch(Machine& machine) {
@@ -131,13 +130,13 @@ Result<void> RealLogWorld::launch(Machine& machine) {
 
 Result<void> RealLogWorld::create_pool(Machine& machine) {
   PERDURE_TRY(peer, dialer_.dial(machine.name, options_of_machines_.transport));
-  PERDURE_TRY_VOID(peer->create({kPool, kPoolBytes}, Deadline::after(kAnswersWithin)));
+  PERDURE_TRY_VOID(peer->create({kLogPool, kRealPoolBytes}, Deadline::after(kAnswersWithin)));
   return learn_pool(machine);
 }
 
 Result<void> RealLogWorld::learn_pool(Machine& machine) {
   PERDURE_TRY(peer, dialer_.dial(machine.name, options_of_machines_.transport));
-  PERDURE_TRY(pool, peer->describe(kPool, Deadline::after(kAnswersWithin)));
+  PERDURE_TRY(pool, peer->describe(kLogPool, Deadline::after(kAnswersWithin)));
   const auto uuid = log::parse_uuid(pool.uuid);
   if (!uuid) return Error{ErrorCode::Corrupt, "its pool is damaged: " + pool.reason};
   machine.pool = *uuid;

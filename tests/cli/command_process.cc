@@ -29,6 +29,10 @@ void write_file(const std::string& path, std::string_view bytes) {
   std::ofstream(path, std::ios::binary) << bytes;
 }
 
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
 CommandProcess::CommandProcess(std::vector<std::string> arguments, const std::string& input_file,
                                const std::string& output_file, std::string program) {
   arguments.insert(arguments.begin(), std::move(program));

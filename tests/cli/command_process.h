@@ -50,5 +50,7 @@ Outcome run(std::vector<std::string> arguments, std::string_view input = "");
 
 std::string read_file(const std::string& path);
 void write_file(const std::string& path, std::string_view bytes);
+/// Whether `part` occurs in `text`.
+bool contains(const std::string& text, const std::string& part);
 
 }  // namespace perdure::cli

@@ -11,10 +11,6 @@ namespace {
 
 using nlohmann::json;
 
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
 TEST(Failures, ARecordThatIsTooLargeStopsThereAndSaysWhere) {
   const Cluster cluster;
   const std::string text = "one\ntwo\n" + std::string(5000, 'x') + "\nfour\n";

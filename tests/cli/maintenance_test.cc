@@ -9,10 +9,6 @@ namespace {
 
 using nlohmann::json;
 
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
 /// Flips one bit of the first place of `what` in the pool's file.
 void damage(const std::string& path, const std::string& what) {
   std::string bytes = read_file(path);

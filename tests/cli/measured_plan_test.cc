@@ -10,10 +10,6 @@ namespace {
 
 using nlohmann::json;
 
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
 std::vector<std::string> plan_of(const Cluster& cluster, std::vector<std::string> more) {
   more.insert(more.begin(), {"plan", "--peers", cluster.address(0), "--pool", "orders"});
   return more;

@@ -14,10 +14,6 @@ namespace {
 
 using nlohmann::json;
 
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
 TEST(Plan, ChoosesOneMessageForASmallRecordOnTcp) {
   const Outcome text = run({"plan", "--domain", "dmp", "--transport", "tcp"});
   EXPECT_EQ(text.status, 0) << text.err;

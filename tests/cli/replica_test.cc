@@ -10,10 +10,6 @@ namespace {
 
 using nlohmann::json;
 
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
 std::uint64_t epoch_of(const Cluster& cluster) {
   const Outcome described = run(
       {"pool", "describe", "--peers", cluster.address(0), "--pool", "orders", "--format", "json"});

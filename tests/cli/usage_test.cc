@@ -8,10 +8,6 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
 TEST(Usage, EverySubcommandHasHelpWithExamples) {
   const Words commands[] = {{"log", "append"},  {"log", "read"},   {"log", "follow"},
                             {"log", "verify"},  {"log", "repair"}, {"log", "trim"},

@@ -90,6 +90,12 @@ Device device_of(const DeviceKeys& keys, const std::string& controller) {
   return std::move(device).value();
 }
 
+Device nvm() {
+  auto device = read_device(CONFIGS "/nvm-a.toml");
+  EXPECT_TRUE(device.ok()) << device.error().message;
+  return std::move(device).value();
+}
+
 RunOutcome run_trace(const Device& device, const std::string& trace, MemoryOptions options) {
   const AddressMap map(device);
   const auto bytes = trace_of(trace);

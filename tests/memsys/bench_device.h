@@ -16,6 +16,8 @@ using DeviceKeys = std::map<std::string, std::string>;
 
 /// One rank, two bank groups of two banks, small rows; every timing a different number.
 DeviceKeys small_device();
+/// configs/hardware/nvm-a.toml.
+Device nvm();
 /// Any device that is legal.
 DeviceKeys random_device(Random& random);
 

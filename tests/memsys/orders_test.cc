@@ -11,12 +11,6 @@
 namespace perdure::memsys {
 namespace {
 
-Device nvm() {
-  auto device = read_device(CONFIGS "/nvm-a.toml");
-  EXPECT_TRUE(device.ok()) << device.error().message;
-  return std::move(device).value();
-}
-
 RunOutcome run_with(Order order, const std::string& trace) {
   MemoryOptions options;
   options.order = order;

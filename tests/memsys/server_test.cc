@@ -22,12 +22,6 @@ using Kind = PersistEvent::Kind;
 constexpr std::array kOrderings{Ordering::Sync, Ordering::Epoch, Ordering::Thread, Ordering::Broi,
                                 Ordering::Eadr};
 
-Device nvm() {
-  auto device = read_device(CONFIGS "/nvm-a.toml");
-  EXPECT_TRUE(device.ok()) << device.error().message;
-  return std::move(device).value();
-}
-
 Processor cores(std::uint32_t number, std::uint32_t threads_per_core = 1) {
   auto processor = read_processor(CONFIGS "/four-cores.toml");
   EXPECT_TRUE(processor.ok()) << processor.error().message;

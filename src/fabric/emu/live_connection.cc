@@ -21,8 +21,6 @@ constexpr std::size_t kStepsPerPump = 4096;
 /// Operations that one pump takes from the socket at most.
 constexpr std::size_t kOperationsPerPump = 256;
 
-Error is_down() { return {ErrorCode::Disconnected, "the connection is down"}; }
-
 }  // namespace
 
 OwnedFd::~OwnedFd() {

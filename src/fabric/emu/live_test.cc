@@ -18,12 +18,12 @@ namespace perdure::fabric::emu {
 namespace {
 
 constexpr Nanoseconds kPatience = std::chrono::seconds(20);
-constexpr Capabilities kNative{.native_flush = true, .atomic_write = true};
+constexpr Capabilities kNativeFlush{.native_flush = true, .atomic_write = true};
 constexpr std::size_t kRegionBytes = 1 << 20;
 
 LiveOptions options_of(PersistenceDomain domain, Ddio ddio, std::uint64_t seed = 1,
                        Transport transport = Transport::InfiniBand) {
-  return {.profile = {domain, ddio, ReceiveBuffers::Pm, transport, kNative}, .seed = seed};
+  return {.profile = {domain, ddio, ReceiveBuffers::Pm, transport, kNativeFlush}, .seed = seed};
 }
 
 bool all(std::span<const std::byte> bytes, int value) {
@@ -32,8 +32,8 @@ bool all(std::span<const std::byte> bytes, int value) {
 }
 
 /// Two devices of one process, connected; the server exports a region.
-struct Pair {
-  explicit Pair(const LiveOptions& options) : source(kRegionBytes) {
+struct LivePair {
+  explicit LivePair(const LiveOptions& options) : source(kRegionBytes) {
     server = std::move(*LiveDevice::open(options));
     client = std::move(*LiveDevice::open(options));
     region = std::move(
@@ -44,7 +44,7 @@ struct Pair {
     remote = {memory->key(), memory->base(), kRegionBytes};
     connect();
   }
-  ~Pair() {
+  ~LivePair() {
     end.reset();
     server_end.reset();
   }
@@ -117,7 +117,7 @@ struct Pair {
 
 TEST(EmuLive, WriteFlushAndReadBack) {
   for (Transport transport : {Transport::InfiniBand, Transport::Tcp}) {
-    Pair pair(options_of(PersistenceDomain::Dmp, Ddio::Off, 1, transport));
+    LivePair pair(options_of(PersistenceDomain::Dmp, Ddio::Off, 1, transport));
     pair.post(pair.request(Opcode::Write, 100, 5000, 7));
     pair.post(pair.request(Opcode::Flush, 100, 5000));
     const auto read = pair.request(Opcode::Read, 100, 5000, 0);
@@ -138,7 +138,7 @@ TEST(EmuLive, WithDdioOffAFlushedWriteSurvivesWithDdioOnItNeedNot) {
     int survived = 0;
     constexpr int kTries = 20;
     for (std::uint64_t seed = 1; seed <= kTries; ++seed) {
-      Pair pair(options_of(PersistenceDomain::Dmp, ddio, seed));
+      LivePair pair(options_of(PersistenceDomain::Dmp, ddio, seed));
       pair.post(pair.request(Opcode::Write, 0, 3000, 7));
       pair.post(pair.request(Opcode::Flush, 0, 3000));
       ASSERT_TRUE(pair.next(*pair.end).has_value());
@@ -156,7 +156,7 @@ TEST(EmuLive, WithDdioOffAFlushedWriteSurvivesWithDdioOnItNeedNot) {
 }
 
 TEST(EmuLive, MessagesAreAnsweredByASleepingResponder) {
-  Pair pair(options_of(PersistenceDomain::Dmp, Ddio::On));
+  LivePair pair(options_of(PersistenceDomain::Dmp, Ddio::On));
   constexpr std::size_t kMessages = 200;
   auto* const base = pair.region->bytes().data();
   std::thread responder([&] {
@@ -197,7 +197,7 @@ TEST(EmuLive, MessagesAreAnsweredByASleepingResponder) {
 }
 
 TEST(EmuLive, AnEmptyReceiveQueueHoldsMessagesBackAndAnswersFlow) {
-  Pair pair(options_of(PersistenceDomain::Mhp, Ddio::On));
+  LivePair pair(options_of(PersistenceDomain::Mhp, Ddio::On));
   for (int i = 0; i < 3; ++i) pair.post(pair.request(Opcode::Send, 0, 10, i + 1));
   // The other way is open: the server's write completes although it holds back the client's.
   WorkRequest write;
@@ -218,7 +218,7 @@ TEST(EmuLive, AnEmptyReceiveQueueHoldsMessagesBackAndAnswersFlow) {
 }
 
 TEST(EmuLive, RefusesWhatIsNotExportedAndTheConnectionIsDown) {
-  Pair pair(options_of(PersistenceDomain::Mhp, Ddio::On));
+  LivePair pair(options_of(PersistenceDomain::Mhp, Ddio::On));
   auto work = pair.request(Opcode::Write, kRegionBytes - 32, 64, 7);
   pair.post(work);
   EXPECT_EQ(pair.next(*pair.end)->error, ErrorCode::OutOfRange);
@@ -232,7 +232,7 @@ TEST(EmuLive, RefusesWhatIsNotExportedAndTheConnectionIsDown) {
 }
 
 TEST(EmuLive, APowerCutEndsEverythingAtBothEnds) {
-  Pair pair(options_of(PersistenceDomain::Dmp, Ddio::On));
+  LivePair pair(options_of(PersistenceDomain::Dmp, Ddio::On));
   for (int i = 0; i < 3; ++i) pair.post(pair.request(Opcode::Send, 0, 10));
   pair.server->power_cut();
   for (int i = 0; i < 3; ++i) {
@@ -258,7 +258,7 @@ TEST(EmuLive, APowerCutEndsEverythingAtBothEnds) {
 }
 
 TEST(EmuLive, ASleeperIsWokenWhenThePeerGoes) {
-  Pair pair(options_of(PersistenceDomain::Mhp, Ddio::On));
+  LivePair pair(options_of(PersistenceDomain::Mhp, Ddio::On));
   std::atomic<bool> woken{false};
   std::thread sleeper([&] {
     Completion completion;
@@ -275,7 +275,7 @@ TEST(EmuLive, ASleeperIsWokenWhenThePeerGoes) {
 }
 
 TEST(EmuLive, ALargeWriteIsWholeAndALostOneIsTornOrWhole) {
-  Pair pair(options_of(PersistenceDomain::Mhp, Ddio::On));
+  LivePair pair(options_of(PersistenceDomain::Mhp, Ddio::On));
   auto work = pair.request(Opcode::Write, 0, kRegionBytes / 2, 7);
   pair.post(work);
   EXPECT_FALSE(pair.next(*pair.end)->error.has_value());
@@ -284,7 +284,7 @@ TEST(EmuLive, ALargeWriteIsWholeAndALostOneIsTornOrWhole) {
 }
 
 TEST(EmuLive, SessionsOnDevicesOfTheirOwnDoNotReachEachOthersMemory) {
-  Pair pair(options_of(PersistenceDomain::Mhp, Ddio::On));
+  LivePair pair(options_of(PersistenceDomain::Mhp, Ddio::On));
   auto session = LiveDevice::open(options_of(PersistenceDomain::Mhp, Ddio::On, 5));
   ASSERT_TRUE(session.ok());
   std::unique_ptr<Endpoint> accepted;
@@ -333,7 +333,7 @@ TEST(EmuLive, BetweenTwoProcessesWhichIsKilled) {
     work.segments[0] = {bytes.data(), sizeof where, memory.get()};
     work.segment_count = 1;
     (void)(*end)->post({&work, 1});
-    while (bytes[100] == std::byte{0}) (void)Pair::next(**end);
+    while (bytes[100] == std::byte{0}) (void)LivePair::next(**end);
     ::_exit(0);
   }
   auto device = std::move(*LiveDevice::open(options_of(PersistenceDomain::Mhp, Ddio::On)));
@@ -344,7 +344,7 @@ TEST(EmuLive, BetweenTwoProcessesWhichIsKilled) {
   while (!end.ok() && !deadline.passed()) end = device->connect(address, {}, {}, deadline);
   ASSERT_TRUE(end.ok());
   ASSERT_TRUE((*end)->post_receive({bytes.data(), 64, memory.get()}, 1).ok());
-  ASSERT_EQ(Pair::next(**end)->context, 1u);
+  ASSERT_EQ(LivePair::next(**end)->context, 1u);
   std::uint64_t where[2];
   std::memcpy(where, bytes.data(), sizeof where);
   WorkRequest read;
@@ -353,7 +353,7 @@ TEST(EmuLive, BetweenTwoProcessesWhichIsKilled) {
   read.segments[0] = {bytes.data() + 64, 16, memory.get()};
   read.segment_count = 1;
   ASSERT_EQ(*(*end)->post({&read, 1}), 1u);
-  EXPECT_FALSE(Pair::next(**end)->error.has_value());
+  EXPECT_FALSE(LivePair::next(**end)->error.has_value());
   EXPECT_EQ(load<std::uint64_t>(bytes.data() + 64), where[0]);
 
   // A message for which the child has no buffer; then the child dies.
@@ -362,7 +362,7 @@ TEST(EmuLive, BetweenTwoProcessesWhichIsKilled) {
   send.segment_count = 1;
   ASSERT_EQ(*(*end)->post({&send, 1}), 1u);
   ASSERT_EQ(::kill(child, SIGKILL), 0);
-  EXPECT_EQ(Pair::next(**end)->error, ErrorCode::OutcomeUnknown);
+  EXPECT_EQ(LivePair::next(**end)->error, ErrorCode::OutcomeUnknown);
   EXPECT_FALSE((*end)->connected());
   ASSERT_EQ(::waitpid(child, nullptr, 0), child);
 }

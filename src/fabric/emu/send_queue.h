@@ -16,6 +16,9 @@
 
 namespace perdure::fabric::emu {
 
+/// What an endpoint answers once its connection has ended.
+inline Error is_down() { return {ErrorCode::Disconnected, "the connection is down"}; }
+
 /// Threads: one caller at a time.
 class SendQueue {
  public:

@@ -10,8 +10,6 @@ namespace {
 /// Steps of the world that one poll makes at most.
 constexpr std::uint64_t kStepsPerPoll = 32;
 
-Error is_down() { return {ErrorCode::Disconnected, "the connection is down"}; }
-
 }  // namespace
 
 WorldEndpoint::WorldEndpoint(World& world, std::shared_ptr<WorldConnection> connection, int side)

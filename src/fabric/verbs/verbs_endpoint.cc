@@ -20,8 +20,7 @@ constexpr int kBatch = 16;  // completions taken out of the queue at a time
 // What is not in the completion queue (the end of the connection, events of the device) costs
 // system calls, so it is looked at once in so many empty polls, and around sleeping.
 constexpr std::uint32_t kEmptyPollsPerLook = 256;
-constexpr Nanoseconds kAskEvery = std::chrono::seconds(5);
-constexpr int kQuestionsMax = 5;  // so many times kAskEvery without an answer
+constexpr int kQuestionsMax = 5;  // so many times kAskPeerEvery without an answer
 constexpr Nanoseconds kDrainMax = std::chrono::milliseconds(200);
 
 // Completions carry the number of the request, or one of these.
@@ -356,7 +355,7 @@ void VerbsEndpoint::look_around() {
     }
   }
   if (!ask_at_.passed() || !may_speak()) return;
-  ask_at_ = Deadline::after(kAskEvery);
+  ask_at_ = Deadline::after(kAskPeerEvery);
   ask_after_peer();
 }
 

@@ -14,6 +14,9 @@
 
 namespace perdure::fabric::verbs {
 
+/// A peer that says nothing is asked whether it is there.
+inline constexpr Nanoseconds kAskPeerEvery = std::chrono::seconds(5);
+
 class VerbsEndpoint final : public Endpoint {
  public:
   /// With a queue pair, ready to connect or to accept. Takes over the id, whose address is resolved

@@ -24,7 +24,6 @@ constexpr std::size_t kDepthMax = 4096;
 constexpr std::uint32_t kInlineWanted = 256;
 constexpr std::uint8_t kReadsMax = 16;  // in flight on one connection
 constexpr std::uint8_t kRetries = 6;    // 7 is "without end" on some RNICs
-constexpr Nanoseconds kAskEvery = std::chrono::seconds(5);
 
 std::size_t depth_of(std::size_t asked, const Rnic& rnic) {
   const auto most = static_cast<std::size_t>(std::max(rnic.limits().max_qp_wr, 64));
@@ -48,7 +47,7 @@ VerbsEndpoint::VerbsEndpoint(std::shared_ptr<Domain> domain, Owned<rdma_event_ch
       requests_(limits_.send_depth, limits_.send_depth + kSplitEntries, !domain_->rnic->is_iwarp()),
       receive_credits_(limits_.receive_depth),
       receives_(limits_.receive_depth),
-      ask_at_(Deadline::after(kAskEvery)) {}
+      ask_at_(Deadline::after(kAskPeerEvery)) {}
 
 Result<std::unique_ptr<VerbsEndpoint>> VerbsEndpoint::open(std::shared_ptr<Domain> domain,
                                                            Owned<rdma_event_channel> channel,

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-namespace perdure::report {
+namespace perdure {
 
 /// Replaces the file at `path`, whole or not at all; directories above it are made.
 /// Errors: NotFound, PermissionDenied, NoSpace, SystemError.
@@ -15,4 +15,4 @@ Result<void> write_file(const std::string& path, std::string_view text);
 /// The text of a file; empty when it can not be read.
 std::string read_text(const std::string& path);
 
-}  // namespace perdure::report
+}  // namespace perdure

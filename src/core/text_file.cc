@@ -1,4 +1,4 @@
-#include "report/text_file.h"
+#include "core/text_file.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -11,7 +11,7 @@
 
 #include "core/errno_error.h"
 
-namespace perdure::report {
+namespace perdure {
 Result<void> write_file(const std::string& path, std::string_view text) {
   const std::filesystem::path target(path);
   std::error_code error;
@@ -40,4 +40,4 @@ std::string read_text(const std::string& path) {
   return std::move(text).str();
 }
 
-}  // namespace perdure::report
+}  // namespace perdure
