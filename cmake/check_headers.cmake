@@ -33,6 +33,7 @@ foreach(header ${headers})
 endforeach()
 
 add_library(perdure_headers_alone OBJECT ${header_sources})
+set_target_properties(perdure_headers_alone PROPERTIES UNITY_BUILD OFF)
 target_include_directories(perdure_headers_alone PRIVATE ${PROJECT_SOURCE_DIR}/src
     ${PROJECT_SOURCE_DIR}/include)
 get_target_property(libraries perdure LINK_LIBRARIES)

@@ -11,21 +11,32 @@ else()
   list(APPEND PERDURE_WARNINGS -Wno-restrict)
 endif()
 
-add_library(perdure_options INTERFACE)
-target_compile_options(perdure_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:${PERDURE_WARNINGS}>)
-if(PERDURE_SANITIZE)
-  target_compile_options(perdure_options INTERFACE -fsanitize=${PERDURE_SANITIZE}
-      -fno-sanitize-recover=all -fno-omit-frame-pointer)
-  # Null pointers and objects that are too short stop in the address sanitizer as well; checking
-  # them a second time takes the compiler a quarter of its time.
-  if(PERDURE_SANITIZE MATCHES "undefined")
-    target_compile_options(perdure_options INTERFACE -fno-sanitize=null,vptr,object-size)
+# perdure_options is what the library and its tests are compiled with; perdure_program_options, what
+# the programs, benchmarks and their test support are. The fuzzers use none of the latter, so the
+# fuzzers' build only asks whether they compile.
+foreach(name perdure_options perdure_program_options)
+  add_library(${name} INTERFACE)
+  target_compile_options(${name} INTERFACE $<$<COMPILE_LANGUAGE:CXX>:${PERDURE_WARNINGS}>)
+  if(PERDURE_SANITIZE)
+    target_link_options(${name} INTERFACE -fsanitize=${PERDURE_SANITIZE})
   endif()
-  target_link_options(perdure_options INTERFACE -fsanitize=${PERDURE_SANITIZE})
-endif()
-if(PERDURE_FUZZERS)
-  target_compile_options(perdure_options INTERFACE -fsanitize=fuzzer-no-link)
-endif()
+  if(PERDURE_FUZZERS AND name STREQUAL "perdure_program_options")
+    target_compile_options(${name} INTERFACE -O0)
+    continue()
+  endif()
+  if(PERDURE_SANITIZE)
+    target_compile_options(${name} INTERFACE -fsanitize=${PERDURE_SANITIZE}
+        -fno-sanitize-recover=all -fno-omit-frame-pointer)
+    # Null pointers and objects that are too short stop in the address sanitizer as well; checking
+    # them a second time takes the compiler a quarter of its time.
+    if(PERDURE_SANITIZE MATCHES "undefined")
+      target_compile_options(${name} INTERFACE -fno-sanitize=null,vptr,object-size)
+    endif()
+  endif()
+  if(PERDURE_FUZZERS)
+    target_compile_options(${name} INTERFACE -fsanitize=fuzzer-no-link)
+  endif()
+endforeach()
 
 # What the thread sanitizer's build makes: the tests with the label `threads`.
 add_custom_target(thread_tests)
@@ -53,6 +64,9 @@ function(perdure_module name)
 
   if(PERDURE_TESTS AND tests)
     perdure_starts_threads(threads ${sources})
+    if(NOT ARG_INTO STREQUAL "perdure")
+      list(PREPEND ARG_LINK ${ARG_INTO})
+    endif()
     perdure_test(perdure_${name}_test LABEL unit ${threads} SOURCES ${tests}
         LINK ${ARG_LINK})
   endif()
@@ -69,23 +83,25 @@ function(perdure_starts_threads out)
   endforeach()
 endfunction()
 
-# perdure_test(NAME LABEL label... SOURCES file... [LINK lib...] [TIMEOUT s]): one gtest program.
-# Tests with the label `threads` run under the thread sanitizer too. It comes by itself when a
-# source of the test includes <thread>; name it when the threads are started elsewhere.
+# perdure_test(NAME LABEL label... SOURCES file... [LINK lib...] [WITHOUT label...] [TIMEOUT s]):
+# one gtest program. Tests with the label `threads` run under the thread sanitizer too. It comes by
+# itself when a source of the test includes <thread>; name it when the threads are started
+# elsewhere, or WITHOUT it when others show the same threads.
 function(perdure_test name)
-  cmake_parse_arguments(ARG "" "TIMEOUT" "LABEL;SOURCES;LINK" ${ARGN})
+  cmake_parse_arguments(ARG "" "TIMEOUT" "LABEL;WITHOUT;SOURCES;LINK" ${ARGN})
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 300)
   endif()
   perdure_starts_threads(threads ${ARG_SOURCES})
   list(APPEND ARG_LABEL ${threads})
   list(REMOVE_DUPLICATES ARG_LABEL)
+  list(REMOVE_ITEM ARG_LABEL ${ARG_WITHOUT} "")
   add_executable(${name} ${ARG_SOURCES})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR})
   if(PERDURE_SANITIZE)
     target_compile_options(${name} PRIVATE -O0)  # what takes long when it runs is not in the tests
   endif()
-  target_link_libraries(${name} PRIVATE perdure_testing perdure_tools perdure perdure_options
+  target_link_libraries(${name} PRIVATE perdure_testing perdure perdure_options
       fmt::fmt GTest::gtest GTest::gtest_main ${ARG_LINK})
   if("threads" IN_LIST ARG_LABEL)
     add_dependencies(thread_tests ${name})

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """clang_tidy.py BUILD: clang-tidy over src, apps and bench, in bounded time.
 
-BUILD holds the compile_commands.json of a build with clang. Files of the last commits come first;
-those that the time did not suffice for are named. Exits with 1 on a finding.
+BUILD holds the compile_commands.json of a configuration with clang and without unity sources.
+Files of the last commits come first; those that the time did not suffice for are named. Exits
+with 1 on a finding.
 """
 
 import argparse

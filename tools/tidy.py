@@ -332,8 +332,14 @@ def source_files(root):
 
 
 def compiled_files(root, compile_commands):
-    entries = json.loads(pathlib.Path(compile_commands).read_text(encoding="utf-8"))
-    files = (pathlib.Path(entry["directory"], entry["file"]).resolve() for entry in entries)
+    """What the build compiles; of a unity source (docs/decisions/0012), what it includes."""
+    files = set()
+    for entry in json.loads(pathlib.Path(compile_commands).read_text(encoding="utf-8")):
+        file = pathlib.Path(entry["directory"], entry["file"]).resolve()
+        files.add(file)
+        if file.parent.name == "Unity" and file.is_file():
+            included = re.findall(r'^#include "(.+)"$', file.read_text(encoding="utf-8"), re.M)
+            files.update(pathlib.Path(name).resolve() for name in included)
     return {str(f.relative_to(root)) for f in files if f.is_relative_to(root)}
 
 
