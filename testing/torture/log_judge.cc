@@ -51,17 +51,35 @@ std::optional<Lsn> LogJudge::place_of(std::uint64_t index) const {
   return decided_[index]->lsn;
 }
 
-/// Which record a trim to `lsn` of this writer leaves as the first.
-std::uint64_t LogJudge::index_at(Writer writer, Lsn lsn) const {
-  std::uint64_t index = committed_below_;
-  while (index > 0 && decided_[index - 1] && decided_[index - 1]->lsn >= lsn) --index;
-  if (index < committed_below_) return index;
-  // Not one that is known to be committed: the writer knows more, up to its own last one.
-  while (const Attempt* attempt = attempt_of(writer, index)) {
-    if (attempt->lsn >= lsn) break;
-    ++index;
+/// Whether a committed record begins before `lsn`; nothing when that is not known: an opening has
+/// found it, nobody has read it yet, and it was appended more than once, on both sides of `lsn`.
+std::optional<bool> LogJudge::begins_before(std::uint64_t index, Lsn lsn) const {
+  if (decided_[index]) return decided_[index]->lsn < lsn;
+  const auto before = [&](const Attempt& attempt) { return attempt.lsn < lsn; };
+  const std::vector<Attempt>& attempts = attempts_[index];
+  if (std::ranges::all_of(attempts, before)) return true;
+  if (std::ranges::none_of(attempts, before)) return false;
+  return std::nullopt;
+}
+
+/// Which record a trim to `lsn` of this writer leaves as the first, as far as it is known.
+LogJudge::FirstKept LogJudge::first_kept(Writer writer, Lsn lsn) const {
+  FirstKept kept{committed_below_, committed_below_};
+  while (kept.at_least > 0) {
+    const std::optional<bool> before = begins_before(kept.at_least - 1, lsn);
+    if (before == true) break;
+    --kept.at_least;
+    if (before == false) kept.at_most = kept.at_least;
   }
-  return index;
+  if (kept.at_most < committed_below_) return kept;
+  // Not one that is known to be committed: the writer knows more, up to its own last one.
+  const bool exact = kept.at_least == kept.at_most;
+  while (const Attempt* attempt = attempt_of(writer, kept.at_most)) {
+    if (attempt->lsn >= lsn) break;
+    ++kept.at_most;
+  }
+  if (exact) kept.at_least = kept.at_most;
+  return kept;
 }
 
 void LogJudge::decide(std::uint64_t index, const Attempt& attempt, std::string_view law,
@@ -212,14 +230,14 @@ void LogJudge::committed(Writer writer, const Ticket& ticket) {
 void LogJudge::trim_begins(Writer writer, Lsn lsn) {
   if (superseded_from(writer) != UINT64_MAX) return;  // it must not have an effect any more
   trim_lsn_max_ = std::max(trim_lsn_max_, lsn);
-  trim_index_max_ = std::max(trim_index_max_, index_at(writer, lsn));
+  trim_index_max_ = std::max(trim_index_max_, first_kept(writer, lsn).at_most);
 }
 
 void LogJudge::trimmed(Writer writer, Lsn lsn) {
   // What an older writer is told of its trim is true of a history that may not be the log's.
   if (superseded_from(writer) != UINT64_MAX) return;
   trimmed_lsn_ = std::max(trimmed_lsn_, lsn);
-  trimmed_index_ = std::max(trimmed_index_, index_at(writer, lsn));
+  trimmed_index_ = std::max(trimmed_index_, first_kept(writer, lsn).at_least);
 }
 
 /// Whether a reader of a replica that nobody has brought to equal since may still return it.

@@ -100,6 +100,10 @@ class LogJudge final : public Judge {
     std::uint64_t told_below = 0;   // its records below were acknowledged as committed
     Lsn tail;
   };
+  struct FirstKept {
+    std::uint64_t at_least = 0;
+    std::uint64_t at_most = 0;
+  };
 
   void require(bool holds, std::string_view law, const std::string& story) {
     if (!holds) broken(law, story);
@@ -109,7 +113,8 @@ class LogJudge final : public Judge {
   }
   const Attempt* attempt_of(Writer writer, std::uint64_t index) const;
   const Attempt* matching(const ReadRecord& record) const;
-  std::uint64_t index_at(Writer writer, Lsn lsn) const;
+  std::optional<bool> begins_before(std::uint64_t index, Lsn lsn) const;
+  FirstKept first_kept(Writer writer, Lsn lsn) const;
   void decide(std::uint64_t index, const Attempt& attempt, std::string_view law,
               std::string_view by);
   std::uint64_t superseded_from(Writer writer) const;

@@ -78,6 +78,33 @@ TEST(LogJudge, LetsARightHistoryPass) {
   EXPECT_FALSE(judge.breach()) << judge.breach()->story;
 }
 
+// The third opening finds record 8 committed, but nobody has read it: of the two that were appended
+// as the eighth, each may be it.
+TEST(LogJudge, DoesNotGuessWhereAnUnreadRecordBegins) {
+  History history;
+  LogJudge& judge = history.judge;
+  const auto second = judge.opened(status(2, 3, 8));
+  judge.appended(second, {place(9), place(10), 8}, content(208));
+  const auto third = judge.opened(status(3, 3, 9));
+  judge.trim_begins(third, place(5));
+  judge.trimmed(third, place(5));
+  EXPECT_EQ(judge.trimmed_below(), 5u);
+  (void)judge.opened(status(4, 5, 9));
+  judge.read_whole("replica0", records(5, 9));
+  EXPECT_FALSE(judge.breach()) << judge.breach()->story;
+}
+
+TEST(LogJudge, StillNoticesATrimmedRecordBeforeOneThatNobodyHasRead) {
+  expect_breach("trimmed-never-returns", [](History& history) {
+    LogJudge& judge = history.judge;
+    const auto second = judge.opened(status(2, 3, 9));
+    judge.trim_begins(second, place(5));
+    judge.trimmed(second, place(5));
+    (void)judge.opened(status(3, 5, 9));
+    judge.read_whole("replica0", records(4, 9));
+  });
+}
+
 TEST(LogJudge, NoticesALostRecord) {
   expect_breach("committed-is-never-lost",
                 [](History& history) { (void)history.judge.opened(status(2, 3, 7)); });
