@@ -37,9 +37,11 @@ class Stopwatch {
   }
 
   Result<Nanoseconds> time(Probe probe) const {
+    const Nanoseconds within = std::min(options_.answer_within, left());
+    if (within == Nanoseconds{0}) return no_answer();
     const Nanoseconds start = options_.clock->now();
     PERDURE_TRY(number, requester_.begin_probe(probe));
-    PERDURE_TRY_VOID(await(number, start + options_.answer_within));
+    PERDURE_TRY_VOID(await(number, start + within));
     return options_.clock->now() - start;
   }
 
@@ -54,22 +56,25 @@ class Stopwatch {
 
   /// Lets the responder find nothing to do for this long.
   Result<void> pause(Nanoseconds length) const {
-    const Deadline over(*options_.clock, length);
+    const Deadline over(*options_.clock, std::min(length, left()));
     while (!over.passed()) PERDURE_TRY_VOID(requester_.poll());
     return {};
   }
 
  private:
+  Nanoseconds left() const { return options_.until ? options_.until->left() : Nanoseconds::max(); }
+  static Error no_answer() {
+    return {ErrorCode::TimedOut, "the peer did not answer while the connection was timed"};
+  }
+
   Result<void> await(std::uint64_t number, Nanoseconds until) const {
-    constexpr std::uint64_t kRoundsPerLook = 64;
+    constexpr std::uint64_t kRoundsPerLook = 8;
     constexpr std::uint64_t kSpinRounds = 1024;
     for (std::uint64_t round = 1;; ++round) {
       PERDURE_TRY_VOID(requester_.poll());
       if (requester_.resolved() >= number) return {};
       if (round % kRoundsPerLook != 0) continue;
-      if (options_.clock->now() >= until) {
-        return Error{ErrorCode::TimedOut, "the peer did not answer while the connection was timed"};
-      }
+      if (options_.clock->now() >= until) return no_answer();
       fabric::Endpoint* endpoint = session_.endpoint.get();
       if (round > kSpinRounds) fabric::wait_any(std::span(&endpoint, 1), kSleepSlice);
     }

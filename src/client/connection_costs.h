@@ -10,6 +10,7 @@
 #include "persist/requester.h"
 #include "plan/cost.h"
 
+#include <optional>
 #include <string>
 
 namespace perdure::client {
@@ -20,6 +21,8 @@ struct MeasureOptions {
   bool writes = false;
   /// For the answer to one probe.
   Nanoseconds answer_within = std::chrono::seconds(5);
+  /// Ends everything, if given.
+  std::optional<Deadline> until;
 };
 
 /// Times messages, READs (or FLUSHes) and WRITEs; copying, flushing and syncing are as the

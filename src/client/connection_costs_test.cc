@@ -113,7 +113,8 @@ class MeasuredWorld {
   }
 
   /// A session with rights to write, measured with a line for WRITEs.
-  Result<plan::CostModel> measure_as_writer(bool without_medium = false) {
+  Result<plan::CostModel> measure_as_writer(bool without_medium = false,
+                                            std::optional<Nanoseconds> all_within = {}) {
     PERDURE_TRY(session, peer_->open_session({kPool, true, Epoch{1}, 1, "", false}, soon()));
     if (without_medium) session.medium.reset();
     persist::Requester::Options options;
@@ -129,13 +130,17 @@ class MeasuredWorld {
     measure.clock = &world_.clock();
     measure.writes = true;
     measure.answer_within = std::chrono::milliseconds(20);
+    if (all_within) measure.until = Deadline(world_.clock(), *all_within);
+    const Nanoseconds before = world_.clock().now();
     auto costs = measure_costs(*requester, session, measure);
+    took = world_.clock().now() - before;
     asked = requester->begun();
     return costs;
   }
 
   pmem::Region& region() { return server_->region(); }
   std::uint64_t asked = 0;  // probes of measure_as_writer
+  Nanoseconds took{0};      // by measure_as_writer
 
  private:
   Deadline soon() const { return {world_.clock(), std::chrono::seconds(1)}; }
@@ -168,6 +173,20 @@ TEST(ConnectionCosts, OfTheEmulatedWorldAreThoseOfTheSeed) {
     EXPECT_EQ(first->costs, second->costs);
     EXPECT_TRUE(untouched(one.region()));
   }
+}
+
+// Each probe is answered in time, and all of them together take longer than there is.
+TEST(ConnectionCosts, AreGivenUpWhenTheTimeForAllOfThemIsOver) {
+  MeasuredWorld world(profile_of(PersistenceDomain::Dmp, Transport::InfiniBand));
+  ASSERT_TRUE(world.measure_as_writer().ok());
+  const Nanoseconds whole = world.took;
+  const std::uint64_t probes = world.asked;
+  MeasuredWorld hurried(profile_of(PersistenceDomain::Dmp, Transport::InfiniBand));
+  const auto costs = hurried.measure_as_writer(false, whole / 4);
+  ASSERT_FALSE(costs.ok());
+  EXPECT_EQ(costs.code(), ErrorCode::TimedOut);
+  EXPECT_LT(hurried.took, whole / 2);
+  EXPECT_LT(hurried.asked, probes);
 }
 
 // Expect: the world's own times (fabric/emu/timing.h), seen from the requester.

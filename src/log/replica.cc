@@ -96,6 +96,7 @@ Result<plan::CostModel> Replica::measure(Nanoseconds answer_within) {
   options.clock = options_.clock;
   options.writes = true;
   options.answer_within = answer_within;
+  options.until = deadline_;
   return client::measure_costs(*requester_, *session_, options);
 }
 
