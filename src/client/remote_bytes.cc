@@ -92,7 +92,8 @@ Result<std::size_t> RemoteBytes::await_reads(std::uint64_t at, std::size_t bytes
       return Error{ErrorCode::TimedOut,
                    fmt::format("the peer of pool '{}' stopped answering", session_.pool.name)};
     }
-    if (spin.passed()) fabric::wait_any(std::span(&endpoint, 1), kWaitSlice);
+    if (!spin.passed()) continue;
+    fabric::wait_any(std::span(&endpoint, 1), std::min(kWaitSlice, deadline.left()));
   }
 }
 

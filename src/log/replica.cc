@@ -85,6 +85,7 @@ Result<void> Replica::open_requester() {
   options.probes = true;
   options.probe_line = kProbeLineAt;
   methods_.clear();
+  raw_number_ = 0;
   PERDURE_TRY(requester, persist::Requester::open(*session_->endpoint, peer_->device(),
                                                   session_->pool.profile, {}, options));
   requester_ = std::move(requester);
@@ -286,24 +287,35 @@ Result<std::uint64_t> Replica::begin_raw(std::uint64_t at, std::size_t bytes) {
   return requester_->begin(method, std::span<const persist::UpdateItem>(&item, 1));
 }
 
+/// Waits for the answer to a piece of write_now.
+Result<void> Replica::await_raw(std::uint64_t number) {
+  const Deadline deadline = this->deadline();
+  for (std::uint64_t round = 0; requester_->resolved() < number; ++round) {
+    PERDURE_TRY_VOID(requester_->poll());
+    if (requester_->resolved() >= number) break;
+    if (deadline.passed()) {
+      return Error{ErrorCode::TimedOut, fmt::format("{} stopped answering", peer_->name())};
+    }
+    constexpr std::uint64_t kSpinRounds = 1000;
+    if (round <= kSpinRounds) continue;
+    fabric::Endpoint* endpoint = session_->endpoint.get();
+    fabric::wait_any(std::span(&endpoint, 1), std::min(kReplySlice, deadline.left()));
+  }
+  answered_ = requester_->resolved();
+  return {};
+}
+
 Result<void> Replica::write_now(std::uint64_t at, std::span<const std::byte> bytes) {
   if (!up()) return Error{ErrorCode::Disconnected, "the replica is down"};
   while (!bytes.empty()) {
+    // The piece before may be in flight still: its caller had no more time for it.
+    PERDURE_TRY_VOID(await_raw(raw_number_));
     const auto piece = bytes.first(std::min(bytes.size(), kBounceBytes));
     std::copy(piece.begin(), piece.end(), bounce_.get());
-    const Deadline deadline = this->deadline();
     PERDURE_TRY(number, begin_raw(at, piece.size()));
-    for (std::uint64_t round = 0; requester_->resolved() < number; ++round) {
-      PERDURE_TRY_VOID(requester_->poll());
-      if (requester_->resolved() >= number) break;
-      if (deadline.passed()) {
-        return Error{ErrorCode::TimedOut, fmt::format("{} stopped answering", peer_->name())};
-      }
-      constexpr std::uint64_t kSpinRounds = 1000;
-      fabric::Endpoint* endpoint = session_->endpoint.get();
-      if (round > kSpinRounds) fabric::wait_any(std::span(&endpoint, 1), kReplySlice);
-    }
-    answered_ = requester_->resolved();
+    raw_number_ = number;
+    batch_ends_[number % kUpdatesMax] = next_;  // answers come in order
+    PERDURE_TRY_VOID(await_raw(number));
     at += piece.size();
     bytes = bytes.subspan(piece.size());
   }

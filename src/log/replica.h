@@ -71,7 +71,9 @@ class Replica {
   void offer(const Staging& staging, Lsn end, std::uint64_t ring_bytes, bool look);
 
   /// Writes bytes at `at` of the pool and waits until they are durable: anchors, words, repair.
-  /// Requires nothing of the log in flight. Errors: those of the connection, TimedOut.
+  /// Requires nothing of the log in flight.
+  /// Errors: those of the connection. TimedOut: some of it may be written, and may still be when
+  /// this returns; the replica can go on, and what is written next waits for it.
   Result<void> write_now(std::uint64_t at, std::span<const std::byte> bytes);
 
   /// Makes the replica say `state`: the older copy first, then the other, each durable. Requires
@@ -150,6 +152,7 @@ class Replica {
   void send(const Staging& staging, Lsn end, std::uint64_t ring_bytes);
   void note_progress();
   Result<std::uint64_t> begin_raw(std::uint64_t at, std::size_t bytes);
+  Result<void> await_raw(std::uint64_t number);
 
   std::unique_ptr<client::Peer> peer_;
   ReplicaOptions options_;
@@ -169,6 +172,7 @@ class Replica {
   std::uint64_t raw_small_bytes_max_ = 0;
 
   std::unique_ptr<std::byte[]> bounce_;  // write_now
+  std::uint64_t raw_number_ = 0;         // of the request that sent it last
   // Tail words in flight, and behind them the committed word.
   alignas(64) std::array<std::uint64_t, kUpdatesMax + 1> words_{};
   Lsn committed_word_;             // written last

@@ -314,21 +314,22 @@ Result<void> ReplicatedLog::drain(Replica& replica, const Deadline& deadline) {
 
 /// What precedes the record at `lsn`: found by walking there from a boundary that is known, since
 /// bytes that look like a record may lie anywhere, in a payload or in what a pad has covered.
-Result<Boundary> ReplicatedLog::boundary_at(Lsn lsn) {
+Result<Boundary> ReplicatedLog::boundary_at(Lsn lsn, const std::optional<Deadline>& until) {
   if (lsn == tail_) return tail_boundary();
   const Boundary known = boundaries_.before(lsn, head_);
   if (lsn == known.lsn) return known;
   Error unread = {ErrorCode::QuorumLost, "no replica holds it"};
   for (Replica& replica : replicas_) {
     if (!replica.sending() || replica.durable_below() < lsn) continue;
-    auto bytes =
-        client::RemoteBytes::open(replica.peer(), options_.pool, options_.replica_timeout, clock_);
+    auto bytes = client::RemoteBytes::open(replica.peer(), options_.pool, options_.replica_timeout,
+                                           clock_, until);
     if (!bytes.ok()) {
       unread = bytes.error();
       continue;
     }
     LogCursor cursor(**bytes, *replica.state(), known);
-    auto walked = walk_to(cursor, lsn, replica.visible_within());
+    const Deadline visible = replica.visible_within();
+    auto walked = walk_to(cursor, lsn, until && until->left() < visible.left() ? *until : visible);
     if (walked.ok() || walked.code() == ErrorCode::InvalidArgument) return walked;
     unread = walked.error();
   }
@@ -350,20 +351,25 @@ Result<void> ReplicatedLog::trim(Lsn lsn) {
 }
 
 /// The head is durable on every replica that counts before what was before it may be overwritten.
-/// `until`, if given, ends the waiting, and says nothing about the replica that was waited for.
+/// `until`, if given, ends the waiting, and says nothing about the replica that was waited for: the
+/// head is what it was, and a replica that has the new one all the same is asked for it again.
 Result<void> ReplicatedLog::trim_to(const Boundary& head, const std::optional<Deadline>& until) {
+  const Nanoseconds patience = 2 * options_.replica_timeout;
   for (Replica& replica : replicas_) {
     if (!replica.sending()) continue;
-    const Nanoseconds patience = 2 * options_.replica_timeout;
     auto written =
         drain(replica, Deadline(clock_, until ? std::min(until->left(), patience) : patience));
-    if (!written.ok() && replica.sending() && until && until->passed()) return written.error();
     if (written.ok()) {
       LogState state = *replica.state();
       state.head = head;
+      replica.set_deadline(until);
       written = replica.write_state(state);
+      replica.set_deadline(std::nullopt);
     }
-    if (!written.ok()) replica.mark_down(written.error());
+    if (written.ok()) continue;
+    const bool no_time = written.code() == ErrorCode::TimedOut && until && until->passed();
+    if (no_time && replica.sending()) return written;
+    replica.mark_down(written.error());
   }
   if (!quorum_stands()) return quorum_lost_words();
   head_ = head;

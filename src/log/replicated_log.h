@@ -131,7 +131,7 @@ class ReplicatedLog {
   }
   Result<void> pad_to_lap(std::uint64_t needed, std::uint64_t kept_free);
   Result<void> drain(Replica& replica, const Deadline& deadline);
-  Result<Boundary> boundary_at(Lsn lsn);
+  Result<Boundary> boundary_at(Lsn lsn, const std::optional<Deadline>& until = std::nullopt);
   Result<void> trim_to(const Boundary& head, const std::optional<Deadline>& until = std::nullopt);
   void offer();
   void pump();

@@ -113,7 +113,7 @@ Result<void> ReplicatedLog::bring_up(Replica& replica, ByteSource& bytes, Survey
       if (state.head.lsn > committed_) {
         return Error{ErrorCode::Corrupt, "it was trimmed beyond what is committed"};
       }
-      PERDURE_TRY(head, boundary_at(state.head.lsn));
+      PERDURE_TRY(head, boundary_at(state.head.lsn, deadline));
       if (head.index != state.head.index || head.crc != state.head.crc) {
         return Error{ErrorCode::Corrupt, "it was trimmed to a place that is none of this log"};
       }
