@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <map>
 
 #include "tests/memsys/bench_device.h"
@@ -11,7 +12,8 @@
 namespace perdure::memsys {
 namespace {
 
-constexpr std::uint64_t kSeeds = 150;
+/// Half of a minute's worth of seeds under the address sanitizer; PERDURE_SOAK=1: ten times that.
+std::uint64_t seeds() { return std::getenv("PERDURE_SOAK") != nullptr ? 1500 : 150; }
 
 struct TraceShape {
   std::uint64_t threads = 1;
@@ -54,7 +56,7 @@ std::vector<ReferenceRequest> requests_of(const Device& device, const std::strin
 }
 
 TEST(MemoryProperties, OneQueueSendsWhatTheReferenceSendsCycleByCycle) {
-  for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
+  for (std::uint64_t seed = 0; seed < seeds(); ++seed) {
     Random random(seed);
     DeviceKeys keys = random_device(random);
     keys["channels"] = "1";
@@ -107,7 +109,7 @@ void expect_each_served(const Device& device, const std::string& trace,
 }
 
 TEST(MemoryProperties, WhateverTheDeviceEveryCommandIsLegalAndEveryRequestServedOnce) {
-  for (std::uint64_t seed = 1000; seed < 1000 + kSeeds; ++seed) {
+  for (std::uint64_t seed = 1000; seed < 1000 + seeds(); ++seed) {
     Random random(seed);
     const Device device = device_of(random_device(random), random_controller(random));
     const std::string trace = random_trace(

@@ -53,62 +53,72 @@ struct Judge {
     return begin(b) < begin(a) + t.BL + (turn ? t.tRTRS : 0);
   }
 
-  std::string pair(const Command& a, const Command& b) const {
+  /// Why `b` may not follow `a`; empty: it may.
+  std::string_view pair(const Command& a, const Command& b) const {
     if (b.cycle <= a.cycle) return "two commands in a cycle, or time goes back";
     const std::uint64_t gap = b.cycle - a.cycle;
     if (a.bank == b.bank && b.kind != Refresh && a.kind != Refresh && gap < bank_gap(a, b)) {
-      return fmt::format("{} {} cycles after {} of its bank", to_string(b.kind), gap,
-                         to_string(a.kind));
+      return "too soon after one of its bank";
     }
-    if (rank(a) == rank(b) && gap < rank_gap(a, b)) {
-      return fmt::format("{} {} cycles after {} of its rank", to_string(b.kind), gap,
-                         to_string(a.kind));
-    }
+    if (rank(a) == rank(b) && gap < rank_gap(a, b)) return "too soon after one of its rank";
     if (is_column(a) && is_column(b) && bursts_meet(a, b)) return "two bursts meet on the bus";
     return "";
+  }
+
+  /// No gap is longer: each is a sum of some of these.
+  std::uint64_t longest_gap() const {
+    return t.CL + t.CWL + t.BL + t.tRCD + t.tRP + t.tRAS + t.tRTP + t.tWR + t.tCCD_L + t.tRRD_L +
+           t.tFAW + t.tWTR + t.tWTR_L + t.tRTRS + t.tRFC;
   }
 };
 
 }  // namespace
 
-std::string why_not(const Device& device, const std::vector<Command>& history,
-                    const Command& next) {
-  const Judge judge{device};
+void History::add(const Command& c) {
+  commands_.push_back(c);
+  if (c.kind == Activate) open_[c.bank] = c.row;
+  if (c.kind == Precharge) open_.erase(c.bank);
+}
+
+Refusal History::why_not(const Command& next) const {
+  const Judge judge{device_};
+  const std::uint64_t longest = judge.longest_gap();
   std::uint64_t activates = 0;
-  std::map<std::uint32_t, std::uint32_t> open;
-  for (const Command& c : history) {
-    if (c.kind == Activate) open[c.bank] = c.row;
-    if (c.kind == Precharge) open.erase(c.bank);
-    if (const std::string why = judge.pair(c, next); !why.empty()) return why;
-    const bool both_activate = c.kind == Activate && next.kind == Activate;
-    if (both_activate && judge.rank(c) == judge.rank(next)) {
-      activates += c.cycle + device.timing.tFAW > next.cycle ? 1 : 0;
+  for (auto c = commands_.rbegin(); c != commands_.rend(); ++c) {
+    if (c->cycle + longest < next.cycle) break;  // so are all before it
+    if (const auto why = judge.pair(*c, next); !why.empty()) return {why, *c};
+    const bool both_activate = c->kind == Activate && next.kind == Activate;
+    if (both_activate && judge.rank(*c) == judge.rank(next)) {
+      activates += c->cycle + device_.timing.tFAW > next.cycle ? 1 : 0;
     }
   }
-  if (activates >= 4) return "a fifth ACT within tFAW";
-  const auto row = open.find(next.bank);
-  if (next.kind == Activate && row != open.end()) return "ACT of an open bank";
-  if (next.kind == Precharge && row == open.end()) return "PRE of a closed bank";
-  if (is_column(next) && (row == open.end() || row->second != next.row)) {
-    return "a column command for a row that is not open";
+  if (activates >= 4) return {"a fifth ACT within tFAW", {}};
+  const auto row = open_.find(next.bank);
+  if (next.kind == Activate && row != open_.end()) return {"ACT of an open bank", {}};
+  if (next.kind == Precharge && row == open_.end()) return {"PRE of a closed bank", {}};
+  if (is_column(next) && (row == open_.end() || row->second != next.row)) {
+    return {"a column command for a row that is not open", {}};
   }
-  for (const auto& [bank, its_row] : open) {
+  for (const auto& [bank, its_row] : open_) {
     const Command of_bank{0, Activate, 0, bank, its_row, 0};
-    if (next.kind == Refresh && judge.rank(of_bank) == judge.rank(next)) return "REF of open rows";
+    if (next.kind == Refresh && judge.rank(of_bank) == judge.rank(next)) {
+      return {"REF of open rows", {}};
+    }
   }
-  return "";
+  return {};
 }
 
 std::string first_breach(const Device& device, const std::vector<Command>& log) {
-  std::map<std::uint32_t, std::vector<Command>> by_channel;
+  std::map<std::uint32_t, History> by_channel;
   for (const Command& c : log) {
-    std::vector<Command>& history = by_channel[c.channel];
-    const std::string why = why_not(device, history, c);
-    if (!why.empty()) {
-      return fmt::format("cycle {}: {} channel {} bank {} row {}: {}", c.cycle, to_string(c.kind),
-                         c.channel, c.bank, c.row, why);
+    History& history = by_channel.try_emplace(c.channel, device).first->second;
+    const Refusal refusal = history.why_not(c);
+    if (!refusal.why.empty()) {
+      return fmt::format("cycle {}: {} channel {} bank {} row {}: {} (cycle {}: {})", c.cycle,
+                         to_string(c.kind), c.channel, c.bank, c.row, refusal.why,
+                         refusal.because_of.cycle, to_string(refusal.because_of.kind));
     }
-    history.push_back(c);
+    history.add(c);
   }
   return "";
 }
@@ -123,13 +133,12 @@ struct Trial {
   };
 
   const Device& device;
-  std::vector<Command> log{};
+  History log{device};
   std::deque<Waiting> queue{};
-  std::map<std::uint32_t, std::uint32_t> open{};
 
   bool hits(const ReferenceRequest& r) const {
-    const auto row = open.find(r.place.bank);
-    return row != open.end() && row->second == r.place.row;
+    const auto row = log.open().find(r.place.bank);
+    return row != log.open().end() && row->second == r.place.row;
   }
 
   static Command command(CommandKind kind, const Place& place, Cycle cycle) {
@@ -150,8 +159,8 @@ struct Trial {
       const ReferenceRequest& r = queue[i].request;
       if (!hits(r) || held_back(i)) continue;
       const Command c = command(r.write ? Write : Read, r.place, cycle);
-      if (!why_not(device, log, c).empty()) continue;
-      log.push_back(c);
+      if (!log.why_not(c).why.empty()) continue;
+      log.add(c);
       queue.erase(queue.begin() + static_cast<std::ptrdiff_t>(i));
       return true;
     }
@@ -165,8 +174,8 @@ struct Trial {
       const Place& place = each.request.place;
       if (seen[place.bank]) continue;
       seen[place.bank] = true;
-      const auto row = open.find(place.bank);
-      const bool is_open = row != open.end();
+      const auto row = log.open().find(place.bank);
+      const bool is_open = row != log.open().end();
       const bool wanted = std::any_of(queue.begin(), queue.end(), [&](const Waiting& other) {
         return other.request.place.bank == place.bank && hits(other.request);
       });
@@ -174,13 +183,8 @@ struct Trial {
       Command c = command(is_open ? Precharge : Activate, place, cycle);
       c.column = 0;
       if (is_open) c.row = row->second;
-      if (!why_not(device, log, c).empty()) continue;
-      log.push_back(c);
-      if (is_open) {
-        open.erase(place.bank);
-      } else {
-        open[place.bank] = place.row;
-      }
+      if (!log.why_not(c).why.empty()) continue;
+      log.add(c);
       return true;
     }
     return false;
@@ -200,7 +204,7 @@ std::vector<Command> reference_commands(const Device& device,
     }
     if (!trial.try_column(cycle)) trial.try_row(cycle);
   }
-  return trial.log;
+  return trial.log.commands();
 }
 
 }  // namespace perdure::memsys

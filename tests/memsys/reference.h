@@ -7,13 +7,33 @@
 #include "memsys/command_log.h"
 #include "memsys/device.h"
 
+#include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace perdure::memsys {
 
-/// Why `next` may not follow `history`, all of one channel; empty: it may.
-std::string why_not(const Device& device, const std::vector<Command>& history, const Command& next);
+struct Refusal {
+  std::string_view why;  // empty: the command may be sent
+  Command because_of;    // the earlier one, if it is one alone
+};
+
+/// The commands of one channel so far.
+class History {
+ public:
+  explicit History(const Device& device) : device_(device) {}
+  Refusal why_not(const Command& next) const;
+  void add(const Command& command);
+  const std::vector<Command>& commands() const { return commands_; }
+  /// The open row of each bank that has one.
+  const std::map<std::uint32_t, std::uint32_t>& open() const { return open_; }
+
+ private:
+  const Device& device_;
+  std::vector<Command> commands_;
+  std::map<std::uint32_t, std::uint32_t> open_;
+};
 
 /// The first command of the log that breaks a rule, in words; empty: none does.
 std::string first_breach(const Device& device, const std::vector<Command>& log);

@@ -37,23 +37,23 @@ TEST(CommandJudge, RefusesEachCommandOneCycleTooEarly) {
   };
   for (const Case& each : cases) {
     // All rows are open long before, except those that are to be opened.
-    std::vector<Command> history;
+    History history(device);
     for (std::uint32_t bank = 0; bank < 8; ++bank) {
       const bool closed = (bank == each.first.bank && (each.first.kind == Activate)) ||
                           (bank == each.second.bank && each.second.kind == Activate &&
                            each.first.kind != Precharge) ||
                           (each.second.kind == Refresh && bank != each.first.bank);
-      if (!closed) history.push_back({bank * 100, Activate, 0, bank, 0, 0});
+      if (!closed) history.add({bank * 100, Activate, 0, bank, 0, 0});
     }
     Command first = each.first;
     first.cycle = 5000;
-    ASSERT_EQ(why_not(device, history, first), "");
-    history.push_back(first);
+    ASSERT_EQ(history.why_not(first).why, "");
+    history.add(first);
     Command second = each.second;
     second.cycle = 5000 + each.gap;
-    EXPECT_EQ(why_not(device, history, second), "") << to_string(second.kind) << " " << each.gap;
+    EXPECT_EQ(history.why_not(second).why, "") << to_string(second.kind) << " " << each.gap;
     --second.cycle;
-    EXPECT_NE(why_not(device, history, second), "") << to_string(second.kind) << " " << each.gap;
+    EXPECT_NE(history.why_not(second).why, "") << to_string(second.kind) << " " << each.gap;
   }
 }
 
@@ -62,11 +62,10 @@ TEST(CommandJudge, RefusesAFifthActivateWithinTheWindow) {
   keys["banks"] = "4";
   keys["tFAW"] = "60";
   const Device device = device_of(keys);
-  std::vector<Command> history;
-  for (std::uint32_t bank = 0; bank < 4; ++bank)
-    history.push_back({bank * 8, Activate, 0, bank, 0, 0});
-  EXPECT_NE(why_not(device, history, {59, Activate, 0, 4, 0, 0}), "");
-  EXPECT_EQ(why_not(device, history, {60, Activate, 0, 4, 0, 0}), "");
+  History history(device);
+  for (std::uint32_t bank = 0; bank < 4; ++bank) history.add({bank * 8, Activate, 0, bank, 0, 0});
+  EXPECT_NE(history.why_not({59, Activate, 0, 4, 0, 0}).why, "");
+  EXPECT_EQ(history.why_not({60, Activate, 0, 4, 0, 0}).why, "");
 }
 
 }  // namespace
