@@ -32,6 +32,9 @@ Result<Hardware> hardware_of(ParameterFile& file) {
   file.quantity("network", "inline_bytes", Required, "bytes", 0, 4096, n.inline_bytes);
   ns("network", "fetch", n.fetch);
   per_byte("network", "fetch_per_byte", n.fetch_per_byte);
+  per_byte("network", "pcie_per_byte", n.pcie_per_byte);
+  file.quantity("network", "pcie_packet_bytes", Required, "bytes", 16, 4096, n.pcie_packet_bytes);
+  file.quantity("network", "pcie_header_bytes", Required, "bytes", 0, 256, n.pcie_header_bytes);
   ns("network", "dma_write", n.dma_write);
   ns("network", "dma_read_cache", n.dma_read_cache);
   ns("network", "dma_read_memory", n.dma_read_memory);

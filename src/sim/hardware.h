@@ -21,6 +21,9 @@ struct NetworkHardware {
   double inline_bytes = 0;     // bytes that travel inside the request
   double fetch = 0;            // the RNIC fetches a payload that is not inline
   double fetch_per_byte = 0;
+  double pcie_per_byte = 0;  // of payload and headers, towards memory
+  double pcie_packet_bytes = 256;
+  double pcie_header_bytes = 0;
   double dma_write = 0;        // arrived at the RNIC to visible
   double dma_read_cache = 0;   // answered from the last-level cache
   double dma_read_memory = 0;  // from memory: behind all writes before it

@@ -19,6 +19,9 @@ std::string hardware_text() {
                                                          {"inline_bytes", "bytes"},
                                                          {"fetch", "ns"},
                                                          {"fetch_per_byte", "ns/byte"},
+                                                         {"pcie_per_byte", "ns/byte"},
+                                                         {"pcie_packet_bytes", "bytes"},
+                                                         {"pcie_header_bytes", "bytes"},
                                                          {"dma_write", "ns"},
                                                          {"dma_read_cache", "ns"},
                                                          {"dma_read_memory", "ns"},
@@ -31,9 +34,7 @@ std::string hardware_text() {
   int value = 101;
   for (const auto& [key, unit] : network) {
     const std::string_view word = key;
-    const int here = word == "wire_per_byte" || word == "fetch_per_byte" ? 0
-                     : word == "packet_bytes"                            ? 4096
-                                                                         : value++;
+    const int here = word.ends_with("per_byte") ? 0 : word == "packet_bytes" ? 4096 : value++;
     text += std::string(key) + " = {value = " + std::to_string(here) + ", unit = \"" + unit +
             "\", source = \"test\"}\n";
   }

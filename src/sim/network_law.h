@@ -1,0 +1,43 @@
+// NetworkLaw: what every run on the network must keep, checked by one who only watches: epochs of a
+// connection are persisted in order, and what a client takes for durable is.
+#pragma once
+
+#include "sim/remote_memory.h"
+
+#include <fmt/format.h>
+
+#include <string>
+#include <vector>
+
+namespace perdure::sim {
+
+class NetworkLaw {
+ public:
+  explicit NetworkLaw(std::uint32_t connections) : persisted_(connections) {}
+
+  void on_persisted(const RemoteEpoch& epoch, Time at) {
+    if (persisted_[epoch.connection] != epoch.number && broken_.empty()) {
+      broken_ = fmt::format("epoch {} of connection {} persisted at {} ps, epoch {} was not",
+                            epoch.number, epoch.connection, at, persisted_[epoch.connection]);
+    }
+    ++persisted_[epoch.connection];
+    ++checked_;
+  }
+  /// An ACK leaves that says: this epoch and all before it are durable.
+  void on_acknowledged(const RemoteEpoch& epoch, Time at) {
+    if (persisted_[epoch.connection] > epoch.number || !broken_.empty()) return;
+    broken_ = fmt::format("epoch {} of connection {} was acknowledged at {} ps and not persisted",
+                          epoch.number, epoch.connection, at);
+  }
+
+  /// Empty: it holds.
+  const std::string& broken() const { return broken_; }
+  std::uint64_t checked() const { return checked_; }
+
+ private:
+  std::vector<std::uint64_t> persisted_;  // of each connection, how many
+  std::string broken_;
+  std::uint64_t checked_ = 0;
+};
+
+}  // namespace perdure::sim

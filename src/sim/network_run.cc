@@ -1,0 +1,315 @@
+// Clients, stations and the loop that moves time: see network_run.h.
+#include "sim/network_run.h"
+
+#include "core/assert.h"
+#include "core/random.h"
+#include "core/try.h"
+#include "sim/network_form.h"
+#include "sim/network_law.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <deque>
+#include <queue>
+
+namespace perdure::sim {
+namespace {
+
+constexpr std::array<std::string_view, 3> kNames{"sync", "bsp", "transport-ack"};
+
+/// What happens to a message, or to a client, in the order of its way.
+enum class Step : std::uint8_t {
+  Client,   // the CPU goes on
+  Queue,    // posted: the queue pair
+  Fetch,    // taken: the client's PCIe
+  Link,     // the first byte leaves the client's RNIC
+  Dma,      // the first byte has crossed the server's RNIC
+  Memory,   // the last byte is at the memory controller's door
+  Back,     // the persist ACK leaves the server's RNIC
+  Ack,      // it is in the client's hands
+  Timeout,  // it should have been
+};
+
+struct Event {
+  Time at = 0;
+  std::uint64_t order = 0;  // of what happens at the same time, what was asked for first
+  RemoteEpoch epoch;
+  Time tail = 0;  // the last byte
+  Step step = Step::Client;
+  bool operator>(const Event& other) const {
+    return at != other.at ? at > other.at : order > other.order;
+  }
+};
+
+struct Client {
+  explicit Client(std::uint64_t seed) : random(seed) {}
+  Random random;
+  bool ended = false;
+  bool posting = false;           // epochs of a transaction
+  std::uint64_t epochs_left = 0;  // to be posted
+  std::uint64_t next_number = 0;  // of the connection's epochs
+  std::uint64_t awaited = 0;      // the persist ACK of this epoch
+  bool waiting = false;
+  Time began = 0;
+  Time busy_until = 0;       // with its own memory
+  std::deque<Time> visible;  // of its epochs at the server, until they are persisted
+  Station queue;
+};
+
+class NetworkRun {
+ public:
+  NetworkRun(const Hardware& hardware, const NetworkOptions& options, RemoteMemory& memory);
+  Result<NetworkResult> run();
+
+ private:
+  void on(const Event& event);
+  // The client.
+  void client(std::uint32_t number);
+  void begin(std::uint32_t number);
+  void post(std::uint32_t number);
+  void await(std::uint32_t number, Time posted);
+  void on_ack(const RemoteEpoch& epoch);
+  void on_timeout(const RemoteEpoch& epoch);
+  // The way.
+  void on_dma(const Event& event);
+  void on_persisted(const RemoteEpoch& epoch);
+  void send_ack(const RemoteEpoch& epoch, Time ready);
+
+  void at(Time time, Step step, const RemoteEpoch& epoch, Time tail = 0) {
+    events_.push({time, order_++, epoch, tail, step});
+  }
+  bool all_ended() const {
+    return std::all_of(clients_.begin(), clients_.end(), [](const Client& c) { return c.ended; });
+  }
+
+  const NetworkOptions options_;
+  const EpochParts parts_;
+  const Time local_persist_;
+  RemoteMemory& memory_;
+  NetworkLaw law_;
+  std::vector<Client> clients_;
+  Station client_pcie_;
+  Station link_;
+  Station server_pcie_;
+  Station link_back_;
+  std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
+  std::vector<RemoteEpoch> persisted_;
+  std::uint64_t order_ = 0;
+  std::uint64_t begun_ = 0;  // transactions
+  Time now_ = 0;
+  NetworkResult result_;
+};
+
+/// CLWB of each line, a fence, and the medium.
+Time local_persist_of(const Hardware& hardware, std::uint64_t bytes) {
+  const double lines = std::ceil(static_cast<double>(bytes) / hardware.server.line_bytes);
+  return picoseconds(lines * hardware.server.flush_line + hardware.network.medium_write);
+}
+
+NetworkRun::NetworkRun(const Hardware& hardware, const NetworkOptions& options,
+                       RemoteMemory& memory)
+    : options_(options),
+      parts_(epoch_parts(hardware.network, options.shape.epoch_bytes, options.ddio)),
+      local_persist_(options.client_persists ? local_persist_of(hardware, options.shape.epoch_bytes)
+                                             : 0),
+      memory_(memory),
+      law_(options.clients) {
+  PERDURE_ASSERT(options.clients > 0);
+  PERDURE_ASSERT(options.shape.epochs > 0 && options.shape.epoch_bytes > 0);
+  for (std::uint32_t i = 0; i < options.clients; ++i) clients_.emplace_back(options.seed + i);
+}
+
+Result<NetworkResult> NetworkRun::run() {
+  for (std::uint32_t i = 0; i < clients_.size(); ++i) at(0, Step::Client, {i, 0, 0});
+  while (!all_ended()) {
+    const Time memory = memory_.next();
+    const Time event = events_.empty() ? kTimeNever : events_.top().at;
+    now_ = std::min(memory, event);
+    if (now_ == kTimeNever) {
+      return Error{ErrorCode::InvalidArgument,
+                   fmt::format("deadlock after {} transactions: nobody has anything to do",
+                               result_.transactions)};
+    }
+    ++result_.events;
+    if (memory < event) {
+      persisted_.clear();
+      memory_.step(now_, persisted_);
+      for (const RemoteEpoch& epoch : persisted_) on_persisted(epoch);
+    } else {
+      const Event next = events_.top();
+      events_.pop();
+      on(next);
+    }
+    if (!law_.broken().empty()) {
+      return Error{ErrorCode::ProtocolError,
+                   fmt::format("the order of persistence is broken: {}", law_.broken())};
+    }
+  }
+  PERDURE_TRY_VOID(memory_.verdict());
+  result_.busy = {client_pcie_.busy(), link_.busy(), server_pcie_.busy(), link_back_.busy()};
+  return result_;
+}
+
+void NetworkRun::on(const Event& event) {
+  const RemoteEpoch& epoch = event.epoch;
+  switch (event.step) {
+    case Step::Client: return client(epoch.connection);
+    case Step::Queue: {
+      const Span taken = clients_[epoch.connection].queue.pass({now_, now_}, 0, parts_.gap);
+      return at(taken.head, parts_.fetch > 0 ? Step::Fetch : Step::Link, epoch);
+    }
+    case Step::Fetch: {
+      // The RNIC sends a payload when it has all of it.
+      const Span fetched = client_pcie_.pass({now_, now_}, parts_.fetch, parts_.fetch_busy);
+      return at(fetched.tail, Step::Link, epoch);
+    }
+    case Step::Link: {
+      const Time sent = now_ + parts_.rnic;
+      const Span there = link_.pass({sent, sent}, parts_.wire, parts_.link_busy);
+      return at(there.head + parts_.rnic, Step::Dma, epoch, there.tail + parts_.rnic);
+    }
+    case Step::Dma: return on_dma(event);
+    case Step::Memory: result_.bytes += epoch.bytes; return memory_.arrive(epoch, now_);
+    case Step::Back: {
+      const Time sent = now_ + parts_.rnic;
+      const Span there = link_back_.pass({sent, sent}, parts_.wire, parts_.ack_link);
+      return at(there.tail + parts_.rnic + parts_.completion, Step::Ack, epoch);
+    }
+    case Step::Ack: return on_ack(epoch);
+    case Step::Timeout: return on_timeout(epoch);
+  }
+}
+
+// --- the client --------------------------------------------------------------------------------
+
+void NetworkRun::client(std::uint32_t number) {
+  if (clients_[number].posting) {
+    post(number);
+  } else {
+    begin(number);
+  }
+}
+
+void NetworkRun::begin(std::uint32_t number) {
+  Client& me = clients_[number];
+  if (begun_ == options_.transactions) {
+    me.ended = true;
+    return;
+  }
+  ++begun_;
+  const Time computed = now_ + options_.shape.compute;
+  if (!me.random.chance(options_.shape.writes_per_mille, 1000)) {
+    ++result_.transactions;
+    result_.elapsed = std::max(result_.elapsed, computed);
+    return at(computed, Step::Client, {number, 0, 0});
+  }
+  ++result_.writing;
+  me.posting = true;
+  me.epochs_left = options_.shape.epochs;
+  me.began = computed;
+  at(computed, Step::Client, {number, 0, 0});
+}
+
+void NetworkRun::post(std::uint32_t number) {
+  Client& me = clients_[number];
+  PERDURE_ASSERT(me.epochs_left > 0);
+  const RemoteEpoch epoch{number, me.next_number++, options_.shape.epoch_bytes};
+  --me.epochs_left;
+  ++result_.epochs;
+  const Time posted = now_ + parts_.post;
+  me.busy_until = posted + local_persist_;
+  at(posted, Step::Queue, epoch);
+  const bool last = me.epochs_left == 0;
+  if (last || options_.strategy != Strategy::Bsp) {
+    me.awaited = epoch.number;
+    return await(number, posted);
+  }
+  at(me.busy_until, Step::Client, {number, 0, 0});
+}
+
+void NetworkRun::await(std::uint32_t number, Time posted) {
+  Client& me = clients_[number];
+  me.waiting = true;
+  ++result_.round_trips;
+  if (options_.lost_ack_one_in > 0) {
+    at(posted + options_.ack_timeout, Step::Timeout, {number, me.awaited, 0});
+  }
+}
+
+void NetworkRun::on_ack(const RemoteEpoch& epoch) {
+  Client& me = clients_[epoch.connection];
+  if (!me.waiting || epoch.number != me.awaited) return;  // of an earlier one: nobody asks
+  me.waiting = false;
+  const Time end = std::max(now_, me.busy_until);
+  at(end, Step::Client, {epoch.connection, 0, 0});
+  if (me.epochs_left > 0) return;
+  me.posting = false;
+  ++result_.transactions;
+  result_.waited += end - me.began;
+  result_.persist.add(end - me.began);
+  result_.elapsed = std::max(result_.elapsed, end);
+}
+
+/// No persist ACK: abort, and the transaction again.
+void NetworkRun::on_timeout(const RemoteEpoch& epoch) {
+  Client& me = clients_[epoch.connection];
+  if (!me.waiting || epoch.number != me.awaited) return;
+  me.waiting = false;
+  ++result_.aborted;
+  me.epochs_left = options_.shape.epochs;
+  at(now_, Step::Client, {epoch.connection, 0, 0});
+}
+
+// --- the server --------------------------------------------------------------------------------
+
+void NetworkRun::on_dma(const Event& event) {
+  const Span visible = server_pcie_.pass({event.at, event.tail}, parts_.dma, parts_.pcie_busy);
+  at(visible.tail + parts_.drain, Step::Memory, event.epoch);
+  clients_[event.epoch.connection].visible.push_back(visible.tail);
+  if (options_.strategy == Strategy::TransportAck) send_ack(event.epoch, event.tail);
+}
+
+void NetworkRun::on_persisted(const RemoteEpoch& epoch) {
+  law_.on_persisted(epoch, now_);
+  std::deque<Time>& visible = clients_[epoch.connection].visible;
+  result_.in_memory += now_ - visible.front();
+  visible.pop_front();
+  if (options_.strategy != Strategy::TransportAck) send_ack(epoch, now_ + parts_.ack);
+}
+
+void NetworkRun::send_ack(const RemoteEpoch& epoch, Time ready) {
+  // From here on a power failure leaves the client with a promise.
+  law_.on_acknowledged(epoch, now_);
+  Client& me = clients_[epoch.connection];
+  const bool asked_for = me.waiting && me.awaited == epoch.number;
+  const std::uint64_t one_in = options_.lost_ack_one_in;
+  if (one_in > 0 && asked_for && me.random.chance(1, one_in)) return;
+  at(ready, Step::Back, epoch);
+}
+
+}  // namespace
+
+std::string_view to_string(Strategy strategy) {
+  return kNames.at(static_cast<std::size_t>(strategy));
+}
+
+std::string strategy_names() { return "sync|bsp|all"; }
+
+double NetworkResult::transactions_per_us() const {
+  return elapsed == 0 ? 0
+                      : static_cast<double>(transactions) / (static_cast<double>(elapsed) / 1e6);
+}
+
+double NetworkResult::network_share() const {
+  if (waited == 0) return 0;
+  return 1 - static_cast<double>(in_memory) / static_cast<double>(waited);
+}
+
+Result<NetworkResult> run_network(const Hardware& hardware, const NetworkOptions& options,
+                                  RemoteMemory& memory) {
+  return NetworkRun(hardware, options, memory).run();
+}
+
+}  // namespace perdure::sim

@@ -1,0 +1,244 @@
+// The stations against the formula where nothing waits, against their capacity where all does, and
+// the law against strategies and memories that break it.
+#include "sim/network_run.h"
+
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <functional>
+
+#include "sim/method_price.h"
+#include "sim/network_form.h"
+
+namespace perdure::sim {
+namespace {
+
+/// A machine of round numbers; of 512 bytes the queue pair is what limits how fast epochs follow.
+Hardware machine() {
+  Hardware h;
+  NetworkHardware& n = h.network;
+  n.name = "test";
+  n.post = 70;
+  n.rnic = 200;
+  n.wire = 30;
+  n.wire_per_byte = 0.08;
+  n.header_bytes = 60;
+  n.packet_bytes = 4096;
+  n.message_gap = 150;
+  n.inline_bytes = 220;
+  n.fetch = 500;
+  n.fetch_per_byte = 0.2;
+  n.pcie_per_byte = 0.07;
+  n.pcie_packet_bytes = 256;
+  n.pcie_header_bytes = 24;
+  n.dma_write = 190;
+  n.cache_drain = 80;
+  n.completion = 210;
+  n.persist_ack = 50;
+  n.medium_write = 94;
+  h.server.flush_line = 20;
+  h.server.line_bytes = 64;
+  return h;
+}
+
+Result<NetworkResult> run(const Hardware& hardware, const NetworkOptions& options) {
+  FixedMemory memory(options.clients, picoseconds(hardware.network.medium_write));
+  return run_network(hardware, options, memory);
+}
+
+NetworkOptions transactions(Strategy strategy, std::uint64_t epochs, std::uint64_t bytes) {
+  NetworkOptions options;
+  options.strategy = strategy;
+  options.shape.epochs = epochs;
+  options.shape.epoch_bytes = bytes;
+  options.transactions = 5;
+  return options;
+}
+
+TEST(Network, OnAnIdleConnectionTakesWhatTheFormulaSaysWhateverIsSlowest) {
+  struct Case {
+    std::string_view slowest;
+    std::function<void(NetworkHardware&)> change;
+  };
+  const Case cases[] = {
+      {"queue pair", [](NetworkHardware&) {}},
+      {"client CPU", [](NetworkHardware& n) { n.post = 900; }},
+      {"client PCIe", [](NetworkHardware& n) { n.fetch_per_byte = 1.3; }},
+      {"link", [](NetworkHardware& n) { n.wire_per_byte = 0.8; }},
+      {"server PCIe", [](NetworkHardware& n) { n.pcie_per_byte = 1.1; }},
+      {"memory", [](NetworkHardware& n) { n.medium_write = 1300; }},
+  };
+  for (const Case& each : cases) {
+    Hardware hardware = machine();
+    each.change(hardware.network);
+    for (const bool ddio : {false, true}) {
+      const EpochParts parts = epoch_parts(hardware.network, 512, ddio);
+      EXPECT_EQ(parts.slowest(), each.slowest);
+      for (const std::uint64_t epochs : {1, 2, 6, 40}) {
+        NetworkOptions options = transactions(Strategy::Sync, epochs, 512);
+        options.ddio = ddio;
+        const auto sync = run(hardware, options);
+        ASSERT_TRUE(sync.ok()) << sync.error().message;
+        EXPECT_EQ(sync->elapsed, 5 * sync_form(parts, epochs)) << each.slowest;
+        EXPECT_EQ(sync->round_trips, 5 * epochs);
+        EXPECT_NEAR(
+            sync->network_share(),
+            1 - static_cast<double>(parts.in_memory()) / static_cast<double>(parts.round_trip()),
+            1e-9);
+        options.strategy = Strategy::Bsp;
+        const auto bsp = run(hardware, options);
+        ASSERT_TRUE(bsp.ok()) << bsp.error().message;
+        EXPECT_EQ(bsp->elapsed, 5 * bsp_form(parts, epochs)) << each.slowest << " " << epochs;
+        EXPECT_EQ(bsp->round_trips, 5U);
+      }
+    }
+  }
+}
+
+TEST(Network, AnEpochTakesWhatTheMethodWithAPersistAckIsPricedAt) {
+  Method method;
+  method.name = "test";
+  RequesterStep post;
+  post.verb = Verb::WritePersist;
+  post.items = {0};
+  RequesterStep wait;
+  wait.kind = RequesterStep::Kind::WaitCompletion;
+  method.requester = {post, wait};
+  ServerProfile profile;
+  profile.transport = Transport::InfiniBand;
+  for (const double bytes : {64.0, 512.0, 4096.0}) {
+    for (const Ddio ddio : {Ddio::On, Ddio::Off}) {
+      profile.ddio = ddio;
+      PriceOptions options;
+      options.item_bytes = bytes;
+      const double priced = price(method, profile, machine(), options).latency_ns;
+      const EpochParts parts =
+          epoch_parts(machine().network, static_cast<std::uint64_t>(bytes), ddio == Ddio::On);
+      EXPECT_NEAR(static_cast<double>(parts.round_trip()) / 1e3, priced, 0.1) << bytes;
+    }
+  }
+}
+
+TEST(Network, ManyClientsGetWhatTheSharedLinkCarriesAndNoMore) {
+  Hardware hardware = machine();
+  hardware.network.wire_per_byte = 0.8;  // 10 Gb/s
+  NetworkOptions options = transactions(Strategy::Sync, 2, 4096);
+  options.transactions = 400;
+  const EpochParts parts = epoch_parts(hardware.network, 4096, true);
+  const Time on_link = 800 * parts.link_busy;
+  for (const std::uint32_t clients : {1U, 16U}) {
+    options.clients = clients;
+    const auto result = run(hardware, options);
+    ASSERT_TRUE(result.ok()) << result.error().message;
+    EXPECT_EQ(result->busy.link, on_link);
+    EXPECT_EQ(result->bytes, 800U * 4096);
+    // One client leaves the link idle most of the time; sixteen do not.
+    const Time expected = clients == 1 ? 400 * sync_form(parts, 2) : on_link;
+    EXPECT_GE(result->elapsed, expected);
+    EXPECT_LT(result->elapsed, expected + (clients == 1 ? 1 : 20 * parts.round_trip()));
+    EXPECT_GT(result->elapsed, on_link);
+  }
+}
+
+TEST(Network, TransactionsThatOnlyReadAskNothingOfTheNetwork) {
+  NetworkOptions options = transactions(Strategy::Sync, 4, 64);
+  options.transactions = 4000;
+  options.shape.writes_per_mille = 50;
+  options.shape.compute = 1'000'000;
+  const auto result = run(machine(), options);
+  ASSERT_TRUE(result.ok());
+  EXPECT_EQ(result->transactions, 4000U);
+  EXPECT_NEAR(static_cast<double>(result->writing), 200, 60);
+  const Time waits = result->writing * sync_form(epoch_parts(machine().network, 64, true), 4);
+  EXPECT_EQ(result->elapsed, 4000U * 1'000'000 + waits);
+}
+
+TEST(Network, AClientWithItsOwnMemoryWritesThereBesideTheNetwork) {
+  Hardware hardware = machine();
+  NetworkOptions options = transactions(Strategy::Sync, 6, 512);
+  options.client_persists = true;
+  const EpochParts parts = epoch_parts(hardware.network, 512, true);
+  EXPECT_EQ(run(hardware, options)->elapsed, 5 * sync_form(parts, 6)) << "the network is slower";
+  // 8 lines at 20 and 94 of the medium: now that is what limits how fast epochs follow.
+  options.strategy = Strategy::Bsp;
+  const Time local = picoseconds(8 * 20 + 94) + parts.post;
+  EXPECT_EQ(run(hardware, options)->elapsed, 5 * (parts.round_trip() + 5 * local));
+}
+
+TEST(Network, ALostPersistAckAbortsTheTransactionAndDoesItAgain) {
+  NetworkOptions options = transactions(Strategy::Bsp, 6, 512);
+  options.transactions = 300;
+  const auto whole = run(machine(), options);
+  options.lost_ack_one_in = 4;
+  const auto lossy = run(machine(), options);
+  ASSERT_TRUE(whole.ok() && lossy.ok());
+  EXPECT_EQ(whole->aborted, 0U);
+  EXPECT_EQ(whole->epochs, 1800U);
+  EXPECT_EQ(lossy->transactions, 300U);
+  EXPECT_NEAR(static_cast<double>(lossy->aborted), 100, 40);  // one in four, and of those again
+  EXPECT_EQ(lossy->epochs, 6 * (300 + lossy->aborted));
+  EXPECT_GT(lossy->elapsed, whole->elapsed + lossy->aborted * options.ack_timeout);
+}
+
+TEST(Network, RepeatsItselfBySeed) {
+  NetworkOptions options = transactions(Strategy::Bsp, 6, 512);
+  options.clients = 3;
+  options.transactions = 200;
+  options.shape.writes_per_mille = 500;
+  const auto once = run(machine(), options);
+  const auto again = run(machine(), options);
+  options.seed = 99;
+  const auto other = run(machine(), options);
+  EXPECT_EQ(once->elapsed, again->elapsed);
+  EXPECT_EQ(once->events, again->events);
+  EXPECT_NE(once->writing, other->writing);
+}
+
+// --- negative controls -------------------------------------------------------------------------
+
+TEST(NetworkLaw, RefusesAnAckOfWhatIsNotPersisted) {
+  const auto result = run(machine(), transactions(Strategy::TransportAck, 6, 512));
+  ASSERT_FALSE(result.ok());
+  EXPECT_EQ(result.code(), ErrorCode::ProtocolError);
+  EXPECT_NE(result.error().message.find("acknowledged"), std::string::npos);
+}
+
+/// Persists two epochs of a connection the wrong way round, or never anything.
+class BrokenMemory final : public RemoteMemory {
+ public:
+  explicit BrokenMemory(bool forgets) : forgets_(forgets) {}
+  void arrive(const RemoteEpoch& epoch, Time now) override {
+    epochs_.push_front(epoch);
+    if (epochs_.size() == 2 && !forgets_) due_ = now + 1000;
+  }
+  Time next() const override { return due_; }
+  void step(Time, std::vector<RemoteEpoch>& persisted) override {
+    persisted.insert(persisted.end(), epochs_.begin(), epochs_.end());
+    epochs_.clear();
+    due_ = kTimeNever;
+  }
+
+ private:
+  const bool forgets_;
+  std::deque<RemoteEpoch> epochs_;
+  Time due_ = kTimeNever;
+};
+
+TEST(NetworkLaw, RefusesAMemoryThatPersistsALaterEpochFirst) {
+  BrokenMemory memory(false);
+  const auto result = run_network(machine(), transactions(Strategy::Bsp, 2, 512), memory);
+  ASSERT_FALSE(result.ok());
+  EXPECT_EQ(result.code(), ErrorCode::ProtocolError);
+  EXPECT_NE(result.error().message.find("epoch 1 of connection 0 persisted"), std::string::npos);
+}
+
+TEST(NetworkLaw, ADeadlockIsTold) {
+  BrokenMemory memory(true);
+  const auto result = run_network(machine(), transactions(Strategy::Bsp, 2, 512), memory);
+  ASSERT_FALSE(result.ok());
+  EXPECT_EQ(result.code(), ErrorCode::InvalidArgument);
+  EXPECT_NE(result.error().message.find("deadlock"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace perdure::sim
