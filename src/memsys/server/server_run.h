@@ -3,7 +3,7 @@
 //
 // The way of a write that must persist, and the file of each part:
 //
-//   hardware thread -> store buffer   server_run.cc
+//   hardware thread -> store buffer   server_threads.cc
 //   -> L1, directory, other cores     caches.cc            whom does it depend on?
 //   -> persist buffer                 persist_buffers.cc   is that persisted?
 //   -> ordering controller            ordering.cc          is its epoch next, and its bank free?

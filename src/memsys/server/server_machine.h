@@ -1,0 +1,140 @@
+// The parts of a running server and who acts on them: hardware threads (server_threads.cc), the
+// loop that moves time, remote channels, caches and memory (server_run.cc). For these two only;
+// others use server_run.h.
+#pragma once
+
+#include "core/random.h"
+#include "memsys/server/server_run.h"
+
+#include <deque>
+#include <functional>
+#include <optional>
+#include <queue>
+#include <unordered_map>
+#include <vector>
+
+namespace perdure::memsys {
+
+using workload::Operation;
+using workload::OperationKind;
+
+enum class Part : std::uint8_t { Front, Back, Remote };
+
+struct Event {
+  Time at = 0;
+  std::uint64_t order = 0;  // of what happens at the same time, what was asked for first
+  std::uint32_t thread = 0;
+  Part part = Part::Front;
+  bool operator>(const Event& other) const {
+    return at != other.at ? at > other.at : order > other.order;
+  }
+};
+
+enum class Wait : std::uint8_t { None, Memory, Stores, Persist, Lock };
+enum class Stage : std::uint8_t { Start, TakeLock, Run, Ended };
+
+struct HardwareThread {
+  std::vector<Operation> operations;
+  std::size_t next = 0;
+  std::optional<workload::Lock> lock;
+  Stage stage = Stage::Start;
+  Wait wait = Wait::None;
+  Time wait_since = 0;
+  bool front_filled = false;  // memory has delivered what it waits for
+  // The back.
+  Ring<Operation> stores;
+  bool storing = false;
+  bool back_filled = false;
+  bool reserved = false;  // of the persist buffer, for the store at the head
+  bool wants_room = false;
+  std::uint64_t epoch_persists = 0;
+  std::unordered_map<std::uint64_t, std::uint64_t> law_index;  // of its entries, by number
+};
+
+struct RemoteChannel {
+  Random random;
+  std::uint64_t line = 0;
+  std::uint64_t left = 0;  // lines of the epoch
+  bool open = false;       // an epoch
+  Time began = 0;
+};
+
+struct LockState {
+  bool held = false;
+  std::uint32_t holder = 0;
+  std::deque<std::uint32_t> waiting;
+};
+
+struct Waiter {
+  std::uint32_t thread = 0;
+  Part part = Part::Front;
+};
+
+/// One run; see run_server.
+class ServerRun {
+ public:
+  ServerRun(const Device& device, const Processor& processor, workload::Program& program,
+            const ServerOptions& options);
+  Result<ServerResult> run();
+
+ private:
+  // The front.
+  void front(std::uint32_t number, Time now);
+  void start(std::uint32_t number);
+  bool take_lock(std::uint32_t number, Time now);
+  bool instruction(std::uint32_t number, Time now);
+  bool ordered_here(const HardwareThread& thread, OperationKind kind) const;
+  bool wait_persisted(std::uint32_t number, Time now);
+  void wait(std::uint32_t number, Wait why, Time now);
+  void wake(std::uint32_t number, Time at);
+  // The back.
+  void back(std::uint32_t number, Time now);
+  std::optional<Time> store(std::uint32_t number, const Operation& operation, Time now);
+  std::optional<Time> persist(std::uint32_t number, std::uint64_t line, Time now);
+  std::optional<Time> barrier(std::uint32_t number, Time now);
+  void unlock(std::uint64_t address, Time at);
+  void commit(Time now);
+  bool wants_room(std::uint32_t number);
+  // Remote channels.
+  void remote(std::uint32_t number, Time now);
+  // Caches and memory.
+  std::optional<Time> perform(Waiter waiter, std::uint64_t line, Access access, Time now);
+  void memory_step(Time now);
+  void on_fetched(std::uint64_t line, Time now);
+  void on_persisted(PersistId id, Time now);
+  void warm_up();
+  void warm_access(std::uint32_t thread, std::uint64_t line, Access access);
+
+  void schedule(Time at, std::uint32_t thread, Part part) {
+    events_.push({at, order_++, thread, part});
+  }
+  void snapshot(Time now);
+  bool ended() const;
+  Error deadlock(Time now) const;
+  Result<ServerResult> result(Time now);
+  static std::uint64_t line_of(std::uint64_t address) { return address / kCacheLineBytes; }
+
+  const Processor processor_;
+  const ServerOptions options_;
+  workload::Program& program_;
+  Caches caches_;
+  PersistBuffers buffers_;
+  OrderingController ordering_;
+  MemorySide memory_;
+  ServerLaw law_;
+  std::vector<HardwareThread> threads_;
+  std::vector<RemoteChannel> channels_;
+  std::unordered_map<std::uint64_t, LockState> locks_;              // by address
+  std::unordered_map<std::uint64_t, std::vector<Waiter>> fetches_;  // by line
+  /// Lines that left the caches while their last writer had persists before a barrier: who reads
+  /// them must still learn of him.
+  std::unordered_map<std::uint64_t, std::uint32_t> victims_;
+  std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
+  std::uint64_t order_ = 0;
+  std::uint64_t steps_without_progress_ = 0;
+  bool stopping_ = false;
+  MemorySide::Outcome outcome_;
+  ServerResult result_;
+};
+
+}  // namespace perdure::memsys
