@@ -79,6 +79,10 @@ class Cluster {
     using fabric::emu::LinkState;
     world_.set_link(*client_, servers_[index]->machine(), cut ? LinkState::Cut : LinkState::Up);
   }
+  void slow_down(std::size_t index, bool slow) {
+    using fabric::emu::LinkState;
+    world_.set_link(*client_, servers_[index]->machine(), slow ? LinkState::Slow : LinkState::Up);
+  }
   fabric::emu::World& world() { return world_; }
   test::WorldServer& server(std::size_t index) { return *servers_[index]; }
 

@@ -1,0 +1,78 @@
+// Parts of the log's protocol that each have tests of their own, where they meet: accepted loss and
+// a change of the replicas, the committed word and many batches in flight, coming back while the
+// replicas change, deadlines and what they end. docs/log-protocol.md.
+#include "log_cluster.h"
+
+namespace perdure {
+namespace {
+
+using std::chrono::milliseconds;
+
+// A head that the writer's trim left on one replica alone comes back with that replica, and the
+// writer trims the others to there; one of them does not answer while there is time for it.
+TEST(LogTogether, ARepairThatTrimsKeepsItsDeadlineAndTheReplicas) {
+  Cluster cluster;
+  Writer log = cluster.opened();
+  const auto tickets = Cluster::append(*log, 6);
+  Cluster::settle(*log);
+  cluster.cut_off(1, true);
+  cluster.cut_off(2, true);
+  EXPECT_FALSE(log->trim(tickets[3].lsn).ok());
+  cluster.cut_off(1, false);
+  cluster.cut_off(2, false);
+  Cluster::expect_repaired(log->repair(), 2);
+  cluster.stop(0);
+  (void)log->poll();
+  cluster.start(0);
+  EXPECT_EQ(cluster.scan(0).start.head, tickets[3].lsn);
+  EXPECT_EQ(log->status().head, tickets[0].lsn);
+  ASSERT_FALSE(log->status().replicas[0].up);
+  cluster.cut_off(1, true);
+  const Clock& clock = cluster.world().clock();
+  const Nanoseconds before = clock.now();
+  const auto hurried = log->repair(milliseconds(4));
+  EXPECT_LT(clock.now() - before, milliseconds(10));
+  ASSERT_EQ(hurried.size(), 1u);
+  EXPECT_FALSE(hurried[0].repaired);
+  EXPECT_TRUE(log->status().replicas[1].up) << log->status().replicas[1].down_reason;
+  EXPECT_EQ(log->status().head, tickets[0].lsn);
+  // Expect: with time it is what it should be, whatever was in flight.
+  cluster.cut_off(1, false);
+  Cluster::append(*log, 3);
+  Cluster::expect_repaired(log->repair(), 1);
+  EXPECT_EQ(log->status().head, tickets[3].lsn);
+  Cluster::append(*log, 1);
+  Cluster::settle(*log);
+  cluster.expect_all(3, 10);
+  log.reset();
+  log = cluster.opened();
+  cluster.expect_all(3, 10);
+}
+
+// Every answer comes, each of them late: timing the connection takes longer than there is.
+TEST(LogTogether, ARepairOverASlowLinkKeepsItsDeadline) {
+  Cluster cluster;
+  WriterOptions options = cluster.options();
+  options.measure_costs = true;
+  auto opened = cluster.open({0, 1, 2}, options);
+  ASSERT_TRUE(opened.ok()) << opened.error().message;
+  Writer log = std::move(opened).value();
+  Cluster::append(*log, 3);
+  Cluster::settle(*log);
+  cluster.stop(2);
+  (void)log->poll();
+  cluster.start(2);
+  cluster.slow_down(2, true);
+  const Clock& clock = cluster.world().clock();
+  const Nanoseconds before = clock.now();
+  (void)log->repair(milliseconds(4));
+  EXPECT_LT(clock.now() - before, milliseconds(16)) << "a look at the clock takes up to 8 ms there";
+  cluster.slow_down(2, false);
+  Cluster::append(*log, 3);
+  (void)log->repair();
+  Cluster::settle(*log);
+  cluster.expect_all(0, 6);
+}
+
+}  // namespace
+}  // namespace perdure
