@@ -295,8 +295,6 @@ std::string_view to_string(Strategy strategy) {
   return kNames.at(static_cast<std::size_t>(strategy));
 }
 
-std::string strategy_names() { return "sync|bsp|all"; }
-
 double NetworkResult::transactions_per_us() const {
   return elapsed == 0 ? 0
                       : static_cast<double>(transactions) / (static_cast<double>(elapsed) / 1e6);

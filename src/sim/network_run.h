@@ -30,8 +30,6 @@ enum class Strategy {
 };
 
 std::string_view to_string(Strategy strategy);
-/// Of those that are safe, with `|` between, and `all`: for help texts.
-std::string strategy_names();
 
 /// What a client does over and over.
 struct TransactionShape {

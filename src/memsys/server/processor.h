@@ -4,15 +4,17 @@
 
 #include <perdure/result.h>
 
+#include "sim/station.h"
+
 #include <cstdint>
 #include <string>
 #include <string_view>
 
 namespace perdure::memsys {
 
-/// Picoseconds since the start: cores and memory have different clocks.
-using Time = std::uint64_t;
-inline constexpr Time kTimeNever = ~Time{0};
+/// Picoseconds: cores and memory have different clocks.
+using sim::kTimeNever;
+using sim::Time;
 
 struct CacheGeometry {
   std::uint64_t bytes = 0;

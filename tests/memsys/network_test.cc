@@ -1,0 +1,107 @@
+// The network before a memory of banks: closed forms of both together, and a controller that
+// forgets barriers is caught.
+#include <gtest/gtest.h>
+
+#include "memsys/server/banked_memory.h"
+#include "sim/network_form.h"
+#include "sim/network_run.h"
+
+namespace perdure::memsys {
+namespace {
+
+using sim::Strategy;
+
+struct Server {
+  Device device = *read_device(CONFIGS "/nvm-a.toml");
+  Processor processor = *read_processor(CONFIGS "/four-cores.toml");
+  sim::Hardware hardware = *sim::read_hardware(CONFIGS "/edr-back-to-back.toml");
+
+  Result<sim::NetworkResult> run(const sim::NetworkOptions& options,
+                                 BankedMemoryOptions banked = {}) const {
+    banked.connections = options.clients;
+    BankedMemory memory(device, processor, banked);
+    return sim::run_network(hardware, options, memory);
+  }
+};
+
+sim::NetworkOptions transactions(Strategy strategy, std::uint64_t epochs, std::uint64_t bytes,
+                                 std::uint64_t number = 1) {
+  sim::NetworkOptions options;
+  options.strategy = strategy;
+  options.shape.epochs = epochs;
+  options.shape.epoch_bytes = bytes;
+  options.transactions = number;
+  return options;
+}
+
+// A line: crossbar 1 and schedule 0.4, up to the next bus cycle; the row opens in 32, and the write
+// is in the array 236 after its column command.
+TEST(NetworkAndBanks, OneLineTakesTheNetworkAndTheBankAndNoMore) {
+  const Server server;
+  sim::EpochParts parts = epoch_parts(server.hardware.network, 64, true);
+  parts.medium = 0;
+  const struct {
+    PersistPoint point;
+    Time ns;
+  } cases[] = {{PersistPoint::Accept, 1}, {PersistPoint::Bus, 68}, {PersistPoint::Array, 268}};
+  for (const auto& each : cases) {
+    BankedMemoryOptions banked;
+    banked.persist_point = each.point;
+    const auto one = server.run(transactions(Strategy::Sync, 1, 64), banked);
+    ASSERT_TRUE(one.ok()) << one.error().message;
+    const Time least = parts.round_trip() + 1'400 + each.ns * 1000;
+    EXPECT_GE(one->elapsed, least) << to_string(each.point);
+    EXPECT_LT(one->elapsed, least + 2'000) << to_string(each.point);
+  }
+}
+
+TEST(NetworkAndBanks, BufferedEpochsFollowEachOtherAtThePaceOfTheMemory) {
+  const Server server;
+  // 64 bytes: hits of one row, each 36 to the end of its burst and 200 in the array.
+  const auto pace = [&](PersistPoint point) {
+    BankedMemoryOptions banked;
+    banked.persist_point = point;
+    const auto few = server.run(transactions(Strategy::Bsp, 4, 64), banked);
+    const auto many = server.run(transactions(Strategy::Bsp, 24, 64), banked);
+    EXPECT_TRUE(few.ok() && many.ok());
+    return static_cast<double>(many->elapsed - few->elapsed) / 20 / 1e3;
+  };
+  EXPECT_NEAR(pace(PersistPoint::Array), 236, 6);
+  EXPECT_NEAR(pace(PersistPoint::Bus), 150, 2) << "the queue pair is slower";
+  EXPECT_NEAR(pace(PersistPoint::Accept), 150, 2);
+}
+
+TEST(NetworkAndBanks, BspIsNeverSlowerAndTheLawHoldsUnderEveryOrder) {
+  const Server server;
+  for (const Ordering ordering : {Ordering::Epoch, Ordering::Thread, Ordering::Broi}) {
+    for (const PersistPoint point :
+         {PersistPoint::Accept, PersistPoint::Bus, PersistPoint::Array}) {
+      BankedMemoryOptions banked;
+      banked.ordering = ordering;
+      banked.persist_point = point;
+      for (const std::uint64_t bytes : {64, 700}) {
+        sim::NetworkOptions options = transactions(Strategy::Sync, 5, bytes, 9);
+        options.clients = 3;
+        const auto sync = server.run(options, banked);
+        options.strategy = Strategy::Bsp;
+        const auto bsp = server.run(options, banked);
+        ASSERT_TRUE(sync.ok()) << sync.error().message;
+        ASSERT_TRUE(bsp.ok()) << bsp.error().message;
+        EXPECT_EQ(bsp->transactions, 9U);
+        EXPECT_LE(bsp->elapsed, sync->elapsed) << to_string(ordering) << " " << bytes;
+      }
+    }
+  }
+}
+
+TEST(NetworkAndBanks, ALogShorterThanItsEpochsWrapsAround) {
+  const Server server;
+  BankedMemoryOptions banked;
+  banked.log_bytes = 256;
+  const auto run = server.run(transactions(Strategy::Bsp, 6, 512, 10), banked);
+  ASSERT_TRUE(run.ok()) << run.error().message;
+  EXPECT_EQ(run->transactions, 10U);
+}
+
+}  // namespace
+}  // namespace perdure::memsys
