@@ -1,4 +1,4 @@
-// Parts of `perdure sim`: see sim_method_command.cc and sim_server_command.cc.
+// Parts of `perdure sim`: see sim_<part>_command.cc.
 #pragma once
 
 #include "commands.h"
@@ -7,5 +7,6 @@ namespace perdure::app {
 
 void add_sim_method_command(Command sim);
 void add_sim_server_command(Command sim);
+void add_sim_remotelog_command(Command sim);
 
 }  // namespace perdure::app

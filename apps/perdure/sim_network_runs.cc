@@ -1,0 +1,67 @@
+#include "sim_network_runs.h"
+
+#include "core/try.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace perdure::app {
+namespace {
+
+constexpr std::uint64_t kLogBytes = std::uint64_t{16} << 20;  // of each client
+
+}  // namespace
+
+Result<NetworkSetup> read_network_setup(const NetworkFiles& files) {
+  NetworkSetup setup;
+  PERDURE_TRY(hardware, sim::read_hardware(files.hardware));
+  setup.hardware = std::move(hardware);
+  if (files.device.empty() != files.processor.empty()) {
+    return Error{ErrorCode::InvalidArgument,
+                 "a memory with banks needs both --device and --processor, whose persist buffer "
+                 "stands before it"};
+  }
+  if (files.device.empty()) return setup;
+  PERDURE_TRY(device, memsys::read_device(files.device));
+  PERDURE_TRY(processor, memsys::read_processor(files.processor));
+  if (device.geometry.line_bytes != memsys::kCacheLineBytes) {
+    return Error{ErrorCode::InvalidArgument,
+                 fmt::format("{}: lines of {} bytes; a persist buffer's have {}", files.device,
+                             device.geometry.line_bytes, memsys::kCacheLineBytes)};
+  }
+  setup.device = std::move(device);
+  setup.processor = std::move(processor);
+  return setup;
+}
+
+std::string describe_memory(const NetworkSetup& setup) {
+  if (!setup.device) {
+    return fmt::format("{:.0f} ns an epoch", setup.hardware.network.medium_write);
+  }
+  return fmt::format("{}, {}, persisted at {}", setup.device->name, to_string(setup.order),
+                     to_string(setup.persist_point));
+}
+
+Result<sim::NetworkResult> simulate_network(const NetworkSetup& setup,
+                                            const sim::NetworkOptions& options) {
+  if (!setup.device) {
+    sim::FixedMemory memory(options.clients, sim::picoseconds(setup.hardware.network.medium_write));
+    return sim::run_network(setup.hardware, options, memory);
+  }
+  memsys::BankedMemoryOptions banked;
+  banked.ordering = setup.order;
+  banked.persist_point = setup.persist_point;
+  banked.connections = options.clients;
+  banked.log_bytes = kLogBytes;
+  if (kLogBytes * options.clients > setup.device->geometry.bytes()) {
+    return Error{ErrorCode::InvalidArgument,
+                 fmt::format("{} holds {} MiB, and {} clients need {}: use fewer with --clients",
+                             setup.device->name, setup.device->geometry.bytes() >> 20,
+                             options.clients, kLogBytes * options.clients >> 20)};
+  }
+  memsys::BankedMemory memory(*setup.device, *setup.processor, banked);
+  return sim::run_network(setup.hardware, options, memory);
+}
+
+}  // namespace perdure::app

@@ -1,0 +1,40 @@
+// Runs on the simulated network, as the commands `perdure sim remotelog` and `perdure sim figure`
+// share them: what is read from files, and one run.
+#pragma once
+
+#include "memsys/server/banked_memory.h"
+#include "sim/network_form.h"
+#include "sim/network_run.h"
+
+#include <optional>
+#include <string>
+
+namespace perdure::app {
+
+struct NetworkFiles {
+  std::string hardware;
+  std::string device;  // both of these or neither
+  std::string processor;
+};
+
+/// Network and server; with a device and a processor, the server's memory has banks, a persist
+/// buffer and an ordering controller, and without them each epoch takes the file's medium_write.
+struct NetworkSetup {
+  sim::Hardware hardware;
+  std::optional<memsys::Device> device;
+  std::optional<memsys::Processor> processor;
+  memsys::Ordering order = memsys::Ordering::Broi;
+  memsys::PersistPoint persist_point = memsys::PersistPoint::Array;
+};
+
+/// Errors  InvalidArgument, NotFound, SystemError: of a file, or a device without a processor.
+Result<NetworkSetup> read_network_setup(const NetworkFiles& files);
+
+/// "nvm-a, broi, persisted at array"
+std::string describe_memory(const NetworkSetup& setup);
+
+/// Errors  as run_network; InvalidArgument: the device is too small for so many clients.
+Result<sim::NetworkResult> simulate_network(const NetworkSetup& setup,
+                                            const sim::NetworkOptions& options);
+
+}  // namespace perdure::app

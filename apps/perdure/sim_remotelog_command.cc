@@ -1,0 +1,314 @@
+// `perdure sim remotelog`: clients append to logs in the memory of another machine, epoch by epoch
+// (Sync) or with the order kept by the server (BSP, seed paper 001, sections III and V).
+#include "core/counted.h"
+#include "core/json.h"
+#include "core/try.h"
+#include "output.h"
+#include "profile_options.h"
+#include "report/charts.h"
+#include "sim_commands.h"
+#include "sim_network_runs.h"
+
+#include <fmt/format.h>
+
+#include <memory>
+
+namespace perdure::app {
+namespace {
+
+using nlohmann::ordered_json;
+using sim::NetworkResult;
+using sim::Strategy;
+
+enum class LogFormat { Text, Json, Plot };
+
+struct RemoteLogOptions {
+  NetworkFiles files;
+  memsys::Ordering order = memsys::Ordering::Broi;
+  memsys::PersistPoint persist_point = memsys::PersistPoint::Array;
+  std::vector<Strategy> strategies{Strategy::Sync, Strategy::Bsp};
+  sim::NetworkOptions run;
+  double compute_us = 0;
+  double writes_percent = 100;
+  double ack_timeout_us = 100;
+  Ddio ddio = Ddio::On;
+  LogFormat output = LogFormat::Text;
+};
+
+struct LogRow {
+  Strategy strategy = Strategy::Sync;
+  NetworkResult result;
+  std::optional<sim::Time> form;  // of a writing transaction, if nothing waits for anything else
+};
+
+Result<std::vector<Strategy>> parse_strategies(std::string_view word) {
+  if (word == "all") return std::vector<Strategy>{Strategy::Sync, Strategy::Bsp};
+  for (const Strategy each : {Strategy::Sync, Strategy::Bsp, Strategy::TransportAck}) {
+    if (word == to_string(each)) return std::vector<Strategy>{each};
+  }
+  return Error{ErrorCode::InvalidArgument,
+               fmt::format("strategy '{}' is not known; use one of: sync, bsp, all, or the known "
+                           "unsafe transport-ack",
+                           word)};
+}
+
+Result<memsys::Ordering> parse_remote_order(std::string_view word) {
+  PERDURE_TRY(order, memsys::parse_ordering(word));
+  if (order != memsys::Ordering::Sync && order != memsys::Ordering::Eadr) return order;
+  return Error{ErrorCode::InvalidArgument,
+               fmt::format("order '{}' is about cores; of remote writes it is one of: epoch, "
+                           "thread, broi",
+                           word)};
+}
+
+Result<LogFormat> parse_log_format(std::string_view word) {
+  if (word == "text") return LogFormat::Text;
+  if (word == "json") return LogFormat::Json;
+  if (word == "plot") return LogFormat::Plot;
+  return Error{ErrorCode::InvalidArgument,
+               fmt::format("format '{}' is not known; use one of: text, json, plot", word)};
+}
+
+double us(sim::Time ps) { return static_cast<double>(ps) / 1e6; }
+
+sim::NetworkOptions run_of(const RemoteLogOptions& options) {
+  sim::NetworkOptions run = options.run;
+  run.shape.compute = sim::picoseconds(options.compute_us * 1e3);
+  run.shape.writes_per_mille = static_cast<std::uint64_t>(options.writes_percent * 10 + 0.5);
+  run.ack_timeout = sim::picoseconds(options.ack_timeout_us * 1e3);
+  run.ddio = options.ddio == Ddio::On;
+  return run;
+}
+
+Result<std::vector<LogRow>> simulate_all(const NetworkSetup& setup, const RemoteLogOptions& options,
+                                         sim::NetworkOptions run) {
+  std::vector<LogRow> rows;
+  for (const Strategy strategy : options.strategies) {
+    run.strategy = strategy;
+    PERDURE_TRY(result, simulate_network(setup, run));
+    LogRow& row = rows.emplace_back();
+    row.strategy = strategy;
+    row.result = std::move(result);
+    const bool alone = run.clients == 1 && !run.client_persists && run.lost_ack_one_in == 0;
+    if (!alone || setup.device) continue;
+    const auto parts = sim::epoch_parts(setup.hardware.network, run.shape.epoch_bytes, run.ddio);
+    row.form = strategy == Strategy::Bsp ? bsp_form(parts, run.shape.epochs)
+                                         : sync_form(parts, run.shape.epochs);
+  }
+  return rows;
+}
+
+/// Sync's time over BSP's, if both ran.
+std::optional<double> gain_of(const std::vector<LogRow>& rows) {
+  if (rows.size() != 2) return std::nullopt;
+  return rows[1].result.transactions_per_us() / rows[0].result.transactions_per_us();
+}
+
+ordered_json json_of(const LogRow& row) {
+  const NetworkResult& r = row.result;
+  const auto busy = [&](sim::Time time) {
+    return r.elapsed == 0 ? 0.0 : static_cast<double>(time) / static_cast<double>(r.elapsed);
+  };
+  ordered_json json{{"strategy", to_string(row.strategy)},
+                    {"transactions", r.transactions},
+                    {"writing_transactions", r.writing},
+                    {"epochs", r.epochs},
+                    {"bytes", r.bytes},
+                    {"aborted", r.aborted},
+                    {"round_trips", r.round_trips},
+                    {"events", r.events},
+                    {"elapsed_us", us(r.elapsed)},
+                    {"mops", r.transactions_per_us()},
+                    {"persist_us",
+                     {{"mean", r.persist.mean() / 1e6},
+                      {"p50", us(r.persist.quantile(0.5))},
+                      {"p99", us(r.persist.quantile(0.99))},
+                      {"max", us(r.persist.max())}}},
+                    {"busy",
+                     {{"client_pcie", busy(r.busy.client_pcie)},
+                      {"link", busy(r.busy.link)},
+                      {"server_pcie", busy(r.busy.server_pcie)},
+                      {"link_back", busy(r.busy.link_back)}}}};
+  if (row.strategy == Strategy::Sync) json["network_share"] = r.network_share();
+  if (row.form) json["formula_us"] = us(*row.form);
+  return json;
+}
+
+std::string json_of(const std::vector<LogRow>& rows, const NetworkSetup& setup,
+                    const sim::NetworkOptions& run) {
+  ordered_json runs = ordered_json::array();
+  for (const LogRow& row : rows) runs.push_back(json_of(row));
+  ordered_json document{{"format", 1},
+                        {"label", "simulated"},
+                        {"hardware", setup.hardware.network.name},
+                        {"memory", describe_memory(setup)},
+                        {"clients", run.clients},
+                        {"epochs", run.shape.epochs},
+                        {"epoch_bytes", run.shape.epoch_bytes},
+                        {"compute_us", us(run.shape.compute)},
+                        {"writes_percent", static_cast<double>(run.shape.writes_per_mille) / 10},
+                        {"ddio", run.ddio},
+                        {"client_persists", run.client_persists},
+                        {"seed", run.seed},
+                        {"runs", std::move(runs)}};
+  if (const auto gain = gain_of(rows)) document["bsp_over_sync"] = *gain;
+  return document.dump(2) + "\n";
+}
+
+std::string text_of(const std::vector<LogRow>& rows, const NetworkSetup& setup,
+                    const sim::NetworkOptions& run) {
+  std::string text = fmt::format(
+      "simulated: {}; memory: {}\n"
+      "  {}, transactions of {} of {} bytes; {:.1f} % of them write; {:.2f} us of compute\n"
+      "  strategy          per us   us to persist: mean       p50       p99   of it    round\n"
+      "                                                                    formula    trips\n",
+      setup.hardware.network.name, describe_memory(setup), counted(run.clients, "client"),
+      counted(run.shape.epochs, "epoch"), run.shape.epoch_bytes,
+      static_cast<double>(run.shape.writes_per_mille) / 10, us(run.shape.compute));
+  for (const LogRow& row : rows) {
+    const NetworkResult& r = row.result;
+    text += fmt::format("  {:<13} {:>10.4f} {:>21.3f} {:>9.3f} {:>9.3f} {:>9} {:>7}\n",
+                        to_string(row.strategy), r.transactions_per_us(), r.persist.mean() / 1e6,
+                        us(r.persist.quantile(0.5)), us(r.persist.quantile(0.99)),
+                        row.form ? fmt::format("{:.3f}", us(*row.form)) : "-", r.round_trips);
+    if (r.aborted > 0) {
+      text += fmt::format("    {} lost a persist ACK and were done again\n",
+                          counted(r.aborted, "transaction"));
+    }
+  }
+  for (const LogRow& row : rows) {
+    if (row.strategy != Strategy::Sync) continue;
+    text += fmt::format("  of sync's time to persist the network takes {:.1f} %\n",
+                        100 * row.result.network_share());
+  }
+  const auto gain = gain_of(rows);
+  if (gain) text += fmt::format("  bsp over sync: {:.2f} x\n", *gain);
+  return text;
+}
+
+/// The time to persist a transaction, over the size of its epochs.
+Result<std::string> plot_of(const NetworkSetup& setup, const RemoteLogOptions& options,
+                            sim::NetworkOptions run) {
+  report::SizeChart chart;
+  chart.title = fmt::format("simulated: time to persist a transaction of {}; {}; memory: {}",
+                            counted(run.shape.epochs, "epoch"), setup.hardware.network.name,
+                            describe_memory(setup));
+  chart.unit = "us";
+  for (const Strategy strategy : options.strategies) {
+    chart.series.push_back({std::string(to_string(strategy)), {}});
+  }
+  for (std::uint64_t bytes = 64; bytes <= 16384; bytes *= 2) {
+    run.shape.epoch_bytes = bytes;
+    PERDURE_TRY(rows, simulate_all(setup, options, run));
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      chart.series[i].points.emplace_back(static_cast<double>(bytes),
+                                          rows[i].result.persist.mean() / 1e6);
+    }
+  }
+  return report::to_svg_file(chart);
+}
+
+ExitStatus run_sim_remotelog(const RemoteLogOptions& options) {
+  auto setup = read_network_setup(options.files);
+  if (!setup.ok()) {
+    print_error(setup.error());
+    return ExitStatus::Failed;
+  }
+  setup->order = options.order;
+  setup->persist_point = options.persist_point;
+  const sim::NetworkOptions run = run_of(options);
+  if (options.output == LogFormat::Plot) {
+    const auto plot = plot_of(*setup, options, run);
+    if (plot.ok()) {
+      print(*plot);
+      return ExitStatus::Ok;
+    }
+    print_error(plot.error());
+    return ExitStatus::Failed;
+  }
+  const auto rows = simulate_all(*setup, options, run);
+  if (!rows.ok()) {
+    print_error(rows.error());
+    return ExitStatus::Failed;
+  }
+  print(options.output == LogFormat::Json ? json_of(*rows, *setup, run)
+                                          : text_of(*rows, *setup, run));
+  return ExitStatus::Ok;
+}
+
+void add_load_options(Command command, RemoteLogOptions& options) {
+  using Limit = std::uint64_t;
+  sim::NetworkOptions& run = options.run;
+  command.add_option("--epochs", run.shape.epochs, "Of a transaction")
+      .range(Limit{1}, Limit{4096})
+      .capture_default();
+  command.add_option("--epoch-bytes", run.shape.epoch_bytes, "Of an epoch")
+      .range(Limit{1}, Limit{1} << 20)
+      .capture_default();
+  command.add_option("--clients", run.clients, "Of one machine, with a CPU and a connection each")
+      .range(1, 256)
+      .capture_default();
+  command.add_option("--transactions", run.transactions, "Of all clients")
+      .range(Limit{1}, Limit{100'000'000})
+      .capture_default();
+  command.add_option("--compute-us", options.compute_us, "Of the client, before its epochs (0)")
+      .range(0.0, 1e6)
+      .option_text("N");
+  command
+      .add_option("--writes-percent", options.writes_percent,
+                  "Of transactions that write; the others ask nothing of the network (100)")
+      .range(0.0, 100.0)
+      .option_text("N");
+  command.add_flag("--client-persists", run.client_persists,
+                   "The client has persistent memory too, and writes there first");
+  command
+      .add_option("--lost-ack-one-in", run.lost_ack_one_in,
+                  "Of the persist ACKs that are waited for, so many are lost (0: none)")
+      .range(Limit{0}, Limit{1'000'000'000})
+      .option_text("N");
+  command
+      .add_option("--ack-timeout-us", options.ack_timeout_us,
+                  "Until a transaction without its ACK is aborted and done again (100)")
+      .range(0.001, 1e6)
+      .option_text("N");
+  command.add_option("--seed", run.seed, "Of what is written and lost").capture_default();
+}
+
+}  // namespace
+
+void add_sim_remotelog_command(Command sim) {
+  const auto options = std::make_shared<RemoteLogOptions>();
+  const Command command = sim.add_subcommand(
+      "remotelog", "Clients that append to logs in another machine's memory: Sync and BSP");
+  command.add_option("--hardware", options->files.hardware, "Network and server, TOML")
+      .required()
+      .option_text("FILE");
+  command.add_option("--device", options->files.device, "The server's memory device, TOML")
+      .option_text("FILE");
+  command.add_option("--processor", options->files.processor, "Its persist buffers, TOML")
+      .option_text("FILE");
+  add_word_option(command, "--strategy", options->strategies, parse_strategies,
+                  "What a client waits for (all); transport-ack is known unsafe, and refused",
+                  "sync|bsp|all|transport-ack");
+  add_word_option(command, "--order", options->order, parse_remote_order,
+                  "How the server keeps epochs apart (broi)", "epoch|thread|broi");
+  add_word_option(command, "--persist-point", options->persist_point, memsys::parse_persist_point,
+                  "When a write counts as persisted (array)", "accept|bus|array");
+  add_word_option(command, "--ddio", options->ddio, parse_ddio,
+                  "Whether the RNIC writes into the cache (on)", "on|off");
+  add_load_options(command, *options);
+  add_word_option(command, "--format", options->output, parse_log_format,
+                  "How to print it; plot is time over the size of epochs, SVG (text)",
+                  "text|json|plot");
+  add_examples(
+      command,
+      "  perdure sim remotelog --hardware configs/hardware/edr-back-to-back.toml\n"
+      "  perdure sim remotelog --hardware configs/hardware/edr-back-to-back.toml \\\n"
+      "      --device configs/hardware/nvm-a.toml --processor configs/hardware/four-cores.toml \\\n"
+      "      --clients 4 --epochs 8 --epoch-bytes 128 --persist-point bus --format json\n"
+      "docs/simulator.md describes the files. Exit status: 0 simulated, 1 an input is wrong or the "
+      "order of persistence was broken, 2 wrong command line.");
+  run_with(command, [options] { return run_sim_remotelog(*options); });
+}
+
+}  // namespace perdure::app
