@@ -2,14 +2,12 @@
 // orders of persistence side by side (seed paper 001, figures 9 to 11).
 #include "core/json.h"
 #include "core/try.h"
-#include "memsys/server/server_run.h"
 #include "output.h"
 #include "sim_commands.h"
-#include "workload/transactions.h"
+#include "sim_server_runs.h"
 
 #include <fmt/format.h>
 
-#include <cmath>
 #include <memory>
 
 namespace perdure::app {
@@ -20,185 +18,21 @@ using memsys::ServerResult;
 using nlohmann::ordered_json;
 using workload::StructureKind;
 
-constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
-constexpr std::uint64_t kRemoteBytes = 64 * kMiB;  // where remote epochs go, behind the program
-
-constexpr std::array kWorkloads{StructureKind::Hash, StructureKind::Rbtree, StructureKind::Sps,
-                                StructureKind::Btree, StructureKind::Ssca2};
-constexpr std::array kOrders{Ordering::Sync, Ordering::Epoch, Ordering::Thread, Ordering::Broi,
-                             Ordering::Eadr};
-
-struct ServerCommandOptions {
-  std::string device;
-  std::string processor;
-  std::vector<StructureKind> workloads{kWorkloads.begin(), kWorkloads.end()};
-  std::vector<Ordering> orders{kOrders.begin(), kOrders.end()};
-  workload::Logging logging = workload::Logging::Undo;
-  memsys::PersistPoint persist_point = memsys::PersistPoint::Array;
-  std::uint64_t transactions = 20'000;
-  std::uint64_t warm_up = 20'000;
-  std::uint64_t footprint_mib = 0;  // 0: the published one
-  std::uint64_t partitions = 256;
-  std::uint64_t cores = 0;  // 0: the file's
-  std::uint64_t seed = 1;
-  bool durable_commits = false;
-  std::uint64_t remote_channels = 0;
-  std::uint64_t remote_epoch_bytes = 512;
-  std::uint64_t remote_interval_ns = 1000;
+struct ServerCommandOptions : ServerRunOptions {
   Format output = Format::Text;
 };
 
-struct ServerSetup {
-  memsys::Device device;
-  memsys::Processor processor;
-};
-
-struct ServerRow {
-  StructureKind workload = StructureKind::Hash;
-  Ordering order = Ordering::Broi;
-  ServerResult result;
-};
-
 Result<std::vector<StructureKind>> parse_workloads(std::string_view word) {
-  if (word == "all") return std::vector<StructureKind>{kWorkloads.begin(), kWorkloads.end()};
+  if (word == "all")
+    return std::vector<StructureKind>{kServerWorkloads.begin(), kServerWorkloads.end()};
   PERDURE_TRY(kind, workload::parse_structure(word));
   return std::vector<StructureKind>{kind};
 }
 
 Result<std::vector<Ordering>> parse_orders(std::string_view word) {
-  if (word == "all") return std::vector<Ordering>{kOrders.begin(), kOrders.end()};
+  if (word == "all") return std::vector<Ordering>{kServerOrders.begin(), kServerOrders.end()};
   PERDURE_TRY(order, memsys::parse_ordering(word));
   return std::vector<Ordering>{order};
-}
-
-Result<ServerSetup> read_setup(const ServerCommandOptions& options) {
-  PERDURE_TRY(device, memsys::read_device(options.device));
-  PERDURE_TRY(processor, memsys::read_processor(options.processor));
-  if (device.geometry.line_bytes != memsys::kCacheLineBytes) {
-    return Error{ErrorCode::InvalidArgument,
-                 fmt::format("{}: lines of {} bytes; the caches' have {}", options.device,
-                             device.geometry.line_bytes, memsys::kCacheLineBytes)};
-  }
-  if (options.cores > 0) processor.cores = static_cast<std::uint32_t>(options.cores);
-  return ServerSetup{std::move(device), std::move(processor)};
-}
-
-std::uint64_t footprint_of(StructureKind kind, const ServerCommandOptions& options) {
-  return options.footprint_mib > 0 ? options.footprint_mib * kMiB
-                                   : workload::published_footprint(kind);
-}
-
-/// What can be said before a structure is built.
-Result<void> check_sizes(const ServerSetup& setup, const ServerCommandOptions& options) {
-  for (const StructureKind kind : options.workloads) {
-    const std::uint64_t bytes = footprint_of(kind, options);
-    if (bytes / options.partitions < workload::kPartitionBytesMin) {
-      return Error{ErrorCode::InvalidArgument,
-                   fmt::format("{} in {} MiB has less than {} bytes for each of {} partitions: "
-                               "use fewer with --partitions, or a larger --footprint-mib",
-                               workload::to_string(kind), bytes / kMiB,
-                               workload::kPartitionBytesMin, options.partitions)};
-    }
-    const std::uint64_t needed = bytes + options.partitions * memsys::kCacheLineBytes +
-                                 setup.processor.threads() * workload::Transactions::kLogBytes +
-                                 kRemoteBytes;
-    if (needed > setup.device.geometry.bytes()) {
-      return Error{ErrorCode::InvalidArgument,
-                   fmt::format("{} needs {} MiB of memory and {} has {}: use a smaller "
-                               "--footprint-mib",
-                               workload::to_string(kind), needed / kMiB, setup.device.name,
-                               setup.device.geometry.bytes() / kMiB)};
-    }
-  }
-  return {};
-}
-
-Result<ServerResult> simulate(const ServerSetup& setup, const ServerCommandOptions& options,
-                              const workload::Structure& structure, Ordering order) {
-  workload::TransactionsOptions program_options;
-  program_options.logging = options.logging;
-  program_options.threads = setup.processor.threads();
-  program_options.partitions = static_cast<std::uint32_t>(options.partitions);
-  program_options.seed = options.seed;
-  program_options.durable_commits = options.durable_commits;
-  workload::Transactions program(structure.clone(), program_options);
-  memsys::ServerOptions run;
-  run.ordering = order;
-  run.persist_point = options.persist_point;
-  run.transactions = options.transactions;
-  run.warm_transactions = options.warm_up;
-  run.remote = {static_cast<std::uint32_t>(options.remote_channels),
-                options.remote_epoch_bytes,
-                options.remote_interval_ns * 1000,
-                program.bytes() / memsys::kCacheLineBytes,
-                kRemoteBytes / memsys::kCacheLineBytes,
-                options.seed};
-  return memsys::run_server(setup.device, setup.processor, program, run);
-}
-
-Result<std::vector<ServerRow>> simulate_all(const ServerSetup& setup,
-                                            const ServerCommandOptions& options) {
-  PERDURE_TRY_VOID(check_sizes(setup, options));
-  std::vector<ServerRow> rows;
-  StatusLine status;
-  for (const StructureKind kind : options.workloads) {
-    status.show(fmt::format("{}: building", workload::to_string(kind)));
-    Random random(options.seed);
-    const auto structure = workload::make_structure(
-        kind, {footprint_of(kind, options), static_cast<std::uint32_t>(options.partitions)},
-        random);
-    for (const Ordering order : options.orders) {
-      status.show(fmt::format("{}: {} ({} of {})", workload::to_string(kind),
-                              memsys::to_string(order), rows.size() + 1,
-                              options.workloads.size() * options.orders.size()));
-      PERDURE_TRY(result, simulate(setup, options, *structure, order));
-      rows.push_back({kind, order, result});
-    }
-  }
-  return rows;
-}
-
-// --- gains -------------------------------------------------------------------------------------
-
-/// BROI over epoch, as seed paper 001 reports it: over all workloads, geometric means.
-struct Gain {
-  std::size_t workloads = 0;
-  double operations = 1;
-  double bus = 1;
-};
-
-const ServerResult* find(const std::vector<ServerRow>& rows, StructureKind kind, Ordering order) {
-  for (const ServerRow& row : rows) {
-    if (row.workload == kind && row.order == order) return &row.result;
-  }
-  return nullptr;
-}
-
-Gain gain_of(const std::vector<ServerRow>& rows) {
-  Gain gain;
-  double operations = 0;
-  double bus = 0;
-  for (const StructureKind kind : kWorkloads) {
-    const ServerResult* const epoch = find(rows, kind, Ordering::Epoch);
-    const ServerResult* const broi = find(rows, kind, Ordering::Broi);
-    if (epoch == nullptr || broi == nullptr) continue;
-    operations += std::log(broi->transactions_per_us() / epoch->transactions_per_us());
-    bus += std::log(broi->bus_gb_per_s() / epoch->bus_gb_per_s());
-    ++gain.workloads;
-  }
-  if (gain.workloads == 0) return gain;
-  gain.operations = std::exp(operations / static_cast<double>(gain.workloads));
-  gain.bus = std::exp(bus / static_cast<double>(gain.workloads));
-  return gain;
-}
-
-/// Seed paper 001, section VII.A: memory throughput (figure 9), operations (figure 10).
-struct Published {
-  double bus;
-  double operations;
-};
-Published published(const ServerCommandOptions& options) {
-  return options.remote_channels > 0 ? Published{1.18, 1.30} : Published{1.16, 1.28};
 }
 
 double percent(std::uint64_t part, std::uint64_t whole) {
@@ -253,9 +87,9 @@ ordered_json json_of(const std::vector<ServerRow>& rows, const ServerSetup& setu
                         {"remote_channels", options.remote_channels},
                         {"seed", options.seed},
                         {"runs", std::move(runs)}};
-  const Gain gain = gain_of(rows);
+  const ServerGain gain = gain_of(rows);
   if (gain.workloads > 0) {
-    const Published paper = published(options);
+    const PublishedGain paper = published_gain(options.remote_channels > 0);
     document["broi_over_epoch"] = {{"workloads", gain.workloads},
                                    {"bus", gain.bus},
                                    {"operations", gain.operations},
@@ -282,7 +116,7 @@ std::string text_of(const std::vector<ServerRow>& rows, const ServerSetup& setup
       options.transactions, options.warm_up, options.remote_channels);
   for (const ServerRow& row : rows) {
     const ServerResult& r = row.result;
-    const ServerResult* const epoch = find(rows, row.workload, Ordering::Epoch);
+    const ServerResult* const epoch = find_row(rows, row.workload, Ordering::Epoch);
     const double lines =
         r.epochs == 0 ? 0 : static_cast<double>(r.persists) / static_cast<double>(r.epochs);
     text += fmt::format(
@@ -293,9 +127,9 @@ std::string text_of(const std::vector<ServerRow>& rows, const ServerSetup& setup
         over_epoch(r.bus_gb_per_s(), epoch == nullptr ? 0 : epoch->bus_gb_per_s()), lines,
         percent(r.bank_stalled, r.requests), percent(r.direct + r.chained, r.persists));
   }
-  const Gain gain = gain_of(rows);
+  const ServerGain gain = gain_of(rows);
   if (gain.workloads == 0) return text;
-  const Published paper = published(options);
+  const PublishedGain paper = published_gain(options.remote_channels > 0);
   text += fmt::format(
       "  broi over epoch, geometric mean of {} workload(s); in brackets seed paper 001's mean:\n"
       "    memory throughput (figure 9) {:+.0f} % ({:+.0f} %), operations (figure 10) {:+.0f} % "
@@ -306,12 +140,12 @@ std::string text_of(const std::vector<ServerRow>& rows, const ServerSetup& setup
 }
 
 ExitStatus run_sim_server(const ServerCommandOptions& options) {
-  const auto setup = read_setup(options);
+  const auto setup = read_server_setup(options);
   if (!setup.ok()) {
     print_error(setup.error());
     return ExitStatus::Failed;
   }
-  const auto rows = simulate_all(*setup, options);
+  const auto rows = simulate_servers(*setup, options);
   if (!rows.ok()) {
     print_error(rows.error());
     return ExitStatus::Failed;

@@ -72,6 +72,38 @@ TEST(Documents, OfPlanAndSimulatorAreWhatTheirSchemasSay) {
   EXPECT_EQ(server.status, 0) << server.err;
 }
 
+TEST(Documents, OfTheSimulatedNetworkAreWhatTheirSchemasSay) {
+  const std::string hardware = kTree + "/configs/hardware/";
+  const std::vector<std::string> banks{"--device", hardware + "nvm-a.toml", "--processor",
+                                       hardware + "four-cores.toml"};
+  std::vector<std::string> log{
+      "sim", "remotelog", "--hardware", hardware + "edr-back-to-back.toml", "--transactions", "20"};
+  EXPECT_EQ(expect_document(log, "network-simulation.schema.json").status, 0);
+  std::vector<std::string> figure{"sim",
+                                  "figure",
+                                  "4",
+                                  "--hardware",
+                                  hardware + "edr-back-to-back.toml",
+                                  "--applications",
+                                  kTree + "/configs/workloads/whisper.toml"};
+  figure.insert(figure.end(), banks.begin(), banks.end());
+  EXPECT_EQ(expect_document(figure, "figure-simulation.schema.json").status, 0);
+
+  // With banks, as a drawing; and the known unsafe strategy, which gets no number.
+  log.insert(log.end(), banks.begin(), banks.end());
+  EXPECT_EQ(expect_document(log, "network-simulation.schema.json").status, 0);
+  std::vector<std::string> unsafe = log;
+  log.insert(log.end(), {"--format", "plot"});
+  const Outcome plot = run(log);
+  EXPECT_EQ(plot.status, 0) << plot.err;
+  EXPECT_NE(plot.out.find("<svg"), std::string::npos);
+  unsafe.insert(unsafe.end(), {"--strategy", "transport-ack"});
+  const Outcome refused = run(unsafe);
+  EXPECT_EQ(refused.status, 1);
+  EXPECT_TRUE(refused.out.empty()) << refused.out;
+  EXPECT_NE(refused.err.find("acknowledged"), std::string::npos) << refused.err;
+}
+
 TEST(Documents, TheJudgeRefusesWhatIsNoneOfThem) {
   CommandProcess judge({kTree + "/tests/cli/validate.py", kTree + "/docs/log-status.schema.json"},
                        "", "", "/usr/bin/python3");

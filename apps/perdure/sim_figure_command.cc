@@ -1,0 +1,215 @@
+// `perdure sim figure N` and `perdure sim all`: seed paper 001's figures simulated, each beside
+// what the paper says, and whether that is within a third of its gain.
+#include "core/json.h"
+#include "core/try.h"
+#include "output.h"
+#include "profile_options.h"
+#include "report/page.h"
+#include "sim_commands.h"
+#include "sim_figures.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <memory>
+
+namespace perdure::app {
+
+bool Claim::within() const {
+  return std::abs(simulated - published) <= std::abs(published - 1) / 3;
+}
+
+Result<Figure> simulate_figure(int number, const FigureOptions& options) {
+  switch (number) {
+    case 4: return simulate_figure_4(options);
+    case 11: return simulate_figure_11(options);
+    case 12: return simulate_figure_12(options);
+    case 13: return simulate_figure_13(options);
+    default: return simulate_figure_9_or_10(number, options);
+  }
+}
+
+namespace {
+
+using nlohmann::ordered_json;
+
+struct FigureCommandOptions : FigureOptions {
+  int number = 4;
+  std::string report;
+  Format output = Format::Text;
+};
+
+report::Table claims_of(const Figure& figure) {
+  report::Table table;
+  table.columns = {
+      {"claim", false}, {"paper"}, {"simulated"}, {"within a third of the gain", false}};
+  for (const Claim& claim : figure.claims) {
+    table.rows.push_back({claim.what, fmt::format("{:.2f}", claim.published),
+                          fmt::format("{:.2f}", claim.simulated),
+                          claim.within() ? "within" : "outside"});
+  }
+  return table;
+}
+
+std::string text_of(const Figure& figure) {
+  std::string text = fmt::format("simulated, figure {}: {}\n\n{}", figure.number, figure.title,
+                                 figure.table.text());
+  if (!figure.claims.empty()) text += "\n" + claims_of(figure).text();
+  text += "\n";
+  for (const std::string& remark : figure.remarks) text += "- " + remark + "\n";
+  return text;
+}
+
+ordered_json json_of(const Figure& figure) {
+  ordered_json rows = ordered_json::array();
+  for (const auto& row : figure.table.rows) {
+    ordered_json one;
+    for (std::size_t i = 0; i < row.size(); ++i) one[figure.table.columns[i].name] = row[i];
+    rows.push_back(std::move(one));
+  }
+  ordered_json claims = ordered_json::array();
+  for (const Claim& claim : figure.claims) {
+    ordered_json one{{"what", claim.what},
+                     {"published", claim.published},
+                     {"simulated", claim.simulated},
+                     {"within", claim.within()}};
+    claims.push_back(std::move(one));
+  }
+  return {{"figure", figure.number},
+          {"title", figure.title},
+          {"rows", std::move(rows)},
+          {"claims", std::move(claims)},
+          {"remarks", figure.remarks}};
+}
+
+std::string json_of(const std::vector<Figure>& figures) {
+  ordered_json list = ordered_json::array();
+  for (const Figure& figure : figures) list.push_back(json_of(figure));
+  const ordered_json document{{"format", 1}, {"label", "simulated"}, {"figures", std::move(list)}};
+  return document.dump(2) + "\n";
+}
+
+Result<void> write_page(const std::vector<Figure>& figures, const std::string& path) {
+  std::size_t within = 0;
+  std::size_t claims = 0;
+  for (const Figure& figure : figures) {
+    for (const Claim& claim : figure.claims) within += claim.within() ? 1 : 0;
+    claims += figure.claims.size();
+  }
+  report::ReportPage page("Persistence parallelism, simulated",
+                          "Each figure of seed paper 001 beside what the paper says.");
+  page.verdict(within == claims, fmt::format("{} of {} numbers are within a third of the gain that "
+                                             "the paper reports.",
+                                             within, claims));
+  for (const Figure& figure : figures) {
+    page.heading(fmt::format("Figure {}: {}", figure.number, figure.title));
+    if (!figure.drawing.empty()) page.drawing(figure.drawing, report::Origin::Simulated, "");
+    page.table(figure.table, report::Origin::Simulated, "");
+    if (!figure.claims.empty()) page.table(claims_of(figure), report::Origin::Simulated, "");
+    page.list(figure.remarks);
+  }
+  return page.write(path);
+}
+
+ExitStatus run_figures(const FigureCommandOptions& options, const std::vector<int>& numbers) {
+  std::vector<Figure> figures;
+  for (const int number : numbers) {
+    auto figure = simulate_figure(number, options);
+    if (!figure.ok()) {
+      print_error(figure.error());
+      return ExitStatus::Failed;
+    }
+    figures.push_back(std::move(figure).value());
+    if (options.output == Format::Json) continue;
+    print((figures.size() > 1 ? "\n" : "") + text_of(figures.back()));
+    flush_output();
+  }
+  if (options.output == Format::Json) print(json_of(figures));
+  if (options.report.empty()) return ExitStatus::Ok;
+  const auto written = write_page(figures, options.report);
+  if (written.ok()) return ExitStatus::Ok;
+  print_error(written.error());
+  return ExitStatus::Failed;
+}
+
+void add_shared_options(Command command, FigureCommandOptions& options) {
+  using Limit = std::uint64_t;
+  command.add_option("--hardware", options.files.hardware, "Network and server, TOML")
+      .required()
+      .option_text("FILE");
+  command.add_option("--device", options.files.device, "Memory device and controller, TOML")
+      .required()
+      .option_text("FILE");
+  command.add_option("--processor", options.files.processor, "Cores, caches and buffers, TOML")
+      .required()
+      .option_text("FILE");
+  command.add_option("--applications", options.applications, "What clients run, TOML")
+      .required()
+      .option_text("FILE");
+  command
+      .add_option("--network-transactions", options.network_transactions,
+                  "Of each run on the network")
+      .range(Limit{1}, Limit{100'000'000})
+      .capture_default();
+  ServerRunOptions& server = options.server;
+  command.add_option("--transactions", server.transactions, "Of each run on the server")
+      .range(Limit{1}, Limit{1'000'000'000})
+      .capture_default();
+  command.add_option("--warm-up", server.warm_up, "Before, on caches and data only")
+      .range(Limit{0}, Limit{1'000'000'000})
+      .capture_default();
+  command
+      .add_option("--footprint-mib", server.footprint_mib,
+                  "Of the structures; 0: what the paper has (table IV)")
+      .range(Limit{0}, Limit{65536})
+      .capture_default();
+  command.add_option("--partitions", server.partitions, "Of the structures, with a lock each")
+      .range(Limit{1}, Limit{65536})
+      .capture_default();
+  add_word_option(command, "--logging", server.logging, workload::parse_logging,
+                  "How the server's transactions are atomic (undo)", workload::logging_names());
+  add_word_option(command, "--persist-point", server.persist_point, memsys::parse_persist_point,
+                  "When a write of the server's programs counts as persisted (array)",
+                  "accept|bus|array");
+  command.add_option("--seed", server.seed, "Of keys and places").capture_default();
+  command.add_option("--report", options.report, "Write a page with drawings there, HTML")
+      .option_text("FILE");
+  add_format_option(command, options.output);
+}
+
+constexpr std::string_view kFiles =
+    "--hardware configs/hardware/edr-back-to-back.toml \\\n"
+    "      --device configs/hardware/nvm-a.toml --processor configs/hardware/four-cores.toml \\\n"
+    "      --applications configs/workloads/whisper.toml";
+
+}  // namespace
+
+void add_sim_figure_commands(Command sim) {
+  const auto options = std::make_shared<FigureCommandOptions>();
+  const Command figure = sim.add_subcommand(
+      "figure", "A figure of seed paper 001, simulated, beside what the paper says");
+  const auto parse = [](std::string_view word) -> Result<int> {
+    for (const int number : kFigures) {
+      if (word == std::to_string(number)) return number;
+    }
+    return Error{
+        ErrorCode::InvalidArgument,
+        fmt::format("figure '{}' is not simulated; use one of: 4, 9, 10, 11, 12, 13", word)};
+  };
+  add_word_option(figure, "number", options->number, +parse, "Which one", "4|9|10|11|12|13")
+      .required();
+  add_shared_options(figure, *options);
+  add_examples(figure, fmt::format("  perdure sim figure 4 {}", kFiles));
+  run_with(figure, [options] { return run_figures(*options, {options->number}); });
+
+  const auto every = std::make_shared<FigureCommandOptions>();
+  const Command all =
+      sim.add_subcommand("all", "All figures of seed paper 001, simulated, and a page of them");
+  add_shared_options(all, *every);
+  add_examples(all, fmt::format("  perdure sim all {} \\\n      --footprint-mib 64 "
+                                "--transactions 2000 --report figures.html",
+                                kFiles));
+  run_with(all, [every] { return run_figures(*every, {kFigures.begin(), kFigures.end()}); });
+}
+
+}  // namespace perdure::app

@@ -1,0 +1,53 @@
+// The figures of seed paper 001 simulated, each beside what the paper says: figures 4, 12 and 13 on
+// the network (sim_network_figures.cc), 9 to 11 on the server (sim_server_figures.cc).
+#pragma once
+
+#include "report/table.h"
+#include "sim/client_applications.h"
+#include "sim_network_runs.h"
+#include "sim_server_runs.h"
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace perdure::app {
+
+/// A number of the paper and ours, as factors: 1.28 is a gain of 28 %.
+struct Claim {
+  std::string what;
+  double published = 1;
+  double simulated = 1;
+  /// Within a third of the gain.
+  bool within() const;
+};
+
+struct Figure {
+  int number = 0;
+  std::string title;
+  report::Table table;
+  std::vector<Claim> claims;         // empty: the paper's text has no number
+  std::vector<std::string> remarks;  // what decides, and what the paper leaves open
+  std::string drawing;               // SVG for a page
+};
+
+struct FigureOptions {
+  NetworkFiles files;
+  std::string applications;
+  std::uint64_t network_transactions = 2000;
+  ServerRunOptions server;
+};
+
+inline constexpr std::array kFigures{4, 9, 10, 11, 12, 13};
+
+/// Requires  `number` is one of kFigures.
+/// Errors    of files, and of runs.
+Result<Figure> simulate_figure(int number, const FigureOptions& options);
+
+Result<Figure> simulate_figure_4(const FigureOptions& options);
+Result<Figure> simulate_figure_9_or_10(int number, const FigureOptions& options);
+Result<Figure> simulate_figure_11(const FigureOptions& options);
+Result<Figure> simulate_figure_12(const FigureOptions& options);
+Result<Figure> simulate_figure_13(const FigureOptions& options);
+
+}  // namespace perdure::app

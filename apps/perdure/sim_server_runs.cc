@@ -1,0 +1,137 @@
+#include "sim_server_runs.h"
+
+#include "core/random.h"
+#include "core/try.h"
+#include "output.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+namespace perdure::app {
+
+using memsys::Ordering;
+using memsys::ServerResult;
+using workload::StructureKind;
+
+namespace {
+
+constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
+constexpr std::uint64_t kRemoteBytes = 64 * kMiB;  // where remote epochs go, behind the program
+
+std::uint64_t footprint_of(StructureKind kind, const ServerRunOptions& options) {
+  return options.footprint_mib > 0 ? options.footprint_mib * kMiB
+                                   : workload::published_footprint(kind);
+}
+
+/// What can be said before a structure is built.
+Result<void> check_sizes(const ServerSetup& setup, const ServerRunOptions& options) {
+  for (const StructureKind kind : options.workloads) {
+    const std::uint64_t bytes = footprint_of(kind, options);
+    if (bytes / options.partitions < workload::kPartitionBytesMin) {
+      return Error{ErrorCode::InvalidArgument,
+                   fmt::format("{} in {} MiB has less than {} bytes for each of {} partitions: "
+                               "use fewer with --partitions, or a larger --footprint-mib",
+                               workload::to_string(kind), bytes / kMiB,
+                               workload::kPartitionBytesMin, options.partitions)};
+    }
+    const std::uint64_t needed = bytes + options.partitions * memsys::kCacheLineBytes +
+                                 setup.processor.threads() * workload::Transactions::kLogBytes +
+                                 kRemoteBytes;
+    if (needed > setup.device.geometry.bytes()) {
+      return Error{ErrorCode::InvalidArgument,
+                   fmt::format("{} needs {} MiB of memory and {} has {}: use a smaller "
+                               "--footprint-mib",
+                               workload::to_string(kind), needed / kMiB, setup.device.name,
+                               setup.device.geometry.bytes() / kMiB)};
+    }
+  }
+  return {};
+}
+
+Result<ServerResult> simulate(const ServerSetup& setup, const ServerRunOptions& options,
+                              const workload::Structure& structure, Ordering order) {
+  workload::TransactionsOptions program_options;
+  program_options.logging = options.logging;
+  program_options.threads = setup.processor.threads();
+  program_options.partitions = static_cast<std::uint32_t>(options.partitions);
+  program_options.seed = options.seed;
+  program_options.durable_commits = options.durable_commits;
+  workload::Transactions program(structure.clone(), program_options);
+  memsys::ServerOptions run;
+  run.ordering = order;
+  run.persist_point = options.persist_point;
+  run.transactions = options.transactions;
+  run.warm_transactions = options.warm_up;
+  run.remote = {static_cast<std::uint32_t>(options.remote_channels),
+                options.remote_epoch_bytes,
+                options.remote_interval_ns * 1000,
+                program.bytes() / memsys::kCacheLineBytes,
+                kRemoteBytes / memsys::kCacheLineBytes,
+                options.seed};
+  return memsys::run_server(setup.device, setup.processor, program, run);
+}
+
+}  // namespace
+
+Result<ServerSetup> read_server_setup(const ServerRunOptions& options) {
+  PERDURE_TRY(device, memsys::read_device(options.device));
+  PERDURE_TRY(processor, memsys::read_processor(options.processor));
+  if (device.geometry.line_bytes != memsys::kCacheLineBytes) {
+    return Error{ErrorCode::InvalidArgument,
+                 fmt::format("{}: lines of {} bytes; the caches' have {}", options.device,
+                             device.geometry.line_bytes, memsys::kCacheLineBytes)};
+  }
+  if (options.cores > 0) processor.cores = static_cast<std::uint32_t>(options.cores);
+  return ServerSetup{std::move(device), std::move(processor)};
+}
+
+Result<std::vector<ServerRow>> simulate_servers(const ServerSetup& setup,
+                                                const ServerRunOptions& options) {
+  PERDURE_TRY_VOID(check_sizes(setup, options));
+  std::vector<ServerRow> rows;
+  StatusLine status;
+  for (const StructureKind kind : options.workloads) {
+    status.show(fmt::format("{}: building", workload::to_string(kind)));
+    Random random(options.seed);
+    const auto structure = workload::make_structure(
+        kind, {footprint_of(kind, options), static_cast<std::uint32_t>(options.partitions)},
+        random);
+    for (const Ordering order : options.orders) {
+      status.show(fmt::format("{}: {} ({} of {})", workload::to_string(kind),
+                              memsys::to_string(order), rows.size() + 1,
+                              options.workloads.size() * options.orders.size()));
+      PERDURE_TRY(result, simulate(setup, options, *structure, order));
+      rows.push_back({kind, order, result});
+    }
+  }
+  return rows;
+}
+
+const ServerResult* find_row(const std::vector<ServerRow>& rows, StructureKind kind,
+                             Ordering order) {
+  for (const ServerRow& row : rows) {
+    if (row.workload == kind && row.order == order) return &row.result;
+  }
+  return nullptr;
+}
+
+ServerGain gain_of(const std::vector<ServerRow>& rows) {
+  ServerGain gain;
+  double operations = 0;
+  double bus = 0;
+  for (const StructureKind kind : kServerWorkloads) {
+    const ServerResult* const epoch = find_row(rows, kind, Ordering::Epoch);
+    const ServerResult* const broi = find_row(rows, kind, Ordering::Broi);
+    if (epoch == nullptr || broi == nullptr) continue;
+    operations += std::log(broi->transactions_per_us() / epoch->transactions_per_us());
+    bus += std::log(broi->bus_gb_per_s() / epoch->bus_gb_per_s());
+    ++gain.workloads;
+  }
+  if (gain.workloads == 0) return gain;
+  gain.operations = std::exp(operations / static_cast<double>(gain.workloads));
+  gain.bus = std::exp(bus / static_cast<double>(gain.workloads));
+  return gain;
+}
+
+}  // namespace perdure::app

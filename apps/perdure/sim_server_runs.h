@@ -1,0 +1,80 @@
+// Runs of programs on a simulated processor, as the commands `perdure sim server`, `figure` and
+// `all` share them.
+#pragma once
+
+#include "memsys/server/server_run.h"
+#include "workload/transactions.h"
+
+#include <array>
+#include <string>
+#include <vector>
+
+namespace perdure::app {
+
+inline constexpr std::array kServerWorkloads{
+    workload::StructureKind::Hash, workload::StructureKind::Rbtree, workload::StructureKind::Sps,
+    workload::StructureKind::Btree, workload::StructureKind::Ssca2};
+inline constexpr std::array kServerOrders{memsys::Ordering::Sync, memsys::Ordering::Epoch,
+                                          memsys::Ordering::Thread, memsys::Ordering::Broi,
+                                          memsys::Ordering::Eadr};
+
+struct ServerRunOptions {
+  std::string device;
+  std::string processor;
+  std::vector<workload::StructureKind> workloads{kServerWorkloads.begin(), kServerWorkloads.end()};
+  std::vector<memsys::Ordering> orders{kServerOrders.begin(), kServerOrders.end()};
+  workload::Logging logging = workload::Logging::Undo;
+  memsys::PersistPoint persist_point = memsys::PersistPoint::Array;
+  std::uint64_t transactions = 20'000;
+  std::uint64_t warm_up = 20'000;
+  std::uint64_t footprint_mib = 0;  // 0: the published one
+  std::uint64_t partitions = 256;
+  std::uint64_t cores = 0;  // 0: the file's
+  std::uint64_t seed = 1;
+  bool durable_commits = false;
+  std::uint64_t remote_channels = 0;
+  std::uint64_t remote_epoch_bytes = 512;
+  std::uint64_t remote_interval_ns = 1000;
+};
+
+struct ServerSetup {
+  memsys::Device device;
+  memsys::Processor processor;
+};
+
+struct ServerRow {
+  workload::StructureKind workload = workload::StructureKind::Hash;
+  memsys::Ordering order = memsys::Ordering::Broi;
+  memsys::ServerResult result;
+};
+
+/// Errors  InvalidArgument, NotFound, SystemError: of a file.
+Result<ServerSetup> read_server_setup(const ServerRunOptions& options);
+
+/// All workloads under all orders; says on the terminal how far it is.
+/// Errors  InvalidArgument: what does not fit, or a deadlock. ProtocolError: the law.
+Result<std::vector<ServerRow>> simulate_servers(const ServerSetup& setup,
+                                                const ServerRunOptions& options);
+
+/// Null: it was not run.
+const memsys::ServerResult* find_row(const std::vector<ServerRow>& rows,
+                                     workload::StructureKind kind, memsys::Ordering order);
+
+/// BROI over epoch, as seed paper 001 reports it: over all workloads, geometric means.
+struct ServerGain {
+  std::size_t workloads = 0;
+  double operations = 1;
+  double bus = 1;
+};
+ServerGain gain_of(const std::vector<ServerRow>& rows);
+
+/// Seed paper 001, section VII.A: memory throughput (figure 9), operations (figure 10).
+struct PublishedGain {
+  double bus;
+  double operations;
+};
+inline PublishedGain published_gain(bool hybrid) {
+  return hybrid ? PublishedGain{1.18, 1.30} : PublishedGain{1.16, 1.28};
+}
+
+}  // namespace perdure::app

@@ -1,0 +1,52 @@
+// Reading client applications: see client_applications.h.
+#include "sim/client_applications.h"
+
+#include "core/try.h"
+#include "sim/parameter_file.h"
+
+#include <cmath>
+
+namespace perdure::sim {
+namespace {
+
+Result<std::vector<ClientApplication>> applications_of(ParameterFile& file) {
+  std::vector<ClientApplication> applications;
+  for (const std::string& table : file.tables_in("")) {
+    const auto real = [&](std::string_view key, std::string_view unit, double min, double max) {
+      double value = min;
+      file.quantity(table, key, ParameterFile::Need::Required, unit, min, max, value);
+      return value;
+    };
+    const auto count = [&](std::string_view key, std::string_view unit, double max) {
+      const double value = real(key, unit, 1, max);
+      if (value != std::floor(value)) file.problem(table, key, "must be a whole number");
+      return static_cast<std::uint64_t>(value);
+    };
+    ClientApplication& each = applications.emplace_back();
+    each.name = table;
+    each.shape.epochs = count("epochs", "epochs", 4096);
+    each.shape.epoch_bytes = count("epoch_bytes", "bytes", 1 << 20);
+    each.shape.writes_per_mille =
+        static_cast<std::uint64_t>(std::llround(10 * real("writes", "%", 0.1, 100)));
+    each.clients = static_cast<std::uint32_t>(count("clients", "clients", 256));
+    each.published = real("published", "times", 1, 1000);
+  }
+  if (applications.empty()) file.problem_at(1, "has no table of an application");
+  PERDURE_TRY_VOID(file.outcome());
+  return applications;
+}
+
+}  // namespace
+
+Result<std::vector<ClientApplication>> read_client_applications(const std::string& path) {
+  PERDURE_TRY(file, ParameterFile::read(path));
+  return applications_of(file);
+}
+
+Result<std::vector<ClientApplication>> parse_client_applications(std::string_view text,
+                                                                 std::string name) {
+  PERDURE_TRY(file, ParameterFile::parse(text, std::move(name)));
+  return applications_of(file);
+}
+
+}  // namespace perdure::sim

@@ -1,0 +1,26 @@
+// Client applications: how often they write to another machine's memory and in how many epochs,
+// read from a file (configs/workloads) and refused when it can not be.
+#pragma once
+
+#include "sim/network_run.h"
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace perdure::sim {
+
+struct ClientApplication {
+  std::string name;
+  TransactionShape shape;  // without compute
+  std::uint32_t clients = 1;
+  double published = 0;  // BSP over Sync, in seed paper 001
+};
+
+/// A table for each application, in the order of the file.
+/// Errors  InvalidArgument with file and line; NotFound, SystemError when it can not be read.
+Result<std::vector<ClientApplication>> read_client_applications(const std::string& path);
+Result<std::vector<ClientApplication>> parse_client_applications(std::string_view text,
+                                                                 std::string name);
+
+}  // namespace perdure::sim
