@@ -103,5 +103,25 @@ TEST(NetworkAndBanks, ALogShorterThanItsEpochsWrapsAround) {
   EXPECT_EQ(run->transactions, 10U);
 }
 
+TEST(NetworkAndBanks, AControllerThatForgetsBarriersIsCaught) {
+  // A log of nine rows in eight banks, an epoch a row: the ninth and the first after it share a
+  // bank. That one waits for the bank, and the next epoch, whose row is still open, would go before
+  // it.
+  Server server;
+  server.processor.remote_entries = 256;
+  server.hardware.network.fetch_per_byte = 0;  // so that they come close behind each other
+  sim::NetworkOptions options = transactions(Strategy::Bsp, 12, 2048, 2);
+  BankedMemoryOptions banked;
+  banked.log_bytes = std::uint64_t{9} * 2048;
+  EXPECT_TRUE(server.run(options, banked).ok());
+  banked.ignores_barriers = true;
+  const auto run = server.run(options, banked);
+  ASSERT_FALSE(run.ok());
+  EXPECT_EQ(run.code(), ErrorCode::ProtocolError);
+  // One at a time there is nothing to forget.
+  options.strategy = Strategy::Sync;
+  EXPECT_TRUE(server.run(options, banked).ok());
+}
+
 }  // namespace
 }  // namespace perdure::memsys
