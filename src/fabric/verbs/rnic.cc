@@ -10,6 +10,7 @@
 #include "core/log_message.h"
 #include "core/try.h"
 #include "fabric/verbs/extended.h"
+#include "fabric/verbs/known_devices.h"
 
 #include <algorithm>
 #include <cstring>
@@ -57,17 +58,29 @@ std::vector<SocketAddress> interface_addresses() {
 }
 
 /// The RNIC that librdmacm would use for an address of this machine; null when there is none.
-Rnic* rnic_at(rdma_event_channel* channel, SocketAddress address,
-              std::map<std::string, std::unique_ptr<Rnic>>& known) {
+Rnic* rnic_at(rdma_event_channel* channel, SocketAddress address, KnownDevices<Rnic>& known) {
   rdma_cm_id* made = nullptr;
   if (::rdma_create_id(channel, &made, nullptr, RDMA_PS_TCP) != 0) return nullptr;
   const Owned<rdma_cm_id> id(made);
   auto* generic = reinterpret_cast<sockaddr*>(&address.storage);
   if (::rdma_bind_addr(id.get(), generic) != 0 || id->verbs == nullptr) return nullptr;
   const char* name = ::ibv_get_device_name(id->verbs->device);
-  std::unique_ptr<Rnic>& rnic = known[fmt::format("{} {}", name, host_of(address))];
-  if (!rnic) rnic = std::make_unique<Rnic>(id->verbs, id->port_num, address);
-  return rnic.get();
+  const auto answers = [&] {
+    ibv_port_attr port{};
+    return ::ibv_query_port(id->verbs, id->port_num, &port) == 0;
+  };
+  Rnic* const rnic =
+      known.at(fmt::format("{} {}", name, host_of(address)), id->verbs, answers,
+               [&] { return std::make_unique<Rnic>(id->verbs, id->port_num, address); });
+  if (rnic == nullptr) {
+    log_message(Severity::Warning,
+                fmt::format("RNIC {}: was reset, and librdmacm of this process still has it as it "
+                            "was; it is asked again at the next request",
+                            name));
+    return nullptr;
+  }
+  rnic->dispatch_events();  // nobody may have read of its end
+  return rnic->is_dead() ? nullptr : rnic;
 }
 
 }  // namespace
@@ -77,8 +90,18 @@ std::shared_ptr<Rnic::Watched> Rnic::watched_of(ibv_context* context) {
   static auto& known = *new std::map<ibv_context*, std::shared_ptr<Watched>>;
   const std::lock_guard lock(mutex);
   std::shared_ptr<Watched>& watched = known[context];
-  if (!watched) watched = std::make_shared<Watched>();
+  if (!watched || watched->dead.load()) watched = std::make_shared<Watched>();
   return watched;
+}
+
+void Rnic::condemn(Watched& watched) {
+  watched.dead.store(true);
+  for (const auto& [qp, fate] : watched.fates) fate->broken = true;
+}
+
+void Rnic::note_removal() {
+  const std::lock_guard lock(watched_->mutex);
+  condemn(*watched_);
 }
 
 Rnic::Rnic(ibv_context* context, std::uint8_t port, const SocketAddress& address)
@@ -157,7 +180,7 @@ void Rnic::dispatch_events() {
         log_message(Severity::Error, fmt::format("RNIC {}: {}", name(), what));
         break;
       case IBV_EVENT_DEVICE_FATAL:
-        for (const auto& [qp, fate] : watched_->fates) fate->broken = true;
+        condemn(*watched_);
         log_message(Severity::Error, fmt::format("RNIC {}: {}", name(), what));
         break;
       case IBV_EVENT_PORT_ERR:
@@ -197,7 +220,7 @@ Result<void> survive_forks() {
 
 Result<std::vector<Rnic*>> find_rnics() {
   // Never destroyed: librdmacm closes its devices in a destructor of its own.
-  static auto& known = *new std::map<std::string, std::unique_ptr<Rnic>>;
+  static auto& known = *new KnownDevices<Rnic>;
   static std::mutex mutex;
   const std::lock_guard lock(mutex);
   const Owned<rdma_event_channel> channel(::rdma_create_event_channel());

@@ -41,6 +41,11 @@ class Rnic {
 
   /// Asks whether its port is active.
   bool is_up() const;
+  /// Whether it was reset or removed: its context serves nobody any more, and all keys on it are
+  /// gone. find_rnics() finds it anew.
+  bool is_dead() const { return watched_->dead.load(); }
+  /// librdmacm says that it was removed.
+  void note_removal();
 
   /// Readable when there may be events for dispatch_events.
   int event_fd() const { return context_->async_fd; }
@@ -59,8 +64,11 @@ class Rnic {
   struct Watched {
     std::mutex mutex;
     std::map<ibv_qp*, std::shared_ptr<Fate>> fates;
+    std::atomic<bool> dead{false};
   };
+  /// Never those of a dead RNIC whose place in memory a new context has.
   static std::shared_ptr<Watched> watched_of(ibv_context* context);
+  static void condemn(Watched& watched);  // requires its mutex
 
   void find_capabilities();
 
@@ -76,7 +84,8 @@ class Rnic {
 };
 
 /// All of them, those first whose ports are active, else in the order of the machine's interfaces.
-/// Looked for anew by each call; one that was found before is the same object. Errors: Unsupported.
+/// Looked for anew by each call; one that was found before is the same object, unless it has been
+/// reset since. Errors: Unsupported.
 Result<std::vector<Rnic*>> find_rnics();
 
 }  // namespace perdure::fabric::verbs

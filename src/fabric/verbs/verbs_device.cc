@@ -1,10 +1,12 @@
 // The verbs provider's devices and listeners; see verbs.h for what they promise.
 #include "fabric/verbs/verbs.h"
 #ifdef PERDURE_WITH_VERBS
+#include "core/log_message.h"
 #include "core/try.h"
 #include "fabric/verbs/verbs_endpoint.h"
 
 #include <cstring>
+#include <mutex>
 
 namespace perdure::fabric::verbs {
 namespace {
@@ -62,17 +64,23 @@ class VerbsIncoming final : public Incoming {
   std::vector<std::byte> private_data_;
 };
 
+/// next() by one thread at a time. When the RNIC is reset the listener goes with it: next() then
+/// looks for the RNIC, and listens at the same address again.
 class VerbsListener final : public Listener {
  public:
-  explicit VerbsListener(std::shared_ptr<ListenerCore> core) : core_(std::move(core)) {}
+  explicit VerbsListener(std::shared_ptr<ListenerCore> core)
+      : core_(std::move(core)),
+        address_(to_string(address_of(::rdma_get_local_addr(core_->id.get())))) {}
 
-  std::string address() const override {
-    return to_string(address_of(::rdma_get_local_addr(core_->id.get())));
-  }
+  std::string address() const override { return address_; }
   Result<std::unique_ptr<Incoming>> next(Deadline deadline) override;
 
  private:
+  Result<void> listen_again();
+
   std::shared_ptr<ListenerCore> core_;
+  const std::string address_;
+  bool removed_ = false;
 };
 
 class VerbsDevice final : public Device {
@@ -81,7 +89,8 @@ class VerbsDevice final : public Device {
 
   Result<std::unique_ptr<Memory>> register_memory(std::span<std::byte> range,
                                                   Access access) override {
-    PERDURE_TRY(memory, register_range(domain_, range, access));
+    PERDURE_TRY(domain, living_domain());
+    PERDURE_TRY(memory, register_range(std::move(domain), range, access));
     return std::unique_ptr<Memory>(std::move(memory));
   }
   Result<std::unique_ptr<Listener>> listen(const std::string& address,
@@ -90,17 +99,50 @@ class VerbsDevice final : public Device {
                                             std::span<const std::byte> private_data,
                                             const EndpointOptions& options,
                                             Deadline deadline) override;
-  Transport transport() const override { return domain_->rnic->transport(); }
-  Capabilities capabilities() const override { return domain_->rnic->report().capabilities; }
+  Transport transport() const override { return domain()->rnic->transport(); }
+  Capabilities capabilities() const override { return domain()->rnic->report().capabilities; }
   std::string describe() const override {
-    return fmt::format("RNIC {} at {}, {}", domain_->rnic->name(), domain_->rnic->report().address,
-                       to_string(transport()));
+    const RnicReport& report = domain()->rnic->report();
+    return fmt::format("RNIC {} at {}, {}", report.name, report.address,
+                       to_string(report.transport));
   }
-  const std::shared_ptr<Domain>& domain() const { return domain_; }
+  std::shared_ptr<Domain> domain() const {
+    const std::lock_guard lock(mutex_);
+    return domain_;
+  }
 
  private:
+  /// The keys of this device, on its RNIC as it is now: after a reset new ones. What was registered
+  /// before is lost with the reset, and so are the connections that used it.
+  Result<std::shared_ptr<Domain>> living_domain();
+
+  mutable std::mutex mutex_;
   std::shared_ptr<Domain> domain_;
 };
+
+/// The RNIC of that name, address and kind, after `dead` was reset. Errors: Unsupported,
+/// SystemError.
+Result<std::shared_ptr<Domain>> open_domain_again(const Rnic& dead) {
+  PERDURE_TRY(rnics, find_rnics());
+  for (Rnic* rnic : rnics) {
+    if (rnic->name() == dead.name() && rnic->report().address == dead.report().address &&
+        rnic->transport() == dead.transport()) {
+      return open_domain(*rnic);
+    }
+  }
+  return Error{ErrorCode::SystemError,
+               fmt::format("RNIC {} at {} was reset or removed and is not back: see `rdma link`",
+                           dead.name(), dead.report().address)};
+}
+
+Result<std::shared_ptr<Domain>> VerbsDevice::living_domain() {
+  const std::lock_guard lock(mutex_);
+  domain_->rnic->dispatch_events();
+  if (!domain_->rnic->is_dead()) return domain_;
+  PERDURE_TRY(again, open_domain_again(*domain_->rnic));
+  domain_ = std::move(again);
+  return domain_;
+}
 
 Result<std::unique_ptr<Endpoint>> VerbsIncoming::accept(std::shared_ptr<Domain> domain,
                                                         Deadline deadline) {
@@ -118,18 +160,64 @@ Result<std::unique_ptr<Endpoint>> VerbsIncoming::accept(std::shared_ptr<Domain> 
 
 Result<std::unique_ptr<Endpoint>> VerbsIncoming::accept_into(Device& device, Deadline deadline) {
   const auto* own = dynamic_cast<VerbsDevice*>(&device);
-  if (own == nullptr || own->domain()->rnic->context() != core_->domain->rnic->context()) {
+  const std::shared_ptr<Domain> domain = own == nullptr ? nullptr : own->domain();
+  if (domain == nullptr || domain->rnic->context() != core_->domain->rnic->context()) {
     return Error{ErrorCode::InvalidArgument, "accept_into: the device is not of this RNIC"};
   }
-  return accept(own->domain(), deadline);
+  return accept(domain, deadline);
+}
+
+Result<std::shared_ptr<ListenerCore>> start_listening(std::shared_ptr<Domain> domain,
+                                                      const std::string& at,
+                                                      const EndpointOptions& options) {
+  PERDURE_TRY(local, parse_socket_address(at, Deadline::after(kListenNameWithin)));
+  auto core = std::make_shared<ListenerCore>();
+  core->domain = std::move(domain);
+  core->options = options;
+  PERDURE_TRY(channel, open_channel());
+  core->events = std::move(channel);
+  rdma_cm_id* id = nullptr;
+  if (::rdma_create_id(core->events.get(), &id, nullptr, RDMA_PS_TCP) != 0) {
+    return errno_error(ErrorCode::SystemError, "listen: rdma_create_id");
+  }
+  core->id.reset(id);
+  if (::rdma_bind_addr(id, reinterpret_cast<sockaddr*>(&local.storage)) != 0 ||
+      ::rdma_listen(id, kBacklog) != 0) {
+    return errno_error(ErrorCode::SystemError, "listen at " + at);
+  }
+  if (id->verbs != nullptr && id->verbs != core->domain->rnic->context()) {
+    return Error{ErrorCode::InvalidArgument,
+                 fmt::format("listen at {}: the address belongs to RNIC {}, not to {}", at,
+                             ::ibv_get_device_name(id->verbs->device), core->domain->rnic->name())};
+  }
+  return core;
+}
+
+Result<void> VerbsListener::listen_again() {
+  core_->id.reset();  // the address is free then
+  PERDURE_TRY(domain, open_domain_again(*core_->domain->rnic));
+  PERDURE_TRY(core, start_listening(std::move(domain), address_, core_->options));
+  core_ = std::move(core);
+  removed_ = false;
+  log_message(Severity::Warning, fmt::format("RNIC {}: is back, and listens at {} again",
+                                             core_->domain->rnic->name(), address_));
+  return {};
 }
 
 Result<std::unique_ptr<Incoming>> VerbsListener::next(Deadline deadline) {
+  if (removed_) PERDURE_TRY_VOID(listen_again());
   for (;;) {
     auto event = next_event(*core_->events, deadline);
     if (!event.ok()) {
       if (event.code() != ErrorCode::TimedOut) return event.error();
       return Error{ErrorCode::TimedOut, "no peer asked to connect in time"};
+    }
+    if ((*event)->event == RDMA_CM_EVENT_DEVICE_REMOVAL) {
+      removed_ = true;
+      core_->domain->rnic->note_removal();
+      return Error{ErrorCode::Disconnected,
+                   fmt::format("RNIC {} was reset or removed; it is looked for again",
+                               core_->domain->rnic->name())};
     }
     if ((*event)->event != RDMA_CM_EVENT_CONNECT_REQUEST) continue;
     Owned<rdma_cm_id> id((*event)->id);
@@ -147,27 +235,9 @@ Result<std::unique_ptr<Incoming>> VerbsListener::next(Deadline deadline) {
 
 Result<std::unique_ptr<Listener>> VerbsDevice::listen(const std::string& address,
                                                       const EndpointOptions& options) {
-  const std::string at = address.empty() ? to_string(domain_->rnic->address()) : address;
-  PERDURE_TRY(local, parse_socket_address(at, Deadline::after(kListenNameWithin)));
-  auto core = std::make_shared<ListenerCore>();
-  core->domain = domain_;
-  core->options = options;
-  PERDURE_TRY(channel, open_channel());
-  core->events = std::move(channel);
-  rdma_cm_id* id = nullptr;
-  if (::rdma_create_id(core->events.get(), &id, nullptr, RDMA_PS_TCP) != 0) {
-    return errno_error(ErrorCode::SystemError, "listen: rdma_create_id");
-  }
-  core->id.reset(id);
-  if (::rdma_bind_addr(id, reinterpret_cast<sockaddr*>(&local.storage)) != 0 ||
-      ::rdma_listen(id, kBacklog) != 0) {
-    return errno_error(ErrorCode::SystemError, "listen at " + at);
-  }
-  if (id->verbs != nullptr && id->verbs != domain_->rnic->context()) {
-    return Error{ErrorCode::InvalidArgument,
-                 fmt::format("listen at {}: the address belongs to RNIC {}, not to {}", at,
-                             ::ibv_get_device_name(id->verbs->device), domain_->rnic->name())};
-  }
+  PERDURE_TRY(domain, living_domain());
+  const std::string at = address.empty() ? to_string(domain->rnic->address()) : address;
+  PERDURE_TRY(core, start_listening(std::move(domain), at, options));
   return std::unique_ptr<Listener>(std::make_unique<VerbsListener>(std::move(core)));
 }
 
@@ -178,6 +248,7 @@ Result<std::unique_ptr<Endpoint>> VerbsDevice::connect(const std::string& addres
   if (private_data.size() > kPrivateBytesMax) {
     return Error{ErrorCode::InvalidArgument, "connect: more private data than kPrivateBytesMax"};
   }
+  PERDURE_TRY(domain, living_domain());
   PERDURE_TRY(remote, parse_socket_address(address, deadline));
   PERDURE_TRY(channel, open_channel());
   rdma_cm_id* made = nullptr;
@@ -186,7 +257,7 @@ Result<std::unique_ptr<Endpoint>> VerbsDevice::connect(const std::string& addres
   }
   Owned<rdma_cm_id> id(made);
   // From this RNIC's own address: the memory is registered with it.
-  SocketAddress local = domain_->rnic->address();
+  SocketAddress local = domain->rnic->address();
   const bool same_family = local.storage.ss_family == remote.storage.ss_family;
   const int patience_ms =
       static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(deadline.left()).count());
@@ -196,10 +267,10 @@ Result<std::unique_ptr<Endpoint>> VerbsDevice::connect(const std::string& addres
     return errno_error(ErrorCode::Disconnected, "connect to " + address);
   }
   PERDURE_TRY_VOID(expect_event(*channel, RDMA_CM_EVENT_ADDR_RESOLVED, address, deadline));
-  if (id->verbs != domain_->rnic->context()) {
+  if (id->verbs != domain->rnic->context()) {
     return Error{ErrorCode::InvalidArgument,
                  fmt::format("{} is reached through another RNIC than {}: name that one", address,
-                             domain_->rnic->name())};
+                             domain->rnic->name())};
   }
   std::uint8_t timeout = kAckTimeout;
   (void)::rdma_set_option(id.get(), RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &timeout,
@@ -208,7 +279,7 @@ Result<std::unique_ptr<Endpoint>> VerbsDevice::connect(const std::string& addres
     return errno_error(ErrorCode::Disconnected, "connect to " + address);
   }
   PERDURE_TRY_VOID(expect_event(*channel, RDMA_CM_EVENT_ROUTE_RESOLVED, address, deadline));
-  PERDURE_TRY(endpoint, VerbsEndpoint::open(domain_, std::move(channel), std::move(id), options,
+  PERDURE_TRY(endpoint, VerbsEndpoint::open(domain, std::move(channel), std::move(id), options,
                                             to_string(remote)));
   PERDURE_TRY_VOID(endpoint->connect(private_data, deadline));
   return std::unique_ptr<Endpoint>(std::move(endpoint));

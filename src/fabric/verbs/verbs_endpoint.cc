@@ -348,6 +348,7 @@ void VerbsEndpoint::look_around() {
     if (event->event == RDMA_CM_EVENT_DISCONNECTED ||
         event->event == RDMA_CM_EVENT_DEVICE_REMOVAL ||
         event->event == RDMA_CM_EVENT_TIMEWAIT_EXIT) {
+      if (event->event == RDMA_CM_EVENT_DEVICE_REMOVAL) domain_->rnic->note_removal();
       const std::string reason = ::rdma_event_str(event->event);
       lose(reason == "RDMA_CM_EVENT_DISCONNECTED" ? "closed by the peer" : reason,
            ErrorCode::OutcomeUnknown);
