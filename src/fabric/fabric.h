@@ -66,6 +66,11 @@ class Memory {
   virtual std::uint64_t base() const = 0;
   /// The strongest native FLUSH that peers may ask of it.
   virtual FlushPlacement flush_placement() const { return FlushPlacement::None; }
+  /// Takes the key away before the destruction does, and says whether that worked: on success no
+  /// request of a peer reaches the range any more. Harmless when repeated.
+  /// Errors: SystemError: the device refused. The key may be alive; ask again, and let nobody rely
+  /// on its being dead.
+  virtual Result<void> deregister() = 0;
 };
 
 /// A range registered by the peer.
@@ -179,6 +184,13 @@ class Endpoint {
   virtual bool connected() const = 0;
   /// Ends the connection; requests in flight complete with OutcomeUnknown. Harmless when repeated.
   virtual void disconnect() = 0;
+  /// disconnect(), and whether the device has let go of the peer: on success nothing of this
+  /// process is reached through the connection any more. Harmless when repeated.
+  /// Errors: SystemError: as for Memory::deregister.
+  virtual Result<void> sever() {
+    disconnect();
+    return {};
+  }
   /// For whoever must end the connection in a signal handler: after that nothing is answered on it,
   /// neither what this end executes for the peer nor a message. Empty: it can not be.
   virtual CutSwitch cut_switch() { return {}; }

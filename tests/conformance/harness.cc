@@ -41,6 +41,9 @@ Result<std::unique_ptr<fabric::Device>> open_emu(Transport transport) {
 Harness emulated(std::string name, Transport transport) {
   Harness harness = plain(std::move(name), [transport] { return open_emu(transport); });
   harness.responder_polls = false;
+  harness.refuse_revocations = [](Devices& devices, bool refused) {
+    dynamic_cast<fabric::emu::LiveDevice&>(*devices.server).refuse_revocations(refused);
+  };
   return harness;
 }
 

@@ -27,6 +27,8 @@ struct Harness {
   std::function<Result<std::unique_ptr<fabric::Device>>()> open_in_process;
   /// Keys of one device reach nothing through connections accepted into another device.
   bool isolates_devices = true;
+  /// Lets taking rights away fail at the server's device, or work again. Empty: it can not be done.
+  std::function<void(Devices&, bool)> refuse_revocations;
   /// Nothing moves at the responder unless it polls; false where something else works for it.
   bool responder_polls = true;
 };

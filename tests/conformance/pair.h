@@ -26,6 +26,8 @@ class Buffer {
   fabric::RemoteMemory remote() const { return {memory_->key(), memory_->base(), size_}; }
   /// From now on peers are refused; the bytes stay.
   void deregister() { memory_.reset(); }
+  /// The same, by asking for it.
+  Result<void> revoke() { return memory_->deregister(); }
   void fill(std::uint64_t seed, std::size_t offset, std::size_t length);
   /// Whether the bytes are those that fill(seed, 0, length) gives at the start of a range.
   bool holds(std::uint64_t seed, std::size_t offset, std::size_t length) const;

@@ -173,6 +173,53 @@ TEST_P(Refusal, AccessToMemoryThatWasRevoked) {
   EXPECT_TRUE(revoked.holds(3, 0, 4096));
 }
 
+TEST_P(Refusal, AccessToMemoryWhoseKeyWasTakenAway) {
+  Buffer revoked(*pair_->devices.server, 4096, Access::RemoteReadWrite);
+  const RemoteMemory known = revoked.remote();
+  auto* proof = pair_->run(read(local_->segment(4096, 8), known, 0, 5));
+  ASSERT_NE(proof, nullptr);
+  ASSERT_FALSE(proof->error.has_value());
+  ASSERT_TRUE(revoked.revoke().ok());
+  EXPECT_TRUE(revoked.revoke().ok());  // harmless when repeated
+  revoked.fill(3, 0, 4096);
+  expect_refused(write(local_->segment(0, 64), known, 0, 1));
+  EXPECT_TRUE(revoked.holds(3, 0, 4096));
+}
+
+TEST_P(Refusal, ASeveredConnectionReachesNothing) {
+  ASSERT_TRUE(pair_->server.endpoint->sever().ok());
+  EXPECT_TRUE(pair_->server.endpoint->sever().ok());  // harmless when repeated
+  EXPECT_FALSE(pair_->server.endpoint->connected());
+  const auto late = write(local_->segment(0, 64), remote_->remote(), 0, 1);
+  (void)pair_->client.endpoint->post({&late, 1});
+  ASSERT_TRUE(pair_->pump([&] { return !pair_->client.endpoint->connected(); }));
+  EXPECT_TRUE(remote_->holds(2, 0, kBytes));
+  expect_server_serves_others();
+}
+
+TEST_P(Refusal, RightsThatAreNotTakenAwayAreSaidToBeThere) {
+  if (!GetParam().refuse_revocations) return;
+  GetParam().refuse_revocations(pair_->devices, true);
+  EXPECT_EQ(remote_->revoke().code(), ErrorCode::SystemError);
+  EXPECT_EQ(pair_->server.endpoint->sever().code(), ErrorCode::SystemError);
+  // Expect: the peer still reaches the memory, which is what the errors say.
+  ASSERT_NE(pair_->run(write(local_->segment(0, 64), remote_->remote(), 0, 5)), nullptr);
+  auto* proof = pair_->run(read(local_->segment(4096, 8), remote_->remote(), 0, 6));
+  ASSERT_NE(proof, nullptr);
+  EXPECT_FALSE(proof->error.has_value());
+  EXPECT_TRUE(remote_->holds(1, 0, 64));
+
+  GetParam().refuse_revocations(pair_->devices, false);
+  remote_->fill(2, 0, kBytes);
+  const RemoteMemory known = remote_->remote();
+  ASSERT_TRUE(remote_->revoke().ok());
+  const auto late = write(local_->segment(0, 64), known, 0, 1);
+  ASSERT_TRUE(pair_->post(late));
+  ASSERT_TRUE(pair_->pump([&] { return !pair_->client.endpoint->connected(); }));
+  EXPECT_TRUE(remote_->holds(2, 0, kBytes));
+  EXPECT_TRUE(pair_->server.endpoint->sever().ok());
+}
+
 TEST_P(Refusal, KeyOfAnotherDeviceReachesNothing) {
   if (!GetParam().isolates_devices) return;
   // Connect: a peer that is accepted into a device of its own.

@@ -59,6 +59,11 @@ class LiveEndpoint final : public Endpoint {
     const MutexLock lock(state_->mutex);
     connection_->disconnect();
   }
+  Result<void> sever() override {
+    if (state_->memory.refuses_revocations()) return revocation_refused();
+    disconnect();
+    return {};
+  }
   const Limits& limits() const override { return connection_->limits(); }
   Transport transport() const override { return connection_->terms().transport; }
   Capabilities capabilities() const override { return connection_->terms().capabilities; }
@@ -226,6 +231,8 @@ bool LiveDevice::powered() const {
   const MutexLock lock(state_->mutex);
   return state_->powered;
 }
+
+void LiveDevice::refuse_revocations(bool refused) { state_->memory.refuse_revocations(refused); }
 
 RnicCounters LiveDevice::counters() const {
   const MutexLock lock(state_->mutex);

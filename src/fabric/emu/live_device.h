@@ -47,6 +47,8 @@ class LiveDevice final : public Device {
   /// Regions show what survived; listen and register again.
   void power_on();
   bool powered() const;
+  /// See Machine::refuse_revocations.
+  void refuse_revocations(bool refused);
   RnicCounters counters() const;
 
   Result<std::unique_ptr<Memory>> register_memory(std::span<std::byte> range,

@@ -39,10 +39,8 @@ class RegisteredMemory final : public Memory {
  public:
   RegisteredMemory(MemoryTable& table, std::shared_ptr<RegisteredRange> range)
       : table_(table), range_(std::move(range)) {}
-  ~RegisteredMemory() override {
-    range_->deregister();
-    table_.forget(range_->key());
-  }
+  // Even where revocations are refused: the bytes may go now, and here nothing keeps them.
+  ~RegisteredMemory() override { revoke(); }
   RegisteredMemory(const RegisteredMemory&) = delete;
   RegisteredMemory& operator=(const RegisteredMemory&) = delete;
 
@@ -52,8 +50,18 @@ class RegisteredMemory final : public Memory {
   FlushPlacement flush_placement() const override {
     return range_->access() == Access::Local ? FlushPlacement::None : FlushPlacement::Persistence;
   }
+  Result<void> deregister() override {
+    if (table_.refuses_revocations()) return revocation_refused();
+    revoke();
+    return {};
+  }
 
  private:
+  void revoke() {
+    range_->deregister();
+    table_.forget(range_->key());
+  }
+
   MemoryTable& table_;
   std::shared_ptr<RegisteredRange> range_;
 };
@@ -89,6 +97,7 @@ std::unique_ptr<Memory> MemoryTable::register_memory(std::span<std::byte> bytes,
 }
 
 void MemoryTable::revoke_all() {
+  refuses_.store(false);
   const MutexLock lock(mutex_);
   for (auto& [key, range] : ranges_) range->deregister();
   ranges_.clear();

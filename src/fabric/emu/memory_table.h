@@ -8,6 +8,7 @@
 #include "fabric/fabric.h"
 #include "pmem/crashable_region.h"
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -62,6 +63,11 @@ class RegisteredRange {
   bool registered_ PERDURE_GUARDED_BY(mutex_) = true;
 };
 
+/// What a device says that takes no rights away: see MemoryTable::refuse_revocations.
+inline Error revocation_refused() {
+  return {ErrorCode::SystemError, "the emulated RNIC takes no rights away"};
+}
+
 /// Part of a registered range, checked.
 struct Place {
   std::shared_ptr<RegisteredRange> range;
@@ -88,6 +94,11 @@ class MemoryTable {
   /// The machine loses power: nothing is registered any more.
   void revoke_all();
 
+  /// From here on taking rights away fails and leaves them (true), or works (false): an RNIC that
+  /// does not answer its driver and goes on serving its peers.
+  void refuse_revocations(bool refused) { refuses_.store(refused); }
+  bool refuses_revocations() const { return refuses_.load(); }
+
   /// The place a peer names, or nothing: unknown key, no such right, or outside of the range.
   std::optional<Place> find_remote(std::uint64_t key, std::uint64_t address, std::uint64_t length,
                                    Access needed);
@@ -99,6 +110,7 @@ class MemoryTable {
   void forget(std::uint64_t key);
   std::shared_ptr<RegisteredRange> find(std::uint64_t key);
 
+  std::atomic<bool> refuses_{false};
   Mutex mutex_;
   Random random_ PERDURE_GUARDED_BY(mutex_);
   std::vector<pmem::CrashableRegion*> regions_ PERDURE_GUARDED_BY(mutex_);

@@ -70,6 +70,9 @@ class Machine final : public Device {
   /// does.
   void starve(bool starved);
   bool starved() const { return starved_; }
+  /// From here on its RNIC ends no connection and takes no key away when asked to, and says so
+  /// (true), or does (false): see Endpoint::sever. Loss of power ends it.
+  void refuse_revocations(bool refused) { memory_.refuse_revocations(refused); }
 
   const RnicCounters& counters() const { return counters_; }
 

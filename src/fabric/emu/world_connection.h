@@ -78,6 +78,7 @@ class WorldEndpoint final : public Endpoint {
   int wait_fd() const override { return -1; }
   bool connected() const override;
   void disconnect() override;
+  Result<void> sever() override;
   const Limits& limits() const override { return side().limits; }
   Transport transport() const override { return side().transport; }
   Capabilities capabilities() const override { return side().capabilities; }

@@ -72,4 +72,10 @@ void WorldEndpoint::disconnect() {
   world_.go_down(*connection_, side_);
 }
 
+Result<void> WorldEndpoint::sever() {
+  if (side().machine->memory_.refuses_revocations()) return revocation_refused();
+  disconnect();
+  return {};
+}
+
 }  // namespace perdure::fabric::emu

@@ -20,16 +20,27 @@ namespace {
 class TcpMemory final : public Memory {
  public:
   TcpMemory(std::shared_ptr<Domain> domain, std::span<std::byte> range, Fid<fid_mr> region)
-      : domain_(std::move(domain)), range_(range), region_(std::move(region)) {}
+      : domain_(std::move(domain)),
+        range_(range),
+        region_(std::move(region)),
+        key_(region_ ? ::fi_mr_key(region_.get()) : 0) {}
 
   std::span<std::byte> bytes() const override { return range_; }
-  std::uint64_t key() const override { return region_ ? ::fi_mr_key(region_.get()) : 0; }
+  std::uint64_t key() const override { return key_; }
   std::uint64_t base() const override { return 0; }
+  Result<void> deregister() override {
+    if (!region_) return {};
+    const int returned = ::fi_close(&region_->fid);
+    if (returned != 0) return error_of(ErrorCode::SystemError, "deregistering memory", returned);
+    (void)region_.release();
+    return {};
+  }
 
  private:
   std::shared_ptr<Domain> domain_;
   std::span<std::byte> range_;
-  Fid<fid_mr> region_;
+  Fid<fid_mr> region_;  // empty: for this side only, or deregistered
+  std::uint64_t key_;
 };
 
 /// What a listener and the connections not yet accepted share.

@@ -13,13 +13,15 @@ class ShmMemory final : public Memory {
  public:
   ShmMemory(std::shared_ptr<KeyTable> keys, std::span<std::byte> range, std::uint64_t key)
       : keys_(std::move(keys)), range_(range), key_(key) {}
-  ~ShmMemory() override {
-    if (key_ != 0) keys_->remove(key_);
-  }
+  ~ShmMemory() override { (void)ShmMemory::deregister(); }
 
   std::span<std::byte> bytes() const override { return range_; }
   std::uint64_t key() const override { return key_; }
   std::uint64_t base() const override { return 0; }
+  Result<void> deregister() override {
+    if (key_ != 0) keys_->remove(key_);
+    return {};
+  }
 
  private:
   std::shared_ptr<KeyTable> keys_;

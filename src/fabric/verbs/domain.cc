@@ -66,6 +66,19 @@ Result<std::shared_ptr<Domain>> open_domain(Rnic& rnic) {
   return domain;
 }
 
+Result<void> VerbsMemory::deregister() {
+  if (region_ == nullptr) return {};
+  const int returned = ::ibv_dereg_mr(region_.get());
+  // An RNIC that was reset has forgotten all keys, whatever it answers.
+  if (returned != 0 && !domain_->rnic->is_dead()) {
+    errno = returned;
+    return errno_error(ErrorCode::SystemError, fmt::format("RNIC {} does not deregister {} B",
+                                                           domain_->rnic->name(), range_.size()));
+  }
+  (void)region_.release();
+  return {};
+}
+
 Result<std::unique_ptr<VerbsMemory>> register_range(std::shared_ptr<Domain> domain,
                                                     std::span<std::byte> range, Access access) {
   if (range.empty()) return Error{ErrorCode::InvalidArgument, "register_memory: empty range"};

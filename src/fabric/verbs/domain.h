@@ -19,18 +19,26 @@ class VerbsMemory final : public Memory {
  public:
   VerbsMemory(std::shared_ptr<Domain> domain, std::span<std::byte> range, Owned<ibv_mr> region,
               FlushPlacement flush)
-      : domain_(std::move(domain)), range_(range), region_(std::move(region)), flush_(flush) {}
+      : domain_(std::move(domain)),
+        range_(range),
+        region_(std::move(region)),
+        rkey_(region_->rkey),
+        lkey_(region_->lkey),
+        flush_(flush) {}
 
   std::span<std::byte> bytes() const override { return range_; }
-  std::uint64_t key() const override { return region_->rkey; }
+  std::uint64_t key() const override { return rkey_; }
   std::uint64_t base() const override { return reinterpret_cast<std::uintptr_t>(range_.data()); }
   FlushPlacement flush_placement() const override { return flush_; }
-  std::uint32_t lkey() const { return region_->lkey; }
+  Result<void> deregister() override;
+  std::uint32_t lkey() const { return lkey_; }
 
  private:
   std::shared_ptr<Domain> domain_;
   std::span<std::byte> range_;
-  Owned<ibv_mr> region_;
+  Owned<ibv_mr> region_;  // empty: deregistered
+  std::uint32_t rkey_;
+  std::uint32_t lkey_;
   FlushPlacement flush_;
 };
 

@@ -380,6 +380,27 @@ void VerbsEndpoint::disconnect() {
   if (!lost_) lose("", ErrorCode::OutcomeUnknown);
 }
 
+Result<void> VerbsEndpoint::sever() {
+  disconnect();
+  return destroy_queue_pair();
+}
+
+/// By ibv_destroy_qp(): rdma_destroy_qp() does the same here and drops the result. Until it is gone
+/// the RNIC may execute what the peer sends.
+Result<void> VerbsEndpoint::destroy_queue_pair() {
+  if (id_->qp == nullptr) return {};
+  const int returned = ::ibv_destroy_qp(id_->qp);
+  if (returned != 0 && !domain_->rnic->is_dead()) {
+    errno = returned;
+    return errno_error(
+        ErrorCode::SystemError,
+        fmt::format("RNIC {} does not destroy the queue pair of {}", domain_->rnic->name(), peer_));
+  }
+  id_->qp = nullptr;
+  extended_ = nullptr;
+  return {};
+}
+
 /// The connection is down. What succeeded before that is delivered first; then all that is in
 /// flight fails, the oldest request with `first`. When this returns the RNIC touches none of the
 /// caller's memory.
@@ -393,7 +414,9 @@ void VerbsEndpoint::lose(const std::string& reason, ErrorCode first) {
   domain_->rnic->unwatch(id_->qp);
   ::rdma_disconnect(id_.get());
   drain();
-  ::rdma_destroy_qp(id_.get());
+  if (const auto destroyed = destroy_queue_pair(); !destroyed.ok()) {
+    log_message(Severity::Error, destroyed.error().message);
+  }
   Completion completion;
   while (requests_.report_lost(completion, failed_request_, first)) {
     last_words_.push_back(completion);

@@ -38,6 +38,7 @@ class VerbsEndpoint final : public Endpoint {
   int wait_fd() const override { return wait_fd_; }
   bool connected() const override { return !lost_; }
   void disconnect() override;
+  Result<void> sever() override;
   const Limits& limits() const override { return limits_; }
   Transport transport() const override { return domain_->rnic->transport(); }
   Capabilities capabilities() const override { return capabilities_; }
@@ -72,6 +73,7 @@ class VerbsEndpoint final : public Endpoint {
   void issue(const WorkRequest& request, std::size_t entries);
   void issue_held();
   void commit();
+  Result<void> destroy_queue_pair();
 
   std::size_t take_out(std::span<ibv_wc> done);
   bool take(const ibv_wc& done, Completion& completion);
