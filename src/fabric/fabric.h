@@ -231,11 +231,23 @@ class Listener {
   virtual Result<std::unique_ptr<Incoming>> next(Deadline deadline) = 0;
 };
 
-/// Depths asked of a connection; the provider may give less, see Endpoint::limits.
+/// What is asked of a connection. Of depths the provider may give less, see Endpoint::limits.
 struct EndpointOptions {
   std::size_t send_depth = 256;
   std::size_t receive_depth = 256;
+  /// RDMA: how long an RNIC waits for the peer's before it sends again, 4.096 us times two to the
+  /// power of this (InfiniBand volume 1, 9.7.6.1.3; an RNIC may take up to four times as long). It
+  /// tries 7 times: at 17, 0.54 s, a peer that is gone shows after about 4 s. Lower it where that
+  /// is too long and the network never pauses; InfiniBand takes it from the subnet manager.
+  std::uint8_t ack_timeout = 17;
+  /// RoCE: the traffic class of its packets, DSCP times 4 and two bits for ECN, by which switches
+  /// choose a queue without loss. Not set: the system's own.
+  std::optional<std::uint8_t> traffic_class;
 };
+
+/// 0.26 ms to 17 s: shorter is within an RNIC's own delays, longer is longer than anybody waits.
+inline constexpr std::uint8_t kAckTimeoutMin = 6;
+inline constexpr std::uint8_t kAckTimeoutMax = 22;
 
 /// One RNIC, or what stands in for it. Must outlive all it gave out.
 /// Threads: any.

@@ -18,6 +18,8 @@ constexpr std::uint8_t kCanFlush = 1;
 constexpr std::uint8_t kCanWriteAtomically = 2;
 constexpr std::uint8_t kCanFlushPersistently = 4;
 constexpr unsigned kImmediatesShift = 3;
+constexpr unsigned kImmediatesMask = 15;
+constexpr unsigned kSolicits = 128;
 constexpr Nanoseconds kSlice = std::chrono::milliseconds(50);
 }  // namespace
 
@@ -68,6 +70,7 @@ PrivateData encode(const Hello& hello, std::span<const std::byte> own) {
   const unsigned can = (hello.capabilities.native_flush ? kCanFlush : 0U) |
                        (hello.capabilities.atomic_write ? kCanWriteAtomically : 0U) |
                        (hello.capabilities.persistent_flush ? kCanFlushPersistently : 0U) |
+                       (hello.solicits ? kSolicits : 0U) |
                        hello.immediates_log2 << kImmediatesShift;
   store<std::uint8_t>(at, kMagic);
   store<std::uint8_t>(at + 1, kVersion);
@@ -93,7 +96,9 @@ std::optional<ReceivedHello> decode_hello(std::span<const std::byte> data) {
   received.hello.capabilities.native_flush = (can & kCanFlush) != 0;
   received.hello.capabilities.atomic_write = (can & kCanWriteAtomically) != 0;
   received.hello.capabilities.persistent_flush = (can & kCanFlushPersistently) != 0;
-  received.hello.immediates_log2 = static_cast<unsigned>(can) >> kImmediatesShift;
+  received.hello.solicits = (can & kSolicits) != 0;
+  received.hello.immediates_log2 =
+      (static_cast<unsigned>(can) >> kImmediatesShift) & kImmediatesMask;
   received.hello.credit_key = load<std::uint32_t>(at + 4);
   received.hello.credit_address = load<std::uint64_t>(at + 8);
   received.own = data.subspan(kGreetingBytes, own);

@@ -29,7 +29,9 @@ Result<Owned<rdma_cm_event>> expect_event(rdma_event_channel& channel, rdma_cm_e
 ///   0       1     magic         0x56
 ///   1       1     version       1
 ///   2       1     capabilities  bit 0: FLUSH, 1: ATOMIC WRITE, 2: FLUSH to persistence;
-///                               bits 3 to 7: binary logarithm of the number of immediates
+///                               bits 3 to 6: binary logarithm of the number of immediates; bit 7:
+///                               all messages solicit an event (never on iWARP, where an older
+///                               peer would take it for a part of the logarithm)
 ///   3       1     bytes of the caller's data (the transport pads them)
 ///   4       4     key of the credit word
 ///   8       8     address of the credit word
@@ -37,6 +39,7 @@ struct Hello {
   Capabilities capabilities;
   std::uint32_t credit_key = 0;
   std::uint64_t credit_address = 0;
+  bool solicits = false;         // see VerbsEndpoint::arm
   unsigned immediates_log2 = 0;  // of the ring behind the credit word (iWARP): see work_batch.h
 };
 

@@ -116,6 +116,10 @@ Rnic::Rnic(ibv_context* context, std::uint8_t port, const SocketAddress& address
   report_.transport = transport_of(context_, port_attributes);
   report_.software = is_siw_ || limits().vendor_id == kRxeVendor;
   find_capabilities();
+  std::ifstream place(fmt::format("/sys/class/infiniband/{}/device/local_cpulist", report_.name));
+  std::string near_cores;  // empty for software RNICs
+  std::getline(place, near_cores);
+  vectors_.prepare(context_->num_comp_vectors, count_processors(near_cores));
   const int flags = ::fcntl(context_->async_fd, F_GETFL);
   ::fcntl(context_->async_fd, F_SETFL, flags | O_NONBLOCK);
   report_.evidence.push_back(fmt::format(

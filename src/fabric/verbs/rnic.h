@@ -2,6 +2,7 @@
 #pragma once
 
 #include "fabric/socket_address.h"
+#include "fabric/verbs/completion_vectors.h"
 #include "fabric/verbs/handles.h"
 #include "fabric/verbs/verbs.h"
 
@@ -47,6 +48,9 @@ class Rnic {
   /// librdmacm says that it was removed.
   void note_removal();
 
+  /// Where the completions of one more connection raise their interrupt.
+  int next_completion_vector() { return vectors_.next(); }
+
   /// Readable when there may be events for dispatch_events.
   int event_fd() const { return context_->async_fd; }
   /// Tells connections what has happened to them. Threads: any; never blocks for long.
@@ -80,6 +84,7 @@ class Rnic {
   unsigned flags_ = 0;
   bool is_siw_ = false;
   RnicReport report_;
+  CompletionVectors vectors_;
   std::shared_ptr<Watched> watched_;
 };
 

@@ -5,6 +5,7 @@
 #include "core/try.h"
 #include "fabric/verbs/verbs_endpoint.h"
 
+#include <algorithm>
 #include <cstring>
 #include <mutex>
 
@@ -12,9 +13,20 @@ namespace perdure::fabric::verbs {
 namespace {
 
 constexpr int kBacklog = 128;
-// 7 tries of 4.096 us * 2^17 = 0.54 s: about 4 s until a peer that is gone shows (IBTA volume 1,
-// 9.7.6.1.3; an RNIC may take up to four times as long).
-constexpr std::uint8_t kAckTimeout = 17;
+
+/// On an id that is not connected yet. What an RNIC does not know of it does without: others than
+/// RoCE have the time-out from elsewhere, and no traffic class.
+void set_options(rdma_cm_id* id, const EndpointOptions& options) {
+  std::uint8_t timeout = std::clamp(options.ack_timeout, kAckTimeoutMin, kAckTimeoutMax);
+  (void)::rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &timeout, sizeof timeout);
+  if (!options.traffic_class) return;
+  std::uint8_t traffic_class = *options.traffic_class;
+  if (::rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &traffic_class,
+                        sizeof traffic_class) != 0) {
+    log_message(Severity::Debug, fmt::format("traffic class {} is not taken: {}", traffic_class,
+                                             std::generic_category().message(errno)));
+  }
+}
 
 class VerbsDevice;
 
@@ -151,6 +163,7 @@ Result<std::unique_ptr<Endpoint>> VerbsIncoming::accept(std::shared_ptr<Domain> 
   if (::rdma_migrate_id(id_.get(), channel.get()) != 0) {
     return errno_error(ErrorCode::SystemError, "rdma_migrate_id");
   }
+  set_options(id_.get(), core_->options);
   const std::string peer = to_string(address_of(::rdma_get_peer_addr(id_.get())));
   PERDURE_TRY(endpoint, VerbsEndpoint::open(std::move(domain), std::move(channel), std::move(id_),
                                             core_->options, peer));
@@ -272,9 +285,7 @@ Result<std::unique_ptr<Endpoint>> VerbsDevice::connect(const std::string& addres
                  fmt::format("{} is reached through another RNIC than {}: name that one", address,
                              domain->rnic->name())};
   }
-  std::uint8_t timeout = kAckTimeout;
-  (void)::rdma_set_option(id.get(), RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &timeout,
-                          sizeof timeout);  // RoCE only; others have their own
+  set_options(id.get(), options);
   if (::rdma_resolve_route(id.get(), patience_ms) != 0) {
     return errno_error(ErrorCode::Disconnected, "connect to " + address);
   }

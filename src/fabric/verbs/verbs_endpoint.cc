@@ -17,9 +17,11 @@ namespace perdure::fabric::verbs {
 namespace {
 
 constexpr int kBatch = 16;  // completions taken out of the queue at a time
-// What is not in the completion queue (the end of the connection, events of the device) costs
-// system calls, so it is looked at once in so many empty polls, and around sleeping.
-constexpr std::uint32_t kEmptyPollsPerLook = 256;
+// What is not in the completion queue (the end of the connection, events of the device) costs two
+// system calls, well below 1 us, so it is looked at so often, and around sleeping. Not once in so
+// many polls: who polls seldom would hear of it late. The clock is read once in a few polls.
+constexpr Nanoseconds kLookEvery = std::chrono::microseconds(500);
+constexpr std::uint32_t kPollsPerQuestion = 8;
 constexpr int kQuestionsMax = 5;  // so many times kAskPeerEvery without an answer
 constexpr Nanoseconds kDrainMax = std::chrono::milliseconds(200);
 
@@ -27,8 +29,6 @@ constexpr Nanoseconds kDrainMax = std::chrono::milliseconds(200);
 constexpr std::uint64_t kReceiveTag = std::uint64_t{1} << 63;
 constexpr std::uint64_t kCreditTag = kReceiveTag | 1;
 constexpr std::uint64_t kProbeTag = kReceiveTag | 2;
-
-bool takes_credit(Opcode opcode) { return opcode == Opcode::Send || opcode == Opcode::WriteImm; }
 
 /// What a failed completion means for its request. Everything behind it has an unknown outcome.
 ErrorCode meaning(ibv_wc_status status) {
@@ -59,7 +59,7 @@ Result<void> VerbsEndpoint::check(const WorkRequest& request) const {
     return Error{ErrorCode::Unsupported,
                  "WRITE_WITH_IMM: iWARP, and the RNIC sends nothing inline"};
   }
-  if (takes_credit(request.opcode) && length > queue_limits_.message_bytes_max) {
+  if (takes_receive(request.opcode) && length > queue_limits_.message_bytes_max) {
     return Error{ErrorCode::InvalidArgument,
                  fmt::format("{}: longer than the RNIC's largest message, {} B",
                              to_string(request.opcode), queue_limits_.message_bytes_max)};
@@ -95,7 +95,7 @@ inline std::uint64_t VerbsEndpoint::granted() const {
 
 inline bool VerbsEndpoint::may_issue(const WorkRequest& request, std::size_t entries) {
   if (!may_speak()) return false;
-  if (takes_credit(request.opcode) && !send_credits_.available(granted())) return false;
+  if (takes_receive(request.opcode) && !send_credits_.available(granted())) return false;
   return requests_.fits(entries);
 }
 
@@ -103,7 +103,7 @@ inline bool VerbsEndpoint::may_issue(const WorkRequest& request, std::size_t ent
 inline void VerbsEndpoint::issue(const WorkRequest& request, std::size_t entries) {
   if (!batch_.fits(entries)) commit();
   if (lost_) return;
-  if (takes_credit(request.opcode)) send_credits_.use();
+  if (takes_receive(request.opcode)) send_credits_.use();
   const std::uint64_t number = requests_.issue_index();
   const bool signalled = requests_.issue(entries);
   if (entries == 1 && request.opcode <= Opcode::Read) {
@@ -221,7 +221,6 @@ std::size_t VerbsEndpoint::poll(std::span<Completion> completions) {
         failed = &done[i];  // what succeeded beside it still counts
       }
     }
-    if (got > 0) empty_polls_ = 0;
     if (failed != nullptr) lose(*failed);
     while (!lost_ && count < completions.size() && requests_.report(completions[count])) ++count;
     if (got < wanted) break;
@@ -229,7 +228,7 @@ std::size_t VerbsEndpoint::poll(std::span<Completion> completions) {
   if (!lost_) {
     if (requests_.anything_held()) issue_held();
     if (!lost_ && receive_credits_.due()) tell_credits();
-    if (!lost_ && count == 0 && ++empty_polls_ >= kEmptyPollsPerLook) look_around();
+    if (!lost_ && ++polls_ % kPollsPerQuestion == 0 && look_at_.passed()) look_around();
   }
   while (count < completions.size() && !last_words_.empty()) {
     completions[count++] = last_words_.front();
@@ -302,6 +301,9 @@ void VerbsEndpoint::post_word(ibv_wr_opcode opcode, std::uint64_t tag, std::uint
   work.num_sge = 1;
   work.opcode = opcode;
   work.send_flags = IBV_SEND_SIGNALED;
+  // The RNIC then need not fetch it: a credit is what a peer may be waiting for.
+  const bool small_enough = sizeof word <= queue_limits_.inline_bytes_max;
+  if (opcode == IBV_WR_RDMA_WRITE && small_enough) work.send_flags |= IBV_SEND_INLINE;
   work.wr.rdma.remote_addr = peer_hello_.credit_address + at_peer;
   work.wr.rdma.rkey = peer_hello_.credit_key;
   ibv_send_wr* refused = nullptr;
@@ -336,7 +338,7 @@ void VerbsEndpoint::ask_after_peer() {
 
 /// What does not show in the completion queue.
 void VerbsEndpoint::look_around() {
-  empty_polls_ = 0;
+  look_at_ = Deadline::after(kLookEvery);
   domain_->rnic->dispatch_events();
   if (fate_->broken) {
     lose("the RNIC reports an error of the queue pair", ErrorCode::OutcomeUnknown);
@@ -367,7 +369,11 @@ bool VerbsEndpoint::arm() {
   if (!lost_) look_around();
   if (lost_) return false;
   armed_ = true;
-  if (::ibv_req_notify_cq(queue_.get(), 0) != 0) return false;
+  // A sleeper that waits for messages only is not woken by the completion of its own credits.
+  // Errors raise an event in any case (InfiniBand volume 1, 11.4.2.2).
+  const bool only_messages =
+      peer_hello_.solicits && requests_.empty() && !(telling_ && receive_credits_.due());
+  if (::ibv_req_notify_cq(queue_.get(), only_messages ? 1 : 0) != 0) return false;
   ibv_wc done;  // what came before the request for notification raises no event
   if (::ibv_poll_cq(queue_.get(), 1, &done) > 0) {
     early_ = done;

@@ -124,7 +124,8 @@ class VerbsEndpoint final : public Endpoint {
   int questions_ = 0;            // a probe of the peer is in flight since so many times kAskEvery
   std::optional<ibv_wc> early_;  // polled by arm()
   std::deque<Completion> last_words_;  // after the loss: what is still to be reported
-  std::uint32_t empty_polls_ = 0;
+  std::uint32_t polls_ = 0;
+  Deadline look_at_;
   Deadline ask_at_;
 };
 

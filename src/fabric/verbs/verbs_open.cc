@@ -47,6 +47,7 @@ VerbsEndpoint::VerbsEndpoint(std::shared_ptr<Domain> domain, Owned<rdma_event_ch
       requests_(limits_.send_depth, limits_.send_depth + kSplitEntries, !domain_->rnic->is_iwarp()),
       receive_credits_(limits_.receive_depth),
       receives_(limits_.receive_depth),
+      look_at_(Deadline::after(Nanoseconds{0})),
       ask_at_(Deadline::after(kAskPeerEvery)) {}
 
 Result<std::unique_ptr<VerbsEndpoint>> VerbsEndpoint::open(std::shared_ptr<Domain> domain,
@@ -72,7 +73,7 @@ Result<void> VerbsEndpoint::make_queues() {
   const std::size_t entries =
       limits_.send_depth + kSplitEntries + kInternalEntries + limits_.receive_depth;
   queue_.reset(::ibv_create_cq(domain_->rnic->context(), static_cast<int>(entries), nullptr,
-                               sleep_channel_.get(), 0));
+                               sleep_channel_.get(), domain_->rnic->next_completion_vector()));
   if (!queue_) return errno_error(ErrorCode::SystemError, "ibv_create_cq");
   return {};
 }
@@ -166,6 +167,7 @@ Result<void> VerbsEndpoint::make_wait_fd() {
 Hello VerbsEndpoint::hello() const {
   Hello own;
   own.capabilities = capabilities_;
+  own.solicits = !domain_->rnic->is_iwarp();
   own.credit_key = control_region_->rkey;
   own.credit_address = reinterpret_cast<std::uintptr_t>(&control_->granted);
   if (!immediates_.empty()) {

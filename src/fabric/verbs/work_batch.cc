@@ -179,6 +179,7 @@ void WorkBatch::add(const WorkRequest& request, std::uint64_t id, bool signalled
     case Opcode::Receive: PERDURE_ASSERT(false);
   }
   if (signalled) requests_[count_ - 1].send_flags |= IBV_SEND_SIGNALED;
+  if (takes_receive(request.opcode)) requests_[count_ - 1].send_flags |= IBV_SEND_SOLICITED;
 }
 
 int WorkBatch::post(ibv_qp* qp, ibv_qp_ex* extended) {

@@ -45,6 +45,11 @@ inline std::uint32_t lkey_of(const Segment& segment) {
 /// How many entries a request takes. Requires what check() in verbs_endpoint.cc lets through.
 std::size_t entry_count(const WorkRequest& request, const QueueLimits& limits);
 
+/// Whether it ends in a receive of the peer: it needs a credit there, and wakes who sleeps.
+inline bool takes_receive(Opcode opcode) {
+  return opcode == Opcode::Send || opcode == Opcode::WriteImm;
+}
+
 class WorkBatch {
  public:
   static constexpr std::size_t kEntriesMax = 64;
@@ -87,9 +92,11 @@ class WorkBatch {
     work.wr_id = id;
     work.num_sge = static_cast<int>(gathered - segments_[count_].data());
     work.opcode = kOpcodes[static_cast<std::size_t>(request.opcode)];
-    work.send_flags = (request.fenced ? static_cast<unsigned>(IBV_SEND_FENCE) : 0) |
-                      (signalled ? static_cast<unsigned>(IBV_SEND_SIGNALED) : 0) |
-                      (inlined ? static_cast<unsigned>(IBV_SEND_INLINE) : 0);
+    work.send_flags =
+        (request.fenced ? static_cast<unsigned>(IBV_SEND_FENCE) : 0) |
+        (signalled ? static_cast<unsigned>(IBV_SEND_SIGNALED) : 0) |
+        (inlined ? static_cast<unsigned>(IBV_SEND_INLINE) : 0) |
+        (takes_receive(request.opcode) ? static_cast<unsigned>(IBV_SEND_SOLICITED) : 0);
     work.imm_data = ::htonl(request.immediate);
     work.wr.rdma.remote_addr = request.remote.base + request.remote_offset;
     work.wr.rdma.rkey = static_cast<std::uint32_t>(request.remote.key);
