@@ -242,6 +242,9 @@ Result<void> Pool::write_page(std::size_t index, const PoolPage& page) {
 // One copy after the other, the older first: at every instant one of them is whole. And once both
 // are durable, damage to either can not bring back an older state, an older epoch least of all.
 Result<void> Pool::write_state(PoolState state) {
+  // Once a flush has failed nothing is stored, either: the mark of a clean shutdown, least of all,
+  // might reach the medium by itself.
+  PERDURE_TRY_VOID(region_->check());
   const StateSlot next{slot_.generation + 1, std::move(state)};
   const PoolPage page = encode_state(next, header_.uuid);
   const std::size_t older = 1 - newest_index_;

@@ -15,6 +15,7 @@
 #include "pmem/mapped_region.h"
 #include "pmem/pool_format.h"
 #include "pmem/region.h"
+#include "pmem/sticky_region.h"
 
 namespace perdure::pmem {
 
@@ -104,6 +105,7 @@ class Pool {
   /// Lets go of the file and its lock. Without close(), the pool counts as not shut down.
   ~Pool() = default;
 
+  /// Keeps its first failure until the pool is opened again: see StickyRegion.
   Region& region() { return *region_; }
   const Region& region() const { return *region_; }
   /// Where the exported bytes begin in region().bytes(), and how many they are.
@@ -138,7 +140,9 @@ class Pool {
 
  private:
   Pool(std::unique_ptr<Region> region, PoolHeader header, std::string path)
-      : region_(std::move(region)), header_(std::move(header)), path_(std::move(path)) {}
+      : region_(std::make_unique<StickyRegion>(std::move(region))),
+        header_(std::move(header)),
+        path_(std::move(path)) {}
 
   static Result<std::unique_ptr<Pool>> format_at(std::unique_ptr<Region> region,
                                                  const PoolOptions& options, std::string path);

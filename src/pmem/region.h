@@ -57,8 +57,11 @@ class Region {
     return flush(std::span<const Range>(&range, 1));
   }
 
-  /// Whether the medium is still there: a mapped file may have been cut short, or lost a page.
-  /// Errors: SystemError, from then on and from every flush; nothing of the region may be trusted.
+  /// Whether the medium is still there: a mapped file may have been cut short, or lost a page. Of
+  /// a pool's region also whether any flush since it was opened has failed. It is this that tells a
+  /// failing medium from other trouble, whatever code an error has.
+  /// Errors: what the medium said, from then on and from every flush; nothing of the region may be
+  /// trusted.
   virtual Result<void> check() { return {}; }
 
   /// While the result lives: turns `connection` before any access, by whatever thread, finds

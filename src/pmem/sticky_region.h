@@ -1,0 +1,57 @@
+// A region that keeps its first failure. A medium that refused one flush is not trusted again by
+// whoever has it open: what it accepts later may rest on what it lost (see PageSync::sync), and
+// whoever asks check() must hear of a flush that failed elsewhere. Opening the pool again makes a
+// new one of these, and begins with what the medium then holds.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "core/mutex.h"
+#include "pmem/region.h"
+
+namespace perdure::pmem {
+
+class StickyRegion final : public Region {
+ public:
+  explicit StickyRegion(std::unique_ptr<Region> region) : region_(std::move(region)) {}
+
+  std::span<std::byte> bytes() override { return region_->bytes(); }
+  PersistenceDomain domain() const override { return region_->domain(); }
+  using Region::flush;
+  Result<void> flush(std::span<const Range> ranges) override {
+    if (failed_.load(std::memory_order_acquire)) return failure();
+    return keep(region_->flush(ranges));
+  }
+  /// Never waits for a flush that the medium does not answer.
+  Result<void> check() override {
+    if (failed_.load(std::memory_order_acquire)) return failure();
+    return keep(region_->check());
+  }
+  std::unique_ptr<FailureTie> cut_on_failure(const CutSwitch& connection) override {
+    return region_->cut_on_failure(connection);
+  }
+  std::string evidence() const override { return region_->evidence(); }
+
+ private:
+  Error failure() const {
+    const MutexLock lock(mutex_);
+    return *failure_;
+  }
+  Result<void> keep(Result<void> outcome) {
+    if (outcome.ok()) return outcome;
+    const MutexLock lock(mutex_);
+    if (!failure_) failure_ = outcome.error();
+    failed_.store(true, std::memory_order_release);
+    return outcome;
+  }
+
+  const std::unique_ptr<Region> region_;
+  mutable Mutex mutex_;  // never held while the medium is asked
+  std::optional<Error> failure_ PERDURE_GUARDED_BY(mutex_);
+  std::atomic<bool> failed_{false};
+};
+
+}  // namespace perdure::pmem
