@@ -51,8 +51,8 @@ TEST(DaxDevice, HoldsAPool) {
     auto region = MappedRegion::open(path, {});
     ASSERT_TRUE(region.ok()) << region.error().message;
     EXPECT_EQ((*region)->domain(), expected_of_device(path)) << (*region)->evidence();
-    std::memset((*region)->bytes().data(), 0, kPoolFrontBytes);
-    ASSERT_TRUE((*region)->flush(0, kPoolFrontBytes).ok());
+    std::memset((*region)->bytes().data(), 0, kPoolHeadBytes);
+    ASSERT_TRUE((*region)->flush(0, kPoolHeadBytes).ok());
   }
   EXPECT_EQ(Pool::open(path, {}).code(), ErrorCode::InvalidArgument);
   EXPECT_TRUE(Pool::is_blank_device(path));

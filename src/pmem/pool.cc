@@ -30,8 +30,8 @@ Error at_path(const std::string& path, const Error& error) {
 constexpr int kInspectTries = 8;
 
 // A pool file is read before it is mapped: a short file gives an answer here, and a SIGBUS there.
-Result<std::vector<std::byte>> read_file_front(const File& file) {
-  std::vector<std::byte> front(kPoolFrontBytes);
+Result<std::vector<std::byte>> read_file_head(const File& file) {
+  std::vector<std::byte> front(kPoolHeadBytes);
   std::size_t filled = 0;
   while (filled < front.size()) {
     const ssize_t count = ::pread(file.descriptor(), front.data() + filled, front.size() - filled,
@@ -46,21 +46,21 @@ Result<std::vector<std::byte>> read_file_front(const File& file) {
 }
 
 // Device DAX has no read(2), only mappings in units of its alignment: 4 KiB, 2 MiB or 1 GiB.
-Result<std::vector<std::byte>> read_device_front(const File& file) {
+Result<std::vector<std::byte>> read_device_head(const File& file) {
   constexpr std::size_t kAlignments[] = {std::size_t{2} << 20, std::size_t{1} << 30};
   for (const std::size_t length : kAlignments) {
     void* at = ::mmap(nullptr, length, PROT_READ, MAP_SHARED, file.descriptor(), 0);
     if (at == MAP_FAILED) continue;
     const auto* begin = static_cast<const std::byte*>(at);
-    std::vector<std::byte> front(begin, begin + kPoolFrontBytes);
+    std::vector<std::byte> front(begin, begin + kPoolHeadBytes);
     ::munmap(at, length);
     return front;
   }
   return errno_error(file.path() + ": mmap", errno);
 }
 
-Result<std::vector<std::byte>> read_front(const File& file) {
-  return file.is_device() ? read_device_front(file) : read_file_front(file);
+Result<std::vector<std::byte>> read_head(const File& file) {
+  return file.is_device() ? read_device_head(file) : read_file_head(file);
 }
 
 Result<void> check_size(const PoolHeader& header, std::uint64_t bytes) {
@@ -79,7 +79,7 @@ Result<PoolHeader> header_of(const File& file, std::span<const std::byte> front)
                  fmt::format("{}: is empty: a pool that was never made or was truncated to 0 "
                              "bytes; create it anew or restore it from a replica",
                              file.path())};
-  auto header = decode_header(front);
+  auto header = decode_header_or_copy(front);
   if (!header.ok()) return at_path(file.path(), header.error());
   PERDURE_TRY(bytes, size_of(file));
   auto whole = check_size(*header, bytes);
@@ -133,12 +133,12 @@ Result<std::unique_ptr<Pool>> Pool::create_on_device(const std::string& path,
                                                      const PoolOptions& options) {
   PERDURE_TRY(region, MappedRegion::open(path, MapOptions{options.declared, nullptr}));
   const auto bytes = region->bytes();
-  if (bytes.size() >= kPoolFrontBytes && !is_zero(bytes.first(kPoolFrontBytes)))
+  if (bytes.size() >= kPoolHeadBytes && !is_zero(bytes.first(kPoolHeadBytes)))
     return Error{ErrorCode::AlreadyExists,
                  fmt::format("{}: holds {}; open it, or clear the device's first {} bytes (`daxio "
                              "--zero`) to give it up",
                              path, decode_header(bytes).ok() ? "a pool already" : "something else",
-                             kPoolFrontBytes)};
+                             kPoolHeadBytes)};
   return format_at(std::move(region), options, path);
 }
 
@@ -147,15 +147,15 @@ bool Pool::is_blank_device(const std::string& path) {
   if (!std::filesystem::is_character_file(path, ignored)) return false;
   const auto file = open_file(path, OpenMode::ReadOnly);
   if (!file.ok() || !file->is_device()) return false;
-  const auto front = read_front(*file);
-  return front.ok() && is_zero(*front);
+  const auto head = read_head(*file);
+  return head.ok() && is_zero(*head);
 }
 
 Result<std::unique_ptr<Pool>> Pool::open(const std::string& path, const OpenOptions& options) {
   PERDURE_TRY(file, open_file(path, OpenMode::ReadWrite));
   PERDURE_TRY_VOID(lock_exclusively(file));
-  PERDURE_TRY(front, read_front(file));
-  PERDURE_TRY(header, header_of(file, front));
+  PERDURE_TRY(head, read_head(file));
+  PERDURE_TRY(header, header_of(file, head));
   const MapOptions map{options.declared, options.sync_calls, header.declared};
   PERDURE_TRY(region, MappedRegion::map(std::move(file), map));
   return attach_at(std::move(region), path);
@@ -163,11 +163,11 @@ Result<std::unique_ptr<Pool>> Pool::open(const std::string& path, const OpenOpti
 
 Result<PoolInfo> Pool::inspect(const std::string& path) {
   PERDURE_TRY(file, open_file(path, OpenMode::ReadOnly));
-  PERDURE_TRY(front, read_front(file));
-  PERDURE_TRY(header, header_of(file, front));
-  auto slots = decode_states(front, header.uuid);
+  PERDURE_TRY(head, read_head(file));
+  PERDURE_TRY(header, header_of(file, head));
+  auto slots = decode_states(head, header.uuid);
   for (int tries = 1; !slots.ok() && tries < kInspectTries; ++tries) {
-    PERDURE_TRY(again, read_front(file));
+    PERDURE_TRY(again, read_head(file));
     slots = decode_states(again, header.uuid);
   }
   if (!slots.ok()) return at_path(path, slots.error());
@@ -206,26 +206,29 @@ Result<std::unique_ptr<Pool>> Pool::format_at(std::unique_ptr<Region> region,
   auto header = new_header(options, region->bytes().size());
   if (!header.ok()) return at_path(path, header.error());
   std::unique_ptr<Pool> pool(new Pool(std::move(region), *header, std::move(path)));
+  PERDURE_TRY_VOID(pool->write_page(kHeaderCopyOffset, PoolPage{}));
   PERDURE_TRY_VOID(pool->write_page(0, PoolPage{}));
   PERDURE_TRY_VOID(pool->write_state(PoolState{}));
   PERDURE_TRY_VOID(pool->write_page(0, encode_header(pool->header_)));
+  PERDURE_TRY_VOID(pool->write_page(kHeaderCopyOffset, encode_header(pool->header_)));
   return pool;
 }
 
 Result<std::unique_ptr<Pool>> Pool::attach_at(std::unique_ptr<Region> region, std::string path) {
   const std::span<const std::byte> bytes = region->bytes();
-  auto header = decode_header(bytes);
+  auto header = decode_header_or_copy(bytes);
   if (!header.ok()) return at_path(path, header.error());
   auto whole = check_size(*header, bytes.size());
   if (!whole.ok()) return at_path(path, whole.error());
-  auto slots = decode_states(bytes.first(kPoolFrontBytes), header->uuid);
+  auto slots = decode_states(bytes.first(kPoolHeadBytes), header->uuid);
   if (!slots.ok()) return at_path(path, slots.error());
 
   std::unique_ptr<Pool> pool(new Pool(std::move(region), *header, std::move(path)));
   pool->slot_ = slots->newest;
   pool->newest_index_ = slots->newest_index;
   pool->was_shut_down_ = slots->newest.state.clean_shutdown;
-  if (!slots->both_equal || pool->was_shut_down_) {
+  PERDURE_TRY_VOID(pool->repair_headers());
+  if (!slots->both_equal || !slots->spare_equal || pool->was_shut_down_) {
     PoolState state = pool->slot_.state;
     state.clean_shutdown = false;
     PERDURE_TRY_VOID(pool->write_state(std::move(state)));
@@ -233,14 +236,25 @@ Result<std::unique_ptr<Pool>> Pool::attach_at(std::unique_ptr<Region> region, st
   return pool;
 }
 
-Result<void> Pool::write_page(std::size_t index, const PoolPage& page) {
-  const std::size_t at = index * kPoolPageBytes;
+// One of the two is whole: its bytes were just read. A pool that is older than the copy gets one.
+Result<void> Pool::repair_headers() {
+  const PoolPage page = encode_header(header_);
+  for (const std::uint64_t at : {std::uint64_t{0}, kHeaderCopyOffset}) {
+    const auto found = region_->bytes().subspan(at, page.size());
+    if (std::equal(page.begin(), page.end(), found.begin())) continue;
+    PERDURE_TRY_VOID(write_page(at, page));
+  }
+  return {};
+}
+
+Result<void> Pool::write_page(std::uint64_t at, const PoolPage& page) {
   std::memcpy(region_->bytes().data() + at, page.data(), page.size());
   return region_->flush(at, page.size());
 }
 
 // One copy after the other, the older first: at every instant one of them is whole. And once both
-// are durable, damage to either can not bring back an older state, an older epoch least of all.
+// are durable, damage to either can not bring back an older state, an older epoch least of all. The
+// spare comes last, so that it has the old state while the drive unit of the others is rewritten.
 Result<void> Pool::write_state(PoolState state) {
   // Once a flush has failed nothing is stored, either: the mark of a clean shutdown, least of all,
   // might reach the medium by itself.
@@ -248,8 +262,9 @@ Result<void> Pool::write_state(PoolState state) {
   const StateSlot next{slot_.generation + 1, std::move(state)};
   const PoolPage page = encode_state(next, header_.uuid);
   const std::size_t older = 1 - newest_index_;
-  PERDURE_TRY_VOID(write_page(1 + older, page));
-  PERDURE_TRY_VOID(write_page(1 + newest_index_, page));
+  PERDURE_TRY_VOID(write_page((1 + older) * kPoolPageBytes, page));
+  PERDURE_TRY_VOID(write_page((1 + newest_index_) * kPoolPageBytes, page));
+  PERDURE_TRY_VOID(write_page(kSpareStateOffset, page));
   slot_ = next;
   return {};
 }

@@ -74,8 +74,9 @@ class Pool {
 
   /// Opens a pool for this process alone.
   ///
-  /// Durability  the newest state that was ever acknowledged is read, and both copies of it are
-  ///             whole again on return. The clean-shutdown mark is durably taken away.
+  /// Durability  the newest state that was ever acknowledged is read, and all copies of it and of
+  ///             the header are whole again on return. The clean-shutdown mark is durably taken
+  ///             away.
   /// Errors  NotFound, PermissionDenied, Busy (names the holder). InvalidArgument: not a pool.
   ///         VersionMismatch. Corrupt: truncated, another size, or damaged. Unsupported: the
   ///         declared domain contradicts what this machine shows. SystemError.
@@ -128,7 +129,7 @@ class Pool {
   /// Errors  InvalidArgument: a field that does not fit, or an epoch below the present one;
   ///         nothing was changed. SystemError, NoSpace: the medium refused, the old state or the
   ///         new one will be read after a crash, and the region is not to be trusted any more.
-  /// Cost    two flushes of one page each.
+  /// Cost    three flushes of one page each.
   Result<void> set_state(const PoolState& state);
 
   /// Marks the pool as shut down, durably. What the user of the pool wrote must be durable before.
@@ -149,7 +150,8 @@ class Pool {
   static Result<std::unique_ptr<Pool>> attach_at(std::unique_ptr<Region> region, std::string path);
   static Result<std::unique_ptr<Pool>> create_on_device(const std::string& path,
                                                         const PoolOptions& options);
-  Result<void> write_page(std::size_t index, const PoolPage& page);
+  Result<void> write_page(std::uint64_t at, const PoolPage& page);
+  Result<void> repair_headers();
   Result<void> write_state(PoolState state);
 
   std::unique_ptr<Region> region_;

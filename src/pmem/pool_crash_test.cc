@@ -121,7 +121,7 @@ TEST(PoolCrash, StateIsOldOrNewAtEveryInstantAndNewOnceAcknowledged) {
     const PoolState next = state_of(epoch);
     stand.region->points.clear();
     ASSERT_TRUE(stand.pool->set_state(next).ok());
-    ASSERT_EQ(stand.region->points.size(), 2U);  // as the header promises: two flushes
+    ASSERT_EQ(stand.region->points.size(), 3U);  // as the header promises: three flushes
     bool seen_old = false;
     bool seen_new = false;
     for (const CrashPoint& point : stand.region->points)
@@ -163,12 +163,29 @@ TEST(PoolCrash, MendingACrashMayCrashToo) {
   EXPECT_GT(images, 100U);
 }
 
+// The drive lost the unit of the header, and the power fails while it is made whole again.
+TEST(PoolCrash, RepairingALostHeaderMayCrashToo) {
+  Random random(0x5eed);
+  Stand stand = formatted(Image(kRegionBytes));
+  ASSERT_TRUE(stand.pool->set_state(state_of(3)).ok());
+  Image lost = stand.region->now().durable;
+  std::fill_n(lost.begin(), kDriveUnitBytes, std::byte{0});
+  auto region = region_of(lost);
+  RecordingRegion* raw = region.get();
+  auto pool = Pool::attach(std::move(region));
+  ASSERT_TRUE(pool.ok()) << pool.error().message;
+  EXPECT_GE(raw->points.size(), 4U);  // the header, and the copies of the state
+  for (const CrashPoint& point : raw->points)
+    point.for_each_outcome(random,
+                           [&](const Image& image) { EXPECT_EQ(state_after(image), state_of(3)); });
+}
+
 TEST(PoolCrash, OneDamagedCopyNeverBringsBackAnOlderEpoch) {
   Stand stand = formatted(Image(kRegionBytes));
   for (std::uint32_t epoch = 1; epoch <= 3; ++epoch)
     ASSERT_TRUE(stand.pool->set_state(state_of(epoch)).ok());
   const Image whole = stand.region->now().durable;
-  for (std::size_t at = kPoolPageBytes; at < kPoolFrontBytes; ++at) {
+  for (std::size_t at = kPoolPageBytes; at < kPoolHeadBytes; ++at) {
     Image damaged = whole;
     damaged[at] ^= std::byte{0x10};
     EXPECT_EQ(state_after(damaged), state_of(3)) << "byte " << at;
@@ -191,11 +208,15 @@ TEST(PoolCrash, FormatLeavesNothingOrAWholePool) {
           ++refused;
           return;
         }
-        // Expect: the pool that was there, as long as not a word of it was touched; or the new.
+        // Expect: the pool that was there, as long as not a word of it was touched, but for the
+        // copy of its header; or the new.
         if ((*pool)->uuid() == uuid) {
           EXPECT_EQ((*pool)->state(), PoolState{});
         } else {
-          EXPECT_EQ(image, before);
+          Image old = image;
+          std::copy_n(before.begin() + kHeaderCopyOffset, kPoolPageBytes,
+                      old.begin() + kHeaderCopyOffset);
+          EXPECT_EQ(old, before);
           EXPECT_EQ((*pool)->state(), state_of(9));
         }
       });
@@ -227,7 +248,7 @@ TEST(PoolCrash, CloseIsAStateLikeAnyOther) {
 }
 
 TEST(PoolCrash, AFailedFlushIsReportedAndLosesNothing) {
-  for (int working_flushes = 0; working_flushes < 2; ++working_flushes) {
+  for (int working_flushes = 0; working_flushes < 3; ++working_flushes) {
     Random random(0x5eed);
     Stand stand = formatted(Image(kRegionBytes));
     ASSERT_TRUE(stand.pool->set_state(state_of(1)).ok());

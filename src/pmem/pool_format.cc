@@ -1,4 +1,4 @@
-// The first 12 KiB of a pool, as bytes. See docs/format.md; the offsets below are its tables.
+// The first 48 KiB of a pool, as bytes. See docs/format.md; the offsets below are its tables.
 #include "pmem/pool_format.h"
 
 #include <fmt/format.h>
@@ -104,6 +104,15 @@ Result<void> check_page(std::span<const std::byte> bytes) {
   if (load<std::uint32_t>(bytes.data() + kChecksumAt) != checksum_of(bytes.first(kPoolPageBytes)))
     return corrupt("the checksum of the page does not match its bytes");
   return {};
+}
+
+// Zeros, or what a crash leaves while zeros are made whole again from the copy: any of its words.
+bool lost_or_half_repaired(std::span<const std::byte> page, std::span<const std::byte> copy) {
+  for (std::size_t at = 0; at < page.size(); at += sizeof(std::uint64_t)) {
+    const auto word = load<std::uint64_t>(page.data() + at);
+    if (word != 0 && word != load<std::uint64_t>(copy.data() + at)) return false;
+  }
+  return true;
 }
 
 }  // namespace
@@ -248,21 +257,38 @@ Result<StateSlot> decode_state(std::span<const std::byte> bytes, const Uuid& uui
   return slot;
 }
 
-Result<StateSlots> decode_states(std::span<const std::byte> front, const Uuid& uuid) {
-  if (front.size() < kPoolFrontBytes)
-    return corrupt(fmt::format("{} bytes are left of the first {}", front.size(), kPoolFrontBytes));
-  auto first = decode_state(front.subspan(kPoolPageBytes, kPoolPageBytes), uuid);
-  auto second = decode_state(front.subspan(2 * kPoolPageBytes, kPoolPageBytes), uuid);
-  if (!first.ok() && !second.ok())
+Result<PoolHeader> decode_header_or_copy(std::span<const std::byte> head) {
+  auto header = decode_header(head);
+  if (header.ok() || head.size() < kHeaderCopyOffset + kPoolPageBytes) return header;
+  const auto first = head.first(kPoolPageBytes);
+  const auto second = head.subspan(kHeaderCopyOffset, kPoolPageBytes);
+  auto copy = decode_header(second);
+  const bool damaged = header.code() == ErrorCode::Corrupt || lost_or_half_repaired(first, second);
+  return copy.ok() && damaged ? copy : header;
+}
+
+Result<StateSlots> decode_states(std::span<const std::byte> head, const Uuid& uuid) {
+  if (head.size() < kPoolFrontBytes)
+    return corrupt(fmt::format("{} bytes are left of the first {}", head.size(), kPoolFrontBytes));
+  auto first = decode_state(head.subspan(kPoolPageBytes, kPoolPageBytes), uuid);
+  auto second = decode_state(head.subspan(2 * kPoolPageBytes, kPoolPageBytes), uuid);
+  Result<StateSlot> spare = corrupt("there is no spare copy");
+  if (head.size() >= kPoolHeadBytes)
+    spare = decode_state(head.subspan(kSpareStateOffset, kPoolPageBytes), uuid);
+  if (!first.ok() && !second.ok() && !spare.ok())
     return corrupt(
-        fmt::format("both copies of its state are invalid ({}; {}); restore the pool "
+        fmt::format("all copies of its state are invalid ({}; {}; {}); restore the pool "
                     "from a replica",
-                    first.error().message, second.error().message));
+                    first.error().message, second.error().message, spare.error().message));
   StateSlots slots;
   slots.newest_index =
       !first.ok() || (second.ok() && second->generation > first->generation) ? 1 : 0;
-  slots.newest = slots.newest_index == 0 ? *first : *second;
-  slots.both_equal = first.ok() && second.ok() && *first == *second;
+  const auto& slot = slots.newest_index == 0 ? first : second;
+  // It is written after the slots: newer than they are only if both are lost.
+  const bool slots_lost = !slot.ok() || (spare.ok() && spare->generation > slot->generation);
+  slots.newest = slots_lost ? *spare : *slot;
+  slots.both_equal = first.ok() && second.ok() && *first == *second && !slots_lost;
+  slots.spare_equal = spare.ok() && *spare == slots.newest;
   return slots;
 }
 

@@ -1,13 +1,23 @@
-// The first 12 KiB of a pool, as bytes: the header page and two copies of the state. Pure
+// The first 48 KiB of a pool, as bytes: the header page and the copies of the state. Pure
 // functions; what keeps the bytes and in which order they are written is pool.h's.
 //
 //   offset   size     what
 //   0        4096     header, written once when the pool is made
 //   4096     4096     state slot 0
 //   8192     4096     state slot 1
-//   12288    36864    reserved, zero
+//   12288    4096     reserved, zero
+//   16384    4096     copy of the header
+//   20480    12288    reserved, zero
+//   32768    4096     spare copy of the state
+//   36864    12288    reserved, zero
 //   49152    16384    scratch, zero: what the medium costs is timed by storing zeros here
 //   65536    ...      exported data
+//
+// A drive that loses its power while it writes may lose more than the page it was given: the unit
+// in which it maps its flash, 4 to 16 KiB. So nothing that is rewritten shares such a unit with
+// both copies of anything. Pools made before the copies existed have zeros there, and get them when
+// they are next opened; an older Perdure reads neither, and leaves the spare state behind, where
+// its generation tells that it is not the newest.
 //
 // docs/format.md has the fields of each. All numbers are little-endian.
 #pragma once
@@ -30,11 +40,15 @@ inline constexpr std::uint32_t kPoolFormatVersion = 1;
 inline constexpr std::size_t kPoolPageBytes = 4096;
 inline constexpr std::size_t kStateSlots = 2;
 inline constexpr std::size_t kPoolFrontBytes = kPoolPageBytes * (1 + kStateSlots);
+inline constexpr std::uint64_t kDriveUnitBytes = 16384;  // none known is larger
+inline constexpr std::uint64_t kHeaderCopyOffset = kDriveUnitBytes;
+inline constexpr std::uint64_t kSpareStateOffset = 2 * kDriveUnitBytes;
+inline constexpr std::size_t kPoolHeadBytes = 3 * kDriveUnitBytes;  // all that is ever read
 inline constexpr std::uint64_t kPoolDataOffset = 65536;
 inline constexpr std::uint64_t kPoolDataBytesMax = std::uint64_t{1} << 46;  // 64 TiB
 inline constexpr std::uint64_t kPoolScratchBytes = 16384;
 inline constexpr std::uint64_t kPoolScratchOffset = kPoolDataOffset - kPoolScratchBytes;
-static_assert(kPoolFrontBytes <= kPoolScratchOffset);
+static_assert(kPoolFrontBytes <= kHeaderCopyOffset && kPoolHeadBytes <= kPoolScratchOffset);
 
 inline constexpr std::size_t kPoolKindBytesMax = 16;
 inline constexpr std::size_t kPoolNameBytesMax = 128;
@@ -94,6 +108,12 @@ PoolPage encode_state(const StateSlot& slot, const Uuid& uuid);
 ///         Corrupt: too short, a failed checksum, or fields that contradict each other.
 Result<PoolHeader> decode_header(std::span<const std::byte> bytes);
 
+/// The header of a pool that has lost its first page: its copy. Requires the first bytes of a pool,
+/// as many as there are. Only for a page that is damaged or zero: what begins with another magic
+/// number was made into something else.
+/// Errors  those of decode_header for the first page, if that is not so or the copy is no header.
+Result<PoolHeader> decode_header_or_copy(std::span<const std::byte> head);
+
 /// Reads one state slot. Errors  Corrupt: torn, damaged, never written, or of another pool.
 Result<StateSlot> decode_state(std::span<const std::byte> bytes, const Uuid& uuid);
 
@@ -101,11 +121,13 @@ Result<StateSlot> decode_state(std::span<const std::byte> bytes, const Uuid& uui
 struct StateSlots {
   StateSlot newest;
   std::size_t newest_index = 0;
-  bool both_equal = false;  // false: a crash or damage left one copy behind; it is to be rewritten
+  bool both_equal = false;   // false: a crash or damage left one copy behind; it is to be rewritten
+  bool spare_equal = false;  // the same of the spare copy
 };
 
-/// Reads the slots from the first kPoolFrontBytes of a pool.
-/// Errors  Corrupt: neither slot is valid, which no crash can cause.
-Result<StateSlots> decode_states(std::span<const std::byte> front, const Uuid& uuid);
+/// Reads the slots from the first kPoolFrontBytes of a pool, and the spare copy if there are
+/// kPoolHeadBytes.
+/// Errors  Corrupt: no copy is valid, which no crash can cause.
+Result<StateSlots> decode_states(std::span<const std::byte> head, const Uuid& uuid);
 
 }  // namespace perdure::pmem
