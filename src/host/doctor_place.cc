@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "host/doctor_checks.h"
+#include "pmem/mount_options.h"
 
 namespace perdure::host {
 namespace {
@@ -151,6 +152,13 @@ Check check_pool_file_system(const InspectedHost& inspected) {
     case MediumKind::PageCache: find_page_cache(inspected, check); break;
     case MediumKind::Dram: find_dram(inspected, check); break;
     case MediumKind::Dax: find_dax(inspected, check); break;
+  }
+  if (pmem::has_option(inspected.place.medium.mount_options, "ro")) {
+    check.find(Verdict::Problem,
+               "the file system is read-only: nothing that is written there lasts. Either it is "
+               "mounted so, or the kernel made it so after an error (errors=remount-ro)",
+               "read the kernel's log, see to the drive, check the file system, and mount it again",
+               {"journalctl -k", "mount -o remount,rw " + inspected.place.path});
   }
   return check;
 }

@@ -25,11 +25,16 @@ std::uint64_t page_bytes() { return static_cast<std::uint64_t>(::sysconf(_SC_PAG
 // A process that was killed leaves bytes in the page cache that are visible but not durable, and
 // after a failed write-back (see PageSync::sync) even clean pages can differ from the medium. What
 // recovery reads must be what a power failure would leave: so write back, then forget the cache.
-Result<void> settle_page_cache(const File& file, SyncCalls& calls) {
-  const int failed = calls.sync_file(file.descriptor());
+// That is advice only: a page that somebody has mapped or locked stays, and may be one that is
+// clean and differs from the medium. So what is still there is written again.
+Result<void> settle_page_cache(const File& file, std::span<std::byte> mapping, SyncCalls& calls) {
+  int failed = calls.sync_file(file.descriptor());
+  if (failed == 0) {
+    static_cast<void>(::posix_fadvise(file.descriptor(), 0, 0, POSIX_FADV_DONTNEED));
+    if (dirty_resident_pages(mapping) > 0) failed = calls.sync_file(file.descriptor());
+  }
+  if (failed == 0) failed = calls.check_writable(file.descriptor());
   if (failed != 0) return errno_error(file.path() + ": fdatasync", failed);
-  // Advice only: pages that another process has mapped stay.
-  static_cast<void>(::posix_fadvise(file.descriptor(), 0, 0, POSIX_FADV_DONTNEED));
   return {};
 }
 
@@ -128,7 +133,7 @@ Result<void> MappedRegion::prepare_flush(const MapOptions& options) {
   }
   if (domain_ == PersistenceDomain::Page) {
     SyncCalls& calls = options.sync_calls != nullptr ? *options.sync_calls : SyncCalls::system();
-    PERDURE_TRY_VOID(settle_page_cache(file_, calls));
+    PERDURE_TRY_VOID(settle_page_cache(file_, mapping_.bytes, calls));
     page_sync_ =
         std::make_unique<PageSync>(mapping_.bytes, file_.descriptor(), file_.path(), calls);
   }
@@ -150,6 +155,7 @@ std::unique_ptr<FailureTie> MappedRegion::cut_on_failure(const CutSwitch& connec
 Result<void> MappedRegion::check() {
   if (guard_->failed()) return lost_page(file_);
   if (file_.is_device()) return {};
+  if (page_sync_ != nullptr) PERDURE_TRY_VOID(page_sync_->check());
   struct stat status {};
   if (::fstat(file_.descriptor(), &status) != 0) return errno_error(file_.path(), errno);
   const auto bytes = static_cast<std::uint64_t>(status.st_size);

@@ -3,11 +3,14 @@
 
 #include <fmt/format.h>
 #include <sys/mman.h>
+#include <sys/statvfs.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <system_error>
 
 #include "core/assert.h"
 #include "core/bytes.h"
@@ -27,6 +30,12 @@ int SyncCalls::sync_range(std::byte* at, std::size_t length) {
 }
 
 int SyncCalls::sync_file(int descriptor) { return ::fdatasync(descriptor) == 0 ? 0 : errno; }
+
+int SyncCalls::check_writable(int descriptor) {
+  struct statfs status {};
+  if (::fstatfs(descriptor, &status) != 0) return errno;
+  return (status.f_flags & ST_RDONLY) != 0 ? EROFS : 0;
+}
 
 SyncCalls& SyncCalls::system() {
   static SyncCalls calls;
@@ -59,6 +68,26 @@ std::size_t join_pages(std::span<const Range> ranges, std::uint64_t page_bytes,
   return count;
 }
 
+std::size_t dirty_resident_pages(std::span<std::byte> mapping) {
+  const auto page_bytes = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  constexpr std::size_t kPagesAtATime = 65536;
+  std::vector<unsigned char> resident(kPagesAtATime);
+  std::size_t dirtied = 0;
+  while (!mapping.empty()) {
+    const auto part = mapping.first(std::min(mapping.size(), kPagesAtATime * page_bytes));
+    mapping = mapping.subspan(part.size());
+    // Where it can not be told, all of them count as resident.
+    const bool told = ::mincore(part.data(), part.size(), resident.data()) == 0;
+    for (std::size_t at = 0; at < part.size(); at += page_bytes) {
+      if (told && (resident[at / page_bytes] & 1) == 0) continue;
+      // An atomic or with 0 is a store of what is there: the page is dirty, its bytes are the same.
+      __atomic_fetch_or(reinterpret_cast<unsigned char*>(part.data() + at), 0, __ATOMIC_RELAXED);
+      ++dirtied;
+    }
+  }
+  return dirtied;
+}
+
 PageSync::PageSync(std::span<std::byte> mapping, int descriptor, std::string path, SyncCalls& calls)
     : mapping_(mapping),
       descriptor_(descriptor),
@@ -73,6 +102,15 @@ int PageSync::call(std::span<const PageRun> runs) {
   return calls_.sync_range(mapping_.data() + runs[0].at, runs[0].length);
 }
 
+Result<void> PageSync::check() {
+  const int failed = calls_.check_writable(descriptor_);
+  if (failed == 0) return {};
+  return Error{ErrorCode::SystemError,
+               fmt::format("{}: what is written does not reach the medium any more: {}; see to the "
+                           "file system (the kernel's log says why), then open the pool again",
+                           path_, std::generic_category().message(failed))};
+}
+
 // A failed write-back is reported once. The kernel marks the pages clean all the same and drops the
 // error, so a second msync of the very same pages succeeds while the medium still has the old
 // bytes ("fsyncgate", the PostgreSQL list 2018; fsync(2), NOTES). Hence the failure is kept here
@@ -84,12 +122,16 @@ Result<void> PageSync::sync(std::span<const Range> ranges) {
   MutexLock lock(mutex_);
   if (failure_) return *failure_;
   if (count == 0) return {};
-  const int failed = call(count > runs.size() ? std::span<const PageRun>()
-                                              : std::span<const PageRun>(runs.data(), count));
+  int failed = call(count > runs.size() ? std::span<const PageRun>()
+                                        : std::span<const PageRun>(runs.data(), count));
+  if (failed == 0) failed = calls_.check_writable(descriptor_);
   if (failed == 0) return {};
   const Error cause = errno_error(path_, failed);
-  failure_ = Error{
-      cause.code, fmt::format("{}; what was written since the last successful flush may be lost, "
+  // Whatever its number, it is a medium that refused: nobody's request was wrong.
+  const ErrorCode code =
+      cause.code == ErrorCode::NoSpace ? ErrorCode::NoSpace : ErrorCode::SystemError;
+  failure_ =
+      Error{code, fmt::format("{}; what was written since the last successful flush may be lost, "
                               "and this pool must not be written any more: repair the medium, then "
                               "open and repair it",
                               cause.message)};

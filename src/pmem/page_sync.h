@@ -13,12 +13,13 @@
 
 namespace perdure::pmem {
 
-/// The two system calls, so that a test can let the medium fail. Each returns 0 or an errno.
+/// The system calls, so that a test can let the medium fail. Each returns 0 or an errno.
 class SyncCalls {
  public:
   virtual ~SyncCalls() = default;
   virtual int sync_range(std::byte* at, std::size_t length);  // msync(MS_SYNC), page-aligned
   virtual int sync_file(int descriptor);                      // fdatasync
+  virtual int check_writable(int descriptor);  // EROFS: the file system takes no writes (fstatfs)
 
   static SyncCalls& system();
 };
@@ -36,6 +37,11 @@ struct PageRun {
 std::size_t join_pages(std::span<const Range> ranges, std::uint64_t page_bytes,
                        std::span<PageRun> runs);
 
+/// Makes the resident pages of a mapped file dirty, without changing a byte. Returns how many.
+/// After a failed write-back the kernel counts pages as clean that the medium does not have; those
+/// that it could not be made to forget are written again by the next sync.
+std::size_t dirty_resident_pages(std::span<std::byte> mapping);
+
 /// Threads: any.
 class PageSync {
  public:
@@ -45,9 +51,15 @@ class PageSync {
   /// One run of pages: msync. Several: one fdatasync, since each msync would cost a cache flush
   /// of the drive of its own. Both write back pages dirtied through any mapping.
   ///
+  /// Where the file system has been made read-only meanwhile (ext4's errors=remount-ro), the calls
+  /// write nothing and return 0: so after each of them that is asked.
+  ///
   /// Errors  NoSpace, SystemError: the medium refused. From then on every call returns the same
   ///         error, and nothing of the region may be trusted.
   Result<void> sync(std::span<const Range> ranges);
+
+  /// Whether the file system still takes writes. Waits for no sync. Errors: SystemError.
+  Result<void> check();
 
  private:
   int call(std::span<const PageRun> runs);

@@ -3,11 +3,13 @@
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <thread>
 
 #include "core/random.h"
@@ -89,9 +91,11 @@ class ScriptedCalls final : public SyncCalls {
     ++files;
     return error;
   }
+  int check_writable(int) override { return read_only ? EROFS : 0; }
   std::vector<PageRun> ranges;
   int files = 0;
   int error = 0;
+  bool read_only = false;
 };
 
 class PageSyncTest : public testing::Test {
@@ -166,11 +170,26 @@ TEST_F(PageSyncTest, AFailureIsRememberedForEver) {
   check_sticky(ENOMEM, ErrorCode::SystemError, mapping(), calls_);
 }
 
+TEST_F(PageSyncTest, AReadOnlyFileSystemIsAFailingMediumWhateverItReturns) {
+  check_sticky(EROFS, ErrorCode::SystemError, mapping(), calls_);
+  // errors=remount-ro: the calls write nothing, and say 0.
+  PageSync sync(mapping(), -1, "pool", calls_);
+  ASSERT_TRUE(sync.sync(Ranges{{0, 1}}).ok());
+  EXPECT_TRUE(sync.check().ok());
+  calls_.read_only = true;
+  EXPECT_EQ(sync.check().code(), ErrorCode::SystemError);
+  EXPECT_EQ(sync.sync(Ranges{{0, 1}}).code(), ErrorCode::SystemError);
+  // Made writable again: what was lost meanwhile stays lost.
+  calls_.read_only = false;
+  EXPECT_EQ(sync.sync(Ranges{{0, 1}}).code(), ErrorCode::SystemError);
+}
+
 // A medium that fails one call and then forgets it, as the kernel does, with several threads
 // flushing: each caller that comes after the failure must hear of it.
 class FailsOnce final : public SyncCalls {
  public:
   int sync_range(std::byte*, std::size_t) override { return calls_++ == 100 ? EIO : 0; }
+  int check_writable(int) override { return 0; }
   int calls() const { return calls_; }
 
  private:
@@ -201,7 +220,8 @@ TEST(PageSyncSystem, AMissingPageIsAnErrorOfTheRealMsync) {
   void* at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   ASSERT_NE(at, MAP_FAILED);
   auto* begin = static_cast<std::byte*>(at);
-  PageSync sync({begin, bytes}, -1, "pool", SyncCalls::system());
+  const int file = ::memfd_create("pool", MFD_CLOEXEC);
+  PageSync sync({begin, bytes}, file, "pool", SyncCalls::system());
   ASSERT_TRUE(sync.sync(Ranges{{0, bytes}}).ok());
 
   ASSERT_EQ(::munmap(begin + kPage, kPage), 0);
@@ -209,6 +229,26 @@ TEST(PageSyncSystem, AMissingPageIsAnErrorOfTheRealMsync) {
   EXPECT_FALSE(sync.sync(Ranges{{3 * kPage, 1}}).ok());  // a page that is still there
   ::munmap(begin, kPage);
   ::munmap(begin + 2 * kPage, 2 * kPage);
+  ::close(file);
+}
+
+// Pages that are there become dirty, those that are not are not fetched for it.
+TEST(PageSyncSystem, ResidentPagesAreMadeDirtyAndKeepTheirBytes) {
+  const int file = ::memfd_create("pool", MFD_CLOEXEC);
+  ASSERT_EQ(::ftruncate(file, 8 * kPage), 0);
+  ASSERT_EQ(::pwrite(file, "third", 5, 2 * kPage), 5);
+  ASSERT_EQ(::pwrite(file, "eighth", 6, 8 * kPage - 6), 6);
+  void* at = ::mmap(nullptr, 8 * kPage, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  ASSERT_NE(at, MAP_FAILED);
+  const std::span<std::byte> mapping(static_cast<std::byte*>(at), 8 * kPage);
+  EXPECT_EQ(dirty_resident_pages(mapping), 2u);
+  EXPECT_EQ(std::memcmp(mapping.data() + 2 * kPage, "third", 5), 0);
+  EXPECT_EQ(std::memcmp(mapping.data() + 8 * kPage - 6, "eighth", 6), 0);
+  struct stat status {};
+  ASSERT_EQ(::fstat(file, &status), 0);
+  EXPECT_EQ(status.st_blocks * 512, static_cast<blkcnt_t>(2 * kPage));
+  ::munmap(at, 8 * kPage);
+  ::close(file);
 }
 
 }  // namespace

@@ -22,6 +22,16 @@ TEST(PoolFileSystem, SaysWhatKeepsABytePutThere) {
   expect(check, on(MediumKind::Dax, None, "device dax"), Problem, "nobody says");
 }
 
+TEST(PoolFileSystem, AReadOnlyOneKeepsNothing) {
+  const auto check = check_pool_file_system;
+  const auto mounted = [](const std::string& options) {
+    return on(MediumKind::PageCache, Page, "ext4").mount_options(options);
+  };
+  expect(check, mounted("rw,relatime,rw,errors=remount-ro"), Ok, "through this processor");
+  expect(check, mounted("rw,relatime,ro,errors=remount-ro"), Problem, "read-only");
+  expect(check, mounted("ro,relatime,rw"), Problem, "read-only");
+}
+
 TEST(PoolFileSystem, ADeclaredBatteryKeepsMemory) {
   Machine machine = on(MediumKind::Dram, None, "tmpfs").config("[profile]\ndomain = \"wsp\"\n");
   expect(check_pool_file_system, machine, Ok, "kept by a battery");
