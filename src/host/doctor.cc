@@ -116,6 +116,7 @@ std::vector<Check> check_host(const InspectedHost& inspected) {
       check_deep_flush,
       check_namespaces,
       check_nvdimm_health,
+      check_bad_blocks,
       check_cxl_memory,
       check_flush_instructions,
       check_ddio,

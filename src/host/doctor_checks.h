@@ -16,6 +16,7 @@ Check check_persistence_domain(const InspectedHost& inspected);
 Check check_deep_flush(const InspectedHost& inspected);
 Check check_namespaces(const InspectedHost& inspected);
 Check check_nvdimm_health(const InspectedHost& inspected);
+Check check_bad_blocks(const InspectedHost& inspected);
 Check check_cxl_memory(const InspectedHost& inspected);
 
 // doctor_network.cc: RDMA devices and the Ethernet below them

@@ -7,6 +7,7 @@
 #include <cstdio>
 
 #include "host/doctor_checks.h"
+#include "pmem/bad_blocks.h"
 
 namespace perdure::host {
 namespace {
@@ -239,6 +240,34 @@ Check check_nvdimm_health(const InspectedHost& inspected) {
     find_module(inspected, name, check);
   }
   check.find_nothing("no NVDIMM", nothing_at(kNvdimmBus));
+  return check;
+}
+
+Check check_bad_blocks(const InspectedHost& inspected) {
+  Check check{"bad-blocks"};
+  for (const std::string& region : devices_of(inspected, kNvdimmBus, "region")) {
+    const Reading list =
+        check.keep(inspected.tree.read(fmt::format("{}/{}/badblocks", kNvdimmBus, region)));
+    if (!list.read()) {
+      check.find(Verdict::NotKnown, region + " does not say which of its blocks are bad",
+                 "ask ndctl", {"ndctl list -R -M"});
+      continue;
+    }
+    std::uint64_t bytes = 0;
+    for (const pmem::Range& bad : pmem::parse_bad_blocks(list.text)) bytes += bad.length;
+    if (bytes == 0) {
+      check.find(Verdict::Ok, "no region has lost bytes that the kernel knows of");
+      continue;
+    }
+    check.find(
+        Verdict::Problem,
+        fmt::format("{} has lost {} bytes; a pool that has some of them is not opened", region,
+                    bytes),
+        "find the pool that has them, clear them, which empties them, make the pool anew, and "
+        "repair it from another replica",
+        {"ndctl list -R -M", "ndctl clear-errors NAMESPACE", "perdure log repair --help"});
+  }
+  if (check.evidence.empty()) check.find_nothing("no NVDIMM region", nothing_at(kNvdimmBus));
   return check;
 }
 

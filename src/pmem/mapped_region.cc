@@ -16,6 +16,7 @@
 #include "core/bytes.h"
 #include "core/errno_error.h"
 #include "core/try.h"
+#include "pmem/bad_blocks.h"
 
 namespace perdure::pmem {
 namespace {
@@ -36,6 +37,19 @@ Result<void> settle_page_cache(const File& file, std::span<std::byte> mapping, S
   if (failed == 0) failed = calls.check_writable(file.descriptor());
   if (failed != 0) return errno_error(file.path() + ": fdatasync", failed);
   return {};
+}
+
+// A load from such a byte raises SIGBUS, and what was there is lost.
+Result<void> refuse_bad_blocks(const File& file) {
+  PERDURE_TRY(bad, bad_blocks_of(file));
+  if (bad.empty()) return {};
+  return Error{
+      ErrorCode::Corrupt,
+      fmt::format("{}: its memory has lost {} bytes at {}{} (badblocks of the kernel, "
+                  "`ndctl list -M`): clear them (ndctl-clear-errors(1), or write the file "
+                  "anew), make the pool again, and repair it from another replica",
+                  file.path(), bad[0].length, bad[0].at,
+                  bad.size() > 1 ? fmt::format(" and in {} other places", bad.size() - 1) : "")};
 }
 
 // A hole in a mapped file is a SIGBUS waiting for the disk to be full. fallocate and not
@@ -68,6 +82,7 @@ Result<std::unique_ptr<MappedRegion>> MappedRegion::map(File file, const MapOpti
   PERDURE_TRY(bytes, size_of(file));
   if (bytes == 0 || bytes % page_bytes() != 0) return wrong_size(file, bytes, page_bytes());
   PERDURE_TRY(medium, examine_medium(file));
+  if (medium.kind == MediumKind::Dax) PERDURE_TRY_VOID(refuse_bad_blocks(file));
   PERDURE_TRY_VOID(fill_holes(file, bytes));
 
   std::unique_ptr<MappedRegion> region(new MappedRegion);

@@ -61,6 +61,17 @@ TEST(Namespaces, AnEmptySeedIsNone) {
   expect(check_namespaces, machine, NotApplicable, "no namespace");
 }
 
+TEST(BadBlocks, AreBytesThatAreLost) {
+  const auto check = check_bad_blocks;
+  expect(check, Machine(), NotApplicable, "no NVDIMM region");
+  expect(check, with("region0/badblocks", "\n"), Ok, "no region has lost");
+  expect(check, with("region0/badblocks", "16 8\n20480 1\n"), Problem, "region0 has lost 4608");
+  expect(check, without("region0/badblocks"), NotKnown, "does not say");
+  Machine machine = with("region0/badblocks", "\n");
+  machine.file(std::string(kBus) + "/region1/badblocks", "16 8\n");
+  expect(check, machine, Problem, "region1");
+}
+
 TEST(NvdimmHealth, TellsAModuleThatLosesData) {
   const auto check = check_nvdimm_health;
   expect(check, Machine(), NotApplicable, "no NVDIMM");

@@ -1,0 +1,152 @@
+// Bytes of a pool that its memory is known to have lost: see bad_blocks.h.
+#include "pmem/bad_blocks.h"
+
+#include <fmt/format.h>
+#include <linux/fiemap.h>
+#include <linux/fs.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <sstream>
+
+#include "core/errno_error.h"
+#include "core/try.h"
+
+namespace perdure::pmem {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::uint64_t kSectorUnit = 512;  // of sysfs, whatever the device's own sectors are
+constexpr std::uint32_t kExtentsAtATime = 128;
+constexpr std::size_t kExtentsMax = 1 << 20;
+
+std::optional<std::string> text_of(const fs::path& file) {
+  std::ifstream in(file);
+  if (!in.is_open()) return std::nullopt;
+  std::ostringstream text;
+  text << in.rdbuf();
+  return text.str();
+}
+
+/// A number as sysfs writes it, "0x..." or decimal; nothing where it may not be read.
+std::optional<std::uint64_t> number_of(const fs::path& file) {
+  const auto text = text_of(file);
+  if (!text || text->empty()) return std::nullopt;
+  char* end = nullptr;
+  errno = 0;
+  const std::uint64_t number = std::strtoull(text->c_str(), &end, 0);
+  return errno == 0 && end != text->c_str() ? std::optional(number) : std::nullopt;
+}
+
+/// The parts of `bad` that lie in [begin, begin + length), counted from there.
+std::vector<Range> within(std::span<const Range> bad, std::uint64_t begin, std::uint64_t length) {
+  const Extent all{0, begin, length};
+  return bad_in_file({&all, 1}, bad);
+}
+
+Result<std::vector<Extent>> extents_of(const File& file) {
+  std::vector<Extent> extents;
+  std::vector<std::byte> memory(sizeof(fiemap) + kExtentsAtATime * sizeof(fiemap_extent));
+  auto* map = reinterpret_cast<fiemap*>(memory.data());
+  const auto* found = reinterpret_cast<const fiemap_extent*>(memory.data() + sizeof(fiemap));
+  for (std::uint64_t from = 0; extents.size() < kExtentsMax;) {
+    std::fill(memory.begin(), memory.end(), std::byte{0});
+    map->fm_start = from;
+    map->fm_length = FIEMAP_MAX_OFFSET - from;
+    map->fm_extent_count = kExtentsAtATime;
+    if (::ioctl(file.descriptor(), FS_IOC_FIEMAP, map) != 0) return errno_error(file.path(), errno);
+    for (std::uint32_t i = 0; i < map->fm_mapped_extents; ++i) {
+      extents.push_back({found[i].fe_logical, found[i].fe_physical, found[i].fe_length});
+      from = found[i].fe_logical + found[i].fe_length;
+      if ((found[i].fe_flags & FIEMAP_EXTENT_LAST) != 0) return extents;
+    }
+    if (map->fm_mapped_extents == 0) return extents;
+  }
+  return extents;
+}
+
+}  // namespace
+
+std::vector<Range> parse_bad_blocks(const std::string& text) {
+  std::vector<Range> bad;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream numbers(line);
+    std::uint64_t sector = 0;
+    std::uint64_t count = 0;
+    constexpr std::uint64_t kSectorsMax = UINT64_MAX / kSectorUnit / 2;
+    if (!(numbers >> sector >> count) || sector > kSectorsMax || count > kSectorsMax) continue;
+    if (count != 0) bad.push_back({sector * kSectorUnit, count * kSectorUnit});
+  }
+  return bad;
+}
+
+std::vector<Range> bad_in_file(std::span<const Extent> extents, std::span<const Range> bad) {
+  std::vector<Range> found;
+  for (const Extent& extent : extents) {
+    for (const Range& range : bad) {
+      const std::uint64_t begin = std::max(extent.on_disk, range.at);
+      const std::uint64_t end = std::min(extent.on_disk + extent.length, range.at + range.length);
+      if (begin < end) found.push_back({extent.at + (begin - extent.on_disk), end - begin});
+    }
+  }
+  return found;
+}
+
+std::vector<Range> bad_of_block_device(dev_t device, const std::string& root) {
+  std::error_code failed;
+  const fs::path at = fs::canonical(
+      fmt::format("{}/sys/dev/block/{}:{}", root, major(device), minor(device)), failed);
+  if (failed) return {};
+  if (!fs::exists(at / "partition", failed))
+    return parse_bad_blocks(text_of(at / "badblocks").value_or(""));
+  // A partition has no list of its own.
+  const auto bad = parse_bad_blocks(text_of(at.parent_path() / "badblocks").value_or(""));
+  const auto start = number_of(at / "start");
+  const auto sectors = number_of(at / "size");
+  if (!start || !sectors) return bad;
+  return within(bad, *start * kSectorUnit, *sectors * kSectorUnit);
+}
+
+std::vector<Range> bad_of_dax_device(dev_t device, const std::string& root) {
+  std::error_code failed;
+  const fs::path at = fs::canonical(
+      fmt::format("{}/sys/dev/char/{}:{}", root, major(device), minor(device)), failed);
+  if (failed) return {};
+  for (fs::path region = at.parent_path(); region.has_relative_path();
+       region = region.parent_path()) {
+    const auto text = text_of(region / "badblocks");
+    if (!text) continue;
+    const auto bad = parse_bad_blocks(*text);
+    const auto begin = number_of(at / "resource");
+    const auto region_begin = number_of(region / "resource");
+    const auto bytes = number_of(at / "size");
+    if (!begin || !region_begin || !bytes || *begin < *region_begin) return bad;
+    return within(bad, *begin - *region_begin, *bytes);
+  }
+  return {};
+}
+
+Result<std::vector<Range>> bad_blocks_of(const File& file, const std::string& root) {
+  struct stat status {};
+  if (::fstat(file.descriptor(), &status) != 0) return errno_error(file.path(), errno);
+  if (file.is_device()) return bad_of_dax_device(status.st_rdev, root);
+  const auto bad = bad_of_block_device(status.st_dev, root);
+  if (bad.empty()) return bad;
+  const auto extents = extents_of(file);
+  if (extents.ok()) return bad_in_file(*extents, bad);
+  return Error{ErrorCode::Unsupported,
+               fmt::format("{}: the device below has {} runs of bad blocks (`ndctl list -M`), and "
+                           "the file system does not say whether they are this file's: {}",
+                           file.path(), bad.size(), extents.error().message)};
+}
+
+}  // namespace perdure::pmem

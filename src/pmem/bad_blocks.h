@@ -1,0 +1,42 @@
+// Bytes of a pool that its memory is known to have lost (poison): the kernel keeps a list, filled
+// by the firmware's scrub and by machine checks, and a load from one of them is a SIGBUS.
+#pragma once
+
+#include <sys/types.h>
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "pmem/file.h"
+#include "pmem/region.h"
+
+namespace perdure::pmem {
+
+/// A run of a file's bytes and where they are on its device.
+struct Extent {
+  std::uint64_t at = 0;       // in the file
+  std::uint64_t on_disk = 0;  // in the device
+  std::uint64_t length = 0;
+};
+
+/// The lines of a `badblocks` file, "sector count" in units of 512 bytes, as bytes. What is no such
+/// line is left out.
+std::vector<Range> parse_bad_blocks(const std::string& text);
+
+/// The parts of `bad` that lie in the extents, as bytes of the file.
+std::vector<Range> bad_in_file(std::span<const Extent> extents, std::span<const Range> bad);
+
+/// Of the block device with this number (a disk or a partition), in its own bytes. Reads sysfs
+/// below `root`, for tests. Empty where the kernel keeps no list.
+std::vector<Range> bad_of_block_device(dev_t device, const std::string& root = "");
+
+/// Of a device DAX character device, in its own bytes. Where the kernel does not show which part of
+/// its region it is (that needs root), all of the region's are given as if they began with it.
+std::vector<Range> bad_of_dax_device(dev_t device, const std::string& root = "");
+
+/// Of an open file on a DAX file system, or DAX device. Errors: Unsupported: there are bad blocks
+/// below the file system, and it does not say whether they are this file's.
+Result<std::vector<Range>> bad_blocks_of(const File& file, const std::string& root = "");
+
+}  // namespace perdure::pmem
