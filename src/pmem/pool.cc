@@ -87,7 +87,19 @@ Result<PoolHeader> header_of(const File& file, std::span<const std::byte> front)
   return header;
 }
 
-bool is_zero(std::span<const std::byte> bytes) {
+// A file's lock suffices for it: all who open it have one inode.
+Result<std::unique_ptr<OwnerLease>> lease_of_device(MappedRegion& region, bool take_over) {
+  if (!region.file().is_device()) return std::unique_ptr<OwnerLease>();
+  OwnerLease::Options options;
+  options.take_over = take_over;
+  auto lease = OwnerLease::take(region, kOwnerLeaseOffset, options);
+  if (!lease.ok()) return at_path(region.file().path(), lease.error());
+  return lease;
+}
+
+// But for the lease, which whoever gave up making a pool has left there.
+bool is_blank(std::span<const std::byte> head) {
+  const auto bytes = head.first(std::min<std::size_t>(head.size(), kOwnerLeaseOffset));
   return std::all_of(bytes.begin(), bytes.end(), [](std::byte b) { return b == std::byte{0}; });
 }
 
@@ -124,7 +136,7 @@ Result<std::unique_ptr<Pool>> Pool::create(const std::string& path, const PoolOp
   if (options.write_zeros) PERDURE_TRY_VOID(made.write_zeros());
   PERDURE_TRY(region, MappedRegion::map(made.take_file(), MapOptions{options.declared, nullptr}));
   const int descriptor = region->file().descriptor();
-  PERDURE_TRY(pool, format_at(std::move(region), options, path));
+  PERDURE_TRY(pool, format_at({std::move(region), nullptr}, options, path));
   PERDURE_TRY_VOID(made.publish(descriptor));
   return pool;
 }
@@ -133,13 +145,14 @@ Result<std::unique_ptr<Pool>> Pool::create_on_device(const std::string& path,
                                                      const PoolOptions& options) {
   PERDURE_TRY(region, MappedRegion::open(path, MapOptions{options.declared, nullptr}));
   const auto bytes = region->bytes();
-  if (bytes.size() >= kPoolHeadBytes && !is_zero(bytes.first(kPoolHeadBytes)))
+  if (bytes.size() >= kPoolHeadBytes && !is_blank(bytes.first(kPoolHeadBytes)))
     return Error{ErrorCode::AlreadyExists,
                  fmt::format("{}: holds {}; open it, or clear the device's first {} bytes (`daxio "
                              "--zero`) to give it up",
                              path, decode_header(bytes).ok() ? "a pool already" : "something else",
                              kPoolHeadBytes)};
-  return format_at(std::move(region), options, path);
+  PERDURE_TRY(lease, lease_of_device(*region, false));
+  return format_at({std::move(region), std::move(lease)}, options, path);
 }
 
 bool Pool::is_blank_device(const std::string& path) {
@@ -148,7 +161,7 @@ bool Pool::is_blank_device(const std::string& path) {
   const auto file = open_file(path, OpenMode::ReadOnly);
   if (!file.ok() || !file->is_device()) return false;
   const auto head = read_head(*file);
-  return head.ok() && is_zero(*head);
+  return head.ok() && is_blank(*head);
 }
 
 Result<std::unique_ptr<Pool>> Pool::open(const std::string& path, const OpenOptions& options) {
@@ -158,7 +171,8 @@ Result<std::unique_ptr<Pool>> Pool::open(const std::string& path, const OpenOpti
   PERDURE_TRY(header, header_of(file, head));
   const MapOptions map{options.declared, options.sync_calls, header.declared};
   PERDURE_TRY(region, MappedRegion::map(std::move(file), map));
-  return attach_at(std::move(region), path);
+  PERDURE_TRY(lease, lease_of_device(*region, options.take_over_lease));
+  return attach_at({std::move(region), std::move(lease)}, path);
 }
 
 Result<PoolInfo> Pool::inspect(const std::string& path) {
@@ -192,20 +206,20 @@ Result<PoolInfo> Pool::inspect(const std::string& path) {
 
 Result<std::unique_ptr<Pool>> Pool::format(std::unique_ptr<Region> region,
                                            const PoolOptions& options) {
-  return format_at(std::move(region), options, std::string());
+  return format_at({std::move(region), nullptr}, options, std::string());
 }
 
 Result<std::unique_ptr<Pool>> Pool::attach(std::unique_ptr<Region> region) {
-  return attach_at(std::move(region), std::string());
+  return attach_at({std::move(region), nullptr}, std::string());
 }
 
 // The header is what makes a pool of a region, so an old one goes first and the new one comes
 // last; in between nothing attaches.
-Result<std::unique_ptr<Pool>> Pool::format_at(std::unique_ptr<Region> region,
-                                              const PoolOptions& options, std::string path) {
-  auto header = new_header(options, region->bytes().size());
+Result<std::unique_ptr<Pool>> Pool::format_at(Held held, const PoolOptions& options,
+                                              std::string path) {
+  auto header = new_header(options, held.region->bytes().size());
   if (!header.ok()) return at_path(path, header.error());
-  std::unique_ptr<Pool> pool(new Pool(std::move(region), *header, std::move(path)));
+  std::unique_ptr<Pool> pool(new Pool(std::move(held), *header, std::move(path)));
   PERDURE_TRY_VOID(pool->write_page(kHeaderCopyOffset, PoolPage{}));
   PERDURE_TRY_VOID(pool->write_page(0, PoolPage{}));
   PERDURE_TRY_VOID(pool->write_state(PoolState{}));
@@ -214,8 +228,8 @@ Result<std::unique_ptr<Pool>> Pool::format_at(std::unique_ptr<Region> region,
   return pool;
 }
 
-Result<std::unique_ptr<Pool>> Pool::attach_at(std::unique_ptr<Region> region, std::string path) {
-  const std::span<const std::byte> bytes = region->bytes();
+Result<std::unique_ptr<Pool>> Pool::attach_at(Held held, std::string path) {
+  const std::span<const std::byte> bytes = held.region->bytes();
   auto header = decode_header_or_copy(bytes);
   if (!header.ok()) return at_path(path, header.error());
   auto whole = check_size(*header, bytes.size());
@@ -223,7 +237,7 @@ Result<std::unique_ptr<Pool>> Pool::attach_at(std::unique_ptr<Region> region, st
   auto slots = decode_states(bytes.first(kPoolHeadBytes), header->uuid);
   if (!slots.ok()) return at_path(path, slots.error());
 
-  std::unique_ptr<Pool> pool(new Pool(std::move(region), *header, std::move(path)));
+  std::unique_ptr<Pool> pool(new Pool(std::move(held), *header, std::move(path)));
   pool->slot_ = slots->newest;
   pool->newest_index_ = slots->newest_index;
   pool->was_shut_down_ = slots->newest.state.clean_shutdown;
@@ -236,15 +250,16 @@ Result<std::unique_ptr<Pool>> Pool::attach_at(std::unique_ptr<Region> region, st
   return pool;
 }
 
-// One of the two is whole: its bytes were just read. A pool that is older than the copy gets one.
+// One of the two is whole: it was just read. It is copied as it is, whatever else may be in it. A
+// pool that is older than the copy gets one.
 Result<void> Pool::repair_headers() {
-  const PoolPage page = encode_header(header_);
-  for (const std::uint64_t at : {std::uint64_t{0}, kHeaderCopyOffset}) {
-    const auto found = region_->bytes().subspan(at, page.size());
-    if (std::equal(page.begin(), page.end(), found.begin())) continue;
-    PERDURE_TRY_VOID(write_page(at, page));
-  }
-  return {};
+  const auto bytes = region_->bytes();
+  const bool first_is_whole = decode_header(bytes).ok();
+  const std::uint64_t from = first_is_whole ? 0 : kHeaderCopyOffset;
+  const std::uint64_t to = first_is_whole ? kHeaderCopyOffset : 0;
+  const PoolPage page = load<PoolPage>(bytes.data() + from);
+  if (load<PoolPage>(bytes.data() + to) == page) return {};
+  return write_page(to, page);
 }
 
 Result<void> Pool::write_page(std::uint64_t at, const PoolPage& page) {

@@ -13,6 +13,7 @@
 #include <string>
 
 #include "pmem/mapped_region.h"
+#include "pmem/owner_lease.h"
 #include "pmem/pool_format.h"
 #include "pmem/region.h"
 #include "pmem/sticky_region.h"
@@ -44,6 +45,8 @@ struct OpenOptions {
   std::optional<PersistenceDomain> declared;
   /// See MapOptions.
   SyncCalls* sync_calls = nullptr;
+  /// See OwnerLease, which devices have.
+  bool take_over_lease = false;
 };
 
 /// What a pool says of itself.
@@ -77,7 +80,8 @@ class Pool {
   /// Durability  the newest state that was ever acknowledged is read, and all copies of it and of
   ///             the header are whole again on return. The clean-shutdown mark is durably taken
   ///             away.
-  /// Errors  NotFound, PermissionDenied, Busy (names the holder). InvalidArgument: not a pool.
+  /// Errors  NotFound, PermissionDenied, Busy (names the holder; of a device also one in another
+  ///         container: see OwnerLease). InvalidArgument: not a pool.
   ///         VersionMismatch. Corrupt: truncated, another size, or damaged. Unsupported: the
   ///         declared domain contradicts what this machine shows. SystemError.
   static Result<std::unique_ptr<Pool>> open(const std::string& path, const OpenOptions& options);
@@ -140,14 +144,21 @@ class Pool {
   std::string describe() const { return to_string(info()); }
 
  private:
-  Pool(std::unique_ptr<Region> region, PoolHeader header, std::string path)
-      : region_(std::make_unique<StickyRegion>(std::move(region))),
+  /// A region that nobody else has. The lease goes before it.
+  struct Held {
+    std::unique_ptr<Region> region;
+    std::unique_ptr<OwnerLease> lease;  // of a device
+  };
+
+  Pool(Held held, PoolHeader header, std::string path)
+      : region_(std::make_unique<StickyRegion>(std::move(held.region))),
+        lease_(std::move(held.lease)),
         header_(std::move(header)),
         path_(std::move(path)) {}
 
-  static Result<std::unique_ptr<Pool>> format_at(std::unique_ptr<Region> region,
-                                                 const PoolOptions& options, std::string path);
-  static Result<std::unique_ptr<Pool>> attach_at(std::unique_ptr<Region> region, std::string path);
+  static Result<std::unique_ptr<Pool>> format_at(Held held, const PoolOptions& options,
+                                                 std::string path);
+  static Result<std::unique_ptr<Pool>> attach_at(Held held, std::string path);
   static Result<std::unique_ptr<Pool>> create_on_device(const std::string& path,
                                                         const PoolOptions& options);
   Result<void> write_page(std::uint64_t at, const PoolPage& page);
@@ -155,6 +166,7 @@ class Pool {
   Result<void> write_state(PoolState state);
 
   std::unique_ptr<Region> region_;
+  std::unique_ptr<OwnerLease> lease_;
   PoolHeader header_;
   std::string path_;
   StateSlot slot_;

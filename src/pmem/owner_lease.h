@@ -1,0 +1,67 @@
+// OwnerLease: who has a device DAX pool. The lock on a file belongs to its inode, and two
+// containers may have nodes of their own for one device: then only what is on the device itself
+// tells each of the other.
+//
+//   offset   size  field
+//   0        8     magic         the characters "PERDLEAS"
+//   8        4     version       1
+//   12       4     flags         bit 0: the kernel marks the owner's death
+//   16       4     tag           that of the claim which this describes
+//   20       4     zero
+//   24       40    boot id       of the owner's kernel (/proc/sys/kernel/random/boot_id), as text
+//   64       128   owner         for people
+//   192      60    zero
+//   252      4     checksum      CRC32C of the 252 bytes before it
+//   256      8     claim         0: nobody's; else tag (high half) and thread of the owner (low
+//   half) 264      56    zero 320      8     beat          counts up twice a second for as long as
+//   it is held
+//
+// How an owner is known to be dead:
+//   - Of this boot: the low half of the claim is a robust futex (Linux, robust-futex-ABI): the
+//   kernel
+//     marks it when the owner's thread ends, however it ends, and in whatever container. Until then
+//     it is held, also by a process that is stopped or hung.
+//   - Of another boot: if the machine was restarted, nobody counts the beat any more; if it is
+//     another machine or a virtual one beside this one, which shares the device, the beat goes on.
+//     That is watched for a while. So after a power failure nobody has to do anything.
+// Everything else is decided by an operator (take_over).
+//
+// What a crash leaves: any of the claims that ever were, of an earlier boot; a description that
+// does not fit the claim or is torn, which then describes nobody.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "core/clock.h"
+#include "pmem/region.h"
+
+namespace perdure::pmem {
+
+inline constexpr std::uint64_t kOwnerLeaseBytes = 4096;
+
+class OwnerLease {
+ public:
+  struct Options {
+    std::string owner;    // for people; empty: host name and process
+    std::string boot_id;  // empty: this kernel's
+    /// How long an owner of another boot is watched; several beats.
+    Nanoseconds watch = std::chrono::seconds{3};
+    /// The operator says that the owner is dead, or will be cut off.
+    bool take_over = false;
+  };
+
+  /// Takes the lease whose bytes begin at `at`, aligned to a cache line.
+  /// Requires  the region outlives the lease, is shared with whoever else might take it, and was
+  ///           read from a medium that processes and machines see alike.
+  /// Errors    Busy: somebody has it, or may have it; says who, and what an operator can do.
+  ///           SystemError.
+  static Result<std::unique_ptr<OwnerLease>> take(Region& region, std::uint64_t at,
+                                                  const Options& options);
+
+  /// Gives it back.
+  virtual ~OwnerLease() = default;
+};
+
+}  // namespace perdure::pmem

@@ -1,0 +1,177 @@
+// The laws of who has a device: one at a time, no longer than it lives, and never for ever.
+#include "pmem/owner_lease.h"
+
+#include <signal.h>
+
+#include <thread>
+
+#include "core/bytes.h"
+#include "pmem/mapped_region.h"
+#include "pmem/test_support.h"
+
+namespace perdure::pmem {
+namespace {
+
+constexpr std::uint64_t kAt = 8192;
+constexpr std::uint64_t kClaim = kAt + 256;
+constexpr std::uint64_t kBeat = kAt + 320;
+
+/// A file that stands for the device: each opener maps it for itself, and none locks it, as with
+/// two nodes of one device.
+class OwnerLeaseTest : public testing::Test {
+ protected:
+  OwnerLeaseTest() : path_(directory_.file("device")) {
+    auto made = MappedRegion::create(path_, 1 << 16, {});
+    EXPECT_TRUE(made.ok());
+  }
+
+  std::unique_ptr<MappedRegion> region() const {
+    auto file = open_file(path_, OpenMode::ReadWrite);
+    EXPECT_TRUE(file.ok());
+    auto mapped = MappedRegion::map(std::move(*file), {});
+    EXPECT_TRUE(mapped.ok());
+    return std::move(*mapped);
+  }
+  static OwnerLease::Options options(std::string owner, std::string boot_id = "this boot") {
+    OwnerLease::Options options;
+    options.owner = std::move(owner);
+    options.boot_id = std::move(boot_id);
+    options.watch = std::chrono::milliseconds{1500};
+    return options;
+  }
+  static Result<std::unique_ptr<OwnerLease>> take(Region& region, const std::string& owner,
+                                                  const std::string& boot_id = "this boot") {
+    return OwnerLease::take(region, kAt, options(owner, boot_id));
+  }
+  /// A process that has it, of the given boot.
+  HeldChild owner(const std::string& boot_id = "this boot") const {
+    return HeldChild([this, boot_id] {
+      static auto& mapped = *new std::unique_ptr<MappedRegion>;
+      static auto& lease = *new std::unique_ptr<OwnerLease>;
+      mapped = region();
+      auto taken = take(*mapped, "the first", boot_id);
+      if (taken.ok()) lease = std::move(*taken);
+      return taken.ok();
+    });
+  }
+  static std::uint64_t word(Region& region, std::uint64_t at) {
+    return load<std::uint64_t>(region.bytes().data() + at);
+  }
+
+  TestDirectory directory_{kMemoryFileSystem};
+  const std::string path_;
+};
+
+TEST_F(OwnerLeaseTest, OneOwnerAtATimeUntilItGivesItBack) {
+  const auto one = region();
+  const auto two = region();
+  auto first = take(*one, "the first");
+  ASSERT_TRUE(first.ok()) << first.error().message;
+  const auto second = take(*two, "the second");
+  ASSERT_EQ(second.code(), ErrorCode::Busy);
+  EXPECT_NE(second.error().message.find("the first"), std::string::npos) << second.error().message;
+  EXPECT_NE(second.error().message.find("--take-over-device"), std::string::npos);
+  first->reset();
+  EXPECT_EQ(word(*two, kClaim), 0u);
+  EXPECT_TRUE(take(*two, "the second").ok());
+}
+
+TEST_F(OwnerLeaseTest, AnOwnerThatWasKilledIsKnownToBeDead) {
+  const auto mapped = region();
+  HeldChild first = owner();
+  ASSERT_TRUE(first.ready());
+  EXPECT_EQ(take(*mapped, "the second").code(), ErrorCode::Busy);
+  first.kill();
+  // Expect: nothing is watched; the kernel has said it.
+  auto options_at_once = options("the second");
+  options_at_once.watch = std::chrono::hours{1};
+  const auto second = OwnerLease::take(*mapped, kAt, options_at_once);
+  EXPECT_TRUE(second.ok()) << second.error().message;
+}
+
+TEST_F(OwnerLeaseTest, AnOwnerThatIsStoppedIsAlive) {
+  const auto mapped = region();
+  HeldChild first = owner();
+  ASSERT_TRUE(first.ready());
+  ASSERT_EQ(::kill(first.pid(), SIGSTOP), 0);
+  EXPECT_EQ(take(*mapped, "the second").code(), ErrorCode::Busy);
+  ASSERT_EQ(::kill(first.pid(), SIGCONT), 0);
+}
+
+TEST_F(OwnerLeaseTest, AnOwnerBeforeARestartOfTheMachineIsDead) {
+  const auto mapped = region();
+  HeldChild first = owner("the boot before");
+  ASSERT_TRUE(first.ready());
+  first.kill();
+  // What a power failure may leave: the claim as it was while its owner lived.
+  store(mapped->bytes().data() + kClaim, word(*mapped, kClaim) & ~std::uint64_t{1U << 30});
+  const auto second = take(*mapped, "the second");
+  EXPECT_TRUE(second.ok()) << second.error().message;
+}
+
+TEST_F(OwnerLeaseTest, AnOwnerOfAnotherBootThatCountsIsAlive) {
+  const auto mapped = region();
+  HeldChild first = owner("another machine beside this one");
+  ASSERT_TRUE(first.ready());
+  const auto second = take(*mapped, "the second");
+  ASSERT_EQ(second.code(), ErrorCode::Busy);
+  EXPECT_NE(second.error().message.find("alive"), std::string::npos) << second.error().message;
+}
+
+TEST_F(OwnerLeaseTest, WhatACrashTearsOfTheDescriptionIsNobody) {
+  const auto mapped = region();
+  { auto first = take(*mapped, "the first", "the boot before"); }
+  store(mapped->bytes().data() + kClaim, std::uint64_t{0x1234567800000007});
+  mapped->bytes()[kAt + 70] ^= std::byte{1};
+  const auto second = take(*mapped, "the second");
+  EXPECT_TRUE(second.ok()) << second.error().message;
+}
+
+TEST_F(OwnerLeaseTest, AnOperatorTakesItFromWhoeverHasIt) {
+  const auto mapped = region();
+  HeldChild first = owner();
+  ASSERT_TRUE(first.ready());
+  auto by_force = options("the second");
+  by_force.take_over = true;
+  auto second = OwnerLease::take(*mapped, kAt, by_force);
+  ASSERT_TRUE(second.ok()) << second.error().message;
+  const std::uint64_t claim = word(*mapped, kClaim);
+  first.kill();  // its end is its own
+  EXPECT_EQ(word(*mapped, kClaim), claim);
+  const auto other = region();
+  EXPECT_EQ(take(*other, "the third").code(), ErrorCode::Busy);
+}
+
+TEST_F(OwnerLeaseTest, OfManyWhoComeAtOnceOneGetsIt) {
+  for (int round = 0; round < 10; ++round) {
+    std::atomic<int> won{0};
+    std::atomic<int> came{0};
+    std::vector<std::thread> threads;
+    constexpr int kThreads = 6;
+    for (int i = 0; i < kThreads; ++i) {
+      threads.emplace_back([&] {
+        const auto mapped = region();
+        auto taken = take(*mapped, "one of many");
+        if (taken.ok()) won.fetch_add(1);
+        came.fetch_add(1);
+        while (came.load() < kThreads) std::this_thread::yield();  // the winner keeps it that long
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_EQ(won.load(), 1);
+  }
+}
+
+TEST_F(OwnerLeaseTest, TheBeatGoesOnForAsLongAsItIsHeld) {
+  const auto mapped = region();
+  auto first = take(*mapped, "the first");
+  ASSERT_TRUE(first.ok());
+  const std::uint64_t before = word(*mapped, kBeat);
+  const Deadline deadline = Deadline::after(std::chrono::seconds{20});
+  while (word(*mapped, kBeat) < before + 2 && !deadline.passed()) std::this_thread::yield();
+  EXPECT_GE(word(*mapped, kBeat), before + 2);
+  first->reset();
+}
+
+}  // namespace
+}  // namespace perdure::pmem
