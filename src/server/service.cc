@@ -12,6 +12,18 @@
 namespace perdure::server {
 namespace {
 
+constexpr int kRevokeTries = 3;
+
+/// A pool that somebody may still write to, by a key that could not be taken away: it stays mapped
+/// and locked, and is not marked as cleanly closed, until the kernel ends the RNIC's keys with the
+/// process.
+void keep_until_exit(std::unique_ptr<ServedPool> pool) {
+  static Mutex mutex;
+  static auto& kept = *new std::vector<std::unique_ptr<ServedPool>>;
+  const MutexLock lock(mutex);
+  kept.push_back(std::move(pool));
+}
+
 /// Leaves one core to those that have work.
 int spinners_max() {
   const unsigned cores = std::thread::hardware_concurrency();
@@ -47,13 +59,28 @@ PeerService::~PeerService() {
       log_message(Severity::Warning, fmt::format("pool '{}': waiting for its medium", entry->name));
     }
     const PoolHold control(entry->control);
-    // A session whose thread is stuck in the medium would use the region after it is gone.
-    while (!end_all(sessions_of(*entry, false), false).ok()) {
-      log_message(Severity::Warning, fmt::format("pool '{}': waiting for its medium", entry->name));
+    if (!end_before_closing(*entry)) {
+      keep_until_exit(std::move(entry->served));
+    } else if (entry->served != nullptr && !abandoned_.load()) {
+      (void)entry->served->close();
     }
     if (entry->served != nullptr && !abandoned_.load()) (void)entry->served->close();
   }
   join_finished();
+}
+
+/// Whether all its sessions are over. A session whose thread is stuck in the medium would use the
+/// region after it is gone: that is waited for. An RNIC that keeps a key is asked a few times; it
+/// loses the key with the process.
+bool PeerService::end_before_closing(const PoolEntry& entry) {
+  for (int refusals = 0; refusals < kRevokeTries;) {
+    const auto ended = end_all(sessions_of(entry, false), false);
+    if (ended.ok()) return true;
+    log_message(Severity::Warning,
+                fmt::format("pool '{}' can not be closed: {}", entry.name, ended.error().message));
+    if (ended.code() != ErrorCode::TimedOut) ++refusals;
+  }
+  return false;
 }
 
 void PeerService::stop_acceptors() {

@@ -99,7 +99,8 @@ class PeerService {
                                              const Caller& caller = {});
   Result<control::SessionDescription> describe_session(std::uint64_t id, const Caller& caller = {});
   /// When this returns, the session's keys are dead. Errors: NotFound; TimedOut (its thread is
-  /// stuck in the medium: the keys are not revoked yet, ask again).
+  /// stuck in the medium: the keys are not revoked yet, ask again); SystemError (the RNIC refuses
+  /// to revoke them: the same).
   Result<void> close_session(std::uint64_t id, const Caller& caller = {});
 
   /// The machine lost its power: ends all sessions without another look at their pools, and lets
@@ -147,7 +148,8 @@ class PeerService {
     std::uint64_t order = 0;  // the how manieth grant; set once
     control::SessionPhase phase = control::SessionPhase::Granted;  // under mutex_
     bool ended = false;                                            // under mutex_
-    std::thread thread;                                            // under mutex_
+    std::optional<Error> unrevoked;  // under mutex_: why its keys may be alive, and nobody runs it
+    std::thread thread;              // under mutex_
   };
   using PoolPointer = std::shared_ptr<PoolEntry>;
   using SessionPointer = std::shared_ptr<SessionEntry>;
@@ -178,7 +180,9 @@ class PeerService {
   std::vector<SessionPointer> sessions_of(const PoolEntry& entry, bool writers_only) const;
   Result<void> end_all(const std::vector<SessionPointer>& sessions, bool fenced);
   Result<void> end(const SessionPointer& entry);
+  Error not_revoked(const SessionEntry& entry) const PERDURE_REQUIRES(mutex_);
   void finish(const SessionPointer& entry);
+  bool end_before_closing(const PoolEntry& entry);
   void expire_grants();
   Result<void> make_room(bool write);
   std::size_t reserved_for_writers() const;
@@ -193,7 +197,7 @@ class PeerService {
   void stop_acceptors();
   void run_acceptor(Plane& plane);
   void run_session(const SessionPointer& entry, std::unique_ptr<fabric::Endpoint> endpoint);
-  void session_failed(const SessionPointer& entry, const Error& error);
+  void session_failed(const SessionPointer& entry);
   void join_finished();
 
   const ServiceOptions options_;
@@ -205,7 +209,7 @@ class PeerService {
   mutable Mutex mutex_;
   std::map<std::string, PoolPointer> pools_ PERDURE_GUARDED_BY(mutex_);
   std::map<std::uint64_t, SessionPointer> sessions_ PERDURE_GUARDED_BY(mutex_);
-  std::vector<SessionPointer> finished_ PERDURE_GUARDED_BY(mutex_);  // threads to be joined
+  std::vector<std::thread> finished_ PERDURE_GUARDED_BY(mutex_);  // to be joined
   control::RefusedCounters refused_ PERDURE_GUARDED_BY(mutex_);
   std::uint64_t granted_ PERDURE_GUARDED_BY(mutex_) = 0;
   std::condition_variable session_ended_;

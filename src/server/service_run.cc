@@ -92,7 +92,7 @@ bool PeerService::attach(const SessionPointer& entry, std::unique_ptr<fabric::En
   if (attached.ok()) return true;
   log_message(Severity::Warning, fmt::format("session {:016x}: {}", entry->session.terms().id,
                                              attached.error().message));
-  session_failed(entry, attached.error());
+  session_failed(entry);
   return false;
 }
 
@@ -106,7 +106,7 @@ void PeerService::run_session(const SessionPointer& entry,
   while (!entry->session.stopping()) {
     const auto handled = entry->session.pump();
     if (!handled) {
-      session_failed(entry, handled.error());
+      session_failed(entry);
       break;
     }
     if (*handled != 0) {
@@ -168,12 +168,12 @@ void PeerService::check_medium(const PoolPointer& entry) {
 }
 
 void PeerService::join_finished() {
-  std::vector<SessionPointer> finished;
+  std::vector<std::thread> finished;
   {
     const MutexLock lock(mutex_);
     finished.swap(finished_);
   }
-  for (const SessionPointer& entry : finished) entry->thread.join();
+  for (std::thread& thread : finished) thread.join();
 }
 
 bool PeerService::pump() {
@@ -195,7 +195,7 @@ bool PeerService::pump() {
     if (handled.ok() && *handled == 0) continue;
     something = true;
     if (handled.ok()) continue;
-    session_failed(entry, handled.error());
+    session_failed(entry);
     finish(entry);
   }
   return something;

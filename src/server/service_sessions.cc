@@ -26,10 +26,6 @@ std::string writer_words(const SessionTerms& terms) {
   return fmt::format("'{}' of epoch {}", terms.writer_name, terms.epoch.value);
 }
 
-bool medium_failed(const Error& error) {
-  return error.code == ErrorCode::SystemError || error.code == ErrorCode::NoSpace;
-}
-
 std::string owner_words(const WriterRecord& last) {
   if (last.writer == 0) return "fenced for a writer that has not come yet";
   return fmt::format("that of writer '{}' ({:016x})", last.name, last.writer);
@@ -119,9 +115,12 @@ Result<void> PeerService::record_writer(PoolEntry& entry, const WriterRecord& re
   return {};
 }
 
-/// Passes `outcome` on. A medium that refused is not trusted again. Requires entry.control.
+/// Passes `outcome` on. A medium that refused is not trusted again. Requires entry.control and an
+/// open pool.
 Result<void> PeerService::note_medium(PoolEntry& entry, Result<void> outcome) {
-  if (!outcome.ok() && medium_failed(outcome.error())) show(entry, outcome.error());
+  if (outcome.ok()) return outcome;
+  const auto medium = entry.served->region().check();
+  if (!medium.ok()) show(entry, medium.error());
   return outcome;
 }
 
@@ -259,54 +258,84 @@ Result<void> PeerService::end(const SessionPointer& entry) {
   {
     const MutexLock lock(mutex_);
     if (entry->ended) return {};
-    unattended = entry->phase == control::SessionPhase::Granted || !options_.threads;
+    // One whose keys could not be taken away is asked for them again.
+    unattended = entry->phase == control::SessionPhase::Granted || !options_.threads ||
+                 entry->unrevoked.has_value();
     entry->phase = control::SessionPhase::Ending;
+    entry->unrevoked.reset();
   }
   if (unattended) {
     finish(entry);
-    return {};
+  } else {
+    entry->session.request_stop();
   }
-  entry->session.request_stop();
   // The machine's clock: this waits for a thread, not for anything that a test could simulate.
   const Deadline deadline = Deadline::after(kEndWithin);
   MutexLock lock(mutex_);
-  while (!entry->ended && !deadline.passed()) lock.wait_for(session_ended_, deadline.left());
+  while (!entry->ended && !entry->unrevoked && !deadline.passed()) {
+    lock.wait_for(session_ended_, deadline.left());
+  }
   if (entry->ended) return {};
+  if (entry->unrevoked) return not_revoked(*entry);
   return Error{ErrorCode::TimedOut,
                fmt::format("session {:016x} of pool '{}' is stuck in its medium; its keys are not "
                            "revoked yet: ask again",
                            entry->session.terms().id, entry->pool->name)};
 }
 
-/// Called once per session, by whoever runs it: gives up its resources and its place.
+Error PeerService::not_revoked(const SessionEntry& entry) const {
+  const SessionTerms& terms = entry.session.terms();
+  return Error{
+      ErrorCode::SystemError,
+      fmt::format("pool '{}': the keys of session {:016x} ({}) can not be taken away: {}; whoever "
+                  "has them may still reach the pool, so nobody else is granted it: ask again, or "
+                  "end this daemon, and its keys with it",
+                  terms.pool, terms.id, terms.write ? writer_words(terms) : "a reader",
+                  entry.unrevoked->message)};
+}
+
+/// Called by whoever runs the session: gives up its resources and its place. Where the device does
+/// not take the keys away the session keeps both, and end() may ask again.
 void PeerService::finish(const SessionPointer& entry) {
-  Result<std::uint64_t> released = std::uint64_t{0};
-  if (abandoned_.load())
-    entry->session.abandon();
-  else
-    released = entry->session.release();
-  if (!released) session_failed(entry, released.error());
+  const auto revoked = entry->session.revoke();
+  if (!revoked.ok() && !abandoned_.load()) {
+    const MutexLock lock(mutex_);
+    entry->phase = control::SessionPhase::Ending;
+    entry->unrevoked = revoked.error();
+    log_message(Severity::Error, not_revoked(*entry).message);
+    if (entry->thread.joinable()) finished_.push_back(std::move(entry->thread));
+    session_ended_.notify_all();
+    return;
+  }
+  Result<std::uint64_t> replayed = std::uint64_t{0};
+  // After a power failure nothing is applied: the region belongs to recovery.
+  if (!abandoned_.load()) replayed = entry->session.replay();
+  if (!replayed) session_failed(entry);
   const SessionTerms& terms = entry->session.terms();
   const MutexLock lock(mutex_);
   entry->pool->ended += entry->session.counters();
-  if (released.ok()) entry->pool->ended.replayed_messages += *released;
+  if (replayed.ok()) entry->pool->ended.replayed_messages += *replayed;
   sessions_.erase(terms.id);
   entry->ended = true;
-  if (entry->thread.joinable()) finished_.push_back(entry);
+  if (entry->thread.joinable()) finished_.push_back(std::move(entry->thread));
   session_ended_.notify_all();
 }
 
-/// What ended a session may concern the pool: a medium that refuses a flush is not trusted again.
-void PeerService::session_failed(const SessionPointer& entry, const Error& error) {
-  if (!medium_failed(error)) return;
+/// A session ended by an error. Whether that concerns the pool only its region knows: a medium that
+/// refused a flush is not trusted again; an RNIC that was reset or may lock no more memory, and a
+/// peer that sends nonsense, end their sessions and nothing else.
+void PeerService::session_failed(const SessionPointer& entry) {
+  const auto medium = entry->session.check_medium();
+  if (medium.ok()) return;
+  const MutexLock lock(mutex_);
+  if (entry->pool->failure) return;
   log_message(Severity::Error,
               fmt::format("pool '{}': {}; no session is granted until it is opened again",
-                          entry->pool->name, error.message));
-  const MutexLock lock(mutex_);
-  if (!entry->pool->failure) ++entry->pool->ended.medium_failures;
-  entry->pool->failure = error;
+                          entry->pool->name, medium.error().message));
+  ++entry->pool->ended.medium_failures;
+  entry->pool->failure = medium.error();
   entry->pool->shown.state = control::PoolStatus::Unavailable;
-  entry->pool->shown.reason = error.message;
+  entry->pool->shown.reason = medium.error().message;
 }
 
 void PeerService::expire_grants() {

@@ -8,6 +8,7 @@
 
 #include "client/connect_session.h"
 #include "core/bytes.h"
+#include "fabric/emu/live_device.h"
 #include "fabric/emu/world.h"
 #include "persist/wire.h"
 #include "pmem/lent_region.h"
@@ -29,6 +30,37 @@ class BreakableRegion final : public pmem::LentRegion {
   }
 
   bool broken = false;
+};
+
+/// A machine's RNIC whose registrations can fail, as they do after a reset, or when the limit on
+/// locked memory is reached.
+class TroubledDevice final : public fabric::Device {
+ public:
+  TroubledDevice(fabric::Device& device, int registrations)
+      : device_(device), registrations_(registrations) {}
+
+  Result<std::unique_ptr<fabric::Memory>> register_memory(std::span<std::byte> range,
+                                                          fabric::Access access) override {
+    if (registrations_-- <= 0) return Error{ErrorCode::SystemError, "the RNIC was reset"};
+    return device_.register_memory(range, access);
+  }
+  Result<std::unique_ptr<fabric::Listener>> listen(
+      const std::string& address, const fabric::EndpointOptions& options) override {
+    return device_.listen(address, options);
+  }
+  Result<std::unique_ptr<fabric::Endpoint>> connect(const std::string& address,
+                                                    std::span<const std::byte> private_data,
+                                                    const fabric::EndpointOptions& options,
+                                                    Deadline deadline) override {
+    return device_.connect(address, private_data, options, deadline);
+  }
+  Transport transport() const override { return device_.transport(); }
+  Capabilities capabilities() const override { return device_.capabilities(); }
+  std::string describe() const override { return device_.describe(); }
+
+ private:
+  fabric::Device& device_;
+  int registrations_;
 };
 
 ServerProfile profile_of(PersistenceDomain domain, ReceiveBuffers buffers) {
@@ -70,7 +102,11 @@ class Service : public testing::Test {
     options.queue = {32, 1024};
     options.sessions_max = 4;
     options.connect_within = seconds{3600};
-    auto service = PeerService::open(std::move(options), {{server_, "server:1", {}}});
+    const auto session_device = [this]() -> Result<std::unique_ptr<fabric::Device>> {
+      return std::unique_ptr<fabric::Device>(
+          std::make_unique<TroubledDevice>(*server_, registrations_));
+    };
+    auto service = PeerService::open(std::move(options), {{server_, "server:1", session_device}});
     ASSERT_TRUE(service.ok()) << service.error().message;
     service_ = std::move(*service);
     server_->add_actor([this, service = service_.get()] { return pumping_ && service->pump(); });
@@ -137,7 +173,8 @@ class Service : public testing::Test {
   Random random_;
   fabric::emu::World world_;
   const ServerProfile profile_;
-  bool pumping_ = true;  // false: the daemon is held up, messages stay in their buffers
+  int registrations_ = 1000;  // that the RNIC grants to each session from now on
+  bool pumping_ = true;       // false: the daemon is held up, messages stay in their buffers
   fabric::emu::Machine* server_ = nullptr;
   fabric::emu::Machine* client_ = nullptr;
   pmem::CrashableRegion* region_ = nullptr;
@@ -257,6 +294,103 @@ TEST_F(Service, AGrantThatCanNotBeMadeDurableIsNotGiven) {
   EXPECT_EQ(open(writer(1, 10)).code(), ErrorCode::SystemError);
 }
 
+TEST_F(Service, TroubleOfTheRnicEndsSessionsAndCondemnsNoPool) {
+  // The exported part is registered, the session's buffers are not. Expect: no session.
+  for (registrations_ = 0; registrations_ < 3; ++registrations_) {
+    auto session = open(writer(1, 10));
+    if (session.ok()) {
+      EXPECT_NE(write(*session, 1), std::nullopt) << registrations_;
+    }
+    world_.settle();
+    EXPECT_EQ(described().state, control::PoolStatus::Open) << described().reason;
+    EXPECT_TRUE(service_->report()->sessions.empty());
+  }
+  EXPECT_EQ(service_->report()->pools[0].counters.medium_failures, 0u);
+  // The RNIC is there again. Expect: so is the pool, without anybody's doing.
+  registrations_ = 1000;
+  auto session = open(writer(1, 10));
+  ASSERT_TRUE(session.ok()) << session.error().message;
+  EXPECT_EQ(write(*session, 5), std::nullopt);
+}
+
+TEST_F(Service, AMediumThatRefusedOneFlushIsNotTrustedForAnythingElse) {
+  auto session = open(writer(1, 10));
+  ASSERT_TRUE(session.ok());
+  // The flush of another session's opening fails once; no word of it comes to this one.
+  lent_->broken = true;
+  EXPECT_FALSE(open(writer(1, 10)).ok());
+  lent_->broken = false;
+  EXPECT_EQ(service_->fence("a", Epoch{7}).code(), ErrorCode::SystemError);
+  EXPECT_FALSE(service_->close_pool("a").ok());  // it is not marked as cleanly shut down
+  EXPECT_EQ(described().state, control::PoolStatus::Unavailable);
+}
+
+TEST_F(Service, NobodyIsGrantedAPoolWhoseKeysCouldNotBeTakenAway) {
+  auto old = open(writer(1, 10));
+  ASSERT_TRUE(old.ok());
+  server_->refuse_revocations(true);
+  const auto refused = open(taking_over(2, 20));
+  ASSERT_EQ(refused.code(), ErrorCode::SystemError);
+  EXPECT_NE(refused.error().message.find("can not be taken away"), std::string::npos)
+      << refused.error().message;
+  // Rightly so: the old writer still reaches the pool.
+  EXPECT_EQ(write(*old, 7), std::nullopt);
+  EXPECT_EQ(first_byte(), 7);
+  // Nor is anything else granted that counts on it, and it is no failure of the medium.
+  EXPECT_EQ(open(writer(1, 10)).code(), ErrorCode::SystemError);
+  EXPECT_EQ(service_->fence("a", Epoch{9}).code(), ErrorCode::SystemError);
+  EXPECT_EQ(service_->close_session(old->id).code(), ErrorCode::SystemError);
+  EXPECT_EQ(service_->close_pool("a").code(), ErrorCode::SystemError);
+  EXPECT_EQ(described().state, control::PoolStatus::Open);
+  EXPECT_EQ(described().epoch, Epoch{1});
+  EXPECT_TRUE(described().writer_present);
+
+  // The RNIC answers again. Expect: the next request takes the keys, and the pool.
+  server_->refuse_revocations(false);
+  auto next = open(taking_over(2, 20));
+  ASSERT_TRUE(next.ok()) << next.error().message;
+  EXPECT_NE(write(*old, 8), std::nullopt);
+  EXPECT_EQ(first_byte(), 7);
+  EXPECT_EQ(write(*next, 9), std::nullopt);
+  EXPECT_EQ(service_->report()->pools[0].counters.writers_fenced, 1u);
+}
+
+TEST_F(Service, AGrantThatNobodyCameForHasKeysToo) {
+  const auto grant = service_->open_session(writer(1, 10), std::nullopt);
+  ASSERT_TRUE(grant.ok());
+  server_->refuse_revocations(true);
+  EXPECT_EQ(open(taking_over(2, 20)).code(), ErrorCode::SystemError);
+  EXPECT_EQ(open(taking_over(2, 20)).code(), ErrorCode::SystemError);
+  // The token is not good any more, either.
+  EXPECT_FALSE(client::connect_session(*grant, grant->address, *client_, deadline()).ok());
+  server_->refuse_revocations(false);
+  EXPECT_TRUE(open(taking_over(2, 20)).ok());
+}
+
+TEST_F(Service, KeysThatCouldNotBeTakenAwayEndWithThePower) {
+  auto old = open(writer(1, 10));
+  ASSERT_TRUE(old.ok());
+  server_->refuse_revocations(true);
+  EXPECT_FALSE(open(taking_over(2, 20)).ok());
+  power_cycle();
+  auto next = open(taking_over(2, 20));
+  ASSERT_TRUE(next.ok()) << next.error().message;
+  EXPECT_NE(write(*old, 8), std::nullopt);
+  EXPECT_EQ(write(*next, 9), std::nullopt);
+}
+
+TEST_F(Service, APoolThatOthersMayStillWriteIsNotClosedCleanly) {
+  auto old = open(writer(1, 10));
+  ASSERT_TRUE(old.ok());
+  server_->refuse_revocations(true);
+  peer_.reset();
+  pumping_ = false;
+  service_.reset();  // gives up after a few tries, and does not hang
+  const auto pool = pmem::Pool::attach(std::make_unique<pmem::LentRegion>(*region_));
+  ASSERT_TRUE(pool.ok()) << pool.error().message;
+  EXPECT_FALSE((*pool)->was_shut_down());
+}
+
 TEST_F(Service, ATokenIsGoodOnceAndForItsSessionOnly) {
   const auto grant = service_->open_session(writer(1, 10), std::nullopt);
   ASSERT_TRUE(grant.ok());
@@ -361,6 +495,41 @@ TEST_F(Service, TheAuthorizerIsAskedForEverything) {
   EXPECT_EQ(guarded.fence("a", Epoch{1}).code(), denied);
   EXPECT_EQ(guarded.open_session(writer(1, 1), std::nullopt).code(), denied);
   EXPECT_EQ(guarded.report().code(), denied);
+}
+
+/// With threads, in real time: whoever ends a session meets the thread that runs it.
+TEST(ServiceWithThreads, KeysThatWereNotTakenAwayAreAskedForAgain) {
+  ServerProfile profile = profile_of(PersistenceDomain::Mhp, ReceiveBuffers::Dram);
+  auto device = fabric::emu::LiveDevice::open({profile});
+  auto requester = fabric::emu::LiveDevice::open({profile});
+  ASSERT_TRUE(device.ok() && requester.ok());
+  auto region = pmem::CrashableRegion::open({1 << 20, PersistenceDomain::Mhp});
+  ASSERT_TRUE(region.ok());
+  ServiceOptions options;
+  options.settings.ddio = Ddio::Off;
+  auto service = PeerService::open(std::move(options), {{device->get(), "", {}}});
+  ASSERT_TRUE(service.ok()) << service.error().message;
+  auto pool = pmem::Pool::format(std::make_unique<pmem::LentRegion>(**region), {});
+  ASSERT_TRUE(pool.ok());
+  ASSERT_TRUE((*service)->add_pool("a", std::move(*pool)).ok());
+  const auto ask = [&](std::uint32_t epoch, std::uint64_t id) {
+    control::SessionRequest request{"a", true, Epoch{epoch}, id, "writer", true};
+    return (*service)->open_session(request, std::nullopt);
+  };
+  test::LocalPeer peer("server", **service, **requester);
+  const control::SessionRequest request{"a", true, Epoch{1}, 10, "writer", false};
+  auto session = peer.open_session(request, Deadline::after(seconds{20}));
+  ASSERT_TRUE(session.ok()) << session.error().message;
+
+  (*device)->refuse_revocations(true);
+  EXPECT_EQ(ask(2, 20).code(), ErrorCode::SystemError);  // its thread was told to end
+  EXPECT_EQ(ask(2, 20).code(), ErrorCode::SystemError);  // its thread is gone
+  session->endpoint->disconnect();
+  EXPECT_EQ(ask(2, 20).code(), ErrorCode::SystemError);
+  (*device)->refuse_revocations(false);
+  const auto granted = ask(2, 20);
+  EXPECT_TRUE(granted.ok()) << granted.error().message;
+  EXPECT_EQ((*service)->describe_session(session->id).code(), ErrorCode::NotFound);
 }
 
 class ReplayingService : public Service {

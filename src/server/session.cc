@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "core/assert.h"
 #include "core/try.h"
@@ -30,13 +31,14 @@ ServedSession::ServedSession(SessionTerms terms, fabric::Device& device,
       wake_fd_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {}
 
 ServedSession::~ServedSession() {
-  revoke();
+  (void)revoke();  // whoever needs to know has asked before
   if (wake_fd_ >= 0) ::close(wake_fd_);
 }
 
 Result<void> ServedSession::attach(std::unique_ptr<fabric::Endpoint> endpoint) {
   PERDURE_ASSERT(endpoint_ == nullptr && memory_ != nullptr);
   endpoint_ = std::move(endpoint);
+  was_attached_ = true;
   // What goes into a page that is not the medium's any more must not be acknowledged, or read.
   tie_ = region_.cut_on_failure(endpoint_->cut_switch());
   persist::Responder::Options options;
@@ -76,26 +78,28 @@ void ServedSession::request_stop() {
   [[maybe_unused]] const auto written = ::write(wake_fd_, &one, sizeof one);
 }
 
-Result<std::uint64_t> ServedSession::release() {
-  const bool was_attached = endpoint_ != nullptr;
-  revoke();
-  if (!was_attached || terms_.persistent_buffers.length == 0) return std::uint64_t{0};
-  // The requester may count on messages that arrived in persistent buffers and were not handled.
-  return persist::replay_messages(region_, terms_.exported, terms_.persistent_buffers,
-                                  terms_.queue);
-}
-
-void ServedSession::abandon() { revoke(); }
-
-/// First the connection, so that no write is half executed when its key goes.
-void ServedSession::revoke() {
-  if (endpoint_ != nullptr) endpoint_->disconnect();
+/// First the connection, so that no write is half executed when its key goes. Either alone would
+/// keep a requester with a connection of its own out; but messages need no key, and what was not
+/// taken away must not be given up here, or nobody could ask for it again.
+Result<void> ServedSession::revoke() {
+  if (endpoint_ != nullptr) PERDURE_TRY_VOID(endpoint_->sever());
   tie_.reset();
   publish();
+  if (memory_ != nullptr) PERDURE_TRY_VOID(memory_->deregister());
   responder_.reset();
   endpoint_.reset();
   memory_.reset();
   own_device_.reset();
+  return {};
+}
+
+Result<std::uint64_t> ServedSession::replay() {
+  PERDURE_ASSERT(memory_ == nullptr);
+  const bool was_attached = std::exchange(was_attached_, false);
+  if (!was_attached || terms_.persistent_buffers.length == 0) return std::uint64_t{0};
+  // The requester may count on messages that arrived in persistent buffers and were not handled.
+  return persist::replay_messages(region_, terms_.exported, terms_.persistent_buffers,
+                                  terms_.queue);
 }
 
 void ServedSession::publish() {

@@ -30,7 +30,7 @@ struct SessionTerms {
   pmem::Range persistent_buffers;  // empty: receive buffers in DRAM
 };
 
-/// Threads: attach, pump, sleep and release by one thread at a time; the others by any.
+/// Threads: attach, pump, sleep, revoke and replay by one thread at a time; the others by any.
 class ServedSession {
  public:
   /// `memory` is the exported range, registered on `device`, which `own_device` keeps if it is the
@@ -60,18 +60,21 @@ class ServedSession {
   void request_stop();
   bool stopping() const { return stopping_.load(std::memory_order_acquire); }
 
-  /// Ends the connection, then revokes the keys, then applies what is left in persistent receive
-  /// buffers. Afterwards no byte of the region changes through the session. Returns how many
-  /// messages were applied. Errors: SystemError, when the medium refused.
-  Result<std::uint64_t> release();
-  /// The same after a power failure: nothing is applied, since the region belongs to recovery.
-  void abandon();
+  /// Ends the connection, then takes the keys away. On success no byte of the region changes
+  /// through the session any more. Harmless when repeated.
+  /// Errors: SystemError: the device refused one of the two. The requester may still write: nobody
+  /// else may be granted the pool before this has succeeded.
+  Result<void> revoke();
+  /// Applies what is left in persistent receive buffers, once. Returns how many messages that were.
+  /// Requires a session that was revoked. Errors: SystemError, when the medium refused.
+  Result<std::uint64_t> replay();
 
   control::ServiceCounters counters() const;
+  /// Whether what this session serves is still to be trusted: see Region::check. Threads: any.
+  Result<void> check_medium() const { return region_.check(); }
 
  private:
   void publish();
-  void revoke();
 
   const SessionTerms terms_;
   std::unique_ptr<fabric::Device> own_device_;  // or empty
@@ -81,6 +84,7 @@ class ServedSession {
   std::unique_ptr<fabric::Endpoint> endpoint_;
   std::unique_ptr<pmem::FailureTie> tie_;  // goes before the endpoint
   std::unique_ptr<persist::Responder> responder_;
+  bool was_attached_ = false;  // and what came in was not replayed yet
   const int wake_fd_;
   std::atomic<bool> stopping_{false};
   // Copies of the responder's counters, for readers in other threads.
