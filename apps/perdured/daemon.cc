@@ -17,6 +17,10 @@ server::ServiceOptions service_options(const server::Config& config) {
   options.settings = config.settings;
   options.settings_by_pool = config.settings_by_pool;
   options.queue = config.queue;
+  options.pools_max = config.pools_max;
+  options.pool_bytes_max = config.pool_bytes_max;
+  options.endpoints.ack_timeout = config.ack_timeout;
+  options.endpoints.traffic_class = config.traffic_class;
   options.sessions_max = config.sessions_max;
   options.sessions_for_writers = config.sessions_for_writers;
   if (config.spin) options.spin_budget = *config.spin;

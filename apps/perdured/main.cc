@@ -46,6 +46,7 @@ struct Arguments {
   std::string declared;
   std::string port_file;
   std::string log_level;
+  std::string taken_over;
   bool check = false;
 };
 
@@ -61,6 +62,11 @@ void describe(const app::Program& program, Arguments& arguments) {
       .add_option("--declare-domain", arguments.declared,
                   "what survives a power failure: none, page, dmp, mhp, wsp, or auto")
       .type_name("DOMAIN");
+  program
+      .add_option("--take-over-device", arguments.taken_over,
+                  "serve this pool on a DAX device although somebody who may be alive has it; only "
+                  "if whoever it is can not write any more")
+      .type_name("POOL");
   program.add_option(
       "--port-file", arguments.port_file,
       "write the addresses there once everything runs, one \"name address\" per line");
@@ -86,6 +92,10 @@ Result<server::Config> assemble(const Arguments& arguments) {
     PERDURE_TRY(domain, parse_persistence_domain(arguments.declared));
     config.settings.declared = domain;
     for (auto& [name, settings] : config.settings_by_pool) settings.declared = domain;
+  }
+  if (!arguments.taken_over.empty()) {
+    auto& pools = config.settings_by_pool;
+    pools.emplace(arguments.taken_over, config.settings).first->second.take_over_lease = true;
   }
   if (!arguments.log_level.empty()) {
     PERDURE_TRY(level, server::parse_severity(arguments.log_level));

@@ -11,6 +11,7 @@
 #include <variant>
 
 #include "control/host_port.h"
+#include "core/byte_text.h"
 #include "core/toml_file.h"
 #include "core/try.h"
 #include "fabric/open_device.h"
@@ -84,6 +85,14 @@ void read_data(TomlFile& file, Config& config) {
   read_transports(file, config);
   file.text("data", "rnic", Optional, config.rnic);
   read_spin(file, config);
+  std::size_t ack_timeout = config.ack_timeout;
+  file.number("data", "rnic_ack_timeout", Optional, fabric::kAckTimeoutMin, fabric::kAckTimeoutMax,
+              ack_timeout);
+  config.ack_timeout = static_cast<std::uint8_t>(ack_timeout);
+  constexpr std::size_t kNone = 256;
+  std::size_t traffic_class = kNone;
+  file.number("data", "rnic_traffic_class", Optional, 0, 255, traffic_class);
+  if (traffic_class != kNone) config.traffic_class = static_cast<std::uint8_t>(traffic_class);
   file.number("data", "sessions_max", Optional, 1, 4096, config.sessions_max);
   file.number("data", "sessions_for_writers", Optional, 0, 4096, config.sessions_for_writers);
   file.number("data", "receive_depth", Optional, 2 * persist::kResponderBurst, 4096,
@@ -96,6 +105,7 @@ void read_settings(TomlFile& file, std::string_view table, PoolSettings& setting
   file.parsed(table, "domain", Optional, settings.declared, parse_declared);
   file.parsed(table, "ddio", Optional, settings.ddio, parse_ddio);
   file.parsed(table, "receive_buffers", Optional, settings.receive_buffers, parse_receive_buffers);
+  file.flag(table, "take_device", Optional, settings.take_device);
 }
 
 void read_profile(TomlFile& file, Config& config) {
@@ -152,6 +162,8 @@ Result<Config> parse_config(std::string_view text, const std::string& file) {
   read_control(read, config);
   read_data(read, config);
   read.text("pools", "directory", Optional, config.directory);
+  read.number("pools", "pools_max", Optional, 1, 65536, config.pools_max);
+  read.parsed("pools", "pool_bytes_max", Optional, config.pool_bytes_max, parse_bytes);
   read_profile(read, config);
   read_emulated(read, config);
   read.parsed("log", "level", Optional, config.log_level, parse_severity);

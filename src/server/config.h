@@ -12,6 +12,7 @@
 
 #include "core/clock.h"
 #include "core/log_message.h"
+#include "fabric/fabric.h"
 #include "persist/responder.h"
 #include "server/served_pool.h"
 
@@ -33,6 +34,8 @@ struct Config {
   Fabric fabric = Fabric::Native;
   std::string data_listen = "127.0.0.1:7471";
   std::vector<Transport> transports{Transport::Tcp, Transport::Shm};
+  std::uint8_t ack_timeout = fabric::EndpointOptions{}.ack_timeout;
+  std::optional<std::uint8_t> traffic_class;
   std::string rnic;  // name or address; empty: the first that fits the transport
   /// How long an idle session polls before it sleeps, while polling pays. Not set: 50 us.
   std::optional<Nanoseconds> spin;
@@ -41,6 +44,8 @@ struct Config {
   persist::ReceiveQueue queue;
   // [pools]
   std::string directory = "/var/lib/perdure";
+  std::size_t pools_max = 1024;
+  std::uint64_t pool_bytes_max = 0;  // of all pools together; 0: no limit
   // [profile], [profile.pool.NAME]
   PoolSettings settings;
   std::map<std::string, PoolSettings> settings_by_pool;

@@ -55,17 +55,34 @@ Result<std::vector<std::string>> PoolDirectory::names() {
 Result<std::unique_ptr<pmem::Pool>> PoolDirectory::create(const control::PoolRequest& request,
                                                           const PoolSettings& settings,
                                                           const persist::ReceiveQueue& queue) {
+  std::error_code ignored;
+  const std::string file = file_of(request.name);
+  if (!settings.take_device && std::filesystem::is_character_file(file, ignored)) {
+    return Error{
+        ErrorCode::PermissionDenied,
+        fmt::format("{} is a device, and a pool would take all that is on it: its operator "
+                    "has to allow that, by take_device = true in [profile.pool.{}] of "
+                    "perdured's configuration",
+                    file, request.name)};
+  }
   pmem::PoolOptions options;
   options.name = request.name;
   options.declared = settings.declared;
   options.data_bytes = data_bytes_of(request, settings, queue);
-  return pmem::Pool::create(file_of(request.name), options);
+  return pmem::Pool::create(file, options);
+}
+
+std::uint64_t PoolDirectory::bytes_of(const std::string& name) {
+  std::error_code failed;
+  const std::uintmax_t bytes = std::filesystem::file_size(file_of(name), failed);
+  return failed ? 0 : bytes;
 }
 
 Result<std::unique_ptr<pmem::Pool>> PoolDirectory::open(const std::string& name,
                                                         const PoolSettings& settings) {
   pmem::OpenOptions options;
   options.declared = settings.declared;
+  options.take_over_lease = settings.take_over_lease;
   return pmem::Pool::open(file_of(name), options);
 }
 

@@ -25,6 +25,11 @@ class PoolStore {
   virtual Result<std::unique_ptr<pmem::Pool>> create(const control::PoolRequest& request,
                                                      const PoolSettings& settings,
                                                      const persist::ReceiveQueue& queue) = 0;
+  /// What a pool takes of its medium, in bytes; 0: not known. Also of one that can not be opened.
+  virtual std::uint64_t bytes_of(const std::string& name) {
+    (void)name;
+    return 0;
+  }
   /// Errors: those of pmem::Pool::open.
   virtual Result<std::unique_ptr<pmem::Pool>> open(const std::string& name,
                                                    const PoolSettings& settings) = 0;
@@ -36,6 +41,8 @@ class PoolDirectory final : public PoolStore {
   explicit PoolDirectory(std::string path) : path_(std::move(path)) {}
 
   Result<std::vector<std::string>> names() override;
+  std::uint64_t bytes_of(const std::string& name) override;
+  /// Errors: also PermissionDenied: the name links to a device, and the settings do not allow it.
   Result<std::unique_ptr<pmem::Pool>> create(const control::PoolRequest& request,
                                              const PoolSettings& settings,
                                              const persist::ReceiveQueue& queue) override;

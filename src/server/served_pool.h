@@ -38,6 +38,11 @@ struct PoolSettings {
   /// Pm: a writer's messages arrive in persistent memory and are replayed after a crash. Takes
   /// effect for pools that are made or first served with it; its place is reserved then.
   ReceiveBuffers receive_buffers = ReceiveBuffers::Dram;
+  /// Whether a requester may make the pool on the DAX device that its name links to. All that is on
+  /// it is the pool's then.
+  bool take_device = false;
+  /// See pmem::OpenOptions.
+  bool take_over_lease = false;
 };
 
 struct WriterRecord {

@@ -64,7 +64,6 @@ PeerService::~PeerService() {
     } else if (entry->served != nullptr && !abandoned_.load()) {
       (void)entry->served->close();
     }
-    if (entry->served != nullptr && !abandoned_.load()) (void)entry->served->close();
   }
   join_finished();
 }
@@ -103,7 +102,7 @@ void PeerService::abandon() {
 
 Result<void> PeerService::listen(std::vector<DataPlane> planes) {
   for (DataPlane& plane : planes) {
-    fabric::EndpointOptions endpoints;
+    fabric::EndpointOptions endpoints = options_.endpoints;
     endpoints.receive_depth = std::max(endpoints.receive_depth, options_.queue.depth);
     PERDURE_TRY(listener, plane.device->listen(plane.listen, endpoints));
     planes_.push_back({std::move(plane), std::move(listener)});
@@ -159,6 +158,42 @@ Result<PeerService::PoolPointer> PeerService::insert_pool(const std::string& poo
   return Error{
       ErrorCode::AlreadyExists,
       fmt::format("there is a pool '{}' here already; open it, or choose another name", pool)};
+}
+
+/// The same for one that is to be made, within the quota: what is here counts with what was asked
+/// for or is shown, or takes of its medium.
+Result<PeerService::PoolPointer> PeerService::insert_new_pool(const control::PoolRequest& request) {
+  const MutexLock making(making_);  // of two that come at once, the second sees the first
+  std::uint64_t bytes = 0;
+  std::size_t count = 0;
+  std::vector<std::pair<std::string, std::uint64_t>> there;
+  {
+    const MutexLock lock(mutex_);
+    count = pools_.size();
+    for (const auto& [name, entry] : pools_) there.emplace_back(name, entry->shown.bytes);
+  }
+  if (options_.pool_bytes_max != 0) {
+    for (const auto& [name, shown] : there) bytes += std::max(shown, store_->bytes_of(name));
+  }
+  const bool too_many = options_.pools_max != 0 && count >= options_.pools_max;
+  const bool too_large =
+      options_.pool_bytes_max != 0 &&
+      (bytes > options_.pool_bytes_max || request.bytes > options_.pool_bytes_max - bytes);
+  if (too_many || too_large) {
+    return Error{
+        ErrorCode::NoSpace,
+        fmt::format("pool '{}' of {} bytes is beyond this peer's quota: it has {} pools of "
+                    "{} bytes, and may have {}; remove one, or raise {} in [pools] of its "
+                    "configuration",
+                    request.name, request.bytes, count, bytes,
+                    too_many ? fmt::format("{} pools", options_.pools_max)
+                             : fmt::format("{} bytes", options_.pool_bytes_max),
+                    too_many ? "pools_max" : "pool_bytes_max")};
+  }
+  PERDURE_TRY(entry, insert_pool(request.name));
+  const MutexLock lock(mutex_);
+  entry->shown.bytes = request.bytes;
+  return entry;
 }
 
 /// Requires entry.control. Opens the pool's file and shows the outcome.
@@ -284,7 +319,7 @@ Result<control::PoolDescription> PeerService::create(const control::PoolRequest&
   if (store_ == nullptr) {
     return Error{ErrorCode::Unsupported, "this peer has no directory to create pools in"};
   }
-  PERDURE_TRY(entry, insert_pool(request.name));
+  PERDURE_TRY(entry, insert_new_pool(request));
   PERDURE_TRY(control, hold(*entry));
   auto created = store_->create(request, settings_of(request.name), options_.queue);
   if (!created) {

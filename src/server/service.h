@@ -42,6 +42,11 @@ struct ServiceOptions {
   PoolSettings settings;  // of every pool without settings of its own
   std::map<std::string, PoolSettings> settings_by_pool;
   persist::ReceiveQueue queue;  // of every session; a smaller one saves memory
+  /// Requesters may make pools up to so many, and so many bytes in all; 0: no limit. Pools that are
+  /// there are served whatever their number.
+  std::size_t pools_max = 0;
+  std::uint64_t pool_bytes_max = 0;
+  fabric::EndpointOptions endpoints;  // of every session; receive_depth at least what queue needs
   std::size_t sessions_max = 64;
   /// Of them, for writers only: readers, and grants that nobody uses, leave these free. 0: a
   /// quarter of sessions_max.
@@ -78,9 +83,10 @@ class PeerService {
   /// InvalidArgument (the name); Corrupt (its writer record).
   Result<void> add_pool(const std::string& name, std::unique_ptr<pmem::Pool> pool);
 
-  // The requests of peer.h. Errors besides those named there: PermissionDenied; Unavailable pools
-  // answer with the error that made them so; TimedOut, at once or within kControlWithin, where
-  // another request has been at work on the pool for longer: its medium may not answer.
+  // The requests of peer.h. Errors besides those named there: PermissionDenied; NoSpace (a quota);
+  // Unavailable pools answer with the error that made them so; TimedOut, at once or within
+  // kControlWithin, where another request has been at work on the pool for longer: its medium may
+  // not answer.
   Result<std::vector<control::PoolDescription>> list(const Caller& caller = {});
   Result<control::PoolDescription> describe(const std::string& pool, const Caller& caller = {});
   Result<control::PoolDescription> create(const control::PoolRequest& request,
@@ -162,6 +168,7 @@ class PeerService {
   Result<void> authorize(Action action, const std::string& pool, const Caller& caller);
   Result<PoolPointer> find_pool(const std::string& pool) const;
   Result<PoolPointer> insert_pool(const std::string& pool);
+  Result<PoolPointer> insert_new_pool(const control::PoolRequest& request);
   Result<void> open_entry(PoolEntry& entry);
   Result<void> adopt(PoolEntry& entry, std::unique_ptr<pmem::Pool> pool);
   void show(PoolEntry& entry, const std::optional<Error>& failure);
@@ -206,6 +213,7 @@ class PeerService {
   SpinSlots spin_slots_;
   std::vector<Plane> planes_;
 
+  Mutex making_;  // before mutex_
   mutable Mutex mutex_;
   std::map<std::string, PoolPointer> pools_ PERDURE_GUARDED_BY(mutex_);
   std::map<std::uint64_t, SessionPointer> sessions_ PERDURE_GUARDED_BY(mutex_);

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <filesystem>
 
 #include "client/connect_session.h"
 #include "core/bytes.h"
@@ -13,6 +14,7 @@
 #include "persist/wire.h"
 #include "pmem/lent_region.h"
 #include "testing/local_peer.h"
+#include "testing/temporary_directory.h"
 
 namespace perdure::server {
 namespace {
@@ -495,6 +497,69 @@ TEST_F(Service, TheAuthorizerIsAskedForEverything) {
   EXPECT_EQ(guarded.fence("a", Epoch{1}).code(), denied);
   EXPECT_EQ(guarded.open_session(writer(1, 1), std::nullopt).code(), denied);
   EXPECT_EQ(guarded.report().code(), denied);
+}
+
+class Quota : public testing::Test {
+ protected:
+  void serve(std::size_t pools_max, std::uint64_t bytes_max, bool take_device = false) {
+    service_.reset();
+    ServiceOptions options;
+    options.threads = false;
+    options.directory = directory_.path();
+    options.pools_max = pools_max;
+    options.pool_bytes_max = bytes_max;
+    options.settings_by_pool["device"].take_device = take_device;
+    auto service = PeerService::open(std::move(options), {});
+    ASSERT_TRUE(service.ok()) << service.error().message;
+    service_ = std::move(*service);
+  }
+  std::optional<ErrorCode> refusal(const std::string& name, std::uint64_t bytes) {
+    const auto made = service_->create({name, bytes});
+    message_ = made.ok() ? "" : made.error().message;
+    return made.ok() ? std::nullopt : std::optional(made.code());
+  }
+
+  test::TestDirectory directory_{"/dev/shm"};
+  std::unique_ptr<PeerService> service_;
+  std::string message_;
+};
+
+TEST_F(Quota, NoMorePoolsAreMadeAndThoseThatAreThereAreServed) {
+  serve(2, 0);
+  EXPECT_TRUE(service_->create({"a", 4096}).ok());
+  EXPECT_TRUE(service_->create({"b", 4096}).ok());
+  EXPECT_EQ(refusal("c", 4096), ErrorCode::NoSpace);
+  EXPECT_NE(message_.find("pools_max"), std::string::npos) << message_;
+  EXPECT_EQ(service_->describe("c").code(), ErrorCode::NotFound);
+  serve(1, 0);
+  EXPECT_EQ(service_->describe("b")->state, control::PoolStatus::Open);
+  EXPECT_EQ(refusal("c", 4096), ErrorCode::NoSpace);
+}
+
+TEST_F(Quota, BytesCountWhoeverMadeThem) {
+  serve(0, 400 << 10);
+  EXPECT_TRUE(service_->create({"a", 100 << 10}).ok());
+  EXPECT_EQ(refusal("b", 300 << 10), ErrorCode::NoSpace);
+  EXPECT_NE(message_.find("pool_bytes_max"), std::string::npos) << message_;
+  EXPECT_TRUE(service_->create({"b", 100 << 10}).ok());
+  // One that can not be opened, or is closed, takes its room all the same.
+  ASSERT_TRUE(service_->close_pool("a").ok());
+  service_.reset();
+  std::filesystem::resize_file(directory_.file("b.pool"), 200 << 10);
+  serve(0, 400 << 10);
+  EXPECT_EQ(service_->describe("b")->state, control::PoolStatus::Unavailable);
+  EXPECT_EQ(refusal("c", 100 << 10), ErrorCode::NoSpace);
+}
+
+TEST_F(Quota, ADeviceIsTakenOnlyWithItsOperatorsConsent) {
+  serve(0, 0);
+  std::filesystem::create_symlink("/dev/zero", directory_.file("device.pool"));
+  EXPECT_EQ(refusal("device", 4096), ErrorCode::PermissionDenied);
+  EXPECT_NE(message_.find("take_device = true"), std::string::npos) << message_;
+  std::filesystem::remove(directory_.file("device.pool"));
+  serve(0, 0, true);
+  std::filesystem::create_symlink("/dev/zero", directory_.file("device.pool"));
+  EXPECT_EQ(refusal("device", 4096), ErrorCode::InvalidArgument);  // it is no DAX device
 }
 
 /// With threads, in real time: whoever ends a session meets the thread that runs it.

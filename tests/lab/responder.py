@@ -19,6 +19,7 @@ directory = "/run/pools"
 domain = "{domain}"
 ddio = "{ddio}"
 receive_buffers = "{receive_buffers}"
+take_device = true
 """
 
 

@@ -17,6 +17,10 @@ TEST(Config, NothingGivesTheDefaults) {
   EXPECT_FALSE(config->settings.declared.has_value());
   EXPECT_EQ(config->settings.ddio, Ddio::On);
   EXPECT_FALSE(config->spin.has_value());
+  EXPECT_EQ(config->ack_timeout, 17);
+  EXPECT_FALSE(config->traffic_class.has_value());
+  EXPECT_EQ(config->pool_bytes_max, 0u);
+  EXPECT_FALSE(config->settings.take_device);
   EXPECT_TRUE(validate(*config).ok());
 }
 
@@ -85,6 +89,29 @@ level = "debug"
   EXPECT_EQ(config->log_level, Severity::Debug);
 }
 
+TEST(Config, QuotasConsentAndTheRnicsOptionsAreRead) {
+  const auto config = parse_config(R"(
+[data]
+rnic_ack_timeout = 14
+rnic_traffic_class = 106
+[pools]
+pools_max = 5
+pool_bytes_max = "2TiB"
+[profile.pool.plain]
+[profile.pool.device]
+take_device = true
+)",
+                                   "x.toml");
+  ASSERT_TRUE(config.ok()) << config.error().message;
+  EXPECT_EQ(config->ack_timeout, 14);
+  EXPECT_EQ(config->traffic_class, 106);
+  EXPECT_EQ(config->pools_max, 5u);
+  EXPECT_EQ(config->pool_bytes_max, std::uint64_t{2} << 40);
+  EXPECT_TRUE(config->settings_by_pool.at("device").take_device);
+  EXPECT_FALSE(config->settings_by_pool.at("plain").take_device);
+  EXPECT_FALSE(config->settings.take_device);
+}
+
 struct Wrong {
   const char* text;
   int line;
@@ -107,6 +134,10 @@ TEST(Config, MistakesHaveFileAndLine) {
       {"[data]\nspin_us = \"fast\"\n", 2, "neither"},
       {"[data]\nspin_us = -1\n", 2, "neither"},
       {"[data]\nsessions_max = 0\n", 2, "not between"},
+      {"[data]\nrnic_ack_timeout = 5\n", 2, "not between"},
+      {"[data]\nrnic_traffic_class = 256\n", 2, "not between"},
+      {"[pools]\npools_max = 0\n", 2, "not between"},
+      {"[pools]\npool_bytes_max = \"much\"\n", 2, "is not a size"},
       {"[data]\nsessions_max = 1.5\n", 2, "whole number"},
       {"[data]\nreceive_depth = 1\n", 2, "not between"},
       {"[data]\nmessage_bytes_max = 99999999999\n", 2, "not between"},
