@@ -16,13 +16,13 @@
 namespace perdure::app {
 namespace {
 
-using JsonValue = nlohmann::json;
+using ParsedJson = nlohmann::json;
 
 Error wrong(const std::string& where, std::string_view what) {
   return Error{ErrorCode::InvalidArgument, fmt::format("{}: {}", where, what)};
 }
 
-Result<void> only_fields(const JsonValue& json, const std::string& where,
+Result<void> only_fields(const ParsedJson& json, const std::string& where,
                          std::initializer_list<std::string_view> known) {
   if (!json.is_object()) return wrong(where, "must be an object");
   for (const auto& [name, value] : json.items()) {
@@ -33,7 +33,7 @@ Result<void> only_fields(const JsonValue& json, const std::string& where,
   return {};
 }
 
-Result<std::string> text_at(const JsonValue& json, const std::string& where, const char* field) {
+Result<std::string> text_at(const ParsedJson& json, const std::string& where, const char* field) {
   const auto found = json.find(field);
   if (found == json.end() || !found->is_string()) {
     return wrong(where, fmt::format("'{}' must be there and be a string", field));
@@ -41,15 +41,15 @@ Result<std::string> text_at(const JsonValue& json, const std::string& where, con
   return found->get<std::string>();
 }
 
-Result<bool> flag_at(const JsonValue& json, const std::string& where, const char* field) {
+Result<bool> flag_at(const ParsedJson& json, const std::string& where, const char* field) {
   const auto found = json.find(field);
   if (found == json.end()) return false;
   if (!found->is_boolean()) return wrong(where, fmt::format("'{}' must be a boolean", field));
   return found->get<bool>();
 }
 
-Result<const JsonValue*> array_at(const JsonValue& json, const std::string& where,
-                                  const char* field) {
+Result<const ParsedJson*> array_at(const ParsedJson& json, const std::string& where,
+                                   const char* field) {
   const auto found = json.find(field);
   if (found == json.end() || !found->is_array()) {
     return wrong(where, fmt::format("'{}' must be there and be an array", field));
@@ -73,11 +73,11 @@ Result<Item> parse_item(const std::string& name, const std::string& where) {
                                   kItemsMax - 1));
 }
 
-Result<std::vector<Item>> items_at(const JsonValue& json, const std::string& where,
+Result<std::vector<Item>> items_at(const ParsedJson& json, const std::string& where,
                                    const char* field) {
   PERDURE_TRY(names, array_at(json, where, field));
   std::vector<Item> items;
-  for (const JsonValue& name : *names) {
+  for (const ParsedJson& name : *names) {
     if (!name.is_string()) return wrong(where, fmt::format("'{}' must hold names of items", field));
     PERDURE_TRY(item, parse_item(name.get<std::string>(), where));
     items.push_back(item);
@@ -93,7 +93,7 @@ Result<Verb> parse_verb(std::string_view word, const std::string& where) {
   return wrong(where, fmt::format("verb '{}' is not known", word));
 }
 
-Result<RequesterStep> parse_wait(const JsonValue& json, const std::string& where) {
+Result<RequesterStep> parse_wait(const ParsedJson& json, const std::string& where) {
   PERDURE_TRY_VOID(only_fields(json, where, {"wait", "of"}));
   PERDURE_TRY(word, text_at(json, where, "wait"));
   RequesterStep step;
@@ -110,7 +110,7 @@ Result<RequesterStep> parse_wait(const JsonValue& json, const std::string& where
   return step;
 }
 
-Result<RequesterStep> parse_step(const JsonValue& json, const std::string& where) {
+Result<RequesterStep> parse_step(const ParsedJson& json, const std::string& where) {
   if (json.is_object() && json.contains("wait")) return parse_wait(json, where);
   PERDURE_TRY_VOID(only_fields(json, where, {"post", "items", "flush", "replay", "fenced"}));
   PERDURE_TRY(word, text_at(json, where, "post"));
@@ -130,7 +130,7 @@ Result<RequesterStep> parse_step(const JsonValue& json, const std::string& where
   return step;
 }
 
-Result<ResponderAction> parse_action(const JsonValue& json, const std::string& where) {
+Result<ResponderAction> parse_action(const ParsedJson& json, const std::string& where) {
   PERDURE_TRY_VOID(only_fields(json, where, {"do", "item"}));
   PERDURE_TRY(word, text_at(json, where, "do"));
   if (word == "ack") return ResponderAction{ResponderAction::Kind::Ack, 0};
@@ -143,7 +143,7 @@ Result<ResponderAction> parse_action(const JsonValue& json, const std::string& w
   return ResponderAction{kind, item};
 }
 
-Result<ServerProfile> parse_server(const JsonValue& json, const std::string& where) {
+Result<ServerProfile> parse_server(const ParsedJson& json, const std::string& where) {
   PERDURE_TRY_VOID(only_fields(json, where, {"domain", "ddio", "receive_buffers", "transport"}));
   ServerProfile server;
   PERDURE_TRY(domain_word, text_at(json, where, "domain"));
@@ -161,15 +161,15 @@ Result<ServerProfile> parse_server(const JsonValue& json, const std::string& whe
   return server;
 }
 
-Result<void> parse_responder(const JsonValue& json, const std::string& where, Method& method) {
+Result<void> parse_responder(const ParsedJson& json, const std::string& where, Method& method) {
   PERDURE_TRY(reactions, array_at(json, where, "responder"));
-  for (const JsonValue& reaction : *reactions) {
+  for (const ParsedJson& reaction : *reactions) {
     const std::string here = fmt::format("{}, responder[{}]", where, method.responder.size());
     if (!reaction.is_array() || reaction.size() > kMethodStepsMax) {
       return wrong(here, "must be an array of actions, and not a long one");
     }
     std::vector<ResponderAction> actions;
-    for (const JsonValue& action : reaction) {
+    for (const ParsedJson& action : reaction) {
       PERDURE_TRY(parsed, parse_action(action, here));
       actions.push_back(parsed);
     }
@@ -178,7 +178,7 @@ Result<void> parse_responder(const JsonValue& json, const std::string& where, Me
   return {};
 }
 
-Result<FileMethod> parse_method(const JsonValue& json, const std::string& where) {
+Result<FileMethod> parse_method(const ParsedJson& json, const std::string& where) {
   PERDURE_TRY_VOID(only_fields(
       json, where,
       {"name", "update", "primary", "server", "requester", "responder", "round_trips", "b_bytes"}));
@@ -194,7 +194,7 @@ Result<FileMethod> parse_method(const JsonValue& json, const std::string& where)
   method.primary = primary;
   method.later_any_size = json.contains("b_bytes");
   PERDURE_TRY(steps, array_at(json, where, "requester"));
-  for (const JsonValue& step : *steps) {
+  for (const ParsedJson& step : *steps) {
     const auto here = fmt::format("{}, requester[{}]", where, method.requester.size());
     PERDURE_TRY(parsed, parse_step(step, here));
     method.requester.push_back(std::move(parsed));
@@ -211,7 +211,7 @@ Result<FileMethod> parse_method(const JsonValue& json, const std::string& where)
 }  // namespace
 
 Result<std::vector<FileMethod>> parse_methods(std::string_view text) {
-  const JsonValue json = JsonValue::parse(text, nullptr, false);
+  const ParsedJson json = ParsedJson::parse(text, nullptr, false);
   if (json.is_discarded()) return wrong("the file", "is not JSON");
   if (!json.is_object()) return wrong("the file", "must hold a JSON object");
   const auto format = json.find("format");
@@ -222,7 +222,7 @@ Result<std::vector<FileMethod>> parse_methods(std::string_view text) {
   // A file with one method may have it at the top.
   std::vector<FileMethod> methods;
   if (!json.contains("methods")) {
-    JsonValue single = json;
+    ParsedJson single = json;
     single.erase("format");
     PERDURE_TRY(method, parse_method(single, "method"));
     methods.push_back(std::move(method));
@@ -230,7 +230,7 @@ Result<std::vector<FileMethod>> parse_methods(std::string_view text) {
   }
   PERDURE_TRY_VOID(only_fields(json, "the file", {"format", "methods"}));
   if (!json["methods"].is_array()) return wrong("the file", "'methods' must be an array");
-  for (const JsonValue& each : json["methods"]) {
+  for (const ParsedJson& each : json["methods"]) {
     PERDURE_TRY(method, parse_method(each, fmt::format("methods[{}]", methods.size())));
     methods.push_back(std::move(method));
   }

@@ -7,6 +7,9 @@
 #include "sim_network_runs.h"
 #include "sim_server_runs.h"
 
+#include <fmt/format.h>
+
+#include <array>
 #include <optional>
 #include <string>
 #include <vector>
@@ -21,6 +24,9 @@ struct Claim {
   /// Within a third of the gain.
   bool within() const;
 };
+
+/// How often; "1.28".
+inline std::string times(double value) { return fmt::format("{:.2f}", value); }
 
 struct Figure {
   int number = 0;

@@ -53,8 +53,6 @@ std::optional<double> compute_for(const Pair& pair, const sim::ClientApplication
   return left / (gain - 1);
 }
 
-std::string times(double value) { return fmt::format("{:.2f}", value); }
-
 /// BSP over Sync with more and more compute.
 Result<report::BarChart::Panel> over_compute(const NetworkSetup& setup, NetworkOptions run,
                                              const std::string& name) {

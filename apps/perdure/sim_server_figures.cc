@@ -11,8 +11,6 @@ namespace {
 
 using memsys::Ordering;
 
-std::string times(double value) { return fmt::format("{:.2f}", value); }
-
 ServerRunOptions server_options(const FigureOptions& options) {
   ServerRunOptions server = options.server;
   server.device = options.files.device;

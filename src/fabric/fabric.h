@@ -242,7 +242,7 @@ struct EndpointOptions {
   std::uint8_t ack_timeout = 17;
   /// RoCE: the traffic class of its packets, DSCP times 4 and two bits for ECN, by which switches
   /// choose a queue without loss. Not set: the system's own.
-  std::optional<std::uint8_t> traffic_class;
+  std::optional<std::uint8_t> traffic_class = std::nullopt;
 };
 
 /// 0.26 ms to 17 s: shorter is within an RNIC's own delays, longer is longer than anybody waits.

@@ -3,24 +3,23 @@
 // tells each of the other.
 //
 //   offset   size  field
-//   0        8     magic         the characters "PERDLEAS"
-//   8        4     version       1
-//   12       4     flags         bit 0: the kernel marks the owner's death
-//   16       4     tag           that of the claim which this describes
+//   0        8     magic      the characters "PERDLEAS"
+//   8        4     version    1
+//   12       4     flags      bit 0: the kernel marks the owner's death
+//   16       4     tag        that of the claim which this describes
 //   20       4     zero
-//   24       40    boot id       of the owner's kernel (/proc/sys/kernel/random/boot_id), as text
-//   64       128   owner         for people
+//   24       40    boot id    of the owner's kernel (/proc/sys/kernel/random/boot_id), as text
+//   64       128   owner      for people
 //   192      60    zero
-//   252      4     checksum      CRC32C of the 252 bytes before it
-//   256      8     claim         0: nobody's; else tag (high half) and thread of the owner (low
-//   half) 264      56    zero 320      8     beat          counts up twice a second for as long as
-//   it is held
+//   252      4     checksum   CRC32C of the 252 bytes before it
+//   256      8     claim      0: nobody's; else tag (high half), thread of the owner (low half)
+//   264      56    zero
+//   320      8     beat       counts up twice a second for as long as it is held
 //
 // How an owner is known to be dead:
 //   - Of this boot: the low half of the claim is a robust futex (Linux, robust-futex-ABI): the
-//   kernel
-//     marks it when the owner's thread ends, however it ends, and in whatever container. Until then
-//     it is held, also by a process that is stopped or hung.
+//     kernel marks it when the owner's thread ends, however it ends, and in whatever container.
+//     Until then it is held, also by a process that is stopped or hung.
 //   - Of another boot: if the machine was restarted, nobody counts the beat any more; if it is
 //     another machine or a virtual one beside this one, which shares the device, the beat goes on.
 //     That is watched for a while. So after a power failure nobody has to do anything.
