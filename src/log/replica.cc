@@ -365,8 +365,8 @@ Deadline Replica::deadline() const {
 }
 
 Deadline Replica::visible_within() const {
-  constexpr Nanoseconds kVisibleWithin = std::chrono::milliseconds(100);
-  return Deadline(*options_.clock, std::min(kVisibleWithin, deadline().left()));
+  constexpr Nanoseconds kVisibleWithinMax = std::chrono::milliseconds(100);
+  return Deadline(*options_.clock, std::min(kVisibleWithinMax, deadline().left()));
 }
 
 void Replica::mark_down(Error why) {

@@ -24,8 +24,8 @@ struct Slot {
 };
 static_assert(std::atomic<std::uintptr_t>::is_always_lock_free);
 
-std::array<Slot, MappingGuard::kGuardedMax> slots;
-std::atomic<std::size_t> slots_used{0};  // slots from here on were never taken
+std::array<Slot, MappingGuard::kGuardedMax> guarded_slots;
+std::atomic<std::size_t> slots_used{0};  // guarded_slots from here on were never taken
 std::atomic<std::uint64_t> caught{0};
 std::atomic<int> notice{-1};
 std::uintptr_t guarded_page_bytes = 4096;  // set before the handler is installed
@@ -33,7 +33,7 @@ std::uintptr_t guarded_page_bytes = 4096;  // set before the handler is installe
 Mutex install_mutex;
 /// Whom a fault that is not ours is passed to. Two places, so that the handler always reads a whole
 /// one while the other is being written.
-std::array<struct sigaction, 2> before;
+std::array<struct sigaction, 2> handlers_before;
 std::atomic<int> before_at{-1};  // -1: the default
 
 // Set while a fault is being passed on: a handler that passes it back must not begin a circle.
@@ -85,7 +85,7 @@ bool replace_page(std::uintptr_t at) {
 bool take_fault(std::uintptr_t at) {
   const std::size_t used = slots_used.load(std::memory_order_acquire);
   for (std::size_t i = 0; i < used; ++i) {
-    Slot& slot = slots[i];
+    Slot& slot = guarded_slots[i];
     const std::uintptr_t end = slot.end.load(std::memory_order_acquire);
     if (at >= end || at < slot.begin.load(std::memory_order_relaxed)) continue;
     // First the mark: whoever sees what is in the new page can see that it is worth nothing.
@@ -115,7 +115,7 @@ void die_of(int signal, const siginfo_t* info) {
 void pass_on(int signal, siginfo_t* info, void* context) {
   const int at = before_at.load(std::memory_order_acquire);
   if (at < 0 || passing_on != 0) return die_of(signal, info);
-  const struct sigaction& next = before[static_cast<std::size_t>(at)];
+  const struct sigaction& next = handlers_before[static_cast<std::size_t>(at)];
   passing_on = 1;
   if ((next.sa_flags & SA_SIGINFO) != 0)
     next.sa_sigaction(signal, info, context);
@@ -151,7 +151,7 @@ void guard_faults() {
       (now.sa_flags & SA_SIGINFO) != 0 || (now.sa_handler != SIG_DFL && now.sa_handler != SIG_IGN);
   if (handled) {
     const int place = before_at.load() == 0 ? 1 : 0;
-    before[static_cast<std::size_t>(place)] = now;
+    handlers_before[static_cast<std::size_t>(place)] = now;
     before_at.store(place, std::memory_order_release);
   }
   struct sigaction action {};
@@ -170,7 +170,7 @@ int fault_notice() { return notice.load(); }
 MappingGuard::MappingGuard(std::span<std::byte> mapping) {
   guard_faults();
   for (std::size_t i = 0; i < kGuardedMax; ++i) {
-    Slot& slot = slots[i];
+    Slot& slot = guarded_slots[i];
     bool free = false;
     if (!slot.taken.compare_exchange_strong(free, true)) continue;
     slot_ = i;
@@ -187,8 +187,8 @@ MappingGuard::MappingGuard(std::span<std::byte> mapping) {
 
 MappingGuard::~MappingGuard() {
   if (slot_ == kGuardedMax) return;
-  slots[slot_].end.store(0, std::memory_order_release);
-  slots[slot_].taken.store(false);
+  guarded_slots[slot_].end.store(0, std::memory_order_release);
+  guarded_slots[slot_].taken.store(false);
 }
 
 std::unique_ptr<FailureTie> MappingGuard::tie(const CutSwitch& connection) const {
@@ -212,7 +212,7 @@ std::unique_ptr<FailureTie> MappingGuard::tie(const CutSwitch& connection) const
 }
 
 bool MappingGuard::failed() const {
-  return slot_ != kGuardedMax && slots[slot_].failed.load(std::memory_order_seq_cst);
+  return slot_ != kGuardedMax && guarded_slots[slot_].failed.load(std::memory_order_seq_cst);
 }
 
 }  // namespace perdure::pmem

@@ -16,6 +16,7 @@
 #include "fabric/ofi/ofi.h"
 #include "fabric/shm/shm.h"
 #include "pmem/pool.h"
+#include "pmem/pool_format.h"
 
 namespace perdure::server {
 namespace {
@@ -338,8 +339,10 @@ TEST_F(Daemon, APoolThatCanNotBeOpenedDoesNotStopTheOthers) {
   EXPECT_EQ(daemon_->wait().status, 0);
   {
     std::fstream file(pools_.path() + "/bad.pool", std::ios::in | std::ios::out | std::ios::binary);
-    file.seekp(64);
-    file << "damage";
+    for (const std::uint64_t header : {std::uint64_t{0}, pmem::kHeaderCopyOffset}) {
+      file.seekp(static_cast<std::streamoff>(header + 64));
+      file << "damage";
+    }
   }
   std::ofstream(pools_.path() + "/short.pool") << "not a pool";
   start();

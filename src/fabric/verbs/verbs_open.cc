@@ -232,9 +232,9 @@ Result<void> VerbsEndpoint::accept(const Hello& peer, const rdma_conn_param& ask
 /// The peer's last word of connecting may be lost: it counts as connected all the same, and nobody
 /// repeats the word for seconds. What it writes next tells as well.
 Result<void> VerbsEndpoint::await_established(Deadline deadline) {
-  constexpr Nanoseconds kLookEvery = std::chrono::milliseconds(20);
+  constexpr Nanoseconds kTryAgainEvery = std::chrono::milliseconds(20);
   for (;;) {
-    const Deadline slice = Deadline::after(std::min(deadline.left(), kLookEvery));
+    const Deadline slice = Deadline::after(std::min(deadline.left(), kTryAgainEvery));
     auto event = expect_event(*events_, RDMA_CM_EVENT_ESTABLISHED, peer_, slice);
     if (event.ok()) return {};
     if (event.code() != ErrorCode::TimedOut || deadline.passed()) return event.error();
