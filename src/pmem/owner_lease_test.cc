@@ -55,7 +55,8 @@ class OwnerLeaseTest : public testing::Test {
     });
   }
   static std::uint64_t word(Region& region, std::uint64_t at) {
-    return load<std::uint64_t>(region.bytes().data() + at);
+    return __atomic_load_n(reinterpret_cast<const std::uint64_t*>(region.bytes().data() + at),
+                           __ATOMIC_ACQUIRE);
   }
 
   TestDirectory directory_{kMemoryFileSystem};
