@@ -11,6 +11,7 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
 #include <memory>
 
 namespace perdure::app {
@@ -74,7 +75,8 @@ double us(sim::Time ps) { return static_cast<double>(ps) / 1e6; }
 sim::NetworkOptions run_of(const RemoteLogOptions& options) {
   sim::NetworkOptions run = options.run;
   run.shape.compute = sim::picoseconds(options.compute_us * 1e3);
-  run.shape.writes_per_mille = static_cast<std::uint64_t>(options.writes_percent * 10 + 0.5);
+  run.shape.writes_per_mille =
+      static_cast<std::uint64_t>(std::llround(options.writes_percent * 10));
   run.ack_timeout = sim::picoseconds(options.ack_timeout_us * 1e3);
   run.ddio = options.ddio == Ddio::On;
   return run;
