@@ -109,7 +109,7 @@ std::vector<Range> bad_of_block_device(dev_t device, const std::string& root) {
   if (!fs::exists(at / "partition", failed))
     return parse_bad_blocks(text_of(at / "badblocks").value_or(""));
   // A partition has no list of its own.
-  const auto bad = parse_bad_blocks(text_of(at.parent_path() / "badblocks").value_or(""));
+  auto bad = parse_bad_blocks(text_of(at.parent_path() / "badblocks").value_or(""));
   const auto start = number_of(at / "start");
   const auto sectors = number_of(at / "size");
   if (!start || !sectors) return bad;
@@ -125,7 +125,7 @@ std::vector<Range> bad_of_dax_device(dev_t device, const std::string& root) {
        region = region.parent_path()) {
     const auto text = text_of(region / "badblocks");
     if (!text) continue;
-    const auto bad = parse_bad_blocks(*text);
+    auto bad = parse_bad_blocks(*text);
     const auto begin = number_of(at / "resource");
     const auto region_begin = number_of(region / "resource");
     const auto bytes = number_of(at / "size");
