@@ -13,6 +13,7 @@
 #include "persist/responder.h"
 #include "persist/wire.h"
 #include "plan/plan.h"
+#include "testing/limited_device.h"
 
 namespace perdure::persist {
 namespace {
@@ -74,36 +75,6 @@ TEST(Wire, AWatermarkKeepsSessionAndSequence) {
   EXPECT_EQ(mark.applied, 1000000000123u);
 }
 
-/// A machine's device that runs out of memory to register.
-class LimitedDevice final : public fabric::Device {
- public:
-  LimitedDevice(fabric::Device& device, int registrations)
-      : device_(device), registrations_(registrations) {}
-
-  Result<std::unique_ptr<fabric::Memory>> register_memory(std::span<std::byte> range,
-                                                          fabric::Access access) override {
-    if (registrations_-- <= 0) return Error{ErrorCode::SystemError, "no more memory to lock"};
-    return device_.register_memory(range, access);
-  }
-  Result<std::unique_ptr<fabric::Listener>> listen(
-      const std::string& address, const fabric::EndpointOptions& options) override {
-    return device_.listen(address, options);
-  }
-  Result<std::unique_ptr<fabric::Endpoint>> connect(const std::string& address,
-                                                    std::span<const std::byte> private_data,
-                                                    const fabric::EndpointOptions& options,
-                                                    Deadline deadline) override {
-    return device_.connect(address, private_data, options, deadline);
-  }
-  Transport transport() const override { return device_.transport(); }
-  Capabilities capabilities() const override { return device_.capabilities(); }
-  std::string describe() const override { return device_.describe(); }
-
- private:
-  fabric::Device& device_;
-  int registrations_;
-};
-
 /// A responder with a pool, and the bare other end of its connection.
 class ResponderTest : public ::testing::Test {
  protected:
@@ -127,7 +98,7 @@ class ResponderTest : public ::testing::Test {
     options.session = 7;
     options.may_write = may_write;
     responder_.reset();
-    device_ = std::make_unique<LimitedDevice>(*server_, registrations);
+    device_ = std::make_unique<test::LimitedDevice>(*server_, registrations);
     auto responder = Responder::open(*far_, *device_, *region_, options);
     ASSERT_TRUE(responder.ok());
     responder_ = std::move(responder).value();
@@ -185,7 +156,7 @@ class ResponderTest : public ::testing::Test {
   pmem::CrashableRegion* region_ = nullptr;
   std::unique_ptr<fabric::Endpoint> near_;
   std::unique_ptr<fabric::Endpoint> far_;
-  std::unique_ptr<LimitedDevice> device_;
+  std::unique_ptr<test::LimitedDevice> device_;
   std::unique_ptr<Responder> responder_;
   std::array<std::byte, 2048> buffer_{};
   std::unique_ptr<fabric::Memory> buffer_memory_;

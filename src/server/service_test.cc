@@ -13,6 +13,7 @@
 #include "fabric/emu/world.h"
 #include "persist/wire.h"
 #include "pmem/lent_region.h"
+#include "testing/limited_device.h"
 #include "testing/local_peer.h"
 #include "testing/temporary_directory.h"
 
@@ -32,37 +33,6 @@ class BreakableRegion final : public pmem::LentRegion {
   }
 
   bool broken = false;
-};
-
-/// A machine's RNIC whose registrations can fail, as they do after a reset, or when the limit on
-/// locked memory is reached.
-class TroubledDevice final : public fabric::Device {
- public:
-  TroubledDevice(fabric::Device& device, int registrations)
-      : device_(device), registrations_(registrations) {}
-
-  Result<std::unique_ptr<fabric::Memory>> register_memory(std::span<std::byte> range,
-                                                          fabric::Access access) override {
-    if (registrations_-- <= 0) return Error{ErrorCode::SystemError, "the RNIC was reset"};
-    return device_.register_memory(range, access);
-  }
-  Result<std::unique_ptr<fabric::Listener>> listen(
-      const std::string& address, const fabric::EndpointOptions& options) override {
-    return device_.listen(address, options);
-  }
-  Result<std::unique_ptr<fabric::Endpoint>> connect(const std::string& address,
-                                                    std::span<const std::byte> private_data,
-                                                    const fabric::EndpointOptions& options,
-                                                    Deadline deadline) override {
-    return device_.connect(address, private_data, options, deadline);
-  }
-  Transport transport() const override { return device_.transport(); }
-  Capabilities capabilities() const override { return device_.capabilities(); }
-  std::string describe() const override { return device_.describe(); }
-
- private:
-  fabric::Device& device_;
-  int registrations_;
 };
 
 ServerProfile profile_of(PersistenceDomain domain, ReceiveBuffers buffers) {
@@ -106,7 +76,7 @@ class Service : public testing::Test {
     options.connect_within = seconds{3600};
     const auto session_device = [this]() -> Result<std::unique_ptr<fabric::Device>> {
       return std::unique_ptr<fabric::Device>(
-          std::make_unique<TroubledDevice>(*server_, registrations_));
+          std::make_unique<test::LimitedDevice>(*server_, registrations_));
     };
     auto service = PeerService::open(std::move(options), {{server_, "server:1", session_device}});
     ASSERT_TRUE(service.ok()) << service.error().message;

@@ -70,7 +70,7 @@ class ServedSession {
   Result<std::uint64_t> replay();
 
   control::ServiceCounters counters() const;
-  /// Whether what this session serves is still to be trusted: see Region::check. Threads: any.
+  /// Whether the region that is served is still to be trusted: see Region::check. Threads: any.
   Result<void> check_medium() const { return region_.check(); }
 
  private:

@@ -2,12 +2,12 @@
 #include "fabric/verbs/verbs.h"
 #ifdef PERDURE_WITH_VERBS
 #include "core/log_message.h"
+#include "core/mutex.h"
 #include "core/try.h"
 #include "fabric/verbs/verbs_endpoint.h"
 
 #include <algorithm>
 #include <cstring>
-#include <mutex>
 
 namespace perdure::fabric::verbs {
 namespace {
@@ -119,7 +119,7 @@ class VerbsDevice final : public Device {
                        to_string(report.transport));
   }
   std::shared_ptr<Domain> domain() const {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return domain_;
   }
 
@@ -128,8 +128,8 @@ class VerbsDevice final : public Device {
   /// before is lost with the reset, and so are the connections that used it.
   Result<std::shared_ptr<Domain>> living_domain();
 
-  mutable std::mutex mutex_;
-  std::shared_ptr<Domain> domain_;
+  mutable Mutex mutex_;
+  std::shared_ptr<Domain> domain_ PERDURE_GUARDED_BY(mutex_);
 };
 
 /// The RNIC of that name, address and kind, after `dead` was reset. Errors: Unsupported,
@@ -148,7 +148,7 @@ Result<std::shared_ptr<Domain>> open_domain_again(const Rnic& dead) {
 }
 
 Result<std::shared_ptr<Domain>> VerbsDevice::living_domain() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   domain_->rnic->dispatch_events();
   if (!domain_->rnic->is_dead()) return domain_;
   PERDURE_TRY(again, open_domain_again(*domain_->rnic));

@@ -1,0 +1,44 @@
+// A device that registers only so many ranges of memory.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+
+#include "fabric/fabric.h"
+
+namespace perdure::test {
+
+/// Another device, whose registrations fail after so many: as they do when the limit on locked
+/// memory is reached, or after a reset.
+class LimitedDevice final : public fabric::Device {
+ public:
+  LimitedDevice(fabric::Device& device, int registrations)
+      : device_(device), registrations_(registrations) {}
+
+  Result<std::unique_ptr<fabric::Memory>> register_memory(std::span<std::byte> range,
+                                                          fabric::Access access) override {
+    if (registrations_-- <= 0)
+      return Error{ErrorCode::SystemError, "no more memory can be registered"};
+    return device_.register_memory(range, access);
+  }
+  Result<std::unique_ptr<fabric::Listener>> listen(
+      const std::string& address, const fabric::EndpointOptions& options) override {
+    return device_.listen(address, options);
+  }
+  Result<std::unique_ptr<fabric::Endpoint>> connect(const std::string& address,
+                                                    std::span<const std::byte> private_data,
+                                                    const fabric::EndpointOptions& options,
+                                                    Deadline deadline) override {
+    return device_.connect(address, private_data, options, deadline);
+  }
+  Transport transport() const override { return device_.transport(); }
+  Capabilities capabilities() const override { return device_.capabilities(); }
+  std::string describe() const override { return device_.describe(); }
+
+ private:
+  fabric::Device& device_;
+  int registrations_;
+};
+
+}  // namespace perdure::test
