@@ -2,8 +2,9 @@
 #include "bench/bare_link.h"
 
 #ifdef PERDURE_WITH_LIBFABRIC
+#include "fabric/ofi/libfabric.h"
+
 #include <fmt/format.h>
-#include <rdma/fabric.h>
 #include <rdma/fi_cm.h>
 #include <rdma/fi_domain.h>
 #include <rdma/fi_endpoint.h>
@@ -24,9 +25,14 @@
 namespace perdure::bench {
 namespace {
 
+using fabric::ofi::kApiVersion;
+using fabric::ofi::libfabric;
+using fabric::ofi::load_libfabric;
+
 Error failed(const char* what, std::int64_t returned) {
-  return Error{ErrorCode::Unsupported, fmt::format("bare libfabric: {}: {}", what,
-                                                   ::fi_strerror(static_cast<int>(-returned)))};
+  return Error{ErrorCode::Unsupported,
+               fmt::format("bare libfabric: {}: {}", what,
+                           libfabric().strerror(static_cast<int>(-returned)))};
 }
 
 struct Name {
@@ -111,7 +117,7 @@ OfiLink::~OfiLink() {
   domain_.reset();
   events_.reset();
   fabric_.reset();
-  ::fi_freeinfo(info_);
+  if (info_ != nullptr) libfabric().freeinfo(info_);
 }
 
 Result<std::unique_ptr<BareLink>> OfiLink::open(BareProvider provider, const BareSetup& setup) {
@@ -131,7 +137,8 @@ Result<std::unique_ptr<BareLink>> OfiLink::open(BareProvider provider, const Bar
 }
 
 Result<void> OfiLink::open_common(BareProvider provider, int) {
-  fi_info* hints = ::fi_allocinfo();
+  PERDURE_TRY_VOID(load_libfabric());
+  fi_info* hints = libfabric().dupinfo(nullptr);
   hints->caps = FI_MSG | FI_RMA;
   hints->ep_attr->type = provider == BareProvider::Tcp ? FI_EP_MSG : FI_EP_RDM;
   hints->domain_attr->mr_mode = FI_MR_VIRT_ADDR;
@@ -140,12 +147,12 @@ Result<void> OfiLink::open_common(BareProvider provider, int) {
   if (provider == BareProvider::Tcp) hints->addr_format = FI_SOCKADDR_IN;
   const char* node = provider == BareProvider::Tcp ? "127.0.0.1" : nullptr;
   const std::uint64_t flags = provider == BareProvider::Tcp ? FI_SOURCE : 0;
-  int returned = ::fi_getinfo(FI_VERSION(1, 17), node, nullptr, flags, hints, &info_);
-  ::fi_freeinfo(hints);
+  int returned = libfabric().getinfo(kApiVersion, node, nullptr, flags, hints, &info_);
+  libfabric().freeinfo(hints);
   if (returned != 0) return failed("fi_getinfo", returned);
 
   fid_fabric* fabric = nullptr;
-  returned = ::fi_fabric(info_->fabric_attr, &fabric, nullptr);
+  returned = libfabric().fabric(info_->fabric_attr, &fabric, nullptr);
   if (returned != 0) return failed("fi_fabric", returned);
   fabric_.reset(fabric);
   fid_domain* domain = nullptr;
@@ -235,7 +242,7 @@ Result<void> OfiLink::listen_and_accept(int control) {
   const auto got = ::fi_eq_sread(events_.get(), &event, &entry, sizeof entry, 10'000, 0);
   if (got < 0 || event != FI_CONNREQ) return failed("listening", -FI_ETIMEDOUT);
   auto opened_endpoint = open_endpoint(entry.info);
-  ::fi_freeinfo(entry.info);
+  libfabric().freeinfo(entry.info);
   if (!opened_endpoint.ok()) return opened_endpoint;
   returned = ::fi_accept(endpoint_.get(), nullptr, 0);
   if (returned != 0) return failed("fi_accept", returned);
@@ -372,13 +379,14 @@ Result<std::unique_ptr<BareLink>> open_ofi_link(BareProvider provider, const Bar
 }
 
 void warm_up_ofi() {
+  if (!load_libfabric()) return;
   fi_info* found = nullptr;
-  fi_info* hints = ::fi_allocinfo();
+  fi_info* hints = libfabric().dupinfo(nullptr);
   hints->fabric_attr->prov_name = ::strdup("tcp");
-  if (::fi_getinfo(FI_VERSION(1, 17), nullptr, nullptr, 0, hints, &found) == 0) {
-    ::fi_freeinfo(found);
+  if (libfabric().getinfo(kApiVersion, nullptr, nullptr, 0, hints, &found) == 0) {
+    libfabric().freeinfo(found);
   }
-  ::fi_freeinfo(hints);
+  libfabric().freeinfo(hints);
 }
 
 }  // namespace perdure::bench

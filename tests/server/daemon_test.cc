@@ -398,6 +398,29 @@ TEST(CommandLine, MistakesEndWithAReasonAndAWayOut) {
   }
 }
 
+TEST(CommandLine, ALibfabricThatCanNotBeLoadedIsNamedAndSharedMemoryNeedsNone) {
+  TestDirectory directory;
+  std::ofstream(directory.path() + "/libfabric.so.1") << "no library";
+  const auto with = [&](const std::string& transport) {
+    const std::string file = directory.path() + "/" + transport + ".toml";
+    std::filesystem::create_directory(directory.path() + "/" + transport);
+    std::ofstream(file) << "[control]\nlisten = \"127.0.0.1:0\"\n[data]\nlisten = \"127.0.0.1:0\"\n"
+                        << "transports = [\"" << transport << "\"]\n[pools]\ndirectory = \""
+                        << directory.path() << "/" << transport << "\"\n";
+    return std::vector<std::string>{"--config", file};
+  };
+  ASSERT_EQ(::setenv("LD_LIBRARY_PATH", directory.path().c_str(), 1), 0);
+  DaemonProcess over_tcp(with("tcp"));
+  DaemonProcess over_shm(with("shm"));
+  ASSERT_EQ(::unsetenv("LD_LIBRARY_PATH"), 0);
+
+  const Ended ended = over_tcp.wait();
+  EXPECT_EQ(ended.status, 1);
+  EXPECT_NE(ended.said.find("libfabric can not be loaded"), std::string::npos) << ended.said;
+  EXPECT_NE(ended.said.find("install it"), std::string::npos) << ended.said;
+  EXPECT_TRUE(over_shm.await());
+}
+
 TEST_F(Daemon, APortInUseIsSaid) {
   DaemonProcess second({"--pools", pools_.path(), "--listen", daemon_->address("control"),
                         "--data-listen", "127.0.0.1:0"});

@@ -18,9 +18,10 @@ struct Provider {
 };
 
 /// Asks for exactly one provider by its exact name, so that libfabric questions no other one. Its
-/// own initialisation takes a quarter of a second, once, whatever is asked for.
+/// own initialisation takes a while, once, whatever is asked for.
 Result<Provider> discover() {
-  const Info hints(::fi_allocinfo());
+  PERDURE_TRY_VOID(load_libfabric());
+  const Info hints(libfabric().dupinfo(nullptr));
   if (!hints) return Error{ErrorCode::SystemError, "libfabric: out of memory"};
   hints->caps = FI_MSG | FI_RMA;
   hints->addr_format = FI_SOCKADDR_IN;
@@ -32,13 +33,13 @@ Result<Provider> discover() {
   hints->fabric_attr->prov_name = ::strdup("tcp");
 
   fi_info* found = nullptr;
-  const int returned = ::fi_getinfo(kApiVersion, nullptr, nullptr, 0, hints.get(), &found);
+  const int returned = libfabric().getinfo(kApiVersion, nullptr, nullptr, 0, hints.get(), &found);
   if (returned != 0) {
     return error_of(ErrorCode::Unsupported, "libfabric has no tcp provider here", returned);
   }
   Provider provider;
   provider.info.reset(found);
-  const int opened = ::fi_fabric(found->fabric_attr, &provider.fabric, nullptr);
+  const int opened = libfabric().fabric(found->fabric_attr, &provider.fabric, nullptr);
   if (opened != 0) return error_of(ErrorCode::Unsupported, "libfabric tcp: fi_fabric", opened);
   return provider;
 }

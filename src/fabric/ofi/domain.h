@@ -9,9 +9,6 @@
 
 namespace perdure::fabric::ofi {
 
-/// The API version this code was written against and asks for.
-inline constexpr std::uint32_t kApiVersion = FI_VERSION(1, 17);
-
 /// One set of keys. Connections opened in a domain reach only the memory registered in it.
 struct Domain {
   fid_fabric* fabric = nullptr;   // of the process, never closed

@@ -3,9 +3,9 @@
 
 #include <perdure/result.h>
 
+#include "fabric/ofi/libfabric.h"
+
 #include <fmt/format.h>
-#include <rdma/fabric.h>
-#include <rdma/fi_errno.h>
 
 #include <memory>
 #include <string_view>
@@ -25,13 +25,14 @@ template <typename Object>
 using Fid = std::unique_ptr<Object, CloseFid>;
 
 struct FreeInfo {
-  void operator()(fi_info* info) const { ::fi_freeinfo(info); }
+  void operator()(fi_info* info) const { libfabric().freeinfo(info); }
 };
 using Info = std::unique_ptr<fi_info, FreeInfo>;
 
 /// "what: reason" for a negative return value of libfabric.
 inline Error error_of(ErrorCode code, std::string_view what, std::int64_t returned) {
-  return Error{code, fmt::format("{}: {}", what, ::fi_strerror(static_cast<int>(-returned)))};
+  return Error{code,
+               fmt::format("{}: {}", what, libfabric().strerror(static_cast<int>(-returned)))};
 }
 
 }  // namespace perdure::fabric::ofi

@@ -109,8 +109,8 @@ class TcpDevice final : public Device {
   Transport transport() const override { return Transport::Tcp; }
   Capabilities capabilities() const override { return {}; }
   std::string describe() const override {
-    return fmt::format("libfabric {}.{}, provider tcp", FI_MAJOR(::fi_version()),
-                       FI_MINOR(::fi_version()));
+    const std::uint32_t version = libfabric().version();
+    return fmt::format("libfabric {}.{}, provider tcp", FI_MAJOR(version), FI_MINOR(version));
   }
 
   const std::shared_ptr<Domain>& domain() const { return domain_; }
@@ -198,7 +198,7 @@ Result<std::unique_ptr<Memory>> TcpDevice::register_memory(std::span<std::byte> 
 
 /// The provider's description with the addresses of one listener or connection in it.
 Info info_for(const Domain& domain, const SocketAddress& address) {
-  Info info(::fi_dupinfo(domain.info));
+  Info info(libfabric().dupinfo(domain.info));
   if (!info) return info;
   info->addr_format = address.storage.ss_family == AF_INET6 ? FI_SOCKADDR_IN6 : FI_SOCKADDR_IN;
   std::free(std::exchange(info->src_addr, nullptr));  // allocated by libfabric with malloc

@@ -247,7 +247,7 @@ bool TcpEndpoint::issue(const WorkRequest& request) {
   }
   if (returned == 0) return true;
   // The provider queues without a limit of its own, so this is lack of memory or a closed socket.
-  lose(::fi_strerror(static_cast<int>(-returned)));
+  lose(libfabric().strerror(static_cast<int>(-returned)));
   return false;
 }
 
@@ -334,7 +334,7 @@ void TcpEndpoint::progress() {
   } else {
     fi_cq_err_entry failure{};
     ::fi_cq_readerr(queue_.get(), &failure, 0);
-    lose(::fi_strerror(failure.err));
+    lose(libfabric().strerror(failure.err));
   }
 }
 
