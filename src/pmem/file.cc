@@ -238,10 +238,11 @@ NewFile::~NewFile() {
   if (!path_.empty()) ::unlink(creating_name(path_).c_str());
 }
 
-Result<void> NewFile::write_zeros() {
+Result<void> NewFile::write_zeros(std::uint64_t bytes) {
   constexpr std::uint64_t kChunkBytes = 1 << 20;
   const std::vector<char> zeros(kChunkBytes);
-  PERDURE_TRY(bytes, size_of(file_));
+  PERDURE_TRY(size, size_of(file_));
+  bytes = std::min(bytes, size);
   for (std::uint64_t at = 0; at < bytes;) {
     const ssize_t written = ::pwrite(file_.descriptor(), zeros.data(),
                                      std::min(kChunkBytes, bytes - at), static_cast<off_t>(at));
@@ -249,6 +250,9 @@ Result<void> NewFile::write_zeros() {
     if (written < 0) return errno_error(path_ + ": write", errno);
     at += static_cast<std::uint64_t>(written);
   }
+  // Only what is clean can be forgotten.
+  if (::fdatasync(file_.descriptor()) != 0) return errno_error(path_ + ": fdatasync", errno);
+  (void)::posix_fadvise(file_.descriptor(), 0, static_cast<off_t>(bytes), POSIX_FADV_DONTNEED);
   return {};
 }
 

@@ -133,7 +133,9 @@ Result<std::unique_ptr<Pool>> Pool::create(const std::string& path, const PoolOp
   const std::string directory = std::filesystem::path(path).parent_path().string();
   PERDURE_TRY(unit, mapping_unit(directory.empty() ? "." : directory));
   PERDURE_TRY(made, NewFile::begin(path, round_up(kPoolDataOffset + options.data_bytes, unit)));
-  if (options.write_zeros) PERDURE_TRY_VOID(made.write_zeros());
+  if (options.zeroed_bytes_max != 0) {
+    PERDURE_TRY_VOID(made.write_zeros(options.zeroed_bytes_max));
+  }
   PERDURE_TRY(region, MappedRegion::map(made.take_file(), MapOptions{options.declared, nullptr}));
   const int descriptor = region->file().descriptor();
   PERDURE_TRY(pool, format_at({std::move(region), nullptr}, options, path));

@@ -3,6 +3,9 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <linux/fiemap.h>
+#include <linux/fs.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -11,6 +14,8 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <optional>
+#include <span>
 #include <thread>
 
 #include "core/bytes.h"
@@ -96,13 +101,36 @@ TEST(PoolOnDisk, KeepsDataAndStateOverReopen) {
   check_reopen(directory.file("a.pool"));
 }
 
+/// The extents of a file that are only reserved. Nothing: the file system does not tell.
+std::optional<std::size_t> count_reserved_extents(const std::string& path) {
+  constexpr std::uint32_t kExtentsMax = 64;
+  std::vector<std::byte> room(sizeof(fiemap) + kExtentsMax * sizeof(fiemap_extent));
+  auto* map = reinterpret_cast<fiemap*>(room.data());
+  map->fm_length = FIEMAP_MAX_OFFSET;
+  map->fm_flags = FIEMAP_FLAG_SYNC;
+  map->fm_extent_count = kExtentsMax;
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const int failed = ::ioctl(descriptor, FS_IOC_FIEMAP, map);
+  ::close(descriptor);
+  if (failed != 0) return std::nullopt;
+  const std::span extents(map->fm_extents, map->fm_mapped_extents);
+  return std::count_if(extents.begin(), extents.end(), [](const fiemap_extent& extent) {
+    return (extent.fe_flags & FIEMAP_EXTENT_UNWRITTEN) != 0;
+  });
+}
+
 TEST(PoolOnDisk, WrittenZerosAreAPoolLikeAnyOther) {
   TestDirectory directory;
   const std::string path = directory.file("a.pool");
   PoolOptions options = small_pool();
   options.data_bytes = (1 << 20) + 5;  // more than one write
-  options.write_zeros = true;
+  ASSERT_TRUE(Pool::create(directory.file("reserved.pool"), options).ok());
+  options.zeroed_bytes_max = 1 << 30;
   ASSERT_TRUE(Pool::create(path, options).ok());
+  if (const auto reserved = count_reserved_extents(directory.file("reserved.pool"))) {
+    EXPECT_GT(*reserved, 0U);
+    EXPECT_EQ(count_reserved_extents(path), 0U);
+  }
   auto pool = Pool::open(path, {});
   ASSERT_TRUE(pool.ok()) << pool.error().message;
   const auto data = (*pool)->data();

@@ -14,6 +14,8 @@ namespace {
 
 constexpr std::string_view kSuffix = ".pool";
 constexpr std::uint64_t kUnitBytes = 4096;
+// Some seconds of a slow disk, well within the time that a requester gives to making a pool.
+constexpr std::uint64_t kZeroedBytesMax = 256ULL << 20;
 
 }  // namespace
 
@@ -69,6 +71,7 @@ Result<std::unique_ptr<pmem::Pool>> PoolDirectory::create(const control::PoolReq
   options.name = request.name;
   options.declared = settings.declared;
   options.data_bytes = data_bytes_of(request, settings, queue);
+  options.zeroed_bytes_max = kZeroedBytesMax;
   return pmem::Pool::create(file, options);
 }
 
