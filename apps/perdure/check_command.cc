@@ -60,6 +60,7 @@ struct CheckCommandOptions {
   ServerProfile profile;
   bool profile_given = false;
   bool transport_given = false;
+  bool order_given = false;
   std::optional<UpdateShape> shape;
   UpdateShape shape_word;
   std::string method;
@@ -82,8 +83,9 @@ struct Question {
 std::vector<Question> table_questions(const CheckCommandOptions& options) {
   const Transport transport =
       options.transport_given ? options.profile.transport : Transport::InfiniBand;
+  const WriteOrder order = options.order_given ? options.profile.write_order : WriteOrder::Ordered;
   std::vector<Question> questions;
-  for (auto& each : plan::all_scenarios(options.source, {transport})) {
+  for (auto& each : plan::all_scenarios(options.source, {transport}, order)) {
     questions.push_back({std::move(each.method), each.profile});
   }
   return questions;
@@ -311,12 +313,15 @@ void add_check_command(Command app) {
                   "text|json|sequence|svg");
   add_examples(command,
                "  perdure check --all\n"
+               "  perdure check --all --write-order unknown\n"
                "  perdure check --method wrong-read-after-write --domain dmp --transport roce\n"
                "  perdure plan --domain mhp --format json --all | perdure check --file -\n"
                "Exit status: 0 all hold, 1 one does not hold or could not be explored whole.");
   run_with(command, [options, command] {
     options->transport_given = command.count("--transport") > 0;
-    for (const char* name : {"--domain", "--ddio", "--receive-buffers", "--transport"}) {
+    options->order_given = command.count("--write-order") > 0;
+    for (const char* name : {"--domain", "--ddio", "--receive-buffers", "--transport",
+                             "--write-order", "--dma-dirties"}) {
       options->profile_given = options->profile_given || command.count(name) > 0;
     }
     if (command.count("--shape") > 0) options->shape = options->shape_word;

@@ -144,7 +144,9 @@ Result<ResponderAction> parse_action(const ParsedJson& json, const std::string& 
 }
 
 Result<ServerProfile> parse_server(const ParsedJson& json, const std::string& where) {
-  PERDURE_TRY_VOID(only_fields(json, where, {"domain", "ddio", "receive_buffers", "transport"}));
+  PERDURE_TRY_VOID(only_fields(
+      json, where,
+      {"domain", "ddio", "receive_buffers", "transport", "write_order", "dma_dirties"}));
   ServerProfile server;
   PERDURE_TRY(domain_word, text_at(json, where, "domain"));
   PERDURE_TRY(domain, parse_persistence_domain(domain_word));
@@ -154,6 +156,16 @@ Result<ServerProfile> parse_server(const ParsedJson& json, const std::string& wh
   PERDURE_TRY(transport, parse_transport(transport_word));
   if (!json.contains("ddio")) return wrong(where, "'ddio' must be there");
   PERDURE_TRY(ddio, flag_at(json, where, "ddio"));
+  if (json.contains("write_order")) {
+    PERDURE_TRY(order_word, text_at(json, where, "write_order"));
+    PERDURE_TRY(order, parse_write_order(order_word));
+    server.write_order = order;
+  }
+  if (json.contains("dma_dirties")) {
+    PERDURE_TRY(dirties_word, text_at(json, where, "dma_dirties"));
+    PERDURE_TRY(dirties, parse_dma_dirties(dirties_word));
+    server.dma_dirties = dirties;
+  }
   server.domain = domain;
   server.receive_buffers = buffers;
   server.transport = transport;

@@ -33,7 +33,8 @@ std::vector<ServerProfile> all_profiles() {
   for (const PersistenceDomain domain : {Page, Dmp, Mhp, Wsp, None}) {
     for (const Transport transport : {Transport::InfiniBand, Transport::Iwarp, Transport::Roce,
                                       Transport::Tcp, Transport::Shm}) {
-      for (unsigned bits = 0; bits < 64; ++bits) {
+      const unsigned combinations = placed_by_cpu(transport) ? 64 : 256;
+      for (unsigned bits = 0; bits < combinations; ++bits) {
         ServerProfile profile{domain,
                               (bits & 1) != 0 ? Ddio::Off : Ddio::On,
                               (bits & 2) != 0 ? ReceiveBuffers::Pm : ReceiveBuffers::Dram,
@@ -41,6 +42,8 @@ std::vector<ServerProfile> all_profiles() {
                               {}};
         profile.capabilities = {(bits & 4) != 0, (bits & 8) != 0, (bits & 16) != 0,
                                 (bits & 32) != 0};
+        profile.write_order = (bits & 64) != 0 ? WriteOrder::Unknown : WriteOrder::Ordered;
+        profile.dma_dirties = (bits & 128) != 0 ? DmaDirties::Yes : DmaDirties::No;
         profiles.push_back(profile);
       }
     }

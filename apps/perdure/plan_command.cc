@@ -41,6 +41,7 @@ struct PlanOptions {
   plan::Update update;
   Primary primary = Primary::Write;
   bool transport_given = false;
+  bool order_given = false;
   bool all = false;
   bool explain = false;
   bool search = false;
@@ -178,7 +179,8 @@ Result<std::string> render_choice(const PlanOptions& options) {
 Result<std::string> render_all(const PlanOptions& options) {
   const Transport transport =
       options.transport_given ? options.profile.transport : Transport::InfiniBand;
-  const auto scenarios = plan::all_scenarios(options.source, {transport});
+  const WriteOrder order = options.order_given ? options.profile.write_order : WriteOrder::Ordered;
+  const auto scenarios = plan::all_scenarios(options.source, {transport}, order);
   switch (options.format) {
     case PlanFormat::Text: return plan::to_table(scenarios);
     case PlanFormat::Json: return plan::to_json(scenarios);
@@ -232,8 +234,9 @@ std::optional<Error> contradiction(const Command command, const PlanOptions& opt
   if (options.peers.peers.empty()) return {};
   if (options.peers.peers.size() > 1) return wrong("a plan is for one peer: name one in --peers");
   if (options.all) return wrong("--all is for the tables' responders: leave out --all or --peers");
-  for (const char* described : {"--domain", "--ddio", "--receive-buffers", "--native-flush",
-                                "--atomic-write", "--ordered-persist", "--send-flush"}) {
+  for (const char* described :
+       {"--domain", "--ddio", "--receive-buffers", "--write-order", "--dma-dirties",
+        "--native-flush", "--atomic-write", "--ordered-persist", "--send-flush"}) {
     if (command.count(described) == 0) continue;
     return wrong(fmt::format("the peer says what it is: leave out {} or --peers", described));
   }
@@ -242,6 +245,7 @@ std::optional<Error> contradiction(const Command command, const PlanOptions& opt
 
 ExitStatus run_plan(PlanOptions& options, const Command command) {
   options.transport_given = command.count("--transport") > 0;
+  options.order_given = command.count("--write-order") > 0;
   if (command.count("--primary") > 0) options.update.primary = options.primary;
   if (const auto wrong = contradiction(command, options)) {
     print_error(*wrong);

@@ -69,7 +69,9 @@ ordered_json pool_json(const PoolDescription& pool) {
   json["profile"] = {{"domain", to_string(pool.profile.domain)},
                      {"ddio", to_string(pool.profile.ddio)},
                      {"receive_buffers", to_string(pool.profile.receive_buffers)},
-                     {"transport", to_string(pool.profile.transport)}};
+                     {"transport", to_string(pool.profile.transport)},
+                     {"write_order", to_string(pool.profile.write_order)},
+                     {"dma_dirties", to_string(pool.profile.dma_dirties)}};
   json["evidence"] = pool.evidence;
   json["epoch"] = pool.epoch.value;
   json["writer_name"] = pool.writer_name;

@@ -75,6 +75,14 @@ void add_profile_options(Command command, ServerProfile& profile) {
   add_word_option(command, "--transport", profile.transport, parse_transport,
                   "What carries the messages (tcp)", "infiniband|roce|iwarp|tcp|shm")
       .group(group);
+  add_word_option(
+      command, "--write-order", profile.write_order, parse_write_order,
+      "Whether WRITEs are placed in the order of posting (unknown; with --all: ordered)",
+      "unknown|ordered")
+      .group(group);
+  add_word_option(command, "--dma-dirties", profile.dma_dirties, parse_dma_dirties,
+                  "Whether what its RNIC writes makes a file's page dirty (no)", "no|yes")
+      .group(group);
   Capabilities& can = profile.capabilities;
   command.add_flag("--native-flush", can.native_flush, "It has RDMA FLUSH").group(group);
   command

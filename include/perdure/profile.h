@@ -28,6 +28,18 @@ enum class ReceiveBuffers { Dram, Pm };
 /// it (taxonomy section 3.2); the others when the responder's RNIC has it.
 enum class Transport { InfiniBand, Roce, Iwarp, Tcp, Shm };
 
+/// Whether successive WRITEs of one connection reach memory in the order of posting. Adaptive
+/// routing, selective repeat and relaxed PCIe ordering (mlx5: PCI_WR_ORDERING) place them in any
+/// order and complete them in order all the same; what is not known is not ordered. Over Tcp and
+/// Shm the responder's CPU places them in order, whatever is said here.
+enum class WriteOrder { Unknown, Ordered };
+
+/// Whether what an RNIC writes makes a clean page of a file dirty, as a store does. Only domain
+/// Page asks. A pinned mapping: No, once the page was written back; then msync writes nothing.
+/// Paged on demand: Yes, since a write-back takes the page from the RNIC. Over Tcp and Shm a CPU
+/// stores.
+enum class DmaDirties { No, Yes };
+
 /// What device and peer can do beyond the basic verbs. Probed, then agreed in the handshake.
 struct Capabilities {
   bool native_flush = false;     // RDMA FLUSH; otherwise a READ inside the written range stands in
@@ -54,6 +66,8 @@ struct ServerProfile {
   ReceiveBuffers receive_buffers = ReceiveBuffers::Dram;
   Transport transport = Transport::Tcp;
   Capabilities capabilities;
+  WriteOrder write_order = WriteOrder::Unknown;
+  DmaDirties dma_dirties = DmaDirties::No;
   bool operator==(const ServerProfile&) const = default;
 };
 
@@ -61,19 +75,39 @@ std::string_view to_string(PersistenceDomain domain);
 std::string_view to_string(Ddio ddio);
 std::string_view to_string(ReceiveBuffers buffers);
 std::string_view to_string(Transport transport);
+std::string_view to_string(WriteOrder order);
+std::string_view to_string(DmaDirties dirties);
 
 /// The inverse of to_string. Errors: InvalidArgument, naming the accepted words.
 Result<PersistenceDomain> parse_persistence_domain(std::string_view word);
 Result<Ddio> parse_ddio(std::string_view word);
 Result<ReceiveBuffers> parse_receive_buffers(std::string_view word);
 Result<Transport> parse_transport(std::string_view word);
+Result<WriteOrder> parse_write_order(std::string_view word);
+Result<DmaDirties> parse_dma_dirties(std::string_view word);
 
-/// One line, for example "dmp, ddio on, receive buffers dram, tcp".
+/// One line, for example "dmp, ddio on, receive buffers dram, tcp". Of the write order and of pages
+/// only what makes methods wrong: "..., roce, write order unknown".
 std::string describe(const ServerProfile& profile);
 
 /// Whether a posted operation may complete before the responder has any of it.
 constexpr bool completes_early(Transport transport) {
   return transport == Transport::Iwarp || transport == Transport::Tcp;
+}
+
+/// Whether the responder's CPU stores what a peer writes.
+constexpr bool placed_by_cpu(Transport transport) {
+  return transport == Transport::Tcp || transport == Transport::Shm;
+}
+
+/// Whether a WRITE is placed after those that were posted before it.
+constexpr bool keeps_write_order(const ServerProfile& profile) {
+  return placed_by_cpu(profile.transport) || profile.write_order == WriteOrder::Ordered;
+}
+
+/// Whether syncing a page of a file also syncs what peers wrote there.
+constexpr bool syncs_peer_writes(const ServerProfile& profile) {
+  return placed_by_cpu(profile.transport) || profile.dma_dirties == DmaDirties::Yes;
 }
 
 }  // namespace perdure

@@ -50,6 +50,7 @@ class Compiler {
       : script_(script), profile_(profile), options_(options) {
     program_.script = script;
     program_.keeps = keeps_of(profile, options.level);
+    program_.write_order = keeps_write_order(profile);
     program_.connections.resize(script.connections);
     program_.first_cell = (script.connections - 1) * kCellsPerConnection;
     program_.cells = program_.first_cell;
@@ -148,6 +149,9 @@ class Compiler {
                                           program_.operations.size());
       operation.slot_end = connection.operation_of_slot.size();
       operation.rank = connection.non_posted.size();
+      std::size_t& fenced = answers_before_[operation.connection];
+      if (operation.fenced) fenced = operation.rank;
+      operation.answers_before = fenced;
       (operation.posted ? connection.posted : connection.non_posted)
           .push_back(program_.operations.size());
       if (ordered_persist(step)) connection.persists.push_back(program_.operations.size());
@@ -349,7 +353,11 @@ class Compiler {
       case ResponderAction::Kind::Flush:
         if (!named[action.item]) return;
         reaction.kind = Reaction::Kind::Flush;
-        if (drains()) reaction.flushes = program_.item_cells[action.item];
+        if (drains()) {
+          reaction.flushes = program_.item_cells[action.item];
+          reaction.finds_clean = unnoticed(action.item);
+          if (reaction.finds_clean) reaction.flushes = Mask{};
+        }
         reactions.push_back(reaction);
         return;
       case ResponderAction::Kind::Copy: break;
@@ -360,6 +368,15 @@ class Compiler {
       reaction.cell = static_cast<std::uint8_t>(first_cell_[action.item] + unit);
       reactions.push_back(reaction);
     }
+  }
+
+  /// Whether an item is in a page of a file that an RNIC has written, and nobody has noticed.
+  bool unnoticed(Item item) const {
+    if (profile_.domain != PersistenceDomain::Page || syncs_peer_writes(profile_)) return false;
+    return std::any_of(script_.steps.begin(), script_.steps.end(), [&](const RequesterStep& step) {
+      return carries_data(step) && step.verb != Verb::Send &&
+             std::count(step.items.begin(), step.items.end(), item) != 0;
+    });
   }
 
   void requester_tables() {
@@ -426,6 +443,7 @@ class Compiler {
   Program program_;
   std::vector<std::size_t> first_cell_;
   std::vector<std::size_t> units_;
+  std::array<std::size_t, kConnectionsMax> answers_before_{};
   std::vector<std::size_t> acks_;  // the connection of each acknowledgement, in posting order
 };
 

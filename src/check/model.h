@@ -7,9 +7,17 @@
 //     posts on both. Two requesters who wait for nothing of each other are two separate checks.
 //   - The wire delivers in posting order. Posted operations (SEND, WRITE, WRITE_WITH_IMM) become
 //     visible in order among themselves, the units of one operation in any order.
+//   - Where the order of WRITEs is not known (ServerProfile::write_order), the units of any posted
+//     operation that has left the requester become visible in any order among all of them, packets
+//     of a later one before an earlier one is whole in the RNIC. Completions stay in order, on both
+//     sides, and come when everything before is in the RNIC or visible, as always (ibv_reg_mr(3),
+//     IBV_ACCESS_RELAXED_ORDERING). PWRITEs, whose order is what they are for, keep it.
 //   - Non-posted operations (READ, FLUSH, ATOMIC WRITE) take effect after everything before them;
 //     a later posted operation may become visible before an earlier non-posted one takes effect.
 //   - What is visible drains into the domain at any time, in any order.
+//   - Under page, a store by the CPU makes its page dirty; what an RNIC writes does not, unless
+//     ServerProfile::dma_dirties says so. A clean page may be written back all the same, for what
+//     else is in it, but no flush makes it so.
 //   - FLUSH takes effect when everything before it is visible and, under dmp with DDIO off, has
 //     drained. A READ does the same if it covers something that was written before it.
 //   - PWRITE (seed paper 001, section V) is a WRITE whose units drain after those of all earlier
@@ -114,9 +122,10 @@ struct Operation {
   std::size_t rank = 0;  // among the non-posted, or how many of them come before it
   std::optional<std::size_t> message;
   Mask cell_mask{};
-  Mask visible_before{};  // cells that must be visible before it
-  Mask drains_before{};   // PWRITE: cells that drain no later than its own;
-                          // Flush, Read: cells that have drained when it takes effect
+  std::size_t answers_before = 0;  // non-posted ones that a fence up to here waits for
+  Mask visible_before{};           // cells that must be visible before it
+  Mask drains_before{};            // PWRITE: cells that drain no later than its own;
+                                   // Flush, Read: cells that have drained when it takes effect
 };
 
 /// One micro-step of the responder's CPU.
@@ -125,8 +134,9 @@ struct Reaction {
   Kind kind = Kind::Store;
   std::size_t message = 0;
   Item item = 0;
-  std::uint8_t cell = 0;  // Store
-  Mask flushes{};         // Flush: these cells, if visible, have drained afterwards
+  std::uint8_t cell = 0;     // Store
+  Mask flushes{};            // Flush: these cells, if visible, have drained afterwards
+  bool finds_clean = false;  // Flush: pages in which an RNIC's writes went unnoticed
 };
 
 /// One received message.
@@ -188,7 +198,8 @@ struct Order {
 struct Program {
   Script script;
   Keeps keeps = Keeps::Nothing;
-  std::size_t cells = 0;  // the first one in use is first_cell
+  bool write_order = true;  // posted operations become visible in order
+  std::size_t cells = 0;    // the first one in use is first_cell
   std::size_t first_cell = 0;
   std::size_t words = 1;
   std::vector<Operation> operations;

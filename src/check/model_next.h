@@ -53,27 +53,41 @@ void next_deliver(const Program& program, const State<words>& state, std::size_t
   visit(next, Action{Action::Kind::Deliver, at, slot});
 }
 
-/// The oldest posted operation that is not all visible shows the next unit of one of its items.
+/// A posted operation shows the next unit of one of its items, as far as the wire has brought it.
+template <std::size_t words, typename Visit>
+void next_show_of(const State<words>& state, const Operation& operation, std::size_t slots_here,
+                  Visit& visit) {
+  std::size_t unit = 0;
+  for (const std::size_t end : operation.group_ends) {
+    for (; unit < end; ++unit) {
+      const std::size_t cell = operation.cells[unit];
+      if ((state[word_of(cell)] & bit_of(cell)) != 0) continue;
+      if (operation.slot_first + unit >= slots_here) return;
+      State<words> next = state;
+      next[word_of(cell)] |= bit_of(cell);
+      visit(next, Action{Action::Kind::Show, operation.connection, cell});
+      break;
+    }
+    unit = end;
+  }
+}
+
+/// In order: the oldest posted operation that is not all visible. Else any that has left the
+/// requester, but for PWRITEs, which wait for each other.
 template <std::size_t words, typename Visit>
 void next_show(const Program& program, const State<words>& state, std::size_t at, Visit& visit) {
-  const std::size_t delivered = delivered_of(state[0], at);
-  for (const std::size_t index : program.connections[at].posted) {
+  const Connection& connection = program.connections[at];
+  const std::size_t slots_here =
+      program.write_order ? delivered_of(state[0], at) : connection.posts_before[pc_of(state[0])];
+  bool persisting = false;
+  for (const std::size_t index : connection.posted) {
     const Operation& operation = program.operations[index];
     if (contains(state, operation.cell_mask)) continue;
-    std::size_t unit = 0;
-    for (const std::size_t end : operation.group_ends) {
-      for (; unit < end; ++unit) {
-        const std::size_t cell = operation.cells[unit];
-        if ((state[word_of(cell)] & bit_of(cell)) != 0) continue;
-        if (operation.slot_first + unit >= delivered) return;
-        State<words> next = state;
-        next[word_of(cell)] |= bit_of(cell);
-        visit(next, Action{Action::Kind::Show, at, cell});
-        break;
-      }
-      unit = end;
-    }
-    return;  // what was posted later has to wait
+    if (program.write_order) return next_show_of(state, operation, slots_here, visit);
+    if (executed_of(state[0], at) < operation.answers_before) return;  // nor has what is behind it
+    const bool in_turn = operation.verb != Verb::WritePersist || !persisting;
+    persisting = persisting || operation.verb == Verb::WritePersist;
+    if (in_turn) next_show_of(state, operation, slots_here, visit);
   }
 }
 

@@ -78,8 +78,10 @@ PathStep responded(const Program& program, const Action& action) {
     case Reaction::Kind::Ack:
       return {Place::ResponderCpu, Place::Requester, "the responder sends the ack"};
     case Reaction::Kind::Flush:
-      return {Place::ResponderCpu, Place::Domain,
-              fmt::format("the responder's flush of {} is over", name)};
+      return {
+          Place::ResponderCpu, Place::Domain,
+          fmt::format("the responder's flush of {} is over{}", name,
+                      reaction.finds_clean ? ": it found the page clean and wrote nothing" : "")};
     case Reaction::Kind::Store: break;
   }
   return {Place::ResponderCpu, Place::Visible,

@@ -102,11 +102,7 @@ class Printer : private Layout {
       const Request& request = requests[index];
       if (request.connection != at) continue;
       std::string guard = fmt::format("sent > {}", index);
-      for (std::size_t earlier = 0; request.step->fenced && earlier < index; ++earlier) {
-        const Request& other = requests[earlier];
-        if (posted(other.step->verb) || other.connection != at) continue;
-        guard += fmt::format(" && answered[{}]", earlier);
-      }
+      if (request.step->fenced) guard += answered_before(index);
       text += fmt::format("end{}: {};\n", index, guard);
       for (std::size_t slot = request.slot_first; slot <= request.slot_last; ++slot) {
         text += fmt::format("  arrived[{}] = true;\n", slot);
@@ -115,24 +111,61 @@ class Printer : private Layout {
     return text + "  skip\n}\n\n";
   }
 
-  /// One after the other; the units of one in any order.
+  /// One after the other, or where the order of WRITEs is not known each by itself; the units of
+  /// one in any order.
   std::string posted_requests(std::size_t at) const {
-    std::string text = fmt::format("active proctype posted{}() {{\n", at);
+    const bool ordered = keeps_write_order(profile);
+    std::string text;
+    std::string in_turn;
     for (std::size_t index = 0; index < requests.size(); ++index) {
       const Request& request = requests[index];
       if (!posted(request.step->verb) || request.units.empty() || request.connection != at) {
         continue;
       }
-      std::vector<std::string> all;
-      text += fmt::format("end{}: do\n", index);
-      for (const Unit& unit : request.units) {
-        text += fmt::format("  :: atomic {{ arrived[{1}] && !vis[{0}] -> vis[{0}] = true }}\n",
-                            unit.cell, unit.slot);
-        all.push_back(fmt::format("vis[{}]", unit.cell));
+      if (ordered || request.step->verb == Verb::WritePersist) {
+        in_turn += shown(index, ordered ? "" : left(index));
+      } else {
+        text += fmt::format("active proctype placed{}() {{\n{}  skip\n}}\n", index,
+                            shown(index, left(index)));
       }
-      text += fmt::format("  :: {} -> break\n  od;\n", joined(all, " && ", "true"));
     }
-    return text + "  skip\n}\n\n";
+    return fmt::format("{}active proctype posted{}() {{\n{}  skip\n}}\n\n", text, at, in_turn);
+  }
+
+  /// That the requester has let it go: whatever waits for a fence, waits.
+  std::string left(std::size_t index) const {
+    std::string guard = fmt::format("sent > {}", index);
+    for (std::size_t fence = 0; fence <= index; ++fence) {
+      if (!requests[fence].step->fenced) continue;
+      if (requests[fence].connection != requests[index].connection) continue;
+      guard += answered_before(fence);
+    }
+    return guard;
+  }
+
+  /// What a fence at this request waits for.
+  std::string answered_before(std::size_t index) const {
+    std::string guard;
+    for (std::size_t earlier = 0; earlier < index; ++earlier) {
+      const Request& other = requests[earlier];
+      if (posted(other.step->verb) || other.connection != requests[index].connection) continue;
+      guard += fmt::format(" && answered[{}]", earlier);
+    }
+    return guard;
+  }
+
+  /// The units of a request become visible: each when it has arrived, or, under a guard, all.
+  std::string shown(std::size_t index, const std::string& guard) const {
+    std::vector<std::string> all;
+    std::string text = guard.empty() ? "" : fmt::format("endleft{}: {};\n", index, guard);
+    text += fmt::format("end{}: do\n", index);
+    for (const Unit& unit : requests[index].units) {
+      const std::string here =
+          guard.empty() ? fmt::format("arrived[{}] && ", unit.slot) : std::string();
+      text += fmt::format("  :: atomic {{ {1}!vis[{0}] -> vis[{0}] = true }}\n", unit.cell, here);
+      all.push_back(fmt::format("vis[{}]", unit.cell));
+    }
+    return text + fmt::format("  :: {} -> break\n  od;\n", joined(all, " && ", "true"));
   }
 
   std::string other_requests(std::size_t at) const {
@@ -275,10 +308,22 @@ class Printer : private Layout {
       }
       return text;
     }
-    for (std::size_t unit = 0; named && unit < units_of(action.item); ++unit) {
+    // A page that only an RNIC has written is clean: nothing is written, nothing waited for.
+    const bool clean = profile.domain == PersistenceDomain::Page && !syncs_peer_writes(profile) &&
+                       written_by_rnic(action.item);
+    for (std::size_t unit = 0; named && !clean && unit < units_of(action.item); ++unit) {
       text += fmt::format("  (!vis[{0}] || dom[{0}]);\n", first + unit);
     }
     return text;
+  }
+
+  bool written_by_rnic(Item item) const {
+    return std::any_of(requests.begin(), requests.end(), [&](const Request& request) {
+      const Verb verb = request.step->verb;
+      const bool writes = verb != Verb::Send && verb != Verb::Read && verb != Verb::Flush;
+      return writes &&
+             std::count(request.step->items.begin(), request.step->items.end(), item) != 0;
+    });
   }
 };
 

@@ -52,7 +52,7 @@ inline Method make(const UpdateShape& shape, std::vector<RequesterStep> steps,
 
 inline ServerProfile server(PersistenceDomain domain, Ddio ddio = Ddio::Off,
                             Transport transport = Transport::InfiniBand) {
-  return {domain, ddio, ReceiveBuffers::Dram, transport, {}};
+  return {domain, ddio, ReceiveBuffers::Dram, transport, {}, WriteOrder::Ordered};
 }
 
 /// "holds", or the name of the property that is broken.

@@ -48,6 +48,8 @@ json to_json(const ServerProfile& profile) {
           {"ddio", to_string(profile.ddio)},
           {"receive_buffers", to_string(profile.receive_buffers)},
           {"transport", to_string(profile.transport)},
+          {"write_order", to_string(profile.write_order)},
+          {"dma_dirties", to_string(profile.dma_dirties)},
           {"capabilities",
            {{"native_flush", can.native_flush},
             {"atomic_write", can.atomic_write},
@@ -63,6 +65,13 @@ ServerProfile read_profile(JsonFields& outer, const char* key) {
   profile.ddio = fields.parsed("ddio", parse_ddio);
   profile.receive_buffers = fields.parsed("receive_buffers", parse_receive_buffers);
   profile.transport = fields.parsed("transport", parse_transport);
+  // A peer that says nothing of them does not know.
+  if (fields.has("write_order")) {
+    profile.write_order = fields.parsed("write_order", parse_write_order);
+  }
+  if (fields.has("dma_dirties")) {
+    profile.dma_dirties = fields.parsed("dma_dirties", parse_dma_dirties);
+  }
   JsonFields can(fields.object("capabilities"), "capabilities");
   profile.capabilities.native_flush = can.flag("native_flush");
   profile.capabilities.atomic_write = can.flag("atomic_write");

@@ -51,6 +51,12 @@ std::string_view to_string(Transport transport) {
   return "unknown";
 }
 
+std::string_view to_string(WriteOrder order) {
+  return order == WriteOrder::Ordered ? "ordered" : "unknown";
+}
+
+std::string_view to_string(DmaDirties dirties) { return dirties == DmaDirties::Yes ? "yes" : "no"; }
+
 Result<PersistenceDomain> parse_persistence_domain(std::string_view word) {
   using enum PersistenceDomain;
   return parse("persistence domain", word, std::array{None, Page, Dmp, Mhp, Wsp});
@@ -69,10 +75,21 @@ Result<Transport> parse_transport(std::string_view word) {
   return parse("transport", word, std::array{InfiniBand, Roce, Iwarp, Tcp, Shm});
 }
 
+Result<WriteOrder> parse_write_order(std::string_view word) {
+  return parse("write order", word, std::array{WriteOrder::Unknown, WriteOrder::Ordered});
+}
+
+Result<DmaDirties> parse_dma_dirties(std::string_view word) {
+  return parse("dma dirties", word, std::array{DmaDirties::No, DmaDirties::Yes});
+}
+
 std::string describe(const ServerProfile& profile) {
-  return fmt::format("{}, ddio {}, receive buffers {}, {}", to_string(profile.domain),
+  const bool asked = profile.domain == PersistenceDomain::Page && !placed_by_cpu(profile.transport);
+  return fmt::format("{}, ddio {}, receive buffers {}, {}{}{}", to_string(profile.domain),
                      to_string(profile.ddio), to_string(profile.receive_buffers),
-                     to_string(profile.transport));
+                     to_string(profile.transport),
+                     keeps_write_order(profile) ? "" : ", write order unknown",
+                     asked ? fmt::format(", dma dirties {}", to_string(profile.dma_dirties)) : "");
 }
 
 }  // namespace perdure

@@ -18,7 +18,9 @@ struct Facts {
   bool arrival_is_enough = false;  // and the completion of a posted operation tells
   bool messages_survive = false;   // a receive buffer keeps a whole message like data
   bool atomic_write = false;
-  bool flush_persists = false;  // a native FLUSH brings what it names into the domain by itself
+  bool written_in_order = false;    // a WRITE becomes visible after the ones before it
+  bool sync_misses_writes = false;  // what peers write is not what a sync of the page writes
+  bool flush_persists = false;      // a native FLUSH brings what it names into the domain by itself
 };
 
 class Catalog {
@@ -36,6 +38,8 @@ class Catalog {
     facts_.messages_survive =
         durable && server.receive_buffers == ReceiveBuffers::Pm && !facts_.responder_must_flush;
     facts_.atomic_write = server.capabilities.atomic_write;
+    facts_.written_in_order = keeps_write_order(server);
+    facts_.sync_misses_writes = durable && page && !syncs_peer_writes(server);
     facts_.flush_persists = dmp && server.capabilities.persistent_flush;
     std::size_t first = 0;
     for (const std::uint8_t count : request.shape.items_per_epoch) {
@@ -47,6 +51,7 @@ class Catalog {
     }
     if (durable && server.domain == PersistenceDomain::None) return;
     one_message();
+    if (facts_.sync_misses_writes) return;  // all others have something written
     one_sided(Primary::Write);
     one_sided(Primary::WriteImm);
     one_sided_message();
@@ -106,18 +111,17 @@ class Catalog {
                 : "one message carries everything; what the responder has stored is safe");
   }
 
+  /// Whether an epoch that is posted behind another becomes durable behind it, with no more said.
+  bool order_comes_by_itself() const {
+    return epochs_.size() == 1 || (facts_.written_in_order && !facts_.visible_is_not_enough);
+  }
+
   void one_sided(Primary primary) {
     if (facts_.responder_must_flush && !facts_.flush_persists) return;
-    Steps steps;
-    if (!facts_.visible_is_not_enough) {
+    if (!facts_.visible_is_not_enough && facts_.arrival_is_enough) one_sided_completion(primary);
+    if (!facts_.visible_is_not_enough && order_comes_by_itself()) {
+      Steps steps;
       for (const auto& items : epochs_) write_all(primary, items, steps);
-      if (facts_.arrival_is_enough) {
-        const std::size_t last = steps.size() - 1;
-        Steps short_steps = steps;
-        short_steps.push_back(wait_completion(last));
-        add(verb(primary) + "-completion", primary, short_steps, {},
-            "arrival in the RNIC is enough, in posting order, and the completion proves it");
-      }
       steps.push_back(flush(all_));
       steps.push_back(wait_completion(steps.size() - 1));
       add(verb(primary) + "-flush", primary, steps, {},
@@ -126,6 +130,23 @@ class Catalog {
     }
     one_sided_each(primary);
     one_sided_atomic(primary);
+  }
+
+  /// One completion for all, where writes keep their order; else one wait per epoch.
+  void one_sided_completion(Primary primary) {
+    Steps steps;
+    for (const auto& items : epochs_) {
+      write_all(primary, items, steps);
+      const bool waits = !order_comes_by_itself() || &items == &epochs_.back();
+      if (waits) steps.push_back(wait_completion(steps.size() - 1));
+    }
+    if (order_comes_by_itself()) {
+      add(verb(primary) + "-completion", primary, steps, {},
+          "arrival in the RNIC is enough, in posting order, and the completion proves it");
+    } else {
+      add(verb(primary) + "-completion-each", primary, steps, {},
+          "arrival in the RNIC is enough, and no epoch leaves before the one before has arrived");
+    }
   }
 
   /// One FLUSH and one wait per epoch: an order that only waiting can give.
@@ -137,24 +158,35 @@ class Catalog {
       steps.push_back(wait_completion(steps.size() - 1));
     }
     add(verb(primary) + (epochs_.size() == 1 ? "-flush" : "-flush-each"), primary, steps, {},
-        facts_.flush_persists
-            ? "the FLUSH itself brings what was written into the persistence domain"
-            : "DDIO is off, so a FLUSH proves that what came before is in the memory controller");
+        flush_reason());
   }
 
-  /// Later epochs by ATOMIC WRITE, which does not overtake the FLUSH before it: one wait for all.
+  const char* flush_reason() const {
+    if (!facts_.visible_is_not_enough) {
+      return "a FLUSH proves that what came before is visible, and no epoch leaves before that";
+    }
+    return facts_.flush_persists
+               ? "the FLUSH itself brings what was written into the persistence domain"
+               : "DDIO is off, so a FLUSH proves that what came before is in the memory controller";
+  }
+
+  /// Later epochs by ATOMIC WRITE, which overtakes neither a WRITE nor the FLUSH before it: one
+  /// wait for all. Where visible is enough, its own answer is what is waited for.
   void one_sided_atomic(Primary primary) {
     if (epochs_.size() == 1 || !facts_.atomic_write || !request_.later_small) return;
+    const bool flushes = facts_.visible_is_not_enough;
     Steps steps;
     write_all(primary, epochs_.front(), steps);
-    steps.push_back(flush(epochs_.front()));
+    if (flushes) steps.push_back(flush(epochs_.front()));
     for (std::size_t epoch = 1; epoch < epochs_.size(); ++epoch) {
       for (const Item item : epochs_[epoch]) steps.push_back(write_atomic(item));
-      steps.push_back(flush(epochs_[epoch]));
+      if (flushes) steps.push_back(flush(epochs_[epoch]));
     }
     steps.push_back(wait_completion(steps.size() - 1));
-    add(verb(primary) + "-flush-atomic-flush", primary, steps, {},
-        "an ATOMIC WRITE does not overtake the FLUSH before it, so nobody has to wait between",
+    add(verb(primary) + (flushes ? "-flush-atomic-flush" : "-atomic"), primary, steps, {},
+        flushes
+            ? "an ATOMIC WRITE does not overtake the FLUSH before it, so nobody has to wait between"
+            : "an ATOMIC WRITE takes effect when all before it is visible, and its answer says so",
         false);
   }
 
@@ -171,7 +203,7 @@ class Catalog {
 
   /// The responder's CPU confirms: once, where order comes by itself, else once per epoch.
   void acknowledged_writes(Primary primary) {
-    const bool once = !facts_.visible_is_not_enough || epochs_.size() == 1;
+    const bool once = order_comes_by_itself();
     Steps steps;
     Reactions reactions;
     std::vector<Item> pending;
@@ -223,14 +255,15 @@ class Catalog {
   /// The first epoch travels by WRITE, the later ones in the message that has it flushed: order
   /// comes from the responder's program, in one round trip and with only the small part copied.
   void mixed(Primary primary) {
-    if (epochs_.size() == 1 || !facts_.visible_is_not_enough) return;
+    if (order_comes_by_itself()) return;
+    const bool flushes = facts_.visible_is_not_enough;
     Steps steps;
     write_all(primary, epochs_.front(), steps);
     std::vector<Item> later(all_.begin() + static_cast<std::ptrdiff_t>(epochs_.front().size()),
                             all_.end());
     // An immediate names its item by itself; the addresses of several have to be sent.
     const bool named = primary == Primary::WriteImm && epochs_.front().size() == 1;
-    steps.push_back(send(later, named ? std::vector<Item>{} : epochs_.front()));
+    steps.push_back(send(later, named || !flushes ? std::vector<Item>{} : epochs_.front()));
     steps.push_back(wait_ack());
     std::vector<ResponderAction> reaction;
     flush_all(epochs_.front(), reaction);
@@ -238,14 +271,19 @@ class Catalog {
     reaction.push_back(ack());
     Reactions reactions(messages_in(steps));
     reactions.back() = reaction;
-    add(verb(primary) + "-send-rest-flush-ack", primary, steps, reactions,
-        "the responder flushes the written epoch before it applies what the message carries");
+    add(verb(primary) + (flushes ? "-send-rest-flush-ack" : "-send-rest-ack"), primary, steps,
+        reactions,
+        flushes
+            ? "the responder flushes the written epoch before it applies what the message carries"
+            : "the responder applies what the message carries when what was written is visible");
   }
 
   /// The later epochs by plain WRITEs, one-sided: at once where visibility orders them, else each
   /// with its own FLUSH and wait. Returns the end of the method's name.
   std::string write_later(Steps& steps) const {
-    if (!facts_.visible_is_not_enough) {
+    const bool in_order =
+        facts_.written_in_order || epochs_.size() == 2;  // one epoch has nothing behind it
+    if (!facts_.visible_is_not_enough && in_order) {
       for (std::size_t epoch = 1; epoch < epochs_.size(); ++epoch) {
         write_all(Primary::Write, epochs_[epoch], steps);
       }
@@ -255,10 +293,10 @@ class Catalog {
     }
     for (std::size_t epoch = 1; epoch < epochs_.size(); ++epoch) {
       write_all(Primary::Write, epochs_[epoch], steps);
-      steps.push_back(flush(epochs_[epoch]));
+      if (!facts_.arrival_is_enough) steps.push_back(flush(epochs_[epoch]));
       steps.push_back(wait_completion(steps.size() - 1));
     }
-    return "flush-each";
+    return facts_.arrival_is_enough ? "completion-each" : "flush-each";
   }
 
   /// Only the first epoch announces itself: one receive buffer instead of one per epoch.
@@ -266,8 +304,8 @@ class Catalog {
     if (epochs_.size() == 1 || facts_.responder_must_flush) return;
     Steps steps;
     write_all(Primary::WriteImm, epochs_.front(), steps);
-    if (facts_.visible_is_not_enough) {
-      steps.push_back(flush(epochs_.front()));
+    if (!order_comes_by_itself()) {
+      if (!facts_.arrival_is_enough) steps.push_back(flush(epochs_.front()));
       steps.push_back(wait_completion(steps.size() - 1));
     }
     const std::string end = write_later(steps);

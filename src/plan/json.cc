@@ -47,7 +47,9 @@ Json scenario_json(const Scenario& scenario) {
   json["server"] = {{"domain", to_string(server.domain)},
                     {"ddio", server.ddio == Ddio::On},
                     {"receive_buffers", to_string(server.receive_buffers)},
-                    {"transport", to_string(server.transport)}};
+                    {"transport", to_string(server.transport)},
+                    {"write_order", to_string(server.write_order)},
+                    {"dma_dirties", to_string(server.dma_dirties)}};
   json["requester"] = Json::array();
   for (const RequesterStep& step : scenario.method.requester) {
     json["requester"].push_back(step_json(step));

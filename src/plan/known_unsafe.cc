@@ -15,6 +15,18 @@ ServerProfile server(PersistenceDomain domain, Ddio ddio, Transport transport,
   ServerProfile profile{domain, ddio, buffers, transport, {}};
   profile.capabilities.native_flush = true;
   profile.capabilities.atomic_write = true;
+  profile.write_order = WriteOrder::Ordered;
+  return profile;
+}
+
+ServerProfile unordered(ServerProfile profile) {
+  profile.write_order = WriteOrder::Unknown;
+  return profile;
+}
+
+/// Whose pages an RNIC makes dirty: paged on demand.
+ServerProfile on_demand(ServerProfile profile) {
+  profile.dma_dirties = DmaDirties::Yes;
   return profile;
 }
 
@@ -26,6 +38,37 @@ Method make(std::string name, const UpdateShape& shape, std::vector<RequesterSte
   method.requester = std::move(steps);
   method.responder = std::move(reactions);
   return method;
+}
+
+/// What the papers do not ask of the machine.
+void add_new_world(std::vector<KnownUnsafe>& all) {
+  using enum PersistenceDomain;
+  const auto mhp = server(Mhp, Ddio::On, Transport::Roce);
+  const auto wsp = server(Wsp, Ddio::On, Transport::Roce);
+  const auto file = server(Page, Ddio::On, Transport::Roce);
+  all.push_back({make("wrong-flush-of-a-clean-page", singleton(),
+                      {write({a}), send({}, {a}), wait_ack()}, {{flush_item(a), ack()}}),
+                 file, "acknowledged-implies-durable",
+                 "A pinned page is clean after its first write-back; what the RNIC writes into it "
+                 "makes it dirty no more, so msync writes nothing and says 0.",
+                 on_demand(file)});
+  all.push_back({make("wrong-imm-flush-of-a-clean-page", singleton(), {write_imm({a}), wait_ack()},
+                      {{flush_item(a), ack()}}),
+                 file, "acknowledged-implies-durable",
+                 "The immediate says what was written, and the kernel does not know that it was.",
+                 server(Page, Ddio::On, Transport::Tcp)});
+  all.push_back({make("wrong-two-writes-placed-in-any-order", compound(),
+                      {write({a}), write({b}), flush({a, b}), wait_completion(2)}),
+                 unordered(mhp), "later-implies-earlier",
+                 "Adaptive routing or relaxed PCIe ordering places b before a; only completions "
+                 "stay in order.",
+                 mhp});
+  all.push_back({make("wrong-two-writes-arriving-in-any-order", compound(),
+                      {write({a}), write({b}), wait_completion(1)}),
+                 unordered(wsp), "later-implies-earlier",
+                 "b takes another way through the network and is in the RNIC first; its completion "
+                 "waits for a, what survives does not.",
+                 wsp});
 }
 
 }  // namespace
@@ -84,6 +127,7 @@ std::vector<KnownUnsafe> known_unsafe_methods() {
                  "The message was safe until the responder copied it into its cache and gave the "
                  "buffer back.",
                  server(Mhp, Ddio::Off, Transport::InfiniBand, ReceiveBuffers::Pm)});
+  add_new_world(all);
   return all;
 }
 

@@ -159,6 +159,7 @@ std::vector<ServerProfile> paper_profiles(Transport transport) {
         ServerProfile profile{domain, ddio, buffers, transport, {}};
         profile.capabilities.native_flush = true;
         profile.capabilities.atomic_write = true;
+        profile.write_order = WriteOrder::Ordered;
         profiles.push_back(profile);
       }
     }

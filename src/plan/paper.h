@@ -20,8 +20,8 @@ struct Scenario {
 /// For example "dmp, ddio on, receive buffers dram, infiniband: write, compound".
 std::string describe(const Scenario& scenario);
 
-/// The 12 responders of table 1 in its order, with the capabilities that the paper assumes (native
-/// FLUSH and ATOMIC WRITE).
+/// The 12 responders of table 1 in its order, with what the paper assumes: native FLUSH and ATOMIC
+/// WRITE, and that WRITEs are placed in order.
 std::vector<ServerProfile> paper_profiles(Transport transport);
 
 /// All 72 scenarios: table 2, then table 3, each by responder, then Write, WriteImm, Send. Steps

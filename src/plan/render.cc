@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 
 #include "core/assert.h"
 #include "core/try.h"
@@ -23,11 +24,15 @@ Method best(const ServerProfile& profile, Primary primary, const UpdateShape& sh
   return std::move(method).value();
 }
 
-void add_page_scenarios(Transport transport, std::vector<Scenario>& scenarios) {
-  for (const UpdateShape& shape : {singleton(), compound()}) {
+void add_page_scenarios(Transport transport, WriteOrder order, const UpdateShape& shape,
+                        std::vector<Scenario>& scenarios) {
+  for (const DmaDirties dirties : {DmaDirties::No, DmaDirties::Yes}) {
     const ServerProfile profile{
-        PersistenceDomain::Page, Ddio::On, ReceiveBuffers::Dram, transport, {}};
+        PersistenceDomain::Page, Ddio::On, ReceiveBuffers::Dram, transport, {}, order, dirties};
+    const bool by_write = syncs_peer_writes(profile);
+    if (by_write && dirties == DmaDirties::No) continue;  // a CPU stores: asked once
     for (const Primary primary : {Primary::Write, Primary::WriteImm, Primary::Send}) {
+      if (!by_write && primary != Primary::Send) continue;
       scenarios.push_back({profile, primary, shape, best(profile, primary, shape)});
     }
   }
@@ -69,16 +74,21 @@ Result<Source> parse_source(std::string_view word) {
                fmt::format("source '{}' is not known; use one of: paper, best", word)};
 }
 
-std::vector<Scenario> all_scenarios(Source source, const std::vector<Transport>& transports) {
+std::vector<Scenario> all_scenarios(Source source, const std::vector<Transport>& transports,
+                                    WriteOrder order) {
   std::vector<Scenario> scenarios;
   for (const Transport transport : transports) {
     for (Scenario scenario : paper_methods(transport)) {
+      scenario.profile.write_order = order;
       if (source == Source::Best) {
         scenario.method = best(scenario.profile, scenario.primary, scenario.shape);
       }
       scenarios.push_back(std::move(scenario));
     }
-    if (source == Source::Best) add_page_scenarios(transport, scenarios);
+    if (source != Source::Best) continue;
+    for (const UpdateShape& shape : {singleton(), compound()}) {
+      add_page_scenarios(transport, order, shape, scenarios);
+    }
   }
   return scenarios;
 }
@@ -86,29 +96,30 @@ std::vector<Scenario> all_scenarios(Source source, const std::vector<Transport>&
 std::string to_table(const std::vector<Scenario>& scenarios) {
   std::string text;
   std::string shape;
-  std::string server;
+  const Scenario* row = nullptr;
+  std::array<std::string, 3> cells;
+  const auto end_row = [&] {
+    if (row == nullptr) return;
+    text += fmt::format("{:<72}{:<38}{:<38}{}\n", perdure::describe(row->profile), cells[0],
+                        cells[1], cells[2]);
+  };
   for (const Scenario& scenario : scenarios) {
-    if (to_string(scenario.shape) != shape) {
+    const bool new_shape = to_string(scenario.shape) != shape;
+    if (row == nullptr || new_shape || !(row->profile == scenario.profile)) {
+      end_row();
+      row = &scenario;
+      cells.fill("none");
+    }
+    if (new_shape) {
       shape = to_string(scenario.shape);
-      server.clear();
-      text += fmt::format("{}{} update\n{:<52}{:<38}{:<36}{}\n", text.empty() ? "" : "\n\n", shape,
+      text += fmt::format("{}{} update\n{:<72}{:<38}{:<38}{}\n", text.empty() ? "" : "\n", shape,
                           "responder", "write", "write_imm", "send");
     }
-    const std::string now = perdure::describe(scenario.profile);
-    if (now != server) {
-      if (!server.empty()) text += "\n";
-      server = now;
-      text += fmt::format("{:<52}", server);
-    }
-    const std::string cell =
+    cells[static_cast<std::size_t>(scenario.primary)] =
         fmt::format("{} ({})", scenario.method.name, round_trips(scenario.method));
-    switch (scenario.primary) {
-      case Primary::Write: text += fmt::format("{:<38}", cell); break;
-      case Primary::WriteImm: text += fmt::format("{:<36}", cell); break;
-      case Primary::Send: text += cell; break;
-    }
   }
-  return text + "\n\nIn parentheses: round trips.\n";
+  end_row();
+  return text + "\nIn parentheses: round trips.\n";
 }
 
 std::string to_text(const Method& method) {

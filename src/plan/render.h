@@ -20,8 +20,11 @@ enum class Source {
 /// Errors: InvalidArgument, naming the accepted words ("paper", "best").
 Result<Source> parse_source(std::string_view word);
 
-/// Every scenario of the tables on each transport; with Best also the ones of domain page.
-std::vector<Scenario> all_scenarios(Source source, const std::vector<Transport>& transports);
+/// Every scenario of the tables on each transport; with Best also the ones of domain page: by SEND
+/// only, where pages that an RNIC writes stay clean, and by all operations where they do not.
+/// Published methods are as published also where nothing is known of the order of WRITEs.
+std::vector<Scenario> all_scenarios(Source source, const std::vector<Transport>& transports,
+                                    WriteOrder order = WriteOrder::Ordered);
 
 /// {"format": 1, "methods": [...]}, one method per line, in the order given; ends in a newline.
 std::string to_json(const std::vector<Scenario>& scenarios);

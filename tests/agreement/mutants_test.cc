@@ -62,6 +62,11 @@ TEST(Mutants, OfTheKnownMethodsThatAreNotCaughtAreListed) {
   auto profiles = plan::paper_profiles(Transport::InfiniBand);
   for (const ReceiveBuffers buffers : {ReceiveBuffers::Dram, ReceiveBuffers::Pm}) {
     profiles.push_back({PersistenceDomain::Page, Ddio::On, buffers, Transport::Tcp, {}});
+    profiles.push_back({PersistenceDomain::Page, Ddio::On, buffers, Transport::Roce, {}});
+  }
+  for (ServerProfile profile : plan::paper_profiles(Transport::InfiniBand)) {
+    profile.write_order = WriteOrder::Unknown;
+    profiles.push_back(profile);
   }
   for (const ServerProfile& profile : profiles) {
     for (const UpdateShape& shape : {singleton(), compound()}) {

@@ -20,9 +20,19 @@ check::Report in_flight(const plan::Known& known, const ServerProfile& profile, 
   return check::check(known.method, profile, options);
 }
 
+/// The papers' responders, with order among WRITEs and without.
+std::vector<ServerProfile> profiles_of_both_orders() {
+  auto profiles = plan::paper_profiles(Transport::InfiniBand);
+  for (ServerProfile profile : plan::paper_profiles(Transport::InfiniBand)) {
+    profile.write_order = WriteOrder::Unknown;
+    profiles.push_back(profile);
+  }
+  return profiles;
+}
+
 TEST(Pipelining, BeingToldOfAnUpdatePromisesAllBeforeIt) {
   for (const UpdateShape& shape : {singleton(), compound()}) {
-    for (const ServerProfile& profile : plan::paper_profiles(Transport::InfiniBand)) {
+    for (const ServerProfile& profile : profiles_of_both_orders()) {
       for (const plan::Known& known : plan::known_methods(profile, {shape, Level::Durable, true})) {
         for (const std::size_t updates : {2u, 3u}) {
           const auto report =
@@ -39,7 +49,7 @@ TEST(Pipelining, BeingToldOfAnUpdatePromisesAllBeforeIt) {
 TEST(Pipelining, WhichMethodsKeepSuccessiveUpdatesInOrder) {
   std::string text;
   for (const UpdateShape& shape : {singleton(), compound()}) {
-    for (const ServerProfile& profile : plan::paper_profiles(Transport::InfiniBand)) {
+    for (const ServerProfile& profile : profiles_of_both_orders()) {
       for (const plan::Known& known : plan::known_methods(profile, {shape, Level::Durable, true})) {
         const auto report = in_flight(known, profile, 2, check::Between::Ordered);
         text += fmt::format(

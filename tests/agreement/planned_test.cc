@@ -12,6 +12,19 @@
 namespace perdure {
 namespace {
 
+/// The profile with everything that can be asked of the fabric and the medium beside it.
+void add_with_order_and_pages(ServerProfile profile, std::vector<ServerProfile>& profiles) {
+  for (const auto order : {WriteOrder::Unknown, WriteOrder::Ordered}) {
+    for (const auto dirties : {DmaDirties::No, DmaDirties::Yes}) {
+      const bool asked = profile.domain == PersistenceDomain::Page;
+      if (dirties == DmaDirties::Yes && !asked) continue;
+      profile.write_order = order;
+      profile.dma_dirties = dirties;
+      profiles.push_back(profile);
+    }
+  }
+}
+
 std::vector<ServerProfile> all_profiles() {
   std::vector<ServerProfile> profiles;
   using enum PersistenceDomain;
@@ -23,10 +36,10 @@ std::vector<ServerProfile> all_profiles() {
           for (const bool atomic : {false, true}) {
             ServerProfile profile{domain, ddio, buffers, transport, {}};
             profile.capabilities.atomic_write = atomic;
-            profiles.push_back(profile);
+            add_with_order_and_pages(profile, profiles);
             if (domain != Dmp) continue;
             profile.capabilities.native_flush = profile.capabilities.persistent_flush = true;
-            profiles.push_back(profile);
+            add_with_order_and_pages(profile, profiles);
           }
         }
       }
@@ -65,6 +78,59 @@ TEST(Planned, SeveralEpochsAndItemsHold) {
   expect_all_hold(UpdateShape{{2}}, Level::Durable, true);
   expect_all_hold(UpdateShape{{2, 1}}, Level::Durable, true);
   expect_all_hold(UpdateShape{{1, 1, 1}}, Level::Durable, true);
+}
+
+/// Without order among WRITEs there is still a method of one round trip for every scenario, and for
+/// files one whose data the responder's processor stores.
+TEST(Planned, OneRoundTripIsEnoughWhateverTheOrderOfWrites) {
+  for (const ServerProfile& profile : all_profiles()) {
+    if (profile.domain == PersistenceDomain::None) continue;
+    for (const UpdateShape& shape : {singleton(), compound(), UpdateShape{{1, 2, 1}}}) {
+      plan::Update update;
+      update.shape = shape;
+      update.later_bytes = 4096;  // no word
+      const auto found = plan::candidates(profile, update);
+      ASSERT_TRUE(found.ok()) << describe(profile);
+      EXPECT_TRUE(std::any_of(found->begin(), found->end(), [](const plan::Candidate& candidate) {
+        return candidate.usage.round_trips == 1;
+      })) << describe(profile);
+    }
+  }
+}
+
+TEST(Planned, NothingIsWrittenIntoFilesWhosePagesStayCleanUnderAnRnic) {
+  std::size_t asked = 0;
+  for (const ServerProfile& profile : all_profiles()) {
+    if (profile.domain != PersistenceDomain::Page || syncs_peer_writes(profile)) continue;
+    for (const plan::Known& known :
+         plan::known_methods(profile, {compound(), Level::Durable, true})) {
+      ++asked;
+      EXPECT_EQ(known.method.primary, Primary::Send) << known.method.name;
+      for (const RequesterStep& step : known.method.requester) {
+        const bool sends = step.kind != RequesterStep::Kind::Post || step.verb == Verb::Send;
+        EXPECT_TRUE(sends) << known.method.name;
+      }
+    }
+  }
+  EXPECT_GT(asked, 0u);
+}
+
+/// Whatever is right where less is known is right where more is known: no method profits from a
+/// machine that is worse.
+TEST(Planned, WhatIsRightWithoutOrderOrNoticedPagesIsRightWithThem) {
+  for (ServerProfile profile : all_profiles()) {
+    if (profile.write_order == WriteOrder::Ordered || profile.dma_dirties == DmaDirties::Yes) {
+      continue;
+    }
+    for (const plan::Known& known :
+         plan::known_methods(profile, {compound(), Level::Durable, true})) {
+      ServerProfile better = profile;
+      better.write_order = WriteOrder::Ordered;
+      better.dma_dirties = DmaDirties::Yes;
+      EXPECT_TRUE(check::check(known.method, better).holds())
+          << known.method.name << " on " << describe(better);
+    }
+  }
 }
 
 TEST(Planned, NamesAreUniqueOnEachResponder) {

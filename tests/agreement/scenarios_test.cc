@@ -42,6 +42,25 @@ TEST(Scenarios, OnIwarpTheOneSidedWspMethodsOfInfiniBandBreakAndNothingElse) {
   EXPECT_EQ(broken, 2u * (2u * 4u + 2u));
 }
 
+/// Published methods that count on WRITEs being placed in order, by name; the same on iWARP.
+TEST(Scenarios, WithoutOrderAmongWritesTheOneSidedCompoundOnesOfMhpAndWspBreakAndNothingElse) {
+  for (const Transport transport : {Transport::InfiniBand, Transport::Iwarp}) {
+    std::size_t broken = 0;
+    for (const plan::Scenario& scenario : plan::paper_methods(transport)) {
+      ServerProfile unordered = scenario.profile;
+      unordered.write_order = WriteOrder::Unknown;
+      const check::Report report = check::check(scenario.method, unordered);
+      const bool two_writes = scenario.shape == compound() && scenario.primary != Primary::Send &&
+                              scenario.profile.domain >= PersistenceDomain::Mhp;
+      EXPECT_EQ(report.holds(), !two_writes) << check::story(scenario.method, unordered, report);
+      if (report.holds()) continue;
+      ++broken;
+      EXPECT_EQ(report.property, check::Property::LaterImpliesEarlier) << describe(scenario);
+    }
+    EXPECT_EQ(broken, 2u * 8u);  // Write and WriteImm on 8 responders
+  }
+}
+
 TEST(Scenarios, MoreUnitsPerItemChangeNoVerdict) {
   check::CheckOptions options;
   options.units_per_item = 3;

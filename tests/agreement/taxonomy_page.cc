@@ -29,7 +29,9 @@ what Perdure runs, and how many states the checker went through to prove it.
 **Words.** *dmp*: the persistence domain is memory controller and DIMM (ADR). *mhp*: caches too
 (eADR, CXL GPF). *wsp*: the whole system (battery). *page*: a file behind the page cache. *ddio*:
 inbound data lands in the last-level cache. *receive buffers*: whether messages arrive in DRAM or in
-persistent memory. *Round trips*: how often the requester waits.
+persistent memory. *Round trips*: how often the requester waits. *dma dirties*: whether what an RNIC
+writes into a file's page makes it dirty, so that a sync writes it. *Write order*: whether WRITEs of one connection are
+placed in the order of posting. The papers take that for granted; the tables do so, too, and the section after them does not.
 
 **Proved** means: in every state that the machine of `src/check/model.h` can reach, with power failing
 there, what was acknowledged is recovered, nothing of a later epoch survives without the
@@ -57,8 +59,10 @@ std::string cell(const Method& method) {
 }
 
 std::string responder(const ServerProfile& profile) {
-  return fmt::format("{}, ddio {}, {}", to_string(profile.domain), to_string(profile.ddio),
-                     to_string(profile.receive_buffers));
+  const bool file = profile.domain == PersistenceDomain::Page;
+  return fmt::format("{}, ddio {}, {}{}", to_string(profile.domain), to_string(profile.ddio),
+                     to_string(profile.receive_buffers),
+                     file ? fmt::format(", dma dirties {}", to_string(profile.dma_dirties)) : "");
 }
 
 using Glossary = std::map<std::string, std::string>;
@@ -96,6 +100,56 @@ std::string table(const UpdateShape& shape, Glossary& glossary) {
   }
   return text + "\n";
 }
+
+/// What changes where nothing is known of the order of WRITEs: the scenarios whose published method
+/// breaks, with the one that Perdure runs there.
+std::string without_order(Glossary& glossary) {
+  std::string text =
+      "## Where WRITEs are placed in any order\n\n"
+      "Adaptive routing, selective repeat and relaxed PCIe ordering place the packets of "
+      "successive "
+      "WRITEs as they come. What is left (ibv_reg_mr(3), IBV_ACCESS_RELAXED_ORDERING): completions "
+      "come in order on both sides and when everything before them is visible, READ and FLUSH are "
+      "answered then, and nothing bypasses an ATOMIC WRITE. This is what Perdure plans for over "
+      "RDMA unless `write_order = \"ordered\"` is declared; `perdure plan --all --write-order "
+      "unknown` prints it whole, `perdure check --all --write-order unknown` what breaks.\n\n"
+      "| responder | update | operation | published | Perdure, round trips | states explored |\n"
+      "| --- | --- | --- | --- | --- | --- |\n";
+  const auto infiniband = {Transport::InfiniBand};
+  const auto paper = plan::all_scenarios(plan::Source::Paper, infiniband, WriteOrder::Unknown);
+  const auto best = plan::all_scenarios(plan::Source::Best, infiniband, WriteOrder::Unknown);
+  std::size_t broken = 0;
+  for (std::size_t index = 0; index < paper.size(); ++index) {
+    const plan::Scenario& theirs = paper[index];
+    const plan::Scenario& ours = best[index];
+    const check::Report report = check::check(theirs.method, theirs.profile);
+    if (report.holds()) continue;
+    ++broken;
+    const check::Report proof = check::check(ours.method, ours.profile);
+    remember(ours.method, glossary);
+    text += fmt::format("| {} | {} | {} | `{}`: {} | {} | {} |\n", responder(ours.profile),
+                        to_string(ours.shape), to_string(ours.primary), theirs.method.name,
+                        to_string(*report.property), cell(ours.method),
+                        proof.holds() ? std::to_string(proof.states) : "NOT PROVED");
+  }
+  return text + fmt::format(
+                    "\nThe other {} published methods hold there as they are: one update of one "
+                    "item needs no order, a message brings its own, and dmp never had one. With a "
+                    "`b` that is no word of 8 bytes one more copy takes the place of the ATOMIC "
+                    "WRITE: `write-send-rest-ack`, in one round trip as well.\n\n",
+                    paper.size() - broken);
+}
+
+/// Files whose pages an RNIC writes unnoticed.
+constexpr const char* kFiles = R"(## Files under an RNIC
+
+Before Linux 6.5 an RNIC can pin pages of a mapped file. After its first write-back such a page is clean, and what the RNIC
+writes into it makes it dirty no more: msync writes nothing and returns 0. So where nothing is known (*dma dirties no*) only
+methods are right whose data the responder's processor stores, and `write` and `write_imm` have none. Where the RNIC pages on
+demand, the kernel takes the page from it for the write-back and notices the next write; over tcp and shm a processor stores.
+How `wrong-flush-of-a-clean-page` loses data is told below.
+
+)";
 
 std::string steps(const Glossary& glossary) {
   std::string text =
@@ -221,6 +275,7 @@ std::string taxonomy_page() {
   text += kFindings;
   text += "\n" + mutated() + "## The tables\n\n";
   text += table(singleton(), glossary) + table(compound(), glossary);
+  text += without_order(glossary) + kFiles;
   text += steps(glossary) + iwarp() + known_unsafe() + pipelining();
   return text + kImpossible;
 }
