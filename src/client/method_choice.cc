@@ -24,6 +24,17 @@ bool cpu_stores_last_item(const Method& method) {
   return replays(method);
 }
 
+/// Whether a later item travels by a posted WRITE. Where these keep no order, the word of an older
+/// update in flight could be placed over that of a newer one.
+bool writes_later_item(const Method& method) {
+  return std::any_of(method.requester.begin(), method.requester.end(), [&](const auto& step) {
+    const bool writes = step.kind == RequesterStep::Kind::Post &&
+                        (step.verb == Verb::Write || step.verb == Verb::WriteImm);
+    return writes && std::any_of(step.items.begin(), step.items.end(),
+                                 [&](const Item item) { return method.shape.epoch_of(item) > 0; });
+  });
+}
+
 bool sends_messages(const Method& method) {
   return std::any_of(method.requester.begin(), method.requester.end(), [](const auto& step) {
     return step.kind == RequesterStep::Kind::Post &&
@@ -51,10 +62,13 @@ class Chooser {
                                  const std::optional<Primary>& primary) const {
     PERDURE_TRY(found, planner.rank(bytes, primary, costs_));
     const auto allowed = std::find_if(found.begin(), found.end(), [&](const auto& ranked) {
-      return options_.replay || !replays(ranked.known->method);
+      const Method& method = ranked.known->method;
+      const bool goes_back = !keeps_write_order(profile_) && writes_later_item(method);
+      return !goes_back && (options_.replay || !replays(method));
     });
     if (allowed != found.end()) return &allowed->known->method;
-    return Error{ErrorCode::Unsupported, "only methods that replay messages are right here"};
+    return Error{ErrorCode::Unsupported,
+                 "only methods are right here that replay messages, or write words out of order"};
   }
 
   Result<SizedMethods> by_size(const UpdateShape& shape) const {
@@ -67,9 +81,10 @@ class Chooser {
     // A record that does not fit into a message needs another way, whatever was forced.
     auto large = cheapest(planner, kBatchBytesMax, options_.primary);
     if (!large.ok() && options_.primary) large = cheapest(planner, kBatchBytesMax, std::nullopt);
-    if (!large.ok()) return large.error();
-    SizedMethods sizes{*small, **large, update.message_bytes_max};
-    if (small == *large) return sizes;
+    const bool only_messages = !large.ok() && large.code() == ErrorCode::Unsupported;
+    if (!large.ok() && !only_messages) return large.error();
+    SizedMethods sizes{*small, only_messages ? *small : **large, update.message_bytes_max};
+    if (!only_messages && small == *large) return sizes;
     std::uint64_t above = kBatchBytesMax;  // the smallest size known to need another method
     std::uint64_t below = kSmallSampleBytes;
     while (above - below > kSmallSampleBytes) {
@@ -79,6 +94,7 @@ class Chooser {
       (still_small ? below : above) = middle;
     }
     sizes.small_bytes_max = below;
+    if (only_messages) sizes.bytes_max = below;
     return sizes;
   }
 

@@ -10,6 +10,7 @@
 #include "plan/cost.h"
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 
 namespace perdure::client {
@@ -30,6 +31,9 @@ struct SizedMethods {
   Method small;
   Method large;
   std::uint64_t small_bytes_max = 0;  // the largest update that uses `small`
+  /// The largest update for which there is a method; what is larger goes in pieces, one after the
+  /// other. Files under an RNIC are written by messages, which end somewhere.
+  std::uint64_t bytes_max = std::numeric_limits<std::uint64_t>::max();
 };
 
 struct MethodChoice {
@@ -40,7 +44,7 @@ struct MethodChoice {
 /// The cheapest by `costs`, as far as they may run on one connection: either all methods that send
 /// messages replay them or none does; and in a compound log the tail word is always stored by the
 /// responder's processor or always written by the requester, and never written where it can be
-/// stored late, because a message was replayed.
+/// stored late, because a message was replayed, or placed late, because WRITEs keep no order.
 /// Errors: those of plan::plan.
 Result<MethodChoice> choose_methods(const ServerProfile& profile, const ChoiceOptions& options,
                                     const plan::CostModel& costs);

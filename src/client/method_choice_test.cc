@@ -129,5 +129,46 @@ TEST(MethodChoice, NoCostsMakeMethodsClash) {
   EXPECT_GT(replayed, 10u) << "the hard case has to come up";
 }
 
+// An older word could be placed over a newer one.
+TEST(MethodChoice, WithoutOrderAmongWritesNoTailWordIsWritten) {
+  for (const auto domain :
+       {PersistenceDomain::Dmp, PersistenceDomain::Mhp, PersistenceDomain::Wsp}) {
+    for (const auto primary : {Primary::Write, Primary::WriteImm, Primary::Send}) {
+      ServerProfile profile = profile_of(domain, Ddio::Off, ReceiveBuffers::Dram, Transport::Roce);
+      ChoiceOptions options = options_of(true);
+      options.primary = primary;
+      plan::CostModel costs = plan::default_costs(Transport::Roce);
+      costs.message_round_trip_ns = 1e6;  // whatever needs no message is cheaper
+      const auto writes_word = [](const Method& method) {
+        return std::any_of(method.requester.begin(), method.requester.end(), [](const auto& step) {
+          const bool writes = step.verb == Verb::Write || step.verb == Verb::WriteImm;
+          return step.kind == RequesterStep::Kind::Post && writes &&
+                 std::count(step.items.begin(), step.items.end(), Item{1}) != 0;
+        });
+      };
+      const auto choice = choose_methods(profile, options, costs);
+      ASSERT_TRUE(choice.ok()) << describe(profile);
+      EXPECT_FALSE(writes_word(choice->batches.small)) << choice->batches.small.name;
+      EXPECT_FALSE(writes_word(choice->batches.large)) << choice->batches.large.name;
+      profile.write_order = WriteOrder::Ordered;
+      const auto ordered = choose_methods(profile, options, costs);
+      ASSERT_TRUE(ordered.ok());
+      EXPECT_TRUE(writes_word(ordered->batches.small)) << ordered->batches.small.name;
+    }
+  }
+}
+
+// There is no other method for what does not fit: it goes in pieces.
+TEST(MethodChoice, FilesUnderAnRnicTakeMessagesOnlyAndSayHowLong) {
+  const ServerProfile profile =
+      profile_of(PersistenceDomain::Page, Ddio::On, ReceiveBuffers::Dram, Transport::Roce);
+  const auto choice =
+      choose_methods(profile, options_of(false), plan::default_costs(Transport::Roce));
+  ASSERT_TRUE(choice.ok()) << choice.error().message;
+  EXPECT_EQ(choice->batches.large.name, "send-copy-flush-ack");
+  EXPECT_LE(choice->batches.bytes_max, 16u * 1024);
+  EXPECT_GT(choice->batches.bytes_max, 15u * 1024);
+}
+
 }  // namespace
 }  // namespace perdure::client

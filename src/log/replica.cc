@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "client/connection_costs.h"
@@ -13,6 +14,7 @@
 namespace perdure::log {
 namespace {
 
+constexpr std::uint64_t kAnySize = std::numeric_limits<std::uint64_t>::max();
 constexpr std::size_t kBounceBytes = 256 * 1024;
 constexpr Nanoseconds kReplySlice = std::chrono::milliseconds(10);
 // For the answer to a probe while records wait to be sent.
@@ -120,6 +122,10 @@ Result<void> Replica::plan_for(const plan::CostModel& costs) {
   small_bytes_max_ = std::min(choice.batches.small_bytes_max, fits);
   raw_small_bytes_max_ =
       std::min(choice.places.small_bytes_max, requester_->message_payload_max(kRawSmall));
+  const bool any_size = choice.batches.bytes_max > client::kBatchBytesMax &&
+                        choice.places.bytes_max > client::kBatchBytesMax;
+  piece_bytes_max_ = any_size ? kAnySize : std::min(small_bytes_max_, raw_small_bytes_max_);
+  piece_bytes_max_ = round_down(piece_bytes_max_, kCacheLineBytes);
   for (const MethodIndex index : {kLogSmall, kLogLarge}) {
     expected_[index] = expectation(methods_[index]);
   }
@@ -174,6 +180,7 @@ void Replica::resume_at(Lsn lsn) {
   first_batch_ = requester_->begun();
   answered_ = first_batch_;
   sending_ = true;
+  piece_sent_ = 0;
   backoff_.reset();
   note_progress();
 }
@@ -194,11 +201,34 @@ inline Result<std::uint64_t> Replica::begin_batch(const Staging::Run& run,
   return requester_->begin(method, items);
 }
 
+/// A part of a record that no update can take whole. Only the last part, which comes behind all
+/// others on the connection, makes the record one that is answered for.
+Result<std::uint64_t> Replica::begin_piece(const Staging::Run& run, std::uint64_t ring_bytes) {
+  const std::uint64_t left = run.length - piece_sent_;
+  Staging::Run piece = run;
+  piece.lsn.value += piece_sent_;
+  piece.data += piece_sent_;
+  piece.length = std::min(left, piece_bytes_max_);
+  if (piece.length == left) {
+    PERDURE_TRY(begun, begin_batch(piece, ring_bytes));
+    piece_sent_ = 0;
+    return begun;
+  }
+  persist::UpdateItem item;
+  item.at = kRingAt + piece.lsn.value % ring_bytes;
+  item.data = {piece.data, piece.length, staging_memory_.get()};
+  PERDURE_TRY(begun, requester_->begin(kRawSmall, std::span<const persist::UpdateItem>(&item, 1)));
+  piece_sent_ += piece.length;
+  return begun;
+}
+
 inline void Replica::send(const Staging& staging, Lsn end, std::uint64_t ring_bytes) {
   while (up() && next_ < end &&
          requester_->begun() - requester_->resolved() < options_.batches_in_flight) {
-    const Staging::Run run = staging.run_at(next_, client::kBatchBytesMax, ring_bytes);
-    const auto begun = begin_batch(run, ring_bytes);
+    const std::uint64_t run_bytes_max = std::min(client::kBatchBytesMax, piece_bytes_max_);
+    const Staging::Run run = staging.run_at(next_, run_bytes_max, ring_bytes);
+    const bool whole = piece_sent_ == 0 && run.length <= piece_bytes_max_;
+    const auto begun = whole ? begin_batch(run, ring_bytes) : begin_piece(run, ring_bytes);
     if (!begun.ok()) {
       if (begun.code() != ErrorCode::QueueFull) mark_down(begun.error());
       return;
@@ -207,11 +237,11 @@ inline void Replica::send(const Staging& staging, Lsn end, std::uint64_t ring_by
       note_progress();
       // Timing one costs two looks at the clock.
       constexpr std::uint32_t kSinglesPerTimed = 16;
-      if (++singles_ % kSinglesPerTimed == 0) {
+      if (whole && ++singles_ % kSinglesPerTimed == 0) {
         single_ = {*begun, run.length, options_.clock->now(), idle_polls_};
       }
     }
-    next_ = run.end;
+    if (piece_sent_ == 0) next_ = run.end;
     batch_ends_[*begun % kUpdatesMax] = next_;
   }
 }
@@ -310,7 +340,8 @@ Result<void> Replica::write_now(std::uint64_t at, std::span<const std::byte> byt
   while (!bytes.empty()) {
     // The piece before may be in flight still: its caller had no more time for it.
     PERDURE_TRY_VOID(await_raw(raw_number_));
-    const auto piece = bytes.first(std::min(bytes.size(), kBounceBytes));
+    const auto piece =
+        bytes.first(std::min<std::uint64_t>({bytes.size(), kBounceBytes, piece_bytes_max_}));
     std::copy(piece.begin(), piece.end(), bounce_.get());
     PERDURE_TRY(number, begin_raw(at, piece.size()));
     raw_number_ = number;

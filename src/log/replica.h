@@ -151,6 +151,7 @@ class Replica {
   void take_answers();
   void send(const Staging& staging, Lsn end, std::uint64_t ring_bytes);
   void note_progress();
+  Result<std::uint64_t> begin_piece(const Staging::Run& run, std::uint64_t ring_bytes);
   Result<std::uint64_t> begin_raw(std::uint64_t at, std::size_t bytes);
   Result<void> await_raw(std::uint64_t number);
 
@@ -170,6 +171,8 @@ class Replica {
   std::uint64_t replans_ = 0;
   std::uint64_t small_bytes_max_ = 0;
   std::uint64_t raw_small_bytes_max_ = 0;
+  std::uint64_t piece_bytes_max_ = 0;  // of one update; a longer record goes in pieces
+  std::uint64_t piece_sent_ = 0;       // of the record at next_, in pieces before its last one
 
   std::unique_ptr<std::byte[]> bounce_;  // write_now
   std::uint64_t raw_number_ = 0;         // of the request that sent it last
