@@ -3,7 +3,9 @@
 //
 // The verbs and their ordering are those of a reliable connection (InfiniBand specification
 // volume 1, section 9.5 and 10.8.3; design section 4):
-//   - posted operations (Send, Write, WriteImm) become visible in the order they were posted;
+//   - posted operations (Send, Write, WriteImm) become visible in the order they were posted, but
+//     for transports on which nothing is known of it (ServerProfile::write_order): there only what
+//     is said below holds;
 //   - non-posted operations (Read, Flush, AtomicWrite, CompareSwap, FetchAdd) take effect after
 //     everything posted before them; a posted operation may overtake an earlier non-posted one;
 //   - a receive completion comes after the message and all earlier posted operations are visible.
@@ -64,6 +66,9 @@ class Memory {
   virtual std::uint64_t key() const = 0;
   /// What a peer must add to an offset in the range (0 where the device counts from its start).
   virtual std::uint64_t base() const = 0;
+  /// Whether what peers write there makes a page of a file dirty. No for what is pinned; where a
+  /// CPU places it (placed_by_cpu), nobody asks.
+  virtual DmaDirties dma_dirties() const { return DmaDirties::No; }
   /// The strongest native FLUSH that peers may ask of it.
   virtual FlushPlacement flush_placement() const { return FlushPlacement::None; }
   /// Takes the key away before the destruction does, and says whether that worked: on success no

@@ -121,11 +121,25 @@ void CrashableRegion::persist_units(Range range) {
   if (range.length == 0) return;
   const std::uint64_t first = round_down(range.at, unit_bytes());
   const std::uint64_t last = round_up(range.at + range.length, unit_bytes());
-  hardware_copy(image_ + first, view_ + first, last - first);
+  if (unnoticed_.empty()) return hardware_copy(image_ + first, view_ + first, last - first);
+  for (std::uint64_t page = first; page < last; page += kPageBytes) {
+    if (!page_is_clean(page)) hardware_copy(image_ + page, view_ + page, kPageBytes);
+  }
+}
+
+/// Whether the kernel thinks so. A page in which more has changed than an RNIC wrote is dirty, as a
+/// whole.
+bool CrashableRegion::page_is_clean(std::uint64_t page) {
+  const auto found = unnoticed_.find(page);
+  if (found == unnoticed_.end()) return false;
+  if (hardware_equal(view_ + page, found->second.data(), kPageBytes)) return true;
+  unnoticed_.erase(found);
+  return false;
 }
 
 bool CrashableRegion::persist_if_dirty(std::uint64_t at) {
   const std::uint64_t unit = unit_bytes();
+  if (page_is_clean(at)) return false;
   if (hardware_equal(view_ + at, image_ + at, unit)) return false;
   hardware_copy(image_ + at, view_ + at, unit);
   return true;
@@ -145,8 +159,10 @@ std::size_t CrashableRegion::drain_some(Random& random) {
   const std::uint64_t length = std::min<std::uint64_t>(bytes_ - start, kDrainScanBytes);
   if (hardware_equal(view_ + start, image_ + start, length)) return 0;
   std::uint64_t at = start;
-  while (!persist_if_dirty(at)) at += unit;
-  return 1;
+  for (; at < start + length; at += unit) {
+    if (persist_if_dirty(at)) return 1;
+  }
+  return 0;  // what differs there was written unnoticed
 }
 
 void CrashableRegion::note_written(Range range) {
@@ -154,6 +170,33 @@ void CrashableRegion::note_written(Range range) {
   if (range.length == 0) return;
   const MutexLock lock(mutex_);
   hints_[hint_count_++ % kHints] = range;
+}
+
+void CrashableRegion::begin_unnoticed(Range range) {
+  PERDURE_ASSERT(inside(range, bytes_));
+  if (domain_ != PersistenceDomain::Page || range.length == 0) return;
+  const MutexLock lock(mutex_);
+  for (std::uint64_t page = round_down(range.at, kPageBytes); page < range.at + range.length;
+       page += kPageBytes) {
+    if (page_is_clean(page) || !hardware_equal(view_ + page, image_ + page, kPageBytes)) continue;
+    std::vector<std::byte> held(kPageBytes);
+    hardware_copy(held.data(), image_ + page, kPageBytes);
+    unnoticed_.emplace(page, std::move(held));
+  }
+}
+
+void CrashableRegion::end_unnoticed(Range range) {
+  if (domain_ != PersistenceDomain::Page || range.length == 0) return;
+  const MutexLock lock(mutex_);
+  for (std::uint64_t at = range.at; at < range.at + range.length;) {
+    const std::uint64_t page = round_down(at, kPageBytes);
+    const std::uint64_t end = std::min(range.at + range.length, page + kPageBytes);
+    const auto found = unnoticed_.find(page);
+    if (found != unnoticed_.end()) {
+      hardware_copy(found->second.data() + (at - page), view_ + at, end - at);
+    }
+    at = end;
+  }
 }
 
 void CrashableRegion::stop() {
@@ -178,6 +221,7 @@ void CrashableRegion::replace(std::span<const std::byte> bytes) {
   PERDURE_ASSERT(!powered());
   PERDURE_ASSERT(bytes.size() <= bytes_);
   stopped_view_.clear();
+  unnoticed_.clear();
   std::copy(bytes.begin(), bytes.end(), image_);
   std::fill(image_ + bytes.size(), image_ + bytes_, std::byte{0});
   show_image();
@@ -217,6 +261,7 @@ void CrashableRegion::power_cut(Random& random) {
     case PersistenceDomain::Page: cut_dirty(random); break;
     case PersistenceDomain::None: std::fill_n(image_, bytes_, kGarbage); break;
   }
+  unnoticed_.clear();
   show_image();
 }
 
@@ -224,7 +269,7 @@ template <typename Visit>
 void CrashableRegion::for_each_dirty(Visit visit) {
   const std::uint64_t unit = unit_bytes();
   for (std::uint64_t page = 0; page < bytes_; page += kPageBytes) {
-    if (hardware_equal(view_ + page, image_ + page, kPageBytes)) continue;
+    if (page_is_clean(page) || hardware_equal(view_ + page, image_ + page, kPageBytes)) continue;
     for (std::uint64_t at = page; at < page + kPageBytes; at += unit) {
       if (!hardware_equal(view_ + at, image_ + at, unit)) visit(at);
     }

@@ -4,7 +4,8 @@
 // The damage a power cut does, by domain:
 //   Wsp, Mhp  none to what is visible;
 //   Dmp       every line not flushed or drained is old, new, or a mixture of aligned 8-byte words;
-//   Page      every page not synced is old, new, or a mixture of 512-byte sectors;
+//   Page      every page not synced is old, new, or a mixture of 512-byte sectors; a page that was
+//             written unnoticed is old, synced or not, unless a CPU has stored in it, too;
 //   None      everything is garbage.
 // Other damage, on demand: a flipped bit, another medium in its place, flushes that are refused.
 #pragma once
@@ -20,6 +21,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -69,6 +71,11 @@ class CrashableRegion final : public Region {
   /// Hardware: the RNIC has written there. A hint for drain_some.
   void note_written(Range range);
 
+  /// Hardware, Page: around a write of an RNIC that has pinned the pages. A clean page stays clean:
+  /// nothing writes it back until something is stored there that the kernel notices.
+  void begin_unnoticed(Range range);
+  void end_unnoticed(Range range);
+
   /// The programs of its machine die, and the power stays: what is visible stays visible, and what
   /// is durable stays so. Until power_on, flush fails and stores are lost.
   void stop();
@@ -100,6 +107,7 @@ class CrashableRegion final : public Region {
   }
   bool keeps_visible() const { return domain_ >= PersistenceDomain::Mhp; }
   void persist_units(Range range) PERDURE_REQUIRES(mutex_);
+  bool page_is_clean(std::uint64_t page) PERDURE_REQUIRES(mutex_);
   bool persist_if_dirty(std::uint64_t at) PERDURE_REQUIRES(mutex_);
   void cut_unit(std::uint64_t at, bool torn, Random& random) PERDURE_REQUIRES(mutex_);
   void cut_dirty(Random& random) PERDURE_REQUIRES(mutex_);
@@ -117,6 +125,8 @@ class CrashableRegion final : public Region {
   std::atomic<bool> powered_{true};
   mutable Mutex mutex_;  // guards the image and the hints
   std::array<Range, kHints> hints_ PERDURE_GUARDED_BY(mutex_);
+  /// By page that the kernel takes for clean: what it would hold if nothing but RNICs wrote.
+  std::map<std::uint64_t, std::vector<std::byte>> unnoticed_ PERDURE_GUARDED_BY(mutex_);
   std::size_t hint_count_ PERDURE_GUARDED_BY(mutex_) = 0;
   std::vector<std::byte> stopped_view_ PERDURE_GUARDED_BY(mutex_);  // after stop
   ErrorCode refusal_ PERDURE_GUARDED_BY(mutex_) = ErrorCode::SystemError;

@@ -4,7 +4,9 @@
 // seen to fail, and one that the checker refutes must be seen to fail within some seeds.
 #include "check/check.h"
 #include "check/mutate.h"
+#include "plan/known_unsafe.h"
 #include "plan/paper.h"
+#include "plan/render.h"
 #include "tests/crash/emu_played_method.h"
 
 #include <gtest/gtest.h>
@@ -75,6 +77,49 @@ TEST(EmuMethods, IwarpBreaksExactlyTheOneSidedMethodsOfWsp) {
     iwarp.transport = Transport::Iwarp;
     const bool fails = find_failure(iwarp, scenario.method, kSeeds).has_value();
     EXPECT_EQ(fails, !check::check(scenario.method, iwarp).holds()) << describe(scenario);
+  }
+}
+
+/// What Perdure runs: files whose pages an RNIC leaves clean or makes dirty, and WRITEs placed in
+/// order or in any.
+TEST(EmuMethods, WhatIsPlannedNeverFailsWhateverTheRnicDoes) {
+  constexpr std::uint64_t kSeeds = 100;
+  for (const WriteOrder order : {WriteOrder::Ordered, WriteOrder::Unknown}) {
+    for (const plan::Scenario& scenario : plan::all_scenarios(
+             plan::Source::Best, {Transport::InfiniBand, Transport::Iwarp}, order)) {
+      std::uint64_t acknowledged = 0;
+      const auto failure = find_failure(scenario.profile, scenario.method, kSeeds, &acknowledged);
+      EXPECT_EQ(failure.value_or(""), "") << describe(scenario) << ": " << scenario.method.name;
+      EXPECT_GE(acknowledged, kSeeds / 3) << describe(scenario);
+    }
+  }
+}
+
+TEST(EmuMethods, WithoutOrderAmongWritesFailsWhatTheCheckerRefutesAndNothingElse) {
+  constexpr std::uint64_t kSeedsOfWrong = 10'000;
+  constexpr std::uint64_t kSeedsOfRight = 150;
+  std::size_t wrong = 0;
+  for (const plan::Scenario& scenario : plan::paper_methods(Transport::InfiniBand)) {
+    ServerProfile unordered = scenario.profile;
+    unordered.write_order = WriteOrder::Unknown;
+    const bool right = check::check(scenario.method, unordered).holds();
+    const auto failure =
+        find_failure(unordered, scenario.method, right ? kSeedsOfRight : kSeedsOfWrong);
+    EXPECT_EQ(failure.has_value(), !right) << describe(scenario) << failure.value_or("");
+    wrong += right ? 0 : 1;
+  }
+  EXPECT_EQ(wrong, 16u);
+}
+
+TEST(EmuMethods, KnownUnsafeOnesLoseDataAndNotWhereTheyAreRight) {
+  constexpr std::uint64_t kSeedsOfWrong = 10'000;
+  constexpr std::uint64_t kSeedsOfRight = 150;
+  for (const plan::KnownUnsafe& wrong : plan::known_unsafe_methods()) {
+    EXPECT_TRUE(find_failure(wrong.profile, wrong.method, kSeedsOfWrong).has_value())
+        << wrong.method.name;
+    if (!wrong.right_on) continue;
+    const auto failure = find_failure(*wrong.right_on, wrong.method, kSeedsOfRight);
+    EXPECT_EQ(failure.value_or(""), "") << wrong.method.name;
   }
 }
 

@@ -24,8 +24,8 @@ using fabric::Opcode;
 using fabric::Segment;
 using fabric::WorkRequest;
 
-inline constexpr std::uint64_t kItemStride = 1024;
-inline constexpr std::uint64_t kItemBytes = 200;  // four lines, the last one in part
+inline constexpr std::uint64_t kItemStride = 4096;  // each in a page of its own
+inline constexpr std::uint64_t kItemBytes = 200;    // four lines, the last one in part
 inline constexpr std::uint64_t kSmallBytes = 8;
 inline constexpr std::uint64_t kBuffersAt = 32 * 1024;
 inline constexpr std::uint64_t kBufferBytes = 2048;
@@ -235,8 +235,9 @@ class PlayedMethod {
         actions_.assign(method_.responder[received_].begin(), method_.responder[received_].end());
         reacts_ = !actions_.empty();
         buffer_ = buffers_[completion.context].data;
-        addresses_ = completion.has_immediate ? std::uint64_t{1} << completion.immediate
-                                              : addresses_in(buffer_);
+        // What a message before this one has named is still known.
+        addresses_ |= completion.has_immediate ? std::uint64_t{1} << completion.immediate
+                                               : addresses_in(buffer_);
       }
       ++received_;
       return true;

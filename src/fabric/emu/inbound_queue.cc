@@ -57,7 +57,10 @@ void InboundQueue::take(Operation operation, Random& random) {
   std::optional<Place> place = find_place(operation);
   if (!place) return refuse(operation.sequence);
 
-  Slot slot{std::move(operation), std::move(*place), {}, 0, false};
+  Slot slot;
+  slot.operation = std::move(operation);
+  slot.place = std::move(*place);
+  last_taken_ = slot.operation.sequence;
   if (takes_receive(slot.operation.opcode)) {
     slot.receive_context = receives_.front().context;
     receives_.pop_front();
@@ -72,6 +75,10 @@ void InboundQueue::take(Operation operation, Random& random) {
     const std::size_t length = std::min(skewed, size - at);
     slot.units.push_back({at, length});
     at += length;
+  }
+  const bool posted = is_posted(slot.operation.opcode);
+  if (posted && behaviour_.packets_overtake && !behaviour_.keeps_write_order) {
+    slot.arrived = slot.operation.truncated || random.chance(1, 2);
   }
   buffered_bytes_ += slot.operation.data.size();
   slots_.push_back(std::move(slot));
@@ -95,9 +102,24 @@ InboundQueue::Slot* InboundQueue::first_posted() {
 }
 
 std::optional<Nanoseconds> InboundQueue::posted_ready() const {
-  const Slot* slot = first_posted();
-  if (slot == nullptr) return std::nullopt;
-  return slot->operation.ready_at;
+  if (behaviour_.keeps_write_order) {
+    const Slot* slot = first_posted();
+    if (slot == nullptr) return std::nullopt;
+    return slot->operation.ready_at;
+  }
+  std::optional<Nanoseconds> ready;
+  for (const Slot& slot : slots_) {
+    if (slot.finished || !is_posted(slot.operation.opcode)) continue;
+    ready = ready ? std::min(*ready, slot.operation.ready_at) : slot.operation.ready_at;
+  }
+  return ready;
+}
+
+std::uint64_t InboundQueue::acknowledged() const {
+  for (const Slot& slot : slots_) {
+    if (!slot.arrived) return slot.operation.sequence - 1;
+  }
+  return last_taken_;
 }
 
 std::optional<Nanoseconds> InboundQueue::non_posted_ready() const {
@@ -107,54 +129,97 @@ std::optional<Nanoseconds> InboundQueue::non_posted_ready() const {
 }
 
 bool InboundQueue::show(Slot& slot, Unit unit) {
-  const auto& data = slot.operation.data;
-  if (!slot.place.range->write(slot.place.at + unit.at,
-                               std::span(data).subspan(unit.at, unit.length))) {
-    return false;
-  }
-  if (slot.place.range->region != nullptr) {
-    slot.place.range->region->note_written(
-        {slot.place.range->region_at + slot.place.at + unit.at, unit.length});
-  }
-  return true;
+  const auto data = std::span(slot.operation.data).subspan(unit.at, unit.length);
+  RegisteredRange& range = *slot.place.range;
+  const std::uint64_t at = slot.place.at + unit.at;
+  if (range.region == nullptr) return range.write(at, data);
+  const pmem::Range written{range.region_at + at, unit.length};
+  if (!behaviour_.dirties_pages) range.region->begin_unnoticed(written);
+  const bool registered = range.write(at, data);
+  if (!behaviour_.dirties_pages) range.region->end_unnoticed(written);
+  if (registered) range.region->note_written(written);
+  return registered;
 }
 
-void InboundQueue::step_posted(Random& random) {
-  Slot* slot = first_posted();
-  PERDURE_ASSERT(slot != nullptr);
-  if (!slot->units.empty()) {
-    std::swap(slot->units[random.below(slot->units.size())], slot->units.back());
-    const Unit unit = slot->units.back();
-    slot->units.pop_back();
-    if (!show(*slot, unit)) {
+bool InboundQueue::stays_in_completion(const Slot& slot) const {
+  return slot.operation.opcode == Opcode::Send && !slot.operation.truncated &&
+         slot.operation.length <= behaviour_.switches.cqe_payload_bytes;
+}
+
+/// The posted operation of which something happens next: the first, or without order any that is
+/// ready.
+InboundQueue::Slot& InboundQueue::choose_posted(Random& random, Nanoseconds now) {
+  Slot* first = first_posted();
+  PERDURE_ASSERT(first != nullptr);
+  if (behaviour_.keeps_write_order) return *first;
+  std::vector<Slot*> all;
+  for (Slot& slot : slots_) {
+    if (slot.finished || !is_posted(slot.operation.opcode)) continue;
+    if (slot.operation.ready_at <= now) all.push_back(&slot);
+  }
+  if (all.empty()) return *first;
+  return *all[random.below(all.size())];
+}
+
+void InboundQueue::step_posted(Random& random, Nanoseconds now) {
+  Slot& slot = choose_posted(random, now);
+  if (!slot.arrived && random.chance(1, 2)) {
+    slot.arrived = true;
+    return;
+  }
+  if (stays_in_completion(slot)) slot.units.clear();
+  if (!slot.units.empty()) {
+    std::swap(slot.units[random.below(slot.units.size())], slot.units.back());
+    const Unit unit = slot.units.back();
+    slot.units.pop_back();
+    if (!show(slot, unit)) {
       // Deregistered since it arrived.
-      refuse(slot->operation.sequence);
-      slot->units.clear();
-      slot->finished = true;
+      refuse(slot.operation.sequence);
+      slot.units.clear();
+      slot.arrived = slot.finished = true;
       return pop_finished();
     }
   }
-  if (slot->units.empty()) finish_posted(*slot);
+  if (slot.units.empty()) finish_posted(slot);
   pop_finished();
 }
 
 void InboundQueue::finish_posted(Slot& slot) {
-  const Operation& operation = slot.operation;
-  slot.finished = true;
+  slot.arrived = slot.finished = true;
   note_unflushed(slot);
-  if (!takes_receive(operation.opcode) || operation.truncated) return;
-  Completion completion;
-  completion.context = slot.receive_context;
-  completion.opcode = Opcode::Receive;
-  completion.has_immediate = operation.opcode == Opcode::WriteImm;
-  completion.immediate = operation.immediate;
-  completion.length = operation.length;
-  received_.push_back({completion, operation.ready_at});
+  announce();
+}
+
+/// Receive completions of messages before which, and with which, everything posted is visible.
+void InboundQueue::announce() {
+  for (Slot& slot : slots_) {
+    const Operation& operation = slot.operation;
+    if (!is_posted(operation.opcode)) continue;
+    if (!slot.finished) return;
+    if (slot.announced || !takes_receive(operation.opcode) || operation.truncated) continue;
+    slot.announced = true;
+    Received received;
+    received.ready_at = operation.ready_at;
+    Completion& completion = received.entry.completion;
+    completion.context = slot.receive_context;
+    completion.opcode = Opcode::Receive;
+    completion.has_immediate = operation.opcode == Opcode::WriteImm;
+    completion.immediate = operation.immediate;
+    completion.length = operation.length;
+    if (completion.has_immediate && behaviour_.switches.immediate_without_length) {
+      completion.length = 0;
+    }
+    if (stays_in_completion(slot)) {
+      received.entry.payload = operation.data;
+      received.entry.buffer = slot.place;
+    }
+    received_.push_back(std::move(received));
+  }
 }
 
 void InboundQueue::note_unflushed(const Slot& slot) {
   pmem::CrashableRegion* region = slot.place.range->region;
-  if (ddio_ == Ddio::On || region == nullptr || slot.place.length == 0) return;
+  if (behaviour_.ddio == Ddio::On || region == nullptr || slot.place.length == 0) return;
   if (region->domain() != PersistenceDomain::Dmp) return;
   if (unflushed_.size() == kUnflushedMax) {
     unflushed_.front().region->drain(unflushed_.front().range);
@@ -203,10 +268,13 @@ std::optional<Response> InboundQueue::execute(Slot& slot) {
     if (operation.opcode == Opcode::FetchAdd) return old_value + operation.operand;
     return old_value == operation.operand ? operation.swap : old_value;
   };
-  if (!range.update_word(slot.place.at, change)) return std::nullopt;
-  if (range.region != nullptr) {
-    range.region->note_written({range.region_at + slot.place.at, kAtomicOperandBytes});
-  }
+  const pmem::Range word{range.region_at + slot.place.at, kAtomicOperandBytes};
+  const bool unnoticed = range.region != nullptr && !behaviour_.dirties_pages;
+  if (unnoticed) range.region->begin_unnoticed(word);
+  const bool registered = range.update_word(slot.place.at, change);
+  if (unnoticed) range.region->end_unnoticed(word);
+  if (!registered) return std::nullopt;
+  if (range.region != nullptr) range.region->note_written(word);
   note_unflushed(slot);
   if (operation.opcode != Opcode::AtomicWrite) {
     const auto bytes = bytes_of(before);
@@ -254,11 +322,11 @@ std::optional<Nanoseconds> InboundQueue::receive_ready() const {
   return received_.front().ready_at;
 }
 
-Completion InboundQueue::next_receive() {
+CompletionEntry InboundQueue::next_receive() {
   PERDURE_ASSERT(!received_.empty());
-  const Completion completion = received_.front().completion;
+  CompletionEntry entry = std::move(received_.front().entry);
   received_.pop_front();
-  return completion;
+  return entry;
 }
 
 /// Lines of an operation, finer than its units: any of them may have got through.
@@ -287,8 +355,8 @@ void InboundQueue::drop_all() {
 
 void InboundQueue::close(Random& random) {
   for (Slot& slot : slots_) {
-    if (slot.finished || !is_posted(slot.operation.opcode)) continue;
-    if (slot.operation.truncated) {
+    if (slot.finished || !is_posted(slot.operation.opcode) || stays_in_completion(slot)) continue;
+    if (slot.operation.truncated || !slot.arrived) {
       show_some_lines(slot, random);
     } else {
       for (const Unit& unit : slot.units) (void)show(slot, unit);
@@ -297,8 +365,19 @@ void InboundQueue::close(Random& random) {
   drop_all();
 }
 
+void InboundQueue::reset(Random& random) {
+  if (Slot* slot = first_posted(); slot != nullptr && !stays_in_completion(*slot)) {
+    show_some_lines(*slot, random);
+  }
+  drop_all();
+}
+
 void InboundQueue::power_cut(Random& random) {
+  bool all_arrived = true;
   for (Slot& slot : slots_) {
+    all_arrived = all_arrived && slot.arrived;
+    if (!slot.arrived || stays_in_completion(slot)) continue;
+    if (!is_posted(slot.operation.opcode) && !all_arrived) continue;  // it waits for all before it
     const pmem::CrashableRegion* region = slot.place.range->region;
     if (slot.finished || region == nullptr || region->domain() != PersistenceDomain::Wsp) continue;
     if (!is_posted(slot.operation.opcode)) {
@@ -308,7 +387,8 @@ void InboundQueue::power_cut(Random& random) {
       slot.units.clear();
     }
   }
-  if (Slot* slot = first_posted(); slot != nullptr && random.chance(1, 2)) {
+  Slot* slot = first_posted();
+  if (slot != nullptr && random.chance(1, 2) && !stays_in_completion(*slot)) {
     show_some_lines(*slot, random);
   }
   drop_all();

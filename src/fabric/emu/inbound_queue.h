@@ -3,12 +3,16 @@
 // A state machine without time or threads of its own: World and LiveDevice drive it.
 //
 // The damage it can do: units of one operation become visible in any order; a posted operation
-// overtakes an earlier non-posted one; nothing in the buffer survives unless the domain is Wsp.
+// overtakes an earlier non-posted one, and where the profile knows no order of WRITEs any other
+// posted one, receive completions staying in order; a page of a file that it writes stays clean;
+// nothing in the buffer survives unless the domain is Wsp. More of it on demand: rnic_switches.h.
 #pragma once
 
 #include "core/random.h"
+#include "fabric/emu/completion_queue.h"
 #include "fabric/emu/memory_table.h"
 #include "fabric/emu/operation.h"
+#include "fabric/emu/rnic_switches.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -31,15 +35,15 @@ struct RnicCounters {
 
 /// A receive completion on its way to the responder's CPU.
 struct Received {
-  Completion completion;
+  CompletionEntry entry;
   Nanoseconds ready_at{0};
 };
 
 /// Threads: one caller at a time.
 class InboundQueue {
  public:
-  InboundQueue(MemoryTable& memory, Ddio ddio, RnicCounters& counters)
-      : memory_(memory), ddio_(ddio), counters_(counters) {}
+  InboundQueue(MemoryTable& memory, const RnicBehaviour& behaviour, RnicCounters& counters)
+      : memory_(memory), behaviour_(behaviour), counters_(counters) {}
 
   void post_receive(Place place, std::uint64_t context);
   std::size_t receives_posted() const { return receives_.size(); }
@@ -56,13 +60,18 @@ class InboundQueue {
   std::optional<Nanoseconds> posted_ready() const;
   /// Non-posted: the first one takes effect, all that was before it being visible.
   std::optional<Nanoseconds> non_posted_ready() const;
-  void step_posted(Random& random);
+  /// Without order among them, what is ready by `now` goes before what is not.
+  void step_posted(Random& random, Nanoseconds now = Nanoseconds::max());
   void step_non_posted();
+
+  /// Every operation up to this one is here whole, and may be acknowledged.
+  std::uint64_t acknowledged() const;
+  bool keeps_write_order() const { return behaviour_.keeps_write_order; }
 
   std::optional<Response> next_response();
   /// Receive completions, in the order of the messages.
   std::optional<Nanoseconds> receive_ready() const;
-  Completion next_receive();
+  CompletionEntry next_receive();
 
   /// Nothing is in the RNIC and no receive completion waits.
   bool idle() const { return slots_.empty() && received_.empty(); }
@@ -71,6 +80,9 @@ class InboundQueue {
   /// requester may have been told so, and counts on it where that is enough (Wsp). Of a message
   /// that did not arrive whole, any lines. Afterwards nothing becomes visible any more.
   void close(Random& random);
+  /// The device is reset: what is buffered is lost, acknowledged or not, whatever survives a power
+  /// failure.
+  void reset(Random& random);
   /// The power fails: what is buffered is lost, but for lines of the first operation that got
   /// through; what goes to a Wsp region becomes visible whole and in order.
   /// Call it before the regions lose power.
@@ -91,6 +103,8 @@ class InboundQueue {
     std::vector<Unit> units;  // posted: not visible yet
     std::uint64_t receive_context = 0;
     bool finished = false;
+    bool arrived = true;     // all its packets are here
+    bool announced = false;  // its receive completion, if it has one, is on its way
   };
   struct Unflushed {
     std::uint64_t sequence = 0;
@@ -101,7 +115,10 @@ class InboundQueue {
   std::optional<Place> find_place(const Operation& operation);
   void refuse(std::uint64_t sequence);
   bool show(Slot& slot, Unit unit);
+  bool stays_in_completion(const Slot& slot) const;
+  Slot& choose_posted(Random& random, Nanoseconds now);
   void finish_posted(Slot& slot);
+  void announce();
   std::optional<Response> execute(Slot& slot);
   void push_to_controller(const Slot& slot);
   void note_unflushed(const Slot& slot);
@@ -112,7 +129,7 @@ class InboundQueue {
   void pop_finished();
 
   MemoryTable& memory_;
-  const Ddio ddio_;
+  const RnicBehaviour behaviour_;
   RnicCounters& counters_;
   std::deque<Receive> receives_;
   std::deque<Slot> slots_;
@@ -120,7 +137,8 @@ class InboundQueue {
   std::deque<Unflushed> unflushed_;   // visible, perhaps not in the memory controller
   std::deque<Response> responses_;
   std::deque<Received> received_;
-  bool refusing_ = false;  // after a refusal nothing more is taken
+  std::uint64_t last_taken_ = 0;  // sequence
+  bool refusing_ = false;         // after a refusal nothing more is taken
 };
 
 }  // namespace perdure::fabric::emu

@@ -54,7 +54,9 @@ LiveConnection::LiveConnection(LiveState& state, const Terms& terms, OwnedFd req
       operations_(arrivals_.value()),
       answers_out_(arrivals_.value()),
       send_(state.memory, limits_, terms.transport, terms.capabilities),
-      inbound_(state.memory, state.options.profile.ddio, state.counters) {}
+      inbound_(state.memory,
+               RnicBehaviour(state.options.profile, terms.transport, state.options.switches),
+               state.counters) {}
 
 std::optional<Nanoseconds> LiveConnection::pump() {
   if (down_) return std::nullopt;
@@ -178,7 +180,7 @@ void LiveConnection::step_inbound() {
     const bool non_posted = non_posted_at && *non_posted_at <= now;
     if (!posted && !non_posted) break;
     if (posted && (!non_posted || state_.random.chance(1, 2))) {
-      inbound_.step_posted(state_.random);
+      inbound_.step_posted(state_.random, now);
     } else {
       inbound_.step_non_posted();
     }
@@ -275,6 +277,13 @@ void LiveConnection::power_cut() {
     go_down();
   }
   completions_ = CompletionQueue{};
+  notify();
+}
+
+void LiveConnection::reset() {
+  if (down_) return;
+  inbound_.reset(state_.random);
+  go_down();
   notify();
 }
 

@@ -52,6 +52,8 @@ class LiveConnection {
   void disconnect();
   /// The machine of this end loses power; its regions follow.
   void power_cut();
+  /// The RNIC of this end starts anew.
+  void reset();
 
   int wait_fd() const { return wake_.value(); }
   bool down() const { return down_; }

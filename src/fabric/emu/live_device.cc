@@ -234,6 +234,16 @@ bool LiveDevice::powered() const {
 
 void LiveDevice::refuse_revocations(bool refused) { state_->memory.refuse_revocations(refused); }
 
+void LiveDevice::reset() {
+  const MutexLock lock(state_->mutex);
+  for (const auto& connection : state_->connections) connection->reset();
+  state_->memory.revoke_all();
+  for (const auto& listener : state_->listeners) listener->close();
+  state_->handshakes.clear();
+  state_->knocked.notify_all();
+  state_->kick();
+}
+
 RnicCounters LiveDevice::counters() const {
   const MutexLock lock(state_->mutex);
   return state_->counters;

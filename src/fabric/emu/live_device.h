@@ -8,6 +8,7 @@
 
 #include "core/clock.h"
 #include "fabric/emu/inbound_queue.h"
+#include "fabric/emu/rnic_switches.h"
 #include "fabric/fabric.h"
 #include "pmem/crashable_region.h"
 
@@ -23,6 +24,7 @@ struct LiveState;
 struct LiveOptions {
   /// This machine, as a responder. Transport and capabilities of a connection are its listener's.
   ServerProfile profile;
+  RnicSwitches switches{};
   std::uint64_t seed = 0;  // of keys and delays; 0: from the operating system
   /// One operation in so many stays in the RNIC for a while, at most hold_max; 0: none does.
   std::uint64_t hold_one_in = 4;
@@ -49,6 +51,9 @@ class LiveDevice final : public Device {
   bool powered() const;
   /// See Machine::refuse_revocations.
   void refuse_revocations(bool refused);
+  /// The RNIC starts anew and forgets all it had: connections, listeners, registrations, and what
+  /// it had acknowledged and not placed. One may register, listen and connect again at once.
+  void reset();
   RnicCounters counters() const;
 
   Result<std::unique_ptr<Memory>> register_memory(std::span<std::byte> range,

@@ -58,7 +58,7 @@ struct Handshake {
 
 struct LiveState {
   LiveState(const LiveOptions& wanted, std::uint64_t seed)
-      : options(wanted), random(seed), memory(random.next()) {}
+      : options(wanted), random(seed), memory(random.next(), wanted.profile.dma_dirties) {}
 
   const LiveOptions options;
   const Clock& clock = Clock::monotonic();

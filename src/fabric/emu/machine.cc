@@ -24,8 +24,13 @@ std::unique_ptr<Endpoint> endpoint_of(World& world,
 
 }  // namespace
 
-Machine::Machine(World& world, std::string name, const ServerProfile& profile)
-    : world_(world), name_(std::move(name)), profile_(profile), memory_(world.random_.next()) {}
+Machine::Machine(World& world, std::string name, const ServerProfile& profile,
+                 const RnicSwitches& switches)
+    : world_(world),
+      name_(std::move(name)),
+      profile_(profile),
+      switches_(switches),
+      memory_(world.random_.next(), profile.dma_dirties) {}
 
 Machine::~Machine() = default;
 
@@ -63,6 +68,11 @@ void Machine::power_cut() {
 void Machine::kill() {
   PERDURE_ASSERT(powered_);
   world_.halt(*this, false);
+}
+
+void Machine::reset_rnic() {
+  PERDURE_ASSERT(powered_);
+  world_.reset_rnic(*this);
 }
 
 void Machine::starve(bool starved) {
@@ -114,12 +124,33 @@ void World::halt(Machine& machine, bool power) {
   machine.memory_.revoke_all();
   for (auto& actor : actors_) actor->stopped = actor->stopped || actor->machine == &machine;
   if (!in_actor_) std::erase_if(actors_, [](const auto& actor) { return actor->stopped; });
+  close_listeners(machine);
+  ++progress_;
+}
+
+void World::close_listeners(const Machine& machine) {
   std::erase_if(listeners_, [&](auto& named) {
     if (named.second->machine != &machine) return false;
     named.second->closed = true;
     for (auto& knock : named.second->knocks) knock->state = Knock::State::Rejected;
     return true;
   });
+}
+
+void World::reset_rnic(Machine& machine) {
+  for (const auto& connection : connections_) {
+    for (std::size_t index = 0; index < connection->sides.size(); ++index) {
+      WorldSide& side = connection->sides[index];
+      if (side.machine != &machine || side.gone) continue;
+      send_last(*connection, 0);
+      send_last(*connection, 1);
+      break_connection(*connection);
+      side.inbound.reset(random_);
+      go_down(*connection, static_cast<int>(index));
+    }
+  }
+  machine.memory_.revoke_all();
+  close_listeners(machine);
   ++progress_;
 }
 

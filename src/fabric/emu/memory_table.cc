@@ -47,6 +47,7 @@ class RegisteredMemory final : public Memory {
   std::span<std::byte> bytes() const override { return range_->bytes(); }
   std::uint64_t key() const override { return range_->key(); }
   std::uint64_t base() const override { return range_->base(); }
+  DmaDirties dma_dirties() const override { return table_.dma_dirties(); }
   FlushPlacement flush_placement() const override {
     return range_->access() == Access::Local ? FlushPlacement::None : FlushPlacement::Persistence;
   }

@@ -84,7 +84,10 @@ inline Place nowhere() {
 class MemoryTable {
  public:
   /// Keys and bases come from `seed`, so that a seeded world hands out the same every time.
-  explicit MemoryTable(std::uint64_t seed) : random_(seed) {}
+  explicit MemoryTable(std::uint64_t seed, DmaDirties dirties = DmaDirties::No)
+      : random_(seed), dma_dirties_(dirties) {}
+
+  DmaDirties dma_dirties() const { return dma_dirties_; }
 
   /// Memory inside `region` loses power with it. It must outlive what is registered in it.
   void add_region(pmem::CrashableRegion& region);
@@ -113,6 +116,7 @@ class MemoryTable {
   std::atomic<bool> refuses_{false};
   Mutex mutex_;
   Random random_ PERDURE_GUARDED_BY(mutex_);
+  const DmaDirties dma_dirties_;
   std::vector<pmem::CrashableRegion*> regions_ PERDURE_GUARDED_BY(mutex_);
   std::map<std::uint64_t, std::shared_ptr<RegisteredRange>> ranges_ PERDURE_GUARDED_BY(mutex_);
 };

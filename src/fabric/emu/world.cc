@@ -21,8 +21,9 @@ WorldSide& side_of(WorldConnection& connection, int side) {
 World::World(Random& random, const Options& options) : random_(random), options_(options) {}
 World::~World() = default;
 
-Machine& World::add_machine(std::string name, const ServerProfile& profile) {
-  machines_.push_back(std::make_unique<Machine>(*this, std::move(name), profile));
+Machine& World::add_machine(std::string name, const ServerProfile& profile,
+                            const RnicSwitches& switches) {
+  machines_.push_back(std::make_unique<Machine>(*this, std::move(name), profile, switches));
   return *machines_.back();
 }
 
@@ -126,6 +127,9 @@ void World::run_event(const Event& event) {
     case Kind::Wire: return run_wire(connection, event.side);
     case Kind::Posted:
       side.inbound.step_posted(random_);
+      if (!side.inbound.keeps_write_order()) {
+        acknowledge(connection, event.side, clock_.now() + kWireTime);
+      }
       return deliver_responses(connection, event.side);
     case Kind::NonPosted:
       side.inbound.step_non_posted();
@@ -158,7 +162,19 @@ void World::run_wire(WorldConnection& connection, int index) {
   operation->ready_at = arrives + (posted ? kPcieTime : 2 * kPcieTime);
   responder.inbound.take(std::move(*operation), random_);
   deliver_responses(connection, 1 - index);
-  if (posted) sender.send.accepted(sequence, arrives + kWireTime);
+  if (!posted) return;
+  if (responder.inbound.keeps_write_order()) {
+    sender.send.accepted(sequence, arrives + kWireTime);
+  } else {
+    acknowledge(connection, 1 - index, arrives + kWireTime);
+  }
+}
+
+/// The requester hears of every operation up to the first that is not here whole.
+void World::acknowledge(WorldConnection& connection, int responder, Nanoseconds at) {
+  WorldSide& requester = side_of(connection, 1 - responder);
+  if (requester.gone || requester.down) return;
+  requester.send.accepted_up_to(side_of(connection, responder).inbound.acknowledged(), at);
 }
 
 void World::deliver_responses(WorldConnection& connection, int responder) {

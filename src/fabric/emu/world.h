@@ -19,6 +19,7 @@
 #include "core/random.h"
 #include "fabric/emu/inbound_queue.h"
 #include "fabric/emu/memory_table.h"
+#include "fabric/emu/rnic_switches.h"
 #include "fabric/emu/timing.h"
 #include "fabric/fabric.h"
 #include "pmem/crashable_region.h"
@@ -41,11 +42,13 @@ struct ListenerState;
 /// One computer of the world: RNIC (it is a Device), regions, programs, and a power switch.
 class Machine final : public Device {
  public:
-  Machine(World& world, std::string name, const ServerProfile& profile);
+  Machine(World& world, std::string name, const ServerProfile& profile,
+          const RnicSwitches& switches);
   ~Machine() override;
 
   const std::string& name() const { return name_; }
   const ServerProfile& profile() const { return profile_; }
+  const RnicSwitches& switches() const { return switches_; }
 
   /// A region of this machine with the profile's domain; it lives as long as the machine.
   pmem::CrashableRegion& add_region(std::uint64_t bytes);
@@ -63,6 +66,9 @@ class Machine final : public Device {
   /// The programs die and nothing else: as power_cut, but what the RNIC has is placed, and the
   /// regions keep what is visible. Until power_on the machine does nothing.
   void kill();
+  /// The RNIC starts anew and forgets all it had: connections, listeners, registrations, and what
+  /// it had acknowledged and not placed. Programs go on, and may register and listen again at once.
+  void reset_rnic();
   /// Regions show what survived. Programs, listeners and registrations are to be made anew.
   void power_on();
   bool powered() const { return powered_; }
@@ -96,6 +102,7 @@ class Machine final : public Device {
   World& world_;
   const std::string name_;
   const ServerProfile profile_;
+  const RnicSwitches switches_;
   MemoryTable memory_;
   RnicCounters counters_;
   std::vector<std::unique_ptr<pmem::CrashableRegion>> own_regions_;
@@ -129,7 +136,8 @@ class World {
   World(const World&) = delete;
   World& operator=(const World&) = delete;
 
-  Machine& add_machine(std::string name, const ServerProfile& profile);
+  Machine& add_machine(std::string name, const ServerProfile& profile,
+                       const RnicSwitches& switches = {});
 
   /// A connection without listener and handshake: the ends of `from` and of `to`.
   /// Requires both machines powered.
@@ -216,6 +224,9 @@ class World {
   /// The sender stops: what it posted may have left already, the last of it in part.
   void send_last(WorldConnection& connection, int side);
   void lose_power(Machine& machine);
+  void reset_rnic(Machine& machine);
+  void close_listeners(const Machine& machine);
+  void acknowledge(WorldConnection& connection, int responder, Nanoseconds at);
   void lose_ends(WorldConnection& connection, const Machine& machine, bool power);
   void halt(Machine& machine, bool power);
   bool may_notice(const WorldConnection& connection) const;

@@ -23,7 +23,13 @@ struct WorldSide {
         capabilities(peer.profile().capabilities),
         limits{kTransferBytesMax, options.send_depth, options.receive_depth},
         send(on.memory_, limits, over, capabilities),
-        inbound(on.memory_, on.profile().ddio, on.counters_) {}
+        inbound(on.memory_, behaviour_of(on, over), on.counters_) {}
+
+  static RnicBehaviour behaviour_of(const Machine& machine, Transport over) {
+    RnicBehaviour behaviour(machine.profile(), over, machine.switches());
+    behaviour.packets_overtake = true;
+    return behaviour;
+  }
 
   Machine* machine;
   Transport transport;

@@ -21,7 +21,7 @@ inline constexpr Capabilities kNative{.native_flush = true, .atomic_write = true
 
 inline ServerProfile profile_of(PersistenceDomain domain, Ddio ddio,
                                 Transport transport = Transport::InfiniBand) {
-  return {domain, ddio, ReceiveBuffers::Pm, transport, kNative};
+  return {domain, ddio, ReceiveBuffers::Pm, transport, kNative, WriteOrder::Ordered};
 }
 
 inline bool all(std::span<const std::byte> bytes, int value) {
@@ -32,11 +32,11 @@ inline bool all(std::span<const std::byte> bytes, int value) {
 /// A client connected to a server that exports a region.
 struct Pair {
   explicit Pair(std::uint64_t seed, const ServerProfile& profile,
-                const World::Options& world_options = {})
+                const World::Options& world_options = {}, const RnicSwitches& switches = {})
       : random(seed),
         world(random, world_options),
         client(world.add_machine("client", profile)),
-        server(world.add_machine("server", profile)),
+        server(world.add_machine("server", profile, switches)),
         region(server.add_region(64 * 1024)),
         source(16 * 1024) {
     std::tie(end, server_end) =

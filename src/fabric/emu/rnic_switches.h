@@ -1,0 +1,35 @@
+// What an emulated RNIC does that real ones do and the verbs do not forbid, beside what the profile
+// of its machine says (WriteOrder, DmaDirties). Off unless a test or a trial turns it on.
+#pragma once
+
+#include <perdure/profile.h>
+
+#include <cstdint>
+
+namespace perdure::fabric::emu {
+
+struct RnicSwitches {
+  /// A SEND of at most so many bytes stays in its completion queue entry, in DRAM, until a program
+  /// polls it; only then is it in the receive buffer. mlx5: 32, with MLX5_CQE_SIZE=128 64.
+  std::uint64_t cqe_payload_bytes = 0;
+  /// The receive completion of a WRITE_WITH_IMM says 0 bytes.
+  bool immediate_without_length = false;
+};
+
+/// How the RNIC of a machine behaves on one connection, decided once.
+struct RnicBehaviour {
+  RnicBehaviour(const ServerProfile& profile, Transport transport, const RnicSwitches& wanted)
+      : ddio(profile.ddio),
+        keeps_write_order(placed_by_cpu(transport) || profile.write_order == WriteOrder::Ordered),
+        dirties_pages(placed_by_cpu(transport) || profile.dma_dirties == DmaDirties::Yes),
+        switches(wanted) {}
+
+  Ddio ddio;
+  bool keeps_write_order;
+  bool dirties_pages;
+  /// Packets of an operation may come after those of later ones. Until then it is not acknowledged.
+  bool packets_overtake = false;
+  RnicSwitches switches;
+};
+
+}  // namespace perdure::fabric::emu
