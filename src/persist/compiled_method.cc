@@ -172,6 +172,9 @@ void note_uses(const ReceiveQueue& queue, CompiledMethod& compiled) {
     request.gathered = fits ? copies : 0;
     compiled.message_buffer_bytes =
         std::max(compiled.message_buffer_bytes, fits ? header : queue.message_bytes_max);
+    if ((request.message_flags & kReplayable) != 0) {
+      compiled.message_buffer_bytes = std::max(compiled.message_buffer_bytes, kReplayableBytesMin);
+    }
   }
 }
 

@@ -86,7 +86,7 @@ class ResponderTest : public ::testing::Test {
   void open(bool may_write, int registrations = 100) {
     profile_.domain = PersistenceDomain::Dmp;
     profile_.transport = Transport::InfiniBand;
-    server_ = &world_.add_machine("server", profile_);
+    server_ = &world_.add_machine("server", profile_, switches_);
     client_ = &world_.add_machine("client", profile_);
     region_ = &server_->add_region(2 * kExported);
     auto ends = world_.connect(*client_, *server_);
@@ -151,6 +151,7 @@ class ResponderTest : public ::testing::Test {
   Random random_{5};
   fabric::emu::World world_{random_};
   ServerProfile profile_;
+  fabric::emu::RnicSwitches switches_;
   fabric::emu::Machine* server_ = nullptr;
   fabric::emu::Machine* client_ = nullptr;
   pmem::CrashableRegion* region_ = nullptr;
@@ -195,6 +196,37 @@ TEST_F(ResponderTest, CopiesFlushesAndCounts) {
   EXPECT_TRUE(region_->is_durable({100, 5}));
   EXPECT_EQ(responder_->counters().messages, 1u);
   EXPECT_EQ(responder_->counters().acks, 1u);
+}
+
+// The length is what is flushed, so an RNIC that reports none must not be acknowledged by.
+TEST_F(ResponderTest, AnImmediateWithoutALengthIsAProtocolErrorAndNotAcknowledged) {
+  for (const bool without : {false, true}) {
+    switches_.immediate_without_length = without;
+    open(true);
+    const auto pool = *server_->register_memory(region_->bytes().first(kExported),
+                                                fabric::Access::RemoteReadWrite);
+    fabric::WorkRequest request;
+    request.opcode = fabric::Opcode::WriteImm;
+    request.remote = {pool->key(), pool->base(), kExported};
+    request.remote_offset = 128;
+    request.segments[0] = {buffer_.data(), 100, buffer_memory_.get()};
+    request.segment_count = 1;
+    request.immediate = encode_immediate(128, true);
+    ASSERT_TRUE(
+        near_->post_receive({buffer_.data() + 256, kAckBytes, buffer_memory_.get()}, 1).ok());
+    ASSERT_TRUE(near_->post({&request, 1}).ok());
+    sent();
+    const auto handled = responder_->pump();
+    EXPECT_EQ(handled.ok(), !without);
+    if (without) {
+      EXPECT_EQ(handled.code(), ErrorCode::ProtocolError);
+    }
+    sent();
+    const auto ack = decode_ack({buffer_.data() + 256, kAckBytes});
+    ASSERT_TRUE(ack.ok()) << ack.error().message;
+    EXPECT_EQ(ack->status != 0, without);
+    EXPECT_EQ(ack->sequence, without ? 0u : 1u);
+  }
 }
 
 TEST_F(ResponderTest, MemoryOutsideThePoolIsRefusedCountedAndNotTouched) {

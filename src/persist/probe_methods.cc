@@ -38,7 +38,7 @@ CompiledMethod timed(const char* name, const std::vector<CompiledRequest>& reque
     method.await_completion(requests.size() - 1);
   }
   method.message_header_bytes_max = kMessageHeaderBytes;
-  method.message_buffer_bytes = kMessageHeaderBytes;
+  method.message_buffer_bytes = std::max(kMessageHeaderBytes, kReplayableBytesMin);
   return method;
 }
 

@@ -76,6 +76,24 @@ Error Requester::refusal(const CompiledMethod& method, std::span<const UpdateIte
                            options_.queue.message_bytes_max)};
 }
 
+namespace {
+
+/// Makes one piece of a message that is too short to be in its receive buffer for certain, and
+/// longer by zeros.
+void gather_short_message(std::byte* buffer, fabric::WorkRequest& request) {
+  std::size_t bytes = request.segments[0].length;
+  for (std::size_t piece = 1; piece < request.segment_count; ++piece) {
+    const fabric::Segment& gathered = request.segments[piece];
+    std::memcpy(buffer + bytes, gathered.data, gathered.length);
+    bytes += gathered.length;
+  }
+  std::memset(buffer + bytes, 0, kReplayableBytesMin - bytes);
+  request.segments[0].length = kReplayableBytesMin;
+  request.segment_count = 1;
+}
+
+}  // namespace
+
 inline void Requester::write_message(const InFlight& started, const CompiledRequest& compiled,
                                      std::span<const UpdateItem> items,
                                      fabric::WorkRequest& request) {
@@ -102,6 +120,15 @@ inline void Requester::write_message(const InFlight& started, const CompiledRequ
     }
   }
   request.segments[0].length = bytes;
+  if ((header.flags & kReplayable) != 0 && compiled.padding_bytes == 0) {
+    request.segment_count = static_cast<std::uint8_t>(segment);
+    const std::size_t whole = header.bytes() + header.payload_bytes;
+    if (whole < kReplayableBytesMin) {
+      gather_short_message(buffer, request);
+      bytes = whole;
+      segment = 1;
+    }
+  }
   if ((header.flags & kPayloadCrc) == 0) {
     encode_message(header, {}, buffer);
     return;

@@ -15,7 +15,8 @@
 //   20      4     session   low bits of the session's id
 //   24      16n   entry     offset u64, length u32, actions u32 (EntryActions)
 //   ..            payload   the bytes of the entries that say Copy, in their order
-//   ..            padding   whatever follows means nothing; probes fill messages up with it
+//   ..            padding   whatever follows means nothing; probes fill messages up with it, and a
+//                           message that can be replayed has at least kReplayableBytesMin
 //
 // Acknowledgement, 24 bytes:
 //
@@ -51,6 +52,10 @@ inline constexpr std::uint8_t kWireVersion = 1;
 inline constexpr std::uint8_t kKindUpdate = 1;
 inline constexpr std::size_t kEntriesMax = 128;
 inline constexpr std::size_t kAckBytes = 24;
+/// mlx5 leaves a message of up to 64 bytes (32 where MLX5_CQE_SIZE is 64) in its completion queue
+/// entry, in DRAM, until the responder polls it (rdma-core, providers/mlx5, MLX5_SCATTER_TO_CQE).
+/// Replay looks into the receive buffer, so what can be replayed is longer.
+inline constexpr std::size_t kReplayableBytesMin = 72;
 
 enum MessageFlags : std::uint8_t {
   kPayloadCrc = 1,  // the checksum covers the payload
