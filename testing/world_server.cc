@@ -156,6 +156,7 @@ Result<void> WorldServer::serve(Result<std::unique_ptr<pmem::Pool>> pool) {
   options.clock = &world_.clock();
   options.queue = options_.queue;
   options.settings.ddio = profile_.ddio;
+  options.settings.write_order = profile_.write_order;
   options.settings.receive_buffers = profile_.receive_buffers;
   options.secrets = [this] { return world_.random().next() | 1; };
   server::DataPlane plane;

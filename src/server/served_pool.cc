@@ -114,9 +114,13 @@ ServerProfile ServedPool::session_profile(bool write, const fabric::Device& devi
   can.native_flush = can.native_flush && placement != fabric::FlushPlacement::None;
   can.persistent_flush = can.persistent_flush && placement == fabric::FlushPlacement::Persistence;
   if (!write) profile.receive_buffers = ReceiveBuffers::Dram;
-  // These transports store with the responder's CPU, whatever its DMA does.
-  const bool software = profile.transport == Transport::Tcp || profile.transport == Transport::Shm;
-  if (software) profile.ddio = Ddio::On;
+  profile.dma_dirties = memory.dma_dirties();
+  // These transports store with the responder's CPU, in order, whatever its DMA does.
+  if (placed_by_cpu(profile.transport)) {
+    profile.ddio = Ddio::On;
+    profile.write_order = WriteOrder::Ordered;
+    profile.dma_dirties = DmaDirties::Yes;
+  }
   return profile;
 }
 
@@ -126,6 +130,7 @@ control::PoolDescription ServedPool::describe() const {
   description.bytes = exported_.length;
   description.profile.domain = pool_->region().domain();
   description.profile.ddio = settings_.ddio;
+  description.profile.write_order = settings_.write_order;
   description.profile.receive_buffers =
       persistent_buffers_.length != 0 ? ReceiveBuffers::Pm : ReceiveBuffers::Dram;
   description.epoch = writer_.epoch;

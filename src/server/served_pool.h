@@ -35,6 +35,7 @@ struct PoolSettings {
   std::optional<PersistenceDomain> declared;
   /// Off only where inbound DMA is known to bypass the caches.
   Ddio ddio = Ddio::On;
+  WriteOrder write_order = WriteOrder::Unknown;  // over RDMA
   /// Pm: a writer's messages arrive in persistent memory and are replayed after a crash. Takes
   /// effect for pools that are made or first served with it; its place is reserved then.
   ReceiveBuffers receive_buffers = ReceiveBuffers::Dram;

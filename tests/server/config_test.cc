@@ -16,6 +16,7 @@ TEST(Config, NothingGivesTheDefaults) {
   EXPECT_EQ(config->control_listen, "127.0.0.1:7470");
   EXPECT_FALSE(config->settings.declared.has_value());
   EXPECT_EQ(config->settings.ddio, Ddio::On);
+  EXPECT_EQ(config->settings.write_order, WriteOrder::Unknown);
   EXPECT_FALSE(config->spin.has_value());
   EXPECT_EQ(config->ack_timeout, 17);
   EXPECT_FALSE(config->traffic_class.has_value());
@@ -45,6 +46,7 @@ directory = "/p"
 [profile]
 domain = "mhp"
 ddio = "off"
+write_order = "ordered"
 receive_buffers = "pm"
 [profile.pool."orders.2"]
 domain = "wsp"
@@ -75,6 +77,7 @@ level = "debug"
   EXPECT_EQ(config->directory, "/p");
   EXPECT_EQ(config->settings.declared, PersistenceDomain::Mhp);
   EXPECT_EQ(config->settings.ddio, Ddio::Off);
+  EXPECT_EQ(config->settings.write_order, WriteOrder::Ordered);
   EXPECT_EQ(config->settings.receive_buffers, ReceiveBuffers::Pm);
   const auto& orders = config->settings_by_pool.at("orders.2");
   EXPECT_EQ(orders.declared, PersistenceDomain::Wsp);

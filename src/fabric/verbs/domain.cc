@@ -99,14 +99,16 @@ Result<std::unique_ptr<VerbsMemory>> register_range(std::shared_ptr<Domain> doma
         ::ibv_reg_mr(domain->protection.get(), range.data(), range.size(), attempt.access));
     if (region) {
       return std::make_unique<VerbsMemory>(std::move(domain), range, std::move(region),
-                                           attempt.flush);
+                                           attempt.flush, DmaDirties::No);
     }
     reason = errno;
   }
   // Only for memory that can not be pinned: where merely the limit is too low, each page that the
   // RNIC first touches would cost a fault and a receiver-not-ready pause instead of one clear
   // error. Paged on demand the kernel does not look at the memory, so it would promise a flush to
-  // persistence for anything: there only what is visible is asked for.
+  // persistence for anything: there only what is visible is asked for. Of a page that it writes
+  // back the kernel takes the RNIC's mapping first, and marks it dirty when the RNIC faults again
+  // (Linux, mm/hmm.c and drivers/infiniband/core/umem_odp.c).
   const bool can_not_be_pinned = reason == EFAULT || reason == EOPNOTSUPP;
   if (!can_not_be_pinned || !rnic.pages_on_demand()) return refused(range.size(), reason);
   Owned<ibv_mr> region(
@@ -118,7 +120,7 @@ Result<std::unique_ptr<VerbsMemory>> register_range(std::shared_ptr<Domain> doma
                   "access to each page waits for the kernel",
                   range.size(), rnic.name()));
   return std::make_unique<VerbsMemory>(std::move(domain), range, std::move(region),
-                                       FlushPlacement::None);
+                                       FlushPlacement::None, DmaDirties::Yes);
 }
 
 }  // namespace perdure::fabric::verbs

@@ -18,17 +18,19 @@ Result<std::shared_ptr<Domain>> open_domain(Rnic& rnic);
 class VerbsMemory final : public Memory {
  public:
   VerbsMemory(std::shared_ptr<Domain> domain, std::span<std::byte> range, Owned<ibv_mr> region,
-              FlushPlacement flush)
+              FlushPlacement flush, DmaDirties dirties)
       : domain_(std::move(domain)),
         range_(range),
         region_(std::move(region)),
         rkey_(region_->rkey),
         lkey_(region_->lkey),
-        flush_(flush) {}
+        flush_(flush),
+        dirties_(dirties) {}
 
   std::span<std::byte> bytes() const override { return range_; }
   std::uint64_t key() const override { return rkey_; }
   std::uint64_t base() const override { return reinterpret_cast<std::uintptr_t>(range_.data()); }
+  DmaDirties dma_dirties() const override { return dirties_; }
   FlushPlacement flush_placement() const override { return flush_; }
   Result<void> deregister() override;
   std::uint32_t lkey() const { return lkey_; }
@@ -40,6 +42,7 @@ class VerbsMemory final : public Memory {
   std::uint32_t rkey_;
   std::uint32_t lkey_;
   FlushPlacement flush_;
+  DmaDirties dirties_;
 };
 
 /// Registers a range with no more rights than `access` needs. Of FLUSH it takes what the memory
