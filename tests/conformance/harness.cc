@@ -7,6 +7,7 @@
 #include "fabric/shm/shm.h"
 #include "fabric/verbs/verbs.h"
 
+#include <chrono>
 #include <cstdlib>
 
 namespace perdure::conformance {
@@ -29,22 +30,39 @@ Harness plain(std::string name, std::function<Result<std::unique_ptr<fabric::Dev
 }
 
 /// The emulated RNIC with all it can do: native FLUSH and ATOMIC WRITE.
-Result<std::unique_ptr<fabric::Device>> open_emu(Transport transport) {
+fabric::emu::LiveOptions emulated_machine(Transport transport) {
   fabric::emu::LiveOptions options;
   options.profile.transport = transport;
+  options.profile.write_order = WriteOrder::Ordered;
   options.profile.capabilities = {.native_flush = true, .atomic_write = true};
-  PERDURE_TRY(device, fabric::emu::LiveDevice::open(options));
-  return std::unique_ptr<fabric::Device>(std::move(device));
+  return options;
 }
 
 /// The emulated fabric: its machines have threads that work without anybody's poll.
-Harness emulated(std::string name, Transport transport) {
-  Harness harness = plain(std::move(name), [transport] { return open_emu(transport); });
+Harness emulated(std::string name, const fabric::emu::LiveOptions& options) {
+  Harness harness = plain(std::move(name), [options]() -> Result<std::unique_ptr<fabric::Device>> {
+    PERDURE_TRY(device, fabric::emu::LiveDevice::open(options));
+    return std::unique_ptr<fabric::Device>(std::move(device));
+  });
   harness.responder_polls = false;
   harness.refuse_revocations = [](Devices& devices, bool refused) {
     dynamic_cast<fabric::emu::LiveDevice&>(*devices.server).refuse_revocations(refused);
   };
+  harness.keeps_write_order = options.profile.write_order == WriteOrder::Ordered;
+  harness.cqe_payload_bytes = options.switches.cqe_payload_bytes;
+  harness.reset = [](fabric::Device& device) {
+    dynamic_cast<fabric::emu::LiveDevice&>(device).reset();
+  };
   return harness;
+}
+
+/// It does what real ones do: WRITEs in any order, small messages in their completions.
+fabric::emu::LiveOptions unruly_machine() {
+  fabric::emu::LiveOptions options = emulated_machine(Transport::Roce);
+  options.profile.write_order = WriteOrder::Unknown;
+  options.switches.cqe_payload_bytes = 64;
+  options.hold_max = std::chrono::microseconds(200);  // long enough to be seen by another thread
+  return options;
 }
 
 /// The RNIC that PERDURE_TEST_RNIC names (a name or an address), where there is one: the lab.
@@ -63,8 +81,9 @@ std::vector<Harness> all_harnesses() {
       plain("ofi_tcp", [] { return fabric::ofi::open_device(); }),
 #endif
       plain("shm", [] { return fabric::shm::open_device(); }),
-      emulated("emu_infiniband", Transport::InfiniBand),
-      emulated("emu_iwarp", Transport::Iwarp),
+      emulated("emu_infiniband", emulated_machine(Transport::InfiniBand)),
+      emulated("emu_iwarp", emulated_machine(Transport::Iwarp)),
+      emulated("emu_unruly", unruly_machine()),
   };
   for (Harness& harness : verbs()) all.push_back(std::move(harness));
   return all;

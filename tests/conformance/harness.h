@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <functional>
 #include <ostream>
 #include <string>
@@ -31,6 +32,12 @@ struct Harness {
   std::function<void(Devices&, bool)> refuse_revocations;
   /// Nothing moves at the responder unless it polls; false where something else works for it.
   bool responder_polls = true;
+  /// WRITEs become visible in the order of posting.
+  bool keeps_write_order = true;
+  /// Messages of at most so many bytes are not in their receive buffer before they are polled.
+  std::uint64_t cqe_payload_bytes = 0;
+  /// Starts a device of this provider anew, as a fault of its firmware does. Empty: it can not be.
+  std::function<void(fabric::Device&)> reset;
 };
 
 const std::vector<Harness>& harnesses();

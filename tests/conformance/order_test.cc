@@ -59,7 +59,8 @@ TEST_P(Order, ReceiveCompletionComesAfterEveryEarlierWriteIsVisible) {
   }
 }
 
-TEST_P(Order, WritesToOnePlaceEndWithTheLastOne) {
+TEST_P(Order, WritesToOnePlaceEndWithTheLastOneWhereTheyKeepTheirOrder) {
+  if (!GetParam().keeps_write_order) GTEST_SKIP() << "this RNIC places WRITEs in any order";
   for (std::uint64_t i = 0; i < 200; ++i) {
     store(local_->at(i * 8), i);
     auto next = write(local_->segment(i * 8, 8), remote_->remote(), 64, i);
