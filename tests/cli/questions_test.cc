@@ -96,6 +96,32 @@ TEST(Check, EveryPublishedMethodHolds) {
   EXPECT_TRUE(contains(outcome.out, "72 of 72 hold")) << outcome.out;
 }
 
+TEST(Check, ShowsTheWorldWithoutOrderAmongWrites) {
+  const Outcome published = run({"check", "--all", "--write-order", "unknown"});
+  EXPECT_EQ(published.status, 1);
+  EXPECT_TRUE(contains(published.out, "56 of 72 hold")) << published.out;
+  EXPECT_TRUE(contains(published.out, "later-implies-earlier")) << published.out;
+  const Outcome planned = run({"plan", "--all", "--write-order", "unknown", "--format", "json"});
+  ASSERT_EQ(planned.status, 0) << planned.err;
+  const Outcome checked = run({"check", "--file", "-"}, planned.out);
+  EXPECT_EQ(checked.status, 0) << checked.out << checked.err;
+  EXPECT_TRUE(contains(checked.out, "80 of 80 hold")) << checked.out;
+}
+
+TEST(Check, TellsHowAFileUnderAnRnicLosesData) {
+  const std::vector<std::string> on_file{"check", "--method", "wrong-flush-of-a-clean-page",
+                                         "--domain", "page"};
+  const auto with = [&](std::vector<std::string> words) {
+    words.insert(words.begin(), on_file.begin(), on_file.end());
+    return run(words);
+  };
+  const Outcome pinned = with({"--transport", "roce"});
+  EXPECT_EQ(pinned.status, 1);
+  EXPECT_TRUE(contains(pinned.out, "it found the page clean and wrote nothing")) << pinned.out;
+  EXPECT_EQ(with({"--transport", "roce", "--dma-dirties", "yes"}).status, 0);
+  EXPECT_EQ(with({"--transport", "tcp"}).status, 0);
+}
+
 TEST(Check, NamesTheStepsThatAMethodDoesForNothing) {
   const Outcome outcome = run({"check", "--all", "--mutate"});
   EXPECT_EQ(outcome.status, 0) << outcome.err;
@@ -133,7 +159,7 @@ TEST(Check, ReadsWhatPlanPrints) {
   ASSERT_EQ(planned.status, 0) << planned.err;
   const Outcome checked = run({"check", "--file", "-"}, planned.out);
   EXPECT_EQ(checked.status, 0) << checked.out << checked.err;
-  EXPECT_TRUE(contains(checked.out, "78 of 78 hold")) << checked.out;
+  EXPECT_TRUE(contains(checked.out, "80 of 80 hold")) << checked.out;
 }
 
 TEST(Check, RefusesAFileThatMakesNoSense) {

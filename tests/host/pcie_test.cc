@@ -58,6 +58,48 @@ TEST(DdioCheck, AWrongDeclarationLosesData) {
   expect(check_ddio, Machine().rdma().config(kDeclared), NotKnown, "is believed");
 }
 
+/// The first 256 bytes of a function: a capability of power management, then PCI Express.
+std::string function_config(unsigned device_control, std::size_t bytes = 256) {
+  std::string config(256, '\0');
+  config[0x34] = 0x40;
+  config[0x40] = 0x01;
+  config[0x41] = 0x60;
+  config[0x60] = 0x10;
+  config[0x68] = static_cast<char>(device_control);
+  return config.substr(0, bytes);
+}
+
+TEST(WriteOrder, CountsOnNothingThatIsNotDeclared) {
+  const std::string file = std::string(Machine::kCardPath) + "/config";
+  const auto with = [&file](const std::string& config) {
+    return Machine().rdma().file(file, config);
+  };
+  constexpr unsigned kRelaxed = 0x10;
+  const auto check = check_write_order;
+  expect(check, Machine(), NotApplicable, "no RNIC");
+  expect(check, with(function_config(kRelaxed)), Ok, "the PCIe bus may relax it");
+  expect(check, with(function_config(0)), Ok, "the PCIe bus keeps it");
+  expect(check, with(function_config(0, 64)), Ok, "can not be read");  // what a user may read
+  expect(check, with(""), Ok, "can not be read");
+  expect(check, Machine().rdma(), Ok, "can not be read");
+  std::string loop = function_config(0);
+  loop[0x60] = 0x05;
+  loop[0x61] = 0x40;
+  expect(check, with(loop), Ok, "can not be read");
+  EXPECT_NE(check(with(function_config(0, 64)).inspected()).root_tells, "");
+}
+
+TEST(WriteOrder, ADeclarationIsBelievedAndSaidToBe) {
+  const std::string file = std::string(Machine::kCardPath) + "/config";
+  const auto declared = [&file](std::string_view toml, unsigned device_control) {
+    return Machine().rdma().file(file, function_config(device_control)).config(toml);
+  };
+  constexpr std::string_view kForAll = "[profile]\nwrite_order = \"ordered\"\n";
+  constexpr std::string_view kForOne = "[profile.pool.orders]\nwrite_order = \"ordered\"\n";
+  expect(check_write_order, declared(kForAll, 0x10), NotKnown, "is believed");
+  expect(check_write_order, declared(kForOne, 0), NotKnown, "the PCIe bus keeps it");
+}
+
 TEST(Iommu, TranslatesOrNot) {
   const std::string group = std::string(Machine::kCardPath) + "/iommu_group";
   const auto with = [&group](std::string_view type) {
