@@ -121,6 +121,7 @@ std::vector<Check> check_host(const InspectedHost& inspected) {
       check_flush_instructions,
       check_ddio,
       check_write_order,
+      check_pages_under_rnic,
       check_rdma_devices,
       check_rdma_mtu,
       check_roce_gid,

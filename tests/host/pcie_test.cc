@@ -100,6 +100,22 @@ TEST(WriteOrder, ADeclarationIsBelievedAndSaidToBe) {
   expect(check_write_order, declared(kForOne, 0), NotKnown, "the PCIe bus keeps it");
 }
 
+TEST(PagesUnderRnic, FollowTheKernelsRelease) {
+  const auto with = [](const std::string& release) {
+    return Machine().rdma().file("/proc/sys/kernel/osrelease", release);
+  };
+  const auto check = check_pages_under_rnic;
+  expect(check, Machine(), NotApplicable, "no RNIC");
+  expect(check, with("6.1.0-18-amd64").pool_on(MediumKind::Dax, PersistenceDomain::Dmp, "dax"),
+         NotApplicable, "not kept by the page cache");
+  expect(check, with("6.1.0-18-amd64"), Ok, "only methods by SEND");
+  expect(check, with("6.4.16"), Ok, "only methods by SEND");
+  expect(check, with("6.5.0"), Advice, "pages on demand");
+  expect(check, with("7.0.1"), Advice, "pages on demand");
+  expect(check, with("cheese"), NotKnown, "is not known");
+  expect(check, Machine().rdma(), NotKnown, "is not known");
+}
+
 TEST(Iommu, TranslatesOrNot) {
   const std::string group = std::string(Machine::kCardPath) + "/iommu_group";
   const auto with = [&group](std::string_view type) {
