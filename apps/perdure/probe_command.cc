@@ -1,6 +1,7 @@
 // `perdure probe`: what this machine is as a responder and requester, each axis with the evidence
 // for it, and the method that follows; or, with --doctor, what to do about it (doctor.h). It looks,
 // and changes nothing.
+#include "certify.h"
 #include "commands.h"
 #include "core/json.h"
 #include "fabric/ofi/ofi.h"
@@ -43,6 +44,19 @@ pmem::ProbedAxis receive_buffers_axis() {
           "dram",
           {"Perdure's own choice when a peer starts; pm lets messages themselves survive, where "
            "the pool's memory does"}};
+}
+
+/// What the papers take for granted and an RNIC need not do.
+std::vector<pmem::ProbedAxis> placement_axes() {
+  return {{"write order",
+           "unknown",
+           {"over an RNIC nothing is known of the order in which WRITEs are placed, and methods do "
+            "without; over tcp and shm this processor stores them in order",
+            "remedy: declare write_order = \"ordered\" if neither network nor bus reorders"}},
+          {"dma dirties",
+           "no",
+           {"what an RNIC writes into a pinned page of a file, the kernel does not notice: there "
+            "data arrives by SEND, unless the RNIC pages on demand"}}};
 }
 
 pmem::ProbedAxis tcp_axis() {
@@ -106,7 +120,9 @@ Result<Machine> examine(const std::string& path) {
   auto place = pmem::probe(path);
   if (!place.ok()) return place.error();
   Machine machine{path, std::move(place).value(), fabric::verbs::list_rnics(), {}};
-  machine.rest = {receive_buffers_axis(), tcp_axis()};
+  machine.rest = placement_axes();
+  machine.rest.push_back(receive_buffers_axis());
+  machine.rest.push_back(tcp_axis());
   for (auto& axis : rnic_axes(machine.rnics)) machine.rest.push_back(std::move(axis));
   machine.rest.push_back(memlock_axis());
   machine.rest.push_back(cores_axis());
@@ -243,6 +259,7 @@ void add_probe_command(Command app) {
     Format format = Format::Text;
     bool doctor = false;
     std::optional<std::string> config;
+    CertifyCommand certify;
   };
   const auto options = std::make_shared<Options>();
   const Command command =
@@ -261,13 +278,29 @@ void add_probe_command(Command app) {
                   "What is declared to perdured, for --doctor (/etc/perdure/perdured.toml)")
       .option_text("FILE")
       .needs(doctor);
+  const Option certify =
+      command
+          .add_option("--certify", options->certify.peer,
+                      "Try on this peer what its RNIC does beside the verbs, and report it")
+          .option_text("HOST:PORT");
+  certify.excludes(doctor);
+  command.add_option("--pool", options->certify.pool, "The peer's pool to try it on")
+      .option_text("NAME")
+      .needs(certify);
+  command.add_option("--transport", options->certify.transport, "What to reach it over (auto)")
+      .option_text("auto|tcp|shm|infiniband|roce|iwarp")
+      .needs(certify);
+  command.add_flag("--overwrite", options->certify.overwrite, "What that pool holds may be lost")
+      .needs(certify);
   add_examples(command,
                "  perdure probe\n"
+               "  perdure probe --certify 10.2.0.1:7470 --pool scratch --overwrite\n"
                "  perdure probe /dev/dax0.0\n"
                "  perdure probe /dev/shm --format json\n"
                "  perdure probe --doctor /var/lib/perdure\n"
                "  perdure probe --doctor --config perdured.toml --format json /var/lib/perdure");
   run_with(command, [options] {
+    if (!options->certify.peer.empty()) return run_certify(options->certify, options->format);
     if (options->doctor) return run_doctor(options->path, options->config, options->format);
     const auto machine = examine(options->path);
     if (!machine.ok()) return fail(machine.error());

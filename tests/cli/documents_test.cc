@@ -54,6 +54,19 @@ TEST(Documents, OfTheLogAreWhatTheirSchemasSay) {
   EXPECT_EQ(expect_document(cluster.log("verify"), "log-verify.schema.json").status, 0);
 }
 
+TEST(Documents, OfACertifiedPeerIsWhatItsSchemaSays) {
+  Cluster cluster;
+  const std::vector<std::string> certify{
+      "probe", "--certify", cluster.address(0), "--pool", "orders", "--transport", "tcp"};
+  EXPECT_EQ(run(certify).status, 2) << "it would overwrite the pool";
+  std::vector<std::string> agreed = certify;
+  agreed.push_back("--overwrite");
+  const Outcome outcome = expect_document(agreed, "certify.schema.json");
+  EXPECT_EQ(outcome.status, 0) << outcome.out << outcome.err;
+  EXPECT_EQ(run({"probe", "--certify", cluster.address(0), "--pool", "none", "--overwrite"}).status,
+            1);
+}
+
 TEST(Documents, OfPlanAndSimulatorAreWhatTheirSchemasSay) {
   EXPECT_EQ(expect_document({"plan", "--all"}, "plan.schema.json").status, 0);
   const test::TestDirectory place;

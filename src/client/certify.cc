@@ -1,0 +1,361 @@
+#include "client/certify.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <optional>
+#include <span>
+
+#include "core/bytes.h"
+#include "core/try.h"
+#include "persist/requester.h"
+#include "plan/catalog.h"
+
+namespace perdure::client {
+namespace {
+
+using fabric::Completion;
+using fabric::Opcode;
+using fabric::WorkRequest;
+
+constexpr std::uint64_t kLargeBytes = 64 * 1024;
+constexpr std::uint64_t kWordAt = kLargeBytes;
+constexpr std::uint64_t kPoolBytesMin = kLargeBytes + 4096;
+constexpr std::uint64_t kPageBytes = 4096;
+constexpr std::uint64_t kPagesMax = 256;
+constexpr std::uint64_t kLooksMax = 16;
+constexpr Nanoseconds kScanWithin = std::chrono::seconds(2);
+/// From where on a first touch that takes longer than a later one is called a stall: a page fault
+/// of an RNIC goes through its driver, and takes some hundred microseconds.
+constexpr Nanoseconds kStall = std::chrono::microseconds(100);
+
+/// A session, and memory of this side to write from and to read into.
+class Wire {
+ public:
+  Wire(Session session, const CertifyOptions& options)
+      : session_(std::move(session)), options_(options), bytes_(2 * kLargeBytes) {}
+
+  Result<void> prepare(fabric::Device& device) {
+    PERDURE_TRY(memory, device.register_memory(bytes_, fabric::Access::Local));
+    memory_ = std::move(memory);
+    return {};
+  }
+
+  Session& session() { return session_; }
+
+  /// Writes `length` bytes of words of `value` at `at`. Returns what its completion is awaited by.
+  Result<std::uint64_t> post_write(std::uint64_t at, std::uint64_t length, std::uint64_t value) {
+    std::byte* from = bytes_.data() + (at == kWordAt ? kLargeBytes - 8 : 0);
+    for (std::uint64_t word = 0; word < length; word += sizeof value) store(from + word, value);
+    return post(Opcode::Write, at, {from, length, memory_.get()});
+  }
+
+  /// Reads into this side's memory; the bytes are good until the next call.
+  Result<std::span<const std::byte>> read(std::uint64_t at, std::uint64_t length) {
+    std::byte* to = bytes_.data() + kLargeBytes;
+    PERDURE_TRY(number, post(Opcode::Read, at, {to, length, memory_.get()}));
+    PERDURE_TRY_VOID(await(number));
+    return std::span<const std::byte>(to, length);
+  }
+
+  Result<std::uint64_t> read_word(std::uint64_t at) {
+    PERDURE_TRY(bytes, read(at, sizeof(std::uint64_t)));
+    return load<std::uint64_t>(bytes.data());
+  }
+
+  Result<void> await(std::uint64_t number) {
+    const Deadline deadline(*options_.clock, options_.timeout);
+    while (completed_ < number) {
+      Completion completion;
+      if (session_.endpoint->poll({&completion, 1}) == 1) {
+        if (completion.error) return Error{*completion.error, "a request failed"};
+        completed_ = std::max(completed_, completion.context);
+      } else if (deadline.passed()) {
+        return Error{ErrorCode::TimedOut, "the peer stopped answering"};
+      } else if (!session_.endpoint->connected()) {
+        return Error{ErrorCode::Disconnected, "the connection was lost"};
+      }
+    }
+    return {};
+  }
+
+ private:
+  Result<std::uint64_t> post(Opcode opcode, std::uint64_t at, const fabric::Segment& segment) {
+    WorkRequest request;
+    request.opcode = opcode;
+    request.segment_count = 1;
+    request.segments[0] = segment;
+    request.remote = session_.remote;
+    request.remote_offset = at;
+    request.context = ++posted_;
+    const Deadline deadline(*options_.clock, options_.timeout);
+    while (true) {
+      PERDURE_TRY(taken, session_.endpoint->post({&request, 1}));
+      if (taken == 1) return posted_;
+      if (deadline.passed()) return Error{ErrorCode::TimedOut, "the send queue stays full"};
+      PERDURE_TRY_VOID(await(completed_ + 1));
+    }
+  }
+
+  Session session_;
+  const CertifyOptions& options_;
+  std::vector<std::byte> bytes_;
+  std::unique_ptr<fabric::Memory> memory_;
+  std::uint64_t posted_ = 0;
+  std::uint64_t completed_ = 0;
+};
+
+class Run {
+ public:
+  Run(Peer& peer, const CertifyOptions& options) : peer_(peer), options_(options) {}
+
+  Result<Certificate> run() {
+    PERDURE_TRY(described, peer_.describe(options_.pool, deadline()));
+    if (described.bytes < kPoolBytesMin) {
+      return Error{ErrorCode::InvalidArgument,
+                   fmt::format("pool {} has {} bytes, the list needs {}", options_.pool,
+                               described.bytes, kPoolBytesMin)};
+    }
+    epoch_ = described.epoch;
+    PERDURE_TRY(writer, open(true));
+    PERDURE_TRY(reader, open(false));
+    Certificate certificate{writer->session().pool, peer_.device().describe(), {}};
+    std::vector<CertifyCheck>& checks = certificate.checks;
+    PERDURE_TRY(order, write_order(*writer, *reader));
+    checks.push_back(std::move(order));
+    PERDURE_TRY(granted, after_a_grant(std::move(writer), checks));
+    PERDURE_TRY(touch, first_touch(*granted));
+    checks.push_back(std::move(touch));
+    checks.push_back(immediate_length(*granted));
+    add_what_is_not_seen_from_here(checks);
+    return certificate;
+  }
+
+ private:
+  Deadline deadline() const { return Deadline(*options_.clock, options_.timeout); }
+
+  Result<std::unique_ptr<Wire>> open(bool write) {
+    control::SessionRequest request;
+    request.pool = options_.pool;
+    request.write = write;
+    if (write) {
+      request.epoch = Epoch{++epoch_.value};
+      request.writer = options_.writer;
+      request.writer_name = "perdure probe --certify";
+      request.take_over = writes_;  // only from this run
+      writes_ = true;
+    }
+    PERDURE_TRY(session, peer_.open_session(request, deadline()));
+    auto wire = std::make_unique<Wire>(std::move(session), options_);
+    PERDURE_TRY_VOID(wire->prepare(peer_.device()));
+    return wire;
+  }
+
+  /// A large WRITE, then a word; another connection reads the word first.
+  Result<CertifyCheck> write_order(Wire& writer, Wire& reader) {
+    const Deadline over(*options_.clock, kScanWithin);
+    std::uint64_t rounds = 0;
+    std::uint64_t met = 0;
+    std::uint64_t passed = 0;
+    for (; rounds < options_.rounds && !over.passed(); ++rounds) {
+      const std::uint64_t value = rounds + 1;
+      PERDURE_TRY_VOID(writer.post_write(0, kLargeBytes - 8, value));
+      PERDURE_TRY(last, writer.post_write(kWordAt, 8, value));
+      for (std::uint64_t look = 0; look < kLooksMax; ++look) {
+        PERDURE_TRY(word, reader.read_word(kWordAt));
+        if (word != value) continue;
+        ++met;
+        PERDURE_TRY(large, reader.read(0, kLargeBytes - 8));
+        bool whole = true;
+        for (std::uint64_t at = 0; at < large.size(); at += 8) {
+          whole = whole && load<std::uint64_t>(large.data() + at) == value;
+        }
+        passed += whole ? 0 : 1;
+        break;
+      }
+      PERDURE_TRY_VOID(writer.await(last));
+      PERDURE_TRY_VOID(writer.read_word(kWordAt));  // all is placed before the next round
+    }
+    CertifyCheck check{"write-order", Proof::NotProved, "", {}};
+    check.numbers = {{"rounds", static_cast<double>(rounds)},
+                     {"rounds_looked_at", static_cast<double>(met)},
+                     {"later_write_seen_first", static_cast<double>(passed)}};
+    const ServerProfile& profile = writer.session().pool.profile;
+    if (passed == 0) {
+      check.finding =
+          "no WRITE was seen before the one that was posted before it; that proves no "
+          "order, only the network's operator knows";
+      if (placed_by_cpu(profile.transport)) {
+        check.proof = Proof::Held;
+        check.finding = "the responder's processor places WRITEs, in order";
+      }
+    } else if (keeps_write_order(profile)) {
+      check.proof = Proof::Broken;
+      check.finding =
+          "WRITEs are placed in another order, and write_order = \"ordered\" is "
+          "declared: withdraw it";
+    } else {
+      check.proof = Proof::Held;
+      check.finding = "WRITEs are placed in another order, and no method counts on one here";
+    }
+    return check;
+  }
+
+  /// Another writer takes over while the first one writes: from the grant on nothing may change.
+  Result<std::unique_ptr<Wire>> after_a_grant(std::unique_ptr<Wire> before,
+                                              std::vector<CertifyCheck>& checks) {
+    constexpr std::uint64_t kInFlight = 8;
+    constexpr int kTriesAfter = 200;
+    std::uint64_t value = 1;
+    for (std::uint64_t i = 0; i < kInFlight; ++i) {
+      PERDURE_TRY_VOID(before->post_write(kWordAt, 8, value++));
+    }
+    const Nanoseconds asked = options_.clock->now();
+    PERDURE_TRY(granted, open(true));
+    const Nanoseconds took = options_.clock->now() - asked;
+    PERDURE_TRY(found, granted->read_word(kWordAt));
+    for (int i = 0; i < kTriesAfter; ++i) {
+      // It may be refused, or take what will never arrive; both are right.
+      if (!before->post_write(kWordAt, 8, ~value++).ok()) break;
+    }
+    std::uint64_t changed = 0;
+    for (int i = 0; i < kTriesAfter; ++i) {
+      PERDURE_TRY(now, granted->read_word(kWordAt));
+      changed += now == found ? 0 : 1;
+    }
+    const bool still = changed == 0;
+    checks.push_back({"bytes-after-a-grant",
+                      still ? Proof::Held : Proof::Broken,
+                      still ? "after a writer was granted, nothing of the one before arrived"
+                            : "bytes of a writer arrived after the next one was granted: the "
+                              "device does not take rights away in time",
+                      {{"looks", kTriesAfter}, {"looks_changed", static_cast<double>(changed)}}});
+    checks.push_back(
+        {"fencing-time",
+         Proof::Held,
+         fmt::format("taking over a pool of {} bytes took {:.3f} ms", granted->session().pool.bytes,
+                     static_cast<double>(took.count()) / 1e6),
+         {{"fencing_ns", static_cast<double>(took.count())},
+          {"pool_bytes", static_cast<double>(granted->session().pool.bytes)}}});
+    return granted;
+  }
+
+  /// Each page is written and read back, twice: what the first time alone takes long is faulted in.
+  /// Judged by the median, since any single touch may wait for a busy processor.
+  Result<CertifyCheck> first_touch(Wire& wire) {
+    const std::uint64_t pages = std::min(wire.session().pool.bytes / kPageBytes, kPagesMax);
+    std::array<std::vector<Nanoseconds>, 2> took;
+    for (auto& each : took) {
+      for (std::uint64_t page = 0; page < pages; ++page) {
+        const Nanoseconds begun = options_.clock->now();
+        PERDURE_TRY_VOID(wire.post_write(page * kPageBytes, 8, page));
+        PERDURE_TRY_VOID(wire.read_word(page * kPageBytes));
+        each.push_back(options_.clock->now() - begun);
+      }
+      std::sort(each.begin(), each.end());
+    }
+    const Nanoseconds first = took[0][pages / 2];
+    const Nanoseconds again = took[1][pages / 2];
+    const bool stalls = !placed_by_cpu(wire.session().pool.profile.transport) && first > kStall &&
+                        first > 4 * again;
+    CertifyCheck check{"first-touch", stalls ? Proof::Broken : Proof::Held, "", {}};
+    check.numbers = {{"pages", static_cast<double>(pages)},
+                     {"median_first_ns", static_cast<double>(first.count())},
+                     {"median_again_ns", static_cast<double>(again.count())},
+                     {"slowest_first_ns", static_cast<double>(took[0].back().count())},
+                     {"slowest_again_ns", static_cast<double>(took[1].back().count())}};
+    check.finding = stalls ? "the first touch of a page waits for the responder's kernel: the RNIC "
+                             "pages this pool on demand"
+                           : "most pages do not wait for the responder's kernel at the first touch";
+    return check;
+  }
+
+  CertifyCheck immediate_length(Wire& wire) {
+    CertifyCheck check{"immediate-length", Proof::NotHere, "", {}};
+    const Session& session = wire.session();
+    std::optional<Method> method;
+    for (plan::Known& known :
+         plan::known_methods(session.pool.profile, {singleton(), Level::Visible, false})) {
+      if (known.method.name == "write_imm-ack") method = std::move(known.method);
+    }
+    const auto tried = method ? write_with_immediate(wire, *method)
+                              : Result<void>(Error{ErrorCode::Unsupported, "no such method"});
+    if (tried.ok()) {
+      check.proof = Proof::Held;
+      check.finding = "the completion of a WRITE_WITH_IMM says how many bytes were written";
+    } else if (tried.code() == ErrorCode::ProtocolError) {
+      check.proof = Proof::Broken;
+      check.finding = "the responder could not use the completion of a WRITE_WITH_IMM: " +
+                      tried.error().message;
+    } else {
+      check.finding = "not found out: " + tried.error().message;
+    }
+    return check;
+  }
+
+  Result<void> write_with_immediate(Wire& wire, const Method& method) {
+    Session& session = wire.session();
+    persist::Requester::Options options;
+    options.remote = session.remote;
+    options.queue.depth = session.receive_depth;
+    options.queue.message_bytes_max = session.message_bytes_max;
+    options.session = static_cast<std::uint32_t>(session.id);
+    PERDURE_TRY(requester, persist::Requester::open(*session.endpoint, peer_.device(),
+                                                    session.pool.profile, {method}, options));
+    std::vector<std::byte> bytes(512);
+    PERDURE_TRY(memory, peer_.device().register_memory(bytes, fabric::Access::Local));
+    const persist::UpdateItem item{0, {bytes.data(), bytes.size(), memory.get()}};
+    PERDURE_TRY(number, requester->begin(0, std::span(&item, 1)));
+    const Deadline over = deadline();
+    while (requester->resolved() < number) {
+      PERDURE_TRY_VOID(requester->poll());
+      if (over.passed()) return Error{ErrorCode::TimedOut, "the peer stopped answering"};
+    }
+    return {};
+  }
+
+  static void add_what_is_not_seen_from_here(std::vector<CertifyCheck>& checks) {
+    checks.push_back({"cqe-payload",
+                      Proof::NotHere,
+                      "is decided on the responder: run the conformance suite there with "
+                      "PERDURE_TEST_RNIC, RnicHabits; Perdure's replayable messages are longer "
+                      "than any payload in a completion that we know of",
+                      {}});
+    checks.push_back({"dead-peer-time",
+                      Proof::NotHere,
+                      "needs a peer that dies: pull its cable while `perdure log append` writes, "
+                      "and time until it says so",
+                      {}});
+    checks.push_back({"power-cut",
+                      Proof::NotHere,
+                      "needs a power cut: `perdure log append --quorum 1 --format json` with "
+                      "numbered lines, the outlet, then `perdure log verify` and `perdure log "
+                      "read`, at least twenty times",
+                      {}});
+  }
+
+  Peer& peer_;
+  const CertifyOptions& options_;
+  Epoch epoch_;
+  bool writes_ = false;
+};
+
+}  // namespace
+
+std::string_view to_string(Proof proof) {
+  switch (proof) {
+    case Proof::Held: return "held";
+    case Proof::Broken: return "broken";
+    case Proof::NotProved: return "not-proved";
+    case Proof::NotHere: return "not-here";
+  }
+  return "unknown";
+}
+
+Result<Certificate> certify(Peer& peer, const CertifyOptions& options) {
+  return Run(peer, options).run();
+}
+
+}  // namespace perdure::client

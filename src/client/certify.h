@@ -1,0 +1,55 @@
+// What can be found out about a peer's RNIC from this side, by using it: the list that ends
+// docs/hardware.md. What it finds holds for these two machines, this pool and this network.
+#pragma once
+
+#include <perdure/result.h>
+
+#include "client/peer.h"
+#include "core/clock.h"
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace perdure::client {
+
+enum class Proof {
+  Held,       // what Perdure counts on was so, as often as it was tried
+  Broken,     // it was not: data can be lost, or waits are long
+  NotProved,  // nothing was seen, which proves nothing
+  NotHere,  // can not be found out over this provider, or not from this side; the finding says how
+};
+
+std::string_view to_string(Proof proof);
+
+struct CertifyCheck {
+  std::string name;
+  Proof proof = Proof::NotHere;
+  std::string finding;                                  // one sentence
+  std::vector<std::pair<std::string, double>> numbers;  // with their units in the names
+};
+
+struct CertifyOptions {
+  std::string pool;  // what it holds is overwritten
+  Nanoseconds timeout = std::chrono::seconds(5);
+  const Clock* clock = &Clock::monotonic();
+  std::uint64_t writer = 1;  // id of the writer that it is
+  std::uint64_t rounds = 2000;
+};
+
+struct Certificate {
+  control::PoolDescription pool;  // as sessions find it
+  std::string device;             // on this side
+  std::vector<CertifyCheck> checks;
+};
+
+/// Goes through the list. Takes the pool over from no writer that is there.
+///
+/// Requires  the pool holds nothing that anybody wants.
+/// Errors    those of Peer::open_session; InvalidArgument (the pool is too small).
+/// Cost      a few seconds.
+Result<Certificate> certify(Peer& peer, const CertifyOptions& options);
+
+}  // namespace perdure::client

@@ -1,0 +1,98 @@
+// The list finds what an emulated RNIC does, and is content with one that does nothing special.
+#include "client/certify.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+
+#include "core/random.h"
+#include "testing/world_server.h"
+
+namespace perdure::client {
+namespace {
+
+const std::string kCertifiedPool = "scratch";
+
+std::map<std::string, CertifyCheck> certified(const ServerProfile& profile,
+                                              std::uint64_t pool_bytes = 128 * 1024) {
+  Random random(3);
+  fabric::emu::World world(random);
+  const auto server =
+      *test::WorldServer::start(world, "server", profile, {kCertifiedPool, pool_bytes, {32, 2048}});
+  auto& client = world.add_machine("client", profile);
+  const auto peer = server->peer(client);
+  CertifyOptions options;
+  options.pool = kCertifiedPool;
+  options.clock = &world.clock();
+  options.rounds = 100;
+  const auto found = certify(*peer, options);
+  EXPECT_TRUE(found.ok()) << found.error().message;
+  std::map<std::string, CertifyCheck> checks;
+  if (!found.ok()) return checks;
+  for (const CertifyCheck& check : found->checks) checks[check.name] = check;
+  EXPECT_EQ(checks.size(), found->checks.size());
+  return checks;
+}
+
+double number(const CertifyCheck& check, const std::string& name) {
+  for (const auto& [each, value] : check.numbers) {
+    if (each == name) return value;
+  }
+  ADD_FAILURE() << check.name << " has no " << name;
+  return -1;
+}
+
+ServerProfile certified_profile(Transport transport, WriteOrder order) {
+  ServerProfile profile;
+  profile.domain = PersistenceDomain::Mhp;
+  profile.transport = transport;
+  profile.write_order = order;
+  return profile;
+}
+
+TEST(Certify, SeesThatWritesArePlacedInAnotherOrder) {
+  auto checks = certified(certified_profile(Transport::Roce, WriteOrder::Unknown));
+  EXPECT_EQ(checks["write-order"].proof, Proof::Held) << checks["write-order"].finding;
+  EXPECT_GT(number(checks["write-order"], "later_write_seen_first"), 0);
+}
+
+TEST(Certify, ProvesNoOrderBySeeingNoOtherOne) {
+  auto checks = certified(certified_profile(Transport::Roce, WriteOrder::Ordered));
+  EXPECT_EQ(checks["write-order"].proof, Proof::NotProved) << checks["write-order"].finding;
+  EXPECT_EQ(number(checks["write-order"], "later_write_seen_first"), 0);
+  EXPECT_GT(number(checks["write-order"], "rounds_looked_at"), 0);
+}
+
+TEST(Certify, GoesThroughItsWholeListOverEveryTransportAndSaysWhatIsNotSeenFromHere) {
+  for (const Transport transport : {Transport::InfiniBand, Transport::Iwarp, Transport::Tcp}) {
+    auto checks = certified(certified_profile(transport, WriteOrder::Unknown));
+    EXPECT_EQ(checks.size(), 8u);
+    for (const char* name :
+         {"bytes-after-a-grant", "fencing-time", "first-touch", "immediate-length"}) {
+      EXPECT_EQ(checks[name].proof, Proof::Held) << name << ": " << checks[name].finding;
+    }
+    for (const char* name : {"cqe-payload", "dead-peer-time", "power-cut"}) {
+      EXPECT_EQ(checks[name].proof, Proof::NotHere) << name;
+      EXPECT_NE(checks[name].finding, "") << name;
+    }
+  }
+}
+
+TEST(Certify, NeedsAPoolThatIsLargeEnough) {
+  Random random(3);
+  fabric::emu::World world(random);
+  const ServerProfile profile = certified_profile(Transport::Roce, WriteOrder::Unknown);
+  const auto server =
+      *test::WorldServer::start(world, "server", profile, {kCertifiedPool, 16 * 1024, {32, 2048}});
+  auto& client = world.add_machine("client", profile);
+  const auto peer = server->peer(client);
+  CertifyOptions options;
+  options.pool = kCertifiedPool;
+  options.clock = &world.clock();
+  EXPECT_EQ(certify(*peer, options).code(), ErrorCode::InvalidArgument);
+}
+
+}  // namespace
+}  // namespace perdure::client
