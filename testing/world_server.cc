@@ -98,7 +98,7 @@ class WorldPeer final : public client::Peer {
 WorldServer::WorldServer(fabric::emu::World& world, const std::string& name,
                          const ServerProfile& profile, Options options)
     : world_(world),
-      machine_(world.add_machine(name, profile)),
+      machine_(world.add_machine(name, profile, options.switches)),
       profile_(profile),
       options_(std::move(options)),
       region_(machine_.add_region(pmem::kPoolDataOffset + options_.pool_bytes)) {}

@@ -21,6 +21,7 @@ class WorldServer {
     std::string pool;
     std::uint64_t pool_bytes = 256 * 1024;  // after the pool's header
     persist::ReceiveQueue queue{32, 2048};
+    fabric::emu::RnicSwitches switches{};
   };
 
   /// Adds the machine, formats its pool and serves it. Errors: those of Pool::format.

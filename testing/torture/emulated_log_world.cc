@@ -30,6 +30,8 @@ ServerProfile draw_profile(Random& random) {
   profile.transport = kTransports[random.below(kTransports.size())];
   profile.capabilities.native_flush = profile.ddio == Ddio::Off;
   profile.capabilities.atomic_write = true;
+  profile.write_order = random.chance(1, 2) ? WriteOrder::Ordered : WriteOrder::Unknown;
+  profile.dma_dirties = random.chance(1, 2) ? DmaDirties::Yes : DmaDirties::No;
   return profile;
 }
 
@@ -60,6 +62,8 @@ EmulatedLogWorld::EmulatedLogWorld(const WorldOptions& options) : LogWorld(optio
   const std::size_t quorum = choices.chance(7, 8) ? count / 2 + 1 : 1 + choices.below(count);
   const auto shape = choices.chance(1, 2) ? log::LogShape::Singleton : log::LogShape::Compound;
   const bool beyond = choices.chance(1, kBeyondOneIn);
+  fabric::emu::RnicSwitches switches;
+  switches.cqe_payload_bytes = choices.chance(1, 2) ? 64 : 0;
   for (std::size_t i = 0; i < kPrograms; ++i) {
     program_machines_.push_back(&world_.add_machine(fmt::format("writer{}", i), profile));
   }
@@ -68,12 +72,13 @@ EmulatedLogWorld::EmulatedLogWorld(const WorldOptions& options) : LogWorld(optio
     ServerProfile own = alike ? profile : draw_profile(choices);
     own.transport = profile.transport;
     auto server = WorldServer::start(world_, fmt::format("replica{}", i), own,
-                                     {kLogPool, kEmulatedPoolBytes, kQueue});
+                                     {kLogPool, kEmulatedPoolBytes, kQueue, switches});
     PERDURE_ASSERT(server.ok());
     servers_.push_back(std::move(server).value());
   }
-  tell("{} replicas, quorum {}, {} spare, {}, {}{}", count, quorum, spares, describe(profile),
+  tell("{} replicas, quorum {}, {} spare, {}, {}{}{}", count, quorum, spares, describe(profile),
        shape == log::LogShape::Singleton ? "singleton" : "compound",
+       switches.cqe_payload_bytes != 0 ? ", payload in completions" : "",
        beyond ? ", beyond what is borne" : "");
   begin(count + spares, count, quorum, shape, beyond);
   add_operations();
