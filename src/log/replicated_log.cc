@@ -22,8 +22,10 @@ constexpr Nanoseconds kLookEvery = std::chrono::milliseconds(1);
 constexpr Nanoseconds kOfferLookEvery = std::chrono::microseconds(5);
 // Reading the clock costs as much as an append.
 constexpr std::uint32_t kOffersPerClock = 4;
-// What append and trim spend on asking who has fenced this writer.
+// What append and trim spend on asking who has fenced this writer; and for how long they take the
+// answer as it was, while no replica comes back.
 constexpr Nanoseconds kAskWithin = std::chrono::seconds(1);
+constexpr Nanoseconds kAskEvery = std::chrono::seconds(1);
 // The committed word follows at least that often: what is lost before it is always noticed, and
 // what is behind it an opener finds (log_scan.cc looks further ahead).
 constexpr std::uint64_t kNoteEvery = 1024 * 1024;
@@ -68,7 +70,7 @@ inline void ReplicatedLog::offer() {
 }
 
 Result<Ticket> ReplicatedLog::append_record(RecordType type, std::span<const std::byte> payload) {
-  if (!quorum_stands() || lost_) return quorum_lost(Deadline(clock_, kAskWithin));
+  if (!quorum_stands() || lost_) return no_quorum();
   const std::uint64_t bytes = record_bytes(payload.size());
   const std::uint64_t kept_free = type == RecordType::Data ? kKeptFreeBytes : 0;
   if (!fits_here(bytes, kept_free)) PERDURE_TRY_VOID(pad_to_lap(bytes, kept_free));
@@ -135,7 +137,7 @@ Result<std::byte*> ReplicatedLog::make_room(std::uint64_t bytes) {
   while (true) {
     pump();
     if (std::byte* room = staging_.reserve(bytes)) return room;
-    if (!quorum_stands()) return quorum_lost(Deadline(clock_, kAskWithin));
+    if (!quorum_stands()) return no_quorum();
     if (deadline.passed()) {
       return Error{ErrorCode::TimedOut, "replicas take records too slowly; nothing was appended"};
     }
@@ -284,6 +286,16 @@ Error ReplicatedLog::quorum_lost_words() const {
                            up_count(), configuration_.members.size(), quorum_, reasons)};
 }
 
+/// For calls without a deadline. Asking takes time where peers are silent: the first call spends
+/// it, and the others fail at once until it is worth asking again.
+Error ReplicatedLog::no_quorum() {
+  if (lost_) return *lost_;
+  if (ask_again_at_ && clock_.now() < *ask_again_at_) return quorum_lost_words();
+  Error why = quorum_lost(Deadline(clock_, kAskWithin));
+  ask_again_at_ = clock_.now() + kAskEvery;
+  return why;
+}
+
 /// Says why, once: a newer writer (asked of the peers that still answer), or the reasons for which
 /// replicas are down.
 Error ReplicatedLog::quorum_lost(const Deadline& deadline) {
@@ -338,7 +350,7 @@ Result<Boundary> ReplicatedLog::boundary_at(Lsn lsn, const std::optional<Deadlin
 
 Result<void> ReplicatedLog::trim(Lsn lsn) {
   pump();
-  if (!quorum_stands() || lost_) return quorum_lost(Deadline(clock_, kAskWithin));
+  if (!quorum_stands() || lost_) return no_quorum();
   if (lsn < head_.lsn || lsn > committed_) {
     return Error{ErrorCode::InvalidArgument,
                  fmt::format("can not trim to {}: the log keeps {} to {} (committed)", lsn.value,

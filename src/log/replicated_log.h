@@ -144,6 +144,7 @@ class ReplicatedLog {
     return rule_.enough([this](std::size_t index) { return replicas_[index].sending(); });
   }
   Error quorum_lost(const Deadline& deadline);
+  Error no_quorum();
   Error quorum_lost_words() const;
   std::size_t up_count() const {
     std::size_t count = 0;
@@ -184,6 +185,7 @@ class ReplicatedLog {
   const WriterOptions options_;
   const Clock& clock_;
   Nanoseconds last_look_{0};
+  std::optional<Nanoseconds> ask_again_at_;  // who has fenced this writer; not set: at once
   Nanoseconds last_offer_look_{0};
   std::uint32_t offers_ = 0;  // that found an answer due
   Lsn committed_at_look_;     // at the last look

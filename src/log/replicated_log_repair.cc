@@ -35,6 +35,7 @@ RepairReport ReplicatedLog::bring_back(Replica& replica, const Deadline& deadlin
   const auto repaired = repair_replica(replica, report, deadline);
   replica.set_deadline(std::nullopt);
   report.repaired = repaired.ok();
+  if (report.repaired) ask_again_at_.reset();
   if (!repaired.ok()) {
     report.error = repaired.error().message;
     replica.mark_down(repaired.error());

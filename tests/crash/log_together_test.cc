@@ -8,6 +8,32 @@ namespace {
 
 using std::chrono::milliseconds;
 
+TEST(LogTogether, WithoutAQuorumAppendWaitsOnce) {
+  Cluster cluster;
+  Writer log = cluster.opened();
+  Cluster::append(*log, 3);
+  cluster.cut_off(1, true);
+  cluster.cut_off(2, true);
+  const std::string record = "nobody takes it";
+  const auto last = log->append(std::as_bytes(std::span(record)));
+  ASSERT_TRUE(last.ok());
+  ASSERT_FALSE(log->wait(*last, Level::Committed, std::chrono::seconds(1)).ok());
+  const Clock& clock = cluster.world().clock();
+  const auto lost = [&] {
+    const Nanoseconds before = clock.now();
+    EXPECT_EQ(log->append(std::as_bytes(std::span(record))).code(), ErrorCode::QuorumLost);
+    return clock.now() - before;
+  };
+  (void)lost();
+  for (int i = 0; i < 100; ++i) EXPECT_LT(lost(), milliseconds(1)) << i;
+  EXPECT_EQ(log->trim(log->status().committed).code(), ErrorCode::QuorumLost);
+  // Expect: a newer writer is not overlooked for ever, nor is a quorum that is back.
+  cluster.cut_off(1, false);
+  cluster.cut_off(2, false);
+  Cluster::expect_repaired(log->repair(), 2);
+  EXPECT_TRUE(log->append(std::as_bytes(std::span(record))).ok());
+}
+
 // A head that the writer's trim left on one replica alone comes back with that replica, and the
 // writer trims the others to there; one of them does not answer while there is time for it.
 TEST(LogTogether, ARepairThatTrimsKeepsItsDeadlineAndTheReplicas) {
