@@ -264,18 +264,15 @@ void note_record(ScanReport& report, const RecordView& record, Lsn end) {
   }
 }
 
-}  // namespace
+Error no_log() {
+  return {ErrorCode::NotFound, "no log was created in this pool yet; append creates it"};
+}
 
-Result<ScanReport> scan_log(ByteSource& bytes,
-                            const std::function<void(const RecordView&)>& visit) {
-  ScanReport report;
-  PERDURE_TRY(start, read_start(bytes));
-  report.start = start;
-  if (!start.anchor) {
-    return Error{ErrorCode::NotFound, "no log was created in this pool yet; append creates it"};
-  }
+/// Walks on to the end, and looks behind it.
+Result<void> scan_on(ByteSource& bytes, LogCursor& cursor, ScanReport& report,
+                     const std::function<void(const RecordView&)>& visit) {
+  const LogStart& start = report.start;
   const LogState& state = start.state();
-  LogCursor cursor(bytes, state, state.head);
   while (true) {
     PERDURE_TRY(record, cursor.next());
     if (!record) break;
@@ -293,7 +290,7 @@ Result<ScanReport> scan_log(ByteSource& bytes,
   const Lsn promised = start.committed_word.value_or(Lsn{});
   report.claimed = std::max({report.claimed, promised, state.head.lsn});
   report.extent = std::max({report.tail, promised, state.begin, start.tail_word.value_or(Lsn{})});
-  if (report.end == ScanEnd::RingFull) return report;
+  if (report.end == ScanEnd::RingFull) return {};
   PERDURE_TRY(behind, look_behind(bytes, state, report.tail));
   report.records_after_hole = behind.records;
   report.claimed = std::max(report.claimed, behind.claimed);
@@ -301,6 +298,35 @@ Result<ScanReport> scan_log(ByteSource& bytes,
   // proves a loss; then whatever is whole behind it may have been acknowledged.
   const bool lost = std::max(behind.claimed, report.extent) > report.tail;
   if (lost) report.extent = std::max(report.extent, behind.end);
+  return {};
+}
+
+}  // namespace
+
+Result<ScanReport> scan_log(ByteSource& bytes,
+                            const std::function<void(const RecordView&)>& visit) {
+  ScanReport report;
+  PERDURE_TRY(start, read_start(bytes));
+  if (!start.anchor) return no_log();
+  report.start = start;
+  LogCursor cursor(bytes, start.state(), start.state().head);
+  PERDURE_TRY_VOID(scan_on(bytes, cursor, report, visit));
+  return report;
+}
+
+Result<ScanReport> scan_added(ByteSource& bytes, const ScanReport& before) {
+  PERDURE_TRY(start, read_start(bytes));
+  if (!start.anchor) return no_log();
+  ScanReport report = before;
+  report.start = start;
+  report.records_after_hole = 0;
+  const Boundary& head = start.state().head;
+  report.boundaries.forget_below(head.lsn);
+  std::erase_if(report.configurations,
+                [&](const ConfigurationAt& each) { return each.end <= head.lsn; });
+  report.records = before.next_index - std::min(head.index, before.next_index);
+  LogCursor cursor(bytes, start.state(), before.boundary());
+  PERDURE_TRY_VOID(scan_on(bytes, cursor, report, {}));
   return report;
 }
 

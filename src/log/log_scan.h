@@ -147,6 +147,12 @@ struct ScanReport {
   Boundary boundary() const { return {tail, next_index, last_epoch, last_crc}; }
 };
 
+/// What a replica holds of which `before` was found a moment ago: only what has been added behind
+/// that, and its start, are read. Requires that nothing else was changed meanwhile; payload_bytes
+/// also counts what was trimmed.
+/// Errors: those of scan_log.
+Result<ScanReport> scan_added(ByteSource& bytes, const ScanReport& before);
+
 /// Walks the whole log. `visit`, if given, sees every record.
 /// Errors: those of read_start; NotFound when no log was created there.
 Result<ScanReport> scan_log(ByteSource& bytes,

@@ -138,6 +138,21 @@ Result<Survey> survey_start(ByteSource& bytes, const Survey& before) {
   return now;
 }
 
+/// What bringing a replica to equal has changed of it.
+enum class Changed { Start, Added, All };
+
+/// The survey again, of what was changed: what it had besides was read a moment ago, and nobody but
+/// this writer can have written to it since.
+Result<Survey> survey_after(Changed what, ByteSource& bytes, const Survey& before) {
+  if (what == Changed::Start) return survey_start(bytes, before);
+  if (what == Changed::All) return survey(bytes);
+  auto report = scan_added(bytes, *before.report);
+  if (!report.ok()) return report.error();
+  Survey now;
+  now.report = std::move(report).value();
+  return now;
+}
+
 Result<void> write_words(Replica& target, const Target& to) {
   if (to.state.anchor.shape == LogShape::Compound) {
     PERDURE_TRY_VOID(write_word(target, kTailWordAt, to.to.lsn));
@@ -276,6 +291,8 @@ Result<Brought> bring_equal(Source* source, const Target& to, Replica& target,
                                  ? report->tail == to.to.lsn
                                  : kept && kept->lsn == to.to.lsn && report->tail == kept->lsn;
   const bool marked = !equal_already && !kept;
+  const bool added = kept && kept->lsn == report->tail;
+  const Changed changed = equal_already ? Changed::Start : added ? Changed::Added : Changed::All;
   if (marked && !to.chosen) {
     PERDURE_TRY_VOID(require_source(*source, to, target.visible_within(), source_failed));
   }
@@ -313,7 +330,7 @@ Result<Brought> bring_equal(Source* source, const Target& to, Replica& target,
   // What was written is durable, and may take a moment until it is read.
   const Deadline visible = target.visible_within();
   while (true) {
-    PERDURE_TRY(again, equal_already ? survey_start(target_bytes, found) : survey(target_bytes));
+    PERDURE_TRY(again, survey_after(changed, target_bytes, found));
     brought.survey = std::move(again);
     const auto equal =
         brought.survey.report

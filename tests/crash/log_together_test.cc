@@ -100,5 +100,31 @@ TEST(LogTogether, ARepairOverASlowLinkKeepsItsDeadline) {
   cluster.expect_all(0, 6);
 }
 
+// What a repair has found whole is not read again behind it: but what it adds is.
+TEST(LogTogether, ARepairReadsAgainWhatItHasAdded) {
+  Cluster cluster;
+  Writer log = cluster.opened();
+  Cluster::append(*log, 50);
+  Cluster::settle(*log);
+  cluster.stop(2);
+  Cluster::append(*log, 50);
+  cluster.start(2);
+  Cluster::expect_repaired(log->repair(), 1);
+  Cluster::append(*log, 10);
+  Cluster::settle(*log);
+  cluster.expect_all(0, 110);
+  // Expect: damage of what was there before is found all the same, and repaired.
+  cluster.stop(2);
+  Cluster::append(*log, 10);
+  cluster.start(2);
+  cluster.flip_record(2, log->status().head);
+  const auto repairs = log->repair();
+  Cluster::expect_repaired(repairs, 1);
+  ASSERT_EQ(repairs.size(), 1u);
+  EXPECT_NE(repairs[0].found.find("damaged"), std::string::npos) << repairs[0].found;
+  Cluster::settle(*log);
+  cluster.expect_all(0, 120);
+}
+
 }  // namespace
 }  // namespace perdure
