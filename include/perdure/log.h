@@ -120,7 +120,8 @@ struct RepairReport {
 };
 
 /// A log with one writer at a time: this one.
-/// Threads: one caller at a time; there is no thread of its own, progress is made in the calls.
+/// Threads: one caller at a time; progress is made in the calls. It has threads of its own only
+/// while open reads the replicas, all of them at once.
 /// Processes: a child made by fork() must not use it. Over RDMA it can not use any RNIC that its
 /// parent had opened: the kernel refuses its requests.
 class Log {

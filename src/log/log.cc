@@ -38,6 +38,7 @@ Result<std::optional<Primary>> parse_primary(const std::string& word) {
 
 Result<log::WriterOptions> writer_options(const LogOptions& options) {
   log::WriterOptions writer;
+  writer.threads = true;
   PERDURE_TRY(shape, parse_shape(options.shape));
   PERDURE_TRY(primary, parse_primary(options.primary));
   writer.pool = options.pool;

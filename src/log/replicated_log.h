@@ -43,6 +43,9 @@ struct WriterOptions {
   /// Lets time pass while no replica has a connection to wait for. Nothing: the thread sleeps. An
   /// emulated world goes on meanwhile.
   std::function<void(Nanoseconds)> pause;
+  /// Opening reads all replicas at once, all but one of them by threads of their own, which end
+  /// before it does. Not for peers of an emulated world: that has one thread.
+  bool threads = false;
 };
 
 /// Threads: one caller at a time.

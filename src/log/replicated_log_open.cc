@@ -6,7 +6,9 @@
 
 #include <algorithm>
 #include <array>
+#include <future>
 #include <numeric>
+#include <system_error>
 
 #include "core/epoch.h"
 #include "core/log_message.h"
@@ -23,6 +25,18 @@ std::string this_writer() {
   std::array<char, 256> host{};
   (void)::gethostname(host.data(), host.size() - 1);
   return fmt::format("{}:{}", host.data(), ::getpid());
+}
+
+/// The survey of one replica: by a thread of its own from now on, or by whoever asks for it.
+std::future<Result<Survey>> begin_survey(ByteSource& bytes, bool thread) {
+  const auto read = [&bytes] { return survey(bytes); };
+  if (thread) {
+    try {
+      return std::async(std::launch::async, read);
+    } catch (const std::system_error&) {  // there is none to be had
+    }
+  }
+  return std::async(std::launch::deferred, read);
 }
 
 Result<void> validate(const WriterOptions& options, std::size_t peers) {
@@ -374,17 +388,24 @@ Result<void> ReplicatedLog::require_uncreated(Opening& opening) {
   return {};
 }
 
-/// Step 4: reads every replica that has a session; what can not be read is marked down.
+/// Step 4: reads every replica that has a session; what can not be read is marked down. With
+/// threads all at once, the first by this one. They share nothing: each reads by a session of its
+/// own, and what is decided and marked is left to this thread.
 Result<void> ReplicatedLog::survey_all(Opening& opening) {
+  std::vector<std::future<Result<Survey>>> surveys(replicas_.size());
+  bool thread = false;
   for (std::size_t index = 0; index < replicas_.size(); ++index) {
-    Replica& replica = replicas_[index];
-    if (!replica.has_session()) continue;
-    auto found = survey(*opening.bytes[index]);
-    if (!found.ok()) {
-      replica.mark_down(found.error());
-      continue;
+    if (!replicas_[index].has_session()) continue;
+    surveys[index] = begin_survey(*opening.bytes[index], thread);
+    thread = options_.threads;
+  }
+  for (std::size_t index = 0; index < replicas_.size(); ++index) {
+    if (!surveys[index].valid()) continue;
+    if (auto found = surveys[index].get(); found.ok()) {
+      opening.surveys[index] = std::move(found).value();
+    } else {
+      replicas_[index].mark_down(found.error());
     }
-    opening.surveys[index] = std::move(found).value();
   }
   return {};
 }
