@@ -1,6 +1,6 @@
 // Parts of the log's protocol that each have tests of their own, where they meet: accepted loss and
-// a change of the replicas, the committed word and many batches in flight, coming back while the
-// replicas change, deadlines and what they end. docs/log-protocol.md.
+// a change of the replicas, the committed word and many batches in flight, deadlines and what they
+// end. docs/log-protocol.md.
 #include "log_cluster.h"
 
 namespace perdure {
@@ -124,6 +124,70 @@ TEST(LogTogether, ARepairReadsAgainWhatItHasAdded) {
   EXPECT_NE(repairs[0].found.find("damaged"), std::string::npos) << repairs[0].found;
   Cluster::settle(*log);
   cluster.expect_all(0, 120);
+}
+
+// The record of a change is on one replica, nobody knows whether it counts, and then all that is
+// behind the third record is lost everywhere.
+TEST(LogTogether, LossIsAcceptedWhileAChangeIsUndecided) {
+  Cluster cluster(4);
+  Writer log = cluster.opened();
+  const auto tickets = Cluster::append(*log, 6);
+  Cluster::settle(*log);
+  const std::string first = log->status().replicas[0].pool_uuid;
+  cluster.cut_off(1, true);
+  cluster.cut_off(2, true);
+  EXPECT_EQ(log->remove_replica(first, 0).code(), ErrorCode::OutcomeUnknown);
+  log.reset();
+  cluster.cut_off(1, false);
+  cluster.cut_off(2, false);
+  for (std::size_t index = 0; index < 3; ++index) cluster.flip_record(index, tickets[3].lsn);
+  EXPECT_EQ(cluster.open().code(), ErrorCode::Corrupt);
+  WriterOptions options = cluster.options();
+  options.accept_loss = true;
+  auto accepted = cluster.open({0, 1, 2}, options);
+  ASSERT_TRUE(accepted.ok()) << accepted.error().message;
+  log = std::move(accepted).value();
+  EXPECT_EQ(log->status().next_index, 3u);
+  EXPECT_EQ(log->configuration().members.size(), 3u) << "the change was among what is lost";
+  Cluster::append(*log, 3);
+  ASSERT_TRUE(log->add_replica(cluster.peer(3), 0).ok());
+  Cluster::append(*log, 3);
+  Cluster::settle(*log);
+  log.reset();
+  log = cluster.opened({0, 1, 2, 3});
+  ASSERT_NE(log, nullptr);
+  cluster.expect_all(0, 9, {0, 1, 2, 3});
+}
+
+// The word goes after batches that are still in flight: it must not promise what these bring.
+TEST(LogTogether, TheCommittedWordPromisesNothingThatIsInFlight) {
+  for (std::uint64_t steps = 40; steps < 1500; steps += 73) {
+    Cluster cluster;
+    WriterOptions options = cluster.options();
+    options.batches_in_flight = 8;
+    auto opened = cluster.open({0, 1, 2}, options);
+    ASSERT_TRUE(opened.ok()) << opened.error().message;
+    Writer log = std::move(opened).value();
+    cluster.world().cut_after(cluster.server(1).machine(), steps);
+    for (int i = 0; i < 60; ++i) {
+      const std::string record = Cluster::text(log->status().next_index);
+      ASSERT_TRUE(log->append(std::as_bytes(std::span(record))).ok());
+      if (i % 3 == 0) (void)log->poll();
+      if (i % 8 == 7) cluster.world().settle();
+    }
+    Cluster::settle(*log);
+    cluster.world().cancel_cut();
+    const std::uint64_t records = log->status().next_index;
+    log.reset();
+    cluster.stop(1);
+    cluster.start(1);
+    const log::ScanReport report = cluster.scan(1);
+    EXPECT_LE(report.start.committed_word.value_or(Lsn{}), report.tail) << steps;
+    EXPECT_FALSE(report.damaged()) << steps;
+    log = cluster.opened();
+    ASSERT_NE(log, nullptr);
+    cluster.expect_all(0, records);
+  }
 }
 
 }  // namespace
