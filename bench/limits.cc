@@ -5,6 +5,7 @@
 #include "bench/bare.h"
 #include "bench/child.h"
 #include "bench/limits_log.h"
+#include "bench/limits_open.h"
 #include "bench/limits_traced.h"
 #include "bench/server_process.h"
 #include "core/byte_text.h"
@@ -21,6 +22,8 @@
 #include <algorithm>
 #include <cmath>
 #include <csignal>
+#include <filesystem>
+#include <system_error>
 
 namespace perdure::bench {
 namespace {
@@ -54,6 +57,9 @@ class Limits {
       ask("64 B durable, 64 in flight", transport, [&](Finding& f) { return window(f); });
       ask("1 MiB durable, bandwidth", transport, [&](Finding& f) { return bandwidth(f, false); });
       ask("1 MiB, both sides durable", transport, [&](Finding& f) { return bandwidth(f, true); });
+      if (transport != "verbs") {
+        ask("opening on three replicas", transport, [&](Finding& f) { return opening(f); });
+      }
       ask("allocations per append", transport, [&](Finding& f) { return allocated(f); });
       ask("system calls of ours per append", transport, [&](Finding& f) { return calls(f); });
       // Over shm the transport is ours, and ends in a store.
@@ -263,6 +269,47 @@ class Limits {
     };
     PERDURE_TRY_VOID(side_by_side(finding, options, bare_side, our_side));
     finding.met = finding.ratio.median() >= 0.90;
+    return {};
+  }
+
+  /// Three daemons of this machine have a log each, and one of them is also read once.
+  Result<void> opening(Finding& finding) {
+    finding.unit = "s";
+    finding.target = "Perdure / bare at most 3";
+    finding.note = fmt::format(
+        "a log of {} in records of 64 KiB, everything verified; bare: reading as many bytes of one "
+        "replica over the same transport, without looking at them",
+        format_bytes(options_.log_bytes));
+    LogToOpen log;
+    log.transport = finding.fabric;
+    log.pool = "limits-open";
+    log.bytes = options_.log_bytes;
+    std::vector<test::PeerProcess> peers;
+    for (const char* name : {"a", "b", "c"}) {
+      const std::string place = fmt::format("{}/open-{}-{}", directory_, finding.fabric, name);
+      PERDURE_TRY(peer, start_peer(place));
+      log.peers.push_back(peer.address());
+      peers.push_back(std::move(peer));
+    }
+    const auto filled = [&]() -> Result<double> {
+      PERDURE_TRY_VOID(fill(log));
+      return 0.0;
+    };
+    PERDURE_TRY_VOID(in_bare(filled));
+    for (std::size_t round = 0; round < options_.rounds; ++round) {
+      PERDURE_TRY(read, in_bare([&] { return seconds_to_read(log); }));
+      PERDURE_TRY(opened, in_bare([&] { return seconds_to_open(log); }));
+      finding.bare.values.push_back(read);
+      finding.perdure.values.push_back(opened);
+      finding.ratio.values.push_back(opened / read);
+    }
+    finding.met = finding.ratio.median() <= 3;
+    for (test::PeerProcess& peer : peers) PERDURE_TRY_VOID(peer.stop());
+    for (const char* name : {"a", "b", "c"}) {
+      std::error_code ignored;  // the space is wanted for the next question
+      std::filesystem::remove_all(fmt::format("{}/open-{}-{}", directory_, finding.fabric, name),
+                                  ignored);
+    }
     return {};
   }
 
