@@ -116,7 +116,9 @@ Result<std::unique_ptr<pmem::Pool>> WorldServer::format() {
   pmem::PoolOptions pool;
   pool.name = options_.pool;
   const std::string& name = machine_.name();
-  pool.uuid = uuid_of(formats_ == 0 ? name : fmt::format("{}/{}", name, formats_));
+  // Known before: the power may fail when all of it is there and nobody has said so.
+  pool_uuid_ = uuid_of(formats_ == 0 ? name : fmt::format("{}/{}", name, formats_));
+  pool.uuid = pool_uuid_;
   ++formats_;
   return pmem::Pool::format(std::make_unique<pmem::LentRegion>(region_), pool);
 }

@@ -50,7 +50,7 @@ class WorldServer {
   /// Whether a service runs: not after a start that failed.
   bool serving() const { return service_ != nullptr; }
   server::PeerService& service() { return *service_; }
-  /// Of the pool that was formatted or attached last.
+  /// Of the pool that was attached last, or begun to be formatted.
   const pmem::Uuid& pool_uuid() const { return pool_uuid_; }
   pmem::CrashableRegion& region() { return region_; }
 

@@ -339,6 +339,8 @@ void LogWorld::start(std::size_t replica) {
   const auto started = start_again(replica);
   // A strike may have come in the middle of it.
   each.off = !runs(replica);
+  // A pool that was made while the power failed, and is there all the same, has lost nothing.
+  if (started.ok() && (opened_ == 0 || !is_named(replica))) each.bad = false;
   if (started.ok() || each.off) return;
   tell_outcome("start of " + name_of(replica), started);
   if (!each.bad && !beyond_) {
@@ -381,9 +383,7 @@ void LogWorld::add_lasting(std::string name, std::uint32_t weight, std::uint32_t
 /// ever whole, when the other replicas do not answer.
 bool LogWorld::flip_somewhere(Random& choices) {
   const std::size_t index = choices.below(replicas_.size());
-  const bool member =
-      std::ranges::any_of(known_, [&](const Members& each) { return has(each, pool_of(index)); });
-  if (!member || !may_spoil(index)) return false;
+  if (!is_named(index) || !may_spoil(index)) return false;
   const std::uint64_t last = judge_.committed_below();
   const std::optional<Lsn> place = last > 0 ? judge_.place_of(last - 1) : std::optional<Lsn>{};
   if (!place || last <= judge_.trimmed_below() + 1) return false;

@@ -218,6 +218,7 @@ class LogWorld : public World {
   bool bears(const Members& members) const;
   bool may_spoil(std::size_t replica) const;
   void note_beyond();
+  bool is_named(std::size_t replica) const;
   std::vector<std::size_t> strangers() const;
   Members members_of(const Program& program) const;
   Members changed(const Members& before, std::size_t count) const;

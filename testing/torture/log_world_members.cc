@@ -92,13 +92,17 @@ void LogWorld::note_beyond() {
   judge_.bear_loss();
 }
 
+/// Whether the operator may take its pool for a replica.
+bool LogWorld::is_named(std::size_t replica) const {
+  return std::ranges::any_of(
+      known_, [&](const Members& members) { return has(members, pool_of(replica)); });
+}
+
 /// Machines whose pool is no replica.
 std::vector<std::size_t> LogWorld::strangers() const {
   std::vector<std::size_t> found;
   for (std::size_t index = 0; index < replicas_.size(); ++index) {
-    const bool member = std::ranges::any_of(
-        known_, [&](const Members& members) { return has(members, pool_of(index)); });
-    if (!member) found.push_back(index);
+    if (!is_named(index)) found.push_back(index);
   }
   return found;
 }

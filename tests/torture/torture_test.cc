@@ -14,6 +14,7 @@
 #include "testing/soak.h"
 #include "testing/torture/campaign.h"
 #include "testing/torture/emulated_log_world.h"
+#include "testing/world_server.h"
 
 namespace perdure::test {
 namespace {
@@ -133,6 +134,30 @@ TEST(Torture, TheSameSeedGivesTheSameWorld) {
     }
     EXPECT_EQ(told[0], told[1]) << "seed " << seed;
   }
+}
+
+// The power fails anywhere while a machine gets a blank pool. That one may be there all the same.
+TEST(LogTorture, APoolIsKnownByItsNameFromTheMomentThatItCanComeBack) {
+  std::size_t came_back = 0;
+  std::size_t gone = 0;
+  for (std::uint64_t events = 1;; ++events) {
+    Random random(events);
+    fabric::emu::World world(random);
+    auto server = WorldServer::start(world, "server", ServerProfile{}, {"log", 128 * 1024});
+    ASSERT_TRUE(server.ok());
+    const pmem::Uuid first = (*server)->pool_uuid();
+    world.cut_after((*server)->machine(), events);
+    const bool made = (*server)->start_with({}).ok() && (*server)->machine().powered();
+    const pmem::Uuid named = (*server)->pool_uuid();
+    EXPECT_NE(named, first);
+    if (made) break;
+    const bool there = (*server)->start_again().ok();
+    came_back += there ? 1 : 0;
+    gone += there ? 0 : 1;
+    EXPECT_EQ((*server)->pool_uuid(), named) << "cut after " << events;
+  }
+  EXPECT_GT(came_back, 0u);
+  EXPECT_GT(gone, 0u);
 }
 
 TEST(LogTorture, NoLawIsBroken) {
