@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/random.h"
@@ -88,6 +90,24 @@ class LogImage {
   std::vector<std::byte> bytes_;
 };
 
+/// Reads fail once `left` bytes were read.
+class ShortOfTime final : public ByteSource {
+ public:
+  explicit ShortOfTime(std::span<const std::byte> bytes) : bytes_(bytes) {}
+  std::uint64_t size() const override { return bytes_.size(); }
+  Result<void> read(std::uint64_t at, std::span<std::byte> to) override {
+    if (to.size() > left) return Error{ErrorCode::TimedOut, "there is no time left"};
+    left -= to.size();
+    all += to.size();
+    return bytes_.read(at, to);
+  }
+  std::uint64_t left = 0;
+  std::uint64_t all = 0;
+
+ private:
+  LocalBytes bytes_;
+};
+
 TEST(LogFormat, AWordReadsBackAndAnyFlippedBitIsSeen) {
   for (const std::uint64_t lsn : {std::uint64_t{64}, std::uint64_t{123456}, kLsnMax - 7}) {
     const std::uint64_t word = encode_word(Lsn{lsn});
@@ -144,6 +164,114 @@ TEST(LogScan, RecordsComeBackInOrder) {
   ASSERT_TRUE(report.ok());
   EXPECT_EQ(read, (std::vector<std::string>{"one", "two"}));
   EXPECT_EQ(report->tail, image.tail);
+}
+
+constexpr std::uint64_t kLongRing = 8 << 20;  // many of the windows that are read at a time
+constexpr Lsn kAll{kLsnMax};
+
+LogImage long_image(int records) {
+  LogImage image(kLongRing);
+  for (int i = 0; i < records; ++i) image.add(std::string(200, static_cast<char>('a' + i % 26)));
+  return image;
+}
+
+// A replica that takes longer to read than whoever brings it back has time is read all the same.
+TEST(LogScan, GoesOnWhereItWasGivenUp) {
+  LogImage image = long_image(25'000);
+  const ScanReport whole = image.scan();
+  ShortOfTime once(image.bytes());
+  once.left = 100 * kLongRing;
+  std::optional<ScanSoFar> in_one;
+  ASSERT_TRUE(scan_log_on(once, in_one, image.tail).ok());
+  ShortOfTime bytes(image.bytes());
+  std::optional<ScanSoFar> so_far;
+  Result<ScanReport> report = Error{};
+  int calls = 0;
+  for (; calls < 100 && !report.ok(); ++calls) {
+    bytes.left = once.all / 4;
+    report = scan_log_on(bytes, so_far, image.tail);
+    ASSERT_TRUE(report.ok() || report.code() == ErrorCode::TimedOut);
+  }
+  ASSERT_TRUE(report.ok());
+  EXPECT_GT(calls, 4);
+  EXPECT_LT(bytes.all, 3 * once.all) << "what one call has read the next one does not read again";
+  EXPECT_EQ(report->boundary(), whole.boundary());
+  EXPECT_EQ(report->records, whole.records);
+  EXPECT_EQ(report->payload_bytes, whole.payload_bytes);
+  EXPECT_EQ(report->extent, whole.extent);
+  EXPECT_EQ(report->end, whole.end);
+}
+
+TEST(LogScan, WhatWasAddedSinceTheLastCallIsReadAndNothingElse) {
+  LogImage image = long_image(15'000);
+  ShortOfTime bytes(image.bytes());
+  bytes.left = 100 * kLongRing;
+  std::optional<ScanSoFar> so_far;
+  ASSERT_TRUE(scan_log_on(bytes, so_far, kAll).ok());
+  const std::uint64_t first = std::exchange(bytes.all, 0);
+  image.add("one more");
+  const auto report = scan_log_on(bytes, so_far, kAll);
+  ASSERT_TRUE(report.ok());
+  EXPECT_EQ(report->boundary(), image.scan().boundary());
+  EXPECT_EQ(report->records, 15'001U);
+  EXPECT_LT(bytes.all, first);
+}
+
+TEST(LogScan, LooksBehindTheEndAsFarAsTheCallersLogGoes) {
+  LogImage image = long_image(1000);
+  const Lsn end = image.tail;
+  for (const Lsn until : {end, kAll}) {
+    ShortOfTime bytes(image.bytes());
+    bytes.left = 100 * kLongRing;
+    std::optional<ScanSoFar> so_far;
+    ASSERT_TRUE(scan_log_on(bytes, so_far, until).ok());
+    EXPECT_EQ(bytes.all < 2 * kLongRing / 4, until == end) << bytes.all;
+  }
+  // Expect: a hole before the end of the caller's log is seen for what it is.
+  image.committed = end;
+  const Lsn hole = image.add("is lost");
+  const Lsn behind = image.add("is whole");
+  image.at(hole, kRecordHeaderBytes) ^= std::byte{1};
+  ShortOfTime bytes(image.bytes());
+  bytes.left = 100 * kLongRing;
+  std::optional<ScanSoFar> so_far;
+  const auto report = scan_log_on(bytes, so_far, image.tail);
+  ASSERT_TRUE(report.ok());
+  EXPECT_EQ(report->tail, hole);
+  EXPECT_EQ(report->records_after_hole, 1U) << behind.value;
+}
+
+// Between two calls somebody puts an older copy of the pool, or one of another state, in its place.
+TEST(LogScan, IsReadAnewWhereItIsNotWhatItWas) {
+  const std::vector<std::byte> older = long_image(500).bytes();
+  for (const int given_up_at : {4, 2}) {
+    LogImage image = long_image(25'000);
+    ShortOfTime bytes(image.bytes());
+    bytes.left = image.bytes().size() / static_cast<std::uint64_t>(given_up_at);
+    std::optional<ScanSoFar> so_far;
+    ASSERT_FALSE(scan_log_on(bytes, so_far, kAll).ok());
+    ASSERT_GT(so_far->report.records, 500U);
+    std::copy(older.begin(), older.end(), image.bytes().begin());
+    bytes.left = 100 * kLongRing;
+    const auto report = scan_log_on(bytes, so_far, kAll);
+    ASSERT_TRUE(report.ok());
+    EXPECT_EQ(report->boundary(), image.scan().boundary());
+    EXPECT_EQ(report->records, 500U);
+  }
+  LogImage image = long_image(25'000);
+  ShortOfTime bytes(image.bytes());
+  bytes.left = image.bytes().size() / 2;
+  std::optional<ScanSoFar> so_far;
+  ASSERT_FALSE(scan_log_on(bytes, so_far, kAll).ok());
+  const Lsn cut = so_far->before_last.lsn;
+  image.state.begin = Lsn{cut.value / 2};  // everything from there on is of another epoch now
+  image.state.epoch = Epoch{2};
+  image.write_state();
+  bytes.left = 100 * kLongRing;
+  const auto report = scan_log_on(bytes, so_far, kAll);
+  ASSERT_TRUE(report.ok());
+  EXPECT_EQ(report->boundary(), image.scan().boundary());
+  EXPECT_LT(report->tail, cut);
 }
 
 TEST(LogScan, AnyFlippedBitOfARecordEndsTheLogThere) {

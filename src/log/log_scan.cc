@@ -200,6 +200,8 @@ void BoundaryIndex::forget_below(Lsn lsn) {
 
 namespace {
 
+constexpr Lsn kAnywhere{kLsnMax};
+
 /// What is found behind the end of what is readable.
 struct Behind {
   std::uint64_t records = 0;  // whole, of this lap, and of an epoch that may stand there
@@ -219,11 +221,13 @@ Result<void> follow_behind(ByteSource& bytes, const LogState& state, Lsn at, Beh
   }
 }
 
-/// Looks for whole records behind `from` that belong to this lap: what a hole cut off.
-Result<Behind> look_behind(ByteSource& bytes, const LogState& state, Lsn from) {
+/// Looks for whole records behind `from` and before `until` that belong to this lap: what a hole
+/// cut off.
+Result<Behind> look_behind(ByteSource& bytes, const LogState& state, Lsn from, Lsn until) {
   Behind behind;
   const std::uint64_t ring = state.anchor.ring_bytes;
-  const std::uint64_t end = std::min(state.head.lsn.value + ring, from.value + kLookAheadBytes);
+  const std::uint64_t end =
+      std::min({state.head.lsn.value + ring, from.value + kLookAheadBytes, until.value});
   std::vector<std::byte> window;
   std::uint64_t at = from.value + kRecordAlignment;
   while (at + kRecordHeaderBytes <= end) {
@@ -268,30 +272,36 @@ Error no_log() {
   return {ErrorCode::NotFound, "no log was created in this pool yet; append creates it"};
 }
 
-/// Walks on to the end, and looks behind it.
-Result<void> scan_on(ByteSource& bytes, LogCursor& cursor, ScanReport& report,
-                     const std::function<void(const RecordView&)>& visit) {
-  const LogStart& start = report.start;
-  const LogState& state = start.state();
-  while (true) {
-    PERDURE_TRY(record, cursor.next());
-    if (!record) break;
-    note_record(report, *record, cursor.position());
-    report.boundaries.note(cursor.boundary());
-    if (visit) visit(*record);
-  }
-  const Boundary& end = cursor.boundary();
+void note_boundary(ScanReport& report, const Boundary& end) {
   report.tail = end.lsn;
-  report.end = cursor.end();
   report.last_crc = end.crc;
   report.last_epoch = end.epoch;
   report.next_index = end.index;
+}
+
+/// Walks on to the end, and looks behind it, not beyond `until`. `visit` sees every record, and
+/// what precedes it.
+Result<void> scan_on(ByteSource& bytes, LogCursor& cursor, ScanReport& report, Lsn until,
+                     const std::function<void(const RecordView&, const Boundary&)>& visit) {
+  const LogStart& start = report.start;
+  const LogState& state = start.state();
+  while (true) {
+    const Boundary before = cursor.boundary();
+    PERDURE_TRY(record, cursor.next());
+    if (!record) break;
+    note_record(report, *record, cursor.position());
+    note_boundary(report, cursor.boundary());
+    report.boundaries.note(cursor.boundary());
+    if (visit) visit(*record, before);
+  }
+  note_boundary(report, cursor.boundary());
+  report.end = cursor.end();
   report.tail_word_beyond = start.tail_word && *start.tail_word > report.tail;
   const Lsn promised = start.committed_word.value_or(Lsn{});
   report.claimed = std::max({report.claimed, promised, state.head.lsn});
   report.extent = std::max({report.tail, promised, state.begin, start.tail_word.value_or(Lsn{})});
   if (report.end == ScanEnd::RingFull) return {};
-  PERDURE_TRY(behind, look_behind(bytes, state, report.tail));
+  PERDURE_TRY(behind, look_behind(bytes, state, report.tail, until));
   report.records_after_hole = behind.records;
   report.claimed = std::max(report.claimed, behind.claimed);
   // Writes in flight arrive in any order: only what was known to be committed, or durable here,
@@ -310,7 +320,35 @@ Result<ScanReport> scan_log(ByteSource& bytes,
   if (!start.anchor) return no_log();
   report.start = start;
   LogCursor cursor(bytes, start.state(), start.state().head);
-  PERDURE_TRY_VOID(scan_on(bytes, cursor, report, visit));
+  PERDURE_TRY_VOID(
+      scan_on(bytes, cursor, report, kAnywhere, [&](const RecordView& record, const Boundary&) {
+        if (visit) visit(record);
+      }));
+  return report;
+}
+
+Result<ScanReport> scan_log_on(ByteSource& bytes, std::optional<ScanSoFar>& so_far, Lsn until) {
+  PERDURE_TRY(start, read_start(bytes));
+  if (!start.anchor) return no_log();
+  const LogState& state = start.state();
+  bool goes_on = so_far && so_far->report.start.state() == state;
+  LogCursor cursor(bytes, state, goes_on ? so_far->before_last : state.head);
+  if (goes_on) {
+    PERDURE_TRY(last, cursor.next());
+    goes_on = last && cursor.boundary() == so_far->report.boundary();
+    if (!goes_on) cursor = LogCursor(bytes, state, state.head);
+  }
+  if (!goes_on) {
+    so_far.emplace();
+    note_boundary(so_far->report, state.head);
+    so_far->before_last = state.head;
+  }
+  ScanReport& report = so_far->report;
+  report.start = start;
+  report.records_after_hole = 0;
+  PERDURE_TRY_VOID(
+      scan_on(bytes, cursor, report, until,
+              [&](const RecordView&, const Boundary& before) { so_far->before_last = before; }));
   return report;
 }
 
@@ -326,7 +364,7 @@ Result<ScanReport> scan_added(ByteSource& bytes, const ScanReport& before) {
                 [&](const ConfigurationAt& each) { return each.end <= head.lsn; });
   report.records = before.next_index - std::min(head.index, before.next_index);
   LogCursor cursor(bytes, start.state(), before.boundary());
-  PERDURE_TRY_VOID(scan_on(bytes, cursor, report, {}));
+  PERDURE_TRY_VOID(scan_on(bytes, cursor, report, kAnywhere, {}));
   return report;
 }
 

@@ -153,6 +153,21 @@ struct ScanReport {
 /// Errors: those of scan_log.
 Result<ScanReport> scan_added(ByteSource& bytes, const ScanReport& before);
 
+/// What scans of one replica have read, of which the last may have been given up.
+struct ScanSoFar {
+  ScanReport report;
+  Boundary before_last;  // what precedes the last record that was read
+};
+
+/// scan_log() in as many calls as it takes, for a replica to which nobody but the caller writes,
+/// and the caller only behind what it has: each call, also one that fails, leaves in `so_far` what
+/// was read, and the next one goes on from there. All is read anew where the replica's state has
+/// changed, or the last record that was read is not there any more: a copy of older days may have
+/// been put in its place. What lies behind `until` is not looked at: where the caller's log ends,
+/// nothing behind there was ever committed.
+/// Errors: those of scan_log.
+Result<ScanReport> scan_log_on(ByteSource& bytes, std::optional<ScanSoFar>& so_far, Lsn until);
+
 /// Walks the whole log. `visit`, if given, sees every record.
 /// Errors: those of read_start; NotFound when no log was created there.
 Result<ScanReport> scan_log(ByteSource& bytes,

@@ -173,9 +173,10 @@ Result<void> write_anchor(Replica& target, const Anchor& anchor) {
   return target.write_now(0, bytes);
 }
 
-Result<Survey> survey(ByteSource& bytes) {
+namespace {
+
+Result<Survey> survey_of(Result<ScanReport> report) {
   Survey found;
-  auto report = scan_log(bytes);
   if (report.ok()) {
     found.report = std::move(report).value();
   } else if (report.code() == ErrorCode::Corrupt) {
@@ -184,6 +185,14 @@ Result<Survey> survey(ByteSource& bytes) {
     return report.error();
   }
   return found;
+}
+
+}  // namespace
+
+Result<Survey> survey(ByteSource& bytes) { return survey_of(scan_log(bytes)); }
+
+Result<Survey> survey_on(ByteSource& bytes, std::optional<ScanSoFar>& so_far, Lsn until) {
+  return survey_of(scan_log_on(bytes, so_far, until));
 }
 
 Candidate candidate_of(const pmem::Uuid& pool, const Survey& survey, std::uint64_t log_id) {

@@ -26,6 +26,9 @@ struct Survey {
 /// Reads one replica whole. Errors: those of reading, VersionMismatch.
 Result<Survey> survey(ByteSource& bytes);
 
+/// The same, in as many calls as it takes: see scan_log_on().
+Result<Survey> survey_on(ByteSource& bytes, std::optional<ScanSoFar>& so_far, Lsn until);
+
 /// What the survey of the pool means for a decision. `log_id`: of the log in question; a replica of
 /// another one, or of none, is Unknown.
 Candidate candidate_of(const pmem::Uuid& pool, const Survey& survey, std::uint64_t log_id);

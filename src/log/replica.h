@@ -12,6 +12,7 @@
 #include "core/backoff.h"
 #include "core/method.h"
 #include "log/log_format.h"
+#include "log/log_scan.h"
 #include "log/log_state.h"
 #include "log/staging.h"
 #include "persist/requester.h"
@@ -101,6 +102,9 @@ class Replica {
   void look_for_stall();
 
   void mark_down(Error why);
+
+  /// What was read of it while it is being brought back; forgotten when it is.
+  std::optional<ScanSoFar>& scan_so_far() { return scan_so_far_; }
 
   /// Whether it is time to try again to bring it back. Requires that it is down.
   bool retry_due(Nanoseconds now) const { return backoff_.due(now); }
@@ -195,6 +199,7 @@ class Replica {
   Nanoseconds silent_{0};                 // how long it has had something to answer and did not
   std::uint32_t idle_polls_ = 0;
   std::optional<Error> down_reason_;
+  std::optional<ScanSoFar> scan_so_far_;
   Backoff backoff_;
 };
 

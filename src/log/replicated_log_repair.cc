@@ -92,7 +92,9 @@ Result<void> ReplicatedLog::repair_replica(Replica& replica, RepairReport& repor
   PERDURE_TRY_VOID(replica.prepare(anchor_.shape, staging_));
   PERDURE_TRY(bytes, client::RemoteBytes::open(replica.peer(), options_.pool,
                                                options_.replica_timeout, clock_, deadline));
-  PERDURE_TRY(found, survey(*bytes));
+  // Reading it may take longer than whoever calls has time: the next call goes on. The session has
+  // made durable what is read, and nobody else may write there.
+  PERDURE_TRY(found, survey_on(*bytes, replica.scan_so_far(), tail_));
   return bring_up(replica, *bytes, std::move(found), report, deadline);
 }
 
