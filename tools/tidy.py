@@ -48,7 +48,8 @@ STRANGERS = ({"plan", "check"},)
 # Headers of vendors, and the only places that may include them.
 VENDOR_HEADERS = (
     (re.compile(r"rdma/fi\w*\.h|rdma/fabric\.h"), ("src/fabric/ofi/", "bench/bare_ofi")),
-    (re.compile(r"infiniband/|rdma/rdma_\w+\.h"), ("src/fabric/verbs/", "bench/bare_verbs")),
+    (re.compile(r"infiniband/|rdma/rdma_\w+\.h"),
+     ("src/fabric/verbs/", "bench/bare_verbs", "tests/lab/")),
     (re.compile(r"libpmem2?\.h|libpmem2/"), ("src/pmem/",)),
     (re.compile(r"toml\+\+"), ("src/core/toml_file.cc",)),
     (re.compile(r"microhttpd\.h"), ("src/server/http_listener.cc",)),

@@ -22,6 +22,10 @@ TARGETS = {
 }
 # They run on this machine.
 HOST_TARGETS = ("perdure_lab_emulated_methods",)
+# Not linked, but loaded by perdured and perdure when a device over tcp is opened.
+LOADED = ("libfabric.so.1",)
+# Libraries in front of perdured, each of one source.
+PRELOADED = ("visible_only", "on_demand_in_name")
 # These belong to the guest's libc, compiler run time and rdma-core, never to this machine's.
 GUESTS_OWN = re.compile(r"(ld-linux|libc\.|libm\.|libpthread|libdl|librt|libstdc\+\+|libgcc_s|"
                         r"libibverbs|librdmacm|libnl-)")
@@ -33,7 +37,7 @@ def build(guest, targets=tuple(TARGETS)):
     environment = dict(os.environ, CCACHE_BASEDIR=str(TOP), CCACHE_NOHASHDIR="1")
     say("Perdure for the guest: building")
     run(["cmake", "-S", TOP, "-B", PERDURE_TREE, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release",
-         "-DPERDURE_TESTS=ON", "-DCMAKE_C_COMPILER_LAUNCHER=ccache",
+         "-DPERDURE_TESTS=ON", "-DCMAKE_UNITY_BUILD=ON", "-DCMAKE_C_COMPILER_LAUNCHER=ccache",
          "-DCMAKE_CXX_COMPILER_LAUNCHER=ccache", f"-DPERDURE_RDMA_CORE_INCLUDE={headers}"],
         env=environment)
     run(["cmake", "--build", PERDURE_TREE, "--target", *targets, *HOST_TARGETS], BUILD_SECONDS_MAX,
@@ -44,27 +48,37 @@ def build(guest, targets=tuple(TARGETS)):
 
 
 def share(programs, present):
-    """SHARE/perdure/{bin,lib}: the programs, those of their libraries the guest lacks, and the one
-    that takes FLUSH to persistence away."""
+    """SHARE/perdure/{bin,lib}: the programs, those of their libraries the guest lacks, and those
+    that are preloaded."""
     unfinished = SHARE / "perdure.new"
     shutil.rmtree(unfinished, ignore_errors=True)
     for name in ("bin", "lib"):
         (unfinished / name).mkdir(parents=True)
     for program in programs:
         run(["strip", program, "-o", unfinished / "bin" / program.name])
-        for name, path in libraries(program).items():
+    for each in [*programs, *loaded_libraries()]:
+        for name, path in libraries(each).items():
             if name not in present and not GUESTS_OWN.match(name):
                 shutil.copy(path, unfinished / "lib" / name)
-    run([os.environ.get("CC", "gcc"), "-O2", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared",
-         HERE / "visible_only.c", "-o", unfinished / "lib/visible_only.so"])
+    for name in PRELOADED:
+        run([os.environ.get("CC", "gcc"), "-O2", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared",
+             HERE / f"{name}.c", "-o", unfinished / f"lib/{name}.so"])
     shutil.rmtree(SHARE / "perdure", ignore_errors=True)
     unfinished.rename(SHARE / "perdure")
 
 
-def libraries(program):
-    """The closure of the shared libraries of a program, as name -> file of this machine."""
+def loaded_libraries():
+    """Those that the programs load when they need them, as files of this machine."""
+    listing = run(["ldconfig", "-p"])
+    return [re.search(rf"{re.escape(name)} .*=> (\S+)", listing).group(1) for name in LOADED]
+
+
+def libraries(file):
+    """A shared library and its closure, or that of a program, as name -> file of this machine."""
     found = {}
-    for line in run(["ldd", program]).splitlines():
+    if ".so" in pathlib.Path(file).name:
+        found[pathlib.Path(file).name] = pathlib.Path(file)
+    for line in run(["ldd", file]).splitlines():
         words = line.split()
         if len(words) > 2 and words[1] == "=>":
             found[words[0]] = pathlib.Path(words[2])

@@ -7,7 +7,7 @@ import re
 import time
 
 from records import parse_records
-from responder import POOL, Responder, set_up_network
+from responder import POOL, FileResponder, Responder, set_up_network
 from settings import SHARE, LabError
 
 RESPONDERS = ("10.2.0.1", "10.2.0.11", "10.2.0.12")
@@ -18,14 +18,15 @@ WRITER_SECONDS_MAX = 120
 
 
 class Cluster:
-    """kind: of the NVDIMMs, `adr` or `eadr`."""
+    """kind: of the NVDIMMs, `adr` or `eadr`; or `page`: files on a drive."""
 
     def __init__(self, lab, name, kind, count):
         self.lab = lab
         self.kind = kind
         cables = [(f"{name}.r{number}", f"{name}.w{number}") for number in range(count)]
+        make = FileResponder if kind == "page" else Responder
         self.responders = [
-            Responder(lab, f"{name}-responder{number or ''}", kind, RESPONDERS[number],
+            make(lab, f"{name}-responder{number or ''}", kind, RESPONDERS[number],
                       cables[number]) for number in range(count)]
         self.writer = lab.machine(f"{name}-writer", cables=[each[::-1] for each in cables])
         self.fabric = None

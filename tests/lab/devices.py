@@ -2,9 +2,11 @@
 the link between two machines."""
 
 import functools
+import json
 import re
 import xml.etree.ElementTree as ElementTree
 
+from drive import Drive
 from nvdimm import Nvdimm, zeros
 from pair import RESPONDER
 from report import Failed, Skip
@@ -80,6 +82,59 @@ def dax_pools(context):
               "PERDURE_TEST_DAX_DIRECTORY=/mnt/pmem")
     context.lab.release(machine)
     return {"summary": "device DAX and ext4 -o dax"}
+
+
+# What a pool could lie on, how a guest gets it as $PLACE, and what perdured may think it survives.
+# Memory of which nobody says that it lasts is `none` until it is declared.
+MEDIA = (
+    ("ext4 on a drive", "page", """
+        mke2fs -q -F -t ext4 /dev/vda && mkdir -p /mnt/drive && mount /dev/vda /mnt/drive
+        PLACE=/mnt/drive"""),
+    ("ext4 without barriers on that drive", "none", """
+        mount -o remount,nobarrier /mnt/drive
+        PLACE=/mnt/drive"""),
+    ("ext4 on a loop device on that drive", "page", """
+        mount -o remount,barrier /mnt/drive
+        dd if=/dev/zero of=/mnt/drive/image bs=1M count=16 2>/dev/null
+        losetup /dev/loop0 /mnt/drive/image && mke2fs -q -F -t ext4 /dev/loop0
+        mkdir -p /mnt/loop && mount /dev/loop0 /mnt/loop
+        PLACE=/mnt/loop"""),
+    ("ext4 on a loop device on tmpfs", "none", """
+        dd if=/dev/zero of=/dev/shm/image bs=1M count=16 2>/dev/null
+        losetup /dev/loop1 /dev/shm/image && mke2fs -q -F -t ext4 /dev/loop1
+        mkdir -p /mnt/memory && mount /dev/loop1 /mnt/memory
+        PLACE=/mnt/memory"""),
+    ("ext4 -o dax on DRAM that memmap= calls persistent", "none", """
+        DEVICE=$(ls /dev/pmem* | head -n 1)
+        mke2fs -q -F -t ext4 -b 4096 $DEVICE && mkdir -p /mnt/dax && mount -o dax $DEVICE /mnt/dax
+        PLACE=/mnt/dax"""),
+    ("device DAX on the same", "none", """
+        umount /mnt/dax
+        ndctl create-namespace -f -e namespace0.0 -m devdax --map=mem >/dev/null
+        tries=0
+        while [ ! -e /dev/dax0.0 ] && [ $tries -lt 100 ]; do sleep 0.1; tries=$((tries + 1)); done
+        PLACE=/dev/dax0.0"""),
+)
+
+
+def media(context):
+    """What a pool lies on is seen for what it is: drives, memory behind them, and DRAM that
+    something calls persistent."""
+    drive = Drive(context.lab.directory / "media.drive")
+    machine = context.lab.machine("media", drive=drive, memory_map="48M!384M")
+    machine.boot()
+    wrong = []
+    for words, domain, script in MEDIA:
+        said = json.loads(machine.run(f"{{ {script}\n}} >/run/media.log 2>&1 || "
+                                      "{ cat /run/media.log; exit 1; }\n"
+                                      "perdure probe $PLACE --format json"))
+        found = {axis["axis"]: axis for axis in said["axes"]}["persistence domain"]
+        if found["value"] != domain:
+            wrong.append(f"{words}: {found['value']}, expected {domain}: {found['evidence']}")
+    context.lab.release(machine)
+    if wrong:
+        raise Failed("; ".join(wrong))
+    return {"summary": f"{len(MEDIA)} media, each with the domain that is known of it"}
 
 
 def link(fabric, context):

@@ -10,7 +10,7 @@ from archive import Suite, write_packages
 from programs import find, run
 from settings import ARCHITECTURE, KERNEL_SUITE, LabError, say
 
-ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+COMPRESSIONS = ((b"\x28\xb5\x2f\xfd", "zstd"), (b"\xfd7zXZ\x00", "xz"))
 MODULES_SECONDS_MAX = 600
 
 
@@ -18,35 +18,41 @@ def version(directory):
     return (directory / "version").read_text().strip()
 
 
-def make_kernel(into):
-    """version, vmlinux (an uncompressed ELF file), lib/modules."""
-    suite = Suite(KERNEL_SUITE)
-    package = suite.dependency(f"linux-image-{ARCHITECTURE}", r"linux-image-\S+")
-    name = package[len("linux-image-"):]
-    unpacked = into / "unpacked"
-    write_packages(into, suite, suite.unpack([package], unpacked))
-    (into / "version").write_text(name + "\n")
-    image = next(unpacked.glob("boot/vmlinuz-*"))
-    (into / "vmlinux").write_bytes(uncompressed(image.read_bytes()))
-    modules = next(path for path in (unpacked / "lib/modules", unpacked / "usr/lib/modules")
-                   if path.is_dir())
-    (into / "lib").mkdir()
-    modules.rename(into / "lib" / "modules")
-    shutil.rmtree(unpacked)
+def make_kernel(suite_name):
+    """Returns the maker of a kernel's stage: version, vmlinux (an uncompressed ELF file),
+    lib/modules."""
+
+    def make(into):
+        suite = Suite(suite_name)
+        package = suite.dependency(f"linux-image-{ARCHITECTURE}", r"linux-image-\S+")
+        name = package[len("linux-image-"):]
+        unpacked = into / "unpacked"
+        write_packages(into, suite, suite.unpack([package], unpacked))
+        (into / "version").write_text(name + "\n")
+        image = next(unpacked.glob("boot/vmlinuz-*"))
+        (into / "vmlinux").write_bytes(uncompressed(image.read_bytes()))
+        modules = next(path for path in (unpacked / "lib/modules", unpacked / "usr/lib/modules")
+                       if path.is_dir())
+        (into / "lib").mkdir()
+        modules.rename(into / "lib" / "modules")
+        shutil.rmtree(unpacked)
+
+    return make
 
 
 def uncompressed(image):
     """The ELF kernel inside a bzImage: QEMU boots it through PVH, without unpacking in the guest
     (1 s less under emulation)."""
-    at = image.find(ZSTD_MAGIC)
-    while at >= 0:
-        # What follows the compressed kernel makes zstd complain; what it wrote until then counts.
-        out = subprocess.run([find("zstd"), "-dcq"], input=image[at:], capture_output=True,
-                             check=False, timeout=120).stdout
-        if out[:4] == b"\x7fELF":
-            return out
-        at = image.find(ZSTD_MAGIC, at + 1)
-    raise LabError("no zstd-compressed ELF kernel in Debian's image; the recipe must learn another")
+    for magic, program in COMPRESSIONS:
+        at = image.find(magic)
+        while at >= 0:
+            # What follows the kernel makes the program complain; what it wrote until then counts.
+            out = subprocess.run([find(program), "-dcq"], input=image[at:], capture_output=True,
+                                 check=False, timeout=120).stdout
+            if out[:4] == b"\x7fELF":
+                return out
+            at = image.find(magic, at + 1)
+    raise LabError("no compressed ELF kernel in Debian's image; the recipe must learn another form")
 
 
 def make_rnics(kernel_directory):

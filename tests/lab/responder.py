@@ -1,7 +1,9 @@
-"""Responder: a machine with an NVDIMM, where perdured serves pools over one fabric."""
+"""Responder: a machine with an NVDIMM, or with a drive and Debian's own kernel, where perdured
+serves pools over one fabric."""
 
 import dataclasses
 
+from drive import Drive
 from nvdimm import Nvdimm
 from vm import GuestError
 
@@ -60,9 +62,12 @@ class Responder:
         self.declared = Declaration(receive_buffers=receive_buffers)
         if self.fabric.mode() == "fsdax":
             self.mount()
-            self.machine.run("rm -f /run/pools/*.pool")
-            self.start_perdured()
+            self.serve_empty_directory()
         self.create_pool(POOL, POOL_MIB)
+
+    def serve_empty_directory(self):
+        self.machine.run("rm -f /run/pools/*.pool")
+        self.start_perdured()
 
     def create_pool(self, name, mib):
         """One more pool on a file system; a device is cleared and holds only this one."""
@@ -73,6 +78,9 @@ class Responder:
             self.pool = name
             self.mount()
             self.start_perdured()
+        self.create_in_directory(name, mib)
+
+    def create_in_directory(self, name, mib):
         self.machine.run(f"perdure pool create --peers {self.peer} --pool {name} "
                          f"--bytes {mib}MiB")
 
@@ -140,6 +148,43 @@ class Responder:
             return self.machine.try_run("tail -n 20 /run/perdured.log", 10)[1]
         except GuestError as error:
             return str(error).splitlines()[0]
+
+
+class FileResponder(Responder):
+    """kind `page`: the pools are files on ext4 on a drive, under a kernel that pins their pages for
+    an RNIC."""
+
+    def __init__(self, lab, name, kind, address, cable):
+        assert kind == "page", kind
+        self.address = address
+        self.peer = f"{address}:7470"
+        self.machine = lab.machine(name, cables=[cable], image=lab.guest.old_image,
+                                   drive=Drive(lab.directory / f"{name}.drive"))
+        self.nvdimm = None
+        self.fabric = None
+        self.declared = Declaration()
+        self.domain = "auto"
+
+    def begin(self, receive_buffers="dram"):
+        self.declared = Declaration(receive_buffers=receive_buffers)
+        self.mount()
+        self.serve_empty_directory()
+        self.create_pool(POOL, POOL_MIB)
+
+    def create_pool(self, name, mib):
+        self.create_in_directory(name, mib)
+
+    def mount(self):
+        self.machine.run("grep -q /mnt/drive /proc/mounts && exit\n"
+                         "mkdir -p /mnt/drive\n"
+                         "mount -t ext4 /dev/vda /mnt/drive || { mke2fs -q -F -t ext4 -b 4096 "
+                         "/dev/vda && mount -t ext4 /dev/vda /mnt/drive; } || exit\n"
+                         "rm -rf /run/pools && ln -s /mnt/drive /run/pools")
+
+    def cut_power(self, seed, eviction):
+        """The drive has what it was sent; there is no cache of lines to lose."""
+        self.machine.cut_power()
+        return 0, 0
 
 
 def set_up_network(machine, address, fabric):

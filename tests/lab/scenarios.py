@@ -86,7 +86,8 @@ class Context:
 def scenarios(cuts, usable):
     """All of them, in the order in which they share machines. usable: how many fabrics work here,
     which share the power cuts."""
-    found = [Scenario("dax_pools", "eadr", 180, devices.dax_pools)]
+    found = [Scenario("dax_pools", "eadr", 180, devices.dax_pools),
+             Scenario("media", "eadr", 180, devices.media)]
     for fabric in FABRICS:
         if fabric.rdma:
             found += devices.of_fabric(fabric, Scenario)

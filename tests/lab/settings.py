@@ -16,12 +16,15 @@ LOGS = BUILD / "logs"
 # built here) and not older than 6.2 (rxe has FLUSH and ATOMIC WRITE from there on). rdma-core has
 # flush from 45 on; Debian 12 has 44. Plugins of QEMU can read registers from 9.1 on.
 KERNEL_SUITE = "bookworm-backports"
+# Debian 12's own kernel, 6.1: one that still pins a file's pages for an RNIC (until Linux 6.5).
+OLD_KERNEL_SUITE = "bookworm"
 USER_SUITE = "trixie"
 QEMU_SUITE = "bookworm-backports"
 ARCHITECTURE = "amd64"
 
 GUEST_MEMORY_MIB = 512
 NVDIMM_MIB = 64
+DRIVE_MIB = 128
 BOOT_SECONDS_MAX = 120              # 4 s on an idle machine
 COMMAND_SECONDS_MAX = 60            # of one command in a guest, where nothing else is said
 

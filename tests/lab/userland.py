@@ -21,10 +21,11 @@ LIBRARIES = ("libstdc++.so.6", "libgcc_s.so.1", "libm.so.6", "libnuma.so.1", "li
              "libdl.so.2", "librt.so.1", "libibverbs.so.1", "librdmacm.so.1")
 LIBRARY_DIRECTORY = "usr/lib/x86_64-linux-gnu"
 VERBS_PROVIDERS = ("rxe", "siw")
-MODULES = ("virtio_pci", "virtio_console", "virtio_net", "9p", "9pnet_virtio", "virtio_rng",
+MODULES = ("virtio_pci", "virtio_console", "virtio_net", "virtio_blk", "loop", "9p", "9pnet_virtio",
+           "virtio_rng",
            "crc32c_generic", "crc32c_intel", "crc32_generic", "crc32_pclmul",
            "ib_uverbs", "rdma_ucm", "rdma_rxe", "siw", "nfit", "nd_pmem", "dax_pmem", "device_dax",
-           "ext4", "dummy", "sch_netem", "sch_prio", "cls_u32")
+           "nd_e820", "ext4", "dummy", "sch_netem", "sch_prio", "cls_u32")
 # dash is sh; these come from the real packages.
 NOT_FROM_BUSYBOX = ("busybox", "sh", "ash", "ip", "tc", "mke2fs", "mkfs.ext2")
 
@@ -46,21 +47,21 @@ def make_headers(into):
 
 
 def make_image(kernel_stage, rnics_stage, userland_stage):
-    """Returns the maker of the image stage: vmlinux, initrd, libraries (names, one a line)."""
+    """Returns the maker of an image's stage: vmlinux, initrd, libraries (names, one a line).
+    rnics_stage: None for the software RNICs that the kernel's own package has."""
 
     def make(into):
         image = Image(into / "root", userland_stage.directory / "root")
         image.add_programs()
         image.add_verbs_providers()
         image.add_files()
-        image.add_modules(kernel_stage.directory, rnics_stage.directory)
+        image.add_modules(kernel_stage.directory, rnics_stage)
         image.pack(into / "initrd")
         shutil.copy(kernel_stage.directory / "vmlinux", into / "vmlinux")
         names = sorted(path.name for path in (image.root / LIBRARY_DIRECTORY).glob("*.so*"))
         (into / "libraries").write_text("\n".join(names) + "\n")
-        reason = rnics_stage.directory / "reason"
-        if reason.exists():
-            shutil.copy(reason, into / "no_rnics")
+        if rnics_stage and (rnics_stage.directory / "reason").exists():
+            shutil.copy(rnics_stage.directory / "reason", into / "no_rnics")
         shutil.rmtree(image.root)
 
     return make
@@ -142,12 +143,12 @@ class Image:
             shutil.copy(file, target)
             target.chmod(0o755)
 
-    def add_modules(self, kernel_directory, rnics):
+    def add_modules(self, kernel_directory, rnics_stage):
         """The modules and what they need, decompressed, and their order."""
         version = kernel.version(kernel_directory)
         updates = kernel_directory / "lib/modules" / version / "updates"
         updates.mkdir(exist_ok=True)
-        for module in rnics.glob("*.ko"):
+        for module in rnics_stage.directory.glob("*.ko") if rnics_stage else ():
             shutil.copy(module, updates)
         run(["depmod", "-b", kernel_directory, version])
         order = []

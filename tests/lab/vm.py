@@ -35,14 +35,20 @@ class GuestError(LabError):
 class Machine:
     """Threads: one caller at a time. Commands of one machine run one after another."""
 
-    def __init__(self, lab, name, mac, cables=(), nvdimm=None, cpus=1):
-        """cables: to other machines, each as the names of its (own, other) end."""
+    def __init__(self, lab, name, mac, cables=(), nvdimm=None, drive=None, image=None, cpus=1,
+                 memory_map=""):
+        """cables: to other machines, each as the names of its (own, other) end. image: the stage of
+        what it boots, else the guest's usual one. memory_map: what the kernel shall take some of
+        its memory for (memmap=)."""
         self.lab = lab
         self.name = name
         self.mac = mac
         self.cables = list(cables)
         self.nvdimm = nvdimm
+        self.drive = drive
+        self.image = image or lab.guest.image
         self.cpus = cpus
+        self.memory_map = f"memmap={memory_map}" if memory_map else ""
         self.output = lab.directory / f"{name}.output"
         self.console = lab.directory / f"{name}.console"
         self.boots = 0
@@ -158,9 +164,9 @@ class Machine:
         command = [str(guest.qemu.directory / "run"), "-accel", "tcg,thread=multi",
                    "-cpu", "max,la57=off", "-smp", str(self.cpus), "-nodefaults",
                    "-no-user-config", "-display", "none", "-no-reboot",
-                   "-kernel", str(guest.image.directory / "vmlinux"),
-                   "-initrd", str(guest.image.directory / "initrd"),
-                   "-append", f"{KERNEL_ARGUMENTS} lab.name={self.name}",
+                   "-kernel", str(self.image.directory / "vmlinux"),
+                   "-initrd", str(self.image.directory / "initrd"),
+                   "-append", f"{KERNEL_ARGUMENTS} lab.name={self.name} {self.memory_map}",
                    "-serial", f"file:{self.console.name}",
                    "-device", "virtio-serial-pci",
                    "-chardev", f"socket,id=control,fd={control}",
@@ -175,6 +181,8 @@ class Machine:
                               f"mem-path={self._memory_file()}"]
         command += self._network()
         command += ["-device", f"virtio-net-pci,netdev=net0,mac={self.mac},romfile="]
+        if self.drive:
+            command += self.drive.arguments()
         if self.nvdimm:
             machine += f",nvdimm=on,nvdimm-persistence={self.nvdimm.qemu_word()}"
             memory += ",slots=2,maxmem=4G"

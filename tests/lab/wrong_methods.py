@@ -19,17 +19,20 @@ EMULATED_CUTS = 400     # of each method, on the emulated fabric
 EMULATED_SECONDS_MAX = 120
 # In front of perdured: an RNIC whose FLUSH reaches visibility, and not persistence.
 VISIBLE_ONLY = "/run/perdure/lib/visible_only.so"
+# And one that says it pages on demand, and pins.
+ON_DEMAND_IN_NAME = "/run/perdure/lib/on_demand_in_name.so"
 
 
 @dataclasses.dataclass(frozen=True)
 class Wrong:
-    """What is wrong; what makes the planner believe it to be right, by fabric; and the method that
-    follows."""
+    """What is wrong; what makes the planner believe it to be right, by fabric; the method that
+    follows; and what the pool lies on (see Cluster)."""
 
     name: str
     words: str
     declared: dict
     method: str
+    kind: str = "adr"
 
 
 # Over tcp and iWARP a completion says that the data have left. The planner knows, whatever is
@@ -41,12 +44,17 @@ COMPLETION = Wrong("wrong_completion", "WRITE completion taken as durable",
 VISIBILITY = Wrong("wrong_visibility", "flush to visibility taken as durable",
                    {"tcp": Declaration(domain="wsp"), "siw": Declaration(ddio="off"),
                     "rxe": Declaration(ddio="off", preload=VISIBLE_ONLY)}, "write-flush")
+# A page of a file that the RNIC holds pinned (Linux before 6.5) is clean once it was written back,
+# and stays so whatever the RNIC writes: msync has nothing to do, and says so.
+CLEAN_PAGE = Wrong("wrong_clean_page", "msync of a page that the RNIC wrote, taken as durable",
+                   {"rxe": Declaration(preload=ON_DEMAND_IN_NAME)}, "write-send-flush-ack", "page")
 
 
 def of_fabric(fabric, scenario):
-    return [scenario(f"{wrong.name}_{fabric.name}", "adr", 2 * (CUTS + 1) * CUT_SECONDS_MAX,
+    return [scenario(f"{wrong.name}_{fabric.name}", "adr" if wrong.kind == "adr" else "eadr",
+                     2 * (CUTS + 1) * CUT_SECONDS_MAX,
                      functools.partial(in_the_lab, fabric, wrong), fabric.why_not)
-            for wrong in (COMPLETION, VISIBILITY) if fabric.name in wrong.declared]
+            for wrong in (COMPLETION, VISIBILITY, CLEAN_PAGE) if fabric.name in wrong.declared]
 
 
 def emulated(scenario):
@@ -73,7 +81,7 @@ def judge(wrong, right):
 
 
 def in_the_lab(fabric, wrong, context):
-    pair = context.pair("adr")
+    pair = context.pair(wrong.kind)
     rows = []
     for lies in (True, False):
         total = {"acknowledged": 0, "lost": 0}
