@@ -302,11 +302,20 @@ Result<void> ReplicatedLog::check_named(Opening& opening) {
     if (!found.ok() || !found->report || found->report->start.anchor->log_id != *opening.log_id) {
       continue;
     }
-    for (const Configuration& each : configurations_in_play(
-             found->state().configuration, found->report->configurations, found->report->claimed)) {
+    const Configurations in_play = configurations_in_play(
+        found->state().configuration, found->report->configurations, found->report->claimed);
+    // Its ring may know that a change is committed of which no state says so yet: then it counts,
+    // here and for the sessions.
+    if (in_play.front().generation > opening.configuration.generation) {
+      opening.configuration = in_play.front();
+    }
+    for (const Configuration& each : in_play) {
       if (each.generation > seen.front().generation) seen.push_back(each);
     }
   }
+  std::erase_if(seen, [&](const Configuration& each) {
+    return each.generation < opening.configuration.generation;
+  });
   std::ranges::stable_sort(seen, {}, &Configuration::generation);
   const std::string wrong = named_wrongly(seen);
   if (wrong.empty()) return {};

@@ -547,6 +547,48 @@ TEST(LogProtocol, WhileAReplacementIsUndecidedAllOfItsReplicasMayBeNamed) {
   Cluster::append(*log, 1);
 }
 
+// An opening commits a removal that was undecided, and the power fails before the state of the
+// replica that stays says so: its ring knows it.
+TEST(LogProtocol, AChangeThatIsCommittedAndInNoStateYetLeavesAWayToOpen) {
+  const auto remove_second = [](Cluster& cluster) {
+    Writer log = cluster.opened({0, 1});
+    ASSERT_NE(log, nullptr);
+    Cluster::append(*log, 3);
+    const std::string second = log->status().replicas[1].pool_uuid;
+    cluster.cut_off(1, true);
+    EXPECT_EQ(log->remove_replica(second, 0).code(), ErrorCode::OutcomeUnknown);
+    log.reset();
+    cluster.cut_off(1, false);
+  };
+  Cluster uncut;
+  remove_second(uncut);
+  const std::uint64_t before = uncut.world().events();
+  ASSERT_TRUE(uncut.open({0, 1}).ok());
+  const std::uint64_t whole = uncut.world().events() - before;
+  constexpr std::uint64_t kEventsAtTheEnd = 120;
+  ASSERT_GT(whole, kEventsAtTheEnd);
+  std::size_t refused_as_before = 0;
+  for (std::uint64_t events = whole - kEventsAtTheEnd; events < whole; ++events) {
+    Cluster cluster;
+    remove_second(cluster);
+    cluster.world().cut_after(cluster.server(0).machine(), events);
+    (void)cluster.open({0, 1});
+    cluster.world().cancel_cut();
+    cluster.stop(0);
+    cluster.start(0);
+    // Expect: it opens with the replicas before the change, or with those after it.
+    auto again = cluster.open({0, 1});
+    if (!again.ok()) {
+      ++refused_as_before;
+      again = cluster.open({0});
+    }
+    ASSERT_TRUE(again.ok()) << "cut after " << events << ": " << again.error().message;
+    EXPECT_EQ((*again)->status().next_index, 3u);
+    Cluster::append(**again, 1);
+  }
+  EXPECT_GT(refused_as_before, 0u);
+}
+
 TEST(LogProtocol, AChangeThatCouldNotBeCommittedIsRefusedBeforeItsRecordIsOut) {
   Cluster cluster;
   Writer log = cluster.opened();
