@@ -488,7 +488,7 @@ Result<ReplicatedLog::History> ReplicatedLog::accept_history(
     history.report = *opening.surveys[*best]->report;
     history.in_play = configurations_in_play(history.report.start.state().configuration,
                                              history.report.configurations, history.report.tail);
-    history.claimed = history.report.tail;
+    history.claimed = history.report.claimed;  // the rest is committed when the epoch has begun
     history.accepted_loss = words;
     return history;
   }

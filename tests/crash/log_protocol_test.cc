@@ -547,6 +547,43 @@ TEST(LogProtocol, WhileAReplacementIsUndecidedAllOfItsReplicasMayBeNamed) {
   Cluster::append(*log, 1);
 }
 
+// A loss is accepted, since another replica fails while it is read, and then too few come along:
+// readers of the one that was chosen are given no more than before.
+TEST(LogProtocol, WhatAnAcceptedLossHasNotCommittedIsNotRead) {
+  std::size_t chosen = 0;
+  constexpr std::uint64_t kEventsMax = 300;
+  for (std::uint64_t events = 1; events < kEventsMax; events += 3) {
+    Cluster cluster;
+    Writer log = cluster.opened();
+    Cluster::append(*log, 3);
+    Cluster::settle(*log);
+    const Lsn committed = log->status().committed;
+    cluster.cut_off(0, true);
+    cluster.cut_off(1, true);
+    const std::string record = "on the third replica alone";
+    ASSERT_TRUE(log->append(std::as_bytes(std::span(record))).ok());
+    cluster.world().settle();
+    log.reset();
+    ASSERT_GT(cluster.scan(2).tail, committed);
+    const Epoch epoch = cluster.scan(2).start.state().epoch;
+    cluster.cut_off(1, false);
+    cluster.world().cut_after(cluster.server(1).machine(), events);
+    WriterOptions options = cluster.options();
+    options.accept_loss = true;
+    const auto again = cluster.open({0, 1, 2}, options);
+    cluster.world().cancel_cut();
+    if (again.ok()) continue;
+    const log::ScanReport report = cluster.scan(2);
+    cluster.stop(1);
+    cluster.start(1);
+    // If both have its state, its epoch has begun, and what they hold is committed.
+    if (cluster.scan(1).start.state().epoch == report.start.state().epoch) continue;
+    chosen += report.start.state().epoch > epoch ? 1 : 0;
+    EXPECT_LE(report.start.committed_word.value_or(Lsn{}), committed) << "cut after " << events;
+  }
+  EXPECT_GT(chosen, 0u);
+}
+
 // An opening commits a removal that was undecided, and the power fails before the state of the
 // replica that stays says so: its ring knows it.
 TEST(LogProtocol, AChangeThatIsCommittedAndInNoStateYetLeavesAWayToOpen) {
