@@ -294,7 +294,12 @@ Result<void> ReplicatedLog::check_named(Opening& opening) {
     if (stored.generation > seen.front().generation) seen.front() = stored;
   }
   opening.configuration = seen.front();
-  if (named_wrongly(seen).empty()) return {};
+  std::size_t reachable = 0;
+  for (const Replica& replica : replicas_) {
+    reachable += !replica.down_reason() && seen.front().has(*replica.pool()) ? 1 : 0;
+  }
+  const bool enough = reachable >= seen.front().sessions_needed();
+  if (enough && named_wrongly(seen).empty()) return {};
   // What the states say may be older than the last record of a configuration.
   for (const auto& bytes : opening.bytes) {
     if (!bytes) continue;
@@ -419,9 +424,9 @@ Result<void> ReplicatedLog::survey_all(Opening& opening) {
   return {};
 }
 
-/// The newest configuration that a state of this log names: it was committed.
+/// The newest configuration that a state of this log names, or that a ring knows to be committed.
 Configuration ReplicatedLog::newest_stated(const Opening& opening) {
-  Configuration newest;
+  Configuration newest = opening.configuration;
   for (const auto& found : opening.surveys) {
     if (!found || !found->report) continue;
     if (found->report->start.anchor->log_id != *opening.log_id) continue;
@@ -462,6 +467,24 @@ Result<ReplicatedLog::History> ReplicatedLog::choose_history(const Opening& open
   return history;
 }
 
+/// What an accepted loss writes cuts off what others may have. So it begins only when enough of the
+/// log's replicas were read to begin an epoch on; else nothing is written, and they may still
+/// decide otherwise.
+Result<void> ReplicatedLog::require_all_read(const Opening& opening,
+                                             const Configurations& in_play) {
+  for (const Configuration& each : in_play) {
+    std::size_t read = 0;
+    for (std::size_t index = 0; index < replicas_.size(); ++index) {
+      const auto& pool = replicas_[index].pool();
+      read += opening.surveys[index] && pool && each.has(*pool) ? 1 : 0;
+    }
+    if (read < each.sessions_needed()) {
+      return too_few(fmt::format("accepting a loss of log '{}'", options_.pool), each);
+    }
+  }
+  return {};
+}
+
 /// No history is known to hold everything: refused, unless the loss is accepted.
 Result<ReplicatedLog::History> ReplicatedLog::accept_history(
     const Opening& opening, const std::vector<Candidate>& candidates, const Choice& choice) {
@@ -486,10 +509,11 @@ Result<ReplicatedLog::History> ReplicatedLog::accept_history(
     History history;
     history.at = *best;
     history.report = *opening.surveys[*best]->report;
-    history.in_play = configurations_in_play(history.report.start.state().configuration,
-                                             history.report.configurations, history.report.tail);
     history.claimed = history.report.claimed;  // the rest is committed when the epoch has begun
+    history.in_play = configurations_in_play(newest_stated(opening), history.report.configurations,
+                                             history.claimed);
     history.accepted_loss = words;
+    PERDURE_TRY_VOID(require_all_read(opening, history.in_play));
     return history;
   }
   if (choice.damage || !words.empty()) {
