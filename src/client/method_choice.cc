@@ -35,6 +35,15 @@ bool writes_later_item(const Method& method) {
   });
 }
 
+/// Whether its end says no more than that WRITEs are in the RNIC, which may place them much later.
+/// Where they keep no order, not even one that is posted after that goes over them.
+bool ends_on_arrival(const Method& method) {
+  const RequesterStep& last = method.requester.back();
+  if (last.kind != RequesterStep::Kind::WaitCompletion) return false;
+  const Verb verb = method.requester[last.of].verb;
+  return verb == Verb::Write || verb == Verb::WriteImm;
+}
+
 bool sends_messages(const Method& method) {
   return std::any_of(method.requester.begin(), method.requester.end(), [](const auto& step) {
     return step.kind == RequesterStep::Kind::Post &&
@@ -49,8 +58,8 @@ class Chooser {
 
   Result<MethodChoice> choose() const {
     const bool has_word = options_.tail_word;
-    PERDURE_TRY(batches, by_size(has_word ? compound() : singleton()));
-    PERDURE_TRY(places, by_size(singleton()));
+    PERDURE_TRY(batches, by_size(has_word ? compound() : singleton(), false));
+    PERDURE_TRY(places, by_size(singleton(), true));
     if (has_word && cpu_stores_last_item(batches.small) != cpu_stores_last_item(batches.large)) {
       batches.small = batches.large;
     }
@@ -59,28 +68,32 @@ class Chooser {
 
  private:
   Result<const Method*> cheapest(const plan::Planner& planner, std::uint64_t bytes,
-                                 const std::optional<Primary>& primary) const {
+                                 const std::optional<Primary>& primary, bool again) const {
     PERDURE_TRY(found, planner.rank(bytes, primary, costs_));
     const auto allowed = std::find_if(found.begin(), found.end(), [&](const auto& ranked) {
       const Method& method = ranked.known->method;
-      const bool goes_back = !keeps_write_order(profile_) && writes_later_item(method);
+      const bool goes_back = !keeps_write_order(profile_) &&
+                             (writes_later_item(method) || (again && ends_on_arrival(method)));
       return !goes_back && (options_.replay || !replays(method));
     });
     if (allowed != found.end()) return &allowed->known->method;
     return Error{ErrorCode::Unsupported,
-                 "only methods are right here that replay messages, or write words out of order"};
+                 "no method is left that neither replays messages nor may place an older word over "
+                 "a newer one"};
   }
 
-  Result<SizedMethods> by_size(const UpdateShape& shape) const {
+  /// `again`: updates of one place follow one another, each after the end of the one before.
+  Result<SizedMethods> by_size(const UpdateShape& shape, bool again) const {
     plan::Update update;
     update.shape = shape;
     update.level = options_.level;
     update.message_bytes_max = options_.message_bytes_max - kMessageOverheadBytes;
     const plan::Planner planner(profile_, update);
-    PERDURE_TRY(small, cheapest(planner, kSmallSampleBytes, options_.primary));
+    PERDURE_TRY(small, cheapest(planner, kSmallSampleBytes, options_.primary, again));
     // A record that does not fit into a message needs another way, whatever was forced.
-    auto large = cheapest(planner, kBatchBytesMax, options_.primary);
-    if (!large.ok() && options_.primary) large = cheapest(planner, kBatchBytesMax, std::nullopt);
+    auto large = cheapest(planner, kBatchBytesMax, options_.primary, again);
+    if (!large.ok() && options_.primary)
+      large = cheapest(planner, kBatchBytesMax, std::nullopt, again);
     const bool only_messages = !large.ok() && large.code() == ErrorCode::Unsupported;
     if (!large.ok() && !only_messages) return large.error();
     SizedMethods sizes{*small, only_messages ? *small : **large, update.message_bytes_max};
@@ -89,7 +102,7 @@ class Chooser {
     std::uint64_t below = kSmallSampleBytes;
     while (above - below > kSmallSampleBytes) {
       const std::uint64_t middle = below + (above - below) / 2;
-      const auto method = cheapest(planner, middle, options_.primary);
+      const auto method = cheapest(planner, middle, options_.primary, again);
       const bool still_small = method.ok() && *method == small;
       (still_small ? below : above) = middle;
     }

@@ -159,6 +159,28 @@ TEST(MethodChoice, WithoutOrderAmongWritesNoTailWordIsWritten) {
 }
 
 // There is no other method for what does not fit: it goes in pieces.
+// The log writes its state to one place again and again, each time after the end of the last.
+TEST(MethodChoice, WithoutOrderAmongWritesNothingIsWrittenAgainUntilItIsPlaced) {
+  ServerProfile profile =
+      profile_of(PersistenceDomain::Wsp, Ddio::On, ReceiveBuffers::Dram, Transport::Roce);
+  const auto ends_on_arrival = [](const Method& method) {
+    const auto& last = method.requester.back();
+    return last.kind == RequesterStep::Kind::WaitCompletion &&
+           method.requester[last.of].verb == Verb::Write;
+  };
+  ChoiceOptions options = options_of(false);
+  options.primary = Primary::Write;
+  const plan::CostModel costs = plan::default_costs(Transport::Roce);
+  for (const WriteOrder order : {WriteOrder::Unknown, WriteOrder::Ordered}) {
+    profile.write_order = order;
+    const auto choice = choose_methods(profile, options, costs);
+    ASSERT_TRUE(choice.ok()) << choice.error().message;
+    EXPECT_EQ(ends_on_arrival(choice->places.small), order == WriteOrder::Ordered);
+    EXPECT_EQ(ends_on_arrival(choice->places.large), order == WriteOrder::Ordered);
+    EXPECT_TRUE(ends_on_arrival(choice->batches.small)) << "a record has a place of its own";
+  }
+}
+
 TEST(MethodChoice, FilesUnderAnRnicTakeMessagesOnlyAndSayHowLong) {
   const ServerProfile profile =
       profile_of(PersistenceDomain::Page, Ddio::On, ReceiveBuffers::Dram, Transport::Roce);
