@@ -89,8 +89,11 @@ Result<std::size_t> RemoteBytes::await_reads(std::uint64_t at, std::size_t bytes
     }
     if (deadline.passed()) {
       endpoint->disconnect();  // a late answer must not land in a later read
+      const std::string& pool = session_.pool.name;
       return Error{ErrorCode::TimedOut,
-                   fmt::format("the peer of pool '{}' stopped answering", session_.pool.name)};
+                   until_ && until_->passed()
+                       ? fmt::format("there was no time left to read pool '{}'", pool)
+                       : fmt::format("the peer of pool '{}' stopped answering", pool)};
     }
     if (!spin.passed()) continue;
     fabric::wait_any(std::span(&endpoint, 1), std::min(kWaitSlice, deadline.left()));

@@ -26,7 +26,7 @@ class Backoff {
   }
   /// Whether the time has come. Requires a failure before.
   bool due(Nanoseconds now) const { return first_ > Nanoseconds{0} && now >= at_; }
-  /// It succeeded.
+  /// It succeeded, or got on: the next failure is the first one.
   void reset() { wait_ = Nanoseconds{0}; }
 
  private:

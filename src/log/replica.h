@@ -103,6 +103,9 @@ class Replica {
 
   void mark_down(Error why);
 
+  /// Bringing it back has not come to its end, but further than before: it is tried again soon.
+  void got_on() { backoff_.reset(); }
+
   /// What was read of it while it is being brought back; forgotten when it is.
   std::optional<ScanSoFar>& scan_so_far() { return scan_so_far_; }
 

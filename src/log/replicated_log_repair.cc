@@ -32,12 +32,17 @@ RepairReport ReplicatedLog::bring_back(Replica& replica, const Deadline& deadlin
   RepairReport report;
   report.peer = replica.peer().name();
   replica.set_deadline(deadline);
+  const auto read_so_far = [&replica] {
+    return replica.scan_so_far() ? replica.scan_so_far()->report.tail : Lsn{};
+  };
+  const Lsn read_before = read_so_far();
   const auto repaired = repair_replica(replica, report, deadline);
   replica.set_deadline(std::nullopt);
   report.repaired = repaired.ok();
   if (report.repaired) ask_again_at_.reset();
   if (!repaired.ok()) {
     report.error = repaired.error().message;
+    if (read_so_far() > read_before) replica.got_on();
     replica.mark_down(repaired.error());
     const bool fenced = repaired.code() == ErrorCode::Fenced && !quorum_stands();
     if (fenced && !lost_) lost_ = repaired.error();
