@@ -238,21 +238,25 @@ NewFile::~NewFile() {
   if (!path_.empty()) ::unlink(creating_name(path_).c_str());
 }
 
-Result<void> NewFile::write_zeros(std::uint64_t bytes) {
+Result<void> NewFile::write_zeros(std::uint64_t bytes, const Deadline& within) {
   constexpr std::uint64_t kChunkBytes = 1 << 20;
+  constexpr std::uint64_t kSyncBytes = 8 << 20;  // little to wait for, for others on that disk
   const std::vector<char> zeros(kChunkBytes);
   PERDURE_TRY(size, size_of(file_));
   bytes = std::min(bytes, size);
-  for (std::uint64_t at = 0; at < bytes;) {
+  std::uint64_t synced = 0;
+  for (std::uint64_t at = 0; at < bytes && !within.passed();) {
     const ssize_t written = ::pwrite(file_.descriptor(), zeros.data(),
                                      std::min(kChunkBytes, bytes - at), static_cast<off_t>(at));
     if (written < 0 && errno == EINTR) continue;
     if (written < 0) return errno_error(path_ + ": write", errno);
     at += static_cast<std::uint64_t>(written);
+    if (at < bytes && at - synced < kSyncBytes) continue;
+    // Only what is clean can be forgotten.
+    if (::fdatasync(file_.descriptor()) != 0) return errno_error(path_ + ": fdatasync", errno);
+    synced = at;
   }
-  // Only what is clean can be forgotten.
-  if (::fdatasync(file_.descriptor()) != 0) return errno_error(path_ + ": fdatasync", errno);
-  (void)::posix_fadvise(file_.descriptor(), 0, static_cast<off_t>(bytes), POSIX_FADV_DONTNEED);
+  (void)::posix_fadvise(file_.descriptor(), 0, static_cast<off_t>(synced), POSIX_FADV_DONTNEED);
   return {};
 }
 

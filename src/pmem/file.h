@@ -8,6 +8,8 @@
 #include <string>
 #include <utility>
 
+#include "core/clock.h"
+
 namespace perdure::pmem {
 
 enum class OpenMode { ReadOnly, ReadWrite };
@@ -75,12 +77,12 @@ class NewFile {
   /// Lends the file to be filled; it is locked and stays so.
   const File& file() const { return file_; }
 
-  /// Writes zeros durably into the first `bytes` of it, so that these blocks are not only reserved
-  /// but written, and lets the page cache forget them again. (Linux keeps what write() leaves in
-  /// large folios, up to 2 MiB, and a store through a mapping makes all of such a folio dirty: a
-  /// flush of one page then wrote 1 MiB. Measured, ext4, Linux 6.18.)
-  /// Errors  NoSpace, SystemError.
-  Result<void> write_zeros(std::uint64_t bytes);
+  /// Writes zeros durably into the first `bytes` of it, or as many as go there `within` that time,
+  /// so that these blocks are not only reserved but written, and lets the page cache forget them
+  /// again. (Linux keeps what write() leaves in large folios, up to 2 MiB, and a store through a
+  /// mapping makes all of such a folio dirty: a flush of one page then wrote 1 MiB. Measured, ext4,
+  /// Linux 6.18.) Errors  NoSpace, SystemError.
+  Result<void> write_zeros(std::uint64_t bytes, const Deadline& within);
 
   /// Makes the file durable, gives it its name, makes the name durable. `descriptor` is the
   /// file's, wherever it was handed to.

@@ -134,7 +134,8 @@ Result<std::unique_ptr<Pool>> Pool::create(const std::string& path, const PoolOp
   PERDURE_TRY(unit, mapping_unit(directory.empty() ? "." : directory));
   PERDURE_TRY(made, NewFile::begin(path, round_up(kPoolDataOffset + options.data_bytes, unit)));
   if (options.zeroed_bytes_max != 0) {
-    PERDURE_TRY_VOID(made.write_zeros(options.zeroed_bytes_max));
+    PERDURE_TRY_VOID(
+        made.write_zeros(options.zeroed_bytes_max, Deadline::after(options.zeroed_within)));
   }
   PERDURE_TRY(region, MappedRegion::map(made.take_file(), MapOptions{options.declared, nullptr}));
   const int descriptor = region->file().descriptor();

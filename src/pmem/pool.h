@@ -12,6 +12,7 @@
 #include <optional>
 #include <string>
 
+#include "core/clock.h"
 #include "pmem/mapped_region.h"
 #include "pmem/owner_lease.h"
 #include "pmem/pool_format.h"
@@ -34,6 +35,8 @@ struct PoolOptions {
   /// makes the first flush of each page dearer: 3 requests and 8 KiB to the drive instead of 2 and
   /// 4 (measured, ext4). Making the pool takes as long as writing that much.
   std::uint64_t zeroed_bytes_max = 0;
+  /// No more than this much time is spent on that.
+  Nanoseconds zeroed_within = std::chrono::seconds(1);
   /// Its identity; nothing: drawn at random. For worlds that are the same under the same seed.
   std::optional<Uuid> uuid;
 };

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::string_view kSuffix = ".pool";
 constexpr std::uint64_t kUnitBytes = 4096;
-// Some seconds of a slow disk, well within the time that a requester gives to making a pool.
+// As far as it goes in PoolOptions::zeroed_within: a requester waits meanwhile.
 constexpr std::uint64_t kZeroedBytesMax = 256ULL << 20;
 
 }  // namespace
