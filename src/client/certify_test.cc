@@ -16,11 +16,11 @@ namespace {
 const std::string kCertifiedPool = "scratch";
 
 std::map<std::string, CertifyCheck> certified(const ServerProfile& profile,
-                                              std::uint64_t pool_bytes = 128 * 1024) {
+                                              const fabric::emu::RnicSwitches& switches = {}) {
   Random random(3);
   fabric::emu::World world(random);
-  const auto server =
-      *test::WorldServer::start(world, "server", profile, {kCertifiedPool, pool_bytes, {32, 2048}});
+  const auto server = *test::WorldServer::start(world, "server", profile,
+                                                {kCertifiedPool, 128 * 1024, {32, 2048}, switches});
   auto& client = world.add_machine("client", profile);
   const auto peer = server->peer(client);
   CertifyOptions options;
@@ -69,15 +69,23 @@ TEST(Certify, GoesThroughItsWholeListOverEveryTransportAndSaysWhatIsNotSeenFromH
   for (const Transport transport : {Transport::InfiniBand, Transport::Iwarp, Transport::Tcp}) {
     auto checks = certified(certified_profile(transport, WriteOrder::Unknown));
     EXPECT_EQ(checks.size(), 8u);
-    for (const char* name :
-         {"bytes-after-a-grant", "fencing-time", "first-touch", "immediate-length"}) {
-      EXPECT_EQ(checks[name].proof, Proof::Held) << name << ": " << checks[name].finding;
+    EXPECT_EQ(checks["first-touch"].proof, Proof::Held) << checks["first-touch"].finding;
+    const bool tried = number(checks["bytes-after-a-grant"], "writes_after") > 0;
+    EXPECT_EQ(checks["bytes-after-a-grant"].proof, tried ? Proof::Held : Proof::NotProved);
+    EXPECT_EQ(number(checks["bytes-after-a-grant"], "looks_changed"), 0);
+    for (const char* name : {"fencing-time", "immediate-length"}) {
+      EXPECT_EQ(checks[name].proof, Proof::NotProved) << name << ": " << checks[name].finding;
     }
     for (const char* name : {"cqe-payload", "dead-peer-time", "power-cut"}) {
       EXPECT_EQ(checks[name].proof, Proof::NotHere) << name;
       EXPECT_NE(checks[name].finding, "") << name;
     }
   }
+}
+
+TEST(Certify, SaysThatACompletionWithoutALengthIsOfNoUse) {
+  auto checks = certified(certified_profile(Transport::Roce, WriteOrder::Unknown), {0, true});
+  EXPECT_EQ(checks["immediate-length"].proof, Proof::Broken) << checks["immediate-length"].finding;
 }
 
 TEST(Certify, NeedsAPoolThatIsLargeEnough) {
