@@ -7,23 +7,27 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
+#include <functional>
 #include <map>
+#include <optional>
 #include <set>
 #include <vector>
 
 namespace perdure::app {
 namespace {
 
-void add_known(const ServerProfile& profile, const UpdateShape& shape,
-               std::vector<Method>& methods) {
+/// What looks at methods, and says whether it has seen enough.
+using Visit = std::function<bool(Method&&)>;
+
+bool visit_known(const ServerProfile& profile, const UpdateShape& shape, const Visit& visit) {
   for (const Level level : {Level::Durable, Level::Visible, Level::Received}) {
     for (const bool later_small : {false, true}) {
       for (auto& known : plan::known_methods(profile, {shape, level, later_small})) {
-        methods.push_back(std::move(known.method));
+        if (visit(std::move(known.method))) return true;
       }
     }
   }
+  return false;
 }
 
 /// Every combination of the axes, with and without each capability.
@@ -51,33 +55,42 @@ std::vector<ServerProfile> all_profiles() {
   return profiles;
 }
 
-/// In the order in which a name is looked for.
-std::vector<Method> all_methods(const ServerProfile& first,
-                                const std::optional<UpdateShape>& asked) {
+/// All of them, in the order in which a name is looked for: there are some hundred thousand, and
+/// most names are among the first. Whether `visit` has seen enough.
+bool visit_methods(const ServerProfile& first, const std::optional<UpdateShape>& asked,
+                   const Visit& visit) {
   std::vector<UpdateShape> shapes{singleton(), compound()};
   if (asked) shapes = {*asked};
-  std::vector<Method> methods;
-  for (const UpdateShape& shape : shapes) add_known(first, shape, methods);
-  for (auto& known_unsafe : plan::known_unsafe_methods())
-    methods.push_back(std::move(known_unsafe.method));
+  for (const UpdateShape& shape : shapes) {
+    if (visit_known(first, shape, visit)) return true;
+  }
+  for (auto& known_unsafe : plan::known_unsafe_methods()) {
+    if (visit(std::move(known_unsafe.method))) return true;
+  }
   for (const Transport transport : {Transport::InfiniBand, Transport::Iwarp}) {
     for (auto& scenario : plan::paper_methods(transport)) {
-      methods.push_back(std::move(scenario.method));
+      if (visit(std::move(scenario.method))) return true;
     }
   }
   for (const ServerProfile& profile : all_profiles()) {
-    for (const UpdateShape& shape : shapes) add_known(profile, shape, methods);
+    for (const UpdateShape& shape : shapes) {
+      if (visit_known(profile, shape, visit)) return true;
+    }
   }
-  return methods;
+  return false;
 }
 
 }  // namespace
 
 Result<Method> find_method(const std::string& name, const ServerProfile& profile,
                            const std::optional<UpdateShape>& shape) {
-  for (Method& method : all_methods(profile, shape)) {
-    if (method.name == name && (!shape || method.shape == *shape)) return std::move(method);
-  }
+  std::optional<Method> found;
+  visit_methods(profile, shape, [&](Method&& method) {
+    if (method.name != name || (shape && method.shape != *shape)) return false;
+    found = std::move(method);
+    return true;
+  });
+  if (found) return *std::move(found);
   const std::string of_shape = shape ? fmt::format(" for a {} update", to_string(*shape)) : "";
   return Error{ErrorCode::NotFound,
                fmt::format("no method is called '{}'{}; `perdure check --list` has all names", name,
@@ -86,9 +99,10 @@ Result<Method> find_method(const std::string& name, const ServerProfile& profile
 
 std::string list_methods() {
   std::map<std::string, std::set<std::string>> shapes;
-  for (const Method& method : all_methods(ServerProfile{}, std::nullopt)) {
+  visit_methods(ServerProfile{}, std::nullopt, [&](Method&& method) {
     shapes[method.name].insert(to_string(method.shape));
-  }
+    return false;
+  });
   std::string text;
   for (const auto& [name, of] : shapes) {
     text += fmt::format("{:<44}{}\n", name, fmt::join(of, ", "));
