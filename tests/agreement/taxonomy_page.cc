@@ -109,8 +109,9 @@ std::string without_order(Glossary& glossary) {
       "Adaptive routing, selective repeat and relaxed PCIe ordering place the packets of "
       "successive "
       "WRITEs as they come. What is left (ibv_reg_mr(3), IBV_ACCESS_RELAXED_ORDERING): completions "
-      "come in order on both sides and when everything before them is visible, READ and FLUSH are "
-      "answered then, and nothing bypasses an ATOMIC WRITE. This is what Perdure plans for over "
+      "come in order on both sides, the responder's when everything before is visible, the "
+      "requester's when it is in the RNIC; READ and FLUSH are answered when it is visible, and "
+      "nothing bypasses an ATOMIC WRITE. This is what Perdure plans for over "
       "RDMA unless `write_order = \"ordered\"` is declared; `perdure plan --all --write-order "
       "unknown` prints it whole, `perdure check --all --write-order unknown` what breaks.\n\n"
       "| responder | update | operation | published | Perdure, round trips | states explored |\n"
@@ -136,7 +137,8 @@ std::string without_order(Glossary& glossary) {
                     "\nThe other {} published methods hold there as they are: one update of one "
                     "item needs no order, a message brings its own, and dmp never had one. With a "
                     "`b` that is no word of 8 bytes one more copy takes the place of the ATOMIC "
-                    "WRITE: `write-send-rest-ack`, in one round trip as well.\n\n",
+                    "WRITE: `write-send-rest-ack`, in one round trip as well, as long as it fits "
+                    "into a message.\n\n",
                     paper.size() - broken);
 }
 

@@ -7,6 +7,7 @@
 #include "plan/known_unsafe.h"
 #include "plan/paper.h"
 #include "plan/render.h"
+#include "testing/soak.h"
 #include "tests/crash/emu_played_method.h"
 
 #include <gtest/gtest.h>
@@ -40,14 +41,14 @@ std::optional<std::string> find_failure(const ServerProfile& profile, const Meth
 }
 
 TEST(EmuMethods, WhatIsProvedNeverFails) {
-  constexpr std::uint64_t kSeeds = 150;
+  const std::uint64_t seeds = test::rounds(80, 1000);
   for (Transport transport : {Transport::InfiniBand, Transport::Iwarp}) {
     for (const plan::Scenario& scenario : plan::paper_methods(transport)) {
       std::uint64_t acknowledged = 0;
-      const auto failure = find_failure(scenario.profile, scenario.method, kSeeds, &acknowledged);
+      const auto failure = find_failure(scenario.profile, scenario.method, seeds, &acknowledged);
       EXPECT_EQ(failure.value_or(""), "") << describe(scenario);
       // A world in which nothing is ever acknowledged would prove nothing.
-      EXPECT_GE(acknowledged, kSeeds / 3) << describe(scenario);
+      EXPECT_GE(acknowledged, seeds / 3) << describe(scenario);
     }
   }
 }
@@ -83,14 +84,14 @@ TEST(EmuMethods, IwarpBreaksExactlyTheOneSidedMethodsOfWsp) {
 /// What Perdure runs: files whose pages an RNIC leaves clean or makes dirty, and WRITEs placed in
 /// order or in any.
 TEST(EmuMethods, WhatIsPlannedNeverFailsWhateverTheRnicDoes) {
-  constexpr std::uint64_t kSeeds = 100;
+  const std::uint64_t seeds = test::rounds(50, 1000);
   for (const WriteOrder order : {WriteOrder::Ordered, WriteOrder::Unknown}) {
     for (const plan::Scenario& scenario : plan::all_scenarios(
              plan::Source::Best, {Transport::InfiniBand, Transport::Iwarp}, order)) {
       std::uint64_t acknowledged = 0;
-      const auto failure = find_failure(scenario.profile, scenario.method, kSeeds, &acknowledged);
+      const auto failure = find_failure(scenario.profile, scenario.method, seeds, &acknowledged);
       EXPECT_EQ(failure.value_or(""), "") << describe(scenario) << ": " << scenario.method.name;
-      EXPECT_GE(acknowledged, kSeeds / 3) << describe(scenario);
+      EXPECT_GE(acknowledged, seeds / 3) << describe(scenario);
     }
   }
 }

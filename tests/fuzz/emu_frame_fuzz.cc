@@ -68,10 +68,17 @@ class ExportedMachine {
   }
 
  private:
+  static RnicBehaviour without_ddio() {
+    ServerProfile profile;
+    profile.ddio = Ddio::Off;
+    return {profile, Transport::InfiniBand, {}};
+  }
+
   Random random_{1};
   RnicCounters counters_;
   MemoryTable table_{1};
-  InboundQueue inbound_{table_, Ddio::Off, counters_};
+  const RnicBehaviour behaviour_ = without_ddio();
+  InboundQueue inbound_{table_, behaviour_, counters_};
   std::vector<std::byte> bytes_;
   std::unique_ptr<Memory> exported_;
   std::unique_ptr<Memory> buffers_;

@@ -23,8 +23,8 @@ static int answer(struct ibv_context* context, const struct ibv_query_device_ex_
   if (status == 0) {
     attributes->odp_caps.general_caps = IBV_ODP_SUPPORT;
     attributes->odp_caps.per_transport_caps.rc_odp_caps =
-        IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_WRITE |
-        IBV_ODP_SUPPORT_READ | IBV_ODP_SUPPORT_ATOMIC;
+        IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_WRITE | IBV_ODP_SUPPORT_READ |
+        IBV_ODP_SUPPORT_ATOMIC;
   }
   return status;
 }
