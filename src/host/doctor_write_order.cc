@@ -50,11 +50,10 @@ std::string bus_words(const std::optional<bool>& relaxes) {
 
 void find_order(const InspectedHost& inspected, const RdmaDevice& device, Check& check) {
   std::optional<bool> relaxes;
-  // A virtual function reads 0 there whatever the physical one does (PCI Express base
-  // specification, 9.3.5.4: RsvdP); and a guest may have been given one, or a device made up.
+  // A virtual function reads 0 there whatever the physical one does (RsvdP in VFs: Linux,
+  // pci_configure_relaxed_ordering); and a guest may have been given one, or a device made up.
   const std::string physical = device.pci + "/physfn";
-  const bool is_virtual_function = inspected.tree.exists(physical);
-  const std::string function = is_virtual_function ? physical : device.pci;
+  const std::string function = inspected.tree.exists(physical) ? physical : device.pci;
   if (!device.pci.empty()) {
     const Reading config = inspected.tree.read_bytes(function + "/config");
     if (config.read()) relaxes = may_relax(config.text);

@@ -111,6 +111,7 @@ class ReplicatedLog {
   Result<History> accept_history(const Opening& opening, const std::vector<Candidate>& candidates,
                                  const Choice& choice);
   static Configuration newest_stated(const Opening& opening);
+  std::size_t reachable_of(const Configuration& configuration) const;
   Result<void> require_all_read(const Opening& opening, const Configurations& in_play);
   Result<void> choose_head(Opening& opening, History& history);
   Result<void> adopt(Opening& opening, const History& history);

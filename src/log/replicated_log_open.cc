@@ -285,6 +285,14 @@ std::string ReplicatedLog::named_wrongly(const Configuration& configuration) con
   return "";
 }
 
+/// How many of its members answered, by the pools they have.
+std::size_t ReplicatedLog::reachable_of(const Configuration& configuration) const {
+  return static_cast<std::size_t>(
+      std::count_if(replicas_.begin(), replicas_.end(), [&](const Replica& replica) {
+        return !replica.down_reason() && configuration.has(*replica.pool());
+      }));
+}
+
 /// Whether the peers and the quorum that were named are those that the log has.
 Result<void> ReplicatedLog::check_named(Opening& opening) {
   Configurations seen(1);
@@ -294,11 +302,7 @@ Result<void> ReplicatedLog::check_named(Opening& opening) {
     if (stored.generation > seen.front().generation) seen.front() = stored;
   }
   opening.configuration = seen.front();
-  std::size_t reachable = 0;
-  for (const Replica& replica : replicas_) {
-    reachable += !replica.down_reason() && seen.front().has(*replica.pool()) ? 1 : 0;
-  }
-  const bool enough = reachable >= seen.front().sessions_needed();
+  const bool enough = reachable_of(seen.front()) >= seen.front().sessions_needed();
   if (enough && named_wrongly(seen).empty()) return {};
   // What the states say may be older than the last record of a configuration.
   for (const auto& bytes : opening.bytes) {
@@ -350,11 +354,7 @@ Result<void> ReplicatedLog::open_sessions(const Configuration& configuration) {
   }
   ++epoch_.value;
   // Whoever can not succeed fences nobody.
-  std::size_t reachable = 0;
-  for (const Replica& replica : replicas_) {
-    reachable += !replica.down_reason() && configuration.has(*replica.pool()) ? 1 : 0;
-  }
-  if (reachable < configuration.sessions_needed()) {
+  if (reachable_of(configuration) < configuration.sessions_needed()) {
     return too_few(fmt::format("opening log '{}'", options_.pool), configuration);
   }
   std::vector<std::size_t> order(replicas_.size());
