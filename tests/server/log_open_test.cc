@@ -19,8 +19,6 @@ namespace perdure::server {
 namespace {
 
 constexpr std::size_t kReplicas = 3;
-// Few bytes: READs over shared memory have no order with WRITEs that the thread sanitizer could
-// see, and what it finds of a range and suppresses takes it the longer the more of it there was.
 constexpr std::uint64_t kRecords = 300;
 constexpr std::size_t kRecordBytes = 1'000;
 
