@@ -25,10 +25,19 @@ class RnicHabits : public Conformance {
     if (pair_) pair_->server.endpoint.reset();
   }
 
-  /// Sends a message, and a READ behind it whose answer is awaited; the responder does not poll.
+  /// Sends a message to the start of the inbox, and a READ behind it whose answer is awaited; the
+  /// responder does not poll meanwhile.
   void send_unpolled(std::uint64_t round, std::size_t bytes) {
     inbox_->clear();
+    // Both buffers are posted at once, and a provider may tell the sender of them while it polls:
+    // that a first message has come through says that the second one is not held back.
+    ASSERT_TRUE(pair_->server.endpoint->post_receive(inbox_->segment(4096, 256), kFirst).ok());
     ASSERT_TRUE(pair_->server.endpoint->post_receive(inbox_->segment(0, 256), round).ok());
+    pair_->server.completions.clear();
+    pair_->client.completions.clear();
+    ASSERT_TRUE(pair_->post(send(local_->segment(0, 8), kFirst)));
+    ASSERT_TRUE(
+        pair_->pump([&] { return pair_->server.find(Opcode::Receive, kFirst) != nullptr; }));
     local_->fill(round, 0, bytes);
     const std::array requests{send(local_->segment(0, bytes), round),
                               read(local_->segment(kBytes / 2, 8), remote_->remote(), 0, round)};
@@ -40,8 +49,10 @@ class RnicHabits : public Conformance {
       pair_->client.poll();
     }
     ASSERT_NE(pair_->client.find(Opcode::Read, round), nullptr);
+    ASSERT_EQ(pair_->server.find(Opcode::Receive, round), nullptr);
   }
 
+  static constexpr std::uint64_t kFirst = 1000;
   static constexpr std::size_t kBytes = std::size_t{1} << 20;
   std::unique_ptr<Pair> pair_;
   std::optional<Buffer> local_;
