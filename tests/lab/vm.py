@@ -36,10 +36,11 @@ class Machine:
     """Threads: one caller at a time. Commands of one machine run one after another."""
 
     def __init__(self, lab, name, mac, cables=(), nvdimm=None, drive=None, image=None, cpus=1,
-                 memory_map=""):
+                 memory_map="", looks_real=False):
         """cables: to other machines, each as the names of its (own, other) end. image: the stage of
         what it boots, else the guest's usual one. memory_map: what the kernel shall take some of
-        its memory for (memmap=)."""
+        its memory for (memmap=). looks_real: its processor does not say that it is a virtual
+        one, from which Perdure would conclude what the scenario wants to see found elsewhere."""
         self.lab = lab
         self.name = name
         self.mac = mac
@@ -49,6 +50,7 @@ class Machine:
         self.image = image or lab.guest.image
         self.cpus = cpus
         self.memory_map = f"memmap={memory_map}" if memory_map else ""
+        self.processor = "max,la57=off" + (",hypervisor=off" if looks_real else "")
         self.output = lab.directory / f"{name}.output"
         self.console = lab.directory / f"{name}.console"
         self.boots = 0
@@ -162,7 +164,7 @@ class Machine:
         machine = "q35,memory-backend=ram0"
         memory = f"{GUEST_MEMORY_MIB}M"
         command = [str(guest.qemu.directory / "run"), "-accel", "tcg,thread=multi",
-                   "-cpu", "max,la57=off", "-smp", str(self.cpus), "-nodefaults",
+                   "-cpu", self.processor, "-smp", str(self.cpus), "-nodefaults",
                    "-no-user-config", "-display", "none", "-no-reboot",
                    "-kernel", str(self.image.directory / "vmlinux"),
                    "-initrd", str(self.image.directory / "initrd"),
