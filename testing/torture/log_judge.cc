@@ -97,6 +97,7 @@ void LogJudge::decide(std::uint64_t index, const Attempt& attempt, std::string_v
     return;
   }
   decided = attempt;
+  vouched_below_ = std::max(vouched_below_, attempt.vouches_below);
   committed_end_ = std::max(committed_end_, attempt.end);
   const auto returned = returned_.find(index);
   if (returned == returned_.end()) return;
@@ -175,13 +176,16 @@ LogJudge::Writer LogJudge::opened(const LogStatus& status) {
   if (decided_.size() < status.next_index) decided_.resize(status.next_index);
   recovered_below_ = status.next_index;
   committed_below_ = status.next_index;
+  vouched_below_ = status.next_index;
   return static_cast<Writer>(lives_.size());
 }
 
 void LogJudge::appended(Writer writer, const Ticket& ticket, const Content& content) {
   if (ticket.index >= attempts_.size()) attempts_.resize(ticket.index + 1);
-  attempts_[ticket.index].push_back({writer, ticket.lsn, ticket.end, content});
-  if (writer != lives_.size()) return;
+  const bool newest = writer == lives_.size();
+  attempts_[ticket.index].push_back(
+      {writer, ticket.lsn, ticket.end, content, newest ? committed_below_ : 0});
+  if (!newest) return;
   Life& life = lives_[writer - 1];
   require(ticket.index >= committed_below_ && ticket.lsn >= committed_end_, "one-record-per-place",
           fmt::format("a record gets index {} and LSN {}, but {} records are committed, up to {}",

@@ -84,6 +84,10 @@ class LogJudge final : public Judge {
   std::uint64_t trimmed_below() const { return trimmed_index_; }
   /// Records with an index below are committed.
   std::uint64_t committed_below() const { return committed_below_; }
+  /// Of them, those that a later committed record, or an opening, says were committed. Of the
+  /// others one damaged replica alone can not tell whether they were ever whole
+  /// (docs/log-protocol.md, what is not promised).
+  std::uint64_t vouched_below() const { return vouched_below_; }
   /// Where a committed record begins that is kept, if it is known; for trims.
   std::optional<Lsn> place_of(std::uint64_t index) const;
 
@@ -93,6 +97,7 @@ class LogJudge final : public Judge {
     Lsn lsn;
     Lsn end;
     Content content;
+    std::uint64_t vouches_below = 0;  // its writer knew that records below were committed
   };
   struct Life {
     Epoch epoch;
@@ -130,6 +135,7 @@ class LogJudge final : public Judge {
   std::vector<std::optional<Attempt>> decided_;  // by index: committed
   std::map<std::uint64_t, Attempt> returned_;    // by index: a reader returned it
   std::uint64_t committed_below_ = 0;
+  std::uint64_t vouched_below_ = 0;
   std::uint64_t recovered_below_ = 0;  // the newest opening took over records below
   Lsn committed_end_;
   std::uint64_t trimmed_index_ = 0;  // acknowledged

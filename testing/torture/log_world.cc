@@ -379,14 +379,15 @@ void LogWorld::add_lasting(std::string name, std::uint32_t weight, std::uint32_t
       {std::move(name), weight, lasts_max, std::move(begin), [] { return true; }, std::move(end)});
 }
 
-/// A bit of what a replica keeps. Not of the last record: of that nobody can say whether it was
-/// ever whole, when the other replicas do not answer.
+/// A bit of what a replica keeps, and of which something says that it was committed: of the last
+/// records nobody can say whether they were ever whole, when the other replicas do not answer.
 bool LogWorld::flip_somewhere(Random& choices) {
   const std::size_t index = choices.below(replicas_.size());
   if (!is_named(index) || !may_spoil(index)) return false;
   const std::uint64_t last = judge_.committed_below();
-  const std::optional<Lsn> place = last > 0 ? judge_.place_of(last - 1) : std::optional<Lsn>{};
-  if (!place || last <= judge_.trimmed_below() + 1) return false;
+  if (last <= judge_.trimmed_below() + 1) return false;
+  const std::optional<Lsn> place = judge_.place_of(std::min(judge_.vouched_below(), last - 1));
+  if (!place) return false;
   const std::optional<Lsn> first = judge_.place_of(judge_.trimmed_below());
   if (!first || *first >= *place) return false;
   const std::uint64_t ring = ring_bytes();

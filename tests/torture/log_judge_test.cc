@@ -78,6 +78,19 @@ TEST(LogJudge, LetsARightHistoryPass) {
   EXPECT_FALSE(judge.breach()) << judge.breach()->story;
 }
 
+TEST(LogJudge, KnowsWhichRecordsALaterOneVouchesFor) {
+  History history;
+  LogJudge& judge = history.judge;
+  EXPECT_EQ(judge.committed_below(), 8u);
+  EXPECT_EQ(judge.vouched_below(), 0u);  // all ten were appended before any was acknowledged
+  judge.appended(history.first, ticket(10), content(10));
+  EXPECT_EQ(judge.vouched_below(), 0u);  // it may not be durable anywhere
+  judge.committed(history.first, ticket(10));
+  EXPECT_EQ(judge.vouched_below(), 8u);
+  (void)judge.opened(status(2, 3, 11));
+  EXPECT_EQ(judge.vouched_below(), 11u);
+}
+
 // The third opening finds record 8 committed, but nobody has read it: of the two that were appended
 // as the eighth, each may be it.
 TEST(LogJudge, DoesNotGuessWhereAnUnreadRecordBegins) {
