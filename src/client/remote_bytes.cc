@@ -72,7 +72,8 @@ Result<void> RemoteBytes::post_read(std::uint64_t at, std::span<std::byte> to) {
 Result<std::size_t> RemoteBytes::await_reads(std::uint64_t at, std::size_t bytes) {
   fabric::Endpoint* endpoint = session_.endpoint.get();
   const Deadline deadline(clock_, until_ ? std::min(timeout_, until_->left()) : timeout_);
-  const Deadline spin = Deadline(clock_, kSpin);
+  // Who waits for much lets the peer have the core: there may be fewer than replicas that are read.
+  const Deadline spin(clock_, bytes > kPieceBytes ? Nanoseconds{0} : kSpin);
   while (true) {
     std::array<fabric::Completion, kPieces> completions;
     const std::size_t count = endpoint->poll(completions);
