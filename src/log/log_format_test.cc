@@ -263,7 +263,7 @@ TEST(LogScan, IsReadAnewWhereItIsNotWhatItWas) {
   bytes.left = image.bytes().size() / 2;
   std::optional<ScanSoFar> so_far;
   ASSERT_FALSE(scan_log_on(bytes, so_far, kAll).ok());
-  const Lsn cut = so_far->before_last.lsn;
+  const Lsn cut = so_far->again_from.lsn;
   image.state.begin = Lsn{cut.value / 2};  // everything from there on is of another epoch now
   image.state.epoch = Epoch{2};
   image.write_state();

@@ -11,7 +11,6 @@
 namespace perdure::log {
 namespace {
 
-constexpr std::uint64_t kWindowBytes = 1024 * 1024;
 // How far beyond the end to look for a record that a hole cut off: beyond the longest record, and
 // beyond what a writer commits between two committed words.
 constexpr std::uint64_t kLookAheadBytes = kPayloadBytesMax + 4 * 1024 * 1024;
@@ -114,7 +113,8 @@ Result<std::span<const std::byte>> LogCursor::fetch(std::uint64_t ring_offset,
       ring_offset >= window_at_ && ring_offset + length <= window_at_ + window_.size();
   if (!inside) {
     const std::uint64_t left = ring_bytes_ - ring_offset;
-    window_.resize(std::min(std::max(length, kWindowBytes), left));
+    window_.resize(std::min(std::max(length, window_bytes_), left));
+    window_bytes_ = std::min(2 * window_bytes_, kWindowBytes);
     window_at_ = ring_offset;
     if (auto filled = bytes_->read(kRingAt + ring_offset, window_); !filled) {
       window_.clear();
@@ -144,6 +144,7 @@ Result<std::optional<RecordView>> LogCursor::next() {
   const auto stop = [&](ScanEnd why) {
     end_ = why;
     window_.clear();  // what is there may change: look at the medium again next time
+    window_bytes_ = kFirstWindowBytes;
     return Result<std::optional<RecordView>>(std::optional<RecordView>{});
   };
   if (at_.lsn.value + kRecordHeaderBytes > limit_.value) return stop(ScanEnd::RingFull);
@@ -198,16 +199,13 @@ void BoundaryIndex::forget_below(Lsn lsn) {
   known_.erase(known_.begin(), first);
 }
 
+void BoundaryIndex::forget_behind(Lsn lsn) {
+  std::erase_if(known_, [&](const Boundary& each) { return each.lsn > lsn; });
+}
+
 namespace {
 
 constexpr Lsn kAnywhere{kLsnMax};
-
-/// What is found behind the end of what is readable.
-struct Behind {
-  std::uint64_t records = 0;  // whole, of this lap, and of an epoch that may stand there
-  Lsn end;                    // of the last of them
-  Lsn claimed;                // by any of them
-};
 
 /// Reads on from a whole record at `at`, as long as whole ones follow one another.
 Result<void> follow_behind(ByteSource& bytes, const LogState& state, Lsn at, Behind& behind) {
@@ -216,28 +214,29 @@ Result<void> follow_behind(ByteSource& bytes, const LogState& state, Lsn at, Beh
     PERDURE_TRY(record, cursor.next());
     if (!record) return {};
     ++behind.records;
-    behind.end = std::max(behind.end, cursor.position());
+    behind.looked = behind.end = cursor.position();
     behind.claimed = std::max(behind.claimed, record->header.committed);
   }
 }
 
-/// Looks for whole records behind `from` and before `until` that belong to this lap: what a hole
-/// cut off.
-Result<Behind> look_behind(ByteSource& bytes, const LogState& state, Lsn from, Lsn until) {
-  Behind behind;
+/// Looks on for whole records behind an end and before `until` that belong to this lap: what a hole
+/// cut off. `behind` keeps what was found, also when this fails.
+Result<void> look_behind(ByteSource& bytes, const LogState& state, Lsn until, Behind& behind) {
   const std::uint64_t ring = state.anchor.ring_bytes;
   const std::uint64_t end =
-      std::min({state.head.lsn.value + ring, from.value + kLookAheadBytes, until.value});
+      std::min({state.head.lsn.value + ring, behind.of.value + kLookAheadBytes, until.value});
   std::vector<std::byte> window;
-  std::uint64_t at = from.value + kRecordAlignment;
-  while (at + kRecordHeaderBytes <= end) {
+  std::uint64_t window_bytes = kFirstWindowBytes;
+  for (std::uint64_t at = behind.looked.value; at + kRecordHeaderBytes <= end;
+       at = behind.looked.value) {
     // Windows end where the ring does, and overlap by what may be the beginning of a header.
     const std::uint64_t offset = at % ring;
-    window.resize(std::min({kWindowBytes, ring - offset, end - at}));
-    std::uint64_t next = at + window.size() - kRecordHeaderBytes + kRecordAlignment;
-    if (window.size() == ring - offset) next = at + window.size();
+    window.resize(std::min({window_bytes, ring - offset, end - at}));
+    window_bytes = std::min(2 * window_bytes, kWindowBytes);
+    Lsn next{at + window.size() - kRecordHeaderBytes + kRecordAlignment};
+    if (window.size() == ring - offset) next.value = at + window.size();
     if (window.size() < kRecordHeaderBytes) {
-      at = next;
+      behind.looked = next;
       continue;
     }
     PERDURE_TRY_VOID(bytes.read(kRingAt + offset, window));
@@ -249,12 +248,12 @@ Result<Behind> look_behind(ByteSource& bytes, const LogState& state, Lsn from, L
       const std::uint64_t records = behind.records;
       PERDURE_TRY_VOID(follow_behind(bytes, state, header.lsn, behind));
       if (behind.records == records) continue;
-      next = behind.end.value;
+      next = behind.end;
       break;
     }
-    at = next;
+    behind.looked = next;
   }
-  return behind;
+  return {};
 }
 
 void note_record(ScanReport& report, const RecordView& record, Lsn end) {
@@ -279,9 +278,10 @@ void note_boundary(ScanReport& report, const Boundary& end) {
   report.next_index = end.index;
 }
 
-/// Walks on to the end, and looks behind it, not beyond `until`. `visit` sees every record, and
+/// Walks on to the end, and looks on behind it, not beyond `until`. `visit` sees every record, and
 /// what precedes it.
-Result<void> scan_on(ByteSource& bytes, LogCursor& cursor, ScanReport& report, Lsn until,
+Result<void> scan_on(ByteSource& bytes, LogCursor& cursor, ScanReport& report, Behind& behind,
+                     Lsn until,
                      const std::function<void(const RecordView&, const Boundary&)>& visit) {
   const LogStart& start = report.start;
   const LogState& state = start.state();
@@ -301,7 +301,10 @@ Result<void> scan_on(ByteSource& bytes, LogCursor& cursor, ScanReport& report, L
   report.claimed = std::max({report.claimed, promised, state.head.lsn});
   report.extent = std::max({report.tail, promised, state.begin, start.tail_word.value_or(Lsn{})});
   if (report.end == ScanEnd::RingFull) return {};
-  PERDURE_TRY(behind, look_behind(bytes, state, report.tail, until));
+  if (behind.of != report.tail) {
+    behind = {report.tail, Lsn{report.tail.value + kRecordAlignment}, 0, {}, {}};
+  }
+  PERDURE_TRY_VOID(look_behind(bytes, state, until, behind));
   report.records_after_hole = behind.records;
   report.claimed = std::max(report.claimed, behind.claimed);
   // Writes in flight arrive in any order: only what was known to be committed, or durable here,
@@ -320,52 +323,77 @@ Result<ScanReport> scan_log(ByteSource& bytes,
   if (!start.anchor) return no_log();
   report.start = start;
   LogCursor cursor(bytes, start.state(), start.state().head);
-  PERDURE_TRY_VOID(
-      scan_on(bytes, cursor, report, kAnywhere, [&](const RecordView& record, const Boundary&) {
-        if (visit) visit(record);
-      }));
+  Behind behind;
+  PERDURE_TRY_VOID(scan_on(bytes, cursor, report, behind, kAnywhere,
+                           [&](const RecordView& record, const Boundary&) {
+                             if (visit) visit(record);
+                           }));
   return report;
 }
+
+namespace {
+
+/// Reads again a little of what was read before: whether it is still there.
+Result<bool> still_there(LogCursor& cursor, const Boundary& end) {
+  while (cursor.position() < end.lsn) {
+    PERDURE_TRY(record, cursor.next());
+    if (!record) return false;
+  }
+  return cursor.boundary() == end;
+}
+
+}  // namespace
 
 Result<ScanReport> scan_log_on(ByteSource& bytes, std::optional<ScanSoFar>& so_far, Lsn until) {
   PERDURE_TRY(start, read_start(bytes));
   if (!start.anchor) return no_log();
   const LogState& state = start.state();
+  if (state.marks.incomplete) {
+    so_far.reset();
+    ScanReport report;
+    report.start = start;
+    note_boundary(report, state.head);
+    report.extent = state.head.lsn;
+    return report;
+  }
   bool goes_on = so_far && so_far->report.start.state() == state;
-  LogCursor cursor(bytes, state, goes_on ? so_far->before_last : state.head);
+  LogCursor cursor(bytes, state, goes_on ? so_far->again_from : state.head);
   if (goes_on) {
-    PERDURE_TRY(last, cursor.next());
-    goes_on = last && cursor.boundary() == so_far->report.boundary();
+    PERDURE_TRY(there, still_there(cursor, so_far->report.boundary()));
+    goes_on = there;
     if (!goes_on) cursor = LogCursor(bytes, state, state.head);
   }
   if (!goes_on) {
     so_far.emplace();
     note_boundary(so_far->report, state.head);
-    so_far->before_last = state.head;
+    so_far->again_from = state.head;
   }
   ScanReport& report = so_far->report;
   report.start = start;
   report.records_after_hole = 0;
   PERDURE_TRY_VOID(
-      scan_on(bytes, cursor, report, until,
-              [&](const RecordView&, const Boundary& before) { so_far->before_last = before; }));
+      scan_on(bytes, cursor, report, so_far->behind, until,
+              [&](const RecordView&, const Boundary& before) { so_far->again_from = before; }));
   return report;
 }
 
-Result<ScanReport> scan_added(ByteSource& bytes, const ScanReport& before) {
-  PERDURE_TRY(start, read_start(bytes));
-  if (!start.anchor) return no_log();
-  ScanReport report = before;
-  report.start = start;
-  report.records_after_hole = 0;
-  const Boundary& head = start.state().head;
+void keep_scan(ScanSoFar& so_far, const LogState& state, const Boundary& end) {
+  ScanReport& report = so_far.report;
+  const Boundary& head = state.head;
+  PERDURE_ASSERT(head.lsn <= end.lsn && end.lsn <= report.tail);
+  report.start.stored->state = state;
   report.boundaries.forget_below(head.lsn);
-  std::erase_if(report.configurations,
-                [&](const ConfigurationAt& each) { return each.end <= head.lsn; });
-  report.records = before.next_index - std::min(head.index, before.next_index);
-  LogCursor cursor(bytes, start.state(), before.boundary());
-  PERDURE_TRY_VOID(scan_on(bytes, cursor, report, kAnywhere, {}));
-  return report;
+  report.boundaries.forget_behind(end.lsn);
+  std::erase_if(report.configurations, [&](const ConfigurationAt& each) {
+    return each.end <= head.lsn || each.end > end.lsn;
+  });
+  report.records = end.index - head.index;
+  if (end.lsn < report.tail) {
+    so_far.again_from = report.boundaries.before(Lsn{end.lsn.value - 1}, head);
+  }
+  if (so_far.again_from.lsn < head.lsn) so_far.again_from = head;
+  note_boundary(report, end);
+  so_far.behind = {};
 }
 
 }  // namespace perdure::log

@@ -52,6 +52,11 @@ enum class ScanEnd {
 
 std::string_view to_string(ScanEnd end);
 
+/// What is read at a time: first little, since who only looks whether something is still there
+/// needs no more, then twice as much each time.
+inline constexpr std::uint64_t kFirstWindowBytes = 64 * 1024;
+inline constexpr std::uint64_t kWindowBytes = 1024 * 1024;
+
 /// Walks records in order from a known boundary.
 /// Threads: one caller at a time.
 class LogCursor {
@@ -88,8 +93,9 @@ class LogCursor {
   Boundary at_;
   ScanEnd end_ = ScanEnd::Clean;
   bool unchecked_ = false;
-  std::vector<std::byte> window_;  // bytes of the ring around the position
-  std::uint64_t window_at_ = 0;    // their offset in the ring
+  std::vector<std::byte> window_;                   // bytes of the ring around the position
+  std::uint64_t window_at_ = 0;                     // their offset in the ring
+  std::uint64_t window_bytes_ = kFirstWindowBytes;  // of the next one
 };
 
 /// The next record of a replica that is known to have one. What is durable may take a moment until
@@ -117,6 +123,7 @@ class BoundaryIndex {
   /// The last one that is known at or before `lsn`, which is not before `head`.
   Boundary before(Lsn lsn, const Boundary& head) const;
   void forget_below(Lsn lsn);
+  void forget_behind(Lsn lsn);
   /// So that note() does not allocate while no more than that is kept.
   void reserve(std::uint64_t ring_bytes) { known_.reserve(ring_bytes / kApart + 2); }
 
@@ -147,16 +154,20 @@ struct ScanReport {
   Boundary boundary() const { return {tail, next_index, last_epoch, last_crc}; }
 };
 
-/// What a replica holds of which `before` was found a moment ago: only what has been added behind
-/// that, and its start, are read. Requires that nothing else was changed meanwhile; payload_bytes
-/// also counts what was trimmed.
-/// Errors: those of scan_log.
-Result<ScanReport> scan_added(ByteSource& bytes, const ScanReport& before);
+/// What is found behind the end of what is readable.
+struct Behind {
+  Lsn of;                     // the end
+  Lsn looked;                 // up to where it was looked for
+  std::uint64_t records = 0;  // whole, of this lap, and of an epoch that may stand there
+  Lsn end;                    // of the last of them
+  Lsn claimed;                // by any of them
+};
 
 /// What scans of one replica have read, of which the last may have been given up.
 struct ScanSoFar {
   ScanReport report;
-  Boundary before_last;  // what precedes the last record that was read
+  Boundary again_from;  // a little before the end of what was read
+  Behind behind;
 };
 
 /// scan_log() in as many calls as it takes, for a replica to which nobody but the caller writes,
@@ -164,9 +175,14 @@ struct ScanSoFar {
 /// was read, and the next one goes on from there. All is read anew where the replica's state has
 /// changed, or the last record that was read is not there any more: a copy of older days may have
 /// been put in its place. What lies behind `until` is not looked at: where the caller's log ends,
-/// nothing behind there was ever committed.
+/// nothing behind there was ever committed. Of a replica that is marked incomplete the start alone
+/// is read: its records are being replaced.
 /// Errors: those of scan_log.
 Result<ScanReport> scan_log_on(ByteSource& bytes, std::optional<ScanSoFar>& so_far, Lsn until);
+
+/// The caller has written `state` to the replica: what was read is kept, from its head to `end`.
+/// Requires that both are places of what was read.
+void keep_scan(ScanSoFar& so_far, const LogState& state, const Boundary& end);
 
 /// Walks the whole log. `visit`, if given, sees every record.
 /// Errors: those of read_start; NotFound when no log was created there.

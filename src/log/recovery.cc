@@ -15,13 +15,14 @@ namespace {
 
 constexpr std::uint64_t kCopyBytes = 256 * 1024;
 
-/// Writes verified records to a replica, many at a time.
+/// Writes verified records to a replica, many at a time, and notes what it has answered for.
 class RecordCopy {
  public:
-  RecordCopy(Replica& target, std::uint64_t ring_bytes)
-      : target_(target), ring_bytes_(ring_bytes) {}
+  RecordCopy(Replica& target, std::uint64_t ring_bytes, BroughtSoFar::Copied& copied)
+      : target_(target), ring_bytes_(ring_bytes), copied_(copied) {}
 
-  Result<void> add(const RecordView& record) {
+  /// `before` and `behind`: the boundaries of the record.
+  Result<void> add(const RecordView& record, const Boundary& before, const Boundary& behind) {
     const bool pad = record.header.type == RecordType::Pad;
     const std::uint64_t bytes = pad ? kRecordHeaderBytes : record_bytes(record.payload.size());
     // Where a record ends with the ring, the next one follows it in LSNs, but not in the pool.
@@ -32,25 +33,29 @@ class RecordCopy {
     const std::size_t at = bytes_.size();
     bytes_.resize(at + bytes);
     (void)encode_record(record.header, record.payload, bytes_.data() + at);
+    before_last_ = before;
+    end_ = behind;
     return {};
   }
 
   Result<void> flush() {
     if (bytes_.empty()) return {};
     PERDURE_TRY_VOID(target_.write_now(kRingAt + begin_.value % ring_bytes_, bytes_));
-    copied_ += bytes_.size();
+    copied_.bytes += bytes_.size();
+    copied_.before_last = before_last_;
+    copied_.to = end_;
     bytes_.clear();
     return {};
   }
 
-  std::uint64_t copied() const { return copied_; }
-
  private:
   Replica& target_;
   const std::uint64_t ring_bytes_;
+  BroughtSoFar::Copied& copied_;
   Lsn begin_;
+  Boundary before_last_;
+  Boundary end_;
   std::vector<std::byte> bytes_;
-  std::uint64_t copied_ = 0;
 };
 
 /// Whether the history of the source goes on behind `end`, which the target holds: the source's
@@ -85,29 +90,70 @@ Result<std::optional<Boundary>> common_part(Source* source, ByteSource& target_b
   return part ? std::optional<Boundary>{*there} : none;
 }
 
+/// The next record of a replica that is known to have one: what was written may take a moment until
+/// it is read.
+Result<std::optional<RecordView>> next_visible(LogCursor& cursor, const Replica& target) {
+  PERDURE_TRY(record, cursor.next());
+  if (record) return record;
+  return await_record(cursor, target.visible_within());
+}
+
 /// That the source has everything from the head on. Asked before another replica is marked: a
 /// source that turns out to be damaged must not have cost it what it was.
-Result<void> require_source(Source& source, const Target& to, const Deadline& within,
+Result<void> require_source(Source& source, const Target& to, Replica& target,
                             bool& source_failed) {
-  LogCursor cursor(source.bytes, source.state, to.state.head);
-  const auto end = walk_to(cursor, to.to.lsn, within);
-  if (end.ok() && end->crc == to.to.crc) return {};
+  std::optional<BroughtSoFar::Checked>& checked = target.brought_so_far().checked;
+  const Boundary& head = to.state.head;
+  const bool goes_on = checked && checked->source == source.pool && checked->to.lsn >= head.lsn &&
+                       checked->to.lsn <= to.to.lsn;
+  if (!goes_on) checked = {source.pool, head};
+  LogCursor cursor(source.bytes, source.state, checked->to);
+  while (cursor.position() < to.to.lsn) {
+    const auto record = next_visible(cursor, target);
+    if (record.ok() && *record) {
+      checked->to = cursor.boundary();
+      continue;
+    }
+    source_failed = true;
+    if (!record.ok()) return record.error();
+    return Error{ErrorCode::Corrupt,
+                 fmt::format("the record at {}, on the way to {}, can not be read ({})",
+                             cursor.position().value, to.to.lsn.value, to_string(cursor.end()))};
+  }
+  if (cursor.boundary().lsn == to.to.lsn && cursor.boundary().crc == to.to.crc) return {};
+  checked.reset();
   source_failed = true;
-  if (!end.ok()) return end.error();
   return Error{ErrorCode::Corrupt, "its records do not end as the log does; repair it"};
 }
 
-/// Copies [from, to), and fails before it writes what does not end in `to`.
-Result<std::uint64_t> copy_records(Source* source, const Boundary& from, const Boundary& to,
-                                   Replica& target, bool& source_failed) {
-  if (from.lsn == to.lsn) return std::uint64_t{0};
+/// Whether what earlier calls have copied is there, and is what follows `base`, up to which the
+/// replica has what the writer has. If not, copying begins there.
+Result<bool> goes_on_copying(ByteSource& bytes, const Replica& target, const Boundary& base,
+                             const Target& to) {
+  const auto& copied = target.brought_so_far().copied;
+  if (!copied || !target.state() || *target.state() != copied->state) return false;
+  if (target.state_generation() != copied->generation) return false;
+  if (copied->from > base.lsn || copied->to.lsn < base.lsn || copied->to.lsn > to.to.lsn) {
+    return false;
+  }
+  if (copied->to.lsn == base.lsn || copied->before_last == copied->to) return true;
+  LogCursor cursor(bytes, to.state, copied->before_last);
+  PERDURE_TRY(last, cursor.next());
+  return last && cursor.boundary() == copied->to;
+}
+
+/// Copies on to the end of the log, and writes nothing that is not of it.
+Result<void> copy_records(Source* source, const Boundary& to, Replica& target,
+                          BroughtSoFar::Copied& copied, bool& source_failed) {
+  if (copied.to.lsn == to.lsn) return {};
   PERDURE_ASSERT(source != nullptr);
-  RecordCopy copy(target, source->state.anchor.ring_bytes);
-  LogCursor cursor(source->bytes, source->state, from);
+  RecordCopy copy(target, source->state.anchor.ring_bytes, copied);
+  LogCursor cursor(source->bytes, source->state, copied.to);
   while (cursor.position() < to.lsn) {
-    auto record = await_record(cursor, target.visible_within());
+    const Boundary before = cursor.boundary();
+    const auto record = next_visible(cursor, target);
     if (record.ok() && *record) {
-      PERDURE_TRY_VOID(copy.add(**record));
+      PERDURE_TRY_VOID(copy.add(**record, before, cursor.boundary()));
       continue;
     }
     source_failed = true;
@@ -122,35 +168,56 @@ Result<std::uint64_t> copy_records(Source* source, const Boundary& from, const B
     source_failed = true;
     return Error{ErrorCode::Corrupt, "its records do not end as the log does; repair it"};
   }
-  PERDURE_TRY_VOID(copy.flush());
-  return copy.copied();
+  return copy.flush();
 }
 
-/// The survey again, of a replica of which only the start was written.
-Result<Survey> survey_start(ByteSource& bytes, const Survey& before) {
+Error not_what_was_written(const std::string& what) {
+  return {ErrorCode::Corrupt, "after it was brought to equal, its " + what +
+                                  " is not what was written; its medium can not be trusted"};
+}
+
+/// Reads what was copied behind `base`, as whoever reads the replica will. What earlier calls have
+/// copied, before `settled`, is there or it is not. What can not be read back the next call copies
+/// again.
+Result<void> read_back(ByteSource& bytes, const Boundary& base, const Target& to, Replica& target,
+                       Lsn settled) {
+  BroughtSoFar& so_far = target.brought_so_far();
+  std::optional<Boundary>& verified = so_far.verified;
+  if (!verified || verified->lsn < base.lsn || verified->lsn > to.to.lsn) verified = base;
+  LogCursor cursor(bytes, to.state, *verified);
+  while (cursor.position() < to.to.lsn) {
+    const bool at_once = cursor.position() < settled;
+    const auto record = at_once ? cursor.next() : next_visible(cursor, target);
+    if (!record.ok()) return record.error();
+    if (*record) {
+      verified = cursor.boundary();
+      continue;
+    }
+    so_far.copied->to = *verified;
+    so_far.copied->before_last = *verified;
+    return not_what_was_written(fmt::format("record at {}", verified->lsn.value));
+  }
+  const Boundary& end = cursor.boundary();
+  if (end.lsn == to.to.lsn && end.index == to.to.index && end.crc == to.to.crc) return {};
+  so_far.copied.reset();
+  verified.reset();
+  return not_what_was_written("last record");
+}
+
+/// The survey again, of a replica whose records up to `end` were read since the last of them was
+/// written: nobody but this writer can have written there.
+Result<ScanReport> survey_start(ByteSource& bytes, const Boundary& end) {
   PERDURE_TRY(start, read_start(bytes));
-  Survey now = before;
-  if (!start.anchor) return Survey{};
-  ScanReport& again = *now.report;
-  again.start = start;
-  again.extent = std::max({again.tail, start.state().begin, start.tail_word.value_or(Lsn{}),
-                           start.committed_word.value_or(Lsn{})});
-  return now;
-}
-
-/// What bringing a replica to equal has changed of it.
-enum class Changed { Start, Added, All };
-
-/// The survey again, of what was changed: what it had besides was read a moment ago, and nobody but
-/// this writer can have written to it since.
-Result<Survey> survey_after(Changed what, ByteSource& bytes, const Survey& before) {
-  if (what == Changed::Start) return survey_start(bytes, before);
-  if (what == Changed::All) return survey(bytes);
-  auto report = scan_added(bytes, *before.report);
-  if (!report.ok()) return report.error();
-  Survey now;
-  now.report = std::move(report).value();
-  return now;
+  if (!start.anchor) return not_what_was_written("anchor");
+  ScanReport report;
+  report.start = start;
+  report.tail = end.lsn;
+  report.next_index = end.index;
+  report.last_crc = end.crc;
+  report.last_epoch = end.epoch;
+  report.extent = std::max({report.tail, start.state().begin, start.tail_word.value_or(Lsn{}),
+                            start.committed_word.value_or(Lsn{})});
+  return report;
 }
 
 Result<void> write_words(Replica& target, const Target& to) {
@@ -238,6 +305,7 @@ std::string describe_difference(const Survey& replica, const ScanReport& history
   if (!replica.report) return "no log there yet";
   const ScanReport& report = *replica.report;
   const LogState& state = replica.state();
+  if (state.marks.incomplete) return "incomplete: bringing it to equal was cut short";
   std::string words;
   const auto say = [&](const std::string& more) { words += (words.empty() ? "" : ", ") + more; };
   const bool same = report.tail == history.tail && report.last_crc == history.last_crc;
@@ -257,7 +325,6 @@ std::string describe_difference(const Survey& replica, const ScanReport& history
   if (report.start.tail_word_damaged || report.start.committed_word_damaged) say("damaged word");
   if (report.start.anchor_damaged) say("damaged anchor");
   if (!report.start.stored->copies_agree) say("one copy of its state torn or damaged");
-  if (state.marks.incomplete) say("incomplete: bringing it to equal was cut short");
   if (state.marks.creating) say("it was being created");
   if (state.marks.removed) say("it was removed from the log");
   if (words.empty() && report.start.head != history.start.head) say("not trimmed yet");
@@ -265,87 +332,132 @@ std::string describe_difference(const Survey& replica, const ScanReport& history
 }
 
 Result<void> require_equal(const ScanReport& report, const Target& to) {
-  const auto differs = [](const std::string& what) {
-    return Error{ErrorCode::Corrupt, "after it was brought to equal, its " + what +
-                                         " is not what was written; its medium can not be trusted"};
-  };
-  if (report.start.anchor != to.state.anchor) return differs("anchor");
+  if (report.start.anchor != to.state.anchor) return not_what_was_written("anchor");
   if (report.start.state() != to.state || !report.start.stored->copies_agree)
-    return differs("state");
+    return not_what_was_written("state");
   const Boundary end = report.boundary();
-  if (end.lsn != to.to.lsn) return differs(fmt::format("tail ({})", end.lsn.value));
-  if (end.index != to.to.index || end.crc != to.to.crc) return differs("last record");
-  if (report.damaged()) return differs("extent");
+  if (end.lsn != to.to.lsn) return not_what_was_written(fmt::format("tail ({})", end.lsn.value));
+  if (end.index != to.to.index || end.crc != to.to.crc) return not_what_was_written("last record");
+  if (report.damaged()) return not_what_was_written("extent");
   return {};
 }
 
-Result<Brought> bring_equal(Source* source, const Target& to, Replica& target,
-                            ByteSource& target_bytes, const Survey& found, bool& source_failed) {
-  Brought brought;
+namespace {
+
+/// What is to be done with a replica.
+struct Work {
+  bool own = false;              // it holds this log
+  bool usable = false;           // and what it holds is what it says
+  std::optional<Boundary> kept;  // up to here it is a beginning of the history
+  bool equal_already = false;
+  bool marked = false;  // what it has is replaced
+  Boundary base;        // everything behind this is copied
+};
+
+Result<Work> plan_work(Source* source, const Target& to, ByteSource& target_bytes,
+                       const Survey& found) {
+  Work work;
   const auto& report = found.report;
-  target.note_state(report ? report->start.stored : std::nullopt);
-  const bool own = report && *report->start.anchor == to.state.anchor;
-  const bool usable = own && !found.state().marks.incomplete && !found.state().marks.removed;
-  std::optional<Boundary> kept;
-  if (usable && !to.chosen) {
+  work.own = report && *report->start.anchor == to.state.anchor;
+  work.usable = work.own && !found.state().marks.incomplete && !found.state().marks.removed;
+  if (work.usable && !to.chosen) {
     PERDURE_TRY(common, common_part(source, target_bytes, *report, to));
-    kept = common;
+    work.kept = common;
   }
-  if (!kept && !to.chosen && source == nullptr) {
+  if (!work.kept && !to.chosen && source == nullptr) {
     return Error{ErrorCode::QuorumLost,
                  "it does not hold what can be sent on from; bring another replica back first"};
   }
   // Of the chosen one nothing is missing but what is given up.
-  const bool equal_already = to.chosen
-                                 ? report->tail == to.to.lsn
-                                 : kept && kept->lsn == to.to.lsn && report->tail == kept->lsn;
-  const bool marked = !equal_already && !kept;
-  const bool added = kept && kept->lsn == report->tail;
-  const Changed changed = equal_already ? Changed::Start : added ? Changed::Added : Changed::All;
-  if (marked && !to.chosen) {
-    PERDURE_TRY_VOID(require_source(*source, to, target.visible_within(), source_failed));
-  }
-  LogState first = own ? found.state() : to.state;
-  if (marked) {
-    if (own && !first.marks.incomplete) {
+  const bool whole = work.kept && work.kept->lsn == to.to.lsn && report->tail == work.kept->lsn;
+  work.equal_already = to.chosen ? report->tail == to.to.lsn : whole;
+  work.marked = !work.equal_already && !work.kept;
+  work.base = to.chosen ? to.to : work.kept.value_or(to.state.head);
+  return work;
+}
+
+/// What the replica says while records are copied to it.
+LogState state_meanwhile(const Work& work, const Source* source, const Target& to,
+                         const Survey& found) {
+  LogState first = work.own ? found.state() : to.state;
+  if (work.marked) {
+    if (work.own && !first.marks.incomplete) {
       first.promised = candidate_of({}, found, to.state.anchor.log_id).extent;
     }
     first.marks = {};
     first.marks.incomplete = true;
-  } else if (!equal_already) {
+  } else if (!work.equal_already) {
     // It stays the voter that it was: what is added it can not read before its last state, or
     // continues its own epoch. But what is added may lie over what was trimmed meanwhile.
     first.head = to.state.head;
-    if (kept->lsn < report->tail) {
+    if (work.kept->lsn < found.report->tail) {
       first.epoch = source->state.epoch;
       first.begin = source->state.begin;
-      // Its tail word would say that what is cut off was lost, and take its vote and its content.
-      if (to.state.anchor.shape == LogShape::Compound) {
-        PERDURE_TRY_VOID(write_word(target, kTailWordAt, kept->lsn));
-      }
     }
   }
-  if (!own || first != found.state()) PERDURE_TRY_VOID(target.write_state(first));
-  if (!usable || report->start.anchor_damaged) {
-    PERDURE_TRY_VOID(write_anchor(target, to.state.anchor));
+  return first;
+}
+
+/// Makes the replica say what it is to say meanwhile; what is known of it is kept.
+Result<void> write_meanwhile(const Work& work, const LogState& first, Replica& target,
+                             const Survey& found) {
+  if (!work.own || first != found.state()) {
+    // Its tail word would say that what is cut off was lost, and take its vote and its content.
+    const bool cut_off = !work.marked && !work.equal_already && first.epoch != found.state().epoch;
+    if (cut_off && first.anchor.shape == LogShape::Compound) {
+      PERDURE_TRY_VOID(write_word(target, kTailWordAt, work.kept->lsn));
+    }
+    PERDURE_TRY_VOID(target.write_state(first));
+    BroughtSoFar& so_far = target.brought_so_far();
+    if (work.marked) {
+      so_far.scan.reset();
+    } else if (so_far.scan && work.kept) {
+      keep_scan(*so_far.scan, first, *work.kept);
+    }
+    if (so_far.copied) so_far.copied->state = first;
+    if (so_far.copied) so_far.copied->generation = target.state_generation();
   }
-  const Boundary from = to.chosen ? to.to : kept.value_or(to.state.head);
-  PERDURE_TRY(copied, copy_records(source, from, to.to, target, source_failed));
-  brought.copied_bytes = copied;
+  if (work.usable && !found.report->start.anchor_damaged) return {};
+  return write_anchor(target, first.anchor);
+}
+
+}  // namespace
+
+Result<Brought> bring_equal(Source* source, const Target& to, Replica& target,
+                            ByteSource& target_bytes, const Survey& found, bool& source_failed) {
+  BroughtSoFar& so_far = target.brought_so_far();
+  target.note_state(found.report ? found.report->start.stored : std::nullopt);
+  PERDURE_TRY(work, plan_work(source, to, target_bytes, found));
+  PERDURE_TRY(goes_on, goes_on_copying(target_bytes, target, work.base, to));
+  if (!goes_on) {
+    so_far.copied.reset();
+    so_far.verified.reset();
+  }
+  // What this writer has marked has nothing to lose any more.
+  const bool begun = goes_on && target.state()->marks.incomplete;
+  if (work.marked && !to.chosen && !begun) {
+    PERDURE_TRY_VOID(require_source(*source, to, target, source_failed));
+  }
+  PERDURE_TRY_VOID(write_meanwhile(work, state_meanwhile(work, source, to, found), target, found));
+  if (!so_far.copied) {
+    so_far.copied = BroughtSoFar::Copied{
+        *target.state(), target.state_generation(), work.base.lsn, work.base, work.base, 0};
+  }
+  const Lsn settled = so_far.copied->to.lsn;
+  PERDURE_TRY_VOID(copy_records(source, to.to, target, *so_far.copied, source_failed));
+  PERDURE_TRY_VOID(read_back(target_bytes, work.base, to, target, settled));
   // A word says no more than the state does: it is raised after it, and lowered under the mark.
-  if (marked) PERDURE_TRY_VOID(write_words(target, to));
+  if (work.marked) PERDURE_TRY_VOID(write_words(target, to));
   PERDURE_TRY_VOID(target.write_state(to.state));
-  if (!marked) PERDURE_TRY_VOID(write_words(target, to));
+  if (!work.marked) PERDURE_TRY_VOID(write_words(target, to));
   // What was written is durable, and may take a moment until it is read.
   const Deadline visible = target.visible_within();
   while (true) {
-    PERDURE_TRY(again, survey_after(changed, target_bytes, found));
-    brought.survey = std::move(again);
-    const auto equal =
-        brought.survey.report
-            ? require_equal(*brought.survey.report, to)
-            : Result<void>(Error{ErrorCode::Corrupt, "its log can not be read back"});
-    if (equal.ok()) return brought;
+    auto again = to.chosen && !work.equal_already ? scan_log(target_bytes)
+                                                  : survey_start(target_bytes, to.to);
+    if (!again.ok()) return again.error();
+    const auto equal = require_equal(*again, to);
+    if (equal.ok()) return Brought{so_far.copied->bytes, std::move(again).value()};
     if (visible.passed()) return equal.error();
   }
 }

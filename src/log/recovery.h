@@ -49,18 +49,21 @@ struct Target {
 
 /// What can be copied from.
 struct Source {
+  pmem::Uuid pool;
   ByteSource& bytes;
   LogState state;  // as it was surveyed, or as the writer wrote it
 };
 
 struct Brought {
-  std::uint64_t copied_bytes = 0;
-  Survey survey;  // afterwards
+  std::uint64_t copied_bytes = 0;  // also by earlier calls
+  ScanReport report;               // afterwards: start and end
 };
 
 /// Brings `target`, of which `found` was surveyed, to equal, and looks whether it is: records that
-/// are missing, each verified through the chain; then the words, then the state. It is marked
-/// incomplete before anything that makes it differ from a prefix is written.
+/// are missing, each verified through the chain, and read back when they are durable; then the
+/// words, then the state. It is marked incomplete before anything that makes it differ from a
+/// prefix is written. What it has done is left in target.brought_so_far(), also when it fails, and
+/// the next call goes on from there, if that is what is there.
 /// Errors: those of reading and writing; Corrupt with `source_failed` set when the source does not
 /// hold what it must, and nothing after that was written.
 Result<Brought> bring_equal(Source* source, const Target& to, Replica& target,

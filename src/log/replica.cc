@@ -181,7 +181,7 @@ void Replica::resume_at(Lsn lsn) {
   answered_ = first_batch_;
   sending_ = true;
   piece_sent_ = 0;
-  scan_so_far_.reset();
+  brought_so_far_ = {};
   backoff_.reset();
   note_progress();
 }

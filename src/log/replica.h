@@ -11,8 +11,8 @@
 #include "client/peer.h"
 #include "core/backoff.h"
 #include "core/method.h"
+#include "log/brought_so_far.h"
 #include "log/log_format.h"
-#include "log/log_scan.h"
 #include "log/log_state.h"
 #include "log/staging.h"
 #include "persist/requester.h"
@@ -84,6 +84,7 @@ class Replica {
   void note_state(const std::optional<StoredState>& stored);
   /// The state as it was written or noted last.
   const std::optional<LogState>& state() const { return state_; }
+  std::uint64_t state_generation() const { return state_generation_; }
 
   /// Raises the committed word without waiting for it: to `committed`, or what is durable here if
   /// that is less. Does nothing while anything is in flight.
@@ -106,8 +107,9 @@ class Replica {
   /// Bringing it back has not come to its end, but further than before: it is tried again soon.
   void got_on() { backoff_.reset(); }
 
-  /// What was read of it while it is being brought back; forgotten when it is.
-  std::optional<ScanSoFar>& scan_so_far() { return scan_so_far_; }
+  /// How far bringing it back has come; forgotten when it is.
+  BroughtSoFar& brought_so_far() { return brought_so_far_; }
+  const BroughtSoFar& brought_so_far() const { return brought_so_far_; }
 
   /// Whether it is time to try again to bring it back. Requires that it is down.
   bool retry_due(Nanoseconds now) const { return backoff_.due(now); }
@@ -202,7 +204,7 @@ class Replica {
   Nanoseconds silent_{0};                 // how long it has had something to answer and did not
   std::uint32_t idle_polls_ = 0;
   std::optional<Error> down_reason_;
-  std::optional<ScanSoFar> scan_so_far_;
+  BroughtSoFar brought_so_far_;
   Backoff backoff_;
 };
 

@@ -72,6 +72,10 @@ class ReplicatedLog {
   Result<void> replace_replica(const std::string& which, std::unique_ptr<client::Peer> peer);
   Result<void> change_quorum(std::size_t quorum);
   const Configuration& configuration() const { return configuration_; }
+  /// How far bringing back a replica has come, in the order in which the peers were named.
+  const BroughtSoFar& brought_so_far(std::size_t replica) const {
+    return replicas_[replica].brought_so_far();
+  }
 
   /// Whether everything before the ticket's end is at `level`, as far as was learned by now.
   bool reached(const Ticket& ticket, Level level) const;

@@ -621,7 +621,8 @@ void ReplicatedLog::adopt_on(std::size_t index, Opening& opening, const History&
   RepairReport report;
   report.peer = replica.peer().name();
   report.found = describe_difference(found, shown);
-  Source source{*opening.bytes[history.at], history.report.start.state()};
+  Source source{*replicas_[history.at].pool(), *opening.bytes[history.at],
+                history.report.start.state()};
   Target mine = target;
   mine.chosen = index == history.at && history.accepted_loss.has_value();
   bool source_failed = false;

@@ -3,13 +3,21 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
+#include <functional>
 
 #include "core/log_message.h"
 #include "core/try.h"
 #include "log/replicated_log.h"
 
 namespace perdure::log {
+namespace {
+
+// What was read of a replica is not read again by the next call, if that does not come later than
+// this: what its medium loses meanwhile is not found.
+constexpr int kKeptTimeouts = 12;   // of replica_timeout
+constexpr int kKeptReconnects = 2;  // of reconnect
+
+}  // namespace
 
 std::vector<RepairReport> ReplicatedLog::repair(Nanoseconds timeout) {
   const Deadline deadline(clock_, timeout);
@@ -32,17 +40,24 @@ RepairReport ReplicatedLog::bring_back(Replica& replica, const Deadline& deadlin
   RepairReport report;
   report.peer = replica.peer().name();
   replica.set_deadline(deadline);
-  const auto read_so_far = [&replica] {
-    return replica.scan_so_far() ? replica.scan_so_far()->report.tail : Lsn{};
-  };
-  const Lsn read_before = read_so_far();
+  BroughtSoFar& so_far = replica.brought_so_far();
+  const Nanoseconds kept_for =
+      std::max(kKeptTimeouts * options_.replica_timeout, kKeptReconnects * options_.reconnect);
+  if (so_far.last_call && clock_.now() - *so_far.last_call > kept_for) {
+    so_far.forget_what_was_read();
+  }
+  const auto before = so_far.reached();
   const auto repaired = repair_replica(replica, report, deadline);
   replica.set_deadline(std::nullopt);
   report.repaired = repaired.ok();
   if (report.repaired) ask_again_at_.reset();
   if (!repaired.ok()) {
     report.error = repaired.error().message;
-    if (read_so_far() > read_before) replica.got_on();
+    so_far.last_call = clock_.now();
+    const auto after = so_far.reached();
+    const bool further =
+        !std::equal(after.begin(), after.end(), before.begin(), std::less_equal<>());
+    if (further) replica.got_on();
     replica.mark_down(repaired.error());
     const bool fenced = repaired.code() == ErrorCode::Fenced && !quorum_stands();
     if (fenced && !lost_) lost_ = repaired.error();
@@ -99,7 +114,7 @@ Result<void> ReplicatedLog::repair_replica(Replica& replica, RepairReport& repor
                                                options_.replica_timeout, clock_, deadline));
   // Reading it may take longer than whoever calls has time: the next call goes on. The session has
   // made durable what is read, and nobody else may write there.
-  PERDURE_TRY(found, survey_on(*bytes, replica.scan_so_far(), tail_));
+  PERDURE_TRY(found, survey_on(*bytes, replica.brought_so_far().scan, tail_));
   return bring_up(replica, *bytes, std::move(found), report, deadline);
 }
 
@@ -142,7 +157,7 @@ Result<void> ReplicatedLog::bring_up(Replica& replica, ByteSource& bytes, Survey
       source->mark_down(remote.error());
       continue;
     }
-    Source from{**remote, *source->state()};
+    Source from{*source->pool(), **remote, *source->state()};
     bool source_failed = false;
     const auto brought =
         bring_equal(&from, target_here(tail_boundary()), replica, bytes, found, source_failed);
@@ -154,7 +169,7 @@ Result<void> ReplicatedLog::bring_up(Replica& replica, ByteSource& bytes, Survey
     // Time that has run out says nothing about the source.
     if (!source_failed || deadline.passed()) return brought.error();
     source->mark_down(brought.error());
-    PERDURE_TRY(again, survey(bytes));
+    PERDURE_TRY(again, survey_on(bytes, replica.brought_so_far().scan, tail_));
     found = std::move(again);
   }
   if (deadline.passed()) return Error{ErrorCode::TimedOut, "there was no time left for it"};
@@ -192,7 +207,7 @@ Result<void> ReplicatedLog::go_on_from_staging(Replica& replica, ByteSource& byt
   Target target = target_here(at);
   bool source_failed = false;
   PERDURE_TRY(brought, bring_equal(nullptr, target, replica, bytes, found, source_failed));
-  replica.resume_at(brought.survey.report->tail);
+  replica.resume_at(brought.report.tail);
   return {};
 }
 
@@ -298,7 +313,7 @@ Result<void> ReplicatedLog::bring_newcomer(Replica& replica) {
   PERDURE_TRY_VOID(replica.prepare(anchor_.shape, staging_));
   PERDURE_TRY(bytes, client::RemoteBytes::open(replica.peer(), options_.pool,
                                                options_.replica_timeout, clock_));
-  PERDURE_TRY(found, survey(*bytes));
+  PERDURE_TRY(found, survey_on(*bytes, replica.brought_so_far().scan, tail_));
   const bool own = found.report && found.state().anchor.log_id == anchor_.log_id;
   const bool other = found.damage || (found.report && !own && !found.state().marks.creating);
   if (other && !options_.accept_loss) {

@@ -29,10 +29,11 @@ using Order = std::vector<std::size_t>;
 
 class Cluster {
  public:
-  explicit Cluster(std::size_t servers = 3, std::uint64_t pool_bytes = kPoolBytes)
+  explicit Cluster(std::size_t servers = 3, std::uint64_t pool_bytes = kPoolBytes,
+                   PersistenceDomain domain = PersistenceDomain::Wsp)
       : random_(1), world_(random_), pool_bytes_(pool_bytes) {
     ServerProfile profile;
-    profile.domain = PersistenceDomain::Wsp;
+    profile.domain = domain;
     profile.transport = Transport::Tcp;
     client_ = &world_.add_machine("client", profile);
     for (std::size_t index = 0; index < servers; ++index) {
@@ -84,6 +85,7 @@ class Cluster {
     world_.set_link(*client_, servers_[index]->machine(), slow ? LinkState::Slow : LinkState::Up);
   }
   fabric::emu::World& world() { return world_; }
+  const fabric::emu::Machine& client() const { return *client_; }
   test::WorldServer& server(std::size_t index) { return *servers_[index]; }
 
   /// The exported bytes as they are on the medium; `change` may change them.
@@ -97,7 +99,8 @@ class Cluster {
     on_medium(index, [&](std::span<std::byte> bytes) { bytes[at] ^= std::byte{1}; });
   }
   void flip_record(std::size_t index, Lsn lsn) {
-    flip(index, log::kRingAt + lsn.value % (64 * 1024) + log::kRecordHeaderBytes + 2);
+    const std::uint64_t ring = log::ring_bytes_for(pool_bytes_);
+    flip(index, log::kRingAt + lsn.value % ring + log::kRecordHeaderBytes + 2);
   }
   void wipe(std::size_t index) {
     on_medium(index, [](std::span<std::byte> bytes) {
@@ -148,6 +151,20 @@ class Cluster {
       EXPECT_TRUE(waited.ok()) << waited.error().message;
       tickets.push_back(*ticket);
     }
+    return tickets;
+  }
+  /// The same without waiting for each.
+  static std::vector<Ticket> append_many(ReplicatedLog& log, int count) {
+    std::vector<Ticket> tickets;
+    for (int done = 0; done < count; ++done) {
+      const std::string record = text(log.status().next_index);
+      const auto ticket = log.append(std::as_bytes(std::span(record)));
+      EXPECT_TRUE(ticket.ok()) << ticket.error().message;
+      if (!ticket.ok()) return tickets;
+      tickets.push_back(*ticket);
+    }
+    const auto waited = log.wait(tickets.back(), Level::Committed, std::chrono::seconds(10));
+    EXPECT_TRUE(waited.ok()) << waited.error().message;
     return tickets;
   }
   static void expect_repaired(const std::vector<RepairReport>& reports, std::size_t count) {

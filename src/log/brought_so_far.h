@@ -1,0 +1,55 @@
+// What a writer remembers of a replica that it is bringing to equal, from one call to the next:
+// each of them may have too little time for all of it. In memory only: another writer begins anew.
+#pragma once
+
+#include "core/clock.h"
+#include "log/log_scan.h"
+#include "log/log_state.h"
+#include "pmem/pool_format.h"
+
+#include <array>
+#include <cstdint>
+#include <optional>
+
+namespace perdure::log {
+
+struct BroughtSoFar {
+  /// A source, which has everything from the head to here.
+  struct Checked {
+    pmem::Uuid source;
+    Boundary to;
+  };
+  /// The writer's records from `from` to `to` were written to the replica, and it has answered for
+  /// them: they are durable there. It is the replica that was written to as long as its state is
+  /// the one that was written last, and the last of these records is still there.
+  struct Copied {
+    LogState state;
+    std::uint64_t generation = 0;  // of that state
+    Lsn from;
+    Boundary before_last;  // of these records; the same as `to` where nothing is to be looked at
+    Boundary to;
+    std::uint64_t bytes = 0;
+  };
+
+  std::optional<ScanSoFar> scan;     // what it has itself
+  std::optional<Checked> checked;    // before what it has is replaced
+  std::optional<Copied> copied;      // what was missing
+  std::optional<Boundary> verified;  // up to here what was copied has been read back
+  std::optional<Nanoseconds> last_call;
+
+  /// How far each of these has come.
+  std::array<Lsn, 4> reached() const {
+    return {scan ? std::max(scan->report.tail, scan->behind.looked) : Lsn{},
+            checked ? checked->to.lsn : Lsn{}, copied ? copied->to.lsn : Lsn{},
+            verified ? verified->lsn : Lsn{}};
+  }
+  /// What was read too long ago is read again: the medium may have lost some of it meanwhile. What
+  /// was copied stays: all of it is read back before the replica counts.
+  void forget_what_was_read() {
+    scan.reset();
+    checked.reset();
+    verified.reset();
+  }
+};
+
+}  // namespace perdure::log

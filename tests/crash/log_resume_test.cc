@@ -1,0 +1,327 @@
+// Bringing a replica back in calls of which each is too short for all of it: the next one goes on
+// where the last one ended, whatever came between. docs/log-protocol.md, bring to equal.
+#include "log_cluster.h"
+
+namespace perdure {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr std::uint64_t kLongRing = 2 << 20;
+constexpr int kMany = 5000;       // records: most of that
+constexpr std::size_t kBack = 2;  // the replica that is brought back
+constexpr std::uint64_t kEvents = 500;
+constexpr int kCallsMax = 60;
+
+/// How the replica comes to be in need of it.
+enum class Why {
+  Blank,       // its medium was lost: all is copied, under the mark
+  Away,        // it missed records of this writer
+  OlderEpoch,  // it missed those of another one: what is copied it can not read before the end
+  Superseded,  // it holds records that are in no history, and missed others
+};
+constexpr std::array kReasons = {Why::Blank, Why::Away, Why::OlderEpoch, Why::Superseded};
+
+class LogResume : public testing::Test {
+ protected:
+  void make(Why why, PersistenceDomain domain = PersistenceDomain::Wsp) {
+    log.reset();
+    cluster.emplace(3, log::kRingAt + kLongRing, domain);
+    log = cluster->opened();
+    ASSERT_NE(log, nullptr);
+    first = Cluster::append_many(*log, 100);
+    Cluster::settle(*log);
+    if (why == Why::Superseded) {
+      for (const std::size_t other : {0u, 1u}) cluster->stop(other);
+      const std::string never = "never committed";
+      const auto ticket = log->append(std::as_bytes(std::span(never)));
+      ASSERT_TRUE(ticket.ok());
+      ASSERT_TRUE(log->wait(*ticket, Level::Durable, std::chrono::seconds(1)).ok());
+      log.reset();
+    }
+    cluster->stop(kBack);
+    if (why == Why::Superseded) {
+      for (const std::size_t other : {0u, 1u}) cluster->start(other);
+    }
+    if (why == Why::OlderEpoch) log.reset();
+    if (log == nullptr) log = cluster->opened();
+    ASSERT_NE(log, nullptr);
+    tickets = Cluster::append_many(*log, kMany);
+    cluster->start(kBack);
+    if (why == Why::Blank) cluster->wipe(kBack);
+    ASSERT_FALSE(up());
+  }
+
+  bool up() const { return log->status().replicas[kBack].up; }
+
+  /// One call, of which the connections to the replica break after so many events.
+  RepairReport call(std::uint64_t event_count) {
+    fabric::emu::World& world = cluster->world();
+    const fabric::emu::Machine& machine = cluster->server(kBack).machine();
+    if (cuts_power) {
+      world.cut_after(cluster->server(kBack).machine(), event_count);
+    } else {
+      world.after(event_count, [&] { world.drop_connections(cluster->client(), machine); });
+    }
+    const auto reports = log->repair();
+    world.cancel_after();
+    world.cancel_cut();
+    for (const RepairReport& each : reports) {
+      if (each.peer == cluster->server(kBack).machine().name()) return each;
+    }
+    return {};
+  }
+
+  /// Calls until it is back, with something between two calls. Returns how many it took.
+  template <typename Between>
+  int calls(Between between) {
+    for (int count = 1; count <= kCallsMax; ++count) {
+      const RepairReport report = call(events + 10 * static_cast<std::uint64_t>(count % 7));
+      if (report.repaired) return count;
+      last_error = report.error;
+      between(count);
+      if (testing::Test::HasFatalFailure()) return count;
+    }
+    ADD_FAILURE() << "it never came back: " << last_error;
+    return kCallsMax;
+  }
+
+  void expect_equal(std::uint64_t first_index = 0) {
+    Cluster::append(*log, 3);
+    Cluster::settle(*log);
+    cluster->expect_all(first_index, log->status().next_index);
+  }
+
+  std::optional<Cluster> cluster;
+  bool cuts_power = false;
+  std::uint64_t events = kEvents;  // of a call
+  Writer log;
+  std::vector<Ticket> first;
+  std::vector<Ticket> tickets;
+  std::string last_error;
+};
+
+TEST_F(LogResume, ItComesBackHoweverShortTheCallsAre) {
+  for (const Why why : kReasons) {
+    make(why);
+    const int count = calls([](int) {});
+    EXPECT_GT(count, 3) << "one of these calls has time for all of it";
+    EXPECT_LT(count, 12) << "they do not go on where the last one ended";
+    expect_equal();
+    if (HasFailure()) FAIL() << static_cast<int>(why);
+  }
+}
+
+// Between two calls the log goes on, is trimmed beyond what was copied, and comes to the next lap.
+TEST_F(LogResume, TheLogIsTrimmedAndWrapsMeanwhile) {
+  for (const Why why : kReasons) {
+    for (const std::size_t trimmed_each : {300u, 1500u}) {
+      make(why);
+      std::size_t head = 0;
+      const int count = calls([&](int) {
+        head = std::min(head + trimmed_each, tickets.size() - 1);
+        ASSERT_TRUE(log->trim(tickets[head].lsn).ok());
+        const auto more = Cluster::append_many(*log, 200);
+        tickets.insert(tickets.end(), more.begin(), more.end());
+      });
+      EXPECT_GT(count, 2);
+      expect_equal(tickets[head].index);
+      if (HasFailure()) FAIL() << static_cast<int>(why) << ", " << trimmed_each;
+    }
+  }
+}
+
+// Its machine loses what is not durable, in the middle of a call.
+TEST_F(LogResume, ThePowerOfTheReplicaFailsInEveryCall) {
+  for (const Why why : kReasons) {
+    for (const PersistenceDomain domain : {PersistenceDomain::Page, PersistenceDomain::Mhp}) {
+      make(why, domain);
+      cuts_power = true;
+      const int count = calls([&](int) {
+        cluster->stop(kBack);
+        cluster->start(kBack);
+      });
+      cuts_power = false;
+      EXPECT_GT(count, 3);
+      expect_equal();
+      if (HasFailure()) FAIL() << static_cast<int>(why) << ", " << static_cast<int>(domain);
+    }
+  }
+}
+
+// A copy of the pool that was made some calls ago is put in its place.
+TEST_F(LogResume, AnOlderCopyOfItsPoolIsNotGoneOnWith) {
+  for (const Why why : kReasons) {
+    for (const int copied_after : {1, 2, 3}) {
+      make(why);
+      std::vector<std::byte> older;
+      bool put_back = false;
+      calls([&](int count) {
+        const auto now = cluster->server(kBack).region().durable();
+        if (count == copied_after) older = now;
+        if (count != copied_after + 2) return;
+        ASSERT_TRUE(cluster->server(kBack).start_with(older).ok());
+        put_back = true;
+      });
+      EXPECT_TRUE(put_back || copied_after == 3);
+      expect_equal();
+      if (HasFailure()) FAIL() << static_cast<int>(why) << ", " << copied_after;
+    }
+  }
+}
+
+TEST_F(LogResume, AnotherPoolInItsPlaceIsRefused) {
+  make(Why::Blank);
+  (void)call(kEvents);
+  (void)call(kEvents);
+  ASSERT_TRUE(cluster->server(kBack).start_with({}).ok());
+  for (int count = 0; count < 3; ++count) {
+    const RepairReport report = call(100'000);
+    EXPECT_FALSE(report.repaired);
+    EXPECT_NE(report.error.find("is no replica of this log"), std::string::npos) << report.error;
+  }
+}
+
+// What was copied by one call is lost before the next: it is found while the mark is there, and
+// copied again.
+TEST_F(LogResume, WhatWasCopiedIsReadBackBeforeItCounts) {
+  for (const Why why : kReasons) {
+    make(why);
+    int flipped = 0;
+    calls([&](int) {
+      const log::BroughtSoFar& so_far = log->brought_so_far(kBack);
+      if (!so_far.copied || flipped > 2) return;
+      const std::uint64_t begin = std::max(so_far.copied->from, tickets[0].lsn).value;
+      const std::uint64_t end = so_far.copied->to.lsn.value;
+      const std::uint64_t record = tickets[1].lsn.value - tickets[0].lsn.value;
+      if (end < begin + 20 * record) return;
+      const auto index = (end - tickets[0].lsn.value) / record - 5;
+      const Lsn at = tickets[index].lsn;
+      if (so_far.verified && so_far.verified->lsn > at) return;
+      if (so_far.scan && so_far.scan->report.tail > at) return;
+      cluster->flip_record(kBack, at);
+      ++flipped;
+    });
+    EXPECT_GT(flipped, 0);
+    expect_equal();
+    if (HasFailure()) FAIL() << static_cast<int>(why);
+  }
+}
+
+// One source is damaged behind what was copied from it: another one is gone on with.
+TEST_F(LogResume, ASourceIsDamagedMeanwhile) {
+  for (const Why why : kReasons) {
+    make(why);
+    calls([&](int count) {
+      if (count == 2) cluster->flip_record(0, tickets[kMany - 200].lsn);
+    });
+    Cluster::expect_repaired(log->repair(), log->status().replicas[0].up ? 0 : 1);
+    if (log->status().replicas[0].up) continue;  // it was not read any more
+    expect_equal();
+    if (HasFailure()) FAIL() << static_cast<int>(why);
+  }
+}
+
+TEST_F(LogResume, AnotherWriterTakesOverMeanwhile) {
+  for (const Why why : kReasons) {
+    for (const int after : {1, 3}) {
+      make(why);
+      for (int count = 0; count < after; ++count) EXPECT_FALSE(call(kEvents).repaired);
+      Writer second = cluster->opened({0, 1, 2});
+      ASSERT_NE(second, nullptr);
+      for (const RepairReport& each : log->repair()) EXPECT_FALSE(each.repaired);
+      log = std::move(second);
+      (void)log->repair();
+      expect_equal();
+      if (HasFailure()) FAIL() << static_cast<int>(why) << ", " << after;
+    }
+  }
+}
+
+// A replica that has nearly everything: to read that takes several calls.
+class LogReread : public LogResume {
+ protected:
+  void make_long() {
+    make(Why::Blank);
+    Cluster::expect_repaired(log->repair(), 1);
+    Cluster::append(*log, 1);
+    Cluster::settle(*log);
+    cluster->stop(kBack);
+    const auto more = Cluster::append_many(*log, 600);
+    tickets.insert(tickets.end(), more.begin(), more.end());
+    cluster->start(kBack);
+    events = 430;
+  }
+};
+
+TEST_F(LogReread, WhatWasReadIsKeptWhenTheHeadIsWritten) {
+  make_long();
+  std::size_t head = 0;
+  const int count = calls([&](int) {
+    head += 10;
+    ASSERT_TRUE(log->trim(tickets[head].lsn).ok());
+  });
+  EXPECT_GT(count, 2);
+  EXPECT_LT(count, 6);
+  expect_equal(tickets[head].index);
+}
+
+// The medium loses what was read, and the next call comes much later.
+TEST_F(LogReread, WhatWasReadLongAgoIsReadAgain) {
+  make_long();
+  bool found = false;
+  bool lost = false;
+  for (int count = 0; count < kCallsMax && !up(); ++count) {
+    const RepairReport report = call(events);
+    found = found || report.found.find("damaged") != std::string::npos;
+    if (count != 1) continue;
+    ASSERT_FALSE(report.repaired);
+    cluster->flip_record(kBack, tickets[20].lsn);
+    cluster->world().pass(13 * cluster->options().replica_timeout);
+    lost = true;
+  }
+  EXPECT_TRUE(lost);
+  EXPECT_TRUE(found);
+  expect_equal();
+}
+
+// It missed a trim and a lap. Wherever the power fails while it is brought back: what it says it
+// holds is there.
+TEST(LogMark, ContentIsReplacedUnderTheMarkOnly) {
+  int marked = 0;
+  int whole = 0;
+  for (std::uint64_t events = 200; events < 1200; events += 9) {
+    Cluster cluster;
+    Writer log = cluster.opened();
+    Cluster::append_many(*log, 100);
+    Cluster::settle(*log);
+    cluster.stop(2);
+    ASSERT_TRUE(log->trim(log->status().tail).ok());
+    Cluster::append_many(*log, 50);
+    ASSERT_TRUE(log->trim(log->status().tail).ok());
+    Cluster::append_many(*log, 100);
+    cluster.start(2);
+    cluster.world().cut_after(cluster.server(2).machine(), events);
+    (void)log->repair();
+    cluster.world().cancel_cut();
+    cluster.stop(2);
+    cluster.start(2);
+    const log::ScanReport report = cluster.scan(2);
+    const log::LogState& state = report.start.state();
+    if (state.marks.incomplete) {
+      ++marked;
+      continue;
+    }
+    EXPECT_FALSE(report.damaged()) << "cut after " << events;
+    const bool before = state.head.index == 0 && report.next_index == 100;
+    const bool after = state.head.index == 150 && report.next_index == 250;
+    EXPECT_TRUE(before || after) << "cut after " << events << ": " << state.head.index << " to "
+                                 << report.next_index;
+    ++whole;
+  }
+  EXPECT_GT(marked, 0);
+  EXPECT_GT(whole, 0);
+}
+
+}  // namespace
+}  // namespace perdure
