@@ -300,9 +300,16 @@ Error ReplicatedLog::no_quorum() {
 /// replicas are down.
 Error ReplicatedLog::quorum_lost(const Deadline& deadline) {
   if (lost_) return *lost_;
+  std::vector<Replica*> down;
   for (Replica& replica : replicas_) {
-    if (replica.sending() || !is_member(replica) || deadline.passed()) continue;
-    const auto pool = replica.peer().describe(options_.pool, deadline);
+    if (!replica.sending() && is_member(replica)) down.push_back(&replica);
+  }
+  // Each gets its share of the time that is left: one that is silent leaves some for the others.
+  for (std::size_t asked = 0; asked < down.size() && !deadline.passed(); ++asked) {
+    Replica& replica = *down[asked];
+    const auto sharers = static_cast<std::int64_t>(down.size() - asked);
+    const Deadline share(clock_, deadline.left() / sharers);
+    const auto pool = replica.peer().describe(options_.pool, share);
     if (!pool.ok() || pool->epoch <= epoch_) continue;
     lost_ =
         Error{ErrorCode::Fenced, fmt::format("writer '{}' took over with epoch {}; ours was {}",

@@ -34,6 +34,36 @@ TEST(LogTogether, WithoutAQuorumAppendWaitsOnce) {
   EXPECT_TRUE(log->append(std::as_bytes(std::span(record))).ok());
 }
 
+// One of its replicas is silent, whichever was named first: the others say who has taken over.
+TEST(LogTogether, ASilentReplicaDoesNotHideWhoTookOver) {
+  for (const std::size_t silent : {0u, 1u, 2u}) {
+    Cluster cluster;
+    Writer older = cluster.opened();
+    Cluster::append(*older, 3);
+    cluster.cut_off(silent, true);
+    Cluster::append(*older, 1);
+    for (int look = 0; look < 100 && older->status().replicas[silent].up; ++look) {
+      cluster.world().pass(milliseconds(5));
+      (void)older->poll();
+    }
+    ASSERT_FALSE(older->status().replicas[silent].up);
+    Writer newer = cluster.opened();
+    ASSERT_NE(newer, nullptr);
+    const std::string record = "of the older one";
+    std::optional<ErrorCode> code;
+    const Clock& clock = cluster.world().clock();
+    for (int round = 0; round < 3 && code != ErrorCode::Fenced; ++round) {
+      const Nanoseconds before = clock.now();
+      const auto ticket = older->append(std::as_bytes(std::span(record)));
+      EXPECT_LT(clock.now() - before, milliseconds(1100));
+      if (!ticket.ok()) code = ticket.code();
+      cluster.world().pass(milliseconds(1100));
+      (void)older->poll();
+    }
+    EXPECT_EQ(code, ErrorCode::Fenced) << silent;
+  }
+}
+
 // A head that the writer's trim left on one replica alone comes back with that replica, and the
 // writer trims the others to there; one of them does not answer while there is time for it.
 TEST(LogTogether, ARepairThatTrimsKeepsItsDeadlineAndTheReplicas) {
