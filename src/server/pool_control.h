@@ -60,8 +60,11 @@ class PoolHold {
   explicit PoolHold(PoolControl& taken) : control_(&taken) {}
   PoolHold(PoolHold&& other) noexcept : control_(std::exchange(other.control_, nullptr)) {}
   PoolHold& operator=(PoolHold&&) = delete;
-  ~PoolHold() {
-    if (control_ != nullptr) control_->give();
+  ~PoolHold() { give(); }
+
+  /// Before the end of the scope. Harmless when repeated.
+  void give() {
+    if (control_ != nullptr) std::exchange(control_, nullptr)->give();
   }
 
  private:

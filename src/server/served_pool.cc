@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "core/bytes.h"
 #include "core/try.h"
 
@@ -11,6 +13,10 @@ namespace {
 
 constexpr std::uint64_t kPageBytes = 4096;
 constexpr std::size_t kServiceStateBytes = 24;
+// Between two pieces others get their turn at the medium. A piece is some 10 ms of cache lines; of
+// a page cache, where each piece costs a sync of its own, a fraction of a second on a slow disk.
+constexpr std::uint64_t kFlushedPieceBytes = std::uint64_t{64} << 20;
+constexpr std::uint64_t kSyncedPieceBytes = std::uint64_t{256} << 20;
 
 std::vector<std::byte> encode_state(const persist::ReceiveQueue& queue, std::uint64_t writer) {
   std::vector<std::byte> bytes(kServiceStateBytes);
@@ -92,6 +98,27 @@ Result<void> ServedPool::record_writer(const WriterRecord& record) {
   state.opaque = encode_state(persistent_queue_, record.writer);
   PERDURE_TRY_VOID(pool_->set_state(state));
   writer_ = record;
+  return {};
+}
+
+Result<void> ServedPool::settle(const std::function<bool()>& stop,
+                                std::atomic<std::uint64_t>& done_bytes) {
+  const PersistenceDomain domain = region().domain();
+  std::uint64_t piece = exported_.length;  // one fence, or nothing at all
+  if (domain == PersistenceDomain::Dmp) piece = kFlushedPieceBytes;
+  if (domain == PersistenceDomain::Page) piece = kSyncedPieceBytes;
+  done_bytes.store(0);
+  for (std::uint64_t done = 0; done < exported_.length; done_bytes.store(done)) {
+    if (done != 0 && stop()) {
+      return Error{
+          ErrorCode::TimedOut,
+          fmt::format("stopped after {} of {} bytes were made durable", done, exported_.length)};
+    }
+    const std::uint64_t length = std::min(exported_.length - done, piece);
+    PERDURE_TRY_VOID(region().flush(exported_.at + done, length));
+    done += length;
+  }
+  settled_.store(true, std::memory_order_release);
   return {};
 }
 

@@ -15,6 +15,8 @@
 // bytes are empty was never served: its layout is chosen when it is first adopted.
 #pragma once
 
+#include <atomic>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -53,7 +55,7 @@ struct WriterRecord {
   bool operator==(const WriterRecord&) const = default;
 };
 
-/// Threads: one caller at a time, except region().
+/// Threads: one caller at a time, except where said otherwise and region().
 class ServedPool {
  public:
   /// Takes the pool over and applies what a crash left in its persistent receive buffers.
@@ -81,6 +83,24 @@ class ServedPool {
   /// Durability: on success a crash no longer forgets the writer. Errors: those of set_state.
   Result<void> record_writer(const WriterRecord& record);
 
+  /// Whether all that is visible in the exported part is durable: settle() has succeeded, and no
+  /// writer was granted a session since. Threads: any.
+  bool settled() const { return settled_.load(std::memory_order_acquire); }
+  /// A writer is about to get keys: from here on anything may be visible and not durable.
+  void unsettle() { settled_.store(false, std::memory_order_release); }
+  /// Makes what is visible in the exported part durable. An earlier writer may have died between a
+  /// write and its flush, and whoever comes next reads what is visible and builds on it. Which
+  /// bytes those are nobody knows: one-sided writes leave no trace at the responder. So it is all
+  /// of it, in pieces, between which `stop` may end it and `done_bytes` grows. A large pool takes
+  /// minutes (dmp) or as long as the disk takes for what is dirty (page); on mhp and wsp it is one
+  /// fence.
+  ///
+  /// Requires    no writer has keys, and none gets any before this returns.
+  /// Durability  on success what was visible when it began is durable.
+  /// Errors      those of Region::flush; TimedOut (stopped).
+  /// Threads     one caller at a time, beside those of all else.
+  Result<void> settle(const std::function<bool()>& stop, std::atomic<std::uint64_t>& done_bytes);
+
   /// What a session over `device` must be treated as, whose key is that of `memory`.
   ServerProfile session_profile(bool write, const fabric::Device& device,
                                 const fabric::Memory& memory) const;
@@ -105,6 +125,7 @@ class ServedPool {
   WriterRecord writer_;
   std::uint64_t replayed_ = 0;
   std::optional<pmem::MediumCosts> medium_costs_;
+  std::atomic<bool> settled_{false};  // what was here before it was opened is not known
 };
 
 /// Bytes at the end of a pool's data that persistent receive buffers of this queue take.

@@ -342,6 +342,7 @@ Result<control::PoolDescription> PeerService::open_pool(const std::string& pool,
     }
     // A failed pool may still be mapped: its sessions and its lock go first.
     PERDURE_TRY_VOID(end_all(sessions_of(*entry, false), false));
+    PERDURE_TRY(preparing, hold_prepared(*entry));
     entry->served.reset();
     PERDURE_TRY_VOID(open_entry(*entry));
   }
@@ -354,6 +355,7 @@ Result<void> PeerService::close_pool(const std::string& pool, const Caller& call
   PERDURE_TRY(control, hold(*entry));
   if (entry->served == nullptr) return {};
   PERDURE_TRY_VOID(end_all(sessions_of(*entry, false), false));
+  PERDURE_TRY(preparing, hold_prepared(*entry));
   auto closed = entry->served->close();
   entry->served.reset();
   show(*entry, closed.ok() ? std::nullopt : std::optional<Error>(closed.error()));

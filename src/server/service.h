@@ -97,9 +97,11 @@ class PeerService {
   Result<void> close_pool(const std::string& pool, const Caller& caller = {});
   Result<void> fence(const std::string& pool, Epoch epoch, const Caller& caller = {});
 
-  /// Grants a session. When this returns, writers of older epochs are cut off, and the pool
-  /// remembers the new one through a power failure. Errors: see peer.h; QueueFull (sessions_max),
-  /// Unsupported (a transport that is not offered).
+  /// Grants a session. When this returns, writers of older epochs are cut off, the pool remembers
+  /// the new one through a power failure, and all that is visible is durable (ServedPool::settle;
+  /// that may take long, and holds up nothing but writers). Errors: see peer.h; QueueFull
+  /// (sessions_max), Unsupported (a transport that is not offered), TimedOut (another one is at
+  /// settling it).
   Result<control::SessionGrant> open_session(const control::SessionRequest& request,
                                              control::TransportChoice transport,
                                              const Caller& caller = {});
@@ -132,12 +134,15 @@ class PeerService {
     Transport transport() const { return given.device->transport(); }
   };
   /// A pool by name. `control` is held through every change; what is shown of it, and what its
-  /// session threads touch, is under the service's mutex.
+  /// session threads touch, is under the service's mutex. What takes long is done under
+  /// `preparing`, not under `control`, so that nobody who fences waits for it: see prepare().
   struct PoolEntry {
     explicit PoolEntry(std::string pool_name) : name(std::move(pool_name)) {}
     const std::string name;
     PoolControl control;
-    std::unique_ptr<ServedPool> served;  // under control; empty unless open
+    PoolControl preparing;                        // taken under control, and kept without it
+    std::atomic<std::uint64_t> settled_bytes{0};  // by whoever has `preparing`
+    std::unique_ptr<ServedPool> served;  // under control; goes under both; empty unless open
     control::PoolDescription shown;      // under mutex_
     control::ServiceCounters ended;      // under mutex_: sums of sessions that are over
     std::optional<Error> failure;        // under mutex_: why it is unavailable
@@ -180,6 +185,9 @@ class PeerService {
 
   Result<Plane*> choose_plane(control::TransportChoice choice, const Caller& caller);
   Result<void> admit_writer(const PoolPointer& entry, const control::SessionRequest& request);
+  bool is_prepared(const PoolEntry& entry, const control::SessionRequest& request) const;
+  Result<void> prepare(PoolEntry& entry, PoolHold control);
+  Result<PoolHold> hold_prepared(PoolEntry& entry) const;
   Result<void> record_writer(PoolEntry& entry, const WriterRecord& record);
   Result<void> note_medium(PoolEntry& entry, Result<void> outcome);
   Result<control::SessionGrant> grant(const PoolPointer& entry,

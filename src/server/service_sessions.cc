@@ -21,6 +21,8 @@ namespace {
 constexpr Nanoseconds kEndWithin = std::chrono::seconds{10};
 // A pool without epochs left can never be written again: nobody gets there by mistake.
 constexpr std::uint32_t kFenceStepMax = 65536;
+// Each round but the first means that somebody else was granted a session in between.
+constexpr int kPrepareRoundsMax = 4;
 
 std::string writer_words(const SessionTerms& terms) {
   return fmt::format("'{}' of epoch {}", terms.writer_name, terms.epoch.value);
@@ -41,10 +43,52 @@ Result<control::SessionGrant> PeerService::open_session(const control::SessionRe
   PERDURE_TRY(plane, choose_plane(transport, caller));
   PERDURE_TRY(entry, find_pool(request.pool));
   expire_grants();
-  PERDURE_TRY(control, hold(*entry));
-  PERDURE_TRY_VOID(require_open(*entry));
-  if (request.write) PERDURE_TRY_VOID(admit_writer(entry, request));
-  return grant(entry, request, *plane);
+  for (int round = 0; round < kPrepareRoundsMax; ++round) {
+    PERDURE_TRY(control, hold(*entry));
+    PERDURE_TRY_VOID(require_open(*entry));
+    // Each time anew: while the pool was being prepared a newer writer may have come, or a fence.
+    if (request.write) PERDURE_TRY_VOID(admit_writer(entry, request));
+    if (is_prepared(*entry, request)) return grant(entry, request, *plane);
+    PERDURE_TRY_VOID(prepare(*entry, std::move(control)));
+  }
+  return Error{ErrorCode::Busy,
+               fmt::format("pool '{}': others with this writer's name and epoch come and go; ask "
+                           "again",
+                           entry->name)};
+}
+
+/// Requires entry.control and an open pool.
+bool PeerService::is_prepared(const PoolEntry& entry,
+                              const control::SessionRequest& request) const {
+  return !request.write || entry.served->settled();
+}
+
+/// What takes long before a session can be granted: without the pool's control, which it gives up
+/// at once, so that whoever fences, closes a session or reads is not held up. One request does it;
+/// another one waits for it, for kControlWithin.
+Result<void> PeerService::prepare(PoolEntry& entry, PoolHold control) {
+  if (!entry.preparing.take(Nanoseconds{0})) {
+    control.give();
+    PERDURE_TRY(waited_for, hold_prepared(entry));
+    return {};
+  }
+  const PoolHold preparing(entry.preparing);
+  ServedPool& pool = *entry.served;  // stays: whoever takes it away needs `preparing`
+  control.give();
+  const auto settled = pool.settle([this] { return closing_.load(); }, entry.settled_bytes);
+  if (settled.ok()) return {};
+  PERDURE_TRY(again, hold(entry));
+  return note_medium(entry, settled);
+}
+
+/// entry.preparing, for a scope. Errors: TimedOut, with how far it is.
+Result<PoolHold> PeerService::hold_prepared(PoolEntry& entry) const {
+  if (entry.preparing.take(kControlWithin)) return PoolHold(entry.preparing);
+  const MutexLock lock(mutex_);
+  return Error{ErrorCode::TimedOut,
+               fmt::format("pool '{}': what an earlier writer left is being made durable, {} of {} "
+                           "bytes so far: ask again",
+                           entry.name, entry.settled_bytes.load(), entry.shown.bytes)};
 }
 
 Result<PeerService::Plane*> PeerService::choose_plane(control::TransportChoice choice,
@@ -70,8 +114,8 @@ Result<PeerService::Plane*> PeerService::choose_plane(control::TransportChoice c
                            control::transport_word(choice), words.empty() ? " none" : words)};
 }
 
-/// Requires entry->control and an open pool. On success no other writer has a live session, and
-/// the pool durably knows the new one.
+/// Requires entry->control and an open pool. On success no writer has a live session, and the pool
+/// durably knows the new one.
 Result<void> PeerService::admit_writer(const PoolPointer& entry,
                                        const control::SessionRequest& request) {
   const WriterRecord& last = entry->served->writer();
@@ -95,11 +139,6 @@ Result<void> PeerService::admit_writer(const PoolPointer& entry,
   }
   PERDURE_TRY_VOID(end_all(writers, true));
   PERDURE_TRY_VOID(require_open(*entry));  // ending may have found the medium broken
-  // An earlier writer may have died between a write and its flush. Whoever comes now reads what is
-  // visible and builds on it: make that durable first.
-  const pmem::Range exported = entry->served->exported();
-  PERDURE_TRY_VOID(
-      note_medium(*entry, entry->served->region().flush(exported.at, exported.length)));
   WriterRecord record;
   record.epoch = request.epoch;
   record.writer = request.writer;
@@ -162,7 +201,7 @@ Result<void> PeerService::make_room(bool write) {
   return {};
 }
 
-/// Requires entry->control, an open pool, and for a writer that it was admitted.
+/// Requires entry->control, an open pool that is prepared, and for a writer that it was admitted.
 Result<control::SessionGrant> PeerService::grant(const PoolPointer& entry,
                                                  const control::SessionRequest& request,
                                                  Plane& plane) {
@@ -216,6 +255,7 @@ Result<control::SessionGrant> PeerService::grant(const PoolPointer& entry,
       entry, Deadline(*options_.clock, options_.connect_within), terms, device,
       std::move(own_device), pool.region(), std::move(memory));
   session->order = ++granted_;
+  if (request.write) pool.unsettle();
   sessions_.emplace(terms.id, session);
   ++entry->ended.sessions;
   return grant;

@@ -54,7 +54,8 @@ class RefuseAll final : public Authorizer {
 class Service : public testing::Test {
  protected:
   explicit Service(ReceiveBuffers buffers = ReceiveBuffers::Dram)
-      : random_(17), world_(random_), profile_(profile_of(PersistenceDomain::Mhp, buffers)) {
+      : Service(profile_of(PersistenceDomain::Mhp, buffers)) {}
+  explicit Service(const ServerProfile& profile) : random_(17), world_(random_), profile_(profile) {
     server_ = &world_.add_machine("server", profile_);
     client_ = &world_.add_machine("client", profile_);
     region_ = &server_->add_region(1 << 20);
@@ -81,7 +82,9 @@ class Service : public testing::Test {
     auto service = PeerService::open(std::move(options), {{server_, "server:1", session_device}});
     ASSERT_TRUE(service.ok()) << service.error().message;
     service_ = std::move(*service);
-    server_->add_actor([this, service = service_.get()] { return pumping_ && service->pump(); });
+    server_->add_actor([this, service = service_.get()] {  // forgotten with the power only
+      return pumping_ && service == service_.get() && service->pump();
+    });
     peer_ = std::make_unique<test::LocalPeer>("server", *service_, *client_);
   }
 
@@ -91,6 +94,16 @@ class Service : public testing::Test {
     ASSERT_TRUE(added.ok()) << added.error().message;
   }
 
+  /// The daemon starts again, on the machine as it is.
+  void restart() {
+    peer_.reset();
+    service_.reset();
+    start(nullptr);
+    auto lent = std::make_unique<BreakableRegion>(*region_);
+    lent_ = lent.get();
+    add(pmem::Pool::attach(std::move(lent)));
+  }
+
   /// The power of the server fails and comes back; the daemon starts again.
   void power_cycle() {
     server_->power_cut();
@@ -98,10 +111,7 @@ class Service : public testing::Test {
     peer_.reset();
     service_.reset();
     server_->power_on();
-    start(nullptr);
-    auto lent = std::make_unique<BreakableRegion>(*region_);
-    lent_ = lent.get();
-    add(pmem::Pool::attach(std::move(lent)));
+    restart();
   }
 
   static control::SessionRequest writer(std::uint32_t epoch, std::uint64_t id) {
@@ -467,6 +477,57 @@ TEST_F(Service, TheAuthorizerIsAskedForEverything) {
   EXPECT_EQ(guarded.fence("a", Epoch{1}).code(), denied);
   EXPECT_EQ(guarded.open_session(writer(1, 1), std::nullopt).code(), denied);
   EXPECT_EQ(guarded.report().code(), denied);
+}
+
+/// What a one-sided WRITE brings is in the caches, and lost with the power.
+class ServiceOverCaches : public Service {
+ protected:
+  ServiceOverCaches() : Service(volatile_caches()) {}
+  static ServerProfile volatile_caches() {
+    ServerProfile profile = profile_of(PersistenceDomain::Dmp, ReceiveBuffers::Dram);
+    profile.ddio = Ddio::On;
+    return profile;
+  }
+};
+
+TEST_F(ServiceOverCaches, WhatTheLastWriterLeftVisibleIsDurableBeforeTheNextOneReadsIt) {
+  constexpr int kRounds = 16;
+  int lost = 0;
+  for (int round = 1; round <= kRounds; ++round) {
+    const auto epoch = static_cast<std::uint32_t>(4 * round);
+    auto dying = open(writer(epoch, 10));
+    ASSERT_TRUE(dying.ok()) << dying.error().message;
+    // Receive: a WRITE that nobody flushes. The next writer comes, and is fenced before it is
+    // granted anything. Expect: what it left undone is done for the one after that.
+    ASSERT_EQ(write(*dying, round), std::nullopt);
+    ASSERT_TRUE(service_->fence("a", Epoch{epoch + 1}).ok());
+    auto next = open(writer(epoch + 2, 11));
+    ASSERT_TRUE(next.ok()) << next.error().message;
+    ASSERT_EQ(first_byte(), round);
+    power_cycle();
+    if (first_byte() != round) ++lost;
+  }
+  EXPECT_EQ(lost, 0) << "of " << kRounds;
+}
+
+TEST_F(ServiceOverCaches, WhatIsVisibleWhenAPoolIsOpenedIsDurableForItsFirstWriter) {
+  constexpr int kRounds = 16;
+  int lost = 0;
+  for (int round = 1; round <= kRounds; ++round) {
+    const auto epoch = static_cast<std::uint32_t>(4 * round);
+    auto dying = open(writer(epoch, 10));
+    ASSERT_TRUE(dying.ok()) << dying.error().message;
+    ASSERT_EQ(write(*dying, round), std::nullopt);
+    // Receive: the daemon ends and starts again, and the machine stays up.
+    ASSERT_TRUE(service_->close_pool("a").ok());
+    restart();
+    auto next = open(writer(epoch + 2, 11));
+    ASSERT_TRUE(next.ok()) << next.error().message;
+    ASSERT_EQ(first_byte(), round);
+    power_cycle();
+    if (first_byte() != round) ++lost;
+  }
+  EXPECT_EQ(lost, 0) << "of " << kRounds;
 }
 
 class Quota : public testing::Test {

@@ -25,6 +25,7 @@ namespace {
 /// Whether a medium hangs. Apart from its region, which ends when its pool is closed.
 class Hang {
  public:
+  static constexpr std::uint64_t kPage = 4096;
   void hang(bool yes) {
     const MutexLock lock(mutex_);
     hangs_ = yes;
@@ -35,10 +36,24 @@ class Hang {
     const MutexLock lock(mutex_);
     return waits_;
   }
+  /// Only flushes of more than so many bytes hang.
+  void hang_long(std::uint64_t bytes) {
+    {
+      const MutexLock lock(mutex_);
+      short_bytes_ = bytes;
+    }
+    hang(true);
+  }
+  /// Flushes of more than a page that have come.
+  int long_flushes() const {
+    const MutexLock lock(mutex_);
+    return long_flushes_;
+  }
   /// Returns when it does not hang any more.
-  void wait() {
+  void wait(std::uint64_t bytes) {
     MutexLock lock(mutex_);
-    while (hangs_) {
+    if (bytes > kPage) ++long_flushes_;
+    while (hangs_ && (bytes > short_bytes_ || short_bytes_ == 0)) {
       waits_ = true;
       lock.wait_for(changed_, std::chrono::milliseconds{100});
     }
@@ -49,6 +64,8 @@ class Hang {
   std::condition_variable changed_;
   bool hangs_ PERDURE_GUARDED_BY(mutex_) = false;
   bool waits_ PERDURE_GUARDED_BY(mutex_) = false;
+  std::uint64_t short_bytes_ PERDURE_GUARDED_BY(mutex_) = 0;
+  int long_flushes_ PERDURE_GUARDED_BY(mutex_) = 0;
 };
 
 /// A region whose flushes wait for as long as its medium hangs.
@@ -58,7 +75,9 @@ class HangingRegion final : public pmem::LentRegion {
       : LentRegion(region), hang_(std::move(hang)) {}
   using Region::flush;
   Result<void> flush(std::span<const pmem::Range> ranges) override {
-    hang_->wait();
+    std::uint64_t bytes = 0;
+    for (const pmem::Range& range : ranges) bytes += range.length;
+    hang_->wait(bytes);
     return LentRegion::flush(ranges);
   }
 
@@ -212,6 +231,42 @@ TEST_F(HungMedium, AStuckSessionKeepsNoOtherOneGoing) {
       [&] { return run(*reading, **device_of_reader, fabric::Opcode::Read, bytes).has_value(); }));
   hanging_[0]->hang(false);
   writer.join();
+}
+
+TEST_F(HungMedium, AWriterWhoWaitsForALongFlushHoldsUpNobodyWhoFences) {
+  const auto writer = [](int epoch) {
+    return R"({"write":true,"take_over":true,"writer":"ab","epoch":)" + std::to_string(epoch) + "}";
+  };
+  ASSERT_EQ(status("POST", "/v1/pools/hung-0/sessions", writer(2)), 201);
+  // Receive: a writer's request; what the one before may have left takes for ever to flush.
+  hanging_[0]->hang_long(Hang::kPage);
+  std::atomic<int> answer{0};
+  asking_.emplace_back([&] { answer = status("POST", "/v1/pools/hung-0/sessions", writer(3)); });
+  ASSERT_TRUE(comes_true([&] { return hanging_[0]->waits(); }));
+  // Expect: readers and fencing go on, and the older writer is cut off by then.
+  EXPECT_EQ(status("POST", "/v1/pools/hung-0/sessions", R"({"write":false})"), 201);
+  EXPECT_EQ(status("POST", "/v1/pools/hung-0/fence", epoch_of(4)), 200);
+  const auto shown = ask("GET", "/v1/pools/hung-0");
+  ASSERT_TRUE(shown.ok());
+  EXPECT_NE(shown->body.find(R"("writer_present":false)"), std::string::npos) << shown->body;
+  // Expect: of two writers one waits in vain and is told what for; the pool is not closed under it.
+  const auto second = ask("POST", "/v1/pools/hung-0/sessions", writer(5));
+  ASSERT_TRUE(second.ok());
+  EXPECT_EQ(second->status, 504);
+  EXPECT_NE(second->body.find("made durable, 0 of"), std::string::npos) << second->body;
+  EXPECT_EQ(status("POST", "/v1/pools/hung-0/close"), 504);
+  EXPECT_EQ(answer, 0);
+  // Expect: the first one, fenced while it waited, is not granted the pool.
+  hanging_[0]->hang(false);
+  EXPECT_TRUE(comes_true([&] { return answer != 0; }));
+  EXPECT_EQ(answer, 409);
+  // Expect: what it flushed needs no flush again; what the next writer leaves does.
+  const int before = hanging_[0]->long_flushes();
+  EXPECT_EQ(status("POST", "/v1/pools/hung-0/sessions", writer(6)), 201);
+  EXPECT_EQ(hanging_[0]->long_flushes(), before);
+  EXPECT_EQ(status("POST", "/v1/pools/hung-0/fence", epoch_of(7)), 200);
+  EXPECT_EQ(status("POST", "/v1/pools/hung-0/sessions", writer(8)), 201);
+  EXPECT_EQ(hanging_[0]->long_flushes(), before + 1);
 }
 
 }  // namespace
