@@ -23,6 +23,15 @@ std::string_view to_string(Opcode opcode) {
   return "unknown";
 }
 
+std::string_view to_string(WindowKind kind) {
+  switch (kind) {
+    case WindowKind::Registration: return "registration";
+    case WindowKind::Key: return "key";
+    case WindowKind::Bound: return "bound";
+  }
+  return "?";
+}
+
 Result<void> check_request(const WorkRequest& request, const Limits& limits,
                            const Capabilities& able, bool atomics) {
   const auto wrong = [&](std::string_view why) {

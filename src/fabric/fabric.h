@@ -52,6 +52,7 @@ enum class FlushPlacement : std::uint8_t {
 /// What others may do with a registered range.
 enum class Access : std::uint8_t {
   Local,            // this side only: source of sends and writes, target of reads and receives
+  Windows,          // the same, and peers through windows over it: see Device::open_window
   RemoteRead,       // peers may read, and flush what others wrote
   RemoteReadWrite,  // peers may read, write, flush and use atomics
 };
@@ -71,12 +72,23 @@ class Memory {
   virtual DmaDirties dma_dirties() const { return DmaDirties::No; }
   /// The strongest native FLUSH that peers may ask of it.
   virtual FlushPlacement flush_placement() const { return FlushPlacement::None; }
+  /// Whether the device has forgotten it, key and all: it was reset.
+  virtual bool is_lost() const { return false; }
   /// Takes the key away before the destruction does, and says whether that worked: on success no
   /// request of a peer reaches the range any more. Harmless when repeated.
   /// Errors: SystemError: the device refused. The key may be alive; ask again, and let nobody rely
   /// on its being dead.
   virtual Result<void> deregister() = 0;
 };
+
+/// What a window over registered memory costs, and whom its key lets in.
+enum class WindowKind : std::uint8_t {
+  Registration,  // as much as registering the range once more: it is pinned again, page by page
+  Key,           // an entry in a table; the key is good on every connection of the device
+  Bound,         // an entry in a table; the key is good on the one connection it is bound to
+};
+
+std::string_view to_string(WindowKind kind);
 
 /// A range registered by the peer.
 struct RemoteMemory {
@@ -222,6 +234,14 @@ class Incoming {
     (void)device;
     return accept(deadline);
   }
+  /// accept_into() of the connection that `window`, opened on `device`, is for. Where windows are
+  /// Bound it is bound before the peer may ask for anything, until the connection is severed.
+  /// Errors: also SystemError: the device does not bind it. There is no connection then.
+  virtual Result<std::unique_ptr<Endpoint>> accept_through(Device& device, Memory& window,
+                                                           Deadline deadline) {
+    (void)window;
+    return accept_into(device, deadline);
+  }
 };
 
 /// librdmacm carries 56 bytes (rdma_connect(3)), of which verbs/ needs 16.
@@ -263,6 +283,16 @@ class Device {
   /// Registers a range. Errors: Unsupported or SystemError (locked memory limit and the like).
   virtual Result<std::unique_ptr<Memory>> register_memory(std::span<std::byte> range,
                                                           Access access) = 0;
+  virtual WindowKind window_kind() const { return WindowKind::Registration; }
+  /// A key of its own to memory that is registered with Access::Windows on this device. Taking it
+  /// away (Memory::deregister) ends neither the registration nor other windows over it, and where
+  /// windows are no registrations it takes no longer for a terabyte than for a page. Bound ones
+  /// open nothing but through Incoming::accept_through, and their key is only dead once the
+  /// connection was severed, too. `access`: RemoteRead or RemoteReadWrite.
+  /// Errors: those of register_memory.
+  virtual Result<std::unique_ptr<Memory>> open_window(std::shared_ptr<Memory> over, Access access) {
+    return register_memory(over->bytes(), access);
+  }
   /// Waits for peers at `address` (provider's form; empty: any free one on loopback).
   virtual Result<std::unique_ptr<Listener>> listen(const std::string& address,
                                                    const EndpointOptions& options) = 0;

@@ -56,11 +56,13 @@ Harness emulated(std::string name, const fabric::emu::LiveOptions& options) {
   return harness;
 }
 
-/// It does what real ones do: WRITEs in any order, small messages in their completions.
+/// It does what real ones do: WRITEs in any order, small messages in their completions, windows
+/// that are bound to connections.
 fabric::emu::LiveOptions unruly_machine() {
   fabric::emu::LiveOptions options = emulated_machine(Transport::Roce);
   options.profile.write_order = WriteOrder::Unknown;
   options.switches.cqe_payload_bytes = 64;
+  options.switches.binds_windows = true;
   options.hold_max = std::chrono::microseconds(200);  // long enough to be seen by another thread
   return options;
 }

@@ -130,7 +130,7 @@ const Completion* Pair::run(std::span<const WorkRequest> requests) {
 Result<std::unique_ptr<fabric::Endpoint>> connect_to(fabric::Device& client,
                                                      fabric::Listener& listener, Side& server,
                                                      const fabric::EndpointOptions& options,
-                                                     fabric::Device* into) {
+                                                     fabric::Device* into, fabric::Memory* window) {
   Result<std::unique_ptr<fabric::Endpoint>> connected = Error{};
   std::thread other([&] {
     connected = client.connect(listener.address(), {}, options, Deadline::after(kPatience));
@@ -138,8 +138,9 @@ Result<std::unique_ptr<fabric::Endpoint>> connect_to(fabric::Device& client,
   const auto accept = [&]() -> Result<void> {
     const Deadline deadline = Deadline::after(kPatience);
     PERDURE_TRY(incoming, listener.next(deadline));
-    auto accepted =
-        into == nullptr ? incoming->accept(deadline) : incoming->accept_into(*into, deadline);
+    auto accepted = into == nullptr     ? incoming->accept(deadline)
+                    : window == nullptr ? incoming->accept_into(*into, deadline)
+                                        : incoming->accept_through(*into, *window, deadline);
     if (!accepted.ok()) return accepted.error();
     server.endpoint = std::move(accepted).value();
     return {};

@@ -81,7 +81,8 @@ Result<std::unique_ptr<Pair>> connect_pair(const Harness& harness, const PairOpt
 Result<std::unique_ptr<fabric::Endpoint>> connect_to(fabric::Device& client,
                                                      fabric::Listener& listener, Side& server,
                                                      const fabric::EndpointOptions& options = {},
-                                                     fabric::Device* into = nullptr);
+                                                     fabric::Device* into = nullptr,
+                                                     fabric::Memory* window = nullptr);
 
 fabric::WorkRequest send(const fabric::Segment& segment, std::uint64_t context);
 fabric::WorkRequest write(const fabric::Segment& segment, const fabric::RemoteMemory& remote,

@@ -44,7 +44,7 @@ std::optional<Place> InboundQueue::find_place(const Operation& operation) {
     // An atomic reaches a word, whatever length its sender names.
     const std::uint64_t length = atomic ? kAtomicOperandBytes : operation.length;
     return memory_.find_remote(operation.key, operation.address, length,
-                               needed_access(operation.opcode));
+                               {connection_, needed_access(operation.opcode)});
   }
   const Place& buffer = receives_.front().place;
   if (operation.length > buffer.length) return std::nullopt;

@@ -43,7 +43,13 @@ struct Received {
 class InboundQueue {
  public:
   InboundQueue(MemoryTable& memory, const RnicBehaviour& behaviour, RnicCounters& counters)
-      : memory_(memory), behaviour_(behaviour), counters_(counters) {}
+      : memory_(memory),
+        connection_(memory.next_connection()),
+        behaviour_(behaviour),
+        counters_(counters) {}
+
+  /// What windows are bound to.
+  std::uint64_t connection() const { return connection_; }
 
   void post_receive(Place place, std::uint64_t context);
   std::size_t receives_posted() const { return receives_.size(); }
@@ -129,6 +135,7 @@ class InboundQueue {
   void pop_finished();
 
   MemoryTable& memory_;
+  const std::uint64_t connection_;
   const RnicBehaviour behaviour_;
   RnicCounters& counters_;
   std::deque<Receive> receives_;

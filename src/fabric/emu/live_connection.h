@@ -56,6 +56,8 @@ class LiveConnection {
   void reset();
 
   int wait_fd() const { return wake_.value(); }
+  /// What windows are bound to.
+  std::uint64_t number() const { return inbound_.connection(); }
   bool down() const { return down_; }
   const Terms& terms() const { return terms_; }
   const Limits& limits() const { return limits_; }

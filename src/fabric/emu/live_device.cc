@@ -77,9 +77,10 @@ namespace {
 
 std::unique_ptr<Endpoint> run_connection(const std::shared_ptr<LiveState>& state,
                                          const LiveConnection::Terms& terms, OwnedFd requests,
-                                         OwnedFd arrivals) {
+                                         OwnedFd arrivals, const Memory* window = nullptr) {
   auto connection =
       std::make_shared<LiveConnection>(*state, terms, std::move(requests), std::move(arrivals));
+  if (window != nullptr) (void)state->memory.bind(window->key(), connection->number());
   const MutexLock lock(state->mutex);
   state->connections.push_back(connection);
   if (!state->powered) connection->power_cut();
@@ -95,17 +96,25 @@ class LiveIncoming final : public Incoming {
       : state_(std::move(state)), options_(options), knock_(std::move(knock)) {}
 
   std::span<const std::byte> private_data() const override { return knock_.private_data; }
-  Result<std::unique_ptr<Endpoint>> accept(Deadline) override { return accept_on(state_); }
+  Result<std::unique_ptr<Endpoint>> accept(Deadline) override { return accept_on(state_, nullptr); }
   Result<std::unique_ptr<Endpoint>> accept_into(Device& device, Deadline) override {
+    return accept_on(device, nullptr);
+  }
+  Result<std::unique_ptr<Endpoint>> accept_through(Device& device, Memory& window,
+                                                   Deadline) override {
+    return accept_on(device, &window);
+  }
+
+ private:
+  Result<std::unique_ptr<Endpoint>> accept_on(Device& device, const Memory* window) {
     auto* live = dynamic_cast<LiveDevice*>(&device);
     if (live == nullptr) {
       return Error{ErrorCode::InvalidArgument, "accept_into: the device is not of this provider"};
     }
-    return accept_on(live->state_);
+    return accept_on(live->state_, window);
   }
-
- private:
-  Result<std::unique_ptr<Endpoint>> accept_on(const std::shared_ptr<LiveState>& state) {
+  Result<std::unique_ptr<Endpoint>> accept_on(const std::shared_ptr<LiveState>& state,
+                                              const Memory* window) {
     if (knock_.streams[0].value() < 0) {
       return Error{ErrorCode::InvalidArgument, "this connection has been accepted already"};
     }
@@ -125,7 +134,8 @@ class LiveIncoming final : public Incoming {
     const LiveConnection::Terms terms{options_, state->options.profile.transport,
                                       knock_.capabilities};
     // The connector's operations come in on stream 0.
-    return run_connection(state, terms, std::move(knock_.streams[1]), std::move(knock_.streams[0]));
+    return run_connection(state, terms, std::move(knock_.streams[1]), std::move(knock_.streams[0]),
+                          window);
   }
 
   std::shared_ptr<LiveState> state_;
@@ -253,6 +263,17 @@ Result<std::unique_ptr<Memory>> LiveDevice::register_memory(std::span<std::byte>
                                                             Access access) {
   if (!powered()) return no_power();
   return state_->memory.register_memory(range, access);
+}
+
+WindowKind LiveDevice::window_kind() const {
+  return state_->options.switches.binds_windows ? WindowKind::Bound : WindowKind::Key;
+}
+
+Result<std::unique_ptr<Memory>> LiveDevice::open_window(std::shared_ptr<Memory> over,
+                                                        Access access) {
+  if (!powered()) return no_power();
+  if (window_kind() != WindowKind::Bound) return register_memory(over->bytes(), access);
+  return state_->memory.open_window(*over, access);
 }
 
 Result<std::unique_ptr<Listener>> LiveDevice::listen(const std::string& address,

@@ -58,6 +58,8 @@ class LiveDevice final : public Device {
 
   Result<std::unique_ptr<Memory>> register_memory(std::span<std::byte> range,
                                                   Access access) override;
+  WindowKind window_kind() const override;
+  Result<std::unique_ptr<Memory>> open_window(std::shared_ptr<Memory> over, Access access) override;
   Result<std::unique_ptr<Listener>> listen(const std::string& address,
                                            const EndpointOptions& options) override;
   Result<std::unique_ptr<Endpoint>> connect(const std::string& address,

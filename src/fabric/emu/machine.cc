@@ -1,5 +1,6 @@
 // A machine of the world: registration, listening and connecting, and its power switch.
 #include "core/assert.h"
+#include "core/try.h"
 #include "fabric/emu/timing.h"
 #include "fabric/emu/world.h"
 #include "fabric/emu/world_connection.h"
@@ -166,6 +167,12 @@ Result<std::unique_ptr<Memory>> Machine::register_memory(std::span<std::byte> ra
   return memory_.register_memory(range, access);
 }
 
+Result<std::unique_ptr<Memory>> Machine::open_window(std::shared_ptr<Memory> over, Access access) {
+  if (!powered_) return no_power(name_);
+  if (!switches_.binds_windows) return register_memory(over->bytes(), access);
+  return memory_.open_window(*over, access);
+}
+
 Result<std::unique_ptr<Listener>> Machine::listen(const std::string& address,
                                                   const EndpointOptions& options) {
   if (!powered_) return no_power(name_);
@@ -263,6 +270,15 @@ Result<std::unique_ptr<Endpoint>> WorldIncoming::accept(Deadline) {
       world_.make_connection(*knock_->from, *state_->machine, knock_->options, state_->options);
   knock_->state = Knock::State::Accepted;
   return endpoint_of(world_, knock_->connection, 1);
+}
+
+Result<std::unique_ptr<Endpoint>> WorldIncoming::accept_through(Device&, Memory& window,
+                                                                Deadline deadline) {
+  PERDURE_TRY(endpoint, accept(deadline));
+  if (!state_->machine->switches_.binds_windows) return endpoint;
+  const std::uint64_t connection = knock_->connection->sides[1].inbound.connection();
+  if (state_->machine->memory_.bind(window.key(), connection)) return endpoint;
+  return Error{ErrorCode::SystemError, "accept_through: not a window of this machine"};
 }
 
 }  // namespace perdure::fabric::emu

@@ -49,8 +49,9 @@ class RegisteredMemory final : public Memory {
   std::uint64_t base() const override { return range_->base(); }
   DmaDirties dma_dirties() const override { return table_.dma_dirties(); }
   FlushPlacement flush_placement() const override {
-    return range_->access() == Access::Local ? FlushPlacement::None : FlushPlacement::Persistence;
+    return range_->access() <= Access::Windows ? FlushPlacement::None : FlushPlacement::Persistence;
   }
+  bool is_lost() const override { return !range_->registered(); }
   Result<void> deregister() override {
     if (table_.refuses_revocations()) return revocation_refused();
     revoke();
@@ -72,7 +73,22 @@ void MemoryTable::add_region(pmem::CrashableRegion& region) {
   regions_.push_back(&region);
 }
 
-std::unique_ptr<Memory> MemoryTable::register_memory(std::span<std::byte> bytes, Access access) {
+bool MemoryTable::bind(std::uint64_t key, std::uint64_t connection) {
+  const auto range = find(key);
+  if (range == nullptr || !range->is_window()) return false;
+  range->bind(connection);
+  return true;
+}
+
+std::uint64_t MemoryTable::pinned_bytes() const {
+  const MutexLock lock(mutex_);
+  std::uint64_t bytes = 0;
+  for (const auto& [key, range] : ranges_) bytes += range->is_window() ? 0 : range->bytes().size();
+  return bytes;
+}
+
+std::unique_ptr<Memory> MemoryTable::add(std::span<std::byte> bytes, Access access,
+                                         bool is_window) {
   const MutexLock lock(mutex_);
   std::uint64_t key = random_.next();
   while (key == 0 || ranges_.contains(key)) key = random_.next();
@@ -83,7 +99,7 @@ std::unique_ptr<Memory> MemoryTable::register_memory(std::span<std::byte> bytes,
 
   // Offsets in a region and addresses that peers see must agree on where lines begin.
   const auto misaligned = reinterpret_cast<std::uintptr_t>(bytes.data()) % pmem::kPageBytes;
-  auto range = std::make_shared<RegisteredRange>(bytes, key, base + misaligned, access);
+  auto range = std::make_shared<RegisteredRange>(bytes, key, base + misaligned, access, is_window);
   for (pmem::CrashableRegion* region : regions_) {
     const std::span<std::byte> whole = region->bytes();
     const std::less_equal<const std::byte*> not_after;
@@ -105,9 +121,10 @@ void MemoryTable::revoke_all() {
 }
 
 std::optional<Place> MemoryTable::find_remote(std::uint64_t key, std::uint64_t address,
-                                              std::uint64_t length, Access needed) {
+                                              std::uint64_t length, Ask ask) {
   const auto range = find(key);
-  if (range == nullptr || range->access() < needed) return std::nullopt;
+  if (range == nullptr || range->access() < ask.needed) return std::nullopt;
+  if (!range->is_open_to(ask.connection)) return std::nullopt;
   if (address < range->base()) return std::nullopt;
   const std::uint64_t at = address - range->base();
   if (at > range->bytes().size() || length > range->bytes().size() - at) return std::nullopt;

@@ -21,13 +21,20 @@ namespace perdure::fabric::emu {
 /// Threads: any.
 class RegisteredRange {
  public:
-  RegisteredRange(std::span<std::byte> bytes, std::uint64_t key, std::uint64_t base, Access access)
-      : bytes_(bytes), key_(key), base_(base), access_(access) {}
+  RegisteredRange(std::span<std::byte> bytes, std::uint64_t key, std::uint64_t base, Access access,
+                  bool is_window = false)
+      : bytes_(bytes), key_(key), base_(base), access_(access), is_window_(is_window) {}
 
   std::span<std::byte> bytes() const { return bytes_; }
   std::uint64_t key() const { return key_; }
   std::uint64_t base() const { return base_; }
   Access access() const { return access_; }
+  /// A window is good on the connection that it is bound to, anything else on all.
+  bool is_window() const { return is_window_; }
+  void bind(std::uint64_t connection) { bound_to_.store(connection); }
+  bool is_open_to(std::uint64_t connection) const {
+    return !is_window_ || bound_to_.load() == connection;
+  }
 
   /// DMA. False when the range is no longer registered; nothing is touched then.
   /// Requires the part lies inside the range.
@@ -59,6 +66,8 @@ class RegisteredRange {
   const std::uint64_t key_;
   const std::uint64_t base_;
   const Access access_;
+  const bool is_window_;
+  std::atomic<std::uint64_t> bound_to_{0};  // nothing
   Mutex mutex_;
   bool registered_ PERDURE_GUARDED_BY(mutex_) = true;
 };
@@ -92,7 +101,19 @@ class MemoryTable {
   /// Memory inside `region` loses power with it. It must outlive what is registered in it.
   void add_region(pmem::CrashableRegion& region);
 
-  std::unique_ptr<Memory> register_memory(std::span<std::byte> bytes, Access access);
+  std::unique_ptr<Memory> register_memory(std::span<std::byte> bytes, Access access) {
+    return add(bytes, access, false);
+  }
+  /// A key to `over` that is good on the connection it is bound to.
+  std::unique_ptr<Memory> open_window(const Memory& over, Access access) {
+    return add(over.bytes(), access, true);
+  }
+  /// The number of one more connection; never 0.
+  std::uint64_t next_connection() { return ++connections_; }
+  /// False: `key` is no window of this machine.
+  bool bind(std::uint64_t key, std::uint64_t connection);
+  /// Bytes that an RNIC would have pinned: of all registrations, windows left out.
+  std::uint64_t pinned_bytes() const;
 
   /// The machine loses power: nothing is registered any more.
   void revoke_all();
@@ -102,19 +123,26 @@ class MemoryTable {
   void refuse_revocations(bool refused) { refuses_.store(refused); }
   bool refuses_revocations() const { return refuses_.load(); }
 
+  /// What the peer of a connection asks for.
+  struct Ask {
+    std::uint64_t connection = 0;
+    Access needed = Access::RemoteRead;
+  };
   /// The place a peer names, or nothing: unknown key, no such right, or outside of the range.
   std::optional<Place> find_remote(std::uint64_t key, std::uint64_t address, std::uint64_t length,
-                                   Access needed);
+                                   Ask ask);
   /// The place a segment names, or nothing: not registered here, or outside of the range.
   std::optional<Place> find_local(const Segment& segment);
 
  private:
   friend class RegisteredMemory;
+  std::unique_ptr<Memory> add(std::span<std::byte> bytes, Access access, bool is_window);
   void forget(std::uint64_t key);
   std::shared_ptr<RegisteredRange> find(std::uint64_t key);
 
   std::atomic<bool> refuses_{false};
-  Mutex mutex_;
+  std::atomic<std::uint64_t> connections_{0};
+  mutable Mutex mutex_;
   Random random_ PERDURE_GUARDED_BY(mutex_);
   const DmaDirties dma_dirties_;
   std::vector<pmem::CrashableRegion*> regions_ PERDURE_GUARDED_BY(mutex_);

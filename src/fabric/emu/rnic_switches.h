@@ -14,6 +14,9 @@ struct RnicSwitches {
   std::uint64_t cqe_payload_bytes = 0;
   /// The receive completion of a WRITE_WITH_IMM says 0 bytes.
   bool immediate_without_length = false;
+  /// Windows over registered memory are bound to one connection (memory windows of type 2), as
+  /// hardware has them. Off: they are keys of their own.
+  bool binds_windows = false;
 };
 
 /// How the RNIC of a machine behaves on one connection, decided once.

@@ -84,6 +84,12 @@ class Machine final : public Device {
 
   Result<std::unique_ptr<Memory>> register_memory(std::span<std::byte> range,
                                                   Access access) override;
+  WindowKind window_kind() const override {
+    return switches_.binds_windows ? WindowKind::Bound : WindowKind::Key;
+  }
+  Result<std::unique_ptr<Memory>> open_window(std::shared_ptr<Memory> over, Access access) override;
+  /// See MemoryTable::pinned_bytes.
+  std::uint64_t pinned_bytes() const { return memory_.pinned_bytes(); }
   Result<std::unique_ptr<Listener>> listen(const std::string& address,
                                            const EndpointOptions& options) override;
   Result<std::unique_ptr<Endpoint>> connect(const std::string& address,
@@ -98,6 +104,7 @@ class Machine final : public Device {
   friend class World;
   friend struct WorldSide;
   friend class WorldEndpoint;
+  friend class WorldIncoming;
 
   World& world_;
   const std::string name_;

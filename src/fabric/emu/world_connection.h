@@ -124,6 +124,8 @@ class WorldIncoming final : public Incoming {
 
   std::span<const std::byte> private_data() const override { return knock_->private_data; }
   Result<std::unique_ptr<Endpoint>> accept(Deadline deadline) override;
+  Result<std::unique_ptr<Endpoint>> accept_through(Device& device, Memory& window,
+                                                   Deadline deadline) override;
 
  private:
   World& world_;

@@ -15,7 +15,7 @@
 namespace perdure::fabric::ofi {
 namespace {
 
-/// Registered for peers. Memory of access Local needs no registration on tcp and gets none, so
+/// Registered for peers. What peers have no key to needs no registration on tcp and gets none, so
 /// there is no key by which a peer could name it.
 class TcpMemory final : public Memory {
  public:
@@ -106,6 +106,7 @@ class TcpDevice final : public Device {
                                             std::span<const std::byte> private_data,
                                             const EndpointOptions& options,
                                             Deadline deadline) override;
+  WindowKind window_kind() const override { return WindowKind::Key; }
   Transport transport() const override { return Transport::Tcp; }
   Capabilities capabilities() const override { return {}; }
   std::string describe() const override {
@@ -183,7 +184,7 @@ Result<std::unique_ptr<Memory>> TcpDevice::register_memory(std::span<std::byte> 
   constexpr int kAttemptsMax = 4;  // a key of 64 random bits that is taken already is luck enough
   if (range.empty()) return Error{ErrorCode::InvalidArgument, "register_memory: empty range"};
   fid_mr* region = nullptr;
-  if (access != Access::Local) {
+  if (access > Access::Windows) {
     const std::uint64_t allowed =
         FI_REMOTE_READ | (access == Access::RemoteReadWrite ? FI_REMOTE_WRITE : 0);
     int returned = -FI_ENOKEY;

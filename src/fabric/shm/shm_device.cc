@@ -101,7 +101,7 @@ class ShmDevice final : public Device {
                                                   Access access) override {
     if (range.empty()) return Error{ErrorCode::InvalidArgument, "register_memory: empty range"};
     const std::uint64_t key =
-        access == Access::Local ? 0 : keys_->add(range, access == Access::RemoteReadWrite);
+        access <= Access::Windows ? 0 : keys_->add(range, access == Access::RemoteReadWrite);
     return std::unique_ptr<Memory>(std::make_unique<ShmMemory>(keys_, range, key));
   }
 
@@ -126,6 +126,7 @@ class ShmDevice final : public Device {
         0, std::move(socket), std::move(rings.mapping), keys_, options));
   }
 
+  WindowKind window_kind() const override { return WindowKind::Key; }
   Transport transport() const override { return Transport::Shm; }
   Capabilities capabilities() const override { return Capabilities{.atomic_write = true}; }
   std::string describe() const override { return "shared memory of this host"; }

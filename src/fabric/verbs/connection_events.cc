@@ -20,6 +20,8 @@ constexpr std::uint8_t kCanFlushPersistently = 4;
 constexpr unsigned kImmediatesShift = 3;
 constexpr unsigned kImmediatesMask = 15;
 constexpr unsigned kSolicits = 128;
+constexpr unsigned kBindsWindow = 128;  // of the length
+static_assert(kPrivateBytesMax < kBindsWindow);
 constexpr Nanoseconds kSlice = std::chrono::milliseconds(50);
 }  // namespace
 
@@ -75,7 +77,8 @@ PrivateData encode(const Hello& hello, std::span<const std::byte> own) {
   store<std::uint8_t>(at, kMagic);
   store<std::uint8_t>(at + 1, kVersion);
   store<std::uint8_t>(at + 2, static_cast<std::uint8_t>(can));
-  store<std::uint8_t>(at + 3, static_cast<std::uint8_t>(own.size()));
+  store<std::uint8_t>(
+      at + 3, static_cast<std::uint8_t>(own.size() | (hello.binds_window ? kBindsWindow : 0U)));
   store<std::uint32_t>(at + 4, hello.credit_key);
   store<std::uint64_t>(at + 8, hello.credit_address);
   std::copy(own.begin(), own.end(), data.bytes.begin() + kGreetingBytes);
@@ -90,13 +93,14 @@ std::optional<ReceivedHello> decode_hello(std::span<const std::byte> data) {
     return std::nullopt;
   }
   const auto can = load<std::uint8_t>(at + 2);
-  const std::size_t own = load<std::uint8_t>(at + 3);
+  const std::size_t own = load<std::uint8_t>(at + 3) & (kBindsWindow - 1);
   if (own > data.size() - kGreetingBytes) return std::nullopt;
   ReceivedHello received;
   received.hello.capabilities.native_flush = (can & kCanFlush) != 0;
   received.hello.capabilities.atomic_write = (can & kCanWriteAtomically) != 0;
   received.hello.capabilities.persistent_flush = (can & kCanFlushPersistently) != 0;
   received.hello.solicits = (can & kSolicits) != 0;
+  received.hello.binds_window = (load<std::uint8_t>(at + 3) & kBindsWindow) != 0;
   received.hello.immediates_log2 =
       (static_cast<unsigned>(can) >> kImmediatesShift) & kImmediatesMask;
   received.hello.credit_key = load<std::uint32_t>(at + 4);

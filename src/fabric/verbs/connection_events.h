@@ -32,7 +32,10 @@ Result<Owned<rdma_cm_event>> expect_event(rdma_event_channel& channel, rdma_cm_e
 ///                               bits 3 to 6: binary logarithm of the number of immediates; bit 7:
 ///                               all messages solicit an event (never on iWARP, where an older
 ///                               peer would take it for a part of the logarithm)
-///   3       1     bytes of the caller's data (the transport pads them)
+///   3       1     bytes of the caller's data (the transport pads them); bit 7: the end that
+///   accepts
+///                 binds a memory window first, and says hello then, before which nothing may be
+///                 posted (an older peer that connects takes it for nonsense, and gives up)
 ///   4       4     key of the credit word
 ///   8       8     address of the credit word
 struct Hello {
@@ -40,6 +43,7 @@ struct Hello {
   std::uint32_t credit_key = 0;
   std::uint64_t credit_address = 0;
   bool solicits = false;         // see VerbsEndpoint::arm
+  bool binds_window = false;     // see VerbsEndpoint::accept
   unsigned immediates_log2 = 0;  // of the ring behind the credit word (iWARP): see work_batch.h
 };
 

@@ -20,6 +20,7 @@ TEST(Hello, ReadsBackAsItWasSent) {
       hello.capabilities.persistent_flush = (bits & 4) != 0;
       hello.solicits = (bits & 8) != 0;
       hello.immediates_log2 = log2;
+      hello.binds_window = (bits & 8) != 0;
       hello.credit_key = 0x01020304;
       hello.credit_address = 0x0506070809;
       const auto read = decode_hello(sent(encode(hello, {})));
@@ -27,6 +28,11 @@ TEST(Hello, ReadsBackAsItWasSent) {
       EXPECT_EQ(read->hello.capabilities, hello.capabilities);
       EXPECT_EQ(read->hello.solicits, hello.solicits);
       EXPECT_EQ(read->hello.immediates_log2, log2);
+      EXPECT_EQ(read->hello.binds_window, hello.binds_window);
+      const std::array<std::byte, 3> own{std::byte{1}, std::byte{2}, std::byte{3}};
+      const auto more = decode_hello(sent(encode(hello, own)));
+      ASSERT_TRUE(more.has_value());
+      EXPECT_EQ(more->own.size(), own.size());
       EXPECT_EQ(read->hello.credit_key, hello.credit_key);
       EXPECT_EQ(read->hello.credit_address, hello.credit_address);
     }

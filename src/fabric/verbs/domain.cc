@@ -16,11 +16,13 @@ constexpr unsigned kRemoteRead = IBV_ACCESS_REMOTE_READ;
 constexpr unsigned kRemoteWrite = IBV_ACCESS_REMOTE_WRITE;
 constexpr unsigned kRemoteAtomic = IBV_ACCESS_REMOTE_ATOMIC;
 constexpr unsigned kOnDemand = IBV_ACCESS_ON_DEMAND;
+constexpr unsigned kBindWindows = IBV_ACCESS_MW_BIND;
 
 /// Rights without FLUSH.
 unsigned rights(const Rnic& rnic, Access access) {
   switch (access) {
     case Access::Local: return kLocal | (rnic.read_sink_needs_remote_write() ? kRemoteWrite : 0U);
+    case Access::Windows: return kLocal | (rnic.binds_windows() ? kBindWindows : 0U);
     case Access::RemoteRead: return kLocal | kRemoteRead;
     case Access::RemoteReadWrite: break;
   }
@@ -79,6 +81,57 @@ Result<void> VerbsMemory::deregister() {
   return {};
 }
 
+Result<std::unique_ptr<VerbsWindow>> open_bound_window(std::shared_ptr<Domain> domain,
+                                                       std::shared_ptr<Memory> over,
+                                                       Access access) {
+  const auto* region = dynamic_cast<const VerbsMemory*>(over.get());
+  if (region == nullptr || &region->domain() != domain.get() || region->region() == nullptr) {
+    return Error{ErrorCode::InvalidArgument, "open_window: not registered on this device"};
+  }
+  Owned<ibv_mw> window(::ibv_alloc_mw(domain->protection.get(), IBV_MW_TYPE_2));
+  if (!window) {
+    return errno_error(ErrorCode::SystemError,
+                       fmt::format("RNIC {}: a memory window", domain->rnic->name()));
+  }
+  // The kernel has looked at the memory, when it was registered, before it promised a FLUSH to
+  // persistence; a window is not looked at again.
+  unsigned allowed = rights(*domain->rnic, access) & ~kLocal;
+  const FlushPlacement flush = region->flush_placement();
+  if (flush != FlushPlacement::None) allowed |= kAccessFlushGlobal;
+  if (flush == FlushPlacement::Persistence) allowed |= kAccessFlushPersistent;
+  return std::make_unique<VerbsWindow>(std::make_shared<BoundWindow>(
+      std::move(domain), std::move(over), allowed, std::move(window)));
+}
+
+int BoundWindow::post_bind(ibv_qp* qp, std::uint64_t tag) {
+  if (window_ == nullptr) return EINVAL;
+  ibv_send_wr work{};
+  work.wr_id = tag;
+  work.opcode = IBV_WR_BIND_MW;
+  work.send_flags = IBV_SEND_SIGNALED;
+  work.bind_mw.mw = window_.get();
+  work.bind_mw.rkey = key_;
+  work.bind_mw.bind_info.mr = static_cast<const VerbsMemory&>(*over_).region();
+  work.bind_mw.bind_info.addr = over_->base();
+  work.bind_mw.bind_info.length = over_->bytes().size();
+  work.bind_mw.bind_info.mw_access_flags = access_;
+  ibv_send_wr* refused = nullptr;
+  return ::ibv_post_send(qp, &work, &refused);
+}
+
+Result<void> BoundWindow::deallocate() {
+  if (window_ == nullptr) return {};
+  const int returned = ::ibv_dealloc_mw(window_.get());
+  if (returned != 0 && !domain_->rnic->is_dead()) {
+    errno = returned;
+    return errno_error(ErrorCode::SystemError,
+                       fmt::format("RNIC {} does not deallocate a memory window over {} B",
+                                   domain_->rnic->name(), over_->bytes().size()));
+  }
+  (void)window_.release();
+  return {};
+}
+
 Result<std::unique_ptr<VerbsMemory>> register_range(std::shared_ptr<Domain> domain,
                                                     std::span<std::byte> range, Access access) {
   if (range.empty()) return Error{ErrorCode::InvalidArgument, "register_memory: empty range"};
@@ -110,7 +163,8 @@ Result<std::unique_ptr<VerbsMemory>> register_range(std::shared_ptr<Domain> doma
   // back the kernel takes the RNIC's mapping first, and marks it dirty when the RNIC faults again
   // (Linux, mm/hmm.c and drivers/infiniband/core/umem_odp.c).
   const bool can_not_be_pinned = reason == EFAULT || reason == EOPNOTSUPP;
-  if (!can_not_be_pinned || !rnic.pages_on_demand()) return refused(range.size(), reason);
+  const bool on_demand = rnic.pages_on_demand() && access != Access::Windows;
+  if (!can_not_be_pinned || !on_demand) return refused(range.size(), reason);
   Owned<ibv_mr> region(
       ::ibv_reg_mr(domain->protection.get(), range.data(), range.size(), basic | kOnDemand));
   if (!region) return refused(range.size(), reason);

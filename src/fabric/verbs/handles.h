@@ -27,6 +27,7 @@ inline void note_release(int returned, std::string_view what) {
 struct Release {
   void operator()(ibv_pd* pd) const { note_release(::ibv_dealloc_pd(pd), "a protection domain"); }
   void operator()(ibv_mr* mr) const { note_release(::ibv_dereg_mr(mr), "registered memory"); }
+  void operator()(ibv_mw* mw) const { note_release(::ibv_dealloc_mw(mw), "a memory window"); }
   void operator()(ibv_cq* cq) const { note_release(::ibv_destroy_cq(cq), "a completion queue"); }
   void operator()(ibv_comp_channel* channel) const { ::ibv_destroy_comp_channel(channel); }
   void operator()(rdma_event_channel* channel) const { ::rdma_destroy_event_channel(channel); }

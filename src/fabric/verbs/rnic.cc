@@ -143,6 +143,13 @@ void Rnic::find_capabilities() {
       bits, yes_no((bits & kDeviceFlushGlobal) != 0), yes_no((bits & kDeviceFlushPersistent) != 0),
       yes_no((bits & kDeviceAtomicWrite) != 0), headers_say(kHeadersHaveFlush, "FLUSH"),
       headers_say(kHeadersHaveAtomicWrite, "ATOMIC WRITE")));
+  const bool type_2b = (limits().device_cap_flags & IBV_DEVICE_MEM_WINDOW_TYPE_2B) != 0;
+  has_windows_ = type_2b && limits().max_mw > 0 && !is_iwarp();
+  report_.evidence.push_back(fmt::format(
+      "memory windows of type 2B {}: {}", yes_no(type_2b),
+      has_windows_
+          ? "a pool is registered once, and fencing takes no longer for a large one"
+          : "each session registers its pool anew, and fencing a large one takes as long"));
   if (pages_on_demand()) report_.evidence.emplace_back("registers memory that is paged on demand");
 }
 

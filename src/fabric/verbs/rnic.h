@@ -34,6 +34,13 @@ class Rnic {
   bool flushes_persistently() const { return (flags_ & kFlushPersistent) != 0; }
   bool writes_atomically() const { return (flags_ & kAtomicWrite) != 0; }
   bool pages_on_demand() const;
+  /// Whether it has memory windows of type 2B (bound to a queue pair, checked with its protection
+  /// domain), and has not refused to bind one yet. Not over iWARP, where what a peer may write
+  /// besides (work_batch.h) lies in the domain that connections would share.
+  bool binds_windows() const {
+    return has_windows_ && !watched_->refuses_windows.load(std::memory_order_relaxed);
+  }
+  void note_window_refused() { watched_->refuses_windows.store(true, std::memory_order_relaxed); }
   /// Soft-iWARP takes the answer of a READ into memory without remote write access. The protocol
   /// lets an RNIC ask for more (RFC 5040: the data sink of a READ is a tagged buffer), and hardware
   /// does: see rdma_connect(3) and the kernel's rdma_rw, which grant it on iWARP.
@@ -69,6 +76,7 @@ class Rnic {
     std::mutex mutex;
     std::map<ibv_qp*, std::shared_ptr<Fate>> fates;
     std::atomic<bool> dead{false};
+    std::atomic<bool> refuses_windows{false};
   };
   /// Never those of a dead RNIC whose place in memory a new context has.
   static std::shared_ptr<Watched> watched_of(ibv_context* context);
@@ -82,6 +90,7 @@ class Rnic {
   ibv_device_attr_ex attributes_{};
   std::uint64_t message_bytes_max_ = 0;
   unsigned flags_ = 0;
+  bool has_windows_ = false;
   bool is_siw_ = false;
   RnicReport report_;
   CompletionVectors vectors_;

@@ -23,6 +23,12 @@
 // Trust. A connection reaches what was registered on the Device that it was accepted into, checked
 // by the RNIC: each Device has a protection domain of its own. Destroying a Memory revokes its key
 // before the call returns.
+//
+// Windows are memory windows of type 2B where the RNIC has them (rxe, ConnectX), bound when the
+// connection is accepted; the end that connected waits for a hello before it posts anything. They
+// share the domain of the registration below them, which opens nothing itself; what else lies in it
+// is each connection's credit word: who guesses its key and address can make another connection
+// stall or fail, and reaches no byte of a pool. Never over iWARP, where more than that lies there.
 #pragma once
 
 #include "fabric/fabric.h"

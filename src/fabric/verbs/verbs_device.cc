@@ -62,12 +62,15 @@ class VerbsIncoming final : public Incoming {
 
   std::span<const std::byte> private_data() const override { return private_data_; }
   Result<std::unique_ptr<Endpoint>> accept(Deadline deadline) override {
-    return accept(core_->domain, deadline);
+    return accept(core_->domain, nullptr, deadline);
   }
   Result<std::unique_ptr<Endpoint>> accept_into(Device& device, Deadline deadline) override;
+  Result<std::unique_ptr<Endpoint>> accept_through(Device& device, Memory& window,
+                                                   Deadline deadline) override;
 
  private:
-  Result<std::unique_ptr<Endpoint>> accept(std::shared_ptr<Domain> domain, Deadline deadline);
+  Result<std::unique_ptr<Endpoint>> accept(std::shared_ptr<Domain> domain,
+                                           std::shared_ptr<BoundWindow> window, Deadline deadline);
 
   std::shared_ptr<ListenerCore> core_;
   Owned<rdma_cm_id> id_;  // empty once accepted
@@ -104,6 +107,15 @@ class VerbsDevice final : public Device {
     PERDURE_TRY(domain, living_domain());
     PERDURE_TRY(memory, register_range(std::move(domain), range, access));
     return std::unique_ptr<Memory>(std::move(memory));
+  }
+  WindowKind window_kind() const override {
+    return domain()->rnic->binds_windows() ? WindowKind::Bound : WindowKind::Registration;
+  }
+  Result<std::unique_ptr<Memory>> open_window(std::shared_ptr<Memory> over,
+                                              Access access) override {
+    if (window_kind() != WindowKind::Bound) return register_memory(over->bytes(), access);
+    PERDURE_TRY(window, open_bound_window(domain(), std::move(over), access));
+    return std::unique_ptr<Memory>(std::move(window));
   }
   Result<std::unique_ptr<Listener>> listen(const std::string& address,
                                            const EndpointOptions& options) override;
@@ -157,6 +169,7 @@ Result<std::shared_ptr<Domain>> VerbsDevice::living_domain() {
 }
 
 Result<std::unique_ptr<Endpoint>> VerbsIncoming::accept(std::shared_ptr<Domain> domain,
+                                                        std::shared_ptr<BoundWindow> window,
                                                         Deadline deadline) {
   if (!id_) return Error{ErrorCode::InvalidArgument, "accept: already accepted"};
   PERDURE_TRY(channel, open_channel());
@@ -167,7 +180,7 @@ Result<std::unique_ptr<Endpoint>> VerbsIncoming::accept(std::shared_ptr<Domain> 
   const std::string peer = to_string(address_of(::rdma_get_peer_addr(id_.get())));
   PERDURE_TRY(endpoint, VerbsEndpoint::open(std::move(domain), std::move(channel), std::move(id_),
                                             core_->options, peer));
-  PERDURE_TRY_VOID(endpoint->accept(hello_, asked_, deadline));
+  PERDURE_TRY_VOID(endpoint->accept(hello_, asked_, std::move(window), deadline));
   return std::unique_ptr<Endpoint>(std::move(endpoint));
 }
 
@@ -177,7 +190,18 @@ Result<std::unique_ptr<Endpoint>> VerbsIncoming::accept_into(Device& device, Dea
   if (domain == nullptr || domain->rnic->context() != core_->domain->rnic->context()) {
     return Error{ErrorCode::InvalidArgument, "accept_into: the device is not of this RNIC"};
   }
-  return accept(domain, deadline);
+  return accept(domain, nullptr, deadline);
+}
+
+Result<std::unique_ptr<Endpoint>> VerbsIncoming::accept_through(Device& device, Memory& window,
+                                                                Deadline deadline) {
+  const auto* bound = dynamic_cast<const VerbsWindow*>(&window);
+  if (bound == nullptr) return accept_into(device, deadline);  // a registration of its own
+  // That of the window, not of the device as it may be by now: the RNIC may have been reset.
+  if (bound->window()->domain()->rnic->context() != core_->domain->rnic->context()) {
+    return Error{ErrorCode::InvalidArgument, "accept_through: the window is not of this RNIC"};
+  }
+  return accept(bound->window()->domain(), bound->window(), deadline);
 }
 
 Result<std::shared_ptr<ListenerCore>> start_listening(std::shared_ptr<Domain> domain,

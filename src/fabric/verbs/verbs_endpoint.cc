@@ -29,6 +29,7 @@ constexpr Nanoseconds kDrainMax = std::chrono::milliseconds(200);
 constexpr std::uint64_t kReceiveTag = std::uint64_t{1} << 63;
 constexpr std::uint64_t kCreditTag = kReceiveTag | 1;
 constexpr std::uint64_t kProbeTag = kReceiveTag | 2;
+constexpr std::uint64_t kBindTag = kReceiveTag | 3;
 
 /// What a failed completion means for its request. Everything behind it has an unknown outcome.
 ErrorCode meaning(ibv_wc_status status) {
@@ -46,6 +47,7 @@ VerbsEndpoint::~VerbsEndpoint() {
   if (id_ && id_->qp != nullptr) {
     domain_->rnic->unwatch(id_->qp);
     if (!lost_) ::rdma_disconnect(id_.get());
+    if (window_ != nullptr) (void)window_->deallocate();  // before the queue pair; it tries again
   }
   if (wait_fd_ >= 0) ::close(wait_fd_);
 }
@@ -158,6 +160,35 @@ void VerbsEndpoint::send_hello() {
             offsetof(ControlBlock, hello_received));
 }
 
+/// An RNIC that does not do what it says of itself is taken for one that can not: the next session
+/// registers its pool.
+Result<void> VerbsEndpoint::bind_window(Deadline deadline) {
+  const int returned = window_->post_bind(id_->qp, kBindTag);
+  while (returned == 0 && !window_bound_ && !lost_ && !deadline.passed()) {
+    (void)poll({});
+    ibv_wc done;
+    if (!lost_ && take_out({&done, 1}) == 1) {
+      Completion completion;
+      if (done.status != IBV_WC_SUCCESS) {
+        lose(done);
+      } else if (take(done, completion)) {
+        last_words_.push_back(completion);
+      }
+    }
+  }
+  if (window_bound_ && !lost_) {
+    send_hello();
+    return {};
+  }
+  domain_->rnic->note_window_refused();
+  disconnect();
+  return Error{ErrorCode::SystemError,
+               fmt::format("RNIC {} does not bind a memory window{}{}; its sessions register their "
+                           "pools from now on: connect again",
+                           domain_->rnic->name(), returned == 0 ? "" : ": ",
+                           returned == 0 ? "" : std::generic_category().message(returned))};
+}
+
 void VerbsEndpoint::issue_held() {
   while (requests_.anything_held()) {
     const WorkRequest& request = requests_.held();
@@ -254,6 +285,8 @@ bool VerbsEndpoint::take(const ibv_wc& done, Completion& completion) {
   if (done.wr_id == kReceiveTag) return take_receive(done, completion);
   if (done.wr_id == kCreditTag) {
     telling_ = false;
+  } else if (done.wr_id == kBindTag) {
+    window_bound_ = true;
   } else {
     questions_ = 0;
   }
@@ -395,6 +428,7 @@ Result<void> VerbsEndpoint::sever() {
 /// the RNIC may execute what the peer sends.
 Result<void> VerbsEndpoint::destroy_queue_pair() {
   if (id_->qp == nullptr) return {};
+  if (window_ != nullptr) PERDURE_TRY_VOID(window_->deallocate());
   const int returned = ::ibv_destroy_qp(id_->qp);
   if (returned != 0 && !domain_->rnic->is_dead()) {
     errno = returned;

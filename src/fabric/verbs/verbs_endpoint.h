@@ -29,7 +29,10 @@ class VerbsEndpoint final : public Endpoint {
   ~VerbsEndpoint() override;
 
   Result<void> connect(std::span<const std::byte> private_data, Deadline deadline);
-  Result<void> accept(const Hello& peer, const rdma_conn_param& asked, Deadline deadline);
+  /// With a window, of the domain of this endpoint: it is bound when this succeeds. The peer posts
+  /// nothing before it has heard of that, by a hello: its first request would be refused.
+  Result<void> accept(const Hello& peer, const rdma_conn_param& asked,
+                      std::shared_ptr<BoundWindow> window, Deadline deadline);
 
   Result<std::size_t> post(std::span<const WorkRequest> requests) override;
   Result<void> post_receive(const Segment& buffer, std::uint64_t context) override;
@@ -66,6 +69,7 @@ class VerbsEndpoint final : public Endpoint {
   void agree(const Hello& peer);
   rdma_conn_param connection_parameters(const PrivateData& data) const;
   Hello hello() const;
+  Result<void> bind_window(Deadline deadline);
 
   bool takes_one_entry(const WorkRequest& request) const;
   Result<void> check(const WorkRequest& request) const;
@@ -105,6 +109,8 @@ class VerbsEndpoint final : public Endpoint {
   std::unique_ptr<ControlBlock, FreeControl> control_;
   std::span<Immediate> immediates_;  // behind it; empty where WRITE_WITH_IMM is a verb
   Owned<ibv_mr> control_region_;
+  std::shared_ptr<BoundWindow> window_;  // what the peer reaches; empty: what is registered
+  bool window_bound_ = false;
   Owned<rdma_cm_id> id_;  // with the queue pair
   ibv_qp_ex* extended_ = nullptr;
   int wait_fd_ = -1;

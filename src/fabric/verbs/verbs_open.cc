@@ -209,13 +209,17 @@ Result<void> VerbsEndpoint::connect(std::span<const std::byte> private_data, Dea
                                     event->param.conn.private_data_len});
   if (!answer) return Error{ErrorCode::Disconnected, peer_ + " is not a peer of this version"};
   agree(answer->hello);
+  silent_ = answer->hello.binds_window;
   send_hello();
   return {};
 }
 
 Result<void> VerbsEndpoint::accept(const Hello& peer, const rdma_conn_param& asked,
-                                   Deadline deadline) {
-  const PrivateData data = encode(hello(), {});
+                                   std::shared_ptr<BoundWindow> window, Deadline deadline) {
+  window_ = std::move(window);
+  Hello own = hello();
+  own.binds_window = window_ != nullptr;
+  const PrivateData data = encode(own, {});
   rdma_conn_param parameters = connection_parameters(data);
   // No more READs in flight, in either direction, than the event allows this end.
   parameters.initiator_depth = std::min(parameters.initiator_depth, asked.initiator_depth);
@@ -226,7 +230,8 @@ Result<void> VerbsEndpoint::accept(const Hello& peer, const rdma_conn_param& ask
   if (::rdma_accept(id_.get(), &parameters) != 0) {
     return errno_error(ErrorCode::Disconnected, "accept " + peer_);
   }
-  return await_established(deadline);
+  PERDURE_TRY_VOID(await_established(deadline));
+  return window_ == nullptr ? Result<void>() : bind_window(deadline);
 }
 
 /// The peer's last word of connecting may be lost: it counts as connected all the same, and nobody
