@@ -22,6 +22,11 @@ class LimitedDevice final : public fabric::Device {
       return Error{ErrorCode::SystemError, "no more memory can be registered"};
     return device_.register_memory(range, access);
   }
+  fabric::WindowKind window_kind() const override { return device_.window_kind(); }
+  Result<std::unique_ptr<fabric::Memory>> open_window(std::shared_ptr<fabric::Memory> over,
+                                                      fabric::Access access) override {
+    return device_.open_window(std::move(over), access);
+  }
   Result<std::unique_ptr<fabric::Listener>> listen(
       const std::string& address, const fabric::EndpointOptions& options) override {
     return device_.listen(address, options);

@@ -59,7 +59,9 @@ PeerService::~PeerService() {
       log_message(Severity::Warning, fmt::format("pool '{}': waiting for its medium", entry->name));
     }
     const PoolHold control(entry->control);
-    if (!end_before_closing(*entry)) {
+    const bool ended = end_before_closing(*entry);
+    deregister_pool(*entry);
+    if (!ended) {
       keep_until_exit(std::move(entry->served));
     } else if (entry->served != nullptr && !abandoned_.load()) {
       (void)entry->served->close();
@@ -343,6 +345,7 @@ Result<control::PoolDescription> PeerService::open_pool(const std::string& pool,
     // A failed pool may still be mapped: its sessions and its lock go first.
     PERDURE_TRY_VOID(end_all(sessions_of(*entry, false), false));
     PERDURE_TRY(preparing, hold_prepared(*entry));
+    deregister_pool(*entry);
     entry->served.reset();
     PERDURE_TRY_VOID(open_entry(*entry));
   }
@@ -356,6 +359,7 @@ Result<void> PeerService::close_pool(const std::string& pool, const Caller& call
   if (entry->served == nullptr) return {};
   PERDURE_TRY_VOID(end_all(sessions_of(*entry, false), false));
   PERDURE_TRY(preparing, hold_prepared(*entry));
+  deregister_pool(*entry);
   auto closed = entry->served->close();
   entry->served.reset();
   show(*entry, closed.ok() ? std::nullopt : std::optional<Error>(closed.error()));

@@ -29,8 +29,9 @@ namespace perdure::server {
 struct DataPlane {
   fabric::Device* device = nullptr;  // outlives the service
   std::string listen;                // the provider's form; empty: any free address on loopback
-  /// Opens a device for one session, of the provider of `device`, so that no session can use
-  /// another's keys. Empty: all sessions share `device`.
+  /// Opens another device of the provider of `device`: for each session one, so that no session
+  /// can use another's keys, or where windows are bound to connections for each pool, which is
+  /// registered on it once. Empty: all sessions share `device`.
   std::function<Result<std::unique_ptr<fabric::Device>>()> open_session_device;
 };
 
@@ -133,6 +134,12 @@ class PeerService {
     std::unique_ptr<fabric::Listener> listener;
     Transport transport() const { return given.device->transport(); }
   };
+  /// A pool registered on a plane's RNIC once, for all its sessions.
+  struct Registration {
+    std::shared_ptr<fabric::Device> device;  // keeps its domain of keys; the plane's own if empty
+    std::shared_ptr<fabric::Memory> memory;  // empty: it could not be; each session has its own
+    bool refused = false;
+  };
   /// A pool by name. `control` is held through every change; what is shown of it, and what its
   /// session threads touch, is under the service's mutex. What takes long is done under
   /// `preparing`, not under `control`, so that nobody who fences waits for it: see prepare().
@@ -146,6 +153,7 @@ class PeerService {
     control::PoolDescription shown;      // under mutex_
     control::ServiceCounters ended;      // under mutex_: sums of sessions that are over
     std::optional<Error> failure;        // under mutex_: why it is unavailable
+    std::map<const Plane*, Registration> registered;  // under mutex_; changes under `preparing`
   };
   struct SessionEntry {
     template <typename... Resources>
@@ -185,8 +193,21 @@ class PeerService {
 
   Result<Plane*> choose_plane(control::TransportChoice choice, const Caller& caller);
   Result<void> admit_writer(const PoolPointer& entry, const control::SessionRequest& request);
-  bool is_prepared(const PoolEntry& entry, const control::SessionRequest& request) const;
-  Result<void> prepare(PoolEntry& entry, PoolHold control);
+  bool is_prepared(const PoolEntry& entry, const control::SessionRequest& request,
+                   const Plane& plane) const;
+  Result<void> prepare(PoolEntry& entry, const control::SessionRequest& request, const Plane& plane,
+                       PoolHold control);
+  bool needs_registration(const PoolEntry& entry, const Plane& plane) const;
+  void register_pool(PoolEntry& entry, const Plane& plane, ServedPool& pool);
+  void deregister_pool(PoolEntry& entry);
+  /// What a session reaches its pool by.
+  struct Keys {
+    std::shared_ptr<fabric::Device> kept_device;
+    fabric::Device* device = nullptr;
+    std::unique_ptr<fabric::Memory> memory;
+  };
+  Result<Keys> make_keys(const PoolEntry& entry, const control::SessionRequest& request,
+                         const Plane& plane) const;
   Result<PoolHold> hold_prepared(PoolEntry& entry) const;
   Result<void> record_writer(PoolEntry& entry, const WriterRecord& record);
   Result<void> note_medium(PoolEntry& entry, Result<void> outcome);

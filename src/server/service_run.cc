@@ -40,8 +40,7 @@ bool PeerService::accept_next(Plane& plane, Deadline deadline) {
   if (!incoming) return false;
   const SessionPointer entry = claim((*incoming)->private_data());
   if (entry == nullptr) return true;  // rejected by the destruction of `incoming`
-  auto endpoint =
-      (*incoming)->accept_into(entry->session.device(), Deadline(*options_.clock, kAcceptWithin));
+  auto endpoint = entry->session.accept(**incoming, Deadline(*options_.clock, kAcceptWithin));
   if (!endpoint) {
     finish(entry);
     return true;

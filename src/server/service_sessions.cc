@@ -48,47 +48,13 @@ Result<control::SessionGrant> PeerService::open_session(const control::SessionRe
     PERDURE_TRY_VOID(require_open(*entry));
     // Each time anew: while the pool was being prepared a newer writer may have come, or a fence.
     if (request.write) PERDURE_TRY_VOID(admit_writer(entry, request));
-    if (is_prepared(*entry, request)) return grant(entry, request, *plane);
-    PERDURE_TRY_VOID(prepare(*entry, std::move(control)));
+    if (is_prepared(*entry, request, *plane)) return grant(entry, request, *plane);
+    PERDURE_TRY_VOID(prepare(*entry, request, *plane, std::move(control)));
   }
   return Error{ErrorCode::Busy,
                fmt::format("pool '{}': others with this writer's name and epoch come and go; ask "
                            "again",
                            entry->name)};
-}
-
-/// Requires entry.control and an open pool.
-bool PeerService::is_prepared(const PoolEntry& entry,
-                              const control::SessionRequest& request) const {
-  return !request.write || entry.served->settled();
-}
-
-/// What takes long before a session can be granted: without the pool's control, which it gives up
-/// at once, so that whoever fences, closes a session or reads is not held up. One request does it;
-/// another one waits for it, for kControlWithin.
-Result<void> PeerService::prepare(PoolEntry& entry, PoolHold control) {
-  if (!entry.preparing.take(Nanoseconds{0})) {
-    control.give();
-    PERDURE_TRY(waited_for, hold_prepared(entry));
-    return {};
-  }
-  const PoolHold preparing(entry.preparing);
-  ServedPool& pool = *entry.served;  // stays: whoever takes it away needs `preparing`
-  control.give();
-  const auto settled = pool.settle([this] { return closing_.load(); }, entry.settled_bytes);
-  if (settled.ok()) return {};
-  PERDURE_TRY(again, hold(entry));
-  return note_medium(entry, settled);
-}
-
-/// entry.preparing, for a scope. Errors: TimedOut, with how far it is.
-Result<PoolHold> PeerService::hold_prepared(PoolEntry& entry) const {
-  if (entry.preparing.take(kControlWithin)) return PoolHold(entry.preparing);
-  const MutexLock lock(mutex_);
-  return Error{ErrorCode::TimedOut,
-               fmt::format("pool '{}': what an earlier writer left is being made durable, {} of {} "
-                           "bytes so far: ask again",
-                           entry.name, entry.settled_bytes.load(), entry.shown.bytes)};
 }
 
 Result<PeerService::Plane*> PeerService::choose_plane(control::TransportChoice choice,
@@ -220,25 +186,16 @@ Result<control::SessionGrant> PeerService::grant(const PoolPointer& entry,
   terms.exported = pool.exported();
   terms.queue = request.write ? pool.queue(options_.queue) : options_.queue;
   if (request.write) terms.persistent_buffers = pool.persistent_buffers();
-  const auto exported = pool.region().bytes().subspan(terms.exported.at, terms.exported.length);
-  std::unique_ptr<fabric::Device> own_device;
-  if (plane.given.open_session_device) {
-    PERDURE_TRY(opened, plane.given.open_session_device());
-    own_device = std::move(opened);
-  }
-  fabric::Device& device = own_device ? *own_device : *plane.given.device;
-  PERDURE_TRY(memory,
-              device.register_memory(exported, request.write ? fabric::Access::RemoteReadWrite
-                                                             : fabric::Access::RemoteRead));
+  PERDURE_TRY(keys, make_keys(*entry, request, plane));
   control::SessionGrant grant;
   grant.token = terms.token;
   grant.transport = terms.transport;
   grant.address = plane.listener->address();
-  grant.remote = {memory->key(), memory->base(), terms.exported.length};
+  grant.remote = {keys.memory->key(), keys.memory->base(), terms.exported.length};
   grant.receive_depth = terms.queue.depth;
   grant.message_bytes_max = terms.queue.message_bytes_max;
   grant.pool = shown(*entry);
-  grant.pool.profile = pool.session_profile(request.write, device, *memory);
+  grant.pool.profile = pool.session_profile(request.write, *keys.device, *keys.memory);
   grant.medium = *medium;
   PERDURE_TRY_VOID(make_room(request.write));
   const MutexLock lock(mutex_);
@@ -252,8 +209,8 @@ Result<control::SessionGrant> PeerService::grant(const PoolPointer& entry,
   grant.session = terms.id;
   if (request.write) grant.pool.writer_present = true;
   auto session = std::make_shared<SessionEntry>(
-      entry, Deadline(*options_.clock, options_.connect_within), terms, device,
-      std::move(own_device), pool.region(), std::move(memory));
+      entry, Deadline(*options_.clock, options_.connect_within), terms, *keys.device,
+      std::move(keys.kept_device), pool.region(), std::move(keys.memory));
   session->order = ++granted_;
   if (request.write) pool.unsettle();
   sessions_.emplace(terms.id, session);

@@ -21,10 +21,10 @@ constexpr Nanoseconds kPollingNap = std::chrono::milliseconds{1};
 }  // namespace
 
 ServedSession::ServedSession(SessionTerms terms, fabric::Device& device,
-                             std::unique_ptr<fabric::Device> own_device, pmem::Region& region,
+                             std::shared_ptr<fabric::Device> kept_device, pmem::Region& region,
                              std::unique_ptr<fabric::Memory> memory)
     : terms_(std::move(terms)),
-      own_device_(std::move(own_device)),
+      kept_device_(std::move(kept_device)),
       device_(device),
       region_(region),
       memory_(std::move(memory)),
@@ -89,7 +89,7 @@ Result<void> ServedSession::revoke() {
   responder_.reset();
   endpoint_.reset();
   memory_.reset();
-  own_device_.reset();
+  kept_device_.reset();
   return {};
 }
 

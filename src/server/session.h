@@ -33,18 +33,22 @@ struct SessionTerms {
 /// Threads: attach, pump, sleep, revoke and replay by one thread at a time; the others by any.
 class ServedSession {
  public:
-  /// `memory` is the exported range, registered on `device`, which `own_device` keeps if it is the
-  /// session's alone. Otherwise the device, and always the region, outlive the session.
+  /// `memory` is the exported range, registered on `device` or a window over what is registered
+  /// there; `kept_device` is that device, if it does not outlive the session anyway, as the region
+  /// does.
   ServedSession(SessionTerms terms, fabric::Device& device,
-                std::unique_ptr<fabric::Device> own_device, pmem::Region& region,
+                std::shared_ptr<fabric::Device> kept_device, pmem::Region& region,
                 std::unique_ptr<fabric::Memory> memory);
   ~ServedSession();
   ServedSession(const ServedSession&) = delete;
   ServedSession& operator=(const ServedSession&) = delete;
 
   const SessionTerms& terms() const { return terms_; }
-  /// Whose registered memory the requester may reach: accept its connection into this device.
-  fabric::Device& device() { return device_; }
+  /// Accepts the requester's connection such that it reaches the session's memory.
+  /// Errors: those of Incoming::accept_through.
+  Result<std::unique_ptr<fabric::Endpoint>> accept(fabric::Incoming& incoming, Deadline deadline) {
+    return incoming.accept_through(device_, *memory_, deadline);
+  }
 
   /// The requester has connected. Errors: those of Responder::open.
   Result<void> attach(std::unique_ptr<fabric::Endpoint> endpoint);
@@ -77,7 +81,7 @@ class ServedSession {
   void publish();
 
   const SessionTerms terms_;
-  std::unique_ptr<fabric::Device> own_device_;  // or empty
+  std::shared_ptr<fabric::Device> kept_device_;  // or empty
   fabric::Device& device_;
   pmem::Region& region_;
   std::unique_ptr<fabric::Memory> memory_;

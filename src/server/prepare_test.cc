@@ -1,0 +1,148 @@
+// What is done for a pool before a session is granted: it is registered with the RNIC once, and
+// what an earlier writer left visible is made durable.
+#include "testing/service_fixture.h"
+
+namespace perdure::server {
+namespace {
+
+using test::profile_of;
+using test::Service;
+
+/// Over an RNIC whose windows are bound to connections.
+class ServiceWithWindows : public Service {
+ protected:
+  ServiceWithWindows()
+      : Service(profile_of(PersistenceDomain::Mhp, ReceiveBuffers::Dram), with_windows()) {}
+  static fabric::emu::RnicSwitches with_windows() {
+    fabric::emu::RnicSwitches switches;
+    switches.binds_windows = true;
+    return switches;
+  }
+};
+
+TEST_F(ServiceWithWindows, APoolIsPinnedOnceHoweverManySessionsItHas) {
+  const std::uint64_t bytes = described().bytes;
+  const std::uint64_t before = server_->pinned_bytes();
+  control::SessionRequest reader;
+  reader.pool = "a";
+  auto first = open(reader);
+  auto second = open(reader);
+  auto third = open(writer(1, 10));
+  ASSERT_TRUE(first.ok() && second.ok() && third.ok());
+  EXPECT_GE(server_->pinned_bytes() - before, bytes);
+  EXPECT_LT(server_->pinned_bytes() - before, 2 * bytes);  // receive buffers are some of it
+  EXPECT_EQ(write(*third, 7), std::nullopt);
+  EXPECT_EQ(first_byte(), 7);
+  // Expect: it is not pinned any more when nobody is served.
+  ASSERT_TRUE(service_->close_pool("a").ok());
+  EXPECT_EQ(server_->pinned_bytes(), before);
+}
+
+class ServiceWithoutWindows : public Service {};
+
+TEST_F(ServiceWithoutWindows, WithoutWindowsEachSessionPinsItsPool) {
+  const std::uint64_t before = server_->pinned_bytes();
+  control::SessionRequest reader;
+  reader.pool = "a";
+  auto first = open(reader);
+  auto second = open(reader);
+  ASSERT_TRUE(first.ok() && second.ok());
+  EXPECT_GE(server_->pinned_bytes() - before, 2 * described().bytes);
+}
+
+TEST_F(ServiceWithWindows, ANewWriterCutsTheOldOneOffAndWrites) {
+  for (std::uint32_t epoch = 1; epoch <= 3; ++epoch) {
+    auto old = open(taking_over(2 * epoch, 10));
+    ASSERT_TRUE(old.ok()) << old.error().message;
+    ASSERT_EQ(write(*old, 2), std::nullopt);
+    auto next = open(taking_over(2 * epoch + 1, 11));
+    ASSERT_TRUE(next.ok()) << next.error().message;
+    EXPECT_NE(write(*old, 3), std::nullopt);
+    EXPECT_EQ(first_byte(), 2);
+    EXPECT_EQ(write(*next, 4), std::nullopt);
+    EXPECT_EQ(first_byte(), 4);
+    // Receive: the key of the writer's session over a reader's connection.
+    control::SessionRequest reader;
+    reader.pool = "a";
+    auto spy = open(reader);
+    ASSERT_TRUE(spy.ok()) << spy.error().message;
+    spy->remote = next->remote;
+    EXPECT_NE(write(*spy, 5), std::nullopt);
+    EXPECT_EQ(first_byte(), 4);
+  }
+}
+
+TEST_F(ServiceWithWindows, AWindowThatIsNotTakenAwayKeepsOthersOut) {
+  auto session = open(writer(1, 10));
+  ASSERT_TRUE(session.ok());
+  server_->refuse_revocations(true);
+  const auto refused = open(taking_over(2, 11));
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.code(), ErrorCode::SystemError) << refused.error().message;
+  server_->refuse_revocations(false);
+  EXPECT_TRUE(open(taking_over(2, 11)).ok());
+}
+
+TEST_F(ServiceWithWindows, AfterAPowerFailureThePoolIsRegisteredAnew) {
+  auto session = open(writer(1, 10));
+  ASSERT_TRUE(session.ok());
+  power_cycle();
+  auto again = open(writer(2, 10));
+  ASSERT_TRUE(again.ok()) << again.error().message;
+  EXPECT_EQ(write(*again, 9), std::nullopt);
+  EXPECT_EQ(first_byte(), 9);
+}
+
+/// What a one-sided WRITE brings is in the caches, and lost with the power.
+class ServiceOverCaches : public Service {
+ protected:
+  ServiceOverCaches() : Service(volatile_caches()) {}
+  static ServerProfile volatile_caches() {
+    ServerProfile profile = profile_of(PersistenceDomain::Dmp, ReceiveBuffers::Dram);
+    profile.ddio = Ddio::On;
+    return profile;
+  }
+};
+
+TEST_F(ServiceOverCaches, WhatTheLastWriterLeftVisibleIsDurableBeforeTheNextOneReadsIt) {
+  constexpr int kRounds = 16;
+  int lost = 0;
+  for (int round = 1; round <= kRounds; ++round) {
+    const auto epoch = static_cast<std::uint32_t>(4 * round);
+    auto dying = open(writer(epoch, 10));
+    ASSERT_TRUE(dying.ok()) << dying.error().message;
+    // Receive: a WRITE that nobody flushes. The next writer comes, and is fenced before it is
+    // granted anything. Expect: what it left undone is done for the one after that.
+    ASSERT_EQ(write(*dying, round), std::nullopt);
+    ASSERT_TRUE(service_->fence("a", Epoch{epoch + 1}).ok());
+    auto next = open(writer(epoch + 2, 11));
+    ASSERT_TRUE(next.ok()) << next.error().message;
+    ASSERT_EQ(first_byte(), round);
+    power_cycle();
+    if (first_byte() != round) ++lost;
+  }
+  EXPECT_EQ(lost, 0) << "of " << kRounds;
+}
+
+TEST_F(ServiceOverCaches, WhatIsVisibleWhenAPoolIsOpenedIsDurableForItsFirstWriter) {
+  constexpr int kRounds = 16;
+  int lost = 0;
+  for (int round = 1; round <= kRounds; ++round) {
+    const auto epoch = static_cast<std::uint32_t>(4 * round);
+    auto dying = open(writer(epoch, 10));
+    ASSERT_TRUE(dying.ok()) << dying.error().message;
+    ASSERT_EQ(write(*dying, round), std::nullopt);
+    // Receive: the daemon ends and starts again, and the machine stays up.
+    ASSERT_TRUE(service_->close_pool("a").ok());
+    restart();
+    auto next = open(writer(epoch + 2, 11));
+    ASSERT_TRUE(next.ok()) << next.error().message;
+    ASSERT_EQ(first_byte(), round);
+    power_cycle();
+    if (first_byte() != round) ++lost;
+  }
+  EXPECT_EQ(lost, 0) << "of " << kRounds;
+}
+
+}  // namespace
+}  // namespace perdure::server
