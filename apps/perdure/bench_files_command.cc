@@ -1,0 +1,65 @@
+// `perdure bench files`.
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "bench/file_sync.h"
+#include "bench_commands.h"
+#include "core/text_file.h"
+#include "output.h"
+
+namespace perdure::app {
+namespace {
+
+struct FilesArguments {
+  bench::FileSyncOptions options;
+  Format format = Format::Text;
+  std::string output;
+};
+
+ExitStatus files(const FilesArguments& arguments) {
+  report::Setup setup = report::machine_setup();
+  setup.add("Directory", arguments.options.directory);
+  setup.add("Pages", arguments.options.single_pages ? "read one by one" : "read ahead");
+  setup.add("n", fmt::format("{} rounds of {} samples at most; ways take turns",
+                             arguments.options.rounds, arguments.options.samples));
+  const auto findings = bench::measure_file_sync(arguments.options);
+  if (!findings.ok()) return fail(findings.error());
+  const std::string text = arguments.format == Format::Json
+                               ? bench::file_sync_json(*findings, setup)
+                               : setup.text() + "\n" + bench::file_sync_text(*findings);
+  if (arguments.output.empty()) {
+    print(text);
+  } else if (const auto written = write_file(arguments.output, text); !written.ok()) {
+    return fail(written.error());
+  }
+  return ExitStatus::Ok;
+}
+
+}  // namespace
+
+void add_bench_files(Command bench) {
+  const Command command = bench.add_subcommand(
+      "files", "Ways to make records of a file durable: latency, and what the drive is sent");
+  auto arguments = std::make_shared<FilesArguments>();
+  command.add_option("directory", arguments->options.directory, "Where a file is made and removed")
+      .required()
+      .option_text("DIRECTORY");
+  command.add_option("--rounds", arguments->options.rounds, "Rounds; the ways take turns")
+      .range(std::size_t{1}, std::size_t{1000})
+      .capture_default();
+  command.add_option("--samples", arguments->options.samples, "Records per round, way and size")
+      .range(std::uint64_t{1}, std::uint64_t{1'000'000})
+      .capture_default();
+  command.add_flag(
+      "--single-pages", arguments->options.single_pages,
+      "Read the file's pages one by one, not ahead: no large folios in the page cache");
+  add_format_option(command, arguments->format);
+  command.add_option("--output", arguments->output, "Write the result there").type_name("FILE");
+  add_examples(command,
+               "  perdure bench files /var/lib/perdure\n"
+               "  perdure bench files /var/lib/perdure --rounds 20 --format json\n");
+  run_with(command, [arguments] { return files(*arguments); });
+}
+
+}  // namespace perdure::app
