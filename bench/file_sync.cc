@@ -25,6 +25,7 @@
 #include "core/errno_error.h"
 #include "core/json.h"
 #include "core/try.h"
+#include "pmem/page_sync.h"
 
 namespace perdure::bench {
 namespace {
@@ -76,10 +77,7 @@ class Target {
         ::mmap(nullptr, target->bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, target->file_, 0);
     if (at == MAP_FAILED) return errno_error(target->path_ + ": mmap", errno);
     target->mapping_ = static_cast<std::byte*>(at);
-    if (options.single_pages) {  // as a pool does
-      (void)::madvise(at, target->bytes_, MADV_RANDOM);
-      (void)::madvise(at, target->bytes_, MADV_WILLNEED);
-    }
+    if (options.single_pages) pmem::keep_pages_small({target->mapping_, target->bytes_});
     (void)::madvise(at, target->bytes_, MADV_POPULATE_READ);
     target->block_.reset(static_cast<std::byte*>(std::aligned_alloc(kBlockBytes, kSizes.back())));
     if (!target->block_) return Error{ErrorCode::SystemError, "out of memory"};

@@ -8,6 +8,7 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <filesystem>
 #include <utility>
@@ -149,6 +150,7 @@ Result<void> MappedRegion::prepare_flush(const MapOptions& options) {
   if (domain_ == PersistenceDomain::Page) {
     SyncCalls& calls = options.sync_calls != nullptr ? *options.sync_calls : SyncCalls::system();
     PERDURE_TRY_VOID(settle_page_cache(file_, mapping_.bytes, calls));
+    keep_pages_small(mapping_.bytes);
     page_sync_ =
         std::make_unique<PageSync>(mapping_.bytes, file_.descriptor(), file_.path(), calls);
   }

@@ -2,6 +2,7 @@
 #include "pmem/mapped_region.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <linux/magic.h>
 #include <sys/mman.h>
@@ -11,6 +12,8 @@
 
 #include <cerrno>
 #include <cstring>
+#include <fstream>
+#include <string>
 #include <thread>
 
 #include "pmem/test_support.h"
@@ -168,6 +171,28 @@ TEST_F(DiskTest, OpeningWritesWhatStaysInTheCacheAgain) {
   EXPECT_EQ(MappedRegion::open(path, MapOptions{Page, &calls}).code(), ErrorCode::SystemError);
   ::munmap(at, 4096);
   ::close(other);
+}
+
+/// The flags that the kernel has for the mapping at `at`: "rd wr sh mr mw me ms rr ...".
+std::string mapping_flags(const std::byte* at) {
+  std::ifstream in("/proc/self/smaps");
+  const std::string start = fmt::format("{:x}-", reinterpret_cast<std::uintptr_t>(at));
+  bool here = false;
+  for (std::string line; std::getline(in, line);) {
+    if (line.find('-') < line.find(' ') && line.find(':') > line.find(' ')) {
+      here = line.starts_with(start);
+    }
+    if (here && line.starts_with("VmFlags:")) return line + " ";
+  }
+  return {};
+}
+
+TEST_F(DiskTest, NothingIsReadAheadOfAFaultIntoLargeFolios) {
+  auto region = MappedRegion::create(directory_.file("x"), 1 << 20, declared(Page));
+  ASSERT_TRUE(region.ok()) << region.error().message;
+  const std::string flags = mapping_flags((*region)->bytes().data());
+  if (flags.empty()) GTEST_SKIP() << "this kernel shows no flags of mappings";
+  EXPECT_NE(flags.find(" rr "), std::string::npos) << flags;
 }
 
 TEST_F(DiskTest, AFileSystemThatWasMadeReadOnlyIsNoticedWithoutAFlush) {
