@@ -97,6 +97,7 @@ class ResponderTest : public ::testing::Test {
     options.queue = {kDepth, 1024};
     options.session = 7;
     options.may_write = may_write;
+    options.flushes_writes = flushes_writes_;
     responder_.reset();
     device_ = std::make_unique<test::LimitedDevice>(*server_, registrations);
     auto responder = Responder::open(*far_, *device_, *region_, options);
@@ -151,6 +152,7 @@ class ResponderTest : public ::testing::Test {
   Random random_{5};
   fabric::emu::World world_{random_};
   ServerProfile profile_;
+  bool flushes_writes_ = true;
   fabric::emu::RnicSwitches switches_;
   fabric::emu::Machine* server_ = nullptr;
   fabric::emu::Machine* client_ = nullptr;
@@ -270,6 +272,41 @@ TEST_F(ResponderTest, ASessionThatMayOnlyReadChangesNothingByMessage) {
   EXPECT_EQ(responder_->counters().refused, 1u);
   EXPECT_EQ(responder_->counters().copied_bytes, 0u);
   EXPECT_EQ(region_->bytes()[100], std::byte{0});
+}
+
+// A medium whose pages stay clean under the RNIC: a flush of what came by WRITE would be a lie.
+TEST_F(ResponderTest, AFlushOfWhatNoMessageCopiedIsRefusedWhereItWouldWriteNothing) {
+  flushes_writes_ = false;
+  const auto first = [](const std::vector<Entry>& entries, const std::string& payload) {
+    MessageHeader header = header_of(1, static_cast<std::uint32_t>(payload.size()));
+    header.entries = static_cast<std::uint8_t>(entries.size());
+    return message_of(header, entries, payload);
+  };
+  const std::vector<std::vector<std::byte>> bad = {
+      first({{100, 5, kFlush}}, ""),
+      first({{100, 5, kCopy}, {100, 6, kFlush}}, "hello"),
+      first({{100, 5, kCopy}, {99, 5, kFlush}}, "hello"),
+      first({{100, 5, kFlush}, {100, 5, kCopy}}, "hello"),
+  };
+  for (std::size_t index = 0; index < bad.size(); ++index) {
+    SetUp();
+    EXPECT_EQ(deliver(bad[index]).code(), ErrorCode::Unsupported) << "message " << index;
+    EXPECT_EQ(responder_->counters().refused, 1u) << "message " << index;
+    EXPECT_EQ(responder_->counters().copied_bytes, 0u) << "message " << index;
+  }
+  const std::vector<std::vector<std::byte>> good = {
+      first({{100, 5, kCopy | kFlush}}, "hello"),
+      first({{100, 5, kCopy}, {100, 5, kFlush}}, "hello"),
+      first({{100, 5, kCopy}}, "hello"),
+  };
+  for (std::size_t index = 0; index < good.size(); ++index) {
+    SetUp();
+    const auto handled = deliver(good[index]);
+    EXPECT_TRUE(handled.ok()) << "message " << index << ": " << handled.error().message;
+  }
+  flushes_writes_ = true;
+  SetUp();
+  EXPECT_TRUE(deliver(bad[0]).ok());
 }
 
 TEST_F(ResponderTest, NonsenseIsRefusedAndCounted) {

@@ -148,6 +148,29 @@ Result<void> Responder::handle_message(std::span<const std::byte> message) {
   return execute(message, header);
 }
 
+namespace {
+
+/// Whether this entry, or one before it in the message, copies all the bytes that it names.
+bool is_copied(std::span<const std::byte> message, std::size_t named) {
+  const Entry wanted = entry_at(message, named);
+  for (std::size_t index = 0; index <= named; ++index) {
+    const Entry entry = entry_at(message, index);
+    if ((entry.actions & kCopy) == 0 || wanted.offset < entry.offset) continue;
+    const std::uint64_t into = wanted.offset - entry.offset;
+    if (into <= entry.length && wanted.length <= entry.length - into) return true;
+  }
+  return false;
+}
+
+Error clean_pages() {
+  return Error{ErrorCode::Unsupported,
+               "a flush of what a WRITE brought, into pages of a file that the RNIC's writes leave "
+               "clean: it would write nothing, so nothing was executed; send the bytes in messages "
+               "(`perdure plan --domain page --dma-dirties no`)"};
+}
+
+}  // namespace
+
 Result<void> Responder::check_entries(std::span<const std::byte> message,
                                       const MessageHeader& header) const {
   if (header.entries != 0 && !options_.may_write) {
@@ -160,6 +183,8 @@ Result<void> Responder::check_entries(std::span<const std::byte> message,
                    fmt::format("bytes {}+{} lie outside the pool's {} bytes; nothing was executed",
                                entry.offset, entry.length, options_.exported.length)};
     }
+    const bool flushes = (entry.actions & kFlush) != 0;
+    if (flushes && !options_.flushes_writes && !is_copied(message, index)) return clean_pages();
   }
   return {};
 }
@@ -194,6 +219,7 @@ Result<void> Responder::handle_immediate(const fabric::Completion& completion) {
                  "a write with immediate data was completed with a length of 0 bytes"};
   }
   if (!immediate_reacts(completion.immediate)) return {};
+  if (!options_.flushes_writes) return clean_pages();
   ack_due_ = true;
   const std::uint64_t offset = immediate_offset(completion.immediate);
   // The immediate says where the write begins only to 64 bytes: flush that much more.

@@ -55,6 +55,10 @@ class Responder {
     /// outside of `exported`, `queue.persistent_bytes()` long. Empty: they live in DRAM.
     pmem::Range persistent_buffers{};
     bool may_write = true;  // false: a message that names bytes of the pool is refused
+    /// Whether a flush makes durable what WRITEs brought. Not where pages of a file stay clean
+    /// under the RNIC (DmaDirties::No): there a flush of bytes that its own message does not copy
+    /// writes nothing and succeeds, so it is refused, whatever the requester thinks of its method.
+    bool flushes_writes = true;
   };
 
   /// Posts receive buffers: kIdleReceiveBuffers, or all if they are persistent. Errors: those of

@@ -197,6 +197,8 @@ Result<control::SessionGrant> PeerService::grant(const PoolPointer& entry,
   grant.pool = shown(*entry);
   grant.pool.profile = pool.session_profile(request.write, *keys.device, *keys.memory);
   grant.medium = *medium;
+  terms.flushes_writes = grant.pool.profile.domain != PersistenceDomain::Page ||
+                         grant.pool.profile.dma_dirties == DmaDirties::Yes;
   PERDURE_TRY_VOID(make_room(request.write));
   const MutexLock lock(mutex_);
   if (sessions_.size() >= options_.sessions_max) {  // others came in between

@@ -46,6 +46,7 @@ Result<void> ServedSession::attach(std::unique_ptr<fabric::Endpoint> endpoint) {
   options.session = static_cast<std::uint32_t>(terms_.id);
   options.queue = terms_.queue;
   options.may_write = terms_.write;
+  options.flushes_writes = terms_.flushes_writes;
   options.persistent_buffers = terms_.persistent_buffers;
   PERDURE_TRY(responder, persist::Responder::open(*endpoint_, device_, region_, options));
   responder_ = std::move(responder);

@@ -28,6 +28,7 @@ struct SessionTerms {
   pmem::Range exported;
   persist::ReceiveQueue queue;
   pmem::Range persistent_buffers;  // empty: receive buffers in DRAM
+  bool flushes_writes = true;      // see persist::Responder::Options
 };
 
 /// Threads: attach, pump, sleep, revoke and replay by one thread at a time; the others by any.
