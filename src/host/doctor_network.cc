@@ -47,6 +47,12 @@ void find_port(const RdmaPort& port, Check& check) {
   }
 }
 
+/// No file says whether an RNIC has memory windows; over iWARP Perdure uses none.
+std::string_view window_words(const RdmaDevice& device) {
+  const bool iwarp = !device.ports.empty() && device.ports.front().kind == RdmaKind::Iwarp;
+  return iwarp ? "; each session registers its pool, and fencing a large one takes as long" : "";
+}
+
 void find_device(const RdmaDevice& device, Check& check) {
   if (!device.firmware.text.empty()) check.keep(device.firmware);
   for (const RdmaPort& port : device.ports) find_port(port, check);
@@ -56,14 +62,16 @@ void find_device(const RdmaDevice& device, Check& check) {
   }
   if (!device.software.empty()) {
     return check.find(Verdict::Advice,
-                      fmt::format("{} is software ({}): the processor does the work of the RNIC",
-                                  device.name, device.software),
+                      fmt::format("{} is software ({}): the processor does the work of the "
+                                  "RNIC{}",
+                                  device.name, device.software, window_words(device)),
                       "use it to try and to test; for speed, and for a persistence domain that a "
                       "RNIC writes into, buy an RNIC",
                       {"rdma link"});
   }
   const std::string kind(device.ports.empty() ? "" : to_string(device.ports.front().kind));
-  check.find(Verdict::Ok, fmt::format("{} is {} and active", device.name, kind));
+  check.find(Verdict::Ok,
+             fmt::format("{} is {} and active{}", device.name, kind, window_words(device)));
 }
 
 void find_mtu(const InspectedHost& inspected, const RdmaPort& port, Check& check) {

@@ -89,6 +89,23 @@ TEST(WriteOrder, CountsOnNothingThatIsNotDeclared) {
   EXPECT_NE(check(with(function_config(0, 64)).inspected()).root_tells, "");
 }
 
+TEST(WriteOrder, OfAVirtualFunctionThePhysicalOneTells) {
+  const std::string card = Machine::kCardPath;
+  const std::string physical = "/sys/devices/pci0000:17/0000:17:00.0/0000:18:00.1";
+  const auto with = [&](unsigned of_virtual, unsigned of_physical) {
+    return Machine()
+        .rdma()
+        .file(card + "/config", function_config(of_virtual))
+        .file(physical + "/config", function_config(of_physical))
+        .link(card + "/physfn", physical);
+  };
+  // The bit of the virtual function is 0 whatever holds; so is that of a guest's.
+  expect(check_write_order, with(0, 0x10), Ok, "the PCIe bus may relax it");
+  expect(check_write_order, with(0x10, 0), Ok, "the PCIe bus keeps it");
+  expect(check_write_order, with(0, 0).file("/proc/cpuinfo", "flags : fpu hypervisor\n"), Ok,
+         "can not be read");
+}
+
 TEST(WriteOrder, ADeclarationIsBelievedAndSaidToBe) {
   const std::string file = std::string(Machine::kCardPath) + "/config";
   const auto declared = [&file](std::string_view toml, unsigned device_control) {
