@@ -7,6 +7,7 @@
 #include "log/log_state.h"
 #include "pmem/pool_format.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <optional>
@@ -31,17 +32,29 @@ struct BroughtSoFar {
     std::uint64_t bytes = 0;
   };
 
-  std::optional<ScanSoFar> scan;     // what it has itself
-  std::optional<Checked> checked;    // before what it has is replaced
-  std::optional<Copied> copied;      // what was missing
-  std::optional<Boundary> verified;  // up to here what was copied has been read back
-  std::optional<Nanoseconds> last_call;
+  std::optional<ScanSoFar> scan;          // what it has itself
+  std::optional<Checked> checked;         // before what it has is replaced
+  std::optional<Copied> copied;           // what was missing
+  std::optional<Boundary> verified;       // up to here what was copied has been read back
+  std::optional<Nanoseconds> last_there;  // when it was last seen by a call that failed
+  std::array<Lsn, 4> furthest{};          // that reached() has ever been
 
   /// How far each of these has come.
   std::array<Lsn, 4> reached() const {
     return {scan ? std::max(scan->report.tail, scan->behind.looked) : Lsn{},
             checked ? checked->to.lsn : Lsn{}, copied ? copied->to.lsn : Lsn{},
             verified ? verified->lsn : Lsn{}};
+  }
+  /// Whether any of these has come further than ever before: not, when copying begins again at a
+  /// place that does not read back.
+  bool note_further() {
+    const auto now = reached();
+    bool further = false;
+    for (std::size_t each = 0; each < now.size(); ++each) {
+      further = further || now[each] > furthest[each];
+      furthest[each] = std::max(furthest[each], now[each]);
+    }
+    return further;
   }
   /// What was read too long ago is read again: the medium may have lost some of it meanwhile. What
   /// was copied stays: all of it is read back before the replica counts.

@@ -85,7 +85,12 @@ Result<std::optional<Boundary>> common_part(Source* source, ByteSource& target_b
   if (begin < to.state.head.lsn || begin < state.head.lsn || begin >= end.lsn) return none;
   LogCursor cursor(target_bytes, state, target.boundaries.before(begin, state.head));
   const auto there = walk_to(cursor, begin, Deadline::after(Nanoseconds{0}));
-  if (!there.ok()) return none;
+  if (!there.ok()) {
+    const bool not_there =
+        there.code() == ErrorCode::Corrupt || there.code() == ErrorCode::InvalidArgument;
+    if (not_there) return none;
+    return there.error();
+  }
   PERDURE_TRY(part, goes_on(source, *there, to));
   return part ? std::optional<Boundary>{*there} : none;
 }
@@ -193,9 +198,12 @@ Result<void> read_back(ByteSource& bytes, const Boundary& base, const Target& to
       verified = cursor.boundary();
       continue;
     }
+    // From there on it is copied again, and all is read back again: what was read back may have
+    // been another medium's.
     so_far.copied->to = *verified;
     so_far.copied->before_last = *verified;
-    return not_what_was_written(fmt::format("record at {}", verified->lsn.value));
+    verified.reset();
+    return not_what_was_written(fmt::format("record at {}", so_far.copied->to.lsn.value));
   }
   const Boundary& end = cursor.boundary();
   if (end.lsn == to.to.lsn && end.index == to.to.index && end.crc == to.to.crc) return {};
@@ -401,7 +409,9 @@ LogState state_meanwhile(const Work& work, const Source* source, const Target& t
 /// Makes the replica say what it is to say meanwhile; what is known of it is kept.
 Result<void> write_meanwhile(const Work& work, const LogState& first, Replica& target,
                              const Survey& found) {
-  if (!work.own || first != found.state()) {
+  // One of the two copies may say less, or be damaged, and the other one may be lost next.
+  const bool half = work.own && !work.equal_already && !found.report->start.stored->copies_agree;
+  if (!work.own || half || first != found.state()) {
     // Its tail word would say that what is cut off was lost, and take its vote and its content.
     const bool cut_off = !work.marked && !work.equal_already && first.epoch != found.state().epoch;
     if (cut_off && first.anchor.shape == LogShape::Compound) {
@@ -445,6 +455,11 @@ Result<Brought> bring_equal(Source* source, const Target& to, Replica& target,
   }
   const Lsn settled = so_far.copied->to.lsn;
   PERDURE_TRY_VOID(copy_records(source, to.to, target, *so_far.copied, source_failed));
+  if (work.marked && !so_far.verified) {
+    // A copy of the pool from before this moment does not pass for what is read back from here on.
+    PERDURE_TRY_VOID(target.write_state(*target.state()));
+    so_far.copied->generation = target.state_generation();
+  }
   PERDURE_TRY_VOID(read_back(target_bytes, work.base, to, target, settled));
   // A word says no more than the state does: it is raised after it, and lowered under the mark.
   if (work.marked) PERDURE_TRY_VOID(write_words(target, to));

@@ -194,6 +194,7 @@ class ReplicatedLog {
   const WriterOptions options_;
   const Clock& clock_;
   Nanoseconds last_look_{0};
+  std::size_t first_to_reconnect_ = 0;
   std::optional<Nanoseconds> ask_again_at_;  // who has fenced this writer; not set: at once
   Nanoseconds last_offer_look_{0};
   std::uint32_t offers_ = 0;  // that found an answer due

@@ -43,21 +43,18 @@ RepairReport ReplicatedLog::bring_back(Replica& replica, const Deadline& deadlin
   BroughtSoFar& so_far = replica.brought_so_far();
   const Nanoseconds kept_for =
       std::max(kKeptTimeouts * options_.replica_timeout, kKeptReconnects * options_.reconnect);
-  if (so_far.last_call && clock_.now() - *so_far.last_call > kept_for) {
+  // Nor does what opening the log has read stay: nobody knows how long ago that was.
+  if (!so_far.last_there || clock_.now() - *so_far.last_there > kept_for) {
     so_far.forget_what_was_read();
   }
-  const auto before = so_far.reached();
   const auto repaired = repair_replica(replica, report, deadline);
   replica.set_deadline(std::nullopt);
   report.repaired = repaired.ok();
   if (report.repaired) ask_again_at_.reset();
   if (!repaired.ok()) {
     report.error = repaired.error().message;
-    so_far.last_call = clock_.now();
-    const auto after = so_far.reached();
-    const bool further =
-        !std::equal(after.begin(), after.end(), before.begin(), std::less_equal<>());
-    if (further) replica.got_on();
+    if (replica.up()) so_far.last_there = clock_.now();
+    if (so_far.note_further()) replica.got_on();
     replica.mark_down(repaired.error());
     const bool fenced = repaired.code() == ErrorCode::Fenced && !quorum_stands();
     if (fenced && !lost_) lost_ = repaired.error();
@@ -68,9 +65,14 @@ RepairReport ReplicatedLog::bring_back(Replica& replica, const Deadline& deadlin
 /// Tries what is down, once its time has come.
 void ReplicatedLog::reconnect(Nanoseconds now, const Deadline& deadline) {
   if (!may_come_back()) return;
-  for (Replica& replica : replicas_) {
+  // Each in turn is the first: one that gets on a little in each call may take all of its time.
+  const std::size_t first = first_to_reconnect_;
+  for (std::size_t count = 0; count < replicas_.size(); ++count) {
+    const std::size_t index = (first + count) % replicas_.size();
+    Replica& replica = replicas_[index];
     if (replica.sending() || !is_member(replica) || !replica.retry_due(now)) continue;
     if (deadline.passed()) return;
+    first_to_reconnect_ = index + 1;
     RepairReport report = bring_back(replica, deadline);
     if (report.repaired) repairs_.push_back(std::move(report));
   }
@@ -114,7 +116,9 @@ Result<void> ReplicatedLog::repair_replica(Replica& replica, RepairReport& repor
                                                options_.replica_timeout, clock_, deadline));
   // Reading it may take longer than whoever calls has time: the next call goes on. The session has
   // made durable what is read, and nobody else may write there.
-  PERDURE_TRY(found, survey_on(*bytes, replica.brought_so_far().scan, tail_));
+  BroughtSoFar& so_far = replica.brought_so_far();
+  so_far.last_there = clock_.now();
+  PERDURE_TRY(found, survey_on(*bytes, so_far.scan, tail_));
   return bring_up(replica, *bytes, std::move(found), report, deadline);
 }
 

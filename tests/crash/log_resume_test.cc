@@ -285,6 +285,30 @@ TEST_F(LogReread, WhatWasReadLongAgoIsReadAgain) {
   expect_equal();
 }
 
+// As above, but the writer has asked for it again and again while its machine was off.
+TEST_F(LogReread, CallsThatDoNotReachItKeepNothingAlive) {
+  make_long();
+  bool found = false;
+  bool lost = false;
+  for (int count = 0; count < kCallsMax && !up(); ++count) {
+    const RepairReport report = call(events);
+    found = found || report.found.find("damaged") != std::string::npos;
+    if (count != 1) continue;
+    ASSERT_FALSE(report.repaired);
+    cluster->stop(kBack);
+    for (int ask = 0; ask < 13; ++ask) {
+      cluster->world().pass(cluster->options().replica_timeout);
+      EXPECT_FALSE(call(events).repaired);
+    }
+    cluster->start(kBack);
+    cluster->flip_record(kBack, tickets[20].lsn);
+    lost = true;
+  }
+  EXPECT_TRUE(lost);
+  EXPECT_TRUE(found);
+  expect_equal();
+}
+
 // It missed a trim and a lap. Wherever the power fails while it is brought back: what it says it
 // holds is there.
 TEST(LogMark, ContentIsReplacedUnderTheMarkOnly) {

@@ -33,9 +33,8 @@ Result<Owned<rdma_cm_event>> expect_event(rdma_event_channel& channel, rdma_cm_e
 ///                               all messages solicit an event (never on iWARP, where an older
 ///                               peer would take it for a part of the logarithm)
 ///   3       1     bytes of the caller's data (the transport pads them); bit 7: the end that
-///   accepts
-///                 binds a memory window first, and says hello then, before which nothing may be
-///                 posted (an older peer that connects takes it for nonsense, and gives up)
+///                 accepts binds a memory window first, and says hello then, before which nothing
+///                 may be posted (an older peer that connects takes it for nonsense, and gives up)
 ///   4       4     key of the credit word
 ///   8       8     address of the credit word
 struct Hello {
