@@ -42,6 +42,9 @@ bool PeerService::accept_next(Plane& plane, Deadline deadline) {
   if (entry == nullptr) return true;  // rejected by the destruction of `incoming`
   auto endpoint = entry->session.accept(**incoming, Deadline(*options_.clock, kAcceptWithin));
   if (!endpoint) {
+    log_message(Severity::Warning,
+                fmt::format("pool '{}': a session was granted and could not be connected: {}",
+                            entry->session.terms().pool, endpoint.error().message));
     finish(entry);
     return true;
   }

@@ -17,6 +17,9 @@ KILL_SECONDS = (0.3, 1.2)  # between a new perdured and its end
 LINK_DOWN_SECONDS = 8      # longer than the retries of an RNIC, see verbs_device.cc
 COMMIT_TIMEOUT_MS = 90000
 END_SECONDS_MAX = 200
+KEEP_ADDRESSES = ("ip neigh show dev eth0 | while read address word lladdr state; do "
+                  "[ \"$word\" != lladdr ] || "
+                  "ip neigh replace $address lladdr $lladdr dev eth0 nud permanent; done")
 
 
 def of_fabric(fabric, scenario):
@@ -48,12 +51,16 @@ def peer_killed(fabric, kind, context):
 def link_down(fabric, kind, context):
     """The writer's link is down for longer than its RNIC tries again."""
     # rxe's QP of the connection manager does not outlive a missing route (it stays in state ERR,
-    # as `rdma res show qp` says, also with perftest alone): there the cable loses everything.
+    # as `rdma res show qp` says, also with perftest alone), nor an address that ARP can not resolve
+    # any more: there the cable loses everything, and addresses stay resolved.
     down, up = ("ip link set eth0 down", "ip link set eth0 up")
     if fabric.rdma == "rxe":
         down, up = ("tc qdisc add dev eth0 root netem loss 100%", "tc qdisc del dev eth0 root")
 
     def strike(pair):
+        if fabric.rdma == "rxe":
+            for machine in (pair.writer, pair.responder):
+                machine.run(KEEP_ADDRESSES)
         time.sleep(KILL_SECONDS[0])
         pair.writer.run(down)
         time.sleep(LINK_DOWN_SECONDS)
@@ -61,7 +68,14 @@ def link_down(fabric, kind, context):
             raise Failed(f"the writer ended while its link was down:\n{what_it_said(pair)}")
         pair.writer.run(up)
 
-    return outlived(fabric, context.pair(kind), strike)
+    pair = context.pair(kind)
+    try:
+        return outlived(fabric, pair, strike)
+    except Failed as failed:
+        queue_pairs = [machine.try_run("rdma resource show qp")[1]
+                       for machine in (pair.writer, pair.responder)]
+        raise Failed(f"{failed}\nqueue pairs of the writer and of the responder:\n" +
+                     "\n".join(queue_pairs)) from failed
 
 
 def outlived(fabric, pair, strike):
