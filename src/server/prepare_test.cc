@@ -1,5 +1,7 @@
 // What is done for a pool before a session is granted: it is registered with the RNIC once, and
 // what an earlier writer left visible is made durable.
+#include <functional>
+
 #include "testing/service_fixture.h"
 
 namespace perdure::server {
@@ -102,46 +104,41 @@ class ServiceOverCaches : public Service {
     profile.ddio = Ddio::On;
     return profile;
   }
+
+  /// A writer dies after a WRITE that nobody flushes, then `meanwhile` happens: what the next
+  /// writer finds visible survives a power failure.
+  void expect_kept(const std::function<void(std::uint32_t)>& meanwhile) {
+    constexpr int kRounds = 16;
+    int lost = 0;
+    for (int round = 1; round <= kRounds; ++round) {
+      const auto epoch = static_cast<std::uint32_t>(4 * round);
+      auto dying = open(writer(epoch, 10));
+      ASSERT_TRUE(dying.ok()) << dying.error().message;
+      ASSERT_EQ(write(*dying, round), std::nullopt);
+      ASSERT_NO_FATAL_FAILURE(meanwhile(epoch));
+      auto next = open(writer(epoch + 2, 11));
+      ASSERT_TRUE(next.ok()) << next.error().message;
+      ASSERT_EQ(first_byte(), round);
+      power_cycle();
+      if (first_byte() != round) ++lost;
+    }
+    EXPECT_EQ(lost, 0) << "of " << kRounds;
+  }
 };
 
 TEST_F(ServiceOverCaches, WhatTheLastWriterLeftVisibleIsDurableBeforeTheNextOneReadsIt) {
-  constexpr int kRounds = 16;
-  int lost = 0;
-  for (int round = 1; round <= kRounds; ++round) {
-    const auto epoch = static_cast<std::uint32_t>(4 * round);
-    auto dying = open(writer(epoch, 10));
-    ASSERT_TRUE(dying.ok()) << dying.error().message;
-    // Receive: a WRITE that nobody flushes. The next writer comes, and is fenced before it is
-    // granted anything. Expect: what it left undone is done for the one after that.
-    ASSERT_EQ(write(*dying, round), std::nullopt);
-    ASSERT_TRUE(service_->fence("a", Epoch{epoch + 1}).ok());
-    auto next = open(writer(epoch + 2, 11));
-    ASSERT_TRUE(next.ok()) << next.error().message;
-    ASSERT_EQ(first_byte(), round);
-    power_cycle();
-    if (first_byte() != round) ++lost;
-  }
-  EXPECT_EQ(lost, 0) << "of " << kRounds;
+  // The next writer comes, and is fenced before it is granted anything. Expect: what it left undone
+  // is done for the one after that.
+  expect_kept(
+      [this](std::uint32_t epoch) { ASSERT_TRUE(service_->fence("a", Epoch{epoch + 1}).ok()); });
 }
 
 TEST_F(ServiceOverCaches, WhatIsVisibleWhenAPoolIsOpenedIsDurableForItsFirstWriter) {
-  constexpr int kRounds = 16;
-  int lost = 0;
-  for (int round = 1; round <= kRounds; ++round) {
-    const auto epoch = static_cast<std::uint32_t>(4 * round);
-    auto dying = open(writer(epoch, 10));
-    ASSERT_TRUE(dying.ok()) << dying.error().message;
-    ASSERT_EQ(write(*dying, round), std::nullopt);
-    // Receive: the daemon ends and starts again, and the machine stays up.
+  // The daemon ends and starts again, and the machine stays up.
+  expect_kept([this](std::uint32_t) {
     ASSERT_TRUE(service_->close_pool("a").ok());
     restart();
-    auto next = open(writer(epoch + 2, 11));
-    ASSERT_TRUE(next.ok()) << next.error().message;
-    ASSERT_EQ(first_byte(), round);
-    power_cycle();
-    if (first_byte() != round) ++lost;
-  }
-  EXPECT_EQ(lost, 0) << "of " << kRounds;
+  });
 }
 
 }  // namespace

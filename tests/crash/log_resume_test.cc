@@ -2,6 +2,8 @@
 // where the last one ended, whatever came between. docs/log-protocol.md, bring to equal.
 #include "log_cluster.h"
 
+#include <functional>
+
 namespace perdure {
 namespace {
 
@@ -252,6 +254,24 @@ class LogReread : public LogResume {
     cluster->start(kBack);
     events = 430;
   }
+
+  /// `lose` takes something of what two calls have read: it is found before the replica counts.
+  void expect_found(const std::function<void()>& lose) {
+    make_long();
+    bool found = false;
+    bool lost = false;
+    for (int count = 0; count < kCallsMax && !up(); ++count) {
+      const RepairReport report = call(events);
+      found = found || report.found.find("damaged") != std::string::npos;
+      if (count != 1) continue;
+      ASSERT_FALSE(report.repaired);
+      lose();
+      lost = true;
+    }
+    EXPECT_TRUE(lost);
+    EXPECT_TRUE(found);
+    expect_equal();
+  }
 };
 
 TEST_F(LogReread, WhatWasReadIsKeptWhenTheHeadIsWritten) {
@@ -268,33 +288,15 @@ TEST_F(LogReread, WhatWasReadIsKeptWhenTheHeadIsWritten) {
 
 // The medium loses what was read, and the next call comes much later.
 TEST_F(LogReread, WhatWasReadLongAgoIsReadAgain) {
-  make_long();
-  bool found = false;
-  bool lost = false;
-  for (int count = 0; count < kCallsMax && !up(); ++count) {
-    const RepairReport report = call(events);
-    found = found || report.found.find("damaged") != std::string::npos;
-    if (count != 1) continue;
-    ASSERT_FALSE(report.repaired);
+  expect_found([this] {
     cluster->flip_record(kBack, tickets[20].lsn);
     cluster->world().pass(13 * cluster->options().replica_timeout);
-    lost = true;
-  }
-  EXPECT_TRUE(lost);
-  EXPECT_TRUE(found);
-  expect_equal();
+  });
 }
 
 // As above, but the writer has asked for it again and again while its machine was off.
 TEST_F(LogReread, CallsThatDoNotReachItKeepNothingAlive) {
-  make_long();
-  bool found = false;
-  bool lost = false;
-  for (int count = 0; count < kCallsMax && !up(); ++count) {
-    const RepairReport report = call(events);
-    found = found || report.found.find("damaged") != std::string::npos;
-    if (count != 1) continue;
-    ASSERT_FALSE(report.repaired);
+  expect_found([this] {
     cluster->stop(kBack);
     for (int ask = 0; ask < 13; ++ask) {
       cluster->world().pass(cluster->options().replica_timeout);
@@ -302,11 +304,7 @@ TEST_F(LogReread, CallsThatDoNotReachItKeepNothingAlive) {
     }
     cluster->start(kBack);
     cluster->flip_record(kBack, tickets[20].lsn);
-    lost = true;
-  }
-  EXPECT_TRUE(lost);
-  EXPECT_TRUE(found);
-  expect_equal();
+  });
 }
 
 // It missed a trim and a lap. Wherever the power fails while it is brought back: what it says it
