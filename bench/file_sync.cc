@@ -287,7 +287,7 @@ std::string file_sync_text(const std::vector<FileSyncFinding>& findings) {
 
 std::string file_sync_json(const std::vector<FileSyncFinding>& findings,
                            const report::Setup& setup) {
-  nlohmann::json out;
+  nlohmann::json out = {{"format", 1}};  // docs/file-sync.schema.json
   for (const auto& [name, value] : setup.rows) out["setup"][name] = value;
   out["origin"] = "measured";
   for (const FileSyncFinding& each : findings) {

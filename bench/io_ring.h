@@ -1,22 +1,21 @@
-// IoRing: writes through io_uring, by the system calls themselves: liburing is not needed for one
-// kind of request.
+// IoRing: writes through io_uring, by liburing.
 #pragma once
 
 #include <perdure/result.h>
-
-#include <linux/io_uring.h>
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
 
+struct io_uring;
+
 namespace perdure::bench {
 
 /// Threads: one caller.
 class IoRing {
  public:
-  /// Errors: Unsupported: the kernel has none, or lets nobody use it.
+  /// Errors: Unsupported: the kernel has none or lets nobody use it, or this build has no liburing.
   static Result<std::unique_ptr<IoRing>> open(unsigned entries);
   ~IoRing();
   IoRing(const IoRing&) = delete;
@@ -29,16 +28,10 @@ class IoRing {
   Result<std::uint64_t> wait();
 
  private:
-  IoRing() = default;
+  IoRing();
 
-  int ring_ = -1;
-  io_uring_params parameters_{};
-  std::byte* submissions_ = nullptr;
-  std::size_t submissions_bytes_ = 0;
-  std::byte* completions_ = nullptr;
-  std::size_t completions_bytes_ = 0;
-  io_uring_sqe* entries_ = nullptr;
-  std::size_t entries_bytes_ = 0;
+  std::unique_ptr<io_uring> ring_;
+  bool open_ = false;
 };
 
 }  // namespace perdure::bench

@@ -23,6 +23,7 @@
 #include <cmath>
 #include <csignal>
 #include <filesystem>
+#include <set>
 #include <system_error>
 
 namespace perdure::bench {
@@ -73,6 +74,11 @@ class Limits {
     peer_ = nullptr;
     PERDURE_TRY_VOID(test::InterruptGuard::check());
     PERDURE_TRY_VOID(peer.stop());
+    if (findings_.empty()) {
+      return Error{ErrorCode::NotFound,
+                   fmt::format("no question has '{}' in its name; there are: {}", options_.only,
+                               fmt::join(names_, ", "))};
+    }
     return std::move(findings_);
   }
 
@@ -113,6 +119,7 @@ class Limits {
 
   void ask(const std::string& question, const std::string& fabric,
            const std::function<Result<void>(Finding&)>& answer) {
+    names_.insert(question);
     if (question.find(options_.only) == std::string::npos || test::InterruptGuard::interrupted())
       return;
     if (progress_) progress_(fabric.empty() ? question : fabric + ": " + question);
@@ -555,6 +562,7 @@ class Limits {
   bool rnic_is_software_ = false;
   int pools_ = 0;
   std::vector<Finding> findings_;
+  std::set<std::string> names_;  // of all questions
 };
 
 double middle(std::vector<double> values) {

@@ -14,6 +14,8 @@ pkg_check_modules(libibverbs IMPORTED_TARGET libibverbs)
 pkg_check_modules(librdmacm IMPORTED_TARGET librdmacm)
 set(PERDURE_RDMA_CORE_INCLUDE "" CACHE PATH "Headers of another rdma-core, for FLUSH")
 pkg_check_modules(libpmem2 IMPORTED_TARGET libpmem2)
+# `perdure bench files` alone measures through it.
+pkg_check_modules(liburing IMPORTED_TARGET liburing)
 pkg_check_modules(libmicrohttpd REQUIRED IMPORTED_TARGET libmicrohttpd)
 if(PERDURE_TESTS)
   find_package(GTest REQUIRED)

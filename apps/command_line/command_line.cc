@@ -4,7 +4,12 @@
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 
 namespace perdure::app {
 namespace {
@@ -18,7 +23,128 @@ std::function<void(const std::string&)> throwing(
   };
 }
 
+/// Columns that the help may take: those of COLUMNS, else of the terminal that it goes to; 0: it
+/// goes elsewhere, and whatever reads it breaks lines.
+std::size_t help_columns() {
+  // NOLINTNEXTLINE(concurrency-mt-unsafe): asked while there is one thread
+  if (const char* columns = std::getenv("COLUMNS")) {
+    if (const long wanted = std::strtol(columns, nullptr, 10); wanted > 0) {
+      return static_cast<std::size_t>(wanted);
+    }
+  }
+  winsize size{};
+  return ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
+}
+
+/// CLI11's help, with descriptions that end where the terminal does.
+class WrappingFormatter final : public CLI::Formatter {
+ public:
+  std::string make_option_desc(const CLI::Option* option) const override {
+    return wrapped(CLI::Formatter::make_option_desc(option), help_columns(), get_column_width());
+  }
+};
+
+/// What it costs to make one word of the other by changing, adding, dropping or exchanging letters.
+std::size_t letters_apart(std::string_view one, std::string_view other) {
+  std::vector<std::vector<std::size_t>> cost(one.size() + 1,
+                                             std::vector<std::size_t>(other.size() + 1));
+  for (std::size_t i = 0; i <= one.size(); ++i) {
+    for (std::size_t j = 0; j <= other.size(); ++j) {
+      if (i == 0 || j == 0) {
+        cost[i][j] = i + j;
+        continue;
+      }
+      const std::size_t differs = one[i - 1] == other[j - 1] ? 0 : 1;
+      cost[i][j] = std::min({cost[i - 1][j] + 1, cost[i][j - 1] + 1, cost[i - 1][j - 1] + differs});
+      const bool exchanged =
+          i > 1 && j > 1 && one[i - 1] == other[j - 2] && one[i - 2] == other[j - 1];
+      if (exchanged) cost[i][j] = std::min(cost[i][j], cost[i - 2][j - 2] + 1);
+    }
+  }
+  return cost[one.size()][other.size()];
+}
+
+/// The options of a command and of the choices in it.
+void add_option_names(const CLI::App* app, std::vector<std::string>& names) {
+  for (const CLI::Option* option : app->get_options()) {
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  }
+  for (const CLI::App* group : app->get_subcommands([](const CLI::App*) { return true; })) {
+    if (group->get_name().empty()) add_option_names(group, names);
+  }
+}
+
+/// What could have been written where `word` was, in the command that was named last.
+std::vector<std::string> words_instead_of(const CLI::App* app, const std::string& word) {
+  const bool option = word.size() > 1 && word[0] == '-';
+  std::vector<std::string> names;
+  for (const CLI::App* next = app; next != nullptr;) {
+    if (option) add_option_names(next, names);
+    const auto parsed = next->get_subcommands();
+    if (parsed.empty() && !option) {
+      for (const CLI::App* each : next->get_subcommands([](const CLI::App*) { return true; })) {
+        names.push_back(each->get_name());
+      }
+    }
+    next = parsed.empty() ? nullptr : parsed.front();
+  }
+  return names;
+}
+
+/// The first word of a command line that nobody knows: what is wrong, and what may have been meant.
+/// What follows it may be unknown only because of it.
+std::string unknown_words(const CLI::App& app, std::vector<std::string> unknown) {
+  std::erase(unknown, "--");
+  const std::string word = unknown.empty() ? "--" : unknown.front();
+  const bool option = word.size() > 1 && word[0] == '-';
+  const std::string name = option ? word.substr(0, word.find('=')) : word;
+  const std::vector<std::string> words = words_instead_of(&app, name);
+  const std::string code(to_string(ErrorCode::InvalidArgument));
+  if (words.empty()) {
+    return fmt::format("{}: '{}' is one word too many; see `--help` [{}]\n", app.get_name(), name,
+                       code);
+  }
+  const auto meant = nearest_word(name, words);
+  return fmt::format("{}: there is no {} '{}'{}; `--help` lists them [{}]\n", app.get_name(),
+                     option ? "option" : "command", name,
+                     meant ? fmt::format("; did you mean '{}'?", *meant) : "", code);
+}
+
 }  // namespace
+
+std::string wrapped(const std::string& text, std::size_t columns, std::size_t indent) {
+  constexpr std::size_t kLeast = 24;  // of text in a line; a narrower terminal breaks it itself
+  if (columns < indent + kLeast) return text;
+  std::string lines;
+  std::size_t at = 0;  // in the line
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = std::min(text.find(' ', begin), text.size());
+    const std::size_t length = end - begin;
+    if (at != 0 && at + 1 + length > columns - indent) {
+      lines += '\n';
+    } else if (at != 0) {
+      lines += ' ';
+    }
+    lines += text.substr(begin, length);
+    const std::size_t broken = lines.rfind('\n');
+    at = broken == std::string::npos ? lines.size() : lines.size() - broken - 1;
+    begin = end + 1;
+  }
+  return lines;
+}
+
+std::optional<std::string> nearest_word(const std::string& word,
+                                        const std::vector<std::string>& words) {
+  std::optional<std::string> nearest;
+  std::size_t least = std::max<std::size_t>(1, word.size() / 3) + 1;
+  for (const std::string& each : words) {
+    const std::size_t apart = letters_apart(word, each);
+    if (apart >= least) continue;
+    least = apart;
+    nearest = each;
+  }
+  return nearest;
+}
 
 Option Option::required(bool required) const { return Option(option_->required(required)); }
 
@@ -113,6 +239,7 @@ void Command::footer(const std::string& text) const { command_->footer(text); }
 Program::Program(const std::string& description, const std::string& name)
     : Command(nullptr), app_(std::make_unique<CLI::App>(description, name)) {
   command_ = app_.get();
+  command_->formatter(std::make_shared<WrappingFormatter>());
 }
 
 Program::~Program() = default;
@@ -135,9 +262,10 @@ Program::Parsed Program::parse(int argc, const char* const* argv) {
     // A word that nobody knows is the likelier mistake than what is missing.
     const auto unknown = app_->remaining(true);
     if (unknown.empty()) return app_->exit(error) == 0 ? Parsed::Answered : Parsed::Wrong;
-    fmt::print(stderr, "{}: there is no {} '{}'; `--help` lists them [{}]\n", app_->get_name(),
-               unknown[0].rfind('-', 0) == 0 ? "option" : "command", unknown[0],
-               to_string(ErrorCode::InvalidArgument));
+    fmt::print(stderr, "{}", unknown_words(*app_, unknown));
+    return Parsed::Wrong;
+  } catch (const CLI::ExtrasError&) {
+    fmt::print(stderr, "{}", unknown_words(*app_, app_->remaining(true)));
     return Parsed::Wrong;
   } catch (const CLI::ParseError& error) {
     return app_->exit(error) == 0 ? Parsed::Answered : Parsed::Wrong;

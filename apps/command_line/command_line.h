@@ -90,6 +90,15 @@ class Command {
   CLI::App* command_;
 };
 
+/// The word that was meant, if one of `words` is a slip away: at most a third of its letters, and
+/// at least one, may be wrong. Nothing: none is.
+std::optional<std::string> nearest_word(const std::string& word,
+                                        const std::vector<std::string>& words);
+
+/// `text` in lines that end before `columns` when each begins at `indent`. Unchanged where that
+/// leaves too little, as for 0 columns.
+std::string wrapped(const std::string& text, std::size_t columns, std::size_t indent);
+
 /// Adds an option whose words are read by `parse`, so that a wrong one is answered with its error.
 /// `value` must outlive the parse.
 template <typename T>

@@ -13,6 +13,7 @@ namespace {
 
 struct FilesArguments {
   bench::FileSyncOptions options;
+  std::uint64_t file_mib = options.file_bytes >> 20;
   Format format = Format::Text;
   std::string output;
 };
@@ -20,6 +21,7 @@ struct FilesArguments {
 ExitStatus files(const FilesArguments& arguments) {
   report::Setup setup = report::machine_setup();
   setup.add("Directory", arguments.options.directory);
+  setup.add("File", fmt::format("{} MiB for each way", arguments.options.file_bytes >> 20));
   setup.add("Pages", arguments.options.single_pages ? "read one by one" : "read ahead");
   setup.add("n", fmt::format("{} rounds of {} samples at most; ways take turns",
                              arguments.options.rounds, arguments.options.samples));
@@ -51,6 +53,9 @@ void add_bench_files(Command bench) {
   command.add_option("--samples", arguments->options.samples, "Records per round, way and size")
       .range(std::uint64_t{1}, std::uint64_t{1'000'000})
       .capture_default();
+  command.add_option("--file-mib", arguments->file_mib, "Size of the file of each way")
+      .range(std::uint64_t{1}, std::uint64_t{1} << 20)
+      .capture_default();
   command.add_flag(
       "--single-pages", arguments->options.single_pages,
       "Read the file's pages one by one, not ahead: no large folios in the page cache");
@@ -59,7 +64,10 @@ void add_bench_files(Command bench) {
   add_examples(command,
                "  perdure bench files /var/lib/perdure\n"
                "  perdure bench files /var/lib/perdure --rounds 20 --format json\n");
-  run_with(command, [arguments] { return files(*arguments); });
+  run_with(command, [arguments] {
+    arguments->options.file_bytes = arguments->file_mib << 20;
+    return files(*arguments);
+  });
 }
 
 }  // namespace perdure::app

@@ -13,6 +13,7 @@
 #include "plan/known_unsafe.h"
 #include "plan/render.h"
 #include "profile_options.h"
+#include "set_questions.h"
 
 #include <fmt/format.h>
 #include <time.h>
@@ -61,10 +62,13 @@ struct CheckCommandOptions {
   bool profile_given = false;
   bool transport_given = false;
   bool order_given = false;
+  bool updates_given = false;
+  bool units_given = false;
   std::optional<UpdateShape> shape;
   UpdateShape shape_word;
   std::string method;
   std::string file;
+  std::string set;
   bool all = false;
   bool known_unsafe = false;
   bool list = false;
@@ -224,11 +228,44 @@ ExitStatus answer(const std::vector<Question>& questions, const CheckCommandOpti
   return tally.held == tally.asked ? ExitStatus::Ok : ExitStatus::Failed;
 }
 
+/// Methods that share a connection.
+ExitStatus answer_set(const CheckCommandOptions& options) {
+  const bool text = options.format == CheckFormat::Text;
+  if ((!text && options.format != CheckFormat::Json) || options.mutate) {
+    print_error({ErrorCode::InvalidArgument,
+                 "--set is answered as text or json, and has no mutants: leave out --mutate and "
+                 "other formats"});
+    return ExitStatus::Usage;
+  }
+  check::SetOptions bounds;
+  bounds.level = options.bounds.level;
+  if (options.updates_given) bounds.updates_max = options.bounds.updates_in_flight;
+  if (options.units_given) bounds.units_per_item = options.bounds.units_per_item;
+  bounds.states_max = options.bounds.states_max;
+  constexpr std::size_t kUpdatesMin = 2;
+  constexpr std::size_t kUpdatesMax = 4;
+  if (bounds.updates_max < kUpdatesMin || bounds.updates_max > kUpdatesMax) {
+    print_error(
+        {ErrorCode::InvalidArgument, fmt::format("sequences of a set have {} to {} updates, not {}",
+                                                 kUpdatesMin, kUpdatesMax, bounds.updates_max)});
+    return ExitStatus::Usage;
+  }
+  const auto set = find_set(options.set, options.profile, options.shape, options.bounds.level);
+  if (!set.ok()) {
+    print_error(set.error());
+    return set.code() == ErrorCode::InvalidArgument ? ExitStatus::Usage : ExitStatus::Failed;
+  }
+  const check::SetReport report = check::check_set(set->members, options.profile, bounds);
+  print(text ? set_text(*set, options.profile, report) : set_json(*set, options.profile, report));
+  return report.holds() ? ExitStatus::Ok : ExitStatus::Failed;
+}
+
 ExitStatus run_check(const CheckCommandOptions& options) {
   if (options.list) {
     print(list_methods());
     return ExitStatus::Ok;
   }
+  if (!options.set.empty()) return answer_set(options);
   const auto questions = choose_questions(options);
   if (!questions.ok()) {
     print_error(questions.error());
@@ -254,7 +291,9 @@ void add_bounds(Command command, check::CheckOptions& bounds) {
       .range(1, 8)
       .option_text("N")
       .group(group);
-  command.add_option("--updates", bounds.updates_in_flight, "Updates in flight at a time (1)")
+  command
+      .add_option("--updates", bounds.updates_in_flight,
+                  "Updates in flight at a time (1; with --set in a sequence, 3)")
       .range(1, 16)
       .option_text("N")
       .group(group);
@@ -285,6 +324,9 @@ void add_questions(Command command, CheckCommandOptions& options) {
   what.add_option("--file", options.file,
                   "Methods in JSON, as `perdure plan` prints them; - is standard input")
       .option_text("FILE");
+  what.add_option("--set", options.set,
+                  "Methods that share a connection, by name; or the set that is planned for a log")
+      .option_text("NAME,NAME|planned");
   what.add_flag("--all", options.all, "All methods of the tables, on their responders");
   what.add_flag("--known-unsafe", options.known_unsafe, "Methods that look right and are not");
   what.add_flag("--list", options.list, "Print the names of all methods");
@@ -299,7 +341,7 @@ void add_check_command(Command app) {
   add_questions(command, *options);
   add_profile_options(command, options->profile);
   add_word_option(command, "--shape", options->shape_word, parse_shape,
-                  "With --method: the update it is for, if several have the name",
+                  "With --method and --set: the update it is for, if several have the name",
                   "singleton|compound|1+2+1");
   add_word_option(command, "--source", options->source, plan::parse_source,
                   "With --all: the tables as published (paper), or what Perdure runs",
@@ -316,10 +358,14 @@ void add_check_command(Command app) {
                "  perdure check --all --write-order unknown\n"
                "  perdure check --method wrong-read-after-write --domain dmp --transport roce\n"
                "  perdure plan --domain mhp --format json --all | perdure check --file -\n"
+               "  perdure check --set planned --shape compound --domain dmp --transport roce\n"
+               "  perdure check --set send-copy-ack,write-flush --shape compound --domain mhp\n"
                "Exit status: 0 all hold, 1 one does not hold or could not be explored whole.");
   run_with(command, [options, command] {
     options->transport_given = command.count("--transport") > 0;
     options->order_given = command.count("--write-order") > 0;
+    options->updates_given = command.count("--updates") > 0;
+    options->units_given = command.count("--units-per-item") > 0;
     for (const char* name : {"--domain", "--ddio", "--receive-buffers", "--transport",
                              "--write-order", "--dma-dirties"}) {
       options->profile_given = options->profile_given || command.count(name) > 0;

@@ -1,6 +1,7 @@
 // `perdure plan`: which method makes an update durable on a responder, why, and at what cost.
 #include "client/connection_costs.h"
 #include "commands.h"
+#include "core/byte_text.h"
 #include "core/json.h"
 #include "output.h"
 #include "peer_options.h"
@@ -10,9 +11,11 @@
 #include "plan_plot.h"
 #include "plan_search.h"
 #include "profile_options.h"
+#include "set_questions.h"
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 
@@ -45,6 +48,7 @@ struct PlanOptions {
   bool all = false;
   bool explain = false;
   bool search = false;
+  bool set = false;
   std::string hardware;                    // a file
   std::optional<sim::Hardware> priced_on;  // what it says
   PeerOptions peers;                       // none: the responder is the one that is described
@@ -159,7 +163,28 @@ Result<std::string> render_search(const PlanOptions& options) {
   return search_text(options.profile, search);
 }
 
+/// What one connection would use: for a log, of shape compound with a tail word.
+Result<std::string> render_set(const PlanOptions& options) {
+  plan::SetOptions asked;
+  asked.tail_word = options.update.shape == compound();
+  asked.primary = options.update.primary;
+  asked.level = options.update.level;
+  asked.message_bytes_max = std::min(options.update.message_bytes_max, kUsualMessageBytes);
+  if (!asked.tail_word && options.update.shape != singleton()) {
+    return Error{ErrorCode::InvalidArgument,
+                 "--set is for singleton updates and for compound ones, which end in a word"};
+  }
+  const auto set = plan::choose_methods(options.profile, asked, options.costs);
+  if (!set.ok()) return set.error();
+  if (options.format == PlanFormat::Text) return plan::to_text(*set);
+  if (options.format == PlanFormat::Json) {
+    return planned_json(*set, options.profile, asked.level);
+  }
+  return Error{ErrorCode::InvalidArgument, "--set prints text or json: choose another --format"};
+}
+
 Result<std::string> render_choice(const PlanOptions& options) {
+  if (options.set) return render_set(options);
   if (options.search) return render_search(options);
   if (options.priced_on) return render_on_hardware(options);
   switch (options.format) {
@@ -225,6 +250,12 @@ std::optional<Error> contradiction(const Command command, const PlanOptions& opt
           fmt::format("--search prints a text for one described responder: leave out {}", other));
     }
   }
+  if (options.set) {
+    for (const char* other : {"--all", "--search", "--explain", "--hardware", "--bytes"}) {
+      if (command.count(other) == 0) continue;
+      return wrong(fmt::format("--set is for updates of all sizes: leave out {}", other));
+    }
+  }
   if (!options.hardware.empty()) {
     for (const char* other : {"--all", "--search", "--explain", "--peers"}) {
       if (command.count(other) == 0) continue;
@@ -280,11 +311,11 @@ void add_update_options(Command command, PlanOptions& options) {
                   "Items in order: one; one then another; or epochs (singleton)",
                   "singleton|compound|1+2+1")
       .group(group);
-  command.add_option("--bytes", update.bytes, "Size of each item of the first epoch (64)")
-      .option_text("BYTES")
+  add_word_option(command, "--bytes", update.bytes, parse_bytes,
+                  "Size of each item of the first epoch, for example 64 or 4KiB (64)", "SIZE")
       .group(group);
-  command.add_option("--later-bytes", update.later_bytes, "Size of each later item (8)")
-      .option_text("BYTES")
+  add_word_option(command, "--later-bytes", update.later_bytes, parse_bytes,
+                  "Size of each later item (8)", "SIZE")
       .group(group);
   add_word_option(command, "--primary", options.primary, parse_primary,
                   "Only methods whose data travels by this operation", "write|write_imm|send")
@@ -329,6 +360,8 @@ void add_plan_command(Command app) {
                    "Print the costs too, and the cheapest method's cost by size");
   command.add_flag("--search", options->search,
                    "Find all right methods anew; where one round trip is impossible, prove it");
+  command.add_flag("--set", options->set,
+                   "The methods of one connection: small and large updates, and single places");
   command.add_flag("--all", options->all,
                    "Every responder of the tables, every operation, both shapes");
   add_word_option(command, "--source", options->source, plan::parse_source,
@@ -343,6 +376,7 @@ void add_plan_command(Command app) {
                "  perdure plan --domain dmp --ddio off --transport roce \\\n"
                "      --hardware configs/hardware/edr-back-to-back.toml\n"
                "  perdure plan --explain --peers 127.0.0.1:7470 --pool orders\n"
+               "  perdure plan --set --shape compound --domain dmp --transport roce\n"
                "  perdure plan --all --source paper --format json");
   run_with(command, [options, command] { return run_plan(*options, command); });
 }

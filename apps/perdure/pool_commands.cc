@@ -57,7 +57,8 @@ std::string list_line(const PoolDescription& pool) {
   }
   return fmt::format("  {:<20} {:>10}  {:<44} epoch {}{}\n", pool.name, format_bytes(pool.bytes),
                      describe(pool.profile), pool.epoch.value,
-                     pool.writer_present ? ", has a writer" : "");
+                     (pool.writer_present ? ", has a writer" : "") +
+                         (pool.reason.empty() ? "" : "; " + pool.reason));
 }
 
 ordered_json pool_json(const PoolDescription& pool) {

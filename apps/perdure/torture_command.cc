@@ -52,6 +52,15 @@ JsonValue coverage_json(const Scenario& scenario, const Coverage& coverage) {
     }
     json["met"].push_back(std::move(cells));
   }
+  json["traits"] = scenario.traits;
+  json["with"] = JsonValue::array();
+  for (std::size_t row = 0; row < coverage.rows(); ++row) {
+    JsonValue cells = JsonValue::array();
+    for (std::size_t trait = 0; trait < coverage.traits(); ++trait) {
+      cells.push_back(coverage.times_with(row, trait));
+    }
+    json["with"].push_back(std::move(cells));
+  }
   json["empty_cells"] = coverage.empty_cells();
   return json;
 }
@@ -98,12 +107,18 @@ JsonValue campaign_json(const Scenario& scenario, const TortureOptions& options,
 }
 
 Coverage coverage_of(const Scenario& scenario, const JsonValue& json) {
-  Coverage coverage(scenario.operations.size(), scenario.faults.size());
+  Coverage coverage(scenario);
   for (std::size_t row = 0; row < coverage.operations(); ++row) {
     coverage.runs()[row] = json.at("ran").at(row).get<std::uint64_t>();
     for (std::size_t column = 0; column < coverage.faults(); ++column) {
       coverage.numbers()[row * coverage.faults() + column] =
           json.at("met").at(row).at(column).get<std::uint64_t>();
+    }
+  }
+  for (std::size_t row = 0; row < coverage.rows(); ++row) {
+    for (std::size_t trait = 0; trait < coverage.traits(); ++trait) {
+      coverage.with()[row * coverage.traits() + trait] =
+          json.at("with").at(row).at(trait).get<std::uint64_t>();
     }
   }
   return coverage;
@@ -142,7 +157,8 @@ Result<CampaignState> resumed(const Scenario& scenario, const TortureOptions& op
                       json.at("seed") == options.campaign.seed &&
                       json.at("operations") == options.campaign.operations &&
                       json.at("often") == options.campaign.often &&
-                      json.at("coverage").at("ran").size() == scenario.operations.size();
+                      json.at("coverage").at("ran").size() == scenario.operations.size() &&
+                      json.at("coverage").value("traits", JsonValue()) == scenario.traits;
     if (!same) {
       return Error{ErrorCode::InvalidArgument,
                    fmt::format("{} is of a campaign with another seed, other operations or faults, "
@@ -181,6 +197,23 @@ std::string coverage_text(const Scenario& scenario, const Coverage& coverage) {
   return text;
 }
 
+std::string traits_text(const Scenario& scenario, const Coverage& coverage) {
+  std::string text = fmt::format("{:<16}", "in worlds with");
+  for (const std::string& trait : scenario.traits) text += fmt::format(" {:>18}", trait);
+  text += '\n';
+  for (std::size_t row = 0; row < coverage.rows(); ++row) {
+    const bool operation = row < coverage.operations();
+    text += fmt::format("{:<16}", operation ? scenario.operations[row].name
+                                            : scenario.faults[row - coverage.operations()].name);
+    for (std::size_t trait = 0; trait < coverage.traits(); ++trait) {
+      const std::uint64_t times = coverage.times_with(row, trait);
+      text += times == 0 ? fmt::format(" {:>18}", "NEVER") : fmt::format(" {:>18}", times);
+    }
+    text += '\n';
+  }
+  return text;
+}
+
 std::string failure_text(const Failure& failure, const CampaignOptions& options) {
   std::string text = fmt::format("\n{} (at {}, in {} worlds)\n  {}\n  repeat: {}\n",
                                  failure.breach.law, failure.operation, failure.times,
@@ -195,6 +228,7 @@ std::string campaign_text(const Scenario& scenario, const TortureOptions& option
       fmt::format("{}: {} worlds from seed {}, {} operations each\n\n", label_of(options),
                   state.worlds_run, options.campaign.seed, options.campaign.operations);
   text += coverage_text(scenario, state.coverage) + '\n';
+  if (!scenario.traits.empty()) text += traits_text(scenario, state.coverage) + '\n';
   for (const auto& [name, value] : state.counters)
     text += fmt::format("{:<20}{:>14}\n", name, value);
   text += fmt::format("{:<20}{:>14}\n{:<20}{:>14.1f}\n{:<20}{:>14.1f}\n", "operations",
@@ -205,7 +239,7 @@ std::string campaign_text(const Scenario& scenario, const TortureOptions& option
   }
   text += fmt::format("\n{} of {} worlds broke a law", state.worlds_failed, state.worlds_run);
   if (state.coverage.empty_cells() != 0) {
-    text += fmt::format("; {} operations never met a fault", state.coverage.empty_cells());
+    text += fmt::format("; {} cells of the tables are empty", state.coverage.empty_cells());
     if (state.steps_run < kStepsForCoverage) text += " (so short a run is not failed for that)";
   }
   return text + '\n';

@@ -2,6 +2,7 @@
 #include "check/check.h"
 
 #include "check/explorer.h"
+#include "check/program_report.h"
 
 #include <fmt/format.h>
 
@@ -10,7 +11,11 @@
 namespace perdure::check {
 namespace {
 
-inline constexpr std::size_t kItemsInFlightMax = 240;  // each needs at least one cell of a state
+bool names_unknown_item(const std::vector<Item>& items, std::size_t count) {
+  return std::any_of(items.begin(), items.end(), [&](Item item) { return item >= count; });
+}
+
+}  // namespace
 
 Report report_not_modelled(std::string reason) {
   Report report;
@@ -19,12 +24,6 @@ Report report_not_modelled(std::string reason) {
   return report;
 }
 
-bool names_unknown_item(const std::vector<Item>& items, std::size_t count) {
-  return std::any_of(items.begin(), items.end(), [&](Item item) { return item >= count; });
-}
-
-/// What makes the description meaningless. What only makes it wrong (an item never written, an ack
-/// nobody awaits) is run and found out: mutated methods look like that.
 std::optional<std::string> meaningless(const Method& method) {
   const std::size_t items = method.shape.items();
   std::size_t messages = 0;
@@ -49,7 +48,32 @@ std::optional<std::string> meaningless(const Method& method) {
   return std::nullopt;
 }
 
-}  // namespace
+Report run_script(const Script& script, const ServerProfile& profile, const CompileOptions& options,
+                  std::uint64_t states_max) {
+  const auto program = compile(script, profile, options);
+  if (!program) return report_not_modelled(program.error().message);
+
+  const Exploration exploration = explore(*program, states_max);
+  Report report;
+  report.level = options.level;
+  report.states = exploration.states;
+  report.transitions = exploration.transitions;
+  report.bounds.units_per_item = options.units_per_item;
+  report.bounds.states_max = states_max;
+  if (exploration.broken) {
+    report.verdict = Verdict::Violated;
+    report.property = exploration.broken;
+    report.path = make_path(*program, exploration.actions);
+    if (exploration.broken != Property::SometimesAcknowledged) {
+      report.path.push_back(
+          {Place::Domain, Place::Domain,
+           "power fails; recovery finds " + after_power_loss(*program, exploration.actions)});
+    }
+  } else {
+    report.verdict = exploration.limit_reached ? Verdict::LimitReached : Verdict::Holds;
+  }
+  return report;
+}
 
 InFlight in_flight(const CheckOptions& options) {
   return {options.updates_in_flight, options.between, options.connections, options.spread};
@@ -64,29 +88,10 @@ Report check(const Method& method, const ServerProfile& profile, const CheckOpti
     return report_not_modelled(
         fmt::format("one connection or {}, not {}", kConnectionsMax, options.connections));
   }
-  const Script script = make_script(method, in_flight(options));
-  const auto program =
-      compile(script, profile, {options.level, options.units_per_item, options.recovery});
-  if (!program) return report_not_modelled(program.error().message);
-
-  Exploration exploration = explore(*program, options.states_max);
-  Report report;
-  report.level = options.level;
-  report.states = exploration.states;
-  report.transitions = exploration.transitions;
-  report.bounds = {options.units_per_item, in_flight(options), options.states_max};
-  if (exploration.broken) {
-    report.verdict = Verdict::Violated;
-    report.property = exploration.broken;
-    report.path = make_path(*program, exploration.actions);
-    if (exploration.broken != Property::SometimesAcknowledged) {
-      report.path.push_back(
-          {Place::Domain, Place::Domain,
-           "power fails; recovery finds " + after_power_loss(*program, exploration.actions)});
-    }
-  } else {
-    report.verdict = exploration.limit_reached ? Verdict::LimitReached : Verdict::Holds;
-  }
+  Report report =
+      run_script(make_script(method, in_flight(options)), profile,
+                 {options.level, options.units_per_item, options.recovery}, options.states_max);
+  report.bounds.in_flight = in_flight(options);
   return report;
 }
 

@@ -29,7 +29,7 @@ class Search {
       if (index == states_.size()) break;
       const State<words> state = states_[index];
       if (const auto broken = find_broken(program_, state)) return found(broken->property, index);
-      if (pc_of(state[0]) == program_.script.steps.size()) acknowledged_ = true;
+      if (completed(program_, state)) acknowledged_ = true;
       if (!expand(state, index)) return found(Property::AlwaysCompletes, index);
       if (states_.size() > states_max_) return limit();
     }
@@ -57,7 +57,7 @@ class Search {
       find(next, index);
     });
     result_.transitions += nexts;
-    const bool ended = recovering(state[0]) || pc_of(state[0]) == program_.script.steps.size();
+    const bool ended = recovering(state[0]) || completed(program_, state);
     return ended || nexts != crashes;
   }
 

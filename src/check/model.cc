@@ -58,6 +58,7 @@ class Compiler {
 
   Result<Program> run() {
     item_cells();
+    if (auto checked = places(); !checked) return checked.error();
     if (auto checked = one_way_per_item(); !checked) return checked.error();
     operations();
     if (auto checked = within_limits(); !checked) return checked.error();
@@ -74,11 +75,12 @@ class Compiler {
  private:
   void item_cells() {
     const std::size_t items = script_.epoch_of_item.size();
-    const std::size_t epochs = script_.chain_end.size();
+    const std::size_t epochs = script_.dependents.size();
     program_.item_cells.resize(items);
     std::vector<Mask> epoch_cells(epochs);
     for (std::size_t item = 0; item < items; ++item) {
-      const std::size_t units = script_.small_item[item] ? 1 : options_.units_per_item;
+      const bool one = script_.small_item[item] || shares_place(item);
+      const std::size_t units = one ? 1 : options_.units_per_item;
       first_cell_.push_back(program_.cells);
       units_.push_back(units);
       for (std::size_t unit = 0; unit < units; ++unit) {
@@ -90,11 +92,45 @@ class Compiler {
     }
     for (std::size_t epoch = 0; epoch < epochs; ++epoch) {
       Order order{epoch_cells[epoch], {}};
-      for (std::size_t later = epoch + 1; later < script_.chain_end[epoch]; ++later) {
+      for (const std::size_t later : script_.dependents[epoch])
         add(order.later, epoch_cells[later]);
-      }
       if (order.later != Mask{}) program_.orders.push_back(order);
     }
+  }
+
+  bool shares_place(std::size_t item) const {
+    const auto& places = script_.place_of_item;
+    return !places.empty() && std::count(places.begin(), places.end(), places[item]) > 1;
+  }
+
+  /// Cells for the versions of each place that several items share.
+  Result<void> places() {
+    program_.version_of_cell.resize(program_.cells);
+    std::vector<std::size_t> numbers;  // by Program::places: the script's number of it
+    for (std::size_t item = 0; item < script_.place_of_item.size(); ++item) {
+      if (!shares_place(item)) continue;
+      const std::size_t number = script_.place_of_item[item];
+      const auto known = std::find(numbers.begin(), numbers.end(), number);
+      const auto index = static_cast<std::size_t>(known - numbers.begin());
+      if (known == numbers.end()) {
+        numbers.push_back(number);
+        program_.places.emplace_back();
+      }
+      SharedPlace& place = program_.places[index];
+      place.cells.push_back(first_cell_[item]);
+      program_.version_of_cell[first_cell_[item]] = {index, place.cells.size()};
+      add(place.items, program_.item_cells[item]);
+      add(program_.shared, program_.item_cells[item]);
+    }
+    for (SharedPlace& place : program_.places) {
+      place.first_cell = program_.cells;
+      program_.cells += place.cells.size() + 1;
+    }
+    const bool persists = std::any_of(script_.steps.begin(), script_.steps.end(), [](auto& step) {
+      return step.kind == RequesterStep::Kind::Post && step.verb == Verb::WritePersist;
+    });
+    if (script_.mixed && persists) return not_modelled("PWRITE among other methods");
+    return {};
   }
 
   bool drains() const { return program_.keeps == Keeps::Domain; }
@@ -311,6 +347,10 @@ class Compiler {
     const std::vector<bool> none(script_.epoch_of_item.size(), false);
     std::array<std::vector<bool>, kConnectionsMax> named{none, none};
     std::array<std::vector<bool>, kConnectionsMax> received{none, none};
+    // That it is through with a message, the responder says after it has acknowledged it.
+    const bool releases =
+        script_.mixed && std::any_of(program_.messages.begin(), program_.messages.end(),
+                                     [](auto& each) { return each.replayed; });
     for (std::size_t index = 0; index < script_.reactions.size(); ++index) {
       const Operation& operation = program_.operations[program_.messages[index].operation];
       const RequesterStep& step = script_.steps[operation.step];
@@ -323,7 +363,13 @@ class Compiler {
       for (const ResponderAction& action : script_.reactions[index]) {
         react(action, index, named[at], received[at]);
       }
-      if (!script_.reactions[index].empty()) {
+      if (releases) {
+        Reaction release;
+        release.kind = Reaction::Kind::Release;
+        release.message = index;
+        program_.connections[at].reactions.push_back(release);
+      }
+      if (releases || !script_.reactions[index].empty()) {
         program_.messages[index].released_at = program_.connections[at].reactions.size();
       }
     }
@@ -402,6 +448,7 @@ class Compiler {
   /// A wait for an acknowledgement is for the next one in the order of posting.
   Wait wait_of(const RequesterStep& step, std::size_t acks_before) const {
     if (step.kind == RequesterStep::Kind::Post) return {};
+    if (step.kind == RequesterStep::Kind::WaitAck && script_.mixed) return wait_of_ack(step.of);
     if (step.kind == RequesterStep::Kind::WaitAck) {
       if (acks_before >= acks_.size()) return {Wait::Kind::Never, 0, 0, {}};
       const auto end = acks_.begin() + static_cast<std::ptrdiff_t>(acks_before) + 1;
@@ -423,7 +470,39 @@ class Compiler {
     return {Wait::Kind::Delivered, operation.connection, operation.slot_end, {}};
   }
 
+  /// Among mixed updates: for the acknowledgement of the message that a step posts.
+  Wait wait_of_ack(std::size_t step) const {
+    if (step >= script_.steps.size() || !is_message(script_.steps[step])) {
+      return {Wait::Kind::Never, 0, 0, {}};
+    }
+    const std::size_t message = *program_.operations[program_.operation_of_step[step]].message;
+    std::size_t count = 0;
+    for (std::size_t index = 0; index <= message; ++index) {
+      for (const ResponderAction& action : script_.reactions[index]) {
+        count += action.kind == ResponderAction::Kind::Ack ? 1 : 0;
+      }
+    }
+    return {Wait::Kind::Acks, 0, count, {}};
+  }
+
+  /// Of mixed updates: by how many have resolved.
+  void ends() {
+    program_.acknowledged.resize(1);
+    program_.promised.push_back(0);
+    for (const Promise& promise : script_.promises) {
+      End end{promise.step, {}};
+      for (const RequesterStep& step : promise.waits) end.waits.push_back(wait_of(step, 0));
+      program_.ends.push_back(std::move(end));
+      program_.promised.push_back(program_.ends.size());
+      program_.acknowledged.push_back(program_.acknowledged.back());
+      for (const Item item : promise.items) {
+        add(program_.acknowledged.back(), program_.item_cells[item]);
+      }
+    }
+  }
+
   void promises() {
+    if (script_.mixed) return ends();
     program_.acknowledged.resize(script_.steps.size() + 1);
     for (const Promise& promise : script_.promises) {
       for (std::size_t step = promise.step; step < program_.acknowledged.size(); ++step) {

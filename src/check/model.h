@@ -30,6 +30,7 @@
 //     is visible; the two connections independently. Copies are stores: visible unit by unit in
 //     program order. A flush waits until the item has drained. When it is through with a message
 //     that it reacts to, the receive buffer is used again.
+//   - Items of updates that are mixed may share a place: see model_state.h.
 //   - Power fails in any state, the responder's process restarts in any: see model_recovery.h.
 //
 // Reductions, all exact because every guard stays true once it is true: the requester moves on as
@@ -130,7 +131,7 @@ struct Operation {
 
 /// One micro-step of the responder's CPU.
 struct Reaction {
-  enum class Kind { Store, Flush, Ack };
+  enum class Kind { Store, Flush, Ack, Release };
   Kind kind = Kind::Store;
   std::size_t message = 0;
   Item item = 0;
@@ -194,6 +195,25 @@ struct Order {
   Mask later{};
 };
 
+/// A unit of memory that several updates write. Its versions have a cell each, from `first_cell`
+/// on: see model_state.h.
+struct SharedPlace {
+  std::size_t first_cell = 0;
+  std::vector<std::size_t> cells;  // of the items, an older one first: versions 1, 2, ...
+  Mask items{};                    // the same cells
+};
+
+struct Version {
+  std::size_t place = 0;
+  std::size_t version = 0;
+};
+
+/// When an update has resolved, among mixed ones: what it still waits for after its last post.
+struct End {
+  std::size_t step = 0;  // that comes after the last post
+  std::vector<Wait> waits;
+};
+
 /// A script, compiled: everything that the next-state function needs.
 struct Program {
   Script script;
@@ -207,13 +227,17 @@ struct Program {
   std::vector<Connection> connections;
   std::vector<Message> messages;
   std::vector<Wait> waits;         // by requester step
-  std::vector<Mask> acknowledged;  // by requester step: cells that are promised
+  std::vector<Mask> acknowledged;  // by requester step (see progress()): cells that are promised
   std::vector<Mask> item_cells;
   std::vector<Order> orders;
-  std::vector<RecoveryStep> recovery;   // empty if no message is replayed
-  std::vector<std::uint64_t> promised;  // by requester step: the first one that promises as much
-  Mask lasting{};                       // cells that outlive the process: items, kept messages
-  Mask all_cells{};
+  std::vector<RecoveryStep> recovery;    // empty if no message is replayed
+  std::vector<std::uint64_t> promised;   // by requester step: the first one that promises as much
+  Mask lasting{};                        // cells that outlive the process: items, kept messages
+  Mask all_cells{};                      // but for those of versions
+  std::vector<End> ends;                 // by promise; only of mixed updates
+  std::vector<SharedPlace> places;       // that several items share
+  std::vector<Version> version_of_cell;  // by cell, if it is in `shared`
+  Mask shared{};                         // cells of items with such a place
 };
 
 struct CompileOptions {
@@ -260,4 +284,4 @@ void for_each_next(const Program& program, const State<words>& state, Visit&& vi
 
 }  // namespace perdure::check
 
-#include "check/model_next.h"  // which includes model_recovery.h
+#include "check/model_next.h"  // which includes model_state.h and model_recovery.h

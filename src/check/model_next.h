@@ -6,23 +6,6 @@
 
 namespace perdure::check {
 
-template <std::size_t words>
-bool may_pass(const Program& program, const State<words>& state, const Wait& wait) {
-  const std::uint64_t word = state[0];
-  switch (wait.kind) {
-    case Wait::Kind::Nothing: return true;
-    case Wait::Kind::Delivered: return delivered_of(word, wait.connection) >= wait.count;
-    case Wait::Kind::Executed: return executed_of(word, wait.connection) >= wait.count;
-    case Wait::Kind::Acks: {
-      const Connection& connection = program.connections[wait.connection];
-      return connection.acks_sent[responder_of(word, wait.connection)] >= wait.count;
-    }
-    case Wait::Kind::Cells: return contains(state, wait.cells);
-    case Wait::Kind::Never: break;
-  }
-  return false;
-}
-
 /// Lets the requester run as far as it can.
 template <std::size_t words>
 void settle(const Program& program, State<words>& state) {
@@ -35,6 +18,10 @@ void settle(const Program& program, State<words>& state) {
 template <std::size_t words>
 State<words> initial_state(const Program& program) {
   State<words> state{};
+  for (const SharedPlace& place : program.places) {
+    const std::uint64_t both = program.keeps == Keeps::Domain ? 3 : 1;
+    state[word_of(place.first_cell)] |= bit_of(place.first_cell) * both;
+  }
   settle(program, state);
   return state;
 }
@@ -55,8 +42,8 @@ void next_deliver(const Program& program, const State<words>& state, std::size_t
 
 /// A posted operation shows the next unit of one of its items, as far as the wire has brought it.
 template <std::size_t words, typename Visit>
-void next_show_of(const State<words>& state, const Operation& operation, std::size_t slots_here,
-                  Visit& visit) {
+void next_show_of(const Program& program, const State<words>& state, const Operation& operation,
+                  std::size_t slots_here, Visit& visit) {
   std::size_t unit = 0;
   for (const std::size_t end : operation.group_ends) {
     for (; unit < end; ++unit) {
@@ -64,7 +51,7 @@ void next_show_of(const State<words>& state, const Operation& operation, std::si
       if ((state[word_of(cell)] & bit_of(cell)) != 0) continue;
       if (operation.slot_first + unit >= slots_here) return;
       State<words> next = state;
-      next[word_of(cell)] |= bit_of(cell);
+      put(program, next, cell);
       visit(next, Action{Action::Kind::Show, operation.connection, cell});
       break;
     }
@@ -83,11 +70,11 @@ void next_show(const Program& program, const State<words>& state, std::size_t at
   for (const std::size_t index : connection.posted) {
     const Operation& operation = program.operations[index];
     if (contains(state, operation.cell_mask)) continue;
-    if (program.write_order) return next_show_of(state, operation, slots_here, visit);
+    if (program.write_order) return next_show_of(program, state, operation, slots_here, visit);
     if (executed_of(state[0], at) < operation.answers_before) return;  // nor has what is behind it
     const bool in_turn = operation.verb != Verb::WritePersist || !persisting;
     persisting = persisting || operation.verb == Verb::WritePersist;
-    if (in_turn) next_show_of(state, operation, slots_here, visit);
+    if (in_turn) next_show_of(program, state, operation, slots_here, visit);
   }
 }
 
@@ -102,8 +89,8 @@ void next_execute(const Program& program, const State<words>& state, std::size_t
   if (!contains(state, operation.visible_before)) return;
   State<words> next = state;
   next[0] += one_executed(at);
-  for (const std::size_t cell : operation.cells) next[word_of(cell)] |= bit_of(cell);
-  drain(next, operation.drains_before);
+  for (const std::size_t cell : operation.cells) put(program, next, cell);
+  drain(program, next, operation.drains_before);
   visit(next, Action{Action::Kind::Execute, at, index});
 }
 
@@ -114,7 +101,7 @@ void next_persist(const Program& program, const State<words>& state, std::size_t
     const Operation& operation = program.operations[index];
     if (!contains(state, operation.cell_mask)) return;
     State<words> next = state;
-    drain(next, operation.drains_before);
+    drain(program, next, operation.drains_before);
     if (next == state) continue;
     visit(next, Action{Action::Kind::Persist, at, index});
     return;
@@ -130,8 +117,8 @@ void next_respond(const Program& program, const State<words>& state, std::size_t
   if (!contains(state, program.messages[reaction.message].complete_when)) return;
   State<words> next = state;
   next[0] += one_responder(at);
-  if (reaction.kind == Reaction::Kind::Store) next[word_of(reaction.cell)] |= bit_of(reaction.cell);
-  if (reaction.kind == Reaction::Kind::Flush) drain(next, reaction.flushes);
+  if (reaction.kind == Reaction::Kind::Store) put(program, next, reaction.cell);
+  if (reaction.kind == Reaction::Kind::Flush) drain(program, next, reaction.flushes);
   visit(next, Action{Action::Kind::Respond, at, position});
 }
 

@@ -45,6 +45,12 @@ void add_recovery(Program& program, Recovery recovery) {
     for (std::size_t word = 0; word < kWordsMax; ++word) program.lasting[word] |= cells[word];
   };
   for (const Mask& item : program.item_cells) lasts(item);
+  for (const SharedPlace& place : program.places) {
+    for (std::size_t version = 0; version <= place.cells.size(); ++version) {
+      const std::size_t cell = place.first_cell + version;
+      program.lasting[word_of(cell)] |= bit_of(cell);
+    }
+  }
   for (std::size_t index = 0; index < program.messages.size(); ++index) {
     if (!program.messages[index].replayed) continue;
     lasts(program.messages[index].cells);

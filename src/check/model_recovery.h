@@ -19,35 +19,9 @@
 #pragma once
 
 #include "check/model.h"
+#include "check/model_state.h"
 
 namespace perdure::check {
-
-template <std::size_t words>
-bool contains(const State<words>& state, const Mask& mask) {
-  std::uint64_t missing = 0;
-  for (std::size_t word = 0; word < words; ++word) missing |= mask[word] & ~state[word];
-  return missing == 0;
-}
-
-/// The cells of `mask` that are visible are inside the domain from now on.
-template <std::size_t words>
-void drain(State<words>& state, const Mask& mask) {
-  for (std::size_t word = 0; word < words; ++word) state[word] |= (state[word] & mask[word]) << 1;
-}
-
-template <std::size_t words>
-bool covers(const Mask& cells, const Mask& wanted) {
-  std::uint64_t missing = 0;
-  for (std::size_t word = 0; word < words; ++word) missing |= wanted[word] & ~cells[word];
-  return missing == 0;
-}
-
-template <std::size_t words>
-bool overlaps(const Mask& cells, const Mask& others) {
-  std::uint64_t both = 0;
-  for (std::size_t word = 0; word < words; ++word) both |= cells[word] & others[word];
-  return both != 0;
-}
 
 /// Whether recovery would replay the message if it found it whole. A buffer that recovery has given
 /// back, or found torn, holds nothing.
@@ -57,6 +31,15 @@ bool still_buffered(const Program& program, const State<words>& state, const Mes
   if (recovering(state[0]) || !message.released_at) return true;
   const std::size_t at = program.operations[message.operation].connection;
   return responder_of(state[0], at) < *message.released_at;
+}
+
+/// Whether the responder is through with a message of mixed updates, and has said so durably; in
+/// recovery, which takes them in turn, that is no question.
+template <std::size_t words>
+bool released(const Program& program, const State<words>& state, const Message& message) {
+  if (recovering(state[0])) return true;
+  const std::size_t at = program.operations[message.operation].connection;
+  return message.released_at && responder_of(state[0], at) >= *message.released_at;
 }
 
 /// The cells in the RNIC or beyond.
@@ -78,7 +61,19 @@ void erase(State<words>& state, const Mask& cells) {
   for (std::size_t word = 0; word < words; ++word) state[word] &= ~(cells[word] * 3);
 }
 
-/// The state from which recovery starts; nothing if there is nothing to replay.
+/// What a crash makes of the places that several updates write: their cells last, those of their
+/// items, which only say what was visible once, do not.
+template <std::size_t words>
+void crash_places(const Program& program, std::size_t phase, State<words>& state) {
+  for (const SharedPlace& place : program.places) {
+    erase(state, place.items);
+    if (program.keeps == Keeps::Domain && phase == kPowerLost) forget_visible(state, place);
+  }
+}
+
+/// The state from which recovery starts; nothing if there is nothing to replay. Of mixed updates
+/// it goes on no further than to the first message that it can not replay and that the responder
+/// is not through with (replay_messages in src/persist).
 template <std::size_t words>
 std::optional<State<words>> crashed(const Program& program, const State<words>& state,
                                     std::size_t phase) {
@@ -89,26 +84,29 @@ std::optional<State<words>> crashed(const Program& program, const State<words>& 
     next[word] = (state[word] & both) | (arrived[word] & program.lasting[word]);
   }
   bool replayable = false;
+  bool hole = false;
   for (const Message& message : program.messages) {
     const bool there =
-        still_buffered(program, state, message) && covers<words>(arrived, message.cells);
+        still_buffered(program, state, message) && covers<words>(arrived, message.cells) && !hole;
     if (!there && message.replayed) erase(next, message.cells);
     replayable = replayable || there;
+    hole = hole || (!there && program.script.mixed && !released(program, state, message));
   }
   if (!replayable) return std::nullopt;
-  next[0] |= program.promised[pc_of(state[0])] * kOnePc + phase * one_delivered(0);
+  crash_places(program, phase, next);
+  next[0] |= program.promised[progress(program, state)] * kOnePc + phase * one_delivered(0);
   return next;
 }
 
 template <std::size_t words, typename Visit>
 void next_crash(const Program& program, const State<words>& state, Visit& visit) {
+  if (!places_settled(program, state)) return;
   const auto power_lost = crashed(program, state, kPowerLost);
   if (!power_lost) return;
   if (*power_lost != state) visit(*power_lost, Action{Action::Kind::PowerFails, 0, 0});
   // After a power failure nothing is visible and not durable, so a restart then adds nothing.
   if (program.keeps != Keeps::Domain || delivered_of(state[0], 0) == kPowerLost) return;
-  State<words> restarted = *power_lost;
-  restarted[0] -= (kPowerLost - kRestarted) * one_delivered(0);
+  const State<words> restarted = *crashed(program, state, kRestarted);
   if (restarted != state) visit(restarted, Action{Action::Kind::Restarts, 0, 0});
 }
 
@@ -122,7 +120,7 @@ void next_judge(const Program& program, const State<words>& state, const Recover
   if (contains(state, message.cells)) {
     next[0] += kOneRecovery;
     const bool decides = program.keeps == Keeps::Domain && delivered_of(state[0], 0) == kPowerLost;
-    if (decides) drain(next, message.cells);
+    if (decides) drain(program, next, message.cells);
     visit(next, Action{Action::Kind::Recover, 0, position});
     Mask drained = message.cells;
     for (std::uint64_t& word : drained) word <<= 1;
@@ -130,6 +128,11 @@ void next_judge(const Program& program, const State<words>& state, const Recover
     next = state;
   }
   erase(next, message.cells);
+  const bool found = contains(state, message.cells);
+  for (std::size_t later = step.message + 1; found && program.script.mixed; ++later) {
+    if (later == program.messages.size()) break;
+    if (program.messages[later].replayed) erase(next, program.messages[later].cells);
+  }
   next[0] += (step.end - position) * kOneRecovery;
   visit(next, Action{Action::Kind::Ignore, 0, position});
 }
@@ -142,9 +145,9 @@ void next_recover(const Program& program, const State<words>& state, Visit& visi
   if (step.kind == RecoveryStep::Kind::Judge) return next_judge(program, state, step, visit);
   State<words> next = state;
   next[0] += kOneRecovery;
-  if (step.kind == RecoveryStep::Kind::Store) next[word_of(step.cell)] |= bit_of(step.cell);
+  if (step.kind == RecoveryStep::Kind::Store) put(program, next, step.cell);
   if (step.kind == RecoveryStep::Kind::Flush && program.keeps == Keeps::Domain) {
-    drain(next, program.item_cells[step.item]);
+    drain(program, next, program.item_cells[step.item]);
   }
   if (step.kind == RecoveryStep::Kind::Release) erase(next, program.messages[step.message].cells);
   visit(next, Action{Action::Kind::Recover, 0, position});

@@ -82,6 +82,9 @@ PathStep responded(const Program& program, const Action& action) {
           Place::ResponderCpu, Place::Domain,
           fmt::format("the responder's flush of {} is over{}", name,
                       reaction.finds_clean ? ": it found the page clean and wrote nothing" : "")};
+    case Reaction::Kind::Release:
+      return {Place::ResponderCpu, Place::ResponderCpu,
+              fmt::format("the responder gives the buffer of message {} back", reaction.message)};
     case Reaction::Kind::Store: break;
   }
   return {Place::ResponderCpu, Place::Visible,
@@ -131,6 +134,25 @@ PathStep said(const Program& program, const Action& action) {
           fmt::format("{} becomes visible", cell_words(program, action.index))};
 }
 
+/// Whether a newer version than that of the cell is at its place, too.
+bool replaced(const Program& program, const Mask& cells, std::size_t cell) {
+  if (!in_mask(program.shared, cell)) return false;
+  const Version at = program.version_of_cell[cell];
+  const SharedPlace& place = program.places[at.place];
+  return at.version < place.cells.size() && in_mask(cells, place.cells[at.version]);
+}
+
+/// ", over d", where an older version becomes visible over a newer one.
+std::string over_newer(const Program& program, const Wide& before, const Wide& after) {
+  for (const SharedPlace& place : program.places) {
+    const auto was = visible_version(before, place);
+    const auto now = visible_version(after, place);
+    if (!was || !now || *was <= *now) continue;
+    return ", over " + cell_words(program, place.cells[*was - 1]);
+  }
+  return "";
+}
+
 /// What is inside the domain after and was not before.
 void drained_steps(const Program& program, const Mask& before, const Mask& after,
                    std::vector<PathStep>& path) {
@@ -138,6 +160,7 @@ void drained_steps(const Program& program, const Mask& before, const Mask& after
   std::size_t count = 0;
   for (std::size_t cell = program.first_cell; cell < program.cells; ++cell) {
     if ((after[word_of(cell)] & ~before[word_of(cell)] & bit_of(cell)) == 0) continue;
+    if (replaced(program, after, cell)) continue;
     names += (names.empty() ? "" : ", ") + cell_words(program, cell);
     ++count;
   }
@@ -161,11 +184,20 @@ void requester_steps(const Program& program, std::size_t from, std::size_t to,
     path.push_back({Place::Requester, Place::Requester, std::move(words)});
   }
   for (const Promise& promise : program.script.promises) {
+    if (program.script.mixed) break;  // see resolved_steps
     if (promise.step > to || (promise.step <= from && from != 0) || promise.step < from) continue;
     std::string names;
     for (const Item item : promise.items) names += (names.empty() ? "" : ", ") + item_name(item);
     path.push_back({Place::Requester, Place::Requester,
                     fmt::format("acknowledged to the requester: {} recoverable", names)});
+  }
+}
+
+/// The updates of a mixture that resolve between two states.
+void resolved_steps(std::size_t from, std::size_t to, std::vector<PathStep>& path) {
+  for (std::size_t update = from + 1; update <= to; ++update) {
+    path.push_back({Place::Requester, Place::Requester,
+                    fmt::format("update {} resolves: acknowledged to the requester", update)});
   }
 }
 
@@ -210,9 +242,13 @@ std::vector<PathStep> make_path(const Program& program, const std::vector<Action
                     path);
     }
     path.push_back(said(program, actions[index]));
+    path.back().text += over_newer(program, before, after);
     const std::size_t pc_before = pc_of(before[0]);
     const std::size_t pc_after = pc_of(after[0]);
     if (pc_before < pc_after) requester_steps(program, pc_before, pc_after, path);
+    if (program.script.mixed && !recovering(after[0])) {
+      resolved_steps(progress(program, before), progress(program, after), path);
+    }
   }
   const auto broken = find_broken(program, states.back());
   if (broken && program.keeps == Keeps::Domain) {
@@ -237,6 +273,11 @@ std::string after_power_loss(const Program& program, const std::vector<Action>& 
     }
     text += fmt::format("{}{}: {}", item == 0 ? "" : ", ", item_name(static_cast<Item>(item)),
                         whole ? "whole" : (any ? "torn" : "lost"));
+    if (program.places.empty()) continue;
+    for (std::size_t cell = program.first_cell; cell < program.cells; ++cell) {
+      const bool here = in_mask(program.item_cells[item], cell);
+      if (here && replaced(program, recovered, cell)) text += " or replaced";
+    }
   }
   return text;
 }

@@ -26,7 +26,9 @@ class Printer : private Layout {
                         script.connections, script.reactions.size() + 1);
     text += fmt::format("bool arrived[{}];\nbool vis[{}];\nbool dom[{}];\nbool answered[{}];\n\n",
                         slots + 1, cells + 1, cells + 1, requests.size() + 1);
+    if (!places.empty()) text += fmt::format("byte now[{0}];\nbyte med[{0}];\n\n", places.size());
     text += requester() + drains();
+    if (script.mixed) text += resolver();
     for (std::size_t at = 0; at < script.connections; ++at) {
       text += wire(at) + posted_requests(at) + other_requests(at) + responder(at);
     }
@@ -40,11 +42,16 @@ class Printer : private Layout {
     std::size_t acks = 0;
     std::size_t promise = 0;
     for (std::size_t index = 0; index <= script.steps.size(); ++index) {
-      while (promise < script.promises.size() && script.promises[promise].step == index) {
+      while (!script.mixed && promise < script.promises.size() &&
+             script.promises[promise].step == index) {
         text += fmt::format("  acked = {};\n", ++promise);
       }
       if (index == script.steps.size()) break;
       const RequesterStep& step = script.steps[index];
+      if (script.mixed && step.kind != Kind::Post) {
+        text += fmt::format("  {};\n", over(step));
+        continue;
+      }
       switch (step.kind) {
         case Kind::Post: text += fmt::format("  sent = {};\n", request_of_step[index] + 1); break;
         case Kind::WaitAck: text += fmt::format("  {};\n", received(senders, acks++)); break;
@@ -52,6 +59,38 @@ class Printer : private Layout {
           text += fmt::format("  {};\n", completion(request_of_step[step.of]));
           break;
       }
+    }
+    return text + "}\n\n";
+  }
+
+  /// Among mixed updates: that a wait is over. An acknowledgement is that of one message.
+  std::string over(const RequesterStep& wait) const {
+    if (wait.kind == Kind::WaitCompletion) return completion(request_of_step[wait.of]);
+    if (wait.of >= script.steps.size() || !is_message(script.steps[wait.of])) return "false";
+    std::size_t acks = 0;
+    std::size_t message = 0;
+    for (std::size_t index = 0; index <= request_of_step[wait.of]; ++index) {
+      if (!is_message(*requests[index].step)) continue;
+      for (const ResponderAction& action : script.reactions[message]) {
+        acks += action.kind == ResponderAction::Kind::Ack ? 1 : 0;
+      }
+      ++message;
+    }
+    return fmt::format("acks[0] >= {}", acks);
+  }
+
+  /// Updates resolve one after the other, and hold back no post of a later one.
+  std::string resolver() const {
+    std::string text = "active proctype resolver() {\n";
+    std::size_t resolved = 0;
+    for (const Promise& promise : script.promises) {
+      std::size_t posts = 0;
+      for (std::size_t step = 0; step < promise.step; ++step) {
+        posts += script.steps[step].kind == Kind::Post ? 1 : 0;
+      }
+      text += fmt::format("  sent >= {};\n", posts);
+      for (const RequesterStep& wait : promise.waits) text += fmt::format("  {};\n", over(wait));
+      text += fmt::format("  acked = {};\n", ++resolved);
     }
     return text + "}\n\n";
   }
@@ -162,7 +201,8 @@ class Printer : private Layout {
     for (const Unit& unit : requests[index].units) {
       const std::string here =
           guard.empty() ? fmt::format("arrived[{}] && ", unit.slot) : std::string();
-      text += fmt::format("  :: atomic {{ {1}!vis[{0}] -> vis[{0}] = true }}\n", unit.cell, here);
+      text +=
+          fmt::format("  :: atomic {{ {1}!vis[{0}] -> {2} }}\n", unit.cell, here, show(unit.cell));
       all.push_back(fmt::format("vis[{}]", unit.cell));
     }
     return text + fmt::format("  :: {} -> break\n  od;\n", joined(all, " && ", "true"));
@@ -175,7 +215,7 @@ class Printer : private Layout {
       if (posted(request.step->verb) || request.connection != at) continue;
       const std::string guard = joined(before(index), " && ", "true");
       text += fmt::format("end{}: atomic {{ {} ->", index, guard);
-      for (const Unit& unit : request.units) text += fmt::format(" vis[{}] = true;", unit.cell);
+      for (const Unit& unit : request.units) text += fmt::format(" {};", show(unit.cell));
       text += fmt::format(" answered[{}] = true }};\n", index);
     }
     return text + "  skip\n}\n\n";
@@ -196,7 +236,7 @@ class Printer : private Layout {
         terms.push_back(fmt::format("vis[{}]", unit.cell));
         const bool in_dram = requests[earlier].step->verb == Verb::Send && !survives(earlier);
         if ((reaches_memory && !in_dram) || persists(request, requests[earlier])) {
-          terms.push_back(fmt::format("dom[{}]", unit.cell));
+          terms.push_back(drained(unit.cell));
         }
       }
     }
@@ -229,7 +269,14 @@ class Printer : private Layout {
 
   std::string drains() const {
     std::string text;
+    for (std::size_t place = 0; place < places.size(); ++place) {
+      text += fmt::format(
+          "active proctype drain_place{0}() {{\nend0: do\n  :: atomic {{ med[{0}] != now[{0}] -> "
+          "med[{0}] = now[{0}] }}\n  od\n}}\n",
+          place);
+    }
     for (std::size_t cell = 0; cell < cells; ++cell) {
+      if (shared(cell)) continue;
       std::vector<std::string> terms{fmt::format("vis[{}]", cell)};
       for (const std::size_t before : drain_before(cell)) {
         terms.push_back(fmt::format("dom[{}]", before));
@@ -304,7 +351,7 @@ class Printer : private Layout {
     const std::size_t first = item_cell[action.item];
     if (action.kind == ResponderAction::Kind::Copy) {
       for (std::size_t unit = 0; received && unit < units_of(action.item); ++unit) {
-        text += fmt::format("  vis[{}] = true;\n", first + unit);
+        text += fmt::format("  atomic {{ {} }};\n", show(first + unit));
       }
       return text;
     }
@@ -312,7 +359,7 @@ class Printer : private Layout {
     const bool clean = profile.domain == PersistenceDomain::Page && !syncs_peer_writes(profile) &&
                        written_by_rnic(action.item);
     for (std::size_t unit = 0; named && !clean && unit < units_of(action.item); ++unit) {
-      text += fmt::format("  (!vis[{0}] || dom[{0}]);\n", first + unit);
+      text += fmt::format("  (!vis[{}] || {});\n", first + unit, drained(first + unit));
     }
     return text;
   }
@@ -331,7 +378,15 @@ class Printer : private Layout {
 
 std::string to_promela(const Method& method, const ServerProfile& profile,
                        const CheckOptions& options) {
-  return Printer(method, profile, options).run();
+  return Printer(make_script(method, in_flight(options)), profile, options).run();
+}
+
+std::string to_promela(const std::vector<MixedUpdate>& updates, const ServerProfile& profile,
+                       const SetOptions& options) {
+  CheckOptions bounds;
+  bounds.level = options.level;
+  bounds.units_per_item = options.units_per_item;
+  return Printer(make_script(updates), profile, bounds).run();
 }
 
 }  // namespace perdure::check

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "check/check.h"
+#include "check/set_check.h"
 
 #include <string>
 
@@ -16,5 +17,11 @@ namespace perdure::check {
 /// Requires  check(method, profile, options) does not report NotModelled.
 std::string to_promela(const Method& method, const ServerProfile& profile,
                        const CheckOptions& options = {});
+
+/// The same for updates by different methods.
+///
+/// Requires  check_sequence(updates, profile, options) does not report NotModelled.
+std::string to_promela(const std::vector<MixedUpdate>& updates, const ServerProfile& profile,
+                       const SetOptions& options);
 
 }  // namespace perdure::check

@@ -5,6 +5,7 @@
 #include "check/check.h"
 #include "check/script.h"
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -27,11 +28,24 @@ struct Request {
 };
 
 struct Layout {
-  Layout(const Method& method, const ServerProfile& profile, const CheckOptions& options);
+  Layout(Script asked, const ServerProfile& profile, const CheckOptions& options);
   Layout(const Layout&) = delete;  // the requests point into its script
   Layout& operator=(const Layout&) = delete;
 
+  /// One of several items of a place: `now[place]` is the version that is visible there and
+  /// `med[place]` the one in the domain, counted from 1; 0 is what was there before.
+  struct Shared {
+    std::size_t place = 0;
+    std::size_t version = 0;
+  };
+
   std::size_t units_of(Item item) const;
+  std::optional<Shared> shared(std::size_t cell) const;
+  bool shares_place(std::size_t item) const;
+  /// The statements by which a cell becomes visible.
+  std::string show(std::size_t cell) const;
+  /// That what is visible of a cell's place is in the domain.
+  std::string drained(std::size_t cell) const;
   /// Whether a request is a message that survives and that recovery may apply.
   bool survives(std::size_t request) const;
 
@@ -42,6 +56,7 @@ struct Layout {
   std::vector<Request> requests;
   std::vector<std::size_t> request_of_step;
   std::vector<std::size_t> item_cell;
+  std::vector<std::size_t> places;  // the script's numbers of those that items share
   std::size_t cells = 0;
   std::size_t slots = 0;
 };

@@ -66,16 +66,43 @@ Mask with_persisted(const Program& program, Mask cells) {
   return cells;
 }
 
+/// Of a place that several updates write, that an item is kept means that it or a newer one is.
+template <std::size_t words>
+void keep_places(const Program& program, const State<words>& state, Kept& kept) {
+  for (std::size_t word = 0; word < words; ++word) {
+    kept.surely[word] &= ~program.shared[word];
+    kept.perhaps[word] &= ~program.shared[word];
+  }
+  const std::uint64_t shift = program.keeps == Keeps::Domain ? 1 : 0;
+  for (const SharedPlace& place : program.places) {
+    std::size_t oldest = place.cells.size();
+    std::size_t newest = 0;
+    for (std::size_t version = 0; version <= place.cells.size(); ++version) {
+      const std::size_t cell = place.first_cell + version;
+      if ((state[word_of(cell)] >> shift & bit_of(cell)) == 0) continue;
+      oldest = std::min(oldest, version);
+      newest = version;
+    }
+    for (std::size_t version = 1; version <= newest; ++version) {
+      const std::size_t cell = place.cells[version - 1];
+      kept.perhaps[word_of(cell)] |= bit_of(cell);
+      if (version <= oldest) kept.surely[word_of(cell)] |= bit_of(cell);
+    }
+  }
+}
+
 template <std::size_t words>
 Kept kept_cells(const Program& program, const State<words>& state) {
   Kept kept;
   if (program.keeps == Keeps::Nothing) return kept;
   kept.perhaps = kept.surely = arrived_cells(program, state);
-  if (program.keeps != Keeps::Domain) return kept;
-  for (std::size_t word = 0; word < words; ++word) {
-    kept.surely[word] = (state[word] >> 1) & program.all_cells[word];
+  if (program.keeps == Keeps::Domain) {
+    for (std::size_t word = 0; word < words; ++word) {
+      kept.surely[word] = (state[word] >> 1) & program.all_cells[word];
+    }
+    kept.surely = with_persisted<words>(program, kept.surely);
   }
-  kept.surely = with_persisted<words>(program, kept.surely);
+  if (!program.places.empty()) keep_places(program, state, kept);
   return kept;
 }
 
@@ -83,7 +110,7 @@ Kept kept_cells(const Program& program, const State<words>& state) {
 template <std::size_t words>
 Mask recovered_cells(const Program& program, const State<words>& state, const Mask& kept) {
   Mask recovered = kept;
-  if (program.recovery.empty()) return recovered;
+  if (program.recovery.empty() || program.script.mixed) return recovered;  // mixed: asked_later
   for (const Message& message : program.messages) {
     if (!still_buffered(program, state, message)) continue;
     if (!covers<words>(kept, message.cells)) continue;
@@ -112,6 +139,23 @@ Broken broken_by(const Program& program, const Mask& kept, const Mask& recovered
   return {by_replay ? Property::ReplayIsIdempotent : broken, kept};
 }
 
+/// Whether this very version of a shared place may be the one in the domain.
+template <std::size_t words>
+bool may_have_drained(const Program& program, const State<words>& state, std::size_t cell) {
+  const Version at = program.version_of_cell[cell];
+  const std::size_t version = program.places[at.place].first_cell + at.version;
+  return (state[word_of(version)] >> 1 & bit_of(version)) != 0;
+}
+
+/// Where a newer version is, the older ones count as kept.
+inline void add_older(const Program& program, std::size_t cell, Mask& cells) {
+  const Version newest = program.version_of_cell[cell];
+  for (std::size_t version = 1; version < newest.version; ++version) {
+    const std::size_t older = program.places[newest.place].cells[version - 1];
+    cells[word_of(older)] |= bit_of(older);
+  }
+}
+
 /// What is surely kept and one more unit, if that breaks the order.
 template <std::size_t words>
 std::optional<Broken> broken_by_one_more(const Program& program, const State<words>& state,
@@ -119,8 +163,10 @@ std::optional<Broken> broken_by_one_more(const Program& program, const State<wor
   for (std::size_t cell = program.first_cell; cell < program.cells; ++cell) {
     const std::size_t word = word_of(cell);
     if ((kept.perhaps[word] & ~kept.surely[word] & bit_of(cell)) == 0) continue;
+    if (in_mask(program.shared, cell) && !may_have_drained(program, state, cell)) continue;
     Mask choice = kept.surely;
     choice[word] |= bit_of(cell);
+    if (in_mask(program.shared, cell)) add_older(program, cell, choice);
     choice = with_persisted<words>(program, choice);
     const Mask recovered = recovered_cells(program, state, choice);
     const auto broken = broken_order<words>(program, recovered, recovered);
@@ -142,7 +188,7 @@ std::optional<Broken> broken_choice(const Program& program, const State<words>& 
     if (without_one_more) return broken_by<words>(program, surely, recovered, *broken);
     if (auto found = broken_by_one_more(program, state, kept)) return found;
   }
-  if (program.recovery.empty()) return std::nullopt;
+  if (program.recovery.empty() || program.script.mixed) return std::nullopt;  // see asked_later
   for (const Message& message : program.messages) {
     if (!message.vouches || !still_buffered(program, state, message)) continue;
     if (covers<words>(surely, message.cells)) continue;
@@ -156,13 +202,25 @@ std::optional<Broken> broken_choice(const Program& program, const State<words>& 
   return std::nullopt;
 }
 
+/// Whether what a power failure here leaves is a question for states that follow. That is so where
+/// updates are mixed and something is to be replayed: a replay may put an older version over a
+/// newer one, so more that is kept is not always better, and recovery is followed to its end
+/// instead.
+template <std::size_t words>
+bool asked_later(const Program& program, const State<words>& state) {
+  if (!places_settled(program, state)) return true;
+  if (!program.script.mixed || program.recovery.empty()) return false;
+  return crashed(program, state, kPowerLost).has_value();
+}
+
 /// The first property that the state breaks, if any, by what a replay from here on would make of
 /// it.
 template <std::size_t words>
 std::optional<Broken> broken_now(const Program& program, const State<words>& state) {
+  if (asked_later(program, state)) return std::nullopt;
   const Kept kept = kept_cells(program, state);
   const Mask recovered = recovered_cells(program, state, kept.surely);
-  if (!covers<words>(recovered, program.acknowledged[pc_of(state[0])])) {
+  if (!covers<words>(recovered, program.acknowledged[progress(program, state)])) {
     return Broken{Property::AcknowledgedImpliesDurable, kept.surely};
   }
   return broken_choice(program, state, kept, recovered);

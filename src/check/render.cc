@@ -21,13 +21,26 @@ std::string where(const PathStep& step) {
 
 }  // namespace
 
-std::string story(const Method& method, const ServerProfile& profile, const Report& report) {
-  std::string text = title(method, profile, report) + "\n";
+std::string path_text(const Report& report) {
+  std::string text;
   for (std::size_t index = 0; index < report.path.size(); ++index) {
     const PathStep& step = report.path[index];
     text += fmt::format("{:3}. {:36} {}\n", index + 1, where(step), step.text);
   }
-  return text + summary(report) + "\n";
+  return text;
+}
+
+nlohmann::ordered_json path_json(const Report& report) {
+  auto json = nlohmann::ordered_json::array();
+  for (const PathStep& step : report.path) {
+    json.push_back(
+        {{"from", to_string(step.from)}, {"to", to_string(step.to)}, {"text", step.text}});
+  }
+  return json;
+}
+
+std::string story(const Method& method, const ServerProfile& profile, const Report& report) {
+  return title(method, profile, report) + "\n" + path_text(report) + summary(report) + "\n";
 }
 
 SequenceDiagram diagram(const Method& method, const ServerProfile& profile, const Report& report) {
@@ -64,11 +77,7 @@ std::string to_json(const Method& method, const ServerProfile& profile, const Re
                     {"states_max", report.bounds.states_max},
                     {"connections", report.bounds.in_flight.connections},
                     {"spread", to_string(report.bounds.in_flight.spread)}};
-  json["path"] = nlohmann::ordered_json::array();
-  for (const PathStep& step : report.path) {
-    json["path"].push_back(
-        {{"from", to_string(step.from)}, {"to", to_string(step.to)}, {"text", step.text}});
-  }
+  json["path"] = path_json(report);
   return json.dump(2) + "\n";
 }
 

@@ -3,6 +3,7 @@
 
 #include "check/report.h"
 
+#include "core/json.h"
 #include "core/method.h"
 #include "core/sequence_diagram.h"
 
@@ -19,5 +20,9 @@ SequenceDiagram diagram(const Method& method, const ServerProfile& profile, cons
 /// The report for programs: verdict, property, counts, bounds, path. One JSON object, with
 /// "format": 1.
 std::string to_json(const Method& method, const ServerProfile& profile, const Report& report);
+
+/// What the two have in common with those of sets: the events, one a line, or as an array.
+std::string path_text(const Report& report);
+nlohmann::ordered_json path_json(const Report& report);
 
 }  // namespace perdure::check

@@ -61,7 +61,10 @@ class Interleaving {
   void chains() {
     const bool ordered = in_flight_.between == Between::Ordered;
     for (std::size_t epoch = 0; epoch < in_flight_.updates * epochs(); ++epoch) {
-      script_.chain_end.push_back((ordered ? in_flight_.updates : epoch / epochs() + 1) * epochs());
+      const std::size_t end = (ordered ? in_flight_.updates : epoch / epochs() + 1) * epochs();
+      std::vector<std::size_t> later;
+      for (std::size_t other = epoch + 1; other < end; ++other) later.push_back(other);
+      script_.dependents.push_back(std::move(later));
     }
   }
 

@@ -24,7 +24,9 @@ std::string_view to_string(PoolStatus state);
 struct PoolDescription {
   std::string name;
   PoolStatus state = PoolStatus::Open;
-  std::string reason;  // Unavailable: the thing, the cause and the remedy
+  /// Unavailable, or open and no writer is granted it, for a session's keys could not be taken
+  /// away: the thing, the cause and the remedy.
+  std::string reason;
   std::string uuid;
   std::uint64_t bytes = 0;      // of the exported part
   ServerProfile profile;        // of this pool on this peer: the domain depends on the medium

@@ -160,11 +160,13 @@ json to_json(const ServiceCounters& counters) {
 }
 
 json to_json(const SessionDescription& session) {
-  return {{"id", hexadecimal(session.id)},        {"pool", session.pool},
-          {"phase", to_string(session.phase)},    {"write", session.write},
-          {"epoch", session.epoch.value},         {"writer", hexadecimal(session.writer)},
-          {"writer_name", session.writer_name},   {"transport", to_string(session.transport)},
-          {"counters", to_json(session.counters)}};
+  json out = {{"id", hexadecimal(session.id)},        {"pool", session.pool},
+              {"phase", to_string(session.phase)},    {"write", session.write},
+              {"epoch", session.epoch.value},         {"writer", hexadecimal(session.writer)},
+              {"writer_name", session.writer_name},   {"transport", to_string(session.transport)},
+              {"counters", to_json(session.counters)}};
+  if (!session.unrevoked.empty()) out["unrevoked"] = session.unrevoked;
+  return out;
 }
 
 json with_format(json value) {
@@ -325,6 +327,7 @@ Result<SessionDescription> decode_session(std::string_view text) {
     session.writer = fields.hex("writer");
     session.writer_name = fields.text("writer_name", kWriterNameMax * 3);
     session.transport = fields.parsed("transport", parse_transport);
+    if (fields.has("unrevoked")) session.unrevoked = fields.text("unrevoked", kSentenceMax);
     JsonFields counters(fields.object("counters"), "counters");
     session.counters.messages = counters.number("messages", kAnyNumber);
     session.counters.refused_messages = counters.number("refused_messages", kAnyNumber);

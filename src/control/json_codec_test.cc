@@ -72,6 +72,8 @@ TEST(JsonCodec, AnswersSurvive) {
   session.phase = SessionPhase::Connected;
   session.counters.messages = 0xffffffffffffffffu;
   EXPECT_EQ(*decode_session(encode(session)), session);
+  session.unrevoked = "the RNIC does not deregister 4096 B";
+  EXPECT_EQ(*decode_session(encode(session)), session);
 
   const ServiceDescription service{
       "0.1.0", "boot", {Transport::Tcp, Transport::Shm}, {"one", "two"}, 1, 2, true};

@@ -45,6 +45,7 @@ ServiceCounters& operator+=(ServiceCounters& sum, const ServiceCounters& more) {
   sum.writers_fenced += more.writers_fenced;
   sum.replayed_messages += more.replayed_messages;
   sum.medium_failures += more.medium_failures;
+  sum.revocation_failures += more.revocation_failures;
   return sum;
 }
 

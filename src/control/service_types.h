@@ -46,6 +46,8 @@ struct ServiceCounters {
   std::uint64_t writers_fenced = 0;     // sessions ended for a newer writer
   std::uint64_t replayed_messages = 0;  // applied from persistent receive buffers
   std::uint64_t medium_failures = 0;    // times it became unavailable while it was served
+  /// Times the RNIC did not take a session's keys away.
+  std::uint64_t revocation_failures = 0;
   bool operator==(const ServiceCounters&) const = default;
 };
 
@@ -68,6 +70,7 @@ struct SessionDescription {
   std::uint64_t writer = 0;
   std::string writer_name;
   Transport transport = Transport::Tcp;
+  std::string unrevoked;  // why its keys may be alive although it has ended; empty: they are not
   ServiceCounters counters;
   bool operator==(const SessionDescription&) const = default;
 };

@@ -198,10 +198,13 @@ TEST(Metrics, HaveALineForEveryPoolAndCounter) {
   pool.pool.name = "orders";
   pool.pool.epoch = Epoch{3};
   pool.counters.messages = 17;
+  pool.counters.revocation_failures = 4;
   report.pools.push_back(pool);
   SessionDescription session;
   session.pool = "orders";
   session.write = true;
+  report.sessions.push_back(session);
+  session.unrevoked = "it does not";
   report.sessions.push_back(session);
   report.refused.tokens = 5;
   const std::string text = server::metrics_text(report);
@@ -209,7 +212,9 @@ TEST(Metrics, HaveALineForEveryPoolAndCounter) {
        {"perdure_build_info{version=\"9\"} 1\n", "perdure_pool_available{pool=\"orders\"} 1\n",
         "perdure_pool_epoch{pool=\"orders\"} 3\n", "perdure_messages_total{pool=\"orders\"} 17\n",
         "perdure_sessions{pool=\"orders\",mode=\"read\"} 0\n",
-        "perdure_sessions{pool=\"orders\",mode=\"write\"} 1\n",
+        "perdure_sessions{pool=\"orders\",mode=\"write\"} 2\n",
+        "perdure_sessions_unrevoked{pool=\"orders\"} 1\n",
+        "perdure_revocation_failures_total{pool=\"orders\"} 4\n",
         "perdure_refused_requests_total{reason=\"token\"} 5\n"}) {
     EXPECT_NE(text.find(line), std::string::npos) << line;
   }

@@ -100,7 +100,7 @@ Result<std::optional<Boundary>> common_part(Source* source, ByteSource& target_b
 Result<std::optional<RecordView>> next_visible(LogCursor& cursor, const Replica& target) {
   PERDURE_TRY(record, cursor.next());
   if (record) return record;
-  return await_record(cursor, target.visible_within());
+  return await_record(cursor, target.session().visible_within());
 }
 
 /// That the source has everything from the head on. Asked before another replica is marked: a
@@ -466,7 +466,7 @@ Result<Brought> bring_equal(Source* source, const Target& to, Replica& target,
   PERDURE_TRY_VOID(target.write_state(to.state));
   if (!work.marked) PERDURE_TRY_VOID(write_words(target, to));
   // What was written is durable, and may take a moment until it is read.
-  const Deadline visible = target.visible_within();
+  const Deadline visible = target.session().visible_within();
   while (true) {
     auto again = to.chosen && !work.equal_already ? scan_log(target_bytes)
                                                   : survey_start(target_bytes, to.to);

@@ -39,11 +39,11 @@ class ReplicaTest : public testing::Test {
                                         {kPool, kPoolBytes + (1u << 20), {32, 2048}});
     client_ = &world_.add_machine("client", profile);
     ReplicaOptions options;
-    options.pool = kPool;
-    options.measure_costs = measure;
-    options.primary = primary;
-    options.replica_timeout = std::chrono::hours(1);
-    options.clock = &clock_;
+    options.session.measure_costs = measure;
+    options.session.primary = primary;
+    options.session.probe_line = kProbeLineAt;
+    options.session.timeout = std::chrono::hours(1);
+    options.session.clock = &clock_;
     replica_.emplace(server_->peer(*client_), options);
     ASSERT_TRUE(replica_->open_session({kPool, true, Epoch{1}, 1, "test", false}).ok());
     const auto prepared = replica_->prepare(LogShape::Singleton, staging_);
@@ -102,15 +102,42 @@ class ReplicaTest : public testing::Test {
 
 TEST_F(ReplicaTest, MeasuresUnlessItIsToldNotTo) {
   start(profile_of(), true);
-  EXPECT_TRUE(replica_->costs().measured);
-  EXPECT_NE(replica_->costs(), plan::default_costs(Transport::InfiniBand));
+  EXPECT_TRUE(replica_->session().costs().measured);
+  EXPECT_NE(replica_->session().costs(), plan::default_costs(Transport::InfiniBand));
+  append(10);
+  EXPECT_TRUE(all_there());
+}
+
+// Every probe is answered in time, and all of them together take longer than the call has.
+TEST_F(ReplicaTest, TimingWhoComesBackEndsWithTheTimeOfTheCall) {
+  start(profile_of(), true);
+  const auto come_back = [this](std::optional<Nanoseconds> time, Nanoseconds& took) {
+    const auto session = replica_->open_session({kPool, true, Epoch{1}, 1, "test", false});
+    EXPECT_TRUE(session.ok()) << session.error().message;
+    const Nanoseconds begun = clock_.now();
+    if (time) replica_->session().set_deadline(Deadline(clock_, *time));
+    const auto prepared = replica_->prepare(LogShape::Singleton, staging_);
+    replica_->session().set_deadline(std::nullopt);
+    took = clock_.now() - begun;
+    return prepared;
+  };
+  Nanoseconds whole{0};
+  ASSERT_TRUE(come_back(std::nullopt, whole).ok());
+  Nanoseconds took{0};
+  const auto hurried = come_back(whole / 4, took);
+  ASSERT_FALSE(hurried.ok());
+  EXPECT_EQ(hurried.code(), ErrorCode::TimedOut);
+  EXPECT_LT(took, whole / 2);
+  // Expect: with time it is what it was.
+  ASSERT_TRUE(come_back(std::nullopt, took).ok());
+  replica_->resume_at(kStart);
   append(10);
   EXPECT_TRUE(all_there());
 }
 
 TEST_F(ReplicaTest, GoesByWhatIsUsualIfItDoesNotMeasure) {
   start(profile_of(), false);
-  EXPECT_EQ(replica_->costs(), plan::default_costs(Transport::InfiniBand));
+  EXPECT_EQ(replica_->session().costs(), plan::default_costs(Transport::InfiniBand));
 }
 
 TEST_F(ReplicaTest, OtherCostsLeadToOtherMethodsWithoutLosingARecord) {
@@ -118,46 +145,59 @@ TEST_F(ReplicaTest, OtherCostsLeadToOtherMethodsWithoutLosingARecord) {
   plan::CostModel costs = plan::default_costs(Transport::InfiniBand);
   append(10);
   costs.read_round_trip_ns = 1e6;
-  ASSERT_TRUE(replica_->plan_for(costs).ok());
-  EXPECT_EQ(replica_->small_method().name, "send-copy-ack");
+  ASSERT_TRUE(replica_->session().plan_for(costs).ok());
+  EXPECT_EQ(replica_->session().small_method().name, "send-copy-ack");
   append(10);
   costs.read_round_trip_ns = 100;
-  ASSERT_TRUE(replica_->plan_for(costs).ok());
-  EXPECT_EQ(replica_->small_method().name, "write-flush");
+  ASSERT_TRUE(replica_->session().plan_for(costs).ok());
+  EXPECT_EQ(replica_->session().small_method().name, "write-flush");
   append(10);
   EXPECT_TRUE(all_there());
 }
 
-// A message that is to be replayed may be copied late, over what a WRITE put there meanwhile.
-TEST_F(ReplicaTest, MethodsThatReplayMessagesAreKept) {
+// A message that is to be replayed may be copied late, over what a WRITE put there meanwhile: where
+// SEND is forced, messages carry everything, large records in pieces; else none is replayed.
+TEST_F(ReplicaTest, MessagesAreNotReplayedBesideWrites) {
   start(profile_of(ReceiveBuffers::Pm), false, Primary::Send);
-  ASSERT_TRUE(replays(replica_->small_method())) << replica_->small_method().name;
-  const std::string before = replica_->small_method().name;
+  ASSERT_TRUE(replays(replica_->session().small_method()))
+      << replica_->session().small_method().name;
+  EXPECT_EQ(replica_->session().large_method(), replica_->session().small_method());
+  const std::string before = replica_->session().small_method().name;
   plan::CostModel costs = plan::default_costs(Transport::InfiniBand);
   costs.read_round_trip_ns = 1e6;
-  ASSERT_TRUE(replica_->plan_for(costs).ok());
-  EXPECT_EQ(replica_->small_method().name, before);
+  ASSERT_TRUE(replica_->session().plan_for(costs).ok());
+  EXPECT_EQ(replica_->session().small_method().name, before) << "it is kept";
+  append(10);
+  EXPECT_TRUE(all_there());
+}
+
+TEST_F(ReplicaTest, WhereWritesAreUsedNothingIsReplayed) {
+  start(profile_of(ReceiveBuffers::Pm), false);
+  EXPECT_FALSE(replays(replica_->session().small_method()));
+  append(10);
+  EXPECT_TRUE(all_there());
 }
 
 // Receive: answers in much less time than the model expects, for long.
 // Expect: the connection is measured again, other methods are used, and nothing is lost.
 TEST_F(ReplicaTest, DriftLeadsToAnotherMeasurement) {
   start(profile_of(), true);
-  const std::string measured = replica_->small_method().name;
-  plan::CostModel wrong = replica_->costs();
-  const bool sends = replica_->small_method().primary == Primary::Send;
+  const std::string measured = replica_->session().small_method().name;
+  plan::CostModel wrong = replica_->session().costs();
+  const bool sends = replica_->session().small_method().primary == Primary::Send;
   wrong.message_round_trip_ns = sends ? 1e15 : 1e12;
   wrong.write_round_trip_ns = wrong.read_round_trip_ns = sends ? 1e12 : 1e15;
-  ASSERT_TRUE(replica_->plan_for(wrong).ok());
-  ASSERT_NE(replica_->small_method().name, measured);
+  ASSERT_TRUE(replica_->session().plan_for(wrong).ok());
+  ASSERT_NE(replica_->session().small_method().name, measured);
   const Nanoseconds start = clock_.now();
-  while (replica_->replans() == 0 && clock_.now() - start < std::chrono::minutes(5)) append(1);
-  EXPECT_EQ(replica_->replans(), 1u);
+  while (replica_->session().replans() == 0 && clock_.now() - start < std::chrono::minutes(5))
+    append(1);
+  EXPECT_EQ(replica_->session().replans(), 1u);
   EXPECT_GE(clock_.now() - start, client::kMeasureEveryMin / 2);
-  EXPECT_EQ(replica_->small_method().name, measured);
+  EXPECT_EQ(replica_->session().small_method().name, measured);
   append(100);
   EXPECT_TRUE(all_there());
-  EXPECT_EQ(replica_->replans(), 1u);
+  EXPECT_EQ(replica_->session().replans(), 1u);
 }
 
 // Expect: as long as nothing is written, the probe line is zeros, and so is the rest.

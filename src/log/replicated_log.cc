@@ -1,5 +1,6 @@
 // The data path of the writer: append, wait, and what they need. Opening is in
-// replicated_log_open.cc, repair and changes of the replicas in replicated_log_repair.cc.
+// replicated_log_open.cc, who may be named in replicated_log_naming.cc, repair and changes of the
+// replicas in replicated_log_repair.cc.
 #include "log/replicated_log.h"
 
 #include <fmt/format.h>
@@ -156,8 +157,8 @@ void ReplicatedLog::look_at_connections(Nanoseconds sleep) {
   std::size_t count = 0;
   for (Replica& replica : replicas_) {
     replica.look_for_stall();
-    if (replica.endpoint() != nullptr && count < endpoints.size()) {
-      endpoints[count++] = replica.endpoint();
+    if (replica.session().endpoint() != nullptr && count < endpoints.size()) {
+      endpoints[count++] = replica.session().endpoint();
     }
   }
   if (count == 0 && options_.pause) return options_.pause(sleep);
@@ -347,7 +348,7 @@ Result<Boundary> ReplicatedLog::boundary_at(Lsn lsn, const std::optional<Deadlin
       continue;
     }
     LogCursor cursor(**bytes, *replica.state(), known);
-    const Deadline visible = replica.visible_within();
+    const Deadline visible = replica.session().visible_within();
     auto walked = walk_to(cursor, lsn, until && until->left() < visible.left() ? *until : visible);
     if (walked.ok() || walked.code() == ErrorCode::InvalidArgument) return walked;
     unread = walked.error();
@@ -381,9 +382,9 @@ Result<void> ReplicatedLog::trim_to(const Boundary& head, const std::optional<De
     if (written.ok()) {
       LogState state = *replica.state();
       state.head = head;
-      replica.set_deadline(until);
+      replica.session().set_deadline(until);
       written = replica.write_state(state);
-      replica.set_deadline(std::nullopt);
+      replica.session().set_deadline(std::nullopt);
     }
     if (written.ok()) continue;
     const bool no_time = written.code() == ErrorCode::TimedOut && until && until->passed();
@@ -424,13 +425,14 @@ LogStatus ReplicatedLog::status() const {
     if (replica.down_reason()) each.down_reason = replica.down_reason()->message;
     each.durable_below = replica.durable_below();
     if (replica.up()) {
-      each.profile = replica.session().pool.profile;
-      each.small_method = replica.small_method().name;
-      each.large_method = replica.large_method().name;
-      each.small_bytes_max = replica.small_bytes_max();
-      each.costs_measured = replica.costs().measured;
-      each.replans = replica.replans();
-      const persist::RequesterCounters counters = replica.counters();
+      const client::DurableSession& session = replica.session();
+      each.profile = session.connection().pool.profile;
+      each.small_method = session.small_method().name;
+      each.large_method = session.large_method().name;
+      each.small_bytes_max = session.small_bytes_max();
+      each.costs_measured = session.costs().measured;
+      each.replans = session.replans();
+      const persist::RequesterCounters counters = session.counters();
       each.requests = counters.requests;
       each.messages = counters.messages;
       each.posts = counters.posts;

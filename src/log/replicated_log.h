@@ -81,13 +81,14 @@ class ReplicatedLog {
   bool reached(const Ticket& ticket, Level level) const;
 
  private:
+  using Surveys = std::vector<std::optional<Survey>>;  // by replica
   /// What opening has found, by replica.
   struct Opening {
     std::vector<std::unique_ptr<client::RemoteBytes>> bytes;
     std::vector<std::optional<LogStart>> starts;
-    std::vector<std::optional<Survey>> surveys;
+    Surveys surveys;                      // of who has a session: nobody else writes there
     std::optional<std::uint64_t> log_id;  // nothing: there is no log
-    Configuration configuration;          // the newest that was met
+    Configuration configuration;          // the newest that is known to be committed
   };
   /// The history that was chosen.
   struct History {
@@ -106,7 +107,8 @@ class ReplicatedLog {
   Result<bool> find_log(Opening& opening);
   Result<void> check_begun(const Opening& opening) const;
   Result<void> check_named(Opening& opening);
-  std::string named_wrongly(const Configurations& in_play) const;
+  Result<void> check_named_of(const Configuration& stated, const Configurations& in_play) const;
+  std::string named_wrongly(const Configurations& any_of) const;
   std::string named_wrongly(const Configuration& configuration) const;
   Result<void> open_sessions(const Configuration& configuration);
   Result<void> require_uncreated(Opening& opening);
@@ -114,7 +116,11 @@ class ReplicatedLog {
   Result<History> choose_history(const Opening& opening);
   Result<History> accept_history(const Opening& opening, const std::vector<Candidate>& candidates,
                                  const Choice& choice);
-  static Configuration newest_stated(const Opening& opening);
+  std::vector<Candidate> candidates_of(const Opening& opening, const Surveys& surveys) const;
+  static Configuration newest_stated(const Opening& opening, const Surveys& surveys);
+  static Configuration newest_known(const Opening& opening, const Surveys& surveys);
+  static Configurations in_play_by(const Configuration& known, const Surveys& surveys,
+                                   std::optional<std::size_t> history);
   std::size_t reachable_of(const Configuration& configuration) const;
   Result<void> require_all_read(const Opening& opening, const Configurations& in_play);
   Result<void> choose_head(Opening& opening, History& history);

@@ -21,6 +21,18 @@ namespace {
 
 constexpr std::uint64_t kStagingBytesMin = 4 * 1024 * 1024;
 
+// Why a replica can not be used, for somebody to act on: the first of them is said. What passes by
+// itself (Disconnected, TimedOut) is none.
+constexpr std::array kCauses = {ErrorCode::Fenced,          ErrorCode::Busy,
+                                ErrorCode::Corrupt,         ErrorCode::VersionMismatch,
+                                ErrorCode::InvalidArgument, ErrorCode::PermissionDenied,
+                                ErrorCode::NotFound,        ErrorCode::Unsupported,
+                                ErrorCode::ProtocolError,   ErrorCode::NoSpace,
+                                ErrorCode::QueueFull,       ErrorCode::SystemError,
+                                ErrorCode::AlreadyExists,   ErrorCode::OutOfRange,
+                                ErrorCode::LogFull,         ErrorCode::QuorumLost,
+                                ErrorCode::OutcomeUnknown};
+
 std::string this_writer() {
   std::array<char, 256> host{};
   (void)::gethostname(host.data(), host.size() - 1);
@@ -65,14 +77,14 @@ ReplicatedLog::ReplicatedLog(const WriterOptions& options, const Clock& clock)
 
 ReplicaOptions ReplicatedLog::replica_options() const {
   ReplicaOptions each;
-  each.pool = options_.pool;
-  each.primary = options_.primary;
-  each.level = options_.level;
   each.batches_in_flight = options_.batches_in_flight;
-  each.measure_costs = options_.measure_costs;
-  each.replica_timeout = options_.replica_timeout;
-  each.reconnect = options_.reconnect;
-  each.clock = &clock_;
+  each.session.primary = options_.primary;
+  each.session.level = options_.level;
+  each.session.measure_costs = options_.measure_costs;
+  each.session.probe_line = kProbeLineAt;
+  each.session.timeout = options_.replica_timeout;
+  each.session.reconnect = options_.reconnect;
+  each.session.clock = &clock_;
   return each;
 }
 
@@ -105,25 +117,29 @@ Result<std::unique_ptr<ReplicatedLog>> ReplicatedLog::open(
   return log;
 }
 
-/// The error when too few replicas came along: the first that names a cause to act on, if any.
+/// The error when too few replicas came along: of the causes that there are, the one that waiting
+/// helps least.
 Error ReplicatedLog::too_few(std::string_view doing, const Configuration& configuration) {
   std::string reasons;
-  ErrorCode code = ErrorCode::QuorumLost;
+  const ErrorCode* cause = kCauses.end();
   for (const Replica& replica : replicas_) {
     if (!replica.down_reason()) continue;
-    reasons += fmt::format("; {}: {}", replica.peer().name(), replica.down_reason()->message);
-    const ErrorCode why = replica.down_reason()->code;
-    const bool transient = why == ErrorCode::Disconnected || why == ErrorCode::TimedOut;
-    if (code == ErrorCode::QuorumLost && !transient) code = why;
+    const auto& [code, message] = *replica.down_reason();
+    reasons += fmt::format("; {}: {}", replica.peer().name(), message);
+    cause = std::min(cause, std::find(kCauses.begin(), kCauses.end(), code));
   }
+  const ErrorCode code = cause == kCauses.end() ? ErrorCode::QuorumLost : *cause;
   const std::size_t members = configuration.members.size();
   return Error{code, fmt::format("{}: fewer than {} of {} replicas can be used{}", doing,
                                  members == 0 ? replicas_.size() : configuration.sessions_needed(),
                                  members == 0 ? replicas_.size() : members, reasons)};
 }
 
-/// Step 1: which pools the peers have. Changes nothing there.
+/// Step 1: which pools the peers have. Changes nothing there. That one of them is named twice is
+/// said first: waiting for another writer does not help there.
 Result<void> ReplicatedLog::ask_pools() {
+  std::optional<Error> busy;
+  Epoch busy_epoch;
   for (Replica& replica : replicas_) {
     const auto pool =
         replica.peer().describe(options_.pool, Deadline(clock_, options_.replica_timeout));
@@ -146,12 +162,15 @@ Result<void> ReplicatedLog::ask_pools() {
     replica.set_pool(*uuid);
     epoch_ = std::max(epoch_, pool->epoch);
     if (!pool->writer_present || options_.take_over || pool->writer == writer_) continue;
-    return Error{
+    if (busy && pool->epoch <= busy_epoch) continue;
+    busy_epoch = pool->epoch;
+    busy = Error{
         ErrorCode::Busy,
         fmt::format("pool '{}' on {} is being written by '{}' of epoch {}; wait for it to "
                     "end, or ask to take over",
                     options_.pool, replica.peer().name(), pool->writer_name, pool->epoch.value)};
   }
+  if (busy) return *busy;
   return {};
 }
 
@@ -225,113 +244,6 @@ Result<bool> ReplicatedLog::find_log(Opening& opening) {
   return false;
 }
 
-/// A replica whose creation was begun with others may be all that is left unfinished of a log which
-/// those others have: if they can have been enough to commit anything.
-Result<void> ReplicatedLog::check_begun(const Opening& opening) const {
-  for (std::size_t index = 0; index < replicas_.size(); ++index) {
-    const auto& start = opening.starts[index];
-    if (!start || !start->anchor || options_.accept_loss) continue;
-    const auto named = [&](const Member& member) {
-      return std::any_of(replicas_.begin(), replicas_.end(),
-                         [&](const Replica& replica) { return replica.pool() == member.pool; });
-    };
-    const Configuration& begun = start->state().configuration;
-    const auto unseen =
-        begun.members.size() -
-        static_cast<std::size_t>(std::count_if(begun.members.begin(), begun.members.end(), named));
-    if (unseen < begun.quorum) continue;
-    return Error{ErrorCode::InvalidArgument,
-                 fmt::format("creating log '{}' was begun on {} with {}, and may have been ended "
-                             "there: name all of these, or open with accept_loss",
-                             options_.pool, replicas_[index].peer().name(), describe(begun))};
-  }
-  return {};
-}
-
-/// What is wrong with the peers and the quorum that were named; empty when nothing is. While two
-/// configurations are in play, nobody can know which of them to name, and it may take both.
-std::string ReplicatedLog::named_wrongly(const Configurations& in_play) const {
-  std::string wrong;
-  Configuration all;
-  for (const Configuration& each : in_play) {
-    wrong = named_wrongly(each);
-    if (wrong.empty()) return wrong;
-    if (all.quorum == 0 || each.quorum == options_.quorum) all.quorum = each.quorum;
-    for (const Member& member : each.members) {
-      if (!all.has(member.pool)) all.members.push_back(member);
-    }
-  }
-  return named_wrongly(all).empty() ? "" : wrong;
-}
-
-std::string ReplicatedLog::named_wrongly(const Configuration& configuration) const {
-  for (const Replica& replica : replicas_) {
-    if (!replica.pool() || configuration.has(*replica.pool())) continue;
-    return fmt::format(
-        "{} (pool {}) is no replica of it; `perdure log replica add` or `replace` "
-        "makes it one",
-        replica.peer().name(), to_string(*replica.pool()));
-  }
-  const std::size_t members = configuration.members.size();
-  if (replicas_.size() > members || (replicas_.size() < members && !options_.partial)) {
-    return fmt::format(
-        "{} peers were named; name all of them, or change what the log has with "
-        "`perdure log replica`",
-        replicas_.size());
-  }
-  if (options_.quorum != 0 && options_.quorum != configuration.quorum) {
-    return fmt::format("a quorum of {} was asked for", options_.quorum);
-  }
-  return "";
-}
-
-/// How many of its members answered, by the pools they have.
-std::size_t ReplicatedLog::reachable_of(const Configuration& configuration) const {
-  return static_cast<std::size_t>(
-      std::count_if(replicas_.begin(), replicas_.end(), [&](const Replica& replica) {
-        return !replica.down_reason() && configuration.has(*replica.pool());
-      }));
-}
-
-/// Whether the peers and the quorum that were named are those that the log has.
-Result<void> ReplicatedLog::check_named(Opening& opening) {
-  Configurations seen(1);
-  for (const auto& start : opening.starts) {
-    if (!start || !start->anchor || start->anchor->log_id != *opening.log_id) continue;
-    const Configuration& stored = start->state().configuration;
-    if (stored.generation > seen.front().generation) seen.front() = stored;
-  }
-  opening.configuration = seen.front();
-  const bool enough = reachable_of(seen.front()) >= seen.front().sessions_needed();
-  if (enough && named_wrongly(seen).empty()) return {};
-  // What the states say may be older than the last record of a configuration.
-  for (const auto& bytes : opening.bytes) {
-    if (!bytes) continue;
-    const auto found = survey(*bytes);
-    if (!found.ok() || !found->report || found->report->start.anchor->log_id != *opening.log_id) {
-      continue;
-    }
-    const Configurations in_play = configurations_in_play(
-        found->state().configuration, found->report->configurations, found->report->claimed);
-    // Its ring may know that a change is committed of which no state says so yet: then it counts,
-    // here and for the sessions.
-    if (in_play.front().generation > opening.configuration.generation) {
-      opening.configuration = in_play.front();
-    }
-    for (const Configuration& each : in_play) {
-      if (each.generation > seen.front().generation) seen.push_back(each);
-    }
-  }
-  std::erase_if(seen, [&](const Configuration& each) {
-    return each.generation < opening.configuration.generation;
-  });
-  std::ranges::stable_sort(seen, {}, &Configuration::generation);
-  const std::string wrong = named_wrongly(seen);
-  if (wrong.empty()) return {};
-  return Error{ErrorCode::InvalidArgument,
-               fmt::format("log '{}' has {}. But {}", options_.pool, describe(seen.back()), wrong)};
-}
-
 control::SessionRequest ReplicatedLog::session_request() const {
   control::SessionRequest request;
   request.pool = options_.pool;
@@ -389,11 +301,12 @@ Result<void> ReplicatedLog::open_sessions(const Configuration& configuration) {
 /// Before anything is written: that everybody is fenced, and no log was created since it was looked
 /// for. Whoever is not reached may be the only one that still says whose creation it was.
 Result<void> ReplicatedLog::require_uncreated(Opening& opening) {
-  for (std::size_t index = 0; index < replicas_.size(); ++index) {
-    if (!replicas_[index].has_session()) {
-      return too_few(fmt::format("creating log '{}'", options_.pool), {});
-    }
-    PERDURE_TRY(start, read_start(*opening.bytes[index]));
+  for (const Replica& replica : replicas_) {
+    if (replica.has_session()) continue;
+    return too_few(fmt::format("creating log '{}'", options_.pool), {});
+  }
+  for (const auto& bytes : opening.bytes) {
+    PERDURE_TRY(start, read_start(*bytes));
     if (!start.anchor || start.state().marks.creating) continue;
     return Error{ErrorCode::Busy,
                  fmt::format("log '{}' was created by another writer just now; open it again",
@@ -424,41 +337,16 @@ Result<void> ReplicatedLog::survey_all(Opening& opening) {
   return {};
 }
 
-/// The newest configuration that a state of this log names, or that a ring knows to be committed.
-Configuration ReplicatedLog::newest_stated(const Opening& opening) {
-  Configuration newest = opening.configuration;
-  for (const auto& found : opening.surveys) {
-    if (!found || !found->report) continue;
-    if (found->report->start.anchor->log_id != *opening.log_id) continue;
-    const Configuration& stated = found->state().configuration;
-    if (stated.generation > newest.generation) newest = stated;
-  }
-  return newest;
-}
-
 /// Step 5.
 Result<ReplicatedLog::History> ReplicatedLog::choose_history(const Opening& opening) {
-  std::vector<Candidate> candidates;
-  for (std::size_t index = 0; index < replicas_.size(); ++index) {
-    Candidate candidate;
-    if (opening.surveys[index]) {
-      candidate = candidate_of(*replicas_[index].pool(), *opening.surveys[index], *opening.log_id);
-    }
-    candidates.push_back(candidate);
-  }
+  const std::vector<Candidate> candidates = candidates_of(opening, opening.surveys);
   const auto best = best_of(candidates);
   const Lsn claimed = claimed_beside(candidates, best ? candidates[*best].readable : Rank{});
-  Configurations in_play = {opening.configuration};
-  if (best) {
-    const ScanReport& report = *opening.surveys[*best]->report;
-    in_play = configurations_in_play(newest_stated(opening), report.configurations, report.claimed);
-  }
+  Configurations in_play =
+      in_play_by(newest_known(opening, opening.surveys), opening.surveys, best);
   const Choice choice = choose(candidates, in_play);
   if (!choice.history) return accept_history(opening, candidates, choice);
-  if (const std::string wrong = named_wrongly(in_play); !wrong.empty()) {
-    return Error{ErrorCode::InvalidArgument, fmt::format("log '{}' has {}. But {}", options_.pool,
-                                                         describe(in_play.back()), wrong)};
-  }
+  PERDURE_TRY_VOID(check_named_of(newest_stated(opening, opening.surveys), in_play));
   History history;
   history.at = *choice.history;
   history.report = *opening.surveys[history.at]->report;
@@ -510,8 +398,7 @@ Result<ReplicatedLog::History> ReplicatedLog::accept_history(
     history.at = *best;
     history.report = *opening.surveys[*best]->report;
     history.claimed = history.report.claimed;  // the rest is committed when the epoch has begun
-    history.in_play = configurations_in_play(newest_stated(opening), history.report.configurations,
-                                             history.claimed);
+    history.in_play = in_play_by(newest_known(opening, opening.surveys), opening.surveys, best);
     history.accepted_loss = words;
     PERDURE_TRY_VOID(require_all_read(opening, history.in_play));
     return history;
@@ -648,7 +535,7 @@ Result<void> ReplicatedLog::start_log() {
   anchor_.ring_bytes = UINT64_MAX;
   for (const Replica& replica : replicas_) {
     anchor_.ring_bytes =
-        std::min(anchor_.ring_bytes, ring_bytes_for(replica.session().remote.length));
+        std::min(anchor_.ring_bytes, ring_bytes_for(replica.session().connection().remote.length));
   }
   if (anchor_.ring_bytes < kRingBytesMin) {
     return Error{ErrorCode::InvalidArgument,

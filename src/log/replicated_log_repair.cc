@@ -38,7 +38,7 @@ std::vector<RepairReport> ReplicatedLog::repair(Nanoseconds timeout) {
 RepairReport ReplicatedLog::bring_back(Replica& replica, const Deadline& deadline) {
   RepairReport report;
   report.peer = replica.peer().name();
-  replica.set_deadline(deadline);
+  replica.session().set_deadline(deadline);
   BroughtSoFar& so_far = replica.brought_so_far();
   const Nanoseconds kept_for =
       std::max(kKeptTimeouts * options_.replica_timeout, kKeptReconnects * options_.reconnect);
@@ -47,13 +47,13 @@ RepairReport ReplicatedLog::bring_back(Replica& replica, const Deadline& deadlin
     so_far.forget_what_was_read();
   }
   const auto repaired = repair_replica(replica, report, deadline);
-  replica.set_deadline(std::nullopt);
+  replica.session().set_deadline(std::nullopt);
   report.repaired = repaired.ok();
   if (report.repaired) ask_again_at_.reset();
   if (!repaired.ok()) {
     report.error = repaired.error().message;
     if (replica.up()) so_far.last_there = clock_.now();
-    if (so_far.note_further()) replica.got_on();
+    if (so_far.note_further()) replica.session().got_on();
     replica.mark_down(repaired.error());
     const bool fenced = repaired.code() == ErrorCode::Fenced && !quorum_stands();
     if (fenced && !lost_) lost_ = repaired.error();
@@ -69,7 +69,7 @@ void ReplicatedLog::reconnect(Nanoseconds now, const Deadline& deadline) {
   for (std::size_t count = 0; count < replicas_.size(); ++count) {
     const std::size_t index = (first + count) % replicas_.size();
     Replica& replica = replicas_[index];
-    if (replica.sending() || !is_member(replica) || !replica.retry_due(now)) continue;
+    if (replica.sending() || !is_member(replica) || !replica.session().retry_due(now)) continue;
     if (deadline.passed()) return;
     first_to_reconnect_ = index + 1;
     RepairReport report = bring_back(replica, deadline);
@@ -81,6 +81,11 @@ void ReplicatedLog::reconnect(Nanoseconds now, const Deadline& deadline) {
 Result<void> ReplicatedLog::ask_pool(Replica& replica, const Deadline& deadline) {
   const Deadline soon(clock_, std::min(deadline.left(), options_.replica_timeout));
   PERDURE_TRY(pool, replica.peer().describe(options_.pool, soon));
+  if (pool.state != control::PoolStatus::Open) {
+    return Error{ErrorCode::NotFound,
+                 fmt::format("its pool is {}: {}", to_string(pool.state),
+                             pool.reason.empty() ? "open it on the peer" : pool.reason)};
+  }
   const auto uuid = parse_uuid(pool.uuid);
   if (!uuid || !configuration_.has(*uuid)) {
     return Error{ErrorCode::InvalidArgument,
@@ -308,7 +313,7 @@ Result<void> ReplicatedLog::admit(std::unique_ptr<client::Peer> peer, Configurat
 
 Result<void> ReplicatedLog::bring_newcomer(Replica& replica) {
   PERDURE_TRY_VOID(replica.open_session(session_request()));
-  if (ring_bytes_for(replica.session().remote.length) < anchor_.ring_bytes) {
+  if (ring_bytes_for(replica.session().connection().remote.length) < anchor_.ring_bytes) {
     return Error{
         ErrorCode::InvalidArgument,
         fmt::format("its pool is too small: the log's ring has {} bytes", anchor_.ring_bytes)};

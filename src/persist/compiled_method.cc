@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/assert.h"
+#include "core/method_set.h"
 #include "core/try.h"
 #include "persist/wire.h"
 
@@ -232,22 +233,43 @@ void CompiledMethod::await_ack() {
   }
 }
 
+std::uint8_t empty_message_flags(const ServerProfile& profile) {
+  const bool replayed = profile.receive_buffers == ReceiveBuffers::Pm;
+  return replayed ? kReplayable | kPayloadCrc : 0;
+}
+
+CompiledMethod compile_read(const ServerProfile& profile, bool behind_messages) {
+  CompiledMethod method;
+  method.source.name = "read";
+  method.items.resize(1);
+  if (behind_messages) {
+    CompiledRequest message;
+    message.message_flags = empty_message_flags(profile) | kAckWanted;
+    message.wants_ack = true;
+    method.add(message);
+    method.await_ack();
+    method.message_header_bytes_max = kMessageHeaderBytes;
+    method.message_buffer_bytes = std::max(kMessageHeaderBytes, kReplayableBytesMin);
+  }
+  CompiledRequest read;
+  read.opcode = fabric::Opcode::Read;
+  read.brings = true;
+  method.add(read);
+  method.await_completion(method.requests.size() - 1);
+  return method;
+}
+
 Result<std::vector<CompiledMethod>> compile(const std::vector<Method>& methods,
                                             const ServerProfile& profile,
                                             const Capabilities& device, const ReceiveQueue& queue) {
+  // Which places updates write is their caller's business, who has chosen the methods for it.
+  std::vector<SetMember> members;
+  for (const Method& method : methods) members.push_back({method, Reuse::Never, false});
+  PERDURE_TRY_VOID(may_share(members, profile));
   std::vector<CompiledMethod> compiled;
   for (const Method& method : methods) {
     PERDURE_TRY(one, compile_one(method, profile, device, queue));
     compiled.push_back(std::move(one));
-  }
-  const auto replaying = std::count_if(methods.begin(), methods.end(), replays);
-  const auto messaging =
-      std::count_if(compiled.begin(), compiled.end(),
-                    [](const CompiledMethod& method) { return method.messages() != 0; });
-  if (replaying != 0 && replaying != messaging) {
-    // Replay stops at the first message it can not apply, so all messages must be replayable.
-    return Error{ErrorCode::InvalidArgument,
-                 "methods that replay messages can not share a connection with other messages"};
   }
   return compiled;
 }

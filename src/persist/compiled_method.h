@@ -26,6 +26,7 @@ struct CompiledRequest {
   fabric::Opcode opcode = fabric::Opcode::Send;
   bool fenced = false;
   bool wants_ack = false;  // message: the responder is to acknowledge it
+  bool brings = false;     // READ: of all bytes of its item, into the item's own memory
   Item item = 0;           // that it is about; SEND: see entries
   fabric::FlushPlacement placement = fabric::FlushPlacement::Visibility;  // FLUSH
   std::vector<CompiledEntry> entries;                                     // SEND
@@ -80,6 +81,15 @@ struct CompiledMethod {
   void await_completion(std::size_t request);
   void await_ack();
 };
+
+/// Flags of a message that carries nothing. Where receive buffers are persistent it can be replayed
+/// (which does nothing): replay stops at the first message that can not.
+std::uint8_t empty_message_flags(const ServerProfile& profile);
+
+/// A READ of one item, which is no method: nothing becomes durable by it. `behind_messages`: the
+/// responder has handled every message before it, since what they carry is stored by its CPU after
+/// the update has resolved.
+CompiledMethod compile_read(const ServerProfile& profile, bool behind_messages);
 
 /// Errors: InvalidArgument (malformed, or methods that must not share a connection), Unsupported.
 Result<std::vector<CompiledMethod>> compile(const std::vector<Method>& methods,

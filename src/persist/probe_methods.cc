@@ -52,8 +52,7 @@ std::size_t probe_padding_bytes(const ReceiveQueue& queue) {
 
 std::vector<CompiledMethod> compile_probes(const ServerProfile& profile, const Capabilities& device,
                                            std::size_t padding_bytes) {
-  const bool replayed = profile.receive_buffers == ReceiveBuffers::Pm;
-  const std::uint8_t plain = replayed ? kReplayable | kPayloadCrc : 0;
+  const std::uint8_t plain = empty_message_flags(profile);
   const std::uint8_t answered = plain | kAckWanted;
   const CompiledRequest write = one_sided(fabric::Opcode::Write);
   const bool flushes = device.native_flush && profile.capabilities.native_flush;

@@ -17,8 +17,7 @@ inline constexpr std::size_t kProbeLineBytes = 64;
 /// Bytes of nothing that fill a message of this queue; at least one line.
 std::size_t probe_padding_bytes(const ReceiveQueue& queue);
 
-/// One method for each Probe, in their order. Where receive buffers are persistent, the messages
-/// can be replayed (which does nothing): replay stops at the first message that can not.
+/// One method for each Probe, in their order.
 std::vector<CompiledMethod> compile_probes(const ServerProfile& profile, const Capabilities& device,
                                            std::size_t padding_bytes);
 

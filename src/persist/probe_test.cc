@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "core/method_set.h"
 #include "core/random.h"
 #include "fabric/emu/world.h"
 #include "persist/requester.h"
@@ -75,6 +76,8 @@ class ProbedPair {
     return *plan::plan(profile_, update);
   }
 
+  void fill(std::byte with) { source_.fill(with); }
+
   UpdateItem item(std::uint64_t at) {
     return {at, {source_.data(), source_.size(), source_memory_.get()}};
   }
@@ -82,6 +85,7 @@ class ProbedPair {
   bool unchanged() const {
     return std::equal(before_.begin(), before_.end(), region_->bytes().begin());
   }
+  const ServerProfile& profile() const { return profile_; }
   std::byte at(std::uint64_t place) const { return region_->bytes()[place]; }
 
   /// The power fails and comes back; returns how many messages recovery applied.
@@ -160,6 +164,30 @@ TEST(Probes, DoNotEndAReplay) {
   EXPECT_EQ(pair.at(512), std::byte{0xa5});
   EXPECT_EQ(pair.recover(), 3u);  // two probes and the update behind them
   EXPECT_EQ(pair.at(512), std::byte{0});
+}
+
+// What the law of core/method_set.h is there for: both updates were durable, the older one returns.
+TEST(ReplayedMessages, AreAppliedOverWhatWasWrittenSince) {
+  ProbedPair pair(ReceiveBuffers::Pm);
+  const std::vector<Method> methods = {pair.method(Primary::Send), pair.method(Primary::Write)};
+  ASSERT_TRUE(replays(methods[0])) << methods[0].name;
+  ASSERT_TRUE(pair.requester->use_methods(methods).ok()) << "for places of their own";
+  pair.cpu_stands_still = true;
+  for (const std::size_t method : {0u, 1u}) {
+    pair.fill(std::byte(method + 1));
+    const UpdateItem item = pair.item(512);
+    ASSERT_TRUE(pair.requester->begin(method, std::span(&item, 1)).ok());
+    ASSERT_TRUE(pair.finish());
+  }
+  EXPECT_EQ(pair.at(512), std::byte{2});
+  EXPECT_EQ(pair.recover(), 1u);
+  EXPECT_EQ(pair.at(512), std::byte{1});
+  // So a WRITE does not take the place of a message, nor is it chosen beside one.
+  EXPECT_EQ(may_replace({methods[0]}, {methods[1]}, pair.profile()).code(),
+            ErrorCode::InvalidArgument);
+  EXPECT_FALSE(may_share({{methods[0], Reuse::AfterAnother}, {methods[1], Reuse::AfterItsEnd}},
+                         pair.profile())
+                   .ok());
 }
 
 TEST(Probes, MethodsCanBeExchangedBetweenUpdates) {

@@ -152,6 +152,10 @@ inline void Requester::fill_in(const InFlight& started, const CompiledRequest& c
   request.remote_offset = item.at;
   switch (compiled.opcode) {
     case fabric::Opcode::Read:
+      if (compiled.brings) {
+        request.segments[0] = item.data;
+        break;
+      }
       // One byte inside the written range: its answer pushes every earlier write before it.
       request.remote_offset = item.at + item.data.length - 1;
       break;

@@ -87,11 +87,17 @@ class Requester {
   /// Bytes that a LongMessage has more than a Message.
   std::uint64_t probe_padding() const { return padding_.size(); }
 
+  /// Begins a READ of the bytes at `item.at` into the item's memory, which counts as an update. It
+  /// brings all that had resolved before it was begun, also what a replayed message only carries to
+  /// its place later. Errors: as for begin.
+  Result<std::uint64_t> begin_read(const UpdateItem& item) { return begin(read_, {&item, 1}); }
+
   /// Takes other methods in place of those it has. They may allocate and register memory.
   ///
-  /// Requires    nothing in flight. Methods that replay messages must not come after others, nor
-  ///             the other way round: a copy of the responder's could still be in flight.
-  /// Errors      those of open; the old methods are kept.
+  /// Requires    nothing in flight.
+  /// Errors      those of open, InvalidArgument if the law of core/method_set.h keeps them from
+  ///             coming after those (a copy of the responder's could still be in flight); the old
+  ///             methods are kept.
   Result<void> use_methods(std::vector<Method> methods);
 
   /// Takes completions and goes on with what they release. Never blocks.
@@ -166,8 +172,9 @@ class Requester {
   fabric::Device& device_;
   const ServerProfile profile_;
   const Options options_;
-  std::vector<CompiledMethod> methods_;  // those that were given, then the probes
+  std::vector<CompiledMethod> methods_;  // those that were given, the READ, the probes
   std::size_t first_probe_ = 0;
+  std::size_t read_ = 0;           // where the READ is among them
   std::vector<InFlight> updates_;  // by number; a power of two
   std::uint64_t slot_mask_;
 

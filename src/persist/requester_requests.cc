@@ -3,6 +3,7 @@
 
 #include "core/assert.h"
 #include "core/bytes.h"
+#include "core/method_set.h"
 #include "core/try.h"
 #include "persist/probe_methods.h"
 #include "persist/requester.h"
@@ -30,8 +31,15 @@ Result<void> Requester::prepare(std::vector<Method> methods) {
 
 Result<void> Requester::use_methods(std::vector<Method> methods) {
   PERDURE_ASSERT(begun_ == resolved_);
+  std::vector<Method> before;
+  for (std::size_t index = 0; index < read_; ++index) {
+    before.push_back(methods_[index].source);
+  }
+  PERDURE_TRY_VOID(may_replace(before, methods, profile_));
   PERDURE_TRY(compiled, compile(methods, profile_, endpoint_.capabilities(), options_.queue));
-  const std::size_t given = compiled.size();
+  const bool copied_late = std::any_of(methods.begin(), methods.end(), replays);
+  const std::size_t read = compiled.size();
+  compiled.push_back(compile_read(profile_, copied_late));
   if (options_.probes) {
     for (CompiledMethod& probe :
          compile_probes(profile_, endpoint_.capabilities(), padding_.size())) {
@@ -47,7 +55,8 @@ Result<void> Requester::use_methods(std::vector<Method> methods) {
   message_memory_ = std::move(memory);
   message_bytes_ = std::move(bytes);
   methods_ = std::move(compiled);
-  first_probe_ = given;
+  read_ = read;
+  first_probe_ = read + 1;
   make_ready();
   return {};
 }
@@ -91,6 +100,7 @@ fabric::WorkRequest Requester::ready_request(const CompiledRequest& compiled, st
       break;
     case fabric::Opcode::Read:
       request.segment_count = 1;
+      if (compiled.brings) break;
       request.segments[0] = {const_cast<std::byte*>(scratch_.data()), 1, scratch_memory_.get()};
       break;
     case fabric::Opcode::Flush:

@@ -295,7 +295,6 @@ Error Responder::fail(Error error) {
   if (error.code != ErrorCode::Disconnected) {
     if (error.code != ErrorCode::SystemError) ++counters_.refused;
     acknowledge(static_cast<std::uint8_t>(1 + static_cast<int>(error.code)));
-    log_message(Severity::Warning, fmt::format("session {}: {}", options_.session, error.message));
   }
   return error;
 }

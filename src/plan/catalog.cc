@@ -15,8 +15,9 @@ using Reactions = std::vector<std::vector<ResponderAction>>;
 struct Facts {
   bool responder_must_flush = false;  // only its CPU brings data into the domain
   bool visible_is_not_enough = false;
-  bool arrival_is_enough = false;  // and the completion of a posted operation tells
-  bool messages_survive = false;   // a receive buffer keeps a whole message like data
+  bool arrival_is_enough = false;     // and the completion of a posted operation tells
+  bool messages_survive = false;      // a receive buffer keeps a whole message like data
+  bool flush_takes_messages = false;  // into the domain, behind a message alone
   bool atomic_write = false;
   bool written_in_order = false;    // a WRITE becomes visible after the ones before it
   bool sync_misses_writes = false;  // what peers write is not what a sync of the page writes
@@ -37,6 +38,9 @@ class Catalog {
     facts_.arrival_is_enough = delivery_keeps && !early;
     facts_.messages_survive =
         durable && server.receive_buffers == ReceiveBuffers::Pm && !facts_.responder_must_flush;
+    // A READ in place of a FLUSH has to lie inside what was written and no
+    // requester reaches a receive buffer.
+    facts_.flush_takes_messages = !dmp || server.capabilities.native_flush;
     facts_.atomic_write = server.capabilities.atomic_write;
     facts_.written_in_order = keeps_write_order(server);
     facts_.sync_misses_writes = durable && page && !syncs_peer_writes(server);
@@ -196,6 +200,7 @@ class Catalog {
       add("send-replay-completion", Primary::Send, {send_replayable(all_), wait_completion(0)}, {},
           "the message itself survives from the RNIC on, and recovery applies it");
     }
+    if (!facts_.flush_takes_messages) return;
     add("send-replay-flush", Primary::Send,
         {send_replayable(all_), flush(all_), wait_completion(1)}, {},
         "the message itself survives once it is flushed, and recovery applies it");

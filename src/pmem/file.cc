@@ -167,6 +167,20 @@ Result<File> open_file(const std::string& path, OpenMode access) {
   return file;
 }
 
+Result<void> check_name(const File& file) {
+  if (file.is_device()) return {};
+  struct stat ours {};
+  struct stat named {};
+  if (::fstat(file.descriptor(), &ours) != 0) return errno_error(file.path(), errno);
+  const bool replaced = ::stat(file.path().c_str(), &named) == 0 && !same_inode(ours, named);
+  if (!replaced && ours.st_nlink != 0) return {};
+  return Error{ErrorCode::SystemError,
+               fmt::format("{}: {} while it was in use; what is written to the old one is lost "
+                           "when it is closed: put the file back from a copy or make a new pool, "
+                           "open it, and repair it from another replica",
+                           file.path(), replaced ? "was replaced by another file" : "was deleted")};
+}
+
 Result<void> lock_exclusively(const File& file) {
   struct flock lock = one_byte_lock(kLockByte);
   if (fcntl(file.descriptor(), F_OFD_SETLK, &lock) != 0) {

@@ -35,6 +35,11 @@ class File {
   bool is_device_ = false;
 };
 
+/// Whether whoever opens the path gets this open file. One that was only moved away, or has another
+/// name, passes: what is written to it is not lost.
+/// Errors  SystemError: deleted, or another file is in its place.
+Result<void> check_name(const File& file);
+
 /// Opens a regular file or a DAX device that exists.
 ///
 /// Errors  NotFound, PermissionDenied. InvalidArgument: a directory, a FIFO or another thing that

@@ -245,5 +245,36 @@ TEST(NewFile, AFullDiskIsNoSpaceAndLeavesNothing) {
   EXPECT_EQ(answer, "");
 }
 
+// Where the blocks that were reserved are not the file's for ever: a file system that compresses or
+// copies on write, a thin volume. Here somebody takes them away.
+TEST(NewFile, ADiskThatIsFullWhileZerosAreWrittenIsNoSpaceAndLeavesNothing) {
+  TestDirectory directory;
+  const std::string answer = in_child([&]() -> std::string {
+    const std::string missing = mount_tiny_disk(directory.path());
+    if (!missing.empty()) return "cannot try: " + missing;
+    {
+      auto made = NewFile::begin(directory.file("x"), 128 << 10);
+      if (!made.ok()) return made.error().message;
+      const std::string growing = directory.file(directory.names().at(0));
+      if (::truncate(growing.c_str(), 0) != 0) return "not cut short";
+      if (::truncate(growing.c_str(), 128 << 10) != 0) return "not made longer";
+      auto other = NewFile::begin(directory.file("y"), 240 << 10);
+      if (!other.ok()) return other.error().message;
+      const auto zeroed = made->write_zeros(128 << 10, Deadline::after(std::chrono::seconds{60}));
+      if (zeroed.ok()) return "zeros fit where there is no room";
+      if (zeroed.code() != ErrorCode::NoSpace) return zeroed.error().message;
+      if (zeroed.error().message.find(directory.file("x")) == std::string::npos) return "no name";
+    }
+    if (!directory.names().empty()) return "left " + directory.names()[0];
+    // Expect: there is room again.
+    auto again = NewFile::begin(directory.file("x"), 128 << 10);
+    if (!again.ok()) return again.error().message;
+    const auto zeroed = again->write_zeros(128 << 10, Deadline::after(std::chrono::seconds{60}));
+    return zeroed.ok() ? "" : zeroed.error().message;
+  });
+  if (answer.rfind("cannot try", 0) == 0) GTEST_SKIP() << answer << " (needs root)";
+  EXPECT_EQ(answer, "");
+}
+
 }  // namespace
 }  // namespace perdure::pmem

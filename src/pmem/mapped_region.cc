@@ -115,6 +115,10 @@ Result<std::unique_ptr<MappedRegion>> MappedRegion::create(const std::string& pa
 }
 
 MappedRegion::~MappedRegion() {
+  {
+    const MutexLock lock(mutex_);
+    read_ahead_.reset();
+  }
   guard_.reset();
   unmap(mapping_);
 }
@@ -166,6 +170,10 @@ Result<void> MappedRegion::flush(std::span<const Range> ranges) {
 }
 
 std::unique_ptr<FailureTie> MappedRegion::cut_on_failure(const CutSwitch& connection) {
+  if (page_sync_ != nullptr) {
+    const MutexLock lock(mutex_);
+    if (read_ahead_ == nullptr) read_ahead_ = std::make_unique<ReadAhead>(mapping_.bytes);
+  }
   return guard_->tie(connection);
 }
 
@@ -176,7 +184,7 @@ Result<void> MappedRegion::check() {
   struct stat status {};
   if (::fstat(file_.descriptor(), &status) != 0) return errno_error(file_.path(), errno);
   const auto bytes = static_cast<std::uint64_t>(status.st_size);
-  if (bytes >= mapping_.bytes.size()) return {};
+  if (bytes >= mapping_.bytes.size()) return check_name(file_);
   return Error{ErrorCode::SystemError,
                fmt::format("{}: has been truncated to {} of {} bytes while it was in use; what "
                            "was behind is lost: put the file back from a copy or make a new pool, "

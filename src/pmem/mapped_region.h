@@ -16,12 +16,14 @@
 #include <span>
 #include <string>
 
+#include "core/mutex.h"
 #include "pmem/cache_flush.h"
 #include "pmem/direct_map.h"
 #include "pmem/file.h"
 #include "pmem/mapping_guard.h"
 #include "pmem/medium.h"
 #include "pmem/page_sync.h"
+#include "pmem/read_ahead.h"
 #include "pmem/region.h"
 
 namespace perdure::pmem {
@@ -68,6 +70,7 @@ class MappedRegion final : public Region {
   using Region::flush;
   Result<void> flush(std::span<const Range> ranges) override;
   Result<void> check() override;
+  /// Who connects to a page-cache file may read all of it: from the first one on it is read ahead.
   std::unique_ptr<FailureTie> cut_on_failure(const CutSwitch& connection) override;
   std::string evidence() const override;
 
@@ -90,6 +93,9 @@ class MappedRegion final : public Region {
   std::unique_ptr<MappingGuard> guard_;
   std::optional<CacheFlush> cache_flush_;  // Dmp only
   std::unique_ptr<PageSync> page_sync_;    // Page only
+  Mutex mutex_;
+  std::unique_ptr<ReadAhead> read_ahead_
+      PERDURE_GUARDED_BY(mutex_);  // Page only, once connected to
 };
 
 /// The unit in which the medium below a file or directory maps memory: the huge page on hugetlbfs,

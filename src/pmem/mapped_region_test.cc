@@ -210,6 +210,31 @@ TEST_F(DiskTest, AFileSystemThatWasMadeReadOnlyIsNoticedWithoutAFlush) {
             ErrorCode::PermissionDenied);
 }
 
+TEST_F(MemoryTest, AFileThatNobodyCanOpenAgainIsNoMedium) {
+  const auto made = [&](const std::string& name) {
+    auto region = MappedRegion::create(directory_.file(name), 4096, declared(Mhp));
+    EXPECT_TRUE(region.ok()) << region.error().message;
+    EXPECT_TRUE((*region)->check().ok());
+    return std::move(*region);
+  };
+  const auto deleted = made("deleted");
+  ASSERT_EQ(::unlink(directory_.file("deleted").c_str()), 0);
+  EXPECT_EQ(deleted->check().code(), ErrorCode::SystemError);
+  EXPECT_NE(deleted->check().error().message.find("deleted"), std::string::npos);
+
+  const auto replaced = made("replaced");
+  const auto kept = made("kept");
+  ASSERT_EQ(::rename(directory_.file("replaced").c_str(), directory_.file("old").c_str()), 0);
+  EXPECT_TRUE(replaced->check().ok()) << "it was only moved";
+  write_all(directory_.file("replaced"), {'x'});
+  EXPECT_EQ(replaced->check().code(), ErrorCode::SystemError);
+  EXPECT_NE(replaced->check().error().message.find("replaced"), std::string::npos);
+
+  // By the way in which an editor, or a copy, replaces it.
+  ASSERT_EQ(::rename(directory_.file("replaced").c_str(), directory_.file("kept").c_str()), 0);
+  EXPECT_EQ(kept->check().code(), ErrorCode::SystemError);
+}
+
 TEST_F(MemoryTest, IsVolatileUnlessABatteryIsDeclared) {
   const auto domain_of = [&](const std::string& name, const MapOptions& options) {
     auto region = MappedRegion::create(directory_.file(name), 4096, options);

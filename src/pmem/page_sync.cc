@@ -16,6 +16,7 @@
 #include "core/bytes.h"
 #include "core/errno_error.h"
 #include "core/log_message.h"
+#include "pmem/read_ahead.h"
 
 namespace perdure::pmem {
 namespace {
@@ -90,14 +91,8 @@ std::size_t dirty_resident_pages(std::span<std::byte> mapping) {
 
 void keep_pages_small(std::span<std::byte> mapping) {
   constexpr std::size_t kReadBytesMax = std::size_t{256} << 20;
-  // Of one call the kernel takes no more than the drive's read_ahead_kb, 128 unless it was changed.
-  constexpr std::size_t kAskBytes = std::size_t{128} << 10;
   (void)::madvise(mapping.data(), mapping.size(), MADV_RANDOM);
-  const auto front = mapping.first(std::min(mapping.size(), kReadBytesMax));
-  for (std::size_t at = 0; at < front.size(); at += kAskBytes) {
-    const auto part = front.subspan(at, std::min(kAskBytes, front.size() - at));
-    if (::madvise(part.data(), part.size(), MADV_WILLNEED) != 0) return;
-  }
+  (void)ask_for_pages(mapping.first(std::min(mapping.size(), kReadBytesMax)));
 }
 
 PageSync::PageSync(std::span<std::byte> mapping, int descriptor, std::string path, SyncCalls& calls)

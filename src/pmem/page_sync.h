@@ -46,7 +46,8 @@ std::size_t dirty_resident_pages(std::span<std::byte> mapping);
 /// kernel reads ahead of a fault lies in large folios since 6.x, and a store makes all of one
 /// dirty. A flush of 64 bytes then wrote 757 KB instead of 4 KB, and took 101 us instead of 64
 /// (measured, decision 0015). What is read by name comes in single pages: the first 256 MiB, in the
-/// background, so that requests after a start need not wait for the disk. Advice: where it is not
+/// background, so that requests after a start need not wait for the disk (the rest once somebody
+/// connects: read_ahead.h). Advice: where it is not
 /// taken, it is as slow as it was.
 void keep_pages_small(std::span<std::byte> mapping);
 

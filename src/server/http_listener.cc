@@ -23,9 +23,7 @@
 #include <atomic>
 #include <cerrno>
 #include <charconv>
-#include <deque>
 #include <map>
-#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -35,6 +33,7 @@
 #include "core/mutex.h"
 #include "core/try.h"
 #include "fabric/resolve.h"
+#include "server/http_workers.h"
 
 namespace perdure::server {
 namespace {
@@ -75,7 +74,7 @@ enum class Phase {
   Sending,
 };
 
-struct Connection {
+struct Connection : HttpJob {
   Connection(int socket, std::string from, Nanoseconds within)
       : descriptor(socket), address(std::move(from)), until(Deadline::after(within)) {}
   const int descriptor;
@@ -87,8 +86,6 @@ struct Connection {
   bool over = false;    // it was shut down; the library will say when it is closed
   bool dispatched = false;
   std::uint64_t body_bytes = 0;  // those that were discarded too
-  ReceivedRequest request;
-  HttpReply reply;
 };
 
 std::string plain(int status, std::string_view words, std::string_view code,
@@ -106,138 +103,6 @@ void say_and_end(int socket, const std::string& text) {
   (void)::send(socket, text.data(), text.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
   ::shutdown(socket, SHUT_RDWR);
 }
-
-/// A worker that has been at one request for so long may be waiting for a medium that never
-/// answers.
-constexpr Nanoseconds kStuckAfter = std::chrono::seconds{1};
-/// Workers that take the place of such ones, at most: as many media may hang at a time.
-constexpr std::size_t kReplacementsMax = 32;
-
-/// The work of both lanes, and who does it.
-class Workers {
- public:
-  using Answer = std::function<HttpReply(const ReceivedRequest&)>;
-
-  Workers(Answer answer, std::size_t queued_max, std::function<void()> wake)
-      : answer_(std::move(answer)), queued_max_(queued_max), wake_(std::move(wake)) {}
-  ~Workers() { stop(); }
-  Workers(const Workers&) = delete;
-  Workers& operator=(const Workers&) = delete;
-
-  void start(std::size_t common, std::size_t reserved) {
-    for (std::size_t i = 0; i < common + reserved; ++i) add(i >= common);
-  }
-  /// While requests wait that nobody can take, since all who could are stuck, there is one worker
-  /// more. To be called again and again, by the thread that calls take.
-  void replace_stuck() {
-    bool common = false;
-    bool reserved = false;
-    {
-      const MutexLock lock(mutex_);
-      if (stopping_ || (reserved_.empty() && common_.empty())) return;
-      bool common_stuck = true;
-      bool all_stuck = true;
-      for (const auto& each : tasks_) {
-        const bool stuck = each->until && each->until->passed();
-        all_stuck = all_stuck && stuck;
-        if (!each->only_reserved) common_stuck = common_stuck && stuck;
-      }
-      reserved = !reserved_.empty() && all_stuck;
-      common = !common_.empty() && common_stuck && !reserved;
-    }
-    if ((!common && !reserved) || replacements_ == kReplacementsMax) return;
-    ++replacements_;
-    log_message(Severity::Warning,
-                fmt::format("every thread that could answer a request has been at one for over a "
-                            "second; here is one more ({} of {} at most)",
-                            replacements_, kReplacementsMax));
-    try {
-      add(reserved);
-    } catch (const std::system_error& error) {
-      log_message(Severity::Error, fmt::format("no thread for it: {}", error.what()));
-    }
-  }
-  /// What is queued is still answered.
-  void stop() {
-    std::vector<std::thread> threads;
-    {
-      const MutexLock lock(mutex_);
-      stopping_ = true;
-      threads.swap(threads_);
-    }
-    something_.notify_all();
-    for (std::thread& each : threads) each.join();
-  }
-
-  /// False: too many wait already.
-  bool take(Connection& connection, Lane lane) {
-    {
-      const MutexLock lock(mutex_);
-      auto& queue = lane == Lane::Reserved ? reserved_ : common_;
-      if (queue.size() >= queued_max_ || stopping_) return false;
-      queue.push_back(&connection);
-    }
-    something_.notify_all();
-    return true;
-  }
-  std::vector<Connection*> answered() {
-    const MutexLock lock(mutex_);
-    return std::exchange(answered_, {});
-  }
-
- private:
-  struct Task {
-    const bool only_reserved;
-    std::optional<Deadline> until;  // by when its request should be answered; none: it has none
-  };
-
-  void add(bool only_reserved) {
-    const MutexLock lock(mutex_);
-    if (stopping_) return;
-    auto task = std::make_unique<Task>(Task{only_reserved, {}});
-    threads_.emplace_back([this, of = task.get()] { run(*of); });
-    tasks_.push_back(std::move(task));
-  }
-  /// The next one to answer; nothing when it is time to end.
-  Connection* next(Task& task) {
-    MutexLock lock(mutex_);
-    task.until.reset();
-    for (;;) {
-      auto& queue = reserved_.empty() && !task.only_reserved ? common_ : reserved_;
-      if (!queue.empty()) {
-        Connection* const first = queue.front();
-        queue.pop_front();
-        task.until = Deadline::after(kStuckAfter);
-        return first;
-      }
-      if (stopping_) return nullptr;
-      lock.wait_for(something_, std::chrono::seconds{1});
-    }
-  }
-  void run(Task& task) {
-    while (Connection* const connection = next(task)) {
-      connection->reply = answer_(connection->request);
-      {
-        const MutexLock lock(mutex_);
-        answered_.push_back(connection);
-      }
-      wake_();
-    }
-  }
-
-  const Answer answer_;
-  const std::size_t queued_max_;
-  const std::function<void()> wake_;
-  Mutex mutex_;
-  std::condition_variable something_;
-  std::deque<Connection*> reserved_ PERDURE_GUARDED_BY(mutex_);
-  std::deque<Connection*> common_ PERDURE_GUARDED_BY(mutex_);
-  std::vector<Connection*> answered_ PERDURE_GUARDED_BY(mutex_);
-  bool stopping_ PERDURE_GUARDED_BY(mutex_) = false;
-  std::vector<std::unique_ptr<Task>> tasks_ PERDURE_GUARDED_BY(mutex_);  // one for each thread
-  std::vector<std::thread> threads_ PERDURE_GUARDED_BY(mutex_);
-  std::size_t replacements_ = 0;
-};
 
 class Listener final : public HttpListener {
  public:
@@ -285,7 +150,7 @@ class Listener final : public HttpListener {
   std::atomic<bool> stopping_{false};
   mutable Mutex counters_mutex_;
   HttpCounters counters_ PERDURE_GUARDED_BY(counters_mutex_);
-  std::unique_ptr<Workers> workers_;
+  std::unique_ptr<HttpWorkers> workers_;
   std::thread thread_;
 };
 
@@ -354,7 +219,7 @@ Listener::Listener(Options options) : options_(std::move(options)) {
     const std::uint64_t one = 1;
     [[maybe_unused]] const auto written = ::write(wake_.number(), &one, sizeof one);
   };
-  workers_ = std::make_unique<Workers>(options_.answer, options_.limits.queued_max, wake);
+  workers_ = std::make_unique<HttpWorkers>(options_.answer, options_.limits.queued_max, wake);
 }
 
 Listener::~Listener() {
@@ -631,7 +496,8 @@ HttpCounters Listener::counters() const {
 }
 
 void Listener::give_answers() {
-  for (Connection* const each : workers_->answered()) {
+  for (HttpJob* const job : workers_->answered()) {
+    auto* const each = static_cast<Connection*>(job);
     each->phase = Phase::Sending;
     each->until = Deadline::after(options_.limits.answer_within);
     ::MHD_resume_connection(each->handle);

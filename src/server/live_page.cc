@@ -52,7 +52,9 @@ async function renew() {
       cell(row, p.epoch, "number");
       cell(row, p.epoch ? p.writer_name + (p.writer_present ? "" : " (gone)") : ""); });
     fill("sessions", sessions.sessions, (row, s) => {
-      cell(row, s.id); cell(row, s.pool); cell(row, s.phase);
+      cell(row, s.id); cell(row, s.pool);
+      cell(row, s.unrevoked ? `${s.phase}, keys kept: ${s.unrevoked}` : s.phase,
+           s.unrevoked ? "unavailable" : "");
       cell(row, s.write ? `write, epoch ${s.epoch}, ${s.writer_name}` : "read");
       cell(row, s.transport); cell(row, count(s.counters.messages), "number");
       cell(row, count(s.counters.copied_bytes), "number");

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <iterator>
 
@@ -33,6 +34,9 @@ constexpr std::array kCounters{
             &control::ServiceCounters::replayed_messages},
     Counter{"perdure_medium_failures_total", "Times the pool's medium failed while it was served.",
             &control::ServiceCounters::medium_failures},
+    Counter{"perdure_revocation_failures_total",
+            "Times the RNIC did not take a session's keys away.",
+            &control::ServiceCounters::revocation_failures},
 };
 
 class Text {
@@ -81,6 +85,16 @@ void write_sessions(Text& text, const control::ServiceReport& report) {
     }
     text.value("perdure_sessions", pool_label(each) + ",mode=\"read\"", readers);
     text.value("perdure_sessions", pool_label(each) + ",mode=\"write\"", writers);
+  }
+  constexpr const char* unrevoked = "perdure_sessions_unrevoked";
+  text.head(unrevoked, "Sessions that ended, and whose keys may be alive: no writer is granted.",
+            "gauge");
+  for (const control::PoolReport& each : report.pools) {
+    const auto kept =
+        std::count_if(report.sessions.begin(), report.sessions.end(), [&](const auto& session) {
+          return session.pool == each.pool.name && !session.unrevoked.empty();
+        });
+    text.value(unrevoked, pool_label(each), static_cast<std::uint64_t>(kept));
   }
 }
 

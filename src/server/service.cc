@@ -13,6 +13,10 @@ namespace perdure::server {
 namespace {
 
 constexpr int kRevokeTries = 3;
+/// For all pools together, when a daemon starts: one that was killed a moment ago has its pools
+/// until its process has ended, and letting go of an RNIC's registrations takes a while.
+constexpr Nanoseconds kBusyFor = std::chrono::seconds{3};
+constexpr Nanoseconds kBusyEvery = std::chrono::milliseconds{50};
 
 /// A pool that somebody may still write to, by a key that could not be taken away: it stays mapped
 /// and locked, and is not marked as cleanly closed, until the kernel ends the RNIC's keys with the
@@ -119,10 +123,11 @@ Result<void> PeerService::listen(std::vector<DataPlane> planes) {
 
 Result<void> PeerService::open_pools() {
   PERDURE_TRY(names, store_->names());
+  const Deadline patience = Deadline::after(options_.threads ? kBusyFor : Nanoseconds{0});
   for (const std::string& name : names) {
     PERDURE_TRY(entry, insert_pool(name));
     PERDURE_TRY(control, hold(*entry));
-    (void)open_entry(*entry);  // shown as unavailable, with the reason, if it fails
+    (void)open_entry(*entry, patience);  // shown as unavailable, with the reason, if it fails
   }
   return {};
 }
@@ -198,9 +203,17 @@ Result<PeerService::PoolPointer> PeerService::insert_new_pool(const control::Poo
   return entry;
 }
 
-/// Requires entry.control. Opens the pool's file and shows the outcome.
-Result<void> PeerService::open_entry(PoolEntry& entry) {
+/// Requires entry.control. Opens the pool's file and shows the outcome. Who has it in use gets
+/// until `patience` to let go of it.
+Result<void> PeerService::open_entry(PoolEntry& entry, const Deadline& patience) {
   auto opened = store_->open(entry.name, settings_of(entry.name));
+  while (!opened.ok() && opened.code() == ErrorCode::Busy && !patience.passed()) {
+    {
+      MutexLock lock(mutex_);
+      lock.wait_for(session_ended_, kBusyEvery);
+    }
+    opened = store_->open(entry.name, settings_of(entry.name));
+  }
   if (!opened) {
     log_message(Severity::Error,
                 fmt::format("pool '{}' is unavailable: {}", entry.name, opened.error().message));
@@ -285,6 +298,9 @@ control::PoolDescription PeerService::shown(const PoolEntry& entry) const {
     if (session->pool.get() == &entry && session->session.terms().write) {
       description.writer_present = true;
     }
+    if (session->pool.get() == &entry && session->unrevoked && description.reason.empty()) {
+      description.reason = not_revoked(*session).message;
+    }
   }
   return description;
 }
@@ -347,7 +363,7 @@ Result<control::PoolDescription> PeerService::open_pool(const std::string& pool,
     PERDURE_TRY(preparing, hold_prepared(*entry));
     deregister_pool(*entry);
     entry->served.reset();
-    PERDURE_TRY_VOID(open_entry(*entry));
+    PERDURE_TRY_VOID(open_entry(*entry, Deadline::after(Nanoseconds{0})));
   }
   return shown(*entry);
 }

@@ -182,7 +182,7 @@ class PeerService {
   Result<PoolPointer> find_pool(const std::string& pool) const;
   Result<PoolPointer> insert_pool(const std::string& pool);
   Result<PoolPointer> insert_new_pool(const control::PoolRequest& request);
-  Result<void> open_entry(PoolEntry& entry);
+  Result<void> open_entry(PoolEntry& entry, const Deadline& patience);
   Result<void> adopt(PoolEntry& entry, std::unique_ptr<pmem::Pool> pool);
   void show(PoolEntry& entry, const std::optional<Error>& failure);
   static Result<PoolHold> hold(PoolEntry& entry);
@@ -233,7 +233,7 @@ class PeerService {
   void stop_acceptors();
   void run_acceptor(Plane& plane);
   void run_session(const SessionPointer& entry, std::unique_ptr<fabric::Endpoint> endpoint);
-  void session_failed(const SessionPointer& entry);
+  void session_failed(const SessionPointer& entry, const Error& why);
   void join_finished();
 
   const ServiceOptions options_;

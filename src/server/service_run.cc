@@ -92,9 +92,7 @@ void PeerService::start(const SessionPointer& entry, std::unique_ptr<fabric::End
 bool PeerService::attach(const SessionPointer& entry, std::unique_ptr<fabric::Endpoint> endpoint) {
   auto attached = entry->session.attach(std::move(endpoint));
   if (attached.ok()) return true;
-  log_message(Severity::Warning, fmt::format("session {:016x}: {}", entry->session.terms().id,
-                                             attached.error().message));
-  session_failed(entry);
+  session_failed(entry, attached.error());
   return false;
 }
 
@@ -108,7 +106,7 @@ void PeerService::run_session(const SessionPointer& entry,
   while (!entry->session.stopping()) {
     const auto handled = entry->session.pump();
     if (!handled) {
-      session_failed(entry);
+      session_failed(entry, handled.error());
       break;
     }
     if (*handled != 0) {
@@ -197,7 +195,7 @@ bool PeerService::pump() {
     if (handled.ok() && *handled == 0) continue;
     something = true;
     if (handled.ok()) continue;
-    session_failed(entry);
+    session_failed(entry, handled.error());
     finish(entry);
   }
   return something;

@@ -301,6 +301,7 @@ void PeerService::finish(const SessionPointer& entry) {
     const MutexLock lock(mutex_);
     entry->phase = control::SessionPhase::Ending;
     entry->unrevoked = revoked.error();
+    ++entry->pool->ended.revocation_failures;
     log_message(Severity::Error, not_revoked(*entry).message);
     if (entry->thread.joinable()) finished_.push_back(std::move(entry->thread));
     session_ended_.notify_all();
@@ -309,7 +310,7 @@ void PeerService::finish(const SessionPointer& entry) {
   Result<std::uint64_t> replayed = std::uint64_t{0};
   // After a power failure nothing is applied: the region belongs to recovery.
   if (!abandoned_.load()) replayed = entry->session.replay();
-  if (!replayed) session_failed(entry);
+  if (!replayed) session_failed(entry, replayed.error());
   const SessionTerms& terms = entry->session.terms();
   const MutexLock lock(mutex_);
   entry->pool->ended += entry->session.counters();
@@ -323,7 +324,16 @@ void PeerService::finish(const SessionPointer& entry) {
 /// A session ended by an error. Whether that concerns the pool only its region knows: a medium that
 /// refused a flush is not trusted again; an RNIC that was reset or may lock no more memory, and a
 /// peer that sends nonsense, end their sessions and nothing else.
-void PeerService::session_failed(const SessionPointer& entry) {
+void PeerService::session_failed(const SessionPointer& entry, const Error& why) {
+  const SessionTerms& terms = entry->session.terms();
+  // Readers come and go.
+  const bool gone = why.code == ErrorCode::Disconnected;
+  if (terms.write || !gone) {
+    log_message(
+        gone ? Severity::Info : Severity::Warning,
+        fmt::format("pool '{}': session {:016x} of {} ended: {}", terms.pool, terms.id,
+                    terms.write ? "writer " + writer_words(terms) : "a reader", why.message));
+  }
   const auto medium = entry->session.check_medium();
   if (medium.ok()) return;
   const MutexLock lock(mutex_);
@@ -403,6 +413,7 @@ control::SessionDescription PeerService::describe_entry(const SessionEntry& entr
   description.writer = terms.writer;
   description.writer_name = terms.writer_name;
   description.transport = terms.transport;
+  if (entry.unrevoked) description.unrevoked = entry.unrevoked->message;
   description.counters = entry.session.counters();
   return description;
 }

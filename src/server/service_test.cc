@@ -2,6 +2,7 @@
 // session, and nothing promised that a power failure takes back.
 #include "server/service.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -9,6 +10,7 @@
 
 #include "client/connect_session.h"
 #include "core/bytes.h"
+#include "core/log_message.h"
 #include "fabric/emu/live_device.h"
 #include "fabric/emu/world.h"
 #include "persist/wire.h"
@@ -62,10 +64,15 @@ TEST_F(Service, ASessionEndsWhenItsRequesterGoes) {
   auto session = open(writer(1, 10));
   ASSERT_TRUE(session.ok());
   EXPECT_TRUE(described().writer_present);
+  std::string said;
+  set_log_callback([&said](Severity, const std::string& message) { said += message + '\n'; });
   session->endpoint.reset();
   world_.settle();
+  set_log_callback({});
   EXPECT_FALSE(described().writer_present);
   EXPECT_TRUE(service_->report()->sessions.empty());
+  const std::string who = fmt::format("pool 'a': session {:016x} of writer '", session->id);
+  EXPECT_NE(said.find(who), std::string::npos) << said;
 }
 
 TEST_F(Service, OneWriterAtATime) {
@@ -194,6 +201,13 @@ TEST_F(Service, NobodyIsGrantedAPoolWhoseKeysCouldNotBeTakenAway) {
   EXPECT_EQ(described().state, control::PoolStatus::Open);
   EXPECT_EQ(described().epoch, Epoch{1});
   EXPECT_TRUE(described().writer_present);
+  // It is seen from outside: who asks is told, and each try is counted.
+  EXPECT_NE(described().reason.find("can not be taken away"), std::string::npos);
+  auto report = *service_->report();
+  EXPECT_EQ(report.pools[0].counters.revocation_failures, 5u);
+  EXPECT_EQ(report.pools[0].counters.medium_failures, 0u);
+  ASSERT_EQ(report.sessions.size(), 1u);
+  EXPECT_FALSE(report.sessions[0].unrevoked.empty());
 
   // The RNIC answers again. Expect: the next request takes the keys, and the pool.
   server_->refuse_revocations(false);
@@ -202,7 +216,12 @@ TEST_F(Service, NobodyIsGrantedAPoolWhoseKeysCouldNotBeTakenAway) {
   EXPECT_NE(write(*old, 8), std::nullopt);
   EXPECT_EQ(first_byte(), 7);
   EXPECT_EQ(write(*next, 9), std::nullopt);
-  EXPECT_EQ(service_->report()->pools[0].counters.writers_fenced, 1u);
+  report = *service_->report();
+  EXPECT_EQ(report.pools[0].counters.writers_fenced, 1u);
+  EXPECT_EQ(report.pools[0].counters.revocation_failures, 5u);
+  ASSERT_EQ(report.sessions.size(), 1u);
+  EXPECT_TRUE(report.sessions[0].unrevoked.empty());
+  EXPECT_EQ(described().reason, "");
 }
 
 TEST_F(Service, AGrantThatNobodyCameForHasKeysToo) {
@@ -347,70 +366,6 @@ TEST_F(Service, TheAuthorizerIsAskedForEverything) {
   EXPECT_EQ(guarded.report().code(), denied);
 }
 
-class Quota : public testing::Test {
- protected:
-  void serve(std::size_t pools_max, std::uint64_t bytes_max, bool take_device = false) {
-    service_.reset();
-    ServiceOptions options;
-    options.threads = false;
-    options.directory = directory_.path();
-    options.pools_max = pools_max;
-    options.pool_bytes_max = bytes_max;
-    options.settings_by_pool["device"].take_device = take_device;
-    auto service = PeerService::open(std::move(options), {});
-    ASSERT_TRUE(service.ok()) << service.error().message;
-    service_ = std::move(*service);
-  }
-  std::optional<ErrorCode> refusal(const std::string& name, std::uint64_t bytes) {
-    const auto made = service_->create({name, bytes});
-    message_ = made.ok() ? "" : made.error().message;
-    return made.ok() ? std::nullopt : std::optional(made.code());
-  }
-
-  test::TestDirectory directory_{"/dev/shm"};
-  std::unique_ptr<PeerService> service_;
-  std::string message_;
-};
-
-TEST_F(Quota, NoMorePoolsAreMadeAndThoseThatAreThereAreServed) {
-  serve(2, 0);
-  EXPECT_TRUE(service_->create({"a", 4096}).ok());
-  EXPECT_TRUE(service_->create({"b", 4096}).ok());
-  EXPECT_EQ(refusal("c", 4096), ErrorCode::NoSpace);
-  EXPECT_NE(message_.find("pools_max"), std::string::npos) << message_;
-  EXPECT_EQ(service_->describe("c").code(), ErrorCode::NotFound);
-  serve(1, 0);
-  EXPECT_EQ(service_->describe("b")->state, control::PoolStatus::Open);
-  EXPECT_EQ(refusal("c", 4096), ErrorCode::NoSpace);
-}
-
-TEST_F(Quota, BytesCountWhoeverMadeThem) {
-  serve(0, 400 << 10);
-  EXPECT_TRUE(service_->create({"a", 100 << 10}).ok());
-  EXPECT_EQ(refusal("b", 300 << 10), ErrorCode::NoSpace);
-  EXPECT_NE(message_.find("pool_bytes_max"), std::string::npos) << message_;
-  EXPECT_TRUE(service_->create({"b", 100 << 10}).ok());
-  // One that can not be opened, or is closed, takes its room all the same.
-  ASSERT_TRUE(service_->close_pool("a").ok());
-  service_.reset();
-  std::filesystem::resize_file(directory_.file("b.pool"), 200 << 10);
-  serve(0, 400 << 10);
-  EXPECT_EQ(service_->describe("b")->state, control::PoolStatus::Unavailable);
-  EXPECT_EQ(refusal("c", 100 << 10), ErrorCode::NoSpace);
-}
-
-TEST_F(Quota, ADeviceIsTakenOnlyWithItsOperatorsConsent) {
-  serve(0, 0);
-  std::filesystem::create_symlink("/dev/zero", directory_.file("device.pool"));
-  EXPECT_EQ(refusal("device", 4096), ErrorCode::PermissionDenied);
-  EXPECT_NE(message_.find("take_device = true"), std::string::npos) << message_;
-  std::filesystem::remove(directory_.file("device.pool"));
-  serve(0, 0, true);
-  std::filesystem::create_symlink("/dev/zero", directory_.file("device.pool"));
-  EXPECT_EQ(refusal("device", 4096), ErrorCode::InvalidArgument);  // it is no DAX device
-}
-
-/// With threads, in real time: whoever ends a session meets the thread that runs it.
 TEST(ServiceWithThreads, KeysThatWereNotTakenAwayAreAskedForAgain) {
   ServerProfile profile = profile_of(PersistenceDomain::Mhp, ReceiveBuffers::Dram);
   auto device = fabric::emu::LiveDevice::open({profile});
@@ -443,75 +398,6 @@ TEST(ServiceWithThreads, KeysThatWereNotTakenAwayAreAskedForAgain) {
   const auto granted = ask(2, 20);
   EXPECT_TRUE(granted.ok()) << granted.error().message;
   EXPECT_EQ((*service)->describe_session(session->id).code(), ErrorCode::NotFound);
-}
-
-class ReplayingService : public Service {
- protected:
-  ReplayingService() : Service(ReceiveBuffers::Pm) {}
-
-  /// Sends what a replaying method sends: 64 bytes of `value` for the start of the pool.
-  void send_replayable(client::Session& session, int value) {
-    const std::vector<std::byte> payload(64, static_cast<std::byte>(value));
-    std::vector<std::byte> message(512);
-    const persist::Entry entry{0, 64, persist::kCopy};
-    const persist::MessageHeader header{1, persist::kPayloadCrc | persist::kReplayable, 1, 64,
-                                        static_cast<std::uint32_t>(session.id)};
-    const std::span<const std::byte> part(payload);
-    persist::put_entry(message.data(), 0, entry);
-    const std::size_t at = persist::encode_message(header, {&part, 1}, message.data());
-    std::memcpy(message.data() + at, payload.data(), payload.size());
-    auto memory = client_->register_memory(message, fabric::Access::Local);
-    fabric::WorkRequest request;
-    request.segments[0] = {message.data(), at + payload.size(), memory->get()};
-    request.segment_count = 1;
-    ASSERT_TRUE(session.endpoint->post({&request, 1}).ok());
-    fabric::Completion completion;
-    ASSERT_TRUE(world_.run_until([&] { return session.endpoint->poll({&completion, 1}) == 1; }));
-    ASSERT_EQ(completion.error, std::nullopt);
-    world_.settle();
-  }
-};
-
-TEST_F(ReplayingService, ReceiveBuffersLieOutsideOfTheExportedPart) {
-  auto session = open(writer(1, 10));
-  ASSERT_TRUE(session.ok());
-  EXPECT_EQ(session->pool.profile.receive_buffers, ReceiveBuffers::Pm);
-  EXPECT_EQ(session->receive_depth, 32u);
-  EXPECT_EQ(session->message_bytes_max, 1024u);
-  EXPECT_LE(session->remote.length + 32 * 1024, (1 << 20) - pmem::kPoolDataOffset);
-  // A reader's messages are never replayed.
-  control::SessionRequest reader;
-  reader.pool = "a";
-  EXPECT_EQ(open(reader)->pool.profile.receive_buffers, ReceiveBuffers::Dram);
-}
-
-TEST_F(ReplayingService, AMessageThatArrivedIsAppliedWhenItsSessionEnds) {
-  auto session = open(writer(1, 10));
-  ASSERT_TRUE(session.ok());
-  pumping_ = false;
-  send_replayable(*session, 9);
-  EXPECT_EQ(first_byte(), 0);
-  ASSERT_TRUE(service_->close_session(session->id).ok());
-  EXPECT_EQ(first_byte(), 9);
-  EXPECT_EQ(service_->report()->pools[0].counters.replayed_messages, 1u);
-}
-
-TEST_F(ReplayingService, AMessageThatArrivedIsAppliedAfterAPowerFailure) {
-  auto session = open(writer(1, 10));
-  ASSERT_TRUE(session.ok());
-  pumping_ = false;
-  send_replayable(*session, 9);
-  session->endpoint->disconnect();
-  power_cycle();
-  EXPECT_EQ(first_byte(), 9);
-  EXPECT_EQ(service_->report()->pools[0].counters.replayed_messages, 1u);
-}
-
-TEST_F(ReplayingService, TheLayoutIsRememberedThroughAPowerFailure) {
-  const std::uint64_t bytes = described().bytes;
-  power_cycle();
-  EXPECT_EQ(described().bytes, bytes);
-  EXPECT_EQ(described().profile.receive_buffers, ReceiveBuffers::Pm);
 }
 
 }  // namespace

@@ -117,7 +117,9 @@ std::string one_line(std::string text) {
 //   world SEED            it begins
 //   steps N               of the world that has ended
 //   breach LAW STORY...
-//   counter NAME VALUE, ran OPERATION TIMES, met OPERATION FAULT TIMES    of all its worlds
+//   counter NAME VALUE, ran OPERATION TIMES, met OPERATION FAULT TIMES, with ROW TRAIT TIMES    of
+//   all its
+//                         worlds
 
 void print_world(std::FILE* out, const WorldResult& result) {
   std::string text = fmt::format("steps {}\n", result.steps_run);
@@ -137,6 +139,12 @@ void print_sums(std::FILE* out, const Coverage& coverage,
     for (std::size_t column = 0; column < coverage.faults(); ++column) {
       const std::uint64_t times = coverage.times(row, column);
       if (times != 0) text += fmt::format("met {} {} {}\n", row, column, times);
+    }
+  }
+  for (std::size_t row = 0; row < coverage.rows(); ++row) {
+    for (std::size_t trait = 0; trait < coverage.traits(); ++trait) {
+      const std::uint64_t times = coverage.times_with(row, trait);
+      if (times != 0) text += fmt::format("with {} {} {}\n", row, trait, times);
     }
   }
   std::fputs(text.c_str(), out);
@@ -176,7 +184,7 @@ class Piece {
 
  private:
   void work_on(std::FILE* out, std::uint64_t first, std::uint64_t count) {
-    Coverage coverage(scenario_.operations.size(), scenario_.faults.size());
+    Coverage coverage(scenario_);
     std::map<std::string, std::uint64_t> counters;
     for (std::uint64_t seed = first; seed < first + count; ++seed) {
       std::fputs(fmt::format("world {}\n", seed).c_str(), out);
@@ -224,6 +232,10 @@ class Piece {
       words >> row >> column >> value;
       const std::size_t cell = row * state_.coverage.faults() + column;
       if (cell < state_.coverage.numbers().size()) state_.coverage.numbers()[cell] += value;
+    } else if (word == "with") {
+      words >> row >> column >> value;
+      const std::size_t cell = row * state_.coverage.traits() + column;
+      if (cell < state_.coverage.with().size()) state_.coverage.with()[cell] += value;
     }
   }
 
@@ -290,7 +302,7 @@ Result<void> run_campaign(const Scenario& scenario, const CampaignOptions& optio
   const Clock& clock = Clock::monotonic();
   const Nanoseconds begun = clock.now();
   if (state.coverage.operations() == 0) {
-    state.coverage = Coverage(scenario.operations.size(), scenario.faults.size());
+    state.coverage = Coverage(scenario);
   }
   if (reached_goal(options, state)) return {};
   while (options.worlds == 0 || state.worlds_run < options.worlds) {

@@ -35,6 +35,16 @@ ServerProfile draw_profile(Random& random) {
   return profile;
 }
 
+/// How many machines of a world have RNICs that bind windows to connections.
+enum class Windows : std::uint8_t { None, Some, All };
+
+/// Only those of RDMA do, and no iWARP ones (docs/decisions/0016).
+Windows draw_windows(Transport transport, Random& random) {
+  constexpr std::array kWindows = {Windows::None, Windows::Some, Windows::All, Windows::All};
+  const Windows drawn = kWindows[random.below(kWindows.size())];
+  return transport == Transport::InfiniBand ? drawn : Windows::None;
+}
+
 std::size_t draw_replicas(Random& random) {
   constexpr std::array<std::size_t, 12> kReplicas = {3, 3, 3, 3, 3, 3, 3, 3, 1, 2, 4, 5};
   return kReplicas[random.below(kReplicas.size())];
@@ -64,6 +74,9 @@ EmulatedLogWorld::EmulatedLogWorld(const WorldOptions& options) : LogWorld(optio
   const bool beyond = choices.chance(1, kBeyondOneIn);
   fabric::emu::RnicSwitches switches;
   switches.cqe_payload_bytes = choices.chance(1, 2) ? 64 : 0;
+  Random window_choices(options.seed + 2);  // other draws stay as they were
+  const Windows windows = draw_windows(profile.transport, window_choices);
+  std::size_t binding = 0;
   for (std::size_t i = 0; i < kPrograms; ++i) {
     program_machines_.push_back(&world_.add_machine(fmt::format("writer{}", i), profile));
   }
@@ -71,13 +84,21 @@ EmulatedLogWorld::EmulatedLogWorld(const WorldOptions& options) : LogWorld(optio
   for (std::size_t i = 0; i < count + spares; ++i) {
     ServerProfile own = alike ? profile : draw_profile(choices);
     own.transport = profile.transport;
+    switches.binds_windows =
+        windows == Windows::All || (windows == Windows::Some && window_choices.chance(1, 2));
+    binding += switches.binds_windows ? 1 : 0;
     auto server = WorldServer::start(world_, fmt::format("replica{}", i), own,
                                      {kLogPool, kEmulatedPoolBytes, kQueue, switches});
     PERDURE_ASSERT(server.ok());
     servers_.push_back(std::move(server).value());
   }
-  tell("{} replicas, quorum {}, {} spare, {}, {}{}{}", count, quorum, spares, describe(profile),
-       shape == log::LogShape::Singleton ? "singleton" : "compound",
+  traits_ = {{"windows", binding != 0},
+             {"keys", binding != count + spares},
+             {"cqe-payload", switches.cqe_payload_bytes != 0},
+             {"unordered-writes", profile.write_order == WriteOrder::Unknown},
+             {"page-cache", profile.domain == PersistenceDomain::Page}};
+  tell("{} replicas, quorum {}, {} spare, {} bind windows, {}, {}{}{}", count, quorum, spares,
+       binding, describe(profile), shape == log::LogShape::Singleton ? "singleton" : "compound",
        switches.cqe_payload_bytes != 0 ? ", payload in completions" : "",
        beyond ? ", beyond what is borne" : "");
   begin(count + spares, count, quorum, shape, beyond);
@@ -87,6 +108,10 @@ EmulatedLogWorld::EmulatedLogWorld(const WorldOptions& options) : LogWorld(optio
 
 EmulatedLogWorld::~EmulatedLogWorld() {
   world_.cancel_after();
+  // A daemon that ends without its keys keeps its pool until the process exits.
+  for (std::size_t index = 0; index < servers_.size(); ++index) {
+    machine(index).refuse_revocations(false);
+  }
   end();
 }
 
@@ -95,6 +120,9 @@ std::vector<Counter> EmulatedLogWorld::counters() const {
   all.push_back({"events", world_.events()});
   all.push_back({"power_cuts", cuts_});
   all.push_back({"power_cuts_counted", cuts_counted_});
+  std::uint64_t bound = 0;
+  for (const auto& server : servers_) bound += server->machine().counters().windows_bound;
+  all.push_back({"windows_bound", bound});
   return all;
 }
 
@@ -182,6 +210,7 @@ void EmulatedLogWorld::calm() {
   clock_.jumps = false;
   for (std::size_t index = 0; index < servers_.size(); ++index) {
     machine(index).starve(false);
+    machine(index).refuse_revocations(false);
     set_links(index, fabric::emu::LinkState::Up, true);
   }
 }

@@ -36,6 +36,7 @@ class EmulatedLogWorld final : public LogWorld {
  public:
   explicit EmulatedLogWorld(const WorldOptions& options);
   ~EmulatedLogWorld() override;
+  std::vector<Trait> traits() const override { return traits_; }
   std::vector<Counter> counters() const override;
 
  private:
@@ -71,6 +72,7 @@ class EmulatedLogWorld final : public LogWorld {
   void add_crashes();
   void add_links();
   void add_media();
+  void add_rnics();
   void cut_power(std::size_t machine);
   void set_links(std::size_t machine, fabric::emu::LinkState state, bool all_programs);
 
@@ -82,7 +84,9 @@ class EmulatedLogWorld final : public LogWorld {
   std::vector<std::unique_ptr<WorldServer>> servers_;
   std::vector<fabric::emu::Machine*> program_machines_;
   fabric::emu::Machine* reader_machine_ = nullptr;
-  bool armed_ = false;  // a strike waits for its instant
+  std::vector<Trait> traits_;
+  int rnic_troubles_ = 0;  // that last
+  bool armed_ = false;     // a strike waits for its instant
   std::uint64_t cuts_ = 0;
   std::uint64_t cuts_counted_ = 0;
 };

@@ -20,6 +20,7 @@ void EmulatedLogWorld::add_faults() {
   add_crashes();
   add_links();
   add_media();
+  add_rnics();
 }
 
 /// A fault that comes at an instant, in the middle of an operation; if that is over before, then
@@ -128,6 +129,7 @@ void EmulatedLogWorld::add_crashes() {
 }
 
 bool EmulatedLogWorld::undisturbed() const {
+  if (rnic_troubles_ != 0) return false;
   for (std::size_t index = 0; index < replicas_.size(); ++index) {
     if (replicas_[index].off || machine(index).starved()) return false;
     for (const fabric::emu::Machine* program : program_machines_) {
@@ -210,6 +212,47 @@ void EmulatedLogWorld::add_media() {
           start(*victim);
         });
   }
+}
+
+/// What RNICs do to those who count on them: they start anew, or keep a key that was taken away.
+void EmulatedLogWorld::add_rnics() {
+  const auto was_reset = std::make_shared<std::optional<std::size_t>>();
+  add_strike(
+      "rnic-reset", 2, 4,
+      [this, was_reset](Random& choices) {
+        const std::size_t index = choices.below(replicas_.size());
+        // With a battery behind it, what the RNIC has acknowledged counts as kept, and a reset
+        // takes it: that is why docs/hardware.md says when not to declare one.
+        if (!runs(index) || servers_[index]->region().domain() == PersistenceDomain::Wsp) return;
+        tell("the RNIC of {} is reset", name_of(index));
+        *was_reset = index;
+        ++rnic_troubles_;
+        machine(index).reset_rnic();
+      },
+      [this, was_reset] {
+        if (!was_reset->has_value()) return;
+        const std::size_t index = **was_reset;
+        was_reset->reset();
+        --rnic_troubles_;
+        if (replicas_[index].off) return;
+        servers_[index]->kill();  // the operator starts its daemon anew
+        start(index);
+      });
+  const auto victim = std::make_shared<std::size_t>(0);
+  add_lasting(
+      "keys-kept", 2, 8,
+      [this, victim](Random& choices) {
+        *victim = choices.below(replicas_.size());
+        if (!runs(*victim)) return false;
+        tell("the RNIC of {} takes no key away", name_of(*victim));
+        ++rnic_troubles_;
+        machine(*victim).refuse_revocations(true);
+        return true;
+      },
+      [this, victim] {
+        --rnic_troubles_;
+        machine(*victim).refuse_revocations(false);
+      });
 }
 
 }  // namespace perdure::test

@@ -63,7 +63,8 @@ struct Active {
 };
 
 /// One step; the faults that are over afterwards are ended.
-void run_step(World& world, const Step& step, std::vector<Active>& active, Coverage& coverage) {
+void run_step(World& world, const Step& step, const std::vector<Trait>& traits,
+              std::vector<Active>& active, Coverage& coverage) {
   world.reseed(step.seed);
   if (step.fault && active.size() < kActiveFaultsMax) {
     const Fault& fault = world.faults()[*step.fault];
@@ -74,10 +75,10 @@ void run_step(World& world, const Step& step, std::vector<Active>& active, Cover
   }
   Random choices(step.seed);
   world.operations()[step.operation].run(choices);
-  coverage.ran(step.operation);
+  coverage.ran(step.operation, traits);
   for (Active& each : active) {
     const Fault& fault = world.faults()[each.fault];
-    if (fault.met()) coverage.met(step.operation, each.fault);
+    if (fault.met()) coverage.met(step.operation, each.fault, traits);
     if (--each.left == 0) fault.end();
   }
   std::erase_if(active, [](const Active& each) { return each.left == 0; });
@@ -91,21 +92,24 @@ void Judge::broken(std::string_view law, std::string story) {
 }
 
 std::size_t Coverage::empty_cells() const {
-  return static_cast<std::size_t>(std::ranges::count(met_, std::uint64_t{0}));
+  return static_cast<std::size_t>(std::ranges::count(met_, std::uint64_t{0}) +
+                                  std::ranges::count(with_, std::uint64_t{0}));
 }
 
 Coverage& Coverage::operator+=(const Coverage& more) {
   if (ran_.empty()) return *this = more;
   PERDURE_ASSERT(met_.size() == more.met_.size());
   PERDURE_ASSERT(ran_.size() == more.ran_.size());
+  PERDURE_ASSERT(with_.size() == more.with_.size());
   for (std::size_t i = 0; i < met_.size(); ++i) met_[i] += more.met_[i];
   for (std::size_t i = 0; i < ran_.size(); ++i) ran_[i] += more.ran_[i];
+  for (std::size_t i = 0; i < with_.size(); ++i) with_[i] += more.with_[i];
   return *this;
 }
 
 Scenario scenario_of(std::string name,
                      std::function<std::unique_ptr<World>(const WorldOptions&)> make) {
-  Scenario scenario{std::move(name), {}, {}, std::move(make)};
+  Scenario scenario{std::move(name), {}, {}, {}, std::move(make)};
   const auto world = scenario.make({});
   for (const Operation& each : world->operations()) {
     scenario.operations.push_back({each.name, each.weight, 1});
@@ -113,6 +117,7 @@ Scenario scenario_of(std::string name,
   for (const Fault& each : world->faults()) {
     scenario.faults.push_back({each.name, each.weight, each.lasts_max});
   }
+  for (const Trait& each : world->traits()) scenario.traits.push_back(each.name);
   return scenario;
 }
 
@@ -147,14 +152,15 @@ WorldResult run_world(const Scenario& scenario, const WorldOptions& options,
                       const std::vector<Step>& steps) {
   const auto world = scenario.make(options);
   WorldResult result;
-  result.coverage = Coverage(world->operations().size(), world->faults().size());
+  const std::vector<Trait> traits = world->traits();
+  result.coverage = Coverage(scenario);
   std::vector<Active> active;
   for (const Step& step : steps) {
     if (options.tell) {
       options.tell(fmt::format("{:>4} {}{}", step.number, world->operations()[step.operation].name,
                                step.fault ? " | " + world->faults()[*step.fault].name : ""));
     }
-    run_step(*world, step, active, result.coverage);
+    run_step(*world, step, traits, active, result.coverage);
     ++result.steps_run;
     if (world->judge().breach()) break;
   }

@@ -68,6 +68,12 @@ struct Counter {
   std::uint64_t value = 0;
 };
 
+/// What a world is made of and keeps to its end, by name; whether this one is.
+struct Trait {
+  std::string name;
+  bool holds = false;
+};
+
 /// Threads: one.
 class World {
  public:
@@ -75,6 +81,7 @@ class World {
   /// The same names in the same order in every world of a scenario.
   virtual const std::vector<Operation>& operations() const = 0;
   virtual const std::vector<Fault>& faults() const = 0;
+  virtual std::vector<Trait> traits() const { return {}; }
   virtual const Judge& judge() const = 0;
   /// Called before each step: what the world draws by itself it draws from this seed.
   virtual void reseed(std::uint64_t seed) = 0;
@@ -101,6 +108,7 @@ struct Scenario {
   std::string name;
   std::vector<Row> operations;
   std::vector<Row> faults;
+  std::vector<std::string> traits;
   std::function<std::unique_ptr<World>(const WorldOptions&)> make;
 };
 
@@ -118,30 +126,59 @@ struct Step {
   std::uint32_t fault_lasts = 1;
 };
 
-/// How often an operation met a fault: rows are operations, columns faults.
+/// How often an operation met a fault: rows are operations, columns faults. And how often either
+/// came in a world with a trait: rows are the operations and then the faults, columns traits.
 class Coverage {
  public:
   Coverage() = default;
-  Coverage(std::size_t operations, std::size_t faults)
-      : faults_(faults), met_(operations * faults), ran_(operations) {}
-  void ran(std::size_t operation) { ++ran_[operation]; }
-  void met(std::size_t operation, std::size_t fault) { ++met_[operation * faults_ + fault]; }
+  explicit Coverage(const Scenario& scenario)
+      : Coverage(scenario.operations.size(), scenario.faults.size(), scenario.traits.size()) {}
+  Coverage(std::size_t operations, std::size_t faults, std::size_t traits)
+      : faults_(faults),
+        traits_(traits),
+        met_(operations * faults),
+        ran_(operations),
+        with_((operations + faults) * traits) {}
+
+  void ran(std::size_t operation, const std::vector<Trait>& traits) {
+    ++ran_[operation];
+    came(operation, traits);
+  }
+  void met(std::size_t operation, std::size_t fault, const std::vector<Trait>& traits) {
+    ++met_[operation * faults_ + fault];
+    came(operations() + fault, traits);
+  }
   std::uint64_t times(std::size_t operation, std::size_t fault) const {
     return met_[operation * faults_ + fault];
   }
   std::uint64_t times(std::size_t operation) const { return ran_[operation]; }
+  /// `row`: an operation, or the number of operations and a fault.
+  std::uint64_t times_with(std::size_t row, std::size_t trait) const {
+    return with_[row * traits_ + trait];
+  }
   std::size_t operations() const { return ran_.size(); }
   std::size_t faults() const { return faults_; }
+  std::size_t traits() const { return traits_; }
+  std::size_t rows() const { return operations() + faults(); }
   std::size_t empty_cells() const;
   Coverage& operator+=(const Coverage& more);
 
   std::vector<std::uint64_t>& numbers() { return met_; }
   std::vector<std::uint64_t>& runs() { return ran_; }
+  std::vector<std::uint64_t>& with() { return with_; }
 
  private:
+  void came(std::size_t row, const std::vector<Trait>& traits) {
+    for (std::size_t trait = 0; trait < traits.size(); ++trait) {
+      if (traits[trait].holds) ++with_[row * traits_ + trait];
+    }
+  }
+
   std::size_t faults_ = 0;
+  std::size_t traits_ = 0;
   std::vector<std::uint64_t> met_;
   std::vector<std::uint64_t> ran_;
+  std::vector<std::uint64_t> with_;
 };
 
 struct WorldResult {

@@ -16,10 +16,12 @@
 #include "check/promela.h"
 #include "plan/catalog.h"
 #include "plan/known_unsafe.h"
+#include "plan/method_set.h"
 #include "plan/paper.h"
 #include "plan/plan.h"
 #include "plan/steps.h"
 #include "testing/temporary_directory.h"
+#include "tests/agreement/wrong_sets.h"
 
 namespace perdure {
 namespace {
@@ -148,6 +150,43 @@ TEST_F(Spin, AgreesAboutFilesUnderAnRnic) {
         EXPECT_EQ(holds(check::to_promela(known.method, file)), ours)
             << describe(file) << ": " << known.method.name;
       }
+    }
+  }
+}
+
+/// The sequence that the checker finds wrong is wrong, and the one before it right.
+TEST_F(Spin, AgreesOnSets) {
+  std::size_t right = 0;
+  for (const WrongSet& wrong : wrong_sets()) {
+    const check::SetReport report = check::check_set(wrong.members, wrong.profile);
+    ASSERT_TRUE(report.failed.has_value());
+    EXPECT_FALSE(holds(check::to_promela(report.failed->updates, wrong.profile, report.options)))
+        << wrong.name << ": " << report.failed->text;
+    if (report.sequences < 2) continue;
+    const auto before =
+        check::sequences(wrong.members, report.options.updates_max).at(report.sequences - 2);
+    if (before.updates.size() > 2) continue;  // millions of states, without any reduction
+    EXPECT_TRUE(holds(check::to_promela(before.updates, wrong.profile, report.options)))
+        << wrong.name << ": " << before.text;
+    ++right;
+  }
+  EXPECT_GE(right, 4u);
+}
+
+/// Two updates of a log with a tail word, small and large, by what is planned.
+TEST_F(Spin, AgreesOnPlannedWords) {
+  for (const PersistenceDomain domain : {PersistenceDomain::Dmp, PersistenceDomain::Mhp}) {
+    const ServerProfile profile{domain, Ddio::Off, ReceiveBuffers::Dram, Transport::Roce, {}};
+    plan::SetOptions options;
+    options.tail_word = true;
+    options.message_bytes_max = 16 * 1024;
+    const auto set = plan::choose_methods(profile, options, plan::default_costs(profile.transport));
+    ASSERT_TRUE(set.ok());
+    std::vector<SetMember> batches = members(*set);
+    batches.resize(1);
+    for (const check::SetSequence& sequence : check::sequences(batches, 2)) {
+      EXPECT_TRUE(check::check_sequence(sequence.updates, profile, {}).holds());
+      EXPECT_TRUE(holds(check::to_promela(sequence.updates, profile, {}))) << sequence.text;
     }
   }
 }

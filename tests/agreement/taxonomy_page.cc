@@ -13,6 +13,7 @@
 #include "plan/paper.h"
 #include "plan/render.h"
 #include "plan/search.h"
+#include "tests/agreement/wrong_sets.h"
 
 namespace perdure {
 namespace {
@@ -181,6 +182,25 @@ std::string known_unsafe() {
   return text + "\n";
 }
 
+std::string sets() {
+  std::string text =
+      "## Methods that must not share a connection\n\nEach is right by itself. Beside each other, "
+      "with the words of several updates at one place and places that are written again, one "
+      "undoes what the other has promised. `perdure plan --set` chooses methods that may be mixed, "
+      "`perdure check --set` proves it, and `tests/agreement/golden/sets.txt` has the law against "
+      "the checker, pair by pair.\n\n";
+  for (const WrongSet& wrong : wrong_sets()) {
+    std::string names;
+    for (const SetMember& member : wrong.members) {
+      names += fmt::format("{}{}", names.empty() ? "" : " + ", plan::one_line(member.method));
+    }
+    text += fmt::format("- **{}** on {}: {} ([story](../tests/agreement/golden/{}.txt))\n", names,
+                        describe(wrong.profile),
+                        may_share(wrong.members, wrong.profile).error().message, wrong.name);
+  }
+  return text + "\n";
+}
+
 std::string iwarp() {
   std::size_t broken = 0;
   for (const plan::Scenario& scenario : plan::paper_methods(Transport::InfiniBand)) {
@@ -278,7 +298,7 @@ std::string taxonomy_page() {
   text += "\n" + mutated() + "## The tables\n\n";
   text += table(singleton(), glossary) + table(compound(), glossary);
   text += without_order(glossary) + kFiles;
-  text += steps(glossary) + iwarp() + known_unsafe() + pipelining();
+  text += steps(glossary) + iwarp() + known_unsafe() + sets() + pipelining();
   return text + kImpossible;
 }
 

@@ -1,6 +1,9 @@
 // What commands print as JSON is what the schemas in docs/ say, in good days and in bad ones.
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
+#include "core/json.h"
 #include "testing/temporary_directory.h"
 #include "tests/cli/cluster.h"
 
@@ -65,6 +68,37 @@ TEST(Documents, OfACertifiedPeerIsWhatItsSchemaSays) {
   EXPECT_EQ(outcome.status, 0) << outcome.out << outcome.err;
   EXPECT_EQ(run({"probe", "--certify", cluster.address(0), "--pool", "none", "--overwrite"}).status,
             1);
+}
+
+TEST(Documents, OfTheWaysToMakeAFileDurableAreWhatTheirSchemaSays) {
+  const test::TestDirectory place;
+  const std::vector<std::string> files{"bench",     "files", place.path(), "--rounds", "2",
+                                       "--samples", "3",     "--file-mib", "2"};
+  for (const bool single_pages : {false, true}) {
+    std::vector<std::string> arguments = files;
+    if (single_pages) arguments.push_back("--single-pages");
+    const Outcome outcome = expect_document(arguments, "file-sync.schema.json");
+    ASSERT_EQ(outcome.status, 0) << outcome.err;
+    const auto findings = nlohmann::json::parse(outcome.out).at("findings");
+    EXPECT_EQ(findings.size(), 20u) << "four sizes by five ways";
+    for (const auto& each : findings) {
+      const std::string failure = each.at("failure");
+      const std::string way = each.at("way");
+      // Every file system can be mapped and written to; O_DIRECT and io_uring may be missing.
+      if (!way.starts_with("direct")) {
+        EXPECT_EQ(failure, "") << way;
+      }
+      if (!failure.empty()) continue;
+      EXPECT_EQ(each.at("samples"), 6) << way;
+      EXPECT_GT(each.at("p50_ns"), 0) << way;
+      EXPECT_GE(each.at("p99_ns"), each.at("p50_ns")) << way;
+    }
+    EXPECT_TRUE(std::filesystem::is_empty(place.path())) << "its files are left";
+  }
+  const Outcome nowhere = run({"bench", "files", place.path() + "/none"});
+  EXPECT_EQ(nowhere.status, 1);
+  EXPECT_NE(nowhere.err.find(place.path() + "/none"), std::string::npos) << nowhere.err;
+  EXPECT_EQ(run({"bench", "files", place.path(), "--file-mib", "0"}).status, 2);
 }
 
 TEST(Documents, OfPlanAndSimulatorAreWhatTheirSchemasSay) {

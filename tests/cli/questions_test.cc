@@ -129,6 +129,43 @@ TEST(Check, NamesTheStepsThatAMethodDoesForNothing) {
   EXPECT_TRUE(contains(outcome.out, "superfluous in send-stray-flush-copy-ack")) << outcome.out;
 }
 
+TEST(Check, ProvesTheSetThatIsPlanned) {
+  const std::vector<std::string> responder{"--domain", "dmp",     "--transport",
+                                           "roce",     "--shape", "compound"};
+  const auto with = [&](std::vector<std::string> words) {
+    words.insert(words.end(), responder.begin(), responder.end());
+    return run(words);
+  };
+  const Outcome planned = with({"plan", "--set"});
+  ASSERT_EQ(planned.status, 0) << planned.err;
+  const Outcome checked = with({"check", "--set", "planned"});
+  EXPECT_EQ(checked.status, 0) << checked.out << checked.err;
+  EXPECT_TRUE(contains(checked.out, planned.out)) << checked.out;
+  EXPECT_TRUE(contains(checked.out, "holds: all properties")) << checked.out;
+  const auto document = nlohmann::json::parse(with({"plan", "--set", "--format", "json"}).out);
+  EXPECT_TRUE(contains(planned.out, document["batches"]["small"].get<std::string>()));
+}
+
+TEST(Check, TellsHowTwoMethodsOfOneConnectionLoseData) {
+  const std::vector<std::string> words{"check",    "--set",       "send-copy-ack,write-flush",
+                                       "--domain", "mhp",         "--write-order",
+                                       "ordered",  "--transport", "roce"};
+  EXPECT_EQ(run(words).status, 0) << "places of their own, or written again in turn";
+  auto compound = words;
+  compound.insert(compound.end(), {"--shape", "compound"});
+  const Outcome wrong = run(compound);
+  EXPECT_EQ(wrong.status, 1) << wrong.err;
+  EXPECT_TRUE(contains(wrong.out, "the law refuses them: methods 'send-copy-ack'")) << wrong.out;
+  EXPECT_TRUE(contains(wrong.out, "power fails; recovery finds")) << wrong.out;
+  compound.insert(compound.end(), {"--format", "json"});
+  const auto document = nlohmann::json::parse(run(compound).out);
+  EXPECT_FALSE(document["allowed"].get<bool>());
+  EXPECT_EQ(document["verdict"], "violated");
+  EXPECT_EQ(run({"check", "--set", "no-such-method"}).status, 1);
+  EXPECT_EQ(run({"check", "--set", "planned", "--updates", "5"}).status, 2);
+  EXPECT_EQ(run({"check", "--set", "planned", "--shape", "1+1+1"}).status, 2);
+}
+
 TEST(Check, AsksAboutTwoConnections) {
   const Outcome outcome = run({"check", "--method", "write-flush", "--shape", "compound",
                                "--domain", "mhp", "--transport", "roce", "--connections", "2"});

@@ -1,6 +1,10 @@
 // The command line itself: help for everything, and an answer to every mistake.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdlib>
+#include <sstream>
+
 #include "tests/cli/command_process.h"
 
 namespace perdure::cli {
@@ -29,11 +33,39 @@ TEST(Usage, EverySubcommandHasHelpWithExamples) {
   EXPECT_TRUE(contains(run({"--version"}).out, "perdure "));
 }
 
+TEST(Usage, TheHelpKeepsToTheWidthOfTheTerminal) {
+  ::setenv("COLUMNS", "80", 1);
+  const std::string narrow = run({"log", "append", "--help"}).out;
+  ::unsetenv("COLUMNS");
+  const std::string wide = run({"log", "append", "--help"}).out;
+  EXPECT_GT(std::count(narrow.begin(), narrow.end(), '\n'),
+            std::count(wide.begin(), wide.end(), '\n'));
+  std::istringstream lines(narrow.substr(narrow.find("Options:")));
+  for (std::string line; std::getline(lines, line) && !contains(line, "Examples");) {
+    // The names of an option may be longer; what follows stands in a line of its own then.
+    if (line.find_first_not_of(' ') > 20) {
+      EXPECT_LE(line.size(), 80u) << line;
+    }
+  }
+}
+
+TEST(Usage, SizesHaveUnitsEverywhere) {
+  EXPECT_EQ(run({"plan", "--bytes", "4KiB"}).out, run({"plan", "--bytes", "4096"}).out);
+}
+
 TEST(Usage, AMistakeIsNamedAndNothingIsDone) {
   //                 command line                                          what is said
   const std::pair<Words, std::string> cases[] = {
       {{}, "subcommand is required"},
-      {{"lag"}, "no command 'lag'"},
+      {{"lag"}, "no command 'lag'; did you mean 'log'?"},
+      {{"log", "apend"}, "no command 'apend'; did you mean 'append'?"},
+      {{"log", "apend", "--peers", "127.0.0.1:1", "--pool", "p"},
+       "no command 'apend'; did you mean 'append'?"},
+      {{"lgo", "append", "--peers", "127.0.0.1:1"}, "no command 'lgo'; did you mean 'log'?"},
+      {{"elephant"}, "no command 'elephant'; `--help`"},
+      {{"log", "read", "--peers", "127.0.0.1:1", "--pool", "p", "--mx", "3"},
+       "no option '--mx'; did you mean '--max'?"},
+      {{"log", "read", "--peers", "127.0.0.1:1", "--pool", "p", "3"}, "'3' is one word too many"},
       {{"log", "trim", "--peers", "127.0.0.1:1", "--pool", "a", "--lsn", "1"}, "no option '--lsn'"},
       {{"log"}, "subcommand is required"},
       {{"log", "append", "--pool", "p"}, "--peers"},

@@ -1,8 +1,11 @@
 // What RNICs do beside the verbs, and what holds all the same.
 #include "pair.h"
 
+#include <unistd.h>
+
 #include "core/bytes.h"
 #include "persist/wire.h"
+#include "testing/process.h"
 
 namespace perdure::conformance {
 namespace {
@@ -135,6 +138,26 @@ TEST_P(RnicHabits, AfterAResetNothingOldIsReachedAndTheDeviceServesAgain) {
   ASSERT_TRUE(pair_->post(read(local_->segment(0, 8), remote_->remote(), 0, 2)));
   ASSERT_TRUE(pair_->pump([&] { return pair_->client.find(Opcode::Read, 2) != nullptr; }));
   EXPECT_TRUE(pair_->client.find(Opcode::Read, 2)->error.has_value());
+}
+
+/// Before Linux 5.12 a fork makes registered pages copy-on-write: what the parent stores from then
+/// on goes into a copy, and an RNIC sends what was there before.
+TEST_P(RnicHabits, WhatIsStoredAfterAForkIsWhatIsSent) {
+  local_->fill(1, 0, 8192);
+  ASSERT_NE(pair_->run(write(local_->segment(0, 8192), remote_->remote(), 0, 1)), nullptr);
+  auto child = test::ChildProcess::fork([]() -> int {
+    for (;;) ::pause();  // it keeps the pages as they are until it is ended
+  });
+  ASSERT_TRUE(child.ok()) << child.error().message;
+  pair_->client.completions.clear();
+  local_->fill(2, 0, 8192);
+  // Elsewhere: of two WRITEs to one place the earlier one may be placed last.
+  const auto* sent = pair_->run(write(local_->segment(0, 8192), remote_->remote(), 65536, 2));
+  ASSERT_NE(sent, nullptr);
+  EXPECT_FALSE(sent->error.has_value());
+  const auto* proof = pair_->run(read(local_->segment(kBytes / 2, 8), remote_->remote(), 0, 3));
+  ASSERT_NE(proof, nullptr);
+  EXPECT_TRUE(remote_->holds(2, 65536, 8192));
 }
 
 PERDURE_CONFORMANCE_SUITE(RnicHabits);

@@ -6,6 +6,7 @@
 #include "core/crc32c.h"
 #include "core/method.h"
 #include "fabric/emu/world.h"
+#include "persist/wire.h"
 
 #include <gtest/gtest.h>
 
@@ -41,15 +42,25 @@ struct MessageHead {
   std::uint64_t bytes = 0;      // of the whole message
 };
 
+/// What the server's RNIC does beside the verbs, how long items are, and messages that recovery
+/// looks for at least.
+struct PlayedRnic {
+  fabric::emu::RnicSwitches switches{};
+  std::uint64_t item_bytes = kItemBytes;
+  std::uint64_t replayable_bytes_min = persist::kReplayableBytesMin;
+};
+
 /// One update by one method, on a world of its own.
 class PlayedMethod {
  public:
-  PlayedMethod(std::uint64_t seed, const ServerProfile& profile, const Method& method)
+  PlayedMethod(std::uint64_t seed, const ServerProfile& profile, const Method& method,
+               const PlayedRnic& rnic = {})
       : random_(seed),
         world_(random_),
         method_(method),
+        rnic_(rnic),
         client_(world_.add_machine("client", profile)),
-        server_(world_.add_machine("server", profile)),
+        server_(world_.add_machine("server", profile, rnic.switches)),
         region_(server_.add_region(64 * 1024)),
         source_(64 * 1024),
         dram_(64 * 1024) {
@@ -101,7 +112,7 @@ class PlayedMethod {
  private:
   std::uint64_t length_of(Item item) const {
     const bool small = !method_.later_any_size && method_.shape.epoch_of(item) > 0;
-    return small ? kSmallBytes : kItemBytes;
+    return small ? kSmallBytes : rnic_.item_bytes;
   }
   static std::uint64_t place_of(Item item) { return item * kItemStride; }
   static std::byte value_of(Item item) { return static_cast<std::byte>(item + 1); }
@@ -128,6 +139,7 @@ class PlayedMethod {
   Segment staged_message(const RequesterStep& step) {
     std::uint64_t bytes = sizeof(MessageHead);
     for (Item item : step.items) bytes += sizeof item + length_of(item);
+    if (step.replay) bytes = std::max(bytes, rnic_.replayable_bytes_min);
     const Segment segment = staged(bytes);
     std::byte* to = segment.data + sizeof(MessageHead);
     for (Item item : step.items) {
@@ -320,6 +332,7 @@ class PlayedMethod {
   Random random_;
   fabric::emu::World world_;
   const Method& method_;
+  const PlayedRnic rnic_;
   fabric::emu::Machine& client_;
   fabric::emu::Machine& server_;
   pmem::CrashableRegion& region_;

@@ -4,6 +4,8 @@
 
 #include <functional>
 
+#include "log/log_state.h"
+
 namespace perdure {
 namespace {
 
@@ -210,6 +212,59 @@ TEST_F(LogResume, WhatWasCopiedIsReadBackBeforeItCounts) {
   }
 }
 
+// A copy of the pool from when a record of it did not read back. That record was copied again
+// since, and read: the copy holds all but that one, and in the same state.
+TEST_F(LogResume, AnOlderCopyIsNotTakenForWhatWasReadBack) {
+  make(Why::Blank);
+  enum { kCopying, kDamaged, kFound, kReplaced } stage = kCopying;
+  std::vector<std::byte> older;
+  calls([&](int) {
+    const log::BroughtSoFar& so_far = log->brought_so_far(kBack);
+    const Lsn copied = so_far.copied ? so_far.copied->to.lsn : Lsn{};
+    const Lsn verified = so_far.verified ? so_far.verified->lsn : Lsn{};
+    if (stage == kCopying && copied > tickets[100].lsn) {
+      cluster->flip_record(kBack, tickets[10].lsn);
+      stage = kDamaged;
+    } else if (stage == kDamaged && copied == tickets[10].lsn) {
+      older = cluster->server(kBack).region().durable();
+      stage = kFound;
+      events = 250;
+    } else if (stage == kFound && verified > tickets[20].lsn) {
+      ASSERT_TRUE(cluster->server(kBack).start_with(older).ok());
+      stage = kReplaced;
+      events = kEvents;
+    }
+  });
+  EXPECT_EQ(stage, kReplaced);
+  expect_equal();
+}
+
+// What an opening has copied to a replica and read back, before the connection broke. Nobody knows
+// how long ago that was when it is brought back.
+TEST_F(LogResume, WhatOpeningHasReadIsReadAgain) {
+  make(Why::Blank);
+  fabric::emu::World& world = cluster->world();
+  const fabric::emu::Machine& machine = cluster->server(kBack).machine();
+  bool lost = false;
+  for (std::uint64_t event_count = 400; event_count < 6000 && !lost; event_count += 100) {
+    log.reset();
+    world.after(event_count, [&] { world.drop_connections(cluster->client(), machine); });
+    log = cluster->opened();
+    world.cancel_after();
+    ASSERT_NE(log, nullptr);
+    ASSERT_FALSE(up()) << "it was never cut short while it read back";
+    const auto& verified = log->brought_so_far(kBack).verified;
+    lost = verified && verified->lsn > tickets[20].lsn;
+  }
+  ASSERT_TRUE(lost);
+  cluster->flip_record(kBack, tickets[10].lsn);
+  (void)log->repair();
+  Cluster::append(*log, 1);
+  (void)log->repair();
+  ASSERT_TRUE(up());
+  expect_equal();
+}
+
 // One source is damaged behind what was copied from it: another one is gone on with.
 TEST_F(LogResume, ASourceIsDamagedMeanwhile) {
   for (const Why why : kReasons) {
@@ -343,6 +398,90 @@ TEST(LogMark, ContentIsReplacedUnderTheMarkOnly) {
   }
   EXPECT_GT(marked, 0);
   EXPECT_GT(whole, 0);
+}
+
+// The mark is in one of the two copies of its state, since the power failed between them. Content
+// is replaced when it is in both: then one of them may be lost.
+TEST(LogMark, TheMarkIsInBothCopiesBeforeContentIsReplaced) {
+  const auto state_at = [](std::size_t copy) { return log::kStateAt + copy * log::kStateEvery; };
+  int marked = 0;
+  for (std::uint64_t events = 150; events < 900; events += 30) {
+    for (const std::size_t unmarked : {0u, 1u}) {
+      Cluster cluster;
+      Writer log = cluster.opened();
+      Cluster::append_many(*log, 100);
+      Cluster::settle(*log);
+      cluster.stop(2);
+      ASSERT_TRUE(log->trim(log->status().tail).ok());
+      Cluster::append_many(*log, 50);
+      ASSERT_TRUE(log->trim(log->status().tail).ok());
+      Cluster::append_many(*log, 100);
+      cluster.start(2);
+      // As far as it takes for the mark, and nothing that is copied.
+      log::LogState said = cluster.scan(2).start.state();
+      const std::uint64_t generation = cluster.scan(2).start.stored->generation + 1;
+      said.promised = {said.epoch, cluster.scan(2).tail};
+      said.marks.incomplete = true;
+      const log::StateBytes state = log::encode_state(said, generation);
+      cluster.on_medium(2, [&](std::span<std::byte> bytes) {
+        std::copy(state.begin(), state.end(),
+                  bytes.begin() + static_cast<std::ptrdiff_t>(state_at(1 - unmarked)));
+      });
+      ASSERT_TRUE(cluster.scan(2).start.state().marks.incomplete);
+      cluster.world().cut_after(cluster.server(2).machine(), events);
+      (void)log->repair();
+      cluster.world().cancel_cut();
+      cluster.stop(2);
+      cluster.start(2);
+      // One copy is lost.
+      cluster.flip(2, state_at(1 - unmarked) + 100);
+      const log::ScanReport report = cluster.scan(2);
+      if (report.start.state().marks.incomplete) {
+        ++marked;
+        continue;
+      }
+      EXPECT_FALSE(report.damaged()) << "cut after " << events;
+      const auto head = report.start.state().head.index;
+      const bool as_before = head == 0 && report.next_index == 100;
+      const bool after = head == 150 && report.next_index == 250;
+      EXPECT_TRUE(as_before || after)
+          << "cut after " << events << ": " << head << " to " << report.next_index;
+    }
+  }
+  EXPECT_GT(marked, 0);
+}
+
+// One that is down does not answer, and each call has no more time than it takes to find that out.
+TEST(LogReconnect, OneThatDoesNotAnswerKeepsNoOtherAway) {
+  Cluster cluster(4);
+  WriterOptions options = cluster.options();
+  options.quorum = 2;
+  options.reconnect = milliseconds(1);
+  auto opened = cluster.open({0, 1, 2, 3}, options);
+  ASSERT_TRUE(opened.ok()) << opened.error().message;
+  Writer log = std::move(opened).value();
+  Cluster::append(*log, 3);
+  cluster.stop(2);
+  cluster.stop(3);
+  Cluster::append(*log, 3);
+  const auto is_up = [&](std::size_t index) { return log->status().replicas[index].up; };
+  for (int round = 0; round < 100 && (is_up(2) || is_up(3)); ++round) (void)log->poll();
+  ASSERT_FALSE(is_up(2) || is_up(3));
+  cluster.start(2);
+  cluster.start(3);
+  cluster.cut_off(2, true);
+  // Both are due each time.
+  for (int round = 0; round < 8 && !is_up(3); ++round) {
+    cluster.world().pass(32 * options.reconnect);
+    (void)log->poll(milliseconds(10));
+  }
+  EXPECT_FALSE(is_up(2));
+  EXPECT_TRUE(is_up(3));
+  cluster.cut_off(2, false);
+  (void)log->repair();
+  Cluster::append(*log, 1);
+  Cluster::settle(*log);
+  cluster.expect_all(0, 7, {0, 1, 2, 3});
 }
 
 }  // namespace

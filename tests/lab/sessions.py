@@ -8,7 +8,7 @@ from report import Failed
 
 SECOND_FIRST = 1_000_001  # number of the second writer's first record
 SECOND_RECORDS = 300
-READERS = 60              # of the 64 sessions that perdured has by default
+READERS = 40              # of the 48 sessions that perdured by default leaves to readers
 READER_KIB_MAX = 700      # of perdured's memory, for each that is idle
 
 

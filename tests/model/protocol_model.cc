@@ -238,12 +238,20 @@ Protocol::Chosen Protocol::choose(const State& state, Mask surveyed, std::uint8_
   if (best) {
     const Replica& history = state.replicas[static_cast<std::size_t>(pools[*best])];
     std::uint8_t stated = std::max<std::uint8_t>(1, history.configuration);
-    for (const int pool : pools) {
-      const Replica& replica = state.replicas[static_cast<std::size_t>(pool)];
+    for (std::size_t at = 0; at < pools.size(); ++at) {
+      const Replica& replica = state.replicas[static_cast<std::size_t>(pools[at])];
       if (replica.log != log || is(Mutant::ClaimOfAnyHistory)) continue;
-      if (configuration(replica.configuration).generation > configuration(stated).generation) {
-        stated = replica.configuration;
-      }
+      // Its state says it, or its ring, of its own records and by its own claim; under the mark the
+      // claim may be that of what is being copied.
+      const std::uint8_t own = std::max<std::uint8_t>(1, replica.configuration);
+      const bool marked = (replica.marks & kIncomplete) != 0;
+      const std::uint8_t known =
+          marked
+              ? own
+              : number_of(log::configurations_in_play(configuration(own), found[at].configurations,
+                                                      candidates[at].claimed)
+                              .front());
+      if (configuration(known).generation > configuration(stated).generation) stated = known;
     }
     const Lsn known = is(Mutant::ClaimOfAnyHistory) ? claimed : candidates[*best].claimed;
     in_play =

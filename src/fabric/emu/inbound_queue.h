@@ -29,8 +29,9 @@ inline constexpr std::uint64_t kRnicBytesMax = 64ULL << 20;
 
 /// What one machine's RNIC counts.
 struct RnicCounters {
-  std::uint64_t operations = 0;  // taken from the wire
-  std::uint64_t refused = 0;     // unknown key, missing right, outside of the range
+  std::uint64_t operations = 0;     // taken from the wire
+  std::uint64_t refused = 0;        // unknown key, missing right, outside of the range
+  std::uint64_t windows_bound = 0;  // to connections that a machine of a World accepted
 };
 
 /// A receive completion on its way to the responder's CPU.

@@ -277,7 +277,10 @@ Result<std::unique_ptr<Endpoint>> WorldIncoming::accept_through(Device&, Memory&
   PERDURE_TRY(endpoint, accept(deadline));
   if (!state_->machine->switches_.binds_windows) return endpoint;
   const std::uint64_t connection = knock_->connection->sides[1].inbound.connection();
-  if (state_->machine->memory_.bind(window.key(), connection)) return endpoint;
+  if (state_->machine->memory_.bind(window.key(), connection)) {
+    ++state_->machine->counters_.windows_bound;
+    return endpoint;
+  }
   return Error{ErrorCode::SystemError, "accept_through: not a window of this machine"};
 }
 

@@ -6,6 +6,7 @@
 
 #include "core/log_message.h"
 #include "fabric/verbs/extended.h"
+#include "fabric/verbs/on_demand.h"
 
 namespace perdure::fabric::verbs {
 namespace {
@@ -156,15 +157,13 @@ Result<std::unique_ptr<VerbsMemory>> register_range(std::shared_ptr<Domain> doma
     }
     reason = errno;
   }
-  // Only for memory that can not be pinned: where merely the limit is too low, each page that the
-  // RNIC first touches would cost a fault and a receiver-not-ready pause instead of one clear
-  // error. Paged on demand the kernel does not look at the memory, so it would promise a flush to
+  // Paged on demand the kernel does not look at the memory, so it would promise a flush to
   // persistence for anything: there only what is visible is asked for. Of a page that it writes
   // back the kernel takes the RNIC's mapping first, and marks it dirty when the RNIC faults again
   // (Linux, mm/hmm.c and drivers/infiniband/core/umem_odp.c).
-  const bool can_not_be_pinned = reason == EFAULT || reason == EOPNOTSUPP;
-  const bool on_demand = rnic.pages_on_demand() && access != Access::Windows;
-  if (!can_not_be_pinned || !on_demand) return refused(range.size(), reason);
+  if (!falls_back_on_demand(reason, rnic.pages_on_demand(), access)) {
+    return refused(range.size(), reason);
+  }
   Owned<ibv_mr> region(
       ::ibv_reg_mr(domain->protection.get(), range.data(), range.size(), basic | kOnDemand));
   if (!region) return refused(range.size(), reason);

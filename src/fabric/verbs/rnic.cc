@@ -11,6 +11,7 @@
 #include "core/try.h"
 #include "fabric/verbs/extended.h"
 #include "fabric/verbs/known_devices.h"
+#include "fabric/verbs/on_demand.h"
 
 #include <algorithm>
 #include <cstring>
@@ -163,8 +164,8 @@ bool Rnic::pages_on_demand() const {
   constexpr std::uint32_t kNeeded =
       IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_WRITE | IBV_ODP_SUPPORT_READ;
   const ibv_odp_caps& odp = attributes_.odp_caps;
-  return (odp.general_caps & IBV_ODP_SUPPORT) != 0 &&
-         (odp.per_transport_caps.rc_odp_caps & kNeeded) == kNeeded;
+  return pages_each_operation((odp.general_caps & IBV_ODP_SUPPORT) != 0,
+                              odp.per_transport_caps.rc_odp_caps, kNeeded);
 }
 
 void Rnic::dispatch_events() {

@@ -1,5 +1,5 @@
 // Costs decide among right methods, and never bring together on one connection what must not be.
-#include "client/method_choice.h"
+#include "plan/method_set.h"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 #include "core/random.h"
 #include "plan/plan.h"
 
-namespace perdure::client {
+namespace perdure::plan {
 namespace {
 
 ServerProfile profile_of(PersistenceDomain domain, Ddio ddio, ReceiveBuffers buffers,
@@ -23,17 +23,17 @@ ServerProfile profile_of(PersistenceDomain domain, Ddio ddio, ReceiveBuffers buf
   return profile;
 }
 
-ChoiceOptions options_of(bool tail_word) {
-  ChoiceOptions options;
+SetOptions options_of(bool tail_word) {
+  SetOptions options;
   options.tail_word = tail_word;
   options.message_bytes_max = 16 * 1024;
   return options;
 }
 
-TEST(MethodChoice, FollowsTheCosts) {
+TEST(MethodSet, FollowsTheCosts) {
   const ServerProfile profile =
       profile_of(PersistenceDomain::Wsp, Ddio::On, ReceiveBuffers::Dram, Transport::Tcp);
-  plan::CostModel costs = plan::default_costs(Transport::Tcp);
+  CostModel costs = default_costs(Transport::Tcp);
   const auto usual = choose_methods(profile, options_of(false), costs);
   ASSERT_TRUE(usual.ok());
   EXPECT_EQ(usual->batches.small.name, "send-copy-ack");
@@ -45,10 +45,10 @@ TEST(MethodChoice, FollowsTheCosts) {
   EXPECT_EQ(busy->places.small.name, "write-flush");
 }
 
-TEST(MethodChoice, TheBorderMovesWithTheCostOfCopying) {
+TEST(MethodSet, TheBorderMovesWithTheCostOfCopying) {
   const ServerProfile profile =
       profile_of(PersistenceDomain::Wsp, Ddio::On, ReceiveBuffers::Dram, Transport::Tcp);
-  plan::CostModel costs = plan::default_costs(Transport::Tcp);
+  CostModel costs = default_costs(Transport::Tcp);
   std::uint64_t before = UINT64_MAX;
   for (const double copy_ns : {2.0, 4.0, 8.0}) {
     costs.copy_byte_ns = copy_ns;
@@ -76,23 +76,32 @@ bool has_messages(const Method& method) {
   });
 }
 
+bool writes(const Method& method) {
+  return std::any_of(method.requester.begin(), method.requester.end(), [](const auto& step) {
+    const bool one_sided = step.verb != Verb::Send && step.verb != Verb::Read;
+    return step.kind == RequesterStep::Kind::Post && one_sided && step.verb != Verb::Flush;
+  });
+}
+
 /// What may run on one connection, in other words than the code's.
-void expect_peace(const MethodChoice& choice, bool tail_word, bool replay_allowed) {
+void expect_peace(const MethodSet& choice, bool tail_word, bool replay_allowed) {
   int replaying = 0;
   int messaging = 0;
+  int writing = 0;
   for (const Method* each :
        {&choice.batches.small, &choice.batches.large, &choice.places.small, &choice.places.large}) {
     replaying += replays(*each) ? 1 : 0;
     messaging += has_messages(*each) ? 1 : 0;
+    writing += writes(*each) ? 1 : 0;
   }
-  EXPECT_TRUE(replaying == 0 || replaying == messaging);
+  EXPECT_TRUE(replaying == 0 || (replaying == messaging && writing == 0));
   EXPECT_TRUE(replay_allowed || replaying == 0);
   if (!tail_word) return;
   EXPECT_EQ(stores_word(choice.batches.small), stores_word(choice.batches.large));
   EXPECT_TRUE(!replays(choice.places.small) || stores_word(choice.batches.large));
 }
 
-TEST(MethodChoice, NoCostsMakeMethodsClash) {
+TEST(MethodSet, NoCostsMakeMethodsClash) {
   Random random(11);
   std::uint64_t replayed = 0;
   std::uint64_t chosen = 0;
@@ -104,14 +113,14 @@ TEST(MethodChoice, NoCostsMakeMethodsClash) {
         for (const auto transport : {Transport::InfiniBand, Transport::Iwarp, Transport::Tcp}) {
           const ServerProfile profile = profile_of(domain, ddio, buffers, transport);
           for (int round = 0; round < 32; ++round) {
-            plan::CostModel costs = plan::default_costs(transport);
+            CostModel costs = default_costs(transport);
             costs.message_round_trip_ns = cost();
             costs.write_round_trip_ns = cost();
             costs.read_round_trip_ns = cost();
             costs.extra_post_ns = cost();
             costs.copy_byte_ns = cost() / 10'000;
             const bool tail_word = random.chance(1, 2);
-            ChoiceOptions options = options_of(tail_word);
+            SetOptions options = options_of(tail_word);
             options.replay = random.chance(3, 4);
             if (random.chance(1, 2)) options.primary = Primary::Send;
             const auto choice = choose_methods(profile, options, costs);
@@ -119,7 +128,9 @@ TEST(MethodChoice, NoCostsMakeMethodsClash) {
             expect_peace(*choice, tail_word, options.replay);
             ASSERT_FALSE(HasFailure()) << describe(profile) << ", round " << round;
             ++chosen;
-            replayed += replays(choice->batches.small) ? 1 : 0;
+            Update alone;
+            alone.primary = Primary::Send;
+            replayed += replays(plan(profile, alone, costs).value()) ? 1 : 0;
           }
         }
       }
@@ -130,21 +141,24 @@ TEST(MethodChoice, NoCostsMakeMethodsClash) {
 }
 
 // An older word could be placed over a newer one.
-TEST(MethodChoice, WithoutOrderAmongWritesNoTailWordIsWritten) {
+TEST(MethodSet, WithoutOrderAmongWritesNoTailWordIsWrittenBehindNothing) {
   for (const auto domain :
        {PersistenceDomain::Dmp, PersistenceDomain::Mhp, PersistenceDomain::Wsp}) {
     for (const auto primary : {Primary::Write, Primary::WriteImm, Primary::Send}) {
       ServerProfile profile = profile_of(domain, Ddio::Off, ReceiveBuffers::Dram, Transport::Roce);
-      ChoiceOptions options = options_of(true);
+      SetOptions options = options_of(true);
       options.primary = primary;
-      plan::CostModel costs = plan::default_costs(Transport::Roce);
+      CostModel costs = default_costs(Transport::Roce);
       costs.message_round_trip_ns = 1e6;  // whatever needs no message is cheaper
+      // Before which the requester has waited for nothing.
       const auto writes_word = [](const Method& method) {
-        return std::any_of(method.requester.begin(), method.requester.end(), [](const auto& step) {
-          const bool writes = step.verb == Verb::Write || step.verb == Verb::WriteImm;
-          return step.kind == RequesterStep::Kind::Post && writes &&
-                 std::count(step.items.begin(), step.items.end(), Item{1}) != 0;
-        });
+        for (const RequesterStep& step : method.requester) {
+          if (step.kind != RequesterStep::Kind::Post) return false;
+          const bool by_write = step.verb == Verb::Write || step.verb == Verb::WriteImm;
+          if (by_write && std::count(step.items.begin(), step.items.end(), Item{1}) != 0)
+            return true;
+        }
+        return false;
       };
       const auto choice = choose_methods(profile, options, costs);
       ASSERT_TRUE(choice.ok()) << describe(profile);
@@ -153,14 +167,14 @@ TEST(MethodChoice, WithoutOrderAmongWritesNoTailWordIsWritten) {
       profile.write_order = WriteOrder::Ordered;
       const auto ordered = choose_methods(profile, options, costs);
       ASSERT_TRUE(ordered.ok());
-      EXPECT_TRUE(writes_word(ordered->batches.small)) << ordered->batches.small.name;
+      const bool waits = profile.domain == PersistenceDomain::Dmp;  // for a to be durable
+      EXPECT_TRUE(waits || writes_word(ordered->batches.small)) << ordered->batches.small.name;
     }
   }
 }
 
-// There is no other method for what does not fit: it goes in pieces.
 // The log writes its state to one place again and again, each time after the end of the last.
-TEST(MethodChoice, WithoutOrderAmongWritesNothingIsWrittenAgainUntilItIsPlaced) {
+TEST(MethodSet, WithoutOrderAmongWritesNothingIsWrittenAgainUntilItIsPlaced) {
   ServerProfile profile =
       profile_of(PersistenceDomain::Wsp, Ddio::On, ReceiveBuffers::Dram, Transport::Roce);
   const auto ends_on_arrival = [](const Method& method) {
@@ -168,9 +182,9 @@ TEST(MethodChoice, WithoutOrderAmongWritesNothingIsWrittenAgainUntilItIsPlaced) 
     return last.kind == RequesterStep::Kind::WaitCompletion &&
            method.requester[last.of].verb == Verb::Write;
   };
-  ChoiceOptions options = options_of(false);
+  SetOptions options = options_of(false);
   options.primary = Primary::Write;
-  const plan::CostModel costs = plan::default_costs(Transport::Roce);
+  const CostModel costs = default_costs(Transport::Roce);
   for (const WriteOrder order : {WriteOrder::Unknown, WriteOrder::Ordered}) {
     profile.write_order = order;
     const auto choice = choose_methods(profile, options, costs);
@@ -181,16 +195,57 @@ TEST(MethodChoice, WithoutOrderAmongWritesNothingIsWrittenAgainUntilItIsPlaced) 
   }
 }
 
-TEST(MethodChoice, FilesUnderAnRnicTakeMessagesOnlyAndSayHowLong) {
+// There is no other method for what does not fit: it goes in pieces.
+TEST(MethodSet, FilesUnderAnRnicTakeMessagesOnlyAndSayHowLong) {
   const ServerProfile profile =
       profile_of(PersistenceDomain::Page, Ddio::On, ReceiveBuffers::Dram, Transport::Roce);
-  const auto choice =
-      choose_methods(profile, options_of(false), plan::default_costs(Transport::Roce));
+  const auto choice = choose_methods(profile, options_of(false), default_costs(Transport::Roce));
   ASSERT_TRUE(choice.ok()) << choice.error().message;
   EXPECT_EQ(choice->batches.large.name, "send-copy-flush-ack");
   EXPECT_LE(choice->batches.bytes_max, 16u * 1024);
   EXPECT_GT(choice->batches.bytes_max, 15u * 1024);
 }
 
+// A record by a message that recovery may replay is durable before the responder has applied it.
+// The ring's space is used again, and what was written there must stay.
+TEST(MethodSet, MessagesAreNotReplayedBesideWrites) {
+  ServerProfile profile =
+      profile_of(PersistenceDomain::Mhp, Ddio::On, ReceiveBuffers::Pm, Transport::InfiniBand);
+  SetOptions options = options_of(false);
+  const CostModel costs = default_costs(Transport::InfiniBand);
+  Update alone;
+  alone.primary = Primary::Send;
+  ASSERT_TRUE(replays(plan(profile, alone, costs).value())) << "the cheapest by itself";
+  const auto choice = choose_methods(profile, options, costs);
+  ASSERT_TRUE(choice.ok()) << choice.error().message;
+  EXPECT_FALSE(replays(choice->batches.small)) << choice->batches.small.name;
+  EXPECT_TRUE(writes(choice->batches.large)) << choice->batches.large.name;
+
+  // Where SEND is forced, messages carry everything, in pieces.
+  options.primary = Primary::Send;
+  const auto pieces = choose_methods(profile, options, costs);
+  ASSERT_TRUE(pieces.ok()) << pieces.error().message;
+  EXPECT_TRUE(replays(pieces->batches.small));
+  EXPECT_EQ(pieces->batches.large, pieces->batches.small);
+  EXPECT_EQ(pieces->places.large, pieces->places.small);
+  EXPECT_LT(pieces->batches.bytes_max, options.message_bytes_max);
+  EXPECT_TRUE(may_share(*pieces, profile).ok());
+}
+
+// A READ flushes what it lies inside of, and no requester reaches a receive buffer.
+TEST(MethodSet, BehindAMessageAReadIsNoFlush) {
+  ServerProfile profile =
+      profile_of(PersistenceDomain::Dmp, Ddio::Off, ReceiveBuffers::Pm, Transport::InfiniBand);
+  Update update;
+  update.primary = Primary::Send;
+  EXPECT_TRUE(replays(plan(profile, update).value()));
+  profile.capabilities.native_flush = false;
+  const auto others = candidates(profile, update);
+  ASSERT_TRUE(others.ok()) << others.error().message;
+  for (const Candidate& each : *others) {
+    EXPECT_FALSE(replays(each.method)) << each.method.name;
+  }
+}
+
 }  // namespace
-}  // namespace perdure::client
+}  // namespace perdure::plan

@@ -1,0 +1,91 @@
+#include "set_questions.h"
+
+#include "core/json.h"
+#include "core/try.h"
+#include "method_library.h"
+#include "plan/plan.h"
+
+#include <fmt/format.h>
+
+namespace perdure::app {
+namespace {
+
+using JsonValue = nlohmann::ordered_json;
+
+JsonValue sizes_json(const SizedMethods& sizes) {
+  JsonValue json{{"small", sizes.small.name}, {"large", sizes.large.name}};
+  if (sizes.small != sizes.large) json["small_bytes_max"] = sizes.small_bytes_max;
+  if (sizes.bytes_max != std::numeric_limits<std::uint64_t>::max()) {
+    json["bytes_max"] = sizes.bytes_max;
+  }
+  return json;
+}
+
+Result<SetQuestion> planned(const ServerProfile& profile, const std::optional<UpdateShape>& shape,
+                            Level level) {
+  if (shape && *shape != singleton() && *shape != compound()) {
+    return Error{ErrorCode::InvalidArgument,
+                 "sets are planned for singleton updates and for compound ones, which end in a "
+                 "word: give --shape singleton or --shape compound"};
+  }
+  plan::SetOptions options;
+  options.tail_word = shape == compound();
+  options.level = level;
+  options.message_bytes_max = kUsualMessageBytes;
+  PERDURE_TRY(set, plan::choose_methods(profile, options, plan::default_costs(profile.transport)));
+  return SetQuestion{members(set), set};
+}
+
+}  // namespace
+
+Result<SetQuestion> find_set(const std::string& words, const ServerProfile& profile,
+                             const std::optional<UpdateShape>& shape, Level level) {
+  if (words == "planned") return planned(profile, shape, level);
+  constexpr std::size_t kMethodsMax = 8;
+  SetQuestion question;
+  for (std::size_t begin = 0; begin <= words.size();) {
+    const std::size_t end = std::min(words.find(',', begin), words.size());
+    PERDURE_TRY(method, find_method(words.substr(begin, end - begin), profile, shape));
+    const bool has_word = method.shape.items_per_epoch.size() > 1;
+    question.members.push_back({std::move(method), Reuse::AfterItsEnd, has_word});
+    begin = end + 1;
+  }
+  if (question.members.size() > kMethodsMax) {
+    return Error{ErrorCode::InvalidArgument, fmt::format("a set has at most {} methods, not {}",
+                                                         kMethodsMax, question.members.size())};
+  }
+  return question;
+}
+
+std::string set_text(const SetQuestion& question, const ServerProfile& profile,
+                     const check::SetReport& report) {
+  std::string text = question.planned ? plan::to_text(*question.planned) : "";
+  const auto law = may_share(question.members, profile);
+  text += law.ok() ? "the law lets them share a connection\n"
+                   : fmt::format("the law refuses them: {}\n", law.error().message);
+  return text + check::story(profile, report);
+}
+
+std::string set_json(const SetQuestion& question, const ServerProfile& profile,
+                     const check::SetReport& report) {
+  JsonValue json = JsonValue::parse(check::to_json(question.members, profile, report));
+  const auto law = may_share(question.members, profile);
+  json["allowed"] = law.ok();
+  if (!law.ok()) json["refusal"] = law.error().message;
+  if (question.planned) {
+    json["batches"] = sizes_json(question.planned->batches);
+    json["places"] = sizes_json(question.planned->places);
+  }
+  return json.dump(2) + "\n";
+}
+
+std::string planned_json(const MethodSet& set, const ServerProfile& profile, Level level) {
+  const JsonValue json{{"format", 1},
+                       {"server", describe(profile)},
+                       {"level", to_string(level)},
+                       {"batches", sizes_json(set.batches)},
+                       {"places", sizes_json(set.places)}};
+  return json.dump(2) + "\n";
+}
+
+}  // namespace perdure::app

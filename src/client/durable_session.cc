@@ -1,0 +1,307 @@
+// Connecting, planning, measuring and time-outs of a DurableSession. How updates of any shape are
+// taken apart is in durable_session_updates.cc.
+#include "client/durable_session.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "client/connection_costs.h"
+#include "core/assert.h"
+#include "core/log_message.h"
+#include "core/message_bytes.h"
+#include "core/try.h"
+
+namespace perdure::client {
+namespace {
+
+constexpr std::uint64_t kAnySize = std::numeric_limits<std::uint64_t>::max();
+constexpr std::size_t kBounceBytes = 256 * 1024;
+constexpr Nanoseconds kReplySlice = std::chrono::milliseconds(10);
+// For the answer to a probe while updates wait to be sent.
+constexpr Nanoseconds kAnswerWithin = std::chrono::milliseconds(20);
+// An update that was asked for this often before it was answered took the time that was read.
+constexpr std::uint32_t kPollsWatched = 4;
+
+}  // namespace
+
+DurableSession::DurableSession(std::unique_ptr<Peer> peer, DurableSessionOptions options)
+    : peer_(std::move(peer)), options_(options), backoff_(options_.reconnect, random_secret()) {
+  PERDURE_ASSERT(options_.clock != nullptr);
+  PERDURE_ASSERT(options_.requests_in_flight >= 1 && options_.requests_in_flight <= kUpdatesMax);
+}
+
+void DurableSession::close() {
+  waiting_.clear();
+  requester_.reset();
+  connection_.reset();  // closes it; the peer revokes the keys
+}
+
+Result<void> DurableSession::open(const control::SessionRequest& request) {
+  close();
+  PERDURE_TRY(connection, peer_->open_session(request, deadline()));
+  connection_ = std::move(connection);
+  if (connection_->message_bytes_max <= 2 * kMessageOverheadBytes) {
+    return Error{ErrorCode::ProtocolError,
+                 fmt::format("{} offers messages of {} bytes", peer_->name(),
+                             connection_->message_bytes_max)};
+  }
+  return {};
+}
+
+Result<std::unique_ptr<fabric::Memory>> DurableSession::register_memory(
+    std::span<std::byte> memory) {
+  PERDURE_ASSERT(is_open());
+  return peer_->device().register_memory(memory, fabric::Access::Local);
+}
+
+Result<void> DurableSession::prepare(bool tail_word) {
+  auto connected = connect(tail_word);
+  if (!connected.ok()) close();  // a requester without methods is none
+  return connected;
+}
+
+Result<void> DurableSession::connect(bool tail_word) {
+  tail_word_ = tail_word;
+  if (!bounce_) bounce_ = std::make_unique_for_overwrite<std::byte[]>(kBounceBytes);
+  PERDURE_TRY(bounce, register_memory({bounce_.get(), kBounceBytes}));
+  bounce_memory_ = std::move(bounce);
+  PERDURE_TRY_VOID(open_requester());
+  plan::CostModel costs = plan::default_costs(connection_->pool.profile.transport);
+  if (options_.measure_costs) {
+    PERDURE_TRY(measured, measure(deadline().left()));
+    costs = measured;
+  }
+  PERDURE_TRY_VOID(plan_for(costs));
+  down_reason_.reset();
+  note_progress();
+  drift_.restart(options_.clock->now(), true);
+  return {};
+}
+
+/// Without methods: which ones is chosen by what the connection costs.
+Result<void> DurableSession::open_requester() {
+  persist::Requester::Options options;
+  options.remote = connection_->remote;
+  options.queue.depth = connection_->receive_depth;
+  options.queue.message_bytes_max = connection_->message_bytes_max;
+  options.session = static_cast<std::uint32_t>(connection_->id);
+  options.updates_max = kUpdatesMax;
+  options.probes = true;
+  options.probe_line = options_.probe_line;
+  methods_.clear();
+  waiting_.clear();
+  begun_ = resolved_ = bounce_number_ = 0;
+  single_ = {};
+  PERDURE_TRY(requester, persist::Requester::open(*connection_->endpoint, peer_->device(),
+                                                  connection_->pool.profile, {}, options));
+  requester_ = std::move(requester);
+  return {};
+}
+
+Result<plan::CostModel> DurableSession::measure(Nanoseconds answer_within) {
+  MeasureOptions options;
+  options.clock = options_.clock;
+  options.writes = options_.probe_line.has_value();
+  options.answer_within = answer_within;
+  options.until = deadline_;
+  return measure_costs(*requester_, *connection_, options);
+}
+
+Result<void> DurableSession::plan_for(const plan::CostModel& costs) {
+  PERDURE_ASSERT(up());
+  if (std::any_of(methods_.begin(), methods_.end(), replays)) return {};
+  plan::SetOptions options;
+  options.tail_word = tail_word_;
+  options.primary = options_.primary;
+  options.level = options_.level;
+  options.message_bytes_max = connection_->message_bytes_max;
+  options.replay = methods_.empty();
+  PERDURE_TRY(choice, plan::choose_methods(connection_->pool.profile, options, costs));
+  std::vector<Method> methods = {choice.batches.small, choice.batches.large, choice.places.small,
+                                 choice.places.large};
+  PERDURE_TRY_VOID(requester_->use_methods(methods));
+  methods_ = std::move(methods);
+  costs_ = costs;
+  const std::uint64_t word_bytes = tail_word_ ? sizeof(std::uint64_t) : 0;
+  small_bytes_max_ = std::min(choice.batches.small_bytes_max,
+                              requester_->message_payload_max(kSmall) - word_bytes);
+  place_small_bytes_max_ =
+      std::min(choice.places.small_bytes_max, requester_->message_payload_max(kPlaceSmall));
+  const bool any_size = choice.batches.bytes_max == kAnySize && choice.places.bytes_max == kAnySize;
+  range_bytes_max_ = any_size ? kAnySize : std::min(small_bytes_max_, place_small_bytes_max_);
+  range_bytes_max_ = round_down(range_bytes_max_, kCacheLineBytes);
+  for (std::size_t index = 0; index < kMethods; ++index) {
+    expected_[index] = expectation(methods_[index]);
+  }
+  return {};
+}
+
+DurableSession::Expectation DurableSession::expectation(const Method& method) const {
+  constexpr std::uint64_t kApart = 64 * kCacheLineBytes;
+  plan::CostModel awake = costs_;
+  awake.responder_wake_ns = 0;
+  awake.one_sided_wake_ns = 0;
+  const auto line = [&](const plan::CostModel& costs, double& fixed, double& per_byte) {
+    const auto at = [&](std::uint64_t bytes) {
+      return plan::cost_ns(method, connection_->pool.profile.domain, bytes, sizeof(std::uint64_t),
+                           costs);
+    };
+    per_byte = (at(2 * kApart) - at(kApart)) / static_cast<double>(kApart);
+    fixed = at(kApart) - per_byte * static_cast<double>(kApart);
+  };
+  Expectation expected;
+  line(awake, expected.fixed.shortest, expected.per_byte.shortest);
+  line(costs_, expected.fixed.longest, expected.per_byte.longest);
+  return expected;
+}
+
+/// Something of the connection, or of the machine at its end, is not what it was.
+void DurableSession::follow_drift() {
+  if (!drift_.drifted() || !up() || requester_->begun() != requester_->resolved()) return;
+  const auto measured = measure(kAnswerWithin);
+  note_progress();
+  if (!measured.ok() && measured.code() != ErrorCode::TimedOut) return mark_down(measured.error());
+  const std::vector<Method> before = methods_;
+  if (measured.ok()) {
+    if (auto planned = plan_for(*measured); !planned) {
+      log_message(Severity::Warning, fmt::format("replica {} keeps its methods: {}", peer_->name(),
+                                                 planned.error().message));
+    }
+  }
+  const bool changed = methods_ != before;
+  replans_ += changed ? 1 : 0;
+  drift_.restart(options_.clock->now(), changed);
+}
+
+void DurableSession::poll() {
+  if (!up()) return;
+  if (auto polled = requester_->poll(); !polled) return mark_down(polled.error());
+  const std::uint64_t before = resolved_;
+  take_resolved();
+  if (!waiting_.empty()) post_waiting();
+  if (resolved_ != before || begun_ == resolved_) return;
+  ++idle_polls_;
+  // Reading the clock costs as much as an empty poll: look at it seldom.
+  constexpr std::uint32_t kPollsPerLook = 256;
+  if (idle_polls_ % kPollsPerLook == 0) look_for_stall();
+}
+
+void DurableSession::take_resolved() {
+  const std::uint64_t requests = requester_->resolved();
+  const std::uint64_t before = resolved_;
+  while (resolved_ != begun_ && last_request_[(resolved_ + 1) % kUpdatesMax] <= requests) {
+    ++resolved_;
+  }
+  if (resolved_ == before) return;
+  note_progress();
+  if (single_.number == resolved_ && begun_ == resolved_) note_time_of_single();
+}
+
+void DurableSession::note_time_of_single() {
+  if (!costs_.measured) return;
+  const Expectation& line = expected_[single_.method];
+  const auto bytes = static_cast<double>(single_.bytes);
+  const ExpectedTime expected{line.fixed.shortest + line.per_byte.shortest * bytes,
+                              line.fixed.longest + line.per_byte.longest * bytes};
+  const bool watched = idle_polls_ - single_.polls >= kPollsWatched;
+  const Nanoseconds now = options_.clock->now();
+  drift_.note(expected, now - single_.since, watched, now);
+}
+
+Result<std::uint64_t> DurableSession::begin_by(std::size_t method,
+                                               std::span<const persist::UpdateItem> items) {
+  if (!waiting_.empty()) return Error{ErrorCode::QueueFull, "an update waits to be posted"};
+  PERDURE_TRY(request, requester_->begin(method, items));
+  if (options_.ranges_again) note_extents(request, items);
+  const std::uint64_t number = ++begun_;
+  last_request_[number % kUpdatesMax] = request;
+  if (number != resolved_ + 1) return number;
+  note_progress();
+  // Timing one costs two looks at the clock.
+  constexpr std::uint32_t kSinglesPerTimed = 16;
+  if (++singles_ % kSinglesPerTimed == 0) {
+    single_ = {number, method, items.front().data.length, options_.clock->now(), idle_polls_};
+  }
+  return number;
+}
+
+/// Counts how long the responder has been silent. A clock that jumps, or a process that was stopped
+/// for a while, counts as one short step: the responder gets its time to answer all the same.
+void DurableSession::look_for_stall() {
+  if (!up() || idle()) return;
+  const Nanoseconds now = options_.clock->now();
+  if (last_look_) silent_ += std::min(now - *last_look_, options_.timeout / 8);
+  last_look_ = now;
+  if (silent_ <= options_.timeout) return;
+  mark_down({ErrorCode::TimedOut,
+             fmt::format("no answer for {} ms", options_.timeout / std::chrono::milliseconds(1))});
+}
+
+void DurableSession::note_progress() {
+  silent_ = Nanoseconds{0};
+  last_look_.reset();
+}
+
+/// Waits until an update has resolved.
+Result<void> DurableSession::await(std::uint64_t number) {
+  const Deadline deadline = this->deadline();
+  for (std::uint64_t round = 0; resolved_ < number; ++round) {
+    PERDURE_TRY_VOID(requester_->poll());
+    take_resolved();
+    if (!waiting_.empty()) post_waiting();
+    if (!up()) return *down_reason_;
+    if (resolved_ >= number) break;
+    if (deadline.passed()) {
+      return Error{ErrorCode::TimedOut, fmt::format("{} stopped answering", peer_->name())};
+    }
+    constexpr std::uint64_t kSpinRounds = 1000;
+    if (round <= kSpinRounds) continue;
+    fabric::Endpoint* endpoint = connection_->endpoint.get();
+    fabric::wait_any(std::span(&endpoint, 1), std::min(kReplySlice, deadline.left()));
+  }
+  return {};
+}
+
+Result<void> DurableSession::write_now(std::uint64_t at, std::span<const std::byte> bytes) {
+  if (!up()) return Error{ErrorCode::Disconnected, "the replica is down"};
+  while (!bytes.empty()) {
+    // The piece before may be in flight still: its caller had no more time for it.
+    PERDURE_TRY_VOID(await(options_.ranges_again ? begun_ : bounce_number_));
+    const auto piece =
+        bytes.first(std::min<std::uint64_t>({bytes.size(), kBounceBytes, range_bytes_max_}));
+    std::copy(piece.begin(), piece.end(), bounce_.get());
+    PERDURE_TRY(number, begin_place({at, {bounce_.get(), piece.size(), bounce_memory_.get()}}));
+    bounce_number_ = number;
+    PERDURE_TRY_VOID(await(number));
+    at += piece.size();
+    bytes = bytes.subspan(piece.size());
+  }
+  return {};
+}
+
+Deadline DurableSession::deadline() const {
+  const Deadline silence(*options_.clock, options_.timeout);
+  if (!deadline_ || silence.left() < deadline_->left()) return silence;
+  return *deadline_;
+}
+
+Deadline DurableSession::visible_within() const {
+  constexpr Nanoseconds kVisibleWithinMax = std::chrono::milliseconds(100);
+  return Deadline(*options_.clock, std::min(kVisibleWithinMax, deadline().left()));
+}
+
+void DurableSession::mark_down(Error why) {
+  log_message(Severity::Warning, fmt::format("replica {} is down: {}", peer_->name(), why.message));
+  close();
+  down_reason_ = std::move(why);
+  backoff_.failed(options_.clock->now());
+}
+
+persist::RequesterCounters DurableSession::counters() const {
+  return requester_ ? requester_->counters() : persist::RequesterCounters{};
+}
+
+}  // namespace perdure::client

@@ -1,0 +1,249 @@
+// DurableSession: an open, registered, measured and planned connection to a pool, over which
+// updates are made durable. It owns what everything that stands on it needs alike: the profile and
+// the costs of the connection and the methods chosen by them, time-outs, back-off, coming back, and
+// how far what was begun is durable. The log's Replica is LSNs on top of it.
+//
+// An update is one or more ordered epochs, each some ranges of bytes: nothing of a later epoch is
+// at the level that was asked for before all of the earlier ones are. Updates are numbered from 1
+// on each connection, many may be in flight, and they resolve in the order in which they were
+// begun: once resolved() has come to a number, that update and all before it are at the level that
+// was asked for. Between two updates there is no other order: after a crash a later one that did
+// not resolve may be there without an earlier one.
+#pragma once
+
+#include <perdure/result.h>
+#include <perdure/types.h>
+
+#include "client/drift.h"
+#include "client/peer.h"
+#include "core/backoff.h"
+#include "core/method.h"
+#include "persist/requester.h"
+#include "plan/cost.h"
+#include "plan/method_set.h"
+
+#include <array>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace perdure::client {
+
+/// Work of a connection that can be in flight at a time, and updates that can be unresolved.
+inline constexpr std::size_t kUpdatesMax = 16;
+/// The largest range of one update.
+inline constexpr std::uint64_t kRangeBytesMax = 16 * 1024 * 1024;
+
+struct DurableSessionOptions {
+  std::optional<Primary> primary;      // forced by the user; nothing: the planner chooses
+  Level level = Level::Durable;        // the least that an update is to reach
+  bool measure_costs = true;           // false: methods are chosen by what connections usually cost
+  std::size_t requests_in_flight = 4;  // of update() and read(): 1..kUpdatesMax
+  /// 64 bytes of the pool that hold nothing, if it has them: WRITEs are timed too.
+  std::optional<std::uint64_t> probe_line;
+  /// update() will be called: what is in flight is noted, so that it is waited for before its place
+  /// is written again. begin() alone leaves that to its caller.
+  bool ranges_again = false;
+  Nanoseconds timeout = std::chrono::seconds(5);  // without an answer for this long: down
+  Nanoseconds reconnect{0};                       // see Backoff
+  const Clock* clock = nullptr;
+};
+
+/// One epoch of an update: ranges of the pool that have no order among themselves, and do not
+/// overlap. Their bytes lie in memory that register_memory gave, and stay as they are until the
+/// update resolves.
+using Ranges = std::span<const persist::UpdateItem>;
+
+/// Threads: one caller at a time.
+class DurableSession {
+ public:
+  DurableSession(std::unique_ptr<Peer> peer, DurableSessionOptions options);
+
+  // Connecting, in this order; again after it went down. Numbers begin again with each connection,
+  // and what had not resolved on the one before may be durable or not.
+
+  /// Errors: those of Peer::open_session; ProtocolError (messages too short to be of use).
+  Result<void> open(const control::SessionRequest& request);
+  /// Gives it back. Harmless when there is none.
+  void close();
+  /// For the bytes of updates. It must go before the memory does, and is good until the next open.
+  /// Requires open.
+  Result<std::unique_ptr<fabric::Memory>> register_memory(std::span<std::byte> memory);
+  /// Measures the connection, then plans and compiles. With `tail_word` updates mostly are a range
+  /// and then a word, and both go in one request.
+  /// Errors: those of plan::plan, of compiling, of registration and of measure_costs; it is closed.
+  Result<void> prepare(bool tail_word);
+  /// From now on uses the methods that are cheapest by these costs. Methods that replay messages
+  /// are kept, and never come after others (core/method_set.h).
+  /// Requires nothing in flight. Errors: those of plan::plan and of compiling; all stays as it was.
+  Result<void> plan_for(const plan::CostModel& costs);
+
+  /// Begins an update of any shape; returns its number. Ranges that are still in flight are waited
+  /// for before they are written again, and so is each epoch before the next, unless one request
+  /// keeps them in order.
+  /// Errors     QueueFull (poll, then again); InvalidArgument (no epoch, an empty one, a range of
+  ///            no bytes or too many), OutOfRange (outside the pool), Disconnected: nothing of it
+  ///            was begun. OutcomeUnknown: the connection was lost meanwhile.
+  /// Cost       a list of its ranges, on the heap, and a round trip for each epoch but the first; a
+  ///            range and a word, with `tail_word`, go in one.
+  Result<std::uint64_t> update(std::span<const Ranges> epochs);
+
+  /// Brings `into.length` bytes at `at` of the pool; counts as an update. What it returns has every
+  /// update in it that had resolved at `visible` or a higher level before this call, by whatever
+  /// method: where a message is copied to its place later, it waits for that first.
+  /// Errors: as for update.
+  Result<std::uint64_t> read(std::uint64_t at, const fabric::Segment& into);
+
+  /// Begins what one request takes: a range of at most range_bytes_max(), and behind it, with
+  /// `tail_word`, a word. The caller sees to it that nothing in flight overlaps.
+  /// Requires up(). Errors: those of Requester::begin; QueueFull also while an update of several
+  /// requests waits.
+  Result<std::uint64_t> begin(std::span<const persist::UpdateItem> items) {
+    return begin_by(items.front().data.length <= small_bytes_max_ ? kSmall : kLarge, items);
+  }
+  /// The same for a single range that is written again and again, such as a word: each time after
+  /// the one before has resolved.
+  Result<std::uint64_t> begin_place(const persist::UpdateItem& item) {
+    return begin_by(place_method(item.data.length), {&item, 1});
+  }
+  /// The largest range that begin and begin_place take.
+  std::uint64_t range_bytes_max() const { return range_bytes_max_; }
+
+  /// Writes bytes and waits until they are durable; they need not be registered. All that was begun
+  /// before has resolved then, too. Errors: those of the connection. TimedOut: some of it may be
+  /// written, and may still be when this returns; the session can go on, and what is written next
+  /// waits for it.
+  Result<void> write_now(std::uint64_t at, std::span<const std::byte> bytes);
+
+  /// Takes answers and posts what waits. Goes down when the connection is lost or the responder
+  /// refused. Never blocks. Does nothing while it is down.
+  void poll();
+  std::uint64_t resolved() const { return resolved_; }
+  std::uint64_t begun() const { return begun_; }
+  bool idle() const { return begun_ == resolved_; }
+
+  /// Measures again and plans anew when updates have long taken other times than was measured, and
+  /// nothing is in flight. Cost: some milliseconds, at most once in kMeasureEveryMin.
+  void follow_drift();
+  /// Goes down when it is owed an answer for longer than the time-out. Reads the clock.
+  void look_for_stall();
+
+  void mark_down(Error why);
+  /// It has come back, or further than before: the next failure counts as the first.
+  void got_on() { backoff_.reset(); }
+  /// Whether it is time to try again to come back. Requires that it is down.
+  bool retry_due(Nanoseconds now) const { return backoff_.due(now); }
+
+  /// Every call that waits ends by then as well. Nothing: only by the time-out.
+  void set_deadline(const std::optional<Deadline>& deadline) { deadline_ = deadline; }
+  Deadline deadline() const;
+  /// Until what was written is returned by a READ of another connection.
+  Deadline visible_within() const;
+
+  bool is_open() const { return connection_.has_value(); }
+  bool up() const { return requester_ != nullptr; }
+  const std::optional<Error>& down_reason() const { return down_reason_; }
+  Peer& peer() { return *peer_; }
+  const Peer& peer() const { return *peer_; }
+  /// Requires is_open().
+  const Session& connection() const { return *connection_; }
+  fabric::Endpoint* endpoint() { return connection_ ? connection_->endpoint.get() : nullptr; }
+  const DurableSessionOptions& options() const { return options_; }
+  /// The methods in use: for small updates and for large ones, and where the one ends.
+  const Method& small_method() const { return methods_[kSmall]; }
+  const Method& large_method() const { return methods_[kLarge]; }
+  std::uint64_t small_bytes_max() const { return small_bytes_max_; }
+  /// What they were chosen by, and how often drift has led to other methods.
+  const plan::CostModel& costs() const { return costs_; }
+  std::uint64_t replans() const { return replans_; }
+  persist::RequesterCounters counters() const;
+
+ private:
+  enum MethodIndex : std::size_t { kSmall, kLarge, kPlaceSmall, kPlaceLarge, kMethods };
+
+  /// What an update by one method should take, as straight lines over its size.
+  struct Expectation {
+    ExpectedTime fixed;
+    ExpectedTime per_byte;
+  };
+  /// The update that is, or was, alone on the connection, and is timed.
+  struct Single {
+    std::uint64_t number = 0;
+    std::size_t method = 0;
+    std::uint64_t bytes = 0;
+    Nanoseconds since{0};
+    std::uint32_t polls = 0;  // idle_polls_ then
+  };
+  /// An update, or a READ, of which not everything is posted.
+  struct Waiting {
+    std::uint64_t number = 0;
+    bool reads = false;
+    bool pair = false;  // a range and a word, in one request
+    std::vector<persist::UpdateItem> items;
+    std::vector<std::size_t> epoch_ends;  // in items
+    std::size_t item = 0;                 // the next piece is of this one
+    std::uint64_t sent = 0;               // bytes of it that went before
+    std::uint64_t request = 0;            // of the requester, that went last
+  };
+  /// Bytes of the pool.
+  struct Extent {
+    std::uint64_t begin = 0;
+    std::uint64_t end = 0;
+  };
+
+  Result<void> open_requester();
+  Result<plan::CostModel> measure(Nanoseconds answer_within);
+  Expectation expectation(const Method& method) const;
+  void note_time_of_single();
+  void note_progress();
+  std::size_t place_method(std::uint64_t bytes) const {
+    return bytes <= place_small_bytes_max_ ? kPlaceSmall : kPlaceLarge;
+  }
+  Result<std::uint64_t> begin_by(std::size_t method, std::span<const persist::UpdateItem> items);
+  void take_resolved();
+  Result<void> check(std::span<const Ranges> epochs) const;
+  bool is_pair(std::span<const Ranges> epochs) const;
+  Result<std::uint64_t> queue(Waiting update);
+  void post_waiting();
+  Result<bool> post_piece(Waiting& update);
+  void note_extents(std::uint64_t request, std::span<const persist::UpdateItem> items);
+  bool overlaps_in_flight(std::uint64_t at, std::uint64_t length) const;
+  Result<void> connect(bool tail_word);
+  Result<void> await(std::uint64_t number);
+
+  std::unique_ptr<Peer> peer_;
+  DurableSessionOptions options_;
+  bool tail_word_ = false;
+  std::optional<Session> connection_;
+  std::unique_ptr<std::byte[]> bounce_;  // write_now
+  std::unique_ptr<fabric::Memory> bounce_memory_;
+  std::unique_ptr<persist::Requester> requester_;
+  std::vector<Method> methods_;
+  plan::CostModel costs_;
+  std::array<Expectation, kMethods> expected_;
+  DriftWatch drift_;
+  Single single_;
+  std::uint32_t singles_ = 0;
+  std::uint64_t replans_ = 0;
+  std::uint64_t small_bytes_max_ = 0;
+  std::uint64_t place_small_bytes_max_ = 0;
+  std::uint64_t range_bytes_max_ = 0;
+
+  std::uint64_t begun_ = 0;
+  std::uint64_t resolved_ = 0;
+  std::array<std::uint64_t, kUpdatesMax> last_request_{};     // by update, of the requester
+  std::array<std::array<Extent, 2>, kUpdatesMax> extents_{};  // by request: what it writes
+  std::deque<Waiting> waiting_;
+  std::uint64_t bounce_number_ = 0;  // of the update that sent it last
+  std::optional<Deadline> deadline_;
+  std::optional<Nanoseconds> last_look_;  // since there was progress
+  Nanoseconds silent_{0};                 // how long it has had something to answer and did not
+  std::uint32_t idle_polls_ = 0;
+  std::optional<Error> down_reason_;
+  Backoff backoff_;
+};
+
+}  // namespace perdure::client

@@ -1,0 +1,167 @@
+// Updates of any shape, and READs: what one request takes is posted as it is, anything else goes in
+// pieces, in the order that was asked for.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "client/durable_session.h"
+#include "core/assert.h"
+#include "core/try.h"
+
+namespace perdure::client {
+namespace {
+
+constexpr std::uint64_t kNotPosted = std::numeric_limits<std::uint64_t>::max();
+// A connection that loses packets, as RoCE does, gets through what is short.
+constexpr std::uint64_t kReadPieceBytes = 64 * 1024;
+
+bool is_word(const persist::UpdateItem& item) {
+  return item.data.length == sizeof(std::uint64_t) && item.at % sizeof(std::uint64_t) == 0;
+}
+
+}  // namespace
+
+Result<void> DurableSession::check(std::span<const Ranges> epochs) const {
+  if (!up()) return Error{ErrorCode::Disconnected, "the session is down"};
+  if (epochs.empty()) return Error{ErrorCode::InvalidArgument, "an update without an epoch"};
+  const std::uint64_t pool = connection_->remote.length;
+  for (const Ranges epoch : epochs) {
+    if (epoch.empty()) return Error{ErrorCode::InvalidArgument, "an epoch without a range"};
+    for (const persist::UpdateItem& item : epoch) {
+      if (item.data.length == 0 || item.data.length > kRangeBytesMax) {
+        return Error{ErrorCode::InvalidArgument,
+                     fmt::format("a range of {} bytes; an update takes 1 to {}", item.data.length,
+                                 kRangeBytesMax)};
+      }
+      if (item.data.length > pool || item.at > pool - item.data.length) {
+        return Error{ErrorCode::OutOfRange, fmt::format("bytes {}+{} lie outside the pool's {}",
+                                                        item.at, item.data.length, pool)};
+      }
+    }
+  }
+  if (begun_ - resolved_ == kUpdatesMax) {
+    return Error{ErrorCode::QueueFull, "too many updates in flight"};
+  }
+  return {};
+}
+
+/// Whether it is a range and a word behind it that one request keeps in order.
+bool DurableSession::is_pair(std::span<const Ranges> epochs) const {
+  if (!tail_word_ || epochs.size() != 2 || epochs[0].size() != 1 || epochs[1].size() != 1) {
+    return false;
+  }
+  return is_word(epochs[1][0]) &&
+         epochs[0][0].data.length <= std::min(range_bytes_max_, plan::kBatchBytesMax);
+}
+
+Result<std::uint64_t> DurableSession::update(std::span<const Ranges> epochs) {
+  PERDURE_ASSERT(options_.ranges_again);
+  PERDURE_TRY_VOID(check(epochs));
+  Waiting update;
+  for (const Ranges epoch : epochs) {
+    update.items.insert(update.items.end(), epoch.begin(), epoch.end());
+    update.epoch_ends.push_back(update.items.size());
+  }
+  update.pair = is_pair(epochs);
+  return queue(std::move(update));
+}
+
+Result<std::uint64_t> DurableSession::read(std::uint64_t at, const fabric::Segment& into) {
+  const persist::UpdateItem item{at, into};
+  const Ranges epoch(&item, 1);
+  PERDURE_TRY_VOID(check({&epoch, 1}));
+  Waiting wanted;
+  wanted.reads = true;
+  wanted.items.push_back(item);
+  wanted.epoch_ends.push_back(1);
+  return queue(std::move(wanted));
+}
+
+Result<std::uint64_t> DurableSession::queue(Waiting update) {
+  update.number = ++begun_;
+  last_request_[begun_ % kUpdatesMax] = kNotPosted;
+  if (begun_ == resolved_ + 1) note_progress();
+  waiting_.push_back(std::move(update));
+  const std::uint64_t number = begun_;
+  post_waiting();
+  if (!up()) return Error{ErrorCode::OutcomeUnknown, down_reason_->message};
+  return number;
+}
+
+/// Posts as much as may go: in order, since updates resolve in order.
+void DurableSession::post_waiting() {
+  while (up() && !waiting_.empty()) {
+    Waiting& next = waiting_.front();
+    const auto posted = post_piece(next);
+    if (!posted.ok() && posted.code() != ErrorCode::QueueFull) return mark_down(posted.error());
+    if (!posted.ok() || !*posted) return;
+    if (next.item == next.items.size()) waiting_.pop_front();
+  }
+}
+
+/// The next piece of an update, if nothing stands before it; says whether it went.
+Result<bool> DurableSession::post_piece(Waiting& update) {
+  if (requester_->begun() - requester_->resolved() >= options_.requests_in_flight) return false;
+  const bool first_of_epoch =
+      update.sent == 0 &&
+      std::count(update.epoch_ends.begin(), update.epoch_ends.end(), update.item) != 0;
+  if (first_of_epoch && requester_->resolved() < update.request) return false;
+  persist::UpdateItem piece = update.items[update.item];
+  const std::uint64_t left = piece.data.length - update.sent;
+  piece.at += update.sent;
+  piece.data.data += update.sent;
+  piece.data.length = std::min(
+      {left, update.reads ? kReadPieceBytes : std::min(range_bytes_max_, plan::kBatchBytesMax)});
+  if (!update.reads && overlaps_in_flight(piece.at, piece.data.length)) return false;
+  if (update.pair) {
+    const persist::UpdateItem& word = update.items[1];
+    if (overlaps_in_flight(word.at, word.data.length)) return false;
+    const std::size_t method = piece.data.length <= small_bytes_max_ ? kSmall : kLarge;
+    PERDURE_TRY(request, requester_->begin(method, update.items));
+    note_extents(request, update.items);
+    update.request = request;
+    update.item = 2;
+  } else {
+    const std::span<const persist::UpdateItem> one(&piece, 1);
+    auto begun = update.reads ? requester_->begin_read(piece)
+                              : requester_->begin(place_method(piece.data.length), one);
+    if (!begun.ok()) return begun.error();
+    note_extents(*begun, one.first(update.reads ? 0 : 1));
+    update.request = *begun;
+    update.sent += piece.data.length;
+    if (piece.data.length == left) {
+      update.sent = 0;
+      ++update.item;
+    }
+  }
+  if (update.item == update.items.size()) {
+    last_request_[update.number % kUpdatesMax] = update.request;
+  }
+  return true;
+}
+
+/// What a request writes: one range or two; a READ none.
+void DurableSession::note_extents(std::uint64_t request,
+                                  std::span<const persist::UpdateItem> items) {
+  std::array<Extent, 2>& writes = extents_[request % kUpdatesMax];
+  writes = {};
+  for (std::size_t index = 0; index < items.size(); ++index) {
+    writes[index] = {items[index].at, items[index].at + items[index].data.length};
+  }
+}
+
+/// Whether something that was posted and has not resolved writes there. Two ways of writing one
+/// place may pass each other: a message is stored by the CPU when a WRITE has long been placed.
+bool DurableSession::overlaps_in_flight(std::uint64_t at, std::uint64_t length) const {
+  for (std::uint64_t request = requester_->resolved() + 1; request <= requester_->begun();
+       ++request) {
+    for (const Extent& extent : extents_[request % kUpdatesMax]) {
+      if (at < extent.end && extent.begin < at + length) return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace perdure::client

@@ -1,0 +1,178 @@
+// Who may be named: whether the peers and the quorum that whoever opens a log brings are those that
+// the log has. docs/log-protocol.md, open 1 and configurations in play.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "log/replicated_log.h"
+
+namespace perdure::log {
+
+/// A replica whose creation was begun with others may be all that is left unfinished of a log which
+/// those others have: if they can have been enough to commit anything.
+Result<void> ReplicatedLog::check_begun(const Opening& opening) const {
+  for (std::size_t index = 0; index < replicas_.size(); ++index) {
+    const auto& start = opening.starts[index];
+    if (!start || !start->anchor || options_.accept_loss) continue;
+    const auto named = [&](const Member& member) {
+      return std::any_of(replicas_.begin(), replicas_.end(),
+                         [&](const Replica& replica) { return replica.pool() == member.pool; });
+    };
+    const Configuration& begun = start->state().configuration;
+    const auto unseen =
+        begun.members.size() -
+        static_cast<std::size_t>(std::count_if(begun.members.begin(), begun.members.end(), named));
+    if (unseen < begun.quorum) continue;
+    return Error{ErrorCode::InvalidArgument,
+                 fmt::format("creating log '{}' was begun on {} with {}, and may have been ended "
+                             "there: name all of these, or open with accept_loss",
+                             options_.pool, replicas_[index].peer().name(), describe(begun))};
+  }
+  return {};
+}
+
+/// What is wrong with the peers and the quorum that were named; empty when nothing is. Where
+/// several configurations may be meant, nobody can know which of them to name, and it may take them
+/// all.
+std::string ReplicatedLog::named_wrongly(const Configurations& any_of) const {
+  std::string wrong;
+  Configuration all;
+  for (const Configuration& each : any_of) {
+    wrong = named_wrongly(each);
+    if (wrong.empty()) return wrong;
+    if (all.quorum == 0 || each.quorum == options_.quorum) all.quorum = each.quorum;
+    for (const Member& member : each.members) {
+      if (!all.has(member.pool)) all.members.push_back(member);
+    }
+  }
+  return named_wrongly(all).empty() ? "" : wrong;
+}
+
+std::string ReplicatedLog::named_wrongly(const Configuration& configuration) const {
+  for (const Replica& replica : replicas_) {
+    if (!replica.pool() || configuration.has(*replica.pool())) continue;
+    return fmt::format(
+        "{} (pool {}) is no replica of it; `perdure log replica add` or `replace` "
+        "makes it one",
+        replica.peer().name(), to_string(*replica.pool()));
+  }
+  const std::size_t members = configuration.members.size();
+  if (replicas_.size() > members || (replicas_.size() < members && !options_.partial)) {
+    return fmt::format(
+        "{} peers were named; name all of them, or change what the log has with "
+        "`perdure log replica`",
+        replicas_.size());
+  }
+  if (options_.quorum != 0 && options_.quorum != configuration.quorum) {
+    return fmt::format("a quorum of {} was asked for", options_.quorum);
+  }
+  return "";
+}
+
+/// How many of its members answered, by the pools they have.
+std::size_t ReplicatedLog::reachable_of(const Configuration& configuration) const {
+  return static_cast<std::size_t>(
+      std::count_if(replicas_.begin(), replicas_.end(), [&](const Replica& replica) {
+        return !replica.down_reason() && configuration.has(*replica.pool());
+      }));
+}
+
+/// Whether the peers and the quorum that were named are those that the log has. Nothing has been
+/// changed anywhere when they are not.
+Result<void> ReplicatedLog::check_named(Opening& opening) {
+  const Configuration stated = newest_stated(opening, {});
+  opening.configuration = stated;
+  const bool enough = reachable_of(stated) >= stated.sessions_needed();
+  if (enough && !options_.partial && named_wrongly(stated).empty()) return {};
+  // What the states say may be older than the last record of a configuration. Nobody is fenced yet,
+  // and rings may grow: what is taken from them here stays true, or is asked again.
+  Surveys rings(replicas_.size());
+  for (std::size_t index = 0; index < replicas_.size(); ++index) {
+    if (!opening.bytes[index]) continue;
+    if (auto found = survey(*opening.bytes[index]); found.ok()) {
+      rings[index] = std::move(found).value();
+    }
+  }
+  opening.configuration = newest_known(opening, rings);
+  const std::vector<Candidate> candidates = candidates_of(opening, rings);
+  const auto best = best_of(candidates);
+  Result<void> named = check_named_of(stated, in_play_by(opening.configuration, rings, best));
+  if (!named.ok() && (!best || options_.accept_loss)) {
+    named =
+        check_named_of(stated, in_play_by(opening.configuration, rings, best_of(candidates, true)));
+  }
+  return named;
+}
+
+/// The same, for those in play. Where only rings know that a change is committed, the replicas of
+/// the configuration that states say may be named as well: the ring that knows it may be that of a
+/// replica which was removed, and the others need it to learn it.
+Result<void> ReplicatedLog::check_named_of(const Configuration& stated,
+                                           const Configurations& in_play) const {
+  Configurations may_be_named = in_play;
+  if (stated.generation < in_play.front().generation) {
+    may_be_named.insert(may_be_named.begin(), stated);
+  }
+  const std::string wrong = named_wrongly(may_be_named);
+  if (wrong.empty()) return {};
+  return Error{ErrorCode::InvalidArgument, fmt::format("log '{}' has {}. But {}", options_.pool,
+                                                       describe(in_play.back()), wrong)};
+}
+
+/// What the replicas mean for a decision, by their surveys.
+std::vector<Candidate> ReplicatedLog::candidates_of(const Opening& opening,
+                                                    const Surveys& surveys) const {
+  std::vector<Candidate> candidates(replicas_.size());
+  for (std::size_t index = 0; index < replicas_.size(); ++index) {
+    if (!surveys[index]) continue;
+    candidates[index] = candidate_of(*replicas_[index].pool(), *surveys[index], *opening.log_id);
+  }
+  return candidates;
+}
+
+/// The newest configuration that a state of this log names, as it was looked at or surveyed.
+Configuration ReplicatedLog::newest_stated(const Opening& opening, const Surveys& surveys) {
+  Configuration newest;
+  const auto note = [&](const LogStart& start) {
+    if (!start.anchor || start.anchor->log_id != *opening.log_id) return;
+    const Configuration& stated = start.state().configuration;
+    if (stated.generation > newest.generation) newest = stated;
+  };
+  for (const auto& start : opening.starts) {
+    if (start) note(*start);
+  }
+  for (const auto& found : surveys) {
+    if (found && found->report) note(found->report->start);
+  }
+  return newest;
+}
+
+/// The newest configuration that is known to be committed: by the state of any replica of this log,
+/// or by its ring, where both the record and the claim are of its own history. What is committed
+/// stays so: whoever read it, and when.
+Configuration ReplicatedLog::newest_known(const Opening& opening, const Surveys& surveys) {
+  Configuration newest = opening.configuration;
+  for (const auto& found : surveys) {
+    if (!found || !found->report) continue;
+    const ScanReport& report = *found->report;
+    if (report.start.anchor->log_id != *opening.log_id) continue;
+    // While content is replaced the claim may already be that of the new one, and a change that was
+    // buried stands in the old: what is known is what its state says.
+    if (found->state().marks.incomplete) continue;
+    const Configurations in_play =
+        configurations_in_play(found->state().configuration, report.configurations, report.claimed);
+    if (in_play.front().generation > newest.generation) newest = in_play.front();
+  }
+  return newest;
+}
+
+/// The configurations in play by the history of one replica. A change that is not known to be
+/// committed counts only there: in another history it was buried.
+Configurations ReplicatedLog::in_play_by(const Configuration& known, const Surveys& surveys,
+                                         std::optional<std::size_t> history) {
+  if (!history) return {known};
+  const ScanReport& report = *surveys[*history]->report;
+  return configurations_in_play(known, report.configurations, report.claimed);
+}
+
+}  // namespace perdure::log

@@ -1,0 +1,209 @@
+// What happens to the file of a pool while what an earlier writer left in it is being made durable,
+// which is done without the pool's control: nobody is granted what is not there any more.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <functional>
+
+#include "fabric/emu/live_device.h"
+#include "pmem/mapped_region.h"
+#include "server/service.h"
+#include "testing/temporary_directory.h"
+
+namespace perdure::server {
+namespace {
+
+/// A mapped file whose long flushes are watched.
+class WatchedRegion final : public pmem::Region {
+ public:
+  using Watch = std::function<Result<void>()>;
+  WatchedRegion(std::unique_ptr<pmem::Region> region, const Watch& watch)
+      : region_(std::move(region)), watch_(watch) {}
+  std::span<std::byte> bytes() override { return region_->bytes(); }
+  PersistenceDomain domain() const override { return region_->domain(); }
+  using Region::flush;
+  Result<void> flush(std::span<const pmem::Range> ranges) override {
+    constexpr std::uint64_t kLongBytes = 64 << 10;
+    const bool settles = ranges.size() == 1 && ranges[0].length >= kLongBytes;
+    if (settles && watch_) {
+      if (auto outcome = watch_(); !outcome.ok()) return outcome;
+    }
+    return region_->flush(ranges);
+  }
+  Result<void> check() override { return region_->check(); }
+  std::string evidence() const override { return region_->evidence(); }
+
+ private:
+  std::unique_ptr<pmem::Region> region_;
+  const Watch& watch_;
+};
+
+/// Pools as files, in memory that counts as lasting.
+class WatchedStore final : public PoolStore {
+ public:
+  explicit WatchedStore(std::string file) : file_(std::move(file)) {}
+  Result<std::vector<std::string>> names() override { return std::vector<std::string>{"a"}; }
+  Result<std::unique_ptr<pmem::Pool>> create(const control::PoolRequest&, const PoolSettings&,
+                                             const persist::ReceiveQueue&) override {
+    return Error{ErrorCode::Unsupported, "none is made"};
+  }
+  Result<std::unique_ptr<pmem::Pool>> open(const std::string&, const PoolSettings&) override {
+    auto region =
+        pmem::MappedRegion::open(file_, pmem::MapOptions{PersistenceDomain::Mhp, nullptr});
+    if (!region.ok()) return region.error();
+    return pmem::Pool::attach(std::make_unique<WatchedRegion>(std::move(*region), watch));
+  }
+
+  WatchedRegion::Watch watch;  // called in the midst of settling
+
+ private:
+  const std::string file_;
+};
+
+class Meanwhile : public testing::Test {
+ protected:
+  Meanwhile() {
+    pmem::PoolOptions made;
+    made.data_bytes = 256 << 10;
+    made.declared = PersistenceDomain::Mhp;
+    EXPECT_TRUE(pmem::Pool::create(file_, made).ok());
+    std::filesystem::copy_file(file_, directory_.file("copy"));
+    ServiceOptions options;
+    options.threads = false;
+    options.store = &store_;
+    options.queue = {32, 1024};
+    ServerProfile profile;
+    profile.domain = PersistenceDomain::Mhp;
+    auto device = fabric::emu::LiveDevice::open({profile});
+    EXPECT_TRUE(device.ok()) << device.error().message;
+    device_ = std::move(*device);
+    auto service = PeerService::open(std::move(options), {{device_.get(), "", {}}});
+    EXPECT_TRUE(service.ok()) << service.error().message;
+    service_ = std::move(*service);
+    EXPECT_EQ(described().state, control::PoolStatus::Open) << described().reason;
+  }
+
+  control::PoolDescription described() { return *service_->describe("a"); }
+  /// A writer that takes over from whoever is there.
+  std::optional<ErrorCode> refusal() {
+    const control::SessionRequest request{"a", true, Epoch{++epoch_}, 10, "writer", true};
+    const auto granted = service_->open_session(request, std::nullopt);
+    message_ = granted.ok() ? "" : granted.error().message;
+    return granted.ok() ? std::nullopt : std::optional(granted.code());
+  }
+  /// A writer is granted the pool, and then the next one is asked for while this happens.
+  std::optional<ErrorCode> refusal_when(const std::function<Result<void>()>& happens) {
+    EXPECT_EQ(refusal(), std::nullopt) << message_;
+    int times = 0;
+    store_.watch = [&]() -> Result<void> {
+      ++times;
+      return happens();
+    };
+    const auto refused = refusal();
+    store_.watch = nullptr;
+    EXPECT_EQ(times, 1) << "nothing was made durable for the next writer";
+    return refused;
+  }
+  void expect_condemned(const char* why) {
+    EXPECT_EQ(described().state, control::PoolStatus::Unavailable);
+    EXPECT_NE(described().reason.find(why), std::string::npos) << described().reason;
+    EXPECT_EQ(refusal(), ErrorCode::SystemError);
+    control::SessionRequest reader;
+    reader.pool = "a";
+    EXPECT_FALSE(service_->open_session(reader, std::nullopt).ok());
+  }
+  void expect_served_again() {
+    ASSERT_TRUE(service_->open_pool("a").ok());
+    EXPECT_EQ(refusal(), std::nullopt) << message_;
+  }
+
+  test::TestDirectory directory_{"/dev/shm"};
+  const std::string file_ = directory_.file("a.pool");
+  WatchedStore store_{file_};
+  std::unique_ptr<fabric::emu::LiveDevice> device_;
+  std::unique_ptr<PeerService> service_;
+  std::uint32_t epoch_ = 0;
+  std::string message_;
+};
+
+TEST_F(Meanwhile, AMediumThatRefusesIsNotTrustedAgainUntilThePoolIsOpenedAgain) {
+  EXPECT_EQ(refusal_when([]() -> Result<void> {
+              return Error{ErrorCode::SystemError, "the medium is damaged"};
+            }),
+            ErrorCode::SystemError);
+  expect_condemned("the medium is damaged");
+  // Expect: what that flush did not reach is flushed before anybody is granted the pool.
+  int times = 0;
+  store_.watch = [&]() -> Result<void> {
+    ++times;
+    return {};
+  };
+  expect_served_again();
+  EXPECT_EQ(times, 1);
+}
+
+TEST_F(Meanwhile, AFileThatIsDeletedIsGrantedToNobody) {
+  EXPECT_EQ(refusal_when([&]() -> Result<void> {
+              std::filesystem::remove(file_);
+              return {};
+            }),
+            ErrorCode::SystemError);
+  expect_condemned("deleted");
+  EXPECT_EQ(service_->open_pool("a").code(), ErrorCode::NotFound);
+  // The operator puts a copy back.
+  std::filesystem::rename(directory_.file("copy"), file_);
+  expect_served_again();
+}
+
+TEST_F(Meanwhile, AFileThatIsReplacedIsGrantedToNobody) {
+  EXPECT_EQ(refusal_when([&]() -> Result<void> {
+              std::filesystem::rename(directory_.file("copy"), file_);
+              return {};
+            }),
+            ErrorCode::SystemError);
+  expect_condemned("replaced");
+  expect_served_again();
+}
+
+TEST_F(Meanwhile, AFileThatIsCutShortIsGrantedToNobody) {
+  EXPECT_EQ(refusal_when([&]() -> Result<void> {
+              std::filesystem::resize_file(file_, 4096);
+              return {};
+            }),
+            ErrorCode::SystemError);
+  expect_condemned("truncated");
+}
+
+TEST_F(Meanwhile, AFileThatIsDeletedAfterAGrantIsGrantedToNobodyElse) {
+  EXPECT_EQ(refusal(), std::nullopt) << message_;
+  std::filesystem::remove(file_);
+  EXPECT_EQ(refusal(), ErrorCode::SystemError);
+  expect_condemned("deleted");
+}
+
+TEST_F(Meanwhile, APoolThatIsBeingMadeDurableIsNotTakenAway) {
+  const auto close = [&]() -> Result<void> {
+    const auto closed = service_->close_pool("a");
+    EXPECT_EQ(closed.code(), ErrorCode::TimedOut);
+    EXPECT_NE(closed.error().message.find("bytes so far"), std::string::npos);
+    return {};
+  };
+  EXPECT_EQ(refusal_when(close), std::nullopt) << message_;
+  EXPECT_EQ(described().state, control::PoolStatus::Open);
+  EXPECT_TRUE(service_->close_pool("a").ok());
+}
+
+TEST_F(Meanwhile, AWriterWhoIsFencedMeanwhileIsGrantedNothing) {
+  // The fence comes to a higher epoch than the writer who waits. Expect: that one is refused.
+  EXPECT_EQ(refusal_when([&]() -> Result<void> {
+              EXPECT_TRUE(service_->fence("a", Epoch{epoch_ + 1}).ok());
+              return {};
+            }),
+            ErrorCode::Fenced);
+  ++epoch_;
+  EXPECT_EQ(refusal(), std::nullopt) << message_;
+}
+
+}  // namespace
+}  // namespace perdure::server

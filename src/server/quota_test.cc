@@ -1,0 +1,107 @@
+// What a responder grants of its room: pools, their bytes, and devices.
+#include "server/service.h"
+
+#include <gtest/gtest.h>
+
+#include <unistd.h>
+
+#include <filesystem>
+#include <thread>
+
+#include "pmem/pool.h"
+#include "testing/temporary_directory.h"
+
+namespace perdure::server {
+namespace {
+
+class Quota : public testing::Test {
+ protected:
+  void serve(std::size_t pools_max, std::uint64_t bytes_max, bool take_device = false) {
+    service_.reset();
+    ServiceOptions options;
+    options.threads = false;
+    options.directory = directory_.path();
+    options.pools_max = pools_max;
+    options.pool_bytes_max = bytes_max;
+    options.settings_by_pool["device"].take_device = take_device;
+    auto service = PeerService::open(std::move(options), {});
+    ASSERT_TRUE(service.ok()) << service.error().message;
+    service_ = std::move(*service);
+  }
+  std::optional<ErrorCode> refusal(const std::string& name, std::uint64_t bytes) {
+    const auto made = service_->create({name, bytes});
+    message_ = made.ok() ? "" : made.error().message;
+    return made.ok() ? std::nullopt : std::optional(made.code());
+  }
+
+  test::TestDirectory directory_{"/dev/shm"};
+  std::unique_ptr<PeerService> service_;
+  std::string message_;
+};
+
+TEST_F(Quota, NoMorePoolsAreMadeAndThoseThatAreThereAreServed) {
+  serve(2, 0);
+  EXPECT_TRUE(service_->create({"a", 4096}).ok());
+  EXPECT_TRUE(service_->create({"b", 4096}).ok());
+  EXPECT_EQ(refusal("c", 4096), ErrorCode::NoSpace);
+  EXPECT_NE(message_.find("pools_max"), std::string::npos) << message_;
+  EXPECT_EQ(service_->describe("c").code(), ErrorCode::NotFound);
+  serve(1, 0);
+  EXPECT_EQ(service_->describe("b")->state, control::PoolStatus::Open);
+  EXPECT_EQ(refusal("c", 4096), ErrorCode::NoSpace);
+}
+
+TEST_F(Quota, BytesCountWhoeverMadeThem) {
+  serve(0, 400 << 10);
+  EXPECT_TRUE(service_->create({"a", 100 << 10}).ok());
+  EXPECT_EQ(refusal("b", 300 << 10), ErrorCode::NoSpace);
+  EXPECT_NE(message_.find("pool_bytes_max"), std::string::npos) << message_;
+  EXPECT_TRUE(service_->create({"b", 100 << 10}).ok());
+  // One that can not be opened, or is closed, takes its room all the same.
+  ASSERT_TRUE(service_->close_pool("a").ok());
+  service_.reset();
+  std::filesystem::resize_file(directory_.file("b.pool"), 200 << 10);
+  serve(0, 400 << 10);
+  EXPECT_EQ(service_->describe("b")->state, control::PoolStatus::Unavailable);
+  EXPECT_EQ(refusal("c", 100 << 10), ErrorCode::NoSpace);
+}
+
+TEST_F(Quota, ADeviceIsTakenOnlyWithItsOperatorsConsent) {
+  serve(0, 0);
+  std::filesystem::create_symlink("/dev/zero", directory_.file("device.pool"));
+  EXPECT_EQ(refusal("device", 4096), ErrorCode::PermissionDenied);
+  EXPECT_NE(message_.find("take_device = true"), std::string::npos) << message_;
+  std::filesystem::remove(directory_.file("device.pool"));
+  serve(0, 0, true);
+  std::filesystem::create_symlink("/dev/zero", directory_.file("device.pool"));
+  EXPECT_EQ(refusal("device", 4096), ErrorCode::InvalidArgument);  // it is no DAX device
+}
+
+/// With threads, in real time: whoever ends a session meets the thread that runs it.
+
+/// Who has it may be a daemon that was killed a moment ago, and is still ending.
+TEST(BusyPools, OneThatIsInUseAtTheStartGetsAMoment) {
+  const test::TestDirectory directory{"/dev/shm"};
+  ServiceOptions options;
+  options.directory = directory.path();
+  options.threads = false;
+  ASSERT_TRUE((*PeerService::open(options, {}))->create({"a", 65536}).ok());
+  auto holder = pmem::Pool::open(directory.path() + "/a.pool", {});
+  ASSERT_TRUE(holder.ok()) << holder.error().message;
+  EXPECT_EQ((*PeerService::open(options, {}))->describe("a")->state,
+            control::PoolStatus::Unavailable);
+
+  options.threads = true;
+  std::thread ending([&holder] {
+    ::usleep(200'000);
+    holder->reset();
+  });
+  auto service = PeerService::open(options, {});
+  ending.join();
+  ASSERT_TRUE(service.ok()) << service.error().message;
+  EXPECT_EQ((*service)->describe("a")->state, control::PoolStatus::Open)
+      << (*service)->describe("a")->reason;
+}
+
+}  // namespace
+}  // namespace perdure::server

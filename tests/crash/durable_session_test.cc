@@ -1,0 +1,475 @@
+// What a durable session promises, judged by what callers are told alone: after a power failure at
+// any place, every byte is that of the last update that had resolved, or of one after it; nothing
+// of a later epoch is there without the whole of the earlier ones; and a READ returns what had
+// resolved before it. Updates of any shape and size overlap one another, on every kind of
+// responder.
+#include "client/durable_session.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <map>
+#include <vector>
+
+#include "core/random.h"
+#include "pmem/pool_format.h"
+#include "testing/soak.h"
+#include "testing/world_server.h"
+
+namespace perdure::client {
+namespace {
+
+const std::string kPool = "ranges";
+constexpr std::uint64_t kPoolBytes = 256 * 1024;
+constexpr std::uint64_t kArea = 32 * 1024;  // of the pool, from its start, that is written
+constexpr std::uint64_t kGranule = 4;       // has one tag
+constexpr std::size_t kSlotBytes = 64 * 1024;
+constexpr std::uint64_t kNever = UINT64_MAX;  // the number of what may have resolved or not
+
+/// Who wrote a granule: the update, and its epoch within it.
+struct Write {
+  std::uint64_t update = 0;  // on its connection; 0: of an earlier one, and resolved
+  std::uint64_t id = 0;      // of the same, among all
+  std::uint32_t epoch = 0;
+  std::uint32_t tag = 0;
+};
+
+/// One update or READ that was begun, as its caller remembers it.
+struct Begun {
+  std::uint64_t number = 0;
+  bool reads = false;
+  std::uint64_t at = 0;  // its first range
+  std::size_t length = 0;
+  std::vector<std::size_t> least;  // READ: by granule, the oldest write that it may return
+};
+
+/// A kind of responder.
+struct Kind {
+  const char* name;
+  ServerProfile profile;
+};
+
+std::vector<Kind> kinds() {
+  std::vector<Kind> all;
+  const auto add = [&](const char* name, PersistenceDomain domain, Ddio ddio,
+                       ReceiveBuffers buffers, Transport transport, WriteOrder order,
+                       bool flush = false) {
+    ServerProfile profile;
+    profile.domain = domain;
+    profile.ddio = ddio;
+    profile.receive_buffers = buffers;
+    profile.transport = transport;
+    profile.write_order = order;
+    profile.capabilities.native_flush = flush;
+    all.push_back({name, profile});
+  };
+  using enum PersistenceDomain;
+  using enum Transport;
+  const auto dram = ReceiveBuffers::Dram, pm = ReceiveBuffers::Pm;
+  const auto ordered = WriteOrder::Ordered, unknown = WriteOrder::Unknown;
+  add("dmp", Dmp, Ddio::Off, dram, InfiniBand, ordered);
+  add("dmp ddio", Dmp, Ddio::On, dram, InfiniBand, ordered);
+  add("dmp replay", Dmp, Ddio::Off, pm, InfiniBand, ordered, true);
+  add("dmp without flush", Dmp, Ddio::Off, pm, InfiniBand, ordered);
+  add("mhp", Mhp, Ddio::Off, dram, Roce, ordered);
+  add("mhp replay", Mhp, Ddio::Off, pm, InfiniBand, ordered);
+  add("mhp unordered", Mhp, Ddio::On, dram, Roce, unknown);
+  add("wsp", Wsp, Ddio::On, dram, InfiniBand, ordered);
+  add("wsp replay", Wsp, Ddio::On, pm, InfiniBand, ordered);
+  add("wsp replay unordered", Wsp, Ddio::On, pm, Roce, unknown);
+  add("wsp unordered", Wsp, Ddio::On, dram, InfiniBand, unknown);
+  add("wsp iwarp", Wsp, Ddio::On, dram, Iwarp, unknown);
+  add("dmp tcp", Dmp, Ddio::On, dram, Tcp, unknown);
+  add("page tcp", Page, Ddio::On, dram, Tcp, unknown);
+  add("page rdma", Page, Ddio::On, dram, InfiniBand, unknown);
+  return all;
+}
+
+/// What one kind of responder has met.
+struct Met {
+  int updates = 0;
+  int epochs = 0;  // updates with more than one
+  int reads = 0;
+  int cuts = 0;     // of power, with an update in flight
+  int waited = 0;   // for a write
+  int back = 0;     // on a new connection
+  int replays = 0;  // connections whose methods replay messages
+};
+
+/// A pool of one responder, a program that writes to it at random, and the judge.
+class Writer {
+ public:
+  Writer(std::uint64_t seed, const Kind& kind, Met& met)
+      : random_(seed), kind_(kind), met_(met), place_(kArea / kGranule) {
+    server_ =
+        *test::WorldServer::start(world_, "server", kind.profile, {kPool, kPoolBytes, {32, 2048}});
+    client_ = &world_.add_machine("client", kind.profile);
+    for (auto& writes : place_) writes.push_back({});
+  }
+
+  void live(int lives) {
+    for (int life = 1; life <= lives && !testing::Test::HasFatalFailure(); ++life) one_life(life);
+  }
+
+ private:
+  void one_life(int life) {
+    DurableSessionOptions options;
+    options.clock = &world_.clock();
+    options.measure_costs = random_.below(4) == 0;
+    options.ranges_again = true;
+    options.requests_in_flight = 1 + random_.below(kUpdatesMax);
+    constexpr std::array<std::optional<Primary>, 4> kPrimaries = {std::nullopt, Primary::Send,
+                                                                  Primary::Write, Primary::Send};
+    options.primary = kPrimaries[random_.below(kPrimaries.size())];
+    const bool keeps_messages = kind_.profile.receive_buffers == ReceiveBuffers::Pm;
+    if (keeps_messages && random_.below(2) == 0) options.primary = Primary::Send;
+    constexpr std::array kLevels = {Level::Received, Level::Visible, Level::Durable,
+                                    Level::Durable,  Level::Durable, Level::Durable};
+    options.level = kLevels[random_.below(kLevels.size())];
+    const bool tail_word = random_.below(2) == 0;
+    auto ready = connect(life, options, tail_word);
+    if (!ready.ok() && ready.code() == ErrorCode::Unsupported && options.primary) {
+      options.primary.reset();  // no method of this kind is right there
+      ready = connect(life, options, tail_word);
+    }
+    ASSERT_TRUE(ready.ok()) << ready.error().message;
+    memory_ = *session_->register_memory(bytes_);
+    met_.replays += replays(session_->small_method()) ? 1 : 0;
+    const bool cuts = random_.below(8) != 0;
+    if (cuts) world_.cut_after(server_->machine(), 1 + random_.below(3000));
+    for (int step = 0; step < 120; ++step) {
+      if (!session_->up() && !comes_back(life)) break;
+      if (random_.below(100) == 0) world_.drop_connections(server_->machine(), *client_);
+      // What its processor has to store may wait for long.
+      if (random_.below(8) == 0) server_->machine().starve(random_.below(2) == 0);
+      one_step();
+      if (testing::Test::HasFatalFailure()) return;
+    }
+    server_->machine().starve(false);
+    for (int round = 0; round < 200'000 && session_->up() && !session_->idle(); ++round) poll();
+    if (!cuts) {
+      EXPECT_TRUE(session_->up() || comes_back(life));
+      EXPECT_TRUE(!session_->up() || session_->idle());
+      world_.settle();
+      nothing_went_back();
+      if (testing::Test::HasFatalFailure()) return;
+    }
+    const bool in_flight = !begun_.empty();
+    world_.cancel_cut();
+    if (server_->machine().powered()) server_->lose_power();
+    met_.cuts += in_flight ? 1 : 0;
+    memory_.reset();
+    session_.reset();
+    const auto again = server_->start_again();
+    ASSERT_TRUE(again.ok()) << again.error().message;
+    judge(options.level);
+  }
+
+  /// After its connection was lost, and not its responder. Numbers begin anew.
+  bool comes_back(int life) {
+    if (!server_->machine().powered()) return false;
+    for (auto& writes : place_) {
+      for (Write& write : writes) write.update = write.update <= resolved_ ? 0 : kNever;
+    }
+    resolved_ = 0;
+    begun_.clear();
+    memory_.reset();
+    ++connections_;
+    server_->machine().starve(false);
+    const Epoch epoch{static_cast<std::uint32_t>(life)};
+    auto back = session_->open({kPool, true, epoch, 1, "test", true});
+    if (back.ok()) memory_ = *session_->register_memory(bytes_);
+    if (back.ok()) back = session_->prepare(tail_word_);
+    if (!back.ok() && server_->machine().powered()) {
+      ADD_FAILURE() << back.error().message;
+    }
+    met_.back += back.ok() ? 1 : 0;
+    return back.ok();
+  }
+
+  Result<void> connect(int life, const DurableSessionOptions& options, bool tail_word) {
+    ++connections_;
+    session_.emplace(server_->peer(*client_), options);
+    begun_.clear();
+    const Epoch epoch{static_cast<std::uint32_t>(life)};
+    if (auto opened = session_->open({kPool, true, epoch, 1, "test", true}); !opened) return opened;
+    tail_word_ = tail_word;
+    return session_->prepare(tail_word);
+  }
+
+  void one_step() {
+    if (random_.below(3) != 0) return poll();
+    switch (random_.below(8)) {
+      case 0: return begin_read();
+      case 1: return write_at_once();
+      case 2: return begin_pair();
+      default: begin_update();
+    }
+  }
+
+  std::uint64_t draw_length() {
+    switch (random_.below(8)) {
+      case 0: return kGranule * (1 + random_.below(3000));  // more than a message
+      case 1: return 8;
+      default: return kGranule * (1 + random_.below(40));
+    }
+  }
+
+  void begin_update() {
+    const std::uint64_t number = session_->begun() + 1;
+    std::byte* slot = slot_of(number);
+    std::size_t used = 0;
+    std::vector<std::vector<persist::UpdateItem>> epochs(1 + random_.below(3));
+    // Of one epoch no two ranges overlap; of two epochs they may.
+    for (auto& epoch : epochs) {
+      std::uint64_t at = kGranule * random_.below(kArea / kGranule / 2);
+      const std::uint64_t ranges = 1 + random_.below(3);
+      for (std::uint64_t range = 0; range < ranges; ++range) {
+        std::uint64_t length = draw_length();
+        if (length == 8) at = (at + 7) / 8 * 8;
+        length = std::min({length, kArea - at, static_cast<std::uint64_t>(kSlotBytes - used)});
+        if (length == 0 || at >= kArea) break;
+        epoch.push_back({at, {slot + used, length, memory_.get()}});
+        used += length;
+        at += length + kGranule * random_.below(100);
+      }
+      if (epoch.empty()) return;
+    }
+    std::vector<Ranges> spans(epochs.begin(), epochs.end());
+    if (session_->begun() - session_->resolved() == kUpdatesMax) {
+      EXPECT_EQ(session_->update(spans).code(), ErrorCode::QueueFull);
+      return;
+    }
+    // What is written is remembered before it is begun: the power may fail in the middle.
+    for (std::uint32_t index = 0; index < epochs.size(); ++index) {
+      for (const persist::UpdateItem& item : epochs[index]) remember(number, index, item);
+    }
+    note(number, epochs.front().front(), session_->update(spans));
+    met_.epochs += epochs.size() > 1 ? 1 : 0;
+  }
+
+  void remember(std::uint64_t number, std::uint32_t epoch, const persist::UpdateItem& item) {
+    const Write write{number, connections_ << 32 | (number & UINT32_MAX), epoch, ++last_tag_};
+    for (std::uint64_t into = 0; into < item.data.length; into += kGranule) {
+      std::memcpy(item.data.data + into, &write.tag, kGranule);
+      place_[(item.at + into) / kGranule].push_back(write);
+    }
+  }
+
+  void note(std::uint64_t number, const persist::UpdateItem& first,
+            const Result<std::uint64_t>& begun) {
+    Begun update;
+    update.number = number;
+    update.at = first.at;
+    update.length = first.data.length;
+    begun_[number] = update;
+    if (!session_->up()) return;  // what it had begun may be there
+    ASSERT_TRUE(begun.ok()) << begun.error().message;
+    ASSERT_EQ(*begun, number);
+    ++met_.updates;
+  }
+
+  /// A range, and a word in the epoch behind it.
+  void begin_pair() {
+    const std::uint64_t at = 8 * random_.below(kArea / 16);
+    const std::uint64_t word_at = kArea - 8 * (1 + random_.below(4));
+    const std::uint64_t length = std::min(draw_length(), word_at - at);
+    if (session_->begun() - session_->resolved() == kUpdatesMax) return;
+    const std::uint64_t number = session_->begun() + 1;
+    std::byte* slot = slot_of(number);
+    const std::vector<persist::UpdateItem> items = {{at, {slot, length, memory_.get()}},
+                                                    {word_at, {slot + length, 8, memory_.get()}}};
+    remember(number, 0, items[0]);
+    remember(number, 1, items[1]);
+    const std::array<Ranges, 2> epochs = {Ranges(items).first(1), Ranges(items).last(1)};
+    note(number, items[0], session_->update(epochs));
+    ++met_.epochs;
+  }
+
+  /// Waits, but not for long: what is in flight then, the next update of the place has to wait for.
+  void write_at_once() {
+    const std::uint64_t at = kGranule * random_.below(kArea / kGranule - 1);
+    std::vector<std::byte> bytes(std::min(draw_length(), kArea - at));
+    const std::uint64_t number = session_->begun() + 1;
+    const persist::UpdateItem item{at, {bytes.data(), bytes.size(), nullptr}};
+    // It goes in pieces that count as updates of their own: only what comes back is judged.
+    remember(kNever, 0, item);
+    session_->set_deadline(Deadline(world_.clock(), std::chrono::microseconds(random_.below(50))));
+    const auto written = session_->write_now(at, bytes);
+    session_->set_deadline(std::nullopt);
+    ++met_.waited;
+    if (!written.ok()) return poll();
+    for (std::uint64_t into = 0; into < bytes.size(); into += kGranule) {
+      place_[(at + into) / kGranule].back().update = number;
+    }
+    poll();  // what resolved meanwhile is looked at before its memory is used again
+    resolved_ = std::max(resolved_, session_->resolved());
+  }
+
+  void begin_read() {
+    const std::uint64_t at = kGranule * random_.below(kArea / kGranule - 1);
+    begin_read(at, std::min(draw_length(), kArea - at));
+  }
+
+  void begin_read(std::uint64_t at, std::size_t length) {
+    if (session_->begun() - session_->resolved() == kUpdatesMax) return;
+    Begun read;
+    read.number = session_->begun() + 1;
+    read.reads = true;
+    read.at = at;
+    read.length = length;
+    for (std::uint64_t into = 0; into < read.length; into += kGranule) {
+      read.least.push_back(last_resolved((read.at + into) / kGranule, session_->resolved()));
+    }
+    const auto begun = session_->read(read.at, {slot_of(read.number), read.length, memory_.get()});
+    if (!session_->up()) return;
+    ASSERT_TRUE(begun.ok()) << begun.error().message;
+    begun_[read.number] = read;
+  }
+
+  void poll() {
+    session_->poll();
+    if (!session_->up()) return;
+    while (!begun_.empty() && begun_.begin()->first <= session_->resolved()) {
+      const Begun done = begun_.begin()->second;
+      begun_.erase(begun_.begin());
+      resolved_ = done.number;
+      if (done.reads) check_read(done);
+      if (testing::Test::HasFatalFailure() || !session_->up()) return;
+      // What has just resolved is asked for at once.
+      if (!done.reads && random_.below(4) == 0) begin_read(done.at, done.length);
+    }
+  }
+
+  void check_read(const Begun& read) {
+    const std::byte* bytes = slot_of(read.number);
+    for (std::size_t index = 0; index < read.least.size(); ++index) {
+      const std::size_t granule = read.at / kGranule + index;
+      const auto found = find(granule, bytes + index * kGranule);
+      ASSERT_TRUE(found.has_value()) << where(granule) << " reads what nobody wrote";
+      ASSERT_GE(*found, read.least[index]) << where(granule) << " reads an older update";
+    }
+    ++met_.reads;
+  }
+
+  /// The place in its history of what stands in a granule.
+  std::optional<std::size_t> find(std::size_t granule, const std::byte* bytes) const {
+    std::uint32_t tag = 0;
+    std::memcpy(&tag, bytes, kGranule);
+    const auto& writes = place_[granule];
+    for (std::size_t index = writes.size(); index-- > 0;) {
+      if (writes[index].tag == tag) return index;
+    }
+    return std::nullopt;
+  }
+
+  std::size_t last_resolved(std::size_t granule, std::uint64_t resolved) const {
+    const auto& writes = place_[granule];
+    std::size_t index = writes.size() - 1;
+    while (index > 0 && writes[index].update > resolved) --index;
+    return index;
+  }
+
+  void judge(Level level) {
+    const std::byte* pool = server_->region().bytes().data() + pmem::kPoolDataOffset;
+    // By update and epoch: a granule that shows it, and one that lacks it.
+    std::map<std::pair<std::uint64_t, std::uint32_t>, std::size_t> shown;
+    std::map<std::pair<std::uint64_t, std::uint32_t>, std::size_t> lacking;
+    const std::uint64_t resolved = resolved_;
+    for (std::size_t granule = 0; granule < place_.size(); ++granule) {
+      auto& writes = place_[granule];
+      const auto found = find(granule, pool + granule * kGranule);
+      ASSERT_TRUE(found.has_value()) << where(granule) << " holds what nobody wrote";
+      if (level == Level::Durable) {
+        ASSERT_GE(*found, last_resolved(granule, resolved))
+            << where(granule) << " lost update " << writes[last_resolved(granule, resolved)].update
+            << " of " << resolved << " resolved, and holds " << writes[*found].update;
+        const Write& held = writes[*found];
+        if (held.id != 0) shown[{held.id, held.epoch}] = granule;
+        for (std::size_t later = *found + 1; later < writes.size(); ++later) {
+          lacking[{writes[later].id, writes[later].epoch}] = granule;
+        }
+      }
+      writes = {{0, 0, 0, writes[*found].tag}};
+    }
+    for (const auto& [which, granule] : shown) {
+      for (std::uint32_t earlier = 0; earlier < which.second; ++earlier) {
+        const auto lacks = lacking.find({which.first, earlier});
+        ASSERT_TRUE(lacks == lacking.end())
+            << where(granule) << " holds epoch " << which.second << " of update " << which.first
+            << ", and byte " << lacks->second * kGranule << " lacks its epoch " << earlier;
+      }
+    }
+    resolved_ = 0;
+  }
+
+  /// All has resolved and been placed.
+  void nothing_went_back() {
+    const std::byte* pool = server_->region().bytes().data() + pmem::kPoolDataOffset;
+    for (std::size_t granule = 0; granule < place_.size(); ++granule) {
+      const auto found = find(granule, pool + granule * kGranule);
+      ASSERT_TRUE(found.has_value());
+      ASSERT_GE(*found, last_resolved(granule, kNever - 1)) << where(granule) << " went back";
+    }
+  }
+
+  std::string where(std::size_t granule) const {
+    return fmt::format("{}: byte {}", kind_.name, granule * kGranule);
+  }
+  std::byte* slot_of(std::uint64_t number) {
+    return bytes_.data() + number % kUpdatesMax * kSlotBytes;
+  }
+
+  Random random_;
+  const Kind& kind_;
+  Met& met_;
+  fabric::emu::World world_{random_};
+  std::unique_ptr<test::WorldServer> server_;
+  fabric::emu::Machine* client_ = nullptr;
+  std::vector<std::byte> bytes_{kUpdatesMax * kSlotBytes};
+  std::optional<DurableSession> session_;
+  bool tail_word_ = false;
+  std::unique_ptr<fabric::Memory> memory_;
+  std::vector<std::vector<Write>> place_;  // by granule: who wrote it, in order
+  std::map<std::uint64_t, Begun> begun_;   // and not resolved
+  std::uint64_t resolved_ = 0;             // the last of which the caller knew
+  std::uint32_t last_tag_ = 0;
+  std::uint64_t connections_ = 0;
+};
+
+TEST(DurableSession, KeepsItsPromisesWhereverThePowerFails) {
+  const std::vector<Kind> all = kinds();
+  std::vector<Met> met(all.size());
+  const std::uint64_t worlds = test::rounds(8, 2000);
+  for (std::uint64_t world = 0; world < worlds && !HasFatalFailure(); ++world) {
+    for (std::size_t kind = 0; kind < all.size(); ++kind) {
+      const std::uint64_t seed = 1000 * world + kind + 1;
+      SCOPED_TRACE(fmt::format("{}, seed {}", all[kind].name, seed));
+      Writer(seed, all[kind], met[kind]).live(3);
+      if (HasFatalFailure()) return;
+    }
+  }
+  for (std::size_t kind = 0; kind < all.size(); ++kind) {
+    const Met& each = met[kind];
+    std::printf(
+        "%-20s updates %d, of several epochs %d, reads %d, waited %d, back %d, power cuts %d, "
+        "replaying %d\n",
+        all[kind].name, each.updates, each.epochs, each.reads, each.waited, each.back, each.cuts,
+        each.replays);
+    EXPECT_GT(each.epochs, 0) << all[kind].name;
+    EXPECT_GT(each.reads, 0) << all[kind].name;
+    EXPECT_GT(each.waited, 0) << all[kind].name;
+    EXPECT_GT(each.back, 0) << all[kind].name;
+    EXPECT_GT(each.cuts, 0) << all[kind].name;
+    // On dmp a message is durable behind a FLUSH, and a READ is none for it.
+    const ServerProfile& profile = all[kind].profile;
+    const bool may_replay =
+        profile.receive_buffers == ReceiveBuffers::Pm &&
+        (profile.domain != PersistenceDomain::Dmp || profile.capabilities.native_flush);
+    EXPECT_EQ(each.replays > 0, may_replay) << all[kind].name;
+  }
+}
+
+}  // namespace
+}  // namespace perdure::client

@@ -1,0 +1,307 @@
+// Who may be named when a log is opened: the outcome does not depend on the order of the peers, and
+// whoever names the wrong ones fences nobody. docs/log-protocol.md, open 1.
+#include "log_cluster.h"
+
+#include <algorithm>
+#include <array>
+#include <functional>
+#include <optional>
+
+namespace perdure {
+namespace {
+
+constexpr std::size_t kServers = 4;
+const Order kOld = {0, 1, 2};     // the replicas before a change
+const Order kAll = {0, 1, 2, 3};  // and who is added, or put in the place of 2
+
+using Make = std::function<void(Cluster&)>;
+
+std::vector<Order> orders_of(Order named) {
+  std::sort(named.begin(), named.end());
+  std::vector<Order> orders;
+  do orders.push_back(named);
+  while (std::next_permutation(named.begin(), named.end()));
+  return orders;
+}
+
+/// The highest epoch that each pool has granted.
+std::vector<std::uint32_t> fences(Cluster& cluster) {
+  std::vector<std::uint32_t> epochs;
+  for (std::size_t index = 0; index < kServers; ++index) {
+    const Deadline soon(cluster.world().clock(), std::chrono::milliseconds(100));
+    const auto pool = cluster.peer(index)->describe(kPool, soon);
+    EXPECT_TRUE(pool.ok()) << pool.error().message;
+    epochs.push_back(pool.ok() ? pool->epoch.value : 0);
+  }
+  return epochs;
+}
+
+/// What becomes of opening, in words that do not depend on the order of the peers.
+std::string outcome(const Result<Writer>& opened) {
+  if (!opened.ok()) return std::string(to_string(opened.code()));
+  const log::Configuration& has = (*opened)->configuration();
+  std::vector<std::string> pools;
+  for (const log::Member& member : has.members) pools.push_back(to_string(member.pool));
+  std::sort(pools.begin(), pools.end());
+  return fmt::format("generation {}, quorum {} of {}, {} records", has.generation, has.quorum,
+                     fmt::join(pools, " "), (*opened)->status().next_index);
+}
+
+/// What becomes of it whatever the order of the peers. Who is refused before a session was asked
+/// for has fenced nobody.
+std::string outcome_in_any_order(const Make& make, const Order& named, bool partial = false) {
+  std::optional<std::string> first;
+  for (const Order& order : orders_of(named)) {
+    Cluster cluster(kServers);
+    make(cluster);
+    if (testing::Test::HasFatalFailure()) return "";
+    WriterOptions options = cluster.options();
+    options.partial = partial;
+    const auto before = fences(cluster);
+    const auto opened = cluster.open(order, options);
+    const std::string became = outcome(opened);
+    if (!first) first = became;
+    EXPECT_EQ(became, *first) << fmt::format("peers {}: ", fmt::join(order, ","))
+                              << (opened.ok() ? "" : opened.error().message);
+    if (!opened.ok()) {
+      EXPECT_EQ(fences(cluster), before) << opened.error().message;
+      continue;
+    }
+    Cluster::append(**opened, 1);
+  }
+  return first.value_or("");
+}
+
+void cut_off_all(Cluster& cluster, bool cut) {
+  for (std::size_t index = 0; index < kServers; ++index) cluster.cut_off(index, cut);
+}
+
+/// The record of a change is on replica 0, and on 3 if that is made one. Nobody knows whether it is
+/// committed.
+enum class Change { Add, Remove, Replace, Quorum };
+Make undecided(Change change) {
+  return [change](Cluster& cluster) {
+    Writer log = cluster.opened(kOld);
+    ASSERT_NE(log, nullptr);
+    Cluster::append(*log, 3);
+    Cluster::settle(*log);
+    const std::string third = log->status().replicas[2].pool_uuid;
+    cluster.cut_off(1, true);
+    cluster.cut_off(2, true);
+    const auto changed = change == Change::Add      ? log->add_replica(cluster.peer(3), 0)
+                         : change == Change::Remove ? log->remove_replica(third, 0)
+                         : change == Change::Quorum ? log->change_quorum(1)
+                                                    : log->replace_replica(third, cluster.peer(3));
+    ASSERT_FALSE(changed.ok());
+    ASSERT_EQ(changed.code(), ErrorCode::OutcomeUnknown) << changed.error().message;
+    log.reset();
+    cluster.cut_off(1, false);
+    cluster.cut_off(2, false);
+  };
+}
+
+// Whoever of the replicas before it and after it is named: what is in play is the same.
+TEST(LogNaming, AnUndecidedChangeIsFoundInWhateverOrderThePeersAreNamed) {
+  struct Case {
+    Change change;
+    Order named;
+    std::string becomes;
+  };
+  const std::string refused(to_string(ErrorCode::InvalidArgument));
+  const std::array cases = {
+      Case{Change::Add, kOld, "generation 2, quorum 3 of"},
+      Case{Change::Add, kAll, "generation 2, quorum 3 of"},
+      Case{Change::Add, {0, 1, 3}, refused},
+      Case{Change::Remove, kOld, "generation 2, quorum 2 of"},
+      Case{Change::Remove, {0, 1}, "generation 2, quorum 2 of"},
+      Case{Change::Remove, {1, 2}, refused},
+      Case{Change::Replace, kOld, "generation 2, quorum 2 of"},
+      Case{Change::Replace, {0, 1, 3}, "generation 2, quorum 2 of"},
+      Case{Change::Replace, {1, 2, 3}, refused},
+      Case{Change::Quorum, kOld, "generation 2, quorum 1 of"},
+  };
+  for (const Case& each : cases) {
+    const std::string became = outcome_in_any_order(undecided(each.change), each.named);
+    EXPECT_EQ(became.substr(0, each.becomes.size()), each.becomes)
+        << static_cast<int>(each.change) << fmt::format(": {}", fmt::join(each.named, ","));
+    if (HasFatalFailure()) return;
+  }
+}
+
+// A writer of a higher epoch has begun without it: the change is in no history that counts, and
+// nobody opens the log by it.
+TEST(LogNaming, WhoNamesAChangeThatWasBuriedFencesNobody) {
+  for (const Order& order : orders_of(kAll)) {
+    Cluster cluster(kServers);
+    undecided(Change::Add)(cluster);
+    cluster.cut_off(0, true);
+    Writer live = cluster.opened(kOld);
+    ASSERT_NE(live, nullptr);
+    Cluster::append(*live, 2);
+    cluster.cut_off(0, false);
+    const auto before = fences(cluster);
+    const auto wrong = cluster.open(order);
+    EXPECT_EQ(wrong.code(), ErrorCode::InvalidArgument);
+    EXPECT_EQ(fences(cluster), before) << fmt::format("peers {}", fmt::join(order, ","));
+    Cluster::append(*live, 2);
+  }
+}
+
+/// A replacement of 2 by 3 that an opening has committed, and the network fails before any state
+/// says so: the ring of 0 knows it. False: it came out otherwise.
+bool known_by_rings(Cluster& cluster, std::uint64_t events) {
+  undecided(Change::Replace)(cluster);
+  cluster.world().after(events, [&cluster] { cut_off_all(cluster, true); });
+  (void)cluster.open(kAll);
+  cluster.world().cancel_after();
+  cut_off_all(cluster, false);
+  for (std::size_t index = 0; index < kServers; ++index) {
+    if (cluster.scan(index).start.state().configuration.generation != 1) return false;
+  }
+  const log::ScanReport report = cluster.scan(0);
+  return log::configurations_in_play(report.start.state().configuration, report.configurations,
+                                     report.claimed)
+             .front()
+             .generation == 2;
+}
+
+TEST(LogNaming, WhatOnlyARingKnowsCountsInWhateverOrderThePeersAreNamed) {
+  Cluster uncut(kServers);
+  undecided(Change::Replace)(uncut);
+  const std::uint64_t before = uncut.world().events();
+  ASSERT_TRUE(uncut.open(kAll).ok());
+  std::uint64_t events = uncut.world().events() - before;
+  for (bool known = false; !known;) {
+    ASSERT_GT(events, 4u) << "no state of the log is as it should be";
+    events -= 4;
+    Cluster cluster(kServers);
+    known = known_by_rings(cluster, events);
+  }
+  const Make make = [&](Cluster& cluster) { ASSERT_TRUE(known_by_rings(cluster, events)); };
+  // Expect: those of the change, those that the states say, and all of both open it.
+  const std::string opened = outcome_in_any_order(make, {0, 1, 3});
+  EXPECT_EQ(opened.substr(0, 24), "generation 2, quorum 2 o");
+  EXPECT_EQ(outcome_in_any_order(make, kOld), opened);
+  // Of the change, two are needed. By the states 0 and 2 were enough, and would have been fenced.
+  EXPECT_EQ(outcome_in_any_order(make, {0, 2}, true), to_string(ErrorCode::QuorumLost));
+  EXPECT_EQ(outcome_in_any_order(make, {0, 3}, true), opened);
+}
+
+// One of two was removed, and an opening that commits this is cut short by the power of the one
+// that stays: perhaps only the one that was removed knows.
+TEST(LogNaming, ARemovalThatOnlyTheRemovedOneKnowsClosesNoLog) {
+  const auto remove_second = [](Cluster& cluster) {
+    Writer log = cluster.opened({0, 1});
+    ASSERT_NE(log, nullptr);
+    Cluster::append(*log, 3);
+    const std::string second = log->status().replicas[1].pool_uuid;
+    cluster.cut_off(1, true);
+    EXPECT_EQ(log->remove_replica(second, 0).code(), ErrorCode::OutcomeUnknown);
+    log.reset();
+    cluster.cut_off(1, false);
+  };
+  Cluster uncut;
+  remove_second(uncut);
+  const std::uint64_t before = uncut.world().events();
+  ASSERT_TRUE(uncut.open({0, 1}).ok());
+  const std::uint64_t whole = uncut.world().events() - before;
+  constexpr std::uint64_t kEventsAtTheEnd = 90;
+  ASSERT_GT(whole, kEventsAtTheEnd);
+  std::size_t both_ways = 0;
+  std::size_t removed_alone = 0;
+  for (std::uint64_t events = whole - kEventsAtTheEnd; events < whole; events += 2) {
+    const auto cut = [&](Cluster& cluster) {
+      remove_second(cluster);
+      cluster.world().cut_after(cluster.server(0).machine(), events);
+      (void)cluster.open({0, 1});
+      cluster.world().cancel_cut();
+      cluster.stop(0);
+      cluster.start(0);
+    };
+    const auto opens = [&](const Order& order) {
+      Cluster cluster(kServers);
+      cut(cluster);
+      const auto opened = cluster.open(order);
+      if (opened.ok()) Cluster::append(**opened, 1);
+      return opened.ok();
+    };
+    const bool as_before = opens({0, 1});
+    EXPECT_EQ(opens({1, 0}), as_before) << "cut after " << events;
+    const bool as_after = opens({0});
+    EXPECT_TRUE(as_before || as_after) << "cut after " << events;
+    both_ways += as_before && as_after ? 1 : 0;
+    removed_alone += as_before && !as_after ? 1 : 0;
+  }
+  EXPECT_GT(both_ways, 0u) << "the ring of 0 knows it, and no state does";
+  EXPECT_GT(removed_alone, 0u) << "the ring of 0 does not know it";
+}
+
+/// A peer that answers everything with an error, or is the real one.
+class FailingPeer final : public client::Peer {
+ public:
+  FailingPeer(std::unique_ptr<client::Peer> real, std::optional<ErrorCode> code)
+      : real_(std::move(real)), code_(code) {}
+  std::string name() const override { return real_->name(); }
+  fabric::Device& device() override { return real_->device(); }
+  Result<std::vector<control::PoolDescription>> list(Deadline d) override { return real_->list(d); }
+  Result<control::PoolDescription> describe(const std::string& pool, Deadline d) override {
+    if (code_) return Error{*code_, std::string(to_string(*code_))};
+    return real_->describe(pool, d);
+  }
+  Result<control::PoolDescription> create(const control::PoolRequest& r, Deadline d) override {
+    return real_->create(r, d);
+  }
+  Result<client::Session> open_session(const control::SessionRequest& r, Deadline d) override {
+    return real_->open_session(r, d);
+  }
+  Result<void> close_session(std::uint64_t id, Deadline d) override {
+    return real_->close_session(id, d);
+  }
+  Result<void> fence(const std::string& p, Epoch e, Deadline d) override {
+    return real_->fence(p, e, d);
+  }
+
+ private:
+  std::unique_ptr<client::Peer> real_;
+  std::optional<ErrorCode> code_;
+};
+
+TEST(LogNaming, OfSeveralCausesTheOneThatWaitingHelpsLeastIsSaid) {
+  //                    one peer               another                a third, and what is said
+  constexpr std::array<std::array<ErrorCode, 4>, 4> kCases = {{
+      {ErrorCode::NotFound, ErrorCode::PermissionDenied, ErrorCode::Disconnected,
+       ErrorCode::PermissionDenied},
+      {ErrorCode::NotFound, ErrorCode::Corrupt, ErrorCode::SystemError, ErrorCode::Corrupt},
+      {ErrorCode::TimedOut, ErrorCode::Disconnected, ErrorCode::TimedOut, ErrorCode::QuorumLost},
+      {ErrorCode::TimedOut, ErrorCode::ProtocolError, ErrorCode::SystemError,
+       ErrorCode::ProtocolError},
+  }};
+  for (const auto& codes : kCases) {
+    for (const Order& order : orders_of(kOld)) {
+      Cluster cluster;
+      std::vector<std::unique_ptr<client::Peer>> peers;
+      for (const std::size_t index : order) {
+        peers.push_back(std::make_unique<FailingPeer>(cluster.peer(index), codes[index]));
+      }
+      const auto opened = cluster.open(std::move(peers), cluster.options());
+      EXPECT_EQ(opened.code(), codes[3]) << fmt::format("{}", fmt::join(order, ","));
+    }
+  }
+}
+
+TEST(LogNaming, OnePoolNamedTwiceIsRefusedWhoeverWritesThere) {
+  Cluster cluster;
+  Writer live = cluster.opened();
+  Cluster::append(*live, 1);
+  WriterOptions polite = cluster.options();
+  polite.take_over = false;
+  EXPECT_EQ(cluster.open(kOld, polite).code(), ErrorCode::Busy);
+  for (const Order& order : orders_of({0, 1, 1})) {
+    EXPECT_EQ(cluster.open(order, polite).code(), ErrorCode::InvalidArgument)
+        << fmt::format("{}", fmt::join(order, ","));
+  }
+  Cluster::append(*live, 1);
+}
+
+}  // namespace
+}  // namespace perdure
