@@ -53,7 +53,7 @@ class Power {
       if (!is_message(*layout_.requests[index].step)) continue;
       const std::string handled = fmt::format("handled[{}]", message++);
       std::vector<std::string> whole;
-      if (!layout_.survives(index)) whole.push_back("false");
+      if (!layout_.survives(index)) whole.emplace_back("false");
       for (const Unit& part : layout_.requests[index].units) whole.push_back(kept(part.cell));
       const std::string there = joined(whole, " && ", "true");
       terms.push_back(index == request ? fmt::format("!{} && {}", handled, there)

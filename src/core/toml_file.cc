@@ -37,7 +37,7 @@ struct TomlCollector {
       const std::uint32_t line = line_of(key.source());
       if (const toml::table* inner = node.as_table()) {
         const std::string word(key.str());
-        const std::string inner_path = path.empty() ? word : path + "." + word;
+        const std::string inner_path = path.empty() ? word : fmt::format("{}.{}", path, word);
         file.tables_.push_back({path, word, inner_path, line});
         if (depth == kDepthMax) return file.problem_at(line, "tables are nested too deep");
         collect(*inner, inner_path, depth + 1);

@@ -5,7 +5,8 @@
 
 #include <array>
 #include <cerrno>
-#include <cstring>
+
+#include "core/errno_error.h"
 
 namespace perdure::memsys {
 
@@ -24,10 +25,7 @@ CommandFile::~CommandFile() {
 Result<std::unique_ptr<CommandFile>> CommandFile::create(const std::string& path,
                                                          const Geometry& geometry) {
   std::FILE* const file = std::fopen(path.c_str(), "wb");
-  if (file == nullptr) {
-    return Error{ErrorCode::SystemError,
-                 fmt::format("{} can not be written: {}", path, std::strerror(errno))};
-  }
+  if (file == nullptr) return errno_error(fmt::format("{} can not be written", path), errno);
   std::unique_ptr<CommandFile> log(new CommandFile(path, geometry, file));
   constexpr std::string_view kHead = "# cycle command channel rank bankgroup bank row column\n";
   log->failed_ = std::fwrite(kHead.data(), 1, kHead.size(), file) != kHead.size();

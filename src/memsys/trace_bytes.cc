@@ -12,6 +12,8 @@
 #include <cstdio>
 #include <cstring>
 
+#include "core/errno_error.h"
+
 namespace perdure::memsys {
 namespace {
 
@@ -20,9 +22,8 @@ struct CloseFile {
 };
 using File = std::unique_ptr<std::FILE, CloseFile>;
 
-Error system_error(const std::string& path) {
-  const auto code = errno == ENOENT ? ErrorCode::NotFound : ErrorCode::SystemError;
-  return {code, fmt::format("{} can not be read: {}", path, std::strerror(errno))};
+Error unreadable(const std::string& path) {
+  return errno_error(fmt::format("{} can not be read", path), errno);
 }
 
 class FileBytes final : public TraceBytes {
@@ -33,12 +34,12 @@ class FileBytes final : public TraceBytes {
     for (;;) {
       const ssize_t got = ::read(::fileno(file_.get()), into, count);
       if (got >= 0) return static_cast<std::size_t>(got);
-      if (errno != EINTR) return system_error(path_);
+      if (errno != EINTR) return unreadable(path_);
     }
   }
 
   Result<void> rewind() override {
-    if (::lseek(::fileno(file_.get()), 0, SEEK_SET) != 0) return system_error(path_);
+    if (::lseek(::fileno(file_.get()), 0, SEEK_SET) != 0) return unreadable(path_);
     return {};
   }
 
@@ -71,15 +72,15 @@ class TextBytes final : public TraceBytes {
 /// The rest of `from`, in a file that nobody else sees.
 Result<File> copy_of(std::FILE* from, const std::string& path) {
   File copy(std::tmpfile());
-  if (!copy) return system_error(path);
+  if (!copy) return unreadable(path);
   char block[1 << 16];
   for (;;) {
     const std::size_t got = std::fread(block, 1, sizeof block, from);
     if (got == 0) break;
-    if (std::fwrite(block, 1, got, copy.get()) != got) return system_error(path);
+    if (std::fwrite(block, 1, got, copy.get()) != got) return unreadable(path);
   }
-  if (std::ferror(from) != 0 || std::fflush(copy.get()) != 0) return system_error(path);
-  if (::lseek(::fileno(copy.get()), 0, SEEK_SET) != 0) return system_error(path);
+  if (std::ferror(from) != 0 || std::fflush(copy.get()) != 0) return unreadable(path);
+  if (::lseek(::fileno(copy.get()), 0, SEEK_SET) != 0) return unreadable(path);
   return copy;
 }
 
@@ -87,12 +88,12 @@ Result<File> copy_of(std::FILE* from, const std::string& path) {
 
 Result<std::unique_ptr<TraceBytes>> open_trace(const std::string& path) {
   File file(std::fopen(path.c_str(), "rb"));
-  if (!file) return system_error(path);
+  if (!file) return unreadable(path);
   struct stat about {};
-  if (::fstat(::fileno(file.get()), &about) != 0) return system_error(path);
+  if (::fstat(::fileno(file.get()), &about) != 0) return unreadable(path);
   if (S_ISDIR(about.st_mode)) {
     errno = EISDIR;
-    return system_error(path);
+    return unreadable(path);
   }
   if (!S_ISREG(about.st_mode)) {
     PERDURE_TRY(copy, copy_of(file.get(), path));

@@ -4,9 +4,9 @@
 
 #include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <memory>
 
+#include "core/errno_error.h"
 #include "core/try.h"
 
 namespace perdure::sim {
@@ -14,10 +14,7 @@ namespace perdure::sim {
 Result<ParameterFile> ParameterFile::read(const std::string& path) {
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"),
                                                              std::fclose);
-  if (!file) {
-    const auto code = errno == ENOENT ? ErrorCode::NotFound : ErrorCode::SystemError;
-    return Error{code, fmt::format("{} can not be read: {}", path, std::strerror(errno))};
-  }
+  if (!file) return errno_error(fmt::format("{} can not be read", path), errno);
   std::string text(kFileBytesMax + 1, '\0');
   text.resize(std::fread(text.data(), 1, text.size(), file.get()));
   if (std::ferror(file.get()) != 0) {

@@ -28,7 +28,7 @@ Result<Libfabric> open_libfabric() {
       find(library, "fi_fabric", found.fabric) && find(library, "fi_strerror", found.strerror) &&
       find(library, "fi_version", found.version);
   if (whole) return found;
-  const char* reason = ::dlerror();
+  const char* reason = ::dlerror();  // NOLINT(concurrency-mt-unsafe): glibc keeps one per thread
   return Error{ErrorCode::Unsupported,
                fmt::format("libfabric can not be loaded: {}; install it (Debian: libfabric1)",
                            reason == nullptr ? kLibrary : reason)};
