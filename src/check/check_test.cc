@@ -23,6 +23,28 @@ TEST(Check, AReadFlushesOnlyWhatItCovers) {
       "acknowledged-implies-durable");
 }
 
+// Nor does a READ that stands in for a FLUSH: no requester reaches a receive buffer.
+TEST(Check, BehindAMessageAReadIsNoFlush) {
+  const auto message =
+      make(singleton(), {send_replayable({a}), post(Verb::Flush, {a}), completion(1)});
+  UpdateShape both;
+  both.items_per_epoch = {2};
+  const auto mixed = [&](std::vector<Item> named) {
+    return make(both, {post(Verb::Write, {a}), send_replayable({b}), post(Verb::Flush, named),
+                       completion(2)});
+  };
+  for (const auto domain : {PersistenceDomain::Dmp, PersistenceDomain::Mhp}) {
+    ServerProfile profile = server(domain);
+    profile.receive_buffers = ReceiveBuffers::Pm;
+    EXPECT_EQ(verdict(message, profile), "acknowledged-implies-durable");
+    EXPECT_EQ(verdict(mixed({a, b}), profile), "acknowledged-implies-durable");
+    EXPECT_EQ(verdict(mixed({b, a}), profile), "holds");
+    profile.capabilities.native_flush = true;
+    EXPECT_EQ(verdict(message, profile), "holds");
+    EXPECT_EQ(verdict(mixed({a, b}), profile), "holds");
+  }
+}
+
 TEST(Check, AFlushToPersistenceNeedsNoProcessorWhereDdioIsOn) {
   const auto method =
       make(singleton(), {post(Verb::Write, {a}), post(Verb::Flush, {a}), completion(1)});

@@ -176,7 +176,7 @@ class Compiler {
       operation.fenced = step.fenced;
       operation.step = index;
       operation.connection = script_.connection_of_step[index];
-      operation.pushes = step.verb != Verb::Read || covers_something_written(step, index);
+      operation.pushes = !reads(step) || reads_something_written(index);
       give_cells(step, operation);
       Connection& connection = program_.connections[operation.connection];
       operation.slot_first = connection.operation_of_slot.size();
@@ -227,15 +227,21 @@ class Compiler {
            profile_.receive_buffers == ReceiveBuffers::Pm && program_.keeps != Keeps::Nothing;
   }
 
-  /// On its own connection: a READ pushes nothing else.
-  bool covers_something_written(const RequesterStep& read, std::size_t index) const {
+  /// Where there is no native FLUSH, a READ stands in for it.
+  bool reads(const RequesterStep& step) const {
+    return step.verb == Verb::Read ||
+           (step.verb == Verb::Flush && !profile_.capabilities.native_flush);
+  }
+
+  /// On its own connection: a READ pushes nothing else. No READ lies in a receive buffer.
+  bool reads_something_written(std::size_t index) const {
+    const RequesterStep& reading = script_.steps[index];
+    if (reading.items.empty()) return false;
     for (std::size_t earlier = 0; earlier < index; ++earlier) {
       const RequesterStep& step = script_.steps[earlier];
       if (script_.connection_of_step[earlier] != script_.connection_of_step[index]) continue;
-      if (!carries_data(step)) continue;
-      for (const Item item : step.items) {
-        if (std::count(read.items.begin(), read.items.end(), item) != 0) return true;
-      }
+      if (!carries_data(step) || step.verb == Verb::Send) continue;
+      if (std::count(step.items.begin(), step.items.end(), reading.items.back()) != 0) return true;
     }
     return false;
   }

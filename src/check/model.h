@@ -19,7 +19,9 @@
 //     ServerProfile::dma_dirties says so. A clean page may be written back all the same, for what
 //     else is in it, but no flush makes it so.
 //   - FLUSH takes effect when everything before it is visible and, under dmp with DDIO off, has
-//     drained. A READ does the same if it covers something that was written before it.
+//     drained. A READ does the same if it lies in something that was written before it on its
+//     connection; a receive buffer is out of its reach. Where the profile has no native FLUSH, a
+//     READ of the last item named stands in for it.
 //   - PWRITE (seed paper 001, section V) is a WRITE whose units drain after those of all earlier
 //     PWRITEs of its connection, under dmp, with DDIO on or off: the persist buffers keep the
 //     order. It completes when it has drained (the persist ACK). The hardware knows the memory

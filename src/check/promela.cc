@@ -225,9 +225,9 @@ class Printer : private Layout {
   std::vector<std::string> before(std::size_t index) const {
     const Request& request = requests[index];
     std::vector<std::string> terms{fmt::format("arrived[{}]", request.slot_last)};
-    const bool read = request.step->verb == Verb::Read;
-    if (read && !covers_written(index)) return terms;
-    const bool flushes = read || request.step->verb == Verb::Flush;
+    const bool flushes = request.step->verb == Verb::Read || request.step->verb == Verb::Flush;
+    const bool native = request.step->verb == Verb::Flush && profile.capabilities.native_flush;
+    if (flushes && !native && !reads_written(index)) return terms;
     const bool reaches_memory =
         durable && flushes && profile.ddio == Ddio::Off && profile.domain == PersistenceDomain::Dmp;
     for (std::size_t earlier = 0; earlier < index; ++earlier) {
@@ -253,16 +253,16 @@ class Printer : private Layout {
     });
   }
 
-  bool covers_written(std::size_t index) const {
+  /// Whether the byte that a READ asks for was written before it on its connection.
+  bool reads_written(std::size_t index) const {
+    const RequesterStep& reading = *requests[index].step;
+    if (reading.items.empty()) return false;
     for (std::size_t earlier = 0; earlier < index; ++earlier) {
       const RequesterStep& step = *requests[earlier].step;
-      if (step.verb == Verb::Read || step.verb == Verb::Flush) continue;
-      if (requests[earlier].connection != requests[index].connection) continue;
-      for (const Item item : step.items) {
-        for (const Item covered : requests[index].step->items) {
-          if (item == covered) return true;
-        }
-      }
+      const bool writes =
+          step.verb != Verb::Read && step.verb != Verb::Flush && step.verb != Verb::Send;
+      if (!writes || requests[earlier].connection != requests[index].connection) continue;
+      if (std::count(step.items.begin(), step.items.end(), reading.items.back()) != 0) return true;
     }
     return false;
   }

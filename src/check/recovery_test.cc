@@ -13,6 +13,7 @@ using namespace test;
 ServerProfile keeping(PersistenceDomain domain, Ddio ddio = Ddio::Off) {
   ServerProfile profile = server(domain, ddio);
   profile.receive_buffers = ReceiveBuffers::Pm;
+  profile.capabilities.native_flush = true;
   return profile;
 }
 

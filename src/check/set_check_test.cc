@@ -65,6 +65,7 @@ TEST(SetCheck, TheOldVersionMayBeTheOneInTheDomain) {
 TEST(SetCheck, RecoveryStopsAtAMessageThatItCanNotReplay) {
   ServerProfile mhp = server(PersistenceDomain::Mhp);
   mhp.receive_buffers = ReceiveBuffers::Pm;
+  mhp.capabilities.native_flush = true;
   const Method replayed =
       make(singleton(), {send_replayable({a}), post(Verb::Flush, {a}), completion(1)});
   EXPECT_EQ(verdict_of({at(replayed, 0), at(replayed, 1)}, mhp), "holds");

@@ -17,7 +17,7 @@ struct Facts {
   bool visible_is_not_enough = false;
   bool arrival_is_enough = false;     // and the completion of a posted operation tells
   bool messages_survive = false;      // a receive buffer keeps a whole message like data
-  bool flush_takes_messages = false;  // into the domain, behind a message alone
+  bool flush_takes_messages = false;  // behind a message alone
   bool atomic_write = false;
   bool written_in_order = false;    // a WRITE becomes visible after the ones before it
   bool sync_misses_writes = false;  // what peers write is not what a sync of the page writes
@@ -38,9 +38,10 @@ class Catalog {
     facts_.arrival_is_enough = delivery_keeps && !early;
     facts_.messages_survive =
         durable && server.receive_buffers == ReceiveBuffers::Pm && !facts_.responder_must_flush;
-    // A READ in place of a FLUSH has to lie inside what was written and no
-    // requester reaches a receive buffer.
-    facts_.flush_takes_messages = !dmp || server.capabilities.native_flush;
+    // A READ in place of a FLUSH has to lie inside what was written, and no requester reaches a
+    // receive buffer. Its answer still says that all before it has arrived.
+    facts_.flush_takes_messages =
+        server.capabilities.native_flush || server.domain == PersistenceDomain::Wsp;
     facts_.atomic_write = server.capabilities.atomic_write;
     facts_.written_in_order = keeps_write_order(server);
     facts_.sync_misses_writes = durable && page && !syncs_peer_writes(server);

@@ -210,7 +210,7 @@ TEST(MethodSet, FilesUnderAnRnicTakeMessagesOnlyAndSayHowLong) {
 // The ring's space is used again, and what was written there must stay.
 TEST(MethodSet, MessagesAreNotReplayedBesideWrites) {
   ServerProfile profile =
-      profile_of(PersistenceDomain::Mhp, Ddio::On, ReceiveBuffers::Pm, Transport::InfiniBand);
+      profile_of(PersistenceDomain::Mhp, Ddio::Off, ReceiveBuffers::Pm, Transport::InfiniBand);
   SetOptions options = options_of(false);
   const CostModel costs = default_costs(Transport::InfiniBand);
   Update alone;
@@ -234,16 +234,18 @@ TEST(MethodSet, MessagesAreNotReplayedBesideWrites) {
 
 // A READ flushes what it lies inside of, and no requester reaches a receive buffer.
 TEST(MethodSet, BehindAMessageAReadIsNoFlush) {
-  ServerProfile profile =
-      profile_of(PersistenceDomain::Dmp, Ddio::Off, ReceiveBuffers::Pm, Transport::InfiniBand);
-  Update update;
-  update.primary = Primary::Send;
-  EXPECT_TRUE(replays(plan(profile, update).value()));
-  profile.capabilities.native_flush = false;
-  const auto others = candidates(profile, update);
-  ASSERT_TRUE(others.ok()) << others.error().message;
-  for (const Candidate& each : *others) {
-    EXPECT_FALSE(replays(each.method)) << each.method.name;
+  for (const auto domain : {PersistenceDomain::Dmp, PersistenceDomain::Mhp}) {
+    ServerProfile profile =
+        profile_of(domain, Ddio::Off, ReceiveBuffers::Pm, Transport::InfiniBand);
+    Update update;
+    update.primary = Primary::Send;
+    EXPECT_TRUE(replays(plan(profile, update).value()));
+    profile.capabilities.native_flush = false;
+    const auto others = candidates(profile, update);
+    ASSERT_TRUE(others.ok()) << others.error().message;
+    for (const Candidate& each : *others) {
+      EXPECT_FALSE(replays(each.method)) << each.method.name;
+    }
   }
 }
 

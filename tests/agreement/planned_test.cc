@@ -37,7 +37,7 @@ std::vector<ServerProfile> all_profiles() {
             ServerProfile profile{domain, ddio, buffers, transport, {}};
             profile.capabilities.atomic_write = atomic;
             add_with_order_and_pages(profile, profiles);
-            if (domain != Dmp) continue;
+            if (domain != Dmp && domain != Mhp) continue;
             profile.capabilities.native_flush = profile.capabilities.persistent_flush = true;
             add_with_order_and_pages(profile, profiles);
           }

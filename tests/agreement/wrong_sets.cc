@@ -13,7 +13,7 @@ using enum PersistenceDomain;
 ServerProfile server(PersistenceDomain domain, ReceiveBuffers buffers = ReceiveBuffers::Dram) {
   ServerProfile profile{domain, Ddio::Off, buffers, Transport::InfiniBand, {}};
   profile.write_order = WriteOrder::Ordered;
-  profile.capabilities.atomic_write = true;
+  profile.capabilities.native_flush = profile.capabilities.atomic_write = true;
   return profile;
 }
 
