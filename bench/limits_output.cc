@@ -43,13 +43,10 @@ std::string verdict_of(const Finding& finding) {
   return *finding.met ? "met" : "not met";
 }
 
-nlohmann::json series_json(const Series& series) {
+/// The median, or nothing.
+nlohmann::json median_json(const Series& series) {
   if (series.values.empty()) return nullptr;
-  return {{"median", series.median()},
-          {"median_absolute_deviation", series.deviation()},
-          {"low", series.low()},
-          {"high", series.high()},
-          {"rounds", series.values}};
+  return series.median();
 }
 
 }  // namespace
@@ -88,20 +85,29 @@ std::string limits_text(const std::vector<Finding>& findings) {
 }
 
 std::string limits_json(const std::vector<Finding>& findings, const report::Setup& setup) {
-  nlohmann::json out;
+  nlohmann::json out = {{"format", 1}};  // docs/limits.schema.json
   for (const auto& [name, value] : setup.rows) out["setup"][name] = value;
-  out["origin"] = to_string(origin_of(findings));
+  out["findings"] = nlohmann::json::array();
   for (const Finding& finding : findings) {
-    nlohmann::json row{{"question", finding.question},
+    const Series& spread = finding.ratio.values.empty() ? finding.perdure : finding.ratio;
+    const bool any = !spread.values.empty();
+    nlohmann::json row{{"name", finding.question},
                        {"fabric", finding.fabric},
-                       {"origin", to_string(finding.origin)},
+                       {"label", to_string(finding.origin)},
                        {"unit", finding.unit},
-                       {"perdure", series_json(finding.perdure)},
-                       {"bare", series_json(finding.bare)},
-                       {"ratio", series_json(finding.ratio)},
+                       {"ours", median_json(finding.perdure)},
+                       {"bare", median_json(finding.bare)},
+                       {"ratio", median_json(finding.ratio)},
+                       {"low", any ? nlohmann::json(spread.low()) : nlohmann::json(nullptr)},
+                       {"high", any ? nlohmann::json(spread.high()) : nlohmann::json(nullptr)},
+                       {"n", finding.perdure.values.size()},
                        {"target", finding.target},
                        {"note", finding.note},
                        {"failure", finding.failure},
+                       {"rounds",
+                        {{"ours", finding.perdure.values},
+                         {"bare", finding.bare.values},
+                         {"ratio", finding.ratio.values}}},
                        {"hash", report::configuration_hash(finding.question + "/" + finding.fabric +
                                                            "/" + finding.note)}};
     row["met"] = finding.met ? nlohmann::json(*finding.met) : nlohmann::json(nullptr);

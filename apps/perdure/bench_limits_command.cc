@@ -58,8 +58,9 @@ ExitStatus limits(LimitsArguments arguments) {
   } else if (const auto written = write_file(arguments.output, text); !written.ok()) {
     return fail(written.error());
   }
-  const auto answered = [](const bench::Finding& finding) { return finding.failure.empty(); };
-  const bool all = std::all_of(findings->begin(), findings->end(), answered);
+  const bool all = std::all_of(findings->begin(), findings->end(), [](const auto& finding) {
+    return finding.failure.empty() && finding.met.value_or(true);
+  });
   if (!arguments.report.empty()) {
     report::ReportPage page(
         "The limits of Perdure",
@@ -106,7 +107,8 @@ void add_bench_limits(Command bench) {
                "  perdure bench limits\n"
                "  perdure bench limits --fabric tcp --only \"one in flight\" --rounds 15\n"
                "  perdure bench limits --fabric verbs --samples 200\n"
-               "  perdure bench limits --format json --report limits.html\n");
+               "  perdure bench limits --format json --report limits.html\n"
+               "It exits with 1 if a target was missed or a question got no answer.\n");
   run_with(command, [arguments] { return limits(*arguments); });
 }
 

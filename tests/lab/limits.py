@@ -38,25 +38,26 @@ def limits(rdma, context):
     perftest = {program: median_us(machine, program, rdma) for program in PERFTEST}
     rpma = rpma_median_us(machine)
     context.lab.release(machine)
-    unanswered = [f"{each['question']}: {each['failure']}" for each in findings if each["failure"]]
+    unanswered = [f"{each['name']}: {each['failure']}" for each in findings if each["failure"]]
     if unanswered:
         raise Failed("no answer:\n" + "\n".join(unanswered))
-    found = {each["question"]: each for each in findings}
+    found = {each["name"]: each for each in findings}
     for question in ("allocations per append", "posts per append"):
         if not found[question]["met"]:
-            raise Failed(f"{question}: {found[question]['perdure']['median']}, and "
+            raise Failed(f"{question}: {found[question]['ours']}, and "
                          f"{found[question]['target']} was to be; {found[question]['note']}")
     one = found["64 B durable, one-sided"]
-    return {"summary": f"64 B one-sided: bare {one['bare']['median']:.0f} us, Perdure "
-                       f"{one['perdure']['median']:.0f} us, librpma {rpma:.0f} us; "
-                       f"{found['instructions before the post']['perdure']['median']:.0f} "
+    return {"summary": f"64 B one-sided: bare {one['bare']:.0f} us, Perdure "
+                       f"{one['ours']:.0f} us, librpma {rpma:.0f} us; "
+                       f"{found['instructions before the post']['ours']:.0f} "
                        "instructions (emulated)",
             "findings": findings, "perftest_us_median": perftest, "librpma_us_median": rpma}
 
 
 def bench_limits(machine, question):
     file = SHARE / f"{machine.name}.json"
-    machine.run(f"perdure bench limits --fabric verbs --rounds {BENCH_ROUNDS} "
+    # A target that is missed is 1 as well; what there is no answer to, the caller sees.
+    machine.try_run(f"perdure bench limits --fabric verbs --rounds {BENCH_ROUNDS} "
                 f"--samples {SAMPLES} --format json "
                 f"--only '{question}' --output /mnt/share/{file.name}", SECONDS_MAX)
     text = file.read_text()
