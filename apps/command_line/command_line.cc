@@ -163,6 +163,9 @@ Option Option::type_name(const std::string& text) const { return Option(option_-
 Option Option::capture_default() const { return Option(option_->capture_default_str()); }
 
 Option Option::delimiter(char separator) const { return Option(option_->delimiter(separator)); }
+Option Option::from_environment(const std::string& variable) const {
+  return Option(option_->envname(variable));
+}
 
 Option Option::range(int low, int high) const {
   return Option(option_->check(CLI::Range(low, high)));

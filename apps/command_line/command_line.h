@@ -39,6 +39,8 @@ class Option {
   Option capture_default() const;
   /// One word may hold several values with this between them.
   Option delimiter(char separator) const;
+  /// Where the value comes from if the command line does not name the option; "" is as unset.
+  Option from_environment(const std::string& variable) const;
 
   /// A value outside is refused, with both bounds in the error. Signs and whole numbers as the
   /// variable has them.

@@ -191,8 +191,8 @@ void add_log_verify(Command log) {
   const auto options = std::make_shared<VerifyCommand>();
   const Command command =
       log.add_subcommand("verify", "Read every replica whole and compare them; changes nothing");
-  const Option peers = add_peers_option(command, options->peers).required(false);
-  const Option pool = add_pool_option(command, options->peers).required(false);
+  const Option peers = add_peers_option(command, options->peers, Needed::No);
+  const Option pool = add_pool_option(command, options->peers, Needed::No);
   peers.needs(pool);
   pool.needs(peers);
   command

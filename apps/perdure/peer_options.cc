@@ -9,27 +9,37 @@
 
 namespace perdure::app {
 
-Option add_peers_option(Command command, PeerOptions& options) {
-  return command
-      .add_option("--peers", options.peers, "Control planes of the peers, separated by commas")
-      .delimiter(',')
-      .required()
-      .option_text("HOST:PORT,...")
-      .each([](const std::string& word) -> Result<void> {
-        PERDURE_TRY_VOID(control::parse_host_port(word));
-        return {};
-      });
+namespace {
+
+Option need(Option option, Needed needed, const std::string& variable) {
+  return needed == Needed::Yes ? option.required().from_environment(variable) : option;
 }
 
-Option add_pool_option(Command command, PeerOptions& options) {
-  return command.add_option("--pool", options.pool, "Name of the pool, the same on every peer")
-      .required()
-      .option_text("NAME")
-      .each([](const std::string& word) -> Result<void> {
-        const auto valid = control::validate_pool_name(word);
-        if (!valid.ok()) return Error{valid.code(), word + ": " + valid.error().message};
-        return {};
-      });
+}  // namespace
+
+Option add_peers_option(Command command, PeerOptions& options, Needed needed) {
+  const Option peers =
+      command
+          .add_option("--peers", options.peers, "Control planes of the peers, separated by commas")
+          .delimiter(',')
+          .option_text("HOST:PORT,...")
+          .each([](const std::string& word) -> Result<void> {
+            PERDURE_TRY_VOID(control::parse_host_port(word));
+            return {};
+          });
+  return need(peers, needed, "PERDURE_PEERS");
+}
+
+Option add_pool_option(Command command, PeerOptions& options, Needed needed) {
+  const Option pool =
+      command.add_option("--pool", options.pool, "Name of the pool, the same on every peer")
+          .option_text("NAME")
+          .each([](const std::string& word) -> Result<void> {
+            const auto valid = control::validate_pool_name(word);
+            if (!valid.ok()) return Error{valid.code(), word + ": " + valid.error().message};
+            return {};
+          });
+  return need(pool, needed, "PERDURE_POOL");
 }
 
 void add_transport_option(Command command, PeerOptions& options) {

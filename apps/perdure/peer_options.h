@@ -23,10 +23,13 @@ struct PeerOptions {
   std::chrono::milliseconds timeout() const { return std::chrono::milliseconds(timeout_ms); }
 };
 
-/// --peers, required; returns it.
-Option add_peers_option(Command command, PeerOptions& options);
-/// --pool, required; returns it.
-Option add_pool_option(Command command, PeerOptions& options);
+/// Whether a command is of no use without it; only then PERDURE_PEERS and PERDURE_POOL stand in for
+/// what the command line does not say.
+enum class Needed { Yes, No };
+/// --peers; returns it.
+Option add_peers_option(Command command, PeerOptions& options, Needed needed = Needed::Yes);
+/// --pool; returns it.
+Option add_pool_option(Command command, PeerOptions& options, Needed needed = Needed::Yes);
 /// --transport and --rnic.
 void add_transport_option(Command command, PeerOptions& options);
 void add_timeout_option(Command command, PeerOptions& options);

@@ -49,6 +49,33 @@ TEST(Usage, TheHelpKeepsToTheWidthOfTheTerminal) {
   }
 }
 
+TEST(Usage, PeersAndPoolMayStandInTheEnvironment) {
+  const Outcome without = run({"log", "status"});
+  EXPECT_EQ(without.status, 2);
+  // Nobody listens on port 1. What is asked for is what the environment says, or the command line.
+  ::setenv("PERDURE_PEERS", "127.0.0.1:1,127.0.0.2:1", 1);
+  ::setenv("PERDURE_POOL", "orders", 1);
+  const Outcome all = run({"log", "status"});
+  const Outcome one = run({"log", "status", "--peers", "127.0.0.3:1"});
+  const Outcome planned = run({"plan"});
+  ::setenv("PERDURE_PEERS", "nonsense", 1);
+  const Outcome wrong = run({"log", "status"});
+  ::setenv("PERDURE_PEERS", "", 1);
+  const Outcome empty = run({"log", "status"});
+  ::unsetenv("PERDURE_PEERS");
+  ::unsetenv("PERDURE_POOL");
+  EXPECT_EQ(all.status, 1) << all.out << all.err;
+  EXPECT_TRUE(contains(all.out + all.err, "127.0.0.1:1")) << all.out << all.err;
+  EXPECT_TRUE(contains(all.out + all.err, "127.0.0.2:1")) << all.out << all.err;
+  EXPECT_TRUE(contains(one.out + one.err, "127.0.0.3:1")) << one.out << one.err;
+  EXPECT_FALSE(contains(one.out + one.err, "127.0.0.2:1")) << one.out << one.err;
+  EXPECT_EQ(planned.out, run({"plan"}).out) << "it asks no peer unless told to";
+  EXPECT_EQ(wrong.status, 2) << wrong.err;
+  EXPECT_TRUE(contains(wrong.err, "nonsense")) << wrong.err;
+  EXPECT_EQ(empty.status, 2) << empty.err;
+  EXPECT_EQ(empty.err, without.err);
+}
+
 TEST(Usage, SizesHaveUnitsEverywhere) {
   EXPECT_EQ(run({"plan", "--bytes", "4KiB"}).out, run({"plan", "--bytes", "4096"}).out);
 }
