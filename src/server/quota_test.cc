@@ -103,5 +103,28 @@ TEST(BusyPools, OneThatIsInUseAtTheStartGetsAMoment) {
       << (*service)->describe("a")->reason;
 }
 
+TEST(BusyPools, OneThatIsLetGoOfLaterIsOpenedThen) {
+  const test::TestDirectory directory{"/dev/shm"};
+  ServiceOptions options;
+  options.directory = directory.path();
+  options.threads = false;
+  ASSERT_TRUE((*PeerService::open(options, {}))->create({"a", 65536}).ok());
+  auto holder = pmem::Pool::open(directory.path() + "/a.pool", {});
+  ASSERT_TRUE(holder.ok()) << holder.error().message;
+  options.threads = true;
+  options.busy_within = Nanoseconds{0};
+  auto service = PeerService::open(options, {});
+  ASSERT_TRUE(service.ok()) << service.error().message;
+  EXPECT_EQ((*service)->describe("a")->state, control::PoolStatus::Unavailable);
+  holder->reset();
+  const Deadline soon = Deadline::after(std::chrono::seconds(20));
+  while ((*service)->describe("a")->state != control::PoolStatus::Open && !soon.passed()) {
+    ::usleep(10'000);
+  }
+  EXPECT_EQ((*service)->describe("a")->state, control::PoolStatus::Open)
+      << (*service)->describe("a")->reason;
+  EXPECT_TRUE((*service)->describe("a")->reason.empty());
+}
+
 }  // namespace
 }  // namespace perdure::server

@@ -13,9 +13,7 @@ namespace perdure::server {
 namespace {
 
 constexpr int kRevokeTries = 3;
-/// For all pools together, when a daemon starts: one that was killed a moment ago has its pools
-/// until its process has ended, and letting go of an RNIC's registrations takes a while.
-constexpr Nanoseconds kBusyFor = std::chrono::seconds{3};
+constexpr Nanoseconds kBusyFor = std::chrono::minutes{1};  // after the start
 constexpr Nanoseconds kBusyEvery = std::chrono::milliseconds{50};
 
 /// A pool that somebody may still write to, by a key that could not be taken away: it stays mapped
@@ -123,7 +121,9 @@ Result<void> PeerService::listen(std::vector<DataPlane> planes) {
 
 Result<void> PeerService::open_pools() {
   PERDURE_TRY(names, store_->names());
-  const Deadline patience = Deadline::after(options_.threads ? kBusyFor : Nanoseconds{0});
+  const Deadline patience =
+      Deadline::after(options_.threads ? options_.busy_within : Nanoseconds{0});
+  busy_until_ = Deadline::after(kBusyFor);
   for (const std::string& name : names) {
     PERDURE_TRY(entry, insert_pool(name));
     PERDURE_TRY(control, hold(*entry));

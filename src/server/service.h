@@ -52,6 +52,10 @@ struct ServiceOptions {
   /// Of them, for writers only: readers, and grants that nobody uses, leave these free. 0: a
   /// quarter of sessions_max.
   std::size_t sessions_for_writers = 0;
+  /// For so long starting waits for pools that are in use, all together: a daemon that was killed a
+  /// moment ago has its pools until its process has ended. Then they are asked for in the
+  /// background, for a minute, since ending can take an RNIC that long.
+  Nanoseconds busy_within = std::chrono::seconds{3};
   bool emulated = false;                                    // said of itself: see EmulatedMachine
   Nanoseconds connect_within = std::chrono::seconds{10};    // a grant is void afterwards
   Nanoseconds spin_budget = std::chrono::microseconds{50};  // see AdaptiveSpin; 0: never poll
@@ -223,6 +227,7 @@ class PeerService {
   Result<void> make_room(bool write);
   std::size_t reserved_for_writers() const;
   void check_media();
+  void open_busy();
   void check_medium(const PoolPointer& entry);
   void run_watch();
 
@@ -239,6 +244,7 @@ class PeerService {
   const ServiceOptions options_;
   std::unique_ptr<PoolDirectory> own_store_;  // of options_.directory
   PoolStore* store_ = nullptr;                // or none
+  std::optional<Deadline> busy_until_;        // see ServiceOptions::busy_within; set by open()
   SpinSlots spin_slots_;
   std::vector<Plane> planes_;
 

@@ -130,6 +130,26 @@ void PeerService::run_watch() {
       [[maybe_unused]] const auto got = ::read(notice.fd, &count, sizeof count);
     }
     check_media();
+    open_busy();
+  }
+}
+
+/// Whoever had a pool when the daemon started may have ended by now.
+void PeerService::open_busy() {
+  if (!busy_until_ || busy_until_->passed()) return;
+  std::vector<PoolPointer> entries;
+  {
+    const MutexLock lock(mutex_);
+    for (const auto& [name, entry] : pools_) {
+      if (entry->failure && entry->failure->code == ErrorCode::Busy) entries.push_back(entry);
+    }
+  }
+  for (const PoolPointer& entry : entries) {
+    if (!entry->control.take(Nanoseconds{0})) continue;
+    const PoolHold control(entry->control);
+    if (entry->served != nullptr) continue;
+    auto opened = store_->open(entry->name, settings_of(entry->name));
+    if (opened.ok()) (void)adopt(*entry, std::move(opened).value());
   }
 }
 
