@@ -13,6 +13,7 @@
 #include "core/log_message.h"
 #include "core/message_bytes.h"
 #include "core/try.h"
+#include "persist/wire.h"
 
 namespace perdure::client {
 namespace {
@@ -93,7 +94,8 @@ Result<void> DurableSession::open_requester() {
   options.probe_line = options_.probe_line;
   methods_.clear();
   waiting_.clear();
-  begun_ = resolved_ = bounce_number_ = 0;
+  before_ = resolved_ = begun_;
+  requests_resolved_ = bounce_number_ = 0;
   single_ = {};
   PERDURE_TRY(requester, persist::Requester::open(*connection_->endpoint, peer_->device(),
                                                   connection_->pool.profile, {}, options));
@@ -112,31 +114,41 @@ Result<plan::CostModel> DurableSession::measure(Nanoseconds answer_within) {
 
 Result<void> DurableSession::plan_for(const plan::CostModel& costs) {
   PERDURE_ASSERT(up());
-  if (std::any_of(methods_.begin(), methods_.end(), replays)) return {};
+  if (std::any_of(methods_.begin(), methods_.end(), replays)) {
+    expect(costs);
+    return {};
+  }
   plan::SetOptions options;
   options.tail_word = tail_word_;
   options.primary = options_.primary;
   options.level = options_.level;
   options.message_bytes_max = connection_->message_bytes_max;
   options.replay = methods_.empty();
+  options.immediates = connection_->remote.length <= persist::kImmediateReach;
   PERDURE_TRY(choice, plan::choose_methods(connection_->pool.profile, options, costs));
   std::vector<Method> methods = {choice.batches.small, choice.batches.large, choice.places.small,
                                  choice.places.large};
   PERDURE_TRY_VOID(requester_->use_methods(methods));
   methods_ = std::move(methods);
-  costs_ = costs;
   const std::uint64_t word_bytes = tail_word_ ? sizeof(std::uint64_t) : 0;
   small_bytes_max_ = std::min(choice.batches.small_bytes_max,
                               requester_->message_payload_max(kSmall) - word_bytes);
   place_small_bytes_max_ =
       std::min(choice.places.small_bytes_max, requester_->message_payload_max(kPlaceSmall));
   const bool any_size = choice.batches.bytes_max == kAnySize && choice.places.bytes_max == kAnySize;
-  range_bytes_max_ = any_size ? kAnySize : std::min(small_bytes_max_, place_small_bytes_max_);
+  range_bytes_max_ =
+      any_size ? requester_->item_bytes_max() : std::min(small_bytes_max_, place_small_bytes_max_);
   range_bytes_max_ = round_down(range_bytes_max_, kCacheLineBytes);
+  expect(costs);
+  return {};
+}
+
+/// From now on updates should take what they take by these costs.
+void DurableSession::expect(const plan::CostModel& costs) {
+  costs_ = costs;
   for (std::size_t index = 0; index < kMethods; ++index) {
     expected_[index] = expectation(methods_[index]);
   }
-  return {};
 }
 
 DurableSession::Expectation DurableSession::expectation(const Method& method) const {
@@ -191,12 +203,14 @@ void DurableSession::poll() {
 
 void DurableSession::take_resolved() {
   const std::uint64_t requests = requester_->resolved();
+  if (requests == requests_resolved_) return;
+  requests_resolved_ = requests;
+  note_progress();  // an update may take many, for longer than the time-out
   const std::uint64_t before = resolved_;
   while (resolved_ != begun_ && last_request_[(resolved_ + 1) % kUpdatesMax] <= requests) {
     ++resolved_;
   }
   if (resolved_ == before) return;
-  note_progress();
   if (single_.number == resolved_ && begun_ == resolved_) note_time_of_single();
 }
 
@@ -247,10 +261,12 @@ void DurableSession::note_progress() {
 
 /// Waits until an update has resolved.
 Result<void> DurableSession::await(std::uint64_t number) {
-  const Deadline deadline = this->deadline();
+  Deadline deadline = this->deadline();
   for (std::uint64_t round = 0; resolved_ < number; ++round) {
     PERDURE_TRY_VOID(requester_->poll());
+    const std::uint64_t answered = requests_resolved_;
     take_resolved();
+    if (requests_resolved_ != answered) deadline = this->deadline();
     if (!waiting_.empty()) post_waiting();
     if (!up()) return *down_reason_;
     if (resolved_ >= number) break;

@@ -5,10 +5,10 @@
 //
 // An update is one or more ordered epochs, each some ranges of bytes: nothing of a later epoch is
 // at the level that was asked for before all of the earlier ones are. Updates are numbered from 1
-// on each connection, many may be in flight, and they resolve in the order in which they were
-// begun: once resolved() has come to a number, that update and all before it are at the level that
-// was asked for. Between two updates there is no other order: after a crash a later one that did
-// not resolve may be there without an earlier one.
+// over all connections of a session, many may be in flight, and they resolve in the order in which
+// they were begun: once one has resolved, it and all before it on its connection are at the level
+// that was asked for. Between two updates there is no other order: after a crash a later one that
+// did not resolve may be there without an earlier one.
 #pragma once
 
 #include <perdure/result.h>
@@ -62,8 +62,8 @@ class DurableSession {
  public:
   DurableSession(std::unique_ptr<Peer> peer, DurableSessionOptions options);
 
-  // Connecting, in this order; again after it went down. Numbers begin again with each connection,
-  // and what had not resolved on the one before may be durable or not.
+  // Connecting, in this order; again after it went down. What had not resolved on the connection
+  // before is lost sight of: it may be durable or not.
 
   /// Errors: those of Peer::open_session; ProtocolError (messages too short to be of use).
   Result<void> open(const control::SessionRequest& request);
@@ -76,8 +76,8 @@ class DurableSession {
   /// and then a word, and both go in one request.
   /// Errors: those of plan::plan, of compiling, of registration and of measure_costs; it is closed.
   Result<void> prepare(bool tail_word);
-  /// From now on uses the methods that are cheapest by these costs. Methods that replay messages
-  /// are kept, and never come after others (core/method_set.h).
+  /// From now on uses the methods that are cheapest by these costs, and expects them. Methods that
+  /// replay messages are kept, and never come after others (core/method_set.h).
   /// Requires nothing in flight. Errors: those of plan::plan and of compiling; all stays as it was.
   Result<void> plan_for(const plan::CostModel& costs);
 
@@ -121,9 +121,17 @@ class DurableSession {
   /// Takes answers and posts what waits. Goes down when the connection is lost or the responder
   /// refused. Never blocks. Does nothing while it is down.
   void poll();
-  std::uint64_t resolved() const { return resolved_; }
+  /// Whether update `number` of this connection is at the level that was asked for.
+  bool has_resolved(std::uint64_t number) const { return number > before_ && number <= resolved_; }
+  /// Whether nothing more will be heard of it: it was in flight when its connection ended, or has
+  /// resolved on an earlier one.
+  bool is_forgotten(std::uint64_t number) const {
+    return number <= before_ || (!up() && number > resolved_);
+  }
+  /// The number of the update that was begun last.
   std::uint64_t begun() const { return begun_; }
-  bool idle() const { return begun_ == resolved_; }
+  std::uint64_t in_flight() const { return begun_ - resolved_; }
+  bool idle() const { return in_flight() == 0; }
 
   /// Measures again and plans anew when updates have long taken other times than was measured, and
   /// nothing is in flight. Cost: some milliseconds, at most once in kMeasureEveryMin.
@@ -196,6 +204,7 @@ class DurableSession {
 
   Result<void> open_requester();
   Result<plan::CostModel> measure(Nanoseconds answer_within);
+  void expect(const plan::CostModel& costs);
   Expectation expectation(const Method& method) const;
   void note_time_of_single();
   void note_progress();
@@ -232,8 +241,10 @@ class DurableSession {
   std::uint64_t place_small_bytes_max_ = 0;
   std::uint64_t range_bytes_max_ = 0;
 
+  std::uint64_t before_ = 0;  // the last update of earlier connections
   std::uint64_t begun_ = 0;
-  std::uint64_t resolved_ = 0;
+  std::uint64_t resolved_ = 0;           // of this connection, or before_
+  std::uint64_t requests_resolved_ = 0;  // of the requester, when it was looked at last
   std::array<std::uint64_t, kUpdatesMax> last_request_{};     // by update, of the requester
   std::array<std::array<Extent, 2>, kUpdatesMax> extents_{};  // by request: what it writes
   std::deque<Waiting> waiting_;

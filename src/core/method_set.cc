@@ -43,25 +43,35 @@ Way::By by_of(const RequesterStep& step) {
   return step.replay ? Way::By::Replay : Way::By::Copy;
 }
 
-/// Whether a wait is for an operation that is answered after the WRITEs before it are visible.
-bool proves_writes(const Method& method, const RequesterStep& wait) {
-  if (wait.kind == Kind::WaitAck) return true;
-  return wait.kind == Kind::WaitCompletion && non_posted(method.requester[wait.of].verb);
+/// The step whose answer step `wait` waits for, if it is answered after the WRITEs before it are
+/// visible.
+std::optional<std::size_t> proof(const Method& method, std::size_t wait) {
+  const RequesterStep& step = method.requester[wait];
+  if (step.kind == Kind::WaitCompletion && non_posted(method.requester[step.of].verb)) {
+    return step.of;
+  }
+  if (step.kind != Kind::WaitAck) return std::nullopt;
+  for (std::size_t before = wait; before-- > 0;) {
+    if (is_message(method.requester[before])) return before;
+  }
+  return std::nullopt;
 }
 
 Way way_of(const Method& method, Item item) {
   Way way;
-  bool carried = false;
-  for (const RequesterStep& step : method.requester) {
-    const bool posts = step.kind == Kind::Post;
-    if (!posts && carried) way.end_proves_it = way.end_proves_it || proves_writes(method, step);
-    if (!posts && !carried && proves_writes(method, step)) {
+  std::optional<std::size_t> carried;  // by this step
+  for (std::size_t index = 0; index < method.requester.size(); ++index) {
+    const RequesterStep& step = method.requester[index];
+    const auto proven = step.kind == Kind::Post ? std::nullopt : proof(method, index);
+    if (proven && carried) way.end_proves_it = way.end_proves_it || *proven >= *carried;
+    if (proven && !carried) {
       (step.kind == Kind::WaitAck ? way.behind_message : way.behind_non_posted) = true;
     }
-    const bool carries = posts && step.verb != Verb::Read && step.verb != Verb::Flush &&
+    const bool carries = step.kind == Kind::Post && step.verb != Verb::Read &&
+                         step.verb != Verb::Flush &&
                          std::count(step.items.begin(), step.items.end(), item) != 0;
     if (!carries) continue;
-    carried = true;
+    carried = index;
     way.by = by_of(step);
     if (step.verb == Verb::Send && !step.replay) way.end_proves_it = false;
   }

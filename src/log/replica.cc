@@ -115,10 +115,9 @@ void Replica::offer(const Staging& staging, Lsn end, std::uint64_t ring_bytes, b
 void Replica::take_answers() {
   session_.poll();
   if (!up()) return;
-  const std::uint64_t resolved = session_.resolved();
   while (batches_answered_ != batches_begun_) {
     const Batch& oldest = batches_[batches_answered_ % kBatchesMax];
-    if (oldest.number > resolved) return;
+    if (!session_.has_resolved(oldest.number)) return;
     durable_ = oldest.end;
     ++batches_answered_;
   }
@@ -147,7 +146,7 @@ void Replica::note_committed(Lsn committed) {
   const Lsn word = std::min(committed, durable_);
   if (!sending() || word <= committed_word_) return;
   // One word at a time is in flight, since they share a place in memory.
-  if (session_.resolved() < word_number_) return;
+  if (word_number_ != 0 && !session_.has_resolved(word_number_)) return;
   words_[client::kUpdatesMax] = encode_word(word);
   const auto number =
       session_.begin_place({kCommittedWordAt,

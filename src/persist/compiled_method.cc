@@ -159,7 +159,8 @@ void note_uses(const ReceiveQueue& queue, CompiledMethod& compiled) {
     compiled.items[index].word = later && !method.later_any_size;
   }
   for (CompiledRequest& request : compiled.requests) {
-    if (request.opcode == fabric::Opcode::WriteImm) compiled.items[request.item].immediate = true;
+    const bool named = request.opcode == fabric::Opcode::WriteImm && request.wants_ack;
+    if (named) compiled.items[request.item].immediate = true;
     std::size_t copies = 0;
     for (const CompiledEntry& entry : request.entries) {
       if ((entry.actions & kCopy) == 0) continue;

@@ -80,6 +80,8 @@ class ResponderTest : public ::testing::Test {
  protected:
   static constexpr std::uint64_t kExported = 8192;
   static constexpr std::size_t kDepth = 32;
+  static constexpr std::uint64_t kRegion = kExported + 64 * 1024;
+  static constexpr std::uint32_t kLookAlike = 7 | 1u << 24;  // to a watermark the same as 7
 
   void SetUp() override { open(true); }
 
@@ -88,7 +90,7 @@ class ResponderTest : public ::testing::Test {
     profile_.transport = Transport::InfiniBand;
     server_ = &world_.add_machine("server", profile_, switches_);
     client_ = &world_.add_machine("client", profile_);
-    region_ = &server_->add_region(2 * kExported);
+    region_ = &server_->add_region(kRegion);
     auto ends = world_.connect(*client_, *server_);
     near_ = std::move(ends.first);
     far_ = std::move(ends.second);
@@ -98,6 +100,10 @@ class ResponderTest : public ::testing::Test {
     options.session = 7;
     options.may_write = may_write;
     options.flushes_writes = flushes_writes_;
+    if (keeps_messages_) {
+      options.session = kLookAlike;
+      options.persistent_buffers = {kExported, options.queue.persistent_bytes()};
+    }
     responder_.reset();
     device_ = std::make_unique<test::LimitedDevice>(*server_, registrations);
     auto responder = Responder::open(*far_, *device_, *region_, options);
@@ -153,6 +159,7 @@ class ResponderTest : public ::testing::Test {
   fabric::emu::World world_{random_};
   ServerProfile profile_;
   bool flushes_writes_ = true;
+  bool keeps_messages_ = false;  // in persistent receive buffers, as session kLookAlike
   fabric::emu::RnicSwitches switches_;
   fabric::emu::Machine* server_ = nullptr;
   fabric::emu::Machine* client_ = nullptr;
@@ -309,6 +316,36 @@ TEST_F(ResponderTest, AFlushOfWhatNoMessageCopiedIsRefusedWhereItWouldWriteNothi
   EXPECT_TRUE(deliver(bad[0]).ok());
 }
 
+// A watermark has 24 bits of a session's number.
+TEST_F(ResponderTest, WhatASessionLeavesIsNoneOfANewOneWhoseNumberLooksAlike) {
+  const ReceiveQueue queue{kDepth, 1024};
+  const pmem::Range area{kExported, queue.persistent_bytes()};
+  std::byte* const buffers = region_->bytes().data() + area.at;
+  store(buffers, encode(Watermark{7, 0}));
+  for (std::uint64_t sequence = 1; sequence <= 3; ++sequence) {
+    MessageHeader header = header_of(sequence, 5);
+    header.flags |= kReplayable;
+    const auto bytes = message_of(header, {{8 * sequence, 5, kCopy | kFlush}}, "older");
+    std::copy(bytes.begin(), bytes.end(),
+              buffers + kWatermarkBytes + (sequence - 1) * queue.message_bytes_max);
+  }
+  std::vector<std::byte> left(region_->bytes().begin(), region_->bytes().end());
+  EXPECT_EQ(replay_messages(*region_, {0, kExported}, area, queue).value(), 3u);
+  EXPECT_EQ(replay_messages(*region_, {0, kExported}, area, queue).value(), 0u);
+
+  keeps_messages_ = true;
+  open(true);
+  std::copy(left.begin() + kExported, left.end(), region_->bytes().begin() + kExported);
+  Responder::Options options;
+  options.exported = {0, kExported};
+  options.queue = queue;
+  options.session = kLookAlike;
+  options.persistent_buffers = area;
+  ASSERT_TRUE(Responder::open(*far_, *device_, *region_, options).ok());
+  EXPECT_EQ(replay_messages(*region_, {0, kExported}, area, queue).value(), 0u);
+  EXPECT_EQ(region_->bytes()[8], std::byte{0});
+}
+
 TEST_F(ResponderTest, NonsenseIsRefusedAndCounted) {
   const auto good = message_of(header_of(1, 5), {{0, 5, kCopy}}, "hello");
   auto wrong_session = header_of(1, 5);
@@ -375,6 +412,29 @@ TEST_F(ResponderTest, ItemsThatDoNotFitAreRefusedBeforeAnythingIsPosted) {
   EXPECT_EQ(begin(UINT64_MAX - 10, 64), ErrorCode::OutOfRange);
   EXPECT_EQ(begin(0, 0), ErrorCode::OutOfRange);
   EXPECT_EQ(begin(0, 1024), ErrorCode::InvalidArgument);  // with its header: more than a message
+  EXPECT_EQ((*requester)->begun(), 0u);
+}
+
+// An entry of a message has 32 bits for a length, and a transport its own limit.
+TEST_F(ResponderTest, AnItemThatIsTooLongForOneRequestIsRefusedBeforeAnythingIsPosted) {
+  Requester::Options options;
+  options.remote = {1, 0, std::uint64_t{1} << 40};
+  options.queue = {32, 1024};
+  options.session = 7;
+  plan::Update update;
+  update.shape = singleton();
+  update.primary = Primary::Write;
+  const auto method = plan::plan(profile_, update);
+  auto requester = Requester::open(*near_, *client_, profile_, {*method}, options);
+  ASSERT_TRUE(requester.ok());
+  const std::uint64_t longest = (*requester)->item_bytes_max();
+  EXPECT_LE(longest, std::numeric_limits<std::uint32_t>::max());
+  EXPECT_LE(longest, near_->limits().transfer_bytes_max);
+  for (const std::uint64_t length : {longest + 1, std::uint64_t{1} << 32}) {
+    const UpdateItem item{0, {buffer_.data(), length, buffer_memory_.get()}};
+    const auto begun = (*requester)->begin(0, std::span<const UpdateItem>(&item, 1));
+    EXPECT_EQ(begun.code(), ErrorCode::OutOfRange) << length;
+  }
   EXPECT_EQ((*requester)->begun(), 0u);
 }
 

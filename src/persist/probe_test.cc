@@ -26,6 +26,7 @@ class ProbedPair {
     profile_.domain = PersistenceDomain::Mhp;
     profile_.transport = Transport::InfiniBand;
     profile_.receive_buffers = buffers;
+    profile_.capabilities.native_flush = true;
     server_ = &world_.add_machine("server", profile_);
     client_ = &world_.add_machine("client", profile_);
     region_ = &server_->add_region(kExported + kQueue.persistent_bytes());

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <limits>
 
 #include "core/assert.h"
 #include "core/bytes.h"
@@ -29,6 +30,9 @@ Requester::Requester(fabric::Endpoint& endpoint, fabric::Device& device,
       device_(device),
       profile_(profile),
       options_(options),
+      // An entry of a message has 32 bits for it.
+      item_bytes_max_(std::min<std::uint64_t>(endpoint.limits().transfer_bytes_max,
+                                              std::numeric_limits<std::uint32_t>::max())),
       updates_(std::bit_ceil(options.updates_max)),
       slot_mask_(updates_.size() - 1) {}
 
@@ -59,8 +63,8 @@ Error Requester::refusal(const CompiledMethod& method, std::span<const UpdateIte
     const UpdateItem& item = items[index];
     if (!inside_pool(item)) {
       return Error{ErrorCode::OutOfRange,
-                   fmt::format("bytes {}+{} lie outside the pool's {} bytes", item.at,
-                               item.data.length, options_.remote.length)};
+                   fmt::format("bytes {}+{}: a connection takes 1 to {} at a time, of a pool of {}",
+                               item.at, item.data.length, item_bytes_max_, options_.remote.length)};
     }
     if (method.items[index].word && !is_word(item)) {
       return Error{ErrorCode::InvalidArgument,

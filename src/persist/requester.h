@@ -111,6 +111,8 @@ class Requester {
   std::uint64_t begun() const { return begun_; }
   const RequesterCounters& counters() const { return counters_; }
 
+  /// The largest item.
+  std::uint64_t item_bytes_max() const { return item_bytes_max_; }
   /// The largest payload that one SEND of `method` carries, for all its copied items together.
   std::uint64_t message_payload_max(std::size_t method) const {
     return options_.queue.message_bytes_max - methods_[method].message_header_bytes_max;
@@ -141,7 +143,8 @@ class Requester {
   std::uint64_t slot_of(std::uint64_t number) const { return number & slot_mask_; }
   InFlight& update(std::uint64_t number) { return updates_[slot_of(number)]; }
   bool inside_pool(const UpdateItem& item) const {
-    return item.data.length != 0 && item.data.length <= options_.remote.length &&
+    return item.data.length != 0 && item.data.length <= item_bytes_max_ &&
+           item.data.length <= options_.remote.length &&
            item.at <= options_.remote.length - item.data.length;
   }
   bool acceptable(const CompiledMethod& method, std::span<const UpdateItem> items) const;
@@ -172,6 +175,7 @@ class Requester {
   fabric::Device& device_;
   const ServerProfile profile_;
   const Options options_;
+  const std::uint64_t item_bytes_max_;
   std::vector<CompiledMethod> methods_;  // those that were given, the READ, the probes
   std::size_t first_probe_ = 0;
   std::size_t read_ = 0;           // where the READ is among them

@@ -52,10 +52,18 @@ Result<void> Responder::prepare() {
     PERDURE_ASSERT(area.length >= queue_.persistent_bytes());
     PERDURE_ASSERT(area.at >= options_.exported.at + options_.exported.length ||
                    area.at + area.length <= options_.exported.at);
-    // A new session begins: what older sessions left in the buffers is applied and void.
+    buffers_ = region_.bytes().subspan(area.at + kWatermarkBytes, bytes);
+    // A new session begins: what older sessions left in the buffers is applied and void. The
+    // watermark has only some bits of a session's number, so theirs goes before it.
+    std::vector<pmem::Range> headers;
+    for (std::size_t slot = 0; slot < queue_.depth; ++slot) {
+      const std::size_t into = slot * queue_.message_bytes_max;
+      std::memset(buffers_.data() + into, 0, kMessageHeaderBytes);
+      headers.push_back({area.at + kWatermarkBytes + into, kMessageHeaderBytes});
+    }
+    PERDURE_TRY_VOID(region_.flush(std::span<const pmem::Range>(headers)));
     store(region_.bytes().data() + area.at, encode(Watermark{options_.session, 0}));
     PERDURE_TRY_VOID(region_.flush(area.at, kWatermarkBytes));
-    buffers_ = region_.bytes().subspan(area.at + kWatermarkBytes, bytes);
   } else {
     dram_buffers_ = std::make_unique_for_overwrite<std::byte[]>(bytes);  // untouched, no memory yet
     buffers_ = {dram_buffers_.get(), bytes};
@@ -142,6 +150,9 @@ Result<void> Responder::handle_message(std::span<const std::byte> message) {
   if ((header.flags & kReplayable) != 0 && !persistent_buffers()) {
     return Error{ErrorCode::ProtocolError,
                  "a replayable message, but the receive buffers of this pool are in DRAM"};
+  }
+  if (persistent_buffers() && header.sequence == kAppliedMax) {
+    return Error{ErrorCode::Unsupported, "the messages of this session are used up: open another"};
   }
   PERDURE_TRY_VOID(check_entries(message, header));
   if ((header.flags & kAckWanted) != 0) ack_due_ = true;

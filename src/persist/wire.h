@@ -149,11 +149,13 @@ struct Watermark {
   std::uint32_t session = 0;  // 24 bits
   std::uint64_t applied = 0;  // 40 bits
 };
+/// A session with persistent receive buffers takes messages up to the one before.
+inline constexpr std::uint64_t kAppliedMax = 0xffffffffff;
 constexpr std::uint64_t encode(Watermark mark) {
-  return std::uint64_t{mark.session & 0xffffffu} << 40 | (mark.applied & 0xffffffffffu);
+  return std::uint64_t{mark.session & 0xffffffu} << 40 | (mark.applied & kAppliedMax);
 }
 constexpr Watermark decode_watermark(std::uint64_t word) {
-  return {static_cast<std::uint32_t>(word >> 40), word & 0xffffffffffu};
+  return {static_cast<std::uint32_t>(word >> 40), word & kAppliedMax};
 }
 inline constexpr std::uint64_t kWatermarkBytes = 64;  // a cache line of its own
 

@@ -13,6 +13,12 @@ namespace {
 
 constexpr std::uint64_t kSmallSampleBytes = 128;
 
+bool sends_immediates(const Method& method) {
+  return std::any_of(method.requester.begin(), method.requester.end(), [](const auto& step) {
+    return step.kind == RequesterStep::Kind::Post && step.verb == Verb::WriteImm;
+  });
+}
+
 class Chooser {
  public:
   Chooser(const ServerProfile& profile, const SetOptions& options, const CostModel& costs)
@@ -33,12 +39,17 @@ class Chooser {
     const auto allowed = std::find_if(found.begin(), found.end(), [&](const auto& ranked) {
       const Method& method = ranked.known->method;
       if (!options_.replay && replays(method)) return false;
+      if (!options_.immediates && sends_immediates(method)) return false;
       return may_share({{method, reuse, false}}, profile_).ok();
     });
     if (allowed != found.end()) return &allowed->known->method;
-    return Error{ErrorCode::Unsupported,
-                 "no method is left that neither replays messages nor may place an older word over "
-                 "a newer one"};
+    return Error{
+        ErrorCode::Unsupported,
+        options_.immediates
+            ? "no method is left that neither replays messages nor may place an older "
+              "word over a newer one"
+            : "no method is left without WRITE_WITH_IMM, and an immediate can not name "
+              "every place of a pool as large as this one; let another verb carry the data"};
   }
 
   Result<SizedMethods> by_size(const UpdateShape& shape, Reuse reuse) const {

@@ -249,5 +249,53 @@ TEST(MethodSet, BehindAMessageAReadIsNoFlush) {
   }
 }
 
+// An immediate names a place of the first 128 GiB.
+TEST(MethodSet, ImmediatesAreLeftOutWhereTheyDoNotReach) {
+  const ServerProfile profile =
+      profile_of(PersistenceDomain::Dmp, Ddio::On, ReceiveBuffers::Dram, Transport::InfiniBand);
+  const CostModel costs = default_costs(Transport::InfiniBand);
+  SetOptions options = options_of(true);
+  options.primary = Primary::WriteImm;
+  const auto reaches = choose_methods(profile, options, costs);
+  ASSERT_TRUE(reaches.ok()) << reaches.error().message;
+  EXPECT_EQ(reaches->batches.small.primary, Primary::WriteImm);
+  options.immediates = false;
+  const auto forced = choose_methods(profile, options, costs);
+  ASSERT_FALSE(forced.ok());
+  EXPECT_NE(forced.error().message.find("WRITE_WITH_IMM"), std::string::npos)
+      << forced.error().message;
+  options.primary.reset();
+  EXPECT_TRUE(choose_methods(profile, options, costs).ok());
+}
+
+// What was posted before an item proves nothing of it.
+TEST(MethodSet, TheLawAsksWhatAWaitIsFor) {
+  ServerProfile profile =
+      profile_of(PersistenceDomain::Wsp, Ddio::On, ReceiveBuffers::Dram, Transport::InfiniBand);
+  profile.write_order = WriteOrder::Unknown;
+  const auto post = [](Verb verb, std::vector<Item> items) {
+    RequesterStep step;
+    step.verb = verb;
+    step.items = std::move(items);
+    return step;
+  };
+  RequesterStep answered;
+  answered.kind = RequesterStep::Kind::WaitAck;
+  RequesterStep arrived;
+  arrived.kind = RequesterStep::Kind::WaitCompletion;
+  ResponderAction answer;
+  answer.kind = ResponderAction::Kind::Ack;
+  Method method;
+  method.name = "asks-first";
+  method.shape = singleton();
+  method.responder = {{answer}};
+  method.requester = {post(Verb::Send, {}), post(Verb::Write, {0}), answered, arrived};
+  method.requester.back().of = 1;
+  EXPECT_FALSE(may_share({{method, Reuse::AfterItsEnd, false}}, profile).ok());
+  std::swap(method.requester[0], method.requester[1]);
+  method.requester.back().of = 0;
+  EXPECT_TRUE(may_share({{method, Reuse::AfterItsEnd, false}}, profile).ok());
+}
+
 }  // namespace
 }  // namespace perdure::plan

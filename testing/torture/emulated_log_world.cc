@@ -92,13 +92,20 @@ EmulatedLogWorld::EmulatedLogWorld(const WorldOptions& options) : LogWorld(optio
     PERDURE_ASSERT(server.ok());
     servers_.push_back(std::move(server).value());
   }
+  // A message is right wherever there is anything durable, and with persistent receive buffers it
+  // is replayed: then everything goes in messages, in pieces.
+  if (Random(options.seed + 3).chance(1, 3)) primary_ = Primary::Send;
+  const bool pieces = primary_ && profile.receive_buffers == ReceiveBuffers::Pm;
   traits_ = {{"windows", binding != 0},
              {"keys", binding != count + spares},
              {"cqe-payload", switches.cqe_payload_bytes != 0},
              {"unordered-writes", profile.write_order == WriteOrder::Unknown},
-             {"page-cache", profile.domain == PersistenceDomain::Page}};
-  tell("{} replicas, quorum {}, {} spare, {} bind windows, {}, {}{}{}", count, quorum, spares,
+             {"page-cache", profile.domain == PersistenceDomain::Page},
+             {"send-forced", primary_.has_value()},
+             {"send-kept", pieces}};
+  tell("{} replicas, quorum {}, {} spare, {} bind windows, {}, {}{}{}{}", count, quorum, spares,
        binding, describe(profile), shape == log::LogShape::Singleton ? "singleton" : "compound",
+       primary_ ? ", SEND forced" : "",
        switches.cqe_payload_bytes != 0 ? ", payload in completions" : "",
        beyond ? ", beyond what is borne" : "");
   begin(count + spares, count, quorum, shape, beyond);

@@ -109,6 +109,7 @@ log::WriterOptions LogWorld::writer_options(const OpenChoices& choices, Random& 
   if (opened_ == 0) options.shape = shape_;
   options.record_bytes_max = 16'000;
   options.batches_in_flight = 1 + random.below(4);
+  options.primary = primary_;
   options.measure_costs = random.chance(1, 16);
   options.take_over = choices.take_over;
   options.accept_loss = choices.accept_loss;

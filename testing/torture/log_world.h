@@ -69,6 +69,8 @@ class LogWorld : public World {
   };
   static constexpr std::size_t kPrograms = 3;
 
+  std::optional<Primary> primary_;  // that every writer asks for
+
   explicit LogWorld(const WorldOptions& options);
   /// To be called once, with as many machines as there are: the first replicas of the log, and
   /// whether more is damaged than the log bears.

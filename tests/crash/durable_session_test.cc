@@ -84,6 +84,11 @@ std::vector<Kind> kinds() {
   add("dmp tcp", Dmp, Ddio::On, dram, Tcp, unknown);
   add("page tcp", Page, Ddio::On, dram, Tcp, unknown);
   add("page rdma", Page, Ddio::On, dram, InfiniBand, unknown);
+  add("page on demand", Page, Ddio::On, dram, InfiniBand, unknown);
+  all.back().profile.dma_dirties = DmaDirties::Yes;
+  add("dmp ddio, flush persists", Dmp, Ddio::On, dram, InfiniBand, ordered, true);
+  all.back().profile.capabilities.persistent_flush = true;
+  all.back().profile.capabilities.atomic_write = true;
   return all;
 }
 
@@ -120,8 +125,8 @@ class Writer {
     options.measure_costs = random_.below(4) == 0;
     options.ranges_again = true;
     options.requests_in_flight = 1 + random_.below(kUpdatesMax);
-    constexpr std::array<std::optional<Primary>, 4> kPrimaries = {std::nullopt, Primary::Send,
-                                                                  Primary::Write, Primary::Send};
+    constexpr std::array<std::optional<Primary>, 4> kPrimaries = {
+        std::nullopt, Primary::Send, Primary::Write, Primary::WriteImm};
     options.primary = kPrimaries[random_.below(kPrimaries.size())];
     const bool keeps_messages = kind_.profile.receive_buffers == ReceiveBuffers::Pm;
     if (keeps_messages && random_.below(2) == 0) options.primary = Primary::Send;
@@ -167,14 +172,21 @@ class Writer {
     judge(options.level);
   }
 
-  /// After its connection was lost, and not its responder. Numbers begin anew.
+  /// After its connection was lost, and not its responder.
   bool comes_back(int life) {
     if (!server_->machine().powered()) return false;
+    // What resolved before it went down is promised, though nobody has looked since.
+    while (!begun_.empty() && session_->has_resolved(begun_.begin()->first)) {
+      resolved_ = begun_.begin()->first;
+      begun_.erase(begun_.begin());
+    }
     for (auto& writes : place_) {
       for (Write& write : writes) write.update = write.update <= resolved_ ? 0 : kNever;
     }
-    resolved_ = 0;
+    for (const auto& [number, lost] : begun_) EXPECT_TRUE(is_forgotten(number)) << number;
+    lost_.insert(begun_.begin(), begun_.end());
     begun_.clear();
+    resolved_ = session_->begun();
     memory_.reset();
     ++connections_;
     server_->machine().starve(false);
@@ -238,7 +250,7 @@ class Writer {
       if (epoch.empty()) return;
     }
     std::vector<Ranges> spans(epochs.begin(), epochs.end());
-    if (session_->begun() - session_->resolved() == kUpdatesMax) {
+    if (session_->in_flight() == kUpdatesMax) {
       EXPECT_EQ(session_->update(spans).code(), ErrorCode::QueueFull);
       return;
     }
@@ -276,7 +288,7 @@ class Writer {
     const std::uint64_t at = 8 * random_.below(kArea / 16);
     const std::uint64_t word_at = kArea - 8 * (1 + random_.below(4));
     const std::uint64_t length = std::min(draw_length(), word_at - at);
-    if (session_->begun() - session_->resolved() == kUpdatesMax) return;
+    if (session_->in_flight() == kUpdatesMax) return;
     const std::uint64_t number = session_->begun() + 1;
     std::byte* slot = slot_of(number);
     const std::vector<persist::UpdateItem> items = {{at, {slot, length, memory_.get()}},
@@ -305,7 +317,7 @@ class Writer {
       place_[(at + into) / kGranule].back().update = number;
     }
     poll();  // what resolved meanwhile is looked at before its memory is used again
-    resolved_ = std::max(resolved_, session_->resolved());
+    while (session_->has_resolved(resolved_ + 1)) ++resolved_;
   }
 
   void begin_read() {
@@ -314,14 +326,14 @@ class Writer {
   }
 
   void begin_read(std::uint64_t at, std::size_t length) {
-    if (session_->begun() - session_->resolved() == kUpdatesMax) return;
+    if (session_->in_flight() == kUpdatesMax) return;
     Begun read;
     read.number = session_->begun() + 1;
     read.reads = true;
     read.at = at;
     read.length = length;
     for (std::uint64_t into = 0; into < read.length; into += kGranule) {
-      read.least.push_back(last_resolved((read.at + into) / kGranule, session_->resolved()));
+      read.least.push_back(last_reported((read.at + into) / kGranule));
     }
     const auto begun = session_->read(read.at, {slot_of(read.number), read.length, memory_.get()});
     if (!session_->up()) return;
@@ -332,7 +344,8 @@ class Writer {
   void poll() {
     session_->poll();
     if (!session_->up()) return;
-    while (!begun_.empty() && begun_.begin()->first <= session_->resolved()) {
+    for (const auto& [number, lost] : lost_) EXPECT_TRUE(is_forgotten(number)) << number;
+    while (!begun_.empty() && session_->has_resolved(begun_.begin()->first)) {
       const Begun done = begun_.begin()->second;
       begun_.erase(begun_.begin());
       resolved_ = done.number;
@@ -372,6 +385,22 @@ class Writer {
     return index;
   }
 
+  /// The last write of a granule that the session says has resolved.
+  std::size_t last_reported(std::size_t granule) const {
+    const auto& writes = place_[granule];
+    std::size_t index = writes.size() - 1;
+    const auto open = [&](const Write& write) {
+      return write.update != 0 && !session_->has_resolved(write.update);
+    };
+    while (index > 0 && open(writes[index])) --index;
+    return index;
+  }
+
+  /// And did not resolve, as far as anybody will ever know.
+  bool is_forgotten(std::uint64_t number) const {
+    return session_->is_forgotten(number) && !session_->has_resolved(number);
+  }
+
   void judge(Level level) {
     const std::byte* pool = server_->region().bytes().data() + pmem::kPoolDataOffset;
     // By update and epoch: a granule that shows it, and one that lacks it.
@@ -403,6 +432,7 @@ class Writer {
       }
     }
     resolved_ = 0;
+    lost_.clear();
   }
 
   /// All has resolved and been placed.
@@ -434,6 +464,7 @@ class Writer {
   std::unique_ptr<fabric::Memory> memory_;
   std::vector<std::vector<Write>> place_;  // by granule: who wrote it, in order
   std::map<std::uint64_t, Begun> begun_;   // and not resolved
+  std::map<std::uint64_t, Begun> lost_;    // of earlier connections of this session
   std::uint64_t resolved_ = 0;             // the last of which the caller knew
   std::uint32_t last_tag_ = 0;
   std::uint64_t connections_ = 0;
@@ -454,7 +485,7 @@ TEST(DurableSession, KeepsItsPromisesWhereverThePowerFails) {
   for (std::size_t kind = 0; kind < all.size(); ++kind) {
     const Met& each = met[kind];
     std::printf(
-        "%-20s updates %d, of several epochs %d, reads %d, waited %d, back %d, power cuts %d, "
+        "%-24s updates %d, of several epochs %d, reads %d, waited %d, back %d, power cuts %d, "
         "replaying %d\n",
         all[kind].name, each.updates, each.epochs, each.reads, each.waited, each.back, each.cuts,
         each.replays);
@@ -470,6 +501,38 @@ TEST(DurableSession, KeepsItsPromisesWhereverThePowerFails) {
         (profile.domain == PersistenceDomain::Wsp || profile.capabilities.native_flush);
     EXPECT_EQ(each.replays > 0, may_replay) << all[kind].name;
   }
+}
+
+// Its last answer comes when the time-out has long passed, and answers come all the time.
+TEST(DurableSession, ALongUpdateIsNoSilence) {
+  Random random(7);
+  fabric::emu::World world{random};
+  const Kind kind = kinds().front();
+  const auto server =
+      *test::WorldServer::start(world, "server", kind.profile, {kPool, kPoolBytes, {32, 2048}});
+  fabric::emu::Machine& client = world.add_machine("client", kind.profile);
+  DurableSessionOptions options;
+  options.clock = &world.clock();
+  options.measure_costs = false;
+  options.ranges_again = true;
+  options.timeout = std::chrono::milliseconds(4);
+  DurableSession session(server->peer(client), options);
+  const auto opened = session.open({kPool, true, Epoch{1}, 1, "test", true});
+  ASSERT_TRUE(opened.ok()) << opened.error().message;
+  std::vector<std::byte> bytes(64);
+  const auto memory = *session.register_memory(bytes);
+  ASSERT_TRUE(session.prepare(false).ok());
+  const persist::UpdateItem range{0, {bytes.data(), bytes.size(), memory.get()}};
+  const std::vector<Ranges> epochs(10'000, Ranges(&range, 1));
+  const Nanoseconds begun = world.clock().now();
+  ASSERT_TRUE(session.update(epochs).ok());
+  for (int round = 0; round < 200'000 && !session.idle() && session.up(); ++round) {
+    session.poll();
+    session.look_for_stall();
+  }
+  EXPECT_TRUE(session.up()) << session.down_reason()->message;
+  EXPECT_TRUE(session.idle());
+  EXPECT_GT(world.clock().now() - begun, 2 * options.timeout) << "nothing was shown";
 }
 
 }  // namespace

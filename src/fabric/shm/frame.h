@@ -26,7 +26,7 @@ inline constexpr std::uint64_t kFrameAlignment = kCacheLineBytes;
 /// Long transfers become visible to the other side in pieces of this size, so that both copy at
 /// the same time.
 inline constexpr std::uint64_t kPieceBytes = 16 * 1024;
-inline constexpr std::uint64_t kTransferBytesMax = std::uint64_t{1} << 32;
+inline constexpr std::uint64_t kTransferBytesMax = std::uint64_t{1} << 31;
 
 struct alignas(kFrameAlignment) RequestFrame {
   Opcode opcode = Opcode::Send;
