@@ -87,6 +87,7 @@ class ReplicaTest : public testing::Test {
     profile.ddio = Ddio::Off;
     profile.receive_buffers = buffers;
     profile.transport = Transport::InfiniBand;
+    profile.capabilities.native_flush = true;
     return profile;
   }
 

@@ -6,7 +6,10 @@
 #include <utility>
 
 #include "core/assert.h"
+#include "pmem/lent_region.h"
+#include "pmem/pool.h"
 #include "pmem/pool_format.h"
+#include "server/served_pool.h"
 
 namespace perdure::test {
 namespace {
@@ -173,7 +176,17 @@ bool EmulatedLogWorld::keeps(std::size_t index, std::uint64_t at,
   at += pmem::kPoolDataOffset;
   if (at + bytes.size() <= region.bytes().size() && region.durable_at(at, bytes)) return true;
   const std::vector<std::byte> all = region.durable();
-  return std::search(all.begin(), all.end(), bytes.begin(), bytes.end()) != all.end();
+  const auto holds = [&](std::span<const std::byte> memory) {
+    return std::search(memory.begin(), memory.end(), bytes.begin(), bytes.end()) != memory.end();
+  };
+  if (holds(all)) return true;
+  // In pieces it may lie in receive buffers that are kept: serving the pool again applies them.
+  auto copy = pmem::CrashableRegion::open({all.size(), region.domain(), all});
+  if (!copy.ok()) return false;
+  auto pool = pmem::Pool::attach(std::make_unique<pmem::LentRegion>(**copy));
+  if (!pool.ok()) return false;
+  const auto served = server::ServedPool::adopt(std::move(pool).value(), {}, kQueue);
+  return served.ok() && (*served)->replayed() != 0 && holds((*copy)->bytes());
 }
 
 void EmulatedLogWorld::flip_bit(std::size_t index, std::uint64_t at, unsigned bit) {
