@@ -95,12 +95,26 @@ Result<std::optional<Boundary>> common_part(Source* source, ByteSource& target_b
   return part ? std::optional<Boundary>{*there} : none;
 }
 
-/// The next record of a replica that is known to have one: what was written may take a moment until
-/// it is read.
-Result<std::optional<RecordView>> next_visible(LogCursor& cursor, const Replica& target) {
+/// The next record of a replica, the target or its source, that is known to have one: what was
+/// written may take a moment until it is read. Since when it is waited for is remembered across
+/// calls: nothing is only said of a record that is damaged, and TimedOut when the time of this call
+/// is over before that is known.
+Result<std::optional<RecordView>> next_visible(LogCursor& cursor, const pmem::Uuid& pool,
+                                               Replica& target) {
   PERDURE_TRY(record, cursor.next());
   if (record) return record;
-  return await_record(cursor, target.session().visible_within());
+  const client::DurableSession& session = target.session();
+  std::optional<BroughtSoFar::Awaited>& awaited = target.brought_so_far().awaited;
+  if (!awaited || awaited->pool != pool || awaited->at != cursor.position()) {
+    awaited = {pool, cursor.position(), session.options().clock->now()};
+  }
+  PERDURE_TRY(later, await_record(cursor, session.visible_within(awaited->since)));
+  if (later || session.visible_by_now(awaited->since)) {
+    awaited.reset();
+    return later;
+  }
+  return Error{ErrorCode::TimedOut, fmt::format("there was no time left to see the record at {}",
+                                                cursor.position().value)};
 }
 
 /// That the source has everything from the head on. Asked before another replica is marked: a
@@ -114,7 +128,7 @@ Result<void> require_source(Source& source, const Target& to, Replica& target,
   if (!goes_on) checked = {source.pool, head};
   LogCursor cursor(source.bytes, source.state, checked->to);
   while (cursor.position() < to.to.lsn) {
-    const auto record = next_visible(cursor, target);
+    const auto record = next_visible(cursor, source.pool, target);
     if (record.ok() && *record) {
       checked->to = cursor.boundary();
       continue;
@@ -156,7 +170,7 @@ Result<void> copy_records(Source* source, const Boundary& to, Replica& target,
   LogCursor cursor(source->bytes, source->state, copied.to);
   while (cursor.position() < to.lsn) {
     const Boundary before = cursor.boundary();
-    const auto record = next_visible(cursor, target);
+    const auto record = next_visible(cursor, source->pool, target);
     if (record.ok() && *record) {
       PERDURE_TRY_VOID(copy.add(**record, before, cursor.boundary()));
       continue;
@@ -192,7 +206,9 @@ Result<void> read_back(ByteSource& bytes, const Boundary& base, const Target& to
   LogCursor cursor(bytes, to.state, *verified);
   while (cursor.position() < to.to.lsn) {
     const bool at_once = cursor.position() < settled;
-    const auto record = at_once ? cursor.next() : next_visible(cursor, target);
+    const auto record = at_once
+                            ? cursor.next()
+                            : next_visible(cursor, target.pool().value_or(pmem::Uuid{}), target);
     if (!record.ok()) return record.error();
     if (*record) {
       verified = cursor.boundary();

@@ -279,6 +279,33 @@ TEST_F(LogResume, ASourceIsDamagedMeanwhile) {
   }
 }
 
+// A source that can not return a record of which it has said that it is durable, and calls that are
+// each too short to be sure of that: what one call has waited counts for the next one.
+TEST_F(LogResume, ADamagedSourceIsFoundHoweverShortTheCallsAre) {
+  constexpr int kShortCallsMax = 100;
+  for (const Why why : kReasons) {
+    make(why);
+    cluster->flip_record(0, tickets[kMany - 200].lsn);
+    const Nanoseconds within = cluster->options().replica_timeout / 4;
+    int count = 0;
+    bool found = false;
+    while (!up() && ++count <= kShortCallsMax) {
+      for (const RepairReport& each : log->repair(within)) {
+        found = found || each.found.find("damaged record") != std::string::npos;
+      }
+    }
+    EXPECT_TRUE(up()) << "after " << count
+                      << " calls: " << log->status().replicas[kBack].down_reason;
+    EXPECT_GT(count, 4) << "one of these calls has time to see that it is damaged";
+    for (const RepairReport& each : log->repair()) {
+      found = found || each.found.find("damaged record") != std::string::npos;
+    }
+    EXPECT_TRUE(found);
+    expect_equal();
+    if (HasFailure()) FAIL() << static_cast<int>(why);
+  }
+}
+
 TEST_F(LogResume, AnotherWriterTakesOverMeanwhile) {
   for (const Why why : kReasons) {
     for (const int after : {1, 3}) {
