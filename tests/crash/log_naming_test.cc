@@ -168,9 +168,7 @@ bool known_by_rings(Cluster& cluster, std::uint64_t events) {
 TEST(LogNaming, WhatOnlyARingKnowsCountsInWhateverOrderThePeersAreNamed) {
   Cluster uncut(kServers);
   undecided(Change::Replace)(uncut);
-  const std::uint64_t before = uncut.world().events();
-  ASSERT_TRUE(uncut.open(kAll).ok());
-  std::uint64_t events = uncut.world().events() - before;
+  std::uint64_t events = uncut.events_to_open(kAll);
   for (bool known = false; !known;) {
     ASSERT_GT(events, 4u) << "no state of the log is as it should be";
     events -= 4;
@@ -190,37 +188,18 @@ TEST(LogNaming, WhatOnlyARingKnowsCountsInWhateverOrderThePeersAreNamed) {
 // One of two was removed, and an opening that commits this is cut short by the power of the one
 // that stays: perhaps only the one that was removed knows.
 TEST(LogNaming, ARemovalThatOnlyTheRemovedOneKnowsClosesNoLog) {
-  const auto remove_second = [](Cluster& cluster) {
-    Writer log = cluster.opened({0, 1});
-    ASSERT_NE(log, nullptr);
-    Cluster::append(*log, 3);
-    const std::string second = log->status().replicas[1].pool_uuid;
-    cluster.cut_off(1, true);
-    EXPECT_EQ(log->remove_replica(second, 0).code(), ErrorCode::OutcomeUnknown);
-    log.reset();
-    cluster.cut_off(1, false);
-  };
   Cluster uncut;
-  remove_second(uncut);
-  const std::uint64_t before = uncut.world().events();
-  ASSERT_TRUE(uncut.open({0, 1}).ok());
-  const std::uint64_t whole = uncut.world().events() - before;
+  uncut.remove_second();
+  const std::uint64_t whole = uncut.events_to_open({0, 1});
   constexpr std::uint64_t kEventsAtTheEnd = 90;
   ASSERT_GT(whole, kEventsAtTheEnd);
   std::size_t both_ways = 0;
   std::size_t removed_alone = 0;
   for (std::uint64_t events = whole - kEventsAtTheEnd; events < whole; events += 2) {
-    const auto cut = [&](Cluster& cluster) {
-      remove_second(cluster);
-      cluster.world().cut_after(cluster.server(0).machine(), events);
-      (void)cluster.open({0, 1});
-      cluster.world().cancel_cut();
-      cluster.stop(0);
-      cluster.start(0);
-    };
     const auto opens = [&](const Order& order) {
-      Cluster cluster(kServers);
-      cut(cluster);
+      Cluster cluster;
+      cluster.remove_second();
+      cluster.open_and_cut({0, 1}, 0, events);
       const auto opened = cluster.open(order);
       if (opened.ok()) Cluster::append(**opened, 1);
       return opened.ok();
