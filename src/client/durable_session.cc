@@ -25,6 +25,7 @@ constexpr Nanoseconds kReplySlice = std::chrono::milliseconds(10);
 constexpr Nanoseconds kAnswerWithin = std::chrono::milliseconds(20);
 // An update that was asked for this often before it was answered took the time that was read.
 constexpr std::uint32_t kPollsWatched = 4;
+constexpr Nanoseconds kVisibleWithinMax = std::chrono::milliseconds(100);
 
 }  // namespace
 
@@ -304,9 +305,14 @@ Deadline DurableSession::deadline() const {
   return *deadline_;
 }
 
-Deadline DurableSession::visible_within() const {
-  constexpr Nanoseconds kVisibleWithinMax = std::chrono::milliseconds(100);
-  return Deadline(*options_.clock, std::min(kVisibleWithinMax, deadline().left()));
+Deadline DurableSession::visible_within(Nanoseconds since) const {
+  const Nanoseconds within = std::min(kVisibleWithinMax, options_.timeout);
+  const Nanoseconds left = within - std::min(within, options_.clock->now() - since);
+  return Deadline(*options_.clock, std::min(left, deadline().left()));
+}
+
+bool DurableSession::visible_by_now(Nanoseconds since) const {
+  return options_.clock->now() - since >= std::min(kVisibleWithinMax, options_.timeout);
 }
 
 void DurableSession::mark_down(Error why) {

@@ -148,8 +148,12 @@ class DurableSession {
   /// Every call that waits ends by then as well. Nothing: only by the time-out.
   void set_deadline(const std::optional<Deadline>& deadline) { deadline_ = deadline; }
   Deadline deadline() const;
-  /// Until what was written is returned by a READ of another connection.
-  Deadline visible_within() const;
+  /// Until what was written by `since` is returned by a READ of another connection, or a call has
+  /// no more time.
+  Deadline visible_within(Nanoseconds since) const;
+  Deadline visible_within() const { return visible_within(options_.clock->now()); }
+  /// Whether what was written by `since` is returned by now.
+  bool visible_by_now(Nanoseconds since) const;
 
   bool is_open() const { return connection_.has_value(); }
   bool up() const { return requester_ != nullptr; }

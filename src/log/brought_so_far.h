@@ -31,11 +31,19 @@ struct BroughtSoFar {
     Boundary to;
     std::uint64_t bytes = 0;
   };
+  /// A record that could not be read where it is durable: a READ may return it a moment later. If
+  /// it does not, it is damaged, however short the calls are that find it missing.
+  struct Awaited {
+    pmem::Uuid pool;  // of the source, or of the replica itself
+    Lsn at;
+    Nanoseconds since{0};
+  };
 
   std::optional<ScanSoFar> scan;          // what it has itself
   std::optional<Checked> checked;         // before what it has is replaced
   std::optional<Copied> copied;           // what was missing
   std::optional<Boundary> verified;       // up to here what was copied has been read back
+  std::optional<Awaited> awaited;         // the last one
   std::optional<Nanoseconds> last_there;  // when it was last seen by a call that failed
   std::array<Lsn, 4> furthest{};          // that reached() has ever been
 

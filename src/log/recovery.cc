@@ -59,26 +59,29 @@ class RecordCopy {
 };
 
 /// Whether the history of the source goes on behind `end`, which the target holds: the source's
-/// record there has the target's last one as its predecessor.
-Result<bool> goes_on(Source* source, const Boundary& end, const Target& to) {
+/// record there has the target's last one as its predecessor. Errors: those of reading the source.
+Result<bool> goes_on(Source* source, const Boundary& end, const Target& to, bool& source_failed) {
   if (end.lsn < to.state.head.lsn || end.lsn > to.to.lsn) return false;
   if (end.lsn == to.to.lsn) return end.index == to.to.index && end.crc == to.to.crc;
   if (source == nullptr) return false;
   LogCursor cursor(source->bytes, source->state, end);
-  PERDURE_TRY(record, cursor.next());
-  return record.has_value();
+  const auto record = cursor.next();
+  source_failed = !record.ok();
+  if (source_failed) return record.error();
+  return record->has_value();
 }
 
 /// Up to where what the target can read is a beginning of the history; nothing when no part of it
 /// is that can be kept. What an older writer left behind the begin of the source's epoch can be cut
 /// off by a state alone.
 Result<std::optional<Boundary>> common_part(Source* source, ByteSource& target_bytes,
-                                            const ScanReport& target, const Target& to) {
+                                            const ScanReport& target, const Target& to,
+                                            bool& source_failed) {
   const LogState& state = target.start.state();
   std::optional<Boundary> none;
   if (target.damaged() || state.head.lsn > to.state.head.lsn) return none;
   const Boundary end = target.boundary();
-  PERDURE_TRY(whole, goes_on(source, end, to));
+  PERDURE_TRY(whole, goes_on(source, end, to, source_failed));
   if (whole) return std::optional<Boundary>{end};
   if (source == nullptr || state.epoch >= source->state.epoch) return none;
   const Lsn begin = source->state.begin;
@@ -91,16 +94,30 @@ Result<std::optional<Boundary>> common_part(Source* source, ByteSource& target_b
     if (not_there) return none;
     return there.error();
   }
-  PERDURE_TRY(part, goes_on(source, *there, to));
+  PERDURE_TRY(part, goes_on(source, *there, to, source_failed));
   return part ? std::optional<Boundary>{*there} : none;
 }
 
-/// The next record of a replica that is known to have one: what was written may take a moment until
-/// it is read.
-Result<std::optional<RecordView>> next_visible(LogCursor& cursor, const Replica& target) {
+/// The next record of a replica, the target or its source, that is known to have one: what was
+/// written may take a moment until it is read. Since when it is waited for is remembered across
+/// calls: nothing is only said of a record that is damaged, and TimedOut when the time of this call
+/// is over before that is known.
+Result<std::optional<RecordView>> next_visible(LogCursor& cursor, const pmem::Uuid& pool,
+                                               Replica& target) {
   PERDURE_TRY(record, cursor.next());
   if (record) return record;
-  return await_record(cursor, target.session().visible_within());
+  const client::DurableSession& session = target.session();
+  std::optional<BroughtSoFar::Awaited>& awaited = target.brought_so_far().awaited;
+  if (!awaited || awaited->pool != pool || awaited->at != cursor.position()) {
+    awaited = {pool, cursor.position(), session.options().clock->now()};
+  }
+  PERDURE_TRY(later, await_record(cursor, session.visible_within(awaited->since)));
+  if (later || session.visible_by_now(awaited->since)) {
+    awaited.reset();
+    return later;
+  }
+  return Error{ErrorCode::TimedOut, fmt::format("there was no time left to see the record at {}",
+                                                cursor.position().value)};
 }
 
 /// That the source has everything from the head on. Asked before another replica is marked: a
@@ -114,7 +131,7 @@ Result<void> require_source(Source& source, const Target& to, Replica& target,
   if (!goes_on) checked = {source.pool, head};
   LogCursor cursor(source.bytes, source.state, checked->to);
   while (cursor.position() < to.to.lsn) {
-    const auto record = next_visible(cursor, target);
+    const auto record = next_visible(cursor, source.pool, target);
     if (record.ok() && *record) {
       checked->to = cursor.boundary();
       continue;
@@ -156,7 +173,7 @@ Result<void> copy_records(Source* source, const Boundary& to, Replica& target,
   LogCursor cursor(source->bytes, source->state, copied.to);
   while (cursor.position() < to.lsn) {
     const Boundary before = cursor.boundary();
-    const auto record = next_visible(cursor, target);
+    const auto record = next_visible(cursor, source->pool, target);
     if (record.ok() && *record) {
       PERDURE_TRY_VOID(copy.add(**record, before, cursor.boundary()));
       continue;
@@ -192,7 +209,9 @@ Result<void> read_back(ByteSource& bytes, const Boundary& base, const Target& to
   LogCursor cursor(bytes, to.state, *verified);
   while (cursor.position() < to.to.lsn) {
     const bool at_once = cursor.position() < settled;
-    const auto record = at_once ? cursor.next() : next_visible(cursor, target);
+    const auto record = at_once
+                            ? cursor.next()
+                            : next_visible(cursor, target.pool().value_or(pmem::Uuid{}), target);
     if (!record.ok()) return record.error();
     if (*record) {
       verified = cursor.boundary();
@@ -363,13 +382,13 @@ struct Work {
 };
 
 Result<Work> plan_work(Source* source, const Target& to, ByteSource& target_bytes,
-                       const Survey& found) {
+                       const Survey& found, bool& source_failed) {
   Work work;
   const auto& report = found.report;
   work.own = report && *report->start.anchor == to.state.anchor;
   work.usable = work.own && !found.state().marks.incomplete && !found.state().marks.removed;
   if (work.usable && !to.chosen) {
-    PERDURE_TRY(common, common_part(source, target_bytes, *report, to));
+    PERDURE_TRY(common, common_part(source, target_bytes, *report, to, source_failed));
     work.kept = common;
   }
   if (!work.kept && !to.chosen && source == nullptr) {
@@ -437,7 +456,7 @@ Result<Brought> bring_equal(Source* source, const Target& to, Replica& target,
                             ByteSource& target_bytes, const Survey& found, bool& source_failed) {
   BroughtSoFar& so_far = target.brought_so_far();
   target.note_state(found.report ? found.report->start.stored : std::nullopt);
-  PERDURE_TRY(work, plan_work(source, to, target_bytes, found));
+  PERDURE_TRY(work, plan_work(source, to, target_bytes, found, source_failed));
   PERDURE_TRY(goes_on, goes_on_copying(target_bytes, target, work.base, to));
   if (!goes_on) {
     so_far.copied.reset();

@@ -108,11 +108,15 @@ class ReplicatedLog {
   Result<void> check_begun(const Opening& opening) const;
   Result<void> check_named(Opening& opening);
   Result<void> check_named_of(const Configuration& stated, const Configurations& in_play) const;
+  bool states_are_enough(const Configuration& stated) const;
+  Result<void> check_reachable_of(const Configurations& in_play);
   std::string named_wrongly(const Configurations& any_of) const;
   std::string named_wrongly(const Configuration& configuration) const;
   Result<void> open_sessions(const Configuration& configuration);
   Result<void> require_uncreated(Opening& opening);
-  Result<void> survey_all(Opening& opening);
+  std::vector<std::optional<Result<Survey>>> survey_those(
+      const Opening& opening, const std::function<bool(std::size_t)>& which) const;
+  void survey_all(Opening& opening);
   Result<History> choose_history(const Opening& opening);
   Result<History> accept_history(const Opening& opening, const std::vector<Candidate>& candidates,
                                  const Choice& choice);
@@ -129,6 +133,7 @@ class ReplicatedLog {
   Result<void> start_log();
   Result<void> begin_epoch(const Configurations& in_play);
   Error too_few(std::string_view doing, const Configuration& configuration);
+  Error too_few_of(const Configurations& in_play);
 
   // Running.
   Result<Ticket> append_record(RecordType type, std::span<const std::byte> payload);
@@ -215,6 +220,7 @@ class ReplicatedLog {
   Epoch epoch_;
   Lsn begin_ = kFirstLsn;  // of the epoch
   std::uint64_t writer_ = 0;
+  bool writer_seen_ = false;  // another one, when opening looked
   Boundary head_;
   BoundaryIndex boundaries_;
   Lsn tail_ = kFirstLsn;

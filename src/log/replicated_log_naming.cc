@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "core/try.h"
 #include "log/replicated_log.h"
 
 namespace perdure::log {
@@ -77,36 +78,54 @@ std::size_t ReplicatedLog::reachable_of(const Configuration& configuration) cons
       }));
 }
 
-/// Whether the peers and the quorum that were named are those that the log has. Nothing has been
-/// changed anywhere when they are not.
+/// Whether what the states say is enough to go on. It may be older than the last record of a
+/// configuration: then all of the old members are enough for the new ones as well, if they are
+/// enough without any one of them, and unless it is a quorum of all that is being introduced.
+bool ReplicatedLog::states_are_enough(const Configuration& stated) const {
+  const std::size_t members = stated.members.size();
+  if (reachable_of(stated) < members || !named_wrongly(stated).empty()) return false;
+  return members > stated.sessions_needed() || !writer_seen_;
+}
+
+/// Whether the peers and the quorum that were named are those that the log has, and enough of them
+/// answer to open it. Nothing has been changed anywhere when they are not.
 Result<void> ReplicatedLog::check_named(Opening& opening) {
   const Configuration stated = newest_stated(opening, {});
   opening.configuration = stated;
-  const bool enough = reachable_of(stated) >= stated.sessions_needed();
-  if (enough && !options_.partial && named_wrongly(stated).empty()) return {};
-  // What the states say may be older than the last record of a configuration. Nobody is fenced yet,
-  // and rings may grow: what is taken from them here stays true, or is asked again.
+  if (states_are_enough(stated)) return {};
+  // Nobody is fenced yet, and rings may grow: what is taken from them here stays true, or is asked
+  // again.
   Surveys rings(replicas_.size());
+  auto found =
+      survey_those(opening, [&](std::size_t index) { return opening.bytes[index] != nullptr; });
   for (std::size_t index = 0; index < replicas_.size(); ++index) {
-    if (!opening.bytes[index]) continue;
-    if (auto found = survey(*opening.bytes[index]); found.ok()) {
-      rings[index] = std::move(found).value();
-    }
+    if (found[index] && found[index]->ok()) rings[index] = std::move(*found[index]).value();
   }
   opening.configuration = newest_known(opening, rings);
   const std::vector<Candidate> candidates = candidates_of(opening, rings);
   const auto best = best_of(candidates);
-  Result<void> named = check_named_of(stated, in_play_by(opening.configuration, rings, best));
-  if (!named.ok() && (!best || options_.accept_loss)) {
-    named =
-        check_named_of(stated, in_play_by(opening.configuration, rings, best_of(candidates, true)));
-  }
-  return named;
+  const auto check_history = [&](std::optional<std::size_t> history) -> Result<void> {
+    const Configurations in_play = in_play_by(opening.configuration, rings, history);
+    PERDURE_TRY_VOID(check_named_of(stated, in_play));
+    return check_reachable_of(in_play);
+  };
+  Result<void> may = check_history(best);
+  if (!may.ok() && (!best || options_.accept_loss)) may = check_history(best_of(candidates, true));
+  return may;
 }
 
-/// The same, for those in play. Where only rings know that a change is committed, the replicas of
-/// the configuration that states say may be named as well: the ring that knows it may be that of a
-/// replica which was removed, and the others need it to learn it.
+/// Whether the log can be opened with those that answer: by each of those in play. Whoever can not
+/// succeed fences nobody.
+Result<void> ReplicatedLog::check_reachable_of(const Configurations& in_play) {
+  for (const Configuration& each : in_play) {
+    if (reachable_of(each) < each.sessions_needed()) return too_few_of(in_play);
+  }
+  return {};
+}
+
+/// Whether those named are right for those in play. Where only rings know that a change is
+/// committed, the replicas of the configuration that states say may be named as well: the ring that
+/// knows it may be that of a replica which was removed, and the others need it to learn it.
 Result<void> ReplicatedLog::check_named_of(const Configuration& stated,
                                            const Configurations& in_play) const {
   Configurations may_be_named = in_play;

@@ -103,7 +103,7 @@ Result<std::unique_ptr<ReplicatedLog>> ReplicatedLog::open(
   if (exists) PERDURE_TRY_VOID(log->check_named(opening));
   PERDURE_TRY_VOID(log->open_sessions(opening.configuration));
   if (exists) {
-    PERDURE_TRY_VOID(log->survey_all(opening));
+    log->survey_all(opening);
     PERDURE_TRY(history, log->choose_history(opening));
     PERDURE_TRY_VOID(log->choose_head(opening, history));
     PERDURE_TRY_VOID(log->adopt(opening, history));
@@ -135,6 +135,17 @@ Error ReplicatedLog::too_few(std::string_view doing, const Configuration& config
                                  members == 0 ? replicas_.size() : members, reasons)};
 }
 
+/// The same where those in play need more of them.
+Error ReplicatedLog::too_few_of(const Configurations& in_play) {
+  const Configuration& newest = in_play.back();
+  if (in_play.size() == 1)
+    return too_few(fmt::format("recovering log '{}'", options_.pool), newest);
+  return too_few(fmt::format("a change of log '{}' was begun and is not decided: it has {}, or {}, "
+                             "and takes a quorum of both (name the replicas of both); deciding it",
+                             options_.pool, describe(in_play.front()), describe(newest)),
+                 newest);
+}
+
 /// Step 1: which pools the peers have. Changes nothing there. That one of them is named twice is
 /// said first: waiting for another writer does not help there.
 Result<void> ReplicatedLog::ask_pools() {
@@ -161,7 +172,9 @@ Result<void> ReplicatedLog::ask_pools() {
     }
     replica.set_pool(*uuid);
     epoch_ = std::max(epoch_, pool->epoch);
-    if (!pool->writer_present || options_.take_over || pool->writer == writer_) continue;
+    if (!pool->writer_present || pool->writer == writer_) continue;
+    writer_seen_ = true;
+    if (options_.take_over) continue;
     if (busy && pool->epoch <= busy_epoch) continue;
     busy_epoch = pool->epoch;
     busy = Error{
@@ -315,26 +328,36 @@ Result<void> ReplicatedLog::require_uncreated(Opening& opening) {
   return {};
 }
 
-/// Step 4: reads every replica that has a session; what can not be read is marked down. With
-/// threads all at once, the first by this one. They share nothing: each reads by a session of its
-/// own, and what is decided and marked is left to this thread.
-Result<void> ReplicatedLog::survey_all(Opening& opening) {
+/// Reads replicas whole. With threads all at once, the first by this one. They share nothing: each
+/// reads by a session of its own, and what is decided and marked is left to this thread.
+std::vector<std::optional<Result<Survey>>> ReplicatedLog::survey_those(
+    const Opening& opening, const std::function<bool(std::size_t)>& which) const {
   std::vector<std::future<Result<Survey>>> surveys(replicas_.size());
   bool thread = false;
   for (std::size_t index = 0; index < replicas_.size(); ++index) {
-    if (!replicas_[index].has_session()) continue;
+    if (!which(index)) continue;
     surveys[index] = begin_survey(*opening.bytes[index], thread);
     thread = options_.threads;
   }
+  std::vector<std::optional<Result<Survey>>> found(replicas_.size());
   for (std::size_t index = 0; index < replicas_.size(); ++index) {
-    if (!surveys[index].valid()) continue;
-    if (auto found = surveys[index].get(); found.ok()) {
-      opening.surveys[index] = std::move(found).value();
+    if (surveys[index].valid()) found[index] = surveys[index].get();
+  }
+  return found;
+}
+
+/// Step 4: reads every replica that has a session; what can not be read is marked down.
+void ReplicatedLog::survey_all(Opening& opening) {
+  auto surveys =
+      survey_those(opening, [&](std::size_t index) { return replicas_[index].has_session(); });
+  for (std::size_t index = 0; index < replicas_.size(); ++index) {
+    if (!surveys[index]) continue;
+    if (surveys[index]->ok()) {
+      opening.surveys[index] = std::move(*surveys[index]).value();
     } else {
-      replicas_[index].mark_down(found.error());
+      replicas_[index].mark_down(surveys[index]->error());
     }
   }
-  return {};
 }
 
 /// Step 5.
@@ -571,16 +594,7 @@ Result<void> ReplicatedLog::start_log() {
 Result<void> ReplicatedLog::begin_epoch(const Configurations& in_play) {
   follow_rule(in_play);
   quorum_ = in_play.back().quorum;
-  if (!quorum_stands() && in_play.size() > 1) {
-    return too_few(
-        fmt::format("a change of log '{}' was begun and is not decided: it has {}, or {}, "
-                    "and takes a quorum of both (name the replicas of both); deciding it",
-                    options_.pool, describe(in_play.front()), describe(in_play.back())),
-        in_play.back());
-  }
-  if (!quorum_stands()) {
-    return too_few(fmt::format("recovering log '{}'", options_.pool), in_play.back());
-  }
+  if (!quorum_stands()) return too_few_of(in_play);
   committed_ = tail_;
   noted_ = tail_;
   boundaries_.reserve(anchor_.ring_bytes);

@@ -174,8 +174,9 @@ Result<void> ReplicatedLog::bring_up(Replica& replica, ByteSource& bytes, Survey
       replica.resume_at(tail_);
       return {};
     }
-    // Time that has run out says nothing about the source.
-    if (!source_failed || deadline.passed()) return brought.error();
+    // Time that has run out says nothing about the source; what was read there does.
+    const bool no_time = deadline.passed() && brought.code() != ErrorCode::Corrupt;
+    if (!source_failed || no_time) return brought.error();
     source->mark_down(brought.error());
     PERDURE_TRY(again, survey_on(bytes, replica.brought_so_far().scan, tail_));
     found = std::move(again);

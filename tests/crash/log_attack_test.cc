@@ -43,6 +43,47 @@ class HookedPeer final : public client::Peer {
   }
 };
 
+/// A connection over which some bytes of the pool can not be read: whoever tries loses it.
+class UnreadableEndpoint final : public fabric::Endpoint {
+ public:
+  struct Bytes {
+    std::uint64_t begin = 0;
+    std::uint64_t end = 0;
+    int failed = 0;  // READs
+  };
+  UnreadableEndpoint(std::unique_ptr<fabric::Endpoint> real, std::shared_ptr<Bytes> bytes)
+      : real_(std::move(real)), bytes_(std::move(bytes)) {}
+  Result<std::size_t> post(std::span<const fabric::WorkRequest> requests) override {
+    for (const fabric::WorkRequest& each : requests) {
+      const std::uint64_t end = each.remote_offset + fabric::total_length(each);
+      if (each.opcode != fabric::Opcode::Read || each.remote_offset >= bytes_->end ||
+          end <= bytes_->begin) {
+        continue;
+      }
+      ++bytes_->failed;
+      real_->disconnect();
+    }
+    return real_->post(requests);
+  }
+  Result<void> post_receive(const fabric::Segment& buffer, std::uint64_t context) override {
+    return real_->post_receive(buffer, context);
+  }
+  std::size_t poll(std::span<fabric::Completion> completions) override {
+    return real_->poll(completions);
+  }
+  bool arm() override { return real_->arm(); }
+  int wait_fd() const override { return real_->wait_fd(); }
+  bool connected() const override { return real_->connected(); }
+  void disconnect() override { real_->disconnect(); }
+  const fabric::Limits& limits() const override { return real_->limits(); }
+  Transport transport() const override { return real_->transport(); }
+  Capabilities capabilities() const override { return real_->capabilities(); }
+
+ private:
+  std::unique_ptr<fabric::Endpoint> real_;
+  std::shared_ptr<Bytes> bytes_;
+};
+
 /// The three peers, each with what `hook` puts into it.
 std::vector<std::unique_ptr<client::Peer>> hooked(
     Cluster& cluster, const std::function<void(std::size_t index, HookedPeer&)>& hook) {
@@ -164,6 +205,55 @@ TEST(LogAttack, CreationWritesNothingBeforeEverybodyIsFenced) {
     });
   }
   EXPECT_TRUE(cluster.open().ok());
+}
+
+// A place of the first source can not be read, whatever it is read for: where what the replica has
+// ends, or further on. Another one is taken, and the replica is not blamed for it.
+TEST(LogAttack, ASourceThatCanNotBeReadKeepsNoReplicaAway) {
+  constexpr int kHad = 40;
+  for (const bool blank : {false, true}) {
+    int failed = 0;
+    for (int unreadable = 0; unreadable < 2 * kHad; unreadable += kHad / 8) {
+      Cluster cluster;
+      const auto bytes = std::make_shared<UnreadableEndpoint::Bytes>();
+      auto peers = hooked(cluster, [&](std::size_t index, HookedPeer& peer) {
+        if (index != 0) return;
+        peer.after_session = [&](client::Session& session, const control::SessionRequest& request) {
+          if (request.write) return;
+          session.endpoint =
+              std::make_unique<UnreadableEndpoint>(std::move(session.endpoint), bytes);
+        };
+      });
+      auto opened = cluster.open(std::move(peers), cluster.options());
+      ASSERT_TRUE(opened.ok()) << opened.error().message;
+      Writer log = std::move(opened).value();
+      auto tickets = Cluster::append(*log, kHad);
+      Cluster::settle(*log);
+      cluster.stop(2);
+      const auto more = Cluster::append(*log, kHad);
+      tickets.insert(tickets.end(), more.begin(), more.end());
+      cluster.start(2);
+      if (blank) cluster.wipe(2);
+      const Ticket& lost = tickets[static_cast<std::size_t>(unreadable)];
+      bytes->begin = log::kRingAt + lost.lsn.value;
+      bytes->end = log::kRingAt + lost.end.value;
+      const auto reports = log->repair();
+      ASSERT_FALSE(reports.empty());
+      EXPECT_EQ(reports[0].peer, "server2");
+      EXPECT_TRUE(reports[0].repaired) << unreadable << ": " << reports[0].error;
+      EXPECT_EQ(log->status().replicas[0].up, bytes->failed == 0);
+      failed += bytes->failed;
+      Cluster::append(*log, 3);
+      // Expect: it comes back when it can be read, or read around.
+      bytes->end = 0;
+      (void)log->repair();
+      Cluster::append(*log, 1);
+      Cluster::settle(*log);
+      cluster.expect_all(0, 2 * kHad + 4);
+      if (testing::Test::HasFailure()) FAIL() << blank << ", " << unreadable;
+    }
+    EXPECT_GT(failed, 0);
+  }
 }
 
 TEST(LogAttack, ATrimIsNotAcknowledgedByAMinorityAndAFailedNewcomer) {

@@ -84,6 +84,32 @@ class Cluster {
     using fabric::emu::LinkState;
     world_.set_link(*client_, servers_[index]->machine(), slow ? LinkState::Slow : LinkState::Up);
   }
+  /// How many events opening the log takes.
+  std::uint64_t events_to_open(const Order& order) {
+    const std::uint64_t before = world_.events();
+    EXPECT_NE(opened(order), nullptr);
+    return world_.events() - before;
+  }
+  /// Somebody opens it, and the power of a server fails after so many events. It is back then.
+  void open_and_cut(const Order& order, std::size_t index, std::uint64_t events) {
+    world_.cut_after(servers_[index]->machine(), events);
+    (void)open(order);
+    world_.cancel_cut();
+    stop(index);
+    start(index);
+  }
+  /// Makes a log of 0 and 1 with three records, of which 1 is removed: the record of that is on 0
+  /// alone, and nobody knows whether it is committed.
+  void remove_second() {
+    Writer log = opened({0, 1});
+    ASSERT_NE(log, nullptr);
+    append(*log, 3);
+    const std::string second = log->status().replicas[1].pool_uuid;
+    cut_off(1, true);
+    EXPECT_EQ(log->remove_replica(second, 0).code(), ErrorCode::OutcomeUnknown);
+    log.reset();
+    cut_off(1, false);
+  }
   fabric::emu::World& world() { return world_; }
   const fabric::emu::Machine& client() const { return *client_; }
   test::WorldServer& server(std::size_t index) { return *servers_[index]; }

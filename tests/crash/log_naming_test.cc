@@ -168,9 +168,7 @@ bool known_by_rings(Cluster& cluster, std::uint64_t events) {
 TEST(LogNaming, WhatOnlyARingKnowsCountsInWhateverOrderThePeersAreNamed) {
   Cluster uncut(kServers);
   undecided(Change::Replace)(uncut);
-  const std::uint64_t before = uncut.world().events();
-  ASSERT_TRUE(uncut.open(kAll).ok());
-  std::uint64_t events = uncut.world().events() - before;
+  std::uint64_t events = uncut.events_to_open(kAll);
   for (bool known = false; !known;) {
     ASSERT_GT(events, 4u) << "no state of the log is as it should be";
     events -= 4;
@@ -187,40 +185,69 @@ TEST(LogNaming, WhatOnlyARingKnowsCountsInWhateverOrderThePeersAreNamed) {
   EXPECT_EQ(outcome_in_any_order(make, {0, 3}, true), opened);
 }
 
+// The record of an addition is on one replica, and who opens the log names all that the states say,
+// of whom one does not answer: by the states the others are enough.
+TEST(LogNaming, WhoDoesNotReachEnoughForAChangeThatOnlyRingsKnowFencesNobody) {
+  for (const std::size_t gone : kOld) {
+    for (const Order& order : orders_of(kOld)) {
+      Cluster cluster(kServers);
+      undecided(Change::Add)(cluster);
+      const auto before = fences(cluster);
+      cluster.cut_off(gone, true);
+      const auto opened = cluster.open(order);
+      cluster.cut_off(gone, false);
+      const std::string named = fmt::format("peers {}, {} is gone", fmt::join(order, ","), gone);
+      if (gone == 0) {
+        // Nobody who answers knows of the change: it is buried.
+        ASSERT_TRUE(opened.ok()) << named << ": " << opened.error().message;
+        Cluster::append(**opened, 1);
+        continue;
+      }
+      ASSERT_FALSE(opened.ok()) << named;
+      EXPECT_EQ(opened.code(), ErrorCode::QuorumLost) << opened.error().message;
+      EXPECT_NE(opened.error().message.find("name the replicas of both"), std::string::npos)
+          << opened.error().message;
+      EXPECT_EQ(fences(cluster), before) << named;
+      // Expect: with all who are in play it opens.
+      const auto again = cluster.open(kAll);
+      ASSERT_TRUE(again.ok()) << named << ": " << again.error().message;
+      Cluster::append(**again, 1);
+    }
+  }
+}
+
+// Both of two are needed, and one of them is being replaced: by the states those two are enough.
+TEST(LogNaming, WhoTakesOverInTheMiddleOfAReplacementFencesNobody) {
+  for (const Order& order : {Order{0, 1}, Order{1, 0}}) {
+    Cluster cluster(kServers);
+    Writer live = cluster.opened({0, 1});
+    ASSERT_NE(live, nullptr);
+    Cluster::append(*live, 3);
+    const std::string second = live->status().replicas[1].pool_uuid;
+    cluster.cut_off(1, true);
+    EXPECT_EQ(live->replace_replica(second, cluster.peer(2)).code(), ErrorCode::OutcomeUnknown);
+    cluster.cut_off(1, false);
+    const auto before = fences(cluster);
+    EXPECT_EQ(cluster.open(order).code(), ErrorCode::QuorumLost);
+    EXPECT_EQ(fences(cluster), before);
+  }
+}
+
 // One of two was removed, and an opening that commits this is cut short by the power of the one
 // that stays: perhaps only the one that was removed knows.
 TEST(LogNaming, ARemovalThatOnlyTheRemovedOneKnowsClosesNoLog) {
-  const auto remove_second = [](Cluster& cluster) {
-    Writer log = cluster.opened({0, 1});
-    ASSERT_NE(log, nullptr);
-    Cluster::append(*log, 3);
-    const std::string second = log->status().replicas[1].pool_uuid;
-    cluster.cut_off(1, true);
-    EXPECT_EQ(log->remove_replica(second, 0).code(), ErrorCode::OutcomeUnknown);
-    log.reset();
-    cluster.cut_off(1, false);
-  };
   Cluster uncut;
-  remove_second(uncut);
-  const std::uint64_t before = uncut.world().events();
-  ASSERT_TRUE(uncut.open({0, 1}).ok());
-  const std::uint64_t whole = uncut.world().events() - before;
+  uncut.remove_second();
+  const std::uint64_t whole = uncut.events_to_open({0, 1});
   constexpr std::uint64_t kEventsAtTheEnd = 90;
   ASSERT_GT(whole, kEventsAtTheEnd);
   std::size_t both_ways = 0;
   std::size_t removed_alone = 0;
   for (std::uint64_t events = whole - kEventsAtTheEnd; events < whole; events += 2) {
-    const auto cut = [&](Cluster& cluster) {
-      remove_second(cluster);
-      cluster.world().cut_after(cluster.server(0).machine(), events);
-      (void)cluster.open({0, 1});
-      cluster.world().cancel_cut();
-      cluster.stop(0);
-      cluster.start(0);
-    };
     const auto opens = [&](const Order& order) {
-      Cluster cluster(kServers);
-      cut(cluster);
+      Cluster cluster;
+      cluster.remove_second();
+      cluster.open_and_cut({0, 1}, 0, events);
       const auto opened = cluster.open(order);
       if (opened.ok()) Cluster::append(**opened, 1);
       return opened.ok();
@@ -265,6 +292,50 @@ class FailingPeer final : public client::Peer {
   std::unique_ptr<client::Peer> real_;
   std::optional<ErrorCode> code_;
 };
+
+// A writer has replaced 2 by 3 while 1 was away, and 2 was never told. Who then reaches 1 and 2
+// alone has a quorum of the replicas before the change, and would take 1 from the writer for
+// nothing.
+TEST(LogNaming, WhoReachesAQuorumOfThePastLeavesTheLiveWriterAlone) {
+  for (const Order& order : orders_of(kOld)) {
+    Cluster cluster(kServers);
+    Writer live = cluster.opened(kOld);
+    ASSERT_NE(live, nullptr);
+    Cluster::append(*live, 3);
+    Cluster::settle(*live);
+    const auto states = [](std::span<std::byte> bytes) {
+      return bytes.subspan(log::kStateAt, 2 * log::kStateEvery);
+    };
+    std::vector<std::byte> before_the_change;
+    cluster.on_medium(2, [&](std::span<std::byte> bytes) {
+      before_the_change.assign(states(bytes).begin(), states(bytes).end());
+    });
+    cluster.cut_off(1, true);
+    const auto replaced =
+        live->replace_replica(live->status().replicas[2].pool_uuid, cluster.peer(3));
+    ASSERT_TRUE(replaced.ok()) << replaced.error().message;
+    cluster.on_medium(2, [&](std::span<std::byte> bytes) {
+      std::copy(before_the_change.begin(), before_the_change.end(), states(bytes).begin());
+    });
+    cluster.cut_off(1, false);
+    const auto before = fences(cluster);
+    std::vector<std::unique_ptr<client::Peer>> peers;
+    for (const std::size_t index : order) {
+      const auto code = index == 0 ? std::optional(ErrorCode::Disconnected) : std::nullopt;
+      peers.push_back(std::make_unique<FailingPeer>(cluster.peer(index), code));
+    }
+    EXPECT_EQ(cluster.open(std::move(peers), cluster.options()).code(), ErrorCode::QuorumLost);
+    EXPECT_EQ(fences(cluster), before);
+    // Expect: the writer gets 1 back, and goes on without any other.
+    Cluster::append(*live, 1);
+    Cluster::expect_repaired(live->repair(), 1);
+    cluster.cut_off(3, true);
+    Cluster::append(*live, 1);
+    cluster.cut_off(3, false);
+    Cluster::settle(*live);
+    cluster.expect_all(0, 5, {0, 1});
+  }
+}
 
 TEST(LogNaming, OfSeveralCausesTheOneThatWaitingHelpsLeastIsSaid) {
   //                    one peer               another                a third, and what is said

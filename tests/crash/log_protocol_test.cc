@@ -591,32 +591,16 @@ TEST(LogProtocol, WhatAnAcceptedLossHasNotCommittedIsNotRead) {
 // An opening commits a removal that was undecided, and the power fails before the state of the
 // replica that stays says so: its ring knows it.
 TEST(LogProtocol, AChangeThatIsCommittedAndInNoStateYetLeavesAWayToOpen) {
-  const auto remove_second = [](Cluster& cluster) {
-    Writer log = cluster.opened({0, 1});
-    ASSERT_NE(log, nullptr);
-    Cluster::append(*log, 3);
-    const std::string second = log->status().replicas[1].pool_uuid;
-    cluster.cut_off(1, true);
-    EXPECT_EQ(log->remove_replica(second, 0).code(), ErrorCode::OutcomeUnknown);
-    log.reset();
-    cluster.cut_off(1, false);
-  };
   Cluster uncut;
-  remove_second(uncut);
-  const std::uint64_t before = uncut.world().events();
-  ASSERT_TRUE(uncut.open({0, 1}).ok());
-  const std::uint64_t whole = uncut.world().events() - before;
+  uncut.remove_second();
+  const std::uint64_t whole = uncut.events_to_open({0, 1});
   constexpr std::uint64_t kEventsAtTheEnd = 120;
   ASSERT_GT(whole, kEventsAtTheEnd);
   std::size_t refused_as_before = 0;
   for (std::uint64_t events = whole - kEventsAtTheEnd; events < whole; ++events) {
     Cluster cluster;
-    remove_second(cluster);
-    cluster.world().cut_after(cluster.server(0).machine(), events);
-    (void)cluster.open({0, 1});
-    cluster.world().cancel_cut();
-    cluster.stop(0);
-    cluster.start(0);
+    cluster.remove_second();
+    cluster.open_and_cut({0, 1}, 0, events);
     // Expect: it opens with the replicas before the change, or with those after it.
     auto again = cluster.open({0, 1});
     if (!again.ok()) {

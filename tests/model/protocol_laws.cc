@@ -58,6 +58,7 @@ const char* to_string(Mutant mutant) {
                                         "holes-are-not-looked-behind",
                                         "ends-behind-do-not-count",
                                         "claim-of-any-history",
+                                        "claim-under-the-mark",
                                         "longest-wins",
                                         "no-mark-before-copying",
                                         "one-copy-commits",
@@ -71,6 +72,7 @@ const char* to_string(Mutant mutant) {
                                         "prefix-by-length",
                                         "records-before-head",
                                         "tail-word-is-left",
+                                        "removed-is-told-first",
                                         "newcomer-counts",
                                         "mark-before-source",
                                         "mark-takes-the-vote",
@@ -161,15 +163,15 @@ Law Protocol::check(const State& state) {
   return can_open(state) ? Law::None : Law::SomethingCanBeDone;
 }
 
-/// Whether a new writer that names these members, and reaches `reachable`, begins its epoch when
-/// nothing disturbs it.
+/// Whether a new writer that names these members (0: all of them), and reaches `reachable`, begins
+/// its epoch when nothing disturbs it.
 bool Protocol::opens(State state, Mask reachable, std::uint8_t named) {
   Writer& writer = state.writers[0];
   writer = Writer{};
   writer.self = 200;
   writer.epoch = 100;
   writer.named = named;
-  writer.sessions = reachable & members(named);
+  writer.sessions = named == 0 ? reachable : reachable & members(named);
   writer.configuration = accepted(state, writer.sessions, named, writer.log);
   if (writer.configuration == 0) return false;
   if (writer.log == 0) return bounds_.create && writer.sessions == members(1);
@@ -222,7 +224,7 @@ bool Protocol::can_open(const State& state) {
     within = within && lost <= static_cast<int>(one.members.size() - one.sessions_needed());
   }
   bool can = !within;
-  for (std::uint8_t named = 1; named <= bounds_.configurations.size(); ++named) {
+  for (std::uint8_t named = 0; named <= bounds_.configurations.size(); ++named) {
     can = can || opens(state, reachable, named);
   }
   return can_open_[key] = can;

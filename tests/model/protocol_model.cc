@@ -244,7 +244,7 @@ Protocol::Chosen Protocol::choose(const State& state, Mask surveyed, std::uint8_
       // Its state says it, or its ring, of its own records and by its own claim; under the mark the
       // claim may be that of what is being copied.
       const std::uint8_t own = std::max<std::uint8_t>(1, replica.configuration);
-      const bool marked = (replica.marks & kIncomplete) != 0;
+      const bool marked = (replica.marks & kIncomplete) != 0 && !is(Mutant::ClaimUnderTheMark);
       const std::uint8_t known =
           marked
               ? own
@@ -469,7 +469,13 @@ std::optional<Target> Protocol::choose_target(const State& state, const Writer& 
                                               Chosen& chosen) {
   chosen = choose(state, writer.sessions, writer.log, writer.configuration);
   if (chosen.history < 0) return std::nullopt;
-  const bool named = writer.named == chosen.oldest || writer.named == chosen.newest;
+  // Who names all of two in play, or what the states say while only rings know better, is right
+  // too.
+  const auto generation = [&](std::uint8_t number) { return configuration(number).generation; };
+  const bool rings_know = writer.named == writer.configuration &&
+                          generation(chosen.oldest) > generation(writer.configuration);
+  const bool either = writer.named == chosen.oldest || writer.named == chosen.newest;
+  const bool named = writer.named == 0 ? chosen.oldest != chosen.newest : either || rings_know;
   if (!named && !is(Mutant::AnyPeersWillDo)) return std::nullopt;
   const Replica& history = state.replicas[static_cast<std::size_t>(chosen.history)];
   const Found found = read(history);

@@ -52,6 +52,7 @@ enum class Mutant : std::uint8_t {
   HolesAreNotLookedBehind,  // whole records behind a hole are no evidence
   EndsBehindDoNotCount,     // whole records behind known damage are no evidence by themselves
   ClaimOfAnyHistory,        // a configuration counts as committed by what another history claims
+  ClaimUnderTheMark,        // and by what a replica claims while its content is replaced
   LongestWins,              // by length, whatever the epoch
   NoMarkBeforeCopying,      // content is replaced without saying so first
   OneCopyCommits,           // one less than the quorum commits
@@ -65,6 +66,7 @@ enum class Mutant : std::uint8_t {
   PrefixByLength,           // a shorter replica is taken for a prefix
   RecordsBeforeHead,        // catching up copies records before it writes the head
   TailWordIsLeft,           // what is cut off a compound log is still promised by its tail word
+  RemovedIsToldFirst,       // a removed replica is marked before enough of the others know it
   NewcomerCounts,           // a replica that is no member yet counts for a trim
   MarkBeforeSource,         // a replica is marked before it is known that the source has everything
   MarkTakesTheVote,         // an incomplete replica does not vote

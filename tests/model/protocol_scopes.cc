@@ -11,6 +11,7 @@ namespace {
 
 const log::Configuration kThree = configuration_of(1, 2, {0, 1, 2});
 const log::Configuration kReplaced = configuration_of(2, 2, {0, 1, 3});  // C by D
+const log::Configuration kAllOfThree = configuration_of(2, 3, {0, 1, 2});
 const log::Configuration kAdded = configuration_of(2, 3, {0, 1, 2, 3});
 
 Bounds named(const char* name, std::vector<log::Configuration> configurations) {
@@ -139,6 +140,33 @@ Bounds two_changes(int more) {
   return bounds;
 }
 
+Bounds buried_change(int more) {
+  Bounds bounds = named("buried-change", {kThree, kReplaced});
+  bounds.ring = 2;
+  bounds.appends = 1;
+  bounds.trims = 1;
+  bounds.openings = 1;
+  bounds.interruptions = 1 + more;
+  bounds.changes = 1;
+  bounds.losses = 1;
+  bounds.die = true;
+  bounds.power_cuts = more != 0;
+  return bounds;
+}
+
+/// The same of a quorum, which takes no newcomer: there is room for power cuts.
+Bounds buried_quorum(int more) {
+  Bounds bounds = named("buried-quorum", {kThree, kAllOfThree});
+  bounds.ring = 2;
+  bounds.appends = 1 + more;
+  bounds.trims = 1;
+  bounds.openings = 2;
+  bounds.interruptions = 2;
+  bounds.changes = 1;
+  bounds.power_cuts = true;
+  return bounds;
+}
+
 Bounds newcomer(int more) {
   Bounds bounds = named("newcomer", {kThree, kReplaced});
   bounds.ring = 2;
@@ -187,8 +215,9 @@ std::vector<Bounds> scopes(bool large) {
   return {two_writers(more),   trim_and_take_over(more), trim_and_wrap(more),
           power_cuts(more),    lost_media(more),         damage(more),
           compound(more),      trim_and_damage(more),    creation(more),
-          replace(more),       two_changes(more),        newcomer(more),
-          quorum_of_one(more), quorum_of_all(more),      four_replicas(more)};
+          replace(more),       two_changes(more),        buried_change(more),
+          buried_quorum(more), newcomer(more),           quorum_of_one(more),
+          quorum_of_all(more), four_replicas(more)};
 }
 
 Bounds scope(const std::string& name, bool large) {
@@ -218,6 +247,7 @@ std::vector<Known> known_mutants() {
       {Mutant::HolesAreNotLookedBehind, "damage", Law::CommittedIsNeverLost},
       {Mutant::EndsBehindDoNotCount, "damage", Law::CommittedIsNeverLost},
       {Mutant::ClaimOfAnyHistory, "newcomer", Law::SomethingCanBeDone, true},
+      {Mutant::ClaimUnderTheMark, "buried-change", Law::SomethingCanBeDone},
       {Mutant::LongestWins, "two-writers", Law::CommittedIsNeverLost},
       {Mutant::NoMarkBeforeCopying, "trim-and-wrap", Law::WholeIsWhole},
       {Mutant::OneCopyCommits, "two-writers", Law::CommittedIsNeverLost},
@@ -231,9 +261,10 @@ std::vector<Known> known_mutants() {
       {Mutant::PrefixByLength, "two-writers", Law::CommittedIsNeverLost},
       {Mutant::RecordsBeforeHead, "trim-and-wrap", Law::WholeIsWhole},
       {Mutant::TailWordIsLeft, "compound", Law::SomethingCanBeDone},
+      {Mutant::RemovedIsToldFirst, "buried-change", Law::SomethingCanBeDone},
       {Mutant::NewcomerCounts, "newcomer", Law::TrimmedNeverReturns},
       {Mutant::MarkBeforeSource, "compound", Law::SomethingCanBeDone},
-      {Mutant::MarkTakesTheVote, "newcomer", Law::SomethingCanBeDone, true},
+      {Mutant::MarkTakesTheVote, "trim-and-damage", Law::SomethingCanBeDone},
       {Mutant::ResumeWithoutSurvey, "quorum-of-one", Law::CommittedIsNeverLost},
       {Mutant::StateBeforeRecords, "trim-and-damage", Law::SomethingCanBeDone},
       {Mutant::AppendBeforeBegun, "trim-and-wrap", Law::TrimmedNeverReturns},

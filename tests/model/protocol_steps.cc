@@ -45,8 +45,9 @@ void Protocol::steps(const State& state, std::vector<Step>& out) {
 }
 
 /// Whether `named` is what the log has, as far as those who answer know: first by their states,
-/// then by what their records leave in play. The configuration by the states; 0: it is refused.
-/// `log`: which it is; 0: none was begun.
+/// then by what their records leave in play. `named` 0: all pools, which is right as long as it is
+/// not known which of two configurations counts: choose_target sees to that. The configuration by
+/// the states; 0: it is refused. `log`: which it is; 0: none was begun.
 std::uint8_t Protocol::accepted(const State& state, Mask answer, std::uint8_t named,
                                 std::uint8_t& log) const {
   std::uint8_t stated = 1;
@@ -65,8 +66,9 @@ std::uint8_t Protocol::accepted(const State& state, Mask answer, std::uint8_t na
       held = held || number_of(each) == named;
     }
   }
-  const bool newer = configuration(named).generation > configuration(stated).generation;
-  return stated == named || (held && newer) ? stated : 0;
+  const bool newer =
+      named != 0 && configuration(named).generation > configuration(stated).generation;
+  return stated == named || named == 0 || (held && newer) ? stated : 0;
 }
 
 /// Steps 1 and 2: who is named, who answers, what the log has, which epoch is next.
@@ -534,7 +536,8 @@ void Protocol::change(const State& state, int number, Steps& out) {
   }
 }
 
-/// The states follow the configuration that was committed.
+/// The states follow the configuration that was committed: first those of its members. When enough
+/// of them say it, one that was removed is told.
 void Protocol::settle(const State& state, int number, Steps& out) {
   const Writer& writer = state.writers[at(number)];
   for (int mask = 0; mask < 1 << bounds_.pools; ++mask) {
@@ -542,13 +545,19 @@ void Protocol::settle(const State& state, int number, Steps& out) {
     if ((some & ~writer.sending) != 0) continue;
     Step step{state, action_of(Kind::Settle, number, 0, some)};
     Writer& after = step.state.writers[at(number)];
+    Mask told = 0;
     for (int pool = 0; pool < bounds_.pools; ++pool) {
-      if (!has(some, pool) || !session(state, writer, pool)) continue;
+      if (has(some, pool) && session(state, writer, pool)) told |= bit(pool);
+    }
+    const Mask knowing = told & members(writer.configuration);
+    const bool known = enough(writer.configuration, 0, knowing) || is(Mutant::RemovedIsToldFirst);
+    for (int pool = 0; pool < bounds_.pools; ++pool) {
+      const bool member = has(members(writer.configuration), pool);
+      if (has(told, pool) && !member) after.sending &= static_cast<Mask>(~bit(pool));
+      if (!has(told, pool) || (!member && !known)) continue;
       Replica& replica = step.state.replicas[at(pool)];
       replica.configuration = writer.configuration;
-      if (has(members(writer.configuration), pool)) continue;
-      replica.marks |= kRemoved;
-      after.sending &= static_cast<Mask>(~bit(pool));
+      if (!member) replica.marks |= kRemoved;
     }
     after.unsettled = 0;
     if (some != writer.sending) end(after);

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 #include <net/if.h>
 #include <netinet/in.h>
+#include <perdure/log.h>
 #include <poll.h>
 #include <sched.h>
 #include <sys/ioctl.h>
@@ -18,6 +19,7 @@
 #include <array>
 #include <csignal>
 #include <cstring>
+#include <functional>
 #include <map>
 #include <memory>
 
@@ -111,8 +113,10 @@ Found requester(const std::string& control) {
   return found;
 }
 
+using Program = std::function<Found()>;
+
 [[noreturn]] void be_the_container(int channel, const std::vector<std::uint16_t>& ports,
-                                   const std::string& control) {
+                                   const Program& program) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   Found found;
   if (!enter_network_of_its_own()) {
@@ -120,7 +124,7 @@ Found requester(const std::string& control) {
   } else {
     bool ready = true;
     for (const std::uint16_t port : ports) ready = ready && hand_over(channel, listen_at(port));
-    if (ready) found = requester(control);
+    if (ready) found = program();
   }
   (void)::send(channel, &found, sizeof found, 0);
   ::_exit(0);
@@ -202,29 +206,97 @@ class Relay {
   std::map<int, int> ways_;
 };
 
-TEST(Container, SharedMemoryThatDoesNotReachThePeerFallsBackToTcp) {
-  TestDirectory pools;
-  std::unique_ptr<DaemonProcess> daemon(DaemonProcess::serving(pools.path()));
-  ASSERT_EQ(daemon->ask("POST", "/v1/pools", R"({"name":"a","bytes":65536})").status, 201);
-  const std::vector<std::string> addresses{daemon->address("control"), daemon->address("tcp")};
+/// What a program finds in a container that reaches these addresses.
+Found in_a_container(const std::vector<std::string>& addresses, const Program& program) {
   std::vector<std::uint16_t> ports;
   for (const std::string& each : addresses) ports.push_back(control::parse_host_port(each)->port);
-
   std::array<int, 2> channel{};
-  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, channel.data()), 0);
+  EXPECT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, channel.data()), 0);
   const pid_t child = ::fork();
-  ASSERT_GE(child, 0);
-  if (child == 0) be_the_container(channel[1], ports, addresses[0]);
+  EXPECT_GE(child, 0);
+  if (child == 0) be_the_container(channel[1], ports, program);
   ::close(channel[1]);
   const Found found = Relay(channel[0], addresses).run();
   ::kill(child, SIGKILL);
   ::waitpid(child, nullptr, 0);
   ::close(channel[0]);
+  return found;
+}
+
+TEST(Container, SharedMemoryThatDoesNotReachThePeerFallsBackToTcp) {
+  TestDirectory pools;
+  std::unique_ptr<DaemonProcess> daemon(DaemonProcess::serving(pools.path()));
+  ASSERT_EQ(daemon->ask("POST", "/v1/pools", R"({"name":"a","bytes":65536})").status, 201);
+  const std::vector<std::string> addresses{daemon->address("control"), daemon->address("tcp")};
+  const Found found = in_a_container(addresses, [&] { return requester(addresses[0]); });
   if (found.kind == Found::NotPermitted)
     GTEST_SKIP() << "network namespaces are not permitted here";
   EXPECT_EQ(found.kind, Found::Right) << found.words.data();
   EXPECT_NE(std::string(found.words.data()).find("container"), std::string::npos)
       << found.words.data();
+}
+
+/// Opens the log of these peers, which has `before` records, and appends ten. In words what is
+/// wrong; empty: nothing, and every replica is written over `transport`.
+std::string write_ten(const std::vector<std::string>& peers, std::uint64_t before,
+                      Transport transport) {
+  LogOptions options;
+  options.peers = peers;
+  options.pool = "log";
+  options.record_bytes_max = 4096;
+  auto log = Log::open(std::move(options));
+  if (!log.ok()) return log.error().message;
+  if (log->status().next_index != before) return "not the records that were committed";
+  Ticket last;
+  for (int count = 0; count < 10; ++count) {
+    const auto ticket = log->append(std::vector<std::byte>(100));
+    if (!ticket.ok()) return ticket.error().message;
+    last = *ticket;
+  }
+  if (const auto waited = log->wait(last, Level::Committed, std::chrono::minutes(1)); !waited.ok())
+    return waited.error().message;
+  for (const ReplicaStatus& each : log->status().replicas) {
+    if (!each.up) return each.peer + ": " + each.down_reason;
+    if (each.profile.transport != transport) return each.peer + ": over another transport";
+  }
+  const auto closed = log->close(std::chrono::minutes(1));
+  return closed.ok() ? "" : closed.error().message;
+}
+
+// Whoever opens the log finds out anew over which transport it reaches the replicas: twice from a
+// container, then from the daemons' own, and from a container again.
+TEST(Container, ALogIsOpenedAgainOverWhateverReachesItsReplicas) {
+  std::array<TestDirectory, 3> pools;
+  std::array<std::unique_ptr<DaemonProcess>, 3> daemons;
+  std::vector<std::string> peers;
+  std::vector<std::string> addresses;
+  for (std::size_t index = 0; index < pools.size(); ++index) {
+    daemons[index].reset(DaemonProcess::serving(pools[index].path()));
+    const std::string body = R"({"name":"log","bytes":1048576})";
+    ASSERT_EQ(daemons[index]->ask("POST", "/v1/pools", body).status, 201);
+    peers.push_back(daemons[index]->address("control"));
+    addresses.push_back(peers.back());
+    addresses.push_back(daemons[index]->address("tcp"));
+  }
+  const auto in_container = [&](std::vector<std::uint64_t> before) {
+    return in_a_container(addresses, [&] {
+      Found found;
+      std::string wrong;
+      for (const std::uint64_t each : before) {
+        if (wrong.empty()) wrong = write_ten(peers, each, Transport::Tcp);
+      }
+      std::strncpy(found.words.data(), wrong.c_str(), found.words.size() - 1);
+      if (wrong.empty()) found.kind = Found::Right;
+      return found;
+    });
+  };
+  Found found = in_container({0, 10});
+  if (found.kind == Found::NotPermitted)
+    GTEST_SKIP() << "network namespaces are not permitted here";
+  ASSERT_EQ(found.kind, Found::Right) << found.words.data();
+  ASSERT_EQ(write_ten(peers, 20, Transport::Shm), "");
+  found = in_container({30});
+  EXPECT_EQ(found.kind, Found::Right) << found.words.data();
 }
 
 }  // namespace

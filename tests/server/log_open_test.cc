@@ -1,14 +1,17 @@
-// A log is opened on replicas that are all read at once, over transports of this machine. Runs
-// under the thread sanitizer too: nothing but the end of its own survey is what a thread hands
-// over.
+// A log is opened on replicas that are all read at once, over transports of this machine; also
+// while the medium of one of them hangs. Runs under the thread sanitizer too: nothing but the end
+// of its own survey is what a thread hands over.
 #include <gtest/gtest.h>
 #include <perdure/log.h>
+#include <poll.h>
 
 #include <algorithm>
 #include <array>
+#include <functional>
 
 #include "core/bytes.h"
 #include "fabric/open_device.h"
+#include "hanging_region.h"
 #include "log/log_format.h"
 #include "pmem/crashable_region.h"
 #include "pmem/pool.h"
@@ -38,10 +41,10 @@ class OpenedPeer {
     memory.domain = PersistenceDomain::Page;
     auto region = pmem::CrashableRegion::open(memory);
     EXPECT_TRUE(region.ok());
-    region_ = region->get();
+    region_ = std::move(*region);
     pmem::PoolOptions options;
     options.uuid = pmem::Uuid{std::byte(number + 1)};
-    auto pool = pmem::Pool::format(std::move(*region), options);
+    auto pool = pmem::Pool::format(std::make_unique<HangingRegion>(*region_, hang_), options);
     EXPECT_TRUE(pool.ok());
     const auto added = service_->add_pool("log", std::move(*pool));
     EXPECT_TRUE(added.ok()) << added.error().message;
@@ -52,6 +55,9 @@ class OpenedPeer {
     server_ = std::move(*server);
     address_ = server_->address();
   }
+  ~OpenedPeer() { hang_->hang(false); }
+  OpenedPeer(const OpenedPeer&) = delete;
+  OpenedPeer& operator=(const OpenedPeer&) = delete;
 
   const std::string& address() const { return address_; }
   /// A bit of what follows `lsn` in the first lap of the ring.
@@ -59,11 +65,13 @@ class OpenedPeer {
     region_->flip_bit(pmem::kPoolDataOffset + log::kRingAt + lsn.value + 100, 3);
   }
   void stop() { server_.reset(); }
+  Hang& medium() { return *hang_; }
 
  private:
+  std::unique_ptr<pmem::CrashableRegion> region_;
+  const std::shared_ptr<Hang> hang_ = std::make_shared<Hang>();
   std::unique_ptr<fabric::Device> device_;
   std::unique_ptr<PeerService> service_;
-  pmem::CrashableRegion* region_ = nullptr;  // the service's
   std::unique_ptr<HttpServer> server_;
   std::string address_;
 };
@@ -83,8 +91,31 @@ class LogOpen : public testing::TestWithParam<Transport> {
     options.transport = std::string(to_string(GetParam()));
     options.record_bytes_max = 64 * 1024;
     options.measure_costs = false;
+    options.replica_timeout = replica_timeout_;
     options.take_over = true;  // that the one before has gone may take a moment to be noticed
     return Log::open(std::move(options));
+  }
+
+  /// The next record holds its own index.
+  static Result<Ticket> append(Log& log) {
+    std::vector<std::byte> record(kRecordBytes);
+    store(record.data(), log.status().next_index);
+    auto ticket = log.append(record);
+    EXPECT_TRUE(ticket.ok()) << ticket.error().message;
+    return ticket;
+  }
+  static void append_and_wait(Log& log, int count) {
+    for (int done = 0; done < count; ++done) {
+      const auto ticket = append(log);
+      ASSERT_TRUE(ticket.ok());
+      const auto waited = log.wait(*ticket, Level::Committed, std::chrono::minutes(1));
+      ASSERT_TRUE(waited.ok()) << waited.error().message;
+    }
+  }
+  static bool comes_true(const std::function<bool()>& what) {
+    const Deadline patience = Deadline::after(std::chrono::minutes(1));
+    while (!what() && !patience.passed()) (void)::poll(nullptr, 0, 5);
+    return what();
   }
 
   /// Where its records begin.
@@ -93,11 +124,8 @@ class LogOpen : public testing::TestWithParam<Transport> {
     auto log = open();
     EXPECT_TRUE(log.ok()) << log.error().message;
     if (!log.ok()) return places;
-    std::vector<std::byte> record(kRecordBytes);
     for (std::uint64_t index = 0; index < kRecords; ++index) {
-      store(record.data(), index);
-      const auto ticket = log->append(record);
-      EXPECT_TRUE(ticket.ok()) << ticket.error().message;
+      const auto ticket = append(*log);
       if (!ticket.ok()) return places;
       places.push_back(ticket->lsn);
     }
@@ -106,14 +134,14 @@ class LogOpen : public testing::TestWithParam<Transport> {
     return places;
   }
 
-  void expect_whole(std::size_t index) {
+  void expect_whole(std::size_t index, std::uint64_t records = kRecords) {
     LogReaderOptions options;
     options.peer = peers_[index]->address();
     options.pool = "log";
     options.transport = std::string(to_string(GetParam()));
     auto reader = LogReader::open(std::move(options));
     ASSERT_TRUE(reader.ok()) << reader.error().message;
-    for (std::uint64_t number = 0; number < kRecords; ++number) {
+    for (std::uint64_t number = 0; number < records; ++number) {
       const auto record = reader->next();
       ASSERT_TRUE(record.ok() && *record) << index << ": " << number;
       EXPECT_EQ((*record)->index, number);
@@ -122,6 +150,7 @@ class LogOpen : public testing::TestWithParam<Transport> {
     }
   }
 
+  std::chrono::milliseconds replica_timeout_ = std::chrono::seconds(5);
   std::vector<std::unique_ptr<OpenedPeer>> peers_;
 };
 
@@ -162,6 +191,44 @@ TEST_P(LogOpen, WhoDoesNotAnswerIsDownAndTheOthersAreRead) {
   }
   peers_[1]->stop();
   EXPECT_EQ(open().code(), ErrorCode::QuorumLost);
+}
+
+// A flush of one replica never ends: its writer goes on without it, and another one takes over,
+// whose session there is never granted. Then the medium answers, and what it was asked by the older
+// writer counts for nothing.
+TEST_P(LogOpen, AWriterTakesOverWhileAMediumHangs) {
+  constexpr int kMore = 5;
+  replica_timeout_ = std::chrono::seconds(2);
+  for (std::size_t hung = 0; hung < kReplicas; ++hung) {
+    auto first = open();
+    ASSERT_TRUE(first.ok()) << first.error().message;
+    append_and_wait(*first, kMore);
+    Hang& medium = peers_[hung]->medium();
+    medium.hang(true);
+    append_and_wait(*first, kMore);
+    EXPECT_TRUE(comes_true([&] { return medium.waits(); }));
+    auto second = open();
+    ASSERT_TRUE(second.ok()) << second.error().message;
+    const std::uint64_t committed = (3 * hung + 2) * std::uint64_t{kMore};
+    EXPECT_EQ(second->status().next_index, committed);
+    EXPECT_FALSE(second->status().replicas[hung].up);
+    // Expect: the older one commits nothing, whatever the medium does.
+    const auto never = first->append(std::vector<std::byte>(kRecordBytes));
+    medium.hang(false);
+    if (never.ok()) {
+      EXPECT_EQ(first->wait(*never, Level::Committed, std::chrono::minutes(1)).code(),
+                ErrorCode::Fenced);
+    }
+    append_and_wait(*second, kMore);
+    EXPECT_TRUE(comes_true([&] {
+      (void)second->repair();
+      return second->status().replicas[hung].up;
+    })) << second->status().replicas[hung].down_reason;
+    const auto closed = second->close(std::chrono::minutes(1));
+    EXPECT_TRUE(closed.ok()) << closed.error().message;
+    for (std::size_t index = 0; index < kReplicas; ++index) expect_whole(index, committed + kMore);
+    if (HasFailure()) FAIL() << hung;
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Here, LogOpen, testing::Values(Transport::Tcp, Transport::Shm),
