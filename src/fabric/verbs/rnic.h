@@ -42,6 +42,8 @@ class Rnic {
   }
   void note_window_refused() { watched_->refuses_windows.store(true, std::memory_order_relaxed); }
   /// Soft-iWARP takes the answer of a READ into memory without remote write access. The protocol
+  /// See Sleeper. rxe is the software RNIC that is not siw.
+  bool errors_are_silent() const { return report_.software && !is_siw_; }
   /// lets an RNIC ask for more (RFC 5040: the data sink of a READ is a tagged buffer), and hardware
   /// does: see rdma_connect(3) and the kernel's rdma_rw, which grant it on iWARP.
   bool read_sink_needs_remote_write() const { return is_iwarp() && !is_siw_; }
