@@ -291,8 +291,8 @@ class Run {
     if (tried.ok()) {
       check.proof = Proof::NotProved;
       check.finding =
-          "the completion of a WRITE_WITH_IMM gives a length; whether it is the right "
-          "one, the conformance suite tells on the responder";
+          "the completion of a WRITE_WITH_IMM gives a length, and a responder that repeats it says "
+          "the right one; of an older responder the conformance suite tells";
     } else if (tried.code() != ErrorCode::Unsupported) {
       check.proof = Proof::Broken;
       check.finding =

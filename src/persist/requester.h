@@ -157,6 +157,9 @@ class Requester {
     return true;
   }
   void make_ready();
+  void make_room_for_lengths();
+  void note_length(const InFlight& started, const CompiledRequest& compiled,
+                   std::span<const UpdateItem> items);
   fabric::WorkRequest ready_request(const CompiledRequest& compiled, std::size_t slot,
                                     std::byte* buffer) const;
   void fill_in(const InFlight& started, const CompiledRequest& compiled,
@@ -192,6 +195,10 @@ class Requester {
   std::uint64_t posting_ = 1;  // the update that may post: all before it have posted everything
   std::uint64_t messages_begun_ = 0;  // of all updates so far; counters_.messages are posted
   std::uint64_t messages_acknowledged_ = 0;
+  /// By sequence of a message, modulo a power of two: bytes that all WRITE_WITH_IMMs up to it
+  /// write, as in Ack. Has room for those that are not acknowledged, and the last that is.
+  std::vector<std::uint32_t> written_;
+  std::uint32_t written_begun_ = 0;
   std::uint64_t acks_taken_ = 0;
   std::uint64_t acks_reposted_ = 0;
   std::array<fabric::Completion, 32> completions_;  // scratch of poll

@@ -1,5 +1,6 @@
 // The requester's side of the data plane: methods and memory made ready, and work requests.
 #include <algorithm>
+#include <bit>
 
 #include "core/assert.h"
 #include "core/bytes.h"
@@ -58,7 +59,26 @@ Result<void> Requester::use_methods(std::vector<Method> methods) {
   read_ = read;
   first_probe_ = read + 1;
   make_ready();
+  make_room_for_lengths();
   return {};
+}
+
+/// Messages that were begun and not acknowledged: what updates in flight can have, and those of
+/// resolved ones, which were posted within the credit of the queue.
+void Requester::make_room_for_lengths() {
+  std::size_t messages_max = 0;
+  for (const CompiledMethod& method : methods_) {
+    messages_max = std::max(messages_max, method.messages());
+  }
+  const std::size_t needed = options_.queue.depth + updates_.size() * messages_max + 1;
+  if (needed <= written_.size()) return;
+  std::vector<std::uint32_t> room(std::bit_ceil(needed));
+  if (!written_.empty()) {
+    for (std::uint64_t sequence = messages_acknowledged_; sequence <= messages_begun_; ++sequence) {
+      room[sequence & (room.size() - 1)] = written_[sequence & (written_.size() - 1)];
+    }
+  }
+  written_ = std::move(room);
 }
 
 /// The work requests of every update that can be in flight.
