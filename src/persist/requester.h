@@ -24,7 +24,8 @@
 namespace perdure::persist {
 
 /// One item of an update: where it goes, and its bytes in registered memory of the same device.
-/// The bytes must stay as they are until the update resolves.
+/// The bytes must stay as they are until the update resolves, and registered until the connection
+/// has ended: an RNIC may have to send again what the responder has long answered.
 struct UpdateItem {
   std::uint64_t at = 0;  // bytes from the start of the exported part of the pool
   fabric::Segment data;
@@ -48,7 +49,9 @@ struct RequesterCounters {
   std::uint64_t posts = 0;     // calls of Endpoint::post that took some
 };
 
-/// Requires   endpoint and device outlive it; the endpoint is connected on that device.
+/// Requires   the device outlives it, and the endpoint, which is connected on that device, is there
+///            for each call. The endpoint goes first, or is disconnected: what is posted names
+///            memory that the requester registered.
 /// Threads    one caller at a time.
 class Requester {
  public:
@@ -156,6 +159,7 @@ class Requester {
     }
     return true;
   }
+  Result<void> make_room_for_messages(std::size_t needed);
   void make_ready();
   void make_room_for_lengths();
   void note_length(const InFlight& started, const CompiledRequest& compiled,
@@ -183,6 +187,11 @@ class Requester {
 
   std::vector<std::byte> message_bytes_;  // headers (or whole messages) of updates in flight
   std::unique_ptr<fabric::Memory> message_memory_;
+  struct Outgrown {
+    std::vector<std::byte> bytes;
+    std::unique_ptr<fabric::Memory> memory;
+  };
+  std::vector<Outgrown> outgrown_;  // by methods that need more; the RNIC may send from it again
   std::vector<std::byte> ack_bytes_;
   std::unique_ptr<fabric::Memory> ack_memory_;
   std::array<std::byte, kScratchBytes> scratch_{};  // what READs bring, never looked at
