@@ -16,8 +16,8 @@ namespace {
 /// One server as the client sees it.
 struct Connection {
   std::string path;
-  std::unique_ptr<fabric::Endpoint> endpoint;
   std::unique_ptr<persist::Requester> requester;
+  std::unique_ptr<fabric::Endpoint> endpoint;  // goes first
 };
 
 }  // namespace

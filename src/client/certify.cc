@@ -35,7 +35,7 @@ constexpr Nanoseconds kStall = std::chrono::microseconds(100);
 class Wire {
  public:
   Wire(Session session, const CertifyOptions& options)
-      : session_(std::move(session)), options_(options), bytes_(2 * kLargeBytes) {}
+      : bytes_(2 * kLargeBytes), session_(std::move(session)), options_(options) {}
 
   Result<void> prepare(fabric::Device& device) {
     PERDURE_TRY(memory, device.register_memory(bytes_, fabric::Access::Local));
@@ -99,12 +99,24 @@ class Wire {
     }
   }
 
-  Session session_;
-  const CertifyOptions& options_;
   std::vector<std::byte> bytes_;
   std::unique_ptr<fabric::Memory> memory_;
+  Session session_;  // goes before the memory that its requests name
+  const CertifyOptions& options_;
   std::uint64_t posted_ = 0;
   std::uint64_t completed_ = 0;
+};
+
+/// Ends a connection before the memory goes that is posted on it.
+class LastUse {
+ public:
+  explicit LastUse(fabric::Endpoint& endpoint) : endpoint_(endpoint) {}
+  ~LastUse() { endpoint_.disconnect(); }
+  LastUse(const LastUse&) = delete;
+  LastUse& operator=(const LastUse&) = delete;
+
+ private:
+  fabric::Endpoint& endpoint_;
 };
 
 class Run {
@@ -291,8 +303,8 @@ class Run {
     if (tried.ok()) {
       check.proof = Proof::NotProved;
       check.finding =
-          "the completion of a WRITE_WITH_IMM gives a length; whether it is the right "
-          "one, the conformance suite tells on the responder";
+          "the completion of a WRITE_WITH_IMM gives a length, and a responder that repeats it says "
+          "the right one; of an older responder the conformance suite tells";
     } else if (tried.code() != ErrorCode::Unsupported) {
       check.proof = Proof::Broken;
       check.finding =
@@ -305,6 +317,7 @@ class Run {
     return check;
   }
 
+  /// The last that the wire is used for.
   Result<void> write_with_immediate(Wire& wire, const Method& method) {
     Session& session = wire.session();
     persist::Requester::Options options;
@@ -312,10 +325,11 @@ class Run {
     options.queue.depth = session.receive_depth;
     options.queue.message_bytes_max = session.message_bytes_max;
     options.session = static_cast<std::uint32_t>(session.id);
-    PERDURE_TRY(requester, persist::Requester::open(*session.endpoint, peer_.device(),
-                                                    session.pool.profile, {method}, options));
     std::vector<std::byte> bytes(512);
     PERDURE_TRY(memory, peer_.device().register_memory(bytes, fabric::Access::Local));
+    PERDURE_TRY(requester, persist::Requester::open(*session.endpoint, peer_.device(),
+                                                    session.pool.profile, {method}, options));
+    const LastUse last(*session.endpoint);
     const persist::UpdateItem item{0, {bytes.data(), bytes.size(), memory.get()}};
     PERDURE_TRY(number, requester->begin(0, std::span(&item, 1)));
     const Deadline over = deadline();

@@ -88,6 +88,14 @@ TEST(Certify, SaysThatACompletionWithoutALengthIsOfNoUse) {
   EXPECT_EQ(checks["immediate-length"].proof, Proof::Broken) << checks["immediate-length"].finding;
 }
 
+TEST(Certify, SaysThatACompletionWithTooShortALengthIsOfNoUse) {
+  for (const std::uint64_t missing : {1u, 100u}) {
+    auto checks = certified(certified_profile(Transport::Roce, WriteOrder::Ordered),
+                            {.immediate_bytes_missing = missing});
+    EXPECT_EQ(checks["immediate-length"].proof, Proof::Broken) << missing;
+  }
+}
+
 TEST(Certify, NeedsAPoolThatIsLargeEnough) {
   Random random(3);
   fabric::emu::World world(random);

@@ -172,14 +172,15 @@ Result<MeasuredPool> measure_pool(Peer& peer, const std::string& pool, Nanosecon
   options.probes = true;
   PERDURE_TRY(requester, persist::Requester::open(*session.endpoint, peer.device(),
                                                   session.pool.profile, {}, options));
+  const Session connection = std::move(session);  // goes before the memory of the requester
   MeasureOptions measure;
   measure.clock = &clock;
   measure.answer_within = timeout;
   MeasuredPool measured;
-  PERDURE_TRY(costs, measure_costs(*requester, session, measure));
+  PERDURE_TRY(costs, measure_costs(*requester, connection, measure));
   measured.costs = costs;
-  measured.message_bytes_max = session.message_bytes_max;
-  measured.profile = session.pool.profile;
+  measured.message_bytes_max = connection.message_bytes_max;
+  measured.profile = connection.pool.profile;
   measured.profile.receive_buffers = described.profile.receive_buffers;  // those of a writer
   return measured;
 }

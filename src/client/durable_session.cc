@@ -37,8 +37,8 @@ DurableSession::DurableSession(std::unique_ptr<Peer> peer, DurableSessionOptions
 
 void DurableSession::close() {
   waiting_.clear();
-  requester_.reset();
   connection_.reset();  // closes it; the peer revokes the keys
+  requester_.reset();   // now nothing is posted any more that names its memory
 }
 
 Result<void> DurableSession::open(const control::SessionRequest& request) {

@@ -61,6 +61,8 @@ using Ranges = std::span<const persist::UpdateItem>;
 class DurableSession {
  public:
   DurableSession(std::unique_ptr<Peer> peer, DurableSessionOptions options);
+  DurableSession(DurableSession&&) = default;
+  DurableSession& operator=(DurableSession&&) = delete;  // its connection must end first
 
   // Connecting, in this order; again after it went down. What had not resolved on the connection
   // before is lost sight of: it may be durable or not.
@@ -69,7 +71,8 @@ class DurableSession {
   Result<void> open(const control::SessionRequest& request);
   /// Gives it back. Harmless when there is none.
   void close();
-  /// For the bytes of updates. It must go before the memory does, and is good until the next open.
+  /// For the bytes of updates. It must go before the memory does, and is good until the next open;
+  /// until close() it must stay, whatever has resolved: see persist::UpdateItem.
   /// Requires open.
   Result<std::unique_ptr<fabric::Memory>> register_memory(std::span<std::byte> memory);
   /// Measures the connection, then plans and compiles. With `tail_word` updates mostly are a range
@@ -230,10 +233,10 @@ class DurableSession {
   std::unique_ptr<Peer> peer_;
   DurableSessionOptions options_;
   bool tail_word_ = false;
-  std::optional<Session> connection_;
   std::unique_ptr<std::byte[]> bounce_;  // write_now
   std::unique_ptr<fabric::Memory> bounce_memory_;
   std::unique_ptr<persist::Requester> requester_;
+  std::optional<Session> connection_;  // goes before the memory that its requests name
   std::vector<Method> methods_;
   plan::CostModel costs_;
   std::array<Expectation, kMethods> expected_;

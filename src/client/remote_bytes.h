@@ -44,12 +44,12 @@ class RemoteBytes final : public ByteSource {
   static constexpr std::size_t kPieces = 16;
   static constexpr std::size_t kLandingBytes = kPieces * kPieceBytes;
 
-  Session session_;
+  std::unique_ptr<std::byte[]> landing_;  // registered; what a READ brings
+  std::unique_ptr<fabric::Memory> landing_memory_;
+  Session session_;  // goes before the memory that its READs name
   const Nanoseconds timeout_;
   const Clock& clock_;
   const std::optional<Deadline> until_;
-  std::unique_ptr<std::byte[]> landing_;  // registered; what a READ brings
-  std::unique_ptr<fabric::Memory> landing_memory_;
 };
 
 }  // namespace perdure::client

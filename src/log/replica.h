@@ -107,15 +107,15 @@ class Replica {
   Result<std::uint64_t> begin_piece(const Staging::Run& run, std::uint64_t ring_bytes);
 
   std::size_t batches_in_flight_;
-  client::DurableSession session_;
   LogShape shape_ = LogShape::Singleton;
-  std::unique_ptr<fabric::Memory> staging_memory_;
-  std::unique_ptr<fabric::Memory> words_memory_;
-  std::uint64_t piece_sent_ = 0;  // of the record at next_, in pieces before its last one
   // Tail words in flight, and behind them the committed word.
   alignas(64) std::array<std::uint64_t, client::kUpdatesMax + 1> words_{};
-  Lsn committed_word_;             // written last
-  std::uint64_t word_number_ = 0;  // of the update that wrote it
+  std::unique_ptr<fabric::Memory> staging_memory_;
+  std::unique_ptr<fabric::Memory> words_memory_;
+  client::DurableSession session_;  // goes before the memory that its requests name
+  std::uint64_t piece_sent_ = 0;    // of the record at next_, in pieces before its last one
+  Lsn committed_word_;              // written last
+  std::uint64_t word_number_ = 0;   // of the update that wrote it
   std::optional<pmem::Uuid> pool_;
   std::optional<LogState> state_;
   std::uint64_t state_generation_ = 0;

@@ -60,7 +60,7 @@ TEST(Wire, AMessageCutShortIsRefusedAtEveryLength) {
 
 TEST(Wire, AnAckReadsBackAndAnyFlippedBitIsSeen) {
   std::array<std::byte, kAckBytes> bytes;
-  encode_ack({2, 99, 7}, bytes.data());
+  encode_ack({2, 99, 7, 11}, bytes.data());
   EXPECT_EQ(decode_ack(bytes)->sequence, 99u);
   for (std::size_t bit = 0; bit < 8 * bytes.size(); ++bit) {
     auto flipped = bytes;
@@ -235,7 +235,96 @@ TEST_F(ResponderTest, AnImmediateWithoutALengthIsAProtocolErrorAndNotAcknowledge
     ASSERT_TRUE(ack.ok()) << ack.error().message;
     EXPECT_EQ(ack->status != 0, without);
     EXPECT_EQ(ack->sequence, without ? 0u : 1u);
+    EXPECT_EQ(ack->written, without ? 0u : 100u);
+    EXPECT_EQ(responder_->counters().refused, without ? 1u : 0u);
+    EXPECT_EQ(responder_->counters().flush_calls, without ? 0u : 1u);
   }
+}
+
+// A completion may also say too little: then too little is flushed. The responder can not know, so
+// it answers what it was told, and the requester compares.
+class ImmediateLengths : public ResponderTest {
+ protected:
+  void SetUp() override {}
+
+  /// A connection on which the responder's RNIC says so many bytes too few.
+  void open_with_missing(std::uint64_t bytes) {
+    requester_.reset();
+    switches_.immediate_bytes_missing = bytes;
+    open(true);
+    pool_ = *server_->register_memory(region_->bytes().first(kExported),
+                                      fabric::Access::RemoteReadWrite);
+    Requester::Options options;
+    options.remote = {pool_->key(), pool_->base(), kExported};
+    options.queue = {kDepth, 1024};
+    options.session = 7;
+    options.updates_max = 8;
+    plan::Update update;
+    update.shape = singleton();
+    update.primary = Primary::WriteImm;
+    const auto by_immediate = plan::plan(profile_, update);
+    update.primary = Primary::Send;
+    const auto by_message = plan::plan(profile_, update);
+    ASSERT_TRUE(by_immediate.ok() && by_message.ok());
+    auto requester =
+        Requester::open(*near_, *client_, profile_, {*by_immediate, *by_message}, options);
+    ASSERT_TRUE(requester.ok()) << requester.error().message;
+    requester_ = std::move(*requester);
+  }
+  Result<std::uint64_t> begin(std::size_t method, std::uint64_t at, std::size_t length) {
+    const UpdateItem item{at, {buffer_.data(), length, buffer_memory_.get()}};
+    return requester_->begin(method, std::span(&item, 1));
+  }
+  /// Until all has resolved or something is wrong.
+  Result<void> answered() {
+    Result<void> polled;
+    for (int round = 0; round < 10000; ++round) {
+      (void)responder_->pump();
+      polled = requester_->poll();
+      if (!polled.ok() || requester_->resolved() == requester_->begun()) break;
+    }
+    return polled;
+  }
+
+  std::unique_ptr<fabric::Memory> pool_;
+  std::unique_ptr<Requester> requester_;
+};
+
+TEST_F(ImmediateLengths, TooLittleIsAProtocolErrorAndNotTakenForDurable) {
+  for (const std::uint64_t missing : {0u, 1u, 64u, 1000u}) {
+    open_with_missing(missing);
+    ASSERT_TRUE(begin(0, 128, 300).ok());
+    const auto polled = answered();
+    EXPECT_EQ(polled.ok(), missing == 0) << missing;
+    EXPECT_EQ(requester_->resolved(), missing == 0 ? 1u : 0u) << missing;
+    if (missing != 0) {
+      EXPECT_EQ(polled.code(), ErrorCode::ProtocolError) << missing;
+    }
+  }
+}
+
+TEST_F(ImmediateLengths, AreRightOverManyUpdatesOfBothKinds) {
+  open_with_missing(0);
+  Random random(3);
+  for (int round = 0; round < 400; ++round) {
+    const std::uint64_t together = 1 + random.below(8);
+    for (std::uint64_t each = 0; each < together; ++each) {
+      const auto begun = begin(random.below(2), 64 * random.below(64), 1 + random.below(500));
+      ASSERT_TRUE(begun.ok()) << begun.error().message;
+    }
+    const auto polled = answered();
+    ASSERT_TRUE(polled.ok()) << round << ": " << polled.error().message;
+    ASSERT_EQ(requester_->resolved(), requester_->begun());
+  }
+}
+
+// A responder of an older build says nothing of lengths.
+TEST(Wire, AnAckThatSaysNothingOfLengthsReadsAsZero) {
+  std::array<std::byte, kAckBytes> bytes;
+  encode_ack({0, 99, 7, 0}, bytes.data());
+  EXPECT_EQ(decode_ack(bytes)->written, 0u);
+  encode_ack({0, 99, 7, 12345}, bytes.data());
+  EXPECT_EQ(decode_ack(bytes)->written, 12345u);
 }
 
 TEST_F(ResponderTest, MemoryOutsideThePoolIsRefusedCountedAndNotTouched) {

@@ -172,6 +172,16 @@ inline void Requester::fill_in(const InFlight& started, const CompiledRequest& c
   }
 }
 
+/// Notes what the acknowledgement of this message will have to say of lengths.
+inline void Requester::note_length(const InFlight& started, const CompiledRequest& compiled,
+                                   std::span<const UpdateItem> items) {
+  if (compiled.opcode == fabric::Opcode::WriteImm) {
+    written_begun_ += static_cast<std::uint32_t>(items[compiled.item].data.length);
+  }
+  const std::uint64_t sequence = started.messages_before + compiled.messages;
+  written_[sequence & (written_.size() - 1)] = written_begun_;
+}
+
 Result<std::uint64_t> Requester::begin(std::size_t method, std::span<const UpdateItem> items) {
   PERDURE_ASSERT(method < methods_.size());
   if (failure_) return Error{ErrorCode::Disconnected, failure_->message};
@@ -189,7 +199,10 @@ Result<std::uint64_t> Requester::begin(std::size_t method, std::span<const Updat
   started.messages_before = messages_begun_;
   started.completed = 0;
   fabric::WorkRequest* request = started.ready.data();
-  for (const CompiledRequest& each : compiled.requests) fill_in(started, each, items, *request++);
+  for (const CompiledRequest& each : compiled.requests) {
+    fill_in(started, each, items, *request++);
+    if (each.carries_message()) note_length(started, each, items);
+  }
   messages_begun_ += compiled.messages();
   begun_ = number;
   if (posting_ == number) {
@@ -292,6 +305,12 @@ Result<void> Requester::take_ack(const fabric::Completion& completion) {
   if (ack.session != options_.session || ack.sequence > counters_.messages ||
       ack.sequence < messages_acknowledged_) {
     return Error{ErrorCode::ProtocolError, "the peer acknowledged what was never sent"};
+  }
+  if (ack.written != 0 && ack.written != written_[ack.sequence & (written_.size() - 1)]) {
+    return Error{
+        ErrorCode::ProtocolError,
+        "the peer's RNIC says other lengths of WRITEs with immediate data than were "
+        "written, so the peer has not flushed all of them: use `--primary write` or `send`"};
   }
   messages_acknowledged_ = ack.sequence;
   if (ack.status != 0) {

@@ -24,7 +24,8 @@
 namespace perdure::persist {
 
 /// One item of an update: where it goes, and its bytes in registered memory of the same device.
-/// The bytes must stay as they are until the update resolves.
+/// The bytes must stay as they are until the update resolves, and registered until the connection
+/// has ended: an RNIC may have to send again what the responder has long answered.
 struct UpdateItem {
   std::uint64_t at = 0;  // bytes from the start of the exported part of the pool
   fabric::Segment data;
@@ -48,7 +49,9 @@ struct RequesterCounters {
   std::uint64_t posts = 0;     // calls of Endpoint::post that took some
 };
 
-/// Requires   endpoint and device outlive it; the endpoint is connected on that device.
+/// Requires   the device outlives it, and the endpoint, which is connected on that device, is there
+///            for each call. The endpoint goes first, or is disconnected: what is posted names
+///            memory that the requester registered.
 /// Threads    one caller at a time.
 class Requester {
  public:
@@ -159,7 +162,11 @@ class Requester {
     }
     return true;
   }
+  Result<void> make_room_for_messages(std::size_t needed);
   void make_ready();
+  void make_room_for_lengths();
+  void note_length(const InFlight& started, const CompiledRequest& compiled,
+                   std::span<const UpdateItem> items);
   fabric::WorkRequest ready_request(const CompiledRequest& compiled, std::size_t slot,
                                     std::byte* buffer) const;
   void fill_in(const InFlight& started, const CompiledRequest& compiled,
@@ -184,6 +191,11 @@ class Requester {
 
   std::vector<std::byte> message_bytes_;  // headers (or whole messages) of updates in flight
   std::unique_ptr<fabric::Memory> message_memory_;
+  struct Outgrown {
+    std::vector<std::byte> bytes;
+    std::unique_ptr<fabric::Memory> memory;
+  };
+  std::vector<Outgrown> outgrown_;  // by methods that need more; the RNIC may send from it again
   std::vector<std::byte> ack_bytes_;
   std::unique_ptr<fabric::Memory> ack_memory_;
   std::array<std::byte, kScratchBytes> scratch_{};  // what READs bring, never looked at
@@ -196,6 +208,10 @@ class Requester {
   std::uint64_t posting_ = 1;  // the update that may post: all before it have posted everything
   std::uint64_t messages_begun_ = 0;  // of all updates so far; counters_.messages are posted
   std::uint64_t messages_acknowledged_ = 0;
+  /// By sequence of a message, modulo a power of two: bytes that all WRITE_WITH_IMMs up to it
+  /// write, as in Ack. Has room for those that are not acknowledged, and the last that is.
+  std::vector<std::uint32_t> written_;
+  std::uint32_t written_begun_ = 0;
   std::uint64_t acks_taken_ = 0;
   std::uint64_t acks_reposted_ = 0;
   std::array<fabric::Completion, 32> completions_;  // scratch of poll

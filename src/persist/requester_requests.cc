@@ -1,5 +1,6 @@
 // The requester's side of the data plane: methods and memory made ready, and work requests.
 #include <algorithm>
+#include <bit>
 
 #include "core/assert.h"
 #include "core/bytes.h"
@@ -50,15 +51,47 @@ Result<void> Requester::use_methods(std::vector<Method> methods) {
   for (const CompiledMethod& method : compiled) {
     bytes_per_update = std::max(bytes_per_update, method.messages() * method.message_buffer_bytes);
   }
-  std::vector<std::byte> bytes(std::max<std::size_t>(updates_.size() * bytes_per_update, 1));
-  PERDURE_TRY(memory, device_.register_memory(bytes, fabric::Access::Local));
-  message_memory_ = std::move(memory);
-  message_bytes_ = std::move(bytes);
+  PERDURE_TRY_VOID(
+      make_room_for_messages(std::max<std::size_t>(updates_.size() * bytes_per_update, 1)));
   methods_ = std::move(compiled);
   read_ = read;
   first_probe_ = read + 1;
   make_ready();
+  make_room_for_lengths();
   return {};
+}
+
+/// What was registered stays so. An update has resolved once the responder has answered, and the
+/// RNIC may not have heard of its message's arrival: where an ACK was lost it sends the message
+/// again, and if it finds no registered memory that is the end of the connection.
+Result<void> Requester::make_room_for_messages(std::size_t needed) {
+  if (needed <= message_bytes_.size()) return {};
+  std::vector<std::byte> bytes(needed);
+  PERDURE_TRY(memory, device_.register_memory(bytes, fabric::Access::Local));
+  if (message_memory_ != nullptr) {
+    outgrown_.push_back({std::move(message_bytes_), std::move(message_memory_)});
+  }
+  message_memory_ = std::move(memory);
+  message_bytes_ = std::move(bytes);
+  return {};
+}
+
+/// Messages that were begun and not acknowledged: what updates in flight can have, and those of
+/// resolved ones, which were posted within the credit of the queue.
+void Requester::make_room_for_lengths() {
+  std::size_t messages_max = 0;
+  for (const CompiledMethod& method : methods_) {
+    messages_max = std::max(messages_max, method.messages());
+  }
+  const std::size_t needed = options_.queue.depth + updates_.size() * messages_max + 1;
+  if (needed <= written_.size()) return;
+  std::vector<std::uint32_t> room(std::bit_ceil(needed));
+  if (!written_.empty()) {
+    for (std::uint64_t sequence = messages_acknowledged_; sequence <= messages_begun_; ++sequence) {
+      room[sequence & (room.size() - 1)] = written_[sequence & (written_.size() - 1)];
+    }
+  }
+  written_ = std::move(room);
 }
 
 /// The work requests of every update that can be in flight.

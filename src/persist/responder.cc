@@ -224,11 +224,13 @@ Result<void> Responder::execute(std::span<const std::byte> message, const Messag
 
 Result<void> Responder::handle_immediate(const fabric::Completion& completion) {
   // The length is what is flushed. A provider that reports none (byte_len of the completion) would
-  // have us acknowledge bytes that nobody flushed.
+  // have us acknowledge bytes that nobody flushed. One that reports too little is found out by the
+  // requester, which is told what was reported.
   if (completion.length == 0) {
     return Error{ErrorCode::ProtocolError,
                  "a write with immediate data was completed with a length of 0 bytes"};
   }
+  written_ += static_cast<std::uint32_t>(completion.length);
   if (!immediate_reacts(completion.immediate)) return {};
   if (!options_.flushes_writes) return clean_pages();
   ack_due_ = true;
@@ -256,6 +258,7 @@ Result<void> Responder::flush_pending() {
 Result<void> Responder::finish_burst() {
   PERDURE_TRY_VOID(flush_pending());
   flushed_ = handled_;
+  written_flushed_ = written_;
   // Credits: without an answer the requester would have to stop when its window of messages is used
   // up.
   if (handled_ - acknowledged_ >= queue_.depth / 4) ack_due_ = true;
@@ -287,7 +290,7 @@ void Responder::acknowledge(std::uint8_t status) {
   const auto index = static_cast<std::size_t>(free - ack_busy_.begin());
   std::byte* bytes = ack_bytes_.data() + index * kAckBytes;
   // Not what was handled: when a burst fails, its first messages are still to be flushed.
-  encode_ack({status, flushed_, options_.session}, bytes);
+  encode_ack({status, flushed_, options_.session, written_flushed_}, bytes);
   fabric::WorkRequest request;
   request.opcode = fabric::Opcode::Send;
   request.context = kAckContext | index;

@@ -72,7 +72,7 @@ void encode_ack(const Ack& ack, std::byte* to) {
   store(to + 6, ack.status);
   store<std::uint8_t>(to + 7, 0);
   store(to + 8, ack.sequence);
-  store<std::uint32_t>(to + 16, 0);
+  store(to + 16, ack.written);
   store(to + 20, ack.session);
   store(to, crc32c({to + 4, kAckBytes - 4}));
 }
@@ -86,6 +86,7 @@ Result<Ack> decode_ack(std::span<const std::byte> message) {
   Ack ack;
   ack.status = load<std::uint8_t>(message.data() + 6);
   ack.sequence = load<std::uint64_t>(message.data() + 8);
+  ack.written = load<std::uint32_t>(message.data() + 16);
   ack.session = load<std::uint32_t>(message.data() + 20);
   return ack;
 }

@@ -26,11 +26,14 @@
 //   6       1     status    0: handled; else 1 + ErrorCode of the first message not handled
 //   7       1     zero
 //   8       8     sequence  every message up to this one has been handled
-//   16      4     zero
+//   16      4     written   bytes that the completions of the WRITE_WITH_IMMs up to `sequence` say
+//                           were written, all together, modulo 2^32; 0: not told
 //   20      4     session
 //
 // The immediate of a WRITE_WITH_IMM: bit 0 set: flush what was written and acknowledge;
 // bits 1..31: the offset of the write in units of 64 bytes, rounded down. So it reaches 128 GiB.
+// How much is to be flushed only the completion says; an RNIC that says too little there would have
+// the responder acknowledge what it has not flushed. So the acknowledgement repeats it.
 //
 // On the wire a crash leaves whole messages or none. In a persistent receive buffer it can leave
 // any mixture of the new message and what was there; the checksum tells, hence kPayloadCrc there.
@@ -92,6 +95,7 @@ struct Ack {
   std::uint8_t status = 0;
   std::uint64_t sequence = 0;
   std::uint32_t session = 0;
+  std::uint32_t written = 0;
 };
 
 /// Writes entry `index` of a message. Requires room for it.

@@ -11,7 +11,30 @@
 #include <immintrin.h>
 #endif
 
+// One text for the assembler and for whoever asks, so that a test on any processor holds all.
+#define PERDURE_X86_STORE_FENCE "sfence"
+#define PERDURE_ARM64_STORE_FENCE "dsb sy"
+
 namespace perdure::pmem {
+
+std::string_view store_fence_instruction(Processor processor) {
+  switch (processor) {
+    case Processor::X86: return PERDURE_X86_STORE_FENCE;
+    case Processor::Arm64: return PERDURE_ARM64_STORE_FENCE;
+    case Processor::Other: return {};
+  }
+  return {};
+}
+
+void store_fence() {
+#if defined(__x86_64__)
+  asm volatile(PERDURE_X86_STORE_FENCE ::: "memory");
+#elif defined(__aarch64__)
+  asm volatile(PERDURE_ARM64_STORE_FENCE ::: "memory");
+#else
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+#endif
+}
 
 std::string_view to_string(FlushInstruction instruction) {
   switch (instruction) {
@@ -64,20 +87,9 @@ FlushInstruction best_flush_instruction() {
   return FlushInstruction::None;
 }
 
-void store_fence() { _mm_sfence(); }
-
 #else
 
 FlushInstruction best_flush_instruction() { return FlushInstruction::None; }
-
-#if defined(__aarch64__)
-// DSB, not the DMB of a C++ fence: it completes only when all accesses before it have, and in the
-// full system, where an RNIC is an observer; DMB ISH orders within the inner shareable domain only
-// (Arm ARM DDI 0487, B2.3.12 "Memory barriers").
-void store_fence() { asm volatile("dsb sy" ::: "memory"); }
-#else
-void store_fence() { std::atomic_thread_fence(std::memory_order_seq_cst); }
-#endif
 
 #endif
 

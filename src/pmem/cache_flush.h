@@ -42,9 +42,20 @@ class CacheFlush {
   FlushFunction flush_;
 };
 
-/// Waits until earlier stores and line write-backs are accepted by the memory controller (SFENCE
-/// orders CLWB and CLFLUSHOPT: Intel SDM volume 1, section 11.4.4.1). On Arm, where no line is
-/// written back by Perdure: until they are complete in the full system (DSB SY).
+enum class Processor { X86, Arm64, Other };
+
+/// What store_fence() executes on a processor, in the language of its assembler; empty: a fence of
+/// C++, sequentially consistent.
+std::string_view store_fence_instruction(Processor processor);
+
+/// What stands between the responder's last store and an answer that calls it durable: on `mhp` and
+/// `wsp` nothing else does, on `dmp` line write-backs come before it.
+///
+///   x86    SFENCE  earlier stores and line write-backs are accepted by the memory controller (it
+///                  orders CLWB and CLFLUSHOPT: Intel SDM volume 1, section 11.4.4.1)
+///   Arm64  DSB SY  earlier accesses are complete, for every observer of the full system, of which
+///                  an RNIC is one. DMB would only order them, and DMB ISH, the fence of C++, only
+///                  within the inner shareable domain (Arm ARM DDI 0487, B2.3.12)
 void store_fence();
 
 }  // namespace perdure::pmem

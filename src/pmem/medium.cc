@@ -92,8 +92,8 @@ bool grants_map_sync(const File& file) {
 }
 
 // CPUID leaf 1 ECX bit 31 is set by hypervisors only (Intel SDM vol. 2, CPUID: reserved, 0; AMD APM
-// vol. 3, E.3.2).
-bool runs_under_hypervisor() {
+// vol. 3, E.3.2). On other processors nothing tells a guest for certain that it is one.
+bool may_run_under_hypervisor() {
 #if defined(__x86_64__)
   unsigned a = 0;
   unsigned b = 0;
@@ -101,7 +101,7 @@ bool runs_under_hypervisor() {
   unsigned d = 0;
   return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & (1U << 31)) != 0;
 #else
-  return false;
+  return true;
 #endif
 }
 
@@ -115,7 +115,7 @@ Error contradiction(const Medium& medium, PersistenceDomain declared, std::strin
 /// The file system itself; `found` says whether its msync reaches what is below it.
 Medium medium_of(const struct statfs& status) {
   Medium medium;
-  medium.is_virtual = runs_under_hypervisor();
+  medium.is_virtual = may_run_under_hypervisor();
   const unsigned long magic = magic_of(status);
   const auto* known = std::find_if(kFileSystems.begin(), kFileSystems.end(),
                                    [&](const FileSystemName& name) { return name.magic == magic; });
@@ -156,6 +156,14 @@ void note_what_is_below(Medium& medium, const Mount& mount, dev_t device) {
 
 }  // namespace
 
+std::string_view why_it_counts_as_virtual() {
+#if defined(__x86_64__)
+  return "this is a virtual machine";
+#else
+  return "this may be a virtual machine, for this processor does not say";
+#endif
+}
+
 std::string option_without_flush(const Medium& medium) {
   for (const char* option : kNoFlush) {
     if (has_option(medium.mount_options, option)) return option;
@@ -169,9 +177,9 @@ namespace {
 // host keeps the bytes in; without pmem=on that is its page cache (docs/nvdimm.txt of QEMU).
 void doubt_nvdimm(Medium& medium) {
   medium.found = PersistenceDomain::None;
-  medium.evidence.emplace_back(
-      "this is a virtual machine: what its NVDIMMs survive is what the hypervisor was told, and "
-      "has to be declared");
+  medium.evidence.push_back(fmt::format(
+      "{}: what its NVDIMMs survive is what the hypervisor was told, and has to be declared",
+      why_it_counts_as_virtual()));
 }
 
 }  // namespace
@@ -236,7 +244,7 @@ Result<Medium> examine_medium(const File& file) {
   if (file.is_device()) {
     Medium medium;
     medium.is_device = true;
-    medium.is_virtual = runs_under_hypervisor();
+    medium.is_virtual = may_run_under_hypervisor();
     medium.file_system = "device dax";
     medium.evidence.emplace_back("a device DAX character device: no page cache in between");
     medium.platform = platform_of_dax_device(attributes.st_rdev);

@@ -7,6 +7,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "pmem/block_devices.h"
@@ -27,7 +28,9 @@ struct Medium {
   std::string file_system;  // "ext4", "tmpfs", "device dax", or "type 0x..." when not known
   PlatformDomain platform = PlatformDomain::Silent;
   bool is_device = false;
-  bool is_virtual = false;  // of this machine: what its NVDIMMs are, its hypervisor was told
+  /// Of this machine: what its NVDIMMs are, its hypervisor was told. Where it can not be told
+  /// whether there is one (Arm), there is.
+  bool is_virtual = false;
   /// What follows from the facts alone. What is not known to survive does not survive.
   PersistenceDomain found = PersistenceDomain::None;
   std::string mount_options;  // of a page cache; comma-separated
@@ -37,6 +40,9 @@ struct Medium {
   std::string never_lasts;
   std::vector<std::string> evidence;  // sentences, for a person
 };
+
+/// Why Medium::is_virtual is set, for a person.
+std::string_view why_it_counts_as_virtual();
 
 /// What follows for a file on a page cache from its mount options and drives. Pure. Before, `found`
 /// is Page if the file system's own msync reaches its drives.

@@ -61,8 +61,8 @@ Result<Medium> examine(const std::string& path) {
 ProbedAxis domain_axis(const Medium& medium) {
   ProbedAxis axis{"persistence domain", std::string(to_string(medium.found)), medium.evidence};
   if (medium.is_virtual && medium.kind == MediumKind::PageCache)
-    axis.evidence.emplace_back(
-        "this is a virtual machine: what its medium survives is decided by the host");
+    axis.evidence.push_back(std::string(why_it_counts_as_virtual()) +
+                            ": what its medium survives is decided by the host");
   if (medium.kind == MediumKind::Dram)
     axis.evidence.emplace_back("remedy: declare dmp, mhp or wsp if a battery keeps this memory");
   if (medium.kind == MediumKind::PageCache && medium.found == PersistenceDomain::None)

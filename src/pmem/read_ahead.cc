@@ -8,6 +8,8 @@
 #include <string>
 #include <system_error>
 
+#include "core/assert.h"
+
 namespace perdure::pmem {
 namespace {
 
@@ -53,10 +55,36 @@ std::uint64_t read_ahead_bytes_max() {
   return (group != 0 ? std::min(machine, group) : machine) / 2;
 }
 
-ReadAhead::ReadAhead(std::span<std::byte> mapping) {
-  const auto bytes = std::min<std::uint64_t>(mapping.size(), read_ahead_bytes_max());
+ReadAheadBudget& ReadAheadBudget::of_process() {
+  static ReadAheadBudget budget(read_ahead_bytes_max);
+  return budget;
+}
+
+ReadAheadBudget::Share ReadAheadBudget::take(std::uint64_t wanted) {
+  const std::uint64_t most = most_();  // reads files: before the lock
+  const MutexLock lock(mutex_);
+  const std::uint64_t bytes = std::min(wanted, most > taken_ ? most - taken_ : 0);
+  taken_ += bytes;
+  return {*this, bytes};
+}
+
+std::uint64_t ReadAheadBudget::taken() const {
+  const MutexLock lock(mutex_);
+  return taken_;
+}
+
+void ReadAheadBudget::give_back(std::uint64_t bytes) {
+  const MutexLock lock(mutex_);
+  PERDURE_ASSERT(bytes <= taken_);
+  taken_ -= bytes;
+}
+
+ReadAhead::ReadAhead(std::span<std::byte> mapping, ReadAheadBudget& budget)
+    : share_(budget.take(mapping.size())) {
+  const auto bytes = static_cast<std::size_t>(share_.bytes());
+  if (bytes == 0) return;
   try {
-    thread_ = std::thread([this, part = mapping.first(static_cast<std::size_t>(bytes))] {
+    thread_ = std::thread([this, part = mapping.first(bytes)] {
       for (std::size_t at = 0; at < part.size() && !stop_.load(); at += kAskBytes) {
         if (!ask_for_pages(part.subspan(at, std::min(kAskBytes, part.size() - at)))) return;
       }

@@ -11,6 +11,9 @@
 #include <cstdint>
 #include <span>
 #include <thread>
+#include <utility>
+
+#include "core/mutex.h"
 
 namespace perdure::pmem {
 
@@ -18,21 +21,63 @@ namespace perdure::pmem {
 /// requests, not for the bytes. Returns false where such advice is not taken.
 bool ask_for_pages(std::span<std::byte> part);
 
-/// How much of a file may be read ahead without memory becoming short: half of what this machine,
-/// and the control group of this process, can give; 0: not known.
+/// How much may be read ahead without memory becoming short: half of what this machine, and the
+/// control group of this process, can give; pages that were read ahead count as given back, since
+/// they can be. 0: not known.
 std::uint64_t read_ahead_bytes_max();
 
+/// Bytes that may be read ahead at a time, for all pools together: if each of several large ones
+/// took half of memory, they would evict one another. First come, first served.
+/// Threads: any.
+class ReadAheadBudget {
+ public:
+  /// `most`: of all shares together. Asked whenever one is taken, since memory comes and goes.
+  explicit ReadAheadBudget(std::uint64_t (*most)()) : most_(most) {}
+  /// That of this process, of read_ahead_bytes_max().
+  static ReadAheadBudget& of_process();
+
+  /// What was taken of a budget; given back when destroyed. The budget must outlive it.
+  class Share {
+   public:
+    Share(Share&& other) noexcept
+        : budget_(other.budget_), bytes_(std::exchange(other.bytes_, 0)) {}
+    Share& operator=(Share&&) = delete;
+    ~Share() { budget_->give_back(bytes_); }
+    std::uint64_t bytes() const { return bytes_; }
+
+   private:
+    friend class ReadAheadBudget;
+    Share(ReadAheadBudget& budget, std::uint64_t bytes) : budget_(&budget), bytes_(bytes) {}
+    ReadAheadBudget* budget_;
+    std::uint64_t bytes_;
+  };
+
+  /// As much of `wanted` as is left.
+  Share take(std::uint64_t wanted);
+  std::uint64_t taken() const;
+
+ private:
+  void give_back(std::uint64_t bytes);
+
+  std::uint64_t (*const most_)();
+  mutable Mutex mutex_;
+  std::uint64_t taken_ PERDURE_GUARDED_BY(mutex_) = 0;
+};
+
 /// A thread, until it has asked for everything or is destroyed. Advice: without it all is as slow
-/// as it was.
+/// as it was. What it has read stays in memory and so counts until it is destroyed: with the pool.
 class ReadAhead {
  public:
-  /// Requires that the mapping outlives it.
-  explicit ReadAhead(std::span<std::byte> mapping);
+  /// Reads as much of the mapping, from its start, as the budget has left. Requires that the
+  /// mapping outlives it.
+  explicit ReadAhead(std::span<std::byte> mapping,
+                     ReadAheadBudget& budget = ReadAheadBudget::of_process());
   ~ReadAhead();
   ReadAhead(const ReadAhead&) = delete;
   ReadAhead& operator=(const ReadAhead&) = delete;
 
  private:
+  ReadAheadBudget::Share share_;
   std::atomic<bool> stop_{false};
   std::thread thread_;
 };

@@ -7,6 +7,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <optional>
+#include <utility>
 
 #include "core/clock.h"
 #include "pmem/medium.h"
@@ -71,6 +73,53 @@ TEST_F(ReadAheadTest, WhatIsNotAskedForDoesNotCome) {
   EXPECT_TRUE(ask_for_pages(mapping_.first(kFileBytes / 4)));
   EXPECT_TRUE(becomes_resident(kFileBytes / 4));
   EXPECT_LT(resident(), kFileBytes / 2);
+}
+
+std::uint64_t quarter_of_the_file() { return kFileBytes / 4; }
+
+TEST_F(ReadAheadTest, NoMoreComesThanTheBudgetHasLeft) {
+  ReadAheadBudget budget(quarter_of_the_file);
+  {
+    const ReadAhead ahead(mapping_, budget);
+    EXPECT_EQ(budget.taken(), kFileBytes / 4);
+    EXPECT_TRUE(becomes_resident(kFileBytes / 4));
+    EXPECT_LT(resident(), kFileBytes / 2);
+  }
+  EXPECT_EQ(budget.taken(), 0u);
+}
+
+std::uint64_t most_of_a_test = 100;
+
+TEST(ReadAheadBudget, IsSharedByAllPoolsAndGivenBackWhenOneGoes) {
+  ReadAheadBudget budget([] { return most_of_a_test; });
+  auto first = std::make_optional(budget.take(60));
+  EXPECT_EQ(first->bytes(), 60u);
+  const auto second = budget.take(60);  // Expect: what is left, not half of memory again
+  EXPECT_EQ(second.bytes(), 40u);
+  EXPECT_EQ(budget.take(1).bytes(), 0u);
+  first.reset();
+  EXPECT_EQ(budget.taken(), 40u);
+  const auto third = budget.take(100);
+  EXPECT_EQ(third.bytes(), 60u);
+}
+
+TEST(ReadAheadBudget, WithLessMemoryThanIsTakenNothingIsLeft) {
+  ReadAheadBudget budget([] { return most_of_a_test; });
+  const auto early = budget.take(80);
+  most_of_a_test = 50;
+  EXPECT_EQ(budget.take(10).bytes(), 0u);
+  most_of_a_test = 100;
+  EXPECT_EQ(budget.take(30).bytes(), 20u);
+}
+
+TEST(ReadAheadBudget, AShareThatWasMovedIsGivenBackOnce) {
+  ReadAheadBudget budget([] { return most_of_a_test; });
+  {
+    auto share = budget.take(10);
+    const auto other = std::move(share);
+    EXPECT_EQ(other.bytes(), 10u);
+  }
+  EXPECT_EQ(budget.taken(), 0u);
 }
 
 TEST(ReadAhead, LeavesMemoryForOthers) {

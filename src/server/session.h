@@ -86,10 +86,10 @@ class ServedSession {
   fabric::Device& device_;
   pmem::Region& region_;
   std::unique_ptr<fabric::Memory> memory_;
-  std::unique_ptr<fabric::Endpoint> endpoint_;
-  std::unique_ptr<pmem::FailureTie> tie_;  // goes before the endpoint
   std::unique_ptr<persist::Responder> responder_;
-  bool was_attached_ = false;  // and what came in was not replayed yet
+  std::unique_ptr<fabric::Endpoint> endpoint_;  // goes before the memory that is posted on it
+  std::unique_ptr<pmem::FailureTie> tie_;       // goes before the endpoint
+  bool was_attached_ = false;                   // and what came in was not replayed yet
   const int wake_fd_;
   std::atomic<bool> stopping_{false};
   // Copies of the responder's counters, for readers in other threads.

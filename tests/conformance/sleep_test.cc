@@ -72,6 +72,35 @@ TEST_P(Sleep, PingPongOfSleepersNeverStops) {
   EXPECT_TRUE(server_fine);
 }
 
+// Where messages alone raise events, whoever sends must mark each kind of them: one that is not
+// marked would find the receiver asleep.
+TEST_P(Sleep, EveryKindOfMessageWakesASleeperThatHasNothingInFlight) {
+  const std::array<fabric::WorkRequest, 4> kinds{
+      send(local_->segment(0, 8), 1), send(local_->segment(0, 0), 2),
+      write_immediate(local_->segment(0, 8), remote_->remote(), 4096, 7, 3),
+      write_immediate(local_->segment(0, kBytes / 2), remote_->remote(), 4096, 8, 4)};
+  std::uint64_t round = 0;
+  for (const bool signalled : {true, false}) {
+    for (fabric::WorkRequest message : kinds) {
+      message.signalled = signalled;
+      ASSERT_TRUE(pair_->server.endpoint->post_receive(remote_->segment(0, 64), ++round).ok());
+      std::atomic<bool> heard{false};
+      std::thread server([&] {
+        sleep_until(pair_->server, [&] {
+          heard = pair_->server.find(Opcode::Receive, round) != nullptr;
+          return heard.load();
+        });
+      });
+      EXPECT_TRUE(pair_->client.endpoint->post({&message, 1}).ok());
+      // What waits in this process for a credit goes out by polls.
+      const Deadline deadline = Deadline::after(kPatience);
+      while (!heard && !deadline.passed()) pair_->client.poll();
+      server.join();
+      EXPECT_TRUE(heard) << to_string(message.opcode) << ", round " << round;
+    }
+  }
+}
+
 TEST_P(Sleep, RequesterSleepsUntilItsReadIsAnswered) {
   std::atomic<bool> stop{false};
   std::thread server([&] {

@@ -5,6 +5,7 @@
 //   later implies earlier      where the second item arrived, the first is whole.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
@@ -32,9 +33,10 @@ constexpr persist::ReceiveQueue kQueue{32, 512};
 /// One responder with its pool, one requester, and updates on their way.
 class MethodRun {
  public:
-  MethodRun(const ServerProfile& profile, const Method& method, std::uint64_t seed)
+  MethodRun(const ServerProfile& profile, const Method& method, std::uint64_t seed,
+            const fabric::emu::RnicSwitches& switches = {})
       : random_(seed), world_(random_), method_(method) {
-    server_ = &world_.add_machine("server", profile);
+    server_ = &world_.add_machine("server", profile, switches);
     client_ = &world_.add_machine("client", profile);
     region_ = &server_->add_region(kExportedBytes + kQueue.persistent_bytes());
     auto ends = world_.connect(*client_, *server_);
@@ -257,6 +259,33 @@ TEST(MethodCrash, PowerLossAtRandomInstantsUnderManySchedulesLosesNothingAcknowl
     EXPECT_GT(cuts_in_flight, before) << name_of(each) << ": no cut met an update in flight";
   }
   RecordProperty("cuts_in_flight", static_cast<int>(cuts_in_flight));
+}
+
+// What is flushed for a WRITE_WITH_IMM is what its completion says was written. One that says too
+// little, or nothing, ends the connection; nothing was acknowledged by it.
+TEST(MethodCrash, ACompletionThatSaysTooLittleLosesNothingAcknowledged) {
+  std::size_t methods = 0;
+  for (const Case& each : cases()) {
+    const bool announces = std::any_of(
+        each.method.requester.begin(), each.method.requester.end(), [](const RequesterStep& step) {
+          return step.kind == RequesterStep::Kind::Post && step.verb == Verb::WriteImm;
+        });
+    if (!announces || each.method.responder.empty()) continue;
+    ++methods;
+    for (const std::uint64_t missing : {std::uint64_t{0}, std::uint64_t{1}, kSlotBytes}) {
+      fabric::emu::RnicSwitches switches;
+      switches.immediate_without_length = missing == 0;
+      switches.immediate_bytes_missing = missing;
+      for (std::uint64_t seed = 1; seed <= 3; ++seed) {
+        MethodRun run(each.profile, each.method, seed, switches);
+        run.go(0);
+        EXPECT_LT(run.resolved(), kUpdates) << name_of(each) << ", " << missing << " missing";
+        run.recover();
+        EXPECT_EQ(run.violation(), "") << name_of(each) << ", seed " << seed;
+      }
+    }
+  }
+  EXPECT_GT(methods, 10u);
 }
 
 // The tests above can fail: a method that is wrong for its responder is caught within a few cuts.

@@ -190,6 +190,13 @@ void InboundQueue::finish_posted(Slot& slot) {
   announce();
 }
 
+/// What the completion of a WRITE_WITH_IMM says of its length.
+std::uint64_t InboundQueue::length_told(std::uint64_t length) const {
+  const RnicSwitches& switches = behaviour_.switches;
+  if (switches.immediate_without_length || length == 0) return 0;
+  return length - std::min(length - 1, switches.immediate_bytes_missing);
+}
+
 /// Receive completions of messages before which, and with which, everything posted is visible.
 void InboundQueue::announce() {
   for (Slot& slot : slots_) {
@@ -206,9 +213,7 @@ void InboundQueue::announce() {
     completion.has_immediate = operation.opcode == Opcode::WriteImm;
     completion.immediate = operation.immediate;
     completion.length = operation.length;
-    if (completion.has_immediate && behaviour_.switches.immediate_without_length) {
-      completion.length = 0;
-    }
+    if (completion.has_immediate) completion.length = length_told(operation.length);
     if (stays_in_completion(slot)) {
       received.entry.payload = operation.data;
       received.entry.buffer = slot.place;

@@ -125,6 +125,7 @@ class InboundQueue {
   bool stays_in_completion(const Slot& slot) const;
   Slot& choose_posted(Random& random, Nanoseconds now);
   void finish_posted(Slot& slot);
+  std::uint64_t length_told(std::uint64_t length) const;
   void announce();
   std::optional<Response> execute(Slot& slot);
   void push_to_controller(const Slot& slot);

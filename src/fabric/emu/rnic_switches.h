@@ -14,6 +14,8 @@ struct RnicSwitches {
   std::uint64_t cqe_payload_bytes = 0;
   /// The receive completion of a WRITE_WITH_IMM says 0 bytes.
   bool immediate_without_length = false;
+  /// It says so many bytes fewer than were written, but at least one.
+  std::uint64_t immediate_bytes_missing = 0;
   /// Windows over registered memory are bound to one connection (memory windows of type 2), as
   /// hardware has them. Off: they are keys of their own.
   bool binds_windows = false;

@@ -41,7 +41,7 @@ struct Hello {
   Capabilities capabilities;
   std::uint32_t credit_key = 0;
   std::uint64_t credit_address = 0;
-  bool solicits = false;         // see VerbsEndpoint::arm
+  bool solicits = false;         // see wake_up.h
   bool binds_window = false;     // see VerbsEndpoint::accept
   unsigned immediates_log2 = 0;  // of the ring behind the credit word (iWARP): see work_batch.h
 };

@@ -16,6 +16,7 @@
 #include <algorithm>
 #include <cstring>
 #include <fstream>
+#include <map>
 #include <sstream>
 
 namespace perdure::fabric::verbs {
@@ -91,18 +92,8 @@ std::shared_ptr<Rnic::Watched> Rnic::watched_of(ibv_context* context) {
   static auto& known = *new std::map<ibv_context*, std::shared_ptr<Watched>>;
   const std::lock_guard lock(mutex);
   std::shared_ptr<Watched>& watched = known[context];
-  if (!watched || watched->dead.load()) watched = std::make_shared<Watched>();
+  if (!watched || watched->fates.dead()) watched = std::make_shared<Watched>();
   return watched;
-}
-
-void Rnic::condemn(Watched& watched) {
-  watched.dead.store(true);
-  for (const auto& [qp, fate] : watched.fates) fate->broken = true;
-}
-
-void Rnic::note_removal() {
-  const std::lock_guard lock(watched_->mutex);
-  condemn(*watched_);
 }
 
 Rnic::Rnic(ibv_context* context, std::uint8_t port, const SocketAddress& address)
@@ -170,49 +161,15 @@ bool Rnic::pages_on_demand() const {
 
 void Rnic::dispatch_events() {
   constexpr int kEventsMax = 64;  // the rest stays readable
-  const std::lock_guard lock(watched_->mutex);
+  const std::lock_guard lock(watched_->reading);
   for (int i = 0; i < kEventsMax; ++i) {
     ibv_async_event event{};
     if (::ibv_get_async_event(context_, &event) != 0) return;
-    const char* what = ::ibv_event_type_str(event.event_type);
-    switch (event.event_type) {
-      case IBV_EVENT_QP_FATAL:
-      case IBV_EVENT_QP_REQ_ERR:
-      case IBV_EVENT_QP_ACCESS_ERR:
-        if (const auto found = watched_->fates.find(event.element.qp);
-            found != watched_->fates.end()) {
-          found->second->broken = true;
-        }
-        break;
-      case IBV_EVENT_CQ_ERR:  // it was overrun, and its completions are lost
-        for (const auto& [qp, fate] : watched_->fates) {
-          if (qp->send_cq == event.element.cq || qp->recv_cq == event.element.cq)
-            fate->broken = true;
-        }
-        log_message(Severity::Error, fmt::format("RNIC {}: {}", name(), what));
-        break;
-      case IBV_EVENT_DEVICE_FATAL:
-        condemn(*watched_);
-        log_message(Severity::Error, fmt::format("RNIC {}: {}", name(), what));
-        break;
-      case IBV_EVENT_PORT_ERR:
-      case IBV_EVENT_PORT_ACTIVE:
-        log_message(Severity::Warning, fmt::format("RNIC {}: {}", name(), what));
-        break;
-      default: log_message(Severity::Debug, fmt::format("RNIC {}: {}", name(), what));
-    }
+    watched_->fates.take(event);
+    log_message(meaning_of(event.event_type).severity,
+                fmt::format("RNIC {}: {}", name(), ::ibv_event_type_str(event.event_type)));
     ::ibv_ack_async_event(&event);
   }
-}
-
-void Rnic::watch(ibv_qp* qp, std::shared_ptr<Fate> fate) {
-  const std::lock_guard lock(watched_->mutex);
-  watched_->fates[qp] = std::move(fate);
-}
-
-void Rnic::unwatch(ibv_qp* qp) {
-  const std::lock_guard lock(watched_->mutex);
-  watched_->fates.erase(qp);
 }
 
 namespace {

@@ -3,19 +3,16 @@
 
 #include "fabric/socket_address.h"
 #include "fabric/verbs/completion_vectors.h"
+#include "fabric/verbs/fates.h"
 #include "fabric/verbs/handles.h"
 #include "fabric/verbs/verbs.h"
 
 #include <atomic>
-#include <map>
+#include <memory>
 #include <mutex>
+#include <utility>
 
 namespace perdure::fabric::verbs {
-
-/// What the RNIC's asynchronous events did to one connection. Set by whichever thread reads them.
-struct Fate {
-  std::atomic<bool> broken{false};
-};
 
 /// One RNIC with an address of one of its ports. Threads: any.
 class Rnic {
@@ -45,15 +42,17 @@ class Rnic {
   /// lets an RNIC ask for more (RFC 5040: the data sink of a READ is a tagged buffer), and hardware
   /// does: see rdma_connect(3) and the kernel's rdma_rw, which grant it on iWARP.
   bool read_sink_needs_remote_write() const { return is_iwarp() && !is_siw_; }
+  /// See Sleeper. rxe is the software RNIC that is not siw.
+  bool errors_are_silent() const { return report_.software && !is_siw_; }
   bool is_iwarp() const { return report_.transport == Transport::Iwarp; }
 
   /// Asks whether its port is active.
   bool is_up() const;
   /// Whether it was reset or removed: its context serves nobody any more, and all keys on it are
   /// gone. find_rnics() finds it anew.
-  bool is_dead() const { return watched_->dead.load(); }
+  bool is_dead() const { return watched_->fates.dead(); }
   /// librdmacm says that it was removed.
-  void note_removal();
+  void note_removal() { watched_->fates.condemn(); }
 
   /// Where the completions of one more connection raise their interrupt.
   int next_completion_vector() { return vectors_.next(); }
@@ -62,25 +61,22 @@ class Rnic {
   int event_fd() const { return context_->async_fd; }
   /// Tells connections what has happened to them. Threads: any; never blocks for long.
   void dispatch_events();
-  void watch(ibv_qp* qp, std::shared_ptr<Fate> fate);
-  void unwatch(ibv_qp* qp);
+  void watch(ibv_qp* qp, std::shared_ptr<Fate> fate) { watched_->fates.watch(qp, std::move(fate)); }
+  void unwatch(ibv_qp* qp) { watched_->fates.unwatch(qp); }
 
  private:
   static constexpr unsigned kFlushGlobal = 1;
   static constexpr unsigned kFlushPersistent = 2;
   static constexpr unsigned kAtomicWrite = 4;
 
-  /// Connections by their queue pairs. Of all RNICs with one context: an event is read only once,
-  /// by any of them.
+  /// Of all RNICs with one context: an event is read only once, by any of them.
   struct Watched {
-    std::mutex mutex;
-    std::map<ibv_qp*, std::shared_ptr<Fate>> fates;
-    std::atomic<bool> dead{false};
+    std::mutex reading;  // one thread at a time reads events
+    Fates fates;
     std::atomic<bool> refuses_windows{false};
   };
   /// Never those of a dead RNIC whose place in memory a new context has.
   static std::shared_ptr<Watched> watched_of(ibv_context* context);
-  static void condemn(Watched& watched);  // requires its mutex
 
   void find_capabilities();
 

@@ -395,6 +395,15 @@ void VerbsEndpoint::look_around() {
   ask_after_peer();
 }
 
+Sleeper VerbsEndpoint::sleeper() const {
+  return {.peer_solicits = peer_hello_.solicits,
+          .requests_in_flight = !requests_.empty(),
+          .credit_in_flight = telling_,
+          .credits_due = receive_credits_.due(),
+          .question_in_flight = questions_ > 0,
+          .errors_are_silent = domain_->rnic->errors_are_silent()};
+}
+
 bool VerbsEndpoint::arm() {
   if (lost_ || early_ || requests_.reportable() || requests_.anything_held()) return false;
   if (!may_speak()) return false;  // the hello raises no event
@@ -402,11 +411,9 @@ bool VerbsEndpoint::arm() {
   if (!lost_) look_around();
   if (lost_) return false;
   armed_ = true;
-  // A sleeper that waits for messages only is not woken by the completion of its own credits.
-  // Errors raise an event in any case (InfiniBand volume 1, 11.4.2.2).
-  const bool only_messages =
-      peer_hello_.solicits && requests_.empty() && !(telling_ && receive_credits_.due());
-  if (::ibv_req_notify_cq(queue_.get(), only_messages ? 1 : 0) != 0) return false;
+  if (::ibv_req_notify_cq(queue_.get(), sleeps_for_messages_only(sleeper()) ? 1 : 0) != 0) {
+    return false;
+  }
   ibv_wc done;  // what came before the request for notification raises no event
   if (::ibv_poll_cq(queue_.get(), 1, &done) > 0) {
     early_ = done;

@@ -7,6 +7,7 @@
 #include "fabric/verbs/credits.h"
 #include "fabric/verbs/domain.h"
 #include "fabric/verbs/verbs_request_ring.h"
+#include "fabric/verbs/wake_up.h"
 #include "fabric/verbs/work_batch.h"
 
 #include <cstdlib>
@@ -83,6 +84,7 @@ class VerbsEndpoint final : public Endpoint {
   bool take(const ibv_wc& done, Completion& completion);
   bool take_receive(const ibv_wc& done, Completion& completion);
   void tell_credits();
+  Sleeper sleeper() const;
   void look_around();
   void ask_after_peer();
   void post_word(ibv_wr_opcode opcode, std::uint64_t tag, std::uint64_t& word, std::size_t at_peer);
