@@ -3,43 +3,33 @@
 #include <functional>
 
 #include "log/log_state.h"
+#include "testing/relayed_peer.h"
 #include "tests/crash/log_cluster.h"
 
 namespace perdure {
 namespace {
 
 /// A peer that lets somebody act at a moment.
-class HookedPeer final : public client::Peer {
+class HookedPeer final : public test::RelayedPeer {
  public:
-  std::unique_ptr<client::Peer> real;
+  using RelayedPeer::RelayedPeer;
   std::uint32_t described_epochs = 0;  // more than the pool has
   std::string called;                  // empty: as the real one
   std::function<Result<void>(const control::SessionRequest&)> before_session;
   std::function<void(client::Session&, const control::SessionRequest&)> after_session;
-  std::string name() const override { return called.empty() ? real->name() : called; }
-  fabric::Device& device() override { return real->device(); }
-  Result<std::vector<control::PoolDescription>> list(Deadline d) override { return real->list(d); }
+  std::string name() const override { return called.empty() ? RelayedPeer::name() : called; }
   Result<control::PoolDescription> describe(const std::string& pool, Deadline d) override {
-    auto description = real->describe(pool, d);
+    auto description = RelayedPeer::describe(pool, d);
     if (description.ok()) description->epoch.value += described_epochs;
     return description;
-  }
-  Result<control::PoolDescription> create(const control::PoolRequest& r, Deadline d) override {
-    return real->create(r, d);
   }
   Result<client::Session> open_session(const control::SessionRequest& r, Deadline d) override {
     if (before_session) {
       if (auto may = before_session(r); !may.ok()) return may.error();
     }
-    auto session = real->open_session(r, d);
+    auto session = RelayedPeer::open_session(r, d);
     if (session.ok() && after_session) after_session(*session, r);
     return session;
-  }
-  Result<void> close_session(std::uint64_t id, Deadline d) override {
-    return real->close_session(id, d);
-  }
-  Result<void> fence(const std::string& p, Epoch e, Deadline d) override {
-    return real->fence(p, e, d);
   }
 };
 
@@ -89,8 +79,7 @@ std::vector<std::unique_ptr<client::Peer>> hooked(
     Cluster& cluster, const std::function<void(std::size_t index, HookedPeer&)>& hook) {
   std::vector<std::unique_ptr<client::Peer>> peers;
   for (std::size_t index = 0; index < 3; ++index) {
-    auto peer = std::make_unique<HookedPeer>();
-    peer->real = cluster.peer(index);
+    auto peer = std::make_unique<HookedPeer>(cluster.peer(index));
     hook(index, *peer);
     peers.push_back(std::move(peer));
   }

@@ -7,6 +7,8 @@
 #include <functional>
 #include <optional>
 
+#include "testing/relayed_peer.h"
+
 namespace perdure {
 namespace {
 
@@ -264,32 +266,16 @@ TEST(LogNaming, ARemovalThatOnlyTheRemovedOneKnowsClosesNoLog) {
 }
 
 /// A peer that answers everything with an error, or is the real one.
-class FailingPeer final : public client::Peer {
+class FailingPeer final : public test::RelayedPeer {
  public:
   FailingPeer(std::unique_ptr<client::Peer> real, std::optional<ErrorCode> code)
-      : real_(std::move(real)), code_(code) {}
-  std::string name() const override { return real_->name(); }
-  fabric::Device& device() override { return real_->device(); }
-  Result<std::vector<control::PoolDescription>> list(Deadline d) override { return real_->list(d); }
+      : RelayedPeer(std::move(real)), code_(code) {}
   Result<control::PoolDescription> describe(const std::string& pool, Deadline d) override {
     if (code_) return Error{*code_, std::string(to_string(*code_))};
-    return real_->describe(pool, d);
-  }
-  Result<control::PoolDescription> create(const control::PoolRequest& r, Deadline d) override {
-    return real_->create(r, d);
-  }
-  Result<client::Session> open_session(const control::SessionRequest& r, Deadline d) override {
-    return real_->open_session(r, d);
-  }
-  Result<void> close_session(std::uint64_t id, Deadline d) override {
-    return real_->close_session(id, d);
-  }
-  Result<void> fence(const std::string& p, Epoch e, Deadline d) override {
-    return real_->fence(p, e, d);
+    return RelayedPeer::describe(pool, d);
   }
 
  private:
-  std::unique_ptr<client::Peer> real_;
   std::optional<ErrorCode> code_;
 };
 

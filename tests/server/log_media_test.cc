@@ -7,8 +7,12 @@
 #include <array>
 #include <memory>
 
+#include "client/http_peer.h"
 #include "core/bytes.h"
 #include "daemon_process.h"
+#include "fabric/open_device.h"
+#include "log/replicated_log.h"
+#include "testing/relayed_peer.h"
 
 namespace perdure::server {
 namespace {
@@ -16,9 +20,30 @@ namespace {
 constexpr std::size_t kDaemons = 3;
 constexpr std::size_t kPayload = 1'000;
 
-class LogMedia : public testing::TestWithParam<const char*> {
+/// A peer that lets its pool be cut short between a reader's session and what is read by it.
+class CutPeer final : public test::RelayedPeer {
+ public:
+  CutPeer(std::unique_ptr<client::Peer> real, const std::string& cut)
+      : RelayedPeer(std::move(real)), cut_(cut) {}
+  Result<client::Session> open_session(const control::SessionRequest& r, Deadline d) override {
+    auto session = RelayedPeer::open_session(r, d);
+    const bool cuts = session.ok() && !r.write && !cut_.empty();
+    EXPECT_TRUE(!cuts || ::truncate(cut_.c_str(), 4096) == 0);
+    return session;
+  }
+
+ private:
+  const std::string& cut_;  // the file, once it is to be cut
+};
+
+class LogMedia : public testing::TestWithParam<Transport> {
  protected:
+  using Writer = std::unique_ptr<log::ReplicatedLog>;
+
   LogMedia() {
+    auto device = fabric::open_device(GetParam());
+    EXPECT_TRUE(device.ok()) << device.error().message;
+    device_ = std::move(*device);
     for (std::size_t index = 0; index < kDaemons; ++index) {
       daemons_[index].reset(DaemonProcess::serving(pools_[index].path()));
       EXPECT_EQ(
@@ -27,17 +52,22 @@ class LogMedia : public testing::TestWithParam<const char*> {
     }
   }
 
-  Result<Log> open() {
-    LogOptions options;
-    for (const auto& each : daemons_) options.peers.push_back(each->address("control"));
+  std::string file(std::size_t index) const { return pools_[index].path() + "/log.pool"; }
+  Result<Writer> open() {
+    std::vector<std::unique_ptr<client::Peer>> peers;
+    for (std::size_t index = 0; index < kDaemons; ++index) {
+      auto peer = client::HttpPeer::open(daemons_[index]->address("control"), device_);
+      if (!peer.ok()) return peer.error();
+      peers.push_back(std::make_unique<CutPeer>(std::move(*peer), cut_[index]));
+    }
+    log::WriterOptions options;
     options.pool = "log";
-    options.transport = GetParam();
     options.record_bytes_max = 64 * 1024;
     options.measure_costs = false;
     options.take_over = true;
-    return Log::open(std::move(options));
+    return log::ReplicatedLog::open(std::move(peers), options, Clock::monotonic());
   }
-  void append(Log& log, int count) {
+  static void append(log::ReplicatedLog& log, int count) {
     Ticket last;
     for (int done = 0; done < count; ++done) {
       std::vector<std::byte> record(kPayload);
@@ -53,7 +83,7 @@ class LogMedia : public testing::TestWithParam<const char*> {
     LogReaderOptions options;
     options.peer = daemons_[index]->address("control");
     options.pool = "log";
-    options.transport = GetParam();
+    options.transport = std::string(to_string(GetParam()));
     auto reader = LogReader::open(std::move(options));
     ASSERT_TRUE(reader.ok()) << reader.error().message;
     for (std::uint64_t number = 0; number < records; ++number) {
@@ -67,18 +97,21 @@ class LogMedia : public testing::TestWithParam<const char*> {
 
   std::array<TestDirectory, kDaemons> pools_;
   std::array<std::unique_ptr<DaemonProcess>, kDaemons> daemons_;
+  std::shared_ptr<fabric::Device> device_;
+  std::array<std::string, kDaemons> cut_;  // files that are cut when somebody begins to read them
 };
 
 // The first one is asked first for what another replica has missed.
 TEST_P(LogMedia, AReplicaIsRepairedAlthoughAnotherOneLosesItsFile) {
-  auto log = open();
-  ASSERT_TRUE(log.ok()) << log.error().message;
+  auto opened = open();
+  ASSERT_TRUE(opened.ok()) << opened.error().message;
+  const Writer log = std::move(opened).value();
   append(*log, 200);
   ASSERT_EQ(daemons_[2]->ask("POST", "/v1/pools/log/close").status, 200);
   append(*log, 200);
   ASSERT_FALSE(log->status().replicas[2].up);
   ASSERT_EQ(daemons_[2]->ask("POST", "/v1/pools/log/open").status, 200);
-  ASSERT_EQ(::truncate((pools_[0].path() + "/log.pool").c_str(), 4096), 0);
+  cut_[0] = file(0);
   const auto reports = log->repair();
   ASSERT_FALSE(reports.empty());
   EXPECT_EQ(reports[0].peer, daemons_[2]->address("control"));
@@ -92,16 +125,17 @@ TEST_P(LogMedia, AReplicaIsRepairedAlthoughAnotherOneLosesItsFile) {
   // Expect: the daemon goes on, and says of its pool what is the matter.
   EXPECT_EQ(daemons_[0]->ask("GET", "/healthz").status, 200);
   EXPECT_NE(daemons_[0]->ask("GET", "/v1/pools/log").body.find("unavailable"), std::string::npos);
+  cut_[0].clear();
   // Expect: who takes over goes on without that one, and knows why.
   auto next = open();
   ASSERT_TRUE(next.ok()) << next.error().message;
-  EXPECT_EQ(next->status().next_index, 500u);
-  EXPECT_NE(next->status().replicas[0].down_reason, "");
-  append(*next, 1);
+  EXPECT_EQ((*next)->status().next_index, 500u);
+  EXPECT_NE((*next)->status().replicas[0].down_reason, "");
+  append(**next, 1);
 }
 
-INSTANTIATE_TEST_SUITE_P(Here, LogMedia, testing::Values("tcp", "shm"),
-                         [](const auto& each) { return std::string(each.param); });
+INSTANTIATE_TEST_SUITE_P(Here, LogMedia, testing::Values(Transport::Tcp, Transport::Shm),
+                         [](const auto& each) { return std::string(to_string(each.param)); });
 
 }  // namespace
 }  // namespace perdure::server
