@@ -482,49 +482,49 @@ TEST_F(ResponderTest, ARequesterIsToldThatItsUpdateWasRefused) {
   EXPECT_EQ((*requester)->resolved(), 0u);
 }
 
-TEST_F(ResponderTest, ItemsThatDoNotFitAreRefusedBeforeAnythingIsPosted) {
-  Requester::Options options;
-  options.remote = {1, 0, kExported};
-  options.queue = {32, 1024};
-  options.session = 7;
-  plan::Update update;
-  update.shape = singleton();
-  update.primary = Primary::Send;
-  const auto method = plan::plan(profile_, update);
-  auto requester = Requester::open(*near_, *client_, profile_, {*method}, options);
-  ASSERT_TRUE(requester.ok());
-  const auto begin = [&](std::uint64_t at, std::size_t length) {
-    UpdateItem item{at, {buffer_.data(), length, buffer_memory_.get()}};
-    return (*requester)->begin(0, std::span<const UpdateItem>(&item, 1)).code();
-  };
-  EXPECT_EQ(begin(kExported - 10, 64), ErrorCode::OutOfRange);
-  EXPECT_EQ(begin(UINT64_MAX - 10, 64), ErrorCode::OutOfRange);
-  EXPECT_EQ(begin(0, 0), ErrorCode::OutOfRange);
-  EXPECT_EQ(begin(0, 1024), ErrorCode::InvalidArgument);  // with its header: more than a message
-  EXPECT_EQ((*requester)->begun(), 0u);
+/// Items that are refused before anything is posted, whatever the size of the pool.
+class RefusedItems : public ResponderTest {
+ protected:
+  void connect(Primary primary, std::uint64_t pool_bytes) {
+    Requester::Options options;
+    options.remote = {1, 0, pool_bytes};
+    options.queue = {32, 1024};
+    options.session = 7;
+    plan::Update update;
+    update.shape = singleton();
+    update.primary = primary;
+    auto requester = Requester::open(*near_, *client_, profile_,
+                                     {plan::plan(profile_, update).value()}, options);
+    ASSERT_TRUE(requester.ok()) << requester.error().message;
+    requester_ = std::move(*requester);
+  }
+  ErrorCode refusal(std::uint64_t at, std::size_t length) {
+    const UpdateItem item{at, {buffer_.data(), length, buffer_memory_.get()}};
+    const auto begun = requester_->begin(0, std::span<const UpdateItem>(&item, 1));
+    EXPECT_FALSE(begun.ok());
+    EXPECT_EQ(requester_->begun(), 0u);
+    return begun.ok() ? ErrorCode::SystemError : begun.code();
+  }
+
+  std::unique_ptr<Requester> requester_;
+};
+
+TEST_F(RefusedItems, LieOutsideThePoolOrDoNotFitIntoAMessage) {
+  connect(Primary::Send, kExported);
+  EXPECT_EQ(refusal(kExported - 10, 64), ErrorCode::OutOfRange);
+  EXPECT_EQ(refusal(UINT64_MAX - 10, 64), ErrorCode::OutOfRange);
+  EXPECT_EQ(refusal(0, 0), ErrorCode::OutOfRange);
+  EXPECT_EQ(refusal(0, 1024), ErrorCode::InvalidArgument);  // with its header
 }
 
 // An entry of a message has 32 bits for a length, and a transport its own limit.
-TEST_F(ResponderTest, AnItemThatIsTooLongForOneRequestIsRefusedBeforeAnythingIsPosted) {
-  Requester::Options options;
-  options.remote = {1, 0, std::uint64_t{1} << 40};
-  options.queue = {32, 1024};
-  options.session = 7;
-  plan::Update update;
-  update.shape = singleton();
-  update.primary = Primary::Write;
-  const auto method = plan::plan(profile_, update);
-  auto requester = Requester::open(*near_, *client_, profile_, {*method}, options);
-  ASSERT_TRUE(requester.ok());
-  const std::uint64_t longest = (*requester)->item_bytes_max();
+TEST_F(RefusedItems, AreTooLongForOneRequest) {
+  connect(Primary::Write, std::uint64_t{1} << 40);
+  const std::uint64_t longest = requester_->item_bytes_max();
   EXPECT_LE(longest, std::numeric_limits<std::uint32_t>::max());
   EXPECT_LE(longest, near_->limits().transfer_bytes_max);
-  for (const std::uint64_t length : {longest + 1, std::uint64_t{1} << 32}) {
-    const UpdateItem item{0, {buffer_.data(), length, buffer_memory_.get()}};
-    const auto begun = (*requester)->begin(0, std::span<const UpdateItem>(&item, 1));
-    EXPECT_EQ(begun.code(), ErrorCode::OutOfRange) << length;
-  }
-  EXPECT_EQ((*requester)->begun(), 0u);
+  EXPECT_EQ(refusal(0, longest + 1), ErrorCode::OutOfRange);
+  EXPECT_EQ(refusal(0, std::uint64_t{1} << 32), ErrorCode::OutOfRange);
 }
 
 }  // namespace

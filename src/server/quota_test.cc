@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <memory>
 #include <thread>
 
 #include "pmem/pool.h"
@@ -77,53 +78,54 @@ TEST_F(Quota, ADeviceIsTakenOnlyWithItsOperatorsConsent) {
   EXPECT_EQ(refusal("device", 4096), ErrorCode::InvalidArgument);  // it is no DAX device
 }
 
-/// With threads, in real time: whoever ends a session meets the thread that runs it.
+/// A pool that somebody has when a service starts: maybe a daemon that was killed a moment ago, and
+/// is still ending.
+class BusyPools : public testing::Test {
+ protected:
+  void SetUp() override {
+    options_.directory = directory_.path();
+    options_.threads = false;
+    ASSERT_TRUE((*PeerService::open(options_, {}))->create({"a", 65536}).ok());
+    auto held = pmem::Pool::open(directory_.path() + "/a.pool", {});
+    ASSERT_TRUE(held.ok()) << held.error().message;
+    holder_ = std::move(*held);
+    EXPECT_EQ((*PeerService::open(options_, {}))->describe("a")->state,
+              control::PoolStatus::Unavailable);
+    options_.threads = true;
+  }
 
-/// Who has it may be a daemon that was killed a moment ago, and is still ending.
-TEST(BusyPools, OneThatIsInUseAtTheStartGetsAMoment) {
-  const test::TestDirectory directory{"/dev/shm"};
-  ServiceOptions options;
-  options.directory = directory.path();
-  options.threads = false;
-  ASSERT_TRUE((*PeerService::open(options, {}))->create({"a", 65536}).ok());
-  auto holder = pmem::Pool::open(directory.path() + "/a.pool", {});
-  ASSERT_TRUE(holder.ok()) << holder.error().message;
-  EXPECT_EQ((*PeerService::open(options, {}))->describe("a")->state,
-            control::PoolStatus::Unavailable);
+  static void expect_open(PeerService& service) {
+    EXPECT_EQ(service.describe("a")->state, control::PoolStatus::Open);
+    EXPECT_EQ(service.describe("a")->reason, "");
+  }
 
-  options.threads = true;
-  std::thread ending([&holder] {
+  const test::TestDirectory directory_{"/dev/shm"};
+  ServiceOptions options_;
+  std::unique_ptr<pmem::Pool> holder_;
+};
+
+TEST_F(BusyPools, OneThatIsInUseAtTheStartGetsAMoment) {
+  std::thread ending([this] {
     ::usleep(200'000);
-    holder->reset();
+    holder_.reset();
   });
-  auto service = PeerService::open(options, {});
+  auto service = PeerService::open(options_, {});
   ending.join();
   ASSERT_TRUE(service.ok()) << service.error().message;
-  EXPECT_EQ((*service)->describe("a")->state, control::PoolStatus::Open)
-      << (*service)->describe("a")->reason;
+  expect_open(**service);
 }
 
-TEST(BusyPools, OneThatIsLetGoOfLaterIsOpenedThen) {
-  const test::TestDirectory directory{"/dev/shm"};
-  ServiceOptions options;
-  options.directory = directory.path();
-  options.threads = false;
-  ASSERT_TRUE((*PeerService::open(options, {}))->create({"a", 65536}).ok());
-  auto holder = pmem::Pool::open(directory.path() + "/a.pool", {});
-  ASSERT_TRUE(holder.ok()) << holder.error().message;
-  options.threads = true;
-  options.busy_within = Nanoseconds{0};
-  auto service = PeerService::open(options, {});
+TEST_F(BusyPools, OneThatIsLetGoOfLaterIsOpenedThen) {
+  options_.busy_within = Nanoseconds{0};
+  auto service = PeerService::open(options_, {});
   ASSERT_TRUE(service.ok()) << service.error().message;
   EXPECT_EQ((*service)->describe("a")->state, control::PoolStatus::Unavailable);
-  holder->reset();
+  holder_.reset();
   const Deadline soon = Deadline::after(std::chrono::seconds(20));
   while ((*service)->describe("a")->state != control::PoolStatus::Open && !soon.passed()) {
     ::usleep(10'000);
   }
-  EXPECT_EQ((*service)->describe("a")->state, control::PoolStatus::Open)
-      << (*service)->describe("a")->reason;
-  EXPECT_TRUE((*service)->describe("a")->reason.empty());
+  expect_open(**service);
 }
 
 }  // namespace
