@@ -105,6 +105,7 @@ Result<ChildProcess> ChildProcess::start(const std::vector<std::string>& command
   const pid_t pid = ::fork();
   if (pid == 0) {
     die_with(parent);
+    ::setpgid(0, 0);  // what is typed at the terminal is for the program that ends it
     become(arguments.data(), streams);
   }
   if (pid < 0) return errno_of(fmt::format("starting '{}'", command[0]));

@@ -28,6 +28,7 @@ void describe(const Program& program) {
   add_check_command(program);
   add_bench_commands(program);
   add_demo_command(program);
+  add_up_command(program);
   add_sim_command(program);
   add_torture_command(program);
 }
