@@ -144,9 +144,10 @@ Result<ResponderAction> parse_action(const ParsedJson& json, const std::string& 
 }
 
 Result<ServerProfile> parse_server(const ParsedJson& json, const std::string& where) {
-  PERDURE_TRY_VOID(only_fields(
-      json, where,
-      {"domain", "ddio", "receive_buffers", "transport", "write_order", "dma_dirties"}));
+  PERDURE_TRY_VOID(
+      only_fields(json, where,
+                  {"domain", "ddio", "receive_buffers", "transport", "write_order", "dma_dirties",
+                   "native_flush", "persistent_flush", "ordered_persist"}));
   ServerProfile server;
   PERDURE_TRY(domain_word, text_at(json, where, "domain"));
   PERDURE_TRY(domain, parse_persistence_domain(domain_word));
@@ -166,6 +167,12 @@ Result<ServerProfile> parse_server(const ParsedJson& json, const std::string& wh
     PERDURE_TRY(dirties, parse_dma_dirties(dirties_word));
     server.dma_dirties = dirties;
   }
+  PERDURE_TRY(native_flush, flag_at(json, where, "native_flush"));
+  PERDURE_TRY(persistent_flush, flag_at(json, where, "persistent_flush"));
+  PERDURE_TRY(ordered_persist, flag_at(json, where, "ordered_persist"));
+  server.capabilities.native_flush = native_flush;
+  server.capabilities.persistent_flush = persistent_flush;
+  server.capabilities.ordered_persist = ordered_persist;
   server.domain = domain;
   server.receive_buffers = buffers;
   server.transport = transport;

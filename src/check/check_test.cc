@@ -67,6 +67,12 @@ TEST(Check, AFlushToPersistenceNeedsNoProcessorWhereDdioIsOn) {
 TEST(Check, AFlushToPersistenceReachesTheRangeThatItNames) {
   ServerProfile cached = server(PersistenceDomain::Dmp, Ddio::On);
   cached.capabilities.persistent_flush = true;
+  EXPECT_EQ(
+      verdict(make(singleton(), {post(Verb::Write, {a}), post(Verb::Flush, {a}), completion(1)}),
+              cached),
+      "acknowledged-implies-durable")
+      << "there is no FLUSH at all, and a READ stands in for it";
+  cached.capabilities.native_flush = true;
   const auto flushing = [](std::vector<Item> named) {
     UpdateShape two;
     two.items_per_epoch = {2};

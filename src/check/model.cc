@@ -293,8 +293,8 @@ class Compiler {
 
   /// A FLUSH to persistence, where only what is in the memory controller survives.
   bool flush_persists() const {
-    return profile_.capabilities.persistent_flush && profile_.domain == PersistenceDomain::Dmp &&
-           drains();
+    return profile_.capabilities.native_flush && profile_.capabilities.persistent_flush &&
+           profile_.domain == PersistenceDomain::Dmp && drains();
   }
 
   /// The range that a FLUSH names, as far as something earlier on its connection wrote it.

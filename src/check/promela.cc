@@ -246,7 +246,8 @@ class Printer : private Layout {
   /// Whether a FLUSH to persistence waits for what an earlier request wrote.
   bool persists(const Request& flush, const Request& earlier) const {
     if (flush.step->verb != Verb::Flush || earlier.step->verb == Verb::Send) return false;
-    if (!durable || !profile.capabilities.persistent_flush) return false;
+    const Capabilities& able = profile.capabilities;
+    if (!durable || !able.native_flush || !able.persistent_flush) return false;
     if (profile.domain != PersistenceDomain::Dmp) return false;
     return std::any_of(earlier.step->items.begin(), earlier.step->items.end(), [&](Item item) {
       return std::count(flush.step->items.begin(), flush.step->items.end(), item) != 0;

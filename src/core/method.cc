@@ -63,6 +63,12 @@ bool two_sided(const Method& method) {
                      [](const auto& step) { return step.kind == RequesterStep::Kind::WaitAck; });
 }
 
+bool acknowledges(const std::vector<ResponderAction>& reaction) {
+  return std::any_of(reaction.begin(), reaction.end(), [](const ResponderAction& action) {
+    return action.kind == ResponderAction::Kind::Ack;
+  });
+}
+
 bool replays(const Method& method) {
   return std::any_of(method.requester.begin(), method.requester.end(),
                      [](const auto& step) { return step.replay; });

@@ -100,6 +100,9 @@ std::size_t round_trips(const Method& method);
 /// Whether the responder's CPU takes part.
 bool two_sided(const Method& method);
 
+/// Whether the responder answers a message with this reaction.
+bool acknowledges(const std::vector<ResponderAction>& reaction);
+
 /// Whether some message is replayed from its receive buffer by recovery.
 bool replays(const Method& method);
 

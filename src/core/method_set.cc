@@ -51,10 +51,16 @@ std::optional<std::size_t> proof(const Method& method, std::size_t wait) {
     return step.of;
   }
   if (step.kind != Kind::WaitAck) return std::nullopt;
-  for (std::size_t before = wait; before-- > 0;) {
-    if (is_message(method.requester[before])) return before;
+  std::optional<std::size_t> answered;
+  std::size_t message = 0;
+  for (std::size_t before = 0; before < wait; ++before) {
+    if (!is_message(method.requester[before])) continue;
+    if (message < method.responder.size() && acknowledges(method.responder[message])) {
+      answered = before;
+    }
+    ++message;
   }
-  return std::nullopt;
+  return answered;
 }
 
 Way way_of(const Method& method, Item item) {

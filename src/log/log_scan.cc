@@ -168,8 +168,9 @@ Result<std::optional<RecordView>> LogCursor::next() {
 
 Result<std::optional<RecordView>> await_record(LogCursor& cursor, const Deadline& within) {
   while (true) {
+    const bool last = within.passed();  // the last look is one that began when the time was over
     PERDURE_TRY(record, cursor.next());
-    if (record || within.passed()) return record;
+    if (record || last) return record;
   }
 }
 

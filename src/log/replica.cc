@@ -16,6 +16,12 @@ Replica::Replica(std::unique_ptr<client::Peer> peer, ReplicaOptions options)
   PERDURE_ASSERT(batches_in_flight_ >= 1 && batches_in_flight_ <= kBatchesMax);
 }
 
+Replica::~Replica() {
+  session_.close();
+  words_memory_.reset();
+  staging_memory_.reset();
+}
+
 Result<void> Replica::open_session(const control::SessionRequest& request) {
   sending_ = false;
   PERDURE_TRY_VOID(session_.open(request));

@@ -34,6 +34,10 @@ struct ReplicaOptions {
 class Replica {
  public:
   Replica(std::unique_ptr<client::Peer> peer, ReplicaOptions options);
+  /// Ends the connection before the memory goes that its requests name, and that before the device.
+  ~Replica();
+  Replica(Replica&&) = default;
+  Replica& operator=(Replica&&) = delete;
 
   /// Opens a write session. Errors: those of DurableSession::open; InvalidArgument: the peer has
   /// another pool of that name now.
@@ -112,10 +116,10 @@ class Replica {
   alignas(64) std::array<std::uint64_t, client::kUpdatesMax + 1> words_{};
   std::unique_ptr<fabric::Memory> staging_memory_;
   std::unique_ptr<fabric::Memory> words_memory_;
-  client::DurableSession session_;  // goes before the memory that its requests name
-  std::uint64_t piece_sent_ = 0;    // of the record at next_, in pieces before its last one
-  Lsn committed_word_;              // written last
-  std::uint64_t word_number_ = 0;   // of the update that wrote it
+  client::DurableSession session_;
+  std::uint64_t piece_sent_ = 0;   // of the record at next_, in pieces before its last one
+  Lsn committed_word_;             // written last
+  std::uint64_t word_number_ = 0;  // of the update that wrote it
   std::optional<pmem::Uuid> pool_;
   std::optional<LogState> state_;
   std::uint64_t state_generation_ = 0;

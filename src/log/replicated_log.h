@@ -133,7 +133,7 @@ class ReplicatedLog {
   Result<void> start_log();
   Result<void> begin_epoch(const Configurations& in_play);
   Error too_few(std::string_view doing, const Configuration& configuration);
-  Error too_few_of(const Configurations& in_play);
+  Error too_few_of(const Configurations& in_play, const Configuration& lacking);
 
   // Running.
   Result<Ticket> append_record(RecordType type, std::span<const std::byte> payload);

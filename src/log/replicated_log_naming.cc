@@ -118,7 +118,7 @@ Result<void> ReplicatedLog::check_named(Opening& opening) {
 /// succeed fences nobody.
 Result<void> ReplicatedLog::check_reachable_of(const Configurations& in_play) {
   for (const Configuration& each : in_play) {
-    if (reachable_of(each) < each.sessions_needed()) return too_few_of(in_play);
+    if (reachable_of(each) < each.sessions_needed()) return too_few_of(in_play, each);
   }
   return {};
 }

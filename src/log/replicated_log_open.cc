@@ -135,15 +135,14 @@ Error ReplicatedLog::too_few(std::string_view doing, const Configuration& config
                                  members == 0 ? replicas_.size() : members, reasons)};
 }
 
-/// The same where those in play need more of them.
-Error ReplicatedLog::too_few_of(const Configurations& in_play) {
-  const Configuration& newest = in_play.back();
+/// The same where one of those in play needs more of them.
+Error ReplicatedLog::too_few_of(const Configurations& in_play, const Configuration& lacking) {
   if (in_play.size() == 1)
-    return too_few(fmt::format("recovering log '{}'", options_.pool), newest);
+    return too_few(fmt::format("recovering log '{}'", options_.pool), lacking);
   return too_few(fmt::format("a change of log '{}' was begun and is not decided: it has {}, or {}, "
                              "and takes a quorum of both (name the replicas of both); deciding it",
-                             options_.pool, describe(in_play.front()), describe(newest)),
-                 newest);
+                             options_.pool, describe(in_play.front()), describe(in_play.back())),
+                 lacking);
 }
 
 /// Step 1: which pools the peers have. Changes nothing there. That one of them is named twice is
@@ -594,7 +593,7 @@ Result<void> ReplicatedLog::start_log() {
 Result<void> ReplicatedLog::begin_epoch(const Configurations& in_play) {
   follow_rule(in_play);
   quorum_ = in_play.back().quorum;
-  if (!quorum_stands()) return too_few_of(in_play);
+  if (!quorum_stands()) return too_few_of(in_play, in_play.back());
   committed_ = tail_;
   noted_ = tail_;
   boundaries_.reserve(anchor_.ring_bytes);

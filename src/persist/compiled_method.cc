@@ -38,12 +38,6 @@ std::vector<CompiledEntry> entries_for(const RequesterStep& step,
   return entries;
 }
 
-bool acknowledges(const std::vector<ResponderAction>& reaction) {
-  return std::any_of(reaction.begin(), reaction.end(), [](const ResponderAction& action) {
-    return action.kind == ResponderAction::Kind::Ack;
-  });
-}
-
 /// The item whose last byte a READ or the range a FLUSH names: the last one it covers, or, where
 /// the method names none, the last one written before it.
 Item covered_item(const Method& method, std::size_t index) {
@@ -94,7 +88,7 @@ Result<std::vector<Item>> compile_flush(const Method& method, std::size_t index,
                                         const ServerProfile& profile, const Capabilities& usable,
                                         CompiledRequest& request) {
   const std::vector<Item> items = flushed_items(method, index);
-  const bool persists = usable.persistent_flush && !items.empty();
+  const bool persists = usable.native_flush && usable.persistent_flush && !items.empty();
   if (usable.native_flush) request.opcode = fabric::Opcode::Flush;
   if (persists) request.placement = fabric::FlushPlacement::Persistence;
   const bool rests_on_it = profile.capabilities.persistent_flush &&

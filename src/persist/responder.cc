@@ -126,6 +126,9 @@ Result<std::size_t> Responder::pump() {
 
 Result<void> Responder::handle(const fabric::Completion& completion) {
   ++counters_.messages;
+  if (persistent_buffers() && handled_ + 1 >= kAppliedMax) {
+    return Error{ErrorCode::Unsupported, "the messages of this session are used up: open another"};
+  }
   consumed_.push_back(completion.context);
   if (completion.has_immediate) {
     PERDURE_TRY_VOID(handle_immediate(completion));
@@ -150,9 +153,6 @@ Result<void> Responder::handle_message(std::span<const std::byte> message) {
   if ((header.flags & kReplayable) != 0 && !persistent_buffers()) {
     return Error{ErrorCode::ProtocolError,
                  "a replayable message, but the receive buffers of this pool are in DRAM"};
-  }
-  if (persistent_buffers() && header.sequence == kAppliedMax) {
-    return Error{ErrorCode::Unsupported, "the messages of this session are used up: open another"};
   }
   PERDURE_TRY_VOID(check_entries(message, header));
   if ((header.flags & kAckWanted) != 0) ack_due_ = true;

@@ -45,7 +45,8 @@ class Catalog {
     facts_.atomic_write = server.capabilities.atomic_write;
     facts_.written_in_order = keeps_write_order(server);
     facts_.sync_misses_writes = durable && page && !syncs_peer_writes(server);
-    facts_.flush_persists = dmp && server.capabilities.persistent_flush;
+    facts_.flush_persists =
+        dmp && server.capabilities.native_flush && server.capabilities.persistent_flush;
     std::size_t first = 0;
     for (const std::uint8_t count : request.shape.items_per_epoch) {
       std::vector<Item> items(count);

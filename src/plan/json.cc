@@ -50,6 +50,13 @@ Json scenario_json(const Scenario& scenario) {
                     {"transport", to_string(server.transport)},
                     {"write_order", to_string(server.write_order)},
                     {"dma_dirties", to_string(server.dma_dirties)}};
+  // What a method may rest on; what is not there is not named.
+  const auto name = [&json](const char* capability, bool has) {
+    if (has) json["server"][capability] = true;
+  };
+  name("native_flush", server.capabilities.native_flush);
+  name("persistent_flush", server.capabilities.persistent_flush);
+  name("ordered_persist", server.capabilities.ordered_persist);
   json["requester"] = Json::array();
   for (const RequesterStep& step : scenario.method.requester) {
     json["requester"].push_back(step_json(step));

@@ -13,10 +13,17 @@ namespace {
 
 constexpr std::uint64_t kSmallSampleBytes = 128;
 
-bool sends_immediates(const Method& method) {
-  return std::any_of(method.requester.begin(), method.requester.end(), [](const auto& step) {
-    return step.kind == RequesterStep::Kind::Post && step.verb == Verb::WriteImm;
-  });
+/// Whether the responder is told by an immediate what to flush.
+bool names_by_immediates(const Method& method) {
+  std::size_t message = 0;
+  for (const RequesterStep& step : method.requester) {
+    if (!is_message(step)) continue;
+    const bool answered =
+        message < method.responder.size() && acknowledges(method.responder[message]);
+    if (step.verb == Verb::WriteImm && answered) return true;
+    ++message;
+  }
+  return false;
 }
 
 class Chooser {
@@ -39,7 +46,7 @@ class Chooser {
     const auto allowed = std::find_if(found.begin(), found.end(), [&](const auto& ranked) {
       const Method& method = ranked.known->method;
       if (!options_.replay && replays(method)) return false;
-      if (!options_.immediates && sends_immediates(method)) return false;
+      if (!options_.immediates && names_by_immediates(method)) return false;
       return may_share({{method, reuse, false}}, profile_).ok();
     });
     if (allowed != found.end()) return &allowed->known->method;

@@ -24,7 +24,7 @@ struct SetOptions {
   Level level = Level::Durable;         // the least that an update is to reach
   std::uint64_t message_bytes_max = 0;  // of the responder's receive buffers
   bool replay = true;                   // methods that replay messages may be chosen
-  bool immediates = true;               // and those with WRITE_WITH_IMM: they reach the whole pool
+  bool immediates = true;               // and those whose immediates name a place
 };
 
 /// The cheapest by `costs`, as far as the law of core/method_set.h lets them share a connection:

@@ -89,4 +89,9 @@ Result<std::unique_ptr<pmem::Pool>> PoolDirectory::open(const std::string& name,
   return pmem::Pool::open(file_of(name), options);
 }
 
+bool PoolDirectory::looks_cheap(const std::string& name) {
+  std::error_code failed;
+  return std::filesystem::is_regular_file(file_of(name), failed);
+}
+
 }  // namespace perdure::server

@@ -214,6 +214,11 @@ Result<void> PeerService::open_entry(PoolEntry& entry, const Deadline& patience)
     }
     opened = store_->open(entry.name, settings_of(entry.name));
   }
+  return open_as(entry, std::move(opened));
+}
+
+/// Requires entry.control. What came of opening its file: serves the pool, or shows why not.
+Result<void> PeerService::open_as(PoolEntry& entry, Result<std::unique_ptr<pmem::Pool>> opened) {
   if (!opened) {
     log_message(Severity::Error,
                 fmt::format("pool '{}' is unavailable: {}", entry.name, opened.error().message));

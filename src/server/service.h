@@ -53,7 +53,7 @@ struct ServiceOptions {
   /// quarter of sessions_max.
   std::size_t sessions_for_writers = 0;
   /// For so long starting waits for pools that are in use, all together: a daemon that was killed a
-  /// moment ago has its pools until its process has ended. Then they are asked for in the
+  /// moment ago has its pools until its process has ended. Then files are asked for in the
   /// background, for a minute, since ending can take an RNIC that long.
   Nanoseconds busy_within = std::chrono::seconds{3};
   bool emulated = false;                                    // said of itself: see EmulatedMachine
@@ -187,6 +187,7 @@ class PeerService {
   Result<PoolPointer> insert_pool(const std::string& pool);
   Result<PoolPointer> insert_new_pool(const control::PoolRequest& request);
   Result<void> open_entry(PoolEntry& entry, const Deadline& patience);
+  Result<void> open_as(PoolEntry& entry, Result<std::unique_ptr<pmem::Pool>> opened);
   Result<void> adopt(PoolEntry& entry, std::unique_ptr<pmem::Pool> pool);
   void show(PoolEntry& entry, const std::optional<Error>& failure);
   static Result<PoolHold> hold(PoolEntry& entry);

@@ -141,15 +141,21 @@ void PeerService::open_busy() {
   {
     const MutexLock lock(mutex_);
     for (const auto& [name, entry] : pools_) {
-      if (entry->failure && entry->failure->code == ErrorCode::Busy) entries.push_back(entry);
+      const bool busy = entry->failure && entry->failure->code == ErrorCode::Busy;
+      if (busy && store_->looks_cheap(name)) entries.push_back(entry);
     }
   }
   for (const PoolPointer& entry : entries) {
+    if (closing_.load()) return;
     if (!entry->control.take(Nanoseconds{0})) continue;
     const PoolHold control(entry->control);
-    if (entry->served != nullptr) continue;
+    {
+      const MutexLock lock(mutex_);
+      if (!entry->failure || entry->failure->code != ErrorCode::Busy) continue;
+    }
     auto opened = store_->open(entry->name, settings_of(entry->name));
-    if (opened.ok()) (void)adopt(*entry, std::move(opened).value());
+    if (!opened.ok() && opened.code() == ErrorCode::Busy) continue;
+    (void)open_as(*entry, std::move(opened));
   }
 }
 

@@ -1,6 +1,7 @@
 // A perdured on an emulated machine: what was durable is there after a power cut, under the same
 // address and in the same epoch.
 #include <gtest/gtest.h>
+#include <perdure/log.h>
 
 #include <csignal>
 #include <fstream>
@@ -53,6 +54,21 @@ class EmulatedDaemon : public testing::Test {
   std::shared_ptr<fabric::Device> device_;
   std::unique_ptr<client::HttpPeer> peer_;
 };
+
+// Each peer has its own emulated device: connection, memory and device end in that order.
+TEST_F(EmulatedDaemon, ALogOverItEndsWhileNothingIsLeft) {
+  ASSERT_TRUE(peer_->create({"a", 1 << 20}, soon()).ok());
+  LogOptions options;
+  options.peers = {daemon_->address("control")};
+  options.pool = "a";
+  for (int round = 0; round < 2; ++round) {
+    auto log = Log::open(options);
+    ASSERT_TRUE(log.ok()) << log.error().message;
+    const auto ticket = log->append(std::as_bytes(std::span("record", 6)));
+    ASSERT_TRUE(ticket.ok());
+    EXPECT_TRUE(log->wait(*ticket, Level::Committed, std::chrono::seconds(10)).ok());
+  }
+}
 
 TEST_F(EmulatedDaemon, WhatWasDurableIsThereAfterAPowerCut) {
   EXPECT_TRUE(client::HttpPeer::probe(daemon_->address("control"), soon())->emulated);
