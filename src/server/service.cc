@@ -13,7 +13,7 @@ namespace perdure::server {
 namespace {
 
 constexpr int kRevokeTries = 3;
-constexpr Nanoseconds kBusyFor = std::chrono::minutes{1};  // after the start
+constexpr Nanoseconds kBusyFor = std::chrono::minutes{10};  // after the start
 constexpr Nanoseconds kBusyEvery = std::chrono::milliseconds{50};
 
 /// A pool that somebody may still write to, by a key that could not be taken away: it stays mapped

@@ -54,7 +54,8 @@ struct ServiceOptions {
   std::size_t sessions_for_writers = 0;
   /// For so long starting waits for pools that are in use, all together: a daemon that was killed a
   /// moment ago has its pools until its process has ended. Then files are asked for in the
-  /// background, for a minute, since ending can take an RNIC that long.
+  /// background, for ten minutes: the kernel keeps a killed process until it has destroyed its
+  /// queue pairs, and rxe has been seen to take more than 30 s for one (Linux 6.12).
   Nanoseconds busy_within = std::chrono::seconds{3};
   bool emulated = false;                                    // said of itself: see EmulatedMachine
   Nanoseconds connect_within = std::chrono::seconds{10};    // a grant is void afterwards
