@@ -127,7 +127,8 @@ Result<std::size_t> Responder::pump() {
 Result<void> Responder::handle(const fabric::Completion& completion) {
   ++counters_.messages;
   if (persistent_buffers() && handled_ + 1 >= kAppliedMax) {
-    return Error{ErrorCode::Unsupported, "the messages of this session are used up: open another"};
+    return Error{ErrorCode::Unsupported,
+                 "the numbers of its messages are used up: open another session"};
   }
   consumed_.push_back(completion.context);
   if (completion.has_immediate) {

@@ -141,12 +141,13 @@ void PeerService::open_busy() {
   {
     const MutexLock lock(mutex_);
     for (const auto& [name, entry] : pools_) {
-      const bool busy = entry->failure && entry->failure->code == ErrorCode::Busy;
-      if (busy && store_->looks_cheap(name)) entries.push_back(entry);
+      if (entry->failure && entry->failure->code == ErrorCode::Busy) entries.push_back(entry);
     }
   }
   for (const PoolPointer& entry : entries) {
     if (closing_.load()) return;
+    // Not under mutex_: a file system may take its time.
+    if (!store_->looks_cheap(entry->name)) continue;
     if (!entry->control.take(Nanoseconds{0})) continue;
     const PoolHold control(entry->control);
     {

@@ -464,7 +464,7 @@ class Writer {
   std::unique_ptr<fabric::Memory> memory_;
   std::vector<std::vector<Write>> place_;  // by granule: who wrote it, in order
   std::map<std::uint64_t, Begun> begun_;   // and not resolved
-  std::map<std::uint64_t, Begun> lost_;    // of earlier connections of this session
+  std::map<std::uint64_t, Begun> lost_;    // of earlier connections
   std::uint64_t resolved_ = 0;             // the last of which the caller knew
   std::uint32_t last_tag_ = 0;
   std::uint64_t connections_ = 0;
