@@ -13,6 +13,7 @@
 #include "fabric/open_device.h"
 #include "log/replicated_log.h"
 #include "testing/relayed_peer.h"
+#include "whole_log.h"
 
 namespace perdure::server {
 namespace {
@@ -80,19 +81,7 @@ class LogMedia : public testing::TestWithParam<Transport> {
     ASSERT_TRUE(waited.ok()) << waited.error().message;
   }
   void expect_whole(std::size_t index, std::uint64_t records) {
-    LogReaderOptions options;
-    options.peer = daemons_[index]->address("control");
-    options.pool = "log";
-    options.transport = std::string(to_string(GetParam()));
-    auto reader = LogReader::open(std::move(options));
-    ASSERT_TRUE(reader.ok()) << reader.error().message;
-    for (std::uint64_t number = 0; number < records; ++number) {
-      const auto record = reader->next();
-      ASSERT_TRUE(record.ok() && *record) << index << ": " << number;
-      EXPECT_EQ((*record)->index, number);
-      ASSERT_EQ((*record)->bytes.size(), kPayload);
-      EXPECT_EQ(load<std::uint64_t>((*record)->bytes.data()), number);
-    }
+    expect_whole_log(daemons_[index]->address("control"), GetParam(), records, kPayload);
   }
 
   std::array<TestDirectory, kDaemons> pools_;

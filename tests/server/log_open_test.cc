@@ -17,6 +17,7 @@
 #include "pmem/pool.h"
 #include "pmem/pool_format.h"
 #include "server/http_server.h"
+#include "whole_log.h"
 
 namespace perdure::server {
 namespace {
@@ -135,19 +136,7 @@ class LogOpen : public testing::TestWithParam<Transport> {
   }
 
   void expect_whole(std::size_t index, std::uint64_t records = kRecords) {
-    LogReaderOptions options;
-    options.peer = peers_[index]->address();
-    options.pool = "log";
-    options.transport = std::string(to_string(GetParam()));
-    auto reader = LogReader::open(std::move(options));
-    ASSERT_TRUE(reader.ok()) << reader.error().message;
-    for (std::uint64_t number = 0; number < records; ++number) {
-      const auto record = reader->next();
-      ASSERT_TRUE(record.ok() && *record) << index << ": " << number;
-      EXPECT_EQ((*record)->index, number);
-      ASSERT_EQ((*record)->bytes.size(), kRecordBytes);
-      EXPECT_EQ(load<std::uint64_t>((*record)->bytes.data()), number);
-    }
+    expect_whole_log(peers_[index]->address(), GetParam(), records, kRecordBytes);
   }
 
   std::chrono::milliseconds replica_timeout_ = std::chrono::seconds(5);
