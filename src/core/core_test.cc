@@ -91,12 +91,22 @@ TEST(Crc32c, OfEveryLengthIsThatOfTheDefinitionAndCopiesTheBytes) {
     const auto data = std::span(bytes).first(length);
     ASSERT_EQ(crc32c(data), slow_crc(data)) << length;
     std::vector<std::byte> to(length + 1, std::byte{0xee});
-    const auto whole = std::span(bytes).first(kCrcHeadBytes + length);
-    const auto head = whole.first<kCrcHeadBytes>();
-    ASSERT_EQ(crc32c_copy(head, to.data(), whole.subspan(kCrcHeadBytes)), slow_crc(whole));
-    ASSERT_TRUE(std::equal(to.begin(), to.end() - 1, whole.begin() + kCrcHeadBytes));
+    const auto whole = std::span(bytes).first(28 + length);
+    const std::uint32_t head = crc32c_of<28>(whole.data());
+    ASSERT_EQ(crc32c_copy(head, to.data(), whole.subspan(28)), slow_crc(whole));
+    ASSERT_TRUE(std::equal(to.begin(), to.end() - 1, whole.begin() + 28));
     ASSERT_EQ(to.back(), std::byte{0xee});
   }
+}
+
+TEST(Crc32c, OfAHeaderIsThatOfItsBytes) {
+  std::vector<std::byte> bytes(64);
+  for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(i * 37 + 11);
+  const std::byte* const at = bytes.data() + 1;
+  EXPECT_EQ(crc32c_of<4>(at), slow_crc({at, 4}));
+  EXPECT_EQ(crc32c_of<28>(at), slow_crc({at, 28}));
+  EXPECT_EQ(crc32c_of<36>(at), slow_crc({at, 36}));
+  EXPECT_EQ(crc32c_of<52>(at), slow_crc({at, 52}));
 }
 
 TEST(Random, SameSeedSameNumbers) {

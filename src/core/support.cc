@@ -103,11 +103,14 @@ std::uint64_t random_secret() {
   return secret;
 }
 
+#ifdef __x86_64__
+const bool has_crc_instruction = __builtin_cpu_supports("sse4.2") != 0;
+#endif
+
 namespace {
 
 #ifdef __x86_64__
 constexpr std::size_t kShortBytes = 256;  // up to here ISA-L's preparations take longer
-const bool has_crc_instruction = __builtin_cpu_supports("sse4.2") != 0;
 
 /// The next word of the data, copied to `to`.
 template <typename Word, bool copying>
@@ -151,17 +154,10 @@ __attribute__((target("sse4.2"))) std::uint32_t short_crc32c(std::span<const std
   return ~take_in<false>(~crc, data, nullptr);
 }
 
-__attribute__((target("sse4.2"))) std::uint32_t short_crc32c_copy(
-    std::span<const std::byte, kCrcHeadBytes> head, std::byte* to,
-    std::span<const std::byte> data) {
-  std::uint64_t sum = ~std::uint32_t{0};
-  for (std::size_t at = 0; at + 8 <= kCrcHeadBytes; at += 8) {
-    sum = _mm_crc32_u64(sum, load<std::uint64_t>(head.data() + at));
-  }
-  const auto rest = load<std::uint32_t>(head.data() + kCrcHeadBytes / 8 * 8);
-  return ~take_in<true>(_mm_crc32_u32(static_cast<std::uint32_t>(sum), rest), data, to);
+__attribute__((target("sse4.2"))) std::uint32_t short_crc32c_copy(std::uint32_t crc, std::byte* to,
+                                                                  std::span<const std::byte> data) {
+  return ~take_in<true>(~crc, data, to);
 }
-static_assert(kCrcHeadBytes % 8 == 4);
 #endif
 
 std::uint32_t long_crc32c(std::span<const std::byte> data, std::uint32_t crc) {
@@ -171,9 +167,7 @@ std::uint32_t long_crc32c(std::span<const std::byte> data, std::uint32_t crc) {
   return ~crc32_iscsi(bytes, static_cast<int>(data.size()), ~crc);
 }
 
-std::uint32_t long_crc32c_copy(std::span<const std::byte, kCrcHeadBytes> head, std::byte* to,
-                               std::span<const std::byte> data) {
-  std::uint32_t crc = long_crc32c(head, 0);
+std::uint32_t long_crc32c_copy(std::uint32_t crc, std::byte* to, std::span<const std::byte> data) {
   // Piece by piece, so that long data passes through the cache once.
   constexpr std::size_t kPieceBytes = 16 * 1024;
   while (!data.empty()) {
@@ -197,12 +191,11 @@ std::uint32_t crc32c(std::span<const std::byte> data, std::uint32_t crc) {
   return long_crc32c(data, crc);
 }
 
-std::uint32_t crc32c_copy(std::span<const std::byte, kCrcHeadBytes> head, std::byte* to,
-                          std::span<const std::byte> data) {
+std::uint32_t crc32c_copy(std::uint32_t crc, std::byte* to, std::span<const std::byte> data) {
 #ifdef __x86_64__
-  if (data.size() <= kShortBytes && has_crc_instruction) return short_crc32c_copy(head, to, data);
+  if (data.size() <= kShortBytes && has_crc_instruction) return short_crc32c_copy(crc, to, data);
 #endif
-  return long_crc32c_copy(head, to, data);
+  return long_crc32c_copy(crc, to, data);
 }
 
 std::string_view to_string(Severity severity) {

@@ -51,11 +51,7 @@ class RequestRing {
   /// Takes a request in. Requires !full(). It is issued next, or else held.
   void push(const WorkRequest& request) {
     PERDURE_ASSERT(!full());
-    Slot slot;
-    slot.context = request.context;
-    slot.opcode = request.opcode;
-    slot.signalled = request.signalled;
-    this->slot(next_++) = slot;
+    note(slot(next_++), request);
   }
 
   /// Keeps the request that was pushed last, until it is issued.
@@ -153,7 +149,23 @@ class RequestRing {
     return last;
   }
 
+  /// Takes a request in that goes to the provider at once. Requires !full(), !anything_held().
+  Slot& push_issued(const WorkRequest& request) {
+    Slot& pushed = slot(next_++);
+    note(pushed, request);
+    issued_ = next_;
+    return pushed;
+  }
+
  private:
+  static void note(Slot& to, const WorkRequest& request) {
+    Slot slot;
+    slot.context = request.context;
+    slot.opcode = request.opcode;
+    slot.signalled = request.signalled;
+    to = slot;
+  }
+
   static Completion completion_of(const Slot& one) {
     Completion completion;
     completion.context = one.context;

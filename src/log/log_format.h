@@ -68,7 +68,6 @@ inline constexpr std::uint64_t kStateEvery = 4096;
 inline constexpr std::uint64_t kRingAt = 12288;
 inline constexpr std::uint64_t kRingBytesMin = 64 * 1024;
 inline constexpr std::uint64_t kRecordHeaderBytes = 32;
-static_assert(kRecordHeaderBytes == 4 + kCrcHeadBytes);
 inline constexpr std::uint64_t kRecordAlignment = 8;
 inline constexpr std::uint64_t kPayloadBytesMax = 16 * 1024 * 1024;
 /// What data leaves free of a ring: for configuration records. Opening and trimming need none.
@@ -168,11 +167,9 @@ inline std::uint32_t encode_record(const RecordHeader& header, std::span<const s
           : std::min(kLagMax, (header.lsn.value - header.committed.value) / kRecordAlignment);
   store(to + 8, header.lsn.value | lag << 48);
   store(to + 16, header.index | (lag >> 16) << 48);
-  store(to + 24, header.epoch.value);
-  store(to + 28, header.previous_crc);
+  store(to + 24, header.epoch.value | std::uint64_t{header.previous_crc} << 32);
   const std::uint32_t crc =
-      crc32c_copy(std::span<const std::byte, kCrcHeadBytes>(to + 4, kCrcHeadBytes),
-                  to + kRecordHeaderBytes, payload);
+      crc32c_copy(crc32c_of<kRecordHeaderBytes - 4>(to + 4), to + kRecordHeaderBytes, payload);
   store(to, crc);
   return crc;
 }

@@ -120,6 +120,10 @@ class BoundaryIndex {
     if (!known_.empty() && boundary.lsn.value < known_.back().lsn.value + kApart) return;
     known_.push_back(boundary);
   }
+  /// Up to here note() keeps nothing.
+  Lsn keeps_nothing_up_to() const {
+    return known_.empty() ? Lsn{} : Lsn{known_.back().lsn.value + kApart - 1};
+  }
   /// The last one that is known at or before `lsn`, which is not before `head`.
   Boundary before(Lsn lsn, const Boundary& head) const;
   void forget_below(Lsn lsn);

@@ -33,27 +33,6 @@ constexpr std::uint64_t kNoteEvery = 1024 * 1024;
 
 }  // namespace
 
-inline void ReplicatedLog::encode(RecordType type, std::span<const std::byte> payload,
-                                  std::byte* to) {
-  const std::uint64_t bytes = record_bytes(payload.size());
-  if (payload.size() % kRecordAlignment != 0) store(to + bytes - 8, std::uint64_t{0});
-  RecordHeader header;
-  header.type = type;
-  header.payload_bytes = static_cast<std::uint32_t>(payload.size());
-  header.lsn = tail_;
-  header.index = next_index_;
-  header.epoch = epoch_;
-  header.previous_crc = last_crc_;
-  header.committed = committed_;
-  last_crc_ = encode_record(header, payload, to);
-  last_epoch_ = epoch_;
-  const Lsn next = next_place(Lsn{tail_.value + bytes}, anchor_.ring_bytes);
-  staging_.commit(tail_, bytes, next);
-  boundaries_.note({next, next_index_ + (type == RecordType::Data ? 1 : 0), epoch_, last_crc_});
-  tail_ = next;
-  if (type == RecordType::Data) ++next_index_;
-}
-
 /// After an append: sends unless it is worth gathering more. Polling costs a system call on some
 /// fabrics, so many appends share one.
 inline void ReplicatedLog::offer() {
@@ -66,34 +45,69 @@ inline void ReplicatedLog::offer() {
     if (look) last_offer_look_ = now;
     break;
   }
-  for (Replica& replica : replicas_) replica.offer(staging_, tail_, anchor_.ring_bytes, look);
+  for (Replica& replica : replicas_) {
+    replica.offer(staging_, tail_, anchor_.ring_bytes, look);
+    if (!replica.sending()) plain_until_ = Lsn{};
+  }
   if (look) update_committed();
 }
 
-Result<Ticket> ReplicatedLog::append_record(RecordType type, std::span<const std::byte> payload) {
-  if (!quorum_stands() || lost_) return no_quorum();
+/// How far data records are plain from here on: nothing has to be looked at but their end.
+Lsn ReplicatedLog::plain_from_here() const {
+  if (lost_ || !quorum_stands()) return Lsn{};
+  const std::uint64_t ring = anchor_.ring_bytes;
+  const std::uint64_t lap_end = tail_.value - tail_.value % ring + ring;
+  return std::min({Lsn{lap_end - kRecordHeaderBytes},             // next_place: right behind it
+                   Lsn{head_.lsn.value + ring - kKeptFreeBytes},  // what is free of the ring
+                   Lsn{kLsnMax - kRecordHeaderBytes},             // below_last
+                   boundaries_.keeps_nothing_up_to()});
+}
+
+/// Makes the next record, in the room that it was given. `plain`: see plain_until_.
+inline Ticket ReplicatedLog::put_record(RecordType type, std::span<const std::byte> payload,
+                                        std::byte* to, bool plain) {
   const std::uint64_t bytes = record_bytes(payload.size());
-  const std::uint64_t kept_free = type == RecordType::Data ? kKeptFreeBytes : 0;
-  if (!fits_here(bytes, kept_free)) PERDURE_TRY_VOID(pad_to_lap(bytes, kept_free));
-  std::byte* to = staging_.reserve(bytes);
-  if (to == nullptr) {
-    PERDURE_TRY(room, make_room(bytes));
-    to = room;
-  }
-  const Lsn begin = tail_;
-  const std::uint64_t index = next_index_;
-  encode(type, payload, to);
-  offer();
-  return Ticket{begin, Lsn{begin.value + bytes}, index};
+  const Ticket ticket{tail_, Lsn{tail_.value + bytes}, next_index_};
+  if (payload.size() % kRecordAlignment != 0) store(to + bytes - 8, std::uint64_t{0});
+  last_crc_ = encode_record(header_of_next(type, payload.size()), payload, to);
+  last_epoch_ = epoch_;
+  const Lsn next = plain ? ticket.end : next_place(ticket.end, anchor_.ring_bytes);
+  staging_.commit(tail_, bytes, next);
+  tail_ = next;
+  if (type == RecordType::Data) ++next_index_;
+  if (!plain) boundaries_.note(tail_boundary());
+  return ticket;
 }
 
 Result<Ticket> ReplicatedLog::append(std::span<const std::byte> record) {
-  if (record.empty() || record.size() > payload_max_) {
+  const std::uint64_t bytes = record_bytes(record.size());
+  if (record.empty() || tail_.value + bytes > plain_until_.value || record.size() > payload_max_) {
+    return append_record(RecordType::Data, record);
+  }
+  std::byte* const to = staging_.reserve(bytes);
+  if (to == nullptr) return append_record(RecordType::Data, record);
+  const Ticket ticket = put_record(RecordType::Data, record, to, true);
+  offer();
+  return ticket;
+}
+
+/// The same for every record, wherever it falls.
+Result<Ticket> ReplicatedLog::append_record(RecordType type, std::span<const std::byte> payload) {
+  const bool data = type == RecordType::Data;
+  if (data && (payload.empty() || payload.size() > payload_max_)) {
     return Error{
         ErrorCode::InvalidArgument,
-        fmt::format("a record of {} bytes; this log takes 1 to {}", record.size(), payload_max_)};
+        fmt::format("a record of {} bytes; this log takes 1 to {}", payload.size(), payload_max_)};
   }
-  return append_record(RecordType::Data, record);
+  if (!quorum_stands() || lost_) return no_quorum();
+  const std::uint64_t bytes = record_bytes(payload.size());
+  const std::uint64_t kept_free = data ? kKeptFreeBytes : 0;
+  if (!fits_here(bytes, kept_free)) PERDURE_TRY_VOID(pad_to_lap(bytes, kept_free));
+  PERDURE_TRY(to, make_room(bytes));
+  const Ticket ticket = put_record(type, payload, to, false);
+  if (data) plain_until_ = plain_from_here();
+  offer();
+  return ticket;
 }
 
 /// Makes the next record begin where it fits before the end of the ring.
@@ -115,15 +129,7 @@ Result<void> ReplicatedLog::pad_to_lap(std::uint64_t needed, std::uint64_t kept_
   if (skipped == 0) return {};
   // Only the pad's header is sent: its payload is never read.
   PERDURE_TRY(to, make_room(kRecordHeaderBytes));
-  RecordHeader pad;
-  pad.type = RecordType::Pad;
-  pad.payload_bytes = static_cast<std::uint32_t>(room - kRecordHeaderBytes);
-  pad.lsn = tail_;
-  pad.index = next_index_;
-  pad.epoch = epoch_;
-  pad.previous_crc = last_crc_;
-  pad.committed = committed_;
-  last_crc_ = encode_record(pad, {}, to);
+  last_crc_ = encode_record(header_of_next(RecordType::Pad, room - kRecordHeaderBytes), {}, to);
   last_epoch_ = epoch_;
   const Lsn next{tail_.value + room};
   staging_.commit(tail_, kRecordHeaderBytes, next);
@@ -153,6 +159,7 @@ void ReplicatedLog::pump() {
 /// Notices connections that are gone and replicas that are silent, however seldom it is called:
 /// the queues alone show the former only to those who poll them without pause.
 void ReplicatedLog::look_at_connections(Nanoseconds sleep) {
+  plain_until_ = Lsn{};
   std::array<fabric::Endpoint*, 64> endpoints;
   std::size_t count = 0;
   for (Replica& replica : replicas_) {
@@ -169,7 +176,11 @@ void ReplicatedLog::update_committed() {
   Lsn everywhere = tail_;
   for (std::size_t index = 0; index < replicas_.size(); ++index) {
     durable_scratch_[index] = replicas_[index].durable_below();
-    if (replicas_[index].sending()) everywhere = std::min(everywhere, durable_scratch_[index]);
+    if (replicas_[index].sending()) {
+      everywhere = std::min(everywhere, durable_scratch_[index]);
+    } else {
+      plain_until_ = Lsn{};
+    }
     durable_anywhere_ = std::max(durable_anywhere_, durable_scratch_[index]);
   }
   committed_ = std::max(committed_, rule_.committed(durable_scratch_));
@@ -301,6 +312,7 @@ Error ReplicatedLog::no_quorum() {
 /// replicas are down.
 Error ReplicatedLog::quorum_lost(const Deadline& deadline) {
   if (lost_) return *lost_;
+  plain_until_ = Lsn{};
   std::vector<Replica*> down;
   for (Replica& replica : replicas_) {
     if (!replica.sending() && is_member(replica)) down.push_back(&replica);
@@ -375,6 +387,7 @@ Result<void> ReplicatedLog::trim(Lsn lsn) {
 /// head is what it was, and a replica that has the new one all the same is asked for it again.
 Result<void> ReplicatedLog::trim_to(const Boundary& head, const std::optional<Deadline>& until) {
   const Nanoseconds patience = 2 * options_.replica_timeout;
+  plain_until_ = Lsn{};
   for (Replica& replica : replicas_) {
     if (!replica.sending()) continue;
     auto written =
@@ -398,6 +411,7 @@ Result<void> ReplicatedLog::trim_to(const Boundary& head, const std::optional<De
 }
 
 void ReplicatedLog::follow_rule(const Configurations& in_play) {
+  plain_until_ = Lsn{};
   std::vector<pmem::Uuid> pools;
   for (const Replica& replica : replicas_) pools.push_back(replica.pool().value_or(pmem::Uuid{}));
   rule_ = CommitRule(in_play, pools);

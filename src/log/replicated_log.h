@@ -137,8 +137,14 @@ class ReplicatedLog {
 
   // Running.
   Result<Ticket> append_record(RecordType type, std::span<const std::byte> payload);
+  Ticket put_record(RecordType type, std::span<const std::byte> payload, std::byte* to, bool plain);
   Result<std::byte*> make_room(std::uint64_t bytes);
-  void encode(RecordType type, std::span<const std::byte> payload, std::byte* to);
+  RecordHeader header_of_next(RecordType type, std::uint64_t payload_bytes) const {
+    return {0,         type,        static_cast<std::uint32_t>(payload_bytes),
+            tail_,     next_index_, epoch_,
+            last_crc_, committed_};
+  }
+  Lsn plain_from_here() const;
   /// Whether the next record fits before the end of the ring, and into what is free of it.
   bool fits_here(std::uint64_t needed, std::uint64_t kept_free) const {
     const std::uint64_t ring = anchor_.ring_bytes;
@@ -224,6 +230,9 @@ class ReplicatedLog {
   Boundary head_;
   BoundaryIndex boundaries_;
   Lsn tail_ = kFirstLsn;
+  /// Data records that end by here need no look at anything: see plain_from_here. Lowered, to 0,
+  /// whenever a replica goes down, the head moves or the rule changes.
+  Lsn plain_until_;
   Lsn committed_ = kFirstLsn;
   Lsn noted_ = kFirstLsn;             // up to which the committed words were last brought
   Lsn durable_anywhere_ = kFirstLsn;  // on at least one replica

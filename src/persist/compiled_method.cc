@@ -174,6 +174,30 @@ void note_uses(const ReceiveQueue& queue, CompiledMethod& compiled) {
   }
 }
 
+/// What is known of the message, if the method is one that waits for nothing and is not replayed.
+std::optional<CompiledMessage> one_message(const CompiledMethod& method,
+                                           const ReceiveQueue& queue) {
+  const std::size_t items = method.items.size();
+  if (method.requests.size() != 1 || !method.bursts.front().waits.empty()) return {};
+  const CompiledRequest& request = method.requests.front();
+  if (request.opcode != fabric::Opcode::Send || request.fenced ||
+      (request.message_flags & kPayloadCrc) != 0) {
+    return {};
+  }
+  if (items > 2 || request.gathered != items || request.entries.size() != items) return {};
+  CompiledMessage message;
+  message.items = items;
+  message.head = message_head(static_cast<std::uint8_t>(items), request.message_flags);
+  message.first_bytes_max = queue.message_bytes_max - method.message_header_bytes_max;
+  for (std::size_t index = 0; index < items; ++index) {
+    const bool word = index == 1;
+    if (request.entries[index].item != index || method.items[index].word != word) return {};
+    if (word) message.first_bytes_max -= sizeof(std::uint64_t);
+    message.actions[index] = request.entries[index].actions;
+  }
+  return message;
+}
+
 Result<CompiledMethod> compile_one(const Method& method, const ServerProfile& profile,
                                    const Capabilities& device, const ReceiveQueue& queue) {
   PERDURE_TRY_VOID(validate(method));
@@ -197,6 +221,7 @@ Result<CompiledMethod> compile_one(const Method& method, const ServerProfile& pr
     }
   }
   note_uses(queue, compiled);
+  compiled.one_message = one_message(compiled, queue);
   return compiled;
 }
 

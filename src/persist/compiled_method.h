@@ -9,6 +9,7 @@
 #include "fabric/fabric.h"
 #include "persist/responder.h"
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -63,6 +64,15 @@ struct ItemUse {
   bool immediate = false;  // an immediate says where it goes
 };
 
+/// A method that is one message, which carries every item as its entry: most updates are made by
+/// one. What is known of that message before the items come.
+struct CompiledMessage {
+  std::size_t items = 0;                   // 1, or 2: then the second is a word
+  std::uint32_t head = 0;                  // see message_head
+  std::array<std::uint32_t, 2> actions{};  // by item
+  std::uint64_t first_bytes_max = 0;       // of the first item
+};
+
 struct CompiledMethod {
   Method source;
   std::vector<CompiledRequest> requests;
@@ -71,6 +81,7 @@ struct CompiledMethod {
   std::vector<ItemUse> items;
   std::size_t message_header_bytes_max = 0;
   std::size_t message_buffer_bytes = 0;  // what one message needs beside the items' own memory
+  std::optional<CompiledMessage> one_message;
 
   /// Messages of an update.
   std::size_t messages() const { return requests.empty() ? 0 : requests.back().messages; }

@@ -153,6 +153,10 @@ class Requester {
   bool acceptable(const CompiledMethod& method, std::span<const UpdateItem> items) const;
   Error refusal(const CompiledMethod& method, std::span<const UpdateItem> items) const;
   Result<void> advance();
+  /// The messages for which the responder is known to have receive buffers, of all.
+  std::uint64_t messages_allowed() const {
+    return messages_acknowledged_ + options_.queue.depth - kResponderBurst;
+  }
   std::size_t within_credit(const InFlight& current, std::size_t end) const;
   bool over(const InFlight& current, const std::vector<CompiledWait>& waits) const {
     for (const CompiledWait& wait : waits) {
@@ -165,12 +169,14 @@ class Requester {
   Result<void> make_room_for_messages(std::size_t needed);
   void make_ready();
   void make_room_for_lengths();
-  void note_length(const InFlight& started, const CompiledRequest& compiled,
-                   std::span<const UpdateItem> items);
+  void note_length(std::uint64_t sequence);
   fabric::WorkRequest ready_request(const CompiledRequest& compiled, std::size_t slot,
                                     std::byte* buffer) const;
   void fill_in(const InFlight& started, const CompiledRequest& compiled,
                std::span<const UpdateItem> items, fabric::WorkRequest& request);
+  bool fill_in_one(const CompiledMessage& message, std::span<const UpdateItem> items,
+                   fabric::WorkRequest& request);
+  void post_one(InFlight& started);
   void write_message(const InFlight& started, const CompiledRequest& compiled,
                      std::span<const UpdateItem> items, fabric::WorkRequest& request);
   Result<void> take(const fabric::Completion& completion);
@@ -212,6 +218,7 @@ class Requester {
   /// write, as in Ack. Has room for those that are not acknowledged, and the last that is.
   std::vector<std::uint32_t> written_;
   std::uint32_t written_begun_ = 0;
+  bool immediates_sent_ = false;
   std::uint64_t acks_taken_ = 0;
   std::uint64_t acks_reposted_ = 0;
   std::array<fabric::Completion, 32> completions_;  // scratch of poll

@@ -47,6 +47,11 @@ Result<void> Requester::use_methods(std::vector<Method> methods) {
       compiled.push_back(std::move(probe));
     }
   }
+  for (CompiledMethod& method : compiled) {
+    if (!method.one_message) continue;
+    std::uint64_t& bytes_max = method.one_message->first_bytes_max;
+    bytes_max = std::min({bytes_max, item_bytes_max_, options_.remote.length});
+  }
   std::size_t bytes_per_update = 0;
   for (const CompiledMethod& method : compiled) {
     bytes_per_update = std::max(bytes_per_update, method.messages() * method.message_buffer_bytes);

@@ -100,7 +100,23 @@ struct Ack {
 
 /// Writes entry `index` of a message. Requires room for it.
 inline void put_entry(std::byte* message, std::size_t index, const Entry& entry) {
-  store(message + kMessageHeaderBytes + index * kMessageEntryBytes, entry);
+  std::byte* const at = message + kMessageHeaderBytes + index * kMessageEntryBytes;
+  store(at, entry.offset);
+  store(at + 8, entry.length | std::uint64_t{entry.actions} << 32);
+}
+
+/// Bytes 4..8 of an update message as one number.
+constexpr std::uint32_t message_head(std::uint8_t entries, std::uint8_t flags) {
+  return kWireVersion | kKindUpdate << 8 | std::uint32_t{entries} << 16 |
+         std::uint32_t{flags} << 24;
+}
+
+/// Writes all of the header but the checksum.
+inline void put_header(std::byte* to, std::uint32_t head, std::uint64_t sequence,
+                       std::uint32_t payload_bytes, std::uint32_t session) {
+  store(to + 4, head);
+  store(to + 8, sequence);
+  store(to + 16, payload_bytes | std::uint64_t{session} << 32);
 }
 
 /// Writes the header before the entries, which are there already, and the checksum; returns the
@@ -108,13 +124,8 @@ inline void put_entry(std::byte* message, std::size_t index, const Entry& entry)
 inline std::size_t encode_message(const MessageHeader& header,
                                   std::span<const std::span<const std::byte>> payload,
                                   std::byte* to) {
-  store<std::uint8_t>(to + 4, kWireVersion);
-  store<std::uint8_t>(to + 5, kKindUpdate);
-  store(to + 6, header.entries);
-  store(to + 7, header.flags);
-  store(to + 8, header.sequence);
-  store(to + 16, header.payload_bytes);
-  store(to + 20, header.session);
+  put_header(to, message_head(header.entries, header.flags), header.sequence, header.payload_bytes,
+             header.session);
   const std::size_t bytes = header.bytes();
   std::uint32_t crc = crc32c({to + 4, bytes - 4});
   if ((header.flags & kPayloadCrc) != 0) {

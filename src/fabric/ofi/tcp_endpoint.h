@@ -42,6 +42,8 @@ class TcpEndpoint final : public Endpoint {
   TcpEndpoint(std::shared_ptr<Domain> domain, const EndpointOptions& options, std::string peer);
 
   Result<void> wait_connected(Deadline deadline);
+  bool post_message(const WorkRequest& message);
+  Result<std::size_t> post_any(std::span<const WorkRequest> requests);
   bool issue(const WorkRequest& request);
   bool issue_held();
   std::int64_t issue_message(const WorkRequest& request, void* context, std::uint64_t flags);
@@ -61,6 +63,8 @@ class TcpEndpoint final : public Endpoint {
   int wait_fd_ = -1;
   int socket_ = -1;  // the provider's, for options and the cut switch; -1: not found
   Limits limits_;
+  // Up to this size the provider copies the bytes into its own entry (FI_INJECT).
+  std::size_t inject_bytes_max_;
   std::string peer_;  // for messages
   bool lost_ = false;
   bool watch_events_ = false;  // look for the end of the connection at the next poll

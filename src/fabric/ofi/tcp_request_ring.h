@@ -20,22 +20,18 @@ class TcpRequestRing final : public RequestRing<RequestSlot> {
   bool reads_in_flight() const { return reads_ > 0; }
 
   /// Whether the provider must be asked for a completion of the next request to issue.
-  bool wants_confirmation(bool copied) const {
-    const RequestSlot& next = slot(issue_index());
-    if (next.opcode == Opcode::Read) return true;
-    if (next.signalled && (!copied || uncopied_ > 0)) return true;
-    return unasked_ + 1 >= unasked_max_;
-  }
+  bool wants_confirmation(bool copied) const { return asks(slot(issue_index()), copied); }
 
   /// The next request went to the provider. `asked`: it will be confirmed.
-  void mark_issued(bool copied, bool asked) {
-    RequestSlot& issued = issue_next();
-    issued.early = copied;
-    if (issued.opcode == Opcode::Read)
-      ++reads_;
-    else if (!copied)
-      ++uncopied_;
-    unasked_ = asked ? 0 : unasked_ + 1;
+  void mark_issued(bool copied, bool asked) { count(issue_next(), copied, asked); }
+
+  /// Takes in a request that goes to the provider at once; returns whether it must be confirmed.
+  /// Requires !full(), !anything_held().
+  bool push_issued(const WorkRequest& request, bool copied) {
+    RequestSlot& pushed = RequestRing::push_issued(request);
+    const bool asked = asks(pushed, copied);
+    count(pushed, copied, asked);
+    return asked;
   }
 
   /// The provider confirmed a request that was issued.
@@ -53,6 +49,21 @@ class TcpRequestRing final : public RequestRing<RequestSlot> {
   }
 
  private:
+  bool asks(const RequestSlot& next, bool copied) const {
+    if (next.opcode == Opcode::Read) return true;
+    if (next.signalled && (!copied || uncopied_ > 0)) return true;
+    return unasked_ + 1 >= unasked_max_;
+  }
+  void count(RequestSlot& issued, bool copied, bool asked) {
+    issued.early = copied;
+    if (issued.opcode == Opcode::Read) {
+      ++reads_;
+    } else if (!copied) {
+      ++uncopied_;
+    }
+    unasked_ = asked ? 0 : unasked_ + 1;
+  }
+
   // Requests issued one after the other without asking for a completion. A fraction of the depth,
   // so that a full ring always has some whose confirmation is on its way.
   std::size_t unasked_max_;
