@@ -40,6 +40,9 @@ constexpr std::chrono::microseconds kEmulatedSpin = std::chrono::milliseconds(10
 
 double percent(double part, double whole) { return whole == 0 ? 0 : part / whole * 100; }
 
+/// What the pool of a log under test holds, and more.
+constexpr std::uint64_t kByThreadsMax = 400'000;
+
 class Limits {
  public:
   Limits(const LimitsOptions& options, const LimitsProgress& progress)
@@ -56,6 +59,10 @@ class Limits {
         ask("64 B durable, one-sided", transport, [&](Finding& f) { return one_sided_latency(f); });
       }
       ask("64 B durable, 64 in flight", transport, [&](Finding& f) { return window(f); });
+      for (const std::size_t threads : {1, 8, 64}) {
+        ask(fmt::format("64 B durable, {}", counted(threads, "thread")), transport,
+            [&](Finding& f) { return by_threads(f, threads); });
+      }
       ask("1 MiB durable, bandwidth", transport, [&](Finding& f) { return bandwidth(f, false); });
       ask("1 MiB, both sides durable", transport, [&](Finding& f) { return bandwidth(f, true); });
       if (transport != "verbs") {
@@ -246,6 +253,30 @@ class Limits {
       finding.ratio.values.push_back(many / one);
     }
     finding.met = finding.ratio.median() >= 5;
+    return {};
+  }
+
+  Result<void> by_threads(Finding& finding, std::size_t threads) {
+    finding.unit = "records/s";
+    finding.target =
+        threads == 1 ? "LogWriter / Log at least 0.80" : "threads / one caller at least 1";
+    finding.note =
+        "each thread commits one record after the other by one LogWriter; compared with "
+        "one caller of a Log";
+    PERDURE_TRY(options, log_options(finding));
+    for (std::size_t round = 0; round < options_.rounds; ++round) {
+      PERDURE_TRY(alone, in_log(options, [&](LogUnderTest& log) -> Result<double> {
+                    PERDURE_TRY_VOID(log.windowed(options_.samples / 5, 1));
+                    return log.windowed(options_.samples, 1);
+                  }));
+      PERDURE_TRY(many, in_bare([&] {
+                    return committed_by_threads(
+                        options, std::min(2 * options_.samples, kByThreadsMax), threads);
+                  }));
+      finding.perdure.values.push_back(many);
+      finding.ratio.values.push_back(many / alone);
+    }
+    finding.met = finding.ratio.median() >= (threads == 1 ? 0.8 : 1.0);
     return {};
   }
 

@@ -1,12 +1,15 @@
 // Appending to the log whose limits are measured.
 #include "bench/limits_log.h"
 
+#include <perdure/log_writer.h>
+
 #include "client/dial.h"
 #include "core/assert.h"
 #include "core/try.h"
 #include "log/log_format.h"
 
 #include <algorithm>
+#include <thread>
 
 namespace perdure::bench {
 namespace {
@@ -24,16 +27,23 @@ Result<void> create_pool(const LogUnderTestOptions& options) {
   return created.error();
 }
 
-}  // namespace
-
-Result<LogUnderTest> LogUnderTest::open(const LogUnderTestOptions& options) {
+/// How it is opened, once its pool is there.
+Result<LogOptions> to_open(const LogUnderTestOptions& options) {
   PERDURE_TRY_VOID(create_pool(options));
+  PERDURE_TRY(transport, control::parse_transport_choice(options.transport));
   LogOptions log = options.log;
   log.peers = {options.peer};
   log.pool = options.pool;
-  log.transport = options.transport;
+  log.transport = transport;
   log.quorum = 1;
   log.take_over = true;
+  return log;
+}
+
+}  // namespace
+
+Result<LogUnderTest> LogUnderTest::open(const LogUnderTestOptions& options) {
+  PERDURE_TRY(log, to_open(options));
   PERDURE_TRY(opened, Log::open(std::move(log)));
   PERDURE_TRY_VOID(opened.trim(opened.status().tail));  // of an earlier round
   return LogUnderTest(std::move(opened), options);
@@ -87,6 +97,34 @@ Result<double> LogUnderTest::windowed(std::uint64_t count, std::size_t window) {
   }
   PERDURE_TRY_VOID(log_.wait(last_, Level::Durable, kDurableWithin));
   const Nanoseconds took = Clock::monotonic().now() - begun;
+  return static_cast<double>(count) * 1e9 /
+         static_cast<double>(std::max<std::int64_t>(took.count(), 1));
+}
+
+Result<double> committed_by_threads(const LogUnderTestOptions& options, std::uint64_t count,
+                                    std::size_t threads) {
+  PERDURE_ASSERT(threads > 0);
+  PERDURE_TRY(log, to_open(options));
+  PERDURE_TRY(writer, LogWriter::open(std::move(log)));
+  Result<void> trimmed;
+  writer.with_log([&](Log& whole) { trimmed = whole.trim(whole.status().tail); });
+  PERDURE_TRY_VOID(std::move(trimmed));
+  const std::vector<std::byte> record(options.record_bytes, std::byte{0x5a});
+  std::vector<std::thread> callers;
+  std::vector<Result<void>> outcomes(threads);
+  const Nanoseconds begun = Clock::monotonic().now();
+  for (std::size_t thread = 0; thread < threads; ++thread) {
+    callers.emplace_back([&, thread] {
+      for (std::uint64_t i = thread; i < count && outcomes[thread].ok(); i += threads) {
+        const auto ticket = writer.commit(record, Level::Durable, kDurableWithin);
+        if (!ticket.ok()) outcomes[thread] = ticket.error();
+      }
+    });
+  }
+  for (std::thread& caller : callers) caller.join();
+  const Nanoseconds took = Clock::monotonic().now() - begun;
+  for (const auto& outcome : outcomes) PERDURE_TRY_VOID(outcome);
+  PERDURE_TRY_VOID(writer.close());
   return static_cast<double>(count) * 1e9 /
          static_cast<double>(std::max<std::int64_t>(took.count(), 1));
 }

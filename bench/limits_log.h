@@ -48,4 +48,9 @@ class LogUnderTest {
   Ticket last_;
 };
 
+/// Records per second that so many threads commit, each one after the other, by one LogWriter
+/// without a thread of its own. The pool must have room for all.
+Result<double> committed_by_threads(const LogUnderTestOptions& options, std::uint64_t count,
+                                    std::size_t threads);
+
 }  // namespace perdure::bench

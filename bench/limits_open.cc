@@ -30,10 +30,11 @@ std::uint64_t records_of(const LogToOpen& log) {
 }
 
 Result<Log> open(const LogToOpen& log) {
+  PERDURE_TRY(transport, control::parse_transport_choice(log.transport));
   LogOptions options;
   options.peers = log.peers;
   options.pool = log.pool;
-  options.transport = log.transport;
+  options.transport = transport;
   options.take_over = true;
   return Log::open(std::move(options));
 }

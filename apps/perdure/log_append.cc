@@ -2,6 +2,7 @@
 #include "append_run.h"
 #include "core/byte_text.h"
 #include "core/counted.h"
+#include "log/log_options.h"
 #include "log_commands.h"
 #include "output.h"
 #include "profile_options.h"
@@ -123,7 +124,7 @@ std::string summary_text(const AppendOutcome& outcome, const RecordSource& sourc
   }
   text += fmt::format(
       "log '{}': epoch {}, {}, LSN {} to {}, {} of {} used\n", command.writer.peers.pool,
-      status.epoch.value, status.shape, status.head.value, status.tail.value,
+      status.epoch.value, to_string(status.shape), status.head.value, status.tail.value,
       format_bytes(status.tail.value - status.head.value), format_bytes(status.ring_bytes));
   text += replicas_text(status, level);
   if (outcome.open.count > 0) text += open_text(outcome, source);
@@ -177,7 +178,7 @@ std::string summary_json(const AppendOutcome& outcome, const RecordSource& sourc
                     {"level", to_string(command.run.level)},
                     {"latency_durable", latency_json(outcome.durable)},
                     {"latency_committed", latency_json(outcome.committed_latency)}};
-  json["log"] = {{"epoch", status.epoch.value},     {"shape", status.shape},
+  json["log"] = {{"epoch", status.epoch.value},     {"shape", to_string(status.shape)},
                  {"quorum", status.quorum},         {"head", status.head.value},
                  {"tail", status.tail.value},       {"committed", status.committed.value},
                  {"next_index", status.next_index}, {"ring_bytes", status.ring_bytes}};
@@ -267,15 +268,12 @@ void add_input_options(Command command, AppendCommand& options) {
 void add_log_options(Command command, AppendCommand& options) {
   const std::string group = "How";
   LogOptions& log = options.writer.log;
-  command
-      .add_option("--shape", log.shape,
-                  "singleton: tail found by scan; compound: tail pointer; for a new log (planned)")
-      .is_member({"planned", "singleton", "compound"})
-      .option_text("planned|singleton|compound")
+  add_word_option(command, "--shape", log.shape, log::parse_shape_choice,
+                  "singleton: tail found by scan; compound: tail pointer; for a new log (planned)",
+                  "planned|singleton|compound")
       .group(group);
-  command.add_option("--primary", log.primary, "The operation by which records travel (planned)")
-      .is_member({"planned", "write", "write_imm", "send"})
-      .option_text("planned|write|write_imm|send")
+  add_word_option(command, "--primary", log.primary, log::parse_primary_choice,
+                  "The operation by which records travel (planned)", "planned|write|write_imm|send")
       .group(group);
   add_word_option(command, "--level", log.level, parse_level,
                   "visible accepts peers whose memory does not survive a power failure (durable)",

@@ -97,9 +97,9 @@ nlohmann::ordered_json repairs_json(const std::vector<RepairReport>& repairs) {
   return json;
 }
 
-std::string method_reason(const ReplicaStatus& replica, const std::string& shape, Level level,
+std::string method_reason(const ReplicaStatus& replica, LogShape shape, Level level,
                           const std::string& method) {
-  const UpdateShape update = shape == "compound" ? compound() : singleton();
+  const UpdateShape update = shape == LogShape::Compound ? compound() : singleton();
   for (const bool later_small : {true, false}) {
     for (const auto& known : plan::known_methods(replica.profile, {update, level, later_small})) {
       if (known.method.name == method) return known.reason;

@@ -43,7 +43,7 @@ std::string repairs_text(const std::vector<RepairReport>& repairs);
 nlohmann::ordered_json repairs_json(const std::vector<RepairReport>& repairs);
 
 /// Why a method is right on a replica: the planner's sentence.
-std::string method_reason(const ReplicaStatus& replica, const std::string& shape, Level level,
+std::string method_reason(const ReplicaStatus& replica, LogShape shape, Level level,
                           const std::string& method);
 
 }  // namespace perdure::app

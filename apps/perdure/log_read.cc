@@ -91,7 +91,7 @@ ExitStatus run_read(const ReadCommand& command) {
     const auto more = write_next(*reader, command, written);
     if (!more.ok()) return fail(more.error());
     if (*more) continue;
-    if (reader->end() == "torn") {
+    if (reader->end() == LogEnd::Torn) {
       print_warning(
           fmt::format("the bytes at LSN {} of {} are no whole record: the end of the log, "
                       "cut off by a crash, or damage; `perdure log verify` with all "

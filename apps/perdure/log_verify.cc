@@ -13,7 +13,7 @@
 namespace perdure::app {
 namespace {
 
-using log::ScanEnd;
+using log::LogEnd;
 using log::ScanReport;
 using nlohmann::ordered_json;
 
@@ -82,7 +82,7 @@ Judgement judge(const SurveyedReplica& replica, const ScanReport* history, bool 
             "({}): damage, or a power failure that tore what nobody had an acknowledgement of",
             report.tail.value, report.next_index, report.records_after_hole)};
   }
-  if (alone && report.end == ScanEnd::Torn) {
+  if (alone && report.end == LogEnd::Torn) {
     return {Verdict::Unclear,
             fmt::format("the bytes at LSN {} are no whole record: a crash cut one off, which is "
                         "harmless, or the last record is damaged; compare with other replicas",
@@ -95,7 +95,7 @@ std::string report_text(const ScanReport& report) {
   const std::uint64_t first = report.next_index - report.records;
   const std::string indices =
       report.records == 0 ? "" : fmt::format(" (index {} to {})", first, report.next_index - 1);
-  const bool compound = report.start.anchor->shape == log::LogShape::Compound;
+  const bool compound = report.start.anchor->shape == LogShape::Compound;
   std::string text = fmt::format("  records   {}{}, {}\n", report.records, indices,
                                  format_bytes(report.payload_bytes));
   text +=

@@ -43,14 +43,9 @@ Option add_pool_option(Command command, PeerOptions& options, Needed needed) {
 }
 
 void add_transport_option(Command command, PeerOptions& options) {
-  command
-      .add_option("--transport", options.transport,
-                  "How the bytes travel; shm on one host only, the last three with an RNIC (auto)")
-      .option_text("auto|tcp|shm|infiniband|roce|iwarp")
-      .each([](const std::string& word) -> Result<void> {
-        PERDURE_TRY_VOID(control::parse_transport_choice(word));
-        return {};
-      });
+  add_word_option(command, "--transport", options.transport, control::parse_transport_choice,
+                  "How the bytes travel; shm on one host only, the last three with an RNIC (auto)",
+                  "auto|tcp|shm|infiniband|roce|iwarp");
   command
       .add_option("--rnic", options.rnic,
                   "Which RNIC of this machine, by name or address (the first that fits)")

@@ -16,7 +16,7 @@ namespace perdure::app {
 struct PeerOptions {
   std::vector<std::string> peers;  // "host:port"
   std::string pool;
-  std::string transport = "auto";
+  control::TransportChoice transport;
   std::string rnic;
   std::uint64_t timeout_ms = 5000;
 

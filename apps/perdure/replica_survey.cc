@@ -62,16 +62,11 @@ class FileLogBytes final : public ByteSource {
 }  // namespace
 
 void ReplicaSurvey::open_peers(const PeerOptions& options) {
-  const auto transport = control::parse_transport_choice(options.transport);
   dialer_.use_rnic(options.rnic);
   for (const std::string& address : options.peers) {
     SurveyedReplica& replica = replicas_.emplace_back();
     replica.name = address;
-    if (!transport.ok()) {
-      replica.error = transport.error();
-      continue;
-    }
-    auto peer = dialer_.dial(address, *transport);
+    auto peer = dialer_.dial(address, options.transport);
     if (!peer.ok()) {
       replica.error = peer.error();
       continue;

@@ -33,16 +33,15 @@ struct LogOptions {
   bool create = true;
   /// The peers may be fewer than the log has, as far as they can vote: to change its replicas.
   bool partial = false;
-  /// How the bytes travel: "tcp", "shm" (same host only), "infiniband", "roce", "iwarp", or "auto".
-  std::string transport = "auto";
+  /// How the bytes travel; shm on the same host only. Nothing: each peer's fastest that works.
+  std::optional<Transport> transport;
   /// Of several RNICs here, the one with this name ("mlx5_0") or address; empty: the first that
   /// fits.
   std::string rnic;
-  /// "planned", or forced: "singleton" (checksummed records, tail found by scan) or "compound"
-  /// (a tail word is made durable after the records). Only a log that is created asks for it.
-  std::string shape = "planned";
-  /// "planned", or forced: "write", "write_imm" or "send".
-  std::string primary = "planned";
+  /// Only a log that is created asks for it. Nothing: what its peers' methods make cheaper.
+  std::optional<LogShape> shape;
+  /// Nothing: what is cheapest on each connection.
+  std::optional<Primary> primary;
   /// Visible accepts peers whose memory does not survive a power failure; then no record of this
   /// log is ever durable, and waiting for that is Unsupported.
   Level level = Level::Durable;
@@ -71,11 +70,22 @@ struct LogOptions {
   std::chrono::microseconds spin{200};
 };
 
+/// Sets one option from words, as a file of settings has them: "transport" "tcp", "quorum" "2",
+/// "replica_timeout_ms" "500", "record_bytes_max" "1MiB". Durations end in their unit; shape,
+/// primary and transport have the word for nothing too ("planned", "auto"); peers and pool are not
+/// among them. Errors: InvalidArgument, naming what there is.
+Result<void> set_option(LogOptions& options, std::string_view name, std::string_view value);
+/// All options in one string: "perdure://HOST:PORT[,HOST:PORT...]/POOL[?NAME=VALUE[&...]]", for
+/// example "perdure://10.0.0.1:7470,10.0.0.2:7470,10.0.0.3:7470/orders?quorum=2&reconnect_ms=100".
+/// Errors: InvalidArgument.
+Result<LogOptions> parse_log_options(std::string_view connection);
+
 /// One record that was appended.
 struct Ticket {
-  Lsn lsn;                  // where it begins
-  Lsn end;                  // where it ends: committed once everything before that is
-  std::uint64_t index = 0;  // how many records the log had before it
+  Lsn lsn;                   // where it begins
+  Lsn end;                   // where it ends: committed once everything before that is
+  std::uint64_t index = 0;   // how many records the log had before it
+  std::uint64_t writer = 0;  // whose record it is: of this opening of the log
 };
 
 struct ReplicaStatus {
@@ -103,7 +113,7 @@ struct LogStatus {
   Lsn committed;  // everything before is durable on a quorum
   std::uint64_t next_index = 0;
   std::uint64_t ring_bytes = 0;
-  std::string shape;
+  LogShape shape = LogShape::Singleton;
   std::size_t quorum = 0;
   std::string configuration;  // for people: generation, quorum, and every replica's pool
   std::string accepted_loss;  // what was given up when it was opened; empty: nothing
@@ -122,8 +132,10 @@ struct RepairReport {
 /// A log with one writer at a time: this one.
 /// Threads: one caller at a time; progress is made in the calls. It has threads of its own only
 /// while open reads the replicas, all of them at once.
-/// Processes: a child made by fork() must not use it. Over RDMA it can not use any RNIC that its
-/// parent had opened: the kernel refuses its requests.
+/// Processes: it belongs to the one that opened it. In a child made by fork() every call is
+/// InvalidArgument, and its destruction leaves the parent's connections alone.
+/// A log that was closed or moved from refuses every call, with InvalidArgument; what only looks
+/// (status, reached, take_repairs) goes on after close, and returns nothing of one that was moved.
 class Log {
  public:
   /// Fences earlier writers, recovers what is committed, brings reachable replicas to equal.
@@ -151,13 +163,14 @@ class Log {
   /// Cost        one copy and one checksum; no allocation; at most one post per replica.
   Result<Ticket> append(std::span<const std::byte> record);
 
-  /// Waits until the record has reached `level`: Received, Visible and Durable on at least one
-  /// replica, Committed on the quorum.
+  /// Waits until the record has reached `level`: Durable (or less, if the log was opened for less)
+  /// on at least one replica, Committed on the quorum.
   ///
-  /// Errors   TimedOut (it may still get there: wait again), QuorumLost or Fenced (it may or may
-  ///          not be durable: an unknown outcome; recovery decides), Unsupported. With
-  ///          LogOptions::reconnect, QuorumLost comes when the time is over and may be waited out:
-  ///          the ticket still holds.
+  /// Errors   TimedOut (it may still get there: wait again; with LogOptions::reconnect also while
+  ///          the quorum is lost), OutcomeUnknown (the quorum is lost, or another writer has taken
+  ///          over: it may or may not be durable, and recovery decides; append says which),
+  ///          Unsupported (a level that this log does not tell apart), InvalidArgument (a ticket of
+  ///          another log, or of an earlier opening).
   Result<void> wait(const Ticket& ticket, Level level,
                     std::chrono::milliseconds timeout = std::chrono::seconds(30));
 
@@ -207,8 +220,14 @@ class Log {
 
  private:
   class State;
-  explicit Log(std::unique_ptr<State> state);
-  std::unique_ptr<State> state_;
+  struct Delete {
+    void operator()(State* state) const;
+  };
+  explicit Log(std::unique_ptr<State, Delete> state);
+  bool readable() const;
+  bool usable() const;
+  Error why_not() const;
+  std::unique_ptr<State, Delete> state_;
 };
 
 /// A record as it is read back.
@@ -222,7 +241,7 @@ struct Record {
 struct LogReaderOptions {
   std::string peer;  // one replica
   std::string pool;
-  std::string transport = "auto";
+  std::optional<Transport> transport;  // nothing: the fastest that works
   /// Of several RNICs here, the one with this name ("mlx5_0") or address; empty: the first that
   /// fits.
   std::string rnic;
@@ -253,8 +272,8 @@ class LogReader {
   Lsn position() const;
   /// Everything before is committed, as far as this replica says.
   Lsn committed() const;
-  /// Why the last call found nothing: "clean", "torn", "chain-broken", "ring-full".
-  std::string end() const;
+  /// Why the last call found nothing.
+  LogEnd end() const;
 
  private:
   class State;

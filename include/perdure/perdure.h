@@ -80,11 +80,13 @@ perdure_log_options perdure_log_options_default(void);
 
 typedef struct perdure_log perdure_log;
 
-/* One record that was appended: where it begins and ends in the log, and its number. */
+/* One record that was appended: where it begins and ends in the log, its number, and the opening of
+ * the log that it belongs to. */
 typedef struct perdure_ticket {
   uint64_t lsn;
   uint64_t end;
   uint64_t index;
+  uint64_t writer;
 } perdure_ticket;
 
 typedef struct perdure_log_status {

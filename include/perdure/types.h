@@ -31,4 +31,27 @@ enum class Level {
 
 std::string_view to_string(Level level);
 
+/// How a log makes its tail known. Part of the format.
+enum class LogShape : std::uint32_t {
+  Singleton = 1,  // checksummed records; the tail is found by scanning them
+  Compound = 2,   // a tail word follows every record (or batch) in durability
+};
+
+std::string_view to_string(LogShape shape);
+
+/// Why a walk over records ended where it did.
+enum class LogEnd {
+  Clean,        // nothing was ever written there, or only what an earlier lap of the ring left
+  Torn,         // a record begins there and its checksum fails
+  ChainBroken,  // a whole record that does not follow the one before it: of another history
+  RingFull,     // the records fill the ring
+};
+
+std::string_view to_string(LogEnd end);
+
+/// The operation by which the data of an update travels: the column of the taxonomy's tables.
+enum class Primary { Write, WriteImm, Send };
+
+std::string_view to_string(Primary primary);
+
 }  // namespace perdure

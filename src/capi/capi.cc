@@ -77,9 +77,12 @@ perdure_code perdure_log_open(const perdure_log_options* options, perdure_log** 
   }
   opened.pool = options->pool;
   opened.quorum = options->quorum;
-  if (options->transport != nullptr) opened.transport = options->transport;
-  if (options->shape != nullptr) opened.shape = options->shape;
-  if (options->primary != nullptr) opened.primary = options->primary;
+  const std::pair<const char*, const char*> words[] = {
+      {"transport", options->transport}, {"shape", options->shape}, {"primary", options->primary}};
+  for (const auto& [name, word] : words) {
+    if (word == nullptr) continue;
+    if (auto set = perdure::set_option(opened, name, word); !set) return fail(set.error());
+  }
   opened.level = static_cast<Level>(options->level);
   opened.record_bytes_max = options->record_bytes_max;
   opened.measure_costs = options->measure_costs;
@@ -105,7 +108,7 @@ perdure_code perdure_log_append(perdure_log* log, const void* record, size_t byt
   }
   auto result = log->log.append({static_cast<const std::byte*>(record), bytes});
   if (!result.ok()) return fail(result.error());
-  *ticket = {result->lsn.value, result->end.value, result->index};
+  *ticket = {result->lsn.value, result->end.value, result->index, result->writer};
   return PERDURE_OK;
 }
 
@@ -113,7 +116,7 @@ perdure_code perdure_log_wait(perdure_log* log, const perdure_ticket* ticket, pe
                               uint32_t timeout_ms) {
   if (log == nullptr || ticket == nullptr) return fail("log and ticket must not be NULL");
   if (!known(level)) return fail("unknown level");
-  const perdure::Ticket waited{{ticket->lsn}, {ticket->end}, ticket->index};
+  const perdure::Ticket waited{{ticket->lsn}, {ticket->end}, ticket->index, ticket->writer};
   const auto result =
       log->log.wait(waited, static_cast<Level>(level), std::chrono::milliseconds(timeout_ms));
   return result.ok() ? PERDURE_OK : fail(result.error());
@@ -162,7 +165,13 @@ perdure_code perdure_reader_open(const char* peer, const char* pool, const char*
   perdure::LogReaderOptions options;
   options.peer = peer;
   options.pool = pool;
-  if (transport != nullptr) options.transport = transport;
+  if (transport != nullptr) {
+    perdure::LogOptions words;
+    if (auto set = perdure::set_option(words, "transport", transport); !set) {
+      return fail(set.error());
+    }
+    options.transport = words.transport;
+  }
   options.from = perdure::Lsn{from_lsn};
   auto result = perdure::LogReader::open(std::move(options));
   if (!result.ok()) return fail(result.error());

@@ -43,15 +43,6 @@ std::string_view to_string(Verb verb) {
   return "unknown";
 }
 
-std::string_view to_string(Primary primary) {
-  switch (primary) {
-    case Primary::Write: return "write";
-    case Primary::WriteImm: return "write_imm";
-    case Primary::Send: return "send";
-  }
-  return "unknown";
-}
-
 std::size_t round_trips(const Method& method) {
   return static_cast<std::size_t>(
       std::count_if(method.requester.begin(), method.requester.end(),

@@ -4,6 +4,7 @@
 
 #include <perdure/profile.h>
 #include <perdure/result.h>
+#include <perdure/types.h>
 
 #include <cstdint>
 #include <string>
@@ -76,11 +77,6 @@ struct ResponderAction {
   Item item = 0;  // Copy and Flush only
   bool operator==(const ResponderAction&) const = default;
 };
-
-/// The operation by which the data of an update travels: the column of the taxonomy's tables.
-enum class Primary { Write, WriteImm, Send };
-
-std::string_view to_string(Primary primary);
 
 struct Method {
   std::string name;  // unique, lower-case, words joined by '-', for example "write-flush"

@@ -39,4 +39,31 @@ std::string_view to_string(Level level) {
   return "unknown";
 }
 
+std::string_view to_string(LogShape shape) {
+  switch (shape) {
+    case LogShape::Singleton: return "singleton";
+    case LogShape::Compound: return "compound";
+  }
+  return "unknown";
+}
+
+std::string_view to_string(LogEnd end) {
+  switch (end) {
+    case LogEnd::Clean: return "clean";
+    case LogEnd::Torn: return "torn";
+    case LogEnd::ChainBroken: return "chain-broken";
+    case LogEnd::RingFull: return "ring-full";
+  }
+  return "unknown";
+}
+
+std::string_view to_string(Primary primary) {
+  switch (primary) {
+    case Primary::Write: return "write";
+    case Primary::WriteImm: return "write_imm";
+    case Primary::Send: return "send";
+  }
+  return "unknown";
+}
+
 }  // namespace perdure

@@ -1,19 +1,22 @@
-// The small services of core: assertion, clock, PRNG, checksum and the message callback.
+// The small services of core: assertion, clock, PRNG, checksum, forks and the message callback.
 #include "core/assert.h"
 #include "core/bytes.h"
 #include "core/clock.h"
 #include "core/crc32c.h"
+#include "core/forks.h"
 #include "core/log_message.h"
 #include "core/mutex.h"
 #include "core/random.h"
 
 #include <isa-l/crc.h>
+#include <pthread.h>
 #include <sys/random.h>
 #ifdef __x86_64__
 #include <nmmintrin.h>
 #endif
 
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <limits>
@@ -197,6 +200,15 @@ std::uint32_t crc32c_copy(std::uint32_t crc, std::byte* to, std::span<const std:
 #endif
   return long_crc32c_copy(crc, to, data);
 }
+
+namespace {
+
+std::atomic<std::uint32_t> forks{0};
+const int watches_forks = ::pthread_atfork(nullptr, nullptr, [] { ++forks; });
+
+}  // namespace
+
+std::uint32_t forks_so_far() { return forks.load(std::memory_order_relaxed); }
 
 std::string_view to_string(Severity severity) {
   switch (severity) {

@@ -38,7 +38,7 @@ Result<CommittedReader> CommittedReader::open(ByteSource& bytes, const Options& 
   }
   LogCursor cursor(bytes, start.state(), start.state().head);
   const auto there = walk_to(cursor, from, Deadline::after(kVisibleWithin));
-  if (!there.ok() && cursor.position() < from && cursor.end() != ScanEnd::Torn) {
+  if (!there.ok() && cursor.position() < from && cursor.end() != LogEnd::Torn) {
     return Error{
         ErrorCode::Busy,
         fmt::format("{} has nothing at {} yet, its records end at {}; read another one, or "

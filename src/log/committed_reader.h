@@ -29,7 +29,7 @@ class CommittedReader {
 
   Lsn position() const { return returned_.lsn; }
   Lsn committed() const { return committed_; }
-  ScanEnd end() const { return cursor_.end(); }
+  LogEnd end() const { return cursor_.end(); }
 
  private:
   /// A record that is held back, or what stands between two of them.

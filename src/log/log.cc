@@ -1,4 +1,4 @@
-// The public face of the log: peers by address, words instead of enumerators.
+// The public face of the log: peers by address, tickets and processes told apart.
 #include <perdure/log.h>
 
 #include <fmt/format.h>
@@ -7,6 +7,7 @@
 
 #include "client/dial.h"
 #include "client/remote_bytes.h"
+#include "core/forks.h"
 #include "core/try.h"
 #include "log/committed_reader.h"
 #include "log/replicated_log.h"
@@ -17,34 +18,19 @@ namespace {
 /// How long the end of a log waits for replicas that lag.
 constexpr Nanoseconds kCloseWithin = std::chrono::seconds(1);
 
-Result<std::optional<log::LogShape>> parse_shape(const std::string& word) {
-  using Shape = std::optional<log::LogShape>;
-  if (word == "planned") return Shape{};
-  if (word == "singleton") return Shape{log::LogShape::Singleton};
-  if (word == "compound") return Shape{log::LogShape::Compound};
-  return Error{ErrorCode::InvalidArgument,
-               fmt::format("log shape '{}'; use one of: planned, singleton, compound", word)};
+/// Times that add to a clock's without going over its end.
+Nanoseconds within_clock(std::chrono::milliseconds time) {
+  constexpr std::chrono::milliseconds kLongest = std::chrono::hours(24 * 365 * 100);
+  return std::clamp(time, std::chrono::milliseconds(0), kLongest);
 }
 
-Result<std::optional<Primary>> parse_primary(const std::string& word) {
-  using Choice = std::optional<Primary>;
-  if (word == "planned") return Choice{};
-  for (const Primary primary : {Primary::Write, Primary::WriteImm, Primary::Send}) {
-    if (to_string(primary) == word) return Choice{primary};
-  }
-  return Error{ErrorCode::InvalidArgument,
-               fmt::format("primary '{}'; use one of: planned, write, write_imm, send", word)};
-}
-
-Result<log::WriterOptions> writer_options(const LogOptions& options) {
+log::WriterOptions writer_options(const LogOptions& options) {
   log::WriterOptions writer;
   writer.threads = true;
-  PERDURE_TRY(shape, parse_shape(options.shape));
-  PERDURE_TRY(primary, parse_primary(options.primary));
   writer.pool = options.pool;
   writer.quorum = options.quorum;
-  writer.shape = shape;
-  writer.primary = primary;
+  writer.shape = options.shape;
+  writer.primary = options.primary;
   writer.level = options.level;
   writer.record_bytes_max = options.record_bytes_max;
   writer.batches_in_flight = options.batches_in_flight;
@@ -54,9 +40,9 @@ Result<log::WriterOptions> writer_options(const LogOptions& options) {
   writer.create = options.create;
   writer.partial = options.partial;
   writer.writer_name = options.writer_name;
-  writer.replica_timeout = options.replica_timeout;
-  writer.reconnect = options.reconnect;
-  writer.spin = options.spin;
+  writer.replica_timeout = within_clock(options.replica_timeout);
+  writer.reconnect = within_clock(options.reconnect);
+  writer.spin = std::max(options.spin, std::chrono::microseconds(0));
   return writer;
 }
 
@@ -66,7 +52,11 @@ class Log::State {
  public:
   client::Dialer dialer;  // owns the devices: outlives the log's connections
   control::TransportChoice transport;
+  Level level = Level::Durable;
+  bool reconnects = false;
   std::unique_ptr<log::ReplicatedLog> log;
+  bool closed = false;
+  const std::uint32_t process = forks_so_far();
 
   State() = default;
   State(const State&) = delete;
@@ -75,74 +65,135 @@ class Log::State {
   ~State() {
     if (log != nullptr && !closed) (void)log->close(kCloseWithin);
   }
-  bool closed = false;
 };
 
+void Log::Delete::operator()(State* state) const {
+  // In a child its connections are the parent's: whatever would end them stays.
+  if (state->process == forks_so_far()) delete state;
+}
+
 Result<Log> Log::open(LogOptions options) {
-  PERDURE_TRY(writer, writer_options(options));
-  PERDURE_TRY(transport, control::parse_transport_choice(options.transport));
-  auto state = std::make_unique<State>();
+  std::unique_ptr<State, Delete> state(new State);
   state->dialer.use_rnic(options.rnic);
-  state->transport = transport;
+  state->transport = options.transport;
+  state->level = std::min(options.level, Level::Durable);
+  state->reconnects = options.reconnect > std::chrono::milliseconds(0);
   std::vector<std::unique_ptr<client::Peer>> peers;
   for (const std::string& address : options.peers) {
     if (std::count(options.peers.begin(), options.peers.end(), address) > 1) {
       return Error{ErrorCode::InvalidArgument,
                    fmt::format("peer {} is named twice; a replica counts once", address)};
     }
-    PERDURE_TRY(peer, state->dialer.dial(address, transport));
+    PERDURE_TRY(peer, state->dialer.dial(address, state->transport));
     peers.push_back(std::move(peer));
   }
-  PERDURE_TRY(log, log::ReplicatedLog::open(std::move(peers), writer, Clock::monotonic()));
+  PERDURE_TRY(
+      log, log::ReplicatedLog::open(std::move(peers), writer_options(options), Clock::monotonic()));
   state->log = std::move(log);
   return Log(std::move(state));
 }
 
-Log::Log(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Log::Log(std::unique_ptr<State, Delete> state) : state_(std::move(state)) {}
 Log::Log(Log&&) noexcept = default;
 Log& Log::operator=(Log&&) noexcept = default;
 Log::~Log() = default;
 
+bool Log::readable() const { return state_ != nullptr && state_->process == forks_so_far(); }
+bool Log::usable() const { return readable() && !state_->closed; }
+
+Error Log::why_not() const {
+  if (state_ == nullptr) return {ErrorCode::InvalidArgument, "this log was moved from"};
+  if (state_->process != forks_so_far()) {
+    return {ErrorCode::InvalidArgument,
+            "this log belongs to the parent process: after fork() the child opens one of its own"};
+  }
+  return {ErrorCode::InvalidArgument, "this log is closed: open it again"};
+}
+
 Result<Ticket> Log::append(std::span<const std::byte> record) {
+  if (!usable()) return why_not();
   return state_->log->append(record);
 }
 
 Result<void> Log::wait(const Ticket& ticket, Level level, std::chrono::milliseconds timeout) {
-  return state_->log->wait(ticket, level, timeout);
+  if (!usable()) return why_not();
+  if (ticket.writer != state_->log->writer()) {
+    return Error{ErrorCode::InvalidArgument,
+                 "the ticket is of another log, or of an earlier opening of this one"};
+  }
+  if (level != Level::Committed && level != state_->level) {
+    return Error{ErrorCode::Unsupported,
+                 fmt::format("a log that was opened for '{0}' knows when a record is '{0}' on one "
+                             "replica, not when it is '{1}'",
+                             to_string(state_->level), to_string(level))};
+  }
+  auto waited = state_->log->wait(ticket, level, within_clock(timeout));
+  if (waited.ok()) return waited;
+  const bool may_return = waited.code() == ErrorCode::QuorumLost && state_->reconnects;
+  if (may_return) return Error{ErrorCode::TimedOut, waited.error().message};
+  if (waited.code() != ErrorCode::QuorumLost && waited.code() != ErrorCode::Fenced) return waited;
+  return Error{ErrorCode::OutcomeUnknown,
+               fmt::format("it is not known whether record {} will be found again: {}",
+                           ticket.index, waited.error().message)};
 }
 
-Result<void> Log::poll(std::chrono::milliseconds timeout) { return state_->log->poll(timeout); }
+Result<void> Log::poll(std::chrono::milliseconds timeout) {
+  if (!usable()) return why_not();
+  return state_->log->poll(within_clock(timeout));
+}
 
 bool Log::reached(const Ticket& ticket, Level level) const {
-  return state_->log->reached(ticket, level);
+  return readable() && ticket.writer == state_->log->writer() &&
+         state_->log->reached(ticket, level);
 }
 
-Result<void> Log::trim(Lsn lsn) { return state_->log->trim(lsn); }
-std::vector<RepairReport> Log::repair(std::chrono::milliseconds timeout) {
-  return state_->log->repair(timeout);
+Result<void> Log::trim(Lsn lsn) {
+  if (!usable()) return why_not();
+  return state_->log->trim(lsn);
 }
-std::vector<RepairReport> Log::take_repairs() { return state_->log->take_repairs(); }
-LogStatus Log::status() const { return state_->log->status(); }
+
+std::vector<RepairReport> Log::repair(std::chrono::milliseconds timeout) {
+  if (!usable()) return {};
+  return state_->log->repair(within_clock(timeout));
+}
+
+std::vector<RepairReport> Log::take_repairs() {
+  if (!readable()) return {};
+  return state_->log->take_repairs();
+}
+
+LogStatus Log::status() const {
+  if (!readable()) return {};
+  return state_->log->status();
+}
+
 Result<void> Log::close(std::chrono::milliseconds timeout) {
+  if (!usable()) return why_not();
   state_->closed = true;
-  return state_->log->close(timeout);
+  return state_->log->close(within_clock(timeout));
 }
 
 Result<void> Log::add_replica(const std::string& peer, std::size_t quorum) {
+  if (!usable()) return why_not();
   PERDURE_TRY(dialled, state_->dialer.dial(peer, state_->transport));
   return state_->log->add_replica(std::move(dialled), quorum);
 }
 
 Result<void> Log::remove_replica(const std::string& which, std::size_t quorum) {
+  if (!usable()) return why_not();
   return state_->log->remove_replica(which, quorum);
 }
 
 Result<void> Log::replace_replica(const std::string& which, const std::string& peer) {
+  if (!usable()) return why_not();
   PERDURE_TRY(dialled, state_->dialer.dial(peer, state_->transport));
   return state_->log->replace_replica(which, std::move(dialled));
 }
 
-Result<void> Log::change_quorum(std::size_t quorum) { return state_->log->change_quorum(quorum); }
+Result<void> Log::change_quorum(std::size_t quorum) {
+  if (!usable()) return why_not();
+  return state_->log->change_quorum(quorum);
+}
 
 class LogReader::State {
  public:
@@ -153,13 +204,12 @@ class LogReader::State {
 };
 
 Result<LogReader> LogReader::open(LogReaderOptions options) {
-  PERDURE_TRY(transport, control::parse_transport_choice(options.transport));
   auto state = std::make_unique<State>();
   state->dialer.use_rnic(options.rnic);
-  PERDURE_TRY(peer, state->dialer.dial(options.peer, transport));
+  PERDURE_TRY(peer, state->dialer.dial(options.peer, options.transport));
   state->peer = std::move(peer);
-  PERDURE_TRY(bytes, client::RemoteBytes::open(*state->peer, options.pool, options.timeout,
-                                               Clock::monotonic()));
+  PERDURE_TRY(bytes, client::RemoteBytes::open(*state->peer, options.pool,
+                                               within_clock(options.timeout), Clock::monotonic()));
   state->bytes = std::move(bytes);
   log::CommittedReader::Options reading;
   reading.from = options.from;
@@ -178,6 +228,6 @@ LogReader::~LogReader() = default;
 Result<std::optional<Record>> LogReader::next() { return state_->reader->next(); }
 Lsn LogReader::position() const { return state_->reader->position(); }
 Lsn LogReader::committed() const { return state_->reader->committed(); }
-std::string LogReader::end() const { return std::string(to_string(state_->reader->end())); }
+LogEnd LogReader::end() const { return state_->reader->end(); }
 
 }  // namespace perdure

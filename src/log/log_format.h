@@ -80,11 +80,6 @@ inline constexpr std::uint64_t kLsnMax = (std::uint64_t{1} << 48) - 1;
 /// is not said.
 inline constexpr std::uint64_t kLagMax = UINT32_MAX;
 
-enum class LogShape : std::uint32_t {
-  Singleton = 1,  // the tail is found by scanning checksums
-  Compound = 2,   // a tail word follows every record (or batch) in durability
-};
-
 enum class RecordType : std::uint8_t {
   Data = 1,
   Configuration = 2,  // other members or another quorum from here on: see replica_set.h

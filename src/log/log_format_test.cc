@@ -149,7 +149,7 @@ TEST(LogScan, AFreshLogIsEmptyAndClean) {
   const ScanReport report = image.scan();
   EXPECT_EQ(report.tail, kFirstLsn);
   EXPECT_EQ(report.records, 0u);
-  EXPECT_EQ(report.end, ScanEnd::Clean);
+  EXPECT_EQ(report.end, LogEnd::Clean);
 }
 
 TEST(LogScan, RecordsComeBackInOrder) {
@@ -294,7 +294,7 @@ TEST(LogScan, ATornRecordIsToldFromACleanEnd) {
   LogImage image;
   const Lsn torn = image.add("a record of which the end is missing");
   image.at(torn, kRecordHeaderBytes + 20) = std::byte{0};
-  EXPECT_EQ(image.scan().end, ScanEnd::Torn);
+  EXPECT_EQ(image.scan().end, LogEnd::Torn);
 }
 
 TEST(LogScan, WhatAnOlderEpochLeftBehindIsNotARecord) {
@@ -312,7 +312,7 @@ TEST(LogScan, WhatAnOlderEpochLeftBehindIsNotARecord) {
   std::copy_n(&old.at(image.tail, 0), record_bytes(4), &image.at(image.tail, 0));
   const ScanReport report = image.scan();
   EXPECT_EQ(report.records, 2u);
-  EXPECT_EQ(report.end, ScanEnd::ChainBroken);
+  EXPECT_EQ(report.end, LogEnd::ChainBroken);
 }
 
 TEST(LogScan, WhatFollowsTheChainButIsOfAnOlderEpochThanBeganThereIsNotARecord) {

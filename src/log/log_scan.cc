@@ -49,16 +49,6 @@ std::optional<Lsn> read_word(const std::byte* at, bool& damaged) {
 
 }  // namespace
 
-std::string_view to_string(ScanEnd end) {
-  switch (end) {
-    case ScanEnd::Clean: return "clean";
-    case ScanEnd::Torn: return "torn";
-    case ScanEnd::ChainBroken: return "chain-broken";
-    case ScanEnd::RingFull: return "ring-full";
-  }
-  return "unknown";
-}
-
 Result<LogStart> read_start(ByteSource& bytes) {
   LogStart start;
   if (ring_bytes_for(bytes.size()) == 0) {
@@ -125,11 +115,11 @@ Result<std::span<const std::byte>> LogCursor::fetch(std::uint64_t ring_offset,
 }
 
 /// Why a header can not be the next record; nothing when only its checksum is left to check.
-std::optional<ScanEnd> LogCursor::reject(const RecordHeader& header, std::uint64_t room) const {
-  if (header.lsn != at_.lsn) return ScanEnd::Clean;
+std::optional<LogEnd> LogCursor::reject(const RecordHeader& header, std::uint64_t room) const {
+  if (header.lsn != at_.lsn) return LogEnd::Clean;
   const bool known = header.type == RecordType::Data || header.type == RecordType::Configuration ||
                      header.type == RecordType::Pad;
-  if (!known || record_bytes(header.payload_bytes) > room) return ScanEnd::Torn;
+  if (!known || record_bytes(header.payload_bytes) > room) return LogEnd::Torn;
   return std::nullopt;
 }
 
@@ -141,22 +131,22 @@ bool LogCursor::follows(const RecordHeader& header) const {
 
 Result<std::optional<RecordView>> LogCursor::next() {
   const std::uint64_t offset = at_.lsn.value % ring_bytes_;
-  const auto stop = [&](ScanEnd why) {
+  const auto stop = [&](LogEnd why) {
     end_ = why;
     window_.clear();  // what is there may change: look at the medium again next time
     window_bytes_ = kFirstWindowBytes;
     return Result<std::optional<RecordView>>(std::optional<RecordView>{});
   };
-  if (at_.lsn.value + kRecordHeaderBytes > limit_.value) return stop(ScanEnd::RingFull);
-  if (ring_bytes_ - offset < kRecordHeaderBytes) return stop(ScanEnd::Torn);  // no place for one
+  if (at_.lsn.value + kRecordHeaderBytes > limit_.value) return stop(LogEnd::RingFull);
+  if (ring_bytes_ - offset < kRecordHeaderBytes) return stop(LogEnd::Torn);  // no place for one
   PERDURE_TRY(head_bytes, fetch(offset, kRecordHeaderBytes));
   const RecordHeader header = decode_record_header(head_bytes.first<kRecordHeaderBytes>());
   if (const auto why = reject(header, ring_bytes_ - offset)) return stop(*why);
   const std::uint64_t stored =
       kRecordHeaderBytes + (header.type == RecordType::Pad ? 0 : header.payload_bytes);
   PERDURE_TRY(record, fetch(offset, stored));
-  if (!checksum_matches(record, header)) return stop(ScanEnd::Torn);
-  if (!follows(header)) return stop(ScanEnd::ChainBroken);
+  if (!checksum_matches(record, header)) return stop(LogEnd::Torn);
+  if (!follows(header)) return stop(LogEnd::ChainBroken);
   unchecked_ = false;
   const Lsn end{at_.lsn.value + record_bytes(header.payload_bytes)};
   at_ = {next_place(end, ring_bytes_), header.index + (header.type == RecordType::Data ? 1 : 0),
@@ -301,7 +291,7 @@ Result<void> scan_on(ByteSource& bytes, LogCursor& cursor, ScanReport& report, B
   const Lsn promised = start.committed_word.value_or(Lsn{});
   report.claimed = std::max({report.claimed, promised, state.head.lsn});
   report.extent = std::max({report.tail, promised, state.begin, start.tail_word.value_or(Lsn{})});
-  if (report.end == ScanEnd::RingFull) return {};
+  if (report.end == LogEnd::RingFull) return {};
   if (behind.of != report.tail) {
     behind = {report.tail, Lsn{report.tail.value + kRecordAlignment}, 0, {}, {}};
   }

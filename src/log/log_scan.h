@@ -42,16 +42,6 @@ struct RecordView {
   std::span<const std::byte> payload;
 };
 
-/// Why a walk over records ended where it did.
-enum class ScanEnd {
-  Clean,        // nothing was ever written there, or only what an earlier lap of the ring left
-  Torn,         // a record begins there and its checksum fails
-  ChainBroken,  // a whole record that does not follow the one before it: of another history
-  RingFull,     // the records fill the ring
-};
-
-std::string_view to_string(ScanEnd end);
-
 /// What is read at a time: first little, since who only looks whether something is still there
 /// needs no more, then twice as much each time.
 inline constexpr std::uint64_t kFirstWindowBytes = 64 * 1024;
@@ -75,14 +65,14 @@ class LogCursor {
   /// The replica's state has changed: it was trimmed, or an epoch has begun.
   void set_state(const LogState& state);
 
-  ScanEnd end() const { return end_; }
+  LogEnd end() const { return end_; }
   /// Behind the last record that was returned.
   Lsn position() const { return at_.lsn; }
   const Boundary& boundary() const { return at_; }
 
  private:
   Result<std::span<const std::byte>> fetch(std::uint64_t ring_offset, std::uint64_t length);
-  std::optional<ScanEnd> reject(const RecordHeader& header, std::uint64_t room) const;
+  std::optional<LogEnd> reject(const RecordHeader& header, std::uint64_t room) const;
   bool follows(const RecordHeader& header) const;
 
   ByteSource* bytes_;
@@ -91,7 +81,7 @@ class LogCursor {
   Epoch epoch_;
   Lsn begin_;
   Boundary at_;
-  ScanEnd end_ = ScanEnd::Clean;
+  LogEnd end_ = LogEnd::Clean;
   bool unchecked_ = false;
   std::vector<std::byte> window_;                   // bytes of the ring around the position
   std::uint64_t window_at_ = 0;                     // their offset in the ring
@@ -145,7 +135,7 @@ struct ScanReport {
   std::uint64_t next_index = 0;
   std::uint32_t last_crc = 0;
   Epoch last_epoch;
-  ScanEnd end = ScanEnd::Clean;
+  LogEnd end = LogEnd::Clean;
   std::vector<ConfigurationAt> configurations;  // in the order of the records
   BoundaryIndex boundaries;
   std::uint64_t records_after_hole = 0;  // whole records found beyond the end, not counted

@@ -346,7 +346,7 @@ std::string describe_difference(const Survey& replica, const ScanReport& history
   }
   if (report.extent > report.tail) {
     say(fmt::format("damaged record at {}", report.tail.value));
-  } else if (!same && report.end == ScanEnd::Torn) {
+  } else if (!same && report.end == LogEnd::Torn) {
     say(fmt::format("torn record at {}", report.tail.value));
   }
   if (report.start.tail_word_damaged || report.start.committed_word_damaged) say("damaged word");

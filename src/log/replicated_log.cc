@@ -67,7 +67,7 @@ Lsn ReplicatedLog::plain_from_here() const {
 inline Ticket ReplicatedLog::put_record(RecordType type, std::span<const std::byte> payload,
                                         std::byte* to, bool plain) {
   const std::uint64_t bytes = record_bytes(payload.size());
-  const Ticket ticket{tail_, Lsn{tail_.value + bytes}, next_index_};
+  const Ticket ticket{tail_, Lsn{tail_.value + bytes}, next_index_, writer_};
   if (payload.size() % kRecordAlignment != 0) store(to + bytes - 8, std::uint64_t{0});
   last_crc_ = encode_record(header_of_next(type, payload.size()), payload, to);
   last_epoch_ = epoch_;
@@ -426,7 +426,7 @@ LogStatus ReplicatedLog::status() const {
   status.committed = committed_;
   status.next_index = next_index_;
   status.ring_bytes = anchor_.ring_bytes;
-  status.shape = anchor_.shape == LogShape::Compound ? "compound" : "singleton";
+  status.shape = anchor_.shape;
   status.quorum = quorum_;
   status.configuration = describe(configuration_);
   status.accepted_loss = accepted_loss_;

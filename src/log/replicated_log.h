@@ -64,6 +64,8 @@ class ReplicatedLog {
   std::vector<RepairReport> repair(Nanoseconds timeout = std::chrono::hours(24));
   std::vector<RepairReport> take_repairs() { return std::exchange(repairs_, {}); }
   Result<void> close(Nanoseconds timeout);
+  /// Whose tickets these are: random, of this opening.
+  std::uint64_t writer() const { return writer_; }
   LogStatus status() const;
 
   // One change at a time: see Log.

@@ -73,7 +73,7 @@ EmulatedLogWorld::EmulatedLogWorld(const WorldOptions& options) : LogWorld(optio
   const std::size_t count = draw_replicas(choices);
   const std::size_t spares = choices.below(kEmulatedSparesMax + 1);
   const std::size_t quorum = choices.chance(7, 8) ? count / 2 + 1 : 1 + choices.below(count);
-  const auto shape = choices.chance(1, 2) ? log::LogShape::Singleton : log::LogShape::Compound;
+  const auto shape = choices.chance(1, 2) ? LogShape::Singleton : LogShape::Compound;
   const bool beyond = choices.chance(1, kBeyondOneIn);
   fabric::emu::RnicSwitches switches;
   switches.cqe_payload_bytes = choices.chance(1, 2) ? 64 : 0;
@@ -107,7 +107,7 @@ EmulatedLogWorld::EmulatedLogWorld(const WorldOptions& options) : LogWorld(optio
              {"send-forced", primary_.has_value()},
              {"send-kept", pieces}};
   tell("{} replicas, quorum {}, {} spare, {} bind windows, {}, {}{}{}{}", count, quorum, spares,
-       binding, describe(profile), shape == log::LogShape::Singleton ? "singleton" : "compound",
+       binding, describe(profile), shape == LogShape::Singleton ? "singleton" : "compound",
        primary_ ? ", SEND forced" : "",
        switches.cqe_payload_bytes != 0 ? ", payload in completions" : "",
        beyond ? ", beyond what is borne" : "");

@@ -51,7 +51,7 @@ LogWorld::LogWorld(const WorldOptions& options)
 }
 
 void LogWorld::begin(std::size_t machines, std::size_t replicas, std::size_t quorum,
-                     log::LogShape shape, bool beyond) {
+                     LogShape shape, bool beyond) {
   replicas_.resize(machines);
   shape_ = shape;
   beyond_ = beyond;

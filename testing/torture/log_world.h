@@ -74,7 +74,7 @@ class LogWorld : public World {
   explicit LogWorld(const WorldOptions& options);
   /// To be called once, with as many machines as there are: the first replicas of the log, and
   /// whether more is damaged than the log bears.
-  void begin(std::size_t machines, std::size_t replicas, std::size_t quorum, log::LogShape shape,
+  void begin(std::size_t machines, std::size_t replicas, std::size_t quorum, LogShape shape,
              bool beyond);
   /// To be called before the machines are gone.
   void end();
@@ -252,7 +252,7 @@ class LogWorld : public World {
   std::vector<Operation> operations_;
   std::vector<Fault> faults_;
 
-  log::LogShape shape_ = log::LogShape::Singleton;
+  LogShape shape_ = LogShape::Singleton;
   /// What the operator believes, the likeliest first: several while a change has no answer.
   std::vector<Members> known_;
   bool beyond_ = false;

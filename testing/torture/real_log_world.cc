@@ -59,7 +59,7 @@ RealLogWorld::RealLogWorld(const WorldOptions& options, const RealMachines& mach
   spares_ = choices.below(kRealSparesMax + 1);
   quorum_ = count_ / 2 + 1;
   domain_ = kDomains[choices.below(kDomains.size())];
-  shape_ = choices.chance(1, 2) ? log::LogShape::Singleton : log::LogShape::Compound;
+  shape_ = choices.chance(1, 2) ? LogShape::Singleton : LogShape::Compound;
   add_operations();
   add_faults();
 }
@@ -95,7 +95,7 @@ void RealLogWorld::start_all() {
   }
   tell("{} perdured processes over {}, quorum {}, {} spare, {}, {}", count_,
        to_string(options_of_machines_.transport), quorum_, spares_, to_string(domain_),
-       shape_ == log::LogShape::Singleton ? "singleton" : "compound");
+       shape_ == LogShape::Singleton ? "singleton" : "compound");
   begin(machines_.size(), count_, quorum_, shape_, false);
 }
 

@@ -18,7 +18,6 @@
 
 namespace perdure {
 
-using log::LogShape;
 using log::ReplicatedLog;
 using log::WriterOptions;
 

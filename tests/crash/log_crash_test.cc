@@ -37,7 +37,7 @@ class JumpingClock final : public Clock {
 
 struct LogSetup {
   ServerProfile profile;
-  log::LogShape shape = log::LogShape::Singleton;
+  LogShape shape = LogShape::Singleton;
   std::size_t replicas = 3;
   std::size_t quorum = 2;
 };
@@ -208,7 +208,7 @@ class Cluster {
 
 std::vector<LogSetup> setups() {
   std::vector<LogSetup> all;
-  for (const auto shape : {log::LogShape::Singleton, log::LogShape::Compound}) {
+  for (const auto shape : {LogShape::Singleton, LogShape::Compound}) {
     for (const auto domain : {PersistenceDomain::Page, PersistenceDomain::Dmp,
                               PersistenceDomain::Mhp, PersistenceDomain::Wsp}) {
       for (const auto ddio : {Ddio::On, Ddio::Off}) {
@@ -238,7 +238,7 @@ std::vector<LogSetup> setups() {
 
 std::string name_of(const LogSetup& setup) {
   return fmt::format("{}, {}", describe(setup.profile),
-                     setup.shape == log::LogShape::Compound ? "compound" : "singleton");
+                     setup.shape == LogShape::Compound ? "compound" : "singleton");
 }
 
 /// Goes on beyond the usual number as long as no cut has met an unacknowledged record.

@@ -120,9 +120,12 @@ perdure::Result<void> level(perdure::Log& log) {
 
 /// Calls that do not wait say that the quorum is lost; one that has time asks who took over.
 perdure::Error reason(perdure::Log& log, const std::deque<OpenRecord>& open, perdure::Error said) {
-  if (said.code != perdure::ErrorCode::QuorumLost || open.empty()) return said;
-  const auto asked = log.wait(open.back().ticket, kLevel, kAskWithin);
-  return asked.ok() ? said : asked.error();
+  const bool asks = said.code == perdure::ErrorCode::QuorumLost ||
+                    said.code == perdure::ErrorCode::OutcomeUnknown;
+  if (!asks || open.empty()) return said;
+  (void)log.wait(open.back().ticket, kLevel, kAskWithin);
+  const auto polled = log.poll();
+  return polled.ok() ? said : polled.error();
 }
 
 perdure::Result<void> append_all(perdure::Log& log, const Options& options) {
@@ -164,8 +167,9 @@ bool take_option(Options& options, std::string_view name, const char* value) {
   std::uint64_t number = 0;
   if (name == "--peer") return options.log.peers.emplace_back(value), true;
   if (name == "--pool") return options.log.pool = value, true;
-  if (name == "--transport") return options.log.transport = value, true;
-  if (name == "--primary") return options.log.primary = value, true;
+  if (name == "--transport" || name == "--primary") {
+    return perdure::set_option(options.log, name.substr(2), value).ok();
+  }
   if (!take_number(value, number)) return false;
   if (name == "--measure-costs") return options.log.measure_costs = number != 0, true;
   if (name == "--first") return options.first = number, true;

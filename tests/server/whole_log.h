@@ -18,7 +18,7 @@ inline void expect_whole_log(const std::string& address, Transport transport, st
   LogReaderOptions options;
   options.peer = address;
   options.pool = "log";
-  options.transport = std::string(to_string(transport));
+  options.transport = transport;
   auto reader = LogReader::open(std::move(options));
   ASSERT_TRUE(reader.ok()) << reader.error().message;
   for (std::uint64_t number = 0; number < records; ++number) {

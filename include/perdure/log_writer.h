@@ -1,0 +1,97 @@
+// LogWriter: one log that many threads append to at once. Their records are gathered and leave
+// together, as databases commit in groups: while some are in flight the next ones gather.
+//
+//   auto writer = perdure::LogWriter::open({.peers = {"127.0.0.1:7470"}, .pool = "orders"});
+//   auto ticket = writer->commit(bytes);  // from any thread; returns when it is committed
+#pragma once
+
+#include <perdure/log.h>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <future>
+#include <memory>
+#include <span>
+#include <vector>
+
+namespace perdure {
+
+struct LogWriterOptions {
+  /// A thread of the writer brings records on their way and notices what became of them. Without it
+  /// the callers of commit do that, one for all of them at a time, which needs no second core; what
+  /// was submitted gets on only while somebody is in commit or poll.
+  bool own_thread = false;
+  /// Records that are not finished, at a time. More: QueueFull.
+  std::size_t records_max = 4096;
+};
+
+/// What became of a record that was submitted with a tag.
+struct FinishedRecord {
+  std::uint64_t tag = 0;
+  Result<Ticket> outcome;
+};
+
+/// Threads: any number of callers, but for moving, closing and destruction: one, when no other call
+/// runs.
+/// Order: records of one thread are in the log in the order of its calls; all have one order, that
+/// of the LSNs.
+/// Processes: as for Log.
+class LogWriter {
+ public:
+  /// Errors: those of Log::open.
+  static Result<LogWriter> open(LogOptions log, LogWriterOptions options = {});
+  LogWriter(LogWriter&&) noexcept;
+  LogWriter& operator=(LogWriter&&) noexcept;
+  ~LogWriter();  // close(1 s), if it was not called
+
+  /// Appends the record and waits until it has reached `level`.
+  ///
+  /// Requires  1 .. LogOptions::record_bytes_max bytes; Durable (or what the log was opened for)
+  ///           or Committed.
+  /// Errors    those of Log::append, QueueFull, and TimedOut while it still waits its turn: nothing
+  ///           was appended. OutcomeUnknown: it was, and the time is over, the quorum lost or
+  ///           another writer has taken over; recovery decides. Unsupported (the level).
+  /// Cost      an allocation, two locks; of many callers one does the work of all.
+  Result<Ticket> commit(std::span<const std::byte> record, Level level = Level::Committed,
+                        std::chrono::milliseconds timeout = std::chrono::seconds(30));
+
+  /// Called once, by a thread that brings records on, with what commit would return. It must not
+  /// wait, nor call this writer.
+  using Done = std::function<void(const Result<Ticket>&)>;
+  /// Copies the record and returns at once; what commit would return comes later.
+  /// Errors: QueueFull, InvalidArgument (closed): it will not be appended, and `done` not be
+  /// called.
+  Result<void> submit(std::span<const std::byte> record, Done done, Level level = Level::Committed,
+                      std::chrono::milliseconds timeout = std::chrono::seconds(30));
+  /// The same by a future.
+  std::future<Result<Ticket>> submit(std::span<const std::byte> record,
+                                     Level level = Level::Committed,
+                                     std::chrono::milliseconds timeout = std::chrono::seconds(30));
+  /// The same for an event loop: completion_fd becomes readable, take_completed says what of.
+  Result<void> submit_tagged(std::span<const std::byte> record, std::uint64_t tag,
+                             Level level = Level::Committed,
+                             std::chrono::milliseconds timeout = std::chrono::seconds(30));
+  /// An eventfd: readable while take_completed has something. It is the writer's; do not read it.
+  int completion_fd() const;
+  /// In the order in which they were finished.
+  std::vector<FinishedRecord> take_completed();
+
+  /// Brings records on without waiting, if nobody else does.
+  void poll();
+
+  /// Calls `use` with the log, while no record is brought on: to trim it, repair it, look at it.
+  void with_log(const std::function<void(Log&)>& use);
+
+  /// Takes no more records, waits until those that were taken are finished, closes the log.
+  /// Errors: TimedOut (the others end as OutcomeUnknown), those of Log::close.
+  Result<void> close(std::chrono::milliseconds timeout = std::chrono::seconds(5));
+
+ private:
+  class State;
+  explicit LogWriter(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace perdure

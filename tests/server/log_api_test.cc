@@ -1,0 +1,166 @@
+// What the public log refuses, and what its options say in words.
+#include <gtest/gtest.h>
+#include <perdure/log.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <string>
+#include <utility>
+
+#include "opened_peer.h"
+
+namespace perdure::server {
+namespace {
+
+constexpr auto kApiPatience = std::chrono::minutes(1);
+
+std::span<const std::byte> bytes_of_text(const std::string& text) {
+  return std::as_bytes(std::span(text));
+}
+
+class LogApi : public testing::Test {
+ protected:
+  Log open() {
+    auto log = Log::open(peers_.options());
+    EXPECT_TRUE(log.ok()) << log.error().message;
+    return std::move(*log);
+  }
+  OpenedPeers peers_{Transport::Tcp};
+};
+
+TEST_F(LogApi, ATicketIsGoodForItsOpeningOnly) {
+  const std::string text = "one";
+  Ticket earlier;
+  {
+    Log log = open();
+    const auto ticket = log.append(bytes_of_text(text));
+    ASSERT_TRUE(ticket.ok());
+    ASSERT_TRUE(log.wait(*ticket, Level::Committed, kApiPatience).ok());
+    EXPECT_TRUE(log.reached(*ticket, Level::Committed));
+    earlier = *ticket;
+    ASSERT_TRUE(log.close(kApiPatience).ok());
+  }
+  Log log = open();
+  EXPECT_EQ(log.wait(earlier, Level::Committed, kApiPatience).code(), ErrorCode::InvalidArgument);
+  EXPECT_FALSE(log.reached(earlier, Level::Committed));
+}
+
+TEST_F(LogApi, WhatWasMovedFromOrClosedRefusesEveryCall) {
+  const std::string text = "one";
+  Log log = open();
+  Log moved = std::move(log);
+  // NOLINTBEGIN(bugprone-use-after-move): what it does then is what is asked.
+  EXPECT_EQ(log.append(bytes_of_text(text)).code(), ErrorCode::InvalidArgument);
+  EXPECT_EQ(log.wait({}, Level::Durable).code(), ErrorCode::InvalidArgument);
+  EXPECT_EQ(log.poll().code(), ErrorCode::InvalidArgument);
+  EXPECT_EQ(log.trim(Lsn{64}).code(), ErrorCode::InvalidArgument);
+  EXPECT_EQ(log.close().code(), ErrorCode::InvalidArgument);
+  EXPECT_EQ(log.add_replica("127.0.0.1:1").code(), ErrorCode::InvalidArgument);
+  EXPECT_TRUE(log.repair().empty() && log.take_repairs().empty());
+  EXPECT_TRUE(log.status().replicas.empty());
+  // NOLINTEND(bugprone-use-after-move)
+  EXPECT_TRUE(moved.append(bytes_of_text(text)).ok());
+  ASSERT_TRUE(moved.close(kApiPatience).ok());
+  EXPECT_EQ(moved.append(bytes_of_text(text)).code(), ErrorCode::InvalidArgument);
+  EXPECT_EQ(moved.close().code(), ErrorCode::InvalidArgument);
+  EXPECT_EQ(moved.status().next_index, 1u);
+}
+
+TEST_F(LogApi, OnlyTheLevelsThatItTellsApartAreWaitedFor) {
+  const std::string text = "one";
+  Log log = open();
+  const auto ticket = log.append(bytes_of_text(text));
+  ASSERT_TRUE(ticket.ok());
+  EXPECT_EQ(log.wait(*ticket, Level::Received, kApiPatience).code(), ErrorCode::Unsupported);
+  EXPECT_EQ(log.wait(*ticket, Level::Visible, kApiPatience).code(), ErrorCode::Unsupported);
+  EXPECT_TRUE(log.wait(*ticket, Level::Durable, kApiPatience).ok());
+  EXPECT_TRUE(log.wait(*ticket, Level::Committed, std::chrono::milliseconds::max()).ok());
+  EXPECT_TRUE(log.poll(std::chrono::milliseconds::max()).ok());
+  EXPECT_TRUE(log.close(std::chrono::milliseconds::max()).ok());
+}
+
+TEST_F(LogApi, WhereTheQuorumIsLostTheOutcomeIsUnknown) {
+  const std::string text = "one";
+  LogOptions options = peers_.options();
+  options.replica_timeout = std::chrono::milliseconds(300);
+  auto log = Log::open(options);
+  ASSERT_TRUE(log.ok()) << log.error().message;
+  peers_[0].medium().hang(true);
+  peers_[1].medium().hang(true);
+  const auto ticket = log->append(bytes_of_text(text));
+  ASSERT_TRUE(ticket.ok());
+  const auto waited = log->wait(*ticket, Level::Committed, kApiPatience);
+  EXPECT_EQ(waited.code(), ErrorCode::OutcomeUnknown);
+  EXPECT_NE(waited.error().message.find("record 0"), std::string::npos) << waited.error().message;
+  EXPECT_EQ(log->append(bytes_of_text(text)).code(), ErrorCode::QuorumLost);
+}
+
+// A child of the program: its calls are refused, and its end leaves the parent's connections alone.
+TEST_F(LogApi, AChildOfForkIsRefusedAndEndsNothing) {
+  const std::string text = "one";
+  Log log = open();
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const bool refused = log.append(bytes_of_text(text)).code() == ErrorCode::InvalidArgument &&
+                         log.poll().code() == ErrorCode::InvalidArgument;
+    { const Log gone = std::move(log); }
+    ::_exit(refused ? 0 : 1);
+  }
+  ASSERT_GT(child, 0);
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  const auto ticket = log.append(bytes_of_text(text));
+  ASSERT_TRUE(ticket.ok()) << ticket.error().message;
+  const auto waited = log.wait(*ticket, Level::Committed, kApiPatience);
+  EXPECT_TRUE(waited.ok()) << waited.error().message;
+  for (const ReplicaStatus& each : log.status().replicas) EXPECT_TRUE(each.up) << each.down_reason;
+}
+
+TEST(LogOptionsInWords, AConnectionStringSaysAll) {
+  const auto options = parse_log_options(
+      "perdure://a:1,b:2,[::1]:3/orders?quorum=2&transport=tcp&shape=compound&primary=send&"
+      "level=visible&record_bytes_max=1MiB&take_over=true&measure_costs=0&reconnect_ms=250&"
+      "writer_name=me");
+  ASSERT_TRUE(options.ok()) << options.error().message;
+  EXPECT_EQ(options->peers, (std::vector<std::string>{"a:1", "b:2", "[::1]:3"}));
+  EXPECT_EQ(options->pool, "orders");
+  EXPECT_EQ(options->quorum, 2u);
+  EXPECT_EQ(options->transport, Transport::Tcp);
+  EXPECT_EQ(options->shape, LogShape::Compound);
+  EXPECT_EQ(options->primary, Primary::Send);
+  EXPECT_EQ(options->level, Level::Visible);
+  EXPECT_EQ(options->record_bytes_max, 1024u * 1024);
+  EXPECT_TRUE(options->take_over);
+  EXPECT_FALSE(options->measure_costs);
+  EXPECT_EQ(options->reconnect, std::chrono::milliseconds(250));
+  EXPECT_EQ(options->writer_name, "me");
+  const auto plain = parse_log_options("perdure://a:1/orders");
+  ASSERT_TRUE(plain.ok());
+  EXPECT_FALSE(plain->transport || plain->shape || plain->primary);
+}
+
+TEST(LogOptionsInWords, WhatIsWrongIsNamed) {
+  const auto why = [](std::string_view text) {
+    const auto options = parse_log_options(text);
+    return options.ok() ? std::string("taken") : options.error().message;
+  };
+  EXPECT_NE(why("http://a:1/orders").find("perdure://"), std::string::npos);
+  EXPECT_NE(why("perdure:///orders").find("no peer"), std::string::npos);
+  EXPECT_NE(why("perdure://a:1").find("no pool"), std::string::npos);
+  EXPECT_NE(why("perdure://a:1,,b:2/p").find("a peer is empty"), std::string::npos);
+  EXPECT_NE(why("perdure://a:1/p?qorum=2").find("there are: quorum"), std::string::npos);
+  EXPECT_NE(why("perdure://a:1/p?quorum=two").find("quorum: 'two'"), std::string::npos);
+  EXPECT_NE(why("perdure://a:1/p?quorum=-1").find("quorum: '-1'"), std::string::npos);
+  EXPECT_NE(why("perdure://a:1/p?shape=round").find("planned, singleton, compound"),
+            std::string::npos);
+  EXPECT_NE(why("perdure://a:1/p?level=committed").find("received, visible, durable"),
+            std::string::npos);
+  EXPECT_NE(why("perdure://a:1/p?take_over=yes").find("neither true nor false"), std::string::npos);
+  LogOptions options;
+  ASSERT_TRUE(set_option(options, "replica_timeout_ms", "18446744073709551615").ok());
+  EXPECT_GT(options.replica_timeout, std::chrono::hours(24));
+}
+
+}  // namespace
+}  // namespace perdure::server

@@ -1,0 +1,264 @@
+// Many threads append to one log.
+#include <gtest/gtest.h>
+#include <perdure/log_writer.h>
+#include <poll.h>
+
+#include <atomic>
+#include <map>
+#include <mutex>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include "core/bytes.h"
+#include "opened_peer.h"
+
+namespace perdure::server {
+namespace {
+
+constexpr auto kLong = std::chrono::minutes(1);
+constexpr std::uint32_t kThreads = 8;
+
+/// Who wrote it and its number of that one's.
+struct Payload {
+  std::uint32_t thread = 0;
+  std::uint32_t number = 0;
+  auto operator<=>(const Payload&) const = default;
+};
+
+std::vector<std::byte> record_of(const Payload& payload) {
+  // Of several lengths, so that some gather and some do not.
+  std::vector<std::byte> record(16 + payload.number * 97 % 3000);
+  store(record.data(), payload);
+  return record;
+}
+
+struct Setup {
+  Transport transport = Transport::Tcp;
+  bool own_thread = false;
+};
+
+class LogWriterTest : public testing::TestWithParam<Setup> {
+ protected:
+  LogWriter open(LogOptions options) {
+    LogWriterOptions how;
+    how.own_thread = GetParam().own_thread;
+    auto writer = LogWriter::open(std::move(options), how);
+    EXPECT_TRUE(writer.ok()) << writer.error().message;
+    return std::move(*writer);
+  }
+  LogWriter open() { return open(peers_.options()); }
+
+  /// What a replica holds, in the order of the log.
+  std::map<std::uint64_t, Payload> read(std::size_t index) {
+    std::map<std::uint64_t, Payload> found;
+    LogReaderOptions options;
+    options.peer = peers_[index].address();
+    options.pool = "log";
+    options.transport = GetParam().transport;
+    auto reader = LogReader::open(options);
+    EXPECT_TRUE(reader.ok()) << reader.error().message;
+    while (reader.ok()) {
+      const auto record = reader->next();
+      EXPECT_TRUE(record.ok()) << record.error().message;
+      if (!record.ok() || !*record) break;
+      found[(*record)->index] = load<Payload>((*record)->bytes.data());
+    }
+    return found;
+  }
+
+  OpenedPeers peers_{GetParam().transport};
+};
+
+TEST_P(LogWriterTest, EveryThreadsRecordsAreThereOnceAndInItsOrder) {
+  constexpr std::uint32_t kEach = 100;
+  LogWriter writer = open();
+  std::vector<std::vector<Ticket>> tickets(kThreads);
+  std::vector<std::thread> threads;
+  for (std::uint32_t thread = 0; thread < kThreads; ++thread) {
+    threads.emplace_back([&, thread] {
+      for (std::uint32_t number = 0; number < kEach; ++number) {
+        const auto level = number % 3 == 0 ? Level::Durable : Level::Committed;
+        const auto ticket = writer.commit(record_of({thread, number}), level, kLong);
+        ASSERT_TRUE(ticket.ok()) << ticket.error().message;
+        tickets[thread].push_back(*ticket);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  ASSERT_TRUE(writer.close(kLong).ok());
+  const std::map<std::uint64_t, Payload> found = read(0);
+  ASSERT_EQ(found.size(), std::size_t{kThreads} * kEach);
+  for (std::uint32_t thread = 0; thread < kThreads; ++thread) {
+    ASSERT_EQ(tickets[thread].size(), kEach);
+    for (std::uint32_t number = 0; number < kEach; ++number) {
+      const Ticket& ticket = tickets[thread][number];
+      EXPECT_EQ(found.at(ticket.index), (Payload{thread, number}));
+      if (number == 0) continue;
+      EXPECT_LT(tickets[thread][number - 1].index, ticket.index);
+    }
+  }
+}
+
+TEST_P(LogWriterTest, WhatIsSubmittedIsFinishedOnce) {
+  constexpr std::uint32_t kEach = 100;
+  LogWriter writer = open();
+  std::atomic<std::uint32_t> called{0};
+  std::vector<std::future<Result<Ticket>>> futures;
+  for (std::uint32_t number = 0; number < kEach; ++number) {
+    const auto record = record_of({0, number});
+    const auto count = [&](const Result<Ticket>& outcome) { called += outcome.ok() ? 1 : 0; };
+    ASSERT_TRUE(writer.submit(record, count).ok());
+    futures.push_back(writer.submit(record));
+    ASSERT_TRUE(writer.submit_tagged(record, number).ok());
+  }
+  std::vector<std::uint64_t> tags;
+  const Deadline patience = Deadline::after(kLong);
+  while (tags.size() < kEach && !patience.passed()) {
+    if (!GetParam().own_thread) writer.poll();
+    pollfd event{writer.completion_fd(), POLLIN, 0};
+    if (::poll(&event, 1, GetParam().own_thread ? 100 : 0) != 1) continue;
+    for (const FinishedRecord& finished : writer.take_completed()) {
+      EXPECT_TRUE(finished.outcome.ok());
+      tags.push_back(finished.tag);
+    }
+  }
+  ASSERT_EQ(tags.size(), kEach);
+  for (std::uint32_t number = 0; number < kEach; ++number) EXPECT_EQ(tags[number], number);
+  for (auto& future : futures) EXPECT_TRUE(future.get().ok());
+  EXPECT_EQ(called, kEach);
+  pollfd event{writer.completion_fd(), POLLIN, 0};
+  EXPECT_EQ(::poll(&event, 1, 0), 0);
+  ASSERT_TRUE(writer.close(kLong).ok());
+  EXPECT_EQ(read(1).size(), 3u * kEach);
+}
+
+TEST_P(LogWriterTest, TheLogIsTrimmedWhileOthersAppend) {
+  LogWriter writer = open();
+  std::atomic<bool> ends{false};
+  std::atomic<std::uint32_t> next{0};
+  std::vector<std::thread> threads;
+  for (std::uint32_t thread = 0; thread < 4; ++thread) {
+    threads.emplace_back([&, thread] {
+      while (!ends) {
+        const auto ticket = writer.commit(record_of({thread, next++}), Level::Committed, kLong);
+        ASSERT_TRUE(ticket.ok()) << ticket.error().message;
+      }
+    });
+  }
+  // More than the ring holds, in all.
+  for (std::uint32_t trims = 0; trims < 200 && next < 6000; ++trims) {
+    writer.with_log([&](Log& log) {
+      const auto trimmed = log.trim(log.status().committed);
+      EXPECT_TRUE(trimmed.ok()) << trimmed.error().message;
+    });
+    (void)::poll(nullptr, 0, 1);
+  }
+  ends = true;
+  for (std::thread& thread : threads) thread.join();
+  std::uint64_t records = 0;
+  writer.with_log([&](Log& log) { records = log.status().next_index; });
+  EXPECT_EQ(records, next);
+  EXPECT_TRUE(writer.close(kLong).ok());
+}
+
+// Expect: no caller hangs, and what was said to be committed is what the next writer finds.
+TEST_P(LogWriterTest, AnotherWriterTakesOverAndNothingCommittedIsLost) {
+  LogWriter first = open();
+  std::mutex mutex;
+  std::set<Payload> committed;
+  std::set<Payload> unknown;
+  std::vector<std::thread> threads;
+  for (std::uint32_t thread = 0; thread < kThreads; ++thread) {
+    threads.emplace_back([&, thread] {
+      for (std::uint32_t number = 0; number < 100'000; ++number) {
+        const Payload payload{thread, number};
+        const auto ticket = first.commit(record_of(payload), Level::Committed, kLong);
+        const std::lock_guard lock(mutex);
+        if (ticket.ok()) {
+          committed.insert(payload);
+          continue;
+        }
+        if (ticket.code() == ErrorCode::OutcomeUnknown) unknown.insert(payload);
+        EXPECT_TRUE(ticket.code() == ErrorCode::OutcomeUnknown ||
+                    ticket.code() == ErrorCode::Fenced || ticket.code() == ErrorCode::QuorumLost)
+            << ticket.error().message;
+        return;
+      }
+      ADD_FAILURE() << "it was never fenced";
+    });
+  }
+  const Deadline patience = Deadline::after(kLong);
+  while (!patience.passed()) {
+    const std::lock_guard lock(mutex);
+    if (committed.size() > 200) break;
+  }
+  auto second = Log::open(peers_.options());
+  EXPECT_TRUE(second.ok()) << second.error().message;
+  for (std::thread& thread : threads) thread.join();
+  ASSERT_TRUE(second.ok());
+  ASSERT_TRUE(second->close(kLong).ok());
+  std::set<Payload> found;
+  for (const auto& [index, payload] : read(2)) {
+    EXPECT_TRUE(found.insert(payload).second) << "twice";
+  }
+  for (const Payload& payload : committed) EXPECT_EQ(found.count(payload), 1u);
+  for (const Payload& payload : found) {
+    EXPECT_EQ(committed.count(payload) + unknown.count(payload), 1u) << "it was never appended";
+  }
+}
+
+TEST_P(LogWriterTest, TimeIsOverWhileTheMediaHang) {
+  LogWriter writer = open();
+  ASSERT_TRUE(writer.commit(record_of({0, 0}), Level::Committed, kLong).ok());
+  for (std::size_t index = 0; index < 3; ++index) peers_[index].medium().hang(true);
+  std::vector<std::thread> threads;
+  for (std::uint32_t thread = 0; thread < 4; ++thread) {
+    threads.emplace_back([&, thread] {
+      const auto ticket =
+          writer.commit(record_of({thread, 1}), Level::Committed, std::chrono::milliseconds(50));
+      EXPECT_EQ(ticket.code(), ErrorCode::OutcomeUnknown);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (std::size_t index = 0; index < 3; ++index) peers_[index].medium().hang(false);
+  EXPECT_TRUE(writer.commit(record_of({0, 2}), Level::Committed, kLong).ok());
+  ASSERT_TRUE(writer.close(kLong).ok());
+  EXPECT_EQ(read(0).size(), 6u);
+}
+
+TEST_P(LogWriterTest, WhatIsTooMuchOrTooLateIsRefused) {
+  LogWriterOptions how;
+  how.own_thread = GetParam().own_thread;
+  how.records_max = 2;
+  auto writer = LogWriter::open(peers_.options(), how);
+  ASSERT_TRUE(writer.ok()) << writer.error().message;
+  const auto record = record_of({0, 0});
+  for (std::size_t index = 0; index < 3; ++index) peers_[index].medium().hang(true);
+  auto one = writer->submit(record);
+  auto two = writer->submit(record);
+  EXPECT_EQ(writer->commit(record).code(), ErrorCode::QueueFull);
+  EXPECT_EQ(writer->submit(record).get().code(), ErrorCode::QueueFull);
+  for (std::size_t index = 0; index < 3; ++index) peers_[index].medium().hang(false);
+  ASSERT_TRUE(writer->close(kLong).ok());
+  EXPECT_TRUE(one.get().ok() && two.get().ok());
+  EXPECT_EQ(writer->commit(record).code(), ErrorCode::InvalidArgument);
+  EXPECT_EQ(writer->close().code(), ErrorCode::InvalidArgument);
+  LogWriter other = open();
+  EXPECT_EQ(other.commit(record, Level::Visible).code(), ErrorCode::Unsupported);
+  EXPECT_EQ(other.commit({}).code(), ErrorCode::InvalidArgument);
+  EXPECT_EQ(other.commit(std::vector<std::byte>(64 * 1024 + 1)).code(), ErrorCode::InvalidArgument);
+  const LogWriter moved = std::move(other);
+  EXPECT_EQ(other.commit(record).code(), ErrorCode::InvalidArgument);  // NOLINT: moved from
+}
+
+INSTANTIATE_TEST_SUITE_P(Here, LogWriterTest,
+                         testing::Values(Setup{Transport::Tcp, false}, Setup{Transport::Tcp, true},
+                                         Setup{Transport::Shm, false}),
+                         [](const auto& each) {
+                           return std::string(to_string(each.param.transport)) +
+                                  (each.param.own_thread ? "_with_a_thread" : "");
+                         });
+
+}  // namespace
+}  // namespace perdure::server
