@@ -262,7 +262,7 @@ class LogWriter::State {
   }
 
   /// Sleeps until the oldest of them gets on. If they will not, says so of all.
-  void sleep_for(std::deque<Submission>& open) PERDURE_REQUIRES(leading_) {
+  void await_oldest(std::deque<Submission>& open) PERDURE_REQUIRES(leading_) {
     const Submitted& oldest = *open.front();
     const auto waited = log_.wait(oldest.ticket, oldest.level, log::kLeaderSleep);
     if (waited.ok() || waited.code() == ErrorCode::TimedOut) return;
@@ -295,7 +295,7 @@ class LogWriter::State {
     // Both, since either may be the one that comes next.
     for (auto& open : open_) {
       if (open.empty()) continue;
-      sleep_for(open);
+      await_oldest(open);
       finish_reached();
       if (progress_) return;
     }

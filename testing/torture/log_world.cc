@@ -50,8 +50,8 @@ LogWorld::LogWorld(const WorldOptions& options)
   judge_.leave_out(options.laws_left_out);
 }
 
-void LogWorld::begin(std::size_t machines, std::size_t replicas, std::size_t quorum,
-                     LogShape shape, bool beyond) {
+void LogWorld::begin(std::size_t machines, std::size_t replicas, std::size_t quorum, LogShape shape,
+                     bool beyond) {
   replicas_.resize(machines);
   shape_ = shape;
   beyond_ = beyond;
