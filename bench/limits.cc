@@ -9,6 +9,7 @@
 #include "bench/limits_traced.h"
 #include "bench/server_process.h"
 #include "core/byte_text.h"
+#include "core/counted.h"
 #include "core/json.h"
 #include "core/text_file.h"
 #include "core/try.h"

@@ -13,7 +13,6 @@
 namespace perdure::app {
 namespace {
 
-using log::LogEnd;
 using log::ScanReport;
 using nlohmann::ordered_json;
 

@@ -163,6 +163,17 @@ class Log {
   /// Cost        one copy and one checksum; no allocation; at most one post per replica.
   Result<Ticket> append(std::span<const std::byte> record);
 
+  /// The same for a record whose bytes lie in several places.
+  Result<Ticket> append_pieces(std::span<const std::span<const std::byte>> pieces);
+
+  /// Room for the next record, to be written in place: no copy is made of it. It is good until the
+  /// next call of this log; append_claimed makes its first bytes the record. To claim and
+  /// not append is harmless. Errors: those of append.
+  Result<std::span<std::byte>> claim(std::uint64_t bytes);
+  /// Errors: those of append; InvalidArgument (more than was claimed, or another call came
+  /// between).
+  Result<Ticket> append_claimed(std::uint64_t bytes);
+
   /// Waits until the record has reached `level`: Durable (or less, if the log was opened for less)
   /// on at least one replica, Committed on the quorum.
   ///

@@ -115,6 +115,21 @@ Result<Ticket> Log::append(std::span<const std::byte> record) {
   return state_->log->append(record);
 }
 
+Result<Ticket> Log::append_pieces(std::span<const std::span<const std::byte>> pieces) {
+  if (!usable()) return why_not();
+  return state_->log->append_pieces(pieces);
+}
+
+Result<std::span<std::byte>> Log::claim(std::uint64_t bytes) {
+  if (!usable()) return why_not();
+  return state_->log->claim(bytes);
+}
+
+Result<Ticket> Log::append_claimed(std::uint64_t bytes) {
+  if (!usable()) return why_not();
+  return state_->log->append_claimed(bytes);
+}
+
 Result<void> Log::wait(const Ticket& ticket, Level level, std::chrono::milliseconds timeout) {
   if (!usable()) return why_not();
   if (ticket.writer != state_->log->writer()) {

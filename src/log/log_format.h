@@ -149,12 +149,9 @@ std::uint64_t encode_word(Lsn lsn);
 /// Nothing when the word was never written. Errors: Corrupt.
 Result<std::optional<Lsn>> decode_word(std::uint64_t word);
 
-/// Writes the record at `to`, header and payload, and returns its checksum. Requires a payload of
-/// header.payload_bytes, or none for a pad: that has a header only, and skips so many bytes.
-inline std::uint32_t encode_record(const RecordHeader& header, std::span<const std::byte> payload,
-                                   std::byte* to) {
+/// Writes the header at `to`, but for the checksum; returns what that is of the header.
+inline std::uint32_t encode_record_header(const RecordHeader& header, std::byte* to) {
   PERDURE_ASSERT(header.payload_bytes <= kLengthMask);
-  PERDURE_ASSERT(payload.size() == (header.type == RecordType::Pad ? 0 : header.payload_bytes));
   store(to + 4, header.payload_bytes | static_cast<std::uint32_t>(header.type) << 28);
   const std::uint64_t lag =
       header.committed.value == 0
@@ -163,8 +160,16 @@ inline std::uint32_t encode_record(const RecordHeader& header, std::span<const s
   store(to + 8, header.lsn.value | lag << 48);
   store(to + 16, header.index | (lag >> 16) << 48);
   store(to + 24, header.epoch.value | std::uint64_t{header.previous_crc} << 32);
+  return crc32c_of<kRecordHeaderBytes - 4>(to + 4);
+}
+
+/// Writes the record at `to`, header and payload, and returns its checksum. Requires a payload of
+/// header.payload_bytes, or none for a pad: that has a header only, and skips so many bytes.
+inline std::uint32_t encode_record(const RecordHeader& header, std::span<const std::byte> payload,
+                                   std::byte* to) {
+  PERDURE_ASSERT(payload.size() == (header.type == RecordType::Pad ? 0 : header.payload_bytes));
   const std::uint32_t crc =
-      crc32c_copy(crc32c_of<kRecordHeaderBytes - 4>(to + 4), to + kRecordHeaderBytes, payload);
+      crc32c_copy(encode_record_header(header, to), to + kRecordHeaderBytes, payload);
   store(to, crc);
   return crc;
 }

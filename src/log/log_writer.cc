@@ -305,6 +305,8 @@ class LogWriter::State {
     while (!own.finished()) {
       step();
       let_others_in();
+      // Callers outnumber cores, and what they wait for may be a process of this machine.
+      if (!progress_) std::this_thread::yield();
     }
   }
 
@@ -369,7 +371,9 @@ class LogWriter::State {
       leading_.lock();
       step();
       let_others_in();
+      const bool idle = !progress_;
       leading_.unlock();
+      if (idle) std::this_thread::yield();
     }
   }
 

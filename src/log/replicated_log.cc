@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "client/remote_bytes.h"
 #include "core/bytes.h"
@@ -30,6 +31,12 @@ constexpr Nanoseconds kAskEvery = std::chrono::seconds(1);
 // The committed word follows at least that often: what is lost before it is always noticed, and
 // what is behind it an opener finds (log_scan.cc looks further ahead).
 constexpr std::uint64_t kNoteEvery = 1024 * 1024;
+
+/// What is behind a payload that ends in the midst of a word is zero. Before the payload is there.
+inline void clear_last_word(std::uint64_t payload_bytes, std::byte* to) {
+  if (payload_bytes % kRecordAlignment == 0) return;
+  store(to + record_bytes(payload_bytes) - sizeof(std::uint64_t), std::uint64_t{0});
+}
 
 }  // namespace
 
@@ -63,13 +70,14 @@ Lsn ReplicatedLog::plain_from_here() const {
                    boundaries_.keeps_nothing_up_to()});
 }
 
-/// Makes the next record, in the room that it was given. `plain`: see plain_until_.
-inline Ticket ReplicatedLog::put_record(RecordType type, std::span<const std::byte> payload,
-                                        std::byte* to, bool plain) {
-  const std::uint64_t bytes = record_bytes(payload.size());
+/// Makes the next record, in the room that it was given. `encode` writes it and returns its
+/// checksum; `plain`: see plain_until_.
+template <typename Encode>
+inline Ticket ReplicatedLog::put_record(RecordType type, std::uint64_t payload_bytes, std::byte* to,
+                                        bool plain, const Encode& encode) {
+  const std::uint64_t bytes = record_bytes(payload_bytes);
   const Ticket ticket{tail_, Lsn{tail_.value + bytes}, next_index_, writer_};
-  if (payload.size() % kRecordAlignment != 0) store(to + bytes - 8, std::uint64_t{0});
-  last_crc_ = encode_record(header_of_next(type, payload.size()), payload, to);
+  last_crc_ = encode(header_of_next(type, payload_bytes), to);
   last_epoch_ = epoch_;
   const Lsn next = plain ? ticket.end : next_place(ticket.end, anchor_.ring_bytes);
   staging_.commit(tail_, bytes, next);
@@ -80,34 +88,99 @@ inline Ticket ReplicatedLog::put_record(RecordType type, std::span<const std::by
 }
 
 Result<Ticket> ReplicatedLog::append(std::span<const std::byte> record) {
+  const auto encode = [&](const RecordHeader& header, std::byte* to) {
+    clear_last_word(record.size(), to);
+    return encode_record(header, record, to);
+  };
   const std::uint64_t bytes = record_bytes(record.size());
   if (record.empty() || tail_.value + bytes > plain_until_.value || record.size() > payload_max_) {
-    return append_record(RecordType::Data, record);
+    return append_record(RecordType::Data, record.size(), encode);
   }
   std::byte* const to = staging_.reserve(bytes);
-  if (to == nullptr) return append_record(RecordType::Data, record);
-  const Ticket ticket = put_record(RecordType::Data, record, to, true);
+  if (to == nullptr) return append_record(RecordType::Data, record.size(), encode);
+  const Ticket ticket = put_record(RecordType::Data, record.size(), to, true, encode);
   offer();
   return ticket;
 }
 
-/// The same for every record, wherever it falls.
-Result<Ticket> ReplicatedLog::append_record(RecordType type, std::span<const std::byte> payload) {
-  const bool data = type == RecordType::Data;
-  if (data && (payload.empty() || payload.size() > payload_max_)) {
-    return Error{
-        ErrorCode::InvalidArgument,
-        fmt::format("a record of {} bytes; this log takes 1 to {}", payload.size(), payload_max_)};
+Result<Ticket> ReplicatedLog::append_pieces(std::span<const std::span<const std::byte>> pieces) {
+  std::uint64_t bytes = 0;
+  for (const auto piece : pieces) bytes += piece.size();
+  return append_record(RecordType::Data, bytes, [&](const RecordHeader& header, std::byte* to) {
+    clear_last_word(bytes, to);
+    std::uint32_t crc = encode_record_header(header, to);
+    std::byte* at = to + kRecordHeaderBytes;
+    for (const auto piece : pieces) {
+      crc = crc32c_copy(crc, at, piece);
+      at += piece.size();
+    }
+    store(to, crc);
+    return crc;
+  });
+}
+
+Result<std::span<std::byte>> ReplicatedLog::claim(std::uint64_t bytes) {
+  claimed_ = {};
+  PERDURE_TRY(to, place_for(RecordType::Data, bytes));
+  claimed_ = {{to + kRecordHeaderBytes, static_cast<std::size_t>(bytes)}, tail_};
+  return claimed_.room;
+}
+
+Result<Ticket> ReplicatedLog::append_claimed(std::uint64_t bytes) {
+  const Claim claimed = std::exchange(claimed_, {});
+  if (bytes == 0 || bytes > claimed.room.size()) {
+    return Error{ErrorCode::InvalidArgument,
+                 fmt::format("{} bytes are claimed; a record of {} was asked for",
+                             claimed.room.size(), bytes)};
   }
-  if (!quorum_stands() || lost_) return no_quorum();
-  const std::uint64_t bytes = record_bytes(payload.size());
-  const std::uint64_t kept_free = data ? kKeptFreeBytes : 0;
-  if (!fits_here(bytes, kept_free)) PERDURE_TRY_VOID(pad_to_lap(bytes, kept_free));
-  PERDURE_TRY(to, make_room(bytes));
-  const Ticket ticket = put_record(type, payload, to, false);
-  if (data) plain_until_ = plain_from_here();
+  PERDURE_TRY(to, place_for(RecordType::Data, claimed.room.size()));
+  if (tail_ != claimed.at || to + kRecordHeaderBytes != claimed.room.data()) {
+    return Error{ErrorCode::InvalidArgument, "another call came between claim and append_claimed"};
+  }
+  const auto encode = [&](const RecordHeader& header, std::byte* at) {
+    const std::uint64_t padding = record_bytes(bytes) - kRecordHeaderBytes - bytes;
+    std::memset(claimed.room.data() + bytes, 0, padding);
+    const std::uint32_t crc = crc32c(claimed.room.first(bytes), encode_record_header(header, at));
+    store(at, crc);
+    return crc;
+  };
+  const Ticket ticket = put_record(RecordType::Data, bytes, to, false, encode);
+  plain_until_ = plain_from_here();
   offer();
   return ticket;
+}
+
+/// Room for the next record, wherever it falls.
+Result<std::byte*> ReplicatedLog::place_for(RecordType type, std::uint64_t payload_bytes) {
+  const bool data = type == RecordType::Data;
+  if (data && (payload_bytes == 0 || payload_bytes > payload_max_)) {
+    return Error{
+        ErrorCode::InvalidArgument,
+        fmt::format("a record of {} bytes; this log takes 1 to {}", payload_bytes, payload_max_)};
+  }
+  if (!quorum_stands() || lost_) return no_quorum();
+  const std::uint64_t bytes = record_bytes(payload_bytes);
+  const std::uint64_t kept_free = data ? kKeptFreeBytes : 0;
+  if (!fits_here(bytes, kept_free)) PERDURE_TRY_VOID(pad_to_lap(bytes, kept_free));
+  return make_room(bytes);
+}
+
+template <typename Encode>
+Result<Ticket> ReplicatedLog::append_record(RecordType type, std::uint64_t payload_bytes,
+                                            const Encode& encode) {
+  PERDURE_TRY(to, place_for(type, payload_bytes));
+  const Ticket ticket = put_record(type, payload_bytes, to, false, encode);
+  if (type == RecordType::Data) plain_until_ = plain_from_here();
+  offer();
+  return ticket;
+}
+
+Result<Ticket> ReplicatedLog::append_configuration(std::span<const std::byte> configuration) {
+  return append_record(RecordType::Configuration, configuration.size(),
+                       [&](const RecordHeader& header, std::byte* to) {
+                         clear_last_word(configuration.size(), to);
+                         return encode_record(header, configuration, to);
+                       });
 }
 
 /// Makes the next record begin where it fits before the end of the ring.

@@ -57,6 +57,9 @@ class ReplicatedLog {
       const Clock& clock);
 
   Result<Ticket> append(std::span<const std::byte> record);
+  Result<Ticket> append_pieces(std::span<const std::span<const std::byte>> pieces);
+  Result<std::span<std::byte>> claim(std::uint64_t bytes);
+  Result<Ticket> append_claimed(std::uint64_t bytes);
   Result<void> wait(const Ticket& ticket, Level level, Nanoseconds timeout);
   /// Does not wait, unless `timeout` leaves time to bring back a replica that is due.
   Result<void> poll(Nanoseconds timeout = Nanoseconds{0});
@@ -138,8 +141,13 @@ class ReplicatedLog {
   Error too_few_of(const Configurations& in_play, const Configuration& lacking);
 
   // Running.
-  Result<Ticket> append_record(RecordType type, std::span<const std::byte> payload);
-  Ticket put_record(RecordType type, std::span<const std::byte> payload, std::byte* to, bool plain);
+  template <typename Encode>
+  Result<Ticket> append_record(RecordType type, std::uint64_t payload_bytes, const Encode& encode);
+  Result<Ticket> append_configuration(std::span<const std::byte> configuration);
+  Result<std::byte*> place_for(RecordType type, std::uint64_t payload_bytes);
+  template <typename Encode>
+  Ticket put_record(RecordType type, std::uint64_t payload_bytes, std::byte* to, bool plain,
+                    const Encode& encode);
   Result<std::byte*> make_room(std::uint64_t bytes);
   RecordHeader header_of_next(RecordType type, std::uint64_t payload_bytes) const {
     return {0,         type,        static_cast<std::uint32_t>(payload_bytes),
@@ -240,7 +248,12 @@ class ReplicatedLog {
   Lsn durable_anywhere_ = kFirstLsn;  // on at least one replica
   std::uint64_t next_index_ = 0;
   std::uint32_t last_crc_ = 0;
-  Epoch last_epoch_;                   // of the last record
+  Epoch last_epoch_;  // of the last record
+  struct Claim {
+    std::span<std::byte> room;
+    Lsn at;  // the tail then
+  };
+  Claim claimed_;                      // for append_claimed
   std::vector<Lsn> durable_scratch_;   // update_committed
   std::optional<Error> lost_;          // why the quorum is lost, once asked
   std::string accepted_loss_;          // what opening gave up

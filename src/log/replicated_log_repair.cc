@@ -374,7 +374,7 @@ Result<void> ReplicatedLog::change(Configuration next) {
                              "are needed ({} of {} after it); nothing was changed",
                              next.quorum, next.members.size())};
   }
-  const auto appended = append_record(RecordType::Configuration, encode_configuration(next));
+  const auto appended = append_configuration(encode_configuration(next));
   if (!appended.ok()) {
     follow_rule({configuration_});
     return appended.error();

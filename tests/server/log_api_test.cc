@@ -4,8 +4,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
+#include <cstring>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "opened_peer.h"
 
@@ -77,6 +80,68 @@ TEST_F(LogApi, OnlyTheLevelsThatItTellsApartAreWaitedFor) {
   EXPECT_TRUE(log.wait(*ticket, Level::Committed, std::chrono::milliseconds::max()).ok());
   EXPECT_TRUE(log.poll(std::chrono::milliseconds::max()).ok());
   EXPECT_TRUE(log.close(std::chrono::milliseconds::max()).ok());
+}
+
+TEST_F(LogApi, RecordsOfPiecesAndInClaimedRoomAreReadBack) {
+  Log log = open();
+  std::vector<std::string> written;
+  const auto claimed = [&](std::size_t claim, const std::string& text) {
+    const auto room = log.claim(claim);
+    ASSERT_TRUE(room.ok()) << room.error().message;
+    ASSERT_EQ(room->size(), claim);
+    std::memcpy(room->data(), text.data(), text.size());
+    const auto ticket = log.append_claimed(text.size());
+    ASSERT_TRUE(ticket.ok()) << ticket.error().message;
+    EXPECT_EQ(ticket->index, written.size());
+    written.push_back(text);
+  };
+  // More than the staging memory and a lap of the ring, of lengths that do not go together.
+  for (std::size_t number = 0; number < 400; ++number) {
+    const std::string first(number * 7 % 300, static_cast<char>('a' + number % 26));
+    const std::string second(1 + number * 131 % 20'000, static_cast<char>('A' + number % 26));
+    const std::array pieces = {bytes_of_text(first), bytes_of_text(second), bytes_of_text(first)};
+    const auto ticket = log.append_pieces(pieces);
+    ASSERT_TRUE(ticket.ok()) << ticket.error().message;
+    written.push_back(first + second + first);
+    claimed(60'000, second);
+    claimed(first.size() + 1, first + "!");
+    if (number % 50 != 49) continue;
+    ASSERT_TRUE(log.wait(*ticket, Level::Committed, kApiPatience).ok());
+    if (number == 399) break;
+    ASSERT_TRUE(log.trim(ticket->lsn).ok());
+  }
+  ASSERT_TRUE(log.close(kApiPatience).ok());
+  LogReaderOptions options;
+  options.peer = peers_[1].address();
+  options.pool = "log";
+  auto reader = LogReader::open(options);
+  ASSERT_TRUE(reader.ok()) << reader.error().message;
+  std::size_t read = 0;
+  for (auto record = reader->next(); record.ok() && *record; record = reader->next(), ++read) {
+    const std::string& expected = written[(*record)->index];
+    ASSERT_EQ((*record)->bytes.size(), expected.size());
+    EXPECT_EQ(std::memcmp((*record)->bytes.data(), expected.data(), expected.size()), 0);
+  }
+  EXPECT_GE(read, 150u);
+}
+
+TEST_F(LogApi, AClaimIsGoodForTheNextCallOnly) {
+  const std::string text = "one";
+  Log log = open();
+  EXPECT_EQ(log.append_claimed(1).code(), ErrorCode::InvalidArgument);
+  ASSERT_TRUE(log.claim(10).ok());
+  EXPECT_EQ(log.append_claimed(11).code(), ErrorCode::InvalidArgument);
+  ASSERT_TRUE(log.claim(10).ok());
+  EXPECT_EQ(log.append_claimed(0).code(), ErrorCode::InvalidArgument);
+  ASSERT_TRUE(log.claim(10).ok());
+  const auto ticket = log.append(bytes_of_text(text));
+  ASSERT_TRUE(ticket.ok());
+  ASSERT_TRUE(log.wait(*ticket, Level::Committed, kApiPatience).ok());
+  (void)log.poll();  // its place in this process is free again: where the claim was
+  EXPECT_EQ(log.append_claimed(3).code(), ErrorCode::InvalidArgument);
+  EXPECT_EQ(log.claim(0).code(), ErrorCode::InvalidArgument);
+  EXPECT_EQ(log.claim(64 * 1024 + 1).code(), ErrorCode::InvalidArgument);
+  EXPECT_EQ(log.append_pieces({}).code(), ErrorCode::InvalidArgument);
 }
 
 TEST_F(LogApi, WhereTheQuorumIsLostTheOutcomeIsUnknown) {
