@@ -219,7 +219,8 @@ std::string_view to_string(FileSync way) {
   return "?";
 }
 
-Result<std::vector<FileSyncFinding>> measure_file_sync(const FileSyncOptions& options) {
+Result<std::vector<FileSyncFinding>> measure_file_sync(const FileSyncOptions& options,
+                                                       const FileSyncProgress& progress) {
   // Each has a file of its own: a write that passes the cache by throws pages out of it.
   std::array<std::unique_ptr<Target>, kWays.size()> targets;
   for (auto& target : targets) {
@@ -234,6 +235,9 @@ Result<std::vector<FileSyncFinding>> measure_file_sync(const FileSyncOptions& op
     for (std::size_t size = 0; size < kSizes.size(); ++size) {
       for (std::size_t i = 0; i < kWays.size(); ++i) {
         const std::size_t way = (i + round) % kWays.size();
+        progress((round * kSizes.size() + size) * kWays.size() + i,
+                 options.rounds * kSizes.size() * kWays.size(),
+                 fmt::format("{} of {} bytes", to_string(kWays[way]), kSizes[size]));
         run_round(*targets[way], kWays[way], kSizes[size], samples_of(kSizes[size]),
                   sums[size][way]);
       }

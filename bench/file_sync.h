@@ -9,6 +9,7 @@
 #include <perdure/result.h>
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -38,6 +39,10 @@ struct FileSyncOptions {
   bool single_pages = false;
 };
 
+/// Before each piece of work: how many are behind, of how many, and what comes.
+using FileSyncProgress =
+    std::function<void(std::uint64_t done, std::uint64_t of, const std::string& what)>;
+
 /// One way and size, over all rounds.
 struct FileSyncFinding {
   FileSync way = FileSync::Msync;
@@ -54,7 +59,8 @@ struct FileSyncFinding {
 
 /// Writes records of several sizes one after the other into new files of the directory, one for
 /// each way, whose pages are in memory, and removes them. Errors: SystemError, NoSpace.
-Result<std::vector<FileSyncFinding>> measure_file_sync(const FileSyncOptions& options);
+Result<std::vector<FileSyncFinding>> measure_file_sync(const FileSyncOptions& options,
+                                                       const FileSyncProgress& progress);
 
 std::string file_sync_text(const std::vector<FileSyncFinding>& findings);
 std::string file_sync_json(const std::vector<FileSyncFinding>& findings,

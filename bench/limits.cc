@@ -50,10 +50,20 @@ class Limits {
       : options_(options), progress_(progress) {}
 
   Result<std::vector<Finding>> run() {
+    PERDURE_TRY_VOID(require_question());
     PERDURE_TRY(directory, test::TemporaryDirectory::make(kMemoryDirectory));
     PERDURE_TRY(peer, start_peer(directory.path() + "/peer"));
     peer_ = &peer;
     directory_ = directory.path();
+    ask_all();
+    peer_ = nullptr;
+    PERDURE_TRY_VOID(test::InterruptGuard::check());
+    PERDURE_TRY_VOID(peer.stop());
+    return std::move(findings_);
+  }
+
+ private:
+  void ask_all() {
     for (const std::string& transport : options_.fabrics) {
       ask("64 B durable, one in flight", transport, [&](Finding& f) { return latency(f); });
       if (transport == "verbs") {
@@ -79,18 +89,22 @@ class Limits {
     ask("processor of an idle peer", "", [&](Finding& f) { return idle_peer(f); });
     ask("processor of a waiting client", "", [&](Finding& f) { return idle_client(f); });
     ask("memory of a client", "", [&](Finding& f) { return memory(f); });
-    peer_ = nullptr;
-    PERDURE_TRY_VOID(test::InterruptGuard::check());
-    PERDURE_TRY_VOID(peer.stop());
-    if (findings_.empty()) {
-      return Error{ErrorCode::NotFound,
-                   fmt::format("no question has '{}' in its name; there are: {}", options_.only,
-                               fmt::join(names_, ", "))};
-    }
-    return std::move(findings_);
   }
 
- private:
+  /// Errors: InvalidArgument: none of the questions is chosen. Nothing has been started then.
+  Result<void> require_question() {
+    names_only_ = true;
+    ask_all();
+    names_only_ = false;
+    const auto chosen = [&](const std::string& name) {
+      return name.find(options_.only) != std::string::npos;
+    };
+    if (std::any_of(names_.begin(), names_.end(), chosen)) return {};
+    return Error{ErrorCode::InvalidArgument,
+                 fmt::format("no question has '{}' in its name; there are: {}", options_.only,
+                             fmt::join(names_, "; "))};
+  }
+
   /// What perdured calls it; of verbs, whatever the first RNIC speaks. That is looked for by a
   /// child, since an RNIC that was opened before a fork can not be used after it.
   Result<std::string> transport_of(const std::string& fabric) {
@@ -128,6 +142,7 @@ class Limits {
   void ask(const std::string& question, const std::string& fabric,
            const std::function<Result<void>(Finding&)>& answer) {
     names_.insert(question);
+    if (names_only_) return;
     if (question.find(options_.only) == std::string::npos || test::InterruptGuard::interrupted())
       return;
     if (progress_) progress_(fabric.empty() ? question : fabric + ": " + question);
@@ -595,6 +610,7 @@ class Limits {
   int pools_ = 0;
   std::vector<Finding> findings_;
   std::set<std::string> names_;  // of all questions
+  bool names_only_ = false;      // nothing is answered yet
 };
 
 double middle(std::vector<double> values) {

@@ -59,8 +59,8 @@ struct Finding {
 
 using LimitsProgress = std::function<void(const std::string& question)>;
 
-/// Answers every question. What can not be answered here says why. Errors: SystemError when
-/// interrupted.
+/// Answers every question. What can not be answered here says why. Errors: InvalidArgument (no
+/// question has `only` in its name; at once), SystemError when interrupted.
 Result<std::vector<Finding>> find_limits(const LimitsOptions& options,
                                          const LimitsProgress& progress);
 

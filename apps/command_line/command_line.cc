@@ -1,7 +1,11 @@
 // CLI11 behind command_line.h.
 #include "command_line/command_line.h"
 
+#include "core/byte_text.h"
+#include "core/try.h"
+
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <CLI/CLI.hpp>
 
 #include <sys/ioctl.h>
@@ -10,6 +14,8 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <sstream>
+#include <utility>
 
 namespace perdure::app {
 namespace {
@@ -36,11 +42,70 @@ std::size_t help_columns() {
   return ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
 }
 
+/// Text of lines as they stand if they fit; a paragraph that does not is broken anew. What begins
+/// with a blank is an example, to be copied as it is.
+std::string wrapped_lines(const std::string& text) {
+  const std::size_t columns = help_columns();
+  std::istringstream lines(text);
+  std::string all;
+  std::string paragraph;
+  const auto end_paragraph = [&] {
+    std::istringstream parts(paragraph);
+    bool fits = true;
+    for (std::string line; std::getline(parts, line);) fits = fits && line.size() <= columns;
+    if (!fits && columns != 0) {
+      paragraph.pop_back();
+      std::replace(paragraph.begin(), paragraph.end(), '\n', ' ');
+      paragraph = wrapped(paragraph, columns, 0) + "\n";
+    }
+    all += std::exchange(paragraph, "");
+  };
+  for (std::string line; std::getline(lines, line);) {
+    if (line.empty() || line.starts_with(' ')) {
+      end_paragraph();
+      all += line + "\n";
+    } else {
+      paragraph += line + "\n";
+    }
+  }
+  end_paragraph();
+  return all;
+}
+
 /// CLI11's help, with descriptions that end where the terminal does.
 class WrappingFormatter final : public CLI::Formatter {
  public:
   std::string make_option_desc(const CLI::Option* option) const override {
     return wrapped(CLI::Formatter::make_option_desc(option), help_columns(), get_column_width());
+  }
+  std::string make_subcommand(const CLI::App* command) const override {
+    std::ostringstream out;
+    CLI::detail::format_help(
+        out, command->get_name(),
+        wrapped(command->get_description(), help_columns(), get_column_width()),
+        get_column_width());
+    return out.str();
+  }
+  /// A command in --help-all: by its whole name, and with the commands below, which CLI11 only
+  /// lists.
+  std::string make_expanded(const CLI::App* command) const override {
+    std::string name = command->get_name();
+    for (const CLI::App* above = command->get_parent();
+         above != nullptr && above->get_parent() != nullptr; above = above->get_parent()) {
+      name = above->get_name() + " " + name;
+    }
+    std::string text = CLI::Formatter::make_expanded(command);
+    text.replace(0, text.find('\n'), name);
+    for (const CLI::App* below : command->get_subcommands([](const CLI::App*) { return true; })) {
+      if (!below->get_name().empty()) text += "\n" + make_expanded(below);
+    }
+    return text;
+  }
+  std::string make_description(const CLI::App* command) const override {
+    return wrapped_lines(CLI::Formatter::make_description(command));
+  }
+  std::string make_footer(const CLI::App* command) const override {
+    return wrapped_lines(CLI::Formatter::make_footer(command));
   }
 };
 
@@ -91,6 +156,11 @@ std::vector<std::string> words_instead_of(const CLI::App* app, const std::string
   return names;
 }
 
+std::string wrong_words(const CLI::App& app, std::string_view what) {
+  return fmt::format("{}: {}{} see `--help` [{}]\n", app.get_name(), what,
+                     what.ends_with('?') ? "" : ";", to_string(ErrorCode::InvalidArgument));
+}
+
 /// The first word of a command line that nobody knows: what is wrong, and what may have been meant.
 /// What follows it may be unknown only because of it.
 std::string unknown_words(const CLI::App& app, std::vector<std::string> unknown) {
@@ -99,15 +169,12 @@ std::string unknown_words(const CLI::App& app, std::vector<std::string> unknown)
   const bool option = word.size() > 1 && word[0] == '-';
   const std::string name = option ? word.substr(0, word.find('=')) : word;
   const std::vector<std::string> words = words_instead_of(&app, name);
-  const std::string code(to_string(ErrorCode::InvalidArgument));
-  if (words.empty()) {
-    return fmt::format("{}: '{}' is one word too many; see `--help` [{}]\n", app.get_name(), name,
-                       code);
-  }
+  if (words.empty()) return wrong_words(app, fmt::format("'{}' is one word too many", name));
   const auto meant = nearest_word(name, words);
   return fmt::format("{}: there is no {} '{}'{}; `--help` lists them [{}]\n", app.get_name(),
                      option ? "option" : "command", name,
-                     meant ? fmt::format("; did you mean '{}'?", *meant) : "", code);
+                     meant ? fmt::format("; did you mean '{}'?", *meant) : "",
+                     to_string(ErrorCode::InvalidArgument));
 }
 
 }  // namespace
@@ -146,6 +213,33 @@ std::optional<std::string> nearest_word(const std::string& word,
   return nearest;
 }
 
+Error with_meant(Error error, const std::string& word, const std::string& choices) {
+  std::vector<std::string> words;
+  std::istringstream parts(choices);
+  for (std::string each; std::getline(parts, each, '|');) words.push_back(each);
+  if (words.size() < 2) return error;  // "HOST:PORT" says what is to be put there
+  if (const auto meant = nearest_word(word, words)) {
+    error.message += fmt::format("; did you mean '{}'?", *meant);
+  }
+  return error;
+}
+
+Option add_size_option(Command command, const std::string& names, std::uint64_t& value,
+                       const std::string& description, std::uint64_t low, std::uint64_t high) {
+  const auto take = [&value, names, low, high](const std::string& word) -> Result<void> {
+    PERDURE_TRY(bytes, parse_bytes(word));
+    if (bytes < low || bytes > high) {
+      return Error{ErrorCode::InvalidArgument,
+                   fmt::format("{}: {} is not between {} and {}", names, word, format_bytes(low),
+                               format_bytes(high))};
+    }
+    value = bytes;
+    return {};
+  };
+  const std::string shown = value == 0 ? "" : fmt::format(" ({})", format_bytes(value));
+  return command.add_option_function(names, take, description + shown).option_text("SIZE");
+}
+
 Option Option::required(bool required) const { return Option(option_->required(required)); }
 
 Option Option::description(const std::string& text) const {
@@ -180,7 +274,13 @@ Option Option::range(double low, double high) const {
 }
 
 Option Option::is_member(const std::vector<std::string>& words) const {
-  return Option(option_->check(CLI::IsMember(words)));
+  const auto refuse = [words](const std::string& word) -> std::string {
+    if (std::find(words.begin(), words.end(), word) != words.end()) return "";
+    const auto meant = nearest_word(word, words);
+    return fmt::format("there is no '{}'; use one of: {}{}", word, fmt::join(words, ", "),
+                       meant ? fmt::format("; did you mean '{}'?", *meant) : "");
+  };
+  return Option(option_->check(refuse, fmt::format("{{{}}}", fmt::join(words, ","))));
 }
 
 Option Option::each(std::function<Result<void>(const std::string&)> check) const {
@@ -243,6 +343,7 @@ Program::Program(const std::string& description, const std::string& name)
     : Command(nullptr), app_(std::make_unique<CLI::App>(description, name)) {
   command_ = app_.get();
   command_->formatter(std::make_shared<WrappingFormatter>());
+  command_->set_help_all_flag("--help-all", "Print this help and that of all commands below");
 }
 
 Program::~Program() = default;
@@ -264,14 +365,18 @@ Program::Parsed Program::parse(int argc, const char* const* argv) {
   } catch (const CLI::RequiredError& error) {
     // A word that nobody knows is the likelier mistake than what is missing.
     const auto unknown = app_->remaining(true);
-    if (unknown.empty()) return app_->exit(error) == 0 ? Parsed::Answered : Parsed::Wrong;
-    fmt::print(stderr, "{}", unknown_words(*app_, unknown));
+    fmt::print(stderr, "{}",
+               unknown.empty() ? wrong_words(*app_, error.what()) : unknown_words(*app_, unknown));
     return Parsed::Wrong;
   } catch (const CLI::ExtrasError&) {
     fmt::print(stderr, "{}", unknown_words(*app_, app_->remaining(true)));
     return Parsed::Wrong;
+  } catch (const CLI::Success& answer) {
+    (void)app_->exit(answer);
+    return Parsed::Answered;
   } catch (const CLI::ParseError& error) {
-    return app_->exit(error) == 0 ? Parsed::Answered : Parsed::Wrong;
+    fmt::print(stderr, "{}", wrong_words(*app_, error.what()));
+    return Parsed::Wrong;
   }
 }
 

@@ -4,8 +4,6 @@
 
 #include <perdure/result.h>
 
-#include "core/try.h"
-
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -101,19 +99,28 @@ std::optional<std::string> nearest_word(const std::string& word,
 /// leaves too little, as for 0 columns.
 std::string wrapped(const std::string& text, std::size_t columns, std::size_t indent);
 
+/// The error, and which of the choices ("text|json|csv") may have been meant by `word`, if any.
+Error with_meant(Error error, const std::string& word, const std::string& choices);
+
 /// Adds an option whose words are read by `parse`, so that a wrong one is answered with its error.
 /// `value` must outlive the parse.
 template <typename T>
 Option add_word_option(Command command, const std::string& names, T& value,
                        Result<std::type_identity_t<T>> (*parse)(std::string_view),
                        const std::string& description, const std::string& words) {
-  const auto take = [&value, parse](const std::string& word) -> Result<void> {
-    PERDURE_TRY(parsed, parse(word));
-    value = std::move(parsed);
+  const auto take = [&value, parse, words](const std::string& word) -> Result<void> {
+    auto parsed = parse(word);
+    if (!parsed.ok()) return with_meant(parsed.error(), word, words);
+    value = std::move(parsed).value();
     return {};
   };
   return command.add_option_function(names, take, description).option_text(words);
 }
+
+/// Adds an option that takes a size as parse_bytes() reads it; what is outside is refused. The help
+/// shows the present value, unless that is 0. `value` must outlive the parse.
+Option add_size_option(Command command, const std::string& names, std::uint64_t& value,
+                       const std::string& description, std::uint64_t low, std::uint64_t high);
 
 /// The command line of one program.
 class Program : public Command {

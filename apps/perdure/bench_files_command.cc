@@ -2,11 +2,13 @@
 #include <fmt/format.h>
 
 #include <memory>
+#include <optional>
 
 #include "bench/file_sync.h"
 #include "bench_commands.h"
 #include "core/text_file.h"
 #include "output.h"
+#include "report/progress.h"
 
 namespace perdure::app {
 namespace {
@@ -25,7 +27,13 @@ ExitStatus files(const FilesArguments& arguments) {
   setup.add("Pages", arguments.options.single_pages ? "read one by one" : "read ahead");
   setup.add("n", fmt::format("{} rounds of {} samples at most; ways take turns",
                              arguments.options.rounds, arguments.options.samples));
-  const auto findings = bench::measure_file_sync(arguments.options);
+  std::optional<report::ProgressBar> bar;
+  const auto findings = bench::measure_file_sync(
+      arguments.options, [&](std::uint64_t done, std::uint64_t of, const std::string& what) {
+        if (!bar) bar.emplace(of);
+        bar->show(done, what);
+      });
+  if (bar) bar->clear();
   if (!findings.ok()) return fail(findings.error());
   const std::string text = arguments.format == Format::Json
                                ? bench::file_sync_json(*findings, setup)

@@ -49,7 +49,10 @@ ExitStatus limits(LimitsArguments arguments) {
   const auto findings = bench::find_limits(
       arguments.options, [&](const std::string& question) { bar.show(asked++, question); });
   bar.clear();
-  if (!findings.ok()) return fail(findings.error());
+  if (!findings.ok()) {
+    (void)fail(findings.error());
+    return findings.code() == ErrorCode::InvalidArgument ? ExitStatus::Usage : ExitStatus::Failed;
+  }
   const std::string text = arguments.format == Format::Json
                                ? bench::limits_json(*findings, setup)
                                : setup.text() + "\n" + bench::limits_text(*findings);

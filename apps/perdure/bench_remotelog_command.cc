@@ -267,9 +267,8 @@ void add_bench_remotelog(Command bench) {
   command.add_option("--records", options.records, "Records per configuration")
       .range(std::uint64_t{1}, std::uint64_t{1'000'000'000})
       .capture_default();
-  command.add_option("--bytes", options.record_bytes, "Bytes of a record")
-      .range(bench::RemotelogLayout::kRecordBytesMin, std::uint64_t{1} << 20)
-      .capture_default();
+  add_size_option(command, "--bytes", options.record_bytes, "Of a record",
+                  bench::RemotelogLayout::kRecordBytesMin, std::uint64_t{1} << 20);
   command.add_option("--window", options.window, "Records in flight at a time")
       .range(std::size_t{1}, std::size_t{1024})
       .capture_default();

@@ -232,7 +232,7 @@ ExitStatus run_append(AppendCommand& command) {
     return fail(readable.error());  // before anything of the log is touched
   }
   count_signals();
-  auto log = Log::open(log_options(command.writer));
+  auto log = open_log(log_options(command.writer), command.writer.peers);
   if (!log.ok()) return fail_log(log.error());
   warn_of_loss(log->status());
   const std::string repaired = repairs_text(log->take_repairs());

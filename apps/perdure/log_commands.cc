@@ -2,6 +2,7 @@
 #include "log_commands.h"
 
 #include "core/byte_text.h"
+#include "missing_pool.h"
 #include "output.h"
 
 #include "plan/catalog.h"
@@ -63,6 +64,14 @@ LogOptions log_options(const WriterOptions& options) {
   log.replica_timeout = std::chrono::milliseconds(options.replica_timeout_ms);
   log.spin = std::chrono::microseconds(options.spin_us);
   return log;
+}
+
+Result<Log> open_log(const LogOptions& options, const PeerOptions& peers) {
+  HeldMessages messages;
+  auto log = Log::open(options);
+  if (log.ok()) return log;
+  messages.drop();
+  return explain_missing_pool(log.error(), peers);
 }
 
 void warn_of_loss(const LogStatus& status) {

@@ -33,6 +33,10 @@ Option add_writer_options(Command command, WriterOptions& options);
 LogOptions log_options(const WriterOptions& options);
 
 /// Says what was given up when the log was opened, if anything was.
+/// Opens it, and says what the library had to tell meanwhile unless that is in the error too.
+/// Errors: those of Log::open; that a pool is missing is said once.
+Result<Log> open_log(const LogOptions& options, const PeerOptions& peers);
+
 void warn_of_loss(const LogStatus& status);
 
 /// fail(), with the status for a log that can not be opened: Damaged when records are lost.

@@ -57,7 +57,7 @@ ordered_json status_json(const LogStatus& status) {
 ExitStatus run_repair(const MaintenanceCommand& command) {
   LogOptions opening = log_options(command.writer);
   opening.create = false;
-  auto log = Log::open(opening);
+  auto log = open_log(opening, command.writer.peers);
   if (!log.ok()) return fail_log(log.error());
   warn_of_loss(log->status());
   std::vector<RepairReport> repairs = log->take_repairs();
@@ -105,7 +105,7 @@ Result<Lsn> place_to_keep(const MaintenanceCommand& command, const LogStatus& st
 ExitStatus run_trim(const MaintenanceCommand& command) {
   LogOptions opening = log_options(command.writer);
   opening.create = false;
-  auto log = Log::open(opening);
+  auto log = open_log(opening, command.writer.peers);
   if (!log.ok()) return fail_log(log.error());
   warn_of_loss(log->status());
   const LogStatus before = log->status();
@@ -118,9 +118,11 @@ ExitStatus run_trim(const MaintenanceCommand& command) {
   if (command.format == Format::Json) {
     print(status_json(status).dump(2) + "\n");
   } else {
-    print(fmt::format("trimmed from LSN {} to {}: {} free again\n{}", before.head.value,
-                      status.head.value, format_bytes(status.head.value - before.head.value),
-                      status_text(status)));
+    const std::uint64_t freed = status.head.value - before.head.value;
+    print((freed == 0 ? "nothing had to be trimmed\n"
+                      : fmt::format("trimmed from LSN {} to {}: {} free again\n", before.head.value,
+                                    status.head.value, format_bytes(freed))) +
+          status_text(status));
   }
   return status.accepted_loss.empty() ? ExitStatus::Ok : ExitStatus::LossAccepted;
 }

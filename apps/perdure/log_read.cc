@@ -1,6 +1,7 @@
 // `perdure log read` and `perdure log follow`: the records of one replica, now or as they come.
 #include "core/clock.h"
 #include "log_commands.h"
+#include "missing_pool.h"
 #include "output.h"
 #include "record_writer.h"
 #include "replica_survey.h"
@@ -47,6 +48,7 @@ Result<std::string> choose_peer(const ReadCommand& command) {
   if (peers.size() == 1) return peers.front();
   ReplicaSurvey survey;
   survey.open_peers(command.peers);
+  if (const auto missing = survey.missing_pool()) return *missing;
   survey.read_all();
   std::size_t answered = 0;
   std::string reasons;
@@ -83,9 +85,9 @@ Result<bool> write_next(LogReader& reader, const ReadCommand& command, std::uint
 
 ExitStatus run_read(const ReadCommand& command) {
   const auto peer = choose_peer(command);
-  if (!peer.ok()) return fail(peer.error());
+  if (!peer.ok()) return fail(explain_missing_pool(peer.error(), command.peers));
   auto reader = LogReader::open(reader_options(command, *peer, Lsn{command.from}));
-  if (!reader.ok()) return fail(reader.error());
+  if (!reader.ok()) return fail(explain_missing_pool(reader.error(), command.peers));
   std::uint64_t written = 0;
   while (written < command.records_max) {
     const auto more = write_next(*reader, command, written);
@@ -110,11 +112,13 @@ class Follower {
 
   ExitStatus run() {
     auto peer = choose_peer(command_);
-    if (!peer.ok()) return fail(peer.error());
+    if (!peer.ok()) return fail(explain_missing_pool(peer.error(), command_.peers));
     const auto& peers = command_.peers.peers;
     peer_ = static_cast<std::size_t>(std::find(peers.begin(), peers.end(), *peer) - peers.begin());
     while (written_ < command_.records_max && signals_received() == 0 && !idle()) {
-      if (const auto stepped = step(); !stepped.ok()) return fail(stepped.error());
+      if (const auto stepped = step(); !stepped.ok()) {
+        return fail(explain_missing_pool(stepped.error(), command_.peers));
+      }
     }
     return ExitStatus::Ok;
   }

@@ -2,6 +2,7 @@
 // on, one at a time.
 #include "log/log_scan.h"
 #include "log_commands.h"
+#include "missing_pool.h"
 #include "output.h"
 #include "replica_survey.h"
 
@@ -82,6 +83,9 @@ ExitStatus run_status(const StatusCommand& command) {
   std::string text;
   ordered_json replicas = ordered_json::array();
   ExitStatus status = ExitStatus::Ok;
+  if (const auto missing = survey.missing_pool()) {
+    return fail(explain_missing_pool(*missing, command.peers));
+  }
   std::optional<std::uint64_t> log_id;
   for (const SurveyedReplica& replica : survey.replicas()) {
     ordered_json json{{"replica", replica.name}};
@@ -143,7 +147,7 @@ ExitStatus run_change(const ChangeCommand& command, Change what) {
   LogOptions options = log_options(command.writer);
   options.create = false;
   options.partial = true;
-  auto log = Log::open(options);
+  auto log = open_log(options, command.writer.peers);
   if (!log.ok()) return fail_log(log.error());
   warn_of_loss(log->status());
   const auto changed = change(*log, what, command);

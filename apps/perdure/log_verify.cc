@@ -3,6 +3,7 @@
 #include "core/assert.h"
 #include "core/byte_text.h"
 #include "log_commands.h"
+#include "missing_pool.h"
 #include "output.h"
 #include "replica_survey.h"
 
@@ -150,6 +151,9 @@ ordered_json replica_json(const SurveyedReplica& replica, const Judgement& judge
 ExitStatus run_verify(const VerifyCommand& command) {
   ReplicaSurvey survey;
   if (!command.peers.peers.empty()) survey.open_peers(command.peers);
+  if (const auto missing = survey.missing_pool()) {
+    return fail(explain_missing_pool(*missing, command.peers));
+  }
   for (const std::string& path : command.files) survey.open_file(path);
   survey.read_all();
   const auto best = survey.best();

@@ -2,6 +2,7 @@
 #include "output.h"
 
 #include "core/log_message.h"
+#include "core/mutex.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -10,11 +11,24 @@
 #include <cstdio>
 #include <cstdlib>
 #include <system_error>
+#include <vector>
 
 namespace perdure::app {
 namespace {
 
 bool line_is_drawn = false;  // of a StatusLine; there is one at a time
+
+/// What a HeldMessages keeps. The library may speak from threads of its own.
+struct Held {
+  Mutex mutex;
+  bool holds PERDURE_GUARDED_BY(mutex) = false;
+  std::vector<std::string> lines PERDURE_GUARDED_BY(mutex);
+};
+
+Held& held() {
+  static Held messages;
+  return messages;
+}
 
 Result<Format> parse_format(std::string_view word) {
   if (word == "text") return Format::Text;
@@ -78,15 +92,44 @@ ExitStatus fail(const Error& error) {
 void show_library_messages(bool verbose) {
   set_log_callback([verbose](Severity severity, const std::string& message) {
     if (severity < Severity::Warning && !verbose) return;
+    std::string line = fmt::format("perdure: {}: {}\n", to_string(severity), message);
+    Held& messages = held();
+    const MutexLock lock(messages.mutex);
+    if (messages.holds && !verbose) {
+      messages.lines.push_back(std::move(line));
+      return;
+    }
     clear_line();
-    fmt::print(stderr, "perdure: {}: {}\n", to_string(severity), message);
+    fmt::print(stderr, "{}", line);
   });
+}
+
+HeldMessages::HeldMessages() {
+  const MutexLock lock(held().mutex);
+  held().holds = true;
+}
+
+HeldMessages::~HeldMessages() {
+  Held& messages = held();
+  const MutexLock lock(messages.mutex);
+  messages.holds = false;
+  if (!messages.lines.empty()) clear_line();
+  for (const std::string& line : messages.lines) fmt::print(stderr, "{}", line);
+  messages.lines.clear();
+}
+
+void HeldMessages::drop() {
+  const MutexLock lock(held().mutex);
+  held().lines.clear();
 }
 
 StatusLine::StatusLine() : terminal_(::isatty(STDERR_FILENO) == 1) {}
 
 void StatusLine::show(std::string_view text) {
-  if (!terminal_) return;
+  if (!terminal_) {
+    if (pace_.due()) fmt::print(stderr, "perdure: {}\n", text);
+    return;
+  }
   fmt::print(stderr, "\r\033[K{}", text);
   std::fflush(stderr);
   line_is_drawn = true;

@@ -4,6 +4,7 @@
 #include <perdure/result.h>
 
 #include "commands.h"
+#include "report/progress.h"
 
 #include <string>
 #include <string_view>
@@ -32,7 +33,21 @@ ExitStatus fail(const Error& error);
 /// Prints the library's warnings from now on, and with `verbose` all it has to say.
 void show_library_messages(bool verbose);
 
-/// One line on the terminal of standard error that is drawn over and over. Nothing elsewhere.
+/// While it lives, what the library has to tell waits for its end; with --verbose nothing waits.
+/// Whoever opens a log that can not be opened gets an error that has all reasons: the warnings
+/// would say them twice.
+class HeldMessages {
+ public:
+  HeldMessages();
+  ~HeldMessages();
+  HeldMessages(const HeldMessages&) = delete;
+  HeldMessages& operator=(const HeldMessages&) = delete;
+  /// They are not to be said.
+  void drop();
+};
+
+/// One line on the terminal of standard error that is drawn over and over. Elsewhere a line now and
+/// then, of a run that takes long: see report::ProgressPace.
 class StatusLine {
  public:
   StatusLine();
@@ -40,6 +55,7 @@ class StatusLine {
   StatusLine(const StatusLine&) = delete;
   StatusLine& operator=(const StatusLine&) = delete;
 
+  /// Whether it is a terminal.
   bool visible() const { return terminal_; }
   void show(std::string_view text);
   /// Takes the line away. Reports on standard error do so by themselves.
@@ -47,6 +63,7 @@ class StatusLine {
 
  private:
   const bool terminal_;
+  report::ProgressPace pace_;
 };
 
 }  // namespace perdure::app

@@ -3,12 +3,15 @@
 #include "commands.h"
 #include "core/byte_text.h"
 #include "core/json.h"
+#include "log/log_format.h"
+#include "missing_pool.h"
 #include "output.h"
 #include "peer_options.h"
 
 #include <fmt/format.h>
 #include <poll.h>
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 
@@ -22,6 +25,7 @@ struct PoolCommand {
   PeerOptions peers;
   Format format = Format::Text;
   std::uint64_t bytes = 0;
+  bool small = false;
   std::uint32_t epoch = 0;
   double wait_s = 0;
 };
@@ -131,6 +135,12 @@ ExitStatus ask_all(const PoolCommand& command, bool brief, const Ask& ask) {
     answers.push_back(ask_one(command, address, ask));
     all = all && answers.back().ok();
   }
+  const bool none_has_it = std::all_of(answers.begin(), answers.end(), [](const Answer& answer) {
+    return !answer.ok() && answer.code() == ErrorCode::NotFound;
+  });
+  if (none_has_it && command.format == Format::Text) {
+    return fail(explain_missing_pool(answers.front().error(), command.peers));
+  }
   print_answers(command, answers, brief);
   return all ? ExitStatus::Ok : ExitStatus::Failed;
 }
@@ -141,6 +151,13 @@ Answer one(Result<PoolDescription> pool) {
 }
 
 ExitStatus run_create(const PoolCommand& command) {
+  if (command.bytes < log::kLogBytesMin && !command.small) {
+    return fail({ErrorCode::InvalidArgument,
+                 fmt::format("a log takes {} ({} bytes) at least, and '{}' would have {}; make it "
+                             "larger, or say --small if it is for something else",
+                             format_bytes(log::kLogBytesMin), log::kLogBytesMin, command.peers.pool,
+                             format_bytes(command.bytes))});
+  }
   return ask_all(command, true, [&command](client::HttpPeer& peer, Deadline deadline) {
     return one(peer.create({command.peers.pool, command.bytes}, deadline));
   });
@@ -193,6 +210,7 @@ void add_create(Command pool) {
   add_word_option(app, "--bytes", options->bytes, parse_bytes,
                   "Size of the pool, for example 64MiB", "SIZE")
       .required();
+  app.add_flag("--small", options->small, "Also where no log fits in");
   add_examples(app,
                "  perdure pool create --peers 127.0.0.1:7470,127.0.0.1:7480 --pool orders \\\n"
                "      --bytes 1GiB");

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <system_error>
 
@@ -88,6 +89,14 @@ void ReplicaSurvey::open_file(const std::string& path) {
   SurveyedReplica& replica = replicas_.emplace_back();
   replica.name = path;
   auto bytes = FileLogBytes::open(path);
+std::optional<Error> ReplicaSurvey::missing_pool() const {
+  const auto lacks = [](const SurveyedReplica& replica) {
+    return replica.error && replica.error->code == ErrorCode::NotFound;
+  };
+  if (replicas_.empty() || !std::all_of(replicas_.begin(), replicas_.end(), lacks)) return {};
+  return replicas_.front().error;
+}
+
   if (bytes.ok()) {
     replica.bytes = std::move(bytes).value();
   } else {

@@ -33,6 +33,8 @@ class ReplicaSurvey {
   /// The file of a pool, without locking or changing it. Nothing may write to it meanwhile.
   void open_file(const std::string& path);
 
+  /// Why none of the peers can be read, if it is that they all lack the pool.
+  std::optional<Error> missing_pool() const;
   /// Reads every replica from head to tail. Shows on a terminal how far it is.
   void read_all();
 

@@ -25,6 +25,7 @@ struct MethodPriceOptions {
   std::optional<UpdateShape> shape;
   UpdateShape shape_word;
   sim::PriceOptions price;
+  std::uint64_t item_bytes = 64;
   Format output = Format::Text;
 };
 
@@ -130,9 +131,7 @@ void add_sim_method_command(Command sim) {
   add_profile_options(command, options->profile);
   add_word_option(command, "--shape", options->shape_word, parse_shape,
                   "The update it is for, if several have the name", "singleton|compound|1+2+1");
-  command.add_option("--bytes", options->price.item_bytes, "Of an item (64)")
-      .range(1.0, 1e9)
-      .option_text("N");
+  add_size_option(command, "--bytes", options->item_bytes, "Of an item", 1, 1'000'000'000);
   add_format_option(command, options->output);
   add_examples(command,
                "  perdure sim method --hardware configs/hardware/edr-back-to-back.toml \\\n"
@@ -141,6 +140,7 @@ void add_sim_method_command(Command sim) {
                "--transport roce");
   run_with(command, [options, command] {
     if (command.count("--shape") > 0) options->shape = options->shape_word;
+    options->price.item_bytes = static_cast<double>(options->item_bytes);
     return run_sim_method(*options);
   });
 }

@@ -244,9 +244,8 @@ void add_load_options(Command command, RemoteLogOptions& options) {
   command.add_option("--epochs", run.shape.epochs, "Of a transaction")
       .range(Limit{1}, Limit{4096})
       .capture_default();
-  command.add_option("--epoch-bytes", run.shape.epoch_bytes, "Of an epoch")
-      .range(Limit{1}, Limit{1} << 20)
-      .capture_default();
+  add_size_option(command, "--epoch-bytes", run.shape.epoch_bytes, "Of an epoch", 1,
+                  Limit{1} << 20);
   command.add_option("--clients", run.clients, "Of one machine, with a CPU and a connection each")
       .range(1, 256)
       .capture_default();

@@ -185,9 +185,8 @@ void add_run_options(Command command, ServerCommandOptions& options) {
                   "RDMA channels that write beside the threads (\"hybrid\")")
       .range(Limit{0}, Limit{64})
       .capture_default();
-  command.add_option("--remote-epoch-bytes", options.remote_epoch_bytes, "Of a remote epoch")
-      .range(Limit{64}, Limit{65536})
-      .capture_default();
+  add_size_option(command, "--remote-epoch-bytes", options.remote_epoch_bytes, "Of a remote epoch",
+                  64, 65536);
   command
       .add_option("--remote-interval-ns", options.remote_interval_ns,
                   "Between the epochs of a channel")

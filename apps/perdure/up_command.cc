@@ -5,6 +5,7 @@
 #include "core/byte_text.h"
 #include "core/clock.h"
 #include "core/try.h"
+#include "log/log_format.h"
 #include "output.h"
 #include "pmem/medium.h"
 #include "testing/peer_process.h"
@@ -141,8 +142,8 @@ void add_up_command(Command app) {
       .each(
           [](const std::string& word) -> Result<void> { return control::validate_pool_name(word); })
       .capture_default();
-  add_word_option(command, "--bytes", options->bytes, parse_bytes, "Size of that pool (64MiB)",
-                  "BYTES");
+  add_size_option(command, "--bytes", options->bytes, "Size of that pool", log::kLogBytesMin,
+                  control::kPoolBytesMax);
   add_examples(command,
                "  perdure up\n"
                "  perdure up --peers 5 --directory ~/perdure --bytes 1GiB\n");

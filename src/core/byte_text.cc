@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
+#include <cctype>
 #include <charconv>
 #include <cmath>
 
@@ -10,6 +12,13 @@ namespace perdure {
 namespace {
 
 constexpr std::array<std::string_view, 5> kUnits{"", "K", "M", "G", "T"};
+
+std::string in_capitals(std::string_view word) {
+  std::string capitals(word);
+  std::transform(capitals.begin(), capitals.end(), capitals.begin(),
+                 [](unsigned char letter) { return static_cast<char>(std::toupper(letter)); });
+  return capitals;
+}
 
 }  // namespace
 
@@ -20,12 +29,11 @@ Result<std::uint64_t> parse_bytes(std::string_view word) {
   double number = 0;
   const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
   if (error != std::errc() || !(number >= 0)) return wrong;
-  std::string_view unit = word.substr(static_cast<std::size_t>(end - word.data()));
-  for (const std::string_view ending : {"iB", "B"}) {
-    const bool ends =
-        unit.size() >= ending.size() && unit.substr(unit.size() - ending.size()) == ending;
+  std::string unit = in_capitals(word.substr(static_cast<std::size_t>(end - word.data())));
+  for (const std::string_view ending : {"IB", "B"}) {
+    const bool ends = std::string_view(unit).ends_with(ending);
     if (ends && (ending == "B" || unit.size() == 3)) {
-      unit.remove_suffix(ending.size());
+      unit.resize(unit.size() - ending.size());
       break;
     }
   }

@@ -9,7 +9,8 @@
 
 namespace perdure {
 
-/// "4096", "64KiB", "1.5GiB"; K, M, G and T may stand alone and count in 1024s too.
+/// "4096", "64KiB", "1.5GiB"; K, M, G and T may stand alone and count in 1024s too. In capital or
+/// small letters.
 /// Errors: InvalidArgument.
 Result<std::uint64_t> parse_bytes(std::string_view word);
 

@@ -45,9 +45,14 @@ TEST(ByteText, IsReadAsItIsWritten) {
   EXPECT_EQ(read("64KiB"), 65536u);
   EXPECT_EQ(read("64K"), 65536u);
   EXPECT_EQ(read("64KB"), 65536u);
+  EXPECT_EQ(read("64B"), 64u);
+  for (const std::string_view word : {"64k", "64kb", "64kib", "64KIB"}) {
+    EXPECT_EQ(read(word), 65536u) << word;
+  }
   EXPECT_EQ(read("1.5GiB"), 1536u << 20);
   EXPECT_EQ(read("0"), 0u);
-  for (const std::string_view word : {"", "KiB", "-1", "1iB", "1X", "64 KiB", "nan", "10000000T"}) {
+  for (const std::string_view word :
+       {"", "KiB", "-1", "1iB", "1X", "1ki", "64 KiB", "nan", "10000000T"}) {
     const auto refused = parse_bytes(word);
     ASSERT_FALSE(refused.ok()) << word;
     EXPECT_EQ(refused.code(), ErrorCode::InvalidArgument);

@@ -32,9 +32,10 @@ Result<CommittedReader> CommittedReader::open(ByteSource& bytes, const Options& 
   if (start.state().marks.any()) return busy(options.name);
   const Lsn from = options.from.value == 0 ? start.head : options.from;
   if (from < start.head) {
-    return Error{ErrorCode::NotFound,
-                 fmt::format("no record at {}: the log begins at {} (older ones were trimmed)",
-                             from.value, start.head.value)};
+    return Error{
+        ErrorCode::NotFound,
+        fmt::format("no record at {}: the log begins at {}{}", from.value, start.head.value,
+                    start.head == kFirstLsn ? "" : " (older ones were trimmed)")};
   }
   LogCursor cursor(bytes, start.state(), start.state().head);
   const auto there = walk_to(cursor, from, Deadline::after(kVisibleWithin));

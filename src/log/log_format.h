@@ -67,6 +67,7 @@ inline constexpr std::uint64_t kStateAt = 4096;  // two copies, each on a page o
 inline constexpr std::uint64_t kStateEvery = 4096;
 inline constexpr std::uint64_t kRingAt = 12288;
 inline constexpr std::uint64_t kRingBytesMin = 64 * 1024;
+inline constexpr std::uint64_t kLogBytesMin = kRingAt + kRingBytesMin;  // that a log fits into
 inline constexpr std::uint64_t kRecordHeaderBytes = 32;
 inline constexpr std::uint64_t kRecordAlignment = 8;
 inline constexpr std::uint64_t kPayloadBytesMax = 16 * 1024 * 1024;
@@ -129,7 +130,7 @@ constexpr Lsn next_place(Lsn end, std::uint64_t ring_bytes) {
 
 /// The ring that a pool of `pool_bytes` holds; 0 when it is too small for a log.
 constexpr std::uint64_t ring_bytes_for(std::uint64_t pool_bytes) {
-  if (pool_bytes < kRingAt + kRingBytesMin) return 0;
+  if (pool_bytes < kLogBytesMin) return 0;
   return round_down(pool_bytes - kRingAt, kCacheLineBytes);
 }
 

@@ -54,7 +54,7 @@ Result<LogStart> read_start(ByteSource& bytes) {
   if (ring_bytes_for(bytes.size()) == 0) {
     return Error{ErrorCode::InvalidArgument,
                  fmt::format("a pool of {} bytes is too small for a log; it takes {} at least",
-                             bytes.size(), kRingAt + kRingBytesMin)};
+                             bytes.size(), kLogBytesMin)};
   }
   std::array<std::byte, 192> first;
   StatePage one;

@@ -120,14 +120,25 @@ Result<std::unique_ptr<ReplicatedLog>> ReplicatedLog::open(
 /// The error when too few replicas came along: of the causes that there are, the one that waiting
 /// helps least.
 Error ReplicatedLog::too_few(std::string_view doing, const Configuration& configuration) {
-  std::string reasons;
+  std::vector<std::pair<std::string, std::string>> down;  // what is said, and of whom
   const ErrorCode* cause = kCauses.end();
   for (const Replica& replica : replicas_) {
     if (!replica.down_reason()) continue;
     const auto& [code, message] = *replica.down_reason();
-    reasons += fmt::format("; {}: {}", replica.peer().name(), message);
     cause = std::min(cause, std::find(kCauses.begin(), kCauses.end(), code));
+    const std::string& name = replica.peer().name();
+    const std::string begin = "peer " + name + ": ";
+    std::string words = message.starts_with(begin) ? message.substr(begin.size()) : message;
+    const auto same = std::find_if(down.begin(), down.end(),
+                                   [&](const auto& each) { return each.first == words; });
+    if (same == down.end()) {
+      down.emplace_back(std::move(words), name);
+    } else {
+      same->second += ", " + name;
+    }
   }
+  std::string reasons;
+  for (const auto& [words, names] : down) reasons += fmt::format("; {}: {}", names, words);
   const ErrorCode code = cause == kCauses.end() ? ErrorCode::QuorumLost : *cause;
   const std::size_t members = configuration.members.size();
   return Error{code, fmt::format("{}: fewer than {} of {} replicas can be used{}", doing,
@@ -563,7 +574,7 @@ Result<void> ReplicatedLog::start_log() {
     return Error{ErrorCode::InvalidArgument,
                  fmt::format("creating log '{}': a pool is too small for a log; it takes {} bytes "
                              "at least",
-                             options_.pool, kRingAt + kRingBytesMin)};
+                             options_.pool, kLogBytesMin)};
   }
   Target target = target_here(head_);
   LogState first = target.state;

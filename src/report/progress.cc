@@ -1,11 +1,10 @@
-// Drawing the line.
+// Drawing the line, or writing one.
 #include "report/progress.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
 
 namespace perdure::report {
 namespace {
@@ -15,33 +14,39 @@ constexpr std::size_t kBarCells = 30;
 
 }  // namespace
 
-ProgressBar::ProgressBar(std::uint64_t total)
+ProgressBar::ProgressBar(std::uint64_t total, std::FILE* to, const Clock& clock)
     : total_(std::max<std::uint64_t>(total, 1)),
-      terminal_(::isatty(STDERR_FILENO) == 1),
-      started_(Clock::monotonic().now()) {}
+      to_(to),
+      clock_(clock),
+      terminal_(::isatty(::fileno(to)) == 1),
+      pace_(clock),
+      started_(clock.now()) {}
 
 void ProgressBar::show(std::uint64_t done, std::string_view what) {
-  if (!terminal_) return;
-  const Nanoseconds now = Clock::monotonic().now();
-  if (now - last_ < kDrawEvery) return;
+  const Nanoseconds now = clock_.now();
+  if (terminal_ ? now - last_ < kDrawEvery : !pace_.due()) return;
   last_ = now;
   const double part = std::min(1.0, static_cast<double>(done) / static_cast<double>(total_));
-  const auto cells = static_cast<std::size_t>(part * kBarCells);
   std::string left;
   if (part > 0.02) {
     const double spent = static_cast<double>((now - started_).count()) / 1e9;
     left = fmt::format("{:.0f} s left", spent * (1 - part) / part);
   }
-  fmt::print(stderr, "\r\x1b[K[{}{}] {:3.0f} %  {}  {}", std::string(cells, '#'),
-             std::string(kBarCells - cells, '.'), part * 100, what, left);
-  std::fflush(stderr);
-  drawn_ = true;
+  if (terminal_) {
+    const auto cells = static_cast<std::size_t>(part * kBarCells);
+    fmt::print(to_, "\r\x1b[K[{}{}] {:3.0f} %  {}  {}", std::string(cells, '#'),
+               std::string(kBarCells - cells, '.'), part * 100, what, left);
+    drawn_ = true;
+  } else {
+    fmt::print(to_, "{:.0f} %: {}{}{}\n", part * 100, what, left.empty() ? "" : ", ", left);
+  }
+  std::fflush(to_);
 }
 
 void ProgressBar::clear() {
   if (!drawn_) return;
-  fmt::print(stderr, "\r\x1b[K");
-  std::fflush(stderr);
+  fmt::print(to_, "\r\x1b[K");
+  std::fflush(to_);
   drawn_ = false;
 }
 

@@ -3,16 +3,46 @@
 #include "report/charts.h"
 #include "report/histogram.h"
 #include "report/page.h"
+#include "report/progress.h"
 #include "report/svg.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
+#include <memory>
 #include <vector>
 
 namespace perdure::report {
 namespace {
+
+/// What was written to a file that is no terminal.
+std::string written(std::FILE* file) {
+  std::rewind(file);
+  std::string text(4096, '\0');
+  text.resize(std::fread(text.data(), 1, text.size(), file));
+  return text;
+}
+
+TEST(Progress, ALongRunIsNotSilentWithoutATerminal) {
+  ManualClock clock;
+  std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::tmpfile(), &std::fclose);
+  ASSERT_NE(file, nullptr);
+  ProgressBar bar(10, file.get(), clock);
+  for (int second = 1; second < 10; ++second) {
+    clock.advance(std::chrono::seconds(1));
+    bar.show(1, "the first");
+  }
+  EXPECT_EQ(written(file.get()), "") << "a short run is";
+  clock.advance(std::chrono::seconds(1));
+  bar.show(2, "the second");
+  bar.show(2, "the second");
+  clock.advance(std::chrono::seconds(15));
+  bar.show(5, "the third");
+  bar.clear();
+  EXPECT_EQ(written(file.get()), "20 %: the second, 40 s left\n50 %: the third, 25 s left\n");
+}
 
 TEST(Histogram, QuantilesAreWithinOnePercentOfTheSortedValues) {
   Random random(0x5eed);

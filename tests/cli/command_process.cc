@@ -43,6 +43,14 @@ CommandProcess::CommandProcess(std::vector<std::string> arguments, const std::st
     EXPECT_EQ(::pipe2(ends, O_CLOEXEC), 0);
   } else {
     ends[0] = ::open(input_file.c_str(), O_RDONLY | O_CLOEXEC);
+std::size_t occurrences(const std::string& text, const std::string& part) {
+  std::size_t count = 0;
+  for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) {
+    ++count;
+  }
+  return count;
+}
+
   }
   const auto open_to_write = [](const std::string& path) {
     return ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);

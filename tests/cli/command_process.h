@@ -52,5 +52,7 @@ std::string read_file(const std::string& path);
 void write_file(const std::string& path, std::string_view bytes);
 /// Whether `part` occurs in `text`.
 bool contains(const std::string& text, const std::string& part);
+/// How often.
+std::size_t occurrences(const std::string& text, const std::string& part);
 
 }  // namespace perdure::cli

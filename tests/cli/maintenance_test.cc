@@ -83,8 +83,14 @@ TEST(Trim, KeepsTheLastRecordsOnEveryReplica) {
   std::string text;
   for (int index = 0; index < 100; ++index) text += std::to_string(index) + "\n";
   ASSERT_EQ(run(cluster.log("append"), text).status, 0);
+  const Outcome before = run(cluster.log("read", {"--from", "8"}));
+  EXPECT_EQ(before.status, 1);
+  EXPECT_TRUE(contains(before.err, "the log begins at 64 [")) << before.err;
   const Outcome kept = run(cluster.log("trim", {"--keep-records", "3"}));
   EXPECT_EQ(kept.status, 0) << kept.err;
+  EXPECT_TRUE(contains(kept.out, "trimmed from LSN 64 to ")) << kept.out;
+  EXPECT_TRUE(
+      contains(run(cluster.log("trim", {"--keep-records", "3"})).out, "nothing had to be trimmed"));
   for (std::size_t index = 0; index < kPeers; ++index) {
     EXPECT_EQ(run(cluster.log_of(index, "read", {"--index"})).out, "97\t97\n98\t98\n99\t99\n");
   }
@@ -94,8 +100,30 @@ TEST(Trim, KeepsTheLastRecordsOnEveryReplica) {
       << "no record begins there";
   EXPECT_EQ(run(cluster.log("trim", {"--to", lsn})).status, 0);
   EXPECT_EQ(run(cluster.log("read")).out, "99\n");
-  EXPECT_EQ(run(cluster.log("read", {"--from", "64"})).status, 1) << "that was trimmed";
+  const Outcome gone = run(cluster.log("read", {"--from", "64"}));
+  EXPECT_EQ(gone.status, 1);
+  EXPECT_TRUE(contains(gone.err, "(older ones were trimmed)")) << gone.err;
   EXPECT_EQ(run(cluster.log("verify")).status, 0);
+}
+
+TEST(Pool, ThatIsMissingIsNamedOnceWithWhatMayHaveBeenMeant) {
+  const Cluster cluster;
+  const auto on_all = [&](std::vector<std::string> words) {
+    words.insert(words.end(), {"--peers", cluster.all()});
+    return words;
+  };
+  for (const std::string what : {"append", "read", "follow", "repair", "status", "verify"}) {
+    const Outcome missing = run(on_all({"log", what, "--pool", "ordres"}), "x\n");
+    EXPECT_EQ(missing.status, 1) << what;
+    EXPECT_EQ(missing.out, "") << what;
+    EXPECT_EQ(occurrences(missing.err, "ordres"), 1u) << what << ": " << missing.err;
+    EXPECT_TRUE(contains(missing.err, "did you mean 'orders'? [not-found]")) << missing.err;
+  }
+  const Outcome single =
+      run({"log", "read", "--peers", cluster.address(0), "--pool", "something-else"});
+  EXPECT_TRUE(contains(single.err, "; there are: orders [not-found]")) << single.err;
+  const Outcome described = run(on_all({"pool", "describe", "--pool", "ordres"}));
+  EXPECT_EQ(occurrences(described.err, "ordres"), 1u) << described.err;
 }
 
 TEST(Pool, IsCreatedListedDescribedAndFenced) {
@@ -120,6 +148,18 @@ TEST(Pool, IsCreatedListedDescribedAndFenced) {
   EXPECT_EQ(described.status, 0) << described.err;
   EXPECT_TRUE(contains(described.out, "evidence")) << described.out;
   EXPECT_EQ(pool("describe", {"--pool", "missing"}).status, 1);
+
+  // A pool that no log fits into is made only on request.
+  const Outcome small = pool("create", {"--pool", "small", "--bytes", "8KiB"});
+  EXPECT_EQ(small.status, 1);
+  EXPECT_TRUE(contains(small.err, "a log takes 76 KiB (77824 bytes) at least")) << small.err;
+  EXPECT_EQ(pool("create", {"--pool", "small", "--bytes", "8KiB", "--small"}).status, 0);
+  ASSERT_EQ(pool("create", {"--pool", "least", "--bytes", "76KiB"}).status, 0);
+  EXPECT_EQ(run({"log", "append", "--peers", cluster.all(), "--pool", "least"}, "x\n").status, 0);
+  const Outcome too_small =
+      run({"log", "append", "--peers", cluster.all(), "--pool", "small"}, "x\n");
+  EXPECT_EQ(too_small.status, 1);
+  EXPECT_EQ(occurrences(too_small.err, "too small for a log"), 1u) << too_small.err;
 
   ASSERT_EQ(run(cluster.log("append"), "x\n").status, 0);
   const Outcome fenced = pool("fence", {"--pool", "orders", "--format", "json"});

@@ -33,10 +33,27 @@ TEST(Usage, EverySubcommandHasHelpWithExamples) {
   EXPECT_TRUE(contains(run({"--version"}).out, "perdure "));
 }
 
+TEST(Usage, HelpAllIsTheHelpOfEveryCommand) {
+  const Outcome all = run({"--help-all"});
+  EXPECT_EQ(all.status, 0) << all.err;
+  for (const std::string option : {"--keep-records", "--doctor", "--epoch-bytes", "--take-over"}) {
+    EXPECT_TRUE(contains(all.out, option)) << option;
+  }
+  for (const std::string command : {"\nlog replica add\n", "\nsim method\n", "\nstatus\n"}) {
+    EXPECT_TRUE(contains(all.out, command)) << command;
+  }
+  EXPECT_FALSE(contains(run({"--help"}).out, "--keep-records"));
+  const std::string log = run({"log", "--help-all"}).out;
+  EXPECT_TRUE(contains(log, "--keep-records")) << log;
+  EXPECT_FALSE(contains(log, "--doctor"));
+}
+
 TEST(Usage, TheHelpKeepsToTheWidthOfTheTerminal) {
   ::setenv("COLUMNS", "80", 1);
   const std::string narrow = run({"log", "append", "--help"}).out;
+  std::istringstream commands(run({"--help"}).out);
   ::unsetenv("COLUMNS");
+  for (std::string line; std::getline(commands, line);) EXPECT_LE(line.size(), 80u) << line;
   const std::string wide = run({"log", "append", "--help"}).out;
   EXPECT_GT(std::count(narrow.begin(), narrow.end(), '\n'),
             std::count(wide.begin(), wide.end(), '\n'));
@@ -77,7 +94,22 @@ TEST(Usage, PeersAndPoolMayStandInTheEnvironment) {
 }
 
 TEST(Usage, SizesHaveUnitsEverywhere) {
-  EXPECT_EQ(run({"plan", "--bytes", "4KiB"}).out, run({"plan", "--bytes", "4096"}).out);
+  const std::string plain = run({"plan", "--bytes", "4096"}).out;
+  for (const std::string size : {"4KiB", "4K", "4k", "4kib"}) {
+    EXPECT_EQ(run({"plan", "--bytes", size}).out, plain) << size;
+  }
+  const auto priced = [](const std::string& size) {
+    return run({"sim", "method", "--hardware",
+                std::string(PERDURE_TREE) + "/configs/hardware/edr-back-to-back.toml", "--method",
+                "write-flush", "--domain", "dmp", "--ddio", "off", "--transport", "infiniband",
+                "--bytes", size})
+        .out;
+  };
+  EXPECT_EQ(priced("4k"), priced("4096"));
+  EXPECT_NE(priced("4k"), priced("64"));
+  const Outcome outside = run({"bench", "remotelog", "--bytes", "4M"});
+  EXPECT_EQ(outside.status, 2);
+  EXPECT_TRUE(contains(outside.err, "between 16 B and 1 MiB")) << outside.err;
 }
 
 TEST(Usage, AMistakeIsNamedAndNothingIsDone) {
@@ -101,9 +133,13 @@ TEST(Usage, AMistakeIsNamedAndNothingIsDone) {
       {{"log", "append", "--peers", "127.0.0.1:1", "--pool", "../p"}, "../p"},
       {{"log", "append", "--peers", "127.0.0.1:1", "--pool", "p", "--window", "0"}, "--window"},
       {{"log", "append", "--peers", "127.0.0.1:1", "--pool", "p", "--shape", "round"}, "round"},
+      {{"log", "append", "--peers", "127.0.0.1:1", "--pool", "p", "--shape", "compond"},
+       "there is no 'compond'; use one of: planned, singleton, compound; did you mean 'compound'?"},
       {{"log", "append", "--peers", "127.0.0.1:1", "--pool", "p", "--level", "safe"}, "safe"},
       {{"log", "append", "--peers", "127.0.0.1:1", "--pool", "p", "--transport", "pigeon"},
        "pigeon"},
+      {{"log", "read", "--peers", "127.0.0.1:1", "--pool", "p", "--transport", "infinband"},
+       "did you mean 'infiniband'?"},
       {{"log", "read", "--peers", "127.0.0.1:1", "--pool", "p", "--framed", "--raw"}, "--raw"},
       {{"log", "trim", "--peers", "127.0.0.1:1", "--pool", "p"}, "--keep-records"},
       {{"log", "verify"}, "nothing to verify"},
@@ -113,7 +149,11 @@ TEST(Usage, AMistakeIsNamedAndNothingIsDone) {
       {{"plan", "--shape", "0+1"}, "0+1"},
       {{"plan", "--shape", "60+60"}, "60+60"},
       {{"plan", "--bytes", "many"}, "many"},
+      {{"plan", "--domain", "dpm"}, "did you mean 'dmp'?"},
       {{"plan", "--format", "poem"}, "poem"},
+      {{"plan", "--format", "jsn"}, "did you mean 'json'?"},
+      {{"bench", "limits", "--only", "nosuch"}, "there are: 1 MiB durable, bandwidth; "},
+      {{"up", "--bytes", "8KiB"}, "between 76 KiB and"},
       {{"plan", "--peers", "127.0.0.1:1"}, "--pool"},
       {{"plan", "--pool", "p"}, "--peers"},
       {{"plan", "--peers", "127.0.0.1:1,127.0.0.1:2", "--pool", "p"}, "one peer"},
