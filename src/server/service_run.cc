@@ -43,8 +43,8 @@ bool PeerService::accept_next(Plane& plane, Deadline deadline) {
   auto endpoint = entry->session.accept(**incoming, Deadline(*options_.clock, kAcceptWithin));
   if (!endpoint) {
     log_message(Severity::Warning,
-                fmt::format("pool '{}': a session was granted and could not be connected: {}",
-                            entry->session.terms().pool, endpoint.error().message));
+                fmt::format("{} was granted and could not be connected: {}",
+                            session_words(entry->session.terms()), endpoint.error().message));
     finish(entry);
     return true;
   }
@@ -82,7 +82,9 @@ void PeerService::start(const SessionPointer& entry, std::unique_ptr<fabric::End
       });
       started = true;
     } catch (const std::system_error& error) {
-      log_message(Severity::Error, fmt::format("no thread for a session: {}", error.what()));
+      log_message(
+          Severity::Error,
+          fmt::format("{} has no thread: {}", session_words(entry->session.terms()), error.what()));
     }
   }
   if (!started) finish(entry);

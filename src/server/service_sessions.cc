@@ -328,12 +328,8 @@ void PeerService::session_failed(const SessionPointer& entry, const Error& why) 
   const SessionTerms& terms = entry->session.terms();
   // Readers come and go.
   const bool gone = why.code == ErrorCode::Disconnected;
-  if (terms.write || !gone) {
-    log_message(
-        gone ? Severity::Info : Severity::Warning,
-        fmt::format("pool '{}': session {:016x} of {} ended: {}", terms.pool, terms.id,
-                    terms.write ? "writer " + writer_words(terms) : "a reader", why.message));
-  }
+  log_message(gone ? Severity::Info : Severity::Warning,
+              fmt::format("{} ended: {}", session_words(terms), why.message));
   const auto medium = entry->session.check_medium();
   if (medium.ok()) return;
   const MutexLock lock(mutex_);

@@ -20,6 +20,13 @@ constexpr Nanoseconds kPollingNap = std::chrono::milliseconds{1};
 
 }  // namespace
 
+std::string session_words(const SessionTerms& terms) {
+  const std::string who = terms.writer_name.empty() ? "" : fmt::format(" '{}'", terms.writer_name);
+  return fmt::format("pool '{}': session {:016x} of {}{}{}", terms.pool, terms.id,
+                     terms.write ? "writer" : "a reader", who,
+                     terms.write ? fmt::format(" of epoch {}", terms.epoch.value) : "");
+}
+
 ServedSession::ServedSession(SessionTerms terms, fabric::Device& device,
                              std::shared_ptr<fabric::Device> kept_device, pmem::Region& region,
                              std::unique_ptr<fabric::Memory> memory)

@@ -34,6 +34,9 @@ struct SessionTerms {
 /// Threads: attach, pump, sleep, revoke and replay by one thread at a time; the others by any.
 class ServedSession {
  public:
+/// For the daemon's log: pool, session, and who it is.
+std::string session_words(const SessionTerms& terms);
+
   /// `memory` is the exported range, registered on `device` or a window over what is registered
   /// there; `kept_device` is that device, if it does not outlive the session anyway, as the region
   /// does.

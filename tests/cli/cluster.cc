@@ -33,11 +33,12 @@ void Cluster::kill(std::size_t index) {
   daemons_[index].reset();
 }
 
-void Cluster::stop(std::size_t index) {
+std::string Cluster::stop(std::size_t index) {
   daemons_[index]->send(SIGTERM);
   const server::Ended ended = daemons_[index]->wait();
   EXPECT_EQ(ended.status, 0) << ended.said;
   daemons_[index].reset();
+  return ended.said;
 }
 
 void Cluster::start(std::size_t index) {

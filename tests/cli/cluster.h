@@ -21,8 +21,8 @@ class Cluster {
 
   /// kill -9.
   void kill(std::size_t index);
-  /// SIGTERM, and waits for the clean end.
-  void stop(std::size_t index);
+  /// SIGTERM, and waits for the clean end. Returns what the daemon has said.
+  std::string stop(std::size_t index);
   /// Starts the peer again where it was.
   void start(std::size_t index);
 

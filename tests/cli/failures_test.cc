@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <csignal>
+#include <regex>
 
 #include "core/json.h"
 #include "tests/cli/cluster.h"
@@ -235,6 +236,21 @@ TEST(Failures, WhatIsNotThereIsNamed) {
   EXPECT_EQ(no_peer.status, 1);
   EXPECT_TRUE(contains(no_peer.err, "[disconnected]")) << no_peer.err;
   EXPECT_TRUE(contains(no_peer.err, cluster.address(0))) << no_peer.err;
+}
+
+TEST(DaemonLog, NamesPoolSessionAndWriterOfWhoIsGone) {
+  Cluster cluster;
+  CommandProcess writer(cluster.log("append", {"--keep-newline", "--writer-name", "the-writer"}));
+  writer.write("one\n");
+  cluster.await_content(0, "one\n");  // whose readers come and go
+  writer.send(SIGKILL);
+  (void)writer.wait();
+  const std::string said = cluster.stop(0);
+  const std::regex gone(
+      "pool 'orders': session [0-9a-f]{16} of writer 'the-writer' of epoch 1 ended: ");
+  EXPECT_TRUE(std::regex_search(said, gone)) << said;
+  const std::regex reader("pool 'orders': session [0-9a-f]{16} of a reader .*ended: ");
+  EXPECT_TRUE(std::regex_search(said, reader)) << said;
 }
 
 }  // namespace
