@@ -7,6 +7,7 @@
 #include "core/assert.h"
 #include "core/try.h"
 #include "fabric/open_device.h"
+#include "log/log_report.h"
 
 namespace perdure::daemon {
 namespace {
@@ -24,6 +25,7 @@ server::ServiceOptions service_options(const server::Config& config) {
   options.sessions_max = config.sessions_max;
   options.sessions_for_writers = config.sessions_for_writers;
   if (config.spin) options.spin_budget = *config.spin;
+  options.examine = log::report_log;
   return options;
 }
 

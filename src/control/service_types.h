@@ -1,6 +1,8 @@
 // What a PeerService says and grants, independent of how a request reached it.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -53,6 +55,53 @@ struct ServiceCounters {
 
 ServiceCounters& operator+=(ServiceCounters& sum, const ServiceCounters& more);
 
+/// How often something took how long: in classes of 1, 2 and 5 times a power of ten.
+struct TimeCounts {
+  /// Upper ends, included, in nanoseconds; what takes longer is in the last class.
+  static constexpr std::array<std::uint64_t, 22> kBoundsNs{
+      1'000,         2'000,         5'000,         10'000,        20'000,      50'000,
+      100'000,       200'000,       500'000,       1'000'000,     2'000'000,   5'000'000,
+      10'000'000,    20'000'000,    50'000'000,    100'000'000,   200'000'000, 500'000'000,
+      1'000'000'000, 2'000'000'000, 5'000'000'000, 10'000'000'000};
+  static constexpr std::size_t kClasses = kBoundsNs.size() + 1;
+  static std::size_t class_of(std::uint64_t ns) {
+    return static_cast<std::size_t>(std::lower_bound(kBoundsNs.begin(), kBoundsNs.end(), ns) -
+                                    kBoundsNs.begin());
+  }
+
+  std::array<std::uint64_t, kClasses> classes{};
+  std::uint64_t sum_ns = 0;
+  bool operator==(const TimeCounts&) const = default;
+};
+
+TimeCounts& operator+=(TimeCounts& sum, const TimeCounts& more);
+
+/// Of the work for a pool's sessions. Where the medium is memory a sample is timed: see
+/// server/times.h.
+struct ServiceTimes {
+  TimeCounts flush;   // of the medium, by the responder's processor
+  TimeCounts answer;  // from the look that found messages until they were handled and answered
+  bool operator==(const ServiceTimes&) const = default;
+};
+
+ServiceTimes& operator+=(ServiceTimes& sum, const ServiceTimes& more);
+
+/// What the first pages of a pool say of the log that is in it.
+struct LogReport {
+  std::uint64_t log_id = 0;  // the same on every replica
+  Epoch epoch;
+  Lsn head;
+  /// Everything before is durable here, as far as those pages tell: what came after the last
+  /// committed or tail word is not in it.
+  Lsn tail;
+  Lsn committed;
+  std::uint64_t ring_bytes = 0;
+  std::size_t replicas = 0;  // that the log has
+  std::size_t quorum = 0;
+  bool whole = false;  // not being created, brought to equal, or removed
+  bool operator==(const LogReport&) const = default;
+};
+
 enum class SessionPhase {
   Granted,    // the requester has not connected yet
   Connected,  // messages are handled
@@ -99,6 +148,9 @@ struct RefusedCounters {
 struct PoolReport {
   PoolDescription pool;
   ServiceCounters counters;  // ended and live sessions together
+  ServiceTimes times;        // the same
+  /// Nothing: there is none, or it is not known. At most half a second old while a writer is there.
+  std::optional<LogReport> log;
 };
 
 /// One consistent look at everything, for metrics and the live page.

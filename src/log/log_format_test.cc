@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/random.h"
+#include "log/log_report.h"
 #include "log/log_scan.h"
 
 namespace perdure::log {
@@ -456,6 +457,56 @@ TEST(LogCursor, FollowsAWriterAndLooksAgainAfterATornRecord) {
   EXPECT_FALSE((*cursor.next()).has_value());
   image.add("second");
   EXPECT_TRUE((*cursor.next()).has_value());
+}
+
+TEST(LogReport, TellsWhatTheFirstPagesSay) {
+  const auto report_of_bytes = [](std::vector<std::byte>& bytes) {
+    LocalBytes source(bytes);
+    return report_log(source);
+  };
+  LogImage image(kRingBytesMin, LogShape::Compound);
+  image.state.configuration = {3, 2, {}};
+  for (const int pool : {1, 2, 3}) {
+    image.state.configuration.members.push_back({});
+    image.state.configuration.members.back().pool.bytes[0] = std::byte(pool);
+  }
+  image.add("one");
+  const Lsn second = image.tail;
+  image.begin_epoch();
+  image.add("two");
+  image.set_tail_word(image.tail);
+  store(image.bytes().data() + kCommittedWordAt, encode_word(second));
+  const auto found = report_of_bytes(image.bytes());
+  ASSERT_TRUE(found.ok());
+  ASSERT_TRUE(found->has_value());
+  const control::LogReport& log = **found;
+  EXPECT_EQ(log.log_id, 42u);
+  EXPECT_EQ(log.epoch, Epoch{2});
+  EXPECT_EQ(log.head, kFirstLsn);
+  EXPECT_EQ(log.committed, second);
+  EXPECT_EQ(log.tail, image.tail);
+  EXPECT_EQ(log.ring_bytes, kRingBytesMin);
+  EXPECT_EQ(log.replicas, 3u);
+  EXPECT_EQ(log.quorum, 2u);
+  EXPECT_TRUE(log.whole);
+
+  // Being brought to equal, its epoch began where its records may not yet be.
+  store(image.bytes().data() + kTailWordAt, std::uint64_t{0});
+  EXPECT_EQ((*report_of_bytes(image.bytes()))->tail, second) << "the epoch's begin is known of";
+  image.state.begin = Lsn{second.value + 800};
+  image.state.marks.incomplete = true;
+  image.write_state();
+  EXPECT_EQ((*report_of_bytes(image.bytes()))->tail, second);
+  EXPECT_FALSE((*report_of_bytes(image.bytes()))->whole);
+
+  // Torn under our eyes: it can not be told now, which is not the same as that there is none.
+  image.bytes()[kStateAt] ^= std::byte{1};
+  image.bytes()[kStateAt + kStateEvery] ^= std::byte{1};
+  EXPECT_EQ(report_of_bytes(image.bytes()).code(), ErrorCode::Corrupt);
+  std::vector<std::byte> zeros(kLogBytesMin);
+  EXPECT_EQ(report_of_bytes(zeros).value(), std::nullopt);
+  std::vector<std::byte> small(4096, std::byte{7});
+  EXPECT_EQ(report_of_bytes(small).value(), std::nullopt);
 }
 
 }  // namespace

@@ -15,6 +15,7 @@
 #include "core/try.h"
 #include "server/live_page.h"
 #include "server/metrics.h"
+#include "server/process_metrics.h"
 
 namespace perdure::server {
 namespace {
@@ -110,13 +111,13 @@ void HttpServer::add_routes() {
       "GET", "/healthz", 200, Lane::Now,
       [](const auto&, const auto&) -> Answer { return std::string("ok\n"); }, kText);
   add(
-      "GET", "/", 200, Lane::Now,
-      [](const auto&, const auto&) -> Answer { return std::string(live_page()); }, kHtml);
+      "GET", "/", 200, Lane::Now, [](const auto&, const auto&) -> Answer { return live_page(); },
+      kHtml);
   add(
       "GET", "/metrics", 200, Lane::Common,
       [this](const auto& request, const auto&) -> Answer {
         PERDURE_TRY(report, service_.report(caller_of(request)));
-        return metrics_text(report) + metrics_text(listener_->counters());
+        return metrics_text(report) + metrics_text(listener_->counters()) + process_metrics_text();
       },
       kPrometheus);
   add("GET", "/v1/profile", 200, Lane::Common, [this](const auto&, const auto&) -> Answer {

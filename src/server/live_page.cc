@@ -2,9 +2,9 @@
 #include "server/live_page.h"
 
 namespace perdure::server {
+namespace {
 
-std::string_view live_page() {
-  return R"html(<!doctype html>
+constexpr std::string_view kHead = R"html(<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>perdured</title>
 <meta name="viewport" content="width=device-width">
 <style>
@@ -14,9 +14,10 @@ table { border-collapse: collapse; width: 100%; margin: .5rem 0 2rem; }
 th, td { text-align: left; padding: .3rem .8rem .3rem 0; border-bottom: 1px solid #ddd; }
 td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; }
 .unavailable { color: #b00020; } .quiet { color: #777; }
+.curve path { fill: none; stroke: #2a6fdb; stroke-width: 1.5; stroke-linecap: round; }
 @media (prefers-color-scheme: dark) {
   body { color: #ddd; background: #181818; } th, td { border-color: #444; }
-  .unavailable { color: #ff8a80; } }
+  .unavailable { color: #ff8a80; } .curve path { stroke: #7fb0ff; } }
 </style></head><body>
 <h1>perdured</h1><p id="service" class="quiet">asking ...</p>
 <h2>Pools</h2><table><thead><tr><th>name<th>state<th class="number">bytes<th>profile
@@ -24,9 +25,67 @@ td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; }
 <h2>Sessions</h2><table><thead><tr><th>id<th>pool<th>phase<th>rights<th>transport
 <th class="number">messages<th class="number">bytes<th class="number">flushes</tr></thead>
 <tbody id="sessions"></tbody></table>
-<p class="quiet">Counters for machines: <a href="/metrics">/metrics</a></p>
+<h2>Over time</h2><table><thead><tr><th>pool<th>log, % full<th>messages a second
+<th>flush, p99 in ms<th>answer, p99 in ms</tr></thead><tbody id="curves"></tbody></table>
+<p class="quiet">Ten minutes at most, while this page is open. For machines:
+<a href="/metrics">/metrics</a></p>
 <script>
 "use strict";
+)html";
+
+constexpr std::string_view kNumbers = R"js(
+// What stands in /metrics: lists of {labels, value} by name.
+const numbers = text => {
+  const all = new Map();
+  for (const line of text.split("\n")) {
+    const match = /^([a-z_]+)(?:\{(.*)\})? (\S+)$/.exec(line);
+    if (!match) continue;
+    const labels = {};
+    for (const [, name, word] of (match[2] ?? "").matchAll(/([a-z]+)="([^"]*)"/g))
+      labels[name] = word;
+    if (!all.has(match[1])) all.set(match[1], []);
+    all.get(match[1]).push({labels, value: Number(match[3])});
+  }
+  return all;
+};
+const of_pool = (all, name, pool) =>
+  (all.get(name) ?? []).filter(each => each.labels.pool === pool);
+const one = (all, name, pool) => of_pool(all, name, pool)[0]?.value;
+// The upper end of the class that holds the 99th of a hundred that were counted between two looks,
+// in ms; null: nothing was counted.
+const p99 = (before, now, name, pool) => {
+  const counted = all => of_pool(all, name + "_bucket", pool);
+  const earlier = counted(before);
+  const ends = counted(now).map((each, i) => (
+    {end: each.labels.le === "+Inf" ? Infinity : Number(each.labels.le),
+     count: each.value - (earlier[i]?.value ?? 0)}));
+  const count = ends.at(-1)?.count ?? 0;
+  return count > 0 ? 1e3 * ends.find(each => each.count >= 0.99 * count).end : null;
+};
+// What the curves show of a pool, from two looks so many seconds apart.
+const point = (before, now, seconds, pool) => {
+  const ring = one(now, "perdure_log_ring_bytes", pool);
+  const messages = all => one(all, "perdure_messages_total", pool) ?? 0;
+  return [ring ? 100 * one(now, "perdure_log_used_bytes", pool) / ring : null,
+          Math.max(0, messages(now) - messages(before)) / seconds,
+          p99(before, now, "perdure_flush_duration_seconds", pool),
+          p99(before, now, "perdure_answer_duration_seconds", pool)];
+};
+// A path through values, the last one at the right; a hole where there is none.
+const curve = (values, kept, width, height, high) => {
+  let path = "", pen = "M";
+  values.forEach((value, i) => {
+    if (value === null) { pen = "M"; return; }
+    const x = width * (kept - values.length + i + 1) / kept;
+    const y = height * (1 - Math.min(value, high) / high);
+    path += `${pen}${x.toFixed(1)},${y.toFixed(1)}`;
+    if (pen === "M") path += "h0.1";  // a value between two holes is seen too
+    pen = "L"; });
+  return path;
+};
+)js";
+
+constexpr std::string_view kTail = R"html(
 const at = id => document.getElementById(id);
 const cell = (row, text, kind) => {
   const td = row.insertCell(); td.textContent = text; if (kind) td.className = kind; };
@@ -38,11 +97,44 @@ function fill(id, list, write) {
   if (!list.length) cell(body.insertRow(), "none", "quiet");
   at(id).replaceWith(body);
 }
+const kept = 300;  // looks
+const points = new Map();  // by pool: of each curve its values
+let last = null;  // look at the metrics: {at, all}
+function show_curves(pools, all) {
+  const at_ms = performance.now();
+  const shown = pools.filter(p => p.state === "open").map(p => p.name);
+  for (const name of [...points.keys()]) if (!shown.includes(name)) points.delete(name);
+  for (const name of shown) {
+    if (!points.has(name)) points.set(name, [[], [], [], []]);
+    if (last === null) continue;
+    point(last.all, all, (at_ms - last.at) / 1000, name).forEach((value, i) => {
+      const values = points.get(name)[i];
+      values.push(value);
+      if (values.length > kept) values.shift(); });
+  }
+  last = {at: at_ms, all};
+  fill("curves", shown, (row, name) => {
+    cell(row, name);
+    points.get(name).forEach((values, i) => {
+      const td = row.insertCell();
+      const known = values.filter(value => value !== null);
+      if (!known.length) { td.textContent = "none"; td.className = "quiet"; return; }
+      const now = values.at(-1), least = i === 0 ? 100 : 1e-3;
+      const high = Math.max(least, ...known.filter(Number.isFinite));
+      const short = value => value === null ? "-" : Number(value.toPrecision(3)).toLocaleString("en");
+      td.innerHTML = '<svg viewBox="0 0 200 40" width="200" height="40" class="curve"><path/></svg>';
+      td.querySelector("path").setAttribute("d", curve(values, kept, 200, 40, high));
+      const words = document.createElement("div");
+      words.className = "quiet";
+      words.textContent = `${short(now)} (up to ${short(Math.max(...known))})`;
+      td.append(words); }); });
+}
 async function renew() {
   try {
     const ask = async path => (await fetch(path)).json();
     const [service, pools, sessions] = await Promise.all(
       ["/v1/profile", "/v1/pools", "/v1/sessions"].map(ask));
+    show_curves(pools.pools, numbers(await (await fetch("/metrics")).text()));
     at("service").textContent =
       `version ${service.version}, transports ${service.transports.join(", ")}`;
     fill("pools", pools.pools, (row, p) => {
@@ -65,6 +157,14 @@ async function renew() {
 renew();
 </script></body></html>
 )html";
+
+}  // namespace
+
+std::string live_page() {
+  std::string page(kHead);
+  return page.append(kNumbers).append(kTail);
 }
+
+std::string_view live_page_numbers() { return kNumbers; }
 
 }  // namespace perdure::server

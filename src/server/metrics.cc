@@ -5,7 +5,8 @@
 
 #include <algorithm>
 #include <array>
-#include <iterator>
+
+#include "server/metrics_writer.h"
 
 namespace perdure::server {
 namespace {
@@ -39,31 +40,15 @@ constexpr std::array kCounters{
             &control::ServiceCounters::revocation_failures},
 };
 
-class Text {
- public:
-  void head(const char* name, const char* help, const char* type) {
-    fmt::format_to(out(), "# HELP {} {}\n# TYPE {} {}\n", name, help, name, type);
-  }
-  void value(const char* name, const std::string& labels, std::uint64_t number) {
-    const std::string set = labels.empty() ? "" : fmt::format("{{{}}}", labels);
-    fmt::format_to(out(), "{}{} {}\n", name, set, number);
-  }
-  std::string take() { return std::move(text_); }
-
- private:
-  std::back_insert_iterator<std::string> out() { return std::back_inserter(text_); }
-  std::string text_;
-};
-
 std::string pool_label(const control::PoolReport& report) {
   return fmt::format("pool=\"{}\"", report.pool.name);
 }
 
-void write_pools(Text& text, const control::ServiceReport& report) {
+void write_pools(MetricsWriter& text, const control::ServiceReport& report) {
   text.head("perdure_pool_available", "1 when sessions can be granted.", "gauge");
   for (const control::PoolReport& each : report.pools) {
     text.value("perdure_pool_available", pool_label(each),
-               each.pool.state == control::PoolStatus::Open);
+               each.pool.state == control::PoolStatus::Open ? 1 : 0);
   }
   text.head("perdure_pool_bytes", "Exported bytes.", "gauge");
   for (const control::PoolReport& each : report.pools) {
@@ -75,7 +60,7 @@ void write_pools(Text& text, const control::ServiceReport& report) {
   }
 }
 
-void write_sessions(Text& text, const control::ServiceReport& report) {
+void write_sessions(MetricsWriter& text, const control::ServiceReport& report) {
   text.head("perdure_sessions", "Sessions open now.", "gauge");
   for (const control::PoolReport& each : report.pools) {
     std::uint64_t readers = 0;
@@ -98,7 +83,66 @@ void write_sessions(Text& text, const control::ServiceReport& report) {
   }
 }
 
-void write_refused(Text& text, const control::RefusedCounters& refused) {
+struct LogGauge {
+  const char* name;
+  const char* help;
+  std::uint64_t (*value)(const control::LogReport& log);
+};
+
+constexpr std::array kLogGauges{
+    LogGauge{"perdure_log_ring_bytes", "Bytes of the log's ring.",
+             [](const control::LogReport& log) { return log.ring_bytes; }},
+    LogGauge{"perdure_log_used_bytes", "Of them, those between head and tail.",
+             [](const control::LogReport& log) { return log.tail.value - log.head.value; }},
+    LogGauge{"perdure_log_head_lsn", "LSN of the oldest record that is kept here.",
+             [](const control::LogReport& log) { return log.head.value; }},
+    LogGauge{"perdure_log_tail_lsn", "LSN below which everything is known to be durable here.",
+             [](const control::LogReport& log) { return log.tail.value; }},
+    LogGauge{"perdure_log_committed_lsn", "LSN below which everything is known to be committed.",
+             [](const control::LogReport& log) { return log.committed.value; }},
+    LogGauge{"perdure_log_epoch", "Epoch that this replica is a full part of.",
+             [](const control::LogReport& log) { return std::uint64_t{log.epoch.value}; }},
+    LogGauge{"perdure_log_replicas", "Replicas that the log has, wherever.",
+             [](const control::LogReport& log) { return std::uint64_t{log.replicas}; }},
+    LogGauge{"perdure_log_quorum", "Replicas that must have a record for it to be committed.",
+             [](const control::LogReport& log) { return std::uint64_t{log.quorum}; }},
+    LogGauge{"perdure_log_whole", "0 while this replica is made, brought to equal, or removed.",
+             [](const control::LogReport& log) { return std::uint64_t{log.whole ? 1U : 0U}; }},
+};
+
+void write_logs(MetricsWriter& text, const control::ServiceReport& report) {
+  for (const LogGauge& gauge : kLogGauges) {
+    text.head(gauge.name, gauge.help, "gauge");
+    for (const control::PoolReport& each : report.pools) {
+      if (!each.log) continue;
+      text.value(gauge.name, fmt::format("{},log=\"{:016x}\"", pool_label(each), each.log->log_id),
+                 gauge.value(*each.log));
+    }
+  }
+}
+
+double in_seconds(std::uint64_t ns) { return static_cast<double>(ns) / 1e9; }
+
+void write_times(MetricsWriter& text, const control::ServiceReport& report, const char* name,
+                 const char* help, control::TimeCounts control::ServiceTimes::*which) {
+  text.head(name, help, "histogram");
+  for (const control::PoolReport& each : report.pools) {
+    const control::TimeCounts& counts = each.times.*which;
+    const std::string pool = pool_label(each);
+    const std::string bucket = fmt::format("{}_bucket", name);
+    std::uint64_t below = 0;
+    for (std::size_t i = 0; i < counts.kBoundsNs.size(); ++i) {
+      below += counts.classes[i];
+      text.value(bucket, fmt::format("{},le=\"{}\"", pool, in_seconds(counts.kBoundsNs[i])), below);
+    }
+    below += counts.classes.back();
+    text.value(bucket, pool + ",le=\"+Inf\"", below);
+    text.value(fmt::format("{}_sum", name), pool, in_seconds(counts.sum_ns));
+    text.value(fmt::format("{}_count", name), pool, below);
+  }
+}
+
+void write_refused(MetricsWriter& text, const control::RefusedCounters& refused) {
   constexpr const char* name = "perdure_refused_requests_total";
   text.head(name, "Requests refused before they reached a pool.", "counter");
   text.value(name, "reason=\"token\"", refused.tokens);
@@ -111,7 +155,7 @@ void write_refused(Text& text, const control::RefusedCounters& refused) {
 }  // namespace
 
 std::string metrics_text(const control::ServiceReport& report) {
-  Text text;
+  MetricsWriter text;
   text.head("perdure_build_info", "The version that runs.", "gauge");
   text.value("perdure_build_info", fmt::format("version=\"{}\"", report.service.version), 1);
   write_pools(text, report);
@@ -122,12 +166,19 @@ std::string metrics_text(const control::ServiceReport& report) {
       text.value(counter.name, pool_label(each), each.counters.*counter.value);
     }
   }
+  write_times(text, report, "perdure_flush_duration_seconds",
+              "Flushes of the medium; where it is memory, one of 17 is timed.",
+              &control::ServiceTimes::flush);
+  write_times(text, report, "perdure_answer_duration_seconds",
+              "Handling and answering what had arrived; where it is memory, one of 17 is timed.",
+              &control::ServiceTimes::answer);
+  write_logs(text, report);
   write_refused(text, report.refused);
   return text.take();
 }
 
 std::string metrics_text(const HttpCounters& counters) {
-  Text text;
+  MetricsWriter text;
   text.head("perdure_http_connections", "Connections of the control plane now.", "gauge");
   text.value("perdure_http_connections", "", counters.connections);
   text.head("perdure_http_accepted_total", "Connections taken.", "counter");

@@ -239,9 +239,17 @@ Result<void> PeerService::adopt(PoolEntry& entry, std::unique_ptr<pmem::Pool> po
   }
   entry.served = std::move(served).value();
   const std::uint64_t replayed = entry.served->replayed();
+  std::optional<control::LogReport> log;
+  if (options_.examine) {
+    const pmem::Range exported = entry.served->exported();
+    LocalBytes bytes(entry.served->region().bytes().subspan(exported.at, exported.length));
+    const auto found = options_.examine(bytes);
+    if (found.ok()) log = *found;
+  }
   {
     const MutexLock lock(mutex_);
     entry.ended.replayed_messages += replayed;
+    entry.log = log;
   }
   show(entry, std::nullopt);
   log_message(Severity::Info,
@@ -412,14 +420,24 @@ Result<control::ServiceReport> PeerService::report(const Caller& caller) {
     const MutexLock lock(mutex_);
     for (const auto& [name, entry] : pools_) entries.push_back(entry);
   }
-  for (const PoolPointer& entry : entries) report.pools.push_back({shown(*entry), {}});
+  for (const PoolPointer& entry : entries) report.pools.push_back({shown(*entry), {}, {}, {}});
   const MutexLock lock(mutex_);
-  for (std::size_t i = 0; i < entries.size(); ++i) report.pools[i].counters = entries[i]->ended;
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    report.pools[i].counters = entries[i]->ended;
+    report.pools[i].times = entries[i]->ended_times;
+    report.pools[i].log = entries[i]->log;
+  }
   for (const auto& [id, entry] : sessions_) {
     report.sessions.push_back(describe_entry(*entry));
     for (std::size_t i = 0; i < entries.size(); ++i) {
-      if (entries[i] == entry->pool) report.pools[i].counters += report.sessions.back().counters;
+      if (entries[i] != entry->pool) continue;
+      report.pools[i].counters += report.sessions.back().counters;
+      report.pools[i].times += entry->session.times();
+      if (const auto contents = entry->session.contents()) report.pools[i].log = contents;
     }
+  }
+  for (control::PoolReport& each : report.pools) {
+    if (each.pool.state != control::PoolStatus::Open) each.log.reset();
   }
   report.refused = refused_;
   report.refused.requests = refused_requests_.load(std::memory_order_relaxed);

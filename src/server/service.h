@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "control/service_types.h"
+#include "core/byte_source.h"
 #include "core/clock.h"
 #include "core/mutex.h"
 #include "core/random.h"
@@ -60,7 +61,10 @@ struct ServiceOptions {
   bool emulated = false;                                    // said of itself: see EmulatedMachine
   Nanoseconds connect_within = std::chrono::seconds{10};    // a grant is void afterwards
   Nanoseconds spin_budget = std::chrono::microseconds{50};  // see AdaptiveSpin; 0: never poll
-  bool threads = true;               // false: nothing happens but in pump(), for the emulated world
+  bool threads = true;  // false: nothing happens but in pump(), for the emulated world
+  /// What report() says of a pool's contents, from its exported bytes, to which a writer may write
+  /// at that moment; the service knows none. An error: it can not be told now.
+  std::function<Result<std::optional<control::LogReport>>(ByteSource&)> examine;
   Authorizer* authorizer = nullptr;  // none: everything is allowed. Outlives the service
   const Clock* clock = &Clock::monotonic();
   std::function<std::uint64_t()> secrets = random_secret;
@@ -154,10 +158,12 @@ class PeerService {
     PoolControl control;
     PoolControl preparing;                        // taken under control, and kept without it
     std::atomic<std::uint64_t> settled_bytes{0};  // by whoever has `preparing`
-    std::unique_ptr<ServedPool> served;  // under control; goes under both; empty unless open
-    control::PoolDescription shown;      // under mutex_
-    control::ServiceCounters ended;      // under mutex_: sums of sessions that are over
-    std::optional<Error> failure;        // under mutex_: why it is unavailable
+    std::unique_ptr<ServedPool> served;     // under control; goes under both; empty unless open
+    control::PoolDescription shown;         // under mutex_
+    control::ServiceCounters ended;         // under mutex_: sums of sessions that are over
+    control::ServiceTimes ended_times;      // under mutex_: the same
+    std::optional<control::LogReport> log;  // under mutex_: when no writer's session knows better
+    std::optional<Error> failure;           // under mutex_: why it is unavailable
     std::map<const Plane*, Registration> registered;  // under mutex_; changes under `preparing`
   };
   struct SessionEntry {
@@ -240,6 +246,7 @@ class PeerService {
   void stop_acceptors();
   void run_acceptor(Plane& plane);
   void run_session(const SessionPointer& entry, std::unique_ptr<fabric::Endpoint> endpoint);
+  void examine(ServedSession& session) const;
   void session_failed(const SessionPointer& entry, const Error& why);
   void join_finished();
 

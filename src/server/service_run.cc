@@ -15,6 +15,9 @@ namespace perdure::server {
 namespace {
 
 constexpr Nanoseconds kSleepSlice = std::chrono::milliseconds{500};
+// A writer's pool is looked at so often; between two looks at the clock for that lie some polls.
+constexpr Nanoseconds kExamineEvery = std::chrono::milliseconds{500};
+constexpr std::uint32_t kTurnsPerLook = 1024;
 constexpr Nanoseconds kAcceptSlice = std::chrono::milliseconds{200};
 constexpr int kWatchSliceMs = 200;
 constexpr Nanoseconds kAcceptWithin = std::chrono::seconds{2};
@@ -105,7 +108,13 @@ void PeerService::run_session(const SessionPointer& entry,
   constexpr std::uint32_t kPollsPerQuestion = 8;
   AdaptiveSpin spin(*options_.clock, spin_slots_, options_.spin_budget);
   std::uint32_t empty_polls = 0;
+  std::uint32_t turns = 0;
+  Nanoseconds examined = options_.clock->now() - kExamineEvery;
   while (!entry->session.stopping()) {
+    if (turns++ % kTurnsPerLook == 0 && options_.clock->now() - examined >= kExamineEvery) {
+      examined = options_.clock->now();
+      examine(entry->session);
+    }
     const auto handled = entry->session.pump();
     if (!handled) {
       session_failed(entry, handled.error());
@@ -114,12 +123,22 @@ void PeerService::run_session(const SessionPointer& entry,
     if (*handled != 0) {
       spin.found_work();
       empty_polls = 0;
-    } else if (++empty_polls % kPollsPerQuestion == 0 && !spin.keep_polling() &&
-               entry->session.sleep(kSleepSlice)) {
-      spin.woken();
+    } else if (++empty_polls % kPollsPerQuestion == 0 && !spin.keep_polling()) {
+      turns = 0;  // after a sleep, time has passed
+      if (entry->session.sleep(kSleepSlice)) spin.woken();
     }
   }
+  examine(entry->session);
   finish(entry);
+}
+
+/// What the pool of a writer's session holds by now: asked by the session's own thread, which has
+/// to do with these bytes anyway, so that nobody else waits for their medium.
+void PeerService::examine(ServedSession& session) const {
+  if (!options_.examine || !session.terms().write || abandoned_.load()) return;
+  LocalBytes bytes(session.exported_bytes());
+  const auto found = options_.examine(bytes);
+  if (found.ok() && *found) session.tell_contents(**found);
 }
 
 /// A pool's medium can fail while nobody flushes it: a file is cut short, a page can not be read.

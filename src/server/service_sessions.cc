@@ -212,7 +212,7 @@ Result<control::SessionGrant> PeerService::grant(const PoolPointer& entry,
   if (request.write) grant.pool.writer_present = true;
   auto session = std::make_shared<SessionEntry>(
       entry, Deadline(*options_.clock, options_.connect_within), terms, *keys.device,
-      std::move(keys.kept_device), pool.region(), std::move(keys.memory));
+      std::move(keys.kept_device), pool.region(), std::move(keys.memory), *options_.clock);
   session->order = ++granted_;
   if (request.write) pool.unsettle();
   sessions_.emplace(terms.id, session);
@@ -314,6 +314,8 @@ void PeerService::finish(const SessionPointer& entry) {
   const SessionTerms& terms = entry->session.terms();
   const MutexLock lock(mutex_);
   entry->pool->ended += entry->session.counters();
+  entry->pool->ended_times += entry->session.times();
+  if (const auto contents = entry->session.contents()) entry->pool->log = contents;
   if (replayed.ok()) entry->pool->ended.replayed_messages += *replayed;
   sessions_.erase(terms.id);
   entry->ended = true;
@@ -326,7 +328,7 @@ void PeerService::finish(const SessionPointer& entry) {
 /// peer that sends nonsense, end their sessions and nothing else.
 void PeerService::session_failed(const SessionPointer& entry, const Error& why) {
   const SessionTerms& terms = entry->session.terms();
-  // Readers come and go.
+  // Who is gone may have wanted to; and the fabric, which knows why, knows no session.
   const bool gone = why.code == ErrorCode::Disconnected;
   log_message(gone ? Severity::Info : Severity::Warning,
               fmt::format("{} ended: {}", session_words(terms), why.message));

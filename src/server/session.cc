@@ -29,11 +29,13 @@ std::string session_words(const SessionTerms& terms) {
 
 ServedSession::ServedSession(SessionTerms terms, fabric::Device& device,
                              std::shared_ptr<fabric::Device> kept_device, pmem::Region& region,
-                             std::unique_ptr<fabric::Memory> memory)
+                             std::unique_ptr<fabric::Memory> memory, const Clock& clock)
     : terms_(std::move(terms)),
       kept_device_(std::move(kept_device)),
       device_(device),
-      region_(region),
+      region_(region, clock),
+      clock_(clock),
+      sample_(region.domain()),
       memory_(std::move(memory)),
       wake_fd_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {}
 
@@ -62,8 +64,13 @@ Result<void> ServedSession::attach(std::unique_ptr<fabric::Endpoint> endpoint) {
 
 Result<std::size_t> ServedSession::pump() {
   PERDURE_ASSERT(responder_ != nullptr);
+  const bool timed = sample_.next();
+  const Nanoseconds begin = timed ? clock_.now() : Nanoseconds{0};
   auto handled = responder_->pump();
-  if (!handled.ok() || *handled != 0) publish();
+  if (!handled.ok() || *handled != 0) {
+    if (timed) answers_.add(clock_.now() - begin);
+    publish();
+  }
   return handled;
 }
 
@@ -118,6 +125,32 @@ void ServedSession::publish() {
   for (std::size_t i = 0; i < values.size(); ++i) {
     published_[i].store(values[i], std::memory_order_relaxed);
   }
+}
+
+void ServedSession::tell_contents(const control::LogReport& found) {
+  const std::array<std::uint64_t, 9> values{
+      found.log_id,     found.epoch.value,     found.head.value,
+      found.tail.value, found.committed.value, found.ring_bytes,
+      found.replicas,   found.quorum,          found.whole ? 1U : 0U};
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    contents_[i].store(values[i], std::memory_order_relaxed);
+  }
+}
+
+std::optional<control::LogReport> ServedSession::contents() const {
+  const auto value = [&](std::size_t i) { return contents_[i].load(std::memory_order_relaxed); };
+  control::LogReport found;
+  found.log_id = value(0);
+  if (found.log_id == 0) return std::nullopt;
+  found.epoch = Epoch{static_cast<std::uint32_t>(value(1))};
+  found.head = Lsn{value(2)};
+  found.tail = std::max(Lsn{value(3)}, found.head);
+  found.committed = std::max(Lsn{value(4)}, found.head);
+  found.ring_bytes = value(5);
+  found.replicas = value(6);
+  found.quorum = value(7);
+  found.whole = value(8) != 0;
+  return found;
 }
 
 control::ServiceCounters ServedSession::counters() const {

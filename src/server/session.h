@@ -6,12 +6,15 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 
 #include "control/service_types.h"
 #include "fabric/fabric.h"
 #include "persist/responder.h"
 #include "pmem/region.h"
+#include "server/times.h"
 
 namespace perdure::server {
 
@@ -31,18 +34,18 @@ struct SessionTerms {
   bool flushes_writes = true;      // see persist::Responder::Options
 };
 
-/// Threads: attach, pump, sleep, revoke and replay by one thread at a time; the others by any.
-class ServedSession {
- public:
 /// For the daemon's log: pool, session, and who it is.
 std::string session_words(const SessionTerms& terms);
 
+/// Threads: attach, pump, sleep, revoke and replay by one thread at a time; the others by any.
+class ServedSession {
+ public:
   /// `memory` is the exported range, registered on `device` or a window over what is registered
   /// there; `kept_device` is that device, if it does not outlive the session anyway, as the region
   /// does.
   ServedSession(SessionTerms terms, fabric::Device& device,
                 std::shared_ptr<fabric::Device> kept_device, pmem::Region& region,
-                std::unique_ptr<fabric::Memory> memory);
+                std::unique_ptr<fabric::Memory> memory, const Clock& clock = Clock::monotonic());
   ~ServedSession();
   ServedSession(const ServedSession&) = delete;
   ServedSession& operator=(const ServedSession&) = delete;
@@ -78,6 +81,16 @@ std::string session_words(const SessionTerms& terms);
   Result<std::uint64_t> replay();
 
   control::ServiceCounters counters() const;
+  control::ServiceTimes times() const { return {region_.times(), answers_.counts()}; }
+
+  /// The exported bytes, to which the requester may write at any time.
+  std::span<const std::byte> exported_bytes() const {
+    return region_.bytes().subspan(terms_.exported.at, terms_.exported.length);
+  }
+  /// What the session's thread last found in them, and nothing before it has looked. Threads: one
+  /// tells, any asks; who asks meanwhile may get some numbers of this look and some of the last.
+  void tell_contents(const control::LogReport& found);
+  std::optional<control::LogReport> contents() const;
   /// Whether the region that is served is still to be trusted: see Region::check. Threads: any.
   Result<void> check_medium() const { return region_.check(); }
 
@@ -87,7 +100,10 @@ std::string session_words(const SessionTerms& terms);
   const SessionTerms terms_;
   std::shared_ptr<fabric::Device> kept_device_;  // or empty
   fabric::Device& device_;
-  pmem::Region& region_;
+  mutable TimedRegion region_;
+  const Clock& clock_;
+  TimedSample sample_;
+  SharedTimes answers_;
   std::unique_ptr<fabric::Memory> memory_;
   std::unique_ptr<persist::Responder> responder_;
   std::unique_ptr<fabric::Endpoint> endpoint_;  // goes before the memory that is posted on it
@@ -97,6 +113,7 @@ std::string session_words(const SessionTerms& terms);
   std::atomic<bool> stopping_{false};
   // Copies of the responder's counters, for readers in other threads.
   std::array<std::atomic<std::uint64_t>, 5> published_{};
+  std::array<std::atomic<std::uint64_t>, 9> contents_{};  // the fields of a LogReport
 };
 
 }  // namespace perdure::server

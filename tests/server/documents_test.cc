@@ -8,6 +8,7 @@
 #include <string>
 
 #include "server/metrics.h"
+#include "server/process_metrics.h"
 
 namespace perdure::server {
 namespace {
@@ -20,7 +21,8 @@ std::string contents(const std::string& file) {
 
 TEST(Documents, EveryCounterIsInTheTable) {
   const std::string document = contents("docs/control-plane.md");
-  std::istringstream text(metrics_text(control::ServiceReport{}) + metrics_text(HttpCounters{}));
+  std::istringstream text(metrics_text(control::ServiceReport{}) + metrics_text(HttpCounters{}) +
+                          process_metrics_text());
   std::set<std::string> counted;
   for (std::string line; std::getline(text, line);) {
     std::istringstream words(line);
