@@ -27,6 +27,7 @@ void run_with(Command command, std::function<ExitStatus()> work);
 void add_examples(Command command, const std::string& lines);
 
 // One function per file of subcommands. Each is called once, by main.
+void add_status_command(Command app);   // status_command.cc
 void add_log_commands(Command app);     // log_*.cc
 void add_pool_commands(Command app);    // pool_commands.cc
 void add_probe_command(Command app);    // probe_command.cc

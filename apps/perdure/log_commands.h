@@ -5,6 +5,7 @@
 
 #include "commands.h"
 #include "core/json.h"
+#include "log/log_scan.h"
 #include "peer_options.h"
 
 #include <string>
@@ -32,15 +33,18 @@ Option add_writer_options(Command command, WriterOptions& options);
 /// The log's options as they were given. Call after parsing.
 LogOptions log_options(const WriterOptions& options);
 
-/// Says what was given up when the log was opened, if anything was.
 /// Opens it, and says what the library had to tell meanwhile unless that is in the error too.
 /// Errors: those of Log::open; that a pool is missing is said once.
 Result<Log> open_log(const LogOptions& options, const PeerOptions& peers);
 
+/// Says what was given up when the log was opened, if anything was.
 void warn_of_loss(const LogStatus& status);
 
 /// fail(), with the status for a log that can not be opened: Damaged when records are lost.
 ExitStatus fail_log(const Error& error);
+
+/// Why it is no whole replica, as far as its start tells; empty when nothing is wrong.
+std::string problem_of(const log::LogStart& start);
 
 /// What opening or repairing did, in lines for a person; empty when nothing had to be done.
 std::string repairs_text(const std::vector<RepairReport>& repairs);

@@ -14,13 +14,6 @@
 namespace perdure::app {
 namespace {
 
-using nlohmann::ordered_json;
-
-struct StatusCommand {
-  PeerOptions peers;
-  Format format = Format::Text;
-};
-
 std::string marks_text(const log::Marks& marks) {
   std::string text;
   if (marks.creating) text += ", being created";
@@ -28,6 +21,29 @@ std::string marks_text(const log::Marks& marks) {
   if (marks.removed) text += ", removed from the log";
   return text;
 }
+
+}  // namespace
+
+std::string problem_of(const log::LogStart& start) {
+  if (!start.anchor) return "it holds no log";
+  if (start.state().marks.any()) return "it is no whole replica" + marks_text(start.state().marks);
+  if (start.anchor_damaged || !start.stored->copies_agree) {
+    return "a copy of what it says of its log is damaged; repair writes it again";
+  }
+  if (start.tail_word_damaged || start.committed_word_damaged) {
+    return "the word that says how much it holds is damaged; repair it";
+  }
+  return "";
+}
+
+namespace {
+
+using nlohmann::ordered_json;
+
+struct StatusCommand {
+  PeerOptions peers;
+  Format format = Format::Text;
+};
 
 std::string start_text(const log::LogStart& start) {
   if (!start.anchor) return "  holds no log\n";
@@ -64,28 +80,15 @@ ordered_json start_json(const log::LogStart& start) {
   return json;
 }
 
-/// Why it is no whole replica, as far as its start tells; empty when nothing is wrong.
-std::string problem_of(const log::LogStart& start) {
-  if (!start.anchor) return "it holds no log";
-  if (start.state().marks.any()) return "it is no whole replica" + marks_text(start.state().marks);
-  if (start.anchor_damaged || !start.stored->copies_agree) {
-    return "a copy of what it says of its log is damaged; repair writes it again";
-  }
-  if (start.tail_word_damaged || start.committed_word_damaged) {
-    return "the word that says how much it holds is damaged; repair it";
-  }
-  return "";
-}
-
 ExitStatus run_status(const StatusCommand& command) {
   ReplicaSurvey survey;
   survey.open_peers(command.peers);
-  std::string text;
-  ordered_json replicas = ordered_json::array();
-  ExitStatus status = ExitStatus::Ok;
   if (const auto missing = survey.missing_pool()) {
     return fail(explain_missing_pool(*missing, command.peers));
   }
+  std::string text;
+  ordered_json replicas = ordered_json::array();
+  ExitStatus status = ExitStatus::Ok;
   std::optional<std::uint64_t> log_id;
   for (const SurveyedReplica& replica : survey.replicas()) {
     ordered_json json{{"replica", replica.name}};

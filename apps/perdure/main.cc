@@ -22,6 +22,7 @@ void describe(const Program& program) {
       "4 replicas differ or are damaged. `perdure COMMAND --help` has examples.");
   program.allow_options_anywhere();
   add_log_commands(program);
+  add_status_command(program);
   add_pool_commands(program);
   add_probe_command(program);
   add_plan_command(program);

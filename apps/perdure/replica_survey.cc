@@ -79,16 +79,16 @@ void ReplicaSurvey::open_peers(const PeerOptions& options) {
       replica.error = bytes.error();
       continue;
     }
-    replica.writer_present = (*bytes)->session().pool.writer_present;
-    replica.writer_name = (*bytes)->session().pool.writer_name;
+    const client::Session& session = (*bytes)->session();
+    replica.pool_uuid = session.pool.uuid;
+    replica.profile = session.pool.profile;
+    replica.message_bytes_max = session.message_bytes_max;
+    replica.writer_present = session.pool.writer_present;
+    replica.writer_name = session.pool.writer_name;
     replica.bytes = std::move(bytes).value();
   }
 }
 
-void ReplicaSurvey::open_file(const std::string& path) {
-  SurveyedReplica& replica = replicas_.emplace_back();
-  replica.name = path;
-  auto bytes = FileLogBytes::open(path);
 std::optional<Error> ReplicaSurvey::missing_pool() const {
   const auto lacks = [](const SurveyedReplica& replica) {
     return replica.error && replica.error->code == ErrorCode::NotFound;
@@ -97,6 +97,10 @@ std::optional<Error> ReplicaSurvey::missing_pool() const {
   return replicas_.front().error;
 }
 
+void ReplicaSurvey::open_file(const std::string& path) {
+  SurveyedReplica& replica = replicas_.emplace_back();
+  replica.name = path;
+  auto bytes = FileLogBytes::open(path);
   if (bytes.ok()) {
     replica.bytes = std::move(bytes).value();
   } else {

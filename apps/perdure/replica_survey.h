@@ -18,11 +18,14 @@
 namespace perdure::app {
 
 struct SurveyedReplica {
-  std::string name;                   // the peer's address, or the file's path
-  std::unique_ptr<ByteSource> bytes;  // nothing: it could not be reached or opened
-  std::optional<log::Survey> survey;  // nothing: it could not be read
-  std::optional<Error> error;         // why not
-  bool writer_present = false;        // somebody appends at this moment
+  std::string name;                      // the peer's address, or the file's path
+  std::unique_ptr<ByteSource> bytes;     // nothing: it could not be reached or opened
+  std::optional<log::Survey> survey;     // nothing: it could not be read
+  std::optional<Error> error;            // why not
+  std::string pool_uuid;                 // of a peer's; empty: it could not be reached
+  std::optional<ServerProfile> profile;  // the same; by the transport that was used
+  std::size_t message_bytes_max = 0;     // the same
+  bool writer_present = false;           // somebody appends at this moment
   std::string writer_name;
 };
 
@@ -30,11 +33,11 @@ class ReplicaSurvey {
  public:
   /// Opens read sessions to all peers; what does not answer carries its error.
   void open_peers(const PeerOptions& options);
+  /// Why none of the peers can be read, if it is that they all lack the pool.
+  std::optional<Error> missing_pool() const;
   /// The file of a pool, without locking or changing it. Nothing may write to it meanwhile.
   void open_file(const std::string& path);
 
-  /// Why none of the peers can be read, if it is that they all lack the pool.
-  std::optional<Error> missing_pool() const;
   /// Reads every replica from head to tail. Shows on a terminal how far it is.
   void read_all();
 

@@ -68,7 +68,7 @@ std::string instructions(const UpOptions& options, const std::string& directory,
       "  echo hello | perdure log append\n"
       "  perdure log read\n"
       "  kill -9 {}        # the last peer; the log goes on\n"
-      "  perdure log status\n",
+      "  perdure status\n",
       addresses.size(), options.pool, format_bytes(options.bytes), directory,
       fmt::join(addresses, ","), options.pool, last);
 }

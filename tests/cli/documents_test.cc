@@ -35,7 +35,11 @@ TEST(Documents, OfTheLogAreWhatTheirSchemasSay) {
   EXPECT_EQ(expect_document(cluster.log("status"), "log-status.schema.json").status, 0);
   EXPECT_EQ(expect_document(cluster.log("verify"), "log-verify.schema.json").status, 0);
 
+  const std::vector<std::string> overview{"status", "--peers", cluster.all()};
+  EXPECT_EQ(expect_document(overview, "status.schema.json").status, 0);
+
   cluster.stop(1);
+  EXPECT_EQ(expect_document(overview, "status.schema.json").status, 1);
   EXPECT_EQ(expect_document(cluster.log("status"), "log-status.schema.json").status, 1);
   EXPECT_EQ(expect_document(cluster.log("verify"), "log-verify.schema.json").status, 1);
   ASSERT_EQ(run(cluster.log("append"), "four\n").status, 0);

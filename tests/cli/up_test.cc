@@ -26,7 +26,7 @@ class Up : public testing::Test {
   void start() {
     up_ = std::make_unique<CommandProcess>(std::vector<std::string>{
         "up", "--peers", "3", "--directory", place_.path(), "--bytes", "1MiB"});
-    await("perdure log status\n");
+    await("perdure status\n");
     peers_ = between(up_->out(), "PERDURE_PEERS=", " ");
   }
   void await(const std::string& words) {
