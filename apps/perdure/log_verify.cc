@@ -194,16 +194,16 @@ void add_log_verify(Command log) {
   const auto options = std::make_shared<VerifyCommand>();
   const Command command =
       log.add_subcommand("verify", "Read every replica whole and compare them; changes nothing");
-  const Option peers = add_peers_option(command, options->peers, Needed::No);
-  const Option pool = add_pool_option(command, options->peers, Needed::No);
+  const Option peers = add_peers_option(command, options->peers, Needed::Never);
+  const Option pool = add_pool_option(command, options->peers, Needed::Never);
   peers.needs(pool);
   pool.needs(peers);
   command
       .add_option("--file", options->files,
                   "The file of a pool whose daemon does not run, instead of or beside peers")
       .option_text("POOLFILE...");
-  add_transport_option(command, options->peers);
-  add_timeout_option(command, options->peers);
+  add_transport_option(command, options->peers, Needed::Never);
+  add_timeout_option(command, options->peers, Needed::Never);
   add_format_option(command, options->format);
   add_examples(command,
                "  perdure log verify --peers a:7470,b:7470,c:7470 --pool orders\n"

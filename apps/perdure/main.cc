@@ -1,5 +1,6 @@
 // `perdure`: writes and reads replicated logs, manages pools, and answers questions about machines,
 // methods and their proofs. Every subcommand is in a file of its own.
+#include "client_profile.h"
 #include "commands.h"
 #include "main_work.h"
 #include "output.h"
@@ -21,8 +22,8 @@ void describe(const Program& program) {
       "Exit status: 0 success, 1 failed, 2 wrong command line, 3 records not committed,\n"
       "4 replicas differ or are damaged. `perdure COMMAND --help` has examples.");
   program.allow_options_anywhere();
-  add_log_commands(program);
   add_status_command(program);
+  add_log_commands(program);
   add_pool_commands(program);
   add_probe_command(program);
   add_plan_command(program);
@@ -35,9 +36,19 @@ void describe(const Program& program) {
 }
 
 ExitStatus parse_and_run(int argc, char** argv) {
+  if (const auto stands_in = use_client_profile(argc, argv); !stands_in.ok()) {
+    print_error(stands_in.error());
+    return ExitStatus::Usage;
+  }
   Program program("Makes records durable on other machines, and proves that they are.", "perdure");
   bool verbose = false;
   program.add_flag("-v,--verbose", verbose, "Also say what the library has to tell");
+  std::string profile;  // was looked at before the rest: see below
+  program
+      .add_option("--profile", profile,
+                  "Peers, pool and the like of commands that do not name them "
+                  "(~/.config/perdure/client.toml)")
+      .option_text("FILE");
   describe(program);
   switch (program.parse(argc, argv)) {
     case Program::Parsed::Right: break;

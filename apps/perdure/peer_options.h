@@ -23,15 +23,16 @@ struct PeerOptions {
   std::chrono::milliseconds timeout() const { return std::chrono::milliseconds(timeout_ms); }
 };
 
-/// Whether a command is of no use without it; only then PERDURE_PEERS and PERDURE_POOL stand in for
-/// what the command line does not say.
-enum class Needed { Yes, No };
+/// Whether a command is of no use without it. PERDURE_PEERS and the like, and below them the
+/// client's profile (client_profile.h), stand in for what the command line does not say, except for
+/// Never: that asks no peer unless told to.
+enum class Needed { Yes, No, Never };
 /// --peers; returns it.
 Option add_peers_option(Command command, PeerOptions& options, Needed needed = Needed::Yes);
 /// --pool; returns it.
 Option add_pool_option(Command command, PeerOptions& options, Needed needed = Needed::Yes);
 /// --transport and --rnic.
-void add_transport_option(Command command, PeerOptions& options);
-void add_timeout_option(Command command, PeerOptions& options);
+void add_transport_option(Command command, PeerOptions& options, Needed needed = Needed::No);
+void add_timeout_option(Command command, PeerOptions& options, Needed needed = Needed::No);
 
 }  // namespace perdure::app

@@ -343,14 +343,14 @@ void add_plan_command(Command app) {
   add_profile_options(command, options->profile);
   add_update_options(command, *options);
   const std::string group = "Measured";
-  const Option peers = add_peers_option(command, options->peers, Needed::No);
-  const Option pool = add_pool_option(command, options->peers, Needed::No);
+  const Option peers = add_peers_option(command, options->peers, Needed::Never);
+  const Option pool = add_pool_option(command, options->peers, Needed::Never);
   peers.needs(pool)
       .description("Ask this peer what it is, and time the connection to it")
       .option_text("HOST:PORT")
       .group(group);
   pool.needs(peers).description("The peer's pool").group(group);
-  add_timeout_option(command, options->peers);
+  add_timeout_option(command, options->peers, Needed::Never);
   command
       .add_option("--hardware", options->hardware,
                   "Price the methods on the network and server of this file (simulated)")

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <filesystem>
 #include <fstream>
@@ -31,6 +32,27 @@ Result<void> write_file(const std::string& path, std::string_view text) {
   const int number = error.value();
   std::filesystem::remove(beside, error);
   return errno_error(fmt::format("writing '{}'", path), number);
+}
+
+Result<std::string> load_text(const std::string& path, std::size_t bytes_max) {
+  errno = 0;
+  std::ifstream stream(path, std::ios::binary);
+  std::string text;
+  // Not by iterators of the buffer: those throw when `path` is a directory; read() does not.
+  std::array<char, 4096> part{};
+  while (stream.read(part.data(), part.size()) || stream.gcount() > 0) {
+    text.append(part.data(), static_cast<std::size_t>(stream.gcount()));
+    if (text.size() > bytes_max) break;
+  }
+  if (!stream.is_open() || stream.bad()) {
+    const int reason = errno;
+    const ErrorCode code = reason == ENOENT   ? ErrorCode::NotFound
+                           : reason == EACCES ? ErrorCode::PermissionDenied
+                                              : ErrorCode::SystemError;
+    return Error{code, fmt::format("'{}' can not be read: {}", path,
+                                   std::generic_category().message(reason))};
+  }
+  return text;
 }
 
 std::string read_text(const std::string& path) {

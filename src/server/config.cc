@@ -3,15 +3,12 @@
 
 #include <fmt/format.h>
 
-#include <array>
-#include <cerrno>
 #include <cstring>
-#include <fstream>
-#include <system_error>
 #include <variant>
 
 #include "control/host_port.h"
 #include "core/byte_text.h"
+#include "core/text_file.h"
 #include "core/toml_file.h"
 #include "core/try.h"
 #include "fabric/open_device.h"
@@ -173,23 +170,7 @@ Result<Config> parse_config(std::string_view text, const std::string& file) {
 }
 
 Result<Config> load_config(const std::string& file) {
-  errno = 0;
-  std::ifstream stream(file, std::ios::binary);
-  std::string text;
-  // Not by iterators of the buffer: those throw when `file` is a directory; read() does not.
-  std::array<char, 4096> part{};
-  while (stream.read(part.data(), part.size()) || stream.gcount() > 0) {
-    text.append(part.data(), static_cast<std::size_t>(stream.gcount()));
-    if (text.size() > TomlFile::kFileBytesMax) break;
-  }
-  if (!stream.is_open() || stream.bad()) {
-    const int reason = errno;
-    const ErrorCode code = reason == ENOENT   ? ErrorCode::NotFound
-                           : reason == EACCES ? ErrorCode::PermissionDenied
-                                              : ErrorCode::SystemError;
-    return Error{code, fmt::format("the configuration '{}' can not be read: {}", file,
-                                   std::generic_category().message(reason))};
-  }
+  PERDURE_TRY(text, load_text(file, TomlFile::kFileBytesMax));
   return parse_config(text, file);
 }
 

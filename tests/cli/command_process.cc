@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <csignal>
+#include <cstdlib>
 #include <fstream>
 #include <iterator>
 #include <utility>
@@ -17,6 +18,15 @@ namespace perdure::cli {
 namespace {
 
 constexpr auto kPatience = std::chrono::seconds{120};
+
+/// Commands of tests meet nothing that the user has set up for himself.
+[[maybe_unused]] const bool alone = [] {
+  for (const char* variable : {"PERDURE_PEERS", "PERDURE_POOL", "PERDURE_TRANSPORT", "PERDURE_RNIC",
+                               "PERDURE_TIMEOUT_MS", "PERDURE_PROFILE", "COLUMNS"}) {
+    ::unsetenv(variable);
+  }
+  return ::setenv("XDG_CONFIG_HOME", "/nonexistent", 1) == 0;
+}();
 
 }  // namespace
 
@@ -33,6 +43,14 @@ bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
+std::size_t occurrences(const std::string& text, const std::string& part) {
+  std::size_t count = 0;
+  for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) {
+    ++count;
+  }
+  return count;
+}
+
 CommandProcess::CommandProcess(std::vector<std::string> arguments, const std::string& input_file,
                                const std::string& output_file, std::string program) {
   arguments.insert(arguments.begin(), std::move(program));
@@ -43,14 +61,6 @@ CommandProcess::CommandProcess(std::vector<std::string> arguments, const std::st
     EXPECT_EQ(::pipe2(ends, O_CLOEXEC), 0);
   } else {
     ends[0] = ::open(input_file.c_str(), O_RDONLY | O_CLOEXEC);
-std::size_t occurrences(const std::string& text, const std::string& part) {
-  std::size_t count = 0;
-  for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) {
-    ++count;
-  }
-  return count;
-}
-
   }
   const auto open_to_write = [](const std::string& path) {
     return ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);

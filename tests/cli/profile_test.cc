@@ -1,0 +1,85 @@
+// The client's profile, the environment and the command line: which of them counts.
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <cstdlib>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "testing/temporary_directory.h"
+#include "tests/cli/command_process.h"
+
+namespace perdure::cli {
+namespace {
+
+class Profile : public testing::Test {
+ protected:
+  /// A command with a profile of this text, and no more said of peers.
+  Outcome with(const std::string& text, std::vector<std::string> words) {
+    write_file(place_.file("client.toml"), text);
+    words.insert(words.end(), {"--profile", place_.file("client.toml")});
+    return run(std::move(words));
+  }
+  const test::TestDirectory place_;
+};
+
+TEST_F(Profile, StandsInForWhatIsNotSaid) {
+  const std::string text =
+      "peers = [\"127.0.0.1:1\", \"127.0.0.2:1\"]\npool = \"orders\"\ntransport = \"tcp\"\n"
+      "timeout_ms = 2000\n";
+  const Outcome both = with(text, {"log", "status"});
+  EXPECT_EQ(both.status, 1) << both.out << both.err;  // nobody listens on port 1
+  EXPECT_TRUE(contains(both.out + both.err, "127.0.0.1:1")) << both.out << both.err;
+  EXPECT_TRUE(contains(both.out + both.err, "127.0.0.2:1")) << both.out << both.err;
+  // The command line counts most, then the environment.
+  ::setenv("PERDURE_PEERS", "127.0.0.3:1", 1);
+  const Outcome environment = with(text, {"log", "status"});
+  const Outcome line = with(text, {"log", "status", "--peers", "127.0.0.4:1"});
+  ::unsetenv("PERDURE_PEERS");
+  EXPECT_TRUE(contains(environment.out + environment.err, "127.0.0.3:1")) << environment.err;
+  EXPECT_FALSE(contains(environment.out + environment.err, "127.0.0.1:1")) << environment.err;
+  EXPECT_TRUE(contains(line.out + line.err, "127.0.0.4:1")) << line.err;
+  EXPECT_FALSE(contains(line.out + line.err, "127.0.0.3:1")) << line.err;
+  EXPECT_EQ(with(text, {"plan"}).out, run({"plan"}).out) << "it asks no peer unless told to";
+}
+
+TEST_F(Profile, IsFoundByTheEnvironmentAndInTheUsersDirectory) {
+  write_file(place_.file("other.toml"), "peers = [\"127.0.0.5:1\"]\npool = \"p\"\n");
+  ::setenv("PERDURE_PROFILE", place_.file("other.toml").c_str(), 1);
+  const Outcome named = run({"log", "status"});
+  ::unsetenv("PERDURE_PROFILE");
+  EXPECT_TRUE(contains(named.out + named.err, "127.0.0.5:1")) << named.err;
+
+  const std::string before = std::getenv("XDG_CONFIG_HOME");
+  ASSERT_EQ(run({"log", "status"}).status, 2) << "there is none";
+  ::setenv("XDG_CONFIG_HOME", place_.path().c_str(), 1);
+  ASSERT_EQ(::mkdir(place_.file("perdure").c_str(), 0700), 0);
+  write_file(place_.file("perdure/client.toml"), "peers = [\"127.0.0.6:1\"]\npool = \"p\"\n");
+  const Outcome found = run({"log", "status"});
+  ::setenv("XDG_CONFIG_HOME", before.c_str(), 1);
+  EXPECT_TRUE(contains(found.out + found.err, "127.0.0.6:1")) << found.err;
+}
+
+TEST_F(Profile, IsRefusedWholeWhenAnythingInItIsWrong) {
+  //                         text                                      what is said
+  const std::pair<std::string, std::string> cases[] = {
+      {"peers = [\"nowhere\"]\n", "client.toml:1: peers: "},
+      {"peers = \"127.0.0.1:1\"\n", "is no list"},
+      {"peers = [7470]\n", "client.toml:1: peers: "},
+      {"pool = \"../p\"\n", "pool"},
+      {"transport = \"pigeon\"\n", "pigeon"},
+      {"timeout_ms = 0\n", "timeout_ms"},
+      {"pol = \"p\"\n", "pol"},
+      {"pool = \n", "client.toml:1"},
+  };
+  for (const auto& [text, said] : cases) {
+    const Outcome outcome = with(text, {"log", "status"});
+    EXPECT_EQ(outcome.status, 2) << text << outcome.err;
+    EXPECT_TRUE(contains(outcome.err, said)) << text << outcome.err;
+  }
+  EXPECT_EQ(run({"log", "status", "--profile", "/nonexistent.toml"}).status, 2);
+}
+
+}  // namespace
+}  // namespace perdure::cli
