@@ -1,10 +1,12 @@
 // Grouped bars in panels.
 #include "report/charts.h"
 #include "report/svg.h"
+#include "report/table.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <vector>
 
 namespace perdure::report {
 namespace {
@@ -21,22 +23,51 @@ constexpr double kLevelWidth = 34;     // of a bar, from which on its value stan
 constexpr double kUprightWidth = 11;   // from which on it stands in it
 constexpr double kUprightHeight = 34;  // what an upright value takes
 
-double largest_value(const BarChart& chart) {
-  double largest = 0;
+/// The largest value that the scale has to hold. Where a few bars are many times as high as all
+/// others they are cut off, so that the others can be told apart; and so is a whisker that is
+/// higher than twice the bars: one round in which the machine did something else.
+double largest_shown(const BarChart& chart) {
+  constexpr double kMuch = 4;
+  std::vector<double> values;
   for (const auto& panel : chart.panels) {
     for (const auto& group : panel.groups) {
-      for (const auto& bar : group.bars) largest = std::max({largest, bar.value, bar.high});
+      for (const auto& bar : group.bars) values.push_back(bar.value);
     }
   }
-  return largest;
+  if (values.empty()) return 0;
+  std::sort(values.begin(), values.end());
+  double largest = values.back();
+  for (std::size_t i = values.size() - 1; i > 0 && (values.size() - i) * 4 <= values.size(); --i) {
+    if (values[i - 1] > 0 && values[i] > kMuch * values[i - 1]) largest = values[i - 1];
+  }
+  double shown = largest;
+  for (const auto& panel : chart.panels) {
+    for (const auto& group : panel.groups) {
+      for (const auto& bar : group.bars) {
+        if (bar.value <= largest && bar.high <= 2 * largest) shown = std::max(shown, bar.high);
+      }
+    }
+  }
+  return shown;
 }
 
-/// Above the bar where it is wide enough, else upright inside of it, else above and upright.
-void draw_value(Svg& svg, double value, double middle, double width, double top, double bottom) {
-  const std::string words = fmt::format("{:.3g}", value);
-  if (value <= 0 || width < kUprightWidth) return;
+/// Two slanted lines through what goes on beyond the scale.
+void draw_cut(Svg& svg, double left, double right, double y) {
+  svg.line(left - 2, y + 9, right + 2, y + 3, "break");
+  svg.line(left - 2, y + 6, right + 2, y, "cut");
+  svg.line(left - 2, y + 12, right + 2, y + 6, "cut");
+}
+
+/// Above the bar where it is wide enough, beside a whisker; else upright inside of it, else above
+/// and upright. `top`: of the bar, below what cuts it off.
+void draw_value(Svg& svg, const BarChart::Bar& bar, double middle, double width, double top,
+                double bottom) {
+  const std::string words = figure(bar.value);
+  if (bar.value <= 0 || width < kUprightWidth) return;
   if (width >= kLevelWidth) {
-    svg.text(middle, top - 4, words, "value", Anchor::Middle);
+    const bool whisker = bar.high > bar.low;
+    svg.text(whisker ? middle + 5 : middle, top - 4, words, "value",
+             whisker ? Anchor::Start : Anchor::Middle);
   } else if (bottom - top >= kUprightHeight) {
     svg.upright_text(middle + 4, top + 5, words, "inside");
   } else {
@@ -53,11 +84,19 @@ void draw_group(Svg& svg, const BarChart::Group& group, double x, double width, 
     const double top = axis.at(bar.value);
     svg.rectangle(left + 1, top, bar_width - 2, bottom - top, fmt::format("fill{}", i + 1),
                   bar.hover);
+    const double middle = left + bar_width / 2;
     if (bar.high > bar.low) {
-      const double middle = left + bar_width / 2;
       svg.line(middle, axis.at(bar.low), middle, axis.at(bar.high), "whisker");
     }
-    draw_value(svg, bar.value, left + bar_width / 2, bar_width, top, bottom);
+    const bool cut = bar.value > axis.high();
+    if (cut) {
+      draw_cut(svg, left + 1, left + bar_width - 1, top + 10);
+    } else if (bar.high > axis.high()) {
+      draw_cut(svg, middle - 5, middle + 5, axis.at(axis.high()));
+      svg.text(middle + 9, axis.at(axis.high()) + 8, "to " + figure(bar.high), "value");
+    }
+    const double written = cut && bar_width < kLevelWidth ? top + 22 : top;
+    draw_value(svg, bar, middle, bar_width, written, bottom);
   }
   const std::size_t second = group.label.find('\n');
   svg.text(x + width / 2, bottom + 16, group.label.substr(0, second), "label", Anchor::Middle);
@@ -87,7 +126,7 @@ std::string to_svg(const BarChart& chart) {
   const std::size_t per_row = std::max<std::size_t>(1, chart.panels_per_row);
   const std::size_t rows = (chart.panels.size() + per_row - 1) / per_row;
   const double height = kLegendHeight + kRowHeight * static_cast<double>(rows);
-  const double scale_max = largest_value(chart) * 1.04;
+  const double scale_max = largest_shown(chart) * 1.04;
   const double panel_width =
       (kBarsWidth - kBarsLeft - kPanelGap * static_cast<double>(per_row - 1)) /
       static_cast<double>(per_row);

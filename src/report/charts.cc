@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <optional>
 
 namespace perdure::report {
 namespace {
@@ -20,7 +21,7 @@ constexpr double kRight = 20;
 constexpr double kTop = 22;
 constexpr double kLetter = 6.5;  // width of a letter of a label, about
 constexpr double kMarkRow = 15;
-constexpr std::size_t kMarkRows = 3;
+constexpr std::size_t kMarkRows = 6;
 
 /// Names of the series with their colours, in a row that begins at `x`.
 void draw_legend(Svg& svg, double x, double y, const std::vector<std::string>& names) {
@@ -31,13 +32,58 @@ void draw_legend(Svg& svg, double x, double y, const std::vector<std::string>& n
   }
 }
 
-void draw_rows(Svg& svg, const Axis& axis, std::string_view unit) {
+/// `lowest`: before the label of the lowest row.
+void draw_rows(Svg& svg, const Axis& axis, std::string_view unit, std::string_view lowest = "") {
   for (const Axis::Tick& tick : axis.ticks()) {
     const double y = axis.at(tick.value);
     svg.line(kLeft, y, kWidth - kRight, y, tick.major ? "grid" : "grid minor");
-    if (tick.major) svg.text(kLeft - 8, y + 4, tick_text(tick.value), "label", Anchor::End);
+    if (!tick.major) continue;
+    const std::string_view before = &tick == &axis.ticks().front() ? lowest : "";
+    svg.text(kLeft - 8, y + 4, fmt::format("{}{}", before, tick_text(tick.value)), "label",
+             Anchor::End);
   }
   svg.text(kLeft, axis.at(axis.high()) - 9, unit, "label unit");
+}
+
+using Points = std::vector<std::pair<double, double>>;
+
+/// How high a curve is at `x`; nothing: it does not reach there.
+std::optional<double> height_at(const Points& curve, double x) {
+  const auto right = std::lower_bound(
+      curve.begin(), curve.end(), x, [](const auto& point, double at) { return point.first < at; });
+  if (right == curve.end() || (right == curve.begin() && right->first > x)) return std::nullopt;
+  if (right == curve.begin()) return right->second;
+  const auto left = right - 1;
+  const double part = (x - left->first) / (right->first - left->first);
+  return left->second + part * (right->second - left->second);
+}
+
+/// Whether a good part of the curve below would not be seen.
+bool covers(const Points& above, const Points& below) {
+  constexpr int kLooks = 64;
+  constexpr double kApart = 1.5;  // less than the width of a line
+  if (above.empty() || below.empty()) return false;
+  int hidden = 0;
+  for (int look = 0; look <= kLooks; ++look) {
+    const double x =
+        below.front().first + (below.back().first - below.front().first) * look / kLooks;
+    const auto here = height_at(below, x);
+    const auto there = height_at(above, x);
+    if (here && there && std::abs(*here - *there) < kApart) ++hidden;
+  }
+  return hidden * 4 > kLooks;
+}
+
+/// Curves in their colours, the first one lowest. One that lies on others has gaps, through which
+/// they are seen.
+void draw_curves(Svg& svg, const std::vector<Points>& curves) {
+  for (std::size_t i = 0; i < curves.size(); ++i) {
+    std::size_t below = 0;
+    for (std::size_t j = 0; j < i; ++j) below += covers(curves[i], curves[j]) ? 1 : 0;
+    const std::string gaps =
+        below == 0 ? "" : fmt::format(" over{}", std::min<std::size_t>(below, 3));
+    svg.path(curves[i], fmt::format("curve stroke{}{}", i % kSeriesColors + 1, gaps));
+  }
 }
 
 /// Percentiles as the number of nines: 0.9 is 1, 0.999 is 3.
@@ -53,11 +99,9 @@ struct PercentileScale {
 
 double in_microseconds(Nanoseconds value) { return static_cast<double>(value.count()) / 1e3; }
 
-std::vector<std::pair<double, double>> percentile_line(const Histogram& latencies,
-                                                       const PercentileScale& scale,
-                                                       const Axis& axis) {
+Points percentile_line(const Histogram& latencies, const PercentileScale& scale, const Axis& axis) {
   constexpr int kSteps = 240;
-  std::vector<std::pair<double, double>> points;
+  Points points;
   for (int step = 0; step <= kSteps; ++step) {
     const double fraction = 1 - std::pow(10, -scale.nines_max * step / kSteps);
     const Nanoseconds value = latencies.quantile(std::max(fraction, 1e-9));
@@ -89,49 +133,176 @@ double last_second(const TimeChart& chart) {
   return last;
 }
 
-double largest_value(const TimeChart& chart) {
-  double largest = 0;
-  for (const auto& series : chart.series) {
-    for (const auto& [seconds, value] : series.points) largest = std::max(largest, value);
-  }
-  return largest;
-}
+/// Seconds onto places. A long time in which nothing happens is cut out, and takes little room.
+class TimeScale {
+ public:
+  struct Cut {
+    double from = 0;
+    double to = 0;
+  };
 
-/// Where the label of a mark stands: above the plot, on the first row where it has room.
-struct MarkPlace {
-  double x = 0;
-  std::size_t row = 0;
-  bool left = false;  // of the mark's line, since there is no room at its right
+  TimeScale(const TimeChart& chart, double last) : last_(last) {
+    const double least = kCutAbove * last;
+    double before = 0;
+    for (const Cut& busy : busy_times(chart)) {
+      const double margin = kMargin * last;  // of what happens, some is seen
+      if (busy.from - before > least) cuts_.push_back({before + margin, busy.from - margin});
+      before = std::max(before, busy.to);
+    }
+    if (last - before > least) cuts_.push_back({before + kMargin * last, last});
+    shown_ = last;
+    for (const Cut& cut : cuts_) shown_ -= cut.to - cut.from;
+  }
+
+  double at(double seconds) const {
+    const double room = kWidth - kRight - kLeft - kCutWidth * static_cast<double>(cuts_.size());
+    double x = kLeft;
+    double time = seconds;
+    for (const Cut& cut : cuts_) {
+      if (seconds <= cut.from) break;
+      const double inside = std::min(seconds, cut.to) - cut.from;
+      time -= inside;
+      x += kCutWidth * inside / (cut.to - cut.from);
+    }
+    return x + room * time / shown_;
+  }
+  bool cuts_out(double seconds) const {
+    return std::any_of(cuts_.begin(), cuts_.end(),
+                       [&](const Cut& cut) { return seconds > cut.from && seconds < cut.to; });
+  }
+  const std::vector<Cut>& cuts() const { return cuts_; }
+  /// What is not cut out.
+  double shown() const { return shown_; }
+
+ private:
+  static constexpr double kCutAbove = 0.25;  // of all
+  static constexpr double kMargin = 0.02;
+  static constexpr double kCutWidth = 44;
+
+  /// When a curve rises or falls, or a mark begins or ends; by their beginnings.
+  static std::vector<Cut> busy_times(const TimeChart& chart) {
+    std::vector<Cut> times;
+    for (const auto& mark : chart.marks) {
+      times.push_back({mark.from, mark.from});
+      if (mark.to > mark.from) times.push_back({mark.to, mark.to});
+    }
+    for (const auto& series : chart.series) {
+      double largest = 0;
+      for (const auto& point : series.points) largest = std::max(largest, point.second);
+      for (std::size_t i = 1; i < series.points.size(); ++i) {
+        const auto& [seconds, value] = series.points[i];
+        const auto& [earlier, old] = series.points[i - 1];
+        if (std::abs(value - old) > 0.002 * largest) times.push_back({earlier, seconds});
+      }
+    }
+    std::sort(times.begin(), times.end(),
+              [](const Cut& one, const Cut& other) { return one.from < other.from; });
+    return times;
+  }
+
+  double last_;
+  double shown_ = 0;
+  std::vector<Cut> cuts_;
 };
 
-std::vector<MarkPlace> place_marks(const TimeChart& chart, const Axis& x_axis) {
-  std::array<double, kMarkRows> row_ends{};
+/// Logarithmic where a few values are so much larger than the others that those would lie at the
+/// bottom; what is zero then lies there.
+Axis value_axis(const TimeChart& chart, double bottom, double top) {
+  constexpr double kMuch = 20;
+  constexpr double kLeast = 1e-4;  // of the largest
+  std::vector<double> values;
+  for (const auto& series : chart.series) {
+    for (const auto& point : series.points) {
+      if (point.second > 0) values.push_back(point.second);
+    }
+  }
+  if (values.empty()) return Axis::linear(0, bottom, top);
+  std::sort(values.begin(), values.end());
+  const double largest = values.back();
+  // A curve that rises from zero to its end has a median of half of that.
+  if (largest < kMuch * values[values.size() / 2]) return Axis::linear(largest, bottom, top);
+  return Axis::logarithmic(std::max(values.front(), kLeast * largest), largest, bottom, top);
+}
+
+/// Where the label of a mark stands: above the plot, where no label and no line of a mark crosses
+/// it.
+struct MarkPlace {
+  double x = 0;
+  double width = 0;
+  std::size_t row = 0;
+  bool left = false;  // of the mark's line, since there is no room at its right
+  double begin() const { return left ? x - width : x; }
+  double end() const { return left ? x : x + width; }
+};
+
+std::vector<MarkPlace> place_marks(const TimeChart& chart, const TimeScale& scale) {
   std::vector<MarkPlace> places;
   for (const auto& mark : chart.marks) {
     const double width = kLetter * static_cast<double>(mark.label.size()) + 12;
-    MarkPlace place{x_axis.at(mark.from), 0, false};
+    MarkPlace place{scale.at(mark.from), width, 0, false};
     place.left = place.x + width > kWidth;
-    const double begin = place.left ? place.x - width : place.x;
-    while (place.row + 1 < kMarkRows && row_ends[place.row] > begin) ++place.row;
-    row_ends[place.row] = begin + width;
     places.push_back(place);
+  }
+  // Of two that lie over each other's lines neither could be the higher one.
+  for (std::size_t i = places.size(); i-- > 0;) {
+    for (std::size_t j = i + 1; j < places.size(); ++j) {
+      if (places[j].left && places[i].x + places[i].width > places[j].x) places[i].left = true;
+    }
+  }
+  // A mark's line rises to its label, through all rows below. So whoever's label lies over another
+  // mark's line or label is placed after it, and above: from the right to the left, and what has
+  // its label at the left at last.
+  std::vector<std::size_t> order;
+  for (std::size_t i = places.size(); i-- > 0;) {
+    if (!places[i].left) order.push_back(i);
+  }
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    if (places[i].left) order.push_back(i);
+  }
+  for (std::size_t n = 0; n < order.size(); ++n) {
+    MarkPlace& place = places[order[n]];
+    for (std::size_t m = 0; m < n; ++m) {
+      const MarkPlace& other = places[order[m]];
+      if (other.begin() >= place.end() || other.end() <= place.begin()) continue;
+      place.row = std::max(place.row, std::min(other.row + 1, kMarkRows - 1));
+    }
   }
   return places;
 }
 
 void draw_marks(Svg& svg, const TimeChart& chart, const std::vector<MarkPlace>& places,
-                const Axis& x_axis, double top, double bottom) {
+                const TimeScale& scale, double top, double bottom) {
   for (std::size_t i = 0; i < places.size(); ++i) {
     const auto& mark = chart.marks[i];
-    const auto& [x, row, left] = places[i];
-    const double y = top - 8 - kMarkRow * static_cast<double>(row);
+    const MarkPlace& place = places[i];
+    const double y = top - 8 - kMarkRow * static_cast<double>(place.row);
     if (mark.to > mark.from) {
-      svg.rectangle(x, top, std::max(1.0, x_axis.at(mark.to) - x), bottom - top,
+      svg.rectangle(place.x, top, std::max(1.0, scale.at(mark.to) - place.x), bottom - top,
                     mark.bad ? "span bad" : "span good");
     }
-    svg.line(x, y - 9, x, bottom, mark.bad ? "mark bad" : "mark good");
-    svg.text(left ? x - 4 : x + 4, y, mark.label, mark.bad ? "label bad" : "label good",
-             left ? Anchor::End : Anchor::Start);
+    svg.line(place.x, y - 9, place.x, bottom, mark.bad ? "mark bad" : "mark good");
+    svg.text(place.left ? place.x - 4 : place.x + 4, y, mark.label,
+             mark.bad ? "label bad" : "label good", place.left ? Anchor::End : Anchor::Start);
+  }
+}
+
+/// Seconds below the plot, and how long it is that was cut out.
+void draw_seconds(Svg& svg, const TimeScale& scale, double last, double bottom) {
+  // The steps suit what is shown of the time, wherever that is.
+  const double step = Axis::linear(scale.shown(), 0, 1).ticks().at(1).value;
+  for (int i = 0; step * i <= last * (1 + 1e-9); ++i) {
+    if (scale.cuts_out(step * i)) continue;
+    const double x = scale.at(step * i);
+    svg.text(x, bottom + 18, tick_text(step * i) + " s", "label",
+             x > kWidth - kRight - 24 ? Anchor::End : Anchor::Middle);
+  }
+  for (const TimeScale::Cut& cut : scale.cuts()) {
+    const double x = (scale.at(cut.from) + scale.at(cut.to)) / 2;
+    for (const double aside : {-3.0, 3.0}) {
+      svg.line(x + aside - 4, bottom + 6, x + aside + 4, bottom - 6, "cut");
+    }
+    svg.text(x, bottom - 10, fmt::format("{:.2g} s idle", cut.to - cut.from), "label",
+             Anchor::Middle);
   }
 }
 
@@ -168,11 +339,15 @@ std::string to_svg(const PercentileChart& chart) {
   Svg svg(kWidth, kHeight, chart.title);
   draw_rows(svg, axis, "us");
   draw_percentile_columns(svg, scale, kBottom);
+  std::vector<Points> curves;
+  for (const auto& series : chart.series) {
+    curves.push_back(percentile_line(*series.latencies, scale, axis));
+  }
+  draw_curves(svg, curves);
   std::vector<std::string> names;
   for (std::size_t i = 0; i < chart.series.size(); ++i) {
     const auto& series = chart.series[i];
     names.push_back(series.name);
-    svg.path(percentile_line(*series.latencies, scale, axis), fmt::format("curve stroke{}", i + 1));
     for (const double fraction : {0.5, 0.99, 0.999}) {
       if (nines(fraction) > scale.nines_max + 1e-9) continue;
       const Nanoseconds value = series.latencies->quantile(fraction);
@@ -187,39 +362,40 @@ std::string to_svg(const PercentileChart& chart) {
 }
 
 std::string to_svg(const TimeChart& chart) {
-  const Axis x_axis = Axis::linear(last_second(chart), kLeft, kWidth - kRight);
-  const std::vector<MarkPlace> places = place_marks(chart, x_axis);
+  const double last = last_second(chart);
+  const TimeScale scale(chart, last);
+  const std::vector<MarkPlace> places = place_marks(chart, scale);
   std::size_t rows = places.empty() ? 0 : 1;
   for (const MarkPlace& place : places) rows = std::max(rows, place.row + 1);
   const double top = kTop + kMarkRow * static_cast<double>(rows);
   const double height = 290 + top;
   const double bottom = height - 62;
-  const Axis y_axis = Axis::linear(largest_value(chart), bottom, top);
+  const Axis y_axis = value_axis(chart, bottom, top);
 
   Svg svg(kWidth, height, chart.title);
-  draw_rows(svg, y_axis, "");
+  // On a logarithmic axis what is less lies on the lowest row too.
+  draw_rows(svg, y_axis, "", y_axis.low() > 0 ? "\u2264 " : "");
   svg.text(2, top - 9, chart.unit, "label unit");
-  for (const Axis::Tick& tick : x_axis.ticks()) {
-    svg.text(x_axis.at(tick.value), bottom + 18, tick_text(tick.value) + " s", "label",
-             Anchor::Middle);
-  }
-  draw_marks(svg, chart, places, x_axis, top, bottom);
+  draw_seconds(svg, scale, last, bottom);
+  draw_marks(svg, chart, places, scale, top, bottom);
   std::vector<std::string> names;
+  std::vector<Points> curves;
   for (std::size_t i = 0; i < chart.series.size(); ++i) {
     const auto& series = chart.series[i];
     names.push_back(series.name);
-    std::vector<std::pair<double, double>> points;
+    Points points;
     for (const auto& [seconds, value] : series.points) {
-      points.emplace_back(x_axis.at(seconds), y_axis.at(value));
+      points.emplace_back(scale.at(seconds), y_axis.at(value));
     }
-    if (series.filled && !points.empty()) {
+    if (series.filled && !points.empty() && y_axis.low() == 0) {
       auto closed = points;
       closed.emplace_back(points.back().first, bottom);
       closed.emplace_back(points.front().first, bottom);
       svg.area(closed, fmt::format("fill{} faint", i + 1));
     }
-    svg.path(points, fmt::format("curve stroke{}", i + 1));
+    curves.push_back(std::move(points));
   }
+  draw_curves(svg, curves);
   draw_legend(svg, kLeft, height - 10, names);
   return svg.str();
 }
@@ -253,17 +429,18 @@ std::string to_svg_file(const SizeChart& chart) {
   }
   draw_borders(svg, chart, x_axis, kChartTop, kBottom);
   double name_y = kChartTop + 14;
+  std::vector<Points> curves;
   for (std::size_t i = 0; i < chart.series.size(); ++i, name_y += 18) {
     const auto& series = chart.series[i];
-    const std::size_t color = i % kSeriesColors + 1;
-    std::vector<std::pair<double, double>> points;
+    Points points;
     for (const auto& [bytes, value] : series.points) {
       points.emplace_back(x_axis.at(bytes), y_axis.at(value));
     }
-    svg.path(points, fmt::format("curve stroke{}", color));
-    svg.rectangle(kWidth, name_y - 6, 18, 4, fmt::format("fill{}", color));
+    curves.push_back(std::move(points));
+    svg.rectangle(kWidth, name_y - 6, 18, 4, fmt::format("fill{}", i % kSeriesColors + 1));
     svg.text(kWidth + 24, name_y, series.name, "label");
   }
+  draw_curves(svg, curves);
   return svg.file();
 }
 

@@ -152,9 +152,21 @@ TEST(Axis, EndsOnRoundNumbersThatHoldAllValues) {
   EXPECT_EQ(linear.ticks().size(), 6u);
   EXPECT_DOUBLE_EQ(linear.at(25), 50);
   const Axis logarithmic = Axis::logarithmic(3, 2000, 0, 100);
-  EXPECT_DOUBLE_EQ(logarithmic.low(), 1);
-  EXPECT_DOUBLE_EQ(logarithmic.high(), 10'000);
-  EXPECT_NEAR(logarithmic.at(100), 50, 1e-9);
+  EXPECT_DOUBLE_EQ(logarithmic.low(), 2);
+  EXPECT_DOUBLE_EQ(logarithmic.high(), 2000);
+  EXPECT_NEAR(logarithmic.at(std::sqrt(2.0 * 2000)), 50, 1e-9);
+  const Axis narrow = Axis::logarithmic(3, 3, 0, 100);
+  EXPECT_DOUBLE_EQ(narrow.low(), 2);
+  EXPECT_DOUBLE_EQ(narrow.high(), 5);
+  const Axis exact = Axis::logarithmic(0.001, 10, 0, 100);
+  EXPECT_DOUBLE_EQ(exact.low(), 0.001);
+  EXPECT_DOUBLE_EQ(exact.high(), 10);
+  // Both ends have a label, and so have all powers of ten between.
+  for (const Axis* axis : {&logarithmic, &narrow, &exact}) {
+    EXPECT_TRUE(axis->ticks().front().major);
+    EXPECT_TRUE(axis->ticks().back().major);
+    EXPECT_DOUBLE_EQ(axis->ticks().back().value, axis->high());
+  }
 }
 
 /// Whether every element that is opened is closed, in order: enough of XML for what we write.
@@ -184,6 +196,126 @@ Histogram some_latencies() {
     histogram.add(Nanoseconds(8'000 + static_cast<std::int64_t>(random.below(3'000))));
   }
   return histogram;
+}
+
+/// What stands between `begin` and `end`, wherever that is.
+std::vector<std::string> parts_of(const std::string& text, const std::string& begin,
+                                  const std::string& end) {
+  std::vector<std::string> parts;
+  for (std::size_t at = text.find(begin); at != std::string::npos; at = text.find(begin, at + 1)) {
+    const std::size_t from = at + begin.size();
+    parts.push_back(text.substr(from, text.find(end, from) - from));
+  }
+  return parts;
+}
+
+/// The heights of the bars of a colour.
+std::vector<double> bar_heights(const std::string& svg, const std::string& css) {
+  std::vector<double> heights;
+  for (const std::string& rect : parts_of(svg, "<rect", ">")) {
+    if (parts_of(rect, "class=\"", "\"")[0] != css) continue;
+    heights.push_back(std::stod(parts_of(rect, "height=\"", "\"")[0]));
+  }
+  return heights;
+}
+
+TEST(Charts, AnOutlierDoesNotFlattenTheOthers) {
+  BarChart chart{"t", "us", {"one"}, {{"panel", {}}}, 1};
+  for (const double value : {2.0, 2.1, 1.9, 2.2, 8000.0}) {
+    chart.panels[0].groups.push_back({"", {{value, "", 0, 0}}});
+  }
+  const std::string cut = to_svg(chart);
+  auto heights = bar_heights(cut, "fill1");
+  ASSERT_EQ(heights.size(), 6u) << "the legend's, and five";
+  EXPECT_GT(heights[1], 100) << "of 190";
+  EXPECT_GT(heights[2], heights[1]);
+  EXPECT_NE(cut.find("class=\"break\""), std::string::npos);
+  EXPECT_NE(cut.find(">8000<"), std::string::npos) << "what was cut off is written on it";
+
+  // Two kinds of bars, as many of each: none of them is an outlier.
+  chart.panels[0].groups.resize(4);
+  chart.panels[0].groups[2].bars[0].value = chart.panels[0].groups[3].bars[0].value = 100;
+  EXPECT_EQ(to_svg(chart).find("class=\"break\""), std::string::npos);
+
+  // One round of many took much longer: its whisker is cut off, and says so.
+  chart.panels[0].groups = {{"", {{2.0, "", 1.9, 8000.0}}}, {"", {{2.5, "", 2.4, 2.6}}}};
+  const std::string whisker = to_svg(chart);
+  EXPECT_GT(bar_heights(whisker, "fill1")[1], 80);
+  EXPECT_NE(whisker.find(">to 8000<"), std::string::npos);
+}
+
+TEST(Charts, CurvesThatLieOnEachOtherAreAllSeen) {
+  TimeChart chart{"t", "MiB", {}, {}};
+  chart.series.push_back({"one", {{0, 0}, {1, 1}, {2, 3}}, false});
+  chart.series.push_back({"apart", {{0, 3}, {1, 2}, {2, 1}}, false});
+  chart.series.push_back({"on one", chart.series[0].points, false});
+  chart.series.push_back({"on both", chart.series[0].points, false});
+  const std::string svg = to_svg(chart);
+  EXPECT_NE(svg.find("\"curve stroke1\""), std::string::npos);
+  EXPECT_NE(svg.find("\"curve stroke2\""), std::string::npos) << "it crosses the first";
+  EXPECT_NE(svg.find("\"curve stroke3 over1\""), std::string::npos);
+  EXPECT_NE(svg.find("\"curve stroke4 over2\""), std::string::npos);
+}
+
+TEST(Charts, LongIdleTimesAreCutOutOfTheAxis) {
+  TimeChart chart{"t", "records/s", {{"one", {}, false}}, {}};
+  for (int i = 0; i <= 100; ++i) {
+    // One second of work, eight of nothing, one of work.
+    const double seconds = i / 10.0;
+    chart.series[0].points.emplace_back(seconds, i > 10 && i < 90 ? 0 : 1 + i % 2);
+  }
+  const std::string svg = to_svg(chart);
+  EXPECT_NE(svg.find("s idle<"), std::string::npos);
+  EXPECT_EQ(svg.find(">5 s<"), std::string::npos) << "it is inside of what was cut out";
+  EXPECT_NE(svg.find(">10 s<"), std::string::npos);
+  // The first second has more than a tenth of the width now.
+  const std::string path = parts_of(svg, "<path d=\"M", "\"")[0];
+  const double tenth = std::stod(parts_of(path, "L", ",")[9]);
+  EXPECT_GT(tenth, 250) << path;
+  for (auto& point : chart.series[0].points)
+    point.second = 1 + static_cast<int>(point.first * 10) % 2;
+  EXPECT_EQ(to_svg(chart).find("s idle<"), std::string::npos) << "it works all the time";
+  chart.series[0].points = {{0, 0}, {10, 5}};
+  EXPECT_EQ(to_svg(chart).find("s idle<"), std::string::npos) << "so does what rises steadily";
+}
+
+TEST(Charts, AFewHighValuesMakeTheAxisLogarithmic) {
+  TimeChart chart{"t", "records/s", {{"one", {}, true}}, {}};
+  for (int i = 0; i < 50; ++i) chart.series[0].points.emplace_back(i, i == 30 ? 250'000 : 4000 + i);
+  chart.series[0].points.emplace_back(50, 0);
+  const std::string svg = to_svg(chart);
+  EXPECT_NE(svg.find(">\u2264 2000<"), std::string::npos) << svg.substr(0, 2000);
+  EXPECT_NE(svg.find(">100k<"), std::string::npos);
+  for (auto& point : chart.series[0].points) point.second = std::min(point.second, 9000.0);
+  EXPECT_EQ(to_svg(chart).find("\u2264"), std::string::npos);
+}
+
+TEST(Charts, LabelsOfMarksCrossNoLineAndNoLabel) {
+  TimeChart chart{"t", "", {{"one", {{0, 1}, {10, 2}}, false}}, {}};
+  for (const double at : {3.0, 3.1, 3.2, 3.3, 9.7, 9.9}) {
+    chart.marks.push_back({at, 0, "something happens", false});
+  }
+  struct Label {
+    double begin, end, y, line_x, line_top;
+  };
+  std::vector<Label> labels;
+  for (const std::string& mark : parts_of(to_svg(chart), "class=\"mark good\"", "</text>")) {
+    const double x = std::stod(parts_of(mark, "x=\"", "\"")[0]);
+    const double y = std::stod(parts_of(mark, "y=\"", "\"")[0]);
+    const bool left = mark.find("text-anchor=\"end\"") != std::string::npos;
+    const double width = 6.0 * 17;
+    labels.push_back({left ? x - width : x, left ? x : x + width, y, left ? x + 4 : x - 4, y - 9});
+  }
+  ASSERT_EQ(labels.size(), 6u);
+  for (const Label& one : labels) {
+    for (const Label& other : labels) {
+      if (&one == &other) continue;
+      const bool crossed =
+          other.line_x > one.begin && other.line_x < one.end && other.line_top < one.y;
+      EXPECT_FALSE(crossed) << one.begin << " by the line at " << other.line_x;
+      EXPECT_FALSE(one.y == other.y && one.begin < other.end && other.begin < one.end);
+    }
+  }
 }
 
 TEST(Charts, AreWellFormedWhateverTheyAreGiven) {

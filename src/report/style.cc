@@ -81,6 +81,9 @@ svg text.panel { font-size: 14px; font-weight: 600; }
 svg text.label.good { fill: var(--good); } svg text.label.bad { fill: var(--bad); }
 .grid { stroke: var(--rule); stroke-width: 1; } .grid.minor { opacity: .45; }
 .curve { stroke-width: 2; stroke-linejoin: round; }
+.over1 { stroke-dasharray: 9 9; } .over2 { stroke-dasharray: 6 12; }
+.over3 { stroke-dasharray: 4 14; }
+.break { stroke: var(--paper); stroke-width: 3; } .cut { stroke: var(--quiet); stroke-width: 1.2; }
 .whisker { stroke: var(--ink); stroke-width: 1.2; opacity: .6; }
 .mark { stroke-width: 1.3; stroke-dasharray: 4 3; }
 .mark.plain { stroke: var(--quiet); }

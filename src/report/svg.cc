@@ -31,6 +31,15 @@ double round_step(double value) {
   return 10 * power;
 }
 
+/// 1, 2 or 5 times a power of ten, at most `value`.
+double round_down(double value) {
+  const double power = std::pow(10, std::floor(std::log10(value) + 1e-9));
+  for (const double factor : {5.0, 2.0}) {
+    if (factor * power <= value * (1 + 1e-9)) return factor * power;
+  }
+  return power;
+}
+
 }  // namespace
 
 std::string escape_markup(std::string_view text) {
@@ -124,13 +133,17 @@ Axis Axis::logarithmic(double low, double high, double from, double to) {
   axis.log_ = true;
   axis.from_ = from;
   axis.to_ = to;
-  const double first = std::floor(std::log10(std::max(low, 1e-9)) + 1e-9);
-  const double last = std::max(first + 1, std::ceil(std::log10(std::max(high, 1e-9)) - 1e-9));
-  axis.low_ = std::pow(10, first);
-  axis.high_ = std::pow(10, last);
-  for (double power = first; power <= last; ++power) {
-    for (int digit = 1; digit <= (power < last ? 9 : 1); ++digit) {
-      axis.ticks_.push_back({digit * std::pow(10, power), digit == 1});
+  axis.low_ = round_down(std::max(low, 1e-9));
+  axis.high_ = std::max(round_step(std::max(high, 1e-9)), round_step(axis.low_ * 1.5));
+  // Powers of ten are worth a label; where there are few of them, what stands between as well.
+  const bool few = axis.high_ < axis.low_ * 200;
+  const double first = std::floor(std::log10(axis.low_) + 1e-9);
+  for (double power = first; std::pow(10, power) <= axis.high_ * (1 + 1e-9); ++power) {
+    for (int digit = 1; digit <= 9; ++digit) {
+      const double value = digit * std::pow(10, power);
+      if (value < axis.low_ * (1 - 1e-9) || value > axis.high_ * (1 + 1e-9)) continue;
+      const bool end = value < axis.low_ * (1 + 1e-9) || value > axis.high_ * (1 - 1e-9);
+      axis.ticks_.push_back({value, digit == 1 || end || (few && (digit == 2 || digit == 5))});
     }
   }
   return axis;

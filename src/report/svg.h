@@ -48,8 +48,10 @@ class Svg {
 /// One axis: values onto places of a drawing.
 class Axis {
  public:
-  /// From zero, or the power of ten below `low` if logarithmic, to a round number above `high`.
+  /// From zero to a round number above `high`.
   static Axis linear(double high, double from, double to);
+  /// From and to 1, 2 or 5 times a power of ten, with `low` and `high` between: no decade of it is
+  /// idle because a value went a little beyond the one before.
   static Axis logarithmic(double low, double high, double from, double to);
   /// Bytes from 1 to `high`, logarithmic, a tick every four doublings.
   static Axis byte_sizes(double high, double from, double to);
