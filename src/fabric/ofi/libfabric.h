@@ -28,8 +28,9 @@ struct Libfabric {
   decltype(&::fi_version) version = nullptr;
 };
 
-/// Loads it, once for the life of the process. Errors: Unsupported, it is not there, or too old.
-/// Threads: any.
+/// Loads it, once for the life of the process. The handlers of signals stay as they are, but not
+/// while it is being loaded: libraries that it needs install their own.
+/// Errors: Unsupported, it is not there, or too old. Threads: any.
 Result<void> load_libfabric();
 
 /// Requires: load_libfabric() succeeded.
