@@ -200,6 +200,11 @@ Result<void> lock_exclusively(const File& file) {
   return {};
 }
 
+bool is_locked(const File& file) {
+  struct flock lock = one_byte_lock(kLockByte);
+  return fcntl(file.descriptor(), F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+}
+
 Result<std::uint64_t> size_of(const File& file) {
   struct stat status {};
   if (::fstat(file.descriptor(), &status) != 0) return errno_error(file.path(), errno);

@@ -54,6 +54,9 @@ Result<File> open_file(const std::string& path, OpenMode access);
 ///           Unsupported: the file system has no locks.
 Result<void> lock_exclusively(const File& file);
 
+/// Whether some opener has it so just now. Takes nothing.
+bool is_locked(const File& file);
+
 /// Bytes in the file or device. Errors: SystemError.
 Result<std::uint64_t> size_of(const File& file);
 

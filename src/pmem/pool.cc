@@ -167,6 +167,11 @@ bool Pool::is_blank_device(const std::string& path) {
   return head.ok() && is_blank(*head);
 }
 
+bool Pool::is_locked(const std::string& path) {
+  const auto file = open_file(path, OpenMode::ReadOnly);
+  return file.ok() && pmem::is_locked(*file);
+}
+
 Result<std::unique_ptr<Pool>> Pool::open(const std::string& path, const OpenOptions& options) {
   PERDURE_TRY(file, open_file(path, OpenMode::ReadWrite));
   PERDURE_TRY_VOID(lock_exclusively(file));

@@ -98,6 +98,10 @@ class Pool {
   /// on. Takes no lock.
   static bool is_blank_device(const std::string& path);
 
+  /// Whether somebody has the lock of the pool at `path` just now. A device may be in use without
+  /// one, by another machine or container: open finds that out.
+  static bool is_locked(const std::string& path);
+
   /// Makes a pool in a region, whatever kind it is. Overwrites what is there. A crash before it
   /// returns leaves a region that attach refuses, or the whole pool. The exported bytes are left
   /// as they are.

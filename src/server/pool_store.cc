@@ -89,9 +89,8 @@ Result<std::unique_ptr<pmem::Pool>> PoolDirectory::open(const std::string& name,
   return pmem::Pool::open(file_of(name), options);
 }
 
-bool PoolDirectory::looks_cheap(const std::string& name) {
-  std::error_code failed;
-  return std::filesystem::is_regular_file(file_of(name), failed);
+bool PoolDirectory::is_locked(const std::string& name) {
+  return pmem::Pool::is_locked(file_of(name));
 }
 
 }  // namespace perdure::server

@@ -33,12 +33,11 @@ class PoolStore {
   /// Errors: those of pmem::Pool::open.
   virtual Result<std::unique_ptr<pmem::Pool>> open(const std::string& name,
                                                    const PoolSettings& settings) = 0;
-  /// Whether asking for a pool that is in use is an answer at once, and may be done again and
-  /// again. Not so of a device: who has it is told by watching its owner for seconds
-  /// (pmem/owner_lease.h).
-  virtual bool looks_cheap(const std::string& name) {
+  /// Whether somebody has the pool's lock just now: an answer at once, which may be asked for again
+  /// and again. Opening a device that nobody has locked may take seconds (pmem/owner_lease.h).
+  virtual bool is_locked(const std::string& name) {
     (void)name;
-    return true;
+    return false;
   }
 };
 
@@ -55,7 +54,7 @@ class PoolDirectory final : public PoolStore {
                                              const persist::ReceiveQueue& queue) override;
   Result<std::unique_ptr<pmem::Pool>> open(const std::string& name,
                                            const PoolSettings& settings) override;
-  bool looks_cheap(const std::string& name) override;
+  bool is_locked(const std::string& name) override;
 
  private:
   std::string file_of(const std::string& name) const;

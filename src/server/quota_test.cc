@@ -128,5 +128,59 @@ TEST_F(BusyPools, OneThatIsLetGoOfLaterIsOpenedThen) {
   expect_open(**service);
 }
 
+/// A directory in which somebody may have a pool without a lock, as another machine has a device.
+class LeasedPools final : public PoolStore {
+ public:
+  explicit LeasedPools(const std::string& path) : directory_(path) {}
+  Result<std::vector<std::string>> names() override { return directory_.names(); }
+  Result<std::unique_ptr<pmem::Pool>> create(const control::PoolRequest&, const PoolSettings&,
+                                             const persist::ReceiveQueue&) override {
+    return Error{ErrorCode::Unsupported, "none is made"};
+  }
+  Result<std::unique_ptr<pmem::Pool>> open(const std::string& name,
+                                           const PoolSettings& settings) override {
+    ++opened;
+    if (leased) return Error{ErrorCode::Busy, "another machine has it"};
+    return directory_.open(name, settings);
+  }
+  bool is_locked(const std::string& name) override {
+    ++asked;
+    return directory_.is_locked(name);
+  }
+
+  std::atomic<bool> leased{false};
+  std::atomic<int> opened{0};
+  std::atomic<int> asked{0};
+
+ private:
+  PoolDirectory directory_;
+};
+
+/// `count` more rounds of looking for pools that were in use have begun.
+void await_rounds(const LeasedPools& store, int count) {
+  const int until = store.asked + count;
+  const Deadline soon = Deadline::after(std::chrono::seconds(60));
+  while (store.asked < until && !soon.passed()) ::usleep(10'000);
+  ASSERT_GE(store.asked, until);
+}
+
+// Opening one of these takes seconds, in which nobody gets at it, and this thread sees no fault.
+TEST_F(BusyPools, OneThatIsLockedIsNotOpenedToFindThatOut) {
+  options_.busy_within = Nanoseconds{0};
+  LeasedPools store(directory_.path());
+  options_.store = &store;
+  options_.directory.clear();
+  auto service = PeerService::open(options_, {});
+  ASSERT_TRUE(service.ok()) << service.error().message;
+  await_rounds(store, 4);
+  EXPECT_EQ(store.opened, 1) << "at the start";
+  // Whoever has it without a lock is not asked for again and again.
+  store.leased = true;
+  holder_.reset();
+  await_rounds(store, 6);
+  EXPECT_EQ(store.opened, 2);
+  EXPECT_EQ((*service)->describe("a")->state, control::PoolStatus::Unavailable);
+}
+
 }  // namespace
 }  // namespace perdure::server

@@ -54,9 +54,9 @@ struct ServiceOptions {
   /// quarter of sessions_max.
   std::size_t sessions_for_writers = 0;
   /// For so long starting waits for pools that are in use, all together: a daemon that was killed a
-  /// moment ago has its pools until its process has ended. Then files are asked for in the
+  /// moment ago has its pools until its process has ended. Then they are asked for in the
   /// background, for ten minutes: the kernel keeps a killed process until it has destroyed its
-  /// queue pairs, and rxe has been seen to take more than 30 s for one (Linux 6.12).
+  /// queue pairs, and rxe has been seen to take 50 s for one (Linux 6.12).
   Nanoseconds busy_within = std::chrono::seconds{3};
   bool emulated = false;                                    // said of itself: see EmulatedMachine
   Nanoseconds connect_within = std::chrono::seconds{10};    // a grant is void afterwards
@@ -159,6 +159,7 @@ class PeerService {
     PoolControl preparing;                        // taken under control, and kept without it
     std::atomic<std::uint64_t> settled_bytes{0};  // by whoever has `preparing`
     std::unique_ptr<ServedPool> served;     // under control; goes under both; empty unless open
+    std::optional<Deadline> ask_again;      // under control: it is in use, and nobody has its lock
     control::PoolDescription shown;         // under mutex_
     control::ServiceCounters ended;         // under mutex_: sums of sessions that are over
     control::ServiceTimes ended_times;      // under mutex_: the same

@@ -20,6 +20,7 @@ constexpr Nanoseconds kExamineEvery = std::chrono::milliseconds{500};
 constexpr std::uint32_t kTurnsPerLook = 1024;
 constexpr Nanoseconds kAcceptSlice = std::chrono::milliseconds{200};
 constexpr int kWatchSliceMs = 200;
+constexpr Nanoseconds kUnlockedEvery = std::chrono::minutes{1};  // see open_busy
 constexpr Nanoseconds kAcceptWithin = std::chrono::seconds{2};
 
 }  // namespace
@@ -168,15 +169,21 @@ void PeerService::open_busy() {
   for (const PoolPointer& entry : entries) {
     if (closing_.load()) return;
     // Not under mutex_: a file system may take its time.
-    if (!store_->looks_cheap(entry->name)) continue;
+    if (store_->is_locked(entry->name)) continue;
     if (!entry->control.take(Nanoseconds{0})) continue;
     const PoolHold control(entry->control);
     {
       const MutexLock lock(mutex_);
       if (!entry->failure || entry->failure->code != ErrorCode::Busy) continue;
     }
+    if (entry->ask_again && !entry->ask_again->passed()) continue;
     auto opened = store_->open(entry->name, settings_of(entry->name));
-    if (!opened.ok() && opened.code() == ErrorCode::Busy) continue;
+    if (!opened.ok() && opened.code() == ErrorCode::Busy) {
+      // Without a lock: another machine or container may have the device. It was watched for
+      // seconds, and nobody gets at the pool meanwhile.
+      entry->ask_again = Deadline::after(kUnlockedEvery);
+      continue;
+    }
     (void)open_as(*entry, std::move(opened));
   }
 }
