@@ -86,11 +86,18 @@ class Cluster:
         self._await_writer_gone()
         self._output_read_from = self._output_size()
         peers = " ".join(f"--peer {each.peer}" for each in self.responders)
-        self.writer.run(
-            f"perdure_lab_writer {peers} --pool {POOL} --transport {self.fabric.transport} "
-            f"--first {first} --records {records} --seconds {seconds} "
-            f"--replica-timeout-ms {REPLICA_TIMEOUT_MS} "
-            f"{options} >/run/output 2>&1 &\necho $! >/run/writer.pid")
+        command = (f"perdure_lab_writer {peers} --pool {POOL} --transport "
+                   f"{self.fabric.transport} --first {first} --records {records} "
+                   f"--seconds {seconds} --replica-timeout-ms {REPLICA_TIMEOUT_MS} {options}")
+        # How it ended is asked for when it has not said so itself.
+        self.writer.run("rm -f /run/writer.*\n"
+                        f"{{ {command} >/run/output 2>&1 & echo $! >/run/writer.started; "
+                        "mv /run/writer.started /run/writer.pid; "
+                        "wait $!; echo $? >/run/writer.status; } >/dev/null 2>&1 &\n"
+                        "tries=0\n"
+                        "until [ -e /run/writer.pid ]; do\n"
+                        "  tries=$((tries + 1)); [ $tries -lt 300 ] || exit 1; sleep 0.1\n"
+                        "done")
 
     def _await_writer_gone(self):
         """The last one closes its log after its last word; the output has one user at a time."""
@@ -124,7 +131,14 @@ class Cluster:
                 return found
             time.sleep(0.05)
         raise LabError(f"the writer did not say '{pattern}' within {seconds} s:\n"
-                       f"{self.output()[-2000:]}\nperdured: {self.perdured_logs()}")
+                       f"{self.output()[-2000:]}\n{self.writer_end()}\n"
+                       f"perdured: {self.perdured_logs()}")
+
+    def writer_end(self):
+        """Whether the writer still runs, for errors."""
+        return self.writer.try_run("[ -e /run/writer.status ] || { echo it runs; exit 0; }\n"
+                                   "echo it ended with status $(cat /run/writer.status)\n"
+                                   "dmesg | tail -n 3", 10)[1]
 
     def await_traffic(self):
         if self.await_output(r"^(durable \d+|ended.*|failed.*)$").group(1)[0] != "d":
