@@ -93,8 +93,13 @@ Result<void> DurableSession::open_requester() {
   options.updates_max = kUpdatesMax;
   options.probes = true;
   options.probe_line = options_.probe_line;
+  if (options_.ranges_again) {
+    options.request_bytes_max = persist::kAtomicPayloadBytes;
+    options.reply_bytes_max = persist::kAtomicBytes;
+  }
   methods_.clear();
   waiting_.clear();
+  atomics_in_flight_ = 0;
   before_ = resolved_ = begun_;
   requests_resolved_ = bounce_number_ = 0;
   single_ = {};
@@ -212,6 +217,7 @@ void DurableSession::take_resolved() {
     ++resolved_;
   }
   if (resolved_ == before) return;
+  if (atomics_in_flight_ != 0) note_answers(before);
   if (single_.number == resolved_ && begun_ == resolved_) note_time_of_single();
 }
 

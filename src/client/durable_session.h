@@ -18,6 +18,7 @@
 #include "client/peer.h"
 #include "core/backoff.h"
 #include "core/method.h"
+#include "persist/atomics.h"
 #include "persist/requester.h"
 #include "plan/cost.h"
 #include "plan/method_set.h"
@@ -41,11 +42,11 @@ struct DurableSessionOptions {
   std::optional<Primary> primary;      // forced by the user; nothing: the planner chooses
   Level level = Level::Durable;        // the least that an update is to reach
   bool measure_costs = true;           // false: methods are chosen by what connections usually cost
-  std::size_t requests_in_flight = 4;  // of update() and read(): 1..kUpdatesMax
+  std::size_t requests_in_flight = 4;  // of update(), atomic(), read(): 1..kUpdatesMax
   /// 64 bytes of the pool that hold nothing, if it has them: WRITEs are timed too.
   std::optional<std::uint64_t> probe_line;
-  /// update() will be called: what is in flight is noted, so that it is waited for before its place
-  /// is written again. begin() alone leaves that to its caller.
+  /// update() or atomic() will be called: what is in flight is noted, so that it is waited for
+  /// before its place is written again. begin() alone leaves that to its caller.
   bool ranges_again = false;
   Nanoseconds timeout = std::chrono::seconds(5);  // without an answer for this long: down
   Nanoseconds reconnect{0};                       // see Backoff
@@ -99,6 +100,19 @@ class DurableSession {
   /// method: where a message is copied to its place later, it waits for that first.
   /// Errors: as for update.
   Result<std::uint64_t> read(std::uint64_t at, const fabric::Segment& into);
+
+  /// Changes 8 bytes of the pool in one step, by the responder's processor, and brings what they
+  /// were before; counts as an update. Updates that were begun before and overlap it have resolved
+  /// when it is done, and it has when those begun later and overlapping are. It has resolved when
+  /// the word is durable as it is now, whatever level was asked for. It is done once or not at all:
+  /// after a lost connection nobody can tell which.
+  /// Requires DurableSessionOptions::ranges_again.
+  /// Errors: as for update; InvalidArgument also for a place that is no multiple of 8.
+  Result<std::uint64_t> atomic(const persist::Atomic& what);
+  /// What the word was before. Requires that atomic `number` has resolved, and that fewer than
+  /// kUpdatesMax updates were begun since.
+  /// Errors: those that the responder refused it with; nothing was changed.
+  Result<std::uint64_t> value_before(std::uint64_t number) const;
 
   /// Begins what one request takes: a range of at most range_bytes_max(), and behind it, with
   /// `tail_word`, a word. The caller sees to it that nothing in flight overlaps.
@@ -197,11 +211,19 @@ class DurableSession {
     std::uint64_t number = 0;
     bool reads = false;
     bool pair = false;  // a range and a word, in one request
+    std::optional<persist::Atomic> atomic;
     std::vector<persist::UpdateItem> items;
     std::vector<std::size_t> epoch_ends;  // in items
     std::size_t item = 0;                 // the next piece is of this one
     std::uint64_t sent = 0;               // bytes of it that went before
     std::uint64_t request = 0;            // of the requester, that went last
+  };
+  /// An atomic that was posted.
+  struct Asked {
+    std::uint64_t number = 0;
+    std::uint64_t request = 0;  // of the requester
+    std::array<std::byte, persist::kAtomicBytes> before{};
+    std::optional<ErrorCode> refused;
   };
   /// Bytes of the pool.
   struct Extent {
@@ -220,11 +242,14 @@ class DurableSession {
   }
   Result<std::uint64_t> begin_by(std::size_t method, std::span<const persist::UpdateItem> items);
   void take_resolved();
+  Result<void> check_turn() const;
   Result<void> check(std::span<const Ranges> epochs) const;
   bool is_pair(std::span<const Ranges> epochs) const;
   Result<std::uint64_t> queue(Waiting update);
   void post_waiting();
   Result<bool> post_piece(Waiting& update);
+  Result<bool> post_atomic(Waiting& update);
+  void note_answers(std::uint64_t before);
   void note_extents(std::uint64_t request, std::span<const persist::UpdateItem> items);
   bool overlaps_in_flight(std::uint64_t at, std::uint64_t length) const;
   Result<void> connect(bool tail_word);
@@ -255,6 +280,8 @@ class DurableSession {
   std::array<std::uint64_t, kUpdatesMax> last_request_{};     // by update, of the requester
   std::array<std::array<Extent, 2>, kUpdatesMax> extents_{};  // by request: what it writes
   std::deque<Waiting> waiting_;
+  std::array<Asked, kUpdatesMax> asked_{};  // by update
+  std::size_t atomics_in_flight_ = 0;
   std::uint64_t bounce_number_ = 0;  // of the update that sent it last
   std::optional<Deadline> deadline_;
   std::optional<Nanoseconds> last_look_;  // since there was progress

@@ -8,6 +8,7 @@
 
 #include "client/durable_session.h"
 #include "core/assert.h"
+#include "core/bytes.h"
 #include "core/try.h"
 
 namespace perdure::client {
@@ -23,8 +24,15 @@ bool is_word(const persist::UpdateItem& item) {
 
 }  // namespace
 
-Result<void> DurableSession::check(std::span<const Ranges> epochs) const {
+/// Whether another update can be begun.
+Result<void> DurableSession::check_turn() const {
   if (!up()) return Error{ErrorCode::Disconnected, "the session is down"};
+  if (begun_ - resolved_ < kUpdatesMax) return {};
+  return Error{ErrorCode::QueueFull, "too many updates in flight"};
+}
+
+Result<void> DurableSession::check(std::span<const Ranges> epochs) const {
+  PERDURE_TRY_VOID(check_turn());
   if (epochs.empty()) return Error{ErrorCode::InvalidArgument, "an update without an epoch"};
   const std::uint64_t pool = connection_->remote.length;
   for (const Ranges epoch : epochs) {
@@ -40,9 +48,6 @@ Result<void> DurableSession::check(std::span<const Ranges> epochs) const {
                                                         item.at, item.data.length, pool)};
       }
     }
-  }
-  if (begun_ - resolved_ == kUpdatesMax) {
-    return Error{ErrorCode::QueueFull, "too many updates in flight"};
   }
   return {};
 }
@@ -79,6 +84,23 @@ Result<std::uint64_t> DurableSession::read(std::uint64_t at, const fabric::Segme
   return queue(std::move(wanted));
 }
 
+Result<std::uint64_t> DurableSession::atomic(const persist::Atomic& what) {
+  PERDURE_ASSERT(options_.ranges_again);
+  PERDURE_TRY_VOID(check_turn());
+  PERDURE_TRY_VOID(persist::check_atomic(what, connection_->remote.length));
+  Waiting wanted;
+  wanted.atomic = what;
+  return queue(std::move(wanted));
+}
+
+Result<std::uint64_t> DurableSession::value_before(std::uint64_t number) const {
+  const Asked& asked = asked_[number % kUpdatesMax];
+  PERDURE_ASSERT(has_resolved(number) && asked.number == number);
+  if (!asked.refused) return load<std::uint64_t>(asked.before.data());
+  return Error{*asked.refused,
+               fmt::format("{} refused an atomic: {}", peer_->name(), to_string(*asked.refused))};
+}
+
 Result<std::uint64_t> DurableSession::queue(Waiting update) {
   update.number = ++begun_;
   last_request_[begun_ % kUpdatesMax] = kNotPosted;
@@ -104,6 +126,7 @@ void DurableSession::post_waiting() {
 /// The next piece of an update, if nothing stands before it; says whether it went.
 Result<bool> DurableSession::post_piece(Waiting& update) {
   if (requester_->begun() - requester_->resolved() >= options_.requests_in_flight) return false;
+  if (update.atomic) return post_atomic(update);
   const bool first_of_epoch =
       update.sent == 0 &&
       std::count(update.epoch_ends.begin(), update.epoch_ends.end(), update.item) != 0;
@@ -140,6 +163,32 @@ Result<bool> DurableSession::post_piece(Waiting& update) {
     last_request_[update.number % kUpdatesMax] = update.request;
   }
   return true;
+}
+
+Result<bool> DurableSession::post_atomic(Waiting& update) {
+  const persist::Atomic& what = *update.atomic;
+  if (overlaps_in_flight(what.at, persist::kAtomicBytes)) return false;
+  Asked& asked = asked_[update.number % kUpdatesMax];
+  PERDURE_TRY(request, requester_->begin_request(persist::MessageKind::Atomic,
+                                                 persist::encode_atomic(what), asked.before));
+  asked.number = update.number;
+  asked.request = request;
+  asked.refused.reset();
+  ++atomics_in_flight_;
+  const persist::UpdateItem word{what.at, {nullptr, persist::kAtomicBytes, nullptr}};
+  note_extents(request, {&word, 1});
+  last_request_[update.number % kUpdatesMax] = request;
+  return true;
+}
+
+/// Atomics behind `before` have resolved: how, the requester knows until it begins others.
+void DurableSession::note_answers(std::uint64_t before) {
+  for (std::uint64_t number = before + 1; number <= resolved_; ++number) {
+    Asked& asked = asked_[number % kUpdatesMax];
+    if (asked.number != number) continue;
+    asked.refused = requester_->reply(asked.request).refused;
+    --atomics_in_flight_;
+  }
 }
 
 /// What a request writes: one range or two; a READ none.

@@ -279,6 +279,25 @@ CompiledMethod compile_read(const ServerProfile& profile, bool behind_messages) 
   return method;
 }
 
+CompiledMethod compile_request(const ServerProfile& profile, std::size_t payload_bytes_max,
+                               bool replays) {
+  CompiledMethod method;
+  method.source.name = "request";
+  CompiledRequest request;
+  request.wants_ack = true;
+  method.add(request);
+  method.await_ack();
+  if (replays) {
+    CompiledRequest barrier;
+    barrier.message_flags = empty_message_flags(profile);
+    method.add(barrier);
+  }
+  method.message_header_bytes_max = kRequestHeaderBytes;
+  method.message_buffer_bytes =
+      std::max(kRequestHeaderBytes + payload_bytes_max, kReplayableBytesMin);
+  return method;
+}
+
 Result<std::vector<CompiledMethod>> compile(const std::vector<Method>& methods,
                                             const ServerProfile& profile,
                                             const Capabilities& device, const ReceiveQueue& queue) {

@@ -102,6 +102,12 @@ std::uint8_t empty_message_flags(const ServerProfile& profile);
 /// the update has resolved.
 CompiledMethod compile_read(const ServerProfile& profile, bool behind_messages);
 
+/// A request (wire.h), which is no method either. `replays`: messages of the connection may be
+/// replayed. Recovery stops at a request, so nothing is posted before this one is answered, and an
+/// empty message is behind it for that.
+CompiledMethod compile_request(const ServerProfile& profile, std::size_t payload_bytes_max,
+                               bool replays);
+
 /// Errors: InvalidArgument (malformed, or methods that must not share a connection), Unsupported.
 Result<std::vector<CompiledMethod>> compile(const std::vector<Method>& methods,
                                             const ServerProfile& profile,

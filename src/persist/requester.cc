@@ -33,8 +33,12 @@ Requester::Requester(fabric::Endpoint& endpoint, fabric::Device& device,
       // An entry of a message has 32 bits for it.
       item_bytes_max_(std::min<std::uint64_t>(endpoint.limits().transfer_bytes_max,
                                               std::numeric_limits<std::uint32_t>::max())),
+      answer_bytes_(options.request_bytes_max == 0 ? kAckBytes
+                                                   : kReplyHeaderBytes + options.reply_bytes_max),
       updates_(std::bit_ceil(options.updates_max)),
-      slot_mask_(updates_.size() - 1) {}
+      slot_mask_(updates_.size() - 1),
+      requested_(options.request_bytes_max == 0 ? 0 : updates_.size()),
+      replies_(requested_.size()) {}
 
 /// Whether nothing is wrong with the items of an update: see refusal.
 inline bool Requester::acceptable(const CompiledMethod& method,
@@ -350,9 +354,9 @@ Result<void> Requester::take(const fabric::Completion& completion) {
 
 Result<void> Requester::take_ack(const fabric::Completion& completion) {
   const std::size_t index = completion.context & ~kReceiveContext;
-  const std::span<const std::byte> bytes(ack_bytes_.data() + index * kAckBytes,
-                                         std::min<std::uint64_t>(completion.length, kAckBytes));
-  PERDURE_TRY(ack, decode_ack(bytes));
+  const std::span<const std::byte> bytes(ack_bytes_.data() + index * answer_bytes_,
+                                         std::min<std::uint64_t>(completion.length, answer_bytes_));
+  PERDURE_TRY(ack, replies_taken_ == requests_begun_ ? decode_ack(bytes) : decode_answer(bytes));
   if (ack.session != options_.session || ack.sequence > counters_.messages ||
       ack.sequence < messages_acknowledged_) {
     return Error{ErrorCode::ProtocolError, "the peer acknowledged what was never sent"};
@@ -390,6 +394,14 @@ Result<std::unique_ptr<Requester>> Requester::open(fabric::Endpoint& endpoint,
   if ((methods.empty() && !options.probes) || options.updates_max == 0 ||
       options.queue.depth < 2 * kResponderBurst) {
     return Error{ErrorCode::InvalidArgument, "a requester needs a method, a window and a queue"};
+  }
+  if (options.request_bytes_max + kRequestHeaderBytes > options.queue.message_bytes_max ||
+      options.reply_bytes_max > kReplyPayloadMax) {
+    return Error{
+        ErrorCode::InvalidArgument,
+        fmt::format("requests of {} bytes with replies of {}; messages have {}, replies {}",
+                    options.request_bytes_max, options.reply_bytes_max,
+                    options.queue.message_bytes_max, kReplyPayloadMax)};
   }
   std::unique_ptr<Requester> requester(new Requester(endpoint, device, profile, options));
   PERDURE_TRY_VOID(requester->prepare(std::move(methods)));

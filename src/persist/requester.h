@@ -2,7 +2,8 @@
 // on an update fills in work requests that are ready: post, wait, post. Updates resolve in the
 // order they were begun, so one number says how far durability has come. How they move is in
 // requester.cc; how methods and memory are made ready and what a work request looks like is in
-// requester_requests.cc.
+// requester_requests.cc; messages that are answered with more than an acknowledgement, in
+// requester_messages.cc.
 #pragma once
 
 #include <perdure/profile.h>
@@ -12,6 +13,7 @@
 #include "fabric/fabric.h"
 #include "persist/compiled_method.h"
 #include "persist/responder.h"
+#include "persist/wire.h"
 
 #include <array>
 #include <cstddef>
@@ -63,6 +65,16 @@ class Requester {
     bool probes = false;           // begin_probe may be called
     /// Where 64 bytes of zeros are that may be written over with zeros. Nothing: no write probes.
     std::optional<std::uint64_t> probe_line;
+    /// The largest payload of a request; 0: begin_request is not called.
+    std::size_t request_bytes_max = 0;
+    /// The largest payload of a reply. Each receive buffer has room for one.
+    std::size_t reply_bytes_max = 0;
+  };
+
+  /// How a request ended.
+  struct Reply {
+    std::optional<ErrorCode> refused;  // nothing of it was executed
+    std::size_t bytes = 0;             // of payload
   };
 
   /// Compiles `methods` for the connection; they are named by their index from then on. There may
@@ -94,6 +106,22 @@ class Requester {
   /// brings all that had resolved before it was begun, also what a replayed message only carries to
   /// its place later. Errors: as for begin.
   Result<std::uint64_t> begin_read(const UpdateItem& item) { return begin(read_, {&item, 1}); }
+
+  /// Sends `payload` to the responder's handler of `kind`, which does what it asks for once, in its
+  /// turn: messages that were begun before have been handled then, and WRITEs placed. Counts as an
+  /// update, and has resolved when the reply is in `reply`, which stays until then or until the
+  /// connection has ended. After a lost connection it may have been executed or not.
+  ///
+  /// Requires  Options::request_bytes_max.
+  /// Errors    QueueFull, Disconnected; InvalidArgument (payload or reply too large): nothing was
+  ///           sent.
+  /// Cost      one copy of the payload; no allocation. With methods that replay messages, what is
+  ///           begun behind it is posted when the reply has come.
+  Result<std::uint64_t> begin_request(MessageKind kind, std::span<const std::byte> payload,
+                                      std::span<std::byte> reply);
+  /// How a request ended. Requires that it has resolved, and that fewer than Options::updates_max
+  /// were begun since.
+  const Reply& reply(std::uint64_t number) const { return replies_[slot_of(number)]; }
 
   /// Takes other methods in place of those it has. They may allocate and register memory.
   ///
@@ -181,6 +209,9 @@ class Requester {
                      std::span<const UpdateItem> items, fabric::WorkRequest& request);
   Result<void> take(const fabric::Completion& completion);
   Result<void> take_ack(const fabric::Completion& completion);
+  void write_barrier(const InFlight& started);
+  Result<Ack> decode_answer(std::span<const std::byte> bytes);
+  Result<Ack> take_reply(std::span<const std::byte> bytes);
   Result<void> post_ack_buffer(std::size_t index);
   Result<void> repost_ack();
 
@@ -189,9 +220,11 @@ class Requester {
   const ServerProfile profile_;
   const Options options_;
   const std::uint64_t item_bytes_max_;
-  std::vector<CompiledMethod> methods_;  // those that were given, the READ, the probes
+  const std::size_t answer_bytes_;       // of one receive buffer
+  std::vector<CompiledMethod> methods_;  // those that were given, the READ, the request, the probes
   std::size_t first_probe_ = 0;
   std::size_t read_ = 0;           // where the READ is among them
+  std::size_t request_ = 0;        // and what carries a request, if there are any
   std::vector<InFlight> updates_;  // by number; a power of two
   std::uint64_t slot_mask_;
 
@@ -221,6 +254,17 @@ class Requester {
   bool immediates_sent_ = false;
   std::uint64_t acks_taken_ = 0;
   std::uint64_t acks_reposted_ = 0;
+  /// A request in flight, by the count of requests modulo as many as updates_.
+  struct Requested {
+    std::uint64_t number = 0;
+    std::uint64_t sequence = 0;
+    std::uint8_t message = 0;
+    std::span<std::byte> reply;
+  };
+  std::vector<Requested> requested_;
+  std::vector<Reply> replies_;  // by slot of the update
+  std::uint64_t requests_begun_ = 0;
+  std::uint64_t replies_taken_ = 0;
   std::array<fabric::Completion, 32> completions_;  // scratch of poll
   std::optional<Error> failure_;
   RequesterCounters counters_;

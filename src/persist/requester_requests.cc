@@ -14,7 +14,7 @@ namespace perdure::persist {
 
 Result<void> Requester::prepare(std::vector<Method> methods) {
   if (options_.probes) padding_.resize(probe_padding_bytes(options_.queue));
-  ack_bytes_.resize(options_.queue.depth * kAckBytes);
+  ack_bytes_.resize(options_.queue.depth * answer_bytes_);
   PERDURE_TRY(ack_memory, device_.register_memory(ack_bytes_, fabric::Access::Local));
   ack_memory_ = std::move(ack_memory);
   PERDURE_TRY(scratch_memory, device_.register_memory(scratch_, fabric::Access::Local));
@@ -41,6 +41,10 @@ Result<void> Requester::use_methods(std::vector<Method> methods) {
   const bool copied_late = std::any_of(methods.begin(), methods.end(), replays);
   const std::size_t read = compiled.size();
   compiled.push_back(compile_read(profile_, copied_late));
+  if (options_.request_bytes_max != 0) {
+    compiled.push_back(compile_request(profile_, options_.request_bytes_max, copied_late));
+  }
+  const std::size_t first_probe = compiled.size();
   if (options_.probes) {
     for (CompiledMethod& probe :
          compile_probes(profile_, endpoint_.capabilities(), padding_.size())) {
@@ -60,7 +64,8 @@ Result<void> Requester::use_methods(std::vector<Method> methods) {
       make_room_for_messages(std::max<std::size_t>(updates_.size() * bytes_per_update, 1)));
   methods_ = std::move(compiled);
   read_ = read;
-  first_probe_ = read + 1;
+  request_ = read + 1;
+  first_probe_ = first_probe;
   make_ready();
   make_room_for_lengths();
   return {};
@@ -150,7 +155,7 @@ fabric::WorkRequest Requester::ready_request(const CompiledRequest& compiled, st
 
 Result<void> Requester::post_ack_buffer(std::size_t index) {
   return endpoint_.post_receive(
-      {ack_bytes_.data() + index * kAckBytes, kAckBytes, ack_memory_.get()},
+      {ack_bytes_.data() + index * answer_bytes_, answer_bytes_, ack_memory_.get()},
       kReceiveContext | index);
 }
 

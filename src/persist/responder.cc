@@ -109,11 +109,20 @@ Result<std::size_t> Responder::pump() {
       return Error{ErrorCode::Disconnected, "the requester's connection ended"};
     }
     if (completion.opcode != fabric::Opcode::Receive) {
-      ack_busy_[completion.context & ~kAckContext] = false;
+      if ((completion.context & kReplyContext) != 0) {
+        ++replies_->sent;
+      } else {
+        ack_busy_[completion.context & ~kAckContext] = false;
+      }
       continue;
     }
     ++messages;
-    if (auto handled = handle(completion); !handled) return fail(handled.error());
+    if (auto taken = take(completion); !taken) return fail(taken.error());
+  }
+  if (!waiting_.empty()) {
+    auto handled = handle_waiting();
+    if (!handled.ok()) return fail(handled.error());
+    messages += *handled;
   }
   if (messages != 0 || ack_due_) {
     if (auto finished = finish_burst(); !finished) return fail(finished.error());
@@ -138,19 +147,25 @@ Result<void> Responder::handle(const fabric::Completion& completion) {
     if (completion.length > bytes.size()) {
       return Error{ErrorCode::ProtocolError, "a message is larger than its receive buffer"};
     }
-    PERDURE_TRY_VOID(handle_message(bytes.first(completion.length)));
+    const auto message = bytes.first(completion.length);
+    PERDURE_TRY_VOID(kind_of(message) == kKindRequest ? handle_request(message)
+                                                      : handle_message(message));
   }
   ++handled_;
   return {};
 }
 
+/// Whether a message is the next one of this session.
+Result<void> Responder::check_turn(std::uint32_t session, std::uint64_t sequence) const {
+  if (session == options_.session && sequence == handled_ + 1) return {};
+  return Error{ErrorCode::ProtocolError,
+               fmt::format("message {} of session {} where message {} of session {} was due",
+                           sequence, session, handled_ + 1, options_.session)};
+}
+
 Result<void> Responder::handle_message(std::span<const std::byte> message) {
   PERDURE_TRY(header, decode_message(message));
-  if (header.session != options_.session || header.sequence != handled_ + 1) {
-    return Error{ErrorCode::ProtocolError,
-                 fmt::format("message {} of session {} where message {} of session {} was due",
-                             header.sequence, header.session, handled_ + 1, options_.session)};
-  }
+  PERDURE_TRY_VOID(check_turn(header.session, header.sequence));
   if ((header.flags & kReplayable) != 0 && !persistent_buffers()) {
     return Error{ErrorCode::ProtocolError,
                  "a replayable message, but the receive buffers of this pool are in DRAM"};
@@ -260,21 +275,28 @@ Result<void> Responder::finish_burst() {
   PERDURE_TRY_VOID(flush_pending());
   flushed_ = handled_;
   written_flushed_ = written_;
+  // What comes after a request may count on its reply, and recovery stops at a request.
+  const bool mark_first = persistent_buffers() && reply_due();
+  if (mark_first) PERDURE_TRY_VOID(move_watermark());
   // Credits: without an answer the requester would have to stop when its window of messages is used
   // up.
   if (handled_ - acknowledged_ >= queue_.depth / 4) ack_due_ = true;
-  if (ack_due_) acknowledge(0);
+  post_replies();
+  if (ack_due_ && !reply_due()) acknowledge(0);
   if (consumed_.empty()) return {};
-  if (persistent_buffers()) {
-    // A buffer may be filled again only when its message is durable at its final place.
-    const auto& area = options_.persistent_buffers;
-    store(region_.bytes().data() + area.at, encode(Watermark{options_.session, handled_}));
-    PERDURE_TRY_VOID(region_.flush(area.at, kWatermarkBytes));
-  }
+  // A buffer may be filled again only when its message is durable at its final place.
+  if (persistent_buffers() && !mark_first) PERDURE_TRY_VOID(move_watermark());
   for (const std::uint64_t slot : consumed_) PERDURE_TRY_VOID(repost(slot));
   consumed_.clear();
   if (offered_ < queue_.depth && !few_buffers_) return offer_the_rest();
   return {};
+}
+
+/// Everything that was handled is durable at its final place. Requires that it was flushed.
+Result<void> Responder::move_watermark() {
+  const auto& area = options_.persistent_buffers;
+  store(region_.bytes().data() + area.at, encode(Watermark{options_.session, handled_}));
+  return region_.flush(area.at, kWatermarkBytes);
 }
 
 Result<void> Responder::repost(std::uint64_t slot) {
@@ -321,6 +343,7 @@ std::uint64_t ReceiveQueue::persistent_bytes() const {
 Result<std::unique_ptr<Responder>> Responder::open(fabric::Endpoint& endpoint,
                                                    fabric::Device& device, pmem::Region& region,
                                                    const Options& options) {
+  PERDURE_ASSERT(options.reply_bytes_max <= kReplyPayloadMax);
   if (options.queue.depth < 2 * kResponderBurst || options.queue.message_bytes_max < kAckBytes) {
     return Error{ErrorCode::InvalidArgument,
                  fmt::format("a receive queue needs at least {} buffers", 2 * kResponderBurst)};

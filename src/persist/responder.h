@@ -6,6 +6,7 @@
 #include <perdure/result.h>
 
 #include "fabric/fabric.h"
+#include "persist/request_handler.h"
 #include "persist/wire.h"
 #include "pmem/region.h"
 
@@ -59,6 +60,10 @@ class Responder {
     /// under the RNIC (DmaDirties::No): there a flush of bytes that its own message does not copy
     /// writes nothing and succeeds, so it is refused, whatever the requester thinks of its method.
     bool flushes_writes = true;
+    RequestHandlers handlers = built_in_handlers();
+    /// The largest payload of a reply, at most kReplyPayloadMax. A session that sends requests
+    /// takes kReplies times as much memory.
+    std::size_t reply_bytes_max = 64;
   };
 
   /// Posts receive buffers: kIdleReceiveBuffers, or all if they are persistent. Errors: those of
@@ -67,7 +72,8 @@ class Responder {
                                                  pmem::Region& region, const Options& options);
 
   /// Handles what has arrived and answers it; returns how many messages. Blocks only while the
-  /// medium flushes. One flush and one acknowledgement serve all that arrived together.
+  /// medium flushes. One flush and one acknowledgement serve all that arrived together; a request
+  /// has a reply of its own, behind that flush. A refused request is counted, and no error.
   ///
   /// Errors   Disconnected: the session is over (the peer went).
   ///          ProtocolError, OutOfRange: the peer sent nonsense or named memory outside the pool;
@@ -81,11 +87,39 @@ class Responder {
  private:
   static constexpr std::size_t kAckBuffers = 16;
   static constexpr std::uint64_t kAckContext = std::uint64_t{1} << 63;
+  static constexpr std::uint64_t kReplyContext = std::uint64_t{1} << 62;
+  /// Replies that are not sent yet, by the RNIC's word. When there is no room for another, a
+  /// request waits in its receive buffer, and so does what came after it.
+  static constexpr std::size_t kReplies = 16;
+
+  /// Replies, by their count modulo kReplies. There is one for each request that was handled.
+  struct Replies {
+    std::size_t stride = 0;
+    std::unique_ptr<std::byte[]> bytes;
+    std::unique_ptr<fabric::Memory> memory;
+    std::array<ReplyHeader, kReplies> headers{};
+    std::uint64_t made = 0;    // of those, from the oldest:
+    std::uint64_t posted = 0;  // to be posted in order, behind the flush
+    std::uint64_t sent = 0;    // their room is free again
+
+    std::byte* at(std::uint64_t count) { return bytes.get() + count % kReplies * stride; }
+  };
 
   Responder(fabric::Endpoint& endpoint, fabric::Device& device, pmem::Region& region,
             const Options& options);
   Result<void> prepare();
+  bool must_wait(const fabric::Completion& received) const;
+  Result<void> take(const fabric::Completion& received);
+  Result<std::size_t> handle_waiting();
   Result<void> handle(const fabric::Completion& completion);
+  Result<void> handle_request(std::span<const std::byte> message);
+  Result<std::size_t> answer(const RequestHeader& header, std::span<const std::byte> message,
+                             std::span<std::byte> reply);
+  Result<void> prepare_replies();
+  void post_replies();
+  bool reply_due() const { return replies_ != nullptr && replies_->posted != replies_->made; }
+  Result<void> check_turn(std::uint32_t session, std::uint64_t sequence) const;
+  Result<void> move_watermark();
   Result<void> handle_message(std::span<const std::byte> message);
   Result<void> handle_immediate(const fabric::Completion& completion);
   Result<void> check_entries(std::span<const std::byte> message, const MessageHeader& header) const;
@@ -132,6 +166,8 @@ class Responder {
   std::uint32_t written_flushed_ = 0;    // of those up to flushed_
   std::uint64_t acknowledged_ = 0;       // sequence in the last acknowledgement that was posted
   bool ack_due_ = false;
+  std::unique_ptr<Replies> replies_;         // none until the first request
+  std::vector<fabric::Completion> waiting_;  // received, in order: the first has no room to reply
   ResponderCounters counters_;
 };
 

@@ -11,8 +11,6 @@
 namespace perdure::persist {
 namespace {
 
-constexpr std::uint8_t kKindAck = 2;
-
 Error nonsense(std::string_view what) {
   return Error{ErrorCode::ProtocolError, fmt::format("data-plane message refused: {}", what)};
 }
@@ -64,6 +62,87 @@ Result<MessageHeader> decode_message(std::span<const std::byte> message) {
 
 Entry entry_at(std::span<const std::byte> message, std::size_t index) {
   return load<Entry>(message.data() + kMessageHeaderBytes + index * kMessageEntryBytes);
+}
+
+namespace {
+
+/// Whether the payload behind a header of `header_bytes` is there and the checksum covers it.
+Result<void> check_payload(std::span<const std::byte> message, std::size_t header_bytes,
+                           std::uint32_t payload_bytes) {
+  if (message.size() - header_bytes < payload_bytes) return nonsense("shorter than it says");
+  const std::size_t covered = header_bytes + payload_bytes;
+  if (crc32c(message.subspan(4, covered - 4)) != load<std::uint32_t>(message.data())) {
+    return nonsense("checksum does not match");
+  }
+  if (load<std::uint32_t>(message.data() + 28) != 0) return nonsense("unknown field");
+  return {};
+}
+
+constexpr std::uint8_t kRequestFlags = kPayloadCrc | kAckWanted;
+
+}  // namespace
+
+std::size_t encode_request(const RequestHeader& header, std::byte* to) {
+  store<std::uint8_t>(to + 4, kWireVersion);
+  store<std::uint8_t>(to + 5, kKindRequest);
+  store(to + 6, header.message);
+  store(to + 7, kRequestFlags);
+  store(to + 8, header.sequence);
+  store(to + 16, header.payload_bytes);
+  store(to + 20, header.session);
+  store(to + 24, header.reply_bytes);
+  store<std::uint32_t>(to + 28, 0);
+  const std::size_t bytes = kRequestHeaderBytes + header.payload_bytes;
+  store(to, crc32c({to + 4, bytes - 4}));
+  return bytes;
+}
+
+Result<RequestHeader> decode_request(std::span<const std::byte> message) {
+  if (message.size() < kRequestHeaderBytes) return nonsense("shorter than its header");
+  if (auto kind = check_kind(message, kKindRequest); !kind) return kind.error();
+  RequestHeader header;
+  header.message = load<std::uint8_t>(message.data() + 6);
+  header.sequence = load<std::uint64_t>(message.data() + 8);
+  header.payload_bytes = load<std::uint32_t>(message.data() + 16);
+  header.session = load<std::uint32_t>(message.data() + 20);
+  header.reply_bytes = load<std::uint32_t>(message.data() + 24);
+  auto whole = check_payload(message, kRequestHeaderBytes, header.payload_bytes);
+  if (!whole.ok()) return whole.error();
+  if (load<std::uint8_t>(message.data() + 7) != kRequestFlags) return nonsense("unknown flag");
+  return header;
+}
+
+std::size_t encode_reply(const ReplyHeader& header, std::byte* to) {
+  store<std::uint8_t>(to + 4, kWireVersion);
+  store<std::uint8_t>(to + 5, kKindReply);
+  store(to + 6, header.ack.status);
+  store(to + 7, header.message);
+  store(to + 8, header.ack.sequence);
+  store(to + 16, header.ack.written);
+  store(to + 20, header.ack.session);
+  store(to + 24, header.payload_bytes);
+  store<std::uint32_t>(to + 28, 0);
+  const std::size_t bytes = kReplyHeaderBytes + header.payload_bytes;
+  store(to, crc32c({to + 4, bytes - 4}));
+  return bytes;
+}
+
+Result<ReplyHeader> decode_reply(std::span<const std::byte> message) {
+  if (message.size() < kReplyHeaderBytes) return nonsense("reply shorter than its header");
+  if (auto kind = check_kind(message, kKindReply); !kind) return kind.error();
+  ReplyHeader header;
+  header.ack.status = load<std::uint8_t>(message.data() + 6);
+  header.message = load<std::uint8_t>(message.data() + 7);
+  header.ack.sequence = load<std::uint64_t>(message.data() + 8);
+  header.ack.written = load<std::uint32_t>(message.data() + 16);
+  header.ack.session = load<std::uint32_t>(message.data() + 20);
+  header.payload_bytes = load<std::uint32_t>(message.data() + 24);
+  auto whole = check_payload(message, kReplyHeaderBytes, header.payload_bytes);
+  if (!whole.ok()) return whole.error();
+  if (header.ack.status != 0 && header.payload_bytes != 0) {
+    return nonsense("a refusal with a payload");
+  }
+  return header;
 }
 
 void encode_ack(const Ack& ack, std::byte* to) {

@@ -30,6 +30,38 @@
 //                           were written, all together, modulo 2^32; 0: not told
 //   20      4     session
 //
+// Request, which a handler of the responder answers (request_handler.h). It is handled in its place
+// among the messages of its connection, once, and never from a buffer by recovery:
+//
+//   0       4     crc32c    of bytes 4.. to the end of the payload
+//   4       1     version   kWireVersion
+//   5       1     kind      3 request
+//   6       1     message   MessageKind: which handler
+//   7       1     flags     kPayloadCrc | kAckWanted, no other
+//   8       8     sequence  as in an update message
+//   16      4     payload   bytes after the header
+//   20      4     session
+//   24      4     reply     bytes of payload that the reply may have
+//   28      4     zero
+//   32      ..    payload, then padding that means nothing
+//
+// Reply, 32 bytes and a payload. It is the acknowledgement of its request and of all before it:
+//
+//   0       4     crc32c    of bytes 4.. to the end of the payload
+//   4       1     version   kWireVersion
+//   5       1     kind      4 reply
+//   6       1     status    0: handled; else 1 + ErrorCode: nothing of the request was executed
+//   7       1     message   that of the request
+//   8       8     sequence  of the request: every message up to it has been handled
+//   16      4     written   as in an acknowledgement
+//   20      4     session
+//   24      4     payload   bytes after the header; none unless the status is 0
+//   28      4     zero
+//   32      ..    payload
+//
+// A request of a kind without a handler is answered with Unsupported, and the session goes on. A
+// responder that knows no requests at all refuses one as it refuses nonsense, and ends the session.
+//
 // The immediate of a WRITE_WITH_IMM: bit 0 set: flush what was written and acknowledge;
 // bits 1..31: the offset of the write in units of 64 bytes, rounded down. So it reaches 128 GiB.
 // How much is to be flushed only the completion says; an RNIC that says too little there would have
@@ -53,6 +85,9 @@ namespace perdure::persist {
 
 inline constexpr std::uint8_t kWireVersion = 1;
 inline constexpr std::uint8_t kKindUpdate = 1;
+inline constexpr std::uint8_t kKindAck = 2;
+inline constexpr std::uint8_t kKindRequest = 3;
+inline constexpr std::uint8_t kKindReply = 4;
 inline constexpr std::size_t kEntriesMax = 128;
 inline constexpr std::size_t kAckBytes = 24;
 /// mlx5 leaves a message of up to 64 bytes (32 where MLX5_CQE_SIZE is 64) in its completion queue
@@ -96,6 +131,31 @@ struct Ack {
   std::uint64_t sequence = 0;
   std::uint32_t session = 0;
   std::uint32_t written = 0;
+};
+
+/// What a request asks for: one handler of the responder each.
+enum class MessageKind : std::uint8_t {
+  Atomic = 1,  // atomics.h
+};
+inline constexpr std::size_t kMessageKinds = 16;  // a handler's number is below
+
+/// The largest payload of a reply.
+inline constexpr std::size_t kReplyPayloadMax = 64 * 1024;
+inline constexpr std::size_t kRequestHeaderBytes = 32;
+inline constexpr std::size_t kReplyHeaderBytes = 32;
+
+struct RequestHeader {
+  std::uint8_t message = 0;  // MessageKind, perhaps one that nobody here handles
+  std::uint64_t sequence = 0;
+  std::uint32_t payload_bytes = 0;
+  std::uint32_t session = 0;
+  std::uint32_t reply_bytes = 0;  // that the requester has room for
+};
+
+struct ReplyHeader {
+  Ack ack;                   // its status is that of the request alone
+  std::uint8_t message = 0;  // MessageKind
+  std::uint32_t payload_bytes = 0;
 };
 
 /// Writes entry `index` of a message. Requires room for it.
@@ -142,6 +202,21 @@ Result<MessageHeader> decode_message(std::span<const std::byte> message);
 
 /// The entry at `index` of a decoded message.
 Entry entry_at(std::span<const std::byte> message, std::size_t index);
+
+/// The kind of a message that has one. Trusts nothing of `message`.
+inline std::uint8_t kind_of(std::span<const std::byte> message) {
+  return message.size() < kMessageHeaderBytes ? 0 : load<std::uint8_t>(message.data() + 5);
+}
+
+/// Writes the header before the payload, which is there already; returns the size of both.
+std::size_t encode_request(const RequestHeader& header, std::byte* to);
+/// Checks all but what the payload means. Errors: ProtocolError; VersionMismatch.
+Result<RequestHeader> decode_request(std::span<const std::byte> message);
+
+/// As encode_request.
+std::size_t encode_reply(const ReplyHeader& header, std::byte* to);
+/// Errors: ProtocolError; VersionMismatch.
+Result<ReplyHeader> decode_reply(std::span<const std::byte> message);
 
 void encode_ack(const Ack& ack, std::byte* to);
 /// Errors: ProtocolError; VersionMismatch.

@@ -16,6 +16,7 @@
 #include "pmem/pool_format.h"
 #include "testing/soak.h"
 #include "testing/world_server.h"
+#include "tests/crash/atomic_words.h"
 
 namespace perdure::client {
 namespace {
@@ -101,6 +102,7 @@ struct Met {
   int waited = 0;   // for a write
   int back = 0;     // on a new connection
   int replays = 0;  // connections whose methods replay messages
+  int atomics = 0;  // that resolved
 };
 
 /// A pool of one responder, a program that writes to it at random, and the judge.
@@ -186,6 +188,7 @@ class Writer {
     for (const auto& [number, lost] : begun_) EXPECT_TRUE(is_forgotten(number)) << number;
     lost_.insert(begun_.begin(), begun_.end());
     begun_.clear();
+    words_.forget(resolved_);
     resolved_ = session_->begun();
     memory_.reset();
     ++connections_;
@@ -198,6 +201,7 @@ class Writer {
       ADD_FAILURE() << back.error().message;
     }
     met_.back += back.ok() ? 1 : 0;
+    if (back.ok()) words_.judge(pool_bytes(), 0, session_->options().level == Level::Durable);
     return back.ok();
   }
 
@@ -213,10 +217,12 @@ class Writer {
 
   void one_step() {
     if (random_.below(3) != 0) return poll();
-    switch (random_.below(8)) {
+    switch (random_.below(10)) {
       case 0: return begin_read();
       case 1: return write_at_once();
       case 2: return begin_pair();
+      case 3: return begin_atomic();
+      case 4: return random_.below(2) == 0 ? begin_atomic() : write_word();
       default: begin_update();
     }
   }
@@ -300,6 +306,26 @@ class Writer {
     ++met_.epochs;
   }
 
+  void begin_atomic() {
+    if (session_->in_flight() == kUpdatesMax) return;
+    const std::uint64_t number = session_->begun() + 1;
+    const auto atomic = words_.next(random_, random_.below(words_.kWords), number);
+    note(number, {atomic.at, {nullptr, 8, nullptr}}, session_->atomic(atomic));
+  }
+
+  /// A word that atomics change, by an update.
+  void write_word() {
+    if (session_->in_flight() == kUpdatesMax) return;
+    const std::uint64_t number = session_->begun() + 1;
+    const std::uint64_t value = random_.next();
+    const std::size_t word = random_.below(words_.kWords);
+    std::memcpy(slot_of(number), &value, sizeof value);
+    words_.note_update(word, number, value);
+    const persist::UpdateItem item{words_.place(word), {slot_of(number), 8, memory_.get()}};
+    const Ranges epoch(&item, 1);
+    note(number, item, session_->update({&epoch, 1}));
+  }
+
   /// Waits, but not for long: what is in flight then, the next update of the place has to wait for.
   void write_at_once() {
     const std::uint64_t at = kGranule * random_.below(kArea / kGranule - 1);
@@ -350,10 +376,19 @@ class Writer {
       begun_.erase(begun_.begin());
       resolved_ = done.number;
       if (done.reads) check_read(done);
+      if (words_.has(done.number)) check_atomic(done.number);
       if (testing::Test::HasFatalFailure() || !session_->up()) return;
       // What has just resolved is asked for at once.
-      if (!done.reads && random_.below(4) == 0) begin_read(done.at, done.length);
+      const bool tagged = done.at < kArea;
+      if (!done.reads && tagged && random_.below(4) == 0) begin_read(done.at, done.length);
     }
+  }
+
+  void check_atomic(std::uint64_t number) {
+    const auto before = session_->value_before(number);
+    ASSERT_TRUE(before.ok()) << before.error().message;
+    words_.check_before(number, *before);
+    ++met_.atomics;
   }
 
   void check_read(const Begun& read) {
@@ -401,8 +436,12 @@ class Writer {
     return session_->is_forgotten(number) && !session_->has_resolved(number);
   }
 
+  const std::byte* pool_bytes() { return server_->region().bytes().data() + pmem::kPoolDataOffset; }
+
   void judge(Level level) {
-    const std::byte* pool = server_->region().bytes().data() + pmem::kPoolDataOffset;
+    const std::byte* pool = pool_bytes();
+    words_.judge(pool, resolved_, level == Level::Durable);
+    if (testing::Test::HasFatalFailure()) return;
     // By update and epoch: a granule that shows it, and one that lacks it.
     std::map<std::pair<std::uint64_t, std::uint32_t>, std::size_t> shown;
     std::map<std::pair<std::uint64_t, std::uint32_t>, std::size_t> lacking;
@@ -437,7 +476,7 @@ class Writer {
 
   /// All has resolved and been placed.
   void nothing_went_back() {
-    const std::byte* pool = server_->region().bytes().data() + pmem::kPoolDataOffset;
+    const std::byte* pool = pool_bytes();
     for (std::size_t granule = 0; granule < place_.size(); ++granule) {
       const auto found = find(granule, pool + granule * kGranule);
       ASSERT_TRUE(found.has_value());
@@ -465,7 +504,8 @@ class Writer {
   std::vector<std::vector<Write>> place_;  // by granule: who wrote it, in order
   std::map<std::uint64_t, Begun> begun_;   // and not resolved
   std::map<std::uint64_t, Begun> lost_;    // of earlier connections
-  std::uint64_t resolved_ = 0;             // the last of which the caller knew
+  test::AtomicWords words_{kArea};
+  std::uint64_t resolved_ = 0;  // the last of which the caller knew
   std::uint32_t last_tag_ = 0;
   std::uint64_t connections_ = 0;
 };
@@ -486,9 +526,10 @@ TEST(DurableSession, KeepsItsPromisesWhereverThePowerFails) {
     const Met& each = met[kind];
     std::printf(
         "%-24s updates %d, of several epochs %d, reads %d, waited %d, back %d, power cuts %d, "
-        "replaying %d\n",
+        "replaying %d, atomics %d\n",
         all[kind].name, each.updates, each.epochs, each.reads, each.waited, each.back, each.cuts,
-        each.replays);
+        each.replays, each.atomics);
+    EXPECT_GT(each.atomics, 0) << all[kind].name;
     EXPECT_GT(each.epochs, 0) << all[kind].name;
     EXPECT_GT(each.reads, 0) << all[kind].name;
     EXPECT_GT(each.waited, 0) << all[kind].name;

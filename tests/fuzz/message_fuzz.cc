@@ -1,11 +1,51 @@
 // The data plane's messages: whatever arrives is decoded or refused, never trusted.
+#include <algorithm>
+#include <array>
 #include <cstdint>
+#include <vector>
 
+#include "persist/atomics.h"
 #include "persist/wire.h"
+
+namespace {
+
+/// A request is handled on a small pool, whatever it asks for: a handler trusts nothing of it, and
+/// changes no more than the word that it names.
+void handle_request(std::span<const std::byte> bytes) {
+  const auto header = perdure::persist::decode_request(bytes);
+  if (!header.ok()) return;
+  if (perdure::persist::kRequestHeaderBytes + header->payload_bytes > bytes.size()) {
+    __builtin_trap();
+  }
+  if (header->message >= perdure::persist::kMessageKinds) return;
+  auto* const handler = perdure::persist::built_in_handlers()[header->message];
+  if (handler == nullptr) return;
+  alignas(8) std::array<std::byte, 64> pool{};
+  std::array<std::byte, 16> room{};
+  std::vector<perdure::pmem::Range> pending;
+  const auto reply = std::span(room).first(std::min<std::size_t>(header->reply_bytes, 16));
+  perdure::persist::Request request(
+      bytes.subspan(perdure::persist::kRequestHeaderBytes, header->payload_bytes), reply, pool, 0,
+      pending);
+  const auto answered = handler->handle(request);
+  if (answered.ok() && (*answered > reply.size() || pending.size() != 1)) __builtin_trap();
+  const auto changed =
+      std::any_of(pool.begin(), pool.end(), [](auto b) { return b != std::byte{}; });
+  if (!answered.ok() && (changed || !pending.empty())) __builtin_trap();
+}
+
+}  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::span<const std::byte> bytes(reinterpret_cast<const std::byte*>(data), size);
   (void)perdure::persist::decode_ack(bytes);
+  handle_request(bytes);
+  const auto reply = perdure::persist::decode_reply(bytes);
+  if (reply.ok() && perdure::persist::kReplyHeaderBytes + reply->payload_bytes > size) {
+    __builtin_trap();
+  }
+  // A kind is one thing: what one of them decodes, no other does.
+  if (reply.ok() && perdure::persist::decode_message(bytes).ok()) __builtin_trap();
   const auto header = perdure::persist::decode_message(bytes);
   if (!header.ok()) return 0;
   // What decodes fits: every entry and the whole payload lie inside.
