@@ -40,6 +40,7 @@ LAYERS = {
     "server": {"core", "persist", "fabric", "pmem", "control"},
     "host": {"core", "pmem", "fabric", "control", "server"},
     "log": {"core", "plan", "persist", "fabric", "pmem", "control", "client"},
+    "region": {"core", "persist", "fabric", "control", "client"},
     "capi": {"core"},  # stands on the public C++ API
 }
 # Two independent witnesses; not even their tests may look at each other's answer.

@@ -1,6 +1,7 @@
-/* The C interface of Perdure: a replicated log that is durable on other machines.
+/* The C interface of Perdure: a replicated log, and ranges of bytes, durable on other machines.
  *
- * The contracts are those of perdure/log.h; this page says what C needs besides. C11 and later.
+ * The contracts are those of perdure/log.h and perdure/region.h; this page says what C needs
+ * besides. C11 and later.
  *
  * Every call that can fail returns perdure_code; PERDURE_OK is 0. What went wrong in words is in
  * perdure_last_error() of the same thread until its next failing call. Handles are not locked: one
@@ -136,6 +137,95 @@ perdure_code perdure_reader_open(const char* peer, const char* pool, const char*
 void perdure_reader_close(perdure_reader* reader);
 /* *found is false at the end of the log; call again to follow a writer. */
 perdure_code perdure_reader_next(perdure_reader* reader, perdure_record* record, bool* found);
+
+/* --- regions ---------------------------------------------------------------------------------- */
+
+/* `size` is that of the struct as the caller knows it, so that fields can be added behind the
+ * others. A field that is 0, false or NULL has its default:
+ *   perdure_region_options options = {.size = sizeof options, .peers = peers, .peer_count = 1,
+ *                                     .pool = "index"};
+ * Strings are read during the call only. */
+typedef struct perdure_region_options {
+  size_t size;
+  const char* const* peers; /* "host:port" of each peer's control plane: all of the region's */
+  size_t peer_count;
+  const char* pool;      /* its name on every peer */
+  size_t quorum;         /* 0: all peers, or what the region has */
+  const char* transport; /* "tcp", "shm", "infiniband", "roce" or "iwarp"; default "auto" */
+  const char* rnic;      /* by name or address; default: the first that fits */
+  const char* primary;   /* "write", "write_imm" or "send"; default "planned" */
+  bool visible_only;     /* accept memory that does not survive a power failure */
+  bool existing_only;    /* do not create one */
+  bool usual_costs;      /* do not time connections */
+  bool take_over;        /* fence a writer that is still there, instead of PERDURE_BUSY */
+  uint64_t staging_bytes;
+  const char* writer_name;  /* shown to others; default: host and process */
+  uint32_t peer_timeout_ms; /* a peer silent for this long is down */
+} perdure_region_options;
+
+typedef struct perdure_region perdure_region;
+
+/* One range of an update. The ranges of an epoch stand together, and epochs count upwards. */
+typedef struct perdure_range {
+  uint64_t at; /* from the start of the region */
+  const void* bytes;
+  size_t length;
+  uint32_t epoch;
+} perdure_range;
+
+/* `size` as in perdure_region_options: no more than that is written. */
+typedef struct perdure_region_status {
+  size_t size;
+  uint64_t bytes;
+  uint64_t begun;     /* the last update */
+  uint64_t committed; /* it and all before it are */
+  size_t quorum;
+  size_t replicas;
+  size_t replicas_up;
+  size_t replicas_whole; /* that have everything that was ever reported */
+  bool may_differ;
+} perdure_region_status;
+
+/* *region is set on success only. See Region::open. */
+perdure_code perdure_region_open(const perdure_region_options* options, perdure_region** region);
+/* Frees it in any case; NULL is allowed. PERDURE_OK: every replica that is up has everything and
+ * says so. Else the replicas may differ. */
+perdure_code perdure_region_close(perdure_region* region, uint32_t timeout_ms);
+
+/* Copies the bytes and begins the update; wait for a level. *ticket is set on success only. */
+perdure_code perdure_region_write(perdure_region* region, const perdure_range* ranges, size_t count,
+                                  uint64_t* ticket);
+/* The update, and all before it. PERDURE_VISIBLE, PERDURE_DURABLE or PERDURE_COMMITTED. */
+perdure_code perdure_region_wait(perdure_region* region, uint64_t ticket, perdure_level level,
+                                 uint32_t timeout_ms);
+/* Everything that was begun. */
+perdure_code perdure_region_flush(perdure_region* region, perdure_level level, uint32_t timeout_ms);
+/* *yes: as far as calls have learned by now. */
+perdure_code perdure_region_reached(const perdure_region* region, uint64_t ticket,
+                                    perdure_level level, bool* yes);
+/* Makes progress without waiting. */
+perdure_code perdure_region_poll(perdure_region* region);
+
+/* 8-byte atomics, of a region with one replica; *before is set on success only. */
+perdure_code perdure_region_fetch_add(perdure_region* region, uint64_t at, uint64_t addend,
+                                      uint64_t* before);
+perdure_code perdure_region_compare_swap(perdure_region* region, uint64_t at, uint64_t expected,
+                                         uint64_t value, uint64_t* before);
+perdure_code perdure_region_store(perdure_region* region, uint64_t at, uint64_t value,
+                                  uint64_t* before);
+
+/* Reads from the replica of that peer; PERDURE_ANY_REPLICA: from one that is up. */
+#define PERDURE_ANY_REPLICA SIZE_MAX
+perdure_code perdure_region_read(perdure_region* region, uint64_t at, void* into, size_t length,
+                                 size_t replica);
+
+/* *fd becomes readable when an answer may have come, after *armed was true. See region.h. */
+perdure_code perdure_region_completion_fd(perdure_region* region, int* fd);
+perdure_code perdure_region_arm(perdure_region* region, bool* armed);
+
+/* The caller has made all replicas that are up hold the same. */
+perdure_code perdure_region_note_equal(perdure_region* region);
+perdure_code perdure_region_get_status(const perdure_region* region, perdure_region_status* status);
 
 /* NOLINTEND(modernize-use-using) */
 

@@ -5,11 +5,15 @@
 #include <string>
 #include <utility>
 
-namespace {
+#include "capi/failure.h"
 
 using perdure::Error;
 using perdure::ErrorCode;
 using perdure::Level;
+using perdure::capi::fail;
+using perdure::capi::known;
+
+namespace {
 
 // The C codes are the C++ ones shifted by one, since 0 is success.
 static_assert(PERDURE_INVALID_ARGUMENT == static_cast<int>(ErrorCode::InvalidArgument) + 1);
@@ -22,16 +26,16 @@ std::string& last_error() {
   return message;
 }
 
-perdure_code fail(const Error& error) {
+}  // namespace
+
+perdure_code perdure::capi::fail(const Error& error) {
   last_error() = error.message;
   return static_cast<perdure_code>(static_cast<int>(error.code) + 1);
 }
 
-perdure_code fail(const char* what) { return fail(Error{ErrorCode::InvalidArgument, what}); }
-
-bool known(perdure_level level) { return level >= PERDURE_RECEIVED && level <= PERDURE_COMMITTED; }
-
-}  // namespace
+perdure_code perdure::capi::fail(const char* what) {
+  return fail(Error{ErrorCode::InvalidArgument, what});
+}
 
 struct perdure_log {
   perdure::Log log;

@@ -102,10 +102,10 @@ class DurableSession {
   Result<std::uint64_t> read(std::uint64_t at, const fabric::Segment& into);
 
   /// Changes 8 bytes of the pool in one step, by the responder's processor, and brings what they
-  /// were before; counts as an update. Updates that were begun before and overlap it have resolved
-  /// when it is done, and it has when those begun later and overlapping are. It has resolved when
-  /// the word is durable as it is now, whatever level was asked for. It is done once or not at all:
-  /// after a lost connection nobody can tell which.
+  /// were before; counts as an update. It is done behind all updates that were begun before it, and
+  /// ahead of those begun later that overlap it. It has resolved when the word is durable as it is
+  /// then, whatever level was asked for. It is done once or not at all: after a lost connection
+  /// nobody can tell which.
   /// Requires DurableSessionOptions::ranges_again.
   /// Errors: as for update; InvalidArgument also for a place that is no multiple of 8.
   Result<std::uint64_t> atomic(const persist::Atomic& what);

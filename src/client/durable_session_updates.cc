@@ -167,7 +167,8 @@ Result<bool> DurableSession::post_piece(Waiting& update) {
 
 Result<bool> DurableSession::post_atomic(Waiting& update) {
   const persist::Atomic& what = *update.atomic;
-  if (overlaps_in_flight(what.at, persist::kAtomicBytes)) return false;
+  // What was posted before it is there when it is handled (fabric.h: a receive completion comes
+  // after all earlier posted operations); what overlaps and comes later waits for it.
   Asked& asked = asked_[update.number % kUpdatesMax];
   PERDURE_TRY(request, requester_->begin_request(persist::MessageKind::Atomic,
                                                  persist::encode_atomic(what), asked.before));

@@ -13,6 +13,8 @@ namespace perdure::log {
 namespace {
 
 constexpr std::array<char, 8> kMagic = {'P', 'E', 'R', 'D', 'L', 'O', 'G', '\x01'};
+// What a region writes at the same place (region/region_format.h).
+constexpr std::array<char, 8> kRegionMagic = {'P', 'E', 'R', 'D', 'R', 'E', 'G', '\x01'};
 
 /// 16 bits that depend on all 48 of the LSN; never 0 together with LSN 0.
 std::uint64_t word_check(std::uint64_t lsn) {
@@ -39,6 +41,10 @@ Result<std::optional<Anchor>> decode_anchor(std::span<const std::byte> bytes,
   const bool empty = std::all_of(anchor_bytes.begin(), anchor_bytes.end(),
                                  [](std::byte byte) { return byte == std::byte{0}; });
   if (empty) return std::optional<Anchor>{};
+  if (std::memcmp(bytes.data(), kRegionMagic.data(), kRegionMagic.size()) == 0) {
+    return Error{ErrorCode::InvalidArgument,
+                 "the pool holds a region, and no log; use another pool"};
+  }
   if (crc32c(bytes.first(60)) != load<std::uint32_t>(bytes.data() + 60) ||
       std::memcmp(bytes.data(), kMagic.data(), kMagic.size()) != 0) {
     return Error{ErrorCode::Corrupt, "the log's anchor fails its checksum; repair this replica"};

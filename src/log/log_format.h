@@ -142,7 +142,7 @@ constexpr std::uint64_t payload_bytes_max(std::uint64_t ring_bytes) {
 
 void encode_anchor(const Anchor& anchor, std::span<std::byte, kAnchorBytes> to);
 /// Nothing when all bytes are zero: no log was ever created here.
-/// Errors: Corrupt, VersionMismatch.
+/// Errors: Corrupt, VersionMismatch; InvalidArgument (a region is there).
 Result<std::optional<Anchor>> decode_anchor(std::span<const std::byte> bytes,
                                             std::uint64_t pool_bytes);
 

@@ -63,7 +63,8 @@ Result<LogStart> read_start(ByteSource& bytes) {
   PERDURE_TRY_VOID(bytes.read(kStateAt, one));
   PERDURE_TRY_VOID(bytes.read(kStateAt + kStateEvery, two));
   const auto anchor = decode_anchor(first, bytes.size());
-  if (!anchor.ok() && anchor.code() == ErrorCode::VersionMismatch) return anchor.error();
+  const bool other = !anchor.ok() && anchor.code() != ErrorCode::Corrupt;
+  if (other) return anchor.error();
   PERDURE_TRY(stored, decode_states(one, two));
   start.stored = stored;
   PERDURE_TRY_VOID(read_anchor(first, bytes.size(), start));

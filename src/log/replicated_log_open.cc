@@ -2,7 +2,6 @@
 // everything committed, bring replicas to equal, begin the epoch. docs/log-protocol.md numbers the
 // steps.
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -10,6 +9,7 @@
 #include <numeric>
 #include <system_error>
 
+#include "client/writer_name.h"
 #include "core/epoch.h"
 #include "core/log_message.h"
 #include "core/random.h"
@@ -32,12 +32,6 @@ constexpr std::array kCauses = {ErrorCode::Fenced,          ErrorCode::Busy,
                                 ErrorCode::AlreadyExists,   ErrorCode::OutOfRange,
                                 ErrorCode::LogFull,         ErrorCode::QuorumLost,
                                 ErrorCode::OutcomeUnknown};
-
-std::string this_writer() {
-  std::array<char, 256> host{};
-  (void)::gethostname(host.data(), host.size() - 1);
-  return fmt::format("{}:{}", host.data(), ::getpid());
-}
 
 /// The survey of one replica: by a thread of its own from now on, or by whoever asks for it.
 std::future<Result<Survey>> begin_survey(ByteSource& bytes, bool thread) {
@@ -273,7 +267,7 @@ control::SessionRequest ReplicatedLog::session_request() const {
   request.write = true;
   request.epoch = epoch_;
   request.writer = writer_;
-  request.writer_name = options_.writer_name.empty() ? this_writer() : options_.writer_name;
+  request.writer_name = options_.writer_name.empty() ? client::this_writer() : options_.writer_name;
   request.take_over = options_.take_over;
   return request;
 }

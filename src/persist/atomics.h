@@ -1,4 +1,4 @@
-// 8-byte atomics on a pool, done by the responder's processor: docs/decisions/0019.
+// 8-byte atomics on a pool, done by the responder's processor: docs/decisions/0020.
 //
 // Payload of the request (wire.h), 32 bytes, little-endian:
 //

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -99,6 +100,37 @@ class Echo final : public RequestHandler {
 };
 constexpr std::uint8_t kEcho = 9;
 
+/// A connection whose send queue can be full.
+class StuckEndpoint final : public fabric::Endpoint {
+ public:
+  explicit StuckEndpoint(std::unique_ptr<fabric::Endpoint> inner) : inner_(std::move(inner)) {}
+  Result<std::size_t> post(std::span<const fabric::WorkRequest> requests) override {
+    if (room == 0) return std::size_t{0};
+    if (before_post) before_post();
+    room -= std::min(room, requests.size());
+    return inner_->post(requests);
+  }
+  Result<void> post_receive(const fabric::Segment& buffer, std::uint64_t context) override {
+    return inner_->post_receive(buffer, context);
+  }
+  std::size_t poll(std::span<fabric::Completion> completions) override {
+    return inner_->poll(completions);
+  }
+  bool arm() override { return inner_->arm(); }
+  int wait_fd() const override { return inner_->wait_fd(); }
+  bool connected() const override { return inner_->connected(); }
+  void disconnect() override { inner_->disconnect(); }
+  const fabric::Limits& limits() const override { return inner_->limits(); }
+  Transport transport() const override { return inner_->transport(); }
+  Capabilities capabilities() const override { return inner_->capabilities(); }
+
+  std::size_t room = SIZE_MAX;  // for so many requests
+  std::function<void()> before_post;
+
+ private:
+  std::unique_ptr<fabric::Endpoint> inner_;
+};
+
 constexpr std::uint64_t kPool = 8192;
 constexpr ReceiveQueue kQueueSizes{32, 1024};
 
@@ -121,7 +153,7 @@ class Requests : public ::testing::Test {
     region_ = &server_->add_region(kPool + 64 * 1024);
     auto ends = world_.connect(*client_, *server_);
     near_ = std::move(ends.first);
-    far_ = std::move(ends.second);
+    far_ = std::make_unique<StuckEndpoint>(std::move(ends.second));
     options_ = {};
     options_.exported = {0, kPool};
     options_.queue = kQueueSizes;
@@ -203,7 +235,7 @@ class Requests : public ::testing::Test {
   std::array<std::byte, 4096> bytes_{};
   std::unique_ptr<fabric::Memory> bytes_memory_;
   std::unique_ptr<fabric::Endpoint> near_;
-  std::unique_ptr<fabric::Endpoint> far_;
+  std::unique_ptr<StuckEndpoint> far_;
   std::unique_ptr<Responder> responder_;
   std::unique_ptr<Requester> requester_;
 };
@@ -337,6 +369,31 @@ TEST_F(Requests, ThatFindNoRoomForTheirReplyWaitInTheirTurn) {
   EXPECT_EQ(echo_.handled, 640);
 }
 
+// The responder's send queue takes one reply, then nothing for long. Expect: the requester waits
+// for the others, and no acknowledgement of what came behind them passes them.
+TEST_F(Requests, NoAcknowledgementPassesAReply) {
+  connect();
+  std::array<std::uint64_t, 4> before{};
+  for (std::uint64_t& each : before) {
+    ASSERT_TRUE(begin({AtomicOperation::FetchAdd, 0, 1, 0}, each).ok());
+  }
+  const UpdateItem item{64, {bytes_.data(), 8, bytes_memory_.get()}};
+  ASSERT_TRUE(requester_->begin(0, {&item, 1}).ok());
+  world_.settle();
+  far_->room = 1;
+  for (int round = 0; round < 500; ++round) {
+    ASSERT_TRUE(responder_->pump().ok());
+    const auto polled = requester_->poll();
+    ASSERT_TRUE(polled.ok()) << polled.error().message;
+  }
+  EXPECT_EQ(word(0), 4u);
+  EXPECT_EQ(requester_->resolved(), 1u);
+  far_->room = SIZE_MAX;
+  ASSERT_TRUE(resolve().ok());
+  EXPECT_EQ(requester_->resolved(), 5u);
+  EXPECT_EQ(before, (std::array<std::uint64_t, 4>{0, 1, 2, 3}));
+}
+
 /// A requester that posts without minding the credit it has.
 TEST_F(Requests, AFloodIsHandledOnceEachAndTakesNoMoreRoom) {
   std::vector<std::vector<std::byte>> messages;
@@ -433,6 +490,22 @@ TEST_F(Requests, AnAcknowledgementIsNoReply) {
   EXPECT_EQ(polled.code(), ErrorCode::ProtocolError);
   EXPECT_EQ(requester_->resolved(), 0u);
   near_->disconnect();
+}
+
+// Recovery stops at a request. So before anybody can count on its reply, it has nothing more to do
+// with it.
+TEST_F(Requests, ThereIsNothingToReplayAtOrBeforeARequestWhenItsReplyLeaves) {
+  open(true, ReceiveBuffers::Pm);
+  const std::uint64_t mark_at = options_.persistent_buffers.at;
+  int replies = 0;
+  far_->before_post = [&] {
+    ++replies;
+    EXPECT_EQ(decode_watermark(word(mark_at)).applied, 1u);
+    EXPECT_TRUE(region_->is_durable({mark_at, 8}));
+  };
+  ASSERT_TRUE(deliver(request_of(Atomic{AtomicOperation::FetchAdd, 64, 3, 0})).ok());
+  EXPECT_EQ(replies, 1);
+  far_->before_post = nullptr;
 }
 
 // In persistent receive buffers: an update, an atomic that nobody has handled, another update.

@@ -117,7 +117,8 @@ Result<std::size_t> Responder::pump() {
       continue;
     }
     ++messages;
-    if (auto taken = take(completion); !taken) return fail(taken.error());
+    auto handled = replies_ == nullptr ? handle(completion) : take(completion);
+    if (!handled.ok()) return fail(handled.error());
   }
   if (!waiting_.empty()) {
     auto handled = handle_waiting();
@@ -281,7 +282,7 @@ Result<void> Responder::finish_burst() {
   // Credits: without an answer the requester would have to stop when its window of messages is used
   // up.
   if (handled_ - acknowledged_ >= queue_.depth / 4) ack_due_ = true;
-  post_replies();
+  if (reply_due()) post_replies();
   if (ack_due_ && !reply_due()) acknowledge(0);
   if (consumed_.empty()) return {};
   // A buffer may be filled again only when its message is durable at its final place.

@@ -544,6 +544,58 @@ TEST(DurableSession, KeepsItsPromisesWhereverThePowerFails) {
   }
 }
 
+// Recovery stops at a request. An atomic that nobody has handled, and an update behind it that
+// could be replayed: it must not be reported, or a power failure takes it.
+TEST(DurableSession, WhatIsReplayedIsNotReportedBehindAnAtomicThatIsNotHandled) {
+  for (const Kind& kind : kinds()) {
+    if (std::string(kind.name) != "wsp replay" && std::string(kind.name) != "dmp replay") continue;
+    SCOPED_TRACE(kind.name);
+    Random random(3);
+    fabric::emu::World world{random};
+    const auto server =
+        *test::WorldServer::start(world, "server", kind.profile, {kPool, kPoolBytes, {32, 2048}});
+    fabric::emu::Machine& client = world.add_machine("client", kind.profile);
+    DurableSessionOptions options;
+    options.clock = &world.clock();
+    options.measure_costs = false;
+    options.ranges_again = true;
+    options.primary = Primary::Send;
+    options.timeout = std::chrono::hours(1);
+    DurableSession session(server->peer(client), options);
+    ASSERT_TRUE(session.open({kPool, true, Epoch{1}, 1, "test", true}).ok());
+    std::vector<std::byte> bytes(64, std::byte{7});
+    const auto memory = *session.register_memory(bytes);
+    ASSERT_TRUE(session.prepare(false).ok());
+    ASSERT_TRUE(replays(session.small_method()));
+    const auto poll = [&](int rounds) {
+      for (int round = 0; round < rounds && !session.idle(); ++round) session.poll();
+    };
+    const auto update = [&](std::uint64_t at) {
+      const persist::UpdateItem range{at, {bytes.data(), bytes.size(), memory.get()}};
+      const Ranges epoch(&range, 1);
+      return session.update({&epoch, 1});
+    };
+    // Without an atomic before it the update is reported, though nobody has handled it.
+    server->machine().starve(true);
+    const auto alone = update(1024);
+    ASSERT_TRUE(alone.ok());
+    poll(20'000);
+    EXPECT_TRUE(session.has_resolved(*alone)) << "nothing was shown";
+    ASSERT_TRUE(session.atomic({persist::AtomicOperation::FetchAdd, 64, 5, 0}).ok());
+    const auto behind = update(2048);
+    ASSERT_TRUE(behind.ok());
+    poll(20'000);
+    const bool reported = session.has_resolved(*behind);
+    server->lose_power();
+    ASSERT_TRUE(server->start_again().ok());
+    const std::byte* pool = server->region().bytes().data() + pmem::kPoolDataOffset;
+    EXPECT_EQ(pool[1024], std::byte{7});
+    EXPECT_FALSE(reported);
+    EXPECT_EQ(pool[64], std::byte{0});
+    session.close();
+  }
+}
+
 // Its last answer comes when the time-out has long passed, and answers come all the time.
 TEST(DurableSession, ALongUpdateIsNoSilence) {
   Random random(7);

@@ -61,6 +61,15 @@ expect_appended() {
   [[ $got == 'a record that survives' ]] || fail "after $program, log read prints '$got'"
 }
 
+# expect_written PROGRAM POOL: an example writes to a region and reads it back.
+expect_written() {
+  local program=$1 pool=$2 all
+  all=$(IFS=, && printf '%s' "${peers[*]}")
+  "$prefix/bin/perdure" pool create --peers "$all" --pool "$pool" --bytes 1MiB >/dev/null ||
+    fail "the pool $pool could not be created"
+  expect_output 'a record that survives' "$program" "$pool" "${peers[@]}"
+}
+
 cmake --install "$build" --prefix "$prefix" >"$box/install.log" || fail "$(cat "$box/install.log")"
 # Moved: an installed tree must not know where it was put first.
 mv "$prefix" "$box/moved"
@@ -109,6 +118,8 @@ start_peer first
 start_peer second
 expect_appended "$box/outside/append" from_cpp
 expect_appended "$box/c_append" from_c
+expect_written "$box/outside/region" region_from_cpp
+expect_written "$box/c_region" region_from_c
 
 printf 'installed, found and used: %d C++ programs, %d C programs, version %s\n' \
   "${#cpp_sources[@]}" "${#c_examples[@]}" "$(pkg-config --modversion perdure)"

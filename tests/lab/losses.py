@@ -15,8 +15,8 @@ CHUNK_PAUSE_SECONDS = 0.2
 KILLS = 3
 KILL_SECONDS = (0.3, 1.2)  # between a new perdured and its end
 LINK_DOWN_SECONDS = 8      # longer than the retries of an RNIC, see verbs_device.cc
-# rxe may keep a process that was killed, and with it the lock of its pools: for each queue pair that
-# is referred to it waits 50 s. The next perdured looks whether they are free until then.
+# rxe may keep a process that was killed, and with it the lock of its pools: for each queue pair
+# that is referred to it waits 50 s. The next perdured looks whether they are free until then.
 BACK_SECONDS_MAX = 200
 COMMIT_TIMEOUT_MS = 1000 * (BACK_SECONDS_MAX + 40)
 APPEND_SECONDS_MAX = 800

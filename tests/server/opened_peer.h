@@ -19,10 +19,10 @@
 
 namespace perdure::server {
 
-/// A control plane in this process with the blank pool "log".
+/// A control plane in this process with a blank pool.
 class OpenedPeer {
  public:
-  OpenedPeer(Transport transport, std::size_t number) {
+  OpenedPeer(Transport transport, std::size_t number, const std::string& name = "log") {
     auto device = fabric::open_device(transport);
     EXPECT_TRUE(device.ok()) << device.error().message;
     device_ = std::move(*device);
@@ -40,7 +40,7 @@ class OpenedPeer {
     options.uuid = pmem::Uuid{std::byte(number + 1)};
     auto pool = pmem::Pool::format(std::make_unique<HangingRegion>(*region_, hang_), options);
     EXPECT_TRUE(pool.ok());
-    const auto added = service_->add_pool("log", std::move(*pool));
+    const auto added = service_->add_pool(name, std::move(*pool));
     EXPECT_TRUE(added.ok()) << added.error().message;
     HttpServerOptions http;
     http.listen = "127.0.0.1:0";
@@ -59,6 +59,14 @@ class OpenedPeer {
     region_->flip_bit(pmem::kPoolDataOffset + log::kRingAt + lsn.value + 100, 3);
   }
   void stop() { server_.reset(); }
+  /// Cuts off every session that it has.
+  void end_sessions() {
+    const auto report = service_->report();
+    ASSERT_TRUE(report.ok());
+    for (const auto& session : report->sessions) {
+      EXPECT_TRUE(service_->close_session(session.id).ok());
+    }
+  }
   Hang& medium() { return *hang_; }
 
  private:

@@ -1,0 +1,220 @@
+// Durable ranges: bytes of a pool written in order, durable on other machines when it says so, and
+// read back. What a log or a mirror is built on; what librpma was used for.
+//
+//   auto region = perdure::Region::open({.peers = {"127.0.0.1:7470"}, .pool = "index"});
+//   auto ticket = region->write(4096, bytes);
+//   auto done = region->wait(*ticket, perdure::Level::Committed);
+//
+// Every peer holds a replica in a pool of its own, and every update goes to all that are up. A
+// region does not bring replicas to equal: a peer that goes down stays down until the region is
+// opened again, and misses what is written meanwhile. What may be concluded after that, and after a
+// writer that ended without close():
+//
+//   - An update that was reported Durable survives the power failure of at least one peer, one that
+//     was reported Committed that of `quorum` of them: of all, unless fewer were asked for.
+//   - A replica that RegionStatus calls whole has every update that was ever reported, of all
+//     sessions (but for what a writer that was just being fenced was told of another replica
+//     alone). When all are, they are equal wherever anything was written. With a quorum of half
+//     the peers or fewer none is called so: two writers may have met different ones.
+//   - If none is, the last writer ended without close(), or all replicas have missed something.
+//     With the quorum of all, each still has every update that was reported Committed. What was
+//     not may be on some, on each as far as it came: whole epochs, and any part of the next.
+//   - Bring them to equal: read what matters from the replica of your choice, write it again, wait
+//     until it is committed, then call note_equal().
+#pragma once
+
+#include <perdure/profile.h>
+#include <perdure/result.h>
+#include <perdure/types.h>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace perdure {
+
+struct RegionOptions {
+  /// Control plane addresses of the peers, "host:port". Always all of the region's: opening it with
+  /// another number is InvalidArgument.
+  std::vector<std::string> peers;
+  /// Name of the pool on every peer. Created beforehand, with `perdure pool create` for example.
+  std::string pool;
+  /// Peers on which an update must be durable to be committed, and that must be up to write at all.
+  /// It belongs to the region: asked for when one is created (0: all peers), and checked when it is
+  /// opened (0: not).
+  std::size_t quorum = 0;
+  /// Make pools that hold nothing the region's when none holds it. All peers must answer then. A
+  /// pool that holds anything else, a log for example, is never written to.
+  bool create = true;
+  /// How the bytes travel; shm on the same host only. Nothing: each peer's fastest that works.
+  std::optional<Transport> transport;
+  /// Of several RNICs here, the one with this name ("mlx5_0") or address; empty: the first that
+  /// fits.
+  std::string rnic;
+  /// Nothing: what is cheapest on each connection.
+  std::optional<Primary> primary;
+  /// Durable, or Visible, which accepts peers whose memory does not survive a power failure; then
+  /// no update is ever durable, and waiting for that is Unsupported.
+  Level level = Level::Durable;
+  /// Memory for the bytes of updates in flight, registered with every RNIC. One update has at most
+  /// this many bytes.
+  std::uint64_t staging_bytes = 16 * 1024 * 1024;
+  /// Time each connection when it is made, and use the methods that are cheapest by that.
+  bool measure_costs = true;
+  /// End the session of a writer that still has one (it is fenced), instead of answering Busy.
+  bool take_over = false;
+  /// Shown to others who want to write: program and host. Empty: host name and process id.
+  std::string writer_name;
+  /// A peer that owes an answer for this long is down.
+  std::chrono::milliseconds peer_timeout{5000};
+  /// How long waiting polls before it sleeps.
+  std::chrono::microseconds spin{200};
+};
+
+/// Bytes to be written at `at`, counted from the start of the region.
+struct RangeWrite {
+  std::uint64_t at = 0;
+  std::span<const std::byte> bytes;
+};
+/// Ranges without an order among themselves, which do not overlap.
+using RangeEpoch = std::span<const RangeWrite>;
+
+/// An update that was begun.
+struct RegionTicket {
+  std::uint64_t number = 0;  // from 1, in the order of beginning
+  std::uint64_t writer = 0;  // whose update it is: of this opening of the region
+};
+
+struct RegionReplicaStatus {
+  std::string peer;
+  std::string pool_uuid;       // empty while its peer never answered
+  bool up = false;             // false: it misses what is written from then on
+  std::string down_reason;     // empty when up
+  bool whole = false;          // up to `resolved` it has everything that was ever reported
+  std::uint64_t resolved = 0;  // the last update that has reached the level there
+  ServerProfile profile;       // meaningful when up
+  std::string small_method;
+  std::string large_method;
+  std::uint64_t small_bytes_max = 0;  // the largest range that small_method carries
+};
+
+struct RegionStatus {
+  Epoch epoch;
+  std::uint64_t bytes = 0;
+  std::size_t quorum = 0;
+  std::uint64_t begun = 0;      // the last update
+  std::uint64_t committed = 0;  // it and all before it are
+  /// Not every replica answered when it was opened, or not every one was whole, or one has gone
+  /// down since.
+  bool may_differ = false;
+  std::vector<RegionReplicaStatus> replicas;
+};
+
+/// A region with one writer at a time: this one.
+/// Threads: one caller at a time; progress is made in the calls. It has no threads of its own.
+/// Processes: a child made by fork() is refused with InvalidArgument, and ends nothing of its
+/// parent's. So is who uses a region that was closed or moved from.
+class Region {
+ public:
+  /// Fences earlier writers of the pools. Changes no byte of the region. See above for what
+  /// replicas hold afterwards, and look at RegionStatus::may_differ.
+  ///
+  /// Errors   Busy (another writer holds it; take_over), Fenced (one is taking over right now),
+  ///          QuorumLost (too few peers), InvalidArgument (a pool holds something else, or another
+  ///          region, or one pool is named twice), NotFound (no such pool, or no region and not to
+  ///          be created), Corrupt (what a pool says of its region is damaged), Unsupported (a
+  ///          peer's memory can not do `level`).
+  static Result<Region> open(RegionOptions options);
+
+  Region(Region&&) noexcept;
+  Region& operator=(Region&&) noexcept;
+  ~Region();
+
+  /// Bytes that can be written and read, at 0 and up: of the smallest pool, less 12 KiB.
+  std::uint64_t bytes() const;
+
+  /// Begins an update: nothing of an epoch is at the level before all of the earlier epochs are.
+  /// The bytes are copied. Updates that overlap take effect in the order in which they were begun;
+  /// else, between updates, there is no order until one is waited for. A range of 8 bytes at a
+  /// multiple of 8 is never torn.
+  ///
+  /// Requires    1 B to 16 MiB a range, at most staging_bytes in all.
+  /// Durability  none yet: wait for a level.
+  /// Errors      InvalidArgument, OutOfRange, QuorumLost, Fenced: nothing of it was begun.
+  ///             Blocks while too much is in flight, at most until silent peers are down.
+  Result<RegionTicket> write(std::span<const RangeEpoch> epochs);
+  Result<RegionTicket> write(std::uint64_t at, std::span<const std::byte> bytes);
+
+  /// Waits until the update, and all before it, have reached `level`: Visible or Durable on at
+  /// least one peer, Committed on the quorum.
+  /// Errors   TimedOut (it may still get there: wait again), OutcomeUnknown (it can not any more,
+  ///          and may be there or not), Fenced (the same, and another writer has the region),
+  ///          Unsupported, InvalidArgument (not a ticket of this region).
+  Result<void> wait(const RegionTicket& ticket, Level level,
+                    std::chrono::milliseconds timeout = std::chrono::seconds(30));
+  /// The same for everything that was begun.
+  Result<void> flush(Level level, std::chrono::milliseconds timeout = std::chrono::seconds(30));
+  /// Whether it has got there, as far as the calls have learned by now. Cost: compares numbers.
+  bool reached(const RegionTicket& ticket, Level level) const;
+
+  /// Makes progress without waiting, and notices peers that are gone or silent: whoever has
+  /// nothing to wait for calls it now and then. Errors: QuorumLost, Fenced.
+  Result<void> poll();
+
+  /// 8-byte atomics at a multiple of 8, by the responder's processor; they return what was there
+  /// before. What it was, and what it is, survives a power failure then. In order with updates
+  /// that overlap.
+  ///
+  /// Errors   Unsupported with several peers: each would answer with its own old value, and nothing
+  ///          makes those agree. InvalidArgument, OutOfRange, Disconnected: nothing was changed.
+  ///          OutcomeUnknown: it was done once or not at all.
+  /// Cost     one round trip, waited for.
+  Result<std::uint64_t> fetch_add(std::uint64_t at, std::uint64_t addend);
+  /// Changes the word to `value` if it was `expected`.
+  Result<std::uint64_t> compare_swap(std::uint64_t at, std::uint64_t expected, std::uint64_t value);
+  Result<std::uint64_t> store(std::uint64_t at, std::uint64_t value);
+
+  /// Reads from the replica of peer number `replica` (as in RegionOptions::peers), or, kAny, from
+  /// one that is up, a whole one if there is. Has every update in it that was reached there.
+  /// Errors: OutOfRange, Disconnected (that peer is down).
+  static constexpr std::size_t kAny = SIZE_MAX;
+  Result<void> read(std::uint64_t at, std::span<std::byte> into, std::size_t replica = kAny);
+
+  /// For an event loop: a descriptor that becomes readable when an answer may have come. There is
+  /// nothing behind it that moves on without you, so the order is: poll() until there is nothing to
+  /// do; arm(); if that is true, sleep on the descriptor; then poll() again, and at the latest
+  /// after half of peer_timeout, for peers that are silent. It belongs to the region.
+  /// Errors: Unsupported (emulated devices have none), SystemError.
+  Result<int> completion_fd();
+  /// False: something has come meanwhile, poll() first.
+  bool arm();
+
+  /// The caller has seen to it that all replicas that are up hold the same: from now on they are
+  /// whole. Errors: QuorumLost, Fenced.
+  Result<void> note_equal();
+
+  RegionStatus status() const;
+
+  /// Waits until everything is at the level on every peer that is up, and notes there that it is;
+  /// afterwards only destruction, which does the same for at most a second if this was not called.
+  /// Errors: TimedOut, QuorumLost: the replicas may differ.
+  Result<void> close(std::chrono::milliseconds timeout = std::chrono::seconds(5));
+
+ private:
+  class State;
+  struct Delete {
+    void operator()(State* state) const;
+  };
+  explicit Region(std::unique_ptr<State, Delete> state);
+  bool readable() const;
+  bool usable() const;
+  Error why_not() const;
+  std::unique_ptr<State, Delete> state_;
+};
+
+}  // namespace perdure

@@ -1,0 +1,161 @@
+// The public face of regions: peers by address, and who may call.
+#include <fmt/format.h>
+#include <perdure/region.h>
+
+#include <algorithm>
+
+#include "client/dial.h"
+#include "core/forks.h"
+#include "core/try.h"
+#include "region/replicated_region.h"
+
+namespace perdure {
+namespace {
+
+/// How long the end of a region waits for replicas that lag.
+constexpr Nanoseconds kEndWithin = std::chrono::seconds(1);
+
+/// Times that add to a clock's without going over its end.
+std::chrono::milliseconds bounded(std::chrono::milliseconds time) {
+  constexpr std::chrono::milliseconds kLongest = std::chrono::hours(24 * 365 * 100);
+  return std::clamp(time, std::chrono::milliseconds(0), kLongest);
+}
+
+}  // namespace
+
+class Region::State {
+ public:
+  client::Dialer dialer;  // owns the devices: outlives the region's connections
+  std::unique_ptr<region::ReplicatedRegion> region;
+  bool closed = false;
+  const std::uint32_t process = forks_so_far();
+
+  State() = default;
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+  /// A program that ends without close() leaves replicas that are known to be whole all the same.
+  ~State() {
+    if (region != nullptr && !closed) (void)region->close(kEndWithin);
+  }
+};
+
+void Region::Delete::operator()(State* state) const {
+  // In a child its connections are the parent's: whatever would end them stays.
+  if (state->process == forks_so_far()) delete state;
+}
+
+Result<Region> Region::open(RegionOptions options) {
+  std::unique_ptr<State, Delete> state(new State);
+  state->dialer.use_rnic(options.rnic);
+  std::vector<std::unique_ptr<client::Peer>> peers;
+  for (const std::string& address : options.peers) {
+    if (std::count(options.peers.begin(), options.peers.end(), address) > 1) {
+      return Error{ErrorCode::InvalidArgument,
+                   fmt::format("peer {} is named twice; a replica counts once", address)};
+    }
+    PERDURE_TRY(peer, state->dialer.dial(address, options.transport));
+    peers.push_back(std::move(peer));
+  }
+  options.peer_timeout = bounded(options.peer_timeout);
+  PERDURE_TRY(region,
+              region::ReplicatedRegion::open(std::move(peers), options, Clock::monotonic()));
+  state->region = std::move(region);
+  return Region(std::move(state));
+}
+
+Region::Region(std::unique_ptr<State, Delete> state) : state_(std::move(state)) {}
+Region::Region(Region&&) noexcept = default;
+Region& Region::operator=(Region&&) noexcept = default;
+Region::~Region() = default;
+
+bool Region::readable() const { return state_ != nullptr && state_->process == forks_so_far(); }
+bool Region::usable() const { return readable() && !state_->closed; }
+
+Error Region::why_not() const {
+  if (state_ == nullptr) return {ErrorCode::InvalidArgument, "this region was moved from"};
+  if (state_->process != forks_so_far()) {
+    return {ErrorCode::InvalidArgument,
+            "this region belongs to the parent process: after fork() the child opens one of its "
+            "own"};
+  }
+  return {ErrorCode::InvalidArgument, "this region is closed: open it again"};
+}
+
+std::uint64_t Region::bytes() const { return readable() ? state_->region->bytes() : 0; }
+
+Result<RegionTicket> Region::write(std::span<const RangeEpoch> epochs) {
+  if (!usable()) return why_not();
+  return state_->region->write(epochs);
+}
+
+Result<RegionTicket> Region::write(std::uint64_t at, std::span<const std::byte> bytes) {
+  const RangeWrite range{at, bytes};
+  const RangeEpoch epoch(&range, 1);
+  return write({&epoch, 1});
+}
+
+Result<void> Region::wait(const RegionTicket& ticket, Level level,
+                          std::chrono::milliseconds timeout) {
+  if (!usable()) return why_not();
+  return state_->region->wait(ticket, level, bounded(timeout));
+}
+
+Result<void> Region::flush(Level level, std::chrono::milliseconds timeout) {
+  if (!usable()) return why_not();
+  return state_->region->flush(level, bounded(timeout));
+}
+
+bool Region::reached(const RegionTicket& ticket, Level level) const {
+  return readable() && state_->region->reached(ticket, level);
+}
+
+Result<void> Region::poll() {
+  if (!usable()) return why_not();
+  return state_->region->poll();
+}
+
+Result<std::uint64_t> Region::fetch_add(std::uint64_t at, std::uint64_t addend) {
+  if (!usable()) return why_not();
+  return state_->region->atomic({persist::AtomicOperation::FetchAdd, at, addend, 0});
+}
+
+Result<std::uint64_t> Region::compare_swap(std::uint64_t at, std::uint64_t expected,
+                                           std::uint64_t value) {
+  if (!usable()) return why_not();
+  return state_->region->atomic({persist::AtomicOperation::CompareSwap, at, value, expected});
+}
+
+Result<std::uint64_t> Region::store(std::uint64_t at, std::uint64_t value) {
+  if (!usable()) return why_not();
+  return state_->region->atomic({persist::AtomicOperation::Store, at, value, 0});
+}
+
+Result<void> Region::read(std::uint64_t at, std::span<std::byte> into, std::size_t replica) {
+  if (!usable()) return why_not();
+  return state_->region->read(at, into, replica);
+}
+
+Result<int> Region::completion_fd() {
+  if (!usable()) return why_not();
+  return state_->region->completion_fd();
+}
+
+bool Region::arm() { return usable() && state_->region->arm(); }
+
+Result<void> Region::note_equal() {
+  if (!usable()) return why_not();
+  return state_->region->note_equal();
+}
+
+RegionStatus Region::status() const {
+  if (!readable()) return {};
+  return state_->region->status();
+}
+
+Result<void> Region::close(std::chrono::milliseconds timeout) {
+  if (!usable()) return why_not();
+  state_->closed = true;
+  return state_->region->close(bounded(timeout));
+}
+
+}  // namespace perdure

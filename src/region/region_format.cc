@@ -1,0 +1,104 @@
+#include "region/region_format.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/assert.h"
+#include "core/bytes.h"
+#include "core/crc32c.h"
+
+namespace perdure::region {
+namespace {
+
+using Magic = std::array<char, kMagicBytes>;
+constexpr Magic kRegionMagic = {'P', 'E', 'R', 'D', 'R', 'E', 'G', '\x01'};
+// What a log writes at these places (log/log_format.h, log/log_state.h).
+constexpr Magic kLogMagic = {'P', 'E', 'R', 'D', 'L', 'O', 'G', '\x01'};
+constexpr Magic kLogStateMagic = {'P', 'E', 'R', 'D', 'L', 'G', 'S', 'T'};
+
+bool begins_with(std::span<const std::byte> bytes, const Magic& magic) {
+  return std::memcmp(bytes.data(), magic.data(), magic.size()) == 0;
+}
+
+std::uint64_t state_check(std::uint64_t bits) {
+  const std::uint32_t crc = crc32c(bytes_of(bits));
+  return (crc ^ crc >> 16) & 0xffff;
+}
+
+/// Nothing: no header, or a damaged one.
+Result<std::optional<RegionHeader>> decode_header(std::span<const std::byte> bytes) {
+  using Header = std::optional<RegionHeader>;
+  if (!begins_with(bytes, kRegionMagic)) return Header{};
+  if (crc32c(bytes.first(60)) != load<std::uint32_t>(bytes.data() + 60)) return Header{};
+  const auto version = load<std::uint32_t>(bytes.data() + 8);
+  if (version != kRegionVersion) {
+    return Error{
+        ErrorCode::VersionMismatch,
+        fmt::format("the region has format {}, this build reads {}", version, kRegionVersion)};
+  }
+  const RegionHeader header{load<std::uint32_t>(bytes.data() + 12),
+                            load<std::uint32_t>(bytes.data() + 24),
+                            load<std::uint64_t>(bytes.data() + 16)};
+  if (header.quorum == 0 || header.quorum > header.replicas) return Header{};
+  return Header{header};
+}
+
+}  // namespace
+
+HeaderBytes encode_header(const RegionHeader& header) {
+  HeaderBytes bytes{};
+  std::memcpy(bytes.data(), kRegionMagic.data(), kRegionMagic.size());
+  store(bytes.data() + 8, kRegionVersion);
+  store(bytes.data() + 12, header.replicas);
+  store(bytes.data() + 16, header.id);
+  store(bytes.data() + 24, header.quorum);
+  store(bytes.data() + 60, crc32c(std::span(bytes).first(60)));
+  return bytes;
+}
+
+std::uint64_t encode_state(const ReplicaState& state) {
+  PERDURE_ASSERT(state.generation != 0 && state.generation <= kGenerationMax);
+  const std::uint64_t bits =
+      state.generation << 18 | (state.whole ? 1u << 17 : 0u) | (state.closed ? 1u << 16 : 0u);
+  return bits | state_check(bits);
+}
+
+std::optional<ReplicaState> decode_state(std::uint64_t word) {
+  if (word == 0) return ReplicaState{};
+  const std::uint64_t bits = word & ~std::uint64_t{0xffff};
+  if (state_check(bits) != (word & 0xffff)) return std::nullopt;
+  return ReplicaState{bits >> 18, (bits >> 16 & 1) != 0, (bits >> 17 & 1) != 0};
+}
+
+Result<RegionStart> decode_start(std::span<const std::byte> bytes) {
+  PERDURE_ASSERT(bytes.size() >= kDataAt);
+  RegionStart start;
+  bool claimed = false;
+  bool blank = load<std::uint64_t>(bytes.data() + kStateWordAt) == 0;
+  for (const std::uint64_t at : kHeadersAt) {
+    const auto header = decode_header(bytes.subspan(at, kHeaderBytes));
+    if (!header.ok()) return header.error();
+    if (!start.header) start.header = *header;
+    claimed = claimed || begins_with(bytes.subspan(at), kRegionMagic);
+    blank = blank && load<std::uint64_t>(bytes.data() + at) == 0;
+  }
+  if (start.header) {
+    const auto state = decode_state(load<std::uint64_t>(bytes.data() + kStateWordAt));
+    start.state = state.value_or(ReplicaState{1, false, false});
+    return start;
+  }
+  if (blank) return start;
+  if (claimed) {
+    return Error{ErrorCode::Corrupt, "what the pool says of its region fails its checksum"};
+  }
+  const bool log = begins_with(bytes, kLogMagic) ||
+                   begins_with(bytes.subspan(kHeadersAt[1]), kLogStateMagic) ||
+                   begins_with(bytes.subspan(kStateWordAt), kLogStateMagic);
+  return Error{ErrorCode::InvalidArgument,
+               fmt::format("the pool holds {}, and no region; use another pool",
+                           log ? "a log" : "something that is not known")};
+}
+
+}  // namespace perdure::region

@@ -1,0 +1,82 @@
+// What a region keeps in the exported part of each of its pools, before the bytes of its user.
+//
+//   offset  size  field
+//   0       64    header: whose pool this is (below)
+//   192     64    probe line: zeros, written over with zeros to time the connection
+//   4096    64    copy of the header
+//   8192    8     state word; 0: never written
+//   12288   ..    the user's bytes
+//
+// Header, written once:
+//
+//   0       8     magic     "PERDREG\x01"
+//   8       4     version   kRegionVersion
+//   12      4     replicas  how many the region has
+//   16      8     id        random; the same on every replica
+//   24      4     quorum    replicas that are written, or none is
+//   28      32    zero
+//   60      4     crc32c    of bytes 0..60
+//
+// State word, one aligned store of 8 bytes:
+//
+//   bits 0..15   check       the two halves of the CRC32C of the other bits, exclusive-ored
+//   bit 16       closed      all updates of the session had resolved here when it ended
+//   bit 17       whole       it has had everything that was ever reported
+//   bits 18..63  generation  of the session that wrote last, from 1
+//
+// What a crash can leave behind: of the header first all but the magic is made durable, then the
+// magic, first in the copy. So it is whole, or has no magic, and then the pool is blank. A word is
+// old or new. A region whose state words are all 0 was never opened, so nothing was ever written.
+#pragma once
+
+#include <perdure/result.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+
+namespace perdure::region {
+
+inline constexpr std::uint32_t kRegionVersion = 1;
+inline constexpr std::uint64_t kHeaderBytes = 64;
+inline constexpr std::array<std::uint64_t, 2> kHeadersAt = {0, 4096};
+inline constexpr std::uint64_t kMagicBytes = 8;
+inline constexpr std::uint64_t kProbeLineAt = 192;
+inline constexpr std::uint64_t kStateWordAt = 8192;
+inline constexpr std::uint64_t kDataAt = 12288;
+
+struct RegionHeader {
+  std::uint32_t replicas = 0;
+  std::uint32_t quorum = 0;
+  std::uint64_t id = 0;
+  bool operator==(const RegionHeader&) const = default;
+};
+
+struct ReplicaState {
+  std::uint64_t generation = 0;  // 0: never opened
+  bool closed = false;
+  bool whole = false;
+  bool operator==(const ReplicaState&) const = default;
+};
+inline constexpr std::uint64_t kGenerationMax = (std::uint64_t{1} << 46) - 1;
+
+using HeaderBytes = std::array<std::byte, kHeaderBytes>;
+HeaderBytes encode_header(const RegionHeader& header);
+
+std::uint64_t encode_state(const ReplicaState& state);
+/// Nothing: damaged.
+std::optional<ReplicaState> decode_state(std::uint64_t word);
+
+/// What a pool says of its region.
+struct RegionStart {
+  std::optional<RegionHeader> header;  // nothing: the pool is blank
+  ReplicaState state;                  // damaged: neither closed nor whole, generation 1
+};
+
+/// Reads the first kDataAt bytes of a pool. Trusts nothing of them.
+/// Errors: InvalidArgument (it holds something else), Corrupt, VersionMismatch.
+Result<RegionStart> decode_start(std::span<const std::byte> bytes);
+
+}  // namespace perdure::region

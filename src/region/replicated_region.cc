@@ -1,0 +1,449 @@
+// A region at work: updates to every replica that is up, how far they are, READs and atomics.
+#include "region/replicated_region.h"
+
+#include <fmt/format.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <functional>
+
+#include "core/assert.h"
+#include "core/errno_error.h"
+#include "core/random.h"
+#include "core/try.h"
+
+namespace perdure::region {
+namespace {
+
+constexpr Nanoseconds kRestSlice = std::chrono::milliseconds(10);
+// For the question who has taken over, to all peers that are down.
+constexpr Nanoseconds kAskWithin = std::chrono::milliseconds(200);
+
+}  // namespace
+
+ReplicatedRegion::ReplicatedRegion(const RegionOptions& options, const Clock& clock)
+    : options_(options),
+      clock_(clock),
+      staging_(options.staging_bytes),
+      landing_(std::make_unique_for_overwrite<std::byte[]>(kLandingBytes)),
+      writer_(random_secret()) {}
+
+ReplicatedRegion::~ReplicatedRegion() {
+  for (Replica& replica : replicas_) {
+    replica.session.close();
+    replica.landing.reset();
+    replica.staging.reset();
+  }
+  if (completion_fd_) ::close(*completion_fd_);
+}
+
+std::size_t ReplicatedRegion::up() const {
+  return static_cast<std::size_t>(
+      std::count_if(replicas_.begin(), replicas_.end(),
+                    [](const Replica& replica) { return replica.session.up(); }));
+}
+
+/// The last update that has resolved on so many replicas.
+std::uint64_t ReplicatedRegion::reached_by(std::size_t replicas) const {
+  std::array<std::uint64_t, kReplicasMax> resolved{};
+  for (std::size_t index = 0; index < replicas_.size(); ++index) {
+    resolved[index] = replicas_[index].resolved;
+  }
+  std::sort(resolved.begin(), resolved.end(), std::greater<>());
+  return resolved[replicas - 1];
+}
+
+bool ReplicatedRegion::reached(const RegionTicket& ticket, Level level) const {
+  if (refuses_level(level) || ticket.writer != writer_ || ticket.number > begun_) return false;
+  return ticket.number <= reached_by(level == Level::Committed ? quorum_ : 1);
+}
+
+std::optional<Error> ReplicatedRegion::refuses_level(Level level) const {
+  if (level == Level::Received) {
+    return Error{ErrorCode::InvalidArgument,
+                 "a region knows the levels visible, durable and committed"};
+  }
+  if (level <= options_.level || options_.level == Level::Durable) return std::nullopt;
+  return Error{ErrorCode::Unsupported,
+               fmt::format("{} was opened for {}: nothing in it is ever durable", name(),
+                           to_string(options_.level))};
+}
+
+/// Whether the replicas that are up, and those that have it, suffice.
+bool ReplicatedRegion::can_reach(const RegionTicket& ticket, Level level) const {
+  const auto count = std::count_if(replicas_.begin(), replicas_.end(), [&](const Replica& replica) {
+    return replica.session.up() || replica.resolved >= ticket.number;
+  });
+  return static_cast<std::size_t>(count) >= (level == Level::Committed ? quorum_ : 1);
+}
+
+/// Why there are too few replicas: a newer writer, asked of the peers that are down, or the reasons
+/// why they are. They stay down, so it is asked once.
+Error ReplicatedRegion::lost() {
+  if (lost_) return *lost_;
+  const Deadline deadline(clock_, kAskWithin);
+  for (Replica& replica : replicas_) {
+    if (replica.session.up() || deadline.passed()) continue;
+    const auto pool = replica.session.peer().describe(options_.pool, deadline);
+    if (!pool.ok() || pool->epoch <= epoch_) continue;
+    lost_ =
+        Error{ErrorCode::Fenced, fmt::format("writer '{}' took over with epoch {}; ours was {}",
+                                             pool->writer_name, pool->epoch.value, epoch_.value)};
+    return *lost_;
+  }
+  lost_ = too_few(name());
+  lost_->code = ErrorCode::QuorumLost;
+  return *lost_;
+}
+
+/// Takes answers and posts what waits, everywhere.
+void ReplicatedRegion::progress() {
+  std::uint64_t everywhere = begun_;
+  for (Replica& replica : replicas_) {
+    client::DurableSession& session = replica.session;
+    if (session.up()) session.poll();
+    while (!replica.flights.empty() && session.has_resolved(replica.flights.front().number)) {
+      replica.resolved = replica.flights.front().update;
+      replica.flights.pop_front();
+    }
+    if (!session.up()) {
+      replica.flights.clear();
+      continue;
+    }
+    session.follow_drift();
+    everywhere = std::min(everywhere, replica.resolved);
+  }
+  staging_.release(everywhere);
+}
+
+/// After nothing has come: polls for a while, then sleeps until something may have.
+void ReplicatedRegion::rest(Nanoseconds since, Nanoseconds slice) {
+  if (clock_.now() - since < options_.spin) return;
+  std::vector<fabric::Endpoint*> endpoints;
+  for (Replica& replica : replicas_) {
+    if (answer_due(replica)) endpoints.push_back(replica.session.endpoint());
+  }
+  fabric::wait_any(endpoints, std::min(slice, kRestSlice));
+  look_for_stalls();
+}
+
+void ReplicatedRegion::look_for_stalls() {
+  for (Replica& replica : replicas_) replica.session.look_for_stall();
+}
+
+Result<std::size_t> ReplicatedRegion::check(std::span<const RangeEpoch> epochs) const {
+  if (epochs.empty()) return Error{ErrorCode::InvalidArgument, "an update without an epoch"};
+  std::size_t ranges = 0;
+  std::size_t bytes = 0;
+  for (const RangeEpoch epoch : epochs) {
+    if (epoch.empty()) return Error{ErrorCode::InvalidArgument, "an epoch without a range"};
+    ranges += epoch.size();
+    for (const RangeWrite& range : epoch) {
+      const std::size_t length = range.bytes.size();
+      if (length == 0 || length > client::kRangeBytesMax) {
+        return Error{ErrorCode::InvalidArgument,
+                     fmt::format("a range of {} bytes; an update takes 1 to {}", length,
+                                 client::kRangeBytesMax)};
+      }
+      if (length > bytes_ || range.at > bytes_ - length) {
+        return Error{ErrorCode::OutOfRange, fmt::format("bytes {}+{} lie outside the region's {}",
+                                                        range.at, length, bytes_)};
+      }
+      bytes += length;
+      if (bytes > options_.staging_bytes) {
+        return Error{
+            ErrorCode::InvalidArgument,
+            fmt::format("an update of more than staging_bytes, {}", options_.staging_bytes)};
+      }
+    }
+  }
+  if (ranges > kRangesMax) {
+    return Error{ErrorCode::InvalidArgument,
+                 fmt::format("an update of {} ranges; it takes {}", ranges, kRangesMax)};
+  }
+  return bytes;
+}
+
+/// Whether every session that is up takes another update.
+bool ReplicatedRegion::has_turn() const {
+  return std::all_of(replicas_.begin(), replicas_.end(), [](const Replica& replica) {
+    return !replica.session.up() || replica.session.in_flight() < client::kUpdatesMax;
+  });
+}
+
+/// Waits until there is room for another update.
+Result<std::span<std::byte>> ReplicatedRegion::make_room(std::size_t bytes) {
+  const Nanoseconds since = clock_.now();
+  for (;;) {  // a session that is silent goes down, and then no longer counts
+    progress();
+    if (up() < quorum_) return lost();
+    if (has_turn()) {
+      const std::span<std::byte> room = staging_.take(begun_ + 1, bytes);
+      if (!room.empty()) return room;
+    }
+    rest(since, kRestSlice);
+  }
+}
+
+Result<RegionTicket> ReplicatedRegion::write(std::span<const RangeEpoch> epochs) {
+  PERDURE_TRY(bytes, check(epochs));
+  PERDURE_TRY(room, make_room(bytes));
+  std::byte* to = room.data();
+  for (const RangeEpoch epoch : epochs) {
+    for (const RangeWrite& range : epoch) {
+      std::memcpy(to, range.bytes.data(), range.bytes.size());
+      to += range.bytes.size();
+    }
+  }
+  ++begun_;
+  begin_everywhere(epochs, room.data());
+  return RegionTicket{begun_, writer_};
+}
+
+/// A replica that does not take it is down.
+void ReplicatedRegion::begin_everywhere(std::span<const RangeEpoch> epochs, std::byte* staged) {
+  items_.clear();
+  for (const RangeEpoch epoch : epochs) {
+    for (const RangeWrite& range : epoch) {
+      items_.push_back({kDataAt + range.at, {staged, range.bytes.size(), nullptr}});
+      staged += range.bytes.size();
+    }
+  }
+  ranges_.clear();
+  std::size_t first = 0;
+  for (const RangeEpoch epoch : epochs) {
+    ranges_.push_back(client::Ranges(items_).subspan(first, epoch.size()));
+    first += epoch.size();
+  }
+  for (Replica& replica : replicas_) {
+    if (!replica.session.up()) continue;
+    for (persist::UpdateItem& item : items_) item.data.memory = replica.staging.get();
+    const auto number = replica.session.update(ranges_);
+    if (number.ok()) {
+      replica.flights.push_back({begun_, *number});
+    } else if (replica.session.up()) {
+      replica.session.mark_down(number.error());
+    }
+  }
+}
+
+Result<void> ReplicatedRegion::wait(const RegionTicket& ticket, Level level, Nanoseconds timeout) {
+  if (auto refused = refuses_level(level)) return *refused;
+  if (ticket.writer != writer_ || ticket.number > begun_) {
+    return Error{ErrorCode::InvalidArgument,
+                 "the ticket is of another region, or of an earlier opening of this one"};
+  }
+  const Deadline deadline(clock_, timeout);
+  const Nanoseconds since = clock_.now();
+  for (;;) {
+    progress();
+    if (reached(ticket, level)) return {};
+    if (!can_reach(ticket, level)) {
+      const Error why = lost();
+      if (why.code == ErrorCode::Fenced) return why;
+      return Error{ErrorCode::OutcomeUnknown,
+                   fmt::format("update {} is not {}, and may be there or not; {}", ticket.number,
+                               to_string(level), why.message)};
+    }
+    if (deadline.passed()) {
+      return Error{ErrorCode::TimedOut,
+                   fmt::format("update {} is not {} yet", ticket.number, to_string(level))};
+    }
+    rest(since, deadline.left());
+  }
+}
+
+Result<void> ReplicatedRegion::poll() {
+  progress();
+  look_for_stalls();
+  if (up() < quorum_) return lost();
+  return {};
+}
+
+/// Until update `number` of a session has resolved. Errors: Disconnected: it never will.
+Result<void> ReplicatedRegion::await(Replica& replica, std::uint64_t number) {
+  const client::DurableSession& session = replica.session;
+  const Nanoseconds since = clock_.now();
+  while (!session.has_resolved(number)) {  // or the session goes down
+    if (!session.up()) return Error{ErrorCode::Disconnected, session.down_reason()->message};
+    progress();
+    if (!session.has_resolved(number)) rest(since, kRestSlice);
+  }
+  return {};
+}
+
+Result<std::uint64_t> ReplicatedRegion::atomic(persist::Atomic what) {
+  if (replicas_.size() != 1) {
+    return Error{ErrorCode::Unsupported,
+                 fmt::format("{} has {} replicas: each would do an atomic on its own bytes, and "
+                             "answer with its own old value; write() the word instead",
+                             name(), replicas_.size())};
+  }
+  PERDURE_TRY_VOID(persist::check_atomic(what, bytes_));
+  what.at += kDataAt;
+  Replica& replica = replicas_.front();
+  client::DurableSession& session = replica.session;
+  const Nanoseconds since = clock_.now();
+  while (session.up() && !has_turn()) {
+    progress();
+    rest(since, kRestSlice);
+  }
+  auto number = session.atomic(what);
+  if (!number.ok()) return number.error();
+  if (auto done = await(replica, *number); !done) {
+    return Error{ErrorCode::OutcomeUnknown,
+                 fmt::format("the atomic was done once or not at all: {}", done.error().message)};
+  }
+  return session.value_before(*number);
+}
+
+Result<void> ReplicatedRegion::read(std::uint64_t at, std::span<std::byte> into,
+                                    std::size_t which) {
+  if (into.size() > bytes_ || at > bytes_ - into.size()) {
+    return Error{ErrorCode::OutOfRange,
+                 fmt::format("bytes {}+{} lie outside the region's {}", at, into.size(), bytes_)};
+  }
+  if (which == Region::kAny) {
+    const auto is_up = [](const Replica& each) { return each.session.up(); };
+    const auto is_whole = [](const Replica& each) { return each.session.up() && each.whole; };
+    auto found = std::find_if(replicas_.begin(), replicas_.end(), is_whole);
+    if (found == replicas_.end()) found = std::find_if(replicas_.begin(), replicas_.end(), is_up);
+    if (found == replicas_.end()) return Error{ErrorCode::Disconnected, lost().message};
+    which = static_cast<std::size_t>(found - replicas_.begin());
+  }
+  if (which >= replicas_.size()) {
+    return Error{ErrorCode::InvalidArgument,
+                 fmt::format("replica {} of {}", which, replicas_.size())};
+  }
+  Replica& replica = replicas_[which];
+  const Nanoseconds since = clock_.now();
+  while (!into.empty()) {
+    while (replica.session.in_flight() == client::kUpdatesMax && replica.session.up()) {
+      progress();
+      rest(since, kRestSlice);
+    }
+    const std::size_t bytes = std::min(into.size(), kLandingBytes);
+    auto number =
+        replica.session.read(kDataAt + at, {landing_.get(), bytes, replica.landing.get()});
+    if (!number.ok()) return Error{ErrorCode::Disconnected, number.error().message};
+    PERDURE_TRY_VOID(await(replica, *number));
+    std::memcpy(into.data(), landing_.get(), bytes);
+    at += bytes;
+    into = into.subspan(bytes);
+  }
+  return {};
+}
+
+Result<int> ReplicatedRegion::completion_fd() {
+  if (completion_fd_) return *completion_fd_;
+  const int all = ::epoll_create1(EPOLL_CLOEXEC);
+  if (all < 0) return errno_error("epoll_create1", errno);
+  completion_fd_ = all;
+  for (Replica& replica : replicas_) {
+    if (!replica.session.up()) continue;
+    const int one = replica.session.endpoint()->wait_fd();
+    epoll_event event{};
+    event.events = EPOLLIN;
+    const bool there = one >= 0;
+    // When its connection ends, the kernel takes the descriptor out.
+    if (there && ::epoll_ctl(all, EPOLL_CTL_ADD, one, &event) == 0) continue;
+    const Error why = there ? errno_error("epoll_ctl", errno)
+                            : Error{ErrorCode::Unsupported,
+                                    fmt::format("the device of {} has no descriptor to wait on",
+                                                replica.session.peer().name())};
+    ::close(all);
+    completion_fd_.reset();
+    return why;
+  }
+  return all;
+}
+
+bool ReplicatedRegion::arm() {
+  bool armed = true;
+  for (Replica& replica : replicas_) {
+    if (replica.session.up()) armed = replica.session.endpoint()->arm() && armed;
+  }
+  return armed;
+}
+
+/// Until everything has resolved on every replica that is up.
+Result<void> ReplicatedRegion::drain(const Deadline& deadline) {
+  const Nanoseconds since = clock_.now();
+  for (;;) {
+    progress();
+    const auto behind = std::find_if(replicas_.begin(), replicas_.end(), [&](const auto& each) {
+      return each.session.up() && !each.session.idle();
+    });
+    if (behind == replicas_.end()) return {};
+    if (deadline.passed()) {
+      return Error{ErrorCode::TimedOut,
+                   fmt::format("{} has {} of {} updates; the replicas may differ",
+                               behind->session.peer().name(), behind->resolved, begun_)};
+    }
+    rest(since, deadline.left());
+  }
+}
+
+Result<void> ReplicatedRegion::note_equal() {
+  PERDURE_TRY_VOID(drain(Deadline(clock_, std::chrono::hours(1))));
+  if (up() < quorum_) return lost();
+  const bool known = 2 * quorum_ > replicas_.size();
+  for (Replica& replica : replicas_) {
+    if (!replica.session.up()) continue;
+    replica.whole = known;
+    if (auto written = write_state(replica, false); !written && replica.session.up()) {
+      replica.session.mark_down(written.error());
+    }
+  }
+  return up() < quorum_ ? Result<void>(lost()) : Result<void>{};
+}
+
+Result<void> ReplicatedRegion::close(Nanoseconds timeout) {
+  const Deadline deadline(clock_, timeout);
+  PERDURE_TRY_VOID(drain(deadline));
+  for (Replica& replica : replicas_) {
+    if (!replica.session.up()) continue;
+    replica.session.set_deadline(deadline);
+    if (auto written = write_state(replica, true); !written && replica.session.up()) {
+      replica.session.mark_down(written.error());
+    }
+  }
+  const bool enough = up() >= quorum_;
+  Result<void> closed = enough ? Result<void>{} : Result<void>(lost());
+  for (Replica& replica : replicas_) replica.session.close();
+  return closed;
+}
+
+RegionStatus ReplicatedRegion::status() const {
+  RegionStatus status;
+  status.epoch = epoch_;
+  status.bytes = bytes_;
+  status.quorum = quorum_;
+  status.begun = begun_;
+  status.committed = reached_by(quorum_);
+  for (const Replica& replica : replicas_) {
+    const client::DurableSession& session = replica.session;
+    RegionReplicaStatus each;
+    each.peer = session.peer().name();
+    each.pool_uuid = replica.uuid;
+    each.up = session.up();
+    if (!each.up && session.down_reason()) each.down_reason = session.down_reason()->message;
+    each.whole = replica.whole;
+    each.resolved = replica.resolved;
+    if (session.up()) {
+      each.profile = session.connection().pool.profile;
+      each.small_method = session.small_method().name;
+      each.large_method = session.large_method().name;
+      each.small_bytes_max = session.small_bytes_max();
+    }
+    status.may_differ = status.may_differ || !each.up || (!each.whole && replicas_.size() > 1);
+    status.replicas.push_back(std::move(each));
+  }
+  return status;
+}
+
+}  // namespace perdure::region

@@ -1,0 +1,127 @@
+// ReplicatedRegion: a region on peers, each driven through a durable session. What include/perdure/
+// region.h promises, with peers and clock given, so that it runs in one process with emulated ones.
+#pragma once
+
+#include <perdure/region.h>
+#include <perdure/result.h>
+
+#include "client/durable_session.h"
+#include "core/clock.h"
+#include "region/region_format.h"
+#include "region/staging_ring.h"
+
+#include <deque>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace perdure::region {
+
+/// Replicas of one region.
+inline constexpr std::size_t kReplicasMax = 16;
+inline constexpr std::size_t kRangesMax = 65536;         // of one update
+inline constexpr std::size_t kLandingBytes = 64 * 1024;  // of one READ
+static_assert(kLandingBytes >= kDataAt);
+
+/// Threads: one caller at a time.
+class ReplicatedRegion {
+ public:
+  /// Of the options, peers, transport and rnic are not looked at. Errors: those of Region::open.
+  static Result<std::unique_ptr<ReplicatedRegion>> open(
+      std::vector<std::unique_ptr<client::Peer>> peers, const RegionOptions& options,
+      const Clock& clock);
+  ~ReplicatedRegion();
+  ReplicatedRegion(const ReplicatedRegion&) = delete;
+  ReplicatedRegion& operator=(const ReplicatedRegion&) = delete;
+
+  // As in Region.
+  std::uint64_t bytes() const { return bytes_; }
+  Result<RegionTicket> write(std::span<const RangeEpoch> epochs);
+  Result<void> wait(const RegionTicket& ticket, Level level, Nanoseconds timeout);
+  Result<void> flush(Level level, Nanoseconds timeout) {
+    return wait({begun_, writer_}, level, timeout);
+  }
+  bool reached(const RegionTicket& ticket, Level level) const;
+  Result<void> poll();
+  Result<std::uint64_t> atomic(persist::Atomic what);
+  Result<void> read(std::uint64_t at, std::span<std::byte> into, std::size_t replica);
+  Result<int> completion_fd();
+  bool arm();
+  Result<void> note_equal();
+  RegionStatus status() const;
+  Result<void> close(Nanoseconds timeout);
+
+ private:
+  struct Flight {
+    std::uint64_t update = 0;  // of the region
+    std::uint64_t number = 0;  // of the session
+  };
+  struct Replica {
+    Replica(std::unique_ptr<client::Peer> peer,
+            const client::DurableSessionOptions& session_options)
+        : session(std::move(peer), session_options) {}
+
+    std::unique_ptr<fabric::Memory> staging;
+    std::unique_ptr<fabric::Memory> landing;
+    client::DurableSession session;
+    std::string uuid;                    // of its pool
+    std::vector<std::byte> start_bytes;  // of its pool, as they were before anything was changed
+    RegionStart start;
+    bool whole = false;
+    std::deque<Flight> flights;
+    std::uint64_t resolved = 0;  // the last update of the region that has
+  };
+
+  ReplicatedRegion(const RegionOptions& options, const Clock& clock);
+  client::DurableSessionOptions session_options() const;
+  Result<void> ask_pools();
+  Result<void> look();
+  Result<bool> find_region();
+  Result<void> check_members();
+  Result<void> open_sessions();
+  Result<void> open_session(Replica& replica);
+  Result<void> claim(Replica& replica);
+  Result<void> begin_generation();
+  Result<void> write_state(Replica& replica, bool closed);
+  Result<void> drain(const Deadline& deadline);
+
+  Error too_few(const std::string& doing) const;
+  Error lost();
+  std::size_t up() const;
+  std::size_t reachable() const;
+  std::uint64_t reached_by(std::size_t replicas) const;
+  std::optional<Error> refuses_level(Level level) const;
+  bool can_reach(const RegionTicket& ticket, Level level) const;
+  Result<std::size_t> check(std::span<const RangeEpoch> epochs) const;
+  Result<std::span<std::byte>> make_room(std::size_t bytes);
+  bool has_turn() const;
+  void begin_everywhere(std::span<const RangeEpoch> epochs, std::byte* staged);
+  void progress();
+  Result<void> await(Replica& replica, std::uint64_t number);
+  void look_for_stalls();
+  void rest(Nanoseconds since, Nanoseconds slice);
+  bool answer_due(const Replica& replica) const {
+    return replica.session.up() && !replica.session.idle();
+  }
+  std::string name() const { return "region '" + options_.pool + "'"; }
+
+  const RegionOptions options_;
+  const Clock& clock_;
+  StagingRing staging_;
+  std::unique_ptr<std::byte[]> landing_;  // of READs
+  std::vector<Replica> replicas_;         // connections go before the memory that they name
+  std::size_t quorum_ = 0;
+  std::uint64_t bytes_ = 0;
+  Epoch epoch_;
+  std::uint64_t writer_ = 0;
+  std::uint64_t generation_ = 0;
+  std::uint64_t begun_ = 0;
+  std::optional<Error> lost_;
+  std::optional<int> completion_fd_;
+  std::vector<persist::UpdateItem> items_;  // scratch of write
+  std::vector<client::Ranges> ranges_;
+};
+
+}  // namespace perdure::region

@@ -1,0 +1,398 @@
+// What a region promises, judged by what its caller was told: after a power failure, or the
+// writer's death, at any place, every replica has what was reported of it, with the epochs of an
+// update in order; what was committed is on a quorum; and a replica that is called whole has
+// everything. Negative control: a region that was opened for less than durable loses something.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "core/bytes.h"
+#include "core/random.h"
+#include "pmem/pool_format.h"
+#include "region/replicated_region.h"
+#include "testing/soak.h"
+#include "testing/world_server.h"
+
+namespace perdure::region {
+namespace {
+
+const std::string kPool = "ranges";
+constexpr std::uint64_t kPoolBytes = 256 * 1024;
+constexpr std::uint64_t kArea = 8 * 1024;  // of the region, from its start
+constexpr std::uint64_t kGranule = 8;      // has one tag
+constexpr std::size_t kGranules = kArea / kGranule;
+
+struct Write {
+  std::uint64_t update = 0;  // 0: it was there
+  std::uint32_t epoch = 0;
+  std::uint64_t tag = 0;
+};
+
+std::vector<ServerProfile> profiles() {
+  std::vector<ServerProfile> all;
+  const auto add = [&](PersistenceDomain domain, Ddio ddio, ReceiveBuffers buffers,
+                       Transport transport, WriteOrder order) {
+    ServerProfile profile;
+    profile.domain = domain;
+    profile.ddio = ddio;
+    profile.receive_buffers = buffers;
+    profile.transport = transport;
+    profile.write_order = order;
+    all.push_back(profile);
+  };
+  using enum PersistenceDomain;
+  using enum Transport;
+  const auto dram = ReceiveBuffers::Dram;
+  add(Dmp, Ddio::Off, dram, InfiniBand, WriteOrder::Ordered);
+  add(Dmp, Ddio::On, dram, InfiniBand, WriteOrder::Unknown);
+  add(Mhp, Ddio::On, dram, Roce, WriteOrder::Unknown);
+  add(Wsp, Ddio::On, ReceiveBuffers::Pm, InfiniBand, WriteOrder::Ordered);
+  add(Dmp, Ddio::On, dram, Tcp, WriteOrder::Unknown);
+  add(Page, Ddio::On, dram, Tcp, WriteOrder::Unknown);
+  add(Page, Ddio::On, dram, InfiniBand, WriteOrder::Unknown);
+  return all;
+}
+
+/// What was met, so that what is to be shown was.
+struct Seen {
+  int updates = 0;
+  int committed = 0;     // waits that said so
+  int cuts = 0;          // of power, with an update in flight
+  int deaths = 0;        // of the writer, with an update in flight
+  int closed = 0;        // lives that ended well
+  int whole = 0;         // replicas called so, of several
+  int not_whole = 0;     // and not
+  int quorums_lost = 0;  // while it was written
+  int broken_promises = 0;
+};
+
+/// Some peers, a writer that lives several times, and the judge.
+class Lives {
+ public:
+  Lives(std::uint64_t seed, Level level, Seen& seen) : random_(seed), level_(level), seen_(seen) {
+    const std::size_t replicas = 1 + random_.below(3);
+    quorum_ = 1 + random_.below(replicas);
+    const auto all = profiles();
+    // A region for less than durable goes where that is not durable by itself.
+    const ServerProfile& profile = all[level == Level::Durable ? random_.below(all.size()) : 1];
+    for (std::size_t index = 0; index < replicas; ++index) {
+      servers_.push_back(*test::WorldServer::start(world_, fmt::format("server{}", index), profile,
+                                                   {kPool, kPoolBytes, {32, 2048}}));
+    }
+    client_ = &world_.add_machine("client", profile);
+    for (auto& writes : place_) writes.push_back({});
+    reported_.resize(replicas);
+  }
+
+  void live(int lives) {
+    for (int life = 0; life < lives && !testing::Test::HasFatalFailure(); ++life) one_life();
+  }
+
+ private:
+  void open() {
+    std::vector<std::unique_ptr<client::Peer>> peers;
+    for (const auto& server : servers_) peers.push_back(server->peer(*client_));
+    RegionOptions options;
+    options.pool = kPool;
+    options.quorum = quorum_;
+    options.level = level_;
+    options.staging_bytes = 32 * 1024;
+    options.measure_costs = random_.below(4) == 0;
+    options.take_over = true;
+    options.spin = std::chrono::microseconds(0);
+    auto opened = ReplicatedRegion::open(std::move(peers), options, world_.clock());
+    if (!opened.ok() && level_ != Level::Durable) {  // nor is what a pool says of its region
+      broken(opened.error().message);
+      return;
+    }
+    ASSERT_TRUE(opened.ok()) << opened.error().message;
+    region_ = std::move(*opened);
+  }
+
+  void one_life() {
+    open();
+    if (region_ == nullptr) return;
+    judge_whole();
+    bring_to_equal();
+    if (testing::Test::HasFatalFailure()) return;
+    const bool cuts = random_.below(3) != 0;
+    const std::size_t victim = random_.below(servers_.size());
+    if (cuts) world_.cut_after(servers_[victim]->machine(), 1 + random_.below(3000));
+    for (int step = 0; step < 60 && testing_goes_on(); ++step) one_step();
+    end(victim);
+    world_.cancel_cut();
+    world_.settle();
+    for (const auto& server : servers_) {
+      if (random_.below(2) == 0 || !server->machine().powered()) server->lose_power();
+      const auto again = server->start_again();
+      ASSERT_TRUE(again.ok()) << again.error().message;
+    }
+    judge();
+  }
+
+  bool testing_goes_on() const { return !testing::Test::HasFatalFailure() && !over_; }
+
+  /// Well, or as a writer ends that dies.
+  void end(std::size_t victim) {
+    over_ = false;
+    const bool in_flight = region_->status().begun != everywhere();
+    if (random_.below(3) == 0) {
+      const auto closed = region_->close(std::chrono::seconds(10));
+      note_reported();
+      seen_.closed += closed.ok() ? 1 : 0;
+    } else {
+      note_reported();
+      seen_.deaths += in_flight ? 1 : 0;
+    }
+    seen_.cuts += in_flight && !servers_[victim]->machine().powered() ? 1 : 0;
+    region_.reset();
+  }
+
+  std::uint64_t everywhere() const {
+    std::uint64_t least = UINT64_MAX;
+    for (const auto& each : region_->status().replicas) least = std::min(least, each.resolved);
+    return least;
+  }
+
+  /// What the caller is told of each replica.
+  void note_reported() {
+    const RegionStatus status = region_->status();
+    for (std::size_t index = 0; index < reported_.size(); ++index) {
+      reported_[index] = status.replicas[index].resolved;
+    }
+  }
+
+  void one_step() {
+    switch (random_.below(4)) {
+      case 0: return wait_for_some();
+      case 1: (void)region_->poll(); return;
+      default: write_some();
+    }
+  }
+
+  void write_some() {
+    const std::uint64_t number = region_->status().begun + 1;
+    std::vector<std::vector<RangeWrite>> epochs(1 + random_.below(3));
+    std::vector<std::unique_ptr<std::uint64_t[]>> bytes;
+    std::vector<std::pair<std::size_t, Write>> written;
+    for (std::uint32_t index = 0; index < epochs.size(); ++index) {
+      std::size_t at = random_.below(kGranules / 2);
+      for (std::uint64_t range = 0; range <= random_.below(3) && at < kGranules; ++range) {
+        const std::size_t most = random_.below(8) == 0 ? 500 : 12;
+        const std::size_t count = std::min(1 + random_.below(most), kGranules - at);
+        bytes.push_back(std::make_unique<std::uint64_t[]>(count));
+        for (std::size_t granule = 0; granule < count; ++granule) {
+          bytes.back()[granule] = ++last_tag_;
+          written.push_back({at + granule, {number, index, last_tag_}});
+        }
+        epochs[index].push_back(
+            {at * kGranule, std::as_bytes(std::span(bytes.back().get(), count))});
+        at += count + random_.below(100);
+      }
+    }
+    std::vector<RangeEpoch> spans(epochs.begin(), epochs.end());
+    // Before it is begun: the power may fail in the middle.
+    for (const auto& [granule, write] : written) place_[granule].push_back(write);
+    const auto ticket = region_->write(spans);
+    if (ticket.ok()) {
+      last_ticket_ = *ticket;
+      ASSERT_EQ(ticket->number, number);
+      ++seen_.updates;
+      return;
+    }
+    ASSERT_EQ(ticket.code(), ErrorCode::QuorumLost) << ticket.error().message;
+    ASSERT_EQ(region_->status().begun + 1, number);
+    for (const auto& each : written) {
+      std::erase_if(place_[each.first],
+                    [&](const Write& had) { return had.tag == each.second.tag; });
+    }
+    ++seen_.quorums_lost;
+    over_ = true;
+  }
+
+  void wait_for_some() {
+    const std::uint64_t begun = region_->status().begun;
+    if (begun == 0) return;
+    RegionTicket ticket = last_ticket_;
+    ticket.number = 1 + random_.below(begun);
+    const Level level = level_ != Level::Durable ? Level::Visible
+                        : random_.below(2) == 0  ? Level::Durable
+                                                 : Level::Committed;
+    const auto waited = region_->wait(ticket, level, std::chrono::seconds(10));
+    if (!waited.ok()) {
+      ASSERT_EQ(waited.code(), ErrorCode::OutcomeUnknown) << waited.error().message;
+      over_ = true;
+      return;
+    }
+    if (level != Level::Committed) return;
+    committed_ = std::max(committed_, ticket.number);
+    ++seen_.committed;
+  }
+
+  std::uint64_t tag_of(std::size_t replica, std::size_t granule) const {
+    return load<std::uint64_t>(servers_[replica]->region().bytes().data() + pmem::kPoolDataOffset +
+                               kDataAt + granule * kGranule);
+  }
+
+  /// The place of what a replica holds in the history of a granule.
+  std::size_t found(std::size_t replica, std::size_t granule) {
+    const auto& writes = place_[granule];
+    const std::uint64_t tag = tag_of(replica, granule);
+    for (std::size_t index = writes.size(); index-- > 0;) {
+      if (writes[index].tag == tag) return index;
+    }
+    broken(fmt::format("replica {}, granule {} holds what nobody wrote", replica, granule));
+    return 0;
+  }
+
+  /// Whether a replica has everything up to an update.
+  bool has_all(std::size_t replica, std::uint64_t update) {
+    for (std::size_t granule = 0; granule < kGranules; ++granule) {
+      const auto& writes = place_[granule];
+      std::size_t least = writes.size() - 1;
+      while (least > 0 && writes[least].update > update) --least;
+      if (found(replica, granule) < least) return false;
+    }
+    return true;
+  }
+
+  /// Nothing of a later epoch is there without all of the earlier ones.
+  bool keeps_order(std::size_t replica) {
+    std::map<std::uint64_t, std::uint32_t> shown;    // by update: the last epoch that is there
+    std::map<std::uint64_t, std::uint32_t> lacking;  // and the first of which something is not
+    for (std::size_t granule = 0; granule < kGranules; ++granule) {
+      const auto& writes = place_[granule];
+      const std::size_t at = found(replica, granule);
+      const Write& held = writes[at];
+      if (held.update != 0) shown[held.update] = std::max(shown[held.update], held.epoch);
+      for (std::size_t later = at + 1; later < writes.size(); ++later) {
+        const auto [place, is_new] = lacking.emplace(writes[later].update, writes[later].epoch);
+        if (!is_new) place->second = std::min(place->second, writes[later].epoch);
+      }
+    }
+    return std::all_of(shown.begin(), shown.end(), [&](const auto& each) {
+      const auto lacks = lacking.find(each.first);
+      return lacks == lacking.end() || lacks->second >= each.second;
+    });
+  }
+
+  void broken(const std::string& promise) {
+    ++seen_.broken_promises;
+    if (level_ == Level::Durable) {
+      ADD_FAILURE() << promise << " (" << servers_.size() << " replicas, quorum " << quorum_ << ")";
+    }
+  }
+
+  void judge() {
+    std::size_t with_committed = 0;
+    for (std::size_t replica = 0; replica < servers_.size(); ++replica) {
+      if (!has_all(replica, reported_[replica])) {
+        broken(fmt::format("replica {} lost something of {} updates that were reported of it",
+                           replica, reported_[replica]));
+      }
+      if (!keeps_order(replica)) broken("an epoch is there without the one before it");
+      with_committed += has_all(replica, committed_) ? 1 : 0;
+    }
+    if (with_committed < quorum_) broken("what was committed is on fewer than the quorum");
+  }
+
+  /// What the region says of its replicas when it is opened again.
+  void judge_whole() {
+    const RegionStatus status = region_->status();
+    const std::uint64_t most = *std::max_element(reported_.begin(), reported_.end());
+    std::optional<std::size_t> first;
+    for (std::size_t replica = 0; replica < servers_.size(); ++replica) {
+      if (servers_.size() == 1) break;
+      (status.replicas[replica].whole ? seen_.whole : seen_.not_whole) += 1;
+      if (!status.replicas[replica].whole) continue;
+      ASSERT_GT(2 * quorum_, servers_.size());
+      if (!has_all(replica, most)) broken("a replica that is called whole lacks something");
+      if (!first) first = replica;
+      for (std::size_t granule = 0; granule < kGranules; ++granule) {
+        if (tag_of(*first, granule) != tag_of(replica, granule)) {
+          return broken("two replicas are called whole, and differ");
+        }
+      }
+    }
+    if (servers_.size() > 1) {
+      const bool all = std::all_of(status.replicas.begin(), status.replicas.end(),
+                                   [](const auto& each) { return each.whole; });
+      EXPECT_EQ(status.may_differ, !all);
+    }
+  }
+
+  /// As region.h says: one replica is chosen, and what it holds is written again.
+  void bring_to_equal() {
+    std::vector<std::byte> all(kArea);
+    ASSERT_TRUE(region_->read(0, all, Region::kAny).ok());
+    const RangeWrite range{0, all};
+    const RangeEpoch epoch(&range, 1);
+    const auto ticket = region_->write({&epoch, 1});
+    ASSERT_TRUE(ticket.ok()) << ticket.error().message;
+    last_ticket_ = *ticket;
+    const Level level = level_ == Level::Durable ? Level::Committed : Level::Visible;
+    ASSERT_TRUE(region_->wait(*ticket, level, std::chrono::seconds(60)).ok());
+    const auto noted = region_->note_equal();
+    ASSERT_TRUE(noted.ok()) << noted.error().message;
+    for (std::size_t granule = 0; granule < kGranules; ++granule) {
+      place_[granule] = {{0, 0, load<std::uint64_t>(all.data() + granule * kGranule)}};
+    }
+    std::fill(reported_.begin(), reported_.end(), 0);
+    committed_ = 0;
+  }
+
+  Random random_;
+  const Level level_;
+  Seen& seen_;
+  fabric::emu::World world_{random_};
+  std::vector<std::unique_ptr<test::WorldServer>> servers_;
+  fabric::emu::Machine* client_ = nullptr;
+  std::size_t quorum_ = 0;
+  std::unique_ptr<ReplicatedRegion> region_;
+  std::array<std::vector<Write>, kGranules> place_;  // by granule: who wrote it, in order
+  std::vector<std::uint64_t> reported_;              // by replica: the last update
+  RegionTicket last_ticket_;
+  std::uint64_t committed_ = 0;
+  std::uint64_t last_tag_ = 0;
+  bool over_ = false;
+};
+
+Seen live_in_worlds(std::uint64_t worlds, Level level) {
+  Seen seen;
+  for (std::uint64_t seed = 1; seed <= worlds && !testing::Test::HasFailure(); ++seed) {
+    SCOPED_TRACE(fmt::format("seed {}", seed));
+    Lives(seed, level, seen).live(4);
+  }
+  std::printf(
+      "updates %d, committed %d, power cuts %d, deaths %d, closed %d, whole %d, not %d, quorums "
+      "lost %d, broken promises %d\n",
+      seen.updates, seen.committed, seen.cuts, seen.deaths, seen.closed, seen.whole, seen.not_whole,
+      seen.quorums_lost, seen.broken_promises);
+  return seen;
+}
+
+TEST(RegionCrash, KeepsItsPromisesWhereverThePowerFailsOrTheWriterDies) {
+  const Seen seen = live_in_worlds(test::rounds(60, 5000), Level::Durable);
+  EXPECT_GT(seen.updates, 0);
+  EXPECT_GT(seen.committed, 0);
+  EXPECT_GT(seen.cuts, 0);
+  EXPECT_GT(seen.deaths, 0);
+  EXPECT_GT(seen.closed, 0);
+  EXPECT_GT(seen.whole, 0);
+  EXPECT_GT(seen.not_whole, 0);
+  EXPECT_GT(seen.quorums_lost, 0);
+  EXPECT_EQ(seen.broken_promises, 0);
+}
+
+// The negative control: the judge notices when updates are only visible.
+TEST(RegionCrash, WhatIsOnlyVisibleIsLost) {
+  EXPECT_GT(live_in_worlds(20, Level::Visible).broken_promises, 0);
+}
+
+}  // namespace
+}  // namespace perdure::region
