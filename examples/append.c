@@ -9,7 +9,7 @@ int main(int argc, char** argv) {
     fprintf(stderr, "usage: append POOL HOST:PORT [HOST:PORT ...]\n");
     return 2;
   }
-  perdure_log_options options = perdure_log_options_default();
+  perdure_log_options options = {.size = sizeof options};
   options.pool = argv[1];
   options.peers = (const char* const*)(argv + 2);
   options.peer_count = (size_t)(argc - 2);

@@ -75,8 +75,8 @@ class LogWriter {
                              std::chrono::milliseconds timeout = std::chrono::seconds(30));
   /// An eventfd: readable while take_completed has something. It is the writer's; do not read it.
   int completion_fd() const;
-  /// In the order in which they were finished.
-  std::vector<FinishedRecord> take_completed();
+  /// At most so many, in the order in which they were finished.
+  std::vector<FinishedRecord> take_completed(std::size_t max = SIZE_MAX);
 
   /// Brings records on without waiting, if nobody else does.
   void poll();

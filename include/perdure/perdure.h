@@ -56,28 +56,34 @@ typedef enum perdure_level {
   PERDURE_COMMITTED /* it is durable on the quorum */
 } perdure_level;
 
-/* Set what differs from perdure_log_options_default(). Strings are read during the call only. */
+/* `size` is that of the struct as the caller knows it, so that fields can be added behind the
+ * others. A field that is 0, false or NULL has its default:
+ *   perdure_log_options options = {.size = sizeof options, .peers = peers, .peer_count = 3,
+ *                                  .pool = "orders"};
+ * Strings are read during the call only. */
 typedef struct perdure_log_options {
+  size_t size;
   const char* const* peers; /* "host:port" of each peer's control plane */
   size_t peer_count;
   const char* pool;      /* its name on every peer */
-  size_t quorum;         /* 0: a majority */
-  const char* transport; /* "auto", "tcp", "shm", "infiniband", "roce" or "iwarp" */
-  const char* shape;     /* "planned", "singleton" or "compound" */
-  const char* primary;   /* "planned", "write", "write_imm" or "send" */
-  perdure_level level;   /* the least that records are to reach; default PERDURE_DURABLE */
+  size_t quorum;         /* 0: a majority, or what the log has */
+  const char* transport; /* "tcp", "shm", "infiniband", "roce" or "iwarp"; default "auto" */
+  const char* rnic;      /* by name or address; default: the first that fits */
+  const char* shape;     /* "singleton" or "compound"; default "planned" */
+  const char* primary;   /* "write", "write_imm" or "send"; default "planned" */
+  bool visible_only;     /* accept memory that does not survive a power failure */
+  bool existing_only;    /* do not create one */
+  bool usual_costs;      /* do not time connections: methods by what they usually cost */
+  bool take_over;        /* fence a writer that is still there, instead of PERDURE_BUSY */
+  bool accept_loss;      /* open although committed records are damaged everywhere */
+  bool never_spin;       /* waiting sleeps at once; else it polls for spin_us before */
   uint64_t record_bytes_max;
-  bool measure_costs; /* choose methods by what each connection costs; false: by usual costs */
   size_t batches_in_flight;
-  bool take_over;              /* fence a writer that is still there, instead of PERDURE_BUSY */
-  bool accept_loss;            /* open although committed records are damaged everywhere */
-  const char* writer_name;     /* shown to others; NULL: host and process */
+  const char* writer_name;     /* shown to others; default: host and process */
   uint32_t replica_timeout_ms; /* a replica silent for this long is marked down */
   uint32_t reconnect_ms; /* try this long after the loss to bring it back; 0: only repair does */
-  uint32_t spin_us;      /* how long waiting polls before it sleeps */
+  uint32_t spin_us;
 } perdure_log_options;
-
-perdure_log_options perdure_log_options_default(void);
 
 typedef struct perdure_log perdure_log;
 
@@ -90,7 +96,9 @@ typedef struct perdure_ticket {
   uint64_t writer;
 } perdure_ticket;
 
+/* `size` as in perdure_log_options: no more than that is written. */
 typedef struct perdure_log_status {
+  size_t size;
   uint32_t epoch;
   uint64_t head;      /* LSN of the oldest record that is kept */
   uint64_t tail;      /* where the next record will begin */
@@ -103,6 +111,9 @@ typedef struct perdure_log_status {
 
 /* *log is set on success only. See Log::open. */
 perdure_code perdure_log_open(const perdure_log_options* options, perdure_log** log);
+/* The same with all options in one string: "perdure://HOST:PORT[,HOST:PORT...]/POOL[?NAME=VALUE
+ * [&NAME=VALUE...]]". See parse_log_options in log.h. */
+perdure_code perdure_log_open_string(const char* connection, perdure_log** log);
 /* Closes and frees; NULL is allowed. Records not yet waited for may or may not be durable. */
 void perdure_log_close(perdure_log* log);
 
@@ -119,6 +130,44 @@ perdure_code perdure_log_trim(perdure_log* log, uint64_t lsn);
  * PERDURE_QUORUM_LOST if there are still fewer than the quorum. */
 perdure_code perdure_log_repair(perdure_log* log, size_t* repaired);
 perdure_code perdure_log_get_status(const perdure_log* log, perdure_log_status* status);
+
+/* --- one log, many threads ----------------------------------------------------------------------
+ */
+
+/* The only handle that any number of threads may use at once. See log_writer.h. */
+typedef struct perdure_log_writer perdure_log_writer;
+
+/* What became of a record that was submitted; `ticket` is meaningful if `code` is PERDURE_OK. */
+typedef struct perdure_finished {
+  uint64_t tag;
+  perdure_code code;
+  perdure_ticket ticket;
+} perdure_finished;
+
+/* `own_thread`: a thread of its own brings records on, else the callers of commit do. */
+perdure_code perdure_log_writer_open(const perdure_log_options* options, bool own_thread,
+                                     perdure_log_writer** writer);
+/* Frees it in any case, when no other call runs; NULL is allowed. */
+perdure_code perdure_log_writer_close(perdure_log_writer* writer, uint32_t timeout_ms);
+/* Appends the record and waits until it has reached the level. */
+perdure_code perdure_log_writer_commit(perdure_log_writer* writer, const void* record, size_t bytes,
+                                       perdure_level level, uint32_t timeout_ms,
+                                       perdure_ticket* ticket);
+/* Copies the record and returns; perdure_log_writer_take says later what became of it. */
+perdure_code perdure_log_writer_submit(perdure_log_writer* writer, const void* record, size_t bytes,
+                                       uint64_t tag, perdure_level level, uint32_t timeout_ms);
+/* Brings records on without waiting, if nobody else does. */
+perdure_code perdure_log_writer_poll(perdure_log_writer* writer);
+/* Readable while perdure_log_writer_take has something; -1 for NULL. */
+int perdure_log_writer_completion_fd(const perdure_log_writer* writer);
+/* At most `count` of those that are finished, in that order; *taken says how many. */
+perdure_code perdure_log_writer_take(perdure_log_writer* writer, perdure_finished* finished,
+                                     size_t count, size_t* taken);
+perdure_code perdure_log_writer_trim(perdure_log_writer* writer, uint64_t lsn);
+perdure_code perdure_log_writer_get_status(perdure_log_writer* writer, perdure_log_status* status);
+
+/* --- reading ------------------------------------------------------------------------------------
+ */
 
 typedef struct perdure_reader perdure_reader;
 

@@ -11,6 +11,7 @@ using perdure::Error;
 using perdure::ErrorCode;
 using perdure::Level;
 using perdure::capi::fail;
+using perdure::capi::guarded;
 using perdure::capi::known;
 
 namespace {
@@ -52,55 +53,83 @@ const char* perdure_code_name(perdure_code code) {
 
 const char* perdure_last_error(void) { return last_error().c_str(); }
 
-perdure_log_options perdure_log_options_default(void) {
-  const perdure::LogOptions defaults;
-  perdure_log_options options{};
-  options.transport = "auto";
-  options.shape = "planned";
-  options.primary = "planned";
-  options.level = static_cast<perdure_level>(defaults.level);
-  options.record_bytes_max = defaults.record_bytes_max;
-  options.measure_costs = defaults.measure_costs;
-  options.batches_in_flight = defaults.batches_in_flight;
-  options.replica_timeout_ms = static_cast<uint32_t>(defaults.replica_timeout.count());
-  options.reconnect_ms = static_cast<uint32_t>(defaults.reconnect.count());
-  options.spin_us = static_cast<uint32_t>(defaults.spin.count());
-  return options;
-}
-
-perdure_code perdure_log_open(const perdure_log_options* options, perdure_log** log) {
-  if (options == nullptr || log == nullptr) return fail("options and log must not be NULL");
-  if (options->pool == nullptr || (options->peers == nullptr && options->peer_count != 0)) {
+perdure_code perdure::capi::options_of(const perdure_log_options* options, LogOptions& opened) {
+  perdure_log_options given{};
+  if (!take_sized(options, given)) {
+    return fail("options: size is not set, or fields are that this library does not know");
+  }
+  if (given.pool == nullptr || (given.peers == nullptr && given.peer_count != 0)) {
     return fail("a log needs peers and the name of a pool");
   }
-  if (!known(options->level)) return fail("unknown level");
-  perdure::LogOptions opened;
-  for (size_t index = 0; index < options->peer_count; ++index) {
-    if (options->peers[index] == nullptr) return fail("a peer is NULL");
-    opened.peers.emplace_back(options->peers[index]);
+  for (std::size_t index = 0; index < given.peer_count; ++index) {
+    if (given.peers[index] == nullptr) return fail("a peer is NULL");
+    opened.peers.emplace_back(given.peers[index]);
   }
-  opened.pool = options->pool;
-  opened.quorum = options->quorum;
+  opened.pool = given.pool;
+  opened.quorum = given.quorum;
   const std::pair<const char*, const char*> words[] = {
-      {"transport", options->transport}, {"shape", options->shape}, {"primary", options->primary}};
+      {"transport", given.transport}, {"shape", given.shape}, {"primary", given.primary}};
   for (const auto& [name, word] : words) {
     if (word == nullptr) continue;
-    if (auto set = perdure::set_option(opened, name, word); !set) return fail(set.error());
+    if (auto set = set_option(opened, name, word); !set) return fail(set.error());
   }
-  opened.level = static_cast<Level>(options->level);
-  opened.record_bytes_max = options->record_bytes_max;
-  opened.measure_costs = options->measure_costs;
-  opened.batches_in_flight = options->batches_in_flight;
-  opened.take_over = options->take_over;
-  opened.accept_loss = options->accept_loss;
-  if (options->writer_name != nullptr) opened.writer_name = options->writer_name;
-  opened.replica_timeout = std::chrono::milliseconds(options->replica_timeout_ms);
-  opened.reconnect = std::chrono::milliseconds(options->reconnect_ms);
-  opened.spin = std::chrono::microseconds(options->spin_us);
-  auto result = perdure::Log::open(std::move(opened));
+  if (given.rnic != nullptr) opened.rnic = given.rnic;
+  if (given.writer_name != nullptr) opened.writer_name = given.writer_name;
+  if (given.visible_only) opened.level = Level::Visible;
+  opened.create = !given.existing_only;
+  opened.measure_costs = !given.usual_costs;
+  opened.take_over = given.take_over;
+  opened.accept_loss = given.accept_loss;
+  if (given.record_bytes_max != 0) opened.record_bytes_max = given.record_bytes_max;
+  if (given.batches_in_flight != 0) opened.batches_in_flight = given.batches_in_flight;
+  if (given.replica_timeout_ms != 0) {
+    opened.replica_timeout = std::chrono::milliseconds(given.replica_timeout_ms);
+  }
+  opened.reconnect = std::chrono::milliseconds(given.reconnect_ms);
+  if (given.spin_us != 0) opened.spin = std::chrono::microseconds(given.spin_us);
+  if (given.never_spin) opened.spin = std::chrono::microseconds(0);
+  return PERDURE_OK;
+}
+
+perdure_log_status perdure::capi::status_of(const LogStatus& now) {
+  perdure_log_status told{};
+  told.epoch = now.epoch.value;
+  told.head = now.head.value;
+  told.tail = now.tail.value;
+  told.committed = now.committed.value;
+  told.next_index = now.next_index;
+  told.quorum = now.quorum;
+  told.replicas = now.replicas.size();
+  for (const ReplicaStatus& replica : now.replicas) told.replicas_up += replica.up ? 1 : 0;
+  return told;
+}
+
+namespace {
+
+perdure_code open_log(perdure::LogOptions options, perdure_log** log) {
+  auto result = perdure::Log::open(std::move(options));
   if (!result.ok()) return fail(result.error());
   *log = new perdure_log{std::move(result).value()};
   return PERDURE_OK;
+}
+
+}  // namespace
+
+perdure_code perdure_log_open(const perdure_log_options* options, perdure_log** log) {
+  if (options == nullptr || log == nullptr) return fail("options and log must not be NULL");
+  return guarded([&] {
+    perdure::LogOptions opened;
+    const perdure_code code = perdure::capi::options_of(options, opened);
+    return code == PERDURE_OK ? open_log(std::move(opened), log) : code;
+  });
+}
+
+perdure_code perdure_log_open_string(const char* connection, perdure_log** log) {
+  if (connection == nullptr || log == nullptr) return fail("connection and log must not be NULL");
+  return guarded([&] {
+    auto options = perdure::parse_log_options(connection);
+    return options.ok() ? open_log(std::move(*options), log) : fail(options.error());
+  });
 }
 
 void perdure_log_close(perdure_log* log) { delete log; }
@@ -148,17 +177,9 @@ perdure_code perdure_log_repair(perdure_log* log, size_t* repaired) {
 
 perdure_code perdure_log_get_status(const perdure_log* log, perdure_log_status* status) {
   if (log == nullptr || status == nullptr) return fail("log and status must not be NULL");
-  const perdure::LogStatus now = log->log.status();
-  *status = perdure_log_status{};
-  status->epoch = now.epoch.value;
-  status->head = now.head.value;
-  status->tail = now.tail.value;
-  status->committed = now.committed.value;
-  status->next_index = now.next_index;
-  status->quorum = now.quorum;
-  status->replicas = now.replicas.size();
-  for (const perdure::ReplicaStatus& replica : now.replicas) status->replicas_up += replica.up;
-  return PERDURE_OK;
+  return guarded([&] {
+    return perdure::capi::give_sized(perdure::capi::status_of(log->log.status()), status);
+  });
 }
 
 perdure_code perdure_reader_open(const char* peer, const char* pool, const char* transport,

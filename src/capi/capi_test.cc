@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 #include <perdure/perdure.h>
 
+#include <cstddef>
+#include <cstdint>
 #include <cstring>
 
 namespace {
@@ -19,8 +21,8 @@ TEST(CInterface, NullIsRefusedEverywhere) {
   perdure_ticket ticket{};
   bool found = false;
   perdure_record record{};
-  perdure_log_options options = perdure_log_options_default();
-  EXPECT_TRUE(options.measure_costs);
+  perdure_log_options options{};
+  options.size = sizeof options;
   EXPECT_EQ(perdure_log_open(nullptr, &log), PERDURE_INVALID_ARGUMENT);
   EXPECT_EQ(perdure_log_open(&options, nullptr), PERDURE_INVALID_ARGUMENT);
   EXPECT_EQ(perdure_log_open(&options, &log), PERDURE_INVALID_ARGUMENT);  // no pool
@@ -38,7 +40,8 @@ TEST(CInterface, NullIsRefusedEverywhere) {
 
 TEST(CInterface, AnUnreachablePeerIsAnErrorWithItsName) {
   const char* const peers[] = {"127.0.0.1:1"};
-  perdure_log_options options = perdure_log_options_default();
+  perdure_log_options options{};
+  options.size = sizeof options;
   options.peers = peers;
   options.peer_count = 1;
   options.pool = "p";
@@ -47,6 +50,70 @@ TEST(CInterface, AnUnreachablePeerIsAnErrorWithItsName) {
   EXPECT_EQ(perdure_log_open(&options, &log), PERDURE_QUORUM_LOST);
   EXPECT_EQ(log, nullptr);
   EXPECT_NE(std::strstr(perdure_last_error(), "127.0.0.1:1"), nullptr) << perdure_last_error();
+}
+
+// A program that was compiled with an older header: its struct ends earlier, and what lies behind
+// it is none of the library's business.
+TEST(CInterface, OptionsOfAnOlderHeaderAreTaken) {
+  constexpr std::size_t kOlder = offsetof(perdure_log_options, rnic);
+  const char* const peers[] = {"127.0.0.1:1"};
+  perdure_log_options options;
+  std::memset(&options, 0x5a, sizeof options);
+  std::memset(&options, 0, kOlder);
+  options.size = kOlder;
+  options.peers = peers;
+  options.peer_count = 1;
+  options.pool = "p";
+  perdure_log* log = nullptr;
+  EXPECT_EQ(perdure_log_open(&options, &log), PERDURE_QUORUM_LOST) << perdure_last_error();
+  options.size = 0;
+  EXPECT_EQ(perdure_log_open(&options, &log), PERDURE_INVALID_ARGUMENT);
+}
+
+// And one with a newer header: what it does not set is no matter, what it sets would be ignored.
+TEST(CInterface, OptionsOfANewerHeaderAreTakenUnlessTheyAreSet) {
+  struct Newer {
+    perdure_log_options options;
+    std::uint64_t unknown;
+  } newer{};
+  const char* const peers[] = {"127.0.0.1:1"};
+  newer.options.size = sizeof newer;
+  newer.options.peers = peers;
+  newer.options.peer_count = 1;
+  newer.options.pool = "p";
+  perdure_log* log = nullptr;
+  EXPECT_EQ(perdure_log_open(&newer.options, &log), PERDURE_QUORUM_LOST) << perdure_last_error();
+  newer.unknown = 1;
+  EXPECT_EQ(perdure_log_open(&newer.options, &log), PERDURE_INVALID_ARGUMENT);
+  EXPECT_NE(std::strstr(perdure_last_error(), "does not know"), nullptr);
+}
+
+TEST(CInterface, AConnectionStringSaysWhatIsWrong) {
+  perdure_log* log = nullptr;
+  EXPECT_EQ(perdure_log_open_string("perdure://127.0.0.1:1/p?colour=red", &log),
+            PERDURE_INVALID_ARGUMENT);
+  EXPECT_NE(std::strstr(perdure_last_error(), "colour"), nullptr);
+  EXPECT_EQ(perdure_log_open_string("perdure://127.0.0.1:1/p", &log), PERDURE_QUORUM_LOST);
+  EXPECT_EQ(perdure_log_open_string(nullptr, &log), PERDURE_INVALID_ARGUMENT);
+}
+
+TEST(CInterface, AWriterThatIsNotThereIsRefused) {
+  perdure_log_writer* writer = nullptr;
+  perdure_ticket ticket{};
+  perdure_finished finished{};
+  perdure_log_status status{};
+  std::size_t taken = 0;
+  EXPECT_EQ(perdure_log_writer_open(nullptr, false, &writer), PERDURE_INVALID_ARGUMENT);
+  EXPECT_EQ(perdure_log_writer_commit(nullptr, "x", 1, PERDURE_COMMITTED, 1, &ticket),
+            PERDURE_INVALID_ARGUMENT);
+  EXPECT_EQ(perdure_log_writer_submit(nullptr, "x", 1, 7, PERDURE_COMMITTED, 1),
+            PERDURE_INVALID_ARGUMENT);
+  EXPECT_EQ(perdure_log_writer_poll(nullptr), PERDURE_INVALID_ARGUMENT);
+  EXPECT_EQ(perdure_log_writer_take(nullptr, &finished, 1, &taken), PERDURE_INVALID_ARGUMENT);
+  EXPECT_EQ(perdure_log_writer_trim(nullptr, 64), PERDURE_INVALID_ARGUMENT);
+  EXPECT_EQ(perdure_log_writer_get_status(nullptr, &status), PERDURE_INVALID_ARGUMENT);
+  EXPECT_EQ(perdure_log_writer_completion_fd(nullptr), -1);
+  EXPECT_EQ(perdure_log_writer_close(nullptr, 1), PERDURE_OK);
 }
 
 }  // namespace

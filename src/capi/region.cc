@@ -14,7 +14,9 @@ using perdure::Level;
 using perdure::Region;
 using perdure::capi::code_of;
 using perdure::capi::fail;
+using perdure::capi::give_sized;
 using perdure::capi::known;
+using perdure::capi::take_sized;
 
 struct perdure_region {
   Region region;
@@ -22,19 +24,6 @@ struct perdure_region {
 };
 
 namespace {
-
-/// What the caller has of a sized struct; the rest is zero. False: it has fields that are set and
-/// that this library does not know.
-template <typename T>
-bool take_sized(const T* given, T& taken) {
-  const auto* bytes = reinterpret_cast<const char*>(given);
-  if (given->size < sizeof given->size) return false;
-  std::memcpy(&taken, bytes, std::min(given->size, sizeof taken));
-  for (std::size_t at = sizeof taken; at < given->size; ++at) {
-    if (bytes[at] != 0) return false;
-  }
-  return true;
-}
 
 perdure_code answer(const perdure::Result<std::uint64_t>& result, std::uint64_t* before) {
   if (!result.ok()) return fail(result.error());
@@ -194,11 +183,8 @@ perdure_code perdure_region_note_equal(perdure_region* region) {
 perdure_code perdure_region_get_status(const perdure_region* region,
                                        perdure_region_status* status) {
   if (region == nullptr || status == nullptr) return fail("region and status must not be NULL");
-  const std::size_t size = status->size;
-  if (size < sizeof status->size) return fail("status: size is not set");
   const perdure::RegionStatus now = region->region.status();
   perdure_region_status told{};
-  told.size = size;
   told.bytes = now.bytes;
   told.begun = now.begun;
   told.committed = now.committed;
@@ -209,6 +195,5 @@ perdure_code perdure_region_get_status(const perdure_region* region,
     told.replicas_whole += replica.whole ? 1 : 0;
   }
   told.may_differ = now.may_differ;
-  std::memcpy(status, &told, std::min(size, sizeof told));
-  return PERDURE_OK;
+  return give_sized(told, status);
 }

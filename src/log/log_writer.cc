@@ -167,11 +167,16 @@ class LogWriter::State {
     }
     completed_.push_back({tag, outcome});
   }
-  std::vector<FinishedRecord> take_completed() {
+  std::vector<FinishedRecord> take_completed(std::size_t max) {
     const MutexLock lock(completed_mutex_);
+    const auto end =
+        completed_.begin() + static_cast<std::ptrdiff_t>(std::min(max, completed_.size()));
+    std::vector<FinishedRecord> taken(std::make_move_iterator(completed_.begin()),
+                                      std::make_move_iterator(end));
+    completed_.erase(completed_.begin(), end);
     std::uint64_t count = 0;
-    (void)!::read(event_, &count, sizeof count);
-    return std::exchange(completed_, {});
+    if (completed_.empty()) (void)!::read(event_, &count, sizeof count);
+    return taken;
   }
   int event() const { return event_; }
 
@@ -402,7 +407,7 @@ class LogWriter::State {
   bool closing_ PERDURE_GUARDED_BY(queue_mutex_) = false;
 
   Mutex completed_mutex_;
-  std::vector<FinishedRecord> completed_ PERDURE_GUARDED_BY(completed_mutex_);
+  std::deque<FinishedRecord> completed_ PERDURE_GUARDED_BY(completed_mutex_);
 
   std::thread thread_;
 };
@@ -475,9 +480,9 @@ Result<void> LogWriter::submit_tagged(std::span<const std::byte> record, std::ui
 
 int LogWriter::completion_fd() const { return state_ == nullptr ? -1 : state_->event(); }
 
-std::vector<FinishedRecord> LogWriter::take_completed() {
+std::vector<FinishedRecord> LogWriter::take_completed(std::size_t max) {
   if (state_ == nullptr) return {};
-  return state_->take_completed();
+  return state_->take_completed(max);
 }
 
 void LogWriter::poll() {

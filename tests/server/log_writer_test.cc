@@ -1,8 +1,10 @@
 // Many threads append to one log.
 #include <gtest/gtest.h>
 #include <perdure/log_writer.h>
+#include <perdure/perdure.h>
 #include <poll.h>
 
+#include <array>
 #include <atomic>
 #include <map>
 #include <mutex>
@@ -250,6 +252,63 @@ TEST_P(LogWriterTest, WhatIsTooMuchOrTooLateIsRefused) {
   EXPECT_EQ(other.commit(std::vector<std::byte>(64 * 1024 + 1)).code(), ErrorCode::InvalidArgument);
   const LogWriter moved = std::move(other);
   EXPECT_EQ(other.commit(record).code(), ErrorCode::InvalidArgument);  // NOLINT: moved from
+}
+
+TEST_P(LogWriterTest, InCToo) {
+  const LogOptions how = peers_.options();
+  std::vector<const char*> peers;
+  for (const std::string& peer : how.peers) peers.push_back(peer.c_str());
+  const std::string transport(to_string(GetParam().transport));
+  perdure_log_options options{};
+  options.size = sizeof options;
+  options.peers = peers.data();
+  options.peer_count = peers.size();
+  options.pool = "log";
+  options.transport = transport.c_str();
+  options.usual_costs = true;
+  perdure_log_writer* writer = nullptr;
+  ASSERT_EQ(perdure_log_writer_open(&options, GetParam().own_thread, &writer), PERDURE_OK)
+      << perdure_last_error();
+  std::vector<std::thread> threads;
+  for (std::uint32_t thread = 0; thread < 4; ++thread) {
+    threads.emplace_back([&, thread] {
+      for (std::uint32_t number = 0; number < 25; ++number) {
+        const auto record = record_of({thread, number});
+        perdure_ticket ticket{};
+        ASSERT_EQ(perdure_log_writer_commit(writer, record.data(), record.size(), PERDURE_COMMITTED,
+                                            60'000, &ticket),
+                  PERDURE_OK)
+            << perdure_last_error();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (std::uint64_t tag = 0; tag < 10; ++tag) {
+    ASSERT_EQ(perdure_log_writer_submit(writer, "text", 4, tag, PERDURE_DURABLE, 60'000),
+              PERDURE_OK);
+  }
+  std::uint64_t next = 0;
+  const Deadline patience = Deadline::after(kLong);
+  while (next < 10 && !patience.passed()) {
+    ASSERT_EQ(perdure_log_writer_poll(writer), PERDURE_OK);
+    std::array<perdure_finished, 3> finished{};
+    std::size_t taken = 0;
+    ASSERT_EQ(perdure_log_writer_take(writer, finished.data(), finished.size(), &taken),
+              PERDURE_OK);
+    for (std::size_t each = 0; each < taken; ++each) {
+      EXPECT_EQ(finished[each].code, PERDURE_OK);
+      EXPECT_EQ(finished[each].tag, next++);
+    }
+  }
+  EXPECT_EQ(next, 10u);
+  perdure_log_status status{};
+  EXPECT_EQ(perdure_log_writer_get_status(writer, &status), PERDURE_INVALID_ARGUMENT);
+  status.size = sizeof status;
+  EXPECT_EQ(perdure_log_writer_get_status(writer, &status), PERDURE_OK);
+  EXPECT_EQ(status.next_index, 110u);
+  EXPECT_EQ(status.replicas_up, 3u);
+  EXPECT_EQ(perdure_log_writer_trim(writer, status.committed), PERDURE_OK);
+  EXPECT_EQ(perdure_log_writer_close(writer, 60'000), PERDURE_OK) << perdure_last_error();
 }
 
 INSTANTIATE_TEST_SUITE_P(Here, LogWriterTest,
