@@ -76,9 +76,9 @@ bool has_pool(const AskedPeer& peer, const std::string& pool) {
                                         [&](const auto& each) { return each.name == pool; });
 }
 
-std::string planned_method(const SurveyedReplica& replica, log::LogShape shape) {
+std::string planned_method(const SurveyedReplica& replica, LogShape shape) {
   plan::SetOptions wanted;
-  wanted.tail_word = shape == log::LogShape::Compound;
+  wanted.tail_word = shape == LogShape::Compound;
   wanted.message_bytes_max = replica.message_bytes_max;
   const auto set = plan::choose_methods(*replica.profile, wanted,
                                         plan::default_costs(replica.profile->transport));
