@@ -107,7 +107,7 @@ Result<double> committed_by_threads(const LogUnderTestOptions& options, std::uin
   PERDURE_TRY(log, to_open(options));
   PERDURE_TRY(writer, LogWriter::open(std::move(log)));
   Result<void> trimmed;
-  writer.with_log([&](Log& whole) { trimmed = whole.trim(whole.status().tail); });
+  PERDURE_TRY_VOID(writer.with_log([&](Log& whole) { trimmed = whole.trim(whole.status().tail); }));
   PERDURE_TRY_VOID(std::move(trimmed));
   const std::vector<std::byte> record(options.record_bytes, std::byte{0x5a});
   std::vector<std::thread> callers;

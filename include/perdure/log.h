@@ -157,7 +157,10 @@ class Log {
   ///
   /// Requires    1 .. record_bytes_max bytes.
   /// Durability  none yet: wait for a level.
-  /// Errors      LogFull (trim), InvalidArgument (size), QuorumLost, Fenced: nothing was appended.
+  /// Errors      LogFull (trim), InvalidArgument (size), QuorumLost, Fenced, Unsupported (the log
+  /// has
+  ///             come to the last LSN), OutcomeUnknown (of an earlier change of the replicas: open
+  ///             the log again), TimedOut (replicas take records too slowly): nothing was appended.
   ///             Blocks while the staging memory is full, at most until silent replicas are marked
   ///             down.
   /// Cost        one copy and one checksum; no allocation; at most one post per replica.
@@ -188,7 +191,7 @@ class Log {
   /// Makes progress without waiting, and notices peers that are gone or silent: whoever has
   /// nothing to wait for calls it now and then. After a pause it lets readers know what is
   /// committed. With a timeout it also brings back replicas that are due (LogOptions::reconnect),
-  /// and may take this long. Errors: QuorumLost, Fenced.
+  /// and may take this long. Errors: QuorumLost, Fenced, OutcomeUnknown (as for append).
   Result<void> poll(std::chrono::milliseconds timeout = std::chrono::milliseconds(0));
 
   /// Whether the record has reached `level`, as far as append, wait and poll have learned by now.

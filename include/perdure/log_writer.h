@@ -53,16 +53,18 @@ class LogWriter {
   /// Errors    those of Log::append, QueueFull, and TimedOut while it still waits its turn: nothing
   ///           was appended. OutcomeUnknown: it was, and the time is over, the quorum lost or
   ///           another writer has taken over; recovery decides. Unsupported (the level).
-  /// Cost      an allocation, two locks; of many callers one does the work of all.
+  ///           The time-out may pass while one record is being appended (see Log::append), or, with
+  ///           LogOptions::reconnect, while this caller brings a replica back for all.
+  /// Cost      an allocation, some locks; of many callers one does the work of all.
   Result<Ticket> commit(std::span<const std::byte> record, Level level = Level::Committed,
                         std::chrono::milliseconds timeout = std::chrono::seconds(30));
 
   /// Called once, by a thread that brings records on, with what commit would return. It must not
-  /// wait, nor call this writer.
+  /// wait, nor throw, nor call this writer.
   using Done = std::function<void(const Result<Ticket>&)>;
   /// Copies the record and returns at once; what commit would return comes later.
-  /// Errors: QueueFull, InvalidArgument (closed): it will not be appended, and `done` not be
-  /// called.
+  /// Errors: QueueFull, Unsupported (the level), InvalidArgument (closed, or in a child of fork):
+  /// it will not be appended, and `done` not be called.
   Result<void> submit(std::span<const std::byte> record, Done done, Level level = Level::Committed,
                       std::chrono::milliseconds timeout = std::chrono::seconds(30));
   /// The same by a future.
@@ -74,24 +76,32 @@ class LogWriter {
                              Level level = Level::Committed,
                              std::chrono::milliseconds timeout = std::chrono::seconds(30));
   /// An eventfd: readable while take_completed has something. It is the writer's; do not read it.
+  /// What is not taken is kept, without a limit.
   int completion_fd() const;
   /// At most so many, in the order in which they were finished.
   std::vector<FinishedRecord> take_completed(std::size_t max = SIZE_MAX);
 
-  /// Brings records on without waiting, if nobody else does.
+  /// Brings records on without waiting for answers, if nobody else does. As append, it blocks while
+  /// the staging memory is full; with LogOptions::reconnect, for as long as that allows.
   void poll();
 
   /// Calls `use` with the log, while no record is brought on: to trim it, repair it, look at it.
-  void with_log(const std::function<void(Log&)>& use);
+  /// Errors: InvalidArgument (moved from, or in a child of fork): it is not called.
+  Result<void> with_log(const std::function<void(Log&)>& use);
 
   /// Takes no more records, waits until those that were taken are finished, closes the log.
-  /// Errors: TimedOut (the others end as OutcomeUnknown), those of Log::close.
+  /// Errors: TimedOut (of the others, those that were appended end as OutcomeUnknown), those of
+  /// Log::close.
   Result<void> close(std::chrono::milliseconds timeout = std::chrono::seconds(5));
 
  private:
   class State;
-  explicit LogWriter(std::unique_ptr<State> state);
-  std::unique_ptr<State> state_;
+  struct Delete {
+    void operator()(State* state) const;
+  };
+  explicit LogWriter(std::unique_ptr<State, Delete> state);
+  Result<void> usable() const;
+  std::unique_ptr<State, Delete> state_;
 };
 
 }  // namespace perdure

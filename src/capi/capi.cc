@@ -2,14 +2,17 @@
 #include <perdure/log.h>
 #include <perdure/perdure.h>
 
+#include <algorithm>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "capi/failure.h"
 
 using perdure::Error;
 using perdure::ErrorCode;
 using perdure::Level;
+using perdure::capi::code_of;
 using perdure::capi::fail;
 using perdure::capi::guarded;
 using perdure::capi::known;
@@ -30,7 +33,11 @@ std::string& last_error() {
 }  // namespace
 
 perdure_code perdure::capi::fail(const Error& error) {
-  last_error() = error.message;
+  try {
+    last_error() = error.message;
+  } catch (const std::exception&) {
+    last_error().clear();  // no memory for the words; the code is what counts
+  }
   return static_cast<perdure_code>(static_cast<int>(error.code) + 1);
 }
 
@@ -139,10 +146,12 @@ perdure_code perdure_log_append(perdure_log* log, const void* record, size_t byt
   if (log == nullptr || ticket == nullptr || (record == nullptr && bytes != 0)) {
     return fail("log, record and ticket must not be NULL");
   }
-  auto result = log->log.append({static_cast<const std::byte*>(record), bytes});
-  if (!result.ok()) return fail(result.error());
-  *ticket = {result->lsn.value, result->end.value, result->index, result->writer};
-  return PERDURE_OK;
+  return guarded([&] {
+    auto result = log->log.append({static_cast<const std::byte*>(record), bytes});
+    if (!result.ok()) return fail(result.error());
+    *ticket = {result->lsn.value, result->end.value, result->index, result->writer};
+    return PERDURE_OK;
+  });
 }
 
 perdure_code perdure_log_wait(perdure_log* log, const perdure_ticket* ticket, perdure_level level,
@@ -150,29 +159,31 @@ perdure_code perdure_log_wait(perdure_log* log, const perdure_ticket* ticket, pe
   if (log == nullptr || ticket == nullptr) return fail("log and ticket must not be NULL");
   if (!known(level)) return fail("unknown level");
   const perdure::Ticket waited{{ticket->lsn}, {ticket->end}, ticket->index, ticket->writer};
-  const auto result =
-      log->log.wait(waited, static_cast<Level>(level), std::chrono::milliseconds(timeout_ms));
-  return result.ok() ? PERDURE_OK : fail(result.error());
+  return guarded([&] {
+    return code_of(
+        log->log.wait(waited, static_cast<Level>(level), std::chrono::milliseconds(timeout_ms)));
+  });
 }
 
 perdure_code perdure_log_poll(perdure_log* log) {
   if (log == nullptr) return fail("log must not be NULL");
-  const auto result = log->log.poll();
-  return result.ok() ? PERDURE_OK : fail(result.error());
+  return guarded([&] { return code_of(log->log.poll()); });
 }
 
 perdure_code perdure_log_trim(perdure_log* log, uint64_t lsn) {
   if (log == nullptr) return fail("log must not be NULL");
-  const auto result = log->log.trim(perdure::Lsn{lsn});
-  return result.ok() ? PERDURE_OK : fail(result.error());
+  return guarded([&] { return code_of(log->log.trim(perdure::Lsn{lsn})); });
 }
 
 perdure_code perdure_log_repair(perdure_log* log, size_t* repaired) {
   if (log == nullptr) return fail("log must not be NULL");
-  size_t count = 0;
-  for (const perdure::RepairReport& report : log->log.repair()) count += report.repaired ? 1 : 0;
-  if (repaired != nullptr) *repaired = count;
-  return perdure_log_poll(log);
+  return guarded([&] {
+    const std::vector<perdure::RepairReport> reports = log->log.repair();
+    const auto back = std::count_if(reports.begin(), reports.end(),
+                                    [](const auto& report) { return report.repaired; });
+    if (repaired != nullptr) *repaired = static_cast<size_t>(back);
+    return code_of(log->log.poll());
+  });
 }
 
 perdure_code perdure_log_get_status(const perdure_log* log, perdure_log_status* status) {
@@ -187,21 +198,23 @@ perdure_code perdure_reader_open(const char* peer, const char* pool, const char*
   if (peer == nullptr || pool == nullptr || reader == nullptr) {
     return fail("peer, pool and reader must not be NULL");
   }
-  perdure::LogReaderOptions options;
-  options.peer = peer;
-  options.pool = pool;
-  if (transport != nullptr) {
-    perdure::LogOptions words;
-    if (auto set = perdure::set_option(words, "transport", transport); !set) {
-      return fail(set.error());
+  return guarded([&] {
+    perdure::LogReaderOptions options;
+    options.peer = peer;
+    options.pool = pool;
+    if (transport != nullptr) {
+      perdure::LogOptions words;
+      if (auto set = perdure::set_option(words, "transport", transport); !set) {
+        return fail(set.error());
+      }
+      options.transport = words.transport;
     }
-    options.transport = words.transport;
-  }
-  options.from = perdure::Lsn{from_lsn};
-  auto result = perdure::LogReader::open(std::move(options));
-  if (!result.ok()) return fail(result.error());
-  *reader = new perdure_reader{std::move(result).value()};
-  return PERDURE_OK;
+    options.from = perdure::Lsn{from_lsn};
+    auto result = perdure::LogReader::open(std::move(options));
+    if (!result.ok()) return fail(result.error());
+    *reader = new perdure_reader{std::move(result).value()};
+    return PERDURE_OK;
+  });
 }
 
 void perdure_reader_close(perdure_reader* reader) { delete reader; }
@@ -210,11 +223,13 @@ perdure_code perdure_reader_next(perdure_reader* reader, perdure_record* record,
   if (reader == nullptr || record == nullptr || found == nullptr) {
     return fail("reader, record and found must not be NULL");
   }
-  auto result = reader->reader.next();
-  if (!result.ok()) return fail(result.error());
-  *found = result->has_value();
-  if (!*found) return PERDURE_OK;
-  const perdure::Record& read = **result;
-  *record = {read.lsn.value, read.index, read.epoch.value, read.bytes.data(), read.bytes.size()};
-  return PERDURE_OK;
+  return guarded([&] {
+    auto result = reader->reader.next();
+    if (!result.ok()) return fail(result.error());
+    *found = result->has_value();
+    if (!*found) return PERDURE_OK;
+    const perdure::Record& read = **result;
+    *record = {read.lsn.value, read.index, read.epoch.value, read.bytes.data(), read.bytes.size()};
+    return PERDURE_OK;
+  });
 }

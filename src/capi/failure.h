@@ -53,7 +53,7 @@ perdure_code guarded(Call call) noexcept {
   try {
     return call();
   } catch (const std::exception& thrown) {
-    return fail(thrown.what());
+    return fail(Error{ErrorCode::SystemError, thrown.what()});
   }
 }
 

@@ -119,8 +119,9 @@ perdure_code perdure_log_writer_trim(perdure_log_writer* writer, uint64_t lsn) {
   if (writer == nullptr) return fail("writer must not be NULL");
   return guarded([&] {
     perdure::Result<void> trimmed;
-    writer->writer.with_log([&](perdure::Log& log) { trimmed = log.trim(perdure::Lsn{lsn}); });
-    return code_of(trimmed);
+    const auto used =
+        writer->writer.with_log([&](perdure::Log& log) { trimmed = log.trim(perdure::Lsn{lsn}); });
+    return code_of(used.ok() ? trimmed : used);
   });
 }
 
@@ -128,8 +129,9 @@ perdure_code perdure_log_writer_get_status(perdure_log_writer* writer, perdure_l
   if (writer == nullptr || status == nullptr) return fail("writer and status must not be NULL");
   return guarded([&] {
     perdure_log_status told{};
-    writer->writer.with_log(
+    const auto used = writer->writer.with_log(
         [&](perdure::Log& log) { told = perdure::capi::status_of(log.status()); });
+    if (!used.ok()) return fail(used.error());
     return perdure::capi::give_sized(told, status);
   });
 }

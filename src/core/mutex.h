@@ -49,4 +49,16 @@ class PERDURE_SCOPED_CAPABILITY MutexLock {
   std::unique_lock<std::mutex> lock_;
 };
 
+/// Lets go of a Mutex for a scope within one that holds it.
+class PERDURE_SCOPED_CAPABILITY MutexUnlock {
+ public:
+  explicit MutexUnlock(Mutex& mutex) PERDURE_RELEASE(mutex) : mutex_(mutex) { mutex.unlock(); }
+  ~MutexUnlock() PERDURE_RELEASE() { mutex_.lock(); }
+  MutexUnlock(const MutexUnlock&) = delete;
+  MutexUnlock& operator=(const MutexUnlock&) = delete;
+
+ private:
+  Mutex& mutex_;
+};
+
 }  // namespace perdure

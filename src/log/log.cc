@@ -20,7 +20,7 @@ constexpr Nanoseconds kCloseWithin = std::chrono::seconds(1);
 
 /// Times that add to a clock's without going over its end.
 Nanoseconds within_clock(std::chrono::milliseconds time) {
-  constexpr std::chrono::milliseconds kLongest = std::chrono::hours(24 * 365 * 100);
+  constexpr std::chrono::milliseconds kLongest = std::chrono::hours(24 * 365);
   return std::clamp(time, std::chrono::milliseconds(0), kLongest);
 }
 
@@ -42,7 +42,7 @@ log::WriterOptions writer_options(const LogOptions& options) {
   writer.writer_name = options.writer_name;
   writer.replica_timeout = within_clock(options.replica_timeout);
   writer.reconnect = within_clock(options.reconnect);
-  writer.spin = std::max(options.spin, std::chrono::microseconds(0));
+  writer.spin = std::clamp<Nanoseconds>(options.spin, Nanoseconds{0}, std::chrono::hours(1));
   return writer;
 }
 

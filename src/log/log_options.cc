@@ -53,11 +53,11 @@ Result<std::uint64_t> option_number(std::string_view word) {
   return number;
 }
 
-/// Up to a hundred years, in whatever unit.
+/// Up to a year, in whatever unit.
 template <typename Duration>
 Result<Duration> option_time(std::string_view word) {
   PERDURE_TRY(number, option_number(word));
-  const auto longest = std::chrono::duration_cast<Duration>(std::chrono::hours(24 * 365 * 100));
+  const auto longest = std::chrono::duration_cast<Duration>(std::chrono::hours(24 * 365));
   return Duration(std::min<std::uint64_t>(number, static_cast<std::uint64_t>(longest.count())));
 }
 
@@ -149,8 +149,9 @@ Result<LogOptions> parse_log_options(std::string_view connection) {
   options.pool = std::string(place);
   if (peers.empty()) return bad_connection(connection, "no peer is named");
   if (place.empty()) return bad_connection(connection, "no pool is named");
+  const bool cut_short = peers.back() == ',';
   while (!peers.empty()) options.peers.emplace_back(take_until(peers, ','));
-  if (std::count(options.peers.begin(), options.peers.end(), std::string()) != 0) {
+  if (cut_short || std::count(options.peers.begin(), options.peers.end(), std::string()) != 0) {
     return bad_connection(connection, "a peer is empty");
   }
   while (!settings.empty()) {

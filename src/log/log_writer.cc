@@ -1,6 +1,6 @@
-// Commit groups. Callers put records into a queue; whoever holds `leading_` takes what is there,
+// Commit groups. Callers put records into a queue. One at a time leads: takes what is there,
 // appends it, and says of each open record what became of it. That is the writer's own thread, or
-// one of the callers that wait: when its own record is finished it hands over to another one.
+// one of the callers that wait; when its own record is finished, another one goes on.
 #include <perdure/log_writer.h>
 
 #include <fmt/format.h>
@@ -12,53 +12,54 @@
 #include <atomic>
 #include <condition_variable>
 #include <deque>
+#include <iterator>
 #include <optional>
+#include <system_error>
 #include <thread>
 #include <utility>
 
 #include "core/clock.h"
 #include "core/forks.h"
+#include "core/log_message.h"
 #include "core/mutex.h"
 
 namespace perdure {
 namespace log {
 
-/// How long the one who brings records on sleeps at most: records that come meanwhile wait for
-/// that.
+/// How long who leads sleeps at most: records that come meanwhile wait for that.
 constexpr std::chrono::milliseconds kLeaderSleep{1};
 /// With nothing to bring on, connections are looked at that often.
 constexpr std::chrono::milliseconds kIdleLook{20};
+/// Replicas that are down are looked at that often: LogOptions::reconnect.
+constexpr Nanoseconds kReconnectLook = std::chrono::milliseconds(10);
+/// What is spent on asking who has taken the log over.
+constexpr std::chrono::milliseconds kWhyWithin{1000};
 /// Reading the clock costs as much as looking for answers.
 constexpr std::uint32_t kRoundsPerClock = 64;
 /// What destruction waits for records that are not finished.
-constexpr std::chrono::milliseconds kEndWithin = std::chrono::seconds(1);
+constexpr std::chrono::milliseconds kEndWithin{1000};
+constexpr std::chrono::milliseconds kLongestTimeout = std::chrono::hours(24 * 365);
 
-/// One record, from the call that brought it until it is finished. Shared, since who finishes it
-/// still wakes its caller when that has long returned.
+/// One record, from the call that brought it until it is finished. Shared: its caller may have gone
+/// when its time was over.
 struct Submitted {
-  std::span<const std::byte> record;
-  std::vector<std::byte> copy;  // of a record whose caller does not wait
+  enum class State { Queued, Appending, Open, Finished };
+
+  std::span<const std::byte> record;  // not looked at any more once it is open
+  std::vector<std::byte> copy;        // of a record whose caller does not wait
   Level level = Level::Committed;
   Nanoseconds deadline{0};
-  LogWriter::Done done;
-  Ticket ticket;
+  LogWriter::Done done;  // empty: its caller waits
+  Ticket ticket;         // once it is open
+  // Under State::mutex_:
+  State state = State::Queued;
   std::optional<Result<Ticket>> outcome;
-  enum State : std::uint32_t { kWaits, kLeads, kFinished };
-  std::atomic<std::uint32_t> state{kWaits};
-
-  bool finished() const { return state.load(std::memory_order_acquire) == kFinished; }
+  std::condition_variable changed;
 };
 
 using Submission = std::shared_ptr<Submitted>;
 
 namespace {
-
-void finish(Submitted& submitted, Result<Ticket> outcome) {
-  if (submitted.done) submitted.done(outcome);
-  submitted.outcome = std::move(outcome);
-  submitted.state.store(Submitted::kFinished, std::memory_order_release);
-  submitted.state.notify_one();
-}
 
 Error unknown(const Submitted& submitted, std::string_view why) {
   return Error{ErrorCode::OutcomeUnknown,
@@ -67,8 +68,8 @@ Error unknown(const Submitted& submitted, std::string_view why) {
 }
 
 Nanoseconds deadline_after(std::chrono::milliseconds timeout) {
-  constexpr std::chrono::milliseconds kLongest = std::chrono::hours(24 * 365 * 100);
-  return Clock::monotonic().now() + std::clamp(timeout, std::chrono::milliseconds(0), kLongest);
+  return Clock::monotonic().now() +
+         std::clamp(timeout, std::chrono::milliseconds(0), kLongestTimeout);
 }
 
 }  // namespace
@@ -79,30 +80,30 @@ using log::Submitted;
 
 class LogWriter::State {
  public:
-  State(Log log, const LogOptions& how, const LogWriterOptions& options)
+  State(Log log, const LogOptions& how, const LogWriterOptions& options, int event)
       : options_(options),
         level_(std::min(how.level, Level::Durable)),
-        spin_(how.spin),
-        log_(std::move(log)) {
-    event_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (options_.own_thread) thread_ = std::thread([this] { run(); });
-  }
+        spin_(std::clamp<Nanoseconds>(how.spin, Nanoseconds{0}, log::kLongestTimeout)),
+        reconnects_(how.reconnect > std::chrono::milliseconds(0)),
+        reconnect_within_(how.replica_timeout),
+        event_(event),
+        log_(std::move(log)) {}
   ~State() {
-    if (process_ != forks_so_far()) {
-      if (thread_.joinable()) thread_.detach();  // there is none in a child
-    } else {
-      (void)close(log::kEndWithin);
-    }
-    if (event_ >= 0) ::close(event_);
+    (void)close(log::kEndWithin);
+    ::close(event_);
   }
   State(const State&) = delete;
   State& operator=(const State&) = delete;
 
+  /// Of which nothing is touched in a child of fork(): its locks and its thread are the parent's.
+  bool is_here() const { return process_ == forks_so_far(); }
+
+  /// Throws what std::thread does.
+  void start() {
+    if (options_.own_thread) thread_ = std::thread([this] { run(); });
+  }
+
   Result<void> submit(const Submission& submission) {
-    if (process_ != forks_so_far()) {
-      return Error{ErrorCode::InvalidArgument,
-                   "this writer belongs to the parent process: the child opens one of its own"};
-    }
     const bool told = submission->level == level_ ||
                       (submission->level == Level::Committed && level_ == Level::Durable);
     if (!told) {
@@ -111,61 +112,67 @@ class LogWriter::State {
                                "'{}'",
                                to_string(level_), to_string(submission->level))};
     }
-    const MutexLock lock(queue_mutex_);
+    const MutexLock lock(mutex_);
     if (closing_) return Error{ErrorCode::InvalidArgument, "this writer is closed: open it again"};
     if (unfinished_ == options_.records_max) {
       return Error{ErrorCode::QueueFull,
                    fmt::format("{} records are not finished yet", options_.records_max)};
     }
-    ++unfinished_;
     queue_.push_back(submission);
+    ++unfinished_;
     if (options_.own_thread) queued_.notify_one();
     return {};
   }
 
-  /// Returns once the record is finished, and brings everybody's on meanwhile if nobody else does.
-  void await(const Submission& own) {
-    while (!own->finished()) {
-      if (!options_.own_thread && leading_.try_lock()) {
-        lead(*own);
-        hand_over();
-        leading_.unlock();
+  /// Returns when the record is finished, or its time is over; leads meanwhile if nobody else does.
+  Result<Ticket> await(const Submission& own) {
+    MutexLock lock(mutex_);
+    while (!own->outcome) {
+      if (!options_.own_thread && may_lead()) {
+        lead([&] { return own->outcome.has_value(); });
         continue;
       }
-      own->state.wait(Submitted::kWaits, std::memory_order_acquire);
-      std::uint32_t leads = Submitted::kLeads;
-      if (!own->state.compare_exchange_strong(leads, Submitted::kWaits)) continue;
-      // Whoever said so still holds it, and lets go of it now.
-      leading_.lock();
-      if (!own->finished()) lead(*own);
-      hand_over();
-      leading_.unlock();
+      const Nanoseconds left = own->deadline - Clock::monotonic().now();
+      if (left > Nanoseconds{0}) {
+        lock.wait_for(own->changed, left);
+        continue;
+      }
+      // Whoever leads is at something long. What is being appended is waited for all the same.
+      if (own->state == Submitted::State::Queued) {
+        queue_.erase(std::find(queue_.begin(), queue_.end(), own));
+        --unfinished_;
+        return Error{ErrorCode::TimedOut, "it never came to be appended"};
+      }
+      if (own->state == Submitted::State::Open) {
+        return log::unknown(*own, "the time is over, and it may still get there");
+      }
+      lock.wait_for(own->changed, log::kLeaderSleep);
     }
+    return *own->outcome;
   }
 
   void poll() {
-    if (!leading_.try_lock()) return;
-    step();
-    hand_over();
-    leading_.unlock();
+    const MutexLock lock(mutex_);
+    if (!may_lead()) return;
+    bool once = false;
+    lead([&] { return std::exchange(once, true); }, /*may_sleep=*/false);
   }
 
   void with_log(const std::function<void(Log&)>& use) {
+    MutexLock lock(mutex_);
     ++wanted_;
-    leading_.lock();
+    while (led_) lock.wait_for(free_, log::kIdleLook);
     --wanted_;
+    const Leading leading(*this);
+    const MutexUnlock unlocked(mutex_);
     use(log_);
-    hand_over();
-    leading_.unlock();
   }
 
   void note_completed(std::uint64_t tag, const Result<Ticket>& outcome) {
     const MutexLock lock(completed_mutex_);
-    if (completed_.empty()) {
-      const std::uint64_t one = 1;
-      (void)!::write(event_, &one, sizeof one);
-    }
     completed_.push_back({tag, outcome});
+    const std::uint64_t one = 1;
+    (void)!::write(event_, &one, sizeof one);
   }
   std::vector<FinishedRecord> take_completed(std::size_t max) {
     const MutexLock lock(completed_mutex_);
@@ -181,230 +188,257 @@ class LogWriter::State {
   int event() const { return event_; }
 
   Result<void> close(std::chrono::milliseconds timeout) {
+    const Nanoseconds deadline = log::deadline_after(timeout);
     {
-      const MutexLock lock(queue_mutex_);
+      const MutexLock lock(mutex_);
       if (closing_) return Error{ErrorCode::InvalidArgument, "this writer is closed"};
       closing_ = true;
       queued_.notify_one();
     }
     if (thread_.joinable()) thread_.join();
-    const Nanoseconds deadline = log::deadline_after(timeout);
-    leading_.lock();
-    while (!idle() && Clock::monotonic().now() < deadline) step();
-    const bool all = idle();
+    MutexLock lock(mutex_);
+    while (led_) lock.wait_for(free_, log::kIdleLook);
+    const Leading leading(*this);
+    const MutexUnlock unlocked(mutex_);
+    while (unfinished_ != 0 && Clock::monotonic().now() < deadline) step(true);
+    const bool all = unfinished_ == 0;
     give_up_the_rest();
     const Nanoseconds left = std::max(Nanoseconds{0}, deadline - Clock::monotonic().now());
     auto closed = log_.close(std::chrono::duration_cast<std::chrono::milliseconds>(left));
-    leading_.unlock();
     if (!closed.ok() || all) return closed;
     return Error{ErrorCode::TimedOut, "records were left: what becomes of them is not known"};
   }
 
  private:
-  std::deque<Submission>& open_at(Level level) PERDURE_REQUIRES(leading_) {
-    return open_[level == Level::Committed ? 1 : 0];
+  /// Leads from its construction to its destruction, both under mutex_. What is thrown on the way
+  /// leaves nobody without a leader.
+  class Leading {
+   public:
+    explicit Leading(State& state) : state_(state) { state_.led_ = true; }
+    ~Leading() {
+      state_.led_ = false;
+      state_.wake_next();
+    }
+    Leading(const Leading&) = delete;
+    Leading& operator=(const Leading&) = delete;
+
+   private:
+    State& state_;
+  };
+
+  bool may_lead() const { return !led_ && wanted_ == 0; }
+
+  /// Until `ends`, which is asked under mutex_, or somebody wants the log for something else.
+  template <typename Ends>
+  void lead(const Ends& ends, bool may_sleep = true) PERDURE_REQUIRES(mutex_) {
+    const Leading leading(*this);
+    while (!ends() && wanted_ == 0) {
+      const MutexUnlock unlocked(mutex_);
+      step(may_sleep);
+      // Callers outnumber cores, and what they wait for may be a process of this machine.
+      if (!progress_ && may_sleep) std::this_thread::yield();
+    }
   }
-  bool idle() {
-    const MutexLock lock(queue_mutex_);
-    return unfinished_ == 0;
+  /// When nobody leads: somebody who waits goes on.
+  void wake_next() {
+    if (wanted_ != 0 || closing_) {
+      free_.notify_all();
+      if (wanted_ != 0) return;
+    }
+    if (options_.own_thread) return;
+    for (const auto& open : open_) {
+      for (const Submission& each : open) {
+        if (each->done || each->outcome) continue;
+        return each->changed.notify_one();
+      }
+    }
+    for (const Submission& each : queue_) {
+      if (!each->done) return each->changed.notify_one();
+    }
   }
 
-  void finish(Submitted& submitted, Result<Ticket> outcome) PERDURE_REQUIRES(leading_) {
-    {
-      const MutexLock lock(queue_mutex_);
-      --unfinished_;
+  // What follows is for who leads, and not under mutex_.
+
+  std::deque<Submission>& open_at(Level level) { return open_[level == Level::Committed ? 1 : 0]; }
+
+  void finish(const Submission& submission, Result<Ticket> outcome) {
+    Submitted& submitted = *submission;
+    if (submitted.done) {
+      try {
+        submitted.done(outcome);
+      } catch (...) {
+        log_message(Severity::Error, "what was to be called of a submitted record has thrown");
+      }
     }
-    progress_ = true;
-    log::finish(submitted, std::move(outcome));
+    const MutexLock lock(mutex_);
+    --unfinished_;
+    submitted.state = Submitted::State::Finished;
+    submitted.outcome = std::move(outcome);
+    submitted.changed.notify_one();
   }
 
-  void take_queue() PERDURE_REQUIRES(leading_) {
-    {
-      const MutexLock lock(queue_mutex_);
-      taken_.swap(queue_);
-    }
-    for (const Submission& submission : taken_) {
-      Submitted& submitted = *submission;
-      if (submitted.deadline <= last_look_) {
-        finish(submitted, Error{ErrorCode::TimedOut, "it never came to be appended"});
+  void take_queue() {
+    std::optional<Nanoseconds> now;
+    while (true) {
+      Submission submission;
+      {
+        const MutexLock lock(mutex_);
+        if (queue_.empty()) return;
+        submission = queue_.front();
+        queue_.pop_front();
+        submission->state = Submitted::State::Appending;
+      }
+      if (!now) now = Clock::monotonic().now();
+      if (submission->deadline <= *now) {
+        finish(submission, Error{ErrorCode::TimedOut, "it never came to be appended"});
         continue;
       }
-      auto ticket = log_.append(submitted.record);
+      auto ticket = log_.append(submission->record);
       if (!ticket.ok()) {
-        finish(submitted, ticket.error());
+        // The log can not go on after a change of its replicas whose outcome is unknown; but of
+        // this record everything is known.
+        const bool other = ticket.code() == ErrorCode::OutcomeUnknown;
+        finish(submission,
+               other ? Error{ErrorCode::QuorumLost, ticket.error().message} : ticket.error());
         continue;
       }
-      submitted.ticket = *ticket;
-      submitted.copy = {};
-      open_at(submitted.level).push_back(submission);
       progress_ = true;
+      submission->ticket = *ticket;
+      submission->copy = {};
+      open_at(submission->level).push_back(submission);
+      const MutexLock lock(mutex_);
+      submission->state = Submitted::State::Open;
     }
-    taken_.clear();
   }
 
-  void finish_reached() PERDURE_REQUIRES(leading_) {
+  void finish_reached() {
     for (auto& open : open_) {
       while (!open.empty() && log_.reached(open.front()->ticket, open.front()->level)) {
         const Submission reached = std::move(open.front());
         open.pop_front();
-        finish(*reached, reached->ticket);
+        progress_ = true;
+        finish(reached, reached->ticket);
       }
     }
   }
 
-  void finish_late(Nanoseconds now) PERDURE_REQUIRES(leading_) {
+  void finish_late(Nanoseconds now) {
     for (auto& open : open_) {
       std::deque<Submission> left;
       for (Submission& each : open) {
         if (each->deadline > now) {
           left.push_back(std::move(each));
         } else {
-          finish(*each, log::unknown(*each, "the time is over, and it may still get there"));
+          finish(each, log::unknown(*each, "the time is over, and it may still get there"));
         }
       }
       open.swap(left);
     }
   }
 
-  /// Sleeps until the oldest of them gets on. If they will not, says so of all.
-  void await_oldest(std::deque<Submission>& open) PERDURE_REQUIRES(leading_) {
-    const Submitted& oldest = *open.front();
-    const auto waited = log_.wait(oldest.ticket, oldest.level, log::kLeaderSleep);
-    if (waited.ok() || waited.code() == ErrorCode::TimedOut) return;
-    while (!open.empty()) {
-      const Submission lost = std::move(open.front());
-      open.pop_front();
-      const bool appended = waited.code() == ErrorCode::OutcomeUnknown;
-      finish(*lost, appended ? log::unknown(*lost, waited.error().message) : waited.error());
+  void finish_all_open(std::string_view why) {
+    for (auto& open : open_) {
+      for (const Submission& each : std::exchange(open, {})) finish(each, log::unknown(*each, why));
     }
   }
 
-  /// Everything that can be done without waiting; after a while without progress it sleeps a
-  /// little.
-  void step() PERDURE_REQUIRES(leading_) {
+  /// Waits for the oldest record of each level: sleeping, if it is for long. If they will not get
+  /// there, says so of all.
+  void await_oldest(std::chrono::milliseconds within) {
+    for (auto& open : open_) {
+      if (open.empty()) continue;
+      const auto waited = log_.wait(open.front()->ticket, open.front()->level, within);
+      finish_reached();
+      if (!waited.ok() && waited.code() != ErrorCode::TimedOut) {
+        return finish_all_open(waited.error().message);
+      }
+    }
+  }
+
+  /// Everything that can be done at once. After a while without progress it sleeps a little, if it
+  /// may.
+  void step(bool may_sleep) {
     progress_ = false;
     take_queue();
-    (void)log_.poll();  // what is wrong shows where it is waited for
+    const auto polled = log_.poll();
     finish_reached();
-    if (!progress_ && ++rounds_ % log::kRoundsPerClock != 0 && !sleeps_) return;
+    const bool lost = !polled.ok() && !reconnects_;
+    const bool stuck = !progress_ && sleeps_;
+    if (!lost && !stuck && ++rounds_ % kRoundsPerClock != 0) return;
     const Nanoseconds now = Clock::monotonic().now();
-    last_look_ = now;
+    finish_late(now);
+    if (lost) return await_oldest(log::kWhyWithin);
+    if (reconnects_ && now - last_reconnect_ >= log::kReconnectLook) {
+      last_reconnect_ = now;
+      (void)log_.poll(reconnect_within_);
+    }
     if (progress_) {
       last_progress_ = now;
       sleeps_ = false;
       return;
     }
-    finish_late(now);
     sleeps_ = now - last_progress_ >= spin_;
-    if (!sleeps_) return;
-    // Both, since either may be the one that comes next.
-    for (auto& open : open_) {
-      if (open.empty()) continue;
-      await_oldest(open);
-      finish_reached();
-      if (progress_) return;
-    }
+    if (sleeps_ && may_sleep) await_oldest(log::kLeaderSleep);
+    if (progress_) sleeps_ = false;
   }
+  static constexpr std::uint32_t kRoundsPerClock = log::kRoundsPerClock;
 
-  void lead(const Submitted& own) PERDURE_REQUIRES(leading_) {
-    while (!own.finished()) {
-      step();
-      let_others_in();
-      // Callers outnumber cores, and what they wait for may be a process of this machine.
-      if (!progress_) std::this_thread::yield();
-    }
-  }
-
-  /// Lets in who wants the log for something else.
-  void let_others_in() PERDURE_REQUIRES(leading_) {
-    if (wanted_ == 0) return;
-    leading_.unlock();
-    while (wanted_ != 0) std::this_thread::yield();
-    leading_.lock();
-  }
-
-  /// One of those that wait goes on with what is left. They are told before `leading_` is let go
-  /// of, which they then wait for: nobody who could finish their record comes between.
-  void hand_over() PERDURE_REQUIRES(leading_) {
-    if (options_.own_thread) return;
-    for (auto& open : open_) {
-      for (const Submission& each : open) {
-        if (tell_to_lead(*each)) return;
+  void give_up_the_rest() {
+    finish_all_open("the writer was closed");
+    while (true) {
+      Submission submission;
+      {
+        const MutexLock lock(mutex_);
+        if (queue_.empty()) return;
+        submission = queue_.front();
+        queue_.pop_front();
       }
+      finish(submission, Error{ErrorCode::TimedOut, "the writer was closed; it was not appended"});
     }
-    const MutexLock lock(queue_mutex_);
-    for (const Submission& each : queue_) {
-      if (tell_to_lead(*each)) return;
-    }
-  }
-  static bool tell_to_lead(Submitted& submitted) {
-    if (submitted.done) return false;  // nobody waits there
-    std::uint32_t waits = Submitted::kWaits;
-    if (!submitted.state.compare_exchange_strong(waits, Submitted::kLeads)) return true;
-    submitted.state.notify_one();
-    return true;
-  }
-
-  void give_up_the_rest() PERDURE_REQUIRES(leading_) {
-    for (auto& open : open_) {
-      for (const Submission& each : open)
-        finish(*each, log::unknown(*each, "the writer was closed"));
-      open.clear();
-    }
-    {
-      const MutexLock lock(queue_mutex_);
-      taken_.swap(queue_);
-    }
-    for (const Submission& each : taken_) {
-      finish(*each, Error{ErrorCode::TimedOut, "the writer was closed; it was not appended"});
-    }
-    taken_.clear();
   }
 
   /// The thread of the writer.
   void run() {
-    while (true) {
-      {
-        MutexLock lock(queue_mutex_);
-        if (unfinished_ == 0) {
-          if (closing_) return;
-          lock.wait_for(queued_, log::kIdleLook);
-        } else if (closing_) {
-          return;  // close goes on with it
-        }
+    MutexLock lock(mutex_);
+    while (!closing_) {
+      if (!may_lead()) {
+        lock.wait_for(queued_, log::kLeaderSleep);
+        continue;
       }
-      leading_.lock();
-      step();
-      let_others_in();
-      const bool idle = !progress_;
-      leading_.unlock();
-      if (idle) std::this_thread::yield();
+      if (unfinished_ == 0) lock.wait_for(queued_, log::kIdleLook);
+      if (closing_ || !may_lead()) continue;
+      bool looked = false;
+      lead([&] { return closing_ || (std::exchange(looked, true) && unfinished_ == 0); });
     }
   }
 
   const LogWriterOptions options_;
   const Level level_;  // the least that the log was opened for
   const Nanoseconds spin_;
+  const bool reconnects_;
+  const std::chrono::milliseconds reconnect_within_;
   const std::uint32_t process_ = forks_so_far();
-  int event_ = -1;
+  const int event_;
 
-  Mutex leading_;
-  Log log_ PERDURE_GUARDED_BY(leading_);
-  /// Records that were appended and are not at their level, in the order of the log.
-  std::array<std::deque<Submission>, 2> open_ PERDURE_GUARDED_BY(leading_);
-  std::vector<Submission> taken_ PERDURE_GUARDED_BY(leading_);
-  Nanoseconds last_progress_ PERDURE_GUARDED_BY(leading_){0};
-  Nanoseconds last_look_ PERDURE_GUARDED_BY(leading_){0};
-  std::uint32_t rounds_ PERDURE_GUARDED_BY(leading_) = 0;
-  bool progress_ PERDURE_GUARDED_BY(leading_) = false;
-  bool sleeps_ PERDURE_GUARDED_BY(leading_) = false;
-  std::atomic<std::uint32_t> wanted_{0};
+  Mutex mutex_;
+  std::condition_variable queued_;  // for the own thread
+  std::condition_variable free_;    // for who wants the log, and for closing
+  bool led_ = false;
+  std::size_t wanted_ = 0;  // by so many who do not append
+  bool closing_ = false;
+  std::deque<Submission> queue_;
+  std::atomic<std::size_t> unfinished_{0};  // changes under mutex_
 
-  Mutex queue_mutex_;
-  std::condition_variable queued_;
-  std::vector<Submission> queue_ PERDURE_GUARDED_BY(queue_mutex_);
-  std::size_t unfinished_ PERDURE_GUARDED_BY(queue_mutex_) = 0;
-  bool closing_ PERDURE_GUARDED_BY(queue_mutex_) = false;
+  // Of who leads.
+  Log log_;
+  /// Records that were appended and are not at their level, in the order of the log. Looked at
+  /// under mutex_ as well, when nobody leads.
+  std::array<std::deque<Submission>, 2> open_;
+  Nanoseconds last_progress_{0};
+  Nanoseconds last_reconnect_{0};
+  std::uint32_t rounds_ = 0;
+  bool progress_ = false;
+  bool sleeps_ = false;
 
   Mutex completed_mutex_;
   std::deque<FinishedRecord> completed_ PERDURE_GUARDED_BY(completed_mutex_);
@@ -412,23 +446,37 @@ class LogWriter::State {
   std::thread thread_;
 };
 
+void LogWriter::Delete::operator()(State* state) const {
+  // In a child its locks, its thread and its connections are the parent's: all of it stays.
+  if (state->is_here()) delete state;
+}
+
 Result<LogWriter> LogWriter::open(LogOptions log, LogWriterOptions options) {
   if (options.records_max == 0) {
     return Error{ErrorCode::InvalidArgument, "a writer of no records"};
   }
   auto opened = Log::open(log);
   if (!opened.ok()) return opened.error();
-  return LogWriter(std::make_unique<State>(std::move(*opened), log, options));
+  const int event = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (event < 0) {
+    return Error{ErrorCode::SystemError,
+                 fmt::format("eventfd: {}", std::generic_category().message(errno))};
+  }
+  std::unique_ptr<State, Delete> state(new State(std::move(*opened), log, options, event));
+  try {
+    state->start();
+  } catch (const std::system_error& failed) {
+    return Error{ErrorCode::SystemError, fmt::format("a thread for the writer: {}", failed.what())};
+  }
+  return LogWriter(std::move(state));
 }
 
-LogWriter::LogWriter(std::unique_ptr<State> state) : state_(std::move(state)) {}
+LogWriter::LogWriter(std::unique_ptr<State, Delete> state) : state_(std::move(state)) {}
 LogWriter::LogWriter(LogWriter&&) noexcept = default;
 LogWriter& LogWriter::operator=(LogWriter&&) noexcept = default;
 LogWriter::~LogWriter() = default;
 
 namespace {
-
-Error writer_moved() { return {ErrorCode::InvalidArgument, "this writer was moved from"}; }
 
 Submission submission_of(std::span<const std::byte> record, Level level,
                          std::chrono::milliseconds timeout) {
@@ -441,18 +489,25 @@ Submission submission_of(std::span<const std::byte> record, Level level,
 
 }  // namespace
 
+Result<void> LogWriter::usable() const {
+  if (state_ == nullptr) return Error{ErrorCode::InvalidArgument, "this writer was moved from"};
+  if (state_->is_here()) return {};
+  return Error{
+      ErrorCode::InvalidArgument,
+      "this writer belongs to the parent process: after fork() the child opens one of its own"};
+}
+
 Result<Ticket> LogWriter::commit(std::span<const std::byte> record, Level level,
                                  std::chrono::milliseconds timeout) {
-  if (state_ == nullptr) return writer_moved();
+  if (auto here = usable(); !here) return here.error();
   const Submission submission = submission_of(record, level, timeout);
   if (auto submitted = state_->submit(submission); !submitted) return submitted.error();
-  state_->await(submission);
-  return *submission->outcome;
+  return state_->await(submission);
 }
 
 Result<void> LogWriter::submit(std::span<const std::byte> record, Done done, Level level,
                                std::chrono::milliseconds timeout) {
-  if (state_ == nullptr) return writer_moved();
+  if (auto here = usable(); !here) return here;
   const Submission submission = submission_of(record, level, timeout);
   submission->copy.assign(record.begin(), record.end());
   submission->record = submission->copy;
@@ -470,7 +525,6 @@ std::future<Result<Ticket>> LogWriter::submit(std::span<const std::byte> record,
 
 Result<void> LogWriter::submit_tagged(std::span<const std::byte> record, std::uint64_t tag,
                                       Level level, std::chrono::milliseconds timeout) {
-  if (state_ == nullptr) return writer_moved();
   State* const state = state_.get();
   const auto note = [state, tag](const Result<Ticket>& outcome) {
     state->note_completed(tag, outcome);
@@ -478,23 +532,25 @@ Result<void> LogWriter::submit_tagged(std::span<const std::byte> record, std::ui
   return submit(record, note, level, timeout);
 }
 
-int LogWriter::completion_fd() const { return state_ == nullptr ? -1 : state_->event(); }
+int LogWriter::completion_fd() const { return usable().ok() ? state_->event() : -1; }
 
 std::vector<FinishedRecord> LogWriter::take_completed(std::size_t max) {
-  if (state_ == nullptr) return {};
+  if (!usable().ok()) return {};
   return state_->take_completed(max);
 }
 
 void LogWriter::poll() {
-  if (state_ != nullptr) state_->poll();
+  if (usable().ok()) state_->poll();
 }
 
-void LogWriter::with_log(const std::function<void(Log&)>& use) {
-  if (state_ != nullptr) state_->with_log(use);
+Result<void> LogWriter::with_log(const std::function<void(Log&)>& use) {
+  if (auto here = usable(); !here) return here;
+  state_->with_log(use);
+  return {};
 }
 
 Result<void> LogWriter::close(std::chrono::milliseconds timeout) {
-  if (state_ == nullptr) return writer_moved();
+  if (auto here = usable(); !here) return here;
   return state_->close(timeout);
 }
 

@@ -308,10 +308,14 @@ Result<void> ReplicatedLog::wait(const Ticket& ticket, Level level, Nanoseconds 
 
 Result<void> ReplicatedLog::poll(Nanoseconds timeout) {
   pump();
-  if (const Nanoseconds now = clock_.now(); now - last_look_ >= kLookEvery) {
+  const Nanoseconds now = clock_.now();
+  const bool look = now - last_look_ >= kLookEvery;
+  if (look) {
     last_look_ = now;
     look_at_connections(Nanoseconds{0});
-    if (timeout > Nanoseconds{0}) reconnect(now, Deadline(clock_, timeout));
+  }
+  if (timeout > Nanoseconds{0}) reconnect(now, Deadline(clock_, timeout));
+  if (look) {
     pump();
     // Readers wait for it; but only where no record comes that says it anyway.
     if (committed_at_look_ == committed_) note_committed();

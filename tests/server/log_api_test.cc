@@ -214,6 +214,7 @@ TEST(LogOptionsInWords, WhatIsWrongIsNamed) {
   EXPECT_NE(why("perdure:///orders").find("no peer"), std::string::npos);
   EXPECT_NE(why("perdure://a:1").find("no pool"), std::string::npos);
   EXPECT_NE(why("perdure://a:1,,b:2/p").find("a peer is empty"), std::string::npos);
+  EXPECT_NE(why("perdure://a:1,/p").find("a peer is empty"), std::string::npos);
   EXPECT_NE(why("perdure://a:1/p?qorum=2").find("there are: quorum"), std::string::npos);
   EXPECT_NE(why("perdure://a:1/p?quorum=two").find("quorum: 'two'"), std::string::npos);
   EXPECT_NE(why("perdure://a:1/p?quorum=-1").find("quorum: '-1'"), std::string::npos);

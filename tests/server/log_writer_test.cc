@@ -3,12 +3,15 @@
 #include <perdure/log_writer.h>
 #include <perdure/perdure.h>
 #include <poll.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <array>
 #include <atomic>
 #include <map>
 #include <mutex>
 #include <set>
+#include <stdexcept>
 #include <thread>
 #include <vector>
 
@@ -150,16 +153,17 @@ TEST_P(LogWriterTest, TheLogIsTrimmedWhileOthersAppend) {
   }
   // More than the ring holds, in all.
   for (std::uint32_t trims = 0; trims < 200 && next < 6000; ++trims) {
-    writer.with_log([&](Log& log) {
+    const auto used = writer.with_log([&](Log& log) {
       const auto trimmed = log.trim(log.status().committed);
       EXPECT_TRUE(trimmed.ok()) << trimmed.error().message;
     });
+    EXPECT_TRUE(used.ok());
     (void)::poll(nullptr, 0, 1);
   }
   ends = true;
   for (std::thread& thread : threads) thread.join();
   std::uint64_t records = 0;
-  writer.with_log([&](Log& log) { records = log.status().next_index; });
+  ASSERT_TRUE(writer.with_log([&](Log& log) { records = log.status().next_index; }).ok());
   EXPECT_EQ(records, next);
   EXPECT_TRUE(writer.close(kLong).ok());
 }
@@ -252,6 +256,109 @@ TEST_P(LogWriterTest, WhatIsTooMuchOrTooLateIsRefused) {
   EXPECT_EQ(other.commit(std::vector<std::byte>(64 * 1024 + 1)).code(), ErrorCode::InvalidArgument);
   const LogWriter moved = std::move(other);
   EXPECT_EQ(other.commit(record).code(), ErrorCode::InvalidArgument);  // NOLINT: moved from
+}
+
+// Who uses the log for something else hands over to those who wait, as they do to one another.
+TEST_P(LogWriterTest, NobodyIsLeftWaiting) {
+  LogWriter writer = open();
+  std::atomic<int> committing{2};
+  std::vector<std::thread> threads;
+  for (std::uint32_t thread = 0; thread < 2; ++thread) {
+    threads.emplace_back([&, thread] {
+      for (std::uint32_t number = 0; number < 400; ++number) {
+        const auto ticket = writer.commit(record_of({thread, number}), Level::Durable, kLong);
+        EXPECT_TRUE(ticket.ok()) << ticket.error().message;
+      }
+      --committing;
+    });
+  }
+  threads.emplace_back([&] {
+    while (committing != 0) writer.poll();
+  });
+  threads.emplace_back([&] {
+    while (committing != 0) EXPECT_TRUE(writer.with_log([](Log&) {}).ok());
+  });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_TRUE(writer.close(kLong).ok());
+}
+
+TEST_P(LogWriterTest, WhatAUserThrowsLeavesItUsable) {
+  LogWriter writer = open();
+  EXPECT_THROW((void)writer.with_log([](Log&) { throw std::runtime_error("mine"); }),
+               std::runtime_error);
+  EXPECT_THROW((void)writer.with_log({}), std::bad_function_call);
+  ASSERT_TRUE(writer.submit(record_of({1, 1}), [](const Result<Ticket>&) { throw 1; }).ok());
+  EXPECT_TRUE(writer.commit(record_of({0, 1}), Level::Committed, kLong).ok());
+  EXPECT_TRUE(writer.close(kLong).ok());
+}
+
+TEST_P(LogWriterTest, AReplicaComesBackWhileRecordsAreCommitted) {
+  LogOptions options = peers_.options();
+  options.reconnect = std::chrono::milliseconds(5);
+  LogWriter writer = open(options);
+  ASSERT_TRUE(writer.commit(record_of({0, 0}), Level::Committed, kLong).ok());
+  peers_[1].end_sessions();
+  std::uint32_t number = 0;
+  bool lost = false;
+  bool back = false;
+  const Deadline patience = Deadline::after(kLong);
+  while (!back && !patience.passed()) {
+    const auto ticket = writer.commit(record_of({0, ++number}), Level::Committed, kLong);
+    ASSERT_TRUE(ticket.ok()) << ticket.error().message;
+    const auto looked = writer.with_log([&](Log& log) {
+      const bool up = log.status().replicas[1].up;
+      lost = lost || !up;
+      back = lost && up;
+    });
+    ASSERT_TRUE(looked.ok());
+  }
+  EXPECT_TRUE(back);
+  EXPECT_TRUE(writer.close(kLong).ok());
+  EXPECT_EQ(read(1).size(), number + 1);
+}
+
+// Others that are refused all the time do not keep the news from who waits.
+TEST_P(LogWriterTest, ALostQuorumIsSaidAtOnce) {
+  LogOptions options = peers_.options();
+  options.replica_timeout = std::chrono::milliseconds(300);
+  LogWriter writer = open(options);
+  peers_[0].medium().hang(true);
+  peers_[1].medium().hang(true);
+  std::atomic<bool> ends{false};
+  std::thread other([&] {
+    while (!ends) (void)writer.commit(record_of({1, 0}), Level::Committed, kLong);
+  });
+  const auto ticket =
+      writer.commit(record_of({0, 0}), Level::Committed, std::chrono::milliseconds::max());
+  EXPECT_TRUE(ticket.code() == ErrorCode::OutcomeUnknown || ticket.code() == ErrorCode::QuorumLost)
+      << ticket.error().message;
+  ends = true;
+  other.join();
+  peers_[0].medium().hang(false);
+  peers_[1].medium().hang(false);
+}
+
+TEST_P(LogWriterTest, AChildOfForkIsRefusedAndEndsNothing) {
+  LogWriter writer = open();
+  ASSERT_TRUE(writer.commit(record_of({0, 0}), Level::Committed, kLong).ok());
+  ASSERT_TRUE(writer.submit_tagged(record_of({0, 1}), 1).ok());
+  const pid_t child = ::fork();
+  if (child == 0) {
+    bool refused = writer.commit(record_of({1, 0})).code() == ErrorCode::InvalidArgument;
+    refused = refused && writer.with_log([](Log&) {}).code() == ErrorCode::InvalidArgument;
+    refused = refused && writer.close().code() == ErrorCode::InvalidArgument;
+    writer.poll();
+    refused = refused && writer.take_completed().empty() && writer.completion_fd() == -1;
+    { const LogWriter gone = std::move(writer); }
+    ::_exit(refused ? 0 : 1);
+  }
+  ASSERT_GT(child, 0);
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  EXPECT_TRUE(writer.commit(record_of({0, 2}), Level::Committed, kLong).ok());
+  EXPECT_EQ(writer.take_completed().size(), 1u);
+  EXPECT_TRUE(writer.close(kLong).ok());
 }
 
 TEST_P(LogWriterTest, InCToo) {
