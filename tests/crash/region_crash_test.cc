@@ -389,6 +389,49 @@ TEST(RegionCrash, KeepsItsPromisesWhereverThePowerFailsOrTheWriterDies) {
   EXPECT_EQ(seen.broken_promises, 0);
 }
 
+// Of three replicas one has no power for a whole session, and says of the one before that it ended
+// well. Expect: it is not whole, and what it holds is not read.
+TEST(RegionCrash, AReplicaThatMissedASessionIsNotWhole) {
+  Random random(5);
+  fabric::emu::World world{random};
+  const ServerProfile profile = profiles().front();
+  std::vector<std::unique_ptr<test::WorldServer>> servers;
+  for (const char* const name : {"server0", "server1", "server2"}) {
+    servers.push_back(
+        *test::WorldServer::start(world, name, profile, {kPool, kPoolBytes, {32, 2048}}));
+  }
+  fabric::emu::Machine& client = world.add_machine("client", profile);
+  const auto session = [&](std::uint64_t value) {
+    std::vector<std::unique_ptr<client::Peer>> peers;
+    for (const auto& server : servers) peers.push_back(server->peer(client));
+    RegionOptions options;
+    options.pool = kPool;
+    options.quorum = 2;
+    options.measure_costs = false;
+    options.take_over = true;
+    auto region = ReplicatedRegion::open(std::move(peers), options, world.clock());
+    EXPECT_TRUE(region.ok()) << region.error().message;
+    const RegionStatus status = (*region)->status();
+    std::uint64_t held = 0;
+    EXPECT_TRUE((*region)->read(0, std::as_writable_bytes(std::span(&held, 1)), Region::kAny).ok());
+    EXPECT_EQ(held, value - 1);
+    const RangeWrite range{0, bytes_of(value)};
+    const RangeEpoch epoch(&range, 1);
+    EXPECT_TRUE((*region)->write({&epoch, 1}).ok());
+    EXPECT_TRUE((*region)->close(std::chrono::seconds(10)).ok());
+    return status;
+  };
+  EXPECT_FALSE(session(1).may_differ);
+  servers[0]->lose_power();
+  EXPECT_TRUE(session(2).may_differ);
+  ASSERT_TRUE(servers[0]->start_again().ok());
+  const RegionStatus status = session(3);
+  EXPECT_TRUE(status.may_differ);
+  EXPECT_TRUE(status.replicas[0].up);
+  EXPECT_FALSE(status.replicas[0].whole);
+  EXPECT_TRUE(status.replicas[1].whole && status.replicas[2].whole);
+}
+
 // The negative control: the judge notices when updates are only visible.
 TEST(RegionCrash, WhatIsOnlyVisibleIsLost) {
   EXPECT_GT(live_in_worlds(20, Level::Visible).broken_promises, 0);
