@@ -105,8 +105,9 @@ void show_library_messages(bool verbose) {
 }
 
 HeldMessages::HeldMessages() {
-  const MutexLock lock(held().mutex);
-  held().holds = true;
+  Held& messages = held();
+  const MutexLock lock(messages.mutex);
+  messages.holds = true;
 }
 
 HeldMessages::~HeldMessages() {
@@ -119,8 +120,9 @@ HeldMessages::~HeldMessages() {
 }
 
 void HeldMessages::drop() {
-  const MutexLock lock(held().mutex);
-  held().lines.clear();
+  Held& messages = held();
+  const MutexLock lock(messages.mutex);
+  messages.lines.clear();
 }
 
 StatusLine::StatusLine() : terminal_(::isatty(STDERR_FILENO) == 1) {}

@@ -141,7 +141,7 @@ class TimeScale {
     double to = 0;
   };
 
-  TimeScale(const TimeChart& chart, double last) : last_(last) {
+  TimeScale(const TimeChart& chart, double last) {
     const double least = kCutAbove * last;
     double before = 0;
     for (const Cut& busy : busy_times(chart)) {
@@ -200,7 +200,6 @@ class TimeScale {
     return times;
   }
 
-  double last_;
   double shown_ = 0;
   std::vector<Cut> cuts_;
 };

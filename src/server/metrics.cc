@@ -131,9 +131,11 @@ void write_times(MetricsWriter& text, const control::ServiceReport& report, cons
     const std::string pool = pool_label(each);
     const std::string bucket = fmt::format("{}_bucket", name);
     std::uint64_t below = 0;
-    for (std::size_t i = 0; i < counts.kBoundsNs.size(); ++i) {
+    for (std::size_t i = 0; i < control::TimeCounts::kBoundsNs.size(); ++i) {
       below += counts.classes[i];
-      text.value(bucket, fmt::format("{},le=\"{}\"", pool, in_seconds(counts.kBoundsNs[i])), below);
+      text.value(bucket,
+                 fmt::format("{},le=\"{}\"", pool, in_seconds(control::TimeCounts::kBoundsNs[i])),
+                 below);
     }
     below += counts.classes.back();
     text.value(bucket, pool + ",le=\"+Inf\"", below);
