@@ -9,7 +9,6 @@
 
 #include "capi/failure.h"
 
-using perdure::Error;
 using perdure::ErrorCode;
 using perdure::Level;
 using perdure::capi::code_of;

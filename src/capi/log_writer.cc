@@ -101,6 +101,7 @@ perdure_code perdure_log_writer_take(perdure_log_writer* writer, perdure_finishe
   }
   return guarded([&] {
     *taken = 0;
+    if (count == 0) return PERDURE_OK;
     for (const perdure::FinishedRecord& each : writer->writer.take_completed(count)) {
       perdure_finished& told = finished[(*taken)++];
       told = {};
