@@ -214,9 +214,10 @@ class Log {
   LogStatus status() const;
 
   /// Waits until every replica has everything and readers know what is committed; afterwards only
-  /// destruction, which does the same for at most a second if this was not called. What is not
-  /// waited for is as after a crash: what was committed stays. Errors: TimedOut (the message says
-  /// how far each replica is).
+  /// destruction, which does the same for at most a second if this was not called, and ends the
+  /// sessions: whoever opens the log next is not Busy, unless a peer took longer than a second to
+  /// say that it had ended its own. What is not waited for is as after a crash: what was committed
+  /// stays. Errors: TimedOut (the message says how far each replica is).
   Result<void> close(std::chrono::milliseconds timeout = std::chrono::seconds(5));
 
   /// Makes the pool on `peer` a replica: it is brought to equal, then admitted by a record that is

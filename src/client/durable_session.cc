@@ -41,6 +41,13 @@ void DurableSession::close() {
   requester_.reset();   // now nothing is posted any more that names its memory
 }
 
+void DurableSession::give_back(Deadline deadline) {
+  if (!connection_) return;
+  // It ends in any case: a peer that does not answer sees its connection go.
+  (void)peer_->close_session(connection_->id, deadline);
+  close();
+}
+
 Result<void> DurableSession::open(const control::SessionRequest& request) {
   close();
   PERDURE_TRY(connection, peer_->open_session(request, deadline()));

@@ -70,8 +70,11 @@ class DurableSession {
 
   /// Errors: those of Peer::open_session; ProtocolError (messages too short to be of use).
   Result<void> open(const control::SessionRequest& request);
-  /// Gives it back. Harmless when there is none.
+  /// Closes its connection; the peer notices that when it comes to it. Harmless when there is none.
   void close();
+  /// The same, but asks the peer to end it: if it answers in time, no other writer is refused for
+  /// its sake any more.
+  void give_back(Deadline deadline);
   /// For the bytes of updates. It must go before the memory does, and is good until the next open;
   /// until close() it must stay, whatever has resolved: see persist::UpdateItem.
   /// Requires open.

@@ -63,7 +63,9 @@ class Log::State {
   State& operator=(const State&) = delete;
   /// A program that ends without close() tells readers all the same what is committed.
   ~State() {
-    if (log != nullptr && !closed) (void)log->close(kCloseWithin);
+    if (log == nullptr) return;
+    if (!closed) (void)log->close(kCloseWithin);
+    log->end_sessions(kCloseWithin);
   }
 };
 

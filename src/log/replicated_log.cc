@@ -362,6 +362,15 @@ Result<void> ReplicatedLog::close(Nanoseconds timeout) {
                                                 tail_.value, committed_.value, words)};
 }
 
+void ReplicatedLog::end_sessions(Nanoseconds timeout) {
+  const Deadline deadline(clock_, timeout);
+  auto to_ask = static_cast<Nanoseconds::rep>(replicas_.size());
+  for (Replica& replica : replicas_) {
+    // One that is silent takes none of the others' time.
+    replica.session().give_back(Deadline(clock_, deadline.left() / to_ask--));
+  }
+}
+
 Error ReplicatedLog::quorum_lost_words() const {
   std::string reasons;
   for (const Replica& replica : replicas_) {

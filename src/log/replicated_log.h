@@ -67,6 +67,10 @@ class ReplicatedLog {
   std::vector<RepairReport> repair(Nanoseconds timeout = std::chrono::hours(24));
   std::vector<RepairReport> take_repairs() { return std::exchange(repairs_, {}); }
   Result<void> close(Nanoseconds timeout);
+  /// Ends its sessions, and waits at most `timeout` until the peers say so: whoever opens the log
+  /// next finds no writer there. Afterwards only destruction, which leaves that to the peers to
+  /// notice, as after a crash.
+  void end_sessions(Nanoseconds timeout);
   /// Whose tickets these are: random, of this opening.
   std::uint64_t writer() const { return writer_; }
   LogStatus status() const;
@@ -91,9 +95,10 @@ class ReplicatedLog {
   struct Opening {
     std::vector<std::unique_ptr<client::RemoteBytes>> bytes;
     std::vector<std::optional<LogStart>> starts;
-    Surveys surveys;                      // of who has a session: nobody else writes there
-    std::optional<std::uint64_t> log_id;  // nothing: there is no log
-    Configuration configuration;          // the newest that is known to be committed
+    Surveys surveys;                       // of who has a session: nobody else writes there
+    std::optional<std::uint64_t> log_id;   // nothing: there is no log
+    Configuration configuration;           // the newest that is known to be committed
+    std::vector<std::string> differences;  // from the history that was chosen, in words
   };
   /// The history that was chosen.
   struct History {

@@ -20,6 +20,7 @@ namespace perdure::log {
 namespace {
 
 constexpr std::uint64_t kStagingBytesMin = 4 * 1024 * 1024;
+constexpr Nanoseconds kEndWithin = std::chrono::seconds(1);
 
 // Why a replica can not be used, for somebody to act on: the first of them is said. What passes by
 // itself (Disconnected, TimedOut) is none.
@@ -90,25 +91,32 @@ Result<std::unique_ptr<ReplicatedLog>> ReplicatedLog::open(
   log->writer_ = options.writer != 0 ? options.writer : random_secret();
   log->replicas_.reserve(2 * kMembersMax + 1);  // a replica does not move once it is connected
   for (auto& peer : peers) log->replicas_.emplace_back(std::move(peer), log->replica_options());
+  auto begun = log->begin();
+  if (begun.ok()) return log;
+  // Whoever is told why may open it again at once.
+  log->end_sessions(std::min(kEndWithin, options.replica_timeout));
+  return begun.error();
+}
+
+Result<void> ReplicatedLog::begin() {
   Opening opening;
-  PERDURE_TRY_VOID(log->ask_pools());
-  PERDURE_TRY_VOID(log->look(opening));
-  PERDURE_TRY(exists, log->find_log(opening));
-  if (exists) PERDURE_TRY_VOID(log->check_named(opening));
-  PERDURE_TRY_VOID(log->open_sessions(opening.configuration));
+  PERDURE_TRY_VOID(ask_pools());
+  PERDURE_TRY_VOID(look(opening));
+  PERDURE_TRY(exists, find_log(opening));
+  if (exists) PERDURE_TRY_VOID(check_named(opening));
+  PERDURE_TRY_VOID(open_sessions(opening.configuration));
   if (exists) {
-    log->survey_all(opening);
-    PERDURE_TRY(history, log->choose_history(opening));
-    PERDURE_TRY_VOID(log->choose_head(opening, history));
-    PERDURE_TRY_VOID(log->adopt(opening, history));
+    survey_all(opening);
+    PERDURE_TRY(history, choose_history(opening));
+    PERDURE_TRY_VOID(choose_head(opening, history));
+    PERDURE_TRY_VOID(adopt(opening, history));
   } else {
-    log->configuration_ = opening.configuration;
-    PERDURE_TRY_VOID(log->require_uncreated(opening));
-    PERDURE_TRY_VOID(log->start_log());
+    configuration_ = opening.configuration;
+    PERDURE_TRY_VOID(require_uncreated(opening));
+    PERDURE_TRY_VOID(start_log());
   }
-  log->payload_max_ =
-      std::min(log->options_.record_bytes_max, payload_bytes_max(log->anchor_.ring_bytes));
-  return log;
+  payload_max_ = std::min(options_.record_bytes_max, payload_bytes_max(anchor_.ring_bytes));
+  return {};
 }
 
 /// The error when too few replicas came along: of the causes that there are, the one that waiting

@@ -302,6 +302,55 @@ TEST(LogProtocol, AWriterThatIsRefusedAsBusyHasRaisedNoEpoch) {
   cluster.expect_all(0, 7);
 }
 
+/// Whether a writer that takes over from nobody is let in.
+ErrorCode polite(Cluster& cluster, bool accept_loss = false) {
+  WriterOptions options = cluster.options();
+  options.take_over = false;
+  options.accept_loss = accept_loss;
+  const auto log = cluster.open({0, 1, 2}, options);
+  return log.ok() ? ErrorCode{} : log.code();
+}
+
+// The peers come to notice the end of a connection when they come to it; who closes a log waits
+// until they have said so.
+TEST(LogProtocol, WhoOpensALogThatWasClosedIsNotRefused) {
+  Cluster cluster;
+  Writer log = cluster.opened();
+  Cluster::append(*log, 3);
+  log.reset();  // as after a crash
+  EXPECT_EQ(polite(cluster), ErrorCode::Busy);
+  log = cluster.opened();
+  log->end_sessions(std::chrono::milliseconds(20));
+  log.reset();
+  EXPECT_EQ(polite(cluster), ErrorCode{});
+}
+
+TEST(LogProtocol, EndingASessionThatIsNotAnsweredTakesNoneOfTheOthersTime) {
+  Cluster cluster;
+  Writer log = cluster.opened();
+  cluster.cut_off(0, true);
+  const Nanoseconds begun = cluster.world().clock().now();
+  log->end_sessions(std::chrono::milliseconds(30));
+  EXPECT_LE(cluster.world().clock().now() - begun, std::chrono::milliseconds(31));
+  cluster.cut_off(0, false);
+  for (std::size_t index = 0; index < 3; ++index) {
+    const Deadline soon(cluster.world().clock(), std::chrono::milliseconds(20));
+    EXPECT_EQ(cluster.peer(index)->describe(kPool, soon)->writer_present, index == 0) << index;
+  }
+}
+
+TEST(LogProtocol, WhoseOpeningFailedMayOpenAgainAtOnce) {
+  Cluster cluster;
+  Writer log = cluster.opened();
+  Cluster::append(*log, 3);
+  log->end_sessions(std::chrono::milliseconds(20));
+  log.reset();
+  cluster.wipe(0);
+  cluster.wipe(1);
+  EXPECT_EQ(polite(cluster), ErrorCode::Corrupt);
+  EXPECT_EQ(polite(cluster, true), ErrorCode{});
+}
+
 TEST(LogProtocol, EpochsHaveAnEndAndNobodyGetsThereByOneFence) {
   Cluster cluster;
   const Deadline deadline = Deadline::after(std::chrono::seconds(10));

@@ -244,7 +244,6 @@ std::string write_ten(const std::vector<std::string>& peers, std::uint64_t befor
   options.peers = peers;
   options.pool = "log";
   options.record_bytes_max = 4096;
-  options.take_over = true;  // that the one before has gone may take a moment to be noticed
   auto log = Log::open(std::move(options));
   if (!log.ok()) return log.error().message;
   if (log->status().next_index != before) return "not the records that were committed";

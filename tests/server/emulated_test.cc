@@ -61,7 +61,6 @@ TEST_F(EmulatedDaemon, ALogOverItEndsWhileNothingIsLeft) {
   LogOptions options;
   options.peers = {daemon_->address("control")};
   options.pool = "a";
-  options.take_over = true;  // that the one before has gone may take a moment to be noticed
   for (int round = 0; round < 2; ++round) {
     auto log = Log::open(options);
     ASSERT_TRUE(log.ok()) << log.error().message;
