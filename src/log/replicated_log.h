@@ -139,7 +139,10 @@ class ReplicatedLog {
   Result<void> require_all_read(const Opening& opening, const Configurations& in_play);
   Result<void> choose_head(Opening& opening, History& history);
   Result<void> adopt(Opening& opening, const History& history);
-  void adopt_on(std::size_t index, Opening& opening, const History& history, const Target& target);
+  void note_differences(Opening& opening, const History& history) const;
+  void adopt_on_others(Opening& opening, const History& history, const Target& target);
+  std::optional<Error> adopt_on(std::size_t index, std::size_t from, Opening& opening,
+                                const History& history, const Target& target);
   Result<void> start_log();
   Result<void> begin_epoch(const Configurations& in_play);
   Error too_few(std::string_view doing, const Configuration& configuration);

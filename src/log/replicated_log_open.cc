@@ -519,39 +519,87 @@ Result<void> ReplicatedLog::adopt(Opening& opening, const History& history) {
   boundaries_.forget_below(head_.lsn);
   committed_ = std::min(history.claimed, tail_);
   const Target target = target_here(tail_boundary());
-  adopt_on(history.at, opening, history, target);
+  note_differences(opening, history);
+  (void)adopt_on(history.at, history.at, opening, history, target);
   if (!replicas_[history.at].sending()) {
     return too_few(fmt::format("recovering log '{}'", options_.pool), history.in_play.back());
   }
-  for (std::size_t index = 0; index < replicas_.size(); ++index) {
-    if (index != history.at && opening.surveys[index]) adopt_on(index, opening, history, target);
-  }
+  adopt_on_others(opening, history, target);
   return begin_epoch(history.in_play);
 }
 
-/// Makes one replica a full part of the epoch, or marks it down.
-void ReplicatedLog::adopt_on(std::size_t index, Opening& opening, const History& history,
-                             const Target& target) {
+/// What is to be repaired, replica by replica, before anything is written.
+void ReplicatedLog::note_differences(Opening& opening, const History& history) const {
+  ScanReport shown = history.report;
+  shown.start.head = head_.lsn;
+  for (const auto& found : opening.surveys) {
+    opening.differences.push_back(found ? describe_difference(*found, shown) : "");
+  }
+}
+
+/// From the replica whose history it is. Where that can not be read any more it is down, and one
+/// that is equal by then takes its place.
+void ReplicatedLog::adopt_on_others(Opening& opening, const History& history,
+                                    const Target& target) {
+  std::vector<std::size_t> left;
+  for (std::size_t index = 0; index < replicas_.size(); ++index) {
+    if (index != history.at && opening.surveys[index]) left.push_back(index);
+  }
+  std::size_t source = history.at;
+  while (true) {
+    std::optional<Error> unreadable;
+    std::vector<std::size_t> again;
+    for (const std::size_t index : left) {
+      auto why = adopt_on(index, source, opening, history, target);
+      if (!why) continue;
+      unreadable = std::move(why);
+      auto found = survey(*opening.bytes[index]);  // some of it may have been copied
+      if (!found.ok()) {
+        replicas_[index].mark_down(found.error());
+        continue;
+      }
+      opening.surveys[index] = std::move(found).value();
+      again.push_back(index);
+    }
+    if (!unreadable) return;
+    replicas_[source].mark_down(*unreadable);
+    left = std::move(again);
+    const auto equal = std::find_if(replicas_.begin(), replicas_.end(),
+                                    [](const Replica& each) { return each.sending(); });
+    if (equal == replicas_.end()) break;
+    source = static_cast<std::size_t>(equal - replicas_.begin());
+  }
+  for (const std::size_t index : left) {
+    replicas_[index].mark_down({ErrorCode::QuorumLost, "nobody is left to copy it from"});
+  }
+}
+
+/// Makes one replica a full part of the epoch, or marks it down. Returns why the one that it is
+/// copied from can not be read: then it is up, and not a part of the epoch yet.
+std::optional<Error> ReplicatedLog::adopt_on(std::size_t index, std::size_t from, Opening& opening,
+                                             const History& history, const Target& target) {
   Replica& replica = replicas_[index];
   const Survey& found = *opening.surveys[index];
   const auto& start = opening.starts[index];
   const bool other = start && start->anchor && start->anchor->log_id != anchor_.log_id &&
                      !start->state().marks.creating;
-  if (other) return replica.mark_down({ErrorCode::InvalidArgument, "its pool holds another log"});
-  ScanReport shown = history.report;
-  shown.start.head = head_.lsn;
-  RepairReport report;
-  report.peer = replica.peer().name();
-  report.found = describe_difference(found, shown);
-  Source source{*replicas_[history.at].pool(), *opening.bytes[history.at],
-                history.report.start.state()};
+  if (other) {
+    replica.mark_down({ErrorCode::InvalidArgument, "its pool holds another log"});
+    return std::nullopt;
+  }
+  // Whichever it is copied from has that history, and can be read by its rules.
+  Source source{*replicas_[from].pool(), *opening.bytes[from], history.report.start.state()};
   Target mine = target;
   mine.chosen = index == history.at && history.accepted_loss.has_value();
   bool source_failed = false;
-  const auto ready = replica.prepare(anchor_.shape, staging_);
+  const auto ready = replica.up() ? Result<void>() : replica.prepare(anchor_.shape, staging_);
   const auto brought =
       ready.ok() ? bring_equal(&source, mine, replica, *opening.bytes[index], found, source_failed)
                  : Result<Brought>(ready.error());
+  if (!brought.ok() && source_failed && index != from) return brought.error();
+  RepairReport report;
+  report.peer = replica.peer().name();
+  report.found = opening.differences[index];
   if (brought.ok()) {
     report.repaired = true;
     report.copied_bytes = brought->copied_bytes;
@@ -561,6 +609,7 @@ void ReplicatedLog::adopt_on(std::size_t index, Opening& opening, const History&
     replica.mark_down(brought.error());
   }
   if (!report.found.empty()) repairs_.push_back(std::move(report));
+  return std::nullopt;
 }
 
 /// A log that nobody has: its first state on every replica, marked until all have it.

@@ -39,6 +39,7 @@ class UnreadableEndpoint final : public fabric::Endpoint {
   struct Bytes {
     std::uint64_t begin = 0;
     std::uint64_t end = 0;
+    int spared = 0;  // READs of them that still succeed
     int failed = 0;  // READs
   };
   UnreadableEndpoint(std::unique_ptr<fabric::Endpoint> real, std::shared_ptr<Bytes> bytes)
@@ -48,6 +49,10 @@ class UnreadableEndpoint final : public fabric::Endpoint {
       const std::uint64_t end = each.remote_offset + fabric::total_length(each);
       if (each.opcode != fabric::Opcode::Read || each.remote_offset >= bytes_->end ||
           end <= bytes_->begin) {
+        continue;
+      }
+      if (bytes_->spared > 0) {
+        --bytes_->spared;
         continue;
       }
       ++bytes_->failed;
@@ -243,6 +248,92 @@ TEST(LogAttack, ASourceThatCanNotBeReadKeepsNoReplicaAway) {
     }
     EXPECT_GT(failed, 0);
   }
+}
+
+/// A log of which 2 lacks the second half, if it is not blank; opened by peers of which the first
+/// can not be read once it has been surveyed. The records begin at `unreadable`.
+struct UnreadableAtOpening {
+  UnreadableAtOpening(int had, int unreadable, bool blank) {
+    Writer log = cluster.opened();
+    auto tickets = Cluster::append(*log, had);
+    Cluster::settle(*log);
+    cluster.stop(2);
+    const auto more = Cluster::append(*log, had);
+    tickets.insert(tickets.end(), more.begin(), more.end());
+    Cluster::settle(*log);
+    log.reset();
+    cluster.start(2);
+    if (blank) cluster.wipe(2);
+    const Ticket& lost = tickets[static_cast<std::size_t>(unreadable)];
+    bytes->begin = log::kRingAt + lost.lsn.value;
+    bytes->end = log::kRingAt + lost.end.value;
+    bytes->spared = 1;
+  }
+  Result<Writer> open() {
+    auto peers = hooked(cluster, [&](std::size_t index, HookedPeer& peer) {
+      if (index != 0) return;
+      peer.after_session = [&](client::Session& session, const control::SessionRequest& request) {
+        if (request.write) return;
+        session.endpoint = std::make_unique<UnreadableEndpoint>(std::move(session.endpoint), bytes);
+      };
+    });
+    return cluster.open(std::move(peers), cluster.options());
+  }
+
+  Cluster cluster;
+  const std::shared_ptr<UnreadableEndpoint::Bytes> bytes =
+      std::make_shared<UnreadableEndpoint::Bytes>();
+};
+
+// The same when the log is opened: its history is that of the first, which is read again for 2.
+TEST(LogAttack, ASourceThatCanNotBeReadAnyMoreAtOpeningKeepsNoReplicaAway) {
+  constexpr int kHad = 40;
+  for (const bool blank : {false, true}) {
+    int failed = 0;
+    for (int unreadable = 0; unreadable < 2 * kHad; unreadable += kHad / 8) {
+      UnreadableAtOpening world(kHad, unreadable, blank);
+      auto opened = world.open();
+      ASSERT_TRUE(opened.ok()) << opened.error().message;
+      Writer log = std::move(opened).value();
+      failed += world.bytes->failed;
+      EXPECT_EQ(log->status().replicas[0].up, world.bytes->failed == 0);
+      EXPECT_TRUE(log->status().replicas[1].up) << log->status().replicas[1].down_reason;
+      EXPECT_TRUE(log->status().replicas[2].up) << log->status().replicas[2].down_reason;
+      const auto repairs = log->take_repairs();
+      ASSERT_EQ(repairs.size(), 1u);
+      EXPECT_EQ(repairs[0].peer, "server2");
+      EXPECT_EQ(repairs[0].found, blank ? "no log there yet" : "40 records behind");
+      EXPECT_TRUE(repairs[0].repaired) << repairs[0].error;
+      Cluster::append(*log, 3);
+      world.bytes->end = 0;
+      (void)log->repair();
+      Cluster::append(*log, 1);
+      Cluster::settle(*log);
+      world.cluster.expect_all(0, 2 * kHad + 4);
+      if (testing::Test::HasFailure()) FAIL() << blank << ", " << unreadable;
+    }
+    EXPECT_GT(failed, 0);
+  }
+}
+
+// With nobody else to copy from, it is said who could not be read.
+TEST(LogAttack, AnOpeningThatFailsBecauseOfItsSourceSaysSo) {
+  UnreadableAtOpening world(40, 60, false);
+  world.cluster.cut_off(1, true);
+  world.bytes->spared = 2;  // where not all answer, rings are read before anybody is fenced
+  const auto refused = world.open();
+  ASSERT_FALSE(refused.ok());
+  ASSERT_GT(world.bytes->failed, 0);
+  const std::string& words = refused.error().message;
+  EXPECT_NE(words.find("server0: the connection is down"), std::string::npos) << words;
+  EXPECT_NE(words.find("server2: nobody is left to copy it from"), std::string::npos) << words;
+  world.cluster.cut_off(1, false);
+  world.bytes->end = 0;
+  Writer log = world.cluster.opened();
+  ASSERT_NE(log, nullptr);
+  Cluster::append(*log, 1);
+  Cluster::settle(*log);
+  world.cluster.expect_all(0, 81);
 }
 
 TEST(LogAttack, ATrimIsNotAcknowledgedByAMinorityAndAFailedNewcomer) {
