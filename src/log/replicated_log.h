@@ -112,13 +112,14 @@ class ReplicatedLog {
   ReplicatedLog(const WriterOptions& options, const Clock& clock);
 
   // Opening, in the order of work.
+  Result<void> begin();
   Result<void> ask_pools();
   Result<void> look(Opening& opening);
   Result<bool> find_log(Opening& opening);
   Result<void> check_begun(const Opening& opening) const;
   Result<void> check_named(Opening& opening);
   Result<void> check_named_of(const Configuration& stated, const Configurations& in_play) const;
-  bool states_are_enough(const Configuration& stated) const;
+  bool states_are_enough(const Configuration& stated, const Opening& opening) const;
   Result<void> check_reachable_of(const Configurations& in_play);
   std::string named_wrongly(const Configurations& any_of) const;
   std::string named_wrongly(const Configuration& configuration) const;
@@ -130,6 +131,8 @@ class ReplicatedLog {
   Result<History> choose_history(const Opening& opening);
   Result<History> accept_history(const Opening& opening, const std::vector<Candidate>& candidates,
                                  const Choice& choice);
+  std::string losses_of(const Surveys& surveys) const;
+  Error may_be_lost(const Choice& choice, std::string_view losses) const;
   std::vector<Candidate> candidates_of(const Opening& opening, const Surveys& surveys) const;
   static Configuration newest_stated(const Opening& opening, const Surveys& surveys);
   static Configuration newest_known(const Opening& opening, const Surveys& surveys);

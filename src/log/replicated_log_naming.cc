@@ -8,6 +8,22 @@
 #include "log/replicated_log.h"
 
 namespace perdure::log {
+namespace {
+
+/// Whether a configuration is among the records that are not known to be committed. True also where
+/// they can not be read: then all is read.
+bool ends_with_a_change(ByteSource& bytes, const LogStart& start) {
+  const Lsn known = start.committed_word.value_or(Lsn{});
+  LogCursor cursor(bytes, start.state(), std::max(known, start.state().head.lsn));
+  while (true) {
+    const auto record = cursor.next();
+    if (!record.ok()) return true;
+    if (!*record) return false;
+    if ((*record)->header.type == RecordType::Configuration) return true;
+  }
+}
+
+}  // namespace
 
 /// A replica whose creation was begun with others may be all that is left unfinished of a log which
 /// those others have: if they can have been enough to commit anything.
@@ -79,12 +95,16 @@ std::size_t ReplicatedLog::reachable_of(const Configuration& configuration) cons
 }
 
 /// Whether what the states say is enough to go on. It may be older than the last record of a
-/// configuration: then all of the old members are enough for the new ones as well, if they are
-/// enough without any one of them, and unless it is a quorum of all that is being introduced.
-bool ReplicatedLog::states_are_enough(const Configuration& stated) const {
-  const std::size_t members = stated.members.size();
-  if (reachable_of(stated) < members || !named_wrongly(stated).empty()) return false;
-  return members > stated.sessions_needed() || !writer_seen_;
+/// configuration, and the next one may need more than all the members of this one: who would fence
+/// a writer in the midst of that change looks for it first.
+bool ReplicatedLog::states_are_enough(const Configuration& stated, const Opening& opening) const {
+  if (reachable_of(stated) < stated.members.size() || !named_wrongly(stated).empty()) return false;
+  if (!writer_seen_) return true;
+  for (std::size_t index = 0; index < replicas_.size(); ++index) {
+    const auto& start = opening.starts[index];
+    if (start && start->anchor && ends_with_a_change(*opening.bytes[index], *start)) return false;
+  }
+  return true;
 }
 
 /// Whether the peers and the quorum that were named are those that the log has, and enough of them
@@ -92,7 +112,7 @@ bool ReplicatedLog::states_are_enough(const Configuration& stated) const {
 Result<void> ReplicatedLog::check_named(Opening& opening) {
   const Configuration stated = newest_stated(opening, {});
   opening.configuration = stated;
-  if (states_are_enough(stated)) return {};
+  if (states_are_enough(stated, opening)) return {};
   // Nobody is fenced yet, and rings may grow: what is taken from them here stays true, or is asked
   // again.
   Surveys rings(replicas_.size());
@@ -109,8 +129,14 @@ Result<void> ReplicatedLog::check_named(Opening& opening) {
     PERDURE_TRY_VOID(check_named_of(stated, in_play));
     return check_reachable_of(in_play);
   };
-  Result<void> may = check_history(best);
-  if (!may.ok() && (!best || options_.accept_loss)) may = check_history(best_of(candidates, true));
+  const Result<void> may = check_history(best);
+  if (may.ok()) return may;
+  const auto any = best_of(candidates, true);
+  if (!best || options_.accept_loss) return check_history(any);
+  // What stands in the way may be a change that a damaged history has buried. Naming the replicas
+  // of that change would not help: only who accepts the loss opens the log, by that history.
+  const Choice choice = choose(candidates, in_play_by(opening.configuration, rings, best));
+  if (choice.damage && check_history(any).ok()) return may_be_lost(choice, losses_of(rings));
   return may;
 }
 

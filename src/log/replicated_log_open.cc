@@ -408,14 +408,12 @@ Result<void> ReplicatedLog::require_all_read(const Opening& opening,
   return {};
 }
 
-/// No history is known to hold everything: refused, unless the loss is accepted.
-Result<ReplicatedLog::History> ReplicatedLog::accept_history(
-    const Opening& opening, const std::vector<Candidate>& candidates, const Choice& choice) {
-  const auto best = best_of(candidates, true);
+/// What these replicas have lost, or hold only in part: empty when nothing.
+std::string ReplicatedLog::losses_of(const Surveys& surveys) const {
   std::string words;
   for (std::size_t index = 0; index < replicas_.size(); ++index) {
-    if (!opening.surveys[index]) continue;
-    const Survey& found = *opening.surveys[index];
+    if (!surveys[index]) continue;
+    const Survey& found = *surveys[index];
     const std::string& name = replicas_[index].peer().name();
     if (found.blank()) words += fmt::format("; {} holds nothing, although it is a replica", name);
     if (found.damage) words += fmt::format("; {}: {}", name, found.damage->message);
@@ -428,6 +426,22 @@ Result<ReplicatedLog::History> ReplicatedLog::accept_history(
           found.report->next_index, found.report->extent.value);
     }
   }
+  return words;
+}
+
+Error ReplicatedLog::may_be_lost(const Choice& choice, std::string_view losses) const {
+  return {ErrorCode::Corrupt,
+          fmt::format("committed records of log '{}' may be lost: {} of {} votes that are "
+                      "needed, and something up to LSN {} was committed{}; bring another "
+                      "replica back, or open with accept_loss to go on without them",
+                      options_.pool, choice.voters, choice.needed, choice.claimed.value, losses)};
+}
+
+/// No history is known to hold everything: refused, unless the loss is accepted.
+Result<ReplicatedLog::History> ReplicatedLog::accept_history(
+    const Opening& opening, const std::vector<Candidate>& candidates, const Choice& choice) {
+  const auto best = best_of(candidates, true);
+  const std::string words = losses_of(opening.surveys);
   if (best && options_.accept_loss) {
     History history;
     history.at = *best;
@@ -438,14 +452,7 @@ Result<ReplicatedLog::History> ReplicatedLog::accept_history(
     PERDURE_TRY_VOID(require_all_read(opening, history.in_play));
     return history;
   }
-  if (choice.damage || !words.empty()) {
-    return Error{
-        ErrorCode::Corrupt,
-        fmt::format("committed records of log '{}' may be lost: {} of {} votes that are "
-                    "needed, and something up to LSN {} was committed{}; bring another "
-                    "replica back, or open with accept_loss to go on without them",
-                    options_.pool, choice.voters, choice.needed, choice.claimed.value, words)};
-  }
+  if (choice.damage || !words.empty()) return may_be_lost(choice, words);
   return too_few(fmt::format("recovering log '{}'", options_.pool), opening.configuration);
 }
 

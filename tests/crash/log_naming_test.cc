@@ -149,6 +149,69 @@ TEST(LogNaming, WhoNamesAChangeThatWasBuriedFencesNobody) {
   }
 }
 
+// A writer is in the midst of adding a replica, and all will be needed. By the states, those that
+// are named are enough to open the log; they could not decide the change.
+TEST(LogNaming, WhoCanNotDecideAChangeDoesNotFenceItsWriter) {
+  for (const Order& order : orders_of(kOld)) {
+    Cluster cluster(kServers);
+    Writer log = cluster.opened(kOld);
+    ASSERT_NE(log, nullptr);
+    Cluster::append(*log, 3);
+    Cluster::settle(*log);
+    cluster.cut_off(1, true);
+    cluster.cut_off(2, true);
+    ASSERT_EQ(log->add_replica(cluster.peer(3), 4).code(), ErrorCode::OutcomeUnknown);
+    cluster.cut_off(1, false);
+    cluster.cut_off(2, false);
+    const auto before = fences(cluster);
+    const auto refused = cluster.open(order);
+    EXPECT_EQ(refused.code(), ErrorCode::QuorumLost);
+    EXPECT_EQ(fences(cluster), before) << fmt::format("peers {}", fmt::join(order, ","));
+    // Expect: with all of them it is decided.
+    const auto opened = cluster.open(kAll);
+    ASSERT_TRUE(opened.ok()) << opened.error().message;
+    EXPECT_EQ((*opened)->configuration().generation, 2u);
+  }
+}
+
+// The history that buried it is damaged now, and its third replica is gone: the only whole one is
+// that of the change. Naming the replicas of the change would not help.
+TEST(LogNaming, AChangeThatADamagedHistoryHasBuriedDoesNotHideHowToGoOn) {
+  for (const Change change : {Change::Add, Change::Remove, Change::Quorum}) {
+    for (const Order& order : orders_of(kOld)) {
+      Cluster cluster(kServers);
+      undecided(change)(cluster);
+      cluster.cut_off(0, true);
+      Writer live = cluster.opened(kOld);
+      ASSERT_NE(live, nullptr);
+      const auto tickets = Cluster::append(*live, 5);
+      Cluster::settle(*live);
+      live.reset();
+      cluster.cut_off(0, false);
+      cluster.flip_record(2, tickets[1].lsn);
+      const auto before = fences(cluster);
+      cluster.cut_off(1, true);
+      const auto refused = cluster.open(order);
+      const std::string named =
+          fmt::format("{}, peers {}", static_cast<int>(change), fmt::join(order, ","));
+      EXPECT_EQ(refused.code(), ErrorCode::Corrupt) << named;
+      const std::string& words = refused.error().message;
+      EXPECT_NE(words.find("accept_loss"), std::string::npos) << named << ": " << words;
+      EXPECT_NE(words.find("server2 can return"), std::string::npos) << named << ": " << words;
+      cluster.cut_off(1, false);
+      EXPECT_EQ(fences(cluster), before) << named;
+      cluster.cut_off(1, true);
+      // Expect: with it, the log goes on by the history that was written last.
+      WriterOptions options = cluster.options();
+      options.accept_loss = true;
+      const auto opened = cluster.open(order, options);
+      ASSERT_TRUE(opened.ok()) << named << ": " << opened.error().message;
+      EXPECT_EQ((*opened)->configuration().generation, 1u);
+      EXPECT_EQ((*opened)->status().next_index, 4u) << named;
+    }
+  }
+}
+
 /// A replacement of 2 by 3 that an opening has committed, and the network fails before any state
 /// says so: the ring of 0 knows it. False: it came out otherwise.
 bool known_by_rings(Cluster& cluster, std::uint64_t events) {
