@@ -432,6 +432,36 @@ TEST(RegionCrash, AReplicaThatMissedASessionIsNotWhole) {
   EXPECT_TRUE(status.replicas[1].whole && status.replicas[2].whole);
 }
 
+// Peers come to notice the end of a connection when they come to it; who closes a region waits
+// until they have said so.
+TEST(RegionCrash, WhoOpensARegionThatWasClosedIsNotRefused) {
+  Random random(1);
+  fabric::emu::World world(random);
+  const ServerProfile profile = profiles().front();
+  auto server =
+      *test::WorldServer::start(world, "server", profile, {kPool, kPoolBytes, {32, 2048}});
+  fabric::emu::Machine& requester = world.add_machine("client", profile);
+  const auto open = [&](bool take_over) {
+    std::vector<std::unique_ptr<client::Peer>> peers;
+    peers.push_back(server->peer(requester));
+    RegionOptions options;
+    options.pool = kPool;
+    options.measure_costs = false;
+    options.take_over = take_over;
+    return ReplicatedRegion::open(std::move(peers), options, world.clock());
+  };
+  auto region = open(false);
+  ASSERT_TRUE(region.ok()) << region.error().message;
+  region->reset();  // as after a crash
+  EXPECT_EQ(open(false).code(), ErrorCode::Busy);
+  region = open(true);
+  ASSERT_TRUE(region.ok()) << region.error().message;
+  EXPECT_TRUE((*region)->close(std::chrono::seconds(10)).ok());
+  region->reset();
+  region = open(false);
+  EXPECT_TRUE(region.ok()) << region.error().message;
+}
+
 // The negative control: the judge notices when updates are only visible.
 TEST(RegionCrash, WhatIsOnlyVisibleIsLost) {
   EXPECT_GT(live_in_worlds(20, Level::Visible).broken_promises, 0);
