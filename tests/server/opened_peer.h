@@ -95,7 +95,6 @@ class OpenedPeers {
     options.transport = transport_;
     options.record_bytes_max = 64 * 1024;
     options.measure_costs = false;
-    options.take_over = true;  // that the one before has gone may take a moment to be noticed
     return options;
   }
 
