@@ -38,6 +38,7 @@ constexpr std::size_t kBandwidthWindow = 8;
 // The bare program polls without end. So do both sides of ours where a round takes longer than what
 // they usually poll before they sleep.
 constexpr std::chrono::microseconds kEmulatedSpin = std::chrono::milliseconds(100);
+constexpr int kOneSidedTries = 3;
 
 double percent(double part, double whole) { return whole == 0 ? 0 : part / whole * 100; }
 
@@ -221,12 +222,23 @@ class Limits {
     PERDURE_TRY(peer, start_peer(directory_ + "/mhp", {}, PersistenceDomain::Mhp));
     PERDURE_TRY(log, log_options(finding));
     log.peer = peer.address();
-    PERDURE_TRY_VOID(compare_latency(finding, log, exchange));
+    // Where little processor time is to be had, a message may be measured to be cheaper, and
+    // nothing one-sided would be timed.
+    log.log.primary = Primary::Write;
+    log.log.measure_costs = false;
+    Result<void> compared;
+    for (int tries = 0; tries < kOneSidedTries; ++tries) {
+      finding.bare = finding.perdure = finding.ratio = {};
+      compared = compare_latency(finding, log, exchange, true);
+      if (compared.ok() || compared.code() != ErrorCode::OutcomeUnknown) break;
+    }
+    PERDURE_TRY_VOID(compared);
     return peer.stop();
   }
 
+  /// `one_sided`: a method by which the peer's processor answers is none that is to be timed.
   Result<void> compare_latency(Finding& finding, const LogUnderTestOptions& log,
-                               bench::BareOptions exchange) {
+                               bench::BareOptions exchange, bool one_sided = false) {
     finding.unit = "us, p50";
     finding.target = "Perdure / bare at most 1.10";
     exchange.provider = provider_of(finding);
@@ -243,6 +255,11 @@ class Limits {
     const auto our_side = [&](LogUnderTest& ours) -> Result<double> {
       PERDURE_TRY_VOID(ours.one_by_one(options_.samples / 5));
       PERDURE_TRY(latencies, ours.one_by_one(options_.samples));
+      const std::string method = ours.log().status().replicas.front().small_method;
+      if (one_sided && method.ends_with("-ack")) {
+        return Error{ErrorCode::OutcomeUnknown,
+                     fmt::format("the log was written by {}, which is not one-sided", method)};
+      }
       return static_cast<double>(latencies.quantile(0.5).count()) / 1e3;
     };
     PERDURE_TRY_VOID(side_by_side(finding, log, bare_side, our_side));
