@@ -428,7 +428,10 @@ Result<void> PeerService::close_session(std::uint64_t id, const Caller& caller) 
   }
   PERDURE_TRY_VOID(authorize(Action::CloseSession, entry->pool->name, caller));
   PERDURE_TRY(control, hold(*entry->pool));
-  return end(entry);
+  PERDURE_TRY_VOID(end(entry));
+  log_message(Severity::Info,
+              fmt::format("{} ended: by request", session_words(entry->session.terms())));
+  return {};
 }
 
 }  // namespace perdure::server
