@@ -202,8 +202,8 @@ class Region {
 
   /// Waits until everything is at the level on every peer that is up, and notes there that it is;
   /// afterwards only destruction, which does the same for at most a second if this was not called.
-  /// The peers have ended its sessions then, unless time ran out: whoever opens it next is not Busy.
-  /// Errors: TimedOut, QuorumLost: the replicas may differ.
+  /// The peers have ended its sessions then, unless time ran out: whoever opens it next is not
+  /// Busy. Errors: TimedOut, QuorumLost: the replicas may differ.
   Result<void> close(std::chrono::milliseconds timeout = std::chrono::seconds(5));
 
  private:
