@@ -22,8 +22,9 @@ constexpr std::size_t kRecordBytes = 1'000;
 
 class LogOpen : public testing::TestWithParam<Transport> {
  protected:
-  Result<Log> open() {
+  Result<Log> open(bool take_over = false) {
     LogOptions options = peers_.options();
+    options.take_over = take_over;
     options.replica_timeout = replica_timeout_;
     return Log::open(std::move(options));
   }
@@ -127,7 +128,7 @@ TEST_P(LogOpen, AWriterTakesOverWhileAMediumHangs) {
     medium.hang(true);
     append_and_wait(*first, kMore);
     EXPECT_TRUE(comes_true([&] { return medium.waits(); }));
-    auto second = open();
+    auto second = open(true);
     ASSERT_TRUE(second.ok()) << second.error().message;
     const std::uint64_t committed = (3 * hung + 2) * std::uint64_t{kMore};
     EXPECT_EQ(second->status().next_index, committed);
