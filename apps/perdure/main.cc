@@ -6,6 +6,7 @@
 #include "output.h"
 
 #include <fmt/format.h>
+#include <perdure/version.h>
 
 #include <csignal>
 #include <cstdio>
@@ -16,7 +17,7 @@ namespace {
 
 void describe(const Program& program) {
   program.require_subcommand();
-  program.set_version(std::string("perdure ") + PERDURE_VERSION);
+  program.set_version(std::string("perdure ") + PERDURE_VERSION_STRING);
   program.set_column_width(34);
   program.footer(
       "Exit status: 0 success, 1 failed, 2 wrong command line, 3 records not committed,\n"

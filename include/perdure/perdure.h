@@ -10,6 +10,7 @@
 #ifndef PERDURE_PERDURE_H
 #define PERDURE_PERDURE_H
 
+#include <perdure/version.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>

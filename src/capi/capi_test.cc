@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <string>
 
 namespace {
 
@@ -114,6 +115,14 @@ TEST(CInterface, AWriterThatIsNotThereIsRefused) {
   EXPECT_EQ(perdure_log_writer_get_status(nullptr, &status), PERDURE_INVALID_ARGUMENT);
   EXPECT_EQ(perdure_log_writer_completion_fd(nullptr), -1);
   EXPECT_EQ(perdure_log_writer_close(nullptr, 1), PERDURE_OK);
+}
+
+TEST(CInterface, SaysItsVersion) {
+  EXPECT_STREQ(perdure_version(), PERDURE_VERSION_STRING);
+  const std::string numbers = std::to_string(PERDURE_VERSION_MAJOR) + "." +
+                              std::to_string(PERDURE_VERSION_MINOR) + "." +
+                              std::to_string(PERDURE_VERSION_PATCH);
+  EXPECT_EQ(numbers, PERDURE_VERSION_STRING);
 }
 
 }  // namespace

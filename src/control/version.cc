@@ -1,8 +1,9 @@
-// The version of Perdure: the build knows it.
 #include "control/version.h"
+
+#include <perdure/version.h>
 
 namespace perdure::control {
 
-std::string_view version() { return PERDURE_VERSION; }
+std::string_view version() { return PERDURE_VERSION_STRING; }
 
 }  // namespace perdure::control

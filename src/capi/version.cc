@@ -1,0 +1,3 @@
+#include <perdure/version.h>
+
+const char* perdure_version(void) { return PERDURE_VERSION_STRING; }
