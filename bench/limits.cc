@@ -21,6 +21,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <csignal>
 #include <filesystem>
@@ -71,7 +72,7 @@ class Limits {
         ask("64 B durable, one-sided", transport, [&](Finding& f) { return one_sided_latency(f); });
       }
       ask("64 B durable, 64 in flight", transport, [&](Finding& f) { return window(f); });
-      for (const std::size_t threads : {1, 8, 64}) {
+      for (const std::size_t threads : std::array<std::size_t, 3>{1, 8, 64}) {
         ask(fmt::format("64 B durable, {}", counted(threads, "thread")), transport,
             [&](Finding& f) { return by_threads(f, threads); });
       }
