@@ -233,7 +233,7 @@ class Limits {
       compared = compare_latency(finding, log, exchange, true);
       if (compared.ok() || compared.code() != ErrorCode::OutcomeUnknown) break;
     }
-    PERDURE_TRY_VOID(compared);
+    if (!compared.ok()) return compared;
     return peer.stop();
   }
 

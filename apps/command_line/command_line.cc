@@ -92,7 +92,8 @@ class WrappingFormatter final : public CLI::Formatter {
     std::string name = command->get_name();
     for (const CLI::App* above = command->get_parent();
          above != nullptr && above->get_parent() != nullptr; above = above->get_parent()) {
-      name = above->get_name() + " " + name;
+      name.insert(0, " ");
+      name.insert(0, above->get_name());
     }
     std::string text = CLI::Formatter::make_expanded(command);
     text.replace(0, text.find('\n'), name);

@@ -129,7 +129,7 @@ Result<void> ReplicatedLog::check_named(Opening& opening) {
     PERDURE_TRY_VOID(check_named_of(stated, in_play));
     return check_reachable_of(in_play);
   };
-  const Result<void> may = check_history(best);
+  Result<void> may = check_history(best);
   if (may.ok()) return may;
   const auto any = best_of(candidates, true);
   if (!best || options_.accept_loss) return check_history(any);
