@@ -7,6 +7,7 @@
 
 #include "client/dial.h"
 #include "client/remote_bytes.h"
+#include "core/bounded_time.h"
 #include "core/forks.h"
 #include "core/try.h"
 #include "log/committed_reader.h"
@@ -17,12 +18,6 @@ namespace {
 
 /// How long the end of a log waits for replicas that lag.
 constexpr Nanoseconds kCloseWithin = std::chrono::seconds(1);
-
-/// Times that add to a clock's without going over its end.
-Nanoseconds within_clock(std::chrono::milliseconds time) {
-  constexpr std::chrono::milliseconds kLongest = std::chrono::hours(24 * 365);
-  return std::clamp(time, std::chrono::milliseconds(0), kLongest);
-}
 
 log::WriterOptions writer_options(const LogOptions& options) {
   log::WriterOptions writer;
@@ -40,8 +35,8 @@ log::WriterOptions writer_options(const LogOptions& options) {
   writer.create = options.create;
   writer.partial = options.partial;
   writer.writer_name = options.writer_name;
-  writer.replica_timeout = within_clock(options.replica_timeout);
-  writer.reconnect = within_clock(options.reconnect);
+  writer.replica_timeout = bounded(options.replica_timeout);
+  writer.reconnect = bounded(options.reconnect);
   writer.spin = std::clamp<Nanoseconds>(options.spin, Nanoseconds{0}, std::chrono::hours(1));
   return writer;
 }
@@ -144,7 +139,7 @@ Result<void> Log::wait(const Ticket& ticket, Level level, std::chrono::milliseco
                              "replica, not when it is '{1}'",
                              to_string(state_->level), to_string(level))};
   }
-  auto waited = state_->log->wait(ticket, level, within_clock(timeout));
+  auto waited = state_->log->wait(ticket, level, bounded(timeout));
   if (waited.ok()) return waited;
   const bool may_return = waited.code() == ErrorCode::QuorumLost && state_->reconnects;
   if (may_return) return Error{ErrorCode::TimedOut, waited.error().message};
@@ -156,7 +151,7 @@ Result<void> Log::wait(const Ticket& ticket, Level level, std::chrono::milliseco
 
 Result<void> Log::poll(std::chrono::milliseconds timeout) {
   if (!usable()) return why_not();
-  return state_->log->poll(within_clock(timeout));
+  return state_->log->poll(bounded(timeout));
 }
 
 bool Log::reached(const Ticket& ticket, Level level) const {
@@ -171,7 +166,7 @@ Result<void> Log::trim(Lsn lsn) {
 
 std::vector<RepairReport> Log::repair(std::chrono::milliseconds timeout) {
   if (!usable()) return {};
-  return state_->log->repair(within_clock(timeout));
+  return state_->log->repair(bounded(timeout));
 }
 
 std::vector<RepairReport> Log::take_repairs() {
@@ -187,7 +182,7 @@ LogStatus Log::status() const {
 Result<void> Log::close(std::chrono::milliseconds timeout) {
   if (!usable()) return why_not();
   state_->closed = true;
-  return state_->log->close(within_clock(timeout));
+  return state_->log->close(bounded(timeout));
 }
 
 Result<void> Log::add_replica(const std::string& peer, std::size_t quorum) {
@@ -225,8 +220,8 @@ Result<LogReader> LogReader::open(LogReaderOptions options) {
   state->dialer.use_rnic(options.rnic);
   PERDURE_TRY(peer, state->dialer.dial(options.peer, options.transport));
   state->peer = std::move(peer);
-  PERDURE_TRY(bytes, client::RemoteBytes::open(*state->peer, options.pool,
-                                               within_clock(options.timeout), Clock::monotonic()));
+  PERDURE_TRY(bytes, client::RemoteBytes::open(*state->peer, options.pool, bounded(options.timeout),
+                                               Clock::monotonic()));
   state->bytes = std::move(bytes);
   log::CommittedReader::Options reading;
   reading.from = options.from;

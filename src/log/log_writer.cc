@@ -18,6 +18,7 @@
 #include <thread>
 #include <utility>
 
+#include "core/bounded_time.h"
 #include "core/clock.h"
 #include "core/forks.h"
 #include "core/log_message.h"
@@ -38,7 +39,6 @@ constexpr std::chrono::milliseconds kWhyWithin{1000};
 constexpr std::uint32_t kRoundsPerClock = 64;
 /// What destruction waits for records that are not finished.
 constexpr std::chrono::milliseconds kEndWithin{1000};
-constexpr std::chrono::milliseconds kLongestTimeout = std::chrono::hours(24 * 365);
 
 /// One record, from the call that brought it until it is finished. Shared: its caller may have gone
 /// when its time was over.
@@ -68,8 +68,7 @@ Error unknown(const Submitted& submitted, std::string_view why) {
 }
 
 Nanoseconds deadline_after(std::chrono::milliseconds timeout) {
-  return Clock::monotonic().now() +
-         std::clamp(timeout, std::chrono::milliseconds(0), kLongestTimeout);
+  return Clock::monotonic().now() + bounded(timeout);
 }
 
 }  // namespace
@@ -83,7 +82,7 @@ class LogWriter::State {
   State(Log log, const LogOptions& how, const LogWriterOptions& options, int event)
       : options_(options),
         level_(std::min(how.level, Level::Durable)),
-        spin_(std::clamp<Nanoseconds>(how.spin, Nanoseconds{0}, log::kLongestTimeout)),
+        spin_(std::clamp<Nanoseconds>(how.spin, Nanoseconds{0}, std::chrono::hours(1))),
         reconnects_(how.reconnect > std::chrono::milliseconds(0)),
         reconnect_within_(how.replica_timeout),
         event_(event),
@@ -364,7 +363,7 @@ class LogWriter::State {
     finish_reached();
     const bool lost = !polled.ok() && !reconnects_;
     const bool stuck = !progress_ && sleeps_;
-    if (!lost && !stuck && ++rounds_ % kRoundsPerClock != 0) return;
+    if (!lost && !stuck && ++rounds_ % log::kRoundsPerClock != 0) return;
     const Nanoseconds now = Clock::monotonic().now();
     finish_late(now);
     if (lost) return await_oldest(log::kWhyWithin);
@@ -381,7 +380,6 @@ class LogWriter::State {
     if (sleeps_ && may_sleep) await_oldest(log::kLeaderSleep);
     if (progress_) sleeps_ = false;
   }
-  static constexpr std::uint32_t kRoundsPerClock = log::kRoundsPerClock;
 
   void give_up_the_rest() {
     finish_all_open("the writer was closed");

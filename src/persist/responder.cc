@@ -156,7 +156,7 @@ Result<void> Responder::handle(const fabric::Completion& completion) {
   return {};
 }
 
-/// Whether a message is the next one of this session.
+/// Whether a message is the next one on its connection.
 Result<void> Responder::check_turn(std::uint32_t session, std::uint64_t sequence) const {
   if (session == options_.session && sequence == handled_ + 1) return {};
   return Error{ErrorCode::ProtocolError,

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "client/dial.h"
+#include "core/bounded_time.h"
 #include "core/forks.h"
 #include "core/try.h"
 #include "region/replicated_region.h"
@@ -14,12 +15,6 @@ namespace {
 
 /// How long the end of a region waits for replicas that lag.
 constexpr Nanoseconds kEndWithin = std::chrono::seconds(1);
-
-/// Times that add to a clock's without going over its end.
-std::chrono::milliseconds bounded(std::chrono::milliseconds time) {
-  constexpr std::chrono::milliseconds kLongest = std::chrono::hours(24 * 365 * 100);
-  return std::clamp(time, std::chrono::milliseconds(0), kLongest);
-}
 
 }  // namespace
 
