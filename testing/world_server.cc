@@ -157,6 +157,8 @@ Result<void> WorldServer::serve(Result<std::unique_ptr<pmem::Pool>> pool) {
   options.threads = false;
   options.clock = &world_.clock();
   options.queue = options_.queue;
+  options.handlers = options_.handlers;
+  options.reply_bytes_max = options_.reply_bytes_max;
   options.settings.ddio = profile_.ddio;
   options.settings.write_order = profile_.write_order;
   options.settings.receive_buffers = profile_.receive_buffers;

@@ -9,6 +9,7 @@
 #include "server/service.h"
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -22,6 +23,9 @@ class WorldServer {
     std::uint64_t pool_bytes = 256 * 1024;  // after the pool's header
     persist::ReceiveQueue queue{32, 2048};
     fabric::emu::RnicSwitches switches{};
+    // See server::ServiceOptions.
+    std::function<persist::RequestHandlers(const server::SessionTerms&)> handlers{};
+    std::size_t reply_bytes_max = 64;
   };
 
   /// Adds the machine, formats its pool and serves it. Errors: those of Pool::format.

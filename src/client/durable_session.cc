@@ -101,12 +101,12 @@ Result<void> DurableSession::open_requester() {
   options.probes = true;
   options.probe_line = options_.probe_line;
   if (options_.ranges_again) {
-    options.request_bytes_max = persist::kAtomicPayloadBytes;
-    options.reply_bytes_max = persist::kAtomicBytes;
+    options.request_bytes_max = std::max(options_.request_bytes_max, persist::kAtomicPayloadBytes);
+    options.reply_bytes_max = std::max(options_.reply_bytes_max, persist::kAtomicBytes);
   }
   methods_.clear();
   waiting_.clear();
-  atomics_in_flight_ = 0;
+  asked_in_flight_ = 0;
   before_ = resolved_ = begun_;
   requests_resolved_ = bounce_number_ = 0;
   single_ = {};
@@ -224,7 +224,7 @@ void DurableSession::take_resolved() {
     ++resolved_;
   }
   if (resolved_ == before) return;
-  if (atomics_in_flight_ != 0) note_answers(before);
+  if (asked_in_flight_ != 0) note_answers(before);
   if (single_.number == resolved_ && begun_ == resolved_) note_time_of_single();
 }
 

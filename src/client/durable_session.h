@@ -45,9 +45,13 @@ struct DurableSessionOptions {
   std::size_t requests_in_flight = 4;  // of update(), atomic(), read(): 1..kUpdatesMax
   /// 64 bytes of the pool that hold nothing, if it has them: WRITEs are timed too.
   std::optional<std::uint64_t> probe_line;
-  /// update() or atomic() will be called: what is in flight is noted, so that it is waited for
-  /// before its place is written again. begin() alone leaves that to its caller.
+  /// update(), atomic() or request() will be called: what is in flight is noted, so that it is
+  /// waited for before its place is written again. begin() alone leaves that to its caller.
   bool ranges_again = false;
+  /// The largest payloads of request() and of its reply: no more than a message of the peer's
+  /// receive queue, and persist::kReplyPayloadMax. Each receive buffer has room for one reply.
+  std::size_t request_bytes_max = persist::kAtomicPayloadBytes;
+  std::size_t reply_bytes_max = persist::kAtomicBytes;
   Nanoseconds timeout = std::chrono::seconds(5);  // without an answer for this long: down
   Nanoseconds reconnect{0};                       // see Backoff
   const Clock* clock = nullptr;
@@ -116,6 +120,21 @@ class DurableSession {
   /// kUpdatesMax updates were begun since.
   /// Errors: those that the responder refused it with; nothing was changed.
   Result<std::uint64_t> value_before(std::uint64_t number) const;
+
+  /// Has the responder's handler of `kind` do what `payload` asks for, and brings its reply, as
+  /// much of it as `reply` has room for; counts as an update. It is handled once and in its turn:
+  /// behind all updates that were begun before it, and ahead of those begun later, which wait for
+  /// the reply; other requests do not. It has resolved when the reply is there and all that the
+  /// handler made durable is. After a lost connection it was handled once or not at all. `reply`
+  /// stays until it has resolved, or the connection has ended; the payload is copied. Requires
+  /// DurableSessionOptions::ranges_again. Errors: as for update; InvalidArgument also for a payload
+  /// or a reply that is too large.
+  Result<std::uint64_t> request(persist::MessageKind kind, std::span<const std::byte> payload,
+                                std::span<std::byte> reply);
+  /// How many bytes it replied. Requires as for value_before.
+  /// Errors: those that the responder refused it with (Unsupported: it has no such handler);
+  /// nothing was executed.
+  Result<std::size_t> reply_bytes(std::uint64_t number) const;
 
   /// Begins what one request takes: a range of at most range_bytes_max(), and behind it, with
   /// `tail_word`, a word. The caller sees to it that nothing in flight overlaps.
@@ -209,29 +228,36 @@ class DurableSession {
     Nanoseconds since{0};
     std::uint32_t polls = 0;  // idle_polls_ then
   };
+  /// Bytes of the pool.
+  struct Extent {
+    std::uint64_t begin = 0;
+    std::uint64_t end = 0;
+  };
+  /// What request() sends.
+  struct Asking {
+    persist::MessageKind kind = persist::MessageKind::Atomic;
+    std::vector<std::byte> payload;
+    std::span<std::byte> reply;
+    Extent changes;  // what its handler may change
+  };
   /// An update, or a READ, of which not everything is posted.
   struct Waiting {
     std::uint64_t number = 0;
     bool reads = false;
     bool pair = false;  // a range and a word, in one request
-    std::optional<persist::Atomic> atomic;
+    std::optional<Asking> asks;
     std::vector<persist::UpdateItem> items;
     std::vector<std::size_t> epoch_ends;  // in items
     std::size_t item = 0;                 // the next piece is of this one
     std::uint64_t sent = 0;               // bytes of it that went before
     std::uint64_t request = 0;            // of the requester, that went last
   };
-  /// An atomic that was posted.
+  /// A request that was posted.
   struct Asked {
     std::uint64_t number = 0;
-    std::uint64_t request = 0;  // of the requester
-    std::array<std::byte, persist::kAtomicBytes> before{};
-    std::optional<ErrorCode> refused;
-  };
-  /// Bytes of the pool.
-  struct Extent {
-    std::uint64_t begin = 0;
-    std::uint64_t end = 0;
+    std::uint64_t request = 0;                              // of the requester
+    std::array<std::byte, persist::kAtomicBytes> before{};  // atomic(): the reply
+    persist::Requester::Reply reply;
   };
 
   Result<void> open_requester();
@@ -249,9 +275,10 @@ class DurableSession {
   Result<void> check(std::span<const Ranges> epochs) const;
   bool is_pair(std::span<const Ranges> epochs) const;
   Result<std::uint64_t> queue(Waiting update);
+  Result<std::uint64_t> queue_request(Asking asks);
   void post_waiting();
   Result<bool> post_piece(Waiting& update);
-  Result<bool> post_atomic(Waiting& update);
+  Result<bool> post_request(Waiting& update);
   void note_answers(std::uint64_t before);
   void note_extents(std::uint64_t request, std::span<const persist::UpdateItem> items);
   bool overlaps_in_flight(std::uint64_t at, std::uint64_t length) const;
@@ -284,7 +311,7 @@ class DurableSession {
   std::array<std::array<Extent, 2>, kUpdatesMax> extents_{};  // by request: what it writes
   std::deque<Waiting> waiting_;
   std::array<Asked, kUpdatesMax> asked_{};  // by update
-  std::size_t atomics_in_flight_ = 0;
+  std::size_t asked_in_flight_ = 0;
   std::uint64_t bounce_number_ = 0;  // of the update that sent it last
   std::optional<Deadline> deadline_;
   std::optional<Nanoseconds> last_look_;  // since there was progress

@@ -88,17 +88,49 @@ Result<std::uint64_t> DurableSession::atomic(const persist::Atomic& what) {
   PERDURE_ASSERT(options_.ranges_again);
   PERDURE_TRY_VOID(check_turn());
   PERDURE_TRY_VOID(persist::check_atomic(what, connection_->remote.length));
-  Waiting wanted;
-  wanted.atomic = what;
-  return queue(std::move(wanted));
+  const persist::AtomicPayload payload = persist::encode_atomic(what);
+  return queue_request({persist::MessageKind::Atomic,
+                        {payload.begin(), payload.end()},
+                        asked_[(begun_ + 1) % kUpdatesMax].before,
+                        {what.at, what.at + persist::kAtomicBytes}});
 }
 
 Result<std::uint64_t> DurableSession::value_before(std::uint64_t number) const {
+  PERDURE_TRY(bytes, reply_bytes(number));
+  if (bytes == persist::kAtomicBytes) {
+    return load<std::uint64_t>(asked_[number % kUpdatesMax].before.data());
+  }
+  return Error{ErrorCode::ProtocolError,
+               fmt::format("{} answered an atomic with {} bytes", peer_->name(), bytes)};
+}
+
+Result<std::uint64_t> DurableSession::request(persist::MessageKind kind,
+                                              std::span<const std::byte> payload,
+                                              std::span<std::byte> reply) {
+  PERDURE_ASSERT(options_.ranges_again);
+  PERDURE_TRY_VOID(check_turn());
+  if (payload.size() > options_.request_bytes_max || reply.size() > options_.reply_bytes_max) {
+    return Error{ErrorCode::InvalidArgument,
+                 fmt::format("a request of {} bytes with {} for its reply; this session takes {} "
+                             "and {}",
+                             payload.size(), reply.size(), options_.request_bytes_max,
+                             options_.reply_bytes_max)};
+  }
+  return queue_request({kind, {payload.begin(), payload.end()}, reply, {0, kNotPosted}});
+}
+
+Result<std::uint64_t> DurableSession::queue_request(Asking asks) {
+  Waiting wanted;
+  wanted.asks = std::move(asks);
+  return queue(std::move(wanted));
+}
+
+Result<std::size_t> DurableSession::reply_bytes(std::uint64_t number) const {
   const Asked& asked = asked_[number % kUpdatesMax];
   PERDURE_ASSERT(has_resolved(number) && asked.number == number);
-  if (!asked.refused) return load<std::uint64_t>(asked.before.data());
-  return Error{*asked.refused,
-               fmt::format("{} refused an atomic: {}", peer_->name(), to_string(*asked.refused))};
+  if (!asked.reply.refused) return asked.reply.bytes;
+  return Error{*asked.reply.refused, fmt::format("{} refused a request: {}", peer_->name(),
+                                                 to_string(*asked.reply.refused))};
 }
 
 Result<std::uint64_t> DurableSession::queue(Waiting update) {
@@ -126,7 +158,7 @@ void DurableSession::post_waiting() {
 /// The next piece of an update, if nothing stands before it; says whether it went.
 Result<bool> DurableSession::post_piece(Waiting& update) {
   if (requester_->begun() - requester_->resolved() >= options_.requests_in_flight) return false;
-  if (update.atomic) return post_atomic(update);
+  if (update.asks) return post_request(update);
   const bool first_of_epoch =
       update.sent == 0 &&
       std::count(update.epoch_ends.begin(), update.epoch_ends.end(), update.item) != 0;
@@ -165,30 +197,28 @@ Result<bool> DurableSession::post_piece(Waiting& update) {
   return true;
 }
 
-Result<bool> DurableSession::post_atomic(Waiting& update) {
-  const persist::Atomic& what = *update.atomic;
+Result<bool> DurableSession::post_request(Waiting& update) {
+  const Asking& asks = *update.asks;
   // What was posted before it is there when it is handled (fabric.h: a receive completion comes
   // after all earlier posted operations); what overlaps and comes later waits for it.
   Asked& asked = asked_[update.number % kUpdatesMax];
-  PERDURE_TRY(request, requester_->begin_request(persist::MessageKind::Atomic,
-                                                 persist::encode_atomic(what), asked.before));
+  PERDURE_TRY(request, requester_->begin_request(asks.kind, asks.payload, asks.reply));
   asked.number = update.number;
   asked.request = request;
-  asked.refused.reset();
-  ++atomics_in_flight_;
-  const persist::UpdateItem word{what.at, {nullptr, persist::kAtomicBytes, nullptr}};
-  note_extents(request, {&word, 1});
+  asked.reply = {};
+  ++asked_in_flight_;
+  extents_[request % kUpdatesMax] = {asks.changes, {}};
   last_request_[update.number % kUpdatesMax] = request;
   return true;
 }
 
-/// Atomics behind `before` have resolved: how, the requester knows until it begins others.
+/// Requests behind `before` have resolved: how, the requester knows until it begins others.
 void DurableSession::note_answers(std::uint64_t before) {
   for (std::uint64_t number = before + 1; number <= resolved_; ++number) {
     Asked& asked = asked_[number % kUpdatesMax];
     if (asked.number != number) continue;
-    asked.refused = requester_->reply(asked.request).refused;
-    --atomics_in_flight_;
+    asked.reply = requester_->reply(asked.request);
+    --asked_in_flight_;
   }
 }
 

@@ -185,6 +185,12 @@ void CrashableRegion::begin_unnoticed(Range range) {
   }
 }
 
+void CrashableRegion::dirty_pages(const Range& range) {
+  const MutexLock lock(mutex_);
+  unnoticed_.erase(unnoticed_.lower_bound(round_down(range.at, kPageBytes)),
+                   unnoticed_.lower_bound(range.at + range.length));
+}
+
 void CrashableRegion::end_unnoticed(Range range) {
   if (domain_ != PersistenceDomain::Page || range.length == 0) return;
   const MutexLock lock(mutex_);

@@ -55,6 +55,7 @@ class CrashableRegion final : public Region {
   using Region::flush;
   /// As Region::flush; SystemError also while the power is off.
   Result<void> flush(std::span<const Range> ranges) override;
+  void dirty_pages(const Range& range) override;
   std::string evidence() const override;
 
   /// What survives a power cut in the worst case: the durable bytes. Empty for None.

@@ -177,6 +177,14 @@ std::unique_ptr<FailureTie> MappedRegion::cut_on_failure(const CutSwitch& connec
   return guard_->tie(connection);
 }
 
+void MappedRegion::dirty_pages(const Range& range) {
+  PERDURE_ASSERT(inside(range, mapping_.bytes.size()));
+  if (domain_ != PersistenceDomain::Page) return;
+  const std::uint64_t begin = round_down(range.at, page_bytes());
+  const std::uint64_t end = round_up(range.at + range.length, page_bytes());
+  dirty_resident_pages(mapping_.bytes.subspan(begin, end - begin));
+}
+
 Result<void> MappedRegion::check() {
   if (guard_->failed()) return lost_page(file_);
   if (file_.is_device()) return {};

@@ -69,6 +69,7 @@ class MappedRegion final : public Region {
   PersistenceDomain domain() const override { return domain_; }
   using Region::flush;
   Result<void> flush(std::span<const Range> ranges) override;
+  void dirty_pages(const Range& range) override;
   Result<void> check() override;
   /// Who connects to a page-cache file may read all of it: from the first one on it is read ahead.
   std::unique_ptr<FailureTie> cut_on_failure(const CutSwitch& connection) override;

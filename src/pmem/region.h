@@ -57,6 +57,11 @@ class Region {
     return flush(std::span<const Range>(&range, 1));
   }
 
+  /// Page: the next flush of the range writes its pages back whatever the kernel thinks of them.
+  /// Those that an RNIC wrote into it may take for clean (hardware.md), and would write nothing.
+  /// Requires that nobody writes there meanwhile. Cost: a store for each page in memory.
+  virtual void dirty_pages(const Range& range) { (void)range; }
+
   /// Whether the medium is still there: a mapped file may have been cut short, or lost a page. Of
   /// a pool's region also whether any flush since it was opened has failed. It is this that tells a
   /// failing medium from other trouble, whatever code an error has.

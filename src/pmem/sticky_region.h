@@ -25,6 +25,7 @@ class StickyRegion final : public Region {
     if (failed_.load(std::memory_order_acquire)) return failure();
     return keep(region_->flush(ranges));
   }
+  void dirty_pages(const Range& range) override { region_->dirty_pages(range); }
   /// Never waits for a flush that the medium does not answer.
   Result<void> check() override {
     if (failed_.load(std::memory_order_acquire)) return failure();

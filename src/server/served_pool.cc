@@ -115,9 +115,11 @@ Result<void> ServedPool::settle(const std::function<bool()>& stop,
           fmt::format("stopped after {} of {} bytes were made durable", done, exported_.length)};
     }
     const std::uint64_t length = std::min(exported_.length - done, piece);
+    if (unnoticed_) region().dirty_pages({exported_.at + done, length});
     PERDURE_TRY_VOID(region().flush(exported_.at + done, length));
     done += length;
   }
+  unnoticed_ = false;
   settled_.store(true, std::memory_order_release);
   return {};
 }

@@ -87,13 +87,18 @@ class ServedPool {
   /// writer was granted a session since. Threads: any.
   bool settled() const { return settled_.load(std::memory_order_acquire); }
   /// A writer is about to get keys: from here on anything may be visible and not durable.
-  void unsettle() { settled_.store(false, std::memory_order_release); }
+  /// `unnoticed`: also in pages that a flush would leave alone (persist::Responder::Options,
+  /// flushes_writes).
+  void unsettle(bool unnoticed) {
+    unnoticed_ = unnoticed_ || unnoticed;
+    settled_.store(false, std::memory_order_release);
+  }
   /// Makes what is visible in the exported part durable. An earlier writer may have died between a
   /// write and its flush, and whoever comes next reads what is visible and builds on it. Which
   /// bytes those are nobody knows: one-sided writes leave no trace at the responder. So it is all
   /// of it, in pieces, between which `stop` may end it and `done_bytes` grows. A large pool takes
-  /// minutes (dmp) or as long as the disk takes for what is dirty (page); on mhp and wsp it is one
-  /// fence.
+  /// minutes (dmp) or as long as the disk takes for what is dirty (page; for all that is in memory,
+  /// behind a writer whose RNIC wrote unnoticed); on mhp and wsp it is one fence.
   ///
   /// Requires    no writer has keys, and none gets any before this returns.
   /// Durability  on success what was visible when it began is durable.
@@ -125,6 +130,7 @@ class ServedPool {
   WriterRecord writer_;
   std::uint64_t replayed_ = 0;
   std::optional<pmem::MediumCosts> medium_costs_;
+  bool unnoticed_ = false;            // since it was settled
   std::atomic<bool> settled_{false};  // what was here before it was opened is not known
 };
 

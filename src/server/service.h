@@ -48,6 +48,10 @@ struct ServiceOptions {
   /// there are served whatever their number.
   std::size_t pools_max = 0;
   std::uint64_t pool_bytes_max = 0;
+  /// What answers a session's requests, by kind, beside persist::built_in_handlers(). Called once
+  /// for each session, when it is granted; the handlers outlive the service. Empty: those alone.
+  std::function<persist::RequestHandlers(const SessionTerms&)> handlers;
+  std::size_t reply_bytes_max = 64;   // the largest payload of a reply
   fabric::EndpointOptions endpoints;  // of every session; receive_depth at least what queue needs
   std::size_t sessions_max = 64;
   /// Of them, for writers only: readers, and grants that nobody uses, leave these free. 0: a

@@ -209,12 +209,14 @@ Result<control::SessionGrant> PeerService::grant(const PoolPointer& entry,
     terms.id = options_.secrets();
   } while (sessions_.count(terms.id) != 0);
   grant.session = terms.id;
+  if (options_.handlers) terms.handlers = options_.handlers(terms);
+  terms.reply_bytes_max = options_.reply_bytes_max;
   if (request.write) grant.pool.writer_present = true;
   auto session = std::make_shared<SessionEntry>(
       entry, Deadline(*options_.clock, options_.connect_within), terms, *keys.device,
       std::move(keys.kept_device), pool.region(), std::move(keys.memory), *options_.clock);
   session->order = ++granted_;
-  if (request.write) pool.unsettle();
+  if (request.write) pool.unsettle(!terms.flushes_writes);
   sessions_.emplace(terms.id, session);
   ++entry->ended.sessions;
   return grant;

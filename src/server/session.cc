@@ -57,6 +57,8 @@ Result<void> ServedSession::attach(std::unique_ptr<fabric::Endpoint> endpoint) {
   options.may_write = terms_.write;
   options.flushes_writes = terms_.flushes_writes;
   options.persistent_buffers = terms_.persistent_buffers;
+  options.handlers = terms_.handlers;
+  options.reply_bytes_max = terms_.reply_bytes_max;
   PERDURE_TRY(responder, persist::Responder::open(*endpoint_, device_, region_, options));
   responder_ = std::move(responder);
   return {};

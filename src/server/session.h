@@ -32,6 +32,8 @@ struct SessionTerms {
   persist::ReceiveQueue queue;
   pmem::Range persistent_buffers;  // empty: receive buffers in DRAM
   bool flushes_writes = true;      // see persist::Responder::Options
+  persist::RequestHandlers handlers = persist::built_in_handlers();
+  std::size_t reply_bytes_max = 64;
 };
 
 /// For the daemon's log: pool, session, and who it is.

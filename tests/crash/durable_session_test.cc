@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "core/random.h"
+#include "persist/request_handler.h"
 #include "pmem/pool_format.h"
 #include "testing/soak.h"
 #include "testing/world_server.h"
@@ -27,6 +28,47 @@ constexpr std::uint64_t kArea = 32 * 1024;  // of the pool, from its start, that
 constexpr std::uint64_t kGranule = 4;       // has one tag
 constexpr std::size_t kSlotBytes = 64 * 1024;
 constexpr std::uint64_t kNever = UINT64_MAX;  // the number of what may have resolved or not
+constexpr std::size_t kRequestBytesMax = 1024;
+constexpr std::size_t kReplyBytesMax = 4096;
+constexpr auto kExchange = persist::MessageKind::OfPrograms;
+constexpr auto kNobodysKind = static_cast<persist::MessageKind>(15);
+
+/// What the requester of an exchange sends, and behind it what nobody reads.
+struct ExchangePayload {
+  std::uint64_t at = 0;
+  std::uint32_t length = 0;
+  std::uint32_t tag = 0;
+};
+
+/// A program's handler: replies what stands in a range of the pool, and fills it with a tag.
+class Exchange final : public persist::RequestHandler {
+ public:
+  bool writes() const override { return true; }
+  Result<std::size_t> handle(persist::Request& request) override {
+    ExchangePayload asked;
+    if (request.payload().size() < sizeof asked) return Error{ErrorCode::InvalidArgument, "short"};
+    std::memcpy(&asked, request.payload().data(), sizeof asked);
+    const std::size_t length = asked.length;
+    if (!request.inside_pool(asked.at, length) || length > request.reply().size()) {
+      return Error{ErrorCode::OutOfRange, "outside"};
+    }
+    std::byte* const place = request.pool().data() + asked.at;
+    std::memcpy(request.reply().data(), place, length);
+    for (std::size_t into = 0; into < length; into += kGranule) {
+      std::memcpy(place + into, &asked.tag, kGranule);
+    }
+    request.make_durable(asked.at, length);
+    return length;
+  }
+};
+
+Exchange exchange_handler;
+
+persist::RequestHandlers handlers_with_exchange(const server::SessionTerms&) {
+  persist::RequestHandlers handlers = persist::built_in_handlers();
+  handlers[static_cast<std::size_t>(kExchange)] = &exchange_handler;
+  return handlers;
+}
 
 /// Who wrote a granule: the update, and its epoch within it.
 struct Write {
@@ -42,7 +84,10 @@ struct Begun {
   bool reads = false;
   std::uint64_t at = 0;  // its first range
   std::size_t length = 0;
-  std::vector<std::size_t> least;  // READ: by granule, the oldest write that it may return
+  std::vector<std::size_t> least;  // READ or exchange: by granule, the oldest that it may return
+  std::vector<std::size_t> below;  // exchange: by granule, the write that it is
+  bool exchanges = false;
+  std::optional<ErrorCode> refused;  // a request that is to be refused, and how
 };
 
 /// A kind of responder.
@@ -103,6 +148,8 @@ struct Met {
   int back = 0;     // on a new connection
   int replays = 0;  // connections whose methods replay messages
   int atomics = 0;  // that resolved
+  int exchanges = 0;
+  int refused = 0;  // requests
 };
 
 /// A pool of one responder, a program that writes to it at random, and the judge.
@@ -110,8 +157,10 @@ class Writer {
  public:
   Writer(std::uint64_t seed, const Kind& kind, Met& met)
       : random_(seed), kind_(kind), met_(met), place_(kArea / kGranule) {
-    server_ =
-        *test::WorldServer::start(world_, "server", kind.profile, {kPool, kPoolBytes, {32, 2048}});
+    test::WorldServer::Options options{kPool, kPoolBytes, {32, 2048}};
+    options.handlers = handlers_with_exchange;
+    options.reply_bytes_max = kReplyBytesMax;
+    server_ = *test::WorldServer::start(world_, "server", kind.profile, options);
     client_ = &world_.add_machine("client", kind.profile);
     for (auto& writes : place_) writes.push_back({});
   }
@@ -126,6 +175,8 @@ class Writer {
     options.clock = &world_.clock();
     options.measure_costs = random_.below(4) == 0;
     options.ranges_again = true;
+    options.request_bytes_max = kRequestBytesMax;
+    options.reply_bytes_max = kReplyBytesMax;
     options.requests_in_flight = 1 + random_.below(kUpdatesMax);
     constexpr std::array<std::optional<Primary>, 4> kPrimaries = {
         std::nullopt, Primary::Send, Primary::Write, Primary::WriteImm};
@@ -217,7 +268,9 @@ class Writer {
 
   void one_step() {
     if (random_.below(3) != 0) return poll();
-    switch (random_.below(10)) {
+    switch (random_.below(12)) {
+      case 10: return begin_exchange();
+      case 11: return random_.below(4) == 0 ? begin_refused() : begin_exchange();
       case 0: return begin_read();
       case 1: return write_at_once();
       case 2: return begin_pair();
@@ -306,6 +359,55 @@ class Writer {
     ++met_.epochs;
   }
 
+  /// Fills a range with a tag, and brings what was there.
+  void begin_exchange() {
+    if (session_->in_flight() == kUpdatesMax) return;
+    const std::uint64_t number = session_->begun() + 1;
+    Begun wanted;
+    wanted.number = number;
+    wanted.exchanges = true;
+    wanted.at = kGranule * random_.below(kArea / kGranule - 1);
+    wanted.length = kGranule * (1 + random_.below(kReplyBytesMax / kGranule));
+    wanted.length = std::min<std::size_t>(wanted.length, kArea - wanted.at);
+    const Write write{number, connections_ << 32 | number, 0, ++last_tag_};
+    for (std::uint64_t into = 0; into < wanted.length; into += kGranule) {
+      auto& writes = place_[(wanted.at + into) / kGranule];
+      wanted.least.push_back(last_of_connection(writes));
+      wanted.below.push_back(writes.size());
+      writes.push_back(write);
+    }
+    const ExchangePayload asked{wanted.at, static_cast<std::uint32_t>(wanted.length), write.tag};
+    ask(wanted, kExchange, asked);
+  }
+
+  /// A kind that nobody handles, or a place that is outside.
+  void begin_refused() {
+    if (session_->in_flight() == kUpdatesMax) return;
+    Begun wanted;
+    wanted.number = session_->begun() + 1;
+    wanted.at = kArea;  // writes nothing
+    const bool outside = random_.below(2) == 0;
+    wanted.refused = outside ? ErrorCode::OutOfRange : ErrorCode::Unsupported;
+    ask(wanted, outside ? kExchange : kNobodysKind, {kPoolBytes, kGranule, 1});
+  }
+
+  void ask(const Begun& wanted, persist::MessageKind kind, const ExchangePayload& asked) {
+    std::vector<std::byte> payload(sizeof asked + random_.below(kRequestBytesMax - sizeof asked));
+    std::memcpy(payload.data(), &asked, sizeof asked);
+    begun_[wanted.number] = wanted;
+    const auto begun = session_->request(kind, payload, {slot_of(wanted.number), kReplyBytesMax});
+    if (!session_->up()) return;
+    ASSERT_TRUE(begun.ok()) << begun.error().message;
+    ASSERT_EQ(*begun, wanted.number);
+  }
+
+  /// Of what was begun on this connection, the last: what was lost before may be there or not.
+  static std::size_t last_of_connection(const std::vector<Write>& writes) {
+    std::size_t index = writes.size() - 1;
+    while (index > 0 && writes[index].update == kNever) --index;
+    return index;
+  }
+
   void begin_atomic() {
     if (session_->in_flight() == kUpdatesMax) return;
     const std::uint64_t number = session_->begun() + 1;
@@ -377,6 +479,7 @@ class Writer {
       resolved_ = done.number;
       if (done.reads) check_read(done);
       if (words_.has(done.number)) check_atomic(done.number);
+      if (done.exchanges || done.refused) check_reply(done);
       if (testing::Test::HasFatalFailure() || !session_->up()) return;
       // What has just resolved is asked for at once.
       const bool tagged = done.at < kArea;
@@ -391,6 +494,19 @@ class Writer {
     ++met_.atomics;
   }
 
+  void check_reply(const Begun& asked) {
+    const auto bytes = session_->reply_bytes(asked.number);
+    if (asked.refused) {
+      ASSERT_EQ(bytes.code(), *asked.refused);
+      ++met_.refused;
+      return;
+    }
+    ASSERT_TRUE(bytes.ok()) << bytes.error().message;
+    ASSERT_EQ(*bytes, asked.length);
+    check_read(asked);
+    ++met_.exchanges;
+  }
+
   void check_read(const Begun& read) {
     const std::byte* bytes = slot_of(read.number);
     for (std::size_t index = 0; index < read.least.size(); ++index) {
@@ -398,6 +514,9 @@ class Writer {
       const auto found = find(granule, bytes + index * kGranule);
       ASSERT_TRUE(found.has_value()) << where(granule) << " reads what nobody wrote";
       ASSERT_GE(*found, read.least[index]) << where(granule) << " reads an older update";
+      if (read.exchanges) {
+        ASSERT_LT(*found, read.below[index]) << where(granule) << " replies what came later";
+      }
     }
     ++met_.reads;
   }
@@ -526,9 +645,11 @@ TEST(DurableSession, KeepsItsPromisesWhereverThePowerFails) {
     const Met& each = met[kind];
     std::printf(
         "%-24s updates %d, of several epochs %d, reads %d, waited %d, back %d, power cuts %d, "
-        "replaying %d, atomics %d\n",
+        "replaying %d, atomics %d, exchanges %d, refused %d\n",
         all[kind].name, each.updates, each.epochs, each.reads, each.waited, each.back, each.cuts,
-        each.replays, each.atomics);
+        each.replays, each.atomics, each.exchanges, each.refused);
+    EXPECT_GT(each.exchanges, 0) << all[kind].name;
+    EXPECT_GT(each.refused, 0) << all[kind].name;
     EXPECT_GT(each.atomics, 0) << all[kind].name;
     EXPECT_GT(each.epochs, 0) << all[kind].name;
     EXPECT_GT(each.reads, 0) << all[kind].name;
@@ -594,6 +715,53 @@ TEST(DurableSession, WhatIsReplayedIsNotReportedBehindAnAtomicThatIsNotHandled) 
     EXPECT_EQ(pool[64], std::byte{0});
     session.close();
   }
+}
+
+// A writer that asks for less WRITEs into pages of a file that the kernel then takes for clean. The
+// next writer reads what it finds there, and builds on it.
+TEST(DurableSession, WhatAWriterFindsIsDurableWhoeverWroteIt) {
+  int unnoticed = 0;  // bytes that a power failure would have taken
+  for (const Kind& kind : kinds()) {
+    if (kind.profile.domain != PersistenceDomain::Page) continue;
+    SCOPED_TRACE(kind.name);
+    Random random(11);
+    fabric::emu::World world{random};
+    const auto server =
+        *test::WorldServer::start(world, "server", kind.profile, {kPool, kPoolBytes, {32, 2048}});
+    fabric::emu::Machine& client = world.add_machine("client", kind.profile);
+    DurableSessionOptions options;
+    options.clock = &world.clock();
+    options.measure_costs = false;
+    options.ranges_again = true;
+    options.level = Level::Visible;
+    options.primary = Primary::Write;
+    DurableSession first(server->peer(client), options);
+    ASSERT_TRUE(first.open({kPool, true, Epoch{1}, 1, "test", true}).ok());
+    std::vector<std::byte> bytes(64, std::byte{7});
+    auto memory = *first.register_memory(bytes);
+    ASSERT_TRUE(first.prepare(false).ok());
+    const persist::UpdateItem range{1024, {bytes.data(), bytes.size(), memory.get()}};
+    const Ranges epoch(&range, 1);
+    ASSERT_TRUE(first.update({&epoch, 1}).ok());
+    for (int round = 0; round < 20'000 && !first.idle(); ++round) first.poll();
+    ASSERT_TRUE(first.idle() && first.up());
+    first.close();
+    const pmem::Range there{pmem::kPoolDataOffset + 1024, bytes.size()};
+    ASSERT_TRUE(server->region().flush(there.at, there.length).ok());
+    unnoticed += server->region().is_durable(there) ? 0 : 1;
+
+    options.level = Level::Durable;
+    options.primary.reset();
+    DurableSession second(server->peer(client), options);
+    const auto opened = second.open({kPool, true, Epoch{2}, 2, "next", true});
+    ASSERT_TRUE(opened.ok()) << opened.error().message;
+    server->lose_power();
+    ASSERT_TRUE(server->start_again().ok());
+    EXPECT_EQ(server->region().bytes()[there.at], std::byte{7});
+    second.close();
+    memory.reset();
+  }
+  EXPECT_GT(unnoticed, 0) << "nothing was shown";
 }
 
 // Its last answer comes when the time-out has long passed, and answers come all the time.
