@@ -10,6 +10,7 @@
 
 #include <fmt/format.h>
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -209,11 +210,20 @@ std::string summary_json(const AppendOutcome& outcome, const RecordSource& sourc
   return json.dump(2) + "\n";
 }
 
-/// That every file can be read, as far as can be told without reading.
+/// Why the file can not be read, as far as can be told without opening it: a pipe's writer would
+/// take a reader that leaves again for the end.
+int reason_unreadable(const std::string& path) {
+  struct stat file {};
+  if (::stat(path.c_str(), &file) != 0) return errno;
+  if (S_ISDIR(file.st_mode)) return EISDIR;
+  return ::access(path.c_str(), R_OK) == 0 ? 0 : errno;
+}
+
+/// That every file can be read.
 Result<void> require_readable(const std::vector<std::string>& files) {
   for (const std::string& file : files) {
-    if (file == "-" || ::access(file.c_str(), R_OK) == 0) continue;
-    const int error = errno;
+    const int error = file == "-" ? 0 : reason_unreadable(file);
+    if (error == 0) continue;
     return Error{error == ENOENT ? ErrorCode::NotFound : ErrorCode::SystemError,
                  fmt::format("can not read '{}': {}; nothing was done", file,
                              std::generic_category().message(error))};

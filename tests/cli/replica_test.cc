@@ -26,9 +26,33 @@ TEST(Replica, OtherPeersOrAnotherQuorumThanTheLogHasAreRefusedAndNothingIsFenced
   const Outcome fewer = run(cluster.log_of(0, "append"), "two\n");
   EXPECT_EQ(fewer.status, 1);
   EXPECT_TRUE(contains(fewer.err, "quorum 2 of 3")) << fewer.err;
-  const Outcome input = run(cluster.log("append", {"--take-over", "/does/not/exist"}));
-  EXPECT_EQ(input.status, 1);
   EXPECT_EQ(epoch_of(cluster), epoch);
+}
+
+TEST(Replica, NothingIsTakenOverForAnInputThatCanNotBeRead) {
+  Cluster cluster;
+  CommandProcess writer(cluster.log("append", {"--keep-newline"}));
+  writer.write("one\n");
+  cluster.await_content(0, "one\n");
+  const std::uint64_t epoch = epoch_of(cluster);
+  const test::TestDirectory directory;
+  const std::pair<std::string, std::string> inputs[] = {
+      {"/does/not/exist", "No such file"},
+      {directory.path(), "Is a directory"},
+  };
+  for (const auto& [input, reason] : inputs) {
+    const Outcome refused = run(cluster.log("append", {"--take-over", input}));
+    EXPECT_EQ(refused.status, 1) << refused.out;
+    EXPECT_TRUE(contains(refused.err, input)) << refused.err;
+    EXPECT_TRUE(contains(refused.err, reason)) << refused.err;
+    EXPECT_EQ(epoch_of(cluster), epoch) << input;
+  }
+  // The writer that was there has noticed nothing.
+  writer.write("two\n");
+  writer.close_input();
+  const Outcome outcome = writer.wait();
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_EQ(run(cluster.log("read", {"--raw"})).out, "one\ntwo\n");
 }
 
 TEST(Replica, OneMachineByTwoNamesIsOneReplica) {
