@@ -16,6 +16,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <memory>
+#include <optional>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -164,7 +165,7 @@ ordered_json place_json(const InputPlace& place, const RecordSource& source) {
 }
 
 std::string summary_json(const AppendOutcome& outcome, const RecordSource& source,
-                         const AppendCommand& command) {
+                         const AppendCommand& command, const std::optional<LogLoss>& lost) {
   const LogStatus& status = outcome.status;
   ordered_json json{{"format", 1},
                     {"label", "measured"},
@@ -188,6 +189,8 @@ std::string summary_json(const AppendOutcome& outcome, const RecordSource& sourc
     json["replicas"].push_back(replica_json(each, status, command.run.level));
   }
   json["repairs"] = repairs_json(outcome.repairs);
+  if (!status.accepted_loss.empty()) json["accepted_loss"] = status.accepted_loss;
+  if (lost) json["lost"] = loss_json(*lost);
   if (outcome.open.count > 0) {
     const RecordRange& open = outcome.open;
     json["not_committed"] = {{"count", open.count},
@@ -242,14 +245,14 @@ ExitStatus run_append(AppendCommand& command) {
     return fail(readable.error());  // before anything of the log is touched
   }
   count_signals();
-  auto log = open_log(log_options(command.writer), command.writer.peers);
-  if (!log.ok()) return fail_log(log.error());
-  warn_of_loss(log->status());
-  const std::string repaired = repairs_text(log->take_repairs());
+  auto opened = open_log(log_options(command.writer), command.writer.peers);
+  if (!opened.ok()) return refuse_log(opened.error(), command.writer.peers, command.format);
+  Log& log = opened->log;
+  const std::string repaired = repairs_text(log.take_repairs());
   if (!repaired.empty()) print_warning(repaired.substr(0, repaired.size() - 1));
   RecordSource source(command.input);
-  const AppendOutcome outcome = AppendRun(*log, source, command.run).run();
-  print(command.format == Format::Json ? summary_json(outcome, source, command)
+  const AppendOutcome outcome = AppendRun(log, source, command.run).run();
+  print(command.format == Format::Json ? summary_json(outcome, source, command, opened->lost)
                                        : summary_text(outcome, source, command));
   if (outcome.error) print_error(*outcome.error);
   if (!outcome.all_committed()) return ExitStatus::NotCommitted;
@@ -336,8 +339,9 @@ void add_log_append(Command log) {
       "  perdure log append --peers 127.0.0.1:7470 --pool orders --framed orders.bin\n"
       "  perdure log append --peers a:7470,b:7470,c:7470 --pool orders --quorum 2 \\\n"
       "      --auto-repair 1 --format json lines.txt\n"
-      "Exit status: 0 all records are committed, 1 failed before, 3 some are not, and\n"
-      "the output says which.");
+      "Exit status: 0 all records are committed, 1 failed before, 3 some are not, and the\n"
+      "output says which, 4 committed records are lost and nothing was changed, 5 they were\n"
+      "given up (--accept-loss) and all of these are committed.");
   run_with(command, [options] {
     if (options->writer.log.level == Level::Committed) options->writer.log.level = Level::Durable;
     return run_append(*options);

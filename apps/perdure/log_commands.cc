@@ -66,20 +66,32 @@ LogOptions log_options(const WriterOptions& options) {
   return log;
 }
 
-Result<Log> open_log(const LogOptions& options, const PeerOptions& peers) {
+Result<OpenedLog> open_log(const LogOptions& options, const PeerOptions& peers) {
+  std::optional<LogLoss> lost;
+  if (options.accept_loss) lost = survey_loss(peers);
   HeldMessages messages;
   auto log = Log::open(options);
-  if (log.ok()) return log;
-  messages.drop();
-  return explain_missing_pool(log.error(), peers);
+  if (!log.ok()) {
+    messages.drop();
+    return explain_missing_pool(log.error(), peers);
+  }
+  const std::string accepted = log->status().accepted_loss;
+  if (accepted.empty()) return OpenedLog{std::move(log).value(), {}};
+  print_warning("loss accepted: " + accepted);
+  return OpenedLog{std::move(log).value(), lost};
 }
 
-void warn_of_loss(const LogStatus& status) {
-  if (!status.accepted_loss.empty()) print_warning("loss accepted: " + status.accepted_loss);
-}
-
-ExitStatus fail_log(const Error& error) {
-  (void)fail(error);
+ExitStatus refuse_log(const Error& error, const PeerOptions& peers, Format format) {
+  std::optional<LogLoss> lost;
+  if (error.code == ErrorCode::Corrupt) lost = survey_loss(peers);
+  if (format == Format::Json) {
+    nlohmann::ordered_json json{
+        {"format", 1}, {"refused", {{"code", to_string(error.code)}, {"message", error.message}}}};
+    if (lost) json["lost"] = loss_json(*lost);
+    print(json.dump(2) + "\n");
+  }
+  print_error(error);
+  if (lost) print_warning(loss_text(*lost));
   return error.code == ErrorCode::Corrupt ? ExitStatus::Damaged : ExitStatus::Failed;
 }
 

@@ -6,8 +6,11 @@
 #include "commands.h"
 #include "core/json.h"
 #include "log/log_scan.h"
+#include "log_loss.h"
+#include "output.h"
 #include "peer_options.h"
 
+#include <optional>
 #include <string>
 
 namespace perdure::app {
@@ -33,15 +36,21 @@ Option add_writer_options(Command command, WriterOptions& options);
 /// The log's options as they were given. Call after parsing.
 LogOptions log_options(const WriterOptions& options);
 
-/// Opens it, and says what the library had to tell meanwhile unless that is in the error too.
+struct OpenedLog {
+  Log log;
+  std::optional<LogLoss> lost;  // what was given up, as the replicas said before it was opened
+};
+
+/// Opens it, says what the library had to tell meanwhile unless that is in the error too, and warns
+/// of what was given up, if anything was.
 /// Errors: those of Log::open; that a pool is missing is said once.
-Result<Log> open_log(const LogOptions& options, const PeerOptions& peers);
+/// Cost: with accept_loss every replica is read once more before.
+Result<OpenedLog> open_log(const LogOptions& options, const PeerOptions& peers);
 
-/// Says what was given up when the log was opened, if anything was.
-void warn_of_loss(const LogStatus& status);
-
-/// fail(), with the status for a log that can not be opened: Damaged when records are lost.
-ExitStatus fail_log(const Error& error);
+/// fail(), with the status for a log that can not be opened: Damaged when records are lost; then it
+/// says which. As JSON it prints the refusal as well: docs/log-repair.schema.json.
+/// Cost: when records are lost every replica is read.
+ExitStatus refuse_log(const Error& error, const PeerOptions& peers, Format format);
 
 /// Why it is no whole replica, as far as its start tells; empty when nothing is wrong.
 std::string problem_of(const log::LogStart& start);

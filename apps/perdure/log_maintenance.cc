@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 
 namespace perdure::app {
 namespace {
@@ -34,7 +35,7 @@ std::string status_text(const LogStatus& status) {
   return text;
 }
 
-ordered_json status_json(const LogStatus& status) {
+ordered_json status_json(const LogStatus& status, const std::optional<LogLoss>& lost) {
   ordered_json json{{"format", 1},
                     {"epoch", status.epoch.value},
                     {"next_index", status.next_index},
@@ -43,6 +44,7 @@ ordered_json status_json(const LogStatus& status) {
                     {"ring_bytes", status.ring_bytes}};
   json["quorum"] = status.quorum;
   json["accepted_loss"] = status.accepted_loss;
+  if (lost) json["lost"] = loss_json(*lost);
   json["replicas"] = ordered_json::array();
   for (const ReplicaStatus& each : status.replicas) {
     json["replicas"].push_back({{"peer", each.peer},
@@ -57,15 +59,15 @@ ordered_json status_json(const LogStatus& status) {
 ExitStatus run_repair(const MaintenanceCommand& command) {
   LogOptions opening = log_options(command.writer);
   opening.create = false;
-  auto log = open_log(opening, command.writer.peers);
-  if (!log.ok()) return fail_log(log.error());
-  warn_of_loss(log->status());
-  std::vector<RepairReport> repairs = log->take_repairs();
-  for (RepairReport& report : log->repair()) repairs.push_back(std::move(report));
-  (void)log->close();
-  const LogStatus status = log->status();
+  auto opened = open_log(opening, command.writer.peers);
+  if (!opened.ok()) return refuse_log(opened.error(), command.writer.peers, command.format);
+  Log& log = opened->log;
+  std::vector<RepairReport> repairs = log.take_repairs();
+  for (RepairReport& report : log.repair()) repairs.push_back(std::move(report));
+  (void)log.close();
+  const LogStatus status = log.status();
   if (command.format == Format::Json) {
-    ordered_json json = status_json(status);
+    ordered_json json = status_json(status, opened->lost);
     json["repairs"] = repairs_json(repairs);
     print(json.dump(2) + "\n");
   } else {
@@ -105,18 +107,18 @@ Result<Lsn> place_to_keep(const MaintenanceCommand& command, const LogStatus& st
 ExitStatus run_trim(const MaintenanceCommand& command) {
   LogOptions opening = log_options(command.writer);
   opening.create = false;
-  auto log = open_log(opening, command.writer.peers);
-  if (!log.ok()) return fail_log(log.error());
-  warn_of_loss(log->status());
-  const LogStatus before = log->status();
+  auto opened = open_log(opening, command.writer.peers);
+  if (!opened.ok()) return refuse_log(opened.error(), command.writer.peers, command.format);
+  Log& log = opened->log;
+  const LogStatus before = log.status();
   const auto place =
       command.to_given ? Result<Lsn>(Lsn{command.to}) : place_to_keep(command, before);
   if (!place.ok()) return fail(place.error());
-  if (const auto trimmed = log->trim(*place); !trimmed.ok()) return fail(trimmed.error());
-  (void)log->close();
-  const LogStatus status = log->status();
+  if (const auto trimmed = log.trim(*place); !trimmed.ok()) return fail(trimmed.error());
+  (void)log.close();
+  const LogStatus status = log.status();
   if (command.format == Format::Json) {
-    print(status_json(status).dump(2) + "\n");
+    print(status_json(status, opened->lost).dump(2) + "\n");
   } else {
     const std::uint64_t freed = status.head.value - before.head.value;
     print((freed == 0 ? "nothing had to be trimmed\n"

@@ -150,13 +150,13 @@ ExitStatus run_change(const ChangeCommand& command, Change what) {
   LogOptions options = log_options(command.writer);
   options.create = false;
   options.partial = true;
-  auto log = open_log(options, command.writer.peers);
-  if (!log.ok()) return fail_log(log.error());
-  warn_of_loss(log->status());
-  const auto changed = change(*log, what, command);
+  auto opened = open_log(options, command.writer.peers);
+  if (!opened.ok()) return refuse_log(opened.error(), command.writer.peers, command.format);
+  Log& log = opened->log;
+  const auto changed = change(log, what, command);
   if (!changed.ok()) return fail(changed.error());
-  (void)log->close();
-  const LogStatus status = log->status();
+  (void)log.close();
+  const LogStatus status = log.status();
   if (command.format == Format::Json) {
     ordered_json json{{"format", 1}, {"quorum", status.quorum}};
     json["replicas"] = ordered_json::array();

@@ -286,6 +286,7 @@ TEST(LogScan, AnyFlippedBitOfARecordEndsTheLogThere) {
     EXPECT_EQ(report.tail, second) << "bit " << bit;
     EXPECT_EQ(report.records, 1u);
     EXPECT_EQ(report.records_after_hole, 1u) << "the third is there, and does not count";
+    EXPECT_EQ(report.index_after_hole, 3u);
     image.at(second, bit / 8) ^= std::byte{1} << (bit % 8);
   }
   EXPECT_EQ(image.scan().records, 3u);

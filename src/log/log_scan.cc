@@ -207,6 +207,7 @@ Result<void> follow_behind(ByteSource& bytes, const LogState& state, Lsn at, Beh
     if (!record) return {};
     ++behind.records;
     behind.looked = behind.end = cursor.position();
+    behind.next_index = cursor.boundary().index;
     behind.claimed = std::max(behind.claimed, record->header.committed);
   }
 }
@@ -294,10 +295,11 @@ Result<void> scan_on(ByteSource& bytes, LogCursor& cursor, ScanReport& report, B
   report.extent = std::max({report.tail, promised, state.begin, start.tail_word.value_or(Lsn{})});
   if (report.end == LogEnd::RingFull) return {};
   if (behind.of != report.tail) {
-    behind = {report.tail, Lsn{report.tail.value + kRecordAlignment}, 0, {}, {}};
+    behind = {report.tail, Lsn{report.tail.value + kRecordAlignment}, 0, {}, {}, 0};
   }
   PERDURE_TRY_VOID(look_behind(bytes, state, until, behind));
   report.records_after_hole = behind.records;
+  report.index_after_hole = behind.next_index;
   report.claimed = std::max(report.claimed, behind.claimed);
   // Writes in flight arrive in any order: only what was known to be committed, or durable here,
   // proves a loss; then whatever is whole behind it may have been acknowledged.
@@ -362,7 +364,7 @@ Result<ScanReport> scan_log_on(ByteSource& bytes, std::optional<ScanSoFar>& so_f
   }
   ScanReport& report = so_far->report;
   report.start = start;
-  report.records_after_hole = 0;
+  report.records_after_hole = report.index_after_hole = 0;
   PERDURE_TRY_VOID(
       scan_on(bytes, cursor, report, so_far->behind, until,
               [&](const RecordView&, const Boundary& before) { so_far->again_from = before; }));

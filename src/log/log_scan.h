@@ -139,6 +139,7 @@ struct ScanReport {
   std::vector<ConfigurationAt> configurations;  // in the order of the records
   BoundaryIndex boundaries;
   std::uint64_t records_after_hole = 0;  // whole records found beyond the end, not counted
+  std::uint64_t index_after_hole = 0;    // that comes after the last of them; 0: there are none
   bool tail_word_beyond = false;  // the tail word promises more than is valid: data was damaged
   Lsn claimed;                    // everything before was committed, by what was read here
   Lsn extent;                     // up to which there is evidence that something was durable here
@@ -150,11 +151,12 @@ struct ScanReport {
 
 /// What is found behind the end of what is readable.
 struct Behind {
-  Lsn of;                     // the end
-  Lsn looked;                 // up to where it was looked for
-  std::uint64_t records = 0;  // whole, of this lap, and of an epoch that may stand there
-  Lsn end;                    // of the last of them
-  Lsn claimed;                // by any of them
+  Lsn of;                        // the end
+  Lsn looked;                    // up to where it was looked for
+  std::uint64_t records = 0;     // whole, of this lap, and of an epoch that may stand there
+  Lsn end;                       // of the last of them
+  Lsn claimed;                   // by any of them
+  std::uint64_t next_index = 0;  // after the last of them
 };
 
 /// What scans of one replica have read, of which the last may have been given up.

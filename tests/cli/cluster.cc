@@ -50,6 +50,14 @@ void Cluster::start(std::size_t index) {
   if (!daemons_[index]->await()) ADD_FAILURE() << daemons_[index]->wait().said;
 }
 
+void Cluster::damage(std::size_t index, const std::string& what) const {
+  std::string bytes = read_file(pool_file(index));
+  const std::size_t at = bytes.find(what);
+  ASSERT_NE(at, std::string::npos);
+  bytes[at] = static_cast<char>(bytes[at] ^ 0x10);
+  write_file(pool_file(index), bytes);
+}
+
 std::string Cluster::all() const {
   return addresses_[0] + "," + addresses_[1] + "," + addresses_[2];
 }

@@ -26,6 +26,9 @@ class Cluster {
   /// Starts the peer again where it was.
   void start(std::size_t index);
 
+  /// Flips one bit of the first place of `what` in the pool's file. The peer must be stopped.
+  void damage(std::size_t index, const std::string& what) const;
+
   const std::string& address(std::size_t index) const { return addresses_[index]; }
   std::string all() const;
   std::string pool_file(std::size_t index) const { return pools_[index].path() + "/orders.pool"; }

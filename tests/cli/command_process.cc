@@ -110,4 +110,18 @@ Outcome run(std::vector<std::string> arguments, std::string_view input) {
   return CommandProcess(std::move(arguments), directory.path() + "/input").wait();
 }
 
+Outcome expect_document(std::vector<std::string> arguments, const std::string& schema) {
+  const std::string tree = PERDURE_TREE;
+  arguments.insert(arguments.end(), {"--format", "json"});
+  const Outcome printed = run(arguments);
+  CommandProcess judge({tree + "/tests/cli/validate.py", tree + "/docs/" + schema}, "", "",
+                       "/usr/bin/python3");
+  judge.write(printed.out);
+  judge.close_input();
+  const Outcome judged = judge.wait();
+  EXPECT_EQ(judged.status, 0) << schema << ": " << judged.out << judged.err << "\n"
+                              << printed.out << printed.err;
+  return printed;
+}
+
 }  // namespace perdure::cli

@@ -48,6 +48,9 @@ class CommandProcess {
 /// Runs `perdure` to its end with `input` on standard input.
 Outcome run(std::vector<std::string> arguments, std::string_view input = "");
 
+/// Runs the command with --format json; its document must be what this file of docs/ says.
+Outcome expect_document(std::vector<std::string> arguments, const std::string& schema);
+
 std::string read_file(const std::string& path);
 void write_file(const std::string& path, std::string_view bytes);
 /// Whether `part` occurs in `text`.

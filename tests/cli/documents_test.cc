@@ -12,20 +12,6 @@ namespace {
 
 const std::string kTree = PERDURE_TREE;
 
-/// Runs the command with --format json; its document must be one of the schema.
-Outcome expect_document(std::vector<std::string> arguments, const std::string& schema) {
-  arguments.insert(arguments.end(), {"--format", "json"});
-  const Outcome printed = run(arguments);
-  CommandProcess judge({kTree + "/tests/cli/validate.py", kTree + "/docs/" + schema}, "", "",
-                       "/usr/bin/python3");
-  judge.write(printed.out);
-  judge.close_input();
-  const Outcome judged = judge.wait();
-  EXPECT_EQ(judged.status, 0) << schema << ": " << judged.out << judged.err << "\n"
-                              << printed.out << printed.err;
-  return printed;
-}
-
 TEST(Documents, OfTheLogAreWhatTheirSchemasSay) {
   Cluster cluster;
   EXPECT_EQ(expect_document(cluster.log("status"), "log-status.schema.json").status, 4)

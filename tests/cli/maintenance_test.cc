@@ -9,15 +9,6 @@ namespace {
 
 using nlohmann::json;
 
-/// Flips one bit of the first place of `what` in the pool's file.
-void damage(const std::string& path, const std::string& what) {
-  std::string bytes = read_file(path);
-  const std::size_t at = bytes.find(what);
-  ASSERT_NE(at, std::string::npos);
-  bytes[at] = static_cast<char>(bytes[at] ^ 0x10);
-  write_file(path, bytes);
-}
-
 TEST(Verify, FindsAFlippedBitAndRepairMendsIt) {
   for (const std::string shape : {"singleton", "compound"}) {
     Cluster cluster;
@@ -26,7 +17,7 @@ TEST(Verify, FindsAFlippedBitAndRepairMendsIt) {
     EXPECT_EQ(run(cluster.log("verify")).status, 0);
     cluster.stop(1);
     EXPECT_EQ(run({"log", "verify", "--file", cluster.pool_file(1)}).status, 0);
-    damage(cluster.pool_file(1), "to be damaged");
+    cluster.damage(1, "to be damaged");
 
     const Outcome offline = run({"log", "verify", "--file", cluster.pool_file(1)});
     EXPECT_EQ(offline.status, 4) << offline.out;
@@ -56,7 +47,7 @@ TEST(Verify, TheLastRecordIsFoundToBeDamagedOnOneReplicaAloneToo) {
   Cluster cluster;
   ASSERT_EQ(run(cluster.log("append", {"--shape", "singleton"}), "first\nlast\n").status, 0);
   for (std::size_t index = 0; index < kPeers; ++index) cluster.stop(index);
-  damage(cluster.pool_file(0), "last");
+  cluster.damage(0, "last");
   const Outcome alone = run({"log", "verify", "--file", cluster.pool_file(0)});
   EXPECT_EQ(alone.status, 4);
   EXPECT_TRUE(contains(alone.out, "damaged")) << alone.out;
