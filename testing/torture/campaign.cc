@@ -297,6 +297,11 @@ bool reached_goal(const CampaignOptions& options, const CampaignState& state) {
 
 }  // namespace
 
+bool passed(const CampaignState& state) {
+  const bool covered = state.steps_run < kStepsForCoverage || state.coverage.empty_cells() == 0;
+  return state.worlds_failed == 0 && covered;
+}
+
 Result<void> run_campaign(const Scenario& scenario, const CampaignOptions& options,
                           CampaignState& state) {
   const Clock& clock = Clock::monotonic();
@@ -368,6 +373,7 @@ std::string repeat_line(const Failure& failure, const CampaignOptions& options) 
       fmt::format("perdure torture --seed {} --ops {}", failure.seed, options.operations);
   if (!options.world_words.empty()) line += ' ' + options.world_words;
   for (const std::string& fault : options.often) line += " --often " + fault;
+  for (const std::string& law : options.laws_left_out) line += " --without " + law;
   return line + fmt::format(" --keep '{}'", failure.keep);
 }
 

@@ -56,6 +56,13 @@ struct CampaignState {
   std::vector<Failure> failures;
 };
 
+/// From so many operations on a campaign has met everything: with fewer, an operation that never
+/// met a fault, or never came in a world with a trait, says nothing.
+inline constexpr std::uint64_t kStepsForCoverage = 100'000;
+
+/// Whether no law was broken, and nothing was left out that as long a campaign has to meet.
+bool passed(const CampaignState& state);
+
 /// Runs the worlds that `state` has not run yet. Errors: SystemError (no process, no pipe).
 Result<void> run_campaign(const Scenario& scenario, const CampaignOptions& options,
                           CampaignState& state);

@@ -140,6 +140,9 @@ TEST(Check, ProvesTheSetThatIsPlanned) {
   ASSERT_EQ(planned.status, 0) << planned.err;
   const Outcome checked = with({"check", "--set", "planned"});
   EXPECT_EQ(checked.status, 0) << checked.out << checked.err;
+  std::vector<std::string> words{"check", "--set", "planned"};
+  words.insert(words.end(), responder.begin(), responder.end());
+  EXPECT_EQ(expect_document(words, "set.schema.json").status, 0);
   EXPECT_TRUE(contains(checked.out, planned.out)) << checked.out;
   EXPECT_TRUE(contains(checked.out, "holds: all properties")) << checked.out;
   const auto document = nlohmann::json::parse(with({"plan", "--set", "--format", "json"}).out);
@@ -157,8 +160,7 @@ TEST(Check, TellsHowTwoMethodsOfOneConnectionLoseData) {
   EXPECT_EQ(wrong.status, 1) << wrong.err;
   EXPECT_TRUE(contains(wrong.out, "the law refuses them: methods 'send-copy-ack'")) << wrong.out;
   EXPECT_TRUE(contains(wrong.out, "power fails; recovery finds")) << wrong.out;
-  compound.insert(compound.end(), {"--format", "json"});
-  const auto document = nlohmann::json::parse(run(compound).out);
+  const auto document = nlohmann::json::parse(expect_document(compound, "set.schema.json").out);
   EXPECT_FALSE(document["allowed"].get<bool>());
   EXPECT_EQ(document["verdict"], "violated");
   EXPECT_EQ(run({"check", "--set", "no-such-method"}).status, 1);
@@ -293,11 +295,11 @@ TEST(Doctor, AProblemIsTheExitStatus) {
 TEST(Torture, SaysWhatItRanAndGoesOnWhereItWas) {
   const std::string file = ::testing::TempDir() + "perdure_torture_campaign.json";
   (void)std::remove(file.c_str());
-  const std::vector<std::string> words = {"torture",  "--seed", "1",        "--ops", "20",
-                                          "--format", "json",   "--resume", file,    "--worlds"};
+  const std::vector<std::string> words = {"torture", "--seed",   "1",  "--ops",
+                                          "20",      "--resume", file, "--worlds"};
   auto first = words;
   first.emplace_back("2");
-  const Outcome outcome = run(first);
+  const Outcome outcome = expect_document(first, "torture.schema.json");
   ASSERT_EQ(outcome.status, 0) << outcome.out << outcome.err;
   const json campaign = json::parse(outcome.out);
   EXPECT_EQ(campaign["label"], "emulated");
@@ -309,12 +311,18 @@ TEST(Torture, SaysWhatItRanAndGoesOnWhereItWas) {
   EXPECT_EQ(coverage["met"][0].size(), coverage["faults"].size());
   auto second = words;
   second.emplace_back("3");
-  const json more = json::parse(run(second).out);
+  const json more = json::parse(expect_document(second, "torture.schema.json").out);
   EXPECT_EQ(more["worlds_run"], 3);
   EXPECT_EQ(more["steps_run"], 60);
   // Another campaign does not go on from this one's file.
-  second[2] = "2";
-  EXPECT_EQ(run(second).status, 1);
+  auto another = second;
+  another[2] = "2";
+  EXPECT_EQ(run(another).status, 1);
+  auto not_judged = second;
+  not_judged.insert(not_judged.end(), {"--without", "committed-is-never-lost"});
+  const Outcome refused = run(not_judged);
+  EXPECT_EQ(refused.status, 1) << refused.out;
+  EXPECT_TRUE(contains(refused.err, file)) << refused.err;
 }
 
 TEST(Torture, TellsOneWorldTheSameWayEveryTime) {
@@ -324,6 +332,9 @@ TEST(Torture, TellsOneWorldTheSameWayEveryTime) {
   EXPECT_EQ(outcome.status, 0) << outcome.out << outcome.err;
   EXPECT_TRUE(contains(outcome.out, "replicas, quorum")) << outcome.out;
   EXPECT_EQ(run(words).out, outcome.out);
+  const Outcome document = expect_document(words, "torture.schema.json");
+  EXPECT_EQ(document.status, 0) << document.err;
+  EXPECT_EQ(json::parse(document.out)["broken"], false);
   EXPECT_NE(run({"torture", "--ops", "20", "--keep", "20"}).status, 0);
 }
 

@@ -19,6 +19,12 @@
 namespace perdure::test {
 namespace {
 
+struct ToyKind {
+  bool breaks = true;
+  bool aborts = false;
+  bool rest_meets_nothing = false;
+};
+
 /// A world without a log: three operations, of which two together break its law, if a fault was
 /// there before.
 class ToyWorld final : public World {
@@ -30,16 +36,20 @@ class ToyWorld final : public World {
     }
   };
 
-  explicit ToyWorld(bool aborts) {
-    operations_.push_back({"wind", 1, [this](Random&) { ++winds_; }});
-    operations_.push_back({"rest", 8, [](Random&) {}});
-    operations_.push_back({"drop", 1, [this, aborts](Random&) {
-                             const bool breaks = cracked_ && winds_ >= 2;
-                             if (breaks && aborts) std::abort();
+  explicit ToyWorld(const ToyKind& kind) {
+    operations_.push_back({"wind", 1, [this](Random&) {
+                             ++winds_;
+                             rests_ = false;
+                           }});
+    operations_.push_back({"rest", 8, [this](Random&) { rests_ = true; }});
+    operations_.push_back({"drop", 1, [this, kind](Random&) {
+                             rests_ = false;
+                             const bool breaks = kind.breaks && cracked_ && winds_ >= 2;
+                             if (breaks && kind.aborts) std::abort();
                              judge_.look(breaks);
                            }});
-    faults_.push_back(
-        {"crack", 1, 1, [this](Random&) { return cracked_ = true; }, [] { return true; }, [] {}});
+    faults_.push_back({"crack", 1, 1, [this](Random&) { return cracked_ = true; },
+                       [this, kind] { return !(rests_ && kind.rest_meets_nothing); }, [] {}});
   }
   const std::vector<Operation>& operations() const override { return operations_; }
   const std::vector<Fault>& faults() const override { return faults_; }
@@ -54,11 +64,12 @@ class ToyWorld final : public World {
   std::vector<Fault> faults_;
   std::uint64_t winds_ = 0;
   bool cracked_ = false;
+  bool rests_ = false;
 };
 
-Scenario toys(bool aborts) {
-  return scenario_of("toys", [aborts](const WorldOptions&) {
-    return std::unique_ptr<World>(std::make_unique<ToyWorld>(aborts));
+Scenario toys(const ToyKind& kind = {}) {
+  return scenario_of("toys", [kind](const WorldOptions&) {
+    return std::unique_ptr<World>(std::make_unique<ToyWorld>(kind));
   });
 }
 
@@ -68,7 +79,8 @@ TEST(Torture, AFailureIsMadeAsShortAsItCanBe) {
     options.worlds = 30;
     options.operations = 200;
     CampaignState state;
-    ASSERT_TRUE(run_campaign(toys(aborts), options, state).ok());
+    ASSERT_TRUE(run_campaign(toys({.aborts = aborts}), options, state).ok());
+    EXPECT_FALSE(passed(state));
     ASSERT_GE(state.failures.size(), 1u);
     const Failure& failure = state.failures.front();
     EXPECT_EQ(failure.breach.law, aborts ? "never-aborts" : "toys-stay-whole");
@@ -77,8 +89,40 @@ TEST(Torture, AFailureIsMadeAsShortAsItCanBe) {
   }
 }
 
+TEST(Torture, AnEmptyCellFailsALongCampaignAndNoShortOne) {
+  for (const bool empty : {false, true}) {
+    CampaignOptions options;
+    options.operations = 1000;
+    options.worlds = kStepsForCoverage / options.operations;
+    CampaignState state;
+    const Scenario scenario = toys({.breaks = false, .rest_meets_nothing = empty});
+    ASSERT_TRUE(run_campaign(scenario, options, state).ok());
+    ASSERT_EQ(state.steps_run, kStepsForCoverage);
+    ASSERT_EQ(state.worlds_failed, 0u);
+    EXPECT_EQ(state.coverage.empty_cells(), empty ? 1u : 0u);
+    EXPECT_EQ(passed(state), !empty);
+    --state.steps_run;
+    EXPECT_TRUE(passed(state));
+  }
+}
+
+// What is not judged changes which law a world breaks, and whether it goes on.
+TEST(Torture, TheLineThatRepeatsAFailureSaysWhatItsCampaignWas) {
+  CampaignOptions options;
+  options.operations = 200;
+  options.world_words = "--real tcp";
+  options.often = {"crack"};
+  options.laws_left_out = {"toys-stay-whole", "always-returns"};
+  Failure failure;
+  failure.seed = 7;
+  failure.keep = "3,17!";
+  EXPECT_EQ(repeat_line(failure, options),
+            "perdure torture --seed 7 --ops 200 --real tcp --often crack "
+            "--without toys-stay-whole --without always-returns --keep '3,17!'");
+}
+
 TEST(Torture, ASequenceIsWhatItsWordsSay) {
-  const Scenario scenario = toys(false);
+  const Scenario scenario = toys();
   const auto all = draw_steps(scenario, 3, 50);
   const auto kept = keep_steps(all, "3,17!,44");
   ASSERT_TRUE(kept);
@@ -112,11 +156,11 @@ TEST(Torture, ACampaignGoesOnUntilItsGoal) {
   options.goal_counter = "winds";
   options.goal = 500;
   CampaignState state;
-  ASSERT_TRUE(run_campaign(toys(false), options, state).ok());
+  ASSERT_TRUE(run_campaign(toys(), options, state).ok());
   EXPECT_GE(state.counters["winds"], 500u);
   // Nothing is left to be done, so nothing is.
   const std::uint64_t worlds = state.worlds_run;
-  ASSERT_TRUE(run_campaign(toys(false), options, state).ok());
+  ASSERT_TRUE(run_campaign(toys(), options, state).ok());
   EXPECT_EQ(state.worlds_run, worlds);
 }
 
