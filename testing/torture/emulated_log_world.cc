@@ -66,7 +66,8 @@ Nanoseconds ProgramClock::now() const {
   return world_.clock().now() + ahead_;
 }
 
-EmulatedLogWorld::EmulatedLogWorld(const WorldOptions& options) : LogWorld(options) {
+EmulatedLogWorld::EmulatedLogWorld(const WorldOptions& options, const EmulatedMachines& machines)
+    : LogWorld(options), options_of_machines_(machines) {
   Random choices(options.seed + 1);
   const ServerProfile profile = draw_profile(choices);
   const bool alike = choices.chance(3, 4);
@@ -150,6 +151,7 @@ void EmulatedLogWorld::stop(std::size_t index) { servers_[index]->kill(); }
 
 Result<void> EmulatedLogWorld::start_again(std::size_t index) {
   servers_[index]->region().refuse_flushes(ErrorCode::SystemError, 0, random_);
+  if (finishing_ && !older_.empty()) return servers_[index]->start_with(older_[index]);
   return servers_[index]->start_again();
 }
 
@@ -225,7 +227,15 @@ LogWorld::Patience EmulatedLogWorld::patience() const {
           .judged = !clock_.jumps};
 }
 
+/// Keeps what the media hold when something is committed already.
+void EmulatedLogWorld::look_around() {
+  constexpr std::uint64_t kRecords = 3;
+  if (!options_of_machines_.media_go_back || acknowledged_ < kRecords || !older_.empty()) return;
+  for (const auto& server : servers_) older_.push_back(server->region().durable());
+}
+
 void EmulatedLogWorld::calm() {
+  finishing_ = true;
   world_.cancel_after();
   clock_.jumps = false;
   for (std::size_t index = 0; index < servers_.size(); ++index) {
@@ -235,9 +245,9 @@ void EmulatedLogWorld::calm() {
   }
 }
 
-Scenario log_scenario() {
-  return scenario_of("log", [](const WorldOptions& options) {
-    return std::unique_ptr<World>(std::make_unique<EmulatedLogWorld>(options));
+Scenario log_scenario(const EmulatedMachines& machines) {
+  return scenario_of("log", [machines](const WorldOptions& options) {
+    return std::unique_ptr<World>(std::make_unique<EmulatedLogWorld>(options, machines));
   });
 }
 

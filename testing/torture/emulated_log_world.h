@@ -12,8 +12,13 @@
 
 namespace perdure::test {
 
+struct EmulatedMachines {
+  /// To show that the judge would notice: in the end every medium holds an older copy of itself.
+  bool media_go_back = false;
+};
+
 /// The log's scenario in emulated worlds: operations, faults and judge.
-Scenario log_scenario();
+Scenario log_scenario(const EmulatedMachines& machines = {});
 
 /// The world's clock as a program sees it: to look at it takes time, the more the longer a program
 /// does nothing else. While it is told to, it jumps ahead by an hour now and then.
@@ -34,7 +39,7 @@ class ProgramClock final : public Clock {
 /// Threads: one.
 class EmulatedLogWorld final : public LogWorld {
  public:
-  explicit EmulatedLogWorld(const WorldOptions& options);
+  EmulatedLogWorld(const WorldOptions& options, const EmulatedMachines& machines);
   ~EmulatedLogWorld() override;
   std::vector<Trait> traits() const override { return traits_; }
   std::vector<Counter> counters() const override;
@@ -64,6 +69,7 @@ class EmulatedLogWorld final : public LogWorld {
   Patience patience() const override;
   bool undisturbed() const override;
   void calm() override;
+  void look_around() override;
 
   // What goes wrong: emulated_log_world_faults.cc.
   void add_faults();
@@ -77,6 +83,10 @@ class EmulatedLogWorld final : public LogWorld {
   void set_links(std::size_t machine, fabric::emu::LinkState state, bool all_programs);
 
   fabric::emu::Machine& machine(std::size_t index) const { return servers_[index]->machine(); }
+
+  const EmulatedMachines options_of_machines_;
+  bool finishing_ = false;
+  std::vector<std::vector<std::byte>> older_;  // what each medium held once; empty: not kept yet
 
   SeededSecrets secrets_{random_};
   fabric::emu::World world_{random_};
