@@ -130,6 +130,28 @@ TEST(LogProtocol, DamageCountsInWhateverOrderThePeersAreNamed) {
   }
 }
 
+// Two of three do not hear of it, and the writer does not know that yet.
+TEST(LogProtocol, ATrimThatReachesAMinorityIsNotAcknowledged) {
+  Cluster cluster;
+  Writer log = cluster.opened();
+  const auto tickets = Cluster::append(*log, 20);
+  const Lsn before = log->status().head;
+  cluster.cut_off(1, true);
+  cluster.cut_off(2, true);
+  EXPECT_EQ(log->trim(tickets[10].lsn).code(), ErrorCode::QuorumLost);
+  EXPECT_EQ(log->status().head, before);
+  log.reset();
+  cluster.cut_off(1, false);
+  cluster.cut_off(2, false);
+  // Expect: without the one that heard of it everything is there.
+  cluster.stop(0);
+  log = cluster.opened();
+  ASSERT_NE(log, nullptr);
+  EXPECT_EQ(log->status().head, before);
+  Cluster::settle(*log);
+  cluster.expect_all(0, 20, {1, 2});
+}
+
 TEST(LogProtocol, AcceptedLossGoesOnAndSaysWhatWasLost) {
   Cluster cluster;
   Writer log = cluster.opened();

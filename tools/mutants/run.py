@@ -7,10 +7,13 @@ one survives, does not build, or changes a line that is no longer there.
 
   tools/mutants/run.py --scratch ../mutants
   tools/mutants/run.py --scratch ../mutants --only longest-history
+  tools/mutants/run.py --check    only whether every line and every test of the list is there
 """
 
 import argparse
+import fnmatch
 import pathlib
+import re
 import shlex
 import subprocess
 import sys
@@ -22,6 +25,9 @@ BUILD_SECONDS_MAX = 3600
 FIELDS = {"name", "law", "file", "from", "to", "build", "run"}
 
 
+TEST_OF = re.compile(r"^TEST(?:_F|_P)?\((\w+),\s*(\w+)\)", re.MULTILINE)
+
+
 def read_mutants(path):
     mutants = tomllib.loads(path.read_text(encoding="utf-8"))["mutant"]
     for mutant in mutants:
@@ -29,6 +35,50 @@ def read_mutants(path):
         if missing or mutant.keys() - FIELDS:
             raise SystemExit(f"{path}: mutant {mutant.get('name')}: fields are {sorted(FIELDS)}")
     return mutants
+
+
+def tests_below(directory):
+    """The names that gtest gives to the tests of the sources there."""
+    names = []
+    for source in sorted(directory.rglob("*_test.cc")):
+        for suite, name in TEST_OF.findall(source.read_text(encoding="utf-8")):
+            names += [f"{suite}.{name}", f"Any/{suite}.{name}/0"]
+    return names
+
+
+def wrong_with(root, mutant):
+    """What is wrong with an entry of the list, as far as the sources tell."""
+    path = root / mutant["file"]
+    if not path.is_file():
+        yield f"there is no {mutant['file']}"
+    elif (times := path.read_text(encoding="utf-8").count(mutant["from"])) != 1:
+        yield f"{mutant['file']} has its line {times} times"
+    if mutant["from"] == mutant["to"]:
+        yield "it changes nothing"
+    program, *arguments = shlex.split(mutant["run"])
+    if pathlib.PurePath(program).name not in mutant["build"]:
+        yield f"{program} is not what it builds"
+    names = tests_below(root / pathlib.PurePath(program).parent)
+    option = "--gtest_filter="
+    filters = [words[len(option):] for words in arguments if words.startswith(option)]
+    for pattern in ":".join(filters or ["*"]).split(":"):
+        if not any(fnmatch.fnmatchcase(name, pattern) for name in names):
+            yield f"no test of {program} is called {pattern}"
+
+
+def check_list(root, mutants):
+    """Prints what is wrong with the list. How many entries are."""
+    names = [mutant["name"] for mutant in mutants]
+    bad = 0
+    for mutant in mutants:
+        problems = list(wrong_with(root, mutant))
+        if names.count(mutant["name"]) != 1:
+            problems.append("another one has its name")
+        for problem in problems:
+            print(f"{mutant['name']}: {problem}")
+        bad += bool(problems)
+    print(f"{len(mutants)} mutants, {bad} of them wrong")
+    return bad
 
 
 def copy_tree(root, scratch):
@@ -102,7 +152,9 @@ def main(arguments):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--root", type=pathlib.Path, default=here.parent.parent)
     parser.add_argument("--list", type=pathlib.Path, default=here / "mutants.toml")
-    parser.add_argument("--scratch", type=pathlib.Path, required=True, help="kept between runs")
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--scratch", type=pathlib.Path, help="kept between runs")
+    what.add_argument("--check", action="store_true", help="run nothing, look at the list")
     parser.add_argument("--only", action="append", help="the mutant of this name")
     parser.add_argument("--preset", default="dev")
     parser.add_argument("--build-command", default="ninja", help="what builds (ninja)")
@@ -111,6 +163,8 @@ def main(arguments):
     mutants = read_mutants(options.list)
     if options.only:
         mutants = [mutant for mutant in mutants if mutant["name"] in options.only]
+    if options.check:
+        return 1 if check_list(options.root.resolve(), mutants) or not mutants else 0
     options.scratch = options.scratch.resolve()
     options.scratch.mkdir(parents=True, exist_ok=True)
     options.build = options.scratch / "build" / "mutants"
