@@ -78,11 +78,11 @@ Ended DaemonProcess::wait() {
 }
 
 control::HttpAnswer DaemonProcess::ask(const std::string& method, const std::string& path,
-                                       const std::string& body) {
+                                       const std::string& body, Nanoseconds within) {
   const auto at = control::parse_host_port(address("control"));
   EXPECT_TRUE(at.ok());
   if (!at.ok()) return {};
-  auto answer = control::http_call(*at, {method, path, body}, 1 << 20, Deadline::after(kPatience));
+  auto answer = control::http_call(*at, {method, path, body}, 1 << 20, Deadline::after(within));
   EXPECT_TRUE(answer.ok()) << method << ' ' << path << ": " << answer.error().message;
   return answer.ok() ? *answer : control::HttpAnswer{};
 }

@@ -42,9 +42,10 @@ class DaemonProcess {
   Ended wait();
   pid_t pid() const { return process_.pid(); }
 
-  /// One request to its control plane; fails the test if there is no answer.
+  /// One request to its control plane; fails the test if there is no answer in time.
   control::HttpAnswer ask(const std::string& method, const std::string& path,
-                          const std::string& body = "");
+                          const std::string& body = "",
+                          Nanoseconds within = std::chrono::seconds{60});
 
  private:
   TestDirectory directory_;

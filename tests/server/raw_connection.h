@@ -19,8 +19,15 @@ namespace perdure::server {
 /// A connection that says whatever the test wants.
 class RawConnection {
  public:
-  explicit RawConnection(const std::string& address)
+  /// `from`: an address of loopback; empty: the usual one.
+  explicit RawConnection(const std::string& address, const std::string& from = "")
       : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    if (!from.empty()) {
+      sockaddr_in own{};
+      own.sin_family = AF_INET;
+      ::inet_pton(AF_INET, from.c_str(), &own.sin_addr);
+      EXPECT_EQ(::bind(socket_, reinterpret_cast<sockaddr*>(&own), sizeof own), 0) << errno;
+    }
     const auto at = control::parse_host_port(address);
     sockaddr_in to{};
     to.sin_family = AF_INET;
@@ -52,6 +59,13 @@ class RawConnection {
       if (got > 0) text.append(bytes.data(), static_cast<std::size_t>(got));
     }
     return text;
+  }
+  /// Whether the other side has not closed it. What it said is gone then.
+  bool open() const {
+    std::array<char, 4096> bytes;
+    ssize_t got = 1;
+    while (got > 0) got = ::recv(socket_, bytes.data(), bytes.size(), MSG_DONTWAIT);
+    return got < 0 && errno == EAGAIN;
   }
   /// Whether hear() came to the end that the other side made, and not to that of its patience.
   bool ended() const { return ended_; }

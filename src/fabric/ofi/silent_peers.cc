@@ -94,7 +94,7 @@ void SilentPeers::tend(fid_eq* events) {
     const auto address = silent_address(each.fd);
     struct stat status {};
     if (!address || ::fstat(each.fd, &status) != 0) continue;
-    const Silent fresh{Deadline::after(kSpeakWithin), *address, ++came_};
+    const Silent fresh{Deadline::after(limits_.speak_within), *address, ++came_};
     silent_.try_emplace({each.fd, status.st_ino}, fresh).first->second.seen = true;
   }
   std::erase_if(silent_, [](const auto& each) { return !each.second.seen; });
@@ -108,7 +108,8 @@ void SilentPeers::tend(fid_eq* events) {
   std::size_t all = 0;
   for (auto each = by_age.rbegin(); each != by_age.rend(); ++each) {
     const auto& [socket, peer] = **each;
-    const bool full = all >= kMax || of_address[peer.address] >= kPerAddressMax;
+    const bool full =
+        all >= limits_.peers_max || of_address[peer.address] >= limits_.per_address_max;
     if (full || peer.until.passed()) {
       ::shutdown(socket.first, SHUT_RDWR);
       continue;

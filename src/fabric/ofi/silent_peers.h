@@ -24,9 +24,14 @@ void limit_handshake(fid_eq* events);
 /// Threads: one caller at a time.
 class SilentPeers {
  public:
-  static constexpr Nanoseconds kSpeakWithin = std::chrono::seconds{5};
-  static constexpr std::size_t kMax = 128;
-  static constexpr std::size_t kPerAddressMax = 96;
+  struct Limits {
+    Nanoseconds speak_within = std::chrono::seconds{5};
+    std::size_t peers_max = 128;
+    std::size_t per_address_max = 96;
+  };
+
+  SilentPeers() = default;
+  explicit SilentPeers(const Limits& limits) : limits_(limits) {}
 
   /// Ends those that have been silent too long; and where there are too many, of all or of one
   /// address, those that have been the longest. To be called while waiting.
@@ -42,6 +47,7 @@ class SilentPeers {
     bool seen = true;
   };
 
+  const Limits limits_;
   /// By socket: the number, which is used again, and the inode, which tells whether it was.
   std::map<std::pair<int, std::uint64_t>, Silent> silent_;
   std::uint64_t came_ = 0;
