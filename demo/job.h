@@ -44,12 +44,14 @@ struct JobResult {
   std::string noticed;             // what the log said of it
   RepairReport repair;
   double repair_seconds = 0;
+  LogStatus closed;     // when the log had been closed, or was given up waiting for
+  std::string lagging;  // what it said then of replicas that do not have everything; empty: all do
   std::vector<ReplicaCheck> checks;
   Timeline timeline;
 
   double records_per_second() const;
   double bytes_per_second() const;
-  bool good() const { return all_equal(checks) && repair.repaired; }
+  bool good() const { return as_promised(checks, closed) && repair.repaired; }
 };
 
 /// Errors: whatever kept it from going through; a replica that differs is not an error here.

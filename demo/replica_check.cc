@@ -32,6 +32,8 @@ Result<void> compare(ReplicaCheck& check, client::Peer& peer, const std::string&
   };
   PERDURE_TRY(report, log::scan_log(*bytes, visit));
   if (!check.difference.empty()) return {};
+  check.beginning =
+      check.records <= records && check.bytes == text.bytes(check.records) && !report.damaged();
   if (check.records != records) {
     check.difference = fmt::format("{} records of {}; the log ends as '{}'", check.records, records,
                                    to_string(report.end));
@@ -72,6 +74,20 @@ ReplicaCheck check_replica(client::Peer& peer, const std::string& pool, const Re
 bool all_equal(const std::vector<ReplicaCheck>& checks) {
   return !checks.empty() &&
          std::all_of(checks.begin(), checks.end(), [](const auto& check) { return check.equal; });
+}
+
+bool as_promised(const std::vector<ReplicaCheck>& checks, const LogStatus& closed) {
+  std::size_t equal = 0;
+  for (const ReplicaStatus& replica : closed.replicas) {
+    const auto found = std::find_if(checks.begin(), checks.end(), [&](const ReplicaCheck& check) {
+      return check.peer == replica.peer;
+    });
+    if (found == checks.end()) return false;
+    const bool lagged = replica.durable_below < closed.tail;
+    if (!found->equal && !(lagged && found->beginning)) return false;
+    equal += found->equal ? 1 : 0;
+  }
+  return closed.quorum != 0 && equal >= closed.quorum;
 }
 
 report::Table check_table(const std::vector<ReplicaCheck>& checks) {

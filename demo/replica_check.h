@@ -22,6 +22,7 @@ struct ReplicaCheck {
   std::uint64_t records = 0;
   std::uint64_t bytes = 0;
   bool equal = false;
+  bool beginning = false;  // nothing is wrong but that the last records are not there
   std::string difference;  // where it begins, if not equal
 };
 
@@ -31,6 +32,10 @@ ReplicaCheck check_replica(client::Peer& peer, const std::string& pool, const Re
                            std::uint64_t records, const Clock& clock);
 
 bool all_equal(const std::vector<ReplicaCheck>& checks);
+/// Whether the replicas hold what was promised. `closed`: the log's status when it had been closed;
+/// a replica that had everything then has it now, as many as the quorum did, and what one holds
+/// that lagged is the beginning of it.
+bool as_promised(const std::vector<ReplicaCheck>& checks, const LogStatus& closed);
 report::Table check_table(const std::vector<ReplicaCheck>& checks);
 
 /// How records are made durable on one replica, and why so.

@@ -91,6 +91,8 @@ void add_job(report::ReportPage& page, const JobResult& job) {
   }
   page.paragraph("The method that was chosen for each replica, and why:");
   page.list(method_sentences(job.methods));
+  if (!job.lagging.empty())
+    page.paragraph("A replica lagged when the log was closed: " + job.lagging);
   page.table(check_table(job.checks), report::Origin::Measured,
              "Every replica read back over its data plane when all was over.");
 }
@@ -142,6 +144,13 @@ bool DemoResult::good() const {
   return !jobs.empty() && std::all_of(jobs.begin(), jobs.end(), held) && (!power || power->good());
 }
 
+std::string DemoResult::verdict() const {
+  const bool all = std::all_of(jobs.begin(), jobs.end(),
+                               [](const JobResult& job) { return all_equal(job.checks); });
+  return all ? "Every replica holds every record, byte for byte"
+             : "Every replica holds what was promised of it, byte for byte";
+}
+
 std::string job_text(const JobResult& job) {
   std::string out;
   for (const std::string& sentence : method_sentences(job.methods)) {
@@ -152,6 +161,7 @@ std::string job_text(const JobResult& job) {
       "\n{} records/s ({}/s) with {} in flight\n\n", report::figure(job.records_per_second()),
       format_bytes(static_cast<std::uint64_t>(job.bytes_per_second())), job.options.window);
   out += kill_sentence(job) + "\n" + repair_sentence(job) + "\n\n";
+  if (!job.lagging.empty()) out += "when the log was closed: " + job.lagging + "\n";
   out += check_table(job.checks).text();
   return indented(out);
 }
@@ -181,10 +191,9 @@ report::ReportPage demo_page(const DemoResult& result) {
                   "peers are killed and power fails.",
                   report::grouped(result.records), format_bytes(result.text_bytes),
                   result.text_origin));
-  page.verdict(result.good(),
-               result.good()
-                   ? "Every replica holds every record, byte for byte, whatever happened to it."
-                   : "Something differs from what was appended: see below.");
+  page.verdict(result.good(), result.good()
+                                  ? result.verdict() + ", whatever happened to it."
+                                  : "Something differs from what was appended: see below.");
   add_tiles(page, result);
   for (const JobResult& job : result.jobs) add_job(page, job);
   if (result.power) add_power(page, *result.power);

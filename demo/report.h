@@ -21,6 +21,8 @@ struct DemoResult {
   double seconds = 0;
 
   bool good() const;
+  /// What is so if it is good, as the beginning of a sentence.
+  std::string verdict() const;
 };
 
 /// The paragraph of one job, and of the power cuts.

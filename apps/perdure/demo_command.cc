@@ -113,7 +113,7 @@ ExitStatus demo(const DemoOptions& options) {
   set_log_callback({});  // that replicas go down is what is shown here, and said there
   const auto result = run_demo(options);
   if (!result.ok()) return fail(result.error());
-  print(result->good() ? "\nEvery replica holds every record, byte for byte.\n"
+  print(result->good() ? "\n" + result->verdict() + ".\n"
                        : "\nSOMETHING DIFFERS from what was appended: see above.\n");
   if (!options.report.empty()) {
     const auto written = demo::demo_page(*result).write(options.report);
