@@ -33,7 +33,7 @@ class RealLogTorture : public ::testing::Test {
     options.seed = seed;
     options.worlds = worlds;
     options.operations = operations;
-    options.often = {"server-kill"};
+    options.often = {"server-kill", "server-stop"};
     options.shorten_tries = 0;  // a history of processes does not repeat itself exactly
     CampaignState state;
     const auto ran = run_campaign(real_log_scenario(machines_), options, state);
@@ -56,6 +56,7 @@ class RealLogTorture : public ::testing::Test {
     }
     EXPECT_GT(state.counters.at("acknowledged"), 0u);
     EXPECT_GT(state.counters.at("kills_counted"), 0u) << "no kill met an operation";
+    EXPECT_GT(state.counters.at("stops"), 0u);
     EXPECT_GT(state.counters.at("verified_reads"), 0u);
   }
 
