@@ -17,6 +17,8 @@ struct AccessRequest {
   std::string credential;  // what the requester presented; empty: nothing
 };
 
+/// An interface, although the only implementations are of tests so far: who may do what is decided
+/// where credentials are (tokens, certificates, an operator's own), and that is not in this module.
 /// Threads: any.
 class Authorizer {
  public:

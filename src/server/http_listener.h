@@ -69,6 +69,7 @@ struct HttpCounters {
   std::uint64_t descriptors = 0;  // accepting was put off for want of descriptors
 };
 
+/// An interface, although there is one implementation: nobody who includes this sees libmicrohttpd.
 /// Threads: any.
 class HttpListener {
  public:
