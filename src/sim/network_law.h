@@ -4,8 +4,6 @@
 
 #include "sim/remote_memory.h"
 
-#include <fmt/format.h>
-
 #include <string>
 #include <vector>
 
@@ -15,20 +13,9 @@ class NetworkLaw {
  public:
   explicit NetworkLaw(std::uint32_t connections) : persisted_(connections) {}
 
-  void on_persisted(const RemoteEpoch& epoch, Time at) {
-    if (persisted_[epoch.connection] != epoch.number && broken_.empty()) {
-      broken_ = fmt::format("epoch {} of connection {} persisted at {} ps, epoch {} was not",
-                            epoch.number, epoch.connection, at, persisted_[epoch.connection]);
-    }
-    ++persisted_[epoch.connection];
-    ++checked_;
-  }
+  void on_persisted(const RemoteEpoch& epoch, Time at);
   /// An ACK leaves that says: this epoch and all before it are durable.
-  void on_acknowledged(const RemoteEpoch& epoch, Time at) {
-    if (persisted_[epoch.connection] > epoch.number || !broken_.empty()) return;
-    broken_ = fmt::format("epoch {} of connection {} was acknowledged at {} ps and not persisted",
-                          epoch.number, epoch.connection, at);
-  }
+  void on_acknowledged(const RemoteEpoch& epoch, Time at);
 
   /// Empty: it holds.
   const std::string& broken() const { return broken_; }
