@@ -12,12 +12,12 @@ namespace perdure::memsys {
 Caches::Caches(const Processor& processor)
     : processor_(processor), l1_(processor.cores, L1(processor.l1)), l2_(processor.l2) {}
 
-Reply Caches::access(std::uint32_t thread, std::uint64_t line, Access access) {
+Reply Caches::access(std::uint32_t thread, std::uint64_t line, CacheAccess access) {
   const std::uint32_t core = thread / processor_.threads_per_core;
   Reply reply;
   reply.latency = processor_.l1_ps;
   L1::Way* way = l1_[core].find(line);
-  const bool writes = access != Access::Load;
+  const bool writes = access != CacheAccess::Load;
   if (way != nullptr && !(writes && way->payload.state == State::Shared)) {
     return hit(thread, *way, access, reply);
   }
@@ -40,7 +40,7 @@ Reply Caches::access(std::uint32_t thread, std::uint64_t line, Access access) {
 }
 
 /// The L1 has the line in a state that allows the access.
-Reply Caches::hit(std::uint32_t thread, L1::Way& way, Access access, Reply reply) {
+Reply Caches::hit(std::uint32_t thread, L1::Way& way, CacheAccess access, Reply reply) {
   const std::uint32_t core = thread / processor_.threads_per_core;
   L1Line& line = way.payload;
   l1_[core].touch(way);
@@ -49,9 +49,9 @@ Reply Caches::hit(std::uint32_t thread, L1::Way& way, Access access, Reply reply
     reply.writer = line.writer;
   }
   line.seen |= me;
-  if (access == Access::Load) return reply;
+  if (access == CacheAccess::Load) return reply;
   line.state = State::Modified;
-  line.dirty = access == Access::Store;
+  line.dirty = access == CacheAccess::Store;
   line.writer = thread;
   line.seen = me;
   return reply;
@@ -69,10 +69,11 @@ Time Caches::make_sole_owner(std::uint32_t core, L2::Way& home) {
 }
 
 /// From the L2, or from the L1 that owns the line, into the core's L1.
-Caches::L1::Way& Caches::bring(std::uint32_t core, L2::Way& home, Access access, Reply& reply) {
+Caches::L1::Way& Caches::bring(std::uint32_t core, L2::Way& home, CacheAccess access,
+                               Reply& reply) {
   const bool owned = home.payload.owner != kNobody;
   if (owned) reply.source = Source::Peer;
-  if (access != Access::Load) {
+  if (access != CacheAccess::Load) {
     reply.latency += make_sole_owner(core, home);
   } else {
     if (owned) {

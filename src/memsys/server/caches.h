@@ -19,7 +19,7 @@
 
 namespace perdure::memsys {
 
-enum class Access : std::uint8_t {
+enum class CacheAccess : std::uint8_t {
   Load,
   Store,
   Persist,  // a store whose data also go to the persist buffer, so that memory will have them
@@ -38,7 +38,7 @@ class Caches {
   explicit Caches(const Processor& processor);
 
   /// If the source is Memory nothing has changed: fetch the line, `fill`, and ask again.
-  Reply access(std::uint32_t thread, std::uint64_t line, Access access);
+  Reply access(std::uint32_t thread, std::uint64_t line, CacheAccess access);
 
   struct Evicted {
     std::uint64_t line = kNoLine;  // kNoLine: a free way was found
@@ -72,9 +72,9 @@ class Caches {
   using L1 = TagArray<L1Line>;
   using L2 = TagArray<L2Line>;
 
-  Reply hit(std::uint32_t thread, L1::Way& way, Access access, Reply reply);
+  Reply hit(std::uint32_t thread, L1::Way& way, CacheAccess access, Reply reply);
   Time make_sole_owner(std::uint32_t core, L2::Way& home);
-  L1::Way& bring(std::uint32_t core, L2::Way& home, Access access, Reply& reply);
+  L1::Way& bring(std::uint32_t core, L2::Way& home, CacheAccess access, Reply& reply);
   void take_back(std::uint32_t core, L2::Way& home, bool invalidate);
   void evict_from_l1(std::uint32_t core, L1::Way& way);
 

@@ -98,12 +98,12 @@ class ServerRun {
   // Remote channels.
   void remote(std::uint32_t number, Time now);
   // Caches and memory.
-  std::optional<Time> perform(Waiter waiter, std::uint64_t line, Access access, Time now);
+  std::optional<Time> perform(Waiter waiter, std::uint64_t line, CacheAccess access, Time now);
   void memory_step(Time now);
   void on_fetched(std::uint64_t line, Time now);
   void on_persisted(PersistId id, Time now);
   void warm_up();
-  void warm_access(std::uint32_t thread, std::uint64_t line, Access access);
+  void warm_access(std::uint32_t thread, std::uint64_t line, CacheAccess access);
 
   void schedule(Time at, std::uint32_t thread, Part part) {
     events_.push({at, order_++, thread, part});

@@ -105,7 +105,8 @@ void ServerRun::remote(std::uint32_t number, Time now) {
 // --- caches and memory -------------------------------------------------------------------------
 
 /// When the line is there; nothing: it comes from memory, and the waiter is called.
-std::optional<Time> ServerRun::perform(Waiter waiter, std::uint64_t line, Access access, Time now) {
+std::optional<Time> ServerRun::perform(Waiter waiter, std::uint64_t line, CacheAccess access,
+                                       Time now) {
   const auto coming = fetches_.find(line);
   if (coming != fetches_.end()) {
     coming->second.push_back(waiter);
@@ -120,7 +121,7 @@ std::optional<Time> ServerRun::perform(Waiter waiter, std::uint64_t line, Access
     memory_.fetch(line, now + reply.latency);
     return std::nullopt;
   }
-  law_.on_access(waiter.thread, line, access != Access::Load);
+  law_.on_access(waiter.thread, line, access != CacheAccess::Load);
   if (reply.writer) buffers_.note_writer(waiter.thread, *reply.writer);
   // It was brought for this waiter: only the way from the L2 is left.
   const bool brought = std::exchange(filled, false) && reply.source == Source::L2;
@@ -190,25 +191,26 @@ void ServerRun::on_persisted(PersistId id, Time now) {
 
 /// Transactions that take no time: the caches and the structure are afterwards as they would be.
 void ServerRun::warm_up() {
-  const Access persist = options_.ordering == Ordering::Eadr ? Access::Store : Access::Persist;
+  const CacheAccess persist =
+      options_.ordering == Ordering::Eadr ? CacheAccess::Store : CacheAccess::Persist;
   std::vector<Operation> operations;
   for (std::uint64_t i = 0; i < options_.warm_transactions; ++i) {
     const auto thread = static_cast<std::uint32_t>(i % processor_.threads());
     const auto start = program_.start(thread);
     if (!start) continue;
-    if (start->lock) warm_access(thread, line_of(start->lock->address), Access::Store);
+    if (start->lock) warm_access(thread, line_of(start->lock->address), CacheAccess::Store);
     operations.clear();
     program_.run(thread, operations);
     for (const Operation& each : operations) {
       const std::uint64_t line = line_of(each.value);
-      if (each.kind == OperationKind::Load) warm_access(thread, line, Access::Load);
-      if (each.kind == OperationKind::Store) warm_access(thread, line, Access::Store);
+      if (each.kind == OperationKind::Load) warm_access(thread, line, CacheAccess::Load);
+      if (each.kind == OperationKind::Store) warm_access(thread, line, CacheAccess::Store);
       if (each.kind == OperationKind::Persist) warm_access(thread, line, persist);
     }
   }
 }
 
-void ServerRun::warm_access(std::uint32_t thread, std::uint64_t line, Access access) {
+void ServerRun::warm_access(std::uint32_t thread, std::uint64_t line, CacheAccess access) {
   if (caches_.access(thread, line, access).source != Source::Memory) return;
   caches_.fill(line);
   caches_.access(thread, line, access);

@@ -63,7 +63,7 @@ bool ServerRun::take_lock(std::uint32_t number, Time now) {
   lock.held = true;
   lock.holder = number;
   const auto has =
-      perform({number, Part::Front}, line_of(thread.lock->address), Access::Store, now);
+      perform({number, Part::Front}, line_of(thread.lock->address), CacheAccess::Store, now);
   if (!has) {
     wait(number, Wait::Memory, now);
     return false;
@@ -90,7 +90,8 @@ bool ServerRun::instruction(std::uint32_t number, Time now) {
     return false;
   }
   if (operation.kind == OperationKind::Load) {
-    const auto has = perform({number, Part::Front}, line_of(operation.value), Access::Load, now);
+    const auto has =
+        perform({number, Part::Front}, line_of(operation.value), CacheAccess::Load, now);
     if (!has) {
       wait(number, Wait::Memory, now);
       return false;
@@ -188,7 +189,7 @@ std::optional<Time> ServerRun::store(std::uint32_t number, const Operation& oper
     case OperationKind::Commit: commit(now); return now;
     default: break;
   }
-  const auto has = perform({number, Part::Back}, line, Access::Store, now);
+  const auto has = perform({number, Part::Back}, line, CacheAccess::Store, now);
   if (!has) return has;
   ++result_.stores;
   if (operation.kind == OperationKind::Unlock) unlock(operation.value, *has);
@@ -204,7 +205,8 @@ std::optional<Time> ServerRun::persist(std::uint32_t number, std::uint64_t line,
     buffers_.reserve(number);
     thread.reserved = true;
   }
-  const auto has = perform({number, Part::Back}, line, eadr ? Access::Store : Access::Persist, now);
+  const auto has =
+      perform({number, Part::Back}, line, eadr ? CacheAccess::Store : CacheAccess::Persist, now);
   if (!has) return has;
   thread.reserved = false;
   const Time follows = *has == now + processor_.l1_ps ? now + processor_.instruction_ps : *has;
