@@ -32,7 +32,7 @@ namespace perdure::bench {
 namespace {
 
 constexpr std::uint64_t kMebibyte = std::uint64_t{1} << 20;
-constexpr std::size_t kManyUnderWay = 64;
+constexpr std::size_t kManyInFlight = 64;
 constexpr std::uint64_t kOpenTickets = 10'000;
 constexpr std::size_t kBandwidthWindow = 8;
 
@@ -275,8 +275,8 @@ class Limits {
     for (std::size_t round = 0; round < options_.rounds; ++round) {
       double one = 0;
       PERDURE_TRY(many, in_log(options, [&](LogUnderTest& log) -> Result<double> {
-                    PERDURE_TRY_VOID(log.windowed(options_.samples, kManyUnderWay));
-                    return log.windowed(10 * options_.samples, kManyUnderWay);
+                    PERDURE_TRY_VOID(log.windowed(options_.samples, kManyInFlight));
+                    return log.windowed(10 * options_.samples, kManyInFlight);
                   }));
       PERDURE_TRY(alone, in_log(options, [&](LogUnderTest& log) -> Result<double> {
                     PERDURE_TRY_VOID(log.windowed(options_.samples / 5, 1));
@@ -397,7 +397,7 @@ class Limits {
     const std::uint64_t appends = options_.samples;
     PERDURE_TRY(options, log_options(finding));
     PERDURE_TRY(each, in_log(options, [&](LogUnderTest& log) -> Result<double> {
-                  PERDURE_TRY_VOID(log.windowed(appends, kManyUnderWay));
+                  PERDURE_TRY_VOID(log.windowed(appends, kManyInFlight));
                   PERDURE_TRY_VOID(append_and_wait(log, appends / 5));
                   const std::uint64_t before = allocations();
                   PERDURE_TRY_VOID(append_and_wait(log, appends));
@@ -457,7 +457,7 @@ class Limits {
       const ReplicaStatus before = log.log().status().replicas.front();
       PERDURE_TRY_VOID(log.one_by_one(options_.samples));
       const ReplicaStatus after = log.log().status().replicas.front();
-      PERDURE_TRY_VOID(log.windowed(options_.samples, kManyUnderWay));
+      PERDURE_TRY_VOID(log.windowed(options_.samples, kManyInFlight));
       const ReplicaStatus end = log.log().status().replicas.front();
       return nlohmann::json{after.posts - before.posts, after.requests - before.requests,
                             after.messages - before.messages, end.posts - after.posts};

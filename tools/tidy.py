@@ -2,7 +2,8 @@
 """The rules of the source tree that no compiler knows; prints each breach as file:line: message.
 
 Layering of includes, vendor headers behind their wrapper, 100 columns, functions of at most 70
-lines, banned calls, leftovers, tests that are not built. CONTRIBUTING.md explains the rules.
+lines, banned calls, leftovers, words that have gone, tests that are not built. CONTRIBUTING.md
+explains the rules.
 
 A line may break the rule about calls when it carries, on it or on the line above, the comment
 `tidy-allow(call): reason`.
@@ -56,6 +57,29 @@ VENDOR_HEADERS = (
     (re.compile(r"microhttpd\.h"), ("src/server/http_listener.cc",)),
     (re.compile(r"isa-l|isal/"), ("src/core/",)),
 )
+
+# Words of our own that have gone, and the field's that stand for them.
+OLD_WORDS = (
+    (r"\bk?[Cc]ards?(?![a-z])|_cards?\b", "RNIC"),
+    (r"\b[Mm]end(s|ed|ing)?\b|Mends(?![a-z])", "repair, resynchronize or patch"),
+    (r"\btempting\b", "known unsafe"),
+    (r"\bweakenings?\b", "mutant"),
+    (r"\btold[- ]implies", "acknowledged-implies"),
+    (r"\bgo(es)?[ _]by\b|GoesBy(?![a-z])", "use"),
+    (r"\bunder[ _]way|UnderWay(?![a-z])", "in flight"),
+    (r"\bdice\b", "PRNG"),
+    (r"\breceive_patient\b", "inspect"),
+    (r"\b[kK]?[Gg]reet(s|ing|ings)?(?![a-z])", "the header, message or handshake that it is"),
+    (r"\blast[ _]words", "what is still to be reported"),
+    (r"\bfor so long\b", "for this long, or how long it is"),
+    (r"\bway[ _]out\b|WayOut(?![a-z])", "advice"),
+    (r"\blook_for_stalls?\b", "check_timeout"),
+    (r"\bthree providers\b", "four providers"),
+    (r"\b(channel|peer|record|replica|update|workload)\(s\)", "counted() of core/counted.h"),
+)
+
+HOMES_OF_OLD_WORDS = ("tools/tidy.py", "tools/tidy_test.py")
+DOCUMENT_SUFFIXES = (".md", ".1", ".8")  # for these only the rule of words
 
 # In src: time comes from Clock, prng from Random, words go through the log callback.
 # src/core/support.cc is where core builds Clock and the failed assertion out of the real things.
@@ -145,6 +169,14 @@ def check_leftovers(source):
         match = LEFTOVERS.search(line)
         if match:
             yield number, f"{match.group(0)}: do it, or write it down where work is planned"
+
+
+def check_words(source):
+    for number, line in enumerate(source.lines, 1):
+        for pattern, instead in OLD_WORDS:
+            match = re.search(pattern, line)
+            if match and source.path not in HOMES_OF_OLD_WORDS:
+                yield number, f"{match.group(0)}: the field's word is {instead}"
 
 
 def check_banned_calls(source):
@@ -285,6 +317,7 @@ def check_function_length(source):
 RULES_OF_TEXT = (
     check_columns,
     check_leftovers,
+    check_words,
 )
 RULES = RULES_OF_TEXT + (
     check_banned_calls,
@@ -299,6 +332,8 @@ def check_source(path, text):
     """All breaches of one file, as (path, line, message), in the order of lines."""
     source = SourceFile(path, text)
     rules = RULES if path.endswith(SOURCE_SUFFIXES) else RULES_OF_TEXT
+    if path.endswith(DOCUMENT_SUFFIXES):
+        rules = (check_words,)
     return sorted((path, line, message) for rule in rules for line, message in rule(source))
 
 
@@ -329,7 +364,8 @@ def source_files(root):
         known = name.startswith(tuple(d + "/" for d in SOURCE_DIRECTORIES))
         source = known and name.endswith(SOURCE_SUFFIXES)
         script = name in SCRIPTS or name.endswith(SCRIPT_SUFFIXES)
-        if (source or script) and (root / name).is_file():
+        document = name.endswith(DOCUMENT_SUFFIXES)
+        if (source or script or document) and (root / name).is_file():
             yield name
 
 

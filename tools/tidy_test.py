@@ -101,6 +101,21 @@ class Leftovers(unittest.TestCase):
         self.assertEqual(messages("tests/a.cc", "auto todo_list = 1;"), [])
 
 
+class OldWords(unittest.TestCase):
+    def test_they_are_caught_in_names_words_and_documents(self):
+        for text in ("int under_way = 0;", "TEST(Log, RepairMendsIt) {}", "// of the card",
+                     "kCardPath", "rdma_cards(tree);", "// it goes by the profile",
+                     '"{} record(s)"', "// the way out"):
+            self.assertEqual(len(messages("tests/a.cc", text)), 1, text)
+        self.assertEqual(len(messages("docs/a.md", "drives them with dice")), 1)
+
+    def test_what_only_looks_like_one_is_not(self):
+        for text in ("discard(it);", "wildcard", "amends", "recommended", "// passes by",
+                     "last_word = 1;", "parse(s);"):
+            self.assertEqual(messages("tests/a.cc", text), [], text)
+        self.assertEqual(messages("docs/a.md", "x" * 200), [])
+
+
 def function_with(lines, head="Result<void> Log::open(int a) {"):
     return head + "\n" + "  a();\n" * (lines - 2) + "}\n"
 

@@ -1,5 +1,6 @@
 // `perdure sim server`: programs on a simulated processor with persistent memory, under several
 // orders of persistence side by side (seed paper 001, figures 9 to 11).
+#include "core/counted.h"
 #include "core/json.h"
 #include "core/try.h"
 #include "output.h"
@@ -108,12 +109,12 @@ std::string text_of(const std::vector<ServerRow>& rows, const ServerSetup& setup
                     const ServerCommandOptions& options) {
   std::string text = fmt::format(
       "simulated: {}, {} ({} cores, {} threads), {} logging, persisted at {}\n"
-      "  {} transactions after {} to warm the caches; {} remote channel(s)\n"
+      "  {} transactions after {} to warm the caches; {}\n"
       "  workload order      Mops  x epoch  bus GB/s  x epoch  lines per  stalled by  dependent\n"
       "                                                            epoch   a bank %  persists %\n",
       setup.device.name, setup.processor.name, setup.processor.cores, setup.processor.threads(),
       workload::to_string(options.logging), memsys::to_string(options.persist_point),
-      options.transactions, options.warm_up, options.remote_channels);
+      options.transactions, options.warm_up, counted(options.remote_channels, "remote channel"));
   for (const ServerRow& row : rows) {
     const ServerResult& r = row.result;
     const ServerResult* const epoch = find_row(rows, row.workload, Ordering::Epoch);
@@ -131,11 +132,11 @@ std::string text_of(const std::vector<ServerRow>& rows, const ServerSetup& setup
   if (gain.workloads == 0) return text;
   const PublishedGain paper = published_gain(options.remote_channels > 0);
   text += fmt::format(
-      "  broi over epoch, geometric mean of {} workload(s); in brackets seed paper 001's mean:\n"
+      "  broi over epoch, geometric mean of {}; in brackets seed paper 001's mean:\n"
       "    memory throughput (figure 9) {:+.0f} % ({:+.0f} %), operations (figure 10) {:+.0f} % "
       "({:+.0f} %)\n",
-      gain.workloads, 100 * (gain.bus - 1), 100 * (paper.bus - 1), 100 * (gain.operations - 1),
-      100 * (paper.operations - 1));
+      counted(gain.workloads, "workload"), 100 * (gain.bus - 1), 100 * (paper.bus - 1),
+      100 * (gain.operations - 1), 100 * (paper.operations - 1));
   return text;
 }
 

@@ -27,9 +27,9 @@ constexpr std::uint64_t kPageBytes = 4096;
 constexpr std::uint64_t kPagesMax = 256;
 constexpr std::uint64_t kLooksMax = 16;
 constexpr Nanoseconds kScanWithin = std::chrono::seconds(2);
-/// From where on a first touch that takes longer than a later one is called a stall: a page fault
+/// From where on a first touch that takes longer than a later one is called a page fault: one
 /// of an RNIC goes through its driver, and takes some hundred microseconds.
-constexpr Nanoseconds kStall = std::chrono::microseconds(100);
+constexpr Nanoseconds kPageFault = std::chrono::microseconds(100);
 
 /// A session, and memory of this side to write from and to read into.
 class Wire {
@@ -276,15 +276,15 @@ class Run {
     }
     const Nanoseconds first = took[0][pages / 2];
     const Nanoseconds again = took[1][pages / 2];
-    const bool stalls = !placed_by_cpu(wire.session().pool.profile.transport) && first > kStall &&
-                        first > 4 * again;
-    CertifyCheck check{"first-touch", stalls ? Proof::Broken : Proof::Held, "", {}};
+    const bool faults = !placed_by_cpu(wire.session().pool.profile.transport) &&
+                        first > kPageFault && first > 4 * again;
+    CertifyCheck check{"first-touch", faults ? Proof::Broken : Proof::Held, "", {}};
     check.numbers = {{"pages", static_cast<double>(pages)},
                      {"median_first_ns", static_cast<double>(first.count())},
                      {"median_again_ns", static_cast<double>(again.count())},
                      {"slowest_first_ns", static_cast<double>(took[0].back().count())},
                      {"slowest_again_ns", static_cast<double>(took[1].back().count())}};
-    check.finding = stalls ? "the first touch of a page waits for the responder's kernel: the RNIC "
+    check.finding = faults ? "the first touch of a page waits for the responder's kernel: the RNIC "
                              "pages this pool on demand"
                            : "most pages do not wait for the responder's kernel at the first touch";
     return check;

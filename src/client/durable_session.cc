@@ -211,7 +211,7 @@ void DurableSession::poll() {
   ++idle_polls_;
   // Reading the clock costs as much as an empty poll: look at it seldom.
   constexpr std::uint32_t kPollsPerLook = 256;
-  if (idle_polls_ % kPollsPerLook == 0) look_for_stall();
+  if (idle_polls_ % kPollsPerLook == 0) check_timeout();
 }
 
 void DurableSession::take_resolved() {
@@ -258,7 +258,7 @@ Result<std::uint64_t> DurableSession::begin_by(std::size_t method,
 
 /// Counts how long the responder has been silent. A clock that jumps, or a process that was stopped
 /// for a while, counts as one short step: the responder gets its time to answer all the same.
-void DurableSession::look_for_stall() {
+void DurableSession::check_timeout() {
   if (!up() || idle()) return;
   const Nanoseconds now = options_.clock->now();
   if (last_look_) silent_ += std::min(now - *last_look_, options_.timeout / 8);

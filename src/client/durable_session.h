@@ -176,7 +176,7 @@ class DurableSession {
   /// nothing is in flight. Cost: some milliseconds, at most once in kMeasureEveryMin.
   void follow_drift();
   /// Goes down when it is owed an answer for longer than the time-out. Reads the clock.
-  void look_for_stall();
+  void check_timeout();
 
   void mark_down(Error why);
   /// It has come back, or further than before: the next failure counts as the first.

@@ -1,5 +1,5 @@
 // The one interface over which Perdure moves bytes: devices, registered memory, connections.
-// Three providers implement it (verbs/, ofi/, emu/); tests/conformance holds them to this text.
+// Four providers implement it (verbs/, ofi/, shm/, emu/), and tests/conformance holds them to it.
 //
 // The verbs and their ordering are those of a reliable connection (InfiniBand specification
 // volume 1, section 9.5 and 10.8.3; design section 4):

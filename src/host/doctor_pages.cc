@@ -28,7 +28,7 @@ void find_pages(const InspectedHost& inspected, const RdmaDevice& device, Check&
     return check.find(
         Verdict::NotKnown,
         fmt::format("whether this kernel pins pages of a file for {} is not known", device.name),
-        "over RDMA records go by SEND in any case; see which kernel this is", ask);
+        "over RDMA records use SEND in any case; see which kernel this is", ask);
   }
   if (!*refuses) {
     return check.find(
@@ -55,7 +55,8 @@ Check check_pages_under_rnic(const InspectedHost& inspected) {
                        inspected.place.medium.evidence.front());
     return check;
   }
-  for (const RdmaDevice& device : rdma_cards(inspected.tree)) find_pages(inspected, device, check);
+  for (const RdmaDevice& device : rdma_devices(inspected.tree))
+    find_pages(inspected, device, check);
   check.find_nothing("no RNIC: what this processor stores into a file the kernel notices",
                      kNoRdmaDevice);
   return check;

@@ -89,7 +89,8 @@ void find_order(const InspectedHost& inspected, const RdmaDevice& device, Check&
 
 Check check_write_order(const InspectedHost& inspected) {
   Check check{"write-order"};
-  for (const RdmaDevice& device : rdma_cards(inspected.tree)) find_order(inspected, device, check);
+  for (const RdmaDevice& device : rdma_devices(inspected.tree))
+    find_order(inspected, device, check);
   check.find_nothing("no RNIC: over tcp and shm this processor stores the bytes, in order",
                      kNoRdmaDevice);
   return check;

@@ -41,6 +41,6 @@ std::vector<RdmaPort> ports_of_kind(const std::vector<RdmaDevice>& devices, Rdma
                                     bool hardware_only);
 
 /// Those that are RNICs.
-std::vector<RdmaDevice> rdma_cards(const SystemTree& tree);
+std::vector<RdmaDevice> rdma_devices(const SystemTree& tree);
 
 }  // namespace perdure::host

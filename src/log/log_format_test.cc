@@ -414,7 +414,7 @@ TEST(LogScan, ADamagedAnchorIsReadFromTheState) {
   EXPECT_TRUE(report.start.anchor_damaged);
 }
 
-TEST(LogScan, AnOlderFormatIsRefusedWithTheWayOut) {
+TEST(LogScan, AnOlderFormatIsRefusedWithAdvice) {
   LogImage image;
   store(image.bytes().data() + 8, std::uint32_t{1});
   store(image.bytes().data() + 60, crc32c(std::span(image.bytes()).first(60)));

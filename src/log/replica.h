@@ -93,7 +93,7 @@ class Replica {
   bool up() const { return session_.up(); }
   const std::optional<Error>& down_reason() const { return session_.down_reason(); }
   void mark_down(Error why) { session_.mark_down(std::move(why)); }
-  void look_for_stall() { session_.look_for_stall(); }
+  void check_timeout() { session_.check_timeout(); }
   /// What it stands on: the connection, its methods, its deadlines.
   client::DurableSession& session() { return session_; }
   const client::DurableSession& session() const { return session_; }

@@ -136,7 +136,7 @@ TEST_F(ReplicaTest, TimingWhoComesBackEndsWithTheTimeOfTheCall) {
   EXPECT_TRUE(all_there());
 }
 
-TEST_F(ReplicaTest, GoesByWhatIsUsualIfItDoesNotMeasure) {
+TEST_F(ReplicaTest, UsesTheUsualCostsIfItDoesNotMeasure) {
   start(profile_of(), false);
   EXPECT_EQ(replica_->session().costs(), plan::default_costs(Transport::InfiniBand));
 }

@@ -236,7 +236,7 @@ void ReplicatedLog::look_at_connections(Nanoseconds sleep) {
   std::array<fabric::Endpoint*, 64> endpoints;
   std::size_t count = 0;
   for (Replica& replica : replicas_) {
-    replica.look_for_stall();
+    replica.check_timeout();
     if (replica.session().endpoint() != nullptr && count < endpoints.size()) {
       endpoints[count++] = replica.session().endpoint();
     }

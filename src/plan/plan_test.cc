@@ -87,13 +87,13 @@ TEST(Plan, AnImmediateIsUsedOnlyWhereItSaysWhatWasWritten) {
   EXPECT_EQ(plan(dmp, update)->name, "write_imm-flush-ack");
 }
 
-TEST(Plan, NothingIsDurableInVolatileMemoryAndTheErrorSaysTheWayOut) {
+TEST(Plan, NothingIsDurableInVolatileMemoryAndTheErrorGivesAdvice) {
   const ServerProfile weakest;  // the default: nothing known
   const auto method = plan(weakest, {});
   ASSERT_FALSE(method.ok());
   EXPECT_EQ(method.code(), ErrorCode::Unsupported);
-  for (const std::string_view way_out : {"battery", "file", "visible"}) {
-    EXPECT_NE(method.error().message.find(way_out), std::string::npos) << way_out;
+  for (const std::string_view advice : {"battery", "file", "visible"}) {
+    EXPECT_NE(method.error().message.find(advice), std::string::npos) << advice;
   }
   EXPECT_EQ(planned(weakest, 64, Level::Visible), "send-copy-ack");
 }

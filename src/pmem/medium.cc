@@ -106,10 +106,10 @@ bool may_run_under_hypervisor() {
 }
 
 Error contradiction(const Medium& medium, PersistenceDomain declared, std::string_view why,
-                    std::string_view way_out) {
+                    std::string_view advice) {
   return Error{ErrorCode::Unsupported,
                fmt::format("domain {} was declared, but {} ({}); {}", to_string(declared), why,
-                           join_evidence(medium), way_out)};
+                           join_evidence(medium), advice)};
 }
 
 /// The file system itself; `found` says whether its msync reaches what is below it.

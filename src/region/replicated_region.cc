@@ -128,11 +128,11 @@ void ReplicatedRegion::rest(Nanoseconds since, Nanoseconds slice) {
     if (answer_due(replica)) endpoints.push_back(replica.session.endpoint());
   }
   fabric::wait_any(endpoints, std::min(slice, kRestSlice));
-  look_for_stalls();
+  check_timeouts();
 }
 
-void ReplicatedRegion::look_for_stalls() {
-  for (Replica& replica : replicas_) replica.session.look_for_stall();
+void ReplicatedRegion::check_timeouts() {
+  for (Replica& replica : replicas_) replica.session.check_timeout();
 }
 
 Result<std::size_t> ReplicatedRegion::check(std::span<const RangeEpoch> epochs) const {
@@ -259,7 +259,7 @@ Result<void> ReplicatedRegion::wait(const RegionTicket& ticket, Level level, Nan
 
 Result<void> ReplicatedRegion::poll() {
   progress();
-  look_for_stalls();
+  check_timeouts();
   if (up() < quorum_) return lost();
   return {};
 }

@@ -100,7 +100,7 @@ class ReplicatedRegion {
   void begin_everywhere(std::span<const RangeEpoch> epochs, std::byte* staged);
   void progress();
   Result<void> await(Replica& replica, std::uint64_t number);
-  void look_for_stalls();
+  void check_timeouts();
   void rest(Nanoseconds since, Nanoseconds slice);
   bool answer_due(const Replica& replica) const {
     return replica.session.up() && !replica.session.idle();

@@ -10,7 +10,7 @@
 namespace perdure::server {
 namespace {
 
-/// A worker that has been at one request for so long may be waiting for a medium that never
+/// A worker that has been at one request this long may be waiting for a medium that never
 /// answers.
 constexpr Nanoseconds kStuckAfter = std::chrono::seconds{1};
 /// Workers that take the place of such ones, at most: as many media may hang at a time.

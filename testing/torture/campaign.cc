@@ -35,7 +35,7 @@ Error system_error(const char* what) {
 /// How a process ended: of itself; or a breach, if not.
 using End = std::optional<Breach>;
 
-std::string last_words(int errors) {
+std::string error_line(int errors) {
   std::array<char, 4096> text{};
   const auto size = ::pread(errors, text.data(), text.size(), 0);
   std::string words(text.data(), size > 0 ? static_cast<std::size_t>(size) : 0);
@@ -57,7 +57,7 @@ End bury(pid_t child, int errors, bool hung, std::chrono::seconds silence) {
     return Breach{std::string(kAlwaysReturns), fmt::format("nothing for {} s", silence.count())};
   }
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return std::nullopt;
-  return Breach{std::string(kNeverAborts), last_words(errors)};
+  return Breach{std::string(kNeverAborts), error_line(errors)};
 }
 
 /// Gives whole lines of what a pipe brings to `line`, until its end. False: it was silent too long.

@@ -9,7 +9,7 @@ namespace {
 
 using nlohmann::json;
 
-TEST(Verify, FindsAFlippedBitAndRepairMendsIt) {
+TEST(Verify, FindsAFlippedBitAndRepairBringsItBack) {
   for (const std::string shape : {"singleton", "compound"}) {
     Cluster cluster;
     const std::string text = "the first\nto be damaged\nthe third\nthe last one\n";

@@ -789,7 +789,7 @@ TEST(DurableSession, ALongUpdateIsNoSilence) {
   ASSERT_TRUE(session.update(epochs).ok());
   for (int round = 0; round < 200'000 && !session.idle() && session.up(); ++round) {
     session.poll();
-    session.look_for_stall();
+    session.check_timeout();
   }
   EXPECT_TRUE(session.up()) << session.down_reason()->message;
   EXPECT_TRUE(session.idle());

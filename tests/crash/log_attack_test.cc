@@ -712,7 +712,7 @@ TEST(LogAttack, ARepairThatRunsOutOfTimeLeavesHealthyReplicasUp) {
   EXPECT_EQ(downs, 0);
 }
 
-TEST(LogAttack, APoolThatWasUsedBeforeIsRefusedWithTheWayOut) {
+TEST(LogAttack, APoolThatWasUsedBeforeIsRefusedWithAdvice) {
   Cluster cluster(4);
   EXPECT_TRUE(
       cluster.peer(3)->fence(kPool, Epoch{1000}, Deadline::after(std::chrono::seconds(1))).ok());

@@ -62,9 +62,9 @@ Machine& Machine::rdma(const MadeUpRdma& device) {
   if (!device.net_device.empty()) {
     file(path + "/ports/1/gid_attrs/ndevs/0", device.net_device + "\n");
   }
-  link(path + "/device", kCardPath);
-  if (!fs::exists(at(std::string(kCardPath) + "/driver"))) {
-    link(std::string(kCardPath) + "/driver", "/sys/bus/pci/drivers/" + device.driver);
+  link(path + "/device", kRnicPath);
+  if (!fs::exists(at(std::string(kRnicPath) + "/driver"))) {
+    link(std::string(kRnicPath) + "/driver", "/sys/bus/pci/drivers/" + device.driver);
   }
   return *this;
 }

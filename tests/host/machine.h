@@ -51,7 +51,7 @@ class Machine {
 
   InspectedHost inspected() const;
 
-  static constexpr char kCardPath[] = "/sys/devices/pci0000:17/0000:17:00.0/0000:18:00.0";
+  static constexpr char kRnicPath[] = "/sys/devices/pci0000:17/0000:17:00.0/0000:18:00.0";
   static constexpr char kRootPort[] = "/sys/devices/pci0000:17/0000:17:00.0";
 
  private:

@@ -70,7 +70,7 @@ std::string function_config(unsigned device_control, std::size_t bytes = 256) {
 }
 
 TEST(WriteOrder, CountsOnNothingThatIsNotDeclared) {
-  const std::string file = std::string(Machine::kCardPath) + "/config";
+  const std::string file = std::string(Machine::kRnicPath) + "/config";
   const auto with = [&file](const std::string& config) {
     return Machine().rdma().file(file, config);
   };
@@ -90,14 +90,14 @@ TEST(WriteOrder, CountsOnNothingThatIsNotDeclared) {
 }
 
 TEST(WriteOrder, OfAVirtualFunctionThePhysicalOneTells) {
-  const std::string card = Machine::kCardPath;
+  const std::string rnic = Machine::kRnicPath;
   const std::string physical = "/sys/devices/pci0000:17/0000:17:00.0/0000:18:00.1";
   const auto with = [&](unsigned of_virtual, unsigned of_physical) {
     return Machine()
         .rdma()
-        .file(card + "/config", function_config(of_virtual))
+        .file(rnic + "/config", function_config(of_virtual))
         .file(physical + "/config", function_config(of_physical))
-        .link(card + "/physfn", physical);
+        .link(rnic + "/physfn", physical);
   };
   // The bit of the virtual function is 0 whatever holds; so is that of a guest's.
   expect(check_write_order, with(0, 0x10), Ok, "the PCIe bus may relax it");
@@ -107,7 +107,7 @@ TEST(WriteOrder, OfAVirtualFunctionThePhysicalOneTells) {
 }
 
 TEST(WriteOrder, ADeclarationIsBelievedAndSaidToBe) {
-  const std::string file = std::string(Machine::kCardPath) + "/config";
+  const std::string file = std::string(Machine::kRnicPath) + "/config";
   const auto declared = [&file](std::string_view toml, unsigned device_control) {
     return Machine().rdma().file(file, function_config(device_control)).config(toml);
   };
@@ -134,7 +134,7 @@ TEST(PagesUnderRnic, FollowTheKernelsRelease) {
 }
 
 TEST(Iommu, TranslatesOrNot) {
-  const std::string group = std::string(Machine::kCardPath) + "/iommu_group";
+  const std::string group = std::string(Machine::kRnicPath) + "/iommu_group";
   const auto with = [&group](std::string_view type) {
     return Machine().rdma().file(group + "/type", type);
   };
@@ -151,16 +151,16 @@ TEST(Iommu, TranslatesOrNot) {
   expect(check, Machine().rdma().unreadable(group + "/type"), NotKnown, "can not be read");
 }
 
-Machine two_nodes(std::string_view of_card, std::string_view of_pool) {
+Machine two_nodes(std::string_view of_rnic, std::string_view of_pool) {
   return Machine()
       .rdma()
       .disk("sda")
       .file("/sys/devices/system/node/online", "0-1\n")
-      .file(std::string(Machine::kCardPath) + "/numa_node", of_card)
+      .file(std::string(Machine::kRnicPath) + "/numa_node", of_rnic)
       .file("/sys/devices/virtual/block/sda/numa_node", of_pool);
 }
 
-TEST(Numa, CardAndPoolAreOnOneNode) {
+TEST(Numa, RnicAndPoolAreOnOneNode) {
   const auto check = check_numa;
   const std::string online = "/sys/devices/system/node/online";
   expect(check, Machine(), NotApplicable, "one NUMA node");
@@ -170,7 +170,7 @@ TEST(Numa, CardAndPoolAreOnOneNode) {
   expect(check, two_nodes("0\n", "1\n"), Advice, "on node 0, the pool on node 1");
   expect(check, two_nodes("0\n", "-1\n"), NotKnown, "for the pool");
   expect(check, two_nodes("cheese\n", "1\n"), NotKnown, "for mlx5_0");
-  expect(check, two_nodes("0", "0").unreadable(std::string(Machine::kCardPath) + "/numa_node"),
+  expect(check, two_nodes("0", "0").unreadable(std::string(Machine::kRnicPath) + "/numa_node"),
          NotKnown, "for mlx5_0");
 }
 

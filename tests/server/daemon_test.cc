@@ -370,7 +370,7 @@ TEST_F(Daemon, ADeclaredDomainIsUsedAndAnswered) {
   EXPECT_EQ(pool->profile.ddio, Ddio::On);
 }
 
-TEST(CommandLine, MistakesEndWithAReasonAndAWayOut) {
+TEST(CommandLine, MistakesEndWithAReasonAndAdvice) {
   TestDirectory directory;
   const std::string file = directory.path() + "/x.toml";
   std::ofstream(file) << "[control]\nlisten = \"0.0.0.0:1\"\n";

@@ -59,7 +59,7 @@ void Target::publish() {
 
 bool Target::anything() {
   if (state_ != State::Serving) return false;
-  if (under_way_) {
+  if (has_frame_) {
     if (waits_for_receive()) return false;
     if (answer_bytes(frame_.opcode, frame_.length) > 0) {
       return answers_.room() >= (is_atomic(frame_.opcode) ? kFrameAlignment : 1);
@@ -71,7 +71,7 @@ bool Target::anything() {
 
 /// One move: a frame, or a piece of its payload or answer. False: nothing can move now.
 bool Target::step() {
-  if (!under_way_ && !begin()) return false;
+  if (!has_frame_ && !begin()) return false;
   if (carries_payload(frame_.opcode)) return place();
   return answer();
 }
@@ -82,7 +82,7 @@ bool Target::begin() {
   if (available < sizeof(RequestFrame) || state_ == State::Broken) return false;
   requests_.take({reinterpret_cast<std::byte*>(&frame_), sizeof frame_});
   moved_ = 0;
-  under_way_ = true;
+  has_frame_ = true;
   if (frame_.length > kTransferBytesMax || (is_atomic(frame_.opcode) && frame_.length != 8) ||
       (!carries_payload(frame_.opcode) && !is_atomic(frame_.opcode) &&
        frame_.opcode != Opcode::Read)) {
@@ -218,7 +218,7 @@ bool Target::execute_atomic(std::uint64_t& old_value) {
 }
 
 void Target::executed() {
-  under_way_ = false;
+  has_frame_ = false;
   ++executed_;
 }
 

@@ -70,7 +70,7 @@ class Target {
   State state_ = State::Serving;
 
   RequestFrame frame_;       // the request in flight, copied out of the shared memory
-  bool under_way_ = false;   // frame_ is valid
+  bool has_frame_ = false;   // frame_ is valid
   std::uint64_t moved_ = 0;  // payload placed, or answer bytes put
   std::uint64_t executed_ = 0;
   bool untold_ = false;  // something was executed and not published

@@ -58,7 +58,7 @@ class TargetTest : public ::testing::Test {
   std::optional<Target> target_;
 };
 
-TEST_F(TargetTest, RevokedMemoryGetsNoByteMoreOfAWriteUnderWay) {
+TEST_F(TargetTest, RevokedMemoryGetsNoByteMoreOfAWriteInFlight) {
   put(frame(Opcode::Write, 40'000));
   put_payload(10'000, std::byte{1});
   EXPECT_TRUE(target_->advance());

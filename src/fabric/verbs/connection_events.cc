@@ -81,20 +81,20 @@ PrivateData encode(const Hello& hello, std::span<const std::byte> own) {
       at + 3, static_cast<std::uint8_t>(own.size() | (hello.binds_window ? kBindsWindow : 0U)));
   store<std::uint32_t>(at + 4, hello.credit_key);
   store<std::uint64_t>(at + 8, hello.credit_address);
-  std::copy(own.begin(), own.end(), data.bytes.begin() + kGreetingBytes);
-  data.length = static_cast<std::uint8_t>(kGreetingBytes + own.size());
+  std::copy(own.begin(), own.end(), data.bytes.begin() + kConnectHeaderBytes);
+  data.length = static_cast<std::uint8_t>(kConnectHeaderBytes + own.size());
   return data;
 }
 
 std::optional<ReceivedHello> decode_hello(std::span<const std::byte> data) {
-  if (data.size() < kGreetingBytes) return std::nullopt;
+  if (data.size() < kConnectHeaderBytes) return std::nullopt;
   const std::byte* at = data.data();
   if (load<std::uint8_t>(at) != kMagic || load<std::uint8_t>(at + 1) != kVersion) {
     return std::nullopt;
   }
   const auto can = load<std::uint8_t>(at + 2);
   const std::size_t own = load<std::uint8_t>(at + 3) & (kBindsWindow - 1);
-  if (own > data.size() - kGreetingBytes) return std::nullopt;
+  if (own > data.size() - kConnectHeaderBytes) return std::nullopt;
   ReceivedHello received;
   received.hello.capabilities.native_flush = (can & kCanFlush) != 0;
   received.hello.capabilities.atomic_write = (can & kCanWriteAtomically) != 0;
@@ -105,7 +105,7 @@ std::optional<ReceivedHello> decode_hello(std::span<const std::byte> data) {
       (static_cast<unsigned>(can) >> kImmediatesShift) & kImmediatesMask;
   received.hello.credit_key = load<std::uint32_t>(at + 4);
   received.hello.credit_address = load<std::uint64_t>(at + 8);
-  received.own = data.subspan(kGreetingBytes, own);
+  received.own = data.subspan(kConnectHeaderBytes, own);
   return received;
 }
 

@@ -46,11 +46,11 @@ struct Hello {
   unsigned immediates_log2 = 0;  // of the ring behind the credit word (iWARP): see work_batch.h
 };
 
-inline constexpr std::size_t kGreetingBytes = 16;
+inline constexpr std::size_t kConnectHeaderBytes = 16;
 
 /// The private data of one end, and how much of it is used.
 struct PrivateData {
-  std::array<std::byte, kGreetingBytes + kPrivateBytesMax> bytes{};
+  std::array<std::byte, kConnectHeaderBytes + kPrivateBytesMax> bytes{};
   std::uint8_t length = 0;
 };
 

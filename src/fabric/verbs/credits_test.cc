@@ -15,7 +15,7 @@ TEST(Credits, NoMessageMeetsAnEmptyQueueAndNoneWaitsForEver) {
       SendCredits sender;
       ReceiveCredits receiver(depth);
       std::uint64_t word = 0;       // what the sender knows
-      std::uint64_t under_way = 0;  // messages sent and not received
+      std::uint64_t in_flight = 0;  // messages sent and not received
       std::uint64_t sent = 0;
       constexpr std::uint64_t kMessages = 2000;
       int idle = 0;
@@ -31,12 +31,12 @@ TEST(Credits, NoMessageMeetsAnEmptyQueueAndNoneWaitsForEver) {
             if (sent == kMessages || !sender.available(word)) break;
             sender.use();
             ++sent;
-            ++under_way;
+            ++in_flight;
             ASSERT_LE(sent, receiver.posted()) << "a message without a buffer";
             break;
           case 2:
-            if (under_way == 0) break;
-            --under_way;
+            if (in_flight == 0) break;
+            --in_flight;
             receiver.receive();
             break;
           default:

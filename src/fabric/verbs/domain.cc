@@ -34,21 +34,21 @@ unsigned rights(const Rnic& rnic, Access access) {
 Error refused(std::size_t bytes, int reason) {
   rlimit limit{};
   ::getrlimit(RLIMIT_MEMLOCK, &limit);
-  std::string way_out;
+  std::string advice;
   if ((reason == ENOMEM || reason == EAGAIN) && limit.rlim_cur < bytes) {
-    way_out = fmt::format(
+    advice = fmt::format(
         "; at most {} B of memory may be locked here: raise `ulimit -l` (LimitMEMLOCK= in a "
         "systemd unit)",
         limit.rlim_cur);
   } else if (reason == EOPNOTSUPP || reason == EFAULT) {
-    way_out =
+    advice =
         "; memory of this kind can not be pinned (a file on a DAX file system or without DAX): "
         "use a DAX device, or an RNIC that pages on demand";
   }
   errno = reason;
   Error error =
       errno_error(ErrorCode::SystemError, fmt::format("registering {} B with the RNIC", bytes));
-  error.message += way_out;
+  error.message += advice;
   return error;
 }
 

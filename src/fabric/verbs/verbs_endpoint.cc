@@ -172,7 +172,7 @@ Result<void> VerbsEndpoint::bind_window(Deadline deadline) {
       if (done.status != IBV_WC_SUCCESS) {
         lose(done);
       } else if (take(done, completion)) {
-        last_words_.push_back(completion);
+        unreported_.push_back(completion);
       }
     }
   }
@@ -261,9 +261,9 @@ std::size_t VerbsEndpoint::poll(std::span<Completion> completions) {
     if (!lost_ && receive_credits_.due()) tell_credits();
     if (!lost_ && ++polls_ % kPollsPerQuestion == 0 && look_at_.passed()) look_around();
   }
-  while (count < completions.size() && !last_words_.empty()) {
-    completions[count++] = last_words_.front();
-    last_words_.pop_front();
+  while (count < completions.size() && !unreported_.empty()) {
+    completions[count++] = unreported_.front();
+    unreported_.pop_front();
   }
   return count;
 }
@@ -466,7 +466,7 @@ void VerbsEndpoint::lose(const std::string& reason, ErrorCode first) {
   }
   Completion completion;
   while (requests_.report_lost(completion, failed_request_, first)) {
-    last_words_.push_back(completion);
+    unreported_.push_back(completion);
   }
   while (receive_credits_.received() < receive_credits_.posted()) {
     completion = Completion{};
@@ -474,7 +474,7 @@ void VerbsEndpoint::lose(const std::string& reason, ErrorCode first) {
     completion.context = receives_[receive_credits_.received() % receives_.size()];
     completion.error = ErrorCode::OutcomeUnknown;
     receive_credits_.receive();
-    last_words_.push_back(completion);
+    unreported_.push_back(completion);
   }
 }
 
@@ -485,7 +485,7 @@ void VerbsEndpoint::drain() {
   while (!deadline.passed() && take_out({&done, 1}) > 0) {
     Completion completion;
     if (done.status == IBV_WC_SUCCESS && take(done, completion)) {
-      last_words_.push_back(completion);
+      unreported_.push_back(completion);
     }
   }
 }

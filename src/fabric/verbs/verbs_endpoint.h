@@ -131,7 +131,7 @@ class VerbsEndpoint final : public Endpoint {
   bool telling_ = false;         // a credit message is in flight
   int questions_ = 0;            // a probe of the peer is in flight since so many times kAskEvery
   std::optional<ibv_wc> early_;  // polled by arm()
-  std::deque<Completion> last_words_;  // after the loss: what is still to be reported
+  std::deque<Completion> unreported_;  // after the loss: what is still to be reported
   std::uint32_t polls_ = 0;
   Deadline look_at_;
   Deadline ask_at_;

@@ -234,8 +234,8 @@ Result<void> VerbsEndpoint::accept(const Hello& peer, const rdma_conn_param& ask
   return window_ == nullptr ? Result<void>() : bind_window(deadline);
 }
 
-/// The peer's last word of connecting may be lost: it counts as connected all the same, and nobody
-/// repeats the word for seconds. What it writes next tells as well.
+/// What the peer says last of connecting may be lost: it counts as connected all the same, and
+/// nobody repeats the word for seconds. What it writes next tells as well.
 Result<void> VerbsEndpoint::await_established(Deadline deadline) {
   constexpr Nanoseconds kTryAgainEvery = std::chrono::milliseconds(20);
   for (;;) {
