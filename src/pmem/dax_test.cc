@@ -2,11 +2,13 @@
 // one that is named: PERDURE_TEST_DAX_DEVICE=/dev/dax0.0, and PERDURE_TEST_DAX_DIRECTORY, a
 // directory of a file system mounted with -o dax. An emulated NVDIMM will do.
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 
 #include <cstdlib>
 #include <cstring>
 
+#include "pmem/mapping_guard.h"
 #include "pmem/pool.h"
 #include "pmem/probe.h"
 #include "pmem/test_support.h"
@@ -78,6 +80,28 @@ TEST(DaxDevice, HoldsAPool) {
   EXPECT_EQ((*pool)->header().name, "on a device");
   EXPECT_EQ(std::memcmp((*pool)->data().data(), "hello", 5), 0);
   EXPECT_EQ(probe(path)->domain, expected_of_device(path));
+}
+
+// Behind the end of the device its mapping faults as it does where memory was lost.
+TEST(DaxDevice, AFaultInItDoesNotEndTheProcess) {
+  const char* path = std::getenv("PERDURE_TEST_DAX_DEVICE");
+  if (path == nullptr) GTEST_SKIP() << "PERDURE_TEST_DAX_DEVICE names no device DAX device";
+  auto file = open_file(path, OpenMode::ReadWrite);
+  ASSERT_TRUE(file.ok()) << file.error().message;
+  auto size = size_of(*file);
+  ASSERT_TRUE(size.ok()) << size.error().message;
+  constexpr std::size_t kBytes = std::size_t{1} << 30;  // a multiple of each alignment there is
+  void* const at = ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED, file->descriptor(),
+                          static_cast<off_t>(*size));
+  ASSERT_NE(at, MAP_FAILED);
+  auto* const bytes = static_cast<std::byte*>(at);
+  {
+    const MappingGuard guard({bytes, kBytes});
+    bytes[4096 + 7] = std::byte{7};
+    EXPECT_TRUE(guard.failed());
+    EXPECT_EQ(bytes[4096 + 7], std::byte{7});
+  }
+  ::munmap(at, kBytes);
 }
 
 TEST(DaxDirectory, HoldsAPool) {

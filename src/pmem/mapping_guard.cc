@@ -75,10 +75,20 @@ class Tie final : public FailureTie {
   const std::size_t entry_;
 };
 
-bool replace_page(std::uintptr_t at) {
-  void* const page = reinterpret_cast<void*>(at & ~(guarded_page_bytes - 1));
-  return ::mmap(page, guarded_page_bytes, PROT_READ | PROT_WRITE,
-                MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) == page;
+/// Puts zeros in the place of the smallest unit around `at` that the kernel lets go. That is a page
+/// of a file; but device DAX and hugetlbfs are split only at multiples of their own alignment,
+/// 2 MiB or 1 GiB (dev_dax_may_split, hugetlb_vm_op_split of Linux), and a MAP_FIXED that would
+/// split them elsewhere fails and changes nothing. So the kernel is asked, and no file about it.
+bool replace_unit(std::uintptr_t at, std::uintptr_t begin, std::uintptr_t end) {
+  for (std::uintptr_t bytes = guarded_page_bytes; bytes != 0; bytes *= 2) {
+    const std::uintptr_t first = at & ~(bytes - 1);
+    if (first < begin || end - first < bytes) return false;
+    void* const place = reinterpret_cast<void*>(first);
+    if (::mmap(place, bytes, PROT_READ | PROT_WRITE, MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS, -1,
+               0) == place)
+      return true;
+  }
+  return false;
 }
 
 /// Whether the fault was in a guarded mapping and the access can be repeated.
@@ -87,11 +97,12 @@ bool take_fault(std::uintptr_t at) {
   for (std::size_t i = 0; i < used; ++i) {
     Slot& slot = guarded_slots[i];
     const std::uintptr_t end = slot.end.load(std::memory_order_acquire);
-    if (at >= end || at < slot.begin.load(std::memory_order_relaxed)) continue;
+    const std::uintptr_t begin = slot.begin.load(std::memory_order_relaxed);
+    if (at >= end || at < begin) continue;
     // First the mark: whoever sees what is in the new page can see that it is worth nothing.
     slot.failed.store(true, std::memory_order_seq_cst);
     turn_all(i);
-    if (!replace_page(at)) return false;
+    if (!replace_unit(at, begin, end)) return false;
     caught.fetch_add(1, std::memory_order_relaxed);
     const std::uint64_t one = 1;
     const int descriptor = notice.load(std::memory_order_relaxed);

@@ -7,10 +7,11 @@
 //
 // How it works. Mappings are entered in a table that the signal handler can read. When a fault lies
 // in one of them, the handler marks the mapping as failed, ends the connections that are tied to it
-// (core/cut_switch.h), puts a page of anonymous zeros in the place of the page that faulted, writes
-// to its notice descriptor, and returns: the access is repeated and goes into the void. The order
-// is the point: nobody can be told of a byte that went into the void, or came from it, for the
-// connections were cut before it existed. From then on flush() of that region is an error, too;
+// (core/cut_switch.h), puts anonymous zeros in the place of the page that faulted (where the kernel
+// splits a mapping no finer than by units of 2 MiB or 1 GiB, device DAX and hugetlbfs: of a unit),
+// writes to its notice descriptor, and returns: the access is repeated and goes into the void. The
+// order is the point: nobody can be told of a byte that went into the void, or came from it, for
+// the connections were cut before it existed. From then on flush() of that region is an error, too;
 // whoever holds the region ends its sessions. Why not a longjmp out of a guarded piece of code: the
 // accesses are made by other libraries too (libfabric copies into the mapping with its locks held),
 // which nobody can jump out of.

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -36,6 +37,38 @@ TEST(MappingGuard, ATruncatedFileFailsAloneAndForEver) {
   std::memset((*whole)->bytes().data() + 8192, 7, 64);
   EXPECT_TRUE((*whole)->flush(8192, 64).ok());
   EXPECT_TRUE((*whole)->check().ok());
+}
+
+// Linux splits hugetlb mappings, as those of device DAX, only between units of their own size. No
+// huge page has to be free for this: one that is beyond the end of the file faults as a lost one.
+TEST(MappingGuard, AMappingOfLargeUnitsLosesAUnit) {
+  const int file = ::memfd_create("units", MFD_CLOEXEC | MFD_HUGETLB);
+  if (file < 0) GTEST_SKIP() << "this kernel has no hugetlb files";
+  struct stat status {};
+  ASSERT_EQ(::fstat(file, &status), 0);
+  const auto unit = static_cast<std::size_t>(status.st_blksize);
+  ASSERT_GT(unit, static_cast<std::size_t>(::sysconf(_SC_PAGESIZE)));
+  ASSERT_EQ(::ftruncate(file, static_cast<off_t>(3 * unit)), 0);
+  auto* const bytes = static_cast<std::byte*>(
+      ::mmap(nullptr, 3 * unit, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file, 0));
+  ASSERT_NE(bytes, MAP_FAILED);
+  {
+    const MappingGuard guard({bytes, 3 * unit});
+    ASSERT_EQ(::ftruncate(file, 0), 0);
+    const auto before = faults_caught();
+    EXPECT_FALSE(guard.failed());
+    bytes[unit + 4096 + 7] = std::byte{7};
+    EXPECT_TRUE(guard.failed());
+    EXPECT_EQ(bytes[unit + 4096 + 7], std::byte{7});
+    EXPECT_EQ(bytes[2 * unit - 1], std::byte{0});
+    EXPECT_EQ(faults_caught(), before + 1);
+    // Its neighbours are other units, the first and the last of the mapping among them.
+    EXPECT_EQ(bytes[unit - 1], std::byte{0});
+    EXPECT_EQ(bytes[2 * unit], std::byte{0});
+    EXPECT_EQ(faults_caught(), before + 3);
+  }
+  ::munmap(bytes, 3 * unit);
+  ::close(file);
 }
 
 /// A file of one page without that page: reading it faults.
