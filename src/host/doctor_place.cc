@@ -102,6 +102,22 @@ void find_write_cache(const InspectedHost& inspected, const pmem::Drive& drive, 
   check.root_tells = "hdparm and nvme ask the drive itself, and need root";
 }
 
+void find_mount(const InspectedHost& inspected, const pmem::MountAbove& mount, Check& check) {
+  if (mount.flushes == pmem::Flushes::LeftOut) {
+    return check.find(
+        Verdict::Problem,
+        fmt::format("{} is mounted with {}: fdatasync leaves data in the drive's volatile cache",
+                    mount.what, mount.option),
+        "mount it without", {"mount -o remount,barrier=1 " + inspected.place.path});
+  }
+  if (mount.flushes == pmem::Flushes::Passed) return;
+  check.find(Verdict::NotKnown,
+             fmt::format("with which options {} is mounted can not be seen from here", mount.what),
+             "look outside of this container or chroot; then declare domain = \"page\" in "
+             "[profile] if barriers are on",
+             {"findmnt --target " + inspected.place.path});
+}
+
 /// What /sys/class/power_supply has that could keep a machine running.
 void keep_power_supplies(const InspectedHost& inspected, Check& check) {
   constexpr char kSupplies[] = "/sys/class/power_supply";
@@ -173,14 +189,11 @@ Check check_write_cache(const InspectedHost& inspected) {
   const pmem::Medium& medium = inspected.place.medium;
   check.evidence.push_back(fmt::format(
       "mount options: {}", medium.mount_options.empty() ? "not listed" : medium.mount_options));
-  const std::string option = pmem::option_without_flush(medium);
-  if (!option.empty() && !medium.never_lasts.empty()) {
-    check.find(
-        Verdict::Problem,
-        fmt::format("mounted with {}: fdatasync leaves data in the drive's volatile cache", option),
-        "mount it without", {"mount -o remount,barrier=1 " + inspected.place.path});
+  for (const pmem::Drive& drive : medium.drives) {
+    for (const pmem::MountAbove& mount : pmem::mounts_above(medium, drive))
+      find_mount(inspected, mount, check);
+    find_write_cache(inspected, drive, check);
   }
-  for (const pmem::Drive& drive : medium.drives) find_write_cache(inspected, drive, check);
   return check;
 }
 

@@ -2,7 +2,6 @@
 #include "pmem/block_devices.h"
 
 #include <fmt/format.h>
-#include <linux/magic.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <sys/vfs.h>
@@ -11,6 +10,9 @@
 #include <filesystem>
 #include <fstream>
 #include <optional>
+
+#include "pmem/file_systems.h"
+#include "pmem/mount_options.h"
 
 namespace perdure::pmem {
 namespace {
@@ -70,11 +72,12 @@ class Walk {
   }
 
   void directory(const fs::path& at) {
-    if (std::find(seen_.begin(), seen_.end(), at) != seen_.end()) return;
+    const Place here{at, images_};
+    if (std::find(seen_.begin(), seen_.end(), here) != seen_.end()) return;
     const std::string name = at.filename().string();
     if (seen_.size() == kDevicesMax)
       return unknown(name, fmt::format("more than {} devices below", kDevicesMax));
-    seen_.push_back(at);
+    seen_.push_back(here);
     std::error_code ignored;
     if (fs::exists(at / "partition", ignored)) return directory(at.parent_path());
     bool has_slaves = false;
@@ -102,24 +105,34 @@ class Walk {
   }
 
  private:
+  /// One device can be reached past a loop device and through it.
+  struct Place {
+    fs::path device;
+    std::vector<Image> images;
+    bool operator==(const Place&) const = default;
+  };
+
   void add(std::string name, DriveKind kind, std::string reason) {
-    drives_.push_back({std::move(name), kind, "", PlatformDomain::Silent, std::move(reason)});
+    drives_.push_back(
+        {std::move(name), kind, "", PlatformDomain::Silent, std::move(reason), images_});
   }
 
   void loop(const std::string& name, const std::string& file) {
-    struct statfs system {};
+    struct statfs found {};
     struct stat status {};
-    if (file.empty() || ::statfs(file.c_str(), &system) != 0 || ::stat(file.c_str(), &status) != 0)
+    if (file.empty() || ::statfs(file.c_str(), &found) != 0 || ::stat(file.c_str(), &status) != 0)
       return unknown(name, fmt::format("{} is a loop device over a file that can not be seen: '{}'",
                                        name, file));
-    const auto type = static_cast<unsigned long>(system.f_type) & 0xFFFFFFFFUL;
-    if (type == TMPFS_MAGIC || type == RAMFS_MAGIC || type == HUGETLBFS_MAGIC)
+    if (S_ISBLK(status.st_mode)) return device(status.st_rdev);  // its node may lie in memory
+    const FileSystem system = file_system_of(found);
+    if (system.kind == MediumKind::Dram)
       return add(name, DriveKind::Memory,
                  fmt::format("{} is a loop device over {}, which is in memory", name, file));
-    if (S_ISBLK(status.st_mode)) return device(status.st_rdev);
-    if (major(status.st_dev) == 0)
+    if (!system.lasts || major(status.st_dev) == 0)
       return unknown(name, fmt::format("what is below {} of {} can not be seen", file, name));
+    images_.push_back({file, mount_of(file, root_).options});
     device(status.st_dev);
+    images_.pop_back();
   }
 
   void leaf(const fs::path& at, const std::string& name) {
@@ -160,7 +173,8 @@ class Walk {
   }
 
   std::string root_;
-  std::vector<fs::path> seen_;
+  std::vector<Place> seen_;
+  std::vector<Image> images_;  // that the walk is below
   std::vector<Drive> drives_;
 };
 

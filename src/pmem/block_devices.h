@@ -20,6 +20,14 @@ enum class DriveKind {
   Unknown,  // network block devices, memory that the kernel was told to call persistent, others
 };
 
+/// A file that a loop device makes a block device of. What is flushed to it goes through its file
+/// system's own fsync, so the options of its mount count as those of the mount above.
+struct Image {
+  std::string file;
+  std::string mount_options;  // as in Mount: empty when they can not be seen
+  bool operator==(const Image&) const = default;
+};
+
 /// One drive that holds bytes.
 struct Drive {
   std::string name;  // "sda", "pmem0"; or "253:0" when the kernel shows no more
@@ -29,6 +37,8 @@ struct Drive {
   std::string write_cache;
   PlatformDomain platform = PlatformDomain::Silent;  // Nvdimm only
   std::string reason;                                // a sentence, for a person
+  /// Through which it was reached, the upper first.
+  std::vector<Image> images;
 };
 
 /// Whether a flush has something to do there that a power failure would lose without it. What is
@@ -37,9 +47,9 @@ inline bool cache_is_volatile(const Drive& drive) {
   return drive.kind != DriveKind::Disk || drive.write_cache != "write through";
 }
 
-/// The drives below the block device with this number; never empty. Reads sysfs below `root`, for
-/// tests; the files of loop devices where they say. At most 64 devices deep and wide; what lies
-/// beyond is one Unknown drive.
+/// The drives below the block device with this number; never empty. Reads sysfs and mountinfo below
+/// `root`, for tests; the files of loop devices where they say. At most 64 devices deep and wide;
+/// what lies beyond is one Unknown drive.
 std::vector<Drive> drives_below(dev_t device, const std::string& root = "");
 
 /// The drives of a btrfs file system, one of whose devices is this one: all of its devices'.

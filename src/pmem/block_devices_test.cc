@@ -1,6 +1,7 @@
 // The drives below a file system, in trees of sysfs that are made up as the kernel makes them.
 #include "pmem/block_devices.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
@@ -140,6 +141,40 @@ TEST_F(BlockDevices, ALoopDeviceIsWhatItsFileLiesOn) {
   disk("sda", std::to_string(major(status.st_dev)) + ":" + std::to_string(minor(status.st_dev)),
        "write back");
   EXPECT_EQ(kind_below(7, 0), Disk);
+}
+
+TEST_F(BlockDevices, TheFileOfALoopDeviceHasAMountOfItsOwn) {
+  const std::string image = root_.file("image");
+  std::ofstream(image) << "x";
+  struct statx status {};
+  ASSERT_EQ(::statx(AT_FDCWD, image.c_str(), 0, STATX_BASIC_STATS | STATX_MNT_ID, &status), 0);
+  if (status.stx_dev_major == 0) GTEST_SKIP() << "the test's directory lies on no block device";
+  ASSERT_NE(status.stx_mask & STATX_MNT_ID, 0u);
+  const std::string number =
+      std::to_string(status.stx_dev_major) + ":" + std::to_string(status.stx_dev_minor);
+  const std::string sda = disk("sda", number, "write back");
+  file(made_up("loop0", "7:0") + "/loop/backing_file", image);
+  const auto images = [&](unsigned major, unsigned minor) {
+    const auto drives = below(major, minor);
+    EXPECT_EQ(drives.size(), 1u);
+    EXPECT_EQ(drives[0].name, "sda");
+    return drives[0].images;
+  };
+  // Without mountinfo, as a chroot has it for what is mounted outside.
+  EXPECT_EQ(images(7, 0), (std::vector<Image>{{image, ""}}));
+  fs::create_directories(root_.path() + "/proc/self");
+  std::ofstream(root_.path() + "/proc/self/mountinfo")
+      << status.stx_mnt_id << " 1 " << number << " / / rw,relatime - ext4 /dev/sda rw,nobarrier\n";
+  EXPECT_EQ(images(7, 0), (std::vector<Image>{{image, "rw,relatime,rw,nobarrier"}}));
+  // The drive itself is below no file, also where it is met twice.
+  EXPECT_TRUE(images(status.stx_dev_major, status.stx_dev_minor).empty());
+  const std::string raid = made_up("md0", "9:0");
+  link(raid + "/slaves/loop0", "devices/virtual/block/loop0");
+  link(raid + "/slaves/sda", sda);
+  const auto both = below(9, 0);
+  ASSERT_EQ(both.size(), 2u);
+  EXPECT_NE(both[0].images.empty(), both[1].images.empty());
+  EXPECT_TRUE(both[0].kind == Disk && both[1].kind == Disk);
 }
 
 TEST_F(BlockDevices, AnNvdimmSaysWhatItsRegionSays) {

@@ -25,52 +25,6 @@
 namespace perdure::pmem {
 namespace {
 
-// A file system whose msync reaches a medium that lasts. Network, stacked and user-space file
-// systems are not among them: what is behind those cannot be seen from here.
-struct FileSystemName {
-  unsigned long magic;
-  const char* name;
-  MediumKind kind;
-  bool lasts;
-};
-
-// Numbers from linux/magic.h where it has them, else from the file system's own source or
-// statfs(2).
-constexpr std::array<FileSystemName, 20> kFileSystems{{
-    {EXT4_SUPER_MAGIC, "ext4", MediumKind::PageCache, true},  // ext2 and ext3 share the number
-    {XFS_SUPER_MAGIC, "xfs", MediumKind::PageCache, true},
-    {BTRFS_SUPER_MAGIC, "btrfs", MediumKind::PageCache, true},
-    {F2FS_SUPER_MAGIC, "f2fs", MediumKind::PageCache, true},
-    // sync=disabled is a property of the dataset that no file of the kernel shows.
-    {0x2FC12FC1, "zfs", MediumKind::PageCache, false},
-    {0xCA451A4E, "bcachefs", MediumKind::PageCache, true},
-    {0x3153464A, "jfs", MediumKind::PageCache, true},
-    {NILFS_SUPER_MAGIC, "nilfs", MediumKind::PageCache, true},
-    {MSDOS_SUPER_MAGIC, "vfat", MediumKind::PageCache, true},
-    {0x2011BAB0, "exfat", MediumKind::PageCache, true},
-    {0x7366746E, "ntfs3", MediumKind::PageCache, true},
-    {NFS_SUPER_MAGIC, "nfs", MediumKind::PageCache, false},
-    {0xFF534D42, "cifs", MediumKind::PageCache, false},
-    {V9FS_MAGIC, "9p", MediumKind::PageCache, false},
-    {0x00C36400, "ceph", MediumKind::PageCache, false},
-    {0x65735546, "fuse", MediumKind::PageCache, false},
-    {OVERLAYFS_SUPER_MAGIC, "overlay", MediumKind::PageCache, false},
-    {TMPFS_MAGIC, "tmpfs", MediumKind::Dram, false},
-    {RAMFS_MAGIC, "ramfs", MediumKind::Dram, false},
-    {HUGETLBFS_MAGIC, "hugetlbfs", MediumKind::Dram, false},
-}};
-
-// f_type is signed and sign-extended for numbers above 2^31; only its low 32 bits count.
-unsigned long magic_of(const struct statfs& status) {
-  return static_cast<unsigned long>(status.f_type) & 0xFFFFFFFFUL;
-}
-
-// Options by which msync returns while the data is in the drive's own volatile cache, or in memory
-// (ext4(5); f2fs.rst: nobarrier, fsync_mode; bcachefs(8): journal_flush_disabled; jfs.rst).
-constexpr std::array<const char*, 6> kNoFlush{
-    "nobarrier",         "barrier=0",  "fsync_mode=nobarrier", "journal_flush_disabled",
-    "journal_flush=off", "nointegrity"};
-
 const char* sentence(PlatformDomain platform) {
   switch (platform) {
     case PlatformDomain::CpuCache: return "the platform says persistence_domain = cpu_cache";
@@ -116,14 +70,13 @@ Error contradiction(const Medium& medium, PersistenceDomain declared, std::strin
 Medium medium_of(const struct statfs& status) {
   Medium medium;
   medium.is_virtual = may_run_under_hypervisor();
-  const unsigned long magic = magic_of(status);
-  const auto* known = std::find_if(kFileSystems.begin(), kFileSystems.end(),
-                                   [&](const FileSystemName& name) { return name.magic == magic; });
-  const bool is_known = known != kFileSystems.end();
-  medium.file_system = is_known ? known->name : fmt::format("type {:#x}", magic);
-  medium.kind = is_known ? known->kind : MediumKind::PageCache;
+  const FileSystem system = file_system_of(status);
+  const bool is_known = system.name != nullptr;
+  medium.file_system = is_known ? system.name : fmt::format("type {:#x}", system.magic);
+  medium.kind = system.kind;
   medium.evidence.push_back(fmt::format("the file system is {} (statfs type {:#x})",
-                                        is_known ? known->name : "of an unknown type", magic));
+                                        is_known ? system.name : "of an unknown type",
+                                        system.magic));
   if (medium.kind == MediumKind::Dram) {
     medium.evidence.emplace_back(
         fmt::format("{} is memory: a power failure empties it, unless a "
@@ -131,7 +84,7 @@ Medium medium_of(const struct statfs& status) {
                     medium.file_system));
     return medium;
   }
-  medium.found = is_known && known->lasts ? PersistenceDomain::Page : PersistenceDomain::None;
+  medium.found = system.lasts ? PersistenceDomain::Page : PersistenceDomain::None;
   return medium;
 }
 
@@ -139,8 +92,6 @@ Medium medium_of(const struct statfs& status) {
 /// number names its devices only as the source of the mount.
 void note_what_is_below(Medium& medium, const Mount& mount, dev_t device) {
   medium.mount_options = mount.options;
-  if (mount.options.empty())
-    medium.evidence.emplace_back("its mount options can not be seen from here");
   if (major(device) == 0) {
     std::istringstream sources(mount.source);  // bcachefs: "/dev/a:/dev/b"
     for (std::string source; std::getline(sources, source, ':');) {
@@ -164,13 +115,6 @@ std::string_view why_it_counts_as_virtual() {
 #endif
 }
 
-std::string option_without_flush(const Medium& medium) {
-  for (const char* option : kNoFlush) {
-    if (has_option(medium.mount_options, option)) return option;
-  }
-  return {};
-}
-
 namespace {
 
 // QEMU gives a guest the persistence_domain of its command line (nvdimm-persistence=), whatever the
@@ -182,7 +126,39 @@ void doubt_nvdimm(Medium& medium) {
       why_it_counts_as_virtual()));
 }
 
+/// Of options that can not be seen an operator may know more.
+void conclude_mount(Medium& medium, const MountAbove& mount) {
+  switch (mount.flushes) {
+    case Flushes::Passed: return;
+    case Flushes::NotKnown:
+      medium.found = PersistenceDomain::None;
+      medium.evidence.push_back(
+          fmt::format("with which options {} is mounted can not be seen from here", mount.what));
+      return;
+    case Flushes::LeftOut: break;
+  }
+  medium.never_lasts =
+      fmt::format("{} is mounted with {}, so msync leaves the data in a volatile cache", mount.what,
+                  mount.option);
+  medium.evidence.push_back(fmt::format("{} is mounted with {}", mount.what, mount.option));
+}
+
 }  // namespace
+
+std::vector<MountAbove> mounts_above(const Medium& medium, const Drive& drive) {
+  if (!cache_is_volatile(drive)) return {};
+  std::vector<MountAbove> mounts;
+  const auto note = [&](const std::string& what, const std::string& options) {
+    const std::string option = option_without_flush(options);
+    const Flushes flushes = options.empty()  ? Flushes::NotKnown
+                            : option.empty() ? Flushes::Passed
+                                             : Flushes::LeftOut;
+    mounts.push_back({what, flushes, option});
+  };
+  note("the file system", medium.mount_options);
+  for (const Image& image : drive.images) note("what holds " + image.file, image.mount_options);
+  return mounts;
+}
 
 void conclude_page_cache(Medium& medium) {
   if (medium.found == PersistenceDomain::None) {
@@ -195,14 +171,7 @@ void conclude_page_cache(Medium& medium) {
       medium.never_lasts = drive.reason + ", so msync makes nothing last";
     if (drive.kind == DriveKind::Unknown) medium.found = PersistenceDomain::None;
     if (drive.kind == DriveKind::Nvdimm && medium.is_virtual) doubt_nvdimm(medium);
-  }
-  const std::string option = option_without_flush(medium);
-  if (!option.empty()) {
-    medium.evidence.push_back("mounted with " + option);
-    if (std::any_of(medium.drives.begin(), medium.drives.end(), cache_is_volatile)) {
-      medium.never_lasts =
-          fmt::format("mounted with {}, msync leaves the data in a volatile cache", option);
-    }
+    for (const MountAbove& mount : mounts_above(medium, drive)) conclude_mount(medium, mount);
   }
   if (!medium.never_lasts.empty()) medium.found = PersistenceDomain::None;
 }

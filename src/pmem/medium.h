@@ -12,15 +12,9 @@
 
 #include "pmem/block_devices.h"
 #include "pmem/file.h"
+#include "pmem/file_systems.h"
 
 namespace perdure::pmem {
-
-/// What a store into the mapping reaches. The order has no meaning.
-enum class MediumKind {
-  PageCache,  // memory of the kernel, written to the medium by msync and fdatasync
-  Dram,       // tmpfs, ramfs, hugetlbfs: volatile memory, unless something keeps it powered
-  Dax,        // the medium itself, mapped without a page cache between (file or device DAX)
-};
 
 /// The facts about one file or device, and the conclusion.
 struct Medium {
@@ -33,7 +27,7 @@ struct Medium {
   bool is_virtual = false;
   /// What follows from the facts alone. What is not known to survive does not survive.
   PersistenceDomain found = PersistenceDomain::None;
-  std::string mount_options;  // of a page cache; comma-separated
+  std::string mount_options;  // of a page cache; comma-separated; empty: they can not be seen
   std::vector<Drive> drives;  // below a file system
   /// Why msync and fdatasync do not make data last there, whatever is declared; empty: nothing
   /// known.
@@ -44,6 +38,19 @@ struct Medium {
 /// Why Medium::is_virtual is set, for a person.
 std::string_view why_it_counts_as_virtual();
 
+/// Whether a mount on the way from a file to a drive with a volatile cache passes a flush on.
+enum class Flushes { Passed, LeftOut, NotKnown };
+
+struct MountAbove {
+  std::string what;  // "the file system", or of the file below a loop device
+  Flushes flushes = Flushes::NotKnown;
+  std::string option;  // LeftOut: by which
+};
+
+/// The mounts that a flush passes on its way to `drive`, one of medium.drives, the upper first;
+/// none where its cache is not volatile. Pure.
+std::vector<MountAbove> mounts_above(const Medium& medium, const Drive& drive);
+
 /// What follows for a file on a page cache from its mount options and drives. Pure. Before, `found`
 /// is Page if the file system's own msync reaches its drives.
 void conclude_page_cache(Medium& medium);
@@ -51,9 +58,6 @@ void conclude_page_cache(Medium& medium);
 /// What follows for DAX, where stores reach the medium itself, from `platform` and the drives, if
 /// it is no device. Pure.
 void conclude_dax(Medium& medium);
-
-/// The first of the mount options that makes msync return too early; empty if there is none.
-std::string option_without_flush(const Medium& medium);
 
 /// Gathers the facts. Regular files are tried with a MAP_SYNC mapping, which the kernel grants
 /// only on DAX. Errors: SystemError.

@@ -109,7 +109,7 @@ TEST(DecideDomain, ADeclarationMayNotContradictTheEvidence) {
 
 Drive drive(DriveKind kind, const std::string& write_cache = "write back",
             PlatformDomain platform = PlatformDomain::Silent) {
-  return {"d", kind, write_cache, platform, "drive d is below"};
+  return {"d", kind, write_cache, platform, "drive d is below", {}};
 }
 
 TEST(ConcludePageCache, AFileSystemKeepsWhatItsDrivesKeep) {
@@ -141,6 +141,22 @@ TEST(ConcludePageCache, AFileSystemKeepsWhatItsDrivesKeep) {
     check("rw," + std::string(option), {kept}, Page, true);
   }
   check("rw,nobarriers,barrier=1", {disk}, Page, true);
+  // Options that nobody can see (a chroot, a kernel without mount ids) may be any.
+  check("", {disk}, None, true);
+  check("", {kept, disk}, None, true);
+  check("", {drive(Nvdimm)}, None, true);
+  check("", {kept}, Page, true);
+  // Below a loop device the mount of its file counts as well, and of each file below that.
+  const auto on_images = [](Drive below, const std::vector<std::string>& options) {
+    for (const std::string& each : options) below.images.push_back({"/image", each});
+    return below;
+  };
+  check("rw", {on_images(disk, {"rw"})}, Page, true);
+  check("rw", {on_images(disk, {"rw,nobarrier"})}, None, false);
+  check("rw", {on_images(disk, {"rw", "rw,barrier=0"})}, None, false);
+  check("rw", {on_images(disk, {"rw", ""})}, None, true);
+  check("rw,nobarrier", {on_images(disk, {"rw"})}, None, false);
+  check("rw", {on_images(kept, {"rw,nobarrier"})}, Page, true);
 }
 
 TEST(ConcludeDax, ItsOwnRegionSpeaks) {
@@ -169,11 +185,11 @@ TEST(ConcludeDax, InAVirtualMachineItHasToBeDeclared) {
   check(medium, Mhp, Mhp);
   Medium behind_pages = disk_file();
   behind_pages.is_virtual = true;
+  behind_pages.mount_options = "rw";
   behind_pages.drives = {drive(DriveKind::Nvdimm)};
   conclude_page_cache(behind_pages);
   EXPECT_EQ(behind_pages.found, None);
-  behind_pages = disk_file();
-  behind_pages.is_virtual = true;
+  behind_pages.found = Page;
   behind_pages.drives = {drive(DriveKind::Disk)};
   conclude_page_cache(behind_pages);
   EXPECT_EQ(behind_pages.found, Page);

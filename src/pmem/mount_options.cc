@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <array>
 #include <fstream>
 #include <sstream>
 #include <vector>
@@ -29,11 +30,16 @@ Mount mount_in(std::string_view mountinfo, std::uint64_t mount_id) {
 
 namespace {
 
-Mount mount_at(int descriptor, const char* path, int flags) {
+// ext4(5); f2fs.rst: nobarrier, fsync_mode; bcachefs(8): journal_flush_disabled; jfs.rst.
+constexpr std::array<const char*, 6> kNoFlush{
+    "nobarrier",         "barrier=0",  "fsync_mode=nobarrier", "journal_flush_disabled",
+    "journal_flush=off", "nointegrity"};
+
+Mount mount_at(int descriptor, const char* path, int flags, const std::string& root) {
   struct statx status {};
   if (::statx(descriptor, path, flags, STATX_MNT_ID, &status) != 0) return {};
   if ((status.stx_mask & STATX_MNT_ID) == 0) return {};
-  std::ifstream in("/proc/self/mountinfo");
+  std::ifstream in(root + "/proc/self/mountinfo");
   std::stringstream text;
   text << in.rdbuf();
   return mount_in(text.str(), status.stx_mnt_id);
@@ -41,9 +47,18 @@ Mount mount_at(int descriptor, const char* path, int flags) {
 
 }  // namespace
 
-Mount mount_of(const std::string& path) { return mount_at(AT_FDCWD, path.c_str(), 0); }
+Mount mount_of(const std::string& path, const std::string& root) {
+  return mount_at(AT_FDCWD, path.c_str(), 0, root);
+}
 
-Mount mount_of(int descriptor) { return mount_at(descriptor, "", AT_EMPTY_PATH); }
+Mount mount_of(int descriptor) { return mount_at(descriptor, "", AT_EMPTY_PATH, ""); }
+
+std::string option_without_flush(std::string_view options) {
+  for (const char* option : kNoFlush) {
+    if (has_option(options, option)) return option;
+  }
+  return {};
+}
 
 bool has_option(std::string_view options, std::string_view option) {
   while (!options.empty()) {

@@ -16,11 +16,16 @@ struct Mount {
 /// The mount through which a file or directory is reached. Found by the mount's id: device numbers
 /// are not those of the mount for btrfs, and not unique elsewhere. Empty when it can not be seen:
 /// in a chroot mountinfo leaves out what is not below the root.
-Mount mount_of(const std::string& path);
+/// A tree that is made up for a test has its own mountinfo below `root`.
+Mount mount_of(const std::string& path, const std::string& root = "");
 Mount mount_of(int descriptor);
 
 /// The same from the text of a mountinfo file; lines that make no sense are passed over.
 Mount mount_in(std::string_view mountinfo, std::uint64_t mount_id);
+
+/// The first of the options that makes msync return while data is in a volatile cache of the drive,
+/// or in memory; empty if there is none.
+std::string option_without_flush(std::string_view options);
 
 /// Whether `option` is one of the comma-separated `options`.
 bool has_option(std::string_view options, std::string_view option);

@@ -89,6 +89,7 @@ Machine& Machine::pool_on(pmem::MediumKind kind, PersistenceDomain found,
   place_.medium.file_system = file_system;
   place_.medium.evidence = {"the file system is " + file_system};
   place_.medium.drives.clear();
+  place_.medium.mount_options = "rw,relatime";
   if (kind == pmem::MediumKind::PageCache) drive(pmem::DriveKind::Disk, "sda", "write back");
   if (kind == pmem::MediumKind::Dax && found == PersistenceDomain::Dmp) {
     place_.medium.platform = pmem::PlatformDomain::MemoryController;
@@ -99,7 +100,12 @@ Machine& Machine::pool_on(pmem::MediumKind kind, PersistenceDomain found,
 Machine& Machine::drive(pmem::DriveKind kind, const std::string& name,
                         const std::string& write_cache) {
   place_.medium.drives = {
-      {name, kind, write_cache, pmem::PlatformDomain::Silent, "drive " + name + " is below"}};
+      {name, kind, write_cache, pmem::PlatformDomain::Silent, "drive " + name + " is below", {}}};
+  return *this;
+}
+
+Machine& Machine::image(const std::string& file, const std::string& mount_options) {
+  place_.medium.drives.at(0).images = {{file, mount_options}};
   return *this;
 }
 

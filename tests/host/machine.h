@@ -43,6 +43,8 @@ class Machine {
   Machine& drive(pmem::DriveKind kind, const std::string& name,
                  const std::string& write_cache = "");
   /// Call after drive(): what follows from both is concluded.
+  /// The drive is reached through a loop device over this file.
+  Machine& image(const std::string& file, const std::string& mount_options);
   Machine& mount_options(const std::string& options);
   Machine& pool_bytes(std::uint64_t bytes);
   /// The block device of the pool's file system: number 8:1 is a partition of `disk`.

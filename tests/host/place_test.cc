@@ -65,6 +65,14 @@ TEST(WriteCache, MattersWhereBarriersAreOff) {
   expect(check, disk("write back").mount_options("rw,nobarrier"), Problem, "nobarrier");
   expect(check, disk("write back").mount_options("rw,barrier=0"), Problem, "barrier=0");
   expect(check, disk("write back").mount_options("rw,relatime"), Ok, "volatile write cache");
+  expect(check, disk("write back").mount_options(""), NotKnown, "can not be seen");
+  expect(check, disk("write through").mount_options(""), Ok, "no volatile write");
+  const auto on_image = [](const std::string& options) {
+    return disk("write back").image("/srv/image", options).mount_options("rw,relatime");
+  };
+  expect(check, on_image("rw,nobarrier"), Problem, "holds /srv/image is mounted with nobarrier");
+  expect(check, on_image("rw"), Ok, "volatile write cache");
+  expect(check, on_image(""), NotKnown, "can not be seen");
   // The drive keeps its cache, or the operator says so.
   expect(check, disk("write through").mount_options("rw,nobarrier"), Ok, "no volatile write");
 }

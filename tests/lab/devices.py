@@ -99,6 +99,9 @@ MEDIA = (
         losetup /dev/loop0 /mnt/drive/image && mke2fs -q -F -t ext4 /dev/loop0
         mkdir -p /mnt/loop && mount /dev/loop0 /mnt/loop
         PLACE=/mnt/loop"""),
+    ("ext4 on a loop device on that drive without barriers", "none", """
+        mount -o remount,nobarrier /mnt/drive
+        PLACE=/mnt/loop"""),
     ("ext4 on a loop device on tmpfs", "none", """
         dd if=/dev/zero of=/dev/shm/image bs=1M count=16 2>/dev/null
         losetup /dev/loop1 /dev/shm/image && mke2fs -q -F -t ext4 /dev/loop1
