@@ -69,17 +69,23 @@ Result<std::shared_ptr<Domain>> open_domain(Rnic& rnic) {
   return domain;
 }
 
-Result<void> VerbsMemory::deregister() {
-  if (region_ == nullptr) return {};
-  const int returned = ::ibv_dereg_mr(region_.get());
-  // An RNIC that was reset has forgotten all keys, whatever it answers.
-  if (returned != 0 && !domain_->rnic->is_dead()) {
-    errno = returned;
-    return errno_error(ErrorCode::SystemError, fmt::format("RNIC {} does not deregister {} B",
-                                                           domain_->rnic->name(), range_.size()));
+Error not_revoked(const Rnic& rnic, int reason, const std::string& what) {
+  const std::string refused = fmt::format("RNIC {} does not {}", rnic.name(), what);
+  if (!rnic.is_dead()) {
+    errno = reason;
+    return errno_error(ErrorCode::SystemError, refused);
   }
-  (void)region_.release();
-  return {};
+  return Error{ErrorCode::SystemError,
+               refused +
+                   ": it failed or was removed, and before it was reset and is back nobody "
+                   "knows what it still writes. See `rdma link`; reset it, or end this "
+                   "process"};
+}
+
+Result<void> VerbsMemory::deregister() {
+  const int reason = region_.revoke(*domain_->rnic, ::ibv_dereg_mr);
+  if (reason == 0) return {};
+  return not_revoked(*domain_->rnic, reason, fmt::format("deregister {} B", range_.size()));
 }
 
 Result<std::unique_ptr<VerbsWindow>> open_bound_window(std::shared_ptr<Domain> domain,
@@ -105,7 +111,7 @@ Result<std::unique_ptr<VerbsWindow>> open_bound_window(std::shared_ptr<Domain> d
 }
 
 int BoundWindow::post_bind(ibv_qp* qp, std::uint64_t tag) {
-  if (window_ == nullptr) return EINVAL;
+  if (window_.get() == nullptr) return EINVAL;
   ibv_send_wr work{};
   work.wr_id = tag;
   work.opcode = IBV_WR_BIND_MW;
@@ -121,16 +127,10 @@ int BoundWindow::post_bind(ibv_qp* qp, std::uint64_t tag) {
 }
 
 Result<void> BoundWindow::deallocate() {
-  if (window_ == nullptr) return {};
-  const int returned = ::ibv_dealloc_mw(window_.get());
-  if (returned != 0 && !domain_->rnic->is_dead()) {
-    errno = returned;
-    return errno_error(ErrorCode::SystemError,
-                       fmt::format("RNIC {} does not deallocate a memory window over {} B",
-                                   domain_->rnic->name(), over_->bytes().size()));
-  }
-  (void)window_.release();
-  return {};
+  const int reason = window_.revoke(*domain_->rnic, ::ibv_dealloc_mw);
+  if (reason == 0) return {};
+  return not_revoked(*domain_->rnic, reason,
+                     fmt::format("deallocate a memory window over {} B", over_->bytes().size()));
 }
 
 Result<std::unique_ptr<VerbsMemory>> register_range(std::shared_ptr<Domain> domain,

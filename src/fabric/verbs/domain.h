@@ -1,10 +1,12 @@
 // One set of keys: a protection domain on an RNIC, and the memory registered in it.
 #pragma once
 
+#include "fabric/verbs/revocable.h"
 #include "fabric/verbs/rnic.h"
 
 #include <memory>
 #include <span>
+#include <string>
 
 namespace perdure::fabric::verbs {
 
@@ -15,6 +17,9 @@ struct Domain {
 
 Result<std::shared_ptr<Domain>> open_domain(Rnic& rnic);
 
+/// SystemError: the RNIC does not `what`, so that a peer may be let in still. `reason`: its errno.
+Error not_revoked(const Rnic& rnic, int reason, const std::string& what);
+
 class VerbsMemory final : public Memory {
  public:
   VerbsMemory(std::shared_ptr<Domain> domain, std::span<std::byte> range, Owned<ibv_mr> region,
@@ -22,8 +27,8 @@ class VerbsMemory final : public Memory {
       : domain_(std::move(domain)),
         range_(range),
         region_(std::move(region)),
-        rkey_(region_->rkey),
-        lkey_(region_->lkey),
+        rkey_(region_.get()->rkey),
+        lkey_(region_.get()->lkey),
         flush_(flush),
         dirties_(dirties) {}
 
@@ -41,7 +46,7 @@ class VerbsMemory final : public Memory {
  private:
   std::shared_ptr<Domain> domain_;
   std::span<std::byte> range_;
-  Owned<ibv_mr> region_;  // empty: deregistered
+  Revocable<Owned<ibv_mr>> region_;
   std::uint32_t rkey_;
   std::uint32_t lkey_;
   FlushPlacement flush_;
@@ -59,7 +64,7 @@ class BoundWindow {
         over_(std::move(over)),
         access_(access),
         window_(std::move(window)),
-        key_(::ibv_inc_rkey(window_->rkey)) {}
+        key_(::ibv_inc_rkey(window_.get()->rkey)) {}
 
   const Memory& over() const { return *over_; }
   const std::shared_ptr<Domain>& domain() const { return domain_; }
@@ -74,7 +79,7 @@ class BoundWindow {
   std::shared_ptr<Domain> domain_;
   std::shared_ptr<Memory> over_;
   unsigned access_;
-  Owned<ibv_mw> window_;  // empty: deallocated
+  Revocable<Owned<ibv_mw>> window_;
   std::uint32_t key_;
 };
 

@@ -24,7 +24,8 @@ enum class EventReach : std::uint8_t {
   None,
   Connection,  // that of its queue pair
   Queue,       // each whose completion queue it is
-  Device,      // all, for ever: the RNIC's context serves nobody any more
+  Device,      // all, for ever: the RNIC's context serves nobody any more. No key of it is known
+               // to be gone by that: see has_let_go
 };
 
 struct EventMeaning {
@@ -79,13 +80,27 @@ class Fates {
       case EventReach::Device: end_all(); break;
     }
   }
-  /// The RNIC was removed.
+  /// The RNIC is being removed.
   void condemn() {
     const std::lock_guard lock(mutex_);
     end_all();
   }
-  /// Whether it was reset or removed. Whoever is watched from then on is broken already.
+  /// Its name has another context now: the kernel took all that was made on this one before it made
+  /// that (ib_unregister_device).
+  void note_successor() {
+    condemn();
+    reset_.store(true);
+  }
+  /// Whether it failed, or was removed. Whoever is watched from then on is broken already.
   bool dead() const { return dead_.load(); }
+  /// Whether it is known to have been reset, or removed and come back.
+  bool was_reset() const { return reset_.load(); }
+  /// Whether what the RNIC was asked to destroy is known to be gone, by its answer.
+  bool has_let_go(int returned) const {
+    // A failed RNIC is asked in vain: mlx5's driver answers for it, with success
+    // (mlx5_internal_err_ret_value of Linux), and what it still does to memory nobody knows.
+    return dead() ? was_reset() : returned == 0;
+  }
 
  private:
   void end_all() {
@@ -96,6 +111,7 @@ class Fates {
   std::mutex mutex_;
   std::map<ibv_qp*, std::shared_ptr<Fate>> fates_;
   std::atomic<bool> dead_{false};
+  std::atomic<bool> reset_{false};
 };
 
 }  // namespace perdure::fabric::verbs

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cerrno>
 
 namespace perdure::fabric::verbs {
 namespace {
@@ -78,6 +79,28 @@ TEST_F(FatesTest, ARemovalIsAFailureOfTheDevice) {
   fates_.condemn();
   EXPECT_EQ(broken(), (Broken{true, true, true}));
   EXPECT_TRUE(fates_.dead());
+}
+
+// A key is gone when a sound RNIC says so, or when the kernel has made a failed one anew.
+TEST_F(FatesTest, AFailedRnicIsNotBelievedBeforeItsReset) {
+  EXPECT_TRUE(fates_.has_let_go(0));
+  EXPECT_FALSE(fates_.has_let_go(EBUSY));
+  ibv_async_event event{};
+  event.event_type = IBV_EVENT_DEVICE_FATAL;
+  fates_.take(event);
+  EXPECT_FALSE(fates_.has_let_go(0));
+  EXPECT_FALSE(fates_.has_let_go(EIO));
+  fates_.condemn();  // removed, or about to be
+  EXPECT_FALSE(fates_.has_let_go(0));
+  fates_.note_successor();
+  EXPECT_TRUE(fates_.dead());
+  EXPECT_TRUE(fates_.has_let_go(EIO));
+}
+
+TEST_F(FatesTest, ASuccessorIsTheEndOfWhoHeardOfNoEvent) {
+  fates_.note_successor();
+  EXPECT_EQ(broken(), (Broken{true, true, true}));
+  EXPECT_TRUE(fates_.has_let_go(EIO));
 }
 
 TEST_F(FatesTest, WhatSaysNothingAboutConnectionsEndsNone) {

@@ -11,7 +11,8 @@
 
 namespace perdure::fabric::verbs {
 
-/// `Device` says which `context()` it was made on, and whether it `is_dead()`.
+/// `Device` says which `context()` it was made on, and whether it `is_dead()`; it hears of the one
+/// that took its place by `note_successor(device)`.
 /// Threads: one at a time. Never forgets a device: whoever holds one keeps a valid object.
 template <typename Device>
 class KnownDevices {
@@ -27,8 +28,12 @@ class KnownDevices {
       if (!known->is_dead()) return known.get();
       if (!answers()) return nullptr;
     }
-    if (known) retired_.push_back(std::move(known));
-    known = make();
+    std::unique_ptr<Device> made = make();
+    if (known) {
+      known->note_successor(*made);
+      retired_.push_back(std::move(known));
+    }
+    known = std::move(made);
     return known.get();
   }
 

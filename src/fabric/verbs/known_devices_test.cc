@@ -10,8 +10,10 @@ struct FakeDevice {
   explicit FakeDevice(int* on) : on_(on) {}
   int* context() const { return on_; }
   bool is_dead() const { return dead; }
+  void note_successor(const FakeDevice& device) { successor = &device; }
   int* on_;
   bool dead = false;
+  const FakeDevice* successor = nullptr;
 };
 
 class Known : public testing::Test {
@@ -44,6 +46,7 @@ TEST_F(Known, AnotherContextIsAnotherDeviceAndTheOldOneStaysValid) {
   EXPECT_NE(second, first);
   EXPECT_EQ(second->context(), &new_);
   EXPECT_EQ(first->context(), &old_);
+  EXPECT_EQ(first->successor, second);
   EXPECT_EQ(at("a", new_), second);
 }
 
@@ -53,11 +56,13 @@ TEST_F(Known, ADeadDeviceComesBackOnceItsContextAnswers) {
   answers_ = false;
   EXPECT_EQ(at("a", old_), nullptr);
   EXPECT_EQ(at("a", old_), nullptr);
+  EXPECT_EQ(first->successor, nullptr);
   EXPECT_EQ(made_, 1);
   answers_ = true;  // a new context, where the old one was
   FakeDevice* const second = at("a", old_);
   ASSERT_NE(second, nullptr);
   EXPECT_FALSE(second->is_dead());
+  EXPECT_EQ(first->successor, second);
   EXPECT_EQ(at("a", old_), second);
 }
 

@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <ifaddrs.h>
 #include <net/if.h>
+#include <sys/stat.h>
 
 #include "core/log_message.h"
 #include "core/try.h"
@@ -112,6 +113,8 @@ Rnic::Rnic(ibv_context* context, std::uint8_t port, const SocketAddress& address
   std::string near_cores;  // empty for software RNICs
   std::getline(place, near_cores);
   vectors_.prepare(context_->num_comp_vectors, count_processors(near_cores));
+  struct stat node {};
+  if (::fstat(context_->cmd_fd, &node) == 0) node_ = node.st_ino;
   const int flags = ::fcntl(context_->async_fd, F_GETFL);
   ::fcntl(context_->async_fd, F_SETFL, flags | O_NONBLOCK);
   report_.evidence.push_back(fmt::format(
@@ -143,6 +146,17 @@ void Rnic::find_capabilities() {
           ? "a pool is registered once, and fencing takes no longer for a large one"
           : "each session registers its pool anew, and fencing a large one takes as long"));
   if (pages_on_demand()) report_.evidence.emplace_back("registers memory that is paged on demand");
+}
+
+void Rnic::note_successor(const Rnic& now) {
+  // Where a failed context merely answers again, nothing of it is known to be gone.
+  if (now.context_ != context_ || now.node_ != node_) watched_->fates.note_successor();
+}
+
+bool Rnic::has_let_go(int returned) {
+  dispatch_events();  // it may have failed before it answered
+  if (is_dead() && !watched_->fates.was_reset()) (void)find_rnics();
+  return watched_->fates.has_let_go(returned);
 }
 
 bool Rnic::is_up() const {

@@ -7,6 +7,8 @@
 #include "fabric/verbs/handles.h"
 #include "fabric/verbs/verbs.h"
 
+#include <sys/types.h>
+
 #include <atomic>
 #include <memory>
 #include <mutex>
@@ -48,11 +50,17 @@ class Rnic {
 
   /// Asks whether its port is active.
   bool is_up() const;
-  /// Whether it was reset or removed: its context serves nobody any more, and all keys on it are
-  /// gone. find_rnics() finds it anew.
+  /// Whether it failed or was removed: its context serves nobody any more. find_rnics() finds it
+  /// anew once it was reset.
   bool is_dead() const { return watched_->fates.dead(); }
-  /// librdmacm says that it was removed.
+  /// Whether what it was asked to destroy is gone for sure, by its answer. Of a dead one nothing is
+  /// known before it is back on another context; then all is gone that was on this one. Looks
+  /// whether it is back.
+  bool has_let_go(int returned);
+  /// librdmacm says that it is being removed.
   void note_removal() { watched_->fates.condemn(); }
+  /// `now` has its name and address.
+  void note_successor(const Rnic& now);
 
   /// Where the completions of one more connection raise their interrupt.
   int next_completion_vector() { return vectors_.next(); }
@@ -81,6 +89,7 @@ class Rnic {
   void find_capabilities();
 
   ibv_context* context_;
+  ino_t node_ = 0;  // of the device's file: a new one after a reset, also at the same address
   std::uint8_t port_;
   SocketAddress address_;
   ibv_device_attr_ex attributes_{};

@@ -431,20 +431,28 @@ Result<void> VerbsEndpoint::sever() {
   return destroy_queue_pair();
 }
 
+void VerbsEndpoint::forget_queue_pair() {
+  id_->qp = nullptr;
+  extended_ = nullptr;
+}
+
 /// By ibv_destroy_qp(): rdma_destroy_qp() does the same here and drops the result. Until it is gone
 /// the RNIC may execute what the peer sends.
 Result<void> VerbsEndpoint::destroy_queue_pair() {
-  if (id_->qp == nullptr) return {};
-  if (window_ != nullptr) PERDURE_TRY_VOID(window_->deallocate());
-  const int returned = ::ibv_destroy_qp(id_->qp);
-  if (returned != 0 && !domain_->rnic->is_dead()) {
-    errno = returned;
-    return errno_error(
-        ErrorCode::SystemError,
-        fmt::format("RNIC {} does not destroy the queue pair of {}", domain_->rnic->name(), peer_));
+  if (severed_) return {};
+  Rnic& rnic = *domain_->rnic;
+  if (window_ != nullptr) {
+    const auto deallocated = window_->deallocate();
+    // On a dead RNIC that fails until the reset, and must not keep the queue pair.
+    if (!deallocated.ok() && !rnic.is_dead()) return deallocated;
   }
-  id_->qp = nullptr;
-  extended_ = nullptr;
+  const int returned = id_->qp == nullptr ? 0 : ::ibv_destroy_qp(id_->qp);
+  if (returned == 0) forget_queue_pair();
+  if (!rnic.has_let_go(returned)) {
+    return not_revoked(rnic, returned, "destroy the queue pair of " + peer_);
+  }
+  forget_queue_pair();
+  severed_ = true;
   return {};
 }
 

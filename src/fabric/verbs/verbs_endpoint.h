@@ -79,6 +79,7 @@ class VerbsEndpoint final : public Endpoint {
   void issue_held();
   void commit();
   Result<void> destroy_queue_pair();
+  void forget_queue_pair();
 
   std::size_t take_out(std::span<ibv_wc> done);
   bool take(const ibv_wc& done, Completion& completion);
@@ -125,6 +126,7 @@ class VerbsEndpoint final : public Endpoint {
   std::vector<std::uint64_t> receives_;  // contexts of posted receives, a ring in posting order
 
   bool lost_ = false;
+  bool severed_ = false;                              // the queue pair is known to be gone
   std::uint64_t failed_request_ = ~std::uint64_t{0};  // whose failure was the end, if one's was
   bool armed_ = false;
   bool silent_ = false;          // until the peer has spoken
