@@ -9,7 +9,7 @@ namespace perdure::test {
 Result<client::Session> LocalPeer::open_session(const control::SessionRequest& request,
                                                 Deadline deadline) {
   PERDURE_TRY(grant, service_.open_session(request, device_.transport()));
-  auto session = client::connect_session(grant, grant.address, device_, deadline);
+  auto session = client::connect_session(grant, grant.address, device_, {}, deadline);
   if (!session) (void)service_.close_session(grant.session);
   return session;
 }

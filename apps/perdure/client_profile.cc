@@ -7,6 +7,7 @@
 #include "core/text_file.h"
 #include "core/toml_file.h"
 #include "core/try.h"
+#include "fabric/fabric.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -71,6 +72,14 @@ void read_peers(TomlFile& file, ClientProfile& profile) {
   }
 }
 
+void read_number(TomlFile& file, const char* key, std::uint64_t low, std::uint64_t high,
+                 std::optional<std::uint64_t>& number) {
+  constexpr std::uint64_t kNotSaid = ~std::uint64_t{0};
+  std::uint64_t value = kNotSaid;
+  file.number("", key, kMayBeMissing, low, high, value);
+  if (value != kNotSaid) number = value;
+}
+
 }  // namespace
 
 Result<ClientProfile> parse_client_profile(std::string_view text, const std::string& name) {
@@ -88,6 +97,9 @@ Result<ClientProfile> parse_client_profile(std::string_view text, const std::str
                 return word;
               });
   file.text("", "rnic", kMayBeMissing, profile.rnic);
+  read_number(file, "rnic_ack_timeout", fabric::kAckTimeoutMin, fabric::kAckTimeoutMax,
+              profile.rnic_ack_timeout);
+  read_number(file, "rnic_traffic_class", 0, 255, profile.rnic_traffic_class);
   file.number("", "timeout_ms", kMayBeMissing, 1, 3'600'000, profile.timeout_ms);
   PERDURE_TRY_VOID(file.outcome());
   return profile;
@@ -106,6 +118,10 @@ Result<void> use_client_profile(int argc, const char* const* argv) {
   stand_in(kPoolVariable, profile.pool);
   stand_in(kTransportVariable, profile.transport);
   stand_in(kRnicVariable, profile.rnic);
+  if (profile.rnic_ack_timeout)
+    stand_in(kRnicAckTimeoutVariable, std::to_string(*profile.rnic_ack_timeout));
+  if (profile.rnic_traffic_class)
+    stand_in(kRnicTrafficClassVariable, std::to_string(*profile.rnic_traffic_class));
   if (profile.timeout_ms != 0) stand_in(kTimeoutVariable, std::to_string(profile.timeout_ms));
   return {};
 }

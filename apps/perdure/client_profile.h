@@ -5,6 +5,8 @@
 //   pool = "orders"
 //   transport = "auto"
 //   rnic = "mlx5_0"
+//   rnic_ack_timeout = 17
+//   rnic_traffic_class = 106
 //   timeout_ms = 5000
 #pragma once
 
@@ -23,6 +25,8 @@ inline constexpr const char* kPeersVariable = "PERDURE_PEERS";
 inline constexpr const char* kPoolVariable = "PERDURE_POOL";
 inline constexpr const char* kTransportVariable = "PERDURE_TRANSPORT";
 inline constexpr const char* kRnicVariable = "PERDURE_RNIC";
+inline constexpr const char* kRnicAckTimeoutVariable = "PERDURE_RNIC_ACK_TIMEOUT";
+inline constexpr const char* kRnicTrafficClassVariable = "PERDURE_RNIC_TRAFFIC_CLASS";
 inline constexpr const char* kTimeoutVariable = "PERDURE_TIMEOUT_MS";
 /// Which file, where --profile does not say it.
 inline constexpr const char* kProfileVariable = "PERDURE_PROFILE";
@@ -32,6 +36,8 @@ struct ClientProfile {
   std::string pool;
   std::string transport;
   std::string rnic;
+  std::optional<std::uint64_t> rnic_ack_timeout;
+  std::optional<std::uint64_t> rnic_traffic_class;
   std::uint64_t timeout_ms = 0;  // 0: not said
 };
 

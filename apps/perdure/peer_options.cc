@@ -8,6 +8,9 @@
 
 #include <fmt/format.h>
 
+#include <charconv>
+#include <system_error>
+
 namespace perdure::app {
 
 namespace {
@@ -15,6 +18,26 @@ namespace {
 Option need(Option option, Needed needed, const char* variable) {
   if (needed == Needed::Never) return option;
   return option.required(needed == Needed::Yes).from_environment(variable);
+}
+
+/// `put` the number of the word into what connections are asked from now on.
+Option add_endpoint_option(Command command, const std::string& name, unsigned low, unsigned high,
+                           void (*put)(fabric::EndpointOptions&, std::uint8_t),
+                           const std::string& description) {
+  const auto take = [name, low, high, put](const std::string& word) -> Result<void> {
+    unsigned value = 0;
+    const char* const end = word.data() + word.size();
+    const auto read = std::from_chars(word.data(), end, value);
+    if (read.ec != std::errc() || read.ptr != end || value < low || value > high) {
+      return Error{ErrorCode::InvalidArgument,
+                   fmt::format("{}: '{}' is not between {} and {}", name, word, low, high)};
+    }
+    fabric::EndpointOptions asked = client::default_endpoints();
+    put(asked, static_cast<std::uint8_t>(value));
+    client::set_default_endpoints(asked);
+    return {};
+  };
+  return command.add_option_function(name, take, description).option_text("N");
 }
 
 }  // namespace
@@ -55,6 +78,16 @@ void add_transport_option(Command command, PeerOptions& options, Needed needed) 
                        "Which RNIC of this machine, by name or address (the first that fits)")
            .option_text("NAME"),
        needed, kRnicVariable);
+  need(add_endpoint_option(
+           command, "--rnic-ack-timeout", fabric::kAckTimeoutMin, fabric::kAckTimeoutMax,
+           [](fabric::EndpointOptions& asked, std::uint8_t value) { asked.ack_timeout = value; },
+           "When an RNIC sends again: 4.096 us times 2 to this power, at most 7 times (17)"),
+       needed, kRnicAckTimeoutVariable);
+  need(add_endpoint_option(
+           command, "--rnic-traffic-class", 0, 255,
+           [](fabric::EndpointOptions& asked, std::uint8_t value) { asked.traffic_class = value; },
+           "RoCE: DSCP times 4 and two bits for ECN (the system's own)"),
+       needed, kRnicTrafficClassVariable);
 }
 
 void add_timeout_option(Command command, PeerOptions& options, Needed needed) {

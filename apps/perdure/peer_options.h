@@ -31,7 +31,8 @@ enum class Needed { Yes, No, Never };
 Option add_peers_option(Command command, PeerOptions& options, Needed needed = Needed::Yes);
 /// --pool; returns it.
 Option add_pool_option(Command command, PeerOptions& options, Needed needed = Needed::Yes);
-/// --transport and --rnic.
+/// --transport, --rnic, and what RNICs are asked: --rnic-ack-timeout and --rnic-traffic-class,
+/// which go to all connections of this process (client::set_default_endpoints).
 void add_transport_option(Command command, PeerOptions& options, Needed needed = Needed::No);
 void add_timeout_option(Command command, PeerOptions& options, Needed needed = Needed::No);
 

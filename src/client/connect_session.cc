@@ -7,9 +7,10 @@
 namespace perdure::client {
 
 Result<Session> connect_session(const control::SessionGrant& grant, const std::string& address,
-                                fabric::Device& device, Deadline deadline) {
+                                fabric::Device& device, const fabric::EndpointOptions& endpoints,
+                                Deadline deadline) {
   const auto token = encode(control::SessionToken{grant.session, grant.token});
-  PERDURE_TRY(endpoint, device.connect(address, token, {}, deadline));
+  PERDURE_TRY(endpoint, device.connect(address, token, endpoints, deadline));
   Session session;
   session.id = grant.session;
   session.endpoint = std::move(endpoint);

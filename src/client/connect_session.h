@@ -8,9 +8,10 @@
 
 namespace perdure::client {
 
-/// Connects to `address` and shows the grant's token. Errors: those of Device::connect; the grant
-/// is then still to be given back.
+/// Connects to `address`, with these options, and shows the grant's token. Errors: those of
+/// Device::connect; the grant is then still to be given back.
 Result<Session> connect_session(const control::SessionGrant& grant, const std::string& address,
-                                fabric::Device& device, Deadline deadline);
+                                fabric::Device& device, const fabric::EndpointOptions& endpoints,
+                                Deadline deadline);
 
 }  // namespace perdure::client

@@ -12,6 +12,16 @@
 namespace perdure::client {
 namespace {
 
+struct Defaults {
+  Mutex mutex;
+  fabric::EndpointOptions endpoints PERDURE_GUARDED_BY(mutex);
+};
+
+Defaults& defaults() {
+  static Defaults of_process;
+  return of_process;
+}
+
 /// The RNIC at our end of a connection to an emulated machine.
 Result<std::shared_ptr<fabric::Device>> open_emulated(Transport transport) {
   fabric::emu::LiveOptions options;
@@ -58,18 +68,33 @@ class Dialer::Devices {
       PERDURE_GUARDED_BY(mutex_);
 };
 
-Dialer::Dialer() : devices_(std::make_shared<Devices>()) {}
+void set_default_endpoints(const fabric::EndpointOptions& endpoints) {
+  const MutexLock lock(defaults().mutex);
+  defaults().endpoints = endpoints;
+}
+
+fabric::EndpointOptions default_endpoints() {
+  const MutexLock lock(defaults().mutex);
+  return defaults().endpoints;
+}
+
+Dialer::Dialer() : endpoints_(default_endpoints()), devices_(std::make_shared<Devices>()) {}
 
 Result<std::unique_ptr<HttpPeer>> Dialer::dial(const std::string& address,
                                                control::TransportChoice choice) {
-  if (choice) {
-    PERDURE_TRY(device, devices_->of(*choice, rnic_));
-    return HttpPeer::open(address, std::move(device));
-  }
-  return HttpPeer::open_choosing(
-      address, [devices = devices_, rnic = rnic_](const auto& service, const auto& refused) {
-        return devices->suitable(service, refused, rnic);
-      });
+  const auto open = [&]() -> Result<std::unique_ptr<HttpPeer>> {
+    if (choice) {
+      PERDURE_TRY(device, devices_->of(*choice, rnic_));
+      return HttpPeer::open(address, std::move(device));
+    }
+    return HttpPeer::open_choosing(
+        address, [devices = devices_, rnic = rnic_](const auto& service, const auto& refused) {
+          return devices->suitable(service, refused, rnic);
+        });
+  };
+  PERDURE_TRY(peer, open());
+  peer->use_endpoints(endpoints_);
+  return peer;
 }
 
 }  // namespace perdure::client

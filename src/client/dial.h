@@ -8,8 +8,15 @@
 
 #include "client/http_peer.h"
 #include "control/service_types.h"
+#include "fabric/fabric.h"
 
 namespace perdure::client {
+
+/// What every Dialer that is made from now on asks of its connections, until use_endpoints() says
+/// something else. Not called: what EndpointOptions has. For a program that reads its settings
+/// once, when it starts. Threads: any.
+void set_default_endpoints(const fabric::EndpointOptions& endpoints);
+fabric::EndpointOptions default_endpoints();
 
 /// Keeps one device per transport for all the peers it dials; they may outlive it.
 /// Threads: one caller at a time.
@@ -20,6 +27,10 @@ class Dialer {
   /// Which RNIC of this machine, by its name or an address of its interface; empty: the first that
   /// fits. For the peers that are dialled afterwards.
   void use_rnic(std::string rnic) { rnic_ = std::move(rnic); }
+
+  /// What is asked of connections: the time-out and the traffic class of RNICs among it. For the
+  /// peers that are dialled afterwards.
+  void use_endpoints(const fabric::EndpointOptions& endpoints) { endpoints_ = endpoints; }
 
   /// Sends nothing yet. `choice` nothing: when the first session is opened the peer is asked, and
   /// then it is shared memory when the peer runs on this host, offers it and is reached over it,
@@ -32,6 +43,7 @@ class Dialer {
   class Devices;
 
   std::string rnic_;
+  fabric::EndpointOptions endpoints_;
   std::shared_ptr<Devices> devices_;
 };
 

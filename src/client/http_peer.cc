@@ -163,7 +163,7 @@ Result<Session> HttpPeer::open_over(fabric::Device& device, const control::Sessi
     // time-out, 4.096 us * 2^20). Another session takes less time.
     const Nanoseconds left = deadline.left();
     const Deadline soon = Deadline::after(std::min(left, std::max(left / 2, kConnectWithinMin)));
-    auto session = connect_session(grant, data_address(grant.address), device, soon);
+    auto session = connect_session(grant, data_address(grant.address), device, endpoints_, soon);
     if (session) return session;
     (void)close_session(grant.session, Deadline::after(kTakeBackWithin));
     not_reached = session.code() != ErrorCode::TimedOut;

@@ -39,6 +39,10 @@ class HttpPeer final : public Peer {
   /// (see host_identity). Errors: those of all calls.
   static Result<control::ServiceDescription> probe(const std::string& address, Deadline deadline);
 
+  /// Of the connections of sessions that are opened afterwards. Before the peer is shared between
+  /// threads.
+  void use_endpoints(const fabric::EndpointOptions& endpoints) { endpoints_ = endpoints; }
+
   std::string name() const override { return address_; }
   fabric::Device& device() override;
 
@@ -77,6 +81,7 @@ class HttpPeer final : public Peer {
   const std::string address_;
   const control::HostPort at_;
   const ChooseDevice choose_;  // empty: device_ was given
+  fabric::EndpointOptions endpoints_;
   mutable Mutex mutex_;
   /// Once a session has been opened over it, it stays: callers register memory with it.
   std::shared_ptr<fabric::Device> device_ PERDURE_GUARDED_BY(mutex_);

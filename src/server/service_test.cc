@@ -231,7 +231,7 @@ TEST_F(Service, AGrantThatNobodyCameForHasKeysToo) {
   EXPECT_EQ(open(taking_over(2, 20)).code(), ErrorCode::SystemError);
   EXPECT_EQ(open(taking_over(2, 20)).code(), ErrorCode::SystemError);
   // The token is not good any more, either.
-  EXPECT_FALSE(client::connect_session(*grant, grant->address, *client_, deadline()).ok());
+  EXPECT_FALSE(client::connect_session(*grant, grant->address, *client_, {}, deadline()).ok());
   server_->refuse_revocations(false);
   EXPECT_TRUE(open(taking_over(2, 20)).ok());
 }
@@ -264,7 +264,7 @@ TEST_F(Service, ATokenIsGoodOnceAndForItsSessionOnly) {
   const auto grant = service_->open_session(writer(1, 10), std::nullopt);
   ASSERT_TRUE(grant.ok());
   const auto connects = [&](control::SessionGrant wrong) {
-    return client::connect_session(wrong, grant->address, *client_, deadline()).ok();
+    return client::connect_session(wrong, grant->address, *client_, {}, deadline()).ok();
   };
   control::SessionGrant wrong = *grant;
   wrong.token ^= 1;
@@ -274,7 +274,7 @@ TEST_F(Service, ATokenIsGoodOnceAndForItsSessionOnly) {
   EXPECT_FALSE(connects(wrong));
   EXPECT_EQ(service_->report()->refused.tokens, 2u);
 
-  auto session = client::connect_session(*grant, grant->address, *client_, deadline());
+  auto session = client::connect_session(*grant, grant->address, *client_, {}, deadline());
   ASSERT_TRUE(session.ok());
   EXPECT_FALSE(connects(*grant));  // a second connection with the same token
   EXPECT_EQ(write(*session, 1), std::nullopt);
@@ -293,7 +293,7 @@ TEST_F(Service, AGrantThatNobodyComesForExpires) {
   }
   EXPECT_TRUE(open(writer(2, 20)).ok());
   EXPECT_EQ(service_->report()->refused.expired, 1u);
-  EXPECT_FALSE(client::connect_session(*grant, grant->address, *client_, deadline()).ok());
+  EXPECT_FALSE(client::connect_session(*grant, grant->address, *client_, {}, deadline()).ok());
 }
 
 TEST_F(Service, SessionsAreLimitedAndReadersLeaveRoomForAWriter) {

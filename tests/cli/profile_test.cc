@@ -44,6 +44,22 @@ TEST_F(Profile, StandsInForWhatIsNotSaid) {
   EXPECT_EQ(with(text, {"plan"}).out, run({"plan"}).out) << "it asks no peer unless told to";
 }
 
+// What they do to a connection, Daemon.WhatIsAskedOfConnectionsReachesThem shows.
+TEST_F(Profile, HasWhatRnicsAreAsked) {
+  const std::string text =
+      "peers = [\"127.0.0.1:1\"]\npool = \"orders\"\nrnic_ack_timeout = 14\n"
+      "rnic_traffic_class = 106\n";
+  EXPECT_EQ(with(text, {"log", "status"}).status, 1);  // nobody listens on port 1
+  const Outcome line = with(text, {"log", "status", "--rnic-ack-timeout", "23"});
+  EXPECT_EQ(line.status, 2) << line.err;
+  EXPECT_TRUE(contains(line.err, "'23' is not between 6 and 22")) << line.err;
+  ::setenv("PERDURE_RNIC_TRAFFIC_CLASS", "cs3", 1);
+  const Outcome environment = with(text, {"log", "status"});
+  ::unsetenv("PERDURE_RNIC_TRAFFIC_CLASS");
+  EXPECT_EQ(environment.status, 2) << environment.err;
+  EXPECT_TRUE(contains(environment.err, "'cs3' is not between 0 and 255")) << environment.err;
+}
+
 TEST_F(Profile, IsFoundByTheEnvironmentAndInTheUsersDirectory) {
   write_file(place_.file("other.toml"), "peers = [\"127.0.0.5:1\"]\npool = \"p\"\n");
   ::setenv("PERDURE_PROFILE", place_.file("other.toml").c_str(), 1);
@@ -70,6 +86,8 @@ TEST_F(Profile, IsRefusedWholeWhenAnythingInItIsWrong) {
       {"pool = \"../p\"\n", "pool"},
       {"transport = \"pigeon\"\n", "pigeon"},
       {"timeout_ms = 0\n", "timeout_ms"},
+      {"rnic_ack_timeout = 5\n", "rnic_ack_timeout"},
+      {"rnic_traffic_class = 256\n", "rnic_traffic_class"},
       {"pol = \"p\"\n", "pol"},
       {"pool = \n", "client.toml:1"},
   };

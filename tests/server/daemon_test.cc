@@ -159,12 +159,12 @@ TEST_F(Daemon, AWrongTokenIsRejectedAndCounted) {
   const std::string at = grant->address;
   control::SessionGrant wrong = *grant;
   wrong.token ^= 1;
-  EXPECT_FALSE(client::connect_session(wrong, at, *device_, soon()).ok());
+  EXPECT_FALSE(client::connect_session(wrong, at, *device_, {}, soon()).ok());
   EXPECT_FALSE(device_->connect(at, {}, {}, soon()).ok());  // no token at all
   const std::vector<std::byte> noise(fabric::kPrivateBytesMax, std::byte{0x5a});
   EXPECT_FALSE(device_->connect(at, noise, {}, soon()).ok());
   EXPECT_EQ(metric("perdure_refused_requests_total{reason=\"token\"}"), 3u);
-  auto session = client::connect_session(*grant, at, *device_, soon());
+  auto session = client::connect_session(*grant, at, *device_, {}, soon());
   ASSERT_TRUE(session.ok()) << session.error().message;
   EXPECT_TRUE(writes(*session, 1));
 }
@@ -232,6 +232,7 @@ class ForgetfulDevice final : public fabric::Device {
                                                     const fabric::EndpointOptions& how,
                                                     Deadline deadline) override {
     tokens_.emplace_back(token.begin(), token.end());
+    asked_ = how;
     if (tokens_.size() <= lost_) return Error{ErrorCode::TimedOut, "lost"};
     return device_->connect(address, token, how, deadline);
   }
@@ -240,11 +241,14 @@ class ForgetfulDevice final : public fabric::Device {
   std::string describe() const override { return device_->describe(); }
 
   const std::vector<std::vector<std::byte>>& tokens() const { return tokens_; }
+  /// The last time.
+  const fabric::EndpointOptions& asked() const { return asked_; }
 
  private:
   const std::shared_ptr<fabric::Device> device_;
   const std::size_t lost_;
   std::vector<std::vector<std::byte>> tokens_;
+  fabric::EndpointOptions asked_;
 };
 
 TEST_F(Daemon, AConnectionThatIsLostOnItsWayIsMadeAgainWithAnotherGrant) {
@@ -279,6 +283,43 @@ TEST_F(Daemon, APeerThatWasDownWhenItWasDialledIsAskedWhatItOffersOnceItAnswers)
   EXPECT_EQ(session->endpoint->transport(), Transport::Shm);
   EXPECT_EQ(session->pool.profile.transport, Transport::Shm);
   EXPECT_EQ((*peer)->device().transport(), Transport::Shm);
+}
+
+TEST_F(Daemon, WhatIsAskedOfConnectionsReachesThem) {
+  create();
+  fabric::EndpointOptions endpoints;
+  endpoints.send_depth = 32;
+  endpoints.ack_timeout = 14;
+  endpoints.traffic_class = std::uint8_t{106};
+  control::SessionRequest reader;
+  reader.pool = "a";
+
+  // From a peer to its device, whole.
+  const auto device = std::make_shared<ForgetfulDevice>(device_, 0);
+  peer_ = std::move(*client::HttpPeer::open(daemon_->address("control"), device));
+  peer_->use_endpoints(endpoints);
+  ASSERT_TRUE(peer_->open_session(reader, soon()).ok());
+  EXPECT_EQ(device->asked().ack_timeout, 14);
+  EXPECT_EQ(device->asked().traffic_class, 106);
+
+  // From what a program said at its start, through a dialler, to a connection; tcp shows a depth.
+  const auto before = client::default_endpoints();
+  client::set_default_endpoints(endpoints);
+  client::Dialer told;
+  client::set_default_endpoints(before);
+  client::Dialer plain;
+  client::Dialer changed;
+  changed.use_endpoints(endpoints);
+  const auto depth = [&](client::Dialer& dialer) -> std::size_t {
+    auto peer = dialer.dial(daemon_->address("control"), Transport::Tcp);
+    EXPECT_TRUE(peer.ok()) << peer.error().message;
+    auto session = (*peer)->open_session(reader, soon());
+    EXPECT_TRUE(session.ok()) << session.error().message;
+    return session.ok() ? session->endpoint->limits().send_depth : 0;
+  };
+  EXPECT_EQ(depth(told), 32u);
+  EXPECT_EQ(depth(changed), 32u);
+  EXPECT_NE(depth(plain), 32u);
 }
 
 TEST_F(Daemon, KillAndRestartKeepsPoolsAndWriters) {
