@@ -1,22 +1,53 @@
 // Runs client::certify over a peer and prints what it found: docs/certify.schema.json.
 #include "certify.h"
 
+#include <fmt/chrono.h>
 #include <fmt/format.h>
+#include <sys/utsname.h>
 
 #include <algorithm>
+#include <chrono>
 
 #include "client/certify.h"
 #include "client/dial.h"
+#include "control/version.h"
 #include "core/json.h"
 #include "core/random.h"
 
 namespace perdure::app {
 namespace {
 
-std::string to_text(const std::string& peer, const client::Certificate& found) {
-  std::string text =
-      fmt::format("{}, pool {} ({} bytes): {}\nthis side: {}\n\n", peer, found.pool.name,
-                  found.pool.bytes, describe(found.pool.profile), found.device);
+/// What was tried: for whoever reads the report elsewhere, and later.
+struct Circumstances {
+  std::string peer;
+  std::string peer_version;
+  std::string peer_device;
+  std::string date;    // UTC, ISO 8601
+  std::string kernel;  // of this side
+};
+
+/// Of the devices that the peer offers, the one of the session's transport.
+Circumstances circumstances(const std::string& peer, const control::ServiceDescription& service,
+                            Transport transport) {
+  Circumstances found{peer, service.version, "not said", "", ""};
+  const auto offered = std::find(service.transports.begin(), service.transports.end(), transport);
+  const auto index = static_cast<std::size_t>(offered - service.transports.begin());
+  if (index < service.devices.size()) found.peer_device = service.devices[index];
+  const auto now = std::chrono::floor<std::chrono::seconds>(std::chrono::system_clock::now());
+  found.date = fmt::format("{:%FT%TZ}", fmt::gmtime(std::chrono::system_clock::to_time_t(now)));
+  utsname kernel{};
+  (void)::uname(&kernel);
+  found.kernel = fmt::format("{} {}", kernel.sysname, kernel.release);
+  return found;
+}
+
+std::string to_text(const Circumstances& around, const client::Certificate& found) {
+  std::string text = fmt::format(
+      "{}, pool {} ({} bytes): {}\nthat side: Perdure {}, {}\nthis side: Perdure {}, {}, "
+      "{}\n{}\n\n",
+      around.peer, found.pool.name, found.pool.bytes, describe(found.pool.profile),
+      around.peer_version, around.peer_device, control::version(), found.device, around.kernel,
+      around.date);
   for (const client::CertifyCheck& check : found.checks) {
     text += fmt::format("{:<11} {}: {}\n", to_string(check.proof), check.name, check.finding);
     for (const auto& [name, value] : check.numbers) {
@@ -26,10 +57,15 @@ std::string to_text(const std::string& peer, const client::Certificate& found) {
   return text + "\nMeasured, on these two machines and this network; see docs/hardware.md.\n";
 }
 
-std::string to_json(const std::string& peer, const client::Certificate& found) {
-  nlohmann::ordered_json json{{"format", 1},
+std::string to_json(const Circumstances& around, const client::Certificate& found) {
+  nlohmann::ordered_json json{{"format", 2},
                               {"label", "measured"},
-                              {"peer", peer},
+                              {"date", around.date},
+                              {"version", control::version()},
+                              {"kernel", around.kernel},
+                              {"peer", around.peer},
+                              {"peer_version", around.peer_version},
+                              {"peer_device", around.peer_device},
                               {"pool", found.pool.name},
                               {"pool_bytes", found.pool.bytes},
                               {"profile", describe(found.pool.profile)},
@@ -66,7 +102,10 @@ ExitStatus run_certify(const CertifyCommand& command, Format format) {
   options.writer = random_secret() | 1;
   const auto found = client::certify(**dialed, options);
   if (!found.ok()) return fail(found.error());
-  print(format == Format::Json ? to_json(command.peer, *found) : to_text(command.peer, *found));
+  const auto service = client::HttpPeer::probe(command.peer, Deadline::after(options.timeout));
+  if (!service.ok()) return fail(service.error());
+  const auto around = circumstances(command.peer, *service, found->pool.profile.transport);
+  print(format == Format::Json ? to_json(around, *found) : to_text(around, *found));
   const bool broken = std::any_of(
       found->checks.begin(), found->checks.end(),
       [](const client::CertifyCheck& check) { return check.proof == client::Proof::Broken; });

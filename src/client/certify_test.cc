@@ -16,17 +16,18 @@ namespace {
 const std::string kCertifiedPool = "scratch";
 
 std::map<std::string, CertifyCheck> certified(const ServerProfile& profile,
-                                              const fabric::emu::RnicSwitches& switches = {}) {
+                                              const fabric::emu::RnicSwitches& switches = {},
+                                              std::uint64_t rounds = 100) {
   Random random(3);
   fabric::emu::World world(random);
   const auto server = *test::WorldServer::start(world, "server", profile,
-                                                {kCertifiedPool, 128 * 1024, {32, 2048}, switches});
+                                                {kCertifiedPool, 256 * 1024, {32, 2048}, switches});
   auto& client = world.add_machine("client", profile);
   const auto peer = server->peer(client);
   CertifyOptions options;
   options.pool = kCertifiedPool;
   options.clock = &world.clock();
-  options.rounds = 100;
+  options.rounds = rounds;
   const auto found = certify(*peer, options);
   EXPECT_TRUE(found.ok()) << found.error().message;
   std::map<std::string, CertifyCheck> checks;
@@ -70,9 +71,10 @@ TEST(Certify, GoesThroughItsWholeListOverEveryTransportAndSaysWhatIsNotSeenFromH
     auto checks = certified(certified_profile(transport, WriteOrder::Unknown));
     EXPECT_EQ(checks.size(), 8u);
     EXPECT_EQ(checks["first-touch"].proof, Proof::Held) << checks["first-touch"].finding;
-    const bool tried = number(checks["bytes-after-a-grant"], "writes_after") > 0;
+    const bool tried = number(checks["bytes-after-a-grant"], "writes_on_the_wire") > 0;
     EXPECT_EQ(checks["bytes-after-a-grant"].proof, tried ? Proof::Held : Proof::NotProved);
     EXPECT_EQ(number(checks["bytes-after-a-grant"], "looks_changed"), 0);
+    EXPECT_GT(number(checks["bytes-after-a-grant"], "rounds"), 10);
     for (const char* name : {"fencing-time", "immediate-length"}) {
       EXPECT_EQ(checks[name].proof, Proof::NotProved) << name << ": " << checks[name].finding;
     }
@@ -94,6 +96,32 @@ TEST(Certify, SaysThatACompletionWithTooShortALengthIsOfNoUse) {
                             {.immediate_bytes_missing = missing});
     EXPECT_EQ(checks["immediate-length"].proof, Proof::Broken) << missing;
   }
+}
+
+TEST(Certify, SeesBytesThatArriveAfterAGrant) {
+  const auto profile = certified_profile(Transport::Roce, WriteOrder::Ordered);
+  auto sound = certified(profile);
+  EXPECT_EQ(sound["bytes-after-a-grant"].proof, Proof::Held)
+      << sound["bytes-after-a-grant"].finding;
+  auto late = certified(profile, {.places_late = true});
+  EXPECT_EQ(late["bytes-after-a-grant"].proof, Proof::Broken)
+      << late["bytes-after-a-grant"].finding;
+  EXPECT_GT(number(late["bytes-after-a-grant"], "looks_changed"), 0);
+}
+
+// A post that a dead connection took is no WRITE that was kept out.
+TEST(Certify, WithoutAWriteOnTheWireNothingHeld) {
+  auto checks = certified(certified_profile(Transport::Roce, WriteOrder::Ordered), {}, 0);
+  EXPECT_EQ(checks["bytes-after-a-grant"].proof, Proof::NotProved);
+  EXPECT_EQ(number(checks["bytes-after-a-grant"], "writes_on_the_wire"), 0);
+}
+
+TEST(Certify, SeesThatPagesAreFaultedIn) {
+  const auto profile = certified_profile(Transport::Roce, WriteOrder::Ordered);
+  auto paged = certified(profile, {.first_touch = std::chrono::milliseconds(1)});
+  EXPECT_EQ(paged["first-touch"].proof, Proof::Broken) << paged["first-touch"].finding;
+  EXPECT_GE(number(paged["first-touch"], "median_first_ns"), 1e6);
+  EXPECT_LT(number(paged["first-touch"], "median_again_ns"), 1e6);
 }
 
 TEST(Certify, NeedsAPoolThatIsLargeEnough) {

@@ -1,6 +1,7 @@
 """Scenarios of sessions: their keys end with them, and idle ones cost little memory."""
 
 import functools
+import json
 import re
 
 from pair import PEER, POOL, REPLICA_TIMEOUT_MS
@@ -16,7 +17,7 @@ def of_fabric(fabric, scenario):
     """Over tcp tests/server does the same without a lab."""
     if not fabric.rdma:
         return []
-    ways = (("fenced_writer", fenced_writer), ("idle_readers", idle_readers))
+    ways = (("fenced_writer", fenced_writer), ("idle_readers", idle_readers), ("certify", certify))
     return [scenario(f"{name}_{fabric.name}", "eadr", 180, functools.partial(way, fabric),
                      fabric.why_not)
             for name, way in ways]
@@ -63,6 +64,27 @@ def check_taken_over(pair, second):
     if verdict != "equal":
         raise Failed(f"log verify says {verdict}: {text}")
     return f"{boundary} records before it ({acknowledged} acknowledged), {SECOND_RECORDS} after"
+
+
+def certify(fabric, context):
+    """What docs/hardware.md asks of an RNIC first, between two machines: nothing is broken."""
+    pair = context.pair("eadr")
+    pair.begin(fabric)
+    said = pair.writer.run(
+        f"perdure probe --certify {PEER} --pool {POOL} --overwrite "
+        f"--transport {fabric.transport} --format json || [ $? = 1 ]", 150)
+    report = json.loads(said)
+    checks = {check["name"]: check for check in report["checks"]}
+    broken = [f"{name}: {check['finding']}" for name, check in checks.items()
+              if check["proof"] == "broken"]
+    if broken:
+        raise Failed(f"{'; '.join(broken)}\n{said}")
+    rounds = checks["bytes-after-a-grant"]["numbers"]["rounds"]
+    if rounds < 2 or "driver" not in report["peer_device"]:
+        raise Failed(f"the list was not gone through, or does not say with what:\n{said}")
+    proofs = ", ".join(f"{name} {check['proof']}" for name, check in checks.items()
+                       if check["proof"] != "not-here")
+    return {"summary": f"{rounds:.0f} grants; {proofs}", "report": report}
 
 
 def idle_readers(fabric, context):

@@ -61,6 +61,10 @@ void InboundQueue::take(Operation operation, Random& random) {
   slot.operation = std::move(operation);
   slot.place = std::move(*place);
   last_taken_ = slot.operation.sequence;
+  const Nanoseconds first_touch = behaviour_.switches.first_touch;
+  if (first_touch > Nanoseconds{0}) {
+    slot.operation.ready_at += first_touch * static_cast<std::int64_t>(memory_.touch(slot.place));
+  }
   if (takes_receive(slot.operation.opcode)) {
     slot.receive_context = receives_.front().context;
     receives_.pop_front();
@@ -368,6 +372,14 @@ void InboundQueue::close(Random& random) {
     }
   }
   drop_all();
+}
+
+void InboundQueue::close_late() {
+  std::erase_if(slots_, [](const Slot& slot) { return slot.operation.opcode != Opcode::Write; });
+  receives_.clear();
+  received_.clear();
+  responses_.clear();
+  refusing_ = true;
 }
 
 void InboundQueue::reset(Random& random) {

@@ -87,6 +87,9 @@ class InboundQueue {
   /// requester may have been told so, and counts on it where that is enough (Wsp). Of a message
   /// that did not arrive whole, any lines. Afterwards nothing becomes visible any more.
   void close(Random& random);
+  /// The same of a device that places what it buffers afterwards, when it comes to it: see
+  /// RnicSwitches::places_late. Messages and what would be answered are forgotten.
+  void close_late();
   /// The device is reset: what is buffered is lost, acknowledged or not, whatever survives a power
   /// failure.
   void reset(Random& random);

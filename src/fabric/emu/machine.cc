@@ -31,7 +31,9 @@ Machine::Machine(World& world, std::string name, const ServerProfile& profile,
       name_(std::move(name)),
       profile_(profile),
       switches_(switches),
-      memory_(world.random_.next(), profile.dma_dirties) {}
+      memory_(world.random_.next(), profile.dma_dirties) {
+  memory_.place_late(switches.places_late);
+}
 
 Machine::~Machine() = default;
 

@@ -60,13 +60,26 @@ class RegisteredMemory final : public Memory {
 
  private:
   void revoke() {
-    range_->deregister();
+    // Late: nobody finds it any more, and what is on its way arrives. A region is there still.
+    if (!table_.places_late() || range_->region == nullptr) range_->deregister();
     table_.forget(range_->key());
   }
 
   MemoryTable& table_;
   std::shared_ptr<RegisteredRange> range_;
 };
+
+std::uint64_t MemoryTable::touch(const Place& place) {
+  if (place.range->region == nullptr || place.length == 0) return 0;
+  const auto begin = reinterpret_cast<std::uintptr_t>(place.range->bytes().data()) + place.at;
+  const MutexLock lock(mutex_);
+  std::uint64_t untouched = 0;
+  for (auto page = begin / pmem::kPageBytes; page * pmem::kPageBytes < begin + place.length;
+       ++page) {
+    untouched += touched_.insert(page).second ? 1U : 0U;
+  }
+  return untouched;
+}
 
 void MemoryTable::add_region(pmem::CrashableRegion& region) {
   const MutexLock lock(mutex_);

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 #include <span>
 #include <vector>
 
@@ -128,6 +129,12 @@ class MemoryTable {
     std::uint64_t connection = 0;
     Access needed = Access::RemoteRead;
   };
+  /// See RnicSwitches::places_late.
+  void place_late(bool late) { late_.store(late); }
+  bool places_late() const { return late_.load(); }
+  /// How many pages of a region in that place no peer has touched yet; from now on they are.
+  std::uint64_t touch(const Place& place);
+
   /// The place a peer names, or nothing: unknown key, no such right, or outside of the range.
   std::optional<Place> find_remote(std::uint64_t key, std::uint64_t address, std::uint64_t length,
                                    Ask ask);
@@ -141,12 +148,14 @@ class MemoryTable {
   std::shared_ptr<RegisteredRange> find(std::uint64_t key);
 
   std::atomic<bool> refuses_{false};
+  std::atomic<bool> late_{false};
   std::atomic<std::uint64_t> connections_{0};
   mutable Mutex mutex_;
   Random random_ PERDURE_GUARDED_BY(mutex_);
   const DmaDirties dma_dirties_;
   std::vector<pmem::CrashableRegion*> regions_ PERDURE_GUARDED_BY(mutex_);
   std::map<std::uint64_t, std::shared_ptr<RegisteredRange>> ranges_ PERDURE_GUARDED_BY(mutex_);
+  std::set<std::uintptr_t> touched_ PERDURE_GUARDED_BY(mutex_);  // numbers of pages
 };
 
 template <typename Change>

@@ -4,6 +4,8 @@
 
 #include <perdure/profile.h>
 
+#include "core/clock.h"
+
 #include <cstdint>
 
 namespace perdure::fabric::emu {
@@ -16,6 +18,13 @@ struct RnicSwitches {
   bool immediate_without_length = false;
   /// It says so many bytes fewer than were written, but at least one.
   std::uint64_t immediate_bytes_missing = 0;
+  /// What it buffers of a connection it still places when that has ended and the key was taken
+  /// away, though it says that it has let go. No device may; it is what fencing counts on. World
+  /// only.
+  bool places_late = false;
+  /// The first access of a peer to a page of a region takes so much longer: it is paged on demand.
+  /// World only.
+  Nanoseconds first_touch{0};
   /// Windows over registered memory are bound to one connection (memory windows of type 2), as
   /// hardware has them. Off: they are keys of their own.
   bool binds_windows = false;

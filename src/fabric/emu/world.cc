@@ -60,7 +60,7 @@ void World::collect_events() {
 void World::collect_side(WorldConnection& connection, int index) {
   WorldSide& side = side_of(connection, index);
   WorldSide& peer = side_of(connection, 1 - index);
-  if (side.gone) return;
+  if (side.gone && !side.machine->switches().places_late) return;
   // Most connections have nothing to do most of the time.
   if (!side.broken && side.send.in_flight() == 0 && side.inbound.idle()) return;
   const auto add = [&](Kind kind, Nanoseconds at) {
@@ -215,8 +215,9 @@ void World::drain_somewhere() {
 
 void World::forget_finished() {
   std::erase_if(connections_, [](const auto& connection) {
-    return std::ranges::all_of(connection->sides,
-                               [](const WorldSide& side) { return side.down || side.gone; });
+    return std::ranges::all_of(connection->sides, [](const WorldSide& side) {
+      return (side.down || side.gone) && side.inbound.idle();
+    });
   });
 }
 
@@ -328,7 +329,10 @@ void World::break_connection(WorldConnection& connection) {
 
 void World::go_down(WorldConnection& connection, int index) {
   WorldSide& side = side_of(connection, index);
-  side.inbound.close(random_);
+  if (side.machine->switches().places_late)
+    side.inbound.close_late();
+  else
+    side.inbound.close(random_);
   side.send.break_all(side.completions);
   side.broken = true;
   side.down = true;

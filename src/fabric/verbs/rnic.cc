@@ -7,6 +7,7 @@
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <sys/stat.h>
+#include <sys/utsname.h>
 
 #include "core/log_message.h"
 #include "core/try.h"
@@ -16,6 +17,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <sstream>
@@ -29,6 +31,17 @@ constexpr std::uint32_t kRxeVendor = 0xffffff;  // drivers/infiniband/sw/rxe: RX
 Transport transport_of(ibv_context* context, const ibv_port_attr& port) {
   if (context->device->transport_type == IBV_TRANSPORT_IWARP) return Transport::Iwarp;
   return port.link_layer == IBV_LINK_LAYER_ETHERNET ? Transport::Roce : Transport::InfiniBand;
+}
+
+std::string provenance_of(const std::string& device, const std::string& firmware) {
+  std::error_code none;  // of a software RNIC
+  const auto driver =
+      std::filesystem::read_symlink("/sys/class/infiniband/" + device + "/device/driver", none);
+  utsname kernel{};
+  (void)::uname(&kernel);
+  return fmt::format("driver {}, firmware {}, {} {}",
+                     none ? "software" : driver.filename().string(),
+                     firmware.empty() ? "unknown" : firmware, kernel.sysname, kernel.release);
 }
 
 std::string_view yes_no(bool value) { return value ? "yes" : "no"; }
@@ -108,6 +121,7 @@ Rnic::Rnic(ibv_context* context, std::uint8_t port, const SocketAddress& address
   report_.address = host_of(address_);
   report_.transport = transport_of(context_, port_attributes);
   report_.software = is_siw_ || limits().vendor_id == kRxeVendor;
+  provenance_ = provenance_of(report_.name, limits().fw_ver);
   find_capabilities();
   std::ifstream place(fmt::format("/sys/class/infiniband/{}/device/local_cpulist", report_.name));
   std::string near_cores;  // empty for software RNICs

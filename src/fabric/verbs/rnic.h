@@ -44,6 +44,8 @@ class Rnic {
   /// lets an RNIC ask for more (RFC 5040: the data sink of a READ is a tagged buffer), and hardware
   /// does: see rdma_connect(3) and the kernel's rdma_rw, which grant it on iWARP.
   bool read_sink_needs_remote_write() const { return is_iwarp() && !is_siw_; }
+  /// For a person: its driver, its firmware, and the kernel. Of what it does much depends on them.
+  const std::string& provenance() const { return provenance_; }
   /// See Sleeper. rxe is the software RNIC that is not siw.
   bool errors_are_silent() const { return report_.software && !is_siw_; }
   bool is_iwarp() const { return report_.transport == Transport::Iwarp; }
@@ -98,6 +100,7 @@ class Rnic {
   bool has_windows_ = false;
   bool is_siw_ = false;
   RnicReport report_;
+  std::string provenance_;
   CompletionVectors vectors_;
   std::shared_ptr<Watched> watched_;
 };

@@ -126,9 +126,9 @@ class VerbsDevice final : public Device {
   Transport transport() const override { return domain()->rnic->transport(); }
   Capabilities capabilities() const override { return domain()->rnic->report().capabilities; }
   std::string describe() const override {
-    const RnicReport& report = domain()->rnic->report();
-    return fmt::format("RNIC {} at {}, {}", report.name, report.address,
-                       to_string(report.transport));
+    const Rnic& rnic = *domain()->rnic;
+    return fmt::format("RNIC {} at {}, {}, {}", rnic.name(), rnic.report().address,
+                       to_string(rnic.transport()), rnic.provenance());
   }
   std::shared_ptr<Domain> domain() const {
     const MutexLock lock(mutex_);
