@@ -12,6 +12,7 @@
 #include "core/log_message.h"
 #include "core/try.h"
 #include "fabric/verbs/extended.h"
+#include "fabric/verbs/fork_protection.h"
 #include "fabric/verbs/known_devices.h"
 #include "fabric/verbs/on_demand.h"
 
@@ -202,11 +203,10 @@ void Rnic::dispatch_events() {
 
 namespace {
 
-/// Before Linux 5.12 a fork() makes registered pages copy-on-write: the parent's next store goes to
-/// a copy, and the RNIC goes on with the old page. ibv_fork_init(3) prevents that, if it comes
-/// before the first registration of the process.
+/// ibv_fork_init(3) has to come before the first registration of the process.
 Result<void> survive_forks() {
-  if (::ibv_fork_init() == 0 || ::ibv_is_fork_initialized() != IBV_FORK_DISABLED) return {};
+  const int returned = ::ibv_fork_init();
+  if (fork_protection(returned, ::ibv_is_fork_initialized()) != ForkProtection::Missing) return {};
   return Error{ErrorCode::Unsupported,
                "this process registered memory with an RNIC before it used Perdure, on a kernel "
                "where a fork() would then make the RNIC send stale data: call ibv_fork_init() "
