@@ -95,6 +95,32 @@ TEST_F(ServiceWithWindows, AfterAPowerFailureThePoolIsRegisteredAnew) {
   EXPECT_EQ(first_byte(), 9);
 }
 
+// The daemon goes on: it listens again, registers the pool anew, and grants it.
+TEST_F(ServiceWithWindows, AResetRnicIsFoundAgainWithoutARestart) {
+  auto before = open(writer(1, 10));
+  ASSERT_TRUE(before.ok()) << before.error().message;
+  ASSERT_EQ(write(*before, 7), std::nullopt);
+  for (std::uint32_t epoch = 2; epoch <= 4; ++epoch) {
+    server_->reset_rnic();
+    EXPECT_LT(server_->pinned_bytes(), described().bytes);
+    EXPECT_NE(write(*before, 8), std::nullopt);
+    auto next = open(taking_over(epoch, 11));
+    ASSERT_TRUE(next.ok()) << next.error().message;
+    EXPECT_GE(server_->pinned_bytes(), described().bytes);
+    EXPECT_EQ(write(*next, static_cast<int>(10 + epoch)), std::nullopt);
+    EXPECT_EQ(first_byte(), static_cast<int>(10 + epoch));
+    // Receive: the key from before the reset over a connection of after it.
+    control::SessionRequest reader;
+    reader.pool = "a";
+    auto spy = open(reader);
+    ASSERT_TRUE(spy.ok()) << spy.error().message;
+    spy->remote = before->remote;
+    EXPECT_NE(write(*spy, 9), std::nullopt);
+    EXPECT_EQ(first_byte(), static_cast<int>(10 + epoch));
+    before = std::move(next);
+  }
+}
+
 /// What a one-sided WRITE brings is in the caches, and lost with the power.
 class ServiceOverCaches : public Service {
  protected:

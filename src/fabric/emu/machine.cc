@@ -153,6 +153,7 @@ void World::reset_rnic(Machine& machine) {
     }
   }
   machine.memory_.revoke_all();
+  for (auto& [address, listener] : listeners_) listener->reset |= listener->machine == &machine;
   close_listeners(machine);
   ++progress_;
 }
@@ -172,6 +173,9 @@ Result<std::unique_ptr<Memory>> Machine::register_memory(std::span<std::byte> ra
 Result<std::unique_ptr<Memory>> Machine::open_window(std::shared_ptr<Memory> over, Access access) {
   if (!powered_) return no_power(name_);
   if (!switches_.binds_windows) return register_memory(over->bytes(), access);
+  if (over->is_lost()) {
+    return Error{ErrorCode::SystemError, "a window over memory that is not registered any more"};
+  }
   return memory_.open_window(*over, access);
 }
 
@@ -241,7 +245,14 @@ WorldListener::~WorldListener() {
   if (found != world_.listeners_.end() && found->second == state_) world_.listeners_.erase(found);
 }
 
+/// At the same address, as the verbs provider does it; not where somebody else does by now.
+void WorldListener::listen_again() {
+  state_->reset = false;
+  state_->closed = !world_.listeners_.emplace(state_->address, state_).second;
+}
+
 Result<std::unique_ptr<Incoming>> WorldListener::next(Deadline deadline) {
+  if (state_->reset && state_->machine->powered()) listen_again();
   // An actor that only looks, with a deadline that has passed, is no reason for others to look.
   if (!deadline.passed()) world_.wake_actors();
   for (std::uint64_t steps = 0; steps < kWaitStepsMax; ++steps) {

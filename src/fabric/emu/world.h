@@ -67,7 +67,8 @@ class Machine final : public Device {
   /// regions keep what is visible. Until power_on the machine does nothing.
   void kill();
   /// The RNIC starts anew and forgets all it had: connections, listeners, registrations, and what
-  /// it had acknowledged and not placed. Programs go on, and may register and listen again at once.
+  /// it had acknowledged and not placed. Programs go on, and may register and listen again at
+  /// once; a listener does so by itself when it is asked for the next peer.
   void reset_rnic();
   /// Regions show what survived. Programs, listeners and registrations are to be made anew.
   void power_on();

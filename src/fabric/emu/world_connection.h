@@ -68,6 +68,7 @@ struct ListenerState {
   EndpointOptions options;
   std::deque<std::shared_ptr<Knock>> knocks;
   bool closed = false;
+  bool reset = false;  // closed by a reset of the RNIC: its owner listens again when it next looks
 };
 
 class WorldEndpoint final : public Endpoint {
@@ -110,6 +111,8 @@ class WorldListener final : public Listener {
   Result<std::unique_ptr<Incoming>> next(Deadline deadline) override;
 
  private:
+  void listen_again();
+
   World& world_;
   std::shared_ptr<ListenerState> state_;
 };
