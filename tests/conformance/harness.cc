@@ -50,6 +50,7 @@ Harness emulated(std::string name, const fabric::emu::LiveOptions& options) {
   };
   harness.keeps_write_order = options.profile.write_order == WriteOrder::Ordered;
   harness.cqe_payload_bytes = options.switches.cqe_payload_bytes;
+  harness.immediate_says_length = !options.switches.immediate_without_length;
   harness.reset = [](fabric::Device& device) {
     dynamic_cast<fabric::emu::LiveDevice&>(device).reset();
   };
@@ -64,6 +65,13 @@ fabric::emu::LiveOptions unruly_machine() {
   options.switches.cqe_payload_bytes = 64;
   options.switches.binds_windows = true;
   options.hold_max = std::chrono::microseconds(200);  // long enough to be seen by another thread
+  return options;
+}
+
+/// Its completions of WRITE_WITH_IMM say 0 bytes.
+fabric::emu::LiveOptions machine_without_length() {
+  fabric::emu::LiveOptions options = emulated_machine(Transport::Roce);
+  options.switches.immediate_without_length = true;
   return options;
 }
 
@@ -86,6 +94,7 @@ std::vector<Harness> all_harnesses() {
       emulated("emu_infiniband", emulated_machine(Transport::InfiniBand)),
       emulated("emu_iwarp", emulated_machine(Transport::Iwarp)),
       emulated("emu_unruly", unruly_machine()),
+      emulated("emu_without_length", machine_without_length()),
   };
   for (Harness& harness : verbs()) all.push_back(std::move(harness));
   return all;

@@ -36,6 +36,8 @@ struct Harness {
   bool keeps_write_order = true;
   /// Messages of at most so many bytes are not in their receive buffer before they are polled.
   std::uint64_t cqe_payload_bytes = 0;
+  /// The completion of a WRITE_WITH_IMM says how many bytes were written; false: it says 0.
+  bool immediate_says_length = true;
   /// Starts a device of this provider anew, as a fault of its firmware does. Empty: it can not be.
   std::function<void(fabric::Device&)> reset;
 };

@@ -6,8 +6,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/bytes.h"
@@ -52,6 +54,7 @@ class MethodRun {
                                         fabric::Access::RemoteReadWrite);
     responder_ = *persist::Responder::open(*far_, *server_, *region_, options_);
     server_->add_actor([this] {
+      if (!responding_) return false;
       const auto handled = responder_->pump();
       return handled.ok() && *handled != 0;
     });
@@ -66,12 +69,43 @@ class MethodRun {
     source_memory_ = *client_->register_memory(source_, fabric::Access::Local);
   }
 
+  /// The responder's RNIC is reset when so many more events have happened.
+  void reset_after(std::uint64_t events) {
+    world_.after(events, [this] { server_->reset_rnic(); });
+  }
+  /// Between two polls of go(), when so many events have happened.
+  void between_polls(std::uint64_t events, std::function<void()> happens) {
+    happens_at_ = events;
+    happens_ = std::move(happens);
+  }
+  void refuse_revocations(bool refused) { server_->refuse_revocations(refused); }
+
+  /// Ends the connection, takes the key away and stops the responder, as whoever grants the pool to
+  /// somebody else does.
+  bool revoke() {
+    const bool severed = far_->sever().ok();
+    const bool revoked = memory_->deregister().ok() && severed;
+    responding_ = responding_ && !revoked;
+    return revoked;
+  }
+  /// Lets happen what still can.
+  void settle() {
+    (void)world_.settle();
+    (void)requester_->poll();
+    (void)world_.settle();
+  }
+  std::vector<std::byte> bytes() const {
+    const auto all = region_->bytes().first(kExportedBytes);
+    return {all.begin(), all.end()};
+  }
+
   /// Posts all updates and waits for them until the power fails or everything has resolved.
   void go(std::uint64_t cut_after) {
     if (cut_after != 0) world_.cut_after(*server_, cut_after);
     const std::uint64_t start = world_.events();
     std::uint64_t begun = 0;
     while (requester_->resolved() < kUpdates && world_.events() - start < kEventsMax) {
+      if (happens_ && world_.events() - start >= happens_at_) std::exchange(happens_, nullptr)();
       if (begun < kUpdates && begin(begun + 1)) ++begun;
       if (!requester_->poll().ok()) break;
     }
@@ -159,6 +193,9 @@ class MethodRun {
   std::vector<std::byte> source_;
   std::unique_ptr<fabric::Memory> source_memory_;
   std::uint64_t events_ = 0;
+  bool responding_ = true;
+  std::uint64_t happens_at_ = 0;
+  std::function<void()> happens_;
   bool cut_in_flight_ = false;
 };
 
@@ -286,6 +323,87 @@ TEST(MethodCrash, ACompletionThatSaysTooLittleLosesNothingAcknowledged) {
     }
   }
   EXPECT_GT(methods, 10u);
+}
+
+bool keeps_what_its_rnic_has(const Case& each) {
+  return each.profile.domain == PersistenceDomain::Wsp;
+}
+
+/// Violations after a reset at some events of each method for which `chosen`.
+std::uint64_t violations_after_a_reset(bool (*chosen)(const Case&), std::uint64_t& resets) {
+  constexpr std::uint64_t kResets = 6;  // of each run
+  std::uint64_t violations = 0;
+  for (const Case& each : cases()) {
+    if (!chosen(each)) continue;
+    for (std::uint64_t seed = 1; seed <= 2; ++seed) {
+      MethodRun whole(each.profile, each.method, seed);
+      whole.go(0);
+      for (std::uint64_t part = 1; part <= kResets; ++part) {
+        MethodRun run(each.profile, each.method, seed);
+        run.reset_after(1 + whole.events() * part / (kResets + 1));
+        run.go(0);
+        resets += run.resolved() < kUpdates ? 1 : 0;
+        run.recover();
+        violations += run.violation().empty() ? 0 : 1;
+      }
+    }
+  }
+  return violations;
+}
+
+// What was acknowledged was not in the RNIC any more. Only where a battery is counted on may it be
+// there still, and a battery does not help against a reset (docs/hardware.md).
+TEST(MethodCrash, AResetOfTheRnicLosesNothingAcknowledgedButWhatABatteryWasToKeep) {
+  std::uint64_t resets = 0;
+  EXPECT_EQ(violations_after_a_reset(
+                [](const Case& each) { return !keeps_what_its_rnic_has(each); }, resets),
+            0u);
+  EXPECT_GT(resets, 100u) << "that met an update in flight";
+  EXPECT_GT(violations_after_a_reset(keeps_what_its_rnic_has, resets), 0u);
+}
+
+/// How often bytes changed after the RNIC had said that it let go.
+std::uint64_t changes_after_a_revocation(const fabric::emu::RnicSwitches& switches) {
+  std::uint64_t changes = 0;
+  for (const Case& each : cases()) {
+    for (std::uint64_t seed = 1; seed <= 2; ++seed) {
+      MethodRun run(each.profile, each.method, seed, switches);
+      run.between_polls(10 * seed, [&] {
+        run.refuse_revocations(true);
+        EXPECT_FALSE(run.revoke()) << name_of(each);
+        run.refuse_revocations(false);
+      });
+      run.go(0);
+      // Refused: all goes on as if nobody had asked.
+      EXPECT_EQ(run.resolved(), kUpdates) << name_of(each) << ", seed " << seed;
+      run.recover();
+      EXPECT_EQ(run.violation(), "") << name_of(each) << ", seed " << seed;
+    }
+    for (std::uint64_t seed = 1; seed <= 4; ++seed) {
+      MethodRun run(each.profile, each.method, seed, switches);
+      std::vector<std::byte> then;
+      run.between_polls(10 * seed, [&] {
+        EXPECT_TRUE(run.revoke()) << name_of(each);
+        then = run.bytes();
+      });
+      run.go(0);
+      run.settle();
+      if (then.empty()) continue;  // it was through before
+      changes += run.bytes() == then ? 0 : 1;
+      run.recover();
+      if (switches.places_late) continue;  // it loses what was acknowledged, too
+      EXPECT_EQ(run.violation(), "") << name_of(each) << ", seed " << seed;
+    }
+  }
+  return changes;
+}
+
+// A revocation that is refused changes nothing; after one that is not, no byte arrives.
+TEST(MethodCrash, ARevocationIsRefusedAndChangesNothingOrNothingArrivesAfterIt) {
+  EXPECT_EQ(changes_after_a_revocation({}), 0u);
+  fabric::emu::RnicSwitches late;
+  late.places_late = true;
+  EXPECT_GT(changes_after_a_revocation(late), 0u);
 }
 
 // The tests above can fail: a method that is wrong for its responder is caught within a few cuts.
