@@ -6,10 +6,12 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "core/try.h"
 #include "host/doctor_checks.h"
+#include "pmem/pool.h"
 #include "pmem/probe.h"
 
 namespace perdure::host {
@@ -19,8 +21,20 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kPoolFilesMax = 4096;
 
-std::uint64_t size_of_pools(const std::string& directory) {
-  std::uint64_t bytes = 0;
+PoolThere pool_at(const fs::path& file) {
+  PoolThere pool;
+  pool.name = file.stem().string();
+  const auto info = pmem::Pool::inspect(file.string());
+  if (info.ok()) {
+    pool.declared = info->header.declared;
+  } else {
+    pool.unreadable = info.error().message;
+    pool.forbidden = info.code() == ErrorCode::PermissionDenied;
+  }
+  return pool;
+}
+
+void add_pools_in(const std::string& directory, Place& place) {
   std::size_t seen = 0;
   std::error_code failed;
   for (fs::directory_iterator at(directory, failed), end; !failed && at != end;
@@ -29,9 +43,11 @@ std::uint64_t size_of_pools(const std::string& directory) {
     std::error_code gone;
     if (at->path().extension() != ".pool") continue;
     const std::uintmax_t size = at->file_size(gone);
-    if (!gone) bytes += size;
+    if (!gone) place.pool_bytes += size;
+    place.pools.push_back(pool_at(at->path()));
   }
-  return bytes;
+  std::sort(place.pools.begin(), place.pools.end(),
+            [](const PoolThere& a, const PoolThere& b) { return a.name < b.name; });
 }
 
 Result<Place> examine_place(const std::string& path, const SystemTree& tree) {
@@ -45,9 +61,10 @@ Result<Place> examine_place(const std::string& path, const SystemTree& tree) {
   place.medium = std::move(report.medium);
   place.device = place.medium.is_device ? status.st_rdev : status.st_dev;
   if (S_ISDIR(status.st_mode)) {
-    place.pool_bytes = size_of_pools(path);
+    add_pools_in(path, place);
   } else if (S_ISREG(status.st_mode)) {
     place.pool_bytes = static_cast<std::uint64_t>(status.st_size);
+    place.pools.push_back(pool_at(path));
   } else {
     const std::string size =
         fmt::format("/sys/dev/char/{}:{}/size", major(place.device), minor(place.device));
@@ -91,6 +108,12 @@ Reading Check::keep(Reading reading) {
 
 server::Config InspectedHost::settings() const { return config.ok() ? *config : server::Config{}; }
 
+server::PoolSettings InspectedHost::settings_of(const std::string& pool) const {
+  const server::Config all = settings();
+  const auto own = all.settings_by_pool.find(pool);
+  return own == all.settings_by_pool.end() ? all.settings : own->second;
+}
+
 PersistenceDomain InspectedHost::domain() const {
   const auto decided = pmem::decide_domain(place.medium, settings().settings.declared);
   return decided.ok() ? *decided : place.medium.found;
@@ -122,6 +145,7 @@ std::vector<Check> check_host(const InspectedHost& inspected) {
       check_ddio,
       check_write_order,
       check_pages_under_rnic,
+      check_forks,
       check_rdma_devices,
       check_rdma_mtu,
       check_roce_gid,

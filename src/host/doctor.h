@@ -7,6 +7,7 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -49,12 +50,21 @@ struct Check {
   Reading keep(Reading reading);
 };
 
+/// What a pool's header says.
+struct PoolThere {
+  std::string name;                           // of the pool: of its file, without ".pool"
+  std::optional<PersistenceDomain> declared;  // when it was made
+  std::string unreadable;                     // why nothing is known of it; empty: it is
+  bool forbidden = false;                     // that is for want of rights
+};
+
 /// Where the pools are or would be.
 struct Place {
   std::string path;
   pmem::Medium medium;
   dev_t device = 0;              // of the file system; of the device itself for device DAX
   std::uint64_t pool_bytes = 0;  // of all pools there; 0 when there is none yet
+  std::vector<PoolThere> pools;
 };
 
 /// What the doctor looks at.
@@ -70,6 +80,8 @@ struct InspectedHost {
   PersistenceDomain domain() const;
   /// The configuration, or the one that perdured has without a file.
   server::Config settings() const;
+  /// What it says of one pool.
+  server::PoolSettings settings_of(const std::string& pool) const;
 };
 
 /// Looks at a place of this machine. `config_file` is that of perdured.

@@ -33,8 +33,9 @@ Check check_numa(const InspectedHost& inspected);
 // doctor_write_order.cc: the order of WRITEs, on the bus and in the network
 Check check_write_order(const InspectedHost& inspected);
 
-// doctor_pages.cc: a file's pages that an RNIC writes
+// doctor_pages.cc: pages that an RNIC writes or reads: a file's, and those of a program that forks
 Check check_pages_under_rnic(const InspectedHost& inspected);
+Check check_forks(const InspectedHost& inspected);
 
 // doctor_limits.cc: what the kernel grants a process
 Check check_locked_memory(const InspectedHost& inspected);

@@ -1,6 +1,8 @@
-// A pool in the page cache under an RNIC: whether its pages can be pinned, and what follows.
+// Pages under an RNIC: whether those of a pool in the page cache can be pinned, whether a program
+// that forks keeps its own, and what follows.
 #include <fmt/format.h>
 
+#include <compare>
 #include <cstdio>
 #include <optional>
 
@@ -10,27 +12,37 @@
 namespace perdure::host {
 namespace {
 
-/// The kernel from which pages of a mapped file are not pinned for long (Linux 6.5, commit "mm/gup:
-/// disallow FOLL_LONGTERM GUP-nonfast writing to file-backed mappings"). Nothing: it can not be
-/// read.
-std::optional<bool> refuses_to_pin(const Reading& release) {
+struct Release {
   int major = 0;
   int minor = 0;
-  if (std::sscanf(release.text.c_str(), "%d.%d", &major, &minor) != 2) return std::nullopt;
-  return major > 6 || (major == 6 && minor >= 5);
+  auto operator<=>(const Release&) const = default;
+};
+
+/// From then on pages of a mapped file are not pinned for long (commit "mm/gup: disallow
+/// FOLL_LONGTERM GUP-nonfast writing to file-backed mappings").
+constexpr Release kPinsNoFiles{6, 5};
+/// From then on a fork() copies pinned pages at once, for the child: ibv_fork_init(3) does nothing.
+constexpr Release kCopiesPinnedPages{5, 12};
+
+/// Of the kernel. Nothing: it can not be read.
+std::optional<Release> release_of(const InspectedHost& inspected, Check& check) {
+  const Reading reading = check.keep(inspected.tree.read("/proc/sys/kernel/osrelease"));
+  Release release;
+  if (std::sscanf(reading.text.c_str(), "%d.%d", &release.major, &release.minor) != 2)
+    return std::nullopt;
+  return release;
 }
 
 void find_pages(const InspectedHost& inspected, const RdmaDevice& device, Check& check) {
-  const auto refuses =
-      refuses_to_pin(check.keep(inspected.tree.read("/proc/sys/kernel/osrelease")));
+  const auto release = release_of(inspected, check);
   const std::vector<std::string> ask{"uname -r", fmt::format("ibv_devinfo -v -d {}", device.name)};
-  if (!refuses) {
+  if (!release) {
     return check.find(
         Verdict::NotKnown,
         fmt::format("whether this kernel pins pages of a file for {} is not known", device.name),
         "over RDMA records use SEND in any case; see which kernel this is", ask);
   }
-  if (!*refuses) {
+  if (*release < kPinsNoFiles) {
     return check.find(
         Verdict::Ok,
         fmt::format("this kernel pins pages of a file for {} and does not notice what it writes "
@@ -59,6 +71,29 @@ Check check_pages_under_rnic(const InspectedHost& inspected) {
     find_pages(inspected, device, check);
   check.find_nothing("no RNIC: what this processor stores into a file the kernel notices",
                      kNoRdmaDevice);
+  return check;
+}
+
+Check check_forks(const InspectedHost& inspected) {
+  Check check{"forks"};
+  if (rdma_cards(inspected.tree).empty()) {
+    check.find_nothing("no RNIC: nobody but this processor reads a program's pages", kNoRdmaDevice);
+    return check;
+  }
+  const auto release = release_of(inspected, check);
+  if (!release) {
+    check.find(Verdict::NotKnown, "whether a fork() takes registered pages away is not known",
+               "see which kernel this is; before 5.12 do as is said for it", {"uname -r"});
+  } else if (*release < kCopiesPinnedPages) {
+    check.find(Verdict::Advice,
+               "this kernel makes registered pages copies at a fork(): a program that registered "
+               "memory with an RNIC before it uses Perdure, and forks, is refused the RNIC",
+               "set IBV_FORK_SAFE=1 for such programs, or let them call ibv_fork_init() first; "
+               "whether one does no file tells",
+               {"export IBV_FORK_SAFE=1"});
+  } else {
+    check.find(Verdict::Ok, "a fork() leaves registered pages to the parent");
+  }
   return check;
 }
 

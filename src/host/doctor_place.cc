@@ -118,6 +118,29 @@ void find_mount(const InspectedHost& inspected, const pmem::MountAbove& mount, C
              {"findmnt --target " + inspected.place.path});
 }
 
+/// Pools that were made with more than anybody vouches for today: see pmem::still_declared.
+void find_withdrawn(const InspectedHost& inspected, Check& check) {
+  for (const PoolThere& pool : inspected.place.pools) {
+    if (!pool.unreadable.empty()) {
+      check.evidence.push_back(pool.unreadable);
+      if (pool.forbidden) check.root_tells = "the headers of pools that only root may read";
+      continue;
+    }
+    if (!pool.declared || inspected.settings_of(pool.name).declared) continue;
+    if (*pool.declared <= inspected.place.medium.found) continue;
+    const std::string_view once = to_string(*pool.declared);
+    check.evidence.push_back(fmt::format("pool {}: made with domain = \"{}\"", pool.name, once));
+    check.find(
+        Verdict::Problem,
+        fmt::format("pool {} was made with domain {}, which nobody declares now: it is served as "
+                    "{}, and what was acknowledged in it was for {}",
+                    pool.name, once, to_string(inspected.place.medium.found), once),
+        "if that still keeps this memory, say so in [profile] or [profile.pool.NAME]; else move "
+        "the pool to what survives",
+        {"perdure pool describe --pool " + pool.name, "perdure probe " + inspected.place.path});
+  }
+}
+
 /// What /sys/class/power_supply has that could keep a machine running.
 void keep_power_supplies(const InspectedHost& inspected, Check& check) {
   constexpr char kSupplies[] = "/sys/class/power_supply";
@@ -204,6 +227,7 @@ Check check_declared_domain(const InspectedHost& inspected) {
     const Error& error = inspected.config.error();
     check.evidence.push_back(error.message);
     if (error.code == ErrorCode::NotFound) {
+      find_withdrawn(inspected, check);
       check.find(Verdict::NotApplicable,
                  "nothing is declared: perdured takes what it can see. A "
                  "battery or UPS is never detected, only declared");
@@ -222,6 +246,7 @@ Check check_declared_domain(const InspectedHost& inspected) {
   for (const auto& [pool, settings] : inspected.config->settings_by_pool) {
     find_declared(inspected, "[profile.pool." + pool + "]", settings, check);
   }
+  find_withdrawn(inspected, check);
   if (check.finding.empty()) {
     check.evidence.push_back(inspected.config_file + ": domain = \"auto\"");
     check.find(Verdict::Ok, "nothing beyond the evidence is declared");

@@ -11,11 +11,12 @@ namespace {
 
 constexpr char kProcessors[] = "/sys/devices/system/cpu";
 
-/// The words behind "flags" of the first processor; empty if there is no such line.
-std::vector<std::string> processor_flags(const Reading& cpuinfo) {
+/// The words behind "flags" of the first processor, or what else the line is called; empty if there
+/// is no such line.
+std::vector<std::string> processor_flags(const Reading& cpuinfo, std::string_view called) {
   std::istringstream lines(cpuinfo.text);
   for (std::string line; std::getline(lines, line);) {
-    if (line.rfind("flags", 0) != 0) continue;
+    if (line.rfind(called, 0) != 0) continue;
     const std::size_t colon = line.find(':');
     if (colon != std::string::npos) return words_of(line.substr(colon + 1));
   }
@@ -64,6 +65,21 @@ IdleStates read_idle_states(const InspectedHost& inspected, Check& check) {
   return states;
 }
 
+/// Of an Arm processor, whose /proc/cpuinfo has Features. It can write lines back (DC CVAP), but
+/// Perdure does not: who promises which of the points of persistence there is, no file tells.
+void find_flush_of_arm(const InspectedHost& inspected, std::size_t features, Check& check) {
+  check.evidence.push_back(fmt::format("/proc/cpuinfo: Features: {} of them", features));
+  if (inspected.domain() == PersistenceDomain::Dmp) {
+    return check.find(Verdict::Problem,
+                      "an Arm processor: Perdure writes no lines back there, so a domain dmp can "
+                      "not be served",
+                      "declare mhp or wsp if caches survive here, else use another machine",
+                      {"perdure probe " + inspected.place.path});
+  }
+  check.find(Verdict::Ok, fmt::format("an Arm processor: domain {} needs no lines written back",
+                                      to_string(inspected.domain())));
+}
+
 }  // namespace
 
 Check check_flush_instructions(const InspectedHost& inspected) {
@@ -74,7 +90,11 @@ Check check_flush_instructions(const InspectedHost& inspected) {
     return check;
   }
   const Reading cpuinfo = inspected.tree.read("/proc/cpuinfo");
-  const auto flags = processor_flags(cpuinfo);
+  if (const auto features = processor_flags(cpuinfo, "Features"); !features.empty()) {
+    find_flush_of_arm(inspected, features.size(), check);
+    return check;
+  }
+  const auto flags = processor_flags(cpuinfo, "flags");
   const std::string best = best_flush(flags);
   check.evidence.push_back(cpuinfo.read()
                                ? fmt::format("/proc/cpuinfo: flags: {} of them, {}", flags.size(),

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "core/json.h"
+#include "pmem/pool.h"
 #include "tests/host/machine.h"
 
 namespace perdure::host {
@@ -37,7 +38,7 @@ TEST(Doctor, EachCheckHasItsSectionInTheDocumentation) {
 
 TEST(Doctor, EveryCheckOfAMachineWithNothingIsWhole) {
   const auto checks = check_host(Machine().inspected());
-  EXPECT_EQ(checks.size(), 27u);
+  EXPECT_EQ(checks.size(), 28u);
   std::set<std::string> names;
   for (const Check& check : checks) {
     expect_whole(check);
@@ -61,6 +62,33 @@ TEST(Doctor, CountsTheBytesOfThePools) {
   pmem::write_all(place.file("notes"), std::vector<char>(7));
   EXPECT_EQ(inspect_host(place.path(), "")->place.pool_bytes, 123u);
   EXPECT_EQ(inspect_host(place.file("b.pool"), "")->place.pool_bytes, 23u);
+}
+
+TEST(Doctor, ReadsWhatPoolsWereMadeWith) {
+  pmem::TestDirectory place(pmem::kMemoryFileSystem);
+  pmem::PoolOptions options;
+  options.name = "orders";
+  options.data_bytes = 1 << 16;
+  options.declared = PersistenceDomain::Wsp;
+  ASSERT_TRUE(pmem::Pool::create(place.file("orders.pool"), options).ok());
+  options.declared.reset();
+  ASSERT_TRUE(pmem::Pool::create(place.file("scratch.pool"), options).ok());
+  pmem::write_all(place.file("torn.pool"), std::vector<char>(100));
+  const auto inspected = inspect_host(place.path(), place.file("perdured.toml"));
+  ASSERT_TRUE(inspected.ok()) << inspected.error().message;
+  const auto& pools = inspected->place.pools;
+  ASSERT_EQ(pools.size(), 3u);
+  EXPECT_EQ(pools[0].name, "orders");
+  EXPECT_EQ(pools[0].declared, PersistenceDomain::Wsp);
+  EXPECT_EQ(pools[1].declared, std::nullopt);
+  EXPECT_NE(pools[2].unreadable, "");
+  EXPECT_FALSE(pools[2].forbidden);
+  const Check check = check_declared_domain(*inspected);
+  EXPECT_EQ(check.verdict, Verdict::Problem) << check.finding;
+  // Looking took nothing: it opens, with its declaration.
+  pmem::OpenOptions again;
+  again.declared = PersistenceDomain::Wsp;
+  EXPECT_TRUE(pmem::Pool::open(place.file("orders.pool"), again).ok());
 }
 
 TEST(Doctor, RootIsNotToldWhatRootWouldTell) {
@@ -112,7 +140,7 @@ TEST(Doctor, TextAndJsonSayTheSame) {
   }
   for (const auto& [verdict, count] : counts) EXPECT_EQ(json["counts"][verdict], count) << verdict;
   EXPECT_GE(counts["problem"], 1u);
-  EXPECT_NE(text.find("27 checks: "), std::string::npos);
+  EXPECT_NE(text.find("28 checks: "), std::string::npos);
 }
 
 }  // namespace

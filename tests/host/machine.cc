@@ -115,6 +115,11 @@ Machine& Machine::mount_options(const std::string& options) {
   return *this;
 }
 
+Machine& Machine::pool(const PoolThere& pool) {
+  place_.pools.push_back(pool);
+  return *this;
+}
+
 Machine& Machine::pool_bytes(std::uint64_t bytes) {
   place_.pool_bytes = bytes;
   return *this;

@@ -42,10 +42,11 @@ class Machine {
   /// The one drive below the pool's file system; of page caches an sda that says "write back".
   Machine& drive(pmem::DriveKind kind, const std::string& name,
                  const std::string& write_cache = "");
-  /// Call after drive(): what follows from both is concluded.
   /// The drive is reached through a loop device over this file.
   Machine& image(const std::string& file, const std::string& mount_options);
+  /// Call after drive() and image(): what follows from all is concluded.
   Machine& mount_options(const std::string& options);
+  Machine& pool(const PoolThere& pool);
   Machine& pool_bytes(std::uint64_t bytes);
   /// The block device of the pool's file system: number 8:1 is a partition of `disk`.
   Machine& disk(const std::string& disk);

@@ -133,6 +133,19 @@ TEST(PagesUnderRnic, FollowTheKernelsRelease) {
   expect(check, Machine().rdma(), NotKnown, "is not known");
 }
 
+TEST(Forks, AreSafeSinceTheKernelCopiesPinnedPages) {
+  const auto with = [](const std::string& release) {
+    return Machine().rdma().file("/proc/sys/kernel/osrelease", release);
+  };
+  const auto check = check_forks;
+  expect(check, Machine(), NotApplicable, "no RNIC");
+  expect(check, with("5.10.0-28-amd64"), Advice, "is refused the RNIC");
+  expect(check, with("4.18.0"), Advice, "is refused the RNIC");
+  expect(check, with("5.12.0"), Ok, "to the parent");
+  expect(check, with("6.1.0-18-amd64"), Ok, "to the parent");
+  expect(check, Machine().rdma(), NotKnown, "not known");
+}
+
 TEST(Iommu, TranslatesOrNot) {
   const std::string group = std::string(Machine::kRnicPath) + "/iommu_group";
   const auto with = [&group](std::string_view type) {

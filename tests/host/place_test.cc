@@ -77,6 +77,25 @@ TEST(WriteCache, MattersWhereBarriersAreOff) {
   expect(check, disk("write through").mount_options("rw,nobarrier"), Ok, "no volatile write");
 }
 
+TEST(DeclaredDomain, APoolOutlivesNoDeclaration) {
+  const auto check = check_declared_domain;
+  const PoolThere battery{"orders", Wsp, "", false};
+  const auto memory = [&] { return on(MediumKind::Dram, None, "tmpfs").pool(battery); };
+  expect(check, memory(), Problem, "pool orders was made with domain wsp");
+  expect(check, memory().config(""), Problem, "which nobody declares now");
+  expect(check, memory().config("[profile.pool.other]\ndomain = \"wsp\"\n"), Problem, "orders");
+  // Repeated, for all or for this one; or no more than the evidence.
+  expect(check, memory().config("[profile]\ndomain = \"wsp\"\n"), Advice,
+         "no file of this machine");
+  expect(check, memory().config("[profile.pool.orders]\ndomain = \"wsp\"\n"), Advice, "no file");
+  expect(check, Machine().pool({"orders", Page, "", false}), NotApplicable, "never detected");
+  expect(check, Machine().pool({"orders", std::nullopt, "", false}), NotApplicable,
+         "never detected");
+  const Machine closed = Machine().pool({"orders", std::nullopt, "orders.pool: denied", true});
+  expect(check, closed, NotApplicable, "never detected");
+  EXPECT_NE(check(closed.inspected()).root_tells, "");
+}
+
 TEST(DeclaredDomain, IsComparedWithTheEvidence) {
   const auto check = check_declared_domain;
   const std::string file = "/etc/perdure/perdured.toml";

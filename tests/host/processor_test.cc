@@ -26,6 +26,20 @@ TEST(FlushInstructions, AreTheBestThatTheProcessorHas) {
   expect(check, with_flags("").unreadable(file), NotKnown, "can not be read");
 }
 
+TEST(FlushInstructions, OfArmAreNotUsedAndNotNeededWhereCachesSurvive) {
+  const auto arm = [](PersistenceDomain domain) {
+    return Machine()
+        .pool_on(MediumKind::Dax, domain, "device dax")
+        .file("/proc/cpuinfo",
+              "processor\t: 0\nBogoMIPS\t: 50.00\nFeatures\t: fp asimd dcpop dcpodp\n");
+  };
+  const auto check = check_flush_instructions;
+  expect(check, arm(PersistenceDomain::Dmp), Problem, "Perdure writes no lines back");
+  expect(check, arm(PersistenceDomain::Mhp), Ok, "domain mhp needs no lines written back");
+  expect(check, arm(PersistenceDomain::Wsp), Ok, "domain wsp needs no lines written back");
+  expect(check, arm(PersistenceDomain::None), Ok, "domain none needs no lines written back");
+}
+
 constexpr char kCpus[] = "/sys/devices/system/cpu";
 
 Machine governed(std::string_view first, std::string_view second) {
