@@ -113,6 +113,7 @@ MEDIA = (
         PLACE=/mnt/dax"""),
     ("device DAX on the same", "none", """
         umount /mnt/dax
+        dd if=/dev/zero of=$(ls /dev/pmem* | head -n 1) bs=1M count=20 conv=fsync 2>/dev/null
         ndctl create-namespace -f -e namespace0.0 -m devdax --map=mem >/dev/null
         tries=0
         while [ ! -e /dev/dax0.0 ] && [ $tries -lt 100 ]; do sleep 0.1; tries=$((tries + 1)); done
@@ -120,9 +121,55 @@ MEDIA = (
 )
 
 
+# On which of them pools are made as well, where, and what becomes of that without and with the
+# operator's consent to take a device: the domain of the pool, or a part of the refusal.
+POOLS = {
+    "ext4 on a loop device on that drive": ("/mnt/loop", (("false", "page"),)),
+    "ext4 on a loop device on that drive without barriers": ("/mnt/loop", (("false", "none"),)),
+    "device DAX on the same": ("/dev/dax0.0", (("false", "take_device = true"), ("true", "none"))),
+}
+POOL_PEER = "127.0.0.1:7470"
+
+
+def make_pool(machine, place, take_device):
+    """What `perdure pool create` says of a pool there, and of its domain if there is one then."""
+    return machine.run(
+        f"case {place} in /dev/*) directory=/run/devices; rm -rf $directory; mkdir $directory\n"
+        f"  ln -s {place} $directory/made.pool;; *) directory={place}; rm -f $directory/*.pool;;\n"
+        "esac\n"
+        f"printf '[control]\\nlisten = \"{POOL_PEER}\"\\n[data]\\ntransports = [\"tcp\"]\\n"
+        "[pools]\\ndirectory = \"%s\"\\n[profile]\\ntake_device = %s\\n' "
+        f"$directory {take_device} >/run/media.toml\n"
+        "rm -f /run/media.ports\n"
+        "perdured --config /run/media.toml --port-file /run/media.ports >/run/media.log 2>&1 &\n"
+        "daemon=$!\n"
+        "tries=0\n"
+        "while [ ! -e /run/media.ports ]; do\n"
+        "  tries=$((tries + 1))\n"
+        "  [ $tries -lt 300 ] && kill -0 $daemon || { cat /run/media.log; exit 1; }\n"
+        "  sleep 0.1\n"
+        "done\n"
+        f"perdure pool create --peers {POOL_PEER} --pool made --bytes 1MiB 2>&1 && "
+        f"perdure pool describe --peers {POOL_PEER} --pool made --format json\n"
+        "kill $daemon; wait $daemon; exit 0")
+
+
+def wrong_pools(machine, words):
+    """What is not as expected of pools on that medium."""
+    place, tries = POOLS.get(words, ("", ()))
+    wrong = []
+    for take_device, expected in tries:
+        said = make_pool(machine, place, take_device)
+        made = re.search(r'"domain": "(\w+)"', said)
+        if (made.group(1) != expected) if made else (expected not in said):
+            wrong.append(f"a pool on {words}, take_device = {take_device}: expected {expected}: "
+                         f"{said[-1000:]}")
+    return wrong
+
+
 def media(context):
     """What a pool lies on is seen for what it is: drives, memory behind them, and DRAM that
-    something calls persistent."""
+    something calls persistent. Pools that are made there are no more than that."""
     drive = Drive(context.lab.directory / "media.drive")
     machine = context.lab.machine("media", drive=drive, memory_map="48M!384M",
                                   looks_real=True)
@@ -135,6 +182,7 @@ def media(context):
         found = {axis["axis"]: axis for axis in said["axes"]}["persistence domain"]
         if found["value"] != domain or "virtual machine" in found["evidence"]:
             wrong.append(f"{words}: {found['value']}, expected {domain}: {found['evidence']}")
+        wrong += wrong_pools(machine, words)
     context.lab.release(machine)
     if wrong:
         raise Failed("; ".join(wrong))
