@@ -229,7 +229,7 @@ Check check_open_files(const InspectedHost& inspected) {
 Check check_huge_pages(const InspectedHost& inspected) {
   Check check{"huge-pages"};
   const bool dram = inspected.place.medium.kind == pmem::MediumKind::Dram;
-  if (!dram || rdma_devices(inspected.tree).empty()) {
+  if (!dram || hardware_rnics(inspected.tree).empty()) {
     check.find_nothing("only for pools in memory that an RNIC writes",
                        dram ? kNoRdmaDevice : inspected.place.medium.evidence.front());
     return check;

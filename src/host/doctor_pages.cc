@@ -67,7 +67,7 @@ Check check_pages_under_rnic(const InspectedHost& inspected) {
                        inspected.place.medium.evidence.front());
     return check;
   }
-  for (const RdmaDevice& device : rdma_devices(inspected.tree))
+  for (const RdmaDevice& device : hardware_rnics(inspected.tree))
     find_pages(inspected, device, check);
   check.find_nothing("no RNIC: what this processor stores into a file the kernel notices",
                      kNoRdmaDevice);

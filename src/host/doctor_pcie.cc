@@ -168,7 +168,7 @@ std::string pool_device(const InspectedHost& inspected) {
 
 Check check_ddio(const InspectedHost& inspected) {
   Check check{"ddio"};
-  for (const RdmaDevice& device : rdma_devices(inspected.tree)) {
+  for (const RdmaDevice& device : hardware_rnics(inspected.tree)) {
     const std::string port = root_port_of(device.pci);
     if (port.empty()) {
       check.evidence.push_back(device.name + ": its PCIe root port is not in /sys");
@@ -183,7 +183,7 @@ Check check_ddio(const InspectedHost& inspected) {
 
 Check check_iommu(const InspectedHost& inspected) {
   Check check{"iommu"};
-  for (const RdmaDevice& device : rdma_devices(inspected.tree))
+  for (const RdmaDevice& device : hardware_rnics(inspected.tree))
     find_iommu(inspected, device, check);
   check.find_nothing("no RNIC", kNoRdmaDevice);
   return check;
@@ -197,7 +197,7 @@ Check check_numa(const InspectedHost& inspected) {
     return check;
   }
   const auto pool = node_of(inspected.tree, pool_device(inspected), check);
-  for (const RdmaDevice& device : rdma_devices(inspected.tree)) {
+  for (const RdmaDevice& device : hardware_rnics(inspected.tree)) {
     const auto rnic = node_of(inspected.tree, device.pci, check);
     if (!pool || !rnic) {
       check.find(

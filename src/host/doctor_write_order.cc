@@ -89,7 +89,7 @@ void find_order(const InspectedHost& inspected, const RdmaDevice& device, Check&
 
 Check check_write_order(const InspectedHost& inspected) {
   Check check{"write-order"};
-  for (const RdmaDevice& device : rdma_devices(inspected.tree))
+  for (const RdmaDevice& device : hardware_rnics(inspected.tree))
     find_order(inspected, device, check);
   check.find_nothing("no RNIC: over tcp and shm this processor stores the bytes, in order",
                      kNoRdmaDevice);

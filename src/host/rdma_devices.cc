@@ -91,7 +91,7 @@ std::vector<RdmaPort> ports_of_kind(const std::vector<RdmaDevice>& devices, Rdma
   return ports;
 }
 
-std::vector<RdmaDevice> rdma_devices(const SystemTree& tree) {
+std::vector<RdmaDevice> hardware_rnics(const SystemTree& tree) {
   std::vector<RdmaDevice> devices = rdma_devices(tree);
   std::erase_if(devices, [](const RdmaDevice& device) { return !device.software.empty(); });
   return devices;

@@ -40,7 +40,7 @@ std::vector<RdmaDevice> rdma_devices(const SystemTree& tree);
 std::vector<RdmaPort> ports_of_kind(const std::vector<RdmaDevice>& devices, RdmaKind kind,
                                     bool hardware_only);
 
-/// Those that are RNICs.
-std::vector<RdmaDevice> rdma_devices(const SystemTree& tree);
+/// Those that no processor plays.
+std::vector<RdmaDevice> hardware_rnics(const SystemTree& tree);
 
 }  // namespace perdure::host
