@@ -25,7 +25,7 @@ Result<std::unique_ptr<RemoteBytes>> RemoteBytes::open(Peer& peer, const std::st
                   request, Deadline(clock, until ? std::min(timeout, until->left()) : timeout)));
   std::unique_ptr<RemoteBytes> bytes(new RemoteBytes(std::move(session), timeout, clock, until));
   // Not cleared: an opening has several of these, and most read little.
-  bytes->landing_ = std::make_unique_for_overwrite<std::byte[]>(kLandingBytes);
+  bytes->landing_ = std::make_unique_for_overwrite<std::byte[]>(kReadBytes + kViewBytes);
   PERDURE_TRY(memory, peer.device().register_memory(bytes->landing(), fabric::Access::Local));
   bytes->landing_memory_ = std::move(memory);
   return bytes;
@@ -33,26 +33,37 @@ Result<std::unique_ptr<RemoteBytes>> RemoteBytes::open(Peer& peer, const std::st
 
 Result<void> RemoteBytes::read(std::uint64_t at, std::span<std::byte> to) {
   while (!to.empty()) {
-    const auto window = to.first(std::min(to.size(), kLandingBytes));
+    const auto window = landing().first(std::min(to.size(), kReadBytes));
     PERDURE_TRY_VOID(read_window(at, window));
+    std::copy(window.begin(), window.end(), to.begin());
     at += window.size();
     to = to.subspan(window.size());
   }
   return {};
 }
 
+Result<std::span<const std::byte>> RemoteBytes::view(std::uint64_t at, std::size_t least,
+                                                     std::size_t most) {
+  if (least > kViewBytes) return ByteSource::view(at, least, most);
+  ++views_;
+  const auto window = landing().last(kViewBytes).first(std::min(most, kViewBytes));
+  PERDURE_TRY_VOID(read_window(at, window));
+  return std::span<const std::byte>(window);
+}
+
+/// Into a part of landing().
 Result<void> RemoteBytes::read_window(std::uint64_t at, std::span<std::byte> to) {
+  std::size_t posted = 0;  // bytes
   std::size_t in_flight = 0;
-  for (std::size_t done = 0; done < to.size(); done += kPieceBytes) {
-    const std::size_t bytes = std::min(kPieceBytes, to.size() - done);
-    PERDURE_TRY_VOID(post_read(at + done, landing().subspan(done, bytes)));
-    ++in_flight;
-  }
-  while (in_flight > 0) {
+  while (posted < to.size() || in_flight > 0) {
+    for (; posted < to.size() && in_flight < kPieces; ++in_flight) {
+      const std::size_t bytes = std::min(kPieceBytes, to.size() - posted);
+      PERDURE_TRY_VOID(post_read(at + posted, to.subspan(posted, bytes)));
+      posted += bytes;
+    }
     PERDURE_TRY(count, await_reads(at, to.size()));
     in_flight -= count;
   }
-  std::copy_n(landing_.get(), to.size(), to.begin());
   return {};
 }
 

@@ -13,7 +13,8 @@
 
 namespace perdure::client {
 
-/// Threads: one caller at a time. Cost: one round trip per 256 KiB and one copy.
+/// Threads: one caller at a time. Cost: one round trip and more for each 256 KiB and a copy (read),
+/// or for each MiB (view).
 class RemoteBytes final : public ByteSource {
  public:
   /// Opens a read session; `clock` must outlive it. A peer may be silent for `timeout`; `until`, if
@@ -26,6 +27,9 @@ class RemoteBytes final : public ByteSource {
   std::uint64_t size() const override { return session_.remote.length; }
   /// Errors: Disconnected, TimedOut.
   Result<void> read(std::uint64_t at, std::span<std::byte> to) override;
+  /// Errors: the same.
+  Result<std::span<const std::byte>> view(std::uint64_t at, std::size_t least,
+                                          std::size_t most) override;
 
   const Session& session() const { return session_; }
 
@@ -33,7 +37,7 @@ class RemoteBytes final : public ByteSource {
   RemoteBytes(Session session, Nanoseconds timeout, const Clock& clock,
               const std::optional<Deadline>& until)
       : session_(std::move(session)), timeout_(timeout), clock_(clock), until_(until) {}
-  std::span<std::byte> landing() const { return {landing_.get(), kLandingBytes}; }
+  std::span<std::byte> landing() const { return {landing_.get(), kReadBytes + kViewBytes}; }
   Result<void> read_window(std::uint64_t at, std::span<std::byte> to);
   Result<void> post_read(std::uint64_t at, std::span<std::byte> to);
   Result<std::size_t> await_reads(std::uint64_t at, std::size_t bytes);
@@ -41,10 +45,11 @@ class RemoteBytes final : public ByteSource {
   // A peer is silent while no READ completes. One that is long never would where packets are lost:
   // on a RoCE connection each loss costs it an ACK time-out.
   static constexpr std::size_t kPieceBytes = 16 * 1024;
-  static constexpr std::size_t kPieces = 16;
-  static constexpr std::size_t kLandingBytes = kPieces * kPieceBytes;
+  static constexpr std::size_t kPieces = 16;  // in flight
+  static constexpr std::size_t kReadBytes = 256 * 1024;
+  static constexpr std::size_t kViewBytes = 1024 * 1024;
 
-  std::unique_ptr<std::byte[]> landing_;  // registered; what a READ brings
+  std::unique_ptr<std::byte[]> landing_;  // registered; what READs bring for read(), and for view()
   std::unique_ptr<fabric::Memory> landing_memory_;
   Session session_;  // goes before the memory that its READs name
   const Nanoseconds timeout_;

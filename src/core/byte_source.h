@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstring>
 #include <span>
+#include <vector>
 
 namespace perdure {
 
@@ -17,6 +18,25 @@ class ByteSource {
   virtual std::uint64_t size() const = 0;
   /// Fills `to` from `at`. Requires at + to.size() <= size().
   virtual Result<void> read(std::uint64_t at, std::span<std::byte> to) = 0;
+
+  /// Brings `least` bytes from `at`, or more, up to `most`: without copying them, where the source
+  /// has a place for them. Requires least <= most, at + most <= size().
+  virtual Result<std::span<const std::byte>> view(std::uint64_t at, std::size_t least,
+                                                  std::size_t most) {
+    ++views_;
+    (void)least;
+    viewed_.resize(most);
+    if (auto filled = read(at, viewed_); !filled) return filled.error();
+    return std::span<const std::byte>(viewed_);
+  }
+  /// Counts the views: what one returned is good until the next.
+  std::uint64_t views() const { return views_; }
+
+ protected:
+  std::uint64_t views_ = 0;
+
+ private:
+  std::vector<std::byte> viewed_;
 };
 
 /// Bytes in this process.

@@ -94,25 +94,26 @@ void LogCursor::set_state(const LogState& state) {
   limit_ = Lsn{state.head.lsn.value + state.anchor.ring_bytes};
   epoch_ = state.epoch;
   begin_ = state.begin;
-  window_.clear();
+  window_ = {};
 }
 
 /// The bytes at an offset of the ring, from the window or after moving it there.
 Result<std::span<const std::byte>> LogCursor::fetch(std::uint64_t ring_offset,
                                                     std::uint64_t length) {
-  const bool inside =
-      ring_offset >= window_at_ && ring_offset + length <= window_at_ + window_.size();
+  const bool inside = ring_offset >= window_at_ &&
+                      ring_offset + length <= window_at_ + window_.size() &&
+                      view_ == bytes_->views();
   if (!inside) {
     const std::uint64_t left = ring_bytes_ - ring_offset;
-    window_.resize(std::min(std::max(length, window_bytes_), left));
-    window_bytes_ = std::min(2 * window_bytes_, kWindowBytes);
+    const std::uint64_t most = std::min(std::max(length, window_bytes_), left);
+    window_ = {};
+    PERDURE_TRY(window, bytes_->view(kRingAt + ring_offset, length, most));
+    window_ = window;
+    view_ = bytes_->views();
     window_at_ = ring_offset;
-    if (auto filled = bytes_->read(kRingAt + ring_offset, window_); !filled) {
-      window_.clear();
-      return filled.error();
-    }
+    window_bytes_ = std::min(2 * window_bytes_, kWindowBytes);
   }
-  return std::span<const std::byte>(window_).subspan(ring_offset - window_at_, length);
+  return window_.subspan(ring_offset - window_at_, length);
 }
 
 /// Why a header can not be the next record; nothing when only its checksum is left to check.
@@ -134,7 +135,7 @@ Result<std::optional<RecordView>> LogCursor::next() {
   const std::uint64_t offset = at_.lsn.value % ring_bytes_;
   const auto stop = [&](LogEnd why) {
     end_ = why;
-    window_.clear();  // what is there may change: look at the medium again next time
+    window_ = {};  // what is there may change: look at the medium again next time
     window_bytes_ = kFirstWindowBytes;
     return Result<std::optional<RecordView>>(std::optional<RecordView>{});
   };

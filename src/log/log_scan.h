@@ -83,7 +83,8 @@ class LogCursor {
   Boundary at_;
   LogEnd end_ = LogEnd::Clean;
   bool unchecked_ = false;
-  std::vector<std::byte> window_;                   // bytes of the ring around the position
+  std::span<const std::byte> window_;               // bytes of the ring around the position
+  std::uint64_t view_ = 0;                          // that brought them
   std::uint64_t window_at_ = 0;                     // their offset in the ring
   std::uint64_t window_bytes_ = kFirstWindowBytes;  // of the next one
 };
