@@ -243,17 +243,11 @@ Result<std::uint64_t> DurableSession::begin_by(std::size_t method,
                                                std::span<const persist::UpdateItem> items) {
   if (!waiting_.empty()) return Error{ErrorCode::QueueFull, "an update waits to be posted"};
   PERDURE_TRY(request, requester_->begin(method, items));
-  if (options_.ranges_again) note_extents(request, items);
-  const std::uint64_t number = ++begun_;
-  last_request_[number % kUpdatesMax] = request;
-  if (number != resolved_ + 1) return number;
-  note_progress();
-  // Timing one costs two looks at the clock.
-  constexpr std::uint32_t kSinglesPerTimed = 16;
-  if (++singles_ % kSinglesPerTimed == 0) {
-    single_ = {number, method, items.front().data.length, options_.clock->now(), idle_polls_};
-  }
-  return number;
+  return note_begun(method, request, items);
+}
+
+void DurableSession::time_single(std::size_t method, std::uint64_t bytes) {
+  single_ = {begun_, method, bytes, options_.clock->now(), idle_polls_};
 }
 
 /// Counts how long the responder has been silent. A clock that jumps, or a process that was stopped
@@ -266,11 +260,6 @@ void DurableSession::check_timeout() {
   if (silent_ <= options_.timeout) return;
   mark_down({ErrorCode::TimedOut,
              fmt::format("no answer for {} ms", options_.timeout / std::chrono::milliseconds(1))});
-}
-
-void DurableSession::note_progress() {
-  silent_ = Nanoseconds{0};
-  last_look_.reset();
 }
 
 /// Waits until an update has resolved.

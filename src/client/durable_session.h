@@ -141,7 +141,15 @@ class DurableSession {
   /// Requires up(). Errors: those of Requester::begin; QueueFull also while an update of several
   /// requests waits.
   Result<std::uint64_t> begin(std::span<const persist::UpdateItem> items) {
-    return begin_by(items.front().data.length <= small_bytes_max_ ? kSmall : kLarge, items);
+    return begin_by(method_for(items.front().data.length), items);
+  }
+  /// The same in the caller, for what is one message and can be posted at once. 0: it is not that,
+  /// or something is wrong, and nothing was done.
+  std::uint64_t begin_message(std::span<const persist::UpdateItem> items) {
+    if (!waiting_.empty()) return 0;
+    const std::size_t method = method_for(items.front().data.length);
+    const std::uint64_t request = requester_->begin_message(method, items);
+    return request == 0 ? 0 : note_begun(method, request, items);
   }
   /// The same for a single range that is written again and again, such as a word: each time after
   /// the one before has resolved.
@@ -265,7 +273,26 @@ class DurableSession {
   void expect(const plan::CostModel& costs);
   Expectation expectation(const Method& method) const;
   void note_time_of_single();
-  void note_progress();
+  void note_progress() {
+    silent_ = Nanoseconds{0};
+    last_look_.reset();
+  }
+  std::size_t method_for(std::uint64_t bytes) const {
+    return bytes <= small_bytes_max_ ? kSmall : kLarge;
+  }
+  std::uint64_t note_begun(std::size_t method, std::uint64_t request,
+                           std::span<const persist::UpdateItem> items) {
+    if (options_.ranges_again) note_extents(request, items);
+    const std::uint64_t number = ++begun_;
+    last_request_[number % kUpdatesMax] = request;
+    if (number != resolved_ + 1) return number;
+    note_progress();
+    // Timing one costs two looks at the clock.
+    constexpr std::uint32_t kSinglesPerTimed = 16;
+    if (++singles_ % kSinglesPerTimed == 0) time_single(method, items.front().data.length);
+    return number;
+  }
+  void time_single(std::size_t method, std::uint64_t bytes);
   std::size_t place_method(std::uint64_t bytes) const {
     return bytes <= place_small_bytes_max_ ? kPlaceSmall : kPlaceLarge;
   }

@@ -18,10 +18,6 @@ constexpr std::uint64_t kNotPosted = std::numeric_limits<std::uint64_t>::max();
 // A connection that loses packets, as RoCE does, gets through what is short.
 constexpr std::uint64_t kReadPieceBytes = 64 * 1024;
 
-bool is_word(const persist::UpdateItem& item) {
-  return item.data.length == sizeof(std::uint64_t) && item.at % sizeof(std::uint64_t) == 0;
-}
-
 }  // namespace
 
 /// Whether another update can be begun.
@@ -57,7 +53,7 @@ bool DurableSession::is_pair(std::span<const Ranges> epochs) const {
   if (!tail_word_ || epochs.size() != 2 || epochs[0].size() != 1 || epochs[1].size() != 1) {
     return false;
   }
-  return is_word(epochs[1][0]) &&
+  return persist::is_word(epochs[1][0]) &&
          epochs[0][0].data.length <= std::min(range_bytes_max_, plan::kBatchBytesMax);
 }
 

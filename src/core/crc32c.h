@@ -14,9 +14,8 @@ namespace perdure {
 /// crc32 instruction (SSE4.2), where it has it.
 std::uint32_t crc32c(std::span<const std::byte> data, std::uint32_t crc = 0);
 
-/// Checksum of what `crc` is the checksum of and then `data`, which is copied to `to`. That must
-/// not overlap.
-std::uint32_t crc32c_copy(std::uint32_t crc, std::byte* to, std::span<const std::byte> data);
+/// Up to here ISA-L's preparations take longer than the crc32 instruction.
+inline constexpr std::size_t kShortCrcBytes = 256;
 
 #ifdef __x86_64__
 /// Whether this CPU has the crc32 instruction; false before it was looked for.
@@ -36,6 +35,7 @@ std::uint32_t crc32c_of(const std::byte* data) {
     std::uint32_t first = 0xffffffff;
     asm("crc32l %1, %0" : "+r"(first) : "rm"(load<std::uint32_t>(data)));
     std::uint64_t sum = first;
+#pragma GCC unroll 8
     for (std::size_t at = 4; at < bytes; at += 8) {
       asm("crc32q %1, %0" : "+r"(sum) : "rm"(load<std::uint64_t>(data + at)));
     }
@@ -44,5 +44,50 @@ std::uint32_t crc32c_of(const std::byte* data) {
 #endif
   return crc32c({data, bytes});
 }
+
+/// Up to how many bytes short_crc32c_copy takes here; 0: none.
+inline std::size_t short_crc_bytes_max() {
+#ifdef __x86_64__
+  return has_crc_instruction ? kShortCrcBytes : 0;
+#else
+  return 0;
+#endif
+}
+
+/// crc32c_copy for what is no longer than that. Cost: three instructions for each word, in the
+/// caller.
+inline std::uint32_t short_crc32c_copy([[maybe_unused]] std::uint32_t crc,
+                                       [[maybe_unused]] std::byte* to,
+                                       [[maybe_unused]] std::span<const std::byte> data) {
+#ifdef __x86_64__
+  const std::byte* from = data.data();
+  const std::byte* const end = from + data.size();
+  std::uint64_t sum = ~crc;
+  const auto take_word = [&](std::size_t at) {
+    const auto word = load<std::uint64_t>(from + at);
+    store(to + at, word);
+    asm("crc32q %1, %0" : "+r"(sum) : "r"(word));
+  };
+  for (; end - from >= 32; from += 32, to += 32) {
+    take_word(0);
+    take_word(8);
+    take_word(16);
+    take_word(24);
+  }
+  for (; end - from >= 8; from += 8, to += 8) take_word(0);
+  auto narrow = static_cast<std::uint32_t>(sum);
+  for (; from != end; ++from, ++to) {
+    *to = *from;
+    asm("crc32b %1, %0" : "+r"(narrow) : "r"(static_cast<std::uint8_t>(*from)));
+  }
+  return ~narrow;
+#else
+  __builtin_unreachable();
+#endif
+}
+
+/// Checksum of what `crc` is the checksum of and then `data`, which is copied to `to`. That must
+/// not overlap.
+std::uint32_t crc32c_copy(std::uint32_t crc, std::byte* to, std::span<const std::byte> data);
 
 }  // namespace perdure

@@ -113,53 +113,17 @@ const bool has_crc_instruction = __builtin_cpu_supports("sse4.2") != 0;
 namespace {
 
 #ifdef __x86_64__
-constexpr std::size_t kShortBytes = 256;  // up to here ISA-L's preparations take longer
-
-/// The next word of the data, copied to `to`.
-template <typename Word, bool copying>
-__attribute__((always_inline)) inline Word take_word(const std::byte*& from, std::byte*& to) {
-  Word word;
-  std::memcpy(&word, from, sizeof word);
-  from += sizeof word;
-  if constexpr (copying) {
-    std::memcpy(to, &word, sizeof word);
-    to += sizeof word;
-  }
-  return word;
-}
-
-/// Takes `data` into the register, and copies it to `to`.
-template <bool copying>
-__attribute__((target("sse4.2"), always_inline)) inline std::uint32_t take_in(
-    std::uint32_t sum, std::span<const std::byte> data, std::byte* to) {
-  const std::byte* from = data.data();
-  std::size_t left = data.size();
-  std::uint64_t wide = sum;
-  for (; left >= 32; left -= 32) {
-    wide = _mm_crc32_u64(wide, take_word<std::uint64_t, copying>(from, to));
-    wide = _mm_crc32_u64(wide, take_word<std::uint64_t, copying>(from, to));
-    wide = _mm_crc32_u64(wide, take_word<std::uint64_t, copying>(from, to));
-    wide = _mm_crc32_u64(wide, take_word<std::uint64_t, copying>(from, to));
-  }
-  for (; left >= 8; left -= 8) {
-    wide = _mm_crc32_u64(wide, take_word<std::uint64_t, copying>(from, to));
-  }
-  sum = static_cast<std::uint32_t>(wide);
-  for (; left >= 4; left -= 4) {
-    sum = _mm_crc32_u32(sum, take_word<std::uint32_t, copying>(from, to));
-  }
-  for (; left != 0; --left) sum = _mm_crc32_u8(sum, take_word<std::uint8_t, copying>(from, to));
-  return sum;
-}
-
 __attribute__((target("sse4.2"))) std::uint32_t short_crc32c(std::span<const std::byte> data,
                                                              std::uint32_t crc) {
-  return ~take_in<false>(~crc, data, nullptr);
-}
-
-__attribute__((target("sse4.2"))) std::uint32_t short_crc32c_copy(std::uint32_t crc, std::byte* to,
-                                                                  std::span<const std::byte> data) {
-  return ~take_in<true>(~crc, data, to);
+  const std::byte* from = data.data();
+  std::size_t left = data.size();
+  std::uint64_t sum = ~crc;
+  for (; left >= 8; left -= 8, from += 8) sum = _mm_crc32_u64(sum, load<std::uint64_t>(from));
+  auto narrow = static_cast<std::uint32_t>(sum);
+  for (; left != 0; --left) {
+    narrow = _mm_crc32_u8(narrow, static_cast<std::uint8_t>(*from++));
+  }
+  return ~narrow;
 }
 #endif
 
@@ -170,45 +134,36 @@ std::uint32_t long_crc32c(std::span<const std::byte> data, std::uint32_t crc) {
   return ~crc32_iscsi(bytes, static_cast<int>(data.size()), ~crc);
 }
 
-std::uint32_t long_crc32c_copy(std::uint32_t crc, std::byte* to, std::span<const std::byte> data) {
+}  // namespace
+
+std::uint32_t crc32c_copy(std::uint32_t crc, std::byte* to, std::span<const std::byte> data) {
+  if (data.size() <= short_crc_bytes_max()) return short_crc32c_copy(crc, to, data);
   // Piece by piece, so that long data passes through the cache once.
   constexpr std::size_t kPieceBytes = 16 * 1024;
   while (!data.empty()) {
     const auto piece = data.first(std::min(data.size(), kPieceBytes));
     std::memcpy(to, piece.data(), piece.size());
-    crc = long_crc32c({to, piece.size()}, crc);
+    crc = crc32c({to, piece.size()}, crc);
     to += piece.size();
     data = data.subspan(piece.size());
   }
   return crc;
 }
 
-}  // namespace
-
 std::uint32_t crc32c(std::span<const std::byte> data, std::uint32_t crc) {
 #ifdef __x86_64__
-  if (data.size() <= kShortBytes && has_crc_instruction) {
-    return short_crc32c(data, crc);
-  }
+  if (data.size() <= kShortCrcBytes && has_crc_instruction) return short_crc32c(data, crc);
 #endif
   return long_crc32c(data, crc);
 }
 
-std::uint32_t crc32c_copy(std::uint32_t crc, std::byte* to, std::span<const std::byte> data) {
-#ifdef __x86_64__
-  if (data.size() <= kShortBytes && has_crc_instruction) return short_crc32c_copy(crc, to, data);
-#endif
-  return long_crc32c_copy(crc, to, data);
-}
+std::atomic<std::uint32_t> fork_count{0};
 
 namespace {
 
-std::atomic<std::uint32_t> forks{0};
-const int watches_forks = ::pthread_atfork(nullptr, nullptr, [] { ++forks; });
+const int watches_forks = ::pthread_atfork(nullptr, nullptr, [] { ++fork_count; });
 
 }  // namespace
-
-std::uint32_t forks_so_far() { return forks.load(std::memory_order_relaxed); }
 
 std::string_view to_string(Severity severity) {
   switch (severity) {

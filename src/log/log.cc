@@ -95,8 +95,8 @@ Log::Log(Log&&) noexcept = default;
 Log& Log::operator=(Log&&) noexcept = default;
 Log::~Log() = default;
 
-bool Log::readable() const { return state_ != nullptr && state_->process == forks_so_far(); }
-bool Log::usable() const { return readable() && !state_->closed; }
+inline bool Log::readable() const { return state_ != nullptr && state_->process == forks_so_far(); }
+inline bool Log::usable() const { return readable() && !state_->closed; }
 
 Error Log::why_not() const {
   if (state_ == nullptr) return {ErrorCode::InvalidArgument, "this log was moved from"};

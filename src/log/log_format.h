@@ -175,6 +175,15 @@ inline std::uint32_t encode_record(const RecordHeader& header, std::span<const s
   return crc;
 }
 
+/// The same for a payload of at most short_crc_bytes_max(), in the caller.
+inline std::uint32_t encode_short_record(const RecordHeader& header,
+                                         std::span<const std::byte> payload, std::byte* to) {
+  const std::uint32_t crc =
+      short_crc32c_copy(encode_record_header(header, to), to + kRecordHeaderBytes, payload);
+  store(to, crc);
+  return crc;
+}
+
 /// Whether the bytes name this LSN as a record's header does: a cheap look before decoding.
 inline bool may_begin_at(std::span<const std::byte, kRecordHeaderBytes> bytes, Lsn lsn) {
   return (load<std::uint64_t>(bytes.data() + 8) & kLsnMax) == lsn.value;

@@ -55,8 +55,7 @@ void Replica::resume_at(Lsn lsn) {
   session_.got_on();
 }
 
-inline Result<std::uint64_t> Replica::begin_batch(const Staging::Run& run,
-                                                  std::uint64_t ring_bytes) {
+Result<std::uint64_t> Replica::begin_batch(const Staging::Run& run, std::uint64_t ring_bytes) {
   std::array<persist::UpdateItem, 2> items;
   items[0].at = kRingAt + run.lsn.value % ring_bytes;
   items[0].data = {run.data, run.length, staging_memory_.get()};
@@ -87,7 +86,7 @@ Result<std::uint64_t> Replica::begin_piece(const Staging::Run& run, std::uint64_
   return begun;
 }
 
-inline void Replica::send(const Staging& staging, Lsn end, std::uint64_t ring_bytes) {
+void Replica::send(const Staging& staging, Lsn end, std::uint64_t ring_bytes) {
   while (next_ < end && batches_begun_ - batches_answered_ < batches_in_flight_) {
     const std::uint64_t range_bytes_max = session_.range_bytes_max();
     const std::uint64_t run_bytes_max = std::min(plan::kBatchBytesMax, range_bytes_max);
@@ -108,14 +107,6 @@ void Replica::pump(const Staging& staging, Lsn end, std::uint64_t ring_bytes) {
   take_answers();
   if (up()) session_.follow_drift();
   if (up()) send(staging, end, ring_bytes);
-}
-
-void Replica::offer(const Staging& staging, Lsn end, std::uint64_t ring_bytes, bool look) {
-  if (!sending()) return;
-  if (look) take_answers();
-  if (!up()) return;
-  if (answer_due() && end.value - next_.value < kGatherBytes) return;
-  send(staging, end, ring_bytes);
 }
 
 void Replica::take_answers() {

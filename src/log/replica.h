@@ -84,6 +84,12 @@ class Replica {
 
   bool sending() const { return sending_ && session_.up(); }
   bool answer_due() const { return sending() && !session_.idle(); }
+  /// What is staged below waits for the answer that is due; if none is, or it is down, nothing
+  /// does.
+  Lsn gathers_until() const {
+    if (!sending()) return Lsn{kLsnMax};
+    return answer_due() ? Lsn{next_.value + kGatherBytes} : Lsn{};
+  }
   /// Everything below is durable on this replica, as far as its writer was told.
   Lsn durable_below() const { return durable_; }
   // Of the session.
@@ -108,6 +114,7 @@ class Replica {
   Result<std::uint64_t> begin_batch(const Staging::Run& run, std::uint64_t ring_bytes);
   void take_answers();
   void send(const Staging& staging, Lsn end, std::uint64_t ring_bytes);
+  bool send_last(const Staging& staging, std::uint64_t ring_bytes);
   Result<std::uint64_t> begin_piece(const Staging::Run& run, std::uint64_t ring_bytes);
 
   std::size_t batches_in_flight_;
@@ -132,5 +139,32 @@ class Replica {
   Lsn durable_;
   BroughtSoFar brought_so_far_;
 };
+
+inline void Replica::offer(const Staging& staging, Lsn end, std::uint64_t ring_bytes, bool look) {
+  if (!sending()) return;
+  if (look) {
+    take_answers();
+    if (!up()) return;
+  }
+  if (!session_.idle() && end.value - next_.value < kGatherBytes) return;
+  if (!send_last(staging, ring_bytes)) send(staging, end, ring_bytes);
+}
+
+/// The commonest case of send, in the caller: the last record that was staged is all that there is
+/// to send. False: it is not that, and nothing was done.
+inline bool Replica::send_last(const Staging& staging, std::uint64_t ring_bytes) {
+  const std::optional<Staging::Run> last = staging.last_from(next_);
+  if (!last || shape_ != LogShape::Singleton || piece_sent_ != 0 ||
+      batches_begun_ - batches_answered_ >= batches_in_flight_) {
+    return false;
+  }
+  const persist::UpdateItem item{kRingAt + last->lsn.value % ring_bytes,
+                                 {last->data, last->length, staging_memory_.get()}};
+  const std::uint64_t number = session_.begin_message({&item, 1});
+  if (number == 0) return false;
+  next_ = last->end;
+  batches_[batches_begun_++ % kBatchesMax] = {number, next_};
+  return true;
+}
 
 }  // namespace perdure::log

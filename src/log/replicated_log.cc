@@ -22,8 +22,6 @@ constexpr std::uint64_t kSpinRoundsPerLook = 64;
 constexpr Nanoseconds kLookEvery = std::chrono::milliseconds(1);
 // Appends that follow one another more closely share a look at the completion queues.
 constexpr Nanoseconds kOfferLookEvery = std::chrono::microseconds(5);
-// Reading the clock costs as much as an append.
-constexpr std::uint32_t kOffersPerClock = 4;
 // What append and trim spend on asking who has fenced this writer; and for how long they take the
 // answer as it was, while no replica comes back.
 constexpr Nanoseconds kAskWithin = std::chrono::seconds(1);
@@ -32,29 +30,22 @@ constexpr Nanoseconds kAskEvery = std::chrono::seconds(1);
 // what is behind it an opener finds (log_scan.cc looks further ahead).
 constexpr std::uint64_t kNoteEvery = 1024 * 1024;
 
-/// What is behind a payload that ends in the midst of a word is zero. Before the payload is there.
-inline void clear_last_word(std::uint64_t payload_bytes, std::byte* to) {
-  if (payload_bytes % kRecordAlignment == 0) return;
-  store(to + record_bytes(payload_bytes) - sizeof(std::uint64_t), std::uint64_t{0});
-}
-
 }  // namespace
 
-/// After an append: sends unless it is worth gathering more. Polling costs a system call on some
-/// fabrics, so many appends share one.
-inline void ReplicatedLog::offer() {
+/// Sends unless it is worth gathering more. Polling costs a system call on some fabrics, so many
+/// appends share one.
+void ReplicatedLog::offer_now(bool may_look) {
   bool look = false;
-  for (const Replica& replica : replicas_) {
-    if (!replica.answer_due()) continue;
-    if (++offers_ % kOffersPerClock != 0) break;
+  if (may_look) {
     const Nanoseconds now = clock_.now();
     look = now - last_offer_look_ >= kOfferLookEvery;
     if (look) last_offer_look_ = now;
-    break;
   }
+  gather_until_ = Lsn{kLsnMax};
   for (Replica& replica : replicas_) {
     replica.offer(staging_, tail_, anchor_.ring_bytes, look);
     if (!replica.sending()) plain_until_ = Lsn{};
+    gather_until_ = std::min(gather_until_, replica.gathers_until());
   }
   if (look) update_committed();
 }
@@ -70,37 +61,12 @@ Lsn ReplicatedLog::plain_from_here() const {
                    boundaries_.keeps_nothing_up_to()});
 }
 
-/// Makes the next record, in the room that it was given. `encode` writes it and returns its
-/// checksum; `plain`: see plain_until_.
-template <typename Encode>
-inline Ticket ReplicatedLog::put_record(RecordType type, std::uint64_t payload_bytes, std::byte* to,
-                                        bool plain, const Encode& encode) {
-  const std::uint64_t bytes = record_bytes(payload_bytes);
-  const Ticket ticket{tail_, Lsn{tail_.value + bytes}, next_index_, writer_};
-  last_crc_ = encode(header_of_next(type, payload_bytes), to);
-  last_epoch_ = epoch_;
-  const Lsn next = plain ? ticket.end : next_place(ticket.end, anchor_.ring_bytes);
-  staging_.commit(tail_, bytes, next);
-  tail_ = next;
-  if (type == RecordType::Data) ++next_index_;
-  if (!plain) boundaries_.note(tail_boundary());
-  return ticket;
-}
-
-Result<Ticket> ReplicatedLog::append(std::span<const std::byte> record) {
-  const auto encode = [&](const RecordHeader& header, std::byte* to) {
-    clear_last_word(record.size(), to);
-    return encode_record(header, record, to);
-  };
-  const std::uint64_t bytes = record_bytes(record.size());
-  if (record.empty() || tail_.value + bytes > plain_until_.value || record.size() > payload_max_) {
-    return append_record(RecordType::Data, record.size(), encode);
-  }
-  std::byte* const to = staging_.reserve(bytes);
-  if (to == nullptr) return append_record(RecordType::Data, record.size(), encode);
-  const Ticket ticket = put_record(RecordType::Data, record.size(), to, true, encode);
-  offer();
-  return ticket;
+Result<Ticket> ReplicatedLog::append_any(std::span<const std::byte> record) {
+  return append_record(RecordType::Data, record.size(),
+                       [&](const RecordHeader& header, std::byte* to) {
+                         clear_last_word(record.size(), to);
+                         return encode_record(header, record, to);
+                       });
 }
 
 Result<Ticket> ReplicatedLog::append_pieces(std::span<const std::span<const std::byte>> pieces) {
@@ -225,6 +191,7 @@ Result<std::byte*> ReplicatedLog::make_room(std::uint64_t bytes) {
 }
 
 void ReplicatedLog::pump() {
+  gather_until_ = Lsn{};
   for (Replica& replica : replicas_) replica.pump(staging_, tail_, anchor_.ring_bytes);
   update_committed();
 }
@@ -232,7 +199,7 @@ void ReplicatedLog::pump() {
 /// Notices connections that are gone and replicas that are silent, however seldom it is called:
 /// the queues alone show the former only to those who poll them without pause.
 void ReplicatedLog::look_at_connections(Nanoseconds sleep) {
-  plain_until_ = Lsn{};
+  plain_until_ = gather_until_ = Lsn{};
   std::array<fabric::Endpoint*, 64> endpoints;
   std::size_t count = 0;
   for (Replica& replica : replicas_) {

@@ -56,7 +56,7 @@ class ReplicatedLog {
       std::vector<std::unique_ptr<client::Peer>> peers, const WriterOptions& options,
       const Clock& clock);
 
-  Result<Ticket> append(std::span<const std::byte> record);
+  Result<Ticket> append(std::span<const std::byte> record);  // inline, below
   Result<Ticket> append_pieces(std::span<const std::span<const std::byte>> pieces);
   Result<std::span<std::byte>> claim(std::uint64_t bytes);
   Result<Ticket> append_claimed(std::uint64_t bytes);
@@ -152,6 +152,7 @@ class ReplicatedLog {
   Error too_few_of(const Configurations& in_play, const Configuration& lacking);
 
   // Running.
+  Result<Ticket> append_any(std::span<const std::byte> record);
   template <typename Encode>
   Result<Ticket> append_record(RecordType type, std::uint64_t payload_bytes, const Encode& encode);
   Result<Ticket> append_configuration(std::span<const std::byte> configuration);
@@ -181,6 +182,7 @@ class ReplicatedLog {
   Result<Boundary> boundary_at(Lsn lsn, const std::optional<Deadline>& until = std::nullopt);
   Result<void> trim_to(const Boundary& head, const std::optional<Deadline>& until = std::nullopt);
   void offer();
+  void offer_now(bool may_look);
   void pump();
   void look_at_connections(Nanoseconds sleep);
   void note_committed();
@@ -235,7 +237,7 @@ class ReplicatedLog {
   std::size_t first_to_reconnect_ = 0;
   std::optional<Nanoseconds> ask_again_at_;  // who has fenced this writer; not set: at once
   Nanoseconds last_offer_look_{0};
-  std::uint32_t offers_ = 0;  // that found an answer due
+  std::uint32_t offers_ = 0;  // that gathered
   Lsn committed_at_look_;     // at the last look
   Staging staging_;           // before the replicas: what is registered goes after the registration
   std::vector<Replica> replicas_;
@@ -254,6 +256,10 @@ class ReplicatedLog {
   /// Data records that end by here need no look at anything: see plain_from_here. Lowered, to 0,
   /// whenever a replica goes down, the head moves or the rule changes.
   Lsn plain_until_;
+  std::uint64_t plain_bytes_max_ = 0;  // and have no longer payload
+  /// While the tail is below, no replica sends: each has an answer due. Lowered, to 0, when one may
+  /// have come.
+  Lsn gather_until_;
   Lsn committed_ = kFirstLsn;
   Lsn noted_ = kFirstLsn;             // up to which the committed words were last brought
   Lsn durable_anywhere_ = kFirstLsn;  // on at least one replica
@@ -270,5 +276,56 @@ class ReplicatedLog {
   std::string accepted_loss_;          // what opening gave up
   std::vector<RepairReport> repairs_;  // that nobody has asked for yet
 };
+
+// The commonest case of append goes straight through, in one function: Log::append.
+
+/// Reading the clock costs as much as an append.
+inline constexpr std::uint32_t kOffersPerClock = 4;
+
+/// What is behind a payload that ends in the midst of a word is zero. Before the payload is there.
+inline void clear_last_word(std::uint64_t payload_bytes, std::byte* to) {
+  if (payload_bytes % kRecordAlignment == 0) return;
+  store(to + record_bytes(payload_bytes) - sizeof(std::uint64_t), std::uint64_t{0});
+}
+
+/// After an append: sends unless it is worth gathering more.
+inline void ReplicatedLog::offer() {
+  const bool gathers = tail_ < gather_until_;
+  if (gathers && ++offers_ % kOffersPerClock != 0) return;
+  offer_now(gathers);
+}
+
+/// Makes the next record, in the room that it was given. `encode` writes it and returns its
+/// checksum; `plain`: see plain_until_.
+template <typename Encode>
+inline Ticket ReplicatedLog::put_record(RecordType type, std::uint64_t payload_bytes, std::byte* to,
+                                        bool plain, const Encode& encode) {
+  const std::uint64_t bytes = record_bytes(payload_bytes);
+  const Ticket ticket{tail_, Lsn{tail_.value + bytes}, next_index_, writer_};
+  last_crc_ = encode(header_of_next(type, payload_bytes), to);
+  last_epoch_ = epoch_;
+  const Lsn next = plain ? ticket.end : next_place(ticket.end, anchor_.ring_bytes);
+  staging_.commit(tail_, bytes, next);
+  tail_ = next;
+  if (type == RecordType::Data) ++next_index_;
+  if (!plain) boundaries_.note(tail_boundary());
+  return ticket;
+}
+
+inline Result<Ticket> ReplicatedLog::append(std::span<const std::byte> record) {
+  const std::uint64_t bytes = record_bytes(record.size());
+  std::byte* const to = staging_.room_for(bytes);
+  if (record.size() - 1 >= plain_bytes_max_ || tail_.value + bytes > plain_until_.value ||
+      to == nullptr) {
+    return append_any(record);
+  }
+  const Ticket ticket = put_record(RecordType::Data, record.size(), to, true,
+                                   [&](const RecordHeader& header, std::byte* at) {
+                                     clear_last_word(record.size(), at);
+                                     return encode_short_record(header, record, at);
+                                   });
+  offer();
+  return ticket;
+}
 
 }  // namespace perdure::log

@@ -116,6 +116,7 @@ Result<void> ReplicatedLog::begin() {
     PERDURE_TRY_VOID(start_log());
   }
   payload_max_ = std::min(options_.record_bytes_max, payload_bytes_max(anchor_.ring_bytes));
+  plain_bytes_max_ = std::min<std::uint64_t>(payload_max_, short_crc_bytes_max());
   return {};
 }
 

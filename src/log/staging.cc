@@ -7,7 +7,7 @@
 namespace perdure::log {
 
 Staging::Staging(std::size_t bytes)
-    : bytes_(bytes), slots_(std::make_unique_for_overwrite<Slot[]>(kSlots)) {
+    : bytes_(bytes), slots_(std::make_unique_for_overwrite<Slot[]>(kSlots)), room_(room_of_all()) {
   PERDURE_ASSERT(bytes / kUnitBytes <= UINT32_MAX);
   // Pages come when they are first used, so a large ring costs nothing while little is in flight.
   void* mapped = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -18,16 +18,19 @@ Staging::Staging(std::size_t bytes)
 Staging::~Staging() { ::munmap(memory_, bytes_); }
 
 /// Behind what is staged, or before it.
-std::byte* Staging::reserve_behind(std::size_t length) {
-  if (next_slot_ - first_slot_ == kSlots) return nullptr;
-  const std::size_t oldest = std::size_t{slot(first_slot_).offset} * kUnitBytes;
-  if (write_at_ > oldest) {
-    if (write_at_ + length <= bytes_) return memory_ + write_at_;
-    if (length >= oldest) return nullptr;
-    write_at_ = 0;
-    return memory_;
+std::byte* Staging::reserve_anew(std::size_t length) {
+  const std::uint64_t slots = kSlots - (next_slot_ - first_slot_);
+  std::size_t end = bytes_;  // of what is free behind write_at_
+  if (slots < kSlots) {
+    const std::size_t oldest = std::size_t{slot(first_slot_).offset} * kUnitBytes;
+    const bool before = write_at_ <= oldest;  // what is staged goes on behind it
+    if (!before && write_at_ + length > bytes_ && length < oldest) write_at_ = 0;
+    // Were they to meet, it would look empty.
+    if (before || write_at_ == 0) end = oldest - std::min(oldest, kUnitBytes);
   }
-  return write_at_ + length < oldest ? memory_ + write_at_ : nullptr;
+  // A record takes a unit at least, so there is a slot for each that finds room.
+  room_ = std::min<std::size_t>(end - std::min(end, write_at_), slots * kUnitBytes);
+  return length <= room_ ? memory_ + write_at_ : nullptr;
 }
 
 /// The number of the first staged record at or after `lsn`.
@@ -71,6 +74,9 @@ const std::byte* Staging::record_at(Lsn lsn) const {
 
 void Staging::release(Lsn lsn) {
   while (first_slot_ < next_slot_ && slot(first_slot_).lsn < lsn.value) ++first_slot_;
+  if (first_slot_ != next_slot_ || write_at_ == 0) return;
+  write_at_ = 0;  // empty: start over, so that one record in flight stays in the cache
+  room_ = room_of_all();
 }
 
 std::optional<Lsn> Staging::first() const {

@@ -6,6 +6,7 @@
 
 #include "core/assert.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -27,11 +28,12 @@ class Staging {
 
   /// Room for `length` bytes in one piece, or null when there is none: release first.
   std::byte* reserve(std::size_t length) {
-    if (next_slot_ == first_slot_) {
-      write_at_ = 0;  // empty: start over, so that one record in flight stays in the cache
-      return length <= bytes_ ? memory_ : nullptr;
-    }
-    return reserve_behind(length);
+    std::byte* const room = room_for(length);
+    return room != nullptr ? room : reserve_anew(length);
+  }
+  /// The same, and null also where it takes a longer look.
+  std::byte* room_for(std::size_t length) const {
+    return length <= room_ ? memory_ + write_at_ : nullptr;
   }
   /// Makes the reserved bytes the record at `lsn`. Records come in order of LSN; the next one
   /// begins at `next`, which of a pad, of whose payload nothing is sent, is far behind its bytes.
@@ -42,6 +44,7 @@ class Staging {
                                       static_cast<std::uint32_t>(length)};
     ++next_slot_;
     write_at_ += length;
+    room_ -= length;
   }
 
   /// A run of bytes of the log.
@@ -55,12 +58,14 @@ class Staging {
   /// `length_max` long unless that record alone is longer, and within one lap of a ring of
   /// `ring_bytes`. Requires such a record.
   Run run_at(Lsn lsn, std::uint64_t length_max, std::uint64_t ring_bytes) const {
-    // Mostly it is the last record that was staged.
-    if (const Slot& last = slot(next_slot_ - 1);
-        next_slot_ != first_slot_ && last.lsn == lsn.value) {
-      return {lsn, memory_ + std::size_t{last.offset} * kUnitBytes, last.length, end_};
-    }
-    return longest_run_at(lsn, length_max, ring_bytes);
+    const std::optional<Run> last = last_from(lsn);
+    return last ? *last : longest_run_at(lsn, length_max, ring_bytes);
+  }
+  /// The last record that was staged, if it is at `lsn`: mostly it is.
+  std::optional<Run> last_from(Lsn lsn) const {
+    const Slot& last = slot(next_slot_ - 1);
+    if (next_slot_ == first_slot_ || last.lsn != lsn.value) return std::nullopt;
+    return Run{lsn, memory_ + std::size_t{last.offset} * kUnitBytes, last.length, end_};
   }
 
   /// The record that was staged with this LSN; null when there is none.
@@ -86,9 +91,10 @@ class Staging {
   static constexpr std::size_t kUnitBytes = 8;
 
   const Slot& slot(std::uint64_t number) const { return slots_[number & kSlotMask]; }
+  std::size_t room_of_all() const { return std::min(bytes_, kSlots * kUnitBytes); }
   Run longest_run_at(Lsn lsn, std::uint64_t length_max, std::uint64_t ring_bytes) const;
   std::uint64_t find(Lsn lsn) const;
-  std::byte* reserve_behind(std::size_t length);
+  std::byte* reserve_anew(std::size_t length);
 
   std::byte* memory_;
   std::size_t bytes_;
@@ -96,7 +102,9 @@ class Staging {
   std::uint64_t first_slot_ = 0;   // number of the oldest staged record
   std::uint64_t next_slot_ = 0;    // number that the next record gets
   std::size_t write_at_ = 0;       // where the next record goes
-  Lsn end_;                        // behind the last record that was staged
+  /// Bytes from there that are free, as far as was looked, and for which there are slots.
+  std::size_t room_;
+  Lsn end_;  // behind the last record that was staged
 };
 
 }  // namespace perdure::log

@@ -54,6 +54,19 @@ TEST(Staging, FullUntilReleased) {
   EXPECT_NE(staging.reserve(64), nullptr);
 }
 
+TEST(Staging, WhatFindsRoomFindsASlot) {
+  Staging staging(1 << 20);
+  std::uint64_t records = 0;
+  for (; staging.reserve(8) != nullptr; ++records) {
+    ASSERT_LT(records, 100'000u);
+    staging.commit(Lsn{64 + 8 * records}, 8, Lsn{72 + 8 * records});
+  }
+  EXPECT_EQ(staging.first(), Lsn{64});  // none has taken the slot of another
+  EXPECT_EQ(staging.run_at(Lsn{64}, 1 << 20, kStagedRing).length, 8 * records);
+  staging.release(Lsn{64 + 8});
+  EXPECT_NE(staging.reserve(8), nullptr);
+}
+
 // Records of random sizes come and go; each must still hold its bytes when it is released.
 TEST(Staging, RecordsNeverOverlap) {
   Random random(3);

@@ -18,12 +18,6 @@
 #include "persist/wire.h"
 
 namespace perdure::persist {
-namespace {
-
-bool is_word(const UpdateItem& item) { return item.data.length == 8 && item.at % 8 == 0; }
-
-}  // namespace
-
 Requester::Requester(fabric::Endpoint& endpoint, fabric::Device& device,
                      const ServerProfile& profile, const Options& options)
     : endpoint_(endpoint),
@@ -176,44 +170,9 @@ inline void Requester::fill_in(const InFlight& started, const CompiledRequest& c
   }
 }
 
-/// Notes what the acknowledgement of this message will have to say of lengths. Until the first
-/// WRITE_WITH_IMM that is 0, as everywhere in written_.
-inline void Requester::note_length(std::uint64_t sequence) {
-  if (immediates_sent_) written_[sequence & (written_.size() - 1)] = written_begun_;
-}
-
-/// The same as fill_in for a method that is one message. False: these items do not go this way.
-inline bool Requester::fill_in_one(const CompiledMessage& message,
-                                   std::span<const UpdateItem> items,
-                                   fabric::WorkRequest& request) {
-  if (items.size() != message.items) return false;
-  const UpdateItem& first = items[0];
-  std::uint64_t payload = first.data.length;
-  if (payload - 1 >= message.first_bytes_max || first.at > options_.remote.length - payload) {
-    return false;
-  }
-  std::byte* const buffer = request.segments[0].data;
-  put_entry(buffer, 0, {first.at, static_cast<std::uint32_t>(payload), message.actions[0]});
-  request.segments[1] = first.data;
-  constexpr std::size_t kOne = kMessageHeaderBytes + kMessageEntryBytes;
-  constexpr std::size_t kTwo = kOne + kMessageEntryBytes;
-  if (message.items == 2) {
-    const UpdateItem& word = items[1];
-    if (!inside_pool(word) || !is_word(word)) return false;
-    put_entry(buffer, 1, {word.at, sizeof(std::uint64_t), message.actions[1]});
-    request.segments[2] = word.data;
-    payload += sizeof(std::uint64_t);
-  }
-  put_header(buffer, message.head, messages_begun_ + 1, static_cast<std::uint32_t>(payload),
-             options_.session);
-  const bool one = message.items == 1;
-  request.segments[0].length = one ? kOne : kTwo;
-  store(buffer, one ? crc32c_of<kOne - 4>(buffer + 4) : crc32c_of<kTwo - 4>(buffer + 4));
-  return true;
-}
-
 Result<std::uint64_t> Requester::begin(std::size_t method, std::span<const UpdateItem> items) {
   PERDURE_ASSERT(method < methods_.size());
+  if (const std::uint64_t sent = begin_message(method, items); sent != 0) return sent;
   if (failure_) return Error{ErrorCode::Disconnected, failure_->message};
   if (begun_ - resolved_ == options_.updates_max) {
     return Error{ErrorCode::QueueFull, "too many updates in flight"};
@@ -227,12 +186,6 @@ Result<std::uint64_t> Requester::begin(std::size_t method, std::span<const Updat
   started.posted = 0;
   started.messages_before = messages_begun_;
   started.completed = 0;
-  if (compiled.one_message && fill_in_one(*compiled.one_message, items, started.ready.front())) {
-    note_length(++messages_begun_);
-    begun_ = number;
-    if (posting_ == number && messages_begun_ <= messages_allowed()) post_one(started);
-    return number;
-  }
   if (!acceptable(compiled, items)) return refusal(compiled, items);
   fabric::WorkRequest* request = started.ready.data();
   for (const CompiledRequest& each : compiled.requests) {
@@ -250,21 +203,6 @@ Result<std::uint64_t> Requester::begin(std::size_t method, std::span<const Updat
     if (auto advanced = advance(); !advanced) failure_ = advanced.error();
   }
   return number;
-}
-
-/// The same as advance for an update that is one message, and may go.
-inline void Requester::post_one(InFlight& started) {
-  const auto taken = endpoint_.post(started.ready.first(1));
-  if (!taken) {
-    failure_ = taken.error();
-  } else if (*taken == 1) {
-    started.posted = 1;
-    started.burst = 1;
-    ++posting_;
-    ++counters_.posts;
-    ++counters_.requests;
-    counters_.messages = messages_begun_;
-  }
 }
 
 Result<std::uint64_t> Requester::begin_probe(Probe probe) {

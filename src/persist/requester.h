@@ -9,6 +9,7 @@
 #include <perdure/profile.h>
 #include <perdure/result.h>
 
+#include "core/crc32c.h"
 #include "core/method.h"
 #include "fabric/fabric.h"
 #include "persist/compiled_method.h"
@@ -32,6 +33,10 @@ struct UpdateItem {
   std::uint64_t at = 0;  // bytes from the start of the exported part of the pool
   fabric::Segment data;
 };
+
+inline bool is_word(const UpdateItem& item) {
+  return item.data.length == sizeof(std::uint64_t) && item.at % sizeof(std::uint64_t) == 0;
+}
 
 /// What is timed to learn what a connection costs. The responder does nothing for any of them but
 /// answer; of the pool they read one byte, and write zeros to a line that holds nothing else.
@@ -95,6 +100,10 @@ class Requester {
   /// Cost        no allocation, no system call of its own; one post for all steps up to the first
   /// wait.
   Result<std::uint64_t> begin(std::size_t method, std::span<const UpdateItem> items);
+
+  /// The same for the commonest update, in the caller: one message, which can be posted at once.
+  /// 0: it is not that, or something is wrong, and nothing was done.
+  std::uint64_t begin_message(std::size_t method, std::span<const UpdateItem> items);
 
   /// The same for a probe, which counts as an update. Requires Options::probes, for write probes a
   /// probe line.
@@ -269,5 +278,80 @@ class Requester {
   std::optional<Error> failure_;
   RequesterCounters counters_;
 };
+
+// What most updates go through.
+
+/// Notes what the acknowledgement of this message will have to say of lengths. Until the first
+/// WRITE_WITH_IMM that is 0, as everywhere in written_.
+inline void Requester::note_length(std::uint64_t sequence) {
+  if (immediates_sent_) written_[sequence & (written_.size() - 1)] = written_begun_;
+}
+
+/// The same as fill_in for a method that is one message. False: these items do not go this way.
+inline bool Requester::fill_in_one(const CompiledMessage& message,
+                                   std::span<const UpdateItem> items,
+                                   fabric::WorkRequest& request) {
+  if (items.size() != message.items) return false;
+  const UpdateItem& first = items[0];
+  std::uint64_t payload = first.data.length;
+  if (payload - 1 >= message.first_bytes_max || first.at > options_.remote.length - payload) {
+    return false;
+  }
+  std::byte* const buffer = request.segments[0].data;
+  put_entry(buffer, 0, {first.at, static_cast<std::uint32_t>(payload), message.actions[0]});
+  request.segments[1] = first.data;
+  constexpr std::size_t kOne = kMessageHeaderBytes + kMessageEntryBytes;
+  constexpr std::size_t kTwo = kOne + kMessageEntryBytes;
+  if (items.size() == 2) {
+    const UpdateItem& word = items[1];
+    if (!inside_pool(word) || !is_word(word)) return false;
+    put_entry(buffer, 1, {word.at, sizeof(std::uint64_t), message.actions[1]});
+    request.segments[2] = word.data;
+    payload += sizeof(std::uint64_t);
+  }
+  put_header(buffer, message.head, messages_begun_ + 1, static_cast<std::uint32_t>(payload),
+             options_.session);
+  const bool one = items.size() == 1;
+  request.segments[0].length = one ? kOne : kTwo;
+  store(buffer, one ? crc32c_of<kOne - 4>(buffer + 4) : crc32c_of<kTwo - 4>(buffer + 4));
+  return true;
+}
+
+/// The same as advance for an update that is one message, and may go.
+inline void Requester::post_one(InFlight& started) {
+  const auto taken = endpoint_.post(started.ready.first(1));
+  if (!taken) {
+    failure_ = taken.error();
+  } else if (*taken == 1) {
+    started.posted = 1;
+    started.burst = 1;
+    ++posting_;
+    ++counters_.posts;
+    ++counters_.requests;
+    counters_.messages = messages_begun_;
+  }
+}
+
+inline std::uint64_t Requester::begin_message(std::size_t method,
+                                              std::span<const UpdateItem> items) {
+  const CompiledMethod& compiled = methods_[method];
+  const std::uint64_t number = begun_ + 1;
+  if (!compiled.one_message || posting_ != number || begun_ - resolved_ == options_.updates_max ||
+      messages_begun_ >= messages_allowed() || failure_) {
+    return 0;
+  }
+  InFlight& started = update(number);
+  started.ready = started.requests[method];
+  if (!fill_in_one(*compiled.one_message, items, started.ready.front())) return 0;
+  started.method = &compiled;
+  started.burst = 0;
+  started.posted = 0;
+  started.messages_before = messages_begun_;
+  started.completed = 0;
+  note_length(++messages_begun_);
+  begun_ = number;
+  post_one(started);
+  return number;
+}
 
 }  // namespace perdure::persist
