@@ -76,7 +76,7 @@ Check check_pages_under_rnic(const InspectedHost& inspected) {
 
 Check check_forks(const InspectedHost& inspected) {
   Check check{"forks"};
-  if (rdma_cards(inspected.tree).empty()) {
+  if (hardware_rnics(inspected.tree).empty()) {
     check.find_nothing("no RNIC: nobody but this processor reads a program's pages", kNoRdmaDevice);
     return check;
   }
