@@ -66,7 +66,7 @@ using Ranges = std::span<const persist::UpdateItem>;
 class DurableSession {
  public:
   DurableSession(std::unique_ptr<Peer> peer, DurableSessionOptions options);
-  DurableSession(DurableSession&&) = default;
+  DurableSession(DurableSession&&) = default;            // of one in which nothing is in flight
   DurableSession& operator=(DurableSession&&) = delete;  // its connection must end first
 
   // Connecting, in this order; again after it went down. What had not resolved on the connection

@@ -165,7 +165,8 @@ Result<bool> DurableSession::post_piece(Waiting& update) {
   piece.data.data += update.sent;
   piece.data.length = std::min(
       {left, update.reads ? kReadPieceBytes : std::min(range_bytes_max_, plan::kBatchBytesMax)});
-  if (!update.reads && overlaps_in_flight(piece.at, piece.data.length)) return false;
+  const bool may_overlap = update.reads && asked_in_flight_ == 0;
+  if (!may_overlap && overlaps_in_flight(piece.at, piece.data.length)) return false;
   if (update.pair) {
     const persist::UpdateItem& word = update.items[1];
     if (overlaps_in_flight(word.at, word.data.length)) return false;

@@ -24,17 +24,25 @@ Result<std::unique_ptr<RemoteBytes>> RemoteBytes::open(Peer& peer, const std::st
               peer.open_session(
                   request, Deadline(clock, until ? std::min(timeout, until->left()) : timeout)));
   std::unique_ptr<RemoteBytes> bytes(new RemoteBytes(std::move(session), timeout, clock, until));
-  // Not cleared: an opening has several of these, and most read little.
-  bytes->landing_ = std::make_unique_for_overwrite<std::byte[]>(kReadBytes + kViewBytes);
-  PERDURE_TRY(memory, peer.device().register_memory(bytes->landing(), fabric::Access::Local));
-  bytes->landing_memory_ = std::move(memory);
+  bytes->device_ = &peer.device();
+  PERDURE_TRY(landing, make_landing(*bytes->device_, kReadBytes));
+  bytes->read_ = std::move(landing);
   return bytes;
+}
+
+Result<RemoteBytes::Landing> RemoteBytes::make_landing(fabric::Device& device, std::size_t length) {
+  Landing landing;
+  landing.length = length;
+  landing.bytes = std::make_unique_for_overwrite<std::byte[]>(length);
+  PERDURE_TRY(memory, device.register_memory(landing.first(length), fabric::Access::Local));
+  landing.memory = std::move(memory);
+  return landing;
 }
 
 Result<void> RemoteBytes::read(std::uint64_t at, std::span<std::byte> to) {
   while (!to.empty()) {
-    const auto window = landing().first(std::min(to.size(), kReadBytes));
-    PERDURE_TRY_VOID(read_window(at, window));
+    const auto window = read_.first(std::min(to.size(), kReadBytes));
+    PERDURE_TRY_VOID(read_window(at, read_, window.size()));
     std::copy(window.begin(), window.end(), to.begin());
     at += window.size();
     to = to.subspan(window.size());
@@ -46,19 +54,25 @@ Result<std::span<const std::byte>> RemoteBytes::view(std::uint64_t at, std::size
                                                      std::size_t most) {
   if (least > kViewBytes) return ByteSource::view(at, least, most);
   ++views_;
-  const auto window = landing().last(kViewBytes).first(std::min(most, kViewBytes));
-  PERDURE_TRY_VOID(read_window(at, window));
-  return std::span<const std::byte>(window);
+  const std::size_t bytes = std::min(most, kViewBytes);
+  if (bytes > view_.length) {
+    PERDURE_TRY(landing,
+                make_landing(*device_, bytes > kFirstViewBytes ? kViewBytes : kFirstViewBytes));
+    view_ = std::move(landing);
+  }
+  PERDURE_TRY_VOID(read_window(at, view_, bytes));
+  return std::span<const std::byte>(view_.first(bytes));
 }
 
-/// Into a part of landing().
-Result<void> RemoteBytes::read_window(std::uint64_t at, std::span<std::byte> to) {
+Result<void> RemoteBytes::read_window(std::uint64_t at, const Landing& landing,
+                                      std::size_t length) {
+  const std::span<std::byte> to = landing.first(length);
   std::size_t posted = 0;  // bytes
   std::size_t in_flight = 0;
   while (posted < to.size() || in_flight > 0) {
     for (; posted < to.size() && in_flight < kPieces; ++in_flight) {
       const std::size_t bytes = std::min(kPieceBytes, to.size() - posted);
-      PERDURE_TRY_VOID(post_read(at + posted, to.subspan(posted, bytes)));
+      PERDURE_TRY_VOID(post_read(at + posted, to.subspan(posted, bytes), *landing.memory));
       posted += bytes;
     }
     PERDURE_TRY(count, await_reads(at, to.size()));
@@ -67,12 +81,13 @@ Result<void> RemoteBytes::read_window(std::uint64_t at, std::span<std::byte> to)
   return {};
 }
 
-Result<void> RemoteBytes::post_read(std::uint64_t at, std::span<std::byte> to) {
+Result<void> RemoteBytes::post_read(std::uint64_t at, std::span<std::byte> to,
+                                    fabric::Memory& memory) {
   fabric::WorkRequest request;
   request.opcode = fabric::Opcode::Read;
   request.remote = session_.remote;
   request.remote_offset = at;
-  request.segments[0] = {to.data(), to.size(), landing_memory_.get()};
+  request.segments[0] = {to.data(), to.size(), &memory};
   request.segment_count = 1;
   PERDURE_TRY(posted, session_.endpoint->post(std::span<const fabric::WorkRequest>(&request, 1)));
   if (posted == 0) return Error{ErrorCode::Disconnected, "the read session takes no requests"};

@@ -37,9 +37,16 @@ class RemoteBytes final : public ByteSource {
   RemoteBytes(Session session, Nanoseconds timeout, const Clock& clock,
               const std::optional<Deadline>& until)
       : session_(std::move(session)), timeout_(timeout), clock_(clock), until_(until) {}
-  std::span<std::byte> landing() const { return {landing_.get(), kReadBytes + kViewBytes}; }
-  Result<void> read_window(std::uint64_t at, std::span<std::byte> to);
-  Result<void> post_read(std::uint64_t at, std::span<std::byte> to);
+  /// Registered memory for what READs bring.
+  struct Landing {
+    std::unique_ptr<std::byte[]> bytes;
+    std::size_t length = 0;
+    std::unique_ptr<fabric::Memory> memory;
+    std::span<std::byte> first(std::size_t count) const { return {bytes.get(), count}; }
+  };
+  static Result<Landing> make_landing(fabric::Device& device, std::size_t length);
+  Result<void> read_window(std::uint64_t at, const Landing& landing, std::size_t bytes);
+  Result<void> post_read(std::uint64_t at, std::span<std::byte> to, fabric::Memory& memory);
   Result<std::size_t> await_reads(std::uint64_t at, std::size_t bytes);
 
   // A peer is silent while no READ completes. One that is long never would where packets are lost:
@@ -47,10 +54,12 @@ class RemoteBytes final : public ByteSource {
   static constexpr std::size_t kPieceBytes = 16 * 1024;
   static constexpr std::size_t kPieces = 16;  // in flight
   static constexpr std::size_t kReadBytes = 256 * 1024;
+  static constexpr std::size_t kFirstViewBytes = 64 * 1024;
   static constexpr std::size_t kViewBytes = 1024 * 1024;
 
-  std::unique_ptr<std::byte[]> landing_;  // registered; what READs bring for read(), and for view()
-  std::unique_ptr<fabric::Memory> landing_memory_;
+  fabric::Device* device_ = nullptr;
+  Landing read_;     // for read()
+  Landing view_;     // for view(), once it is called: most look at little
   Session session_;  // goes before the memory that its READs name
   const Nanoseconds timeout_;
   const Clock& clock_;

@@ -45,6 +45,10 @@ std::uint32_t crc32c_of(const std::byte* data) {
   return crc32c({data, bytes});
 }
 
+/// Checksum of what `crc` is the checksum of and then `data`, which is copied to `to`. That must
+/// not overlap.
+std::uint32_t crc32c_copy(std::uint32_t crc, std::byte* to, std::span<const std::byte> data);
+
 /// Up to how many bytes short_crc32c_copy takes here; 0: none.
 inline std::size_t short_crc_bytes_max() {
 #ifdef __x86_64__
@@ -56,9 +60,8 @@ inline std::size_t short_crc_bytes_max() {
 
 /// crc32c_copy for what is no longer than that. Cost: three instructions for each word, in the
 /// caller.
-inline std::uint32_t short_crc32c_copy([[maybe_unused]] std::uint32_t crc,
-                                       [[maybe_unused]] std::byte* to,
-                                       [[maybe_unused]] std::span<const std::byte> data) {
+inline std::uint32_t short_crc32c_copy(std::uint32_t crc, std::byte* to,
+                                       std::span<const std::byte> data) {
 #ifdef __x86_64__
   const std::byte* from = data.data();
   const std::byte* const end = from + data.size();
@@ -82,12 +85,8 @@ inline std::uint32_t short_crc32c_copy([[maybe_unused]] std::uint32_t crc,
   }
   return ~narrow;
 #else
-  __builtin_unreachable();
+  return crc32c_copy(crc, to, data);
 #endif
 }
-
-/// Checksum of what `crc` is the checksum of and then `data`, which is copied to `to`. That must
-/// not overlap.
-std::uint32_t crc32c_copy(std::uint32_t crc, std::byte* to, std::span<const std::byte> data);
 
 }  // namespace perdure

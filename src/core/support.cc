@@ -137,7 +137,9 @@ std::uint32_t long_crc32c(std::span<const std::byte> data, std::uint32_t crc) {
 }  // namespace
 
 std::uint32_t crc32c_copy(std::uint32_t crc, std::byte* to, std::span<const std::byte> data) {
+#ifdef __x86_64__
   if (data.size() <= short_crc_bytes_max()) return short_crc32c_copy(crc, to, data);
+#endif
   // Piece by piece, so that long data passes through the cache once.
   constexpr std::size_t kPieceBytes = 16 * 1024;
   while (!data.empty()) {

@@ -34,9 +34,11 @@ constexpr std::uint64_t kNoteEvery = 1024 * 1024;
 
 /// Sends unless it is worth gathering more. Polling costs a system call on some fabrics, so many
 /// appends share one.
-void ReplicatedLog::offer_now(bool may_look) {
+void ReplicatedLog::offer_now() {
   bool look = false;
-  if (may_look) {
+  const bool due = std::any_of(replicas_.begin(), replicas_.end(),
+                               [](const Replica& replica) { return replica.answer_due(); });
+  if (due && ++offers_ % kOffersPerClock == 0) {
     const Nanoseconds now = clock_.now();
     look = now - last_offer_look_ >= kOfferLookEvery;
     if (look) last_offer_look_ = now;
@@ -199,7 +201,7 @@ void ReplicatedLog::pump() {
 /// Notices connections that are gone and replicas that are silent, however seldom it is called:
 /// the queues alone show the former only to those who poll them without pause.
 void ReplicatedLog::look_at_connections(Nanoseconds sleep) {
-  plain_until_ = gather_until_ = Lsn{};
+  look_at_everything();
   std::array<fabric::Endpoint*, 64> endpoints;
   std::size_t count = 0;
   for (Replica& replica : replicas_) {
@@ -365,7 +367,7 @@ Error ReplicatedLog::no_quorum() {
 /// replicas are down.
 Error ReplicatedLog::quorum_lost(const Deadline& deadline) {
   if (lost_) return *lost_;
-  plain_until_ = Lsn{};
+  look_at_everything();
   std::vector<Replica*> down;
   for (Replica& replica : replicas_) {
     if (!replica.sending() && is_member(replica)) down.push_back(&replica);
@@ -440,7 +442,7 @@ Result<void> ReplicatedLog::trim(Lsn lsn) {
 /// head is what it was, and a replica that has the new one all the same is asked for it again.
 Result<void> ReplicatedLog::trim_to(const Boundary& head, const std::optional<Deadline>& until) {
   const Nanoseconds patience = 2 * options_.replica_timeout;
-  plain_until_ = Lsn{};
+  look_at_everything();
   for (Replica& replica : replicas_) {
     if (!replica.sending()) continue;
     auto written =
@@ -464,7 +466,7 @@ Result<void> ReplicatedLog::trim_to(const Boundary& head, const std::optional<De
 }
 
 void ReplicatedLog::follow_rule(const Configurations& in_play) {
-  plain_until_ = Lsn{};
+  look_at_everything();
   std::vector<pmem::Uuid> pools;
   for (const Replica& replica : replicas_) pools.push_back(replica.pool().value_or(pmem::Uuid{}));
   rule_ = CommitRule(in_play, pools);

@@ -167,6 +167,8 @@ class ReplicatedLog {
             last_crc_, committed_};
   }
   Lsn plain_from_here() const;
+  /// The next append does.
+  void look_at_everything() { plain_until_ = gather_until_ = Lsn{}; }
   /// Whether the next record fits before the end of the ring, and into what is free of it.
   bool fits_here(std::uint64_t needed, std::uint64_t kept_free) const {
     const std::uint64_t ring = anchor_.ring_bytes;
@@ -182,7 +184,7 @@ class ReplicatedLog {
   Result<Boundary> boundary_at(Lsn lsn, const std::optional<Deadline>& until = std::nullopt);
   Result<void> trim_to(const Boundary& head, const std::optional<Deadline>& until = std::nullopt);
   void offer();
-  void offer_now(bool may_look);
+  void offer_now();
   void pump();
   void look_at_connections(Nanoseconds sleep);
   void note_committed();
@@ -237,7 +239,7 @@ class ReplicatedLog {
   std::size_t first_to_reconnect_ = 0;
   std::optional<Nanoseconds> ask_again_at_;  // who has fenced this writer; not set: at once
   Nanoseconds last_offer_look_{0};
-  std::uint32_t offers_ = 0;  // that gathered
+  std::uint32_t offers_ = 0;  // that found an answer due
   Lsn committed_at_look_;     // at the last look
   Staging staging_;           // before the replicas: what is registered goes after the registration
   std::vector<Replica> replicas_;
@@ -290,9 +292,11 @@ inline void clear_last_word(std::uint64_t payload_bytes, std::byte* to) {
 
 /// After an append: sends unless it is worth gathering more.
 inline void ReplicatedLog::offer() {
-  const bool gathers = tail_ < gather_until_;
-  if (gathers && ++offers_ % kOffersPerClock != 0) return;
-  offer_now(gathers);
+  if (tail_ < gather_until_ && (offers_ + 1) % kOffersPerClock != 0) {
+    ++offers_;
+  } else {
+    offer_now();
+  }
 }
 
 /// Makes the next record, in the room that it was given. `encode` writes it and returns its

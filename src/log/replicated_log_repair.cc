@@ -36,7 +36,7 @@ std::vector<RepairReport> ReplicatedLog::repair(Nanoseconds timeout) {
 }
 
 RepairReport ReplicatedLog::bring_back(Replica& replica, const Deadline& deadline) {
-  plain_until_ = Lsn{};
+  look_at_everything();
   RepairReport report;
   report.peer = replica.peer().name();
   replica.session().set_deadline(deadline);
@@ -270,7 +270,7 @@ Result<std::size_t> ReplicatedLog::find_member(const std::string& which) const {
 /// another. It is brought to equal first, and does not count before the change is committed.
 Result<void> ReplicatedLog::admit(std::unique_ptr<client::Peer> peer, Configuration next,
                                   std::optional<std::size_t> instead_of) {
-  plain_until_ = Lsn{};
+  look_at_everything();
   if (!quorum_stands() || lost_) return quorum_lost(Deadline(clock_, options_.replica_timeout));
   PERDURE_TRY(pool, peer->describe(options_.pool, Deadline(clock_, options_.replica_timeout)));
   const auto uuid = parse_uuid(pool.uuid);
@@ -361,7 +361,7 @@ void ReplicatedLog::spread_configuration() {
 
 /// Appends the configuration and uses both until it is committed.
 Result<void> ReplicatedLog::change(Configuration next) {
-  plain_until_ = Lsn{};
+  look_at_everything();
   PERDURE_TRY_VOID(validate(next));
   pump();
   if (!quorum_stands() || lost_) return quorum_lost(Deadline(clock_, options_.replica_timeout));

@@ -28,9 +28,10 @@ std::byte* Staging::reserve_anew(std::size_t length) {
     // Were they to meet, it would look empty.
     if (before || write_at_ == 0) end = oldest - std::min(oldest, kUnitBytes);
   }
-  // A record takes a unit at least, so there is a slot for each that finds room.
-  room_ = std::min<std::size_t>(end - std::min(end, write_at_), slots * kUnitBytes);
-  return length <= room_ ? memory_ + write_at_ : nullptr;
+  const std::size_t free = end - std::min(end, write_at_);
+  // A record takes a unit at least, so there is a slot for each that finds room without a look.
+  room_ = std::min<std::size_t>(free, slots * kUnitBytes);
+  return slots != 0 && length <= free ? memory_ + write_at_ : nullptr;
 }
 
 /// The number of the first staged record at or after `lsn`.

@@ -44,7 +44,7 @@ class Staging {
                                       static_cast<std::uint32_t>(length)};
     ++next_slot_;
     write_at_ += length;
-    room_ -= length;
+    room_ -= std::min(room_, length);
   }
 
   /// A run of bytes of the log.

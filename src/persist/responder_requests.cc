@@ -90,7 +90,15 @@ Result<std::size_t> Responder::answer(const RequestHeader& header,
   Request request(message.subspan(kRequestHeaderBytes, header.payload_bytes), reply,
                   region_.bytes().subspan(options_.exported.at, options_.exported.length),
                   options_.exported.at, pending_);
-  return handler->handle(request);
+  const std::size_t before = pending_.size();
+  auto handled = handler->handle(request);
+  if (!options_.flushes_writes) {
+    // What the handler found there a WRITE may have brought.
+    for (std::size_t index = before; index < pending_.size(); ++index) {
+      region_.dirty_pages(pending_[index]);
+    }
+  }
+  return handled;
 }
 
 /// Posts replies in the order of their requests, as far as the send queue takes them. Requires that

@@ -59,7 +59,8 @@ class Region {
 
   /// Page: the next flush of the range writes its pages back whatever the kernel thinks of them.
   /// Those that an RNIC wrote into it may take for clean (hardware.md), and would write nothing.
-  /// Requires that nobody writes there meanwhile. Cost: a store for each page in memory.
+  /// Of what is visible by now, whoever writes meanwhile. Cost: an atomic operation that changes
+  /// nothing, for each page in memory.
   virtual void dirty_pages(const Range& range) { (void)range; }
 
   /// Whether the medium is still there: a mapped file may have been cut short, or lost a page. Of

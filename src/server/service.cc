@@ -43,6 +43,11 @@ PeerService::PeerService(ServiceOptions options)
 
 Result<std::unique_ptr<PeerService>> PeerService::open(ServiceOptions options,
                                                        std::vector<DataPlane> planes) {
+  if (options.reply_bytes_max > persist::kReplyPayloadMax) {
+    return Error{ErrorCode::InvalidArgument,
+                 fmt::format("replies of {} bytes; they have at most {}", options.reply_bytes_max,
+                             persist::kReplyPayloadMax)};
+  }
   std::unique_ptr<PeerService> service(new PeerService(std::move(options)));
   if (service->store_ != nullptr) PERDURE_TRY_VOID(service->open_pools());
   PERDURE_TRY_VOID(service->listen(std::move(planes)));

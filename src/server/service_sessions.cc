@@ -200,17 +200,18 @@ Result<control::SessionGrant> PeerService::grant(const PoolPointer& entry,
   terms.flushes_writes = grant.pool.profile.domain != PersistenceDomain::Page ||
                          grant.pool.profile.dma_dirties == DmaDirties::Yes;
   PERDURE_TRY_VOID(make_room(request.write));
+  terms.id = options_.secrets();
+  if (options_.handlers) terms.handlers = options_.handlers(terms);
+  terms.reply_bytes_max = options_.reply_bytes_max;
   const MutexLock lock(mutex_);
+  if (sessions_.count(terms.id) != 0) {  // of 64 random bits
+    return Error{ErrorCode::Busy, "another session has drawn the same number: ask again"};
+  }
   if (sessions_.size() >= options_.sessions_max) {  // others came in between
     return Error{ErrorCode::QueueFull,
                  fmt::format("this peer has {} sessions, its limit", sessions_.size())};
   }
-  do {
-    terms.id = options_.secrets();
-  } while (sessions_.count(terms.id) != 0);
   grant.session = terms.id;
-  if (options_.handlers) terms.handlers = options_.handlers(terms);
-  terms.reply_bytes_max = options_.reply_bytes_max;
   if (request.write) grant.pool.writer_present = true;
   auto session = std::make_shared<SessionEntry>(
       entry, Deadline(*options_.clock, options_.connect_within), terms, *keys.device,
