@@ -142,10 +142,28 @@ void LogWorld::wrap(Random& choices) {
   }
 }
 
-void LogWorld::close(Random&) {
-  tell("close of {}", name(newest()));
-  newest().log.reset();
-  newest().pending.clear();
+/// As a program ends that ends well (src/log/log.cc): what is on its way arrives, readers hear what
+/// is committed, and the sessions are given back. Some end without a word.
+void LogWorld::close(Random& choices) {
+  Program& program = newest();
+  tell("close of {}", name(program));
+  if (program.log != nullptr && choices.chance(3, 4)) {
+    const Nanoseconds before = now();
+    in_call_ = true;
+    const auto closed = program.log->close(kWaitTime);
+    in_call_ = false;
+    tell_outcome("close", closed);
+    note_committed(program);
+    in_call_ = true;
+    program.log->end_sessions(kWaitTime);
+    in_call_ = false;
+    const Nanoseconds took = now() - before;
+    if (took > 2 * kWaitTime + kPollLate && patience().judged) {
+      judge_.late(fmt::format("close and the end of its sessions took {} us", took.count() / 1000));
+    }
+  }
+  program.log.reset();
+  program.pending.clear();
 }
 
 void LogWorld::reopen(Random& choices) { (void)open_as_known(newest(), choices); }
