@@ -1,9 +1,12 @@
-// `perdure pool`: creates, lists, describes and fences pools on peers, all of them at once.
+// `perdure pool`: creates, lists, describes, fences and deletes pools on peers, all of them at
+// once.
+#include <perdure/pool.h>
+
 #include "client/http_peer.h"
 #include "commands.h"
 #include "core/byte_text.h"
 #include "core/json.h"
-#include "log/log_format.h"
+#include "core/try.h"
 #include "missing_pool.h"
 #include "output.h"
 #include "peer_options.h"
@@ -14,11 +17,12 @@
 #include <algorithm>
 #include <functional>
 #include <memory>
+#include <set>
+#include <string>
 
 namespace perdure::app {
 namespace {
 
-using control::PoolDescription;
 using nlohmann::ordered_json;
 
 struct PoolCommand {
@@ -32,7 +36,7 @@ struct PoolCommand {
 
 /// What one peer answered.
 using Answer = Result<std::vector<PoolDescription>>;
-using Ask = std::function<Answer(client::HttpPeer&, Deadline)>;
+using Ask = std::function<Answer(const std::string& peer, std::chrono::milliseconds within)>;
 
 constexpr int kAskAgainMs = 50;
 
@@ -86,12 +90,14 @@ ordered_json pool_json(const PoolDescription& pool) {
 
 void print_answers(const PoolCommand& command, const std::vector<Answer>& answers, bool brief) {
   ordered_json peers = ordered_json::array();
+  std::set<std::string> said;
   for (std::size_t index = 0; index < answers.size(); ++index) {
     const std::string& name = command.peers.peers[index];
     const Answer& answer = answers[index];
     ordered_json json{{"peer", name}};
     if (!answer.ok()) {
-      print_error(answer.error());
+      // What is wrong with the request itself is said once.
+      if (said.insert(answer.error().message).second) print_error(answer.error());
       json["error"] = {{"code", to_string(answer.code())}, {"message", answer.error().message}};
       peers.push_back(std::move(json));
       continue;
@@ -113,13 +119,10 @@ void print_answers(const PoolCommand& command, const std::vector<Answer>& answer
 
 /// Asks one peer; while it does not answer, again for as long as the user wants to wait.
 Answer ask_one(const PoolCommand& command, const std::string& address, const Ask& ask) {
-  // No session is opened, so there is no device.
-  auto peer = client::HttpPeer::open(address, nullptr);
-  if (!peer.ok()) return peer.error();
   const Deadline patience =
       Deadline::after(Nanoseconds(static_cast<std::int64_t>(command.wait_s * 1e9)));
   while (true) {
-    Answer answer = ask(**peer, Deadline::after(command.peers.timeout()));
+    Answer answer = ask(address, command.peers.timeout());
     if (answer.ok() || answer.code() != ErrorCode::Disconnected || patience.passed()) {
       return answer;
     }
@@ -151,37 +154,39 @@ Answer one(Result<PoolDescription> pool) {
 }
 
 ExitStatus run_create(const PoolCommand& command) {
-  if (command.bytes < log::kLogBytesMin && !command.small) {
-    return fail({ErrorCode::InvalidArgument,
-                 fmt::format("a log takes {} ({} bytes) at least, and '{}' would have {}; make it "
-                             "larger, or say --small if it is for something else",
-                             format_bytes(log::kLogBytesMin), log::kLogBytesMin, command.peers.pool,
-                             format_bytes(command.bytes))});
-  }
-  return ask_all(command, true, [&command](client::HttpPeer& peer, Deadline deadline) {
-    return one(peer.create({command.peers.pool, command.bytes}, deadline));
+  return ask_all(command, true, [&command](const std::string& peer, auto within) {
+    return one(create_pool(peer, {command.peers.pool, command.bytes, command.small}, within));
   });
 }
 
 ExitStatus run_list(const PoolCommand& command) {
   return ask_all(command, true,
-                 [](client::HttpPeer& peer, Deadline deadline) { return peer.list(deadline); });
+                 [](const std::string& peer, auto within) { return list_pools(peer, within); });
 }
 
 ExitStatus run_describe(const PoolCommand& command) {
-  return ask_all(command, false, [&command](client::HttpPeer& peer, Deadline deadline) {
-    return one(peer.describe(command.peers.pool, deadline));
+  return ask_all(command, false, [&command](const std::string& peer, auto within) {
+    return one(describe_pool(peer, command.peers.pool, within));
   });
 }
 
 ExitStatus run_fence(const PoolCommand& command) {
-  return ask_all(command, true, [&command](client::HttpPeer& peer, Deadline deadline) -> Answer {
-    auto now = peer.describe(command.peers.pool, deadline);
-    if (!now.ok()) return now.error();
-    const Epoch epoch{command.epoch != 0 ? command.epoch : now->epoch.value + 1};
-    const auto fenced = peer.fence(command.peers.pool, epoch, deadline);
-    if (!fenced.ok()) return fenced.error();
-    return one(peer.describe(command.peers.pool, deadline));
+  return ask_all(command, true, [&command](const std::string& address, auto within) -> Answer {
+    const Deadline deadline = Deadline::after(within);
+    PERDURE_TRY(peer, client::HttpPeer::open(address, nullptr));  // no session, so no device
+    PERDURE_TRY(now, peer->describe(command.peers.pool, deadline));
+    const Epoch epoch{command.epoch != 0 ? command.epoch : now.epoch.value + 1};
+    PERDURE_TRY_VOID(peer->fence(command.peers.pool, epoch, deadline));
+    return one(peer->describe(command.peers.pool, deadline));
+  });
+}
+
+/// Each peer's pool as it is now; what is left there is answered.
+ExitStatus run_delete(const PoolCommand& command) {
+  return ask_all(command, true, [&command](const std::string& peer, auto within) -> Answer {
+    PERDURE_TRY(now, describe_pool(peer, command.peers.pool, within));
+    PERDURE_TRY_VOID(delete_pool(peer, command.peers.pool, now.uuid, within));
+    return list_pools(peer, within);
   });
 }
 
@@ -221,7 +226,7 @@ void add_create(Command pool) {
 
 void add_pool_commands(Command app) {
   const Command pool =
-      app.add_subcommand("pool", "Create, list, describe and fence pools on peers");
+      app.add_subcommand("pool", "Create, list, describe, fence and delete pools on peers");
   pool.require_subcommand();
   add_create(pool);
   const auto list = add_subcommand(pool, "list", "The pools of every peer", false);
@@ -241,6 +246,13 @@ void add_pool_commands(Command app) {
       .option_text("N");
   add_examples(fence.app, "  perdure pool fence --peers 127.0.0.1:7470 --pool orders");
   run_with(fence.app, [options = fence.options] { return run_fence(*options); });
+
+  const auto deletion =
+      add_subcommand(pool, "delete", "Destroy a pool, and all that is in it, on every peer", true);
+  add_examples(deletion.app,
+               "  perdure pool delete --peers 127.0.0.1:7470 --pool orders\n"
+               "A pool that somebody has a session with is not deleted.");
+  run_with(deletion.app, [options = deletion.options] { return run_delete(*options); });
 }
 
 }  // namespace perdure::app

@@ -277,6 +277,42 @@ perdure_code perdure_region_arm(perdure_region* region, bool* armed);
 perdure_code perdure_region_note_equal(perdure_region* region);
 perdure_code perdure_region_get_status(const perdure_region* region, perdure_region_status* status);
 
+/* --- pools ------------------------------------------------------------------------------------ */
+
+typedef enum perdure_pool_state {
+  PERDURE_POOL_OPEN,
+  PERDURE_POOL_CLOSED,
+  PERDURE_POOL_UNAVAILABLE
+} perdure_pool_state;
+
+/* `size` as in perdure_log_status. Texts end with a zero; one that is too long is cut off. */
+typedef struct perdure_pool_description {
+  size_t size;
+  char name[65];
+  char uuid[37];
+  perdure_pool_state state;
+  uint64_t bytes;
+  uint32_t epoch;      /* of the last writer; 0: there was none */
+  bool writer_present; /* it holds a session now */
+  char writer_name[65];
+  char profile[128]; /* in words: what survives a power failure there */
+  char reason[512];  /* why it is not open */
+} perdure_pool_description;
+
+/* See pool.h. `peer` is "host:port" of a control plane; a time-out of 0 is the usual one.
+ * `description` may be NULL. `small`: also where no log fits in. */
+perdure_code perdure_pool_create(const char* peer, const char* name, uint64_t bytes, bool small,
+                                 uint32_t timeout_ms, perdure_pool_description* description);
+perdure_code perdure_pool_describe(const char* peer, const char* name, uint32_t timeout_ms,
+                                   perdure_pool_description* description);
+/* *there says how many pools there are; the first `count` of them are described. Each of `pools`
+ * has its size set. */
+perdure_code perdure_pool_list(const char* peer, uint32_t timeout_ms,
+                               perdure_pool_description* pools, size_t count, size_t* there);
+/* Destroys the pool, and all that is in it, if it has this UUID. */
+perdure_code perdure_pool_delete(const char* peer, const char* name, const char* uuid,
+                                 uint32_t timeout_ms);
+
 /* NOLINTEND(modernize-use-using) */
 
 #ifdef __cplusplus

@@ -110,6 +110,14 @@ Result<void> HttpPeer::close_pool(const std::string& pool, Deadline deadline) {
   return control::decode_accepted(body);
 }
 
+Result<void> HttpPeer::delete_pool(const std::string& pool, const std::string& uuid,
+                                   Deadline deadline) {
+  PERDURE_TRY_VOID(control::validate_pool_name(pool));
+  PERDURE_TRY(body, call(at_, {"POST", pool_path(pool, "/delete"), control::encode_deletion(uuid)},
+                         deadline));
+  return control::decode_accepted(body);
+}
+
 Result<void> HttpPeer::fence(const std::string& pool, Epoch epoch, Deadline deadline) {
   PERDURE_TRY_VOID(control::validate_pool_name(pool));
   PERDURE_TRY(

@@ -18,7 +18,6 @@ namespace perdure::client {
 /// peer executed the request; every request may be repeated.
 class HttpPeer final : public Peer {
  public:
-  /// The device for a peer that has said what it offers.
   /// The device for a peer that has said what it offers. `refused`: the transports of devices that
   /// it chose before and over which the peer could not be reached.
   using ChooseDevice = std::function<Result<std::shared_ptr<fabric::Device>>(
@@ -60,6 +59,7 @@ class HttpPeer final : public Peer {
   /// Beyond Peer: see PeerService.
   Result<control::PoolDescription> open_pool(const std::string& pool, Deadline deadline);
   Result<void> close_pool(const std::string& pool, Deadline deadline);
+  Result<void> delete_pool(const std::string& pool, const std::string& uuid, Deadline deadline);
   Result<control::SessionDescription> describe_session(std::uint64_t id, Deadline deadline);
 
  private:

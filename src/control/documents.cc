@@ -19,15 +19,6 @@ bool control_character(char c) { return static_cast<unsigned char>(c) < 0x20 || 
 
 }  // namespace
 
-std::string_view to_string(PoolStatus state) {
-  switch (state) {
-    case PoolStatus::Open: return "open";
-    case PoolStatus::Closed: return "closed";
-    case PoolStatus::Unavailable: return "unavailable";
-  }
-  return "unknown";
-}
-
 Result<void> validate_pool_name(std::string_view name) {
   const bool valid = !name.empty() && name.size() <= kPoolNameMax && name.front() != '.' &&
                      std::all_of(name.begin(), name.end(), pool_name_character);

@@ -1,7 +1,7 @@
 // What both ends say of pools and ask of sessions, however it travels.
 #pragma once
 
-#include <perdure/profile.h>
+#include <perdure/pool.h>
 #include <perdure/result.h>
 #include <perdure/types.h>
 
@@ -11,32 +11,8 @@
 
 namespace perdure::control {
 
-enum class PoolStatus {
-  Open,         // ready for sessions
-  Closed,       // closed on request; opening it again brings it back
-  Unavailable,  // could not be opened, or failed since: see the reason
-};
-
-std::string_view to_string(PoolStatus state);
-
-/// What a peer says of one of its pools. Of a pool that is not open, only name, state, reason and
-/// what could still be read are set.
-struct PoolDescription {
-  std::string name;
-  PoolStatus state = PoolStatus::Open;
-  /// Unavailable, or open and no writer is granted it, for a session's keys could not be taken
-  /// away: the thing, the cause and the remedy.
-  std::string reason;
-  std::string uuid;
-  std::uint64_t bytes = 0;      // of the exported part
-  ServerProfile profile;        // of this pool on this peer: the domain depends on the medium
-  Epoch epoch;                  // of the last writer; 0: there was none
-  std::uint64_t writer = 0;     // the last writer's id; 0: there was none
-  std::string writer_name;      // as that writer called itself
-  bool writer_present = false;  // it holds a session now
-  std::string evidence;         // for people: what the persistence domain was concluded from
-  bool operator==(const PoolDescription&) const = default;
-};
+using perdure::PoolDescription;
+using perdure::PoolStatus;
 
 struct PoolRequest {
   std::string name;         // [A-Za-z0-9._-], at most kPoolNameMax characters, no leading '.'

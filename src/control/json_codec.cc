@@ -237,6 +237,19 @@ Result<Epoch> decode_fence(std::string_view text) {
   return epoch;
 }
 
+std::string encode_deletion(const std::string& uuid) {
+  return text_of({{"format", 1}, {"uuid", uuid}});
+}
+
+Result<std::string> decode_deletion(std::string_view text) {
+  PERDURE_TRY(parsed, parse_json_object(text, kJsonBytesMax));
+  JsonFields fields(parsed, "deletion");
+  fields.format(false);
+  std::string uuid = fields.text("uuid", 64);
+  PERDURE_TRY_VOID(fields.finish());
+  return uuid;
+}
+
 Result<void> decode_empty(std::string_view text) {
   if (text.empty()) return {};
   PERDURE_TRY(parsed, parse_json_object(text, kJsonBytesMax));

@@ -1,4 +1,5 @@
 // Names of the public enumerations, both ways.
+#include <perdure/pool.h>
 #include <perdure/result.h>
 #include <perdure/types.h>
 
@@ -53,6 +54,15 @@ std::string_view to_string(LogEnd end) {
     case LogEnd::Torn: return "torn";
     case LogEnd::ChainBroken: return "chain-broken";
     case LogEnd::RingFull: return "ring-full";
+  }
+  return "unknown";
+}
+
+std::string_view to_string(PoolStatus state) {
+  switch (state) {
+    case PoolStatus::Open: return "open";
+    case PoolStatus::Closed: return "closed";
+    case PoolStatus::Unavailable: return "unavailable";
   }
   return "unknown";
 }

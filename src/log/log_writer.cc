@@ -38,7 +38,7 @@ constexpr std::chrono::milliseconds kWhyWithin{1000};
 /// Reading the clock costs as much as looking for answers.
 constexpr std::uint32_t kRoundsPerClock = 64;
 /// What destruction waits for records that are not finished.
-constexpr std::chrono::milliseconds kEndWithin{1000};
+constexpr std::chrono::milliseconds kEndWriterWithin{1000};
 
 /// One record, from the call that brought it until it is finished. Shared: its caller may have gone
 /// when its time was over.
@@ -88,7 +88,7 @@ class LogWriter::State {
         event_(event),
         log_(std::move(log)) {}
   ~State() {
-    (void)close(log::kEndWithin);
+    (void)close(log::kEndWriterWithin);
     ::close(event_);
   }
   State(const State&) = delete;

@@ -279,6 +279,18 @@ Result<void> NewFile::write_zeros(std::uint64_t bytes, const Deadline& within) {
   return {};
 }
 
+Result<void> remove_file(const File& file) {
+  std::error_code ignored;
+  if (file.is_device() || fs::is_symlink(file.path(), ignored)) {
+    return Error{ErrorCode::Unsupported,
+                 fmt::format("{} is {}: clear and remove it on its machine", file.path(),
+                             file.is_device() ? "a device" : "a link")};
+  }
+  PERDURE_TRY_VOID(check_name(file));
+  if (::unlink(file.path().c_str()) != 0) return errno_error(file.path(), errno);
+  return sync_directory_of(file.path());
+}
+
 Result<void> NewFile::publish(int descriptor) {
   if (::fsync(descriptor) != 0) return errno_error(path_ + ": fsync", errno);
   const int failed = rename_to_free_name(creating_name(path_), path_);

@@ -57,6 +57,13 @@ Result<void> lock_exclusively(const File& file);
 /// Whether some opener has it so just now. Takes nothing.
 bool is_locked(const File& file);
 
+/// Takes the file's name away, durably; its blocks are free once the last opener lets go of it.
+///
+/// Requires  lock_exclusively.
+/// Errors    Unsupported: a device, or the path is a link. SystemError: also where another file
+///           has the name by now. After fsync has failed, the name may come back with a crash.
+Result<void> remove_file(const File& file);
+
 /// Bytes in the file or device. Errors: SystemError.
 Result<std::uint64_t> size_of(const File& file);
 

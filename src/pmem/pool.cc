@@ -172,6 +172,12 @@ bool Pool::is_locked(const std::string& path) {
   return file.ok() && pmem::is_locked(*file);
 }
 
+Result<void> Pool::remove(const std::string& path) {
+  PERDURE_TRY(file, open_file(path, OpenMode::ReadWrite));
+  PERDURE_TRY_VOID(lock_exclusively(file));
+  return remove_file(file);
+}
+
 Result<std::unique_ptr<Pool>> Pool::open(const std::string& path, const OpenOptions& options) {
   PERDURE_TRY(file, open_file(path, OpenMode::ReadWrite));
   PERDURE_TRY_VOID(lock_exclusively(file));

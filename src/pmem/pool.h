@@ -102,6 +102,12 @@ class Pool {
   /// one, by another machine or container: open finds that out.
   static bool is_locked(const std::string& path);
 
+  /// Deletes the file of a pool that nobody has open, whatever is in it. Durable on return.
+  /// Errors  NotFound, PermissionDenied, Busy (names the holder), Unsupported (a device, or a
+  /// link),
+  ///         SystemError.
+  static Result<void> remove(const std::string& path);
+
   /// Makes a pool in a region, whatever kind it is. Overwrites what is there. A crash before it
   /// returns leaves a region that attach refuses, or the whole pool. The exported bytes are left
   /// as they are.

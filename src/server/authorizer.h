@@ -7,7 +7,17 @@
 
 namespace perdure::server {
 
-enum class Action { Describe, CreatePool, OpenPool, ClosePool, Fence, Read, Write, CloseSession };
+enum class Action {
+  Describe,
+  CreatePool,
+  OpenPool,
+  ClosePool,
+  DeletePool,
+  Fence,
+  Read,
+  Write,
+  CloseSession
+};
 
 /// One request, as far as a decision about it can depend on it.
 struct AccessRequest {

@@ -68,4 +68,13 @@ Result<std::unique_ptr<pmem::Pool>> EmulatedMachine::open(const std::string& nam
   return pmem::Pool::attach(std::make_unique<pmem::LentRegion>(*found->second));
 }
 
+Result<void> EmulatedMachine::remove(const std::string& name) {
+  const MutexLock lock(mutex_);
+  if (auto found = regions_.extract(name); !found.empty()) {
+    deleted_.push_back(std::move(found.mapped()));
+    return {};
+  }
+  return Error{ErrorCode::NotFound, fmt::format("there is no emulated pool '{}'", name)};
+}
+
 }  // namespace perdure::server

@@ -45,6 +45,8 @@ class EmulatedMachine final : public PoolStore {
   /// Errors: NotFound, and those of pmem::Pool::attach.
   Result<std::unique_ptr<pmem::Pool>> open(const std::string& name,
                                            const PoolSettings& settings) override;
+  /// Its memory goes with the machine.
+  Result<void> remove(const std::string& name) override;
 
  private:
   EmulatedMachine() = default;
@@ -52,6 +54,7 @@ class EmulatedMachine final : public PoolStore {
   Mutex mutex_;
   // Declared before the device, which must not outlive them.
   std::map<std::string, std::unique_ptr<pmem::CrashableRegion>> regions_ PERDURE_GUARDED_BY(mutex_);
+  std::vector<std::unique_ptr<pmem::CrashableRegion>> deleted_ PERDURE_GUARDED_BY(mutex_);
   ServerProfile profile_;
   std::unique_ptr<fabric::emu::LiveDevice> device_;
 };

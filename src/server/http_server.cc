@@ -161,6 +161,12 @@ void HttpServer::add_pool_routes() {
         PERDURE_TRY_VOID(service_.close_pool(name, caller_of(request)));
         return control::encode_accepted() + "\n";
       });
+  add("POST", "/v1/pools/*/delete", 200, Lane::Common,
+      [this](const auto& request, const auto& name) -> Answer {
+        PERDURE_TRY(uuid, control::decode_deletion(request.body));
+        PERDURE_TRY_VOID(service_.delete_pool(name, uuid, caller_of(request)));
+        return control::encode_accepted() + "\n";
+      });
   add("POST", "/v1/pools/*/fence", 200, Lane::Reserved,
       [this](const auto& request, const auto& name) -> Answer {
         PERDURE_TRY(epoch, control::decode_fence(request.body));

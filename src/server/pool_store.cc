@@ -89,6 +89,10 @@ Result<std::unique_ptr<pmem::Pool>> PoolDirectory::open(const std::string& name,
   return pmem::Pool::open(file_of(name), options);
 }
 
+Result<void> PoolDirectory::remove(const std::string& name) {
+  return pmem::Pool::remove(file_of(name));
+}
+
 bool PoolDirectory::is_locked(const std::string& name) {
   return pmem::Pool::is_locked(file_of(name));
 }

@@ -33,6 +33,10 @@ class PoolStore {
   /// Errors: those of pmem::Pool::open.
   virtual Result<std::unique_ptr<pmem::Pool>> open(const std::string& name,
                                                    const PoolSettings& settings) = 0;
+  /// Deletes a pool that is not open, with all that is in it. Errors: those of pmem::Pool::remove.
+  virtual Result<void> remove(const std::string& name) {
+    return Error{ErrorCode::Unsupported, "pools are not deleted here: " + name};
+  }
   /// Whether somebody has the pool's lock just now: an answer at once, which may be asked for again
   /// and again. Opening a device that nobody has locked may take seconds (pmem/owner_lease.h).
   virtual bool is_locked(const std::string& name) {
@@ -54,6 +58,7 @@ class PoolDirectory final : public PoolStore {
                                              const persist::ReceiveQueue& queue) override;
   Result<std::unique_ptr<pmem::Pool>> open(const std::string& name,
                                            const PoolSettings& settings) override;
+  Result<void> remove(const std::string& name) override;
   bool is_locked(const std::string& name) override;
 
  private:

@@ -401,6 +401,46 @@ Result<void> PeerService::close_pool(const std::string& pool, const Caller& call
   return closed;
 }
 
+Result<void> PeerService::delete_pool(const std::string& pool, const std::string& uuid,
+                                      const Caller& caller) {
+  PERDURE_TRY_VOID(authorize(Action::DeletePool, pool, caller));
+  if (store_ == nullptr) {
+    return Error{ErrorCode::Unsupported, "this peer has no directory to delete pools from"};
+  }
+  PERDURE_TRY(entry, find_pool(pool));
+  PERDURE_TRY(control, hold(*entry));
+  {
+    const MutexLock lock(mutex_);
+    const auto now = pools_.find(pool);
+    // It may have been deleted, and another one made, before this had its turn.
+    if (now == pools_.end() || now->second != entry || entry->shown.uuid != uuid) {
+      return Error{ErrorCode::NotFound,
+                   fmt::format("there is no pool '{}' with the UUID '{}' here; look at it again, "
+                               "and see whether it is the one that is to go",
+                               pool, uuid)};
+    }
+  }
+  if (const auto sessions = sessions_of(*entry, false); !sessions.empty()) {
+    return Error{ErrorCode::Busy,
+                 fmt::format("pool '{}' has {} sessions, {} of them writers': end them first", pool,
+                             sessions.size(), sessions_of(*entry, true).size())};
+  }
+  PERDURE_TRY(preparing, hold_prepared(*entry));
+  deregister_pool(*entry);
+  entry->served.reset();
+  if (auto removed = store_->remove(pool); !removed.ok()) {
+    (void)open_entry(*entry, Deadline::after(Nanoseconds{0}));  // shown as it is then
+    return removed;
+  }
+  {
+    const MutexLock lock(mutex_);
+    entry->failure.reset();
+    pools_.erase(pool);
+  }
+  log_message(Severity::Info, fmt::format("pool '{}' ({}) is deleted", pool, uuid));
+  return {};
+}
+
 control::ServiceDescription PeerService::description() const {
   control::ServiceDescription service;
   service.version = control::version();

@@ -109,6 +109,10 @@ class PeerService {
   Result<control::PoolDescription> open_pool(const std::string& pool, const Caller& caller = {});
   /// Ends the pool's sessions, marks it cleanly closed and gives up its lock.
   Result<void> close_pool(const std::string& pool, const Caller& caller = {});
+  /// Deletes the pool of this UUID, and all that is in it. Errors: NotFound (no pool of this name
+  /// and UUID), Busy (it has a session, or another process has it), Unsupported (a device).
+  Result<void> delete_pool(const std::string& pool, const std::string& uuid,
+                           const Caller& caller = {});
   Result<void> fence(const std::string& pool, Epoch epoch, const Caller& caller = {});
 
   /// Grants a session. When this returns, writers of older epochs are cut off, the pool remembers

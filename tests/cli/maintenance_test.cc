@@ -139,10 +139,15 @@ TEST(Pool, IsCreatedListedDescribedAndFenced) {
   EXPECT_EQ(described.status, 0) << described.err;
   EXPECT_TRUE(contains(described.out, "evidence")) << described.out;
   EXPECT_EQ(pool("describe", {"--pool", "missing"}).status, 1);
+  const Outcome deleted = pool("delete", {"--pool", "second"});
+  EXPECT_EQ(deleted.status, 0) << deleted.err;
+  EXPECT_FALSE(contains(deleted.out, "second")) << deleted.out;
+  EXPECT_EQ(pool("describe", {"--pool", "second"}).status, 1);
 
   // A pool that no log fits into is made only on request.
   const Outcome small = pool("create", {"--pool", "small", "--bytes", "8KiB"});
   EXPECT_EQ(small.status, 1);
+  EXPECT_EQ(occurrences(small.err, "a log takes"), 1u) << small.err;
   EXPECT_TRUE(contains(small.err, "a log takes 76 KiB (77824 bytes) at least")) << small.err;
   EXPECT_EQ(pool("create", {"--pool", "small", "--bytes", "8KiB", "--small"}).status, 0);
   ASSERT_EQ(pool("create", {"--pool", "least", "--bytes", "76KiB"}).status, 0);

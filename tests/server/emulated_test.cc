@@ -75,6 +75,10 @@ TEST_F(EmulatedDaemon, WhatWasDurableIsThereAfterAPowerCut) {
   const auto created = peer_->create({"a", 64 * 1024}, soon());
   ASSERT_TRUE(created.ok()) << created.error().message;
   EXPECT_EQ(created->profile.domain, PersistenceDomain::Dmp);
+  // One that is deleted stays away, and is no matter to the power.
+  const auto other = peer_->create({"other", 64 * 1024}, soon());
+  ASSERT_TRUE(other.ok()) << other.error().message;
+  EXPECT_TRUE(peer_->delete_pool("other", other->uuid, soon()).ok());
   for (std::uint32_t epoch = 1; epoch <= 3; ++epoch) {
     auto session =
         peer_->open_session({"a", true, Epoch{epoch}, 10 + epoch, "tester", false}, soon());
@@ -92,6 +96,7 @@ TEST_F(EmulatedDaemon, WhatWasDurableIsThereAfterAPowerCut) {
     EXPECT_EQ(pool.uuid, created->uuid);
     EXPECT_EQ(pool.epoch, Epoch{epoch});
     EXPECT_FALSE(pool.writer_present);
+    EXPECT_EQ(peer_->describe("other", soon()).code(), ErrorCode::NotFound);
 
     auto reader = peer_->open_session({"a", false, {}, 0, "", false}, soon());
     ASSERT_TRUE(reader.ok()) << reader.error().message;

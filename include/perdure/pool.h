@@ -1,0 +1,77 @@
+// Pools: named memory on peers, in which logs and regions live. A pool is made once, on each peer
+// that is to hold a replica; whoever opens a log or a region names it.
+//
+//   for (const std::string& peer : peers) {
+//     auto made = perdure::create_pool(peer, {.name = "orders", .bytes = 64 << 20});
+//   }
+#pragma once
+
+#include <perdure/profile.h>
+#include <perdure/result.h>
+#include <perdure/types.h>
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace perdure {
+
+enum class PoolStatus {
+  Open,         // ready for sessions
+  Closed,       // closed on request; opening it again brings it back
+  Unavailable,  // could not be opened, or failed since: see the reason
+};
+
+std::string_view to_string(PoolStatus state);
+
+/// What a peer says of one of its pools. Of a pool that is not open, only name, state, reason and
+/// what could still be read are set.
+struct PoolDescription {
+  std::string name;
+  PoolStatus state = PoolStatus::Open;
+  /// Unavailable, or open and no writer is granted it, for a session's keys could not be taken
+  /// away: the thing, the cause and the remedy.
+  std::string reason;
+  std::string uuid;
+  std::uint64_t bytes = 0;      // of the exported part
+  ServerProfile profile;        // of this pool on this peer: the domain depends on the medium
+  Epoch epoch;                  // of the last writer; 0: there was none
+  std::uint64_t writer = 0;     // the last writer's id; 0: there was none
+  std::string writer_name;      // as that writer called itself
+  bool writer_present = false;  // it holds a session now
+  std::string evidence;         // for people: what the persistence domain was concluded from
+  bool operator==(const PoolDescription&) const = default;
+};
+
+struct PoolOptions {
+  std::string name;         // [A-Za-z0-9._-], at most 64 characters, no leading '.'
+  std::uint64_t bytes = 0;  // of the exported part, 4 KiB to 32 TiB; rounded up to 4 KiB
+  /// Also where no log fits in: for a region. Else that is InvalidArgument.
+  bool small = false;
+};
+
+// `peer` is the address of a control plane, "host:port". Each call is one request, or two, and
+// needs no open log. Errors of all, besides those listed: InvalidArgument (the address),
+// Disconnected (no answer; it may have been executed all the same), TimedOut (the same, or the
+// pool's medium does not answer), PermissionDenied, ProtocolError. Threads: any.
+
+/// Makes a pool; its blocks are reserved. Where the peer keeps it and what survives a power failure
+/// there is its operator's choice (docs/hardware.md): see PoolDescription::profile.
+/// Errors: AlreadyExists, InvalidArgument (name, size), NoSpace (the medium, or the peer's quota).
+Result<PoolDescription> create_pool(const std::string& peer, const PoolOptions& options,
+                                    std::chrono::milliseconds timeout = std::chrono::seconds(30));
+/// Errors: NotFound.
+Result<PoolDescription> describe_pool(const std::string& peer, const std::string& name,
+                                      std::chrono::milliseconds timeout = std::chrono::seconds(5));
+Result<std::vector<PoolDescription>> list_pools(
+    const std::string& peer, std::chrono::milliseconds timeout = std::chrono::seconds(5));
+/// Destroys a pool and all that is in it, on this peer. `uuid` is that of its description, so that
+/// another one of this name, made meanwhile, stays.
+/// Errors: NotFound (no pool of this name and UUID), Busy (somebody has a session, or another
+/// process the pool), Unsupported (a device, which its operator clears).
+Result<void> delete_pool(const std::string& peer, const std::string& name, const std::string& uuid,
+                         std::chrono::milliseconds timeout = std::chrono::seconds(5));
+
+}  // namespace perdure

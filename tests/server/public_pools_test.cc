@@ -1,0 +1,135 @@
+// Pools through the public calls, in C++ and in C.
+#include <gtest/gtest.h>
+#include <perdure/log.h>
+#include <perdure/perdure.h>
+#include <perdure/pool.h>
+
+#include <string>
+#include <vector>
+
+#include "killed_peer.h"
+#include "log/log_format.h"
+
+namespace perdure::server {
+namespace {
+
+constexpr auto kPoolPatience = std::chrono::minutes(1);
+constexpr std::uint64_t kEnough = 1 << 20;
+
+class PublicPools : public testing::Test {
+ protected:
+  static PoolOptions named(const std::string& name, std::uint64_t bytes = kEnough) {
+    PoolOptions options;
+    options.name = name;
+    options.bytes = bytes;
+    return options;
+  }
+  Result<Log> open(const std::string& pool) {
+    LogOptions options;
+    options.peers = {peer_.address()};
+    options.pool = pool;
+    options.measure_costs = false;
+    options.record_bytes_max = 4096;
+    return Log::open(options);
+  }
+
+  KilledPeer peer_;
+};
+
+TEST_F(PublicPools, AreMadeDescribedListedAndDeleted) {
+  const std::string& at = peer_.address();
+  EXPECT_TRUE(list_pools(at)->empty());
+  const auto made = create_pool(at, named("b"));
+  ASSERT_TRUE(made.ok()) << made.error().message;
+  EXPECT_EQ(made->bytes, kEnough);
+  EXPECT_EQ(made->profile.domain, PersistenceDomain::Page);
+  EXPECT_EQ(create_pool(at, named("b")).code(), ErrorCode::AlreadyExists);
+  EXPECT_EQ(create_pool(at, named("a/b")).code(), ErrorCode::InvalidArgument);
+  EXPECT_EQ(create_pool("nowhere", named("c")).code(), ErrorCode::InvalidArgument);
+  ASSERT_TRUE(create_pool(at, named("a")).ok());
+  EXPECT_EQ(*describe_pool(at, "b"), *made);
+  EXPECT_EQ(describe_pool(at, "c").code(), ErrorCode::NotFound);
+  const auto both = list_pools(at);
+  ASSERT_TRUE(both.ok());
+  ASSERT_EQ(both->size(), 2u);
+  EXPECT_EQ(both->at(1), *made);
+
+  const auto deleted = delete_pool(at, "b", made->uuid);
+  ASSERT_TRUE(deleted.ok()) << deleted.error().message;
+  EXPECT_EQ(describe_pool(at, "b").code(), ErrorCode::NotFound);
+  EXPECT_EQ(delete_pool(at, "b", made->uuid).code(), ErrorCode::NotFound);
+  EXPECT_EQ(peer_.pools().names(), std::vector<std::string>{"a.pool"});
+  peer_.kill();
+  peer_.start();
+  EXPECT_EQ(list_pools(at)->size(), 1u);
+}
+
+TEST_F(PublicPools, OneThatNoLogFitsIntoIsMadeOnRequestOnly) {
+  PoolOptions small = named("small", log::kLogBytesMin - 1);
+  EXPECT_EQ(create_pool(peer_.address(), small).code(), ErrorCode::InvalidArgument);
+  EXPECT_TRUE(list_pools(peer_.address())->empty());
+  small.small = true;
+  EXPECT_TRUE(create_pool(peer_.address(), small).ok());
+  EXPECT_TRUE(create_pool(peer_.address(), named("least", log::kLogBytesMin)).ok());
+}
+
+TEST_F(PublicPools, OnlyThePoolThatIsMeantIsDeletedAndNoneInUse) {
+  const std::string& at = peer_.address();
+  const auto made = create_pool(at, named("orders"));
+  ASSERT_TRUE(made.ok());
+  // Another one of that name.
+  ASSERT_TRUE(delete_pool(at, "orders", made->uuid).ok());
+  const auto other = create_pool(at, named("orders"));
+  ASSERT_TRUE(other.ok());
+  EXPECT_NE(other->uuid, made->uuid);
+  EXPECT_EQ(delete_pool(at, "orders", made->uuid).code(), ErrorCode::NotFound);
+  EXPECT_EQ(delete_pool(at, "orders", "").code(), ErrorCode::NotFound);
+  {
+    auto log = open("orders");
+    ASSERT_TRUE(log.ok()) << log.error().message;
+    EXPECT_EQ(delete_pool(at, "orders", other->uuid).code(), ErrorCode::Busy);
+    const auto ticket = log->append(std::vector<std::byte>(10));
+    ASSERT_TRUE(ticket.ok());
+    EXPECT_TRUE(log->wait(*ticket, Level::Committed, kPoolPatience).ok());
+    ASSERT_TRUE(log->close(kPoolPatience).ok());
+  }
+  // Its sessions have ended when it does; a reader's may take the daemon a moment.
+  const Deadline patience = Deadline::after(kPoolPatience);
+  auto deleted = delete_pool(at, "orders", other->uuid);
+  while (!deleted.ok() && deleted.code() == ErrorCode::Busy && !patience.passed()) {
+    deleted = delete_pool(at, "orders", other->uuid);
+  }
+  EXPECT_TRUE(deleted.ok()) << deleted.error().message;
+  EXPECT_TRUE(peer_.pools().names().empty());
+  EXPECT_EQ(open("orders").code(), ErrorCode::NotFound);
+}
+
+TEST_F(PublicPools, InC) {
+  const char* const at = peer_.address().c_str();
+  perdure_pool_description pool{};
+  pool.size = sizeof pool;
+  ASSERT_EQ(perdure_pool_create(at, "a", kEnough, false, 0, &pool), PERDURE_OK)
+      << perdure_last_error();
+  EXPECT_STREQ(pool.name, "a");
+  EXPECT_EQ(pool.bytes, kEnough);
+  EXPECT_EQ(pool.state, PERDURE_POOL_OPEN);
+  EXPECT_NE(std::string(pool.profile).find("page"), std::string::npos) << pool.profile;
+  EXPECT_EQ(perdure_pool_create(at, "s", 4096, false, 0, nullptr), PERDURE_INVALID_ARGUMENT);
+  ASSERT_EQ(perdure_pool_create(at, "s", 4096, true, 0, nullptr), PERDURE_OK);
+  perdure_pool_description pools[3] = {};
+  for (auto& each : pools) each.size = sizeof each;
+  std::size_t there = 0;
+  ASSERT_EQ(perdure_pool_list(at, 0, pools, 1, &there), PERDURE_OK);
+  EXPECT_EQ(there, 2u);
+  EXPECT_STREQ(pools[1].name, "");
+  ASSERT_EQ(perdure_pool_list(at, 0, pools, 3, &there), PERDURE_OK);
+  EXPECT_STREQ(pools[1].name, "s");
+  EXPECT_EQ(perdure_pool_delete(at, "a", pools[1].uuid, 0), PERDURE_NOT_FOUND);
+  EXPECT_EQ(perdure_pool_delete(at, "a", pool.uuid, 0), PERDURE_OK) << perdure_last_error();
+  EXPECT_EQ(perdure_pool_describe(at, "a", 0, &pool), PERDURE_NOT_FOUND);
+  EXPECT_EQ(perdure_pool_describe(at, "s", 0, &pool), PERDURE_OK);
+  EXPECT_EQ(perdure_pool_list(nullptr, 0, nullptr, 0, &there), PERDURE_INVALID_ARGUMENT);
+}
+
+}  // namespace
+}  // namespace perdure::server
