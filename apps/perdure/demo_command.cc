@@ -110,7 +110,7 @@ Result<demo::DemoResult> run_demo(const DemoOptions& options) {
 
 ExitStatus demo(const DemoOptions& options) {
   const test::InterruptGuard guard;
-  set_log_callback({});  // that replicas go down is what is shown here, and said there
+  set_message_callback({});  // that replicas go down is what is shown here, and said there
   const auto result = run_demo(options);
   if (!result.ok()) return fail(result.error());
   print(result->good() ? "\n" + result->verdict() + ".\n"

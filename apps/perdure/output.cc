@@ -90,7 +90,7 @@ ExitStatus fail(const Error& error) {
 }
 
 void show_library_messages(bool verbose) {
-  set_log_callback([verbose](Severity severity, const std::string& message) {
+  set_message_callback([verbose](Severity severity, const std::string& message) {
     if (severity < Severity::Warning && !verbose) return;
     std::string line = fmt::format("perdure: {}: {}\n", to_string(severity), message);
     Held& messages = held();

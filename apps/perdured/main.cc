@@ -119,7 +119,7 @@ void log_to_stderr(Severity least) {
   auto logger = spdlog::stderr_logger_mt("perdured");
   logger->set_level(level_of(least));
   logger->set_pattern("%Y-%m-%dT%H:%M:%S.%e%z %l: %v");
-  set_log_callback([logger](Severity severity, const std::string& message) {
+  set_message_callback([logger](Severity severity, const std::string& message) {
     logger->log(level_of(severity), message);
   });
 }

@@ -1,7 +1,7 @@
 /* The C interface of Perdure: a replicated log, and ranges of bytes, durable on other machines.
  *
- * The contracts are those of perdure/log.h and perdure/region.h; this page says what C needs
- * besides. C11 and later.
+ * The contracts are those of perdure/log.h, log_writer.h, region.h, pool.h and messages.h; this
+ * page says what C needs besides. C11 and later.
  *
  * Every call that can fail returns perdure_code; PERDURE_OK is 0. What went wrong in words is in
  * perdure_last_error() of the same thread until its next failing call. Handles are not locked: one
@@ -312,6 +312,22 @@ perdure_code perdure_pool_list(const char* peer, uint32_t timeout_ms,
 /* Destroys the pool, and all that is in it, if it has this UUID. */
 perdure_code perdure_pool_delete(const char* peer, const char* name, const char* uuid,
                                  uint32_t timeout_ms);
+
+/* --- messages --------------------------------------------------------------------------------- */
+
+typedef enum perdure_severity {
+  PERDURE_DEBUG,
+  PERDURE_INFO,
+  PERDURE_WARNING,
+  PERDURE_ERROR
+} perdure_severity;
+
+/* Called by any thread, one call at a time; the library waits for it. */
+typedef void (*perdure_message_callback)(perdure_severity severity, const char* message,
+                                         void* context);
+/* Who gets what the library would like to say, in this process; NULL: nobody, as at the start. When
+ * it returns, the earlier one is not being called any more. Not to be called by a callback. */
+perdure_code perdure_set_message_callback(perdure_message_callback callback, void* context);
 
 /* NOLINTEND(modernize-use-using) */
 

@@ -198,6 +198,12 @@ void DurableSession::follow_drift() {
   }
   const bool changed = methods_ != before;
   replans_ += changed ? 1 : 0;
+  if (changed) {
+    log_message(Severity::Info,
+                fmt::format("replica {}: its connection is not what it was; other methods are used "
+                            "now",
+                            peer_->name()));
+  }
   drift_.restart(options_.clock->now(), changed);
 }
 

@@ -181,26 +181,35 @@ namespace {
 
 struct MessageSink {
   Mutex mutex;
-  LogCallback callback PERDURE_GUARDED_BY(mutex);
+  MessageCallback callback PERDURE_GUARDED_BY(mutex);
 };
 
+/// Never destroyed: whatever ends after main may have something to say.
 MessageSink& message_sink() {
-  static MessageSink sink;
+  static MessageSink& sink = *new MessageSink;
   return sink;
 }
 
+/// Whether this thread is in the callback, and so has the sink's lock.
+thread_local bool delivers_message = false;
+
 }  // namespace
 
-void set_log_callback(LogCallback callback) {
+void set_message_callback(MessageCallback callback) {
+  PERDURE_ASSERT(!delivers_message);
   MessageSink& sink = message_sink();
   const MutexLock lock(sink.mutex);
   sink.callback = std::move(callback);
 }
 
 void log_message(Severity severity, const std::string& message) {
+  if (delivers_message) return;
   MessageSink& sink = message_sink();
   const MutexLock lock(sink.mutex);
-  if (sink.callback) sink.callback(severity, message);
+  if (!sink.callback) return;
+  delivers_message = true;
+  sink.callback(severity, message);
+  delivers_message = false;
 }
 
 }  // namespace perdure

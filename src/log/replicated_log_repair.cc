@@ -50,7 +50,13 @@ RepairReport ReplicatedLog::bring_back(Replica& replica, const Deadline& deadlin
   const auto repaired = repair_replica(replica, report, deadline);
   replica.session().set_deadline(std::nullopt);
   report.repaired = repaired.ok();
-  if (report.repaired) ask_again_at_.reset();
+  if (report.repaired) {
+    ask_again_at_.reset();
+    log_message(
+        Severity::Info,
+        fmt::format("replica {} is back: {}; {} bytes were copied", report.peer,
+                    report.found.empty() ? "it was equal" : report.found, report.copied_bytes));
+  }
   if (!repaired.ok()) {
     report.error = repaired.error().message;
     if (replica.up()) so_far.last_there = clock_.now();

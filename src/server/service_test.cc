@@ -65,10 +65,10 @@ TEST_F(Service, ASessionEndsWhenItsRequesterGoes) {
   ASSERT_TRUE(session.ok());
   EXPECT_TRUE(described().writer_present);
   std::string said;
-  set_log_callback([&said](Severity, const std::string& message) { said += message + '\n'; });
+  set_message_callback([&said](Severity, const std::string& message) { said += message + '\n'; });
   session->endpoint.reset();
   world_.settle();
-  set_log_callback({});
+  set_message_callback({});
   EXPECT_FALSE(described().writer_present);
   EXPECT_TRUE(service_->report()->sessions.empty());
   const std::string who = fmt::format("pool 'a': session {:016x} of writer '", session->id);

@@ -1,12 +1,16 @@
-// Pools through the public calls, in C++ and in C.
+// Pools through the public calls, in C++ and in C; and what the library says while peers come and
+// go.
 #include <gtest/gtest.h>
 #include <perdure/log.h>
+#include <perdure/messages.h>
 #include <perdure/perdure.h>
 #include <perdure/pool.h>
 
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "core/mutex.h"
 #include "killed_peer.h"
 #include "log/log_format.h"
 
@@ -129,6 +133,75 @@ TEST_F(PublicPools, InC) {
   EXPECT_EQ(perdure_pool_describe(at, "a", 0, &pool), PERDURE_NOT_FOUND);
   EXPECT_EQ(perdure_pool_describe(at, "s", 0, &pool), PERDURE_OK);
   EXPECT_EQ(perdure_pool_list(nullptr, 0, nullptr, 0, &there), PERDURE_INVALID_ARGUMENT);
+}
+
+/// What was said, by severity.
+class Said {
+ public:
+  void note(perdure_severity severity, const std::string& message) {
+    const MutexLock lock(mutex_);
+    messages_.emplace_back(severity, message);
+  }
+  bool has(perdure_severity severity, const std::string& part) const {
+    const MutexLock lock(mutex_);
+    for (const auto& [level, message] : messages_) {
+      if (level == severity && message.find(part) != std::string::npos) return true;
+    }
+    return false;
+  }
+  std::size_t count() const {
+    const MutexLock lock(mutex_);
+    return messages_.size();
+  }
+
+ private:
+  mutable Mutex mutex_;
+  std::vector<std::pair<perdure_severity, std::string>> messages_ PERDURE_GUARDED_BY(mutex_);
+};
+
+TEST_F(PublicPools, ALogSaysThatAReplicaIsDownAndBackToWhoeverListens) {
+  KilledPeer second;
+  KilledPeer third;
+  LogOptions options;
+  for (const KilledPeer* each : {&peer_, &second, &third}) {
+    ASSERT_TRUE(create_pool(each->address(), named("log")).ok());
+    options.peers.push_back(each->address());
+  }
+  options.pool = "log";
+  options.measure_costs = false;
+  options.record_bytes_max = 4096;
+  Said said;
+  ASSERT_EQ(perdure_set_message_callback(
+                [](perdure_severity severity, const char* message, void* context) {
+                  static_cast<Said*>(context)->note(severity, message);
+                },
+                &said),
+            PERDURE_OK);
+  auto log = Log::open(options);
+  ASSERT_TRUE(log.ok()) << log.error().message;
+  const auto append = [&] {
+    const auto ticket = log->append(std::vector<std::byte>(10));
+    ASSERT_TRUE(ticket.ok()) << ticket.error().message;
+    EXPECT_TRUE(log->wait(*ticket, Level::Committed, kPoolPatience).ok());
+  };
+  append();
+  second.kill();
+  const Deadline patience = Deadline::after(kPoolPatience);
+  while (log->status().replicas[1].up && !patience.passed()) append();
+  EXPECT_TRUE(said.has(PERDURE_WARNING, "replica " + second.address() + " is down"));
+  EXPECT_FALSE(said.has(PERDURE_INFO, "is back"));
+  second.start();
+  for (const RepairReport& report : log->repair(kPoolPatience)) {
+    EXPECT_TRUE(report.repaired) << report.error;
+  }
+  EXPECT_TRUE(said.has(PERDURE_INFO, "replica " + second.address() + " is back"));
+  // Nobody listens: nothing more is noted.
+  ASSERT_EQ(perdure_set_message_callback(nullptr, nullptr), PERDURE_OK);
+  const std::size_t count = said.count();
+  third.kill();
+  while (log->status().replicas[2].up && !patience.passed()) append();
+  EXPECT_FALSE(log->status().replicas[2].up);
+  EXPECT_EQ(said.count(), count);
 }
 
 }  // namespace
