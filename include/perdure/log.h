@@ -17,6 +17,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace perdure {
@@ -79,6 +80,10 @@ Result<void> set_option(LogOptions& options, std::string_view name, std::string_
 /// example "perdure://10.0.0.1:7470,10.0.0.2:7470,10.0.0.3:7470/orders?quorum=2&reconnect_ms=100".
 /// Errors: InvalidArgument.
 Result<LogOptions> parse_log_options(std::string_view connection);
+/// All options from a TOML file: peers (a list of "host:port") and pool, and the names of
+/// set_option, whose values may also be numbers, true and false.
+/// Errors: NotFound, PermissionDenied, SystemError (the file); InvalidArgument, with the line.
+Result<LogOptions> read_log_options(const std::string& path);
 
 /// One record that was appended.
 struct Ticket {

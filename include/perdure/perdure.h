@@ -115,6 +115,8 @@ perdure_code perdure_log_open(const perdure_log_options* options, perdure_log** 
 /* The same with all options in one string: "perdure://HOST:PORT[,HOST:PORT...]/POOL[?NAME=VALUE
  * [&NAME=VALUE...]]". See parse_log_options in log.h. */
 perdure_code perdure_log_open_string(const char* connection, perdure_log** log);
+/* The same with all options in a TOML file. See read_log_options in log.h. */
+perdure_code perdure_log_open_file(const char* path, perdure_log** log);
 /* Closes and frees; NULL is allowed. Records not yet waited for may or may not be durable. */
 void perdure_log_close(perdure_log* log);
 

@@ -138,6 +138,14 @@ perdure_code perdure_log_open_string(const char* connection, perdure_log** log) 
   });
 }
 
+perdure_code perdure_log_open_file(const char* path, perdure_log** log) {
+  if (path == nullptr || log == nullptr) return fail("path and log must not be NULL");
+  return guarded([&] {
+    auto options = perdure::read_log_options(path);
+    return options.ok() ? open_log(std::move(*options), log) : fail(options.error());
+  });
+}
+
 void perdure_log_close(perdure_log* log) { delete log; }
 
 perdure_code perdure_log_append(perdure_log* log, const void* record, size_t bytes,

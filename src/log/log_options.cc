@@ -8,6 +8,8 @@
 
 #include "control/service_types.h"
 #include "core/byte_text.h"
+#include "core/text_file.h"
+#include "core/toml_file.h"
 #include "core/try.h"
 
 namespace perdure {
@@ -107,6 +109,29 @@ constexpr std::array kNamedOptions{
     NamedOption{"spin_us", set_member<&LogOptions::spin, option_time<std::chrono::microseconds>>},
 };
 
+constexpr auto kMayBeMissing = TomlFile::Need::Optional;
+
+/// A value as set_option takes it; nothing: it is none of those.
+std::optional<std::string> word_of(const TomlFile::Value& value) {
+  if (const auto* text = std::get_if<std::string>(&value)) return *text;
+  if (const auto* number = std::get_if<std::int64_t>(&value)) return std::to_string(*number);
+  if (const auto* flag = std::get_if<bool>(&value)) return *flag ? "true" : "false";
+  return std::nullopt;
+}
+
+void read_peers(TomlFile& file, LogOptions& options) {
+  const TomlFile::Value* value = file.value("", "peers", TomlFile::Need::Required);
+  if (value == nullptr) return;
+  const auto* list = std::get_if<TomlFile::List>(value);
+  if (list == nullptr || list->empty()) {
+    return file.problem("", "peers", "is no list of texts like \"host:7470\"");
+  }
+  for (const TomlFile::ListItem& each : *list) {
+    if (!each.text) return file.problem_at(each.line, "peers: a peer is a text");
+    options.peers.push_back(*each.text);
+  }
+}
+
 Error bad_connection(std::string_view connection, std::string_view why) {
   return Error{ErrorCode::InvalidArgument,
                fmt::format("'{}': {}; it is perdure://HOST:PORT[,HOST:PORT...]/POOL[?NAME=VALUE"
@@ -161,6 +186,28 @@ Result<LogOptions> parse_log_options(std::string_view connection) {
       return bad_connection(connection, set.error().message);
     }
   }
+  return options;
+}
+
+Result<LogOptions> read_log_options(const std::string& path) {
+  PERDURE_TRY(text, load_text(path, TomlFile::kFileBytesMax));
+  PERDURE_TRY(file, TomlFile::parse(text, path));
+  LogOptions options;
+  read_peers(file, options);
+  file.text("", "pool", TomlFile::Need::Required, options.pool);
+  for (const NamedOption& option : kNamedOptions) {
+    const TomlFile::Value* value = file.value("", option.name, kMayBeMissing);
+    if (value == nullptr) continue;
+    const auto word = word_of(*value);
+    if (!word) {
+      file.problem("", option.name, "is neither a text nor a whole number, true or false");
+      continue;
+    }
+    if (auto set = option.set(options, *word); !set) {
+      file.problem("", option.name, set.error().message);
+    }
+  }
+  PERDURE_TRY_VOID(file.outcome());
   return options;
 }
 

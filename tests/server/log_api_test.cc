@@ -10,7 +10,9 @@
 #include <utility>
 #include <vector>
 
+#include "core/text_file.h"
 #include "opened_peer.h"
+#include "testing/temporary_directory.h"
 
 namespace perdure::server {
 namespace {
@@ -180,6 +182,42 @@ TEST_F(LogApi, AChildOfForkIsRefusedAndEndsNothing) {
   const auto waited = log.wait(*ticket, Level::Committed, kApiPatience);
   EXPECT_TRUE(waited.ok()) << waited.error().message;
   for (const ReplicaStatus& each : log.status().replicas) EXPECT_TRUE(each.up) << each.down_reason;
+}
+
+TEST(LogOptionsInWords, AFileSaysAll) {
+  const test::TestDirectory directory;
+  const std::string path = directory.file("log.toml");
+  const auto read = [&](std::string_view text) {
+    EXPECT_TRUE(write_file(path, text).ok());
+    return read_log_options(path);
+  };
+  const auto options = read(
+      "peers = [\"a:1\", \"b:2\"]\npool = \"orders\"\nquorum = 2\ntransport = \"tcp\"\n"
+      "record_bytes_max = \"1MiB\"\ntake_over = true\nreconnect_ms = 250\n");
+  ASSERT_TRUE(options.ok()) << options.error().message;
+  EXPECT_EQ(options->peers, (std::vector<std::string>{"a:1", "b:2"}));
+  EXPECT_EQ(options->pool, "orders");
+  EXPECT_EQ(options->quorum, 2u);
+  EXPECT_EQ(options->transport, Transport::Tcp);
+  EXPECT_EQ(options->record_bytes_max, 1024u * 1024);
+  EXPECT_TRUE(options->take_over && options->create);
+  EXPECT_EQ(options->reconnect, std::chrono::milliseconds(250));
+
+  const auto why = [&](std::string_view text) {
+    const auto wrong = read(text);
+    EXPECT_EQ(wrong.ok() ? ErrorCode::SystemError : wrong.code(), ErrorCode::InvalidArgument);
+    return wrong.ok() ? std::string("taken") : wrong.error().message;
+  };
+  const std::string right = "peers = [\"a:1\"]\npool = \"p\"\n";
+  EXPECT_NE(why("pool = \"p\"\n").find("peers"), std::string::npos);
+  EXPECT_NE(why("peers = \"a:1\"\npool = \"p\"\n").find("log.toml:1"), std::string::npos);
+  EXPECT_NE(why("peers = [1]\npool = \"p\"\n").find("log.toml:1"), std::string::npos);
+  EXPECT_NE(why("peers = [\"a:1\"]\n").find("pool"), std::string::npos);
+  EXPECT_NE(why(right + "qorum = 2\n").find("log.toml:3"), std::string::npos);
+  EXPECT_NE(why(right + "quorum = -1\n").find("'-1'"), std::string::npos);
+  EXPECT_NE(why(right + "take_over = 2\n").find("neither true nor false"), std::string::npos);
+  EXPECT_NE(why(right + "shape = [1]\n").find("shape"), std::string::npos);
+  EXPECT_EQ(read_log_options(directory.file("none")).code(), ErrorCode::NotFound);
 }
 
 TEST(LogOptionsInWords, AConnectionStringSaysAll) {
