@@ -90,7 +90,7 @@ Result<Lsn> place_to_keep(const MaintenanceCommand& command, const LogStatus& st
                                [](const ReplicaStatus& replica) { return replica.up; });
   if (up == status.replicas.end()) return Error{ErrorCode::QuorumLost, "no replica is up"};
   LogReaderOptions options;
-  options.peer = up->peer;
+  options.peers = {up->peer};
   options.pool = command.writer.peers.pool;
   options.transport = command.writer.peers.transport;
   options.rnic = command.writer.peers.rnic;

@@ -1,4 +1,4 @@
-// `perdure log read` and `perdure log follow`: the records of one replica, now or as they come.
+// `perdure log read` and `perdure log follow`: the records of a log, now or as they come.
 #include "core/clock.h"
 #include "log_commands.h"
 #include "missing_pool.h"
@@ -30,13 +30,14 @@ struct ReadCommand {
   bool uncommitted = false;
 };
 
-LogReaderOptions reader_options(const ReadCommand& command, const std::string& peer, Lsn from) {
+/// `peer` is one of the command's.
+LogReaderOptions reader_options(const ReadCommand& command, const std::string& peer) {
   LogReaderOptions options;
-  options.peer = peer;
+  options.peers = {peer};
   options.pool = command.peers.pool;
   options.transport = command.peers.transport;
   options.rnic = command.peers.rnic;
-  options.from = from;
+  options.from = Lsn{command.from};
   options.uncommitted = command.uncommitted;
   options.timeout = command.peers.timeout();
   return options;
@@ -86,7 +87,7 @@ Result<bool> write_next(LogReader& reader, const ReadCommand& command, std::uint
 ExitStatus run_read(const ReadCommand& command) {
   const auto peer = choose_peer(command);
   if (!peer.ok()) return fail(explain_missing_pool(peer.error(), command.peers));
-  auto reader = LogReader::open(reader_options(command, *peer, Lsn{command.from}));
+  auto reader = LogReader::open(reader_options(command, *peer));
   if (!reader.ok()) return fail(explain_missing_pool(reader.error(), command.peers));
   std::uint64_t written = 0;
   while (written < command.records_max) {
@@ -105,16 +106,13 @@ ExitStatus run_read(const ReadCommand& command) {
   return ExitStatus::Ok;
 }
 
-/// What `follow` keeps while connections come and go.
+/// The log from the best replica, and from the others when that one is lost.
 class Follower {
  public:
-  explicit Follower(const ReadCommand& command) : command_(command), position_{command.from} {}
+  Follower(const ReadCommand& command, LogReader reader)
+      : command_(command), reader_(std::move(reader)) {}
 
   ExitStatus run() {
-    auto peer = choose_peer(command_);
-    if (!peer.ok()) return fail(explain_missing_pool(peer.error(), command_.peers));
-    const auto& peers = command_.peers.peers;
-    peer_ = static_cast<std::size_t>(std::find(peers.begin(), peers.end(), *peer) - peers.begin());
     while (written_ < command_.records_max && signals_received() == 0 && !idle()) {
       if (const auto stepped = step(); !stepped.ok()) {
         return fail(explain_missing_pool(stepped.error(), command_.peers));
@@ -126,10 +124,9 @@ class Follower {
  private:
   /// One record, or one look at the end.
   Result<void> step() {
-    if (!reader_) return connect();
-    const auto more = write_next(*reader_, command_, written_);
+    const auto more = write_next(reader_, command_, written_);
     if (!more.ok()) return lost(more.error());
-    position_ = reader_->position();
+    lost_since_.reset();
     if (*more) {
       quiet_since_.reset();
       backoff_ms_ = 0;
@@ -140,33 +137,18 @@ class Follower {
     return {};
   }
 
-  /// To the present peer, else to the next one. Errors: those that another peer would not help.
-  Result<void> connect() {
-    const auto& peers = command_.peers.peers;
-    auto reader = LogReader::open(reader_options(command_, peers[peer_], position_));
-    if (reader.ok()) {
-      reader_.emplace(std::move(reader).value());
-      last_connected_ = Clock::monotonic().now();
-      return {};
-    }
-    return lost(reader.error());
-  }
-
+  /// No peer can be read. Errors: those that waiting would not help.
   Result<void> lost(const Error& error) {
     const bool may_return = error.code == ErrorCode::Disconnected ||
                             error.code == ErrorCode::TimedOut ||
                             error.code == ErrorCode::Busy;  // it is being brought to equal
-    const bool ever_connected = last_connected_ != Nanoseconds{0};
-    const Nanoseconds away = Clock::monotonic().now() - last_connected_;
-    if (!may_return || (ever_connected && away > kAwayMax && !reader_)) return error;
-    if (!ever_connected && ++failed_first_ >= command_.peers.peers.size()) return error;
-    if (reader_) {
+    const Nanoseconds now = Clock::monotonic().now();
+    if (!may_return || (lost_since_ && now - *lost_since_ > kAwayMax)) return error;
+    if (!lost_since_) {
+      lost_since_ = now;
       print_warning(fmt::format("{}; reading goes on at LSN {} when a peer answers", error.message,
-                                position_.value));
-      last_connected_ = Clock::monotonic().now();
-      reader_.reset();
+                                reader_.position().value));
     }
-    peer_ = (peer_ + 1) % command_.peers.peers.size();
     rest();
     return {};
   }
@@ -186,15 +168,24 @@ class Follower {
   static constexpr Nanoseconds kAwayMax = std::chrono::seconds(30);
 
   const ReadCommand& command_;
-  std::optional<LogReader> reader_;
-  std::size_t peer_ = 0;
-  std::size_t failed_first_ = 0;
-  Lsn position_;
+  LogReader reader_;
   std::uint64_t written_ = 0;
   int backoff_ms_ = 0;
   std::optional<Nanoseconds> quiet_since_;
-  Nanoseconds last_connected_{0};
+  std::optional<Nanoseconds> lost_since_;
 };
+
+ExitStatus run_follow(const ReadCommand& command) {
+  const auto peer = choose_peer(command);
+  if (!peer.ok()) return fail(explain_missing_pool(peer.error(), command.peers));
+  LogReaderOptions options = reader_options(command, *peer);
+  for (const std::string& other : command.peers.peers) {
+    if (other != *peer && !command.uncommitted) options.peers.push_back(other);
+  }
+  auto reader = LogReader::open(std::move(options));
+  if (!reader.ok()) return fail(explain_missing_pool(reader.error(), command.peers));
+  return Follower(command, std::move(*reader)).run();
+}
 
 void add_read_options(Command command, ReadCommand& options) {
   add_peers_option(command, options.peers)
@@ -249,7 +240,7 @@ void add_log_read(Command log) {
                "SIGINT and SIGTERM end it with status 0.");
   run_with(following, [follow] {
     count_signals();
-    return Follower(*follow).run();
+    return run_follow(*follow);
   });
 }
 

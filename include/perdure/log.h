@@ -134,6 +134,34 @@ struct RepairReport {
   std::string found;               // what was wrong: "12 records behind", "torn record at ..."
 };
 
+/// A record as it is read back.
+struct Record {
+  Lsn lsn;
+  std::uint64_t index = 0;
+  Epoch epoch;
+  std::span<const std::byte> bytes;  // valid until the next call of the reader
+};
+
+struct LogReaderOptions {
+  /// Control plane addresses of replicas, "host:port": any number of the log's. The first that
+  /// answers is read, and another one when that fails.
+  std::vector<std::string> peers;
+  std::string pool;
+  std::optional<Transport> transport;  // nothing: each peer's fastest that works
+  /// Of several RNICs here, the one with this name ("mlx5_0") or address; empty: the first that
+  /// fits.
+  std::string rnic;
+  Lsn from;                      // a record begins there; 0: from the oldest record
+  std::uint64_t from_index = 0;  // records before this one are left out
+  /// Return records before they are known to be committed: a new writer may replace those. Of one
+  /// peer only.
+  bool uncommitted = false;
+  /// A peer that is silent for this long is lost.
+  std::chrono::milliseconds timeout{5000};
+};
+
+class LogReader;
+
 /// A log with one writer at a time: this one.
 /// Threads: one caller at a time; progress is made in the calls. It has threads of its own only
 /// while open reads the replicas, all of them at once.
@@ -218,6 +246,11 @@ class Log {
 
   LogStatus status() const;
 
+  /// A reader of this log over connections of its own: `options` says where it begins; the peers
+  /// are the present replicas if it names none, and the pool, transport and RNIC are this log's.
+  /// It may be used by another thread, and outlive the log. Errors: those of LogReader::open.
+  Result<LogReader> reader(LogReaderOptions options = {}) const;
+
   /// Waits until every replica has everything and readers know what is committed; afterwards only
   /// destruction, which does the same for at most a second if this was not called, and ends the
   /// sessions: whoever opens the log next is not Busy, unless a peer took longer than a second to
@@ -250,55 +283,55 @@ class Log {
   std::unique_ptr<State, Delete> state_;
 };
 
-/// A record as it is read back.
-struct Record {
-  Lsn lsn;
-  std::uint64_t index = 0;
-  Epoch epoch;
-  std::span<const std::byte> bytes;  // valid until the next call of the reader
-};
-
-struct LogReaderOptions {
-  std::string peer;  // one replica
-  std::string pool;
-  std::optional<Transport> transport;  // nothing: the fastest that works
-  /// Of several RNICs here, the one with this name ("mlx5_0") or address; empty: the first that
-  /// fits.
-  std::string rnic;
-  Lsn from;  // 0: from the oldest record
-  /// Return records before they are known to be committed: a new writer may replace those.
-  bool uncommitted = false;
-  std::chrono::milliseconds timeout{5000};
-};
-
-/// Reads one replica from the oldest record on, and follows a writer. It returns whole records in
-/// order, nothing torn, and nothing that is not committed. That the last ones are is known from
+/// Reads a log from one of its replicas, and follows a writer. It returns whole records in order,
+/// each once, nothing torn, and nothing that is not committed. That the last ones are is known from
 /// the next record, or when the writer pauses or closes.
-/// Threads: one caller at a time.
+///
+/// When the replica that is read is lost, damaged, trimmed too early or being repaired, next() goes
+/// on with another one, at the same place; also when it has no more, and another one has. A replica
+/// that could not be read is tried again after a while. What a replica says is committed counts for
+/// what it holds, never for another one.
+/// Threads: one caller at a time. Processes: as for Log.
 class LogReader {
  public:
+  /// Reads from the first of the peers that can be. Errors: of the peers together, as next().
+  /// NotFound also: no log in the pool, no such pool, no record begins at `from`.
   static Result<LogReader> open(LogReaderOptions options);
   LogReader(LogReader&&) noexcept;
   LogReader& operator=(LogReader&&) noexcept;
   ~LogReader();
 
-  /// The next record, or nothing at the end (call again to follow).
-  /// Errors: Corrupt (more was durable here than can be read), NotFound (the record was trimmed
-  /// meanwhile), Fenced (records that were returned uncommitted were replaced by a newer writer's),
-  /// Busy (the replica is being repaired: read another, or later), Disconnected, TimedOut.
+  /// The next record, or nothing at the end (call again to follow). An error means that no replica
+  /// can be read at this place now, and says why of each; call again after all but NotFound and
+  /// Fenced, and it goes on.
+  ///
+  /// Errors  NotFound (the record was trimmed), Busy (the replica is being repaired), Disconnected,
+  ///         TimedOut, Corrupt (more was durable than can be read: repair), Fenced (records that
+  ///         were returned uncommitted were replaced by a newer writer's; or the pools hold another
+  ///         log now), InvalidArgument (moved from, or in a child of fork).
+  ///         Of several that apply, the one that is most likely to pass.
+  /// Cost    no round trip for most records: they are read in pieces of up to 1 MiB. At the end,
+  ///         some round trips, and every 100 ms some to each of the other replicas, with each of
+  ///         which it keeps a session then. Where a peer is lost, up to `timeout`.
   Result<std::optional<Record>> next();
 
   /// Where the next record that is returned begins or will begin.
   Lsn position() const;
-  /// Everything before is committed, as far as this replica says.
+  /// Everything before is committed, as far as a replica that was read has said.
   Lsn committed() const;
   /// Why the last call found nothing.
   LogEnd end() const;
+  /// The peer that is read; empty while none can be.
+  std::string peer() const;
 
  private:
   class State;
-  explicit LogReader(std::unique_ptr<State> state);
-  std::unique_ptr<State> state_;
+  struct Delete {
+    void operator()(State* state) const;
+  };
+  explicit LogReader(std::unique_ptr<State, Delete> state);
+  Result<void> usable() const;
+  std::unique_ptr<State, Delete> state_;
 };
 
 }  // namespace perdure

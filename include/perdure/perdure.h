@@ -172,6 +172,20 @@ perdure_code perdure_log_writer_get_status(perdure_log_writer* writer, perdure_l
 /* --- reading ------------------------------------------------------------------------------------
  */
 
+/* `size` as in perdure_log_options. Strings are read during the call only. */
+typedef struct perdure_reader_options {
+  size_t size;
+  const char* const* peers; /* replicas: the first that answers is read, another when it fails */
+  size_t peer_count;
+  const char* pool;
+  const char* transport; /* "tcp", "shm", "infiniband", "roce" or "iwarp"; default "auto" */
+  const char* rnic;      /* by name or address; default: the first that fits */
+  uint64_t from_lsn;     /* 0: from the oldest record */
+  uint64_t from_index;   /* records before this one are left out */
+  bool uncommitted;      /* also what a new writer may replace; of one peer only */
+  uint32_t timeout_ms;   /* a peer silent for this long is lost */
+} perdure_reader_options;
+
 typedef struct perdure_reader perdure_reader;
 
 /* `bytes` points into the reader and is valid until its next call. */
@@ -183,12 +197,18 @@ typedef struct perdure_record {
   size_t length;
 } perdure_record;
 
-/* Reads one replica from `from_lsn` on (0: from the oldest record). See LogReader. */
-perdure_code perdure_reader_open(const char* peer, const char* pool, const char* transport,
-                                 uint64_t from_lsn, perdure_reader** reader);
+/* Committed records, from any of the replicas. See LogReader. */
+perdure_code perdure_reader_open(const perdure_reader_options* options, perdure_reader** reader);
+/* A reader of an open log; of the options, which may be NULL, what says where it begins. */
+perdure_code perdure_log_reader(const perdure_log* log, const perdure_reader_options* options,
+                                perdure_reader** reader);
 void perdure_reader_close(perdure_reader* reader);
 /* *found is false at the end of the log; call again to follow a writer. */
 perdure_code perdure_reader_next(perdure_reader* reader, perdure_record* record, bool* found);
+/* Where the next record begins or will begin, and up to where all is known to be committed. Either
+ * may be NULL. */
+perdure_code perdure_reader_get_position(const perdure_reader* reader, uint64_t* position,
+                                         uint64_t* committed);
 
 /* --- regions ---------------------------------------------------------------------------------- */
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "capi/failure.h"
+#include "capi/handles.h"
 
 using perdure::ErrorCode;
 using perdure::Level;
@@ -43,14 +44,6 @@ perdure_code perdure::capi::fail(const Error& error) {
 perdure_code perdure::capi::fail(const char* what) {
   return fail(Error{ErrorCode::InvalidArgument, what});
 }
-
-struct perdure_log {
-  perdure::Log log;
-};
-
-struct perdure_reader {
-  perdure::LogReader reader;
-};
 
 const char* perdure_code_name(perdure_code code) {
   if (code == PERDURE_OK) return "ok";
@@ -197,46 +190,5 @@ perdure_code perdure_log_get_status(const perdure_log* log, perdure_log_status* 
   if (log == nullptr || status == nullptr) return fail("log and status must not be NULL");
   return guarded([&] {
     return perdure::capi::give_sized(perdure::capi::status_of(log->log.status()), status);
-  });
-}
-
-perdure_code perdure_reader_open(const char* peer, const char* pool, const char* transport,
-                                 uint64_t from_lsn, perdure_reader** reader) {
-  if (peer == nullptr || pool == nullptr || reader == nullptr) {
-    return fail("peer, pool and reader must not be NULL");
-  }
-  return guarded([&] {
-    perdure::LogReaderOptions options;
-    options.peer = peer;
-    options.pool = pool;
-    if (transport != nullptr) {
-      perdure::LogOptions words;
-      if (auto set = perdure::set_option(words, "transport", transport); !set) {
-        return fail(set.error());
-      }
-      options.transport = words.transport;
-    }
-    options.from = perdure::Lsn{from_lsn};
-    auto result = perdure::LogReader::open(std::move(options));
-    if (!result.ok()) return fail(result.error());
-    *reader = new perdure_reader{std::move(result).value()};
-    return PERDURE_OK;
-  });
-}
-
-void perdure_reader_close(perdure_reader* reader) { delete reader; }
-
-perdure_code perdure_reader_next(perdure_reader* reader, perdure_record* record, bool* found) {
-  if (reader == nullptr || record == nullptr || found == nullptr) {
-    return fail("reader, record and found must not be NULL");
-  }
-  return guarded([&] {
-    auto result = reader->reader.next();
-    if (!result.ok()) return fail(result.error());
-    *found = result->has_value();
-    if (!*found) return PERDURE_OK;
-    const perdure::Record& read = **result;
-    *record = {read.lsn.value, read.index, read.epoch.value, read.bytes.data(), read.bytes.size()};
-    return PERDURE_OK;
   });
 }

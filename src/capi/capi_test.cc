@@ -33,7 +33,18 @@ TEST(CInterface, NullIsRefusedEverywhere) {
   EXPECT_EQ(perdure_log_trim(nullptr, 0), PERDURE_INVALID_ARGUMENT);
   EXPECT_EQ(perdure_log_repair(nullptr, nullptr), PERDURE_INVALID_ARGUMENT);
   EXPECT_EQ(perdure_log_get_status(nullptr, nullptr), PERDURE_INVALID_ARGUMENT);
-  EXPECT_EQ(perdure_reader_open(nullptr, "p", nullptr, 0, &reader), PERDURE_INVALID_ARGUMENT);
+  perdure_reader_options reading{};
+  EXPECT_EQ(perdure_reader_open(nullptr, &reader), PERDURE_INVALID_ARGUMENT);
+  EXPECT_EQ(perdure_reader_open(&reading, &reader), PERDURE_INVALID_ARGUMENT);  // no size
+  reading.size = sizeof reading;
+  EXPECT_EQ(perdure_reader_open(&reading, &reader), PERDURE_INVALID_ARGUMENT);  // no peers
+  EXPECT_EQ(perdure_log_reader(nullptr, &reading, &reader), PERDURE_INVALID_ARGUMENT);
+  EXPECT_EQ(perdure_reader_get_position(nullptr, nullptr, nullptr), PERDURE_INVALID_ARGUMENT);
+  EXPECT_EQ(perdure_log_open_file(nullptr, &log), PERDURE_INVALID_ARGUMENT);
+  EXPECT_EQ(perdure_log_open_file("/nowhere/log.toml", &log), PERDURE_NOT_FOUND);
+  EXPECT_EQ(perdure_pool_create(nullptr, "p", 1, true, 0, nullptr), PERDURE_INVALID_ARGUMENT);
+  EXPECT_EQ(perdure_pool_describe("p", nullptr, 0, nullptr), PERDURE_INVALID_ARGUMENT);
+  EXPECT_EQ(perdure_pool_delete("p", "p", nullptr, 0), PERDURE_INVALID_ARGUMENT);
   EXPECT_EQ(perdure_reader_next(nullptr, &record, &found), PERDURE_INVALID_ARGUMENT);
   perdure_log_close(nullptr);
   perdure_reader_close(nullptr);

@@ -30,6 +30,11 @@ Result<CommittedReader> CommittedReader::open(ByteSource& bytes, const Options& 
                  fmt::format("{} holds no log yet; the first append creates it", options.name)};
   }
   if (start.state().marks.any()) return busy(options.name);
+  if (start.state().head.index > options.from_index && options.from_index != 0) {
+    return Error{ErrorCode::NotFound,
+                 fmt::format("record {} was trimmed; the log now begins with record {}",
+                             options.from_index, start.state().head.index)};
+  }
   const Lsn from = options.from.value == 0 ? start.head : options.from;
   if (from < start.head) {
     return Error{
@@ -57,6 +62,18 @@ Result<CommittedReader> CommittedReader::open(ByteSource& bytes, const Options& 
   return reader;
 }
 
+Result<CommittedReader> CommittedReader::resume(ByteSource& bytes, const Options& options,
+                                                const Place& place) {
+  PERDURE_TRY(start, read_start(bytes));
+  if (!start.anchor || start.state().marks.any()) return busy(options.name);
+  const LogState& state = start.state();
+  CommittedReader reader(bytes, options, state, LogCursor(bytes, state, place.after));
+  reader.state_.anchor.log_id = place.log_id;
+  PERDURE_TRY_VOID(reader.follow_state(state));
+  reader.committed_ = start.committed_word.value_or(Lsn{});
+  return reader;
+}
+
 CommittedReader::CommittedReader(ByteSource& bytes, const Options& options, const LogState& state,
                                  LogCursor cursor)
     : bytes_(&bytes),
@@ -73,7 +90,7 @@ Result<std::optional<Record>> CommittedReader::next() {
       held_.pop_front();
       held_bytes_ -= held.bytes.size();
       returned_ = held.after;
-      if (held.header.type != RecordType::Data) continue;
+      if (!is_wanted(held.header)) continue;
       current_ = std::move(held.bytes);
       return std::optional<Record>{
           Record{held.header.lsn, held.header.index, held.header.epoch, current_}};
@@ -96,7 +113,7 @@ Result<std::optional<Record>> CommittedReader::next() {
       continue;
     }
     returned_ = after;
-    if (header.type != RecordType::Data) continue;
+    if (!is_wanted(header)) continue;
     return std::optional<Record>{Record{header.lsn, header.index, header.epoch, view->payload}};
   }
 }
@@ -134,17 +151,18 @@ Result<void> CommittedReader::follow_state(const LogState& now) {
                  fmt::format("{} holds another log now; nothing more of the old one is there",
                              options_.name)};
   }
-  if (returned_.lsn < now.head.lsn && returned_.index == now.head.index) {
-    // What was trimmed held no record: a pad, or a configuration.
+  if (returned_.lsn < now.head.lsn) {
+    // What was trimmed may have held no record that is wanted: a pad, a configuration.
+    const std::uint64_t next_wanted = std::max(returned_.index, options_.from_index);
+    if (now.head.index > next_wanted) {
+      return Error{ErrorCode::NotFound,
+                   fmt::format("record {}, at {} or later, was trimmed; the log now begins at {}",
+                               next_wanted, returned_.lsn.value, now.head.lsn.value)};
+    }
     returned_ = now.head;
     state_ = now;
     restart();
     return {};
-  }
-  if (returned_.lsn < now.head.lsn) {
-    return Error{ErrorCode::NotFound,
-                 fmt::format("the record at {} was trimmed; the log now begins at {}",
-                             returned_.lsn.value, now.head.lsn.value)};
   }
   const bool other_epoch = now.epoch != state_.epoch || now.begin != state_.begin;
   state_ = now;

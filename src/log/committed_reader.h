@@ -16,18 +16,30 @@ namespace perdure::log {
 class CommittedReader {
  public:
   struct Options {
-    Lsn from;                  // 0: the oldest record
-    bool uncommitted = false;  // hold nothing back
-    std::string name;          // of the replica, for messages
+    Lsn from;                      // 0: the oldest record
+    bool uncommitted = false;      // hold nothing back
+    std::string name;              // of the replica, for messages
+    std::uint64_t from_index = 0;  // records before it are left out
+  };
+  /// How far a log was read, on whatever replica.
+  struct Place {
+    std::uint64_t log_id = 0;
+    Boundary after;
   };
 
   /// `bytes` must outlive it. Errors: those of LogReader::open and of reading.
   static Result<CommittedReader> open(ByteSource& bytes, const Options& options);
+  /// Goes on with another replica from where a reader was. What comes next must follow the record
+  /// that was returned last, so a replica with another history has nothing to return.
+  /// Errors: those of open and next.
+  static Result<CommittedReader> resume(ByteSource& bytes, const Options& options,
+                                        const Place& place);
 
   /// See LogReader::next.
   Result<std::optional<Record>> next();
 
   Lsn position() const { return returned_.lsn; }
+  Place place() const { return {state_.anchor.log_id, returned_}; }
   Lsn committed() const { return committed_; }
   LogEnd end() const { return cursor_.end(); }
 
@@ -47,6 +59,9 @@ class CommittedReader {
   Result<void> require_returned() const;
   void restart();
   bool may_return(Lsn end) const { return options_.uncommitted || end <= committed_; }
+  bool is_wanted(const RecordHeader& header) const {
+    return header.type == RecordType::Data && header.index >= options_.from_index;
+  }
 
   ByteSource* bytes_;
   Options options_;

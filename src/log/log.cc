@@ -6,11 +6,10 @@
 #include <algorithm>
 
 #include "client/dial.h"
-#include "client/remote_bytes.h"
 #include "core/bounded_time.h"
 #include "core/forks.h"
 #include "core/try.h"
-#include "log/committed_reader.h"
+#include "log/failover_reader.h"
 #include "log/replicated_log.h"
 
 namespace perdure {
@@ -47,6 +46,8 @@ class Log::State {
  public:
   client::Dialer dialer;  // owns the devices: outlives the log's connections
   control::TransportChoice transport;
+  std::string rnic;
+  std::string pool;
   Level level = Level::Durable;
   bool reconnects = false;
   std::unique_ptr<log::ReplicatedLog> log;
@@ -73,6 +74,8 @@ Result<Log> Log::open(LogOptions options) {
   std::unique_ptr<State, Delete> state(new State);
   state->dialer.use_rnic(options.rnic);
   state->transport = options.transport;
+  state->rnic = options.rnic;
+  state->pool = options.pool;
   state->level = std::min(options.level, Level::Durable);
   state->reconnects = options.reconnect > std::chrono::milliseconds(0);
   std::vector<std::unique_ptr<client::Peer>> peers;
@@ -179,6 +182,19 @@ LogStatus Log::status() const {
   return state_->log->status();
 }
 
+Result<LogReader> Log::reader(LogReaderOptions options) const {
+  if (!readable()) return why_not();
+  if (options.peers.empty()) {
+    for (const ReplicaStatus& replica : state_->log->status().replicas) {
+      options.peers.push_back(replica.peer);
+    }
+  }
+  options.pool = state_->pool;
+  options.transport = state_->transport;
+  options.rnic = state_->rnic;
+  return LogReader::open(std::move(options));
+}
+
 Result<void> Log::close(std::chrono::milliseconds timeout) {
   if (!usable()) return why_not();
   state_->closed = true;
@@ -209,37 +225,56 @@ Result<void> Log::change_quorum(std::size_t quorum) {
 
 class LogReader::State {
  public:
-  client::Dialer dialer;
-  std::unique_ptr<client::HttpPeer> peer;
-  std::unique_ptr<client::RemoteBytes> bytes;
-  std::optional<log::CommittedReader> reader;
+  client::Dialer dialer;  // owns the devices: outlives the reader's connections
+  std::optional<log::FailoverReader> reader;
+  const std::uint32_t process = forks_so_far();
 };
 
+void LogReader::Delete::operator()(State* state) const {
+  if (state->process != forks_so_far()) return;  // the connections are the parent's
+  delete state;
+}
+
 Result<LogReader> LogReader::open(LogReaderOptions options) {
-  auto state = std::make_unique<State>();
+  std::unique_ptr<State, Delete> state(new State);
   state->dialer.use_rnic(options.rnic);
-  PERDURE_TRY(peer, state->dialer.dial(options.peer, options.transport));
-  state->peer = std::move(peer);
-  PERDURE_TRY(bytes, client::RemoteBytes::open(*state->peer, options.pool, bounded(options.timeout),
-                                               Clock::monotonic()));
-  state->bytes = std::move(bytes);
-  log::CommittedReader::Options reading;
-  reading.from = options.from;
-  reading.uncommitted = options.uncommitted;
-  reading.name = fmt::format("pool '{}' on {}", options.pool, options.peer);
-  PERDURE_TRY(reader, log::CommittedReader::open(*state->bytes, reading));
+  std::vector<std::unique_ptr<client::Peer>> peers;
+  for (const std::string& address : options.peers) {
+    PERDURE_TRY(peer, state->dialer.dial(address, options.transport));
+    peers.push_back(std::move(peer));
+  }
+  log::FailoverReader::Options reading;
+  reading.pool = options.pool;
+  reading.reading.from = options.from;
+  reading.reading.from_index = options.from_index;
+  reading.reading.uncommitted = options.uncommitted;
+  reading.timeout = bounded(options.timeout);
+  PERDURE_TRY(reader,
+              log::FailoverReader::open(std::move(peers), std::move(reading), Clock::monotonic()));
   state->reader.emplace(std::move(reader));
   return LogReader(std::move(state));
 }
 
-LogReader::LogReader(std::unique_ptr<State> state) : state_(std::move(state)) {}
+LogReader::LogReader(std::unique_ptr<State, Delete> state) : state_(std::move(state)) {}
 LogReader::LogReader(LogReader&&) noexcept = default;
 LogReader& LogReader::operator=(LogReader&&) noexcept = default;
 LogReader::~LogReader() = default;
 
-Result<std::optional<Record>> LogReader::next() { return state_->reader->next(); }
-Lsn LogReader::position() const { return state_->reader->position(); }
-Lsn LogReader::committed() const { return state_->reader->committed(); }
-LogEnd LogReader::end() const { return state_->reader->end(); }
+Result<void> LogReader::usable() const {
+  if (state_ == nullptr) return Error{ErrorCode::InvalidArgument, "this reader was moved from"};
+  if (state_->process == forks_so_far()) return {};
+  return Error{ErrorCode::InvalidArgument,
+               "this reader belongs to the parent process: after fork() the child opens its own"};
+}
+
+Result<std::optional<Record>> LogReader::next() {
+  PERDURE_TRY_VOID(usable());
+  return state_->reader->next();
+}
+
+Lsn LogReader::position() const { return usable() ? state_->reader->position() : Lsn{}; }
+Lsn LogReader::committed() const { return usable() ? state_->reader->committed() : Lsn{}; }
+LogEnd LogReader::end() const { return usable() ? state_->reader->end() : LogEnd::Clean; }
+std::string LogReader::peer() const { return usable() ? state_->reader->peer() : std::string(); }
 
 }  // namespace perdure

@@ -98,7 +98,7 @@ class KillTest : public ::testing::Test {
   void check_replicas(std::uint64_t at_least) {
     for (const std::string& address : addresses_) {
       LogReaderOptions options;
-      options.peer = address;
+      options.peers = {address};
       options.pool = kPool;
       options.transport = Transport::Tcp;
       auto reader = LogReader::open(options);

@@ -114,7 +114,7 @@ TEST_F(LogApi, RecordsOfPiecesAndInClaimedRoomAreReadBack) {
   }
   ASSERT_TRUE(log.close(kApiPatience).ok());
   LogReaderOptions options;
-  options.peer = peers_[1].address();
+  options.peers = {peers_[1].address()};
   options.pool = "log";
   auto reader = LogReader::open(options);
   ASSERT_TRUE(reader.ok()) << reader.error().message;
@@ -182,6 +182,62 @@ TEST_F(LogApi, AChildOfForkIsRefusedAndEndsNothing) {
   const auto waited = log.wait(*ticket, Level::Committed, kApiPatience);
   EXPECT_TRUE(waited.ok()) << waited.error().message;
   for (const ReplicaStatus& each : log.status().replicas) EXPECT_TRUE(each.up) << each.down_reason;
+}
+
+// The bytes of a record are damaged on the replica that is read first, and then on all.
+TEST_F(LogApi, ADamagedRecordIsReadFromAnotherReplica) {
+  const std::vector<std::byte> bytes(1'000, std::byte{7});
+  Log log = open();
+  std::vector<Lsn> places;
+  for (int count = 0; count < 100; ++count) {
+    const auto ticket = log.append(bytes);
+    ASSERT_TRUE(ticket.ok());
+    places.push_back(ticket->lsn);
+  }
+  auto opened = log.reader();
+  ASSERT_TRUE(opened.ok()) << opened.error().message;
+  ASSERT_TRUE(log.close(kApiPatience).ok());
+  const std::string first = opened->peer();
+  EXPECT_EQ(first, peers_[0].address());
+  peers_[0].flip_behind(places[50]);
+  LogReader reader = std::move(*opened);
+  for (std::uint64_t index = 0; index < 100; ++index) {
+    const auto record = reader.next();
+    ASSERT_TRUE(record.ok()) << record.error().message;
+    ASSERT_TRUE(*record) << index;
+    ASSERT_EQ((*record)->index, index);
+  }
+  EXPECT_NE(reader.peer(), first);
+  // NOLINTBEGIN(bugprone-use-after-move): what it does then is what is asked.
+  EXPECT_EQ(opened->next().code(), ErrorCode::InvalidArgument);
+  EXPECT_EQ(opened->position(), Lsn{});
+  // NOLINTEND(bugprone-use-after-move)
+
+  peers_[1].flip_behind(places[50]);
+  peers_[2].flip_behind(places[50]);
+  LogReaderOptions options;
+  for (std::size_t index = 0; index < 3; ++index) {
+    options.peers.push_back(peers_[index].address());
+  }
+  options.pool = "log";
+  auto none = LogReader::open(options);
+  ASSERT_TRUE(none.ok()) << none.error().message;
+  std::uint64_t read = 0;
+  auto record = none->next();
+  for (; record.ok() && *record; record = none->next()) EXPECT_EQ((*record)->index, read++);
+  EXPECT_EQ(read, 50u);
+  ASSERT_FALSE(record.ok());
+  EXPECT_EQ(record.code(), ErrorCode::Corrupt) << record.error().message;
+}
+
+TEST_F(LogApi, WhatIsNotCommittedIsReadOfOnePeerOnly) {
+  Log log = open();
+  LogReaderOptions options;
+  options.uncommitted = true;
+  EXPECT_EQ(log.reader(options).code(), ErrorCode::InvalidArgument);
+  options.peers = {peers_[2].address()};
+  EXPECT_TRUE(log.reader(options).ok());
+  EXPECT_EQ(LogReader::open({}).code(), ErrorCode::InvalidArgument);
 }
 
 TEST(LogOptionsInWords, AFileSaysAll) {

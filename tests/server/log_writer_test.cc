@@ -58,7 +58,7 @@ class LogWriterTest : public testing::TestWithParam<Setup> {
   std::map<std::uint64_t, Payload> read(std::size_t index) {
     std::map<std::uint64_t, Payload> found;
     LogReaderOptions options;
-    options.peer = peers_[index].address();
+    options.peers = {peers_[index].address()};
     options.pool = "log";
     options.transport = GetParam().transport;
     auto reader = LogReader::open(options);

@@ -16,7 +16,7 @@ namespace perdure::server {
 inline void expect_whole_log(const std::string& address, Transport transport, std::uint64_t records,
                              std::size_t bytes) {
   LogReaderOptions options;
-  options.peer = address;
+  options.peers = {address};
   options.pool = "log";
   options.transport = transport;
   auto reader = LogReader::open(std::move(options));

@@ -1,0 +1,105 @@
+// The C interface of readers.
+#include <perdure/log.h>
+#include <perdure/perdure.h>
+
+#include <string>
+#include <utility>
+
+#include "capi/failure.h"
+#include "capi/handles.h"
+
+using perdure::capi::fail;
+using perdure::capi::guarded;
+using perdure::capi::take_sized;
+
+struct perdure_reader {
+  perdure::LogReader reader;
+};
+
+namespace {
+
+perdure_code reader_options_of(const perdure_reader_options* options,
+                               perdure::LogReaderOptions& opened) {
+  perdure_reader_options given{};
+  if (!take_sized(options, given)) {
+    return fail("options: size is not set, or fields are that this library does not know");
+  }
+  if (given.peers == nullptr && given.peer_count != 0) return fail("peers is NULL");
+  for (std::size_t index = 0; index < given.peer_count; ++index) {
+    if (given.peers[index] == nullptr) return fail("a peer is NULL");
+    opened.peers.emplace_back(given.peers[index]);
+  }
+  if (given.pool != nullptr) opened.pool = given.pool;
+  if (given.transport != nullptr) {
+    perdure::LogOptions words;
+    if (auto set = perdure::set_option(words, "transport", given.transport); !set) {
+      return fail(set.error());
+    }
+    opened.transport = words.transport;
+  }
+  if (given.rnic != nullptr) opened.rnic = given.rnic;
+  opened.from = perdure::Lsn{given.from_lsn};
+  opened.from_index = given.from_index;
+  opened.uncommitted = given.uncommitted;
+  if (given.timeout_ms != 0) opened.timeout = std::chrono::milliseconds(given.timeout_ms);
+  return PERDURE_OK;
+}
+
+perdure_code give_reader(perdure::Result<perdure::LogReader> opened, perdure_reader** reader) {
+  if (!opened.ok()) return fail(opened.error());
+  *reader = new perdure_reader{std::move(opened).value()};
+  return PERDURE_OK;
+}
+
+}  // namespace
+
+perdure_code perdure_reader_open(const perdure_reader_options* options, perdure_reader** reader) {
+  if (options == nullptr || reader == nullptr) return fail("options and reader must not be NULL");
+  return guarded([&] {
+    perdure::LogReaderOptions opened;
+    const perdure_code code = reader_options_of(options, opened);
+    if (code != PERDURE_OK) return code;
+    if (opened.peers.empty() || opened.pool.empty()) {
+      return fail("a reader needs peers and the name of a pool");
+    }
+    return give_reader(perdure::LogReader::open(std::move(opened)), reader);
+  });
+}
+
+perdure_code perdure_log_reader(const perdure_log* log, const perdure_reader_options* options,
+                                perdure_reader** reader) {
+  if (log == nullptr || reader == nullptr) return fail("log and reader must not be NULL");
+  return guarded([&] {
+    perdure::LogReaderOptions opened;
+    const perdure_code code = options == nullptr ? PERDURE_OK : reader_options_of(options, opened);
+    if (code != PERDURE_OK) return code;
+    return give_reader(log->log.reader(std::move(opened)), reader);
+  });
+}
+
+void perdure_reader_close(perdure_reader* reader) { delete reader; }
+
+perdure_code perdure_reader_next(perdure_reader* reader, perdure_record* record, bool* found) {
+  if (reader == nullptr || record == nullptr || found == nullptr) {
+    return fail("reader, record and found must not be NULL");
+  }
+  return guarded([&] {
+    auto result = reader->reader.next();
+    if (!result.ok()) return fail(result.error());
+    *found = result->has_value();
+    if (!*found) return PERDURE_OK;
+    const perdure::Record& read = **result;
+    *record = {read.lsn.value, read.index, read.epoch.value, read.bytes.data(), read.bytes.size()};
+    return PERDURE_OK;
+  });
+}
+
+perdure_code perdure_reader_get_position(const perdure_reader* reader, uint64_t* position,
+                                         uint64_t* committed) {
+  if (reader == nullptr) return fail("reader must not be NULL");
+  return guarded([&] {
+    if (position != nullptr) *position = reader->reader.position().value;
+    if (committed != nullptr) *committed = reader->reader.committed().value;
+    return PERDURE_OK;
+  });
+}

@@ -1,0 +1,185 @@
+// Reading on with another replica: see failover_reader.h.
+#include "log/failover_reader.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "core/try.h"
+
+namespace perdure::log {
+namespace {
+
+// How often, at the end of one replica, the others are asked whether they have more.
+constexpr Nanoseconds kLookAroundEvery = std::chrono::milliseconds(100);
+// A replica that failed is left alone for this long; while another one can be read, for this many
+// times what the try took: one that is silent must not hold up what can be read.
+constexpr Nanoseconds kTryAgainAfter = std::chrono::milliseconds(50);
+constexpr int kTryAgainTimes = 8;
+
+// Of what several replicas say, what is most likely to pass comes first.
+constexpr std::array kByHope{ErrorCode::Busy,      ErrorCode::Disconnected, ErrorCode::TimedOut,
+                             ErrorCode::QueueFull, ErrorCode::Corrupt,      ErrorCode::NotFound};
+
+}  // namespace
+
+Result<FailoverReader> FailoverReader::open(std::vector<std::unique_ptr<client::Peer>> peers,
+                                            Options options, const Clock& clock) {
+  if (peers.empty()) return Error{ErrorCode::InvalidArgument, "a reader needs a peer"};
+  if (options.reading.uncommitted && peers.size() > 1) {
+    return Error{ErrorCode::InvalidArgument,
+                 "what is not committed differs between replicas: name the one to read it from"};
+  }
+  FailoverReader opened(std::move(options), clock);
+  for (auto& peer : peers) opened.replicas_.push_back({std::move(peer), nullptr, {}, {}});
+  for (std::size_t index = 0; index < opened.replicas_.size(); ++index) {
+    Replica& replica = opened.replicas_[index];
+    const Nanoseconds since = clock.now();
+    if (auto entered = opened.enter(replica); !entered.ok()) {
+      opened.note_failure(replica, entered.error(), false, since);
+      continue;
+    }
+    opened.current_ = index;
+    opened.place_ = replica.reader->place();
+    return opened;
+  }
+  return opened.none_readable();
+}
+
+/// Opens a session if there is none, and begins at the place.
+Result<void> FailoverReader::enter(Replica& replica) {
+  if (replica.bytes == nullptr) {
+    PERDURE_TRY(bytes,
+                client::RemoteBytes::open(*replica.peer, options_.pool, options_.timeout, *clock_));
+    replica.bytes = std::move(bytes);
+  }
+  CommittedReader::Options reading = options_.reading;
+  reading.name = fmt::format("pool '{}' on {}", options_.pool, replica.peer->name());
+  PERDURE_TRY(reader, place_ ? CommittedReader::resume(*replica.bytes, reading, *place_)
+                             : CommittedReader::open(*replica.bytes, reading));
+  replica.reader.emplace(std::move(reader));
+  return {};
+}
+
+Result<std::optional<Record>> FailoverReader::next() {
+  Replica& replica = replicas_[current_];
+  if (!replica.reader) return read_another();
+  const Nanoseconds since = clock_->now();
+  auto record = replica.reader->next();
+  if (!record.ok()) {
+    // That what was returned uncommitted is not in the log is true on every replica.
+    if (record.code() == ErrorCode::Fenced && options_.reading.uncommitted) return record;
+    leave(replica);
+    note_failure(replica, record.error(), record.code() == ErrorCode::NotFound, since);
+    return read_another();
+  }
+  return *record ? record : look_around();
+}
+
+/// The next record of a replica that may not have been entered; notes why not.
+Result<std::optional<Record>> FailoverReader::try_next(Replica& replica) {
+  const Nanoseconds since = clock_->now();
+  auto entered = enter(replica);
+  const bool connected = replica.bytes != nullptr;
+  auto record = entered.ok() ? replica.reader->next()
+                             : Result<std::optional<Record>>(std::move(entered).error());
+  if (record.ok()) {
+    replica.failure.reset();
+    return record;
+  }
+  note_failure(replica, record.error(), connected && record.code() == ErrorCode::NotFound, since);
+  return record;
+}
+
+/// Nothing can be read where it was read last. Tries all, that one last; the first that has more is
+/// read, else the first that can be.
+Result<std::optional<Record>> FailoverReader::read_another() {
+  std::optional<std::size_t> readable;
+  const std::size_t first = current_ + 1;
+  for (std::size_t count = 0; count < replicas_.size(); ++count) {
+    const std::size_t index = (first + count) % replicas_.size();
+    Replica& replica = replicas_[index];
+    const auto& failure = replica.failure;
+    if (failure && clock_->now() - failure->at < kTryAgainAfter) continue;
+    auto record = try_next(replica);
+    if (!record.ok()) continue;
+    if (*record) {
+      take(index);
+      return record;
+    }
+    if (!readable) readable = index;
+  }
+  if (!readable) return none_readable();
+  take(*readable);
+  return std::optional<Record>{};
+}
+
+/// The replica that is read has no more. It may have been left behind.
+Result<std::optional<Record>> FailoverReader::look_around() {
+  const Nanoseconds now = clock_->now();
+  if (replicas_.size() == 1 || now - looked_around_ < kLookAroundEvery) {
+    return std::optional<Record>{};
+  }
+  looked_around_ = now;
+  place_ = replicas_[current_].reader->place();
+  for (std::size_t count = 1; count < replicas_.size(); ++count) {
+    const std::size_t index = (current_ + count) % replicas_.size();
+    Replica& replica = replicas_[index];
+    const auto& failure = replica.failure;
+    if (failure && now - failure->at < std::max(kTryAgainAfter, kTryAgainTimes * failure->took)) {
+      continue;
+    }
+    auto record = try_next(replica);
+    if (record.ok() && *record) {
+      take(index);
+      return record;
+    }
+    replica.reader.reset();
+  }
+  return std::optional<Record>{};
+}
+
+/// Keeps what it had come to.
+void FailoverReader::leave(Replica& replica) {
+  place_ = replica.reader->place();
+  committed_ = std::max(committed_, replica.reader->committed());
+  replica.reader.reset();
+}
+
+/// From now on this one is read, which was entered at the place.
+void FailoverReader::take(std::size_t index) {
+  for (std::size_t other = 0; other < replicas_.size(); ++other) {
+    if (other == index || !replicas_[other].reader) continue;
+    committed_ = std::max(committed_, replicas_[other].reader->committed());
+    replicas_[other].reader.reset();
+  }
+  current_ = index;
+}
+
+void FailoverReader::note_failure(Replica& replica, Error why, bool trimmed, Nanoseconds since) {
+  const Nanoseconds now = clock_->now();
+  replica.failure = Failure{std::move(why), trimmed, now, now - since};
+  replica.reader.reset();
+  replica.bytes.reset();
+}
+
+Error FailoverReader::none_readable() const {
+  if (replicas_.size() == 1) return replicas_.front().failure->error;
+  // How sure is an answer that ends reading; the smaller the better.
+  const auto rank = [](const Replica& replica) {
+    const Failure& failure = *replica.failure;
+    if (failure.trimmed) return std::ptrdiff_t{-1};
+    return std::find(kByHope.begin(), kByHope.end(), failure.error.code) - kByHope.begin();
+  };
+  const auto best = std::min_element(
+      replicas_.begin(), replicas_.end(),
+      [&](const Replica& one, const Replica& other) { return rank(one) < rank(other); });
+  Error error{best->failure->error.code, "no replica can be read"};
+  for (const Replica& replica : replicas_) {
+    error.message += fmt::format("; {}: {}", replica.peer->name(), replica.failure->error.message);
+  }
+  return error;
+}
+
+}  // namespace perdure::log
