@@ -8,6 +8,7 @@
 
 #include <perdure/profile.h>
 #include <perdure/result.h>
+#include <perdure/time_counts.h>
 #include <perdure/types.h>
 
 #include <chrono>
@@ -123,6 +124,13 @@ struct LogStatus {
   std::string configuration;  // for people: generation, quorum, and every replica's pool
   std::string accepted_loss;  // what was given up when it was opened; empty: nothing
   std::vector<ReplicaStatus> replicas;
+};
+
+/// How long records took from append until calls learned that they had come so far: of a sample.
+/// The first record is timed, then one of 64, and none while one that is timed has not got there.
+struct LogTimes {
+  TimeCounts durable;    // on at least one replica; or the less that the log was opened for
+  TimeCounts committed;  // on the quorum
 };
 
 /// What bringing one replica back took.
@@ -245,6 +253,8 @@ class Log {
   std::vector<RepairReport> take_repairs();
 
   LogStatus status() const;
+  /// Since it was opened. Cost: for each append that is not timed, a decrement.
+  LogTimes times() const;
 
   /// A reader of this log over connections of its own: `options` says where it begins; the peers
   /// are the present replicas if it names none, and the pool, transport and RNIC are this log's.

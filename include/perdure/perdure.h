@@ -134,6 +134,28 @@ perdure_code perdure_log_trim(perdure_log* log, uint64_t lsn);
 perdure_code perdure_log_repair(perdure_log* log, size_t* repaired);
 perdure_code perdure_log_get_status(const perdure_log* log, perdure_log_status* status);
 
+/* How often something took how long; the classes end at perdure_time_class_end_ns(0), (1) ... */
+#define PERDURE_TIME_CLASSES 23
+typedef struct perdure_time_counts {
+  uint64_t classes[PERDURE_TIME_CLASSES];
+  uint64_t sum_ns;
+} perdure_time_counts;
+
+/* From append until calls learned of it, of a sample of the records. `size` as in
+ * perdure_log_options. */
+typedef struct perdure_log_times {
+  size_t size;
+  perdure_time_counts durable;   /* on at least one replica */
+  perdure_time_counts committed; /* on the quorum */
+} perdure_log_times;
+
+/* The upper end of a class, included; UINT64_MAX of the last one and beyond. */
+uint64_t perdure_time_class_end_ns(size_t index);
+/* The upper end of the class of the value that `fraction` of all do not exceed; 0: there is none.
+ */
+uint64_t perdure_time_quantile_ns(const perdure_time_counts* counts, double fraction);
+perdure_code perdure_log_get_times(const perdure_log* log, perdure_log_times* times);
+
 /* --- one log, many threads ----------------------------------------------------------------------
  */
 
@@ -168,6 +190,7 @@ perdure_code perdure_log_writer_take(perdure_log_writer* writer, perdure_finishe
                                      size_t count, size_t* taken);
 perdure_code perdure_log_writer_trim(perdure_log_writer* writer, uint64_t lsn);
 perdure_code perdure_log_writer_get_status(perdure_log_writer* writer, perdure_log_status* status);
+perdure_code perdure_log_writer_get_times(perdure_log_writer* writer, perdure_log_times* times);
 
 /* --- reading ------------------------------------------------------------------------------------
  */

@@ -3,6 +3,7 @@
 #include <perdure/perdure.h>
 
 #include <algorithm>
+#include <iterator>
 #include <string>
 #include <utility>
 #include <vector>
@@ -88,6 +89,19 @@ perdure_code perdure::capi::options_of(const perdure_log_options* options, LogOp
   if (given.spin_us != 0) opened.spin = std::chrono::microseconds(given.spin_us);
   if (given.never_spin) opened.spin = std::chrono::microseconds(0);
   return PERDURE_OK;
+}
+
+static_assert(PERDURE_TIME_CLASSES == perdure::TimeCounts::kClasses);
+
+perdure_log_times perdure::capi::times_of(const LogTimes& times) {
+  perdure_log_times told{};
+  const auto give = [](const TimeCounts& counts, perdure_time_counts& to) {
+    std::copy(counts.classes.begin(), counts.classes.end(), to.classes);
+    to.sum_ns = counts.sum_ns;
+  };
+  give(times.durable, told.durable);
+  give(times.committed, told.committed);
+  return told;
 }
 
 perdure_log_status perdure::capi::status_of(const LogStatus& now) {
@@ -191,4 +205,23 @@ perdure_code perdure_log_get_status(const perdure_log* log, perdure_log_status* 
   return guarded([&] {
     return perdure::capi::give_sized(perdure::capi::status_of(log->log.status()), status);
   });
+}
+
+perdure_code perdure_log_get_times(const perdure_log* log, perdure_log_times* times) {
+  if (log == nullptr || times == nullptr) return fail("log and times must not be NULL");
+  return guarded(
+      [&] { return perdure::capi::give_sized(perdure::capi::times_of(log->log.times()), times); });
+}
+
+uint64_t perdure_time_class_end_ns(size_t index) {
+  const auto& bounds = perdure::TimeCounts::kBoundsNs;
+  return index < bounds.size() ? bounds[index] : UINT64_MAX;
+}
+
+uint64_t perdure_time_quantile_ns(const perdure_time_counts* counts, double fraction) {
+  if (counts == nullptr) return 0;
+  perdure::TimeCounts given;
+  std::copy(std::begin(counts->classes), std::end(counts->classes), given.classes.begin());
+  const auto time = given.quantile(fraction);
+  return time == std::chrono::nanoseconds::max() ? UINT64_MAX : static_cast<uint64_t>(time.count());
 }

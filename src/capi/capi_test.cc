@@ -40,6 +40,9 @@ TEST(CInterface, NullIsRefusedEverywhere) {
   EXPECT_EQ(perdure_reader_open(&reading, &reader), PERDURE_INVALID_ARGUMENT);  // no peers
   EXPECT_EQ(perdure_log_reader(nullptr, &reading, &reader), PERDURE_INVALID_ARGUMENT);
   EXPECT_EQ(perdure_reader_get_position(nullptr, nullptr, nullptr), PERDURE_INVALID_ARGUMENT);
+  perdure_log_times times{};
+  EXPECT_EQ(perdure_log_get_times(nullptr, &times), PERDURE_INVALID_ARGUMENT);
+  EXPECT_EQ(perdure_time_quantile_ns(nullptr, 0.5), 0u);
   EXPECT_EQ(perdure_log_open_file(nullptr, &log), PERDURE_INVALID_ARGUMENT);
   EXPECT_EQ(perdure_log_open_file("/nowhere/log.toml", &log), PERDURE_NOT_FOUND);
   EXPECT_EQ(perdure_pool_create(nullptr, "p", 1, true, 0, nullptr), PERDURE_INVALID_ARGUMENT);
@@ -126,6 +129,18 @@ TEST(CInterface, AWriterThatIsNotThereIsRefused) {
   EXPECT_EQ(perdure_log_writer_get_status(nullptr, &status), PERDURE_INVALID_ARGUMENT);
   EXPECT_EQ(perdure_log_writer_completion_fd(nullptr), -1);
   EXPECT_EQ(perdure_log_writer_close(nullptr, 1), PERDURE_OK);
+}
+
+TEST(CInterface, ClassesOfTimesEndWhereTheySay) {
+  EXPECT_EQ(perdure_time_class_end_ns(0), 1'000u);
+  EXPECT_EQ(perdure_time_class_end_ns(PERDURE_TIME_CLASSES - 2), 10'000'000'000u);
+  EXPECT_EQ(perdure_time_class_end_ns(PERDURE_TIME_CLASSES - 1), UINT64_MAX);
+  perdure_time_counts counts{};
+  EXPECT_EQ(perdure_time_quantile_ns(&counts, 0.5), 0u);
+  counts.classes[5] = 3;
+  EXPECT_EQ(perdure_time_quantile_ns(&counts, 0.5), perdure_time_class_end_ns(5));
+  counts.classes[PERDURE_TIME_CLASSES - 1] = 9;
+  EXPECT_EQ(perdure_time_quantile_ns(&counts, 0.5), UINT64_MAX);
 }
 
 TEST(CInterface, SaysItsVersion) {

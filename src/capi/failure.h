@@ -58,6 +58,7 @@ perdure_code guarded(Call call) noexcept {
 }
 
 perdure_log_status status_of(const LogStatus& now);
+perdure_log_times times_of(const LogTimes& times);
 /// Errors: what is wrong with them, as fail says it.
 perdure_code options_of(const perdure_log_options* options, LogOptions& opened);
 

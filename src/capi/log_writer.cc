@@ -136,3 +136,14 @@ perdure_code perdure_log_writer_get_status(perdure_log_writer* writer, perdure_l
     return perdure::capi::give_sized(told, status);
   });
 }
+
+perdure_code perdure_log_writer_get_times(perdure_log_writer* writer, perdure_log_times* times) {
+  if (writer == nullptr || times == nullptr) return fail("writer and times must not be NULL");
+  return guarded([&] {
+    perdure_log_times told{};
+    const auto used = writer->writer.with_log(
+        [&](perdure::Log& log) { told = perdure::capi::times_of(log.times()); });
+    if (!used.ok()) return fail(used.error());
+    return perdure::capi::give_sized(told, times);
+  });
+}

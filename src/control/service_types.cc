@@ -49,12 +49,6 @@ ServiceCounters& operator+=(ServiceCounters& sum, const ServiceCounters& more) {
   return sum;
 }
 
-TimeCounts& operator+=(TimeCounts& sum, const TimeCounts& more) {
-  for (std::size_t i = 0; i < sum.classes.size(); ++i) sum.classes[i] += more.classes[i];
-  sum.sum_ns += more.sum_ns;
-  return sum;
-}
-
 ServiceTimes& operator+=(ServiceTimes& sum, const ServiceTimes& more) {
   sum.flush += more.flush;
   sum.answer += more.answer;

@@ -1,8 +1,8 @@
 // What a PeerService says and grants, independent of how a request reached it.
 #pragma once
 
-#include <algorithm>
-#include <array>
+#include <perdure/time_counts.h>
+
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -55,26 +55,7 @@ struct ServiceCounters {
 
 ServiceCounters& operator+=(ServiceCounters& sum, const ServiceCounters& more);
 
-/// How often something took how long: in classes of 1, 2 and 5 times a power of ten.
-struct TimeCounts {
-  /// Upper ends, included, in nanoseconds; what takes longer is in the last class.
-  static constexpr std::array<std::uint64_t, 22> kBoundsNs{
-      1'000,         2'000,         5'000,         10'000,        20'000,      50'000,
-      100'000,       200'000,       500'000,       1'000'000,     2'000'000,   5'000'000,
-      10'000'000,    20'000'000,    50'000'000,    100'000'000,   200'000'000, 500'000'000,
-      1'000'000'000, 2'000'000'000, 5'000'000'000, 10'000'000'000};
-  static constexpr std::size_t kClasses = kBoundsNs.size() + 1;
-  static std::size_t class_of(std::uint64_t ns) {
-    return static_cast<std::size_t>(std::lower_bound(kBoundsNs.begin(), kBoundsNs.end(), ns) -
-                                    kBoundsNs.begin());
-  }
-
-  std::array<std::uint64_t, kClasses> classes{};
-  std::uint64_t sum_ns = 0;
-  bool operator==(const TimeCounts&) const = default;
-};
-
-TimeCounts& operator+=(TimeCounts& sum, const TimeCounts& more);
+using perdure::TimeCounts;
 
 /// Of the work for a pool's sessions. Where the medium is memory a sample is timed: see
 /// server/times.h.

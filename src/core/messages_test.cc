@@ -1,6 +1,7 @@
 // Who listens is told, one message at a time, until somebody else listens.
 #include <gtest/gtest.h>
 #include <perdure/messages.h>
+#include <perdure/time_counts.h>
 
 #include <string>
 #include <thread>
@@ -51,6 +52,25 @@ TEST(Messages, WhatACallbackWouldSayItselfIsDiscarded) {
   log_message(Severity::Warning, "second");
   set_message_callback({});
   EXPECT_EQ(told, (std::vector<std::string>{"first", "second"}));
+}
+
+TEST(TimeCounts, QuantilesAreTheEndsOfTheirClasses) {
+  using std::chrono::microseconds;
+  using std::chrono::nanoseconds;
+  TimeCounts counts;
+  EXPECT_EQ(counts.quantile(0.5), nanoseconds{0});
+  for (int i = 0; i < 98; ++i) counts.add(microseconds(30));
+  counts.add(microseconds(50));
+  counts.add(std::chrono::seconds(11));
+  EXPECT_EQ(counts.count(), 100u);
+  EXPECT_EQ(counts.quantile(0.01), microseconds(50));
+  EXPECT_EQ(counts.quantile(0.5), microseconds(50));
+  EXPECT_EQ(counts.quantile(0.99), microseconds(50));
+  EXPECT_EQ(counts.quantile(1.0), nanoseconds::max());
+  TimeCounts twice = counts;
+  twice += counts;
+  EXPECT_EQ(twice.count(), 200u);
+  EXPECT_EQ(twice.sum_ns, 2 * counts.sum_ns);
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include "core/try.h"
 #include "log/failover_reader.h"
 #include "log/replicated_log.h"
+#include "log/sampled_times.h"
 
 namespace perdure {
 namespace {
@@ -50,9 +51,26 @@ class Log::State {
   std::string pool;
   Level level = Level::Durable;
   bool reconnects = false;
+  log::SampledTimes times;
   std::unique_ptr<log::ReplicatedLog> log;
   bool closed = false;
   const std::uint32_t process = forks_so_far();
+
+  /// Whatever appends a record.
+  template <typename Append>
+  Result<Ticket> append(const Append& call) {
+    if (!times.due()) [[likely]]
+      return call();
+    return timed(call);
+  }
+  /// Apart: the common case stays short.
+  template <typename Append>
+  [[gnu::noinline]] Result<Ticket> timed(const Append& call) {
+    const auto since = times.begin(*log);
+    auto appended = call();
+    times.end(appended, since);
+    return appended;
+  }
 
   State() = default;
   State(const State&) = delete;
@@ -112,12 +130,12 @@ Error Log::why_not() const {
 
 Result<Ticket> Log::append(std::span<const std::byte> record) {
   if (!usable()) return why_not();
-  return state_->log->append(record);
+  return state_->append([&] { return state_->log->append(record); });
 }
 
 Result<Ticket> Log::append_pieces(std::span<const std::span<const std::byte>> pieces) {
   if (!usable()) return why_not();
-  return state_->log->append_pieces(pieces);
+  return state_->append([&] { return state_->log->append_pieces(pieces); });
 }
 
 Result<std::span<std::byte>> Log::claim(std::uint64_t bytes) {
@@ -127,7 +145,7 @@ Result<std::span<std::byte>> Log::claim(std::uint64_t bytes) {
 
 Result<Ticket> Log::append_claimed(std::uint64_t bytes) {
   if (!usable()) return why_not();
-  return state_->log->append_claimed(bytes);
+  return state_->append([&] { return state_->log->append_claimed(bytes); });
 }
 
 Result<void> Log::wait(const Ticket& ticket, Level level, std::chrono::milliseconds timeout) {
@@ -143,6 +161,7 @@ Result<void> Log::wait(const Ticket& ticket, Level level, std::chrono::milliseco
                              to_string(state_->level), to_string(level))};
   }
   auto waited = state_->log->wait(ticket, level, bounded(timeout));
+  state_->times.note(*state_->log);
   if (waited.ok()) return waited;
   const bool may_return = waited.code() == ErrorCode::QuorumLost && state_->reconnects;
   if (may_return) return Error{ErrorCode::TimedOut, waited.error().message};
@@ -154,7 +173,9 @@ Result<void> Log::wait(const Ticket& ticket, Level level, std::chrono::milliseco
 
 Result<void> Log::poll(std::chrono::milliseconds timeout) {
   if (!usable()) return why_not();
-  return state_->log->poll(bounded(timeout));
+  auto polled = state_->log->poll(bounded(timeout));
+  state_->times.note(*state_->log);
+  return polled;
 }
 
 bool Log::reached(const Ticket& ticket, Level level) const {
@@ -180,6 +201,11 @@ std::vector<RepairReport> Log::take_repairs() {
 LogStatus Log::status() const {
   if (!readable()) return {};
   return state_->log->status();
+}
+
+LogTimes Log::times() const {
+  if (!readable()) return {};
+  return state_->times.times();
 }
 
 Result<LogReader> Log::reader(LogReaderOptions options) const {

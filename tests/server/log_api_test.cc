@@ -184,6 +184,50 @@ TEST_F(LogApi, AChildOfForkIsRefusedAndEndsNothing) {
   for (const ReplicaStatus& each : log.status().replicas) EXPECT_TRUE(each.up) << each.down_reason;
 }
 
+// One record in 64, and the first.
+TEST_F(LogApi, TimesASampleOfItsRecords) {
+  const std::string text = "one";
+  Log log = open();
+  EXPECT_EQ(log.times().durable.count(), 0u);
+  for (int records = 1; records <= 200; ++records) {
+    const auto ticket = log.append(bytes_of_text(text));
+    ASSERT_TRUE(ticket.ok());
+    ASSERT_TRUE(log.wait(*ticket, Level::Committed, kApiPatience).ok());
+    const LogTimes times = log.times();
+    const std::uint64_t timed = 1 + static_cast<std::uint64_t>(records - 1) / 64;
+    ASSERT_EQ(times.committed.count(), timed) << records;
+    ASSERT_EQ(times.durable.count(), timed) << records;
+    EXPECT_LE(times.durable.sum_ns, times.committed.sum_ns);
+  }
+  EXPECT_GT(log.times().durable.sum_ns, 0u);
+  const Log moved = std::move(log);
+  EXPECT_EQ(log.times().durable.count(), 0u);  // NOLINT(bugprone-use-after-move): asked for
+}
+
+// While a record that is timed has not got there, no other one is; it is noted by an append, too.
+TEST_F(LogApi, ATimedRecordIsNotedByWhateverLearnsOfIt) {
+  const std::string text = "one";
+  LogOptions options = peers_.options();
+  options.replica_timeout = std::chrono::minutes(1);
+  auto log = Log::open(options);
+  ASSERT_TRUE(log.ok()) << log.error().message;
+  peers_[0].medium().hang(true);
+  peers_[1].medium().hang(true);
+  const auto first = log->append(bytes_of_text(text));
+  ASSERT_TRUE(first.ok());
+  ASSERT_TRUE(log->wait(*first, Level::Durable, kApiPatience).ok());
+  for (int more = 0; more < 200; ++more) ASSERT_TRUE(log->append(bytes_of_text(text)).ok());
+  EXPECT_EQ(log->times().durable.count(), 1u);
+  EXPECT_EQ(log->times().committed.count(), 0u);
+  peers_[0].medium().hang(false);
+  peers_[1].medium().hang(false);
+  const Deadline patience = Deadline::after(kApiPatience);
+  while (log->times().committed.count() == 0 && !patience.passed()) {
+    ASSERT_TRUE(log->append(bytes_of_text(text)).ok());
+  }
+  EXPECT_EQ(log->times().committed.count(), 1u);
+}
+
 // The bytes of a record are damaged on the replica that is read first, and then on all.
 TEST_F(LogApi, ADamagedRecordIsReadFromAnotherReplica) {
   const std::vector<std::byte> bytes(1'000, std::byte{7});

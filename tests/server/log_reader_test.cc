@@ -300,6 +300,10 @@ TEST_F(LogReaderFailover, InC) {
     ASSERT_EQ(perdure_log_append(log, "0123456789" + index, 1, &ticket), PERDURE_OK);
   }
   ASSERT_EQ(perdure_log_wait(log, &ticket, PERDURE_COMMITTED, 60'000), PERDURE_OK);
+  perdure_log_times times{};
+  times.size = sizeof times;
+  ASSERT_EQ(perdure_log_get_times(log, &times), PERDURE_OK);
+  EXPECT_GT(perdure_time_quantile_ns(&times.committed, 0.5), 0u);
   perdure_reader_options reading{};
   reading.size = sizeof reading;
   reading.from_index = 5;
