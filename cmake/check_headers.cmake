@@ -36,8 +36,6 @@ add_library(perdure_headers_alone OBJECT ${header_sources})
 set_target_properties(perdure_headers_alone PROPERTIES UNITY_BUILD OFF)
 target_include_directories(perdure_headers_alone PRIVATE ${PROJECT_SOURCE_DIR}/src
     ${PROJECT_SOURCE_DIR}/include)
-get_target_property(libraries perdure LINK_LIBRARIES)
-list(FILTER libraries EXCLUDE REGEX "perdure_options|^::@")
-target_link_libraries(perdure_headers_alone PRIVATE ${libraries})
+target_link_libraries(perdure_headers_alone PRIVATE perdure_libraries)
 # Only whether it compiles is asked, and warnings count: the cheapest code will do.
 target_compile_options(perdure_headers_alone PRIVATE ${PERDURE_WARNINGS} -O0 -g0)

@@ -4,61 +4,49 @@ include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/perdure)
 
-install(TARGETS perdure EXPORT perdureTargets)
+# --- what who links the archive needs besides: derived from what it is linked with ----------------
+# By the names that the loader asks for (libfmt.so.9), which come with the libraries themselves, and
+# not by those of their -dev packages (libfmt.so): a user needs no -dev package but ours.
+set(archive_needs "")
+get_target_property(libraries perdure_libraries INTERFACE_LINK_LIBRARIES)
+list(FILTER libraries EXCLUDE REGEX "^::@")
+list(REMOVE_DUPLICATES libraries)
+foreach(library ${libraries})
+  if(library MATCHES "^nlohmann_json::")  # headers only
+    continue()
+  elseif(library STREQUAL "Threads::Threads")
+    list(APPEND archive_needs -pthread)
+    continue()
+  elseif(library MATCHES "^PkgConfig::")
+    get_target_property(files ${library} INTERFACE_LINK_LIBRARIES)
+  elseif(library MATCHES "^fmt::")
+    get_target_property(files ${library} LOCATION)
+  else()
+    message(FATAL_ERROR "cmake/install.cmake does not know what '${library}' is to its users")
+  endif()
+  foreach(file ${files})
+    execute_process(COMMAND ${CMAKE_READELF} -d ${file} OUTPUT_VARIABLE entries ERROR_QUIET)
+    if(NOT entries MATCHES "SONAME[^\n]*\\[([^]\n]+)\\]")
+      message(FATAL_ERROR "'${file}' is no shared library: programs that link Perdure's archive "
+          "could not be told how to find it")
+    endif()
+    list(APPEND archive_needs -l:${CMAKE_MATCH_1})
+  endforeach()
+endforeach()
+list(REMOVE_DUPLICATES archive_needs)
+list(JOIN archive_needs " " pkgconfig_archive_needs)
+target_link_libraries(perdure INTERFACE "$<INSTALL_INTERFACE:${archive_needs}>")
+
+# perdure::perdure is the shared library, perdure::static the archive; perdure.pc and
+# perdure-static.pc likewise.
+set_target_properties(perdure_shared PROPERTIES EXPORT_NAME perdure)
+set_target_properties(perdure PROPERTIES EXPORT_NAME static)
+install(TARGETS perdure perdure_shared EXPORT perdureTargets)
 install(EXPORT perdureTargets NAMESPACE perdure:: DESTINATION ${package_dir})
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE ${PROJECT_SOURCE_DIR}/docs/hardware.md
     DESTINATION ${CMAKE_INSTALL_DOCDIR})
-
-# --- what users of the library need: derived from what it links, so that it cannot be forgotten ---
-set(package_dependencies "")  # lines of perdureConfig.cmake
-set(pkgconfig_requires "")    # names of pkg-config
-set(pkgconfig_libs "-lstdc++ -lm")
-get_target_property(libraries perdure LINK_LIBRARIES)
-list(FILTER libraries EXCLUDE REGEX "perdure_options|^::@")
-list(REMOVE_DUPLICATES libraries)
-foreach(library ${libraries})
-  if(library MATCHES "^PkgConfig::(.*)$")
-    set(name ${CMAKE_MATCH_1})
-    set(module ${${name}_MODULE_NAME})
-    if(NOT module)
-      set(module ${name})
-    endif()
-    string(APPEND package_dependencies "find_dependency(PkgConfig)\n"
-        "pkg_check_modules(${name} REQUIRED QUIET IMPORTED_TARGET ${module})\n")
-    list(APPEND pkgconfig_requires ${module})
-  elseif(library STREQUAL "Threads::Threads")
-    string(APPEND package_dependencies "find_dependency(Threads)\n")
-    string(APPEND pkgconfig_libs " -pthread")
-  elseif(library MATCHES "^(fmt|spdlog)::")
-    string(APPEND package_dependencies "find_dependency(${CMAKE_MATCH_1})\n")
-    list(APPEND pkgconfig_requires ${CMAKE_MATCH_1})
-  elseif(library MATCHES "^(nlohmann_json|CLI11)::")
-    string(APPEND package_dependencies "find_dependency(${CMAKE_MATCH_1})\n")  # headers only
-  elseif(library MATCHES "^OpenSSL::(SSL|Crypto)$")
-    string(TOLOWER "lib${CMAKE_MATCH_1}" module)
-    string(APPEND package_dependencies "find_dependency(OpenSSL)\n")
-    list(APPEND pkgconfig_requires ${module})
-  else()
-    message(FATAL_ERROR "cmake/install.cmake does not know how users would find '${library}'")
-  endif()
-endforeach()
-list(REMOVE_DUPLICATES pkgconfig_requires)
-list(JOIN pkgconfig_requires ", " pkgconfig_requires)
-
-# Whoever links an archive links what it needs, and these come as shared libraries: so they stand
-# in Requires and Libs. (`pkg-config --static` would ask for static parts of libfabric that Debian
-# does not have.)
-get_target_property(library_type perdure TYPE)
-if(library_type STREQUAL "STATIC_LIBRARY")
-  set(pkgconfig_private "")
-  set(pkgconfig_libs_public " ${pkgconfig_libs}")
-  set(pkgconfig_libs_private "")
-else()
-  set(pkgconfig_private ".private")
-  set(pkgconfig_libs_public "")
-  set(pkgconfig_libs_private "${pkgconfig_libs}")
-endif()
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/examples DESTINATION ${CMAKE_INSTALL_DOCDIR})
 
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/perdureConfig.cmake.in
     ${PROJECT_BINARY_DIR}/package/perdureConfig.cmake INSTALL_DESTINATION ${package_dir})
@@ -70,10 +58,12 @@ install(FILES ${PROJECT_BINARY_DIR}/package/perdureConfig.cmake
 # Relative to the file itself, so that the installed tree can be moved.
 file(RELATIVE_PATH pkgconfig_up "/${CMAKE_INSTALL_LIBDIR}/pkgconfig" "/")
 string(REGEX REPLACE "/$" "" pkgconfig_up ${pkgconfig_up})
-configure_file(${PROJECT_SOURCE_DIR}/cmake/perdure.pc.in ${PROJECT_BINARY_DIR}/package/perdure.pc
-    @ONLY)
-install(FILES ${PROJECT_BINARY_DIR}/package/perdure.pc
-    DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+foreach(package perdure perdure-static)
+  configure_file(${PROJECT_SOURCE_DIR}/cmake/${package}.pc.in
+      ${PROJECT_BINARY_DIR}/package/${package}.pc @ONLY)
+  install(FILES ${PROJECT_BINARY_DIR}/package/${package}.pc
+      DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+endforeach()
 
 # --- programs, their manual pages and their configuration -----------------------------------------
 file(GLOB app_directories LIST_DIRECTORIES true ${PROJECT_SOURCE_DIR}/apps/*)

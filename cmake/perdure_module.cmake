@@ -1,6 +1,6 @@
 # perdure_module(NAME [INTO library] [LINK lib...]): one directory of src/ as an object library. Its
 # *_test.cc become one test program, perdure_NAME_test. All modules together are the library
-# `perdure`, except those that go INTO another one.
+# `perdure`, archive and shared, except those that go INTO another one.
 # docs/decisions/0001-layout.md says why the sources are globbed and the modules are one library.
 set(PERDURE_WARNINGS -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wnon-virtual-dtor
     -Wold-style-cast -Woverloaded-virtual -Wunused-result -Werror)
@@ -60,7 +60,12 @@ function(perdure_module name)
   target_link_libraries(perdure_${name} PRIVATE perdure_options fmt::fmt Threads::Threads
       ${ARG_LINK})
   target_sources(${ARG_INTO} PRIVATE $<TARGET_OBJECTS:perdure_${name}>)
-  target_link_libraries(${ARG_INTO} PRIVATE ${ARG_LINK})
+  if(ARG_INTO STREQUAL "perdure")
+    target_sources(perdure_shared PRIVATE $<TARGET_OBJECTS:perdure_${name}>)
+    target_link_libraries(perdure_libraries INTERFACE ${ARG_LINK})
+  else()
+    target_link_libraries(${ARG_INTO} PRIVATE ${ARG_LINK})
+  endif()
 
   if(PERDURE_TESTS AND tests)
     perdure_starts_threads(threads ${sources})

@@ -8,6 +8,10 @@
 #define PERDURE_VERSION_PATCH 0
 #define PERDURE_VERSION_STRING "0.1.0"
 
+/* Of the binary interface: the shared library is libperdure.so.N. It counts up when programs have
+ * to be compiled again. */
+#define PERDURE_ABI_VERSION 1
+
 #ifdef __cplusplus
 extern "C" {
 #endif

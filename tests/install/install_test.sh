@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # install_test.sh SOURCE BUILD CXX CC SANITIZERS: what `cmake --install` leaves is complete.
 # Programs outside the tree are built against it, in C++ with find_package and in C with
-# pkg-config, and run.
+# pkg-config, with the shared library and with the archive, and run. The shared library exports what
+# the public headers declare and nothing else.
 set -euo pipefail
 source=$1 build=$2 cxx=$3 cc=$4 sanitizers=$5
 box=$(mktemp -d)
@@ -86,40 +87,85 @@ done
 grep -rlF -e "$source" -e "$build" "$prefix/lib" --include='*.cmake' --include='*.pc' &&
   fail 'an installed file names the build or source directory'
 
-# --- C++, find_package ----------------------------------------------------------------------------
-cpp_sources=("$source/tests/install/outside/levels.cc")
-cpp_sources+=("$source"/examples/*.cc)
-cmake -S "$source/tests/install/outside" -B "$box/outside" -G Ninja -DCMAKE_PREFIX_PATH="$prefix" \
-  -DCMAKE_CXX_COMPILER="$cxx" -DCMAKE_C_COMPILER="$cc" -DCMAKE_CXX_FLAGS="$flags" \
-  -DSOURCES="$(IFS=';' && printf '%s' "${cpp_sources[*]}")" >"$box/cmake.log" 2>&1 ||
-  fail "find_package: $(cat "$box/cmake.log")"
-cmake --build "$box/outside" >"$box/build.log" 2>&1 || fail "C++: $(cat "$box/build.log")"
-expect_output $'received\nvisible\ndurable\ncommitted' "$box/outside/levels"
+# --- what the shared library exports --------------------------------------------------------------
+library=$(find "$prefix" -name 'libperdure.so')
+abi=$(sed -n 's/#define PERDURE_ABI_VERSION //p' "$prefix/include/perdure/version.h")
+readelf -d "$library" | grep -q "SONAME.*\[libperdure\.so\.$abi\]" ||
+  fail "the shared library is not libperdure.so.$abi: $(readelf -d "$library" | grep SONAME)"
+[[ -e ${library%.so}.so.$abi ]] || fail "there is no libperdure.so.$abi"
+# exported [-C]: the names, one a line.
+exported() { nm -D "$@" --defined-only "$library" | sed 's/^[0-9a-f]* *[A-Za-z] //' | sort -u; }
+in_c=$(grep -ohE '\bperdure_[a-z_]+\(' "$prefix"/include/perdure/*.h | tr -d '(' | sort -u)
+got=$(exported | grep -v '^_Z') || true
+[[ $got == "$in_c" ]] ||
+  fail "C: declared is not what is exported: $(diff <(echo "$in_c") <(echo "$got") || true)"
+"$cxx" -std=c++20 -I"$prefix/include" -c "$source/tests/install/outside/all_names.cc" \
+  -o "$box/all_names.o" || fail 'all_names.cc'
+in_cpp=$(nm -uC "$box/all_names.o" | sed -n 's/^ *U \(perdure::\)/\1/p' | sort -u)
+# Members that a class declares and keeps to itself.
+private='::(readable|usable|why_not)\(|::(Log|LogReader|LogWriter|Region)\(std::unique_ptr'
+got=$(exported -C | grep -v '^perdure_' | grep -vE "$private") || true
+[[ $got == "$in_cpp" ]] ||
+  fail "C++: declared is not what is exported: $(diff <(echo "$in_cpp") <(echo "$got") || true)"
 
-# --- C, pkg-config --------------------------------------------------------------------------------
-export PKG_CONFIG_PATH
-PKG_CONFIG_PATH=$(dirname "$(find "$prefix" -name perdure.pc)")
-read -ra compile < <(pkg-config --cflags perdure)
-read -ra link < <(pkg-config --libs perdure)
-pkg-config --exact-version=0.1.0 perdure || fail "perdure.pc has another version"
-"$cxx" -std=c++20 $flags "${compile[@]}" "$source/tests/install/outside/levels.cc" \
-  -o "$box/levels" "${link[@]}" || fail "pkg-config: C++ program"
-expect_output $'received\nvisible\ndurable\ncommitted' "$box/levels"
-c_examples=()
-for example in "$source"/examples/*.c; do
-  name="$box/c_$(basename "$example" .c)"
-  "$cc" -std=c11 -Wall -Wextra -Werror $flags "${compile[@]}" "$example" -o "$name" "${link[@]}" ||
-    fail "pkg-config: $example"
-  c_examples+=("$name")
+# --- find_package, in C++ and C -------------------------------------------------------------------
+# Nobody's -dev package but ours: whatever else there is to be found is not.
+examples="$prefix/share/doc/perdure/examples"
+hidden=(-DCMAKE_DISABLE_FIND_PACKAGE_{fmt,nlohmann_json,PkgConfig,Threads,OpenSSL,spdlog}=ON)
+# build_outside DIRECTORY SOURCES ARGUMENT...: a project of a user.
+build_outside() {
+  local to="$box/$1" from=$2
+  shift 2
+  cmake -S "$from" -B "$to" -G Ninja -DCMAKE_PREFIX_PATH="$prefix" "${hidden[@]}" \
+    -DCMAKE_CXX_COMPILER="$cxx" -DCMAKE_C_COMPILER="$cc" -DCMAKE_CXX_FLAGS="$flags" \
+    -DCMAKE_C_FLAGS="$flags -Wall -Wextra -Werror" "$@" >"$box/cmake.log" 2>&1 ||
+    fail "find_package: $(cat "$box/cmake.log")"
+  cmake --build "$to" >"$box/build.log" 2>&1 || fail "$from: $(cat "$box/build.log")"
+}
+build_outside outside "$source/tests/install/outside"
+for link in perdure static; do
+  build_outside "examples_$link" "$examples" -DPERDURE_LINK=$link
+  expect_output all "$box/outside/all_names_$link"
+  expect_output $'received\nvisible\ndurable\ncommitted' "$box/outside/levels_$link"
+done
+readelf -d "$box/outside/levels_perdure" | grep -q "NEEDED.*libperdure.so.$abi" ||
+  fail 'perdure::perdure is not the shared library'
+! readelf -d "$box/outside/levels_static" | grep -q libperdure || fail 'perdure::static is shared'
+
+# --- pkg-config -----------------------------------------------------------------------------------
+export PKG_CONFIG_LIBDIR  # ours alone
+PKG_CONFIG_LIBDIR=$(dirname "$(find "$prefix" -name perdure.pc)")
+for package in perdure perdure-static; do
+  read -ra compile < <(pkg-config --cflags "$package")
+  read -ra link < <(pkg-config --libs "$package")
+  pkg-config --exact-version=0.1.0 "$package" || fail "$package.pc has another version"
+  "$cxx" -std=c++20 $flags "${compile[@]}" "$source/tests/install/outside/levels.cc" \
+    -o "$box/levels" "${link[@]}" -Wl,-rpath,"$(dirname "$library")" ||
+    fail "$package: C++ program"
+  expect_output $'received\nvisible\ndurable\ncommitted' "$box/levels"
+  "$cc" -std=c11 -Wall -Wextra -Werror $flags "${compile[@]}" "$examples/append.c" \
+    -o "$box/append_$package" "${link[@]}" -Wl,-rpath,"$(dirname "$library")" ||
+    fail "$package: append.c"
+done
+# What a link names besides is there without -dev packages: libfmt.so.9 is, libfmt.so is not.
+for word in "${link[@]}"; do
+  case $word in
+    -L* | -pthread | -lstdc++ | -lm | -l:libperdure.a | -l:*.so.[0-9]*) ;;
+    *) fail "perdure-static.pc asks for $word" ;;
+  esac
 done
 
 # --- and they do what they are for ----------------------------------------------------------------
 start_peer first
 start_peer second
-expect_appended "$box/outside/append" from_cpp
-expect_appended "$box/c_append" from_c
-expect_written "$box/outside/region" region_from_cpp
-expect_written "$box/c_region" region_from_c
+for link in perdure static; do
+  expect_appended "$box/examples_$link/append" "from_cpp_$link"
+  expect_appended "$box/examples_$link/append_c" "from_c_$link"
+  expect_written "$box/examples_$link/region" "region_from_cpp_$link"
+  expect_written "$box/examples_$link/region_c" "region_from_c_$link"
+done
+expect_appended "$box/append_perdure" from_c_by_hand
+expect_appended "$box/append_perdure-static" from_c_by_hand_static
 
-printf 'installed, found and used: %d C++ programs, %d C programs, version %s\n' \
-  "${#cpp_sources[@]}" "${#c_examples[@]}" "$(pkg-config --modversion perdure)"
+printf 'installed and used: libperdure.so.%s exports %d names of C and %d of C++; version %s\n' \
+  "$abi" "$(wc -l <<<"$in_c")" "$(wc -l <<<"$in_cpp")" "$(pkg-config --modversion perdure)"

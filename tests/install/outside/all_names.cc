@@ -1,0 +1,143 @@
+// A user's program that names every function of the public C++ headers: linking it shows that the
+// library has them all. tests/install compares this list with what the library exports.
+#include <perdure/log.h>
+#include <perdure/log_writer.h>
+#include <perdure/messages.h>
+#include <perdure/pool.h>
+#include <perdure/profile.h>
+#include <perdure/region.h>
+
+#include <cstddef>
+#include <iostream>
+#include <utility>
+
+using namespace perdure;
+
+namespace {
+
+std::size_t named = 0;
+
+/// The address is looked at, so it is linked.
+template <typename Function>
+void name(Function function) {
+  volatile Function kept = function;
+  named += kept != nullptr ? 1 : 0;
+}
+
+template <typename Class>
+void name_life() {
+  // Never true, which no compiler knows.
+  if (named != 0) return;
+  Class* one = nullptr;
+  Class two = std::move(*one);
+  *one = std::move(two);
+}
+
+void name_words() {
+  name<std::string_view (*)(ErrorCode)>(&to_string);
+  name<std::string_view (*)(Level)>(&to_string);
+  name<std::string_view (*)(LogShape)>(&to_string);
+  name<std::string_view (*)(LogEnd)>(&to_string);
+  name<std::string_view (*)(Primary)>(&to_string);
+  name<std::string_view (*)(PersistenceDomain)>(&to_string);
+  name<std::string_view (*)(Ddio)>(&to_string);
+  name<std::string_view (*)(ReceiveBuffers)>(&to_string);
+  name<std::string_view (*)(Transport)>(&to_string);
+  name<std::string_view (*)(WriteOrder)>(&to_string);
+  name<std::string_view (*)(DmaDirties)>(&to_string);
+  name<std::string_view (*)(PoolStatus)>(&to_string);
+  name<std::string_view (*)(Severity)>(&to_string);
+  name(&parse_persistence_domain);
+  name(&parse_ddio);
+  name(&parse_receive_buffers);
+  name(&parse_transport);
+  name(&parse_write_order);
+  name(&parse_dma_dirties);
+  name(&describe);
+  name(&set_option);
+  name(&parse_log_options);
+  name(&read_log_options);
+  name(&create_pool);
+  name(&describe_pool);
+  name(&list_pools);
+  name(&delete_pool);
+  name(&set_message_callback);
+}
+
+void name_log() {
+  name(&Log::open);
+  name(&Log::append);
+  name(&Log::append_pieces);
+  name(&Log::claim);
+  name(&Log::append_claimed);
+  name(&Log::wait);
+  name(&Log::poll);
+  name(&Log::reached);
+  name(&Log::trim);
+  name(&Log::repair);
+  name(&Log::take_repairs);
+  name(&Log::status);
+  name(&Log::times);
+  name(&Log::reader);
+  name(&Log::close);
+  name(&Log::add_replica);
+  name(&Log::remove_replica);
+  name(&Log::replace_replica);
+  name(&Log::change_quorum);
+  name(&LogReader::open);
+  name(&LogReader::next);
+  name(&LogReader::position);
+  name(&LogReader::committed);
+  name(&LogReader::end);
+  name(&LogReader::peer);
+}
+
+void name_writer() {
+  using Bytes = std::span<const std::byte>;
+  using Time = std::chrono::milliseconds;
+  name(&LogWriter::open);
+  name(&LogWriter::commit);
+  name<Result<void> (LogWriter::*)(Bytes, LogWriter::Done, Level, Time)>(&LogWriter::submit);
+  name<std::future<Result<Ticket>> (LogWriter::*)(Bytes, Level, Time)>(&LogWriter::submit);
+  name(&LogWriter::submit_tagged);
+  name(&LogWriter::completion_fd);
+  name(&LogWriter::take_completed);
+  name(&LogWriter::poll);
+  name(&LogWriter::with_log);
+  name(&LogWriter::close);
+}
+
+void name_region() {
+  using Bytes = std::span<const std::byte>;
+  name(&Region::open);
+  name(&Region::bytes);
+  name<Result<RegionTicket> (Region::*)(std::span<const RangeEpoch>)>(&Region::write);
+  name<Result<RegionTicket> (Region::*)(std::uint64_t, Bytes)>(&Region::write);
+  name(&Region::wait);
+  name(&Region::flush);
+  name(&Region::reached);
+  name(&Region::poll);
+  name(&Region::fetch_add);
+  name(&Region::compare_swap);
+  name(&Region::store);
+  name(&Region::read);
+  name(&Region::completion_fd);
+  name(&Region::arm);
+  name(&Region::note_equal);
+  name(&Region::status);
+  name(&Region::close);
+}
+
+}  // namespace
+
+int main() {
+  name_words();
+  name_log();
+  name_writer();
+  name_region();
+  name_life<Log>();
+  name_life<LogReader>();
+  name_life<LogWriter>();
+  name_life<Region>();
+  std::cout << (named == 80 ? "all" : "not all") << '\n';
+}
