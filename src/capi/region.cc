@@ -15,6 +15,7 @@ using perdure::Region;
 using perdure::capi::code_of;
 using perdure::capi::fail;
 using perdure::capi::give_sized;
+using perdure::capi::guarded;
 using perdure::capi::known;
 using perdure::capi::take_sized;
 
@@ -34,166 +35,196 @@ perdure_code answer(const perdure::Result<std::uint64_t>& result, std::uint64_t*
 }  // namespace
 
 perdure_code perdure_region_open(const perdure_region_options* options, perdure_region** region) {
-  if (options == nullptr || region == nullptr) return fail("options and region must not be NULL");
-  perdure_region_options given{};
-  if (!take_sized(options, given)) {
-    return fail("options: size is not set, or fields are that this library does not know");
-  }
-  if (given.pool == nullptr || (given.peers == nullptr && given.peer_count != 0)) {
-    return fail("a region needs peers and the name of a pool");
-  }
-  perdure::RegionOptions opened;
-  for (std::size_t index = 0; index < given.peer_count; ++index) {
-    if (given.peers[index] == nullptr) return fail("a peer is NULL");
-    opened.peers.emplace_back(given.peers[index]);
-  }
-  opened.pool = given.pool;
-  opened.quorum = given.quorum;
-  // The words are those of a log's options.
-  perdure::LogOptions words;
-  const std::pair<const char*, const char*> named[] = {{"transport", given.transport},
-                                                       {"primary", given.primary}};
-  for (const auto& [name, word] : named) {
-    if (word == nullptr) continue;
-    if (auto set = perdure::set_option(words, name, word); !set) return fail(set.error());
-  }
-  opened.transport = words.transport;
-  opened.primary = words.primary;
-  if (given.rnic != nullptr) opened.rnic = given.rnic;
-  if (given.writer_name != nullptr) opened.writer_name = given.writer_name;
-  if (given.visible_only) opened.level = Level::Visible;
-  opened.create = !given.existing_only;
-  opened.measure_costs = !given.usual_costs;
-  opened.take_over = given.take_over;
-  if (given.staging_bytes != 0) opened.staging_bytes = given.staging_bytes;
-  if (given.peer_timeout_ms != 0) {
-    opened.peer_timeout = std::chrono::milliseconds(given.peer_timeout_ms);
-  }
-  auto result = Region::open(std::move(opened));
-  if (!result.ok()) return fail(result.error());
-  *region = new perdure_region{std::move(result).value(), 0};
-  return PERDURE_OK;
+  return guarded([&]() -> perdure_code {
+    if (options == nullptr || region == nullptr) return fail("options and region must not be NULL");
+    perdure_region_options given{};
+    if (!take_sized(options, given)) {
+      return fail("options: size is not set, or fields are that this library does not know");
+    }
+    if (given.pool == nullptr || (given.peers == nullptr && given.peer_count != 0)) {
+      return fail("a region needs peers and the name of a pool");
+    }
+    perdure::RegionOptions opened;
+    for (std::size_t index = 0; index < given.peer_count; ++index) {
+      if (given.peers[index] == nullptr) return fail("a peer is NULL");
+      opened.peers.emplace_back(given.peers[index]);
+    }
+    opened.pool = given.pool;
+    opened.quorum = given.quorum;
+    // The words are those of a log's options.
+    perdure::LogOptions words;
+    const std::pair<const char*, const char*> named[] = {{"transport", given.transport},
+                                                         {"primary", given.primary}};
+    for (const auto& [name, word] : named) {
+      if (word == nullptr) continue;
+      if (auto set = perdure::set_option(words, name, word); !set) return fail(set.error());
+    }
+    opened.transport = words.transport;
+    opened.primary = words.primary;
+    if (given.rnic != nullptr) opened.rnic = given.rnic;
+    if (given.writer_name != nullptr) opened.writer_name = given.writer_name;
+    if (given.visible_only) opened.level = Level::Visible;
+    opened.create = !given.existing_only;
+    opened.measure_costs = !given.usual_costs;
+    opened.take_over = given.take_over;
+    if (given.staging_bytes != 0) opened.staging_bytes = given.staging_bytes;
+    if (given.peer_timeout_ms != 0) {
+      opened.peer_timeout = std::chrono::milliseconds(given.peer_timeout_ms);
+    }
+    auto result = Region::open(std::move(opened));
+    if (!result.ok()) return fail(result.error());
+    *region = new perdure_region{std::move(result).value(), 0};
+    return PERDURE_OK;
+  });
 }
 
 perdure_code perdure_region_close(perdure_region* region, uint32_t timeout_ms) {
-  if (region == nullptr) return PERDURE_OK;
-  const perdure_code code = code_of(region->region.close(std::chrono::milliseconds(timeout_ms)));
-  delete region;
-  return code;
+  return guarded([&]() -> perdure_code {
+    if (region == nullptr) return PERDURE_OK;
+    const perdure_code code = code_of(region->region.close(std::chrono::milliseconds(timeout_ms)));
+    delete region;
+    return code;
+  });
 }
 
 perdure_code perdure_region_write(perdure_region* region, const perdure_range* ranges, size_t count,
                                   uint64_t* ticket) {
-  if (region == nullptr || ticket == nullptr || (ranges == nullptr && count != 0)) {
-    return fail("region, ranges and ticket must not be NULL");
-  }
-  std::vector<perdure::RangeWrite> writes;
-  std::vector<perdure::RangeEpoch> epochs;
-  writes.reserve(count);  // epochs point into it
-  for (std::size_t index = 0; index < count; ++index) {
-    const perdure_range& range = ranges[index];
-    if (range.bytes == nullptr && range.length != 0) return fail("the bytes of a range are NULL");
-    if (index != 0 && range.epoch < ranges[index - 1].epoch) return fail("epochs count upwards");
-    const bool next = index == 0 || range.epoch != ranges[index - 1].epoch;
-    writes.push_back({range.at, {static_cast<const std::byte*>(range.bytes), range.length}});
-    if (next) epochs.emplace_back(&writes.back(), 0);
-    epochs.back() = {epochs.back().data(), epochs.back().size() + 1};
-  }
-  const auto begun = region->region.write(epochs);
-  if (!begun.ok()) return fail(begun.error());
-  *ticket = begun->number;
-  region->writer = begun->writer;
-  return PERDURE_OK;
+  return guarded([&]() -> perdure_code {
+    if (region == nullptr || ticket == nullptr || (ranges == nullptr && count != 0)) {
+      return fail("region, ranges and ticket must not be NULL");
+    }
+    std::vector<perdure::RangeWrite> writes;
+    std::vector<perdure::RangeEpoch> epochs;
+    writes.reserve(count);  // epochs point into it
+    for (std::size_t index = 0; index < count; ++index) {
+      const perdure_range& range = ranges[index];
+      if (range.bytes == nullptr && range.length != 0) return fail("the bytes of a range are NULL");
+      if (index != 0 && range.epoch < ranges[index - 1].epoch) return fail("epochs count upwards");
+      const bool next = index == 0 || range.epoch != ranges[index - 1].epoch;
+      writes.push_back({range.at, {static_cast<const std::byte*>(range.bytes), range.length}});
+      if (next) epochs.emplace_back(&writes.back(), 0);
+      epochs.back() = {epochs.back().data(), epochs.back().size() + 1};
+    }
+    const auto begun = region->region.write(epochs);
+    if (!begun.ok()) return fail(begun.error());
+    *ticket = begun->number;
+    region->writer = begun->writer;
+    return PERDURE_OK;
+  });
 }
 
 perdure_code perdure_region_wait(perdure_region* region, uint64_t ticket, perdure_level level,
                                  uint32_t timeout_ms) {
-  if (region == nullptr) return fail("region must not be NULL");
-  if (!known(level)) return fail("unknown level");
-  return code_of(region->region.wait({ticket, region->writer}, static_cast<Level>(level),
-                                     std::chrono::milliseconds(timeout_ms)));
+  return guarded([&]() -> perdure_code {
+    if (region == nullptr) return fail("region must not be NULL");
+    if (!known(level)) return fail("unknown level");
+    return code_of(region->region.wait({ticket, region->writer}, static_cast<Level>(level),
+                                       std::chrono::milliseconds(timeout_ms)));
+  });
 }
 
 perdure_code perdure_region_flush(perdure_region* region, perdure_level level,
                                   uint32_t timeout_ms) {
-  if (region == nullptr) return fail("region must not be NULL");
-  if (!known(level)) return fail("unknown level");
-  return code_of(
-      region->region.flush(static_cast<Level>(level), std::chrono::milliseconds(timeout_ms)));
+  return guarded([&]() -> perdure_code {
+    if (region == nullptr) return fail("region must not be NULL");
+    if (!known(level)) return fail("unknown level");
+    return code_of(
+        region->region.flush(static_cast<Level>(level), std::chrono::milliseconds(timeout_ms)));
+  });
 }
 
 perdure_code perdure_region_reached(const perdure_region* region, uint64_t ticket,
                                     perdure_level level, bool* yes) {
-  if (region == nullptr || yes == nullptr) return fail("region and yes must not be NULL");
-  if (!known(level)) return fail("unknown level");
-  *yes = region->region.reached({ticket, region->writer}, static_cast<Level>(level));
-  return PERDURE_OK;
+  return guarded([&]() -> perdure_code {
+    if (region == nullptr || yes == nullptr) return fail("region and yes must not be NULL");
+    if (!known(level)) return fail("unknown level");
+    *yes = region->region.reached({ticket, region->writer}, static_cast<Level>(level));
+    return PERDURE_OK;
+  });
 }
 
 perdure_code perdure_region_poll(perdure_region* region) {
-  if (region == nullptr) return fail("region must not be NULL");
-  return code_of(region->region.poll());
+  return guarded([&]() -> perdure_code {
+    if (region == nullptr) return fail("region must not be NULL");
+    return code_of(region->region.poll());
+  });
 }
 
 perdure_code perdure_region_fetch_add(perdure_region* region, uint64_t at, uint64_t addend,
                                       uint64_t* before) {
-  if (region == nullptr || before == nullptr) return fail("region and before must not be NULL");
-  return answer(region->region.fetch_add(at, addend), before);
+  return guarded([&]() -> perdure_code {
+    if (region == nullptr || before == nullptr) return fail("region and before must not be NULL");
+    return answer(region->region.fetch_add(at, addend), before);
+  });
 }
 
 perdure_code perdure_region_compare_swap(perdure_region* region, uint64_t at, uint64_t expected,
                                          uint64_t value, uint64_t* before) {
-  if (region == nullptr || before == nullptr) return fail("region and before must not be NULL");
-  return answer(region->region.compare_swap(at, expected, value), before);
+  return guarded([&]() -> perdure_code {
+    if (region == nullptr || before == nullptr) return fail("region and before must not be NULL");
+    return answer(region->region.compare_swap(at, expected, value), before);
+  });
 }
 
 perdure_code perdure_region_store(perdure_region* region, uint64_t at, uint64_t value,
                                   uint64_t* before) {
-  if (region == nullptr || before == nullptr) return fail("region and before must not be NULL");
-  return answer(region->region.store(at, value), before);
+  return guarded([&]() -> perdure_code {
+    if (region == nullptr || before == nullptr) return fail("region and before must not be NULL");
+    return answer(region->region.store(at, value), before);
+  });
 }
 
 perdure_code perdure_region_read(perdure_region* region, uint64_t at, void* into, size_t length,
                                  size_t replica) {
-  if (region == nullptr || (into == nullptr && length != 0)) {
-    return fail("region and into must not be NULL");
-  }
-  return code_of(region->region.read(at, {static_cast<std::byte*>(into), length}, replica));
+  return guarded([&]() -> perdure_code {
+    if (region == nullptr || (into == nullptr && length != 0)) {
+      return fail("region and into must not be NULL");
+    }
+    return code_of(region->region.read(at, {static_cast<std::byte*>(into), length}, replica));
+  });
 }
 
 perdure_code perdure_region_completion_fd(perdure_region* region, int* fd) {
-  if (region == nullptr || fd == nullptr) return fail("region and fd must not be NULL");
-  const auto result = region->region.completion_fd();
-  if (!result.ok()) return fail(result.error());
-  *fd = *result;
-  return PERDURE_OK;
+  return guarded([&]() -> perdure_code {
+    if (region == nullptr || fd == nullptr) return fail("region and fd must not be NULL");
+    const auto result = region->region.completion_fd();
+    if (!result.ok()) return fail(result.error());
+    *fd = *result;
+    return PERDURE_OK;
+  });
 }
 
 perdure_code perdure_region_arm(perdure_region* region, bool* armed) {
-  if (region == nullptr || armed == nullptr) return fail("region and armed must not be NULL");
-  *armed = region->region.arm();
-  return PERDURE_OK;
+  return guarded([&]() -> perdure_code {
+    if (region == nullptr || armed == nullptr) return fail("region and armed must not be NULL");
+    *armed = region->region.arm();
+    return PERDURE_OK;
+  });
 }
 
 perdure_code perdure_region_note_equal(perdure_region* region) {
-  if (region == nullptr) return fail("region must not be NULL");
-  return code_of(region->region.note_equal());
+  return guarded([&]() -> perdure_code {
+    if (region == nullptr) return fail("region must not be NULL");
+    return code_of(region->region.note_equal());
+  });
 }
 
 perdure_code perdure_region_get_status(const perdure_region* region,
                                        perdure_region_status* status) {
-  if (region == nullptr || status == nullptr) return fail("region and status must not be NULL");
-  const perdure::RegionStatus now = region->region.status();
-  perdure_region_status told{};
-  told.bytes = now.bytes;
-  told.begun = now.begun;
-  told.committed = now.committed;
-  told.quorum = now.quorum;
-  told.replicas = now.replicas.size();
-  for (const perdure::RegionReplicaStatus& replica : now.replicas) {
-    told.replicas_up += replica.up ? 1 : 0;
-    told.replicas_whole += replica.whole ? 1 : 0;
-  }
-  told.may_differ = now.may_differ;
-  return give_sized(told, status);
+  return guarded([&]() -> perdure_code {
+    if (region == nullptr || status == nullptr) return fail("region and status must not be NULL");
+    const perdure::RegionStatus now = region->region.status();
+    perdure_region_status told{};
+    told.bytes = now.bytes;
+    told.begun = now.begun;
+    told.committed = now.committed;
+    told.quorum = now.quorum;
+    told.replicas = now.replicas.size();
+    for (const perdure::RegionReplicaStatus& replica : now.replicas) {
+      told.replicas_up += replica.up ? 1 : 0;
+      told.replicas_whole += replica.whole ? 1 : 0;
+    }
+    told.may_differ = now.may_differ;
+    return give_sized(told, status);
+  });
 }

@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstring>
 #include <functional>
+#include <tuple>
 
 #include "core/assert.h"
 #include "core/errno_error.h"
@@ -308,11 +309,16 @@ Result<void> ReplicatedRegion::read(std::uint64_t at, std::span<std::byte> into,
                  fmt::format("bytes {}+{} lie outside the region's {}", at, into.size(), bytes_)};
   }
   if (which == Region::kAny) {
-    const auto is_up = [](const Replica& each) { return each.session.up(); };
-    const auto is_whole = [](const Replica& each) { return each.session.up() && each.whole; };
-    auto found = std::find_if(replicas_.begin(), replicas_.end(), is_whole);
-    if (found == replicas_.end()) found = std::find_if(replicas_.begin(), replicas_.end(), is_up);
-    if (found == replicas_.end()) return Error{ErrorCode::Disconnected, lost().message};
+    progress();
+    // One that has every update that was reported: the furthest of those that are whole.
+    const auto worse = [](const Replica& one, const Replica& other) {
+      const auto rank = [](const Replica& each) {
+        return std::tuple(each.session.up(), each.whole, each.resolved);
+      };
+      return rank(one) < rank(other);
+    };
+    const auto found = std::max_element(replicas_.begin(), replicas_.end(), worse);
+    if (!found->session.up()) return Error{ErrorCode::Disconnected, lost().message};
     which = static_cast<std::size_t>(found - replicas_.begin());
   }
   if (which >= replicas_.size()) {

@@ -98,6 +98,7 @@ Result<void> HttpServer::listen(const HttpServerOptions& options) {
   http.answer = [this](const ReceivedRequest& request) { return answer(request); };
   PERDURE_TRY(listener, HttpListener::open(std::move(http)));
   listener_ = std::move(listener);
+  counted_.store(listener_.get(), std::memory_order_release);
   return {};
 }
 
@@ -117,7 +118,10 @@ void HttpServer::add_routes() {
       "GET", "/metrics", 200, Lane::Common,
       [this](const auto& request, const auto&) -> Answer {
         PERDURE_TRY(report, service_.report(caller_of(request)));
-        return metrics_text(report) + metrics_text(listener_->counters()) + process_metrics_text();
+        const HttpListener* const listener = counted_.load(std::memory_order_acquire);
+        return metrics_text(report) +
+               (listener != nullptr ? metrics_text(listener->counters()) : std::string()) +
+               process_metrics_text();
       },
       kPrometheus);
   add("GET", "/v1/profile", 200, Lane::Common, [this](const auto&, const auto&) -> Answer {

@@ -71,6 +71,8 @@ class HttpServer {
   const std::function<void()> power_cut_;
   std::vector<Route> routes_;
   std::atomic<bool> dark_{false};
+  /// Requests are answered while open() has not returned yet.
+  std::atomic<const HttpListener*> counted_{nullptr};
   std::unique_ptr<HttpListener> listener_;
 };
 

@@ -56,9 +56,9 @@ struct CampaignState {
   std::vector<Failure> failures;
 };
 
-/// From so many operations on a campaign has met everything: with fewer, an operation that never met
-/// a fault, or never came in a world with a trait, says nothing. The rarest pairs of the log's world
-/// (a pool is copied, or other peers are named, while connections drop) come twice in 150,000
+/// From so many operations on a campaign has met everything: with fewer, an operation that never
+/// met a fault, or never came in a world with a trait, says nothing. The rarest pairs of the log's
+/// world (a pool is copied, or other peers are named, while connections drop) come twice in 150,000
 /// operations on the average, so that one or another often does not come at all; a dozen times in a
 /// million.
 inline constexpr std::uint64_t kStepsForCoverage = 1'000'000;
