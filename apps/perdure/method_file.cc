@@ -86,8 +86,7 @@ Result<std::vector<Item>> items_at(const ParsedJson& json, const std::string& wh
 }
 
 Result<Verb> parse_verb(std::string_view word, const std::string& where) {
-  using enum Verb;
-  for (const Verb each : {Write, WriteImm, Send, Read, Flush, WriteAtomic, WritePersist}) {
+  for (const Verb each : kVerbs) {
     if (to_string(each) == word) return each;
   }
   return wrong(where, fmt::format("verb '{}' is not known", word));
@@ -147,7 +146,7 @@ Result<ServerProfile> parse_server(const ParsedJson& json, const std::string& wh
   PERDURE_TRY_VOID(
       only_fields(json, where,
                   {"domain", "ddio", "receive_buffers", "transport", "write_order", "dma_dirties",
-                   "native_flush", "persistent_flush", "ordered_persist"}));
+                   "native_flush", "persistent_flush", "ordered_persist", "send_flush"}));
   ServerProfile server;
   PERDURE_TRY(domain_word, text_at(json, where, "domain"));
   PERDURE_TRY(domain, parse_persistence_domain(domain_word));
@@ -173,6 +172,8 @@ Result<ServerProfile> parse_server(const ParsedJson& json, const std::string& wh
   server.capabilities.native_flush = native_flush;
   server.capabilities.persistent_flush = persistent_flush;
   server.capabilities.ordered_persist = ordered_persist;
+  PERDURE_TRY(send_flush, flag_at(json, where, "send_flush"));
+  server.capabilities.send_flush = send_flush;
   server.domain = domain;
   server.receive_buffers = buffers;
   server.transport = transport;
@@ -234,9 +235,10 @@ Result<std::vector<FileMethod>> parse_methods(std::string_view text) {
   if (json.is_discarded()) return wrong("the file", "is not JSON");
   if (!json.is_object()) return wrong("the file", "must hold a JSON object");
   const auto format = json.find("format");
-  if (format == json.end()) return wrong("the file", "'format' must be there and be 1");
-  if (*format != 1) {
-    return wrong("the file", "has another 'format' than 1: it was written for another version");
+  if (format == json.end()) return wrong("the file", "'format' must be there and be 1 or 2");
+  if (*format != 1 && *format != 2) {
+    return wrong("the file",
+                 "has another 'format' than 1 or 2: it was written for another version");
   }
   // A file with one method may have it at the top.
   std::vector<FileMethod> methods;

@@ -20,14 +20,12 @@ void add(Mask& mask, const Mask& other) {
   for (std::size_t word = 0; word < kWordsMax; ++word) mask[word] |= other[word];
 }
 
-bool is_posted(Verb verb) {
-  return verb == Verb::Write || verb == Verb::WriteImm || verb == Verb::Send ||
-         verb == Verb::WritePersist;
+bool posts(const RequesterStep& step, Verb verb) {
+  return step.kind == RequesterStep::Kind::Post && step.verb == verb;
 }
 
 bool carries_data(const RequesterStep& step) {
-  return step.kind == RequesterStep::Kind::Post && step.verb != Verb::Read &&
-         step.verb != Verb::Flush;
+  return step.kind == RequesterStep::Kind::Post && brings_items(step.verb);
 }
 
 Keeps keeps_of(const ServerProfile& profile, Level level) {
@@ -126,9 +124,8 @@ class Compiler {
       place.first_cell = program_.cells;
       program_.cells += place.cells.size() + 1;
     }
-    const bool persists = std::any_of(script_.steps.begin(), script_.steps.end(), [](auto& step) {
-      return step.kind == RequesterStep::Kind::Post && step.verb == Verb::WritePersist;
-    });
+    const bool persists = std::any_of(script_.steps.begin(), script_.steps.end(),
+                                      [](auto& step) { return posts(step, Verb::WritePersist); });
     if (script_.mixed && persists) return not_modelled("PWRITE among other methods");
     return {};
   }
@@ -141,6 +138,9 @@ class Compiler {
     std::vector<int> written(items, 0);
     std::vector<bool> copied(items, false);
     for (const RequesterStep& step : script_.steps) {
+      if (posts(step, Verb::SendFlush) && !profile_.capabilities.send_flush) {
+        return not_modelled("the responder's RNIC has no SFLUSH");
+      }
       if (!carries_data(step) || step.verb == Verb::Send) continue;
       if (step.verb == Verb::WritePersist && !profile_.capabilities.ordered_persist) {
         return not_modelled("the responder has no ordered persist");
@@ -271,11 +271,16 @@ class Compiler {
     std::array<Mask, kConnectionsMax> before{};
     for (Operation& operation : program_.operations) {
       Mask& earlier = before[operation.connection];
-      const bool flushes = operation.verb == Verb::Flush || operation.verb == Verb::Read;
+      const bool flushes = !operation.posted && operation.verb != Verb::WriteAtomic;
       if (operation.pushes) operation.visible_before = earlier;
       if (flushes && operation.pushes && reaches_domain) operation.drains_before = earlier;
       if (operation.verb == Verb::Flush && flush_persists()) {
         add(operation.drains_before, written_before(operation));
+      }
+      if (operation.verb == Verb::SendFlush && profile_.domain == PersistenceDomain::Dmp &&
+          drains()) {
+        add(operation.drains_before, written_before(operation));
+        add(operation.drains_before, message_before(operation));
       }
       add(earlier, operation.cell_mask);
       add(program_.all_cells, operation.cell_mask);
@@ -310,6 +315,17 @@ class Compiler {
       }
     }
     return written;
+  }
+
+  /// The receive buffer that an SFLUSH looks up: of the SEND before it on its connection.
+  Mask message_before(const Operation& flush) const {
+    Mask message{};
+    for (const Operation& earlier : program_.operations) {
+      if (&earlier == &flush) break;
+      const bool sent = earlier.verb == Verb::Send && earlier.connection == flush.connection;
+      if (sent) message = earlier.cell_mask;
+    }
+    return message;
   }
 
   void delivered_cells(Connection& connection) const {

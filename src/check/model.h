@@ -12,8 +12,9 @@
 //     of a later one before an earlier one is whole in the RNIC. Completions stay in order, on both
 //     sides, and come when everything before is in the RNIC or visible, as always (ibv_reg_mr(3),
 //     IBV_ACCESS_RELAXED_ORDERING). PWRITEs, whose order is what they are for, keep it.
-//   - Non-posted operations (READ, FLUSH, ATOMIC WRITE) take effect after everything before them;
-//     a later posted operation may become visible before an earlier non-posted one takes effect.
+//   - Non-posted operations (READ, FLUSH, ATOMIC WRITE, SFLUSH) take effect after everything before
+//     them; a later posted operation may become visible before an earlier non-posted one takes
+//     effect.
 //   - What is visible drains into the domain at any time, in any order.
 //   - Under page, a store by the CPU makes its page dirty; what an RNIC writes does not, unless
 //     ServerProfile::dma_dirties says so. A clean page may be written back all the same, for what
@@ -27,6 +28,9 @@
 //     order. It completes when it has drained (the persist ACK). The hardware knows the memory
 //     controller and no page cache; on other domains than dmp the ACK says that the units are
 //     visible.
+//   - SFLUSH (seed paper 002, section 4.1.1) takes effect when everything before it is visible and,
+//     under dmp, with DDIO on or off, the receive buffer of the SEND before it on its connection
+//     and what it names of what was written before it have drained.
 //   - Another posted operation completes when the RNIC has it; on iWARP and TCP at any time.
 //   - The responder handles the messages of a connection in order, each when it and all before it
 //     is visible; the two connections independently. Copies are stores: visible unit by unit in
@@ -128,7 +132,7 @@ struct Operation {
   std::size_t answers_before = 0;  // non-posted ones that a fence up to here waits for
   Mask visible_before{};           // cells that must be visible before it
   Mask drains_before{};            // PWRITE: cells that drain no later than its own;
-                                   // Flush, Read: cells that have drained when it takes effect
+                                   // flushes, Read: cells that have drained when it takes effect
 };
 
 /// One micro-step of the responder's CPU.

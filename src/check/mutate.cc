@@ -168,6 +168,10 @@ class Weakener {
         mutated.requester[index].verb = Verb::Write;
         add("a plain WRITE for " + words(index), mutated);
       }
+      if (step.kind == Kind::Post && step.verb == Verb::SendFlush) {
+        mutated.requester[index].verb = Verb::Flush;
+        add("a FLUSH for " + words(index), mutated);
+      }
       mutated = method_;
       mutated.requester[index].fenced = false;
       add("no fence at " + words(index), mutated);

@@ -19,9 +19,8 @@ struct Mutant {
 ///   responder
 ///   - swap two neighbours, on either side
 ///   - wait for the completion of an earlier post instead
-///   - flush less: an address less in a message, a plain WRITE for an ATOMIC WRITE or a PWRITE, no
-///   fence,
-///     no replay
+///   - flush less: an address less in a message, a plain WRITE for an ATOMIC WRITE or a PWRITE, a
+///     FLUSH for an SFLUSH, no fence, no replay
 std::vector<Mutant> mutants(const Method& method);
 
 }  // namespace perdure::check

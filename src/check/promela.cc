@@ -118,7 +118,7 @@ class Printer : private Layout {
   }
 
   std::string completion(std::size_t index) const {
-    if (!posted(requests[index].step->verb)) return fmt::format("answered[{}]", index);
+    if (!is_posted(requests[index].step->verb)) return fmt::format("answered[{}]", index);
     if (requests[index].step->verb == Verb::WritePersist) return persisted(index);
     if (completes_early(profile.transport)) return "true";
     return fmt::format("arrived[{}]", requests[index].slot_last);
@@ -158,7 +158,7 @@ class Printer : private Layout {
     std::string in_turn;
     for (std::size_t index = 0; index < requests.size(); ++index) {
       const Request& request = requests[index];
-      if (!posted(request.step->verb) || request.units.empty() || request.connection != at) {
+      if (!is_posted(request.step->verb) || request.units.empty() || request.connection != at) {
         continue;
       }
       if (ordered || request.step->verb == Verb::WritePersist) {
@@ -187,7 +187,7 @@ class Printer : private Layout {
     std::string guard;
     for (std::size_t earlier = 0; earlier < index; ++earlier) {
       const Request& other = requests[earlier];
-      if (posted(other.step->verb) || other.connection != requests[index].connection) continue;
+      if (is_posted(other.step->verb) || other.connection != requests[index].connection) continue;
       guard += fmt::format(" && answered[{}]", earlier);
     }
     return guard;
@@ -212,7 +212,7 @@ class Printer : private Layout {
     std::string text = fmt::format("active proctype nonposted{}() {{\n", at);
     for (std::size_t index = 0; index < requests.size(); ++index) {
       const Request& request = requests[index];
-      if (posted(request.step->verb) || request.connection != at) continue;
+      if (is_posted(request.step->verb) || request.connection != at) continue;
       const std::string guard = joined(before(index), " && ", "true");
       text += fmt::format("end{}: atomic {{ {} ->", index, guard);
       for (const Unit& unit : request.units) text += fmt::format(" {};", show(unit.cell));
@@ -225,9 +225,10 @@ class Printer : private Layout {
   std::vector<std::string> before(std::size_t index) const {
     const Request& request = requests[index];
     std::vector<std::string> terms{fmt::format("arrived[{}]", request.slot_last)};
-    const bool flushes = request.step->verb == Verb::Read || request.step->verb == Verb::Flush;
+    const bool flushes = request.step->verb != Verb::WriteAtomic;
     const bool native = request.step->verb == Verb::Flush && profile.capabilities.native_flush;
-    if (flushes && !native && !reads_written(index)) return terms;
+    const bool reads = flushes && !native && request.step->verb != Verb::SendFlush;
+    if (reads && !reads_written(index)) return terms;
     const bool reaches_memory =
         durable && flushes && profile.ddio == Ddio::Off && profile.domain == PersistenceDomain::Dmp;
     for (std::size_t earlier = 0; earlier < index; ++earlier) {
@@ -235,7 +236,8 @@ class Printer : private Layout {
       for (const Unit& unit : requests[earlier].units) {
         terms.push_back(fmt::format("vis[{}]", unit.cell));
         const bool in_dram = requests[earlier].step->verb == Verb::Send && !survives(earlier);
-        if ((reaches_memory && !in_dram) || persists(request, requests[earlier])) {
+        if ((reaches_memory && !in_dram) || persists(request, requests[earlier]) ||
+            looks_up(index, earlier)) {
           terms.push_back(drained(unit.cell));
         }
       }
@@ -245,13 +247,28 @@ class Printer : private Layout {
 
   /// Whether a FLUSH to persistence waits for what an earlier request wrote.
   bool persists(const Request& flush, const Request& earlier) const {
-    if (flush.step->verb != Verb::Flush || earlier.step->verb == Verb::Send) return false;
+    const bool by_send = flush.step->verb == Verb::SendFlush;
+    if ((flush.step->verb != Verb::Flush && !by_send) || earlier.step->verb == Verb::Send) {
+      return false;
+    }
     const Capabilities& able = profile.capabilities;
-    if (!durable || !able.native_flush || !able.persistent_flush) return false;
-    if (profile.domain != PersistenceDomain::Dmp) return false;
+    if (!by_send && (!able.native_flush || !able.persistent_flush)) return false;
+    if (!durable || profile.domain != PersistenceDomain::Dmp) return false;
     return std::any_of(earlier.step->items.begin(), earlier.step->items.end(), [&](Item item) {
       return std::count(flush.step->items.begin(), flush.step->items.end(), item) != 0;
     });
+  }
+
+  /// Whether `flush` is an SFLUSH, and `message` the SEND before it, whose buffer survives.
+  bool looks_up(std::size_t flush, std::size_t message) const {
+    if (requests[flush].step->verb != Verb::SendFlush || !survives(message)) return false;
+    if (profile.domain != PersistenceDomain::Dmp) return false;
+    for (std::size_t between = message + 1; between < flush; ++between) {
+      const bool sent = requests[between].step->verb == Verb::Send &&
+                        requests[between].connection == requests[flush].connection;
+      if (sent) return false;
+    }
+    return true;
   }
 
   /// Whether the byte that a READ asks for was written before it on its connection.
@@ -260,9 +277,8 @@ class Printer : private Layout {
     if (reading.items.empty()) return false;
     for (std::size_t earlier = 0; earlier < index; ++earlier) {
       const RequesterStep& step = *requests[earlier].step;
-      const bool writes =
-          step.verb != Verb::Read && step.verb != Verb::Flush && step.verb != Verb::Send;
-      if (!writes || requests[earlier].connection != requests[index].connection) continue;
+      if (!writes_items(step.verb) || requests[earlier].connection != requests[index].connection)
+        continue;
       if (std::count(step.items.begin(), step.items.end(), reading.items.back()) != 0) return true;
     }
     return false;
@@ -338,7 +354,7 @@ class Printer : private Layout {
   std::string receive_completion(std::size_t index) const {
     std::vector<std::string> terms;
     for (std::size_t earlier = 0; earlier <= index; ++earlier) {
-      if (!posted(requests[earlier].step->verb)) continue;
+      if (!is_posted(requests[earlier].step->verb)) continue;
       if (requests[earlier].connection != requests[index].connection) continue;
       for (const Unit& unit : requests[earlier].units) {
         terms.push_back(fmt::format("vis[{}]", unit.cell));
@@ -367,9 +383,7 @@ class Printer : private Layout {
 
   bool written_by_rnic(Item item) const {
     return std::any_of(requests.begin(), requests.end(), [&](const Request& request) {
-      const Verb verb = request.step->verb;
-      const bool writes = verb != Verb::Send && verb != Verb::Read && verb != Verb::Flush;
-      return writes &&
+      return writes_items(request.step->verb) &&
              std::count(request.step->items.begin(), request.step->items.end(), item) != 0;
     });
   }

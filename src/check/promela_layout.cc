@@ -82,7 +82,7 @@ class Power {
                        (layout_.durable && layout_.profile.domain == PersistenceDomain::Wsp);
     std::vector<std::string> terms;
     for (const Request& request : layout_.requests) {
-      if (!keeps || !posted(request.step->verb)) continue;
+      if (!keeps || !is_posted(request.step->verb)) continue;
       for (const Unit& unit : request.units) {
         if (!layout_.shared(unit.cell)) continue;
         terms.push_back(fmt::format("(arrived[{}] && !vis[{}])", unit.slot, unit.cell));
@@ -159,11 +159,6 @@ class Power {
 
 }  // namespace
 
-bool posted(Verb verb) {
-  return verb == Verb::Write || verb == Verb::WriteImm || verb == Verb::Send ||
-         verb == Verb::WritePersist;
-}
-
 std::string joined(const std::vector<std::string>& terms, std::string_view by,
                    std::string_view empty) {
   if (terms.empty()) return std::string(empty);
@@ -193,7 +188,7 @@ Layout::Layout(Script asked, const ServerProfile& server, const CheckOptions& bo
     request.slot_first = slots;
     if (step.verb == Verb::Send) {
       for (int unit = 0; unit < 2; ++unit) request.units.push_back({cells++, slots++});
-    } else if (step.verb != Verb::Read && step.verb != Verb::Flush) {
+    } else if (brings_items(step.verb)) {
       for (const Item item : step.items) {
         for (std::size_t unit = 0; unit < units_of(item); ++unit) {
           request.units.push_back({item_cell[item] + unit, slots++});

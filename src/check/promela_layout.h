@@ -61,8 +61,6 @@ struct Layout {
   std::size_t slots = 0;
 };
 
-bool posted(Verb verb);
-
 /// "(x && y)", or `empty` without terms.
 std::string joined(const std::vector<std::string>& terms, std::string_view by,
                    std::string_view empty);

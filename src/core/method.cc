@@ -4,7 +4,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <numeric>
+#include <optional>
 
 namespace perdure {
 
@@ -39,6 +41,7 @@ std::string_view to_string(Verb verb) {
     case Verb::Flush: return "flush";
     case Verb::WriteAtomic: return "write_atomic";
     case Verb::WritePersist: return "write_persist";
+    case Verb::SendFlush: return "send_flush";
   }
   return "unknown";
 }
@@ -72,9 +75,30 @@ Error malformed(const Method& method, std::size_t step, std::string_view what) {
                fmt::format("method '{}', step {}: {}", method.name, step, what)};
 }
 
-bool carries_message(const RequesterStep& step) {
-  return step.kind == RequesterStep::Kind::Post &&
-         (step.verb == Verb::Send || step.verb == Verb::WriteImm);
+/// What an SFLUSH can not flush: there is no message before it, or an item is in neither that one
+/// nor written.
+std::optional<std::string_view> out_of_reach(const Method& method, std::size_t index) {
+  const auto begin = method.requester.begin();
+  const auto end = begin + static_cast<std::ptrdiff_t>(index);
+  const auto posts = [](const RequesterStep& step, auto which) {
+    return step.kind == RequesterStep::Kind::Post && which(step.verb);
+  };
+  const auto message = std::find_if(
+      std::make_reverse_iterator(end), std::make_reverse_iterator(begin),
+      [&](const auto& step) { return posts(step, [](Verb v) { return v == Verb::Send; }); });
+  if (message == std::make_reverse_iterator(begin)) return "flushes a SEND, and none is before it";
+  for (const Item item : method.requester[index].items) {
+    const auto names = [&](const RequesterStep& step) {
+      return std::count(step.items.begin(), step.items.end(), item) != 0;
+    };
+    const bool written = std::any_of(begin, end, [&](const RequesterStep& step) {
+      return posts(step, writes_items) && names(step);
+    });
+    if (!written && !names(*message)) {
+      return "flushes an item that is neither written before it nor in the SEND before it";
+    }
+  }
+  return std::nullopt;
 }
 
 Result<void> validate_step(const Method& method, std::size_t index) {
@@ -91,7 +115,11 @@ Result<void> validate_step(const Method& method, std::size_t index) {
       return malformed(method, index, "waits for a step that posts nothing");
     }
   }
-  const bool is_send = step.kind == RequesterStep::Kind::Post && step.verb == Verb::Send;
+  const bool posts = step.kind == RequesterStep::Kind::Post;
+  if (posts && step.verb == Verb::SendFlush) {
+    if (const auto why = out_of_reach(method, index)) return malformed(method, index, *why);
+  }
+  const bool is_send = posts && step.verb == Verb::Send;
   if (!is_send && (!step.flush.empty() || step.replay)) {
     return malformed(method, index, "only a SEND carries addresses or can be replayed");
   }
@@ -109,11 +137,9 @@ Result<void> validate(const Method& method) {
   for (std::size_t index = 0; index < method.requester.size(); ++index) {
     const RequesterStep& step = method.requester[index];
     if (auto valid = validate_step(method, index); !valid) return valid;
-    if (carries_message(step)) ++messages;
+    if (is_message(step)) ++messages;
     if (step.kind == RequesterStep::Kind::WaitAck) ++acks_awaited;
-    const bool writes = step.kind == RequesterStep::Kind::Post && step.verb != Verb::Read &&
-                        step.verb != Verb::Flush;
-    if (writes) {
+    if (step.kind == RequesterStep::Kind::Post && brings_items(step.verb)) {
       for (const Item item : step.items) written[item] = true;
     }
   }
@@ -159,6 +185,7 @@ std::string verb_words(Verb verb) {
     case Verb::Flush: return "FLUSH";
     case Verb::WriteAtomic: return "ATOMIC WRITE";
     case Verb::WritePersist: return "PWRITE";
+    case Verb::SendFlush: return "SFLUSH";
   }
   return "?";
 }

@@ -6,6 +6,7 @@
 #include <perdure/result.h>
 #include <perdure/types.h>
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -34,13 +35,35 @@ UpdateShape compound();
 std::string to_string(const UpdateShape& shape);
 
 /// The verbs a requester can post. Write, WriteImm, Send and WritePersist are posted operations in
-/// the sense of the InfiniBand ordering rules; Read, Flush and WriteAtomic are non-posted.
-/// WritePersist is the rdma_pwrite of seed paper 001, section V: what it writes becomes durable
-/// after all that earlier ones of the connection wrote, and its completion is the persist ACK. No
-/// fabric has it yet: it is checked, not run.
-enum class Verb { Write, WriteImm, Send, Read, Flush, WriteAtomic, WritePersist };
+/// the sense of the InfiniBand ordering rules; Read, Flush, WriteAtomic and SendFlush are
+/// non-posted. Two that no RNIC has, and the emulated one has where its machine says so:
+///   - WritePersist (PWRITE) is the rdma_pwrite of seed paper 001, section V: what it writes
+///   becomes
+///     durable after all that earlier ones of the connection wrote, and its completion is the
+///     persist ACK;
+///   - SendFlush (SFLUSH) is the SFlush of seed paper 002, section 4.1.1: the responder's RNIC
+///   looks
+///     up where the SEND before it has gone, and makes that receive buffer durable, and what it
+///     names that was written, whatever DDIO does.
+enum class Verb { Write, WriteImm, Send, Read, Flush, WriteAtomic, WritePersist, SendFlush };
+inline constexpr std::array kVerbs = {Verb::Write,        Verb::WriteImm, Verb::Send,
+                                      Verb::Read,         Verb::Flush,    Verb::WriteAtomic,
+                                      Verb::WritePersist, Verb::SendFlush};
 
 std::string_view to_string(Verb verb);
+
+/// Whether it may be overtaken by nothing that is posted later, and completes on arrival, but for
+/// WritePersist.
+constexpr bool is_posted(Verb verb) {
+  return verb == Verb::Write || verb == Verb::WriteImm || verb == Verb::Send ||
+         verb == Verb::WritePersist;
+}
+
+/// Whether it brings the bytes of its items; the others name them.
+constexpr bool brings_items(Verb verb) { return is_posted(verb) || verb == Verb::WriteAtomic; }
+
+/// Whether it brings the bytes of its items to their places.
+constexpr bool writes_items(Verb verb) { return brings_items(verb) && verb != Verb::Send; }
 
 /// One thing the requester does. Steps run in order; a Wait holds back all that follows.
 struct RequesterStep {
@@ -51,7 +74,7 @@ struct RequesterStep {
   };
   Kind kind = Kind::Post;
   Verb verb = Verb::Write;  // Post only
-  std::vector<Item> items;  // Post: the items it carries (Send, Write) or covers (Read, Flush)
+  std::vector<Item> items;  // Post: the items it carries (Send, Write) or covers (Read, flushes)
   std::vector<Item> flush;  // Post of Send: items whose addresses it carries, to be flushed
   bool replay = false;      // Post of Send: recovery may apply the message from its PM buffer
   bool fenced = false;      // Post: held back until all earlier non-posted operations complete

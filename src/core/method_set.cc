@@ -13,10 +13,6 @@ namespace {
 
 using Kind = RequesterStep::Kind;
 
-bool non_posted(Verb verb) {
-  return verb == Verb::Read || verb == Verb::Flush || verb == Verb::WriteAtomic;
-}
-
 bool sends_messages(const Method& method) {
   return std::any_of(method.requester.begin(), method.requester.end(), is_message);
 }
@@ -47,7 +43,7 @@ Way::By by_of(const RequesterStep& step) {
 /// visible.
 std::optional<std::size_t> proof(const Method& method, std::size_t wait) {
   const RequesterStep& step = method.requester[wait];
-  if (step.kind == Kind::WaitCompletion && non_posted(method.requester[step.of].verb)) {
+  if (step.kind == Kind::WaitCompletion && !is_posted(method.requester[step.of].verb)) {
     return step.of;
   }
   if (step.kind != Kind::WaitAck) return std::nullopt;
@@ -73,8 +69,7 @@ Way way_of(const Method& method, Item item) {
     if (proven && !carried) {
       (step.kind == Kind::WaitAck ? way.behind_message : way.behind_non_posted) = true;
     }
-    const bool carries = step.kind == Kind::Post && step.verb != Verb::Read &&
-                         step.verb != Verb::Flush &&
+    const bool carries = step.kind == Kind::Post && brings_items(step.verb) &&
                          std::count(step.items.begin(), step.items.end(), item) != 0;
     if (!carries) continue;
     carried = index;

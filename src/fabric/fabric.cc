@@ -18,6 +18,8 @@ std::string_view to_string(Opcode opcode) {
     case Opcode::AtomicWrite: return "ATOMIC WRITE";
     case Opcode::CompareSwap: return "COMPARE AND SWAP";
     case Opcode::FetchAdd: return "FETCH AND ADD";
+    case Opcode::WritePersist: return "PWRITE";
+    case Opcode::SendFlush: return "SFLUSH";
     case Opcode::Receive: return "RECEIVE";
   }
   return "unknown";
@@ -68,6 +70,13 @@ Result<void> check_request(const WorkRequest& request, const Limits& limits,
       if (!atomics) return lacking();
       if (length != 0 && length != 8) return wrong("an old value has 8 bytes");
       reach = 8;
+      break;
+    case Opcode::WritePersist:
+      if (!able.ordered_persist) return lacking();
+      break;
+    case Opcode::SendFlush:
+      if (!able.send_flush) return lacking();
+      reach = request.flush_length;
   }
   if (is_atomic(request.opcode) && (request.remote.base + request.remote_offset) % 8 != 0) {
     return wrong("its address is not a multiple of 8");

@@ -6,8 +6,10 @@
 //   - posted operations (Send, Write, WriteImm) become visible in the order they were posted, but
 //     for transports on which nothing is known of it (ServerProfile::write_order): there only what
 //     is said below holds;
-//   - non-posted operations (Read, Flush, AtomicWrite, CompareSwap, FetchAdd) take effect after
-//     everything posted before them; a posted operation may overtake an earlier non-posted one;
+//   - non-posted operations (Read, Flush, AtomicWrite, CompareSwap, FetchAdd, SendFlush) take
+//   effect
+//     after everything posted before them; a posted operation may overtake an earlier non-posted
+//     one;
 //   - a receive completion comes after the message and all earlier posted operations are visible.
 #pragma once
 
@@ -37,7 +39,9 @@ enum class Opcode : std::uint8_t {
   AtomicWrite,  // 8 bytes, aligned
   CompareSwap,
   FetchAdd,
-  Receive,  // appears in completions only
+  WritePersist,  // PWRITE of core/method.h: posted; it completes with the persist ACK
+  SendFlush,     // SFLUSH of core/method.h: the Send before it, and flush_length bytes if not 0
+  Receive,       // appears in completions only
 };
 
 std::string_view to_string(Opcode opcode);
@@ -117,7 +121,7 @@ struct WorkRequest {
   std::array<Segment, kSegmentsMax> segments;  // gathered in order; FLUSH has none
   RemoteMemory remote;              // all but Send: where; base and length as the peer gave them
   std::uint64_t remote_offset = 0;  // bytes from the start of `remote`
-  std::uint64_t flush_length = 0;   // Flush: bytes from remote_offset
+  std::uint64_t flush_length = 0;   // Flush, SendFlush: bytes from remote_offset
   FlushPlacement placement = FlushPlacement::Visibility;  // Flush
   bool whole_region = false;  // Flush: all of `remote`, whatever remote_offset
   std::uint64_t operand = 0;  // AtomicWrite: value; CompareSwap: expected; FetchAdd: addend

@@ -59,25 +59,37 @@ Result<fabric::Opcode> opcode_for(const Method& method, Verb verb, const Capabil
     case Verb::WriteAtomic:
       if (!device.atomic_write) return unsupported(method, "the device has no ATOMIC WRITE");
       return fabric::Opcode::AtomicWrite;
-    case Verb::WritePersist: return unsupported(method, "no device has PWRITE");
+    case Verb::WritePersist:
+      if (!device.ordered_persist) return unsupported(method, "the device has no PWRITE");
+      return fabric::Opcode::WritePersist;
+    case Verb::SendFlush:
+      if (!device.send_flush) return unsupported(method, "the device has no SFLUSH");
+      return fabric::Opcode::SendFlush;
   }
   return unsupported(method, "unknown verb");
 }
 
-/// Items of a FLUSH that were written before it; empty if one of them was sent, or none is named.
-/// A native FLUSH reaches the range that it names, and a receive buffer is in none.
-std::vector<Item> flushed_items(const Method& method, std::size_t index) {
-  std::vector<Item> items = method.requester[index].items;
-  for (const Item item : items) {
+/// Those of the items named by a flush that were written before it.
+std::vector<Item> written_items(const Method& method, std::size_t index) {
+  std::vector<Item> items;
+  for (const Item item : method.requester[index].items) {
     const auto wrote = [&](const RequesterStep& step) {
-      return step.kind == RequesterStep::Kind::Post && step.verb != Verb::Send &&
-             step.verb != Verb::Read && step.verb != Verb::Flush &&
+      return step.kind == RequesterStep::Kind::Post && writes_items(step.verb) &&
              std::count(step.items.begin(), step.items.end(), item) != 0;
     };
     const auto begin = method.requester.begin();
-    if (std::none_of(begin, begin + static_cast<std::ptrdiff_t>(index), wrote)) return {};
+    if (std::any_of(begin, begin + static_cast<std::ptrdiff_t>(index), wrote)) {
+      items.push_back(item);
+    }
   }
   return items;
+}
+
+/// Items of a FLUSH; empty if one of them was sent, or none is named. A native FLUSH reaches the
+/// range that it names, and a receive buffer is in none.
+std::vector<Item> flushed_items(const Method& method, std::size_t index) {
+  const std::vector<Item>& items = method.requester[index].items;
+  return written_items(method, index) == items ? items : std::vector<Item>{};
 }
 
 /// A native FLUSH where there is one: of each item that was written, so that what it makes
@@ -118,7 +130,8 @@ Result<void> compile_post(const Method& method, std::size_t index, const ServerP
                           const Capabilities& device, CompiledMethod& compiled) {
   const RequesterStep& step = method.requester[index];
   CompiledRequest request;
-  PERDURE_TRY(opcode, opcode_for(method, step.verb, device));
+  const Capabilities usable = both(device, profile.capabilities);
+  PERDURE_TRY(opcode, opcode_for(method, step.verb, usable));
   request.opcode = opcode;
   request.fenced = step.fenced;
   std::vector<Item> items = step.items;
@@ -126,11 +139,15 @@ Result<void> compile_post(const Method& method, std::size_t index, const ServerP
     case Verb::Send: items = {0}; break;  // one request: its entries say which items
     case Verb::Read: items = {covered_item(method, index)}; break;
     case Verb::Flush: {
-      const Capabilities usable = both(device, profile.capabilities);
       PERDURE_TRY(flushed, compile_flush(method, index, profile, usable, request));
       items = std::move(flushed);
       break;
     }
+    case Verb::SendFlush:
+      items = written_items(method, index);
+      request.names_item = !items.empty();
+      if (items.empty()) items = {0};
+      break;
     default: break;
   }
   if (request.carries_message()) {

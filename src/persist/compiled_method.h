@@ -28,6 +28,7 @@ struct CompiledRequest {
   bool fenced = false;
   bool wants_ack = false;  // message: the responder is to acknowledge it
   bool brings = false;     // READ: of all bytes of its item, into the item's own memory
+  bool names_item = true;  // SFLUSH: its item was written; else it is about the message alone
   Item item = 0;           // that it is about; SEND: see entries
   fabric::FlushPlacement placement = fabric::FlushPlacement::Visibility;  // FLUSH
   std::vector<CompiledEntry> entries;                                     // SEND

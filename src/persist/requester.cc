@@ -162,6 +162,9 @@ inline void Requester::fill_in(const InFlight& started, const CompiledRequest& c
       request.remote_offset = item.at + item.data.length - 1;
       break;
     case fabric::Opcode::Flush: request.flush_length = item.data.length; break;
+    case fabric::Opcode::SendFlush:
+      request.flush_length = compiled.names_item ? item.data.length : 0;
+      break;
     case fabric::Opcode::AtomicWrite: request.operand = load<std::uint64_t>(item.data.data); break;
     default:
       request.segments[0] = item.data;

@@ -147,6 +147,7 @@ fabric::WorkRequest Requester::ready_request(const CompiledRequest& compiled, st
       request.segments[0] = {const_cast<std::byte*>(scratch_.data()), 1, scratch_memory_.get()};
       break;
     case fabric::Opcode::Flush:
+    case fabric::Opcode::SendFlush:
     case fabric::Opcode::AtomicWrite: break;
     default: request.segment_count = 1; break;
   }

@@ -16,12 +16,15 @@ struct Facts {
   bool responder_must_flush = false;  // only its CPU brings data into the domain
   bool visible_is_not_enough = false;
   bool arrival_is_enough = false;     // and the completion of a posted operation tells
+  bool buffers_persist = false;       // receive buffers are in PM
   bool messages_survive = false;      // a receive buffer keeps a whole message like data
   bool flush_takes_messages = false;  // behind a message alone
   bool atomic_write = false;
   bool written_in_order = false;    // a WRITE becomes visible after the ones before it
   bool sync_misses_writes = false;  // what peers write is not what a sync of the page writes
   bool flush_persists = false;      // a native FLUSH brings what it names into the domain by itself
+  bool persists_in_order = false;   // PWRITE
+  bool sflush_persists = false;     // SFLUSH brings messages and what it names into the domain
 };
 
 class Catalog {
@@ -47,6 +50,10 @@ class Catalog {
     facts_.sync_misses_writes = durable && page && !syncs_peer_writes(server);
     facts_.flush_persists =
         dmp && server.capabilities.native_flush && server.capabilities.persistent_flush;
+    const bool by_rnic = durable && server.domain >= PersistenceDomain::Dmp;
+    facts_.persists_in_order = by_rnic && server.capabilities.ordered_persist;
+    facts_.sflush_persists = by_rnic && server.capabilities.send_flush;
+    facts_.buffers_persist = server.receive_buffers == ReceiveBuffers::Pm;
     std::size_t first = 0;
     for (const std::uint8_t count : request.shape.items_per_epoch) {
       std::vector<Item> items(count);
@@ -58,6 +65,8 @@ class Catalog {
     if (durable && server.domain == PersistenceDomain::None) return;
     one_message();
     if (facts_.sync_misses_writes) return;  // all others have something written
+    persisted_in_order();
+    flushed_by_lookup();
     one_sided(Primary::Write);
     one_sided(Primary::WriteImm);
     one_sided_message();
@@ -194,6 +203,38 @@ class Catalog {
             ? "an ATOMIC WRITE does not overtake the FLUSH before it, so nobody has to wait between"
             : "an ATOMIC WRITE takes effect when all before it is visible, and its answer says so",
         false);
+  }
+
+  /// Any number of epochs, one after the other, with nothing awaited between.
+  void persisted_in_order() {
+    if (!facts_.persists_in_order) return;
+    Steps steps;
+    for (const Item item : all_) steps.push_back(pwrite({item}));
+    steps.push_back(wait_completion(steps.size() - 1));
+    add("pwrite", Primary::Write, steps, {},
+        "PWRITEs drain in the order of posting, and the last one's persist ACK says that they "
+        "have");
+  }
+
+  /// The RNIC looks up where a message has gone, and flushes that and what was written before it.
+  void flushed_by_lookup() {
+    if (!facts_.sflush_persists) return;
+    if (facts_.buffers_persist) {
+      add("send-replay-sflush", Primary::Send,
+          {send_replayable(all_), sflush(all_), wait_completion(1)}, {},
+          "the message itself survives once the RNIC has flushed its buffer, and recovery applies "
+          "it");
+    }
+    if (!facts_.responder_must_flush) return;
+    Steps steps;
+    for (const auto& items : epochs_) {
+      write_all(Primary::Write, items, steps);
+      steps.push_back(send({}, items));
+      steps.push_back(sflush(items));
+      steps.push_back(wait_completion(steps.size() - 1));
+    }
+    add(epochs_.size() == 1 ? "write-send-sflush" : "write-send-sflush-each", Primary::Write, steps,
+        {}, "the RNIC itself flushes what the message names, from its caches");
   }
 
   void one_sided_message() {

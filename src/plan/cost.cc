@@ -62,9 +62,9 @@ double cost_ns(const Method& method, PersistenceDomain domain, std::uint64_t byt
   for (const RequesterStep& step : method.requester) {
     if (step.kind == RequesterStep::Kind::Post) {
       ++posts;
-      const bool carries = step.verb != Verb::Read && step.verb != Verb::Flush;
       for (const Item item : step.items) {
-        if (carries) total += static_cast<double>(size_of(item)) * costs.wire_byte_ns;
+        if (brings_items(step.verb))
+          total += static_cast<double>(size_of(item)) * costs.wire_byte_ns;
       }
       continue;
     }
@@ -72,7 +72,7 @@ double cost_ns(const Method& method, PersistenceDomain domain, std::uint64_t byt
       total += costs.message_round_trip_ns + costs.responder_wake_ns;
     } else {
       const Verb verb = method.requester[step.of].verb;
-      const bool answered = verb == Verb::Read || verb == Verb::Flush || verb == Verb::WriteAtomic;
+      const bool answered = !is_posted(verb) || verb == Verb::WritePersist;
       total += answered ? costs.read_round_trip_ns : costs.write_round_trip_ns;
       total += costs.one_sided_wake_ns;
     }

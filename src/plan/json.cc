@@ -57,6 +57,7 @@ Json scenario_json(const Scenario& scenario) {
   name("native_flush", server.capabilities.native_flush);
   name("persistent_flush", server.capabilities.persistent_flush);
   name("ordered_persist", server.capabilities.ordered_persist);
+  name("send_flush", server.capabilities.send_flush);
   json["requester"] = Json::array();
   for (const RequesterStep& step : scenario.method.requester) {
     json["requester"].push_back(step_json(step));
@@ -76,7 +77,7 @@ Json scenario_json(const Scenario& scenario) {
 }  // namespace
 
 std::string to_json(const std::vector<Scenario>& scenarios) {
-  std::string text = "{\"format\": 1, \"methods\": [";
+  std::string text = "{\"format\": 2, \"methods\": [";
   for (std::size_t index = 0; index < scenarios.size(); ++index) {
     text += index == 0 ? "\n" : ",\n";
     text += scenario_json(scenarios[index]).dump();

@@ -71,6 +71,46 @@ void add_new_world(std::vector<KnownUnsafe>& all) {
                  wsp});
 }
 
+/// With PWRITE and SFLUSH, which no RNIC has.
+ServerProfile able(PersistenceDomain domain, ReceiveBuffers buffers) {
+  ServerProfile profile = server(domain, Ddio::On, Transport::InfiniBand, buffers);
+  profile.capabilities.ordered_persist = true;
+  profile.capabilities.send_flush = true;
+  return profile;
+}
+
+void add_rnics_to_come(std::vector<KnownUnsafe>& all) {
+  using enum PersistenceDomain;
+  const auto dram = able(Dmp, ReceiveBuffers::Dram);
+  const auto pm = able(Dmp, ReceiveBuffers::Pm);
+  all.push_back(
+      {make("wrong-write-before-pwrite", compound(), {write({a}), pwrite({b}), wait_completion(1)}),
+       dram, "later-implies-earlier",
+       "PWRITEs are ordered among themselves; a plain WRITE drains when it likes.",
+       able(Mhp, ReceiveBuffers::Dram)});
+  all.push_back(
+      {make("wrong-first-persist-ack", compound(), {pwrite({a}), pwrite({b}), wait_completion(0)}),
+       dram, "acknowledged-implies-durable",
+       "A persist ACK speaks for the PWRITEs up to its own, and for none behind it.",
+       std::nullopt});
+  all.push_back({make("wrong-sflush-into-dram", singleton(),
+                      {send_replayable({a}), sflush({a}), wait_completion(1)}),
+                 dram, "acknowledged-implies-durable",
+                 "The RNIC flushes the buffer that the message went to, and that is in DRAM.", pm});
+  all.push_back(
+      {make("wrong-send-completion-before-sflush", singleton(),
+            {send_replayable({a}), sflush({a}), wait_completion(0)}),
+       pm, "acknowledged-implies-durable",
+       "The SEND's completion says that the RNIC has it, the SFLUSH's that it is flushed.",
+       able(Wsp, ReceiveBuffers::Pm)});
+  all.push_back(
+      {make("wrong-sflush-of-record-and-word", compound(),
+            {write({a}), send_replayable({b}), sflush({a, b}), wait_completion(2)}),
+       pm, "replay-is-idempotent",
+       "Until the SFLUSH is answered the message may be in the domain and the record not.",
+       able(Mhp, ReceiveBuffers::Pm)});
+}
+
 }  // namespace
 
 std::vector<KnownUnsafe> known_unsafe_methods() {
@@ -128,6 +168,7 @@ std::vector<KnownUnsafe> known_unsafe_methods() {
                  "buffer back.",
                  server(Mhp, Ddio::Off, Transport::InfiniBand, ReceiveBuffers::Pm)});
   add_new_world(all);
+  add_rnics_to_come(all);
   return all;
 }
 

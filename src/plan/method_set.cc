@@ -26,6 +26,13 @@ bool names_by_immediates(const Method& method) {
   return false;
 }
 
+/// PWRITEs: the checker has not been asked about them among other methods.
+bool persists_in_order(const Method& method) {
+  return std::any_of(method.requester.begin(), method.requester.end(), [](const auto& step) {
+    return step.kind == RequesterStep::Kind::Post && step.verb == Verb::WritePersist;
+  });
+}
+
 class Chooser {
  public:
   Chooser(const ServerProfile& profile, const SetOptions& options, const CostModel& costs)
@@ -46,6 +53,7 @@ class Chooser {
     const auto allowed = std::find_if(found.begin(), found.end(), [&](const auto& ranked) {
       const Method& method = ranked.known->method;
       if (!options_.replay && replays(method)) return false;
+      if (persists_in_order(method)) return false;
       if (!options_.immediates && names_by_immediates(method)) return false;
       return may_share({{method, reuse, false}}, profile_).ok();
     });

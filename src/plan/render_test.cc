@@ -19,7 +19,7 @@ TEST(PlanJson, HasTheDocumentedForm) {
   scenario.method.responder = {{flush_item(0), copy_item(1), flush_item(1), ack()}};
   EXPECT_EQ(
       to_json({scenario}),
-      R"({"format": 1, "methods": [
+      R"({"format": 2, "methods": [
 {"update":"compound","primary":"write",)"
       R"("server":{"domain":"dmp","ddio":true,"receive_buffers":"pm","transport":"infiniband",)"
       R"("write_order":"unknown","dma_dirties":"no"},)"
@@ -36,7 +36,7 @@ TEST(PlanJson, PrintsEveryScenarioOfBothSources) {
     const auto scenarios = all_scenarios(source, {Transport::InfiniBand, Transport::Iwarp});
     const auto json = nlohmann::json::parse(to_json(scenarios), nullptr, false);
     ASSERT_FALSE(json.is_discarded());
-    EXPECT_EQ(json["format"], 1);
+    EXPECT_EQ(json["format"], 2);
     // Best adds domain page, 2 shapes, 2 transports: SEND, or all 3 where writes are noticed.
     EXPECT_EQ(json["methods"].size(), source == Source::Paper ? 144u : 144u + 2u * 2u * 4u);
   }

@@ -67,9 +67,19 @@ class Generator {
       if (small && server_.capabilities.atomic_write) {
         step(write_atomic(item), posts_left, after);
       }
+      if (server_.capabilities.ordered_persist) step(pwrite({item}), posts_left, after);
     }
     extend_with_message(posts_left, sent);
     if (sent.carried != 0) step(flush(items_of(sent.carried)), posts_left, sent);
+    if (!server_.capabilities.send_flush) return;
+    const auto& steps = method_.requester;
+    const auto message = std::find_if(steps.rbegin(), steps.rend(), [](const RequesterStep& each) {
+      return each.kind == Kind::Post && each.verb == Verb::Send;
+    });
+    if (message == steps.rend()) return;
+    unsigned named = sent.written;
+    for (const Item item : message->items) named |= 1u << item;
+    step(sflush(items_of(named)), posts_left, sent);
   }
 
   void extend_with_message(std::size_t posts_left, const Sent& sent) {
@@ -101,7 +111,7 @@ class Generator {
   /// Adds the post with each way to wait for it and, for a message, with and without a reaction.
   void step(RequesterStep post, std::size_t posts_left, const Sent& sent) {
     const bool wrong_primary = options_.primary && !post.items.empty() && post.items.front() == 0 &&
-                               post.verb != Verb::Flush &&
+                               brings_items(post.verb) &&
                                primary_of(post.verb) != *options_.primary;
     if (wrong_primary) return;
     const bool message = is_message(post);
@@ -164,7 +174,7 @@ class Generator {
 
   static Primary first_primary(const Method& method) {
     for (const RequesterStep& step : method.requester) {
-      const bool carries_first = step.kind == Kind::Post && step.verb != Verb::Flush &&
+      const bool carries_first = step.kind == Kind::Post && brings_items(step.verb) &&
                                  !step.items.empty() && step.items.front() == 0;
       if (carries_first) return primary_of(step.verb);
     }

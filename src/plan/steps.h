@@ -22,6 +22,12 @@ inline RequesterStep write_imm(std::vector<Item> items) {
 inline RequesterStep read(std::vector<Item> items) { return post(Verb::Read, std::move(items)); }
 inline RequesterStep flush(std::vector<Item> items) { return post(Verb::Flush, std::move(items)); }
 inline RequesterStep write_atomic(Item item) { return post(Verb::WriteAtomic, {item}); }
+inline RequesterStep pwrite(std::vector<Item> items) {
+  return post(Verb::WritePersist, std::move(items));
+}
+inline RequesterStep sflush(std::vector<Item> items) {
+  return post(Verb::SendFlush, std::move(items));
+}
 
 /// A message that carries `items` and the addresses of what is to be flushed.
 inline RequesterStep send(std::vector<Item> items, std::vector<Item> addresses = {}) {

@@ -128,6 +128,8 @@ void read_emulated(TomlFile& file, Config& config) {
   file.flag("emulated", "native_flush", Optional, capabilities.native_flush);
   file.flag("emulated", "atomic_write", Optional, capabilities.atomic_write);
   file.flag("emulated", "persistent_flush", Optional, capabilities.persistent_flush);
+  file.flag("emulated", "ordered_persist", Optional, capabilities.ordered_persist);
+  file.flag("emulated", "send_flush", Optional, capabilities.send_flush);
   file.number("emulated", "seed", Optional, 0, INT64_MAX, config.seed);
 }
 

@@ -43,6 +43,7 @@ Result<Hardware> hardware_of(ParameterFile& file) {
   ns("network", "completion", n.completion);
   ns("network", "persist_ack", n.persist_ack);
   ns("network", "medium_write", n.medium_write);
+  ns("network", "send_flush_lookup", n.send_flush_lookup);
   ns("server", "handle", s.handle);
   ns("server", "flush_line", s.flush_line);
   ns("server", "flush_page", s.flush_page);

@@ -24,14 +24,15 @@ struct NetworkHardware {
   double pcie_per_byte = 0;  // of payload and headers, towards memory
   double pcie_packet_bytes = 256;
   double pcie_header_bytes = 0;
-  double dma_write = 0;        // arrived at the RNIC to visible
-  double dma_read_cache = 0;   // answered from the last-level cache
-  double dma_read_memory = 0;  // from memory: behind all writes before it
-  double cache_drain = 0;      // the cache line is sent on to the memory controller
-  double poll = 0;             // a completion in memory is noticed
-  double completion = 0;       // completion entry written and noticed
-  double persist_ack = 0;      // the RNIC makes the persist ACK (seed paper 001, V.A)
-  double medium_write = 0;     // memory controller to persistent
+  double dma_write = 0;          // arrived at the RNIC to visible
+  double dma_read_cache = 0;     // answered from the last-level cache
+  double dma_read_memory = 0;    // from memory: behind all writes before it
+  double cache_drain = 0;        // the cache line is sent on to the memory controller
+  double poll = 0;               // a completion in memory is noticed
+  double completion = 0;         // completion entry written and noticed
+  double persist_ack = 0;        // the RNIC makes the persist ACK (seed paper 001, V.A)
+  double medium_write = 0;       // memory controller to persistent
+  double send_flush_lookup = 0;  // the RNIC finds a SEND's receive buffer (seed paper 002, 4.1.3)
 };
 
 /// What the CPU of a responder takes.

@@ -13,11 +13,6 @@
 namespace perdure::sim {
 namespace {
 
-bool posted(Verb verb) {
-  return verb == Verb::Write || verb == Verb::WriteImm || verb == Verb::Send ||
-         verb == Verb::WritePersist;
-}
-
 class Run {
  public:
   Run(const Method& method, const ServerProfile& profile, const Hardware& hardware,
@@ -71,14 +66,13 @@ class Run {
     cpu_ += n_.post;
     note(cpu_, "requester: " + describe(step) + " posted");
     double payload = 0;
-    const bool carries = posted(step.verb) || step.verb == Verb::WriteAtomic;
-    for (const Item item : step.items) payload += carries ? bytes_of(item) : 0;
+    for (const Item item : step.items) payload += brings_items(step.verb) ? bytes_of(item) : 0;
     double start = std::max(cpu_, rnic_free_);
     if (step.fenced) start = std::max(start, non_posted_answered_);
     if (payload > n_.inline_bytes) start += n_.fetch + payload * n_.fetch_per_byte;
     rnic_free_ = start + std::max(n_.message_gap, payload * n_.wire_per_byte);
     const double arrived = start + n_.rnic + wire(payload) + n_.rnic;
-    if (posted(step.verb)) {
+    if (is_posted(step.verb)) {
       arrive_posted(i, step, start, arrived);
     } else {
       arrive_non_posted(i, step, arrived);
@@ -109,10 +103,12 @@ class Run {
   void arrive_non_posted(std::size_t i, const RequesterStep& step, double arrived) {
     // Behind all writes before it; with DDIO on it is the cache that answers.
     // Where there is no native FLUSH, a READ stands in for it.
-    const bool flushes = step.verb == Verb::Flush && profile_.capabilities.native_flush;
+    const bool looks_up = step.verb == Verb::SendFlush;
+    const bool flushes =
+        looks_up || (step.verb == Verb::Flush && profile_.capabilities.native_flush);
     const bool from_cache = profile_.ddio == Ddio::On && !flushes;
-    double ready =
-        std::max(arrived, visible_) + (from_cache ? n_.dma_read_cache : n_.dma_read_memory);
+    const double reads = from_cache ? n_.dma_read_cache : n_.dma_read_memory;
+    double ready = std::max(arrived, visible_) + (looks_up ? n_.send_flush_lookup : reads);
     if (flushes && profile_.domain < PersistenceDomain::Mhp) {
       ready += n_.cache_drain + n_.medium_write;
     }

@@ -29,7 +29,8 @@ std::string hardware_text() {
                                                          {"poll", "ns"},
                                                          {"completion", "ns"},
                                                          {"persist_ack", "ns"},
-                                                         {"medium_write", "ns"}};
+                                                         {"medium_write", "ns"},
+                                                         {"send_flush_lookup", "ns"}};
   std::string text = "[network]\n";
   int value = 101;
   for (const auto& [key, unit] : network) {
@@ -145,6 +146,20 @@ TEST(MethodPrice, ThePersistAckComesAfterTheMedium) {
                    there + n.medium_write + back);
   EXPECT_DOUBLE_EQ(price(method, server(PersistenceDomain::Dmp, Ddio::On), h, {}).latency_ns,
                    there + n.cache_drain + n.medium_write + back);
+}
+
+TEST(MethodPrice, AnSflushLooksForItsMessageAndGoesToTheMedium) {
+  const Hardware h = hardware();
+  const NetworkHardware& n = h.network;
+  const Method method = method_of({post(Verb::Send), post(Verb::SendFlush), wait_completion(1)});
+  const double visible = n.post + 2 * n.rnic + n.wire + n.dma_write;
+  const double arrived = 2 * n.post + 2 * n.rnic + n.wire;
+  const double looked_up = std::max(visible, arrived) + n.send_flush_lookup;
+  const double back = 2 * n.rnic + n.wire + n.completion;
+  EXPECT_DOUBLE_EQ(price(method, server(PersistenceDomain::Dmp, Ddio::On), h, {}).latency_ns,
+                   looked_up + n.cache_drain + n.medium_write + back);
+  EXPECT_DOUBLE_EQ(price(method, server(PersistenceDomain::Mhp, Ddio::On), h, {}).latency_ns,
+                   looked_up + back);
 }
 
 TEST(HardwareFile, AQuantityWithoutUnitOrSourceIsRefusedWithItsLine) {

@@ -19,6 +19,7 @@
 #include "plan/method_set.h"
 #include "plan/paper.h"
 #include "plan/plan.h"
+#include "plan/search.h"
 #include "plan/steps.h"
 #include "testing/temporary_directory.h"
 #include "tests/agreement/wrong_sets.h"
@@ -116,6 +117,39 @@ TEST_F(Spin, AgreesOnOrderedPersist) {
   }
   profile.domain = PersistenceDomain::Page;
   EXPECT_FALSE(holds(check::to_promela(method, profile)));
+}
+
+TEST_F(Spin, AgreesOnSendFlush) {
+  std::size_t right = 0;
+  std::size_t wrong = 0;
+  for (const ReceiveBuffers buffers : {ReceiveBuffers::Dram, ReceiveBuffers::Pm}) {
+    ServerProfile able{PersistenceDomain::Dmp, Ddio::On, buffers, Transport::Iwarp, {}};
+    able.capabilities.send_flush = true;
+    std::vector<Method> asked;
+    for (const ReceiveBuffers planned : {ReceiveBuffers::Dram, ReceiveBuffers::Pm}) {
+      ServerProfile other = able;
+      other.receive_buffers = planned;
+      for (const char* name : {"send-replay-sflush", "write-send-sflush"}) {
+        for (plan::Known& known : plan::known_methods(other, {singleton(), Level::Durable, true})) {
+          if (known.method.name == name) asked.push_back(std::move(known.method));
+        }
+      }
+    }
+    for (std::size_t index = asked.size(); index-- > 0;) {
+      for (check::Mutant& weaker : check::mutants(asked[index])) {
+        asked.push_back(std::move(weaker.method));
+      }
+    }
+    for (const Method& method : asked) {
+      const check::Report report = check::check(method, able);
+      if (report.verdict == check::Verdict::NotModelled) continue;
+      EXPECT_EQ(holds(check::to_promela(method, able)), report.holds())
+          << describe(able) << ": " << plan::one_line(method);
+      ++(report.holds() ? right : wrong);
+    }
+  }
+  EXPECT_GE(right, 4u);
+  EXPECT_GE(wrong, 15u);
 }
 
 TEST_F(Spin, AgreesWhereWritesKeepNoOrder) {

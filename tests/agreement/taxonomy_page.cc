@@ -272,7 +272,11 @@ kernel's rxe has it, no RNIC yet) brings the range that it names into the domain
 `write-flush` and `write-flush-atomic-flush` are right on dmp with ddio on, in one round trip
 (`perdure plan --domain dmp --ddio on --native-flush --persistent-flush`). With ordered persist (PWRITE and its persist ACK, *parallelism* section V;
 no device has it) any number of epochs takes one round trip one-sided on dmp, with ddio on or off:
-`src/check/persist_order_test.cc` proves it, and that nothing can be taken away.
+`src/check/persist_order_test.cc` proves it, and that nothing can be taken away. With SFLUSH (*durable RPC*
+section 4.1.1; no device has it either) the responder's RNIC looks up where a SEND has gone and flushes that buffer, and what
+the SFLUSH names of what was written: `send-replay-sflush` and `write-send-sflush` are right on dmp with ddio on
+(`perdure plan --domain dmp --ddio on --receive-buffers pm --send-flush`). The emulated fabric runs both where its machine has them
+(`ordered_persist` and `send_flush` in `configs/perdured.toml`); on other fabrics they are refused by name.
 
 Between two connections there is no order at all. A method that posts its second epoch without waiting
 until the first is durable is wrong as soon as they go over two: 18 of the 36 compound methods, by

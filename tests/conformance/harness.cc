@@ -29,12 +29,13 @@ Harness plain(std::string name, std::function<Result<std::unique_ptr<fabric::Dev
   return harness;
 }
 
-/// The emulated RNIC with all it can do: native FLUSH and ATOMIC WRITE.
+/// The emulated RNIC with all it can do: native FLUSH, ATOMIC WRITE, and what no real one has.
 fabric::emu::LiveOptions emulated_machine(Transport transport) {
   fabric::emu::LiveOptions options;
   options.profile.transport = transport;
   options.profile.write_order = WriteOrder::Ordered;
-  options.profile.capabilities = {.native_flush = true, .atomic_write = true};
+  options.profile.capabilities = {
+      .native_flush = true, .atomic_write = true, .ordered_persist = true, .send_flush = true};
   return options;
 }
 

@@ -150,6 +150,20 @@ TEST_P(Verbs, VerbsThatTheDeviceLacksAreRefusedAndTheConnectionLives) {
   if (!able.atomic_write) {
     EXPECT_FALSE(pair_->client.endpoint->post({&atomic, 1}).ok());
   }
+  auto sflush = flush;
+  sflush.opcode = Opcode::SendFlush;
+  if (!able.send_flush) {
+    const auto refused = pair_->client.endpoint->post({&sflush, 1});
+    ASSERT_FALSE(refused.ok());
+    EXPECT_NE(refused.error().message.find("SFLUSH"), std::string::npos);
+  }
+  auto pwrite = write(local_->segment(0, 64), remote_->remote(), 0, 1);
+  pwrite.opcode = Opcode::WritePersist;
+  if (!able.ordered_persist) {
+    const auto refused = pair_->client.endpoint->post({&pwrite, 1});
+    ASSERT_FALSE(refused.ok());
+    EXPECT_NE(refused.error().message.find("PWRITE"), std::string::npos);
+  }
   EXPECT_TRUE(pair_->client.endpoint->connected());
   auto* written = pair_->run(write(local_->segment(0, 64), remote_->remote(), 0, 9));
   ASSERT_NE(written, nullptr);
@@ -179,6 +193,42 @@ TEST_P(Verbs, NativeFlushOfARangeAndOfTheWholeRegionCompletes) {
       EXPECT_TRUE(std::equal(local_->at(0), local_->at(0) + size, remote_->at(128)));
       pair_->client.completions.clear();
     }
+  }
+}
+
+TEST_P(Verbs, APwriteIsThereWhenItHasCompletedAtEverySize) {
+  if (!pair_->client.endpoint->capabilities().ordered_persist) GTEST_SKIP() << "no PWRITE";
+  std::uint64_t context = 1;
+  for (std::size_t size = 1; size <= kBytes / 2; size = size * 8 + 5) {
+    local_->fill(context, 0, size);
+    auto pwrite = write(local_->segment(0, size), remote_->remote(), 64, context);
+    pwrite.opcode = Opcode::WritePersist;
+    auto* written = pair_->run(pwrite);
+    ASSERT_NE(written, nullptr) << size;
+    ASSERT_FALSE(written->error.has_value()) << size;
+    EXPECT_TRUE(remote_->holds(context, 64, size)) << size;
+    ++context;
+  }
+}
+
+TEST_P(Verbs, AnSflushCompletesBehindTheSendBeforeItAndWhatWasWritten) {
+  if (!pair_->client.endpoint->capabilities().send_flush) GTEST_SKIP() << "no SFLUSH";
+  auto sflush = read(local_->segment(0, 8), remote_->remote(), 8192, 1);
+  sflush.opcode = Opcode::SendFlush;
+  sflush.segment_count = 0;
+  for (const std::size_t size : {std::size_t{100}, std::size_t{200}, std::size_t{4096}}) {
+    local_->fill(size, 0, size);
+    ASSERT_TRUE(pair_->server.endpoint->post_receive(remote_->segment(0, 4096), size).ok());
+    auto ahead = write(local_->segment(0, size), remote_->remote(), 8192, size);
+    auto message = send(local_->segment(0, size), size);
+    ahead.signalled = message.signalled = false;
+    sflush.flush_length = size == 200 ? 0 : size;
+    sflush.context = size;
+    auto* flushed = pair_->run(std::vector{ahead, message, sflush});
+    ASSERT_NE(flushed, nullptr) << size;
+    ASSERT_FALSE(flushed->error.has_value()) << size;
+    EXPECT_TRUE(remote_->holds(size, 0, size)) << size;
+    EXPECT_TRUE(remote_->holds(size, 8192, size)) << size;
   }
 }
 

@@ -4,6 +4,7 @@
 // seen to fail, and one that the checker refutes must be seen to fail within some seeds.
 #include "check/check.h"
 #include "check/mutate.h"
+#include "plan/catalog.h"
 #include "plan/known_unsafe.h"
 #include "plan/paper.h"
 #include "plan/render.h"
@@ -95,6 +96,77 @@ TEST(EmuMethods, WhatIsPlannedNeverFailsWhateverTheRnicDoes) {
       EXPECT_GE(acknowledged, seeds / 3) << describe(scenario);
     }
   }
+}
+
+/// Machines whose RNIC has what none has yet.
+std::vector<ServerProfile> machines_to_come() {
+  std::vector<ServerProfile> machines;
+  using enum PersistenceDomain;
+  for (const PersistenceDomain domain : {Dmp, Mhp, Wsp}) {
+    for (const Ddio ddio : {Ddio::On, Ddio::Off}) {
+      for (const ReceiveBuffers buffers : {ReceiveBuffers::Dram, ReceiveBuffers::Pm}) {
+        for (const Transport transport : {Transport::InfiniBand, Transport::Iwarp}) {
+          for (const WriteOrder order : {WriteOrder::Ordered, WriteOrder::Unknown}) {
+            ServerProfile machine{domain, ddio, buffers, transport, {}, order};
+            machine.capabilities.ordered_persist = machine.capabilities.send_flush = true;
+            machines.push_back(machine);
+          }
+        }
+      }
+    }
+  }
+  return machines;
+}
+
+/// What is planned for them and for no others.
+std::vector<Method> methods_to_come(const ServerProfile& machine, const UpdateShape& shape) {
+  std::vector<Method> methods;
+  for (const plan::Known& known : plan::known_methods(machine, {shape, Level::Durable, true})) {
+    const auto& steps = known.method.requester;
+    const bool asks = std::any_of(steps.begin(), steps.end(), [](const RequesterStep& step) {
+      return step.kind == RequesterStep::Kind::Post &&
+             (step.verb == Verb::WritePersist || step.verb == Verb::SendFlush);
+    });
+    if (asks) methods.push_back(known.method);
+  }
+  return methods;
+}
+
+TEST(EmuMethods, PwriteAndSflushNeverFailWhereTheyAreProved) {
+  const std::uint64_t seeds = test::rounds(60, 1000);
+  std::size_t played = 0;
+  for (const ServerProfile& machine : machines_to_come()) {
+    for (const UpdateShape& shape : {singleton(), compound(), UpdateShape{{2, 1, 1}}}) {
+      for (const Method& method : methods_to_come(machine, shape)) {
+        ++played;
+        EXPECT_TRUE(check::check(method, machine).holds()) << method.name << describe(machine);
+        std::uint64_t acknowledged = 0;
+        const auto failure = find_failure(machine, method, seeds, &acknowledged);
+        EXPECT_EQ(failure.value_or(""), "") << describe(machine) << ": " << method.name;
+        EXPECT_GE(acknowledged, seeds / 3) << describe(machine) << ": " << method.name;
+      }
+    }
+  }
+  EXPECT_GT(played, 100u);
+}
+
+TEST(EmuMethods, WeakerOnesThanPwriteAndSflushFailWhereTheyAreRefuted) {
+  constexpr std::uint64_t kSeeds = 10'000;
+  std::size_t refuted = 0;
+  for (const ServerProfile& machine : machines_to_come()) {
+    for (const UpdateShape& shape : {singleton(), compound()}) {
+      for (const Method& method : methods_to_come(machine, shape)) {
+        for (const check::Mutant& weaker : check::mutants(method)) {
+          const auto verdict = check::check(weaker.method, machine).verdict;
+          if (verdict != check::Verdict::Violated) continue;
+          ++refuted;
+          EXPECT_TRUE(find_failure(machine, weaker.method, kSeeds).has_value())
+              << describe(machine) << ", " << method.name << ": " << weaker.what;
+        }
+      }
+    }
+  }
+  EXPECT_GT(refuted, 200u);
 }
 
 /// An RNIC may keep a small payload in its completion, in DRAM, until somebody polls. All messages

@@ -164,7 +164,8 @@ class PlayedMethod {
     switch (step.verb) {
       case Verb::Write:
       case Verb::WriteImm:
-        work.opcode = step.verb == Verb::Write ? Opcode::Write : Opcode::WriteImm;
+      case Verb::WritePersist:
+        work.opcode = opcode_of(step.verb);
         work.segments[0] = staged_item(item);
         work.immediate = item;
         break;
@@ -182,10 +183,19 @@ class PlayedMethod {
         work.segment_count = 0;
         std::memset(&work.operand, static_cast<int>(value_of(item)), sizeof work.operand);
         break;
-      case Verb::Send:
-      case Verb::WritePersist: ADD_FAILURE(); break;
+      case Verb::SendFlush:
+        work.opcode = Opcode::SendFlush;
+        work.segment_count = 0;
+        work.flush_length = (written_ >> item & 1) != 0 ? length_of(item) : 0;
+        break;
+      case Verb::Send: ADD_FAILURE(); break;
     }
     return work;
+  }
+
+  static Opcode opcode_of(Verb verb) {
+    if (verb == Verb::WritePersist) return Opcode::WritePersist;
+    return verb == Verb::Write ? Opcode::Write : Opcode::WriteImm;
   }
 
   bool post(const RequesterStep& step, std::size_t index) {
@@ -198,6 +208,9 @@ class PlayedMethod {
       work.push_back(message);
     } else {
       for (Item item : step.items) work.push_back(request_for(step, item));
+    }
+    if (writes_items(step.verb)) {
+      for (Item item : step.items) written_ |= std::uint64_t{1} << item;
     }
     for (WorkRequest& each : work) each.context = index;
     pending_[index] = work.size();
@@ -345,6 +358,7 @@ class PlayedMethod {
   std::unique_ptr<fabric::Endpoint> end_;
   std::unique_ptr<fabric::Endpoint> server_end_;
   std::uint64_t staged_ = 0;
+  std::uint64_t written_ = 0;                     // items that were posted to their places
   std::map<std::uint64_t, std::size_t> pending_;  // requests of a step without completion
   std::size_t acks_ = 0;
   std::size_t received_ = 0;

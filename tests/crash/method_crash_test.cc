@@ -222,6 +222,12 @@ std::vector<Case> cases() {
       flushing.capabilities = {
           .native_flush = true, .atomic_write = true, .persistent_flush = true};
       profiles.push_back(flushing);
+      // With what no RNIC has, the emulated one included unless it is told.
+      for (const auto buffers : {ReceiveBuffers::Dram, ReceiveBuffers::Pm}) {
+        ServerProfile to_come{PersistenceDomain::Dmp, Ddio::On, buffers, transport, {}};
+        to_come.capabilities.ordered_persist = to_come.capabilities.send_flush = true;
+        profiles.push_back(to_come);
+      }
     }
     for (const ServerProfile& profile : profiles) {
       for (const UpdateShape& shape : {singleton(), compound()}) {

@@ -51,7 +51,7 @@ class ExportedMachine {
     inbound_.take(std::move(operation), random_);
     while (inbound_.posted_ready() || inbound_.non_posted_ready()) {
       if (inbound_.posted_ready()) inbound_.step_posted(random_);
-      if (inbound_.non_posted_ready()) inbound_.step_non_posted();
+      if (inbound_.non_posted_ready()) inbound_.step_non_posted(random_);
     }
     while (const auto response = inbound_.next_response()) {
       PERDURE_ASSERT(response->data.size() <= kExportedBytes);

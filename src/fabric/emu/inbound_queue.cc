@@ -2,6 +2,7 @@
 
 #include "core/assert.h"
 #include "core/bytes.h"
+#include "fabric/emu/timing.h"
 
 #include <algorithm>
 #include <utility>
@@ -16,8 +17,13 @@ constexpr std::size_t kUnitsMax = 16;
 constexpr std::size_t kUnflushedMax = 4096;
 
 Access needed_access(Opcode opcode) {
-  const bool changes = opcode != Opcode::Read && opcode != Opcode::Flush;
-  return changes ? Access::RemoteReadWrite : Access::RemoteRead;
+  return only_looks(opcode) ? Access::RemoteRead : Access::RemoteReadWrite;
+}
+
+/// What is visible there enters the memory controller.
+void drain_place(const Place& place) {
+  pmem::CrashableRegion* region = place.range->region;
+  if (region != nullptr) region->drain({place.range->region_at + place.at, place.length});
 }
 
 bool overlap(pmem::Range a, pmem::Range b) {
@@ -37,9 +43,9 @@ bool InboundQueue::can_take(Opcode opcode) const {
 }
 
 std::optional<Place> InboundQueue::find_place(const Operation& operation) {
+  if (operation.opcode == Opcode::SendFlush && operation.length == 0) return nowhere();
   if (operation.opcode != Opcode::Send) {
-    const bool atomic = !is_posted(operation.opcode) && operation.opcode != Opcode::Read &&
-                        operation.opcode != Opcode::Flush;
+    const bool atomic = !is_posted(operation.opcode) && !only_looks(operation.opcode);
     if (atomic && operation.address % kAtomicOperandBytes != 0) return std::nullopt;
     // An atomic reaches a word, whatever length its sender names.
     const std::uint64_t length = atomic ? kAtomicOperandBytes : operation.length;
@@ -69,6 +75,11 @@ void InboundQueue::take(Operation operation, Random& random) {
     slot.receive_context = receives_.front().context;
     receives_.pop_front();
   }
+  if (slot.operation.opcode == Opcode::Send) last_message_ = slot.place;
+  if (slot.operation.opcode == Opcode::SendFlush) {
+    slot.looked_up = last_message_;
+    slot.operation.ready_at += behaviour_.switches.send_flush_lookup;
+  }
   const std::size_t size = is_posted(slot.operation.opcode) ? slot.operation.data.size() : 0;
   const std::size_t misaligned = slot.place.range->into_line(slot.place.at);
   const std::size_t lines = round_up(misaligned + size, kCacheLineBytes) / kCacheLineBytes;
@@ -82,10 +93,18 @@ void InboundQueue::take(Operation operation, Random& random) {
   }
   const bool posted = is_posted(slot.operation.opcode);
   if (posted && behaviour_.packets_overtake && !behaviour_.keeps_write_order) {
-    slot.arrived = slot.operation.truncated || random.chance(1, 2);
+    const bool in_turn = !waits_for_persist(slot.operation.opcode);
+    slot.arrived = slot.operation.truncated || (in_turn && random.chance(1, 2));
   }
   buffered_bytes_ += slot.operation.data.size();
   slots_.push_back(std::move(slot));
+}
+
+/// Whether it is a PWRITE behind one whose packets are not all here: they keep their order.
+bool InboundQueue::waits_for_persist(Opcode opcode) const {
+  return opcode == Opcode::WritePersist && std::ranges::any_of(slots_, [](const Slot& slot) {
+           return slot.operation.opcode == Opcode::WritePersist && !slot.arrived;
+         });
 }
 
 void InboundQueue::refuse(std::uint64_t sequence) {
@@ -127,6 +146,13 @@ std::uint64_t InboundQueue::acknowledged() const {
 }
 
 std::optional<Nanoseconds> InboundQueue::non_posted_ready() const {
+  const auto executable = first_executable();
+  if (persisting_.empty()) return executable;
+  const Nanoseconds persisted = persisting_.front().ready_at;
+  return executable ? std::min(*executable, persisted) : persisted;
+}
+
+std::optional<Nanoseconds> InboundQueue::first_executable() const {
   // pop_finished keeps an unfinished one in front: everything before it is visible.
   if (slots_.empty() || is_posted(slots_.front().operation.opcode)) return std::nullopt;
   return slots_.front().operation.ready_at;
@@ -136,6 +162,9 @@ bool InboundQueue::show(Slot& slot, Unit unit) {
   const auto data = std::span(slot.operation.data).subspan(unit.at, unit.length);
   RegisteredRange& range = *slot.place.range;
   const std::uint64_t at = slot.place.at + unit.at;
+  if (slot.operation.opcode == Opcode::WritePersist) {
+    for (const Persisting& before : persisting_) drain_place(before.place);
+  }
   if (range.region == nullptr) return range.write(at, data);
   const pmem::Range written{range.region_at + at, unit.length};
   if (!behaviour_.dirties_pages) range.region->begin_unnoticed(written);
@@ -151,15 +180,18 @@ bool InboundQueue::stays_in_completion(const Slot& slot) const {
 }
 
 /// The posted operation of which something happens next: the first, or without order any that is
-/// ready.
+/// ready, a PWRITE behind those before it.
 InboundQueue::Slot& InboundQueue::choose_posted(Random& random, Nanoseconds now) {
   Slot* first = first_posted();
   PERDURE_ASSERT(first != nullptr);
   if (behaviour_.keeps_write_order) return *first;
   std::vector<Slot*> all;
+  bool persists = false;
   for (Slot& slot : slots_) {
     if (slot.finished || !is_posted(slot.operation.opcode)) continue;
-    if (slot.operation.ready_at <= now) all.push_back(&slot);
+    const bool in_turn = slot.operation.opcode != Opcode::WritePersist || !persists;
+    persists = persists || slot.operation.opcode == Opcode::WritePersist;
+    if (in_turn && slot.operation.ready_at <= now) all.push_back(&slot);
   }
   if (all.empty()) return *first;
   return *all[random.below(all.size())];
@@ -191,7 +223,21 @@ void InboundQueue::step_posted(Random& random, Nanoseconds now) {
 void InboundQueue::finish_posted(Slot& slot) {
   slot.arrived = slot.finished = true;
   note_unflushed(slot);
+  note_persisting(slot);
   announce();
+}
+
+void InboundQueue::note_persisting(const Slot& slot) {
+  if (slot.operation.opcode != Opcode::WritePersist) return;
+  persisting_.push_back(
+      {slot.operation.sequence, slot.place, slot.operation.ready_at + kPersistTime});
+}
+
+void InboundQueue::persist_next() {
+  const Persisting& oldest = persisting_.front();
+  drain_place(oldest.place);
+  responses_.push_back({oldest.sequence, std::nullopt, {}});
+  persisting_.pop_front();
 }
 
 /// What the completion of a WRITE_WITH_IMM says of its length.
@@ -238,8 +284,14 @@ void InboundQueue::note_unflushed(const Slot& slot) {
   unflushed_.push_back({slot.operation.sequence, region, range});
 }
 
-void InboundQueue::step_non_posted() {
-  PERDURE_ASSERT(non_posted_ready().has_value());
+void InboundQueue::step_non_posted(Random& random, Nanoseconds now) {
+  const auto executable = first_executable();
+  const bool persists = !persisting_.empty();
+  PERDURE_ASSERT(executable.has_value() || persists);
+  if (persists) {
+    const bool due = persisting_.front().ready_at <= now;
+    if (!executable || (due && (*executable > now || random.chance(1, 2)))) return persist_next();
+  }
   Slot& slot = slots_.front();
   slot.finished = true;
   if (auto response = execute(slot)) {
@@ -258,9 +310,15 @@ std::optional<Response> InboundQueue::execute(Slot& slot) {
   if (operation.opcode == Opcode::Flush) {
     if (!range.registered()) return std::nullopt;
     push_to_controller(slot);
-    if (operation.operand != 0 && range.region != nullptr) {
-      range.region->drain({range.region_at + slot.place.at, slot.place.length});
-    }
+    if (operation.operand != 0) drain_place(slot.place);
+    return response;
+  }
+  if (operation.opcode == Opcode::SendFlush) {
+    const bool gone = slot.looked_up && !slot.looked_up->range->registered();
+    if (gone || !range.registered()) return std::nullopt;
+    push_to_controller(slot);
+    if (slot.looked_up) drain_place(*slot.looked_up);
+    drain_place(slot.place);
     return response;
   }
   if (operation.opcode == Opcode::Read) {
@@ -359,17 +417,24 @@ void InboundQueue::drop_all() {
   received_.clear();
   responses_.clear();
   unflushed_.clear();
+  persisting_.clear();
+  last_message_.reset();
   refusing_ = true;
 }
 
 void InboundQueue::close(Random& random) {
+  bool torn = false;  // the last PWRITE: what is ordered behind it is not placed
   for (Slot& slot : slots_) {
     if (slot.finished || !is_posted(slot.operation.opcode) || stays_in_completion(slot)) continue;
+    const bool persists = slot.operation.opcode == Opcode::WritePersist;
+    if (persists && torn) continue;
+    torn = torn || (persists && (slot.operation.truncated || !slot.arrived));
     if (slot.operation.truncated || !slot.arrived) {
       show_some_lines(slot, random);
     } else {
       for (const Unit& unit : slot.units) (void)show(slot, unit);
     }
+    note_persisting(slot);
   }
   drop_all();
 }

@@ -6,6 +6,10 @@
 // overtakes an earlier non-posted one, and where the profile knows no order of WRITEs any other
 // posted one, receive completions staying in order; a page of a file that it writes stays clean;
 // nothing in the buffer survives unless the domain is Wsp. More of it on demand: rnic_switches.h.
+//
+// PWRITEs drain in order: it places one when those before it are in the memory controller. So two
+// are never visible and undrained at once, which the checker's machine allows; what a power failure
+// can leave of them is the same.
 #pragma once
 
 #include "core/random.h"
@@ -65,11 +69,12 @@ class InboundQueue {
   /// The two things that can happen next, and since when; nothing if there is no such operation.
   /// Posted: a unit of the first posted operation becomes visible.
   std::optional<Nanoseconds> posted_ready() const;
-  /// Non-posted: the first one takes effect, all that was before it being visible.
+  /// Non-posted: the first one takes effect, all that was before it being visible; or the first
+  /// PWRITE without its persist ACK gets it.
   std::optional<Nanoseconds> non_posted_ready() const;
   /// Without order among them, what is ready by `now` goes before what is not.
   void step_posted(Random& random, Nanoseconds now = Nanoseconds::max());
-  void step_non_posted();
+  void step_non_posted(Random& random, Nanoseconds now = Nanoseconds::max());
 
   /// Every operation up to this one is here whole, and may be acknowledged.
   std::uint64_t acknowledged() const;
@@ -81,7 +86,7 @@ class InboundQueue {
   CompletionEntry next_receive();
 
   /// Nothing is in the RNIC and no receive completion waits.
-  bool idle() const { return slots_.empty() && received_.empty(); }
+  bool idle() const { return slots_.empty() && received_.empty() && persisting_.empty(); }
 
   /// The queue pair goes into the error state. What the RNIC has acknowledged it places: a
   /// requester may have been told so, and counts on it where that is enough (Wsp). Of a message
@@ -113,8 +118,15 @@ class InboundQueue {
     std::vector<Unit> units;  // posted: not visible yet
     std::uint64_t receive_context = 0;
     bool finished = false;
-    bool arrived = true;     // all its packets are here
-    bool announced = false;  // its receive completion, if it has one, is on its way
+    bool arrived = true;             // all its packets are here
+    bool announced = false;          // its receive completion, if it has one, is on its way
+    std::optional<Place> looked_up;  // SFLUSH: where the message before it went
+  };
+  /// A PWRITE that is visible and perhaps not in the memory controller.
+  struct Persisting {
+    std::uint64_t sequence = 0;
+    Place place;
+    Nanoseconds ready_at{0};
   };
   struct Unflushed {
     std::uint64_t sequence = 0;
@@ -123,6 +135,7 @@ class InboundQueue {
   };
 
   std::optional<Place> find_place(const Operation& operation);
+  bool waits_for_persist(Opcode opcode) const;
   void refuse(std::uint64_t sequence);
   bool show(Slot& slot, Unit unit);
   bool stays_in_completion(const Slot& slot) const;
@@ -132,6 +145,9 @@ class InboundQueue {
   void announce();
   std::optional<Response> execute(Slot& slot);
   void push_to_controller(const Slot& slot);
+  std::optional<Nanoseconds> first_executable() const;
+  void persist_next();
+  void note_persisting(const Slot& slot);
   void note_unflushed(const Slot& slot);
   void show_some_lines(Slot& slot, Random& random);
   void drop_all();
@@ -147,6 +163,8 @@ class InboundQueue {
   std::deque<Slot> slots_;
   std::uint64_t buffered_bytes_ = 0;  // of the slots
   std::deque<Unflushed> unflushed_;   // visible, perhaps not in the memory controller
+  std::deque<Persisting> persisting_;
+  std::optional<Place> last_message_;  // the receive buffer of the last SEND
   std::deque<Response> responses_;
   std::deque<Received> received_;
   std::uint64_t last_taken_ = 0;  // sequence

@@ -182,7 +182,7 @@ void LiveConnection::step_inbound() {
     if (posted && (!non_posted || state_.random.chance(1, 2))) {
       inbound_.step_posted(state_.random, now);
     } else {
-      inbound_.step_non_posted();
+      inbound_.step_non_posted(state_.random, now);
     }
     (void)send_responses();
   }

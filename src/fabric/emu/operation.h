@@ -10,9 +10,20 @@
 
 namespace perdure::fabric::emu {
 
-/// Posted operations carry data and need no answer; the others (Read, Flush, atomics) are answered.
+/// Posted operations carry data; the others (Read, flushes, atomics) are answered.
 constexpr bool is_posted(Opcode opcode) {
-  return opcode == Opcode::Send || opcode == Opcode::Write || opcode == Opcode::WriteImm;
+  return opcode == Opcode::Send || opcode == Opcode::Write || opcode == Opcode::WriteImm ||
+         opcode == Opcode::WritePersist;
+}
+
+/// Whether it needs no answer: but for PWRITEs, which have the persist ACK, what is posted.
+constexpr bool completes_on_arrival(Opcode opcode) {
+  return is_posted(opcode) && opcode != Opcode::WritePersist;
+}
+
+/// Whether it changes nothing that a load returns.
+constexpr bool only_looks(Opcode opcode) {
+  return opcode == Opcode::Read || opcode == Opcode::Flush || opcode == Opcode::SendFlush;
 }
 
 /// Whether it takes a receive buffer at the responder.

@@ -5,6 +5,7 @@
 #include <perdure/profile.h>
 
 #include "core/clock.h"
+#include "fabric/emu/timing.h"
 
 #include <cstdint>
 
@@ -28,6 +29,8 @@ struct RnicSwitches {
   /// Windows over registered memory are bound to one connection (memory windows of type 2), as
   /// hardware has them. Off: they are keys of their own.
   bool binds_windows = false;
+  /// How long an SFLUSH looks for its message.
+  Nanoseconds send_flush_lookup = kSendFlushLookupTime;
 };
 
 /// How the RNIC of a machine behaves on one connection, decided once.

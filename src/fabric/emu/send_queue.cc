@@ -17,7 +17,8 @@ Error invalid(const WorkRequest& work, std::string_view why) {
 /// Bytes that the responder reads, writes or flushes.
 std::uint64_t remote_length(const WorkRequest& work, std::uint64_t local_length) {
   switch (work.opcode) {
-    case Opcode::Flush: return work.flush_length;
+    case Opcode::Flush:
+    case Opcode::SendFlush: return work.flush_length;
     case Opcode::AtomicWrite:
     case Opcode::CompareSwap:
     case Opcode::FetchAdd: return kAtomicOperandBytes;
@@ -34,9 +35,10 @@ Result<SendQueue::Request> SendQueue::make_request(const WorkRequest& work) {
       !(persists ? capabilities_.persistent_flush : capabilities_.native_flush)) {
     return invalid(work, "the responder's RNIC lacks it");
   }
-  if (work.opcode == Opcode::AtomicWrite && !capabilities_.atomic_write) {
-    return invalid(work, "the responder's RNIC lacks it");
-  }
+  const bool lacks = (work.opcode == Opcode::AtomicWrite && !capabilities_.atomic_write) ||
+                     (work.opcode == Opcode::WritePersist && !capabilities_.ordered_persist) ||
+                     (work.opcode == Opcode::SendFlush && !capabilities_.send_flush);
+  if (lacks) return invalid(work, "the responder's RNIC lacks it");
   if (work.segment_count > kSegmentsMax) return invalid(work, "too many segments");
 
   Request request;
@@ -152,6 +154,7 @@ SendQueue::Request* SendQueue::find(std::uint64_t sequence) {
 void SendQueue::accepted(std::uint64_t sequence, Nanoseconds at) {
   Request* request = find(sequence);
   if (request == nullptr || request->answered) return;
+  if (!completes_on_arrival(request->work.opcode)) return;
   request->answered = true;
   request->answered_at = at;
 }
@@ -159,7 +162,7 @@ void SendQueue::accepted(std::uint64_t sequence, Nanoseconds at) {
 void SendQueue::accepted_up_to(std::uint64_t sequence, Nanoseconds at) {
   for (Request& request : requests_) {
     if (request.sequence > sequence || !request.sent) break;
-    if (request.answered || !is_posted(request.work.opcode)) continue;
+    if (request.answered || !completes_on_arrival(request.work.opcode)) continue;
     request.answered = true;
     request.answered_at = at;
   }
@@ -198,7 +201,8 @@ std::optional<Nanoseconds> SendQueue::completable() const {
   if (next_to_complete_ == requests_.size()) return std::nullopt;
   const Request& request = requests_[next_to_complete_];
   if (request.answered) return request.answered_at;
-  if (is_posted(request.work.opcode) && completes_early(transport_)) return request.posted_at;
+  const bool early = completes_on_arrival(request.work.opcode) && completes_early(transport_);
+  if (early) return request.posted_at;
   return std::nullopt;
 }
 

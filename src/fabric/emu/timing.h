@@ -13,6 +13,11 @@ namespace perdure::fabric::emu {
 inline constexpr Nanoseconds kWireTime{700};
 /// One crossing of PCIe between RNIC and memory. Assumption.
 inline constexpr Nanoseconds kPcieTime{300};
+/// From a PWRITE's being visible to the persist ACK leaving the RNIC. Assumption.
+inline constexpr Nanoseconds kPersistTime{300};
+/// What the RNIC takes to look up where an SFLUSH's message has gone (seed paper 002,
+/// section 4.1.3: "about 7 us", conservatively); RnicSwitches has another where it is to be varied.
+inline constexpr Nanoseconds kSendFlushLookupTime{7'000};
 /// From a receive completion to the responder's CPU looking at it. Assumption: it is polling.
 inline constexpr Nanoseconds kCpuWakeTime{0};
 /// CPU flush of one cache line, its share of the fence included. Assumption.

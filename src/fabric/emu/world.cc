@@ -132,7 +132,8 @@ void World::run_event(const Event& event) {
       }
       return deliver_responses(connection, event.side);
     case Kind::NonPosted:
-      side.inbound.step_non_posted();
+      side.inbound.step_non_posted(
+          random_, options_.order == Options::Order::InTime ? clock_.now() : Nanoseconds::max());
       return deliver_responses(connection, event.side);
     case Kind::Complete: return run_complete(connection, event.side);
     case Kind::Receive: return side.completions.push(side.inbound.next_receive());

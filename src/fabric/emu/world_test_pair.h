@@ -52,7 +52,8 @@ struct Pair {
     work.remote = remote;
     work.remote_offset = at;
     work.flush_length = length;
-    if (opcode != Opcode::Flush && opcode != Opcode::AtomicWrite) {
+    const bool names = opcode == Opcode::Flush || opcode == Opcode::SendFlush;
+    if (!names && opcode != Opcode::AtomicWrite) {
       std::byte* data = source.data() + used;
       used += round_up(length, 64);
       std::memset(data, value, length);

@@ -176,6 +176,8 @@ void WorkBatch::add(const WorkRequest& request, std::uint64_t id, bool signalled
     case Opcode::AtomicWrite:
     case Opcode::CompareSwap:
     case Opcode::FetchAdd: add_word(request, id); break;
+    case Opcode::WritePersist:  // refused by check_request: no device has them
+    case Opcode::SendFlush:
     case Opcode::Receive: PERDURE_ASSERT(false);
   }
   if (signalled) requests_[count_ - 1].send_flags |= IBV_SEND_SIGNALED;
