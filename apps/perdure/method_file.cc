@@ -111,7 +111,8 @@ Result<RequesterStep> parse_wait(const ParsedJson& json, const std::string& wher
 
 Result<RequesterStep> parse_step(const ParsedJson& json, const std::string& where) {
   if (json.is_object() && json.contains("wait")) return parse_wait(json, where);
-  PERDURE_TRY_VOID(only_fields(json, where, {"post", "items", "flush", "replay", "fenced"}));
+  PERDURE_TRY_VOID(
+      only_fields(json, where, {"post", "items", "flush", "replay", "checked", "fenced"}));
   PERDURE_TRY(word, text_at(json, where, "post"));
   RequesterStep step;
   PERDURE_TRY(verb, parse_verb(word, where));
@@ -124,6 +125,8 @@ Result<RequesterStep> parse_step(const ParsedJson& json, const std::string& wher
   }
   PERDURE_TRY(replay, flag_at(json, where, "replay"));
   step.replay = replay;
+  PERDURE_TRY(checked, flag_at(json, where, "checked"));
+  step.checked = checked;
   PERDURE_TRY(fenced, flag_at(json, where, "fenced"));
   step.fenced = fenced;
   return step;

@@ -327,6 +327,8 @@ void add_update_options(Command command, PlanOptions& options) {
       .add_flag("--immediate-names-place", update.immediate_names_place,
                 "32 bits of immediate data tell the responder where a WRITE went")
       .group(group);
+  command.add_flag("--polled", update.polled, "The responder polls a mailbox for messages, too")
+      .group(group);
   command
       .add_option("--message-bytes-max", update.message_bytes_max,
                   "What a receive buffer of the responder holds (no limit)")

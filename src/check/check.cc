@@ -29,8 +29,7 @@ std::optional<std::string> meaningless(const Method& method) {
   std::size_t messages = 0;
   for (std::size_t index = 0; index < method.requester.size(); ++index) {
     const RequesterStep& step = method.requester[index];
-    const bool posts = step.kind == RequesterStep::Kind::Post;
-    if (posts && (step.verb == Verb::Send || step.verb == Verb::WriteImm)) ++messages;
+    if (is_message(step)) ++messages;
     if (names_unknown_item(step.items, items) || names_unknown_item(step.flush, items)) {
       return fmt::format("step {} names an item that the update does not have", index);
     }

@@ -141,7 +141,7 @@ class Compiler {
       if (posts(step, Verb::SendFlush) && !profile_.capabilities.send_flush) {
         return not_modelled("the responder's RNIC has no SFLUSH");
       }
-      if (!carries_data(step) || step.verb == Verb::Send) continue;
+      if (!carries_data(step) || !writes_items(step.verb)) continue;
       if (step.verb == Verb::WritePersist && !profile_.capabilities.ordered_persist) {
         return not_modelled("the responder has no ordered persist");
       }
@@ -208,7 +208,14 @@ class Compiler {
     const auto end_group = [&] {
       operation.group_ends.push_back(static_cast<std::uint8_t>(operation.cells.size()));
     };
-    if (step.verb == Verb::Send) {
+    if (posts(step, Verb::WritePolled)) {
+      // What comes before the mark, if there is anything, and the mark: one may show without the
+      // other, so they are not units of one thing.
+      if (!step.items.empty()) give(program_.cells++);
+      if (!step.items.empty()) end_group();
+      give(program_.cells++);
+      end_group();
+    } else if (step.verb == Verb::Send) {
       // A message that is not kept can not be torn.
       for (std::size_t unit = 0; unit < (kept(step) ? 2u : 1u); ++unit) give(program_.cells++);
       end_group();
@@ -240,7 +247,7 @@ class Compiler {
     for (std::size_t earlier = 0; earlier < index; ++earlier) {
       const RequesterStep& step = script_.steps[earlier];
       if (script_.connection_of_step[earlier] != script_.connection_of_step[index]) continue;
-      if (!carries_data(step) || step.verb == Verb::Send) continue;
+      if (!carries_data(step) || !writes_items(step.verb)) continue;
       if (std::count(step.items.begin(), step.items.end(), reading.items.back()) != 0) return true;
     }
     return false;
@@ -309,7 +316,7 @@ class Compiler {
     const auto& named = script_.steps[flush.step].items;
     for (const Operation& earlier : program_.operations) {
       if (&earlier == &flush) break;
-      if (earlier.connection != flush.connection || earlier.verb == Verb::Send) continue;
+      if (earlier.connection != flush.connection || !writes_items(earlier.verb)) continue;
       for (const Item item : script_.steps[earlier.step].items) {
         if (std::count(named.begin(), named.end(), item) != 0) add(written, earlier.cell_mask);
       }
@@ -351,6 +358,11 @@ class Compiler {
       message.operation = index;
       message.complete_when = posted_so_far[operation.connection];
       message.cells = operation.cell_mask;
+      if (operation.verb == Verb::WritePolled) {
+        message.complete_when = Mask{};
+        add(message.complete_when, operation.cells.back());
+        if (step.checked) message.complete_when = operation.cell_mask;
+      }
       for (const Item item : step.items) add(message.items, program_.item_cells[item]);
       message.replayed = kept(step);
       for (const Order& order : program_.orders) {
@@ -379,7 +391,7 @@ class Compiler {
       const std::size_t at = operation.connection;
       for (const Item item : step.items) {
         named[at][item] = true;
-        if (step.verb == Verb::Send) received[at][item] = true;
+        if (sends_items(step.verb)) received[at][item] = true;
       }
       for (const Item item : step.flush) named[at][item] = true;
       for (const ResponderAction& action : script_.reactions[index]) {
@@ -412,6 +424,7 @@ class Compiler {
     Reaction reaction;
     reaction.message = message;
     reaction.item = action.item;
+    if (operation.verb == Verb::WritePolled) reaction.reads = operation.cell_mask;
     switch (action.kind) {
       case ResponderAction::Kind::Ack:
         acks_.push_back(operation.connection);
@@ -442,7 +455,7 @@ class Compiler {
   bool unnoticed(Item item) const {
     if (profile_.domain != PersistenceDomain::Page || syncs_peer_writes(profile_)) return false;
     return std::any_of(script_.steps.begin(), script_.steps.end(), [&](const RequesterStep& step) {
-      return carries_data(step) && step.verb != Verb::Send &&
+      return carries_data(step) && writes_items(step.verb) &&
              std::count(step.items.begin(), step.items.end(), item) != 0;
     });
   }

@@ -34,8 +34,11 @@
 //   - Another posted operation completes when the RNIC has it; on iWARP and TCP at any time.
 //   - The responder handles the messages of a connection in order, each when it and all before it
 //     is visible; the two connections independently. Copies are stores: visible unit by unit in
-//     program order. A flush waits until the item has drained. When it is through with a message
-//     that it reacts to, the receive buffer is used again.
+//     program order. A message that it finds by polling it handles as soon as the mark of it is
+//     visible, or, checked, all of it, and of nothing else that was posted before; what it takes
+//     from a message that is not all visible is not what was sent. A flush waits until the item has
+//     drained. When it is through with a message that it reacts to, the receive buffer is used
+//     again.
 //   - Items of updates that are mixed may share a place: see model_state.h.
 //   - Power fails in any state, the responder's process restarts in any: see model_recovery.h.
 //
@@ -144,6 +147,7 @@ struct Reaction {
   std::uint8_t cell = 0;     // Store
   Mask flushes{};            // Flush: these cells, if visible, have drained afterwards
   bool finds_clean = false;  // Flush: pages in which an RNIC's writes went unnoticed
+  Mask reads{};              // of a polled message: without these it has no effect
 };
 
 /// One received message.

@@ -117,8 +117,9 @@ void next_respond(const Program& program, const State<words>& state, std::size_t
   if (!contains(state, program.messages[reaction.message].complete_when)) return;
   State<words> next = state;
   next[0] += one_responder(at);
-  if (reaction.kind == Reaction::Kind::Store) put(program, next, reaction.cell);
-  if (reaction.kind == Reaction::Kind::Flush) drain(program, next, reaction.flushes);
+  const bool whole = contains(state, reaction.reads);
+  if (whole && reaction.kind == Reaction::Kind::Store) put(program, next, reaction.cell);
+  if (whole && reaction.kind == Reaction::Kind::Flush) drain(program, next, reaction.flushes);
   visit(next, Action{Action::Kind::Respond, at, position});
 }
 

@@ -176,6 +176,9 @@ class Weakener {
       mutated.requester[index].fenced = false;
       add("no fence at " + words(index), mutated);
       mutated = method_;
+      mutated.requester[index].checked = false;
+      add("no checksum of " + words(index), mutated);
+      mutated = method_;
       mutated.requester[index].replay = false;
       add("no replay of " + words(index), std::move(mutated));
     }

@@ -36,6 +36,9 @@ std::string cell_words(const Program& program, std::size_t cell) {
     if (at == operation.cells.end()) continue;
     std::string name = fmt::format("message {}", operation.message.value());
     if (operation.cells.size() == 1) return name;
+    if (operation.verb == Verb::WritePolled) {
+      return (cell == operation.cells.back() ? "the mark of " : "the body of ") + name;
+    }
     return fmt::format("{}[{}]", name, at - operation.cells.begin());
   }
   return fmt::format("unit {}", cell);
@@ -153,6 +156,13 @@ std::string over_newer(const Program& program, const Wide& before, const Wide& a
   return "";
 }
 
+/// Where the responder acts on a message that it polls and that is not whole.
+std::string_view from_torn(const Program& program, const Wide& before, const Action& action) {
+  if (action.kind != Action::Kind::Respond) return "";
+  const Reaction& reaction = program.connections[action.connection].reactions[action.index];
+  return contains(before, reaction.reads) ? "" : ", by a message of which only the mark is there";
+}
+
 /// What is inside the domain after and was not before.
 void drained_steps(const Program& program, const Mask& before, const Mask& after,
                    std::vector<PathStep>& path) {
@@ -243,6 +253,7 @@ std::vector<PathStep> make_path(const Program& program, const std::vector<Action
     }
     path.push_back(said(program, actions[index]));
     path.back().text += over_newer(program, before, after);
+    path.back().text += from_torn(program, before, actions[index]);
     const std::size_t pc_before = pc_of(before[0]);
     const std::size_t pc_after = pc_of(after[0]);
     if (pc_before < pc_after) requester_steps(program, pc_before, pc_after, path);

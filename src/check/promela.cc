@@ -235,7 +235,7 @@ class Printer : private Layout {
       if (requests[earlier].connection != request.connection) continue;
       for (const Unit& unit : requests[earlier].units) {
         terms.push_back(fmt::format("vis[{}]", unit.cell));
-        const bool in_dram = requests[earlier].step->verb == Verb::Send && !survives(earlier);
+        const bool in_dram = sends_items(requests[earlier].step->verb) && !survives(earlier);
         if ((reaches_memory && !in_dram) || persists(request, requests[earlier]) ||
             looks_up(index, earlier)) {
           terms.push_back(drained(unit.cell));
@@ -248,9 +248,8 @@ class Printer : private Layout {
   /// Whether a FLUSH to persistence waits for what an earlier request wrote.
   bool persists(const Request& flush, const Request& earlier) const {
     const bool by_send = flush.step->verb == Verb::SendFlush;
-    if ((flush.step->verb != Verb::Flush && !by_send) || earlier.step->verb == Verb::Send) {
-      return false;
-    }
+    if (flush.step->verb != Verb::Flush && !by_send) return false;
+    if (!writes_items(earlier.step->verb)) return false;
     const Capabilities& able = profile.capabilities;
     if (!by_send && (!able.native_flush || !able.persistent_flush)) return false;
     if (!durable || profile.domain != PersistenceDomain::Dmp) return false;
@@ -335,7 +334,7 @@ class Printer : private Layout {
       }
       for (const Item item : step.items) {
         named[item] = true;
-        if (step.verb == Verb::Send) received[item] = true;
+        if (sends_items(step.verb)) received[item] = true;
       }
       for (const Item item : step.flush) named[item] = true;
       text += fmt::format("end{}: {};\n", index, receive_completion(index));
@@ -343,7 +342,7 @@ class Printer : private Layout {
         if (action.kind == ResponderAction::Kind::Ack) {
           text += fmt::format("  acks[{}]++;\n", at);
         } else {
-          text += act(action, named[action.item], received[action.item]);
+          text += act(action, named[action.item], received[action.item], torn(index));
         }
       }
       text += fmt::format("  handled[{}] = true;\n", message++);
@@ -351,8 +350,24 @@ class Printer : private Layout {
     return text + "  skip\n}\n\n";
   }
 
+  /// That a message which is polled is not all there; "" where it is whole when it is found.
+  std::string torn(std::size_t index) const {
+    const Request& request = requests[index];
+    const bool by_mark = request.step->verb == Verb::WritePolled && !request.step->checked;
+    if (!by_mark || request.units.size() == 1) return "";
+    return fmt::format("!vis[{}]", request.units.front().cell);
+  }
+
   std::string receive_completion(std::size_t index) const {
+    const Request& request = requests[index];
     std::vector<std::string> terms;
+    if (request.step->verb == Verb::WritePolled) {
+      for (const Unit& unit : request.units) {
+        const bool mark = unit.cell == request.units.back().cell;
+        if (mark || request.step->checked) terms.push_back(fmt::format("vis[{}]", unit.cell));
+      }
+      return joined(terms, " && ", "true");
+    }
     for (std::size_t earlier = 0; earlier <= index; ++earlier) {
       if (!is_posted(requests[earlier].step->verb)) continue;
       if (requests[earlier].connection != requests[index].connection) continue;
@@ -363,12 +378,15 @@ class Printer : private Layout {
     return joined(terms, " && ", "true");
   }
 
-  std::string act(const ResponderAction& action, bool named, bool received) const {
+  std::string act(const ResponderAction& action, bool named, bool received,
+                  const std::string& torn) const {
     std::string text;
     const std::size_t first = item_cell[action.item];
     if (action.kind == ResponderAction::Kind::Copy) {
       for (std::size_t unit = 0; received && unit < units_of(action.item); ++unit) {
-        text += fmt::format("  atomic {{ {} }};\n", show(first + unit));
+        text += torn.empty() ? fmt::format("  atomic {{ {} }};\n", show(first + unit))
+                             : fmt::format("  atomic {{ if :: {} -> skip :: else -> {} fi }};\n",
+                                           torn, show(first + unit));
       }
       return text;
     }
@@ -376,7 +394,8 @@ class Printer : private Layout {
     const bool clean = profile.domain == PersistenceDomain::Page && !syncs_peer_writes(profile) &&
                        written_by_rnic(action.item);
     for (std::size_t unit = 0; named && !clean && unit < units_of(action.item); ++unit) {
-      text += fmt::format("  (!vis[{}] || {});\n", first + unit, drained(first + unit));
+      const std::string or_torn = torn.empty() ? "" : torn + " || ";
+      text += fmt::format("  ({}!vis[{}] || {});\n", or_torn, first + unit, drained(first + unit));
     }
     return text;
   }

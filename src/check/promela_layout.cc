@@ -186,8 +186,10 @@ Layout::Layout(Script asked, const ServerProfile& server, const CheckOptions& bo
     request.step = &step;
     request.connection = script.connection_of_step[index];
     request.slot_first = slots;
-    if (step.verb == Verb::Send) {
-      for (int unit = 0; unit < 2; ++unit) request.units.push_back({cells++, slots++});
+    if (sends_items(step.verb)) {
+      const bool mark_alone = step.verb == Verb::WritePolled && step.items.empty();
+      for (int unit = mark_alone ? 1 : 0; unit < 2; ++unit)
+        request.units.push_back({cells++, slots++});
     } else if (brings_items(step.verb)) {
       for (const Item item : step.items) {
         for (std::size_t unit = 0; unit < units_of(item); ++unit) {

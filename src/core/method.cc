@@ -42,6 +42,7 @@ std::string_view to_string(Verb verb) {
     case Verb::WriteAtomic: return "write_atomic";
     case Verb::WritePersist: return "write_persist";
     case Verb::SendFlush: return "send_flush";
+    case Verb::WritePolled: return "write_polled";
   }
   return "unknown";
 }
@@ -119,9 +120,12 @@ Result<void> validate_step(const Method& method, std::size_t index) {
   if (posts && step.verb == Verb::SendFlush) {
     if (const auto why = out_of_reach(method, index)) return malformed(method, index, *why);
   }
-  const bool is_send = posts && step.verb == Verb::Send;
-  if (!is_send && (!step.flush.empty() || step.replay)) {
+  const bool in_message = posts && sends_items(step.verb);
+  if ((!in_message && !step.flush.empty()) || (step.replay && step.verb != Verb::Send)) {
     return malformed(method, index, "only a SEND carries addresses or can be replayed");
+  }
+  if (step.checked && step.verb != Verb::WritePolled) {
+    return malformed(method, index, "only a polled WRITE is checked before it is acted on");
   }
   return {};
 }
@@ -186,6 +190,7 @@ std::string verb_words(Verb verb) {
     case Verb::WriteAtomic: return "ATOMIC WRITE";
     case Verb::WritePersist: return "PWRITE";
     case Verb::SendFlush: return "SFLUSH";
+    case Verb::WritePolled: return "polled WRITE";
   }
   return "?";
 }
@@ -203,6 +208,7 @@ std::string describe(const RequesterStep& step) {
   if (!step.items.empty()) words += " " + item_names(step.items);
   if (!step.flush.empty()) words += " (flush " + item_names(step.flush) + ")";
   if (step.replay) words += " (replayable)";
+  if (step.checked) words += " (checked)";
   if (step.fenced) words += " (fenced)";
   return words;
 }

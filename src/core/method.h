@@ -45,10 +45,23 @@ std::string to_string(const UpdateShape& shape);
 ///   looks
 ///     up where the SEND before it has gone, and makes that receive buffer durable, and what it
 ///     names that was written, whatever DDIO does.
-enum class Verb { Write, WriteImm, Send, Read, Flush, WriteAtomic, WritePersist, SendFlush };
-inline constexpr std::array kVerbs = {Verb::Write,        Verb::WriteImm, Verb::Send,
-                                      Verb::Read,         Verb::Flush,    Verb::WriteAtomic,
-                                      Verb::WritePersist, Verb::SendFlush};
+/// WritePolled is a WRITE of a message to a place that the responder's processor polls. It takes no
+/// receive buffer, and nothing comes with it but its mark, the last bytes of it: what is visible of
+/// the rest when the mark is, the fabric's order says.
+enum class Verb {
+  Write,
+  WriteImm,
+  Send,
+  Read,
+  Flush,
+  WriteAtomic,
+  WritePersist,
+  SendFlush,
+  WritePolled,
+};
+inline constexpr std::array kVerbs = {Verb::Write,        Verb::WriteImm,  Verb::Send,
+                                      Verb::Read,         Verb::Flush,     Verb::WriteAtomic,
+                                      Verb::WritePersist, Verb::SendFlush, Verb::WritePolled};
 
 std::string_view to_string(Verb verb);
 
@@ -56,14 +69,17 @@ std::string_view to_string(Verb verb);
 /// WritePersist.
 constexpr bool is_posted(Verb verb) {
   return verb == Verb::Write || verb == Verb::WriteImm || verb == Verb::Send ||
-         verb == Verb::WritePersist;
+         verb == Verb::WritePersist || verb == Verb::WritePolled;
 }
 
 /// Whether it brings the bytes of its items; the others name them.
 constexpr bool brings_items(Verb verb) { return is_posted(verb) || verb == Verb::WriteAtomic; }
 
-/// Whether it brings the bytes of its items to their places.
-constexpr bool writes_items(Verb verb) { return brings_items(verb) && verb != Verb::Send; }
+/// Whether it brings them in a message, which may carry addresses, too.
+constexpr bool sends_items(Verb verb) { return verb == Verb::Send || verb == Verb::WritePolled; }
+
+/// Whether it brings them to their places.
+constexpr bool writes_items(Verb verb) { return brings_items(verb) && !sends_items(verb); }
 
 /// One thing the requester does. Steps run in order; a Wait holds back all that follows.
 struct RequesterStep {
@@ -75,20 +91,29 @@ struct RequesterStep {
   Kind kind = Kind::Post;
   Verb verb = Verb::Write;  // Post only
   std::vector<Item> items;  // Post: the items it carries (Send, Write) or covers (Read, flushes)
-  std::vector<Item> flush;  // Post of Send: items whose addresses it carries, to be flushed
+  std::vector<Item> flush;  // Post of a message: items whose addresses it carries, to be flushed
   bool replay = false;      // Post of Send: recovery may apply the message from its PM buffer
-  bool fenced = false;      // Post: held back until all earlier non-posted operations complete
-  std::size_t of = 0;       // WaitCompletion: index of the posting step
+  /// Post of WritePolled: the responder acts when the checksum of all of it holds, else on its
+  /// mark.
+  bool checked = false;
+  bool fenced = false;  // Post: held back until all earlier non-posted operations complete
+  std::size_t of = 0;   // WaitCompletion: index of the posting step
   bool operator==(const RequesterStep&) const = default;
 };
 
-/// Whether it takes a receive buffer of the responder.
+/// Whether the responder may react to it.
 inline bool is_message(const RequesterStep& step) {
   return step.kind == RequesterStep::Kind::Post &&
-         (step.verb == Verb::Send || step.verb == Verb::WriteImm);
+         (sends_items(step.verb) || step.verb == Verb::WriteImm);
 }
 
-/// One thing the responder's CPU does when it gets a receive completion.
+/// Whether it takes a receive buffer of the responder.
+inline bool takes_receive_buffer(const RequesterStep& step) {
+  return is_message(step) && step.verb != Verb::WritePolled;
+}
+
+/// One thing the responder's CPU does when it gets a receive completion, or finds a message by
+/// polling.
 struct ResponderAction {
   enum class Kind {
     Copy,   // from the receive buffer to the item's place: visible at once, in program order
@@ -106,7 +131,7 @@ struct Method {
   Primary primary = Primary::Write;
   UpdateShape shape;
   std::vector<RequesterStep> requester;
-  /// responder[k] is what the responder does on its k-th receive of one update. Empty: one-sided.
+  /// responder[k] is what the responder does on the k-th message of one update. Empty: one-sided.
   std::vector<std::vector<ResponderAction>> responder;
   bool later_any_size = true;  // false: items after the first epoch are at most 8 bytes, aligned
 

@@ -35,7 +35,7 @@ struct Way {
 
 Way::By by_of(const RequesterStep& step) {
   if (step.verb == Verb::WriteAtomic) return Way::By::AtomicWrite;
-  if (step.verb != Verb::Send) return Way::By::Write;
+  if (!sends_items(step.verb)) return Way::By::Write;
   return step.replay ? Way::By::Replay : Way::By::Copy;
 }
 
@@ -74,7 +74,7 @@ Way way_of(const Method& method, Item item) {
     if (!carries) continue;
     carried = index;
     way.by = by_of(step);
-    if (step.verb == Verb::Send && !step.replay) way.end_proves_it = false;
+    if (sends_items(step.verb) && !step.replay) way.end_proves_it = false;
   }
   return way;
 }

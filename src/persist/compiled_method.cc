@@ -65,6 +65,7 @@ Result<fabric::Opcode> opcode_for(const Method& method, Verb verb, const Capabil
     case Verb::SendFlush:
       if (!device.send_flush) return unsupported(method, "the device has no SFLUSH");
       return fabric::Opcode::SendFlush;
+    case Verb::WritePolled: return fabric::Opcode::Write;
   }
   return unsupported(method, "unknown verb");
 }
@@ -122,12 +123,13 @@ Result<void> compile_message(const Method& method, const RequesterStep& step, st
   if (request.entries.size() > kEntriesMax) return unsupported(method, "too many entries");
   if (request.wants_ack) request.message_flags |= kAckWanted;
   if (step.replay) request.message_flags |= kReplayable | kPayloadCrc;
+  if (step.checked) request.message_flags |= kPayloadCrc;
   return {};
 }
 
 /// Appends the requests of a posting step.
 Result<void> compile_post(const Method& method, std::size_t index, const ServerProfile& profile,
-                          const Capabilities& device, CompiledMethod& compiled) {
+                          const Capabilities& device, bool polls, CompiledMethod& compiled) {
   const RequesterStep& step = method.requester[index];
   CompiledRequest request;
   const Capabilities usable = both(device, profile.capabilities);
@@ -136,6 +138,12 @@ Result<void> compile_post(const Method& method, std::size_t index, const ServerP
   request.fenced = step.fenced;
   std::vector<Item> items = step.items;
   switch (step.verb) {
+    case Verb::WritePolled:
+      request.polled = true;
+      if (!step.checked) return unsupported(method, "responders take no message by its mark alone");
+      if (!polls) return unsupported(method, "the responder polls no mailbox of this connection");
+      items = {0};
+      break;
     case Verb::Send: items = {0}; break;  // one request: its entries say which items
     case Verb::Read: items = {covered_item(method, index)}; break;
     case Verb::Flush: {
@@ -216,7 +224,8 @@ std::optional<CompiledMessage> one_message(const CompiledMethod& method,
 }
 
 Result<CompiledMethod> compile_one(const Method& method, const ServerProfile& profile,
-                                   const Capabilities& device, const ReceiveQueue& queue) {
+                                   const Capabilities& device, const ReceiveQueue& queue,
+                                   bool polls) {
   PERDURE_TRY_VOID(validate(method));
   if (replays(method) && profile.receive_buffers != ReceiveBuffers::Pm) {
     return unsupported(method, "replays messages, but the receive buffers are in DRAM");
@@ -228,7 +237,7 @@ Result<CompiledMethod> compile_one(const Method& method, const ServerProfile& pr
     const RequesterStep& step = method.requester[index];
     switch (step.kind) {
       case RequesterStep::Kind::Post:
-        PERDURE_TRY_VOID(compile_post(method, index, profile, device, compiled));
+        PERDURE_TRY_VOID(compile_post(method, index, profile, device, polls, compiled));
         last_request[index] = compiled.requests.size() - 1;
         break;
       case RequesterStep::Kind::WaitCompletion:
@@ -317,14 +326,15 @@ CompiledMethod compile_request(const ServerProfile& profile, std::size_t payload
 
 Result<std::vector<CompiledMethod>> compile(const std::vector<Method>& methods,
                                             const ServerProfile& profile,
-                                            const Capabilities& device, const ReceiveQueue& queue) {
+                                            const Capabilities& device, const ReceiveQueue& queue,
+                                            bool polls) {
   // Which places updates write is their caller's business, who has chosen the methods for it.
   std::vector<SetMember> members;
   for (const Method& method : methods) members.push_back({method, Reuse::Never, false});
   PERDURE_TRY_VOID(may_share(members, profile));
   std::vector<CompiledMethod> compiled;
   for (const Method& method : methods) {
-    PERDURE_TRY(one, compile_one(method, profile, device, queue));
+    PERDURE_TRY(one, compile_one(method, profile, device, queue, polls));
     compiled.push_back(std::move(one));
   }
   return compiled;

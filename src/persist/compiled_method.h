@@ -28,6 +28,7 @@ struct CompiledRequest {
   bool fenced = false;
   bool wants_ack = false;  // message: the responder is to acknowledge it
   bool brings = false;     // READ: of all bytes of its item, into the item's own memory
+  bool polled = false;     // WRITE: of a message, as a SEND has it, to where the responder polls
   bool names_item = true;  // SFLUSH: its item was written; else it is about the message alone
   Item item = 0;           // that it is about; SEND: see entries
   fabric::FlushPlacement placement = fabric::FlushPlacement::Visibility;  // FLUSH
@@ -39,7 +40,7 @@ struct CompiledRequest {
   std::optional<std::uint8_t> awaited;  // set in its update by its completion
 
   bool carries_message() const {
-    return opcode == fabric::Opcode::Send || opcode == fabric::Opcode::WriteImm;
+    return opcode == fabric::Opcode::Send || opcode == fabric::Opcode::WriteImm || polled;
   }
 };
 
@@ -109,9 +110,11 @@ CompiledMethod compile_read(const ServerProfile& profile, bool behind_messages);
 CompiledMethod compile_request(const ServerProfile& profile, std::size_t payload_bytes_max,
                                bool replays);
 
+/// `polls`: the responder looks for messages in its mailbox.
 /// Errors: InvalidArgument (malformed, or methods that must not share a connection), Unsupported.
 Result<std::vector<CompiledMethod>> compile(const std::vector<Method>& methods,
                                             const ServerProfile& profile,
-                                            const Capabilities& device, const ReceiveQueue& queue);
+                                            const Capabilities& device, const ReceiveQueue& queue,
+                                            bool polls = false);
 
 }  // namespace perdure::persist

@@ -146,8 +146,12 @@ inline void Requester::write_message(const InFlight& started, const CompiledRequ
 /// What the update brings to a request that is ready.
 inline void Requester::fill_in(const InFlight& started, const CompiledRequest& compiled,
                                std::span<const UpdateItem> items, fabric::WorkRequest& request) {
-  if (compiled.opcode == fabric::Opcode::Send) {
+  if (compiled.opcode == fabric::Opcode::Send || compiled.polled) {
     write_message(started, compiled, items, request);
+    if (compiled.polled) {
+      const std::uint64_t sequence = started.messages_before + compiled.messages;
+      request.remote_offset = mailbox_slot(options_.queue, sequence);
+    }
     return;
   }
   const UpdateItem& item = items[compiled.item];
@@ -335,6 +339,10 @@ Result<std::unique_ptr<Requester>> Requester::open(fabric::Endpoint& endpoint,
   if ((methods.empty() && !options.probes) || options.updates_max == 0 ||
       options.queue.depth < 2 * kResponderBurst) {
     return Error{ErrorCode::InvalidArgument, "a requester needs a method, a window and a queue"};
+  }
+  const bool polls = options.mailbox.length != 0;
+  if (polls && options.mailbox.length < options.queue.depth * options.queue.message_bytes_max) {
+    return Error{ErrorCode::InvalidArgument, "the mailbox is smaller than the receive queue"};
   }
   if (options.request_bytes_max + kRequestHeaderBytes > options.queue.message_bytes_max ||
       options.reply_bytes_max > kReplyPayloadMax) {

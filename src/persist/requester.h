@@ -67,7 +67,9 @@ class Requester {
     ReceiveQueue queue;            // as the responder has it
     std::uint32_t session = 0;     // as the responder has it
     std::size_t updates_max = 64;  // in flight; more: QueueFull
-    bool probes = false;           // begin_probe may be called
+    /// What Responder::mailbox of the peer says; nothing: it polls for no messages.
+    fabric::RemoteMemory mailbox{};
+    bool probes = false;  // begin_probe may be called
     /// Where 64 bytes of zeros are that may be written over with zeros. Nothing: no write probes.
     std::optional<std::uint64_t> probe_line;
     /// The largest payload of a request; 0: begin_request is not called.

@@ -37,7 +37,8 @@ Result<void> Requester::use_methods(std::vector<Method> methods) {
     before.push_back(methods_[index].source);
   }
   PERDURE_TRY_VOID(may_replace(before, methods, profile_));
-  PERDURE_TRY(compiled, compile(methods, profile_, endpoint_.capabilities(), options_.queue));
+  PERDURE_TRY(compiled, compile(methods, profile_, endpoint_.capabilities(), options_.queue,
+                                options_.mailbox.length != 0));
   const bool copied_late = std::any_of(methods.begin(), methods.end(), replays);
   const std::size_t read = compiled.size();
   compiled.push_back(compile_read(profile_, copied_late));
@@ -132,7 +133,8 @@ fabric::WorkRequest Requester::ready_request(const CompiledRequest& compiled, st
   request.context = slot << 8 | compiled.awaited.value_or(0);
   request.remote = options_.remote;
   request.placement = compiled.placement;
-  switch (compiled.opcode) {
+  if (compiled.polled) request.remote = options_.mailbox;
+  switch (compiled.polled ? fabric::Opcode::Send : compiled.opcode) {
     case fabric::Opcode::Send:
       request.segment_count = static_cast<std::uint8_t>(1 + compiled.gathered);
       request.segments[0] = {buffer, 0, message_memory_.get()};

@@ -73,6 +73,7 @@ Result<void> Responder::prepare() {
               device_.register_memory(buffers_.first(idle_buffers_ * queue_.message_bytes_max),
                                       fabric::Access::Local));
   idle_memory_ = std::move(idle_memory);
+  PERDURE_TRY_VOID(prepare_mailbox());
   PERDURE_TRY(ack_memory, device_.register_memory(ack_bytes_, fabric::Access::Local));
   ack_memory_ = std::move(ack_memory);
   consumed_.reserve(queue_.depth);
@@ -100,6 +101,48 @@ Result<void> Responder::offer_the_rest() {
   return offer_buffers(queue_.depth);
 }
 
+Result<void> Responder::prepare_mailbox() {
+  if (!options_.polls) return {};
+  const std::size_t bytes = queue_.depth * queue_.message_bytes_max;
+  mailbox_ = std::make_unique<std::byte[]>(bytes);  // zeros: no message has number 0
+  polled_.resize(queue_.message_bytes_max);
+  PERDURE_TRY(memory,
+              device_.register_memory({mailbox_.get(), bytes}, fabric::Access::RemoteReadWrite));
+  mailbox_memory_ = std::move(memory);
+  return {};
+}
+
+fabric::RemoteMemory Responder::mailbox() const {
+  if (mailbox_memory_ == nullptr) return {};
+  return {mailbox_memory_->key(), mailbox_memory_->base(), mailbox_memory_->bytes().size()};
+}
+
+/// Handles the messages that are whole in the mailbox and whose turn it is.
+Result<std::size_t> Responder::handle_polled() {
+  std::size_t handled = 0;
+  for (; mailbox_ != nullptr && handled < kResponderBurst; ++handled) {
+    PERDURE_TRY(found, handle_next_polled());
+    if (!found) break;
+  }
+  return handled;
+}
+
+/// Whether the next message was in the mailbox. One that is not whole yet is none: its packets come
+/// in any order, and its checksum covers all of it.
+Result<bool> Responder::handle_next_polled() {
+  const std::uint64_t next = handled_ + 1;
+  const std::byte* const slot = mailbox_.get() + mailbox_slot(queue_, next);
+  if (load<std::uint64_t>(slot + kMessageSequenceAt) != next) return false;
+  std::copy_n(slot, polled_.size(), polled_.begin());
+  const auto decoded = decode_message(polled_);
+  const bool whole = decoded.ok() && (decoded->flags & kPayloadCrc) != 0;
+  if (!whole || decoded->sequence != next) return false;
+  PERDURE_TRY_VOID(begin_message());
+  PERDURE_TRY_VOID(handle_message(polled_));
+  ++handled_;
+  return true;
+}
+
 Result<std::size_t> Responder::pump() {
   const std::size_t count = endpoint_.poll(completions_);
   std::size_t messages = 0;
@@ -120,6 +163,11 @@ Result<std::size_t> Responder::pump() {
     auto handled = replies_ == nullptr ? handle(completion) : take(completion);
     if (!handled.ok()) return fail(handled.error());
   }
+  if (mailbox_ != nullptr) {
+    auto handled = handle_polled();
+    if (!handled.ok()) return fail(handled.error());
+    messages += *handled;
+  }
   if (!waiting_.empty()) {
     auto handled = handle_waiting();
     if (!handled.ok()) return fail(handled.error());
@@ -134,12 +182,22 @@ Result<std::size_t> Responder::pump() {
   return messages;
 }
 
-Result<void> Responder::handle(const fabric::Completion& completion) {
+Result<void> Responder::begin_message() {
   ++counters_.messages;
   if (persistent_buffers() && handled_ + 1 >= kAppliedMax) {
     return Error{ErrorCode::Unsupported,
                  "the numbers of its messages are used up: open another session"};
   }
+  return {};
+}
+
+Result<void> Responder::handle(const fabric::Completion& completion) {
+  // What was written into the mailbox before this was sent is visible by now, and comes first.
+  for (std::size_t taken = 0; mailbox_ != nullptr && taken < queue_.depth; ++taken) {
+    PERDURE_TRY(found, handle_next_polled());
+    if (!found) break;
+  }
+  PERDURE_TRY_VOID(begin_message());
   consumed_.push_back(completion.context);
   if (completion.has_immediate) {
     PERDURE_TRY_VOID(handle_immediate(completion));

@@ -36,6 +36,12 @@ struct ReceiveQueue {
   std::uint64_t persistent_bytes() const;
 };
 
+/// Where in the responder's mailbox a message goes that is written there instead of sent. A place
+/// is used again when as many messages were handled as the queue has buffers.
+inline std::uint64_t mailbox_slot(const ReceiveQueue& queue, std::uint64_t sequence) {
+  return sequence % queue.depth * queue.message_bytes_max;
+}
+
 struct ResponderCounters {
   std::uint64_t messages = 0;  // handled
   std::uint64_t refused = 0;   // malformed, or naming memory outside the pool: not executed
@@ -55,6 +61,9 @@ class Responder {
     /// Where receive buffers live in the region, for methods that replay messages at recovery:
     /// outside of `exported`, `queue.persistent_bytes()` long. Empty: they live in DRAM.
     pmem::Range persistent_buffers{};
+    /// Whether it also looks for messages that are written into a mailbox of its own: in DRAM, as
+    /// large as the receive queue. They are found by pump alone: nothing wakes who sleeps.
+    bool polls = false;
     bool may_write = true;  // false: a message that names bytes of the pool is refused
     /// Whether a flush makes durable what WRITEs brought. Not where pages of a file stay clean
     /// under the RNIC (DmaDirties::No): there a flush of bytes that its own message does not copy
@@ -82,6 +91,9 @@ class Responder {
   ///          SystemError: the medium refused a flush; the peer has been sent that answer.
   Result<std::size_t> pump();
 
+  /// Where a requester writes messages that are to be polled; nothing without Options::polls.
+  fabric::RemoteMemory mailbox() const;
+
   const ResponderCounters& counters() const { return counters_; }
 
  private:
@@ -108,10 +120,14 @@ class Responder {
   Responder(fabric::Endpoint& endpoint, fabric::Device& device, pmem::Region& region,
             const Options& options);
   Result<void> prepare();
+  Result<void> prepare_mailbox();
   bool must_wait(const fabric::Completion& received) const;
   Result<void> take(const fabric::Completion& received);
   Result<std::size_t> handle_waiting();
   Result<void> handle(const fabric::Completion& completion);
+  Result<void> begin_message();
+  Result<std::size_t> handle_polled();
+  Result<bool> handle_next_polled();
   Result<void> handle_request(std::span<const std::byte> message);
   Result<std::size_t> answer(const RequestHeader& header, std::span<const std::byte> message,
                              std::span<std::byte> reply);
@@ -153,6 +169,9 @@ class Responder {
   bool few_buffers_ = false;                     // there is no memory for more
   std::unique_ptr<fabric::Memory> idle_memory_;  // the first idle_buffers_
   std::unique_ptr<fabric::Memory> rest_memory_;  // and the others, once they are offered
+  std::unique_ptr<std::byte[]> mailbox_;         // none unless it polls
+  std::unique_ptr<fabric::Memory> mailbox_memory_;
+  std::vector<std::byte> polled_;  // a message of the mailbox, where its writer can not change it
   std::array<std::byte, kAckBuffers * kAckBytes> ack_bytes_{};
   std::unique_ptr<fabric::Memory> ack_memory_;
   std::array<bool, kAckBuffers> ack_busy_{};

@@ -18,6 +18,9 @@
 //   ..            padding   whatever follows means nothing; probes fill messages up with it, and a
 //                           message that can be replayed has at least kReplayableBytesMin
 //
+// It is sent, or written to its place in the responder's mailbox (mailbox_slot), always with
+// kPayloadCrc then: its number says whose turn it is, its checksum that it is whole.
+//
 // Acknowledgement, 24 bytes:
 //
 //   0       4     crc32c    of bytes 4..24
@@ -107,6 +110,9 @@ enum EntryActions : std::uint32_t {
   kFlush = 2,  // make [offset, offset + length) durable; before any later entry is copied
 };
 inline constexpr std::uint32_t kEntryActionsAll = kCopy | kFlush;
+
+/// Where the number of a message is in its header.
+inline constexpr std::size_t kMessageSequenceAt = 8;
 
 struct Entry {
   std::uint64_t offset = 0;

@@ -64,7 +64,9 @@ class Catalog {
     }
     if (durable && server.domain == PersistenceDomain::None) return;
     one_message();
+    if (request.polled) one_polled_message();
     if (facts_.sync_misses_writes) return;  // all others have something written
+    if (request.polled) polled_writes();
     persisted_in_order();
     flushed_by_lookup();
     one_sided(Primary::Write);
@@ -124,6 +126,34 @@ class Catalog {
         {reaction},
         flushes ? "one message carries everything; the responder copies and flushes epoch by epoch"
                 : "one message carries everything; what the responder has stored is safe");
+  }
+
+  /// The same message, written to where the responder looks for it.
+  void one_polled_message() {
+    std::vector<ResponderAction> reaction;
+    for (const auto& items : epochs_) apply(items, reaction);
+    reaction.push_back(ack());
+    const bool flushes = facts_.visible_is_not_enough;
+    add(flushes ? "poll-copy-flush-ack" : "poll-copy-ack", Primary::Send,
+        {write_polled(all_), wait_ack()}, {reaction},
+        "one message carries everything; the responder finds it whole by polling, and does the "
+        "rest");
+  }
+
+  /// Everything is written to its place, and a message behind it says so: that its mark is visible
+  /// means that all before it is, where WRITEs keep their order.
+  void polled_writes() {
+    if (!facts_.written_in_order || !order_comes_by_itself()) return;
+    Steps steps;
+    write_all(Primary::Write, all_, steps);
+    steps.push_back(write_polled({}, facts_.visible_is_not_enough ? all_ : std::vector<Item>{}));
+    steps.push_back(wait_ack());
+    std::vector<ResponderAction> reaction;
+    flush_all(all_, reaction);
+    reaction.push_back(ack());
+    add(facts_.visible_is_not_enough ? "write-poll-flush-ack" : "write-poll-ack", Primary::Write,
+        steps, {reaction},
+        "the mark becomes visible behind the data; the responder finds it and sees to the rest");
   }
 
   /// Whether an epoch that is posted behind another becomes durable behind it, with no more said.

@@ -16,6 +16,7 @@ struct Request {
   UpdateShape shape;
   Level level = Level::Durable;
   bool later_small = false;  // items after the first epoch are at most 8 bytes, aligned
+  bool polled = false;       // the responder polls a mailbox for messages, too
 };
 
 /// A known method, and in one sentence why it is right here.

@@ -97,7 +97,7 @@ Usage usage(const Method& method) {
   Usage usage;
   usage.round_trips = round_trips(method);
   for (const RequesterStep& step : method.requester) {
-    if (is_message(step)) ++usage.receive_buffers;
+    if (takes_receive_buffer(step)) ++usage.receive_buffers;
     if (step.fenced) ++usage.round_trips;  // held back until an answer has come
   }
   for (const auto& reaction : method.responder) {

@@ -22,10 +22,9 @@ Json step_json(const RequesterStep& step) {
     case RequesterStep::Kind::Post: break;
   }
   Json json{{"post", to_string(step.verb)}, {"items", item_names(step.items)}};
-  if (step.verb == Verb::Send) {
-    json["flush"] = item_names(step.flush);
-    json["replay"] = step.replay;
-  }
+  if (sends_items(step.verb)) json["flush"] = item_names(step.flush);
+  if (step.verb == Verb::Send) json["replay"] = step.replay;
+  if (step.verb == Verb::WritePolled) json["checked"] = step.checked;
   if (step.fenced) json["fenced"] = true;
   return json;
 }

@@ -111,6 +111,32 @@ void add_rnics_to_come(std::vector<KnownUnsafe>& all) {
        able(Mhp, ReceiveBuffers::Pm)});
 }
 
+RequesterStep by_mark(std::vector<Item> items, std::vector<Item> addresses) {
+  RequesterStep step = write_polled(std::move(items), std::move(addresses));
+  step.checked = false;
+  return step;
+}
+
+/// What a responder finds by polling.
+void add_polled(std::vector<KnownUnsafe>& all) {
+  using enum PersistenceDomain;
+  const auto mhp = server(Mhp, Ddio::On, Transport::Roce);
+  all.push_back({make("wrong-mark-overtakes-data", singleton(),
+                      {write({a}), write_polled({}, {a}), wait_ack()}, {{ack()}}),
+                 unordered(mhp), "acknowledged-implies-durable",
+                 "Without order among WRITEs the mark may be visible before the data.", mhp});
+  all.push_back({make("wrong-mark-before-data", singleton(),
+                      {write_polled({}, {a}), write({a}), wait_ack()}, {{ack()}}),
+                 mhp, "acknowledged-implies-durable",
+                 "The mark was posted before the data that it vouches for.", std::nullopt});
+  all.push_back({make("wrong-mark-inside-one-write", singleton(), {by_mark({a}, {}), wait_ack()},
+                      {{copy_item(a), ack()}}),
+                 mhp, "acknowledged-implies-durable",
+                 "Inside one WRITE nothing has an order: the mark at its end may be there and what "
+                 "is before it not, and the responder copies what was there before.",
+                 std::nullopt});
+}
+
 }  // namespace
 
 std::vector<KnownUnsafe> known_unsafe_methods() {
@@ -169,6 +195,7 @@ std::vector<KnownUnsafe> known_unsafe_methods() {
                  server(Mhp, Ddio::Off, Transport::InfiniBand, ReceiveBuffers::Pm)});
   add_new_world(all);
   add_rnics_to_come(all);
+  add_polled(all);
   return all;
 }
 

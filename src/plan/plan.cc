@@ -33,7 +33,7 @@ Result<void> check_update(const Update& update) {
 bool messages_fit(const Method& method, const Update& update) {
   return std::all_of(
       method.requester.begin(), method.requester.end(), [&](const RequesterStep& step) {
-        if (step.kind != RequesterStep::Kind::Post || step.verb != Verb::Send) return true;
+        if (step.kind != RequesterStep::Kind::Post || !sends_items(step.verb)) return true;
         if (step.items.empty()) return true;
         std::uint64_t bytes = kMessageOverheadBytes;
         for (const Item item : step.items) {
@@ -47,8 +47,7 @@ bool messages_fit(const Method& method, const Update& update) {
 bool acts_on_immediate(const Method& method) {
   std::size_t message = 0;
   for (const RequesterStep& step : method.requester) {
-    if (step.kind != RequesterStep::Kind::Post) continue;
-    if (step.verb != Verb::Send && step.verb != Verb::WriteImm) continue;
+    if (!is_message(step)) continue;
     const bool reacts = message < method.responder.size() && !method.responder[message].empty();
     if (step.verb == Verb::WriteImm && reacts) return true;
     ++message;
@@ -98,9 +97,10 @@ bool cheaper(const Planner::Ranked& one, const Planner::Ranked& other) {
 Planner::Planner(const ServerProfile& server, const Update& update)
     : server_(server),
       update_(update),
-      known_(check_update(update).ok() ? known_methods(server, {update.shape, update.level,
-                                                                update.later_bytes <= kAtomicBytes})
-                                       : std::vector<Known>{}) {}
+      known_(check_update(update).ok()
+                 ? known_methods(server, {update.shape, update.level,
+                                          update.later_bytes <= kAtomicBytes, update.polled})
+                 : std::vector<Known>{}) {}
 
 Result<std::vector<Planner::Ranked>> Planner::rank(std::uint64_t bytes,
                                                    const std::optional<Primary>& primary,

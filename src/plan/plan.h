@@ -27,6 +27,8 @@ struct Update {
   /// slots, say). If not, methods whose responder acts on one are offered only if `primary` asks
   /// for them (taxonomy section 3.2: the target must be identifiable by the immediate).
   bool immediate_names_place = false;
+  /// Whether the responder polls a mailbox: methods that write messages there are offered, too.
+  bool polled = false;
   /// What a receive buffer of the responder holds; a method with a larger message is left out.
   std::uint64_t message_bytes_max = std::numeric_limits<std::uint64_t>::max();
 };

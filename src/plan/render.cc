@@ -48,9 +48,13 @@ constexpr std::size_t kRequesterLane = 0;
 constexpr std::size_t kRnicLane = 1;
 constexpr std::size_t kCpuLane = 2;
 
-void draw_reaction(const std::vector<ResponderAction>& reaction, SequenceDiagram& drawing) {
+void draw_reaction(const RequesterStep& message, const std::vector<ResponderAction>& reaction,
+                   SequenceDiagram& drawing) {
   if (reaction.empty()) return;
-  drawing.events.push_back({kRnicLane, kCpuLane, "receive completion", false});
+  const char* const found = takes_receive_buffer(message) ? "receive completion"
+                            : message.checked             ? "found whole by polling"
+                                                          : "mark found by polling";
+  drawing.events.push_back({kRnicLane, kCpuLane, found, false});
   for (const ResponderAction& action : reaction) {
     const bool ack = action.kind == ResponderAction::Kind::Ack;
     drawing.events.push_back({kCpuLane, ack ? kRequesterLane : kCpuLane,
@@ -152,7 +156,9 @@ SequenceDiagram diagram(const Method& method, const ServerProfile& profile) {
       case RequesterStep::Kind::Post:
         drawing.events.push_back({kRequesterLane, kRnicLane, perdure::describe(step), false});
         if (is_message(step)) {
-          if (message < method.responder.size()) draw_reaction(method.responder[message], drawing);
+          if (message < method.responder.size()) {
+            draw_reaction(step, method.responder[message], drawing);
+          }
           ++message;
         }
         break;

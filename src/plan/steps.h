@@ -36,6 +36,14 @@ inline RequesterStep send(std::vector<Item> items, std::vector<Item> addresses =
   return step;
 }
 
+/// The same, written to a place that the responder polls, which checks it before it acts.
+inline RequesterStep write_polled(std::vector<Item> items, std::vector<Item> addresses = {}) {
+  RequesterStep step = post(Verb::WritePolled, std::move(items));
+  step.flush = std::move(addresses);
+  step.checked = true;
+  return step;
+}
+
 /// A message that recovery applies from its receive buffer in PM.
 inline RequesterStep send_replayable(std::vector<Item> items) {
   RequesterStep step = send(std::move(items));

@@ -97,7 +97,7 @@ class Run {
       note(durable_, "responder: " + describe(step) + " durable");
       completed_[i] = answered(durable_ + n_.persist_ack, 0) + n_.completion;
     }
-    if (step.verb == Verb::Send || step.verb == Verb::WriteImm) receive();
+    if (is_message(step)) receive();
   }
 
   void arrive_non_posted(std::size_t i, const RequesterStep& step, double arrived) {

@@ -152,6 +152,33 @@ TEST_F(Spin, AgreesOnSendFlush) {
   EXPECT_GE(wrong, 15u);
 }
 
+TEST_F(Spin, AgreesOnPolledMessages) {
+  std::size_t wrong = 0;
+  for (const WriteOrder order : {WriteOrder::Ordered, WriteOrder::Unknown}) {
+    ServerProfile profile{
+        PersistenceDomain::Dmp, Ddio::On, ReceiveBuffers::Dram, Transport::Roce, {}};
+    std::vector<Method> asked;
+    profile.write_order = WriteOrder::Ordered;
+    for (const plan::Known& known :
+         plan::known_methods(profile, {singleton(), Level::Durable, true, true})) {
+      if (known.method.name.find("poll") == std::string::npos) continue;
+      asked.push_back(known.method);
+      if (order == WriteOrder::Unknown) continue;
+      for (check::Mutant& weaker : check::mutants(known.method)) {
+        asked.push_back(std::move(weaker.method));
+      }
+    }
+    profile.write_order = order;
+    for (const Method& method : asked) {
+      const bool ours = check::check(method, profile).holds();
+      EXPECT_EQ(holds(check::to_promela(method, profile)), ours)
+          << describe(profile) << ": " << plan::one_line(method);
+      wrong += ours ? 0 : 1;
+    }
+  }
+  EXPECT_GE(wrong, 10u);
+}
+
 TEST_F(Spin, AgreesWhereWritesKeepNoOrder) {
   std::size_t right = 0;
   for (const plan::Scenario& scenario : plan::paper_methods(Transport::InfiniBand)) {

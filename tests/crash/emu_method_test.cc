@@ -169,6 +169,50 @@ TEST(EmuMethods, WeakerOnesThanPwriteAndSflushFailWhereTheyAreRefuted) {
   EXPECT_GT(refuted, 200u);
 }
 
+/// Those whose responder finds messages by polling, on machines where they are right.
+std::vector<Method> polled_methods(const ServerProfile& machine, const UpdateShape& shape) {
+  std::vector<Method> methods;
+  for (const plan::Known& known :
+       plan::known_methods(machine, {shape, Level::Durable, true, true})) {
+    const auto& steps = known.method.requester;
+    const bool polls = std::any_of(steps.begin(), steps.end(), [](const RequesterStep& step) {
+      return step.kind == RequesterStep::Kind::Post && step.verb == Verb::WritePolled;
+    });
+    if (polls) methods.push_back(known.method);
+  }
+  return methods;
+}
+
+TEST(EmuMethods, PolledMessagesLoseNothingWhereTheyAreProvedAndSomethingWhereNot) {
+  const std::uint64_t seeds = test::rounds(60, 1000);
+  constexpr std::uint64_t kSeedsOfWrong = 10'000;
+  std::size_t refuted = 0;
+  for (const ServerProfile& machine : machines_to_come()) {
+    if (machine.receive_buffers == ReceiveBuffers::Pm) continue;  // it uses none
+    ServerProfile ordered = machine;
+    ordered.write_order = WriteOrder::Ordered;
+    for (const UpdateShape& shape : {singleton(), compound()}) {
+      // Of the ordered machine: without order some of them are wrong.
+      for (const Method& method : polled_methods(ordered, shape)) {
+        const bool right = check::check(method, machine).holds();
+        refuted += right ? 0 : 1;
+        const auto failure = find_failure(machine, method, right ? seeds : kSeedsOfWrong);
+        EXPECT_EQ(failure.has_value(), !right)
+            << describe(machine) << ": " << method.name << ": " << failure.value_or("");
+        if (!right || machine != ordered) continue;
+        for (const check::Mutant& weaker : check::mutants(method)) {
+          const auto verdict = check::check(weaker.method, machine).verdict;
+          if (verdict != check::Verdict::Violated) continue;
+          ++refuted;
+          EXPECT_TRUE(find_failure(machine, weaker.method, kSeedsOfWrong).has_value())
+              << describe(machine) << ", " << method.name << ": " << weaker.what;
+        }
+      }
+    }
+  }
+  EXPECT_GT(refuted, 50u);
+}
+
 /// An RNIC may keep a small payload in its completion, in DRAM, until somebody polls. All messages
 /// are short here, but for what makes those that recovery looks for longer.
 PlayedRnic keeps_payloads(std::uint64_t replayable_bytes_min) {

@@ -29,6 +29,7 @@ inline constexpr std::uint64_t kItemStride = 4096;  // each in a page of its own
 inline constexpr std::uint64_t kItemBytes = 200;    // four lines, the last one in part
 inline constexpr std::uint64_t kSmallBytes = 8;
 inline constexpr std::uint64_t kBuffersAt = 32 * 1024;
+inline constexpr std::uint64_t kMailboxAt = 48 * 1024;  // in DRAM, of slots like the buffers
 inline constexpr std::uint64_t kBufferBytes = 2048;
 inline constexpr std::size_t kBuffers = 8;
 inline constexpr std::uint64_t kIdlePollsMax = 20;  // then nothing more happens by itself
@@ -67,6 +68,8 @@ class PlayedMethod {
     std::tie(end_, server_end_) = world_.connect(client_, server_);
     pool_ = *server_.register_memory(region_.bytes(), fabric::Access::RemoteReadWrite);
     own_dram_ = *server_.register_memory(dram_, fabric::Access::Local);
+    mailbox_ = *server_.register_memory(std::span(dram_).subspan(kMailboxAt),
+                                        fabric::Access::RemoteReadWrite);
     local_ = *client_.register_memory(source_, fabric::Access::Local);
     const bool pm = profile.receive_buffers == ReceiveBuffers::Pm;
     for (std::size_t i = 0; i < kBuffers; ++i) {
@@ -140,6 +143,7 @@ class PlayedMethod {
     std::uint64_t bytes = sizeof(MessageHead);
     for (Item item : step.items) bytes += sizeof item + length_of(item);
     if (step.replay) bytes = std::max(bytes, rnic_.replayable_bytes_min);
+    if (step.verb == Verb::WritePolled) bytes += sizeof(std::uint64_t);
     const Segment segment = staged(bytes);
     std::byte* to = segment.data + sizeof(MessageHead);
     for (Item item : step.items) {
@@ -150,6 +154,7 @@ class PlayedMethod {
     MessageHead head{0, step.replay ? 1u : 0u, step.items.size(), 0, bytes};
     for (Item item : step.flush) head.addresses |= std::uint64_t{1} << item;
     store(segment.data, head);
+    if (step.verb == Verb::WritePolled) store(segment.data + bytes - sizeof bytes, bytes);
     head.crc = crc32c({segment.data + 4, bytes - 4});
     store(segment.data, head);
     return segment;
@@ -188,7 +193,8 @@ class PlayedMethod {
         work.segment_count = 0;
         work.flush_length = (written_ >> item & 1) != 0 ? length_of(item) : 0;
         break;
-      case Verb::Send: ADD_FAILURE(); break;
+      case Verb::Send:
+      case Verb::WritePolled: ADD_FAILURE(); break;
     }
     return work;
   }
@@ -198,13 +204,21 @@ class PlayedMethod {
     return verb == Verb::Write ? Opcode::Write : Opcode::WriteImm;
   }
 
+  /// Its last bytes, the mark, are where its slot ends: the responder knows where to look.
+  void address_to_mailbox(WorkRequest& message) const {
+    message.opcode = Opcode::Write;
+    message.remote = {mailbox_->key(), mailbox_->base(), mailbox_->bytes().size()};
+    message.remote_offset = (messages_posted_ + 1) * kBufferBytes - message.segments[0].length;
+  }
+
   bool post(const RequesterStep& step, std::size_t index) {
     std::vector<WorkRequest> work;
-    if (step.verb == Verb::Send) {
+    if (sends_items(step.verb)) {
       WorkRequest message;
       message.fenced = step.fenced;
       message.segments[0] = staged_message(step);
       message.segment_count = 1;
+      if (step.verb == Verb::WritePolled) address_to_mailbox(message);
       work.push_back(message);
     } else {
       for (Item item : step.items) work.push_back(request_for(step, item));
@@ -212,6 +226,7 @@ class PlayedMethod {
     if (writes_items(step.verb)) {
       for (Item item : step.items) written_ |= std::uint64_t{1} << item;
     }
+    messages_posted_ += is_message(step) ? 1 : 0;
     for (WorkRequest& each : work) each.context = index;
     pending_[index] = work.size();
     const auto taken = end_->post(work);
@@ -252,18 +267,22 @@ class PlayedMethod {
   // The responder's CPU: one action, or one line of a copy, at a time.
 
   bool respond() {
+    if (actions_.empty() && next_is_polled()) {
+      std::byte* const message = find_in_mailbox();
+      if (message == nullptr) return false;
+      begin_reaction(message);
+      addresses_ |= addresses_in(message);
+      ++received_;
+      return true;
+    }
     if (actions_.empty()) {
       Completion completion;
       if (server_end_->poll({&completion, 1}) == 0) return false;
       if (completion.opcode != Opcode::Receive || completion.error) return true;
-      if (received_ < method_.responder.size()) {
-        actions_.assign(method_.responder[received_].begin(), method_.responder[received_].end());
-        reacts_ = !actions_.empty();
-        buffer_ = buffers_[completion.context].data;
-        // What a message before this one has named is still known.
-        addresses_ |= completion.has_immediate ? std::uint64_t{1} << completion.immediate
-                                               : addresses_in(buffer_);
-      }
+      begin_reaction(buffers_[completion.context].data);
+      // What a message before this one has named is still known.
+      addresses_ |= completion.has_immediate ? std::uint64_t{1} << completion.immediate
+                                             : addresses_in(buffer_);
       ++received_;
       return true;
     }
@@ -283,6 +302,37 @@ class PlayedMethod {
     actions_.erase(actions_.begin());
     if (actions_.empty() && reacts_) release_buffer();
     return true;
+  }
+
+  void begin_reaction(std::byte* message) {
+    buffer_ = message;
+    if (received_ >= method_.responder.size()) return;
+    actions_.assign(method_.responder[received_].begin(), method_.responder[received_].end());
+    reacts_ = !actions_.empty();
+  }
+
+  const RequesterStep* next_message() const {
+    std::size_t messages = 0;
+    for (const RequesterStep& step : method_.requester) {
+      if (is_message(step) && messages++ == received_) return &step;
+    }
+    return nullptr;
+  }
+
+  bool next_is_polled() const {
+    const RequesterStep* step = next_message();
+    return step != nullptr && step->verb == Verb::WritePolled;
+  }
+
+  /// The next message, if its mark is there and, where it is checked, all of it.
+  std::byte* find_in_mailbox() {
+    std::byte* const end = dram_.data() + kMailboxAt + (received_ + 1) * kBufferBytes;
+    const auto bytes = load<std::uint64_t>(end - sizeof(std::uint64_t));
+    if (bytes < sizeof(MessageHead) || bytes > kBufferBytes) return nullptr;
+    std::byte* const message = end - bytes;
+    if (!next_message()->checked) return message;
+    const bool whole = crc32c({message + 4, bytes - 4}) == load<MessageHead>(message).crc;
+    return whole ? message : nullptr;
   }
 
   /// The items that a message carries or names: all that the responder can find in the pool.
@@ -318,6 +368,9 @@ class PlayedMethod {
 
   /// Another message may be in the buffer from now on, and may be durable already.
   void release_buffer() {
+    const bool polled =
+        buffer_ >= dram_.data() + kMailboxAt && buffer_ < dram_.data() + dram_.size();
+    if (polled) return;  // a slot is used once
     std::memset(buffer_, 0, kBufferBytes);
     const auto pool = region_.bytes();
     if (buffer_ < pool.data() || buffer_ >= pool.data() + pool.size()) return;
@@ -353,6 +406,7 @@ class PlayedMethod {
   std::vector<std::byte> dram_;
   std::unique_ptr<fabric::Memory> pool_;
   std::unique_ptr<fabric::Memory> own_dram_;
+  std::unique_ptr<fabric::Memory> mailbox_;
   std::unique_ptr<fabric::Memory> local_;
   std::vector<Segment> buffers_;
   std::unique_ptr<fabric::Endpoint> end_;
@@ -362,6 +416,7 @@ class PlayedMethod {
   std::map<std::uint64_t, std::size_t> pending_;  // requests of a step without completion
   std::size_t acks_ = 0;
   std::size_t received_ = 0;
+  std::size_t messages_posted_ = 0;
   std::vector<ResponderAction> actions_;
   bool reacts_ = false;
   std::byte* buffer_ = nullptr;

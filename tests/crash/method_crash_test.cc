@@ -52,6 +52,7 @@ class MethodRun {
     }
     memory_ = *server_->register_memory(region_->bytes().first(kExportedBytes),
                                         fabric::Access::RemoteReadWrite);
+    options_.polls = polls(method);
     responder_ = *persist::Responder::open(*far_, *server_, *region_, options_);
     server_->add_actor([this] {
       if (!responding_) return false;
@@ -62,6 +63,7 @@ class MethodRun {
     options.remote = {memory_->key(), memory_->base(), kExportedBytes};
     options.queue = kQueue;
     options.session = 7;
+    options.mailbox = responder_->mailbox();
     auto requester = persist::Requester::open(*near_, *client_, profile, {method}, options);
     EXPECT_TRUE(requester.ok()) << requester.error().message;
     requester_ = std::move(requester).value();
@@ -155,6 +157,12 @@ class MethodRun {
   bool cut_in_flight() const { return cut_in_flight_; }
 
  private:
+  static bool polls(const Method& method) {
+    return std::any_of(method.requester.begin(), method.requester.end(), [](const auto& step) {
+      return step.kind == RequesterStep::Kind::Post && step.verb == Verb::WritePolled;
+    });
+  }
+
   static std::byte pattern(std::uint64_t number, std::uint64_t at) {
     return static_cast<std::byte>(number * 37 + at * 11 + 1);
   }
@@ -234,6 +242,7 @@ std::vector<Case> cases() {
         plan::Request request;
         request.shape = shape;
         request.later_small = true;
+        request.polled = true;
         for (const plan::Known& known : plan::known_methods(profile, request)) {
           all.push_back({profile, known.method});
         }
