@@ -13,7 +13,7 @@
 namespace perdure::persist {
 namespace {
 
-constexpr ReceiveQueue kQueue{32, 1024};
+constexpr ReceiveQueue kPolledQueue{32, 1024};
 constexpr std::uint64_t kPoolBytes = 16 * 1024;
 
 Method polled_update() {
@@ -45,12 +45,12 @@ class Mailbox : public testing::Test {
     source_memory_ = *client_->register_memory(source_, fabric::Access::Local);
     Responder::Options options;
     options.exported = {0, kPoolBytes};
-    options.queue = kQueue;
+    options.queue = kPolledQueue;
     options.session = 7;
     options.polls = true;
     responder_ = *Responder::open(*far_, *server_, *region_, options);
     options_.remote = {pool_->key(), pool_->base(), kPoolBytes};
-    options_.queue = kQueue;
+    options_.queue = kPolledQueue;
     options_.session = 7;
     options_.mailbox = responder_->mailbox();
   }
@@ -67,7 +67,7 @@ class Mailbox : public testing::Test {
     work.segments[0] = {source_.data(), bytes.size(), source_memory_.get()};
     work.segment_count = 1;
     work.remote = responder_->mailbox();
-    work.remote_offset = mailbox_slot(kQueue, sequence);
+    work.remote_offset = mailbox_slot(kPolledQueue, sequence);
     ASSERT_TRUE(near_->post({&work, 1}).ok());
     world_.settle();
   }
