@@ -375,7 +375,7 @@ TEST(EmuLiveFrame, NonsenseIsRefused) {
       [](FrameHeader& header) { header.magic ^= 1; },
       [](FrameHeader& header) { header.kind = static_cast<FrameKind>(9); },
       [](FrameHeader& header) { header.kind = static_cast<FrameKind>(0); },
-      [](FrameHeader& header) { header.opcode = 8; },
+      [](FrameHeader& header) { header.opcode = static_cast<std::uint8_t>(Opcode::Receive); },
       [](FrameHeader& header) { header.opcode = 200; },
       [](FrameHeader& header) { header.error = 100; },
       [](FrameHeader& header) { header.length = 5; },
