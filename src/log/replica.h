@@ -12,6 +12,7 @@
 #include "log/log_state.h"
 #include "log/staging.h"
 
+#include <algorithm>
 #include <array>
 #include <memory>
 #include <optional>
@@ -74,6 +75,10 @@ class Replica {
   /// Raises the committed word without waiting for it: to `committed`, or what is durable here if
   /// that is less. Does nothing while anything is in flight.
   void note_committed(Lsn committed);
+  /// Whether that has begun, or it is down.
+  bool was_told(Lsn committed) const {
+    return !sending() || committed_word_ >= std::min(committed, durable_);
+  }
 
   /// The pool that holds it, as far as its peer was asked.
   const std::optional<pmem::Uuid>& pool() const { return pool_; }

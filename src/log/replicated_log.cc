@@ -313,10 +313,12 @@ Result<void> ReplicatedLog::close(Nanoseconds timeout) {
   }
   note_committed();
   const auto owed = [&] {
-    return std::any_of(replicas_.begin(), replicas_.end(),
-                       [](const Replica& replica) { return replica.answer_due(); });
+    return std::any_of(replicas_.begin(), replicas_.end(), [&](const Replica& replica) {
+      return replica.answer_due() || !replica.was_told(committed_);
+    });
   };
   while (owed() && !deadline.passed()) {
+    note_committed();  // of a replica that had an earlier word in flight
     pump();
     look_at_connections(std::min(kLookEvery, deadline.left()));
   }

@@ -207,7 +207,7 @@ TEST(Check, RefusesAFileThatMakesNoSense) {
       {"", "is not JSON"},
       {"[]", "JSON object"},
       {"{}", "'format'"},
-      {R"({"format": 2, "methods": []})", "another version"},
+      {R"({"format": 3, "methods": []})", "another version"},
       {R"({"format": 1, "methods": []})", "has no methods"},
       {R"({"format": 1, "methods": [{}]})", "methods[0]: 'update'"},
       {R"({"format": 1, "methods": [7]})", "must be an object"},
