@@ -30,7 +30,7 @@ class SilentPeers {
     std::size_t per_address_max = 96;
   };
 
-  SilentPeers() = default;
+  SilentPeers() : SilentPeers(Limits{}) {}
   explicit SilentPeers(const Limits& limits) : limits_(limits) {}
 
   /// Ends those that have been silent too long; and where there are too many, of all or of one
