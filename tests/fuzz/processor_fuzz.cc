@@ -31,8 +31,8 @@ void check_processor(std::string_view text) {
   Caches caches(*processor);
   for (std::uint64_t line = 0; line < 3 * processor->l1.ways; ++line) {
     const std::uint32_t thread = static_cast<std::uint32_t>(line) % processor->threads();
-    if (caches.access(thread, line, Access::Store).source == Source::Memory) caches.fill(line);
-    PERDURE_ASSERT(caches.access(thread, line, Access::Load).source != Source::Memory);
+    if (caches.access(thread, line, CacheAccess::Store).source == Source::Memory) caches.fill(line);
+    PERDURE_ASSERT(caches.access(thread, line, CacheAccess::Load).source != Source::Memory);
   }
   PERDURE_ASSERT(caches.check().empty());
 }
