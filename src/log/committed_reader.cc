@@ -57,7 +57,7 @@ Result<CommittedReader> CommittedReader::open(ByteSource& bytes, const Options& 
                              from.value, options.name, start.head.value, cursor.position().value)};
   }
   if (!there.ok()) return there.error();
-  CommittedReader reader(bytes, options, start.state(), std::move(cursor));
+  CommittedReader reader(bytes, options, start.state(), cursor);
   reader.committed_ = start.committed_word.value_or(Lsn{});
   return reader;
 }
@@ -75,11 +75,11 @@ Result<CommittedReader> CommittedReader::resume(ByteSource& bytes, const Options
 }
 
 CommittedReader::CommittedReader(ByteSource& bytes, const Options& options, const LogState& state,
-                                 LogCursor cursor)
+                                 const LogCursor& cursor)
     : bytes_(&bytes),
       options_(options),
       state_(state),
-      cursor_(std::move(cursor)),
+      cursor_(cursor),
       returned_(cursor_.boundary()) {}
 
 Result<std::optional<Record>> CommittedReader::next() {

@@ -52,7 +52,7 @@ class CommittedReader {
   };
 
   CommittedReader(ByteSource& bytes, const Options& options, const LogState& state,
-                  LogCursor cursor);
+                  const LogCursor& cursor);
   Result<bool> look_again();
   Result<void> follow_state(const LogState& now);
   Error replaced() const;

@@ -442,7 +442,7 @@ Result<void> VerbsEndpoint::destroy_queue_pair() {
   if (severed_) return {};
   Rnic& rnic = *domain_->rnic;
   if (window_ != nullptr) {
-    const auto deallocated = window_->deallocate();
+    auto deallocated = window_->deallocate();
     // On a dead RNIC that fails until the reset, and must not keep the queue pair.
     if (!deallocated.ok() && !rnic.is_dead()) return deallocated;
   }
