@@ -107,7 +107,7 @@ Result<std::uint64_t> DurableSession::request(persist::MessageKind kind,
   PERDURE_TRY_VOID(check_turn());
   if (payload.size() > options_.request_bytes_max || reply.size() > options_.reply_bytes_max) {
     return Error{ErrorCode::InvalidArgument,
-                 fmt::format("a request of {} bytes with {} for its reply; this session takes {} "
+                 fmt::format("a request of {} bytes with {} for its reply; its options allow {} "
                              "and {}",
                              payload.size(), reply.size(), options_.request_bytes_max,
                              options_.reply_bytes_max)};
