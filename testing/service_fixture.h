@@ -118,10 +118,14 @@ class Service : public testing::Test {
 
   /// What a one-sided write of `value` at the start of the pool ends with.
   std::optional<ErrorCode> write(client::Session& session, int value) {
+    return run(session, fabric::Opcode::Write, value);
+  }
+  /// What a READ or WRITE of 64 bytes at the start of the pool ends with.
+  std::optional<ErrorCode> run(client::Session& session, fabric::Opcode opcode, int value = 0) {
     std::vector<std::byte> bytes(64, static_cast<std::byte>(value));
     auto memory = client_->register_memory(bytes, fabric::Access::Local);
     fabric::WorkRequest request;
-    request.opcode = fabric::Opcode::Write;
+    request.opcode = opcode;
     request.remote = session.remote;
     request.segments[0] = {bytes.data(), bytes.size(), memory->get()};
     request.segment_count = 1;

@@ -115,7 +115,8 @@ Result<std::optional<Record>> FailoverReader::read_another() {
   return std::optional<Record>{};
 }
 
-/// The replica that is read has no more. It may have been left behind.
+/// The replica that is read has no more. It may have been left behind, and what it lacks may have
+/// been trimmed: then no other one will ever return it.
 Result<std::optional<Record>> FailoverReader::look_around() {
   const Nanoseconds now = clock_->now();
   if (replicas_.size() == 1 || now - looked_around_ < kLookAroundEvery) {
@@ -123,6 +124,7 @@ Result<std::optional<Record>> FailoverReader::look_around() {
   }
   looked_around_ = now;
   place_ = replicas_[current_].reader->place();
+  std::optional<Error> trimmed;
   for (std::size_t count = 1; count < replicas_.size(); ++count) {
     const std::size_t index = (current_ + count) % replicas_.size();
     Replica& replica = replicas_[index];
@@ -135,9 +137,16 @@ Result<std::optional<Record>> FailoverReader::look_around() {
       take(index);
       return record;
     }
+    if (replica.failure && replica.failure->trimmed) trimmed = replica.failure->error;
     replica.reader.reset();
   }
-  return std::optional<Record>{};
+  if (!trimmed) return std::optional<Record>{};
+  // It may have come here meanwhile; what is wrong here is for the next call.
+  auto record = replicas_[current_].reader->next();
+  if (!record.ok()) return std::optional<Record>{};
+  if (*record) return record;
+  return Error{trimmed->code, fmt::format("{}; {} does not have it", trimmed->message,
+                                          replicas_[current_].peer->name())};
 }
 
 /// Keeps what it had come to.

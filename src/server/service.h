@@ -245,7 +245,6 @@ class PeerService {
   std::size_t reserved_for_writers() const;
   void check_media();
   void open_busy();
-  void check_medium(const PoolPointer& entry);
   void run_watch();
 
   bool accept_next(Plane& plane, Deadline deadline);
@@ -257,6 +256,7 @@ class PeerService {
   void run_session(const SessionPointer& entry, std::unique_ptr<fabric::Endpoint> endpoint);
   void examine(ServedSession& session) const;
   void session_failed(const SessionPointer& entry, const Error& why);
+  void medium_failed(PoolEntry& entry, const Error& why);
   void join_finished();
 
   const ServiceOptions options_;

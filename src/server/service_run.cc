@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <set>
 #include <system_error>
 
 #include "control/token.h"
@@ -188,38 +189,31 @@ void PeerService::open_busy() {
   }
 }
 
+/// Also ends every session of a pool whose medium failed, whoever noticed: one of its own sessions,
+/// a grant, or this look. (Only some failures cut connections by themselves:
+/// Region::cut_on_failure.)
 void PeerService::check_media() {
   std::vector<PoolPointer> entries;
   {
     const MutexLock lock(mutex_);
+    std::set<const PoolEntry*> served;  // those with a session that nobody is ending
+    for (const auto& [id, session] : sessions_) {
+      if (session->phase != control::SessionPhase::Ending) served.insert(session->pool.get());
+    }
     for (const auto& [name, entry] : pools_) {
-      if (!entry->failure) entries.push_back(entry);
+      if (!entry->failure || served.count(entry.get()) != 0) entries.push_back(entry);
     }
   }
   for (const PoolPointer& entry : entries) {
     // Whoever has the pool now looks at its medium itself, or will have gone at the next look.
     if (!entry->control.take(Nanoseconds{0})) continue;
     const PoolHold control(entry->control);
-    check_medium(entry);
+    if (entry->served == nullptr) continue;
+    if (const auto checked = entry->served->region().check(); !checked.ok()) {
+      medium_failed(*entry, checked.error());
+      (void)end_all(sessions_of(*entry, false), false);
+    }
   }
-}
-
-/// Requires entry->control.
-void PeerService::check_medium(const PoolPointer& entry) {
-  if (entry->served == nullptr) return;
-  const auto checked = entry->served->region().check();
-  if (checked.ok()) return;
-  log_message(Severity::Error, fmt::format("pool '{}': {}; its sessions are ended, the other pools "
-                                           "are served",
-                                           entry->name, checked.error().message));
-  {
-    const MutexLock lock(mutex_);
-    // Counted and marked in one step: a session may meet the same failure at this moment.
-    if (!entry->failure) ++entry->ended.medium_failures;
-    entry->failure = checked.error();
-  }
-  show(*entry, checked.error());
-  (void)end_all(sessions_of(*entry, false), false);
 }
 
 void PeerService::join_finished() {
@@ -239,10 +233,13 @@ bool PeerService::pump() {
   }
   expire_grants();
   std::vector<SessionPointer> connected;
+  bool failed = false;
   {
     const MutexLock lock(mutex_);
     for (const auto& [id, entry] : sessions_) {
-      if (entry->phase == control::SessionPhase::Connected) connected.push_back(entry);
+      if (entry->phase != control::SessionPhase::Connected) continue;
+      connected.push_back(entry);
+      failed = failed || entry->pool->failure;
     }
   }
   for (const SessionPointer& entry : connected) {
@@ -252,7 +249,9 @@ bool PeerService::pump() {
     if (handled.ok()) continue;
     session_failed(entry, handled.error());
     finish(entry);
+    failed = true;
   }
+  if (failed) check_media();
   return something;
 }
 

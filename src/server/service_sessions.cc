@@ -125,7 +125,7 @@ Result<void> PeerService::record_writer(PoolEntry& entry, const WriterRecord& re
 Result<void> PeerService::note_medium(PoolEntry& entry, Result<void> outcome) {
   if (outcome.ok()) return outcome;
   const auto medium = entry.served->region().check();
-  if (!medium.ok()) show(entry, medium.error());
+  if (!medium.ok()) medium_failed(entry, medium.error());
   return outcome;
 }
 
@@ -336,16 +336,21 @@ void PeerService::session_failed(const SessionPointer& entry, const Error& why) 
   log_message(gone ? Severity::Info : Severity::Warning,
               fmt::format("{} ended: {}", session_words(terms), why.message));
   const auto medium = entry->session.check_medium();
-  if (medium.ok()) return;
+  if (!medium.ok()) medium_failed(*entry->pool, medium.error());
+}
+
+/// The first who notices says so. The pool's sessions are ended by check_media.
+void PeerService::medium_failed(PoolEntry& entry, const Error& why) {
   const MutexLock lock(mutex_);
-  if (entry->pool->failure) return;
+  if (entry.failure) return;
   log_message(Severity::Error,
-              fmt::format("pool '{}': {}; no session is granted until it is opened again",
-                          entry->pool->name, medium.error().message));
-  ++entry->pool->ended.medium_failures;
-  entry->pool->failure = medium.error();
-  entry->pool->shown.state = control::PoolStatus::Unavailable;
-  entry->pool->shown.reason = medium.error().message;
+              fmt::format("pool '{}': {}; its sessions are ended and none is granted until it is "
+                          "opened again; the other pools are served",
+                          entry.name, why.message));
+  ++entry.ended.medium_failures;
+  entry.failure = why;
+  entry.shown.state = control::PoolStatus::Unavailable;
+  entry.shown.reason = why.message;
 }
 
 void PeerService::expire_grants() {

@@ -182,6 +182,21 @@ TEST_F(Service, AMediumThatRefusedOneFlushIsNotTrustedForAnythingElse) {
   EXPECT_EQ(described().state, control::PoolStatus::Unavailable);
 }
 
+TEST_F(Service, AMediumThatFailsEndsEverySessionOfItsPool) {
+  control::SessionRequest reading;
+  reading.pool = "a";
+  auto reader = open(reading);
+  ASSERT_TRUE(reader.ok()) << reader.error().message;
+  EXPECT_EQ(service_->report()->sessions.size(), 1u);
+  // A grant notices. Expect: the reader, who had nothing to do with it, reads no more, either.
+  lent_->broken = true;
+  EXPECT_FALSE(open(writer(1, 10)).ok());
+  world_.settle();
+  EXPECT_TRUE(service_->report()->sessions.empty());
+  EXPECT_NE(run(*reader, fabric::Opcode::Read), std::nullopt);
+  EXPECT_EQ(service_->report()->pools[0].counters.medium_failures, 1u);
+}
+
 TEST_F(Service, NobodyIsGrantedAPoolWhoseKeysCouldNotBeTakenAway) {
   auto old = open(writer(1, 10));
   ASSERT_TRUE(old.ok());
