@@ -85,7 +85,10 @@ class Limits {
       ask("system calls of ours per append", transport, [&](Finding& f) { return calls(f); });
       // Over shm the transport is ours, and ends in a store.
       if (transport == "shm") continue;
-      ask("instructions before the post", transport, [&](Finding& f) { return instructions(f); });
+      ask("instructions before the post", transport,
+          [&](Finding& f) { return instructions(f, Primary::Send); });
+      ask("instructions before the post, one-sided", transport,
+          [&](Finding& f) { return instructions(f, Primary::Write); });
       ask("posts per append", transport, [&](Finding& f) { return posts(f); });
     }
     ask("processor of an idle peer", "", [&](Finding& f) { return idle_peer(f); });
@@ -418,29 +421,28 @@ class Limits {
     return {};
   }
 
-  /// From append to what the transport is handed, one append in flight, by each kind of method.
-  Result<void> instructions(Finding& finding) {
+  /// From append to what the transport is handed, one append in flight.
+  Result<void> instructions(Finding& finding, Primary primary) {
     finding.unit = "instructions";
     finding.target = "at most 300";
-    PERDURE_TRY(mhp, step(finding, PersistenceDomain::Mhp));
-    PERDURE_TRY(dmp, step(finding, PersistenceDomain::Dmp));
-    Series other{dmp.posting};
-    Series behind{mhp.gathering};
+    PERDURE_TRY(steps, step(finding, primary));
+    const Series behind{steps.gathering};
     finding.note = fmt::format(
-        "from Log::append to the first instruction of the transport's library, by {} (mhp); by {} "
-        "(dmp) {}; an append that gathers behind one in flight: {}, to its return",
-        mhp.method, dmp.method, other.median(), behind.median());
-    finding.perdure.values = std::move(mhp.posting);
+        "from Log::append to the first instruction of the transport's library, by {} (mhp); an "
+        "append that gathers behind one in flight: {}, to its return",
+        steps.method, behind.median());
+    finding.perdure.values = std::move(steps.posting);
     finding.met = finding.perdure.median() <= 300;
     return {};
   }
 
-  Result<StepCount> step(const Finding& finding, PersistenceDomain domain) {
+  Result<StepCount> step(const Finding& finding, Primary primary) {
     constexpr std::uint64_t kAppends = 20;
     const std::string place =
-        fmt::format("{}/stepping-{}-{}", directory_, finding.fabric, to_string(domain));
-    PERDURE_TRY(polling, start_peer(place, kTracedSpin, domain));
+        fmt::format("{}/stepping-{}-{}", directory_, finding.fabric, to_string(primary));
+    PERDURE_TRY(polling, start_peer(place, kTracedSpin, PersistenceDomain::Mhp));
     PERDURE_TRY(options, log_options(finding));
+    options.log.primary = primary;
     options.peer = polling.address();
     PERDURE_TRY(steps, count_steps(options, kAppends));
     PERDURE_TRY_VOID(polling.stop());

@@ -143,12 +143,12 @@ class DurableSession {
   Result<std::uint64_t> begin(std::span<const persist::UpdateItem> items) {
     return begin_by(method_for(items.front().data.length), items);
   }
-  /// The same in the caller, for what is one message and can be posted at once. 0: it is not that,
-  /// or something is wrong, and nothing was done.
-  std::uint64_t begin_message(std::span<const persist::UpdateItem> items) {
+  /// The same in the caller, for what is one message, or one WRITE and its flush, and can be posted
+  /// at once. 0: it is not that, or something is wrong, and nothing was done.
+  std::uint64_t begin_common(std::span<const persist::UpdateItem> items) {
     if (!waiting_.empty()) return 0;
     const std::size_t method = method_for(items.front().data.length);
-    const std::uint64_t request = requester_->begin_message(method, items);
+    const std::uint64_t request = requester_->begin_common(method, items);
     return request == 0 ? 0 : note_begun(method, request, items);
   }
   /// The same for a single range that is written again and again, such as a word: each time after

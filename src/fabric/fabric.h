@@ -160,14 +160,18 @@ constexpr bool is_atomic(Opcode opcode) {
          opcode == Opcode::FetchAdd;
 }
 
-/// Whether it is a transfer within the limits: what check_request need not look at.
-inline bool is_plain(const WorkRequest& request, const Limits& limits) {
-  if (request.opcode > Opcode::Read || request.segment_count > kSegmentsMax) return false;
-  const std::uint64_t length = total_length(request);
+/// Whether a transfer of `length` bytes in all is within the limits and what it names.
+inline bool fits(const WorkRequest& request, std::uint64_t length, const Limits& limits) {
   if (length > limits.transfer_bytes_max) return false;
   return request.opcode == Opcode::Send ||
          (request.remote_offset <= request.remote.length &&
           length <= request.remote.length - request.remote_offset);
+}
+
+/// Whether it is a transfer within the limits: what check_request need not look at.
+inline bool is_plain(const WorkRequest& request, const Limits& limits) {
+  return request.opcode <= Opcode::Read && request.segment_count <= kSegmentsMax &&
+         fits(request, total_length(request), limits);
 }
 
 /// What a provider refuses before it posts: a request that is malformed or beyond the limits

@@ -165,7 +165,7 @@ inline bool Replica::send_last(const Staging& staging, std::uint64_t ring_bytes)
   }
   const persist::UpdateItem item{kRingAt + last->lsn.value % ring_bytes,
                                  {last->data, last->length, staging_memory_.get()}};
-  const std::uint64_t number = session_.begin_message({&item, 1});
+  const std::uint64_t number = session_.begin_common({&item, 1});
   if (number == 0) return false;
   next_ = last->end;
   batches_[batches_begun_++ % kBatchesMax] = {number, next_};

@@ -223,6 +223,32 @@ std::optional<CompiledMessage> one_message(const CompiledMethod& method,
   return message;
 }
 
+/// Whether the method is one WRITE of one item, alone or with what flushes it posted behind it.
+CommonUpdate one_write(const CompiledMethod& method) {
+  const auto& requests = method.requests;
+  const bool whole = method.items.size() == 1 && method.bursts.size() == 1 &&
+                     method.bursts.front().waits.empty() && !method.items[0].word;
+  if (!whole || requests[0].opcode != fabric::Opcode::Write || requests[0].polled) {
+    return CommonUpdate::None;
+  }
+  if (requests.size() == 1) return CommonUpdate::Write;
+  const CompiledRequest& flush = requests[1];
+  const bool reads = flush.opcode == fabric::Opcode::Read && !flush.brings;
+  if (requests.size() != 2 || (!reads && flush.opcode != fabric::Opcode::Flush)) {
+    return CommonUpdate::None;
+  }
+  return CommonUpdate::WriteFlush;
+}
+
+/// Notes in the method which of the common updates it is.
+void note_common(const ReceiveQueue& queue, CompiledMethod& method) {
+  method.common = one_write(method);
+  if (const auto message = one_message(method, queue)) {
+    method.common = CommonUpdate::Message;
+    method.one_message = *message;
+  }
+}
+
 Result<CompiledMethod> compile_one(const Method& method, const ServerProfile& profile,
                                    const Capabilities& device, const ReceiveQueue& queue,
                                    bool polls) {
@@ -247,7 +273,7 @@ Result<CompiledMethod> compile_one(const Method& method, const ServerProfile& pr
     }
   }
   note_uses(queue, compiled);
-  compiled.one_message = one_message(compiled, queue);
+  note_common(queue, compiled);
   return compiled;
 }
 

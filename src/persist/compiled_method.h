@@ -75,6 +75,14 @@ struct CompiledMessage {
   std::uint64_t first_bytes_max = 0;       // of the first item
 };
 
+/// What updates most often are, and what is posted without asking further.
+enum class CommonUpdate : std::uint8_t {
+  None,        // anything else
+  Message,     // CompiledMethod::one_message
+  Write,       // one WRITE, which is all
+  WriteFlush,  // one WRITE, and a READ or FLUSH of what it wrote
+};
+
 struct CompiledMethod {
   Method source;
   std::vector<CompiledRequest> requests;
@@ -83,7 +91,8 @@ struct CompiledMethod {
   std::vector<ItemUse> items;
   std::size_t message_header_bytes_max = 0;
   std::size_t message_buffer_bytes = 0;  // what one message needs beside the items' own memory
-  std::optional<CompiledMessage> one_message;
+  CommonUpdate common = CommonUpdate::None;
+  CompiledMessage one_message;  // with CommonUpdate::Message
 
   /// Messages of an update.
   std::size_t messages() const { return requests.empty() ? 0 : requests.back().messages; }

@@ -179,7 +179,7 @@ inline void Requester::fill_in(const InFlight& started, const CompiledRequest& c
 
 Result<std::uint64_t> Requester::begin(std::size_t method, std::span<const UpdateItem> items) {
   PERDURE_ASSERT(method < methods_.size());
-  if (const std::uint64_t sent = begin_message(method, items); sent != 0) return sent;
+  if (const std::uint64_t sent = begin_common(method, items); sent != 0) return sent;
   if (failure_) return Error{ErrorCode::Disconnected, failure_->message};
   if (begun_ - resolved_ == options_.updates_max) {
     return Error{ErrorCode::QueueFull, "too many updates in flight"};

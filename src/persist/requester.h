@@ -103,9 +103,9 @@ class Requester {
   /// wait.
   Result<std::uint64_t> begin(std::size_t method, std::span<const UpdateItem> items);
 
-  /// The same for the commonest update, in the caller: one message, which can be posted at once.
-  /// 0: it is not that, or something is wrong, and nothing was done.
-  std::uint64_t begin_message(std::size_t method, std::span<const UpdateItem> items);
+  /// The same for the commonest updates, in the caller: one message, or one WRITE and its flush,
+  /// which can be posted at once. 0: it is not that, or something is wrong, and nothing was done.
+  std::uint64_t begin_common(std::size_t method, std::span<const UpdateItem> items);
 
   /// The same for a probe, which counts as an update. Requires Options::probes, for write probes a
   /// probe line.
@@ -213,9 +213,10 @@ class Requester {
                                     std::byte* buffer) const;
   void fill_in(const InFlight& started, const CompiledRequest& compiled,
                std::span<const UpdateItem> items, fabric::WorkRequest& request);
-  bool fill_in_one(const CompiledMessage& message, std::span<const UpdateItem> items,
-                   fabric::WorkRequest& request);
-  void post_one(InFlight& started);
+  bool fill_in_message(const CompiledMessage& message, std::span<const UpdateItem> items,
+                       fabric::WorkRequest& request);
+  bool fill_in_write(std::span<const UpdateItem> items, std::span<fabric::WorkRequest> requests);
+  void post_common(InFlight& started);
   void write_message(const InFlight& started, const CompiledRequest& compiled,
                      std::span<const UpdateItem> items, fabric::WorkRequest& request);
   Result<void> take(const fabric::Completion& completion);
@@ -290,9 +291,9 @@ inline void Requester::note_length(std::uint64_t sequence) {
 }
 
 /// The same as fill_in for a method that is one message. False: these items do not go this way.
-inline bool Requester::fill_in_one(const CompiledMessage& message,
-                                   std::span<const UpdateItem> items,
-                                   fabric::WorkRequest& request) {
+inline bool Requester::fill_in_message(const CompiledMessage& message,
+                                       std::span<const UpdateItem> items,
+                                       fabric::WorkRequest& request) {
   if (items.size() != message.items) return false;
   const UpdateItem& first = items[0];
   std::uint64_t payload = first.data.length;
@@ -319,40 +320,67 @@ inline bool Requester::fill_in_one(const CompiledMessage& message,
   return true;
 }
 
-/// The same as advance for an update that is one message, and may go.
-inline void Requester::post_one(InFlight& started) {
-  const auto taken = endpoint_.post(started.ready.first(1));
+/// The same as fill_in for a method that is one WRITE, with or without its flush.
+inline bool Requester::fill_in_write(std::span<const UpdateItem> items,
+                                     std::span<fabric::WorkRequest> requests) {
+  const UpdateItem& item = items[0];
+  if (items.size() != 1 || !inside_pool(item)) return false;
+  requests[0].remote_offset = item.at;
+  requests[0].segments[0] = item.data;
+  if (requests.size() == 1) return true;
+  // A READ is of the last byte that was written: its answer pushes every earlier write before it.
+  fabric::WorkRequest& flush = requests[1];
+  flush.remote_offset = item.at;
+  if (flush.opcode == fabric::Opcode::Read) {
+    flush.remote_offset += item.data.length - 1;
+  } else {
+    flush.flush_length = item.data.length;
+  }
+  return true;
+}
+
+/// The same as advance for a common update, all of which may go.
+inline void Requester::post_common(InFlight& started) {
+  const auto taken = endpoint_.post(started.ready);
   if (!taken) {
     failure_ = taken.error();
-  } else if (*taken == 1) {
-    started.posted = 1;
+  } else if (*taken != 0) {
+    started.posted = *taken;
+    ++counters_.posts;
+    counters_.requests += *taken;
+    counters_.messages = messages_begun_;
+    if (*taken < started.ready.size()) return;
     started.burst = 1;
     ++posting_;
-    ++counters_.posts;
-    ++counters_.requests;
-    counters_.messages = messages_begun_;
   }
 }
 
-inline std::uint64_t Requester::begin_message(std::size_t method,
-                                              std::span<const UpdateItem> items) {
+inline std::uint64_t Requester::begin_common(std::size_t method,
+                                             std::span<const UpdateItem> items) {
   const CompiledMethod& compiled = methods_[method];
   const std::uint64_t number = begun_ + 1;
-  if (!compiled.one_message || posting_ != number || begun_ - resolved_ == options_.updates_max ||
-      messages_begun_ >= messages_allowed() || failure_) {
+  if (compiled.common == CommonUpdate::None || posting_ != number ||
+      begun_ - resolved_ == options_.updates_max || failure_) {
     return 0;
   }
   InFlight& started = update(number);
   started.ready = started.requests[method];
-  if (!fill_in_one(*compiled.one_message, items, started.ready.front())) return 0;
+  if (compiled.common == CommonUpdate::Message) {
+    if (messages_begun_ >= messages_allowed() ||
+        !fill_in_message(compiled.one_message, items, started.ready[0])) {
+      return 0;
+    }
+  } else if (!fill_in_write(items, started.ready)) {
+    return 0;
+  }
   started.method = &compiled;
   started.burst = 0;
   started.posted = 0;
   started.messages_before = messages_begun_;
   started.completed = 0;
-  note_length(++messages_begun_);
+  if (compiled.common == CommonUpdate::Message) note_length(++messages_begun_);
   begun_ = number;
-  post_one(started);
+  post_common(started);
   return number;
 }
 

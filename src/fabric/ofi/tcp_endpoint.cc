@@ -198,11 +198,11 @@ Result<void> TcpEndpoint::wait_connected(Deadline deadline) {
   return Error{ErrorCode::TimedOut, peer_ + " did not answer in time"};
 }
 
-/// A message alone, with nothing before it that is held: the commonest request. False: it is not
-/// one that is posted here.
+/// A message, with nothing before it that is held. False: it is not one that is posted here, and
+/// nothing was done.
 inline bool TcpEndpoint::post_message(const WorkRequest& message) {
   if (message.opcode != Opcode::Send || message.segment_count > kSegmentsMax || message.fenced ||
-      requests_.anything_held() || requests_.full()) {
+      requests_.full()) {
     return false;
   }
   std::array<iovec, kSegmentsMax> pieces;
@@ -221,9 +221,41 @@ inline bool TcpEndpoint::post_message(const WorkRequest& message) {
   return true;
 }
 
+/// The same for a WRITE or READ.
+inline bool TcpEndpoint::post_access(const WorkRequest& request) {
+  const bool reads = request.opcode == Opcode::Read;
+  if ((!reads && request.opcode != Opcode::Write) || request.segment_count > kSegmentsMax ||
+      request.fenced || requests_.full()) {
+    return false;
+  }
+  std::array<iovec, kSegmentsMax> pieces;
+  const std::size_t length = gather(request, pieces);
+  if (!fits(request, length, limits_)) return false;
+  const bool copied = !reads && length <= inject_bytes_max_;
+  void* tag = request_tag(requests_.issue_index());
+  const bool asked = requests_.push_issued(request, copied);
+  const auto returned =
+      access(request, pieces, length, tag, (copied ? FI_INJECT : 0) | (asked ? FI_COMPLETION : 0));
+  if (returned != 0) lose(libfabric().strerror(static_cast<int>(-returned)));
+  return true;
+}
+
+/// What is common goes to the provider at once, with few questions; the rest by post_any.
 Result<std::size_t> TcpEndpoint::post(std::span<const WorkRequest> requests) {
-  if (requests.size() == 1 && !lost_ && post_message(requests[0])) return std::size_t{1};
-  return post_any(requests);
+  if (lost_ || requests_.anything_held()) return post_any(requests);
+  if (requests.size() == 1) {
+    const WorkRequest& request = requests[0];
+    if (post_message(request) || post_access(request)) return std::size_t{1};
+    return post_any(requests);
+  }
+  const Cork cork(requests.empty() ? -1 : socket_);
+  std::size_t taken = 0;
+  while (taken < requests.size() && !lost_ && post_access(requests[taken])) ++taken;
+  if (taken == requests.size() || lost_) return taken;
+  const auto others = post_any(requests.subspan(taken));
+  // What was taken is posted, whatever is wrong with the next one: it is refused when it is first.
+  if (!others.ok()) return taken == 0 ? others : Result<std::size_t>(taken);
+  return taken + *others;
 }
 
 Result<std::size_t> TcpEndpoint::post_any(std::span<const WorkRequest> requests) {
@@ -301,9 +333,17 @@ std::int64_t TcpEndpoint::issue_message(const WorkRequest& request, void* contex
 std::int64_t TcpEndpoint::issue_access(const WorkRequest& request, void* context,
                                        std::uint64_t flags) {
   std::array<iovec, kSegmentsMax> pieces;
+  const std::size_t length = gather(request, pieces);
+  return access(request, pieces, length, context, flags);
+}
+
+inline std::int64_t TcpEndpoint::access(const WorkRequest& request,
+                                        const std::array<iovec, kSegmentsMax>& pieces,
+                                        std::size_t length, void* context,
+                                        std::uint64_t flags) const {
   fi_rma_iov target{};
   target.addr = request.remote.base + request.remote_offset;
-  target.len = gather(request, pieces);
+  target.len = length;
   target.key = request.remote.key;
   fi_msg_rma message{};
   message.msg_iov = pieces.data();

@@ -10,6 +10,7 @@
 #include "fabric/ofi/domain.h"
 #include "fabric/ofi/tcp_request_ring.h"
 
+#include <array>
 #include <string>
 
 namespace perdure::fabric::ofi {
@@ -43,11 +44,14 @@ class TcpEndpoint final : public Endpoint {
 
   Result<void> wait_connected(Deadline deadline);
   bool post_message(const WorkRequest& message);
+  bool post_access(const WorkRequest& request);
   Result<std::size_t> post_any(std::span<const WorkRequest> requests);
   bool issue(const WorkRequest& request);
   bool issue_held();
   std::int64_t issue_message(const WorkRequest& request, void* context, std::uint64_t flags);
   std::int64_t issue_access(const WorkRequest& request, void* context, std::uint64_t flags);
+  std::int64_t access(const WorkRequest& request, const std::array<iovec, kSegmentsMax>& pieces,
+                      std::size_t length, void* context, std::uint64_t flags) const;
   void progress();
   void take(std::uint64_t tag, std::uint64_t flags, std::uint64_t length, std::uint64_t data);
   std::size_t report(std::span<Completion> completions);
