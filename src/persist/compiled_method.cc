@@ -332,14 +332,23 @@ CompiledMethod compile_read(const ServerProfile& profile, bool behind_messages) 
 }
 
 CompiledMethod compile_request(const ServerProfile& profile, std::size_t payload_bytes_max,
-                               bool replays) {
+                               const std::vector<CompiledMethod>& methods) {
+  bool atomics = false;
+  bool replayed = false;
+  for (const CompiledMethod& each : methods) {
+    replayed = replayed || replays(each.source);
+    for (const CompiledRequest& posted : each.requests) {
+      atomics = atomics || posted.opcode == fabric::Opcode::AtomicWrite;
+    }
+  }
   CompiledMethod method;
   method.source.name = "request";
   CompiledRequest request;
   request.wants_ack = true;
+  request.fenced = atomics;
   method.add(request);
   method.await_ack();
-  if (replays) {
+  if (replayed) {
     CompiledRequest barrier;
     barrier.message_flags = empty_message_flags(profile);
     method.add(barrier);

@@ -113,11 +113,12 @@ std::uint8_t empty_message_flags(const ServerProfile& profile);
 /// the update has resolved.
 CompiledMethod compile_read(const ServerProfile& profile, bool behind_messages);
 
-/// A request (wire.h), which is no method either. `replays`: messages of the connection may be
-/// replayed. Recovery stops at a request, so nothing is posted before this one is answered, and an
-/// empty message is behind it for that.
+/// A request (wire.h) beside `methods`, which is no method either. Where messages are replayed:
+/// recovery stops at a request, so nothing is posted before this one is answered, and an empty
+/// message is behind it for that. Where an update may end with an ATOMIC WRITE: that is no posted
+/// operation, so a message behind it may be handled before it takes effect; this one is fenced.
 CompiledMethod compile_request(const ServerProfile& profile, std::size_t payload_bytes_max,
-                               bool replays);
+                               const std::vector<CompiledMethod>& methods);
 
 /// `polls`: the responder looks for messages in its mailbox.
 /// Errors: InvalidArgument (malformed, or methods that must not share a connection), Unsupported.

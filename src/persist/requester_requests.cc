@@ -43,7 +43,8 @@ Result<void> Requester::use_methods(std::vector<Method> methods) {
   const std::size_t read = compiled.size();
   compiled.push_back(compile_read(profile_, copied_late));
   if (options_.request_bytes_max != 0) {
-    compiled.push_back(compile_request(profile_, options_.request_bytes_max, copied_late));
+    auto request = compile_request(profile_, options_.request_bytes_max, compiled);
+    compiled.push_back(std::move(request));
   }
   const std::size_t first_probe = compiled.size();
   if (options_.probes) {

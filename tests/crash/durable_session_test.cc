@@ -148,6 +148,12 @@ std::vector<Kind> kinds() {
   add("dmp ddio, flush persists", Dmp, Ddio::On, dram, InfiniBand, ordered, true);
   all.back().profile.capabilities.persistent_flush = true;
   all.back().profile.capabilities.atomic_write = true;
+  add("dmp, atomic write", Dmp, Ddio::Off, dram, InfiniBand, ordered);
+  all.back().profile.capabilities.atomic_write = true;
+  add("mhp unordered, atomic write", Mhp, Ddio::On, dram, InfiniBand, unknown);
+  all.back().profile.capabilities.atomic_write = true;
+  add("dmp ddio replay, sflush", Dmp, Ddio::On, pm, InfiniBand, ordered);
+  all.back().profile.capabilities.send_flush = true;
   return all;
 }
 
@@ -286,7 +292,7 @@ class Writer {
       case 11: return random_.below(4) == 0 ? begin_refused() : begin_exchange();
       case 0: return begin_read();
       case 1: return write_at_once();
-      case 2: return begin_pair();
+      case 2: begin_pair(); return random_.below(2) == 0 ? begin_exchange() : poll();
       case 3: return begin_atomic();
       case 4: return random_.below(2) == 0 ? begin_atomic() : write_word();
       default: begin_update();
@@ -380,6 +386,8 @@ class Writer {
     wanted.number = number;
     wanted.exchanges = true;
     wanted.at = kGranule * random_.below(kArea / kGranule - 1);
+    // Also where pairs have their word, which may travel by another verb than all the rest.
+    if (random_.below(4) == 0) wanted.at = kArea - 8 * (1 + random_.below(4));
     wanted.length = kGranule * (1 + random_.below(kReplyBytesMax / kGranule));
     wanted.length = std::min<std::size_t>(wanted.length, kArea - wanted.at);
     const Write write{number, connections_ << 32 | number, 0, ++last_tag_};
