@@ -99,10 +99,15 @@ Result<void> Daemon::serve() {
   return {};
 }
 
+Daemon::~Daemon() {
+  if (service_ != nullptr) service_->begin_closing();
+}
+
 Result<void> Daemon::power_cycle() {
   PERDURE_ASSERT(machine_ != nullptr);
   http_->go_dark();
   machine_->power_cut();
+  service_->begin_closing();
   http_.reset();
   service_->abandon();
   service_.reset();

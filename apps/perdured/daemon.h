@@ -17,6 +17,9 @@ class Daemon {
   /// Everything runs when this returns. Errors: those of validate, of the devices, of
   /// PeerService::open and of HttpServer::open.
   static Result<std::unique_ptr<Daemon>> start(const server::Config& config);
+  ~Daemon();
+  Daemon(const Daemon&) = delete;
+  Daemon& operator=(const Daemon&) = delete;
 
   /// "host:port" of the control plane, with the port that was chosen.
   const std::string& control_address() const { return http_->address(); }

@@ -211,8 +211,8 @@ class Log {
   Result<Ticket> append_pieces(std::span<const std::span<const std::byte>> pieces);
 
   /// Room for the next record, to be written in place: no copy is made of it. It is good until the
-  /// next call of this log; append_claimed makes its first bytes the record. To claim and
-  /// not append is harmless. Errors: those of append.
+  /// next call of this log, which must not be given bytes in it; append_claimed makes its first
+  /// bytes the record. To claim and not append is harmless. Errors: those of append.
   Result<std::span<std::byte>> claim(std::uint64_t bytes);
   /// Errors: those of append; InvalidArgument (more than was claimed, or another call came
   /// between).

@@ -190,7 +190,9 @@ class DurableSession {
   /// It has come back, or further than before: the next failure counts as the first.
   void got_on() { backoff_.reset(); }
   /// Whether it is time to try again to come back. Requires that it is down.
-  bool retry_due(Nanoseconds now) const { return backoff_.due(now); }
+  bool retry_due(Nanoseconds now, bool urgent) const { return backoff_.due(now, urgent); }
+  /// See Backoff::put_off.
+  void put_off(Nanoseconds time) { backoff_.put_off(time); }
 
   /// Every call that waits ends by then as well. Nothing: only by the time-out.
   void set_deadline(const std::optional<Deadline>& deadline) { deadline_ = deadline; }

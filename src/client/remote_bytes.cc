@@ -16,10 +16,25 @@ constexpr Nanoseconds kSpin = std::chrono::microseconds(50);
 }  // namespace
 
 Result<std::unique_ptr<RemoteBytes>> RemoteBytes::open(Peer& peer, const std::string& pool,
-                                                       Nanoseconds timeout, const Clock& clock,
-                                                       const std::optional<Deadline>& until) {
+                                                       Nanoseconds timeout, const Clock& clock) {
   control::SessionRequest request;
   request.pool = pool;
+  return open(peer, request, timeout, clock, std::nullopt);
+}
+
+Result<std::unique_ptr<RemoteBytes>> RemoteBytes::open_for_writer(
+    Peer& peer, const std::string& pool, Nanoseconds timeout, const Clock& clock,
+    const std::optional<Deadline>& until) {
+  control::SessionRequest request;
+  request.pool = pool;
+  request.for_writer = true;
+  return open(peer, request, timeout, clock, until);
+}
+
+Result<std::unique_ptr<RemoteBytes>> RemoteBytes::open(Peer& peer,
+                                                       const control::SessionRequest& request,
+                                                       Nanoseconds timeout, const Clock& clock,
+                                                       const std::optional<Deadline>& until) {
   PERDURE_TRY(session,
               peer.open_session(
                   request, Deadline(clock, until ? std::min(timeout, until->left()) : timeout)));

@@ -20,7 +20,11 @@ class RemoteBytes final : public ByteSource {
   /// Opens a read session; `clock` must outlive it. A peer may be silent for `timeout`; `until`, if
   /// given, ends everything.
   /// Errors: those of Peer::open_session and of registration.
-  static Result<std::unique_ptr<RemoteBytes>> open(
+  static Result<std::unique_ptr<RemoteBytes>> open(Peer& peer, const std::string& pool,
+                                                   Nanoseconds timeout, const Clock& clock);
+  /// The same for what a writer has to read to open, repair or trim: where the peer has no room for
+  /// another reader, there may be room for a writer.
+  static Result<std::unique_ptr<RemoteBytes>> open_for_writer(
       Peer& peer, const std::string& pool, Nanoseconds timeout, const Clock& clock,
       const std::optional<Deadline>& until = std::nullopt);
 
@@ -34,6 +38,10 @@ class RemoteBytes final : public ByteSource {
   const Session& session() const { return session_; }
 
  private:
+  static Result<std::unique_ptr<RemoteBytes>> open(Peer& peer,
+                                                   const control::SessionRequest& request,
+                                                   Nanoseconds timeout, const Clock& clock,
+                                                   const std::optional<Deadline>& until);
   RemoteBytes(Session session, Nanoseconds timeout, const Clock& clock,
               const std::optional<Deadline>& until)
       : session_(std::move(session)), timeout_(timeout), clock_(clock), until_(until) {}

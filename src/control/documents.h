@@ -31,6 +31,7 @@ struct SessionRequest {
   std::uint64_t writer = 0;  // write: a random id of the writer; the same writer may come again
   std::string writer_name;   // for people: program, host, process
   bool take_over = false;    // write: end the session of an earlier writer that is still there
+  bool for_writer = false;   // reads for a writer (opening, repair): has room where writers have
 };
 
 /// Whether a request makes sense by itself. Errors: InvalidArgument, naming the field.

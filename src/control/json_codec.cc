@@ -201,6 +201,8 @@ std::string encode(const SessionAsk& ask) {
     body["epoch"] = ask.request.epoch.value;
     body["writer"] = hexadecimal(ask.request.writer);
     body["take_over"] = ask.request.take_over;
+  } else if (ask.request.for_writer) {
+    body["for_writer"] = true;
   }
   return text_of(body);
 }
@@ -220,6 +222,8 @@ Result<SessionAsk> decode_session_ask(std::string_view text, const std::string& 
     ask.request.epoch.value = static_cast<std::uint32_t>(fields.number("epoch", UINT32_MAX));
     ask.request.writer = fields.hex("writer");
     if (fields.has("take_over")) ask.request.take_over = fields.flag("take_over");
+  } else if (fields.has("for_writer")) {
+    ask.request.for_writer = fields.flag("for_writer");
   }
   PERDURE_TRY_VOID(fields.finish());
   PERDURE_TRY_VOID(validate(ask.request));

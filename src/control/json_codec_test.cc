@@ -47,6 +47,15 @@ TEST(JsonCodec, RequestsSurvive) {
   EXPECT_EQ(read->request.writer, 0x8000000000000001u);
   EXPECT_EQ(read->request.writer_name, "me");
   EXPECT_EQ(read->transport, Transport::Shm);
+  EXPECT_FALSE(read->request.for_writer);
+
+  SessionAsk looking;
+  looking.request.pool = "a";
+  looking.request.for_writer = true;
+  const auto look = decode_session_ask(encode(looking), "a");
+  ASSERT_TRUE(look.ok()) << look.error().message;
+  EXPECT_TRUE(look->request.for_writer);
+  EXPECT_FALSE(look->request.write);
 
   EXPECT_EQ(*decode_fence(encode_fence(Epoch{9})), Epoch{9});
   EXPECT_TRUE(decode_empty("").ok());

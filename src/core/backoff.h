@@ -22,10 +22,16 @@ class Backoff {
   void failed(Nanoseconds now) {
     wait_ = wait_ == Nanoseconds{0} ? first_ : std::min(2 * wait_, kFactorMax * first_);
     const auto quarter = static_cast<std::uint64_t>(wait_.count() / 4);
+    not_before_ = Nanoseconds{0};
     at_ = now + wait_ - Nanoseconds{static_cast<std::int64_t>(random_.below(quarter + 1))};
   }
+  /// Trying took so long that others had to wait for it: not again before `time`, unless it is
+  /// urgent. Until the next failure.
+  void put_off(Nanoseconds time) { not_before_ = time; }
   /// Whether the time has come. Requires a failure before.
-  bool due(Nanoseconds now) const { return first_ > Nanoseconds{0} && now >= at_; }
+  bool due(Nanoseconds now, bool urgent = false) const {
+    return first_ > Nanoseconds{0} && now >= at_ && (urgent || now >= not_before_);
+  }
   /// It succeeded, or got on: the next failure is the first one.
   void reset() { wait_ = Nanoseconds{0}; }
 
@@ -35,6 +41,7 @@ class Backoff {
   Nanoseconds first_;
   Nanoseconds wait_{0};
   Nanoseconds at_{0};
+  Nanoseconds not_before_{0};
   Random random_;
 };
 

@@ -20,6 +20,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <limits>
+#include <new>
 #include <utility>
 
 namespace perdure {
@@ -192,6 +193,14 @@ MessageSink& message_sink() {
 
 /// Whether this thread is in the callback, and so has the sink's lock.
 thread_local bool delivers_message = false;
+
+/// In a child of fork() nobody is left who could give the lock back, if another thread of the
+/// parent was in the callback.
+void unlock_in_child() {
+  if (!delivers_message) new (&message_sink().mutex) Mutex;
+}
+
+const int watches_sink = ::pthread_atfork(nullptr, nullptr, unlock_in_child);
 
 }  // namespace
 

@@ -151,6 +151,9 @@ Result<void> CommittedReader::follow_state(const LogState& now) {
                  fmt::format("{} holds another log now; nothing more of the old one is there",
                              options_.name)};
   }
+  // In another epoch no more than what was there before is known to be in this history.
+  const bool other_epoch = now.epoch != state_.epoch || now.begin != state_.begin;
+  if (other_epoch) committed_ = std::min(committed_, now.begin);
   if (returned_.lsn < now.head.lsn) {
     // What was trimmed may have held no record that is wanted: a pad, a configuration.
     const std::uint64_t next_wanted = std::max(returned_.index, options_.from_index);
@@ -164,14 +167,12 @@ Result<void> CommittedReader::follow_state(const LogState& now) {
     restart();
     return {};
   }
-  const bool other_epoch = now.epoch != state_.epoch || now.begin != state_.begin;
   state_ = now;
   if (!other_epoch) {
     cursor_.set_state(now);
     return {};
   }
   if (returned_.lsn > now.begin && returned_.epoch < now.epoch) return replaced();
-  committed_ = std::min(committed_, now.begin);  // more of it is not known to be in this history
   restart();
   return {};
 }

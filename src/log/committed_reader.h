@@ -42,6 +42,8 @@ class CommittedReader {
   Place place() const { return {state_.anchor.log_id, returned_}; }
   Lsn committed() const { return committed_; }
   LogEnd end() const { return cursor_.end(); }
+  /// Whether it has found records that are not known to be committed.
+  bool holds_back() const { return !held_.empty(); }
 
  private:
   /// A record that is held back, or what stands between two of them.

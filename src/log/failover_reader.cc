@@ -125,11 +125,13 @@ Result<std::optional<Record>> FailoverReader::look_around() {
   looked_around_ = now;
   place_ = replicas_[current_].reader->place();
   std::optional<Error> trimmed;
+  bool has_more = false;  // one of which it is not known yet that it is committed
   for (std::size_t count = 1; count < replicas_.size(); ++count) {
     const std::size_t index = (current_ + count) % replicas_.size();
     Replica& replica = replicas_[index];
     const auto& failure = replica.failure;
     if (failure && now - failure->at < std::max(kTryAgainAfter, kTryAgainTimes * failure->took)) {
+      has_more = has_more || !failure->trimmed;  // it may have
       continue;
     }
     auto record = try_next(replica);
@@ -137,6 +139,7 @@ Result<std::optional<Record>> FailoverReader::look_around() {
       take(index);
       return record;
     }
+    if (record.ok()) has_more = has_more || replica.reader->holds_back();
     if (replica.failure && replica.failure->trimmed) trimmed = replica.failure->error;
     replica.reader.reset();
   }
@@ -145,6 +148,8 @@ Result<std::optional<Record>> FailoverReader::look_around() {
   auto record = replicas_[current_].reader->next();
   if (!record.ok()) return std::optional<Record>{};
   if (*record) return record;
+  // A trim by a writer that was fenced can have reached a replica, and counts nowhere else.
+  if (has_more || replicas_[current_].reader->holds_back()) return std::optional<Record>{};
   return Error{trimmed->code, fmt::format("{}; {} does not have it", trimmed->message,
                                           replicas_[current_].peer->name())};
 }
@@ -175,10 +180,8 @@ void FailoverReader::note_failure(Replica& replica, Error why, bool trimmed, Nan
 
 Error FailoverReader::none_readable() const {
   if (replicas_.size() == 1) return replicas_.front().failure->error;
-  // How sure is an answer that ends reading; the smaller the better.
   const auto rank = [](const Replica& replica) {
     const Failure& failure = *replica.failure;
-    if (failure.trimmed) return std::ptrdiff_t{-1};
     return std::find(kByHope.begin(), kByHope.end(), failure.error.code) - kByHope.begin();
   };
   const auto best = std::min_element(

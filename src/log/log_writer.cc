@@ -53,6 +53,7 @@ struct Submitted {
   Ticket ticket;         // once it is open
   // Under State::mutex_:
   State state = State::Queued;
+  bool left = false;  // its caller waits no more: nobody is there to be woken
   std::optional<Result<Ticket>> outcome;
   std::condition_variable changed;
 };
@@ -140,9 +141,12 @@ class LogWriter::State {
       if (own->state == Submitted::State::Queued) {
         queue_.erase(std::find(queue_.begin(), queue_.end(), own));
         --unfinished_;
+        pass_on();
         return Error{ErrorCode::TimedOut, "it never came to be appended"};
       }
       if (own->state == Submitted::State::Open) {
+        own->left = true;
+        pass_on();
         return log::unknown(*own, "the time is over, and it may still get there");
       }
       lock.wait_for(own->changed, log::kLeaderSleep);
@@ -247,13 +251,18 @@ class LogWriter::State {
     if (options_.own_thread) return;
     for (const auto& open : open_) {
       for (const Submission& each : open) {
-        if (each->done || each->outcome) continue;
+        if (each->done || each->outcome || each->left) continue;
         return each->changed.notify_one();
       }
     }
     for (const Submission& each : queue_) {
       if (!each->done) return each->changed.notify_one();
     }
+  }
+
+  /// Who was woken to lead may have had no time left to.
+  void pass_on() {
+    if (may_lead()) wake_next();
   }
 
   // What follows is for who leads, and not under mutex_.
@@ -390,6 +399,7 @@ class LogWriter::State {
         if (queue_.empty()) return;
         submission = queue_.front();
         queue_.pop_front();
+        submission->state = Submitted::State::Appending;
       }
       finish(submission, Error{ErrorCode::TimedOut, "the writer was closed; it was not appended"});
     }

@@ -328,6 +328,10 @@ Result<void> ReplicatedLog::close(Nanoseconds timeout) {
     words += fmt::format("; {} has it up to {}{}", replica.peer().name(),
                          replica.durable_below().value, replica.sending() ? "" : " and is down");
   }
+  for (const Replica& replica : replicas_) {
+    if (!is_member(replica) || replica.was_told(committed_)) continue;
+    words += fmt::format("; {} may not know what is committed", replica.peer().name());
+  }
   if (words.empty()) return {};
   return Error{ErrorCode::TimedOut, fmt::format("the log ends at {}, committed up to {}{}",
                                                 tail_.value, committed_.value, words)};
@@ -410,8 +414,8 @@ Result<Boundary> ReplicatedLog::boundary_at(Lsn lsn, const std::optional<Deadlin
   Error unread = {ErrorCode::QuorumLost, "no replica holds it"};
   for (Replica& replica : replicas_) {
     if (!replica.sending() || replica.durable_below() < lsn) continue;
-    auto bytes = client::RemoteBytes::open(replica.peer(), options_.pool, options_.replica_timeout,
-                                           clock_, until);
+    auto bytes = client::RemoteBytes::open_for_writer(replica.peer(), options_.pool,
+                                                      options_.replica_timeout, clock_, until);
     if (!bytes.ok()) {
       unread = bytes.error();
       continue;
@@ -435,14 +439,20 @@ Result<void> ReplicatedLog::trim(Lsn lsn) {
   }
   if (lsn == head_.lsn) return {};
   PERDURE_TRY(head, boundary_at(lsn));
-  if (trim_to(head).ok()) return {};
-  return quorum_lost(Deadline(clock_, kAskWithin));
+  // Where it is durable and that is not answered, it will have to be found again: see known_head.
+  if (tried_heads_.size() == kTriedHeadsMax) tried_heads_.erase(tried_heads_.begin());
+  tried_heads_.push_back(head);
+  PERDURE_TRY_VOID(write_head(head, std::nullopt));
+  if (!quorum_stands()) return quorum_lost(Deadline(clock_, kAskWithin));
+  move_head(head);
+  return {};
 }
 
-/// The head is durable on every replica that counts before what was before it may be overwritten.
+/// Makes the head durable on every replica that counts: then it may be moved, and later what was
+/// before it overwritten, for no other replica counts before it has been brought to this head.
 /// `until`, if given, ends the waiting, and says nothing about the replica that was waited for: the
 /// head is what it was, and a replica that has the new one all the same is asked for it again.
-Result<void> ReplicatedLog::trim_to(const Boundary& head, const std::optional<Deadline>& until) {
+Result<void> ReplicatedLog::write_head(const Boundary& head, const std::optional<Deadline>& until) {
   const Nanoseconds patience = 2 * options_.replica_timeout;
   look_at_everything();
   for (Replica& replica : replicas_) {
@@ -461,10 +471,21 @@ Result<void> ReplicatedLog::trim_to(const Boundary& head, const std::optional<De
     if (no_time && replica.sending()) return written;
     replica.mark_down(written.error());
   }
-  if (!quorum_stands()) return quorum_lost_words();
+  return {};
+}
+
+void ReplicatedLog::move_head(const Boundary& head) {
   head_ = head;
   boundaries_.forget_below(head.lsn);
-  return {};
+  std::erase_if(tried_heads_, [&](const Boundary& tried) { return tried.lsn <= head.lsn; });
+}
+
+/// The place of a head that a trim of this writer has brought to a replica and nobody acknowledged.
+Result<Boundary> ReplicatedLog::known_head(Lsn lsn, const Deadline& deadline) {
+  for (const Boundary& tried : tried_heads_) {
+    if (tried.lsn == lsn) return tried;
+  }
+  return boundary_at(lsn, deadline);
 }
 
 void ReplicatedLog::follow_rule(const Configurations& in_play) {

@@ -182,7 +182,9 @@ class ReplicatedLog {
   Result<void> pad_to_lap(std::uint64_t needed, std::uint64_t kept_free);
   Result<void> drain(Replica& replica, const Deadline& deadline);
   Result<Boundary> boundary_at(Lsn lsn, const std::optional<Deadline>& until = std::nullopt);
-  Result<void> trim_to(const Boundary& head, const std::optional<Deadline>& until = std::nullopt);
+  Result<Boundary> known_head(Lsn lsn, const Deadline& deadline);
+  Result<void> write_head(const Boundary& head, const std::optional<Deadline>& until);
+  void move_head(const Boundary& head);
   void offer();
   void offer_now();
   void pump();
@@ -219,7 +221,7 @@ class ReplicatedLog {
   Result<void> bring_up(Replica& replica, ByteSource& bytes, Survey found, RepairReport& report,
                         const Deadline& deadline);
   Result<void> go_on_from_staging(Replica& replica, ByteSource& bytes, const Survey& found);
-  Replica* choose_source(const Replica& target, const Deadline& deadline);
+  Replica* choose_source(const std::vector<const Replica*>& others, const Deadline& deadline);
   Target target_here(const Boundary& to) const;
   Result<void> admit(std::unique_ptr<client::Peer> peer, Configuration next,
                      std::optional<std::size_t> instead_of);
@@ -253,6 +255,8 @@ class ReplicatedLog {
   std::uint64_t writer_ = 0;
   bool writer_seen_ = false;  // another one, when opening looked
   Boundary head_;
+  static constexpr std::size_t kTriedHeadsMax = 16;
+  std::vector<Boundary> tried_heads_;  // of trims, beyond head_; the latest last
   BoundaryIndex boundaries_;
   Lsn tail_ = kFirstLsn;
   /// Data records that end by here need no look at anything: see plain_from_here. Lowered, to 0,

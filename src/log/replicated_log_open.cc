@@ -208,8 +208,8 @@ Result<void> ReplicatedLog::look(Opening& opening) {
   for (std::size_t index = 0; index < replicas_.size(); ++index) {
     Replica& replica = replicas_[index];
     if (!replica.pool() || replica.down_reason()) continue;
-    auto bytes =
-        client::RemoteBytes::open(replica.peer(), options_.pool, options_.replica_timeout, clock_);
+    auto bytes = client::RemoteBytes::open_for_writer(replica.peer(), options_.pool,
+                                                      options_.replica_timeout, clock_);
     auto start = bytes.ok() ? read_start(**bytes) : Result<LogStart>(bytes.error());
     if (!start.ok() && start.code() == ErrorCode::VersionMismatch) return start.error();
     // Damage that is read is something to rely on; a peer that lets nobody read is not.

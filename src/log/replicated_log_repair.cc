@@ -15,6 +15,9 @@ namespace {
 // this: what its medium loses meanwhile is not found.
 constexpr int kKeptTimeouts = 12;   // of replica_timeout
 constexpr int kKeptReconnects = 2;  // of reconnect
+// A replica that is tried in vain while the others are a quorum is left alone for so many times
+// what that took: whoever waits for a commit waits for it, too.
+constexpr int kTryAgainTimes = 8;
 
 }  // namespace
 
@@ -37,6 +40,7 @@ std::vector<RepairReport> ReplicatedLog::repair(Nanoseconds timeout) {
 
 RepairReport ReplicatedLog::bring_back(Replica& replica, const Deadline& deadline) {
   look_at_everything();
+  const Nanoseconds begun = clock_.now();
   RepairReport report;
   report.peer = replica.peer().name();
   replica.session().set_deadline(deadline);
@@ -60,8 +64,11 @@ RepairReport ReplicatedLog::bring_back(Replica& replica, const Deadline& deadlin
   if (!repaired.ok()) {
     report.error = repaired.error().message;
     if (replica.up()) so_far.last_there = clock_.now();
-    if (so_far.note_further()) replica.session().got_on();
+    const bool further = so_far.note_further();
+    if (further) replica.session().got_on();
     replica.mark_down(repaired.error());
+    const Nanoseconds now = clock_.now();
+    if (!further) replica.session().put_off(now + kTryAgainTimes * (now - begun));
     const bool fenced = repaired.code() == ErrorCode::Fenced && !quorum_stands();
     if (fenced && !lost_) lost_ = repaired.error();
   }
@@ -72,11 +79,13 @@ RepairReport ReplicatedLog::bring_back(Replica& replica, const Deadline& deadlin
 void ReplicatedLog::reconnect(Nanoseconds now, const Deadline& deadline) {
   if (!may_come_back()) return;
   // Each in turn is the first: one that gets on a little in each call may take all of its time.
+  const bool urgent = !quorum_stands();
   const std::size_t first = first_to_reconnect_;
   for (std::size_t count = 0; count < replicas_.size(); ++count) {
     const std::size_t index = (first + count) % replicas_.size();
     Replica& replica = replicas_[index];
-    if (replica.sending() || !is_member(replica) || !replica.session().retry_due(now)) continue;
+    if (replica.sending() || !is_member(replica) || !replica.session().retry_due(now, urgent))
+      continue;
     if (deadline.passed()) return;
     first_to_reconnect_ = index + 1;
     RepairReport report = bring_back(replica, deadline);
@@ -123,8 +132,9 @@ Result<void> ReplicatedLog::repair_replica(Replica& replica, RepairReport& repor
   PERDURE_TRY_VOID(ask_pool(replica, deadline));
   PERDURE_TRY_VOID(replica.open_session(session_request()));
   PERDURE_TRY_VOID(replica.prepare(anchor_.shape, staging_));
-  PERDURE_TRY(bytes, client::RemoteBytes::open(replica.peer(), options_.pool,
-                                               options_.replica_timeout, clock_, deadline));
+  PERDURE_TRY(bytes,
+              client::RemoteBytes::open_for_writer(replica.peer(), options_.pool,
+                                                   options_.replica_timeout, clock_, deadline));
   // Reading it may take longer than whoever calls has time: the next call goes on. The session has
   // made durable what is read, and nobody else may write there.
   BroughtSoFar& so_far = replica.brought_so_far();
@@ -151,25 +161,31 @@ Result<void> ReplicatedLog::bring_up(Replica& replica, ByteSource& bytes, Survey
       if (state.head.lsn > committed_) {
         return Error{ErrorCode::Corrupt, "it was trimmed beyond what is committed"};
       }
-      PERDURE_TRY(head, boundary_at(state.head.lsn, deadline));
+      PERDURE_TRY(head, known_head(state.head.lsn, deadline));
       if (head.index != state.head.index || head.crc != state.head.crc) {
         return Error{ErrorCode::Corrupt, "it was trimmed to a place that is none of this log"};
       }
-      PERDURE_TRY_VOID(trim_to(head, deadline));
+      // Needs no quorum, which this very replica may be missing from.
+      PERDURE_TRY_VOID(write_head(head, deadline));
+      move_head(head);
     }
   }
   ScanReport here;
   here.start.head = head_.lsn;
-  while (Replica* source = choose_source(replica, deadline)) {
+  std::vector<const Replica*> refusing = {&replica};
+  std::optional<Error> refused;
+  while (Replica* source = choose_source(refusing, deadline)) {
     here.tail = tail_;
     here.next_index = next_index_;
     here.last_crc = last_crc_;
     if (report.found.empty()) report.found = describe_difference(found, here);
-    auto remote = client::RemoteBytes::open(source->peer(), options_.pool, options_.replica_timeout,
-                                            clock_, deadline);
+    auto remote = client::RemoteBytes::open_for_writer(source->peer(), options_.pool,
+                                                       options_.replica_timeout, clock_, deadline);
     if (!remote.ok()) {
-      if (deadline.passed()) return remote.error();
-      source->mark_down(remote.error());
+      // That a session is refused or takes too long says nothing about what it has and sends.
+      refused = remote.error();
+      if (deadline.passed()) return *refused;
+      refusing.push_back(source);
       continue;
     }
     Source from{*source->pool(), **remote, *source->state()};
@@ -189,14 +205,17 @@ Result<void> ReplicatedLog::bring_up(Replica& replica, ByteSource& bytes, Survey
     found = std::move(again);
   }
   if (deadline.passed()) return Error{ErrorCode::TimedOut, "there was no time left for it"};
-  return go_on_from_staging(replica, bytes, found);
+  auto gone_on = go_on_from_staging(replica, bytes, found);
+  return gone_on.ok() || !refused ? gone_on : *refused;
 }
 
-/// Another replica that holds everything; nothing when there is none.
-Replica* ReplicatedLog::choose_source(const Replica& target, const Deadline& deadline) {
+/// A replica that holds everything, and is none of those; nothing when there is none.
+Replica* ReplicatedLog::choose_source(const std::vector<const Replica*>& others,
+                                      const Deadline& deadline) {
   const Deadline soon(clock_, std::min(deadline.left(), 2 * options_.replica_timeout));
   for (Replica& each : replicas_) {
-    if (&each == &target || !each.sending() || !is_member(each)) continue;
+    const bool other = std::find(others.begin(), others.end(), &each) != others.end();
+    if (other || !each.sending() || !is_member(each)) continue;
     auto drained = drain(each, soon);
     if (drained.ok()) return &each;
     if (each.sending() && !deadline.passed()) each.mark_down(drained.error());
@@ -328,8 +347,8 @@ Result<void> ReplicatedLog::bring_newcomer(Replica& replica) {
         fmt::format("its pool is too small: the log's ring has {} bytes", anchor_.ring_bytes)};
   }
   PERDURE_TRY_VOID(replica.prepare(anchor_.shape, staging_));
-  PERDURE_TRY(bytes, client::RemoteBytes::open(replica.peer(), options_.pool,
-                                               options_.replica_timeout, clock_));
+  PERDURE_TRY(bytes, client::RemoteBytes::open_for_writer(replica.peer(), options_.pool,
+                                                          options_.replica_timeout, clock_));
   PERDURE_TRY(found, survey_on(*bytes, replica.brought_so_far().scan, tail_));
   const bool own = found.report && found.state().anchor.log_id == anchor_.log_id;
   const bool other = found.damage || (found.report && !own && !found.state().marks.creating);

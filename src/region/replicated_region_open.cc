@@ -128,7 +128,8 @@ Result<void> ReplicatedRegion::look() {
   for (Replica& replica : replicas_) {
     if (replica.session.down_reason()) continue;
     client::Peer& peer = replica.session.peer();
-    auto reader = client::RemoteBytes::open(peer, options_.pool, options_.peer_timeout, clock_);
+    auto reader =
+        client::RemoteBytes::open_for_writer(peer, options_.pool, options_.peer_timeout, clock_);
     if (!reader.ok()) {
       replica.session.mark_down(reader.error());
       continue;

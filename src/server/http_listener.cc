@@ -132,6 +132,7 @@ class Listener final : public HttpListener {
   void displace(Connection& connection);
   void end(Connection& connection, const std::string& words);
   void give_answers();
+  bool anything_at_work() const;
   void end_the_slow();
 
   MHD_Result begin(Connection& connection, MHD_Connection* handle, const char* url,
@@ -314,8 +315,15 @@ void Listener::run() {
     ::MHD_run(library_);
     end_the_slow();
     keep_spares();
-    if (end_by && (connections_.empty() || end_by->passed())) return;
+    // A request at work is waited for, however long: the library must not end while it has a
+    // connection that is suspended.
+    if (end_by && (connections_.empty() || (end_by->passed() && !anything_at_work()))) return;
   }
+}
+
+bool Listener::anything_at_work() const {
+  return std::any_of(connections_.begin(), connections_.end(),
+                     [](const auto& each) { return each.second->phase == Phase::Working; });
 }
 
 void Listener::wait(Nanoseconds for_at_most) {

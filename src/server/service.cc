@@ -288,8 +288,15 @@ void PeerService::show(PoolEntry& entry, const std::optional<Error>& failure) {
 }
 
 /// entry.control, for a scope. Errors: TimedOut (another request has had it for long).
-Result<PoolHold> PeerService::hold(PoolEntry& entry) {
-  if (entry.control.take(kControlWithin)) return PoolHold(entry.control);
+Result<PoolHold> PeerService::hold(PoolEntry& entry) const {
+  if (entry.control.take(kControlWithin)) {
+    PoolHold control(entry.control);
+    const MutexLock lock(mutex_);
+    const auto found = pools_.find(entry.name);
+    if (found != pools_.end() && found->second.get() == &entry) return control;
+    return Error{ErrorCode::NotFound,
+                 fmt::format("pool '{}' was deleted while this waited for it", entry.name)};
+  }
   const auto held = std::chrono::duration_cast<std::chrono::seconds>(entry.control.held());
   return Error{ErrorCode::TimedOut,
                fmt::format("pool '{}': another request has been at work on it for {} s; its medium "

@@ -132,6 +132,9 @@ class PeerService {
   /// The machine lost its power: ends all sessions without another look at their pools, and lets
   /// go of the pools as a crash leaves them. Afterwards only destruction.
   void abandon();
+  /// Ends what may take long and can be asked for again, such as making durable what an earlier
+  /// writer left; grants nothing more that needs it. To be called before requests are waited for.
+  void begin_closing() { closing_.store(true); }
 
   /// Accepts who has connected and handles what has arrived, once and without waiting; returns
   /// whether there was anything. Requires a service without threads.
@@ -206,7 +209,7 @@ class PeerService {
   Result<void> open_as(PoolEntry& entry, Result<std::unique_ptr<pmem::Pool>> opened);
   Result<void> adopt(PoolEntry& entry, std::unique_ptr<pmem::Pool> pool);
   void show(PoolEntry& entry, const std::optional<Error>& failure);
-  static Result<PoolHold> hold(PoolEntry& entry);
+  Result<PoolHold> hold(PoolEntry& entry) const;
   Result<void> require_open(const PoolEntry& entry) const;
   control::PoolDescription shown(const PoolEntry& entry) const;
   control::SessionDescription describe_entry(const SessionEntry& entry) const
@@ -241,7 +244,7 @@ class PeerService {
   void finish(const SessionPointer& entry);
   bool end_before_closing(const PoolEntry& entry);
   void expire_grants();
-  Result<void> make_room(bool write);
+  Result<void> make_room(bool for_writer);
   std::size_t reserved_for_writers() const;
   void check_media();
   void open_busy();

@@ -211,7 +211,10 @@ void PeerService::check_media() {
     if (entry->served == nullptr) continue;
     if (const auto checked = entry->served->region().check(); !checked.ok()) {
       medium_failed(*entry, checked.error());
-      (void)end_all(sessions_of(*entry, false), false);
+      const auto sessions = sessions_of(*entry, false);
+      // Their threads end them. One that is stuck in the medium holds up no look at another one.
+      for (const SessionPointer& each : sessions) each->session.request_stop();
+      if (!options_.threads) (void)end_all(sessions, false);
     }
   }
 }

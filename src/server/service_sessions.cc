@@ -137,7 +137,7 @@ std::size_t PeerService::reserved_for_writers() const {
 /// Whether one more session may be granted. Readers leave room for writers, and half of their own
 /// room to those readers that connect; a writer, of whom a pool has one, finds room as long as
 /// any grant of a reader is unused: the oldest of these has to go.
-Result<void> PeerService::make_room(bool write) {
+Result<void> PeerService::make_room(bool for_writer) {
   const std::size_t for_readers = options_.sessions_max - reserved_for_writers();
   SessionPointer oldest;
   {
@@ -145,15 +145,15 @@ Result<void> PeerService::make_room(bool write) {
     std::size_t readers = 0;
     std::size_t unused = 0;
     for (const auto& [id, entry] : sessions_) {
-      if (entry->session.terms().write) continue;
+      if (entry->session.terms().write || entry->session.terms().for_writer) continue;
       ++readers;
       if (entry->phase != control::SessionPhase::Granted) continue;
       ++unused;
       if (oldest == nullptr || entry->order < oldest->order) oldest = entry;
     }
     const bool full = sessions_.size() >= options_.sessions_max;
-    const bool many_unused = !write && unused != 0 && unused >= (for_readers + 1) / 2;
-    if (!full && !many_unused && (write || readers < for_readers)) return {};
+    const bool many_unused = !for_writer && unused != 0 && unused >= (for_readers + 1) / 2;
+    if (!full && !many_unused && (for_writer || readers < for_readers)) return {};
     if (oldest == nullptr) {
       return Error{ErrorCode::QueueFull,
                    fmt::format("this peer has {} sessions, of its limit of {}, and keeps {} for "
@@ -179,6 +179,7 @@ Result<control::SessionGrant> PeerService::grant(const PoolPointer& entry,
   terms.token = options_.secrets();
   terms.pool = request.pool;
   terms.write = request.write;
+  terms.for_writer = request.for_writer;
   terms.epoch = request.epoch;
   terms.writer = request.writer;
   terms.writer_name = request.writer_name;
@@ -199,7 +200,7 @@ Result<control::SessionGrant> PeerService::grant(const PoolPointer& entry,
   grant.medium = *medium;
   terms.flushes_writes = grant.pool.profile.domain != PersistenceDomain::Page ||
                          grant.pool.profile.dma_dirties == DmaDirties::Yes;
-  PERDURE_TRY_VOID(make_room(request.write));
+  PERDURE_TRY_VOID(make_room(request.write || request.for_writer));
   terms.id = options_.secrets();
   if (options_.handlers) terms.handlers = options_.handlers(terms);
   terms.reply_bytes_max = options_.reply_bytes_max;

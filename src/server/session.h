@@ -24,6 +24,7 @@ struct SessionTerms {
   std::uint64_t token = 0;
   std::string pool;
   bool write = false;
+  bool for_writer = false;  // it reads for one
   Epoch epoch;
   std::uint64_t writer = 0;
   std::string writer_name;

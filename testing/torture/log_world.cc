@@ -135,17 +135,21 @@ bool LogWorld::open_as_known(Program& program, Random& random, bool accept_loss)
     if (open(program, choices, random)) return true;
     if (judge_.breach()) return false;
   }
-  if (known.size() < 2) return false;
-  // Where that is not decided, it may take the replicas of all.
-  Members all;
-  for (const Members& members : known) {
-    for (const pmem::Uuid& pool : members.pools) {
-      if (!has(all, pool)) all.pools.push_back(pool);
+  // Where a change is not decided, it may take the replicas of two of them, and no others.
+  for (std::size_t one = 0; one < known.size(); ++one) {
+    for (std::size_t other = one + 1; other < known.size(); ++other) {
+      Members both = known[one];
+      for (const pmem::Uuid& pool : known[other].pools) {
+        if (!has(both, pool)) both.pools.push_back(pool);
+      }
+      OpenChoices choices = open_choices(both);
+      choices.quorum = 0;
+      choices.accept_loss = accept_loss;
+      if (!choices.replicas.empty() && open(program, choices, random)) return true;
+      if (judge_.breach()) return false;
     }
   }
-  OpenChoices choices = open_choices(all);
-  choices.accept_loss = accept_loss;
-  return !choices.replicas.empty() && open(program, choices, random);
+  return false;
 }
 
 /// Opens the log by `program`; what it holds is judged.

@@ -108,6 +108,45 @@ TEST(LogTogether, ARepairThatTrimsKeepsItsDeadlineAndTheReplicas) {
   cluster.expect_all(3, 10);
 }
 
+// The power of a replica fails somewhere in a trim. It may have the new head, of which its writer
+// knows nothing, and without it there is no quorum.
+TEST(LogTogether, ATrimWithoutAnswerLocksNobodyOut) {
+  for (const std::size_t servers : {1u, 2u}) {
+    bool through = false;
+    int trimmed_alone = 0;
+    for (std::uint64_t events = 1; !through && events < 1000; ++events) {
+      Cluster cluster(servers);
+      WriterOptions options = cluster.options();
+      options.quorum = servers;
+      const Order order = servers == 1 ? Order{0} : Order{0, 1};
+      auto opened = cluster.open(order, options);
+      ASSERT_TRUE(opened.ok()) << opened.error().message;
+      ReplicatedLog& log = **opened;
+      const auto tickets = Cluster::append(log, 6);
+      Cluster::settle(log);
+      cluster.world().cut_after(cluster.server(0).machine(), events);
+      const bool trimmed = log.trim(tickets[3].lsn).ok();
+      cluster.world().cancel_cut();
+      through = cluster.server(0).machine().powered();
+      ASSERT_TRUE(trimmed || !through) << events;
+      if (through) continue;
+      cluster.start(0);
+      if (cluster.scan(0).start.head == tickets[3].lsn) ++trimmed_alone;
+      for (int look = 0; look < 100 && log.status().replicas[0].up; ++look) {
+        cluster.world().pass(milliseconds(5));
+        (void)log.poll();
+      }
+      Cluster::expect_repaired(log.repair(), 1);
+      Cluster::append(log, 3);
+      ASSERT_TRUE(log.trim(tickets[4].lsn).ok()) << events;
+      ASSERT_EQ(log.status().head, tickets[4].lsn);
+      if (testing::Test::HasFailure()) return;
+    }
+    EXPECT_TRUE(through);
+    EXPECT_GT(trimmed_alone, 0);
+  }
+}
+
 // Every answer comes, each of them late: timing the connection takes longer than there is.
 TEST(LogTogether, ARepairOverASlowLinkKeepsItsDeadline) {
   Cluster cluster;

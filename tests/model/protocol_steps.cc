@@ -461,8 +461,14 @@ void Protocol::catch_up_from(const State& state, int number, int pool, int sourc
     for (int other = 0; other < bounds_.pools; ++other) {
       if (has(writer.sending, other) && writer.durable[at(other)] != writer.tail) return;
     }
+    const int trimmed = begun.judge.trimmed;
     broken = trim_to(begun, writer, replica.head, replica.head_id);
-    if (writer.head != replica.head) return;
+    if (!enough(writer.configuration, 0, writer.sending)) {
+      // No quorum is needed, from which this very replica may be missing; nor was it acknowledged.
+      writer.head = replica.head;
+      writer.head_id = replica.head_id;
+      begun.judge.trimmed = small(trimmed);
+    }
   }
   replica.fence = writer.epoch;
   replica.fence_writer = writer.self;

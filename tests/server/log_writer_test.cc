@@ -8,6 +8,7 @@
 
 #include <array>
 #include <atomic>
+#include <barrier>
 #include <map>
 #include <mutex>
 #include <set>
@@ -285,6 +286,25 @@ TEST_P(LogWriterTest, NobodyIsLeftWaiting) {
   });
   for (std::thread& thread : threads) thread.join();
   EXPECT_TRUE(writer.close(kLong).ok());
+}
+
+// Whoever is woken to look after the log for all may be one that has just left.
+TEST_P(LogWriterTest, WhoseTimeIsOverTakesNobodyElsesTurn) {
+  constexpr std::uint32_t kRounds = 300;
+  LogWriter writer = open();
+  std::barrier round(3);
+  const auto commit = [&](std::uint32_t thread, std::chrono::milliseconds timeout) {
+    for (std::uint32_t number = 0; number < kRounds; ++number) {
+      round.arrive_and_wait();
+      const auto ticket = writer.commit(record_of({thread, number}), Level::Committed, timeout);
+      EXPECT_TRUE(ticket.ok() || timeout != kLong) << number << ": " << ticket.error().message;
+    }
+  };
+  std::thread hurried(commit, 0, std::chrono::milliseconds(0));
+  std::thread short_of_time(commit, 1, std::chrono::milliseconds(1));
+  commit(2, kLong);
+  hurried.join();
+  short_of_time.join();
 }
 
 TEST_P(LogWriterTest, WhatAUserThrowsLeavesItUsable) {
