@@ -145,10 +145,12 @@ TEST_F(Service, AGrantThatCanNotBeMadeDurableIsNotGiven) {
   lent_->broken = true;
   EXPECT_EQ(open(writer(1, 10)).code(), ErrorCode::SystemError);
   EXPECT_TRUE(service_->report()->sessions.empty());
+  EXPECT_EQ(service_->report()->pools[0].counters.medium_failures, 1u);
   // Such a medium is not trusted again.
   lent_->broken = false;
   EXPECT_EQ(described().state, control::PoolStatus::Unavailable);
   EXPECT_EQ(open(writer(1, 10)).code(), ErrorCode::SystemError);
+  EXPECT_EQ(service_->report()->pools[0].counters.medium_failures, 1u) << "of one failure";
 }
 
 TEST_F(Service, TroubleOfTheRnicEndsSessionsAndCondemnsNoPool) {
