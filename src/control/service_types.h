@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "control/documents.h"
+#include "core/clock.h"
 #include "fabric/fabric.h"
 #include "pmem/medium_costs.h"
 
@@ -130,6 +131,9 @@ struct PoolReport {
   PoolDescription pool;
   ServiceCounters counters;  // ended and live sessions together
   ServiceTimes times;        // the same
+  /// For how long the oldest piece of work on it has not ended: what a session found in one look, a
+  /// change of the pool, or a piece of what an earlier writer left. Zero: there is none.
+  Nanoseconds oldest_work{0};
   /// Nothing: there is none, or it is not known. At most half a second old while a writer is there.
   std::optional<LogReport> log;
 };

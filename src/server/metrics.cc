@@ -40,6 +40,8 @@ constexpr std::array kCounters{
             &control::ServiceCounters::revocation_failures},
 };
 
+double in_seconds(std::uint64_t ns) { return static_cast<double>(ns) / 1e9; }
+
 std::string pool_label(const control::PoolReport& report) {
   return fmt::format("pool=\"{}\"", report.pool.name);
 }
@@ -57,6 +59,12 @@ void write_pools(MetricsWriter& text, const control::ServiceReport& report) {
   text.head("perdure_pool_epoch", "Epoch of the last writer.", "gauge");
   for (const control::PoolReport& each : report.pools) {
     text.value("perdure_pool_epoch", pool_label(each), each.pool.epoch.value);
+  }
+  constexpr const char* oldest = "perdure_oldest_work_seconds";
+  text.head(oldest, "For how long the oldest piece of work on the pool has not ended.", "gauge");
+  for (const control::PoolReport& each : report.pools) {
+    text.value(oldest, pool_label(each),
+               in_seconds(static_cast<std::uint64_t>(each.oldest_work.count())));
   }
 }
 
@@ -120,8 +128,6 @@ void write_logs(MetricsWriter& text, const control::ServiceReport& report) {
     }
   }
 }
-
-double in_seconds(std::uint64_t ns) { return static_cast<double>(ns) / 1e9; }
 
 void write_times(MetricsWriter& text, const control::ServiceReport& report, const char* name,
                  const char* help, control::TimeCounts control::ServiceTimes::*which) {

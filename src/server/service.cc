@@ -472,12 +472,14 @@ Result<control::ServiceReport> PeerService::report(const Caller& caller) {
     const MutexLock lock(mutex_);
     for (const auto& [name, entry] : pools_) entries.push_back(entry);
   }
-  for (const PoolPointer& entry : entries) report.pools.push_back({shown(*entry), {}, {}, {}});
+  for (const PoolPointer& entry : entries) report.pools.push_back({shown(*entry), {}, {}, {}, {}});
+  const Nanoseconds now = Clock::monotonic().now();
   const MutexLock lock(mutex_);
   for (std::size_t i = 0; i < entries.size(); ++i) {
     report.pools[i].counters = entries[i]->ended;
     report.pools[i].times = entries[i]->ended_times;
     report.pools[i].log = entries[i]->log;
+    report.pools[i].oldest_work = oldest_work(*entries[i], now);
   }
   for (const auto& [id, entry] : sessions_) {
     report.sessions.push_back(describe_entry(*entry));

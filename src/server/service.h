@@ -160,6 +160,22 @@ class PeerService {
     std::shared_ptr<fabric::Memory> memory;  // empty: it could not be; each session has its own
     bool refused = false;
   };
+  /// How long something that counts has stood still, as far as looks now and then tell.
+  class Standstill {
+   public:
+    void look(std::uint64_t count, Nanoseconds now) {
+      if (count == count_) return;
+      count_ = count;
+      since_ = now;
+    }
+    Nanoseconds at(std::uint64_t count, Nanoseconds now) const {
+      return count == count_ ? now - since_ : Nanoseconds{0};
+    }
+
+   private:
+    std::uint64_t count_ = 0;
+    Nanoseconds since_{0};
+  };
   /// A pool by name. `control` is held through every change; what is shown of it, and what its
   /// session threads touch, is under the service's mutex. What takes long is done under
   /// `preparing`, not under `control`, so that nobody who fences waits for it: see prepare().
@@ -169,6 +185,7 @@ class PeerService {
     PoolControl control;
     PoolControl preparing;                        // taken under control, and kept without it
     std::atomic<std::uint64_t> settled_bytes{0};  // by whoever has `preparing`
+    Standstill settling;                          // under mutex_: of settled_bytes
     std::unique_ptr<ServedPool> served;     // under control; goes under both; empty unless open
     std::optional<Deadline> ask_again;      // under control: it is in use, and nobody has its lock
     control::PoolDescription shown;         // under mutex_
@@ -187,6 +204,12 @@ class PeerService {
     ServedSession session;
     const std::shared_ptr<PoolEntry> pool;
     const Deadline connect_by;
+    /// Whoever runs the session counts its steps: odd while it is at work, even while it sleeps.
+    void count_steps(std::uint64_t by) {
+      steps.store(steps.load(std::memory_order_relaxed) + by, std::memory_order_relaxed);
+    }
+    std::atomic<std::uint64_t> steps{0};
+    Standstill working;       // under mutex_: of steps
     std::uint64_t order = 0;  // the how manieth grant; set once
     control::SessionPhase phase = control::SessionPhase::Granted;  // under mutex_
     bool ended = false;                                            // under mutex_
@@ -247,6 +270,8 @@ class PeerService {
   Result<void> make_room(bool for_writer);
   std::size_t reserved_for_writers() const;
   void check_media();
+  void look_at_work();
+  Nanoseconds oldest_work(const PoolEntry& entry, Nanoseconds now) const PERDURE_REQUIRES(mutex_);
   void open_busy();
   void run_watch();
 
@@ -257,6 +282,7 @@ class PeerService {
   void stop_acceptors();
   void run_acceptor(Plane& plane);
   void run_session(const SessionPointer& entry, std::unique_ptr<fabric::Endpoint> endpoint);
+  void run_attached(const SessionPointer& entry);
   void examine(ServedSession& session) const;
   void session_failed(const SessionPointer& entry, const Error& why);
   void medium_failed(PoolEntry& entry, const Error& why);

@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <set>
 #include <system_error>
 
@@ -105,7 +106,13 @@ bool PeerService::attach(const SessionPointer& entry, std::unique_ptr<fabric::En
 
 void PeerService::run_session(const SessionPointer& entry,
                               std::unique_ptr<fabric::Endpoint> endpoint) {
-  if (!attach(entry, std::move(endpoint))) return finish(entry);
+  entry->count_steps(1);
+  if (attach(entry, std::move(endpoint))) run_attached(entry);
+  finish(entry);
+  entry->count_steps(1);  // it stays where its keys can not be taken away
+}
+
+void PeerService::run_attached(const SessionPointer& entry) {
   // Asking whether to go on polling reads the clock, which takes as long as a poll.
   constexpr std::uint32_t kPollsPerQuestion = 8;
   AdaptiveSpin spin(*options_.clock, spin_slots_, options_.spin_budget);
@@ -113,6 +120,7 @@ void PeerService::run_session(const SessionPointer& entry,
   std::uint32_t turns = 0;
   Nanoseconds examined = options_.clock->now() - kExamineEvery;
   while (!entry->session.stopping()) {
+    entry->count_steps(2);
     if (turns++ % kTurnsPerLook == 0 && options_.clock->now() - examined >= kExamineEvery) {
       examined = options_.clock->now();
       examine(entry->session);
@@ -127,11 +135,12 @@ void PeerService::run_session(const SessionPointer& entry,
       empty_polls = 0;
     } else if (++empty_polls % kPollsPerQuestion == 0 && !spin.keep_polling()) {
       turns = 0;  // after a sleep, time has passed
+      entry->count_steps(1);
       if (entry->session.sleep(kSleepSlice)) spin.woken();
+      entry->count_steps(1);
     }
   }
   examine(entry->session);
-  finish(entry);
 }
 
 /// What the pool of a writer's session holds by now: asked by the session's own thread, which has
@@ -152,9 +161,33 @@ void PeerService::run_watch() {
       std::uint64_t count = 0;
       [[maybe_unused]] const auto got = ::read(notice.fd, &count, sizeof count);
     }
+    look_at_work();
     check_media();
     open_busy();
   }
+}
+
+/// What does not get on from one look to the next is told by oldest_work(): nobody who works reads
+/// a clock for it.
+void PeerService::look_at_work() {
+  const Nanoseconds now = Clock::monotonic().now();
+  const MutexLock lock(mutex_);
+  for (const auto& [name, entry] : pools_) entry->settling.look(entry->settled_bytes.load(), now);
+  for (const auto& [id, entry] : sessions_) {
+    entry->working.look(entry->steps.load(std::memory_order_relaxed), now);
+  }
+}
+
+Nanoseconds PeerService::oldest_work(const PoolEntry& entry, Nanoseconds now) const {
+  Nanoseconds oldest = entry.control.held();
+  oldest = std::max(
+      oldest, std::min(entry.preparing.held(), entry.settling.at(entry.settled_bytes.load(), now)));
+  for (const auto& [id, session] : sessions_) {
+    if (session->pool.get() != &entry) continue;
+    const std::uint64_t steps = session->steps.load(std::memory_order_relaxed);
+    if (steps % 2 == 1) oldest = std::max(oldest, session->working.at(steps, now));
+  }
+  return oldest;
 }
 
 /// Whoever had a pool when the daemon started may have ended by now.

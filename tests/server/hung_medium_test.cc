@@ -97,6 +97,16 @@ class HungMedium : public testing::Test {
     while (!what() && !patience.passed()) (void)::poll(nullptr, 0, 5);
     return what();
   }
+  /// For how long the oldest piece of work on a pool has not ended, as /metrics says.
+  bool is_stuck(const std::string& pool) {
+    const auto report = service_->report();
+    EXPECT_TRUE(report.ok());
+    for (const control::PoolReport& each : report->pools) {
+      if (each.pool.name == pool) return each.oldest_work > Nanoseconds{0};
+    }
+    ADD_FAILURE() << "no pool " << pool;
+    return false;
+  }
   void everything_else_goes_on() {
     ++epoch_;
     EXPECT_EQ(status("GET", "/healthz"), 200);
@@ -128,6 +138,8 @@ TEST_F(HungMedium, OnePoolHoldsUpItsOwnRequestsOnly) {
   for (int i = 0; i < 8; ++i) ask_beside("/v1/pools/hung-0/fence", epoch_of(3 + i));
   for (int i = 0; i < 8; ++i) ask_beside("/v1/pools/hung-0/sessions", R"({"write":false})");
   EXPECT_TRUE(comes_true([&] { return given_up_ == 16; })) << given_up_;
+  EXPECT_TRUE(is_stuck("hung-0"));
+  EXPECT_FALSE(is_stuck("well"));
   everything_else_goes_on();
   // Expect: the one that waited ends with its medium, and the pool is served again.
   hanging_[0]->hang(false);
@@ -160,11 +172,34 @@ TEST_F(HungMedium, AStuckSessionKeepsNoOtherOneGoing) {
   auto device_of_reader = fabric::shm::open_device();
   std::thread writer([&] { (void)update(*writing, **device, 1, 0); });
   EXPECT_TRUE(comes_true([&] { return hanging_[0]->waits(); }));
+  // Nothing else is at work on the pool. Expect: it is seen all the same.
+  EXPECT_TRUE(comes_true([&] { return is_stuck("hung-0"); }));
   ask_beside("/v1/pools/hung-0/close", "");
   std::vector<std::byte> bytes(64);
   EXPECT_TRUE(comes_true(
       [&] { return run(*reading, **device_of_reader, fabric::Opcode::Read, bytes).has_value(); }));
   hanging_[0]->hang(false);
+  writer.join();
+  EXPECT_TRUE(comes_true([&] { return !is_stuck("hung-0"); }));
+}
+
+TEST_F(HungMedium, ASessionWithNothingToDoIsNotStuck) {
+  auto peer = client::HttpPeer::open(
+      server_->address(), std::shared_ptr<fabric::Device>(std::move(*fabric::shm::open_device())));
+  ASSERT_TRUE(peer.ok()) << peer.error().message;
+  auto writing = (*peer)->open_session({"hung-0", true, Epoch{1}, 10, "idle", false}, soon());
+  ASSERT_TRUE(writing.ok()) << writing.error().message;
+  auto device = fabric::shm::open_device();
+  EXPECT_EQ(update(*writing, **device, 1, 0), 0);
+  // Receive: looks of the watching thread, which sees another pool's session stuck.
+  auto other = (*peer)->open_session({"hung-1", true, Epoch{1}, 10, "stuck", false}, soon());
+  ASSERT_TRUE(other.ok()) << other.error().message;
+  hanging_[1]->hang(true);
+  auto device_of_other = fabric::shm::open_device();
+  std::thread writer([&] { (void)update(*other, **device_of_other, 1, 0); });
+  EXPECT_TRUE(comes_true([&] { return is_stuck("hung-1"); }));
+  EXPECT_FALSE(is_stuck("hung-0"));
+  hanging_[1]->hang(false);
   writer.join();
 }
 
@@ -190,6 +225,7 @@ TEST_F(HungMedium, AWriterWhoWaitsForALongFlushHoldsUpNobodyWhoFences) {
   EXPECT_EQ(second->status, 504);
   EXPECT_NE(second->body.find("made durable, 0 of"), std::string::npos) << second->body;
   EXPECT_EQ(status("POST", "/v1/pools/hung-0/close"), 504);
+  EXPECT_TRUE(comes_true([&] { return is_stuck("hung-0"); }));
   EXPECT_EQ(answer, 0);
   // Expect: the first one, fenced while it waited, is not granted the pool.
   hanging_[0]->hang(false);

@@ -129,6 +129,14 @@ TEST(Metrics, SayHowFarAReplicaIsAndHowFullItsLog) {
   }
 }
 
+TEST(Metrics, SayHowLongWorkHasNotEnded) {
+  auto report = busy_report();
+  report.pools[0].oldest_work = std::chrono::milliseconds(1500);
+  const auto values = parsed(metrics_text(report));
+  EXPECT_EQ(values.at("perdure_oldest_work_seconds{pool=\"orders\"}"), 1.5);
+  EXPECT_EQ(values.at("perdure_oldest_work_seconds{pool=\"other\"}"), 0);
+}
+
 TEST(Metrics, OfAlikeFlushesOfMemoryASampleIsTimed) {
   TimedSample memory(PersistenceDomain::Dmp);
   TimedSample file(PersistenceDomain::Page);
