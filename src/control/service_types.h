@@ -80,7 +80,8 @@ struct LogReport {
   std::uint64_t ring_bytes = 0;
   std::size_t replicas = 0;  // that the log has
   std::size_t quorum = 0;
-  bool whole = false;  // not being created, brought to equal, or removed
+  bool whole = false;    // not being created, brought to equal, or removed
+  bool removed = false;  // it was told that it is no member any more
   bool operator==(const LogReport&) const = default;
 };
 

@@ -499,6 +499,10 @@ TEST(LogReport, TellsWhatTheFirstPagesSay) {
   image.write_state();
   EXPECT_EQ((*report_of_bytes(image.bytes()))->tail, second);
   EXPECT_FALSE((*report_of_bytes(image.bytes()))->whole);
+  EXPECT_FALSE((*report_of_bytes(image.bytes()))->removed);
+  image.state.marks.removed = true;
+  image.write_state();
+  EXPECT_TRUE((*report_of_bytes(image.bytes()))->removed);
 
   // Torn under our eyes: it can not be told now, which is not the same as that there is none.
   image.bytes()[kStateAt] ^= std::byte{1};

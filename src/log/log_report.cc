@@ -19,6 +19,7 @@ control::LogReport report_of(const LogStart& start) {
   report.replicas = state.configuration.members.size();
   report.quorum = state.configuration.quorum;
   report.whole = !state.marks.any();
+  report.removed = state.marks.removed;
   // An epoch begins where what came before is durable; a replica that is being brought to equal
   // has the epoch first and the records later.
   if (report.whole) report.tail = std::max(report.tail, state.begin);

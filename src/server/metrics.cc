@@ -114,7 +114,7 @@ constexpr std::array kLogGauges{
              [](const control::LogReport& log) { return std::uint64_t{log.replicas}; }},
     LogGauge{"perdure_log_quorum", "Replicas that must have a record for it to be committed.",
              [](const control::LogReport& log) { return std::uint64_t{log.quorum}; }},
-    LogGauge{"perdure_log_whole", "0 while this replica is made, brought to equal, or removed.",
+    LogGauge{"perdure_log_whole", "0 while this replica is made or brought to equal.",
              [](const control::LogReport& log) { return std::uint64_t{log.whole ? 1U : 0U}; }},
 };
 
@@ -122,7 +122,7 @@ void write_logs(MetricsWriter& text, const control::ServiceReport& report) {
   for (const LogGauge& gauge : kLogGauges) {
     text.head(gauge.name, gauge.help, "gauge");
     for (const control::PoolReport& each : report.pools) {
-      if (!each.log) continue;
+      if (!each.log || each.log->removed) continue;  // what is no part of it says nothing of it
       text.value(gauge.name, fmt::format("{},log=\"{:016x}\"", pool_label(each), each.log->log_id),
                  gauge.value(*each.log));
     }

@@ -130,10 +130,10 @@ void ServedSession::publish() {
 }
 
 void ServedSession::tell_contents(const control::LogReport& found) {
-  const std::array<std::uint64_t, 9> values{
-      found.log_id,     found.epoch.value,     found.head.value,
-      found.tail.value, found.committed.value, found.ring_bytes,
-      found.replicas,   found.quorum,          found.whole ? 1U : 0U};
+  const std::array<std::uint64_t, 10> values{
+      found.log_id,          found.epoch.value,      found.head.value, found.tail.value,
+      found.committed.value, found.ring_bytes,       found.replicas,   found.quorum,
+      found.whole ? 1U : 0U, found.removed ? 1U : 0U};
   for (std::size_t i = 0; i < values.size(); ++i) {
     contents_[i].store(values[i], std::memory_order_relaxed);
   }
@@ -152,6 +152,7 @@ std::optional<control::LogReport> ServedSession::contents() const {
   found.replicas = value(6);
   found.quorum = value(7);
   found.whole = value(8) != 0;
+  found.removed = value(9) != 0;
   return found;
 }
 

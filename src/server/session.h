@@ -116,7 +116,7 @@ class ServedSession {
   std::atomic<bool> stopping_{false};
   // Copies of the responder's counters, for readers in other threads.
   std::array<std::atomic<std::uint64_t>, 5> published_{};
-  std::array<std::atomic<std::uint64_t>, 9> contents_{};  // the fields of a LogReport
+  std::array<std::atomic<std::uint64_t>, 10> contents_{};  // the fields of a LogReport
 };
 
 }  // namespace perdure::server

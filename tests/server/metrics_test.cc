@@ -129,6 +129,12 @@ TEST(Metrics, SayHowFarAReplicaIsAndHowFullItsLog) {
   }
 }
 
+TEST(Metrics, OfAReplicaThatWasRemovedSayNothingOfTheLog) {
+  auto report = busy_report();
+  report.pools[0].log->removed = true;
+  EXPECT_EQ(metrics_text(report).find("log=\"000000000000001f\""), std::string::npos);
+}
+
 TEST(Metrics, SayHowLongWorkHasNotEnded) {
   auto report = busy_report();
   report.pools[0].oldest_work = std::chrono::milliseconds(1500);
