@@ -22,10 +22,12 @@ bool begins_with(std::span<const std::byte> bytes, const Magic& magic) {
   return std::memcmp(bytes.data(), magic.data(), magic.size()) == 0;
 }
 
-std::uint64_t state_check(std::uint64_t bits) {
-  const std::uint32_t crc = crc32c(bytes_of(bits));
-  return (crc ^ crc >> 16) & 0xffff;
-}
+constexpr unsigned kClosedBit = 30;
+constexpr unsigned kWholeBit = 31;
+constexpr unsigned kEpochBit = 32;
+constexpr std::uint64_t kCheckMask = (std::uint64_t{1} << kClosedBit) - 1;
+
+std::uint64_t state_check(std::uint64_t bits) { return crc32c(bytes_of(bits)) & kCheckMask; }
 
 /// Nothing: no header, or a damaged one.
 Result<std::optional<RegionHeader>> decode_header(std::span<const std::byte> bytes) {
@@ -36,7 +38,9 @@ Result<std::optional<RegionHeader>> decode_header(std::span<const std::byte> byt
   if (version != kRegionVersion) {
     return Error{
         ErrorCode::VersionMismatch,
-        fmt::format("the region has format {}, this build reads {}", version, kRegionVersion)};
+        fmt::format("the region has format {}, this build reads {}: read it with the build that "
+                    "wrote it, and write it to a region of this one in other pools",
+                    version, kRegionVersion)};
   }
   const RegionHeader header{load<std::uint32_t>(bytes.data() + 12),
                             load<std::uint32_t>(bytes.data() + 24),
@@ -59,24 +63,36 @@ HeaderBytes encode_header(const RegionHeader& header) {
 }
 
 std::uint64_t encode_state(const ReplicaState& state) {
-  PERDURE_ASSERT(state.generation != 0 && state.generation <= kGenerationMax);
-  const std::uint64_t bits =
-      state.generation << 18 | (state.whole ? 1u << 17 : 0u) | (state.closed ? 1u << 16 : 0u);
+  PERDURE_ASSERT(state.epoch != Epoch{});
+  const std::uint64_t bits = std::uint64_t{state.epoch.value} << kEpochBit |
+                             std::uint64_t{state.whole ? 1u : 0u} << kWholeBit |
+                             std::uint64_t{state.closed ? 1u : 0u} << kClosedBit;
   return bits | state_check(bits);
 }
 
 std::optional<ReplicaState> decode_state(std::uint64_t word) {
   if (word == 0) return ReplicaState{};
-  const std::uint64_t bits = word & ~std::uint64_t{0xffff};
-  if (state_check(bits) != (word & 0xffff)) return std::nullopt;
-  return ReplicaState{bits >> 18, (bits >> 16 & 1) != 0, (bits >> 17 & 1) != 0};
+  const std::uint64_t bits = word & ~kCheckMask;
+  if (state_check(bits) != (word & kCheckMask) || bits >> kEpochBit == 0) return std::nullopt;
+  return ReplicaState{Epoch{static_cast<std::uint32_t>(bits >> kEpochBit)},
+                      (bits >> kClosedBit & 1) != 0, (bits >> kWholeBit & 1) != 0};
+}
+
+std::optional<ReplicaState> decode_states(std::uint64_t word, std::uint64_t copy) {
+  const auto one = decode_state(word);
+  const auto other = decode_state(copy);
+  if (!one || !other) return std::nullopt;
+  if (*one == *other) return one;
+  return ReplicaState{std::max(one->epoch, other->epoch), false, false};
 }
 
 Result<RegionStart> decode_start(std::span<const std::byte> bytes) {
   PERDURE_ASSERT(bytes.size() >= kDataAt);
   RegionStart start;
   bool claimed = false;
-  bool blank = load<std::uint64_t>(bytes.data() + kStateWordAt) == 0;
+  const auto word = load<std::uint64_t>(bytes.data() + kStateWordsAt[0]);
+  const auto copy = load<std::uint64_t>(bytes.data() + kStateWordsAt[1]);
+  bool blank = word == 0 && copy == 0;
   for (const std::uint64_t at : kHeadersAt) {
     const auto header = decode_header(bytes.subspan(at, kHeaderBytes));
     if (!header.ok()) return header.error();
@@ -85,8 +101,7 @@ Result<RegionStart> decode_start(std::span<const std::byte> bytes) {
     blank = blank && load<std::uint64_t>(bytes.data() + at) == 0;
   }
   if (start.header) {
-    const auto state = decode_state(load<std::uint64_t>(bytes.data() + kStateWordAt));
-    start.state = state.value_or(ReplicaState{1, false, false});
+    start.state = decode_states(word, copy);
     return start;
   }
   if (blank) return start;
@@ -95,7 +110,7 @@ Result<RegionStart> decode_start(std::span<const std::byte> bytes) {
   }
   const bool log = begins_with(bytes, kLogMagic) ||
                    begins_with(bytes.subspan(kHeadersAt[1]), kLogStateMagic) ||
-                   begins_with(bytes.subspan(kStateWordAt), kLogStateMagic);
+                   begins_with(bytes.subspan(kStateWordsAt[0]), kLogStateMagic);
   return Error{ErrorCode::InvalidArgument,
                fmt::format("the pool holds {}, and no region; use another pool",
                            log ? "a log" : "something that is not known")};

@@ -4,6 +4,7 @@
 //   0       64    header: whose pool this is (below)
 //   192     64    probe line: zeros, written over with zeros to time the connection
 //   4096    64    copy of the header
+//   6144    8     copy of the state word
 //   8192    8     state word; 0: never written
 //   12288   ..    the user's bytes
 //
@@ -19,17 +20,21 @@
 //
 // State word, one aligned store of 8 bytes:
 //
-//   bits 0..15   check       the two halves of the CRC32C of the other bits, exclusive-ored
-//   bit 16       closed      all updates of the session had resolved here when it ended
-//   bit 17       whole       it has had everything that was ever reported
-//   bits 18..63  generation  of the session that wrote last, from 1
+//   bits 0..29   check   the lower bits of the CRC32C of the other bits
+//   bit 30       closed  all updates of the session had resolved here when it ended
+//   bit 31       whole   it has had everything that was ever reported
+//   bits 32..63  epoch   of the session that wrote last: the pool's own, so no other has the same
 //
 // What a crash can leave behind: of the header first all but the magic is made durable, then the
 // magic, first in the copy. So it is whole, or has no magic, and then the pool is blank. A word is
-// old or new. A region whose state words are all 0 was never opened, so nothing was ever written.
+// old or new; where the two differ, one was being written, and the session of the higher epoch did
+// not end well. Where either is damaged nobody knows which session was the last here: it is not
+// taken from the other, which may be the older one. A region whose state words are all 0 was never
+// opened, so nothing was ever written.
 #pragma once
 
 #include <perdure/result.h>
+#include <perdure/types.h>
 
 #include <array>
 #include <cstddef>
@@ -39,12 +44,12 @@
 
 namespace perdure::region {
 
-inline constexpr std::uint32_t kRegionVersion = 1;
+inline constexpr std::uint32_t kRegionVersion = 2;
 inline constexpr std::uint64_t kHeaderBytes = 64;
 inline constexpr std::array<std::uint64_t, 2> kHeadersAt = {0, 4096};
 inline constexpr std::uint64_t kMagicBytes = 8;
 inline constexpr std::uint64_t kProbeLineAt = 192;
-inline constexpr std::uint64_t kStateWordAt = 8192;
+inline constexpr std::array<std::uint64_t, 2> kStateWordsAt = {8192, 6144};  // on two pages
 inline constexpr std::uint64_t kDataAt = 12288;
 
 struct RegionHeader {
@@ -55,24 +60,25 @@ struct RegionHeader {
 };
 
 struct ReplicaState {
-  std::uint64_t generation = 0;  // 0: never opened
+  Epoch epoch;  // 0: never opened
   bool closed = false;
   bool whole = false;
   bool operator==(const ReplicaState&) const = default;
 };
-inline constexpr std::uint64_t kGenerationMax = (std::uint64_t{1} << 46) - 1;
 
 using HeaderBytes = std::array<std::byte, kHeaderBytes>;
 HeaderBytes encode_header(const RegionHeader& header);
 
 std::uint64_t encode_state(const ReplicaState& state);
-/// Nothing: damaged.
+/// Of one word. Nothing: damaged.
 std::optional<ReplicaState> decode_state(std::uint64_t word);
+/// Of both. Nothing: one of them is damaged.
+std::optional<ReplicaState> decode_states(std::uint64_t word, std::uint64_t copy);
 
 /// What a pool says of its region.
 struct RegionStart {
-  std::optional<RegionHeader> header;  // nothing: the pool is blank
-  ReplicaState state;                  // damaged: neither closed nor whole, generation 1
+  std::optional<RegionHeader> header;                  // nothing: the pool is blank
+  std::optional<ReplicaState> state = ReplicaState{};  // nothing: damaged
 };
 
 /// Reads the first kDataAt bytes of a pool. Trusts nothing of them.

@@ -397,10 +397,9 @@ Result<void> ReplicatedRegion::drain(const Deadline& deadline) {
 Result<void> ReplicatedRegion::note_equal() {
   PERDURE_TRY_VOID(drain(Deadline(clock_, std::chrono::hours(1))));
   if (up() < quorum_) return lost();
-  const bool known = 2 * quorum_ > replicas_.size();
   for (Replica& replica : replicas_) {
     if (!replica.session.up()) continue;
-    replica.whole = known;
+    replica.whole = may_know();
     if (auto written = write_state(replica, false); !written && replica.session.up()) {
       replica.session.mark_down(written.error());
     }

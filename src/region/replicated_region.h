@@ -83,7 +83,7 @@ class ReplicatedRegion {
   Result<void> open_sessions();
   Result<void> open_session(Replica& replica);
   Result<void> claim(Replica& replica);
-  Result<void> begin_generation();
+  Result<void> begin_session();
   Result<void> write_state(Replica& replica, bool closed);
   Result<void> drain(const Deadline& deadline);
 
@@ -91,6 +91,8 @@ class ReplicatedRegion {
   Error lost();
   std::size_t up() const;
   std::size_t reachable() const;
+  /// Whether two sessions meet at a replica, whichever they could reach.
+  bool may_know() const { return 2 * quorum_ > replicas_.size(); }
   std::uint64_t reached_by(std::size_t replicas) const;
   std::optional<Error> refuses_level(Level level) const;
   bool can_reach(const RegionTicket& ticket, Level level) const;
@@ -116,7 +118,6 @@ class ReplicatedRegion {
   std::uint64_t bytes_ = 0;
   Epoch epoch_;
   std::uint64_t writer_ = 0;
-  std::uint64_t generation_ = 0;
   std::uint64_t begun_ = 0;
   std::optional<Error> lost_;
   std::optional<int> completion_fd_;

@@ -62,7 +62,7 @@ Result<std::unique_ptr<ReplicatedRegion>> ReplicatedRegion::open(
       PERDURE_TRY_VOID(region->claim(replica));
     }
   }
-  PERDURE_TRY_VOID(region->begin_generation());
+  PERDURE_TRY_VOID(region->begin_session());
   return region;
 }
 
@@ -162,7 +162,7 @@ Result<bool> ReplicatedRegion::find_region() {
   bool all_answer = true;
   for (const Replica& replica : replicas_) {
     all_answer = all_answer && !replica.session.down_reason();
-    if (!replica.session.down_reason() && replica.start.state.generation != 0) one = &replica;
+    if (!replica.session.down_reason() && replica.start.state != ReplicaState{}) one = &replica;
   }
   if (one != nullptr) {
     quorum_ = one->start.header->quorum;
@@ -286,24 +286,23 @@ Result<void> ReplicatedRegion::claim(Replica& replica) {
   return {};
 }
 
-/// Every session writes its generation to a quorum before anything else, so where a quorum is more
-/// than half, whoever opens next finds the newest.
-Result<void> ReplicatedRegion::begin_generation() {
-  std::uint64_t newest = 0;
+/// Every session writes its epoch to a quorum before anything else, so where a quorum is more than
+/// half, whoever opens next finds the newest, unless it is among the words that are damaged.
+Result<void> ReplicatedRegion::begin_session() {
+  Epoch newest;
+  std::size_t legible = 0;
   for (const Replica& replica : replicas_) {
-    if (replica.session.up()) newest = std::max(newest, replica.start.state.generation);
+    if (!replica.session.up() || !replica.start.state) continue;
+    ++legible;
+    newest = std::max(newest, replica.start.state->epoch);
   }
-  if (newest == kGenerationMax) {
-    return Error{ErrorCode::Unsupported, fmt::format("{} was opened too often", name())};
-  }
-  generation_ = newest + 1;
-  const bool known = 2 * quorum_ > replicas_.size();
+  const bool known = legible + quorum_ > replicas_.size() && may_know();
   for (Replica& replica : replicas_) {
     if (!replica.session.up()) continue;
-    const ReplicaState& state = replica.start.state;
-    const bool fresh = newest == 0;
-    const bool was_whole = state.generation == newest && state.closed && state.whole;
-    replica.whole = known && (fresh || was_whole || replicas_.size() == 1);
+    const auto& state = replica.start.state;
+    const bool ended_well = newest == Epoch{} || (state && state->closed && state->whole);
+    const bool was_whole = state && state->epoch == newest && ended_well;
+    replica.whole = replicas_.size() == 1 || (known && was_whole);
     if (auto written = write_state(replica, false); !written) {
       if (replica.session.up()) replica.session.mark_down(written.error());
     }
@@ -313,8 +312,11 @@ Result<void> ReplicatedRegion::begin_generation() {
 }
 
 Result<void> ReplicatedRegion::write_state(Replica& replica, bool closed) {
-  const std::uint64_t word = encode_state({generation_, closed, replica.whole});
-  return replica.session.write_now(kStateWordAt, bytes_of(word));
+  const std::uint64_t word = encode_state({epoch_, closed, replica.whole});
+  for (const std::uint64_t at : kStateWordsAt) {
+    PERDURE_TRY_VOID(replica.session.write_now(at, bytes_of(word)));
+  }
+  return {};
 }
 
 }  // namespace perdure::region
