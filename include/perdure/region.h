@@ -70,7 +70,10 @@ struct RegionOptions {
   bool take_over = false;
   /// Shown to others who want to write: program and host. Empty: host name and process id.
   std::string writer_name;
-  /// A peer that owes an answer for this long is down.
+  /// A peer that owes an answer for this long is down. The calls notice it: waiting does, and so
+  /// does who polls at least every eighth of it, in time; who polls every half of it, within twice
+  /// that; who polls more seldom, at the third poll. After a pause a peer gets half of it to
+  /// answer.
   std::chrono::milliseconds peer_timeout{5000};
   /// How long waiting polls before it sleeps.
   std::chrono::microseconds spin{200};

@@ -257,13 +257,18 @@ void DurableSession::time_single(std::size_t method, std::uint64_t bytes) {
 }
 
 /// Counts how long the responder has been silent. A clock that jumps, or a process that was stopped
-/// for a while, counts as one short step: the responder gets its time to answer all the same.
+/// or had other things to do, counts as one short step: the responder gets its time to answer all
+/// the same. But who looks seldom must not wait for many steps.
 void DurableSession::check_timeout() {
   if (!up() || idle()) return;
   const Nanoseconds now = options_.clock->now();
-  if (last_look_) silent_ += std::min(now - *last_look_, options_.timeout / 8);
-  last_look_ = now;
-  if (silent_ <= options_.timeout) return;
+  if (!silence_) silence_ = Silence{now, now, {}, {}};
+  Silence& silence = *silence_;
+  silence.watched += std::min(now - silence.last_look, options_.timeout / 8);
+  silence.last_look = now;
+  if (!silence.overdue && now - silence.since >= options_.timeout) silence.overdue = now;
+  const bool seldom_watched = silence.overdue && now - *silence.overdue >= options_.timeout / 2;
+  if (silence.watched <= options_.timeout && !seldom_watched) return;
   mark_down({ErrorCode::TimedOut,
              fmt::format("no answer for {} ms", options_.timeout / std::chrono::milliseconds(1))});
 }

@@ -183,7 +183,9 @@ class DurableSession {
   /// Measures again and plans anew when updates have long taken other times than was measured, and
   /// nothing is in flight. Cost: some milliseconds, at most once in kMeasureEveryMin.
   void follow_drift();
-  /// Goes down when it is owed an answer for longer than the time-out. Reads the clock.
+  /// Goes down when it is owed an answer for longer than the time-out: at once for who calls this
+  /// at least every eighth of it, else at the second look behind that time which is half of it
+  /// after the first. For however long nobody looked, the peer gets that half. Reads the clock.
   void check_timeout();
 
   void mark_down(Error why);
@@ -238,6 +240,13 @@ class DurableSession {
     Nanoseconds since{0};
     std::uint32_t polls = 0;  // idle_polls_ then
   };
+  /// An answer is owed.
+  struct Silence {
+    Nanoseconds since{0};
+    Nanoseconds last_look{0};
+    Nanoseconds watched{0};              // of it, without the time in which nobody looked
+    std::optional<Nanoseconds> overdue;  // the first look behind the time-out
+  };
   /// Bytes of the pool.
   struct Extent {
     std::uint64_t begin = 0;
@@ -275,10 +284,7 @@ class DurableSession {
   void expect(const plan::CostModel& costs);
   Expectation expectation(const Method& method) const;
   void note_time_of_single();
-  void note_progress() {
-    silent_ = Nanoseconds{0};
-    last_look_.reset();
-  }
+  void note_progress() { silence_.reset(); }
   std::size_t method_for(std::uint64_t bytes) const {
     return bytes <= small_bytes_max_ ? kSmall : kLarge;
   }
@@ -343,8 +349,7 @@ class DurableSession {
   std::size_t asked_in_flight_ = 0;
   std::uint64_t bounce_number_ = 0;  // of the update that sent it last
   std::optional<Deadline> deadline_;
-  std::optional<Nanoseconds> last_look_;  // since there was progress
-  Nanoseconds silent_{0};                 // how long it has had something to answer and did not
+  std::optional<Silence> silence_;  // since the first look that found no progress
   std::uint32_t idle_polls_ = 0;
   std::optional<Error> down_reason_;
   Backoff backoff_;

@@ -828,5 +828,103 @@ TEST(DurableSession, ALongUpdateIsNoSilence) {
   EXPECT_GT(world.clock().now() - begun, 2 * options.timeout) << "nothing was shown";
 }
 
+/// One that does not measure, and one range of 64 bytes that it writes.
+struct Watched {
+  explicit Watched(std::uint64_t seed) : random(seed) {
+    server = *test::WorldServer::start(world, "server", kinds().front().profile,
+                                       {kPool, kPoolBytes, {32, 2048}});
+    client = &world.add_machine("client", kinds().front().profile);
+    DurableSessionOptions options;
+    options.clock = &world.clock();
+    options.measure_costs = false;
+    options.ranges_again = true;
+    options.timeout = kTimeout;
+    session.emplace(server->peer(*client), options);
+    EXPECT_TRUE(session->open({kPool, true, Epoch{1}, 1, "test", true}).ok());
+    memory = *session->register_memory(bytes);
+    EXPECT_TRUE(session->prepare(false).ok());
+  }
+  ~Watched() {
+    session->close();
+    memory.reset();
+  }
+  Watched(const Watched&) = delete;
+  Watched& operator=(const Watched&) = delete;
+
+  void write() {
+    const persist::UpdateItem range{0, {bytes.data(), bytes.size(), memory.get()}};
+    const Ranges epoch(&range, 1);
+    EXPECT_TRUE(session->update({&epoch, 1}).ok());
+  }
+  void look() {
+    session->poll();
+    session->check_timeout();
+  }
+
+  static constexpr Nanoseconds kTimeout = std::chrono::seconds(1);
+  Random random;
+  fabric::emu::World world{random};
+  std::unique_ptr<test::WorldServer> server;
+  fabric::emu::Machine* client = nullptr;
+  std::array<std::byte, 64> bytes{};
+  std::unique_ptr<fabric::Memory> memory;
+  std::optional<DurableSession> session;
+};
+
+// Receive: nothing, ever; the session is looked at so often. Expect: it goes down in the time-out,
+// or within twice that, or at the third look at the latest; and never before.
+TEST(DurableSession, ASilentPeerIsDownHoweverSeldomItIsLookedAt) {
+  struct Case {
+    Nanoseconds between;  // two looks
+    Nanoseconds down_by;
+  };
+  constexpr Nanoseconds kOut = Watched::kTimeout;
+  for (const Case& each :
+       {Case{kOut / 100, kOut + kOut / 50}, Case{kOut / 8, kOut + kOut / 4},
+        Case{kOut / 2, 2 * kOut}, Case{kOut, 3 * kOut}, Case{20 * kOut, 60 * kOut}}) {
+    SCOPED_TRACE(each.between.count());
+    Watched watched(3);
+    watched.world.set_link(*watched.client, watched.server->machine(), fabric::emu::LinkState::Cut);
+    const Nanoseconds begun = watched.world.clock().now();
+    watched.write();
+    for (int look = 0; look < 1000 && watched.session->up(); ++look) {
+      watched.world.tick(each.between);
+      watched.look();
+    }
+    ASSERT_FALSE(watched.session->up());
+    const Nanoseconds took = watched.world.clock().now() - begun;
+    EXPECT_GE(took, kOut);
+    EXPECT_LE(took, each.down_by + kOut / 100);
+  }
+}
+
+// Nobody looks for long, before and between the looks, and nothing moves meanwhile, as when the
+// machine sleeps. Expect: the peer, which is well, has time to answer then.
+TEST(DurableSession, WhoDidNotLookGivesThePeerItsTime) {
+  for (int looks = 0; looks < 8; ++looks) {
+    SCOPED_TRACE(looks);
+    Watched watched(5);
+    const fabric::emu::Machine& server = watched.server->machine();
+    watched.world.set_link(*watched.client, server, fabric::emu::LinkState::Cut);
+    watched.write();
+    for (int look = 0; look < looks; ++look) {
+      watched.world.tick(Watched::kTimeout / 10);
+      watched.look();
+    }
+    ASSERT_TRUE(watched.session->up());
+    watched.world.tick(20 * Watched::kTimeout);
+    watched.look();
+    ASSERT_TRUE(watched.session->up()) << watched.session->down_reason()->message;
+    ASSERT_FALSE(watched.session->idle()) << "nothing was shown";
+    watched.world.set_link(*watched.client, server, fabric::emu::LinkState::Up);
+    for (int look = 0; look < 100'000 && watched.session->up() && !watched.session->idle();
+         ++look) {
+      watched.look();
+    }
+    EXPECT_TRUE(watched.session->up()) << watched.session->down_reason()->message;
+    EXPECT_TRUE(watched.session->idle());
+  }
+}
+
 }  // namespace
 }  // namespace perdure::client
