@@ -16,7 +16,8 @@
 //     sessions (but for what a writer that was just being fenced was told of another replica
 //     alone). When all are, they are equal wherever anything was written. With a quorum of half
 //     the peers or fewer none is called so: two writers may have met different ones.
-//   - If none is, the last writer ended without close(), or all replicas have missed something.
+//   - If none is, the last writer ended without close() or wrote at Level::Visible, or all replicas
+//     have missed something.
 //     With the quorum of all, each still has every update that was reported Committed. What was
 //     not may be on some, on each as far as it came: whole epochs, and any part of the next.
 //   - Bring them to equal: read what matters from the replica of your choice, write it again, wait
@@ -59,7 +60,8 @@ struct RegionOptions {
   /// Nothing: what is cheapest on each connection.
   std::optional<Primary> primary;
   /// Durable, or Visible, which accepts peers whose memory does not survive a power failure; then
-  /// no update is ever durable, and waiting for that is Unsupported.
+  /// no update is ever durable, waiting for that is Unsupported, and once something was written no
+  /// replica is whole when the region is opened again.
   Level level = Level::Durable;
   /// Memory for the bytes of updates in flight, registered with every RNIC. One update has at most
   /// this many bytes.

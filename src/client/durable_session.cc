@@ -312,6 +312,15 @@ Result<void> DurableSession::write_now(std::uint64_t at, std::span<const std::by
   return {};
 }
 
+Result<void> DurableSession::store_now(std::uint64_t at, std::uint64_t word) {
+  if (!up()) return Error{ErrorCode::Disconnected, "the replica is down"};
+  PERDURE_TRY_VOID(await(begun_));
+  PERDURE_TRY(number, atomic({persist::AtomicOperation::Store, at, word, 0}));
+  PERDURE_TRY_VOID(await(number));
+  const auto stored = value_before(number);
+  return stored.ok() ? Result<void>{} : Result<void>(stored.error());
+}
+
 Deadline DurableSession::deadline() const {
   const Deadline silence(*options_.clock, options_.timeout);
   if (!deadline_ || silence.left() < deadline_->left()) return silence;

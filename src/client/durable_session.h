@@ -159,11 +159,15 @@ class DurableSession {
   /// The largest range that begin and begin_place take.
   std::uint64_t range_bytes_max() const { return range_bytes_max_; }
 
-  /// Writes bytes and waits until they are durable; they need not be registered. All that was begun
-  /// before has resolved then, too. Errors: those of the connection. TimedOut: some of it may be
-  /// written, and may still be when this returns; the session can go on, and what is written next
-  /// waits for it.
+  /// Writes bytes and waits until they are at the level that was asked for; they need not be
+  /// registered. All that was begun before has resolved then, too. Errors: those of the connection.
+  /// TimedOut: some of it may be written, and may still be when this returns; the session can go
+  /// on, and what is written next waits for it.
   Result<void> write_now(std::uint64_t at, std::span<const std::byte> bytes);
+
+  /// Stores a word at a multiple of 8, and waits until it is durable, whatever level was asked for.
+  /// Requires DurableSessionOptions::ranges_again. Errors: those of write_now.
+  Result<void> store_now(std::uint64_t at, std::uint64_t word);
 
   /// Takes answers and posts what waits. Goes down when the connection is lost or the responder
   /// refused. Never blocks. Does nothing while it is down.

@@ -410,8 +410,10 @@ Result<void> ReplicatedRegion::note_equal() {
 Result<void> ReplicatedRegion::close(Nanoseconds timeout) {
   const Deadline deadline(clock_, timeout);
   PERDURE_TRY_VOID(drain(deadline));
+  // What is only visible may be lost here and not there: such a session leaves no end behind.
+  const bool lasts = options_.level == Level::Durable || begun_ == 0;
   for (Replica& replica : replicas_) {
-    if (!replica.session.up()) continue;
+    if (!replica.session.up() || !lasts) continue;
     replica.session.set_deadline(deadline);
     if (auto written = write_state(replica, true); !written && replica.session.up()) {
       replica.session.mark_down(written.error());

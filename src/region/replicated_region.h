@@ -84,6 +84,7 @@ class ReplicatedRegion {
   Result<void> open_session(Replica& replica);
   Result<void> claim(Replica& replica);
   Result<void> begin_session();
+  Result<void> write_own(Replica& replica, std::uint64_t at, std::span<const std::byte> bytes);
   Result<void> write_state(Replica& replica, bool closed);
   Result<void> drain(const Deadline& deadline);
 

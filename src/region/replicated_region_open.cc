@@ -279,9 +279,9 @@ Result<void> ReplicatedRegion::claim(Replica& replica) {
   const HeaderBytes header = encode_header(*replica.start.header);
   const std::span<const std::byte> bytes(header);
   for (auto at = kHeadersAt.rbegin(); at != kHeadersAt.rend(); ++at) {
-    PERDURE_TRY_VOID(replica.session.write_now(*at, std::array<std::byte, kMagicBytes>{}));
-    PERDURE_TRY_VOID(replica.session.write_now(*at + kMagicBytes, bytes.subspan(kMagicBytes)));
-    PERDURE_TRY_VOID(replica.session.write_now(*at, bytes.first(kMagicBytes)));
+    PERDURE_TRY_VOID(write_own(replica, *at, std::array<std::byte, kMagicBytes>{}));
+    PERDURE_TRY_VOID(write_own(replica, *at + kMagicBytes, bytes.subspan(kMagicBytes)));
+    PERDURE_TRY_VOID(write_own(replica, *at, bytes.first(kMagicBytes)));
   }
   return {};
 }
@@ -311,10 +311,21 @@ Result<void> ReplicatedRegion::begin_session() {
   return {};
 }
 
+/// What a region says of itself is durable, whatever level its updates are for.
+Result<void> ReplicatedRegion::write_own(Replica& replica, std::uint64_t at,
+                                         std::span<const std::byte> bytes) {
+  if (options_.level == Level::Durable) return replica.session.write_now(at, bytes);
+  for (; !bytes.empty(); bytes = bytes.subspan(persist::kAtomicBytes)) {
+    PERDURE_TRY_VOID(replica.session.store_now(at, load<std::uint64_t>(bytes.data())));
+    at += persist::kAtomicBytes;
+  }
+  return {};
+}
+
 Result<void> ReplicatedRegion::write_state(Replica& replica, bool closed) {
   const std::uint64_t word = encode_state({epoch_, closed, replica.whole});
   for (const std::uint64_t at : kStateWordsAt) {
-    PERDURE_TRY_VOID(replica.session.write_now(at, bytes_of(word)));
+    PERDURE_TRY_VOID(write_own(replica, at, bytes_of(word)));
   }
   return {};
 }
