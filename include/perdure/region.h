@@ -140,7 +140,8 @@ class Region {
   Region& operator=(Region&&) noexcept;
   ~Region();
 
-  /// Bytes that can be written and read, at 0 and up: of the smallest pool, less 12 KiB.
+  /// Bytes that can be written and read, at 0 and up: of the smallest pool when the region was
+  /// created, less 12 KiB, for ever. A pool that comes back smaller is not used.
   std::uint64_t bytes() const;
 
   /// Begins an update: nothing of an epoch is at the level before all of the earlier epochs are.

@@ -42,10 +42,10 @@ Result<std::optional<RegionHeader>> decode_header(std::span<const std::byte> byt
                     "wrote it, and write it to a region of this one in other pools",
                     version, kRegionVersion)};
   }
-  const RegionHeader header{load<std::uint32_t>(bytes.data() + 12),
-                            load<std::uint32_t>(bytes.data() + 24),
-                            load<std::uint64_t>(bytes.data() + 16)};
-  if (header.quorum == 0 || header.quorum > header.replicas) return Header{};
+  const RegionHeader header{
+      load<std::uint32_t>(bytes.data() + 12), load<std::uint32_t>(bytes.data() + 24),
+      load<std::uint64_t>(bytes.data() + 16), load<std::uint64_t>(bytes.data() + 32)};
+  if (header.bytes == 0 || header.quorum == 0 || header.quorum > header.replicas) return Header{};
   return Header{header};
 }
 
@@ -58,6 +58,7 @@ HeaderBytes encode_header(const RegionHeader& header) {
   store(bytes.data() + 12, header.replicas);
   store(bytes.data() + 16, header.id);
   store(bytes.data() + 24, header.quorum);
+  store(bytes.data() + 32, header.bytes);
   store(bytes.data() + 60, crc32c(std::span(bytes).first(60)));
   return bytes;
 }

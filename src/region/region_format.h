@@ -15,7 +15,9 @@
 //   12      4     replicas  how many the region has
 //   16      8     id        random; the same on every replica
 //   24      4     quorum    replicas that are written, or none is
-//   28      32    zero
+//   28      4     zero
+//   32      8     bytes     of the user, as many as the smallest pool had when it was created
+//   40      20    zero
 //   60      4     crc32c    of bytes 0..60
 //
 // State word, one aligned store of 8 bytes:
@@ -56,6 +58,7 @@ struct RegionHeader {
   std::uint32_t replicas = 0;
   std::uint32_t quorum = 0;
   std::uint64_t id = 0;
+  std::uint64_t bytes = 0;
   bool operator==(const RegionHeader&) const = default;
 };
 

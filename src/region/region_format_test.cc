@@ -25,7 +25,7 @@ std::vector<std::byte> start_of(const RegionHeader& header, const ReplicaState& 
 }
 
 TEST(RegionFormat, ReadsBack) {
-  const RegionHeader header{3, 2, 0x1234567890abcdef};
+  const RegionHeader header{3, 2, 0x1234567890abcdef, 0xfedcba987654};
   for (const ReplicaState state :
        {ReplicaState{Epoch{1}, true, false}, ReplicaState{Epoch{7}, false, true},
         ReplicaState{kEpochMax, true, true}}) {
@@ -48,7 +48,7 @@ TEST(RegionFormat, ADamagedStateWordCountsForNothing) {
   }
   // Not even where its other copy is well: that may be the older one.
   for (const std::uint64_t at : kStateWordsAt) {
-    auto bytes = start_of({1, 1, 5}, {Epoch{9}, true, true});
+    auto bytes = start_of({1, 1, 5, 64}, {Epoch{9}, true, true});
     bytes[at + 3] ^= std::byte{1};
     EXPECT_EQ(decode_start(bytes)->state, std::nullopt);
   }
@@ -74,7 +74,7 @@ TEST(RegionFormat, WhereStateWordsDifferTheLastSessionDidNotEndWell) {
 }
 
 TEST(RegionFormat, EitherHeaderWillDoAndNeitherIsCorrupt) {
-  const auto whole = start_of({2, 2, 77}, {Epoch{1}, true, true});
+  const auto whole = start_of({2, 2, 77, 64}, {Epoch{1}, true, true});
   auto bytes = whole;
   bytes[20] ^= std::byte{1};
   EXPECT_EQ(decode_start(bytes)->header->id, 77u);
@@ -89,7 +89,7 @@ TEST(RegionFormat, EitherHeaderWillDoAndNeitherIsCorrupt) {
 TEST(RegionFormat, WithoutAMagicAPoolIsBlankAndAnythingElseIsNot) {
   std::vector<std::byte> blank(kDataAt);
   EXPECT_FALSE(decode_start(blank)->header);
-  auto begun = start_of({2, 2, 77}, {});
+  auto begun = start_of({2, 2, 77, 64}, {});
   for (const std::uint64_t at : kHeadersAt) std::memset(begun.data() + at, 0, kMagicBytes);
   EXPECT_FALSE(decode_start(begun)->header);
 
@@ -108,7 +108,7 @@ TEST(RegionFormat, WithoutAMagicAPoolIsBlankAndAnythingElseIsNot) {
     EXPECT_NE(read.error().message.find(place.said), std::string::npos) << read.error().message;
   }
   for (const std::uint32_t version : {kRegionVersion - 1, kRegionVersion + 1}) {
-    auto other = start_of({2, 2, 77}, {Epoch{1}, true, true});
+    auto other = start_of({2, 2, 77, 64}, {Epoch{1}, true, true});
     store(other.data() + 8, version);
     store(other.data() + 60, crc32c(std::span(other).first(60)));
     EXPECT_EQ(decode_start(other).code(), ErrorCode::VersionMismatch);

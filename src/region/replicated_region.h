@@ -67,6 +67,7 @@ class ReplicatedRegion {
     std::unique_ptr<fabric::Memory> landing;
     client::DurableSession session;
     std::string uuid;                    // of its pool
+    std::uint64_t bytes = 0;             // of it, behind what a region says of itself
     std::vector<std::byte> start_bytes;  // of its pool, as they were before anything was changed
     RegionStart start;
     bool whole = false;

@@ -56,7 +56,8 @@ Result<std::unique_ptr<ReplicatedRegion>> ReplicatedRegion::open(
   PERDURE_TRY_VOID(region->open_sessions());
   if (!exists) {
     const RegionHeader header{static_cast<std::uint32_t>(region->replicas_.size()),
-                              static_cast<std::uint32_t>(region->quorum_), random_secret()};
+                              static_cast<std::uint32_t>(region->quorum_), random_secret(),
+                              region->bytes_};
     for (Replica& replica : region->replicas_) {
       replica.start.header = header;
       PERDURE_TRY_VOID(region->claim(replica));
@@ -136,16 +137,17 @@ Result<void> ReplicatedRegion::look() {
     }
     const std::uint64_t size = (*reader)->size();
     if (size <= kDataAt) {
-      return Error{ErrorCode::InvalidArgument,
-                   fmt::format("pool '{}' on {} has {} bytes; a region takes more than {}",
-                               options_.pool, peer.name(), size, kDataAt)};
+      replica.session.mark_down(
+          {ErrorCode::InvalidArgument,
+           fmt::format("its pool has {} bytes; a region takes more than {}", size, kDataAt)});
+      continue;
     }
+    replica.bytes = size - kDataAt;
     replica.start_bytes.resize(kDataAt);
     if (auto read = (*reader)->read(0, replica.start_bytes); !read) {
       replica.session.mark_down(read.error());
       continue;
     }
-    bytes_ = bytes_ == 0 ? size - kDataAt : std::min(bytes_, size - kDataAt);
     auto start = decode_start(replica.start_bytes);
     if (!start.ok()) {
       return Error{start.code(), fmt::format("pool '{}' on {}: {}", options_.pool, peer.name(),
@@ -179,10 +181,14 @@ Result<bool> ReplicatedRegion::find_region() {
         fmt::format("no region was ever created in pool '{}' on any of the peers", options_.pool)};
   }
   quorum_ = options_.quorum == 0 ? replicas_.size() : options_.quorum;
+  const auto has_less = [](const Replica& left, const Replica& right) {
+    return left.bytes < right.bytes;
+  };
+  bytes_ = std::min_element(replicas_.begin(), replicas_.end(), has_less)->bytes;
   return false;
 }
 
-/// All that answer must be of one region, and this.
+/// All that answer must be of one region, and this. What it is does not depend on who answers.
 Result<void> ReplicatedRegion::check_members() {
   std::optional<RegionHeader> header;
   for (Replica& replica : replicas_) {
@@ -207,6 +213,15 @@ Result<void> ReplicatedRegion::check_members() {
                  fmt::format("{} has {} replicas and a quorum of {}, not {} and {}", name(),
                              header->replicas, quorum_, replicas_.size(),
                              options_.quorum == 0 ? quorum_ : options_.quorum)};
+  }
+  bytes_ = header->bytes;
+  for (Replica& replica : replicas_) {
+    if (replica.session.down_reason() || replica.bytes >= bytes_) continue;
+    replica.session.mark_down(
+        {ErrorCode::InvalidArgument,
+         fmt::format("its pool has room for {} bytes of a region of {}: it was replaced by a "
+                     "smaller one; use one of at least {} bytes",
+                     replica.bytes, bytes_, bytes_ + kDataAt)});
   }
   return {};
 }

@@ -542,6 +542,53 @@ TEST(RegionCrash, ASessionForVisibleLeavesNoReplicaWhole) {
   EXPECT_GT(differed, 0) << "nothing was shown";
 }
 
+// How many bytes a region has is part of it. A blank pool that is smaller takes the place of a
+// replica's, and then a smaller one with what the replica had. Expect: neither is used, and nothing
+// of the region is out of reach; where it is needed, the region is not opened and that is said.
+TEST(RegionCrash, APoolThatComesBackSmallerShrinksNothing) {
+  Replicas replicas(3, profiles().front(),
+                    {kPoolBytes, 2 * kPoolBytes, kPoolBytes, kPoolBytes / 2});
+  const std::uint64_t all = kPoolBytes - kDataAt;
+  const std::vector<std::byte> bytes(64, std::byte{7});
+  {
+    auto region = replicas.open({0, 1, 2}, 2);
+    ASSERT_TRUE(region.ok()) << region.error().message;
+    EXPECT_EQ((*region)->bytes(), all);
+    const RangeWrite range{all - bytes.size(), bytes};
+    const RangeEpoch epoch(&range, 1);
+    ASSERT_TRUE((*region)->write({&epoch, 1}).ok());
+    ASSERT_TRUE((*region)->close(std::chrono::seconds(10)).ok());
+  }
+  for (const bool blank : {true, false}) {
+    SCOPED_TRACE(blank ? "blank" : "with what the replica had");
+    const auto own = replicas.servers[2]->region().bytes().subspan(pmem::kPoolDataOffset);
+    const auto smaller = replicas.servers[3]->region().bytes().subspan(pmem::kPoolDataOffset);
+    if (!blank) std::copy_n(own.begin(), kPoolBytes / 2, smaller.begin());
+    {
+      auto region = replicas.open({0, 1, 3}, 2);
+      ASSERT_TRUE(region.ok()) << region.error().message;
+      EXPECT_EQ((*region)->bytes(), all);
+      const RegionStatus status = (*region)->status();
+      EXPECT_FALSE(status.replicas[2].up);
+      EXPECT_NE(status.replicas[2].down_reason.find(blank ? "holds nothing" : "smaller"),
+                std::string::npos)
+          << status.replicas[2].down_reason;
+      std::vector<std::byte> read(bytes.size());
+      ASSERT_TRUE((*region)->read(all - bytes.size(), read, Region::kAny).ok());
+      EXPECT_EQ(read, bytes);
+      ASSERT_TRUE((*region)->close(std::chrono::seconds(10)).ok());
+    }
+    replicas.servers[1]->lose_power();
+    EXPECT_EQ(replicas.open({0, 1, 3}, 2).code(), ErrorCode::InvalidArgument);
+    ASSERT_TRUE(replicas.servers[1]->start_again().ok());
+  }
+  // The replica itself is what it was: it misses those two sessions, and has its size.
+  auto region = replicas.open({0, 1, 2}, 2);
+  ASSERT_TRUE(region.ok()) << region.error().message;
+  EXPECT_EQ((*region)->bytes(), all);
+  EXPECT_EQ(Replicas::whole(**region), 2u);
+}
+
 // Peers come to notice the end of a connection when they come to it; who closes a region waits
 // until they have said so.
 TEST(RegionCrash, WhoOpensARegionThatWasClosedIsNotRefused) {
