@@ -169,7 +169,9 @@ class Region {
   bool reached(const RegionTicket& ticket, Level level) const;
 
   /// Makes progress without waiting, and notices peers that are gone or silent: whoever has
-  /// nothing to wait for calls it now and then. Errors: QuorumLost, Fenced.
+  /// nothing to wait for calls it now and then. Errors: QuorumLost; Fenced (a newer writer has the
+  /// region, as any peer says: where one answers that, no other error is told). To find that out it
+  /// may wait, when the quorum is lost, for 200 ms for each peer that is down.
   Result<void> poll();
 
   /// 8-byte atomics at a multiple of 8, by the responder's processor; they return what was there
@@ -177,7 +179,8 @@ class Region {
   /// that overlap.
   ///
   /// Errors   Unsupported with several peers: each would answer with its own old value, and nothing
-  ///          makes those agree. InvalidArgument, OutOfRange, Disconnected: nothing was changed.
+  ///          makes those agree. InvalidArgument, OutOfRange, Disconnected, Fenced: nothing was
+  ///          changed.
   ///          OutcomeUnknown: it was done once or not at all.
   /// Cost     one round trip, waited for.
   Result<std::uint64_t> fetch_add(std::uint64_t at, std::uint64_t addend);
@@ -209,7 +212,7 @@ class Region {
   /// Waits until everything is at the level on every peer that is up, and notes there that it is;
   /// afterwards only destruction, which does the same for at most a second if this was not called.
   /// The peers have ended its sessions then, unless time ran out: whoever opens it next is not
-  /// Busy. Errors: TimedOut, QuorumLost: the replicas may differ.
+  /// Busy. Errors: TimedOut, QuorumLost, Fenced: the replicas may differ.
   Result<void> close(std::chrono::milliseconds timeout = std::chrono::seconds(5));
 
  private:

@@ -21,8 +21,9 @@ namespace perdure::region {
 namespace {
 
 constexpr Nanoseconds kRestSlice = std::chrono::milliseconds(10);
-// For the question who has taken over, to all peers that are down.
+// For the question who has taken over: to each peer that is down, and how soon again.
 constexpr Nanoseconds kAskWithin = std::chrono::milliseconds(200);
+constexpr Nanoseconds kAskAgain = std::chrono::seconds(1);
 
 }  // namespace
 
@@ -82,23 +83,28 @@ bool ReplicatedRegion::can_reach(const RegionTicket& ticket, Level level) const 
   return static_cast<std::size_t>(count) >= (level == Level::Committed ? quorum_ : 1);
 }
 
-/// Why there are too few replicas: a newer writer, asked of the peers that are down, or the reasons
-/// why they are. They stay down, so it is asked once.
+/// Why there are too few replicas: a newer writer, or the reasons why they are down.
 Error ReplicatedRegion::lost() {
-  if (lost_) return *lost_;
-  const Deadline deadline(clock_, kAskWithin);
+  if (find_newer_writer()) return *fenced_;
+  Error error = too_few(name());
+  error.code = ErrorCode::QuorumLost;
+  return error;
+}
+
+/// Whether one of the peers that are down says so. Each has its own time to answer, so that one
+/// that is silent does not speak for the others; and is asked again, for it may be fenced later.
+bool ReplicatedRegion::find_newer_writer() {
   for (Replica& replica : replicas_) {
-    if (replica.session.up() || deadline.passed()) continue;
-    const auto pool = replica.session.peer().describe(options_.pool, deadline);
+    if (fenced_) return true;
+    if (replica.session.up() || (replica.ask_again && !replica.ask_again->passed())) continue;
+    const auto pool = replica.session.peer().describe(options_.pool, Deadline(clock_, kAskWithin));
+    replica.ask_again = Deadline(clock_, kAskAgain);
     if (!pool.ok() || pool->epoch <= epoch_) continue;
-    lost_ =
+    fenced_ =
         Error{ErrorCode::Fenced, fmt::format("writer '{}' took over with epoch {}; ours was {}",
                                              pool->writer_name, pool->epoch.value, epoch_.value)};
-    return *lost_;
   }
-  lost_ = too_few(name());
-  lost_->code = ErrorCode::QuorumLost;
-  return *lost_;
+  return fenced_.has_value();
 }
 
 /// Takes answers and posts what waits, everywhere.
@@ -294,7 +300,10 @@ Result<std::uint64_t> ReplicatedRegion::atomic(persist::Atomic what) {
     rest(since, kRestSlice);
   }
   auto number = session.atomic(what);
-  if (!number.ok()) return number.error();
+  if (!number.ok()) {
+    if (!session.up() && find_newer_writer()) return *fenced_;
+    return number.error();
+  }
   if (auto done = await(replica, *number); !done) {
     return Error{ErrorCode::OutcomeUnknown,
                  fmt::format("the atomic was done once or not at all: {}", done.error().message)};

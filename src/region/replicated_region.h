@@ -72,7 +72,8 @@ class ReplicatedRegion {
     RegionStart start;
     bool whole = false;
     std::deque<Flight> flights;
-    std::uint64_t resolved = 0;  // the last update of the region that has
+    std::uint64_t resolved = 0;         // the last update of the region that has
+    std::optional<Deadline> ask_again;  // while it is down: who writes
   };
 
   ReplicatedRegion(const RegionOptions& options, const Clock& clock);
@@ -85,12 +86,14 @@ class ReplicatedRegion {
   Result<void> open_session(Replica& replica);
   Result<void> claim(Replica& replica);
   Result<void> begin_session();
+  Result<void> check_opened();
   Result<void> write_own(Replica& replica, std::uint64_t at, std::span<const std::byte> bytes);
   Result<void> write_state(Replica& replica, bool closed);
   Result<void> drain(const Deadline& deadline);
 
   Error too_few(const std::string& doing) const;
   Error lost();
+  bool find_newer_writer();
   std::size_t up() const;
   std::size_t reachable() const;
   /// Whether two sessions meet at a replica, whichever they could reach.
@@ -121,7 +124,7 @@ class ReplicatedRegion {
   Epoch epoch_;
   std::uint64_t writer_ = 0;
   std::uint64_t begun_ = 0;
-  std::optional<Error> lost_;
+  std::optional<Error> fenced_;  // by a newer writer
   std::optional<int> completion_fd_;
   std::vector<persist::UpdateItem> items_;  // scratch of write
   std::vector<client::Ranges> ranges_;

@@ -255,8 +255,7 @@ Result<void> ReplicatedRegion::open_sessions() {
     if (opened.code() == ErrorCode::Busy || opened.code() == ErrorCode::Fenced) return opened;
     replica.session.mark_down(opened.error());
   }
-  if (up() < quorum_) return too_few(fmt::format("opening {}", name()));
-  return {};
+  return check_opened();
 }
 
 Result<void> ReplicatedRegion::open_session(Replica& replica) {
@@ -322,8 +321,13 @@ Result<void> ReplicatedRegion::begin_session() {
       if (replica.session.up()) replica.session.mark_down(written.error());
     }
   }
-  if (up() < quorum_) return too_few(fmt::format("opening {}", name()));
-  return {};
+  return check_opened();
+}
+
+Result<void> ReplicatedRegion::check_opened() {
+  if (up() >= quorum_) return {};
+  if (find_newer_writer()) return *fenced_;
+  return too_few(fmt::format("opening {}", name()));
 }
 
 /// What a region says of itself is durable, whatever level its updates are for.

@@ -589,6 +589,50 @@ TEST(RegionCrash, APoolThatComesBackSmallerShrinksNothing) {
   EXPECT_EQ(Replicas::whole(**region), 2u);
 }
 
+// Of three peers the first is out of reach: it lets every question wait. Another writer takes over
+// at the two that are left. Expect: who was fenced is told so, by those.
+TEST(RegionCrash, WhoIsFencedIsToldSoWhoeverIsSilent) {
+  Replicas replicas(9, profiles().front(), {kPoolBytes, kPoolBytes, kPoolBytes});
+  auto& servers = replicas.servers;
+  auto first = replicas.open({0, 1, 2}, 2);
+  ASSERT_TRUE(first.ok()) << first.error().message;
+  replicas.world.drop_connections(*replicas.client, servers[0]->machine());
+  for (int round = 0; round < 100'000 && (*first)->status().replicas[0].up; ++round) {
+    ASSERT_TRUE((*first)->poll().ok());
+  }
+  ASSERT_FALSE((*first)->status().replicas[0].up);
+  replicas.world.set_link(*replicas.client, servers[0]->machine(), fabric::emu::LinkState::Cut);
+  auto second = replicas.open({0, 1, 2}, 2);
+  ASSERT_TRUE(second.ok()) << second.error().message;
+  Result<void> polled;
+  for (int round = 0; round < 100'000 && polled.ok(); ++round) polled = (*first)->poll();
+  EXPECT_EQ(polled.code(), ErrorCode::Fenced) << polled.error().message;
+  const std::uint64_t value = 1;
+  const RangeWrite range{0, bytes_of(value)};
+  const RangeEpoch epoch(&range, 1);
+  EXPECT_EQ((*first)->write({&epoch, 1}).code(), ErrorCode::Fenced);
+}
+
+// The connection is lost first, and the writer told that; the next writer comes later. Expect: the
+// first one hears of it all the same.
+TEST(RegionCrash, WhoIsFencedAfterItLostItsConnectionsIsToldSo) {
+  Replicas replicas(9, profiles().front(), {kPoolBytes});
+  auto first = replicas.open({0}, 1);
+  ASSERT_TRUE(first.ok()) << first.error().message;
+  replicas.world.drop_connections(*replicas.client, replicas.servers[0]->machine());
+  Result<void> polled;
+  for (int round = 0; round < 100'000 && polled.ok(); ++round) polled = (*first)->poll();
+  EXPECT_EQ(polled.code(), ErrorCode::QuorumLost);
+  EXPECT_EQ((*first)->atomic({persist::AtomicOperation::FetchAdd, 0, 1, 0}).code(),
+            ErrorCode::Disconnected);
+  auto second = replicas.open({0}, 1);
+  ASSERT_TRUE(second.ok()) << second.error().message;
+  replicas.world.tick(std::chrono::seconds(2));
+  EXPECT_EQ((*first)->poll().code(), ErrorCode::Fenced);
+  EXPECT_EQ((*first)->atomic({persist::AtomicOperation::FetchAdd, 0, 1, 0}).code(),
+            ErrorCode::Fenced);
+}
+
 // Peers come to notice the end of a connection when they come to it; who closes a region waits
 // until they have said so.
 TEST(RegionCrash, WhoOpensARegionThatWasClosedIsNotRefused) {
