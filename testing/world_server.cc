@@ -128,6 +128,11 @@ void WorldServer::lose_power() {
   if (service_ != nullptr) service_->abandon();
 }
 
+void WorldServer::declare(Ddio ddio, WriteOrder write_order) {
+  profile_.ddio = ddio;
+  profile_.write_order = write_order;
+}
+
 void WorldServer::kill() {
   if (machine_.powered()) machine_.kill();
   if (service_ != nullptr) service_->abandon();

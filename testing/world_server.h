@@ -39,6 +39,9 @@ class WorldServer {
   /// the memory kept. Errors: those of Pool::attach and of PeerService::add_pool.
   Result<void> start_again();
 
+  /// What its operator says of the machine from the next start on: nothing better than it is.
+  void declare(Ddio ddio, WriteOrder write_order);
+
   /// The daemon dies, if it runs; the power stays.
   void kill();
   /// The machine comes back as by start_again, with another medium in place of its own: one that
@@ -66,7 +69,7 @@ class WorldServer {
 
   fabric::emu::World& world_;
   fabric::emu::Machine& machine_;
-  const ServerProfile profile_;
+  ServerProfile profile_;  // as its operator declares it
   const Options options_;
   pmem::CrashableRegion& region_;
   std::unique_ptr<server::PeerService> service_;

@@ -15,6 +15,7 @@
 #include "core/random.h"
 #include "pmem/pool_format.h"
 #include "region/replicated_region.h"
+#include "server/served_pool.h"
 #include "testing/soak.h"
 #include "testing/world_server.h"
 
@@ -26,6 +27,12 @@ constexpr std::uint64_t kPoolBytes = 256 * 1024;
 constexpr std::uint64_t kArea = 8 * 1024;  // of the region, from its start
 constexpr std::uint64_t kGranule = 8;      // has one tag
 constexpr std::size_t kGranules = kArea / kGranule;
+
+/// What a pool reserves for a writer's messages.
+std::uint64_t persistent_bytes(const ServerProfile& profile) {
+  return profile.receive_buffers == ReceiveBuffers::Pm ? server::persistent_buffer_bytes({32, 2048})
+                                                       : 0;
+}
 
 struct Write {
   std::uint64_t update = 0;  // 0: it was there
@@ -69,7 +76,33 @@ struct Seen {
   int not_whole = 0;     // and not
   int quorums_lost = 0;  // while it was written
   int broken_promises = 0;
+  int broken_wholes = 0;  // of them, those about replicas that are called whole
+
+  /// What may befall the replicas of a life, and how the life goes on.
+  enum Trouble { kUnequal, kSmaller, kDamaged, kDrifted, kFull, kTroubles };
+  enum Course { kLives, kCommits, kCut, kDied, kClosed, kLost, kWhole, kNotWhole, kCourses };
+  std::array<std::array<int, kCourses>, kTroubles> met{};
+
+  void print() const;
 };
+
+void Seen::print() const {
+  std::printf(
+      "updates %d, committed %d, power cuts %d, deaths %d, closed %d, whole %d, not %d, quorums "
+      "lost %d, broken promises %d (about whole replicas %d)\n",
+      updates, committed, cuts, deaths, closed, whole, not_whole, quorums_lost, broken_promises,
+      broken_wholes);
+  constexpr std::array<const char*, kTroubles> kRows = {
+      "pools of unequal sizes", "a smaller pool in one's place", "a damaged state word",
+      "another profile", "a full disk"};
+  std::printf("%-31s%7s%9s%7s%7s%8s%7s%7s%7s\n", "lives that met", "lives", "commits", "cut",
+              "died", "closed", "lost", "whole", "not");
+  for (std::size_t row = 0; row < kTroubles; ++row) {
+    const auto& of = met[row];
+    std::printf("%-31s%7d%9d%7d%7d%8d%7d%7d%7d\n", kRows[row], of[kLives], of[kCommits], of[kCut],
+                of[kDied], of[kClosed], of[kLost], of[kWhole], of[kNotWhole]);
+  }
+}
 
 /// Some peers, a writer that lives several times, and the judge.
 class Lives {
@@ -80,13 +113,23 @@ class Lives {
     const auto all = profiles();
     // A region for less than durable goes where that is not durable by itself.
     const ServerProfile& profile = all[level == Level::Durable ? random_.below(all.size()) : 1];
+    std::uint64_t least = UINT64_MAX;
+    std::uint64_t most = 0;
     for (std::size_t index = 0; index < replicas; ++index) {
+      const std::uint64_t bytes = kPoolBytes + random_.below(3) * 64 * 1024;
       servers_.push_back(*test::WorldServer::start(world_, fmt::format("server{}", index), profile,
-                                                   {kPool, kPoolBytes, {32, 2048}}));
+                                                   {kPool, bytes, {32, 2048}}));
+      least = std::min(least, bytes - persistent_bytes(profile));
+      most = std::max(most, bytes - persistent_bytes(profile));
     }
+    bytes_ = least - kDataAt;
+    unequal_ = least != most;
+    smaller_ =
+        *test::WorldServer::start(world_, "smaller", profile, {kPool, kPoolBytes / 2, {32, 2048}});
     client_ = &world_.add_machine("client", profile);
     for (auto& writes : place_) writes.push_back({});
     reported_.resize(replicas);
+    stale_.resize(replicas);
   }
 
   void live(int lives) {
@@ -96,7 +139,9 @@ class Lives {
  private:
   void open() {
     std::vector<std::unique_ptr<client::Peer>> peers;
-    for (const auto& server : servers_) peers.push_back(server->peer(*client_));
+    for (std::size_t index = 0; index < servers_.size(); ++index) {
+      peers.push_back((index == away_ ? smaller_ : servers_[index])->peer(*client_));
+    }
     RegionOptions options;
     options.pool = kPool;
     options.quorum = quorum_;
@@ -106,20 +151,25 @@ class Lives {
     options.take_over = true;
     options.spin = std::chrono::microseconds(0);
     auto opened = ReplicatedRegion::open(std::move(peers), options, world_.clock());
-    if (!opened.ok() && level_ != Level::Durable) {  // nor is what a pool says of its region
-      broken(opened.error().message);
-      return;
-    }
     ASSERT_TRUE(opened.ok()) << opened.error().message;
     region_ = std::move(*opened);
   }
 
   void one_life() {
+    course_ = {};
+    away_ = SIZE_MAX;
+    // The region is there, and goes on without one.
+    if (lived_ && quorum_ < servers_.size() && random_.below(4) == 0) {
+      away_ = random_.below(servers_.size());
+    }
     open();
-    if (region_ == nullptr) return;
+    if (testing::Test::HasFatalFailure()) return;
+    lived_ = true;
+    ASSERT_EQ(region_->bytes(), bytes_);
     judge_whole();
     bring_to_equal();
     if (testing::Test::HasFatalFailure()) return;
+    full_ = false;
     const bool cuts = random_.below(3) != 0;
     const std::size_t victim = random_.below(servers_.size());
     if (cuts) world_.cut_after(servers_[victim]->machine(), 1 + random_.below(3000));
@@ -127,12 +177,50 @@ class Lives {
     end(victim);
     world_.cancel_cut();
     world_.settle();
+    count_life();
+    restart();
+    judge();
+    damage();
+  }
+
+  void restart() {
+    drifted_ = false;
     for (const auto& server : servers_) {
       if (random_.below(2) == 0 || !server->machine().powered()) server->lose_power();
+      server->region().refuse_flushes(ErrorCode::NoSpace, 0, random_);
+      // What its operator says of it gets better and worse, and is never better than it is.
+      if (random_.below(4) == 0) {
+        const ServerProfile& is = server->machine().profile();
+        const bool worse = random_.below(2) == 0;
+        server->declare(worse ? Ddio::On : is.ddio, worse ? WriteOrder::Unknown : is.write_order);
+        drifted_ = true;
+      }
       const auto again = server->start_again();
       ASSERT_TRUE(again.ok()) << again.error().message;
     }
-    judge();
+  }
+
+  /// A bit of one of the two state words of one replica.
+  void damage() {
+    damaged_ = SIZE_MAX;
+    if (servers_.size() == 1 || random_.below(3) != 0) return;
+    damaged_ = random_.below(servers_.size());
+    const std::uint64_t at = kStateWordsAt[random_.below(kStateWordsAt.size())];
+    servers_[damaged_]->region().flip_bit(pmem::kPoolDataOffset + at + random_.below(8),
+                                          static_cast<unsigned>(random_.below(8)));
+  }
+
+  /// Of this life, what it met: by what befell its replicas.
+  void count_life() {
+    course_[Seen::kLives] = 1;
+    const std::array<bool, Seen::kTroubles> troubles = {unequal_, away_ != SIZE_MAX,
+                                                        damaged_ != SIZE_MAX, drifted_, full_};
+    for (std::size_t trouble = 0; trouble < troubles.size(); ++trouble) {
+      if (!troubles[trouble]) continue;
+      for (std::size_t each = 0; each < course_.size(); ++each) {
+        seen_.met[trouble][each] += course_[each];
+      }
+    }
   }
 
   bool testing_goes_on() const { return !testing::Test::HasFatalFailure() && !over_; }
@@ -145,11 +233,14 @@ class Lives {
       const auto closed = region_->close(std::chrono::seconds(10));
       note_reported();
       seen_.closed += closed.ok() ? 1 : 0;
+      course_[Seen::kClosed] = closed.ok() ? 1 : 0;
     } else {
       note_reported();
       seen_.deaths += in_flight ? 1 : 0;
+      course_[Seen::kDied] = in_flight ? 1 : 0;
     }
-    seen_.cuts += in_flight && !servers_[victim]->machine().powered() ? 1 : 0;
+    course_[Seen::kCut] = in_flight && !servers_[victim]->machine().powered() ? 1 : 0;
+    seen_.cuts += course_[Seen::kCut];
     region_.reset();
   }
 
@@ -168,6 +259,11 @@ class Lives {
   }
 
   void one_step() {
+    if (!full_ && random_.below(400) == 0) {
+      full_ = true;
+      servers_[random_.below(servers_.size())]->region().refuse_flushes(ErrorCode::NoSpace, 1,
+                                                                        random_);
+    }
     switch (random_.below(4)) {
       case 0: return wait_for_some();
       case 1: (void)region_->poll(); return;
@@ -212,6 +308,7 @@ class Lives {
                     [&](const Write& had) { return had.tag == each.second.tag; });
     }
     ++seen_.quorums_lost;
+    course_[Seen::kLost] = 1;
     over_ = true;
   }
 
@@ -232,6 +329,7 @@ class Lives {
     if (level != Level::Committed) return;
     committed_ = std::max(committed_, ticket.number);
     ++seen_.committed;
+    ++course_[Seen::kCommits];
   }
 
   std::uint64_t tag_of(std::size_t replica, std::size_t granule) const {
@@ -288,9 +386,15 @@ class Lives {
     }
   }
 
+  void broken_whole(const std::string& promise) {
+    ++seen_.broken_wholes;
+    broken(promise);
+  }
+
   void judge() {
     std::size_t with_committed = 0;
     for (std::size_t replica = 0; replica < servers_.size(); ++replica) {
+      if (stale_[replica]) continue;
       if (!has_all(replica, reported_[replica])) {
         broken(fmt::format("replica {} lost something of {} updates that were reported of it",
                            replica, reported_[replica]));
@@ -308,14 +412,19 @@ class Lives {
     std::optional<std::size_t> first;
     for (std::size_t replica = 0; replica < servers_.size(); ++replica) {
       if (servers_.size() == 1) break;
-      (status.replicas[replica].whole ? seen_.whole : seen_.not_whole) += 1;
-      if (!status.replicas[replica].whole) continue;
+      const bool whole = status.replicas[replica].whole;
+      (whole ? seen_.whole : seen_.not_whole) += 1;
+      course_[whole ? Seen::kWhole : Seen::kNotWhole] += 1;
+      if (!whole) continue;
       ASSERT_GT(2 * quorum_, servers_.size());
-      if (!has_all(replica, most)) broken("a replica that is called whole lacks something");
+      if (replica == away_) broken_whole("a pool that is not its own is called whole");
+      if (replica == damaged_) broken_whole("a replica with a damaged word is called whole");
+      if (stale_[replica]) return broken_whole("a replica that missed a session is called whole");
+      if (!has_all(replica, most)) broken_whole("a replica that is called whole lacks something");
       if (!first) first = replica;
       for (std::size_t granule = 0; granule < kGranules; ++granule) {
         if (tag_of(*first, granule) != tag_of(replica, granule)) {
-          return broken("two replicas are called whole, and differ");
+          return broken_whole("two replicas are called whole, and differ");
         }
       }
     }
@@ -344,6 +453,9 @@ class Lives {
     }
     std::fill(reported_.begin(), reported_.end(), 0);
     committed_ = 0;
+    for (std::size_t replica = 0; replica < servers_.size(); ++replica) {
+      stale_[replica] = !region_->status().replicas[replica].up;
+    }
   }
 
   Random random_;
@@ -360,6 +472,16 @@ class Lives {
   std::uint64_t committed_ = 0;
   std::uint64_t last_tag_ = 0;
   bool over_ = false;
+  std::uint64_t bytes_ = 0;                     // of the region
+  std::unique_ptr<test::WorldServer> smaller_;  // in the place of the one that is away
+  std::size_t away_ = SIZE_MAX;                 // in this life; or none
+  std::size_t damaged_ = SIZE_MAX;              // since the last one; or none
+  std::vector<bool> stale_;                     // by replica: it missed that all were made equal
+  bool lived_ = false;                          // the region was opened
+  bool unequal_ = false;
+  bool drifted_ = false;
+  bool full_ = false;
+  std::array<int, Seen::kCourses> course_{};
 };
 
 Seen live_in_worlds(std::uint64_t worlds, Level level) {
@@ -368,11 +490,7 @@ Seen live_in_worlds(std::uint64_t worlds, Level level) {
     SCOPED_TRACE(fmt::format("seed {}", seed));
     Lives(seed, level, seen).live(4);
   }
-  std::printf(
-      "updates %d, committed %d, power cuts %d, deaths %d, closed %d, whole %d, not %d, quorums "
-      "lost %d, broken promises %d\n",
-      seen.updates, seen.committed, seen.cuts, seen.deaths, seen.closed, seen.whole, seen.not_whole,
-      seen.quorums_lost, seen.broken_promises);
+  seen.print();
   return seen;
 }
 
@@ -387,6 +505,12 @@ TEST(RegionCrash, KeepsItsPromisesWhereverThePowerFailsOrTheWriterDies) {
   EXPECT_GT(seen.not_whole, 0);
   EXPECT_GT(seen.quorums_lost, 0);
   EXPECT_EQ(seen.broken_promises, 0);
+  for (const auto& trouble : seen.met) {
+    for (const Seen::Course course : {Seen::kLives, Seen::kCommits, Seen::kCut, Seen::kDied,
+                                      Seen::kClosed, Seen::kLost, Seen::kNotWhole}) {
+      EXPECT_GT(trouble[course], 0) << "a trouble never met this";
+    }
+  }
 }
 
 /// Servers, one client, and sessions that a test leads step by step.
@@ -665,7 +789,9 @@ TEST(RegionCrash, WhoOpensARegionThatWasClosedIsNotRefused) {
 
 // The negative control: the judge notices when updates are only visible.
 TEST(RegionCrash, WhatIsOnlyVisibleIsLost) {
-  EXPECT_GT(live_in_worlds(20, Level::Visible).broken_promises, 0);
+  const Seen seen = live_in_worlds(20, Level::Visible);
+  EXPECT_GT(seen.broken_promises, 0);
+  EXPECT_EQ(seen.broken_wholes, 0) << "no replica is called whole for it";
 }
 
 }  // namespace
