@@ -55,30 +55,11 @@ const char* perdure_last_error(void) { return last_error().c_str(); }
 
 perdure_code perdure::capi::options_of(const perdure_log_options* options, LogOptions& opened) {
   perdure_log_options given{};
-  if (!take_sized(options, given)) {
-    return fail("options: size is not set, or fields are that this library does not know");
+  const perdure_code code = take_options(options, given, opened);
+  if (code != PERDURE_OK) return code;
+  if (given.shape != nullptr) {
+    if (auto set = set_option(opened, "shape", given.shape); !set) return fail(set.error());
   }
-  if (given.pool == nullptr || (given.peers == nullptr && given.peer_count != 0)) {
-    return fail("a log needs peers and the name of a pool");
-  }
-  for (std::size_t index = 0; index < given.peer_count; ++index) {
-    if (given.peers[index] == nullptr) return fail("a peer is NULL");
-    opened.peers.emplace_back(given.peers[index]);
-  }
-  opened.pool = given.pool;
-  opened.quorum = given.quorum;
-  const std::pair<const char*, const char*> words[] = {
-      {"transport", given.transport}, {"shape", given.shape}, {"primary", given.primary}};
-  for (const auto& [name, word] : words) {
-    if (word == nullptr) continue;
-    if (auto set = set_option(opened, name, word); !set) return fail(set.error());
-  }
-  if (given.rnic != nullptr) opened.rnic = given.rnic;
-  if (given.writer_name != nullptr) opened.writer_name = given.writer_name;
-  if (given.visible_only) opened.level = Level::Visible;
-  opened.create = !given.existing_only;
-  opened.measure_costs = !given.usual_costs;
-  opened.take_over = given.take_over;
   opened.accept_loss = given.accept_loss;
   if (given.record_bytes_max != 0) opened.record_bytes_max = given.record_bytes_max;
   if (given.batches_in_flight != 0) opened.batches_in_flight = given.batches_in_flight;

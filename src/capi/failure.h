@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstring>
 #include <exception>
+#include <utility>
 
 namespace perdure::capi {
 
@@ -55,6 +56,40 @@ perdure_code guarded(Call call) noexcept {
   } catch (const std::exception& thrown) {
     return fail(Error{ErrorCode::SystemError, thrown.what()});
   }
+}
+
+/// What the options of a log and of a region have in common. `given` is what the caller has set.
+/// Errors: what is wrong with them, as fail says it.
+template <typename Given, typename Options>
+perdure_code take_options(const Given* options, Given& given, Options& opened) {
+  if (!take_sized(options, given)) {
+    return fail("options: size is not set, or fields are that this library does not know");
+  }
+  if (given.pool == nullptr || (given.peers == nullptr && given.peer_count != 0)) {
+    return fail("the options need peers and the name of a pool");
+  }
+  for (std::size_t index = 0; index < given.peer_count; ++index) {
+    if (given.peers[index] == nullptr) return fail("a peer is NULL");
+    opened.peers.emplace_back(given.peers[index]);
+  }
+  opened.pool = given.pool;
+  opened.quorum = given.quorum;
+  LogOptions words;
+  const std::pair<const char*, const char*> named[] = {{"transport", given.transport},
+                                                       {"primary", given.primary}};
+  for (const auto& [name, word] : named) {
+    if (word == nullptr) continue;
+    if (auto set = set_option(words, name, word); !set) return fail(set.error());
+  }
+  opened.transport = words.transport;
+  opened.primary = words.primary;
+  if (given.rnic != nullptr) opened.rnic = given.rnic;
+  if (given.writer_name != nullptr) opened.writer_name = given.writer_name;
+  if (given.visible_only) opened.level = Level::Visible;
+  opened.create = !given.existing_only;
+  opened.measure_costs = !given.usual_costs;
+  opened.take_over = given.take_over;
+  return PERDURE_OK;
 }
 
 perdure_log_status status_of(const LogStatus& now);

@@ -1,5 +1,4 @@
 // The C interface of regions.
-#include <perdure/log.h>
 #include <perdure/perdure.h>
 #include <perdure/region.h>
 
@@ -17,7 +16,7 @@ using perdure::capi::fail;
 using perdure::capi::give_sized;
 using perdure::capi::guarded;
 using perdure::capi::known;
-using perdure::capi::take_sized;
+using perdure::capi::take_options;
 
 struct perdure_region {
   Region region;
@@ -38,35 +37,9 @@ perdure_code perdure_region_open(const perdure_region_options* options, perdure_
   return guarded([&]() -> perdure_code {
     if (options == nullptr || region == nullptr) return fail("options and region must not be NULL");
     perdure_region_options given{};
-    if (!take_sized(options, given)) {
-      return fail("options: size is not set, or fields are that this library does not know");
-    }
-    if (given.pool == nullptr || (given.peers == nullptr && given.peer_count != 0)) {
-      return fail("a region needs peers and the name of a pool");
-    }
     perdure::RegionOptions opened;
-    for (std::size_t index = 0; index < given.peer_count; ++index) {
-      if (given.peers[index] == nullptr) return fail("a peer is NULL");
-      opened.peers.emplace_back(given.peers[index]);
-    }
-    opened.pool = given.pool;
-    opened.quorum = given.quorum;
-    // The words are those of a log's options.
-    perdure::LogOptions words;
-    const std::pair<const char*, const char*> named[] = {{"transport", given.transport},
-                                                         {"primary", given.primary}};
-    for (const auto& [name, word] : named) {
-      if (word == nullptr) continue;
-      if (auto set = perdure::set_option(words, name, word); !set) return fail(set.error());
-    }
-    opened.transport = words.transport;
-    opened.primary = words.primary;
-    if (given.rnic != nullptr) opened.rnic = given.rnic;
-    if (given.writer_name != nullptr) opened.writer_name = given.writer_name;
-    if (given.visible_only) opened.level = Level::Visible;
-    opened.create = !given.existing_only;
-    opened.measure_costs = !given.usual_costs;
-    opened.take_over = given.take_over;
+    const perdure_code code = take_options(options, given, opened);
+    if (code != PERDURE_OK) return code;
     if (given.staging_bytes != 0) opened.staging_bytes = given.staging_bytes;
     if (given.peer_timeout_ms != 0) {
       opened.peer_timeout = std::chrono::milliseconds(given.peer_timeout_ms);

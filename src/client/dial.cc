@@ -1,5 +1,7 @@
 #include "client/dial.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
 #include <utility>
@@ -95,6 +97,20 @@ Result<std::unique_ptr<HttpPeer>> Dialer::dial(const std::string& address,
   PERDURE_TRY(peer, open());
   peer->use_endpoints(endpoints_);
   return peer;
+}
+
+Result<std::vector<std::unique_ptr<Peer>>> Dialer::dial_replicas(
+    const std::vector<std::string>& addresses, control::TransportChoice choice) {
+  std::vector<std::unique_ptr<Peer>> peers;
+  for (const std::string& address : addresses) {
+    if (std::count(addresses.begin(), addresses.end(), address) > 1) {
+      return Error{ErrorCode::InvalidArgument,
+                   fmt::format("peer {} is named twice; a replica counts once", address)};
+    }
+    PERDURE_TRY(peer, dial(address, choice));
+    peers.push_back(std::move(peer));
+  }
+  return peers;
 }
 
 }  // namespace perdure::client

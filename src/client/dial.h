@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "client/http_peer.h"
 #include "control/service_types.h"
@@ -38,6 +39,10 @@ class Dialer {
   /// Errors: InvalidArgument (the address), Unsupported (no such device here).
   Result<std::unique_ptr<HttpPeer>> dial(const std::string& address,
                                          control::TransportChoice choice);
+  /// One for each address, each of which has a replica. Errors: those of dial; InvalidArgument (an
+  /// address is there twice).
+  Result<std::vector<std::unique_ptr<Peer>>> dial_replicas(
+      const std::vector<std::string>& addresses, control::TransportChoice choice);
 
  private:
   class Devices;

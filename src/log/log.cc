@@ -96,15 +96,7 @@ Result<Log> Log::open(LogOptions options) {
   state->pool = options.pool;
   state->level = std::min(options.level, Level::Durable);
   state->reconnects = options.reconnect > std::chrono::milliseconds(0);
-  std::vector<std::unique_ptr<client::Peer>> peers;
-  for (const std::string& address : options.peers) {
-    if (std::count(options.peers.begin(), options.peers.end(), address) > 1) {
-      return Error{ErrorCode::InvalidArgument,
-                   fmt::format("peer {} is named twice; a replica counts once", address)};
-    }
-    PERDURE_TRY(peer, state->dialer.dial(address, state->transport));
-    peers.push_back(std::move(peer));
-  }
+  PERDURE_TRY(peers, state->dialer.dial_replicas(options.peers, options.transport));
   PERDURE_TRY(
       log, log::ReplicatedLog::open(std::move(peers), writer_options(options), Clock::monotonic()));
   state->log = std::move(log);

@@ -1,8 +1,5 @@
 // The public face of regions: peers by address, and who may call.
-#include <fmt/format.h>
 #include <perdure/region.h>
-
-#include <algorithm>
 
 #include "client/dial.h"
 #include "core/bounded_time.h"
@@ -42,15 +39,7 @@ void Region::Delete::operator()(State* state) const {
 Result<Region> Region::open(RegionOptions options) {
   std::unique_ptr<State, Delete> state(new State);
   state->dialer.use_rnic(options.rnic);
-  std::vector<std::unique_ptr<client::Peer>> peers;
-  for (const std::string& address : options.peers) {
-    if (std::count(options.peers.begin(), options.peers.end(), address) > 1) {
-      return Error{ErrorCode::InvalidArgument,
-                   fmt::format("peer {} is named twice; a replica counts once", address)};
-    }
-    PERDURE_TRY(peer, state->dialer.dial(address, options.transport));
-    peers.push_back(std::move(peer));
-  }
+  PERDURE_TRY(peers, state->dialer.dial_replicas(options.peers, options.transport));
   options.peer_timeout = bounded(options.peer_timeout);
   PERDURE_TRY(region,
               region::ReplicatedRegion::open(std::move(peers), options, Clock::monotonic()));
