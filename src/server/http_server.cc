@@ -72,8 +72,8 @@ std::vector<std::string> parts_of(const std::string& path) {
 
 }  // namespace
 
-HttpServer::HttpServer(PeerService& service, std::function<void()> power_cut)
-    : service_(service), power_cut_(std::move(power_cut)) {
+HttpServer::HttpServer(PeerService& service, const HttpServerOptions& options)
+    : service_(service), power_cut_(options.power_cut), more_metrics_(options.more_metrics) {
   add_routes();
   add_pool_routes();
   add_session_routes();
@@ -121,7 +121,7 @@ void HttpServer::add_routes() {
         const HttpListener* const listener = counted_.load(std::memory_order_acquire);
         return metrics_text(report) +
                (listener != nullptr ? metrics_text(listener->counters()) : std::string()) +
-               process_metrics_text();
+               process_metrics_text() + (more_metrics_ ? more_metrics_() : std::string());
       },
       kPrometheus);
   add("GET", "/v1/profile", 200, Lane::Common, [this](const auto&, const auto&) -> Answer {
@@ -259,7 +259,7 @@ HttpReply HttpServer::refusal(const Error& error, int status) {
 
 Result<std::unique_ptr<HttpServer>> HttpServer::open(PeerService& service,
                                                      const HttpServerOptions& options) {
-  std::unique_ptr<HttpServer> server(new HttpServer(service, options.power_cut));
+  std::unique_ptr<HttpServer> server(new HttpServer(service, options));
   PERDURE_TRY_VOID(server->listen(options));
   return server;
 }

@@ -24,6 +24,8 @@ struct HttpServerOptions {
   HttpLimits limits;
   /// Called for POST /v1/power-cut; must return at once. Without it there is no such route.
   std::function<void()> power_cut;
+  /// Of the program that serves, behind the service's own: for /metrics. Threads: any.
+  std::function<std::string()> more_metrics;
 };
 
 /// Threads: any.
@@ -55,7 +57,7 @@ class HttpServer {
     Handler handler;
   };
 
-  HttpServer(PeerService& service, std::function<void()> power_cut);
+  HttpServer(PeerService& service, const HttpServerOptions& options);
   Result<void> listen(const HttpServerOptions& options);
   void add_routes();
   void add_pool_routes();
@@ -69,6 +71,7 @@ class HttpServer {
 
   PeerService& service_;
   const std::function<void()> power_cut_;
+  const std::function<std::string()> more_metrics_;
   std::vector<Route> routes_;
   std::atomic<bool> dark_{false};
   /// Requests are answered while open() has not returned yet.

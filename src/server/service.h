@@ -51,7 +51,10 @@ struct ServiceOptions {
   /// What answers a session's requests, by kind, beside persist::built_in_handlers(). Called once
   /// for each session, when it is granted; the handlers outlive the service. Empty: those alone.
   std::function<persist::RequestHandlers(const SessionTerms&)> handlers;
-  std::size_t reply_bytes_max = 64;   // the largest payload of a reply
+  std::size_t reply_bytes_max = 64;  // the largest payload of a reply
+  /// Called when a session has handled messages, by its thread: for a program that looks into pools
+  /// then. It returns at once.
+  std::function<void()> handled;
   fabric::EndpointOptions endpoints;  // of every session; receive_depth at least what queue needs
   std::size_t sessions_max = 64;
   /// Of them, for writers only: readers, and grants that nobody uses, leave these free. 0: a
