@@ -42,6 +42,7 @@ LAYERS = {
     "host": {"core", "pmem", "fabric", "control", "server"},
     "log": {"core", "plan", "persist", "fabric", "pmem", "control", "client"},
     "region": {"core", "persist", "fabric", "control", "client"},
+    "rpc": {"core", "persist", "fabric", "pmem", "control", "client", "server"},
     "capi": {"core"},  # stands on the public C++ API
 }
 # Two independent witnesses; not even their tests may look at each other's answer.

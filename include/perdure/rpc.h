@@ -1,0 +1,286 @@
+// Durable RPC: calls that are executed exactly once after any crash, by a server that nobody has to
+// send them to again.
+//
+//   perdure::RpcServerOptions server;                      perdure::RpcClientOptions client;
+//   server.pool = "/srv/bank.pool";                        client.server = "127.0.0.1:7470";
+//   server.handlers[kPay] = [](const RpcCall& call,        client.name = "teller-1";
+//       RpcTransaction& data, std::span<std::byte> reply)  auto bank = RpcClient::open(client);
+//       -> perdure::Result<std::size_t> { ... };           auto paid = bank->call(kPay, payload);
+//   auto served = RpcServer::open(server);                 bank->wait(*paid, RpcLevel::Durable);
+//
+// A call that was reported Durable is in the server's persistence domain and will be executed
+// exactly once, whatever crashes from then on, without its client. Reported Applied, its effects
+// are durable, too, and its reply is there.
+//
+// Exactly once holds for what a handler does to its transaction: that is applied with the mark that
+// the call is done and with its reply, all or nothing. What a handler does elsewhere (another
+// process, a file, a message) may happen again after a crash: there it is at least once, and
+// RpcCall has (client_id, sequence) as idempotency key. docs/rpc.md has the whole contract.
+#pragma once
+
+#include <perdure/profile.h>
+#include <perdure/result.h>
+#include <perdure/types.h>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+namespace perdure {
+
+/// How far a call has come. The second includes the first.
+enum class RpcLevel {
+  Durable,  // will be executed exactly once, whatever crashes
+  Applied,  // was: its effects and its reply are durable
+};
+
+std::string_view to_string(RpcLevel level);
+
+/// One call as its handler sees it. Valid during the handler.
+struct RpcCall {
+  std::uint32_t operation = 0;
+  std::uint64_t client_id = 0;  // of one client, from its first opening until it expires
+  std::string_view client;      // its name
+  std::uint64_t sequence = 0;   // of this client, from 1, without a gap
+  std::uint64_t order_key = 0;  // as the caller gave it
+  std::span<const std::byte> payload;
+};
+
+/// The handlers' bytes of the server's pool.
+class RpcData {
+ public:
+  virtual ~RpcData() = default;
+  virtual std::uint64_t bytes() const = 0;
+  /// What is there, with this transaction's own writes. Errors: OutOfRange.
+  virtual Result<void> read(std::uint64_t at, std::span<std::byte> into) const = 0;
+
+  template <typename T>
+  Result<T> load(std::uint64_t at) const {
+    static_assert(std::is_trivially_copyable_v<T>);
+    T value;
+    auto got = read(at, std::as_writable_bytes(std::span<T, 1>(&value, 1)));
+    if (!got.ok()) return got.error();
+    return value;
+  }
+};
+
+/// What one call does to them: all of it or nothing.
+class RpcTransaction : public RpcData {
+ public:
+  /// Copies the bytes. Errors: OutOfRange; NoSpace (RpcServerOptions::transaction_bytes). After
+  /// either the call is refused with it, whatever the handler returns.
+  virtual Result<void> write(std::uint64_t at, std::span<const std::byte> bytes) = 0;
+
+  template <typename T>
+  Result<void> store(std::uint64_t at, const T& value) {
+    static_assert(std::is_trivially_copyable_v<T>);
+    return write(at, std::as_bytes(std::span<const T, 1>(&value, 1)));
+  }
+};
+
+/// Executes one call and returns how many bytes of `reply` it has written. An error refuses the
+/// call: nothing of its transaction is kept, and its client gets the code, once and for all. One
+/// that throws is tried again, and set aside after RpcServerOptions::attempts_max.
+/// Threads: one call of one server at a time, by a thread of the server.
+using RpcHandler = std::function<Result<std::size_t>(const RpcCall& call, RpcTransaction& data,
+                                                     std::span<std::byte> reply)>;
+/// Answers a query, of the effects of whole calls. Threads: any, one at a time, and no call's
+/// effects appear meanwhile: it should be short.
+using RpcQueryHandler = std::function<Result<std::size_t>(
+    std::span<const std::byte> payload, const RpcData& data, std::span<std::byte> reply)>;
+
+struct RpcServerOptions {
+  /// File of the server's pool. Made if there is none, with the sizes below; they are looked at
+  /// only then.
+  std::string pool;
+  std::uint64_t data_bytes = 16 * 1024 * 1024;  // of the handlers
+  std::uint32_t clients_max = 64;
+  /// Of each client: its calls that are durable and not applied; one call takes at most half.
+  std::uint64_t ring_bytes = 1024 * 1024;
+  /// Replies of each client that are kept, so calls that it may have in flight.
+  std::uint32_t replies = 64;
+  std::uint32_t reply_bytes_max = 256;            // of one reply, at most 4096
+  std::uint64_t transaction_bytes = 1024 * 1024;  // that the calls of one flush may change
+  std::optional<PersistenceDomain> declared;      // see docs/hardware.md. Nothing: the evidence
+  ReceiveBuffers receive_buffers = ReceiveBuffers::Dram;
+
+  std::map<std::uint32_t, RpcHandler> handlers;      // by operator
+  std::map<std::uint32_t, RpcQueryHandler> queries;  // by operator
+  /// A call is set aside when its handler has thrown or killed the server so often.
+  std::uint32_t attempts_max = 3;
+  /// A client of which nothing is unapplied and that was silent for this long loses its place
+  /// and name; it is told when it comes back. 0: never. Counted while the server runs.
+  std::chrono::milliseconds lease{0};
+
+  std::string listen = "127.0.0.1:7470";       // control plane; port 0: any free one
+  std::string data_listen = "127.0.0.1:7471";  // tcp
+  std::vector<Transport> transports = {Transport::Tcp, Transport::Shm};
+  std::string rnic;  // see LogOptions
+  bool allow_remote = false;
+  /// How long it polls for calls before it sleeps; one-sided calls are then found after at most a
+  /// millisecond.
+  std::chrono::microseconds spin{50};
+};
+
+struct RpcClientPlace {
+  std::string name;
+  std::uint64_t client_id = 0;
+  std::uint64_t applied = 0;    // sequence of the last call that is
+  std::uint64_t waiting = 0;    // whole entries behind it
+  std::uint32_t attempts = 0;   // at the next one
+  std::uint32_t set_aside = 0;  // calls that were given up
+};
+
+struct RpcServerStatus {
+  std::uint64_t applied = 0;       // calls since it was opened, refused ones among them
+  std::uint64_t refused = 0;       // by their handlers
+  std::uint64_t unknown = 0;       // for operators without a handler
+  std::uint64_t set_aside = 0;     // since it was opened
+  std::uint64_t transactions = 0;  // each took one flush
+  std::uint64_t queries = 0;
+  std::uint64_t expired = 0;     // clients
+  std::optional<Error> failure;  // the medium refused: nothing is executed any more
+  std::vector<RpcClientPlace> clients;
+};
+
+/// A server of calls. Its control plane is that of perdured: its clients are pools there.
+/// Threads: any. Processes: a child made by fork() must not use it.
+class RpcServer {
+ public:
+  /// Recovers the pool, executes every call that it finds, then serves.
+  /// Errors: InvalidArgument, Busy (the pool or the port), Corrupt, VersionMismatch, NoSpace,
+  /// PermissionDenied, SystemError.
+  static Result<RpcServer> open(RpcServerOptions options);
+
+  RpcServer(RpcServer&&) noexcept;
+  RpcServer& operator=(RpcServer&&) noexcept;
+  /// Ends sessions; calls that are durable and not applied are executed by the next server.
+  ~RpcServer();
+
+  /// Of the control plane, with the port that was chosen.
+  const std::string& address() const;
+  RpcServerStatus status() const;
+
+ private:
+  class State;
+  struct Delete {
+    void operator()(State* state) const;
+  };
+  explicit RpcServer(std::unique_ptr<State, Delete> state);
+  std::unique_ptr<State, Delete> state_;
+};
+
+struct RpcClientOptions {
+  std::string server;  // control plane of the RpcServer, "host:port"
+  /// Who it is: [A-Za-z0-9._-], at most 64 characters. Whoever opens the same name again continues
+  /// it, and fences its earlier process.
+  std::string name;
+  std::optional<Transport> transport;  // nothing: the fastest that works
+  std::string rnic;                    // see LogOptions
+  std::optional<Primary> primary;      // nothing: what is cheapest on the connection
+  bool measure_costs = true;
+  std::chrono::milliseconds server_timeout{5000};  // without an answer for this long: connect anew
+  std::chrono::milliseconds reconnect{50};         // first back-off; 0: it does not come back
+  std::chrono::microseconds spin{200};             // how long waiting polls before it sleeps
+};
+
+/// A call that was begun.
+struct RpcHandle {
+  std::uint64_t sequence = 0;
+  std::uint64_t client_id = 0;
+};
+
+struct RpcReply {
+  /// Why it was not executed, once and for all: what its handler said, Unsupported (no handler),
+  /// SystemError (set aside: its handler failed each time).
+  std::optional<ErrorCode> refused;
+  std::vector<std::byte> bytes;
+};
+
+struct RpcClientStatus {
+  bool up = false;
+  std::string down_reason;
+  std::uint64_t client_id = 0;
+  /// When it was opened: calls of earlier processes that are durable, and the last that was
+  /// applied. The replies of the last RpcServerOptions::replies calls can be asked for.
+  std::uint64_t earlier_durable = 0;
+  std::uint64_t begun = 0;    // sequence of the last call
+  std::uint64_t durable = 0;  // up to here
+  std::uint64_t applied = 0;  // up to here
+  std::uint64_t resent = 0;   // calls, after connections were lost
+  std::uint64_t connections = 0;
+  std::string small_method;
+  std::string large_method;
+};
+
+/// A client. Threads: one caller at a time; progress is made in the calls, and it has no threads.
+/// Processes: a child made by fork() must not use it.
+class RpcClient {
+ public:
+  /// Errors: NoSpace (the server has no place for one more client), InvalidArgument (the name),
+  /// Unsupported (nothing in the server's memory is ever durable), Disconnected, TimedOut.
+  static Result<RpcClient> open(RpcClientOptions options);
+
+  RpcClient(RpcClient&&) noexcept;
+  RpcClient& operator=(RpcClient&&) noexcept;
+  /// What is not durable by then may be executed or not; whoever opens the name next learns it.
+  ~RpcClient();
+
+  /// Begins a call; the payload is copied. Calls of one client are executed in the order in which
+  /// they were begun.
+  /// Errors     QueueFull (the server does not apply fast enough; nothing was begun: call again, or
+  ///            wait for an earlier one), InvalidArgument (the payload is too large), Fenced,
+  ///            NotFound (it expired).
+  ///            Waits up to `server_timeout` while too much is in flight.
+  /// Durability none yet: wait for a level.
+  Result<RpcHandle> call(std::uint32_t operation, std::span<const std::byte> payload,
+                         std::uint64_t order_key = 0);
+
+  /// Waits until the call, and all before it, have reached `level`. Comes back after a lost
+  /// connection meanwhile, and sends again what is neither durable nor applied.
+  /// Errors   TimedOut (it may still get there: wait again), Fenced (another process has the name;
+  ///          calls that were not durable may be executed or not), NotFound (it expired: the same),
+  ///          InvalidArgument (not a call of this client).
+  Result<void> wait(const RpcHandle& handle, RpcLevel level,
+                    std::chrono::milliseconds timeout = std::chrono::seconds(30));
+  /// Waits until it is applied and returns its reply, as often as asked, of the last 4096 calls.
+  /// Errors: those of wait; NotFound also: its reply is not kept any more.
+  Result<RpcReply> reply(const RpcHandle& handle,
+                         std::chrono::milliseconds timeout = std::chrono::seconds(30));
+
+  /// Asks for what calls have left; executed at most once by whichever server answers, not logged.
+  /// Sees every call of this client that was applied, and with `own_calls` all that were begun.
+  /// Errors: those of wait and of the handler; Unsupported (no handler).
+  Result<std::vector<std::byte>> query(
+      std::uint32_t operation, std::span<const std::byte> payload, bool own_calls = true,
+      std::chrono::milliseconds timeout = std::chrono::seconds(30));
+
+  /// Makes progress without waiting, but for up to `server_timeout` when it comes back to a server
+  /// that does not answer. Errors: Fenced, NotFound.
+  Result<void> poll();
+
+  std::uint64_t payload_bytes_max() const;
+  /// A call of this client by its sequence, an earlier process's too.
+  RpcHandle handle_of(std::uint64_t sequence) const;
+  RpcClientStatus status() const;
+
+ private:
+  class State;
+  struct Delete {
+    void operator()(State* state) const;
+  };
+  explicit RpcClient(std::unique_ptr<State, Delete> state);
+  bool usable() const;
+  std::unique_ptr<State, Delete> state_;
+};
+
+}  // namespace perdure

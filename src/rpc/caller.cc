@@ -1,0 +1,331 @@
+// A client at work: calls, replies, queries. How it connects is in caller_connect.cc.
+#include "rpc/caller.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "core/assert.h"
+#include "core/bytes.h"
+#include "core/try.h"
+
+namespace perdure::rpc {
+namespace {
+
+constexpr Nanoseconds kCallerRest = std::chrono::milliseconds(10);
+// Between two questions for replies of which none had come.
+constexpr Nanoseconds kAskPauseMin = std::chrono::microseconds(20);
+constexpr Nanoseconds kAskPauseMax = std::chrono::milliseconds(1);
+// Calls that wait go together in one update, with one flush, up to so many bytes.
+constexpr std::uint64_t kUpdateBytesMax = 64 * 1024;
+
+}  // namespace
+
+Result<RpcHandle> Caller::call(std::uint32_t operation, std::span<const std::byte> payload,
+                               std::uint64_t order_key) {
+  if (over_) return *over_;
+  if (payload.size() > payload_bytes_max()) {
+    return Error{ErrorCode::InvalidArgument,
+                 fmt::format("a call of {} bytes; the server's rings take {}", payload.size(),
+                             payload_bytes_max())};
+  }
+  const std::uint64_t bytes = entry_bytes(payload.size());
+  PERDURE_TRY_VOID(await_room(bytes, Deadline(clock_, options_.server_timeout)));
+  Flight flight;
+  flight.position = place_entry(end_, bytes, ring_bytes_);
+  flight.bytes = bytes;
+  Entry entry;
+  entry.client = client_;
+  entry.sequence = begun_ + 1;
+  entry.position = flight.position;
+  entry.order_key = order_key;
+  entry.operation = operation;
+  entry.payload_bytes = static_cast<std::uint32_t>(payload.size());
+  encode_entry(entry, payload, ring_.get() + flight.position % ring_bytes_);
+  end_ = flight.position + bytes;
+  ++begun_;
+  flights_.push_back(std::move(flight));
+  post_calls();
+  return RpcHandle{begun_, client_};
+}
+
+/// Room in the ring, and for its reply at the server.
+bool Caller::has_room(std::uint64_t bytes) const {
+  const std::uint64_t at = place_entry(end_, bytes, ring_bytes_);
+  return at + bytes - freed_ <= ring_bytes_ && begun_ - received_ < replies_kept_;
+}
+
+Result<void> Caller::await_room(std::uint64_t bytes, Deadline deadline) {
+  const Nanoseconds since = clock_.now();
+  while (!has_room(bytes)) {
+    wanted_ = std::max(wanted_, received_ + 1);
+    progress(deadline);
+    if (over_) return *over_;
+    if (has_room(bytes)) break;
+    if (deadline.passed()) {
+      return Error{ErrorCode::QueueFull,
+                   fmt::format("{} of {} calls are not applied; wait for one, then call again",
+                               begun_ - applied_, begun_)};
+    }
+    rest(since, deadline.left());
+  }
+  return {};
+}
+
+Result<void> Caller::check(const RpcHandle& handle) const {
+  if (handle.client_id == client_ && handle.sequence >= 1 && handle.sequence <= begun_) return {};
+  return Error{ErrorCode::InvalidArgument, "the handle is not of a call of this client"};
+}
+
+bool Caller::reached(const RpcHandle& handle, RpcLevel level) const {
+  if (!check(handle).ok()) return false;
+  return handle.sequence <= (level == RpcLevel::Durable ? durable_ : received_);
+}
+
+void Caller::want(const RpcHandle& handle) {
+  if (check(handle).ok()) wanted_ = std::max(wanted_, handle.sequence);
+}
+
+Result<void> Caller::wait(const RpcHandle& handle, RpcLevel level, Nanoseconds timeout) {
+  PERDURE_TRY_VOID(check(handle));
+  if (level == RpcLevel::Applied) want(handle);
+  const Deadline deadline(clock_, timeout);
+  const Nanoseconds since = clock_.now();
+  for (;;) {
+    if (reached(handle, level)) return {};
+    progress(deadline);
+    if (reached(handle, level)) return {};
+    if (over_) return *over_;
+    if (deadline.passed()) {
+      return Error{ErrorCode::TimedOut, fmt::format("call {} is not {} yet{}{}", handle.sequence,
+                                                    to_string(level), session_.up() ? "" : ": ",
+                                                    session_.up() || !session_.down_reason()
+                                                        ? ""
+                                                        : session_.down_reason()->message)};
+    }
+    rest(since, deadline.left());
+  }
+}
+
+Result<RpcReply> Caller::reply(const RpcHandle& handle, Nanoseconds timeout) {
+  PERDURE_TRY_VOID(wait(handle, RpcLevel::Applied, timeout));
+  if (handle.sequence >= first_ && flight(handle.sequence).reply) {
+    return *flight(handle.sequence).reply;
+  }
+  return Error{ErrorCode::NotFound,
+               fmt::format("the reply of call {} is not kept any more", handle.sequence)};
+}
+
+Result<void> Caller::poll() {
+  progress(std::nullopt);
+  session_.check_timeout();
+  if (over_) return *over_;
+  return {};
+}
+
+void Caller::progress(const std::optional<Deadline>& deadline) {
+  if (over_) return;
+  if (!session_.up()) come_back(deadline);
+  if (!session_.up()) return;
+  session_.poll();
+  take_durable();
+  take_collected();
+  if (!session_.up()) return note_lost();
+  post_calls();
+  ask_for_replies();
+  if (session_.up()) session_.follow_drift();
+  if (!session_.up()) note_lost();
+}
+
+void Caller::take_durable() {
+  while (!updates_.empty() && session_.has_resolved(updates_.front().number)) {
+    durable_ = std::max(durable_, updates_.front().last);
+    updates_.pop_front();
+  }
+}
+
+/// Until `sequence` of the last call that goes with the next one: those that stand behind it in one
+/// piece of the ring.
+std::uint64_t Caller::next_batch() const {
+  std::uint64_t last = posted_ + 1;
+  std::uint64_t bytes = flight(last).bytes;
+  const std::uint64_t most = std::min(kUpdateBytesMax, session_.range_bytes_max());
+  while (last < begun_) {
+    const Flight& next = flight(last + 1);
+    const bool goes_on = next.position == flight(last).position + flight(last).bytes &&
+                         next.position % ring_bytes_ != 0;
+    if (!goes_on || bytes + next.bytes > most) break;
+    bytes += next.bytes;
+    ++last;
+  }
+  return last;
+}
+
+/// What is written of several calls: first all but the commit word of the first of them, then that.
+/// The server looks at a call only when the one before it is whole.
+Result<std::uint64_t> Caller::post(std::uint64_t first, std::uint64_t last) {
+  const std::uint64_t at = flight(first).position % ring_bytes_;
+  const std::uint64_t end = flight(last).position % ring_bytes_ + flight(last).bytes;
+  std::byte* const from = ring_.get() + at;
+  const std::array<persist::UpdateItem, 2> items = {{
+      {kRingAt + at + kCommitWordBytes,
+       {from + kCommitWordBytes, end - at - kCommitWordBytes, ring_memory_.get()}},
+      {kRingAt + at, {from, kCommitWordBytes, ring_memory_.get()}},
+  }};
+  if (items[0].data.length <= session_.range_bytes_max()) return session_.begin(items);
+  const std::span<const persist::UpdateItem> all(items);
+  const std::array<client::Ranges, 2> epochs = {all.first(1), all.subspan(1)};
+  return session_.update(epochs);
+}
+
+void Caller::post_calls() {
+  while (session_.up() && posted_ < begun_) {
+    const std::uint64_t last = next_batch();
+    const auto number = post(posted_ + 1, last);
+    if (!number.ok()) {
+      if (number.code() == ErrorCode::QueueFull) return;
+      if (session_.up()) session_.mark_down(number.error());
+      return;
+    }
+    posted_ = last;
+    updates_.push_back({*number, last});
+  }
+}
+
+/// Replies are asked for when somebody waits for one, and when what is in flight needs room.
+bool Caller::replies_due() const {
+  if (asking_ != 0 || posted_ <= received_ || clock_.now() < ask_at_) return false;
+  const bool room_is_scarce =
+      2 * (begun_ - received_) >= replies_kept_ || 2 * (end_ - freed_) >= ring_bytes_;
+  return wanted_ > received_ || room_is_scarce;
+}
+
+void Caller::ask_for_replies() {
+  if (!session_.up() || !replies_due()) return;
+  std::array<std::byte, kCollectRequestBytes> question;
+  store(question.data(), client_);
+  store(question.data() + 8, received_ + 1);
+  const auto number = session_.request(kCollectKind, question, replies_);
+  if (number.ok()) asking_ = *number;
+}
+
+void Caller::take_collected() {
+  if (asking_ == 0 || !session_.has_resolved(asking_)) return;
+  const auto bytes = session_.reply_bytes(std::exchange(asking_, 0));
+  if (!bytes.ok() && bytes.code() == ErrorCode::NotFound) {
+    over_ =
+        Error{ErrorCode::NotFound,
+              fmt::format("client '{}' has expired: calls that were not durable may be executed "
+                          "or not, and none is twice",
+                          options_.name)};
+    return session_.mark_down(*over_);
+  }
+  if (!bytes.ok()) return session_.mark_down(bytes.error());
+  const auto collected = decode_collected(std::span(replies_).first(*bytes));
+  if (!collected.ok()) return session_.mark_down(collected.error());
+  take_replies(*collected);
+}
+
+void Caller::take_replies(const Collected& collected) {
+  const std::uint64_t before = received_;
+  if (collected.applied.sequence > begun_ || collected.applied.position > end_) {
+    return session_.mark_down({ErrorCode::ProtocolError, "the server applied what nobody called"});
+  }
+  applied_ = std::max(applied_, collected.applied.sequence);
+  freed_ = std::max(freed_, collected.applied.position);
+  for (const CollectedReply& each : collected.replies) {
+    if (each.head.sequence <= received_ || each.head.sequence > applied_) continue;
+    // Of an earlier process's calls the server may keep the last replies only.
+    received_ = each.head.sequence;
+    RpcReply reply;
+    if (each.head.status != 0) reply.refused = static_cast<ErrorCode>(each.head.status - 1);
+    reply.bytes.assign(each.bytes.begin(), each.bytes.end());
+    if (received_ >= first_) flight(received_).reply = std::move(reply);
+  }
+  durable_ =
+      std::max(durable_, received_);  // its effects are durable, so it needs its entry no more
+  while (flights_.size() > kRepliesRemembered && first_ <= received_) {
+    flights_.pop_front();
+    ++first_;
+  }
+  ask_pause_ =
+      received_ != before ? Nanoseconds{0} : std::clamp(2 * ask_pause_, kAskPauseMin, kAskPauseMax);
+  ask_at_ = clock_.now() + ask_pause_;
+}
+
+/// After nothing has come: polls for a while, then sleeps until something may have.
+void Caller::rest(Nanoseconds since, Nanoseconds slice) {
+  if (clock_.now() - since < options_.spin) return;
+  fabric::Endpoint* const endpoint = session_.endpoint();
+  const bool owed = session_.up() && !session_.idle();
+  if (owed) session_.check_timeout();
+  // With nothing in flight, it is time that it waits for: to ask again, or to come back.
+  const Nanoseconds most = owed ? kCallerRest : session_.up() ? kAskPauseMax : kCallerRest;
+  if (session_.endpoint() == nullptr) return fabric::wait_any({}, std::min(slice, most));
+  fabric::wait_any(std::span(&endpoint, 1), std::min(slice, most));
+}
+
+Result<std::vector<std::byte>> Caller::query(std::uint32_t operation,
+                                             std::span<const std::byte> payload, bool own_calls,
+                                             Nanoseconds timeout) {
+  if (payload.size() > kRequestBytesMax - kQueryHeadBytes) {
+    return Error{ErrorCode::InvalidArgument,
+                 fmt::format("a query of {} bytes; it takes {}", payload.size(),
+                             kRequestBytesMax - kQueryHeadBytes)};
+  }
+  const Deadline deadline(clock_, timeout);
+  const std::uint64_t after = own_calls ? begun_ : received_;
+  std::vector<std::byte> question(kQueryHeadBytes + payload.size());
+  store(question.data(), client_);
+  store(question.data() + 8, after);
+  store(question.data() + 16, operation);
+  std::copy(payload.begin(), payload.end(), question.begin() + kQueryHeadBytes);
+  const Nanoseconds since = clock_.now();
+  for (;;) {
+    progress(deadline);
+    if (over_) return *over_;
+    // Calls that are not sent yet it would wait for in vain.
+    const bool ready = session_.up() && posted_ >= after;
+    const auto number = ready ? session_.request(kQueryKind, question, answer_)
+                              : Result<std::uint64_t>(Error{ErrorCode::QueueFull, "not ready"});
+    if (number.ok() && await(*number, deadline).ok()) {
+      const auto bytes = session_.reply_bytes(*number);
+      if (!bytes.ok()) return bytes.error();
+      if (*bytes < kQueryReplyHeadBytes) return Error{ErrorCode::ProtocolError, "a short answer"};
+      const auto status = load<std::uint32_t>(answer_.data());
+      if (status == 0) {
+        return std::vector<std::byte>(answer_.begin() + kQueryReplyHeadBytes,
+                                      answer_.begin() + static_cast<std::ptrdiff_t>(*bytes));
+      }
+      if (status != kNotYet) {
+        const auto code = static_cast<ErrorCode>(status - 1);
+        return Error{code, fmt::format("the server refused a query of operator {}: {}", operation,
+                                       to_string(code))};
+      }
+    }
+    if (deadline.passed()) return Error{ErrorCode::TimedOut, "the query was not answered in time"};
+    rest(since, deadline.left());
+  }
+}
+
+RpcClientStatus Caller::status() const {
+  RpcClientStatus status;
+  status.up = session_.up();
+  if (!session_.up() && session_.down_reason())
+    status.down_reason = session_.down_reason()->message;
+  status.client_id = client_;
+  status.earlier_durable = earlier_;
+  status.begun = begun_;
+  status.durable = durable_;
+  status.applied = applied_;
+  status.resent = resent_;
+  status.connections = connections_;
+  if (session_.up()) {
+    status.small_method = session_.small_method().name;
+    status.large_method = session_.large_method().name;
+  }
+  return status;
+}
+
+}  // namespace perdure::rpc

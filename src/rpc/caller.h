@@ -1,0 +1,131 @@
+// Caller: a client of durable RPC over a durable session. What include/perdure/rpc.h promises of
+// RpcClient, with peer and clock given, so that it runs in one process with emulated machines.
+//
+// Calls stand in a copy of the ring, each at its place, until they are applied. So what was in
+// flight on a connection that was lost is written again as it was, and to the same place.
+#pragma once
+
+#include <perdure/result.h>
+#include <perdure/rpc.h>
+
+#include "client/durable_session.h"
+#include "core/clock.h"
+#include "rpc/rpc_format.h"
+#include "rpc/rpc_requests.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace perdure::rpc {
+
+/// Replies that a client keeps for those who ask late.
+inline constexpr std::size_t kRepliesRemembered = 4096;
+
+/// Threads: one caller at a time.
+class Caller {
+ public:
+  /// Of the options, server, transport and rnic are not looked at. Errors: those of
+  /// RpcClient::open.
+  static Result<std::unique_ptr<Caller>> open(std::unique_ptr<client::Peer> peer,
+                                              const RpcClientOptions& options, const Clock& clock);
+  ~Caller();
+  Caller(const Caller&) = delete;
+  Caller& operator=(const Caller&) = delete;
+
+  // As in RpcClient.
+  Result<RpcHandle> call(std::uint32_t operation, std::span<const std::byte> payload,
+                         std::uint64_t order_key);
+  Result<void> wait(const RpcHandle& handle, RpcLevel level, Nanoseconds timeout);
+  Result<RpcReply> reply(const RpcHandle& handle, Nanoseconds timeout);
+  Result<std::vector<std::byte>> query(std::uint32_t operation, std::span<const std::byte> payload,
+                                       bool own_calls, Nanoseconds timeout);
+  Result<void> poll();
+  std::uint64_t payload_bytes_max() const { return rpc::payload_bytes_max(ring_bytes_); }
+  RpcHandle handle_of(std::uint64_t sequence) const { return {sequence, client_}; }
+  RpcClientStatus status() const;
+
+  /// Whether a call has got there, as far as it is known by now.
+  bool reached(const RpcHandle& handle, RpcLevel level) const;
+  /// A call that is not reported yet: its reply is wanted as soon as it is there.
+  void want(const RpcHandle& handle);
+
+ private:
+  /// A call, from its beginning until its reply is forgotten.
+  struct Flight {
+    std::uint64_t position = 0;
+    std::uint64_t bytes = 0;  // of its entry; 0: an earlier process's
+    std::optional<RpcReply> reply;
+  };
+  /// Calls that went in one update.
+  struct Update {
+    std::uint64_t number = 0;  // of the session
+    std::uint64_t last = 0;    // sequence
+  };
+
+  Caller(std::unique_ptr<client::Peer> peer, const RpcClientOptions& options, const Clock& clock);
+  Result<void> find_place(Deadline deadline);
+  Result<void> connect(Deadline deadline);
+  Result<void> reach(Deadline deadline);
+  Result<WelcomeReply> ask_welcome();
+  Result<void> take_welcome(const WelcomeReply& reply);
+  Result<void> begin_life(const WelcomeReply& reply);
+  Result<void> await(std::uint64_t number, Deadline deadline);
+  void progress(const std::optional<Deadline>& deadline);
+  void come_back(const std::optional<Deadline>& deadline);
+  void note_lost();
+  void take_durable();
+  void take_collected();
+  void take_replies(const Collected& collected);
+  void post_calls();
+  std::uint64_t next_batch() const;
+  Result<std::uint64_t> post(std::uint64_t first, std::uint64_t last);
+  void ask_for_replies();
+  bool replies_due() const;
+  void rest(Nanoseconds since, Nanoseconds slice);
+  Result<void> await_room(std::uint64_t bytes, Deadline deadline);
+  bool has_room(std::uint64_t bytes) const;
+  Result<void> check(const RpcHandle& handle) const;
+  Flight& flight(std::uint64_t sequence) { return flights_[sequence - first_]; }
+  const Flight& flight(std::uint64_t sequence) const { return flights_[sequence - first_]; }
+
+  const RpcClientOptions options_;
+  const Clock& clock_;
+  std::unique_ptr<std::byte[]> ring_;            // the copy
+  std::unique_ptr<fabric::Memory> ring_memory_;  // goes after the connection
+  std::vector<std::byte> replies_;               // room for what was asked for
+  std::vector<std::byte> answer_;                // the same of welcome and query
+  client::DurableSession session_;
+  std::uint64_t writer_ = 0;
+  Epoch epoch_;
+  std::string uuid_;           // of the client's pool
+  std::optional<Error> over_;  // it can not come back
+
+  std::uint64_t client_ = 0;
+  std::uint64_t ring_bytes_ = 0;
+  std::uint64_t replies_kept_ = 0;  // at the server
+  std::uint64_t begun_ = 0;         // sequences, each up to here
+  std::uint64_t posted_ = 0;        // on this connection, or durable
+  std::uint64_t durable_ = 0;
+  std::uint64_t applied_ = 0;
+  std::uint64_t received_ = 0;  // replies
+  std::uint64_t wanted_ = 0;    // replies that somebody waits for
+  std::uint64_t first_ = 1;     // of flights_
+  std::uint64_t earlier_ = 0;
+  std::uint64_t end_ = 0;       // position behind the last call
+  std::uint64_t freed_ = 0;     // position behind the last that is applied
+  std::deque<Flight> flights_;  // from first_
+  std::deque<Update> updates_;  // in flight
+  std::uint64_t asking_ = 0;    // number of the request for replies; 0: none
+  Nanoseconds ask_at_{0};       // not before
+  Nanoseconds ask_pause_{0};
+  std::uint64_t resent_ = 0;
+  std::uint64_t connections_ = 0;
+};
+
+}  // namespace perdure::rpc

@@ -1,0 +1,447 @@
+// Calls executed exactly once: see executor.h.
+#include "rpc/executor.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <exception>
+#include <utility>
+
+#include "core/assert.h"
+#include "core/bytes.h"
+#include "core/log_message.h"
+#include "core/random.h"
+#include "core/try.h"
+
+namespace perdure::rpc {
+namespace {
+
+std::uint32_t status_of(const Result<std::size_t>& outcome) {
+  return outcome.ok() ? 0 : 1 + static_cast<std::uint32_t>(outcome.code());
+}
+
+}  // namespace
+
+/// What one handler sees of the transaction. Leaves room for what comes behind it.
+class Executor::Transaction final : public RpcTransaction {
+ public:
+  Transaction(RedoLog& redo, const PoolShape& shape, std::uint64_t reserved)
+      : redo_(redo), shape_(shape), reserved_(reserved) {}
+
+  std::uint64_t bytes() const override { return shape_.data_bytes; }
+  Result<void> read(std::uint64_t at, std::span<std::byte> into) const override {
+    PERDURE_TRY_VOID(check(at, into.size()));
+    redo_.read(shape_.data_at() + at, into);
+    return {};
+  }
+  Result<void> write(std::uint64_t at, std::span<const std::byte> bytes) override {
+    auto written = check(at, bytes.size());
+    if (written.ok() && redo_.room() < bytes.size() + reserved_) {
+      written = Error{ErrorCode::NoSpace, "the transaction would be too large"};
+    }
+    if (written.ok()) written = redo_.write(shape_.data_at() + at, bytes);
+    if (!written.ok() && !failure_) failure_ = written.error();
+    return written;
+  }
+  /// The first write that failed.
+  const std::optional<Error>& failure() const { return failure_; }
+
+ private:
+  Result<void> check(std::uint64_t at, std::uint64_t length) const {
+    if (pmem::inside({at, length}, shape_.data_bytes)) return {};
+    return Error{ErrorCode::OutOfRange, fmt::format("bytes {}+{} lie outside the handlers' {}", at,
+                                                    length, shape_.data_bytes)};
+  }
+
+  RedoLog& redo_;
+  const PoolShape& shape_;
+  const std::uint64_t reserved_;
+  std::optional<Error> failure_;
+};
+
+/// What a query sees: what was committed.
+class Executor::View final : public RpcData {
+ public:
+  View(RpcPool& pool, std::uint64_t data_offset) : pool_(pool), data_offset_(data_offset) {}
+
+  std::uint64_t bytes() const override { return pool_.shape().data_bytes; }
+  Result<void> read(std::uint64_t at, std::span<std::byte> into) const override {
+    if (!pmem::inside({at, into.size()}, bytes())) {
+      return Error{ErrorCode::OutOfRange, fmt::format("bytes {}+{} lie outside the handlers' {}",
+                                                      at, into.size(), bytes())};
+    }
+    const auto from = pool_.region().bytes().subspan(data_offset_ + at, into.size());
+    std::copy(from.begin(), from.end(), into.begin());
+    return {};
+  }
+
+ private:
+  RpcPool& pool_;
+  const std::uint64_t data_offset_;
+};
+
+Executor::Executor(std::unique_ptr<RpcPool> pool, ExecutorOptions options)
+    : pool_(std::move(pool)),
+      options_(std::move(options)),
+      redo_(pool_->redo()),
+      running_(pool_->places()),
+      reply_(pool_->shape().reply_bytes_max),
+      places_(running_),
+      heard_(places_.size(), options_.clock->now()) {}
+
+Result<std::unique_ptr<Executor>> Executor::open(std::unique_ptr<RpcPool> pool,
+                                                 ExecutorOptions options) {
+  std::unique_ptr<Executor> executor(new Executor(std::move(pool), std::move(options)));
+  const MutexLock work(executor->work_);
+  PERDURE_TRY_VOID(executor->count_attempt());
+  return executor;
+}
+
+/// The last process may have died of the call that it was executing.
+Result<void> Executor::count_attempt() {
+  const auto call = pool_->executing();
+  pool_->note_executing(std::nullopt);
+  if (!call) return {};
+  ClientPlace& client = running_[call->place];
+  if (client.client == 0 || call->sequence != client.applied + 1) return {};
+  ++client.attempts;
+  log_message(Severity::Warning,
+              fmt::format("the server ended while it executed call {} of client '{}', attempt {}",
+                          call->sequence, client.name, client.attempts));
+  write_place(call->place);
+  return commit();
+}
+
+Result<std::size_t> Executor::process() {
+  const MutexLock work(work_);
+  if (auto failed = failure()) return *failed;
+  std::size_t calls = 0;
+  const std::size_t places = running_.size();
+  bool full = false;
+  for (bool found = true; found && !full;) {
+    found = false;
+    for (std::size_t turn = 0; turn < places && !full; ++turn) {
+      const std::size_t place = (next_ + turn) % places;
+      const Step step = execute_next(place);
+      if (step == Step::Nothing) continue;
+      if (step != Step::Full) ++calls;
+      found = step == Step::Applied || found;
+      // A client whose handler threw gets its next turn in the next transaction.
+      full = step != Step::Applied || calls == kCallsPerTransaction;
+      if (full) next_ = (place + 1) % places;
+    }
+  }
+  PERDURE_TRY_VOID(commit());
+  return calls;
+}
+
+/// Of the redo record: what finish() writes.
+std::uint64_t Executor::reserved_bytes() const {
+  return 2 * kChangeHeadBytes + shape().reply_stride() + kPlaceBytes + kCacheLineBytes;
+}
+
+/// Executes the next call of a client into the transaction, if its entry is there.
+Executor::Step Executor::execute_next(std::size_t place) {
+  const ClientPlace& client = running_[place];
+  if (client.client == 0) return Step::Nothing;
+  const auto ring = pool_->ring(place);
+  if (!may_hold_entry(ring, client.applied + 1, client.position)) return Step::Nothing;
+  const auto found = find_entry(ring, client.client, client.applied + 1, client.position, entry_);
+  if (!found) return Step::Nothing;
+  if (redo_.room() < 2 * reserved_bytes()) return Step::Full;
+  if (client.attempts >= options_.attempts_max) {
+    finish(place, *found, Error{ErrorCode::SystemError, "set aside"});
+    return Step::Applied;
+  }
+  const RpcCall call{
+      found->entry.operation, client.client,          client.name,
+      found->entry.sequence,  found->entry.order_key, std::span(entry_).subspan(kEntryHeadBytes)};
+  const bool alone = redo_.empty();  // in a transaction; else it may fit in one of its own
+  const std::size_t mark = redo_.mark();
+  Transaction transaction(redo_, shape(), reserved_bytes());
+  pool_->note_executing(Executing{place, call.sequence});
+  auto ran = run(call, transaction);
+  pool_->note_executing(std::nullopt);
+  if (!ran) {
+    redo_.roll_back(mark);
+    note_failed_attempt(place, *found);
+    return Step::Again;
+  }
+  Result<std::size_t> outcome = transaction.failure() ? *transaction.failure() : std::move(*ran);
+  if (!outcome.ok()) redo_.roll_back(mark);
+  if (!outcome.ok() && outcome.code() == ErrorCode::NoSpace && !alone) return Step::Full;
+  finish(place, *found, outcome);
+  return Step::Applied;
+}
+
+/// Nothing: its handler threw.
+std::optional<Result<std::size_t>> Executor::run(const RpcCall& call, Transaction& transaction) {
+  using Outcome = Result<std::size_t>;
+  const auto handler = options_.handlers.find(call.operation);
+  if (handler == options_.handlers.end()) {
+    return Outcome(Error{ErrorCode::Unsupported, "no handler"});
+  }
+  std::string why = "an unknown exception";
+  try {
+    Outcome outcome = handler->second(call, transaction, reply_);
+    if (!outcome.ok() || *outcome <= reply_.size()) return outcome;
+    return Outcome(
+        Error{ErrorCode::InvalidArgument, "the handler's reply is larger than its room"});
+  } catch (const std::exception& failed) {
+    why = failed.what();
+  } catch (...) {  // not ours to know
+  }
+  log_message(Severity::Warning,
+              fmt::format("the handler of operator {} failed at call {} of client '{}': {}",
+                          call.operation, call.sequence, call.client, why));
+  return std::nullopt;
+}
+
+void Executor::note_failed_attempt(std::size_t place, const FoundEntry& found) {
+  ClientPlace& client = running_[place];
+  if (client.attempts + 1 < options_.attempts_max) {
+    ++client.attempts;
+    return write_place(place);
+  }
+  client.attempts = options_.attempts_max;
+  finish(place, found, Error{ErrorCode::SystemError, "set aside"});
+}
+
+/// The reply and the mark that the call is applied, behind what its handler wrote.
+void Executor::finish(std::size_t place, const FoundEntry& found,
+                      const Result<std::size_t>& outcome) {
+  ClientPlace& client = running_[place];
+  const bool given_up = client.attempts >= options_.attempts_max;
+  const bool unknown = options_.handlers.count(found.entry.operation) == 0;
+  if (given_up) {
+    ++client.set_aside;
+    log_message(
+        Severity::Error,
+        fmt::format("call {} of client '{}', operator {}, is set aside: its handler failed "
+                    "{} times",
+                    found.entry.sequence, client.name, found.entry.operation, client.attempts));
+  } else if (unknown) {
+    log_message(Severity::Error,
+                fmt::format("call {} of client '{}' is refused: nothing here "
+                            "handles operator {}",
+                            found.entry.sequence, client.name, found.entry.operation));
+  }
+  client.applied = found.entry.sequence;
+  client.position = found.end;
+  client.attempts = 0;
+  ReplyHead head;
+  head.sequence = found.entry.sequence;
+  head.status = status_of(outcome);
+  head.bytes = outcome.ok() ? static_cast<std::uint32_t>(*outcome) : 0;
+  std::vector<std::byte>& bytes = entry_;  // of the call nothing is needed any more
+  bytes.resize(kReplyHeadBytes + head.bytes);
+  encode_reply_head(head, bytes.data());
+  std::copy_n(reply_.begin(), head.bytes, bytes.begin() + kReplyHeadBytes);
+  const auto written = redo_.write(shape().reply_at(place, head.sequence), bytes);
+  PERDURE_ASSERT(written.ok());  // there was room when it began, and handlers leave it
+  write_place(place);
+  ++counted_.applied;
+  counted_.set_aside += given_up ? 1 : 0;
+  counted_.unknown += !given_up && unknown ? 1 : 0;
+  counted_.refused += !given_up && !unknown && !outcome.ok() ? 1 : 0;
+}
+
+void Executor::write_place(std::size_t place) {
+  const auto written = redo_.write(shape().place_at(place), encode_place(running_[place]));
+  PERDURE_ASSERT(written.ok());
+  touched_.push_back(place);
+}
+
+Result<void> Executor::commit() {
+  if (redo_.empty()) return {};
+  auto committed = redo_.commit();
+  if (!committed.ok()) {
+    log_message(Severity::Error,
+                fmt::format("no call is executed any more: {}", committed.error().message));
+    const MutexLock view(view_);
+    shown_.failure = committed.error();
+    return committed;
+  }
+  ++counted_.transactions;
+  {
+    const MutexLock view(view_);
+    redo_.store();
+    for (const std::size_t place : touched_) places_[place] = running_[place];
+    const std::uint64_t queries = shown_.queries;
+    const std::uint64_t expired = shown_.expired;
+    shown_ = counted_;
+    shown_.queries = queries;
+    shown_.expired = expired;
+  }
+  touched_.clear();
+  applied_.notify_all();
+  return {};
+}
+
+std::optional<std::size_t> Executor::place_of(const std::string& name) const {
+  const MutexLock view(view_);
+  for (std::size_t place = 0; place < places_.size(); ++place) {
+    if (places_[place].client != 0 && places_[place].name == name) return place;
+  }
+  return std::nullopt;
+}
+
+std::vector<std::string> Executor::names() const {
+  std::vector<std::string> names;
+  const MutexLock view(view_);
+  for (const ClientPlace& each : places_) {
+    if (each.client != 0) names.push_back(each.name);
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+Result<std::size_t> Executor::find_room(const std::string& name) const {
+  if (place_of(name)) {
+    return Error{ErrorCode::AlreadyExists, fmt::format("there is a client '{}' already", name)};
+  }
+  if (name.empty() || name.size() > kClientNameMax) {
+    return Error{ErrorCode::InvalidArgument, "a client's name has 1 to 64 characters"};
+  }
+  if (auto failed = failure()) return *failed;
+  for (std::size_t place = 0; place < running_.size(); ++place) {
+    if (running_[place].client == 0) return place;
+  }
+  return Error{
+      ErrorCode::NoSpace,
+      fmt::format("the server has {} clients, as many as its pool was made for", running_.size())};
+}
+
+Result<void> Executor::take_place(std::size_t place, const std::string& name) {
+  running_[place] = {};
+  running_[place].client = random_secret();
+  running_[place].name = name;
+  {
+    const MutexLock view(view_);
+    heard_[place] = options_.clock->now();
+  }
+  write_place(place);
+  return commit();
+}
+
+Result<void> Executor::remove_client(const std::string& name) {
+  const MutexLock work(work_);
+  if (auto failed = failure()) return *failed;
+  const auto place = place_of(name);
+  if (!place) return Error{ErrorCode::NotFound, fmt::format("there is no client '{}'", name)};
+  const ClientPlace& client = running_[*place];
+  if (find_entry(pool_->ring(*place), client.client, client.applied + 1, client.position, entry_)) {
+    return Error{ErrorCode::Busy,
+                 fmt::format("client '{}' has calls that are not applied yet", name)};
+  }
+  running_[*place] = {};
+  write_place(*place);
+  PERDURE_TRY_VOID(commit());
+  const MutexLock view(view_);
+  ++shown_.expired;
+  return {};
+}
+
+std::vector<std::string> Executor::silent_for(Nanoseconds lease) const {
+  std::vector<std::string> silent;
+  const MutexLock view(view_);
+  for (std::size_t place = 0; place < places_.size(); ++place) {
+    if (places_[place].client == 0) continue;
+    if (options_.clock->now() - heard_[place] >= lease) silent.push_back(places_[place].name);
+  }
+  return silent;
+}
+
+/// The session's pool is of the place; but that may have got another client since.
+Result<void> Executor::check_client(std::size_t place, std::uint64_t client) {
+  PERDURE_ASSERT(place < places_.size());
+  heard_[place] = options_.clock->now();
+  if (client != 0 && places_[place].client == client) return {};
+  return Error{ErrorCode::NotFound, "the client has expired"};
+}
+
+Result<Welcome> Executor::welcome(std::size_t place, std::uint64_t known) {
+  const MutexLock view(view_);
+  PERDURE_ASSERT(place < places_.size());
+  const ClientPlace& client = places_[place];
+  PERDURE_TRY_VOID(check_client(place, known == 0 ? client.client : known));
+  Welcome welcome{client.client, client.applied, client.position, client.applied, client.position};
+  // A ring has no more entries than that: each step goes on in it.
+  while (const auto found = find_entry(pool_->ring(place), client.client, welcome.durable + 1,
+                                       welcome.end, scratch_)) {
+    welcome.durable = found->entry.sequence;
+    welcome.end = found->end;
+    if (welcome.end - welcome.position >= shape().ring_bytes) break;
+  }
+  return welcome;
+}
+
+void Executor::await_applied(std::size_t place, std::uint64_t sequence, Nanoseconds within) {
+  // The machine's clock: this waits for a thread.
+  const Deadline deadline = Deadline::after(within);
+  MutexLock view(view_);
+  while (places_[place].applied < sequence && !shown_.failure && !deadline.passed()) {
+    view.wait_for(applied_, deadline.left());
+  }
+}
+
+Result<std::optional<Result<std::size_t>>> Executor::query(std::size_t place, std::uint64_t client,
+                                                           std::uint64_t after,
+                                                           std::uint32_t operation,
+                                                           std::span<const std::byte> payload,
+                                                           std::span<std::byte> reply) {
+  using Outcome = Result<std::size_t>;
+  const MutexLock view(view_);
+  PERDURE_TRY_VOID(check_client(place, client));
+  const auto handler = options_.queries.find(operation);
+  if (handler == options_.queries.end()) {
+    return std::optional(Outcome(Error{ErrorCode::Unsupported, "no handler"}));
+  }
+  if (places_[place].applied < after) return std::optional<Outcome>{};
+  ++shown_.queries;
+  const std::uint64_t pool_data = pool_->window(0).at - shape().window_at(0);
+  const View seen(*pool_, pool_data + shape().data_at());
+  try {
+    Outcome outcome = handler->second(payload, seen, reply);
+    if (!outcome.ok() || *outcome <= reply.size()) return std::optional(outcome);
+    return std::optional(
+        Outcome(Error{ErrorCode::InvalidArgument, "the reply is larger than its room"}));
+  } catch (const std::exception& failed) {
+    log_message(Severity::Warning,
+                fmt::format("the query of operator {} failed: {}", operation, failed.what()));
+    return std::optional(Outcome(Error{ErrorCode::SystemError, failed.what()}));
+  }
+}
+
+RpcServerStatus Executor::status() const {
+  const MutexLock view(view_);
+  RpcServerStatus status = shown_;
+  std::vector<std::byte> scratch;
+  for (std::size_t place = 0; place < places_.size(); ++place) {
+    const ClientPlace& each = places_[place];
+    if (each.client == 0) continue;
+    RpcClientPlace shown{each.name, each.client, each.applied, 0, each.attempts, each.set_aside};
+    std::uint64_t position = each.position;
+    while (const auto found = find_entry(pool_->ring(place), each.client,
+                                         each.applied + shown.waiting + 1, position, scratch)) {
+      ++shown.waiting;
+      position = found->end;
+      if (position - each.position >= shape().ring_bytes) break;
+    }
+    status.clients.push_back(std::move(shown));
+  }
+  return status;
+}
+
+std::uint64_t Executor::applied(std::size_t place) const {
+  const MutexLock view(view_);
+  return places_[place].client == 0 ? 0 : places_[place].applied;
+}
+
+std::optional<Error> Executor::failure() const {
+  const MutexLock view(view_);
+  return shown_.failure;
+}
+
+}  // namespace perdure::rpc

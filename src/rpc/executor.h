@@ -1,0 +1,166 @@
+// Executor: executes the calls that stand in the rings of clients, in order, each exactly once, and
+// keeps their replies. Who tells it that there may be some is the host's business (rpc_host.h).
+//
+// Calls that are found together share a transaction, and so a flush. What a transaction has of each
+// call: what its handler wrote, its reply, and the mark that it is applied.
+#pragma once
+
+#include <perdure/result.h>
+#include <perdure/rpc.h>
+
+#include "core/clock.h"
+#include "core/mutex.h"
+#include "core/try.h"
+#include "rpc/rpc_pool.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace perdure::rpc {
+
+/// Calls that share a transaction.
+inline constexpr std::size_t kCallsPerTransaction = 64;
+
+struct ExecutorOptions {
+  std::map<std::uint32_t, RpcHandler> handlers;
+  std::map<std::uint32_t, RpcQueryHandler> queries;
+  std::uint32_t attempts_max = 3;
+  const Clock* clock = &Clock::monotonic();
+};
+
+/// What a client is told when it has connected.
+struct Welcome {
+  std::uint64_t client = 0;
+  std::uint64_t applied = 0;   // sequence of the last call that is
+  std::uint64_t position = 0;  // behind its entry
+  std::uint64_t durable = 0;   // of the last whole entry behind that, or `applied`
+  std::uint64_t end = 0;       // behind that
+};
+
+/// How far the calls of a client are.
+struct AppliedUpTo {
+  std::uint64_t sequence = 0;
+  std::uint64_t position = 0;
+};
+
+/// Threads: any.
+class Executor {
+ public:
+  /// Counts an attempt at the call that the last process was executing when it died.
+  /// Errors: SystemError.
+  static Result<std::unique_ptr<Executor>> open(std::unique_ptr<RpcPool> pool,
+                                                ExecutorOptions options);
+
+  /// Executes what it finds, up to kCallsPerTransaction calls, and makes it durable; returns how
+  /// many were applied, or tried. Errors: SystemError: nothing is executed from then on.
+  Result<std::size_t> process();
+
+  // The table of clients.
+
+  /// The place of a client; nothing: it has none.
+  std::optional<std::size_t> place_of(const std::string& name) const;
+  std::vector<std::string> names() const;
+  /// A place that is free. `prepare` makes the client's pool there, before it is durable that the
+  /// place is taken. Errors: AlreadyExists, NoSpace, SystemError, those of `prepare`.
+  template <typename Prepare>
+  auto add_client(const std::string& name, Prepare prepare) -> decltype(prepare(std::size_t{})) {
+    const MutexLock work(work_);
+    PERDURE_TRY(place, find_room(name));
+    auto prepared = prepare(place);
+    if (!prepared.ok()) return prepared;
+    PERDURE_TRY_VOID(take_place(place, name));
+    return prepared;
+  }
+  /// Frees the client's place. Errors: NotFound; Busy (it has calls that are not applied).
+  Result<void> remove_client(const std::string& name);
+  /// Clients of which nothing is unapplied, and that were silent for this long.
+  std::vector<std::string> silent_for(Nanoseconds lease) const;
+
+  // What clients ask, by the threads of their sessions.
+
+  /// `known`: the client's id, if it has been told it before.
+  /// Errors: NotFound (another client is there now: it has expired).
+  Result<Welcome> welcome(std::size_t place, std::uint64_t known);
+  /// How far it is, and the replies from `from` on that are kept: `visit` takes them in order until
+  /// it says no. Errors: NotFound.
+  template <typename Visit>
+  Result<AppliedUpTo> collect(std::size_t place, std::uint64_t client, std::uint64_t from,
+                              Visit visit) {
+    MutexLock view(view_);
+    PERDURE_TRY_VOID(check_client(place, client));
+    const ClientPlace& at = places_[place];
+    const std::uint64_t kept = pool_->shape().replies;
+    const std::uint64_t oldest = at.applied < kept ? 1 : at.applied - kept + 1;
+    for (std::uint64_t sequence = std::max(from, oldest); sequence <= at.applied; ++sequence) {
+      const auto reply = pool_->reply(place, sequence);
+      const ReplyHead head = decode_reply_head(reply.data());
+      if (head.sequence != sequence || head.bytes > pool_->shape().reply_bytes_max) break;
+      if (!visit(head, reply.subspan(kReplyHeadBytes, head.bytes))) break;
+    }
+    return AppliedUpTo{at.applied, at.position};
+  }
+  /// Waits until call `sequence` is applied, but no longer than `within`.
+  void await_applied(std::size_t place, std::uint64_t sequence, Nanoseconds within);
+  /// What the handler says. Nothing: not every call up to `after` is applied.
+  /// Errors: NotFound: the client has expired.
+  Result<std::optional<Result<std::size_t>>> query(std::size_t place, std::uint64_t client,
+                                                   std::uint64_t after, std::uint32_t operation,
+                                                   std::span<const std::byte> payload,
+                                                   std::span<std::byte> reply);
+
+  RpcServerStatus status() const;
+  /// Sequence of the last call of a client that is applied; 0: there is no such client.
+  std::uint64_t applied(std::size_t place) const;
+  std::optional<Error> failure() const;
+  RpcPool& pool() { return *pool_; }
+  const PoolShape& shape() const { return pool_->shape(); }
+
+ private:
+  class Transaction;
+  class View;
+  enum class Step { Nothing, Applied, Again, Full };
+
+  Executor(std::unique_ptr<RpcPool> pool, ExecutorOptions options);
+  Result<void> count_attempt() PERDURE_REQUIRES(work_);
+  Step execute_next(std::size_t place) PERDURE_REQUIRES(work_);
+  std::optional<Result<std::size_t>> run(const RpcCall& call, Transaction& transaction)
+      PERDURE_REQUIRES(work_);
+  void note_failed_attempt(std::size_t place, const FoundEntry& found) PERDURE_REQUIRES(work_);
+  void finish(std::size_t place, const FoundEntry& found, const Result<std::size_t>& outcome)
+      PERDURE_REQUIRES(work_);
+  void write_place(std::size_t place) PERDURE_REQUIRES(work_);
+  std::uint64_t reserved_bytes() const;
+  Result<void> commit() PERDURE_REQUIRES(work_);
+  Result<std::size_t> find_room(const std::string& name) const PERDURE_REQUIRES(work_);
+  Result<void> take_place(std::size_t place, const std::string& name) PERDURE_REQUIRES(work_);
+  Result<void> check_client(std::size_t place, std::uint64_t client) PERDURE_REQUIRES(view_);
+
+  const std::unique_ptr<RpcPool> pool_;
+  const ExecutorOptions options_;
+  RedoLog& redo_;  // under work_; what it stores, under both
+
+  Mutex work_;                                                  // one transaction at a time
+  std::vector<ClientPlace> running_ PERDURE_GUARDED_BY(work_);  // with what is not committed
+  std::vector<std::size_t> touched_ PERDURE_GUARDED_BY(work_);  // places that it changes
+  std::vector<std::byte> entry_ PERDURE_GUARDED_BY(work_);
+  std::vector<std::byte> reply_ PERDURE_GUARDED_BY(work_);
+  std::size_t next_ PERDURE_GUARDED_BY(work_) = 0;  // whose turn it is
+  RpcServerStatus counted_ PERDURE_GUARDED_BY(work_);
+
+  mutable Mutex view_;  // behind work_: what the pool's bytes show, but for rings
+  std::vector<ClientPlace> places_ PERDURE_GUARDED_BY(view_);
+  std::vector<Nanoseconds> heard_ PERDURE_GUARDED_BY(view_);  // by place
+  RpcServerStatus shown_ PERDURE_GUARDED_BY(view_);
+  std::vector<std::byte> scratch_ PERDURE_GUARDED_BY(view_);
+  std::condition_variable applied_;
+};
+
+}  // namespace perdure::rpc

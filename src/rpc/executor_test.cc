@@ -1,0 +1,373 @@
+// Calls are executed exactly once wherever the power fails, judged by what the handlers have left
+// in the pool: a journal of every call, in the order of execution.
+#include "rpc/executor.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <memory>
+#include <stdexcept>
+
+#include "core/bytes.h"
+#include "core/random.h"
+#include "pmem/crashable_region.h"
+#include "pmem/lent_region.h"
+#include "pmem/pool_format.h"
+
+namespace perdure::rpc {
+namespace {
+
+constexpr std::uint32_t kNote = 1;    // notes the call in the journal
+constexpr std::uint32_t kRefuse = 2;  // writes something, then refuses
+constexpr std::uint32_t kThrow = 3;
+constexpr std::uint32_t kHuge = 4;  // more than a transaction takes
+constexpr std::uint64_t kExecutorRing = 4096;
+
+struct JournalLine {
+  std::uint64_t client = 0;
+  std::uint64_t sequence = 0;
+};
+
+PoolShape executor_shape() {
+  PoolShape shape;
+  shape.clients = 3;
+  shape.ring_bytes = kExecutorRing;
+  shape.window_bytes = pmem::kPoolDataOffset + kRingAt + kExecutorRing;
+  shape.replies = 8;
+  shape.reply_bytes_max = 32;
+  shape.transaction_bytes = 16384;
+  shape.data_bytes = 65536;
+  return shape;
+}
+
+Result<std::size_t> note_call(const RpcCall& call, RpcTransaction& data,
+                              std::span<std::byte> reply) {
+  PERDURE_TRY(count, data.load<std::uint64_t>(0));
+  PERDURE_TRY_VOID(
+      data.store(8 + count * sizeof(JournalLine), JournalLine{call.client_id, call.sequence}));
+  PERDURE_TRY_VOID(data.store(0, count + 1));
+  store(reply.data(), count);
+  return sizeof count;
+}
+
+ExecutorOptions executor_options() {
+  ExecutorOptions options;
+  options.handlers[kNote] = note_call;
+  options.handlers[kRefuse] = [](const RpcCall&, RpcTransaction& data,
+                                 std::span<std::byte>) -> Result<std::size_t> {
+    PERDURE_TRY_VOID(data.store(0, UINT64_MAX));
+    return Error{ErrorCode::PermissionDenied, "no"};
+  };
+  options.handlers[kThrow] = [](const RpcCall&, RpcTransaction& data,
+                                std::span<std::byte>) -> Result<std::size_t> {
+    (void)data.store(0, UINT64_MAX);
+    throw std::runtime_error("broken");
+  };
+  options.handlers[kHuge] = [](const RpcCall&, RpcTransaction& data,
+                               std::span<std::byte>) -> Result<std::size_t> {
+    const std::vector<std::byte> bytes(16384, std::byte{1});
+    (void)data.write(8192, bytes);  // what it returns does not count
+    return std::size_t{0};
+  };
+  options.queries[kNote] = [](std::span<const std::byte>, const RpcData& data,
+                              std::span<std::byte> reply) -> Result<std::size_t> {
+    PERDURE_TRY(count, data.load<std::uint64_t>(0));
+    store(reply.data(), count);
+    return sizeof count;
+  };
+  return options;
+}
+
+/// A client as the ring sees it, which writes with the processor and flushes.
+struct TestClient {
+  std::size_t place = 0;
+  std::uint64_t id = 0;
+  std::uint64_t sequence = 0;  // of its last call
+  std::uint64_t durable = 0;
+  std::uint64_t applied = 0;  // that it was told
+  std::uint64_t end = 0;
+  std::uint64_t freed = 0;
+};
+
+class ExecutorTest : public testing::Test {
+ protected:
+  void make(PersistenceDomain domain, std::uint64_t seed) {
+    executor_.reset();
+    clients_.clear();
+    random_ = Random(seed);
+    cut_in_ = 0;
+    region_ = *pmem::CrashableRegion::open(
+        {.bytes = pmem::kPoolDataOffset + executor_shape().bytes(), .domain = domain});
+    region_->watch_flushes([this](std::uint64_t) {
+      if (cut_in_ != 0 && --cut_in_ == 0) region_->power_cut(random_);
+    });
+    ASSERT_TRUE(pmem::Pool::format(std::make_unique<pmem::LentRegion>(*region_), {}).ok());
+    ASSERT_TRUE(open().ok());
+    for (std::size_t client = 0; client < 2; ++client) add(fmt::format("client{}", client));
+  }
+
+  Result<void> open() {
+    executor_.reset();
+    PERDURE_TRY(attached, pmem::Pool::attach(std::make_unique<pmem::LentRegion>(*region_)));
+    PERDURE_TRY(pool, RpcPool::open(std::move(attached), executor_shape()));
+    PERDURE_TRY(executor, Executor::open(std::move(pool), executor_options()));
+    executor_ = std::move(executor);
+    return {};
+  }
+
+  void add(const std::string& name) {
+    const auto added =
+        executor_->add_client(name, [](std::size_t place) { return Result<std::size_t>(place); });
+    ASSERT_TRUE(added.ok()) << added.error().message;
+    TestClient client;
+    client.place = *added;
+    client.id = executor_->welcome(*added, 0)->client;
+    clients_.push_back(client);
+  }
+
+  /// Writes the next call of a client as a method does: the commit word behind the rest.
+  bool call(TestClient& client, std::uint32_t operation = kNote, std::size_t bytes = 16) {
+    const std::uint64_t at = place_entry(client.end, entry_bytes(bytes), kExecutorRing);
+    if (at + entry_bytes(bytes) - client.freed > kExecutorRing) return false;
+    if (client.sequence - client.applied >= executor_shape().replies) return false;
+    Entry entry;
+    entry.client = client.id;
+    entry.sequence = client.sequence + 1;
+    entry.position = at;
+    entry.operation = operation;
+    entry.payload_bytes = static_cast<std::uint32_t>(bytes);
+    std::vector<std::byte> encoded(entry_bytes(bytes));
+    encode_entry(entry, std::vector<std::byte>(bytes), encoded.data());
+    const std::uint64_t place =
+        pmem::kPoolDataOffset + executor_shape().ring_at(client.place) + at % kExecutorRing;
+    std::byte* const to = region_->bytes().data() + place;
+    client.end = at + encoded.size();
+    ++client.sequence;
+    std::copy(encoded.begin() + 8, encoded.end(), to + 8);
+    if (!region_->flush(place, encoded.size()).ok()) return true;
+    std::copy_n(encoded.begin(), 8, to);
+    if (region_->flush(place, 8).ok()) client.durable = client.sequence;
+    return true;
+  }
+
+  void collect(TestClient& client) {
+    const auto applied =
+        executor_->collect(client.place, client.id, client.applied + 1,
+                           [](const ReplyHead&, std::span<const std::byte>) { return true; });
+    ASSERT_TRUE(applied.ok());
+    ASSERT_LE(applied->sequence, client.sequence);
+    client.applied = applied->sequence;
+    client.freed = applied->position;
+  }
+
+  std::uint64_t word(std::uint64_t at) const {
+    return load<std::uint64_t>(region_->bytes().data() + pmem::kPoolDataOffset +
+                               executor_shape().data_at() + at);
+  }
+
+  /// By client: the sequences in the journal, in order.
+  std::vector<std::uint64_t> journal_of(const TestClient& client) const {
+    std::vector<std::uint64_t> found;
+    for (std::uint64_t line = 0; line < word(0); ++line) {
+      const std::uint64_t at = 8 + line * sizeof(JournalLine);
+      if (word(at) == client.id) found.push_back(word(at + 8));
+    }
+    return found;
+  }
+
+  /// Each once, in order, and all that were durable.
+  void judge(const TestClient& client) {
+    const auto journal = journal_of(client);
+    for (std::size_t index = 0; index < journal.size(); ++index) {
+      ASSERT_EQ(journal[index], index + 1) << "a call was lost, executed twice or out of order";
+    }
+    ASSERT_GE(journal.size(), client.durable) << "a durable call was not executed";
+  }
+
+  Random random_{1};
+  std::unique_ptr<pmem::CrashableRegion> region_;
+  std::unique_ptr<Executor> executor_;
+  std::vector<TestClient> clients_;
+  std::uint64_t cut_in_ = 0;
+};
+
+TEST_F(ExecutorTest, EachDurableCallIsExecutedOnceWhereverThePowerFails) {
+  int cuts = 0;
+  int unreported = 0;  // calls that were executed though nobody was told that they are durable
+  std::uint64_t executed = 0;
+  for (const auto domain :
+       {PersistenceDomain::Dmp, PersistenceDomain::Page, PersistenceDomain::Wsp}) {
+    for (std::uint64_t seed = 1; seed <= 30; ++seed) {
+      SCOPED_TRACE(fmt::format("{}, seed {}", to_string(domain), seed));
+      make(domain, seed);
+      for (int life = 0; life < 8; ++life) {
+        cut_in_ = 1 + random_.below(40);
+        for (int step = 0; step < 40 && region_->powered(); ++step) {
+          TestClient& client = clients_[random_.below(2)];
+          switch (random_.below(4)) {
+            case 0: (void)executor_->process(); break;
+            case 1: collect(client); break;
+            default: (void)call(client, kNote, random_.below(300));
+          }
+          if (random_.below(4) == 0) region_->drain_some(random_);
+        }
+        const bool cut = !region_->powered();
+        cuts += cut ? 1 : 0;
+        executor_.reset();
+        cut_in_ = 0;
+        if (!cut) region_->power_cut(random_);
+        region_->power_on();
+        // Recovery may be cut short, too.
+        for (int attempt = 0; attempt < 3; ++attempt) {
+          cut_in_ = attempt < 2 ? random_.below(8) : 0;
+          auto recovered = open();
+          while (recovered.ok()) {
+            const auto done = executor_->process();
+            if (!done.ok()) recovered = done.error();
+            if (!done.ok() || *done == 0) break;
+          }
+          cut_in_ = 0;
+          if (recovered.ok()) break;
+          executor_.reset();
+          region_->power_on();
+        }
+        for (TestClient& client : clients_) {
+          judge(client);
+          if (HasFatalFailure()) return;
+          const auto welcome = executor_->welcome(client.place, client.id);
+          ASSERT_TRUE(welcome.ok());
+          ASSERT_EQ(welcome->applied, journal_of(client).size());
+          ASSERT_EQ(welcome->durable, welcome->applied);  // nothing is left unapplied
+          unreported += welcome->applied > client.durable ? 1 : 0;
+          client.sequence = client.durable = client.applied = welcome->applied;
+          client.end = client.freed = welcome->end;
+        }
+        executed = word(0);
+      }
+      EXPECT_GT(executed, 0u);
+    }
+  }
+  EXPECT_GT(cuts, 300);
+  EXPECT_GT(unreported, 5);
+}
+
+TEST_F(ExecutorTest, WhatAHandlerRefusesLeavesNothingAndIsAnsweredOnce) {
+  make(PersistenceDomain::Dmp, 1);
+  TestClient& client = clients_[0];
+  call(client);
+  call(client, kRefuse);
+  call(client, 99);  // nobody handles that
+  call(client, kHuge);
+  call(client);
+  std::size_t done = 0;
+  for (int round = 0; round < 10; ++round) done += *executor_->process();
+  EXPECT_EQ(done, 5u);
+  EXPECT_EQ(journal_of(client), (std::vector<std::uint64_t>{1, 5}));
+  std::vector<std::uint32_t> statuses;
+  ASSERT_TRUE(executor_
+                  ->collect(client.place, client.id, 1,
+                            [&](const ReplyHead& head, std::span<const std::byte> bytes) {
+                              statuses.push_back(head.status);
+                              EXPECT_EQ(bytes.size(), head.status == 0 ? 8u : 0u);
+                              return true;
+                            })
+                  .ok());
+  const auto status = [](ErrorCode code) { return 1 + static_cast<std::uint32_t>(code); };
+  EXPECT_EQ(statuses, (std::vector<std::uint32_t>{0, status(ErrorCode::PermissionDenied),
+                                                  status(ErrorCode::Unsupported),
+                                                  status(ErrorCode::NoSpace), 0}));
+  const RpcServerStatus counted = executor_->status();
+  EXPECT_EQ(counted.applied, 5u);
+  EXPECT_EQ(counted.refused, 2u);
+  EXPECT_EQ(counted.unknown, 1u);
+}
+
+TEST_F(ExecutorTest, AHandlerThatThrowsIsTriedAgainThenSetAside) {
+  make(PersistenceDomain::Dmp, 1);
+  TestClient& client = clients_[0];
+  call(client, kThrow);
+  call(client);
+  call(clients_[1]);
+  ASSERT_TRUE(executor_->process().ok());
+  EXPECT_EQ(executor_->status().clients[0].attempts, 1u);
+  ASSERT_TRUE(open().ok());  // attempts outlive the server
+  for (int round = 0; round < 6; ++round) ASSERT_TRUE(executor_->process().ok());
+  EXPECT_EQ(journal_of(client), (std::vector<std::uint64_t>{2}));
+  EXPECT_EQ(journal_of(clients_[1]), (std::vector<std::uint64_t>{1}));  // others go on
+  EXPECT_EQ(executor_->status().clients[0].set_aside, 1u);
+  EXPECT_EQ(executor_->status().clients[0].attempts, 0u);
+}
+
+// A handler that takes the whole process with it, each time.
+TEST_F(ExecutorTest, ACallThatKillsTheServerIsSetAside) {
+  make(PersistenceDomain::Page, 1);
+  TestClient& client = clients_[0];
+  call(client);
+  call(client);
+  for (std::uint32_t attempt = 1; attempt <= 3; ++attempt) {
+    executor_->pool().note_executing(Executing{client.place, 1});  // and it is gone
+    ASSERT_TRUE(open().ok());
+    EXPECT_EQ(executor_->status().clients[0].attempts, attempt);
+  }
+  ASSERT_TRUE(open().ok());  // that it ended well in between changes nothing
+  EXPECT_EQ(executor_->status().clients[0].attempts, 3u);
+  ASSERT_TRUE(executor_->process().ok());
+  EXPECT_EQ(executor_->status().clients[0].set_aside, 1u);
+  EXPECT_EQ(journal_of(client), (std::vector<std::uint64_t>{2}));
+}
+
+TEST_F(ExecutorTest, AClientThatExpiredIsNoOther) {
+  make(PersistenceDomain::Dmp, 1);
+  const TestClient old = clients_[0];
+  call(clients_[0]);
+  EXPECT_EQ(executor_->remove_client("client0").code(), ErrorCode::Busy);  // it has a call
+  ASSERT_TRUE(executor_->process().ok());
+  ASSERT_TRUE(executor_->remove_client("client0").ok());
+  EXPECT_EQ(executor_->remove_client("client0").code(), ErrorCode::NotFound);
+  clients_.clear();
+  add("client0");
+  EXPECT_EQ(clients_[0].place, old.place);
+  EXPECT_NE(clients_[0].id, old.id);
+  EXPECT_EQ(executor_->welcome(old.place, old.id).code(), ErrorCode::NotFound);
+  // What the old one has left in the ring is no call of the new one.
+  EXPECT_EQ(*executor_->process(), 0u);
+  EXPECT_EQ(executor_->welcome(old.place, clients_[0].id)->durable, 0u);
+  add("client2");
+  EXPECT_EQ(
+      executor_->add_client("client3", [](std::size_t place) { return Result<std::size_t>(place); })
+          .code(),
+      ErrorCode::NoSpace);
+}
+
+TEST_F(ExecutorTest, AQueryWaitsForTheCallsThatItIsToSee) {
+  make(PersistenceDomain::Dmp, 1);
+  TestClient& client = clients_[0];
+  call(client);
+  std::array<std::byte, 8> reply{};
+  EXPECT_FALSE(*executor_->query(client.place, client.id, 1, kNote, {}, reply));
+  ASSERT_TRUE(executor_->process().ok());
+  const auto answered = executor_->query(client.place, client.id, 1, kNote, {}, reply);
+  ASSERT_TRUE(answered.ok() && *answered && (*answered)->ok());
+  EXPECT_EQ(load<std::uint64_t>(reply.data()), 1u);
+  EXPECT_EQ((*executor_->query(client.place, client.id, 1, 77, {}, reply))->code(),
+            ErrorCode::Unsupported);
+  EXPECT_EQ(executor_->query(client.place, client.id + 1, 1, kNote, {}, reply).code(),
+            ErrorCode::NotFound);
+}
+
+TEST_F(ExecutorTest, AMediumThatRefusesEndsExecution) {
+  make(PersistenceDomain::Dmp, 1);
+  TestClient& client = clients_[0];
+  call(client);
+  region_->refuse_flushes(ErrorCode::SystemError, 1, random_);
+  EXPECT_EQ(executor_->process().code(), ErrorCode::SystemError);
+  EXPECT_TRUE(journal_of(client).empty());
+  EXPECT_EQ(executor_->process().code(), ErrorCode::SystemError);  // it is not trusted again
+  EXPECT_TRUE(executor_->status().failure);
+  EXPECT_EQ(executor_->welcome(client.place, client.id)->applied, 0u);
+}
+
+}  // namespace
+}  // namespace perdure::rpc

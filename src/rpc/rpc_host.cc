@@ -1,0 +1,142 @@
+// A durable RPC server without its control plane: see rpc_host.h.
+#include "rpc/rpc_host.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "core/assert.h"
+#include "core/log_message.h"
+#include "core/try.h"
+
+namespace perdure::rpc {
+namespace {
+
+// One-sided calls tell nobody: they are found when their ring is looked at.
+constexpr Nanoseconds kLookEvery = std::chrono::milliseconds(1);
+
+}  // namespace
+
+RpcHost::RpcHost(RpcHostOptions options) : options_(std::move(options)) {}
+
+Result<std::unique_ptr<RpcHost>> RpcHost::open(std::unique_ptr<pmem::Pool> pool,
+                                               const PoolShape& shape, RpcHostOptions options,
+                                               std::vector<server::DataPlane> planes) {
+  PERDURE_TRY(recovered, RpcPool::open(std::move(pool), shape));
+  std::unique_ptr<RpcHost> host(new RpcHost(std::move(options)));
+  PERDURE_TRY(executor, Executor::open(std::move(recovered), host->options_.executor));
+  host->executor_ = std::move(executor);
+  PERDURE_TRY_VOID(host->serve(std::move(planes)));
+  return host;
+}
+
+Result<void> RpcHost::serve(std::vector<server::DataPlane> planes) {
+  store_ = std::make_unique<ClientStore>(*executor_);
+  const bool threads = options_.service.threads;
+  const std::size_t clients = executor_->shape().clients;
+  for (std::size_t place = 0; place < clients; ++place) {
+    requests_.push_back(std::make_unique<ClientRequests>(
+        *executor_, place, threads ? options_.reply_wait : Nanoseconds{0}, wake_));
+  }
+  server::ServiceOptions service = options_.service;
+  service.directory.clear();
+  service.store = store_.get();
+  service.handlers = [this](const server::SessionTerms& terms) { return handlers_of(terms); };
+  service.reply_bytes_max = kRequestReplyBytesMax;
+  service.handled = wake_;
+  // Each client has one writer; those who look, and those who come back, need room beside.
+  service.sessions_max = 2 * clients + 8;
+  service.sessions_for_writers = clients;
+  // What persistent receive buffers hold is in the rings afterwards.
+  PERDURE_TRY(opened, server::PeerService::open(std::move(service), std::move(planes)));
+  service_ = std::move(opened);
+  for (;;) {  // what was durable when the last server ended, and bounded by it
+    PERDURE_TRY(executed, executor_->process());
+    if (executed == 0) break;
+  }
+  if (threads) thread_ = std::thread([this] { run(); });
+  return {};
+}
+
+RpcHost::~RpcHost() {
+  {
+    const MutexLock lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_all();
+  if (thread_.joinable()) thread_.join();
+  service_.reset();  // its sessions ask the executor
+  if (executor_ != nullptr && !abandoned_) (void)executor_->pool().close();
+}
+
+void RpcHost::abandon() {
+  abandoned_ = true;
+  service_->abandon();
+}
+
+persist::RequestHandlers RpcHost::handlers_of(const server::SessionTerms& terms) {
+  const auto place = executor_->place_of(terms.pool);
+  // Between the grant and this a client can not expire: its pool is held.
+  if (!place || !terms.write) return persist::built_in_handlers();
+  return requests_[*place]->handlers();
+}
+
+void RpcHost::wake() {
+  {
+    const MutexLock lock(mutex_);
+    if (woken_) return;
+    woken_ = true;
+  }
+  changed_.notify_all();
+}
+
+bool RpcHost::pump() {
+  PERDURE_ASSERT(!options_.service.threads);
+  const bool served = service_->pump();
+  const auto executed = executor_->process();
+  return served || (executed.ok() && *executed != 0);
+}
+
+void RpcHost::run() {
+  const Clock& clock = *options_.executor.clock;
+  Nanoseconds worked = clock.now();
+  Nanoseconds looked = worked;
+  for (;;) {
+    {
+      const MutexLock lock(mutex_);
+      if (stopping_) return;
+      woken_ = false;
+    }
+    const auto executed = executor_->process();
+    const Nanoseconds now = clock.now();
+    if (executed.ok() && *executed != 0) {
+      worked = now;
+      continue;
+    }
+    if (options_.lease > Nanoseconds{0} && now - looked >= options_.lease / 4) {
+      looked = now;
+      expire_clients();
+    }
+    if (now - worked >= options_.spin) rest();
+  }
+}
+
+void RpcHost::rest() {
+  const Deadline until = Deadline::after(kLookEvery);
+  MutexLock lock(mutex_);
+  while (!woken_ && !stopping_ && !until.passed()) lock.wait_for(changed_, until.left());
+}
+
+void RpcHost::expire_clients() {
+  if (options_.lease == Nanoseconds{0}) return;
+  for (const std::string& name : executor_->silent_for(options_.lease)) {
+    const auto pool = service_->describe(name);
+    if (!pool.ok() || pool->writer_present) continue;
+    const auto deleted = service_->delete_pool(name, pool->uuid);
+    if (!deleted.ok()) continue;  // it has calls to apply, or somebody looks at it
+    log_message(Severity::Info, fmt::format("client '{}' has expired", name));
+  }
+}
+
+}  // namespace perdure::rpc

@@ -1,0 +1,47 @@
+// Counters as text for Prometheus: see rpc_metrics.h. docs/rpc.md has the same table.
+#include "rpc/rpc_metrics.h"
+
+#include <fmt/format.h>
+
+#include "server/metrics_writer.h"
+
+namespace perdure::rpc {
+namespace {
+
+template <typename Value>
+void write_by_client(server::MetricsWriter& text, const RpcServerStatus& status,
+                     std::string_view name, std::string_view help, std::string_view type,
+                     Value value) {
+  text.head(name, help, type);
+  for (const RpcClientPlace& each : status.clients) {
+    text.value(name, fmt::format("client=\"{}\"", each.name), value(each));
+  }
+}
+
+}  // namespace
+
+std::string metrics_text(const RpcServerStatus& status) {
+  server::MetricsWriter text;
+  text.single("perdure_rpc_executing", "1 while calls are executed, 0 after the medium refused.",
+              "gauge", status.failure ? 0 : 1);
+  text.single("perdure_rpc_applied_total", "Calls applied, refused ones among them.", "counter",
+              status.applied);
+  text.single("perdure_rpc_refused_total", "Calls that their handlers refused.", "counter",
+              status.refused);
+  text.single("perdure_rpc_unknown_total", "Calls for operators without a handler.", "counter",
+              status.unknown);
+  text.single("perdure_rpc_set_aside_total", "Calls given up, for their handler failed each time.",
+              "counter", status.set_aside);
+  text.single("perdure_rpc_transactions_total", "Transactions; each took one flush.", "counter",
+              status.transactions);
+  text.single("perdure_rpc_queries_total", "Queries answered.", "counter", status.queries);
+  text.single("perdure_rpc_expired_total", "Clients that lost their place.", "counter",
+              status.expired);
+  write_by_client(text, status, "perdure_rpc_client_applied", "Sequence of the last applied call.",
+                  "gauge", [](const RpcClientPlace& each) { return each.applied; });
+  write_by_client(text, status, "perdure_rpc_client_waiting", "Durable calls that are not applied.",
+                  "gauge", [](const RpcClientPlace& each) { return each.waiting; });
+  return text.take();
+}
+
+}  // namespace perdure::rpc

@@ -1,0 +1,141 @@
+// The public face of a durable RPC server: a pool file, devices, and a control plane.
+#include <fmt/format.h>
+#include <perdure/rpc.h>
+
+#include <filesystem>
+
+#include "core/bytes.h"
+#include "core/forks.h"
+#include "core/try.h"
+#include "fabric/open_device.h"
+#include "pmem/pool.h"
+#include "rpc/rpc_host.h"
+#include "rpc/rpc_metrics.h"
+#include "server/http_server.h"
+
+namespace perdure {
+namespace {
+
+// A server that was killed a moment ago has its pool until its process has ended.
+constexpr Nanoseconds kPoolBusyWithin = std::chrono::seconds(3);
+constexpr Nanoseconds kPoolBusyPause = std::chrono::milliseconds(20);
+constexpr std::uint64_t kZeroedAtOnce = 256ULL << 20;
+
+persist::ReceiveQueue receive_queue() {
+  persist::ReceiveQueue queue;
+  queue.depth = 32;
+  return queue;
+}
+
+rpc::PoolShape shape_of(const RpcServerOptions& options) {
+  rpc::PoolShape shape;
+  shape.clients = options.clients_max;
+  shape.ring_bytes = round_up(options.ring_bytes, rpc::kEntryAlignment);
+  shape.window_bytes = round_up(pmem::kPoolDataOffset + rpc::kRingAt + shape.ring_bytes +
+                                    (options.receive_buffers == ReceiveBuffers::Pm
+                                         ? server::persistent_buffer_bytes(receive_queue())
+                                         : 0),
+                                rpc::kRpcPageBytes);
+  shape.replies = options.replies;
+  shape.reply_bytes_max = options.reply_bytes_max;
+  shape.transaction_bytes = round_up(options.transaction_bytes, rpc::kRpcPageBytes);
+  shape.data_bytes = options.data_bytes;
+  return shape;
+}
+
+/// The pool in the file; a new one if there is no file.
+Result<std::unique_ptr<pmem::Pool>> open_pool(const RpcServerOptions& options,
+                                              const rpc::PoolShape& shape) {
+  PERDURE_TRY_VOID(validate(shape));
+  std::error_code ignored;
+  if (!std::filesystem::exists(options.pool, ignored)) {
+    pmem::PoolOptions pool;
+    pool.data_bytes = round_up(shape.bytes(), rpc::kRpcPageBytes);
+    pool.kind = "rpc";
+    pool.declared = options.declared;
+    pool.zeroed_bytes_max = kZeroedAtOnce;
+    return pmem::Pool::create(options.pool, pool);
+  }
+  pmem::OpenOptions open;
+  open.declared = options.declared;
+  const Deadline until = Deadline::after(kPoolBusyWithin);
+  for (;;) {
+    auto pool = pmem::Pool::open(options.pool, open);
+    if (pool.ok() || pool.code() != ErrorCode::Busy || until.passed()) return pool;
+    fabric::wait_any({}, kPoolBusyPause);
+  }
+}
+
+Result<std::vector<server::DataPlane>> open_planes(
+    const RpcServerOptions& options, std::vector<std::unique_ptr<fabric::Device>>& devices) {
+  std::vector<server::DataPlane> planes;
+  for (const Transport transport : options.transports) {
+    const auto open = [transport, rnic = options.rnic] {
+      return fabric::open_device(transport, rnic);
+    };
+    PERDURE_TRY(device, open());
+    planes.push_back(
+        {device.get(), transport == Transport::Tcp ? options.data_listen : std::string(), open});
+    devices.push_back(std::move(device));
+  }
+  return planes;
+}
+
+rpc::RpcHostOptions host_options(const RpcServerOptions& options) {
+  rpc::RpcHostOptions host;
+  host.executor.handlers = options.handlers;
+  host.executor.queries = options.queries;
+  host.executor.attempts_max = std::max<std::uint32_t>(1, options.attempts_max);
+  host.lease = options.lease;
+  host.spin = options.spin;
+  host.service.queue = receive_queue();
+  host.service.settings.declared = options.declared;
+  host.service.settings.receive_buffers = options.receive_buffers;
+  return host;
+}
+
+}  // namespace
+
+class RpcServer::State {
+ public:
+  // Destroyed in reverse: first no more requests, then sessions and pool, then the devices.
+  std::vector<std::unique_ptr<fabric::Device>> devices;
+  std::unique_ptr<rpc::RpcHost> host;
+  std::unique_ptr<server::HttpServer> http;
+  const std::uint32_t process = forks_so_far();
+};
+
+void RpcServer::Delete::operator()(State* state) const {
+  // In a child its threads are not there, and what it would end is the parent's.
+  if (state->process == forks_so_far()) delete state;
+}
+
+RpcServer::RpcServer(std::unique_ptr<State, Delete> state) : state_(std::move(state)) {}
+RpcServer::RpcServer(RpcServer&&) noexcept = default;
+RpcServer& RpcServer::operator=(RpcServer&&) noexcept = default;
+RpcServer::~RpcServer() = default;
+
+Result<RpcServer> RpcServer::open(RpcServerOptions options) {
+  const rpc::PoolShape shape = shape_of(options);
+  std::unique_ptr<State, Delete> state(new State);
+  PERDURE_TRY(pool, open_pool(options, shape));
+  PERDURE_TRY(planes, open_planes(options, state->devices));
+  PERDURE_TRY(host,
+              rpc::RpcHost::open(std::move(pool), shape, host_options(options), std::move(planes)));
+  state->host = std::move(host);
+  server::HttpServerOptions http;
+  http.listen = options.listen;
+  http.allow_remote = options.allow_remote;
+  http.more_metrics = [&executor = state->host->executor()] {
+    return rpc::metrics_text(executor.status());
+  };
+  PERDURE_TRY(served, server::HttpServer::open(state->host->service(), http));
+  state->http = std::move(served);
+  return RpcServer(std::move(state));
+}
+
+const std::string& RpcServer::address() const { return state_->http->address(); }
+
+RpcServerStatus RpcServer::status() const { return state_->host->executor().status(); }
+
+}  // namespace perdure
