@@ -1,0 +1,503 @@
+// What durable RPC promises, judged by what clients were told and by what the handlers have left in
+// the pool: after power failures, deaths of server and clients, and lost connections at any place,
+// on several kinds of responder, each call that was reported durable was executed once, none
+// twice, each client's in order, every reply is that of its call, and no money is made or lost.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "core/bytes.h"
+#include "core/random.h"
+#include "fabric/emu/world.h"
+#include "pmem/lent_region.h"
+#include "rpc/caller.h"
+#include "rpc/rpc_host.h"
+#include "testing/local_peer.h"
+#include "testing/soak.h"
+
+namespace perdure::rpc {
+namespace {
+
+constexpr std::uint32_t kPay = 1;
+constexpr std::uint32_t kBalance = 2;
+constexpr std::uint64_t kRing = 16 * 1024;
+constexpr std::uint64_t kInFlightBytes = kRing / 3;
+constexpr std::size_t kClients = 3;
+constexpr std::size_t kAccounts = 16;
+constexpr std::uint64_t kJournalAt = 4096;
+constexpr std::uint64_t kLines = 4000;
+const persist::ReceiveQueue kQueue{32, 2048};
+
+struct Payment {
+  std::uint32_t from = 0;
+  std::uint32_t to = 0;
+  std::int64_t amount = 0;
+};
+struct Line {
+  std::uint64_t client = 0;
+  std::uint64_t sequence = 0;
+};
+
+/// Moves money, and says in which line of the journal.
+Result<std::size_t> pay(const RpcCall& call, RpcTransaction& data, std::span<std::byte> reply) {
+  Payment payment;
+  std::memcpy(&payment, call.payload.data(), sizeof payment);
+  PERDURE_TRY(from, data.load<std::int64_t>(8 + 8 * payment.from));
+  PERDURE_TRY_VOID(data.store(8 + 8 * payment.from, from - payment.amount));
+  PERDURE_TRY(to, data.load<std::int64_t>(8 + 8 * payment.to));
+  PERDURE_TRY_VOID(data.store(8 + 8 * payment.to, to + payment.amount));
+  PERDURE_TRY(line, data.load<std::uint64_t>(0));
+  PERDURE_TRY_VOID(
+      data.store(kJournalAt + line * sizeof(Line), Line{call.client_id, call.sequence}));
+  PERDURE_TRY_VOID(data.store(0, line + 1));
+  store(reply.data(), line);
+  return sizeof line;
+}
+
+Result<std::size_t> balance(std::span<const std::byte> payload, const RpcData& data,
+                            std::span<std::byte> reply) {
+  PERDURE_TRY(line, data.load<std::uint64_t>(0));
+  store(reply.data(), line);
+  return payload.empty() ? sizeof line : std::size_t{0};
+}
+
+std::vector<ServerProfile> rpc_profiles() {
+  std::vector<ServerProfile> all;
+  const auto add = [&](PersistenceDomain domain, Ddio ddio, ReceiveBuffers buffers,
+                       Transport transport, WriteOrder order) {
+    ServerProfile profile;
+    profile.domain = domain;
+    profile.ddio = ddio;
+    profile.receive_buffers = buffers;
+    profile.transport = transport;
+    profile.write_order = order;
+    all.push_back(profile);
+  };
+  using enum PersistenceDomain;
+  using enum Transport;
+  const auto dram = ReceiveBuffers::Dram;
+  add(Dmp, Ddio::Off, dram, InfiniBand, WriteOrder::Ordered);
+  add(Dmp, Ddio::On, dram, InfiniBand, WriteOrder::Unknown);
+  add(Dmp, Ddio::Off, ReceiveBuffers::Pm, InfiniBand, WriteOrder::Ordered);
+  add(Mhp, Ddio::On, dram, Roce, WriteOrder::Unknown);
+  add(Wsp, Ddio::On, ReceiveBuffers::Pm, InfiniBand, WriteOrder::Ordered);
+  add(Wsp, Ddio::On, dram, InfiniBand, WriteOrder::Ordered);
+  add(Page, Ddio::On, dram, Tcp, WriteOrder::Unknown);
+  add(Page, Ddio::On, dram, InfiniBand, WriteOrder::Unknown);
+  return all;
+}
+
+PoolShape bank_shape() {
+  PoolShape shape;
+  shape.clients = kClients;
+  shape.ring_bytes = kRing;
+  shape.window_bytes =
+      pmem::kPoolDataOffset + kRingAt + kRing + server::persistent_buffer_bytes(kQueue);
+  shape.replies = 8;
+  shape.reply_bytes_max = 32;
+  shape.transaction_bytes = 16384;
+  shape.data_bytes = kJournalAt + kLines * sizeof(Line);
+  return shape;
+}
+
+/// The world's time, and a little more for each look: a client that waits for a server without
+/// power makes no event, and its time passes all the same.
+class PassingClock final : public Clock {
+ public:
+  explicit PassingClock(const Clock& clock) : clock_(clock) {}
+  Nanoseconds now() const override {
+    looks_ += std::chrono::microseconds(10);
+    return clock_.now() + looks_;
+  }
+
+ private:
+  const Clock& clock_;
+  mutable Nanoseconds looks_{0};
+};
+
+struct Met {
+  int calls = 0;
+  int durable = 0;    // waits that said so
+  int applied = 0;    // replies that were looked at
+  int cuts = 0;       // of power, with calls in flight
+  int kills = 0;      // of the server
+  int deaths = 0;     // of a client, with calls in flight
+  int resent = 0;     // calls
+  int inherited = 0;  // calls of a process that died, executed all the same
+  int queries = 0;
+};
+
+/// A server with a bank, its clients, and the judge.
+class Bank {
+ public:
+  Bank(std::uint64_t seed, const ServerProfile& profile, Met& met)
+      : random_(seed), secrets_(random_), profile_(profile), met_(met) {
+    machine_ = &world_.add_machine("server", profile);
+    region_ = &machine_->add_region(pmem::kPoolDataOffset + bank_shape().bytes());
+    EXPECT_TRUE(pmem::Pool::format(std::make_unique<pmem::LentRegion>(*region_), {}).ok());
+    start();
+    for (std::size_t index = 0; index < kClients; ++index) {
+      people_[index].machine = &world_.add_machine(fmt::format("client{}", index), profile);
+      people_[index].name = fmt::format("teller{}", index);
+    }
+  }
+  ~Bank() {
+    for (Person& each : people_) each.caller.reset();
+    host_.reset();
+  }
+
+  void live(int lives) {
+    for (int life = 0; life < lives && !testing::Test::HasFatalFailure(); ++life) one_life();
+    if (!testing::Test::HasFatalFailure()) finish();
+  }
+
+ private:
+  struct Person {
+    fabric::emu::Machine* machine = nullptr;
+    std::string name;
+    std::unique_ptr<Caller> caller;
+    std::uint64_t id = 0;
+    std::uint64_t told = 0;                        // calls that it was told to be durable
+    std::map<std::uint64_t, std::uint64_t> bytes;  // by sequence
+  };
+
+  /// The server as a peer, whatever host runs there just now.
+  class HostPeer final : public client::Peer {
+   public:
+    HostPeer(Bank& bank, fabric::Device& device) : bank_(bank), device_(device) {}
+    std::string name() const override { return "server"; }
+    fabric::Device& device() override { return device_; }
+    Result<std::vector<control::PoolDescription>> list(Deadline deadline) override {
+      return ask([&](test::LocalPeer& local) { return local.list(deadline); });
+    }
+    Result<control::PoolDescription> describe(const std::string& pool, Deadline deadline) override {
+      return ask([&](test::LocalPeer& local) { return local.describe(pool, deadline); });
+    }
+    Result<control::PoolDescription> create(const control::PoolRequest& request,
+                                            Deadline deadline) override {
+      return ask([&](test::LocalPeer& local) { return local.create(request, deadline); });
+    }
+    Result<client::Session> open_session(const control::SessionRequest& request,
+                                         Deadline deadline) override {
+      return ask([&](test::LocalPeer& local) { return local.open_session(request, deadline); });
+    }
+    Result<void> close_session(std::uint64_t id, Deadline deadline) override {
+      return ask([&](test::LocalPeer& local) { return local.close_session(id, deadline); });
+    }
+    Result<void> fence(const std::string& pool, Epoch epoch, Deadline deadline) override {
+      return ask([&](test::LocalPeer& local) { return local.fence(pool, epoch, deadline); });
+    }
+
+   private:
+    template <typename Request>
+    auto ask(Request request) -> decltype(request(std::declval<test::LocalPeer&>())) {
+      if (!bank_.serving()) return Error{ErrorCode::Disconnected, "no power"};
+      test::LocalPeer local("server", bank_.host_->service(), device_);
+      auto answer = request(local);
+      if (!bank_.serving()) return Error{ErrorCode::Disconnected, "no power"};
+      return answer;
+    }
+    Bank& bank_;
+    fabric::Device& device_;
+  };
+
+  bool serving() const { return machine_->powered() && host_ != nullptr; }
+
+  /// False: the power failed in recovery, and it is to be started again.
+  bool start() {
+    auto pool = pmem::Pool::attach(std::make_unique<pmem::LentRegion>(*region_));
+    if (!pool.ok()) return false;
+    RpcHostOptions options;
+    options.executor.handlers[kPay] = pay;
+    options.executor.queries[kBalance] = balance;
+    options.executor.clock = &world_.clock();
+    options.service.threads = false;
+    options.service.clock = &world_.clock();
+    options.service.queue = kQueue;
+    options.service.secrets = [this] { return world_.random().next() | 1; };
+    options.service.settings.ddio = profile_.ddio;
+    options.service.settings.write_order = profile_.write_order;
+    options.service.settings.receive_buffers = profile_.receive_buffers;
+    server::DataPlane plane;
+    plane.device = machine_;
+    auto host = RpcHost::open(std::move(*pool), bank_shape(), std::move(options), {plane});
+    if (!host.ok()) {
+      EXPECT_FALSE(machine_->powered()) << host.error().message;
+      return false;
+    }
+    host_ = std::move(*host);
+    machine_->add_actor([this, host = host_.get()] { return host == host_.get() && host->pump(); });
+    return machine_->powered();
+  }
+
+  /// The server is gone, and comes back; recovery may be cut short, twice.
+  void restart(bool power) {
+    world_.cancel_cut();
+    if (machine_->powered()) {
+      if (power) machine_->power_cut();
+      if (!power) machine_->kill();
+    }
+    for (int attempt = 0; attempt < 3; ++attempt) {
+      if (host_ != nullptr) host_->abandon();
+      host_.reset();
+      machine_->power_on();
+      if (attempt < 2 && random_.below(3) == 0) {
+        world_.cut_after(*machine_, 1 + random_.below(60));
+      }
+      if (start()) break;
+      world_.cancel_cut();
+      if (machine_->powered()) machine_->power_cut();
+    }
+    world_.cancel_cut();
+    ASSERT_TRUE(serving());
+  }
+
+  bool open(Person& person) {
+    RpcClientOptions options;
+    options.name = person.name;
+    options.measure_costs = random_.below(4) == 0;
+    options.reconnect = std::chrono::milliseconds(1);
+    options.spin = std::chrono::microseconds(0);
+    constexpr std::array<std::optional<Primary>, 3> kPrimaries = {std::nullopt, Primary::Send,
+                                                                  Primary::Write};
+    options.primary = kPrimaries[random_.below(kPrimaries.size())];
+    auto opened = Caller::open(std::make_unique<HostPeer>(*this, *person.machine), options, clock_);
+    if (!opened.ok() && opened.code() == ErrorCode::Unsupported) {
+      options.primary.reset();
+      opened = Caller::open(std::make_unique<HostPeer>(*this, *person.machine), options, clock_);
+    }
+    if (!opened.ok()) {
+      EXPECT_FALSE(serving()) << opened.error().message;
+      return false;
+    }
+    person.caller = std::move(*opened);
+    const RpcClientStatus status = person.caller->status();
+    if (person.id != 0) {
+      EXPECT_EQ(status.client_id, person.id);
+    }
+    person.id = status.client_id;
+    EXPECT_GE(status.earlier_durable, person.told) << "a durable call is lost";
+    met_.inherited += static_cast<int>(status.earlier_durable - person.told);
+    person.told = std::max(person.told, status.earlier_durable);
+    person.bytes.clear();
+    return true;
+  }
+
+  void one_life() {
+    if (random_.below(4) != 0) world_.cut_after(*machine_, 1 + random_.below(4000));
+    for (int step = 0; step < 80 && serving(); ++step) {
+      Person& person = people_[random_.below(kClients)];
+      if (person.caller == nullptr && !open(person)) break;
+      one_step(person);
+      if (testing::Test::HasFatalFailure()) return;
+      if (random_.below(60) == 0) world_.drop_connections(*machine_, *person.machine);
+      if (random_.below(60) == 0) die(person);
+    }
+    int in_flight = 0;
+    for (Person& each : people_) in_flight += each.caller != nullptr && unapplied(each) ? 1 : 0;
+    const bool power = !machine_->powered() || random_.below(2) == 0;
+    (power ? met_.cuts : met_.kills) += in_flight != 0 ? 1 : 0;
+    restart(power);
+    if (testing::Test::HasFatalFailure()) return;
+    judge();
+  }
+
+  static bool unapplied(const Person& person) {
+    const RpcClientStatus status = person.caller->status();
+    return status.applied < status.begun;
+  }
+
+  void one_step(Person& person) {
+    switch (random_.below(6)) {
+      case 0: (void)person.caller->poll(); return;
+      case 1: return wait_for_one(person);
+      case 2: return ask(person);
+      default: call(person);
+    }
+  }
+
+  void call(Person& person) {
+    const RpcClientStatus status = person.caller->status();
+    std::uint64_t in_flight = 0;
+    for (auto each = person.bytes.upper_bound(status.applied); each != person.bytes.end(); ++each) {
+      in_flight += each->second;
+    }
+    const std::size_t more = random_.below(8) == 0 ? random_.below(3000) : random_.below(100);
+    const std::uint64_t bytes = entry_bytes(sizeof(Payment) + more);
+    if (in_flight + bytes > kInFlightBytes || status.begun - status.applied >= 6) {
+      // It would wait for the server, which may have lost its power.
+      person.caller->want(person.caller->handle_of(status.begun));
+      (void)person.caller->poll();
+      return;
+    }
+    Payment payment;
+    payment.from = static_cast<std::uint32_t>(random_.below(kAccounts));
+    payment.to = static_cast<std::uint32_t>(random_.below(kAccounts));
+    payment.amount = static_cast<std::int64_t>(random_.below(100));
+    std::vector<std::byte> payload(sizeof payment + more);
+    std::memcpy(payload.data(), &payment, sizeof payment);
+    person.bytes[status.begun + 1] = bytes;
+    const auto handle = person.caller->call(kPay, payload, 0);
+    ASSERT_TRUE(handle.ok()) << handle.error().message;
+    ASSERT_EQ(handle->sequence, status.begun + 1);
+    ++met_.calls;
+  }
+
+  /// Until a call has got there; false: the server has gone.
+  bool drive(Person& person, const RpcHandle& handle, RpcLevel level) {
+    for (int round = 0; round < 300'000 && serving(); ++round) {
+      if (level == RpcLevel::Applied) person.caller->want(handle);
+      if (person.caller->reached(handle, level)) return true;
+      const auto polled = person.caller->poll();
+      if (!polled.ok()) {
+        ADD_FAILURE() << polled.error().message;
+        return false;
+      }
+      if (!person.caller->status().up) world_.pass(std::chrono::milliseconds(1));
+    }
+    EXPECT_FALSE(serving()) << "call " << handle.sequence << " never got there";
+    return false;
+  }
+
+  void wait_for_one(Person& person) {
+    const RpcClientStatus status = person.caller->status();
+    if (status.begun == 0) return;
+    const std::uint64_t least = status.begun - std::min<std::uint64_t>(status.begun - 1, 5);
+    const RpcHandle handle =
+        person.caller->handle_of(least + random_.below(status.begun - least + 1));
+    const RpcLevel level = random_.below(2) == 0 ? RpcLevel::Durable : RpcLevel::Applied;
+    const bool reached = drive(person, handle, level);
+    note_told(person);
+    if (!reached) return;
+    ++(level == RpcLevel::Durable ? met_.durable : met_.applied);
+    ASSERT_GE(person.told, handle.sequence);
+    if (level == RpcLevel::Applied) check_reply(person, handle);
+  }
+
+  void note_told(Person& person) {
+    person.told = std::max(person.told, person.caller->status().durable);
+  }
+
+  void check_reply(Person& person, const RpcHandle& handle) {
+    const auto reply = person.caller->reply(handle, std::chrono::seconds(1));
+    if (!reply.ok()) {  // an earlier process's, and not kept any more
+      ASSERT_EQ(reply.code(), ErrorCode::NotFound) << reply.error().message;
+      ASSERT_LE(handle.sequence, person.caller->status().earlier_durable);
+      return;
+    }
+    ASSERT_FALSE(reply->refused);
+    ASSERT_EQ(reply->bytes.size(), 8u);
+    const Line line = line_at(load<std::uint64_t>(reply->bytes.data()));
+    EXPECT_EQ(line.client, person.id);
+    EXPECT_EQ(line.sequence, handle.sequence);
+  }
+
+  /// Sees all calls that were begun.
+  void ask(Person& person) {
+    if (!person.caller->status().up) return;
+    const std::uint64_t begun = person.caller->status().begun;
+    if (begun != 0 && !drive(person, person.caller->handle_of(begun), RpcLevel::Durable)) return;
+    if (!serving() || !person.caller->status().up) return;
+    const auto answer = person.caller->query(kBalance, {}, true, std::chrono::milliseconds(1));
+    if (!answer.ok()) return;  // not in time, or lost: it may be asked again
+    EXPECT_GE(load<std::uint64_t>(answer->data()), begun);
+    ++met_.queries;
+  }
+
+  /// The client's process dies.
+  void die(Person& person) {
+    note_told(person);
+    met_.deaths += unapplied(person) ? 1 : 0;
+    met_.resent += static_cast<int>(person.caller->status().resent);
+    person.caller.reset();
+  }
+
+  const std::byte* data() const {
+    return region_->bytes().data() + pmem::kPoolDataOffset + bank_shape().data_at();
+  }
+  Line line_at(std::uint64_t line) const {
+    return {load<std::uint64_t>(data() + kJournalAt + line * sizeof(Line)),
+            load<std::uint64_t>(data() + kJournalAt + line * sizeof(Line) + 8)};
+  }
+
+  /// By what is in the pool.
+  void judge() {
+    std::map<std::uint64_t, std::uint64_t> executed;  // by client: its last
+    const auto lines = load<std::uint64_t>(data());
+    ASSERT_LE(lines, kLines);
+    for (std::uint64_t line = 0; line < lines; ++line) {
+      const Line each = line_at(line);
+      ASSERT_EQ(each.sequence, ++executed[each.client])
+          << "a call was lost, executed twice or out of order";
+    }
+    for (Person& each : people_) {
+      if (each.caller != nullptr) note_told(each);
+      ASSERT_GE(executed[each.id], each.told) << each.name << ": a durable call was not executed";
+      if (each.caller == nullptr) continue;
+      ASSERT_LE(executed[each.id], each.caller->status().begun) << "a call that nobody made";
+    }
+    std::int64_t sum = 0;
+    for (std::size_t account = 0; account < kAccounts; ++account) {
+      sum += load<std::int64_t>(data() + 8 + 8 * account);
+    }
+    ASSERT_EQ(sum, 0) << "money was made or lost";
+  }
+
+  /// In the end everything that living clients have begun is executed.
+  void finish() {
+    for (Person& each : people_) {
+      if (each.caller == nullptr) continue;
+      const std::uint64_t begun = each.caller->status().begun;
+      if (begun != 0) {
+        EXPECT_TRUE(drive(each, each.caller->handle_of(begun), RpcLevel::Applied));
+      }
+      EXPECT_EQ(each.caller->status().applied, begun);
+      met_.resent += static_cast<int>(each.caller->status().resent);
+    }
+    judge();
+  }
+
+  Random random_;
+  SeededSecrets secrets_;
+  const ServerProfile profile_;
+  Met& met_;
+  fabric::emu::World world_{random_};
+  const PassingClock clock_{world_.clock()};
+  fabric::emu::Machine* machine_ = nullptr;
+  pmem::CrashableRegion* region_ = nullptr;
+  std::unique_ptr<RpcHost> host_;
+  std::array<Person, kClients> people_;
+};
+
+TEST(RpcCrash, EachDurableCallIsExecutedOnceWhateverCrashes) {
+  Met met;
+  const auto profiles = rpc_profiles();
+  const std::uint64_t worlds = test::rounds(40, 2000);
+  for (std::uint64_t seed = 1; seed <= worlds && !testing::Test::HasFailure(); ++seed) {
+    const ServerProfile& profile = profiles[seed % profiles.size()];
+    SCOPED_TRACE(fmt::format("seed {}, {}", seed, describe(profile)));
+    Bank(seed, profile, met).live(6);
+  }
+  std::printf(
+      "calls %d, durable %d, applied %d, power cuts %d, kills %d, deaths %d, resent %d, inherited "
+      "%d, queries %d\n",
+      met.calls, met.durable, met.applied, met.cuts, met.kills, met.deaths, met.resent,
+      met.inherited, met.queries);
+  EXPECT_GT(met.calls, 500);
+  EXPECT_GT(met.durable, 50);
+  EXPECT_GT(met.applied, 50);
+  EXPECT_GT(met.cuts, 20);
+  EXPECT_GT(met.kills, 10);
+  EXPECT_GT(met.deaths, 5);
+  EXPECT_GT(met.resent, 5);
+  EXPECT_GT(met.inherited, 5);
+  EXPECT_GT(met.queries, 10);
+}
+
+}  // namespace
+}  // namespace perdure::rpc

@@ -1,0 +1,296 @@
+// A bank of real processes: an RPC server and four tellers, killed with SIGKILL at random instants
+// under traffic. The judge reads what the handlers have left in the pool's file: each call that a
+// teller was told to be durable is there once, none twice, each teller's in order, and the accounts
+// add up. The pool is on tmpfs, declared to survive: a killed process loses no memory of the
+// machine, so what is tested is the protocol and the recovery, not a medium.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <perdure/rpc.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/bytes.h"
+#include "core/clock.h"
+#include "core/random.h"
+#include "core/text_file.h"
+#include "core/try.h"
+#include "rpc/rpc_pool.h"
+#include "testing/process.h"
+#include "testing/soak.h"
+#include "testing/temporary_directory.h"
+
+namespace perdure {
+namespace {
+
+constexpr std::uint32_t kTransfer = 1;
+constexpr std::size_t kTellers = 4;
+constexpr std::uint64_t kAccounts = 64;
+constexpr std::uint64_t kJournal = 4096;
+constexpr std::uint64_t kDataBytes = 64 * 1024 * 1024;
+constexpr std::uint64_t kLinesMax = (kDataBytes - kJournal) / 16;
+constexpr std::uint64_t kInFlight = 8;
+
+struct Transfer {
+  std::uint32_t from = 0;
+  std::uint32_t to = 0;
+  std::int64_t amount = 0;
+};
+
+struct Booked {
+  std::uint64_t teller = 0;
+  std::uint64_t sequence = 0;
+};
+
+std::string teller_name(std::size_t teller) { return fmt::format("teller-{}", teller); }
+
+Result<std::size_t> transfer(const RpcCall& call, RpcTransaction& data,
+                             std::span<std::byte> reply) {
+  Transfer asked;
+  if (call.payload.size() != sizeof asked) return Error{ErrorCode::InvalidArgument, "size"};
+  std::memcpy(&asked, call.payload.data(), sizeof asked);
+  PERDURE_TRY(line, data.load<std::uint64_t>(0));
+  if (line == kLinesMax) return Error{ErrorCode::NoSpace, "the journal is full"};
+  PERDURE_TRY(from, data.load<std::int64_t>(8 + 8 * asked.from));
+  PERDURE_TRY_VOID(data.store(8 + 8 * asked.from, from - asked.amount));
+  PERDURE_TRY(to, data.load<std::int64_t>(8 + 8 * asked.to));
+  PERDURE_TRY_VOID(data.store(8 + 8 * asked.to, to + asked.amount));
+  const auto teller = static_cast<std::uint64_t>(call.client.back() - '0');
+  PERDURE_TRY_VOID(data.store(kJournal + line * sizeof(Booked), Booked{teller, call.sequence}));
+  PERDURE_TRY_VOID(data.store(0, line + 1));
+  store(reply.data(), line);
+  return sizeof line;
+}
+
+/// The server process: serves until it is killed, at the address of its first life.
+int serve(const std::string& directory) {
+  const std::string address_file = directory + "/address";
+  RpcServerOptions options;
+  options.pool = directory + "/bank.pool";
+  options.data_bytes = kDataBytes;
+  options.clients_max = kTellers;
+  options.ring_bytes = 64 * 1024;
+  options.replies = 32;
+  options.declared = PersistenceDomain::Wsp;
+  options.handlers[kTransfer] = transfer;
+  options.listen = "127.0.0.1:0";
+  options.data_listen = "127.0.0.1:0";
+  options.transports = {Transport::Tcp};
+  if (const std::string before = read_text(address_file); !before.empty()) options.listen = before;
+  auto server = RpcServer::open(options);
+  if (!server.ok()) {
+    std::printf("error: %s\n", server.error().message.c_str());
+    return 1;
+  }
+  if (std::FILE* file = std::fopen((address_file + ".part").c_str(), "w")) {
+    std::fputs(server->address().c_str(), file);
+    std::fclose(file);
+    std::filesystem::rename(address_file + ".part", address_file);
+  }
+  std::printf("serving\n");
+  std::fflush(stdout);
+  for (;;) ::pause();
+}
+
+/// A teller: says on standard output what it was told, "durable N" or "applied N".
+int tell(const std::string& address, std::size_t teller) {
+  RpcClientOptions options;
+  options.server = address;
+  options.name = teller_name(teller);
+  options.transport = Transport::Tcp;
+  options.measure_costs = false;
+  options.reconnect = std::chrono::milliseconds(5);
+  options.spin = std::chrono::microseconds(0);
+  const Deadline end = Deadline::after(std::chrono::minutes(test::soak() ? 60 : 3));
+  std::optional<RpcClient> client;
+  while (!client && !end.passed()) {
+    auto opened = RpcClient::open(options);
+    if (opened.ok()) client.emplace(std::move(*opened));
+    if (!client) test::pause_for(std::chrono::milliseconds(10));
+  }
+  Random random(random_secret());
+  const auto say = [](const char* word, std::uint64_t sequence) {
+    std::printf("%s %llu\n", word, static_cast<unsigned long long>(sequence));
+    std::fflush(stdout);
+  };
+  say("durable", client->status().earlier_durable);
+  while (!end.passed()) {
+    RpcHandle last;
+    for (std::uint64_t call = 0; call < 1 + random.below(kInFlight); ++call) {
+      const Transfer asked{static_cast<std::uint32_t>(random.below(kAccounts)),
+                           static_cast<std::uint32_t>(random.below(kAccounts)),
+                           static_cast<std::int64_t>(random.below(1000))};
+      const auto handle = client->call(kTransfer, bytes_of(asked));
+      if (!handle.ok() && handle.code() == ErrorCode::QueueFull) break;
+      if (!handle.ok()) {
+        std::printf("error: %s\n", handle.error().message.c_str());
+        return 1;
+      }
+      last = *handle;
+    }
+    if (last.sequence == 0) continue;
+    const RpcLevel level = random.below(2) == 0 ? RpcLevel::Durable : RpcLevel::Applied;
+    const auto waited = client->wait(last, level, std::chrono::seconds(20));
+    if (!waited.ok()) {
+      std::printf("error: %s\n", waited.error().message.c_str());
+      return 1;
+    }
+    if (level == RpcLevel::Applied) {
+      const auto reply = client->reply(last);
+      if (!reply.ok() || reply->refused) {
+        std::printf("error: call %llu was refused\n",
+                    static_cast<unsigned long long>(last.sequence));
+        return 1;
+      }
+    }
+    say(std::string(to_string(level)).c_str(), last.sequence);
+  }
+  return 0;
+}
+
+class RpcKill : public testing::Test {
+ protected:
+  void SetUp() override {
+    auto directory = test::TemporaryDirectory::make("/dev/shm");
+    ASSERT_TRUE(directory.ok()) << directory.error().message;
+    directory_.emplace(std::move(*directory));
+    start_server();
+    if (HasFatalFailure()) return;
+    address_ = read_text(directory_->path() + "/address");
+    ASSERT_FALSE(address_.empty());
+    for (std::size_t teller = 0; teller < kTellers; ++teller) start_teller(teller);
+  }
+
+  void start_server() {
+    const std::string output = fmt::format("{}/server{}", directory_->path(), ++starts_);
+    auto server =
+        test::ChildProcess::start({"/proc/self/exe", "--serve", directory_->path()}, output);
+    ASSERT_TRUE(server.ok()) << server.error().message;
+    server_ = std::move(*server);
+    const Deadline end = Deadline::after(std::chrono::seconds(60));
+    while (read_text(output).find("serving") == std::string::npos) {
+      ASSERT_TRUE(server_.running()) << read_text(output);
+      ASSERT_FALSE(end.passed()) << "the server does not start: " << read_text(output);
+      test::pause_for(std::chrono::milliseconds(5));
+    }
+  }
+
+  void start_teller(std::size_t teller) {
+    auto started = test::ChildProcess::start(
+        {"/proc/self/exe", "--tell", address_, std::to_string(teller)}, output_of(teller));
+    ASSERT_TRUE(started.ok()) << started.error().message;
+    tellers_[teller] = std::move(*started);
+  }
+
+  std::string output_of(std::size_t teller) const {
+    return fmt::format("{}/teller{}", directory_->path(), teller);
+  }
+  /// The highest sequence that the teller, in all its lives, was told to be durable.
+  std::uint64_t told(std::size_t teller) {
+    const std::string text = read_text(output_of(teller));
+    std::uint64_t most = 0;
+    for (std::size_t at = 0; at < text.size();) {
+      const std::size_t end = text.find('\n', at);
+      if (end == std::string::npos) break;  // it was killed as it wrote
+      const std::string line = text.substr(at, end - at);
+      EXPECT_EQ(line.find("error"), std::string::npos) << line;
+      const std::size_t space = line.find(' ');
+      if (space != std::string::npos && line.find("error") == std::string::npos) {
+        most = std::max<std::uint64_t>(most, std::stoull(line.substr(space + 1)));
+      }
+      at = end + 1;
+    }
+    return most;
+  }
+
+  /// Everything is killed; the server executes what is left, and is killed too. Then the file.
+  void judge() {
+    for (auto& teller : tellers_) teller.kill();
+    server_.kill();
+    start_server();
+    if (HasFatalFailure()) return;
+    server_.kill();
+    auto opened = pmem::Pool::open(directory_->path() + "/bank.pool", {});
+    ASSERT_TRUE(opened.ok()) << opened.error().message;
+    auto recovered = rpc::RpcPool::open(std::move(*opened), {});
+    ASSERT_TRUE(recovered.ok()) << recovered.error().message;
+    const std::uint64_t data_at = (*recovered)->window(0).at - (*recovered)->shape().window_at(0) +
+                                  (*recovered)->shape().data_at();
+    const std::byte* const data = (*recovered)->region().bytes().data() + data_at;
+    const auto lines = load<std::uint64_t>(data);
+    ASSERT_LE(lines, kLinesMax);
+    std::array<std::uint64_t, kTellers> executed{};
+    for (std::uint64_t line = 0; line < lines; ++line) {
+      const std::byte* const at = data + kJournal + line * sizeof(Booked);
+      const auto teller = load<std::uint64_t>(at);
+      ASSERT_LT(teller, kTellers);
+      ASSERT_EQ(load<std::uint64_t>(at + 8), ++executed[teller])
+          << "a call was lost, executed twice or out of order";
+    }
+    std::int64_t sum = 0;
+    for (std::uint64_t account = 0; account < kAccounts; ++account) {
+      sum += load<std::int64_t>(data + 8 + 8 * account);
+    }
+    EXPECT_EQ(sum, 0) << "money was made or lost";
+    for (std::size_t teller = 0; teller < kTellers; ++teller) {
+      EXPECT_GE(executed[teller], told(teller))
+          << teller_name(teller) << ": a durable call was not executed";
+    }
+    executed_ = lines;
+  }
+
+  std::optional<test::TemporaryDirectory> directory_;
+  test::ChildProcess server_;
+  std::array<test::ChildProcess, kTellers> tellers_;
+  std::string address_;
+  int starts_ = 0;
+  std::uint64_t executed_ = 0;
+};
+
+TEST_F(RpcKill, EachDurableCallIsExecutedOnceWhoeverIsKilled) {
+  Random random(20261123);
+  const std::uint64_t kills = test::rounds(16, 500);
+  for (std::uint64_t kill = 0; kill < kills; ++kill) {
+    // Once there is traffic, at a random instant of it.
+    const std::size_t watched = random.below(kTellers);
+    const std::uint64_t before = told(watched);
+    const Deadline end = Deadline::after(std::chrono::seconds(30));
+    while (told(watched) < before + 3) {
+      ASSERT_FALSE(end.passed()) << "no call got there: " << read_text(output_of(watched));
+      ASSERT_TRUE(server_.running());
+      test::pause_for(std::chrono::milliseconds(2));
+    }
+    test::pause_for(std::chrono::microseconds(random.below(20'000)));
+    const std::uint64_t what = random.below(5);
+    if (what != 0) server_.kill();
+    const std::size_t victim = random.below(kTellers);
+    if (what <= 1) tellers_[victim].kill();
+    if (what != 0) start_server();
+    if (HasFatalFailure()) return;
+    if (what <= 1) start_teller(victim);
+  }
+  judge();
+  EXPECT_GT(executed_, 100u);
+  std::printf("%llu kills, %llu calls executed\n", static_cast<unsigned long long>(kills),
+              static_cast<unsigned long long>(executed_));
+}
+
+}  // namespace
+}  // namespace perdure
+
+int main(int argc, char** argv) {
+  const std::vector<std::string> arguments(argv + 1, argv + argc);
+  if (arguments.size() == 2 && arguments[0] == "--serve") return perdure::serve(arguments[1]);
+  if (arguments.size() == 3 && arguments[0] == "--tell") {
+    return perdure::tell(arguments[1], std::stoul(arguments[2]));
+  }
+  ::testing::InitGoogleTest(&argc, argv);
+  return RUN_ALL_TESTS();
+}
