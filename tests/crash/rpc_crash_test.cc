@@ -18,6 +18,7 @@
 #include "rpc/caller.h"
 #include "rpc/rpc_host.h"
 #include "testing/local_peer.h"
+#include "testing/passing_clock.h"
 #include "testing/soak.h"
 
 namespace perdure::rpc {
@@ -104,21 +105,6 @@ PoolShape bank_shape() {
   shape.data_bytes = kJournalAt + kLines * sizeof(Line);
   return shape;
 }
-
-/// The world's time, and a little more for each look: a client that waits for a server without
-/// power makes no event, and its time passes all the same.
-class PassingClock final : public Clock {
- public:
-  explicit PassingClock(const Clock& clock) : clock_(clock) {}
-  Nanoseconds now() const override {
-    looks_ += std::chrono::microseconds(10);
-    return clock_.now() + looks_;
-  }
-
- private:
-  const Clock& clock_;
-  mutable Nanoseconds looks_{0};
-};
 
 struct Met {
   int calls = 0;
@@ -467,7 +453,7 @@ class Bank {
   const ServerProfile profile_;
   Met& met_;
   fabric::emu::World world_{random_};
-  const PassingClock clock_{world_.clock()};
+  const test::PassingClock clock_{world_.clock()};
   fabric::emu::Machine* machine_ = nullptr;
   pmem::CrashableRegion* region_ = nullptr;
   std::unique_ptr<RpcHost> host_;

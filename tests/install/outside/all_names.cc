@@ -6,6 +6,7 @@
 #include <perdure/pool.h>
 #include <perdure/profile.h>
 #include <perdure/region.h>
+#include <perdure/rpc.h>
 
 #include <cstddef>
 #include <iostream>
@@ -128,6 +129,22 @@ void name_region() {
   name(&Region::close);
 }
 
+void name_rpc() {
+  name(&RpcServer::open);
+  name(&RpcServer::address);
+  name(&RpcServer::status);
+  name(&RpcClient::open);
+  name(&RpcClient::call);
+  name(&RpcClient::wait);
+  name(&RpcClient::reply);
+  name(&RpcClient::query);
+  name(&RpcClient::poll);
+  name(&RpcClient::payload_bytes_max);
+  name(&RpcClient::handle_of);
+  name(&RpcClient::status);
+  name<std::string_view (*)(RpcLevel)>(&to_string);
+}
+
 }  // namespace
 
 int main() {
@@ -135,9 +152,12 @@ int main() {
   name_log();
   name_writer();
   name_region();
+  name_rpc();
   name_life<Log>();
   name_life<LogReader>();
   name_life<LogWriter>();
   name_life<Region>();
-  std::cout << (named == 80 ? "all" : "not all") << '\n';
+  name_life<RpcServer>();
+  name_life<RpcClient>();
+  std::cout << (named == 93 ? "all" : "not all") << '\n';
 }

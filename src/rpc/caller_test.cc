@@ -1,0 +1,284 @@
+// A client and a server in one emulated world: fencing, expiry, room, large calls, batches.
+#include "rpc/caller.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <stdexcept>
+
+#include "core/bytes.h"
+#include "fabric/emu/world.h"
+#include "pmem/lent_region.h"
+#include "pmem/pool_format.h"
+#include "rpc/rpc_host.h"
+#include "testing/local_peer.h"
+#include "testing/passing_clock.h"
+
+namespace perdure::rpc {
+namespace {
+
+constexpr std::uint32_t kSum = 1;   // of the payload's bytes; counts calls
+constexpr std::uint32_t kFail = 2;  // throws
+constexpr std::uint64_t kCallerRing = 32 * 1024;
+
+Result<std::size_t> sum_up(const RpcCall& call, RpcTransaction& data, std::span<std::byte> reply) {
+  PERDURE_TRY(calls, data.load<std::uint64_t>(0));
+  PERDURE_TRY_VOID(data.store(0, calls + 1));
+  std::uint64_t sum = 0;
+  for (const std::byte each : call.payload) sum += std::to_integer<std::uint64_t>(each);
+  store(reply.data(), sum);
+  return sizeof sum;
+}
+
+class CallerTest : public testing::Test {
+ protected:
+  CallerTest() {
+    profile_.domain = PersistenceDomain::Dmp;
+    profile_.ddio = Ddio::On;
+    profile_.transport = Transport::Tcp;
+    machine_ = &world_.add_machine("server", profile_);
+    client_ = &world_.add_machine("client", profile_);
+    shape_.clients = 2;
+    shape_.ring_bytes = kCallerRing;
+    shape_.window_bytes = pmem::kPoolDataOffset + kRingAt + kCallerRing;
+    shape_.replies = 16;
+    shape_.reply_bytes_max = 64;
+    shape_.transaction_bytes = 65536;
+    shape_.data_bytes = 65536;
+    region_ = &machine_->add_region(pmem::kPoolDataOffset + shape_.bytes());
+    EXPECT_TRUE(pmem::Pool::format(std::make_unique<pmem::LentRegion>(*region_), {}).ok());
+    start();
+  }
+  ~CallerTest() override { host_.reset(); }
+
+  void start() {
+    RpcHostOptions options;
+    options.executor.handlers[kSum] = sum_up;
+    options.executor.handlers[kFail] = [](const RpcCall&, RpcTransaction&,
+                                          std::span<std::byte>) -> Result<std::size_t> {
+      throw std::runtime_error("broken");
+    };
+    options.executor.queries[kSum] = [](std::span<const std::byte>, const RpcData& data,
+                                        std::span<std::byte> reply) -> Result<std::size_t> {
+      PERDURE_TRY(calls, data.load<std::uint64_t>(0));
+      store(reply.data(), calls);
+      return sizeof calls;
+    };
+    options.executor.clock = &world_.clock();
+    options.service.threads = false;
+    options.service.clock = &world_.clock();
+    options.service.queue = {32, 2048};
+    options.lease = std::chrono::seconds(10);
+    auto pool = pmem::Pool::attach(std::make_unique<pmem::LentRegion>(*region_));
+    ASSERT_TRUE(pool.ok());
+    server::DataPlane plane;
+    plane.device = machine_;
+    auto host = RpcHost::open(std::move(*pool), shape_, std::move(options), {plane});
+    ASSERT_TRUE(host.ok()) << host.error().message;
+    host_ = std::move(*host);
+    machine_->add_actor([this, host = host_.get()] {
+      if (host != host_.get()) return false;
+      return held_up_ ? host->service().pump() : host->pump();
+    });
+  }
+
+  Result<std::unique_ptr<Caller>> open(const std::string& name) {
+    RpcClientOptions options;
+    options.name = name;
+    options.spin = std::chrono::microseconds(0);
+    options.reconnect = std::chrono::milliseconds(1);
+    options.server_timeout = std::chrono::milliseconds(200);
+    return Caller::open(std::make_unique<test::LocalPeer>("server", host_->service(), *client_),
+                        options, clock_);
+  }
+  std::unique_ptr<Caller> opened(const std::string& name) {
+    auto caller = open(name);
+    EXPECT_TRUE(caller.ok()) << caller.error().message;
+    return std::move(*caller);
+  }
+  static std::vector<std::byte> bytes(std::size_t count) {
+    return std::vector<std::byte>(count, std::byte{1});
+  }
+
+  Random random_{5};
+  SeededSecrets secrets_{random_};
+  fabric::emu::World world_{random_};
+  const test::PassingClock clock_{world_.clock()};
+  ServerProfile profile_;
+  PoolShape shape_;
+  fabric::emu::Machine* machine_ = nullptr;
+  fabric::emu::Machine* client_ = nullptr;
+  pmem::CrashableRegion* region_ = nullptr;
+  std::unique_ptr<RpcHost> host_;
+  bool held_up_ = false;  // nothing is executed
+};
+
+TEST_F(CallerTest, ACallOfAnySizeIsExecutedAndAnswered) {
+  const auto caller = opened("one");
+  std::uint64_t calls = 0;
+  for (std::size_t size : {std::size_t{0}, std::size_t{1}, std::size_t{16}, std::size_t{3000},
+                           std::size_t{caller->payload_bytes_max()}, std::size_t{9000}}) {
+    const auto handle = caller->call(kSum, bytes(size), 0);
+    ASSERT_TRUE(handle.ok()) << handle.error().message;
+    ASSERT_TRUE(caller->wait(*handle, RpcLevel::Durable, std::chrono::seconds(5)).ok());
+    const auto reply = caller->reply(*handle, std::chrono::seconds(5));
+    ASSERT_TRUE(reply.ok()) << reply.error().message;
+    ASSERT_FALSE(reply->refused);
+    EXPECT_EQ(load<std::uint64_t>(reply->bytes.data()), size);
+    ++calls;
+  }
+  EXPECT_EQ(caller->call(kSum, bytes(caller->payload_bytes_max() + 1), 0).code(),
+            ErrorCode::InvalidArgument);
+  const auto counted = caller->query(kSum, {}, true, std::chrono::seconds(5));
+  ASSERT_TRUE(counted.ok()) << counted.error().message;
+  EXPECT_EQ(load<std::uint64_t>(counted->data()), calls);
+  EXPECT_EQ(caller->query(9, {}, true, std::chrono::seconds(5)).code(), ErrorCode::Unsupported);
+}
+
+// The server gets no processor. Expect: the client stops at its credits, nothing is overrun, and
+// all of it is executed afterwards.
+TEST_F(CallerTest, TheRingIsNeverOverrun) {
+  const auto caller = opened("one");
+  for (const std::size_t size : {std::size_t{8}, std::size_t{5000}}) {
+    SCOPED_TRACE(size);
+    const std::uint64_t before = caller->status().begun;
+    held_up_ = true;
+    RpcHandle last;
+    Result<RpcHandle> refused = RpcHandle{};
+    for (int call = 0; call < 100; ++call) {
+      refused = caller->call(kSum, bytes(size), 0);
+      if (!refused.ok()) break;
+      last = *refused;
+    }
+    ASSERT_FALSE(refused.ok());
+    // The ring is full, or as many replies are due as the server keeps.
+    EXPECT_EQ(refused.code(), ErrorCode::QueueFull) << refused.error().message;
+    const std::uint64_t most = std::min<std::uint64_t>(16, kCallerRing / entry_bytes(size));
+    EXPECT_LE(last.sequence - before, most);
+    EXPECT_GE(last.sequence - before, most - 1);
+    held_up_ = false;
+    ASSERT_TRUE(caller->wait(last, RpcLevel::Applied, std::chrono::seconds(60)).ok());
+    for (std::uint64_t sequence = before + 1; sequence <= last.sequence; ++sequence) {
+      const auto reply = caller->reply(caller->handle_of(sequence), std::chrono::seconds(5));
+      ASSERT_TRUE(reply.ok() && !reply->refused);
+      EXPECT_EQ(load<std::uint64_t>(reply->bytes.data()), size);
+    }
+  }
+}
+
+TEST_F(CallerTest, CallsThatWaitGoTogether) {
+  const auto caller = opened("one");
+  const std::uint64_t before = host_->executor().status().transactions;
+  RpcHandle last;
+  for (int call = 0; call < 16; ++call) last = *caller->call(kSum, bytes(8), 0);
+  ASSERT_TRUE(caller->wait(last, RpcLevel::Applied, std::chrono::seconds(5)).ok());
+  EXPECT_LT(host_->executor().status().transactions - before, 16u);
+}
+
+TEST_F(CallerTest, ANewProcessOfTheNameFencesTheOldOne) {
+  const auto old = opened("one");
+  const auto first = old->call(kSum, bytes(3), 0);
+  ASSERT_TRUE(old->wait(*first, RpcLevel::Durable, std::chrono::seconds(5)).ok());
+  const auto now = opened("one");
+  EXPECT_EQ(now->status().client_id, first->client_id);
+  EXPECT_EQ(now->status().earlier_durable, 1u);
+  // The reply of its predecessor's call is there.
+  const auto reply = now->reply(now->handle_of(1), std::chrono::seconds(5));
+  ASSERT_TRUE(reply.ok()) << reply.error().message;
+  EXPECT_EQ(load<std::uint64_t>(reply->bytes.data()), 3u);
+  const auto late = old->call(kSum, bytes(5), 0);
+  const auto waited = late.ok() ? old->wait(*late, RpcLevel::Durable, std::chrono::seconds(5))
+                                : Result<void>(late.error());
+  EXPECT_EQ(waited.code(), ErrorCode::Fenced) << waited.error().message;
+  EXPECT_EQ(old->call(kSum, bytes(5), 0).code(), ErrorCode::Fenced);
+  const auto second = now->call(kSum, bytes(4), 0);
+  ASSERT_TRUE(now->wait(*second, RpcLevel::Applied, std::chrono::seconds(5)).ok());
+  EXPECT_EQ(second->sequence, 2u);  // the late call of the old one is nowhere
+  const auto counted = now->query(kSum, {}, true, std::chrono::seconds(5));
+  EXPECT_EQ(load<std::uint64_t>(counted->data()), 2u);
+}
+
+TEST_F(CallerTest, AClientExpiresOnlyWhenItIsGoneAndNothingIsUnapplied) {
+  auto caller = opened("one");
+  const auto handle = caller->call(kSum, bytes(1), 0);
+  ASSERT_TRUE(caller->wait(*handle, RpcLevel::Applied, std::chrono::seconds(5)).ok());
+  world_.tick(std::chrono::seconds(20));
+  host_->expire_clients();
+  EXPECT_EQ(host_->executor().names().size(), 1u);  // it is connected
+  const std::uint64_t id = caller->status().client_id;
+  caller.reset();
+  world_.settle();
+  world_.tick(std::chrono::seconds(20));
+  host_->expire_clients();
+  EXPECT_TRUE(host_->executor().names().empty());
+  EXPECT_EQ(host_->executor().status().expired, 1u);
+  caller = opened("one");  // the name is free, and another client has it
+  EXPECT_NE(caller->status().client_id, id);
+  EXPECT_EQ(caller->status().earlier_durable, 0u);
+}
+
+// A client that was away for longer than its lease. Expect: it is told, also when another process
+// has its name; nothing of it is executed for the other one.
+TEST_F(CallerTest, AClientThatComesBackAfterItsLeaseIsTold) {
+  const auto caller = opened("one");
+  const auto handle = caller->call(kSum, bytes(1), 0);
+  ASSERT_TRUE(caller->wait(*handle, RpcLevel::Applied, std::chrono::seconds(5)).ok());
+  world_.drop_connections(*machine_, *client_);
+  world_.settle();
+  world_.tick(std::chrono::seconds(20));
+  host_->expire_clients();
+  ASSERT_TRUE(host_->executor().names().empty());
+  const auto other = opened("one");
+  const auto late = caller->call(kSum, bytes(1), 0);
+  const auto waited = late.ok() ? caller->wait(*late, RpcLevel::Durable, std::chrono::seconds(5))
+                                : Result<void>(late.error());
+  EXPECT_EQ(waited.code(), ErrorCode::NotFound) << waited.error().message;
+  EXPECT_TRUE(other->status().up);
+  const auto counted = other->query(kSum, {}, true, std::chrono::seconds(5));
+  ASSERT_TRUE(counted.ok()) << counted.error().message;
+  EXPECT_EQ(load<std::uint64_t>(counted->data()), 1u);
+}
+
+TEST_F(CallerTest, AServerHasSoManyClientsAndNoMore) {
+  const auto one = opened("one");
+  const auto two = opened("two");
+  EXPECT_EQ(open("three").code(), ErrorCode::NoSpace);
+  EXPECT_EQ(open("no/name").code(), ErrorCode::InvalidArgument);
+}
+
+TEST_F(CallerTest, RefusedCallsAreAnswered) {
+  const auto caller = opened("one");
+  const auto unknown = caller->call(77, bytes(1), 0);
+  const auto broken = caller->call(kFail, bytes(1), 0);
+  const auto right = caller->call(kSum, bytes(1), 0);
+  EXPECT_EQ(caller->reply(*unknown, std::chrono::seconds(5))->refused, ErrorCode::Unsupported);
+  EXPECT_EQ(caller->reply(*broken, std::chrono::seconds(5))->refused, ErrorCode::SystemError);
+  EXPECT_FALSE(caller->reply(*right, std::chrono::seconds(5))->refused);
+  EXPECT_EQ(caller->wait({9, right->client_id}, RpcLevel::Durable, std::chrono::seconds(1)).code(),
+            ErrorCode::InvalidArgument);
+  EXPECT_EQ(caller->wait({1, 1}, RpcLevel::Durable, std::chrono::seconds(1)).code(),
+            ErrorCode::InvalidArgument);
+}
+
+TEST(RpcRequests, NonsenseIsRefused) {
+  WelcomeReply reply;
+  reply.welcome = {7, 3, 256, 5, 512};
+  reply.ring_bytes = 4096;
+  reply.replies = 4;
+  auto bytes = encode_welcome(reply);
+  ASSERT_TRUE(decode_welcome(bytes).ok());
+  EXPECT_EQ(decode_welcome(bytes)->welcome.end, 512u);
+  store(bytes.data() + 24, std::uint64_t{2});  // less durable than applied
+  EXPECT_EQ(decode_welcome(bytes).code(), ErrorCode::ProtocolError);
+  std::vector<std::byte> collected(kCollectHeadBytes + kReplyHeadBytes);
+  store(collected.data() + 16, std::uint32_t{1});
+  EXPECT_TRUE(decode_collected(collected).ok());
+  store(collected.data() + kCollectHeadBytes + 12, std::uint32_t{1});  // a byte that is not there
+  EXPECT_EQ(decode_collected(collected).code(), ErrorCode::ProtocolError);
+  store(collected.data() + 16, std::uint32_t{2});
+  EXPECT_EQ(decode_collected(collected).code(), ErrorCode::ProtocolError);
+}
+
+}  // namespace
+}  // namespace perdure::rpc
