@@ -104,7 +104,10 @@ Result<void> Executor::count_attempt() {
   pool_->note_executing(std::nullopt);
   if (!call) return {};
   ClientPlace& client = running_[call->place];
-  if (client.client == 0 || call->sequence != client.applied + 1) return {};
+  if (client.client == 0 || call->sequence <= client.applied) return {};
+  // What shared a transaction with it is to be executed again, and each by itself.
+  suspect_ = call;
+  if (call->sequence != client.applied + 1) return {};
   ++client.attempts;
   log_message(Severity::Warning,
               fmt::format("the server ended while it executed call {} of client '{}', attempt {}",
@@ -128,11 +131,13 @@ Result<std::size_t> Executor::process() {
       if (step != Step::Full) ++calls;
       found = step == Step::Applied || found;
       // A client whose handler threw gets its next turn in the next transaction.
-      full = step != Step::Applied || calls == kCallsPerTransaction;
+      full = step != Step::Applied || suspect_ || calls == kCallsPerTransaction;
       if (full) next_ = (place + 1) % places;
     }
   }
   PERDURE_TRY_VOID(commit());
+  const bool passed = suspect_ && running_[suspect_->place].applied >= suspect_->sequence;
+  if (passed || calls == 0) suspect_.reset();
   return calls;
 }
 

@@ -153,6 +153,8 @@ class Executor {
   std::vector<std::byte> entry_ PERDURE_GUARDED_BY(work_);
   std::vector<std::byte> reply_ PERDURE_GUARDED_BY(work_);
   std::size_t next_ PERDURE_GUARDED_BY(work_) = 0;  // whose turn it is
+  std::optional<Executing> suspect_
+      PERDURE_GUARDED_BY(work_);  // it may have killed the last server
   RpcServerStatus counted_ PERDURE_GUARDED_BY(work_);
 
   mutable Mutex view_;  // behind work_: what the pool's bytes show, but for rings

@@ -318,6 +318,44 @@ TEST_F(ExecutorTest, ACallThatKillsTheServerIsSetAside) {
   EXPECT_EQ(journal_of(client), (std::vector<std::uint64_t>{2}));
 }
 
+// A call that kills the server behind another one of its client, which shared a transaction with
+// it.
+TEST_F(ExecutorTest, ACallThatKillsTheServerIsFoundBehindOthers) {
+  make(PersistenceDomain::Page, 1);
+  TestClient& client = clients_[0];
+  for (int call_count = 0; call_count < 3; ++call_count) call(client);
+  executor_->pool().note_executing(Executing{client.place, 2});
+  ASSERT_TRUE(open().ok());
+  EXPECT_EQ(executor_->status().clients[0].attempts, 0u);
+  EXPECT_EQ(*executor_->process(), 1u);  // one at a time, until it is known which one it was
+  EXPECT_EQ(journal_of(client), (std::vector<std::uint64_t>{1}));
+  for (std::uint32_t attempt = 1; attempt <= 3; ++attempt) {
+    executor_->pool().note_executing(Executing{client.place, 2});
+    ASSERT_TRUE(open().ok());
+    EXPECT_EQ(executor_->status().clients[0].attempts, attempt);
+  }
+  EXPECT_EQ(*executor_->process(), 1u);
+  EXPECT_EQ(executor_->status().clients[0].set_aside, 1u);
+  EXPECT_EQ(*executor_->process(), 1u);
+  EXPECT_EQ(journal_of(client), (std::vector<std::uint64_t>{1, 3}));
+}
+
+TEST_F(ExecutorTest, AWelcomeSaysWhatIsDurableAndWhatIsApplied) {
+  make(PersistenceDomain::Dmp, 1);
+  TestClient& client = clients_[0];
+  call(client);
+  ASSERT_TRUE(executor_->process().ok());
+  call(client);
+  call(client, kNote, 500);
+  const auto welcome = executor_->welcome(client.place, 0);
+  ASSERT_TRUE(welcome.ok());
+  EXPECT_EQ(welcome->applied, 1u);
+  EXPECT_EQ(welcome->position, entry_bytes(16));
+  EXPECT_EQ(welcome->durable, 3u);
+  EXPECT_EQ(welcome->end, client.end);
+  EXPECT_EQ(executor_->status().clients[0].waiting, 2u);
+}
+
 TEST_F(ExecutorTest, AClientThatExpiredIsNoOther) {
   make(PersistenceDomain::Dmp, 1);
   const TestClient old = clients_[0];

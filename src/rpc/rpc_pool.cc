@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 
 #include "core/bytes.h"
 #include "core/try.h"
@@ -23,12 +24,23 @@ Result<std::unique_ptr<RpcPool>> RpcPool::open(std::unique_ptr<pmem::Pool> pool,
   return opened;
 }
 
-/// The copy is durable first, and the rest of the pool is taken to be zero, as a new pool is.
+/// What is read before it was written is zero first: a device may hold what it held before. Then
+/// the copy of the header, then the header.
 Result<void> RpcPool::format(const PoolShape& shape) {
   PERDURE_TRY_VOID(validate(shape));
   if (shape.bytes() > pool_->data_bytes()) {
     return Error{ErrorCode::NoSpace, fmt::format("the pool has {} bytes, and {} are needed",
                                                  pool_->data_bytes(), shape.bytes())};
+  }
+  const std::array<pmem::Range, 3> blank = {{
+      {kExecutingAt, shape.reply_at(0, 0) - kExecutingAt},
+      {shape.redo_at(0), kRedoHeadBytes},
+      {shape.redo_at(1), kRedoHeadBytes},
+  }};
+  for (const pmem::Range& each : blank) {
+    const auto bytes = pool_->data().subspan(each.at, each.length);
+    std::fill(bytes.begin(), bytes.end(), std::byte{});
+    PERDURE_TRY_VOID(region().flush(pool_->data_offset() + each.at, each.length));
   }
   const HeaderBytes header = encode_header(shape);
   for (auto at = kHeadersAt.rbegin(); at != kHeadersAt.rend(); ++at) {

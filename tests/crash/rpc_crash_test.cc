@@ -217,7 +217,10 @@ class Bank {
       return false;
     }
     host_ = std::move(*host);
-    machine_->add_actor([this, host = host_.get()] { return host == host_.get() && host->pump(); });
+    machine_->add_actor([this, host = host_.get()] {
+      if (host != host_.get()) return false;
+      return held_up_ ? host->service().pump() : host->pump();
+    });
     return machine_->powered();
   }
 
@@ -299,6 +302,7 @@ class Bank {
   }
 
   void one_step(Person& person) {
+    if (random_.below(8) == 0) held_up_ = random_.below(2) == 0;
     switch (random_.below(6)) {
       case 0: (void)person.caller->poll(); return;
       case 1: return wait_for_one(person);
@@ -336,6 +340,7 @@ class Bank {
 
   /// Until a call has got there; false: the server has gone.
   bool drive(Person& person, const RpcHandle& handle, RpcLevel level) {
+    held_up_ = held_up_ && level == RpcLevel::Durable;
     for (int round = 0; round < 300'000 && serving(); ++round) {
       if (level == RpcLevel::Applied) person.caller->want(handle);
       if (person.caller->reached(handle, level)) return true;
@@ -389,6 +394,7 @@ class Bank {
     const std::uint64_t begun = person.caller->status().begun;
     if (begun != 0 && !drive(person, person.caller->handle_of(begun), RpcLevel::Durable)) return;
     if (!serving() || !person.caller->status().up) return;
+    held_up_ = false;
     const auto answer = person.caller->query(kBalance, {}, true, std::chrono::milliseconds(1));
     if (!answer.ok()) return;  // not in time, or lost: it may be asked again
     EXPECT_GE(load<std::uint64_t>(answer->data()), begun);
@@ -457,6 +463,7 @@ class Bank {
   fabric::emu::Machine* machine_ = nullptr;
   pmem::CrashableRegion* region_ = nullptr;
   std::unique_ptr<RpcHost> host_;
+  bool held_up_ = false;  // calls are not executed, though there are any
   std::array<Person, kClients> people_;
 };
 

@@ -1,0 +1,143 @@
+// The public face: a server with its threads and its control plane, and clients over real devices.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <perdure/rpc.h>
+
+#include <optional>
+#include <stdexcept>
+#include <string>
+
+#include "control/http_client.h"
+#include "core/bytes.h"
+#include "core/try.h"
+#include "testing/temporary_directory.h"
+
+namespace perdure {
+namespace {
+
+constexpr std::uint32_t kAdd = 1;
+constexpr std::uint32_t kTotal = 2;
+constexpr std::uint32_t kBreak = 3;
+
+class RpcServerTest : public testing::Test {
+ protected:
+  void start() {
+    RpcServerOptions options;
+    options.pool = directory_.file("calls.pool");
+    options.data_bytes = 4096;
+    options.clients_max = 3;
+    options.ring_bytes = 64 * 1024;
+    options.listen = address_;
+    options.data_listen = "127.0.0.1:0";
+    options.handlers[kAdd] = [](const RpcCall& call, RpcTransaction& data,
+                                std::span<std::byte> reply) -> Result<std::size_t> {
+      PERDURE_TRY(total, data.load<std::uint64_t>(0));
+      PERDURE_TRY_VOID(data.store(0, total + perdure::load<std::uint64_t>(call.payload.data())));
+      store(reply.data(), call.sequence);
+      return sizeof call.sequence;
+    };
+    options.handlers[kBreak] = [](const RpcCall&, RpcTransaction&,
+                                  std::span<std::byte>) -> Result<std::size_t> { throw 7; };
+    options.queries[kTotal] = [](std::span<const std::byte>, const RpcData& data,
+                                 std::span<std::byte> reply) -> Result<std::size_t> {
+      PERDURE_TRY(total, data.load<std::uint64_t>(0));
+      store(reply.data(), total);
+      return sizeof total;
+    };
+    auto server = RpcServer::open(options);
+    ASSERT_TRUE(server.ok()) << server.error().message;
+    server_.emplace(std::move(*server));
+    address_ = server_->address();
+  }
+
+  RpcClient open(const std::string& name, std::optional<Transport> transport) {
+    RpcClientOptions options;
+    options.server = address_;
+    options.name = name;
+    options.transport = transport;
+    options.measure_costs = false;
+    options.reconnect = std::chrono::milliseconds(2);
+    auto client = RpcClient::open(options);
+    if (!client.ok()) throw std::runtime_error(client.error().message);
+    return std::move(*client);
+  }
+
+  static std::uint64_t total(RpcClient& client) {
+    const auto answer = client.query(kTotal, {});
+    EXPECT_TRUE(answer.ok()) << answer.error().message;
+    return answer.ok() ? perdure::load<std::uint64_t>(answer->data()) : 0;
+  }
+
+  const test::TestDirectory directory_;
+  std::string address_ = "127.0.0.1:0";
+  std::optional<RpcServer> server_;
+};
+
+TEST_F(RpcServerTest, CallsGoOnOverARestartOfTheServer) {
+  start();
+  ASSERT_FALSE(HasFatalFailure());
+  RpcClient tcp = open("by-tcp", Transport::Tcp);
+  RpcClient shm = open("by-shm", Transport::Shm);
+  const std::uint64_t one = 1;
+  for (int life = 0; life < 3; ++life) {
+    RpcHandle last;
+    for (RpcClient* client : {&tcp, &shm}) {
+      for (int call = 0; call < 20; ++call) last = *client->call(kAdd, bytes_of(one));
+      const auto durable = client->wait(last, RpcLevel::Durable);
+      ASSERT_TRUE(durable.ok()) << durable.error().message;
+    }
+    server_.reset();  // with calls that are not applied, perhaps
+    start();
+    ASSERT_FALSE(HasFatalFailure());
+    const auto reply = shm.reply(last);
+    ASSERT_TRUE(reply.ok()) << reply.error().message;
+    EXPECT_EQ(perdure::load<std::uint64_t>(reply->bytes.data()), last.sequence);
+    EXPECT_EQ(total(shm), 40u * static_cast<std::uint64_t>(life + 1));
+  }
+  EXPECT_EQ(total(tcp), 120u);
+  EXPECT_EQ(shm.status().applied, 60u);
+  EXPECT_EQ(server_->status().clients.size(), 2u);
+}
+
+TEST_F(RpcServerTest, CountsWhatItDoes) {
+  start();
+  ASSERT_FALSE(HasFatalFailure());
+  RpcClient client = open("counted", Transport::Tcp);
+  const std::uint64_t one = 1;
+  const auto added = client.call(kAdd, bytes_of(one));
+  const auto unknown = client.call(99, bytes_of(one));
+  const auto broken = client.call(kBreak, bytes_of(one));
+  EXPECT_FALSE(client.reply(*added)->refused);
+  EXPECT_EQ(client.reply(*unknown)->refused, ErrorCode::Unsupported);
+  EXPECT_EQ(client.reply(*broken)->refused, ErrorCode::SystemError);
+  EXPECT_EQ(total(client), 1u);
+  const auto at = control::parse_host_port(address_);
+  ASSERT_TRUE(at.ok());
+  const auto answer = control::http_call(*at, {"GET", "/metrics", ""}, 1 << 20,
+                                         Deadline::after(std::chrono::seconds(30)));
+  ASSERT_TRUE(answer.ok()) << answer.error().message;
+  for (const char* line :
+       {"perdure_rpc_executing 1", "perdure_rpc_applied_total 3", "perdure_rpc_unknown_total 1",
+        "perdure_rpc_set_aside_total 1", "perdure_rpc_queries_total 1",
+        "perdure_rpc_client_applied{client=\"counted\"} 3"}) {
+    EXPECT_NE(answer->body.find(line), std::string::npos) << line;
+  }
+}
+
+TEST_F(RpcServerTest, RefusesAPoolThatIsSomethingElse) {
+  start();
+  ASSERT_FALSE(HasFatalFailure());
+  RpcServerOptions options;
+  options.pool = directory_.file("calls.pool");
+  options.listen = "127.0.0.1:0";
+  options.data_listen = "127.0.0.1:0";
+  options.transports = {Transport::Tcp};
+  options.clients_max = 0;
+  EXPECT_EQ(RpcServer::open(options).code(), ErrorCode::InvalidArgument);
+  options.pool = directory_.file("nowhere/calls.pool");
+  options.clients_max = 1;
+  EXPECT_EQ(RpcServer::open(options).code(), ErrorCode::NotFound);
+}
+
+}  // namespace
+}  // namespace perdure
