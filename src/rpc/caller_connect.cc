@@ -191,7 +191,7 @@ void Caller::note_lost() {
 
 void Caller::come_back(const std::optional<Deadline>& deadline) {
   note_lost();
-  if (!session_.retry_due(clock_.now())) return;
+  if (!session_.retry_due(clock_.now(), true)) return;
   const Nanoseconds within = deadline
                                  ? std::min<Nanoseconds>(deadline->left(), options_.server_timeout)
                                  : options_.server_timeout;
