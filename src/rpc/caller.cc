@@ -41,6 +41,7 @@ Result<RpcHandle> Caller::call(std::uint32_t operation, std::span<const std::byt
   entry.position = flight.position;
   entry.order_key = order_key;
   entry.operation = operation;
+  entry.generation = epoch_.value;
   entry.payload_bytes = static_cast<std::uint32_t>(payload.size());
   encode_entry(entry, payload, ring_.get() + flight.position % ring_bytes_);
   end_ = flight.position + bytes;

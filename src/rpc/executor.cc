@@ -151,8 +151,8 @@ Executor::Step Executor::execute_next(std::size_t place) {
   const ClientPlace& client = running_[place];
   if (client.client == 0) return Step::Nothing;
   const auto ring = pool_->ring(place);
-  if (!may_hold_entry(ring, client.applied + 1, client.position)) return Step::Nothing;
-  const auto found = find_entry(ring, client.client, client.applied + 1, client.position, entry_);
+  if (!may_hold_entry(ring, next_entry(client))) return Step::Nothing;
+  const auto found = find_entry(ring, next_entry(client), entry_);
   if (!found) return Step::Nothing;
   if (redo_.room() < 2 * reserved_bytes()) return Step::Full;
   if (client.attempts >= options_.attempts_max) {
@@ -233,7 +233,8 @@ void Executor::finish(std::size_t place, const FoundEntry& found,
                             found.entry.sequence, client.name, found.entry.operation));
   }
   client.applied = found.entry.sequence;
-  client.position = found.end;
+  client.position = found.next.position;
+  client.generation = found.entry.generation;
   client.attempts = 0;
   ReplyHead head;
   head.sequence = found.entry.sequence;
@@ -336,7 +337,7 @@ Result<void> Executor::remove_client(const std::string& name) {
   const auto place = place_of(name);
   if (!place) return Error{ErrorCode::NotFound, fmt::format("there is no client '{}'", name)};
   const ClientPlace& client = running_[*place];
-  if (find_entry(pool_->ring(*place), client.client, client.applied + 1, client.position, entry_)) {
+  if (find_entry(pool_->ring(*place), next_entry(client), entry_)) {
     return Error{ErrorCode::Busy,
                  fmt::format("client '{}' has calls that are not applied yet", name)};
   }
@@ -373,10 +374,11 @@ Result<Welcome> Executor::welcome(std::size_t place, std::uint64_t known) {
   PERDURE_TRY_VOID(check_client(place, known == 0 ? client.client : known));
   Welcome welcome{client.client, client.applied, client.position, client.applied, client.position};
   // A ring has no more entries than that: each step goes on in it.
-  while (const auto found = find_entry(pool_->ring(place), client.client, welcome.durable + 1,
-                                       welcome.end, scratch_)) {
+  NextEntry next = next_entry(client);
+  while (const auto found = find_entry(pool_->ring(place), next, scratch_)) {
+    next = found->next;
     welcome.durable = found->entry.sequence;
-    welcome.end = found->end;
+    welcome.end = next.position;
     if (welcome.end - welcome.position >= shape().ring_bytes) break;
   }
   return welcome;
@@ -427,12 +429,11 @@ RpcServerStatus Executor::status() const {
     const ClientPlace& each = places_[place];
     if (each.client == 0) continue;
     RpcClientPlace shown{each.name, each.client, each.applied, 0, each.attempts, each.set_aside};
-    std::uint64_t position = each.position;
-    while (const auto found = find_entry(pool_->ring(place), each.client,
-                                         each.applied + shown.waiting + 1, position, scratch)) {
+    NextEntry next = next_entry(each);
+    while (const auto found = find_entry(pool_->ring(place), next, scratch)) {
       ++shown.waiting;
-      position = found->end;
-      if (position - each.position >= shape().ring_bytes) break;
+      next = found->next;
+      if (next.position - each.position >= shape().ring_bytes) break;
     }
     status.clients.push_back(std::move(shown));
   }

@@ -61,7 +61,7 @@ std::uint64_t load_word(const std::byte* at) {
       .load(std::memory_order_acquire);
 }
 
-std::optional<FoundEntry> entry_at(std::span<const std::byte> ring, const Entry& expected,
+std::optional<FoundEntry> entry_at(std::span<const std::byte> ring, const NextEntry& expected,
                                    std::vector<std::byte>& copy) {
   const std::span<const std::byte> left = ring.subspan(expected.position % ring.size());
   const std::uint64_t word = load_word(left.data());
@@ -81,11 +81,14 @@ std::optional<FoundEntry> entry_at(std::span<const std::byte> ring, const Entry&
   found.entry.order_key = load<std::uint64_t>(bytes + 32);
   found.entry.operation = load<std::uint32_t>(bytes + 40);
   found.entry.payload_bytes = load<std::uint32_t>(bytes + 44);
+  found.entry.generation = load<std::uint32_t>(bytes + 48);
   const bool is_it =
       found.entry.client == expected.client && found.entry.sequence == expected.sequence &&
-      found.entry.position == expected.position && found.entry.payload_bytes == payload_bytes;
+      found.entry.position == expected.position && found.entry.payload_bytes == payload_bytes &&
+      found.entry.generation >= expected.generation;
   if (!is_it || payload_bytes > payload_bytes_max(ring.size())) return std::nullopt;
-  found.end = expected.position + entry_bytes(payload_bytes);
+  found.next = {expected.client, expected.sequence + 1,
+                expected.position + entry_bytes(payload_bytes), found.entry.generation};
   return found;
 }
 
@@ -193,6 +196,7 @@ PlaceBytes encode_place(const ClientPlace& place) {
   store(bytes.data() + 28, place.set_aside);
   store(bytes.data() + 32, static_cast<std::uint8_t>(place.name.size()));
   std::memcpy(bytes.data() + 33, place.name.data(), place.name.size());
+  store(bytes.data() + 100, place.generation);
   return bytes;
 }
 
@@ -205,6 +209,7 @@ Result<ClientPlace> decode_place(std::span<const std::byte> bytes) {
   place.position = load<std::uint64_t>(bytes.data() + 16);
   place.attempts = load<std::uint32_t>(bytes.data() + 24);
   place.set_aside = load<std::uint32_t>(bytes.data() + 28);
+  place.generation = load<std::uint32_t>(bytes.data() + 100);
   const auto length = load<std::uint8_t>(bytes.data() + 32);
   if (length == 0 || length > kClientNameMax || place.position % kEntryAlignment != 0) {
     return Error{ErrorCode::Corrupt, "a place in the table of clients makes no sense"};
@@ -231,32 +236,28 @@ void encode_entry(const Entry& entry, std::span<const std::byte> payload, std::b
   store(to + 32, entry.order_key);
   store(to + 40, entry.operation);
   store(to + 44, entry.payload_bytes);
+  store(to + 48, std::uint64_t{entry.generation});
   std::uint32_t crc = crc32c({to + 8, kEntryHeadBytes - 8});
   if (!payload.empty()) crc = crc32c_copy(crc, to + kEntryHeadBytes, payload);
   store(to, crc | (entry.sequence & UINT32_MAX) << 32);
 }
 
-bool may_hold_entry(std::span<const std::byte> ring, std::uint64_t sequence,
-                    std::uint64_t position) {
+bool may_hold_entry(std::span<const std::byte> ring, const NextEntry& expected) {
   const auto is_there = [&](std::uint64_t at) {
-    return load_word(ring.data() + at) >> 32 == (sequence & UINT32_MAX);
+    return load_word(ring.data() + at) >> 32 == (expected.sequence & UINT32_MAX);
   };
-  const std::uint64_t at = position % ring.size();
+  const std::uint64_t at = expected.position % ring.size();
   return is_there(at) || (at != 0 && is_there(0));
 }
 
-std::optional<FoundEntry> find_entry(std::span<const std::byte> ring, std::uint64_t client,
-                                     std::uint64_t sequence, std::uint64_t position,
+std::optional<FoundEntry> find_entry(std::span<const std::byte> ring, const NextEntry& expected,
                                      std::vector<std::byte>& copy) {
   PERDURE_ASSERT(ring.size() % kEntryAlignment == 0);
-  Entry expected;
-  expected.client = client;
-  expected.sequence = sequence;
-  expected.position = position;
   if (auto found = entry_at(ring, expected, copy)) return found;
-  expected.position = round_up(position, ring.size());
-  if (expected.position == position) return std::nullopt;
-  return entry_at(ring, expected, copy);
+  NextEntry on_the_next_lap = expected;
+  on_the_next_lap.position = round_up(expected.position, ring.size());
+  if (on_the_next_lap.position == expected.position) return std::nullopt;
+  return entry_at(ring, on_the_next_lap, copy);
 }
 
 }  // namespace perdure::rpc

@@ -37,10 +37,12 @@
 //
 //   0     8   client             random; 0: the place is free
 //   8     8   applied            sequence of the last call of which everything is done
-//   16    8   position           behind its entry: the next one begins there, or at the ring's
-//   start 24    4   attempts           at the next call: how often its handler threw, or killed the
-//   server 28    4   set aside          calls that were given up for that 32    1   length of the
-//   name 33    64  name               that of its pool
+//   16    8   position           behind its entry, where the next one is expected
+//   24    4   attempts           at the next call: its handler threw, or the server died
+//   28    4   set aside          calls that were given up for that
+//   32    1   length of the name
+//   33    64  name               that of its pool
+//   100   4   generation         of the last call that was applied
 //
 // Reply, at (sequence modulo replies) of its client. It changes by redo transactions alone:
 //
@@ -62,12 +64,17 @@
 //   32    8   order key
 //   40    4   operator
 //   44    4   payload bytes
-//   48    ..  payload, then what means nothing, up to a multiple of 64
+//   48    4   generation         epoch of the client's process that wrote it
+//   52    4   zero
+//   56    ..  payload, then what means nothing, up to a multiple of 64
 //
 // An entry never wraps: one that does not fit before the ring's end begins at its start. The bytes
-// from 8 on are durable before the commit word is visible. What a crash can leave where an entry is
-// expected: nothing, a torn entry without its commit word, an entry of an earlier lap (another
-// sequence and position), one of whoever had the place before (another client), or the entry.
+// from 8 on are durable before the commit word is visible. Calls that wait are written together,
+// the commit word of the first of them last; so behind the last whole entry there may stand whole
+// ones of a process that died. They are of an older generation than what comes before them then,
+// and none: along a ring generations only grow. What a crash can leave where an entry is expected:
+// nothing, a torn entry without its commit word, an entry of an earlier lap (another sequence and
+// position), one of whoever had the place before (another client), or the entry.
 #pragma once
 
 #include <perdure/result.h>
@@ -92,7 +99,7 @@ inline constexpr std::uint64_t kPlaceBytes = 128;
 inline constexpr std::size_t kClientNameMax = 64;
 inline constexpr std::uint64_t kReplyHeadBytes = 16;
 inline constexpr std::uint64_t kEntryAlignment = 64;
-inline constexpr std::uint64_t kEntryHeadBytes = 48;
+inline constexpr std::uint64_t kEntryHeadBytes = 56;
 inline constexpr std::uint64_t kCommitWordBytes = 8;
 inline constexpr std::uint64_t kRingProbeLineAt = 0;  // in the exported part
 inline constexpr std::uint64_t kRingAt = 4096;
@@ -139,6 +146,7 @@ struct ClientPlace {
   std::uint64_t position = 0;
   std::uint32_t attempts = 0;
   std::uint32_t set_aside = 0;
+  std::uint32_t generation = 0;
   std::string name;
   bool operator==(const ClientPlace&) const = default;
 };
@@ -165,7 +173,20 @@ struct Entry {
   std::uint64_t order_key = 0;
   std::uint32_t operation = 0;
   std::uint32_t payload_bytes = 0;
+  std::uint32_t generation = 0;
 };
+
+/// Where the next entry of a ring is expected, and which one.
+struct NextEntry {
+  std::uint64_t client = 0;
+  std::uint64_t sequence = 0;
+  std::uint64_t position = 0;    // behind the one before it
+  std::uint32_t generation = 0;  // of the one before it: at least
+};
+/// Behind what was applied.
+inline NextEntry next_entry(const ClientPlace& place) {
+  return {place.client, place.applied + 1, place.position, place.generation};
+}
 
 /// What an entry with such a payload takes of its ring.
 constexpr std::uint64_t entry_bytes(std::uint64_t payload_bytes) {
@@ -186,21 +207,19 @@ constexpr std::uint64_t payload_bytes_max(std::uint64_t ring_bytes) {
 /// Writes entry and payload to `to`, its commit word included. Requires room for entry_bytes.
 void encode_entry(const Entry& entry, std::span<const std::byte> payload, std::byte* to);
 
-/// An entry that is whole, and where the next one may begin.
+/// An entry that is whole.
 struct FoundEntry {
   Entry entry;
-  std::uint64_t end = 0;  // a position
+  NextEntry next;  // the one behind it
 };
 
-/// Whether the entry of `sequence` may be there. Cost: loads one word or two.
-bool may_hold_entry(std::span<const std::byte> ring, std::uint64_t sequence,
-                    std::uint64_t position);
+/// Whether it may be there. Cost: loads one word or two.
+bool may_hold_entry(std::span<const std::byte> ring, const NextEntry& expected);
 
-/// The entry of `sequence` of `client`, behind `position`, if it is whole. Somebody may be writing
-/// to the ring: nothing of it is trusted, and `copy` gets the entry's bytes as they were looked at.
-/// Its payload is at copy[kEntryHeadBytes]. Requires a ring of a multiple of 64 bytes.
-std::optional<FoundEntry> find_entry(std::span<const std::byte> ring, std::uint64_t client,
-                                     std::uint64_t sequence, std::uint64_t position,
+/// The entry that is expected, if it is whole. Somebody may be writing to the ring: nothing of it
+/// is trusted, and `copy` gets the entry's bytes as they were looked at. Its payload is at
+/// copy[kEntryHeadBytes]. Requires a ring of a multiple of 64 bytes.
+std::optional<FoundEntry> find_entry(std::span<const std::byte> ring, const NextEntry& expected,
                                      std::vector<std::byte>& copy);
 
 }  // namespace perdure::rpc

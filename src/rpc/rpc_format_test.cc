@@ -32,14 +32,15 @@ class Ring {
  public:
   Ring() : bytes_(kRing) {}
 
-  std::uint64_t write(std::uint64_t sequence, std::size_t payload_bytes,
-                      std::uint64_t client = kMe) {
+  std::uint64_t write(std::uint64_t sequence, std::size_t payload_bytes, std::uint64_t client = kMe,
+                      std::uint32_t generation = 0) {
     const std::vector<std::byte> payload(payload_bytes, static_cast<std::byte>(sequence));
     Entry entry;
     entry.client = client;
     entry.sequence = sequence;
     entry.position = place_entry(end_, entry_bytes(payload_bytes), kRing);
     entry.operation = 7;
+    entry.generation = generation;
     entry.payload_bytes = static_cast<std::uint32_t>(payload_bytes);
     encode_entry(entry, payload, bytes_.data() + entry.position % kRing);
     end_ = entry.position + entry_bytes(payload_bytes);
@@ -47,7 +48,7 @@ class Ring {
   }
   std::optional<FoundEntry> find(std::uint64_t sequence, std::uint64_t position,
                                  std::uint64_t client = kMe) {
-    return find_entry(bytes_, client, sequence, position, copy_);
+    return find_entry(bytes_, {client, sequence, position, 0}, copy_);
   }
 
   std::vector<std::byte> bytes_;
@@ -93,6 +94,7 @@ TEST(RpcFormat, APlaceIsReadAsItWasWritten) {
   place.position = 640;
   place.attempts = 2;
   place.set_aside = 1;
+  place.generation = 4;
   place.name = "teller-1";
   EXPECT_EQ(*decode_place(encode_place(place)), place);
   PlaceBytes bytes = encode_place(place);
@@ -108,14 +110,14 @@ TEST(RpcRing, EntriesAreFoundInOrderOverManyLaps) {
   for (std::uint64_t sequence = 1; sequence <= 1000; ++sequence) {
     const std::size_t bytes = random.below(payload_bytes_max(kRing) + 1);
     const std::uint64_t at = ring.write(sequence, bytes);
-    ASSERT_TRUE(may_hold_entry(ring.bytes_, sequence, position));
+    ASSERT_TRUE(may_hold_entry(ring.bytes_, {kMe, sequence, position, 0}));
     const auto found = ring.find(sequence, position);
     ASSERT_TRUE(found) << sequence;
     EXPECT_EQ(found->entry.position, at);
     EXPECT_EQ(found->entry.payload_bytes, bytes);
     EXPECT_EQ(ring.copy_.size(), kEntryHeadBytes + bytes);
-    laps += found->end / kRing - position / kRing;
-    position = found->end;
+    laps += found->next.position / kRing - position / kRing;
+    position = found->next.position;
     EXPECT_EQ(position, ring.end_);
     EXPECT_FALSE(ring.find(sequence + 1, position));  // what earlier laps left is none
   }
@@ -135,7 +137,7 @@ TEST(RpcRing, ATornEntryIsNone) {
     }
   }
   const auto whole = ring.bytes_;
-  for (std::size_t at = 0; at < 88; at += 8) {  // the words that stay zero
+  for (std::size_t at = 0; at < kEntryHeadBytes + 40; at += 8) {  // the words that stay zero
     std::fill_n(ring.bytes_.begin() + static_cast<std::ptrdiff_t>(at), 8, std::byte{});
     const bool was_zero = std::equal(ring.bytes_.begin(), ring.bytes_.end(), whole.begin());
     EXPECT_EQ(ring.find(1, 0).has_value(), was_zero) << at;
@@ -154,6 +156,27 @@ TEST(RpcRing, AnEntryOfAnotherClientSequenceOrPlaceIsNone) {
   // An entry copied to where another one is expected, by whoever may write to the ring.
   std::copy_n(ring.bytes_.begin(), 64, ring.bytes_.begin() + 128);
   EXPECT_FALSE(ring.find(1, 128));
+}
+
+// Two processes of one client. The first died with calls 2 and 3 on their way: 3 arrived, 2 did
+// not. Expect: when the second one's call 2 is there, as long as the first one's, that 3 is still
+// none.
+TEST(RpcRing, AnEntryOfAnEarlierProcessBehindALaterOneIsNone) {
+  Ring ring;
+  ring.write(1, 8, kMe, 1);
+  const std::uint64_t second = ring.write(2, 8, kMe, 1);
+  ring.write(3, 8, kMe, 1);
+  std::fill_n(ring.bytes_.begin() + static_cast<std::ptrdiff_t>(second), 64, std::byte{});
+  const auto first = find_entry(ring.bytes_, {kMe, 1, 0, 0}, ring.copy_);
+  ASSERT_TRUE(first);
+  EXPECT_FALSE(find_entry(ring.bytes_, first->next, ring.copy_));
+  ring.end_ = second;
+  ring.write(2, 8, kMe, 2);
+  const auto later = find_entry(ring.bytes_, first->next, ring.copy_);
+  ASSERT_TRUE(later);
+  EXPECT_FALSE(find_entry(ring.bytes_, later->next, ring.copy_));
+  ring.write(3, 8, kMe, 2);
+  EXPECT_TRUE(find_entry(ring.bytes_, later->next, ring.copy_));
 }
 
 TEST(RpcRing, APayloadThatReachesBeyondTheRingIsNone) {

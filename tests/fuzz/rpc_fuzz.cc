@@ -26,23 +26,24 @@ void walk_ring(std::span<const std::byte> input) {
   const auto client = perdure::load<std::uint64_t>(ring.data() + 8);
   const auto first = perdure::load<std::uint64_t>(ring.data() + 16);
   // An entry with a right checksum would be found by chance only: the first one gets one.
-  Entry entry{client, first, 0,
-              0,      1,     std::min(perdure::load<std::uint32_t>(ring.data() + 44), 2000u)};
+  Entry entry{
+      client, first, 0, 0, 1, std::min(perdure::load<std::uint32_t>(ring.data() + 44), 1900u), 0};
   const std::vector<std::byte> payload(
       ring.begin() + kEntryHeadBytes,
       ring.begin() + kEntryHeadBytes + static_cast<std::ptrdiff_t>(entry.payload_bytes));
   encode_entry(entry, payload, ring.data());
   std::vector<std::byte> copy;
-  std::uint64_t position = 0;
+  NextEntry next{client, first, 0, 0};
   std::uint64_t found = 0;
-  while (const auto each = find_entry(ring, client, first + found, position, copy)) {
+  while (const auto each = find_entry(ring, next, copy)) {
     require(copy.size() == kEntryHeadBytes + each->entry.payload_bytes);
-    require(each->entry.position >= position && each->end > each->entry.position);
+    require(each->entry.position >= next.position && each->next.position > each->entry.position);
     require(each->entry.position % kRing + entry_bytes(each->entry.payload_bytes) <= kRing);
-    position = each->end;
+    require(each->entry.generation >= next.generation);
+    next = each->next;
     ++found;
     require(found <= kRing);  // sequences and positions only grow
-    if (position > 16 * kRing) break;
+    if (next.position > 16 * kRing) break;
   }
   require(found >= 1);
 }
