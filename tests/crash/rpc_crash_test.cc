@@ -319,7 +319,12 @@ class Bank {
     }
     const std::size_t more = random_.below(8) == 0 ? random_.below(3000) : random_.below(100);
     const std::uint64_t bytes = entry_bytes(sizeof(Payment) + more);
-    if (in_flight + bytes > kInFlightBytes || status.begun - status.applied >= 6) {
+    // Replies that it has not got need room at the server, its predecessor's too.
+    const bool replies_due =
+        status.begun > 5 &&
+        !person.caller->reached(person.caller->handle_of(status.begun - 5), RpcLevel::Applied);
+    if (in_flight + bytes > kInFlightBytes || replies_due ||
+        status.applied < status.earlier_durable) {
       // It would wait for the server, which may have lost its power.
       person.caller->want(person.caller->handle_of(status.begun));
       (void)person.caller->poll();
