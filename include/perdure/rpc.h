@@ -39,7 +39,9 @@ namespace perdure {
 
 /// How far a call has come. The second includes the first.
 enum class RpcLevel {
-  Durable,  // will be executed exactly once, whatever crashes
+  /// Will be executed exactly once, whatever crashes; but what ends its server, or throws, each
+  /// time is refused in the end (RpcServerOptions::attempts_max).
+  Durable,
   Applied,  // was: its effects and its reply are durable
 };
 
@@ -89,18 +91,19 @@ class RpcTransaction : public RpcData {
 
 /// Executes one call and returns how many bytes of `reply` it has written. An error refuses the
 /// call: nothing of its transaction is kept, and its client gets the code, once and for all. One
-/// that throws is tried again, and set aside after RpcServerOptions::attempts_max.
+/// that throws is tried again, and set aside after RpcServerOptions::attempts_max; one that did not
+/// fit behind the calls before it in their transaction is run again in one of its own.
 /// Threads: one call of one server at a time, by a thread of the server.
 using RpcHandler = std::function<Result<std::size_t>(const RpcCall& call, RpcTransaction& data,
                                                      std::span<std::byte> reply)>;
 /// Answers a query, of the effects of whole calls. Threads: any, one at a time, and no call's
-/// effects appear meanwhile: it should be short.
+/// effects appear meanwhile: it should be short. It must not ask for RpcServer::status.
 using RpcQueryHandler = std::function<Result<std::size_t>(
     std::span<const std::byte> payload, const RpcData& data, std::span<std::byte> reply)>;
 
 struct RpcServerOptions {
-  /// File of the server's pool. Made if there is none, with the sizes below; they are looked at
-  /// only then.
+  /// File of the server's pool. Made if there is none, with the sizes below; one that is there
+  /// keeps its own (they must be valid all the same).
   std::string pool;
   std::uint64_t data_bytes = 16 * 1024 * 1024;  // of the handlers
   std::uint32_t clients_max = 64;
@@ -115,7 +118,8 @@ struct RpcServerOptions {
 
   std::map<std::uint32_t, RpcHandler> handlers;      // by operator
   std::map<std::uint32_t, RpcQueryHandler> queries;  // by operator
-  /// A call is set aside when its handler has thrown or killed the server so often.
+  /// A call is set aside when its handler has thrown, or its server has ended in it, so often (once
+  /// more where other calls shared its transaction). At most 1000.
   std::uint32_t attempts_max = 3;
   /// A client of which nothing is unapplied and that was silent for this long loses its place
   /// and name; it is told when it comes back. 0: never. Counted while the server runs.
@@ -166,7 +170,8 @@ class RpcServer {
   /// Ends sessions; calls that are durable and not applied are executed by the next server.
   ~RpcServer();
 
-  /// Of the control plane, with the port that was chosen.
+  /// Of the control plane, with the port that was chosen. Empty, and the status too, when it was
+  /// moved from.
   const std::string& address() const;
   RpcServerStatus status() const;
 
@@ -227,7 +232,8 @@ struct RpcClientStatus {
 class RpcClient {
  public:
   /// Errors: NoSpace (the server has no place for one more client), InvalidArgument (the name),
-  /// Unsupported (nothing in the server's memory is ever durable), Disconnected, TimedOut.
+  /// Unsupported (nothing in the server's memory is ever durable), Fenced (another process opens
+  /// the name), Busy (its place is being made, or is closed: try again), Disconnected, TimedOut.
   static Result<RpcClient> open(RpcClientOptions options);
 
   RpcClient(RpcClient&&) noexcept;
@@ -246,7 +252,8 @@ class RpcClient {
                          std::uint64_t order_key = 0);
 
   /// Waits until the call, and all before it, have reached `level`. Comes back after a lost
-  /// connection meanwhile, and sends again what is neither durable nor applied.
+  /// connection meanwhile, and sends again what is neither durable nor applied; coming back may
+  /// take up to `server_timeout`, however little time is left.
   /// Errors   TimedOut (it may still get there: wait again), Fenced (another process has the name;
   ///          calls that were not durable may be executed or not), NotFound (it expired: the same),
   ///          InvalidArgument (not a call of this client).
@@ -257,7 +264,8 @@ class RpcClient {
   Result<RpcReply> reply(const RpcHandle& handle,
                          std::chrono::milliseconds timeout = std::chrono::seconds(30));
 
-  /// Asks for what calls have left; executed at most once by whichever server answers, not logged.
+  /// Asks for what calls have left, in about 1,000 bytes, answered by at most 8,000; not logged.
+  /// After a lost connection it is asked again, so its handler may run more than once.
   /// Sees every call of this client that was applied, and with `own_calls` all that were begun.
   /// Errors: those of wait and of the handler; Unsupported (no handler).
   Result<std::vector<std::byte>> query(

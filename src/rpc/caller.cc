@@ -61,7 +61,7 @@ Result<void> Caller::await_room(std::uint64_t bytes, Deadline deadline) {
   const Nanoseconds since = clock_.now();
   while (!has_room(bytes)) {
     wanted_ = std::max(wanted_, received_ + 1);
-    progress(deadline);
+    progress();
     if (over_) return *over_;
     if (has_room(bytes)) break;
     if (deadline.passed()) {
@@ -95,7 +95,7 @@ Result<void> Caller::wait(const RpcHandle& handle, RpcLevel level, Nanoseconds t
   const Nanoseconds since = clock_.now();
   for (;;) {
     if (reached(handle, level)) return {};
-    progress(deadline);
+    progress();
     if (reached(handle, level)) return {};
     if (over_) return *over_;
     if (deadline.passed()) {
@@ -119,15 +119,15 @@ Result<RpcReply> Caller::reply(const RpcHandle& handle, Nanoseconds timeout) {
 }
 
 Result<void> Caller::poll() {
-  progress(std::nullopt);
+  progress();
   session_.check_timeout();
   if (over_) return *over_;
   return {};
 }
 
-void Caller::progress(const std::optional<Deadline>& deadline) {
+void Caller::progress() {
   if (over_) return;
-  if (!session_.up()) come_back(deadline);
+  if (!session_.up()) come_back();
   if (!session_.up()) return;
   session_.poll();
   take_durable();
@@ -284,7 +284,7 @@ Result<std::vector<std::byte>> Caller::query(std::uint32_t operation,
   std::copy(payload.begin(), payload.end(), question.begin() + kQueryHeadBytes);
   const Nanoseconds since = clock_.now();
   for (;;) {
-    progress(deadline);
+    progress();
     if (over_) return *over_;
     // Calls that are not sent yet it would wait for in vain.
     const bool ready = session_.up() && posted_ >= after;

@@ -13,6 +13,7 @@
 #include "rpc/rpc_format.h"
 #include "rpc/rpc_requests.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -46,7 +47,10 @@ class Caller {
   Result<std::vector<std::byte>> query(std::uint32_t operation, std::span<const std::byte> payload,
                                        bool own_calls, Nanoseconds timeout);
   Result<void> poll();
-  std::uint64_t payload_bytes_max() const { return rpc::payload_bytes_max(ring_bytes_); }
+  /// Also what one update of the session takes.
+  std::uint64_t payload_bytes_max() const {
+    return std::min(rpc::payload_bytes_max(ring_bytes_), client::kRangeBytesMax - kEntryHeadBytes);
+  }
   RpcHandle handle_of(std::uint64_t sequence) const { return {sequence, client_}; }
   RpcClientStatus status() const;
 
@@ -72,12 +76,14 @@ class Caller {
   Result<void> find_place(Deadline deadline);
   Result<void> connect(Deadline deadline);
   Result<void> reach(Deadline deadline);
+  Result<void> require_open(const control::PoolDescription& pool) const;
+  Error expired();
   Result<WelcomeReply> ask_welcome();
   Result<void> take_welcome(const WelcomeReply& reply);
   Result<void> begin_life(const WelcomeReply& reply);
   Result<void> await(std::uint64_t number, Deadline deadline);
-  void progress(const std::optional<Deadline>& deadline);
-  void come_back(const std::optional<Deadline>& deadline);
+  void progress();
+  void come_back();
   void note_lost();
   void take_durable();
   void take_collected();

@@ -72,6 +72,7 @@ Result<void> Caller::find_place(Deadline deadline) {
     }
   }
   if (!pool.ok()) return pool.error();
+  PERDURE_TRY_VOID(require_open(*pool));
   if (pool->epoch >= kEpochMax) {
     return Error{ErrorCode::Unsupported,
                  fmt::format("client '{}' was opened too often", options_.name)};
@@ -92,20 +93,16 @@ Result<void> Caller::connect(Deadline deadline) {
     return reached;
   }
   const ErrorCode code = reached.code();
-  if (code == ErrorCode::Fenced || code == ErrorCode::NotFound || code == ErrorCode::Corrupt) {
-    over_ = reached.error();
-  }
+  if (code == ErrorCode::Fenced || code == ErrorCode::Corrupt) over_ = reached.error();
   session_.mark_down(reached.error());
   return reached;
 }
 
 Result<void> Caller::reach(Deadline deadline) {
-  PERDURE_TRY(pool, session_.peer().describe(options_.name, deadline));
-  if (pool.uuid != uuid_) {
-    return Error{
-        ErrorCode::NotFound,
-        fmt::format("client '{}' has expired, and another one has its name", options_.name)};
-  }
+  auto pool = session_.peer().describe(options_.name, deadline);
+  if (!pool.ok()) return pool.code() == ErrorCode::NotFound ? expired() : pool.error();
+  PERDURE_TRY_VOID(require_open(*pool));
+  if (pool->uuid != uuid_) return expired();
   control::SessionRequest request;
   request.pool = options_.name;
   request.write = true;
@@ -115,8 +112,23 @@ Result<void> Caller::reach(Deadline deadline) {
   request.take_over = true;
   PERDURE_TRY_VOID(session_.open(request));
   PERDURE_TRY_VOID(session_.prepare(true));
-  PERDURE_TRY(welcome, ask_welcome());
-  return take_welcome(welcome);
+  auto welcome = ask_welcome();
+  if (!welcome.ok()) return welcome.code() == ErrorCode::NotFound ? expired() : welcome.error();
+  return take_welcome(*welcome);
+}
+
+/// A place that is being made, or whose pool is closed: that passes.
+Result<void> Caller::require_open(const control::PoolDescription& pool) const {
+  if (pool.state == control::PoolStatus::Open && !pool.uuid.empty()) return {};
+  return Error{ErrorCode::Busy,
+               fmt::format("the place of client '{}' is not open{}{}: try again", options_.name,
+                           pool.reason.empty() ? "" : ": ", pool.reason)};
+}
+
+Error Caller::expired() {
+  over_ = Error{ErrorCode::NotFound,
+                fmt::format("client '{}' has expired, or another one has its name", options_.name)};
+  return *over_;
 }
 
 Result<WelcomeReply> Caller::ask_welcome() {
@@ -189,13 +201,11 @@ void Caller::note_lost() {
   asking_ = 0;
 }
 
-void Caller::come_back(const std::optional<Deadline>& deadline) {
+/// May take longer than whoever waits has time: less would never be enough.
+void Caller::come_back() {
   note_lost();
   if (!session_.retry_due(clock_.now(), true)) return;
-  const Nanoseconds within = deadline
-                                 ? std::min<Nanoseconds>(deadline->left(), options_.server_timeout)
-                                 : options_.server_timeout;
-  (void)connect(Deadline(clock_, within));  // or it says why, and tries again later
+  (void)connect(Deadline(clock_, options_.server_timeout));  // or says why, and tries again later
 }
 
 }  // namespace perdure::rpc

@@ -209,6 +209,8 @@ TEST_F(CallerTest, AClientExpiresOnlyWhenItIsGoneAndNothingIsUnapplied) {
   const std::uint64_t id = caller->status().client_id;
   caller.reset();
   world_.settle();
+  host_->expire_clients();
+  EXPECT_EQ(host_->executor().names().size(), 1u);  // a moment ago it was
   world_.tick(std::chrono::seconds(20));
   host_->expire_clients();
   EXPECT_TRUE(host_->executor().names().empty());
@@ -216,6 +218,21 @@ TEST_F(CallerTest, AClientExpiresOnlyWhenItIsGoneAndNothingIsUnapplied) {
   caller = opened("one");  // the name is free, and another client has it
   EXPECT_NE(caller->status().client_id, id);
   EXPECT_EQ(caller->status().earlier_durable, 0u);
+}
+
+TEST_F(CallerTest, APlaceThatIsClosedIsWaitedFor) {
+  const auto caller = opened("one");
+  world_.drop_connections(*machine_, *client_);
+  world_.settle();
+  ASSERT_TRUE(host_->service().close_pool("one").ok());
+  const auto handle = caller->call(kSum, bytes(1), 0);
+  ASSERT_TRUE(handle.ok()) << handle.error().message;
+  EXPECT_EQ(caller->wait(*handle, RpcLevel::Durable, std::chrono::milliseconds(20)).code(),
+            ErrorCode::TimedOut);
+  EXPECT_EQ(open("one").code(), ErrorCode::Busy);
+  ASSERT_TRUE(host_->service().open_pool("one").ok());
+  const auto waited = caller->wait(*handle, RpcLevel::Applied, std::chrono::seconds(5));
+  EXPECT_TRUE(waited.ok()) << waited.error().message;
 }
 
 // A client that was away for longer than its lease. Expect: it is told, also when another process

@@ -175,7 +175,8 @@ Executor::Step Executor::execute_next(std::size_t place) {
   }
   Result<std::size_t> outcome = transaction.failure() ? *transaction.failure() : std::move(*ran);
   if (!outcome.ok()) redo_.roll_back(mark);
-  if (!outcome.ok() && outcome.code() == ErrorCode::NoSpace && !alone) return Step::Full;
+  const bool no_room = transaction.failure() && outcome.code() == ErrorCode::NoSpace;
+  if (no_room && !alone) return Step::Full;
   finish(place, *found, outcome);
   return Step::Applied;
 }
@@ -273,7 +274,10 @@ Result<void> Executor::commit() {
   {
     const MutexLock view(view_);
     redo_.store();
-    for (const std::size_t place : touched_) places_[place] = running_[place];
+    for (const std::size_t place : touched_) {
+      places_[place] = running_[place];
+      heard_[place] = options_.clock->now();
+    }
     const std::uint64_t queries = shown_.queries;
     const std::uint64_t expired = shown_.expired;
     shown_ = counted_;
@@ -359,6 +363,15 @@ std::vector<std::string> Executor::silent_for(Nanoseconds lease) const {
   return silent;
 }
 
+void Executor::note_heard(const std::string& name) {
+  const MutexLock view(view_);
+  for (std::size_t place = 0; place < places_.size(); ++place) {
+    if (places_[place].client != 0 && places_[place].name == name) {
+      heard_[place] = options_.clock->now();
+    }
+  }
+}
+
 /// The session's pool is of the place; but that may have got another client since.
 Result<void> Executor::check_client(std::size_t place, std::uint64_t client) {
   PERDURE_ASSERT(place < places_.size());
@@ -409,24 +422,33 @@ Result<std::optional<Result<std::size_t>>> Executor::query(std::size_t place, st
   ++shown_.queries;
   const std::uint64_t pool_data = pool_->window(0).at - shape().window_at(0);
   const View seen(*pool_, pool_data + shape().data_at());
+  std::string why = "an unknown exception";
   try {
     Outcome outcome = handler->second(payload, seen, reply);
     if (!outcome.ok() || *outcome <= reply.size()) return std::optional(outcome);
     return std::optional(
         Outcome(Error{ErrorCode::InvalidArgument, "the reply is larger than its room"}));
   } catch (const std::exception& failed) {
-    log_message(Severity::Warning,
-                fmt::format("the query of operator {} failed: {}", operation, failed.what()));
-    return std::optional(Outcome(Error{ErrorCode::SystemError, failed.what()}));
+    why = failed.what();
+  } catch (...) {  // not ours to know
   }
+  log_message(Severity::Warning,
+              fmt::format("the query of operator {} failed: {}", operation, why));
+  return std::optional(Outcome(Error{ErrorCode::SystemError, why}));
 }
 
 RpcServerStatus Executor::status() const {
-  const MutexLock view(view_);
-  RpcServerStatus status = shown_;
+  RpcServerStatus status;
+  std::vector<ClientPlace> places;
+  {
+    const MutexLock view(view_);
+    status = shown_;
+    places = places_;
+  }
+  // Reading all that waits takes a while, in which others go on.
   std::vector<std::byte> scratch;
-  for (std::size_t place = 0; place < places_.size(); ++place) {
-    const ClientPlace& each = places_[place];
+  for (std::size_t place = 0; place < places.size(); ++place) {
+    const ClientPlace& each = places[place];
     if (each.client == 0) continue;
     RpcClientPlace shown{each.name, each.client, each.applied, 0, each.attempts, each.set_aside};
     NextEntry next = next_entry(each);

@@ -83,6 +83,8 @@ class Executor {
   Result<void> remove_client(const std::string& name);
   /// Clients of which nothing is unapplied, and that were silent for this long.
   std::vector<std::string> silent_for(Nanoseconds lease) const;
+  /// It has a session.
+  void note_heard(const std::string& name);
 
   // What clients ask, by the threads of their sessions.
 

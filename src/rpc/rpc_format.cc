@@ -137,10 +137,12 @@ Result<void> validate(const PoolShape& shape) {
   if (shape.reply_bytes_max > kReplyBytesMax) {
     return shape_error("the size of a reply", shape.reply_bytes_max, 0, kReplyBytesMax);
   }
-  if (shape.transaction_bytes < kTransactionMin || shape.transaction_bytes > kAreaBytesMax ||
+  // Lengths in a record have 32 bits.
+  constexpr std::uint64_t kTransactionMax = (std::uint64_t{1} << 32) - kRpcPageBytes;
+  if (shape.transaction_bytes < kTransactionMin || shape.transaction_bytes > kTransactionMax ||
       shape.transaction_bytes % kRpcPageBytes != 0) {
     return shape_error("a transaction's size", shape.transaction_bytes, kTransactionMin,
-                       kAreaBytesMax);
+                       kTransactionMax);
   }
   if (shape.data_bytes > kAreaBytesMax) {
     return shape_error("the handlers' data", shape.data_bytes, 0, kAreaBytesMax);

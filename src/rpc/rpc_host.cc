@@ -110,13 +110,13 @@ void RpcHost::run() {
     }
     const auto executed = executor_->process();
     const Nanoseconds now = clock.now();
-    if (executed.ok() && *executed != 0) {
-      worked = now;
-      continue;
-    }
     if (options_.lease > Nanoseconds{0} && now - looked >= options_.lease / 4) {
       looked = now;
       expire_clients();
+    }
+    if (executed.ok() && *executed != 0) {
+      worked = now;
+      continue;
     }
     if (now - worked >= options_.spin) rest();
   }
@@ -132,7 +132,11 @@ void RpcHost::expire_clients() {
   if (options_.lease == Nanoseconds{0}) return;
   for (const std::string& name : executor_->silent_for(options_.lease)) {
     const auto pool = service_->describe(name);
-    if (!pool.ok() || pool->writer_present) continue;
+    if (!pool.ok()) continue;
+    if (pool->writer_present) {
+      executor_->note_heard(name);
+      continue;
+    }
     const auto deleted = service_->delete_pool(name, pool->uuid);
     if (!deleted.ok()) continue;  // it has calls to apply, or somebody looks at it
     log_message(Severity::Info, fmt::format("client '{}' has expired", name));

@@ -81,11 +81,14 @@ Result<std::vector<server::DataPlane>> open_planes(
   return planes;
 }
 
+/// More tries of one call would keep everybody else waiting for nothing.
+constexpr std::uint32_t kAttemptsMax = 1000;
+
 rpc::RpcHostOptions host_options(const RpcServerOptions& options) {
   rpc::RpcHostOptions host;
   host.executor.handlers = options.handlers;
   host.executor.queries = options.queries;
-  host.executor.attempts_max = std::max<std::uint32_t>(1, options.attempts_max);
+  host.executor.attempts_max = std::clamp<std::uint32_t>(options.attempts_max, 1, kAttemptsMax);
   host.lease = options.lease;
   host.spin = options.spin;
   host.service.queue = receive_queue();
@@ -134,8 +137,13 @@ Result<RpcServer> RpcServer::open(RpcServerOptions options) {
   return RpcServer(std::move(state));
 }
 
-const std::string& RpcServer::address() const { return state_->http->address(); }
+const std::string& RpcServer::address() const {
+  static const std::string nowhere;
+  return state_ == nullptr ? nowhere : state_->http->address();
+}
 
-RpcServerStatus RpcServer::status() const { return state_->host->executor().status(); }
+RpcServerStatus RpcServer::status() const {
+  return state_ == nullptr ? RpcServerStatus{} : state_->host->executor().status();
+}
 
 }  // namespace perdure

@@ -38,6 +38,8 @@ class RpcServerTest : public testing::Test {
     };
     options.handlers[kBreak] = [](const RpcCall&, RpcTransaction&,
                                   std::span<std::byte>) -> Result<std::size_t> { throw 7; };
+    options.queries[kBreak] = [](std::span<const std::byte>, const RpcData&,
+                                 std::span<std::byte>) -> Result<std::size_t> { throw 7; };
     options.queries[kTotal] = [](std::span<const std::byte>, const RpcData& data,
                                  std::span<std::byte> reply) -> Result<std::size_t> {
       PERDURE_TRY(total, data.load<std::uint64_t>(0));
@@ -110,6 +112,7 @@ TEST_F(RpcServerTest, CountsWhatItDoes) {
   EXPECT_FALSE(client.reply(*added)->refused);
   EXPECT_EQ(client.reply(*unknown)->refused, ErrorCode::Unsupported);
   EXPECT_EQ(client.reply(*broken)->refused, ErrorCode::SystemError);
+  EXPECT_EQ(client.query(kBreak, {}).code(), ErrorCode::SystemError);
   EXPECT_EQ(total(client), 1u);
   const auto at = control::parse_host_port(address_);
   ASSERT_TRUE(at.ok());
@@ -118,7 +121,7 @@ TEST_F(RpcServerTest, CountsWhatItDoes) {
   ASSERT_TRUE(answer.ok()) << answer.error().message;
   for (const char* line :
        {"perdure_rpc_executing 1", "perdure_rpc_applied_total 3", "perdure_rpc_unknown_total 1",
-        "perdure_rpc_set_aside_total 1", "perdure_rpc_queries_total 1",
+        "perdure_rpc_set_aside_total 1", "perdure_rpc_queries_total 2",
         "perdure_rpc_client_applied{client=\"counted\"} 3"}) {
     EXPECT_NE(answer->body.find(line), std::string::npos) << line;
   }
