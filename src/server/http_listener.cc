@@ -45,6 +45,7 @@ constexpr Nanoseconds kAnswersWithin = std::chrono::seconds{2};  // for answers 
 /// Descriptors kept for the time when there are none, so that operators are heard then too.
 constexpr std::size_t kSpareDescriptors = 16;
 constexpr int kAcceptBurst = 64;
+constexpr int kDisplacedAtOnce = 8;
 /// A request that was there when its connection was accepted has been read after so many rounds.
 constexpr unsigned kHeardRounds = 2;
 
@@ -368,8 +369,11 @@ void Listener::accept_all() {
     } else if (errno != ECONNABORTED && errno != EINTR) {
       // No descriptors even so. The kernel says that also when nobody waits for one.
       if (!somebody_waits()) return;
-      // Whoever dawdles gives his up, and this is tried again at once.
-      if (displace_oldest()) return;
+      // Those who dawdle give theirs up, and this is tried again at once: some at a time, since
+      // many like them may wait before somebody who does not.
+      int displaced = 0;
+      while (displaced < kDisplacedAtOnce && displace_oldest()) ++displaced;
+      if (displaced != 0) return;
       // All are at work. The connection stays in the kernel's queue; asking again at once
       // would only burn a core.
       (void)::epoll_ctl(epoll_.number(), EPOLL_CTL_DEL, listening_.number(), nullptr);

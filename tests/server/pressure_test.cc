@@ -138,6 +138,23 @@ std::size_t open_ones(const Connections& all) {
       std::count_if(all.begin(), all.end(), [](const auto& each) { return each->open(); }));
 }
 
+/// libfabric 1.17 sometimes loses 376 bytes of a connection that it can not accept for want of a
+/// descriptor. That is no error of the daemon that ends under the eyes of a leak sanitizer.
+class LibfabricMayLeak {
+ public:
+  LibfabricMayLeak() {
+    const std::string file = directory_.path() + "/lsan.supp";
+    std::ofstream(file) << "leak:libfabric.so\n";
+    ::setenv("LSAN_OPTIONS", ("print_suppressions=0:suppressions=" + file).c_str(), 1);
+  }
+  ~LibfabricMayLeak() { ::unsetenv("LSAN_OPTIONS"); }
+  LibfabricMayLeak(const LibfabricMayLeak&) = delete;
+  LibfabricMayLeak& operator=(const LibfabricMayLeak&) = delete;
+
+ private:
+  TestDirectory directory_;
+};
+
 class Pressure : public testing::Test {
  protected:
   static constexpr std::uint64_t kUpdates = 300;
@@ -249,6 +266,7 @@ class Pressure : public testing::Test {
     return at == std::string::npos ? 0 : std::stoull(text.substr(at + name.size() + 2));
   }
 
+  const LibfabricMayLeak may_leak_;
   TestDirectory pools_;
   std::unique_ptr<DaemonProcess> daemon_;
   std::shared_ptr<fabric::Device> device_;

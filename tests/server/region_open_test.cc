@@ -221,6 +221,7 @@ TEST_P(RegionOpen, AReplicaThatWasDownIsNotWhole) {
     auto region = Region::open(two_of_three);
     ASSERT_TRUE(region.ok()) << region.error().message;
     write(*region, 0, "first");
+    while (region->status().replicas[1].resolved == 0) ASSERT_TRUE(region->poll().ok());
     peers_[1]->end_sessions();
     while (region->status().replicas[1].up) ASSERT_TRUE(region->poll().ok());
     EXPECT_TRUE(region->status().may_differ);
