@@ -480,9 +480,13 @@ void LogWorld::finish_members() {
     const std::size_t by = others[random_.below(others.size())];
     if (replace_member(*dead, by)) continue;
     if (refusal_code_ == ErrorCode::InvalidArgument) small.push_back(by);
+    // What is kept free is for opening and trimming; a change of the replicas wants room like any
+    // other record, and says so.
+    const bool full = refusal_code_ == ErrorCode::LogFull;
     newest().log.reset();
     finish_open();
     if (newest().log == nullptr || judge_.breach()) return;
+    if (full) trim_to(newest(), newest().log->status().tail);
   }
   if (beyond_) return;
   judge_.nothing_can_be_done("all machines run, and a replica that is gone can not be replaced");
