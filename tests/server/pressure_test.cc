@@ -145,9 +145,12 @@ class LibfabricMayLeak {
   LibfabricMayLeak() {
     const std::string file = directory_.path() + "/lsan.supp";
     std::ofstream(file) << "leak:libfabric.so\n";
+    // NOLINTNEXTLINE(concurrency-mt-unsafe): there is one thread
     ::setenv("LSAN_OPTIONS", ("print_suppressions=0:suppressions=" + file).c_str(), 1);
   }
-  ~LibfabricMayLeak() { ::unsetenv("LSAN_OPTIONS"); }
+  ~LibfabricMayLeak() {
+    ::unsetenv("LSAN_OPTIONS");  // NOLINT(concurrency-mt-unsafe): there is one thread
+  }
   LibfabricMayLeak(const LibfabricMayLeak&) = delete;
   LibfabricMayLeak& operator=(const LibfabricMayLeak&) = delete;
 
