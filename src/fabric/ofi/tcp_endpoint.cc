@@ -242,15 +242,16 @@ inline bool TcpEndpoint::post_access(const WorkRequest& request) {
 
 /// What is common goes to the provider at once, with few questions; the rest by post_any.
 Result<std::size_t> TcpEndpoint::post(std::span<const WorkRequest> requests) {
-  if (lost_ || requests_.anything_held()) return post_any(requests);
-  if (requests.size() == 1) {
-    const WorkRequest& request = requests[0];
-    if (post_message(request) || post_access(request)) return std::size_t{1};
-    return post_any(requests);
+  if (lost_) return Error{ErrorCode::Disconnected, "post: the connection is down"};
+  const bool at_once = !requests_.anything_held();
+  if (requests.size() == 1 && at_once && (post_message(requests[0]) || post_access(requests[0]))) {
+    return std::size_t{1};
   }
-  const Cork cork(requests.empty() ? -1 : socket_);
+  const bool several =
+      requests.size() > 1 || (!requests.empty() && requests[0].opcode == Opcode::WriteImm);
+  const Cork cork(several ? socket_ : -1);
   std::size_t taken = 0;
-  while (taken < requests.size() && !lost_ && post_access(requests[taken])) ++taken;
+  while (at_once && taken < requests.size() && !lost_ && post_access(requests[taken])) ++taken;
   if (taken == requests.size() || lost_) return taken;
   const auto others = post_any(requests.subspan(taken));
   // What was taken is posted, whatever is wrong with the next one: it is refused when it is first.
@@ -259,11 +260,7 @@ Result<std::size_t> TcpEndpoint::post(std::span<const WorkRequest> requests) {
 }
 
 Result<std::size_t> TcpEndpoint::post_any(std::span<const WorkRequest> requests) {
-  if (lost_) return Error{ErrorCode::Disconnected, "post: the connection is down"};
   std::size_t taken = 0;
-  const Cork cork(
-      requests.size() > 1 || (!requests.empty() && requests[0].opcode == Opcode::WriteImm) ? socket_
-                                                                                           : -1);
   for (const WorkRequest& request : requests) {
     if (requests_.full()) break;
     if (!is_plain(request, limits_)) {
