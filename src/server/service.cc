@@ -61,20 +61,41 @@ PeerService::~PeerService() {
     const MutexLock lock(mutex_);
     for (const auto& [name, entry] : pools_) pools.push_back(entry);
   }
-  for (const PoolPointer& entry : pools) {
-    while (!entry->control.take(std::chrono::hours{1})) {
-      log_message(Severity::Warning, fmt::format("pool '{}': waiting for its medium", entry->name));
-    }
-    const PoolHold control(entry->control);
-    const bool ended = end_before_closing(*entry);
-    deregister_pool(*entry);
-    if (!ended) {
-      keep_until_exit(std::move(entry->served));
-    } else if (entry->served != nullptr && !abandoned_.load()) {
-      (void)entry->served->close();
+  // What is at work on a pool is waited for: it would use what is about to go.
+  for_each_side_by_side(
+      pools, [this](PoolEntry& entry) { close_entry(entry); },
+      Deadline::after(std::chrono::hours{24 * 365}));
+  join_finished();
+}
+
+void PeerService::close_entry(PoolEntry& entry) {
+  while (!entry.control.take(std::chrono::hours{1})) {
+    log_message(Severity::Warning, fmt::format("pool '{}': waiting for its medium", entry.name));
+  }
+  const PoolHold control(entry.control);
+  const bool ended = end_before_closing(entry);
+  deregister_pool(entry);
+  if (!ended) {
+    keep_until_exit(std::move(entry.served));
+  } else if (entry.served != nullptr && !abandoned_.load()) {
+    (void)entry.served->close();
+  }
+}
+
+/// What may wait for a pool's medium, for each of the pools: one that does not answer holds up no
+/// other. Returns when all is done, or at the deadline, unless without threads.
+void PeerService::for_each_side_by_side(const std::vector<PoolPointer>& entries,
+                                        const std::function<void(PoolEntry&)>& work,
+                                        const Deadline& until) {
+  std::vector<MediaWorkers::Work> pieces;
+  for (const PoolPointer& entry : entries) {
+    if (options_.threads) {
+      pieces.emplace_back([entry, work] { work(*entry); });
+    } else {
+      work(*entry);
     }
   }
-  join_finished();
+  media_.run(std::move(pieces), until);
 }
 
 /// Whether all its sessions are over. A session whose thread is stuck in the medium would use the
@@ -114,6 +135,7 @@ Result<void> PeerService::listen(std::vector<DataPlane> planes) {
     fabric::EndpointOptions endpoints = options_.endpoints;
     endpoints.receive_depth = std::max(endpoints.receive_depth, options_.queue.depth);
     PERDURE_TRY(listener, plane.device->listen(plane.listen, endpoints));
+    const MutexLock lock(mutex_);  // a pool that is still being opened asks for the first of them
     planes_.push_back({std::move(plane), std::move(listener)});
   }
   if (!options_.threads) return {};
@@ -129,10 +151,27 @@ Result<void> PeerService::open_pools() {
   const Deadline patience =
       Deadline::after(options_.threads ? options_.busy_within : Nanoseconds{0});
   busy_until_ = Deadline::after(kBusyFor);
+  std::vector<PoolPointer> entries;
   for (const std::string& name : names) {
     PERDURE_TRY(entry, insert_pool(name));
-    PERDURE_TRY(control, hold(*entry));
-    (void)open_entry(*entry, patience);  // shown as unavailable, with the reason, if it fails
+    const MutexLock lock(mutex_);
+    entry->shown.state = control::PoolStatus::Unavailable;
+    entry->shown.reason =
+        "it is still being opened: if that goes on, its medium does not answer; see to the medium";
+    entries.push_back(std::move(entry));
+  }
+  // Shown as unavailable, with the reason, if it fails.
+  const auto open = [this, patience](PoolEntry& entry) {
+    if (const auto control = hold(entry); control.ok()) (void)open_entry(entry, patience);
+  };
+  for_each_side_by_side(entries, open,
+                        Deadline::after(options_.busy_within + options_.opened_within));
+  for (const PoolPointer& entry : entries) {
+    if (entry->control.held() == Nanoseconds{0}) continue;
+    log_message(Severity::Warning,
+                fmt::format("pool '{}' is not open yet: its medium may not answer; the other pools "
+                            "are served meanwhile",
+                            entry->name));
   }
   return {};
 }

@@ -18,6 +18,7 @@
 #include "core/mutex.h"
 #include "core/random.h"
 #include "server/authorizer.h"
+#include "server/media_workers.h"
 #include "server/pool_control.h"
 #include "server/pool_store.h"
 #include "server/served_pool.h"
@@ -65,6 +66,9 @@ struct ServiceOptions {
   /// background, for ten minutes: the kernel keeps a killed process until it has destroyed its
   /// queue pairs, and rxe has been seen to take 50 s for one (Linux 6.12).
   Nanoseconds busy_within = std::chrono::seconds{3};
+  /// And so long for pools whose media are slow, as what an earlier run left is replayed and the
+  /// log in it is read. Then they go on being opened in the background, unavailable meanwhile.
+  Nanoseconds opened_within = std::chrono::seconds{20};
   bool emulated = false;                                    // said of itself: see EmulatedMachine
   Nanoseconds connect_within = std::chrono::seconds{10};    // a grant is void afterwards
   Nanoseconds spin_budget = std::chrono::microseconds{50};  // see AdaptiveSpin; 0: never poll
@@ -87,11 +91,12 @@ struct Caller {
 class PeerService {
  public:
   /// Opens every pool of the directory, listens on every plane. A pool that can not be opened is
-  /// listed as unavailable with the reason; the others are served.
+  /// listed as unavailable with the reason; the others are served. So is one whose medium does not
+  /// answer within some seconds: it goes on being opened in the background.
   /// Errors: those of listening; NotFound or PermissionDenied when the directory is not usable.
   static Result<std::unique_ptr<PeerService>> open(ServiceOptions options,
                                                    std::vector<DataPlane> planes);
-  /// Ends all sessions and closes all pools cleanly, unless they were abandoned.
+  /// Ends all sessions and closes all pools cleanly, side by side, unless they were abandoned.
   ~PeerService();
   PeerService(const PeerService&) = delete;
   PeerService& operator=(const PeerService&) = delete;
@@ -268,14 +273,18 @@ class PeerService {
   Result<void> end(const SessionPointer& entry);
   Error not_revoked(const SessionEntry& entry) const PERDURE_REQUIRES(mutex_);
   void finish(const SessionPointer& entry);
+  void close_entry(PoolEntry& entry);
   bool end_before_closing(const PoolEntry& entry);
+  void for_each_side_by_side(const std::vector<PoolPointer>& entries,
+                             const std::function<void(PoolEntry&)>& work, const Deadline& until);
   void expire_grants();
   Result<void> make_room(bool for_writer);
   std::size_t reserved_for_writers() const;
-  void check_media();
+  void look_at_media();
+  void look_at_medium(PoolEntry& entry);
   void look_at_work();
   Nanoseconds oldest_work(const PoolEntry& entry, Nanoseconds now) const PERDURE_REQUIRES(mutex_);
-  void open_busy();
+  void open_busy(PoolEntry& entry);
   void run_watch();
 
   bool accept_next(Plane& plane, Deadline deadline);
@@ -311,7 +320,8 @@ class PeerService {
   std::atomic<bool> closing_{false};
   std::atomic<bool> abandoned_{false};
   std::vector<std::thread> acceptors_;
-  std::thread watch_;  // looks after the pools' media
+  std::thread watch_;   // looks after the pools' media,
+  MediaWorkers media_;  // by these
 };
 
 }  // namespace perdure::server

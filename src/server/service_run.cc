@@ -22,6 +22,7 @@ constexpr Nanoseconds kExamineEvery = std::chrono::milliseconds{500};
 constexpr std::uint32_t kTurnsPerLook = 1024;
 constexpr Nanoseconds kAcceptSlice = std::chrono::milliseconds{200};
 constexpr int kWatchSliceMs = 200;
+constexpr Nanoseconds kLookSlice = std::chrono::milliseconds{200};
 constexpr Nanoseconds kUnlockedEvery = std::chrono::minutes{1};  // see open_busy
 constexpr Nanoseconds kAcceptWithin = std::chrono::seconds{2};
 
@@ -163,8 +164,7 @@ void PeerService::run_watch() {
       [[maybe_unused]] const auto got = ::read(notice.fd, &count, sizeof count);
     }
     look_at_work();
-    check_media();
-    open_busy();
+    look_at_media();
   }
 }
 
@@ -191,42 +191,10 @@ Nanoseconds PeerService::oldest_work(const PoolEntry& entry, Nanoseconds now) co
   return oldest;
 }
 
-/// Whoever had a pool when the daemon started may have ended by now.
-void PeerService::open_busy() {
-  if (!busy_until_ || busy_until_->passed()) return;
-  std::vector<PoolPointer> entries;
-  {
-    const MutexLock lock(mutex_);
-    for (const auto& [name, entry] : pools_) {
-      if (entry->failure && entry->failure->code == ErrorCode::Busy) entries.push_back(entry);
-    }
-  }
-  for (const PoolPointer& entry : entries) {
-    if (closing_.load()) return;
-    // Not under mutex_: a file system may take its time.
-    if (store_->is_locked(entry->name)) continue;
-    if (!entry->control.take(Nanoseconds{0})) continue;
-    const PoolHold control(entry->control);
-    {
-      const MutexLock lock(mutex_);
-      if (!entry->failure || entry->failure->code != ErrorCode::Busy) continue;
-    }
-    if (entry->ask_again && !entry->ask_again->passed()) continue;
-    auto opened = store_->open(entry->name, settings_of(entry->name));
-    if (!opened.ok() && opened.code() == ErrorCode::Busy) {
-      // Without a lock: another machine or container may have the device. It was watched for
-      // seconds, and nobody gets at the pool meanwhile.
-      entry->ask_again = Deadline::after(kUnlockedEvery);
-      continue;
-    }
-    (void)open_as(*entry, std::move(opened));
-  }
-}
-
-/// Also ends every session of a pool whose medium failed, whoever noticed: one of its own sessions,
-/// a grant, or this look. (Only some failures cut connections by themselves:
-/// Region::cut_on_failure.)
-void PeerService::check_media() {
+/// One look at every pool that may have something to tell. One that does not answer is at its look
+/// until it does, and has been left out of later ones: it keeps its pool's control.
+void PeerService::look_at_media() {
+  const bool may_open = busy_until_ && !busy_until_->passed();
   std::vector<PoolPointer> entries;
   {
     const MutexLock lock(mutex_);
@@ -235,22 +203,48 @@ void PeerService::check_media() {
       if (session->phase != control::SessionPhase::Ending) served.insert(session->pool.get());
     }
     for (const auto& [name, entry] : pools_) {
-      if (!entry->failure || served.count(entry.get()) != 0) entries.push_back(entry);
+      const bool busy = entry->failure && entry->failure->code == ErrorCode::Busy;
+      const bool worth = !entry->failure || served.count(entry.get()) != 0 || (busy && may_open);
+      if (worth && entry->control.held() == Nanoseconds{0}) entries.push_back(entry);
     }
   }
-  for (const PoolPointer& entry : entries) {
-    // Whoever has the pool now looks at its medium itself, or will have gone at the next look.
-    if (!entry->control.take(Nanoseconds{0})) continue;
-    const PoolHold control(entry->control);
-    if (entry->served == nullptr) continue;
-    if (const auto checked = entry->served->region().check(); !checked.ok()) {
-      medium_failed(*entry, checked.error());
-      const auto sessions = sessions_of(*entry, false);
-      // Their threads end them. One that is stuck in the medium holds up no look at another one.
-      for (const SessionPointer& each : sessions) each->session.request_stop();
-      if (!options_.threads) (void)end_all(sessions, false);
-    }
+  for_each_side_by_side(
+      entries, [this](PoolEntry& entry) { look_at_medium(entry); }, Deadline::after(kLookSlice));
+}
+
+/// Also ends every session of a pool whose medium failed, whoever noticed: one of its own sessions,
+/// a grant, or this look. (Only some failures cut connections by themselves:
+/// Region::cut_on_failure.)
+void PeerService::look_at_medium(PoolEntry& entry) {
+  // Whoever has the pool now looks at its medium itself, or will have gone at the next look.
+  if (closing_.load() || !entry.control.take(Nanoseconds{0})) return;
+  const PoolHold control(entry.control);
+  if (entry.served == nullptr) return open_busy(entry);
+  if (const auto checked = entry.served->region().check(); !checked.ok()) {
+    medium_failed(entry, checked.error());
+    const auto sessions = sessions_of(entry, false);
+    // Their threads end them. One that is stuck in the medium holds up no look at another one.
+    for (const SessionPointer& each : sessions) each->session.request_stop();
+    if (!options_.threads) (void)end_all(sessions, false);
   }
+}
+
+/// Requires entry.control. Whoever had the pool when the daemon started may have ended by now.
+void PeerService::open_busy(PoolEntry& entry) {
+  {
+    const MutexLock lock(mutex_);
+    if (!entry.failure || entry.failure->code != ErrorCode::Busy) return;
+  }
+  if (store_->is_locked(entry.name)) return;
+  if (entry.ask_again && !entry.ask_again->passed()) return;
+  auto opened = store_->open(entry.name, settings_of(entry.name));
+  if (!opened.ok() && opened.code() == ErrorCode::Busy) {
+    // Without a lock: another machine or container may have the device. It was watched for
+    // seconds, and nobody gets at the pool meanwhile.
+    entry.ask_again = Deadline::after(kUnlockedEvery);
+    return;
+  }
+  (void)open_as(entry, std::move(opened));
 }
 
 void PeerService::join_finished() {
@@ -289,7 +283,7 @@ bool PeerService::pump() {
     finish(entry);
     failed = true;
   }
-  if (failed) check_media();
+  if (failed) look_at_media();
   return something;
 }
 

@@ -340,7 +340,7 @@ void PeerService::session_failed(const SessionPointer& entry, const Error& why) 
   if (!medium.ok()) medium_failed(*entry->pool, medium.error());
 }
 
-/// The first who notices says so. The pool's sessions are ended by check_media.
+/// The first who notices says so. The pool's sessions are ended by look_at_medium.
 void PeerService::medium_failed(PoolEntry& entry, const Error& why) {
   const MutexLock lock(mutex_);
   if (entry.failure) return;
