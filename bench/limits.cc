@@ -71,6 +71,7 @@ class Limits {
       if (transport == "verbs") {
         ask("64 B durable, one-sided", transport, [&](Finding& f) { return one_sided_latency(f); });
       }
+      ask("sleeps, one in flight", transport, [&](Finding& f) { return sleeps(f); });
       ask("64 B durable, 64 in flight", transport, [&](Finding& f) { return window(f); });
       for (const std::size_t threads : std::array<std::size_t, 3>{1, 8, 64}) {
         ask(fmt::format("64 B durable, {}", counted(threads, "thread")), transport,
@@ -474,6 +475,38 @@ class Limits {
         "one in flight: {:.2f} work requests, of them {:.2f} messages; 64 in flight: {:.2f} "
         "posts",
         each(1), each(2), each(3));
+    return {};
+  }
+
+  /// A side that sleeps between two messages is woken for each of them.
+  Result<void> sleeps(Finding& finding) {
+    finding.unit = "sleeps per append";
+    finding.target = "at most 0.05";
+    PERDURE_TRY(options, log_options(finding));
+    const pid_t peer = peer_->pid();
+    const ChildWork child = [&](const ChildPipes&) -> Result<nlohmann::json> {
+      PERDURE_TRY(log, LogUnderTest::open(options));
+      PERDURE_TRY_VOID(log.one_by_one(options_.samples / 5));
+      PERDURE_TRY(ours_before, test::context_switches(::getpid()));
+      PERDURE_TRY(peer_before, test::context_switches(peer));
+      PERDURE_TRY_VOID(log.one_by_one(options_.samples));
+      PERDURE_TRY(ours, test::context_switches(::getpid()));
+      PERDURE_TRY(theirs, test::context_switches(peer));
+      return nlohmann::json{ours.slept - ours_before.slept, ours.preempted - ours_before.preempted,
+                            theirs.slept - peer_before.slept,
+                            theirs.preempted - peer_before.preempted};
+    };
+    PERDURE_TRY(counts, run_in_child(child));
+    const auto each = [&](std::size_t index) {
+      return counts[index].get<double>() / static_cast<double>(options_.samples);
+    };
+    finding.perdure.values.push_back(each(0) + each(2));
+    finding.met = finding.perdure.median() <= 0.05;
+    finding.note = fmt::format(
+        "the client slept {:.3f} times an append, the peer {:.3f}; they lost their processor "
+        "{:.3f} "
+        "and {:.3f} times",
+        each(0), each(2), each(1), each(3));
     return {};
   }
 

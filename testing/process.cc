@@ -218,6 +218,25 @@ Result<std::uint64_t> resident_bytes(pid_t process) {
   return std::uint64_t{pages} * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
 }
 
+Result<ContextSwitches> context_switches(pid_t process) {
+  const auto count_of = [](const std::string& status, const std::string& name) -> std::uint64_t {
+    const std::size_t at = status.find("\n" + name);
+    if (at == std::string::npos) return 0;
+    return std::strtoull(status.c_str() + at + 1 + name.size(), nullptr, 10);
+  };
+  ContextSwitches all;
+  std::error_code failed;
+  std::filesystem::directory_iterator each(fmt::format("/proc/{}/task", process), failed);
+  if (failed) return Error{ErrorCode::NotFound, fmt::format("there is no process {}", process)};
+  for (const std::filesystem::directory_iterator end; !failed && each != end;
+       each.increment(failed)) {
+    const std::string status = read_text(each->path().string() + "/status");
+    all.slept += count_of(status, "voluntary_ctxt_switches:");
+    all.preempted += count_of(status, "nonvoluntary_ctxt_switches:");
+  }
+  return all;
+}
+
 void pause_for(Nanoseconds time) {
   const Deadline deadline = Deadline::after(time);
   while (!deadline.passed() && !InterruptGuard::interrupted()) {

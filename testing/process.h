@@ -95,6 +95,14 @@ std::string program_directory();
 Result<Nanoseconds> processor_time(pid_t process);
 /// Resident memory. Errors: NotFound.
 Result<std::uint64_t> resident_bytes(pid_t process);
+/// How often the threads of a process that are there now slept, and lost their processor to
+/// another.
+struct ContextSwitches {
+  std::uint64_t slept = 0;
+  std::uint64_t preempted = 0;
+};
+/// Errors: NotFound.
+Result<ContextSwitches> context_switches(pid_t process);
 
 /// Sleeps; ends early when interrupted.
 void pause_for(Nanoseconds time);
