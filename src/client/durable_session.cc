@@ -10,6 +10,7 @@
 
 #include "client/connection_costs.h"
 #include "core/assert.h"
+#include "core/epoch.h"
 #include "core/log_message.h"
 #include "core/message_bytes.h"
 #include "core/try.h"
@@ -48,9 +49,25 @@ void DurableSession::give_back(Deadline deadline) {
   close();
 }
 
+/// A pool whose last writer lies further behind than one step is fenced up to this one's epoch.
+Result<void> DurableSession::come_within_a_step(const control::SessionRequest& request) {
+  PERDURE_TRY(pool, peer_->describe(request.pool, deadline()));
+  Epoch at = pool.epoch;
+  while (at.value != 0 && at < request.epoch && request.epoch.value - at.value > kEpochStepMax) {
+    at.value += kEpochStepMax;
+    PERDURE_TRY_VOID(peer_->fence(request.pool, at, deadline()));
+  }
+  return {};
+}
+
 Result<void> DurableSession::open(const control::SessionRequest& request) {
   close();
-  PERDURE_TRY(connection, peer_->open_session(request, deadline()));
+  auto opened = peer_->open_session(request, deadline());
+  if (!opened.ok() && opened.code() == ErrorCode::InvalidArgument && request.write) {
+    PERDURE_TRY_VOID(come_within_a_step(request));
+    opened = peer_->open_session(request, deadline());
+  }
+  PERDURE_TRY(connection, std::move(opened));
   connection_ = std::move(connection);
   if (connection_->message_bytes_max <= 2 * kMessageOverheadBytes) {
     return Error{ErrorCode::ProtocolError,

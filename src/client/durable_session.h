@@ -321,6 +321,7 @@ class DurableSession {
   void note_answers(std::uint64_t before);
   void note_extents(std::uint64_t request, std::span<const persist::UpdateItem> items);
   bool overlaps_in_flight(std::uint64_t at, std::uint64_t length) const;
+  Result<void> come_within_a_step(const control::SessionRequest& request);
   Result<void> connect(bool tail_word);
   Result<void> await(std::uint64_t number);
 

@@ -8,4 +8,8 @@ namespace perdure {
 /// A pool takes no epoch above this one, so that a writer can always come after another.
 inline constexpr Epoch kEpochMax{std::uint32_t{1} << 31};
 
+/// Nor, once it has had a writer, one so far above its own: a pool without epochs left can never be
+/// written again, and nobody gets there by mistake. Who has to come from further fences in steps.
+inline constexpr std::uint32_t kEpochStepMax = 65536;
+
 }  // namespace perdure

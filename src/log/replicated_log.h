@@ -251,6 +251,7 @@ class ReplicatedLog {
   Anchor anchor_;
   std::uint64_t payload_max_ = 0;  // of one record
   Epoch epoch_;
+  std::string newest_peer_;  // on which it was found when this opened
   Lsn begin_ = kFirstLsn;  // of the epoch
   std::uint64_t writer_ = 0;
   bool writer_seen_ = false;  // another one, when opening looked

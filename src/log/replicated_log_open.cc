@@ -184,6 +184,7 @@ Result<void> ReplicatedLog::ask_pools() {
                                other.peer().name(), replica.peer().name(), pool->uuid)};
     }
     replica.set_pool(*uuid);
+    if (pool->epoch > epoch_) newest_peer_ = replica.peer().name();
     epoch_ = std::max(epoch_, pool->epoch);
     if (!pool->writer_present || pool->writer == writer_) continue;
     writer_seen_ = true;
@@ -286,9 +287,9 @@ Result<void> ReplicatedLog::open_sessions(const Configuration& configuration) {
   if (epoch_ >= kEpochMax) {
     return Error{
         ErrorCode::Unsupported,
-        fmt::format("log '{}' has come to epoch {}, and they end there: copy it into a new "
-                    "log",
-                    options_.pool, epoch_.value)};
+        fmt::format("pool '{}' on {} has come to epoch {}, and they end there: replace or remove "
+                    "that replica, or copy the log into a new one if all are there",
+                    options_.pool, newest_peer_, epoch_.value)};
   }
   ++epoch_.value;
   // Whoever can not succeed fences nobody.

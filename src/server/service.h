@@ -278,7 +278,7 @@ class PeerService {
   void for_each_side_by_side(const std::vector<PoolPointer>& entries,
                              const std::function<void(PoolEntry&)>& work, const Deadline& until);
   void expire_grants();
-  Result<void> make_room(bool for_writer);
+  Result<void> make_room(const PoolEntry& pool, const control::SessionRequest& request);
   std::size_t reserved_for_writers() const;
   void look_at_media();
   void look_at_medium(PoolEntry& entry);

@@ -19,13 +19,21 @@ namespace perdure::server {
 namespace {
 
 constexpr Nanoseconds kEndWithin = std::chrono::seconds{10};
-// A pool without epochs left can never be written again: nobody gets there by mistake.
-constexpr std::uint32_t kFenceStepMax = 65536;
 // Each round but the first means that somebody else was granted a session in between.
 constexpr int kPrepareRoundsMax = 4;
+// Opening, trimming and repairing read a pool by one session each; two writers may be at it.
+constexpr std::size_t kForWritersOfOnePool = 4;
 
 std::string writer_words(const SessionTerms& terms) {
   return fmt::format("'{}' of epoch {}", terms.writer_name, terms.epoch.value);
+}
+
+Result<void> require_step(const std::string& pool, Epoch now, Epoch wanted) {
+  if (wanted <= kEpochMax && wanted.value - now.value <= kEpochStepMax) return {};
+  return Error{ErrorCode::InvalidArgument,
+               fmt::format("pool '{}' is at epoch {}; the next one is at most {} above that, and "
+                           "epochs end at {}",
+                           pool, now.value, kEpochStepMax, kEpochMax.value)};
 }
 
 std::string owner_words(const WriterRecord& last) {
@@ -103,6 +111,9 @@ Result<void> PeerService::admit_writer(const PoolPointer& entry,
                              "over",
                              entry->name, writer_words(terms))};
   }
+  if (last.epoch.value != 0) {
+    PERDURE_TRY_VOID(require_step(entry->name, last.epoch, request.epoch));
+  }
   PERDURE_TRY_VOID(end_all(writers, true));
   PERDURE_TRY_VOID(require_open(*entry));  // ending may have found the medium broken
   WriterRecord record;
@@ -135,35 +146,60 @@ std::size_t PeerService::reserved_for_writers() const {
 }
 
 /// Whether one more session may be granted. Readers leave room for writers, and half of their own
-/// room to those readers that connect; a writer, of whom a pool has one, finds room as long as
-/// any grant of a reader is unused: the oldest of these has to go.
-Result<void> PeerService::make_room(bool for_writer) {
-  const std::size_t for_readers = options_.sessions_max - reserved_for_writers();
-  SessionPointer oldest;
+/// room to those readers that connect. Who reads for a writer has more room, but leaves half of the
+/// writers' own, and a pool has few such sessions at a time: anybody may call himself that. Where
+/// there is no room the oldest grant to read that nobody has used has to go, a reader's first: so a
+/// writer, of whom a pool has one, finds room as long as there is such a grant.
+Result<void> PeerService::make_room(const PoolEntry& pool, const control::SessionRequest& request) {
+  const std::size_t reserved = reserved_for_writers();
+  const std::size_t for_readers = options_.sessions_max - reserved;
+  const std::size_t for_reading = options_.sessions_max - (reserved + 1) / 2;
+  SessionPointer going;
   {
     const MutexLock lock(mutex_);
     std::size_t readers = 0;
-    std::size_t unused = 0;
+    std::size_t unused = 0;  // of them
+    std::size_t for_writers = 0;
+    std::size_t for_writers_here = 0;
     for (const auto& [id, entry] : sessions_) {
-      if (entry->session.terms().write || entry->session.terms().for_writer) continue;
-      ++readers;
-      if (entry->phase != control::SessionPhase::Granted) continue;
-      ++unused;
-      if (oldest == nullptr || entry->order < oldest->order) oldest = entry;
+      const SessionTerms& terms = entry->session.terms();
+      if (terms.write) continue;
+      ++(terms.for_writer ? for_writers : readers);
+      if (terms.for_writer && entry->pool.get() == &pool) ++for_writers_here;
+      if (!terms.for_writer && entry->phase == control::SessionPhase::Granted) ++unused;
     }
-    const bool full = sessions_.size() >= options_.sessions_max;
-    const bool many_unused = !for_writer && unused != 0 && unused >= (for_readers + 1) / 2;
-    if (!full && !many_unused && (for_writer || readers < for_readers)) return {};
-    if (oldest == nullptr) {
-      return Error{ErrorCode::QueueFull,
-                   fmt::format("this peer has {} sessions, of its limit of {}, and keeps {} for "
-                               "writers; close one, or raise the limit",
-                               sessions_.size(), options_.sessions_max, reserved_for_writers())};
+    const bool many_here = request.for_writer && for_writers_here >= kForWritersOfOnePool;
+    bool room = sessions_.size() < options_.sessions_max && !many_here;
+    if (request.for_writer) {
+      room = room && readers + for_writers < for_reading;
+    } else if (!request.write) {
+      room = room && readers < for_readers && (unused == 0 || unused < (for_readers + 1) / 2);
     }
-    oldest->phase = control::SessionPhase::Ending;
+    if (room) return {};
+    for (const auto& [id, entry] : sessions_) {
+      const SessionTerms& terms = entry->session.terms();
+      if (terms.write || entry->phase != control::SessionPhase::Granted) continue;
+      if (terms.for_writer && !request.write && !request.for_writer) continue;
+      if (many_here && (!terms.for_writer || entry->pool.get() != &pool)) continue;
+      const auto rank = [](const SessionEntry& of) {
+        return std::pair(of.session.terms().for_writer, of.order);
+      };
+      if (going == nullptr || rank(*entry) < rank(*going)) going = entry;
+    }
+    if (going == nullptr) {
+      return Error{
+          ErrorCode::QueueFull,
+          fmt::format("this peer has {} sessions, of its limit of {}, and keeps {} for "
+                      "writers{}; close one, or raise the limit",
+                      sessions_.size(), options_.sessions_max, reserved,
+                      many_here ? fmt::format(", of which this pool has {} that read for one",
+                                              for_writers_here)
+                                : "")};
+    }
+    going->phase = control::SessionPhase::Ending;
     ++refused_.displaced;
   }
-  finish(oldest);
+  finish(going);
   return {};
 }
 
@@ -200,7 +236,7 @@ Result<control::SessionGrant> PeerService::grant(const PoolPointer& entry,
   grant.medium = *medium;
   terms.flushes_writes = grant.pool.profile.domain != PersistenceDomain::Page ||
                          grant.pool.profile.dma_dirties == DmaDirties::Yes;
-  PERDURE_TRY_VOID(make_room(request.write || request.for_writer));
+  PERDURE_TRY_VOID(make_room(*entry, request));
   terms.id = options_.secrets();
   if (options_.handlers) terms.handlers = options_.handlers(terms);
   terms.reply_bytes_max = options_.reply_bytes_max;
@@ -380,13 +416,7 @@ Result<void> PeerService::fence(const std::string& pool, Epoch epoch, const Call
                              last.epoch.value, owner_words(last), epoch.value)};
   }
   if (epoch == last.epoch) return {};
-  if (epoch > kEpochMax || epoch.value - last.epoch.value > kFenceStepMax) {
-    return Error{
-        ErrorCode::InvalidArgument,
-        fmt::format("pool '{}' is at epoch {}; it can be fenced at most {} above that, and "
-                    "epochs end at {}",
-                    pool, last.epoch.value, kFenceStepMax, kEpochMax.value)};
-  }
+  PERDURE_TRY_VOID(require_step(pool, last.epoch, epoch));
   PERDURE_TRY_VOID(end_all(sessions_of(*entry, true), true));
   PERDURE_TRY_VOID(require_open(*entry));
   WriterRecord record;

@@ -329,6 +329,27 @@ TEST_F(Service, SessionsAreLimitedAndReadersLeaveRoomForAWriter) {
   EXPECT_TRUE(open(reader).ok());
 }
 
+TEST_F(Service, WhoeverSaysThatHeReadsForAWriterKeepsNoWriterOut) {
+  control::SessionRequest reading;
+  reading.pool = "a";
+  reading.for_writer = true;
+  // Grants that nobody uses: each makes room for the next.
+  for (int i = 0; i < 10; ++i) {
+    ASSERT_TRUE(service_->open_session(reading, std::nullopt).ok()) << i;
+  }
+  { ASSERT_TRUE(open(writer(1, 10)).ok()); }
+  world_.settle();
+  // And those that are used leave it room.
+  std::vector<client::Session> sessions;
+  for (int i = 0; i < 10; ++i) {
+    auto session = open(reading);
+    if (session.ok()) sessions.push_back(std::move(*session));
+  }
+  EXPECT_EQ(sessions.size(), 3u);
+  EXPECT_EQ(open(reading).code(), ErrorCode::QueueFull);
+  EXPECT_TRUE(open(writer(2, 10)).ok());
+}
+
 TEST_F(Service, AGrantThatNobodyUsesMakesRoomForTheNextOne) {
   control::SessionRequest reader;
   reader.pool = "a";

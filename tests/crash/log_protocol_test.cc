@@ -386,6 +386,31 @@ TEST(LogProtocol, EpochsHaveAnEndAndNobodyGetsThereByOneFence) {
   EXPECT_EQ(log->status().epoch, Epoch{1001});
 }
 
+TEST(LogProtocol, NobodyGetsToTheEndOfEpochsByOneSession) {
+  Cluster cluster;
+  cluster.opened().reset();
+  const Deadline deadline = Deadline::after(std::chrono::seconds(10));
+  control::SessionRequest far{kPool, true, kEpochMax, 7, "far", true};
+  EXPECT_EQ(cluster.peer(0)->open_session(far, deadline).code(), ErrorCode::InvalidArgument);
+  EXPECT_EQ(cluster.peer(0)->describe(kPool, deadline)->epoch, Epoch{1});
+
+  // The others go on without one of them for more epochs than that.
+  cluster.stop(2);
+  Epoch at{1};
+  for (int step = 0; step < 3; ++step) {
+    at.value += kEpochStepMax;
+    for (const std::size_t peer : {0, 1}) {
+      ASSERT_TRUE(cluster.peer(peer)->fence(kPool, at, deadline).ok());
+    }
+  }
+  Writer log = cluster.opened();
+  Cluster::append(*log, 3);
+  cluster.start(2);
+  (void)log->repair();
+  for (const ReplicaStatus& replica : log->status().replicas)
+    EXPECT_TRUE(replica.up) << replica.down_reason;
+}
+
 TEST(LogProtocol, ADamagedWordIsRepairedByOpening) {
   Cluster cluster;
   Writer log = cluster.opened();
