@@ -72,7 +72,7 @@ OLD_WORDS = (
     (r"\breceive_patient\b", "inspect"),
     (r"\b[kK]?[Gg]reet(s|ing|ings)?(?![a-z])", "the header, message or handshake that it is"),
     (r"\blast[ _]words", "what is still to be reported"),
-    (r"\bfor so long\b", "for this long, or how long it is"),
+    (r"\b[Ff]or so long\b", "for this long, or how long it is"),
     (r"\bway[ _]out\b|WayOut(?![a-z])", "advice"),
     (r"\blook_for_stalls?\b", "check_timeout"),
     (r"\bthree providers\b", "four providers"),

@@ -1,6 +1,7 @@
 // `perdure torture`: whole clusters in a box, under one seed each, with everything going wrong; and
 // a judge beside them that knows what was promised. The worlds are testing/torture's.
 #include "commands.h"
+#include "core/counted.h"
 #include "output.h"
 #include "testing/temporary_directory.h"
 #include "testing/torture/campaign.h"
@@ -214,8 +215,8 @@ std::string traits_text(const Scenario& scenario, const Coverage& coverage) {
 }
 
 std::string failure_text(const Failure& failure, const CampaignOptions& options) {
-  std::string text = fmt::format("\n{} (at {}, in {} worlds)\n  {}\n  repeat: {}\n",
-                                 failure.breach.law, failure.operation, failure.times,
+  std::string text = fmt::format("\n{} (at {}, in {})\n  {}\n  repeat: {}\n", failure.breach.law,
+                                 failure.operation, counted(failure.times, "world"),
                                  failure.breach.story, repeat_line(failure, options));
   for (const std::string& line : failure.told) text += "    " + line + '\n';
   return text;
@@ -223,9 +224,9 @@ std::string failure_text(const Failure& failure, const CampaignOptions& options)
 
 std::string campaign_text(const Scenario& scenario, const TortureOptions& options,
                           const CampaignState& state) {
-  std::string text =
-      fmt::format("{}: {} worlds from seed {}, {} operations each\n\n", label_of(options),
-                  state.worlds_run, options.campaign.seed, options.campaign.operations);
+  std::string text = fmt::format("{}: {} from seed {}, {} each\n\n", label_of(options),
+                                 counted(state.worlds_run, "world"), options.campaign.seed,
+                                 counted(options.campaign.operations, "operation"));
   text += coverage_text(scenario, state.coverage) + '\n';
   if (!scenario.traits.empty()) text += traits_text(scenario, state.coverage) + '\n';
   for (const auto& [name, value] : state.counters)
@@ -236,7 +237,8 @@ std::string campaign_text(const Scenario& scenario, const TortureOptions& option
   for (const Failure& failure : state.failures) {
     text += failure_text(failure, options.campaign);
   }
-  text += fmt::format("\n{} of {} worlds broke a law", state.worlds_failed, state.worlds_run);
+  text += fmt::format("\n{} of {} broke a law", state.worlds_failed,
+                      counted(state.worlds_run, "world"));
   if (state.coverage.empty_cells() != 0) {
     text += fmt::format("; {} cells of the tables are empty", state.coverage.empty_cells());
     if (state.steps_run < kStepsForCoverage) text += " (so short a run is not failed for that)";
@@ -290,7 +292,7 @@ ExitStatus run_scenario(const Scenario& scenario, TortureOptions& options) {
   if (!state.ok()) return fail(state.error());
   StatusLine status;
   options.campaign.progress = [&status](const CampaignState& now) {
-    status.show(fmt::format("{} worlds, {:.1f} a second, {} failed", now.worlds_run,
+    status.show(fmt::format("{}, {:.1f} a second, {} failed", counted(now.worlds_run, "world"),
                             static_cast<double>(now.worlds_run) / std::max(now.seconds, 1e-9),
                             now.worlds_failed));
   };

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "core/counted.h"
 #include "core/try.h"
 #include "log/replicated_log.h"
 
@@ -76,9 +77,8 @@ std::string ReplicatedLog::named_wrongly(const Configuration& configuration) con
   const std::size_t members = configuration.members.size();
   if (replicas_.size() > members || (replicas_.size() < members && !options_.partial)) {
     return fmt::format(
-        "{} peers were named; name all of them, or change what the log has with "
-        "`perdure log replica`",
-        replicas_.size());
+        "{} named; name all of them, or change what the log has with `perdure log replica`",
+        counted(replicas_.size(), "peer"));
   }
   if (options_.quorum != 0 && options_.quorum != configuration.quorum) {
     return fmt::format("a quorum of {} was asked for", options_.quorum);

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "control/version.h"
+#include "core/counted.h"
 #include "core/log_message.h"
 #include "core/try.h"
 
@@ -467,9 +468,10 @@ Result<void> PeerService::delete_pool(const std::string& pool, const std::string
     }
   }
   if (const auto sessions = sessions_of(*entry, false); !sessions.empty()) {
-    return Error{ErrorCode::Busy,
-                 fmt::format("pool '{}' has {} sessions, {} of them writers': end them first", pool,
-                             sessions.size(), sessions_of(*entry, true).size())};
+    return Error{
+        ErrorCode::Busy,
+        fmt::format("pool '{}' has {}, {} of them writers': end them first", pool,
+                    counted(sessions.size(), "session"), sessions_of(*entry, true).size())};
   }
   PERDURE_TRY(preparing, hold_prepared(*entry));
   deregister_pool(*entry);

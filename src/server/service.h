@@ -61,7 +61,7 @@ struct ServiceOptions {
   /// Of them, for writers only: readers, and grants that nobody uses, leave these free. 0: a
   /// quarter of sessions_max.
   std::size_t sessions_for_writers = 0;
-  /// For so long starting waits for pools that are in use, all together: a daemon that was killed a
+  /// How long starting waits for pools that are in use, all together: a daemon that was killed a
   /// moment ago has its pools until its process has ended. Then they are asked for in the
   /// background, for ten minutes: the kernel keeps a killed process until it has destroyed its
   /// queue pairs, and rxe has been seen to take 50 s for one (Linux 6.12).

@@ -10,6 +10,7 @@
 #include <algorithm>
 
 #include "control/host_port.h"
+#include "core/counted.h"
 #include "core/epoch.h"
 #include "core/log_message.h"
 #include "core/try.h"
@@ -246,7 +247,7 @@ Result<control::SessionGrant> PeerService::grant(const PoolPointer& entry,
   }
   if (sessions_.size() >= options_.sessions_max) {  // others came in between
     return Error{ErrorCode::QueueFull,
-                 fmt::format("this peer has {} sessions, its limit", sessions_.size())};
+                 fmt::format("this peer has {}, its limit", counted(sessions_.size(), "session"))};
   }
   grant.session = terms.id;
   if (request.write) grant.pool.writer_present = true;

@@ -377,8 +377,9 @@ TEST_F(Pressure, WithoutDescriptorsOperatorsAreAnsweredAndNothingSpins) {
 TEST_F(Pressure, GrantsThatNobodyUsesLeaveRoomForWriters) {
   const Again granting([&] {
     for (int i = 0; i < 10; ++i) {
-      (void)daemon_->ask("POST", "/v1/pools/a/sessions",
-                         i % 2 == 0 ? R"({"write":false})" : R"({"write":false,"for_writer":true})");
+      const char* const who =
+          i % 2 == 0 ? R"({"write":false})" : R"({"write":false,"for_writer":true})";
+      (void)daemon_->ask("POST", "/v1/pools/a/sessions", who);
     }
   });
   const Deadline patience = soon();
