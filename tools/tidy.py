@@ -345,6 +345,39 @@ def check_tests_built(paths, compiled):
             yield path, 1, "this test is not built: no target compiles it"
 
 
+# Of the Linux kernel, and of rpma's guide.
+PATHS_OF_OTHERS = ("include/rdma/", "include/uapi/", "tools/ddio.sh")
+PATH_NAMED = re.compile(
+    r"(?<![\w./-])((?:apps|bench|configs|demo|docs|examples|hardware|include|src|testing|tests|"
+    r"tools)/[\w./-]*\.(?:cc|h|c|py|md|toml|json|pml|cpp|sh|proto))\b(?![*{<])")
+
+
+def check_paths_named(path, text, names):
+    """Files of the tree that a comment or a document names are there."""
+    for number, line in enumerate(text.split("\n"), 1):
+        for match in PATH_NAMED.finditer(line):
+            if match.group(1) not in names and not match.group(1).startswith(PATHS_OF_OTHERS):
+                yield path, number, f"{match.group(1)} is named here, and there is no such file"
+
+
+MODULE_ROW = re.compile(r"^\| `([\w/]+)` \| .* \| (.*) \|$", re.MULTILINE)
+
+
+def check_table_of_modules(contributing):
+    """CONTRIBUTING.md lists every module with what it may include."""
+    rows = dict(MODULE_ROW.findall(contributing))
+    for module, allowed in sorted(LAYERS.items()):
+        if "/" in module:
+            continue
+        if module not in rows:
+            yield "CONTRIBUTING.md", 1, f"its table of modules lacks {module}"
+            continue
+        said = set(re.findall(r"\w+", re.split("[;:]", rows[module])[0])) & set(LAYERS)
+        if said != allowed:
+            wanted = " ".join(sorted(allowed)) or "nothing of ours"
+            yield "CONTRIBUTING.md", 1, f"{module} may include: {wanted}"
+
+
 # --- the tree -------------------------------------------------------------------------------------
 
 
@@ -390,9 +423,15 @@ def main(arguments):
 
     root = pathlib.Path(options.root).resolve()
     paths = list(source_files(root))
+    names = set(tracked_files(root))
     breaches = []
     for path in paths:
-        breaches += check_source(path, (root / path).read_text(encoding="utf-8"))
+        text = (root / path).read_text(encoding="utf-8")
+        breaches += check_source(path, text)
+        if not path.endswith("_test.py"):
+            breaches += check_paths_named(path, text, names)
+        if path == "CONTRIBUTING.md":
+            breaches += check_table_of_modules(text)
     if options.compile_commands:
         breaches += check_tests_built(paths, compiled_files(root, options.compile_commands))
 

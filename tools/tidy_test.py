@@ -171,6 +171,21 @@ class Tree(unittest.TestCase):
         found = list(tidy.check_tests_built(paths, {"src/a/a.cc", "src/a/a_test.cc"}))
         self.assertEqual([path for path, _, _ in found], ["tests/b/b_test.cc"])
 
+    def test_a_path_that_is_named_is_there(self):
+        names = {"src/a/a.cc", "docs/a.md"}
+        text = "see docs/a.md and src/a/a.cc,\nbut docs/b.md; include/rdma/x.h is the kernel's\n"
+        found = list(tidy.check_paths_named("README.md", text, names))
+        self.assertEqual([(path, line) for path, line, _ in found], [("README.md", 2)])
+        self.assertIn("docs/b.md", found[0][2])
+
+    def test_the_table_of_modules_has_all_and_says_what_they_include(self):
+        rows = [f"| `{module}` | verb | {' '.join(sorted(allowed)) or 'nothing of ours'} |"
+                for module, allowed in tidy.LAYERS.items() if "/" not in module]
+        self.assertEqual(list(tidy.check_table_of_modules("\n".join(rows))), [])
+        self.assertEqual(len(list(tidy.check_table_of_modules("\n".join(rows[1:])))), 1)
+        wrong = [row.replace("core", "core sim") if "`plan`" in row else row for row in rows]
+        self.assertEqual(len(list(tidy.check_table_of_modules("\n".join(wrong)))), 1)
+
     def test_the_whole_run_says_where_and_fails(self):
         with tempfile.TemporaryDirectory() as root:
             source = pathlib.Path(root, "src", "core", "a.cc")

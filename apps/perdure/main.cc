@@ -21,7 +21,8 @@ void describe(const Program& program) {
   program.set_column_width(34);
   program.footer(
       "Exit status: 0 success, 1 failed, 2 wrong command line, 3 records not committed,\n"
-      "4 replicas differ or are damaged. `perdure COMMAND --help` has examples.");
+      "4 replicas differ or are damaged, 5 done, and what was lost was given up.\n"
+      "`perdure COMMAND --help` has examples.");
   program.allow_options_anywhere();
   add_status_command(program);
   add_log_commands(program);

@@ -6,7 +6,7 @@
 //   - where all places are taken, or all of one address, whoever has been sending its request the
 //     longest makes room for the next one;
 //   - requests that decide who may write have workers and room of their own (Lane).
-// docs/decisions/0009-http.md says why it stands on libmicrohttpd.
+// docs/decisions/0010-http.md says why it stands on libmicrohttpd.
 #pragma once
 
 #include <perdure/result.h>
