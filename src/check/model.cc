@@ -56,7 +56,7 @@ class Compiler {
 
   Result<Program> run() {
     item_cells();
-    if (auto checked = places(); !checked) return checked.error();
+    places();
     if (auto checked = one_way_per_item(); !checked) return checked.error();
     operations();
     if (auto checked = within_limits(); !checked) return checked.error();
@@ -102,7 +102,7 @@ class Compiler {
   }
 
   /// Cells for the versions of each place that several items share.
-  Result<void> places() {
+  void places() {
     program_.version_of_cell.resize(program_.cells);
     std::vector<std::size_t> numbers;  // by Program::places: the script's number of it
     for (std::size_t item = 0; item < script_.place_of_item.size(); ++item) {
@@ -124,10 +124,6 @@ class Compiler {
       place.first_cell = program_.cells;
       program_.cells += place.cells.size() + 1;
     }
-    const bool persists = std::any_of(script_.steps.begin(), script_.steps.end(),
-                                      [](auto& step) { return posts(step, Verb::WritePersist); });
-    if (script_.mixed && persists) return not_modelled("PWRITE among other methods");
-    return {};
   }
 
   bool drains() const { return program_.keeps == Keeps::Domain; }

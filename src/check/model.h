@@ -23,8 +23,9 @@
 //     drained. A READ does the same if it lies in something that was written before it on its
 //     connection; a receive buffer is out of its reach. Where the profile has no native FLUSH, a
 //     READ of the last item named stands in for it.
-//   - PWRITE (seed paper 001, section V) is a WRITE whose units drain after those of all earlier
-//     PWRITEs of its connection, under dmp, with DDIO on or off: the persist buffers keep the
+//   - PWRITE (seed paper 001, section V) is a WRITE that becomes visible when all earlier PWRITEs
+//   of
+//     its connection have drained, under dmp, with DDIO on or off: the persist buffers keep the
 //     order. It completes when it has drained (the persist ACK). The hardware knows the memory
 //     controller and no page cache; on other domains than dmp the ACK says that the units are
 //     visible.
@@ -134,7 +135,7 @@ struct Operation {
   Mask cell_mask{};
   std::size_t answers_before = 0;  // non-posted ones that a fence up to here waits for
   Mask visible_before{};           // cells that must be visible before it
-  Mask drains_before{};            // PWRITE: cells that drain no later than its own;
+  Mask drains_before{};            // PWRITE: its own cells and those of PWRITEs before it;
                                    // flushes, Read: cells that have drained when it takes effect
 };
 

@@ -40,6 +40,16 @@ void next_deliver(const Program& program, const State<words>& state, std::size_t
   visit(next, Action{Action::Kind::Deliver, at, slot});
 }
 
+/// What has drained before a PWRITE is visible: those before it, if they keep their order.
+template <std::size_t words>
+void persist_before(const Program& program, const Operation& operation, State<words>& state) {
+  const auto& persists = program.connections[operation.connection].persists;
+  for (std::size_t index = 1; index < persists.size(); ++index) {
+    if (&program.operations[persists[index]] != &operation) continue;
+    persist(program, state, program.operations[persists[index - 1]].drains_before);
+  }
+}
+
 /// A posted operation shows the next unit of one of its items, as far as the wire has brought it.
 template <std::size_t words, typename Visit>
 void next_show_of(const Program& program, const State<words>& state, const Operation& operation,
@@ -51,6 +61,7 @@ void next_show_of(const Program& program, const State<words>& state, const Opera
       if ((state[word_of(cell)] & bit_of(cell)) != 0) continue;
       if (operation.slot_first + unit >= slots_here) return;
       State<words> next = state;
+      persist_before(program, operation, next);
       put(program, next, cell);
       visit(next, Action{Action::Kind::Show, operation.connection, cell});
       break;
@@ -101,7 +112,7 @@ void next_persist(const Program& program, const State<words>& state, std::size_t
     const Operation& operation = program.operations[index];
     if (!contains(state, operation.cell_mask)) return;
     State<words> next = state;
-    drain(program, next, operation.drains_before);
+    persist(program, next, operation.drains_before);
     if (next == state) continue;
     visit(next, Action{Action::Kind::Persist, at, index});
     return;

@@ -125,6 +125,25 @@ void drain(const Program& program, State<words>& state, const Mask& mask) {
   }
 }
 
+/// PWRITEs that have been visible have drained. At a shared place, that version or a newer one has,
+/// and the item's own cell says so from now on.
+template <std::size_t words>
+void persist(const Program& program, State<words>& state, const Mask& mask) {
+  for (std::size_t word = 0; word < words; ++word) state[word] |= (state[word] & mask[word]) << 1;
+  for (const SharedPlace& place : program.places) {
+    std::size_t newest = 0;
+    for (std::size_t version = 1; version <= place.cells.size(); ++version) {
+      const std::size_t cell = place.cells[version - 1];
+      if (in_mask(mask, cell) && (state[word_of(cell)] & bit_of(cell)) != 0) newest = version;
+    }
+    for (std::size_t version = 0; version < newest; ++version) {
+      const std::size_t cell = place.first_cell + version;
+      // An older one that has come over it may be what is there.
+      if ((state[word_of(cell)] & bit_of(cell)) == 0) state[word_of(cell)] &= ~(bit_of(cell) << 1);
+    }
+  }
+}
+
 /// Whether nothing that the RNIC keeps through a power failure is still to be written to a shared
 /// place. If something is, what that leaves is asked of a state after this one.
 template <std::size_t words>

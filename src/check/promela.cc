@@ -7,8 +7,6 @@
 
 #include <algorithm>
 
-#include <array>
-
 namespace perdure::check {
 namespace {
 
@@ -171,6 +169,18 @@ class Printer : private Layout {
     return fmt::format("{}active proctype posted{}() {{\n{}  skip\n}}\n\n", text, at, in_turn);
   }
 
+  /// That the PWRITEs before one have drained: "", or " && " and so on.
+  std::string persisted_before(std::size_t index) const {
+    std::string guard;
+    if (requests[index].step->verb != Verb::WritePersist || !persists_in_order()) return guard;
+    for (std::size_t earlier = 0; earlier < index; ++earlier) {
+      const Request& other = requests[earlier];
+      if (other.step->verb != Verb::WritePersist) continue;
+      if (other.connection == requests[index].connection) guard += " && " + persisted(earlier);
+    }
+    return guard;
+  }
+
   /// That the requester has let it go: whatever waits for a fence, waits.
   std::string left(std::size_t index) const {
     std::string guard = fmt::format("sent > {}", index);
@@ -201,8 +211,8 @@ class Printer : private Layout {
     for (const Unit& unit : requests[index].units) {
       const std::string here =
           guard.empty() ? fmt::format("arrived[{}] && ", unit.slot) : std::string();
-      text +=
-          fmt::format("  :: atomic {{ {1}!vis[{0}] -> {2} }}\n", unit.cell, here, show(unit.cell));
+      text += fmt::format("  :: atomic {{ {1}!vis[{0}]{3} -> {2} }}\n", unit.cell, here,
+                          show(unit.cell), persisted_before(index));
       all.push_back(fmt::format("vis[{}]", unit.cell));
     }
     return text + fmt::format("  :: {} -> break\n  od;\n", joined(all, " && ", "true"));
@@ -292,32 +302,20 @@ class Printer : private Layout {
           place);
     }
     for (std::size_t cell = 0; cell < cells; ++cell) {
-      if (shared(cell)) continue;
-      std::vector<std::string> terms{fmt::format("vis[{}]", cell)};
-      for (const std::size_t before : drain_before(cell)) {
-        terms.push_back(fmt::format("dom[{}]", before));
-      }
+      if (shared(cell) && !by_pwrite(cell)) continue;
       text += fmt::format(
-          "active proctype drain{0}() {{\nend0: atomic {{ {1} -> dom[{0}] = true }}\n}}\n", cell,
-          fmt::join(terms, " && "));
+          "active proctype drain{0}() {{\nend0: atomic {{ vis[{0}]{1} -> dom[{0}] = true }}\n}}\n",
+          cell, shared(cell) ? " && " + drained(cell) : "");
     }
     return text + "\n";
   }
 
-  /// The cells of the PWRITEs before the one that writes `cell`, if one does.
-  std::vector<std::size_t> drain_before(std::size_t cell) const {
-    std::array<std::vector<std::size_t>, kConnectionsMax> earlier;
-    for (const Request& request : requests) {
-      if (request.step->verb != Verb::WritePersist || !persists_in_order()) continue;
-      std::vector<std::size_t>& before = earlier[request.connection];
-      const std::size_t count = before.size();
-      for (const Unit& unit : request.units) {
-        if (unit.cell == cell)
-          return {before.begin(), before.begin() + static_cast<std::ptrdiff_t>(count)};
-        before.push_back(unit.cell);
-      }
-    }
-    return {};
+  bool by_pwrite(std::size_t cell) const {
+    return std::any_of(requests.begin(), requests.end(), [&](const Request& request) {
+      return request.step->verb == Verb::WritePersist &&
+             std::any_of(request.units.begin(), request.units.end(),
+                         [&](const Unit& unit) { return unit.cell == cell; });
+    });
   }
 
   std::string responder(std::size_t at) const {

@@ -51,21 +51,6 @@ Mask joined(const Mask& cells, const Mask& others) {
   return both;
 }
 
-/// `cells`, and what has drained before them because PWRITEs keep their order.
-template <std::size_t words>
-Mask with_persisted(const Program& program, Mask cells) {
-  for (const Connection& connection : program.connections) {
-    for (std::size_t index = connection.persists.size(); index-- > 1;) {
-      if (!overlaps<words>(cells, program.operations[connection.persists[index]].cell_mask))
-        continue;
-      const Operation& before = program.operations[connection.persists[index - 1]];
-      cells = joined<words>(cells, before.drains_before);
-      break;  // it has the ones before it, too
-    }
-  }
-  return cells;
-}
-
 /// Of a place that several updates write, that an item is kept means that it or a newer one is.
 template <std::size_t words>
 void keep_places(const Program& program, const State<words>& state, Kept& kept) {
@@ -100,7 +85,6 @@ Kept kept_cells(const Program& program, const State<words>& state) {
     for (std::size_t word = 0; word < words; ++word) {
       kept.surely[word] = (state[word] >> 1) & program.all_cells[word];
     }
-    kept.surely = with_persisted<words>(program, kept.surely);
   }
   if (!program.places.empty()) keep_places(program, state, kept);
   return kept;
@@ -167,7 +151,6 @@ std::optional<Broken> broken_by_one_more(const Program& program, const State<wor
     Mask choice = kept.surely;
     choice[word] |= bit_of(cell);
     if (in_mask(program.shared, cell)) add_older(program, cell, choice);
-    choice = with_persisted<words>(program, choice);
     const Mask recovered = recovered_cells(program, state, choice);
     const auto broken = broken_order<words>(program, recovered, recovered);
     if (broken) return broken_by<words>(program, choice, recovered, *broken);

@@ -23,7 +23,7 @@ bool has_word(const SetMember& member) {
 
 /// How an item comes to its place, and what is known by then of the updates before.
 struct Way {
-  enum class By { Write, AtomicWrite, Copy, Replay };
+  enum class By { Write, AtomicWrite, Persist, Copy, Replay };
   By by = By::Write;
   /// It leaves when an operation that comes after all WRITEs before it has been answered: a
   /// non-posted one of the method, or a message of it.
@@ -35,6 +35,7 @@ struct Way {
 
 Way::By by_of(const RequesterStep& step) {
   if (step.verb == Verb::WriteAtomic) return Way::By::AtomicWrite;
+  if (step.verb == Verb::WritePersist) return Way::By::Persist;
   if (!sends_items(step.verb)) return Way::By::Write;
   return step.replay ? Way::By::Replay : Way::By::Copy;
 }
@@ -79,15 +80,24 @@ Way way_of(const Method& method, Item item) {
   return way;
 }
 
+/// Whether an RNIC places it.
+bool by_rnic(const Way& way) { return way.by < Way::By::Copy; }
+
+/// Whether it is a WRITE, of either kind.
+bool by_write(const Way& way) { return way.by == Way::By::Write || way.by == Way::By::Persist; }
+
 /// What happens if an item that goes the newer way follows one that goes the older way to the same
 /// place, before the older update has resolved.
 std::optional<std::string_view> harm_in_flight(const Way& older, const Way& newer,
                                                const ServerProfile& profile) {
-  const bool written = newer.by == Way::By::Write || newer.by == Way::By::AtomicWrite;
+  const bool written = by_rnic(newer);
   switch (older.by) {
+    case Way::By::Persist:
+      if (newer.by == Way::By::Persist) break;  // each waits for those before it
+      [[fallthrough]];
     case Way::By::Write: {
       const bool behind = newer.behind_non_posted || newer.behind_message;
-      if (keeps_write_order(profile) || newer.by != Way::By::Write || behind) break;
+      if (keeps_write_order(profile) || !by_write(newer) || behind) break;
       return "WRITEs keep no order here, so the older word could be placed over the newer one";
     }
     case Way::By::AtomicWrite:
@@ -109,14 +119,14 @@ std::optional<std::string_view> harm_in_flight(const Way& older, const Way& newe
 /// WRITEs before it are visible.
 std::optional<std::string_view> harm_after_end(const Way& older, const Way& newer, bool fenced,
                                                const ServerProfile& profile) {
-  const bool written = newer.by == Way::By::Write || newer.by == Way::By::AtomicWrite;
+  const bool written = by_rnic(newer);
   if (older.by == Way::By::Replay && written) {
     return "a message that is replayed is applied when its update has long resolved, over what was "
            "written to the same place meanwhile";
   }
   const bool behind = fenced || newer.behind_non_posted || newer.behind_message;
-  const bool placed_late = older.by == Way::By::Write && !older.end_proves_it &&
-                           newer.by == Way::By::Write && !keeps_write_order(profile);
+  const bool placed_late = older.by == Way::By::Write && !older.end_proves_it && by_write(newer) &&
+                           !keeps_write_order(profile);
   if (placed_late && !behind) {
     return "the older update ends when the RNIC has it, which may place it over the newer one: "
            "WRITEs keep no order here";
@@ -143,9 +153,13 @@ Result<void> may_follow(const SetMember& older, const SetMember& newer,
     if (harm) return refusal(older, newer, *harm);
   }
   if (older.vouched && !has_word(older) && has_word(newer)) {
-    // A FLUSH in flight says nothing of a message that overtakes it, nor a message of a WRITE.
+    // A FLUSH in flight says nothing of a message that overtakes it, nor a message of a WRITE; each
+    // PWRITE waits for those before it.
     const Item word = static_cast<Item>(newer.method.shape.items() - 1);
-    if (!by_message(way_of(older.method, 0)) || !by_message(way_of(newer.method, word))) {
+    const Way piece = way_of(older.method, 0);
+    const Way last = way_of(newer.method, word);
+    const bool in_order = piece.by == Way::By::Persist && last.by == Way::By::Persist;
+    if (!in_order && !(by_message(piece) && by_message(last))) {
       return refusal(older, newer,
                      "the word of the one could survive without the piece before it that the other "
                      "is still about to make durable");

@@ -26,13 +26,6 @@ bool names_by_immediates(const Method& method) {
   return false;
 }
 
-/// PWRITEs: the checker has not been asked about them among other methods.
-bool persists_in_order(const Method& method) {
-  return std::any_of(method.requester.begin(), method.requester.end(), [](const auto& step) {
-    return step.kind == RequesterStep::Kind::Post && step.verb == Verb::WritePersist;
-  });
-}
-
 /// A message that survives because an SFLUSH has looked for it. That flushes this message alone:
 /// of an empty one before it (of a READ, behind a request) a power failure may leave nothing, and
 /// recovery stops at the first message that is not there.
@@ -63,7 +56,7 @@ class Chooser {
     const auto allowed = std::find_if(found.begin(), found.end(), [&](const auto& ranked) {
       const Method& method = ranked.known->method;
       if (!options_.replay && replays(method)) return false;
-      if (persists_in_order(method) || survives_by_lookup(method)) return false;
+      if (survives_by_lookup(method)) return false;
       if (!options_.immediates && names_by_immediates(method)) return false;
       return may_share({{method, reuse, false}}, profile_).ok();
     });

@@ -40,6 +40,13 @@ std::vector<ServerProfile> profiles() {
     all.back().dma_dirties = dirties;
   }
   all.push_back({Page, Ddio::On, ReceiveBuffers::Dram, Transport::Tcp, {}});
+  for (const WriteOrder order : {WriteOrder::Ordered, WriteOrder::Unknown}) {
+    all.push_back({Dmp, Ddio::On, ReceiveBuffers::Dram, Transport::InfiniBand, {}});
+    all.back().write_order = order;
+    all.back().capabilities.ordered_persist = all.back().capabilities.atomic_write = true;
+    all.push_back(all.back());
+    all.back().ddio = Ddio::Off;
+  }
   return all;
 }
 

@@ -1,6 +1,7 @@
 #include "tests/agreement/wrong_sets.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "core/assert.h"
 #include "plan/catalog.h"
@@ -36,6 +37,34 @@ SetMember ring(const ServerProfile& profile, const UpdateShape& shape, const std
 
 SetMember place(const ServerProfile& profile, const std::string& name) {
   return {known(profile, singleton(), name), Reuse::AfterItsEnd, false};
+}
+
+/// Of PWRITEs and others.
+std::vector<WrongSet> wrong_by_persist() {
+  std::vector<WrongSet> all;
+  ServerProfile persists = server(Dmp);
+  persists.capabilities.ordered_persist = true;
+  all.push_back(
+      {"set-words-stored-and-persisted",
+       {ring(persists, compound(), "send-copy-flush-ack"), ring(persists, compound(), "pwrite")},
+       persists,
+       "later-implies-earlier",
+       "the responder's processor may store the older word"});
+  all.push_back({"set-words-persisted-and-written",
+                 {ring(unordered(persists), compound(), "pwrite"),
+                  ring(unordered(persists), compound(), "write-flush-each")},
+                 unordered(persists),
+                 "acknowledged-implies-durable",
+                 "WRITEs keep no order here, so the older word",
+                 true});
+  SetMember persisted = place(persists, "pwrite");
+  persisted.vouched = true;
+  all.push_back({"set-pieces-persisted-and-a-word-sent",
+                 {ring(persists, compound(), "send-copy-flush-ack"), persisted},
+                 persists,
+                 "later-implies-earlier",
+                 "without the piece before it"});
+  return all;
 }
 
 }  // namespace
@@ -97,6 +126,7 @@ std::vector<WrongSet> wrong_sets() {
                  dmp,
                  order,
                  "without the piece before it"});
+  for (WrongSet& wrong : wrong_by_persist()) all.push_back(std::move(wrong));
   return all;
 }
 

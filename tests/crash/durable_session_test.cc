@@ -154,6 +154,10 @@ std::vector<Kind> kinds() {
   all.back().profile.capabilities.atomic_write = true;
   add("dmp ddio replay, sflush", Dmp, Ddio::On, pm, InfiniBand, ordered);
   all.back().profile.capabilities.send_flush = true;
+  add("dmp ddio, pwrite", Dmp, Ddio::On, dram, InfiniBand, ordered);
+  all.back().profile.capabilities.ordered_persist = true;
+  add("dmp unordered, pwrite", Dmp, Ddio::Off, dram, Roce, unknown);
+  all.back().profile.capabilities.ordered_persist = true;
   return all;
 }
 
@@ -162,11 +166,12 @@ struct Met {
   int updates = 0;
   int epochs = 0;  // updates with more than one
   int reads = 0;
-  int cuts = 0;     // of power, with an update in flight
-  int waited = 0;   // for a write
-  int back = 0;     // on a new connection
-  int replays = 0;  // connections whose methods replay messages
-  int atomics = 0;  // that resolved
+  int cuts = 0;      // of power, with an update in flight
+  int waited = 0;    // for a write
+  int back = 0;      // on a new connection
+  int replays = 0;   // connections whose methods replay messages
+  int persists = 0;  // connections of which one method writes by PWRITE
+  int atomics = 0;   // that resolved
   int exchanges = 0;
   int refused = 0;  // requests
 };
@@ -189,6 +194,16 @@ class Writer {
   }
 
  private:
+  /// Whether a method of the session writes by PWRITE.
+  bool persists() const {
+    for (const Method* method : {&session_->small_method(), &session_->large_method()}) {
+      for (const RequesterStep& step : method->requester) {
+        if (step.kind == RequesterStep::Kind::Post && step.verb == Verb::WritePersist) return true;
+      }
+    }
+    return false;
+  }
+
   void one_life(int life) {
     DurableSessionOptions options;
     options.clock = &world_.clock();
@@ -214,6 +229,7 @@ class Writer {
     ASSERT_TRUE(ready.ok()) << ready.error().message;
     memory_ = *session_->register_memory(bytes_);
     met_.replays += replays(session_->small_method()) ? 1 : 0;
+    met_.persists += persists() ? 1 : 0;
     const bool cuts = random_.below(8) != 0;
     if (cuts) world_.cut_after(server_->machine(), 1 + random_.below(3000));
     for (int step = 0; step < 120; ++step) {
@@ -666,9 +682,9 @@ TEST(DurableSession, KeepsItsPromisesWhereverThePowerFails) {
     const Met& each = met[kind];
     std::printf(
         "%-24s updates %d, of several epochs %d, reads %d, waited %d, back %d, power cuts %d, "
-        "replaying %d, atomics %d, exchanges %d, refused %d\n",
+        "replaying %d, by pwrite %d, atomics %d, exchanges %d, refused %d\n",
         all[kind].name, each.updates, each.epochs, each.reads, each.waited, each.back, each.cuts,
-        each.replays, each.atomics, each.exchanges, each.refused);
+        each.replays, each.persists, each.atomics, each.exchanges, each.refused);
     EXPECT_GT(each.exchanges, 0) << all[kind].name;
     EXPECT_GT(each.refused, 0) << all[kind].name;
     EXPECT_GT(each.atomics, 0) << all[kind].name;
@@ -683,6 +699,7 @@ TEST(DurableSession, KeepsItsPromisesWhereverThePowerFails) {
         profile.receive_buffers == ReceiveBuffers::Pm &&
         (profile.domain == PersistenceDomain::Wsp || profile.capabilities.native_flush);
     EXPECT_EQ(each.replays > 0, may_replay) << all[kind].name;
+    EXPECT_EQ(each.persists > 0, profile.capabilities.ordered_persist) << all[kind].name;
   }
 }
 
