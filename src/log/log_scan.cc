@@ -122,6 +122,9 @@ std::optional<LogEnd> LogCursor::reject(const RecordHeader& header, std::uint64_
   const bool known = header.type == RecordType::Data || header.type == RecordType::Configuration ||
                      header.type == RecordType::Pad;
   if (!known || record_bytes(header.payload_bytes) > room) return LogEnd::Torn;
+  // No writer makes such a record, and nothing can say where it ends: neither a word nor a state.
+  const Lsn end{at_.lsn.value + record_bytes(header.payload_bytes)};
+  if (next_place(end, ring_bytes_).value > kLsnMax) return LogEnd::Torn;
   return std::nullopt;
 }
 

@@ -52,12 +52,7 @@ Result<Copy> decode_state(std::span<const std::byte, kStateBytes> bytes) {
   copy.state.configuration = std::move(configuration);
   copy.state.promised = {Epoch{load<std::uint32_t>(at + kPromisedAt + 8)},
                          Lsn{load<std::uint64_t>(at + kPromisedAt)}};
-  const std::uint64_t ring = copy.state.anchor.ring_bytes;
-  const bool places = ring >= kRingBytesMin && ring % kCacheLineBytes == 0 &&
-                      head.lsn >= kFirstLsn && head.lsn.value % kRecordAlignment == 0 &&
-                      head.lsn.value <= kLsnMax && head.lsn == next_place(head.lsn, ring) &&
-                      copy.state.begin.value <= kLsnMax;
-  if (!places) return corrupt("the state of the log names a place where no record can be");
+  PERDURE_TRY_VOID(validate(copy.state));
   return copy;
 }
 
@@ -102,6 +97,17 @@ Result<Configuration> decode_configuration(std::span<const std::byte> bytes) {
   if (auto valid = validate(configuration); !valid)
     return corrupt("a configuration that can not be");
   return configuration;
+}
+
+Result<void> validate(const LogState& state) {
+  const std::uint64_t ring = state.anchor.ring_bytes;
+  const Boundary& head = state.head;
+  const bool places = ring >= kRingBytesMin && ring % kCacheLineBytes == 0 &&
+                      head.lsn >= kFirstLsn && head.lsn.value % kRecordAlignment == 0 &&
+                      head.lsn.value <= kLsnMax && head.lsn == next_place(head.lsn, ring) &&
+                      state.begin.value <= kLsnMax;
+  if (places) return {};
+  return corrupt("the state of the log names a place where no record can be");
 }
 
 StateBytes encode_state(const LogState& state, std::uint64_t generation) {

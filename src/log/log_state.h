@@ -76,6 +76,10 @@ std::vector<std::byte> encode_configuration(const Configuration& configuration);
 /// Errors: Corrupt.
 Result<Configuration> decode_configuration(std::span<const std::byte> bytes);
 
+/// Whether its places can be those of a log: no peer's bytes make a writer say what no reader
+/// takes. Errors: Corrupt.
+Result<void> validate(const LogState& state);
+
 StateBytes encode_state(const LogState& state, std::uint64_t generation);
 /// The newest of the copies; nothing when both are zero, or the first is torn and the second zero:
 /// the first state of all is written there first, and nobody counts on it before both are durable.

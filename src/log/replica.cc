@@ -128,6 +128,7 @@ void Replica::note_state(const std::optional<StoredState>& stored) {
 }
 
 Result<void> Replica::write_state(const LogState& state) {
+  PERDURE_TRY_VOID(validate(state));             // or neither copy could be read again
   if (state.marks.incomplete) durable_ = Lsn{};  // what it had does not count any more
   const StateBytes bytes = encode_state(state, ++state_generation_);
   const std::size_t older = 1 - state_copy_;

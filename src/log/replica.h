@@ -64,7 +64,8 @@ class Replica {
   }
 
   /// Makes the replica say `state`: the older copy first, then the other, each durable. Requires
-  /// note_state before, and what write_now does.
+  /// note_state before, and what write_now does. Errors: those of write_now; Corrupt: nobody could
+  /// read that state, and nothing was written.
   Result<void> write_state(const LogState& state);
   /// What is there before the next write_state; nothing: no state was ever written.
   void note_state(const std::optional<StoredState>& stored);

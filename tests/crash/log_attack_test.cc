@@ -557,6 +557,88 @@ TEST(LogAttack, TheLastLsnIsNoReasonToAbort) {
   EXPECT_NE(cluster.opened(), nullptr);
 }
 
+/// Puts a record that begins at the tail of an empty log and ends behind the last LSN there is.
+void put_record_beyond_the_last_lsn(std::span<std::byte> bytes, const log::LogState& state) {
+  const std::vector<std::byte> payload(8000, std::byte{7});
+  log::RecordHeader header;
+  header.payload_bytes = static_cast<std::uint32_t>(payload.size());
+  header.lsn = state.head.lsn;
+  header.index = state.head.index;
+  header.epoch = state.epoch;
+  header.previous_crc = state.head.crc;
+  const std::uint64_t offset = header.lsn.value % state.anchor.ring_bytes;
+  ASSERT_LE(offset + log::record_bytes(payload.size()), state.anchor.ring_bytes);
+  (void)log::encode_record(header, payload, bytes.data() + log::kRingAt + offset);
+}
+
+TEST(LogAttack, ARecordThatEndsBehindTheLastLsnIsNone) {
+  for (const LogShape shape : {LogShape::Singleton, LogShape::Compound}) {
+    Cluster cluster(3, log::kRingAt + 72 * 1024);  // so that the ring does not end there
+    WriterOptions options = cluster.options();
+    options.shape = shape;
+    auto created = cluster.open({0, 1, 2}, options);
+    ASSERT_TRUE(created.ok()) << created.error().message;
+    created->reset();
+    const Lsn near_the_end{log::kLsnMax + 1 - 4096};
+    for (std::size_t index = 0; index < 3; ++index) {
+      log::LogState said;
+      put_state(cluster, index, [&](log::LogState& state) {
+        state.head.lsn = state.begin = near_the_end;
+        said = state;
+      });
+      cluster.on_medium(index, [&](std::span<std::byte> bytes) {
+        store(bytes.data() + log::kTailWordAt, log::encode_word(near_the_end));
+        put_record_beyond_the_last_lsn(bytes, said);
+      });
+      EXPECT_EQ(cluster.scan(index).tail, near_the_end);
+    }
+    // Expect: the log goes on before it, and what is written then can be read.
+    for (int opening = 0; opening < 2; ++opening) {
+      Writer log = cluster.opened();
+      ASSERT_NE(log, nullptr);
+      Cluster::append(*log, 1);
+      Cluster::settle(*log);
+    }
+    for (std::size_t index = 0; index < 3; ++index) {
+      const log::ScanReport report = cluster.scan(index);
+      EXPECT_EQ(report.next_index, 2u);
+      EXPECT_LE(report.start.state().begin.value, log::kLsnMax);
+    }
+  }
+}
+
+TEST(LogAttack, AStateThatNobodyCouldReadIsNotWritten) {
+  Cluster cluster;
+  Writer log = cluster.opened();
+  Cluster::append(*log, 3);
+  log.reset();
+  const log::LogState state = cluster.scan(0).start.state();
+  log::Replica replica(cluster.peer(0), [&] {
+    log::ReplicaOptions each;
+    each.session.measure_costs = false;
+    each.session.clock = &cluster.world().clock();
+    return each;
+  }());
+  control::SessionRequest request;
+  request.pool = kPool;
+  request.write = true;
+  request.epoch = Epoch{state.epoch.value + 1};
+  request.writer = 99;
+  request.take_over = true;
+  log::Staging staging(1024 * 1024);
+  ASSERT_TRUE(replica.open_session(request).ok());
+  ASSERT_TRUE(replica.prepare(LogShape::Singleton, staging).ok());
+  replica.note_state(cluster.scan(0).start.stored);
+  log::LogState impossible = state;
+  impossible.begin = Lsn{log::kLsnMax + 1};
+  EXPECT_EQ(replica.write_state(impossible).code(), ErrorCode::Corrupt);
+  impossible = state;
+  impossible.head.lsn.value += 1;
+  EXPECT_EQ(replica.write_state(impossible).code(), ErrorCode::Corrupt);
+  EXPECT_EQ(cluster.scan(0).start.state(), state);
+  EXPECT_TRUE(replica.write_state(state).ok());
+}
+
 TEST(LogAttack, AFollowerThatHasReadEverythingIsNotToldThatItMissedSomething) {
   Cluster cluster;
   Writer log = cluster.opened();
