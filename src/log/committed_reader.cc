@@ -68,8 +68,11 @@ Result<CommittedReader> CommittedReader::resume(ByteSource& bytes, const Options
   if (!start.anchor || start.state().marks.any()) return busy(options.name);
   const LogState& state = start.state();
   CommittedReader reader(bytes, options, state, LogCursor(bytes, state, place.after));
+  // What was read is of the epoch of the record that was returned last, or of an earlier one.
   reader.state_.anchor.log_id = place.log_id;
-  PERDURE_TRY_VOID(reader.follow_state(state));
+  reader.state_.epoch = place.after.epoch;
+  const auto followed = reader.follow_state(state);
+  if (!followed.ok() && !reader.replaced()) return followed.error();
   reader.committed_ = start.committed_word.value_or(Lsn{});
   return reader;
 }
@@ -83,6 +86,7 @@ CommittedReader::CommittedReader(ByteSource& bytes, const Options& options, cons
       returned_(cursor_.boundary()) {}
 
 Result<std::optional<Record>> CommittedReader::next() {
+  if (replaced_) return *replaced_;
   bool looked = false;
   while (true) {
     if (!held_.empty() && may_return(held_.front().after.lsn)) {
@@ -172,26 +176,29 @@ Result<void> CommittedReader::follow_state(const LogState& now) {
     cursor_.set_state(now);
     return {};
   }
-  if (returned_.lsn > now.begin && returned_.epoch < now.epoch) return replaced();
+  if (returned_.lsn > now.begin && returned_.epoch < now.epoch) return note_replaced();
   restart();
   return {};
 }
 
-Error CommittedReader::replaced() const {
-  return Error{ErrorCode::Fenced,
-               fmt::format("the tail was replaced: the writer of epoch {} went on from LSN {}, and "
-                           "records up to {} that were returned are not in the log; read again "
-                           "from there",
-                           state_.epoch.value, state_.begin.value, returned_.lsn.value)};
+/// Only a later writer has replaced it for good: a replica of an earlier one was left behind.
+Error CommittedReader::note_replaced() {
+  Error error{ErrorCode::Fenced,
+              fmt::format("the tail was replaced: the writer of epoch {} went on from LSN {}, and "
+                          "records up to {} that were returned are not in the log; read again "
+                          "from there",
+                          state_.epoch.value, state_.begin.value, returned_.lsn.value)};
+  if (state_.epoch > returned_.epoch) replaced_ = error;
+  return error;
 }
 
 /// Whether what was returned last is still in the log.
-Result<void> CommittedReader::require_returned() const {
+Result<void> CommittedReader::require_returned() {
   LogCursor cursor(*bytes_, state_, state_.head);
   const auto there = walk_to(cursor, returned_.lsn, Deadline::after(kVisibleWithin));
   if (!there.ok() && there.code() != ErrorCode::InvalidArgument) return {};  // damage, at most
   if (there.ok() && there->crc == returned_.crc && there->index == returned_.index) return {};
-  return replaced();
+  return note_replaced();
 }
 
 /// Reads on from what was returned last.

@@ -7,6 +7,7 @@
 #include "log/log_scan.h"
 
 #include <deque>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,7 +31,8 @@ class CommittedReader {
   /// `bytes` must outlive it. Errors: those of LogReader::open and of reading.
   static Result<CommittedReader> open(ByteSource& bytes, const Options& options);
   /// Goes on with another replica from where a reader was. What comes next must follow the record
-  /// that was returned last, so a replica with another history has nothing to return.
+  /// that was returned last, so a replica with another history has nothing to return; where a later
+  /// writer's history has replaced what was returned, the first next() says so.
   /// Errors: those of open and next.
   static Result<CommittedReader> resume(ByteSource& bytes, const Options& options,
                                         const Place& place);
@@ -42,6 +44,9 @@ class CommittedReader {
   Place place() const { return {state_.anchor.log_id, returned_}; }
   Lsn committed() const { return committed_; }
   LogEnd end() const { return cursor_.end(); }
+  /// Whether what was returned is no part of the log any more, by what a later writer has made of
+  /// it: next() says so from now on, and no replica will say anything else.
+  bool replaced() const { return replaced_.has_value(); }
   /// Whether it has found records that are not known to be committed.
   bool holds_back() const { return !held_.empty(); }
 
@@ -57,8 +62,8 @@ class CommittedReader {
                   const LogCursor& cursor);
   Result<bool> look_again();
   Result<void> follow_state(const LogState& now);
-  Error replaced() const;
-  Result<void> require_returned() const;
+  Error note_replaced();
+  Result<void> require_returned();
   void restart();
   bool may_return(Lsn end) const { return options_.uncommitted || end <= committed_; }
   bool is_wanted(const RecordHeader& header) const {
@@ -74,6 +79,7 @@ class CommittedReader {
   std::deque<Held> held_;
   std::uint64_t held_bytes_ = 0;
   std::vector<std::byte> current_;  // that was held back and is returned now
+  std::optional<Error> replaced_;   // what was returned; said for ever
 };
 
 }  // namespace perdure::log

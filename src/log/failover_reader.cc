@@ -68,8 +68,8 @@ Result<std::optional<Record>> FailoverReader::next() {
   const Nanoseconds since = clock_->now();
   auto record = replica.reader->next();
   if (!record.ok()) {
-    // That what was returned uncommitted is not in the log is true on every replica.
-    if (record.code() == ErrorCode::Fenced && options_.reading.uncommitted) return record;
+    // That what was returned is not in the log any more is true on every replica.
+    if (replica.reader->replaced()) return record;
     leave(replica);
     note_failure(replica, record.error(), record.code() == ErrorCode::NotFound, since);
     return read_another();
@@ -77,7 +77,8 @@ Result<std::optional<Record>> FailoverReader::next() {
   return *record ? record : look_around();
 }
 
-/// The next record of a replica that may not have been entered; notes why not.
+/// The next record of a replica that may not have been entered; notes why not. Where what was
+/// returned was replaced, the replica stays entered.
 Result<std::optional<Record>> FailoverReader::try_next(Replica& replica) {
   const Nanoseconds since = clock_->now();
   auto entered = enter(replica);
@@ -88,6 +89,7 @@ Result<std::optional<Record>> FailoverReader::try_next(Replica& replica) {
     replica.failure.reset();
     return record;
   }
+  if (replica.reader && replica.reader->replaced()) return record;
   note_failure(replica, record.error(), connected && record.code() == ErrorCode::NotFound, since);
   return record;
 }
@@ -103,8 +105,9 @@ Result<std::optional<Record>> FailoverReader::read_another() {
     const auto& failure = replica.failure;
     if (failure && clock_->now() - failure->at < kTryAgainAfter) continue;
     auto record = try_next(replica);
-    if (!record.ok()) continue;
-    if (*record) {
+    const bool replaced = !record.ok() && replica.reader && replica.reader->replaced();
+    if (!record.ok() && !replaced) continue;
+    if (replaced || *record) {
       take(index);
       return record;
     }
@@ -135,7 +138,8 @@ Result<std::optional<Record>> FailoverReader::look_around() {
       continue;
     }
     auto record = try_next(replica);
-    if (record.ok() && *record) {
+    const bool replaced = !record.ok() && replica.reader && replica.reader->replaced();
+    if (replaced || (record.ok() && *record)) {
       take(index);
       return record;
     }

@@ -1,6 +1,7 @@
 // Parts of the log's protocol that each have tests of their own, where they meet: accepted loss and
 // a change of the replicas, the committed word and many batches in flight, deadlines and what they
 // end. docs/log-protocol.md.
+#include "log/failover_reader.h"
 #include "log_cluster.h"
 
 namespace perdure {
@@ -232,6 +233,105 @@ TEST(LogTogether, LossIsAcceptedWhileAChangeIsUndecided) {
   log = cluster.opened({0, 1, 2, 3});
   ASSERT_NE(log, nullptr);
   cluster.expect_all(0, 9, {0, 1, 2, 3});
+}
+
+/// Reads on until an error, which is returned, or for so many looks at the end.
+std::optional<ErrorCode> read_on(Cluster& cluster, log::FailoverReader& reader, int& read) {
+  for (int look = 0; look < 20;) {
+    const auto record = reader.next();
+    if (!record.ok()) return record.code();
+    if (*record) {
+      ++read;
+      continue;
+    }
+    ++look;
+    cluster.world().pass(milliseconds(150));  // longer than it leaves the others alone
+  }
+  return std::nullopt;
+}
+
+// Records 20 to 29 were read, and were given up. Whoever has read them is told so, whichever of the
+// replicas it reads, and is not given what came instead.
+TEST(LogTogether, AReaderOfSeveralReplicasIsToldThatWhatItReadWasGivenUp) {
+  for (const int more : {4, 20}) {
+    for (const std::size_t away : {0u, 3u}) {
+      Cluster cluster;
+      Writer log = cluster.opened();
+      const auto tickets = Cluster::append(*log, 30);
+      Cluster::settle(*log);
+      log.reset();
+      std::vector<std::unique_ptr<client::Peer>> peers;
+      for (std::size_t index = 0; index < 3; ++index) peers.push_back(cluster.peer(index));
+      log::FailoverReader::Options reading{kPool, {}, milliseconds(20)};
+      auto reader =
+          log::FailoverReader::open(std::move(peers), std::move(reading), cluster.world().clock());
+      ASSERT_TRUE(reader.ok()) << reader.error().message;
+      int read = 0;
+      ASSERT_EQ(read_on(cluster, *reader, read), std::nullopt);
+      ASSERT_EQ(read, 30);
+      for (std::size_t index = 0; index < 3; ++index) cluster.flip_record(index, tickets[20].lsn);
+      WriterOptions options = cluster.options();
+      options.accept_loss = true;
+      auto accepted = cluster.open({0, 1, 2}, options);
+      ASSERT_TRUE(accepted.ok()) << accepted.error().message;
+      Cluster::append(**accepted, more);
+      Cluster::settle(**accepted);
+      accepted->reset();
+      if (more > 10) cluster.opened().reset();  // another epoch begins behind what was read
+      if (away < 3) cluster.stop(away);
+      // Expect: said at once, and for ever.
+      EXPECT_EQ(read_on(cluster, *reader, read), ErrorCode::Fenced) << more;
+      log = cluster.opened();
+      Cluster::append(*log, 20);
+      for (int again = 0; again < 5; ++again) {
+        EXPECT_EQ(read_on(cluster, *reader, read), ErrorCode::Fenced) << more;
+      }
+      EXPECT_EQ(read, 30);
+      EXPECT_EQ(reader->position(), tickets.back().end);
+    }
+  }
+}
+
+// A replica that was left behind, and holds other records where the reader is, is no reason to
+// stop: the others have what was read.
+TEST(LogTogether, AReplicaThatWasLeftBehindIsNotTakenForALaterWriter) {
+  Cluster cluster;
+  Writer log = cluster.opened();
+  Cluster::append(*log, 10);
+  Cluster::settle(*log);
+  cluster.cut_off(1, true);
+  cluster.cut_off(2, true);
+  const std::string never(3000, 'n');
+  for (int count = 0; count < 3; ++count) {
+    ASSERT_TRUE(log->append(std::as_bytes(std::span(never))).ok());
+  }
+  for (int look = 0; look < 100; ++look) (void)log->poll();
+  log.reset();
+  cluster.stop(0);
+  for (const std::size_t deaf : {1u, 2u}) {
+    cluster.stop(deaf);
+    cluster.cut_off(deaf, false);
+    cluster.start(deaf);
+  }
+  log = cluster.opened();
+  ASSERT_NE(log, nullptr);
+  Cluster::append(*log, 10);
+  Cluster::settle(*log);
+  std::vector<std::unique_ptr<client::Peer>> peers;
+  for (const std::size_t index : {1u, 2u, 0u}) peers.push_back(cluster.peer(index));
+  log::FailoverReader::Options reading{kPool, {}, milliseconds(20)};
+  auto reader =
+      log::FailoverReader::open(std::move(peers), std::move(reading), cluster.world().clock());
+  ASSERT_TRUE(reader.ok()) << reader.error().message;
+  int read = 0;
+  ASSERT_EQ(read_on(cluster, *reader, read), std::nullopt);
+  ASSERT_EQ(read, 20);
+  cluster.start(0);
+  EXPECT_EQ(read_on(cluster, *reader, read), std::nullopt);
+  Cluster::append(*log, 5);
+  Cluster::settle(*log);
+  EXPECT_EQ(read_on(cluster, *reader, read), std::nullopt);
+  EXPECT_EQ(read, 25);
 }
 
 // The word goes after batches that are still in flight: it must not promise what these bring.
