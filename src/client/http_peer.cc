@@ -136,7 +136,14 @@ Result<Session> HttpPeer::open_session(const control::SessionRequest& request, D
       if (device_ == device) proved_ = true;
       return session;
     }
-    if (!not_reached || !give_up(*device, session.error())) return session;
+    if (!not_reached) return session;
+    if (give_up(*device, session.error())) continue;
+    if (choose_ == nullptr || device->transport() != Transport::Shm) return session;
+    // What the caller has registered is this device's: it can not be exchanged below him.
+    return Error{session.code(),
+                 fmt::format("{}; it was reached over shared memory before: if it runs in another "
+                             "container now, open this again to use another transport",
+                             session.error().message)};
   }
 }
 
