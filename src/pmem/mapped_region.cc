@@ -129,9 +129,10 @@ Result<void> MappedRegion::map_bytes(std::uint64_t bytes) {
   guard_ = std::make_unique<MappingGuard>(mapping_.bytes);
   // Two witnesses, the kernel's answer to MAP_SYNC and libpmem2's; the weaker one counts.
   if (medium_.kind == MediumKind::Dax && !mapping_.synchronous && !medium_.is_device) {
-    medium_.kind = MediumKind::PageCache;
-    medium_.found = PersistenceDomain::Page;
-    medium_.evidence.emplace_back("libpmem2 could map it with page granularity only");
+    medium_.evidence.emplace_back(
+        "it is mapped without MAP_SYNC all the same: libpmem2 gave page granularity only, or this "
+        "Perdure was built without it");
+    conclude_mapped_by_pages(medium_);
   }
   return {};
 }

@@ -84,6 +84,7 @@ Medium medium_of(const struct statfs& status) {
                     medium.file_system));
     return medium;
   }
+  medium.writes_pages = system.lasts;
   medium.found = system.lasts ? PersistenceDomain::Page : PersistenceDomain::None;
   return medium;
 }
@@ -174,6 +175,12 @@ void conclude_page_cache(Medium& medium) {
     for (const MountAbove& mount : mounts_above(medium, drive)) conclude_mount(medium, mount);
   }
   if (!medium.never_lasts.empty()) medium.found = PersistenceDomain::None;
+}
+
+void conclude_mapped_by_pages(Medium& medium) {
+  medium.kind = MediumKind::PageCache;
+  medium.found = medium.writes_pages ? PersistenceDomain::Page : PersistenceDomain::None;
+  conclude_page_cache(medium);
 }
 
 void conclude_dax(Medium& medium) {

@@ -20,6 +20,8 @@ namespace perdure::pmem {
 struct Medium {
   MediumKind kind = MediumKind::PageCache;
   std::string file_system;  // "ext4", "tmpfs", "device dax", or "type 0x..." when not known
+  /// The file system is known to write its pages to the drives below it.
+  bool writes_pages = false;
   PlatformDomain platform = PlatformDomain::Silent;
   bool is_device = false;
   /// Of this machine: what its NVDIMMs are, its hypervisor was told. Where it can not be told
@@ -54,6 +56,10 @@ std::vector<MountAbove> mounts_above(const Medium& medium, const Drive& drive);
 /// What follows for a file on a page cache from its mount options and drives. Pure. Before, `found`
 /// is Page if the file system's own msync reaches its drives.
 void conclude_page_cache(Medium& medium);
+
+/// What follows for a file of which the kernel grants DAX, and which could only be mapped through
+/// the page cache: what its drives keep, as for any other. Pure.
+void conclude_mapped_by_pages(Medium& medium);
 
 /// What follows for DAX, where stores reach the medium itself, from `platform` and the drives, if
 /// it is no device. Pure.

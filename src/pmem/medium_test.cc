@@ -17,6 +17,7 @@ Medium disk_file() {
   Medium medium;
   medium.kind = MediumKind::PageCache;
   medium.file_system = "ext4";
+  medium.writes_pages = true;
   medium.found = Page;
   medium.evidence = {"the file system is ext4"};
   return medium;
@@ -174,6 +175,33 @@ TEST(ConcludeDax, ItsOwnRegionSpeaks) {
   EXPECT_EQ(found(PlatformDomain::Silent, {}), None);  // dax_hmem, CXL
   EXPECT_EQ(found(PlatformDomain::Silent, {drive(Nvdimm)}), Page);
   EXPECT_EQ(found(PlatformDomain::Silent, {drive(Nvdimm), drive(Unknown)}), None);
+}
+
+TEST(ConcludeMappedByPages, WhatDaxIsMadeOnCountsAllTheSame) {
+  const auto check = [](const std::vector<Drive>& drives, bool is_virtual, bool writes_pages,
+                        PersistenceDomain found, bool page_may_be_declared) {
+    Medium medium = dax_file(weakest_platform(drives), None);
+    medium.mount_options = "rw,dax=always";
+    medium.drives = drives;
+    medium.is_virtual = is_virtual;
+    medium.writes_pages = writes_pages;
+    conclude_dax(medium);
+    conclude_mapped_by_pages(medium);
+    EXPECT_EQ(medium.kind, MediumKind::PageCache);
+    EXPECT_EQ(medium.found, found) << join_evidence(medium);
+    EXPECT_EQ(decide_domain(medium, Page).ok(), page_may_be_declared) << join_evidence(medium);
+    EXPECT_FALSE(decide_domain(medium, Dmp).ok());
+  };
+  using enum DriveKind;
+  const Drive real = drive(Nvdimm, "", PlatformDomain::MemoryController);
+  const Drive told = drive(Unknown);  // memmap=nn!ss: memory that is called persistent
+  //     drives          virtual  writes its pages  found  `page` may be declared
+  check({real}, /*    */ false, true, /*         */ Page, true);
+  check({real}, /*    */ true, true, /*          */ None, true);
+  check({told}, /*    */ false, true, /*         */ None, true);
+  check({real, told}, false, true, /*            */ None, true);
+  check({drive(Memory)}, false, true, /*         */ None, false);
+  check({real}, /*    */ false, false, /*        */ None, true);
 }
 
 TEST(ConcludeDax, InAVirtualMachineItHasToBeDeclared) {
