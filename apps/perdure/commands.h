@@ -36,6 +36,7 @@ void add_check_command(Command app);    // check_command.cc
 void add_bench_commands(Command app);   // bench_commands.cc
 void add_demo_command(Command app);     // demo_command.cc
 void add_up_command(Command app);       // up_command.cc
+void add_rpc_commands(Command app);     // rpc_commands.cc
 void add_torture_command(Command app);  // torture_command.cc
 void add_sim_command(Command app);      // sim_command.cc
 

@@ -17,7 +17,8 @@ TEST(Usage, EverySubcommandHasHelpWithExamples) {
                             {"log", "verify"},  {"log", "repair"},  {"log", "trim"},
                             {"pool", "create"}, {"pool", "list"},   {"pool", "describe"},
                             {"pool", "fence"},  {"pool", "delete"}, {"probe"},
-                            {"plan"},           {"check"},          {"torture"}};
+                            {"plan"},           {"check"},          {"torture"},
+                            {"rpc", "list"},    {"rpc", "inspect"}};
   for (Words command : commands) {
     const std::string example =
         "  perdure " + (command.size() == 2 ? command[0] + " " + command[1] : command[0]);
