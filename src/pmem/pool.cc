@@ -87,13 +87,12 @@ Result<PoolHeader> header_of(const File& file, std::span<const std::byte> front)
   return header;
 }
 
-// A file's lock suffices for it: all who open it have one inode.
-Result<std::unique_ptr<OwnerLease>> lease_of_device(MappedRegion& region, bool take_over) {
-  if (!region.file().is_device()) return std::unique_ptr<OwnerLease>();
+Result<std::unique_ptr<OwnerLease>> take_lease(Region& region, const std::string& path,
+                                               bool take_over) {
   OwnerLease::Options options;
   options.take_over = take_over;
   auto lease = OwnerLease::take(region, kOwnerLeaseOffset, options);
-  if (!lease.ok()) return at_path(region.file().path(), lease.error());
+  if (!lease.ok()) return at_path(path, lease.error());
   return lease;
 }
 
@@ -101,6 +100,15 @@ Result<std::unique_ptr<OwnerLease>> lease_of_device(MappedRegion& region, bool t
 bool is_blank(std::span<const std::byte> head) {
   const auto bytes = head.first(std::min<std::size_t>(head.size(), kOwnerLeaseOffset));
   return std::all_of(bytes.begin(), bytes.end(), [](std::byte b) { return b == std::byte{0}; });
+}
+
+Result<void> require_blank(std::span<const std::byte> bytes, const std::string& path) {
+  if (bytes.size() < kPoolHeadBytes || is_blank(bytes.first(kPoolHeadBytes))) return {};
+  return Error{ErrorCode::AlreadyExists,
+               fmt::format("{}: holds {}; open it, or clear the device's first {} bytes (`daxio "
+                           "--zero`) to give it up",
+                           path, decode_header(bytes).ok() ? "a pool already" : "something else",
+                           kPoolHeadBytes)};
 }
 
 // The header of a pool that is about to be made in `region_bytes` bytes.
@@ -147,14 +155,19 @@ Result<std::unique_ptr<Pool>> Pool::create(const std::string& path, const PoolOp
 Result<std::unique_ptr<Pool>> Pool::create_on_device(const std::string& path,
                                                      const PoolOptions& options) {
   PERDURE_TRY(region, MappedRegion::open(path, MapOptions{options.declared, nullptr}));
-  const auto bytes = region->bytes();
-  if (bytes.size() >= kPoolHeadBytes && !is_blank(bytes.first(kPoolHeadBytes)))
-    return Error{ErrorCode::AlreadyExists,
-                 fmt::format("{}: holds {}; open it, or clear the device's first {} bytes (`daxio "
-                             "--zero`) to give it up",
-                             path, decode_header(bytes).ok() ? "a pool already" : "something else",
-                             kPoolHeadBytes)};
-  PERDURE_TRY(lease, lease_of_device(*region, false));
+  return format_device(std::move(region), options, path);
+}
+
+// The lease is written to the device, so not before it is known to hold nothing else. And in
+// between somebody in another container may have made a pool there, and even have ended.
+Result<std::unique_ptr<Pool>> Pool::format_device(std::unique_ptr<Region> region,
+                                                  const PoolOptions& options,
+                                                  const std::string& path) {
+  auto fits = new_header(options, region->bytes().size());
+  if (!fits.ok()) return at_path(path, fits.error());
+  PERDURE_TRY_VOID(require_blank(region->bytes(), path));
+  PERDURE_TRY(lease, take_lease(*region, path, false));
+  PERDURE_TRY_VOID(require_blank(region->bytes(), path));
   return format_at({std::move(region), std::move(lease)}, options, path);
 }
 
@@ -185,7 +198,11 @@ Result<std::unique_ptr<Pool>> Pool::open(const std::string& path, const OpenOpti
   PERDURE_TRY(header, header_of(file, head));
   const MapOptions map{options.declared, options.sync_calls, header.declared};
   PERDURE_TRY(region, MappedRegion::map(std::move(file), map));
-  PERDURE_TRY(lease, lease_of_device(*region, options.take_over_lease));
+  std::unique_ptr<OwnerLease> lease;  // a file's lock suffices: all who open it have one inode
+  if (region->file().is_device()) {
+    PERDURE_TRY(taken, take_lease(*region, path, options.take_over_lease));
+    lease = std::move(taken);
+  }
   return attach_at({std::move(region), std::move(lease)}, path);
 }
 

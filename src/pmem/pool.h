@@ -115,6 +115,13 @@ class Pool {
   static Result<std::unique_ptr<Pool>> format(std::unique_ptr<Region> region,
                                               const PoolOptions& options);
 
+  /// Makes a pool on a device that holds none, which others may be opening at the same time: only
+  /// with its lease is it certain what is there.
+  /// Errors  AlreadyExists; those of OwnerLease::take, and of format.
+  static Result<std::unique_ptr<Pool>> format_device(std::unique_ptr<Region> region,
+                                                     const PoolOptions& options,
+                                                     const std::string& path);
+
   /// Opens the pool in a region, whatever kind it is. Durability and errors: those of open.
   static Result<std::unique_ptr<Pool>> attach(std::unique_ptr<Region> region);
 

@@ -20,6 +20,7 @@
 
 #include "core/bytes.h"
 #include "core/crc32c.h"
+#include "pmem/lent_region.h"
 #include "pmem/test_support.h"
 
 namespace perdure::pmem {
@@ -482,6 +483,47 @@ TEST_F(PoolFile, APoolWithoutTheCopiesGetsThem) {
   ASSERT_TRUE(pool.ok());
   EXPECT_GT((*pool)->info().state_generation, 1u);
   EXPECT_EQ((*pool)->state(), state_of(7, "host:1"));
+}
+
+/// A device to which somebody else comes first: at the moment when its lease is taken, a pool has
+/// been made there, by an owner that has ended since.
+class OvertakenDevice final : public LentRegion {
+ public:
+  OvertakenDevice(Region& device, std::vector<std::byte> made)
+      : LentRegion(device), made_(std::move(made)) {}
+  using Region::flush;
+  Result<void> flush(std::span<const Range> ranges) override {
+    const bool of_lease = ranges.size() == 1 && ranges[0].at == kOwnerLeaseOffset;
+    if (of_lease) std::copy(made_.begin(), made_.end(), bytes().begin());
+    made_.clear();
+    return LentRegion::flush(ranges);
+  }
+
+ private:
+  std::vector<std::byte> made_;
+};
+
+TEST_F(PoolFile, ADeviceIsLookedAtAgainOnceItsLeaseIsTaken) {
+  auto memory = MappedRegion::create(path_, 1 << 20, {});
+  ASSERT_TRUE(memory.ok()) << memory.error().message;
+  MappedRegion& device = **memory;
+  auto others = Pool::format_device(std::make_unique<LentRegion>(device), small_pool(), "device");
+  ASSERT_TRUE(others.ok()) << others.error().message;
+  const Uuid uuid = (*others)->uuid();
+  others->reset();
+  const auto front = device.bytes().first(kOwnerLeaseOffset);
+  const std::vector<std::byte> pool(front.begin(), front.end());
+  // Receive: a device that holds a pool. Expect: it stays as it is.
+  EXPECT_EQ(Pool::format_device(std::make_unique<LentRegion>(device), small_pool(), "d").code(),
+            ErrorCode::AlreadyExists);
+  // Receive: one that is blank when it is first looked at.
+  std::fill(front.begin(), front.end(), std::byte{0});
+  const auto late =
+      Pool::format_device(std::make_unique<OvertakenDevice>(device, pool), small_pool(), "device");
+  EXPECT_EQ(late.code(), ErrorCode::AlreadyExists);
+  const auto found = Pool::attach(std::make_unique<LentRegion>(device));
+  ASSERT_TRUE(found.ok()) << found.error().message;
+  EXPECT_EQ((*found)->uuid(), uuid);
 }
 
 TEST_F(PoolFile, AKilledCreatorLeavesNoPoolAndNoObstacle) {
