@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -111,6 +112,23 @@ Result<void> require_blank(std::span<const std::byte> bytes, const std::string& 
                            kPoolHeadBytes)};
 }
 
+// A copy lies elsewhere. Numbers that change with a restart cost no more than a flush.
+std::uint64_t place_of(const File& file) {
+  struct stat status {};
+  if (::fstat(file.descriptor(), &status) != 0) return 0;
+  constexpr std::uint64_t kMix = 0x9E3779B97F4A7C15;
+  if (file.is_device()) return static_cast<std::uint64_t>(status.st_rdev) * kMix;
+  return static_cast<std::uint64_t>(status.st_dev) * kMix ^
+         static_cast<std::uint64_t>(status.st_ino);
+}
+
+PoolState without_marks(PoolState state) {
+  state.clean_shutdown = false;
+  state.settled.reset();
+  state.settled_place = 0;
+  return state;
+}
+
 // The header of a pool that is about to be made in `region_bytes` bytes.
 Result<PoolHeader> new_header(const PoolOptions& options, std::uint64_t region_bytes) {
   PoolHeader header;
@@ -147,7 +165,9 @@ Result<std::unique_ptr<Pool>> Pool::create(const std::string& path, const PoolOp
   }
   PERDURE_TRY(region, MappedRegion::map(made.take_file(), MapOptions{options.declared, nullptr}));
   const int descriptor = region->file().descriptor();
+  const std::uint64_t place = place_of(region->file());
   PERDURE_TRY(pool, format_at({std::move(region), nullptr}, options, path));
+  pool->place_ = place;
   PERDURE_TRY_VOID(made.publish(descriptor));
   return pool;
 }
@@ -155,7 +175,10 @@ Result<std::unique_ptr<Pool>> Pool::create(const std::string& path, const PoolOp
 Result<std::unique_ptr<Pool>> Pool::create_on_device(const std::string& path,
                                                      const PoolOptions& options) {
   PERDURE_TRY(region, MappedRegion::open(path, MapOptions{options.declared, nullptr}));
-  return format_device(std::move(region), options, path);
+  const std::uint64_t place = place_of(region->file());
+  PERDURE_TRY(pool, format_device(std::move(region), options, path));
+  pool->place_ = place;
+  return pool;
 }
 
 // The lease is written to the device, so not before it is known to hold nothing else. And in
@@ -203,7 +226,8 @@ Result<std::unique_ptr<Pool>> Pool::open(const std::string& path, const OpenOpti
     PERDURE_TRY(taken, take_lease(*region, path, options.take_over_lease));
     lease = std::move(taken);
   }
-  return attach_at({std::move(region), std::move(lease)}, path);
+  const std::uint64_t place = place_of(region->file());
+  return attach_at({std::move(region), std::move(lease)}, path, place);
 }
 
 Result<PoolInfo> Pool::inspect(const std::string& path) {
@@ -240,8 +264,8 @@ Result<std::unique_ptr<Pool>> Pool::format(std::unique_ptr<Region> region,
   return format_at({std::move(region), nullptr}, options, std::string());
 }
 
-Result<std::unique_ptr<Pool>> Pool::attach(std::unique_ptr<Region> region) {
-  return attach_at({std::move(region), nullptr}, std::string());
+Result<std::unique_ptr<Pool>> Pool::attach(std::unique_ptr<Region> region, std::uint64_t place) {
+  return attach_at({std::move(region), nullptr}, std::string(), place);
 }
 
 // The header is what makes a pool of a region, so an old one goes first and the new one comes
@@ -259,7 +283,7 @@ Result<std::unique_ptr<Pool>> Pool::format_at(Held held, const PoolOptions& opti
   return pool;
 }
 
-Result<std::unique_ptr<Pool>> Pool::attach_at(Held held, std::string path) {
+Result<std::unique_ptr<Pool>> Pool::attach_at(Held held, std::string path, std::uint64_t place) {
   const std::span<const std::byte> bytes = held.region->bytes();
   auto header = decode_header_or_copy(bytes);
   if (!header.ok()) return at_path(path, header.error());
@@ -271,12 +295,14 @@ Result<std::unique_ptr<Pool>> Pool::attach_at(Held held, std::string path) {
   std::unique_ptr<Pool> pool(new Pool(std::move(held), *header, std::move(path)));
   pool->slot_ = slots->newest;
   pool->newest_index_ = slots->newest_index;
-  pool->was_shut_down_ = slots->newest.state.clean_shutdown;
+  pool->place_ = place;
+  const PoolState& left = slots->newest.state;
+  pool->was_shut_down_ = left.clean_shutdown;
+  pool->was_settled_ =
+      left.clean_shutdown && left.settled == pool->region().domain() && left.settled_place == place;
   PERDURE_TRY_VOID(pool->repair_headers());
   if (!slots->both_equal || !slots->spare_equal || pool->was_shut_down_) {
-    PoolState state = pool->slot_.state;
-    state.clean_shutdown = false;
-    PERDURE_TRY_VOID(pool->write_state(std::move(state)));
+    PERDURE_TRY_VOID(pool->write_state(without_marks(pool->slot_.state)));
   }
   return pool;
 }
@@ -321,14 +347,16 @@ Result<void> Pool::set_state(const PoolState& state) {
     return Error{ErrorCode::Fenced,
                  fmt::format("{}: epoch {} is over, epoch {} of {} is now", path_,
                              state.epoch.value, epoch().value, slot_.state.holder)};
-  PoolState next = state;
-  next.clean_shutdown = false;
-  return write_state(std::move(next));
+  return write_state(without_marks(state));
 }
 
-Result<void> Pool::close() {
-  PoolState state = slot_.state;
+Result<void> Pool::close(Contents contents) {
+  PoolState state = without_marks(slot_.state);
   state.clean_shutdown = true;
+  if (contents == Contents::Settled) {
+    state.settled = region_->domain();
+    state.settled_place = place_;
+  }
   return write_state(std::move(state));
 }
 

@@ -123,7 +123,9 @@ class Pool {
                                                      const std::string& path);
 
   /// Opens the pool in a region, whatever kind it is. Durability and errors: those of open.
-  static Result<std::unique_ptr<Pool>> attach(std::unique_ptr<Region> region);
+  /// `place`: where the region is, another number for another place (see was_settled).
+  static Result<std::unique_ptr<Pool>> attach(std::unique_ptr<Region> region,
+                                              std::uint64_t place = 0);
 
   Pool(const Pool&) = delete;
   Pool& operator=(const Pool&) = delete;
@@ -144,9 +146,16 @@ class Pool {
   const PoolState& state() const { return slot_.state; }
   /// Whether the last opener had closed it. False after a crash and for a new pool.
   bool was_shut_down() const { return was_shut_down_; }
+  /// Whether all that is visible of the data is durable, since the last opener closed it so
+  /// (Contents::Settled), nobody has opened it in between, and it is still where it was and worked
+  /// by the same domain: what a battery kept is not in the memory controller, and what was copied
+  /// may be in the caches.
+  bool was_settled() const { return was_settled_; }
+  /// Tells a file or device from a copy of it. 0: it was not said.
+  std::uint64_t place() const { return place_; }
 
-  /// Replaces epoch, holder and opaque bytes. `state.clean_shutdown` is ignored: only close()
-  /// sets the mark.
+  /// Replaces epoch, holder and opaque bytes. The marks of close() in `state` are ignored, and
+  /// taken away.
   ///
   /// Durability  on success the new state is durable in both copies. A crash in between leaves the
   ///             old state or the new one, whole.
@@ -156,9 +165,13 @@ class Pool {
   /// Cost    three flushes of one page each.
   Result<void> set_state(const PoolState& state);
 
+  /// What the closer of a pool says of its data: Settled, all that is visible is durable, whoever
+  /// wrote it, and nobody can write to it any more.
+  enum class Contents { NotKnown, Settled };
+
   /// Marks the pool as shut down, durably. What the user of the pool wrote must be durable before.
   /// Afterwards only destruction, or set_state, which takes the mark away again.
-  Result<void> close();
+  Result<void> close(Contents contents = Contents::NotKnown);
 
   PoolInfo info() const;
   std::string describe() const { return to_string(info()); }
@@ -178,7 +191,7 @@ class Pool {
 
   static Result<std::unique_ptr<Pool>> format_at(Held held, const PoolOptions& options,
                                                  std::string path);
-  static Result<std::unique_ptr<Pool>> attach_at(Held held, std::string path);
+  static Result<std::unique_ptr<Pool>> attach_at(Held held, std::string path, std::uint64_t place);
   static Result<std::unique_ptr<Pool>> create_on_device(const std::string& path,
                                                         const PoolOptions& options);
   Result<void> write_page(std::uint64_t at, const PoolPage& page);
@@ -192,6 +205,8 @@ class Pool {
   StateSlot slot_;
   std::size_t newest_index_ = 0;
   bool was_shut_down_ = false;
+  bool was_settled_ = false;
+  std::uint64_t place_ = 0;
 };
 
 }  // namespace perdure::pmem

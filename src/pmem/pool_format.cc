@@ -41,6 +41,8 @@ constexpr std::size_t kStateGenerationAt = 32;
 constexpr std::size_t kStateFlagsAt = 40;
 constexpr std::size_t kStateHolderBytesAt = 44;
 constexpr std::size_t kStateOpaqueBytesAt = 48;
+constexpr std::size_t kStateSettledAt = 52;
+constexpr std::size_t kStateSettledPlaceAt = 56;
 constexpr std::size_t kStateHolderAt = 64;
 constexpr std::size_t kStateOpaqueAt = 1024;
 static_assert(kStateHolderAt + kHolderBytesMax <= kStateOpaqueAt);
@@ -193,6 +195,8 @@ PoolPage encode_state(const StateSlot& slot, const Uuid& uuid) {
   store(page.data() + kStateFlagsAt, state.clean_shutdown ? kFlagCleanShutdown : 0U);
   store(page.data() + kStateHolderBytesAt, static_cast<std::uint32_t>(state.holder.size()));
   store(page.data() + kStateOpaqueBytesAt, static_cast<std::uint32_t>(state.opaque.size()));
+  store(page.data() + kStateSettledAt, encode_declared(state.settled));
+  store(page.data() + kStateSettledPlaceAt, state.settled_place);
   store_text(page.data() + kStateHolderAt, state.holder);
   std::copy(state.opaque.begin(), state.opaque.end(), page.begin() + kStateOpaqueAt);
   seal(page);
@@ -248,6 +252,9 @@ Result<StateSlot> decode_state(std::span<const std::byte> bytes, const Uuid& uui
 
   slot.state.epoch.value = load<std::uint32_t>(bytes.data() + kStateEpochAt);
   slot.state.clean_shutdown = (flags & kFlagCleanShutdown) != 0;
+  PERDURE_TRY(settled, decode_declared(load<std::uint32_t>(bytes.data() + kStateSettledAt)));
+  slot.state.settled = settled;
+  slot.state.settled_place = load<std::uint64_t>(bytes.data() + kStateSettledPlaceAt);
   slot.state.holder.assign(reinterpret_cast<const char*>(bytes.data() + kStateHolderAt),
                            holder_bytes);
   const auto opaque = bytes.subspan(kStateOpaqueAt, opaque_bytes);

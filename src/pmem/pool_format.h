@@ -83,9 +83,14 @@ struct PoolHeader {
 
 /// What changes, rarely: at open, close and when the writer changes.
 struct PoolState {
-  Epoch epoch;                    // of the newest writer
-  std::string holder;             // who that is, for people: "host:pid" or a session
-  bool clean_shutdown = false;    // the pool was closed; false while it is open
+  Epoch epoch;                  // of the newest writer
+  std::string holder;           // who that is, for people: "host:pid" or a session
+  bool clean_shutdown = false;  // the pool was closed; false while it is open
+  /// All that was visible of the data when the pool was closed was durable, as by this domain, in
+  /// this place (Pool::place). Whoever opens the pool takes the mark away with clean_shutdown, an
+  /// older Perdure too, which knows no such mark and writes zeros there.
+  std::optional<PersistenceDomain> settled;
+  std::uint64_t settled_place = 0;
   std::vector<std::byte> opaque;  // the upper layers' own, at most kOpaqueBytesMax
   bool operator==(const PoolState&) const = default;
 };

@@ -30,6 +30,8 @@ StateSlot some_slot(std::uint64_t generation) {
   slot.state.epoch = Epoch{41};
   slot.state.holder = "host-a:1234";
   slot.state.clean_shutdown = true;
+  slot.state.settled = PersistenceDomain::Dmp;
+  slot.state.settled_place = 0x1234'5678'9ABC'DEF0;
   slot.state.opaque.assign(100, std::byte{0xAB});
   return slot;
 }

@@ -157,6 +157,73 @@ TEST_F(PoolFile, SetStateAfterCloseTakesTheMarkAway) {
   EXPECT_FALSE(Pool::open(path_, {}).value()->was_shut_down());
 }
 
+/// What a closer said of the data holds for the next opener only, by the same domain and in the
+/// same place.
+class SettledPool : public PoolFile {
+ protected:
+  void SetUp() override {
+    PoolOptions options = small_pool();
+    options.declared = PersistenceDomain::Dmp;
+    auto pool = Pool::create(path_, options);
+    ASSERT_TRUE(pool.ok()) << pool.error().message;
+    EXPECT_FALSE((*pool)->was_settled());
+    ASSERT_TRUE((*pool)->close(Pool::Contents::Settled).ok());
+  }
+  static std::unique_ptr<Pool> open(const std::string& path,
+                                    PersistenceDomain declared = PersistenceDomain::Dmp) {
+    auto pool = Pool::open(path, {declared, nullptr});
+    EXPECT_TRUE(pool.ok()) << pool.error().message;
+    return pool.ok() ? std::move(*pool) : nullptr;
+  }
+};
+
+TEST_F(SettledPool, IsKnownToTheNextOpenerAndToNoLaterOne) {
+  EXPECT_TRUE(open(path_)->was_settled());
+  EXPECT_FALSE(open(path_)->was_settled());
+}
+
+TEST_F(SettledPool, SomebodyElsesUseInBetweenEndsIt) {
+  ASSERT_TRUE(open(path_)->close().ok());  // who says nothing of the data
+  const auto pool = open(path_);
+  EXPECT_TRUE(pool->was_shut_down());
+  EXPECT_FALSE(pool->was_settled());
+}
+
+TEST_F(SettledPool, AChangeOfStateAfterTheCloseEndsIt) {
+  const auto pool = open(path_);
+  ASSERT_TRUE(pool->close(Pool::Contents::Settled).ok());
+  ASSERT_TRUE(pool->set_state(pool->state()).ok());
+  EXPECT_FALSE(pool->state().settled.has_value());
+}
+
+TEST_F(SettledPool, WhatABatteryKeptIsNotInTheMemoryController) {
+  ASSERT_TRUE(open(path_, PersistenceDomain::Wsp)->close(Pool::Contents::Settled).ok());
+  EXPECT_FALSE(open(path_, PersistenceDomain::Dmp)->was_settled());
+}
+
+TEST_F(SettledPool, ACopyIsAnotherPlace) {
+  const std::string copy = directory_.file("copy.pool");
+  std::filesystem::copy_file(path_, copy);
+  EXPECT_FALSE(open(copy)->was_settled());
+  EXPECT_TRUE(open(path_)->was_settled());
+}
+
+TEST_F(SettledPool, AnOlderPerdureTakesTheMarkAway) {
+  // It opens the pool and closes it, and writes zeros where it knows nothing.
+  std::vector<char> bytes = read_all(path_);
+  for (const std::size_t at :
+       {kPoolPageBytes, 2 * kPoolPageBytes, std::size_t{kSpareStateOffset}}) {
+    auto* page = reinterpret_cast<std::byte*>(bytes.data()) + at;
+    EXPECT_NE(load<std::uint32_t>(page + 52), 0U);
+    std::fill_n(page + 52, 12, std::byte{0});
+    store(page + 4092, crc32c({page, 4092}));
+  }
+  std::ofstream(path_, std::ios::binary | std::ios::in).write(bytes.data(), kSpareStateOffset * 2);
+  const auto pool = open(path_);
+  EXPECT_TRUE(pool->was_shut_down());
+  EXPECT_FALSE(pool->was_settled());
+}
+
 TEST_F(PoolFile, AnEpochNeverGoesBack) {
   create();
   auto pool = Pool::open(path_, {});

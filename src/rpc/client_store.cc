@@ -39,7 +39,7 @@ Result<std::unique_ptr<pmem::Pool>> ClientStore::open(const std::string& name,
   if (!place) return Error{ErrorCode::NotFound, fmt::format("there is no client '{}'", name)};
   RpcPool& pool = executor_.pool();
   return pmem::Pool::attach(
-      std::make_unique<pmem::WindowRegion>(pool.region(), pool.window(*place)));
+      std::make_unique<pmem::WindowRegion>(pool.region(), pool.window(*place)), pool.place());
 }
 
 }  // namespace perdure::rpc

@@ -53,6 +53,9 @@ class RpcPool {
   std::optional<Executing> executing() const;
   void note_executing(const std::optional<Executing>& call);
 
+  /// Of the file or device: see pmem::Pool.
+  std::uint64_t place() const { return pool_->place(); }
+
   /// Marks the pool as cleanly closed.
   Result<void> close() { return pool_->close(); }
 

@@ -160,9 +160,17 @@ TEST_F(ServiceOverCaches, WhatTheLastWriterLeftVisibleIsDurableBeforeTheNextOneR
 }
 
 TEST_F(ServiceOverCaches, WhatIsVisibleWhenAPoolIsOpenedIsDurableForItsFirstWriter) {
-  // The daemon ends and starts again, and the machine stays up.
+  // The daemon ends and starts again, and the machine stays up. The pool is flushed when it is
+  // closed, and no more.
   expect_kept([this](std::uint32_t) {
     ASSERT_TRUE(service_->close_pool("a").ok());
+    restart();
+  });
+}
+
+TEST_F(ServiceOverCaches, WhatAKilledDaemonLeftVisibleIsDurableForTheNextOnesFirstWriter) {
+  expect_kept([this](std::uint32_t) {
+    service_->abandon();
     restart();
   });
 }

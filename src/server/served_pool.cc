@@ -37,6 +37,7 @@ Result<std::unique_ptr<ServedPool>> ServedPool::adopt(std::unique_ptr<pmem::Pool
                                                       const PoolSettings& settings,
                                                       const persist::ReceiveQueue& queue) {
   std::unique_ptr<ServedPool> served(new ServedPool(std::move(pool), settings));
+  served->settled_.store(served->pool_->was_settled());  // what is replayed now is flushed at once
   PERDURE_TRY_VOID(served->read_state(queue));
   PERDURE_TRY_VOID(served->lay_out());
   if (served->persistent_buffers_.length == 0) return served;
@@ -122,6 +123,15 @@ Result<void> ServedPool::settle(const std::function<bool()>& stop,
   unnoticed_ = false;
   settled_.store(true, std::memory_order_release);
   return {};
+}
+
+Result<void> ServedPool::close(const std::function<bool()>& stop) {
+  if (!settled()) {
+    std::atomic<std::uint64_t> done_bytes{0};
+    const auto made = settle(stop, done_bytes);
+    if (!made.ok() && made.code() != ErrorCode::TimedOut) return made;
+  }
+  return pool_->close(settled() ? pmem::Pool::Contents::Settled : pmem::Pool::Contents::NotKnown);
 }
 
 Result<pmem::MediumCosts> ServedPool::medium_costs(const Clock& clock) {

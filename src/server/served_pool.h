@@ -83,8 +83,9 @@ class ServedPool {
   /// Durability: on success a crash no longer forgets the writer. Errors: those of set_state.
   Result<void> record_writer(const WriterRecord& record);
 
-  /// Whether all that is visible in the exported part is durable: settle() has succeeded, and no
-  /// writer was granted a session since. Threads: any.
+  /// Whether all that is visible in the exported part is durable: settle() has succeeded, or did so
+  /// before the pool was last closed (Pool::was_settled), and no writer was granted a session
+  /// since. Threads: any.
   bool settled() const { return settled_.load(std::memory_order_acquire); }
   /// A writer is about to get keys: from here on anything may be visible and not durable.
   /// `unnoticed`: also in pages that a flush would leave alone (persist::Responder::Options,
@@ -112,8 +113,11 @@ class ServedPool {
   /// The transport in it is the default one.
   control::PoolDescription describe() const;
 
-  /// Marks the pool as cleanly closed. Requires that no session is left.
-  Result<void> close() { return pool_->close(); }
+  /// Marks the pool as cleanly closed. What is visible is made durable before, as by settle(), so
+  /// that the next opening need not; if `stop` ends that, then the mark does not say so.
+  ///
+  /// Requires  no session is left, and no call of settle().
+  Result<void> close(const std::function<bool()>& stop);
 
  private:
   ServedPool(std::unique_ptr<pmem::Pool> pool, const PoolSettings& settings)
@@ -130,8 +134,8 @@ class ServedPool {
   WriterRecord writer_;
   std::uint64_t replayed_ = 0;
   std::optional<pmem::MediumCosts> medium_costs_;
-  bool unnoticed_ = false;            // since it was settled
-  std::atomic<bool> settled_{false};  // what was here before it was opened is not known
+  bool unnoticed_ = false;  // since it was settled
+  std::atomic<bool> settled_{false};
 };
 
 /// Bytes at the end of a pool's data that persistent receive buffers of this queue take.

@@ -14,7 +14,8 @@ namespace perdure::server {
 namespace {
 
 constexpr int kRevokeTries = 3;
-constexpr Nanoseconds kBusyFor = std::chrono::minutes{10};  // after the start
+constexpr Nanoseconds kSettledWithin = std::chrono::seconds{20};  // when it is closed
+constexpr Nanoseconds kBusyFor = std::chrono::minutes{10};        // after the start
 constexpr Nanoseconds kBusyEvery = std::chrono::milliseconds{50};
 
 /// A pool that somebody may still write to, by a key that could not be taken away: it stays mapped
@@ -79,8 +80,14 @@ void PeerService::close_entry(PoolEntry& entry) {
   if (!ended) {
     keep_until_exit(std::move(entry.served));
   } else if (entry.served != nullptr && !abandoned_.load()) {
-    (void)entry.served->close();
+    (void)close_served(*entry.served);
   }
+}
+
+/// What it can not make durable in time the next opening does: whoever stops a daemon waits.
+Result<void> PeerService::close_served(ServedPool& served) {
+  const Deadline patience = Deadline::after(kSettledWithin);
+  return served.close([patience] { return patience.passed(); });
 }
 
 /// What may wait for a pool's medium, for each of the pools: one that does not answer holds up no
@@ -441,7 +448,7 @@ Result<void> PeerService::close_pool(const std::string& pool, const Caller& call
   PERDURE_TRY_VOID(end_all(sessions_of(*entry, false), false));
   PERDURE_TRY(preparing, hold_prepared(*entry));
   deregister_pool(*entry);
-  auto closed = entry->served->close();
+  auto closed = close_served(*entry->served);
   entry->served.reset();
   show(*entry, closed.ok() ? std::nullopt : std::optional<Error>(closed.error()));
   log_message(Severity::Info, fmt::format("pool '{}' is closed", entry->name));
