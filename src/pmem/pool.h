@@ -149,7 +149,8 @@ class Pool {
   /// Whether all that is visible of the data is durable, since the last opener closed it so
   /// (Contents::Settled), nobody has opened it in between, and it is still where it was and worked
   /// by the same domain: what a battery kept is not in the memory controller, and what was copied
-  /// may be in the caches.
+  /// may be in the caches. Of dmp only: elsewhere flushing all of it costs little, and a file that
+  /// somebody wrote over in its place may be in the page cache.
   bool was_settled() const { return was_settled_; }
   /// Tells a file or device from a copy of it. 0: it was not said.
   std::uint64_t place() const { return place_; }
