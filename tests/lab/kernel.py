@@ -1,5 +1,5 @@
 """The guest's kernel: Debian's, and the software RNICs: siw, which Debian does not build, and rxe,
-each with a repair."""
+each with repairs."""
 
 import pathlib
 import re
@@ -88,6 +88,7 @@ def build_rnics(into, kernel_version):
     write_packages(into, suite, files + [deb])
     mend_accept(sources / "siw/siw_cm.c")
     mend_retry(sources / "rxe/rxe_req.c")
+    mend_removal(sources)
     for directory, module, option in (("siw", "siw.ko", "CONFIG_RDMA_SIW=m"),
                                       ("rxe", "rdma_rxe.ko", "CONFIG_RDMA_RXE=m")):
         say(f"{module}: compiling")
@@ -140,4 +141,39 @@ def mend_retry(file):
     if text.count(before) != 1 or "WR_ATOMIC_WRITE_MASK" in text:
         raise LabError("req_retry() is not as it was; the repair must be looked at again")
     after = "(mask & (WR_READ_OR_WRITE_MASK | WR_FLUSH_MASK | WR_ATOMIC_WRITE_MASK)) ?"
+    pathlib.Path(file).write_text(text.replace(before, after))
+
+
+def mend_removal(sources):
+    """Both are removed only when no program has them open: `rdma link delete` waits. They learn to
+    part from their users as RNICs do (disassociate_ucontext).
+
+    rxe's queues outlive it then, mapped by the program: what unmaps one must not ask the context
+    whose it was, unless it is on the list of what is still to be mapped.
+    """
+    for file, name, table in ((sources / "rxe/rxe_verbs.c", "rxe", "rxe_dev_ops"),
+                              (sources / "siw/siw_main.c", "siw", "siw_device_ops")):
+        operations = f"static const struct ib_device_ops {table} = {{\n"
+        replace_once(file, operations,
+                     f"static void {name}_disassociate_ucontext(struct ib_ucontext *context)\n"
+                     "{\n}\n\n"
+                     f"{operations}\t.disassociate_ucontext = {name}_disassociate_ucontext,\n")
+    file = sources / "rxe/rxe_mmap.c"
+    replace_once(file, "\tstruct rxe_dev *rxe = to_rdev(ip->context->device);\n\n"
+                 "\tspin_lock_bh(&rxe->pending_lock);\n\n"
+                 "\tif (!list_empty(&ip->pending_mmaps))\n"
+                 "\t\tlist_del(&ip->pending_mmaps);\n\n"
+                 "\tspin_unlock_bh(&rxe->pending_lock);\n",
+                 "\n\tif (!list_empty(&ip->pending_mmaps)) {\n"
+                 "\t\tstruct rxe_dev *rxe = to_rdev(ip->context->device);\n\n"
+                 "\t\tspin_lock_bh(&rxe->pending_lock);\n"
+                 "\t\tlist_del(&ip->pending_mmaps);\n"
+                 "\t\tspin_unlock_bh(&rxe->pending_lock);\n"
+                 "\t}\n")
+
+
+def replace_once(file, before, after):
+    text = pathlib.Path(file).read_text()
+    if text.count(before) != 1:
+        raise LabError(f"{file} is not as it was; the repair must be looked at again")
     pathlib.Path(file).write_text(text.replace(before, after))

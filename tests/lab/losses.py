@@ -5,7 +5,7 @@ import json
 import time
 
 from jobs import input_text
-from pair import PEER, POOL, REPLICA_TIMEOUT_MS
+from pair import PEER, POOL, REPLICA_TIMEOUT_MS, RESPONDER
 from report import Failed
 from settings import SHARE, LabError
 
@@ -22,6 +22,10 @@ COMMIT_TIMEOUT_MS = 1000 * (BACK_SECONDS_MAX + 40)
 APPEND_SECONDS_MAX = 800
 END_SECONDS_MAX = 200
 SECONDS_MAX = 900          # 60 s on an idle machine
+RESETS = 3
+RESET_SECONDS_MAX = 200    # as for a process that was killed
+RESET_TRIES_MAX = 20
+GRANTED = '"session"'      # in the answer to a request for one
 KEEP_ADDRESSES = ("ip neigh show dev eth0 | while read address word lladdr state; do "
                   "[ \"$word\" != lladdr ] || "
                   "ip neigh replace $address lladdr $lladdr dev eth0 nud permanent; done")
@@ -31,7 +35,8 @@ def of_fabric(fabric, scenario):
     """Over tcp tests/cli and tests/crash do the same without a lab."""
     if not fabric.rdma:
         return []
-    ways = {"peer_killed": ("adr", peer_killed), "link_down": ("eadr", link_down)}
+    ways = {"peer_killed": ("adr", peer_killed), "link_down": ("eadr", link_down),
+            "rnic_reset": ("eadr", rnic_reset)}
     return [scenario(f"{name}_{fabric.name}", kind, SECONDS_MAX,
                      functools.partial(way, fabric, kind), fabric.why_not)
             for name, (kind, way) in ways.items()]
@@ -81,6 +86,64 @@ def link_down(fabric, kind, context):
                        for machine in (pair.writer, pair.responder)]
         raise Failed(f"{failed}\nqueue pairs of the writer and of the responder:\n" +
                      "\n".join(queue_pairs)) from failed
+
+
+def rnic_reset(fabric, kind, context):
+    """The responder's RDMA device is removed and made anew, under a writer at full speed, under
+    nobody, and under a session that was granted and did not connect: one perdured outlives it."""
+    prng = context.prng("resets")
+    pair = context.pair(kind)
+
+    def strike(pair):
+        for number in range(RESETS):
+            time.sleep(prng.uniform(*KILL_SECONDS))
+            if ended(pair):
+                raise Failed(f"the writer ended after {number} resets:\n{what_it_said(pair)}")
+            reset_rnic(fabric, pair)
+            await_back(pair, number + 1)
+
+    result = outlived(fabric, pair, strike)
+    for number in range(RESETS):
+        reset_rnic(fabric, pair)
+        append_and_read(fabric, pair, f"no session {number}")
+        granted = pair.writer.run("wget -q -O - --post-data '{\"write\":false}' "
+                                  f"http://{PEER}/v1/pools/{POOL}/sessions")
+        if GRANTED not in granted:
+            raise Failed(f"no session was granted: {granted}")
+        reset_rnic(fabric, pair)
+        append_and_read(fabric, pair, f"granted {number}")
+    result["summary"] += f"; {3 * RESETS} resets, one perdured"
+    return result
+
+
+def reset_rnic(fabric, pair):
+    """Deletes the responder's device and adds it again, as a reset of an RNIC's function does."""
+    pair.responder.run(f"rdma link delete {fabric.rdma}0 && "
+                       f"lab-net {RESPONDER}/24 {fabric.rdma}", RESET_SECONDS_MAX)
+    expect_perdured(pair, "a reset")
+
+
+def expect_perdured(pair, what):
+    if pair.responder.try_run("kill -0 $(cat /run/perdured.pid)")[0] != 0:
+        raise Failed(f"perdured did not outlive {what}: {pair.perdured_log()}")
+
+
+def append_and_read(fabric, pair, line):
+    """One more writer gets through, as soon as perdured listens again, and a reader sees what it
+    wrote."""
+    where = f"--peers {PEER} --pool {POOL} --transport {fabric.transport}"
+    status, said = pair.writer.try_run(
+        "tries=0\n"
+        f"until echo '{line}' | timeout 60 perdure log append {where} 2>&1; do\n"
+        f"  tries=$((tries + 1)); [ $tries -lt {RESET_TRIES_MAX} ] || exit 1; sleep 1\n"
+        "done", RESET_SECONDS_MAX)
+    if status != 0:
+        raise Failed(f"no writer gets through after a reset under '{line}': {said}\n"
+                     f"perdured: {pair.perdured_log()}")
+    last = pair.writer.run(f"perdure log read {where} | tail -n 1", 150).strip()
+    if last != line:
+        raise Failed(f"'{line}' was appended, '{last}' is read")
+    expect_perdured(pair, f"a writer after '{line}'")
 
 
 def outlived(fabric, pair, strike):

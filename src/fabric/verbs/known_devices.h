@@ -19,8 +19,7 @@ class KnownDevices {
  public:
   /// The device of this name on this context: the known one, or a new one where the name has
   /// another context by now or the known one has died. `answers()`: whether the context works;
-  /// asked only where the known device died on this very context, which may be the dead one still
-  /// or a new one in its place. Null: it is the dead one.
+  /// asked only where the known device died on this very context. Null: it is dead still.
   template <typename Context, typename Answers, typename Make>
   Device* at(const std::string& name, Context* context, Answers answers, Make make) {
     std::unique_ptr<Device>& known = known_[name];

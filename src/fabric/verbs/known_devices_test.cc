@@ -58,7 +58,7 @@ TEST_F(Known, ADeadDeviceComesBackOnceItsContextAnswers) {
   EXPECT_EQ(at("a", old_), nullptr);
   EXPECT_EQ(first->successor, nullptr);
   EXPECT_EQ(made_, 1);
-  answers_ = true;  // a new context, where the old one was
+  answers_ = true;
   FakeDevice* const second = at("a", old_);
   ASSERT_NE(second, nullptr);
   EXPECT_FALSE(second->is_dead());

@@ -18,7 +18,7 @@ class Revocable {
 
   /// Destroys it by `destroy`, which returns 0 or an errno. Returns 0 once it is known to be gone,
   /// else why it is not: ask again then. A dead RNIC is not asked, for its answer proves nothing
-  /// (Rnic::has_let_go), and its context may not be there any more.
+  /// (Rnic::has_let_go).
   template <typename Device, typename Destroy>
   int revoke(Device& rnic, Destroy destroy) {
     if (gone_) return 0;

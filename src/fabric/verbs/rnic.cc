@@ -6,7 +6,6 @@
 #include <fcntl.h>
 #include <ifaddrs.h>
 #include <net/if.h>
-#include <sys/stat.h>
 #include <sys/utsname.h>
 
 #include "core/log_message.h"
@@ -78,7 +77,7 @@ std::vector<SocketAddress> interface_addresses() {
 Rnic* rnic_at(rdma_event_channel* channel, SocketAddress address, KnownDevices<Rnic>& known) {
   rdma_cm_id* made = nullptr;
   if (::rdma_create_id(channel, &made, nullptr, RDMA_PS_TCP) != 0) return nullptr;
-  const Owned<rdma_cm_id> id(made);
+  Owned<rdma_cm_id> id(made);
   auto* generic = reinterpret_cast<sockaddr*>(&address.storage);
   if (::rdma_bind_addr(id.get(), generic) != 0 || id->verbs == nullptr) return nullptr;
   const char* name = ::ibv_get_device_name(id->verbs->device);
@@ -86,9 +85,8 @@ Rnic* rnic_at(rdma_event_channel* channel, SocketAddress address, KnownDevices<R
     ibv_port_attr port{};
     return ::ibv_query_port(id->verbs, id->port_num, &port) == 0;
   };
-  Rnic* const rnic =
-      known.at(fmt::format("{} {}", name, host_of(address)), id->verbs, answers,
-               [&] { return std::make_unique<Rnic>(id->verbs, id->port_num, address); });
+  Rnic* const rnic = known.at(fmt::format("{} {}", name, host_of(address)), id->verbs, answers,
+                              [&] { return std::make_unique<Rnic>(std::move(id), address); });
   if (rnic == nullptr) {
     log_message(Severity::Warning,
                 fmt::format("RNIC {}: was reset, and librdmacm of this process still has it as it "
@@ -111,10 +109,10 @@ std::shared_ptr<Rnic::Watched> Rnic::watched_of(ibv_context* context) {
   return watched;
 }
 
-Rnic::Rnic(ibv_context* context, std::uint8_t port, const SocketAddress& address)
-    : context_(context), port_(port), address_(address), watched_(watched_of(context)) {
+Rnic::Rnic(Owned<rdma_cm_id> bound, const SocketAddress& address)
+    : bound_(std::move(bound)), address_(address), watched_(watched_of(context_)) {
   ibv_port_attr port_attributes{};
-  ::ibv_query_port(context_, port, &port_attributes);
+  ::ibv_query_port(context_, port_, &port_attributes);
   ::ibv_query_device_ex(context_, nullptr, &attributes_);
   message_bytes_max_ = port_attributes.max_msg_sz;
   is_siw_ = limits().vendor_id == kSiwVendor;
@@ -128,12 +126,10 @@ Rnic::Rnic(ibv_context* context, std::uint8_t port, const SocketAddress& address
   std::string near_cores;  // empty for software RNICs
   std::getline(place, near_cores);
   vectors_.prepare(context_->num_comp_vectors, count_processors(near_cores));
-  struct stat node {};
-  if (::fstat(context_->cmd_fd, &node) == 0) node_ = node.st_ino;
   const int flags = ::fcntl(context_->async_fd, F_GETFL);
   ::fcntl(context_->async_fd, F_SETFL, flags | O_NONBLOCK);
   report_.evidence.push_back(fmt::format(
-      "port {} {}, {}, largest message {} B, {} READs in flight at most", port,
+      "port {} {}, {}, largest message {} B, {} READs in flight at most", port_,
       ::ibv_port_state_str(port_attributes.state),
       report_.transport == Transport::Iwarp ? "transport type iWARP" : "link layer of the port",
       message_bytes_max_, limits().max_qp_init_rd_atom));
@@ -164,8 +160,9 @@ void Rnic::find_capabilities() {
 }
 
 void Rnic::note_successor(const Rnic& now) {
-  // Where a failed context merely answers again, nothing of it is known to be gone.
-  if (now.context_ != context_ || now.node_ != node_) watched_->fates.note_successor();
+  // Where a failed context merely answers again, nothing of it is known to be gone. Contexts are
+  // never closed, so another one has another address.
+  if (now.context_ != context_) watched_->fates.note_successor();
 }
 
 bool Rnic::has_let_go(int returned) {
@@ -216,12 +213,14 @@ Result<void> survive_forks() {
 }  // namespace
 
 Result<std::vector<Rnic*>> find_rnics() {
-  // Never destroyed: librdmacm closes its devices in a destructor of its own.
+  // Never destroyed: librdmacm closes its devices in a destructor of its own. To the channel comes
+  // one event for each RNIC that is removed; nobody reads it, for the RNIC itself says so, too.
   static auto& known = *new KnownDevices<Rnic>;
+  static rdma_event_channel* channel = nullptr;
   static std::mutex mutex;
   const std::lock_guard lock(mutex);
-  const Owned<rdma_event_channel> channel(::rdma_create_event_channel());
-  if (!channel) {
+  if (channel == nullptr) channel = ::rdma_create_event_channel();
+  if (channel == nullptr) {
     return errno_error(ErrorCode::Unsupported,
                        "this machine has no RDMA devices (librdmacm can not open "
                        "/dev/infiniband/rdma_cm)");
@@ -229,7 +228,7 @@ Result<std::vector<Rnic*>> find_rnics() {
   PERDURE_TRY_VOID(survive_forks());
   std::vector<Rnic*> found;
   for (const SocketAddress& address : interface_addresses()) {
-    if (Rnic* rnic = rnic_at(channel.get(), address, known)) found.push_back(rnic);
+    if (Rnic* rnic = rnic_at(channel, address, known)) found.push_back(rnic);
   }
   // Whoever names none takes the first: one whose port is up, if there is any.
   std::stable_partition(found.begin(), found.end(), [](Rnic* rnic) { return rnic->is_up(); });

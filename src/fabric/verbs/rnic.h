@@ -7,8 +7,6 @@
 #include "fabric/verbs/handles.h"
 #include "fabric/verbs/verbs.h"
 
-#include <sys/types.h>
-
 #include <atomic>
 #include <memory>
 #include <mutex>
@@ -16,10 +14,15 @@
 
 namespace perdure::fabric::verbs {
 
-/// One RNIC with an address of one of its ports. Threads: any.
+/// One RNIC with an address of one of its ports. Its context is never closed, also when the RNIC
+/// was removed long ago: connections, registrations and keys may outlast it, and ask it still.
+/// Threads: any.
 class Rnic {
  public:
-  Rnic(ibv_context* context, std::uint8_t port, const SocketAddress& address);
+  /// `bound`: to `address`, on a channel that is never destroyed. librdmacm closes the context of a
+  /// removed device with the last id on it (ucma_put_device of rdma-core 31 and later), whoever has
+  /// objects on it; so the Rnic, which find_rnics() never destroys, keeps one.
+  Rnic(Owned<rdma_cm_id> bound, const SocketAddress& address);
 
   ibv_context* context() const { return context_; }
   const std::string& name() const { return report_.name; }
@@ -85,14 +88,14 @@ class Rnic {
     Fates fates;
     std::atomic<bool> refuses_windows{false};
   };
-  /// Never those of a dead RNIC whose place in memory a new context has.
+  /// Those of a dead RNIC never: its context may answer again (KnownDevices::at).
   static std::shared_ptr<Watched> watched_of(ibv_context* context);
 
   void find_capabilities();
 
-  ibv_context* context_;
-  ino_t node_ = 0;  // of the device's file: a new one after a reset, also at the same address
-  std::uint8_t port_;
+  const Owned<rdma_cm_id> bound_;
+  ibv_context* const context_ = bound_->verbs;
+  const std::uint8_t port_ = bound_->port_num;
   SocketAddress address_;
   ibv_device_attr_ex attributes_{};
   std::uint64_t message_bytes_max_ = 0;
