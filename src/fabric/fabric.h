@@ -274,7 +274,8 @@ struct EndpointOptions {
   /// is too long and the network never pauses; InfiniBand takes it from the subnet manager.
   std::uint8_t ack_timeout = 17;
   /// RoCE: the traffic class of its packets, DSCP times 4 and two bits for ECN, by which switches
-  /// choose a queue without loss. Not set: the system's own.
+  /// choose a queue without loss. Not set: the system's own. The end that connects decides for
+  /// both; on iWARP each end for what it sends.
   std::optional<std::uint8_t> traffic_class = std::nullopt;
 };
 

@@ -14,11 +14,17 @@ namespace {
 
 constexpr int kBacklog = 128;
 
-/// On an id that is not connected yet. What an RNIC does not know of it does without: others than
-/// RoCE have the time-out from elsewhere, and no traffic class.
-void set_options(rdma_cm_id* id, const EndpointOptions& options) {
+/// On an id that is not connected yet. An RNIC that does not know of it has its time-out from
+/// elsewhere: others than RoCE.
+void set_ack_timeout(rdma_cm_id* id, const EndpointOptions& options) {
   std::uint8_t timeout = std::clamp(options.ack_timeout, kAckTimeoutMin, kAckTimeoutMax);
   (void)::rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &timeout, sizeof timeout);
+}
+
+/// Before the route of an id is resolved, or before it listens: of an accepted id it has no effect.
+/// RoCE answers with the class of the peer's request (IBTA volume 1, 12.6.5: the path is the
+/// requester's); iWARP has it from the id that listens (cma_iw_listen() of Linux).
+void set_traffic_class(rdma_cm_id* id, const EndpointOptions& options) {
   if (!options.traffic_class) return;
   std::uint8_t traffic_class = *options.traffic_class;
   if (::rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &traffic_class,
@@ -176,7 +182,7 @@ Result<std::unique_ptr<Endpoint>> VerbsIncoming::accept(std::shared_ptr<Domain> 
   if (::rdma_migrate_id(id_.get(), channel.get()) != 0) {
     return errno_error(ErrorCode::SystemError, "rdma_migrate_id");
   }
-  set_options(id_.get(), core_->options);
+  set_ack_timeout(id_.get(), core_->options);
   const std::string peer = to_string(address_of(::rdma_get_peer_addr(id_.get())));
   PERDURE_TRY(endpoint, VerbsEndpoint::open(std::move(domain), std::move(channel), std::move(id_),
                                             core_->options, peer));
@@ -218,6 +224,7 @@ Result<std::shared_ptr<ListenerCore>> start_listening(std::shared_ptr<Domain> do
     return errno_error(ErrorCode::SystemError, "listen: rdma_create_id");
   }
   core->id.reset(id);
+  set_traffic_class(id, options);
   if (::rdma_bind_addr(id, reinterpret_cast<sockaddr*>(&local.storage)) != 0 ||
       ::rdma_listen(id, kBacklog) != 0) {
     return errno_error(ErrorCode::SystemError, "listen at " + at);
@@ -309,7 +316,8 @@ Result<std::unique_ptr<Endpoint>> VerbsDevice::connect(const std::string& addres
                  fmt::format("{} is reached through another RNIC than {}: name that one", address,
                              domain->rnic->name())};
   }
-  set_options(id.get(), options);
+  set_ack_timeout(id.get(), options);
+  set_traffic_class(id.get(), options);
   if (::rdma_resolve_route(id.get(), patience_ms) != 0) {
     return errno_error(ErrorCode::Disconnected, "connect to " + address);
   }
