@@ -72,7 +72,7 @@ Result<std::shared_ptr<Domain>> open_domain(Rnic& rnic) {
 Error not_revoked(const Rnic& rnic, int reason, const std::string& what) {
   const std::string refused = fmt::format("RNIC {} does not {}", rnic.name(), what);
   if (!rnic.is_dead()) {
-    errno = reason;
+    errno = reason == 0 ? EIO : reason;  // 0: it says so, and answers nothing else
     return errno_error(ErrorCode::SystemError, refused);
   }
   return Error{ErrorCode::SystemError,

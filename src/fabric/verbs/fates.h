@@ -95,11 +95,13 @@ class Fates {
   bool dead() const { return dead_.load(); }
   /// Whether it is known to have been reset, or removed and come back.
   bool was_reset() const { return reset_.load(); }
-  /// Whether what the RNIC was asked to destroy is known to be gone, by its answer.
-  bool has_let_go(int returned) const {
+  /// Whether what the RNIC was asked to destroy is known to be gone, by its answer. `answers`: it
+  /// was asked something afterwards that its driver makes up no answer for, and answered.
+  bool has_let_go(int returned, bool answers) const {
     // A failed RNIC is asked in vain: mlx5's driver answers for it, with success
-    // (mlx5_internal_err_ret_value of Linux), and what it still does to memory nobody knows.
-    return dead() ? was_reset() : returned == 0;
+    // (mlx5_internal_err_ret_value of Linux), and what it still does to memory nobody knows. That
+    // begins before the event says so.
+    return dead() ? was_reset() : returned == 0 && answers;
   }
 
  private:

@@ -73,6 +73,11 @@ std::vector<SocketAddress> interface_addresses() {
   return found;
 }
 
+bool port_answers(ibv_context* context, std::uint8_t port) {
+  ibv_port_attr attributes{};
+  return ::ibv_query_port(context, port, &attributes) == 0;
+}
+
 /// The RNIC that librdmacm would use for an address of this machine; null when there is none.
 Rnic* rnic_at(rdma_event_channel* channel, SocketAddress address, KnownDevices<Rnic>& known) {
   rdma_cm_id* made = nullptr;
@@ -81,10 +86,7 @@ Rnic* rnic_at(rdma_event_channel* channel, SocketAddress address, KnownDevices<R
   auto* generic = reinterpret_cast<sockaddr*>(&address.storage);
   if (::rdma_bind_addr(id.get(), generic) != 0 || id->verbs == nullptr) return nullptr;
   const char* name = ::ibv_get_device_name(id->verbs->device);
-  const auto answers = [&] {
-    ibv_port_attr port{};
-    return ::ibv_query_port(id->verbs, id->port_num, &port) == 0;
-  };
+  const auto answers = [&] { return port_answers(id->verbs, id->port_num); };
   Rnic* const rnic = known.at(fmt::format("{} {}", name, host_of(address)), id->verbs, answers,
                               [&] { return std::make_unique<Rnic>(std::move(id), address); });
   if (rnic == nullptr) {
@@ -166,9 +168,12 @@ void Rnic::note_successor(const Rnic& now) {
 }
 
 bool Rnic::has_let_go(int returned) {
+  // After what it destroyed, for it may have failed before. Its port's state comes from firmware,
+  // and no driver makes it up.
+  const bool answers = returned == 0 && port_answers(context_, port_);
   dispatch_events();  // it may have failed before it answered
   if (is_dead() && !watched_->fates.was_reset()) (void)find_rnics();
-  return watched_->fates.has_let_go(returned);
+  return watched_->fates.has_let_go(returned, answers);
 }
 
 bool Rnic::is_up() const {
