@@ -22,7 +22,9 @@ class LimitedDevice final : public fabric::Device {
       return Error{ErrorCode::SystemError, "no more memory can be registered"};
     return device_.register_memory(range, access);
   }
-  fabric::WindowKind window_kind() const override { return device_.window_kind(); }
+  fabric::WindowKind window_kind(std::uint64_t bytes) const override {
+    return device_.window_kind(bytes);
+  }
   Result<std::unique_ptr<fabric::Memory>> open_window(std::shared_ptr<fabric::Memory> over,
                                                       fabric::Access access) override {
     return device_.open_window(std::move(over), access);

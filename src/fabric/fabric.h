@@ -292,7 +292,11 @@ class Device {
   /// Registers a range. Errors: Unsupported or SystemError (locked memory limit and the like).
   virtual Result<std::unique_ptr<Memory>> register_memory(std::span<std::byte> range,
                                                           Access access) = 0;
-  virtual WindowKind window_kind() const { return WindowKind::Registration; }
+  /// Of windows over a registration of so many bytes. Bound ones have a largest size, which may
+  /// show only when one is bound: that accept_through fails, and the answer is another one then.
+  virtual WindowKind window_kind([[maybe_unused]] std::uint64_t bytes) const {
+    return WindowKind::Registration;
+  }
   /// A key of its own to memory that is registered with Access::Windows on this device. Taking it
   /// away (Memory::deregister) ends neither the registration nor other windows over it, and where
   /// windows are no registrations it takes no longer for a terabyte than for a page. Bound ones

@@ -40,6 +40,54 @@ TEST_F(ServiceWithWindows, APoolIsPinnedOnceHoweverManySessionsItHas) {
   EXPECT_EQ(server_->pinned_bytes(), before);
 }
 
+/// Over an RNIC that binds windows, but none as large as the pool.
+class ServiceWithSmallWindows : public Service {
+ protected:
+  explicit ServiceWithSmallWindows(bool says_so = true)
+      : Service(profile_of(PersistenceDomain::Mhp, ReceiveBuffers::Dram), small_windows(says_so)) {}
+  static fabric::emu::RnicSwitches small_windows(bool says_so) {
+    fabric::emu::RnicSwitches switches;
+    switches.binds_windows = true;
+    switches.window_bytes_max = 64 * 1024;
+    switches.says_window_limit = says_so;
+    return switches;
+  }
+};
+
+TEST_F(ServiceWithSmallWindows, APoolThatIsTooLargeForAWindowIsPinnedForEachSession) {
+  const std::uint64_t before = server_->pinned_bytes();
+  control::SessionRequest reader;
+  reader.pool = "a";
+  auto first = open(reader);
+  auto second = open(writer(1, 10));
+  ASSERT_TRUE(first.ok() && second.ok());
+  EXPECT_GE(server_->pinned_bytes() - before, 2 * described().bytes);
+  EXPECT_LT(server_->pinned_bytes() - before, 3 * described().bytes);
+  EXPECT_EQ(write(*second, 7), std::nullopt);
+  EXPECT_EQ(first_byte(), 7);
+}
+
+/// It says so only when one is to be bound.
+class ServiceWithRefusedWindows : public ServiceWithSmallWindows {
+ protected:
+  ServiceWithRefusedWindows() : ServiceWithSmallWindows(false) {}
+};
+
+TEST_F(ServiceWithRefusedWindows, ARefusedWindowCostsOneConnectionAndOnlyPoolsOfItsSize) {
+  const std::uint64_t before = server_->pinned_bytes();
+  EXPECT_FALSE(open(writer(1, 10)).ok());
+  // Expect: what was registered for windows over it is given back, and the session has its own.
+  auto next = open(writer(2, 10));
+  ASSERT_TRUE(next.ok()) << next.error().message;
+  EXPECT_GE(server_->pinned_bytes() - before, described().bytes);
+  EXPECT_LT(server_->pinned_bytes() - before, 2 * described().bytes);
+  EXPECT_EQ(write(*next, 7), std::nullopt);
+  EXPECT_EQ(first_byte(), 7);
+  // Expect: a smaller pool would have windows still.
+  EXPECT_EQ(server_->window_kind(64 * 1024), fabric::WindowKind::Bound);
+  EXPECT_EQ(server_->window_kind(described().bytes), fabric::WindowKind::Registration);
+}
+
 class ServiceWithoutWindows : public Service {};
 
 TEST_F(ServiceWithoutWindows, WithoutWindowsEachSessionPinsItsPool) {

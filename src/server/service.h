@@ -252,6 +252,7 @@ class PeerService {
                    const Plane& plane) const;
   Result<void> prepare(PoolEntry& entry, const control::SessionRequest& request, const Plane& plane,
                        PoolHold control);
+  static bool takes_windows(const Plane& plane, const ServedPool& pool);
   bool needs_registration(const PoolEntry& entry, const Plane& plane) const;
   void register_pool(PoolEntry& entry, const Plane& plane, ServedPool& pool);
   void deregister_pool(PoolEntry& entry);

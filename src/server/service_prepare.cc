@@ -46,19 +46,26 @@ Result<PoolHold> PeerService::hold_prepared(PoolEntry& entry) const {
                            entry.name, entry.settled_bytes.load(), entry.shown.bytes)};
 }
 
-/// Whether sessions over this plane are to have windows over one registration of the pool, and
-/// there is none; or it was lost with a reset of the RNIC.
+/// Whether sessions of this pool over this plane are to have windows over one registration.
+bool PeerService::takes_windows(const Plane& plane, const ServedPool& pool) {
+  return plane.given.device->window_kind(pool.exported().length) == fabric::WindowKind::Bound;
+}
+
+/// Whether register_pool() has something to do: there is no registration for windows; or it was
+/// lost with a reset of the RNIC; or there is one, and the RNIC has refused a window over it since.
 bool PeerService::needs_registration(const PoolEntry& entry, const Plane& plane) const {
-  if (plane.given.device->window_kind() != fabric::WindowKind::Bound) return false;
+  const bool takes = takes_windows(plane, *entry.served);
   const MutexLock lock(mutex_);
   const auto found = entry.registered.find(&plane);
+  if (!takes) return found != entry.registered.end() && found->second.memory != nullptr;
   if (found == entry.registered.end()) return true;
   if (found->second.refused) return false;
   return found->second.memory == nullptr || found->second.memory->is_lost();
 }
 
 /// Requires entry.preparing. The registration opens nothing to anybody. Where it is refused, each
-/// session registers the pool, as on an RNIC without windows, and says why if that fails, too.
+/// session registers the pool, as on an RNIC without windows, and says why if that fails, too. One
+/// that no window is taken over any more is given back: the pool would stay pinned once more.
 void PeerService::register_pool(PoolEntry& entry, const Plane& plane, ServedPool& pool) {
   Registration made;
   const auto attempt = [&]() -> Result<void> {
@@ -74,7 +81,7 @@ void PeerService::register_pool(PoolEntry& entry, const Plane& plane, ServedPool
     made.memory = std::move(memory);
     return {};
   };
-  const auto attempted = attempt();
+  const auto attempted = takes_windows(plane, pool) ? attempt() : Result<void>{};
   if (!attempted.ok()) {
     made = {};
     made.refused = true;
@@ -85,7 +92,7 @@ void PeerService::register_pool(PoolEntry& entry, const Plane& plane, ServedPool
   }
   const MutexLock lock(mutex_);
   std::swap(entry.registered[&plane], made);
-  // What a reset has taken ends with `made`, after the lock.
+  // What there was before ends with `made`, after the lock.
 }
 
 /// Requires entry.control, entry.preparing, and that no session is left.
@@ -102,7 +109,7 @@ Result<PeerService::Keys> PeerService::make_keys(const PoolEntry& entry,
   const auto access = request.write ? fabric::Access::RemoteReadWrite : fabric::Access::RemoteRead;
   Keys keys;
   std::shared_ptr<fabric::Memory> registered;
-  if (plane.given.device->window_kind() == fabric::WindowKind::Bound) {
+  if (takes_windows(plane, *entry.served)) {
     const MutexLock lock(mutex_);
     const auto found = entry.registered.find(&plane);
     if (found != entry.registered.end() && !found->second.refused) {

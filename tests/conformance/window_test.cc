@@ -121,6 +121,23 @@ TEST_P(Window, AccessThroughOneEndsWithItAndTheOthersGoOn) {
   EXPECT_TRUE(writes(*second, 384));
 }
 
+// As on an RNIC that says how large its windows may be: who asks for more registers memory anew.
+TEST_P(Window, OnlyThoseOfASizeThatItBindsAreBound) {
+  const fabric::Device& device = *devices_.server;
+  if (device.window_kind(kPage) != WindowKind::Bound) GTEST_SKIP() << "windows are not bound here";
+  const bool small_only = device.window_kind(kBytes) != WindowKind::Bound;
+  EXPECT_EQ(device.window_kind(kBytes), small_only ? WindowKind::Registration : WindowKind::Bound);
+  auto through = open(Access::RemoteReadWrite);
+  ASSERT_TRUE(through);
+  // The window of another connection opens nothing where it is bound; a registration does.
+  auto other = open(Access::RemoteReadWrite);
+  ASSERT_TRUE(other);
+  EXPECT_EQ(writes(*other, 0, through->remote()), small_only);
+  EXPECT_TRUE(writes(*through, 64));
+  EXPECT_TRUE(through->revoke().ok());
+  EXPECT_FALSE(writes(*through, 128));
+}
+
 TEST_P(Window, TheKeyOfTheRegistrationItselfOpensNothing) {
   auto through = open(Access::RemoteReadWrite);
   ASSERT_TRUE(through);
@@ -141,7 +158,7 @@ TEST_P(Window, ABoundOneIsOfNoUseToAnotherConnection) {
   auto first = open(Access::RemoteReadWrite);
   auto second = open(Access::RemoteReadWrite);
   ASSERT_TRUE(first && second);
-  const bool bound = devices_.server->window_kind() == WindowKind::Bound;
+  const bool bound = devices_.server->window_kind(kBytes) == WindowKind::Bound;
   EXPECT_EQ(writes(*second, 0, first->remote()), !bound);
   EXPECT_EQ(arrived(0), !bound);
   EXPECT_TRUE(writes(*first, 64));
@@ -151,7 +168,7 @@ TEST_P(Window, ABoundOneIsOfNoUseToAnotherConnection) {
 TEST_P(Window, ABoundOneIsClosedUntilItsConnectionIsThere) {
   auto through = open(Access::RemoteReadWrite);
   ASSERT_TRUE(through);
-  const bool bound = devices_.server->window_kind() == WindowKind::Bound;
+  const bool bound = devices_.server->window_kind(kBytes) == WindowKind::Bound;
   auto unused = devices_.server->open_window(region_, Access::RemoteReadWrite);
   ASSERT_TRUE(unused.ok());
   EXPECT_EQ(writes(*through, 0, {(*unused)->key(), (*unused)->base(), kBytes}), !bound);

@@ -122,6 +122,9 @@ class LiveIncoming final : public Incoming {
       const MutexLock lock(state->mutex);
       if (!state->powered) return no_power();
     }
+    if (window != nullptr && !state->memory.may_bind(window->key())) {
+      return window_refused(window->bytes().size());
+    }
     FrameWriter writer(knock_.streams[0].value());
     Frame welcome;
     welcome.header.kind = FrameKind::Welcome;
@@ -265,14 +268,16 @@ Result<std::unique_ptr<Memory>> LiveDevice::register_memory(std::span<std::byte>
   return state_->memory.register_memory(range, access);
 }
 
-WindowKind LiveDevice::window_kind() const {
-  return state_->options.switches.binds_windows ? WindowKind::Bound : WindowKind::Key;
+WindowKind LiveDevice::window_kind(std::uint64_t bytes) const {
+  return state_->memory.window_kind(bytes);
 }
 
 Result<std::unique_ptr<Memory>> LiveDevice::open_window(std::shared_ptr<Memory> over,
                                                         Access access) {
   if (!powered()) return no_power();
-  if (window_kind() != WindowKind::Bound) return register_memory(over->bytes(), access);
+  if (window_kind(over->bytes().size()) != WindowKind::Bound) {
+    return register_memory(over->bytes(), access);
+  }
   return state_->memory.open_window(*over, access);
 }
 

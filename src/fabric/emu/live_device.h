@@ -58,7 +58,7 @@ class LiveDevice final : public Device {
 
   Result<std::unique_ptr<Memory>> register_memory(std::span<std::byte> range,
                                                   Access access) override;
-  WindowKind window_kind() const override;
+  WindowKind window_kind(std::uint64_t bytes) const override;
   Result<std::unique_ptr<Memory>> open_window(std::shared_ptr<Memory> over, Access access) override;
   Result<std::unique_ptr<Listener>> listen(const std::string& address,
                                            const EndpointOptions& options) override;

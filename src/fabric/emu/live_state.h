@@ -58,7 +58,9 @@ struct Handshake {
 
 struct LiveState {
   LiveState(const LiveOptions& wanted, std::uint64_t seed)
-      : options(wanted), random(seed), memory(random.next(), wanted.profile.dma_dirties) {}
+      : options(wanted), random(seed), memory(random.next(), wanted.profile.dma_dirties) {
+    memory.use_windows(wanted.switches);
+  }
 
   const LiveOptions options;
   const Clock& clock = Clock::monotonic();

@@ -33,6 +33,7 @@ Machine::Machine(World& world, std::string name, const ServerProfile& profile,
       switches_(switches),
       memory_(world.random_.next(), profile.dma_dirties) {
   memory_.place_late(switches.places_late);
+  memory_.use_windows(switches);
 }
 
 Machine::~Machine() = default;
@@ -172,7 +173,9 @@ Result<std::unique_ptr<Memory>> Machine::register_memory(std::span<std::byte> ra
 
 Result<std::unique_ptr<Memory>> Machine::open_window(std::shared_ptr<Memory> over, Access access) {
   if (!powered_) return no_power(name_);
-  if (!switches_.binds_windows) return register_memory(over->bytes(), access);
+  if (window_kind(over->bytes().size()) != WindowKind::Bound) {
+    return register_memory(over->bytes(), access);
+  }
   if (over->is_lost()) {
     return Error{ErrorCode::SystemError, "a window over memory that is not registered any more"};
   }
@@ -287,14 +290,15 @@ Result<std::unique_ptr<Endpoint>> WorldIncoming::accept(Deadline) {
 
 Result<std::unique_ptr<Endpoint>> WorldIncoming::accept_through(Device&, Memory& window,
                                                                 Deadline deadline) {
-  PERDURE_TRY(endpoint, accept(deadline));
-  if (!state_->machine->switches_.binds_windows) return endpoint;
-  const std::uint64_t connection = knock_->connection->sides[1].inbound.connection();
-  if (state_->machine->memory_.bind(window.key(), connection)) {
-    ++state_->machine->counters_.windows_bound;
-    return endpoint;
+  Machine& machine = *state_->machine;
+  if (!machine.memory_.may_bind(window.key())) {
+    knock_->state = Knock::State::Rejected;
+    return window_refused(window.bytes().size());
   }
-  return Error{ErrorCode::SystemError, "accept_through: not a window of this machine"};
+  PERDURE_TRY(endpoint, accept(deadline));
+  const std::uint64_t connection = knock_->connection->sides[1].inbound.connection();
+  if (machine.memory_.bind(window.key(), connection)) ++machine.counters_.windows_bound;
+  return endpoint;
 }
 
 }  // namespace perdure::fabric::emu

@@ -93,6 +93,25 @@ bool MemoryTable::bind(std::uint64_t key, std::uint64_t connection) {
   return true;
 }
 
+bool MemoryTable::may_bind(std::uint64_t key) {
+  const auto range = find(key);
+  if (range == nullptr || !range->is_window()) return true;
+  if (range->bytes().size() <= window_bytes_max_) return true;
+  window_limit_.note_refused(range->bytes().size());
+  return false;
+}
+
+void MemoryTable::use_windows(const RnicSwitches& switches) {
+  binds_windows_ = switches.binds_windows;
+  window_bytes_max_ = switches.window_bytes_max;
+  if (switches.says_window_limit) window_limit_.lower(window_bytes_max_);
+}
+
+WindowKind MemoryTable::window_kind(std::uint64_t bytes) const {
+  if (!binds_windows_) return WindowKind::Key;
+  return window_limit_.allows(bytes) ? WindowKind::Bound : WindowKind::Registration;
+}
+
 std::uint64_t MemoryTable::pinned_bytes() const {
   const MutexLock lock(mutex_);
   std::uint64_t bytes = 0;

@@ -5,6 +5,7 @@
 #include "core/bytes.h"
 #include "core/mutex.h"
 #include "core/random.h"
+#include "fabric/emu/rnic_switches.h"
 #include "fabric/fabric.h"
 #include "pmem/crashable_region.h"
 
@@ -14,6 +15,7 @@
 #include <memory>
 #include <set>
 #include <span>
+#include <string>
 #include <vector>
 
 namespace perdure::fabric::emu {
@@ -78,6 +80,12 @@ inline Error revocation_refused() {
   return {ErrorCode::SystemError, "the emulated RNIC takes no rights away"};
 }
 
+/// What it says when a window is too large for it.
+inline Error window_refused(std::uint64_t bytes) {
+  return {ErrorCode::SystemError,
+          "the emulated RNIC binds no memory window of " + std::to_string(bytes) + " B"};
+}
+
 /// Part of a registered range, checked.
 struct Place {
   std::shared_ptr<RegisteredRange> range;
@@ -109,8 +117,13 @@ class MemoryTable {
   std::unique_ptr<Memory> open_window(const Memory& over, Access access) {
     return add(over.bytes(), access, true);
   }
+  /// What this RNIC's windows are. Before any is opened.
+  void use_windows(const RnicSwitches& switches);
+  WindowKind window_kind(std::uint64_t bytes) const;
   /// The number of one more connection; never 0.
   std::uint64_t next_connection() { return ++connections_; }
+  /// False: a window that is too large for this RNIC; from now on window_kind() knows.
+  bool may_bind(std::uint64_t key);
   /// False: `key` is no window of this machine.
   bool bind(std::uint64_t key, std::uint64_t connection);
   /// Bytes that an RNIC would have pinned: of all registrations, windows left out.
@@ -149,6 +162,9 @@ class MemoryTable {
 
   std::atomic<bool> refuses_{false};
   std::atomic<bool> late_{false};
+  bool binds_windows_ = false;
+  std::uint64_t window_bytes_max_ = WindowLimit::kNone;
+  WindowLimit window_limit_;  // as far as this RNIC has said
   std::atomic<std::uint64_t> connections_{0};
   mutable Mutex mutex_;
   Random random_ PERDURE_GUARDED_BY(mutex_);

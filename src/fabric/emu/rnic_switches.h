@@ -6,6 +6,7 @@
 
 #include "core/clock.h"
 #include "fabric/emu/timing.h"
+#include "fabric/window_limit.h"
 
 #include <cstdint>
 
@@ -29,6 +30,10 @@ struct RnicSwitches {
   /// Windows over registered memory are bound to one connection (memory windows of type 2), as
   /// hardware has them. Off: they are keys of their own.
   bool binds_windows = false;
+  /// It binds no larger ones: libmlx5 none of more than 2 GiB.
+  std::uint64_t window_bytes_max = WindowLimit::kNone;
+  /// It says so before one is bound. Off: by refusing it.
+  bool says_window_limit = true;
   /// How long an SFLUSH looks for its message.
   Nanoseconds send_flush_lookup = kSendFlushLookupTime;
 };

@@ -85,9 +85,7 @@ class Machine final : public Device {
 
   Result<std::unique_ptr<Memory>> register_memory(std::span<std::byte> range,
                                                   Access access) override;
-  WindowKind window_kind() const override {
-    return switches_.binds_windows ? WindowKind::Bound : WindowKind::Key;
-  }
+  WindowKind window_kind(std::uint64_t bytes) const override { return memory_.window_kind(bytes); }
   Result<std::unique_ptr<Memory>> open_window(std::shared_ptr<Memory> over, Access access) override;
   /// See MemoryTable::pinned_bytes.
   std::uint64_t pinned_bytes() const { return memory_.pinned_bytes(); }

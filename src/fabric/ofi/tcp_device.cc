@@ -106,7 +106,7 @@ class TcpDevice final : public Device {
                                             std::span<const std::byte> private_data,
                                             const EndpointOptions& options,
                                             Deadline deadline) override;
-  WindowKind window_kind() const override { return WindowKind::Key; }
+  WindowKind window_kind(std::uint64_t) const override { return WindowKind::Key; }
   Transport transport() const override { return Transport::Tcp; }
   Capabilities capabilities() const override { return {}; }
   std::string describe() const override {

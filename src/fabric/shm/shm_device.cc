@@ -126,7 +126,7 @@ class ShmDevice final : public Device {
         0, std::move(socket), std::move(rings.mapping), keys_, options));
   }
 
-  WindowKind window_kind() const override { return WindowKind::Key; }
+  WindowKind window_kind(std::uint64_t) const override { return WindowKind::Key; }
   Transport transport() const override { return Transport::Shm; }
   Capabilities capabilities() const override { return Capabilities{.atomic_write = true}; }
   std::string describe() const override { return "shared memory of this host"; }

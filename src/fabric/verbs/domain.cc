@@ -23,7 +23,7 @@ constexpr unsigned kBindWindows = IBV_ACCESS_MW_BIND;
 unsigned rights(const Rnic& rnic, Access access) {
   switch (access) {
     case Access::Local: return kLocal | (rnic.read_sink_needs_remote_write() ? kRemoteWrite : 0U);
-    case Access::Windows: return kLocal | (rnic.binds_windows() ? kBindWindows : 0U);
+    case Access::Windows: return kLocal | (rnic.has_windows() ? kBindWindows : 0U);
     case Access::RemoteRead: return kLocal | kRemoteRead;
     case Access::RemoteReadWrite: break;
   }

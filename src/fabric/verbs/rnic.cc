@@ -33,14 +33,18 @@ Transport transport_of(ibv_context* context, const ibv_port_attr& port) {
   return port.link_layer == IBV_LINK_LAYER_ETHERNET ? Transport::Roce : Transport::InfiniBand;
 }
 
-std::string provenance_of(const std::string& device, const std::string& firmware) {
-  std::error_code none;  // of a software RNIC
+/// rxe and siw show that of the network device that they use.
+std::string driver_of(const std::string& device) {
+  std::error_code none;
   const auto driver =
       std::filesystem::read_symlink("/sys/class/infiniband/" + device + "/device/driver", none);
+  return none ? std::string() : driver.filename().string();
+}
+
+std::string provenance_of(const std::string& driver, const std::string& firmware) {
   utsname kernel{};
   (void)::uname(&kernel);
-  return fmt::format("driver {}, firmware {}, {} {}",
-                     none ? "software" : driver.filename().string(),
+  return fmt::format("driver {}, firmware {}, {} {}", driver.empty() ? "software" : driver,
                      firmware.empty() ? "unknown" : firmware, kernel.sysname, kernel.release);
 }
 
@@ -122,7 +126,9 @@ Rnic::Rnic(Owned<rdma_cm_id> bound, const SocketAddress& address)
   report_.address = host_of(address_);
   report_.transport = transport_of(context_, port_attributes);
   report_.software = is_siw_ || limits().vendor_id == kRxeVendor;
-  provenance_ = provenance_of(report_.name, limits().fw_ver);
+  const std::string driver = report_.software ? "" : driver_of(report_.name);
+  provenance_ = provenance_of(driver, limits().fw_ver);
+  watched_->windows.lower(window_bytes_max_of(driver));
   find_capabilities();
   std::ifstream place(fmt::format("/sys/class/infiniband/{}/device/local_cpulist", report_.name));
   std::string near_cores;  // empty for software RNICs
@@ -153,11 +159,14 @@ void Rnic::find_capabilities() {
       headers_say(kHeadersHaveAtomicWrite, "ATOMIC WRITE")));
   const bool type_2b = (limits().device_cap_flags & IBV_DEVICE_MEM_WINDOW_TYPE_2B) != 0;
   has_windows_ = type_2b && limits().max_mw > 0 && !is_iwarp();
+  const std::uint64_t largest = watched_->windows.bytes_max();
   report_.evidence.push_back(fmt::format(
-      "memory windows of type 2B {}: {}", yes_no(type_2b),
-      has_windows_
-          ? "a pool is registered once, and fencing takes no longer for a large one"
-          : "each session registers its pool anew, and fencing a large one takes as long"));
+      "memory windows of type 2B {}: {}{}", yes_no(type_2b),
+      has_windows_ ? "a pool is registered once, and fencing takes no longer for a large one"
+                   : "each session registers its pool anew, and fencing a large one takes as long",
+      has_windows_ && largest != WindowLimit::kNone
+          ? fmt::format("; not for pools over {} bytes, which each session registers anew", largest)
+          : ""));
   if (pages_on_demand()) report_.evidence.emplace_back("registers memory that is paged on demand");
 }
 

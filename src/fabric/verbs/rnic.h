@@ -6,8 +6,8 @@
 #include "fabric/verbs/fates.h"
 #include "fabric/verbs/handles.h"
 #include "fabric/verbs/verbs.h"
+#include "fabric/window_limit.h"
 
-#include <atomic>
 #include <memory>
 #include <mutex>
 #include <utility>
@@ -37,12 +37,15 @@ class Rnic {
   bool writes_atomically() const { return (flags_ & kAtomicWrite) != 0; }
   bool pages_on_demand() const;
   /// Whether it has memory windows of type 2B (bound to a queue pair, checked with its protection
-  /// domain), and has not refused to bind one yet. Not over iWARP, where what a peer may write
-  /// besides (work_batch.h) lies in the domain that connections would share.
-  bool binds_windows() const {
-    return has_windows_ && !watched_->refuses_windows.load(std::memory_order_relaxed);
+  /// domain). Not over iWARP, where what a peer may write besides (work_batch.h) lies in the domain
+  /// that connections would share.
+  bool has_windows() const { return has_windows_; }
+  /// Whether it binds one of so many bytes, as far as its driver is known, and has not refused one
+  /// of that size yet.
+  bool binds_windows(std::uint64_t bytes) const {
+    return has_windows_ && watched_->windows.allows(bytes);
   }
-  void note_window_refused() { watched_->refuses_windows.store(true, std::memory_order_relaxed); }
+  void note_window_refused(std::uint64_t bytes) { watched_->windows.note_refused(bytes); }
   /// Soft-iWARP takes the answer of a READ into memory without remote write access. The protocol
   /// lets an RNIC ask for more (RFC 5040: the data sink of a READ is a tagged buffer), and hardware
   /// does: see rdma_connect(3) and the kernel's rdma_rw, which grant it on iWARP.
@@ -86,7 +89,7 @@ class Rnic {
   struct Watched {
     std::mutex reading;  // one thread at a time reads events
     Fates fates;
-    std::atomic<bool> refuses_windows{false};
+    WindowLimit windows;
   };
   /// Those of a dead RNIC never: its context may answer again (KnownDevices::at).
   static std::shared_ptr<Watched> watched_of(ibv_context* context);

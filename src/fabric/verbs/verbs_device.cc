@@ -114,12 +114,14 @@ class VerbsDevice final : public Device {
     PERDURE_TRY(memory, register_range(std::move(domain), range, access));
     return std::unique_ptr<Memory>(std::move(memory));
   }
-  WindowKind window_kind() const override {
-    return domain()->rnic->binds_windows() ? WindowKind::Bound : WindowKind::Registration;
+  WindowKind window_kind(std::uint64_t bytes) const override {
+    return domain()->rnic->binds_windows(bytes) ? WindowKind::Bound : WindowKind::Registration;
   }
   Result<std::unique_ptr<Memory>> open_window(std::shared_ptr<Memory> over,
                                               Access access) override {
-    if (window_kind() != WindowKind::Bound) return register_memory(over->bytes(), access);
+    if (window_kind(over->bytes().size()) != WindowKind::Bound) {
+      return register_memory(over->bytes(), access);
+    }
     PERDURE_TRY(window, open_bound_window(domain(), std::move(over), access));
     return std::unique_ptr<Memory>(std::move(window));
   }

@@ -160,16 +160,18 @@ void VerbsEndpoint::send_hello() {
             offsetof(ControlBlock, hello_received));
 }
 
-/// An RNIC that does not do what it says of itself is taken for one that can not: the next session
-/// registers its pool.
+/// An RNIC that refuses a window is taken for one that binds none of that size: the next session of
+/// this pool registers it. A connection that ends meanwhile says nothing about that.
 Result<void> VerbsEndpoint::bind_window(Deadline deadline) {
   const int returned = window_->post_bind(id_->qp, kBindTag);
+  bool refused = returned != 0;
   while (returned == 0 && !window_bound_ && !lost_ && !deadline.passed()) {
     (void)poll({});
     ibv_wc done;
     if (!lost_ && take_out({&done, 1}) == 1) {
       Completion completion;
       if (done.status != IBV_WC_SUCCESS) {
+        refused = done.wr_id == kBindTag && done.status != IBV_WC_WR_FLUSH_ERR;
         lose(done);
       } else if (take(done, completion)) {
         unreported_.push_back(completion);
@@ -180,12 +182,16 @@ Result<void> VerbsEndpoint::bind_window(Deadline deadline) {
     send_hello();
     return {};
   }
-  domain_->rnic->note_window_refused();
   disconnect();
+  if (!refused) {
+    return Error{ErrorCode::Disconnected, peer_ + " was lost before its memory window was bound"};
+  }
+  const std::uint64_t bytes = window_->over().bytes().size();
+  domain_->rnic->note_window_refused(bytes);
   return Error{ErrorCode::SystemError,
-               fmt::format("RNIC {} does not bind a memory window{}{}; its sessions register their "
-                           "pools from now on: connect again",
-                           domain_->rnic->name(), returned == 0 ? "" : ": ",
+               fmt::format("RNIC {} does not bind a memory window of {} B{}{}; sessions of pools "
+                           "so large register them from now on: connect again",
+                           domain_->rnic->name(), bytes, returned == 0 ? "" : ": ",
                            returned == 0 ? "" : std::generic_category().message(returned))};
 }
 
