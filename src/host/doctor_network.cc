@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "fabric/window_limit.h"
 #include "host/doctor_checks.h"
 #include "host/rdma_devices.h"
 
@@ -47,10 +48,17 @@ void find_port(const RdmaPort& port, Check& check) {
   }
 }
 
-/// No file says whether an RNIC has memory windows; over iWARP Perdure uses none.
-std::string_view window_words(const RdmaDevice& device) {
+/// No file says whether an RNIC has memory windows; over iWARP Perdure uses none. How large they
+/// may be is the driver's.
+std::string window_words(const RdmaDevice& device) {
   const bool iwarp = !device.ports.empty() && device.ports.front().kind == RdmaKind::Iwarp;
-  return iwarp ? "; each session registers its pool, and fencing a large one takes as long" : "";
+  if (iwarp) return "; each session registers its pool, and fencing a large one takes as long";
+  const std::uint64_t largest = fabric::window_bytes_max_of(device.driver);
+  if (largest == fabric::WindowLimit::kNone) return "";
+  return fmt::format(
+      "; a pool of more than {} bytes is registered by each session, since {} binds "
+      "no larger memory windows: fencing one takes as long",
+      largest, device.driver);
 }
 
 void find_device(const RdmaDevice& device, Check& check) {

@@ -43,9 +43,11 @@ RdmaDevice read_device(const SystemTree& tree, const std::string& name) {
   RdmaDevice device;
   device.name = name;
   device.software = software_of(tree.read(path + "/node_desc"));
-  if (device.software.empty()) device.pci = tree.resolve(path + "/device");
+  // rxe and siw show the function of the network device that they use.
+  const bool hardware = device.software.empty();
+  if (hardware) device.pci = tree.resolve(path + "/device");
+  if (hardware) device.driver = last_name(tree.resolve(path + "/device/driver"));
   device.firmware = tree.read(path + "/fw_ver");
-  const std::string driver = last_name(tree.resolve(path + "/device/driver"));
   const Reading node_type = tree.read(path + "/node_type");
   for (const std::string& number : tree.names(path + "/ports")) {
     RdmaPort port;
@@ -53,7 +55,7 @@ RdmaDevice read_device(const SystemTree& tree, const std::string& name) {
     port.path = fmt::format("{}/ports/{}", path, number);
     port.state = tree.read(port.path + "/state");
     port.link_layer = tree.read(port.path + "/link_layer");
-    port.kind = kind_of(driver, node_type, port.link_layer);
+    port.kind = kind_of(device.driver, node_type, port.link_layer);
     const bool on_ethernet = port.kind == RdmaKind::Roce || port.kind == RdmaKind::Iwarp;
     if (on_ethernet) port.net_device = net_device_of(tree, path, port.path);
     device.ports.push_back(std::move(port));

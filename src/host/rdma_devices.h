@@ -29,6 +29,7 @@ struct RdmaPort {
 struct RdmaDevice {
   std::string name;
   std::string software;  // "rxe" or "siw" if the processor does the work, else empty
+  std::string driver;    // of its function; empty for software
   std::string pci;       // /sys/devices/pci...: its PCI function; empty for software
   Reading firmware;
   std::vector<RdmaPort> ports;

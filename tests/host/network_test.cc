@@ -21,6 +21,7 @@ TEST(RdmaDevices, AreActiveAndNotSoftware) {
   expect(check, infiniband(), Ok, "InfiniBand and active");
   expect(check, Machine().rdma({.node_type = "4: RNIC"}), Ok, "iWARP and active");
   expect(check, Machine().rdma({.node_type = "4: RNIC"}), Ok, "each session registers its pool");
+  expect(check, rnic(), Ok, "a pool of more than 2147483648 bytes is registered by each session");
   expect(check, soft_roce(), Advice, "software (rxe)");
   expect(check, Machine().rdma({.description = "Software iWARP stack", .node_type = "4: RNIC"}),
          Advice, "software (siw)");
