@@ -21,6 +21,8 @@ constexpr std::uint64_t kEmulatedPoolBytes = 96 * 1024;
 constexpr std::size_t kEmulatedSparesMax = 2;
 constexpr persist::ReceiveQueue kQueue{32, 512};
 constexpr std::uint64_t kBeyondOneIn = 32;
+/// Of a page that is registered on demand: what a fault costs that reads no drive.
+constexpr Nanoseconds kFirstTouch = std::chrono::microseconds(20);
 
 ServerProfile draw_profile(Random& random) {
   constexpr std::array kDomains = {PersistenceDomain::Page, PersistenceDomain::Dmp,
@@ -80,6 +82,10 @@ EmulatedLogWorld::EmulatedLogWorld(const WorldOptions& options, const EmulatedMa
   switches.cqe_payload_bytes = choices.chance(1, 2) ? 64 : 0;
   Random window_choices(options.seed + 2);  // other draws stay as they were
   const Windows windows = draw_windows(profile.transport, window_choices);
+  Random habits(options.seed + 4);
+  if (habits.chance(1, 4)) switches.first_touch = kFirstTouch;
+  const bool small_windows = habits.chance(1, 4);  // a pool is too large for one, and so said
+  if (small_windows) switches.window_bytes_max = kEmulatedPoolBytes / 2;
   std::size_t binding = 0;
   for (std::size_t i = 0; i < kPrograms; ++i) {
     program_machines_.push_back(&world_.add_machine(fmt::format("writer{}", i), profile));
@@ -100,17 +106,21 @@ EmulatedLogWorld::EmulatedLogWorld(const WorldOptions& options, const EmulatedMa
   // is replayed: then everything goes in messages, in pieces.
   if (Random(options.seed + 3).chance(1, 3)) primary_ = Primary::Send;
   const bool pieces = primary_ && profile.receive_buffers == ReceiveBuffers::Pm;
-  traits_ = {{"windows", binding != 0},
+  const bool bound = binding != 0 && !small_windows;
+  traits_ = {{"windows", bound},
+             {"windows-too-small", binding != 0 && small_windows},
+             {"paged-on-demand", switches.first_touch > Nanoseconds{0}},
              {"keys", binding != count + spares},
              {"cqe-payload", switches.cqe_payload_bytes != 0},
              {"unordered-writes", profile.write_order == WriteOrder::Unknown},
              {"page-cache", profile.domain == PersistenceDomain::Page},
              {"send-forced", primary_.has_value()},
              {"send-kept", pieces}};
-  tell("{} replicas, quorum {}, {} spare, {} bind windows, {}, {}{}{}{}", count, quorum, spares,
-       binding, describe(profile), shape == LogShape::Singleton ? "singleton" : "compound",
-       primary_ ? ", SEND forced" : "",
+  tell("{} replicas, quorum {}, {} spare, {} bind windows{}, {}, {}{}{}{}{}", count, quorum, spares,
+       binding, small_windows ? " smaller than a pool" : "", describe(profile),
+       shape == LogShape::Singleton ? "singleton" : "compound", primary_ ? ", SEND forced" : "",
        switches.cqe_payload_bytes != 0 ? ", payload in completions" : "",
+       switches.first_touch > Nanoseconds{0} ? ", pages on demand" : "",
        beyond ? ", beyond what is borne" : "");
   begin(count + spares, count, quorum, shape, beyond);
   add_operations();

@@ -52,6 +52,7 @@ Harness emulated(std::string name, const fabric::emu::LiveOptions& options) {
   harness.keeps_write_order = options.profile.write_order == WriteOrder::Ordered;
   harness.cqe_payload_bytes = options.switches.cqe_payload_bytes;
   harness.immediate_says_length = !options.switches.immediate_without_length;
+  harness.immediate_bytes_missing = options.switches.immediate_bytes_missing;
   harness.reset = [](fabric::Device& device) {
     dynamic_cast<fabric::emu::LiveDevice&>(device).reset();
   };
@@ -76,6 +77,15 @@ fabric::emu::LiveOptions machine_without_length() {
   return options;
 }
 
+/// They say too little, and it binds windows of a page at most.
+fabric::emu::LiveOptions machine_with_less() {
+  fabric::emu::LiveOptions options = emulated_machine(Transport::Roce);
+  options.switches.immediate_bytes_missing = 3;
+  options.switches.binds_windows = true;
+  options.switches.window_bytes_max = 4096;
+  return options;
+}
+
 /// The RNIC that PERDURE_TEST_RNIC names (a name or an address), where there is one: the lab.
 std::vector<Harness> verbs() {
   const char* which = std::getenv("PERDURE_TEST_RNIC");
@@ -96,6 +106,7 @@ std::vector<Harness> all_harnesses() {
       emulated("emu_iwarp", emulated_machine(Transport::Iwarp)),
       emulated("emu_unruly", unruly_machine()),
       emulated("emu_without_length", machine_without_length()),
+      emulated("emu_with_less", machine_with_less()),
   };
   for (Harness& harness : verbs()) all.push_back(std::move(harness));
   return all;

@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <ostream>
@@ -38,8 +39,16 @@ struct Harness {
   std::uint64_t cqe_payload_bytes = 0;
   /// The completion of a WRITE_WITH_IMM says how many bytes were written; false: it says 0.
   bool immediate_says_length = true;
+  /// Where it says it: so many bytes fewer, but at least one.
+  std::uint64_t immediate_bytes_missing = 0;
   /// Starts a device of this provider anew, as a fault of its firmware does. Empty: it can not be.
   std::function<void(fabric::Device&)> reset;
+
+  /// What the completion of a WRITE_WITH_IMM of so many bytes says.
+  std::uint64_t immediate_length(std::uint64_t written) const {
+    if (!immediate_says_length || written == 0) return 0;
+    return written - std::min(written - 1, immediate_bytes_missing);
+  }
 };
 
 const std::vector<Harness>& harnesses();

@@ -93,7 +93,7 @@ TEST_P(RnicHabits, AnImmediateSaysHowManyBytesWereWritten) {
         pair_->post(write_immediate(local_->segment(0, bytes), remote_->remote(), 0, 7, bytes)));
     ASSERT_TRUE(pair_->pump([&] { return pair_->server.find(Opcode::Receive, bytes) != nullptr; }));
     EXPECT_EQ(pair_->server.find(Opcode::Receive, bytes)->length,
-              GetParam().immediate_says_length ? bytes : 0);
+              GetParam().immediate_length(bytes));
   }
 }
 
