@@ -13,7 +13,6 @@
 #include <bit>
 #include <climits>
 #include <cstring>
-#include <fstream>
 #include <future>
 #include <optional>
 #include <span>
@@ -25,6 +24,7 @@
 #include "core/mutex.h"
 #include "core/random.h"
 #include "core/try.h"
+#include "pmem/owner_process.h"
 
 namespace perdure::pmem {
 namespace {
@@ -46,13 +46,6 @@ static_assert(std::endian::native == std::endian::little);  // the futex is the 
 
 constexpr Nanoseconds kBeatEvery = std::chrono::milliseconds{500};
 constexpr int kLookEveryMs = 50;
-
-std::string this_boot() {
-  std::ifstream file("/proc/sys/kernel/random/boot_id");
-  std::string id;
-  std::getline(file, id);
-  return id.empty() ? "unknown" : id.substr(0, kBootBytes - 1);
-}
 
 std::string this_process() {
   std::array<char, HOST_NAME_MAX + 1> host{};

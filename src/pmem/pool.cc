@@ -17,6 +17,7 @@
 #include "core/errno_error.h"
 #include "core/try.h"
 #include "pmem/medium.h"
+#include "pmem/owner_process.h"
 
 namespace perdure::pmem {
 namespace {
@@ -122,6 +123,19 @@ std::uint64_t place_of(const File& file) {
          static_cast<std::uint64_t>(status.st_ino);
 }
 
+// Its lock is free, and it may write all the same: see owner_process.h.
+Result<void> require_ended_owner(const File& file, std::span<const std::byte> head) {
+  if (head.size() < kPoolHeadBytes) return {};
+  const auto process =
+      owner_still_ending(head.subspan(kOwnerProcessOffset, kOwnerProcessBytes), place_of(file));
+  if (!process) return {};
+  return Error{
+      ErrorCode::Busy,
+      fmt::format("{}: process {}, which had it, has not ended yet: the kernel may still be "
+                  "taking back what it had of an RNIC; ask again",
+                  file.path(), *process)};
+}
+
 PoolState without_marks(PoolState state) {
   state.clean_shutdown = false;
   state.settled.reset();
@@ -167,7 +181,7 @@ Result<std::unique_ptr<Pool>> Pool::create(const std::string& path, const PoolOp
   const int descriptor = region->file().descriptor();
   const std::uint64_t place = place_of(region->file());
   PERDURE_TRY(pool, format_at({std::move(region), nullptr}, options, path));
-  pool->place_ = place;
+  pool->own(place);
   PERDURE_TRY_VOID(made.publish(descriptor));
   return pool;
 }
@@ -177,7 +191,7 @@ Result<std::unique_ptr<Pool>> Pool::create_on_device(const std::string& path,
   PERDURE_TRY(region, MappedRegion::open(path, MapOptions{options.declared, nullptr}));
   const std::uint64_t place = place_of(region->file());
   PERDURE_TRY(pool, format_device(std::move(region), options, path));
-  pool->place_ = place;
+  pool->own(place);
   return pool;
 }
 
@@ -205,7 +219,10 @@ bool Pool::is_blank_device(const std::string& path) {
 
 bool Pool::is_locked(const std::string& path) {
   const auto file = open_file(path, OpenMode::ReadOnly);
-  return file.ok() && pmem::is_locked(*file);
+  if (!file.ok()) return false;
+  if (pmem::is_locked(*file)) return true;
+  const auto head = read_head(*file);
+  return head.ok() && !require_ended_owner(*file, *head).ok();
 }
 
 Result<void> Pool::remove(const std::string& path) {
@@ -219,6 +236,7 @@ Result<std::unique_ptr<Pool>> Pool::open(const std::string& path, const OpenOpti
   PERDURE_TRY_VOID(lock_exclusively(file));
   PERDURE_TRY(head, read_head(file));
   PERDURE_TRY(header, header_of(file, head));
+  PERDURE_TRY_VOID(require_ended_owner(file, head));
   const MapOptions map{options.declared, options.sync_calls, header.declared};
   PERDURE_TRY(region, MappedRegion::map(std::move(file), map));
   std::unique_ptr<OwnerLease> lease;  // a file's lock suffices: all who open it have one inode
@@ -227,7 +245,9 @@ Result<std::unique_ptr<Pool>> Pool::open(const std::string& path, const OpenOpti
     lease = std::move(taken);
   }
   const std::uint64_t place = place_of(region->file());
-  return attach_at({std::move(region), std::move(lease)}, path, place);
+  PERDURE_TRY(pool, attach_at({std::move(region), std::move(lease)}, path, place));
+  pool->own(place);
+  return pool;
 }
 
 Result<PoolInfo> Pool::inspect(const std::string& path) {
@@ -318,6 +338,20 @@ Result<void> Pool::repair_headers() {
   const PoolPage page = load<PoolPage>(bytes.data() + from);
   if (load<PoolPage>(bytes.data() + to) == page) return {};
   return write_page(to, page);
+}
+
+std::span<std::byte> Pool::owner_page() {
+  return region_->bytes().subspan(kOwnerProcessOffset, kOwnerProcessBytes);
+}
+
+void Pool::own(std::uint64_t place) {
+  place_ = place;
+  note_owner(owner_page(), place);
+  owner_noted_ = true;
+}
+
+Pool::~Pool() {
+  if (owner_noted_) forget_owner(owner_page());
 }
 
 Result<void> Pool::write_page(std::uint64_t at, const PoolPage& page) {

@@ -83,10 +83,11 @@ class Pool {
   /// Durability  the newest state that was ever acknowledged is read, and all copies of it and of
   ///             the header are whole again on return. The clean-shutdown mark is durably taken
   ///             away.
-  /// Errors  NotFound, PermissionDenied, Busy (names the holder; of a device also one in another
-  ///         container: see OwnerLease). InvalidArgument: not a pool.
-  ///         VersionMismatch. Corrupt: truncated, another size, or damaged. Unsupported: the
-  ///         declared domain contradicts what this machine shows. SystemError.
+  /// Errors  NotFound, PermissionDenied, Busy (names the holder, also one that was killed and has
+  ///         not ended yet; of a device one in another container, too: see OwnerLease).
+  ///         InvalidArgument: not a pool. VersionMismatch. Corrupt: truncated, another size, or
+  ///         damaged. Unsupported: the declared domain contradicts what this machine shows.
+  ///         SystemError.
   static Result<std::unique_ptr<Pool>> open(const std::string& path, const OpenOptions& options);
 
   /// Describes a pool without opening it: takes no lock and writes nothing. The state may be
@@ -98,8 +99,8 @@ class Pool {
   /// on. Takes no lock.
   static bool is_blank_device(const std::string& path);
 
-  /// Whether somebody has the lock of the pool at `path` just now. A device may be in use without
-  /// one, by another machine or container: open finds that out.
+  /// Whether somebody has the lock of the pool at `path` just now, or had it and has not ended yet.
+  /// A device may be in use without one, by another machine or container: open finds that out.
   static bool is_locked(const std::string& path);
 
   /// Deletes the file of a pool that nobody has open, whatever is in it. Durable on return.
@@ -130,7 +131,7 @@ class Pool {
   Pool(const Pool&) = delete;
   Pool& operator=(const Pool&) = delete;
   /// Lets go of the file and its lock. Without close(), the pool counts as not shut down.
-  ~Pool() = default;
+  ~Pool();
 
   /// Keeps its first failure until the pool is opened again: see StickyRegion.
   Region& region() { return *region_; }
@@ -195,6 +196,8 @@ class Pool {
   static Result<std::unique_ptr<Pool>> attach_at(Held held, std::string path, std::uint64_t place);
   static Result<std::unique_ptr<Pool>> create_on_device(const std::string& path,
                                                         const PoolOptions& options);
+  std::span<std::byte> owner_page();
+  void own(std::uint64_t place);
   Result<void> write_page(std::uint64_t at, const PoolPage& page);
   Result<void> repair_headers();
   Result<void> write_state(PoolState state);
@@ -208,6 +211,7 @@ class Pool {
   bool was_shut_down_ = false;
   bool was_settled_ = false;
   std::uint64_t place_ = 0;
+  bool owner_noted_ = false;
 };
 
 }  // namespace perdure::pmem

@@ -9,7 +9,7 @@
 //   16384    4096     copy of the header
 //   20480    12288    reserved, zero
 //   32768    4096     spare copy of the state
-//   36864    4096     reserved, zero
+//   36864    4096     of a file or device: which process has it (owner_process.h)
 //   40960    4096     of a device: who has it (owner_lease.h)
 //   45056    4096     reserved, zero
 //   49152    16384    scratch, zero: what the medium costs is timed by storing zeros here
@@ -48,6 +48,7 @@ inline constexpr std::uint64_t kSpareStateOffset = 2 * kDriveUnitBytes;
 inline constexpr std::size_t kPoolHeadBytes = 3 * kDriveUnitBytes;  // all that is ever read
 inline constexpr std::uint64_t kPoolDataOffset = 65536;
 inline constexpr std::uint64_t kPoolDataBytesMax = std::uint64_t{1} << 46;  // 64 TiB
+inline constexpr std::uint64_t kOwnerProcessOffset = kSpareStateOffset + kPoolPageBytes;
 inline constexpr std::uint64_t kOwnerLeaseOffset = kSpareStateOffset + 2 * kPoolPageBytes;
 inline constexpr std::uint64_t kPoolScratchBytes = 16384;
 inline constexpr std::uint64_t kPoolScratchOffset = kPoolDataOffset - kPoolScratchBytes;

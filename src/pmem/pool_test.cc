@@ -294,6 +294,84 @@ TEST_F(PoolFile, IsOpenedByOneOnly) {
   EXPECT_EQ(Pool::open(path_, {}).code(), ErrorCode::Busy);  // the same process
 }
 
+/// A process that had the pool, was killed, and is still ending: the kernel has given back its
+/// lock, and not yet all that can write to the pool.
+class EndingOwner : public PoolFile {
+ protected:
+  void SetUp() override { create(); }
+  HeldChild ending(bool gives_up = false) {
+    return HeldChild([this, gives_up] {
+      auto pool = Pool::open(path_, {});
+      if (!pool.ok()) return false;
+      if (gives_up) pool->reset();
+      if (!gives_up) static_cast<void>(pool->release());
+      const int lock = lock_descriptor();
+      return gives_up ? lock < 0 : lock >= 0 && ::close(lock) == 0;
+    });
+  }
+  /// The one that is open on the pool; below zero: none.
+  int lock_descriptor() const {
+    constexpr int kLooks = 1024;
+    for (int descriptor = 3; descriptor < kLooks; ++descriptor) {
+      std::error_code failed;
+      const auto file =
+          std::filesystem::read_symlink("/proc/self/fd/" + std::to_string(descriptor), failed);
+      if (!failed && file == path_) return descriptor;
+    }
+    return -1;
+  }
+};
+
+TEST_F(EndingOwner, IsWaitedForAlthoughItsLockIsFree) {
+  HeldChild owner = ending();
+  ASSERT_TRUE(owner.ready());
+  ASSERT_TRUE(lock_exclusively(*open_file(path_, OpenMode::ReadWrite)).ok());
+  EXPECT_TRUE(Pool::is_locked(path_));
+  const auto refused = Pool::open(path_, {});
+  ASSERT_EQ(refused.code(), ErrorCode::Busy);
+  EXPECT_NE(refused.error().message.find("process " + std::to_string(owner.pid())),
+            std::string::npos)
+      << refused.error().message;
+  owner.kill();
+  EXPECT_FALSE(Pool::is_locked(path_));
+  const auto opened = Pool::open(path_, {});
+  EXPECT_TRUE(opened.ok()) << opened.error().message;
+}
+
+TEST_F(EndingOwner, WhoGaveThePoolUpIsNot) {
+  HeldChild former = ending(true);
+  ASSERT_TRUE(former.ready());
+  EXPECT_FALSE(Pool::is_locked(path_));
+  EXPECT_TRUE(Pool::open(path_, {}).ok());
+}
+
+TEST_F(EndingOwner, HasNoCopies) {
+  HeldChild owner = ending();
+  ASSERT_TRUE(owner.ready());
+  const std::string copy = directory_.file("copy.pool");
+  std::filesystem::copy_file(path_, copy);
+  EXPECT_TRUE(Pool::open(copy, {}).ok());
+}
+
+TEST_F(EndingOwner, IsNobodyWhoHasItsNumberOnly) {
+  HeldChild owner = ending();
+  ASSERT_TRUE(owner.ready());
+  const std::vector<char> bytes = read_all(path_);
+  // Started at another time; in another namespace; of another boot.
+  for (const std::size_t field : {16, 24, 40}) {
+    std::vector<char> other = bytes;
+    auto* note = reinterpret_cast<std::byte*>(other.data()) + kOwnerProcessOffset;
+    note[field] ^= std::byte{1};
+    std::ofstream(path_, std::ios::binary | std::ios::in).write(other.data(), kPoolHeadBytes);
+    EXPECT_FALSE(Pool::is_locked(path_)) << "torn at " << field;
+    store(note + 252, crc32c({note, 252}));
+    std::ofstream(path_, std::ios::binary | std::ios::in).write(other.data(), kPoolHeadBytes);
+    EXPECT_FALSE(Pool::is_locked(path_)) << field;
+  }
+  std::ofstream(path_, std::ios::binary | std::ios::in).write(bytes.data(), kPoolHeadBytes);
+  EXPECT_TRUE(Pool::is_locked(path_));
+}
+
 TEST_F(PoolFile, InspectChangesNothing) {
   create();
   const std::vector<char> before = read_all(path_);
