@@ -7,7 +7,6 @@
 #include "peer_options.h"
 #include "plan/plan.h"
 #include "plan/render.h"
-#include "plan_hardware.h"
 #include "plan_plot.h"
 #include "plan_search.h"
 #include "profile_options.h"
@@ -49,10 +48,9 @@ struct PlanOptions {
   bool explain = false;
   bool search = false;
   bool set = false;
-  std::string hardware;                    // a file
-  std::optional<sim::Hardware> priced_on;  // what it says
-  PeerOptions peers;                       // none: the responder is the one that is described
-  plan::CostModel costs;                   // of its transport, or measured
+  std::string hardware;   // a file; empty: what is assumed of the transport
+  PeerOptions peers;      // none: the responder is the one that is described
+  plan::CostModel costs;  // of that hardware, or measured
   plan::Source source = plan::Source::Best;
   PlanFormat format = PlanFormat::Text;
 };
@@ -67,13 +65,18 @@ JsonValue costs_json(const plan::CostModel& costs) {
   return {{"message_round_trip_ns", costs.message_round_trip_ns},
           {"write_round_trip_ns", costs.write_round_trip_ns},
           {"read_round_trip_ns", costs.read_round_trip_ns},
+          {"persist_round_trip_ns", costs.persist_round_trip_ns},
           {"extra_post_ns", costs.extra_post_ns},
           {"responder_wake_ns", costs.responder_wake_ns},
           {"one_sided_wake_ns", costs.one_sided_wake_ns},
           {"copy_byte_ns", costs.copy_byte_ns},
+          {"flush_ns", costs.flush_ns},
           {"flush_line_ns", costs.flush_line_ns},
           {"sync_ns", costs.sync_ns},
-          {"wire_byte_ns", costs.wire_byte_ns}};
+          {"send_flush_ns", costs.send_flush_ns},
+          {"wire_byte_ns", costs.wire_byte_ns},
+          {"fetch_ns", costs.fetch.fixed_ns},
+          {"fetch_byte_ns", costs.fetch.byte_ns}};
 }
 
 JsonValue candidate_json(const ServerProfile& server, const plan::Candidate& candidate) {
@@ -99,8 +102,9 @@ Result<std::string> choice_json(const PlanOptions& options) {
                  {"bytes", options.update.bytes},
                  {"level", to_string(options.update.level)},
                  {"chosen", found->front().method.name},
-                 {"label", costs.measured ? "measured" : "simulated"},
-                 {"costs", costs_json(costs)}};
+                 {"label", costs.measured ? "measured" : "simulated"}};
+  if (!costs.measured) json["hardware"] = costs.hardware;
+  json["costs"] = costs_json(costs);
   json["candidates"] = JsonValue::array();
   for (const plan::Candidate& each : *found) {
     json["candidates"].push_back(candidate_json(options.profile, each));
@@ -110,35 +114,6 @@ Result<std::string> choice_json(const PlanOptions& options) {
     for (const plan::Crossover& change : *changes) {
       json["by_size"].push_back({{"from_bytes", change.bytes}, {"name", change.method.name}});
     }
-  }
-  return json.dump(2) + "\n";
-}
-
-Result<std::string> render_on_hardware(const PlanOptions& options) {
-  const sim::Hardware& hardware = *options.priced_on;
-  const auto priced = priced_candidates(options.profile, options.update, hardware);
-  if (!priced.ok()) return priced.error();
-  if (options.format == PlanFormat::Text) {
-    return to_text(*priced, options.profile, options.update, hardware);
-  }
-  if (options.format != PlanFormat::Json) {
-    return Error{ErrorCode::InvalidArgument,
-                 "prices of --hardware are printed as text or json: choose another --format"};
-  }
-  JsonValue json{{"format", 1},
-                 {"server", describe(options.profile)},
-                 {"update", to_string(options.update.shape)},
-                 {"bytes", options.update.bytes},
-                 {"level", to_string(options.update.level)},
-                 {"chosen", priced->front().candidate.method.name},
-                 {"label", "simulated"},
-                 {"hardware", hardware.network.name}};
-  json["candidates"] = JsonValue::array();
-  for (const PricedCandidate& each : *priced) {
-    JsonValue one = candidate_json(options.profile, each.candidate);
-    one["cost_ns"] = each.price.latency_ns;
-    one["responder_ns"] = each.price.responder_ns;
-    json["candidates"].push_back(std::move(one));
   }
   return json.dump(2) + "\n";
 }
@@ -186,7 +161,6 @@ Result<std::string> render_set(const PlanOptions& options) {
 Result<std::string> render_choice(const PlanOptions& options) {
   if (options.set) return render_set(options);
   if (options.search) return render_search(options);
-  if (options.priced_on) return render_on_hardware(options);
   switch (options.format) {
     case PlanFormat::Text: return choice_text(options);
     case PlanFormat::Json: return choice_json(options);
@@ -251,15 +225,15 @@ std::optional<Error> contradiction(const Command command, const PlanOptions& opt
     }
   }
   if (options.set) {
-    for (const char* other : {"--all", "--search", "--explain", "--hardware", "--bytes"}) {
+    for (const char* other : {"--all", "--search", "--explain", "--bytes"}) {
       if (command.count(other) == 0) continue;
       return wrong(fmt::format("--set is for updates of all sizes: leave out {}", other));
     }
   }
   if (!options.hardware.empty()) {
-    for (const char* other : {"--all", "--search", "--explain", "--peers"}) {
+    for (const char* other : {"--all", "--search", "--peers"}) {
       if (command.count(other) == 0) continue;
-      return wrong(fmt::format("--hardware prices one described update: leave out {}", other));
+      return wrong(fmt::format("--hardware prices a described responder: leave out {}", other));
     }
   }
   if (options.peers.peers.empty()) return {};
@@ -282,18 +256,16 @@ ExitStatus run_plan(PlanOptions& options, const Command command) {
     print_error(*wrong);
     return ExitStatus::Usage;
   }
-  options.costs = plan::default_costs(options.profile.transport);
+  if (options.hardware.empty()) {
+    options.costs = plan::default_costs(options.profile.transport);
+  } else {
+    const auto hardware = read_hardware(options.hardware);
+    if (!hardware.ok()) return fail(hardware.error());
+    options.costs = plan::usual_costs(*hardware, options.profile.transport);
+  }
   if (!options.peers.peers.empty()) {
     const auto asked = ask_peer(options, command.count("--message-bytes-max") > 0);
     if (!asked.ok()) return fail(asked.error());
-  }
-  if (!options.hardware.empty()) {
-    auto hardware = sim::read_hardware(options.hardware);
-    if (!hardware.ok()) {
-      print_error(hardware.error());
-      return ExitStatus::Failed;
-    }
-    options.priced_on = std::move(hardware).value();
   }
   const auto text = options.all ? render_all(options) : render_choice(options);
   if (!text.ok()) {
@@ -355,7 +327,7 @@ void add_plan_command(Command app) {
   add_timeout_option(command, options->peers, Needed::Never);
   command
       .add_option("--hardware", options->hardware,
-                  "Price the methods on the network and server of this file (simulated)")
+                  "Cost of the network and server of this file, and not what is usual (simulated)")
       .option_text("FILE");
   command.add_flag("--explain", options->explain,
                    "Print the costs too, and the cheapest method's cost by size");
@@ -375,7 +347,7 @@ void add_plan_command(Command app) {
                "  perdure plan --domain mhp --transport roce --shape compound --format sequence\n"
                "  perdure plan --search --domain dmp --ddio on --transport roce --shape compound\n"
                "  perdure plan --domain dmp --ddio off --transport roce \\\n"
-               "      --hardware configs/hardware/edr-back-to-back.toml\n"
+               "      --hardware configs/hardware/edr-back-to-back.toml --explain\n"
                "  perdure plan --explain --peers 127.0.0.1:7470 --pool orders\n"
                "  perdure plan --set --shape compound --domain dmp --transport roce\n"
                "  perdure plan --all --source paper --format json");

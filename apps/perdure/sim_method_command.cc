@@ -18,7 +18,7 @@ namespace {
 using nlohmann::ordered_json;
 
 struct MethodPriceOptions {
-  std::string hardware;
+  std::string hardware;  // a file; empty: what is assumed of the transport
   std::string method;
   bool all = false;
   ServerProfile profile;
@@ -35,8 +35,7 @@ struct Priced {
   sim::Price price;
 };
 
-Result<std::vector<Priced>> price_all(const MethodPriceOptions& options,
-                                      const sim::Hardware& hardware) {
+Result<std::vector<Priced>> price_all(const MethodPriceOptions& options, const Hardware& hardware) {
   std::vector<Priced> priced;
   if (options.all) {
     const std::vector<Transport> transports{options.profile.transport};
@@ -54,7 +53,7 @@ Result<std::vector<Priced>> price_all(const MethodPriceOptions& options,
   return priced;
 }
 
-ordered_json json_of(const std::vector<Priced>& priced, const sim::Hardware& hardware) {
+ordered_json json_of(const std::vector<Priced>& priced, const Hardware& hardware) {
   ordered_json methods = ordered_json::array();
   for (const Priced& each : priced) {
     ordered_json events = ordered_json::array();
@@ -77,7 +76,7 @@ ordered_json json_of(const std::vector<Priced>& priced, const sim::Hardware& har
           {"methods", std::move(methods)}};
 }
 
-std::string text_of(const std::vector<Priced>& priced, const sim::Hardware& hardware) {
+std::string text_of(const std::vector<Priced>& priced, const Hardware& hardware) {
   std::string text = fmt::format(
       "simulated: one update on an idle connection, {}\n"
       "   latency  responder  round\n"
@@ -97,7 +96,9 @@ std::string text_of(const std::vector<Priced>& priced, const sim::Hardware& hard
 }
 
 ExitStatus run_sim_method(const MethodPriceOptions& options) {
-  const auto hardware = sim::read_hardware(options.hardware);
+  const auto hardware = options.hardware.empty()
+                            ? Result<Hardware>(default_hardware(options.profile.transport))
+                            : read_hardware(options.hardware);
   if (!hardware.ok()) {
     print_error(hardware.error());
     return ExitStatus::Failed;
@@ -121,8 +122,9 @@ void add_sim_method_command(Command sim) {
   const auto options = std::make_shared<MethodPriceOptions>();
   const Command command =
       sim.add_subcommand("method", "What a method of persistence takes, step by step");
-  command.add_option("--hardware", options->hardware, "Network and server, TOML")
-      .required()
+  command
+      .add_option("--hardware", options->hardware,
+                  "Network and server, TOML (what is assumed of the transport)")
       .option_text("FILE");
   const Command what = command.add_choice("What to price");
   what.add_option("--method", options->method, "A method by name: `perdure check --list`")
@@ -131,7 +133,8 @@ void add_sim_method_command(Command sim) {
   add_profile_options(command, options->profile);
   add_word_option(command, "--shape", options->shape_word, parse_shape,
                   "The update it is for, if several have the name", "singleton|compound|1+2+1");
-  add_size_option(command, "--bytes", options->item_bytes, "Of an item", 1, 1'000'000'000);
+  add_size_option(command, "--bytes", options->item_bytes, "Of an item of the first epoch", 1,
+                  1'000'000'000);
   add_format_option(command, options->output);
   add_examples(command,
                "  perdure sim method --hardware configs/hardware/edr-back-to-back.toml \\\n"

@@ -15,7 +15,7 @@ constexpr std::uint64_t kLogBytes = std::uint64_t{16} << 20;  // of each client
 
 Result<NetworkSetup> read_network_setup(const NetworkFiles& files) {
   NetworkSetup setup;
-  PERDURE_TRY(hardware, sim::read_hardware(files.hardware));
+  PERDURE_TRY(hardware, read_hardware(files.hardware));
   setup.hardware = std::move(hardware);
   if (files.device.empty() != files.processor.empty()) {
     return Error{ErrorCode::InvalidArgument,

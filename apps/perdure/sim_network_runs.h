@@ -20,7 +20,7 @@ struct NetworkFiles {
 /// Network and server; with a device and a processor, the server's memory has banks, a persist
 /// buffer and an ordering controller, and without them each epoch takes the file's medium_write.
 struct NetworkSetup {
-  sim::Hardware hardware;
+  Hardware hardware;
   std::optional<memsys::Device> device;
   std::optional<memsys::Processor> processor;
   memsys::Ordering order = memsys::Ordering::Broi;

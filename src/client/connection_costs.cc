@@ -94,6 +94,7 @@ void take_medium(const Session& session, plan::CostModel& costs) {
   };
   take(session.medium->copy_byte_ps, 1e-3, costs.copy_byte_ns);
   take(session.medium->flush_line_ps, 1e-3, costs.flush_line_ns);
+  if (session.medium->flush_line_ps != 0) costs.flush_ns = 0;  // the lines were timed with it
   take(session.medium->sync_ns, 1, costs.sync_ns);
 }
 
@@ -145,16 +146,20 @@ Result<plan::CostModel> measure_costs(persist::Requester& requester, const Sessi
   const double message = watch.best(Probe::Message);
   costs.message_round_trip_ns = message;
   costs.read_round_trip_ns = watch.best(Probe::Read);
+  costs.persist_round_trip_ns =
+      costs.read_round_trip_ns + usual.persist_round_trip_ns - usual.read_round_trip_ns;
   costs.write_round_trip_ns =
       write_completes ? watch.best(Probe::Write) : inferred_write(costs.read_round_trip_ns, usual);
   costs.extra_post_ns = std::max(watch.best(two) - message, usual.extra_post_ns * kLeastShare);
   costs.wire_byte_ns = std::max(
       (watch.best(Probe::LongMessage) - message) / static_cast<double>(requester.probe_padding()),
       usual.wire_byte_ns * kLeastShare);
+  costs.fetch = {};  // the probe's bytes were fetched
   costs.responder_wake_ns = wake;
   costs.one_sided_wake_ns = served_by_cpu(transport) ? wake : 0;
   take_medium(session, costs);
   costs.measured = true;
+  costs.hardware.clear();
   return costs;
 }
 

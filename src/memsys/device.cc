@@ -1,8 +1,8 @@
 // Reading and refusing devices: see device.h.
 #include "memsys/device.h"
 
+#include "core/parameter_file.h"
 #include "core/try.h"
-#include "sim/parameter_file.h"
 
 #include <fmt/format.h>
 
@@ -15,7 +15,6 @@
 namespace perdure::memsys {
 namespace {
 
-using sim::ParameterFile;
 using Need = ParameterFile::Need;
 
 constexpr std::uint64_t kTimingMax = 1'000'000;  // cycles

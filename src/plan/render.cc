@@ -179,13 +179,18 @@ std::string to_text(const CostModel& costs) {
       {"message and its answer", costs.message_round_trip_ns},
       {"WRITE and its completion", costs.write_round_trip_ns},
       {"READ or FLUSH", costs.read_round_trip_ns},
+      {"PWRITE and its persist ACK", costs.persist_round_trip_ns},
       {"one more request before the wait", costs.extra_post_ns},
       {"waking the responder, per reply", costs.responder_wake_ns},
       {"waking it, per completion", costs.one_sided_wake_ns},
       {"responder copies a byte", costs.copy_byte_ns},
+      {"responder flushes, besides lines", costs.flush_ns},
       {"responder flushes a line", costs.flush_line_ns},
       {"responder syncs a file", costs.sync_ns},
+      {"SFLUSH looks for its message", costs.send_flush_ns},
       {"a byte of the wire", costs.wire_byte_ns},
+      {"fetching what is not inline", costs.fetch.fixed_ns},
+      {"fetching a byte of it", costs.fetch.byte_ns},
   };
   std::string text;
   for (const auto& [what, cost] : lines) text += fmt::format("  {:<36}{:>14.3f} ns\n", what, cost);

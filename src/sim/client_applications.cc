@@ -1,8 +1,8 @@
 // Reading client applications: see client_applications.h.
 #include "sim/client_applications.h"
 
+#include "core/parameter_file.h"
 #include "core/try.h"
-#include "sim/parameter_file.h"
 
 #include <cmath>
 

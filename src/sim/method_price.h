@@ -4,8 +4,8 @@
 
 #include <perdure/profile.h>
 
+#include "core/hardware.h"
 #include "core/method.h"
-#include "sim/hardware.h"
 
 #include <string>
 #include <vector>
@@ -13,8 +13,8 @@
 namespace perdure::sim {
 
 struct PriceOptions {
-  double item_bytes = 64;       // of items of the first epoch, and of all if they may be any size
-  double later_item_bytes = 8;  // of items of later epochs, where the method wants them small
+  double item_bytes = 64;       // of items of the first epoch
+  double later_item_bytes = 8;  // of items of later epochs
 };
 
 /// Something that happened, for people.

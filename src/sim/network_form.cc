@@ -1,6 +1,7 @@
 // Sums and maxima: see network_form.h.
 #include "sim/network_form.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <utility>
@@ -39,7 +40,8 @@ EpochParts epoch_parts(const NetworkHardware& n, std::uint64_t bytes, bool ddio)
   parts.post = picoseconds(n.post);
   parts.gap = picoseconds(n.message_gap);
   parts.fetch = is_inline ? 0 : picoseconds(n.fetch);
-  parts.fetch_busy = is_inline ? 0 : picoseconds(payload * n.fetch_per_byte);
+  parts.fetch_busy =
+      is_inline ? 0 : picoseconds(std::min(payload, n.fetch_bytes) * n.fetch_per_byte);
   parts.rnic = picoseconds(n.rnic);
   parts.wire = picoseconds(n.wire);
   parts.link_busy = picoseconds(on_link * n.wire_per_byte);

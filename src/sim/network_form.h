@@ -2,7 +2,7 @@
 // network_run.h, which must agree with it when nothing waits for anything else.
 #pragma once
 
-#include "sim/hardware.h"
+#include "core/hardware.h"
 #include "sim/station.h"
 
 #include <cstdint>

@@ -15,7 +15,7 @@
 #pragma once
 
 #include "core/distribution.h"
-#include "sim/hardware.h"
+#include "core/hardware.h"
 #include "sim/remote_memory.h"
 
 #include <string>

@@ -28,6 +28,7 @@ Hardware machine() {
   n.inline_bytes = 220;
   n.fetch = 500;
   n.fetch_per_byte = 0.2;
+  n.fetch_bytes = 2048;
   n.pcie_per_byte = 0.07;
   n.pcie_packet_bytes = 256;
   n.pcie_header_bytes = 24;

@@ -1,8 +1,8 @@
 // Prices: composed from the parts as formulas say, and near what is measured where it is.
 #include <gtest/gtest.h>
 
+#include "core/parameter_file.h"
 #include "sim/method_price.h"
-#include "sim/parameter_file.h"
 
 namespace perdure::sim {
 namespace {
@@ -19,6 +19,7 @@ std::string hardware_text() {
                                                          {"inline_bytes", "bytes"},
                                                          {"fetch", "ns"},
                                                          {"fetch_per_byte", "ns/byte"},
+                                                         {"fetch_bytes", "bytes"},
                                                          {"pcie_per_byte", "ns/byte"},
                                                          {"pcie_packet_bytes", "bytes"},
                                                          {"pcie_header_bytes", "bytes"},
@@ -35,7 +36,10 @@ std::string hardware_text() {
   int value = 101;
   for (const auto& [key, unit] : network) {
     const std::string_view word = key;
-    const int here = word.ends_with("per_byte") ? 0 : word == "packet_bytes" ? 4096 : value++;
+    int here = value++;
+    if (word.ends_with("per_byte")) here = 0;
+    if (word == "packet_bytes") here = 4096;
+    if (word == "fetch_bytes") here = 1000;
     text += std::string(key) + " = {value = " + std::to_string(here) + ", unit = \"" + unit +
             "\", source = \"test\"}\n";
   }
@@ -100,21 +104,39 @@ TEST(MethodPrice, AWriteCompletesWithTheTransportsAck) {
     return price(method, profile, h, {}).latency_ns;
   };
   EXPECT_DOUBLE_EQ(price_of(Transport::InfiniBand),
-                   n.post + 3 * n.rnic + 2 * n.wire + n.completion);
+                   n.post + 4 * n.rnic + 2 * n.wire + n.completion);
   EXPECT_DOUBLE_EQ(price_of(Transport::Iwarp), n.post + n.completion);  // it says nothing
 }
 
-TEST(MethodPrice, AFlushByReadWaitsForTheWriteBeforeIt) {
+// A READ travels over PCIe behind the WRITE, and not only once that is visible.
+TEST(MethodPrice, AFlushByReadFollowsTheWriteBeforeIt) {
   const Hardware h = hardware();
   const NetworkHardware& n = h.network;
   const Method method = method_of({post(Verb::Write), post(Verb::Read), wait_completion(1)});
-  const double write_visible = n.post + 2 * n.rnic + n.wire + n.dma_write;
-  const double read_arrived = 2 * n.post + 2 * n.rnic + n.wire;
+  const double read_arrived = n.post + std::max(n.post, n.message_gap) + 2 * n.rnic + n.wire;
   const double back = 2 * n.rnic + n.wire + n.completion;
   EXPECT_DOUBLE_EQ(price(method, server(PersistenceDomain::Dmp, Ddio::Off), h, {}).latency_ns,
-                   std::max(write_visible, read_arrived) + n.dma_read_memory + back);
+                   read_arrived + n.dma_read_memory + back);
   EXPECT_DOUBLE_EQ(price(method, server(PersistenceDomain::Dmp, Ddio::On), h, {}).latency_ns,
-                   std::max(write_visible, read_arrived) + n.dma_read_cache + back);
+                   read_arrived + n.dma_read_cache + back);
+}
+
+// Of a payload that is not inline the first bytes are waited for; the others come while it sends.
+TEST(MethodPrice, APayloadIsFetchedUpToTheBytesThatAreWaitedFor) {
+  const Hardware h = hardware();
+  const NetworkHardware& n = h.network;
+  Hardware fetching = h;
+  fetching.network.fetch_per_byte = 1;
+  const Method method = method_of({post(Verb::Write), wait_completion(0)});
+  const auto longer = [&](double bytes) {
+    const ServerProfile profile = server(PersistenceDomain::Wsp, Ddio::On);
+    return price(method, profile, fetching, {bytes, 8}).latency_ns -
+           price(method, profile, h, {8, 8}).latency_ns;
+  };
+  EXPECT_DOUBLE_EQ(longer(n.inline_bytes), 0);
+  EXPECT_DOUBLE_EQ(longer(n.inline_bytes + 1), n.fetch + n.inline_bytes + 1);
+  EXPECT_DOUBLE_EQ(longer(n.fetch_bytes), n.fetch + n.fetch_bytes);
+  EXPECT_DOUBLE_EQ(longer(n.fetch_bytes + 1000), n.fetch + n.fetch_bytes);
 }
 
 TEST(MethodPrice, AMessageCostsTheRespondersCpu) {
@@ -125,15 +147,16 @@ TEST(MethodPrice, AMessageCostsTheRespondersCpu) {
                        {ResponderAction::Kind::Flush, 0},
                        {ResponderAction::Kind::Ack, 0}}};
   const Price of_dmp = price(method, server(PersistenceDomain::Dmp, Ddio::On), h, {});
-  const double cpu = h.server.handle + 64 + h.server.flush_line + n.medium_write;
+  const double answer = n.post;  // the responder's CPU posts it
+  const double cpu = h.server.handle + 64 + h.server.flush_line + n.medium_write + answer;
   EXPECT_DOUBLE_EQ(of_dmp.responder_ns, cpu);
   EXPECT_DOUBLE_EQ(of_dmp.latency_ns, n.post + 2 * n.rnic + n.wire + n.dma_write + n.poll + cpu +
                                           2 * n.rnic + n.wire + n.dma_write + n.poll);
   // Where caches are persistent there is nothing to flush; on a disk there is.
   const Price of_mhp = price(method, server(PersistenceDomain::Mhp, Ddio::On), h, {});
-  EXPECT_DOUBLE_EQ(of_mhp.responder_ns, h.server.handle + 64);
+  EXPECT_DOUBLE_EQ(of_mhp.responder_ns, h.server.handle + 64 + answer);
   const Price of_page = price(method, server(PersistenceDomain::Page, Ddio::On), h, {});
-  EXPECT_DOUBLE_EQ(of_page.responder_ns, h.server.handle + 64 + h.server.flush_page);
+  EXPECT_DOUBLE_EQ(of_page.responder_ns, h.server.handle + 64 + h.server.flush_page + answer);
 }
 
 TEST(MethodPrice, ThePersistAckComesAfterTheMedium) {

@@ -28,32 +28,38 @@ TEST(Plan, ChoosesOneMessageForASmallRecordOnTcp) {
   EXPECT_GE(choice["by_size"].size(), 2u) << "large records travel otherwise";
 }
 
-TEST(Plan, PricesOnHardwareAreThoseOfTheSimulator) {
-  const std::string file = std::string(PERDURE_TREE) + "/configs/hardware/edr-back-to-back.toml";
-  const std::vector<std::string> responder{"--domain",    "dmp",  "--ddio",     "off",
-                                           "--transport", "roce", "--hardware", file};
-  const auto with = [&](std::vector<std::string> words, const std::vector<std::string>& more) {
-    words.insert(words.end(), responder.begin(), responder.end());
+TEST(Plan, CostsAreThoseOfTheHardwareThatIsNamedOrOfTheDefault) {
+  const std::string files = std::string(PERDURE_TREE) + "/configs/hardware/";
+  const auto plan_on = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> words{"plan",        "--domain", "dmp",      "--ddio", "off",
+                                   "--transport", "roce",     "--format", "json"};
     words.insert(words.end(), more.begin(), more.end());
-    return run(words);
+    const Outcome outcome = run(words);
+    EXPECT_EQ(outcome.status, 0) << outcome.err;
+    return json::parse(outcome.out);
   };
-  const Outcome outcome = with({"plan"}, {"--format", "json"});
-  ASSERT_EQ(outcome.status, 0) << outcome.err;
-  const json plan = json::parse(outcome.out);
-  EXPECT_EQ(plan["label"], "simulated");
-  ASSERT_GE(plan["candidates"].size(), 2u);
-  EXPECT_EQ(plan["chosen"], plan["candidates"][0]["name"]);
-  for (std::size_t i = 1; i < plan["candidates"].size(); ++i) {
-    EXPECT_LE(plan["candidates"][i - 1]["cost_ns"], plan["candidates"][i]["cost_ns"]);
-  }
-  const Outcome priced = with({"sim", "method", "--method", plan["chosen"].get<std::string>()},
-                              {"--shape", "singleton", "--format", "json"});
-  ASSERT_EQ(priced.status, 0) << priced.err;
-  EXPECT_EQ(json::parse(priced.out)["methods"][0]["latency_ns"], plan["candidates"][0]["cost_ns"]);
-  EXPECT_TRUE(contains(with({"plan"}, {}).out, "simulated: ")) << "and as text";
+  const json usual = plan_on({});
+  EXPECT_EQ(usual["label"], "simulated");
+  EXPECT_EQ(usual["hardware"], "edr-one-switch");
+  EXPECT_EQ(plan_on({"--hardware", files + "edr-one-switch.toml"}), usual);
+  const json far = plan_on({"--hardware", files + "hdr100-one-switch.toml"});
+  EXPECT_EQ(far["hardware"], "hdr100-one-switch");
+  EXPECT_GT(far["candidates"][0]["cost_ns"], usual["candidates"][0]["cost_ns"]);
 
-  EXPECT_EQ(with({"plan"}, {"--explain"}).status, 2);
-  EXPECT_EQ(with({"plan"}, {"--format", "svg"}).status, 2);
+  const Outcome priced =
+      run({"sim", "method", "--method", usual["chosen"].get<std::string>(), "--domain", "dmp",
+           "--ddio", "off", "--transport", "roce", "--shape", "singleton", "--format", "json"});
+  ASSERT_EQ(priced.status, 0) << priced.err;
+  const double latency = json::parse(priced.out)["methods"][0]["latency_ns"].get<double>();
+  EXPECT_NEAR(usual["candidates"][0]["cost_ns"].get<double>() / latency, 1, 0.12);
+
+  const std::vector<std::string> named{"plan", "--hardware", files + "edr-back-to-back.toml"};
+  for (const std::string more : {"--explain", "--set"}) {
+    std::vector<std::string> words = named;
+    words.push_back(more);
+    EXPECT_EQ(run(words).status, 0) << more;
+  }
+  EXPECT_EQ(run({"plan", "--search", "--hardware", files + "edr-back-to-back.toml"}).status, 2);
   EXPECT_EQ(run({"plan", "--domain", "dmp", "--hardware", "/nonexistent.toml"}).status, 1);
 }
 

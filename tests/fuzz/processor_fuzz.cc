@@ -5,9 +5,9 @@
 #include <string_view>
 
 #include "core/assert.h"
+#include "core/hardware.h"
 #include "memsys/server/caches.h"
 #include "sim/client_applications.h"
-#include "sim/hardware.h"
 #include "sim/network_form.h"
 
 namespace perdure::memsys {
@@ -38,8 +38,8 @@ void check_processor(std::string_view text) {
 }
 
 void check_others(std::string_view text) {
-  if (const auto hardware = sim::parse_hardware(text, "x.toml"); accepted(hardware)) {
-    const sim::EpochParts parts = epoch_parts(hardware->network, 512, true);
+  if (const auto hardware = parse_hardware(text, "x.toml"); accepted(hardware)) {
+    const sim::EpochParts parts = sim::epoch_parts(hardware->network, 512, true);
     PERDURE_ASSERT(parts.spacing() < sim::kTimeNever / 2);
     PERDURE_ASSERT(parts.round_trip() >= parts.in_memory());
   }

@@ -14,7 +14,7 @@ using sim::Strategy;
 struct Server {
   Device device = *read_device(CONFIGS "/nvm-a.toml");
   Processor processor = *read_processor(CONFIGS "/four-cores.toml");
-  sim::Hardware hardware = *sim::read_hardware(CONFIGS "/edr-back-to-back.toml");
+  Hardware hardware = *read_hardware(CONFIGS "/edr-back-to-back.toml");
 
   Result<sim::NetworkResult> run(const sim::NetworkOptions& options,
                                  BankedMemoryOptions banked = {}) const {
@@ -38,7 +38,7 @@ sim::NetworkOptions transactions(Strategy strategy, std::uint64_t epochs, std::u
 // is in the array 236 after its column command.
 TEST(NetworkAndBanks, OneLineTakesTheNetworkAndTheBankAndNoMore) {
   const Server server;
-  sim::EpochParts parts = epoch_parts(server.hardware.network, 64, true);
+  sim::EpochParts parts = sim::epoch_parts(server.hardware.network, 64, true);
   parts.medium = 0;
   const struct {
     PersistPoint point;

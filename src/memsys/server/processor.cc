@@ -1,8 +1,8 @@
 // Reading processors: see processor.h.
 #include "memsys/server/processor.h"
 
+#include "core/parameter_file.h"
 #include "core/try.h"
-#include "sim/parameter_file.h"
 
 #include <bit>
 #include <cmath>
@@ -10,7 +10,6 @@
 namespace perdure::memsys {
 namespace {
 
-using sim::ParameterFile;
 using enum ParameterFile::Need;
 
 constexpr double kPsMax = 1e9;  // a millisecond

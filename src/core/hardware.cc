@@ -1,10 +1,12 @@
 // Reading hardware files: see hardware.h.
-#include "sim/hardware.h"
+#include "core/hardware.h"
 
+#include "core/assert.h"
+#include "core/built_in_hardware.h"
+#include "core/parameter_file.h"
 #include "core/try.h"
-#include "sim/parameter_file.h"
 
-namespace perdure::sim {
+namespace perdure {
 namespace {
 
 constexpr double kTimeMax = 1e9;  // ns
@@ -32,6 +34,7 @@ Result<Hardware> hardware_of(ParameterFile& file) {
   file.quantity("network", "inline_bytes", Required, "bytes", 0, 4096, n.inline_bytes);
   ns("network", "fetch", n.fetch);
   per_byte("network", "fetch_per_byte", n.fetch_per_byte);
+  file.quantity("network", "fetch_bytes", Required, "bytes", 0, 1 << 20, n.fetch_bytes);
   per_byte("network", "pcie_per_byte", n.pcie_per_byte);
   file.quantity("network", "pcie_packet_bytes", Required, "bytes", 16, 4096, n.pcie_packet_bytes);
   file.quantity("network", "pcie_header_bytes", Required, "bytes", 0, 256, n.pcie_header_bytes);
@@ -53,6 +56,13 @@ Result<Hardware> hardware_of(ParameterFile& file) {
   return hardware;
 }
 
+/// A file that is part of the library: a test reads all of them.
+Hardware built_in(std::string_view text) {
+  auto hardware = parse_hardware(text, "built-in hardware");
+  PERDURE_ASSERT(hardware.ok());
+  return std::move(hardware).value();
+}
+
 }  // namespace
 
 Result<Hardware> read_hardware(const std::string& path) {
@@ -65,4 +75,18 @@ Result<Hardware> parse_hardware(std::string_view text, std::string name) {
   return hardware_of(file);
 }
 
-}  // namespace perdure::sim
+const Hardware& default_hardware(Transport transport) {
+  static const Hardware rdma = built_in(kRdmaHardware);
+  static const Hardware tcp = built_in(kTcpHardware);
+  static const Hardware shm = built_in(kShmHardware);
+  switch (transport) {
+    case Transport::Tcp: return tcp;
+    case Transport::Shm: return shm;
+    case Transport::InfiniBand:
+    case Transport::Roce:
+    case Transport::Iwarp: break;
+  }
+  return rdma;
+}
+
+}  // namespace perdure

@@ -1,25 +1,15 @@
-#include "sim/parameter_file.h"
+// Reading quantities with units: see parameter_file.h.
+#include "core/parameter_file.h"
 
 #include <fmt/format.h>
 
-#include <cerrno>
-#include <cstdio>
-#include <memory>
-
-#include "core/errno_error.h"
+#include "core/text_file.h"
 #include "core/try.h"
 
-namespace perdure::sim {
+namespace perdure {
 
 Result<ParameterFile> ParameterFile::read(const std::string& path) {
-  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"),
-                                                             std::fclose);
-  if (!file) return errno_error(fmt::format("{} can not be read", path), errno);
-  std::string text(kFileBytesMax + 1, '\0');
-  text.resize(std::fread(text.data(), 1, text.size(), file.get()));
-  if (std::ferror(file.get()) != 0) {
-    return Error{ErrorCode::SystemError, fmt::format("{} can not be read", path)};
-  }
+  PERDURE_TRY(text, load_text(path, kFileBytesMax));
   return parse(text, path);
 }
 
@@ -51,4 +41,4 @@ void ParameterFile::quantity(std::string_view table, std::string_view key, Need 
   }
 }
 
-}  // namespace perdure::sim
+}  // namespace perdure

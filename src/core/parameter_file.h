@@ -1,4 +1,5 @@
-// ParameterFile: the parameters of simulated hardware, read from TOML and refused when wrong.
+// ParameterFile: quantities of hardware, each with unit and source, read from TOML and refused when
+// wrong.
 #pragma once
 
 #include "core/toml_file.h"
@@ -7,11 +8,12 @@
 #include <string_view>
 #include <utility>
 
-namespace perdure::sim {
+namespace perdure {
 
 class ParameterFile : public TomlFile {
  public:
-  /// Errors: InvalidArgument with the line; NotFound or SystemError when it can not be read.
+  /// Errors: InvalidArgument with the line; NotFound, PermissionDenied or SystemError when it
+  /// can not be read.
   static Result<ParameterFile> read(const std::string& path);
   static Result<ParameterFile> parse(std::string_view text, std::string name);
 
@@ -24,4 +26,4 @@ class ParameterFile : public TomlFile {
   explicit ParameterFile(TomlFile file) : TomlFile(std::move(file)) {}
 };
 
-}  // namespace perdure::sim
+}  // namespace perdure
