@@ -2,6 +2,7 @@
 #include "bench/remotelog.h"
 #include "bench/remotelog_measured.h"
 #include "bench_commands.h"
+#include "core/hardware.h"
 #include "core/text_file.h"
 #include "core/try.h"
 #include "fabric/verbs/verbs.h"
@@ -190,9 +191,11 @@ report::Setup setup_of(const bench::RemotelogOptions& options) {
   setup.add("Replicas",
             fmt::format("{}; a record counts when it is durable on all", options.replicas));
   setup.add("Seed", std::to_string(options.seed));
-  setup.add("emu",
-            "emulated: InfiniBand with FLUSH and ATOMIC WRITE; its times are assumptions "
-            "(src/fabric/emu/timing.h). The power is cut at the end and the log recovered");
+  setup.add(
+      "emu",
+      fmt::format("emulated: InfiniBand with FLUSH and ATOMIC WRITE; its times are made of {}. "
+                  "The power is cut at the end and the log recovered",
+                  default_hardware(Transport::InfiniBand).network.name));
   setup.add("tcp, shm",
             "measured: tcp by libfabric, shm by Perdure's own provider; server in a process of its "
             "own, both polling; domain declared of memory in /dev/shm, DDIO on");

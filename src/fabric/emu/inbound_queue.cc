@@ -2,7 +2,6 @@
 
 #include "core/assert.h"
 #include "core/bytes.h"
-#include "fabric/emu/timing.h"
 
 #include <algorithm>
 #include <utility>
@@ -76,10 +75,7 @@ void InboundQueue::take(Operation operation, Random& random) {
     receives_.pop_front();
   }
   if (slot.operation.opcode == Opcode::Send) last_message_ = slot.place;
-  if (slot.operation.opcode == Opcode::SendFlush) {
-    slot.looked_up = last_message_;
-    slot.operation.ready_at += behaviour_.switches.send_flush_lookup;
-  }
+  if (slot.operation.opcode == Opcode::SendFlush) slot.looked_up = last_message_;
   const std::size_t size = is_posted(slot.operation.opcode) ? slot.operation.data.size() : 0;
   const std::size_t misaligned = slot.place.range->into_line(slot.place.at);
   const std::size_t lines = round_up(misaligned + size, kCacheLineBytes) / kCacheLineBytes;
@@ -230,7 +226,7 @@ void InboundQueue::finish_posted(Slot& slot) {
 void InboundQueue::note_persisting(const Slot& slot) {
   if (slot.operation.opcode != Opcode::WritePersist) return;
   persisting_.push_back(
-      {slot.operation.sequence, slot.place, slot.operation.ready_at + kPersistTime});
+      {slot.operation.sequence, slot.place, slot.operation.ready_at + behaviour_.persist_time});
 }
 
 void InboundQueue::persist_next() {

@@ -1,7 +1,6 @@
 // A machine of the world: registration, listening and connecting, and its power switch.
 #include "core/assert.h"
 #include "core/try.h"
-#include "fabric/emu/timing.h"
 #include "fabric/emu/world.h"
 #include "fabric/emu/world_connection.h"
 
@@ -49,8 +48,8 @@ pmem::CrashableRegion& Machine::add_region(std::uint64_t bytes) {
 void Machine::attach(pmem::CrashableRegion& region) {
   const bool pages = region.domain() == PersistenceDomain::Page;
   region.watch_flushes([this, pages](std::uint64_t units) {
-    const Nanoseconds each = pages ? kFlushPageTime : kFlushLineTime;
-    world_.cpu_event(*this, each * static_cast<std::int64_t>(units));
+    const Times& times = world_.times();
+    world_.cpu_event(*this, pages ? times.flush_pages() : times.flush_lines(units));
   });
   regions_.push_back(&region);
   memory_.add_region(region);
@@ -59,6 +58,7 @@ void Machine::attach(pmem::CrashableRegion& region) {
 void Machine::add_actor(std::function<bool()> actor) {
   PERDURE_ASSERT(powered_);
   auto added = std::make_shared<World::Actor>();
+  serves_ = true;
   added->machine = this;
   added->run = std::move(actor);
   world_.actors_.push_back(std::move(added));

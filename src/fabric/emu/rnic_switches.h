@@ -5,8 +5,8 @@
 #include <perdure/profile.h>
 
 #include "core/clock.h"
-#include "fabric/emu/timing.h"
 #include "fabric/window_limit.h"
+
 
 #include <cstdint>
 
@@ -34,8 +34,6 @@ struct RnicSwitches {
   std::uint64_t window_bytes_max = WindowLimit::kNone;
   /// It says so before one is bound. Off: by refusing it.
   bool says_window_limit = true;
-  /// How long an SFLUSH looks for its message.
-  Nanoseconds send_flush_lookup = kSendFlushLookupTime;
 };
 
 /// How the RNIC of a machine behaves on one connection, decided once.
@@ -51,6 +49,8 @@ struct RnicBehaviour {
   bool dirties_pages;
   /// Packets of an operation may come after those of later ones. Until then it is not acknowledged.
   bool packets_overtake = false;
+  /// From a PWRITE's being visible to its persist ACK.
+  Nanoseconds persist_time{0};
   RnicSwitches switches;
 };
 

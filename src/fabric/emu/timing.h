@@ -1,36 +1,58 @@
-// How long things take in the emulated world. These are assumptions, chosen to be near published
-// figures for one switch hop and a PCIe 3.0 RNIC; they are not measurements, and every latency made
-// of them is to be labelled *emulated*. sim, not emu, is where timing is modelled with care.
+// How long things take in the emulated world: made of a description of hardware, as the simulator's
+// prices are (sim/method_price.h), so that an idle connection takes here what it takes there. Every
+// latency made of them is to be labelled *emulated*: what queues is not modelled with care.
 #pragma once
 
-#include "core/clock.h"
+#include "core/hardware.h"
+#include "fabric/emu/operation.h"
 
 #include <cstdint>
 
 namespace perdure::fabric::emu {
 
-/// One way between two RNICs, doorbell and switch included. Assumption.
-inline constexpr Nanoseconds kWireTime{700};
-/// One crossing of PCIe between RNIC and memory. Assumption.
-inline constexpr Nanoseconds kPcieTime{300};
-/// From a PWRITE's being visible to the persist ACK leaving the RNIC. Assumption.
-inline constexpr Nanoseconds kPersistTime{300};
-/// What the RNIC takes to look up where an SFLUSH's message has gone (seed paper 002,
-/// section 4.1.3: "about 7 us", conservatively); RnicSwitches has another where it is to be varied.
-inline constexpr Nanoseconds kSendFlushLookupTime{7'000};
-/// From a receive completion to the responder's CPU looking at it. Assumption: it is polling.
-inline constexpr Nanoseconds kCpuWakeTime{0};
-/// CPU flush of one cache line, its share of the fence included. Assumption.
-inline constexpr Nanoseconds kFlushLineTime{50};
-/// Sync of one 4 KiB page to a fast SSD. Assumption.
-inline constexpr Nanoseconds kFlushPageTime{20'000};
 /// What an endless loop of polls that find nothing costs, each: the first, and at most.
 inline constexpr Nanoseconds kIdlePollTime{100};
 inline constexpr Nanoseconds kIdlePollTimeMax{1'000'000};
 
-/// Time on a wire of 100 Gbit/s. Assumption.
-constexpr Nanoseconds wire_occupancy(std::uint64_t bytes) {
-  return Nanoseconds{static_cast<std::int64_t>(bytes * 2 / 25)};
-}
+class Times {
+ public:
+  explicit Times(const Hardware& hardware);
+
+  /// From a program's post to the request in its RNIC, and there to its being sent.
+  Nanoseconds post() const { return post_; }
+  Nanoseconds fetch(std::uint64_t bytes) const;
+  /// How long the sender's RNIC takes nothing else of that connection.
+  Nanoseconds occupancy(std::uint64_t bytes) const;
+  /// One way, from RNIC to RNIC, both of them included.
+  Nanoseconds way(std::uint64_t bytes) const;
+  Nanoseconds shortest_way() const { return shortest_way_; }
+  /// From its arrival to a posted operation's being visible, and to a non-posted one's effect.
+  Nanoseconds visible() const { return visible_; }
+  Nanoseconds effect(Opcode opcode, bool to_persistence, const ServerProfile& profile) const;
+  /// From a PWRITE's being visible to the persist ACK leaving the RNIC.
+  Nanoseconds persist_ack(Ddio ddio) const;
+  /// From a completion's arrival in the RNIC, or a message's being visible, to a program's seeing
+  /// it.
+  Nanoseconds completion() const { return completion_; }
+  Nanoseconds notice() const { return notice_; }
+  /// What a program that serves takes for a message, besides.
+  Nanoseconds handle() const { return handle_; }
+  /// A program flushes so many lines, or any number of pages of a file.
+  Nanoseconds flush_lines(std::uint64_t lines) const;
+  Nanoseconds flush_pages() const { return flush_pages_; }
+
+ private:
+  double on_wire(std::uint64_t bytes) const;
+
+  NetworkHardware network_;
+  ServerHardware server_;
+  Nanoseconds post_;
+  Nanoseconds shortest_way_;
+  Nanoseconds visible_;
+  Nanoseconds completion_;
+  Nanoseconds notice_;
+  Nanoseconds handle_;
+  Nanoseconds flush_pages_;
+};
 
 }  // namespace perdure::fabric::emu

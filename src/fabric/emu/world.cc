@@ -2,7 +2,6 @@
 #include "fabric/emu/world.h"
 
 #include "core/assert.h"
-#include "fabric/emu/timing.h"
 #include "fabric/emu/world_connection.h"
 
 #include <algorithm>
@@ -18,7 +17,8 @@ WorldSide& side_of(WorldConnection& connection, int side) {
 
 }  // namespace
 
-World::World(Random& random, const Options& options) : random_(random), options_(options) {}
+World::World(Random& random, const Options& options)
+    : random_(random), options_(options), times_(*options.hardware) {}
 World::~World() = default;
 
 Machine& World::add_machine(std::string name, const ServerProfile& profile,
@@ -68,13 +68,17 @@ void World::collect_side(WorldConnection& connection, int index) {
   };
   const auto opcode = side.send.sendable();
   if (opcode && !side.broken && may_move(connection) && peer.inbound.can_take(*opcode)) {
-    add(Kind::Wire, std::max(side.send.sendable_at(), side.wire_free_at) + kWireTime);
+    const Nanoseconds leaves = std::max(side.send.sendable_at(), side.wire_free_at);
+    add(Kind::Wire, leaves + times_.shortest_way());
   }
   if (const auto at = side.inbound.posted_ready()) add(Kind::Posted, *at);
   if (const auto at = side.inbound.non_posted_ready()) add(Kind::NonPosted, *at);
   if (side.down) return;
   if (const auto at = side.send.completable()) add(Kind::Complete, *at);
-  if (const auto at = side.inbound.receive_ready()) add(Kind::Receive, *at + kCpuWakeTime);
+  if (const auto at = side.inbound.receive_ready()) {
+    const Nanoseconds handle = side.machine->serves_ ? times_.handle() : Nanoseconds{0};
+    add(Kind::Receive, *at + times_.notice() + handle);
+  }
   if (side.broken && may_notice(connection) && side.inbound.idle()) add(Kind::Notice, clock_.now());
 }
 
@@ -128,7 +132,8 @@ void World::run_event(const Event& event) {
     case Kind::Posted:
       side.inbound.step_posted(random_);
       if (!side.inbound.keeps_write_order()) {
-        acknowledge(connection, event.side, clock_.now() + kWireTime);
+        const Nanoseconds heard = times_.shortest_way() + times_.completion();
+        acknowledge(connection, event.side, clock_.now() + heard);
       }
       return deliver_responses(connection, event.side);
     case Kind::NonPosted:
@@ -151,23 +156,28 @@ void World::run_wire(WorldConnection& connection, int index) {
   }
   WorldSide& sender = side_of(connection, index);
   WorldSide& responder = side_of(connection, 1 - index);
-  const Nanoseconds leaves = std::max(sender.send.sendable_at(), sender.wire_free_at);
+  Nanoseconds leaves = std::max(sender.send.sendable_at(), sender.wire_free_at);
   auto operation = sender.send.take_next();
   if (!operation) return;  // its memory is no longer registered: it completes with an error
-  sender.wire_free_at = leaves + wire_occupancy(operation->data.size());
-  const Nanoseconds arrives = sender.wire_free_at + kWireTime;
+  leaves += times_.fetch(operation->data.size());
+  sender.wire_free_at = leaves + times_.occupancy(operation->data.size());
+  const Nanoseconds arrives = leaves + times_.way(operation->data.size());
   if (clock_.now() < arrives) clock_.advance(arrives - clock_.now());
 
   const std::uint64_t sequence = operation->sequence;
   const bool posted = is_posted(operation->opcode);
-  operation->ready_at = arrives + (posted ? kPcieTime : 2 * kPcieTime);
+  operation->ready_at =
+      arrives + (posted ? times_.visible()
+                        : times_.effect(operation->opcode, operation->operand != 0,
+                                        responder.machine->profile()));
   responder.inbound.take(std::move(*operation), random_);
   deliver_responses(connection, 1 - index);
   if (!posted) return;
+  const Nanoseconds heard = arrives + times_.shortest_way() + times_.completion();
   if (responder.inbound.keeps_write_order()) {
-    sender.send.accepted(sequence, arrives + kWireTime);
+    sender.send.accepted(sequence, heard);
   } else {
-    acknowledge(connection, 1 - index, arrives + kWireTime);
+    acknowledge(connection, 1 - index, heard);
   }
 }
 
@@ -182,7 +192,7 @@ void World::deliver_responses(WorldConnection& connection, int responder) {
   WorldSide& requester = side_of(connection, 1 - responder);
   while (auto response = side_of(connection, responder).inbound.next_response()) {
     if (requester.gone || requester.down) continue;
-    const Nanoseconds at = clock_.now() + wire_occupancy(response->data.size()) + kWireTime;
+    const Nanoseconds at = clock_.now() + times_.way(response->data.size()) + times_.completion();
     if (!requester.send.respond(*response, at)) break_connection(connection);
   }
 }
@@ -347,7 +357,7 @@ void World::send_last(WorldConnection& connection, int index) {
     if (!opcode || !peer.inbound.can_take(*opcode)) break;
     auto operation = side.send.take_next();
     if (!operation) break;
-    operation->ready_at = clock_.now() + kWireTime;
+    operation->ready_at = clock_.now() + times_.shortest_way();
     const bool whole = !is_posted(operation->opcode) || random_.chance(1, 2);
     if (!whole && !operation->data.empty()) {
       const std::size_t lines = operation->data.size() / kCacheLineBytes + 1;

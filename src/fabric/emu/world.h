@@ -11,8 +11,9 @@
 //   ... post, poll (which steps the world) ...
 //   server.power_on();                  // pool.bytes() is what survived
 //
-// Time is emulated too (timing.h): pass world.clock() to whatever asks for a Clock, and build
-// deadlines from it. Endpoint::arm always says false: nothing here sleeps.
+// Time is emulated too, by a description of hardware (timing.h): pass world.clock() to whatever
+// asks for a Clock, and build deadlines from it. Endpoint::arm always says false: nothing here
+// sleeps.
 #pragma once
 
 #include "core/clock.h"
@@ -115,6 +116,7 @@ class Machine final : public Device {
   std::vector<pmem::CrashableRegion*> regions_;
   bool powered_ = true;
   bool starved_ = false;
+  bool serves_ = false;  // a program of its own takes the messages
 };
 
 /// How two machines reach each other.
@@ -134,6 +136,8 @@ class World {
     enum class Order { Random, InTime } order = Order::Random;
     /// How often, in events, a region evicts something by itself; 0: never.
     std::uint64_t drain_one_in = 8;
+    /// What things take in it. Needed only until the world is made.
+    const Hardware* hardware = &default_hardware(Transport::InfiniBand);
   };
 
   explicit World(Random& random, const Options& options);
@@ -180,6 +184,7 @@ class World {
   void tick(Nanoseconds time) { clock_.advance(time); }
 
   const Clock& clock() const { return clock_; }
+  const Times& times() const { return times_; }
   Random& random() { return random_; }
 
  private:
@@ -241,6 +246,7 @@ class World {
 
   Random& random_;
   const Options options_;
+  const Times times_;
   ManualClock clock_;
   Nanoseconds idle_time_{kIdlePollTime};
   std::uint64_t events_ = 0;

@@ -28,6 +28,7 @@ struct WorldSide {
   static RnicBehaviour behaviour_of(const Machine& machine, Transport over) {
     RnicBehaviour behaviour(machine.profile(), over, machine.switches());
     behaviour.packets_overtake = true;
+    behaviour.persist_time = machine.world_.times().persist_ack(behaviour.ddio);
     return behaviour;
   }
 

@@ -24,7 +24,8 @@ Result<std::size_t> WorldEndpoint::post(std::span<const WorkRequest> requests) {
   if (side().down) return is_down();
   world_.cpu_event(*side().machine, Nanoseconds{0});
   if (side().down) return is_down();
-  return side().send.post(requests, side().completions.sends(), world_.clock_.now());
+  return side().send.post(requests, side().completions.sends(),
+                          world_.clock_.now() + world_.times_.post());
 }
 
 Result<void> WorldEndpoint::post_receive(const Segment& buffer, std::uint64_t context) {

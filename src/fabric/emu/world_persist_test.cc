@@ -96,10 +96,11 @@ TEST(WorldPersist, AnSflushFlushesTheMessageBeforeItAndWhatItNames) {
   EXPECT_GT(by_flush, 0u);
 }
 
-Nanoseconds time_of_sflush(Nanoseconds lookup) {
-  RnicSwitches switches;
-  switches.send_flush_lookup = lookup;
-  Pair pair(1, able(PersistenceDomain::Dmp), {.order = World::Options::Order::InTime}, switches);
+Nanoseconds time_of_sflush(double lookup) {
+  Hardware hardware = default_hardware(Transport::InfiniBand);
+  hardware.network.send_flush_lookup = lookup;
+  Pair pair(1, able(PersistenceDomain::Dmp),
+            {.order = World::Options::Order::InTime, .hardware = &hardware});
   post_receives(pair, 1);
   pair.post(pair.request(Opcode::Send, 0, 200));
   pair.post(pair.request(Opcode::SendFlush, 0, 0));
@@ -109,9 +110,9 @@ Nanoseconds time_of_sflush(Nanoseconds lookup) {
 }
 
 TEST(WorldPersist, AnSflushTakesAsMuchLongerAsTheRnicLooksForItsMessage) {
-  const Nanoseconds at_once = time_of_sflush(Nanoseconds{0});
-  EXPECT_EQ(time_of_sflush(Nanoseconds{1}) - at_once, Nanoseconds{1});
-  EXPECT_EQ(time_of_sflush(kSendFlushLookupTime) - at_once, kSendFlushLookupTime);
+  const Nanoseconds at_once = time_of_sflush(0);
+  EXPECT_EQ(time_of_sflush(1) - at_once, Nanoseconds{1});
+  EXPECT_EQ(time_of_sflush(7000) - at_once, Nanoseconds{7000});
 }
 
 TEST(WorldPersist, APersistAckComesLaterThanACompletionByTheWayToTheMemoryController) {
@@ -121,7 +122,9 @@ TEST(WorldPersist, APersistAckComesLaterThanACompletionByTheWayToTheMemoryContro
     EXPECT_TRUE(pair.next(*pair.end).has_value());
     return pair.world.clock().now();
   };
-  EXPECT_EQ(time_of(Opcode::WritePersist) - time_of(Opcode::Write), kPcieTime + kPersistTime);
+  const Times times(default_hardware(Transport::InfiniBand));
+  EXPECT_EQ(time_of(Opcode::WritePersist) - time_of(Opcode::Write),
+            times.visible() + times.persist_ack(Ddio::On));
 }
 
 TEST(WorldPersist, WhatTheMachineHasNotIsRefusedByName) {
