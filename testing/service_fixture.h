@@ -58,6 +58,7 @@ class Service : public testing::Test {
     options.clock = &world_.clock();
     options.authorizer = authorizer;
     options.settings.ddio = profile_.ddio;
+    options.settings.dma_dirties = dma_dirties_;
     options.settings.receive_buffers = profile_.receive_buffers;
     options.queue = {32, 1024};
     options.sessions_max = 4;
@@ -147,8 +148,9 @@ class Service : public testing::Test {
   Random random_;
   fabric::emu::World world_;
   const ServerProfile profile_;
-  int registrations_ = 1000;  // that the RNIC grants to each session from now on
-  bool pumping_ = true;       // false: the daemon is held up, messages stay in their buffers
+  DmaDirties dma_dirties_ = DmaDirties::No;  // as declared, from the next start on
+  int registrations_ = 1000;                 // that the RNIC grants to each session from now on
+  bool pumping_ = true;  // false: the daemon is held up, messages stay in their buffers
   fabric::emu::Machine* server_ = nullptr;
   fabric::emu::Machine* client_ = nullptr;
   pmem::CrashableRegion* region_ = nullptr;

@@ -166,6 +166,7 @@ Result<void> WorldServer::serve(Result<std::unique_ptr<pmem::Pool>> pool) {
   options.reply_bytes_max = options_.reply_bytes_max;
   options.settings.ddio = profile_.ddio;
   options.settings.write_order = profile_.write_order;
+  options.settings.dma_dirties = profile_.dma_dirties;
   options.settings.receive_buffers = profile_.receive_buffers;
   options.secrets = [this] { return world_.random().next() | 1; };
   server::DataPlane plane;

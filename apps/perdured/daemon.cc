@@ -34,6 +34,7 @@ server::EmulatedMachine::Options machine_options(const server::Config& config) {
   options.profile.domain = config.settings.declared.value_or(PersistenceDomain::Dmp);
   options.profile.ddio = config.settings.ddio;
   options.profile.write_order = config.settings.write_order;
+  options.profile.dma_dirties = config.settings.dma_dirties;
   options.profile.receive_buffers = config.settings.receive_buffers;
   options.profile.transport = config.emulated_transport;
   options.profile.capabilities = config.emulated_capabilities;

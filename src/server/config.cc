@@ -102,6 +102,7 @@ void read_settings(TomlFile& file, std::string_view table, PoolSettings& setting
   file.parsed(table, "domain", Optional, settings.declared, parse_declared);
   file.parsed(table, "ddio", Optional, settings.ddio, parse_ddio);
   file.parsed(table, "write_order", Optional, settings.write_order, parse_write_order);
+  file.parsed(table, "dma_dirties", Optional, settings.dma_dirties, parse_dma_dirties);
   file.parsed(table, "receive_buffers", Optional, settings.receive_buffers, parse_receive_buffers);
   file.flag(table, "take_device", Optional, settings.take_device);
 }

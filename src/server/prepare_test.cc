@@ -169,6 +169,28 @@ TEST_F(ServiceWithWindows, AResetRnicIsFoundAgainWithoutARestart) {
   }
 }
 
+/// Over an RNIC that pages a pool in a file on demand, as it says.
+class ServiceThatPagesOnDemand : public Service {
+ protected:
+  ServiceThatPagesOnDemand() : Service(on_demand()) {}
+  static ServerProfile on_demand() {
+    ServerProfile profile = profile_of(PersistenceDomain::Page, ReceiveBuffers::Dram);
+    profile.dma_dirties = DmaDirties::Yes;
+    return profile;
+  }
+};
+
+TEST_F(ServiceThatPagesOnDemand, IsBelievedOnlyWhereItIsDeclared) {
+  auto session = open(writer(1, 10));
+  ASSERT_TRUE(session.ok()) << session.error().message;
+  EXPECT_EQ(session->pool.profile.dma_dirties, DmaDirties::No);
+  dma_dirties_ = DmaDirties::Yes;
+  restart();
+  auto declared = open(writer(2, 10));
+  ASSERT_TRUE(declared.ok()) << declared.error().message;
+  EXPECT_EQ(declared->pool.profile.dma_dirties, DmaDirties::Yes);
+}
+
 /// What a one-sided WRITE brings is in the caches, and lost with the power.
 class ServiceOverCaches : public Service {
  protected:

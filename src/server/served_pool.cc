@@ -153,7 +153,8 @@ ServerProfile ServedPool::session_profile(bool write, const fabric::Device& devi
   can.native_flush = can.native_flush && placement != fabric::FlushPlacement::None;
   can.persistent_flush = can.persistent_flush && placement == fabric::FlushPlacement::Persistence;
   if (!write) profile.receive_buffers = ReceiveBuffers::Dram;
-  profile.dma_dirties = memory.dma_dirties();
+  profile.dma_dirties =
+      settings_.dma_dirties == DmaDirties::Yes ? memory.dma_dirties() : DmaDirties::No;
   // These transports store with the responder's CPU, in order, whatever its DMA does.
   if (placed_by_cpu(profile.transport)) {
     profile.ddio = Ddio::On;

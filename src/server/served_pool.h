@@ -38,6 +38,9 @@ struct PoolSettings {
   /// Off only where inbound DMA is known to bypass the caches.
   Ddio ddio = Ddio::On;
   WriteOrder write_order = WriteOrder::Unknown;  // over RDMA
+  /// Yes only where power cuts have shown that what an RNIC writes into a page cache on demand is
+  /// written back; counts for memory that it pages on demand.
+  DmaDirties dma_dirties = DmaDirties::No;
   /// Pm: a writer's messages arrive in persistent memory and are replayed after a crash. Takes
   /// effect for pools that are made or first served with it; its place is reserved then.
   ReceiveBuffers receive_buffers = ReceiveBuffers::Dram;

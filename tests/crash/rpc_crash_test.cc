@@ -208,6 +208,7 @@ class Bank {
     options.service.secrets = [this] { return world_.random().next() | 1; };
     options.service.settings.ddio = profile_.ddio;
     options.service.settings.write_order = profile_.write_order;
+    options.service.settings.dma_dirties = profile_.dma_dirties;
     options.service.settings.receive_buffers = profile_.receive_buffers;
     server::DataPlane plane;
     plane.device = machine_;

@@ -20,6 +20,7 @@ directory = "/run/pools"
 [profile]
 domain = "{domain}"
 ddio = "{ddio}"
+dma_dirties = "{dma_dirties}"
 receive_buffers = "{receive_buffers}"
 take_device = true
 """
@@ -32,6 +33,7 @@ class Declaration:
 
     domain: str = ""  # what its NVDIMM is
     ddio: str = "on"
+    dma_dirties: str = "no"
     receive_buffers: str = "dram"
     preload: str = ""
 
@@ -99,6 +101,7 @@ class Responder:
     def start_perdured(self):
         config = CONFIG.format(address=self.address, transport=self.fabric.transport,
                                domain=self.declared.domain or self.domain, ddio=self.declared.ddio,
+                               dma_dirties=self.declared.dma_dirties,
                                receive_buffers=self.declared.receive_buffers)
         self.machine.run(f"cat >/run/perdured.toml <<'END'\n{config}END\n"
                          "rm -f /run/ports\n"

@@ -17,6 +17,7 @@ TEST(Config, NothingGivesTheDefaults) {
   EXPECT_FALSE(config->settings.declared.has_value());
   EXPECT_EQ(config->settings.ddio, Ddio::On);
   EXPECT_EQ(config->settings.write_order, WriteOrder::Unknown);
+  EXPECT_EQ(config->settings.dma_dirties, DmaDirties::No);
   EXPECT_FALSE(config->spin.has_value());
   EXPECT_EQ(config->ack_timeout, 17);
   EXPECT_FALSE(config->traffic_class.has_value());
@@ -47,6 +48,7 @@ directory = "/p"
 domain = "mhp"
 ddio = "off"
 write_order = "ordered"
+dma_dirties = "yes"
 receive_buffers = "pm"
 [profile.pool."orders.2"]
 domain = "wsp"
@@ -78,6 +80,7 @@ level = "debug"
   EXPECT_EQ(config->settings.declared, PersistenceDomain::Mhp);
   EXPECT_EQ(config->settings.ddio, Ddio::Off);
   EXPECT_EQ(config->settings.write_order, WriteOrder::Ordered);
+  EXPECT_EQ(config->settings.dma_dirties, DmaDirties::Yes);
   EXPECT_EQ(config->settings.receive_buffers, ReceiveBuffers::Pm);
   const auto& orders = config->settings_by_pool.at("orders.2");
   EXPECT_EQ(orders.declared, PersistenceDomain::Wsp);

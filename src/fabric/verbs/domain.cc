@@ -160,7 +160,8 @@ Result<std::unique_ptr<VerbsMemory>> register_range(std::shared_ptr<Domain> doma
   // Paged on demand the kernel does not look at the memory, so it would promise a flush to
   // persistence for anything: there only what is visible is asked for. Of a page that it writes
   // back the kernel takes the RNIC's mapping first, and marks it dirty when the RNIC faults again
-  // (Linux, mm/hmm.c and drivers/infiniband/core/umem_odp.c).
+  // (Linux, mm/hmm.c and drivers/infiniband/core/umem_odp.c): read, and proved by nobody, so it
+  // counts only where an operator declares it.
   if (!falls_back_on_demand(reason, rnic.pages_on_demand(), access)) {
     return refused(range.size(), reason);
   }
