@@ -27,6 +27,7 @@ namespace fs = std::filesystem;
 constexpr std::uint64_t kSectorUnit = 512;  // of sysfs, whatever the device's own sectors are
 constexpr std::uint32_t kExtentsAtATime = 128;
 constexpr std::size_t kExtentsMax = 1 << 20;
+constexpr std::size_t kLookedAtMax = 64;
 
 std::optional<std::string> text_of(const fs::path& file) {
   std::ifstream in(file);
@@ -50,6 +51,27 @@ std::optional<std::uint64_t> number_of(const fs::path& file) {
 std::vector<Range> within(std::span<const Range> bad, std::uint64_t begin, std::uint64_t length) {
   const Extent all{0, begin, length};
   return bad_in_file({&all, 1}, bad);
+}
+
+/// Adds the drives with bad blocks that are below the device at `at`.
+void find_bad_drives(const fs::path& at, std::vector<fs::path>& seen,
+                     std::vector<std::string>& found) {
+  std::error_code ignored;
+  for (const fs::directory_entry& slave : fs::directory_iterator(at / "slaves", ignored)) {
+    std::error_code failed;
+    fs::path below = fs::canonical(slave.path(), failed);
+    if (failed) continue;
+    if (fs::exists(below / "partition", ignored)) below = below.parent_path();
+    if (std::find(seen.begin(), seen.end(), below) != seen.end()) continue;
+    if (seen.size() == kLookedAtMax) {
+      found.emplace_back("one of too many devices");
+      return;
+    }
+    seen.push_back(below);
+    if (!parse_bad_blocks(text_of(below / "badblocks").value_or("")).empty())
+      found.push_back(below.filename().string());
+    find_bad_drives(below, seen, found);
+  }
 }
 
 Result<std::vector<Extent>> extents_of(const File& file) {
@@ -116,6 +138,18 @@ std::vector<Range> bad_of_block_device(dev_t device, const std::string& root) {
   return within(bad, *start * kSectorUnit, *sectors * kSectorUnit);
 }
 
+std::vector<std::string> bad_drives_below(dev_t device, const std::string& root) {
+  std::error_code failed;
+  fs::path at = fs::canonical(
+      fmt::format("{}/sys/dev/block/{}:{}", root, major(device), minor(device)), failed);
+  if (failed) return {};
+  if (fs::exists(at / "partition", failed)) at = at.parent_path();
+  std::vector<fs::path> seen{at};
+  std::vector<std::string> found;
+  find_bad_drives(at, seen, found);
+  return found;
+}
+
 std::vector<Range> bad_of_dax_device(dev_t device, const std::string& root) {
   std::error_code failed;
   const fs::path at = fs::canonical(
@@ -139,6 +173,13 @@ Result<std::vector<Range>> bad_blocks_of(const File& file, const std::string& ro
   struct stat status {};
   if (::fstat(file.descriptor(), &status) != 0) return errno_error(file.path(), errno);
   if (file.is_device()) return bad_of_dax_device(status.st_rdev, root);
+  if (const auto drives = bad_drives_below(status.st_dev, root); !drives.empty()) {
+    return Error{ErrorCode::Unsupported,
+                 fmt::format("{}: {} below it has bad blocks (`ndctl list -M`), and a device "
+                             "between (device mapper) does not say whether they are this file's: "
+                             "clear them, and repair the pool from another replica",
+                             file.path(), fmt::join(drives, ", "))};
+  }
   const auto bad = bad_of_block_device(status.st_dev, root);
   if (bad.empty()) return bad;
   const auto extents = extents_of(file);

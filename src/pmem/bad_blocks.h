@@ -31,12 +31,17 @@ std::vector<Range> bad_in_file(std::span<const Extent> extents, std::span<const 
 /// below `root`, for tests. Empty where the kernel keeps no list.
 std::vector<Range> bad_of_block_device(dev_t device, const std::string& root = "");
 
+/// The drives below the block device with this number, through device mapper or RAID, that have
+/// bad blocks: which bytes of the upper device those are, only its own driver knows. Empty for a
+/// drive itself. At most 64 devices are looked at; more are named as one.
+std::vector<std::string> bad_drives_below(dev_t device, const std::string& root = "");
+
 /// Of a device DAX character device, in its own bytes. Where the kernel does not show which part of
 /// its region it is (that needs root), all of the region's are given as if they began with it.
 std::vector<Range> bad_of_dax_device(dev_t device, const std::string& root = "");
 
 /// Of an open file on a DAX file system, or DAX device. Errors: Unsupported: there are bad blocks
-/// below the file system, and it does not say whether they are this file's.
+/// below the file system, and it, or a device between, does not say whether they are this file's.
 Result<std::vector<Range>> bad_blocks_of(const File& file, const std::string& root = "");
 
 }  // namespace perdure::pmem

@@ -1,6 +1,7 @@
 // Which bytes of a pool are known to be lost, on made-up machines.
 #include "pmem/bad_blocks.h"
 
+#include <sys/stat.h>
 #include <sys/sysmacros.h>
 
 #include <filesystem>
@@ -88,6 +89,48 @@ TEST_F(MadeUpMachine, ADaxDeviceHasThatOfItsRegion) {
   EXPECT_EQ(words(bad_of_dax_device(makedev(252, 3), root())), "0+512 ");
   file(region + "/badblocks", "\n");
   EXPECT_EQ(words(bad_of_dax_device(makedev(252, 3), root())), "");
+}
+
+// A logical volume has no list, and only its own driver knows where its bytes are.
+TEST_F(MadeUpMachine, WhatIsBelowDeviceMapperIsSeen) {
+  const std::string drive = "/sys/devices/ndbus0/region0/pfn0.0/block/pmem0";
+  const std::string whole = "/sys/devices/ndbus0/region1/pfn1.0/block/pmem1";
+  const std::string lower = "/sys/devices/virtual/block/dm-0";
+  const std::string upper = "/sys/devices/virtual/block/dm-1";
+  file(drive + "/badblocks", "16 8\n");
+  file(drive + "/pmem0p1/partition", "1\n");
+  file(whole + "/badblocks", "");
+  link(lower + "/slaves/pmem1", whole);
+  link(upper + "/slaves/dm-0", lower);
+  link("/sys/dev/block/254:1", upper);
+  EXPECT_TRUE(bad_drives_below(makedev(254, 1), root()).empty());
+  link(lower + "/slaves/pmem0p1", drive + "/pmem0p1");
+  EXPECT_EQ(bad_drives_below(makedev(254, 1), root()), std::vector<std::string>{"pmem0"});
+  // The drive itself has its list, and nothing below it.
+  link("/sys/dev/block/259:0", drive);
+  EXPECT_TRUE(bad_drives_below(makedev(259, 0), root()).empty());
+  // Receive: devices that lie below each other. Expect: an answer.
+  link(lower + "/slaves/dm-1", upper);
+  EXPECT_EQ(bad_drives_below(makedev(254, 1), root()).size(), 1u);
+}
+
+TEST_F(MadeUpMachine, AFileOverLostMemoryBelowDeviceMapperIsRefused) {
+  file("/pool", std::string(4096, 'x'));
+  struct stat status {};
+  ASSERT_EQ(::stat((root() + "/pool").c_str(), &status), 0);
+  const auto opened = open_file(root() + "/pool", OpenMode::ReadOnly);
+  ASSERT_TRUE(opened.ok());
+  EXPECT_TRUE(bad_blocks_of(*opened, root()).ok());
+  const std::string mapped = "/sys/devices/virtual/block/dm-0";
+  const std::string drive = "/sys/devices/ndbus0/region0/block/pmem0";
+  file(drive + "/badblocks", "16 8\n");
+  link(mapped + "/slaves/pmem0", drive);
+  link("/sys/dev/block/" + std::to_string(major(status.st_dev)) + ":" +
+           std::to_string(minor(status.st_dev)),
+       mapped);
+  const auto refused = bad_blocks_of(*opened, root());
+  ASSERT_EQ(refused.code(), ErrorCode::Unsupported);
+  EXPECT_NE(refused.error().message.find("pmem0"), std::string::npos) << refused.error().message;
 }
 
 TEST(BadBlocks, ThisMachinesFilesHaveNone) {
