@@ -7,7 +7,6 @@
 #include "core/clock.h"
 #include "fabric/window_limit.h"
 
-
 #include <cstdint>
 
 namespace perdure::fabric::emu {
