@@ -47,7 +47,8 @@ VISIBILITY = Wrong("wrong_visibility", "flush to visibility taken as durable",
 # A page of a file that the RNIC holds pinned (Linux before 6.5) is clean once it was written back,
 # and stays so whatever the RNIC writes: msync has nothing to do, and says so.
 CLEAN_PAGE = Wrong("wrong_clean_page", "msync of a page that the RNIC wrote, taken as durable",
-                   {"rxe": Declaration(dma_dirties="yes", preload=ON_DEMAND_IN_NAME)}, "write-send-flush-ack", "page")
+                   {"rxe": Declaration(dma_dirties="yes", preload=ON_DEMAND_IN_NAME)},
+                   "write-send-flush-ack", "page")
 
 
 def of_fabric(fabric, scenario):
