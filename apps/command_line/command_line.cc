@@ -382,3 +382,8 @@ Program::Parsed Program::parse(int argc, const char* const* argv) {
 }
 
 }  // namespace perdure::app
+bool Command::is_written(const std::string& name) const {
+  const std::vector<CLI::Option*>& written = command_->parse_order();
+  return std::find(written.begin(), written.end(), command_->get_option(name)) != written.end();
+}
+

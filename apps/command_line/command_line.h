@@ -78,8 +78,10 @@ class Command {
                              std::function<Result<void>(const std::string&)> take,
                              const std::string& description) const;
 
-  /// How often the option was given. Only after parsing.
+  /// How often the option was given, a variable of the environment included. Only after parsing.
   std::size_t count(const std::string& name) const;
+  /// Whether the command line names the option: it has not only a variable of the environment.
+  bool is_written(const std::string& name) const;
 
   /// Called when the command line names this command, after the whole of it was found to be right.
   void callback(std::function<void()> work) const;

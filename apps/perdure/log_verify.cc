@@ -148,6 +148,20 @@ ordered_json replica_json(const SurveyedReplica& replica, const Judgement& judge
   return json;
 }
 
+/// What is to be verified: files alone, unless the command line names peers too; without a file,
+/// the environment and the profile may name them.
+Result<VerifyCommand> what_is_meant(VerifyCommand given, Command command) {
+  if (!given.files.empty() && !command.is_written("--peers")) given.peers.peers.clear();
+  if (given.peers.peers.empty() && command.is_written("--pool")) {
+    return Error{ErrorCode::InvalidArgument, "--pool is of no use without --peers"};
+  }
+  if (!given.peers.peers.empty() && given.peers.pool.empty()) {
+    return Error{ErrorCode::InvalidArgument, "which pool of these peers? give --pool"};
+  }
+  if (!given.peers.peers.empty() || !given.files.empty()) return given;
+  return Error{ErrorCode::InvalidArgument, "nothing to verify: give --peers and --pool, or --file"};
+}
+
 ExitStatus run_verify(const VerifyCommand& command) {
   ReplicaSurvey survey;
   if (!command.peers.peers.empty()) survey.open_peers(command.peers);
@@ -194,27 +208,24 @@ void add_log_verify(Command log) {
   const auto options = std::make_shared<VerifyCommand>();
   const Command command =
       log.add_subcommand("verify", "Read every replica whole and compare them; changes nothing");
-  const Option peers = add_peers_option(command, options->peers, Needed::Never);
-  const Option pool = add_pool_option(command, options->peers, Needed::Never);
-  peers.needs(pool);
-  pool.needs(peers);
+  add_peers_option(command, options->peers, Needed::No);
+  add_pool_option(command, options->peers, Needed::No);
   command
       .add_option("--file", options->files,
-                  "The file of a pool whose daemon does not run, instead of or beside peers")
+                  "The file of a pool whose daemon does not run, instead of or beside --peers")
       .option_text("POOLFILE...");
-  add_transport_option(command, options->peers, Needed::Never);
-  add_timeout_option(command, options->peers, Needed::Never);
+  add_transport_option(command, options->peers);
+  add_timeout_option(command, options->peers);
   add_format_option(command, options->format);
   add_examples(command,
                "  perdure log verify --peers a:7470,b:7470,c:7470 --pool orders\n"
                "  perdure log verify --file /var/lib/perdure/orders.pool\n"
                "Exit status: 0 all are whole and equal, 1 one can not be read and the others are\n"
                "equal, 4 some differ or are damaged.");
-  run_with(command, [options] {
-    if (!options->peers.peers.empty() || !options->files.empty()) return run_verify(*options);
-    print_error({ErrorCode::InvalidArgument,
-                 "nothing to verify: give --peers and --pool, or "
-                 "--file"});
+  run_with(command, [options, command] {
+    const auto meant = what_is_meant(*options, command);
+    if (meant.ok()) return run_verify(*meant);
+    print_error(meant.error());
     return ExitStatus::Usage;
   });
 }

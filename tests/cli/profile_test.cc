@@ -44,6 +44,24 @@ TEST_F(Profile, StandsInForWhatIsNotSaid) {
   EXPECT_EQ(with(text, {"plan"}).out, run({"plan"}).out) << "it asks no peer unless told to";
 }
 
+// A file is verified alone, unless the command line itself names peers.
+TEST_F(Profile, StandsInForWhatIsVerifiedUnlessThatIsAFile) {
+  const std::string text = "peers = [\"127.0.0.1:1\"]\npool = \"orders\"\n";
+  const Outcome peers = with(text, {"log", "verify"});
+  EXPECT_EQ(peers.status, 1) << peers.err;  // nobody listens on port 1
+  EXPECT_TRUE(contains(peers.out, "127.0.0.1:1: unreachable")) << peers.out;
+  const Outcome file = with(text, {"log", "verify", "--file", "/nonexistent.pool"});
+  EXPECT_EQ(file.status, 1) << file.err;
+  EXPECT_TRUE(contains(file.out, "0 of 1 replicas")) << file.out;
+  EXPECT_FALSE(contains(file.out, "127.0.0.1:1")) << file.out;
+  const Outcome both =
+      with(text, {"log", "verify", "--file", "/nonexistent.pool", "--peers", "127.0.0.2:1"});
+  EXPECT_TRUE(contains(both.out, "127.0.0.2:1: unreachable")) << both.out;
+  EXPECT_TRUE(contains(both.out, "0 of 2 replicas")) << both.out;
+  const Outcome none = with("timeout_ms = 2000\n", {"log", "verify"});
+  EXPECT_EQ(none.status, 2) << none.out;
+}
+
 // What they do to a connection, Daemon.WhatIsAskedOfConnectionsReachesThem shows.
 TEST_F(Profile, HasWhatRnicsAreAsked) {
   const std::string text =

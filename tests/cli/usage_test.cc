@@ -179,3 +179,6 @@ TEST(Usage, AMistakeIsNamedAndNothingIsDone) {
 
 }  // namespace
 }  // namespace perdure::cli
+      {{"log", "verify", "--pool", "p"}, "--peers"},
+      {{"log", "verify", "--peers", "127.0.0.1:1"}, "--pool"},
+      {{"log", "verify", "--pool", "p", "--file", "x"}, "--peers"},
