@@ -207,7 +207,7 @@ std::optional<std::string> nearest_word(const std::string& word,
   std::size_t least = std::max<std::size_t>(1, word.size() / 3) + 1;
   for (const std::string& each : words) {
     const std::size_t apart = letters_apart(word, each);
-    if (apart >= least) continue;
+    if (apart == 0 || apart >= least) continue;  // what was typed is no better than itself
     least = apart;
     nearest = each;
   }

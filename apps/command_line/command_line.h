@@ -93,7 +93,7 @@ class Command {
 };
 
 /// The word that was meant, if one of `words` is a slip away: at most a third of its letters, and
-/// at least one, may be wrong. Nothing: none is.
+/// at least one, may be wrong; never the word itself. Nothing: none is.
 std::optional<std::string> nearest_word(const std::string& word,
                                         const std::vector<std::string>& words);
 

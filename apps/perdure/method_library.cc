@@ -1,6 +1,7 @@
 // All methods known anywhere, gathered from the planner's catalog on every kind of responder.
 #include "method_library.h"
 
+#include "command_line/command_line.h"
 #include "plan/catalog.h"
 #include "plan/known_unsafe.h"
 #include "plan/paper.h"
@@ -85,16 +86,23 @@ bool visit_methods(const ServerProfile& first, const std::optional<UpdateShape>&
 Result<Method> find_method(const std::string& name, const ServerProfile& profile,
                            const std::optional<UpdateShape>& shape) {
   std::optional<Method> found;
+  std::set<std::string> others;
   visit_methods(profile, shape, [&](Method&& method) {
-    if (method.name != name || (shape && method.shape != *shape)) return false;
+    if (shape && method.shape != *shape) return false;
+    if (method.name != name) {
+      others.insert(std::move(method.name));
+      return false;
+    }
     found = std::move(method);
     return true;
   });
   if (found) return *std::move(found);
   const std::string of_shape = shape ? fmt::format(" for a {} update", to_string(*shape)) : "";
-  return Error{ErrorCode::NotFound,
-               fmt::format("no method is called '{}'{}; `perdure check --list` has all names", name,
-                           of_shape)};
+  const auto meant = nearest_word(name, {others.begin(), others.end()});
+  return Error{
+      ErrorCode::NotFound,
+      fmt::format("no method is called '{}'{}; {}`perdure check --list` has all names", name,
+                  of_shape, meant ? fmt::format("did you mean '{}'? ", *meant) : "")};
 }
 
 std::string list_methods() {

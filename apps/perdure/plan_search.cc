@@ -12,7 +12,7 @@
 namespace perdure::app {
 namespace {
 
-constexpr std::size_t kItemsMax = 3;
+constexpr std::size_t kSearchedItemsMax = 3;
 
 struct Refuted {
   Method method;
@@ -66,11 +66,11 @@ std::string one_round_trip_text(const plan::SearchResult& result,
 }  // namespace
 
 Result<std::string> search_text(const ServerProfile& server, const plan::SearchOptions& options) {
-  if (options.shape.items() == 0 || options.shape.items() > kItemsMax) {
+  if (options.shape.items() == 0 || options.shape.items() > kSearchedItemsMax) {
     return Error{ErrorCode::InvalidArgument,
                  fmt::format("--search takes updates of 1 to {} items, not {}: the sequences of "
                              "more are too many. Leave out --search to see the known methods",
-                             kItemsMax, options.shape.items())};
+                             kSearchedItemsMax, options.shape.items())};
   }
   std::vector<Refuted> refuted;
   const plan::Judge judge = [&](const Method& method, const ServerProfile& profile) {

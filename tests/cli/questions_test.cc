@@ -28,6 +28,14 @@ TEST(Plan, ChoosesOneMessageForASmallRecordOnTcp) {
   EXPECT_GE(choice["by_size"].size(), 2u) << "large records travel otherwise";
 }
 
+TEST(Check, AMethodOfNearlyThatNameIsSuggested) {
+  const Outcome singleton = run({"check", "--method", "write-flus"});
+  EXPECT_EQ(singleton.status, 1);
+  EXPECT_TRUE(contains(singleton.err, "did you mean 'write-flush'?")) << singleton.err;
+  const Outcome set = run({"check", "--set", "send-copy-akc,write-flush"});
+  EXPECT_TRUE(contains(set.err, "did you mean 'send-copy-ack'?")) << set.err;
+}
+
 TEST(Plan, CostsAreThoseOfTheHardwareThatIsNamedOrOfTheDefault) {
   const std::string files = std::string(PERDURE_TREE) + "/configs/hardware/";
   const auto plan_on = [&](const std::vector<std::string>& more) {

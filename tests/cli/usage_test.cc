@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstdlib>
 #include <sstream>
+#include <regex>
+#include <set>
 
 #include "tests/cli/command_process.h"
 
@@ -138,6 +140,48 @@ TEST(Usage, AMistakeIsNamedAndNothingIsDone) {
        "did you mean 'compound'?"},
       {{"log", "append", "--peers", "127.0.0.1:1", "--pool", "p", "--level", "safe"}, "safe"},
       {{"log", "append", "--peers", "127.0.0.1:1", "--pool", "p", "--transport", "pigeon"},
+// What is typed after --help is read, but nothing is done.
+TEST(Usage, EveryWordThatAHelpOffersIsTaken) {
+  const auto taken = [](const std::string& command, const std::string& option,
+                        const std::string& word) {
+    Words words;
+    std::istringstream parts(command);
+    for (std::string part; parts >> part;) words.push_back(part);
+    words.insert(words.end(), {option, word, "--help"});
+    return run(words);
+  };
+  EXPECT_EQ(taken("plan", "--shape", "1+0+1").status, 2) << "a wrong word is refused beside --help";
+  std::istringstream all(run({"--help-all"}).out);
+  const std::regex heading("[a-z]+(?: [a-z]+)*");
+  const std::regex option_line(" +(?:-., *)?(--[a-z-]+)[^ ]* +([^ |]+(?:\\|[^ |]+)+)(?: .*)?");
+  std::string command;
+  std::string before;
+  std::size_t words = 0;
+  std::set<std::string> tried;  // most commands share some options
+  for (std::string line; std::getline(all, line); before = line) {
+    if (before.empty() && std::regex_match(line, heading)) command = line;
+    std::smatch match;
+    if (!std::regex_match(line, match, option_line) || contains(match[2], "NAME")) continue;
+    if (!tried.insert(match[1].str() + " " + match[2].str()).second) continue;
+    std::istringstream choices(match[2]);
+    for (std::string word; std::getline(choices, word, '|'); ++words) {
+      const Outcome outcome = taken(command, match[1], word);
+      EXPECT_EQ(outcome.status, 0) << command << " " << match[1] << " " << word << outcome.err;
+    }
+  }
+  EXPECT_GT(words, 50u) << "the help has changed its form";
+}
+
+TEST(Usage, AWordIsNeverOfferedInPlaceOfItself) {
+  const Outcome wrong = run({"plan", "--shape", "1+0+1"});
+  EXPECT_TRUE(contains(wrong.err, "did you mean '1+2+1'?")) << wrong.err;
+  EXPECT_TRUE(contains(wrong.err, "1 to 64 items")) << wrong.err;
+  // There is one, for other updates.
+  const Outcome other = run({"check", "--method", "write-flush", "--shape", "1+1+1+1+1+1"});
+  EXPECT_EQ(other.status, 1) << other.out;
+  EXPECT_FALSE(contains(other.err, "'write-flush'?")) << other.err;
+}
+
        "pigeon"},
       {{"log", "read", "--peers", "127.0.0.1:1", "--pool", "p", "--transport", "infinband"},
        "did you mean 'infiniband'?"},
