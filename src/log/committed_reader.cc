@@ -52,9 +52,7 @@ Result<CommittedReader> CommittedReader::open(ByteSource& bytes, const Options& 
                     options.name, from.value, cursor.position().value)};
   }
   if (!there.ok() && there.code() == ErrorCode::InvalidArgument) {
-    return Error{ErrorCode::NotFound,
-                 fmt::format("no record at {}: {} holds {} to {}, and records begin elsewhere",
-                             from.value, options.name, start.head.value, cursor.position().value)};
+    return Error{ErrorCode::NotFound, there.error().message};
   }
   if (!there.ok()) return there.error();
   CommittedReader reader(bytes, options, start.state(), cursor);

@@ -170,7 +170,9 @@ Result<std::optional<RecordView>> await_record(LogCursor& cursor, const Deadline
 }
 
 Result<Boundary> walk_to(LogCursor& cursor, Lsn lsn, const Deadline& within) {
+  Lsn before = cursor.position();
   while (cursor.position() < lsn) {
+    before = cursor.position();
     PERDURE_TRY(record, await_record(cursor, within));
     if (record) continue;
     return Error{ErrorCode::Corrupt,
@@ -178,7 +180,9 @@ Result<Boundary> walk_to(LogCursor& cursor, Lsn lsn, const Deadline& within) {
                              cursor.position().value, lsn.value, to_string(cursor.end()))};
   }
   if (cursor.position() == lsn) return cursor.boundary();
-  return Error{ErrorCode::InvalidArgument, fmt::format("no record begins at {}", lsn.value)};
+  return Error{ErrorCode::InvalidArgument,
+               fmt::format("no record begins at {}: the one at {} goes up to {}", lsn.value,
+                           before.value, cursor.position().value)};
 }
 
 Boundary BoundaryIndex::before(Lsn lsn, const Boundary& head) const {

@@ -77,6 +77,10 @@ TEST(Trim, KeepsTheLastRecordsOnEveryReplica) {
   const Outcome before = run(cluster.log("read", {"--from", "8"}));
   EXPECT_EQ(before.status, 1);
   EXPECT_TRUE(contains(before.err, "the log begins at 64 [")) << before.err;
+  const Outcome inside = run(cluster.log("read", {"--from", "120"}));
+  EXPECT_EQ(inside.status, 1);
+  EXPECT_TRUE(contains(inside.err, "no record begins at 120: the one at 104 goes up to 144 ["))
+      << inside.err;
   const Outcome kept = run(cluster.log("trim", {"--keep-records", "3"}));
   EXPECT_EQ(kept.status, 0) << kept.err;
   EXPECT_TRUE(contains(kept.out, "trimmed from LSN 64 to ")) << kept.out;
