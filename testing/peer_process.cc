@@ -16,6 +16,16 @@ namespace {
 constexpr Nanoseconds kStartsWithin = std::chrono::seconds(20);
 constexpr Nanoseconds kAskAgain = std::chrono::milliseconds(3);
 
+std::string port_file_in(const std::string& directory) { return directory + "/ports"; }
+
+/// Of a port file's text, which is written at once; empty: it is not there yet.
+std::string control_address(const std::string& text) {
+  constexpr std::string_view kControl = "control ";
+  const std::size_t end = text.find('\n');
+  if (!text.starts_with(kControl) || end == std::string::npos) return "";
+  return text.substr(kControl.size(), end - kControl.size());
+}
+
 std::string last_line(const std::string& text) {
   const std::size_t end = text.find_last_not_of('\n');
   if (end == std::string::npos) return "it wrote no message";
@@ -44,6 +54,10 @@ Result<std::string> find_perdured() {
                            here)};
 }
 
+std::string last_address(const std::string& directory) {
+  return control_address(read_text(port_file_in(directory)));
+}
+
 Result<PeerProcess> PeerProcess::start(PeerProcessOptions options) {
   PeerProcess peer(std::move(options));
   PERDURE_TRY_VOID(peer.launch());
@@ -63,7 +77,7 @@ Result<void> PeerProcess::launch() {
   }
   const std::string& directory = options_.directory;
   const std::string pools = directory + "/pools";
-  const std::string port_file = directory + "/ports";
+  const std::string port_file = port_file_in(directory);
   std::error_code ignored;
   std::filesystem::create_directories(pools, ignored);
   std::filesystem::remove(port_file, ignored);
@@ -80,9 +94,9 @@ Result<void> PeerProcess::launch() {
   if (options_.declared) {
     command.insert(command.end(), {"--declare-domain", std::string(to_string(*options_.declared))});
   }
-  const bool again = !address_.empty();
-  command.insert(command.end(), {"--listen", again ? address_ : "127.0.0.1:0"});
-  if (again) command.insert(command.end(), {"--data-listen", "127.0.0.1:0"});
+  const bool known = !address_.empty();
+  command.insert(command.end(), {"--listen", known ? address_ : "127.0.0.1:0"});
+  if (known) command.insert(command.end(), {"--data-listen", "127.0.0.1:0"});
   PERDURE_TRY(process, ChildProcess::start(command, directory + "/messages"));
   process_ = std::move(process);
   return await_ports(port_file);
@@ -90,12 +104,11 @@ Result<void> PeerProcess::launch() {
 
 Result<void> PeerProcess::await_ports(const std::string& port_file) {
   const Deadline deadline = Deadline::after(kStartsWithin);
-  constexpr std::string_view kControl = "control ";
   while (true) {
     PERDURE_TRY_VOID(InterruptGuard::check());
-    const std::string text = read_text(port_file);
-    if (text.starts_with(kControl)) {
-      address_ = text.substr(kControl.size(), text.find('\n') - kControl.size());
+    const std::string address = control_address(read_text(port_file));
+    if (!address.empty()) {
+      address_ = address;
       return {};
     }
     const bool gone = !process_.running();

@@ -16,7 +16,8 @@ namespace perdure::test {
 
 struct PeerProcessOptions {
   std::string program;    // empty: see find_perdured
-  std::string directory;  // exists; pools, the port file and the daemon's messages go there
+  std::string directory;  // made if need be; pools, ports and the daemon's messages go there
+  std::string address;    // of the control plane; empty: a free port of loopback
   std::optional<PersistenceDomain> declared;
   std::vector<std::string> transports;            // empty: as the daemon has it by default
   bool allow_remote = false;                      // an RNIC is reached from other machines too
@@ -25,7 +26,7 @@ struct PeerProcessOptions {
 
 class PeerProcess {
  public:
-  /// Starts the daemon on free ports and waits until it serves.
+  /// Starts the daemon and waits until it serves; but for options.address, on free ports.
   /// Errors: NotFound (no perdured beside this program), TimedOut, SystemError; with the last line
   /// that the daemon wrote.
   static Result<PeerProcess> start(PeerProcessOptions options);
@@ -41,7 +42,8 @@ class PeerProcess {
   void signal(int number) const { process_.signal(number); }
 
  private:
-  explicit PeerProcess(PeerProcessOptions options) : options_(std::move(options)) {}
+  explicit PeerProcess(PeerProcessOptions options)
+      : options_(std::move(options)), address_(options_.address) {}
   Result<void> launch();
   Result<void> await_ports(const std::string& port_file);
 
@@ -49,6 +51,9 @@ class PeerProcess {
   ChildProcess process_;
   std::string address_;
 };
+
+/// Where the daemon that was last started in this directory had its control plane; empty: none was.
+std::string last_address(const std::string& directory);
 
 /// Where the daemon is: beside this program when installed, or where the build puts it.
 /// Errors: NotFound, naming the places.

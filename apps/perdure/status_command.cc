@@ -47,6 +47,7 @@ struct ReplicaLine {
 struct LogOverview {
   std::string pool;
   std::vector<ReplicaLine> lines;
+  std::vector<std::string> unclaimed;  // members that a peer may be which does not answer
   bool any_log() const {
     return std::any_of(lines.begin(), lines.end(), [](const auto& line) { return !!line.log; });
   }
@@ -122,20 +123,51 @@ ReplicaLine line_of(const SurveyedReplica& replica, std::vector<log::Member>& me
   return line;
 }
 
-/// Members of the log that none of the named peers is.
-void add_members_not_asked(const ReplicaSurvey& survey, const std::vector<log::Member>& members,
-                           LogOverview& overview) {
+bool is_member(const std::vector<log::Member>& members, const std::string& address) {
+  return std::any_of(members.begin(), members.end(),
+                     [&](const log::Member& each) { return each.name == address; });
+}
+
+/// Members of the log that no peer which answers is, and that no peer has the name of.
+std::vector<std::string> members_not_met(const ReplicaSurvey& survey,
+                                         const std::vector<log::Member>& members,
+                                         const std::vector<AskedPeer>& asked) {
+  std::vector<std::string> names;
   for (const log::Member& member : members) {
     const std::string uuid = pmem::to_string(member.pool);
-    const auto& asked = survey.replicas();
-    const bool seen = std::any_of(asked.begin(), asked.end(), [&](const SurveyedReplica& each) {
+    const auto& read = survey.replicas();
+    const bool seen = std::any_of(read.begin(), read.end(), [&](const SurveyedReplica& each) {
       return each.pool_uuid == uuid;
     });
-    // One that does not answer has a line already.
-    const bool named =
-        std::any_of(overview.lines.begin(), overview.lines.end(),
-                    [&](const ReplicaLine& line) { return line.peer == member.name; });
-    if (!seen && !named) overview.lines.push_back({member.name, "not asked", {}, 0, "", "", ""});
+    const bool named = std::any_of(asked.begin(), asked.end(), [&](const AskedPeer& each) {
+      return each.address == member.name;
+    });
+    if (!seen && !named) names.push_back(member.name);
+  }
+  return names;
+}
+
+/// Peers that have no such pool or do not answer, and members that were not asked. A peer may have
+/// got another address since the log noted it: one that does not answer and is no member by name
+/// may be one that nobody else is, so that it is no further replica.
+void add_the_others(const std::vector<AskedPeer>& asked, const std::vector<log::Member>& members,
+                    std::vector<std::string> not_met, bool pool_was_named, LogOverview& overview) {
+  for (const AskedPeer& peer : asked) {
+    if (has_pool(peer, overview.pool)) continue;
+    if (peer.pools.ok()) {
+      if (!pool_was_named) continue;
+      overview.lines.push_back({peer.address, "no pool", {}, 0, "", "", "it has no such pool"});
+      continue;
+    }
+    const bool member = is_member(members, peer.address);
+    if (!member && not_met.empty() && !pool_was_named) continue;
+    overview.lines.push_back({peer.address, "unreachable", {}, 0, "", "", ""});
+    if (member || not_met.empty()) continue;
+    overview.unclaimed.push_back(not_met.front());
+    not_met.erase(not_met.begin());
+  }
+  for (const std::string& name : not_met) {
+    overview.lines.push_back({name, "not asked", {}, 0, "", "", ""});
   }
 }
 
@@ -154,7 +186,7 @@ void compare(LogOverview& overview) {
 
 LogOverview look_at(const std::string& pool, const OverviewCommand& command,
                     const std::vector<AskedPeer>& asked) {
-  LogOverview overview{pool, {}};
+  LogOverview overview{pool, {}, {}};
   PeerOptions having = command.peers;
   having.pool = pool;
   having.peers.clear();
@@ -168,17 +200,8 @@ LogOverview look_at(const std::string& pool, const OverviewCommand& command,
   for (const SurveyedReplica& replica : survey.replicas()) {
     overview.lines.push_back(line_of(replica, members, generation));
   }
-  for (const AskedPeer& peer : asked) {
-    if (has_pool(peer, pool)) continue;
-    const bool member = std::any_of(members.begin(), members.end(),
-                                    [&](const auto& each) { return each.name == peer.address; });
-    if (!peer.pools.ok() && (member || !command.peers.pool.empty())) {
-      overview.lines.push_back({peer.address, "unreachable", {}, 0, "", "", ""});
-    } else if (peer.pools.ok() && !command.peers.pool.empty()) {
-      overview.lines.push_back({peer.address, "no pool", {}, 0, "", "", "it has no such pool"});
-    }
-  }
-  add_members_not_asked(survey, members, overview);
+  add_the_others(asked, members, members_not_met(survey, members, asked),
+                 !command.peers.pool.empty(), overview);
   compare(overview);
   return overview;
 }
@@ -222,6 +245,10 @@ std::string overview_text(const std::vector<LogOverview>& logs) {
         below += fmt::format("{} on {}: {}\n", log.pool, line.peer, line.problem);
       }
     }
+    for (const std::string& name : log.unclaimed) {
+      below += fmt::format("{}: {}, as the log has it, may be a peer that does not answer\n",
+                           log.pool, name);
+    }
     if (newest == nullptr) continue;
     below += fmt::format("{}: quorum {} of {} replicas, {} of them whole here\n", log.pool,
                          newest->quorum, newest->replicas, whole);
@@ -255,7 +282,8 @@ ordered_json overview_json(const std::vector<LogOverview>& logs,
   for (const LogOverview& log : logs) {
     ordered_json replicas = ordered_json::array();
     for (const ReplicaLine& line : log.lines) replicas.push_back(line_json(line));
-    json["pools"].push_back({{"pool", log.pool}, {"replicas", std::move(replicas)}});
+    json["pools"].push_back(
+        {{"pool", log.pool}, {"replicas", std::move(replicas)}, {"unclaimed", log.unclaimed}});
   }
   json["unreachable"] = ordered_json::array();
   for (const AskedPeer& peer : asked) {

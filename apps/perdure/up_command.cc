@@ -20,6 +20,7 @@
 #include <optional>
 #include <string>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 namespace perdure::app {
@@ -73,19 +74,32 @@ std::string instructions(const UpOptions& options, const std::string& directory,
       fmt::join(addresses, ","), options.pool, last);
 }
 
+/// Where it was last time, if it can be had again: logs know their replicas by that name.
+Result<test::PeerProcess> start_peer(const std::string& directory) {
+  test::PeerProcessOptions own;
+  own.directory = directory;
+  own.address = test::last_address(directory);
+  auto there = test::PeerProcess::start(own);
+  if (there.ok() || own.address.empty()) return there;
+  const std::string before = std::exchange(own.address, "");
+  PERDURE_TRY(elsewhere, test::PeerProcess::start(own));
+  print_warning(fmt::format("the peer that was at {} is at {} now: {}", before, elsewhere.address(),
+                            there.error().message));
+  return elsewhere;
+}
+
 Result<void> serve(const UpOptions& options, const std::string& directory) {
   std::vector<test::PeerProcess> peers;
   std::vector<std::string> addresses;
   for (std::uint64_t number = 1; number <= options.peers; ++number) {
-    test::PeerProcessOptions own;
-    own.directory = fmt::format("{}/peer{}", directory, number);
+    const std::string own = fmt::format("{}/peer{}", directory, number);
     std::error_code failed;
-    std::filesystem::create_directories(own.directory, failed);
+    std::filesystem::create_directories(own, failed);
     if (failed) {
       return Error{ErrorCode::SystemError,
-                   fmt::format("{} can not be made: {}", own.directory, failed.message())};
+                   fmt::format("{} can not be made: {}", own, failed.message())};
     }
-    PERDURE_TRY(peer, test::PeerProcess::start(own));
+    PERDURE_TRY(peer, start_peer(own));
     PERDURE_TRY_VOID(provide_pool(peer.address(), options));
     addresses.push_back(peer.address());
     peers.push_back(std::move(peer));
@@ -135,8 +149,9 @@ void add_up_command(Command app) {
       .range(std::uint64_t{1}, std::uint64_t{16})
       .capture_default();
   command
-      .add_option("--directory", options->directory,
-                  "Keep their pools there, an existing directory (one that goes when they do)")
+      .add_option(
+          "--directory", options->directory,
+          "Keep their pools and ports there, an existing directory (one that goes when they do)")
       .option_text("DIR");
   command.add_option("--pool", options->pool, "Name of the pool that each has")
       .each(

@@ -82,6 +82,26 @@ TEST(Status, ShowsWhoWritesAndWhoLagsAndWhoIsMissing) {
   EXPECT_TRUE(contains(two.out, cluster.address(1) + "  not asked")) << two.out;
   EXPECT_TRUE(contains(two.out, "2 of them whole here")) << two.out;
 
+  // A peer that does not answer may be the member that nobody is: no replica more than there are.
+  const std::string moved = cluster.address(0) + "," + cluster.address(2) + ",127.0.0.1:1";
+  for (const bool named : {false, true}) {
+    std::vector<std::string> words{"status", "--peers", moved};
+    if (named) words.insert(words.end(), {"--pool", "orders"});
+    const Outcome three = run(words);
+    EXPECT_EQ(three.status, 1) << three.err;
+    EXPECT_TRUE(contains(three.out, "127.0.0.1:1  ")) << three.out;
+    EXPECT_FALSE(contains(three.out, "not asked")) << three.out;
+    EXPECT_TRUE(contains(three.out, cluster.address(1) + ", as the log has it, may be"))
+        << three.out;
+    words.insert(words.end(), {"--format", "json"});
+    const json document = json::parse(run(words).out);
+    EXPECT_EQ(document["pools"][0]["replicas"].size(), 3u) << document;
+    EXPECT_EQ(document["pools"][0]["unclaimed"], json::array({cluster.address(1)}));
+  }
+  // With two of them, one is a stranger, which counts only where the pool was named.
+  const Outcome strangers = run({"status", "--peers", moved + ",127.0.0.2:1"});
+  EXPECT_FALSE(contains(strangers.out, "127.0.0.2:1")) << strangers.out;
+
   ASSERT_EQ(run(cluster.log("repair")).status, 0);
   const json equal = replicas_of(cluster);
   for (const json& each : equal) EXPECT_EQ(each["behind_bytes"], 0);

@@ -1,6 +1,10 @@
 // `perdure up`: what it prints can be done, and what was kept is there the next time.
 #include <gtest/gtest.h>
 
+#include <arpa/inet.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
 #include <csignal>
 #include <memory>
 #include <string>
@@ -60,9 +64,53 @@ TEST_F(Up, ServesUntilItIsInterruptedAndAgain) {
   end();
   EXPECT_NE(log("read").status, 0) << "nobody serves any more";
 
+  const std::string before = peers_;
   ASSERT_NO_FATAL_FAILURE(start());
+  EXPECT_EQ(peers_, before) << "the log knows its replicas by these names";
   EXPECT_EQ(log("read").out, "hello\nagain\n");
   end();
+}
+
+/// Listens at a port of loopback while it lives.
+class TakenPort {
+ public:
+  explicit TakenPort(std::uint16_t port) : socket_(::socket(AF_INET, SOCK_STREAM, 0)) {
+    const int on = 1;
+    ::setsockopt(socket_, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    sockaddr_in at{};
+    at.sin_family = AF_INET;
+    at.sin_port = htons(port);
+    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    taken_ = ::bind(socket_, reinterpret_cast<const sockaddr*>(&at), sizeof at) == 0 &&
+             ::listen(socket_, 1) == 0;
+  }
+  ~TakenPort() { ::close(socket_); }
+  TakenPort(const TakenPort&) = delete;
+  TakenPort& operator=(const TakenPort&) = delete;
+  bool taken() const { return taken_; }
+
+ private:
+  const int socket_;
+  bool taken_ = false;
+};
+
+TEST_F(Up, GoesElsewhereWhereAPortIsTaken) {
+  ASSERT_NO_FATAL_FAILURE(start());
+  EXPECT_EQ(log("append", "hello\n").status, 0);
+  end();
+  const std::string before = peers_;
+  const TakenPort taken(static_cast<std::uint16_t>(std::stoi(between(before, ":", ","))));
+  ASSERT_TRUE(taken.taken());
+
+  ASSERT_NO_FATAL_FAILURE(start());
+  EXPECT_NE(peers_, before);
+  EXPECT_EQ(peers_.substr(peers_.find(',')), before.substr(before.find(','))) << "only one moved";
+  EXPECT_EQ(log("append", "again\n").status, 0);
+  EXPECT_EQ(log("read").out, "hello\nagain\n");
+  up_->send(SIGINT);
+  const Outcome ended = up_->wait();
+  EXPECT_TRUE(contains(ended.err, "the peer that was at " + before.substr(0, before.find(','))))
+      << ended.err;
 }
 
 TEST_F(Up, RefusesAPlaceWhereNothingIsDurable) {
