@@ -25,8 +25,11 @@ td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; }
 <h2>Sessions</h2><table><thead><tr><th>id<th>pool<th>phase<th>rights<th>transport
 <th class="number">messages<th class="number">bytes<th class="number">flushes</tr></thead>
 <tbody id="sessions"></tbody></table>
-<h2>Over time</h2><table><thead><tr><th>pool<th>log, % full<th>messages a second
-<th>flush, p99 in ms<th>answer, p99 in ms</tr></thead><tbody id="curves"></tbody></table>
+<h2>Over time</h2><table><thead><tr><th>pool<th>log, % full<th>appended, KiB a second
+<th>messages a second<th>flush, p99 in ms<th>answer, p99 in ms</tr></thead>
+<tbody id="curves"></tbody></table>
+<table><thead><tr><th>process<th>resident, MiB<th>processor, % of a core</tr></thead>
+<tbody id="process"></tbody></table>
 <p class="quiet">Ten minutes at most, while this page is open. For machines:
 <a href="/metrics">/metrics</a></p>
 <script>
@@ -66,10 +69,21 @@ const p99 = (before, now, name, pool) => {
 const point = (before, now, seconds, pool) => {
   const ring = one(now, "perdure_log_ring_bytes", pool);
   const messages = all => one(all, "perdure_messages_total", pool) ?? 0;
+  const tail = all => one(all, "perdure_log_tail_lsn", pool);
   return [ring ? 100 * one(now, "perdure_log_used_bytes", pool) / ring : null,
+          tail(now) === undefined ? null :
+            Math.max(0, tail(now) - (tail(before) ?? tail(now))) / 1024 / seconds,
           Math.max(0, messages(now) - messages(before)) / seconds,
           p99(before, now, "perdure_flush_duration_seconds", pool),
           p99(before, now, "perdure_answer_duration_seconds", pool)];
+};
+// The same of the daemon's process.
+const process_point = (before, now, seconds) => {
+  const value = (all, name) => all.get(name)?.[0].value;
+  const [was, is] = [before, now].map(all => value(all, "process_cpu_seconds_total"));
+  const resident = value(now, "process_resident_memory_bytes");
+  return [resident === undefined ? null : resident / 1048576,
+          was === undefined || is === undefined ? null : 100 * Math.max(0, is - was) / seconds];
 };
 // A path through values, the last one at the right; a hole where there is none.
 const curve = (values, kept, width, height, high) => {
@@ -99,35 +113,40 @@ function fill(id, list, write) {
 }
 const kept = 300;  // looks
 const points = new Map();  // by pool: of each curve its values
+const process_points = [[], []];
 let last = null;  // look at the metrics: {at, all}
+const keep = (lists, found) => found.forEach((value, i) => {
+  lists[i].push(value);
+  if (lists[i].length > kept) lists[i].shift(); });
+// `least`: of the highest value of each curve.
+function draw(row, lists, least) {
+  lists.forEach((values, i) => {
+    const td = row.insertCell();
+    const known = values.filter(value => value !== null);
+    if (!known.length) { td.textContent = "none"; td.className = "quiet"; return; }
+    const high = Math.max(least[i] ?? 1e-3, ...known.filter(Number.isFinite));
+    const short = value => value === null ? "-" : Number(value.toPrecision(3)).toLocaleString("en");
+    td.innerHTML = '<svg viewBox="0 0 160 40" width="160" height="40" class="curve"><path/></svg>';
+    td.querySelector("path").setAttribute("d", curve(values, kept, 160, 40, high));
+    const words = document.createElement("div");
+    words.className = "quiet";
+    words.textContent = `${short(values.at(-1))} (up to ${short(Math.max(...known))})`;
+    td.append(words); });
+}
 function show_curves(pools, all) {
   const at_ms = performance.now();
   const shown = pools.filter(p => p.state === "open").map(p => p.name);
   for (const name of [...points.keys()]) if (!shown.includes(name)) points.delete(name);
-  for (const name of shown) {
-    if (!points.has(name)) points.set(name, [[], [], [], []]);
-    if (last === null) continue;
-    point(last.all, all, (at_ms - last.at) / 1000, name).forEach((value, i) => {
-      const values = points.get(name)[i];
-      values.push(value);
-      if (values.length > kept) values.shift(); });
+  for (const name of shown) if (!points.has(name)) points.set(name, [[], [], [], [], []]);
+  if (last !== null) {
+    const seconds = (at_ms - last.at) / 1000;
+    for (const name of shown) keep(points.get(name), point(last.all, all, seconds, name));
+    keep(process_points, process_point(last.all, all, seconds));
   }
   last = {at: at_ms, all};
-  fill("curves", shown, (row, name) => {
-    cell(row, name);
-    points.get(name).forEach((values, i) => {
-      const td = row.insertCell();
-      const known = values.filter(value => value !== null);
-      if (!known.length) { td.textContent = "none"; td.className = "quiet"; return; }
-      const now = values.at(-1), least = i === 0 ? 100 : 1e-3;
-      const high = Math.max(least, ...known.filter(Number.isFinite));
-      const short = value => value === null ? "-" : Number(value.toPrecision(3)).toLocaleString("en");
-      td.innerHTML = '<svg viewBox="0 0 200 40" width="200" height="40" class="curve"><path/></svg>';
-      td.querySelector("path").setAttribute("d", curve(values, kept, 200, 40, high));
-      const words = document.createElement("div");
-      words.className = "quiet";
-      words.textContent = `${short(now)} (up to ${short(Math.max(...known))})`;
-      td.append(words); }); });
+  fill("curves", shown, (row, name) => { cell(row, name); draw(row, points.get(name), [100]); });
+  fill("process", ["perdured"], (row, name) => {
+    cell(row, name); draw(row, process_points, [undefined, 100]); });
 }
 async function renew() {
   try {

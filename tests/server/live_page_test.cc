@@ -30,7 +30,7 @@ std::string metrics_of(std::uint64_t messages, std::uint64_t tail, SharedTimes& 
   log.log_id = 7;
   log.head = Lsn{64};
   log.tail = Lsn{tail};
-  log.ring_bytes = 1000;
+  log.ring_bytes = 8192;
   pool.log = log;
   return metrics_text(report);
 }
@@ -47,10 +47,12 @@ TEST(LivePage, ItsCurvesShowWhatHappenedBetweenTwoLooks) {
   if (!succeeds("node --version >/dev/null 2>&1")) GTEST_SKIP() << "node is not installed";
   SharedTimes flushes;
   for (int i = 0; i < 1000; ++i) flushes.add(std::chrono::seconds(3));  // long ago
-  const std::string before = metrics_of(100, 64, flushes);
+  const std::string before = metrics_of(100, 64, flushes) + "process_cpu_seconds_total 8\n";
   for (int i = 0; i < 99; ++i) flushes.add(std::chrono::microseconds(40));
   flushes.add(std::chrono::milliseconds(4));
-  const std::string now = metrics_of(160, 564, flushes);
+  const std::string now = metrics_of(160, 4160, flushes) +
+                          "process_cpu_seconds_total 8.5\n"
+                          "process_resident_memory_bytes 3145728\n";
 
   const test::TestDirectory place;
   std::ofstream(place.file("before")) << before;
@@ -60,9 +62,15 @@ TEST(LivePage, ItsCurvesShowWhatHappenedBetweenTwoLooks) {
 const assert = require("assert"), fs = require("fs");
 const [before, now] = ["before", "now"].map(
   name => numbers(fs.readFileSync(__dirname + "/" + name, "utf8")));
-assert.deepStrictEqual(point(before, now, 2, "orders"), [50, 30, 0.05, null]);
-assert.deepStrictEqual(point(before, now, 2, "other"), [null, 0, null, null]);
-assert.deepStrictEqual(point(now, before, 2, "orders")[1], 0, "the daemon was started again");
+assert.deepStrictEqual(point(before, now, 2, "orders"), [50, 2, 30, 0.05, null]);
+assert.deepStrictEqual(point(before, now, 2, "other"), [null, null, 0, null, null]);
+const again = point(now, before, 2, "orders");
+assert.deepStrictEqual(again.slice(1, 3), [0, 0], "the daemon was started again");
+const fresh = new Map([...before].filter(([name]) => !name.startsWith("perdure_log")));
+assert.strictEqual(point(fresh, now, 2, "orders")[1], 0, "the log was made between the two looks");
+assert.deepStrictEqual(process_point(before, now, 2), [3, 25]);
+assert.deepStrictEqual(process_point(now, before, 2), [null, 0]);
+assert.deepStrictEqual(process_point(now, new Map(), 2), [null, null]);
 assert.strictEqual(curve([100, null, 50, 0], 4, 200, 40, 100), "M50.0,0.0h0.1M150.0,20.0h0.1L200.0,40.0");
 assert.strictEqual(curve([1], 4, 200, 40, 100), "M200.0,39.6h0.1");
 )js";
