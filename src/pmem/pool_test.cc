@@ -6,6 +6,7 @@
 #include <linux/fiemap.h>
 #include <linux/fs.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -303,10 +304,13 @@ class EndingOwner : public PoolFile {
     return HeldChild([this, gives_up] {
       auto pool = Pool::open(path_, {});
       if (!pool.ok()) return false;
-      if (gives_up) pool->reset();
-      if (!gives_up) static_cast<void>(pool->release());
-      const int lock = lock_descriptor();
-      return gives_up ? lock < 0 : lock >= 0 && ::close(lock) == 0;
+      if (gives_up) {
+        pool->reset();
+        return lock_descriptor() < 0;
+      }
+      // As the end of a process has it: first its memory, then its files.
+      const auto mapped = pool->release()->region().bytes();
+      return ::munmap(mapped.data(), mapped.size()) == 0 && ::close(lock_descriptor()) == 0;
     });
   }
   /// The one that is open on the pool; below zero: none.
