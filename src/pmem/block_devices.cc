@@ -1,12 +1,17 @@
 // The drives below a file system, from sysfs.
 #include "pmem/block_devices.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <linux/loop.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <sys/vfs.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <optional>
@@ -56,6 +61,37 @@ PlatformDomain platform_at(const fs::path& device) {
 
 bool starts_with(const std::string& text, std::string_view prefix) {
   return text.compare(0, prefix.size(), prefix) == 0;
+}
+
+/// What looks like a drive of this machine and has something else behind it; empty: nothing known.
+std::string behind_what(const fs::path& at) {
+  const std::string path = at.string();
+  if (path.find("/tcm_loop_") != std::string::npos) return "a SCSI target of this machine's kernel";
+  if (!up_to(at, "session").empty()) return "iSCSI";
+  if (path.find("/rport-") != std::string::npos) return "a storage network (rport)";
+  if (path.find("/nvme-fabrics/") != std::string::npos) return "NVMe over fabrics";
+  if (path.find("/nvme-subsystem/") == std::string::npos) return {};
+  // With more than one path, or prepared for it: each controller says how it is reached.
+  std::error_code ignored;
+  bool has_one = false;
+  for (const fs::directory_entry& each : fs::directory_iterator(at.parent_path(), ignored)) {
+    const std::string transport = line_of(each.path() / "transport");
+    if (transport.empty()) continue;
+    has_one = true;
+    if (transport != "pcie") return "NVMe over fabrics (" + transport + ")";
+  }
+  return has_one ? std::string() : "an NVMe subsystem whose controllers can not be seen";
+}
+
+/// Whether the file with these attributes is the one below a loop device, as its driver says.
+bool is_file_of_loop(const std::string& name, const struct stat& status) {
+  const int descriptor = ::open(("/dev/" + name).c_str(), O_RDONLY | O_CLOEXEC);
+  if (descriptor < 0) return false;
+  loop_info64 info{};
+  const bool told = ::ioctl(descriptor, LOOP_GET_STATUS64, &info) == 0;
+  ::close(descriptor);
+  // It packs device numbers as stat(2) of old did (huge_encode_dev).
+  return told && info.lo_inode == status.st_ino && info.lo_device == status.st_dev;
 }
 
 /// Walks from a device to the drives below it.
@@ -123,6 +159,12 @@ class Walk {
     if (file.empty() || ::statfs(file.c_str(), &found) != 0 || ::stat(file.c_str(), &status) != 0)
       return unknown(name, fmt::format("{} is a loop device over a file that can not be seen: '{}'",
                                        name, file));
+    if (root_.empty() && !is_file_of_loop(name, status))
+      return unknown(name,
+                     fmt::format("{} is a loop device, and whether its file is what is called "
+                                 "{} here can not be seen (another mount namespace may have "
+                                 "made it; asking {} needs rights to /dev)",
+                                 name, file, name));
     if (S_ISBLK(status.st_mode)) return device(status.st_rdev);  // its node may lie in memory
     const FileSystem system = file_system_of(found);
     if (system.kind == MediumKind::Dram)
@@ -143,6 +185,16 @@ class Walk {
     if (at.string().find("/pseudo_") != std::string::npos)  // drivers/scsi/scsi_debug.c
       return add(name, DriveKind::Memory, name + " is made by scsi_debug, in memory");
     if (starts_with(name, "pmem")) return nvdimm(at, name);
+    if (starts_with(name, "mtdblock")) {
+      const std::string type = line_of(at.parent_path() / "type");
+      if (type == "ram")  // mtdram, phram
+        return add(name, DriveKind::Memory, name + " is memory (MTD): a power failure empties it");
+      if (type.empty()) return unknown(name, "what MTD device " + name + " is can not be seen");
+    }
+    if (const std::string far = behind_what(at); !far.empty())
+      return unknown(name, fmt::format("{} is reached through {}: what flushes it there can not be "
+                                       "seen from here",
+                                       name, far));
     std::error_code ignored;
     if (!fs::exists(at / "device", ignored))
       return unknown(name, fmt::format("{} is no drive of this machine that the kernel shows: what "
@@ -184,6 +236,47 @@ std::vector<Drive> drives_below(dev_t device, const std::string& root) {
   Walk walk(root);
   walk.device(device);
   return walk.take();
+}
+
+std::vector<Drive> drives_below_name(const std::string& name, const std::string& root) {
+  Walk walk(root);
+  std::error_code failed;
+  const fs::path at = fs::canonical(root + "/sys/class/block/" + name, failed);
+  if (failed) {
+    walk.unknown(name, "the kernel shows no block device " + name);
+  } else {
+    walk.directory(at);
+  }
+  return walk.take();
+}
+
+// jbd2 has a directory for each journal: "sda1-8", that of inode 8 on sda1, or "sdb1", a device
+// that is one (fs/jbd2/journal.c).
+std::vector<Drive> drives_of_external_journals(dev_t device, const std::string& root) {
+  std::error_code failed;
+  const fs::path at = fs::canonical(
+      fmt::format("{}/sys/dev/block/{}:{}", root, major(device), minor(device)), failed);
+  const std::string own = at.filename().string() + "-";
+  std::vector<Drive> drives;
+  std::error_code ignored;
+  for (const auto& journal : fs::directory_iterator(root + "/proc/fs/jbd2", ignored)) {
+    const std::string name = journal.path().filename().string();
+    if (!failed && starts_with(name, own)) return {};
+    if (!fs::exists(root + "/sys/class/block/" + name, ignored)) continue;
+    for (Drive& each : drives_below_name(name, root)) drives.push_back(std::move(each));
+  }
+  return drives;
+}
+
+std::uint64_t bytes_of_block_device(dev_t device, const std::string& root) {
+  constexpr std::uint64_t kSectorBytes = 512;  // of sysfs, whatever the device's own sectors are
+  const std::string sectors =
+      line_of(fmt::format("{}/sys/dev/block/{}:{}/size", root, major(device), minor(device)));
+  return std::strtoull(sectors.c_str(), nullptr, 10) * kSectorBytes;
+}
+
+Drive unknown_drive(std::string name, std::string reason) {
+  return {std::move(name), DriveKind::Unknown, "", PlatformDomain::Silent, std::move(reason), {}};
 }
 
 std::vector<Drive> drives_of_btrfs(dev_t device, const std::string& root) {

@@ -4,6 +4,7 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -17,7 +18,8 @@ enum class DriveKind {
   Disk,     // behind a driver of real or virtual hardware: SCSI, NVMe, virtio, MMC, virtio-pmem
   Nvdimm,   // a pmem device that firmware or a hypervisor describes
   Memory,   // zram, brd, null_blk, scsi_debug, a loop device over tmpfs: a power failure empties it
-  Unknown,  // network block devices, memory that the kernel was told to call persistent, others
+  Unknown,  // behind a network, or what only looks like a drive; memory that the kernel was told to
+            // call persistent; others
 };
 
 /// A file that a loop device makes a block device of. What is flushed to it goes through its file
@@ -51,6 +53,19 @@ inline bool cache_is_volatile(const Drive& drive) {
 /// `root`, for tests; the files of loop devices where they say. At most 64 devices deep and wide;
 /// what lies beyond is one Unknown drive.
 std::vector<Drive> drives_below(dev_t device, const std::string& root = "");
+
+/// Of the block device with this name ("sda1"), the same.
+std::vector<Drive> drives_below_name(const std::string& name, const std::string& root = "");
+
+/// Besides the device that an ext4 file system is on: the drives of its journal, if that may lie on
+/// another one. Which of the journals that lie so is whose can not be seen: all of them.
+std::vector<Drive> drives_of_external_journals(dev_t device, const std::string& root = "");
+
+/// Bytes of a block device; 0: they can not be seen.
+std::uint64_t bytes_of_block_device(dev_t device, const std::string& root = "");
+
+/// A drive of which nothing is known but why.
+Drive unknown_drive(std::string name, std::string reason);
 
 /// The drives of a btrfs file system, one of whose devices is this one: all of its devices'.
 std::vector<Drive> drives_of_btrfs(dev_t device, const std::string& root = "");

@@ -116,6 +116,61 @@ TEST_F(BlockDevices, WhatTheKernelDoesNotShowIsUnknown) {
   EXPECT_EQ(kind_below(254, 1), Unknown);
 }
 
+// The kernel shows them as drives with a device; what flushes them is elsewhere.
+TEST_F(BlockDevices, WhatOnlyLooksLikeADriveIsUnknown) {
+  const auto kind_at = [&](const std::string& place) {
+    static unsigned minor = 0;
+    const std::string made = device(place, "259:" + std::to_string(++minor));
+    fs::create_directories(at(made + "/device"));
+    file(made + "/queue/write_cache", "write through");
+    return kind_below(259, minor);
+  };
+  const std::string scsi = "/host3/target3:0:0/3:0:0:0/block/sdx";
+  EXPECT_EQ(kind_at("devices/pci0000:00/0000:00:1f.2/ata1" + scsi), Disk);
+  EXPECT_EQ(kind_at("devices/tcm_loop_0/tcm_loop_adapter_0" + scsi), Unknown);
+  EXPECT_EQ(kind_at("devices/platform/host3/session1/target3:0:0/3:0:0:0/block/sdx"), Unknown);
+  EXPECT_EQ(kind_at("devices/pci0000:00/0000:05:00.0/host3/rport-3:0-1/target3:0:0/block/sdx"),
+            Unknown);
+  EXPECT_EQ(kind_at("devices/virtual/nvme-fabrics/ctl/nvme1/nvme1n1"), Unknown);
+  EXPECT_EQ(kind_at("devices/pci0000:00/0000:01:00.0/nvme/nvme0/nvme0n1"), Disk);
+  EXPECT_EQ(kind_at("devices/virtual/mtd/mtd0/mtdblock0"), Unknown);
+  file("devices/virtual/mtd/mtd1/type", "ram");
+  EXPECT_EQ(kind_at("devices/virtual/mtd/mtd1/mtdblock1"), Memory);
+  file("devices/platform/flash/mtd/mtd2/type", "nor");
+  EXPECT_EQ(kind_at("devices/platform/flash/mtd/mtd2/mtdblock2"), Disk);
+}
+
+TEST_F(BlockDevices, AnNvmeDriveOfSeveralPathsIsWhatEachOfThemIs) {
+  const std::string system = "devices/virtual/nvme-subsystem/nvme-subsys0";
+  const std::string head = device(system + "/nvme0n1", "259:0");
+  fs::create_directories(at(head + "/device"));
+  EXPECT_EQ(kind_below(259, 0), Unknown);  // no controller is shown
+  const std::string one = "devices/pci0000:00/0000:01:00.0/nvme/nvme0";
+  file(one + "/transport", "pcie");
+  link(system + "/nvme0", one);
+  EXPECT_EQ(kind_below(259, 0), Disk);
+  const std::string other = "devices/virtual/nvme-fabrics/ctl/nvme1";
+  file(other + "/transport", "loop");
+  link(system + "/nvme1", other);
+  EXPECT_EQ(kind_below(259, 0), Unknown);
+}
+
+TEST_F(BlockDevices, AJournalElsewhereIsLookedAt) {
+  const std::string sda = disk("sda", "8:0", "write through");
+  const std::string zram = made_up("zram0", "253:0");
+  link("class/block/sda", sda);
+  link("class/block/zram0", zram);
+  const auto elsewhere = [&] { return drives_of_external_journals(makedev(8, 0), root_.path()); };
+  EXPECT_TRUE(elsewhere().empty());  // no journal at all, or none that is shown
+  const std::string journals = root_.path() + "/proc/fs/jbd2/";
+  fs::create_directories(journals + "zram0");
+  ASSERT_EQ(elsewhere().size(), 1u);
+  EXPECT_EQ(elsewhere()[0].kind, Memory);
+  // Expect: it is another file system's where this one has its own.
+  fs::create_directories(journals + "sda-8");
+  EXPECT_TRUE(elsewhere().empty());
+}
+
 TEST_F(BlockDevices, DevicesThatLieBelowThemselvesEnd) {
   const std::string one = made_up("dm-0", "254:0");
   const std::string other = made_up("dm-1", "254:1");

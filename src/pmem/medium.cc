@@ -91,7 +91,7 @@ Medium medium_of(const struct statfs& status) {
 
 /// The mount options, and the drives below a mounted file system. One with an anonymous device
 /// number names its devices only as the source of the mount.
-void note_what_is_below(Medium& medium, const Mount& mount, dev_t device) {
+void note_what_is_below(Medium& medium, const Mount& mount, dev_t device, std::uint64_t bytes) {
   medium.mount_options = mount.options;
   if (major(device) == 0) {
     std::istringstream sources(mount.source);  // bcachefs: "/dev/a:/dev/b"
@@ -104,6 +104,12 @@ void note_what_is_below(Medium& medium, const Mount& mount, dev_t device) {
     }
   }
   if (medium.drives.empty()) medium.drives = drives_below(device);
+  const auto elsewhere = drives_elsewhere(medium, device, bytes);
+  medium.drives.insert(medium.drives.end(), elsewhere.begin(), elsewhere.end());
+}
+
+std::uint64_t bytes_of(const struct statfs& status) {
+  return static_cast<std::uint64_t>(status.f_blocks) * static_cast<std::uint64_t>(status.f_bsize);
 }
 
 }  // namespace
@@ -145,6 +151,36 @@ void conclude_mount(Medium& medium, const MountAbove& mount) {
 }
 
 }  // namespace
+
+std::vector<Drive> drives_elsewhere(const Medium& medium, dev_t device, std::uint64_t bytes,
+                                    const std::string& root) {
+  std::vector<Drive> drives;
+  // xfs(5): a log, and a section of data, on devices of their own. By name: of the mount's own
+  // view.
+  for (const char* option : {"logdev=", "rtdev="}) {
+    std::istringstream options(medium.mount_options);
+    for (std::string each; std::getline(options, each, ',');) {
+      if (each.rfind(option, 0) != 0) continue;
+      struct stat status {};
+      const std::string path = each.substr(std::string_view(option).size());
+      if (::stat((root + path).c_str(), &status) != 0 || !S_ISBLK(status.st_mode)) {
+        drives.push_back(unknown_drive(path, path + ", of the mount options, can not be seen"));
+        continue;
+      }
+      for (Drive& below : drives_below(status.st_rdev, root)) drives.push_back(std::move(below));
+    }
+  }
+  if (medium.file_system == "ext4") {
+    for (Drive& each : drives_of_external_journals(device, root)) drives.push_back(std::move(each));
+  }
+  // f2fs names its further devices nowhere but on the first of them.
+  const std::uint64_t own = bytes_of_block_device(device, root);
+  if (medium.file_system == "f2fs" && own != 0 && bytes > own)
+    drives.push_back(unknown_drive("?",
+                                   "the file system is larger than its device: it has others, "
+                                   "which can not be seen"));
+  return drives;
+}
 
 std::vector<MountAbove> mounts_above(const Medium& medium, const Drive& drive) {
   if (!cache_is_volatile(drive)) return {};
@@ -208,7 +244,7 @@ Result<Medium> examine_file_system(const std::string& path) {
   if (::stat(path.c_str(), &file) != 0) return errno_error(path, errno);
   Medium medium = medium_of(status);
   if (medium.kind != MediumKind::PageCache) return medium;
-  note_what_is_below(medium, mount_of(path), file.st_dev);
+  note_what_is_below(medium, mount_of(path), file.st_dev, bytes_of(status));
   conclude_page_cache(medium);
   return medium;
 }
@@ -231,7 +267,7 @@ Result<Medium> examine_medium(const File& file) {
   if (::fstatfs(file.descriptor(), &status) != 0) return errno_error(file.path(), errno);
   Medium medium = medium_of(status);
   if (medium.kind != MediumKind::PageCache) return medium;
-  note_what_is_below(medium, mount_of(file.descriptor()), attributes.st_dev);
+  note_what_is_below(medium, mount_of(file.descriptor()), attributes.st_dev, bytes_of(status));
   if (!grants_map_sync(file)) {
     medium.evidence.emplace_back("the kernel refuses MAP_SYNC: there is a page cache in between");
     conclude_page_cache(medium);

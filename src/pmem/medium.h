@@ -53,6 +53,12 @@ struct MountAbove {
 /// none where its cache is not volatile. Pure.
 std::vector<MountAbove> mounts_above(const Medium& medium, const Drive& drive);
 
+/// The drives of a file system besides those below its own device: journals and data elsewhere, as
+/// its mount options and the kernel's lists say. `bytes`: of the file system, as statfs(2) says.
+/// `root`: as in drives_below().
+std::vector<Drive> drives_elsewhere(const Medium& medium, dev_t device, std::uint64_t bytes,
+                                    const std::string& root = "");
+
 /// What follows for a file on a page cache from its mount options and drives. Pure. Before, `found`
 /// is Page if the file system's own msync reaches its drives.
 void conclude_page_cache(Medium& medium);

@@ -3,7 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <sys/sysmacros.h>
+
 #include <filesystem>
+#include <fstream>
 
 #include "pmem/mount_options.h"
 #include "pmem/test_support.h"
@@ -221,6 +224,27 @@ TEST(ConcludeDax, InAVirtualMachineItHasToBeDeclared) {
   behind_pages.drives = {drive(DriveKind::Disk)};
   conclude_page_cache(behind_pages);
   EXPECT_EQ(behind_pages.found, Page);
+}
+
+TEST(DrivesElsewhere, WhatXfsAndF2fsHaveOnOtherDevicesCounts) {
+  TestDirectory root;
+  const auto kinds = [&](const std::string& file_system, const std::string& options,
+                         std::uint64_t bytes) {
+    Medium medium = disk_file();
+    medium.file_system = file_system;
+    medium.mount_options = options;
+    std::string words;
+    for (const Drive& each : drives_elsewhere(medium, makedev(8, 0), bytes, root.path()))
+      words += each.kind == DriveKind::Unknown ? "unknown " : "other ";
+    return words;
+  };
+  std::filesystem::create_directories(root.file("sys/dev/block/8:0"));
+  std::ofstream(root.file("sys/dev/block/8:0/size")) << "2048\n";
+  EXPECT_EQ(kinds("xfs", "rw,relatime,logbufs=8", 1 << 20), "");
+  EXPECT_EQ(kinds("xfs", "rw,logdev=/dev/none,rtdev=/dev/no", 1 << 20), "unknown unknown ");
+  EXPECT_EQ(kinds("f2fs", "rw", 1 << 20), "");
+  EXPECT_EQ(kinds("f2fs", "rw", 3 << 20), "unknown ");
+  EXPECT_EQ(kinds("ext4", "rw", 3 << 20), "");
 }
 
 TEST(MountOptions, AreFoundByMountId) {
