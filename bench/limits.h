@@ -50,6 +50,8 @@ struct Finding {
   std::string unit;                                  // of both sides
   Series perdure;
   Series bare;         // empty: there is nothing to compare with
+  Series perdure_p99;  // of latencies; in the same unit
+  Series bare_p99;
   Series ratio;        // round by round; what it divides is said in `target`
   std::string target;  // "ratio at most 1.10"
   std::optional<bool> met;

@@ -43,6 +43,13 @@ std::string verdict_of(const Finding& finding) {
   return *finding.met ? "met" : "not met";
 }
 
+/// Of both sides, in the unit of the row.
+std::string p99_text(const Finding& finding) {
+  if (finding.perdure_p99.values.empty()) return "";
+  return fmt::format("{}, {}", report::figure(finding.bare_p99.median()),
+                     report::figure(finding.perdure_p99.median()));
+}
+
 /// The median, or nothing.
 nlohmann::json median_json(const Series& series) {
   if (series.values.empty()) return nullptr;
@@ -57,14 +64,15 @@ report::Table limits_table(const std::vector<Finding>& findings) {
                        {"unit", false},
                        {"bare"},
                        {"Perdure"},
+                       {"p99 of both"},
                        {"ratio"},
                        {"target", false},
                        {"", false}},
                       {}};
   for (const Finding& finding : findings) {
     table.rows.push_back({finding.question, over(finding), finding.unit, with_spread(finding.bare),
-                          with_spread(finding.perdure), ratio_text(finding.ratio), finding.target,
-                          verdict_of(finding)});
+                          with_spread(finding.perdure), p99_text(finding),
+                          ratio_text(finding.ratio), finding.target, verdict_of(finding)});
   }
   return table;
 }
@@ -97,6 +105,8 @@ std::string limits_json(const std::vector<Finding>& findings, const report::Setu
                        {"unit", finding.unit},
                        {"ours", median_json(finding.perdure)},
                        {"bare", median_json(finding.bare)},
+                       {"ours_p99", median_json(finding.perdure_p99)},
+                       {"bare_p99", median_json(finding.bare_p99)},
                        {"ratio", median_json(finding.ratio)},
                        {"low", any ? nlohmann::json(spread.low()) : nlohmann::json(nullptr)},
                        {"high", any ? nlohmann::json(spread.high()) : nlohmann::json(nullptr)},

@@ -60,6 +60,36 @@ TEST(Documents, OfACertifiedPeerIsWhatItsSchemaSays) {
             1);
 }
 
+nlohmann::json limits_of(const std::string& fabric, const std::string& question) {
+  const Outcome outcome = expect_document({"bench", "limits", "--fabric", fabric, "--only",
+                                           question, "--rounds", "1", "--samples", "50"},
+                                          "limits.schema.json");
+  const auto findings = nlohmann::json::parse(outcome.out).at("findings");
+  EXPECT_EQ(findings.size(), 1u) << findings;
+  const bool well = findings.at(0).at("met") == true;
+  EXPECT_EQ(outcome.status, well ? 0 : 1) << outcome.err;
+  return findings.at(0);
+}
+
+// Whether a target is met says nothing here; that each is asked for, and what is beside it, does.
+TEST(Documents, OfLatenciesHaveTheP99OfBothSides) {
+  const std::pair<std::string, std::string> targets[] = {{"tcp", "at most 1.05"},
+                                                         {"shm", "at most 1.10"}};
+  for (const auto& [fabric, target] : targets) {
+    const auto row = limits_of(fabric, "64 B durable, one in flight");
+    EXPECT_TRUE(contains(row.at("target"), target)) << row;
+    EXPECT_GE(row.at("ours_p99"), row.at("ours")) << row;
+    EXPECT_GE(row.at("bare_p99"), row.at("bare")) << row;
+  }
+  EXPECT_TRUE(limits_of("shm", "allocations per append").at("ours_p99").is_null());
+}
+
+TEST(Documents, AnAppendThatGathersHasATargetOfItsOwn) {
+  const auto row = limits_of("tcp", "that gathers");
+  EXPECT_EQ(row.at("target"), "at most 150");
+  EXPECT_NE(row.at("failure").get<std::string>().empty(), row.at("met").is_null()) << row;
+}
+
 // Under sanitizers not every question has an answer, and then the status says so.
 TEST(Documents, OfTheLimitsAreWhatTheirSchemaSays) {
   const Outcome outcome = expect_document({"bench", "limits", "--fabric", "shm", "--only",
