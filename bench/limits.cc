@@ -11,7 +11,6 @@
 #include "core/byte_text.h"
 #include "core/counted.h"
 #include "core/json.h"
-#include "core/text_file.h"
 #include "core/try.h"
 #include "fabric/verbs/verbs.h"
 #include "testing/peer_process.h"
@@ -24,8 +23,8 @@
 #include <array>
 #include <cmath>
 #include <csignal>
-#include <map>
 #include <filesystem>
+#include <map>
 #include <set>
 #include <system_error>
 
@@ -90,9 +89,9 @@ class Limits {
       ask("instructions before the post", transport,
           [&](Finding& f) { return instructions(f, Primary::Send); });
       ask("instructions before the post, one-sided", transport,
+          [&](Finding& f) { return instructions(f, Primary::Write); });
       ask("instructions of an append that gathers", transport,
           [&](Finding& f) { return gathering_instructions(f); });
-          [&](Finding& f) { return instructions(f, Primary::Write); });
       ask("posts per append", transport, [&](Finding& f) { return posts(f); });
     }
     ask("processor of an idle peer", "", [&](Finding& f) { return idle_peer(f); });
@@ -144,7 +143,6 @@ class Limits {
     const bool answers = declared == PersistenceDomain::Dmp;
     if (rnic_is_software_ && answers && !spin) spin = kEmulatedSpin;
     options.spin = spin;
-    PERDURE_TRY_VOID(write_file(directory + "/messages", ""));
     return test::PeerProcess::start(std::move(options));
   }
 
@@ -214,9 +212,9 @@ class Limits {
     return {};
   }
 
-    const bool tcp = finding.fabric == "tcp";
   Result<void> latency(Finding& finding) {
     finding.note = "bare: one message of 64 B, copied, CLWB and fence, one reply of 24 B";
+    const bool tcp = finding.fabric == "tcp";
     bench::BareOptions exchange;
     exchange.persist = true;
     PERDURE_TRY(log, log_options(finding));

@@ -68,7 +68,7 @@ void add_bench_files(Command bench) {
       "--single-pages", arguments->options.single_pages,
       "Read the file's pages one by one, not ahead: no large folios in the page cache");
   add_format_option(command, arguments->format);
-  command.add_option("--output", arguments->output, "Write the result there").type_name("FILE");
+  add_result_file_option(command, "--output", arguments->output, "Write the result there");
   add_examples(command,
                "  perdure bench files /var/lib/perdure\n"
                "  perdure bench files /var/lib/perdure --rounds 20 --format json\n");

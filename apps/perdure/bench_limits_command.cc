@@ -104,8 +104,8 @@ void add_bench_limits(Command bench) {
   command.add_option("--only", arguments->options.only,
                      "Only questions whose name has this in it, for example \"one in flight\"");
   add_format_option(command, arguments->format);
-  command.add_option("--output", arguments->output, "Write the result there").type_name("FILE");
-  command.add_option("--report", arguments->report, "Write an HTML report there").type_name("FILE");
+  add_result_file_option(command, "--output", arguments->output, "Write the result there");
+  add_result_file_option(command, "--report", arguments->report, "Write an HTML report there");
   add_examples(command,
                "  perdure bench limits\n"
                "  perdure bench limits --fabric tcp --only \"one in flight\" --rounds 15\n"

@@ -293,8 +293,8 @@ void add_bench_remotelog(Command bench) {
                      "Only configurations with all these words, for example dmp,write,compound");
   add_word_option(command, "--format", arguments->format, parse_result_format,
                   "How to print the result", "text|json|csv");
-  command.add_option("--output", arguments->output, "Write the result there").type_name("FILE");
-  command.add_option("--report", arguments->report, "Write an HTML report there").type_name("FILE");
+  add_result_file_option(command, "--output", arguments->output, "Write the result there");
+  add_result_file_option(command, "--report", arguments->report, "Write an HTML report there");
   add_examples(command,
                "  perdure bench remotelog --fabric emu\n"
                "  perdure bench remotelog --fabric tcp --config dmp,singleton --format csv\n"

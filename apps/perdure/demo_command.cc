@@ -128,8 +128,7 @@ void add_demo_command(Command app) {
   const Command command = app.add_subcommand(
       "demo", "Append a text to three peers, kill one, cut the power, and compare");
   auto options = std::make_shared<DemoOptions>();
-  command.add_option("--report", options->report, "Write an HTML report to this file")
-      .type_name("FILE");
+  add_result_file_option(command, "--report", options->report, "Write an HTML report to this file");
   command.add_option("--peers-dir", options->peers_directory, "Where the pools on disk are kept")
       .type_name("DIR")
       .capture_default();

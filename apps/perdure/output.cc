@@ -3,6 +3,7 @@
 
 #include "core/log_message.h"
 #include "core/mutex.h"
+#include "core/text_file.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -47,6 +48,13 @@ void clear_line() {
 void add_format_option(Command command, Format& format) {
   add_word_option(command, "--format", format, parse_format, "How to print the result",
                   "text|json");
+}
+
+Option add_result_file_option(Command command, const std::string& name, std::string& path,
+                              const std::string& description) {
+  return command.add_option(name, path, description)
+      .option_text("FILE")
+      .each([](const std::string& word) { return require_writable(word); });
 }
 
 namespace {

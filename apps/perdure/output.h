@@ -17,6 +17,11 @@ enum class Format { Text, Json };
 /// outlive the parse.
 void add_format_option(Command command, Format& format);
 
+/// Adds an option that names a file for the result of a long run. One that could not be written is
+/// refused at once, not after the run. `path` must outlive the parse.
+Option add_result_file_option(Command command, const std::string& name, std::string& path,
+                              const std::string& description);
+
 /// Writes to standard output. A reader that went away (a closed pipe) or a full disk ends the
 /// program with ExitStatus::Failed, since what was asked for can not be given.
 void print(std::string_view text);

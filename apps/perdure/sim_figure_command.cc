@@ -172,8 +172,8 @@ void add_shared_options(Command command, FigureCommandOptions& options) {
                   "When a write of the server's programs counts as persisted (array)",
                   "accept|bus|array");
   command.add_option("--seed", server.seed, "Of keys and places").capture_default();
-  command.add_option("--report", options.report, "Write a page with drawings there, HTML")
-      .option_text("FILE");
+  add_result_file_option(command, "--report", options.report,
+                         "Write a page with drawings there, HTML");
   add_format_option(command, options.output);
 }
 

@@ -161,12 +161,27 @@ TEST(Files, AppearWholeAndTemporaryDirectoriesGo) {
     auto directory = test::TemporaryDirectory::make(::testing::TempDir());
     ASSERT_TRUE(directory.ok());
     gone = directory->path();
-    const std::string path = gone + "/deep/er/report.html";
+    const std::string path = gone + "/report.html";
+    ASSERT_TRUE(require_writable(path).ok());
+    EXPECT_FALSE(std::filesystem::exists(path));
     ASSERT_TRUE(write_file(path, "one").ok());
     ASSERT_TRUE(write_file(path, "two").ok());
+    ASSERT_TRUE(require_writable(path).ok());
     EXPECT_EQ(read_text(path), "two");
-    EXPECT_EQ(std::distance(std::filesystem::directory_iterator(gone + "/deep/er"), {}), 1);
-    EXPECT_FALSE(write_file("/proc/perdure/no", "x").ok());
+    EXPECT_EQ(std::distance(std::filesystem::directory_iterator(gone), {}), 1);
+    //                       path                        why it can not be written
+    const std::pair<std::string, ErrorCode> wrong[] = {
+        {gone + "/deep/report.html", ErrorCode::NotFound},
+        {path + "/below", ErrorCode::NotFound},
+        {gone, ErrorCode::InvalidArgument}};
+    for (const auto& [where, code] : wrong) {
+      EXPECT_EQ(write_file(where, "x").code(), code) << where;
+      EXPECT_EQ(require_writable(where).code(), code) << where;
+    }
+    EXPECT_FALSE(write_file("/proc/perdure", "x").ok());
+    EXPECT_FALSE(require_writable("/proc/perdure").ok());
+    EXPECT_EQ(write_file("/dev/full", "x").code(), ErrorCode::NoSpace);
+    EXPECT_TRUE(std::filesystem::is_character_file("/dev/full")) << "it is still a device";
   }
   EXPECT_FALSE(std::filesystem::exists(gone));
 }

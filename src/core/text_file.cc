@@ -11,27 +11,69 @@
 #include <system_error>
 
 #include "core/errno_error.h"
+#include "core/try.h"
 
 namespace perdure {
-Result<void> write_file(const std::string& path, std::string_view text) {
-  const std::filesystem::path target(path);
-  std::error_code error;
-  if (target.has_parent_path()) std::filesystem::create_directories(target.parent_path(), error);
-  const std::string beside = fmt::format("{}.{}", path, ::getpid());
+namespace {
+
+/// Where the new text of a file is written, before it takes the file's place.
+std::string place_beside(const std::string& path) { return fmt::format("{}.{}", path, ::getpid()); }
+
+Error not_written(const std::string& path, int number) {
+  return errno_error(fmt::format("'{}' can not be written", path), number != 0 ? number : EIO);
+}
+
+/// Something that is no file, and that another can not replace: a device or a pipe. Errors:
+/// InvalidArgument: it is a directory; NotFound: the one above is none.
+Result<bool> is_special(const std::string& path) {
+  namespace fs = std::filesystem;
+  std::error_code unknown;
+  const fs::file_status there = fs::status(path, unknown);
+  if (fs::is_directory(there)) {
+    return Error{ErrorCode::InvalidArgument,
+                 fmt::format("'{}' can not be written: it is a directory", path)};
+  }
+  const fs::path above = fs::path(path).parent_path();
+  if (!above.empty() && !fs::is_directory(above, unknown)) {
+    return Error{ErrorCode::NotFound, fmt::format("'{}' can not be written: there is no directory "
+                                                  "'{}'",
+                                                  path, above.string())};
+  }
+  return fs::exists(there) && !fs::is_regular_file(there);
+}
+
+Result<void> write_text(const std::string& to, const std::string& path, std::string_view text) {
   errno = 0;
-  std::ofstream file(beside, std::ios::binary | std::ios::trunc);
+  std::ofstream file(to, std::ios::binary | std::ios::trunc);
   file.write(text.data(), static_cast<std::streamsize>(text.size()));
   file.close();
-  if (!file) {
-    const int number = errno != 0 ? errno : EIO;
-    std::filesystem::remove(beside, error);
-    return errno_error(fmt::format("writing '{}'", path), number);
-  }
-  std::filesystem::rename(beside, target, error);
-  if (!error) return {};
-  const int number = error.value();
-  std::filesystem::remove(beside, error);
-  return errno_error(fmt::format("writing '{}'", path), number);
+  if (file) return {};
+  return not_written(path, errno);
+}
+
+}  // namespace
+
+Result<void> write_file(const std::string& path, std::string_view text) {
+  PERDURE_TRY(special, is_special(path));
+  if (special) return write_text(path, path, text);
+  const std::string beside = place_beside(path);
+  std::error_code error;
+  const auto written = write_text(beside, path, text);
+  if (written.ok()) std::filesystem::rename(beside, path, error);
+  if (written.ok() && !error) return {};
+  std::error_code ignored;
+  std::filesystem::remove(beside, ignored);
+  return written.ok() ? not_written(path, error.value()) : written;
+}
+
+Result<void> require_writable(const std::string& path) {
+  PERDURE_TRY(special, is_special(path));
+  if (special) return {};
+  const std::string beside = place_beside(path);
+  PERDURE_TRY_VOID(write_text(beside, path, ""));
+  std::error_code ignored;
+  std::filesystem::remove(beside, ignored);
+  return {};
 }
 
 Result<std::string> load_text(const std::string& path, std::size_t bytes_max) {

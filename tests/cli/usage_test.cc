@@ -1,5 +1,6 @@
 // The command line itself: help for everything, and an answer to every mistake.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -200,6 +201,37 @@ TEST(Usage, AWordIsNeverOfferedInPlaceOfItself) {
       {{"bench", "limits", "--fabric", "tpc"},
        "there is no 'tpc'; use one of: tcp, shm, verbs, all; did you mean 'tcp'?"},
       {{"bench", "limits", "--only", "nosuch"}, "there are: 1 MiB durable, bandwidth; "},
+// A run of minutes must not end with that.
+TEST(Usage, WhereAResultCanNotBeWrittenIsSaidBeforeTheRun) {
+  const test::TestDirectory place;
+  const std::string file = place.file("result.json");
+  const Words commands[] = {{"bench", "limits"},
+                            {"bench", "remotelog"},
+                            {"demo"},
+                            {"sim", "figure", "9", "--hardware", "x"}};
+  for (const Words& command : commands) {
+    const bool bench = command[0] == "bench";
+    for (const std::string option : {"--output", "--report"}) {
+      if (option == "--output" && !bench) continue;
+      for (const std::string& where : {place.file("none/result.json"), place.path()}) {
+        Words words = command;
+        words.insert(words.end(), {option, where});
+        const Outcome outcome = run(words);
+        EXPECT_EQ(outcome.status, 2) << testing::PrintToString(words) << outcome.err;
+        EXPECT_TRUE(contains(outcome.err, "'" + where + "' can not be written")) << outcome.err;
+      }
+    }
+  }
+  EXPECT_FALSE(contains(run({"log", "read"}).err, "can not be written"));
+  // Nothing is made of it, and nothing lost, before there is a result.
+  write_file(file, "of before");
+  EXPECT_EQ(run({"bench", "files", place.file("nowhere"), "--output", file}).status, 1);
+  EXPECT_EQ(read_file(file), "of before");
+  EXPECT_NE(run({"bench", "files", place.file("nowhere"), "--output", place.file("new")}).status,
+            0);
+  EXPECT_NE(::access(place.file("new").c_str(), F_OK), 0);
+}
+
       {{"up", "--bytes", "8KiB"}, "between 76 KiB and"},
       {{"plan", "--peers", "127.0.0.1:1"}, "--pool"},
       {{"plan", "--pool", "p"}, "--peers"},

@@ -80,7 +80,6 @@ class KillTest : public ::testing::Test {
       test::PeerProcessOptions options;
       options.directory = fmt::format("{}/peer{}", directory_->path(), index);
       options.declared = PersistenceDomain::Dmp;
-      ASSERT_TRUE(write_file(options.directory + "/made", "").ok());
       auto peer = test::PeerProcess::start(options);
       ASSERT_TRUE(peer.ok()) << peer.error().message;
       peers_.push_back(std::move(peer).value());
