@@ -20,11 +20,11 @@ int main(int argc, char** argv) {
   const perdure_range ranges[] = {{.at = 64, .bytes = record, .length = strlen(record), .epoch = 0},
                                   {.at = 0, .bytes = &tail, .length = sizeof tail, .epoch = 1}};
   perdure_region* region = NULL;
-  uint64_t ticket = 0;
+  perdure_region_ticket ticket = {0};
   char back[64] = "";
   perdure_code code = perdure_region_open(&options, &region);
   if (code == PERDURE_OK) code = perdure_region_write(region, ranges, 2, &ticket);
-  if (code == PERDURE_OK) code = perdure_region_wait(region, ticket, PERDURE_COMMITTED, 30000);
+  if (code == PERDURE_OK) code = perdure_region_wait(region, &ticket, PERDURE_COMMITTED, 30000);
   if (code == PERDURE_OK) {
     code = perdure_region_read(region, 64, back, strlen(record), PERDURE_ANY_REPLICA);
   }

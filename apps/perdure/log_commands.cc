@@ -60,7 +60,7 @@ LogOptions log_options(const WriterOptions& options) {
   log.peers = options.peers.peers;
   log.pool = options.peers.pool;
   log.transport = options.peers.transport;
-  log.rnic = options.peers.rnic;
+  log.rnic.name = options.peers.rnic;
   log.replica_timeout = std::chrono::milliseconds(options.replica_timeout_ms);
   log.spin = std::chrono::microseconds(options.spin_us);
   return log;

@@ -63,7 +63,9 @@ ExitStatus run_repair(const MaintenanceCommand& command) {
   if (!opened.ok()) return refuse_log(opened.error(), command.writer.peers, command.format);
   Log& log = opened->log;
   std::vector<RepairReport> repairs = log.take_repairs();
-  for (RepairReport& report : log.repair()) repairs.push_back(std::move(report));
+  auto repaired = log.repair();
+  if (!repaired.ok()) return refuse_log(repaired.error(), command.writer.peers, command.format);
+  for (RepairReport& report : *repaired) repairs.push_back(std::move(report));
   (void)log.close();
   const LogStatus status = log.status();
   if (command.format == Format::Json) {
@@ -93,7 +95,7 @@ Result<Lsn> place_to_keep(const MaintenanceCommand& command, const LogStatus& st
   options.peers = {up->peer};
   options.pool = command.writer.peers.pool;
   options.transport = command.writer.peers.transport;
-  options.rnic = command.writer.peers.rnic;
+  options.rnic.name = command.writer.peers.rnic;
   auto reader = LogReader::open(options);
   if (!reader.ok()) return reader.error();
   while (true) {

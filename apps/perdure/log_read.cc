@@ -36,7 +36,7 @@ LogReaderOptions reader_options(const ReadCommand& command, const std::string& p
   options.peers = {peer};
   options.pool = command.peers.pool;
   options.transport = command.peers.transport;
-  options.rnic = command.peers.rnic;
+  options.rnic.name = command.peers.rnic;
   options.from = Lsn{command.from};
   options.uncommitted = command.uncommitted;
   options.timeout = command.peers.timeout();

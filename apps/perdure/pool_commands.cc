@@ -1,5 +1,5 @@
-// `perdure pool`: creates, lists, describes, fences and deletes pools on peers, all of them at
-// once.
+// `perdure pool`: creates, lists, describes, opens, closes, fences and deletes pools on peers, all
+// of them at once.
 #include <perdure/pool.h>
 
 #include "client/http_peer.h"
@@ -181,6 +181,19 @@ ExitStatus run_fence(const PoolCommand& command) {
   });
 }
 
+ExitStatus run_close(const PoolCommand& command) {
+  return ask_all(command, true, [&command](const std::string& peer, auto within) -> Answer {
+    PERDURE_TRY_VOID(close_pool(peer, command.peers.pool, within));
+    return one(describe_pool(peer, command.peers.pool, within));
+  });
+}
+
+ExitStatus run_open(const PoolCommand& command) {
+  return ask_all(command, true, [&command](const std::string& peer, auto within) {
+    return one(open_pool(peer, command.peers.pool, within));
+  });
+}
+
 /// Each peer's pool as it is now; what is left there is answered.
 ExitStatus run_delete(const PoolCommand& command) {
   return ask_all(command, true, [&command](const std::string& peer, auto within) -> Answer {
@@ -226,7 +239,7 @@ void add_create(Command pool) {
 
 void add_pool_commands(Command app) {
   const Command pool =
-      app.add_subcommand("pool", "Create, list, describe, fence and delete pools on peers");
+      app.add_subcommand("pool", "Create, list, describe, open, close, fence and delete pools");
   pool.require_subcommand();
   add_create(pool);
   const auto list = add_subcommand(pool, "list", "The pools of every peer", false);
@@ -246,6 +259,17 @@ void add_pool_commands(Command app) {
       .option_text("N");
   add_examples(fence.app, "  perdure pool fence --peers 127.0.0.1:7470 --pool orders");
   run_with(fence.app, [options = fence.options] { return run_fence(*options); });
+
+  const auto closing = add_subcommand(
+      pool, "close", "End all sessions with a pool and close it on every peer, until it is opened",
+      true);
+  add_examples(closing.app, "  perdure pool close --peers 127.0.0.1:7470 --pool orders");
+  run_with(closing.app, [options = closing.options] { return run_close(*options); });
+
+  const auto opening = add_subcommand(
+      pool, "open", "Open a pool that was closed, or was not available, on every peer", true);
+  add_examples(opening.app, "  perdure pool open --peers 127.0.0.1:7470 --pool orders");
+  run_with(opening.app, [options = opening.options] { return run_open(*options); });
 
   const auto deletion =
       add_subcommand(pool, "delete", "Destroy a pool, and all that is in it, on every peer", true);

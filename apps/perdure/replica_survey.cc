@@ -63,7 +63,7 @@ class FileLogBytes final : public ByteSource {
 }  // namespace
 
 void ReplicaSurvey::open_peers(const PeerOptions& options) {
-  dialer_.use_rnic(options.rnic);
+  (void)dialer_.use_rnic({.name = options.rnic});  // a name alone is always taken
   for (const std::string& address : options.peers) {
     SurveyedReplica& replica = replicas_.emplace_back();
     replica.name = address;

@@ -8,6 +8,7 @@
 
 #include <perdure/profile.h>
 #include <perdure/result.h>
+#include <perdure/rnic.h>
 #include <perdure/time_counts.h>
 #include <perdure/types.h>
 
@@ -37,9 +38,7 @@ struct LogOptions {
   bool partial = false;
   /// How the bytes travel; shm on the same host only. Nothing: each peer's fastest that works.
   std::optional<Transport> transport;
-  /// Of several RNICs here, the one with this name ("mlx5_0") or address; empty: the first that
-  /// fits.
-  std::string rnic;
+  RnicOptions rnic;
   /// Only a log that is created asks for it. Nothing: what its peers' methods make cheaper.
   std::optional<LogShape> shape;
   /// Nothing: what is cheapest on each connection.
@@ -74,8 +73,9 @@ struct LogOptions {
 
 /// Sets one option from words, as a file of settings has them: "transport" "tcp", "quorum" "2",
 /// "replica_timeout_ms" "500", "record_bytes_max" "1MiB". Durations end in their unit; shape,
-/// primary and transport have the word for nothing too ("planned", "auto"); peers and pool are not
-/// among them. Errors: InvalidArgument, naming what there is.
+/// primary and transport have the word for nothing too ("planned", "auto"); of the RNIC there are
+/// rnic, rnic_ack_timeout and rnic_traffic_class; peers and pool are not among them.
+/// Errors: InvalidArgument, naming what there is.
 Result<void> set_option(LogOptions& options, std::string_view name, std::string_view value);
 /// All options in one string: "perdure://HOST:PORT[,HOST:PORT...]/POOL[?NAME=VALUE[&...]]", for
 /// example "perdure://10.0.0.1:7470,10.0.0.2:7470,10.0.0.3:7470/orders?quorum=2&reconnect_ms=100".
@@ -156,9 +156,7 @@ struct LogReaderOptions {
   std::vector<std::string> peers;
   std::string pool;
   std::optional<Transport> transport;  // nothing: each peer's fastest that works
-  /// Of several RNICs here, the one with this name ("mlx5_0") or address; empty: the first that
-  /// fits.
-  std::string rnic;
+  RnicOptions rnic;
   Lsn from;                      // a record begins there; 0: from the oldest record
   std::uint64_t from_index = 0;  // records before this one are left out
   /// Return records before they are known to be committed: a new writer may replace those. Of one
@@ -198,10 +196,10 @@ class Log {
   ///
   /// Requires    1 .. record_bytes_max bytes.
   /// Durability  none yet: wait for a level.
-  /// Errors      LogFull (trim), InvalidArgument (size), QuorumLost, Fenced, Unsupported (the log
-  /// has
-  ///             come to the last LSN), OutcomeUnknown (of an earlier change of the replicas: open
-  ///             the log again), TimedOut (replicas take records too slowly): nothing was appended.
+  /// Errors      LogFull (trim), InvalidArgument (size), QuorumLost (also after a change of the
+  ///             replicas whose outcome is unknown: open the log again), Fenced, Unsupported (the
+  ///             log has come to the last LSN), TimedOut (replicas take records too slowly):
+  ///             nothing was appended.
   ///             Blocks while the staging memory is full, at most until silent replicas are marked
   ///             down.
   /// Cost        one copy and one checksum; no allocation; at most one post per replica.
@@ -232,7 +230,7 @@ class Log {
   /// Makes progress without waiting, and notices peers that are gone or silent: whoever has
   /// nothing to wait for calls it now and then. After a pause it lets readers know what is
   /// committed. With a timeout it also brings back replicas that are due (LogOptions::reconnect),
-  /// and may take this long. Errors: QuorumLost, Fenced, OutcomeUnknown (as for append).
+  /// and may take this long. Errors: QuorumLost, Fenced (as for append).
   Result<void> poll(std::chrono::milliseconds timeout = std::chrono::milliseconds(0));
 
   /// Whether the record has reached `level`, as far as append, wait and poll have learned by now.
@@ -242,12 +240,16 @@ class Log {
   bool reached(const Ticket& ticket, Level level) const;
 
   /// Forgets all records before `lsn`, which must be the place of a committed record or the tail.
-  /// Errors: InvalidArgument (no record begins there), QuorumLost.
+  /// Errors: InvalidArgument (no record begins there), QuorumLost, Fenced: nothing was trimmed.
+  /// OutcomeUnknown: the log may begin there for who opens it next; here it keeps them, and to trim
+  /// again is safe.
   Result<void> trim(Lsn lsn);
 
   /// Tries to bring every replica that is down back to equal, until `timeout` is over. Appending
-  /// pauses meanwhile.
-  std::vector<RepairReport> repair(std::chrono::milliseconds timeout = std::chrono::hours(24));
+  /// pauses meanwhile. One report for each that was down; why one is still down is in its report.
+  /// Errors: InvalidArgument (a log that refuses every call).
+  Result<std::vector<RepairReport>> repair(
+      std::chrono::milliseconds timeout = std::chrono::hours(24));
   /// What open had to repair, and what wait and poll have brought back (LogOptions::reconnect),
   /// since the last call of this.
   std::vector<RepairReport> take_repairs();

@@ -58,6 +58,10 @@ class LogWriter {
   /// Cost      an allocation, some locks; of many callers one does the work of all.
   Result<Ticket> commit(std::span<const std::byte> record, Level level = Level::Committed,
                         std::chrono::milliseconds timeout = std::chrono::seconds(30));
+  /// The same for a record whose bytes lie in several places.
+  Result<Ticket> commit(std::span<const std::span<const std::byte>> pieces,
+                        Level level = Level::Committed,
+                        std::chrono::milliseconds timeout = std::chrono::seconds(30));
 
   /// Called once, by a thread that brings records on, with what commit would return. It must not
   /// wait, nor throw, nor call this writer.
@@ -67,12 +71,21 @@ class LogWriter {
   /// it will not be appended, and `done` not be called.
   Result<void> submit(std::span<const std::byte> record, Done done, Level level = Level::Committed,
                       std::chrono::milliseconds timeout = std::chrono::seconds(30));
+  Result<void> submit(std::span<const std::span<const std::byte>> pieces, Done done,
+                      Level level = Level::Committed,
+                      std::chrono::milliseconds timeout = std::chrono::seconds(30));
   /// The same by a future.
   std::future<Result<Ticket>> submit(std::span<const std::byte> record,
                                      Level level = Level::Committed,
                                      std::chrono::milliseconds timeout = std::chrono::seconds(30));
+  std::future<Result<Ticket>> submit(std::span<const std::span<const std::byte>> pieces,
+                                     Level level = Level::Committed,
+                                     std::chrono::milliseconds timeout = std::chrono::seconds(30));
   /// The same for an event loop: completion_fd becomes readable, take_completed says what of.
   Result<void> submit_tagged(std::span<const std::byte> record, std::uint64_t tag,
+                             Level level = Level::Committed,
+                             std::chrono::milliseconds timeout = std::chrono::seconds(30));
+  Result<void> submit_tagged(std::span<const std::span<const std::byte>> pieces, std::uint64_t tag,
                              Level level = Level::Committed,
                              std::chrono::milliseconds timeout = std::chrono::seconds(30));
   /// An eventfd: readable while take_completed has something. It is the writer's; do not read it.

@@ -84,6 +84,11 @@ typedef struct perdure_log_options {
   uint32_t replica_timeout_ms; /* a replica silent for this long is marked down */
   uint32_t reconnect_ms; /* try this long after the loss to bring it back; 0: only repair does */
   uint32_t spin_us;
+  uint32_t reserved;           /* was no field once, so it is not looked at */
+  uint32_t rnic_ack_timeout;   /* 6 to 22, see RnicOptions in rnic.h; default 17 */
+  uint32_t rnic_traffic_class; /* 1 to 255; default: the system's own */
+  bool partial;                /* of the log's peers some may be missing: to change its replicas */
+  uint8_t reserved_too[7];     /* 0 */
 } perdure_log_options;
 
 typedef struct perdure_log perdure_log;
@@ -119,20 +124,89 @@ perdure_code perdure_log_open_string(const char* connection, perdure_log** log);
 perdure_code perdure_log_open_file(const char* path, perdure_log** log);
 /* Closes and frees; NULL is allowed. Records not yet waited for may or may not be durable. */
 void perdure_log_close(perdure_log* log);
+/* The same, and waits until every replica has everything and readers know what is committed.
+ * PERDURE_TIMED_OUT: not all have; perdure_last_error() says how far each is. */
+perdure_code perdure_log_close_within(perdure_log* log, uint32_t timeout_ms);
 
 /* Copies the record and returns at once; wait for a level. *ticket is set on success only. */
 perdure_code perdure_log_append(perdure_log* log, const void* record, size_t bytes,
                                 perdure_ticket* ticket);
 perdure_code perdure_log_wait(perdure_log* log, const perdure_ticket* ticket, perdure_level level,
                               uint32_t timeout_ms);
+/* The same for a record whose bytes lie in several places. */
+typedef struct perdure_bytes {
+  const void* bytes;
+  size_t length;
+} perdure_bytes;
+perdure_code perdure_log_append_pieces(perdure_log* log, const perdure_bytes* pieces, size_t count,
+                                       perdure_ticket* ticket);
+/* *room for the next record, to be written in place, is good until the next call of this log;
+ * perdure_log_append_claimed makes its first bytes the record. */
+perdure_code perdure_log_claim(perdure_log* log, uint64_t bytes, void** room);
+perdure_code perdure_log_append_claimed(perdure_log* log, uint64_t bytes, perdure_ticket* ticket);
+/* *yes: as far as calls have learned by now. */
+perdure_code perdure_log_reached(const perdure_log* log, const perdure_ticket* ticket,
+                                 perdure_level level, bool* yes);
 /* Makes progress without waiting. */
 perdure_code perdure_log_poll(perdure_log* log);
+/* The same, and brings back replicas that are due (reconnect_ms), which may take this long. */
+perdure_code perdure_log_poll_within(perdure_log* log, uint32_t timeout_ms);
 /* Forgets all records before `lsn`, the place of a committed record or the tail. */
 perdure_code perdure_log_trim(perdure_log* log, uint64_t lsn);
 /* Tries to bring back every replica that is down; *repaired says how many came back (may be NULL).
  * PERDURE_QUORUM_LOST if there are still fewer than the quorum. */
 perdure_code perdure_log_repair(perdure_log* log, size_t* repaired);
 perdure_code perdure_log_get_status(const perdure_log* log, perdure_log_status* status);
+
+/* What bringing one replica back took. `size` as in perdure_log_status. Texts end with a zero; one
+ * that is too long is cut off. */
+typedef struct perdure_repair_report {
+  size_t size;
+  uint64_t copied_bytes; /* from another replica */
+  bool repaired;
+  char peer[263];
+  char found[256]; /* what was wrong */
+  char error[512]; /* why it is not repaired */
+} perdure_repair_report;
+
+/* As perdure_log_repair, for at most this long. *there says how many replicas were down; the first
+ * `count` of them are reported. Each of `reports` has its size set. */
+perdure_code perdure_log_repair_within(perdure_log* log, uint32_t timeout_ms,
+                                       perdure_repair_report* reports, size_t count, size_t* there);
+/* What opening had to repair, and what waiting and polling have brought back, since the last call:
+ * *there of them. What is not among the first `count` is dropped. */
+perdure_code perdure_log_take_repairs(perdure_log* log, perdure_repair_report* reports,
+                                      size_t count, size_t* there);
+
+/* One replica of a log. `size` and texts as in perdure_repair_report. */
+typedef struct perdure_replica_status {
+  size_t size;
+  uint64_t durable_below;   /* everything before is durable there */
+  uint64_t small_bytes_max; /* the largest batch that small_method carries */
+  uint64_t replans;         /* how often its methods were changed since it was connected */
+  uint64_t requests;        /* work requests since then */
+  uint64_t messages;        /* of which messages */
+  bool up;
+  bool costs_measured; /* its methods were chosen by costs measured on this connection */
+  char peer[263];
+  char pool_uuid[37]; /* "" while its peer never answered */
+  char small_method[65];
+  char large_method[65];
+  char profile[128];     /* in words: what survives a power failure there */
+  char down_reason[520]; /* why it is not up */
+} perdure_replica_status;
+
+/* *there says how many replicas there are; the first `count` of them are described. Each of
+ * `replicas` has its size set. */
+perdure_code perdure_log_get_replicas(const perdure_log* log, perdure_replica_status* replicas,
+                                      size_t count, size_t* there);
+
+/* Changes of the replicas: see Log::add_replica and those after it. `quorum` 0: a majority if it
+ * was one, else as before. `which` is a peer or the UUID of a pool. */
+perdure_code perdure_log_add_replica(perdure_log* log, const char* peer, size_t quorum);
+perdure_code perdure_log_remove_replica(perdure_log* log, const char* which, size_t quorum);
+perdure_code perdure_log_replace_replica(perdure_log* log, const char* which, const char* peer);
+perdure_code perdure_log_change_quorum(perdure_log* log, size_t quorum);
 
 /* How often something took how long; the classes end at perdure_time_class_end_ns(0), (1) ... */
 #define PERDURE_TIME_CLASSES 23
@@ -172,6 +246,25 @@ typedef struct perdure_finished {
 /* `own_thread`: a thread of its own brings records on, else the callers of commit do. */
 perdure_code perdure_log_writer_open(const perdure_log_options* options, bool own_thread,
                                      perdure_log_writer** writer);
+
+/* `size` and what is 0 as in perdure_log_options. */
+typedef struct perdure_log_writer_options {
+  size_t size;
+  size_t records_max;  /* that are not finished, at a time; default 4096 */
+  bool own_thread;     /* see above */
+  uint8_t reserved[7]; /* 0 */
+} perdure_log_writer_options;
+
+/* `how` may be NULL. */
+perdure_code perdure_log_writer_open_with(const perdure_log_options* options,
+                                          const perdure_log_writer_options* how,
+                                          perdure_log_writer** writer);
+/* As perdure_log_open_string and perdure_log_open_file. */
+perdure_code perdure_log_writer_open_string(const char* connection,
+                                            const perdure_log_writer_options* how,
+                                            perdure_log_writer** writer);
+perdure_code perdure_log_writer_open_file(const char* path, const perdure_log_writer_options* how,
+                                          perdure_log_writer** writer);
 /* Frees it in any case, when no other call runs; NULL is allowed. */
 perdure_code perdure_log_writer_close(perdure_log_writer* writer, uint32_t timeout_ms);
 /* Appends the record and waits until it has reached the level. */
@@ -181,6 +274,25 @@ perdure_code perdure_log_writer_commit(perdure_log_writer* writer, const void* r
 /* Copies the record and returns; perdure_log_writer_take says later what became of it. */
 perdure_code perdure_log_writer_submit(perdure_log_writer* writer, const void* record, size_t bytes,
                                        uint64_t tag, perdure_level level, uint32_t timeout_ms);
+/* The same for records whose bytes lie in several places. */
+perdure_code perdure_log_writer_commit_pieces(perdure_log_writer* writer,
+                                              const perdure_bytes* pieces, size_t count,
+                                              perdure_level level, uint32_t timeout_ms,
+                                              perdure_ticket* ticket);
+perdure_code perdure_log_writer_submit_pieces(perdure_log_writer* writer,
+                                              const perdure_bytes* pieces, size_t count,
+                                              uint64_t tag, perdure_level level,
+                                              uint32_t timeout_ms);
+/* Called once, by a thread that brings records on. `finished` and `message` ("" if it succeeded)
+ * are good during the call. It must not wait, nor call this writer. */
+typedef void (*perdure_finished_callback)(const perdure_finished* finished, const char* message,
+                                          void* context);
+/* The same by a callback; if this fails, it is not called. */
+perdure_code perdure_log_writer_submit_calling(perdure_log_writer* writer,
+                                               const perdure_bytes* pieces, size_t count,
+                                               uint64_t tag, perdure_level level,
+                                               uint32_t timeout_ms,
+                                               perdure_finished_callback callback, void* context);
 /* Brings records on without waiting, if nobody else does. */
 perdure_code perdure_log_writer_poll(perdure_log_writer* writer);
 /* Readable while perdure_log_writer_take has something; -1 for NULL. */
@@ -188,6 +300,9 @@ int perdure_log_writer_completion_fd(const perdure_log_writer* writer);
 /* At most `count` of those that are finished, in that order; *taken says how many. */
 perdure_code perdure_log_writer_take(perdure_log_writer* writer, perdure_finished* finished,
                                      size_t count, size_t* taken);
+/* What went wrong with finished[index] of this thread's last perdure_log_writer_take, in words; ""
+ * if nothing. Good until its next one. */
+const char* perdure_finished_message(size_t index);
 perdure_code perdure_log_writer_trim(perdure_log_writer* writer, uint64_t lsn);
 perdure_code perdure_log_writer_get_status(perdure_log_writer* writer, perdure_log_status* status);
 perdure_code perdure_log_writer_get_times(perdure_log_writer* writer, perdure_log_times* times);
@@ -201,12 +316,14 @@ typedef struct perdure_reader_options {
   const char* const* peers; /* replicas: the first that answers is read, another when it fails */
   size_t peer_count;
   const char* pool;
-  const char* transport; /* "tcp", "shm", "infiniband", "roce" or "iwarp"; default "auto" */
-  const char* rnic;      /* by name or address; default: the first that fits */
-  uint64_t from_lsn;     /* 0: from the oldest record */
-  uint64_t from_index;   /* records before this one are left out */
-  bool uncommitted;      /* also what a new writer may replace; of one peer only */
-  uint32_t timeout_ms;   /* a peer silent for this long is lost */
+  const char* transport;     /* "tcp", "shm", "infiniband", "roce" or "iwarp"; default "auto" */
+  const char* rnic;          /* by name or address; default: the first that fits */
+  uint64_t from_lsn;         /* 0: from the oldest record */
+  uint64_t from_index;       /* records before this one are left out */
+  bool uncommitted;          /* also what a new writer may replace; of one peer only */
+  uint32_t timeout_ms;       /* a peer silent for this long is lost */
+  uint32_t rnic_ack_timeout; /* as in perdure_log_options */
+  uint32_t rnic_traffic_class;
 } perdure_reader_options;
 
 typedef struct perdure_reader perdure_reader;
@@ -233,6 +350,18 @@ perdure_code perdure_reader_next(perdure_reader* reader, perdure_record* record,
 perdure_code perdure_reader_get_position(const perdure_reader* reader, uint64_t* position,
                                          uint64_t* committed);
 
+/* Why perdure_reader_next found nothing. */
+typedef enum perdure_log_end {
+  PERDURE_END_CLEAN,        /* nothing was ever written there, or by an earlier lap of the ring */
+  PERDURE_END_TORN,         /* a record begins there and its checksum fails */
+  PERDURE_END_CHAIN_BROKEN, /* a whole record of another history */
+  PERDURE_END_RING_FULL     /* the records fill the ring */
+} perdure_log_end;
+
+perdure_code perdure_reader_get_end(const perdure_reader* reader, perdure_log_end* end);
+/* The peer that is read; "" while none can be. Good until the reader's next call. */
+const char* perdure_reader_peer(perdure_reader* reader);
+
 /* --- regions ---------------------------------------------------------------------------------- */
 
 /* `size` is that of the struct as the caller knows it, so that fields can be added behind the
@@ -254,8 +383,14 @@ typedef struct perdure_region_options {
   bool usual_costs;      /* do not time connections */
   bool take_over;        /* fence a writer that is still there, instead of PERDURE_BUSY */
   uint64_t staging_bytes;
-  const char* writer_name;  /* shown to others; default: host and process */
-  uint32_t peer_timeout_ms; /* a peer silent for this long is down */
+  const char* writer_name;   /* shown to others; default: host and process */
+  uint32_t peer_timeout_ms;  /* a peer silent for this long is down */
+  uint32_t reserved;         /* was no field once, so it is not looked at */
+  uint32_t spin_us;          /* how long waiting polls before it sleeps; default 200 */
+  uint32_t rnic_ack_timeout; /* as in perdure_log_options */
+  uint32_t rnic_traffic_class;
+  bool never_spin;         /* waiting sleeps at once */
+  uint8_t reserved_too[3]; /* 0 */
 } perdure_region_options;
 
 typedef struct perdure_region perdure_region;
@@ -279,7 +414,39 @@ typedef struct perdure_region_status {
   size_t replicas_up;
   size_t replicas_whole; /* that have everything that was ever reported */
   bool may_differ;
+  uint8_t reserved[7]; /* 0 */
 } perdure_region_status;
+
+/* One replica of a region. `size` and texts as in perdure_repair_report. */
+typedef struct perdure_region_replica_status {
+  size_t size;
+  uint64_t resolved; /* the last update that has reached the level there */
+  uint64_t small_bytes_max;
+  bool up;
+  bool whole; /* up to `resolved` it has everything that was ever reported */
+  char peer[263];
+  char pool_uuid[37];
+  char small_method[65];
+  char large_method[65];
+  char profile[128];
+  char down_reason[520];
+} perdure_region_replica_status;
+
+/* How long calls took. `size` as in perdure_log_options. */
+typedef struct perdure_region_times {
+  size_t size;
+  perdure_time_counts durable;   /* from write until calls learned of it: on one replica */
+  perdure_time_counts committed; /* on the quorum */
+  perdure_time_counts reads;
+  perdure_time_counts atomics;
+} perdure_region_times;
+
+/* One update that was begun: its number, from 1, and the opening of the region that it belongs to.
+ */
+typedef struct perdure_region_ticket {
+  uint64_t number;
+  uint64_t writer;
+} perdure_region_ticket;
 
 /* *region is set on success only. See Region::open. */
 perdure_code perdure_region_open(const perdure_region_options* options, perdure_region** region);
@@ -289,15 +456,16 @@ perdure_code perdure_region_close(perdure_region* region, uint32_t timeout_ms);
 
 /* Copies the bytes and begins the update; wait for a level. *ticket is set on success only. */
 perdure_code perdure_region_write(perdure_region* region, const perdure_range* ranges, size_t count,
-                                  uint64_t* ticket);
+                                  perdure_region_ticket* ticket);
 /* The update, and all before it. PERDURE_VISIBLE, PERDURE_DURABLE or PERDURE_COMMITTED. */
-perdure_code perdure_region_wait(perdure_region* region, uint64_t ticket, perdure_level level,
-                                 uint32_t timeout_ms);
+perdure_code perdure_region_wait(perdure_region* region, const perdure_region_ticket* ticket,
+                                 perdure_level level, uint32_t timeout_ms);
 /* Everything that was begun. */
 perdure_code perdure_region_flush(perdure_region* region, perdure_level level, uint32_t timeout_ms);
 /* *yes: as far as calls have learned by now. */
-perdure_code perdure_region_reached(const perdure_region* region, uint64_t ticket,
-                                    perdure_level level, bool* yes);
+perdure_code perdure_region_reached(const perdure_region* region,
+                                    const perdure_region_ticket* ticket, perdure_level level,
+                                    bool* yes);
 /* Makes progress without waiting. */
 perdure_code perdure_region_poll(perdure_region* region);
 
@@ -321,6 +489,11 @@ perdure_code perdure_region_arm(perdure_region* region, bool* armed);
 /* The caller has made all replicas that are up hold the same. */
 perdure_code perdure_region_note_equal(perdure_region* region);
 perdure_code perdure_region_get_status(const perdure_region* region, perdure_region_status* status);
+/* As perdure_log_get_replicas. */
+perdure_code perdure_region_get_replicas(const perdure_region* region,
+                                         perdure_region_replica_status* replicas, size_t count,
+                                         size_t* there);
+perdure_code perdure_region_get_times(const perdure_region* region, perdure_region_times* times);
 
 /* --- pools ------------------------------------------------------------------------------------ */
 
@@ -342,6 +515,7 @@ typedef struct perdure_pool_description {
   char writer_name[65];
   char profile[128]; /* in words: what survives a power failure there */
   char reason[512];  /* why it is not open */
+  char reserved[2];
 } perdure_pool_description;
 
 /* See pool.h. `peer` is "host:port" of a control plane; a time-out of 0 is the usual one.
@@ -354,6 +528,10 @@ perdure_code perdure_pool_describe(const char* peer, const char* name, uint32_t 
  * has its size set. */
 perdure_code perdure_pool_list(const char* peer, uint32_t timeout_ms,
                                perdure_pool_description* pools, size_t count, size_t* there);
+/* Ends the pool's sessions and closes it, until it is opened again. */
+perdure_code perdure_pool_close(const char* peer, const char* name, uint32_t timeout_ms);
+perdure_code perdure_pool_open(const char* peer, const char* name, uint32_t timeout_ms,
+                               perdure_pool_description* description);
 /* Destroys the pool, and all that is in it, if it has this UUID. */
 perdure_code perdure_pool_delete(const char* peer, const char* name, const char* uuid,
                                  uint32_t timeout_ms);

@@ -54,8 +54,9 @@ struct PoolOptions {
 
 // `peer` is the address of a control plane, "host:port". Each call is one request, or two, and
 // needs no open log. Errors of all, besides those listed: InvalidArgument (the address),
-// Disconnected (no answer; it may have been executed all the same), TimedOut (the same, or the
-// pool's medium does not answer), PermissionDenied, ProtocolError. Threads: any.
+// Disconnected (nobody answers there), TimedOut, PermissionDenied, ProtocolError: nothing was
+// changed. OutcomeUnknown, of what changes something: it was sent and not answered in time;
+// describe_pool says what has become of it, and to repeat it is safe. Threads: any.
 
 /// Makes a pool; its blocks are reserved. Where the peer keeps it and what survives a power failure
 /// there is its operator's choice (docs/hardware.md): see PoolDescription::profile.
@@ -67,6 +68,15 @@ Result<PoolDescription> describe_pool(const std::string& peer, const std::string
                                       std::chrono::milliseconds timeout = std::chrono::seconds(5));
 Result<std::vector<PoolDescription>> list_pools(
     const std::string& peer, std::chrono::milliseconds timeout = std::chrono::seconds(5));
+/// Ends the pool's sessions, its writer's too, and closes it: nobody can use it until it is opened
+/// again, or its peer starts anew. Harmless when repeated.
+/// Errors: NotFound, SystemError (it is closed, and was not marked as cleanly closed).
+Result<void> close_pool(const std::string& peer, const std::string& name,
+                        std::chrono::milliseconds timeout = std::chrono::seconds(5));
+/// Opens one that is Closed or Unavailable again. Harmless when it is open.
+/// Errors: NotFound, Busy (another process has it), and why it is unavailable.
+Result<PoolDescription> open_pool(const std::string& peer, const std::string& name,
+                                  std::chrono::milliseconds timeout = std::chrono::seconds(30));
 /// Destroys a pool and all that is in it, on this peer. `uuid` is that of its description, so that
 /// another one of this name, made meanwhile, stays.
 /// Errors: NotFound (no pool of this name and UUID), Busy (somebody has a session, or another

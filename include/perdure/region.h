@@ -26,6 +26,8 @@
 
 #include <perdure/profile.h>
 #include <perdure/result.h>
+#include <perdure/rnic.h>
+#include <perdure/time_counts.h>
 #include <perdure/types.h>
 
 #include <chrono>
@@ -54,9 +56,7 @@ struct RegionOptions {
   bool create = true;
   /// How the bytes travel; shm on the same host only. Nothing: each peer's fastest that works.
   std::optional<Transport> transport;
-  /// Of several RNICs here, the one with this name ("mlx5_0") or address; empty: the first that
-  /// fits.
-  std::string rnic;
+  RnicOptions rnic;
   /// Nothing: what is cheapest on each connection.
   std::optional<Primary> primary;
   /// Durable, or Visible, which accepts peers whose memory does not survive a power failure; then
@@ -120,6 +120,15 @@ struct RegionStatus {
   std::vector<RegionReplicaStatus> replicas;
 };
 
+/// How long updates took, of a sample (see LogTimes): from write until calls learned that they had
+/// come so far; and every read and atomic that succeeded, from its beginning to its end.
+struct RegionTimes {
+  TimeCounts durable;    // on at least one replica; or the less that the region was opened for
+  TimeCounts committed;  // on the quorum
+  TimeCounts reads;
+  TimeCounts atomics;
+};
+
 /// A region with one writer at a time: this one.
 /// Threads: one caller at a time; progress is made in the calls. It has no threads of its own.
 /// Processes: a child made by fork() is refused with InvalidArgument, and ends nothing of its
@@ -159,7 +168,7 @@ class Region {
   /// Waits until the update, and all before it, have reached `level`: Visible or Durable on at
   /// least one peer, Committed on the quorum.
   /// Errors   TimedOut (it may still get there: wait again), OutcomeUnknown (it can not any more,
-  ///          and may be there or not), Fenced (the same, and another writer has the region),
+  ///          and may be there or not; if another writer has the region, the next write says so),
   ///          Unsupported, InvalidArgument (not a ticket of this region).
   Result<void> wait(const RegionTicket& ticket, Level level,
                     std::chrono::milliseconds timeout = std::chrono::seconds(30));
@@ -208,11 +217,13 @@ class Region {
   Result<void> note_equal();
 
   RegionStatus status() const;
+  /// Since it was opened. Cost: for each write that is not timed, a decrement.
+  RegionTimes times() const;
 
   /// Waits until everything is at the level on every peer that is up, and notes there that it is;
   /// afterwards only destruction, which does the same for at most a second if this was not called.
   /// The peers have ended its sessions then, unless time ran out: whoever opens it next is not
-  /// Busy. Errors: TimedOut, QuorumLost, Fenced: the replicas may differ.
+  /// Busy. Errors: TimedOut, QuorumLost, Fenced: it is closed, and the replicas may differ.
   Result<void> close(std::chrono::milliseconds timeout = std::chrono::seconds(5));
 
  private:

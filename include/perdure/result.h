@@ -9,7 +9,7 @@
 
 namespace perdure {
 
-/// What went wrong, as far as a caller can act on it. Each line says what the caller should do.
+/// What went wrong, and what the caller should do. docs/errors.md: which call says what.
 enum class ErrorCode {
   InvalidArgument,   // the request itself is wrong: change it
   OutOfRange,        // the address lies outside the pool: change it; nothing was executed
@@ -18,10 +18,10 @@ enum class ErrorCode {
   AlreadyExists,     // choose another name, or open the existing one
   PermissionDenied,  // the authorizer or the file system said no
   Busy,              // held by another process or writer: wait, or take over explicitly
-  Fenced,            // a newer writer owns this log: stop writing and reopen
-  Disconnected,      // the peer is gone and this operation was not sent: reconnect and send it
-  OutcomeUnknown,    // the bytes may or may not be durable: writing them again is safe
-  TimedOut,          // the deadline passed and nothing was changed: try again or give up
+  Fenced,            // a newer writer owns it, nothing was begun: stop writing and reopen
+  Disconnected,      // the peer is gone, nothing was changed there: reconnect, do it again
+  OutcomeUnknown,    // it may or may not be done, or durable: look, or do it again
+  TimedOut,          // the time is over, this call changed nothing: call again or give up
   QueueFull,         // a limit on work in flight is reached: poll, then try again
   LogFull,           // the ring has no room: trim, then append again
   NoSpace,           // the medium is full: free space or choose another place

@@ -20,6 +20,7 @@
 
 #include <perdure/profile.h>
 #include <perdure/result.h>
+#include <perdure/rnic.h>
 #include <perdure/types.h>
 
 #include <chrono>
@@ -128,7 +129,7 @@ struct RpcServerOptions {
   std::string listen = "127.0.0.1:7470";       // control plane; port 0: any free one
   std::string data_listen = "127.0.0.1:7471";  // tcp
   std::vector<Transport> transports = {Transport::Tcp, Transport::Shm};
-  std::string rnic;  // see LogOptions
+  RnicOptions rnic;
   bool allow_remote = false;
   /// How long it polls for calls before it sleeps; one-sided calls are then found after at most a
   /// millisecond.
@@ -190,8 +191,8 @@ struct RpcClientOptions {
   /// it, and fences its earlier process.
   std::string name;
   std::optional<Transport> transport;  // nothing: the fastest that works
-  std::string rnic;                    // see LogOptions
-  std::optional<Primary> primary;      // nothing: what is cheapest on the connection
+  RnicOptions rnic;
+  std::optional<Primary> primary;  // nothing: what is cheapest on the connection
   bool measure_costs = true;
   std::chrono::milliseconds server_timeout{5000};  // without an answer for this long: connect anew
   std::chrono::milliseconds reconnect{50};         // first back-off; 0: it does not come back
@@ -254,8 +255,9 @@ class RpcClient {
   /// Waits until the call, and all before it, have reached `level`. Comes back after a lost
   /// connection meanwhile, and sends again what is neither durable nor applied; coming back may
   /// take up to `server_timeout`, however little time is left.
-  /// Errors   TimedOut (it may still get there: wait again), Fenced (another process has the name;
-  ///          calls that were not durable may be executed or not), NotFound (it expired: the same),
+  /// Errors   TimedOut (it may still get there: wait again), OutcomeUnknown (it is not known to be
+  ///          durable, and another process has the name, or the client expired: it may be executed
+  ///          or not), Fenced, NotFound (the same of a call that is durable: it is executed),
   ///          InvalidArgument (not a call of this client).
   Result<void> wait(const RpcHandle& handle, RpcLevel level,
                     std::chrono::milliseconds timeout = std::chrono::seconds(30));

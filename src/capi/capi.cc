@@ -16,7 +16,10 @@ using perdure::Level;
 using perdure::capi::code_of;
 using perdure::capi::fail;
 using perdure::capi::guarded;
+using perdure::capi::is_record;
 using perdure::capi::known;
+using perdure::capi::ticket_of;
+using std::chrono::milliseconds;
 
 namespace {
 
@@ -39,7 +42,7 @@ perdure_code perdure::capi::fail(const Error& error) {
   } catch (const std::exception&) {
     last_error().clear();  // no memory for the words; the code is what counts
   }
-  return static_cast<perdure_code>(static_cast<int>(error.code) + 1);
+  return number_of(error.code);
 }
 
 perdure_code perdure::capi::fail(const char* what) {
@@ -61,6 +64,7 @@ perdure_code perdure::capi::options_of(const perdure_log_options* options, LogOp
     if (auto set = set_option(opened, "shape", given.shape); !set) return fail(set.error());
   }
   opened.accept_loss = given.accept_loss;
+  opened.partial = given.partial;
   if (given.record_bytes_max != 0) opened.record_bytes_max = given.record_bytes_max;
   if (given.batches_in_flight != 0) opened.batches_in_flight = given.batches_in_flight;
   if (given.replica_timeout_ms != 0) {
@@ -74,14 +78,17 @@ perdure_code perdure::capi::options_of(const perdure_log_options* options, LogOp
 
 static_assert(PERDURE_TIME_CLASSES == perdure::TimeCounts::kClasses);
 
+perdure_time_counts perdure::capi::counts_of(const TimeCounts& counts) {
+  perdure_time_counts told{};
+  std::copy(counts.classes.begin(), counts.classes.end(), told.classes);
+  told.sum_ns = counts.sum_ns;
+  return told;
+}
+
 perdure_log_times perdure::capi::times_of(const LogTimes& times) {
   perdure_log_times told{};
-  const auto give = [](const TimeCounts& counts, perdure_time_counts& to) {
-    std::copy(counts.classes.begin(), counts.classes.end(), to.classes);
-    to.sum_ns = counts.sum_ns;
-  };
-  give(times.durable, told.durable);
-  give(times.committed, told.committed);
+  told.durable = counts_of(times.durable);
+  told.committed = counts_of(times.committed);
   return told;
 }
 
@@ -99,6 +106,16 @@ perdure_log_status perdure::capi::status_of(const LogStatus& now) {
 }
 
 namespace {
+
+PERDURE_CAPI_ENDS_WITH(perdure_log_options, reserved_too);
+PERDURE_CAPI_ENDS_WITH(perdure_log_status, replicas_up);
+PERDURE_CAPI_ENDS_WITH(perdure_log_times, committed);
+
+perdure_code give_ticket(const perdure::Result<perdure::Ticket>& appended, perdure_ticket* ticket) {
+  if (!appended.ok()) return fail(appended.error());
+  *ticket = ticket_of(*appended);
+  return PERDURE_OK;
+}
 
 perdure_code open_log(perdure::LogOptions options, perdure_log** log) {
   auto result = perdure::Log::open(std::move(options));
@@ -136,16 +153,22 @@ perdure_code perdure_log_open_file(const char* path, perdure_log** log) {
 
 void perdure_log_close(perdure_log* log) { delete log; }
 
+perdure_code perdure_log_close_within(perdure_log* log, uint32_t timeout_ms) {
+  if (log == nullptr) return PERDURE_OK;
+  return guarded([&] {
+    const auto closed = log->log.close(milliseconds(timeout_ms));
+    delete log;
+    return code_of(closed);
+  });
+}
+
 perdure_code perdure_log_append(perdure_log* log, const void* record, size_t bytes,
                                 perdure_ticket* ticket) {
-  if (log == nullptr || ticket == nullptr || (record == nullptr && bytes != 0)) {
+  if (log == nullptr || ticket == nullptr || !is_record(record, bytes)) {
     return fail("log, record and ticket must not be NULL");
   }
   return guarded([&] {
-    auto result = log->log.append({static_cast<const std::byte*>(record), bytes});
-    if (!result.ok()) return fail(result.error());
-    *ticket = {result->lsn.value, result->end.value, result->index, result->writer};
-    return PERDURE_OK;
+    return give_ticket(log->log.append({static_cast<const std::byte*>(record), bytes}), ticket);
   });
 }
 
@@ -153,16 +176,54 @@ perdure_code perdure_log_wait(perdure_log* log, const perdure_ticket* ticket, pe
                               uint32_t timeout_ms) {
   if (log == nullptr || ticket == nullptr) return fail("log and ticket must not be NULL");
   if (!known(level)) return fail("unknown level");
-  const perdure::Ticket waited{{ticket->lsn}, {ticket->end}, ticket->index, ticket->writer};
   return guarded([&] {
     return code_of(
-        log->log.wait(waited, static_cast<Level>(level), std::chrono::milliseconds(timeout_ms)));
+        log->log.wait(ticket_of(*ticket), static_cast<Level>(level), milliseconds(timeout_ms)));
   });
 }
 
-perdure_code perdure_log_poll(perdure_log* log) {
+perdure_code perdure_log_append_pieces(perdure_log* log, const perdure_bytes* pieces, size_t count,
+                                       perdure_ticket* ticket) {
+  if (log == nullptr || ticket == nullptr) return fail("log and ticket must not be NULL");
+  return guarded([&] {
+    const auto taken = perdure::capi::pieces_of(pieces, count);
+    if (!taken) return fail("pieces must not be NULL");
+    return give_ticket(log->log.append_pieces(*taken), ticket);
+  });
+}
+
+perdure_code perdure_log_claim(perdure_log* log, uint64_t bytes, void** room) {
+  if (log == nullptr || room == nullptr) return fail("log and room must not be NULL");
+  return guarded([&] {
+    const auto claimed = log->log.claim(bytes);
+    if (!claimed.ok()) return fail(claimed.error());
+    *room = claimed->data();
+    return PERDURE_OK;
+  });
+}
+
+perdure_code perdure_log_append_claimed(perdure_log* log, uint64_t bytes, perdure_ticket* ticket) {
+  if (log == nullptr || ticket == nullptr) return fail("log and ticket must not be NULL");
+  return guarded([&] { return give_ticket(log->log.append_claimed(bytes), ticket); });
+}
+
+perdure_code perdure_log_reached(const perdure_log* log, const perdure_ticket* ticket,
+                                 perdure_level level, bool* yes) {
+  if (log == nullptr || ticket == nullptr || yes == nullptr) {
+    return fail("log, ticket and yes must not be NULL");
+  }
+  if (!known(level)) return fail("unknown level");
+  return guarded([&] {
+    *yes = log->log.reached(ticket_of(*ticket), static_cast<Level>(level));
+    return PERDURE_OK;
+  });
+}
+
+perdure_code perdure_log_poll(perdure_log* log) { return perdure_log_poll_within(log, 0); }
+
+perdure_code perdure_log_poll_within(perdure_log* log, uint32_t timeout_ms) {
   if (log == nullptr) return fail("log must not be NULL");
-  return guarded([&] { return code_of(log->log.poll()); });
+  return guarded([&] { return code_of(log->log.poll(milliseconds(timeout_ms))); });
 }
 
 perdure_code perdure_log_trim(perdure_log* log, uint64_t lsn) {
@@ -173,8 +234,9 @@ perdure_code perdure_log_trim(perdure_log* log, uint64_t lsn) {
 perdure_code perdure_log_repair(perdure_log* log, size_t* repaired) {
   if (log == nullptr) return fail("log must not be NULL");
   return guarded([&] {
-    const std::vector<perdure::RepairReport> reports = log->log.repair();
-    const auto back = std::count_if(reports.begin(), reports.end(),
+    const auto reports = log->log.repair();
+    if (!reports.ok()) return fail(reports.error());
+    const auto back = std::count_if(reports->begin(), reports->end(),
                                     [](const auto& report) { return report.repaired; });
     if (repaired != nullptr) *repaired = static_cast<size_t>(back);
     return code_of(log->log.poll());

@@ -33,6 +33,29 @@ TEST(CInterface, NullIsRefusedEverywhere) {
   EXPECT_EQ(perdure_log_trim(nullptr, 0), PERDURE_INVALID_ARGUMENT);
   EXPECT_EQ(perdure_log_repair(nullptr, nullptr), PERDURE_INVALID_ARGUMENT);
   EXPECT_EQ(perdure_log_get_status(nullptr, nullptr), PERDURE_INVALID_ARGUMENT);
+  void* room = nullptr;
+  std::size_t there = 0;
+  perdure_log_end end{};
+  EXPECT_EQ(perdure_log_append_pieces(nullptr, nullptr, 0, &ticket), PERDURE_INVALID_ARGUMENT);
+  EXPECT_EQ(perdure_log_claim(nullptr, 1, &room), PERDURE_INVALID_ARGUMENT);
+  EXPECT_EQ(perdure_log_append_claimed(nullptr, 1, &ticket), PERDURE_INVALID_ARGUMENT);
+  EXPECT_EQ(perdure_log_reached(nullptr, &ticket, PERDURE_DURABLE, &found),
+            PERDURE_INVALID_ARGUMENT);
+  EXPECT_EQ(perdure_log_poll_within(nullptr, 1), PERDURE_INVALID_ARGUMENT);
+  EXPECT_EQ(perdure_log_close_within(nullptr, 1), PERDURE_OK);
+  EXPECT_EQ(perdure_log_repair_within(nullptr, 1, nullptr, 0, &there), PERDURE_INVALID_ARGUMENT);
+  EXPECT_EQ(perdure_log_take_repairs(nullptr, nullptr, 0, &there), PERDURE_INVALID_ARGUMENT);
+  EXPECT_EQ(perdure_log_get_replicas(nullptr, nullptr, 0, &there), PERDURE_INVALID_ARGUMENT);
+  EXPECT_EQ(perdure_log_add_replica(nullptr, "a:1", 0), PERDURE_INVALID_ARGUMENT);
+  EXPECT_EQ(perdure_log_remove_replica(nullptr, "a:1", 0), PERDURE_INVALID_ARGUMENT);
+  EXPECT_EQ(perdure_log_replace_replica(nullptr, "a:1", "b:1"), PERDURE_INVALID_ARGUMENT);
+  EXPECT_EQ(perdure_log_change_quorum(nullptr, 1), PERDURE_INVALID_ARGUMENT);
+  EXPECT_EQ(perdure_reader_get_end(nullptr, &end), PERDURE_INVALID_ARGUMENT);
+  EXPECT_STREQ(perdure_reader_peer(nullptr), "");
+  EXPECT_EQ(perdure_region_get_replicas(nullptr, nullptr, 0, &there), PERDURE_INVALID_ARGUMENT);
+  EXPECT_EQ(perdure_region_get_times(nullptr, nullptr), PERDURE_INVALID_ARGUMENT);
+  EXPECT_EQ(perdure_pool_close("p", nullptr, 0), PERDURE_INVALID_ARGUMENT);
+  EXPECT_EQ(perdure_pool_open(nullptr, "p", 0, nullptr), PERDURE_INVALID_ARGUMENT);
   perdure_reader_options reading{};
   EXPECT_EQ(perdure_reader_open(nullptr, &reader), PERDURE_INVALID_ARGUMENT);
   EXPECT_EQ(perdure_reader_open(&reading, &reader), PERDURE_INVALID_ARGUMENT);  // no size
@@ -128,6 +151,20 @@ TEST(CInterface, AWriterThatIsNotThereIsRefused) {
   EXPECT_EQ(perdure_log_writer_trim(nullptr, 64), PERDURE_INVALID_ARGUMENT);
   EXPECT_EQ(perdure_log_writer_get_status(nullptr, &status), PERDURE_INVALID_ARGUMENT);
   EXPECT_EQ(perdure_log_writer_completion_fd(nullptr), -1);
+  EXPECT_EQ(perdure_log_writer_open_with(nullptr, nullptr, &writer), PERDURE_INVALID_ARGUMENT);
+  EXPECT_EQ(perdure_log_writer_open_string(nullptr, nullptr, &writer), PERDURE_INVALID_ARGUMENT);
+  EXPECT_EQ(perdure_log_writer_open_file(nullptr, nullptr, &writer), PERDURE_INVALID_ARGUMENT);
+  perdure_log_writer_options how{};  // no size
+  EXPECT_EQ(perdure_log_writer_open_string("perdure://a:1/p", &how, &writer),
+            PERDURE_INVALID_ARGUMENT);
+  EXPECT_EQ(perdure_log_writer_commit_pieces(nullptr, nullptr, 0, PERDURE_COMMITTED, 1, &ticket),
+            PERDURE_INVALID_ARGUMENT);
+  EXPECT_EQ(perdure_log_writer_submit_pieces(nullptr, nullptr, 0, 7, PERDURE_COMMITTED, 1),
+            PERDURE_INVALID_ARGUMENT);
+  EXPECT_EQ(perdure_log_writer_submit_calling(nullptr, nullptr, 0, 7, PERDURE_COMMITTED, 1, nullptr,
+                                              nullptr),
+            PERDURE_INVALID_ARGUMENT);
+  EXPECT_STREQ(perdure_finished_message(0), "");
   EXPECT_EQ(perdure_log_writer_close(nullptr, 1), PERDURE_OK);
 }
 

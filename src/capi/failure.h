@@ -7,12 +7,20 @@
 #include <perdure/result.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
 #include <exception>
+#include <optional>
+#include <span>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 namespace perdure::capi {
 
+constexpr perdure_code number_of(ErrorCode code) {
+  return static_cast<perdure_code>(static_cast<int>(code) + 1);
+}
 perdure_code fail(const Error& error);
 /// With InvalidArgument.
 perdure_code fail(const char* what);
@@ -58,6 +66,66 @@ perdure_code guarded(Call call) noexcept {
   }
 }
 
+/// A sized struct ends where its last field does. In padding behind it an older caller's size would
+/// cover whatever lay there, and a field that is added later would be read from that.
+#define PERDURE_CAPI_ENDS_WITH(type, last)                                 \
+  static_assert(offsetof(type, last) + sizeof(type::last) == sizeof(type), \
+                "name the padding at the end of " #type)
+
+/// As much of a text as there is room for.
+template <std::size_t room>
+void give_text(std::string_view text, char (&to)[room]) {
+  to[text.copy(to, room - 1)] = '\0';
+}
+
+/// Gives each of `items`, as far as there are that many, what `tell` makes of one. They lie as far
+/// apart as the caller's header says.
+template <typename T, typename Items, typename Tell>
+perdure_code give_all(const Items& items, T* to, std::size_t count, std::size_t* there,
+                      const Tell& tell) {
+  *there = items.size();
+  if (count == 0) return PERDURE_OK;
+  auto* at = reinterpret_cast<char*>(to);
+  const std::size_t apart = to->size;
+  for (std::size_t index = 0; index < std::min(count, items.size()); ++index) {
+    auto* one = reinterpret_cast<T*>(at + index * apart);
+    if (one->size != apart) return fail("the sizes of an array's structs differ");
+    if (const auto code = give_sized(tell(items[index]), one); code != PERDURE_OK) return code;
+  }
+  return PERDURE_OK;
+}
+
+template <typename Given>
+void take_rnic(const Given& given, RnicOptions& rnic) {
+  if (given.rnic != nullptr) rnic.name = given.rnic;
+  if (given.rnic_ack_timeout != 0) rnic.ack_timeout = given.rnic_ack_timeout;
+  if (given.rnic_traffic_class != 0) rnic.traffic_class = given.rnic_traffic_class;
+}
+
+inline perdure_ticket ticket_of(const Ticket& ticket) {
+  return {ticket.lsn.value, ticket.end.value, ticket.index, ticket.writer};
+}
+inline Ticket ticket_of(const perdure_ticket& ticket) {
+  return {{ticket.lsn}, {ticket.end}, ticket.index, ticket.writer};
+}
+
+inline bool is_record(const void* record, std::size_t bytes) {
+  return record != nullptr || bytes == 0;
+}
+/// Nothing: one of them is NULL and not empty.
+inline std::optional<std::vector<std::span<const std::byte>>> pieces_of(const perdure_bytes* pieces,
+                                                                        std::size_t count) {
+  if (pieces == nullptr && count != 0) return std::nullopt;
+  std::vector<std::span<const std::byte>> taken;
+  taken.reserve(count);
+  for (std::size_t index = 0; index < count; ++index) {
+    const perdure_bytes& piece = pieces[index];
+    if (!is_record(piece.bytes, piece.length)) return std::nullopt;
+    taken.emplace_back(static_cast<const std::byte*>(piece.bytes), piece.length);
+  }
+  return taken;
+}
+
 /// What the options of a log and of a region have in common. `given` is what the caller has set.
 /// Errors: what is wrong with them, as fail says it.
 template <typename Given, typename Options>
@@ -83,7 +151,7 @@ perdure_code take_options(const Given* options, Given& given, Options& opened) {
   }
   opened.transport = words.transport;
   opened.primary = words.primary;
-  if (given.rnic != nullptr) opened.rnic = given.rnic;
+  take_rnic(given, opened.rnic);
   if (given.writer_name != nullptr) opened.writer_name = given.writer_name;
   if (given.visible_only) opened.level = Level::Visible;
   opened.create = !given.existing_only;
@@ -93,6 +161,7 @@ perdure_code take_options(const Given* options, Given& given, Options& opened) {
 }
 
 perdure_log_status status_of(const LogStatus& now);
+perdure_time_counts counts_of(const TimeCounts& counts);
 perdure_log_times times_of(const LogTimes& times);
 /// Errors: what is wrong with them, as fail says it.
 perdure_code options_of(const perdure_log_options* options, LogOptions& opened);

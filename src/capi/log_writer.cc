@@ -2,7 +2,9 @@
 #include <perdure/log_writer.h>
 #include <perdure/perdure.h>
 
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "capi/failure.h"
 
@@ -11,6 +13,8 @@ using perdure::capi::code_of;
 using perdure::capi::fail;
 using perdure::capi::guarded;
 using perdure::capi::known;
+using perdure::capi::pieces_of;
+using perdure::capi::ticket_of;
 
 struct perdure_log_writer {
   explicit perdure_log_writer(perdure::LogWriter opened) : writer(std::move(opened)) {}
@@ -19,28 +23,77 @@ struct perdure_log_writer {
 
 namespace {
 
-perdure_ticket ticket_of(const perdure::Ticket& ticket) {
-  return {ticket.lsn.value, ticket.end.value, ticket.index, ticket.writer};
+PERDURE_CAPI_ENDS_WITH(perdure_log_writer_options, reserved);
+
+perdure_code open_writer(perdure::Result<perdure::LogOptions> options,
+                         const perdure_log_writer_options* how, perdure_log_writer** writer) {
+  if (!options.ok()) return fail(options.error());
+  perdure::LogWriterOptions opened;
+  if (how != nullptr) {
+    perdure_log_writer_options given{};
+    if (!perdure::capi::take_sized(how, given)) {
+      return fail("options: size is not set, or fields are that this library does not know");
+    }
+    opened.own_thread = given.own_thread;
+    if (given.records_max != 0) opened.records_max = given.records_max;
+  }
+  auto result = perdure::LogWriter::open(std::move(options).value(), opened);
+  if (!result.ok()) return fail(result.error());
+  *writer = new perdure_log_writer(std::move(result).value());
+  return PERDURE_OK;
 }
 
-bool is_record(const void* record, size_t bytes) { return record != nullptr || bytes == 0; }
+/// Of this thread's last perdure_log_writer_take.
+std::vector<std::string>& finished_messages() {
+  thread_local std::vector<std::string> messages;
+  return messages;
+}
+
+perdure_finished finished_of(std::uint64_t tag, const perdure::Result<perdure::Ticket>& outcome) {
+  perdure_finished told{};
+  told.tag = tag;
+  if (outcome.ok()) {
+    told.ticket = ticket_of(*outcome);
+  } else {
+    told.code = perdure::capi::number_of(outcome.code());
+  }
+  return told;
+}
 
 }  // namespace
 
-perdure_code perdure_log_writer_open(const perdure_log_options* options, bool own_thread,
-                                     perdure_log_writer** writer) {
+perdure_code perdure_log_writer_open_with(const perdure_log_options* options,
+                                          const perdure_log_writer_options* how,
+                                          perdure_log_writer** writer) {
   if (options == nullptr || writer == nullptr) return fail("options and writer must not be NULL");
   return guarded([&] {
     perdure::LogOptions opened;
     const perdure_code code = perdure::capi::options_of(options, opened);
-    if (code != PERDURE_OK) return code;
-    perdure::LogWriterOptions how;
-    how.own_thread = own_thread;
-    auto result = perdure::LogWriter::open(std::move(opened), how);
-    if (!result.ok()) return fail(result.error());
-    *writer = new perdure_log_writer(std::move(result).value());
-    return PERDURE_OK;
+    return code == PERDURE_OK ? open_writer(std::move(opened), how, writer) : code;
   });
+}
+
+perdure_code perdure_log_writer_open(const perdure_log_options* options, bool own_thread,
+                                     perdure_log_writer** writer) {
+  perdure_log_writer_options how{};
+  how.size = sizeof how;
+  how.own_thread = own_thread;
+  return perdure_log_writer_open_with(options, &how, writer);
+}
+
+perdure_code perdure_log_writer_open_string(const char* connection,
+                                            const perdure_log_writer_options* how,
+                                            perdure_log_writer** writer) {
+  if (connection == nullptr || writer == nullptr) {
+    return fail("connection and writer must not be NULL");
+  }
+  return guarded([&] { return open_writer(perdure::parse_log_options(connection), how, writer); });
+}
+
+perdure_code perdure_log_writer_open_file(const char* path, const perdure_log_writer_options* how,
+                                          perdure_log_writer** writer) {
+  if (path == nullptr || writer == nullptr) return fail("path and writer must not be NULL");
+  return guarded([&] { return open_writer(perdure::read_log_options(path), how, writer); });
 }
 
 perdure_code perdure_log_writer_close(perdure_log_writer* writer, uint32_t timeout_ms) {
@@ -55,14 +108,21 @@ perdure_code perdure_log_writer_close(perdure_log_writer* writer, uint32_t timeo
 perdure_code perdure_log_writer_commit(perdure_log_writer* writer, const void* record, size_t bytes,
                                        perdure_level level, uint32_t timeout_ms,
                                        perdure_ticket* ticket) {
-  if (writer == nullptr || ticket == nullptr || !is_record(record, bytes)) {
-    return fail("writer, record and ticket must not be NULL");
-  }
+  const perdure_bytes piece{record, bytes};
+  return perdure_log_writer_commit_pieces(writer, &piece, 1, level, timeout_ms, ticket);
+}
+
+perdure_code perdure_log_writer_commit_pieces(perdure_log_writer* writer,
+                                              const perdure_bytes* pieces, size_t count,
+                                              perdure_level level, uint32_t timeout_ms,
+                                              perdure_ticket* ticket) {
+  if (writer == nullptr || ticket == nullptr) return fail("writer and ticket must not be NULL");
   if (!known(level)) return fail("unknown level");
   return guarded([&] {
-    const auto result =
-        writer->writer.commit({static_cast<const std::byte*>(record), bytes},
-                              static_cast<Level>(level), std::chrono::milliseconds(timeout_ms));
+    const auto taken = pieces_of(pieces, count);
+    if (!taken) return fail("a record must not be NULL");
+    const auto result = writer->writer.commit(*taken, static_cast<Level>(level),
+                                              std::chrono::milliseconds(timeout_ms));
     if (!result.ok()) return fail(result.error());
     *ticket = ticket_of(*result);
     return PERDURE_OK;
@@ -71,14 +131,40 @@ perdure_code perdure_log_writer_commit(perdure_log_writer* writer, const void* r
 
 perdure_code perdure_log_writer_submit(perdure_log_writer* writer, const void* record, size_t bytes,
                                        uint64_t tag, perdure_level level, uint32_t timeout_ms) {
-  if (writer == nullptr || !is_record(record, bytes)) {
-    return fail("writer and record must not be NULL");
-  }
+  const perdure_bytes piece{record, bytes};
+  return perdure_log_writer_submit_pieces(writer, &piece, 1, tag, level, timeout_ms);
+}
+
+perdure_code perdure_log_writer_submit_pieces(perdure_log_writer* writer,
+                                              const perdure_bytes* pieces, size_t count,
+                                              uint64_t tag, perdure_level level,
+                                              uint32_t timeout_ms) {
+  if (writer == nullptr) return fail("writer must not be NULL");
   if (!known(level)) return fail("unknown level");
   return guarded([&] {
-    return code_of(writer->writer.submit_tagged({static_cast<const std::byte*>(record), bytes}, tag,
-                                                static_cast<Level>(level),
+    const auto taken = pieces_of(pieces, count);
+    if (!taken) return fail("a record must not be NULL");
+    return code_of(writer->writer.submit_tagged(*taken, tag, static_cast<Level>(level),
                                                 std::chrono::milliseconds(timeout_ms)));
+  });
+}
+
+perdure_code perdure_log_writer_submit_calling(perdure_log_writer* writer,
+                                               const perdure_bytes* pieces, size_t count,
+                                               uint64_t tag, perdure_level level,
+                                               uint32_t timeout_ms,
+                                               perdure_finished_callback callback, void* context) {
+  if (writer == nullptr || callback == nullptr) return fail("writer and callback must not be NULL");
+  if (!known(level)) return fail("unknown level");
+  return guarded([&] {
+    const auto taken = pieces_of(pieces, count);
+    if (!taken) return fail("a record must not be NULL");
+    const auto done = [tag, callback, context](const perdure::Result<perdure::Ticket>& outcome) {
+      const perdure_finished finished = finished_of(tag, outcome);
+      callback(&finished, outcome.ok() ? "" : outcome.error().message.c_str(), context);
+    };
+    return code_of(writer->writer.submit(*taken, done, static_cast<Level>(level),
+                                         std::chrono::milliseconds(timeout_ms)));
   });
 }
 
@@ -101,19 +187,19 @@ perdure_code perdure_log_writer_take(perdure_log_writer* writer, perdure_finishe
   }
   return guarded([&] {
     *taken = 0;
+    finished_messages().clear();
     if (count == 0) return PERDURE_OK;
     for (const perdure::FinishedRecord& each : writer->writer.take_completed(count)) {
-      perdure_finished& told = finished[(*taken)++];
-      told = {};
-      told.tag = each.tag;
-      if (each.outcome.ok()) {
-        told.ticket = ticket_of(*each.outcome);
-      } else {
-        told.code = fail(each.outcome.error());
-      }
+      finished[(*taken)++] = finished_of(each.tag, each.outcome);
+      finished_messages().push_back(each.outcome.ok() ? "" : each.outcome.error().message);
     }
     return PERDURE_OK;
   });
+}
+
+const char* perdure_finished_message(size_t index) {
+  const auto& messages = finished_messages();
+  return index < messages.size() ? messages[index].c_str() : "";
 }
 
 perdure_code perdure_log_writer_trim(perdure_log_writer* writer, uint64_t lsn) {

@@ -2,17 +2,15 @@
 #include <perdure/perdure.h>
 #include <perdure/pool.h>
 
-#include <algorithm>
-#include <string>
-#include <string_view>
-
 #include "capi/failure.h"
 
 using perdure::PoolDescription;
 using perdure::PoolStatus;
 using perdure::capi::code_of;
 using perdure::capi::fail;
+using perdure::capi::give_all;
 using perdure::capi::give_sized;
+using perdure::capi::give_text;
 using perdure::capi::guarded;
 
 static_assert(PERDURE_POOL_CLOSED == static_cast<int>(PoolStatus::Closed));
@@ -20,12 +18,9 @@ static_assert(PERDURE_POOL_UNAVAILABLE == static_cast<int>(PoolStatus::Unavailab
 
 namespace {
 
-template <std::size_t room>
-void give_text(std::string_view text, char (&to)[room]) {
-  to[text.copy(to, room - 1)] = '\0';
-}
+PERDURE_CAPI_ENDS_WITH(perdure_pool_description, reserved);
 
-perdure_code give_pool(const PoolDescription& pool, perdure_pool_description* description) {
+perdure_pool_description described(const PoolDescription& pool) {
   perdure_pool_description told{};
   give_text(pool.name, told.name);
   give_text(pool.uuid, told.uuid);
@@ -36,13 +31,13 @@ perdure_code give_pool(const PoolDescription& pool, perdure_pool_description* de
   give_text(pool.writer_name, told.writer_name);
   if (pool.state == PoolStatus::Open) give_text(perdure::describe(pool.profile), told.profile);
   give_text(pool.reason, told.reason);
-  return give_sized(told, description);
+  return told;
 }
 
 perdure_code give_answer(const perdure::Result<PoolDescription>& pool,
                          perdure_pool_description* description) {
   if (!pool.ok()) return fail(pool.error());
-  return description == nullptr ? PERDURE_OK : give_pool(*pool, description);
+  return description == nullptr ? PERDURE_OK : give_sized(described(*pool), description);
 }
 
 std::chrono::milliseconds or_usual(uint32_t timeout_ms, std::chrono::seconds usual) {
@@ -77,17 +72,23 @@ perdure_code perdure_pool_list(const char* peer, uint32_t timeout_ms,
   return guarded([&] {
     const auto listed = perdure::list_pools(peer, or_usual(timeout_ms, std::chrono::seconds(5)));
     if (!listed.ok()) return fail(listed.error());
-    *there = listed->size();
-    if (count == 0) return PERDURE_OK;
-    // They lie as far apart as the caller's header says.
-    auto* at = reinterpret_cast<char*>(pools);
-    const std::size_t apart = pools->size;
-    for (std::size_t index = 0; index < std::min(count, listed->size()); ++index) {
-      auto* pool = reinterpret_cast<perdure_pool_description*>(at + index * apart);
-      if (pool->size != apart) return fail("pools: their sizes differ");
-      if (const auto code = give_pool((*listed)[index], pool); code != PERDURE_OK) return code;
-    }
-    return PERDURE_OK;
+    return give_all(*listed, pools, count, there, described);
+  });
+}
+
+perdure_code perdure_pool_close(const char* peer, const char* name, uint32_t timeout_ms) {
+  if (peer == nullptr || name == nullptr) return fail("peer and name must not be NULL");
+  return guarded([&] {
+    return code_of(perdure::close_pool(peer, name, or_usual(timeout_ms, std::chrono::seconds(5))));
+  });
+}
+
+perdure_code perdure_pool_open(const char* peer, const char* name, uint32_t timeout_ms,
+                               perdure_pool_description* description) {
+  if (peer == nullptr || name == nullptr) return fail("peer and name must not be NULL");
+  return guarded([&] {
+    const auto within = or_usual(timeout_ms, std::chrono::seconds(30));
+    return give_answer(perdure::open_pool(peer, name, within), description);
   });
 }
 

@@ -12,8 +12,13 @@ using perdure::capi::fail;
 using perdure::capi::guarded;
 using perdure::capi::take_sized;
 
+static_assert(PERDURE_END_TORN == static_cast<int>(perdure::LogEnd::Torn));
+static_assert(PERDURE_END_RING_FULL == static_cast<int>(perdure::LogEnd::RingFull));
+PERDURE_CAPI_ENDS_WITH(perdure_reader_options, rnic_traffic_class);
+
 struct perdure_reader {
   perdure::LogReader reader;
+  std::string peer;  // as it was told last
 };
 
 namespace {
@@ -37,7 +42,7 @@ perdure_code reader_options_of(const perdure_reader_options* options,
     }
     opened.transport = words.transport;
   }
-  if (given.rnic != nullptr) opened.rnic = given.rnic;
+  perdure::capi::take_rnic(given, opened.rnic);
   opened.from = perdure::Lsn{given.from_lsn};
   opened.from_index = given.from_index;
   opened.uncommitted = given.uncommitted;
@@ -47,7 +52,7 @@ perdure_code reader_options_of(const perdure_reader_options* options,
 
 perdure_code give_reader(perdure::Result<perdure::LogReader> opened, perdure_reader** reader) {
   if (!opened.ok()) return fail(opened.error());
-  *reader = new perdure_reader{std::move(opened).value()};
+  *reader = new perdure_reader{std::move(opened).value(), {}};
   return PERDURE_OK;
 }
 
@@ -102,4 +107,21 @@ perdure_code perdure_reader_get_position(const perdure_reader* reader, uint64_t*
     if (committed != nullptr) *committed = reader->reader.committed().value;
     return PERDURE_OK;
   });
+}
+
+perdure_code perdure_reader_get_end(const perdure_reader* reader, perdure_log_end* end) {
+  if (reader == nullptr || end == nullptr) return fail("reader and end must not be NULL");
+  return guarded([&] {
+    *end = static_cast<perdure_log_end>(reader->reader.end());
+    return PERDURE_OK;
+  });
+}
+
+const char* perdure_reader_peer(perdure_reader* reader) {
+  if (reader == nullptr) return "";
+  const perdure_code told = guarded([&] {
+    reader->peer = reader->reader.peer();
+    return PERDURE_OK;
+  });
+  return told == PERDURE_OK ? reader->peer.c_str() : "";
 }

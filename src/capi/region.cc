@@ -12,16 +12,23 @@
 using perdure::Level;
 using perdure::Region;
 using perdure::capi::code_of;
+using perdure::capi::counts_of;
 using perdure::capi::fail;
+using perdure::capi::give_all;
 using perdure::capi::give_sized;
+using perdure::capi::give_text;
 using perdure::capi::guarded;
 using perdure::capi::known;
 using perdure::capi::take_options;
 
 struct perdure_region {
   Region region;
-  std::uint64_t writer = 0;  // in every ticket
 };
+
+PERDURE_CAPI_ENDS_WITH(perdure_region_options, reserved_too);
+PERDURE_CAPI_ENDS_WITH(perdure_region_status, reserved);
+PERDURE_CAPI_ENDS_WITH(perdure_region_replica_status, down_reason);
+PERDURE_CAPI_ENDS_WITH(perdure_region_times, atomics);
 
 namespace {
 
@@ -29,6 +36,21 @@ perdure_code answer(const perdure::Result<std::uint64_t>& result, std::uint64_t*
   if (!result.ok()) return fail(result.error());
   *before = *result;
   return PERDURE_OK;
+}
+
+perdure_region_replica_status replica_of(const perdure::RegionReplicaStatus& replica) {
+  perdure_region_replica_status told{};
+  told.resolved = replica.resolved;
+  told.small_bytes_max = replica.small_bytes_max;
+  told.up = replica.up;
+  told.whole = replica.whole;
+  give_text(replica.peer, told.peer);
+  give_text(replica.pool_uuid, told.pool_uuid);
+  give_text(replica.small_method, told.small_method);
+  give_text(replica.large_method, told.large_method);
+  if (replica.up) give_text(perdure::describe(replica.profile), told.profile);
+  give_text(replica.down_reason, told.down_reason);
+  return told;
 }
 
 }  // namespace
@@ -44,9 +66,11 @@ perdure_code perdure_region_open(const perdure_region_options* options, perdure_
     if (given.peer_timeout_ms != 0) {
       opened.peer_timeout = std::chrono::milliseconds(given.peer_timeout_ms);
     }
+    if (given.spin_us != 0) opened.spin = std::chrono::microseconds(given.spin_us);
+    if (given.never_spin) opened.spin = std::chrono::microseconds(0);
     auto result = Region::open(std::move(opened));
     if (!result.ok()) return fail(result.error());
-    *region = new perdure_region{std::move(result).value(), 0};
+    *region = new perdure_region{std::move(result).value()};
     return PERDURE_OK;
   });
 }
@@ -61,7 +85,7 @@ perdure_code perdure_region_close(perdure_region* region, uint32_t timeout_ms) {
 }
 
 perdure_code perdure_region_write(perdure_region* region, const perdure_range* ranges, size_t count,
-                                  uint64_t* ticket) {
+                                  perdure_region_ticket* ticket) {
   return guarded([&]() -> perdure_code {
     if (region == nullptr || ticket == nullptr || (ranges == nullptr && count != 0)) {
       return fail("region, ranges and ticket must not be NULL");
@@ -80,18 +104,17 @@ perdure_code perdure_region_write(perdure_region* region, const perdure_range* r
     }
     const auto begun = region->region.write(epochs);
     if (!begun.ok()) return fail(begun.error());
-    *ticket = begun->number;
-    region->writer = begun->writer;
+    *ticket = {begun->number, begun->writer};
     return PERDURE_OK;
   });
 }
 
-perdure_code perdure_region_wait(perdure_region* region, uint64_t ticket, perdure_level level,
-                                 uint32_t timeout_ms) {
+perdure_code perdure_region_wait(perdure_region* region, const perdure_region_ticket* ticket,
+                                 perdure_level level, uint32_t timeout_ms) {
   return guarded([&]() -> perdure_code {
-    if (region == nullptr) return fail("region must not be NULL");
+    if (region == nullptr || ticket == nullptr) return fail("region and ticket must not be NULL");
     if (!known(level)) return fail("unknown level");
-    return code_of(region->region.wait({ticket, region->writer}, static_cast<Level>(level),
+    return code_of(region->region.wait({ticket->number, ticket->writer}, static_cast<Level>(level),
                                        std::chrono::milliseconds(timeout_ms)));
   });
 }
@@ -106,12 +129,15 @@ perdure_code perdure_region_flush(perdure_region* region, perdure_level level,
   });
 }
 
-perdure_code perdure_region_reached(const perdure_region* region, uint64_t ticket,
-                                    perdure_level level, bool* yes) {
+perdure_code perdure_region_reached(const perdure_region* region,
+                                    const perdure_region_ticket* ticket, perdure_level level,
+                                    bool* yes) {
   return guarded([&]() -> perdure_code {
-    if (region == nullptr || yes == nullptr) return fail("region and yes must not be NULL");
+    if (region == nullptr || ticket == nullptr || yes == nullptr) {
+      return fail("region, ticket and yes must not be NULL");
+    }
     if (!known(level)) return fail("unknown level");
-    *yes = region->region.reached({ticket, region->writer}, static_cast<Level>(level));
+    *yes = region->region.reached({ticket->number, ticket->writer}, static_cast<Level>(level));
     return PERDURE_OK;
   });
 }
@@ -199,5 +225,29 @@ perdure_code perdure_region_get_status(const perdure_region* region,
     }
     told.may_differ = now.may_differ;
     return give_sized(told, status);
+  });
+}
+
+perdure_code perdure_region_get_replicas(const perdure_region* region,
+                                         perdure_region_replica_status* replicas, size_t count,
+                                         size_t* there) {
+  return guarded([&]() -> perdure_code {
+    if (region == nullptr || there == nullptr || (replicas == nullptr && count != 0)) {
+      return fail("region, replicas and there must not be NULL");
+    }
+    return give_all(region->region.status().replicas, replicas, count, there, replica_of);
+  });
+}
+
+perdure_code perdure_region_get_times(const perdure_region* region, perdure_region_times* times) {
+  return guarded([&]() -> perdure_code {
+    if (region == nullptr || times == nullptr) return fail("region and times must not be NULL");
+    const perdure::RegionTimes now = region->region.times();
+    perdure_region_times told{};
+    told.durable = counts_of(now.durable);
+    told.committed = counts_of(now.committed);
+    told.reads = counts_of(now.reads);
+    told.atomics = counts_of(now.atomics);
+    return give_sized(told, times);
   });
 }

@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <map>
 #include <utility>
 
+#include "core/forks.h"
 #include "core/mutex.h"
 #include "core/try.h"
 #include "fabric/emu/live_device.h"
@@ -22,6 +24,45 @@ struct Defaults {
 Defaults& defaults() {
   static Defaults of_process;
   return of_process;
+}
+
+using DeviceKey = std::pair<Transport, std::string>;
+
+/// The devices of one process that somebody has.
+struct OpenDevices {
+  explicit OpenDevices(const OpenDevices* parents) : of_parent(parents) {}
+
+  const std::uint32_t process = forks_so_far();
+  const OpenDevices* const of_parent;  // kept, for its lock may be held by no thread of ours
+  Mutex mutex;
+  std::map<DeviceKey, std::weak_ptr<fabric::Device>> devices PERDURE_GUARDED_BY(mutex);
+};
+
+/// Those of this process. A child has none of its parent's.
+OpenDevices& open_devices() {
+  static std::atomic<OpenDevices*> kept{nullptr};
+  OpenDevices* here = kept.load();
+  while (here == nullptr || here->process != forks_so_far()) {
+    auto fresh = std::make_unique<OpenDevices>(here);
+    if (kept.compare_exchange_strong(here, fresh.get())) here = fresh.release();
+  }
+  return *here;
+}
+
+/// Threads share it, except over tcp: docs/decisions/0026-devices-of-a-process.md.
+Result<std::shared_ptr<fabric::Device>> device_of_process(const DeviceKey& key) {
+  if (key.first == Transport::Tcp) {
+    PERDURE_TRY(own, fabric::open_device(key.first, key.second));
+    return std::shared_ptr<fabric::Device>(std::move(own));
+  }
+  OpenDevices& open = open_devices();
+  const MutexLock lock(open.mutex);
+  std::weak_ptr<fabric::Device>& known = open.devices[key];
+  if (auto device = known.lock()) return device;
+  PERDURE_TRY(opened, fabric::open_device(key.first, key.second));
+  std::shared_ptr<fabric::Device> device = std::move(opened);
+  known = device;
+  return device;
 }
 
 /// The RNIC at our end of a connection to an emulated machine.
@@ -42,7 +83,7 @@ class Dialer::Devices {
     const MutexLock lock(mutex_);
     auto& device = opened_[{transport, rnic}];
     if (device == nullptr) {
-      PERDURE_TRY(opened, fabric::open_device(transport, rnic));
+      PERDURE_TRY(opened, device_of_process({transport, rnic}));
       device = std::move(opened);
     }
     return device;
@@ -66,8 +107,7 @@ class Dialer::Devices {
 
  private:
   Mutex mutex_;
-  std::map<std::pair<Transport, std::string>, std::shared_ptr<fabric::Device>> opened_
-      PERDURE_GUARDED_BY(mutex_);
+  std::map<DeviceKey, std::shared_ptr<fabric::Device>> opened_ PERDURE_GUARDED_BY(mutex_);
 };
 
 void set_default_endpoints(const fabric::EndpointOptions& endpoints) {
@@ -81,6 +121,13 @@ fabric::EndpointOptions default_endpoints() {
 }
 
 Dialer::Dialer() : endpoints_(default_endpoints()), devices_(std::make_shared<Devices>()) {}
+
+Result<void> Dialer::use_rnic(const RnicOptions& rnic) {
+  PERDURE_TRY(endpoints, fabric::endpoints_for(rnic, endpoints_));
+  endpoints_ = endpoints;
+  rnic_ = rnic.name;
+  return {};
+}
 
 Result<std::unique_ptr<HttpPeer>> Dialer::dial(const std::string& address,
                                                control::TransportChoice choice) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <perdure/result.h>
+#include <perdure/rnic.h>
 
 #include <memory>
 #include <string>
@@ -19,15 +20,17 @@ namespace perdure::client {
 void set_default_endpoints(const fabric::EndpointOptions& endpoints);
 fabric::EndpointOptions default_endpoints();
 
-/// Keeps one device per transport for all the peers it dials; they may outlive it.
-/// Threads: one caller at a time.
+/// Has one device per transport and RNIC for all the peers it dials; they may outlive it. All
+/// dialers of a process share it, except over tcp, and it is closed when nobody has it any more. A
+/// child made by fork() opens its own.
+/// Threads: one caller at a time; different ones are independent.
 class Dialer {
  public:
   Dialer();
 
-  /// Which RNIC of this machine, by its name or an address of its interface; empty: the first that
-  /// fits. For the peers that are dialled afterwards.
-  void use_rnic(std::string rnic) { rnic_ = std::move(rnic); }
+  /// Which RNIC of this machine, and what is asked of its connections, in place of what the process
+  /// asks of all. For the peers that are dialled afterwards. Errors: InvalidArgument.
+  Result<void> use_rnic(const RnicOptions& rnic);
 
   /// What is asked of connections: the time-out and the traffic class of RNICs among it. For the
   /// peers that are dialled afterwards.

@@ -21,13 +21,31 @@ constexpr Nanoseconds kTakeBackWithin = std::chrono::seconds{1};
 constexpr Nanoseconds kConnectWithinMin = std::chrono::milliseconds{200};
 
 /// The body of a successful answer; a refusal becomes its error.
-Result<std::string> call(const control::HostPort& at, const control::HttpRequest& request,
-                         Deadline deadline) {
-  PERDURE_TRY(answer, control::http_call(at, request, control::kJsonAnswerBytesMax, deadline));
+Result<std::string> body_of(const control::HostPort& at, control::HttpAnswer answer) {
   if (answer.status >= 200 && answer.status < 300) return std::move(answer.body);
   Error error = control::decode_error(answer.body);
   error.message = fmt::format("peer {}: {}", to_string(at), error.message);
   return error;
+}
+
+Result<std::string> call(const control::HostPort& at, const control::HttpRequest& request,
+                         Deadline deadline) {
+  PERDURE_TRY(answer, control::http_call(at, request, control::kJsonAnswerBytesMax, deadline));
+  return body_of(at, std::move(answer));
+}
+
+/// The same of what changes a pool. Errors: OutcomeUnknown: it was sent, and not answered.
+Result<std::string> change(const control::HostPort& at, const control::HttpRequest& request,
+                           Deadline deadline) {
+  bool sent = false;
+  auto answer = control::http_call(at, request, control::kJsonAnswerBytesMax, deadline, &sent);
+  if (answer.ok()) return body_of(at, std::move(*answer));
+  const bool unanswered =
+      answer.code() == ErrorCode::Disconnected || answer.code() == ErrorCode::TimedOut;
+  if (!sent || !unanswered) return answer.error();
+  return Error{ErrorCode::OutcomeUnknown,
+               fmt::format("{}; the request may have been executed: look, or repeat it",
+                           answer.error().message)};
 }
 
 std::string pool_path(const std::string& pool, std::string_view rest) {
@@ -94,27 +112,28 @@ Result<control::PoolDescription> HttpPeer::describe(const std::string& pool, Dea
 Result<control::PoolDescription> HttpPeer::create(const control::PoolRequest& request,
                                                   Deadline deadline) {
   PERDURE_TRY_VOID(validate(request));
-  PERDURE_TRY(body, call(at_, {"POST", "/v1/pools", encode(request)}, deadline));
+  PERDURE_TRY(body, change(at_, {"POST", "/v1/pools", encode(request)}, deadline));
   return control::decode_pool(body);
 }
 
 Result<control::PoolDescription> HttpPeer::open_pool(const std::string& pool, Deadline deadline) {
   PERDURE_TRY_VOID(control::validate_pool_name(pool));
-  PERDURE_TRY(body, call(at_, {"POST", pool_path(pool, "/open"), ""}, deadline));
+  PERDURE_TRY(body, change(at_, {"POST", pool_path(pool, "/open"), ""}, deadline));
   return control::decode_pool(body);
 }
 
 Result<void> HttpPeer::close_pool(const std::string& pool, Deadline deadline) {
   PERDURE_TRY_VOID(control::validate_pool_name(pool));
-  PERDURE_TRY(body, call(at_, {"POST", pool_path(pool, "/close"), ""}, deadline));
+  PERDURE_TRY(body, change(at_, {"POST", pool_path(pool, "/close"), ""}, deadline));
   return control::decode_accepted(body);
 }
 
 Result<void> HttpPeer::delete_pool(const std::string& pool, const std::string& uuid,
                                    Deadline deadline) {
   PERDURE_TRY_VOID(control::validate_pool_name(pool));
-  PERDURE_TRY(body, call(at_, {"POST", pool_path(pool, "/delete"), control::encode_deletion(uuid)},
-                         deadline));
+  PERDURE_TRY(
+      body,
+      change(at_, {"POST", pool_path(pool, "/delete"), control::encode_deletion(uuid)}, deadline));
   return control::decode_accepted(body);
 }
 

@@ -14,8 +14,9 @@
 
 namespace perdure::client {
 
-/// Errors of all calls, besides those of peer.h: TimedOut and Disconnected leave open whether the
-/// peer executed the request; every request may be repeated.
+/// Errors of all calls, besides those of peer.h: what makes, opens, closes or deletes a pool and
+/// was sent but not answered is OutcomeUnknown. TimedOut and Disconnected of the calls for sessions
+/// and fences leave open whether the peer executed them. Every request may be repeated.
 class HttpPeer final : public Peer {
  public:
   /// The device for a peer that has said what it offers. `refused`: the transports of devices that

@@ -193,9 +193,11 @@ Result<HttpAnswer> parse_http_answer(std::string_view text) {
 }
 
 Result<HttpAnswer> http_call(const HostPort& to, const HttpRequest& request,
-                             std::size_t body_bytes_max, Deadline deadline) {
+                             std::size_t body_bytes_max, Deadline deadline, bool* sent) {
   Connection connection(to, deadline);
+  if (sent != nullptr) *sent = false;
   PERDURE_TRY_VOID(connection.open());
+  if (sent != nullptr) *sent = true;
   PERDURE_TRY_VOID(connection.send(
       fmt::format("{} {} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n"
                   "Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{}",

@@ -30,8 +30,9 @@ inline constexpr std::size_t kAnswerHeaderBytesMax = 16 * 1024;
 /// (not HTTP, or larger than `body_bytes_max`). After a TimedOut or Disconnected the peer may or
 /// may not have executed the request.
 /// A host name is resolved within the same deadline.
+/// `sent`, if given, says then whether it may have got any of it.
 Result<HttpAnswer> http_call(const HostPort& to, const HttpRequest& request,
-                             std::size_t body_bytes_max, Deadline deadline);
+                             std::size_t body_bytes_max, Deadline deadline, bool* sent = nullptr);
 
 /// Reads a whole answer as it stood on the wire. Errors: ProtocolError.
 Result<HttpAnswer> parse_http_answer(std::string_view text);

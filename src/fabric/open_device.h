@@ -1,6 +1,8 @@
 // The device for a transport, whichever provider it comes from.
 #pragma once
 
+#include <perdure/rnic.h>
+
 #include "fabric/fabric.h"
 
 namespace perdure::fabric {
@@ -15,5 +17,9 @@ constexpr bool is_rdma(Transport transport) {
 /// of its interface; empty: the first one for that transport. Errors: Unsupported, saying what
 /// this machine or build lacks.
 Result<std::unique_ptr<Device>> open_device(Transport transport, const std::string& rnic = {});
+
+/// `endpoints` with what is asked of an RNIC's connections instead of their own.
+/// Errors: InvalidArgument, saying what there is.
+Result<EndpointOptions> endpoints_for(const RnicOptions& rnic, EndpointOptions endpoints);
 
 }  // namespace perdure::fabric

@@ -8,10 +8,10 @@
 #include "client/dial.h"
 #include "core/bounded_time.h"
 #include "core/forks.h"
+#include "core/sampled_times.h"
 #include "core/try.h"
 #include "log/failover_reader.h"
 #include "log/replicated_log.h"
-#include "log/sampled_times.h"
 
 namespace perdure {
 namespace {
@@ -37,7 +37,7 @@ log::WriterOptions writer_options(const LogOptions& options) {
   writer.writer_name = options.writer_name;
   writer.replica_timeout = bounded(options.replica_timeout);
   writer.reconnect = bounded(options.reconnect);
-  writer.spin = std::clamp<Nanoseconds>(options.spin, Nanoseconds{0}, std::chrono::hours(1));
+  writer.spin = bounded(options.spin);
   return writer;
 }
 
@@ -47,11 +47,11 @@ class Log::State {
  public:
   client::Dialer dialer;  // owns the devices: outlives the log's connections
   control::TransportChoice transport;
-  std::string rnic;
+  RnicOptions rnic;
   std::string pool;
   Level level = Level::Durable;
   bool reconnects = false;
-  log::SampledTimes times;
+  SampledTimes<log::ReplicatedLog, Ticket, LogTimes> times;
   std::unique_ptr<log::ReplicatedLog> log;
   bool closed = false;
   const std::uint32_t process = forks_so_far();
@@ -90,7 +90,7 @@ void Log::Delete::operator()(State* state) const {
 
 Result<Log> Log::open(LogOptions options) {
   std::unique_ptr<State, Delete> state(new State);
-  state->dialer.use_rnic(options.rnic);
+  PERDURE_TRY_VOID(state->dialer.use_rnic(options.rnic));
   state->transport = options.transport;
   state->rnic = options.rnic;
   state->pool = options.pool;
@@ -180,8 +180,8 @@ Result<void> Log::trim(Lsn lsn) {
   return state_->log->trim(lsn);
 }
 
-std::vector<RepairReport> Log::repair(std::chrono::milliseconds timeout) {
-  if (!usable()) return {};
+Result<std::vector<RepairReport>> Log::repair(std::chrono::milliseconds timeout) {
+  if (!usable()) return why_not();
   return state_->log->repair(bounded(timeout));
 }
 
@@ -255,7 +255,7 @@ void LogReader::Delete::operator()(State* state) const {
 
 Result<LogReader> LogReader::open(LogReaderOptions options) {
   std::unique_ptr<State, Delete> state(new State);
-  state->dialer.use_rnic(options.rnic);
+  PERDURE_TRY_VOID(state->dialer.use_rnic(options.rnic));
   std::vector<std::unique_ptr<client::Peer>> peers;
   for (const std::string& address : options.peers) {
     PERDURE_TRY(peer, state->dialer.dial(address, options.transport));

@@ -11,6 +11,7 @@
 #include "core/text_file.h"
 #include "core/toml_file.h"
 #include "core/try.h"
+#include "fabric/open_device.h"
 
 namespace perdure {
 namespace log {
@@ -77,6 +78,12 @@ Result<Level> option_level(std::string_view word) {
                fmt::format("level '{}'; use one of: received, visible, durable", word)};
 }
 
+/// What is too large for it is too large for any such option.
+Result<std::uint32_t> option_small_number(std::string_view word) {
+  PERDURE_TRY(number, option_number(word));
+  return static_cast<std::uint32_t>(std::min<std::uint64_t>(number, UINT32_MAX));
+}
+
 Result<std::string> option_text(std::string_view word) { return std::string(word); }
 
 /// Sets the member to what `parse` makes of the word.
@@ -87,12 +94,25 @@ Result<void> set_member(LogOptions& options, std::string_view word) {
   return {};
 }
 
+/// The same of a member of LogOptions::rnic, which must make sense then.
+template <auto member, auto parse>
+Result<void> set_rnic(LogOptions& options, std::string_view word) {
+  PERDURE_TRY(value, parse(word));
+  RnicOptions rnic = options.rnic;
+  rnic.*member = std::move(value);
+  PERDURE_TRY_VOID(fabric::endpoints_for(rnic, {}));
+  options.rnic = std::move(rnic);
+  return {};
+}
+
 constexpr std::array kNamedOptions{
     NamedOption{"quorum", set_member<&LogOptions::quorum, option_number>},
     NamedOption{"create", set_member<&LogOptions::create, option_flag>},
     NamedOption{"partial", set_member<&LogOptions::partial, option_flag>},
     NamedOption{"transport", set_member<&LogOptions::transport, control::parse_transport_choice>},
-    NamedOption{"rnic", set_member<&LogOptions::rnic, option_text>},
+    NamedOption{"rnic", set_rnic<&RnicOptions::name, option_text>},
+    NamedOption{"rnic_ack_timeout", set_rnic<&RnicOptions::ack_timeout, option_small_number>},
+    NamedOption{"rnic_traffic_class", set_rnic<&RnicOptions::traffic_class, option_small_number>},
     NamedOption{"shape", set_member<&LogOptions::shape, log::parse_shape_choice>},
     NamedOption{"primary", set_member<&LogOptions::primary, log::parse_primary_choice>},
     NamedOption{"level", set_member<&LogOptions::level, option_level>},

@@ -45,8 +45,10 @@ constexpr std::chrono::milliseconds kEndWriterWithin{1000};
 struct Submitted {
   enum class State { Queued, Appending, Open, Finished };
 
-  std::span<const std::byte> record;  // not looked at any more once it is open
-  std::vector<std::byte> copy;        // of a record whose caller does not wait
+  // Not looked at any more once it is open; of a record in one piece `record`, else `pieces`.
+  std::span<const std::byte> record;
+  std::span<const std::span<const std::byte>> pieces;
+  std::vector<std::byte> copy;  // of a record whose caller does not wait
   Level level = Level::Committed;
   Nanoseconds deadline{0};
   LogWriter::Done done;  // empty: its caller waits
@@ -83,7 +85,7 @@ class LogWriter::State {
   State(Log log, const LogOptions& how, const LogWriterOptions& options, int event)
       : options_(options),
         level_(std::min(how.level, Level::Durable)),
-        spin_(std::clamp<Nanoseconds>(how.spin, Nanoseconds{0}, std::chrono::hours(1))),
+        spin_(bounded(how.spin)),
         reconnects_(how.reconnect > std::chrono::milliseconds(0)),
         reconnect_within_(how.replica_timeout),
         event_(event),
@@ -301,13 +303,10 @@ class LogWriter::State {
         finish(submission, Error{ErrorCode::TimedOut, "it never came to be appended"});
         continue;
       }
-      auto ticket = log_.append(submission->record);
+      auto ticket = submission->pieces.empty() ? log_.append(submission->record)
+                                               : log_.append_pieces(submission->pieces);
       if (!ticket.ok()) {
-        // The log can not go on after a change of its replicas whose outcome is unknown; but of
-        // this record everything is known.
-        const bool other = ticket.code() == ErrorCode::OutcomeUnknown;
-        finish(submission,
-               other ? Error{ErrorCode::QuorumLost, ticket.error().message} : ticket.error());
+        finish(submission, ticket.error());
         continue;
       }
       progress_ = true;
@@ -486,10 +485,10 @@ LogWriter::~LogWriter() = default;
 
 namespace {
 
-Submission submission_of(std::span<const std::byte> record, Level level,
-                         std::chrono::milliseconds timeout) {
+using RecordPieces = std::span<const std::span<const std::byte>>;
+
+Submission submission_at(Level level, std::chrono::milliseconds timeout) {
   auto submission = std::make_shared<Submitted>();
-  submission->record = record;
   submission->level = level;
   submission->deadline = log::deadline_after(timeout);
   return submission;
@@ -507,17 +506,34 @@ Result<void> LogWriter::usable() const {
 
 Result<Ticket> LogWriter::commit(std::span<const std::byte> record, Level level,
                                  std::chrono::milliseconds timeout) {
+  return commit(RecordPieces(&record, 1), level, timeout);
+}
+
+Result<Ticket> LogWriter::commit(RecordPieces pieces, Level level,
+                                 std::chrono::milliseconds timeout) {
   if (auto here = usable(); !here) return here.error();
-  const Submission submission = submission_of(record, level, timeout);
+  const Submission submission = submission_at(level, timeout);
+  if (pieces.size() == 1) submission->record = pieces.front();
+  if (pieces.size() > 1) submission->pieces = pieces;  // the caller waits: they stay
   if (auto submitted = state_->submit(submission); !submitted) return submitted.error();
   return state_->await(submission);
 }
 
 Result<void> LogWriter::submit(std::span<const std::byte> record, Done done, Level level,
                                std::chrono::milliseconds timeout) {
+  return submit(RecordPieces(&record, 1), std::move(done), level, timeout);
+}
+
+Result<void> LogWriter::submit(RecordPieces pieces, Done done, Level level,
+                               std::chrono::milliseconds timeout) {
   if (auto here = usable(); !here) return here;
-  const Submission submission = submission_of(record, level, timeout);
-  submission->copy.assign(record.begin(), record.end());
+  const Submission submission = submission_at(level, timeout);
+  std::size_t bytes = 0;
+  for (const std::span<const std::byte> piece : pieces) bytes += piece.size();
+  submission->copy.reserve(bytes);
+  for (const std::span<const std::byte> piece : pieces) {
+    submission->copy.insert(submission->copy.end(), piece.begin(), piece.end());
+  }
   submission->record = submission->copy;
   submission->done = done ? std::move(done) : [](const Result<Ticket>&) {};
   return state_->submit(submission);
@@ -525,19 +541,29 @@ Result<void> LogWriter::submit(std::span<const std::byte> record, Done done, Lev
 
 std::future<Result<Ticket>> LogWriter::submit(std::span<const std::byte> record, Level level,
                                               std::chrono::milliseconds timeout) {
+  return submit(RecordPieces(&record, 1), level, timeout);
+}
+
+std::future<Result<Ticket>> LogWriter::submit(RecordPieces pieces, Level level,
+                                              std::chrono::milliseconds timeout) {
   const auto promise = std::make_shared<std::promise<Result<Ticket>>>();
   const auto keep = [promise](const Result<Ticket>& outcome) { promise->set_value(outcome); };
-  if (auto submitted = submit(record, keep, level, timeout); !submitted) keep(submitted.error());
+  if (auto submitted = submit(pieces, keep, level, timeout); !submitted) keep(submitted.error());
   return promise->get_future();
 }
 
 Result<void> LogWriter::submit_tagged(std::span<const std::byte> record, std::uint64_t tag,
                                       Level level, std::chrono::milliseconds timeout) {
+  return submit_tagged(RecordPieces(&record, 1), tag, level, timeout);
+}
+
+Result<void> LogWriter::submit_tagged(RecordPieces pieces, std::uint64_t tag, Level level,
+                                      std::chrono::milliseconds timeout) {
   State* const state = state_.get();
   const auto note = [state, tag](const Result<Ticket>& outcome) {
     state->note_completed(tag, outcome);
   };
-  return submit(record, note, level, timeout);
+  return submit(pieces, note, level, timeout);
 }
 
 int LogWriter::completion_fd() const { return usable().ok() ? state_->event() : -1; }

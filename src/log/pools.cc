@@ -47,6 +47,18 @@ Result<std::vector<PoolDescription>> list_pools(const std::string& peer,
   return asked->list(Deadline::after(bounded(timeout)));
 }
 
+Result<void> close_pool(const std::string& peer, const std::string& name,
+                        std::chrono::milliseconds timeout) {
+  PERDURE_TRY(asked, control_plane_of(peer));
+  return asked->close_pool(name, Deadline::after(bounded(timeout)));
+}
+
+Result<PoolDescription> open_pool(const std::string& peer, const std::string& name,
+                                  std::chrono::milliseconds timeout) {
+  PERDURE_TRY(asked, control_plane_of(peer));
+  return asked->open_pool(name, Deadline::after(bounded(timeout)));
+}
+
 Result<void> delete_pool(const std::string& peer, const std::string& name, const std::string& uuid,
                          std::chrono::milliseconds timeout) {
   PERDURE_TRY(asked, control_plane_of(peer));

@@ -443,7 +443,11 @@ Result<void> ReplicatedLog::trim(Lsn lsn) {
   if (tried_heads_.size() == kTriedHeadsMax) tried_heads_.erase(tried_heads_.begin());
   tried_heads_.push_back(head);
   PERDURE_TRY_VOID(write_head(head, std::nullopt));
-  if (!quorum_stands()) return quorum_lost(Deadline(clock_, kAskWithin));
+  if (!quorum_stands()) {
+    return Error{ErrorCode::OutcomeUnknown,
+                 fmt::format("it is not known whether the log will be found to begin at {}: {}",
+                             lsn.value, quorum_lost(Deadline(clock_, kAskWithin)).message)};
+  }
   move_head(head);
   return {};
 }

@@ -410,10 +410,10 @@ Result<void> ReplicatedLog::change(Configuration next) {
     if (committed_ >= appended->end) break;
     look_at_connections(Nanoseconds{0});
     if (!deadline.passed()) continue;
-    lost_ = Error{ErrorCode::OutcomeUnknown,
-                  "the change of the log's replicas may or may not be committed; open the log "
-                  "again to find out"};
-    return *lost_;
+    lost_ = Error{ErrorCode::QuorumLost,
+                  "a change of the log's replicas may or may not be committed; open the log again "
+                  "to find out"};
+    return Error{ErrorCode::OutcomeUnknown, lost_->message};
   }
   const Configuration before = std::exchange(configuration_, std::move(next));
   quorum_ = configuration_.quorum;

@@ -250,11 +250,9 @@ Result<void> ReplicatedRegion::wait(const RegionTicket& ticket, Level level, Nan
     progress();
     if (reached(ticket, level)) return {};
     if (!can_reach(ticket, level)) {
-      const Error why = lost();
-      if (why.code == ErrorCode::Fenced) return why;
       return Error{ErrorCode::OutcomeUnknown,
                    fmt::format("update {} is not {}, and may be there or not; {}", ticket.number,
-                               to_string(level), why.message)};
+                               to_string(level), lost().message)};
     }
     if (deadline.passed()) {
       return Error{ErrorCode::TimedOut,

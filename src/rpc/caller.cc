@@ -97,7 +97,11 @@ Result<void> Caller::wait(const RpcHandle& handle, RpcLevel level, Nanoseconds t
     if (reached(handle, level)) return {};
     progress();
     if (reached(handle, level)) return {};
-    if (over_) return *over_;
+    if (over_ && handle.sequence <= durable_) return *over_;
+    if (over_) {
+      return Error{ErrorCode::OutcomeUnknown, fmt::format("call {} may be executed or not: {}",
+                                                          handle.sequence, over_->message)};
+    }
     if (deadline.passed()) {
       return Error{ErrorCode::TimedOut, fmt::format("call {} is not {} yet{}{}", handle.sequence,
                                                     to_string(level), session_.up() ? "" : ": ",

@@ -71,6 +71,10 @@ Result<void> Caller::find_place(Deadline deadline) {
       pool = peer.describe(options_.name, deadline);
     }
   }
+  // It may be there by now, which changes nothing for who opens the name again.
+  if (!pool.ok() && pool.code() == ErrorCode::OutcomeUnknown) {
+    return Error{ErrorCode::TimedOut, pool.error().message};
+  }
   if (!pool.ok()) return pool.error();
   PERDURE_TRY_VOID(require_open(*pool));
   if (pool->epoch >= kEpochMax) {

@@ -39,9 +39,11 @@ void RpcClient::Delete::operator()(State* state) const {
 
 Result<RpcClient> RpcClient::open(RpcClientOptions options) {
   std::unique_ptr<State, Delete> state(new State);
-  state->dialer.use_rnic(options.rnic);
+  PERDURE_TRY_VOID(state->dialer.use_rnic(options.rnic));
   PERDURE_TRY(peer, state->dialer.dial(options.server, options.transport));
   options.server_timeout = bounded(options.server_timeout);
+  options.reconnect = bounded(options.reconnect);
+  options.spin = bounded(options.spin);
   PERDURE_TRY(caller, rpc::Caller::open(std::move(peer), options, Clock::monotonic()));
   state->caller = std::move(caller);
   return RpcClient(std::move(state));

@@ -4,6 +4,7 @@
 
 #include <filesystem>
 
+#include "core/bounded_time.h"
 #include "core/bytes.h"
 #include "core/forks.h"
 #include "core/try.h"
@@ -70,7 +71,7 @@ Result<std::vector<server::DataPlane>> open_planes(
     const RpcServerOptions& options, std::vector<std::unique_ptr<fabric::Device>>& devices) {
   std::vector<server::DataPlane> planes;
   for (const Transport transport : options.transports) {
-    const auto open = [transport, rnic = options.rnic] {
+    const auto open = [transport, rnic = options.rnic.name] {
       return fabric::open_device(transport, rnic);
     };
     PERDURE_TRY(device, open());
@@ -89,8 +90,8 @@ rpc::RpcHostOptions host_options(const RpcServerOptions& options) {
   host.executor.handlers = options.handlers;
   host.executor.queries = options.queries;
   host.executor.attempts_max = std::clamp<std::uint32_t>(options.attempts_max, 1, kAttemptsMax);
-  host.lease = options.lease;
-  host.spin = options.spin;
+  host.lease = bounded(options.lease);
+  host.spin = bounded(options.spin);
   host.service.queue = receive_queue();
   host.service.settings.declared = options.declared;
   host.service.settings.receive_buffers = options.receive_buffers;
@@ -121,10 +122,12 @@ RpcServer::~RpcServer() = default;
 Result<RpcServer> RpcServer::open(RpcServerOptions options) {
   const rpc::PoolShape shape = shape_of(options);
   std::unique_ptr<State, Delete> state(new State);
+  rpc::RpcHostOptions how = host_options(options);
+  PERDURE_TRY(endpoints, fabric::endpoints_for(options.rnic, how.service.endpoints));
+  how.service.endpoints = endpoints;
   PERDURE_TRY(pool, open_pool(options, shape));
   PERDURE_TRY(planes, open_planes(options, state->devices));
-  PERDURE_TRY(host,
-              rpc::RpcHost::open(std::move(pool), shape, host_options(options), std::move(planes)));
+  PERDURE_TRY(host, rpc::RpcHost::open(std::move(pool), shape, std::move(how), std::move(planes)));
   state->host = std::move(host);
   server::HttpServerOptions http;
   http.listen = options.listen;

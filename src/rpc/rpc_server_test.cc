@@ -46,6 +46,7 @@ class RpcServerTest : public testing::Test {
       store(reply.data(), total);
       return sizeof total;
     };
+    if (change_) change_(options);
     auto server = RpcServer::open(options);
     ASSERT_TRUE(server.ok()) << server.error().message;
     server_.emplace(std::move(*server));
@@ -73,7 +74,36 @@ class RpcServerTest : public testing::Test {
   const test::TestDirectory directory_;
   std::string address_ = "127.0.0.1:0";
   std::optional<RpcServer> server_;
+  std::function<void(RpcServerOptions&)> change_;
 };
+
+// max() of microseconds is more than nanoseconds can say.
+TEST_F(RpcServerTest, WhoWantsToSpinForEverMay) {
+  change_ = [](RpcServerOptions& options) {
+    options.spin = std::chrono::microseconds::max();
+    options.lease = std::chrono::milliseconds::max();
+  };
+  start();
+  ASSERT_FALSE(HasFatalFailure());
+  RpcClientOptions options;
+  options.server = address_;
+  options.name = "one";
+  options.transport = Transport::Tcp;
+  options.measure_costs = false;
+  options.reconnect = std::chrono::milliseconds::max();
+  options.spin = std::chrono::microseconds::max();
+  auto client = RpcClient::open(options);
+  ASSERT_TRUE(client.ok()) << client.error().message;
+  const std::uint64_t one = 1;
+  const auto call = client->call(kAdd, std::as_bytes(std::span(&one, 1)));
+  ASSERT_TRUE(call.ok()) << call.error().message;
+  EXPECT_TRUE(client->wait(*call, RpcLevel::Applied).ok());
+  options.rnic.ack_timeout = 5;
+  EXPECT_EQ(RpcClient::open(options).code(), ErrorCode::InvalidArgument);
+  RpcServerOptions wrong;
+  wrong.rnic.traffic_class = 256;
+  EXPECT_EQ(RpcServer::open(wrong).code(), ErrorCode::InvalidArgument);
+}
 
 TEST_F(RpcServerTest, CallsGoOnOverARestartOfTheServer) {
   start();

@@ -737,6 +737,26 @@ TEST(RegionCrash, WhoIsFencedIsToldSoWhoeverIsSilent) {
   EXPECT_EQ((*first)->write({&epoch, 1}).code(), ErrorCode::Fenced);
 }
 
+// An update is on its way when another writer takes over. Expect: what has become of it is unknown;
+// that nothing is begun any more, the next one says.
+TEST(RegionCrash, WhatAWriterThatIsFencedHadOnItsWayIsUnknown) {
+  Replicas replicas(9, profiles().front(), {kPoolBytes});
+  auto first = replicas.open({0}, 1);
+  ASSERT_TRUE(first.ok()) << first.error().message;
+  const std::uint64_t value = 1;
+  const RangeWrite range{0, bytes_of(value)};
+  const RangeEpoch epoch(&range, 1);
+  const auto ticket = (*first)->write({&epoch, 1});
+  ASSERT_TRUE(ticket.ok()) << ticket.error().message;
+  ASSERT_FALSE((*first)->reached(*ticket, Level::Committed));
+  auto second = replicas.open({0}, 1);
+  ASSERT_TRUE(second.ok()) << second.error().message;
+  const auto waited = (*first)->wait(*ticket, Level::Committed, std::chrono::seconds(10));
+  if (!waited.ok()) EXPECT_EQ(waited.code(), ErrorCode::OutcomeUnknown) << waited.error().message;
+  const auto later = (*first)->write({&epoch, 1});
+  EXPECT_EQ(later.code(), ErrorCode::Fenced);
+}
+
 // The connection is lost first, and the writer told that; the next writer comes later. Expect: the
 // first one hears of it all the same.
 TEST(RegionCrash, WhoIsFencedAfterItLostItsConnectionsIsToldSo) {

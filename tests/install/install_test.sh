@@ -166,6 +166,13 @@ for link in perdure static; do
   expect_written "$box/examples_$link/region_c" "region_from_c_$link"
 done
 expect_appended "$box/append_perdure" from_c_by_hand
+# A program of an old header with this library.
+all=$(IFS=, && printf '%s' "${peers[*]}")
+for pool in old_log old_region; do
+  "$prefix/bin/perdure" pool create --peers "$all" --pool "$pool" --bytes 1MiB >/dev/null ||
+    fail "the pool $pool could not be created"
+done
+expect_output old_log "$box/outside/old_header" old_log old_region "${peers[@]}"
 expect_appended "$box/append_perdure-static" from_c_by_hand_static
 
 printf 'installed and used: libperdure.so.%s exports %d names of C and %d of C++; version %s\n' \

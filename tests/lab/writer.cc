@@ -96,7 +96,9 @@ void repair(perdure::Log& log) {
     say(fmt::format("down {}: {}", each.peer, each.down_reason));
   }
   if (complete) return;
-  for (const perdure::RepairReport& report : log.repair()) {
+  const auto repaired = log.repair();
+  if (!repaired.ok()) return say("repair: " + repaired.error().message);
+  for (const perdure::RepairReport& report : *repaired) {
     say(fmt::format("{} {}: {} bytes copied; {}", report.repaired ? "repaired" : "not repaired",
                     report.peer, report.copied_bytes, report.found + report.error));
   }

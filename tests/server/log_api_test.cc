@@ -61,11 +61,16 @@ TEST_F(LogApi, WhatWasMovedFromOrClosedRefusesEveryCall) {
   EXPECT_EQ(log.trim(Lsn{64}).code(), ErrorCode::InvalidArgument);
   EXPECT_EQ(log.close().code(), ErrorCode::InvalidArgument);
   EXPECT_EQ(log.add_replica("127.0.0.1:1").code(), ErrorCode::InvalidArgument);
-  EXPECT_TRUE(log.repair().empty() && log.take_repairs().empty());
+  EXPECT_EQ(log.repair().code(), ErrorCode::InvalidArgument);
+  EXPECT_TRUE(log.take_repairs().empty());
   EXPECT_TRUE(log.status().replicas.empty());
   // NOLINTEND(bugprone-use-after-move)
   EXPECT_TRUE(moved.append(bytes_of_text(text)).ok());
+  const auto nothing = moved.repair();
+  ASSERT_TRUE(nothing.ok()) << nothing.error().message;
+  EXPECT_TRUE(nothing->empty());
   ASSERT_TRUE(moved.close(kApiPatience).ok());
+  EXPECT_EQ(moved.repair().code(), ErrorCode::InvalidArgument);
   EXPECT_EQ(moved.append(bytes_of_text(text)).code(), ErrorCode::InvalidArgument);
   EXPECT_EQ(moved.close().code(), ErrorCode::InvalidArgument);
   EXPECT_EQ(moved.status().next_index, 1u);
@@ -82,6 +87,39 @@ TEST_F(LogApi, OnlyTheLevelsThatItTellsApartAreWaitedFor) {
   EXPECT_TRUE(log.wait(*ticket, Level::Committed, std::chrono::milliseconds::max()).ok());
   EXPECT_TRUE(log.poll(std::chrono::milliseconds::max()).ok());
   EXPECT_TRUE(log.close(std::chrono::milliseconds::max()).ok());
+}
+
+// max() of microseconds is more than nanoseconds can say.
+TEST_F(LogApi, WhoWantsToSpinForEverMay) {
+  const std::string text = "one";
+  for (const auto spin : {std::chrono::microseconds::max(), std::chrono::microseconds::min()}) {
+    LogOptions options = peers_.options();
+    options.spin = spin;
+    options.take_over = true;
+    auto log = Log::open(options);
+    ASSERT_TRUE(log.ok()) << log.error().message;
+    const auto ticket = log->append(bytes_of_text(text));
+    ASSERT_TRUE(ticket.ok()) << ticket.error().message;
+    const auto waited = log->wait(*ticket, Level::Committed, kApiPatience);
+    EXPECT_TRUE(waited.ok()) << waited.error().message;
+  }
+}
+
+TEST_F(LogApi, WhatIsAskedOfAnRnicIsLookedAt) {
+  LogOptions options = peers_.options();
+  LogReaderOptions reading;
+  reading.peers = options.peers;
+  reading.pool = options.pool;
+  for (const std::uint32_t wrong : {5u, 23u, 256u + 17u}) {
+    options.rnic.ack_timeout = reading.rnic.ack_timeout = wrong;
+    EXPECT_EQ(Log::open(options).code(), ErrorCode::InvalidArgument) << wrong;
+    EXPECT_EQ(LogReader::open(reading).code(), ErrorCode::InvalidArgument) << wrong;
+  }
+  options.rnic.ack_timeout = 6;
+  options.rnic.traffic_class = 256;
+  EXPECT_EQ(Log::open(options).code(), ErrorCode::InvalidArgument);
+  options.rnic.traffic_class = 0;
+  EXPECT_TRUE(Log::open(options).ok());
 }
 
 TEST_F(LogApi, RecordsOfPiecesAndInClaimedRoomAreReadBack) {
@@ -302,6 +340,7 @@ TEST(LogOptionsInWords, AFileSaysAll) {
   EXPECT_EQ(options->record_bytes_max, 1024u * 1024);
   EXPECT_TRUE(options->take_over && options->create);
   EXPECT_EQ(options->reconnect, std::chrono::milliseconds(250));
+  EXPECT_FALSE(options->rnic.ack_timeout || options->rnic.traffic_class);
 
   const auto why = [&](std::string_view text) {
     const auto wrong = read(text);
@@ -314,6 +353,12 @@ TEST(LogOptionsInWords, AFileSaysAll) {
   EXPECT_NE(why("peers = [1]\npool = \"p\"\n").find("log.toml:1"), std::string::npos);
   EXPECT_NE(why("peers = [\"a:1\"]\n").find("pool"), std::string::npos);
   EXPECT_NE(why(right + "qorum = 2\n").find("log.toml:3"), std::string::npos);
+  EXPECT_NE(why(right + "rnic_ack_timeout = 5\n").find("6 to 22"), std::string::npos);
+  EXPECT_NE(why(right + "rnic_traffic_class = 256\n").find("0 to 255"), std::string::npos);
+  const auto asked =
+      read(right + "rnic = \"mlx5_1\"\nrnic_ack_timeout = 14\n" + "rnic_traffic_class = 106\n");
+  ASSERT_TRUE(asked.ok()) << asked.error().message;
+  EXPECT_EQ(asked->rnic, (RnicOptions{"mlx5_1", 14, 106}));
   EXPECT_NE(why(right + "quorum = -1\n").find("'-1'"), std::string::npos);
   EXPECT_NE(why(right + "take_over = 2\n").find("neither true nor false"), std::string::npos);
   EXPECT_NE(why(right + "shape = [1]\n").find("shape"), std::string::npos);

@@ -144,7 +144,9 @@ TEST_F(LogReaderFailover, EveryCommittedRecordComesOnceWhilePeersAreKilledAndThe
     EXPECT_NE(reader.peer(), peers_[victim].address());
     ASSERT_TRUE(log.trim(last).ok());
     peers_[victim].start();
-    for (const RepairReport& report : log.repair(kReaderPatience)) {
+    const auto repaired = log.repair(kReaderPatience);
+    ASSERT_TRUE(repaired.ok()) << repaired.error().message;
+    for (const RepairReport& report : *repaired) {
       EXPECT_TRUE(report.repaired) << report.peer << ": " << report.error;
     }
   }
@@ -257,7 +259,9 @@ TEST_F(LogReaderFailover, WhatIsHeldBackOnOneReplicaIsWaitedForThoughAnotherHasT
   std::uint64_t read = 0;
   const auto ended = read_on(reader, read, Deadline::after(std::chrono::milliseconds(500)));
   EXPECT_TRUE(!ended || read == 20u) << read;
-  for (const RepairReport& report : log.repair(kReaderPatience)) {
+  const auto repaired = log.repair(kReaderPatience);
+  ASSERT_TRUE(repaired.ok()) << repaired.error().message;
+  for (const RepairReport& report : *repaired) {
     EXPECT_TRUE(report.repaired) << report.peer << ": " << report.error;
   }
   EXPECT_EQ(read_on(reader, read, Deadline::after(kReaderPatience)), ErrorCode::NotFound);

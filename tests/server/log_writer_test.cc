@@ -258,7 +258,7 @@ TEST_P(LogWriterTest, WhatIsTooMuchOrTooLateIsRefused) {
   }
   LogWriter other = open();
   EXPECT_EQ(other.commit(record, Level::Visible).code(), ErrorCode::Unsupported);
-  EXPECT_EQ(other.commit({}).code(), ErrorCode::InvalidArgument);
+  EXPECT_EQ(other.commit(std::span<const std::byte>{}).code(), ErrorCode::InvalidArgument);
   EXPECT_EQ(other.commit(std::vector<std::byte>(64 * 1024 + 1)).code(), ErrorCode::InvalidArgument);
   const LogWriter moved = std::move(other);
   EXPECT_EQ(other.commit(record).code(), ErrorCode::InvalidArgument);  // NOLINT: moved from
@@ -441,6 +441,48 @@ TEST_P(LogWriterTest, InCToo) {
   EXPECT_EQ(status.replicas_up, 3u);
   EXPECT_EQ(perdure_log_writer_trim(writer, status.committed), PERDURE_OK);
   EXPECT_EQ(perdure_log_writer_close(writer, 60'000), PERDURE_OK) << perdure_last_error();
+}
+
+// max() of microseconds is more than nanoseconds can say.
+TEST_P(LogWriterTest, WhoWantsToSpinForEverMay) {
+  LogOptions options = peers_.options();
+  options.spin = std::chrono::microseconds::max();
+  LogWriter writer = open(options);
+  const auto ticket = writer.commit(record_of({0, 0}), Level::Committed, kLong);
+  EXPECT_TRUE(ticket.ok()) << ticket.error().message;
+}
+
+// However it was given, in pieces or whole, the same is read back.
+TEST_P(LogWriterTest, RecordsOfPiecesAreReadBack) {
+  LogWriter writer = open();
+  const auto in_three = [](std::span<const std::byte> record) {
+    return std::array{record.first(5), record.first(0), record.subspan(5)};
+  };
+  std::vector<std::future<Result<Ticket>>> futures;
+  std::atomic<int> called = 0;
+  for (std::uint32_t number = 0; number < 40; number += 4) {
+    const auto committed = record_of({7, number});
+    auto ticket = writer.commit(in_three(committed), Level::Committed, kLong);
+    ASSERT_TRUE(ticket.ok()) << ticket.error().message;
+    auto record = record_of({7, number + 1});
+    auto pieces = in_three(record);
+    futures.push_back(writer.submit(pieces, Level::Committed, kLong));
+    record = record_of({7, number + 2});
+    pieces = in_three(record);
+    const auto count = [&called](const Result<Ticket>& outcome) { called += outcome.ok() ? 1 : 0; };
+    ASSERT_TRUE(writer.submit(pieces, count, Level::Committed, kLong).ok());
+    record = record_of({7, number + 3});
+    pieces = in_three(record);
+    ASSERT_TRUE(writer.submit_tagged(pieces, number, Level::Committed, kLong).ok());
+  }
+  EXPECT_EQ(writer.commit(std::span<const std::span<const std::byte>>{}).code(),
+            ErrorCode::InvalidArgument);
+  EXPECT_TRUE(writer.close(kLong).ok());
+  for (auto& each : futures) EXPECT_TRUE(each.get().ok());
+  EXPECT_EQ(called, 10);
+  const auto found = read(1);
+  ASSERT_EQ(found.size(), 40u);
+  for (const auto& [index, payload] : found) EXPECT_EQ(payload, (Payload{7, std::uint32_t(index)}));
 }
 
 INSTANTIATE_TEST_SUITE_P(Here, LogWriterTest,

@@ -1,10 +1,13 @@
 // Pools through the public calls, in C++ and in C; and what the library says while peers come and
 // go.
 #include <gtest/gtest.h>
+#include <netinet/in.h>
 #include <perdure/log.h>
 #include <perdure/messages.h>
 #include <perdure/perdure.h>
 #include <perdure/pool.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <string>
 #include <utility>
@@ -66,6 +69,68 @@ TEST_F(PublicPools, AreMadeDescribedListedAndDeleted) {
   peer_.kill();
   peer_.start();
   EXPECT_EQ(list_pools(at)->size(), 1u);
+}
+
+TEST_F(PublicPools, AreClosedAndOpenedAgain) {
+  const std::string& at = peer_.address();
+  ASSERT_TRUE(create_pool(at, named("orders")).ok());
+  EXPECT_TRUE(open_pool(at, "orders").ok());  // harmless
+  {
+    auto log = open("orders");
+    ASSERT_TRUE(log.ok()) << log.error().message;
+    ASSERT_TRUE(close_pool(at, "orders").ok());
+    const auto ticket = log->append(std::vector<std::byte>(10));
+    const auto waited = ticket.ok() ? log->wait(*ticket, Level::Committed, kPoolPatience)
+                                    : Result<void>(ticket.error());
+    EXPECT_FALSE(waited.ok());
+  }
+  EXPECT_TRUE(close_pool(at, "orders").ok());  // harmless when repeated
+  EXPECT_EQ(describe_pool(at, "orders")->state, PoolStatus::Closed);
+  const auto refused = open("orders");
+  ASSERT_FALSE(refused.ok());
+  EXPECT_NE(refused.error().message.find("open it before use"), std::string::npos)
+      << refused.error().message;
+  const auto opened = open_pool(at, "orders");
+  ASSERT_TRUE(opened.ok()) << opened.error().message;
+  EXPECT_EQ(opened->state, PoolStatus::Open);
+  EXPECT_TRUE(open("orders").ok());
+  EXPECT_EQ(open_pool(at, "nothing").code(), ErrorCode::NotFound);
+  EXPECT_EQ(close_pool(at, "nothing").code(), ErrorCode::NotFound);
+
+  EXPECT_EQ(perdure_pool_close(at.c_str(), "orders", 0), PERDURE_OK) << perdure_last_error();
+  perdure_pool_description pool{};
+  pool.size = sizeof pool;
+  EXPECT_EQ(perdure_pool_describe(at.c_str(), "orders", 0, &pool), PERDURE_OK);
+  EXPECT_EQ(pool.state, PERDURE_POOL_CLOSED);
+  EXPECT_EQ(perdure_pool_open(at.c_str(), "orders", 0, &pool), PERDURE_OK);
+  EXPECT_EQ(pool.state, PERDURE_POOL_OPEN);
+}
+
+// A peer that takes requests and does not answer, and none at all.
+TEST_F(PublicPools, WhatWasSentAndNotAnsweredIsUnknown) {
+  const auto within = std::chrono::milliseconds(100);
+  const auto all = [&](const std::string& at, ErrorCode changing, ErrorCode looking) {
+    EXPECT_EQ(create_pool(at, named("orders"), within).code(), changing);
+    EXPECT_EQ(open_pool(at, "orders", within).code(), changing);
+    EXPECT_EQ(close_pool(at, "orders", within).code(), changing);
+    EXPECT_EQ(delete_pool(at, "orders", "uuid", within).code(), changing);
+    EXPECT_EQ(describe_pool(at, "orders", within).code(), looking);
+    EXPECT_EQ(list_pools(at, within).code(), looking);
+  };
+  const int silent = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  ASSERT_GE(silent, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof address;
+  auto* const generic = reinterpret_cast<sockaddr*>(&address);
+  ASSERT_EQ(::bind(silent, generic, length), 0);
+  ASSERT_EQ(::getsockname(silent, generic, &length), 0);
+  const std::string at = "127.0.0.1:" + std::to_string(ntohs(address.sin_port));
+  all(at, ErrorCode::Disconnected, ErrorCode::Disconnected);  // it does not listen yet
+  ASSERT_EQ(::listen(silent, 64), 0);
+  all(at, ErrorCode::OutcomeUnknown, ErrorCode::TimedOut);
+  ::close(silent);
 }
 
 TEST_F(PublicPools, OneThatNoLogFitsIntoIsMadeOnRequestOnly) {
@@ -191,7 +256,9 @@ TEST_F(PublicPools, ALogSaysThatAReplicaIsDownAndBackToWhoeverListens) {
   EXPECT_TRUE(said.has(PERDURE_WARNING, "replica " + second.address() + " is down"));
   EXPECT_FALSE(said.has(PERDURE_INFO, "is back"));
   second.start();
-  for (const RepairReport& report : log->repair(kPoolPatience)) {
+  const auto repaired = log->repair(kPoolPatience);
+  ASSERT_TRUE(repaired.ok()) << repaired.error().message;
+  for (const RepairReport& report : *repaired) {
     EXPECT_TRUE(report.repaired) << report.error;
   }
   EXPECT_TRUE(said.has(PERDURE_INFO, "replica " + second.address() + " is back"));

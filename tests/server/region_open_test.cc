@@ -344,6 +344,88 @@ TEST_P(RegionOpen, ADescriptorWakesWhoWaits) {
   EXPECT_GT(slept, 0) << "nothing was shown";
 }
 
+// max() of microseconds is more than nanoseconds can say.
+TEST_P(RegionOpen, WhoWantsToSpinForEverMay) {
+  start(1);
+  for (const auto spin : {std::chrono::microseconds::max(), std::chrono::microseconds::min()}) {
+    RegionOptions how = options();
+    how.spin = spin;
+    auto region = Region::open(how);
+    ASSERT_TRUE(region.ok()) << region.error().message;
+    write(*region, 0, "word");
+    EXPECT_EQ(read(*region, 0, 4), "word");
+  }
+  RegionOptions wrong = options();
+  wrong.rnic.ack_timeout = 5;
+  EXPECT_EQ(Region::open(wrong).code(), ErrorCode::InvalidArgument);
+}
+
+// Updates: one in 64, and the first.
+TEST_P(RegionOpen, TimesItsCalls) {
+  start(1);
+  auto region = Region::open(options());
+  ASSERT_TRUE(region.ok()) << region.error().message;
+  for (std::uint64_t updates = 1; updates <= 130; ++updates) {
+    write(*region, 0, "word");
+    const RegionTimes times = region->times();
+    ASSERT_EQ(times.durable.count(), 1 + (updates - 1) / 64) << updates;
+    ASSERT_EQ(times.committed.count(), 1 + (updates - 1) / 64) << updates;
+  }
+  EXPECT_EQ(region->times().reads.count() + region->times().atomics.count(), 0u);
+  for (std::uint64_t calls = 1; calls <= 3; ++calls) {
+    EXPECT_EQ(read(*region, 0, 4), "word");
+    ASSERT_TRUE(region->fetch_add(64, 1).ok());
+    EXPECT_EQ(region->times().reads.count(), calls);
+    EXPECT_EQ(region->times().atomics.count(), calls);
+  }
+  std::array<std::byte, 1> into{};
+  EXPECT_EQ(region->read(region->bytes(), into).code(), ErrorCode::OutOfRange);
+  EXPECT_EQ(region->times().reads.count(), 3u);
+  EXPECT_GT(region->times().reads.sum_ns, 0u);
+}
+
+TEST_P(RegionOpen, FromCTicketsAreOfOneRegionAndReplicasAreDescribed) {
+  start(1);
+  const std::string address = peers_[0]->address();
+  const char* const peers[] = {address.c_str()};
+  const std::string transport(to_string(GetParam()));
+  perdure_region_options options{};
+  options.size = sizeof options;
+  options.peers = peers;
+  options.peer_count = 1;
+  options.pool = "bytes";
+  options.transport = transport.c_str();
+  options.usual_costs = true;
+  perdure_region* region = nullptr;
+  ASSERT_EQ(perdure_region_open(&options, &region), PERDURE_OK) << perdure_last_error();
+  const perdure_range range{0, "data", 4, 0};
+  perdure_region_ticket ticket{};
+  ASSERT_EQ(perdure_region_write(region, &range, 1, &ticket), PERDURE_OK) << perdure_last_error();
+  ASSERT_EQ(perdure_region_wait(region, &ticket, PERDURE_COMMITTED, 60'000), PERDURE_OK);
+  bool yes = true;
+  // One of another region, or of an earlier opening, is none of this.
+  const perdure_region_ticket other{ticket.number, ticket.writer + 1};
+  EXPECT_EQ(perdure_region_wait(region, &other, PERDURE_COMMITTED, 60'000),
+            PERDURE_INVALID_ARGUMENT);
+  EXPECT_EQ(perdure_region_reached(region, &other, PERDURE_DURABLE, &yes), PERDURE_OK);
+  EXPECT_FALSE(yes);
+  EXPECT_EQ(perdure_region_wait(region, nullptr, PERDURE_COMMITTED, 1), PERDURE_INVALID_ARGUMENT);
+  perdure_region_replica_status replica{};
+  replica.size = sizeof replica;
+  std::size_t there = 0;
+  EXPECT_EQ(perdure_region_get_replicas(region, &replica, 1, &there), PERDURE_OK);
+  EXPECT_EQ(there, 1u);
+  EXPECT_EQ(replica.peer, address);
+  EXPECT_TRUE(replica.up && replica.whole);
+  EXPECT_EQ(replica.resolved, 1u);
+  EXPECT_GT(std::strlen(replica.small_method), 0u);
+  perdure_region_times times{};
+  times.size = sizeof times;
+  EXPECT_EQ(perdure_region_get_times(region, &times), PERDURE_OK);
+  EXPECT_GT(perdure_time_quantile_ns(&times.committed, 0.5), 0u);
+  EXPECT_EQ(perdure_region_close(region, 60'000), PERDURE_OK) << perdure_last_error();
+}
+
 TEST_P(RegionOpen, FromC) {
   start(1);
   const std::string address = peers_[0]->address();
@@ -360,11 +442,11 @@ TEST_P(RegionOpen, FromC) {
   ASSERT_EQ(perdure_region_open(&options, &region), PERDURE_OK) << perdure_last_error();
   const std::uint64_t tail = 4;
   const perdure_range ranges[] = {{0, "data", 4, 0}, {4096, "more", 4, 0}, {64, &tail, 8, 1}};
-  std::uint64_t ticket = 0;
+  perdure_region_ticket ticket{};
   ASSERT_EQ(perdure_region_write(region, ranges, 3, &ticket), PERDURE_OK) << perdure_last_error();
-  ASSERT_EQ(perdure_region_wait(region, ticket, PERDURE_COMMITTED, 60'000), PERDURE_OK);
+  ASSERT_EQ(perdure_region_wait(region, &ticket, PERDURE_COMMITTED, 60'000), PERDURE_OK);
   bool yes = false;
-  EXPECT_EQ(perdure_region_reached(region, ticket, PERDURE_DURABLE, &yes), PERDURE_OK);
+  EXPECT_EQ(perdure_region_reached(region, &ticket, PERDURE_DURABLE, &yes), PERDURE_OK);
   EXPECT_TRUE(yes);
   std::uint64_t before = 0;
   EXPECT_EQ(perdure_region_fetch_add(region, 64, 3, &before), PERDURE_OK);

@@ -62,6 +62,8 @@ void name_words() {
   name(&describe_pool);
   name(&list_pools);
   name(&delete_pool);
+  name(&open_pool);
+  name(&close_pool);
   name(&set_message_callback);
 }
 
@@ -95,12 +97,17 @@ void name_log() {
 
 void name_writer() {
   using Bytes = std::span<const std::byte>;
+  using Pieces = std::span<const std::span<const std::byte>>;
   using Time = std::chrono::milliseconds;
   name(&LogWriter::open);
-  name(&LogWriter::commit);
+  name<Result<Ticket> (LogWriter::*)(Bytes, Level, Time)>(&LogWriter::commit);
+  name<Result<Ticket> (LogWriter::*)(Pieces, Level, Time)>(&LogWriter::commit);
   name<Result<void> (LogWriter::*)(Bytes, LogWriter::Done, Level, Time)>(&LogWriter::submit);
+  name<Result<void> (LogWriter::*)(Pieces, LogWriter::Done, Level, Time)>(&LogWriter::submit);
   name<std::future<Result<Ticket>> (LogWriter::*)(Bytes, Level, Time)>(&LogWriter::submit);
-  name(&LogWriter::submit_tagged);
+  name<std::future<Result<Ticket>> (LogWriter::*)(Pieces, Level, Time)>(&LogWriter::submit);
+  name<Result<void> (LogWriter::*)(Bytes, std::uint64_t, Level, Time)>(&LogWriter::submit_tagged);
+  name<Result<void> (LogWriter::*)(Pieces, std::uint64_t, Level, Time)>(&LogWriter::submit_tagged);
   name(&LogWriter::completion_fd);
   name(&LogWriter::take_completed);
   name(&LogWriter::poll);
@@ -126,6 +133,7 @@ void name_region() {
   name(&Region::arm);
   name(&Region::note_equal);
   name(&Region::status);
+  name(&Region::times);
   name(&Region::close);
 }
 
@@ -159,5 +167,5 @@ int main() {
   name_life<Region>();
   name_life<RpcServer>();
   name_life<RpcClient>();
-  std::cout << (named == 93 ? "all" : "not all") << '\n';
+  std::cout << (named == 100 ? "all" : "not all") << '\n';
 }

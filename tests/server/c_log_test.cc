@@ -1,0 +1,226 @@
+// A log through the C interface: what perdure.h has beside append, wait and read.
+#include <gtest/gtest.h>
+#include <perdure/perdure.h>
+
+#include <array>
+#include <cstring>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "core/clock.h"
+#include "opened_peer.h"
+
+namespace perdure::server {
+namespace {
+
+constexpr std::uint32_t kMinuteMs = 60'000;
+
+class CLog : public testing::Test {
+ protected:
+  CLog() {
+    for (std::size_t index = 0; index < 3; ++index) addresses_.push_back(peers_[index].address());
+    for (const std::string& address : addresses_) at_.push_back(address.c_str());
+    options_.size = sizeof options_;
+    options_.peers = at_.data();
+    options_.peer_count = at_.size();
+    options_.pool = "log";
+    options_.transport = "tcp";
+    options_.usual_costs = true;
+    options_.record_bytes_max = 4096;
+  }
+  ~CLog() override { perdure_log_close(log_); }
+  void open() { ASSERT_EQ(perdure_log_open(&options_, &log_), PERDURE_OK) << perdure_last_error(); }
+  std::string connection() const {
+    return "perdure://" + addresses_[0] + "," + addresses_[1] + "," + addresses_[2] +
+           "/log?transport=tcp&measure_costs=0&record_bytes_max=4096";
+  }
+
+  OpenedPeers peers_{Transport::Tcp};
+  std::vector<std::string> addresses_;
+  std::vector<const char*> at_;
+  perdure_log_options options_{};
+  perdure_log* log_ = nullptr;
+};
+
+TEST_F(CLog, RecordsOfPiecesAndInClaimedRoomAreReadBack) {
+  open();
+  const std::array<perdure_bytes, 3> pieces = {{{"one", 3}, {nullptr, 0}, {" two", 4}}};
+  perdure_ticket ticket{};
+  ASSERT_EQ(perdure_log_append_pieces(log_, pieces.data(), pieces.size(), &ticket), PERDURE_OK);
+  EXPECT_EQ(ticket.index, 0u);
+  void* room = nullptr;
+  ASSERT_EQ(perdure_log_claim(log_, 100, &room), PERDURE_OK) << perdure_last_error();
+  std::memcpy(room, "three", 5);
+  ASSERT_EQ(perdure_log_append_claimed(log_, 5, &ticket), PERDURE_OK) << perdure_last_error();
+  ASSERT_EQ(perdure_log_wait(log_, &ticket, PERDURE_COMMITTED, kMinuteMs), PERDURE_OK);
+  bool yes = false;
+  EXPECT_EQ(perdure_log_reached(log_, &ticket, PERDURE_COMMITTED, &yes), PERDURE_OK);
+  EXPECT_TRUE(yes);
+  ++ticket.writer;
+  EXPECT_EQ(perdure_log_reached(log_, &ticket, PERDURE_COMMITTED, &yes), PERDURE_OK);
+  EXPECT_FALSE(yes);
+  EXPECT_EQ(perdure_log_append_claimed(log_, 5, &ticket), PERDURE_INVALID_ARGUMENT);
+  const perdure_bytes null{nullptr, 1};
+  EXPECT_EQ(perdure_log_append_pieces(log_, &null, 1, &ticket), PERDURE_INVALID_ARGUMENT);
+  EXPECT_EQ(perdure_log_poll_within(log_, 10), PERDURE_OK);
+
+  perdure_reader* reader = nullptr;
+  ASSERT_EQ(perdure_log_reader(log_, nullptr, &reader), PERDURE_OK) << perdure_last_error();
+  EXPECT_EQ(perdure_log_close_within(std::exchange(log_, nullptr), kMinuteMs), PERDURE_OK)
+      << perdure_last_error();
+  for (const std::string expected : {"one two", "three"}) {
+    perdure_record record{};
+    bool found = false;
+    ASSERT_EQ(perdure_reader_next(reader, &record, &found), PERDURE_OK);
+    ASSERT_TRUE(found);
+    EXPECT_EQ(std::string(static_cast<const char*>(record.bytes), record.length), expected);
+  }
+  EXPECT_EQ(perdure_reader_peer(reader), addresses_[0]);
+  perdure_record record{};
+  bool found = true;
+  ASSERT_EQ(perdure_reader_next(reader, &record, &found), PERDURE_OK);
+  EXPECT_FALSE(found);
+  perdure_log_end end = PERDURE_END_RING_FULL;
+  EXPECT_EQ(perdure_reader_get_end(reader, &end), PERDURE_OK);
+  EXPECT_EQ(end, PERDURE_END_CLEAN);
+  perdure_reader_close(reader);
+}
+
+// One of three peers is silent. Expect: its status says why, and repair what has become of it.
+TEST_F(CLog, SaysHowEachReplicaIsAndWhatRepairDid) {
+  options_.replica_timeout_ms = 200;
+  open();
+  perdure_ticket ticket{};
+  ASSERT_EQ(perdure_log_append(log_, "one", 3, &ticket), PERDURE_OK);
+  ASSERT_EQ(perdure_log_wait(log_, &ticket, PERDURE_COMMITTED, kMinuteMs), PERDURE_OK);
+  std::array<perdure_replica_status, 3> replicas{};
+  std::size_t there = 0;
+  EXPECT_EQ(perdure_log_get_replicas(log_, replicas.data(), 3, &there), PERDURE_INVALID_ARGUMENT);
+  EXPECT_EQ(perdure_log_get_replicas(log_, nullptr, 0, &there), PERDURE_OK);
+  EXPECT_EQ(there, 3u);
+  for (auto& each : replicas) each.size = sizeof each;
+  ASSERT_EQ(perdure_log_get_replicas(log_, replicas.data(), 3, &there), PERDURE_OK);
+  for (std::size_t index = 0; index < 3; ++index) {
+    EXPECT_EQ(replicas[index].peer, addresses_[index]);
+    EXPECT_TRUE(replicas[index].up);
+    EXPECT_STREQ(replicas[index].down_reason, "");
+    EXPECT_GT(std::strlen(replicas[index].small_method), 0u);
+    EXPECT_EQ(std::strlen(replicas[index].pool_uuid), 36u);
+    EXPECT_NE(std::strstr(replicas[index].profile, "page"), nullptr) << replicas[index].profile;
+  }
+  // With room for one only, nothing is written behind it.
+  std::memset(&replicas[1], 0x5a, sizeof replicas[1]);
+  ASSERT_EQ(perdure_log_get_replicas(log_, replicas.data(), 1, &there), PERDURE_OK);
+  EXPECT_EQ(replicas[1].peer[0], 0x5a);
+
+  peers_[2].end_sessions();
+  const Deadline patience = Deadline::after(std::chrono::minutes(1));
+  for (auto& each : replicas) each.size = sizeof each;
+  do {
+    ASSERT_EQ(perdure_log_poll(log_), PERDURE_OK) << perdure_last_error();
+    ASSERT_EQ(perdure_log_get_replicas(log_, replicas.data(), 3, &there), PERDURE_OK);
+  } while (replicas[2].up && !patience.passed());
+  EXPECT_GT(std::strlen(replicas[2].down_reason), 0u);
+  std::array<perdure_repair_report, 2> reports{};
+  for (auto& each : reports) each.size = sizeof each;
+  ASSERT_EQ(perdure_log_repair_within(log_, kMinuteMs, reports.data(), 2, &there), PERDURE_OK);
+  EXPECT_EQ(there, 1u);
+  EXPECT_EQ(reports[0].peer, addresses_[2]);
+  EXPECT_TRUE(reports[0].repaired) << reports[0].error;
+  ASSERT_EQ(perdure_log_repair_within(log_, kMinuteMs, reports.data(), 2, &there), PERDURE_OK);
+  EXPECT_EQ(there, 0u);
+  ASSERT_EQ(perdure_log_take_repairs(log_, reports.data(), 2, &there), PERDURE_OK);
+}
+
+TEST_F(CLog, ItsReplicasAndQuorumAreChanged) {
+  const char* const two[] = {at_[0], at_[1]};
+  options_.peers = two;
+  options_.peer_count = 2;
+  open();
+  perdure_log_status status{};
+  status.size = sizeof status;
+  ASSERT_EQ(perdure_log_add_replica(log_, at_[2], 2), PERDURE_OK) << perdure_last_error();
+  ASSERT_EQ(perdure_log_get_status(log_, &status), PERDURE_OK);
+  EXPECT_EQ(status.replicas, 3u);
+  EXPECT_EQ(perdure_log_add_replica(log_, at_[2], 2), PERDURE_ALREADY_EXISTS);
+  ASSERT_EQ(perdure_log_change_quorum(log_, 3), PERDURE_OK) << perdure_last_error();
+  ASSERT_EQ(perdure_log_remove_replica(log_, at_[1], 2), PERDURE_OK) << perdure_last_error();
+  ASSERT_EQ(perdure_log_get_status(log_, &status), PERDURE_OK);
+  EXPECT_EQ(status.replicas, 2u);
+  EXPECT_EQ(status.quorum, 2u);
+  EXPECT_EQ(perdure_log_replace_replica(log_, at_[1], at_[0]), PERDURE_NOT_FOUND);
+  EXPECT_EQ(perdure_log_change_quorum(log_, 5), PERDURE_INVALID_ARGUMENT);
+}
+
+struct Told {
+  std::string message = "not called";
+  perdure_finished finished{};
+};
+
+TEST_F(CLog, AWriterIsOpenedFromAStringAndSaysWhatBecameOfRecords) {
+  perdure_log_writer_options how{};
+  how.size = sizeof how;
+  how.records_max = 2;
+  perdure_log_writer* writer = nullptr;
+  ASSERT_EQ(perdure_log_writer_open_string(connection().c_str(), &how, &writer), PERDURE_OK)
+      << perdure_last_error();
+  const std::array<perdure_bytes, 2> pieces = {{{"one ", 4}, {"two", 3}}};
+  perdure_ticket ticket{};
+  ASSERT_EQ(perdure_log_writer_commit_pieces(writer, pieces.data(), 2, PERDURE_COMMITTED, kMinuteMs,
+                                             &ticket),
+            PERDURE_OK)
+      << perdure_last_error();
+  // Too large: it is refused when its turn comes.
+  const std::vector<char> large(5000);
+  ASSERT_EQ(perdure_log_writer_submit(writer, large.data(), large.size(), 7, PERDURE_COMMITTED,
+                                      kMinuteMs),
+            PERDURE_OK);
+  Told told;
+  const auto note = [](const perdure_finished* finished, const char* message, void* context) {
+    static_cast<Told*>(context)->finished = *finished;
+    static_cast<Told*>(context)->message = message;
+  };
+  ASSERT_EQ(perdure_log_writer_submit_calling(writer, pieces.data(), 2, 8, PERDURE_COMMITTED,
+                                              kMinuteMs, note, &told),
+            PERDURE_OK);
+  EXPECT_EQ(
+      perdure_log_writer_submit_pieces(writer, pieces.data(), 2, 9, PERDURE_COMMITTED, kMinuteMs),
+      PERDURE_QUEUE_FULL);
+  const Deadline patience = Deadline::after(std::chrono::minutes(1));
+  std::size_t taken = 0;
+  std::array<perdure_finished, 4> finished{};
+  while ((taken == 0 || told.message == "not called") && !patience.passed()) {
+    ASSERT_EQ(perdure_log_writer_poll(writer), PERDURE_OK);
+    if (taken != 0) continue;
+    ASSERT_EQ(perdure_log_writer_take(writer, finished.data(), 4, &taken), PERDURE_OK);
+  }
+  ASSERT_EQ(taken, 1u);
+  EXPECT_EQ(finished[0].tag, 7u);
+  EXPECT_EQ(finished[0].code, PERDURE_INVALID_ARGUMENT);
+  EXPECT_NE(std::strstr(perdure_finished_message(0), "5000 bytes"), nullptr)
+      << perdure_finished_message(0);
+  EXPECT_STREQ(perdure_finished_message(1), "");
+  EXPECT_EQ(told.message, "");
+  EXPECT_EQ(told.finished.tag, 8u);
+  EXPECT_EQ(told.finished.code, PERDURE_OK);
+  EXPECT_EQ(told.finished.ticket.index, 1u);
+  EXPECT_EQ(perdure_log_writer_close(writer, kMinuteMs), PERDURE_OK) << perdure_last_error();
+  EXPECT_EQ(perdure_log_writer_open_string("perdure://a:1", &how, &writer),
+            PERDURE_INVALID_ARGUMENT);
+  EXPECT_EQ(perdure_log_writer_open_file("/nowhere/log.toml", nullptr, &writer), PERDURE_NOT_FOUND);
+}
+
+TEST_F(CLog, WhatIsAskedOfAnRnicIsLookedAt) {
+  options_.rnic_ack_timeout = 5;
+  EXPECT_EQ(perdure_log_open(&options_, &log_), PERDURE_INVALID_ARGUMENT);
+  EXPECT_NE(std::strstr(perdure_last_error(), "6 to 22"), nullptr) << perdure_last_error();
+  options_.rnic_ack_timeout = 14;
+  options_.rnic_traffic_class = 256;
+  EXPECT_EQ(perdure_log_open(&options_, &log_), PERDURE_INVALID_ARGUMENT);
+  options_.rnic_traffic_class = 106;
+  open();
+}
+
+}  // namespace
+}  // namespace perdure::server
