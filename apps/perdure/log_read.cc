@@ -43,13 +43,39 @@ LogReaderOptions reader_options(const ReadCommand& command, const std::string& p
   return options;
 }
 
+/// Says so where what follows may lack committed records: a quorum of the log may have some that
+/// none of those has which were read.
+void warn_of_missing_votes(const ReplicaSurvey& survey, const std::string& reasons) {
+  const log::Choice choice = survey.choice();
+  if (choice.history) return;
+  std::string unasked;
+  for (const std::string& name : survey.not_asked()) {
+    unasked += (unasked.empty() ? "; not asked: " : ", ") + name;
+  }
+  const log::Configuration log = *survey.configuration();
+  const std::string why =
+      choice.voters < choice.needed
+          ? fmt::format("{} of its {} replicas can say what is committed, and it takes {}",
+                        choice.voters, log.members.size(), choice.needed)
+          : fmt::format("something up to LSN {} was committed, and can not be read",
+                        choice.claimed.value);
+  print_warning(
+      fmt::format("committed records may be missing from what follows: the log has a "
+                  "quorum of {}, {}{}{}",
+                  log.quorum, why, unasked, reasons));
+}
+
 /// Of several peers, the one that holds the log's history: one that was down may lack records.
 Result<std::string> choose_peer(const ReadCommand& command) {
   const std::vector<std::string>& peers = command.peers.peers;
-  if (peers.size() == 1) return peers.front();
   ReplicaSurvey survey;
   survey.open_peers(command.peers);
   if (const auto missing = survey.missing_pool()) return *missing;
+  if (peers.size() == 1) {
+    survey.read_starts();
+    if (survey.configuration()) warn_of_missing_votes(survey, "");
+    return peers.front();
+  }
   survey.read_all();
   std::size_t answered = 0;
   std::string reasons;
@@ -63,13 +89,7 @@ Result<std::string> choose_peer(const ReadCommand& command) {
                  fmt::format("no replica of '{}' can be read{}{}", command.peers.pool,
                              answered == 0 ? "" : ": none holds a log yet", reasons)};
   }
-  const std::size_t majority = peers.size() / 2 + 1;
-  if (answered < peers.size() - majority + 1) {
-    print_warning(
-        fmt::format("only {} of {} replicas answer, so committed records may be missing "
-                    "from what follows{}",
-                    answered, peers.size(), reasons));
-  }
+  warn_of_missing_votes(survey, reasons);
   return survey.replicas()[*best].name;
 }
 

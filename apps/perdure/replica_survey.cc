@@ -1,6 +1,7 @@
 // Opening and reading replicas.
 #include "replica_survey.h"
 
+#include "core/assert.h"
 #include "core/try.h"
 #include "pmem/pool.h"
 
@@ -60,6 +61,10 @@ class FileLogBytes final : public ByteSource {
   const std::uint64_t size_;
 };
 
+std::uint64_t log_id_of(const SurveyedReplica& replica) {
+  return replica.survey->report->start.anchor->log_id;
+}
+
 }  // namespace
 
 void ReplicaSurvey::open_peers(const PeerOptions& options) {
@@ -83,6 +88,7 @@ void ReplicaSurvey::open_peers(const PeerOptions& options) {
     replica.pool_uuid = session.pool.uuid;
     replica.profile = session.pool.profile;
     replica.message_bytes_max = session.message_bytes_max;
+    replica.epoch = session.pool.epoch;
     replica.writer_present = session.pool.writer_present;
     replica.writer_name = session.pool.writer_name;
     replica.bytes = std::move(bytes).value();
@@ -101,11 +107,13 @@ void ReplicaSurvey::open_file(const std::string& path) {
   SurveyedReplica& replica = replicas_.emplace_back();
   replica.name = path;
   auto bytes = FileLogBytes::open(path);
-  if (bytes.ok()) {
-    replica.bytes = std::move(bytes).value();
-  } else {
+  if (!bytes.ok()) {
     replica.error = bytes.error();
+    return;
   }
+  replica.bytes = std::move(bytes).value();
+  const auto info = pmem::Pool::inspect(path);
+  if (info.ok()) replica.pool_uuid = pmem::to_string(info->header.uuid);
 }
 
 void ReplicaSurvey::read_all() {
@@ -122,10 +130,65 @@ void ReplicaSurvey::read_all() {
   }
 }
 
+void ReplicaSurvey::read_starts() {
+  for (SurveyedReplica& replica : replicas_) {
+    if (!replica.bytes) continue;
+    auto start = log::read_start(*replica.bytes);
+    log::Survey found;
+    if (start.ok() && start->anchor) found.report.emplace().start = std::move(start).value();
+    if (!start.ok() && start.code() == ErrorCode::Corrupt) found.damage = start.error();
+    if (start.ok() || found.damage) {
+      replica.survey = std::move(found);
+    } else {
+      replica.error = start.error();
+    }
+  }
+}
+
 std::optional<std::size_t> ReplicaSurvey::best() const {
   std::vector<std::optional<log::Survey>> surveys;
   for (const SurveyedReplica& replica : replicas_) surveys.push_back(replica.survey);
   return log::choose_history(surveys);
+}
+
+std::optional<log::Configuration> ReplicaSurvey::configuration() const {
+  const auto from = best();
+  std::optional<log::Configuration> newest;
+  for (const SurveyedReplica& replica : replicas_) {
+    if (!from || !replica.survey || !replica.survey->report) continue;
+    if (log_id_of(replica) != log_id_of(replicas_[*from])) continue;
+    const log::Configuration& stated = replica.survey->state().configuration;
+    if (!newest || stated.generation > newest->generation) newest = stated;
+  }
+  return newest;
+}
+
+log::Choice ReplicaSurvey::choice() const {
+  const auto stated = configuration();
+  PERDURE_ASSERT(stated.has_value());
+  std::vector<log::Candidate> candidates;
+  for (const SurveyedReplica& replica : replicas_) {
+    const auto pool = log::parse_uuid(replica.pool_uuid);
+    if (!pool || !replica.survey) continue;
+    candidates.push_back(log::candidate_of(*pool, *replica.survey, log_id_of(replicas_[*best()])));
+  }
+  return log::choose(candidates, {*stated});
+}
+
+std::vector<std::string> ReplicaSurvey::not_asked() const {
+  std::vector<std::string> names;
+  const auto stated = configuration();
+  if (!stated) return names;
+  for (const log::Member& member : stated->members) {
+    const std::string uuid = pmem::to_string(member.pool);
+    // One that does not answer is known by its address alone.
+    const bool asked =
+        std::any_of(replicas_.begin(), replicas_.end(), [&](const SurveyedReplica& each) {
+          return each.pool_uuid == uuid || (each.pool_uuid.empty() && each.name == member.name);
+        });
+    if (!asked) names.push_back(member.name);
+  }
+  return names;
 }
 
 }  // namespace perdure::app

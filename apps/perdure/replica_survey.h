@@ -22,9 +22,10 @@ struct SurveyedReplica {
   std::unique_ptr<ByteSource> bytes;     // nothing: it could not be reached or opened
   std::optional<log::Survey> survey;     // nothing: it could not be read
   std::optional<Error> error;            // why not
-  std::string pool_uuid;                 // of a peer's; empty: it could not be reached
-  std::optional<ServerProfile> profile;  // the same; by the transport that was used
+  std::string pool_uuid;                 // empty: it could not be reached or opened
+  std::optional<ServerProfile> profile;  // of a peer's; by the transport that was used
   std::size_t message_bytes_max = 0;     // the same
+  Epoch epoch;                           // the same: the highest that was granted
   bool writer_present = false;           // somebody appends at this moment
   std::string writer_name;
 };
@@ -40,10 +41,20 @@ class ReplicaSurvey {
 
   /// Reads every replica from head to tail. Shows on a terminal how far it is.
   void read_all();
+  /// Reads only what every replica says of its log: no record.
+  void read_starts();
 
   const std::vector<SurveyedReplica>& replicas() const { return replicas_; }
   /// The replica that holds the log's history: of the highest epoch, and of those the longest.
   std::optional<std::size_t> best() const;
+  /// Of what was read, the newest configuration by the states of that log; nothing: no log was
+  /// read.
+  std::optional<log::Configuration> configuration() const;
+  /// Whether what was read surely has all that is committed, by the log's own quorum.
+  /// Requires that there is a configuration.
+  log::Choice choice() const;
+  /// The log's replicas that are none of these, by the addresses at which they were admitted.
+  std::vector<std::string> not_asked() const;
 
  private:
   client::Dialer dialer_;

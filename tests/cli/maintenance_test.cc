@@ -58,6 +58,49 @@ TEST(Verify, TheLastRecordIsFoundToBeDamagedOnOneReplicaAloneToo) {
   EXPECT_TRUE(contains(both.out, "2 of 3 replicas are whole")) << both.out;
 }
 
+TEST(Verify, ReplicasThatWereNotAskedAreNamed) {
+  Cluster cluster;
+  ASSERT_EQ(run(cluster.log("append"), "one\n").status, 0);
+  const std::string two = cluster.address(0) + "," + cluster.address(1);
+  const Outcome part =
+      run({"log", "verify", "--peers", two, "--pool", "orders", "--format", "json"});
+  EXPECT_EQ(part.status, 1) << part.out;
+  const json report = json::parse(part.out);
+  EXPECT_EQ(report["equal"], 2);
+  EXPECT_EQ(report["not_asked"], json::array({cluster.address(2)}));
+  EXPECT_EQ(report["ok"], false);
+  const Outcome text = run({"log", "verify", "--peers", two, "--pool", "orders"});
+  EXPECT_TRUE(contains(text.out, cluster.address(2) + ": not asked")) << text.out;
+  EXPECT_TRUE(contains(text.out, "2 of 3 replicas are whole")) << text.out;
+  // Expect: one that was asked and does not answer is not one that was not asked.
+  cluster.stop(2);
+  const Outcome down = run(cluster.log("verify", {"--format", "json"}));
+  EXPECT_EQ(down.status, 1);
+  EXPECT_EQ(json::parse(down.out)["not_asked"], json::array());
+}
+
+// How many must be read for that follows from the log's quorum, not from how many were named.
+TEST(Read, SaysWhereCommittedRecordsMayBeMissing) {
+  for (const std::string quorum : {"1", "2", "3"}) {
+    Cluster cluster;
+    ASSERT_EQ(run(cluster.log("append", {"--quorum", quorum}), "one\n").status, 0);
+    const auto warned = [&](const std::vector<std::string>& words) {
+      const Outcome read = run(words);
+      EXPECT_EQ(read.status, 0) << read.err;
+      EXPECT_EQ(read.out, "one\n");
+      return contains(read.err, "committed records may be missing");
+    };
+    const std::string two = cluster.address(0) + "," + cluster.address(1);
+    EXPECT_FALSE(warned(cluster.log("read"))) << quorum;
+    EXPECT_EQ(warned(cluster.log_of(1, "read")), quorum != "3") << quorum;
+    EXPECT_EQ(warned({"log", "read", "--peers", two, "--pool", "orders"}), quorum == "1");
+    cluster.stop(2);
+    EXPECT_EQ(warned(cluster.log("read")), quorum == "1");
+    cluster.stop(1);
+    EXPECT_EQ(warned(cluster.log("read")), quorum != "3");
+  }
+}
+
 TEST(Verify, AFileThatIsNoPoolOrTruncatedIsAnError) {
   Cluster cluster;
   cluster.stop(0);
