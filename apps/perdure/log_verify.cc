@@ -56,11 +56,26 @@ bool same_log(const ScanReport& one, const ScanReport& other) {
   return one.start.anchor->log_id == other.start.anchor->log_id;
 }
 
+/// Of a pool that has no log, what that means.
+std::string blank_reason(const SurveyedReplica& replica, const ScanReport* history) {
+  if (history != nullptr) {
+    const auto pool = log::parse_uuid(replica.pool_uuid);
+    const bool member = pool && history->start.state().configuration.has(*pool);
+    return member ? log::describe_difference(*replica.survey, *history) + "; repair copies them"
+                  : "it holds nothing, and is no replica of this log";
+  }
+  if (replica.epoch == Epoch{}) return "no log there; the first append creates it";
+  return fmt::format(
+      "it holds nothing, although it was written or fenced in epoch {}: what it held "
+      "is gone, or creating a log was cut short; the first append creates a new one",
+      replica.epoch.value);
+}
+
 Judgement judge(const SurveyedReplica& replica, const ScanReport* history, bool alone) {
   if (!replica.survey) return {Verdict::Unreachable, replica.error->message};
   if (replica.survey->damage) return {Verdict::Damaged, replica.survey->damage->message};
   if (!replica.survey->report) {
-    return {Verdict::Different, "no log there; the first append or a repair creates it"};
+    return {Verdict::Different, blank_reason(replica, history)};
   }
   const ScanReport& report = *replica.survey->report;
   PERDURE_ASSERT(history != nullptr);  // at least this replica has a log

@@ -329,7 +329,11 @@ std::optional<std::size_t> choose_history(const std::vector<std::optional<Survey
 
 std::string describe_difference(const Survey& replica, const ScanReport& history) {
   if (replica.damage) return replica.damage->message;
-  if (!replica.report) return "no log there yet";
+  if (!replica.report) {
+    return fmt::format("holds nothing, although it is a replica, and lacks {} (LSN {} to {})",
+                       counted(history.records, "record"), history.start.head.value,
+                       history.tail.value);
+  }
   const ScanReport& report = *replica.report;
   const LogState& state = replica.state();
   if (state.marks.incomplete) return "incomplete: bringing it to equal was cut short";

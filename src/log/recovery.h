@@ -36,7 +36,8 @@ Candidate candidate_of(const pmem::Uuid& pool, const Survey& survey, std::uint64
 /// The replica that has most, for readers and for comparison: nothing is decided by it.
 std::optional<std::size_t> choose_history(const std::vector<std::optional<Survey>>& surveys);
 
-/// What differs between a replica and the history, in a person's words; empty when nothing does.
+/// What differs between a replica and the history, in a person's words; empty when nothing does. Of
+/// the history: head, tail, records, what is behind them and their last checksum.
 std::string describe_difference(const Survey& replica, const ScanReport& history);
 
 /// Where a replica is brought to.

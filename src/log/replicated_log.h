@@ -146,6 +146,7 @@ class ReplicatedLog {
   void adopt_on_others(Opening& opening, const History& history, const Target& target);
   std::optional<Error> adopt_on(std::size_t index, std::size_t from, Opening& opening,
                                 const History& history, const Target& target);
+  void warn_of_new_log(const Opening& opening) const;
   Result<void> start_log();
   Result<void> begin_epoch(const Configurations& in_play);
   Error too_few(std::string_view doing, const Configuration& configuration);
@@ -255,6 +256,7 @@ class ReplicatedLog {
   Lsn begin_ = kFirstLsn;  // of the epoch
   std::uint64_t writer_ = 0;
   bool writer_seen_ = false;  // another one, when opening looked
+  std::string had_writers_;   // pools that were written or fenced before this opening, in words
   Boundary head_;
   static constexpr std::size_t kTriedHeadsMax = 16;
   std::vector<Boundary> tried_heads_;  // of trims, beyond head_; the latest last

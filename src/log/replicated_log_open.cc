@@ -114,6 +114,7 @@ Result<void> ReplicatedLog::begin() {
     configuration_ = opening.configuration;
     PERDURE_TRY_VOID(require_uncreated(opening));
     PERDURE_TRY_VOID(start_log());
+    warn_of_new_log(opening);
   }
   payload_max_ = std::min(options_.record_bytes_max, payload_bytes_max(anchor_.ring_bytes));
   plain_bytes_max_ = std::min<std::uint64_t>(payload_max_, short_crc_bytes_max());
@@ -186,6 +187,10 @@ Result<void> ReplicatedLog::ask_pools() {
     replica.set_pool(*uuid);
     if (pool->epoch > epoch_) newest_peer_ = replica.peer().name();
     epoch_ = std::max(epoch_, pool->epoch);
+    if (pool->epoch > Epoch{}) {
+      had_writers_ += fmt::format("; {}: epoch {}{}", replica.peer().name(), pool->epoch.value,
+                                  pool->writer_name.empty() ? "" : ", " + pool->writer_name);
+    }
     if (!pool->writer_present || pool->writer == writer_) continue;
     writer_seen_ = true;
     if (options_.take_over) continue;
@@ -541,6 +546,7 @@ Result<void> ReplicatedLog::adopt(Opening& opening, const History& history) {
 void ReplicatedLog::note_differences(Opening& opening, const History& history) const {
   ScanReport shown = history.report;
   shown.start.head = head_.lsn;
+  shown.records = next_index_ - head_.index;
   for (const auto& found : opening.surveys) {
     opening.differences.push_back(found ? describe_difference(*found, shown) : "");
   }
@@ -619,6 +625,21 @@ std::optional<Error> ReplicatedLog::adopt_on(std::size_t index, std::size_t from
   }
   if (!report.found.empty()) repairs_.push_back(std::move(report));
   return std::nullopt;
+}
+
+/// Pools of which nothing is left may have held a log. It is created all the same, for a creation
+/// that was cut short before its first write leaves no other trace; but nobody is to learn of it
+/// from indices that begin again.
+void ReplicatedLog::warn_of_new_log(const Opening& opening) const {
+  const bool begun = std::any_of(opening.starts.begin(), opening.starts.end(),
+                                 [](const auto& start) { return start && start->anchor; });
+  if (begun || had_writers_.empty()) return;
+  log_message(
+      Severity::Warning,
+      fmt::format("log '{}' is new, and begins at index 0: its pools held nothing, although "
+                  "they had writers{}; if they had a log, it is gone (what may have left "
+                  "them empty, too: creating it was cut short, or somebody fenced them)",
+                  options_.pool, had_writers_));
 }
 
 /// A log that nobody has: its first state on every replica, marked until all have it.

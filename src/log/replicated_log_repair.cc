@@ -177,6 +177,7 @@ Result<void> ReplicatedLog::bring_up(Replica& replica, ByteSource& bytes, Survey
   while (Replica* source = choose_source(refusing, deadline)) {
     here.tail = tail_;
     here.next_index = next_index_;
+    here.records = next_index_ - head_.index;
     here.last_crc = last_crc_;
     if (report.found.empty()) report.found = describe_difference(found, here);
     auto remote = client::RemoteBytes::open_for_writer(source->peer(), options_.pool,

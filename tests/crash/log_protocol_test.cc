@@ -1,5 +1,7 @@
 // The laws of docs/log-protocol.md, where trim, catching up, repair, replacement and reopening
 // meet.
+#include <perdure/messages.h>
+
 #include "tests/crash/log_cluster.h"
 
 namespace perdure {
@@ -286,6 +288,29 @@ TEST(LogProtocol, AFirstStateThatToreIsNoLog) {
     Cluster::append(**log, 2);
     Cluster::settle(**log);
     cluster.expect_all(0, 2);
+  }
+}
+
+// Nothing is left of it but what the pools themselves remember.
+TEST(LogProtocol, ALogThatIsCreatedWhereOneMayHaveBeenSaysSo) {
+  for (const bool had : {false, true}) {
+    Cluster cluster;
+    if (had) {
+      Writer log = cluster.opened();
+      Cluster::append(*log, 3);
+      log.reset();
+      for (std::size_t index = 0; index < 3; ++index) cluster.wipe(index);
+    }
+    std::string said;
+    set_message_callback([&](Severity severity, const std::string& message) {
+      if (severity == Severity::Warning) said += message;
+    });
+    Writer log = cluster.opened();
+    set_message_callback({});
+    ASSERT_NE(log, nullptr);
+    EXPECT_EQ(log->status().next_index, 0u);
+    EXPECT_EQ(said.find("is new, and begins at index 0") != std::string::npos, had) << said;
+    EXPECT_EQ(said.find("server1: epoch 1") != std::string::npos, had) << said;
   }
 }
 
