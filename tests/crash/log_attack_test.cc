@@ -2,7 +2,6 @@
 // docs/log-protocol.md.
 #include <functional>
 
-#include "log/log_state.h"
 #include "testing/relayed_peer.h"
 #include "tests/crash/log_cluster.h"
 
@@ -111,21 +110,6 @@ void begin_an_epoch_on_2_alone(Cluster& cluster) {
     };
   });
   EXPECT_FALSE(cluster.open(std::move(peers), cluster.options()).ok());
-}
-
-void put_state(Cluster& cluster, std::size_t index,
-               const std::function<void(log::LogState&)>& change) {
-  cluster.on_medium(index, [&](std::span<std::byte> bytes) {
-    LocalBytes local(bytes);
-    auto start = log::read_start(local);
-    ASSERT_TRUE(start.ok() && start->stored);
-    log::LogState state = start->state();
-    change(state);
-    const log::StateBytes page = log::encode_state(state, start->stored->generation + 1);
-    for (std::size_t copy = 0; copy < 2; ++copy) {
-      std::copy(page.begin(), page.end(), bytes.data() + log::kStateAt + copy * log::kStateEvery);
-    }
-  });
 }
 
 TEST(LogAttack, AWrapWhileStagingIsFullDoesNotAbort) {

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -12,6 +13,7 @@
 
 #include "core/epoch.h"
 #include "log/committed_reader.h"
+#include "log/log_state.h"
 #include "log/replicated_log.h"
 #include "pmem/pool_format.h"
 #include "testing/world_server.h"
@@ -208,5 +210,21 @@ class Cluster {
   std::vector<std::unique_ptr<test::WorldServer>> servers_;
   std::uint64_t writers_ = 0;
 };
+
+/// Makes a replica say something else of itself, in both copies.
+inline void put_state(Cluster& cluster, std::size_t index,
+                      const std::function<void(log::LogState&)>& change) {
+  cluster.on_medium(index, [&](std::span<std::byte> bytes) {
+    LocalBytes local(bytes);
+    auto start = log::read_start(local);
+    ASSERT_TRUE(start.ok() && start->stored);
+    log::LogState state = start->state();
+    change(state);
+    const log::StateBytes page = log::encode_state(state, start->stored->generation + 1);
+    for (std::size_t copy = 0; copy < 2; ++copy) {
+      std::copy(page.begin(), page.end(), bytes.data() + log::kStateAt + copy * log::kStateEvery);
+    }
+  });
+}
 
 }  // namespace perdure

@@ -189,13 +189,57 @@ TEST(LogProtocol, AFencedWriterThatRepairsAPeerTakesNothingForItsOwn) {
   const auto ticket = first->append(std::as_bytes(std::span(record)));
   Cluster::append(*second, 10);
   for (const RepairReport& each : first->repair()) EXPECT_FALSE(each.repaired);
-  if (ticket.ok()) {
-    EXPECT_EQ(first->wait(*ticket, Level::Durable, std::chrono::milliseconds(50)).code(),
-              ErrorCode::Fenced);
-  }
+  ASSERT_TRUE(ticket.ok()) << ticket.error().message;
+  EXPECT_EQ(first->wait(*ticket, Level::Durable, std::chrono::milliseconds(50)).code(),
+            ErrorCode::Fenced);
   Cluster::append(*second, 1);
   Cluster::settle(*second);
   cluster.expect_all(0, 16);
+}
+
+// The peer has forgotten who fenced it, and its pool has not: a part of a later epoch is there.
+TEST(LogProtocol, AWriterTakesNothingForItsOwnThatOnlyTheStateSaysIsOfALaterOne) {
+  for (const int others : {0, 2}) {
+    Cluster cluster;
+    Writer first = cluster.opened();
+    Cluster::append(*first, 5);
+    Cluster::settle(*first);
+    const log::Boundary end = cluster.scan(0).boundary();
+    for (std::size_t index = 0; index < 3; ++index) cluster.stop(index);
+    for (int index = others; index >= 0; index -= 1) cluster.start(static_cast<std::size_t>(index));
+    // Receive: a state of the next epoch, and a record of it behind what the first has written.
+    const std::string taken = Cluster::text(5);
+    put_state(cluster, 0, [&](log::LogState& state) {
+      ++state.epoch.value;
+      state.begin = end.lsn;
+      log::RecordHeader header;
+      header.payload_bytes = static_cast<std::uint32_t>(taken.size());
+      header.lsn = end.lsn;
+      header.index = end.index;
+      header.epoch = state.epoch;
+      header.previous_crc = end.crc;
+      cluster.on_medium(0, [&](std::span<std::byte> bytes) {
+        (void)log::encode_record(header, std::as_bytes(std::span(taken)),
+                                 bytes.data() + log::kRingAt + header.lsn.value);
+      });
+    });
+    ASSERT_EQ(cluster.scan(0).next_index, 6u);
+    // Expect: neither as the only one that is up nor beside others is it gone on with or replaced.
+    const std::string record = "of the first, not that one";
+    for (int look = 0; look < 20; ++look) (void)first->poll();
+    const auto reports = first->repair();
+    ASSERT_FALSE(reports.empty());
+    EXPECT_FALSE(reports[0].repaired);
+    EXPECT_NE(reports[0].error.find("it is part of epoch 2; ours was 1"), std::string::npos)
+        << reports[0].error;
+    const auto ticket = first->append(std::as_bytes(std::span(record)));
+    EXPECT_FALSE(ticket.ok() &&
+                 first->wait(*ticket, Level::Durable, std::chrono::milliseconds(50)).ok());
+    const log::ScanReport report = cluster.scan(0);
+    EXPECT_EQ(report.start.state().epoch, Epoch{2});
+    EXPECT_FALSE(report.start.state().marks.any());
+    EXPECT_EQ(report.next_index, 6u);
+  }
 }
 
 TEST(LogProtocol, OneMachineNamedTwiceIsOneReplica) {
