@@ -29,13 +29,16 @@ std::string status_text(const LogStatus& status) {
       counted(status.next_index, "record"), status.head.value, status.tail.value,
       format_bytes(status.tail.value - status.head.value), format_bytes(status.ring_bytes));
   for (const ReplicaStatus& each : status.replicas) {
-    text += each.up ? fmt::format("{}: whole, up to LSN {}\n", each.peer, each.durable_below.value)
+    const bool whole = each.durable_below >= status.tail;
+    text += each.up ? fmt::format("{}: {}, up to LSN {}\n", each.peer, whole ? "whole" : "behind",
+                                  each.durable_below.value)
                     : fmt::format("{}: down, {}\n", each.peer, each.down_reason);
   }
   return text;
 }
 
-ordered_json status_json(const LogStatus& status, const std::optional<LogLoss>& lost) {
+ordered_json status_json(const LogStatus& status, const std::optional<LogLoss>& lost,
+                         const Result<void>& closed) {
   ordered_json json{{"format", 1},
                     {"epoch", status.epoch.value},
                     {"next_index", status.next_index},
@@ -45,6 +48,9 @@ ordered_json status_json(const LogStatus& status, const std::optional<LogLoss>& 
   json["quorum"] = status.quorum;
   json["accepted_loss"] = status.accepted_loss;
   if (lost) json["lost"] = loss_json(*lost);
+  if (!closed.ok()) {
+    json["error"] = {{"code", to_string(closed.code())}, {"message", closed.error().message}};
+  }
   json["replicas"] = ordered_json::array();
   for (const ReplicaStatus& each : status.replicas) {
     json["replicas"].push_back({{"peer", each.peer},
@@ -66,10 +72,10 @@ ExitStatus run_repair(const MaintenanceCommand& command) {
   auto repaired = log.repair();
   if (!repaired.ok()) return refuse_log(repaired.error(), command.writer.peers, command.format);
   for (RepairReport& report : *repaired) repairs.push_back(std::move(report));
-  (void)log.close();
+  const auto closed = log.close();  // not ok: a replica lacks something, or may
   const LogStatus status = log.status();
   if (command.format == Format::Json) {
-    ordered_json json = status_json(status, opened->lost);
+    ordered_json json = status_json(status, opened->lost, closed);
     json["repairs"] = repairs_json(repairs);
     print(json.dump(2) + "\n");
   } else {
@@ -79,7 +85,8 @@ ExitStatus run_repair(const MaintenanceCommand& command) {
   }
   const bool all_up = std::all_of(status.replicas.begin(), status.replicas.end(),
                                   [](const ReplicaStatus& replica) { return replica.up; });
-  if (!all_up) return ExitStatus::Failed;
+  if (!closed.ok()) print_error(closed.error());
+  if (!all_up || !closed.ok()) return ExitStatus::Failed;
   return status.accepted_loss.empty() ? ExitStatus::Ok : ExitStatus::LossAccepted;
 }
 
@@ -117,10 +124,10 @@ ExitStatus run_trim(const MaintenanceCommand& command) {
       command.to_given ? Result<Lsn>(Lsn{command.to}) : place_to_keep(command, before);
   if (!place.ok()) return fail(place.error());
   if (const auto trimmed = log.trim(*place); !trimmed.ok()) return fail(trimmed.error());
-  (void)log.close();
+  const auto closed = log.close();  // not ok: a replica lacks something, or may
   const LogStatus status = log.status();
   if (command.format == Format::Json) {
-    print(status_json(status, opened->lost).dump(2) + "\n");
+    print(status_json(status, opened->lost, closed).dump(2) + "\n");
   } else {
     const std::uint64_t freed = status.head.value - before.head.value;
     print((freed == 0 ? "nothing had to be trimmed\n"
@@ -128,6 +135,7 @@ ExitStatus run_trim(const MaintenanceCommand& command) {
                                     status.head.value, format_bytes(freed))) +
           status_text(status));
   }
+  if (!closed.ok()) return fail(closed.error());
   return status.accepted_loss.empty() ? ExitStatus::Ok : ExitStatus::LossAccepted;
 }
 
@@ -141,8 +149,8 @@ void add_log_maintenance(Command log) {
   add_format_option(repairing, repair->format);
   add_examples(repairing,
                "  perdure log repair --peers a:7470,b:7470,c:7470 --pool orders\n"
-               "Exit status: 0 all replicas are whole, 1 one is still down, 4 committed records\n"
-               "are lost and nothing was changed, 5 they were given up (--accept-loss).");
+               "Exit status: 0 all replicas are whole, 1 one is still down or behind, 4 committed\n"
+               "records are lost and nothing was changed, 5 they were given up (--accept-loss).");
   run_with(repairing, [repair] { return run_repair(*repair); });
 
   const auto trim = std::make_shared<MaintenanceCommand>();
