@@ -218,6 +218,29 @@ TEST(LogScan, WhatWasAddedSinceTheLastCallIsReadAndNothingElse) {
   EXPECT_LT(bytes.all, first);
 }
 
+// One page has the end of the longest record and the header of the longest pad.
+TEST(LogScan, WhatIsBehindALostRecordAndALostPadIsFound) {
+  constexpr std::uint64_t kRing = 4 * (kPayloadBytesMax + kRecordHeaderBytes);
+  constexpr std::uint64_t kPad = kPayloadBytesMax;
+  LogImage image(kRing);
+  image.tail = Lsn{kRing - kPad - record_bytes(kPayloadBytesMax)};
+  image.state.head.lsn = image.state.begin = image.tail;
+  image.write_state();
+  image.committed = image.tail;
+  const Lsn longest = image.add(std::string(kPayloadBytesMax, 'l'));
+  const Lsn end = image.tail;
+  image.add(std::string(kPad - kRecordHeaderBytes, 'p'), RecordType::Pad);
+  ASSERT_EQ(image.tail.value, kRing);
+  image.committed = end;
+  image.add("says that the longest one was committed");
+  EXPECT_EQ(image.scan().next_index, 2u);
+  for (std::uint64_t at = 0; at < 64; ++at) image.at(Lsn{end.value - 32}, at) = std::byte{0};
+  const ScanReport report = image.scan();
+  EXPECT_EQ(report.tail, longest);
+  EXPECT_EQ(report.records_after_hole, 1u);
+  EXPECT_TRUE(report.damaged());
+}
+
 TEST(LogScan, LooksBehindTheEndAsFarAsTheCallersLogGoes) {
   LogImage image = long_image(1000);
   const Lsn end = image.tail;

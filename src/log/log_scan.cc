@@ -11,9 +11,10 @@
 namespace perdure::log {
 namespace {
 
-// How far beyond the end to look for a record that a hole cut off: beyond the longest record, and
-// beyond what a writer commits between two committed words.
-constexpr std::uint64_t kLookAheadBytes = kPayloadBytesMax + 4 * 1024 * 1024;
+// How far beyond the end to look for a record that a hole cut off: beyond the longest record and
+// the pad behind it, both of which one lost page can hide, and beyond what a writer commits between
+// two committed words.
+constexpr std::uint64_t kLookAheadBytes = 2 * kPayloadBytesMax + 4 * 1024 * 1024;
 
 using StatePage = std::array<std::byte, kStateBytes>;
 
