@@ -454,6 +454,19 @@ Result<void> write_meanwhile(const Work& work, const LogState& first, Replica& t
   return write_anchor(target, first.anchor);
 }
 
+/// What was written is durable, and may take a moment until it is read.
+Result<ScanReport> survey_until_equal(ByteSource& bytes, const Target& to, const Replica& target,
+                                      bool whole) {
+  const Deadline visible = target.session().visible_within();
+  while (true) {
+    auto again = whole ? scan_log(bytes) : survey_start(bytes, to.to);
+    if (!again.ok()) return again;
+    const auto equal = require_equal(*again, to);
+    if (equal.ok()) return again;
+    if (visible.passed()) return equal.error();
+  }
+}
+
 }  // namespace
 
 Result<Brought> bring_equal(Source* source, const Target& to, Replica& target,
@@ -488,16 +501,13 @@ Result<Brought> bring_equal(Source* source, const Target& to, Replica& target,
   if (work.marked) PERDURE_TRY_VOID(write_words(target, to));
   PERDURE_TRY_VOID(target.write_state(to.state));
   if (!work.marked) PERDURE_TRY_VOID(write_words(target, to));
-  // What was written is durable, and may take a moment until it is read.
-  const Deadline visible = target.session().visible_within();
-  while (true) {
-    auto again = to.chosen && !work.equal_already ? scan_log(target_bytes)
-                                                  : survey_start(target_bytes, to.to);
-    if (!again.ok()) return again.error();
-    const auto equal = require_equal(*again, to);
-    if (equal.ok()) return Brought{so_far.copied->bytes, std::move(again).value()};
-    if (visible.passed()) return equal.error();
-  }
+  const bool whole = to.chosen && !work.equal_already;
+  PERDURE_TRY(report, survey_until_equal(target_bytes, to, target, whole));
+  return Brought{so_far.copied->bytes, std::move(report)};
+}
+
+Result<ScanReport> survey_again(ByteSource& bytes, const Target& to, const Replica& target) {
+  return survey_until_equal(bytes, to, target, false);
 }
 
 }  // namespace perdure::log

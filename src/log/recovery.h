@@ -73,6 +73,11 @@ Result<Brought> bring_equal(Source* source, const Target& to, Replica& target,
 /// Whether the replica is what its writer has written. Errors: Corrupt, saying what differs.
 Result<void> require_equal(const ScanReport& report, const Target& to);
 
+/// The survey again, of a replica whose records up to the end of `to` were read since the last of
+/// them was written: reads its start until that is what was written, or should have been visible.
+/// Errors: those of reading and of require_equal.
+Result<ScanReport> survey_again(ByteSource& bytes, const Target& to, const Replica& target);
+
 Result<void> write_word(Replica& target, std::uint64_t at, Lsn lsn);
 Result<void> write_anchor(Replica& target, const Anchor& anchor);
 

@@ -147,7 +147,7 @@ class ReplicatedLog {
   std::optional<Error> adopt_on(std::size_t index, std::size_t from, Opening& opening,
                                 const History& history, const Target& target);
   void warn_of_new_log(const Opening& opening) const;
-  Result<void> start_log();
+  Result<void> start_log(Opening& opening);
   Result<void> begin_epoch(const Configurations& in_play);
   Error too_few(std::string_view doing, const Configuration& configuration);
   Error too_few_of(const Configurations& in_play, const Configuration& lacking);

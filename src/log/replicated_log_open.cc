@@ -113,7 +113,7 @@ Result<void> ReplicatedLog::begin() {
   } else {
     configuration_ = opening.configuration;
     PERDURE_TRY_VOID(require_uncreated(opening));
-    PERDURE_TRY_VOID(start_log());
+    PERDURE_TRY_VOID(start_log(opening));
     warn_of_new_log(opening);
   }
   payload_max_ = std::min(options_.record_bytes_max, payload_bytes_max(anchor_.ring_bytes));
@@ -643,7 +643,7 @@ void ReplicatedLog::warn_of_new_log(const Opening& opening) const {
 }
 
 /// A log that nobody has: its first state on every replica, marked until all have it.
-Result<void> ReplicatedLog::start_log() {
+Result<void> ReplicatedLog::start_log(Opening& opening) {
   anchor_.shape = options_.shape.value_or(LogShape::Singleton);
   anchor_.log_id = random_secret();
   anchor_.ring_bytes = UINT64_MAX;
@@ -671,11 +671,17 @@ Result<void> ReplicatedLog::start_log() {
     PERDURE_TRY_VOID(replica.write_state(first));
     PERDURE_TRY_VOID(write_anchor(replica, anchor_));
   }
-  for (Replica& replica : replicas_) {
-    if (auto written = replica.write_state(target.state); written.ok()) {
+  for (std::size_t index = 0; index < replicas_.size(); ++index) {
+    Replica& replica = replicas_[index];
+    auto begun = replica.write_state(target.state);
+    if (begun.ok()) {
+      const auto again = survey_again(*opening.bytes[index], target, replica);
+      if (!again.ok()) begun = again.error();
+    }
+    if (begun.ok()) {
       replica.resume_at(kFirstLsn);
     } else {
-      replica.mark_down(written.error());
+      replica.mark_down(begun.error());
     }
   }
   return begin_epoch({configuration_});

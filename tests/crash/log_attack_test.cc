@@ -185,6 +185,29 @@ TEST(LogAttack, CreationWritesNothingBeforeEverybodyIsFenced) {
   EXPECT_TRUE(cluster.open().ok());
 }
 
+// Its state can not be read back: it was looked at before, and when everybody was fenced.
+TEST(LogAttack, CreationCountsNobodyThatCanNotBeReadAgain) {
+  Cluster cluster;
+  const auto bytes = std::make_shared<UnreadableEndpoint::Bytes>();
+  *bytes = {log::kStateAt, log::kStateAt + log::kStateBytes, 2, 0};
+  auto peers = hooked(cluster, [&](std::size_t index, HookedPeer& peer) {
+    if (index != 0) return;
+    peer.after_session = [&](client::Session& session, const control::SessionRequest& request) {
+      if (request.write) return;
+      session.endpoint = std::make_unique<UnreadableEndpoint>(std::move(session.endpoint), bytes);
+    };
+  });
+  auto created = cluster.open(std::move(peers), cluster.options());
+  ASSERT_TRUE(created.ok()) << created.error().message;
+  EXPECT_EQ(bytes->failed, 1);
+  EXPECT_FALSE((*created)->status().replicas[0].up);
+  Cluster::append(**created, 3);
+  bytes->end = 0;
+  Cluster::expect_repaired((*created)->repair(), 1);
+  Cluster::settle(**created);
+  cluster.expect_all(0, 3);
+}
+
 // A place of the first source can not be read, whatever it is read for: where what the replica has
 // ends, or further on. Another one is taken, and the replica is not blamed for it.
 TEST(LogAttack, ASourceThatCanNotBeReadKeepsNoReplicaAway) {

@@ -132,29 +132,36 @@ TEST(LogProtocol, DamageCountsInWhateverOrderThePeersAreNamed) {
   }
 }
 
-// Two of three do not hear of it, and the writer does not know that yet.
+// Two of three do not hear of it, and the writer does not know that yet. What it sent last may
+// still have got there when it gave their connections up: then they have heard of it.
 TEST(LogProtocol, ATrimThatReachesAMinorityIsNotAcknowledged) {
-  Cluster cluster;
-  Writer log = cluster.opened();
-  const auto tickets = Cluster::append(*log, 20);
-  const Lsn before = log->status().head;
-  cluster.cut_off(1, true);
-  cluster.cut_off(2, true);
-  EXPECT_EQ(log->trim(tickets[10].lsn).code(), ErrorCode::OutcomeUnknown);
-  EXPECT_EQ(log->status().head, before);
-  log.reset();
-  for (const std::size_t deaf : {1u, 2u}) {
-    cluster.stop(deaf);  // what was on its way does not arrive later either
-    cluster.cut_off(deaf, false);
-    cluster.start(deaf);
+  int unheard = 0;
+  for (int count = 20; count < 28; ++count) {
+    Cluster cluster;
+    Writer log = cluster.opened();
+    const auto tickets = Cluster::append(*log, count);
+    const Lsn before = log->status().head;
+    cluster.cut_off(1, true);
+    cluster.cut_off(2, true);
+    EXPECT_EQ(log->trim(tickets[10].lsn).code(), ErrorCode::OutcomeUnknown);
+    EXPECT_EQ(log->status().head, before);
+    log.reset();
+    for (const std::size_t deaf : {1u, 2u}) {
+      cluster.stop(deaf);  // what was on its way does not arrive later either
+      cluster.cut_off(deaf, false);
+      cluster.start(deaf);
+    }
+    if (cluster.scan(1).start.head != before || cluster.scan(2).start.head != before) continue;
+    ++unheard;
+    // Expect: without the one that heard of it everything is there.
+    cluster.stop(0);
+    log = cluster.opened();
+    ASSERT_NE(log, nullptr);
+    EXPECT_EQ(log->status().head, before);
+    Cluster::settle(*log);
+    cluster.expect_all(0, static_cast<std::uint64_t>(count), {1, 2});
   }
-  // Expect: without the one that heard of it everything is there.
-  cluster.stop(0);
-  log = cluster.opened();
-  ASSERT_NE(log, nullptr);
-  EXPECT_EQ(log->status().head, before);
-  Cluster::settle(*log);
-  cluster.expect_all(0, 20, {1, 2});
+  EXPECT_GT(unheard, 0);
 }
 
 TEST(LogProtocol, AcceptedLossGoesOnAndSaysWhatWasLost) {
