@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <set>
 #include <sstream>
 #include <utility>
 
@@ -72,11 +73,50 @@ std::string wrapped_lines(const std::string& text) {
   return all;
 }
 
-/// CLI11's help, with descriptions that end where the terminal does.
+/// "--raw, --index"
+std::string names_of(const std::set<CLI::Option*>& options) {
+  std::string names;
+  for (const CLI::Option* each : options) {
+    names += (names.empty() ? "" : ", ") + each->get_name();
+  }
+  return names;
+}
+
+/// What an option takes, in two parts: the word that stands for it, and the bounds or words that
+/// were said by range() or is_member(). CLI11 joins them: "UINT:1 to 16".
+std::pair<std::string, std::string> what_it_takes(const CLI::Option* option) {
+  const std::string type = option->get_type_name();
+  const std::size_t end = type.find(':');
+  const std::string kind = type.substr(0, end);
+  const bool number = kind == "UINT" || kind == "INT" || kind == "FLOAT";
+  return {number ? "N" : kind, end == std::string::npos ? "" : type.substr(end + 1)};
+}
+
+/// CLI11's help, with descriptions that end where the terminal does and that say in words what else
+/// there is to know: "How many (3; 1 to 16)".
 class WrappingFormatter final : public CLI::Formatter {
  public:
+  std::string make_option_opts(const CLI::Option* option) const override {
+    if (!option->get_option_text().empty()) return " " + option->get_option_text();
+    if (option->get_type_size() == 0) return "";  // a flag
+    const auto [kind, allowed] = what_it_takes(option);
+    return " " + (allowed.find('|') == std::string::npos ? kind : allowed);
+  }
   std::string make_option_desc(const CLI::Option* option) const override {
-    return wrapped(CLI::Formatter::make_option_desc(option), help_columns(), get_column_width());
+    std::string text = CLI::Formatter::make_option_desc(option);
+    if (option->get_option_text().empty() && option->get_type_size() != 0) {
+      const std::string allowed = what_it_takes(option).second;
+      const std::string bounds = allowed.find('|') == std::string::npos ? allowed : "";
+      std::string known = option->get_default_str();
+      if (option->get_required()) known = "needed";
+      if (!known.empty() && !bounds.empty()) known += "; ";
+      if (!known.empty() || !bounds.empty()) text += fmt::format(" ({}{})", known, bounds);
+    }
+    const std::string without = names_of(option->get_excludes());
+    if (!without.empty()) text += "; not with " + without;
+    const std::string with = names_of(option->get_needs());
+    if (!with.empty()) text += "; only with " + with;
+    return wrapped(text, help_columns(), get_column_width());
   }
   std::string make_subcommand(const CLI::App* command) const override {
     std::ostringstream out;
@@ -89,6 +129,13 @@ class WrappingFormatter final : public CLI::Formatter {
   /// A command in --help-all: by its whole name, and with the commands below, which CLI11 only
   /// lists.
   std::string make_expanded(const CLI::App* command) const override {
+    if (command->get_name().empty()) {  // a choice
+      return make_group(command->get_group() + ", exactly one of", false,
+                        command->get_options([command](const CLI::Option* option) {
+                          return option != command->get_help_ptr() &&
+                                 option != command->get_help_all_ptr();
+                        }));
+    }
     std::string name = command->get_name();
     for (const CLI::App* above = command->get_parent();
          above != nullptr && above->get_parent() != nullptr; above = above->get_parent()) {
@@ -178,10 +225,36 @@ std::string unknown_words(const CLI::App& app, std::vector<std::string> unknown)
                      to_string(ErrorCode::InvalidArgument));
 }
 
+/// Of a mistake that CLI11 found: without its brackets and type names.
+std::string plain_words(const CLI::ParseError& error) {
+  const std::string what = error.what();
+  const std::string_view text = what;
+  constexpr std::string_view kConvert = "Could not convert: ";
+  if (text.starts_with(kConvert)) {  // "NAME = VALUE"
+    const std::string rest = what.substr(kConvert.size());
+    const std::size_t end = std::min(rest.find(" = "), rest.size());
+    return fmt::format("{}: '{}' is no number that can stand there", rest.substr(0, end),
+                       end + 3 <= rest.size() ? rest.substr(end + 3) : "");
+  }
+  const std::size_t from = text.find('[');
+  const std::size_t to = text.find(']');
+  if (text.starts_with("Exactly 1 option from") && from < to && to != std::string::npos) {
+    std::string names;
+    for (const char letter : text.substr(from + 1, to - from - 1)) {
+      names += letter;
+      if (letter == ',') names += ' ';
+    }
+    return fmt::format("exactly one of {} is needed{}", names,
+                       text.ends_with("were given") ? ", not several" : "");
+  }
+  if (text.ends_with(" missing")) return what.substr(0, what.find(':')) + ": its value is missing";
+  return what;
+}
+
 }  // namespace
 
 std::string wrapped(const std::string& text, std::size_t columns, std::size_t indent) {
-  constexpr std::size_t kLeast = 24;  // of text in a line; a narrower terminal breaks it itself
+  constexpr std::size_t kLeast = 16;  // of text in a line; a narrower terminal breaks it itself
   if (columns < indent + kLeast) return text;
   std::string lines;
   std::size_t at = 0;  // in the line
@@ -262,16 +335,29 @@ Option Option::from_environment(const std::string& variable) const {
   return Option(option_->envname(variable));
 }
 
-Option Option::range(int low, int high) const {
-  return Option(option_->check(CLI::Range(low, high)));
+namespace {
+
+/// CLI11's own would name types, and brackets.
+template <typename Number>
+CLI::Validator between(Number low, Number high) {
+  const auto refuse = [low, high](const std::string& word) -> std::string {
+    Number value{};
+    if (CLI::detail::lexical_cast(word, value) && value >= low && value <= high) return "";
+    return fmt::format("'{}' is no number between {} and {}", word, low, high);
+  };
+  return CLI::Validator(refuse, fmt::format("{} to {}", low, high));
 }
 
+}  // namespace
+
+Option Option::range(int low, int high) const { return Option(option_->check(between(low, high))); }
+
 Option Option::range(std::uint64_t low, std::uint64_t high) const {
-  return Option(option_->check(CLI::Range(low, high)));
+  return Option(option_->check(between(low, high)));
 }
 
 Option Option::range(double low, double high) const {
-  return Option(option_->check(CLI::Range(low, high)));
+  return Option(option_->check(between(low, high)));
 }
 
 Option Option::is_member(const std::vector<std::string>& words) const {
@@ -281,7 +367,7 @@ Option Option::is_member(const std::vector<std::string>& words) const {
     return fmt::format("there is no '{}'; use one of: {}{}", word, fmt::join(words, ", "),
                        meant ? fmt::format("; did you mean '{}'?", *meant) : "");
   };
-  return Option(option_->check(refuse, fmt::format("{{{}}}", fmt::join(words, ","))));
+  return Option(option_->check(refuse, fmt::format("{}", fmt::join(words, "|"))));
 }
 
 Option Option::each(std::function<Result<void>(const std::string&)> check) const {
@@ -356,7 +442,10 @@ void Program::set_version(const std::string& text) const {
 void Program::allow_options_anywhere() const { command_->fallthrough(); }
 
 void Program::set_column_width(std::size_t width) const {
-  command_->get_formatter()->column_width(width);
+  constexpr std::size_t kUsual = 80;
+  const std::size_t columns = help_columns();
+  const bool narrow = columns != 0 && columns < kUsual;
+  command_->get_formatter()->column_width(narrow ? std::min(width, columns * 2 / 5) : width);
 }
 
 Program::Parsed Program::parse(int argc, const char* const* argv) {
@@ -366,8 +455,9 @@ Program::Parsed Program::parse(int argc, const char* const* argv) {
   } catch (const CLI::RequiredError& error) {
     // A word that nobody knows is the likelier mistake than what is missing.
     const auto unknown = app_->remaining(true);
-    fmt::print(stderr, "{}",
-               unknown.empty() ? wrong_words(*app_, error.what()) : unknown_words(*app_, unknown));
+    fmt::print(
+        stderr, "{}",
+        unknown.empty() ? wrong_words(*app_, plain_words(error)) : unknown_words(*app_, unknown));
     return Parsed::Wrong;
   } catch (const CLI::ExtrasError&) {
     fmt::print(stderr, "{}", unknown_words(*app_, app_->remaining(true)));
@@ -376,7 +466,7 @@ Program::Parsed Program::parse(int argc, const char* const* argv) {
     (void)app_->exit(answer);
     return Parsed::Answered;
   } catch (const CLI::ParseError& error) {
-    fmt::print(stderr, "{}", wrong_words(*app_, error.what()));
+    fmt::print(stderr, "{}", wrong_words(*app_, plain_words(error)));
     return Parsed::Wrong;
   }
 }

@@ -136,7 +136,7 @@ class Program : public Command {
   void set_version(const std::string& text) const;
   /// Options of the program may stand behind the name of a subcommand too.
   void allow_options_anywhere() const;
-  /// Of the help's left column, in characters.
+  /// Of the help's left column, in characters; less where the terminal has less than 80.
   void set_column_width(std::size_t width) const;
 
   /// How parsing ended.

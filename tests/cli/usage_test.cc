@@ -70,6 +70,49 @@ TEST(Usage, TheHelpKeepsToTheWidthOfTheTerminal) {
   }
 }
 
+TEST(Usage, ANarrowTerminalIsKeptToAsWell) {
+  for (const std::string columns : {"40", "60"}) {
+    ::setenv("COLUMNS", columns.c_str(), 1);
+    std::istringstream lines(run({"log", "append", "--help"}).out);
+    ::unsetenv("COLUMNS");
+    const std::size_t width = std::stoul(columns);
+    std::size_t descriptions = 0;
+    for (std::string line; std::getline(lines, line) && !contains(line, "Examples");) {
+      if (line.find_first_not_of(' ') != width * 2 / 5) continue;  // see above
+      ++descriptions;
+      EXPECT_LE(line.size(), width) << line;
+    }
+    EXPECT_GT(descriptions, 20u) << columns;
+  }
+}
+
+TEST(Usage, SpeaksInWordsNotInThoseOfTheParser) {
+  std::string help = run({"--help-all"}).out;
+  CommandProcess daemon({"--help"}, "", "", PERDURED);
+  help += daemon.wait().out;
+  for (const std::string raw : {"UINT", "INT:", "FLOAT", "TEXT=", "TEXT:", " in [",
+                                "Excludes:", "Needs:", "REQUIRED", "Exactly 1", "Option Group"}) {
+    EXPECT_FALSE(contains(help, raw)) << raw << " in\n" << help;
+  }
+  EXPECT_TRUE(contains(help, "How many (3; 1 to 16)")) << help;
+  EXPECT_TRUE(contains(help, "Begin each line with the LSN; not with --framed, --raw")) << help;
+  EXPECT_TRUE(contains(help, "What to check, exactly one of:")) << help;
+  const std::pair<Words, std::string> cases[] = {
+      {{"log", "append", "--quorum", "x"}, "--quorum: 'x' is no number that can stand there;"},
+      {{"log", "append", "--quorum"}, "--quorum: its value is missing;"},
+      {{"up", "--peers", "17"}, "--peers: '17' is no number between 1 and 16;"},
+      {{"up", "--peers", "-3"}, "--peers: '-3' is no number between 1 and 16;"},
+      {{"up", "--peers", "many"}, "--peers: 'many' is no number between 1 and 16;"},
+      {{"check"}, "exactly one of --method, --file, --set, --all, --known-unsafe, --list is"},
+      {{"check", "--all", "--list"}, "--list is needed, not several;"},
+  };
+  for (const auto& [words, said] : cases) {
+    const Outcome outcome = run(words);
+    EXPECT_EQ(outcome.status, 2) << outcome.err;
+    EXPECT_TRUE(contains(outcome.err, said)) << outcome.err;
+  }
+}
+
 TEST(Usage, PeersAndPoolMayStandInTheEnvironment) {
   const Outcome without = run({"log", "status"});
   EXPECT_EQ(without.status, 2);
