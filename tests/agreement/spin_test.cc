@@ -234,21 +234,32 @@ TEST_F(Spin, AgreesOnSets) {
   EXPECT_GE(right, 4u);
 }
 
-/// Two updates of a log with a tail word, small and large, by what is planned.
+/// Two updates of a log with a tail word, small and large, and places, by what is planned: wherever
+/// small and large ones do not use one method.
 TEST_F(Spin, AgreesOnPlannedWords) {
-  for (const PersistenceDomain domain : {PersistenceDomain::Dmp, PersistenceDomain::Mhp}) {
-    const ServerProfile profile{domain, Ddio::Off, ReceiveBuffers::Dram, Transport::Roce, {}};
+  using enum PersistenceDomain;
+  // Of the domains that have a mix; on DMP without DDIO all updates are written and flushed.
+  const std::pair<PersistenceDomain, Ddio> mixed[] = {
+      {Dmp, Ddio::On}, {Mhp, Ddio::Off}, {Wsp, Ddio::Off}};
+  for (const auto& [domain, ddio] : mixed) {
+    const ServerProfile profile{domain, ddio, ReceiveBuffers::Dram, Transport::Roce, {}};
     plan::SetOptions options;
     options.tail_word = true;
     options.message_bytes_max = 16 * 1024;
     const auto set = plan::choose_methods(profile, options, plan::default_costs(profile.transport));
     ASSERT_TRUE(set.ok());
-    std::vector<SetMember> batches = members(*set);
-    batches.resize(1);
-    for (const check::SetSequence& sequence : check::sequences(batches, 2)) {
-      EXPECT_TRUE(check::check_sequence(sequence.updates, profile, {}).holds());
+    ASSERT_NE(set->batches.small.name, set->batches.large.name) << to_string(domain);
+    const std::vector<SetMember> all = members(*set);
+    ASSERT_EQ(all[0].method.name, set->batches.small.name);
+    ASSERT_EQ(all[1].method.name, set->batches.large.name);
+    std::size_t alternating = 0;  // sequences of a small and a large update
+    for (const check::SetSequence& sequence : check::sequences(all, 2)) {
+      EXPECT_TRUE(check::check_sequence(sequence.updates, profile, {}).holds()) << sequence.text;
       EXPECT_TRUE(holds(check::to_promela(sequence.updates, profile, {}))) << sequence.text;
+      const std::vector<std::size_t>& by = sequence.methods;
+      if (by.size() == 2 && by[0] != by[1] && by[0] < 2 && by[1] < 2) ++alternating;
     }
+    EXPECT_GE(alternating, 2u) << to_string(domain);
   }
 }
 
