@@ -201,7 +201,7 @@ class Log {
   ///             log has come to the last LSN), TimedOut (replicas take records too slowly):
   ///             nothing was appended.
   ///             Blocks while the staging memory is full, at most until silent replicas are marked
-  ///             down.
+  ///             down; with the quorum lost, once a second, for 1 s while it asks who took over.
   /// Cost        one copy and one checksum; no allocation; at most one post per replica.
   Result<Ticket> append(std::span<const std::byte> record);
 
@@ -230,7 +230,8 @@ class Log {
   /// Makes progress without waiting, and notices peers that are gone or silent: whoever has
   /// nothing to wait for calls it now and then. After a pause it lets readers know what is
   /// committed. With a timeout it also brings back replicas that are due (LogOptions::reconnect),
-  /// and may take this long. Errors: QuorumLost, Fenced (as for append).
+  /// and may take this long. Where times have long been others, some ms to measure them again.
+  /// Errors: QuorumLost, Fenced (as for append).
   Result<void> poll(std::chrono::milliseconds timeout = std::chrono::milliseconds(0));
 
   /// Whether the record has reached `level`, as far as append, wait and poll have learned by now.
