@@ -17,10 +17,10 @@ struct RnicOptions {
   /// peer that is gone shows after about 4 s. Lower it where that is too long and the network never
   /// pauses; InfiniBand takes it from the subnet manager. Not set: 17, or what this process says of
   /// all its connections.
-  std::optional<std::uint32_t> ack_timeout;
+  std::optional<std::uint32_t> ack_timeout = std::nullopt;
   /// RoCE: the traffic class of its packets, 0 to 255: DSCP times 4 and two bits for ECN, by which
   /// switches choose a queue without loss. Not set: the system's own.
-  std::optional<std::uint32_t> traffic_class;
+  std::optional<std::uint32_t> traffic_class = std::nullopt;
   bool operator==(const RnicOptions&) const = default;
 };
 
