@@ -8,10 +8,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cstdio>
 #include <initializer_list>
 #include <memory>
+#include <utility>
 
 namespace perdure::app {
 namespace {
@@ -111,8 +113,8 @@ Result<RequesterStep> parse_wait(const ParsedJson& json, const std::string& wher
 
 Result<RequesterStep> parse_step(const ParsedJson& json, const std::string& where) {
   if (json.is_object() && json.contains("wait")) return parse_wait(json, where);
-  PERDURE_TRY_VOID(
-      only_fields(json, where, {"post", "items", "flush", "replay", "checked", "fenced"}));
+  PERDURE_TRY_VOID(only_fields(
+      json, where, {"post", "items", "flush", "readable", "replay", "checked", "fenced"}));
   PERDURE_TRY(word, text_at(json, where, "post"));
   RequesterStep step;
   PERDURE_TRY(verb, parse_verb(word, where));
@@ -122,6 +124,10 @@ Result<RequesterStep> parse_step(const ParsedJson& json, const std::string& wher
   if (json.contains("flush")) {
     PERDURE_TRY(flush, items_at(json, where, "flush"));
     step.flush = std::move(flush);
+  }
+  if (json.contains("readable")) {
+    PERDURE_TRY(readable, items_at(json, where, "readable"));
+    step.readable = std::move(readable);
   }
   PERDURE_TRY(replay, flag_at(json, where, "replay"));
   step.replay = replay;
@@ -133,16 +139,22 @@ Result<RequesterStep> parse_step(const ParsedJson& json, const std::string& wher
 }
 
 Result<ResponderAction> parse_action(const ParsedJson& json, const std::string& where) {
-  PERDURE_TRY_VOID(only_fields(json, where, {"do", "item"}));
+  using Kind = ResponderAction::Kind;
+  PERDURE_TRY_VOID(only_fields(json, where, {"do", "item", "written"}));
   PERDURE_TRY(word, text_at(json, where, "do"));
-  if (word == "ack") return ResponderAction{ResponderAction::Kind::Ack, 0};
-  if (word != "copy" && word != "flush") {
-    return wrong(where, fmt::format("a responder does copy, flush or ack, not '{}'", word));
+  PERDURE_TRY(written, flag_at(json, where, "written"));
+  if (word == "ack") return ResponderAction{Kind::Ack, 0, written};
+  constexpr std::pair<std::string_view, Kind> kKinds[] = {
+      {"copy", Kind::Copy}, {"read", Kind::Read}, {"await", Kind::Await}, {"flush", Kind::Flush}};
+  const auto kind = std::ranges::find(kKinds, word, [](const auto& each) { return each.first; });
+  if (kind == std::end(kKinds)) {
+    return wrong(where,
+                 fmt::format("a responder does copy, read, await, flush or ack, not '{}'", word));
   }
+  if (written) return wrong(where, "'written' is for an ack");
   PERDURE_TRY(name, text_at(json, where, "item"));
   PERDURE_TRY(item, parse_item(name, where));
-  const auto kind = word == "copy" ? ResponderAction::Kind::Copy : ResponderAction::Kind::Flush;
-  return ResponderAction{kind, item};
+  return ResponderAction{kind->second, item};
 }
 
 Result<ServerProfile> parse_server(const ParsedJson& json, const std::string& where) {

@@ -302,6 +302,10 @@ void add_update_options(Command command, PlanOptions& options) {
   command.add_flag("--polled", update.polled, "The responder polls a mailbox for messages, too")
       .group(group);
   command
+      .add_flag("--responder-posts", update.responder_posts,
+                "The responder READs and WRITEs the requester's memory, too")
+      .group(group);
+  command
       .add_option("--message-bytes-max", update.message_bytes_max,
                   "What a receive buffer of the responder holds (no limit)")
       .option_text("BYTES")

@@ -30,7 +30,8 @@ std::optional<std::string> meaningless(const Method& method) {
   for (std::size_t index = 0; index < method.requester.size(); ++index) {
     const RequesterStep& step = method.requester[index];
     if (is_message(step)) ++messages;
-    if (names_unknown_item(step.items, items) || names_unknown_item(step.flush, items)) {
+    if (names_unknown_item(step.items, items) || names_unknown_item(step.flush, items) ||
+        names_unknown_item(step.readable, items)) {
       return fmt::format("step {} names an item that the update does not have", index);
     }
     if (step.kind != RequesterStep::Kind::WaitCompletion) continue;

@@ -121,6 +121,7 @@ class Mixture {
     const std::size_t shift = first_item_[index];
     for (Item& item : step.items) item = static_cast<Item>(item + shift);
     for (Item& item : step.flush) item = static_cast<Item>(item + shift);
+    for (Item& item : step.readable) item = static_cast<Item>(item + shift);
     if (is_message(step)) {
       std::vector<ResponderAction> reaction;
       if (messages_ < method.responder.size()) reaction = method.responder[messages_];

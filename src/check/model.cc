@@ -128,6 +128,20 @@ class Compiler {
 
   bool drains() const { return program_.keeps == Keeps::Domain; }
 
+  /// Whether the responder READs from where a message says that it may act on before it is whole.
+  bool reads_by_mark() const {
+    std::size_t message = 0;
+    for (const RequesterStep& step : script_.steps) {
+      if (!is_message(step)) continue;
+      const auto& reaction = script_.reactions[message++];
+      const bool reads = std::any_of(reaction.begin(), reaction.end(), [](const auto& action) {
+        return action.kind == ResponderAction::Kind::Read;
+      });
+      if (reads && step.verb == Verb::WritePolled && !step.checked) return true;
+    }
+    return false;
+  }
+
   /// The machine keeps one stage per unit, so an item may not travel twice.
   Result<void> one_way_per_item() {
     const std::size_t items = script_.epoch_of_item.size();
@@ -147,9 +161,11 @@ class Compiler {
                                     [&](Item item) { return units_[item] > 1; });
       if (wide) return not_modelled("an ATOMIC WRITE carries at most 8 bytes");
     }
+    if (reads_by_mark()) return not_modelled("a READ that the mark of a message asks for");
     for (const auto& reaction : script_.reactions) {
       for (const ResponderAction& action : reaction) {
         if (action.kind == ResponderAction::Kind::Copy) copied[action.item] = true;
+        if (action.kind == ResponderAction::Kind::Read) ++written[action.item];
       }
     }
     for (std::size_t item = 0; item < items; ++item) {
@@ -377,6 +393,7 @@ class Compiler {
     const std::vector<bool> none(script_.epoch_of_item.size(), false);
     std::array<std::vector<bool>, kConnectionsMax> named{none, none};
     std::array<std::vector<bool>, kConnectionsMax> received{none, none};
+    std::array<std::vector<bool>, kConnectionsMax> readable{none, none};
     // That it is through with a message, the responder says after it has acknowledged it.
     const bool releases =
         script_.mixed && std::any_of(program_.messages.begin(), program_.messages.end(),
@@ -390,8 +407,11 @@ class Compiler {
         if (sends_items(step.verb)) received[at][item] = true;
       }
       for (const Item item : step.flush) named[at][item] = true;
+      for (const Item item : step.readable) named[at][item] = readable[at][item] = true;
       for (const ResponderAction& action : script_.reactions[index]) {
-        react(action, index, named[at], received[at]);
+        const bool has = action.kind == ResponderAction::Kind::Copy ? received[at][action.item]
+                                                                    : readable[at][action.item];
+        react(action, index, named[at], has);
       }
       if (releases) {
         Reaction release;
@@ -413,8 +433,9 @@ class Compiler {
     }
   }
 
+  /// `has`: it has the bytes to copy, or knows where to READ them.
   void react(const ResponderAction& action, std::size_t message, const std::vector<bool>& named,
-             const std::vector<bool>& received) {
+             bool has) {
     const Operation& operation = program_.operations[program_.messages[message].operation];
     std::vector<Reaction>& reactions = program_.connections[operation.connection].reactions;
     Reaction reaction;
@@ -425,6 +446,7 @@ class Compiler {
       case ResponderAction::Kind::Ack:
         acks_.push_back(operation.connection);
         reaction.kind = Reaction::Kind::Ack;
+        reaction.written = action.written;
         reactions.push_back(reaction);
         return;
       case ResponderAction::Kind::Flush:
@@ -437,9 +459,21 @@ class Compiler {
         }
         reactions.push_back(reaction);
         return;
+      case ResponderAction::Kind::Read:
+        if (!has) return;
+        reaction.kind = Reaction::Kind::Read;
+        reaction.cell = static_cast<std::uint8_t>(first_cell_[action.item]);
+        reaction.fetched = program_.item_cells[action.item];
+        reactions.push_back(reaction);
+        return;
+      case ResponderAction::Kind::Await:
+        reaction.kind = Reaction::Kind::Await;
+        reaction.fetched = program_.item_cells[action.item];
+        reactions.push_back(reaction);
+        return;
       case ResponderAction::Kind::Copy: break;
     }
-    if (!received[action.item]) return;
+    if (!has) return;
     for (std::size_t unit = 0; unit < units_[action.item]; ++unit) {
       reaction.kind = Reaction::Kind::Store;
       reaction.cell = static_cast<std::uint8_t>(first_cell_[action.item] + unit);
@@ -450,6 +484,11 @@ class Compiler {
   /// Whether an item is in a page of a file that an RNIC has written, and nobody has noticed.
   bool unnoticed(Item item) const {
     if (profile_.domain != PersistenceDomain::Page || syncs_peer_writes(profile_)) return false;
+    for (const auto& reaction : script_.reactions) {
+      for (const ResponderAction& action : reaction) {
+        if (action.kind == ResponderAction::Kind::Read && action.item == item) return true;
+      }
+    }
     return std::any_of(script_.steps.begin(), script_.steps.end(), [&](const RequesterStep& step) {
       return carries_data(step) && writes_items(step.verb) &&
              std::count(step.items.begin(), step.items.end(), item) != 0;

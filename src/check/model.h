@@ -40,6 +40,13 @@
 //     from a message that is not all visible is not what was sent. A flush waits until the item has
 //     drained. When it is through with a message that it reacts to, the receive buffer is used
 //     again.
+//   - What the responder READs from the requester's memory its RNIC writes: the units become
+//   visible
+//     in any order, among those of other READs too, once the READ is posted; its completion comes
+//     when all of them are. They stop where the RNIC's other writes stop: nothing of them has
+//     drained, and a page that they are in is clean.
+//   - An acknowledgement that the responder writes to where the requester polls says what one that
+//     it sends says: it leaves when the actions before it are over.
 //   - Items of updates that are mixed may share a place: see model_state.h.
 //   - Power fails in any state, the responder's process restarts in any: see model_recovery.h.
 //
@@ -141,14 +148,16 @@ struct Operation {
 
 /// One micro-step of the responder's CPU.
 struct Reaction {
-  enum class Kind { Store, Flush, Ack, Release };
+  enum class Kind { Store, Read, Await, Flush, Ack, Release };
   Kind kind = Kind::Store;
   std::size_t message = 0;
   Item item = 0;
   std::uint8_t cell = 0;     // Store
   Mask flushes{};            // Flush: these cells, if visible, have drained afterwards
+  bool written = false;      // Ack
   bool finds_clean = false;  // Flush: pages in which an RNIC's writes went unnoticed
   Mask reads{};              // of a polled message: without these it has no effect
+  Mask fetched{};            // Read, Await: the units of the item
 };
 
 /// One received message.
@@ -272,6 +281,7 @@ struct Action {
     Execute,
     Persist,
     Respond,
+    Fetch,
     PowerFails,
     Restarts,
     Recover,
@@ -279,8 +289,8 @@ struct Action {
   };
   Kind kind = Kind::Deliver;
   std::size_t connection = 0;
-  // Deliver: slot; Show: cell; Execute, Persist: operation; Respond: reaction; Recover: recovery's
-  // step; Ignore: the same, that judges a message and finds it torn
+  // Deliver: slot; Show, Fetch: cell; Execute, Persist: operation; Respond: reaction; Recover:
+  // recovery's step; Ignore: the same, that judges a message and finds it torn
   std::size_t index = 0;
   bool crashes() const { return kind == Kind::PowerFails || kind == Kind::Restarts; }
   bool operator==(const Action&) const = default;

@@ -126,12 +126,29 @@ void next_respond(const Program& program, const State<words>& state, std::size_t
   if (position >= connection.reactions.size()) return;
   const Reaction& reaction = connection.reactions[position];
   if (!contains(state, program.messages[reaction.message].complete_when)) return;
+  if (reaction.kind == Reaction::Kind::Await && !contains(state, reaction.fetched)) return;
   State<words> next = state;
   next[0] += one_responder(at);
   const bool whole = contains(state, reaction.reads);
   if (whole && reaction.kind == Reaction::Kind::Store) put(program, next, reaction.cell);
   if (whole && reaction.kind == Reaction::Kind::Flush) drain(program, next, reaction.flushes);
   visit(next, Action{Action::Kind::Respond, at, position});
+}
+
+/// What the responder has asked the requester's memory for becomes visible, unit by unit.
+template <std::size_t words, typename Visit>
+void next_fetch(const Program& program, const State<words>& state, std::size_t at, Visit& visit) {
+  const Connection& connection = program.connections[at];
+  const std::size_t position = responder_of(state[0], at);
+  for (std::size_t index = 0; index < position; ++index) {
+    const Reaction& reaction = connection.reactions[index];
+    if (reaction.kind != Reaction::Kind::Read || contains(state, reaction.fetched)) continue;
+    std::size_t cell = reaction.cell;
+    while ((state[word_of(cell)] & bit_of(cell)) != 0) ++cell;
+    State<words> next = state;
+    put(program, next, cell);
+    visit(next, Action{Action::Kind::Fetch, at, cell});
+  }
 }
 
 template <std::size_t words, typename Visit>
@@ -150,6 +167,7 @@ void for_each_next(const Program& program, const State<words>& state, Visit&& vi
     next_execute(program, state, at, settled);
     next_persist(program, state, at, settled);
     next_respond(program, state, at, settled);
+    next_fetch(program, state, at, settled);
   }
 }
 

@@ -162,6 +162,13 @@ class Weakener {
         add(fmt::format("no address of {} in {}", item_name(step.flush[at]), words(index)),
             std::move(mutated));
       }
+      for (std::size_t at = 0; at < step.readable.size(); ++at) {
+        Method mutated = method_;
+        auto& places = mutated.requester[index].readable;
+        places.erase(places.begin() + static_cast<std::ptrdiff_t>(at));
+        add(fmt::format("no place of {} in {}", item_name(step.readable[at]), words(index)),
+            std::move(mutated));
+      }
       Method mutated = method_;
       if (step.kind == Kind::Post &&
           (step.verb == Verb::WriteAtomic || step.verb == Verb::WritePersist)) {

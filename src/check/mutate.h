@@ -19,7 +19,8 @@ struct Mutant {
 ///   responder
 ///   - swap two neighbours, on either side
 ///   - wait for the completion of an earlier post instead
-///   - flush less: an address less in a message, a plain WRITE for an ATOMIC WRITE or a PWRITE, a
+///   - flush less: an address or a place to READ less in a message, a plain WRITE for an ATOMIC
+///   WRITE or a PWRITE, a
 ///     FLUSH for an SFLUSH, no fence, no checksum, no replay
 std::vector<Mutant> mutants(const Method& method);
 

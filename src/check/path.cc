@@ -79,12 +79,18 @@ PathStep responded(const Program& program, const Action& action) {
   const std::string name = item_name(reaction.item);
   switch (reaction.kind) {
     case Reaction::Kind::Ack:
-      return {Place::ResponderCpu, Place::Requester, "the responder sends the ack"};
+      return {Place::ResponderCpu, Place::Requester,
+              reaction.written ? "the responder WRITEs the ack" : "the responder sends the ack"};
     case Reaction::Kind::Flush:
       return {
           Place::ResponderCpu, Place::Domain,
           fmt::format("the responder's flush of {} is over{}", name,
                       reaction.finds_clean ? ": it found the page clean and wrote nothing" : "")};
+    case Reaction::Kind::Read:
+      return {Place::ResponderCpu, Place::Requester, "the responder posts READ " + name};
+    case Reaction::Kind::Await:
+      return {Place::Rnic, Place::ResponderCpu,
+              fmt::format("the responder sees the completion of READ {}", name)};
     case Reaction::Kind::Release:
       return {Place::ResponderCpu, Place::ResponderCpu,
               fmt::format("the responder gives the buffer of message {} back", reaction.message)};
@@ -131,6 +137,9 @@ PathStep said(const Program& program, const Action& action) {
       return {Place::ResponderCpu, Place::ResponderCpu, "the responder's process restarts"};
     case Action::Kind::Recover:
     case Action::Kind::Ignore: return recovered(program, action);
+    case Action::Kind::Fetch:
+      return {Place::Requester, Place::Visible,
+              fmt::format("{} arrives and becomes visible", cell_words(program, action.index))};
     case Action::Kind::Show: break;
   }
   return {Place::Rnic, Place::Visible,

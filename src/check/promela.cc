@@ -24,8 +24,11 @@ class Printer : private Layout {
                         script.connections, script.reactions.size() + 1);
     text += fmt::format("bool arrived[{}];\nbool vis[{}];\nbool dom[{}];\nbool answered[{}];\n\n",
                         slots + 1, cells + 1, cells + 1, requests.size() + 1);
+    const std::vector<Item> fetched = fetched_items();
+    if (!fetched.empty()) text += fmt::format("bool asked[{}];\n\n", script.epoch_of_item.size());
     if (!places.empty()) text += fmt::format("byte now[{0}];\nbyte med[{0}];\n\n", places.size());
     text += requester() + drains();
+    for (const Item item : fetched) text += fetch(item);
     if (script.mixed) text += resolver();
     for (std::size_t at = 0; at < script.connections; ++at) {
       text += wire(at) + posted_requests(at) + other_requests(at) + responder(at);
@@ -310,6 +313,29 @@ class Printer : private Layout {
     return text + "\n";
   }
 
+  /// What the responder READs from the requester.
+  std::vector<Item> fetched_items() const {
+    std::vector<Item> items;
+    for (const auto& reaction : script.reactions) {
+      for (const ResponderAction& action : reaction) {
+        if (action.kind == ResponderAction::Kind::Read) items.push_back(action.item);
+      }
+    }
+    return items;
+  }
+
+  /// Its units become visible in any order, once the READ is posted.
+  std::string fetch(Item item) const {
+    std::string text;
+    for (std::size_t unit = 0; unit < units_of(item); ++unit) {
+      const std::size_t cell = item_cell[item] + unit;
+      text +=
+          fmt::format("active proctype fetch{1}() {{\nend0: atomic {{ asked[{0}] -> {2} }}\n}}\n",
+                      item, cell, show(cell));
+    }
+    return text;
+  }
+
   bool by_pwrite(std::size_t cell) const {
     return std::any_of(requests.begin(), requests.end(), [&](const Request& request) {
       return request.step->verb == Verb::WritePersist &&
@@ -322,6 +348,7 @@ class Printer : private Layout {
     std::string text = fmt::format("active proctype responder{}() {{\n", at);
     std::vector<bool> named(script.epoch_of_item.size(), false);
     std::vector<bool> received(named.size(), false);
+    std::vector<bool> readable(named.size(), false);
     std::size_t message = 0;
     for (std::size_t index = 0; index < requests.size(); ++index) {
       const RequesterStep& step = *requests[index].step;
@@ -335,10 +362,17 @@ class Printer : private Layout {
         if (sends_items(step.verb)) received[item] = true;
       }
       for (const Item item : step.flush) named[item] = true;
+      for (const Item item : step.readable) named[item] = readable[item] = true;
       text += fmt::format("end{}: {};\n", index, receive_completion(index));
       for (const ResponderAction& action : script.reactions[message]) {
         if (action.kind == ResponderAction::Kind::Ack) {
           text += fmt::format("  acks[{}]++;\n", at);
+        } else if (action.kind == ResponderAction::Kind::Read) {
+          if (readable[action.item]) text += fmt::format("  asked[{}] = true;\n", action.item);
+        } else if (action.kind == ResponderAction::Kind::Await) {
+          for (std::size_t unit = 0; unit < units_of(action.item); ++unit) {
+            text += fmt::format("  vis[{}];\n", item_cell[action.item] + unit);
+          }
         } else {
           text += act(action, named[action.item], received[action.item], torn(index));
         }
@@ -399,6 +433,8 @@ class Printer : private Layout {
   }
 
   bool written_by_rnic(Item item) const {
+    const auto fetched = fetched_items();
+    if (std::count(fetched.begin(), fetched.end(), item) != 0) return true;
     return std::any_of(requests.begin(), requests.end(), [&](const Request& request) {
       return writes_items(request.step->verb) &&
              std::count(request.step->items.begin(), request.step->items.end(), item) != 0;

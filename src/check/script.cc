@@ -12,6 +12,7 @@ std::size_t latest_epoch(const UpdateShape& shape, const RequesterStep& step) {
   std::size_t latest = 0;
   for (const Item item : step.items) latest = std::max(latest, shape.epoch_of(item));
   for (const Item item : step.flush) latest = std::max(latest, shape.epoch_of(item));
+  for (const Item item : step.readable) latest = std::max(latest, shape.epoch_of(item));
   return latest;
 }
 
@@ -77,7 +78,7 @@ class Interleaving {
   }
 
   std::size_t connection_of(const RequesterStep& step, std::size_t update) const {
-    const bool names = !step.items.empty() || !step.flush.empty();
+    const bool names = !step.items.empty() || !step.flush.empty() || !step.readable.empty();
     if (in_flight_.spread == Spread::Updates || !names) return cursors_[update].connection;
     return (update * epochs() + latest_epoch(method_.shape, step)) % in_flight_.connections;
   }
@@ -89,6 +90,7 @@ class Interleaving {
     const std::size_t shift = update * method_.shape.items();
     step.items = shifted(step.items, shift);
     step.flush = shifted(step.flush, shift);
+    step.readable = shifted(step.readable, shift);
     if (step.kind == RequesterStep::Kind::WaitCompletion) step.of = cursor.placed[step.of];
     if (is_message(step)) {
       std::vector<ResponderAction> reaction;

@@ -64,6 +64,27 @@ bool acknowledges(const std::vector<ResponderAction>& reaction) {
   });
 }
 
+namespace {
+
+template <typename Which>
+bool any_action(const Method& method, Which which) {
+  return std::any_of(method.responder.begin(), method.responder.end(), [&](const auto& reaction) {
+    return std::any_of(reaction.begin(), reaction.end(), which);
+  });
+}
+
+}  // namespace
+
+bool fetches(const Method& method) {
+  return any_action(method, [](const ResponderAction& action) {
+    return action.kind == ResponderAction::Kind::Read;
+  });
+}
+
+bool writes_acks(const Method& method) {
+  return any_action(method, [](const ResponderAction& action) { return action.written; });
+}
+
 bool replays(const Method& method) {
   return std::any_of(method.requester.begin(), method.requester.end(),
                      [](const auto& step) { return step.replay; });
@@ -105,7 +126,7 @@ std::optional<std::string_view> out_of_reach(const Method& method, std::size_t i
 Result<void> validate_step(const Method& method, std::size_t index) {
   const RequesterStep& step = method.requester[index];
   const std::size_t items = method.shape.items();
-  for (const auto& list : {step.items, step.flush}) {
+  for (const auto& list : {step.items, step.flush, step.readable}) {
     for (const Item item : list) {
       if (item >= items) return malformed(method, index, "names an item the update does not have");
     }
@@ -121,11 +142,38 @@ Result<void> validate_step(const Method& method, std::size_t index) {
     if (const auto why = out_of_reach(method, index)) return malformed(method, index, *why);
   }
   const bool in_message = posts && sends_items(step.verb);
-  if ((!in_message && !step.flush.empty()) || (step.replay && step.verb != Verb::Send)) {
+  const bool names = !step.flush.empty() || !step.readable.empty();
+  if ((!in_message && names) || (step.replay && step.verb != Verb::Send)) {
     return malformed(method, index, "only a SEND carries addresses or can be replayed");
   }
   if (step.checked && step.verb != Verb::WritePolled) {
     return malformed(method, index, "only a polled WRITE is checked before it is acted on");
+  }
+  return {};
+}
+
+/// What the responder can not READ, or waits for in vain.
+Result<void> validate_reads(const Method& method) {
+  std::vector<bool> begun(method.shape.items(), false);
+  std::size_t message = 0;
+  for (std::size_t index = 0; index < method.requester.size(); ++index) {
+    const RequesterStep& step = method.requester[index];
+    if (!is_message(step) || message == method.responder.size()) continue;
+    for (const ResponderAction& action : method.responder[message++]) {
+      if (action.written && action.kind != ResponderAction::Kind::Ack) {
+        return malformed(method, index, "only an acknowledgement is written to the requester");
+      }
+      const bool reads = action.kind == ResponderAction::Kind::Read;
+      const auto& named = step.readable;
+      if (reads && std::count(named.begin(), named.end(), action.item) == 0) {
+        return malformed(method, index, "does not say where the responder finds what it READs");
+      }
+      if (action.kind == ResponderAction::Kind::Await && !begun[action.item]) {
+        return malformed(method, index,
+                         "makes the responder wait for a READ that it has not posted");
+      }
+      if (reads) begun[action.item] = true;
+    }
   }
   return {};
 }
@@ -147,6 +195,12 @@ Result<void> validate(const Method& method) {
       for (const Item item : step.items) written[item] = true;
     }
   }
+  for (const auto& reaction : method.responder) {
+    for (const ResponderAction& action : reaction) {
+      const bool reads = action.kind == ResponderAction::Kind::Read && action.item < items;
+      if (reads) written[action.item] = true;
+    }
+  }
   if (std::find(written.begin(), written.end(), false) != written.end()) {
     return malformed(method, 0, "never writes one of its items");
   }
@@ -164,7 +218,7 @@ Result<void> validate(const Method& method) {
     }
   }
   if (acks_sent != acks_awaited) return malformed(method, 0, "awaits other acks than are sent");
-  return {};
+  return validate_reads(method);
 }
 
 std::string item_name(Item item) {
@@ -207,6 +261,7 @@ std::string describe(const RequesterStep& step) {
   std::string words = verb_words(step.verb);
   if (!step.items.empty()) words += " " + item_names(step.items);
   if (!step.flush.empty()) words += " (flush " + item_names(step.flush) + ")";
+  if (!step.readable.empty()) words += " (readable " + item_names(step.readable) + ")";
   if (step.replay) words += " (replayable)";
   if (step.checked) words += " (checked)";
   if (step.fenced) words += " (fenced)";
@@ -216,8 +271,10 @@ std::string describe(const RequesterStep& step) {
 std::string describe(const ResponderAction& action) {
   switch (action.kind) {
     case ResponderAction::Kind::Copy: return "copy " + item_name(action.item);
+    case ResponderAction::Kind::Read: return "READ " + item_name(action.item);
+    case ResponderAction::Kind::Await: return "wait for READ " + item_name(action.item);
     case ResponderAction::Kind::Flush: return "flush " + item_name(action.item);
-    case ResponderAction::Kind::Ack: return "send the ack";
+    case ResponderAction::Kind::Ack: return action.written ? "WRITE the ack" : "send the ack";
   }
   return "?";
 }

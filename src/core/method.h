@@ -92,7 +92,9 @@ struct RequesterStep {
   Verb verb = Verb::Write;  // Post only
   std::vector<Item> items;  // Post: the items it carries (Send, Write) or covers (Read, flushes)
   std::vector<Item> flush;  // Post of a message: items whose addresses it carries, to be flushed
-  bool replay = false;      // Post of Send: recovery may apply the message from its PM buffer
+  /// Post of a message: items of which it says where the requester has them, to be READ there.
+  std::vector<Item> readable;
+  bool replay = false;  // Post of Send: recovery may apply the message from its PM buffer
   /// Post of WritePolled: the responder acts when the checksum of all of it holds, else on its
   /// mark.
   bool checked = false;
@@ -117,12 +119,15 @@ inline bool takes_receive_buffer(const RequesterStep& step) {
 struct ResponderAction {
   enum class Kind {
     Copy,   // from the receive buffer to the item's place: visible at once, in program order
+    Read,   // post a READ of the item in the requester's memory, into its place
+    Await,  // wait for the completion of that READ: all of the item is visible
     Flush,  // make the item durable by what the medium needs (cache line flush, msync); waits for
             // it
-    Ack,    // send the acknowledgement
+    Ack,    // acknowledge
   };
   Kind kind = Kind::Ack;
-  Item item = 0;  // Copy and Flush only
+  Item item = 0;         // all but Ack
+  bool written = false;  // Ack: by a WRITE to where the requester polls, not by a SEND
   bool operator==(const ResponderAction&) const = default;
 };
 
@@ -146,6 +151,12 @@ bool two_sided(const Method& method);
 
 /// Whether the responder answers a message with this reaction.
 bool acknowledges(const std::vector<ResponderAction>& reaction);
+
+/// Whether the responder READs an item where the requester has it.
+bool fetches(const Method& method);
+
+/// Whether the responder writes its acknowledgements to where the requester polls.
+bool writes_acks(const Method& method);
 
 /// Whether some message is replayed from its receive buffer by recovery.
 bool replays(const Method& method);

@@ -70,11 +70,15 @@ Way way_of(const Method& method, Item item) {
     if (proven && !carried) {
       (step.kind == Kind::WaitAck ? way.behind_message : way.behind_non_posted) = true;
     }
+    const auto& items = step.items;
+    const auto& readable = step.readable;
     const bool carries = step.kind == Kind::Post && brings_items(step.verb) &&
-                         std::count(step.items.begin(), step.items.end(), item) != 0;
-    if (!carries) continue;
+                         std::count(items.begin(), items.end(), item) != 0;
+    // What the responder READs comes in the message's turn, as what it copies does.
+    const bool fetched = std::count(readable.begin(), readable.end(), item) != 0;
+    if (!carries && !fetched) continue;
     carried = index;
-    way.by = by_of(step);
+    way.by = fetched ? Way::By::Copy : by_of(step);
     if (sends_items(step.verb) && !step.replay) way.end_proves_it = false;
   }
   return way;

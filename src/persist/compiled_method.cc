@@ -22,9 +22,19 @@ Error unsupported(const Method& method, std::string_view why) {
 std::vector<CompiledEntry> entries_for(const RequesterStep& step,
                                        const std::vector<ResponderAction>& reaction) {
   std::vector<CompiledEntry> entries;
+  bool awaited = false;  // since the last READ
   for (const ResponderAction& action : reaction) {
-    if (action.kind == ResponderAction::Kind::Ack) continue;
-    const std::uint32_t bit = action.kind == ResponderAction::Kind::Copy ? kCopy : kFlush;
+    std::uint32_t bit = 0;
+    switch (action.kind) {
+      case ResponderAction::Kind::Copy: bit = kCopy; break;
+      case ResponderAction::Kind::Read:
+        bit = awaited ? kRead | kAfterReads : kRead;
+        awaited = false;
+        break;
+      case ResponderAction::Kind::Flush: bit = kFlush; break;
+      case ResponderAction::Kind::Await: awaited = true; continue;  // all else waits in any case
+      case ResponderAction::Kind::Ack: continue;
+    }
     const bool joins = bit == kFlush && !entries.empty() && entries.back().item == action.item;
     if (joins) {
       entries.back().actions |= bit;
@@ -114,7 +124,7 @@ Result<std::vector<Item>> compile_flush(const Method& method, std::size_t index,
 
 /// A SEND, or the one request of a WRITE_WITH_IMM: what the responder does with it.
 Result<void> compile_message(const Method& method, const RequesterStep& step, std::size_t message,
-                             CompiledRequest& request) {
+                             const ResponderHabits& habits, CompiledRequest& request) {
   static const std::vector<ResponderAction> kNone;
   const auto& reaction = message < method.responder.size() ? method.responder[message] : kNone;
   request.wants_ack = acknowledges(reaction);
@@ -124,12 +134,20 @@ Result<void> compile_message(const Method& method, const RequesterStep& step, st
   if (request.wants_ack) request.message_flags |= kAckWanted;
   if (step.replay) request.message_flags |= kReplayable | kPayloadCrc;
   if (step.checked) request.message_flags |= kPayloadCrc;
+  request.reads = std::any_of(request.entries.begin(), request.entries.end(),
+                              [](const auto& entry) { return (entry.actions & kRead) != 0; });
+  if (!request.reads) return {};
+  if (!habits.reads) return unsupported(method, "the responder READs nothing of its requesters");
+  if (step.verb != Verb::Send) return unsupported(method, "only a SEND says what is to be READ");
+  if (step.replay) return unsupported(method, "nothing is READ again by recovery");
+  request.message_flags |= kReads | kPayloadCrc;
   return {};
 }
 
 /// Appends the requests of a posting step.
 Result<void> compile_post(const Method& method, std::size_t index, const ServerProfile& profile,
-                          const Capabilities& device, bool polls, CompiledMethod& compiled) {
+                          const Capabilities& device, const ResponderHabits& habits,
+                          CompiledMethod& compiled) {
   const RequesterStep& step = method.requester[index];
   CompiledRequest request;
   const Capabilities usable = both(device, profile.capabilities);
@@ -141,7 +159,8 @@ Result<void> compile_post(const Method& method, std::size_t index, const ServerP
     case Verb::WritePolled:
       request.polled = true;
       if (!step.checked) return unsupported(method, "responders take no message by its mark alone");
-      if (!polls) return unsupported(method, "the responder polls no mailbox of this connection");
+      if (!habits.polls)
+        return unsupported(method, "the responder polls no mailbox of this connection");
       items = {0};
       break;
     case Verb::Send: items = {0}; break;  // one request: its entries say which items
@@ -160,7 +179,7 @@ Result<void> compile_post(const Method& method, std::size_t index, const ServerP
   }
   if (request.carries_message()) {
     if (items.size() != 1) return unsupported(method, "a WRITE_WITH_IMM carries one item");
-    PERDURE_TRY_VOID(compile_message(method, step, compiled.messages(), request));
+    PERDURE_TRY_VOID(compile_message(method, step, compiled.messages(), habits, request));
   }
   for (const Item item : items) {
     request.item = item;
@@ -186,10 +205,14 @@ void note_uses(const ReceiveQueue& queue, CompiledMethod& compiled) {
       ++copies;
       compiled.items[entry.item].sent = true;
     }
-    const std::size_t header = kMessageHeaderBytes + request.entries.size() * kMessageEntryBytes;
+    std::size_t header = kMessageHeaderBytes + request.entries.size() * kMessageEntryBytes;
+    for (const CompiledEntry& entry : request.entries) {
+      if ((entry.actions & kRead) != 0) header += kReadSourceBytes;
+    }
     compiled.message_header_bytes_max = std::max(compiled.message_header_bytes_max, header);
     // More pieces than a request can gather are copied together into the message's own buffer.
-    const bool fits = copies < fabric::kSegmentsMax;
+    // So are they among places to READ.
+    const bool fits = copies < fabric::kSegmentsMax && (copies == 0 || !request.reads);
     request.gathered = fits ? copies : 0;
     compiled.message_buffer_bytes =
         std::max(compiled.message_buffer_bytes, fits ? header : queue.message_bytes_max);
@@ -249,10 +272,30 @@ void note_common(const ReceiveQueue& queue, CompiledMethod& method) {
   }
 }
 
+/// How acknowledgements come is a matter of the connection.
+Result<void> check_acks(const Method& method, const ServerProfile& profile,
+                        const ResponderHabits& habits) {
+  if (!two_sided(method)) return {};
+  if (!habits.writes_acks && writes_acks(method)) {
+    return unsupported(method, "the responder writes no acknowledgements to this requester");
+  }
+  if (!habits.writes_acks) return {};
+  if (!writes_acks(method)) {
+    return unsupported(method, "the responder writes its acknowledgements, and sends none");
+  }
+  if (!keeps_write_order(profile)) {
+    return unsupported(method,
+                       "WRITEs keep no order here, so an older acknowledgement could be "
+                       "placed over the newest");
+  }
+  return {};
+}
+
 Result<CompiledMethod> compile_one(const Method& method, const ServerProfile& profile,
                                    const Capabilities& device, const ReceiveQueue& queue,
-                                   bool polls) {
+                                   const ResponderHabits& habits) {
   PERDURE_TRY_VOID(validate(method));
+  PERDURE_TRY_VOID(check_acks(method, profile, habits));
   if (replays(method) && profile.receive_buffers != ReceiveBuffers::Pm) {
     return unsupported(method, "replays messages, but the receive buffers are in DRAM");
   }
@@ -263,7 +306,7 @@ Result<CompiledMethod> compile_one(const Method& method, const ServerProfile& pr
     const RequesterStep& step = method.requester[index];
     switch (step.kind) {
       case RequesterStep::Kind::Post:
-        PERDURE_TRY_VOID(compile_post(method, index, profile, device, polls, compiled));
+        PERDURE_TRY_VOID(compile_post(method, index, profile, device, habits, compiled));
         last_request[index] = compiled.requests.size() - 1;
         break;
       case RequesterStep::Kind::WaitCompletion:
@@ -362,14 +405,14 @@ CompiledMethod compile_request(const ServerProfile& profile, std::size_t payload
 Result<std::vector<CompiledMethod>> compile(const std::vector<Method>& methods,
                                             const ServerProfile& profile,
                                             const Capabilities& device, const ReceiveQueue& queue,
-                                            bool polls) {
+                                            const ResponderHabits& habits) {
   // Which places updates write is their caller's business, who has chosen the methods for it.
   std::vector<SetMember> members;
   for (const Method& method : methods) members.push_back({method, Reuse::Never, false});
   PERDURE_TRY_VOID(may_share(members, profile));
   std::vector<CompiledMethod> compiled;
   for (const Method& method : methods) {
-    PERDURE_TRY(one, compile_one(method, profile, device, queue, polls));
+    PERDURE_TRY(one, compile_one(method, profile, device, queue, habits));
     compiled.push_back(std::move(one));
   }
   return compiled;

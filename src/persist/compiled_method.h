@@ -28,6 +28,7 @@ struct CompiledRequest {
   bool fenced = false;
   bool wants_ack = false;  // message: the responder is to acknowledge it
   bool brings = false;     // READ: of all bytes of its item, into the item's own memory
+  bool reads = false;      // SEND: says where the responder READs some of its items
   bool polled = false;     // WRITE: of a message, as a SEND has it, to where the responder polls
   bool names_item = true;  // SFLUSH: its item was written; else it is about the message alone
   Item item = 0;           // that it is about; SEND: see entries
@@ -120,11 +121,17 @@ CompiledMethod compile_read(const ServerProfile& profile, bool behind_messages);
 CompiledMethod compile_request(const ServerProfile& profile, std::size_t payload_bytes_max,
                                const std::vector<CompiledMethod>& methods);
 
-/// `polls`: the responder looks for messages in its mailbox.
+/// What the responder of a connection does beside what every one does.
+struct ResponderHabits {
+  bool polls = false;        // it looks for messages in its mailbox
+  bool reads = false;        // it READs what messages say that the requester has
+  bool writes_acks = false;  // it writes every acknowledgement to the requester, and sends none
+};
+
 /// Errors: InvalidArgument (malformed, or methods that must not share a connection), Unsupported.
 Result<std::vector<CompiledMethod>> compile(const std::vector<Method>& methods,
                                             const ServerProfile& profile,
                                             const Capabilities& device, const ReceiveQueue& queue,
-                                            bool polls = false);
+                                            const ResponderHabits& habits = {});
 
 }  // namespace perdure::persist

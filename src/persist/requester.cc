@@ -94,6 +94,13 @@ void gather_short_message(std::byte* buffer, fabric::WorkRequest& request) {
   request.segment_count = 1;
 }
 
+/// Where the responder READs an item.
+void put_source(const fabric::Segment& data, std::byte* to) {
+  const auto into = static_cast<std::uint64_t>(data.data - data.memory->bytes().data());
+  store(to, data.memory->key());
+  store(to + sizeof(std::uint64_t), data.memory->base() + into);
+}
+
 }  // namespace
 
 inline void Requester::write_message(const InFlight& started, const CompiledRequest& compiled,
@@ -112,6 +119,11 @@ inline void Requester::write_message(const InFlight& started, const CompiledRequ
     const UpdateItem& item = items[entry.item];
     const std::size_t length = item.data.length;
     put_entry(buffer, index, {item.at, static_cast<std::uint32_t>(length), entry.actions});
+    if ((entry.actions & kRead) != 0) {
+      put_source(item.data, buffer + bytes);
+      bytes += kReadSourceBytes;
+      header.payload_bytes += kReadSourceBytes;
+    }
     if ((entry.actions & kCopy) == 0) continue;
     header.payload_bytes += static_cast<std::uint32_t>(length);
     if (compiled.gathered != 0) {
@@ -265,6 +277,12 @@ Result<void> Requester::poll() {
       return *failure_;
     }
   }
+  if (options_.acks.data != nullptr) {
+    if (auto taken = take_written_ack(); !taken) {
+      failure_ = taken.error();
+      return *failure_;
+    }
+  }
   if (posting_ <= begun_) {
     if (auto advanced = advance(); !advanced) {
       failure_ = advanced.error();
@@ -302,6 +320,24 @@ Result<void> Requester::take_ack(const fabric::Completion& completion) {
   const std::span<const std::byte> bytes(ack_bytes_.data() + index * answer_bytes_,
                                          std::min<std::uint64_t>(completion.length, answer_bytes_));
   PERDURE_TRY(ack, replies_taken_ == requests_begun_ ? decode_ack(bytes) : decode_answer(bytes));
+  PERDURE_TRY_VOID(note_ack(ack));
+  // Buffers come back in the order in which they were posted.
+  ++acks_taken_;
+  return acks_taken_ - acks_reposted_ < options_.queue.depth / 2 ? Result<void>{} : repost_ack();
+}
+
+/// What stands where acknowledgements are written, if it is whole and new.
+Result<void> Requester::take_written_ack() {
+  std::array<std::byte, kAckBytes> bytes;
+  std::copy_n(options_.acks.data, bytes.size(), bytes.begin());
+  const bool refusal = load<std::uint8_t>(bytes.data() + 6) != 0;
+  const auto sequence = load<std::uint64_t>(bytes.data() + kMessageSequenceAt);
+  if (sequence <= messages_acknowledged_ && !refusal) return {};
+  const auto ack = decode_ack(bytes);
+  return ack.ok() ? note_ack(*ack) : Result<void>{};  // else not all of it is there yet
+}
+
+Result<void> Requester::note_ack(const Ack& ack) {
   if (ack.session != options_.session || ack.sequence > counters_.messages ||
       ack.sequence < messages_acknowledged_) {
     return Error{ErrorCode::ProtocolError, "the peer acknowledged what was never sent"};
@@ -321,9 +357,7 @@ Result<void> Requester::take_ack(const fabric::Completion& completion) {
     return Error{code, fmt::format("the peer refused message {} or a later one: {}",
                                    ack.sequence + 1, to_string(code))};
   }
-  // Buffers come back in the order in which they were posted.
-  ++acks_taken_;
-  return acks_taken_ - acks_reposted_ < options_.queue.depth / 2 ? Result<void>{} : repost_ack();
+  return {};
 }
 
 /// Posts the buffer of the oldest acknowledgement again: when there is nothing better to do.
@@ -343,6 +377,12 @@ Result<std::unique_ptr<Requester>> Requester::open(fabric::Endpoint& endpoint,
   const bool polls = options.mailbox.length != 0;
   if (polls && options.mailbox.length < options.queue.depth * options.queue.message_bytes_max) {
     return Error{ErrorCode::InvalidArgument, "the mailbox is smaller than the receive queue"};
+  }
+  if (options.acks.data != nullptr &&
+      (options.acks.length < kAckBytes || options.request_bytes_max != 0 || options.probes)) {
+    return Error{ErrorCode::InvalidArgument,
+                 "acknowledgements that are written need 24 bytes, and leave no room for replies, "
+                 "which are sent, nor for probes of what is sent"};
   }
   if (options.request_bytes_max + kRequestHeaderBytes > options.queue.message_bytes_max ||
       options.reply_bytes_max > kReplyPayloadMax) {

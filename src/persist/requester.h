@@ -27,7 +27,8 @@
 namespace perdure::persist {
 
 /// One item of an update: where it goes, and its bytes in registered memory of the same device.
-/// The bytes must stay as they are until the update resolves, and registered until the connection
+/// The bytes must stay as they are until the update resolves (registered with Access::RemoteRead if
+/// the method has the responder READ them), and registered until the connection
 /// has ended: an RNIC may have to send again what the responder has long answered.
 struct UpdateItem {
   std::uint64_t at = 0;  // bytes from the start of the exported part of the pool
@@ -69,6 +70,12 @@ class Requester {
     std::size_t updates_max = 64;  // in flight; more: QueueFull
     /// What Responder::mailbox of the peer says; nothing: it polls for no messages.
     fabric::RemoteMemory mailbox{};
+    /// Whether the responder READs what messages say that the requester has: Responder::Options.
+    bool reads = false;
+    /// Where the responder writes its acknowledgements, kAckBytes that peers may write, zeros at
+    /// first; it is told of them (Responder::Options::acks) and sends none. Nothing: it sends them.
+    /// Nothing wakes who sleeps until one is written.
+    fabric::Segment acks{};
     bool probes = false;  // begin_probe may be called
     /// Where 64 bytes of zeros are that may be written over with zeros. Nothing: no write probes.
     std::optional<std::uint64_t> probe_line;
@@ -221,6 +228,8 @@ class Requester {
                      std::span<const UpdateItem> items, fabric::WorkRequest& request);
   Result<void> take(const fabric::Completion& completion);
   Result<void> take_ack(const fabric::Completion& completion);
+  Result<void> take_written_ack();
+  Result<void> note_ack(const Ack& ack);
   void write_barrier(const InFlight& started);
   Result<Ack> decode_answer(std::span<const std::byte> bytes);
   Result<Ack> take_reply(std::span<const std::byte> bytes);

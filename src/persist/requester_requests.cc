@@ -38,7 +38,8 @@ Result<void> Requester::use_methods(std::vector<Method> methods) {
   }
   PERDURE_TRY_VOID(may_replace(before, methods, profile_));
   PERDURE_TRY(compiled, compile(methods, profile_, endpoint_.capabilities(), options_.queue,
-                                options_.mailbox.length != 0));
+                                {options_.mailbox.length != 0, options_.reads,
+                                 options_.acks.data != nullptr}));
   const bool copied_late = std::any_of(methods.begin(), methods.end(), replays);
   const std::size_t read = compiled.size();
   compiled.push_back(compile_read(profile_, copied_late));

@@ -22,6 +22,7 @@ std::optional<MessageHeader> whole_message(std::span<const std::byte> bytes, std
   const auto decoded = decode_message(bytes);
   if (!decoded.ok()) return std::nullopt;
   const MessageHeader& header = *decoded;
+  // No message that can be replayed asks for READs: see decode_message.
   const bool replayable = (header.flags & kReplayable) != 0 && (header.flags & kPayloadCrc) != 0;
   if (!replayable || (header.session & 0xffffffu) != session) return std::nullopt;
   for (std::size_t index = 0; index < header.entries; ++index) {
@@ -74,6 +75,7 @@ Result<void> Responder::prepare() {
                                       fabric::Access::Local));
   idle_memory_ = std::move(idle_memory);
   PERDURE_TRY_VOID(prepare_mailbox());
+  PERDURE_TRY_VOID(prepare_reading());
   PERDURE_TRY(ack_memory, device_.register_memory(ack_bytes_, fabric::Access::Local));
   ack_memory_ = std::move(ack_memory);
   consumed_.reserve(queue_.depth);
@@ -120,7 +122,7 @@ fabric::RemoteMemory Responder::mailbox() const {
 /// Handles the messages that are whole in the mailbox and whose turn it is.
 Result<std::size_t> Responder::handle_polled() {
   std::size_t handled = 0;
-  for (; mailbox_ != nullptr && handled < kResponderBurst; ++handled) {
+  for (; mailbox_ != nullptr && !reading_ && handled < kResponderBurst; ++handled) {
     PERDURE_TRY(found, handle_next_polled());
     if (!found) break;
   }
@@ -137,6 +139,9 @@ Result<bool> Responder::handle_next_polled() {
   const auto decoded = decode_message(polled_);
   const bool whole = decoded.ok() && (decoded->flags & kPayloadCrc) != 0;
   if (!whole || decoded->sequence != next) return false;
+  if ((decoded->flags & kReads) != 0) {
+    return Error{ErrorCode::ProtocolError, "a message of the mailbox asks for a READ"};
+  }
   PERDURE_TRY_VOID(begin_message());
   PERDURE_TRY_VOID(handle_message(polled_));
   ++handled_;
@@ -154,14 +159,22 @@ Result<std::size_t> Responder::pump() {
     if (completion.opcode != fabric::Opcode::Receive) {
       if ((completion.context & kReplyContext) != 0) {
         ++replies_->sent;
+      } else if ((completion.context & kReadContext) != 0) {
+        --reading_->in_flight;
       } else {
         ack_busy_[completion.context & ~kAckContext] = false;
       }
       continue;
     }
     ++messages;
-    auto handled = replies_ == nullptr ? handle(completion) : take(completion);
+    const bool at_once = replies_ == nullptr && !reading_ && waiting_.empty();
+    auto handled = at_once ? handle(completion) : take(completion);
     if (!handled.ok()) return fail(handled.error());
+  }
+  if (reading_) {
+    auto ended = end_reading();
+    if (!ended.ok()) return fail(ended.error());
+    messages += *ended;
   }
   if (mailbox_ != nullptr) {
     auto handled = handle_polled();
@@ -210,6 +223,11 @@ Result<void> Responder::handle(const fabric::Completion& completion) {
     PERDURE_TRY_VOID(kind_of(message) == kKindRequest ? handle_request(message)
                                                       : handle_message(message));
   }
+  if (reading_) {
+    consumed_.pop_back();
+    reading_->buffer = completion.context;
+    return {};  // handled when its READs are over: see end_reading
+  }
   ++handled_;
   return {};
 }
@@ -230,6 +248,7 @@ Result<void> Responder::handle_message(std::span<const std::byte> message) {
                  "a replayable message, but the receive buffers of this pool are in DRAM"};
   }
   PERDURE_TRY_VOID(check_entries(message, header));
+  if ((header.flags & kReads) != 0) return begin_reading(message, header);
   if ((header.flags & kAckWanted) != 0) ack_due_ = true;
   return execute(message, header);
 }
@@ -375,6 +394,10 @@ void Responder::acknowledge(std::uint8_t status) {
   encode_ack({status, flushed_, options_.session, written_flushed_}, bytes);
   fabric::WorkRequest request;
   request.opcode = fabric::Opcode::Send;
+  if (options_.acks.length != 0) {
+    request.opcode = fabric::Opcode::Write;
+    request.remote = options_.acks;
+  }
   request.context = kAckContext | index;
   request.segments[0] = {bytes, kAckBytes, ack_memory_.get()};
   request.segment_count = 1;

@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -64,6 +65,12 @@ class Responder {
     /// Whether it also looks for messages that are written into a mailbox of its own: in DRAM, as
     /// large as the receive queue. They are found by pump alone: nothing wakes who sleeps.
     bool polls = false;
+    /// Whether it READs what messages say that the requester has, into the pool, which it registers
+    /// once more for that.
+    bool reads = false;
+    /// Where it writes acknowledgements, kAckBytes of the requester's memory (Requester::Options);
+    /// nothing: it sends them.
+    fabric::RemoteMemory acks{};
     bool may_write = true;  // false: a message that names bytes of the pool is refused
     /// Whether a flush makes durable what WRITEs brought. Not where pages of a file stay clean
     /// under the RNIC (DmaDirties::No): there a flush of bytes that its own message does not copy
@@ -100,6 +107,7 @@ class Responder {
   static constexpr std::size_t kAckBuffers = 16;
   static constexpr std::uint64_t kAckContext = std::uint64_t{1} << 63;
   static constexpr std::uint64_t kReplyContext = std::uint64_t{1} << 62;
+  static constexpr std::uint64_t kReadContext = std::uint64_t{1} << 61;
   /// Replies that are not sent yet, by the RNIC's word. When there is no room for another, a
   /// request waits in its receive buffer, and so does what came after it.
   static constexpr std::size_t kReplies = 16;
@@ -117,10 +125,26 @@ class Responder {
     std::byte* at(std::uint64_t count) { return bytes.get() + count % kReplies * stride; }
   };
 
+  /// A message that asks for READs, while it is executed. What comes behind it waits.
+  struct Reading {
+    Reading(std::span<const std::byte> bytes, const MessageHeader& decoded)
+        : message(bytes), header(decoded), payload(decoded.bytes()) {}
+
+    std::span<const std::byte> message;
+    MessageHeader header;
+    std::uint64_t buffer = 0;   // that it is in
+    std::size_t entry = 0;      // the next one
+    std::size_t payload;        // where what belongs to that is
+    bool posted = false;        // the READ of that entry
+    bool flush_named = false;   // by an entry before
+    std::size_t in_flight = 0;  // READs
+  };
+
   Responder(fabric::Endpoint& endpoint, fabric::Device& device, pmem::Region& region,
             const Options& options);
   Result<void> prepare();
   Result<void> prepare_mailbox();
+  Result<void> prepare_reading();
   bool must_wait(const fabric::Completion& received) const;
   Result<void> take(const fabric::Completion& received);
   Result<std::size_t> handle_waiting();
@@ -137,6 +161,10 @@ class Responder {
   Result<void> check_turn(std::uint32_t session, std::uint64_t sequence) const;
   Result<void> move_watermark();
   Result<void> handle_message(std::span<const std::byte> message);
+  Result<void> begin_reading(std::span<const std::byte> message, const MessageHeader& header);
+  Result<bool> go_on_reading();
+  Result<bool> post_read(const Entry& entry);
+  Result<std::size_t> end_reading();
   Result<void> handle_immediate(const fabric::Completion& completion);
   Result<void> check_entries(std::span<const std::byte> message, const MessageHeader& header) const;
   Result<void> execute(std::span<const std::byte> message, const MessageHeader& header);
@@ -185,8 +213,11 @@ class Responder {
   std::uint32_t written_flushed_ = 0;    // of those up to flushed_
   std::uint64_t acknowledged_ = 0;       // sequence in the last acknowledgement that was posted
   bool ack_due_ = false;
-  std::unique_ptr<Replies> replies_;         // none until the first request
-  std::vector<fabric::Completion> waiting_;  // received, in order: the first has no room to reply
+  std::unique_ptr<Replies> replies_;  // none until the first request
+  /// Received, in order: the first has no room to reply, or one before it is still reading.
+  std::vector<fabric::Completion> waiting_;
+  std::optional<Reading> reading_;
+  std::unique_ptr<fabric::Memory> read_memory_;  // the pool, where READs put what they bring
   ResponderCounters counters_;
 };
 

@@ -10,9 +10,11 @@
 
 namespace perdure::persist {
 
-/// Whether what was received can not be handled yet: a request for whose reply there is no room.
-/// Requires that there are replies.
+/// Whether what was received can not be handled yet: a message before it waits for READs, or it is
+/// a request for whose reply there is no room.
 bool Responder::must_wait(const fabric::Completion& received) const {
+  if (reading_) return true;
+  if (replies_ == nullptr) return false;
   if (replies_->made - replies_->sent < kReplies) return false;
   if (received.has_immediate || received.length > queue_.message_bytes_max) return false;
   return kind_of(buffer(received.context).first(received.length)) == kKindRequest;

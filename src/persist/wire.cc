@@ -51,10 +51,22 @@ Result<MessageHeader> decode_message(std::span<const std::byte> message) {
     return nonsense("checksum does not match");
   }
   std::uint64_t copied = 0;
+  bool reads = false;
   for (std::size_t index = 0; index < header.entries; ++index) {
     const Entry entry = entry_at(message, index);
     if ((entry.actions & ~kEntryActionsAll) != 0) return nonsense("unknown action");
     if ((entry.actions & kCopy) != 0) copied += entry.length;
+    if ((entry.actions & (kRead | kAfterReads)) == 0) continue;
+    if ((entry.actions & kRead) == 0) return nonsense("an entry behind READs that READs nothing");
+    const bool told = (header.flags & kReads) != 0 && (entry.actions & kCopy) == 0;
+    if (!told) return nonsense("a READ that is not told of, or also a copy");
+    copied += kReadSourceBytes;
+    reads = true;
+  }
+  if (!reads && (header.flags & kReads) != 0) return nonsense("READs that no entry asks for");
+  constexpr std::uint8_t kOfReads = kPayloadCrc | kReplayable;
+  if ((header.flags & kReads) != 0 && (header.flags & kOfReads) != kPayloadCrc) {
+    return nonsense("READs are asked for under a checksum, and never again");
   }
   if (copied != header.payload_bytes) return nonsense("payload and entries disagree");
   return header;

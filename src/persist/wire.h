@@ -14,7 +14,9 @@
 //   16      4     payload   bytes after the entries
 //   20      4     session   low bits of the session's id
 //   24      16n   entry     offset u64, length u32, actions u32 (EntryActions)
-//   ..            payload   the bytes of the entries that say Copy, in their order
+//   ..            payload   in the order of the entries: the bytes of those that say Copy; of those
+//                           that say Read, 16 bytes: the key (u64) of the requester's memory and
+//                           the address (u64) in it, as RemoteMemory counts
 //   ..            padding   whatever follows means nothing; probes fill messages up with it, and a
 //                           message that can be replayed has at least kReplayableBytesMin
 //
@@ -102,14 +104,19 @@ enum MessageFlags : std::uint8_t {
   kPayloadCrc = 1,  // the checksum covers the payload
   kReplayable = 2,  // recovery may apply this message from its buffer
   kAckWanted = 4,   // the requester waits for the acknowledgement
+  kReads = 8,       // some entry says Read: always with kPayloadCrc, never with kReplayable
 };
-inline constexpr std::uint8_t kMessageFlagsAll = kPayloadCrc | kReplayable | kAckWanted;
+inline constexpr std::uint8_t kMessageFlagsAll = kPayloadCrc | kReplayable | kAckWanted | kReads;
 
 enum EntryActions : std::uint32_t {
   kCopy = 1,   // store the next `length` bytes of the payload at `offset`
-  kFlush = 2,  // make [offset, offset + length) durable; before any later entry is copied
+  kFlush = 2,  // make [offset, offset + length) durable; before any later entry is copied or READ
+  kRead = 4,   // READ `length` bytes into `offset`; over before a flush or copy that follows
+  kAfterReads = 8,  // with kRead: READs of entries before it are over before this one is posted
 };
-inline constexpr std::uint32_t kEntryActionsAll = kCopy | kFlush;
+inline constexpr std::uint32_t kEntryActionsAll = kCopy | kFlush | kRead | kAfterReads;
+/// What an entry that says Read has in the payload.
+inline constexpr std::size_t kReadSourceBytes = 16;
 
 /// Where the number of a message is in its header.
 inline constexpr std::size_t kMessageSequenceAt = 8;

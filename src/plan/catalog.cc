@@ -65,8 +65,10 @@ class Catalog {
     if (durable && server.domain == PersistenceDomain::None) return;
     one_message();
     if (request.polled) one_polled_message();
+    if (request.responder_posts) answered_by_write();
     if (facts_.sync_misses_writes) return;  // all others have something written
     if (request.polled) polled_writes();
+    if (request.responder_posts) read_by_responder();
     persisted_in_order();
     flushed_by_lookup();
     one_sided(Primary::Write);
@@ -154,6 +156,30 @@ class Catalog {
     add(facts_.visible_is_not_enough ? "write-poll-flush-ack" : "write-poll-ack", Primary::Write,
         steps, {reaction},
         "the mark becomes visible behind the data; the responder finds it and sees to the rest");
+  }
+
+  /// The responder READs epoch by epoch, and sees to each before it asks for the next.
+  void read_by_responder() {
+    std::vector<ResponderAction> reaction;
+    for (const auto& items : epochs_) {
+      for (const Item item : items) reaction.push_back(read_item(item));
+      for (const Item item : items) reaction.push_back(await_item(item));
+      flush_all(items, reaction);
+    }
+    reaction.push_back(ack());
+    add(facts_.visible_is_not_enough ? "send-read-flush-ack" : "send-read-ack", Primary::Send,
+        {send_readable(all_), wait_ack()}, {reaction},
+        "the responder READs what the message names and knows by the completion that it is there");
+  }
+
+  /// One message, and an acknowledgement that the requester finds by polling its own memory.
+  void answered_by_write() {
+    std::vector<ResponderAction> reaction;
+    for (const auto& items : epochs_) apply(items, reaction);
+    reaction.push_back(written_ack());
+    add(facts_.visible_is_not_enough ? "send-copy-flush-ack-written" : "send-copy-ack-written",
+        Primary::Send, {send(all_), wait_ack()}, {reaction},
+        "the responder's processor does all of it in order, and writes the acknowledgement");
   }
 
   /// Whether an epoch that is posted behind another becomes durable behind it, with no more said.

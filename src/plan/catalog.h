@@ -15,8 +15,9 @@ namespace perdure::plan {
 struct Request {
   UpdateShape shape;
   Level level = Level::Durable;
-  bool later_small = false;  // items after the first epoch are at most 8 bytes, aligned
-  bool polled = false;       // the responder polls a mailbox for messages, too
+  bool later_small = false;      // items after the first epoch are at most 8 bytes, aligned
+  bool polled = false;           // the responder polls a mailbox for messages, too
+  bool responder_posts = false;  // it posts READs and WRITEs of the requester's memory, too
 };
 
 /// A known method, and in one sentence why it is right here.

@@ -88,6 +88,9 @@ double cost_ns(const Method& method, PersistenceDomain domain, std::uint64_t byt
     for (const ResponderAction& action : reaction) {
       if (action.kind == ResponderAction::Kind::Copy) {
         total += static_cast<double>(size_of(action.item)) * costs.copy_byte_ns;
+      } else if (action.kind == ResponderAction::Kind::Read) {
+        total += costs.read_round_trip_ns +
+                 static_cast<double>(size_of(action.item)) * costs.wire_byte_ns;
       } else if (action.kind == ResponderAction::Kind::Flush) {
         total += domain == PersistenceDomain::Page
                      ? costs.sync_ns

@@ -25,6 +25,7 @@ Json step_json(const RequesterStep& step) {
   if (sends_items(step.verb)) json["flush"] = item_names(step.flush);
   if (step.verb == Verb::Send) json["replay"] = step.replay;
   if (step.verb == Verb::WritePolled) json["checked"] = step.checked;
+  if (!step.readable.empty()) json["readable"] = item_names(step.readable);
   if (step.fenced) json["fenced"] = true;
   return json;
 }
@@ -32,10 +33,14 @@ Json step_json(const RequesterStep& step) {
 Json action_json(const ResponderAction& action) {
   switch (action.kind) {
     case ResponderAction::Kind::Copy: return {{"do", "copy"}, {"item", item_name(action.item)}};
+    case ResponderAction::Kind::Read: return {{"do", "read"}, {"item", item_name(action.item)}};
+    case ResponderAction::Kind::Await: return {{"do", "await"}, {"item", item_name(action.item)}};
     case ResponderAction::Kind::Flush: return {{"do", "flush"}, {"item", item_name(action.item)}};
     case ResponderAction::Kind::Ack: break;
   }
-  return {{"do", "ack"}};
+  Json json{{"do", "ack"}};
+  if (action.written) json["written"] = true;
+  return json;
 }
 
 Json scenario_json(const Scenario& scenario) {

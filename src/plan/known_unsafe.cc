@@ -137,6 +137,43 @@ void add_polled(std::vector<KnownUnsafe>& all) {
                  std::nullopt});
 }
 
+/// What a responder READs from the requester.
+void add_fetched(std::vector<KnownUnsafe>& all) {
+  using enum PersistenceDomain;
+  const auto dmp = server(Dmp, Ddio::On, Transport::Roce);
+  const auto direct = server(Dmp, Ddio::Off, Transport::Roce);
+  const auto mhp = server(Mhp, Ddio::On, Transport::Roce);
+  const auto file = server(Page, Ddio::On, Transport::Roce);
+  const std::string acknowledged = "acknowledged-implies-durable";
+  all.push_back({make("wrong-ack-overtakes-read", singleton(), {send_readable({a}), wait_ack()},
+                      {{read_item(a), ack()}}),
+                 mhp, acknowledged,
+                 "The answer is posted behind the READ and does not wait for it.", std::nullopt});
+  all.push_back(
+      {make("wrong-flush-before-read-completes", singleton(), {send_readable({a}), wait_ack()},
+            {{read_item(a), flush_item(a), await_item(a), ack()}}),
+       dmp, acknowledged,
+       "What has not arrived yet is not flushed, and what arrives stays in the cache.", mhp});
+  all.push_back(
+      {make("wrong-read-into-the-cache", singleton(), {send_readable({a}), wait_ack()},
+            {{read_item(a), await_item(a), ack()}}),
+       direct, acknowledged,
+       "A READ's completion says that the bytes are visible, DDIO on or off, and no more.", mhp});
+  all.push_back({make("wrong-two-reads-in-flight", compound(), {send_readable({a, b}), wait_ack()},
+                      {{read_item(a), read_item(b), await_item(a), await_item(b), ack()}}),
+                 mhp, "later-implies-earlier",
+                 "Nothing orders what two READs bring: b may be there before a.", std::nullopt});
+  all.push_back({make("wrong-read-into-a-clean-page", singleton(), {send_readable({a}), wait_ack()},
+                      {{read_item(a), await_item(a), flush_item(a), ack()}}),
+                 file, acknowledged,
+                 "The responder's own RNIC makes a pinned page dirty no more than a peer's does.",
+                 on_demand(file)});
+  all.push_back({make("wrong-written-ack-before-flush", singleton(), {send({a}), wait_ack()},
+                      {{copy_item(a), written_ack(), flush_item(a)}}),
+                 dmp, acknowledged, "The answer is in the requester before the lines are flushed.",
+                 mhp});
+}
+
 }  // namespace
 
 std::vector<KnownUnsafe> known_unsafe_methods() {
@@ -196,6 +233,7 @@ std::vector<KnownUnsafe> known_unsafe_methods() {
   add_new_world(all);
   add_rnics_to_come(all);
   add_polled(all);
+  add_fetched(all);
   return all;
 }
 

@@ -98,8 +98,9 @@ Planner::Planner(const ServerProfile& server, const Update& update)
     : server_(server),
       update_(update),
       known_(check_update(update).ok()
-                 ? known_methods(server, {update.shape, update.level,
-                                          update.later_bytes <= kAtomicBytes, update.polled})
+                 ? known_methods(server,
+                                 {update.shape, update.level, update.later_bytes <= kAtomicBytes,
+                                  update.polled, update.responder_posts})
                  : std::vector<Known>{}) {}
 
 Result<std::vector<Planner::Ranked>> Planner::rank(std::uint64_t bytes,

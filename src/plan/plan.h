@@ -29,6 +29,9 @@ struct Update {
   bool immediate_names_place = false;
   /// Whether the responder polls a mailbox: methods that write messages there are offered, too.
   bool polled = false;
+  /// Whether the responder posts READs and WRITEs of the requester's memory: methods that make it
+  /// fetch what is to be durable, or write its acknowledgements, are offered, too.
+  bool responder_posts = false;
   /// What a receive buffer of the responder holds; a method with a larger message is left out.
   std::uint64_t message_bytes_max = std::numeric_limits<std::uint64_t>::max();
 };

@@ -56,9 +56,23 @@ void draw_reaction(const RequesterStep& message, const std::vector<ResponderActi
                                                           : "mark found by polling";
   drawing.events.push_back({kRnicLane, kCpuLane, found, false});
   for (const ResponderAction& action : reaction) {
-    const bool ack = action.kind == ResponderAction::Kind::Ack;
-    drawing.events.push_back({kCpuLane, ack ? kRequesterLane : kCpuLane,
-                              ack ? "ack" : perdure::describe(action), false});
+    const std::string words = perdure::describe(action);
+    switch (action.kind) {
+      case ResponderAction::Kind::Read:
+        drawing.events.push_back({kCpuLane, kRequesterLane, words, false});
+        break;
+      case ResponderAction::Kind::Await:
+        drawing.events.push_back(
+            {kRequesterLane, kRnicLane, "the bytes of " + item_name(action.item), false});
+        drawing.events.push_back(
+            {kRnicLane, kCpuLane, "completion of READ " + item_name(action.item), false});
+        break;
+      case ResponderAction::Kind::Ack:
+        drawing.events.push_back(
+            {kCpuLane, kRequesterLane, action.written ? "ack, written" : "ack", false});
+        break;
+      default: drawing.events.push_back({kCpuLane, kCpuLane, words, false});
+    }
   }
 }
 

@@ -36,7 +36,14 @@ inline RequesterStep send(std::vector<Item> items, std::vector<Item> addresses =
   return step;
 }
 
-/// The same, written to a place that the responder polls, which checks it before it acts.
+/// A message that says where the requester has `items`, for the responder to READ them there.
+inline RequesterStep send_readable(std::vector<Item> items) {
+  RequesterStep step = post(Verb::Send, {});
+  step.readable = std::move(items);
+  return step;
+}
+
+/// A message written to a place that the responder polls, which checks it before it acts.
 inline RequesterStep write_polled(std::vector<Item> items, std::vector<Item> addresses = {}) {
   RequesterStep step = post(Verb::WritePolled, std::move(items));
   step.flush = std::move(addresses);
@@ -67,6 +74,9 @@ inline RequesterStep wait_completion(std::size_t of) {
 
 inline ResponderAction copy_item(Item item) { return {ResponderAction::Kind::Copy, item}; }
 inline ResponderAction flush_item(Item item) { return {ResponderAction::Kind::Flush, item}; }
+inline ResponderAction read_item(Item item) { return {ResponderAction::Kind::Read, item}; }
+inline ResponderAction await_item(Item item) { return {ResponderAction::Kind::Await, item}; }
 inline ResponderAction ack() { return {ResponderAction::Kind::Ack, 0}; }
+inline ResponderAction written_ack() { return {ResponderAction::Kind::Ack, 0, true}; }
 
 }  // namespace perdure::plan

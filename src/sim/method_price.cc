@@ -132,6 +132,12 @@ class Run {
     for (const ResponderAction& action : actions) {
       switch (action.kind) {
         case ResponderAction::Kind::Copy: now += bytes_of(action.item) * s_.copy_per_byte; break;
+        case ResponderAction::Kind::Read:
+          fetched_ = answered(answered(now, 8) + n_.dma_read_memory, bytes_of(action.item));
+          break;
+        case ResponderAction::Kind::Await:
+          now = std::max(now, fetched_ + n_.dma_write + n_.poll);
+          break;
         case ResponderAction::Kind::Flush: now += flush(action.item); break;
         case ResponderAction::Kind::Ack:
           now += n_.post;
@@ -163,6 +169,7 @@ class Run {
   double durable_ = 0;    // all that was posted with WritePersist
   double non_posted_answered_ = 0;
   double responder_free_ = 0;
+  double fetched_ = 0;  // what the responder READ last is at its RNIC
   std::size_t receives_ = 0;
   std::vector<double> completed_;  // of each step that posts
   std::deque<double> acks_;        // to come

@@ -50,9 +50,11 @@ std::vector<ServerProfile> profiles() {
   return all;
 }
 
-std::vector<Method> methods(const ServerProfile& profile, const UpdateShape& shape) {
+std::vector<Method> methods(const ServerProfile& profile, const UpdateShape& shape,
+                            bool responder_posts) {
   std::vector<Method> all;
-  for (const plan::Known& known : plan::known_methods(profile, {shape, Level::Durable, true})) {
+  for (const plan::Known& known :
+       plan::known_methods(profile, {shape, Level::Durable, true, false, responder_posts})) {
     all.push_back(known.method);
   }
   return all;
@@ -60,9 +62,10 @@ std::vector<Method> methods(const ServerProfile& profile, const UpdateShape& sha
 
 /// Every two that could meet on one connection: two with a word, two that write single places, and
 /// either kind in a ring beside one that writes single places.
-std::vector<std::vector<SetMember>> pairs(const ServerProfile& profile) {
-  const auto words = methods(profile, compound());
-  const auto singles = methods(profile, singleton());
+std::vector<std::vector<SetMember>> pairs(const ServerProfile& profile,
+                                          bool responder_posts = false) {
+  const auto words = methods(profile, compound(), responder_posts);
+  const auto singles = methods(profile, singleton(), responder_posts);
   const bool pieces = profile.domain == PersistenceDomain::Page;
   std::vector<std::vector<SetMember>> all;
   const auto add = [&](const std::vector<Method>& methods, Reuse reuse) {
@@ -123,6 +126,32 @@ TEST(Sets, TheLawAllowsWhatHoldsAndRefusesWhatDoesNot) {
   }
   expect_golden("sets.txt", fmt::format("{}{} states\n\nRefused and not found broken:\n{}", table,
                                         states, strict));
+}
+
+/// What the responder READs is, to the law, what it copies.
+TEST(Sets, ReadsOfTheResponderAreHeldToTheLaw) {
+  using enum PersistenceDomain;
+  std::size_t allowed = 0;
+  std::size_t broken = 0;
+  for (const PersistenceDomain domain : {Dmp, Mhp}) {
+    ServerProfile profile{domain, Ddio::Off, ReceiveBuffers::Dram, Transport::InfiniBand, {}};
+    profile.write_order = WriteOrder::Ordered;
+    for (const auto& set : pairs(profile, true)) {
+      const bool reads = std::any_of(set.begin(), set.end(),
+                                     [](const auto& member) { return fetches(member.method); });
+      if (!reads) continue;
+      check::SetOptions bounds;
+      bounds.updates_max = set.front().reuse == set.back().reuse ? 2 : 3;
+      const check::SetReport report = check::check_set(set, profile, bounds);
+      ASSERT_TRUE(report.holds() || report.verdict == check::Verdict::Violated);
+      EXPECT_EQ(may_share(set, profile).ok(), report.holds())
+          << names(set) << check::story(profile, report);
+      allowed += report.holds() ? 1 : 0;
+      broken += report.holds() ? 0 : 1;
+    }
+  }
+  EXPECT_GT(allowed, 30u);
+  EXPECT_GT(broken, 3u);
 }
 
 TEST(Sets, EveryWrongOneIsCaughtWithItsShortestStory) {

@@ -179,6 +179,37 @@ TEST_F(Spin, AgreesOnPolledMessages) {
   EXPECT_GE(wrong, 10u);
 }
 
+TEST_F(Spin, AgreesOnRespondersThatPost) {
+  std::size_t right = 0;
+  std::size_t wrong = 0;
+  for (const PersistenceDomain domain : {PersistenceDomain::Dmp, PersistenceDomain::Mhp}) {
+    const ServerProfile profile{domain, Ddio::On, ReceiveBuffers::Dram, Transport::Roce, {}};
+    std::vector<Method> asked;
+    for (const UpdateShape& shape : {singleton(), compound()}) {
+      for (const plan::Known& known :
+           plan::known_methods(profile, {shape, Level::Durable, true, false, true})) {
+        if (!fetches(known.method) && !writes_acks(known.method)) continue;
+        asked.push_back(known.method);
+        if (shape != singleton()) continue;
+        for (check::Mutant& weaker : check::mutants(known.method)) {
+          asked.push_back(std::move(weaker.method));
+        }
+      }
+    }
+    for (const Method& method : asked) {
+      const check::Report report = check::check(method, profile);
+      const bool stuck = report.property == check::Property::SometimesAcknowledged ||
+                         report.property == check::Property::AlwaysCompletes;
+      if (stuck) continue;  // no power failure shows it
+      EXPECT_EQ(holds(check::to_promela(method, profile)), report.holds())
+          << describe(profile) << ": " << plan::one_line(method);
+      ++(report.holds() ? right : wrong);
+    }
+  }
+  EXPECT_GE(right, 8u);
+  EXPECT_GE(wrong, 8u);
+}
+
 TEST_F(Spin, AgreesWhereWritesKeepNoOrder) {
   std::size_t right = 0;
   for (const plan::Scenario& scenario : plan::paper_methods(Transport::InfiniBand)) {

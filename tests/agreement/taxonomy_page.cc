@@ -278,6 +278,11 @@ the SFLUSH names of what was written: `send-replay-sflush` and `write-send-sflus
 (`perdure plan --domain dmp --ddio on --receive-buffers pm --send-flush`). The emulated fabric runs both where its machine has them
 (`ordered_persist` and `send_flush` in `configs/perdured.toml`); on other fabrics they are refused by name.
 
+A responder that posts READs of its own takes what is to be durable from where the requester has it
+(`send-read-flush-ack`), however long that is, and one that writes its acknowledgement to where the
+requester polls saves the requester a receive (`send-copy-flush-ack-written`): `perdure plan --responder-posts`.
+What a READ brought is visible, and no more, when it completes: the gallery above has what goes wrong.
+
 Between two connections there is no order at all. A method that posts its second epoch without waiting
 until the first is durable is wrong as soon as they go over two: 18 of the 36 compound methods, by
 `perdure check --all --connections 2`.

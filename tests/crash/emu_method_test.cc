@@ -213,6 +213,49 @@ TEST(EmuMethods, PolledMessagesLoseNothingWhereTheyAreProvedAndSomethingWhereNot
   EXPECT_GT(refuted, 50u);
 }
 
+/// Those whose responder READs from the requester or writes its acknowledgement there.
+std::vector<Method> methods_that_post_back(const ServerProfile& machine, const UpdateShape& shape) {
+  std::vector<Method> methods;
+  for (plan::Known& known :
+       plan::known_methods(machine, {shape, Level::Durable, true, false, true})) {
+    const bool posts = fetches(known.method) || writes_acks(known.method);
+    if (posts) methods.push_back(std::move(known.method));
+  }
+  return methods;
+}
+
+TEST(EmuMethods, RespondersThatPostLoseNothingWhereTheyAreProvedAndSomethingWhereNot) {
+  const std::uint64_t seeds = test::rounds(60, 1000);
+  constexpr std::uint64_t kSeedsOfWrong = 10'000;
+  std::size_t played = 0;
+  std::size_t refuted = 0;
+  for (const ServerProfile& machine : machines_to_come()) {
+    if (machine.receive_buffers == ReceiveBuffers::Pm) continue;  // nothing is replayed
+    for (const UpdateShape& shape : {singleton(), compound()}) {
+      for (const Method& method : methods_that_post_back(machine, shape)) {
+        ++played;
+        EXPECT_TRUE(check::check(method, machine).holds()) << method.name << describe(machine);
+        std::uint64_t acknowledged = 0;
+        const auto failure = find_failure(machine, method, seeds, &acknowledged);
+        EXPECT_EQ(failure.value_or(""), "") << describe(machine) << ": " << method.name;
+        EXPECT_GE(acknowledged, seeds / 3) << describe(machine) << ": " << method.name;
+        for (const check::Mutant& weaker : check::mutants(method)) {
+          const auto verdict = check::check(weaker.method, machine);
+          const bool loses = verdict.verdict == check::Verdict::Violated &&
+                             verdict.property != check::Property::SometimesAcknowledged &&
+                             verdict.property != check::Property::AlwaysCompletes;
+          if (!loses) continue;
+          ++refuted;
+          EXPECT_TRUE(find_failure(machine, weaker.method, kSeedsOfWrong).has_value())
+              << describe(machine) << ", " << method.name << ": " << weaker.what;
+        }
+      }
+    }
+  }
+  EXPECT_GE(played, 40u);
+  EXPECT_GT(refuted, 50u);
+}
+
 /// An RNIC may keep a small payload in its completion, in DRAM, until somebody polls. All messages
 /// are short here, but for what makes those that recovery looks for longer.
 PlayedRnic keeps_payloads(std::uint64_t replayable_bytes_min) {

@@ -32,6 +32,9 @@ inline constexpr std::uint64_t kBuffersAt = 32 * 1024;
 inline constexpr std::uint64_t kMailboxAt = 48 * 1024;  // in DRAM, of slots like the buffers
 inline constexpr std::uint64_t kBufferBytes = 2048;
 inline constexpr std::size_t kBuffers = 8;
+inline constexpr std::uint64_t kAckWordsAt = 56 * 1024;  // in the requester: acks that are written
+inline constexpr std::uint64_t kAckWordAt = 24 * 1024;   // in DRAM: what is written there
+inline constexpr std::uint64_t kFetchContext = 1 << 16;
 inline constexpr std::uint64_t kIdlePollsMax = 20;  // then nothing more happens by itself
 
 /// What a message says of itself, so that recovery can tell a whole one from a torn one.
@@ -40,6 +43,7 @@ struct MessageHead {
   std::uint32_t replay = 0;
   std::uint64_t items = 0;
   std::uint64_t addresses = 0;  // one bit for each item that is to be flushed
+  std::uint64_t readable = 0;   // the same for items that the responder finds in the requester
   std::uint64_t bytes = 0;      // of the whole message
 };
 
@@ -70,7 +74,7 @@ class PlayedMethod {
     own_dram_ = *server_.register_memory(dram_, fabric::Access::Local);
     mailbox_ = *server_.register_memory(std::span(dram_).subspan(kMailboxAt),
                                         fabric::Access::RemoteReadWrite);
-    local_ = *client_.register_memory(source_, fabric::Access::Local);
+    local_ = *client_.register_memory(source_, fabric::Access::RemoteReadWrite);
     const bool pm = profile.receive_buffers == ReceiveBuffers::Pm;
     for (std::size_t i = 0; i < kBuffers; ++i) {
       std::byte* const at = (pm ? region_.bytes().data() : dram_.data()) + kBuffersAt;
@@ -140,6 +144,7 @@ class PlayedMethod {
   }
 
   Segment staged_message(const RequesterStep& step) {
+    for (Item item : step.readable) offered_[item] = staged_item(item);
     std::uint64_t bytes = sizeof(MessageHead);
     for (Item item : step.items) bytes += sizeof item + length_of(item);
     if (step.replay) bytes = std::max(bytes, rnic_.replayable_bytes_min);
@@ -151,8 +156,9 @@ class PlayedMethod {
       std::memset(to, static_cast<int>(value_of(item)), length_of(item));
       to += length_of(item);
     }
-    MessageHead head{0, step.replay ? 1u : 0u, step.items.size(), 0, bytes};
+    MessageHead head{0, step.replay ? 1u : 0u, step.items.size(), 0, 0, bytes};
     for (Item item : step.flush) head.addresses |= std::uint64_t{1} << item;
+    for (Item item : step.readable) head.readable |= std::uint64_t{1} << item;
     store(segment.data, head);
     if (step.verb == Verb::WritePolled) store(segment.data + bytes - sizeof bytes, bytes);
     head.crc = crc32c({segment.data + 4, bytes - 4});
@@ -249,6 +255,9 @@ class PlayedMethod {
       const auto reached = [&] { return for_ack ? acks_ >= acks_awaited : pending_[step.of] == 0; };
       while (!reached()) {
         Completion completion;
+        acks_ += take_written_ack();
+        // Who polls memory looks more often than a poll of completions comes back.
+        if (writes_acks(method_) && world_.step() && !random_.chance(1, 8)) continue;
         idle_polls = world_.events() == last_event ? idle_polls + 1 : 0;
         last_event = world_.events();
         if (idle_polls == kIdlePollsMax || !end_->connected()) return false;
@@ -271,15 +280,20 @@ class PlayedMethod {
       std::byte* const message = find_in_mailbox();
       if (message == nullptr) return false;
       begin_reaction(message);
+      readable_ |= load<MessageHead>(message).readable;
       addresses_ |= addresses_in(message);
       ++received_;
       return true;
     }
     if (actions_.empty()) {
       Completion completion;
-      if (server_end_->poll({&completion, 1}) == 0) return false;
-      if (completion.opcode != Opcode::Receive || completion.error) return true;
+      if (!next_completion(completion)) return false;
+      if (completion.opcode != Opcode::Receive || completion.error) {
+        note(completion);
+        return true;
+      }
       begin_reaction(buffers_[completion.context].data);
+      if (!completion.has_immediate) readable_ |= load<MessageHead>(buffer_).readable;
       // What a message before this one has named is still known.
       addresses_ |= completion.has_immediate ? std::uint64_t{1} << completion.immediate
                                              : addresses_in(buffer_);
@@ -289,19 +303,81 @@ class PlayedMethod {
     const ResponderAction action = actions_.front();
     if (action.kind == ResponderAction::Kind::Copy && !copy_line(action.item)) return true;
     const bool known = (addresses_ >> action.item & 1) != 0;
+    if (action.kind == ResponderAction::Kind::Read && (readable_ >> action.item & 1) != 0 &&
+        !fetch(action.item)) {
+      return false;
+    }
+    if (action.kind == ResponderAction::Kind::Await && !fetched(action.item)) return false;
     if (action.kind == ResponderAction::Kind::Flush && known &&
         !region_.flush(place_of(action.item), length_of(action.item)).ok()) {
       return false;
     }
     if (action.kind == ResponderAction::Kind::Ack) {
-      WorkRequest answer;
-      answer.segments[0] = {dram_.data(), 8, own_dram_.get()};
-      answer.segment_count = 1;
+      const WorkRequest answer = acknowledgement(action);
       if (!server_end_->post({&answer, 1}).ok()) return false;
     }
     actions_.erase(actions_.begin());
     if (actions_.empty() && reacts_) release_buffer();
     return true;
+  }
+
+  /// READs the item from where the requester has it. Its context says which.
+  bool fetch(Item item) {
+    const Segment& there = offered_.at(item);
+    WorkRequest read;
+    read.opcode = Opcode::Read;
+    read.context = kFetchContext | item;
+    read.remote = {local_->key(), local_->base(), source_.size()};
+    read.remote_offset = static_cast<std::uint64_t>(there.data - source_.data());
+    read.segments[0] = {region_.bytes().data() + place_of(item), there.length, pool_.get()};
+    read.segment_count = 1;
+    return server_end_->post({&read, 1}).ok();
+  }
+
+  /// Whether the completion of that READ has come.
+  bool fetched(Item item) {
+    Completion completion;
+    while ((fetched_ >> item & 1) == 0 && server_end_->poll({&completion, 1}) != 0) {
+      note(completion);
+    }
+    return (fetched_ >> item & 1) != 0;
+  }
+
+  void note(const Completion& completion) {
+    if (completion.error) return;
+    if (completion.opcode == Opcode::Read)
+      fetched_ |= std::uint64_t{1} << (completion.context & 63);
+    if (completion.opcode == Opcode::Receive) received_early_.push_back(completion);
+  }
+
+  bool next_completion(Completion& completion) {
+    if (!received_early_.empty()) {
+      completion = received_early_.front();
+      received_early_.erase(received_early_.begin());
+      return true;
+    }
+    return server_end_->poll({&completion, 1}) != 0;
+  }
+
+  WorkRequest acknowledgement(const ResponderAction& action) {
+    WorkRequest answer;
+    answer.segments[0] = {dram_.data(), 8, own_dram_.get()};
+    answer.segment_count = 1;
+    if (!action.written) return answer;
+    // The requester finds that the word which is written there is not zero any more.
+    answer.opcode = Opcode::Write;
+    store(dram_.data() + kAckWordAt, std::uint64_t{1});
+    answer.segments[0].data = dram_.data() + kAckWordAt;
+    answer.remote = {local_->key(), local_->base(), source_.size()};
+    answer.remote_offset = kAckWordsAt + 8 * acks_written_++;
+    return answer;
+  }
+
+  std::size_t take_written_ack() {
+    std::byte* const next = source_.data() + kAckWordsAt + 8 * written_acks_taken_;
+    if (load<std::uint64_t>(next) == 0) return 0;
+    ++written_acks_taken_;
+    return 1;
   }
 
   void begin_reaction(std::byte* message) {
@@ -337,7 +413,8 @@ class PlayedMethod {
 
   /// The items that a message carries or names: all that the responder can find in the pool.
   std::uint64_t addresses_in(const std::byte* message) const {
-    std::uint64_t found = load<MessageHead>(message).addresses;
+    const auto head = load<MessageHead>(message);
+    std::uint64_t found = head.addresses | head.readable;
     for (Item item = 0; item < method_.shape.items(); ++item) {
       if (find_in_message(message, item) != nullptr) found |= std::uint64_t{1} << item;
     }
@@ -421,6 +498,12 @@ class PlayedMethod {
   bool reacts_ = false;
   std::byte* buffer_ = nullptr;
   std::uint64_t addresses_ = 0;
+  std::uint64_t readable_ = 0;
+  std::uint64_t fetched_ = 0;               // items whose READ has completed
+  std::vector<Completion> received_early_;  // while a READ was waited for
+  std::map<Item, Segment> offered_;         // where the requester has what is to be READ
+  std::size_t acks_written_ = 0;
+  std::size_t written_acks_taken_ = 0;
   std::uint64_t copied_ = 0;
   std::uint64_t events_ = 0;
   bool acknowledged_ = false;

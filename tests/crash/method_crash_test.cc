@@ -53,13 +53,20 @@ class MethodRun {
     memory_ = *server_->register_memory(region_->bytes().first(kExportedBytes),
                                         fabric::Access::RemoteReadWrite);
     options_.polls = polls(method);
+    options_.reads = fetches(method);
+    persist::Requester::Options options;
+    if (writes_acks(method)) {
+      acks_memory_ = *client_->register_memory(acks_, fabric::Access::RemoteReadWrite);
+      options_.acks = {acks_memory_->key(), acks_memory_->base(), acks_.size()};
+      options.acks = {acks_.data(), acks_.size(), acks_memory_.get()};
+    }
     responder_ = *persist::Responder::open(*far_, *server_, *region_, options_);
     server_->add_actor([this] {
       if (!responding_) return false;
       const auto handled = responder_->pump();
       return handled.ok() && *handled != 0;
     });
-    persist::Requester::Options options;
+    options.reads = options_.reads;
     options.remote = {memory_->key(), memory_->base(), kExportedBytes};
     options.queue = kQueue;
     options.session = 7;
@@ -68,7 +75,7 @@ class MethodRun {
     EXPECT_TRUE(requester.ok()) << requester.error().message;
     requester_ = std::move(requester).value();
     source_.resize(kUpdates * (kSlotBytes + 8));
-    source_memory_ = *client_->register_memory(source_, fabric::Access::Local);
+    source_memory_ = *client_->register_memory(source_, fabric::Access::RemoteRead);
   }
 
   /// The responder's RNIC is reset when so many more events have happened.
@@ -200,6 +207,8 @@ class MethodRun {
   std::unique_ptr<persist::Requester> requester_;
   std::vector<std::byte> source_;
   std::unique_ptr<fabric::Memory> source_memory_;
+  std::array<std::byte, persist::kAckBytes> acks_{};
+  std::unique_ptr<fabric::Memory> acks_memory_;
   std::uint64_t events_ = 0;
   bool responding_ = true;
   std::uint64_t happens_at_ = 0;
@@ -243,7 +252,9 @@ std::vector<Case> cases() {
         request.shape = shape;
         request.later_small = true;
         request.polled = true;
+        request.responder_posts = true;
         for (const plan::Known& known : plan::known_methods(profile, request)) {
+          if (writes_acks(known.method) && !keeps_write_order(profile)) continue;  // refused
           all.push_back({profile, known.method});
         }
       }

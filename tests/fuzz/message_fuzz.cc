@@ -53,6 +53,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   for (std::size_t index = 0; index < header->entries; ++index) {
     const auto entry = perdure::persist::entry_at(bytes, index);
     if ((entry.actions & perdure::persist::kCopy) != 0) copied += entry.length;
+    const bool reads = (entry.actions & perdure::persist::kRead) != 0;
+    if (reads) copied += perdure::persist::kReadSourceBytes;
+    // What is READ is named under the checksum, and by no message that recovery applies.
+    const auto kinds =
+        header->flags & (perdure::persist::kPayloadCrc | perdure::persist::kReplayable);
+    if (reads && kinds != perdure::persist::kPayloadCrc) __builtin_trap();
   }
   if (header->bytes() + copied > size) __builtin_trap();
   return 0;

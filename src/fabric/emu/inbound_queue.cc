@@ -156,18 +156,10 @@ std::optional<Nanoseconds> InboundQueue::first_executable() const {
 
 bool InboundQueue::show(Slot& slot, Unit unit) {
   const auto data = std::span(slot.operation.data).subspan(unit.at, unit.length);
-  RegisteredRange& range = *slot.place.range;
-  const std::uint64_t at = slot.place.at + unit.at;
   if (slot.operation.opcode == Opcode::WritePersist) {
     for (const Persisting& before : persisting_) drain_place(before.place);
   }
-  if (range.region == nullptr) return range.write(at, data);
-  const pmem::Range written{range.region_at + at, unit.length};
-  if (!behaviour_.dirties_pages) range.region->begin_unnoticed(written);
-  const bool registered = range.write(at, data);
-  if (!behaviour_.dirties_pages) range.region->end_unnoticed(written);
-  if (registered) range.region->note_written(written);
-  return registered;
+  return slot.place.range->place(slot.place.at + unit.at, data, behaviour_.dirties_pages);
 }
 
 bool InboundQueue::stays_in_completion(const Slot& slot) const {

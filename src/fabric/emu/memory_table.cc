@@ -24,6 +24,16 @@ bool RegisteredRange::read(std::uint64_t at, std::span<std::byte> data) {
   return true;
 }
 
+bool RegisteredRange::place(std::uint64_t at, std::span<const std::byte> data, bool dirties) {
+  if (region == nullptr) return write(at, data);
+  const pmem::Range written{region_at + at, data.size()};
+  if (!dirties) region->begin_unnoticed(written);
+  const bool placed = write(at, data);
+  if (!dirties) region->end_unnoticed(written);
+  if (placed) region->note_written(written);
+  return placed;
+}
+
 bool RegisteredRange::registered() {
   const MutexLock lock(mutex_);
   return registered_;

@@ -43,6 +43,9 @@ class RegisteredRange {
   /// Requires the part lies inside the range.
   bool write(std::uint64_t at, std::span<const std::byte> data);
   bool read(std::uint64_t at, std::span<std::byte> data);
+  /// The same as write. In a region the bytes are where an RNIC's writes stop; without `dirties`
+  /// pages of a file that are clean stay so.
+  bool place(std::uint64_t at, std::span<const std::byte> data, bool dirties);
   /// Adds or replaces the aligned 8-byte word at `at`; `change` maps the old value to the new.
   template <typename Change>
   bool update_word(std::uint64_t at, Change change);

@@ -168,7 +168,7 @@ void SendQueue::accepted_up_to(std::uint64_t sequence, Nanoseconds at) {
   }
 }
 
-bool SendQueue::respond(const Response& response, Nanoseconds at) {
+bool SendQueue::respond(Response response, Nanoseconds at, bool late) {
   Request* request = find(response.sequence);
   if (request == nullptr || request->completed) return !response.error.has_value();
   if (!request->sent) return false;  // an answer to what was not asked
@@ -178,18 +178,29 @@ bool SendQueue::respond(const Response& response, Nanoseconds at) {
   last_answer_at_ = std::max(last_answer_at_, at);
   if (response.error) {
     request->error = response.error;
+  } else if (late) {
+    request->data = std::move(response.data);
   } else {
     scatter(*request, response.data);
   }
   return true;
 }
 
+bool SendQueue::brings_into_region(std::uint64_t sequence) {
+  const Request* request = find(sequence);
+  if (request == nullptr || request->work.opcode != Opcode::Read) return false;
+  return std::ranges::any_of(request->places, [](const Place& place) {
+    return place.range != nullptr && place.range->region != nullptr;
+  });
+}
+
 void SendQueue::scatter(Request& request, std::span<const std::byte> data) {
+  const bool dirties = placed_by_cpu(transport_) || memory_.dma_dirties() == DmaDirties::Yes;
   for (std::size_t i = 0; i < request.work.segment_count; ++i) {
     const Place& place = request.places[i];
     if (place.length == 0) continue;
     const std::size_t length = std::min<std::size_t>(place.length, data.size());
-    if (!place.range->write(place.at, data.first(length))) {
+    if (!place.range->place(place.at, data.first(length), dirties)) {
       request.error = ErrorCode::InvalidArgument;
       return;
     }
@@ -211,6 +222,8 @@ bool SendQueue::complete_next(CompletionQueue& completions) {
   Request& request = requests_[next_to_complete_++];
   request.completed = true;
   if (!request.sent && !gather(request)) request.error = ErrorCode::InvalidArgument;
+  const bool brought = request.work.opcode == Opcode::Read && !request.error;
+  if (brought && !request.data.empty()) scatter(request, request.data);
   const std::optional<ErrorCode> error = request.error;
   if (request.work.signalled || error) {
     Completion completion;

@@ -44,7 +44,10 @@ class SendQueue {
   void accepted_up_to(std::uint64_t sequence, Nanoseconds at);
   /// The responder answers. False: the connection is to be broken, since it refuses an operation
   /// that has completed already, so that no completion can say it, or answers one not sent yet.
-  bool respond(const Response& response, Nanoseconds at);
+  /// What a READ brings is placed now, or `late`: when it completes.
+  bool respond(Response response, Nanoseconds at, bool late = false);
+  /// Whether the answer to this operation is placed in memory that may lose power.
+  bool brings_into_region(std::uint64_t sequence);
 
   /// Since when the oldest request that is not completed may complete, or nothing. Requests
   /// complete in the order they were posted (InfiniBand specification volume 1, section 10.8.5).
@@ -63,7 +66,8 @@ class SendQueue {
     std::uint64_t sequence = 0;
     std::uint64_t length = 0;
     std::array<Place, kSegmentsMax> places;
-    std::vector<std::byte> data;  // gathered before sending, if it had to complete early
+    std::vector<std::byte> data;  // gathered before sending, if it had to complete early; of a READ
+                                  // what it has brought, until it is placed
     Nanoseconds posted_at{0};
     Nanoseconds answered_at{0};
     bool gathered = false;
