@@ -69,6 +69,15 @@ Error wrong_size(const File& file, std::uint64_t bytes, std::uint64_t unit) {
                            file.path(), bytes, unit)};
 }
 
+// One more would end the process, and all other pools with it, when a page of it is lost.
+Error too_many_mappings(const File& file) {
+  return {
+      ErrorCode::QueueFull,
+      fmt::format("{}: this process has {} pools open, and catches lost pages of no more: close "
+                  "one, or let a second daemon serve some",
+                  file.path(), MappingGuard::kGuardedMax)};
+}
+
 Error lost_page(const File& file) {
   return {ErrorCode::SystemError,
           fmt::format("{}: a page of it can not be reached any more (truncated, or the medium "
@@ -127,6 +136,7 @@ Result<void> MappedRegion::map_bytes(std::uint64_t bytes) {
   PERDURE_TRY(mapping, map_file(file_, medium_, bytes));
   mapping_ = mapping;
   guard_ = std::make_unique<MappingGuard>(mapping_.bytes);
+  if (!guard_->guards()) return too_many_mappings(file_);
   // Two witnesses, the kernel's answer to MAP_SYNC and libpmem2's; the weaker one counts.
   if (medium_.kind == MediumKind::Dax && !mapping_.synchronous && !medium_.is_device) {
     medium_.evidence.emplace_back(

@@ -49,7 +49,8 @@ class MappedRegion final : public Region {
   ///           goes on.
   /// Errors    Unsupported: the declared domain contradicts the evidence, or there is no flush
   ///           instruction. InvalidArgument: empty, or not a multiple of the page size.
-  ///           NoSpace: a sparse file whose holes find no room. SystemError.
+  ///           NoSpace: a sparse file whose holes find no room. QueueFull: as many regions as can
+  ///           be guarded (MappingGuard::kGuardedMax) are open. SystemError.
   static Result<std::unique_ptr<MappedRegion>> map(File file, const MapOptions& options);
 
   /// The file opened, locked and mapped. Errors: those of open_file, lock_exclusively and map.

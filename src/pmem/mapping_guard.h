@@ -59,6 +59,9 @@ class MappingGuard {
   MappingGuard(const MappingGuard&) = delete;
   MappingGuard& operator=(const MappingGuard&) = delete;
 
+  /// Whether there was room for it.
+  bool guards() const { return slot_ != kGuardedMax; }
+
   /// Whether a page of it has been lost. Never becomes false again.
   bool failed() const;
 

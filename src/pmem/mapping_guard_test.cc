@@ -8,6 +8,9 @@
 
 #include <csignal>
 #include <cstring>
+#include <filesystem>
+#include <memory>
+#include <vector>
 
 #include "pmem/mapped_region.h"
 #include "pmem/test_support.h"
@@ -142,6 +145,20 @@ TEST(MappingGuardDeathTest, AHandlerThatPassesItBackIsNoCircle) {
         (void)*vanishing_page();
       },
       testing::KilledBySignal(SIGBUS), "");
+}
+
+TEST(MappingGuardLimit, ARegionThatCanNotBeGuardedIsNotOpened) {
+  TestDirectory directory(kMemoryFileSystem);
+  std::vector<std::byte> bytes(1);
+  std::vector<std::unique_ptr<MappingGuard>> guards;
+  while (guards.empty() || guards.back()->guards()) {
+    ASSERT_LE(guards.size(), MappingGuard::kGuardedMax);
+    guards.push_back(std::make_unique<MappingGuard>(bytes));
+  }
+  EXPECT_EQ(MappedRegion::create(directory.file("x"), 4096, {}).code(), ErrorCode::QueueFull);
+  EXPECT_FALSE(std::filesystem::exists(directory.file("x")));
+  guards.clear();
+  EXPECT_TRUE(MappedRegion::create(directory.file("x"), 4096, {}).ok());
 }
 
 }  // namespace
