@@ -192,12 +192,17 @@ Check check_pool_file_system(const InspectedHost& inspected) {
     case MediumKind::Dram: find_dram(inspected, check); break;
     case MediumKind::Dax: find_dax(inspected, check); break;
   }
-  if (pmem::has_option(inspected.place.medium.mount_options, "ro")) {
+  // ext4 leaves the mount "rw" after an error since Linux 6.12, and shows the latter two
+  // since 6.15.
+  for (const char* option : {"ro", "emergency_ro", "shutdown"}) {
+    if (!pmem::has_option(inspected.place.medium.mount_options, option)) continue;
     check.find(Verdict::Problem,
                "the file system is read-only: nothing that is written there lasts. Either it is "
-               "mounted so, or the kernel made it so after an error (errors=remount-ro)",
+               "mounted so, or the kernel made it so after an error (errors=remount-ro, "
+               "emergency_ro, shutdown)",
                "read the kernel's log, see to the drive, check the file system, and mount it again",
                {"journalctl -k", "mount -o remount,rw " + inspected.place.path});
+    break;
   }
   return check;
 }

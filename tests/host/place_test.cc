@@ -30,6 +30,8 @@ TEST(PoolFileSystem, AReadOnlyOneKeepsNothing) {
   expect(check, mounted("rw,relatime,rw,errors=remount-ro"), Ok, "through this processor");
   expect(check, mounted("rw,relatime,ro,errors=remount-ro"), Problem, "read-only");
   expect(check, mounted("ro,relatime,rw"), Problem, "read-only");
+  expect(check, mounted("rw,relatime,rw,errors=remount-ro,emergency_ro"), Problem, "read-only");
+  expect(check, mounted("rw,relatime,rw,shutdown"), Problem, "read-only");
 }
 
 TEST(PoolFileSystem, ADeclaredBatteryKeepsMemory) {
