@@ -237,11 +237,12 @@ void add_log_verify(Command log) {
   add_transport_option(command, options->peers);
   add_timeout_option(command, options->peers);
   add_format_option(command, options->format);
-  add_examples(command,
-               "  perdure log verify --peers a:7470,b:7470,c:7470 --pool orders\n"
-               "  perdure log verify --file /var/lib/perdure/orders.pool\n"
-               "Exit status: 0 all are whole and equal, 1 one can not be read, or --peers does not\n"
-               "name it, and the others are equal, 4 some differ or are damaged.");
+  add_examples(
+      command,
+      "  perdure log verify --peers a:7470,b:7470,c:7470 --pool orders\n"
+      "  perdure log verify --file /var/lib/perdure/orders.pool\n"
+      "Exit status: 0 all are whole and equal, 1 one can not be read, or --peers does not\n"
+      "name it, and the others are equal, 4 some differ or are damaged.");
   run_with(command, [options, command] {
     const auto meant = what_is_meant(*options, command);
     if (meant.ok()) return run_verify(*meant);

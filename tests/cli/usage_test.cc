@@ -4,9 +4,9 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <sstream>
 #include <regex>
 #include <set>
+#include <sstream>
 
 #include "tests/cli/command_process.h"
 
@@ -140,50 +140,6 @@ TEST(Usage, PeersAndPoolMayStandInTheEnvironment) {
   EXPECT_EQ(empty.err, without.err);
 }
 
-TEST(Usage, SizesHaveUnitsEverywhere) {
-  const std::string plain = run({"plan", "--bytes", "4096"}).out;
-  for (const std::string size : {"4KiB", "4K", "4k", "4kib"}) {
-    EXPECT_EQ(run({"plan", "--bytes", size}).out, plain) << size;
-  }
-  const auto priced = [](const std::string& size) {
-    return run({"sim", "method", "--hardware",
-                std::string(PERDURE_TREE) + "/configs/hardware/edr-back-to-back.toml", "--method",
-                "write-flush", "--domain", "dmp", "--ddio", "off", "--transport", "infiniband",
-                "--bytes", size})
-        .out;
-  };
-  EXPECT_EQ(priced("4k"), priced("4096"));
-  EXPECT_NE(priced("4k"), priced("64"));
-  const Outcome outside = run({"bench", "remotelog", "--bytes", "4M"});
-  EXPECT_EQ(outside.status, 2);
-  EXPECT_TRUE(contains(outside.err, "between 16 B and 1 MiB")) << outside.err;
-}
-
-TEST(Usage, AMistakeIsNamedAndNothingIsDone) {
-  //                 command line                                          what is said
-  const std::pair<Words, std::string> cases[] = {
-      {{}, "subcommand is required"},
-      {{"lag"}, "no command 'lag'; did you mean 'log'?"},
-      {{"log", "apend"}, "no command 'apend'; did you mean 'append'?"},
-      {{"log", "apend", "--peers", "127.0.0.1:1", "--pool", "p"},
-       "no command 'apend'; did you mean 'append'?"},
-      {{"lgo", "append", "--peers", "127.0.0.1:1"}, "no command 'lgo'; did you mean 'log'?"},
-      {{"elephant"}, "no command 'elephant'; `--help`"},
-      {{"log", "read", "--peers", "127.0.0.1:1", "--pool", "p", "--mx", "3"},
-       "no option '--mx'; did you mean '--max'?"},
-      {{"log", "read", "--peers", "127.0.0.1:1", "--pool", "p", "3"}, "'3' is one word too many"},
-      {{"log", "trim", "--peers", "127.0.0.1:1", "--pool", "a", "--lsn", "1"}, "no option '--lsn'"},
-      {{"log"}, "subcommand is required"},
-      {{"log", "append", "--pool", "p"}, "--peers"},
-      {{"log", "append", "--peers", "127.0.0.1:1"}, "--pool"},
-      {{"log", "append", "--peers", "nowhere", "--pool", "p"}, "nowhere"},
-      {{"log", "append", "--peers", "127.0.0.1:1", "--pool", "../p"}, "../p"},
-      {{"log", "append", "--peers", "127.0.0.1:1", "--pool", "p", "--window", "0"}, "--window"},
-      {{"log", "append", "--peers", "127.0.0.1:1", "--pool", "p", "--shape", "round"}, "round"},
-      {{"log", "append", "--peers", "127.0.0.1:1", "--pool", "p", "--shape", "compond"},
-       "did you mean 'compound'?"},
-      {{"log", "append", "--peers", "127.0.0.1:1", "--pool", "p", "--level", "safe"}, "safe"},
-      {{"log", "append", "--peers", "127.0.0.1:1", "--pool", "p", "--transport", "pigeon"},
 // What is typed after --help is read, but nothing is done.
 TEST(Usage, EveryWordThatAHelpOffersIsTaken) {
   const auto taken = [](const std::string& command, const std::string& option,
@@ -226,24 +182,25 @@ TEST(Usage, AWordIsNeverOfferedInPlaceOfItself) {
   EXPECT_FALSE(contains(other.err, "'write-flush'?")) << other.err;
 }
 
-       "pigeon"},
-      {{"log", "read", "--peers", "127.0.0.1:1", "--pool", "p", "--transport", "infinband"},
-       "did you mean 'infiniband'?"},
-      {{"log", "read", "--peers", "127.0.0.1:1", "--pool", "p", "--framed", "--raw"}, "--raw"},
-      {{"log", "trim", "--peers", "127.0.0.1:1", "--pool", "p"}, "--keep-records"},
-      {{"log", "verify"}, "nothing to verify"},
-      {{"pool", "create", "--peers", "127.0.0.1:1", "--pool", "p", "--bytes", "much"}, "much"},
-      {{"pool", "list"}, "--peers"},
-      {{"plan", "--domain", "moon"}, "none, page, dmp, mhp, wsp"},
-      {{"plan", "--shape", "0+1"}, "0+1"},
-      {{"plan", "--shape", "60+60"}, "60+60"},
-      {{"plan", "--bytes", "many"}, "many"},
-      {{"plan", "--domain", "dpm"}, "did you mean 'dmp'?"},
-      {{"plan", "--format", "poem"}, "poem"},
-      {{"plan", "--format", "jsn"}, "did you mean 'json'?"},
-      {{"bench", "limits", "--fabric", "tpc"},
-       "there is no 'tpc'; use one of: tcp, shm, verbs, all; did you mean 'tcp'?"},
-      {{"bench", "limits", "--only", "nosuch"}, "there are: 1 MiB durable, bandwidth; "},
+TEST(Usage, SizesHaveUnitsEverywhere) {
+  const std::string plain = run({"plan", "--bytes", "4096"}).out;
+  for (const std::string size : {"4KiB", "4K", "4k", "4kib"}) {
+    EXPECT_EQ(run({"plan", "--bytes", size}).out, plain) << size;
+  }
+  const auto priced = [](const std::string& size) {
+    return run({"sim", "method", "--hardware",
+                std::string(PERDURE_TREE) + "/configs/hardware/edr-back-to-back.toml", "--method",
+                "write-flush", "--domain", "dmp", "--ddio", "off", "--transport", "infiniband",
+                "--bytes", size})
+        .out;
+  };
+  EXPECT_EQ(priced("4k"), priced("4096"));
+  EXPECT_NE(priced("4k"), priced("64"));
+  const Outcome outside = run({"bench", "remotelog", "--bytes", "4M"});
+  EXPECT_EQ(outside.status, 2);
+  EXPECT_TRUE(contains(outside.err, "between 16 B and 1 MiB")) << outside.err;
+}
+
 // A run of minutes must not end with that.
 TEST(Usage, WhereAResultCanNotBeWrittenIsSaidBeforeTheRun) {
   const test::TestDirectory place;
@@ -275,6 +232,52 @@ TEST(Usage, WhereAResultCanNotBeWrittenIsSaidBeforeTheRun) {
   EXPECT_NE(::access(place.file("new").c_str(), F_OK), 0);
 }
 
+TEST(Usage, AMistakeIsNamedAndNothingIsDone) {
+  //                 command line                                          what is said
+  const std::pair<Words, std::string> cases[] = {
+      {{}, "subcommand is required"},
+      {{"lag"}, "no command 'lag'; did you mean 'log'?"},
+      {{"log", "apend"}, "no command 'apend'; did you mean 'append'?"},
+      {{"log", "apend", "--peers", "127.0.0.1:1", "--pool", "p"},
+       "no command 'apend'; did you mean 'append'?"},
+      {{"lgo", "append", "--peers", "127.0.0.1:1"}, "no command 'lgo'; did you mean 'log'?"},
+      {{"elephant"}, "no command 'elephant'; `--help`"},
+      {{"log", "read", "--peers", "127.0.0.1:1", "--pool", "p", "--mx", "3"},
+       "no option '--mx'; did you mean '--max'?"},
+      {{"log", "read", "--peers", "127.0.0.1:1", "--pool", "p", "3"}, "'3' is one word too many"},
+      {{"log", "trim", "--peers", "127.0.0.1:1", "--pool", "a", "--lsn", "1"}, "no option '--lsn'"},
+      {{"log"}, "subcommand is required"},
+      {{"log", "append", "--pool", "p"}, "--peers"},
+      {{"log", "append", "--peers", "127.0.0.1:1"}, "--pool"},
+      {{"log", "append", "--peers", "nowhere", "--pool", "p"}, "nowhere"},
+      {{"log", "append", "--peers", "127.0.0.1:1", "--pool", "../p"}, "../p"},
+      {{"log", "append", "--peers", "127.0.0.1:1", "--pool", "p", "--window", "0"}, "--window"},
+      {{"log", "append", "--peers", "127.0.0.1:1", "--pool", "p", "--shape", "round"}, "round"},
+      {{"log", "append", "--peers", "127.0.0.1:1", "--pool", "p", "--shape", "compond"},
+       "did you mean 'compound'?"},
+      {{"log", "append", "--peers", "127.0.0.1:1", "--pool", "p", "--level", "safe"}, "safe"},
+      {{"log", "append", "--peers", "127.0.0.1:1", "--pool", "p", "--transport", "pigeon"},
+       "pigeon"},
+      {{"log", "read", "--peers", "127.0.0.1:1", "--pool", "p", "--transport", "infinband"},
+       "did you mean 'infiniband'?"},
+      {{"log", "read", "--peers", "127.0.0.1:1", "--pool", "p", "--framed", "--raw"}, "--raw"},
+      {{"log", "trim", "--peers", "127.0.0.1:1", "--pool", "p"}, "--keep-records"},
+      {{"log", "verify"}, "nothing to verify"},
+      {{"log", "verify", "--pool", "p"}, "--peers"},
+      {{"log", "verify", "--peers", "127.0.0.1:1"}, "--pool"},
+      {{"log", "verify", "--pool", "p", "--file", "x"}, "--peers"},
+      {{"pool", "create", "--peers", "127.0.0.1:1", "--pool", "p", "--bytes", "much"}, "much"},
+      {{"pool", "list"}, "--peers"},
+      {{"plan", "--domain", "moon"}, "none, page, dmp, mhp, wsp"},
+      {{"plan", "--shape", "0+1"}, "0+1"},
+      {{"plan", "--shape", "60+60"}, "60+60"},
+      {{"plan", "--bytes", "many"}, "many"},
+      {{"plan", "--domain", "dpm"}, "did you mean 'dmp'?"},
+      {{"plan", "--format", "poem"}, "poem"},
+      {{"plan", "--format", "jsn"}, "did you mean 'json'?"},
+      {{"bench", "limits", "--fabric", "tpc"},
+       "there is no 'tpc'; use one of: tcp, shm, verbs, all; did you mean 'tcp'?"},
+      {{"bench", "limits", "--only", "nosuch"}, "there are: 1 MiB durable, bandwidth; "},
       {{"up", "--bytes", "8KiB"}, "between 76 KiB and"},
       {{"plan", "--peers", "127.0.0.1:1"}, "--pool"},
       {{"plan", "--pool", "p"}, "--peers"},
@@ -298,6 +301,3 @@ TEST(Usage, WhereAResultCanNotBeWrittenIsSaidBeforeTheRun) {
 
 }  // namespace
 }  // namespace perdure::cli
-      {{"log", "verify", "--pool", "p"}, "--peers"},
-      {{"log", "verify", "--peers", "127.0.0.1:1"}, "--pool"},
-      {{"log", "verify", "--pool", "p", "--file", "x"}, "--peers"},
