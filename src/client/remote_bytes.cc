@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 
+#include "client/writer_name.h"
 #include "core/try.h"
 
 namespace perdure::client {
@@ -19,6 +20,7 @@ Result<std::unique_ptr<RemoteBytes>> RemoteBytes::open(Peer& peer, const std::st
                                                        Nanoseconds timeout, const Clock& clock) {
   control::SessionRequest request;
   request.pool = pool;
+  request.writer_name = this_writer();
   return open(peer, request, timeout, clock, std::nullopt);
 }
 
@@ -27,6 +29,7 @@ Result<std::unique_ptr<RemoteBytes>> RemoteBytes::open_for_writer(
     const std::optional<Deadline>& until) {
   control::SessionRequest request;
   request.pool = pool;
+  request.writer_name = this_writer();
   request.for_writer = true;
   return open(peer, request, timeout, clock, until);
 }

@@ -207,6 +207,8 @@ class Endpoint {
 
   /// Whether the peer is still there, as far as this end knows. Kept up to date by poll.
   virtual bool connected() const = 0;
+  /// How the connection was lost; empty: it stands, or was ended at this end, or nobody knows.
+  virtual std::string lost_reason() const { return {}; }
   /// Ends the connection; requests in flight complete with OutcomeUnknown. Harmless when repeated.
   virtual void disconnect() = 0;
   /// disconnect(), and whether the device has let go of the peer: on success nothing of this

@@ -369,7 +369,7 @@ void PeerService::finish(const SessionPointer& entry) {
 /// peer that sends nonsense, end their sessions and nothing else.
 void PeerService::session_failed(const SessionPointer& entry, const Error& why) {
   const SessionTerms& terms = entry->session.terms();
-  // Who is gone may have wanted to; and the fabric, which knows why, knows no session.
+  // Who is gone may have wanted to.
   const bool gone = why.code == ErrorCode::Disconnected;
   log_message(gone ? Severity::Info : Severity::Warning,
               fmt::format("{} ended: {}", session_words(terms), why.message));

@@ -73,6 +73,14 @@ Result<std::size_t> ServedSession::pump() {
     if (timed) answers_.add(clock_.now() - begin);
     publish();
   }
+  if (!handled.ok() && handled.code() == ErrorCode::Disconnected) {
+    // Why, the fabric alone knows; and it knows no session.
+    const std::string reason = endpoint_->lost_reason();
+    if (!reason.empty()) {
+      return Error{ErrorCode::Disconnected,
+                   fmt::format("{} ({})", handled.error().message, reason)};
+    }
+  }
   return handled;
 }
 

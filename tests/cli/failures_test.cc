@@ -247,10 +247,15 @@ TEST(DaemonLog, NamesPoolSessionAndWriterOfWhoIsGone) {
   (void)writer.wait();
   const std::string said = cluster.stop(0);
   const std::regex gone(
-      "pool 'orders': session [0-9a-f]{16} of writer 'the-writer' of epoch 1 ended: ");
+      "pool 'orders': session [0-9a-f]{16} of writer 'the-writer' of epoch 1 ended: "
+      "the requester's connection ended \\(.+\\)");
   EXPECT_TRUE(std::regex_search(said, gone)) << said;
-  const std::regex reader("pool 'orders': session [0-9a-f]{16} of a reader .*ended: ");
+  const std::regex reader(
+      "pool 'orders': session [0-9a-f]{16} of a reader '[^ ']+:[0-9]+' ended: ");
   EXPECT_TRUE(std::regex_search(said, reader)) << said;
+  // And no line of the fabric, which knows neither pool nor session.
+  EXPECT_FALSE(contains(said, "connection over ")) << said;
+  EXPECT_FALSE(contains(said, "connection with ")) << said;
 }
 
 }  // namespace

@@ -456,8 +456,9 @@ void TcpEndpoint::disconnect() {
 void TcpEndpoint::lose(const std::string& reason) {
   PERDURE_ASSERT(!lost_);
   lost_ = true;
+  lost_reason_ = reason;
   if (!reason.empty()) {
-    log_message(Severity::Info, fmt::format("connection with {} lost: {}", peer_, reason));
+    log_message(Severity::Debug, fmt::format("connection with {} lost: {}", peer_, reason));
     drain();
   }
   ::fi_shutdown(endpoint_.get(), 0);

@@ -33,6 +33,7 @@ class TcpEndpoint final : public Endpoint {
   bool arm() override;
   int wait_fd() const override { return wait_fd_; }
   bool connected() const override { return !lost_; }
+  std::string lost_reason() const override { return lost_reason_; }
   void disconnect() override;
   CutSwitch cut_switch() override { return {socket_, nullptr}; }
   const Limits& limits() const override { return limits_; }
@@ -71,6 +72,7 @@ class TcpEndpoint final : public Endpoint {
   std::size_t inject_bytes_max_;
   std::string peer_;  // for messages
   bool lost_ = false;
+  std::string lost_reason_;
   bool watch_events_ = false;  // look for the end of the connection at the next poll
   std::uint32_t empty_polls_ = 0;
 

@@ -144,8 +144,9 @@ void ShmEndpoint::disconnect() {
 void ShmEndpoint::lose(const std::string& reason) {
   PERDURE_ASSERT(!lost_);
   lost_ = true;
+  lost_reason_ = reason;
   if (!reason.empty()) {
-    log_message(Severity::Info, fmt::format("connection over shared memory lost: {}", reason));
+    log_message(Severity::Debug, fmt::format("connection over shared memory lost: {}", reason));
   }
   target_.publish();
   ::shutdown(socket_.number(), SHUT_RDWR);

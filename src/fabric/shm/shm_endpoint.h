@@ -23,6 +23,7 @@ class ShmEndpoint final : public Endpoint {
   bool arm() override;
   int wait_fd() const override { return socket_.number(); }
   bool connected() const override { return !lost_; }
+  std::string lost_reason() const override { return lost_reason_; }
   void disconnect() override;
   CutSwitch cut_switch() override { return {socket_.number(), &cut_}; }
   const Limits& limits() const override { return limits_; }
@@ -46,6 +47,7 @@ class ShmEndpoint final : public Endpoint {
   Target target_;
   bool armed_ = false;
   bool lost_ = false;
+  std::string lost_reason_;
   std::uint32_t empty_polls_ = 0;
 };
 

@@ -468,8 +468,9 @@ Result<void> VerbsEndpoint::destroy_queue_pair() {
 void VerbsEndpoint::lose(const std::string& reason, ErrorCode first) {
   PERDURE_ASSERT(!lost_);
   lost_ = true;
+  lost_reason_ = reason;
   if (!reason.empty()) {
-    log_message(Severity::Info, fmt::format("connection with {} lost: {}", peer_, reason));
+    log_message(Severity::Debug, fmt::format("connection with {} lost: {}", peer_, reason));
   }
   drain();
   domain_->rnic->unwatch(id_->qp);

@@ -12,6 +12,7 @@
 
 #include <cstdlib>
 #include <deque>
+#include <string>
 
 namespace perdure::fabric::verbs {
 
@@ -41,6 +42,7 @@ class VerbsEndpoint final : public Endpoint {
   bool arm() override;
   int wait_fd() const override { return wait_fd_; }
   bool connected() const override { return !lost_; }
+  std::string lost_reason() const override { return lost_reason_; }
   void disconnect() override;
   Result<void> sever() override;
   const Limits& limits() const override { return limits_; }
@@ -126,6 +128,7 @@ class VerbsEndpoint final : public Endpoint {
   std::vector<std::uint64_t> receives_;  // contexts of posted receives, a ring in posting order
 
   bool lost_ = false;
+  std::string lost_reason_;
   bool severed_ = false;                              // the queue pair is known to be gone
   std::uint64_t failed_request_ = ~std::uint64_t{0};  // whose failure was the end, if one's was
   bool armed_ = false;
