@@ -148,10 +148,13 @@ TEST(Method, ValidateFindsWhatIsMalformed) {
                 .requester = {},
                 .responder = {}};
   EXPECT_FALSE(validate(method).ok());  // never writes a
-  method.requester.push_back({.verb = Verb::Write, .items = {0}, .flush = {}});
+  method.requester.push_back({.verb = Verb::Write, .items = {0}, .flush = {}, .readable = {}});
   EXPECT_TRUE(validate(method).ok());
-  method.requester.push_back(
-      {.kind = RequesterStep::Kind::WaitCompletion, .items = {}, .flush = {}, .of = 1});
+  method.requester.push_back({.kind = RequesterStep::Kind::WaitCompletion,
+                              .items = {},
+                              .flush = {},
+                              .readable = {},
+                              .of = 1});
   EXPECT_FALSE(validate(method).ok());  // waits for itself
 }
 

@@ -192,15 +192,10 @@ void World::deliver_responses(WorldConnection& connection, int responder) {
   WorldSide& requester = side_of(connection, 1 - responder);
   while (auto response = side_of(connection, responder).inbound.next_response()) {
     if (requester.gone || requester.down) continue;
-<<<<<<< HEAD
     const Nanoseconds at = clock_.now() + times_.way(response->data.size()) + times_.completion();
-    if (!requester.send.respond(*response, at)) break_connection(connection);
-=======
-    const Nanoseconds at = clock_.now() + wire_occupancy(response->data.size()) + kWireTime;
     // Nothing orders what several READs bring.
     const bool late = requester.send.brings_into_region(response->sequence) && random_.chance(1, 2);
     if (!requester.send.respond(*std::move(response), at, late)) break_connection(connection);
->>>>>>> c27aa76 (check, persist: responders that post READs and WRITEs)
   }
 }
 
