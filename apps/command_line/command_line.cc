@@ -422,6 +422,11 @@ Option Command::add_option_function(const std::string& names,
 
 std::size_t Command::count(const std::string& name) const { return command_->count(name); }
 
+bool Command::is_written(const std::string& name) const {
+  const std::vector<CLI::Option*>& written = command_->parse_order();
+  return std::find(written.begin(), written.end(), command_->get_option(name)) != written.end();
+}
+
 void Command::callback(std::function<void()> work) const { command_->callback(std::move(work)); }
 
 void Command::footer(const std::string& text) const { command_->footer(text); }
@@ -472,8 +477,3 @@ Program::Parsed Program::parse(int argc, const char* const* argv) {
 }
 
 }  // namespace perdure::app
-bool Command::is_written(const std::string& name) const {
-  const std::vector<CLI::Option*>& written = command_->parse_order();
-  return std::find(written.begin(), written.end(), command_->get_option(name)) != written.end();
-}
-

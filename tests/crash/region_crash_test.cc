@@ -752,7 +752,9 @@ TEST(RegionCrash, WhatAWriterThatIsFencedHadOnItsWayIsUnknown) {
   auto second = replicas.open({0}, 1);
   ASSERT_TRUE(second.ok()) << second.error().message;
   const auto waited = (*first)->wait(*ticket, Level::Committed, std::chrono::seconds(10));
-  if (!waited.ok()) EXPECT_EQ(waited.code(), ErrorCode::OutcomeUnknown) << waited.error().message;
+  if (!waited.ok()) {
+    EXPECT_EQ(waited.code(), ErrorCode::OutcomeUnknown) << waited.error().message;
+  }
   const auto later = (*first)->write({&epoch, 1});
   EXPECT_EQ(later.code(), ErrorCode::Fenced);
 }

@@ -60,7 +60,7 @@ TEST_P(Devices, OutliveTheirDialer) {
 // One thread writes, and others read over connections of their own, opened and closed all the time:
 // over shm all of them over one device. Expect: each reads every record.
 TEST_P(Devices, AreUsedByManyThreadsAtOnce) {
-  constexpr std::uint64_t kRecords = 400;
+  constexpr std::uint64_t kReadRecords = 400;
   OpenedPeers peers(GetParam());
   auto opened = Log::open(peers.options());
   ASSERT_TRUE(opened.ok()) << opened.error().message;
@@ -75,7 +75,7 @@ TEST_P(Devices, AreUsedByManyThreadsAtOnce) {
       options.pool = "log";
       options.transport = GetParam();
       std::uint64_t& next = read[number];
-      while (next < kRecords && !patience.passed()) {
+      while (next < kReadRecords && !patience.passed()) {
         options.from_index = next;
         auto reader = LogReader::open(options);
         for (int some = 0; reader.ok() && some < 50; ++some) {
@@ -87,7 +87,7 @@ TEST_P(Devices, AreUsedByManyThreadsAtOnce) {
       }
     });
   }
-  for (std::uint64_t count = 0; count < kRecords; ++count) {
+  for (std::uint64_t count = 0; count < kReadRecords; ++count) {
     const std::vector<std::byte> record(1 + count * 37 % 5000, std::byte{1});
     const auto ticket = log.append(record);
     ASSERT_TRUE(ticket.ok()) << ticket.error().message;
@@ -97,7 +97,7 @@ TEST_P(Devices, AreUsedByManyThreadsAtOnce) {
   }
   EXPECT_TRUE(log.close(std::chrono::minutes(1)).ok());
   for (std::thread& reader : readers) reader.join();
-  for (const std::uint64_t each : read) EXPECT_EQ(each, kRecords);
+  for (const std::uint64_t each : read) EXPECT_EQ(each, kReadRecords);
 }
 
 INSTANTIATE_TEST_SUITE_P(Over, Devices, testing::Values(Transport::Tcp, Transport::Shm),
