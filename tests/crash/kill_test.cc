@@ -147,7 +147,9 @@ TEST_F(KillTest, PeersKilledUnderTrafficLoseNothingCommitted) {
     ASSERT_TRUE(written.ok()) << "kill " << kill << ": " << written.error().message;
     ASSERT_TRUE(victim.start_again().ok());
     for (int attempt = 0; attempt < 50; ++attempt) {
-      const auto reports = log->repair();
+      const auto repairing = log->repair();
+      ASSERT_TRUE(repairing.ok()) << repairing.error().message;
+      const std::vector<RepairReport>& reports = *repairing;
       const bool repaired = std::all_of(reports.begin(), reports.end(),
                                         [](const RepairReport& each) { return each.repaired; });
       const LogStatus status = log->status();
