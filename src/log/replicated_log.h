@@ -253,7 +253,7 @@ class ReplicatedLog {
   std::uint64_t payload_max_ = 0;  // of one record
   Epoch epoch_;
   std::string newest_peer_;  // on which it was found when this opened
-  Lsn begin_ = kFirstLsn;  // of the epoch
+  Lsn begin_ = kFirstLsn;    // of the epoch
   std::uint64_t writer_ = 0;
   bool writer_seen_ = false;  // another one, when opening looked
   std::string had_writers_;   // pools that were written or fenced before this opening, in words

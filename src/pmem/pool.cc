@@ -318,9 +318,8 @@ Result<std::unique_ptr<Pool>> Pool::attach_at(Held held, std::string path, std::
   pool->place_ = place;
   const PoolState& left = slots->newest.state;
   pool->was_shut_down_ = left.clean_shutdown;
-  pool->was_settled_ =
-      left.clean_shutdown && left.settled == pool->region().domain() &&
-      left.settled == PersistenceDomain::Dmp && left.settled_place == place;
+  pool->was_settled_ = left.clean_shutdown && left.settled == pool->region().domain() &&
+                       left.settled == PersistenceDomain::Dmp && left.settled_place == place;
   PERDURE_TRY_VOID(pool->repair_headers());
   if (!slots->both_equal || !slots->spare_equal || pool->was_shut_down_) {
     PERDURE_TRY_VOID(pool->write_state(without_marks(pool->slot_.state)));
