@@ -135,7 +135,12 @@ ExitStatus run_trim(const MaintenanceCommand& command) {
                                     status.head.value, format_bytes(freed))) +
           status_text(status));
   }
-  if (!closed.ok()) return fail(closed.error());
+  // One that is down can not have it: that is said above. One that is up should.
+  if (!closed.ok()) print_warning(closed.error().message);
+  const bool behind = std::any_of(
+      status.replicas.begin(), status.replicas.end(),
+      [&](const ReplicaStatus& each) { return each.up && each.durable_below < status.tail; });
+  if (behind) return ExitStatus::Failed;
   return status.accepted_loss.empty() ? ExitStatus::Ok : ExitStatus::LossAccepted;
 }
 

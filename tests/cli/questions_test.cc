@@ -61,7 +61,8 @@ TEST(Plan, CostsAreThoseOfTheHardwareThatIsNamedOrOfTheDefault) {
   const double latency = json::parse(priced.out)["methods"][0]["latency_ns"].get<double>();
   EXPECT_NEAR(usual["candidates"][0]["cost_ns"].get<double>() / latency, 1, 0.12);
 
-  const std::vector<std::string> named{"plan", "--hardware", files + "edr-back-to-back.toml"};
+  const std::vector<std::string> named{"plan", "--domain", "dmp", "--hardware",
+                                       files + "edr-back-to-back.toml"};
   for (const std::string more : {"--explain", "--set"}) {
     std::vector<std::string> words = named;
     words.push_back(more);
