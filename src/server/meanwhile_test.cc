@@ -84,6 +84,8 @@ class Meanwhile : public testing::Test {
     EXPECT_EQ(described().state, control::PoolStatus::Open) << described().reason;
   }
 
+  ~Meanwhile() override { store_.watch = nullptr; }
+
   control::PoolDescription described() { return *service_->describe("a"); }
   /// A writer that takes over from whoever is there.
   std::optional<ErrorCode> refusal() {

@@ -228,7 +228,7 @@ TEST_F(LogResume, AnOlderCopyIsNotTakenForWhatWasReadBack) {
     } else if (stage == kDamaged && copied == tickets[10].lsn) {
       older = cluster->server(kBack).region().durable();
       stage = kFound;
-      events = 250;
+      events = 400;
     } else if (stage == kFound && verified > tickets[20].lsn) {
       ASSERT_TRUE(cluster->server(kBack).start_with(older).ok());
       stage = kReplaced;

@@ -352,6 +352,7 @@ void World::go_down(WorldConnection& connection, int index) {
 }
 
 void World::send_last(WorldConnection& connection, int index) {
+  if (link(connection) == LinkState::Cut) return;
   WorldSide& side = side_of(connection, index);
   WorldSide& peer = side_of(connection, 1 - index);
   while (!side.broken && !side.down && random_.chance(1, 2)) {
