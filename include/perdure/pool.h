@@ -55,8 +55,9 @@ struct PoolOptions {
 // `peer` is the address of a control plane, "host:port". Each call is one request, or two, and
 // needs no open log. Errors of all, besides those listed: InvalidArgument (the address),
 // Disconnected (nobody answers there), TimedOut, PermissionDenied, ProtocolError: nothing was
-// changed. OutcomeUnknown, of what changes something: it was sent and not answered in time;
-// describe_pool says what has become of it, and to repeat it is safe. Threads: any.
+// changed, but that closing may have ended sessions before it timed out. OutcomeUnknown, of what
+// changes something: it was sent, and the answer did not come or was none; describe_pool says what
+// has become of it, and to repeat it is safe. Threads: any.
 
 /// Makes a pool; its blocks are reserved. Where the peer keeps it and what survives a power failure
 /// there is its operator's choice (docs/hardware.md): see PoolDescription::profile.

@@ -1,6 +1,7 @@
 // The C interface of a log that many threads append to.
 #include <perdure/log_writer.h>
 #include <perdure/perdure.h>
+#include <new>
 
 #include <string>
 #include <utility>
@@ -189,9 +190,15 @@ perdure_code perdure_log_writer_take(perdure_log_writer* writer, perdure_finishe
     *taken = 0;
     finished_messages().clear();
     if (count == 0) return PERDURE_OK;
+    finished_messages().resize(count);  // what is taken is told, whatever memory there is
     for (const perdure::FinishedRecord& each : writer->writer.take_completed(count)) {
-      finished[(*taken)++] = finished_of(each.tag, each.outcome);
-      finished_messages().push_back(each.outcome.ok() ? "" : each.outcome.error().message);
+      finished[*taken] = finished_of(each.tag, each.outcome);
+      std::string& words = finished_messages()[(*taken)++];
+      try {
+        if (!each.outcome.ok()) words = each.outcome.error().message;
+      } catch (const std::bad_alloc&) {
+        words.clear();
+      }
     }
     return PERDURE_OK;
   });

@@ -19,6 +19,8 @@
 namespace perdure::client {
 namespace {
 
+constexpr std::uint32_t kEpochStepsMax = 16;  // a million openings
+
 constexpr std::uint64_t kAnySize = std::numeric_limits<std::uint64_t>::max();
 constexpr std::size_t kBounceBytes = 256 * 1024;
 constexpr Nanoseconds kReplySlice = std::chrono::milliseconds(10);
@@ -49,10 +51,19 @@ void DurableSession::give_back(Deadline deadline) {
   close();
 }
 
-/// A pool whose last writer lies further behind than one step is fenced up to this one's epoch.
+/// A pool whose last writer lies some steps behind is fenced up to this one's epoch. A replica that
+/// was away for more openings than that is none; an epoch so far above comes from a pool that
+/// somebody has spoilt, and is not spread.
 Result<void> DurableSession::come_within_a_step(const control::SessionRequest& request) {
   PERDURE_TRY(pool, peer_->describe(request.pool, deadline()));
   Epoch at = pool.epoch;
+  if (at < request.epoch && (request.epoch.value - at.value) / kEpochStepMax > kEpochStepsMax) {
+    return Error{
+        ErrorCode::InvalidArgument,
+        fmt::format("{}: pool '{}' is at epoch {}, and epoch {}, which another peer has come "
+                    "to, is too far above: replace or remove the replica that has it",
+                    peer_->name(), request.pool, at.value, request.epoch.value)};
+  }
   while (at.value != 0 && at < request.epoch && request.epoch.value - at.value > kEpochStepMax) {
     at.value += kEpochStepMax;
     PERDURE_TRY_VOID(peer_->fence(request.pool, at, deadline()));

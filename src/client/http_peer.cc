@@ -40,9 +40,7 @@ Result<std::string> change(const control::HostPort& at, const control::HttpReque
   bool sent = false;
   auto answer = control::http_call(at, request, control::kJsonAnswerBytesMax, deadline, &sent);
   if (answer.ok()) return body_of(at, std::move(*answer));
-  const bool unanswered =
-      answer.code() == ErrorCode::Disconnected || answer.code() == ErrorCode::TimedOut;
-  if (!sent || !unanswered) return answer.error();
+  if (!sent) return answer.error();
   return Error{ErrorCode::OutcomeUnknown,
                fmt::format("{}; the request may have been executed: look, or repeat it",
                            answer.error().message)};

@@ -430,6 +430,13 @@ Result<std::unique_ptr<Responder>> Responder::open(fabric::Endpoint& endpoint,
     return Error{ErrorCode::InvalidArgument,
                  fmt::format("a receive queue needs at least {} buffers", 2 * kResponderBurst)};
   }
+  if (options.acks.length != 0 && options.acks.length < kAckBytes) {
+    return Error{
+        ErrorCode::InvalidArgument,
+        fmt::format("acknowledgements of {} bytes do not fit where they are to be written: "
+                    "{} bytes",
+                    kAckBytes, options.acks.length)};
+  }
   std::unique_ptr<Responder> responder(new Responder(endpoint, device, region, options));
   PERDURE_TRY_VOID(responder->prepare());
   return responder;

@@ -98,8 +98,10 @@ std::optional<int> owner_still_ending(std::span<const std::byte> bytes, std::uin
   if (load<std::uint64_t>(bytes.data() + 32) != place) return std::nullopt;
   const auto process = static_cast<int>(load<std::uint32_t>(bytes.data() + 12));
   if (process == ::getpid() || !is_running(process)) return std::nullopt;
-  // Another one may have the number by now. Where that can not be seen, it is the same.
+  // Another one may have the number by now. Where processes can be seen at all, one that can not is
+  // none, or another user's: pidfd_open may be forbidden, or unknown to an old kernel.
   const auto start = start_of(std::to_string(process));
+  if (!start && start_of("self")) return std::nullopt;
   if (start && *start != load<std::uint64_t>(bytes.data() + 16)) return std::nullopt;
   return process;
 }

@@ -346,11 +346,12 @@ std::span<std::byte> Pool::owner_page() {
 void Pool::own(std::uint64_t place) {
   place_ = place;
   note_owner(owner_page(), place);
-  owner_noted_ = true;
+  owner_noted_ = ::getpid();
 }
 
 Pool::~Pool() {
-  if (owner_noted_) forget_owner(owner_page());
+  // A child that was forked leaves the note to its parent.
+  if (owner_noted_ == ::getpid()) forget_owner(owner_page());
 }
 
 Result<void> Pool::write_page(std::uint64_t at, const PoolPage& page) {

@@ -211,7 +211,7 @@ class Pool {
   bool was_shut_down_ = false;
   bool was_settled_ = false;
   std::uint64_t place_ = 0;
-  bool owner_noted_ = false;
+  int owner_noted_ = 0;  // the process that wrote itself down
 };
 
 }  // namespace perdure::pmem

@@ -126,7 +126,8 @@ Result<void> ServedPool::settle(const std::function<bool()>& stop,
 }
 
 Result<void> ServedPool::close(const std::function<bool()>& stop) {
-  if (!settled()) {
+  // Elsewhere the next opening flushes in any case (Pool::was_settled).
+  if (!settled() && region().domain() == PersistenceDomain::Dmp) {
     std::atomic<std::uint64_t> done_bytes{0};
     const auto made = settle(stop, done_bytes);
     if (!made.ok() && made.code() != ErrorCode::TimedOut) return made;

@@ -116,8 +116,8 @@ class ServedPool {
   /// The transport in it is the default one.
   control::PoolDescription describe() const;
 
-  /// Marks the pool as cleanly closed. What is visible is made durable before, as by settle(), so
-  /// that the next opening need not; if `stop` ends that, then the mark does not say so.
+  /// Marks the pool as cleanly closed. On dmp what is visible is made durable before, as by
+  /// settle(), so that the next opening need not; if `stop` ends that, the mark does not say so.
   ///
   /// Requires  no session is left, and no call of settle().
   Result<void> close(const std::function<bool()>& stop);

@@ -14,8 +14,9 @@ namespace perdure::server {
 namespace {
 
 constexpr int kRevokeTries = 3;
-constexpr Nanoseconds kSettledWithin = std::chrono::seconds{20};  // when it is closed
-constexpr Nanoseconds kBusyFor = std::chrono::minutes{10};        // after the start
+constexpr Nanoseconds kSettledWithin = std::chrono::seconds{20};    // when the daemon ends
+constexpr Nanoseconds kSettledOnRequest = std::chrono::seconds{2};  // less than a requester waits
+constexpr Nanoseconds kBusyFor = std::chrono::minutes{10};          // after the start
 constexpr Nanoseconds kBusyEvery = std::chrono::milliseconds{50};
 
 /// A pool that somebody may still write to, by a key that could not be taken away: it stays mapped
@@ -71,7 +72,7 @@ PeerService::~PeerService() {
 }
 
 void PeerService::close_entry(PoolEntry& entry) {
-  while (!entry.control.take(std::chrono::hours{1})) {
+  while (!entry.control.take(entry.control.held() + std::chrono::hours{1})) {
     log_message(Severity::Warning, fmt::format("pool '{}': waiting for its medium", entry.name));
   }
   const PoolHold control(entry.control);
@@ -80,13 +81,13 @@ void PeerService::close_entry(PoolEntry& entry) {
   if (!ended) {
     keep_until_exit(std::move(entry.served));
   } else if (entry.served != nullptr && !abandoned_.load()) {
-    (void)close_served(*entry.served);
+    (void)close_served(*entry.served, kSettledWithin);
   }
 }
 
 /// What it can not make durable in time the next opening does: whoever stops a daemon waits.
-Result<void> PeerService::close_served(ServedPool& served) {
-  const Deadline patience = Deadline::after(kSettledWithin);
+Result<void> PeerService::close_served(ServedPool& served, Nanoseconds within) {
+  const Deadline patience = Deadline::after(within);
   return served.close([patience] { return patience.passed(); });
 }
 
@@ -448,7 +449,7 @@ Result<void> PeerService::close_pool(const std::string& pool, const Caller& call
   PERDURE_TRY_VOID(end_all(sessions_of(*entry, false), false));
   PERDURE_TRY(preparing, hold_prepared(*entry));
   deregister_pool(*entry);
-  auto closed = close_served(*entry->served);
+  auto closed = close_served(*entry->served, kSettledOnRequest);
   entry->served.reset();
   show(*entry, closed.ok() ? std::nullopt : std::optional<Error>(closed.error()));
   log_message(Severity::Info, fmt::format("pool '{}' is closed", entry->name));

@@ -275,7 +275,7 @@ class PeerService {
   Error not_revoked(const SessionEntry& entry) const PERDURE_REQUIRES(mutex_);
   void finish(const SessionPointer& entry);
   void close_entry(PoolEntry& entry);
-  static Result<void> close_served(ServedPool& served);
+  static Result<void> close_served(ServedPool& served, Nanoseconds within);
   bool end_before_closing(const PoolEntry& entry);
   void for_each_side_by_side(const std::vector<PoolPointer>& entries,
                              const std::function<void(PoolEntry&)>& work, const Deadline& until);

@@ -180,8 +180,10 @@ Result<void> PeerService::make_room(const PoolEntry& pool, const control::Sessio
     for (const auto& [id, entry] : sessions_) {
       const SessionTerms& terms = entry->session.terms();
       if (terms.write || entry->phase != control::SessionPhase::Granted) continue;
-      if (terms.for_writer && !request.write && !request.for_writer) continue;
-      if (many_here && (!terms.for_writer || entry->pool.get() != &pool)) continue;
+      const bool here = entry->pool.get() == &pool;
+      // Other pools' openings are not cut short for this one's.
+      if (terms.for_writer && !request.write && !(request.for_writer && here)) continue;
+      if (many_here && !(terms.for_writer && here)) continue;
       const auto rank = [](const SessionEntry& of) {
         return std::pair(of.session.terms().for_writer, of.order);
       };

@@ -178,6 +178,7 @@ Result<void> VerbsEndpoint::bind_window(Deadline deadline) {
       }
     }
   }
+  refused = refused || (!window_bound_ && !lost_);  // it never answers
   if (window_bound_ && !lost_) {
     send_hello();
     return {};
