@@ -129,7 +129,7 @@ Result<void> ServedPool::close(const std::function<bool()>& stop) {
   // Elsewhere the next opening flushes in any case (Pool::was_settled).
   if (!settled() && region().domain() == PersistenceDomain::Dmp) {
     std::atomic<std::uint64_t> done_bytes{0};
-    const auto made = settle(stop, done_bytes);
+    auto made = settle(stop, done_bytes);
     if (!made.ok() && made.code() != ErrorCode::TimedOut) return made;
   }
   return pool_->close(settled() ? pmem::Pool::Contents::Settled : pmem::Pool::Contents::NotKnown);
