@@ -227,7 +227,7 @@ std::string unknown_words(const CLI::App& app, std::vector<std::string> unknown)
 
 /// Of a mistake that CLI11 found: without its brackets and type names.
 std::string plain_words(const CLI::ParseError& error) {
-  const std::string what = error.what();
+  std::string what = error.what();
   const std::string_view text = what;
   constexpr std::string_view kConvert = "Could not convert: ";
   if (text.starts_with(kConvert)) {  // "NAME = VALUE"

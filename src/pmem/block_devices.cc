@@ -262,7 +262,7 @@ std::vector<Drive> drives_of_external_journals(dev_t device, const std::string& 
   for (const auto& journal : fs::directory_iterator(root + "/proc/fs/jbd2", ignored)) {
     const std::string name = journal.path().filename().string();
     if (!failed && starts_with(name, own)) return {};
-    if (!fs::exists(root + "/sys/class/block/" + name, ignored)) continue;
+    if (!fs::exists(fmt::format("{}/sys/class/block/{}", root, name), ignored)) continue;
     for (Drive& each : drives_below_name(name, root)) drives.push_back(std::move(each));
   }
   return drives;
