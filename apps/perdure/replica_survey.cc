@@ -135,8 +135,8 @@ void ReplicaSurvey::read_starts() {
     if (!replica.bytes) continue;
     auto start = log::read_start(*replica.bytes);
     log::Survey found;
-    if (start.ok() && start->anchor) found.report.emplace().start = std::move(start).value();
     if (!start.ok() && start.code() == ErrorCode::Corrupt) found.damage = start.error();
+    if (start.ok() && start->anchor) found.report.emplace().start = *start;
     if (start.ok() || found.damage) {
       replica.survey = std::move(found);
     } else {
