@@ -181,11 +181,12 @@ Result<void> CommittedReader::follow_state(const LogState& now) {
 
 /// Only a later writer has replaced it for good: a replica of an earlier one was left behind.
 Error CommittedReader::note_replaced() {
-  Error error{ErrorCode::Fenced,
-              fmt::format("the tail was replaced: the writer of epoch {} went on from LSN {}, and "
-                          "records up to {} that were returned are not in the log; read again "
-                          "from there",
-                          state_.epoch.value, state_.begin.value, returned_.lsn.value)};
+  Error error{
+      ErrorCode::Fenced,
+      fmt::format("the tail was replaced: the writer of epoch {} went on from LSN {}, and the "
+                  "records from there up to {} are not in the log any more; read again "
+                  "from there",
+                  state_.epoch.value, state_.begin.value, returned_.lsn.value)};
   if (state_.epoch > returned_.epoch) replaced_ = error;
   return error;
 }

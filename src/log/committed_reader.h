@@ -45,7 +45,7 @@ class CommittedReader {
   Lsn committed() const { return committed_; }
   LogEnd end() const { return cursor_.end(); }
   /// Whether what was returned is no part of the log any more, by what a later writer has made of
-  /// it: next() says so from now on, and no replica will say anything else.
+  /// it: next() says so from now on. Of committed records no replica will say anything else.
   bool replaced() const { return replaced_.has_value(); }
   /// Whether it has found records that are not known to be committed.
   bool holds_back() const { return !held_.empty(); }

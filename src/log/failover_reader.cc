@@ -69,7 +69,7 @@ Result<std::optional<Record>> FailoverReader::next() {
   auto record = replica.reader->next();
   if (!record.ok()) {
     // That what was returned is not in the log any more is true on every replica.
-    if (replica.reader->replaced()) return record;
+    if (replica.says_replaced()) return record;
     leave(replica);
     note_failure(replica, record.error(), record.code() == ErrorCode::NotFound, since);
     return read_another();
@@ -89,7 +89,7 @@ Result<std::optional<Record>> FailoverReader::try_next(Replica& replica) {
     replica.failure.reset();
     return record;
   }
-  if (replica.reader && replica.reader->replaced()) return record;
+  if (replica.says_replaced()) return record;
   note_failure(replica, record.error(), connected && record.code() == ErrorCode::NotFound, since);
   return record;
 }
@@ -105,7 +105,7 @@ Result<std::optional<Record>> FailoverReader::read_another() {
     const auto& failure = replica.failure;
     if (failure && clock_->now() - failure->at < kTryAgainAfter) continue;
     auto record = try_next(replica);
-    const bool replaced = !record.ok() && replica.reader && replica.reader->replaced();
+    const bool replaced = replica.says_replaced();
     if (!record.ok() && !replaced) continue;
     if (replaced || *record) {
       take(index);
@@ -138,7 +138,7 @@ Result<std::optional<Record>> FailoverReader::look_around() {
       continue;
     }
     auto record = try_next(replica);
-    const bool replaced = !record.ok() && replica.reader && replica.reader->replaced();
+    const bool replaced = replica.says_replaced();
     if (replaced || (record.ok() && *record)) {
       take(index);
       return record;

@@ -55,6 +55,9 @@ class FailoverReader {
     std::unique_ptr<client::RemoteBytes> bytes;
     std::optional<CommittedReader> reader;
     std::optional<Failure> failure;  // of the last try
+
+    /// Its last answer is final: what was returned is not in the log any more.
+    bool says_replaced() const { return reader && reader->replaced(); }
   };
 
   FailoverReader(Options options, const Clock& clock)

@@ -22,53 +22,12 @@
 #include "core/bytes.h"
 #include "core/crc32c.h"
 #include "pmem/lent_region.h"
-#include "pmem/test_support.h"
+#include "pmem/pool_fixture.h"
 
 namespace perdure::pmem {
 namespace {
 
-PoolOptions small_pool() {
-  PoolOptions options;
-  options.data_bytes = 100'000;
-  options.kind = "log";
-  options.name = "orders";
-  return options;
-}
-
-PoolState state_of(std::uint32_t epoch, const std::string& holder) {
-  PoolState state;
-  state.epoch = Epoch{epoch};
-  state.holder = holder;
-  state.opaque = {std::byte{1}, std::byte{2}, std::byte{3}};
-  return state;
-}
-
 constexpr std::size_t kSmallFileBytes = 167'936;  // 65536 + 100000, up to a page
-
-/// Every test here runs on memory: the rules are the same, and the disk is not worn.
-class PoolFile : public testing::Test {
- protected:
-  void create() {
-    auto pool = Pool::create(path_, small_pool());
-    ASSERT_TRUE(pool.ok()) << pool.error().message;
-    uuid_ = (*pool)->uuid();
-    ASSERT_TRUE((*pool)->set_state(state_of(7, "host:1")).ok());
-  }
-  ErrorCode code_of_opening() {
-    auto pool = Pool::open(path_, {});
-    EXPECT_FALSE(pool.ok());
-    if (pool.ok()) return ErrorCode::AlreadyExists;
-    EXPECT_EQ(pool.error().message.rfind(path_, 0), 0U) << pool.error().message;
-    EXPECT_EQ(Pool::inspect(path_).code(), pool.code());
-    message_ = pool.error().message;
-    return pool.code();
-  }
-
-  TestDirectory directory_{kMemoryFileSystem};
-  const std::string path_ = directory_.file("a.pool");
-  Uuid uuid_;
-  std::string message_;
-};
 
 void check_reopen(const std::string& path) {
   Uuid uuid;
@@ -158,73 +117,6 @@ TEST_F(PoolFile, SetStateAfterCloseTakesTheMarkAway) {
   EXPECT_FALSE(Pool::open(path_, {}).value()->was_shut_down());
 }
 
-/// What a closer said of the data holds for the next opener only, by the same domain and in the
-/// same place.
-class SettledPool : public PoolFile {
- protected:
-  void SetUp() override {
-    PoolOptions options = small_pool();
-    options.declared = PersistenceDomain::Dmp;
-    auto pool = Pool::create(path_, options);
-    ASSERT_TRUE(pool.ok()) << pool.error().message;
-    EXPECT_FALSE((*pool)->was_settled());
-    ASSERT_TRUE((*pool)->close(Pool::Contents::Settled).ok());
-  }
-  static std::unique_ptr<Pool> open(const std::string& path,
-                                    PersistenceDomain declared = PersistenceDomain::Dmp) {
-    auto pool = Pool::open(path, {declared, nullptr});
-    EXPECT_TRUE(pool.ok()) << pool.error().message;
-    return pool.ok() ? std::move(*pool) : nullptr;
-  }
-};
-
-TEST_F(SettledPool, IsKnownToTheNextOpenerAndToNoLaterOne) {
-  EXPECT_TRUE(open(path_)->was_settled());
-  EXPECT_FALSE(open(path_)->was_settled());
-}
-
-TEST_F(SettledPool, SomebodyElsesUseInBetweenEndsIt) {
-  ASSERT_TRUE(open(path_)->close().ok());  // who says nothing of the data
-  const auto pool = open(path_);
-  EXPECT_TRUE(pool->was_shut_down());
-  EXPECT_FALSE(pool->was_settled());
-}
-
-TEST_F(SettledPool, AChangeOfStateAfterTheCloseEndsIt) {
-  const auto pool = open(path_);
-  ASSERT_TRUE(pool->close(Pool::Contents::Settled).ok());
-  ASSERT_TRUE(pool->set_state(pool->state()).ok());
-  EXPECT_FALSE(pool->state().settled.has_value());
-}
-
-TEST_F(SettledPool, WhatABatteryKeptIsNotInTheMemoryController) {
-  ASSERT_TRUE(open(path_, PersistenceDomain::Wsp)->close(Pool::Contents::Settled).ok());
-  EXPECT_FALSE(open(path_, PersistenceDomain::Dmp)->was_settled());
-}
-
-TEST_F(SettledPool, ACopyIsAnotherPlace) {
-  const std::string copy = directory_.file("copy.pool");
-  std::filesystem::copy_file(path_, copy);
-  EXPECT_FALSE(open(copy)->was_settled());
-  EXPECT_TRUE(open(path_)->was_settled());
-}
-
-TEST_F(SettledPool, AnOlderPerdureTakesTheMarkAway) {
-  // It opens the pool and closes it, and writes zeros where it knows nothing.
-  std::vector<char> bytes = read_all(path_);
-  for (const std::size_t at :
-       {kPoolPageBytes, 2 * kPoolPageBytes, std::size_t{kSpareStateOffset}}) {
-    auto* page = reinterpret_cast<std::byte*>(bytes.data()) + at;
-    EXPECT_NE(load<std::uint32_t>(page + 52), 0U);
-    std::fill_n(page + 52, 12, std::byte{0});
-    store(page + 4092, crc32c({page, 4092}));
-  }
-  std::ofstream(path_, std::ios::binary | std::ios::in).write(bytes.data(), kSpareStateOffset * 2);
-  const auto pool = open(path_);
-  EXPECT_TRUE(pool->was_shut_down());
-  EXPECT_FALSE(pool->was_settled());
-}
-
 TEST_F(PoolFile, AnEpochNeverGoesBack) {
   create();
   auto pool = Pool::open(path_, {});
@@ -293,87 +185,6 @@ TEST_F(PoolFile, IsOpenedByOneOnly) {
   auto third = Pool::open(path_, {});
   ASSERT_TRUE(third.ok()) << third.error().message;
   EXPECT_EQ(Pool::open(path_, {}).code(), ErrorCode::Busy);  // the same process
-}
-
-/// A process that had the pool, was killed, and is still ending: the kernel has given back its
-/// lock, and not yet all that can write to the pool.
-class EndingOwner : public PoolFile {
- protected:
-  void SetUp() override { create(); }
-  HeldChild ending(bool gives_up = false) {
-    return HeldChild([this, gives_up] {
-      auto pool = Pool::open(path_, {});
-      if (!pool.ok()) return false;
-      if (gives_up) {
-        pool->reset();
-        return lock_descriptor() < 0;
-      }
-      // As the end of a process has it: first its memory, then its files.
-      const auto mapped = pool->release()->region().bytes();
-      return ::munmap(mapped.data(), mapped.size()) == 0 && ::close(lock_descriptor()) == 0;
-    });
-  }
-  /// The one that is open on the pool; below zero: none.
-  int lock_descriptor() const {
-    constexpr int kLooks = 1024;
-    for (int descriptor = 3; descriptor < kLooks; ++descriptor) {
-      std::error_code failed;
-      const auto file =
-          std::filesystem::read_symlink("/proc/self/fd/" + std::to_string(descriptor), failed);
-      if (!failed && file == path_) return descriptor;
-    }
-    return -1;
-  }
-};
-
-TEST_F(EndingOwner, IsWaitedForAlthoughItsLockIsFree) {
-  HeldChild owner = ending();
-  ASSERT_TRUE(owner.ready());
-  ASSERT_TRUE(lock_exclusively(*open_file(path_, OpenMode::ReadWrite)).ok());
-  EXPECT_TRUE(Pool::is_locked(path_));
-  const auto refused = Pool::open(path_, {});
-  ASSERT_EQ(refused.code(), ErrorCode::Busy);
-  EXPECT_NE(refused.error().message.find("process " + std::to_string(owner.pid())),
-            std::string::npos)
-      << refused.error().message;
-  owner.kill();
-  EXPECT_FALSE(Pool::is_locked(path_));
-  const auto opened = Pool::open(path_, {});
-  EXPECT_TRUE(opened.ok()) << opened.error().message;
-}
-
-TEST_F(EndingOwner, WhoGaveThePoolUpIsNot) {
-  HeldChild former = ending(true);
-  ASSERT_TRUE(former.ready());
-  EXPECT_FALSE(Pool::is_locked(path_));
-  EXPECT_TRUE(Pool::open(path_, {}).ok());
-}
-
-TEST_F(EndingOwner, HasNoCopies) {
-  HeldChild owner = ending();
-  ASSERT_TRUE(owner.ready());
-  const std::string copy = directory_.file("copy.pool");
-  std::filesystem::copy_file(path_, copy);
-  EXPECT_TRUE(Pool::open(copy, {}).ok());
-}
-
-TEST_F(EndingOwner, IsNobodyWhoHasItsNumberOnly) {
-  HeldChild owner = ending();
-  ASSERT_TRUE(owner.ready());
-  const std::vector<char> bytes = read_all(path_);
-  // Started at another time; in another namespace; of another boot.
-  for (const std::size_t field : {16, 24, 40}) {
-    std::vector<char> other = bytes;
-    auto* note = reinterpret_cast<std::byte*>(other.data()) + kOwnerProcessOffset;
-    note[field] ^= std::byte{1};
-    std::ofstream(path_, std::ios::binary | std::ios::in).write(other.data(), kPoolHeadBytes);
-    EXPECT_FALSE(Pool::is_locked(path_)) << "torn at " << field;
-    store(note + 252, crc32c({note, 252}));
-    std::ofstream(path_, std::ios::binary | std::ios::in).write(other.data(), kPoolHeadBytes);
-    EXPECT_FALSE(Pool::is_locked(path_)) << field;
-  }
-  std::ofstream(path_, std::ios::binary | std::ios::in).write(bytes.data(), kPoolHeadBytes);
-  EXPECT_TRUE(Pool::is_locked(path_));
 }
 
 TEST_F(PoolFile, InspectChangesNothing) {

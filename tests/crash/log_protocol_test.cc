@@ -487,6 +487,28 @@ TEST(LogProtocol, NobodyGetsToTheEndOfEpochsByOneSession) {
     EXPECT_TRUE(replica.up) << replica.down_reason;
 }
 
+// A replica that somebody has brought far above the others costs the log that replica, not the
+// rest.
+TEST(LogProtocol, AnEpochFarAboveIsNotSpread) {
+  Cluster cluster;
+  cluster.opened().reset();
+  const Deadline deadline = Deadline::after(std::chrono::seconds(10));
+  Epoch at{1};
+  for (int step = 0; step < 20; ++step) {
+    at.value += kEpochStepMax;
+    ASSERT_TRUE(cluster.peer(2)->fence(kPool, at, deadline).ok());
+  }
+  const auto refused = cluster.open({0, 1, 2});
+  ASSERT_FALSE(refused.ok());
+  for (const std::size_t sound : {0u, 1u}) {
+    EXPECT_EQ(cluster.peer(sound)->describe(kPool, deadline)->epoch, Epoch{1});
+  }
+  cluster.stop(2);
+  Writer log = cluster.opened();
+  ASSERT_NE(log, nullptr);
+  Cluster::append(*log, 3);
+}
+
 TEST(LogProtocol, ADamagedWordIsRepairedByOpening) {
   Cluster cluster;
   Writer log = cluster.opened();
