@@ -3,7 +3,8 @@
 # is on; nothing is ever linked from it.
 file(GLOB_RECURSE headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/include/*.h
     ${PROJECT_SOURCE_DIR}/src/*.h)
-list(FILTER headers EXCLUDE REGEX "/test_support\\.h$")  # of tests, which see testing/ too
+# Those of tests, which see testing/ too.
+list(FILTER headers EXCLUDE REGEX "/(test_support|[a-z_]+_fixture)\\.h$")
 if(NOT libfabric_FOUND)
   list(FILTER headers EXCLUDE REGEX "/src/fabric/ofi/")
 endif()
