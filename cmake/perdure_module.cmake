@@ -3,7 +3,10 @@
 # `perdure`, archive and shared, except those that go INTO another one.
 # docs/decisions/0001-layout.md says why the sources are globbed and the modules are one library.
 set(PERDURE_WARNINGS -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wnon-virtual-dtor
-    -Wold-style-cast -Woverloaded-virtual -Wunused-result -Werror)
+    -Wold-style-cast -Woverloaded-virtual -Wunused-result)
+if(PERDURE_WERROR)
+  list(APPEND PERDURE_WARNINGS -Werror)
+endif()
 if(CMAKE_CXX_COMPILER_ID MATCHES Clang)
   list(APPEND PERDURE_WARNINGS -Wthread-safety)
 else()

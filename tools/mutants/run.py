@@ -163,7 +163,7 @@ def main(arguments):
     what.add_argument("--scratch", type=pathlib.Path, help="kept between runs")
     what.add_argument("--check", action="store_true", help="run nothing, look at the list")
     parser.add_argument("--only", action="append", help="the mutant of this name")
-    parser.add_argument("--preset", default="dev")
+    parser.add_argument("--preset", default="mutants")
     parser.add_argument("--build-command", default="ninja", help="what builds (ninja)")
     options = parser.parse_args(arguments)
 
