@@ -230,7 +230,7 @@ class Log {
   /// Makes progress without waiting, and notices peers that are gone or silent: whoever has
   /// nothing to wait for calls it now and then. After a pause it lets readers know what is
   /// committed. With a timeout it also brings back replicas that are due (LogOptions::reconnect),
-  /// and may take this long. Where times have long been others, some ms to measure them again.
+  /// or measures connections again whose times have long been others; it may take this long.
   /// Errors: QuorumLost, Fenced (as for append).
   Result<void> poll(std::chrono::milliseconds timeout = std::chrono::milliseconds(0));
 

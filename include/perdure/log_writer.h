@@ -53,8 +53,7 @@ class LogWriter {
   /// Errors    those of Log::append, QueueFull, and TimedOut while it still waits its turn: nothing
   ///           was appended. OutcomeUnknown: it was, and the time is over, the quorum lost or
   ///           another writer has taken over; recovery decides. Unsupported (the level).
-  ///           The time-out may pass while one record is being appended (see Log::append), or, with
-  ///           LogOptions::reconnect, while this caller brings a replica back for all.
+  ///           The time-out may pass while one record is being appended (see Log::append).
   /// Cost      an allocation, some locks; of many callers one does the work of all.
   Result<Ticket> commit(std::span<const std::byte> record, Level level = Level::Committed,
                         std::chrono::milliseconds timeout = std::chrono::seconds(30));

@@ -180,8 +180,7 @@ class Region {
   /// Makes progress without waiting, and notices peers that are gone or silent: whoever has
   /// nothing to wait for calls it now and then. Errors: QuorumLost; Fenced (a newer writer has the
   /// region, as any peer says: where one answers that, no other error is told). To find that out it
-  /// may wait, when the quorum is lost, for 200 ms for each peer that is down; and some ms to
-  /// measure a connection again whose times have long been others.
+  /// may wait, when the quorum is lost, for 200 ms for each peer that is down.
   Result<void> poll();
 
   /// 8-byte atomics at a multiple of 8, by the responder's processor; they return what was there

@@ -46,5 +46,7 @@ inline constexpr Nanoseconds kDriftWindow = std::chrono::seconds(1);
 /// Between two measurements: at least this long, twice as long after each that changed nothing.
 inline constexpr Nanoseconds kMeasureEveryMin = std::chrono::seconds(5);
 inline constexpr Nanoseconds kMeasureEveryMax = std::chrono::minutes(10);
+/// One measurement, on a usual connection: a caller with less time than that is not kept up by it.
+inline constexpr Nanoseconds kMeasureTakes = std::chrono::milliseconds(5);
 
 }  // namespace perdure::client

@@ -108,7 +108,7 @@ Result<void> DurableSession::connect(bool tail_word) {
   PERDURE_TRY_VOID(open_requester());
   plan::CostModel costs = plan::default_costs(connection_->pool.profile.transport);
   if (options_.measure_costs) {
-    PERDURE_TRY(measured, measure(deadline().left()));
+    PERDURE_TRY(measured, measure(deadline().left(), deadline_));
     costs = measured;
   }
   PERDURE_TRY_VOID(plan_for(costs));
@@ -144,12 +144,13 @@ Result<void> DurableSession::open_requester() {
   return {};
 }
 
-Result<plan::CostModel> DurableSession::measure(Nanoseconds answer_within) {
+Result<plan::CostModel> DurableSession::measure(Nanoseconds answer_within,
+                                                const std::optional<Deadline>& until) {
   MeasureOptions options;
   options.clock = options_.clock;
   options.writes = options_.probe_line.has_value();
   options.answer_within = answer_within;
-  options.until = deadline_;
+  options.until = until;
   return measure_costs(*requester_, *connection_, options);
 }
 
@@ -212,9 +213,10 @@ DurableSession::Expectation DurableSession::expectation(const Method& method) co
 }
 
 /// Something of the connection, or of the machine at its end, is not what it was.
-void DurableSession::follow_drift() {
-  if (!drift_.drifted() || !up() || requester_->begun() != requester_->resolved()) return;
-  const auto measured = measure(kAnswerWithin);
+void DurableSession::follow_drift(const Deadline& deadline) {
+  if (!drifted() || !up() || requester_->begun() != requester_->resolved()) return;
+  if (deadline.left() < kMeasureTakes) return;
+  const auto measured = measure(kAnswerWithin, deadline);
   note_progress();
   if (!measured.ok() && measured.code() != ErrorCode::TimedOut) return mark_down(measured.error());
   const std::vector<Method> before = methods_;

@@ -184,9 +184,11 @@ class DurableSession {
   std::uint64_t in_flight() const { return begun_ - resolved_; }
   bool idle() const { return in_flight() == 0; }
 
-  /// Measures again and plans anew when updates have long taken other times than was measured, and
-  /// nothing is in flight. Cost: some milliseconds, at most once in kMeasureEveryMin.
-  void follow_drift();
+  /// Updates have long taken other times than was measured.
+  bool drifted() const { return drift_.drifted(); }
+  /// If so, and nothing is in flight: measures again and plans anew, in some milliseconds and at
+  /// most once in kMeasureEveryMin. With less than kMeasureTakes to the deadline it is put off.
+  void follow_drift(const Deadline& deadline);
   /// Goes down when it is owed an answer for longer than the time-out: at once for who calls this
   /// at least every eighth of it, else at the second look behind that time which is half of it
   /// after the first. For however long nobody looked, the peer gets that half. Reads the clock.
@@ -284,7 +286,7 @@ class DurableSession {
   };
 
   Result<void> open_requester();
-  Result<plan::CostModel> measure(Nanoseconds answer_within);
+  Result<plan::CostModel> measure(Nanoseconds answer_within, const std::optional<Deadline>& until);
   void expect(const plan::CostModel& costs);
   Expectation expectation(const Method& method) const;
   void note_time_of_single();

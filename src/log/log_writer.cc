@@ -31,8 +31,9 @@ namespace log {
 constexpr std::chrono::milliseconds kLeaderSleep{1};
 /// With nothing to bring on, connections are looked at that often.
 constexpr std::chrono::milliseconds kIdleLook{20};
-/// Replicas that are down are looked at that often: LogOptions::reconnect.
-constexpr Nanoseconds kReconnectLook = std::chrono::milliseconds(10);
+/// What takes longer is looked at that often: replicas that are down (LogOptions::reconnect), and
+/// connections that have drifted.
+constexpr Nanoseconds kLongLookEvery = std::chrono::milliseconds(10);
 /// What is spent on asking who has taken the log over.
 constexpr std::chrono::milliseconds kWhyWithin{1000};
 /// Reading the clock costs as much as looking for answers.
@@ -87,7 +88,7 @@ class LogWriter::State {
         level_(std::min(how.level, Level::Durable)),
         spin_(bounded(how.spin)),
         reconnects_(how.reconnect > std::chrono::milliseconds(0)),
-        reconnect_within_(how.replica_timeout),
+        long_look_within_(how.replica_timeout),
         event_(event),
         log_(std::move(log)) {}
   ~State() {
@@ -131,7 +132,7 @@ class LogWriter::State {
     MutexLock lock(mutex_);
     while (!own->outcome) {
       if (!options_.own_thread && may_lead()) {
-        lead([&] { return own->outcome.has_value(); });
+        lead([&] { return own->outcome.has_value(); }, /*may_sleep=*/true, own->deadline);
         continue;
       }
       const Nanoseconds left = own->deadline - Clock::monotonic().now();
@@ -205,7 +206,7 @@ class LogWriter::State {
     while (led_) lock.wait_for(free_, log::kIdleLook);
     const Leading leading(*this);
     const MutexUnlock unlocked(mutex_);
-    while (unfinished_ != 0 && Clock::monotonic().now() < deadline) step(true);
+    while (unfinished_ != 0 && Clock::monotonic().now() < deadline) step(true, deadline);
     const bool all = unfinished_ == 0;
     give_up_the_rest();
     const Nanoseconds left = std::max(Nanoseconds{0}, deadline - Clock::monotonic().now());
@@ -234,12 +235,14 @@ class LogWriter::State {
   bool may_lead() const { return !led_ && wanted_ == 0; }
 
   /// Until `ends`, which is asked under mutex_, or somebody wants the log for something else.
+  /// `deadline` is the leader's own.
   template <typename Ends>
-  void lead(const Ends& ends, bool may_sleep = true) PERDURE_REQUIRES(mutex_) {
+  void lead(const Ends& ends, bool may_sleep = true, Nanoseconds deadline = Nanoseconds::max())
+      PERDURE_REQUIRES(mutex_) {
     const Leading leading(*this);
     while (!ends() && wanted_ == 0) {
       const MutexUnlock unlocked(mutex_);
-      step(may_sleep);
+      step(may_sleep, deadline);
       // Callers outnumber cores, and what they wait for may be a process of this machine.
       if (!progress_ && may_sleep) std::this_thread::yield();
     }
@@ -362,9 +365,10 @@ class LogWriter::State {
     }
   }
 
-  /// Everything that can be done at once. After a while without progress it sleeps a little, if it
-  /// may.
-  void step(bool may_sleep) {
+  /// Everything that can be done at once, and now and then what takes longer: bringing replicas
+  /// back, measuring connections that have drifted. After a while without progress it sleeps a
+  /// little, if it may.
+  void step(bool may_sleep, Nanoseconds deadline) {
     progress_ = false;
     take_queue();
     const auto polled = log_.poll();
@@ -375,9 +379,10 @@ class LogWriter::State {
     const Nanoseconds now = Clock::monotonic().now();
     finish_late(now);
     if (lost) return await_oldest(log::kWhyWithin);
-    if (reconnects_ && now - last_reconnect_ >= log::kReconnectLook) {
-      last_reconnect_ = now;
-      (void)log_.poll(reconnect_within_);
+    if (now - last_long_look_ >= log::kLongLookEvery) {
+      last_long_look_ = now;
+      (void)log_.poll(std::chrono::duration_cast<std::chrono::milliseconds>(
+          std::clamp(deadline - now, Nanoseconds{0}, long_look_within_)));
     }
     if (progress_) {
       last_progress_ = now;
@@ -423,7 +428,7 @@ class LogWriter::State {
   const Level level_;  // the least that the log was opened for
   const Nanoseconds spin_;
   const bool reconnects_;
-  const std::chrono::milliseconds reconnect_within_;
+  const Nanoseconds long_look_within_;
   const std::uint32_t process_ = forks_so_far();
   const int event_;
 
@@ -442,7 +447,7 @@ class LogWriter::State {
   /// under mutex_ as well, when nobody leads.
   std::array<std::deque<Submission>, 2> open_;
   Nanoseconds last_progress_{0};
-  Nanoseconds last_reconnect_{0};
+  Nanoseconds last_long_look_{0};
   std::uint32_t rounds_ = 0;
   bool progress_ = false;
   bool sleeps_ = false;

@@ -102,10 +102,11 @@ void Replica::send(const Staging& staging, Lsn end, std::uint64_t ring_bytes) {
   }
 }
 
-void Replica::pump(const Staging& staging, Lsn end, std::uint64_t ring_bytes) {
+void Replica::pump(const Staging& staging, Lsn end, std::uint64_t ring_bytes,
+                   const std::optional<Deadline>& until) {
   if (!sending()) return;
   take_answers();
-  if (up()) session_.follow_drift();
+  if (until && up()) session_.follow_drift(*until);
   if (up()) send(staging, end, ring_bytes);
 }
 

@@ -50,10 +50,10 @@ class Replica {
   /// From now on records at `lsn` and later are sent; everything before is durable there.
   void resume_at(Lsn lsn);
 
-  /// Takes answers, and sends what is staged below `end` as far as the window allows. When batches
-  /// have long taken other times than was measured, and nothing is in flight, the connection is
-  /// measured again: some milliseconds, at most once in kMeasureEveryMin.
-  void pump(const Staging& staging, Lsn end, std::uint64_t ring_bytes);
+  /// Takes answers, and sends what is staged below `end` as far as the window allows. Waits only
+  /// where `until` lets it follow a drift of the connection (DurableSession::follow_drift).
+  void pump(const Staging& staging, Lsn end, std::uint64_t ring_bytes,
+            const std::optional<Deadline>& until = std::nullopt);
   /// The same after an append, when more may follow: while a batch is in flight, records gather
   /// for the next one, up to kGatherBytes. Takes answers only if `look`.
   void offer(const Staging& staging, Lsn end, std::uint64_t ring_bytes, bool look);

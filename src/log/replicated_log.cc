@@ -192,9 +192,10 @@ Result<std::byte*> ReplicatedLog::make_room(std::uint64_t bytes) {
   }
 }
 
-void ReplicatedLog::pump() {
+/// `until`: see Replica::pump.
+void ReplicatedLog::pump(const std::optional<Deadline>& until) {
   gather_until_ = Lsn{};
-  for (Replica& replica : replicas_) replica.pump(staging_, tail_, anchor_.ring_bytes);
+  for (Replica& replica : replicas_) replica.pump(staging_, tail_, anchor_.ring_bytes, until);
   update_committed();
 }
 
@@ -234,6 +235,11 @@ void ReplicatedLog::update_committed() {
   staging_.release(std::min(everywhere, committed_));
 }
 
+bool ReplicatedLog::drifted() const {
+  return std::any_of(replicas_.begin(), replicas_.end(),
+                     [](const Replica& replica) { return replica.session().drifted(); });
+}
+
 bool ReplicatedLog::reached(const Ticket& ticket, Level level) const {
   return ticket.end <= (level == Level::Committed ? committed_ : durable_anywhere_);
 }
@@ -248,11 +254,16 @@ Result<void> ReplicatedLog::wait(const Ticket& ticket, Level level, Nanoseconds 
   if (reached(ticket, level)) return {};
   pump();
   if (reached(ticket, level)) return {};
-  // The clock is first read when the answer has not come at once.
+  // The clock is first read when the answer has not come at once, or a connection has drifted.
   std::optional<Nanoseconds> begun;
+  std::optional<Deadline> until;
+  if (drifted()) {
+    begun = clock_.now();
+    until.emplace(clock_, timeout);
+  }
   bool sleep = options_.spin == Nanoseconds{0};
   for (std::uint64_t round = 1;; ++round) {
-    pump();
+    pump(until);
     if (reached(ticket, level)) return {};
     const bool lost = level == Level::Committed ? !quorum_stands() : up_count() == 0;
     if (!sleep && !lost && round % kSpinRoundsPerLook != 0) continue;
@@ -276,14 +287,16 @@ Result<void> ReplicatedLog::wait(const Ticket& ticket, Level level, Nanoseconds 
 }
 
 Result<void> ReplicatedLog::poll(Nanoseconds timeout) {
-  pump();
+  std::optional<Deadline> until;
+  if (timeout > Nanoseconds{0}) until.emplace(clock_, timeout);
+  pump(until);
   const Nanoseconds now = clock_.now();
   const bool look = now - last_look_ >= kLookEvery;
   if (look) {
     last_look_ = now;
     look_at_connections(Nanoseconds{0});
   }
-  if (timeout > Nanoseconds{0}) reconnect(now, Deadline(clock_, timeout));
+  if (until) reconnect(now, *until);
   if (look) {
     pump();
     // Readers wait for it; but only where no record comes that says it anyway.

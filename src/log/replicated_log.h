@@ -188,7 +188,8 @@ class ReplicatedLog {
   void move_head(const Boundary& head);
   void offer();
   void offer_now();
-  void pump();
+  bool drifted() const;
+  void pump(const std::optional<Deadline>& until = std::nullopt);
   void look_at_connections(Nanoseconds sleep);
   void note_committed();
   void update_committed();

@@ -107,8 +107,9 @@ bool ReplicatedRegion::find_newer_writer() {
   return fenced_.has_value();
 }
 
-/// Takes answers and posts what waits, everywhere.
-void ReplicatedRegion::progress() {
+/// Takes answers and posts what waits, everywhere. `until`: how long it may wait, if at all, to
+/// follow a drift of a connection.
+void ReplicatedRegion::progress(const std::optional<Deadline>& until) {
   std::uint64_t everywhere = begun_;
   for (Replica& replica : replicas_) {
     client::DurableSession& session = replica.session;
@@ -121,7 +122,7 @@ void ReplicatedRegion::progress() {
       replica.flights.clear();
       continue;
     }
-    session.follow_drift();
+    if (until) session.follow_drift(*until);
     everywhere = std::min(everywhere, replica.resolved);
   }
   staging_.release(everywhere);
@@ -247,7 +248,7 @@ Result<void> ReplicatedRegion::wait(const RegionTicket& ticket, Level level, Nan
   const Deadline deadline(clock_, timeout);
   const Nanoseconds since = clock_.now();
   for (;;) {
-    progress();
+    progress(deadline);
     if (reached(ticket, level)) return {};
     if (!can_reach(ticket, level)) {
       return Error{ErrorCode::OutcomeUnknown,
@@ -387,7 +388,7 @@ bool ReplicatedRegion::arm() {
 Result<void> ReplicatedRegion::drain(const Deadline& deadline) {
   const Nanoseconds since = clock_.now();
   for (;;) {
-    progress();
+    progress(deadline);
     const auto behind = std::find_if(replicas_.begin(), replicas_.end(), [&](const auto& each) {
       return each.session.up() && !each.session.idle();
     });

@@ -105,7 +105,7 @@ class ReplicatedRegion {
   Result<std::span<std::byte>> make_room(std::size_t bytes);
   bool has_turn() const;
   void begin_everywhere(std::span<const RangeEpoch> epochs, std::byte* staged);
-  void progress();
+  void progress(const std::optional<Deadline>& until = std::nullopt);
   Result<void> await(Replica& replica, std::uint64_t number);
   void check_timeouts();
   void rest(Nanoseconds since, Nanoseconds slice);

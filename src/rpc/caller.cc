@@ -61,7 +61,7 @@ Result<void> Caller::await_room(std::uint64_t bytes, Deadline deadline) {
   const Nanoseconds since = clock_.now();
   while (!has_room(bytes)) {
     wanted_ = std::max(wanted_, received_ + 1);
-    progress();
+    progress(deadline);
     if (over_) return *over_;
     if (has_room(bytes)) break;
     if (deadline.passed()) {
@@ -95,7 +95,7 @@ Result<void> Caller::wait(const RpcHandle& handle, RpcLevel level, Nanoseconds t
   const Nanoseconds since = clock_.now();
   for (;;) {
     if (reached(handle, level)) return {};
-    progress();
+    progress(deadline);
     if (reached(handle, level)) return {};
     if (over_ && handle.sequence <= durable_) return *over_;
     if (over_) {
@@ -129,7 +129,8 @@ Result<void> Caller::poll() {
   return {};
 }
 
-void Caller::progress() {
+/// `until`: how long it may wait, if at all, to follow a drift of the connection.
+void Caller::progress(const std::optional<Deadline>& until) {
   if (over_) return;
   if (!session_.up()) come_back();
   if (!session_.up()) return;
@@ -139,7 +140,7 @@ void Caller::progress() {
   if (!session_.up()) return note_lost();
   post_calls();
   ask_for_replies();
-  if (session_.up()) session_.follow_drift();
+  if (until && session_.up()) session_.follow_drift(*until);
   if (!session_.up()) note_lost();
 }
 
@@ -288,7 +289,7 @@ Result<std::vector<std::byte>> Caller::query(std::uint32_t operation,
   std::copy(payload.begin(), payload.end(), question.begin() + kQueryHeadBytes);
   const Nanoseconds since = clock_.now();
   for (;;) {
-    progress();
+    progress(deadline);
     if (over_) return *over_;
     // Calls that are not sent yet it would wait for in vain.
     const bool ready = session_.up() && posted_ >= after;

@@ -82,7 +82,7 @@ class Caller {
   Result<void> take_welcome(const WelcomeReply& reply);
   Result<void> begin_life(const WelcomeReply& reply);
   Result<void> await(std::uint64_t number, Deadline deadline);
-  void progress();
+  void progress(const std::optional<Deadline>& until = std::nullopt);
   void come_back();
   void note_lost();
   void take_durable();
