@@ -755,6 +755,55 @@ TEST(DurableSession, WhatIsReplayedIsNotReportedBehindAnAtomicThatIsNotHandled) 
   }
 }
 
+// An ATOMIC WRITE is non-posted: a request behind it would be handled while it is on its way.
+TEST(DurableSession, ARequestIsHandledBehindAnAtomicWriteOfItsWord) {
+  constexpr std::uint64_t kWordAt = 512;
+  int atomic_writes = 0;
+  for (const Kind& kind : kinds()) {
+    if (!kind.profile.capabilities.atomic_write) continue;
+    for (std::uint64_t seed = 1; seed <= 40; ++seed) {
+      SCOPED_TRACE(fmt::format("{}, seed {}", kind.name, seed));
+      Random random(seed);
+      fabric::emu::World world{random};
+      const auto server =
+          *test::WorldServer::start(world, "server", kind.profile, {kPool, kPoolBytes, {32, 2048}});
+      fabric::emu::Machine& client = world.add_machine("client", kind.profile);
+      DurableSessionOptions options;
+      options.clock = &world.clock();
+      options.measure_costs = false;
+      options.ranges_again = true;
+      options.primary = Primary::Write;
+      options.timeout = std::chrono::hours(1);
+      DurableSession session(server->peer(client), options);
+      ASSERT_TRUE(session.open({kPool, true, Epoch{1}, 1, "test", true}).ok());
+      std::vector<std::byte> bytes(64, std::byte{7});
+      std::uint64_t word = 1000 + seed;
+      const auto memory = *session.register_memory(bytes);
+      const auto word_memory =
+          *session.register_memory(std::as_writable_bytes(std::span(&word, 1)));
+      ASSERT_TRUE(session.prepare(true).ok());
+      const auto steps = session.small_method().requester;
+      atomic_writes += std::any_of(steps.begin(), steps.end(), [](const RequesterStep& step) {
+        return step.kind == RequesterStep::Kind::Post && step.verb == Verb::WriteAtomic;
+      });
+      const std::array<persist::UpdateItem, 2> items = {
+          persist::UpdateItem{1024, {bytes.data(), bytes.size(), memory.get()}},
+          persist::UpdateItem{
+              kWordAt, {reinterpret_cast<std::byte*>(&word), sizeof word, word_memory.get()}}};
+      ASSERT_TRUE(session.begin(items).ok());
+      const auto added = session.atomic({persist::AtomicOperation::FetchAdd, kWordAt, 5, 0});
+      ASSERT_TRUE(added.ok());
+      for (int round = 0; round < 20'000 && !session.idle(); ++round) session.poll();
+      ASSERT_TRUE(session.idle() && session.up());
+      const auto before = session.value_before(*added);
+      ASSERT_TRUE(before.ok());
+      EXPECT_EQ(*before, word);
+      session.close();
+    }
+  }
+  EXPECT_GT(atomic_writes, 0) << "nothing was shown";
+}
+
 // A writer that asks for less WRITEs into pages of a file that the kernel then takes for clean. The
 // next writer reads what it finds there, and builds on it; so does a handler.
 TEST(DurableSession, WhatAWriterFindsIsDurableWhoeverWroteIt) {

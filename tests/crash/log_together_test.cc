@@ -295,43 +295,50 @@ TEST(LogTogether, AReaderOfSeveralReplicasIsToldThatWhatItReadWasGivenUp) {
 // A replica that was left behind, and holds other records where the reader is, is no reason to
 // stop: the others have what was read.
 TEST(LogTogether, AReplicaThatWasLeftBehindIsNotTakenForALaterWriter) {
-  Cluster cluster;
-  Writer log = cluster.opened();
-  Cluster::append(*log, 10);
-  Cluster::settle(*log);
-  cluster.cut_off(1, true);
-  cluster.cut_off(2, true);
-  const std::string never(3000, 'n');
-  for (int count = 0; count < 3; ++count) {
-    ASSERT_TRUE(log->append(std::as_bytes(std::span(never))).ok());
+  // Of a compound log its tail word promises those records.
+  for (const LogShape shape : {LogShape::Singleton, LogShape::Compound}) {
+    Cluster cluster;
+    WriterOptions options = cluster.options();
+    options.shape = shape;
+    auto first = cluster.open({0, 1, 2}, options);
+    ASSERT_TRUE(first.ok()) << first.error().message;
+    Writer log = std::move(first).value();
+    Cluster::append(*log, 10);
+    Cluster::settle(*log);
+    cluster.cut_off(1, true);
+    cluster.cut_off(2, true);
+    const std::string never(3000, 'n');
+    for (int count = 0; count < 3; ++count) {
+      ASSERT_TRUE(log->append(std::as_bytes(std::span(never))).ok());
+    }
+    for (int look = 0; look < 100; ++look) (void)log->poll();
+    log.reset();
+    cluster.stop(0);
+    for (const std::size_t deaf : {1u, 2u}) {
+      cluster.stop(deaf);
+      cluster.cut_off(deaf, false);
+      cluster.start(deaf);
+    }
+    log = cluster.opened();
+    ASSERT_NE(log, nullptr);
+    Cluster::append(*log, 10);
+    Cluster::settle(*log);
+    std::vector<std::unique_ptr<client::Peer>> peers;
+    for (const std::size_t index : {1u, 2u, 0u}) peers.push_back(cluster.peer(index));
+    log::FailoverReader::Options reading{kPool, {}, milliseconds(20)};
+    auto reader =
+        log::FailoverReader::open(std::move(peers), std::move(reading), cluster.world().clock());
+    ASSERT_TRUE(reader.ok()) << reader.error().message;
+    int read = 0;
+    ASSERT_EQ(read_on(cluster, *reader, read), std::nullopt);
+    ASSERT_EQ(read, 20);
+    cluster.start(0);
+    EXPECT_EQ(read_on(cluster, *reader, read), std::nullopt);
+    Cluster::append(*log, 5);
+    Cluster::settle(*log);
+    EXPECT_EQ(read_on(cluster, *reader, read), std::nullopt);
+    EXPECT_EQ(read, 25);
   }
-  for (int look = 0; look < 100; ++look) (void)log->poll();
-  log.reset();
-  cluster.stop(0);
-  for (const std::size_t deaf : {1u, 2u}) {
-    cluster.stop(deaf);
-    cluster.cut_off(deaf, false);
-    cluster.start(deaf);
-  }
-  log = cluster.opened();
-  ASSERT_NE(log, nullptr);
-  Cluster::append(*log, 10);
-  Cluster::settle(*log);
-  std::vector<std::unique_ptr<client::Peer>> peers;
-  for (const std::size_t index : {1u, 2u, 0u}) peers.push_back(cluster.peer(index));
-  log::FailoverReader::Options reading{kPool, {}, milliseconds(20)};
-  auto reader =
-      log::FailoverReader::open(std::move(peers), std::move(reading), cluster.world().clock());
-  ASSERT_TRUE(reader.ok()) << reader.error().message;
-  int read = 0;
-  ASSERT_EQ(read_on(cluster, *reader, read), std::nullopt);
-  ASSERT_EQ(read, 20);
-  cluster.start(0);
-  EXPECT_EQ(read_on(cluster, *reader, read), std::nullopt);
-  Cluster::append(*log, 5);
-  Cluster::settle(*log);
-  EXPECT_EQ(read_on(cluster, *reader, read), std::nullopt);
-  EXPECT_EQ(read, 25);
 }
 
 // The word goes after batches that are still in flight: it must not promise what these bring.
@@ -363,6 +370,31 @@ TEST(LogTogether, TheCommittedWordPromisesNothingThatIsInFlight) {
     ASSERT_NE(log, nullptr);
     cluster.expect_all(0, records);
   }
+}
+
+// The others are further than what was sent to it.
+TEST(LogTogether, TheCommittedWordPromisesNothingThatWasNotSent) {
+  Cluster cluster;
+  WriterOptions options = cluster.options();
+  options.batches_in_flight = 1;
+  options.replica_timeout = std::chrono::minutes(1);  // it is silent, not gone
+  auto opened = cluster.open({0, 1, 2}, options);
+  ASSERT_TRUE(opened.ok()) << opened.error().message;
+  Writer log = std::move(opened).value();
+  cluster.cut_off(1, true);
+  Cluster::append(*log, 20);
+  ASSERT_EQ(log->status().committed, log->status().tail);
+  for (int look = 0; look < 3; ++look) {
+    cluster.world().pass(milliseconds(10));
+    (void)log->poll();
+  }
+  cluster.cut_off(1, false);
+  cluster.world().settle();
+  cluster.stop(1);
+  cluster.start(1);
+  const log::ScanReport report = cluster.scan(1);
+  EXPECT_LE(report.start.committed_word.value_or(Lsn{}), report.tail);
+  EXPECT_LT(report.tail, log->status().tail) << "nothing was shown";
 }
 
 }  // namespace
