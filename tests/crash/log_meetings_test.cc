@@ -1,5 +1,5 @@
-// Long records, trims and back-off of one log, where they meet a take-over, or sources that refuse.
-// docs/log-protocol.md.
+// Long records, changes of the replicas, trims, epochs and back-off of one log, where two of them
+// meet and something fails meanwhile. docs/log-protocol.md.
 #include "log_cluster.h"
 #include "testing/relayed_peer.h"
 
@@ -37,15 +37,56 @@ struct LongRecords {
     EXPECT_FALSE(report.start.state().marks.any()) << "replica " << index;
     return report.next_index;
   }
+  void expect_up(const ReplicatedLog& log) {
+    for (const ReplicaStatus& each : log.status().replicas) {
+      EXPECT_TRUE(each.up) << each.peer << ": " << each.down_reason;
+    }
+  }
+
   Cluster cluster;
 };
+
+// What is in flight takes several times as long as a silent peer gets; each of them answers.
+TEST(LogMeetings, LongRecordsOverASlowLinkCostNoReplicaItsPlace) {
+  enum class What { Trim, Add, Repair };
+  for (const What what : {What::Trim, What::Add, What::Repair}) {
+    LongRecords world(4);
+    Writer log = world.open();
+    ASSERT_NE(log, nullptr);
+    const auto first = Cluster::append(*log, 5);
+    Cluster::settle(*log);
+    if (what == What::Repair) world.cluster.stop(2);
+    for (const std::size_t slow : {0u, 1u, 2u}) {
+      if (what != What::Repair || slow != 2) world.cluster.slow_down(slow, true);
+    }
+    const Clock& clock = world.cluster.world().clock();
+    const Nanoseconds before = clock.now();
+    for (int count = 0; count < 10; ++count) ASSERT_TRUE(LongRecords::begin(*log));
+    const Lsn tail = log->status().tail;
+    if (what == What::Repair) {
+      world.cluster.start(2);
+      (void)log->repair();
+    } else if (what == What::Trim) {
+      const auto trimmed = log->trim(first[3].lsn);
+      EXPECT_TRUE(trimmed.ok()) << trimmed.error().message;
+    } else {
+      const auto added = log->add_replica(world.cluster.peer(3), 0);
+      EXPECT_TRUE(added.ok()) << added.error().message;
+    }
+    EXPECT_GT(clock.now() - before, 2 * world.cluster.options().replica_timeout)
+        << "what is in flight is through before anybody could run out of patience";
+    EXPECT_GE(log->status().committed, tail);
+    world.expect_up(*log);
+    if (testing::Test::HasFailure()) FAIL() << static_cast<int>(what);
+  }
+}
 
 // Another writer comes when so much of a long record is out. It is there whole or not at all, and
 // what the older writer still sends changes nothing.
 TEST(LogMeetings, ATakeOverInTheMiddleOfALongRecordFindsAllOfItOrNothing) {
   int found = 0;
   int lost = 0;
-  for (int looks = 0; looks < 120; looks += 7) {
+  for (int looks = 0; looks < 120; looks += 17) {
     for (const bool cut : {false, true}) {
       LongRecords world(3);
       Writer older = world.open();
