@@ -125,6 +125,142 @@ TEST(LogMeetings, ATakeOverInTheMiddleOfALongRecordFindsAllOfItOrNothing) {
   EXPECT_GT(lost, 0);
 }
 
+// A replica is replaced while a long record is in flight, and the power of another one, or
+// of the newcomer, fails anywhere in it.
+TEST(LogMeetings, AReplacementAroundALongRecordLosesNothingWhereverThePowerFails) {
+  int replaced_whole = 0;
+  int cut_short = 0;
+  for (std::uint64_t round = 0; round < 18; ++round) {
+    const std::size_t victim = round % 2 == 0 ? 3 : 0;
+    const std::uint64_t events = std::uint64_t{20} << round / 2;
+    LongRecords world(4);
+    Cluster& cluster = world.cluster;
+    Writer log = world.open();
+    ASSERT_NE(log, nullptr);
+    Cluster::append(*log, 3);
+    const std::string second = log->status().replicas[1].pool_uuid;
+    const auto ticket = LongRecords::begin(*log);
+    ASSERT_TRUE(ticket);
+    cluster.world().cut_after(cluster.server(victim).machine(), events);
+    const auto replaced = log->replace_replica(second, cluster.peer(3));
+    cluster.world().cancel_cut();
+    ++(replaced.ok() ? replaced_whole : cut_short);
+    const bool told = log->wait(*ticket, Level::Committed, std::chrono::seconds(1)).ok();
+    const bool undecided = !replaced.ok() && replaced.code() == ErrorCode::OutcomeUnknown;
+    const bool changed = log->configuration().generation == 2;
+    EXPECT_TRUE(changed || !replaced.ok());
+    log.reset();
+    cluster.stop(victim);
+    cluster.start(victim);
+    WriterOptions options = cluster.options();
+    options.record_bytes_max = 64 * 1024;
+    auto opened = cluster.open(changed ? Order{0, 2, 3} : Order{0, 1, 2}, options);
+    if (!opened.ok() && undecided) opened = cluster.open({0, 2, 3}, options);
+    if (!opened.ok() && undecided) opened = cluster.open({0, 1, 2, 3}, options);
+    ASSERT_TRUE(opened.ok()) << events << ": " << opened.error().message;
+    log = std::move(opened).value();
+    EXPECT_GE(log->status().next_index, told ? 4u : 3u) << "it was acknowledged";
+    (void)log->repair();
+    Cluster::append(*log, 1);
+    Cluster::settle(*log);
+    const std::uint64_t records = log->status().next_index;
+    const bool with_new = log->configuration().generation == 2;
+    for (const std::size_t index : with_new ? Order{0, 2, 3} : Order{0, 1, 2}) {
+      EXPECT_EQ(world.records_on(index), records) << "replica " << index;
+    }
+    if (testing::Test::HasFailure()) FAIL() << victim << ", " << events;
+  }
+  EXPECT_GT(replaced_whole, 0);
+  EXPECT_GT(cut_short, 0);
+}
+
+/// The control plane of one server, at which its power can fail behind a request.
+class CutPeer final : public test::RelayedPeer {
+ public:
+  using RelayedPeer::RelayedPeer;
+  Result<void> fence(const std::string& pool, Epoch epoch, Deadline d) override {
+    auto fenced = RelayedPeer::fence(pool, epoch, d);
+    ++fences;
+    if (fences != cut_behind) return fenced;
+    cut();
+    return Error{ErrorCode::Disconnected, "no power"};
+  }
+  std::function<void()> cut;
+  int cut_behind = 0;
+  int fences = 0;
+};
+
+// The log has gone on by three steps of epochs while one of its replicas was away, and
+// its power fails behind each step; then another pool takes its place, as many steps behind.
+TEST(LogMeetings, AReplicaThatIsStepsBehindComesBackAndIsReplaced) {
+  for (const int cut_behind : {1, 2, 0}) {
+    for (const bool taken_over : {false, true}) {
+      Cluster cluster(4);
+      Writer log = cluster.opened();
+      Cluster::append(*log, 3);
+      Cluster::settle(*log);
+      log.reset();
+      cluster.stop(2);
+      Deadline soon(cluster.world().clock(), std::chrono::seconds(1));
+      for (const std::size_t index : {0u, 1u}) {
+        for (std::uint32_t step = 1; step <= 3; ++step) {
+          const Epoch to{step * kEpochStepMax};
+          ASSERT_TRUE(cluster.peer(index)->fence(kPool, to, soon).ok());
+        }
+      }
+      ASSERT_TRUE(cluster.peer(3)->fence(kPool, Epoch{5}, soon).ok());
+      CutPeer* hooked = nullptr;
+      const auto open = [&] {
+        std::vector<std::unique_ptr<client::Peer>> peers;
+        for (const std::size_t index : {0u, 1u, 2u}) {
+          auto peer = std::make_unique<CutPeer>(cluster.peer(index));
+          if (index == 2) hooked = peer.get();
+          peers.push_back(std::move(peer));
+        }
+        return cluster.open(std::move(peers), cluster.options());
+      };
+      auto opened = open();
+      ASSERT_TRUE(opened.ok()) << opened.error().message;
+      log = std::move(opened).value();
+      ASSERT_GT(log->status().epoch, Epoch{3 * kEpochStepMax});
+      Cluster::append(*log, 3);
+      cluster.start(2);
+      hooked->cut = [&] { cluster.stop(2); };
+      hooked->cut_behind = cut_behind;
+      const auto first = log->repair();
+      ASSERT_EQ(first.size(), 1u);
+      EXPECT_EQ(first[0].repaired, cut_behind == 0) << first[0].error;
+      EXPECT_EQ(hooked->fences, cut_behind == 0 ? 2 : cut_behind);
+      if (cut_behind != 0) {
+        cluster.start(2);
+        const auto pool = cluster.peer(2)->describe(kPool, soon);
+        ASSERT_TRUE(pool.ok());
+        EXPECT_LT(pool->epoch, log->status().epoch);
+        EXPECT_EQ(cluster.scan(2).next_index, 3u) << "nothing was written yet";
+      }
+      if (taken_over) {
+        opened = open();  // the older one is still there
+        ASSERT_TRUE(opened.ok()) << opened.error().message;
+        const std::string record = "of the older one";
+        const auto never = log->append(std::as_bytes(std::span(record)));
+        EXPECT_FALSE(never.ok() &&
+                     log->wait(*never, Level::Committed, std::chrono::seconds(1)).ok());
+        log = std::move(opened).value();
+      }
+      (void)log->repair();
+      Cluster::append(*log, 1);
+      EXPECT_TRUE(log->status().replicas[2].up) << log->status().replicas[2].down_reason;
+      const auto replaced =
+          log->replace_replica(log->status().replicas[2].pool_uuid, cluster.peer(3));
+      ASSERT_TRUE(replaced.ok()) << replaced.error().message;
+      Cluster::append(*log, 1);
+      Cluster::settle(*log);
+      cluster.expect_all(0, 8, {0, 1, 3});
+      if (testing::Test::HasFailure()) FAIL() << cut_behind << ", " << taken_over;
+    }
+  }
+}
+
 /// A peer that grants nobody to read.
 class RefusingPeer final : public test::RelayedPeer {
  public:
