@@ -90,6 +90,8 @@ class Replica {
 
   bool sending() const { return sending_ && session_.up(); }
   bool answer_due() const { return sending() && !session_.idle(); }
+  /// How many updates have been answered, whatever became of the others.
+  std::uint64_t answered() const { return session_.begun() - session_.in_flight(); }
   /// What is staged below waits for the answer that is due; if none is, or it is down, nothing
   /// does.
   Lsn gathers_until() const {

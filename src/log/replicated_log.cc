@@ -12,6 +12,7 @@
 #include "client/remote_bytes.h"
 #include "core/bytes.h"
 #include "core/try.h"
+#include "log/patience.h"
 
 namespace perdure::log {
 namespace {
@@ -406,11 +407,13 @@ Error ReplicatedLog::quorum_lost(const Deadline& deadline) {
   return quorum_lost_words();
 }
 
-/// Waits until nothing is in flight to a replica.
-Result<void> ReplicatedLog::drain(Replica& replica, const Deadline& deadline) {
+/// Waits until nothing is in flight to a replica: for as long as it gets on, since what is staged
+/// may take long over a slow link, and says nothing against it. Not beyond `until`, if given.
+Result<void> ReplicatedLog::drain(Replica& replica, const std::optional<Deadline>& until) {
+  Patience patience(clock_, 2 * options_.replica_timeout);
   while (replica.sending() && (replica.durable_below() < tail_ || replica.answer_due())) {
     pump();
-    if (deadline.passed()) {
+    if (patience.over(replica.answered()) || (until && until->passed())) {
       return Error{ErrorCode::TimedOut, "no answer: what was sent is not known to be durable"};
     }
   }
@@ -470,12 +473,10 @@ Result<void> ReplicatedLog::trim(Lsn lsn) {
 /// `until`, if given, ends the waiting, and says nothing about the replica that was waited for: the
 /// head is what it was, and a replica that has the new one all the same is asked for it again.
 Result<void> ReplicatedLog::write_head(const Boundary& head, const std::optional<Deadline>& until) {
-  const Nanoseconds patience = 2 * options_.replica_timeout;
   look_at_everything();
   for (Replica& replica : replicas_) {
     if (!replica.sending()) continue;
-    auto written =
-        drain(replica, Deadline(clock_, until ? std::min(until->left(), patience) : patience));
+    auto written = drain(replica, until);
     if (written.ok()) {
       LogState state = *replica.state();
       state.head = head;

@@ -181,7 +181,7 @@ class ReplicatedLog {
     return tail_.value + needed + kRecordHeaderBytes <= kLsnMax;
   }
   Result<void> pad_to_lap(std::uint64_t needed, std::uint64_t kept_free);
-  Result<void> drain(Replica& replica, const Deadline& deadline);
+  Result<void> drain(Replica& replica, const std::optional<Deadline>& until = std::nullopt);
   Result<Boundary> boundary_at(Lsn lsn, const std::optional<Deadline>& until = std::nullopt);
   Result<Boundary> known_head(Lsn lsn, const Deadline& deadline);
   Result<void> write_head(const Boundary& head, const std::optional<Deadline>& until);
@@ -201,6 +201,12 @@ class ReplicatedLog {
   Error quorum_lost(const Deadline& deadline);
   Error no_quorum();
   Error quorum_lost_words() const;
+  /// Of all replicas together.
+  std::uint64_t answered() const {
+    std::uint64_t count = 0;
+    for (const Replica& replica : replicas_) count += replica.answered();
+    return count;
+  }
   std::size_t up_count() const {
     std::size_t count = 0;
     for (const Replica& replica : replicas_) {

@@ -6,6 +6,7 @@
 
 #include "core/log_message.h"
 #include "core/try.h"
+#include "log/patience.h"
 #include "log/replicated_log.h"
 
 namespace perdure::log {
@@ -213,11 +214,10 @@ Result<void> ReplicatedLog::bring_up(Replica& replica, ByteSource& bytes, Survey
 /// A replica that holds everything, and is none of those; nothing when there is none.
 Replica* ReplicatedLog::choose_source(const std::vector<const Replica*>& others,
                                       const Deadline& deadline) {
-  const Deadline soon(clock_, std::min(deadline.left(), 2 * options_.replica_timeout));
   for (Replica& each : replicas_) {
     const bool other = std::find(others.begin(), others.end(), &each) != others.end();
     if (other || !each.sending() || !is_member(each)) continue;
-    auto drained = drain(each, soon);
+    auto drained = drain(each, deadline);
     if (drained.ok()) return &each;
     if (each.sending() && !deadline.passed()) each.mark_down(drained.error());
   }
@@ -405,12 +405,13 @@ Result<void> ReplicatedLog::change(Configuration next) {
     follow_rule({configuration_});
     return appended.error();
   }
-  const Deadline deadline(clock_, 2 * options_.replica_timeout);
+  // Before it goes what is staged, for which a slow link may take long.
+  Patience patience(clock_, 2 * options_.replica_timeout);
   while (committed_ < appended->end) {
     pump();
     if (committed_ >= appended->end) break;
     look_at_connections(Nanoseconds{0});
-    if (!deadline.passed()) continue;
+    if (!patience.over(answered()) && quorum_stands()) continue;
     lost_ = Error{ErrorCode::QuorumLost,
                   "a change of the log's replicas may or may not be committed; open the log again "
                   "to find out"};
@@ -421,7 +422,7 @@ Result<void> ReplicatedLog::change(Configuration next) {
   follow_rule({configuration_});
   for (Replica& replica : replicas_) {
     if (!replica.sending()) continue;
-    const auto drained = drain(replica, Deadline(clock_, 2 * options_.replica_timeout));
+    const auto drained = drain(replica);
     if (!drained.ok()) replica.mark_down(drained.error());
   }
   spread_configuration();

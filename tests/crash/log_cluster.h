@@ -31,11 +31,12 @@ using Order = std::vector<std::size_t>;
 class Cluster {
  public:
   explicit Cluster(std::size_t servers = 3, std::uint64_t pool_bytes = kPoolBytes,
-                   PersistenceDomain domain = PersistenceDomain::Wsp)
+                   PersistenceDomain domain = PersistenceDomain::Wsp,
+                   Transport transport = Transport::Tcp)
       : random_(1), world_(random_), pool_bytes_(pool_bytes) {
     ServerProfile profile;
     profile.domain = domain;
-    profile.transport = Transport::Tcp;
+    profile.transport = transport;
     client_ = &world_.add_machine("client", profile);
     for (std::size_t index = 0; index < servers; ++index) {
       auto server = test::WorldServer::start(world_, fmt::format("server{}", index), profile,

@@ -153,6 +153,54 @@ TEST_P(LogOpen, AWriterTakesOverWhileAMediumHangs) {
   }
 }
 
+// What hangs is the grant itself: a writer goes on without that replica, another one takes over on
+// the other two, and then the medium answers for both.
+TEST_P(LogOpen, AGrantThatComesWhenItsWriterIsFencedChangesNothing) {
+  constexpr int kMore = 5;
+  replica_timeout_ = std::chrono::seconds(2);
+  for (std::size_t hung = 0; hung < kReplicas; ++hung) {
+    std::uint64_t before = 0;
+    {
+      auto first = open();
+      ASSERT_TRUE(first.ok()) << first.error().message;
+      append_and_wait(*first, kMore);
+      before = first->status().next_index;
+      ASSERT_TRUE(first->close(std::chrono::minutes(1)).ok());
+    }
+    Hang& medium = peers_[hung].medium();
+    medium.hang(true);
+    auto second = open();
+    ASSERT_TRUE(second.ok()) << second.error().message;
+    EXPECT_TRUE(medium.waits());
+    EXPECT_FALSE(second->status().replicas[hung].up);
+    append_and_wait(*second, kMore);
+    auto third = open(true);
+    ASSERT_TRUE(third.ok()) << third.error().message;
+    EXPECT_FALSE(third->status().replicas[hung].up);
+    EXPECT_EQ(third->status().next_index, before + kMore);
+    append_and_wait(*third, kMore);
+    medium.hang(false);
+    // Expect: the second one may be granted that replica now, commits nothing, and is told why.
+    const auto never = second->append(std::vector<std::byte>(kRecordBytes));
+    EXPECT_TRUE(comes_true([&] {
+      (void)second->repair();
+      return second->poll().code() == ErrorCode::Fenced;
+    }));
+    EXPECT_FALSE(never.ok() && second->wait(*never, Level::Committed, {}).ok());
+    EXPECT_TRUE(comes_true([&] {
+      (void)third->repair();
+      return third->status().replicas[hung].up;
+    })) << third->status().replicas[hung].down_reason;
+    append_and_wait(*third, kMore);
+    const auto closed = third->close(std::chrono::minutes(1));
+    EXPECT_TRUE(closed.ok()) << closed.error().message;
+    for (std::size_t index = 0; index < kReplicas; ++index) {
+      expect_whole(index, before + 3 * kMore);
+    }
+    if (HasFailure()) FAIL() << hung;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Here, LogOpen, testing::Values(Transport::Tcp, Transport::Shm),
                          [](const auto& each) { return std::string(to_string(each.param)); });
 

@@ -1,0 +1,379 @@
+// Long records, changes of the replicas, trims, epochs and back-off of one log, where two of them
+// meet and something fails meanwhile. docs/log-protocol.md.
+#include "log_cluster.h"
+#include "testing/relayed_peer.h"
+
+namespace perdure {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr std::uint64_t kLongPool = log::kRingAt + (2 << 20);
+
+/// Its replicas take messages only, so a long record goes in pieces.
+struct LongRecords {
+  explicit LongRecords(std::size_t servers)
+      : cluster(servers, kLongPool, PersistenceDomain::Page, Transport::InfiniBand) {}
+  Writer open(const Order& order = {0, 1, 2}) {
+    WriterOptions options = cluster.options();
+    options.record_bytes_max = 64 * 1024;
+    auto opened = cluster.open(order, options);
+    EXPECT_TRUE(opened.ok()) << opened.error().message;
+    return opened.ok() ? std::move(opened).value() : nullptr;
+  }
+  /// Some thirty messages.
+  static std::string text(std::uint64_t index) { return fmt::format("{:0>60000}", index); }
+  static std::optional<Ticket> begin(ReplicatedLog& log) {
+    const std::string record = text(log.status().next_index);
+    const auto ticket = log.append(std::as_bytes(std::span(record)));
+    EXPECT_TRUE(ticket.ok()) << ticket.error().message;
+    return ticket.ok() ? std::optional(*ticket) : std::nullopt;
+  }
+  /// How many records a replica has that are whole and in order.
+  std::uint64_t records_on(std::size_t index) {
+    std::vector<std::string> records;
+    const log::ScanReport report = cluster.scan(index, &records);
+    EXPECT_FALSE(report.damaged()) << "replica " << index;
+    EXPECT_FALSE(report.start.state().marks.any()) << "replica " << index;
+    return report.next_index;
+  }
+  void expect_up(const ReplicatedLog& log) {
+    for (const ReplicaStatus& each : log.status().replicas) {
+      EXPECT_TRUE(each.up) << each.peer << ": " << each.down_reason;
+    }
+  }
+
+  Cluster cluster;
+};
+
+// What is in flight takes several times as long as a silent peer gets; each of them answers.
+TEST(LogMeetings, LongRecordsOverASlowLinkCostNoReplicaItsPlace) {
+  enum class What { Trim, Add, Repair };
+  for (const What what : {What::Trim, What::Add, What::Repair}) {
+    LongRecords world(4);
+    Writer log = world.open();
+    ASSERT_NE(log, nullptr);
+    const auto first = Cluster::append(*log, 5);
+    Cluster::settle(*log);
+    if (what == What::Repair) world.cluster.stop(2);
+    for (const std::size_t slow : {0u, 1u, 2u}) {
+      if (what != What::Repair || slow != 2) world.cluster.slow_down(slow, true);
+    }
+    const Clock& clock = world.cluster.world().clock();
+    const Nanoseconds before = clock.now();
+    for (int count = 0; count < 10; ++count) ASSERT_TRUE(LongRecords::begin(*log));
+    const Lsn tail = log->status().tail;
+    if (what == What::Repair) {
+      world.cluster.start(2);
+      (void)log->repair();
+    } else if (what == What::Trim) {
+      const auto trimmed = log->trim(first[3].lsn);
+      EXPECT_TRUE(trimmed.ok()) << trimmed.error().message;
+    } else {
+      const auto added = log->add_replica(world.cluster.peer(3), 0);
+      EXPECT_TRUE(added.ok()) << added.error().message;
+    }
+    EXPECT_GT(clock.now() - before, 2 * world.cluster.options().replica_timeout)
+        << "what is in flight is through before anybody could run out of patience";
+    EXPECT_GE(log->status().committed, tail);
+    world.expect_up(*log);
+    if (testing::Test::HasFailure()) FAIL() << static_cast<int>(what);
+  }
+}
+
+// Another writer comes when so much of a long record is out. It is there whole or not at all, and
+// what the older writer still sends changes nothing.
+TEST(LogMeetings, ATakeOverInTheMiddleOfALongRecordFindsAllOfItOrNothing) {
+  int found = 0;
+  int lost = 0;
+  for (int looks = 0; looks < 120; looks += 17) {
+    for (const bool cut : {false, true}) {
+      LongRecords world(3);
+      Writer older = world.open();
+      ASSERT_NE(older, nullptr);
+      Cluster::append(*older, 3);
+      Cluster::settle(*older);
+      const auto ticket = LongRecords::begin(*older);
+      ASSERT_TRUE(ticket);
+      for (int look = 0; look < looks; ++look) (void)older->poll();
+      const bool told = older->reached(*ticket, Level::Committed);
+      if (cut) {
+        world.cluster.stop(1);
+        world.cluster.start(1);
+      }
+      Writer newer = world.open();
+      ASSERT_NE(newer, nullptr);
+      const std::uint64_t next = newer->status().next_index;
+      EXPECT_TRUE(next == 3 || next == 4) << next;
+      EXPECT_TRUE(!told || next == 4) << "it was acknowledged";
+      ++(next == 4 ? found : lost);
+      for (int look = 0; look < 200; ++look) (void)older->poll();
+      EXPECT_TRUE(next == 4 || !older->reached(*ticket, Level::Committed));
+      ASSERT_TRUE(LongRecords::begin(*newer));
+      Cluster::append(*newer, 2);
+      for (int look = 0; look < 50; ++look) (void)older->poll();
+      (void)newer->repair();
+      Cluster::append(*newer, 1);
+      Cluster::settle(*newer);
+      for (const std::size_t index : {0u, 1u, 2u}) {
+        EXPECT_EQ(world.records_on(index), next + 4) << "replica " << index;
+      }
+      if (testing::Test::HasFailure()) FAIL() << looks << ", " << cut;
+    }
+  }
+  EXPECT_GT(found, 0);
+  EXPECT_GT(lost, 0);
+}
+
+// A replica is replaced while a long record is in flight, and the power of another one, or
+// of the newcomer, fails anywhere in it.
+TEST(LogMeetings, AReplacementAroundALongRecordLosesNothingWhereverThePowerFails) {
+  int replaced_whole = 0;
+  int cut_short = 0;
+  for (std::uint64_t round = 0; round < 18; ++round) {
+    const std::size_t victim = round % 2 == 0 ? 3 : 0;
+    const std::uint64_t events = std::uint64_t{20} << round / 2;
+    LongRecords world(4);
+    Cluster& cluster = world.cluster;
+    Writer log = world.open();
+    ASSERT_NE(log, nullptr);
+    Cluster::append(*log, 3);
+    const std::string second = log->status().replicas[1].pool_uuid;
+    const auto ticket = LongRecords::begin(*log);
+    ASSERT_TRUE(ticket);
+    cluster.world().cut_after(cluster.server(victim).machine(), events);
+    const auto replaced = log->replace_replica(second, cluster.peer(3));
+    cluster.world().cancel_cut();
+    ++(replaced.ok() ? replaced_whole : cut_short);
+    const bool told = log->wait(*ticket, Level::Committed, std::chrono::seconds(1)).ok();
+    const bool undecided = !replaced.ok() && replaced.code() == ErrorCode::OutcomeUnknown;
+    const bool changed = log->configuration().generation == 2;
+    EXPECT_TRUE(changed || !replaced.ok());
+    log.reset();
+    cluster.stop(victim);
+    cluster.start(victim);
+    WriterOptions options = cluster.options();
+    options.record_bytes_max = 64 * 1024;
+    auto opened = cluster.open(changed ? Order{0, 2, 3} : Order{0, 1, 2}, options);
+    if (!opened.ok() && undecided) opened = cluster.open({0, 2, 3}, options);
+    if (!opened.ok() && undecided) opened = cluster.open({0, 1, 2, 3}, options);
+    ASSERT_TRUE(opened.ok()) << events << ": " << opened.error().message;
+    log = std::move(opened).value();
+    EXPECT_GE(log->status().next_index, told ? 4u : 3u) << "it was acknowledged";
+    (void)log->repair();
+    Cluster::append(*log, 1);
+    Cluster::settle(*log);
+    const std::uint64_t records = log->status().next_index;
+    const bool with_new = log->configuration().generation == 2;
+    for (const std::size_t index : with_new ? Order{0, 2, 3} : Order{0, 1, 2}) {
+      EXPECT_EQ(world.records_on(index), records) << "replica " << index;
+    }
+    if (testing::Test::HasFailure()) FAIL() << victim << ", " << events;
+  }
+  EXPECT_GT(replaced_whole, 0);
+  EXPECT_GT(cut_short, 0);
+}
+
+/// The control plane of one server, at which its power can fail behind a request.
+class CutPeer final : public test::RelayedPeer {
+ public:
+  using RelayedPeer::RelayedPeer;
+  Result<void> fence(const std::string& pool, Epoch epoch, Deadline d) override {
+    auto fenced = RelayedPeer::fence(pool, epoch, d);
+    ++fences;
+    if (fences != cut_behind) return fenced;
+    cut();
+    return Error{ErrorCode::Disconnected, "no power"};
+  }
+  std::function<void()> cut;
+  int cut_behind = 0;
+  int fences = 0;
+};
+
+// The log has gone on by three steps of epochs while one of its replicas was away, and
+// its power fails behind each step; then another pool takes its place, as many steps behind.
+TEST(LogMeetings, AReplicaThatIsStepsBehindComesBackAndIsReplaced) {
+  for (const int cut_behind : {1, 2, 0}) {
+    for (const bool taken_over : {false, true}) {
+      Cluster cluster(4);
+      Writer log = cluster.opened();
+      Cluster::append(*log, 3);
+      Cluster::settle(*log);
+      log.reset();
+      cluster.stop(2);
+      Deadline soon(cluster.world().clock(), std::chrono::seconds(1));
+      for (const std::size_t index : {0u, 1u}) {
+        for (std::uint32_t step = 1; step <= 3; ++step) {
+          const Epoch to{step * kEpochStepMax};
+          ASSERT_TRUE(cluster.peer(index)->fence(kPool, to, soon).ok());
+        }
+      }
+      ASSERT_TRUE(cluster.peer(3)->fence(kPool, Epoch{5}, soon).ok());
+      CutPeer* hooked = nullptr;
+      const auto open = [&] {
+        std::vector<std::unique_ptr<client::Peer>> peers;
+        for (const std::size_t index : {0u, 1u, 2u}) {
+          auto peer = std::make_unique<CutPeer>(cluster.peer(index));
+          if (index == 2) hooked = peer.get();
+          peers.push_back(std::move(peer));
+        }
+        return cluster.open(std::move(peers), cluster.options());
+      };
+      auto opened = open();
+      ASSERT_TRUE(opened.ok()) << opened.error().message;
+      log = std::move(opened).value();
+      ASSERT_GT(log->status().epoch, Epoch{3 * kEpochStepMax});
+      Cluster::append(*log, 3);
+      cluster.start(2);
+      hooked->cut = [&] { cluster.stop(2); };
+      hooked->cut_behind = cut_behind;
+      const auto first = log->repair();
+      ASSERT_EQ(first.size(), 1u);
+      EXPECT_EQ(first[0].repaired, cut_behind == 0) << first[0].error;
+      EXPECT_EQ(hooked->fences, cut_behind == 0 ? 2 : cut_behind);
+      if (cut_behind != 0) {
+        cluster.start(2);
+        const auto pool = cluster.peer(2)->describe(kPool, soon);
+        ASSERT_TRUE(pool.ok());
+        EXPECT_LT(pool->epoch, log->status().epoch);
+        EXPECT_EQ(cluster.scan(2).next_index, 3u) << "nothing was written yet";
+      }
+      if (taken_over) {
+        opened = open();  // the older one is still there
+        ASSERT_TRUE(opened.ok()) << opened.error().message;
+        const std::string record = "of the older one";
+        const auto never = log->append(std::as_bytes(std::span(record)));
+        EXPECT_FALSE(never.ok() &&
+                     log->wait(*never, Level::Committed, std::chrono::seconds(1)).ok());
+        log = std::move(opened).value();
+      }
+      (void)log->repair();
+      Cluster::append(*log, 1);
+      EXPECT_TRUE(log->status().replicas[2].up) << log->status().replicas[2].down_reason;
+      const auto replaced =
+          log->replace_replica(log->status().replicas[2].pool_uuid, cluster.peer(3));
+      ASSERT_TRUE(replaced.ok()) << replaced.error().message;
+      Cluster::append(*log, 1);
+      Cluster::settle(*log);
+      cluster.expect_all(0, 8, {0, 1, 3});
+      if (testing::Test::HasFailure()) FAIL() << cut_behind << ", " << taken_over;
+    }
+  }
+}
+
+/// A peer that grants nobody to read.
+class RefusingPeer final : public test::RelayedPeer {
+ public:
+  RefusingPeer(std::unique_ptr<client::Peer> real, const bool& refuses)
+      : RelayedPeer(std::move(real)), refuses_(refuses) {}
+  Result<client::Session> open_session(const control::SessionRequest& r, Deadline d) override {
+    if (refuses_ && !r.write) return Error{ErrorCode::QueueFull, "it has too many sessions"};
+    return RelayedPeer::open_session(r, d);
+  }
+
+ private:
+  const bool& refuses_;
+};
+
+// A trim reached the first replica alone and was not answered. It comes back, and those that it is
+// to be copied from let nobody read.
+TEST(LogMeetings, ATrimWithoutAnswerIsNotMadeTrueBySourcesThatRefuse) {
+  for (const std::size_t refusing : {1u, 2u}) {
+    Cluster cluster;
+    std::array<bool, 3> refuses{};
+    std::vector<std::unique_ptr<client::Peer>> peers;
+    for (std::size_t index = 0; index < 3; ++index) {
+      peers.push_back(std::make_unique<RefusingPeer>(cluster.peer(index), refuses[index]));
+    }
+    auto opened = cluster.open(std::move(peers), cluster.options());
+    ASSERT_TRUE(opened.ok()) << opened.error().message;
+    Writer log = std::move(opened).value();
+    const auto tickets = Cluster::append(*log, 6);
+    Cluster::settle(*log);
+    cluster.cut_off(1, true);
+    cluster.cut_off(2, true);
+    EXPECT_EQ(log->trim(tickets[3].lsn).code(), ErrorCode::OutcomeUnknown);
+    cluster.cut_off(1, false);
+    cluster.cut_off(2, false);
+    Cluster::expect_repaired(log->repair(), 2);
+    ASSERT_EQ(log->status().head, tickets[0].lsn);
+    cluster.stop(0);
+    Cluster::append(*log, 3);
+    cluster.start(0);
+    ASSERT_EQ(cluster.scan(0).start.head, tickets[3].lsn);
+    for (std::size_t index = 1; index <= refusing; ++index) refuses[index] = true;
+    const auto reports = log->repair();
+    ASSERT_EQ(reports.size(), 1u);
+    EXPECT_EQ(reports[0].repaired, refusing == 1) << reports[0].error;
+    if (refusing == 2) {
+      EXPECT_NE(reports[0].error.find("too many sessions"), std::string::npos) << reports[0].error;
+    }
+    for (const std::size_t index : {1u, 2u}) {
+      EXPECT_TRUE(log->status().replicas[index].up) << log->status().replicas[index].down_reason;
+    }
+    // Expect: where the writer says that the log begins, a quorum says it, too.
+    const Lsn head = log->status().head;
+    Cluster::append(*log, 1);
+    Cluster::settle(*log);
+    for (const std::size_t index : {1u, 2u}) EXPECT_EQ(cluster.scan(index).start.head, head);
+    // Expect: what was trimmed stays so, whoever opens it next without the first one.
+    cluster.stop(0);
+    log.reset();
+    log = cluster.opened();
+    ASSERT_NE(log, nullptr);
+    EXPECT_EQ(log->status().head, head);
+    refuses = {};
+    cluster.start(0);
+    (void)log->repair();
+    Cluster::append(*log, 1);
+    Cluster::settle(*log);
+    cluster.expect_all(3, 11);
+    if (testing::Test::HasFailure()) FAIL() << refusing;
+  }
+}
+
+// One replica is silent, and was put off for that; then another writer takes over. The older one
+// hears of it although that one is still silent, and the newer one brings it back at once.
+TEST(LogMeetings, WhoPutASilentReplicaOffHearsOfATakeOverAllTheSame) {
+  for (const std::size_t silent : {0u, 1u, 2u}) {
+    Cluster cluster;
+    WriterOptions options = cluster.options();
+    options.reconnect = milliseconds(1);
+    auto opened = cluster.open({0, 1, 2}, options);
+    ASSERT_TRUE(opened.ok()) << opened.error().message;
+    Writer older = std::move(opened).value();
+    Cluster::append(*older, 3);
+    cluster.cut_off(silent, true);
+    for (int count = 0; count < 20; ++count) {
+      cluster.world().pass(milliseconds(5));
+      (void)older->poll(milliseconds(50));
+      Cluster::append(*older, 1);
+    }
+    ASSERT_FALSE(older->status().replicas[silent].up);
+    const std::uint64_t records = older->status().next_index;
+    opened = cluster.open({0, 1, 2}, options);
+    ASSERT_TRUE(opened.ok()) << opened.error().message;
+    Writer newer = std::move(opened).value();
+    const std::string record = "of the older one";
+    const auto ticket = older->append(std::as_bytes(std::span(record)));
+    const auto waited = ticket.ok()
+                            ? older->wait(*ticket, Level::Committed, std::chrono::seconds(2))
+                            : Result<void>(ticket.error());
+    EXPECT_EQ(waited.code(), ErrorCode::Fenced) << waited.error().message;
+    Cluster::append(*newer, 2);
+    cluster.cut_off(silent, false);
+    for (int round = 0; round < 20 && !newer->status().replicas[silent].up; ++round) {
+      cluster.world().pass(milliseconds(20));
+      (void)newer->poll(milliseconds(50));
+    }
+    EXPECT_TRUE(newer->status().replicas[silent].up);
+    for (int look = 0; look < 50; ++look) (void)older->poll(milliseconds(1));
+    Cluster::append(*newer, 1);
+    Cluster::settle(*newer);
+    cluster.expect_all(0, records + 3);
+    if (testing::Test::HasFailure()) FAIL() << silent;
+  }
+}
+
+}  // namespace
+}  // namespace perdure
