@@ -1,6 +1,7 @@
-# perdure_module(NAME [INTO library] [LINK lib...]): one directory of src/ as an object library. Its
-# *_test.cc become one test program, perdure_NAME_test. All modules together are the library
-# `perdure`, archive and shared, except those that go INTO another one.
+# perdure_module(NAME [INTO library] [WITHOUT directory] [LINK lib...]): one directory of src/ as an
+# object library, WITHOUT one in it that is a module of its own. Its *_test.cc become one test
+# program, perdure_NAME_test. All modules together are the library `perdure`, archive and shared,
+# except those that go INTO another one.
 # docs/decisions/0001-layout.md says why the sources are globbed and the modules are one library.
 set(PERDURE_WARNINGS -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wnon-virtual-dtor
     -Wold-style-cast -Woverloaded-virtual -Wunused-result)
@@ -45,11 +46,14 @@ endforeach()
 add_custom_target(thread_tests)
 
 function(perdure_module name)
-  cmake_parse_arguments(ARG "" "INTO" "LINK" ${ARGN})
+  cmake_parse_arguments(ARG "" "INTO;WITHOUT" "LINK" ${ARGN})
   if(NOT ARG_INTO)
     set(ARG_INTO perdure)
   endif()
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cc)
+  if(ARG_WITHOUT)
+    list(FILTER sources EXCLUDE REGEX "/${ARG_WITHOUT}/[^/]*$")
+  endif()
   set(tests ${sources})
   list(FILTER tests INCLUDE REGEX "_test\\.cc$")
   list(FILTER sources EXCLUDE REGEX "_test\\.cc$")

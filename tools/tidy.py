@@ -43,6 +43,7 @@ LAYERS = {
     "log": {"core", "plan", "persist", "fabric", "pmem", "control", "client"},
     "region": {"core", "persist", "fabric", "control", "client"},
     "rpc": {"core", "persist", "fabric", "pmem", "control", "client", "server"},
+    "rpc/models": {"core", "fabric"},
     "capi": {"core"},  # stands on the public C++ API
 }
 # Two independent witnesses; not even their tests may look at each other's answer.

@@ -9,6 +9,7 @@ void add_bench_commands(Command app) {
   add_bench_remotelog(bench);
   add_bench_limits(bench);
   add_bench_files(bench);
+  add_bench_rpc(bench);
 }
 
 }  // namespace perdure::app
