@@ -1,18 +1,21 @@
-// `perdure rpc`: what stands in the pool of a durable RPC server that does not run.
+// `perdure rpc`: what stands in the pool of a durable RPC server that does not run, and what
+// becomes of calls that were set aside. No call is executed here: handlers are in the server's
+// program.
 #include "commands.h"
 #include "control/json_fields.h"
 #include "core/counted.h"
 #include "core/json.h"
 #include "core/try.h"
 #include "output.h"
-#include "pmem/pool.h"
-#include "rpc/rpc_pool.h"
+#include "rpc/executor.h"
+#include "rpc_survey.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace perdure::app {
@@ -20,106 +23,46 @@ namespace {
 
 using nlohmann::ordered_json;
 
-constexpr int kRpcDocumentFormat = 1;  // docs/rpc.schema.json
-
 struct RpcCommand {
   std::string pool;
   std::string client;
+  std::uint64_t sequence = 0;
   Format format = Format::Text;
 };
 
-/// A client, with what its ring holds behind what is applied.
-struct ClientFound {
-  std::size_t place = 0;
-  rpc::ClientPlace of;
-  std::vector<rpc::Entry> waiting;
-};
-
-struct PoolFound {
-  std::string uuid;
-  rpc::PoolShape shape;
-  std::optional<rpc::Executing> executing;
-  std::vector<ClientFound> clients;
-};
-
-std::vector<rpc::Entry> waiting_calls(const rpc::RpcPool& pool, std::size_t place,
-                                      const rpc::ClientPlace& client) {
-  std::vector<rpc::Entry> calls;
-  std::vector<std::byte> copy;
-  rpc::NextEntry expected = rpc::next_entry(client);
-  const std::uint64_t at_most = pool.shape().ring_bytes / rpc::kEntryAlignment;
-  while (calls.size() < at_most) {
-    const auto found = rpc::find_entry(pool.ring(place), expected, copy);
-    if (!found) break;
-    calls.push_back(found->entry);
-    expected = found->next;
-  }
-  return calls;
-}
-
-/// Recovers the pool, as the next server would, and executes nothing. It is not marked as cleanly
-/// closed: what a server left visible and not durable stays the next one's to see to.
-Result<std::unique_ptr<rpc::RpcPool>> open_rpc_pool(const std::string& file, std::string& uuid) {
-  PERDURE_TRY(pool, pmem::Pool::open(file, {}));
-  PERDURE_TRY(shape, rpc::decode_header(pool->data()));
-  if (!shape) {
-    return Error{ErrorCode::NotFound,
-                 fmt::format("{}: no durable RPC server has ever served this pool", file)};
-  }
-  uuid = pmem::to_string(pool->uuid());
-  return rpc::RpcPool::open(std::move(pool), *shape);
-}
-
-PoolFound survey(const rpc::RpcPool& pool, const std::string& uuid) {
-  PoolFound found{uuid, pool.shape(), pool.executing(), {}};
-  for (std::size_t place = 0; place < pool.places().size(); ++place) {
-    const rpc::ClientPlace& client = pool.places()[place];
-    if (client.client == 0) continue;
-    found.clients.push_back({place, client, waiting_calls(pool, place, client)});
-  }
-  return found;
+std::size_t calls_waiting(const PoolFound& pool) {
+  std::size_t waiting = 0;
+  for (const ClientFound& each : pool.clients) waiting += each.waiting.size();
+  return waiting;
 }
 
 std::string list_text(const std::string& file, const PoolFound& pool) {
-  std::size_t waiting = 0;
-  for (const ClientFound& each : pool.clients) waiting += each.waiting.size();
   std::string text = fmt::format("{} ({}): {}, room for {}; {} not applied\n", file, pool.uuid,
                                  counted(pool.clients.size(), "client"), pool.shape.clients,
-                                 counted(waiting, "durable call"));
+                                 counted(calls_waiting(pool), "durable call"));
   if (pool.clients.empty()) return text;
-  text += fmt::format("\n  {:<24}{:<18}{:>12}{:>10}{:>10}{:>11}\n", "client", "id", "applied",
-                      "waiting", "attempts", "set aside");
+  text += fmt::format("\n  {:<24}{:<18}{:>12}{:>10}{:>10}{:>11}{:>9}\n", "client", "id", "applied",
+                      "waiting", "attempts", "set aside", "dropped");
   for (const ClientFound& each : pool.clients) {
-    text += fmt::format("  {:<24}{:<18}{:>12}{:>10}{:>10}{:>11}\n", each.of.name,
+    text += fmt::format("  {:<24}{:<18}{:>12}{:>10}{:>10}{:>11}{:>9}\n", each.of.name,
                         control::hexadecimal(each.of.client), each.of.applied, each.waiting.size(),
-                        each.of.attempts, each.of.set_aside);
+                        each.of.attempts, each.of.set_aside, each.of.dropped);
+  }
+  for (const ClientFound& each : pool.clients) {
+    if (!each.of.held) continue;
+    text += fmt::format(
+        "\ncall {0} of client '{1}' is set aside, and what was called behind it "
+        "waits:\n  perdure rpc retry {2} --client {1} --sequence {0}\n"
+        "  perdure rpc drop {2} --client {1} --sequence {0}\n",
+        each.of.applied + 1, each.of.name, file);
   }
   return text;
 }
 
-ordered_json client_json(const ClientFound& client) {
-  return {{"name", client.of.name},         {"client_id", control::hexadecimal(client.of.client)},
-          {"applied", client.of.applied},   {"waiting", client.waiting.size()},
-          {"attempts", client.of.attempts}, {"set_aside", client.of.set_aside}};
-}
-
-ordered_json pool_json(const std::string& file, const PoolFound& pool) {
-  ordered_json json{{"format", kRpcDocumentFormat},
-                    {"pool", file},
-                    {"uuid", pool.uuid},
-                    {"clients_max", pool.shape.clients},
-                    {"ring_bytes", pool.shape.ring_bytes},
-                    {"replies", pool.shape.replies},
-                    {"clients", ordered_json::array()}};
-  for (const ClientFound& each : pool.clients) json["clients"].push_back(client_json(each));
-  return json;
-}
-
 ExitStatus run_list(const RpcCommand& command) {
-  std::string uuid;
-  const auto pool = open_rpc_pool(command.pool, uuid);
+  const auto pool = open_rpc_pool(command.pool);
   if (!pool.ok()) return fail(pool.error());
-  const PoolFound found = survey(**pool, uuid);
+  const PoolFound found = survey(*pool);
   print(command.format == Format::Json ? pool_json(command.pool, found).dump(2) + "\n"
                                        : list_text(command.pool, found));
   return ExitStatus::Ok;
@@ -142,13 +85,6 @@ std::string outcome_of(const rpc::ReplyHead& reply) {
   return std::string(to_string(static_cast<ErrorCode>(reply.status - 1)));
 }
 
-std::string state_of(const PoolFound& pool, const ClientFound& client, const rpc::Entry& call) {
-  const bool begun = pool.executing && pool.executing->place == client.place &&
-                     pool.executing->sequence == call.sequence;
-  if (begun) return "begun";  // by a server that ended in it
-  return call.sequence == client.of.applied + 1 && client.of.attempts != 0 ? "failed" : "waiting";
-}
-
 std::string inspect_text(const PoolFound& pool, const ClientFound& client,
                          const std::vector<rpc::ReplyHead>& replies) {
   std::string text = fmt::format("client '{}' ({}): applied up to {}, {} not applied\n",
@@ -163,11 +99,11 @@ std::string inspect_text(const PoolFound& pool, const ClientFound& client,
   if (client.waiting.empty()) return text;
   text += fmt::format("\n  {:>12}  {:>10}{:>12}{:>22}  state\n", "sequence", "operator", "bytes",
                       "order key");
-  for (const rpc::Entry& each : client.waiting) {
-    const std::string state = state_of(pool, client, each);
-    text += fmt::format("  {:>12}  {:>10}{:>12}{:>22}  {}{}\n", each.sequence, each.operation,
-                        each.payload_bytes, each.order_key, state,
-                        state == "failed" ? ", " + counted(client.of.attempts, "time") : "");
+  for (const CallFound& each : calls_of(pool, client)) {
+    text += fmt::format("  {:>12}  {:>10}{:>12}{:>22}  {}{}\n", each.entry.sequence,
+                        each.entry.operation, each.entry.payload_bytes, each.entry.order_key,
+                        each.state,
+                        each.state == "failed" ? ", " + counted(client.of.attempts, "time") : "");
   }
   return text;
 }
@@ -182,34 +118,117 @@ ordered_json inspect_json(const std::string& file, const PoolFound& pool, const 
         {{"sequence", each.sequence}, {"outcome", outcome_of(each)}, {"bytes", each.bytes}});
   }
   json["calls"] = ordered_json::array();
-  for (const rpc::Entry& each : client.waiting) {
-    json["calls"].push_back({{"sequence", each.sequence},
-                             {"operator", each.operation},
-                             {"order_key", control::hexadecimal(each.order_key)},
-                             {"bytes", each.payload_bytes},
-                             {"state", state_of(pool, client, each)}});
+  for (const CallFound& each : calls_of(pool, client)) {
+    json["calls"].push_back({{"sequence", each.entry.sequence},
+                             {"operator", each.entry.operation},
+                             {"order_key", control::hexadecimal(each.entry.order_key)},
+                             {"bytes", each.entry.payload_bytes},
+                             {"state", each.state}});
   }
   return json;
 }
 
 ExitStatus run_inspect(const RpcCommand& command) {
-  std::string uuid;
-  const auto pool = open_rpc_pool(command.pool, uuid);
+  const auto pool = open_rpc_pool(command.pool);
   if (!pool.ok()) return fail(pool.error());
-  const PoolFound found = survey(**pool, uuid);
-  const auto client =
-      std::find_if(found.clients.begin(), found.clients.end(),
-                   [&](const ClientFound& each) { return each.of.name == command.client; });
-  if (client == found.clients.end()) {
-    return fail(
-        {ErrorCode::NotFound,
-         fmt::format("{}: there is no client '{}'; `perdure rpc list` names those there are",
-                     command.pool, command.client)});
-  }
-  const auto replies = kept_replies(**pool, *client);
+  const PoolFound found = survey(*pool);
+  const auto client = find_client(found, command.pool, command.client);
+  if (!client.ok()) return fail(client.error());
+  const auto replies = kept_replies(*pool->pool, **client);
   print(command.format == Format::Json
-            ? inspect_json(command.pool, found, *client, replies).dump(2) + "\n"
-            : inspect_text(found, *client, replies));
+            ? inspect_json(command.pool, found, **client, replies).dump(2) + "\n"
+            : inspect_text(found, **client, replies));
+  return ExitStatus::Ok;
+}
+
+ordered_json order_json(const std::string& file, const PoolFound& pool, bool drained) {
+  ordered_json json = pool_json(file, pool);
+  json["drained"] = drained;
+  json["order"] = ordered_json::array();
+  for (const CallFound& each : calls_in_order(pool)) {
+    json["order"].push_back({{"client", each.client->of.name},
+                             {"sequence", each.entry.sequence},
+                             {"operator", each.entry.operation},
+                             {"state", each.state}});
+  }
+  return json;
+}
+
+std::string order_text(const std::string& file, const PoolFound& pool, bool drained) {
+  if (drained) return fmt::format("{}: drained: every durable call is applied\n", file);
+  const std::size_t waiting = calls_waiting(pool);
+  std::string text =
+      fmt::format("{}: not drained: {} not applied\n", file, counted(waiting, "durable call"));
+  if (waiting == 0) return text;
+  text += fmt::format("\n  {:<24}{:>12}{:>12}  state\n", "client", "sequence", "operator");
+  for (const CallFound& each : calls_in_order(pool)) {
+    text += fmt::format("  {:<24}{:>12}{:>12}  {}\n", each.client->of.name, each.entry.sequence,
+                        each.entry.operation, each.state);
+  }
+  return text +
+         "\nThe server's program executes them when it opens the pool: RpcServer::open, or "
+         "RpcServer::replay, which serves nobody.\n";
+}
+
+/// `drain` asks whether anything is left, `replay` what.
+ExitStatus run_order(const RpcCommand& command, bool must_be_drained) {
+  const auto pool = open_rpc_pool(command.pool);
+  if (!pool.ok()) return fail(pool.error());
+  const PoolFound found = survey(*pool);
+  const bool held = std::any_of(found.clients.begin(), found.clients.end(),
+                                [](const ClientFound& each) { return each.of.held; });
+  const bool drained = pool->seen && !held && calls_waiting(found) == 0;
+  print(command.format == Format::Json ? order_json(command.pool, found, drained).dump(2) + "\n"
+                                       : order_text(command.pool, found, drained));
+  return must_be_drained && !drained ? ExitStatus::Failed : ExitStatus::Ok;
+}
+
+enum class Decision { Retry, Drop };
+
+/// As RpcServer::retry and drop do it. What is printed is durable.
+Result<void> decide(OpenedPool opened, const RpcCommand& command, Decision decision) {
+  PERDURE_TRY(executor, rpc::Executor::open(std::move(opened.pool), {}));
+  return decision == Decision::Retry ? executor->retry(command.client, command.sequence)
+                                     : executor->drop(command.client, command.sequence);
+}
+
+ExitStatus run_decision(const RpcCommand& command, Decision decision) {
+  auto pool = open_rpc_pool(command.pool);
+  if (!pool.ok()) return fail(pool.error());
+  const PoolFound found = survey(*pool);
+  const auto client = find_client(found, command.pool, command.client);
+  if (!client.ok()) return fail(client.error());
+  const std::vector<CallFound> calls = calls_of(found, **client);
+  if ((*client)->of.held && calls.empty()) {
+    return fail({ErrorCode::Corrupt, fmt::format("the call of client '{}' that is set aside is not "
+                                                 "whole in its ring any more",
+                                                 command.client)});
+  }
+  if (const auto decided = decide(std::move(*pool), command, decision); !decided.ok()) {
+    return fail(decided.error());
+  }
+  const std::size_t behind = calls.size() - 1;  // of a call that is set aside, so the first
+  if (command.format == Format::Json) {
+    print(ordered_json{{"format", kRpcDocumentFormat},
+                       {"pool", command.pool},
+                       {"uuid", found.uuid},
+                       {"decided",
+                        {{"client", command.client},
+                         {"sequence", command.sequence},
+                         {"operator", calls.front().entry.operation},
+                         {"state", decision == Decision::Retry ? "waiting" : "dropped"}}},
+                       {"behind", behind}}
+              .dump(2) +
+          "\n");
+    return ExitStatus::Ok;
+  }
+  const std::string call = fmt::format("call {} of client '{}'", command.sequence, command.client);
+  print(decision == Decision::Retry
+            ? fmt::format("{} is executed again by the next server, then {} behind it\n", call,
+                          counted(behind, "call"))
+            : fmt::format("{} is dropped: it is never executed, and its client gets system-error; "
+                          "the next server executes {} behind it\n",
+                          call, counted(behind, "call")));
   return ExitStatus::Ok;
 }
 
@@ -221,6 +240,24 @@ Command add_rpc_subcommand(Command rpc, const std::string& name, const std::stri
       .option_text("FILE");
   add_format_option(added, command.format);
   return added;
+}
+
+void add_decision(Command rpc, const std::shared_ptr<RpcCommand>& command, Decision decision) {
+  const std::string name = decision == Decision::Retry ? "retry" : "drop";
+  const Command added = add_rpc_subcommand(
+      rpc, name,
+      decision == Decision::Retry
+          ? "Has the next server execute a call again that was set aside"
+          : "Refuses a call that was set aside: it is never executed, and its client is told",
+      *command);
+  added.add_option("--client", command->client, "Its client's name").required().option_text("NAME");
+  added.add_option("--sequence", command->sequence, "Its number, as `perdure rpc list` shows it")
+      .required()
+      .option_text("NUMBER");
+  add_examples(added, fmt::format("  perdure rpc {} /var/lib/bank/rpc.pool --client teller-1 "
+                                  "--sequence 17\n",
+                                  name));
+  run_with(added, [command, decision] { return run_decision(*command, decision); });
 }
 
 }  // namespace
@@ -241,6 +278,19 @@ void add_rpc_commands(Command app) {
   inspect.add_option("--client", command->client, "Its name").required().option_text("NAME");
   add_examples(inspect, "  perdure rpc inspect /var/lib/bank/rpc.pool --client teller-1\n");
   run_with(inspect, [command] { return run_inspect(*command); });
+
+  const Command drain = add_rpc_subcommand(
+      rpc, "drain", "Whether every durable call is applied; exits with 1 if not", *command);
+  add_examples(drain, "  perdure rpc drain /var/lib/bank/rpc.pool && rm /var/lib/bank/rpc.pool\n");
+  run_with(drain, [command] { return run_order(*command, true); });
+
+  const Command replay = add_rpc_subcommand(
+      rpc, "replay", "What the next server will execute, in its order; executes nothing", *command);
+  add_examples(replay, "  perdure rpc replay /var/lib/bank/rpc.pool\n");
+  run_with(replay, [command] { return run_order(*command, false); });
+
+  add_decision(rpc, command, Decision::Retry);
+  add_decision(rpc, command, Decision::Drop);
 }
 
 }  // namespace perdure::app

@@ -41,7 +41,7 @@ namespace perdure {
 /// How far a call has come. The second includes the first.
 enum class RpcLevel {
   /// Will be executed exactly once, whatever crashes; but what ends its server, or throws, each
-  /// time is refused in the end (RpcServerOptions::attempts_max).
+  /// time is set aside in the end (RpcServerOptions::attempts_max), and an operator may refuse it.
   Durable,
   Applied,  // was: its effects and its reply are durable
 };
@@ -120,8 +120,12 @@ struct RpcServerOptions {
   std::map<std::uint32_t, RpcHandler> handlers;      // by operator
   std::map<std::uint32_t, RpcQueryHandler> queries;  // by operator
   /// A call is set aside when its handler has thrown, or its server has ended in it, so often (once
-  /// more where other calls shared its transaction). At most 1000.
+  /// more where other calls shared its transaction): it and what its client has called behind it
+  /// wait, also in servers after this one, until it is retried or dropped. At most 1000.
   std::uint32_t attempts_max = 3;
+  /// Such a call is refused at once instead, with SystemError, and its client's later calls go on:
+  /// where one client carries the calls of many users.
+  bool refuse_failed = false;
   /// A client of which nothing is unapplied and that was silent for this long loses its place
   /// and name; it is told when it comes back. 0: never. Counted while the server runs.
   std::chrono::milliseconds lease{0};
@@ -142,7 +146,9 @@ struct RpcClientPlace {
   std::uint64_t applied = 0;    // sequence of the last call that is
   std::uint64_t waiting = 0;    // whole entries behind it
   std::uint32_t attempts = 0;   // at the next one
-  std::uint32_t set_aside = 0;  // calls that were given up
+  std::uint32_t set_aside = 0;  // how often a call was
+  std::uint32_t dropped = 0;    // calls that an operator refused
+  bool held = false;            // call `applied` + 1 is set aside: it is retried or dropped
 };
 
 struct RpcServerStatus {
@@ -150,6 +156,7 @@ struct RpcServerStatus {
   std::uint64_t refused = 0;       // by their handlers
   std::uint64_t unknown = 0;       // for operators without a handler
   std::uint64_t set_aside = 0;     // since it was opened
+  std::uint64_t dropped = 0;       // since it was opened
   std::uint64_t transactions = 0;  // each took one flush
   std::uint64_t queries = 0;
   std::uint64_t expired = 0;     // clients
@@ -165,6 +172,12 @@ class RpcServer {
   /// Errors: InvalidArgument, Busy (the pool or the port), Corrupt, VersionMismatch, NoSpace,
   /// PermissionDenied, SystemError.
   static Result<RpcServer> open(RpcServerOptions options);
+  /// Recovers the pool, executes every call that it finds, and serves nobody: before an upgrade, or
+  /// when the service ends. What is left is in the status: clients of which `waiting` is not 0 have
+  /// a call set aside. Of the options, addresses and transports are not looked at. A call for an
+  /// operator without a handler is refused for good here, too.
+  /// Errors: NotFound (no such file), and those of open.
+  static Result<RpcServerStatus> replay(RpcServerOptions options);
 
   RpcServer(RpcServer&&) noexcept;
   RpcServer& operator=(RpcServer&&) noexcept;
@@ -175,6 +188,15 @@ class RpcServer {
   /// moved from.
   const std::string& address() const;
   RpcServerStatus status() const;
+
+  /// An operator's decision about a call that is set aside (RpcClientPlace::held): it is executed
+  /// again, as if for the first time; or it is refused, its client gets SystemError in its reply,
+  /// and what was called behind it goes on. `perdure rpc` does the same where no server runs.
+  /// Durability: on success the decision outlives any crash, and a call that is dropped is never
+  /// executed. Errors: NotFound (no such client), InvalidArgument (this call is not set aside),
+  /// Corrupt (of drop: the ring does not hold it any more), SystemError.
+  Result<void> retry(const std::string& client, std::uint64_t sequence);
+  Result<void> drop(const std::string& client, std::uint64_t sequence);
 
  private:
   class State;
@@ -207,7 +229,7 @@ struct RpcHandle {
 
 struct RpcReply {
   /// Why it was not executed, once and for all: what its handler said, Unsupported (no handler),
-  /// SystemError (set aside: its handler failed each time).
+  /// SystemError (its handler failed each time, and it was dropped).
   std::optional<ErrorCode> refused;
   std::vector<std::byte> bytes;
 };
@@ -244,10 +266,10 @@ class RpcClient {
 
   /// Begins a call; the payload is copied. Calls of one client are executed in the order in which
   /// they were begun.
-  /// Errors     QueueFull (the server does not apply fast enough; nothing was begun: call again, or
-  ///            wait for an earlier one), InvalidArgument (the payload is too large), Fenced,
-  ///            NotFound (it expired).
-  ///            Waits up to `server_timeout` while too much is in flight.
+  /// Errors     QueueFull (the server does not apply fast enough, or one is set aside; nothing was
+  ///            begun: call again, or wait for an earlier one), InvalidArgument (the payload is too
+  ///            large), Fenced, NotFound (it expired). Waits up to `server_timeout` while too much
+  ///            is in flight.
   /// Durability none yet: wait for a level.
   Result<RpcHandle> call(std::uint32_t operation, std::span<const std::byte> payload,
                          std::uint64_t order_key = 0);
@@ -257,7 +279,8 @@ class RpcClient {
   /// take up to `server_timeout`, however little time is left.
   /// Errors   TimedOut (it may still get there: wait again), OutcomeUnknown (it is not known to be
   ///          durable, and another process has the name, or the client expired: it may be executed
-  ///          or not), Fenced, NotFound (the same of a call that is durable: it is executed),
+  ///          or not), Fenced, NotFound (the same of a call that is durable: it is executed), Busy
+  ///          (Applied only: it, or one before it, is set aside; an operator decides: wait again),
   ///          InvalidArgument (not a call of this client).
   Result<void> wait(const RpcHandle& handle, RpcLevel level,
                     std::chrono::milliseconds timeout = std::chrono::seconds(30));

@@ -59,11 +59,13 @@ bool Caller::has_room(std::uint64_t bytes) const {
 
 Result<void> Caller::await_room(std::uint64_t bytes, Deadline deadline) {
   const Nanoseconds since = clock_.now();
+  forget_held();
   while (!has_room(bytes)) {
     wanted_ = std::max(wanted_, received_ + 1);
     progress(deadline);
     if (over_) return *over_;
     if (has_room(bytes)) break;
+    if (held_ != 0) return Error{ErrorCode::QueueFull, set_aside().message};
     if (deadline.passed()) {
       return Error{ErrorCode::QueueFull,
                    fmt::format("{} of {} calls are not applied; wait for one, then call again",
@@ -79,6 +81,19 @@ Result<void> Caller::check(const RpcHandle& handle) const {
   return Error{ErrorCode::InvalidArgument, "the handle is not of a call of this client"};
 }
 
+/// What the server says from now on counts: an operator may have decided meanwhile.
+void Caller::forget_held() {
+  held_ = 0;
+  asked_before_ = asking_;
+}
+
+Error Caller::set_aside() const {
+  return {ErrorCode::Busy,
+          fmt::format("call {} of client '{}' is set aside, for its handler failed each time: it "
+                      "and what was called behind it wait until an operator retries or drops it",
+                      held_, options_.name)};
+}
+
 bool Caller::reached(const RpcHandle& handle, RpcLevel level) const {
   if (!check(handle).ok()) return false;
   return handle.sequence <= (level == RpcLevel::Durable ? durable_ : received_);
@@ -91,6 +106,7 @@ void Caller::want(const RpcHandle& handle) {
 Result<void> Caller::wait(const RpcHandle& handle, RpcLevel level, Nanoseconds timeout) {
   PERDURE_TRY_VOID(check(handle));
   if (level == RpcLevel::Applied) want(handle);
+  forget_held();
   const Deadline deadline(clock_, timeout);
   const Nanoseconds since = clock_.now();
   for (;;) {
@@ -102,6 +118,7 @@ Result<void> Caller::wait(const RpcHandle& handle, RpcLevel level, Nanoseconds t
       return Error{ErrorCode::OutcomeUnknown, fmt::format("call {} may be executed or not: {}",
                                                           handle.sequence, over_->message)};
     }
+    if (level == RpcLevel::Applied && held_ != 0 && handle.sequence >= held_) return set_aside();
     if (deadline.passed()) {
       return Error{ErrorCode::TimedOut, fmt::format("call {} is not {} yet{}{}", handle.sequence,
                                                     to_string(level), session_.up() ? "" : ": ",
@@ -218,7 +235,8 @@ void Caller::ask_for_replies() {
 
 void Caller::take_collected() {
   if (asking_ == 0 || !session_.has_resolved(asking_)) return;
-  const auto bytes = session_.reply_bytes(std::exchange(asking_, 0));
+  const std::uint64_t number = std::exchange(asking_, 0);
+  const auto bytes = session_.reply_bytes(number);
   if (!bytes.ok() && bytes.code() == ErrorCode::NotFound) {
     over_ =
         Error{ErrorCode::NotFound,
@@ -231,6 +249,8 @@ void Caller::take_collected() {
   const auto collected = decode_collected(std::span(replies_).first(*bytes));
   if (!collected.ok()) return session_.mark_down(collected.error());
   take_replies(*collected);
+  const bool is_held = collected->applied.held && number != asked_before_;
+  held_ = is_held ? collected->applied.sequence + 1 : 0;
 }
 
 void Caller::take_replies(const Collected& collected) {

@@ -97,6 +97,8 @@ class Caller {
   Result<void> await_room(std::uint64_t bytes, Deadline deadline);
   bool has_room(std::uint64_t bytes) const;
   Result<void> check(const RpcHandle& handle) const;
+  void forget_held();
+  Error set_aside() const;
   Flight& flight(std::uint64_t sequence) { return flights_[sequence - first_]; }
   const Flight& flight(std::uint64_t sequence) const { return flights_[sequence - first_]; }
 
@@ -123,12 +125,14 @@ class Caller {
   std::uint64_t wanted_ = 0;    // replies that somebody waits for
   std::uint64_t first_ = 1;     // of flights_
   std::uint64_t earlier_ = 0;
-  std::uint64_t end_ = 0;       // position behind the last call
-  std::uint64_t freed_ = 0;     // position behind the last that is applied
-  std::deque<Flight> flights_;  // from first_
-  std::deque<Update> updates_;  // in flight
-  std::uint64_t asking_ = 0;    // number of the request for replies; 0: none
-  Nanoseconds ask_at_{0};       // not before
+  std::uint64_t end_ = 0;           // position behind the last call
+  std::uint64_t freed_ = 0;         // position behind the last that is applied
+  std::deque<Flight> flights_;      // from first_
+  std::deque<Update> updates_;      // in flight
+  std::uint64_t held_ = 0;          // sequence of the call that is set aside; 0: none
+  std::uint64_t asked_before_ = 0;  // a question whose answer may be too old to say so
+  std::uint64_t asking_ = 0;        // number of the request for replies; 0: none
+  Nanoseconds ask_at_{0};           // not before
   Nanoseconds ask_pause_{0};
   std::uint64_t resent_ = 0;
   std::uint64_t connections_ = 0;

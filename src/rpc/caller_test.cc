@@ -59,6 +59,8 @@ class CallerTest : public testing::Test {
                                           std::span<std::byte>) -> Result<std::size_t> {
       throw std::runtime_error("broken");
     };
+    if (repaired_) options.executor.handlers[kFail] = sum_up;
+    options.executor.refuse_failed = refuse_failed_;
     options.executor.queries[kSum] = [](std::span<const std::byte>, const RpcData& data,
                                         std::span<std::byte> reply) -> Result<std::size_t> {
       PERDURE_TRY(calls, data.load<std::uint64_t>(0));
@@ -111,7 +113,9 @@ class CallerTest : public testing::Test {
   fabric::emu::Machine* client_ = nullptr;
   pmem::CrashableRegion* region_ = nullptr;
   std::unique_ptr<RpcHost> host_;
-  bool held_up_ = false;  // nothing is executed
+  bool held_up_ = false;   // nothing is executed
+  bool repaired_ = false;  // from the next start on kFail does what kSum does
+  bool refuse_failed_ = false;
 };
 
 TEST_F(CallerTest, ACallOfAnySizeIsExecutedAndAnswered) {
@@ -270,6 +274,9 @@ TEST_F(CallerTest, AServerHasSoManyClientsAndNoMore) {
 }
 
 TEST_F(CallerTest, RefusedCallsAreAnswered) {
+  refuse_failed_ = true;
+  host_.reset();
+  start();
   const auto caller = opened("one");
   const auto unknown = caller->call(77, bytes(1), 0);
   const auto broken = caller->call(kFail, bytes(1), 0);
@@ -281,6 +288,81 @@ TEST_F(CallerTest, RefusedCallsAreAnswered) {
             ErrorCode::InvalidArgument);
   EXPECT_EQ(caller->wait({1, 1}, RpcLevel::Durable, std::chrono::seconds(1)).code(),
             ErrorCode::InvalidArgument);
+}
+
+// Expect: who waits for a call that is set aside is told at once, what does not need it goes on,
+// and nothing is forgotten by a restart, a lost connection, a new process or the lease.
+TEST_F(CallerTest, ACallThatIsSetAsideIsToldAndWaitsForAnOperator) {
+  auto caller = opened("one");
+  const auto before = caller->call(kSum, bytes(2), 0);
+  const auto broken = caller->call(kFail, bytes(3), 0);
+  const auto behind = caller->call(kSum, bytes(4), 0);
+  const auto soon = std::chrono::hours(1);  // on a clock that passes by itself
+  const Nanoseconds begun = clock_.now();
+  EXPECT_EQ(caller->wait(*broken, RpcLevel::Applied, soon).code(), ErrorCode::Busy);
+  EXPECT_EQ(caller->reply(*behind, soon).code(), ErrorCode::Busy);
+  EXPECT_EQ(caller->query(kSum, {}, true, soon).code(), ErrorCode::Busy);
+  EXPECT_LT(clock_.now() - begun, std::chrono::seconds(10));
+  EXPECT_TRUE(caller->wait(*behind, RpcLevel::Durable, soon).ok());
+  EXPECT_TRUE(caller->reply(*before, soon).ok());
+  EXPECT_TRUE(caller->query(kSum, {}, false, soon).ok());
+  const auto other = opened("two");
+  const auto others = other->call(kSum, bytes(1), 0);
+  EXPECT_TRUE(other->wait(*others, RpcLevel::Applied, soon).ok());
+
+  world_.drop_connections(*machine_, *client_);
+  world_.settle();
+  EXPECT_EQ(caller->wait(*broken, RpcLevel::Applied, soon).code(), ErrorCode::Busy);
+  const std::uint64_t id = broken->client_id;
+  caller.reset();
+  world_.settle();
+  world_.tick(std::chrono::seconds(20));
+  host_->expire_clients();
+  caller = opened("one");  // a new process of the name
+  EXPECT_EQ(caller->status().client_id, id);
+  EXPECT_EQ(caller->status().earlier_durable, 3u);
+  EXPECT_EQ(caller->reply(caller->handle_of(2), soon).code(), ErrorCode::Busy);
+  // The ring, or the replies, are full at some time: told without waiting.
+  Result<RpcHandle> refused = RpcHandle{};
+  for (int call = 0; call < 100 && refused.ok(); ++call) refused = caller->call(kSum, bytes(8), 0);
+  EXPECT_EQ(refused.code(), ErrorCode::QueueFull);
+  EXPECT_NE(refused.error().message.find("set aside"), std::string::npos);
+  const std::uint64_t last = caller->status().begun;
+
+  ASSERT_TRUE(host_->drop("one", 2).ok());
+  const auto dropped = caller->reply(caller->handle_of(2), soon);
+  ASSERT_TRUE(dropped.ok()) << dropped.error().message;
+  EXPECT_EQ(dropped->refused, ErrorCode::SystemError);
+  const auto after = caller->reply(caller->handle_of(last), soon);
+  ASSERT_TRUE(after.ok()) << after.error().message;
+  EXPECT_FALSE(after->refused);
+  const auto counted = caller->query(kSum, {}, true, soon);
+  ASSERT_TRUE(counted.ok()) << counted.error().message;
+  EXPECT_EQ(load<std::uint64_t>(counted->data()), last);  // all but one, and the other client's
+}
+
+// A server is replaced by one whose handler works, and the call is retried.
+TEST_F(CallerTest, ACallThatIsRetriedIsAnsweredAsIfNothingHadBeen) {
+  auto caller = opened("one");
+  const auto broken = caller->call(kFail, bytes(3), 0);
+  const auto behind = caller->call(kSum, bytes(4), 0);
+  const auto soon = std::chrono::hours(1);
+  ASSERT_EQ(caller->wait(*behind, RpcLevel::Applied, soon).code(), ErrorCode::Busy);
+  repaired_ = true;
+  caller.reset();
+  host_->abandon();
+  host_.reset();
+  start();
+  ASSERT_FALSE(HasFatalFailure());
+  caller = opened("one");
+  EXPECT_EQ(caller->wait(*behind, RpcLevel::Applied, soon).code(), ErrorCode::Busy);
+  ASSERT_TRUE(host_->retry("one", broken->sequence).ok());
+  const auto reply = caller->reply(*broken, soon);
+  ASSERT_TRUE(reply.ok()) << reply.error().message;
+  EXPECT_FALSE(reply->refused);
+  EXPECT_EQ(load<std::uint64_t>(reply->bytes.data()), 3u);
+  EXPECT_TRUE(caller->wait(*behind, RpcLevel::Applied, soon).ok());
+  EXPECT_EQ(host_->executor().status().clients[0].applied, 2u);
 }
 
 TEST(RpcRequests, NonsenseIsRefused) {

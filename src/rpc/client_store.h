@@ -6,6 +6,8 @@
 #include "rpc/executor.h"
 #include "server/pool_store.h"
 
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -33,5 +35,10 @@ class ClientStore final : public server::PoolStore {
  private:
   Executor& executor_;
 };
+
+/// What the persistent receive buffers of the client at a place hold, if it has them, is put into
+/// its ring, as the next server does before it executes anything. Returns how many messages.
+/// Errors: those of pmem::Pool::attach and of server::ServedPool::adopt.
+Result<std::uint64_t> replay_buffers(RpcPool& pool, std::size_t place);
 
 }  // namespace perdure::rpc

@@ -104,7 +104,7 @@ Result<void> Executor::count_attempt() {
   pool_->note_executing(std::nullopt);
   if (!call) return {};
   ClientPlace& client = running_[call->place];
-  if (client.client == 0 || call->sequence <= client.applied) return {};
+  if (client.client == 0 || call->sequence <= client.applied || client.held) return {};
   // What shared a transaction with it is to be executed again, and each by itself.
   suspect_ = call;
   if (call->sequence != client.applied + 1) return {};
@@ -136,8 +136,10 @@ Result<std::size_t> Executor::process() {
     }
   }
   PERDURE_TRY_VOID(commit());
-  const bool passed = suspect_ && running_[suspect_->place].applied >= suspect_->sequence;
-  if (passed || calls == 0) suspect_.reset();
+  if (suspect_) {
+    const ClientPlace& client = running_[suspect_->place];
+    if (client.applied >= suspect_->sequence || client.held || calls == 0) suspect_.reset();
+  }
   return calls;
 }
 
@@ -149,16 +151,17 @@ std::uint64_t Executor::reserved_bytes() const {
 /// Executes the next call of a client into the transaction, if its entry is there.
 Executor::Step Executor::execute_next(std::size_t place) {
   const ClientPlace& client = running_[place];
-  if (client.client == 0) return Step::Nothing;
+  if (client.client == 0 || (client.held && !options_.refuse_failed)) return Step::Nothing;
   const auto ring = pool_->ring(place);
   if (!may_hold_entry(ring, next_entry(client))) return Step::Nothing;
   const auto found = find_entry(ring, next_entry(client), entry_);
   if (!found) return Step::Nothing;
   if (redo_.room() < 2 * reserved_bytes()) return Step::Full;
-  if (client.attempts >= options_.attempts_max) {
+  if (client.held) {  // by a server that did not refuse such calls
     finish(place, *found, Error{ErrorCode::SystemError, "set aside"});
     return Step::Applied;
   }
+  if (client.attempts >= options_.attempts_max) return give_up(place, *found);
   const RpcCall call{
       found->entry.operation, client.client,          client.name,
       found->entry.sequence,  found->entry.order_key, std::span(entry_).subspan(kEntryHeadBytes)};
@@ -177,6 +180,7 @@ Executor::Step Executor::execute_next(std::size_t place) {
   if (!outcome.ok()) redo_.roll_back(mark);
   const bool no_room = transaction.failure() && outcome.code() == ErrorCode::NoSpace;
   if (no_room && !alone) return Step::Full;
+  count(place, found->entry, outcome.ok());
   finish(place, *found, outcome);
   return Step::Applied;
 }
@@ -211,32 +215,51 @@ void Executor::note_failed_attempt(std::size_t place, const FoundEntry& found) {
     return write_place(place);
   }
   client.attempts = options_.attempts_max;
-  finish(place, found, Error{ErrorCode::SystemError, "set aside"});
+  give_up(place, found);
+}
+
+/// It has failed too often: it and all that its client called behind it wait for an operator; or it
+/// is refused, and they go on.
+Executor::Step Executor::give_up(std::size_t place, const FoundEntry& found) {
+  ClientPlace& client = running_[place];
+  ++client.set_aside;
+  ++counted_.set_aside;
+  log_message(Severity::Error,
+              fmt::format("call {} of client '{}', operator {}, is set aside: its handler failed "
+                          "{} times{}",
+                          found.entry.sequence, client.name, found.entry.operation, client.attempts,
+                          options_.refuse_failed ? ""
+                                                 : "; it and what its client has called behind it "
+                                                   "wait until it is retried or dropped"));
+  if (options_.refuse_failed) {
+    finish(place, found, Error{ErrorCode::SystemError, "set aside"});
+    return Step::Applied;
+  }
+  client.held = true;
+  write_place(place);
+  return Step::Again;
+}
+
+void Executor::count(std::size_t place, const Entry& call, bool ok) {
+  if (options_.handlers.count(call.operation) != 0) {
+    counted_.refused += ok ? 0 : 1;
+    return;
+  }
+  ++counted_.unknown;
+  log_message(Severity::Error,
+              fmt::format("call {} of client '{}' is refused: nothing here handles operator {}",
+                          call.sequence, running_[place].name, call.operation));
 }
 
 /// The reply and the mark that the call is applied, behind what its handler wrote.
 void Executor::finish(std::size_t place, const FoundEntry& found,
                       const Result<std::size_t>& outcome) {
   ClientPlace& client = running_[place];
-  const bool given_up = client.attempts >= options_.attempts_max;
-  const bool unknown = options_.handlers.count(found.entry.operation) == 0;
-  if (given_up) {
-    ++client.set_aside;
-    log_message(
-        Severity::Error,
-        fmt::format("call {} of client '{}', operator {}, is set aside: its handler failed "
-                    "{} times",
-                    found.entry.sequence, client.name, found.entry.operation, client.attempts));
-  } else if (unknown) {
-    log_message(Severity::Error,
-                fmt::format("call {} of client '{}' is refused: nothing here "
-                            "handles operator {}",
-                            found.entry.sequence, client.name, found.entry.operation));
-  }
   client.applied = found.entry.sequence;
   client.position = found.next.position;
   client.generation = found.entry.generation;
   client.attempts = 0;
+  client.held = false;
   ReplyHead head;
   head.sequence = found.entry.sequence;
   head.status = status_of(outcome);
@@ -249,9 +272,6 @@ void Executor::finish(std::size_t place, const FoundEntry& found,
   PERDURE_ASSERT(written.ok());  // there was room when it began, and handlers leave it
   write_place(place);
   ++counted_.applied;
-  counted_.set_aside += given_up ? 1 : 0;
-  counted_.unknown += !given_up && unknown ? 1 : 0;
-  counted_.refused += !given_up && !unknown && !outcome.ok() ? 1 : 0;
 }
 
 void Executor::write_place(std::size_t place) {
@@ -353,6 +373,41 @@ Result<void> Executor::remove_client(const std::string& name) {
   return {};
 }
 
+Result<std::size_t> Executor::held_place(const std::string& name, std::uint64_t sequence) const {
+  if (auto failed = failure()) return *failed;
+  const auto place = place_of(name);
+  if (!place) return Error{ErrorCode::NotFound, fmt::format("there is no client '{}'", name)};
+  const ClientPlace& client = running_[*place];
+  if (client.held && client.applied + 1 == sequence) return *place;
+  return Error{ErrorCode::InvalidArgument,
+               fmt::format("call {} of client '{}' is not set aside{}", sequence, name,
+                           client.held ? fmt::format(", but call {} is", client.applied + 1) : "")};
+}
+
+Result<void> Executor::retry(const std::string& name, std::uint64_t sequence) {
+  const MutexLock work(work_);
+  PERDURE_TRY(place, held_place(name, sequence));
+  running_[place].held = false;
+  running_[place].attempts = 0;
+  write_place(place);
+  return commit();
+}
+
+Result<void> Executor::drop(const std::string& name, std::uint64_t sequence) {
+  const MutexLock work(work_);
+  PERDURE_TRY(place, held_place(name, sequence));
+  const auto found = find_entry(pool_->ring(place), next_entry(running_[place]), entry_);
+  if (!found) {
+    return Error{
+        ErrorCode::Corrupt,
+        fmt::format("call {} of client '{}' is not whole in its ring any more", sequence, name)};
+  }
+  ++running_[place].dropped;
+  ++counted_.dropped;
+  finish(place, *found, Error{ErrorCode::SystemError, "dropped"});
+  return commit();
+}
+
 std::vector<std::string> Executor::silent_for(Nanoseconds lease) const {
   std::vector<std::string> silent;
   const MutexLock view(view_);
@@ -401,7 +456,8 @@ void Executor::await_applied(std::size_t place, std::uint64_t sequence, Nanoseco
   // The machine's clock: this waits for a thread.
   const Deadline deadline = Deadline::after(within);
   MutexLock view(view_);
-  while (places_[place].applied < sequence && !shown_.failure && !deadline.passed()) {
+  while (places_[place].applied < sequence && !places_[place].held && !shown_.failure &&
+         !deadline.passed()) {
     view.wait_for(applied_, deadline.left());
   }
 }
@@ -418,7 +474,10 @@ Result<std::optional<Result<std::size_t>>> Executor::query(std::size_t place, st
   if (handler == options_.queries.end()) {
     return std::optional(Outcome(Error{ErrorCode::Unsupported, "no handler"}));
   }
-  if (places_[place].applied < after) return std::optional<Outcome>{};
+  if (places_[place].applied < after) {
+    if (!places_[place].held) return std::optional<Outcome>{};
+    return std::optional(Outcome(Error{ErrorCode::Busy, "a call before it is set aside"}));
+  }
   ++shown_.queries;
   const std::uint64_t pool_data = pool_->window(0).at - shape().window_at(0);
   const View seen(*pool_, pool_data + shape().data_at());
@@ -450,7 +509,8 @@ RpcServerStatus Executor::status() const {
   for (std::size_t place = 0; place < places.size(); ++place) {
     const ClientPlace& each = places[place];
     if (each.client == 0) continue;
-    RpcClientPlace shown{each.name, each.client, each.applied, 0, each.attempts, each.set_aside};
+    RpcClientPlace shown{each.name,     each.client,    each.applied, 0,
+                         each.attempts, each.set_aside, each.dropped, each.held};
     NextEntry next = next_entry(each);
     while (const auto found = find_entry(pool_->ring(place), next, scratch)) {
       ++shown.waiting;

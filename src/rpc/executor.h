@@ -33,6 +33,7 @@ struct ExecutorOptions {
   std::map<std::uint32_t, RpcHandler> handlers;
   std::map<std::uint32_t, RpcQueryHandler> queries;
   std::uint32_t attempts_max = 3;
+  bool refuse_failed = false;
   const Clock* clock = &Clock::monotonic();
 };
 
@@ -49,6 +50,7 @@ struct Welcome {
 struct AppliedUpTo {
   std::uint64_t sequence = 0;
   std::uint64_t position = 0;
+  bool held = false;  // the next one is set aside
 };
 
 /// Threads: any.
@@ -83,6 +85,12 @@ class Executor {
   Result<void> remove_client(const std::string& name);
   /// Clients of which nothing is unapplied, and that were silent for this long.
   std::vector<std::string> silent_for(Nanoseconds lease) const;
+  /// An operator's decision about a call that is set aside: it is executed again, as if for the
+  /// first time; or refused, with SystemError. On success the decision is durable.
+  /// Errors: NotFound (no such client), InvalidArgument (this call is not set aside), SystemError;
+  /// of drop also Corrupt (it is not whole in the ring any more).
+  Result<void> retry(const std::string& name, std::uint64_t sequence);
+  Result<void> drop(const std::string& name, std::uint64_t sequence);
   /// It has a session.
   void note_heard(const std::string& name);
 
@@ -107,11 +115,12 @@ class Executor {
       if (head.sequence != sequence || head.bytes > pool_->shape().reply_bytes_max) break;
       if (!visit(head, reply.subspan(kReplyHeadBytes, head.bytes))) break;
     }
-    return AppliedUpTo{at.applied, at.position};
+    return AppliedUpTo{at.applied, at.position, at.held};
   }
-  /// Waits until call `sequence` is applied, but no longer than `within`.
+  /// Waits until call `sequence` is applied, or waits for an operator, but no longer than `within`.
   void await_applied(std::size_t place, std::uint64_t sequence, Nanoseconds within);
-  /// What the handler says. Nothing: not every call up to `after` is applied.
+  /// What the handler says. Nothing: not every call up to `after` is applied. Busy: one of them is
+  /// set aside.
   /// Errors: NotFound: the client has expired.
   Result<std::optional<Result<std::size_t>>> query(std::size_t place, std::uint64_t client,
                                                    std::uint64_t after, std::uint32_t operation,
@@ -136,6 +145,10 @@ class Executor {
   std::optional<Result<std::size_t>> run(const RpcCall& call, Transaction& transaction)
       PERDURE_REQUIRES(work_);
   void note_failed_attempt(std::size_t place, const FoundEntry& found) PERDURE_REQUIRES(work_);
+  Step give_up(std::size_t place, const FoundEntry& found) PERDURE_REQUIRES(work_);
+  void count(std::size_t place, const Entry& call, bool ok) PERDURE_REQUIRES(work_);
+  Result<std::size_t> held_place(const std::string& name, std::uint64_t sequence) const
+      PERDURE_REQUIRES(work_);
   void finish(std::size_t place, const FoundEntry& found, const Result<std::size_t>& outcome)
       PERDURE_REQUIRES(work_);
   void write_place(std::size_t place) PERDURE_REQUIRES(work_);

@@ -25,6 +25,8 @@ constexpr std::uint32_t kThrow = 3;
 constexpr std::uint32_t kHuge = 4;  // more than a transaction takes
 constexpr std::uint64_t kExecutorRing = 4096;
 
+constexpr std::uint32_t kSystemErrorStatus = 1 + static_cast<std::uint32_t>(ErrorCode::SystemError);
+
 struct JournalLine {
   std::uint64_t client = 0;
   std::uint64_t sequence = 0;
@@ -59,11 +61,6 @@ ExecutorOptions executor_options() {
                                  std::span<std::byte>) -> Result<std::size_t> {
     PERDURE_TRY_VOID(data.store(0, UINT64_MAX));
     return Error{ErrorCode::PermissionDenied, "no"};
-  };
-  options.handlers[kThrow] = [](const RpcCall&, RpcTransaction& data,
-                                std::span<std::byte>) -> Result<std::size_t> {
-    (void)data.store(0, UINT64_MAX);
-    throw std::runtime_error("broken");
   };
   options.handlers[kHuge] = [](const RpcCall&, RpcTransaction& data,
                                std::span<std::byte>) -> Result<std::size_t> {
@@ -112,7 +109,16 @@ class ExecutorTest : public testing::Test {
     executor_.reset();
     PERDURE_TRY(attached, pmem::Pool::attach(std::make_unique<pmem::LentRegion>(*region_)));
     PERDURE_TRY(pool, RpcPool::open(std::move(attached), executor_shape()));
-    PERDURE_TRY(executor, Executor::open(std::move(pool), executor_options()));
+    ExecutorOptions options = executor_options();
+    options.refuse_failed = refuse_failed_;
+    options.handlers[kThrow] = [this](const RpcCall& call, RpcTransaction& data,
+                                      std::span<std::byte> reply) -> Result<std::size_t> {
+      ++thrown_;
+      if (repaired_) return note_call(call, data, reply);
+      (void)data.store(0, UINT64_MAX);
+      throw std::runtime_error("broken");
+    };
+    PERDURE_TRY(executor, Executor::open(std::move(pool), std::move(options)));
     executor_ = std::move(executor);
     return {};
   }
@@ -162,6 +168,27 @@ class ExecutorTest : public testing::Test {
     client.freed = applied->position;
   }
 
+  void execute_all() {
+    for (int round = 0; round < 100; ++round) {
+      const auto done = executor_->process();
+      ASSERT_TRUE(done.ok()) << done.error().message;
+      if (*done == 0) return;
+    }
+    FAIL() << "it goes on and on";
+  }
+
+  /// Of the replies that are kept.
+  std::vector<std::uint32_t> statuses_of(const TestClient& client) {
+    std::vector<std::uint32_t> statuses;
+    const auto collected = executor_->collect(
+        client.place, client.id, 1, [&](const ReplyHead& head, std::span<const std::byte>) {
+          statuses.push_back(head.status);
+          return true;
+        });
+    EXPECT_TRUE(collected.ok());
+    return statuses;
+  }
+
   std::uint64_t word(std::uint64_t at) const {
     return load<std::uint64_t>(region_->bytes().data() + pmem::kPoolDataOffset +
                                executor_shape().data_at() + at);
@@ -191,6 +218,9 @@ class ExecutorTest : public testing::Test {
   std::unique_ptr<Executor> executor_;
   std::vector<TestClient> clients_;
   std::uint64_t cut_in_ = 0;
+  bool refuse_failed_ = false;
+  bool repaired_ = false;  // kThrow does what kNote does
+  int thrown_ = 0;         // how often kThrow was executed
 };
 
 TEST_F(ExecutorTest, EachDurableCallIsExecutedOnceWhereverThePowerFails) {
@@ -284,7 +314,8 @@ TEST_F(ExecutorTest, WhatAHandlerRefusesLeavesNothingAndIsAnsweredOnce) {
   EXPECT_EQ(counted.unknown, 1u);
 }
 
-TEST_F(ExecutorTest, AHandlerThatThrowsIsTriedAgainThenSetAside) {
+TEST_F(ExecutorTest, AHandlerThatThrowsIsTriedAgainThenRefused) {
+  refuse_failed_ = true;
   make(PersistenceDomain::Dmp, 1);
   TestClient& client = clients_[0];
   call(client, kThrow);
@@ -302,6 +333,7 @@ TEST_F(ExecutorTest, AHandlerThatThrowsIsTriedAgainThenSetAside) {
 
 // A handler that takes the whole process with it, each time.
 TEST_F(ExecutorTest, ACallThatKillsTheServerIsSetAside) {
+  refuse_failed_ = true;
   make(PersistenceDomain::Page, 1);
   TestClient& client = clients_[0];
   call(client);
@@ -321,6 +353,7 @@ TEST_F(ExecutorTest, ACallThatKillsTheServerIsSetAside) {
 // A call that kills the server behind another one of its client, which shared a transaction with
 // it.
 TEST_F(ExecutorTest, ACallThatKillsTheServerIsFoundBehindOthers) {
+  refuse_failed_ = true;
   make(PersistenceDomain::Page, 1);
   TestClient& client = clients_[0];
   for (int call_count = 0; call_count < 3; ++call_count) call(client);
@@ -338,6 +371,150 @@ TEST_F(ExecutorTest, ACallThatKillsTheServerIsFoundBehindOthers) {
   EXPECT_EQ(executor_->status().clients[0].set_aside, 1u);
   EXPECT_EQ(*executor_->process(), 1u);
   EXPECT_EQ(journal_of(client), (std::vector<std::uint64_t>{1, 3}));
+}
+
+// Client 0 has a call that throws and one behind it; client 1 has one.
+TEST_F(ExecutorTest, ACallThatIsSetAsideWaitsForAnOperator) {
+  make(PersistenceDomain::Dmp, 1);
+  TestClient& client = clients_[0];
+  call(client, kThrow);
+  call(client);
+  call(clients_[1]);
+  execute_all();
+  ASSERT_TRUE(open().ok());  // no other server tries it either
+  execute_all();
+  EXPECT_EQ(thrown_, 3);
+  EXPECT_TRUE(journal_of(client).empty());  // what is behind it waits
+  EXPECT_EQ(journal_of(clients_[1]), (std::vector<std::uint64_t>{1}));
+  const RpcClientPlace shown = executor_->status().clients[0];
+  EXPECT_TRUE(shown.held);
+  EXPECT_EQ(shown.set_aside, 1u);
+  EXPECT_EQ(shown.waiting, 2u);
+  // Everybody who asks is told at once.
+  const auto told =
+      executor_->collect(client.place, client.id, 1,
+                         [](const ReplyHead&, std::span<const std::byte>) { return true; });
+  EXPECT_TRUE(told.ok() && told->held && told->sequence == 0);
+  executor_->await_applied(client.place, 2, std::chrono::hours(1));
+  std::array<std::byte, 8> reply{};
+  EXPECT_EQ((*executor_->query(client.place, client.id, 2, kNote, {}, reply))->code(),
+            ErrorCode::Busy);
+  EXPECT_TRUE((*executor_->query(client.place, client.id, 0, kNote, {}, reply))->ok());
+  EXPECT_EQ(executor_->remove_client("client0").code(), ErrorCode::Busy);  // nor does it expire
+  // What an operator may not decide.
+  for (const auto decide : {&Executor::retry, &Executor::drop}) {
+    EXPECT_EQ((executor_.get()->*decide)("client0", 2).code(), ErrorCode::InvalidArgument);
+    EXPECT_EQ((executor_.get()->*decide)("client1", 2).code(), ErrorCode::InvalidArgument);
+    EXPECT_EQ((executor_.get()->*decide)("nobody", 1).code(), ErrorCode::NotFound);
+  }
+  ASSERT_TRUE(executor_->drop("client0", 1).ok());
+  EXPECT_EQ(executor_->drop("client0", 1).code(), ErrorCode::InvalidArgument);  // once
+  EXPECT_EQ(executor_->retry("client0", 1).code(), ErrorCode::InvalidArgument);
+  execute_all();
+  EXPECT_EQ(thrown_, 3);
+  EXPECT_EQ(journal_of(client), (std::vector<std::uint64_t>{2}));
+  EXPECT_EQ(statuses_of(client), (std::vector<std::uint32_t>{kSystemErrorStatus, 0}));
+  EXPECT_EQ(executor_->status().dropped, 1u);
+  EXPECT_EQ(executor_->status().clients[0].dropped, 1u);
+  EXPECT_FALSE(executor_->status().clients[0].held);
+}
+
+TEST_F(ExecutorTest, ACallThatIsRetriedIsExecutedInItsPlace) {
+  make(PersistenceDomain::Dmp, 1);
+  TestClient& client = clients_[0];
+  call(client, kThrow);
+  call(client);
+  execute_all();
+  ASSERT_EQ(thrown_, 3);
+  ASSERT_TRUE(executor_->retry("client0", 1).ok());
+  execute_all();
+  EXPECT_EQ(thrown_, 6);  // as if for the first time, and set aside again
+  EXPECT_EQ(executor_->status().clients[0].set_aside, 2u);
+  repaired_ = true;
+  ASSERT_TRUE(executor_->retry("client0", 1).ok());
+  execute_all();
+  EXPECT_EQ(thrown_, 7);
+  EXPECT_EQ(journal_of(client), (std::vector<std::uint64_t>{1, 2}));
+  EXPECT_EQ(statuses_of(client), (std::vector<std::uint32_t>{0, 0}));
+}
+
+// The suspect of the last server's death is set aside. Expect: calls share transactions again,
+// though there is always one to execute.
+TEST_F(ExecutorTest, ASuspectThatIsSetAsideHoldsNobodyUp) {
+  make(PersistenceDomain::Page, 1);
+  call(clients_[0]);
+  for (int attempt = 0; attempt < 3; ++attempt) {
+    executor_->pool().note_executing(Executing{clients_[0].place, 1});
+    ASSERT_TRUE(open().ok());
+  }
+  for (int count = 0; count < 8; ++count) call(clients_[1]);
+  std::size_t most = 0;
+  for (int round = 0; round < 4; ++round) most = std::max(most, *executor_->process());
+  EXPECT_GE(most, 6u);
+  EXPECT_TRUE(executor_->status().clients[0].held);
+  EXPECT_EQ(journal_of(clients_[1]).size(), 8u);
+}
+
+// A server that refuses such calls, on the pool of one that did not.
+TEST_F(ExecutorTest, ACallThatWasSetAsideIsRefusedByAServerThatRefuses) {
+  make(PersistenceDomain::Dmp, 1);
+  call(clients_[0], kThrow);
+  call(clients_[0]);
+  execute_all();
+  refuse_failed_ = true;
+  ASSERT_TRUE(open().ok());
+  execute_all();
+  EXPECT_EQ(thrown_, 3);
+  EXPECT_EQ(statuses_of(clients_[0]), (std::vector<std::uint32_t>{kSystemErrorStatus, 0}));
+  EXPECT_EQ(executor_->status().clients[0].set_aside, 1u);
+}
+
+// Expect: a decision that was reported holds, one that was not is made or not; and either way the
+// calls are executed once, or the one that was dropped never.
+TEST_F(ExecutorTest, ADecisionIsDurableWhereverThePowerFails) {
+  int reported = 0;
+  int lost = 0;  // not reported, and not made
+  for (const auto domain :
+       {PersistenceDomain::Dmp, PersistenceDomain::Page, PersistenceDomain::Wsp}) {
+    for (std::uint64_t seed = 1; seed <= 40; ++seed) {
+      SCOPED_TRACE(fmt::format("{}, seed {}", to_string(domain), seed));
+      repaired_ = false;
+      make(domain, seed);
+      TestClient& client = clients_[0];
+      call(client, kThrow);
+      call(client);
+      execute_all();
+      ASSERT_TRUE(executor_->status().clients[0].held);
+      repaired_ = true;  // a retry succeeds
+      thrown_ = 0;
+      const bool drops = random_.below(2) == 0;
+      const auto decide = [&] {
+        return drops ? executor_->drop("client0", 1) : executor_->retry("client0", 1);
+      };
+      cut_in_ = random_.below(2) == 0 ? 1 : 0;  // in its flush, or behind it
+      if (random_.below(2) == 0) region_->drain_some(random_);
+      const bool made = decide().ok();
+      cut_in_ = 0;
+      executor_.reset();
+      if (region_->powered()) region_->power_cut(random_);
+      region_->power_on();
+      ASSERT_TRUE(open().ok());
+      const bool held = executor_->status().clients[0].held;
+      ASSERT_FALSE(made && held) << "a decision that was reported is gone";
+      reported += made ? 1 : 0;
+      lost += held ? 1 : 0;
+      if (held) {
+        ASSERT_TRUE(decide().ok());
+      }
+      execute_all();
+      EXPECT_EQ(thrown_, drops ? 0 : 1);
+      EXPECT_EQ(journal_of(client),
+                drops ? (std::vector<std::uint64_t>{2}) : (std::vector<std::uint64_t>{1, 2}));
+      EXPECT_EQ(statuses_of(client)[0], drops ? kSystemErrorStatus : 0u);
+    }
+  }
+  EXPECT_GT(reported, 40);
+  EXPECT_GT(lost, 10);
 }
 
 TEST_F(ExecutorTest, AWelcomeSaysWhatIsDurableAndWhatIsApplied) {

@@ -199,6 +199,8 @@ PlaceBytes encode_place(const ClientPlace& place) {
   store(bytes.data() + 32, static_cast<std::uint8_t>(place.name.size()));
   std::memcpy(bytes.data() + 33, place.name.data(), place.name.size());
   store(bytes.data() + 100, place.generation);
+  store(bytes.data() + 104, std::uint32_t{place.held});
+  store(bytes.data() + 108, place.dropped);
   return bytes;
 }
 
@@ -212,8 +214,11 @@ Result<ClientPlace> decode_place(std::span<const std::byte> bytes) {
   place.attempts = load<std::uint32_t>(bytes.data() + 24);
   place.set_aside = load<std::uint32_t>(bytes.data() + 28);
   place.generation = load<std::uint32_t>(bytes.data() + 100);
+  const auto held = load<std::uint32_t>(bytes.data() + 104);
+  place.held = held != 0;
+  place.dropped = load<std::uint32_t>(bytes.data() + 108);
   const auto length = load<std::uint8_t>(bytes.data() + 32);
-  if (length == 0 || length > kClientNameMax || place.position % kEntryAlignment != 0) {
+  if (length == 0 || length > kClientNameMax || place.position % kEntryAlignment != 0 || held > 1) {
     return Error{ErrorCode::Corrupt, "a place in the table of clients makes no sense"};
   }
   place.name.assign(reinterpret_cast<const char*>(bytes.data() + 33), length);

@@ -39,10 +39,12 @@
 //   8     8   applied            sequence of the last call of which everything is done
 //   16    8   position           behind its entry, where the next one is expected
 //   24    4   attempts           at the next call: its handler threw, or the server died
-//   28    4   set aside          calls that were given up for that
+//   28    4   set aside          how often a call was, for that
 //   32    1   length of the name
 //   33    64  name               that of its pool
 //   100   4   generation         of the last call that was applied
+//   104   4   held               1: the next call is set aside until an operator decides about it
+//   108   4   dropped            calls that an operator refused
 //
 // Reply, at (sequence modulo replies) of its client. It changes by redo transactions alone:
 //
@@ -147,6 +149,8 @@ struct ClientPlace {
   std::uint32_t attempts = 0;
   std::uint32_t set_aside = 0;
   std::uint32_t generation = 0;
+  std::uint32_t dropped = 0;
+  bool held = false;
   std::string name;
   bool operator==(const ClientPlace&) const = default;
 };

@@ -91,6 +91,18 @@ void RpcHost::wake() {
   changed_.notify_all();
 }
 
+Result<void> RpcHost::retry(const std::string& name, std::uint64_t sequence) {
+  auto decided = executor_->retry(name, sequence);
+  if (decided.ok()) wake();
+  return decided;
+}
+
+Result<void> RpcHost::drop(const std::string& name, std::uint64_t sequence) {
+  auto decided = executor_->drop(name, sequence);
+  if (decided.ok()) wake();
+  return decided;
+}
+
 bool RpcHost::pump() {
   PERDURE_ASSERT(!options_.service.threads);
   const bool served = service_->pump();

@@ -43,6 +43,9 @@ class RpcHost {
   server::PeerService& service() { return *service_; }
   Executor& executor() { return *executor_; }
 
+  /// See Executor. What may be executed then is.
+  Result<void> retry(const std::string& name, std::uint64_t sequence);
+  Result<void> drop(const std::string& name, std::uint64_t sequence);
   /// Serves and executes once, without waiting; returns whether there was anything. Requires a
   /// service without threads.
   bool pump();

@@ -30,8 +30,11 @@ std::string metrics_text(const RpcServerStatus& status) {
               status.refused);
   text.single("perdure_rpc_unknown_total", "Calls for operators without a handler.", "counter",
               status.unknown);
-  text.single("perdure_rpc_set_aside_total", "Calls given up, for their handler failed each time.",
-              "counter", status.set_aside);
+  text.single("perdure_rpc_set_aside_total",
+              "How often a call was set aside, for its handler failed each time.", "counter",
+              status.set_aside);
+  text.single("perdure_rpc_dropped_total", "Calls set aside that an operator refused.", "counter",
+              status.dropped);
   text.single("perdure_rpc_transactions_total", "Transactions; each took one flush.", "counter",
               status.transactions);
   text.single("perdure_rpc_queries_total", "Queries answered.", "counter", status.queries);
@@ -41,6 +44,9 @@ std::string metrics_text(const RpcServerStatus& status) {
                   "gauge", [](const RpcClientPlace& each) { return each.applied; });
   write_by_client(text, status, "perdure_rpc_client_waiting", "Durable calls that are not applied.",
                   "gauge", [](const RpcClientPlace& each) { return each.waiting; });
+  write_by_client(text, status, "perdure_rpc_client_held",
+                  "1 while its calls wait for an operator, since the next one is set aside.",
+                  "gauge", [](const RpcClientPlace& each) { return each.held ? 1 : 0; });
   return text.take();
 }
 

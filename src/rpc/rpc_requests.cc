@@ -55,7 +55,8 @@ Result<WelcomeReply> decode_welcome(std::span<const std::byte> bytes) {
 Result<Collected> decode_collected(std::span<const std::byte> bytes) {
   if (bytes.size() < kCollectHeadBytes) return nonsense("replies that are too short");
   Collected collected;
-  collected.applied = {load<std::uint64_t>(bytes.data()), load<std::uint64_t>(bytes.data() + 8)};
+  collected.applied = {load<std::uint64_t>(bytes.data()), load<std::uint64_t>(bytes.data() + 8),
+                       load<std::uint32_t>(bytes.data() + 20) != 0};
   const auto count = load<std::uint32_t>(bytes.data() + 16);
   bytes = bytes.subspan(kCollectHeadBytes);
   for (std::uint32_t index = 0; index < count; ++index) {
@@ -125,7 +126,8 @@ Result<std::size_t> ClientRequests::collect(persist::Request& request) {
   PERDURE_TRY(applied, executor_.collect(place_, client, from, put));
   store(to.data(), applied.sequence);
   store(to.data() + 8, applied.position);
-  store(to.data() + 16, std::uint64_t{count});
+  store(to.data() + 16, count);
+  store(to.data() + 20, std::uint32_t{applied.held});
   return used;
 }
 

@@ -19,7 +19,7 @@
 //   0     8   applied
 //   8     8   position       behind its entry
 //   16    4   count          of replies that follow
-//   20    4   zero
+//   20    4   held           1: the call behind `applied` is set aside
 //   24    ..  replies, in order: sequence u64, status u32, bytes u32, the bytes, and zeros up to a
 //             multiple of 8
 //

@@ -90,12 +90,17 @@ rpc::RpcHostOptions host_options(const RpcServerOptions& options) {
   host.executor.handlers = options.handlers;
   host.executor.queries = options.queries;
   host.executor.attempts_max = std::clamp<std::uint32_t>(options.attempts_max, 1, kAttemptsMax);
+  host.executor.refuse_failed = options.refuse_failed;
   host.lease = bounded(options.lease);
   host.spin = bounded(options.spin);
   host.service.queue = receive_queue();
   host.service.settings.declared = options.declared;
   host.service.settings.receive_buffers = options.receive_buffers;
   return host;
+}
+
+Error server_not_usable() {
+  return {ErrorCode::InvalidArgument, "this server was moved from: open one"};
 }
 
 }  // namespace
@@ -138,6 +143,27 @@ Result<RpcServer> RpcServer::open(RpcServerOptions options) {
   PERDURE_TRY(served, server::HttpServer::open(state->host->service(), http));
   state->http = std::move(served);
   return RpcServer(std::move(state));
+}
+
+Result<RpcServerStatus> RpcServer::replay(RpcServerOptions options) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(options.pool, ignored)) {
+    return Error{ErrorCode::NotFound, fmt::format("there is no pool {}", options.pool)};
+  }
+  const rpc::PoolShape shape = shape_of(options);
+  PERDURE_TRY(pool, open_pool(options, shape));
+  rpc::RpcHostOptions how = host_options(options);
+  how.service.threads = false;
+  PERDURE_TRY(host, rpc::RpcHost::open(std::move(pool), shape, std::move(how), {}));
+  return host->executor().status();
+}
+
+Result<void> RpcServer::retry(const std::string& client, std::uint64_t sequence) {
+  return state_ == nullptr ? server_not_usable() : state_->host->retry(client, sequence);
+}
+
+Result<void> RpcServer::drop(const std::string& client, std::uint64_t sequence) {
+  return state_ == nullptr ? server_not_usable() : state_->host->drop(client, sequence);
 }
 
 const std::string& RpcServer::address() const {

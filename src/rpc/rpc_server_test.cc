@@ -10,6 +10,9 @@
 #include "control/http_client.h"
 #include "core/bytes.h"
 #include "core/try.h"
+#include "pmem/pool.h"
+#include "rpc/executor.h"
+#include "rpc/rpc_pool.h"
 #include "testing/temporary_directory.h"
 
 namespace perdure {
@@ -21,7 +24,7 @@ constexpr std::uint32_t kBreak = 3;
 
 class RpcServerTest : public testing::Test {
  protected:
-  void start() {
+  RpcServerOptions options_now() const {
     RpcServerOptions options;
     options.pool = directory_.file("calls.pool");
     options.data_bytes = 4096;
@@ -47,7 +50,11 @@ class RpcServerTest : public testing::Test {
       return sizeof total;
     };
     if (change_) change_(options);
-    auto server = RpcServer::open(options);
+    return options;
+  }
+
+  void start() {
+    auto server = RpcServer::open(options_now());
     ASSERT_TRUE(server.ok()) << server.error().message;
     server_.emplace(std::move(*server));
     address_ = server_->address();
@@ -132,6 +139,7 @@ TEST_F(RpcServerTest, CallsGoOnOverARestartOfTheServer) {
 }
 
 TEST_F(RpcServerTest, CountsWhatItDoes) {
+  change_ = [](RpcServerOptions& options) { options.refuse_failed = true; };
   start();
   ASSERT_FALSE(HasFatalFailure());
   RpcClient client = open("counted", Transport::Tcp);
@@ -151,10 +159,71 @@ TEST_F(RpcServerTest, CountsWhatItDoes) {
   ASSERT_TRUE(answer.ok()) << answer.error().message;
   for (const char* line :
        {"perdure_rpc_executing 1", "perdure_rpc_applied_total 3", "perdure_rpc_unknown_total 1",
-        "perdure_rpc_set_aside_total 1", "perdure_rpc_queries_total 2",
+        "perdure_rpc_set_aside_total 1", "perdure_rpc_dropped_total 0",
+        "perdure_rpc_queries_total 2", "perdure_rpc_client_held{client=\"counted\"} 0",
         "perdure_rpc_client_applied{client=\"counted\"} 3"}) {
     EXPECT_NE(answer->body.find(line), std::string::npos) << line;
   }
+}
+
+TEST_F(RpcServerTest, WhatIsSetAsideIsDecidedWhileItServes) {
+  start();
+  ASSERT_FALSE(HasFatalFailure());
+  RpcClient client = open("one", Transport::Tcp);
+  const std::uint64_t one = 1;
+  const auto broken = client.call(kBreak, bytes_of(one));
+  const auto added = client.call(kAdd, bytes_of(one));
+  EXPECT_EQ(client.wait(*added, RpcLevel::Applied).code(), ErrorCode::Busy);
+  ASSERT_TRUE(server_->status().clients[0].held);
+  EXPECT_EQ(server_->drop("one", added->sequence).code(), ErrorCode::InvalidArgument);
+  EXPECT_EQ(server_->retry("two", 1).code(), ErrorCode::NotFound);
+  ASSERT_TRUE(server_->retry("one", broken->sequence).ok());
+  EXPECT_EQ(client.wait(*added, RpcLevel::Applied).code(), ErrorCode::Busy);  // it throws again
+  EXPECT_EQ(server_->status().clients[0].set_aside, 2u);
+  ASSERT_TRUE(server_->drop("one", broken->sequence).ok());
+  EXPECT_EQ(client.reply(*broken)->refused, ErrorCode::SystemError);
+  EXPECT_TRUE(client.wait(*added, RpcLevel::Applied).ok());
+  RpcServer moved = std::move(*server_);
+  EXPECT_EQ(server_->drop("one", 1).code(), ErrorCode::InvalidArgument);
+  EXPECT_EQ(server_->retry("one", 1).code(), ErrorCode::InvalidArgument);
+}
+
+// What an upgrade does: the old program leaves calls, the new one executes them and serves nobody.
+TEST_F(RpcServerTest, APoolIsReplayedWithoutServing) {
+  EXPECT_EQ(RpcServer::replay(options_now()).code(), ErrorCode::NotFound);  // and makes none
+  EXPECT_EQ(RpcServer::replay(options_now()).code(), ErrorCode::NotFound);
+  start();
+  ASSERT_FALSE(HasFatalFailure());
+  EXPECT_EQ(RpcServer::replay(options_now()).code(), ErrorCode::Busy);
+  RpcClient client = open("one", Transport::Tcp);
+  const std::uint64_t one = 1;
+  const auto broken = client.call(kBreak, bytes_of(one));
+  const auto added = client.call(kAdd, bytes_of(one));
+  ASSERT_EQ(client.wait(*added, RpcLevel::Applied).code(), ErrorCode::Busy);
+  ASSERT_TRUE(server_->retry("one", broken->sequence).ok());
+  server_.reset();
+  const auto failed = RpcServer::replay(options_now());
+  ASSERT_TRUE(failed.ok()) << failed.error().message;
+  EXPECT_TRUE(failed->clients.at(0).held);
+  EXPECT_EQ(failed->clients.at(0).waiting, 2u);
+  {  // as `perdure rpc retry` does it: a server would execute the call at once
+    auto pool = pmem::Pool::open(options_now().pool, {});
+    ASSERT_TRUE(pool.ok()) << pool.error().message;
+    auto calls = rpc::RpcPool::open(std::move(*pool), {});
+    ASSERT_TRUE(calls.ok()) << calls.error().message;
+    const auto executor = rpc::Executor::open(std::move(*calls), {});
+    ASSERT_TRUE(executor.ok()) << executor.error().message;
+    ASSERT_TRUE((*executor)->retry("one", broken->sequence).ok());
+  }
+  change_ = [](RpcServerOptions& options) { options.handlers[kBreak] = options.handlers[kAdd]; };
+  const auto replayed = RpcServer::replay(options_now());
+  ASSERT_TRUE(replayed.ok()) << replayed.error().message;
+  EXPECT_EQ(replayed->clients.at(0).waiting, 0u);
+  EXPECT_EQ(replayed->clients.at(0).applied, 2u);
+  start();
+  ASSERT_FALSE(HasFatalFailure());
+  EXPECT_FALSE(client.reply(*broken)->refused);
+  EXPECT_EQ(total(client), 2u);
 }
 
 TEST_F(RpcServerTest, RefusesAPoolThatIsSomethingElse) {

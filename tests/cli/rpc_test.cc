@@ -1,14 +1,23 @@
 // `perdure rpc` on the pool of a server that ended in the middle of a call.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
-
 #include <perdure/rpc.h>
+#include <signal.h>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
+#include <cstdio>
+#include <cstring>
 #include <filesystem>
+#include <stdexcept>
 #include <string>
 #include <thread>
 
+#include "core/clock.h"
 #include "core/json.h"
+#include "core/random.h"
+#include "testing/process.h"
 #include "testing/temporary_directory.h"
 #include "tests/cli/command_process.h"
 
@@ -18,6 +27,7 @@ namespace {
 constexpr std::uint32_t kEcho = 7;
 constexpr std::uint32_t kRefuse = 8;
 constexpr std::uint32_t kHang = 9;
+constexpr std::uint32_t kCount = 10;
 
 Result<std::size_t> echo(const RpcCall& call, RpcTransaction&, std::span<std::byte> reply) {
   std::copy(call.payload.begin(), call.payload.end(), reply.begin());
@@ -113,6 +123,41 @@ TEST_F(RpcPoolFile, IsListedAndInspected) {
   EXPECT_TRUE(contains(run(inspect).out, "begun"));
 }
 
+// What the pool holds is for a server's program to execute: the command shows it, and says whether
+// that is through.
+TEST_F(RpcPoolFile, IsDrainedByItsServersProgram) {
+  const Outcome replay = expect_document({"rpc", "replay", left_}, "rpc.schema.json");
+  ASSERT_EQ(replay.status, 0) << replay.err;
+  const auto order = nlohmann::json::parse(replay.out).at("order");
+  ASSERT_EQ(order.size(), 2u);
+  EXPECT_EQ(order[0].at("client"), "teller-1");
+  EXPECT_EQ(order[0].at("sequence"), 3);
+  EXPECT_EQ(order[0].at("operator"), kHang);
+  EXPECT_EQ(order[0].at("state"), "begun");
+  EXPECT_EQ(order[1].at("sequence"), 4);
+  EXPECT_TRUE(contains(run({"rpc", "replay", left_}).out, "RpcServer::replay"));
+  const Outcome left = expect_document({"rpc", "drain", left_}, "rpc.schema.json");
+  EXPECT_EQ(left.status, 1);
+  EXPECT_EQ(nlohmann::json::parse(left.out).at("drained"), false);
+  EXPECT_TRUE(contains(run({"rpc", "drain", left_}).out, "2 durable calls"));
+  // A call that was begun is not set aside: it is the next server's to try.
+  const Outcome early = run({"rpc", "drop", left_, "--client", "teller-1", "--sequence", "3"});
+  EXPECT_EQ(early.status, 1);
+  EXPECT_TRUE(contains(early.err, "[invalid-argument]")) << early.err;
+
+  RpcServerOptions options;
+  options.pool = left_;
+  options.handlers[kEcho] = echo;
+  options.handlers[kHang] = echo;
+  const auto replayed = RpcServer::replay(options);
+  ASSERT_TRUE(replayed.ok()) << replayed.error().message;
+  EXPECT_EQ(replayed->applied, 2u);
+  const Outcome drained = expect_document({"rpc", "drain", left_}, "rpc.schema.json");
+  EXPECT_EQ(drained.status, 0) << drained.err;
+  EXPECT_EQ(nlohmann::json::parse(drained.out).at("drained"), true);
+  EXPECT_TRUE(contains(run({"rpc", "drain", left_}).out, "drained: every durable call is applied"));
+}
+
 TEST_F(RpcPoolFile, WhatCanNotBeLookedAtIsRefused) {
   const Outcome unknown = run({"rpc", "inspect", left_, "--client", "nobody"});
   EXPECT_EQ(unknown.status, 1);
@@ -131,6 +176,182 @@ TEST_F(RpcPoolFile, WhatCanNotBeLookedAtIsRefused) {
   const Outcome busy = run({"rpc", "list", left_});
   EXPECT_EQ(busy.status, 1);
   EXPECT_TRUE(contains(busy.err, "[busy]")) << busy.err;
+}
+
+/// Two clients with a call each that was set aside and one behind it, and a server that ended well.
+class RpcHeldPool : public testing::Test {
+ protected:
+  void SetUp() override {
+    auto server = RpcServer::open(options(true));
+    ASSERT_TRUE(server.ok()) << server.error().message;
+    for (const std::string name : {"teller-1", "teller-2"}) {
+      auto client = open(server->address(), name);
+      ASSERT_TRUE(client.ok()) << client.error().message;
+      ASSERT_TRUE(client->call(kCount, {}).ok());
+      const auto behind = client->call(kEcho, {});
+      ASSERT_EQ(client->wait(*behind, RpcLevel::Applied).code(), ErrorCode::Busy);
+    }
+  }
+
+  /// `fails`: kCount throws. Else it counts in the pool how often it was executed, by client.
+  RpcServerOptions options(bool fails) const {
+    RpcServerOptions options;
+    options.pool = pool_;
+    options.listen = "127.0.0.1:0";
+    options.data_listen = "127.0.0.1:0";
+    options.transports = {Transport::Tcp};
+    options.data_bytes = 4096;
+    options.clients_max = 4;
+    options.ring_bytes = 4096;
+    options.transaction_bytes = 16384;
+    options.handlers[kEcho] = echo;
+    options.handlers[kCount] = [fails](const RpcCall& call, RpcTransaction& data,
+                                       std::span<std::byte>) -> Result<std::size_t> {
+      if (fails) throw std::runtime_error("broken");
+      const std::uint64_t at = 8 * static_cast<std::uint64_t>(call.client.back() - '0');
+      auto count = data.load<std::uint64_t>(at);
+      if (!count.ok()) return count.error();
+      if (auto stored = data.store(at, *count + 1); !stored.ok()) return stored.error();
+      return std::size_t{0};
+    };
+    options.queries[kCount] = [](std::span<const std::byte>, const RpcData& data,
+                                 std::span<std::byte> reply) -> Result<std::size_t> {
+      if (auto read = data.read(0, reply.first(24)); !read.ok()) return read.error();
+      return std::size_t{24};
+    };
+    return options;
+  }
+
+  static Result<RpcClient> open(const std::string& address, const std::string& name) {
+    RpcClientOptions asking;
+    asking.server = address;
+    asking.name = name;
+    asking.measure_costs = false;
+    return RpcClient::open(asking);
+  }
+
+  /// How often kCount was executed, by client.
+  static std::array<std::uint64_t, 3> counts(RpcClient& client) {
+    std::array<std::uint64_t, 3> counted{};
+    const auto answer = client.query(kCount, {});
+    EXPECT_TRUE(answer.ok()) << answer.error().message;
+    if (answer.ok()) std::memcpy(counted.data(), answer->data(), sizeof counted);
+    return counted;
+  }
+
+  static Outcome decide(const std::string& what, const std::string& pool, const std::string& client,
+                        const std::string& sequence = "1") {
+    return run({"rpc", what, pool, "--client", client, "--sequence", sequence});
+  }
+
+  test::TestDirectory directory_;
+  const std::string pool_ = directory_.file("held.pool");
+};
+
+TEST_F(RpcHeldPool, CallsAreRetriedAndDropped) {
+  const std::string listed = run({"rpc", "list", pool_}).out;
+  EXPECT_TRUE(contains(listed, "perdure rpc drop " + pool_ + " --client teller-2 --sequence 1"))
+      << listed;
+  const auto inspected = nlohmann::json::parse(
+      expect_document({"rpc", "inspect", pool_, "--client", "teller-1"}, "rpc.schema.json").out);
+  EXPECT_EQ(inspected.at("clients")[0].at("held"), true);
+  EXPECT_EQ(inspected.at("calls")[0].at("state"), "set-aside");
+  EXPECT_EQ(inspected.at("calls")[1].at("state"), "held");
+  EXPECT_EQ(run({"rpc", "drain", pool_}).status, 1);
+
+  const Outcome retried = expect_document(
+      {"rpc", "retry", pool_, "--client", "teller-1", "--sequence", "1"}, "rpc.schema.json");
+  ASSERT_EQ(retried.status, 0) << retried.err;
+  const auto decided = nlohmann::json::parse(retried.out).at("decided");
+  EXPECT_EQ(decided.at("operator"), kCount);
+  EXPECT_EQ(decided.at("state"), "waiting");
+  const Outcome dropped = decide("drop", pool_, "teller-2");
+  ASSERT_EQ(dropped.status, 0) << dropped.err;
+  EXPECT_TRUE(contains(dropped.out, "never executed")) << dropped.out;
+  const auto after = nlohmann::json::parse(
+      expect_document({"rpc", "inspect", pool_, "--client", "teller-2"}, "rpc.schema.json").out);
+  EXPECT_EQ(after.at("clients")[0].at("dropped"), 1);
+  EXPECT_EQ(after.at("replies_kept")[0].at("outcome"), "system-error");
+
+  const auto server = RpcServer::open(options(false));
+  ASSERT_TRUE(server.ok()) << server.error().message;
+  auto first = open(server->address(), "teller-1");
+  auto second = open(server->address(), "teller-2");
+  ASSERT_TRUE(first.ok() && second.ok());
+  EXPECT_FALSE(first->reply(first->handle_of(1))->refused);
+  EXPECT_EQ(second->reply(second->handle_of(1))->refused, ErrorCode::SystemError);
+  EXPECT_FALSE(second->reply(second->handle_of(2))->refused);
+  EXPECT_EQ(counts(*second), (std::array<std::uint64_t, 3>{0, 1, 0}));
+}
+
+TEST_F(RpcHeldPool, WhatIsNotToBeDecidedIsRefused) {
+  for (const std::string what : {"retry", "drop"}) {
+    SCOPED_TRACE(what);
+    const Outcome behind = decide(what, pool_, "teller-1", "2");
+    EXPECT_EQ(behind.status, 1);
+    EXPECT_TRUE(contains(behind.err, "but call 1 is [invalid-argument]")) << behind.err;
+    const Outcome unknown = decide(what, pool_, "nobody");
+    EXPECT_EQ(unknown.status, 1);
+    EXPECT_TRUE(contains(unknown.err, "[not-found]")) << unknown.err;
+    EXPECT_EQ(run({"rpc", what, pool_, "--client", "teller-1"}).status, 2);
+    EXPECT_EQ(decide(what, pool_, "teller-1", "one").status, 2);
+    EXPECT_EQ(decide(what, directory_.file("none.pool"), "teller-1").status, 1);
+  }
+  {
+    const auto server = RpcServer::open(options(true));
+    ASSERT_TRUE(server.ok()) << server.error().message;
+    const Outcome busy = decide("drop", pool_, "teller-1");
+    EXPECT_EQ(busy.status, 1);
+    EXPECT_TRUE(contains(busy.err, "[busy]")) << busy.err;
+  }
+  EXPECT_EQ(decide("drop", pool_, "teller-1").status, 0);
+  EXPECT_EQ(decide("drop", pool_, "teller-1").status, 1);  // once
+  EXPECT_EQ(decide("retry", pool_, "teller-1").status, 1);
+}
+
+// The command is killed at any instant. Expect: what it said holds, and the server goes on with the
+// pool: the call is executed never (drop) or once (retry), what is behind it once.
+TEST_F(RpcHeldPool, ADecisionHoldsWheneverTheCommandIsKilled) {
+  Random random(20261123);
+  int made = 0;
+  Nanoseconds longest{0};  // that it took when it was left alone, the first few times
+  for (int round = 0; round < 24; ++round) {
+    const std::string pool = directory_.file(fmt::format("round{}.pool", round));
+    std::filesystem::copy_file(pool_, pool);
+    const bool drops = round % 2 == 0;
+    CommandProcess command(
+        {"rpc", drops ? "drop" : "retry", pool, "--client", "teller-1", "--sequence", "1"});
+    const Nanoseconds since = Clock::monotonic().now();
+    if (round >= 4) {
+      const auto most = static_cast<std::uint64_t>(longest.count());
+      test::pause_for(Nanoseconds(random.below(most + most / 4 + 1)));
+      command.send(SIGKILL);
+    }
+    const Outcome killed = command.wait();
+    if (round < 4) {
+      ASSERT_EQ(killed.status, 0) << killed.err;
+      longest = std::max(longest, Clock::monotonic().now() - since);
+    }
+    RpcServerOptions serving = options(false);
+    serving.pool = pool;
+    auto server = RpcServer::open(serving);
+    ASSERT_TRUE(server.ok()) << server.error().message;
+    auto client = open(server->address(), "teller-1");
+    ASSERT_TRUE(client.ok()) << client.error().message;
+    const auto waited = client->wait(client->handle_of(2), RpcLevel::Applied);
+    EXPECT_TRUE(waited.ok() || killed.out.empty()) << "what was said is gone: " << killed.out;
+    made += waited.ok() ? 1 : 0;
+    if (!waited.ok()) {
+      EXPECT_EQ(waited.code(), ErrorCode::Busy);
+      ASSERT_TRUE((drops ? server->drop("teller-1", 1) : server->retry("teller-1", 1)).ok());
+    }
+    const auto reply = client->reply(client->handle_of(1));
+    ASSERT_TRUE(reply.ok()) << reply.error().message;
+    EXPECT_EQ(reply->refused.has_value(), drops);
+    EXPECT_FALSE(client->reply(client->handle_of(2))->refused);
+    EXPECT_EQ(counts(*client), (std::array<std::uint64_t, 3>{0, drops ? 0u : 1u, 0}));
+  }
+  std::printf("%d of 24 decisions were made, the first 4 without a kill\n", made);
 }
 
 }  // namespace

@@ -21,7 +21,8 @@ TEST(Usage, EverySubcommandHasHelpWithExamples) {
                             {"pool", "create"}, {"pool", "list"},   {"pool", "describe"},
                             {"pool", "fence"},  {"pool", "delete"}, {"probe"},
                             {"plan"},           {"check"},          {"torture"},
-                            {"rpc", "list"},    {"rpc", "inspect"}};
+                            {"rpc", "list"},    {"rpc", "inspect"}, {"rpc", "drain"},
+                            {"rpc", "replay"},  {"rpc", "retry"},   {"rpc", "drop"}};
   for (Words command : commands) {
     const std::string example =
         "  perdure " + (command.size() == 2 ? command[0] + " " + command[1] : command[0]);

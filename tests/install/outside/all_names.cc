@@ -139,6 +139,9 @@ void name_region() {
 
 void name_rpc() {
   name(&RpcServer::open);
+  name(&RpcServer::replay);
+  name(&RpcServer::retry);
+  name(&RpcServer::drop);
   name(&RpcServer::address);
   name(&RpcServer::status);
   name(&RpcClient::open);
@@ -167,5 +170,5 @@ int main() {
   name_life<Region>();
   name_life<RpcServer>();
   name_life<RpcClient>();
-  std::cout << (named == 100 ? "all" : "not all") << '\n';
+  std::cout << (named == 103 ? "all" : "not all") << '\n';
 }
