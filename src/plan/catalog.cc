@@ -33,7 +33,7 @@ struct Facts {
 /// WRITE may be lost in front of the message that vouches for it, and a WRITE_WITH_IMM has no
 /// number.
 bool bears_loss(const Method& method, QpType type) {
-  if (fetches(method) || replays(method)) return false;
+  if (fetches(method)) return false;
   if (type == QpType::Ud && writes_acks(method)) return false;
   return std::all_of(
       method.requester.begin(), method.requester.end(), [&](const RequesterStep& step) {
