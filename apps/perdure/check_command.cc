@@ -367,7 +367,7 @@ void add_check_command(Command app) {
     options->updates_given = command.count("--updates") > 0;
     options->units_given = command.count("--units-per-item") > 0;
     for (const char* name : {"--domain", "--ddio", "--receive-buffers", "--transport",
-                             "--write-order", "--dma-dirties"}) {
+                             "--write-order", "--dma-dirties", "--qp-type"}) {
       options->profile_given = options->profile_given || command.count(name) > 0;
     }
     if (command.count("--shape") > 0) options->shape = options->shape_word;

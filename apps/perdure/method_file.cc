@@ -158,10 +158,10 @@ Result<ResponderAction> parse_action(const ParsedJson& json, const std::string& 
 }
 
 Result<ServerProfile> parse_server(const ParsedJson& json, const std::string& where) {
-  PERDURE_TRY_VOID(
-      only_fields(json, where,
-                  {"domain", "ddio", "receive_buffers", "transport", "write_order", "dma_dirties",
-                   "native_flush", "persistent_flush", "ordered_persist", "send_flush"}));
+  PERDURE_TRY_VOID(only_fields(
+      json, where,
+      {"domain", "ddio", "receive_buffers", "transport", "write_order", "dma_dirties", "qp_type",
+       "native_flush", "persistent_flush", "ordered_persist", "send_flush"}));
   ServerProfile server;
   PERDURE_TRY(domain_word, text_at(json, where, "domain"));
   PERDURE_TRY(domain, parse_persistence_domain(domain_word));
@@ -180,6 +180,11 @@ Result<ServerProfile> parse_server(const ParsedJson& json, const std::string& wh
     PERDURE_TRY(dirties_word, text_at(json, where, "dma_dirties"));
     PERDURE_TRY(dirties, parse_dma_dirties(dirties_word));
     server.dma_dirties = dirties;
+  }
+  if (json.contains("qp_type")) {
+    PERDURE_TRY(type_word, text_at(json, where, "qp_type"));
+    PERDURE_TRY(type, parse_qp_type(type_word));
+    server.qp_type = type;
   }
   PERDURE_TRY(native_flush, flag_at(json, where, "native_flush"));
   PERDURE_TRY(persistent_flush, flag_at(json, where, "persistent_flush"));

@@ -230,6 +230,9 @@ std::optional<Error> contradiction(const Command command, const PlanOptions& opt
       return wrong(fmt::format("--set is for updates of all sizes: leave out {}", other));
     }
   }
+  if (options.all && options.profile.qp_type != QpType::Rc) {
+    return wrong("the tables' responders are reached over rc: leave out --all or --qp-type");
+  }
   if (!options.hardware.empty()) {
     for (const char* other : {"--all", "--search", "--peers"}) {
       if (command.count(other) == 0) continue;
@@ -240,7 +243,7 @@ std::optional<Error> contradiction(const Command command, const PlanOptions& opt
   if (options.peers.peers.size() > 1) return wrong("a plan is for one peer: name one in --peers");
   if (options.all) return wrong("--all is for the tables' responders: leave out --all or --peers");
   for (const char* described :
-       {"--domain", "--ddio", "--receive-buffers", "--write-order", "--dma-dirties",
+       {"--domain", "--ddio", "--receive-buffers", "--write-order", "--dma-dirties", "--qp-type",
         "--native-flush", "--atomic-write", "--ordered-persist", "--send-flush"}) {
     if (command.count(described) == 0) continue;
     return wrong(fmt::format("the peer says what it is: leave out {} or --peers", described));

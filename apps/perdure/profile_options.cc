@@ -83,6 +83,9 @@ void add_profile_options(Command command, ServerProfile& profile) {
   add_word_option(command, "--dma-dirties", profile.dma_dirties, parse_dma_dirties,
                   "Whether what its RNIC writes makes a file's page dirty (no)", "no|yes")
       .group(group);
+  add_word_option(command, "--qp-type", profile.qp_type, parse_qp_type,
+                  "The kind of queue pair; uc and ud lose messages (rc)", "rc|uc|ud")
+      .group(group);
   Capabilities& can = profile.capabilities;
   command.add_flag("--native-flush", can.native_flush, "It has RDMA FLUSH").group(group);
   command

@@ -19,8 +19,8 @@ Result<Primary> parse_primary(std::string_view word);
 /// "singleton", "compound", or epochs with their numbers of items: "1+2+1".
 Result<UpdateShape> parse_shape(std::string_view word);
 
-/// --domain, --ddio, --receive-buffers, --transport, --write-order, --dma-dirties and one flag for
-/// each capability.
+/// --domain, --ddio, --receive-buffers, --transport, --write-order, --dma-dirties, --qp-type and
+/// one flag for each capability.
 void add_profile_options(Command command, ServerProfile& profile);
 
 }  // namespace perdure::app

@@ -4,6 +4,7 @@
 
 #include <perdure/result.h>
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -40,6 +41,18 @@ enum class WriteOrder { Unknown, Ordered };
 /// stores.
 enum class DmaDirties { No, Yes };
 
+/// What kind of queue pair a connection is (IBTA volume 1, section 9.8; ibv_post_send(3)).
+/// Rc acknowledges every packet and sends again what was lost. The others do neither, so a
+/// completion only says that the operation has left:
+///   - Uc carries WRITEs, WRITE_WITH_IMMs and SENDs, and neither READs, FLUSHes nor atomics. What
+///     arrives is in order; of what does not, the packets before the lost one may have been placed;
+///   - Ud carries SENDs alone, each a single packet, in any order.
+/// Only InfiniBand and Roce have them.
+enum class QpType { Rc, Uc, Ud };
+
+/// The most that one SEND over Ud carries: the largest path MTU (IBV_MTU_4096, ibv_modify_qp(3)).
+inline constexpr std::uint64_t kDatagramBytesMax = 4096;
+
 /// What device and peer can do beyond the basic verbs. Probed, then agreed in the handshake.
 struct Capabilities {
   bool native_flush = false;     // RDMA FLUSH; otherwise a READ inside the written range stands in
@@ -68,6 +81,7 @@ struct ServerProfile {
   Capabilities capabilities;
   WriteOrder write_order = WriteOrder::Unknown;
   DmaDirties dma_dirties = DmaDirties::No;
+  QpType qp_type = QpType::Rc;
   bool operator==(const ServerProfile&) const = default;
 };
 
@@ -77,6 +91,8 @@ std::string_view to_string(ReceiveBuffers buffers);
 std::string_view to_string(Transport transport);
 std::string_view to_string(WriteOrder order);
 std::string_view to_string(DmaDirties dirties);
+/// "rc", "uc", "ud".
+std::string_view to_string(QpType type);
 
 /// The inverse of to_string. Errors: InvalidArgument, naming the accepted words.
 Result<PersistenceDomain> parse_persistence_domain(std::string_view word);
@@ -85,14 +101,21 @@ Result<ReceiveBuffers> parse_receive_buffers(std::string_view word);
 Result<Transport> parse_transport(std::string_view word);
 Result<WriteOrder> parse_write_order(std::string_view word);
 Result<DmaDirties> parse_dma_dirties(std::string_view word);
+Result<QpType> parse_qp_type(std::string_view word);
 
 /// One line, for example "dmp, ddio on, receive buffers dram, tcp". Of the write order and of pages
-/// only what makes methods wrong: "..., roce, write order unknown".
+/// only what makes methods wrong: "..., roce, write order unknown". Of queue pairs, those that are
+/// not reliable: "..., roce, uc".
 std::string describe(const ServerProfile& profile);
 
 /// Whether a posted operation may complete before the responder has any of it.
 constexpr bool completes_early(Transport transport) {
   return transport == Transport::Iwarp || transport == Transport::Tcp;
+}
+
+/// Whether there are such queue pairs on it.
+constexpr bool has_qp_type(Transport transport, QpType type) {
+  return type == QpType::Rc || transport == Transport::InfiniBand || transport == Transport::Roce;
 }
 
 /// Whether the responder's CPU stores what a peer writes.

@@ -57,8 +57,8 @@ class Search {
       find(next, index);
     });
     result_.transitions += nexts;
-    const bool ended = recovering(state[0]) || completed(program_, state);
-    return ended || nexts != crashes;
+    if (nexts != crashes || recovering(state[0]) || completed(program_, state)) return true;
+    return program_.loses && misses_something(program_, state);
   }
 
   static std::uint64_t hash(const State<words>& state) {

@@ -49,12 +49,14 @@ class Compiler {
     program_.script = script;
     program_.keeps = keeps_of(profile, options.level);
     program_.write_order = keeps_write_order(profile);
+    program_.loses = profile.qp_type != QpType::Rc;
     program_.connections.resize(script.connections);
     program_.first_cell = (script.connections - 1) * kCellsPerConnection;
     program_.cells = program_.first_cell;
   }
 
   Result<Program> run() {
+    if (auto checked = queue_pair_carries(); !checked) return checked.error();
     item_cells();
     places();
     if (auto checked = one_way_per_item(); !checked) return checked.error();
@@ -128,6 +130,37 @@ class Compiler {
 
   bool drains() const { return program_.keeps == Keeps::Domain; }
 
+  /// Of queue pairs that are not reliable: what they do not have.
+  Result<void> queue_pair_carries() const {
+    const std::string_view type = to_string(profile_.qp_type);
+    if (!has_qp_type(profile_.transport, profile_.qp_type)) {
+      return not_modelled(fmt::format("{} has no {}", to_string(profile_.transport), type));
+    }
+    if (!program_.loses) return {};
+    const bool datagrams = profile_.qp_type == QpType::Ud;
+    for (const RequesterStep& step : script_.steps) {
+      if (step.kind != RequesterStep::Kind::Post) continue;
+      const bool carried = is_posted(step.verb) && step.verb != Verb::WritePersist;
+      if (!carried || (datagrams && step.verb != Verb::Send)) {
+        return not_modelled(fmt::format("{} has no {}", type, describe(step)));
+      }
+      if (step.replay) {
+        return not_modelled(fmt::format("a message that recovery replays, over {}", type));
+      }
+    }
+    for (const auto& reaction : script_.reactions) {
+      for (const ResponderAction& action : reaction) {
+        if (action.kind == ResponderAction::Kind::Read) {
+          return not_modelled(fmt::format("{} has no READ for the responder either", type));
+        }
+        if (datagrams && action.written) {
+          return not_modelled(fmt::format("{} has no WRITE for the responder either", type));
+        }
+      }
+    }
+    return {};
+  }
+
   /// Whether the responder READs from where a message says that it may act on before it is whole.
   bool reads_by_mark() const {
     std::size_t message = 0;
@@ -190,6 +223,7 @@ class Compiler {
       operation.connection = script_.connection_of_step[index];
       operation.pushes = !reads(step) || reads_something_written(index);
       give_cells(step, operation);
+      if (program_.loses && is_message(step)) operation.taken_cell = program_.cells++;
       Connection& connection = program_.connections[operation.connection];
       operation.slot_first = connection.operation_of_slot.size();
       const std::size_t slots = std::max<std::size_t>(1, operation.cells.size());
@@ -305,6 +339,7 @@ class Compiler {
       add(program_.all_cells, operation.cell_mask);
     }
     for (const Mask& item : program_.item_cells) add(program_.all_cells, item);
+    if (profile_.qp_type == QpType::Uc) what_is_lost();
     for (Connection& connection : program_.connections) {
       delivered_cells(connection);
       Mask persisted{};
@@ -312,6 +347,18 @@ class Compiler {
         add(persisted, program_.operations[index].cell_mask);
         program_.operations[index].drains_before = persisted;
       }
+    }
+  }
+
+  /// What comes behind an operation, and shows that the rest of it will not come any more.
+  void what_is_lost() {
+    std::array<Mask, kConnectionsMax> behind{};
+    for (std::size_t index = program_.operations.size(); index-- > 0;) {
+      Operation& operation = program_.operations[index];
+      Mask& later = behind[operation.connection];
+      operation.lost_when = later;
+      if (program_.write_order) add(later, operation.cell_mask);
+      if (operation.taken_cell != 0) add(later, operation.taken_cell);
     }
   }
 
@@ -374,7 +421,11 @@ class Compiler {
         message.complete_when = Mask{};
         add(message.complete_when, operation.cells.back());
         if (step.checked) message.complete_when = operation.cell_mask;
+      } else if (program_.loses) {
+        message.complete_when = operation.cell_mask;
       }
+      message.numbered = operation.verb != Verb::WriteImm;
+      if (program_.loses) add(message.taken, operation.taken_cell);
       for (const Item item : step.items) add(message.items, program_.item_cells[item]);
       message.replayed = kept(step);
       for (const Order& order : program_.orders) {
@@ -402,6 +453,11 @@ class Compiler {
       const Operation& operation = program_.operations[program_.messages[index].operation];
       const RequesterStep& step = script_.steps[operation.step];
       const std::size_t at = operation.connection;
+      // Where it came without those before it, they have named nothing.
+      if (program_.loses && !program_.messages[index].numbered) {
+        named[at] = received[at] = readable[at] = none;
+      }
+      program_.messages[index].reactions_first = program_.connections[at].reactions.size();
       for (const Item item : step.items) {
         named[at][item] = true;
         if (sends_items(step.verb)) received[at][item] = true;
@@ -413,6 +469,7 @@ class Compiler {
                                                                     : readable[at][action.item];
         react(action, index, named[at], has);
       }
+      program_.messages[index].reactions_end = program_.connections[at].reactions.size();
       if (releases) {
         Reaction release;
         release.kind = Reaction::Kind::Release;
@@ -536,7 +593,7 @@ class Compiler {
         word <<= ordered_persist(script_.steps[step.of]) ? 1 : 0;
       return wait;
     }
-    if (completes_early(profile_.transport)) return {};
+    if (program_.loses || completes_early(profile_.transport)) return {};
     return {Wait::Kind::Delivered, operation.connection, operation.slot_end, {}};
   }
 

@@ -47,6 +47,14 @@
 //     drained, and a page that they are in is clean.
 //   - An acknowledgement that the responder writes to where the requester polls says what one that
 //     it sends says: it leaves when the actions before it are over.
+//   - Over a queue pair that is not reliable (ServerProfile::qp_type) there is no wire with its
+//     order: a posted operation becomes visible at any time after it was posted, or never, in part
+//     or whole, and completes at once. Over UC nothing of it comes once something posted behind it
+//     is visible, or where WRITEs keep no order, once the responder has begun with a message
+//     behind it; over UD in any order. The responder takes a message that has a number in its turn:
+//     when it is whole, and all before it on its connection are. A WRITE_WITH_IMM has no number, so
+//     it is taken when it comes, and acknowledged as the first that is not. So an acknowledgement
+//     is known by its place among them (src/persist counts in the same way).
 //   - Items of updates that are mixed may share a place: see model_state.h.
 //   - Power fails in any state, the responder's process restarts in any: see model_recovery.h.
 //
@@ -139,7 +147,9 @@ struct Operation {
   std::size_t slot_end = 0;
   std::size_t rank = 0;  // among the non-posted, or how many of them come before it
   std::optional<std::size_t> message;
+  std::size_t taken_cell = 0;  // a message that may be lost: set when the responder takes it
   Mask cell_mask{};
+  Mask lost_when{};  // that may be lost: if any of these is set, what is not here will not come
   std::size_t answers_before = 0;  // non-posted ones that a fence up to here waits for
   Mask visible_before{};           // cells that must be visible before it
   Mask drains_before{};            // PWRITE: its own cells and those of PWRITEs before it;
@@ -163,11 +173,16 @@ struct Reaction {
 /// One received message.
 struct Message {
   std::size_t operation = 0;
-  Mask complete_when{};                    // the receive completion
-  Mask cells{};                            // its buffer
-  Mask items{};                            // what a replay of it restores
-  bool replayed = false;                   // recovery may apply it
-  bool vouches = false;                    // its items depend on others that it does not carry
+  Mask complete_when{};   // the receive completion
+  Mask cells{};           // its buffer
+  Mask items{};           // what a replay of it restores
+  bool replayed = false;  // recovery may apply it
+  bool vouches = false;   // its items depend on others that it does not carry
+  // Of messages that may be lost:
+  Mask taken{};                     // the responder has begun with it
+  bool numbered = true;             // it is taken in its turn
+  std::size_t reactions_first = 0;  // its own
+  std::size_t reactions_end = 0;
   std::optional<std::size_t> released_at;  // Reaction index from which the buffer is reused
 };
 
@@ -239,6 +254,7 @@ struct Program {
   Script script;
   Keeps keeps = Keeps::Nothing;
   bool write_order = true;  // posted operations become visible in order
+  bool loses = false;       // or perhaps not at all
   std::size_t cells = 0;    // the first one in use is first_cell
   std::size_t first_cell = 0;
   std::size_t words = 1;

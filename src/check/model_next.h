@@ -28,6 +28,7 @@ State<words> initial_state(const Program& program) {
 
 template <std::size_t words, typename Visit>
 void next_deliver(const Program& program, const State<words>& state, std::size_t at, Visit& visit) {
+  if (program.loses) return;
   const Connection& connection = program.connections[at];
   const std::size_t slot = delivered_of(state[0], at);
   if (slot >= connection.posts_before[pc_of(state[0])]) return;
@@ -71,17 +72,19 @@ void next_show_of(const Program& program, const State<words>& state, const Opera
 }
 
 /// In order: the oldest posted operation that is not all visible. Else any that has left the
-/// requester, but for PWRITEs, which wait for each other.
+/// requester, but for PWRITEs, which wait for each other, and for what is known to be lost.
 template <std::size_t words, typename Visit>
 void next_show(const Program& program, const State<words>& state, std::size_t at, Visit& visit) {
   const Connection& connection = program.connections[at];
+  const bool in_order = program.write_order && !program.loses;
   const std::size_t slots_here =
-      program.write_order ? delivered_of(state[0], at) : connection.posts_before[pc_of(state[0])];
+      in_order ? delivered_of(state[0], at) : connection.posts_before[pc_of(state[0])];
   bool persisting = false;
   for (const std::size_t index : connection.posted) {
     const Operation& operation = program.operations[index];
     if (contains(state, operation.cell_mask)) continue;
-    if (program.write_order) return next_show_of(program, state, operation, slots_here, visit);
+    if (in_order) return next_show_of(program, state, operation, slots_here, visit);
+    if (contains_any(state, operation.lost_when)) continue;
     if (executed_of(state[0], at) < operation.answers_before) return;  // nor has what is behind it
     const bool in_turn = operation.verb != Verb::WritePersist || !persisting;
     persisting = persisting || operation.verb == Verb::WritePersist;
@@ -119,8 +122,50 @@ void next_persist(const Program& program, const State<words>& state, std::size_t
   }
 }
 
+/// The effect of one micro-step of the responder.
+template <std::size_t words>
+void react(const Program& program, const Reaction& reaction, State<words>& state) {
+  if (!contains(state, reaction.reads)) return;
+  if (reaction.kind == Reaction::Kind::Store) put(program, state, reaction.cell);
+  if (reaction.kind == Reaction::Kind::Flush) drain(program, state, reaction.flushes);
+}
+
+/// Where messages may be lost: the one with which the responder begins next. Between two of them
+/// its position is 0.
+template <std::size_t words>
+const Message* next_taken(const Program& program, const State<words>& state, std::size_t at) {
+  bool gap = false;
+  for (const Message& message : program.messages) {
+    if (program.operations[message.operation].connection != at) continue;
+    if (contains(state, message.taken)) continue;
+    const bool here = contains(state, message.complete_when);
+    gap = gap || !here;
+    if (!here || message.reactions_first == message.reactions_end) continue;
+    if (!gap || !message.numbered) return &message;
+  }
+  return nullptr;
+}
+
+template <std::size_t words, typename Visit>
+void next_respond_to_any(const Program& program, const State<words>& state, std::size_t at,
+                         Visit& visit) {
+  const std::size_t before = responder_of(state[0], at);
+  const Message* message = message_in_work(program, at, before);
+  const bool begins = message == nullptr;
+  if (begins) message = next_taken(program, state, at);
+  if (message == nullptr) return;
+  const std::size_t position = begins ? message->reactions_first : before;
+  const std::size_t after = position + 1 == message->reactions_end ? 0 : position + 1;
+  State<words> next = state;
+  next[0] += (after - before) * one_responder(at);
+  for (std::size_t word = 0; word < words; ++word) next[word] |= message->taken[word];
+  react(program, program.connections[at].reactions[position], next);
+  visit(next, Action{Action::Kind::Respond, at, position});
+}
+
 template <std::size_t words, typename Visit>
 void next_respond(const Program& program, const State<words>& state, std::size_t at, Visit& visit) {
+  if (program.loses) return next_respond_to_any(program, state, at, visit);
   const Connection& connection = program.connections[at];
   const std::size_t position = responder_of(state[0], at);
   if (position >= connection.reactions.size()) return;
@@ -129,9 +174,7 @@ void next_respond(const Program& program, const State<words>& state, std::size_t
   if (reaction.kind == Reaction::Kind::Await && !contains(state, reaction.fetched)) return;
   State<words> next = state;
   next[0] += one_responder(at);
-  const bool whole = contains(state, reaction.reads);
-  if (whole && reaction.kind == Reaction::Kind::Store) put(program, next, reaction.cell);
-  if (whole && reaction.kind == Reaction::Kind::Flush) drain(program, next, reaction.flushes);
+  react(program, reaction, next);
   visit(next, Action{Action::Kind::Respond, at, position});
 }
 

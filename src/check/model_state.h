@@ -20,6 +20,13 @@ bool contains(const State<words>& state, const Mask& mask) {
 }
 
 template <std::size_t words>
+bool contains_any(const State<words>& state, const Mask& mask) {
+  std::uint64_t found = 0;
+  for (std::size_t word = 0; word < words; ++word) found |= mask[word] & state[word];
+  return found != 0;
+}
+
+template <std::size_t words>
 bool covers(const Mask& cells, const Mask& wanted) {
   std::uint64_t missing = 0;
   for (std::size_t word = 0; word < words; ++word) missing |= wanted[word] & ~cells[word];
@@ -37,6 +44,32 @@ inline bool in_mask(const Mask& mask, std::size_t cell) {
   return (mask[word_of(cell)] & bit_of(cell)) != 0;
 }
 
+/// The message in the midst of which the responder is. Only where messages may be lost.
+inline const Message* message_in_work(const Program& program, std::size_t connection,
+                                      std::size_t position) {
+  for (const Message& message : program.messages) {
+    if (program.operations[message.operation].connection != connection) continue;
+    if (message.reactions_first < position && position < message.reactions_end) return &message;
+  }
+  return nullptr;
+}
+
+/// How many acknowledgements the responder has sent over a connection.
+template <std::size_t words>
+std::size_t acks_sent(const Program& program, const State<words>& state, std::size_t at) {
+  const std::vector<std::size_t>& before = program.connections[at].acks_sent;
+  const std::size_t position = responder_of(state[0], at);
+  if (!program.loses) return before[position];
+  std::size_t sent = 0;
+  for (const Message& message : program.messages) {
+    if (program.operations[message.operation].connection != at) continue;
+    if (!contains(state, message.taken)) continue;
+    sent += before[message.reactions_end] - before[message.reactions_first];
+  }
+  const Message* const current = message_in_work(program, at, position);
+  return current == nullptr ? sent : sent - (before[current->reactions_end] - before[position]);
+}
+
 template <std::size_t words>
 bool may_pass(const Program& program, const State<words>& state, const Wait& wait) {
   const std::uint64_t word = state[0];
@@ -45,8 +78,7 @@ bool may_pass(const Program& program, const State<words>& state, const Wait& wai
     case Wait::Kind::Delivered: return delivered_of(word, wait.connection) >= wait.count;
     case Wait::Kind::Executed: return executed_of(word, wait.connection) >= wait.count;
     case Wait::Kind::Acks: {
-      const Connection& connection = program.connections[wait.connection];
-      return connection.acks_sent[responder_of(word, wait.connection)] >= wait.count;
+      return acks_sent(program, state, wait.connection) >= wait.count;
     }
     case Wait::Kind::Cells: return contains(state, wait.cells);
     case Wait::Kind::Never: break;
@@ -68,6 +100,17 @@ std::size_t progress(const Program& program, const State<words>& state) {
     ++resolved;
   }
   return resolved;
+}
+
+/// Whether something that was posted is not here: perhaps it is lost.
+template <std::size_t words>
+bool misses_something(const Program& program, const State<words>& state) {
+  for (const Operation& operation : program.operations) {
+    const Connection& connection = program.connections[operation.connection];
+    if (operation.slot_end > connection.posts_before[pc_of(state[0])]) continue;
+    if (!contains(state, operation.cell_mask)) return true;
+  }
+  return false;
 }
 
 /// Whether everything was acknowledged.

@@ -142,6 +142,10 @@ PathStep said(const Program& program, const Action& action) {
               fmt::format("{} arrives and becomes visible", cell_words(program, action.index))};
     case Action::Kind::Show: break;
   }
+  if (program.loses) {
+    return {Place::Requester, Place::Visible,
+            fmt::format("{} arrives and becomes visible", cell_words(program, action.index))};
+  }
   return {Place::Rnic, Place::Visible,
           fmt::format("{} becomes visible", cell_words(program, action.index))};
 }
@@ -184,6 +188,20 @@ void drained_steps(const Program& program, const Mask& before, const Mask& after
     ++count;
   }
   if (count != 0) path.push_back(drained(names, count > 1));
+}
+
+/// What can not come any more from here on.
+void lost_steps(const Program& program, const Wide& before, const Wide& after,
+                std::vector<PathStep>& path) {
+  for (const Operation& operation : program.operations) {
+    if (contains_any(before, operation.lost_when)) continue;
+    if (!contains_any(after, operation.lost_when)) continue;
+    if (contains(after, operation.cell_mask)) continue;
+    const bool in_part = contains_any(after, operation.cell_mask);
+    path.push_back({Place::Requester, Place::Requester,
+                    fmt::format("{}{} is lost on the way", in_part ? "a part of " : "",
+                                steps_words(program, operation))});
+  }
 }
 
 /// The requester's steps between two program counters.
@@ -260,6 +278,7 @@ std::vector<PathStep> make_path(const Program& program, const std::vector<Action
       drained_steps(program, kept_cells(program, before).surely, kept_cells(program, after).surely,
                     path);
     }
+    lost_steps(program, before, after, path);
     path.push_back(said(program, actions[index]));
     path.back().text += over_newer(program, before, after);
     path.back().text += from_torn(program, before, actions[index]);

@@ -24,6 +24,7 @@ class Printer : private Layout {
                         script.connections, script.reactions.size() + 1);
     text += fmt::format("bool arrived[{}];\nbool vis[{}];\nbool dom[{}];\nbool answered[{}];\n\n",
                         slots + 1, cells + 1, cells + 1, requests.size() + 1);
+    if (loses()) text += fmt::format("bool taken[{}];\n\n", script.reactions.size() + 1);
     const std::vector<Item> fetched = fetched_items();
     if (!fetched.empty()) text += fmt::format("bool asked[{}];\n\n", script.epoch_of_item.size());
     if (!places.empty()) text += fmt::format("byte now[{0}];\nbyte med[{0}];\n\n", places.size());
@@ -37,6 +38,14 @@ class Printer : private Layout {
   }
 
  private:
+  /// Whether what is posted may not arrive.
+  bool loses() const { return profile.qp_type != QpType::Rc; }
+
+  /// A label where a process may wait for ever: what it waits for may be lost.
+  std::string may_end(std::size_t number) const {
+    return loses() ? fmt::format("endwait{}:", number) : "";
+  }
+
   std::string requester() const {
     std::string text = "active proctype requester() {\n";
     const std::vector<std::size_t> senders = ack_senders();
@@ -50,12 +59,14 @@ class Printer : private Layout {
       if (index == script.steps.size()) break;
       const RequesterStep& step = script.steps[index];
       if (script.mixed && step.kind != Kind::Post) {
-        text += fmt::format("  {};\n", over(step));
+        text += fmt::format("{}  {};\n", may_end(index), over(step));
         continue;
       }
       switch (step.kind) {
         case Kind::Post: text += fmt::format("  sent = {};\n", request_of_step[index] + 1); break;
-        case Kind::WaitAck: text += fmt::format("  {};\n", received(senders, acks++)); break;
+        case Kind::WaitAck:
+          text += fmt::format("{}  {};\n", may_end(index), received(senders, acks++));
+          break;
         case Kind::WaitCompletion:
           text += fmt::format("  {};\n", completion(request_of_step[step.of]));
           break;
@@ -89,8 +100,12 @@ class Printer : private Layout {
       for (std::size_t step = 0; step < promise.step; ++step) {
         posts += script.steps[step].kind == Kind::Post ? 1 : 0;
       }
-      text += fmt::format("  sent >= {};\n", posts);
-      for (const RequesterStep& wait : promise.waits) text += fmt::format("  {};\n", over(wait));
+      text += fmt::format("{}  sent >= {};\n", loses() ? fmt::format("endsent{}:", resolved) : "",
+                          posts);
+      for (std::size_t wait = 0; wait < promise.waits.size(); ++wait) {
+        const std::size_t label = resolved * script.steps.size() + wait;
+        text += fmt::format("{}  {};\n", may_end(label), over(promise.waits[wait]));
+      }
       text += fmt::format("  acked = {};\n", ++resolved);
     }
     return text + "}\n\n";
@@ -121,7 +136,7 @@ class Printer : private Layout {
   std::string completion(std::size_t index) const {
     if (!is_posted(requests[index].step->verb)) return fmt::format("answered[{}]", index);
     if (requests[index].step->verb == Verb::WritePersist) return persisted(index);
-    if (completes_early(profile.transport)) return "true";
+    if (loses() || completes_early(profile.transport)) return "true";
     return fmt::format("arrived[{}]", requests[index].slot_last);
   }
 
@@ -137,6 +152,7 @@ class Printer : private Layout {
   bool persists_in_order() const { return durable && profile.domain == PersistenceDomain::Dmp; }
 
   std::string wire(std::size_t at) const {
+    if (loses()) return "";  // what comes, becomes visible
     std::string text = fmt::format("active proctype wire{}() {{\n", at);
     for (std::size_t index = 0; index < requests.size(); ++index) {
       const Request& request = requests[index];
@@ -154,7 +170,7 @@ class Printer : private Layout {
   /// One after the other, or where the order of WRITEs is not known each by itself; the units of
   /// one in any order.
   std::string posted_requests(std::size_t at) const {
-    const bool ordered = keeps_write_order(profile);
+    const bool ordered = keeps_write_order(profile) && !loses();
     std::string text;
     std::string in_turn;
     for (std::size_t index = 0; index < requests.size(); ++index) {
@@ -214,11 +230,52 @@ class Printer : private Layout {
     for (const Unit& unit : requests[index].units) {
       const std::string here =
           guard.empty() ? fmt::format("arrived[{}] && ", unit.slot) : std::string();
-      text += fmt::format("  :: atomic {{ {1}!vis[{0}]{3} -> {2} }}\n", unit.cell, here,
-                          show(unit.cell), persisted_before(index));
+      text += fmt::format("  :: atomic {{ {1}!vis[{0}]{3}{4} -> {2} }}\n", unit.cell, here,
+                          show(unit.cell), persisted_before(index), not_lost(index));
       all.push_back(fmt::format("vis[{}]", unit.cell));
     }
     return text + fmt::format("  :: {} -> break\n  od;\n", joined(all, " && ", "true"));
+  }
+
+  /// Over UC: that nothing has shown yet that what is missing of a request is lost.
+  std::string not_lost(std::size_t index) const {
+    std::string guard;
+    if (profile.qp_type != QpType::Uc) return guard;
+    for (std::size_t later = index + 1; later < requests.size(); ++later) {
+      if (requests[later].connection != requests[index].connection) continue;
+      for (const Unit& unit : requests[later].units) {
+        if (keeps_write_order(profile)) guard += fmt::format(" && !vis[{}]", unit.cell);
+      }
+      if (is_message(*requests[later].step)) guard += fmt::format(" && !taken[{}]", number(later));
+    }
+    return guard;
+  }
+
+  /// Of a message, counted from 0.
+  std::size_t number(std::size_t message) const {
+    std::size_t count = 0;
+    for (std::size_t index = 0; index < message; ++index) {
+      count += is_message(*requests[index].step) ? 1 : 0;
+    }
+    return count;
+  }
+
+  /// That the responder takes a message which may be lost next: one with a number in its turn,
+  /// another when it has come.
+  std::string takes(std::size_t index) const {
+    std::string guard = fmt::format("!taken[{}] && {}", number(index), receive_completion(index));
+    for (std::size_t earlier = 0; earlier < index; ++earlier) {
+      if (!is_message(*requests[earlier].step)) continue;
+      if (requests[earlier].connection != requests[index].connection) continue;
+      const bool reacts = !script.reactions[number(earlier)].empty();
+      if (requests[index].step->verb == Verb::WriteImm) {
+        if (reacts) guard += fmt::format(" && !({})", takes(earlier));
+      } else {
+        guard += reacts ? fmt::format(" && taken[{}]", number(earlier))
+                        : fmt::format(" && {}", receive_completion(earlier));
+      }
+    }
+    return guard;
   }
 
   std::string other_requests(std::size_t at) const {
@@ -346,9 +403,11 @@ class Printer : private Layout {
 
   std::string responder(std::size_t at) const {
     std::string text = fmt::format("active proctype responder{}() {{\n", at);
-    std::vector<bool> named(script.epoch_of_item.size(), false);
-    std::vector<bool> received(named.size(), false);
-    std::vector<bool> readable(named.size(), false);
+    if (loses()) text += "end: do\n";
+    const std::vector<bool> none(script.epoch_of_item.size(), false);
+    std::vector<bool> named = none;
+    std::vector<bool> received = none;
+    std::vector<bool> readable = none;
     std::size_t message = 0;
     for (std::size_t index = 0; index < requests.size(); ++index) {
       const RequesterStep& step = *requests[index].step;
@@ -357,13 +416,23 @@ class Printer : private Layout {
         ++message;
         continue;
       }
+      // Where it came without those before it, they have named nothing.
+      if (loses() && step.verb == Verb::WriteImm) named = received = readable = none;
       for (const Item item : step.items) {
         named[item] = true;
         if (sends_items(step.verb)) received[item] = true;
       }
       for (const Item item : step.flush) named[item] = true;
       for (const Item item : step.readable) named[item] = readable[item] = true;
-      text += fmt::format("end{}: {};\n", index, receive_completion(index));
+      if (loses()) {
+        if (script.reactions[message].empty()) {
+          ++message;
+          continue;
+        }
+        text += fmt::format("  :: atomic {{ {} -> taken[{}] = true }};\n", takes(index), message);
+      } else {
+        text += fmt::format("end{}: {};\n", index, receive_completion(index));
+      }
       for (const ResponderAction& action : script.reactions[message]) {
         if (action.kind == ResponderAction::Kind::Ack) {
           text += fmt::format("  acks[{}]++;\n", at);
@@ -379,7 +448,7 @@ class Printer : private Layout {
       }
       text += fmt::format("  handled[{}] = true;\n", message++);
     }
-    return text + "  skip\n}\n\n";
+    return text + (loses() ? "  :: false\n  od\n}\n\n" : "  skip\n}\n\n");
   }
 
   /// That a message which is polled is not all there; "" where it is whole when it is found.
@@ -400,7 +469,7 @@ class Printer : private Layout {
       }
       return joined(terms, " && ", "true");
     }
-    for (std::size_t earlier = 0; earlier <= index; ++earlier) {
+    for (std::size_t earlier = loses() ? index : 0; earlier <= index; ++earlier) {
       if (!is_posted(requests[earlier].step->verb)) continue;
       if (requests[earlier].connection != requests[index].connection) continue;
       for (const Unit& unit : requests[earlier].units) {

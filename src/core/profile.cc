@@ -57,6 +57,15 @@ std::string_view to_string(WriteOrder order) {
 
 std::string_view to_string(DmaDirties dirties) { return dirties == DmaDirties::Yes ? "yes" : "no"; }
 
+std::string_view to_string(QpType type) {
+  switch (type) {
+    case QpType::Rc: return "rc";
+    case QpType::Uc: return "uc";
+    case QpType::Ud: return "ud";
+  }
+  return "unknown";
+}
+
 Result<PersistenceDomain> parse_persistence_domain(std::string_view word) {
   using enum PersistenceDomain;
   return parse("persistence domain", word, std::array{None, Page, Dmp, Mhp, Wsp});
@@ -83,11 +92,17 @@ Result<DmaDirties> parse_dma_dirties(std::string_view word) {
   return parse("dma dirties", word, std::array{DmaDirties::No, DmaDirties::Yes});
 }
 
+Result<QpType> parse_qp_type(std::string_view word) {
+  return parse("queue pair type", word, std::array{QpType::Rc, QpType::Uc, QpType::Ud});
+}
+
 std::string describe(const ServerProfile& profile) {
   const bool asked = profile.domain == PersistenceDomain::Page && !placed_by_cpu(profile.transport);
-  return fmt::format("{}, ddio {}, receive buffers {}, {}{}{}", to_string(profile.domain),
+  const bool reliable = profile.qp_type == QpType::Rc;
+  return fmt::format("{}, ddio {}, receive buffers {}, {}{}{}{}", to_string(profile.domain),
                      to_string(profile.ddio), to_string(profile.receive_buffers),
                      to_string(profile.transport),
+                     reliable ? "" : fmt::format(", {}", to_string(profile.qp_type)),
                      keeps_write_order(profile) ? "" : ", write order unknown",
                      asked ? fmt::format(", dma dirties {}", to_string(profile.dma_dirties)) : "");
 }

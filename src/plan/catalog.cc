@@ -1,6 +1,7 @@
 // One function per family of methods; each adds its members where they are right.
 #include "plan/catalog.h"
 
+#include <algorithm>
 #include <numeric>
 
 #include "plan/steps.h"
@@ -27,6 +28,20 @@ struct Facts {
   bool sflush_persists = false;     // SFLUSH brings messages and what it names into the domain
 };
 
+/// Whether a method is right over queue pairs that lose what is posted: each message brings all
+/// that it is answered for, and has a number, so that the responder misses the one before it. A
+/// WRITE may be lost in front of the message that vouches for it, and a WRITE_WITH_IMM has no
+/// number.
+bool bears_loss(const Method& method, QpType type) {
+  if (fetches(method)) return false;
+  if (type == QpType::Ud && writes_acks(method)) return false;
+  return std::all_of(
+      method.requester.begin(), method.requester.end(), [&](const RequesterStep& step) {
+        if (step.kind != RequesterStep::Kind::Post) return true;
+        return step.verb == Verb::Send || (type == QpType::Uc && step.verb == Verb::WritePolled);
+      });
+}
+
 class Catalog {
  public:
   Catalog(const ServerProfile& server, const Request& request) : request_(request) {
@@ -38,7 +53,7 @@ class Catalog {
     facts_.visible_is_not_enough = durable && (page || dmp);
     const bool delivery_keeps =
         durable ? server.domain == PersistenceDomain::Wsp : request.level == Level::Received;
-    facts_.arrival_is_enough = delivery_keeps && !early;
+    facts_.arrival_is_enough = delivery_keeps && !early && server.qp_type == QpType::Rc;
     facts_.messages_survive =
         durable && server.receive_buffers == ReceiveBuffers::Pm && !facts_.responder_must_flush;
     // A READ in place of a FLUSH has to lie inside what was written, and no requester reaches a
@@ -63,12 +78,23 @@ class Catalog {
       first += count;
     }
     if (durable && server.domain == PersistenceDomain::None) return;
+    if (!has_qp_type(server.transport, server.qp_type)) return;
+    add_all();
+    if (server.qp_type == QpType::Rc) return;
+    std::erase_if(known_,
+                  [&](const Known& each) { return !bears_loss(each.method, server.qp_type); });
+  }
+
+  std::vector<Known> take() && { return std::move(known_); }
+
+ private:
+  void add_all() {
     one_message();
-    if (request.polled) one_polled_message();
-    if (request.responder_posts) answered_by_write();
+    if (request_.polled) one_polled_message();
+    if (request_.responder_posts) answered_by_write();
     if (facts_.sync_misses_writes) return;  // all others have something written
-    if (request.polled) polled_writes();
-    if (request.responder_posts) read_by_responder();
+    if (request_.polled) polled_writes();
+    if (request_.responder_posts) read_by_responder();
     persisted_in_order();
     flushed_by_lookup();
     one_sided(Primary::Write);
@@ -82,9 +108,6 @@ class Catalog {
     message_first();
   }
 
-  std::vector<Known> take() && { return std::move(known_); }
-
- private:
   void add(std::string name, Primary primary, Steps steps, Reactions reactions, std::string reason,
            bool later_any_size = true) {
     Method method;

@@ -27,7 +27,8 @@ struct Known {
 };
 
 /// The methods that are right on `server`, in a fixed order, names unique. Empty only where no
-/// method can be right (level Durable or Committed, domain None).
+/// method can be right (level Durable or Committed, domain None; a transport that has no such queue
+/// pairs).
 std::vector<Known> known_methods(const ServerProfile& server, const Request& request);
 
 }  // namespace perdure::plan

@@ -54,6 +54,7 @@ Json scenario_json(const Scenario& scenario) {
                     {"transport", to_string(server.transport)},
                     {"write_order", to_string(server.write_order)},
                     {"dma_dirties", to_string(server.dma_dirties)}};
+  if (server.qp_type != QpType::Rc) json["server"]["qp_type"] = to_string(server.qp_type);
   // What a method may rest on; what is not there is not named.
   const auto name = [&json](const char* capability, bool has) {
     if (has) json["server"][capability] = true;

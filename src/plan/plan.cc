@@ -30,7 +30,9 @@ Result<void> check_update(const Update& update) {
 }
 
 /// Whether every message of the method fits into a receive buffer.
-bool messages_fit(const Method& method, const Update& update) {
+bool messages_fit(const Method& method, const Update& update, QpType type) {
+  const std::uint64_t datagram =
+      type == QpType::Ud ? kDatagramBytesMax : std::numeric_limits<std::uint64_t>::max();
   return std::all_of(
       method.requester.begin(), method.requester.end(), [&](const RequesterStep& step) {
         if (step.kind != RequesterStep::Kind::Post || !sends_items(step.verb)) return true;
@@ -39,7 +41,7 @@ bool messages_fit(const Method& method, const Update& update) {
         for (const Item item : step.items) {
           bytes += method.shape.epoch_of(item) == 0 ? update.bytes : update.later_bytes;
         }
-        return bytes <= update.message_bytes_max;
+        return bytes <= std::min(update.message_bytes_max, datagram);
       });
 }
 
@@ -63,7 +65,31 @@ Error nothing_is_durable(const ServerProfile& server) {
                            describe(server))};
 }
 
+/// Over queue pairs that are not reliable: what they are short of.
+Error nothing_survives_loss(const ServerProfile& server, const Update& update) {
+  const std::string_view type = to_string(server.qp_type);
+  if (server.qp_type == QpType::Ud && update.message_bytes_max >= kDatagramBytesMax) {
+    return Error{
+        ErrorCode::Unsupported,
+        fmt::format("no method makes a {} update of {} bytes {} over ud: it has only SENDs, "
+                    "of at most {} bytes, {} of which are the message's own; allow SEND, "
+                    "take smaller items, or rc",
+                    to_string(update.shape), update.bytes, to_string(update.level),
+                    kDatagramBytesMax, kMessageOverheadBytes)};
+  }
+  return Error{
+      ErrorCode::Unsupported,
+      fmt::format("no method makes a {} update of {} bytes {} over {} with receive buffers of {} "
+                  "bytes: what is posted may be lost, so one message has to bring all that it is "
+                  "answered for (a WRITE may be missing in front of it, a WRITE_WITH_IMM has no "
+                  "number), and there are no READs, FLUSHes or atomics; allow SEND, larger receive "
+                  "buffers, or rc",
+                  to_string(update.shape), update.bytes, to_string(update.level), type,
+                  update.message_bytes_max)};
+}
+
 Error nothing_is_left(const ServerProfile& server, const Update& update) {
+  if (server.qp_type != QpType::Rc) return nothing_survives_loss(server, update);
   const std::string by =
       update.primary ? fmt::format(" by {}", to_string(*update.primary)) : std::string();
   return Error{ErrorCode::Unsupported,
@@ -110,11 +136,16 @@ Result<std::vector<Planner::Ranked>> Planner::rank(std::uint64_t bytes,
   update.bytes = bytes;
   update.primary = primary;
   PERDURE_TRY_VOID(check_update(update));
+  if (!has_qp_type(server_.transport, server_.qp_type)) {
+    return Error{ErrorCode::Unsupported,
+                 fmt::format("{} has no {} queue pairs: only infiniband and roce have them",
+                             to_string(server_.transport), to_string(server_.qp_type))};
+  }
   if (known_.empty()) return nothing_is_durable(server_);
   std::vector<Ranked> found;
   for (const Known& each : known_) {
     if (update.primary && each.method.primary != *update.primary) continue;
-    if (!messages_fit(each.method, update)) continue;
+    if (!messages_fit(each.method, update, server_.qp_type)) continue;
     const bool asked = update.primary == Primary::WriteImm || update.immediate_names_place;
     if (acts_on_immediate(each.method) && !asked) continue;
     const double cost =
@@ -172,8 +203,9 @@ Result<std::vector<Crossover>> crossovers(const ServerProfile& server, const Upd
   std::uint64_t low = 1;
   while (low < bytes_max) {
     std::uint64_t high = low > bytes_max / 2 ? bytes_max : low * 2;
-    PERDURE_TRY(at_high, cheapest(high));
-    if (at_high.front().method.name == found.back().method.name) {
+    const auto at_high = cheapest(high);
+    if (!at_high.ok()) break;
+    if (at_high->front().method.name == found.back().method.name) {
       low = high;
       continue;
     }

@@ -32,7 +32,8 @@ struct Update {
   /// Whether the responder posts READs and WRITEs of the requester's memory: methods that make it
   /// fetch what is to be durable, or write its acknowledgements, are offered, too.
   bool responder_posts = false;
-  /// What a receive buffer of the responder holds; a method with a larger message is left out.
+  /// What a receive buffer of the responder holds; a method with a larger message is left out. Over
+  /// ud a message has at most kDatagramBytesMax.
   std::uint64_t message_bytes_max = std::numeric_limits<std::uint64_t>::max();
 };
 
@@ -87,8 +88,8 @@ struct Crossover {
   double cost_ns = 0;  // at `bytes`
 };
 
-/// How the choice changes with the size, from 1 byte to `bytes_max`; the first entry is at 1 byte.
-/// Errors: as for candidates.
+/// How the choice changes with the size, from 1 byte to `bytes_max`, or as far as there is a
+/// method; the first entry is at 1 byte. Errors: as for candidates, of an item of 1 byte.
 Result<std::vector<Crossover>> crossovers(const ServerProfile& server, const Update& update,
                                           const CostModel& costs, std::uint64_t bytes_max);
 

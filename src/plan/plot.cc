@@ -17,8 +17,9 @@ Result<CostCurves> cost_curves(const ServerProfile& server, const Update& update
   for (std::uint64_t bytes = 1; bytes <= bytes_max; bytes *= 2) {
     Update sized = update;
     sized.bytes = bytes;
-    PERDURE_TRY(found, candidates(server, sized, costs));
-    for (const Candidate& candidate : found) {
+    const auto found = candidates(server, sized, costs);
+    if (!found.ok()) break;  // no message holds as much: crossovers says why nothing holds any
+    for (const Candidate& candidate : *found) {
       CostCurve& curve = by_name[candidate.method.name];
       curve.method = candidate.method.name;
       curve.points.push_back({bytes, candidate.cost_ns});
@@ -45,8 +46,9 @@ Result<std::string> cost_plot_text(const ServerProfile& server, const Update& up
     }
     Update sized = update;
     sized.bytes = bytes;
-    PERDURE_TRY(found, candidates(server, sized, costs));
-    const double microseconds = found.front().cost_ns / 1000;
+    const auto found = candidates(server, sized, costs);
+    if (!found.ok()) return text;  // no message holds as much
+    const double microseconds = found->front().cost_ns / 1000;
     const double decades = std::log10(std::max(microseconds, 0.01)) + 2;  // from 10 ns on
     text += fmt::format("{:>10} {:>12.2f} us  {}\n", format_bytes(bytes), microseconds,
                         std::string(static_cast<std::size_t>(decades * kBarPerDecade) + 1, '#'));

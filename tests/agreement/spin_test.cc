@@ -210,6 +210,38 @@ TEST_F(Spin, AgreesOnRespondersThatPost) {
   EXPECT_GE(wrong, 8u);
 }
 
+/// Whatever is planned over RC, over queue pairs that lose it; alone, and what is short pipelined.
+TEST_F(Spin, AgreesWhereMessagesAreLost) {
+  std::size_t right = 0;
+  std::size_t wrong = 0;
+  for (const QpType type : {QpType::Uc, QpType::Ud}) {
+    for (const WriteOrder order : {WriteOrder::Ordered, WriteOrder::Unknown}) {
+      ServerProfile profile{PersistenceDomain::Dmp, Ddio::On, ReceiveBuffers::Dram,
+                            Transport::Roce,        {},       order};
+      for (const UpdateShape& shape : {singleton(), compound()}) {
+        profile.qp_type = QpType::Rc;
+        const auto known = plan::known_methods(profile, {shape, Level::Durable, true, true, true});
+        profile.qp_type = type;
+        for (const plan::Known& each : known) {
+          for (const std::size_t updates : {1u, 2u}) {
+            if (updates == 2 && shape != singleton()) continue;
+            check::CheckOptions options;
+            options.updates_in_flight = updates;
+            options.units_per_item = updates == 2 ? 1 : 2;
+            const check::Report report = check::check(each.method, profile, options);
+            if (report.verdict == check::Verdict::NotModelled) continue;
+            EXPECT_EQ(holds(check::to_promela(each.method, profile, options)), report.holds())
+                << describe(profile) << ": " << plan::one_line(each.method);
+            ++(report.holds() ? right : wrong);
+          }
+        }
+      }
+    }
+  }
+  EXPECT_GE(right, 12u);
+  EXPECT_GE(wrong, 8u);
+}
+
 TEST_F(Spin, AgreesWhereWritesKeepNoOrder) {
   std::size_t right = 0;
   for (const plan::Scenario& scenario : plan::paper_methods(Transport::InfiniBand)) {

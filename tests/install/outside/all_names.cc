@@ -46,6 +46,7 @@ void name_words() {
   name<std::string_view (*)(Transport)>(&to_string);
   name<std::string_view (*)(WriteOrder)>(&to_string);
   name<std::string_view (*)(DmaDirties)>(&to_string);
+  name<std::string_view (*)(QpType)>(&to_string);
   name<std::string_view (*)(PoolStatus)>(&to_string);
   name<std::string_view (*)(Severity)>(&to_string);
   name(&parse_persistence_domain);
@@ -54,6 +55,7 @@ void name_words() {
   name(&parse_transport);
   name(&parse_write_order);
   name(&parse_dma_dirties);
+  name(&parse_qp_type);
   name(&describe);
   name(&set_option);
   name(&parse_log_options);
