@@ -397,5 +397,44 @@ TEST(LogTogether, TheCommittedWordPromisesNothingThatWasNotSent) {
   EXPECT_LT(report.tail, log->status().tail) << "nothing was shown";
 }
 
+// Appended without a look at anything between, by the short way as far as there is one: a record
+// ends before the head and with its lap, wherever they are.
+TEST(LogTogether, AppendingWithoutALookStopsAtTheHeadAndAtTheLap) {
+  constexpr std::uint64_t kSmallPool = 80 * 1024;
+  for (const std::size_t bytes : {1u, 24u, 40u, 100u, 200u}) {
+    Cluster cluster(3, kSmallPool);
+    auto opened = cluster.open({0, 1, 2}, cluster.options());
+    ASSERT_TRUE(opened.ok()) << opened.error().message;
+    Writer log = std::move(opened).value();
+    std::uint64_t appended = 0;
+    std::uint64_t kept = 0;
+    std::vector<Ticket> tickets;
+    for (int lap = 0; lap < 4; ++lap) {
+      ErrorCode stopped = ErrorCode::QueueFull;
+      for (std::uint64_t count = 0; count < kSmallPool; ++count) {
+        const std::string record(bytes, static_cast<char>('a' + appended % 26));
+        const auto ticket = log->append(std::as_bytes(std::span(record)));
+        if (!ticket.ok()) {
+          stopped = ticket.code();
+          break;
+        }
+        tickets.push_back(*ticket);
+        ++appended;
+      }
+      ASSERT_EQ(stopped, ErrorCode::LogFull) << bytes;
+      Cluster::settle(*log);
+      std::vector<std::string> records;
+      const log::ScanReport report = cluster.scan(1, &records);
+      EXPECT_FALSE(report.damaged()) << bytes;
+      ASSERT_EQ(records.size(), appended - kept) << bytes << ", lap " << lap;
+      for (std::uint64_t at = kept; at < appended; ++at) {
+        ASSERT_EQ(records[at - kept], std::string(bytes, static_cast<char>('a' + at % 26)));
+      }
+      kept += (appended - kept) * 2 / 3;
+      ASSERT_TRUE(log->trim(tickets[kept].lsn).ok());
+    }
+  }
+}
+
 }  // namespace
 }  // namespace perdure

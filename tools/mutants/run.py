@@ -12,6 +12,7 @@ one survives, does not build, or changes a line that is no longer there.
 
 import argparse
 import fnmatch
+import os
 import pathlib
 import re
 import shlex
@@ -105,7 +106,11 @@ def copy_tree(root, scratch):
 
 def build(options, targets):
     command = shlex.split(options.build_command) + ["-C", str(options.build), *targets]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=BUILD_SECONDS_MAX)
+    # What ccache keeps of another tree may name that tree's files as what an object depends on: then
+    # the changed one is not compiled again, and its mutant seems to survive.
+    environment = dict(os.environ, CCACHE_DISABLE="1")
+    done = subprocess.run(command, capture_output=True, text=True, timeout=BUILD_SECONDS_MAX,
+                          env=environment)
     return done.returncode == 0, done.stdout + done.stderr
 
 

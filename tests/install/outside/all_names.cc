@@ -172,5 +172,5 @@ int main() {
   name_life<Region>();
   name_life<RpcServer>();
   name_life<RpcClient>();
-  std::cout << (named == 103 ? "all" : "not all") << '\n';
+  std::cout << (named == 105 ? "all" : "not all") << '\n';
 }
