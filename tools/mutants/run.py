@@ -106,8 +106,8 @@ def copy_tree(root, scratch):
 
 def build(options, targets):
     command = shlex.split(options.build_command) + ["-C", str(options.build), *targets]
-    # What ccache keeps of another tree may name that tree's files as what an object depends on: then
-    # the changed one is not compiled again, and its mutant seems to survive.
+    # What ccache keeps of another tree may name that tree's files as what an object depends on:
+    # then the changed one is not compiled again, and its mutant seems to survive.
     environment = dict(os.environ, CCACHE_DISABLE="1")
     done = subprocess.run(command, capture_output=True, text=True, timeout=BUILD_SECONDS_MAX,
                           env=environment)
