@@ -287,6 +287,16 @@ struct CompileOptions {
 Result<Program> compile(const Script& script, const ServerProfile& profile,
                         const CompileOptions& options);
 
+/// The message in the midst of which the responder is. Only where messages may be lost.
+inline const Message* message_in_work(const Program& program, std::size_t connection,
+                                      std::size_t position) {
+  for (const Message& message : program.messages) {
+    if (program.operations[message.operation].connection != connection) continue;
+    if (message.reactions_first < position && position < message.reactions_end) return &message;
+  }
+  return nullptr;
+}
+
 /// Fills in what recovery does, after everything else has been compiled.
 void add_recovery(Program& program, Recovery recovery);
 

@@ -3,6 +3,7 @@
 
 #include "check/model.h"
 #include "check/model_recovery.h"
+#include "check/model_state.h"
 
 namespace perdure::check {
 

@@ -44,16 +44,6 @@ inline bool in_mask(const Mask& mask, std::size_t cell) {
   return (mask[word_of(cell)] & bit_of(cell)) != 0;
 }
 
-/// The message in the midst of which the responder is. Only where messages may be lost.
-inline const Message* message_in_work(const Program& program, std::size_t connection,
-                                      std::size_t position) {
-  for (const Message& message : program.messages) {
-    if (program.operations[message.operation].connection != connection) continue;
-    if (message.reactions_first < position && position < message.reactions_end) return &message;
-  }
-  return nullptr;
-}
-
 /// How many acknowledgements the responder has sent over a connection.
 template <std::size_t words>
 std::size_t acks_sent(const Program& program, const State<words>& state, std::size_t at) {
