@@ -161,7 +161,9 @@ class LogWriter::State {
     const MutexLock lock(mutex_);
     if (!may_lead()) return;
     bool once = false;
-    lead([&] { return std::exchange(once, true); }, /*may_sleep=*/false);
+    // It does not wait, but to bring replicas back.
+    lead([&] { return std::exchange(once, true); }, /*may_sleep=*/false,
+         reconnects_ ? Nanoseconds::max() : Nanoseconds{0});
   }
 
   void with_log(const std::function<void(Log&)>& use) {
