@@ -101,9 +101,10 @@ class LogWriter {
   /// Errors: InvalidArgument (moved from, or in a child of fork): it is not called.
   Result<void> with_log(const std::function<void(Log&)>& use);
 
-  /// Takes no more records, waits until those that were taken are finished, closes the log.
-  /// Errors: TimedOut (of the others, those that were appended end as OutcomeUnknown), those of
-  /// Log::close.
+  /// Takes no more records, waits until those that were taken are finished, closes the log. Its own
+  /// thread may be in one append (see Log::append), or for half a second at bringing back a
+  /// replica: that is waited for, too. Errors: TimedOut (of the others, those that were appended
+  /// end as OutcomeUnknown), those of Log::close.
   Result<void> close(std::chrono::milliseconds timeout = std::chrono::seconds(5));
 
  private:

@@ -41,7 +41,9 @@ struct Error {
   std::string message;
 };
 
-/// Holds a value or an Error. Reading the value of a failed result ends the program.
+/// Holds a value or an Error. Reading the value of a failed result, or the error of one that holds
+/// a value, is a mistake of the program: it throws (std::bad_variant_access), which ends a program
+/// that catches nothing.
 template <typename T>
 class [[nodiscard]] Result {
  public:
@@ -75,8 +77,10 @@ class [[nodiscard]] Result<void> {
 
   bool ok() const { return !error_.has_value(); }
   explicit operator bool() const { return ok(); }
-  const Error& error() const { return *error_; }
-  ErrorCode code() const { return error_->code; }
+  /// Throws std::bad_optional_access where nothing failed, as Result<T> throws: who asks a success
+  /// for its error must not read one that nobody has written.
+  const Error& error() const { return error_.value(); }
+  ErrorCode code() const { return error().code; }
 
  private:
   std::optional<Error> error_;

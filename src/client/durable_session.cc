@@ -325,7 +325,8 @@ Result<void> DurableSession::await(std::uint64_t number) {
   return {};
 }
 
-Result<void> DurableSession::write_now(std::uint64_t at, std::span<const std::byte> bytes) {
+Result<void> DurableSession::write_now(std::uint64_t at, std::span<const std::byte> bytes,
+                                       std::uint64_t* written) {
   if (!up()) return Error{ErrorCode::Disconnected, "the replica is down"};
   while (!bytes.empty()) {
     // The piece before may be in flight still: its caller had no more time for it.
@@ -336,8 +337,13 @@ Result<void> DurableSession::write_now(std::uint64_t at, std::span<const std::by
     PERDURE_TRY(number, begin_place({at, {bounce_.get(), piece.size(), bounce_memory_.get()}}));
     bounce_number_ = number;
     PERDURE_TRY_VOID(await(number));
+    if (written != nullptr) *written += piece.size();
     at += piece.size();
     bytes = bytes.subspan(piece.size());
+    // Each piece may be answered at once, and many of them take long all the same.
+    if (!bytes.empty() && deadline_ && deadline_->passed()) {
+      return Error{ErrorCode::TimedOut, "there was no time left for all of it"};
+    }
   }
   return {};
 }

@@ -162,8 +162,10 @@ class DurableSession {
   /// Writes bytes and waits until they are at the level that was asked for; they need not be
   /// registered. All that was begun before has resolved then, too. Errors: those of the connection.
   /// TimedOut: some of it may be written, and may still be when this returns; the session can go
-  /// on, and what is written next waits for it.
-  Result<void> write_now(std::uint64_t at, std::span<const std::byte> bytes);
+  /// on, and what is written next waits for it. Adds to `written` how many of them, from the first
+  /// one on, are at the level, whatever it returns.
+  Result<void> write_now(std::uint64_t at, std::span<const std::byte> bytes,
+                         std::uint64_t* written = nullptr);
 
   /// Stores a word at a multiple of 8, and waits until it is durable, whatever level was asked for.
   /// Requires DurableSessionOptions::ranges_again. Errors: those of write_now.

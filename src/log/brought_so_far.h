@@ -30,6 +30,8 @@ struct BroughtSoFar {
     Boundary before_last;  // of these records; the same as `to` where nothing is to be looked at
     Boundary to;
     std::uint64_t bytes = 0;
+    /// Of what follows `to`, so many bytes, too: a long record may take more than one call.
+    std::uint64_t behind = 0;
   };
   /// A record that could not be read where it is durable: a READ may return it a moment later. If
   /// it does not, it is damaged, however short the calls are that find it missing.
@@ -50,7 +52,8 @@ struct BroughtSoFar {
   /// How far each of these has come.
   std::array<Lsn, 4> reached() const {
     return {scan ? std::max(scan->report.tail, scan->behind.looked) : Lsn{},
-            checked ? checked->to.lsn : Lsn{}, copied ? copied->to.lsn : Lsn{},
+            checked ? checked->to.lsn : Lsn{},
+            copied ? Lsn{copied->to.lsn.value + copied->behind} : Lsn{},
             verified ? verified->lsn : Lsn{}};
   }
   /// Whether any of these has come further than ever before: not, when copying begins again at a

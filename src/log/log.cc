@@ -50,7 +50,6 @@ class Log::State {
   RnicOptions rnic;
   std::string pool;
   Level level = Level::Durable;
-  bool reconnects = false;
   SampledTimes<log::ReplicatedLog, Ticket, LogTimes> times;
   std::unique_ptr<log::ReplicatedLog> log;
   bool closed = false;
@@ -95,7 +94,6 @@ Result<Log> Log::open(LogOptions options) {
   state->rnic = options.rnic;
   state->pool = options.pool;
   state->level = std::min(options.level, Level::Durable);
-  state->reconnects = options.reconnect > std::chrono::milliseconds(0);
   PERDURE_TRY(peers, state->dialer.dial_replicas(options.peers, options.transport));
   PERDURE_TRY(
       log, log::ReplicatedLog::open(std::move(peers), writer_options(options), Clock::monotonic()));
@@ -155,7 +153,7 @@ Result<void> Log::wait(const Ticket& ticket, Level level, std::chrono::milliseco
   auto waited = state_->log->wait(ticket, level, bounded(timeout));
   state_->times.note(*state_->log);
   if (waited.ok()) return waited;
-  const bool may_return = waited.code() == ErrorCode::QuorumLost && state_->reconnects;
+  const bool may_return = waited.code() == ErrorCode::QuorumLost && state_->log->may_come_back();
   if (may_return) return Error{ErrorCode::TimedOut, waited.error().message};
   if (waited.code() != ErrorCode::QuorumLost && waited.code() != ErrorCode::Fenced) return waited;
   return Error{ErrorCode::OutcomeUnknown,

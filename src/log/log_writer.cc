@@ -34,6 +34,8 @@ constexpr std::chrono::milliseconds kIdleLook{20};
 /// What takes longer is looked at that often: replicas that are down (LogOptions::reconnect), and
 /// connections that have drifted.
 constexpr Nanoseconds kLongLookEvery = std::chrono::milliseconds(10);
+/// With a thread of its own, so much of it at a time: who closes the writer waits for it.
+constexpr Nanoseconds kLongLookOfThread = std::chrono::milliseconds(500);
 /// What is spent on asking who has taken the log over.
 constexpr std::chrono::milliseconds kWhyWithin{1000};
 /// Reading the clock costs as much as looking for answers.
@@ -88,7 +90,9 @@ class LogWriter::State {
         level_(std::min(how.level, Level::Durable)),
         spin_(bounded(how.spin)),
         reconnects_(how.reconnect > std::chrono::milliseconds(0)),
-        long_look_within_(how.replica_timeout),
+        long_look_within_(options.own_thread
+                              ? std::min<Nanoseconds>(how.replica_timeout, log::kLongLookOfThread)
+                              : Nanoseconds(how.replica_timeout)),
         event_(event),
         log_(std::move(log)) {}
   ~State() {
@@ -130,9 +134,14 @@ class LogWriter::State {
   /// Returns when the record is finished, or its time is over; leads meanwhile if nobody else does.
   Result<Ticket> await(const Submission& own) {
     MutexLock lock(mutex_);
+    // Of a record that is open whoever leads sees to that itself.
+    const auto too_late_to_begin = [&] {
+      return own->state == Submitted::State::Queued && own->deadline <= Clock::monotonic().now();
+    };
     while (!own->outcome) {
-      if (!options_.own_thread && may_lead()) {
-        lead([&] { return own->outcome.has_value(); }, /*may_sleep=*/true, own->deadline);
+      if (!options_.own_thread && may_lead() && !too_late_to_begin()) {
+        lead([&] { return own->outcome || too_late_to_begin(); }, /*may_sleep=*/true,
+             own->deadline);
         continue;
       }
       const Nanoseconds left = own->deadline - Clock::monotonic().now();
@@ -312,6 +321,8 @@ class LogWriter::State {
                                                : log_.append_pieces(submission->pieces);
       if (!ticket.ok()) {
         finish(submission, ticket.error());
+        // It has waited: others may have no more time, or want the log.
+        if (ticket.code() == ErrorCode::TimedOut) return;
         continue;
       }
       progress_ = true;
@@ -356,10 +367,13 @@ class LogWriter::State {
 
   /// Waits for the oldest record of each level: sleeping, if it is for long. If they will not get
   /// there, says so of all.
-  void await_oldest(std::chrono::milliseconds within) {
+  void await_oldest(std::chrono::milliseconds within, Nanoseconds deadline) {
     for (auto& open : open_) {
       if (open.empty()) continue;
-      const auto waited = log_.wait(open.front()->ticket, open.front()->level, within);
+      const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
+          deadline - Clock::monotonic().now());
+      const auto waited = log_.wait(open.front()->ticket, open.front()->level,
+                                    std::clamp(left, std::chrono::milliseconds(0), within));
       finish_reached();
       if (!waited.ok() && waited.code() != ErrorCode::TimedOut) {
         return finish_all_open(waited.error().message);
@@ -375,12 +389,12 @@ class LogWriter::State {
     take_queue();
     const auto polled = log_.poll();
     finish_reached();
-    const bool lost = !polled.ok() && !reconnects_;
+    const bool lost = !polled.ok() && (!reconnects_ || polled.code() == ErrorCode::Fenced);
     const bool stuck = !progress_ && sleeps_;
     if (!lost && !stuck && ++rounds_ % log::kRoundsPerClock != 0) return;
     const Nanoseconds now = Clock::monotonic().now();
     finish_late(now);
-    if (lost) return await_oldest(log::kWhyWithin);
+    if (lost) return await_oldest(log::kWhyWithin, may_sleep ? deadline : Nanoseconds{0});
     if (now - last_long_look_ >= log::kLongLookEvery) {
       last_long_look_ = now;
       (void)log_.poll(std::chrono::duration_cast<std::chrono::milliseconds>(
@@ -392,7 +406,7 @@ class LogWriter::State {
       return;
     }
     sleeps_ = now - last_progress_ >= spin_;
-    if (sleeps_ && may_sleep) await_oldest(log::kLeaderSleep);
+    if (sleeps_ && may_sleep) await_oldest(log::kLeaderSleep, deadline);
     if (progress_) sleeps_ = false;
   }
 

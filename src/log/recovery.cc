@@ -13,13 +13,18 @@
 namespace perdure::log {
 namespace {
 
-constexpr std::uint64_t kCopyBytes = 256 * 1024;
+constexpr std::uint64_t kCopyBytesMax = 256 * 1024;
 
 /// Writes verified records to a replica, many at a time, and notes what it has answered for.
 class RecordCopy {
  public:
+  /// So many at a time as go in one piece: more would not be faster, and would be lost to a call
+  /// whose time is over between two pieces.
   RecordCopy(Replica& target, std::uint64_t ring_bytes, BroughtSoFar::Copied& copied)
-      : target_(target), ring_bytes_(ring_bytes), copied_(copied) {}
+      : target_(target),
+        ring_bytes_(ring_bytes),
+        copy_bytes_(std::min(kCopyBytesMax, target.session().range_bytes_max())),
+        copied_(copied) {}
 
   /// `before` and `behind`: the boundaries of the record.
   Result<void> add(const RecordView& record, const Boundary& before, const Boundary& behind) {
@@ -28,7 +33,7 @@ class RecordCopy {
     // Where a record ends with the ring, the next one follows it in LSNs, but not in the pool.
     const bool adjacent = record.header.lsn.value == begin_.value + bytes_.size() &&
                           record.header.lsn.value % ring_bytes_ != 0;
-    if (!adjacent || bytes_.size() + bytes > kCopyBytes) PERDURE_TRY_VOID(flush());
+    if (!adjacent || bytes_.size() + bytes > copy_bytes_) PERDURE_TRY_VOID(flush());
     if (bytes_.empty()) begin_ = record.header.lsn;
     const std::size_t at = bytes_.size();
     bytes_.resize(at + bytes);
@@ -40,10 +45,16 @@ class RecordCopy {
 
   Result<void> flush() {
     if (bytes_.empty()) return {};
-    PERDURE_TRY_VOID(target_.write_now(kRingAt + begin_.value % ring_bytes_, bytes_));
-    copied_.bytes += bytes_.size();
+    const bool goes_on = begin_ == copied_.to.lsn && copied_.behind < bytes_.size();
+    if (!goes_on) copied_.behind = 0;
+    const std::uint64_t at = kRingAt + begin_.value % ring_bytes_ + copied_.behind;
+    const std::uint64_t before = copied_.behind;
+    auto written = target_.write_now(at, std::span(bytes_).subspan(before), &copied_.behind);
+    copied_.bytes += copied_.behind - before;
+    if (!written.ok()) return written;
     copied_.before_last = before_last_;
     copied_.to = end_;
+    copied_.behind = 0;
     bytes_.clear();
     return {};
   }
@@ -51,6 +62,7 @@ class RecordCopy {
  private:
   Replica& target_;
   const std::uint64_t ring_bytes_;
+  const std::uint64_t copy_bytes_;
   BroughtSoFar::Copied& copied_;
   Lsn begin_;
   Boundary before_last_;
@@ -221,6 +233,7 @@ Result<void> read_back(ByteSource& bytes, const Boundary& base, const Target& to
     // been another medium's.
     so_far.copied->to = *verified;
     so_far.copied->before_last = *verified;
+    so_far.copied->behind = 0;
     verified.reset();
     return not_what_was_written(fmt::format("record at {}", so_far.copied->to.lsn.value));
   }
@@ -487,7 +500,7 @@ Result<Brought> bring_equal(Source* source, const Target& to, Replica& target,
   PERDURE_TRY_VOID(write_meanwhile(work, state_meanwhile(work, source, to, found), target, found));
   if (!so_far.copied) {
     so_far.copied = BroughtSoFar::Copied{
-        *target.state(), target.state_generation(), work.base.lsn, work.base, work.base, 0};
+        *target.state(), target.state_generation(), work.base.lsn, work.base, work.base, 0, 0};
   }
   const Lsn settled = so_far.copied->to.lsn;
   PERDURE_TRY_VOID(copy_records(source, to.to, target, *so_far.copied, source_failed));

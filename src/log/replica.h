@@ -59,8 +59,9 @@ class Replica {
   void offer(const Staging& staging, Lsn end, std::uint64_t ring_bytes, bool look);
 
   /// DurableSession::write_now: anchors, words, repair.
-  Result<void> write_now(std::uint64_t at, std::span<const std::byte> bytes) {
-    return session_.write_now(at, bytes);
+  Result<void> write_now(std::uint64_t at, std::span<const std::byte> bytes,
+                         std::uint64_t* written = nullptr) {
+    return session_.write_now(at, bytes, written);
   }
 
   /// Makes the replica say `state`: the older copy first, then the other, each durable. Requires

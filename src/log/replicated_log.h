@@ -86,6 +86,8 @@ class ReplicatedLog {
     return replicas_[replica].brought_so_far();
   }
 
+  /// Whether calls that wait bring back replicas that are down.
+  bool may_come_back() const { return options_.reconnect > Nanoseconds{0} && !lost_; }
   /// Whether everything before the ticket's end is at `level`, as far as was learned by now.
   bool reached(const Ticket& ticket, Level level) const;
 
@@ -217,9 +219,6 @@ class ReplicatedLog {
 
   // Repair and change.
   RepairReport bring_back(Replica& replica, const Deadline& deadline);
-  bool may_come_back() const {
-    return options_.reconnect > Nanoseconds{0} && !(lost_ && lost_->code == ErrorCode::Fenced);
-  }
   void reconnect(Nanoseconds now, const Deadline& deadline);
   bool is_member(const Replica& replica) const {
     return !replica.pool() || configuration_.has(*replica.pool());

@@ -81,6 +81,35 @@ TEST(LogMeetings, LongRecordsOverASlowLinkCostNoReplicaItsPlace) {
   }
 }
 
+// What one of its records takes is longer than each call has time for.
+TEST(LogMeetings, ALongRecordIsBroughtInShortCallsThatKeepTheirTime) {
+  LongRecords world(3);
+  Writer log = world.open();
+  ASSERT_NE(log, nullptr);
+  Cluster::append(*log, 2);
+  Cluster::settle(*log);
+  world.cluster.stop(2);
+  for (int count = 0; count < 4; ++count) {
+    ASSERT_TRUE(LongRecords::begin(*log));
+    Cluster::settle(*log);
+  }
+  world.cluster.start(2);
+  world.cluster.slow_down(2, true);
+  const Clock& clock = world.cluster.world().clock();
+  const auto up = [&] { return log->status().replicas[2].up; };
+  constexpr Nanoseconds kCall = milliseconds(20);
+  int calls = 0;
+  for (; calls < 200 && !up(); ++calls) {
+    const Nanoseconds before = clock.now();
+    (void)log->repair(kCall);
+    EXPECT_LT(clock.now() - before, 2 * kCall) << "call " << calls;
+  }
+  EXPECT_TRUE(up()) << log->status().replicas[2].down_reason;
+  EXPECT_GT(calls, 4) << "a record fits into a call: nothing was shown";
+  log.reset();
+  EXPECT_EQ(world.records_on(2), 6u);
+}
+
 // Another writer comes when so much of a long record is out. It is there whole or not at all, and
 // what the older writer still sends changes nothing.
 TEST(LogMeetings, ATakeOverInTheMiddleOfALongRecordFindsAllOfItOrNothing) {

@@ -218,6 +218,29 @@ TEST_P(LogWriterTest, AnotherWriterTakesOverAndNothingCommittedIsLost) {
   }
 }
 
+// Replicas that are tried again and again do not keep it from who only polls.
+TEST_P(LogWriterTest, WhoPollsIsToldOfATakeOverLongBeforeItsTimeIsOver) {
+  LogOptions options = peers_.options();
+  options.reconnect = std::chrono::milliseconds(5);
+  LogWriter first = open(options);
+  ASSERT_TRUE(first.commit(record_of({0, 0}), Level::Committed, kLong).ok());
+  options = peers_.options();
+  options.take_over = true;
+  auto second = Log::open(options);
+  ASSERT_TRUE(second.ok()) << second.error().message;
+  ASSERT_TRUE(
+      first.submit_tagged(record_of({0, 1}), 7, Level::Committed, std::chrono::hours(24)).ok());
+  std::vector<FinishedRecord> finished;
+  for (const Deadline patience = Deadline::after(kLong); finished.empty() && !patience.passed();) {
+    first.poll();
+    finished = first.take_completed();
+  }
+  ASSERT_EQ(finished.size(), 1u);
+  const ErrorCode code = finished[0].outcome.code();
+  EXPECT_TRUE(code == ErrorCode::OutcomeUnknown || code == ErrorCode::Fenced)
+      << finished[0].outcome.error().message;
+}
+
 TEST_P(LogWriterTest, TimeIsOverWhileTheMediaHang) {
   LogWriter writer = open();
   ASSERT_TRUE(writer.commit(record_of({0, 0}), Level::Committed, kLong).ok());
