@@ -337,8 +337,9 @@ Result<void> ReplicatedLog::require_uncreated(Opening& opening) {
     if (replica.has_session()) continue;
     return too_few(fmt::format("creating log '{}'", options_.pool), {});
   }
-  for (const auto& bytes : opening.bytes) {
-    PERDURE_TRY(start, read_start(*bytes));
+  for (std::size_t index = 0; index < replicas_.size(); ++index) {
+    PERDURE_TRY(start, read_start(*opening.bytes[index]));
+    opening.starts[index] = start;
     if (!start.anchor || start.state().marks.creating) continue;
     return Error{ErrorCode::Busy,
                  fmt::format("log '{}' was created by another writer just now; open it again",
@@ -661,9 +662,11 @@ Result<void> ReplicatedLog::start_log(Opening& opening) {
   LogState first = target.state;
   first.marks.creating = true;
   first.epoch = Epoch{};
-  for (Replica& replica : replicas_) {
+  for (std::size_t index = 0; index < replicas_.size(); ++index) {
+    Replica& replica = replicas_[index];
     PERDURE_TRY_VOID(replica.prepare(anchor_.shape, staging_));
-    replica.note_state(std::nullopt);
+    // Of a creation that was cut short one copy may be whole: it is written last.
+    replica.note_state(opening.starts[index]->stored);
     PERDURE_TRY_VOID(write_word(replica, kCommittedWordAt, kFirstLsn));
     if (anchor_.shape == LogShape::Compound) {
       PERDURE_TRY_VOID(write_word(replica, kTailWordAt, kFirstLsn));
