@@ -134,17 +134,17 @@ ExitStatus run_figures(const FigureCommandOptions& options, const std::vector<in
 
 void add_shared_options(Command command, FigureCommandOptions& options) {
   using Limit = std::uint64_t;
-  command.add_option("--hardware", options.files.hardware, "Network and server, TOML")
-      .required()
+  command
+      .add_option("--hardware", options.files.hardware,
+                  "Network and server, TOML (edr-back-to-back)")
       .option_text("FILE");
-  command.add_option("--device", options.files.device, "Memory device and controller, TOML")
-      .required()
+  command.add_option("--device", options.files.device, "Memory device and controller, TOML (nvm-a)")
       .option_text("FILE");
-  command.add_option("--processor", options.files.processor, "Cores, caches and buffers, TOML")
-      .required()
+  command
+      .add_option("--processor", options.files.processor,
+                  "Cores, caches and buffers, TOML (four-cores)")
       .option_text("FILE");
-  command.add_option("--applications", options.applications, "What clients run, TOML")
-      .required()
+  command.add_option("--applications", options.applications, "What clients run, TOML (whisper)")
       .option_text("FILE");
   command
       .add_option("--network-transactions", options.network_transactions,
@@ -199,14 +199,15 @@ void add_sim_figure_commands(Command sim) {
   add_word_option(figure, "number", options->number, +parse, "Which one", "4|9|10|11|12|13")
       .required();
   add_shared_options(figure, *options);
-  add_examples(figure, fmt::format("  perdure sim figure 4 {}", kFiles));
+  add_examples(figure, fmt::format("  perdure sim figure 4\n  perdure sim figure 13 {}", kFiles));
   run_with(figure, [options] { return run_figures(*options, {options->number}); });
 
   const auto every = std::make_shared<FigureCommandOptions>();
   const Command all =
       sim.add_subcommand("all", "All figures of seed paper 001, simulated, and a page of them");
   add_shared_options(all, *every);
-  add_examples(all, fmt::format("  perdure sim all {} \\\n      --footprint-mib 64 "
+  add_examples(all, fmt::format("  perdure sim all --report figures.html\n"
+                                "  perdure sim all {} \\\n      --footprint-mib 64 "
                                 "--transactions 2000 --report figures.html",
                                 kFiles));
   run_with(all, [every] { return run_figures(*every, {kFigures.begin(), kFigures.end()}); });

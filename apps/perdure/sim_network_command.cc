@@ -1,5 +1,5 @@
-// `perdure sim remotelog`: clients append to logs in the memory of another machine, epoch by epoch
-// (Sync) or with the order kept by the server (BSP, seed paper 001, sections III and V).
+// `perdure sim network`: clients make transactions durable in the memory of another machine, epoch
+// by epoch (Sync) or with the order kept by the server (BSP, seed paper 001, sections III and V).
 #include "core/counted.h"
 #include "core/json.h"
 #include "core/try.h"
@@ -21,9 +21,9 @@ using nlohmann::ordered_json;
 using sim::NetworkResult;
 using sim::Strategy;
 
-enum class LogFormat { Text, Json, Plot };
+enum class NetworkFormat { Text, Json, Plot };
 
-struct RemoteLogOptions {
+struct NetworkCommandOptions {
   NetworkFiles files;
   memsys::Ordering order = memsys::Ordering::Broi;
   memsys::PersistPoint persist_point = memsys::PersistPoint::Array;
@@ -33,10 +33,10 @@ struct RemoteLogOptions {
   double writes_percent = 100;
   double ack_timeout_us = 100;
   Ddio ddio = Ddio::On;
-  LogFormat output = LogFormat::Text;
+  NetworkFormat output = NetworkFormat::Text;
 };
 
-struct LogRow {
+struct NetworkRow {
   Strategy strategy = Strategy::Sync;
   NetworkResult result;
   std::optional<sim::Time> form;  // of a writing transaction, if nothing waits for anything else
@@ -62,17 +62,17 @@ Result<memsys::Ordering> parse_remote_order(std::string_view word) {
                            word)};
 }
 
-Result<LogFormat> parse_log_format(std::string_view word) {
-  if (word == "text") return LogFormat::Text;
-  if (word == "json") return LogFormat::Json;
-  if (word == "plot") return LogFormat::Plot;
+Result<NetworkFormat> parse_network_format(std::string_view word) {
+  if (word == "text") return NetworkFormat::Text;
+  if (word == "json") return NetworkFormat::Json;
+  if (word == "plot") return NetworkFormat::Plot;
   return Error{ErrorCode::InvalidArgument,
                fmt::format("format '{}' is not known; use one of: text, json, plot", word)};
 }
 
 double us(sim::Time ps) { return static_cast<double>(ps) / 1e6; }
 
-sim::NetworkOptions run_of(const RemoteLogOptions& options) {
+sim::NetworkOptions run_of(const NetworkCommandOptions& options) {
   sim::NetworkOptions run = options.run;
   run.shape.compute = sim::picoseconds(options.compute_us * 1e3);
   run.shape.writes_per_mille =
@@ -82,13 +82,14 @@ sim::NetworkOptions run_of(const RemoteLogOptions& options) {
   return run;
 }
 
-Result<std::vector<LogRow>> simulate_all(const NetworkSetup& setup, const RemoteLogOptions& options,
-                                         sim::NetworkOptions run) {
-  std::vector<LogRow> rows;
+Result<std::vector<NetworkRow>> simulate_all(const NetworkSetup& setup,
+                                             const NetworkCommandOptions& options,
+                                             sim::NetworkOptions run) {
+  std::vector<NetworkRow> rows;
   for (const Strategy strategy : options.strategies) {
     run.strategy = strategy;
     PERDURE_TRY(result, simulate_network(setup, run));
-    LogRow& row = rows.emplace_back();
+    NetworkRow& row = rows.emplace_back();
     row.strategy = strategy;
     row.result = std::move(result);
     const bool alone = run.clients == 1 && !run.client_persists && run.lost_ack_one_in == 0;
@@ -101,12 +102,12 @@ Result<std::vector<LogRow>> simulate_all(const NetworkSetup& setup, const Remote
 }
 
 /// Sync's time over BSP's, if both ran.
-std::optional<double> gain_of(const std::vector<LogRow>& rows) {
+std::optional<double> gain_of(const std::vector<NetworkRow>& rows) {
   if (rows.size() != 2) return std::nullopt;
   return rows[1].result.transactions_per_us() / rows[0].result.transactions_per_us();
 }
 
-ordered_json json_of(const LogRow& row) {
+ordered_json json_of(const NetworkRow& row) {
   const NetworkResult& r = row.result;
   const auto busy = [&](sim::Time time) {
     return r.elapsed == 0 ? 0.0 : static_cast<double>(time) / static_cast<double>(r.elapsed);
@@ -136,10 +137,10 @@ ordered_json json_of(const LogRow& row) {
   return json;
 }
 
-std::string json_of(const std::vector<LogRow>& rows, const NetworkSetup& setup,
+std::string json_of(const std::vector<NetworkRow>& rows, const NetworkSetup& setup,
                     const sim::NetworkOptions& run) {
   ordered_json runs = ordered_json::array();
-  for (const LogRow& row : rows) runs.push_back(json_of(row));
+  for (const NetworkRow& row : rows) runs.push_back(json_of(row));
   ordered_json document{{"format", 1},
                         {"label", "simulated"},
                         {"hardware", setup.hardware.network.name},
@@ -157,7 +158,7 @@ std::string json_of(const std::vector<LogRow>& rows, const NetworkSetup& setup,
   return document.dump(2) + "\n";
 }
 
-std::string text_of(const std::vector<LogRow>& rows, const NetworkSetup& setup,
+std::string text_of(const std::vector<NetworkRow>& rows, const NetworkSetup& setup,
                     const sim::NetworkOptions& run) {
   std::string text = fmt::format(
       "simulated: {}; memory: {}\n"
@@ -167,7 +168,7 @@ std::string text_of(const std::vector<LogRow>& rows, const NetworkSetup& setup,
       setup.hardware.network.name, describe_memory(setup), counted(run.clients, "client"),
       counted(run.shape.epochs, "epoch"), run.shape.epoch_bytes,
       static_cast<double>(run.shape.writes_per_mille) / 10, us(run.shape.compute));
-  for (const LogRow& row : rows) {
+  for (const NetworkRow& row : rows) {
     const NetworkResult& r = row.result;
     text += fmt::format("  {:<13} {:>10.4f} {:>21.3f} {:>9.3f} {:>9.3f} {:>9} {:>7}\n",
                         to_string(row.strategy), r.transactions_per_us(), r.persist.mean() / 1e6,
@@ -178,7 +179,7 @@ std::string text_of(const std::vector<LogRow>& rows, const NetworkSetup& setup,
                           counted(r.aborted, "transaction"));
     }
   }
-  for (const LogRow& row : rows) {
+  for (const NetworkRow& row : rows) {
     if (row.strategy != Strategy::Sync) continue;
     text += fmt::format("  of sync's time to persist the network takes {:.1f} %\n",
                         100 * row.result.network_share());
@@ -189,7 +190,7 @@ std::string text_of(const std::vector<LogRow>& rows, const NetworkSetup& setup,
 }
 
 /// The time to persist a transaction, over the size of its epochs.
-Result<std::string> plot_of(const NetworkSetup& setup, const RemoteLogOptions& options,
+Result<std::string> plot_of(const NetworkSetup& setup, const NetworkCommandOptions& options,
                             sim::NetworkOptions run) {
   report::SizeChart chart;
   chart.title = fmt::format("simulated: time to persist a transaction of {}; {}; memory: {}",
@@ -210,8 +211,10 @@ Result<std::string> plot_of(const NetworkSetup& setup, const RemoteLogOptions& o
   return report::to_svg_file(chart);
 }
 
-ExitStatus run_sim_remotelog(const RemoteLogOptions& options) {
-  auto setup = read_network_setup(options.files);
+ExitStatus run_sim_network(const NetworkCommandOptions& options) {
+  const bool banks = !options.files.device.empty() || !options.files.processor.empty();
+  auto setup =
+      banks ? read_network_setup(options.files) : read_network_without_banks(options.files);
   if (!setup.ok()) {
     print_error(setup.error());
     return ExitStatus::Failed;
@@ -219,7 +222,7 @@ ExitStatus run_sim_remotelog(const RemoteLogOptions& options) {
   setup->order = options.order;
   setup->persist_point = options.persist_point;
   const sim::NetworkOptions run = run_of(options);
-  if (options.output == LogFormat::Plot) {
+  if (options.output == NetworkFormat::Plot) {
     const auto plot = plot_of(*setup, options, run);
     if (plot.ok()) {
       print(*plot);
@@ -233,12 +236,12 @@ ExitStatus run_sim_remotelog(const RemoteLogOptions& options) {
     print_error(rows.error());
     return ExitStatus::Failed;
   }
-  print(options.output == LogFormat::Json ? json_of(*rows, *setup, run)
-                                          : text_of(*rows, *setup, run));
+  print(options.output == NetworkFormat::Json ? json_of(*rows, *setup, run)
+                                              : text_of(*rows, *setup, run));
   return ExitStatus::Ok;
 }
 
-void add_load_options(Command command, RemoteLogOptions& options) {
+void add_load_options(Command command, NetworkCommandOptions& options) {
   using Limit = std::uint64_t;
   sim::NetworkOptions& run = options.run;
   command.add_option("--epochs", run.shape.epochs, "Of a transaction")
@@ -277,16 +280,20 @@ void add_load_options(Command command, RemoteLogOptions& options) {
 
 }  // namespace
 
-void add_sim_remotelog_command(Command sim) {
-  const auto options = std::make_shared<RemoteLogOptions>();
+void add_sim_network_command(Command sim) {
+  const auto options = std::make_shared<NetworkCommandOptions>();
   const Command command = sim.add_subcommand(
-      "remotelog", "Clients that append to logs in another machine's memory: Sync and BSP");
-  command.add_option("--hardware", options->files.hardware, "Network and server, TOML")
-      .required()
+      "network", "Transactions made durable in another machine's memory: Sync and BSP");
+  command
+      .add_option("--hardware", options->files.hardware,
+                  "Network and server, TOML (edr-back-to-back)")
       .option_text("FILE");
-  command.add_option("--device", options->files.device, "The server's memory device, TOML")
+  command
+      .add_option("--device", options->files.device,
+                  "The server's memory device, TOML (no banks: each epoch takes medium_write)")
       .option_text("FILE");
-  command.add_option("--processor", options->files.processor, "Its persist buffers, TOML")
+  command
+      .add_option("--processor", options->files.processor, "Its persist buffers, TOML (four-cores)")
       .option_text("FILE");
   add_word_option(command, "--strategy", options->strategies, parse_strategies,
                   "What a client waits for (all); transport-ack is known unsafe, and refused",
@@ -298,18 +305,18 @@ void add_sim_remotelog_command(Command sim) {
   add_word_option(command, "--ddio", options->ddio, parse_ddio,
                   "Whether the RNIC writes into the cache (on)", "on|off");
   add_load_options(command, *options);
-  add_word_option(command, "--format", options->output, parse_log_format,
+  add_word_option(command, "--format", options->output, parse_network_format,
                   "How to print it; plot is time over the size of epochs, SVG (text)",
                   "text|json|plot");
   add_examples(
       command,
-      "  perdure sim remotelog --hardware configs/hardware/edr-back-to-back.toml\n"
-      "  perdure sim remotelog --hardware configs/hardware/edr-back-to-back.toml \\\n"
+      "  perdure sim network\n"
+      "  perdure sim network --hardware configs/hardware/edr-back-to-back.toml \\\n"
       "      --device configs/hardware/nvm-a.toml --processor configs/hardware/four-cores.toml \\\n"
       "      --clients 4 --epochs 8 --epoch-bytes 128 --persist-point bus --format json\n"
       "docs/simulator.md describes the files. Exit status: 0 simulated, 1 an input is wrong or the "
       "order of persistence was broken, 2 wrong command line.");
-  run_with(command, [options] { return run_sim_remotelog(*options); });
+  run_with(command, [options] { return run_sim_network(*options); });
 }
 
 }  // namespace perdure::app

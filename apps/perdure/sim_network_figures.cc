@@ -3,6 +3,7 @@
 #include "output.h"
 #include "report/charts.h"
 #include "sim_figures.h"
+#include "sim_files.h"
 
 #include <fmt/format.h>
 
@@ -110,7 +111,7 @@ Result<Figure> simulate_figure_4(const FigureOptions& options) {
 Result<Figure> simulate_figure_12(const FigureOptions& options) {
   constexpr double kPublishedMean = 1.93;
   PERDURE_TRY(setup, read_network_setup(options.files));
-  PERDURE_TRY(applications, sim::read_client_applications(options.applications));
+  PERDURE_TRY(applications, applications_of(options.applications));
   Figure figure;
   figure.number = 12;
   figure.title = "clients' transactions, BSP over Sync; memory: " + describe_memory(setup);
@@ -166,7 +167,7 @@ Result<Figure> simulate_figure_12(const FigureOptions& options) {
 
 Result<Figure> simulate_figure_13(const FigureOptions& options) {
   PERDURE_TRY(setup, read_network_setup(options.files));
-  PERDURE_TRY(applications, sim::read_client_applications(options.applications));
+  PERDURE_TRY(applications, applications_of(options.applications));
   const auto hashmap =
       std::find_if(applications.begin(), applications.end(),
                    [](const sim::ClientApplication& each) { return each.name == "hashmap"; });

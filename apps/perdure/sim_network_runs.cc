@@ -1,6 +1,8 @@
 #include "sim_network_runs.h"
 
+#include "core/assert.h"
 #include "core/try.h"
+#include "sim_files.h"
 
 #include <fmt/format.h>
 
@@ -13,23 +15,25 @@ constexpr std::uint64_t kLogBytes = std::uint64_t{16} << 20;  // of each client
 
 }  // namespace
 
+Result<NetworkSetup> read_network_without_banks(const NetworkFiles& files) {
+  PERDURE_ASSERT(files.device.empty() && files.processor.empty());
+  NetworkSetup setup;
+  PERDURE_TRY(hardware, network_of(files.hardware));
+  setup.hardware = std::move(hardware);
+  return setup;
+}
+
 Result<NetworkSetup> read_network_setup(const NetworkFiles& files) {
   NetworkSetup setup;
-  PERDURE_TRY(hardware, read_hardware(files.hardware));
-  setup.hardware = std::move(hardware);
-  if (files.device.empty() != files.processor.empty()) {
-    return Error{ErrorCode::InvalidArgument,
-                 "a memory with banks needs both --device and --processor, whose persist buffer "
-                 "stands before it"};
-  }
-  if (files.device.empty()) return setup;
-  PERDURE_TRY(device, memsys::read_device(files.device));
-  PERDURE_TRY(processor, memsys::read_processor(files.processor));
+  PERDURE_TRY(hardware, network_of(files.hardware));
+  PERDURE_TRY(device, device_of(files.device));
+  PERDURE_TRY(processor, processor_of(files.processor));
   if (device.geometry.line_bytes != memsys::kCacheLineBytes) {
     return Error{ErrorCode::InvalidArgument,
-                 fmt::format("{}: lines of {} bytes; a persist buffer's have {}", files.device,
+                 fmt::format("{}: lines of {} bytes; a persist buffer's have {}", device.name,
                              device.geometry.line_bytes, memsys::kCacheLineBytes)};
   }
+  setup.hardware = std::move(hardware);
   setup.device = std::move(device);
   setup.processor = std::move(processor);
   return setup;

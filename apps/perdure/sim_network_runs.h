@@ -1,4 +1,4 @@
-// Runs on the simulated network, as the commands `perdure sim remotelog` and `perdure sim figure`
+// Runs on the simulated network, as the commands `perdure sim network` and `perdure sim figure`
 // share them: what is read from files, and one run.
 #pragma once
 
@@ -11,9 +11,10 @@
 
 namespace perdure::app {
 
+/// Empty: the built-in one of sim_files.h.
 struct NetworkFiles {
   std::string hardware;
-  std::string device;  // both of these or neither
+  std::string device;
   std::string processor;
 };
 
@@ -27,8 +28,10 @@ struct NetworkSetup {
   memsys::PersistPoint persist_point = memsys::PersistPoint::Array;
 };
 
-/// Errors  InvalidArgument, NotFound, SystemError: of a file, or a device without a processor.
+/// Errors  InvalidArgument, NotFound, SystemError: of a file.
 Result<NetworkSetup> read_network_setup(const NetworkFiles& files);
+/// The same, with no device and no processor. Requires  none are named.
+Result<NetworkSetup> read_network_without_banks(const NetworkFiles& files);
 
 /// "nvm-a, broi, persisted at array"
 std::string describe_memory(const NetworkSetup& setup);

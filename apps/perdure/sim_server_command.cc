@@ -201,11 +201,10 @@ void add_sim_server_command(Command sim) {
   const auto options = std::make_shared<ServerCommandOptions>();
   const Command command = sim.add_subcommand(
       "server", "Programs on cores, caches, persist buffers and persistent memory");
-  command.add_option("--device", options->device, "Memory device and controller, TOML")
-      .required()
+  command.add_option("--device", options->device, "Memory device and controller, TOML (nvm-a)")
       .option_text("FILE");
-  command.add_option("--processor", options->processor, "Cores, caches and buffers, TOML")
-      .required()
+  command
+      .add_option("--processor", options->processor, "Cores, caches and buffers, TOML (four-cores)")
       .option_text("FILE");
   add_word_option(command, "--workload", options->workloads, parse_workloads,
                   "What the threads run (all)", workload::structure_names() + "|all");
@@ -219,8 +218,7 @@ void add_sim_server_command(Command sim) {
   add_format_option(command, options->output);
   add_examples(
       command,
-      "  perdure sim server --device configs/hardware/nvm-a.toml \\\n"
-      "      --processor configs/hardware/four-cores.toml\n"
+      "  perdure sim server\n"
       "  perdure sim server --device configs/hardware/nvm-a.toml \\\n"
       "      --processor configs/hardware/four-cores.toml --workload hash --order broi \\\n"
       "      --logging redo --persist-point bus --format json\n"

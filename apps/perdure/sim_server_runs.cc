@@ -3,6 +3,7 @@
 #include "core/random.h"
 #include "core/try.h"
 #include "output.h"
+#include "sim_files.h"
 
 #include <fmt/format.h>
 
@@ -75,8 +76,8 @@ Result<ServerResult> simulate(const ServerSetup& setup, const ServerRunOptions& 
 }  // namespace
 
 Result<ServerSetup> read_server_setup(const ServerRunOptions& options) {
-  PERDURE_TRY(device, memsys::read_device(options.device));
-  PERDURE_TRY(processor, memsys::read_processor(options.processor));
+  PERDURE_TRY(device, device_of(options.device));
+  PERDURE_TRY(processor, processor_of(options.processor));
   if (device.geometry.line_bytes != memsys::kCacheLineBytes) {
     return Error{ErrorCode::InvalidArgument,
                  fmt::format("{}: lines of {} bytes; the caches' have {}", options.device,

@@ -19,7 +19,7 @@ inline constexpr std::array kServerOrders{memsys::Ordering::Sync, memsys::Orderi
                                           memsys::Ordering::Eadr};
 
 struct ServerRunOptions {
-  std::string device;
+  std::string device;  // empty: the built-in files of sim_files.h
   std::string processor;
   std::vector<workload::StructureKind> workloads{kServerWorkloads.begin(), kServerWorkloads.end()};
   std::vector<memsys::Ordering> orders{kServerOrders.begin(), kServerOrders.end()};

@@ -164,7 +164,7 @@ TEST(Documents, OfTheSimulatedNetworkAreWhatTheirSchemasSay) {
   const std::vector<std::string> banks{"--device", hardware + "nvm-a.toml", "--processor",
                                        hardware + "four-cores.toml"};
   std::vector<std::string> log{
-      "sim", "remotelog", "--hardware", hardware + "edr-back-to-back.toml", "--transactions", "20"};
+      "sim", "network", "--hardware", hardware + "edr-back-to-back.toml", "--transactions", "20"};
   EXPECT_EQ(expect_document(log, "network-simulation.schema.json").status, 0);
   std::vector<std::string> figure{"sim",
                                   "figure",

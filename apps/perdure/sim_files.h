@@ -1,0 +1,29 @@
+// Files of the simulator's commands: the ones that are named, and where none is, the ones of
+// configs that are part of the command.
+#pragma once
+
+#include "core/hardware.h"
+#include "memsys/device.h"
+#include "memsys/server/processor.h"
+#include "sim/client_applications.h"
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace perdure::app {
+
+// The text of edr-back-to-back.toml, nvm-a.toml, four-cores.toml and whisper.toml at build time.
+extern const std::string_view kBuiltInNetwork;
+extern const std::string_view kBuiltInDevice;
+extern const std::string_view kBuiltInProcessor;
+extern const std::string_view kBuiltInApplications;
+
+/// Of the file at `path`; of the one that is built in if that is empty.
+/// Errors  of the file: InvalidArgument with its line, NotFound, PermissionDenied, SystemError.
+Result<Hardware> network_of(const std::string& path);
+Result<memsys::Device> device_of(const std::string& path);
+Result<memsys::Processor> processor_of(const std::string& path);
+Result<std::vector<sim::ClientApplication>> applications_of(const std::string& path);
+
+}  // namespace perdure::app
