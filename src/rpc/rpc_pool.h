@@ -45,6 +45,10 @@ class RpcPool {
   std::span<const std::byte> ring(std::size_t place) const {
     return pool_->data().subspan(shape_.ring_at(place), shape_.ring_bytes);
   }
+  /// The handlers' bytes.
+  std::span<const std::byte> handlers_data() const {
+    return pool_->data().subspan(shape_.data_at(), shape_.data_bytes);
+  }
   std::span<const std::byte> reply(std::size_t place, std::uint64_t sequence) const {
     return pool_->data().subspan(shape_.reply_at(place, sequence), shape_.reply_stride());
   }

@@ -1,5 +1,6 @@
 // A user's program that names every function of the public C++ headers: linking it shows that the
 // library has them all. tests/install compares this list with what the library exports.
+#include <perdure/kv.h>
 #include <perdure/log.h>
 #include <perdure/log_writer.h>
 #include <perdure/messages.h>
@@ -158,6 +159,24 @@ void name_rpc() {
   name<std::string_view (*)(RpcLevel)>(&to_string);
 }
 
+void name_kv() {
+  name(&KvServer::open);
+  name(&KvClient::open);
+  name(&KvClient::begin_set);
+  name(&KvClient::begin_erase);
+  name(&KvClient::wait);
+  name(&KvClient::outcome);
+  name(&KvClient::set);
+  name(&KvClient::erase);
+  name<Result<KvClient::Value> (KvClient::*)(std::string_view)>(&KvClient::get);
+  name<Result<std::vector<KvClient::Value>> (KvClient::*)(std::span<const std::string_view>)>(
+      &KvClient::get);
+  name(&KvClient::walk);
+  name(&KvClient::range);
+  name(&KvClient::info);
+  name(&KvClient::status);
+}
+
 }  // namespace
 
 int main() {
@@ -166,11 +185,13 @@ int main() {
   name_writer();
   name_region();
   name_rpc();
+  name_kv();
   name_life<Log>();
   name_life<LogReader>();
   name_life<LogWriter>();
   name_life<Region>();
   name_life<RpcServer>();
   name_life<RpcClient>();
-  std::cout << (named == 105 ? "all" : "not all") << '\n';
+  name_life<KvClient>();
+  std::cout << (named == 119 ? "all" : "not all") << '\n';
 }
