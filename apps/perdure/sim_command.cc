@@ -195,6 +195,7 @@ void add_sim_command(Command app) {
   add_sim_server_command(sim);
   add_sim_method_command(sim);
   add_sim_network_command(sim);
+  add_sim_remotelog_command(sim);
   add_sim_figure_commands(sim);
 }
 

@@ -8,6 +8,7 @@ namespace perdure::app {
 void add_sim_method_command(Command sim);
 void add_sim_server_command(Command sim);
 void add_sim_network_command(Command sim);
+void add_sim_remotelog_command(Command sim);
 void add_sim_figure_commands(Command sim);
 
 }  // namespace perdure::app

@@ -1,5 +1,5 @@
-// `perdure sim figure N` and `perdure sim all`: seed paper 001's figures simulated, each beside
-// what the paper says, and whether that is within a third of its gain.
+// `perdure sim figure N` and `perdure sim all`: the seed papers' figures simulated, each beside
+// what its paper says, and whether that is within a third of its gain.
 #include "core/json.h"
 #include "core/try.h"
 #include "output.h"
@@ -21,6 +21,7 @@ bool Claim::within() const {
 
 Result<Figure> simulate_figure(int number, const FigureOptions& options) {
   switch (number) {
+    case 2: return simulate_figure_2(options);
     case 4: return simulate_figure_4(options);
     case 11: return simulate_figure_11(options);
     case 12: return simulate_figure_12(options);
@@ -96,8 +97,10 @@ Result<void> write_page(const std::vector<Figure>& figures, const std::string& p
     for (const Claim& claim : figure.claims) within += claim.within() ? 1 : 0;
     claims += figure.claims.size();
   }
-  report::ReportPage page("Persistence parallelism, simulated",
-                          "Each figure of seed paper 001 beside what the paper says.");
+  report::ReportPage page(
+      "Remote persistence, simulated",
+      "Figure 2 of seed paper 000 and the others of seed paper 001, each beside what its paper "
+      "says.");
   page.verdict(within == claims, fmt::format("{} of {} numbers are within a third of the gain that "
                                              "the paper reports.",
                                              within, claims));
@@ -136,7 +139,7 @@ void add_shared_options(Command command, FigureCommandOptions& options) {
   using Limit = std::uint64_t;
   command
       .add_option("--hardware", options.files.hardware,
-                  "Network and server, TOML (edr-back-to-back)")
+                  "Network and server, TOML (edr-back-to-back; figure 2: edr-one-switch)")
       .option_text("FILE");
   command.add_option("--device", options.files.device, "Memory device and controller, TOML (nvm-a)")
       .option_text("FILE");
@@ -187,16 +190,16 @@ constexpr std::string_view kFiles =
 void add_sim_figure_commands(Command sim) {
   const auto options = std::make_shared<FigureCommandOptions>();
   const Command figure = sim.add_subcommand(
-      "figure", "A figure of seed paper 001, simulated, beside what the paper says");
+      "figure", "A figure of the seed papers, simulated, beside what the paper says");
   const auto parse = [](std::string_view word) -> Result<int> {
     for (const int number : kFigures) {
       if (word == std::to_string(number)) return number;
     }
     return Error{
         ErrorCode::InvalidArgument,
-        fmt::format("figure '{}' is not simulated; use one of: 4, 9, 10, 11, 12, 13", word)};
+        fmt::format("figure '{}' is not simulated; use one of: 2, 4, 9, 10, 11, 12, 13", word)};
   };
-  add_word_option(figure, "number", options->number, +parse, "Which one", "4|9|10|11|12|13")
+  add_word_option(figure, "number", options->number, +parse, "Which one", "2|4|9|10|11|12|13")
       .required();
   add_shared_options(figure, *options);
   add_examples(figure, fmt::format("  perdure sim figure 4\n  perdure sim figure 13 {}", kFiles));
@@ -204,7 +207,7 @@ void add_sim_figure_commands(Command sim) {
 
   const auto every = std::make_shared<FigureCommandOptions>();
   const Command all =
-      sim.add_subcommand("all", "All figures of seed paper 001, simulated, and a page of them");
+      sim.add_subcommand("all", "All figures of the seed papers, simulated, and a page of them");
   add_shared_options(all, *every);
   add_examples(all, fmt::format("  perdure sim all --report figures.html\n"
                                 "  perdure sim all {} \\\n      --footprint-mib 64 "

@@ -1,5 +1,6 @@
-// The figures of seed paper 001 simulated, each beside what the paper says: figures 4, 12 and 13 on
-// the network (sim_network_figures.cc), 9 to 11 on the server (sim_server_figures.cc).
+// The figures of the seed papers simulated, each beside what its paper says: of 000 figure 2
+// (sim_remotelog_runs.cc), of 001 figures 4, 12 and 13 on the network (sim_network_figures.cc) and
+// 9 to 11 on the server (sim_server_figures.cc).
 #pragma once
 
 #include "report/table.h"
@@ -44,12 +45,13 @@ struct FigureOptions {
   ServerRunOptions server;
 };
 
-inline constexpr std::array kFigures{4, 9, 10, 11, 12, 13};
+inline constexpr std::array kFigures{2, 4, 9, 10, 11, 12, 13};
 
 /// Requires  `number` is one of kFigures.
 /// Errors    of files, and of runs.
 Result<Figure> simulate_figure(int number, const FigureOptions& options);
 
+Result<Figure> simulate_figure_2(const FigureOptions& options);
 Result<Figure> simulate_figure_4(const FigureOptions& options);
 Result<Figure> simulate_figure_9_or_10(int number, const FigureOptions& options);
 Result<Figure> simulate_figure_11(const FigureOptions& options);

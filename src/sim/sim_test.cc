@@ -3,6 +3,7 @@
 
 #include "core/parameter_file.h"
 #include "sim/method_price.h"
+#include "sim/method_steps.h"
 
 namespace perdure::sim {
 namespace {
@@ -57,26 +58,6 @@ Hardware hardware() {
   auto parsed = parse_hardware(hardware_text(), "h.toml");
   EXPECT_TRUE(parsed.ok()) << parsed.error().message;
   return std::move(parsed).value();
-}
-
-RequesterStep post(Verb verb) {
-  RequesterStep step;
-  step.verb = verb;
-  step.items = {0};
-  return step;
-}
-
-RequesterStep wait_completion(std::size_t of) {
-  RequesterStep step;
-  step.kind = RequesterStep::Kind::WaitCompletion;
-  step.of = of;
-  return step;
-}
-
-RequesterStep wait_ack() {
-  RequesterStep step;
-  step.kind = RequesterStep::Kind::WaitAck;
-  return step;
 }
 
 Method method_of(std::vector<RequesterStep> steps) {

@@ -61,6 +61,23 @@ TEST(Scenarios, WithoutOrderAmongWritesTheOneSidedCompoundOnesOfMhpAndWspBreakAn
   }
 }
 
+/// One method for all responders, also for one who does not know which it is: `perdure sim
+/// remotelog` prices it beside the others.
+TEST(Scenarios, AMessageThatIsCopiedFlushedAndAcknowledgedIsRightEverywhere) {
+  std::size_t checked = 0;
+  for (const plan::Scenario& published : plan::paper_methods()) {
+    if (published.method.name != "send-copy-flush-ack") continue;
+    if (published.profile.ddio != Ddio::On) continue;
+    for (ServerProfile profile : plan::paper_profiles(Transport::InfiniBand)) {
+      profile.write_order = WriteOrder::Unknown;
+      const check::Report report = check::check(published.method, profile);
+      EXPECT_TRUE(report.holds()) << check::story(published.method, profile, report);
+      ++checked;
+    }
+  }
+  EXPECT_EQ(checked, 2u * 2u * 12u);  // two shapes, receive buffers in DRAM and PM
+}
+
 TEST(Scenarios, MoreUnitsPerItemChangeNoVerdict) {
   check::CheckOptions options;
   options.units_per_item = 3;

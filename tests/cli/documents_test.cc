@@ -176,6 +176,10 @@ TEST(Documents, OfTheSimulatedNetworkAreWhatTheirSchemasSay) {
   figure.insert(figure.end(), banks.begin(), banks.end());
   EXPECT_EQ(expect_document(figure, "figure-simulation.schema.json").status, 0);
 
+  const std::vector<std::string> remotelog{"sim", "remotelog", "--records", "200"};
+  EXPECT_EQ(expect_document(remotelog, "remotelog-simulation.schema.json").status, 0);
+  EXPECT_EQ(expect_document({"sim", "figure", "2"}, "figure-simulation.schema.json").status, 0);
+
   // With banks, as a drawing; and the known unsafe strategy, which gets no number.
   log.insert(log.end(), banks.begin(), banks.end());
   EXPECT_EQ(expect_document(log, "network-simulation.schema.json").status, 0);

@@ -1,0 +1,206 @@
+#include "sim_remotelog_runs.h"
+
+#include "core/assert.h"
+#include "core/try.h"
+#include "method_library.h"
+#include "report/charts.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace perdure::app {
+namespace {
+
+using plan::Scenario;
+
+struct Wanted {
+  PersistenceDomain domain;
+  Ddio ddio;
+  ReceiveBuffers buffers;
+  Primary primary;
+  bool compound;
+};
+
+double us_of(const std::vector<RemotelogRow>& rows, const Wanted& wanted) {
+  const auto row = std::find_if(rows.begin(), rows.end(), [&](const RemotelogRow& each) {
+    const ServerProfile& profile = each.scenario.profile;
+    return profile.domain == wanted.domain && profile.ddio == wanted.ddio &&
+           profile.receive_buffers == wanted.buffers && each.scenario.primary == wanted.primary &&
+           (each.scenario.shape == compound()) == wanted.compound;
+  });
+  PERDURE_ASSERT(row != rows.end());
+  return mean_us(row->published);
+}
+
+/// With DDIO on and receive buffers in DRAM, where SEND is a message.
+double us_with_ddio(const std::vector<RemotelogRow>& rows, PersistenceDomain domain,
+                    Primary primary, bool compound) {
+  return us_of(rows, {domain, Ddio::On, ReceiveBuffers::Dram, primary, compound});
+}
+
+}  // namespace
+
+double mean_us(const sim::RemotelogResult& result) { return result.append.mean() / 1e6; }
+
+char panel_of(const Scenario& scenario) {
+  const int domain = scenario.profile.domain == PersistenceDomain::Dmp   ? 0
+                     : scenario.profile.domain == PersistenceDomain::Mhp ? 1
+                                                                         : 2;
+  return static_cast<char>('a' + domain + (scenario.shape == compound() ? 3 : 0));
+}
+
+std::string bar_of(const Scenario& scenario) {
+  return fmt::format("{}ddio_{}_rqwrb_{}", scenario.profile.ddio == Ddio::On ? "" : "no_",
+                     to_string(scenario.profile.receive_buffers), to_string(scenario.primary));
+}
+
+Result<std::vector<RemotelogRow>> simulate_remotelog(const Hardware& hardware,
+                                                     const sim::RemotelogOptions& options) {
+  std::vector<RemotelogRow> rows;
+  for (Scenario& scenario : plan::paper_methods()) {
+    const std::uint64_t buffers = options.responder.receive_buffers;
+    const std::uint64_t needed = sim::receive_buffers_of(scenario.method);
+    if (buffers > 0 && buffers < needed) {
+      return Error{ErrorCode::InvalidArgument,
+                   fmt::format("{} takes {} receive buffers for an append, and there are {}: use "
+                               "more with --receive-buffers",
+                               scenario.method.name, needed, buffers)};
+    }
+    PERDURE_TRY(universal, find_method(kUniversalMethod, scenario.profile, scenario.shape));
+    sim::RemotelogOptions always = options;
+    always.flushes_always = true;
+    RemotelogRow row;
+    row.published = run_remotelog(scenario.method, scenario.profile, hardware, options);
+    row.universal = run_remotelog(universal, scenario.profile, hardware, always);
+    row.scenario = std::move(scenario);
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+std::vector<Claim> remotelog_claims(const std::vector<RemotelogRow>& rows) {
+  using enum PersistenceDomain;
+  double largest = 0;
+  for (const RemotelogRow& row : rows) {
+    if (row.scenario.shape == compound() || two_sided(row.scenario.method)) continue;
+    const double message = us_with_ddio(rows, row.scenario.profile.domain, Primary::Send, false);
+    largest = std::max(largest, message / mean_us(row.published));
+  }
+  const double wsp = us_with_ddio(rows, Wsp, Primary::Write, false);
+  const auto over_message = [&](PersistenceDomain domain) {
+    return us_with_ddio(rows, domain, Primary::Send, true) /
+           us_with_ddio(rows, domain, Primary::Write, true);
+  };
+  return {
+      {"4.3: singletons, messages over one-sided, at most", 1.5, largest},
+      {"4.3: one-sided singleton on WSP, us", 1.6, wsp},
+      {"4.3: the same over MHP's with its FLUSH", 0.75,
+       wsp / us_with_ddio(rows, Mhp, Primary::Write, false)},
+      {"4.4: compound WRITE over one message, DMP with DDIO", 2.0, 1 / over_message(Dmp)},
+      {"4.4: compound WRITE over one message, MHP", 0.8, 1 / over_message(Mhp)},
+      {"4.4: compound WRITE over one message, WSP", 0.7, 1 / over_message(Wsp)},
+      {"4.4: compound SEND into PM, WSP over MHP", 0.8,
+       us_of(rows, {Wsp, Ddio::On, ReceiveBuffers::Pm, Primary::Send, true}) /
+           us_of(rows, {Mhp, Ddio::On, ReceiveBuffers::Pm, Primary::Send, true})},
+  };
+}
+
+/// Three operations and the method that is right everywhere, by responder.
+report::Table remotelog_table(const std::vector<RemotelogRow>& rows) {
+  report::Table table;
+  table.columns = {{"panel", false}, {"server", false}, {"write"},
+                   {"write_imm"},    {"send"},          {"right everywhere"}};
+  for (const RemotelogRow& row : rows) {
+    const ServerProfile& profile = row.scenario.profile;
+    if (row.scenario.primary == Primary::Write) {
+      table.rows.push_back(
+          {std::string(1, panel_of(row.scenario)),
+           fmt::format("{}, ddio {}, rq {}, {}", to_string(profile.domain), to_string(profile.ddio),
+                       to_string(profile.receive_buffers), to_string(row.scenario.shape)),
+           "", "", "", times(mean_us(row.universal))});
+    }
+    table.rows.back()[2 + static_cast<std::size_t>(row.scenario.primary)] =
+        times(mean_us(row.published));
+  }
+  return table;
+}
+
+std::vector<std::string> remotelog_remarks(const std::vector<RemotelogRow>& rows) {
+  using enum PersistenceDomain;
+  const auto dmp = [&](Ddio ddio, Primary primary) {
+    return us_of(rows, {Dmp, ddio, ReceiveBuffers::Dram, primary, true});
+  };
+  double longest = 0;
+  double shortest = 1e9;
+  std::uint64_t naks = 0;
+  for (const RemotelogRow& row : rows) {
+    const double over = mean_us(row.universal) / mean_us(row.published);
+    longest = std::max(longest, over);
+    shortest = std::min(shortest, over);
+    naks += row.published.counts.rnr_naks;
+  }
+  return {
+      fmt::format("One method right everywhere, {}: {:.2f} to {:.2f} times as long as the one for "
+                  "its server.",
+                  kUniversalMethod, shortest, longest),
+      fmt::format("4.4, DMP without DDIO: the non-posted WRITE pipelines ({:.2f} us), WRITE_IMM "
+                  "waits in between ({:.2f}); with DDIO {:.2f} and {:.2f}.",
+                  dmp(Ddio::Off, Primary::Write), dmp(Ddio::Off, Primary::WriteImm),
+                  dmp(Ddio::On, Primary::Write), dmp(Ddio::On, Primary::WriteImm)),
+      "4.4's 20 % on MHP is what the other numbers leave no room for: a message of 2.4 to 2.8 us "
+      "and a WRITE with its READ of 2.13 us.",
+      fmt::format("{} found no receive buffer. With fewer or slower ones (--receive-buffers, "
+                  "--recycle-ns) SEND and WRITE_IMM wait for the RNIC's timer: section 4.3's "
+                  "jitter.",
+                  naks == 0 ? "No message" : fmt::format("{} messages", naks))};
+}
+
+std::string remotelog_drawing(const std::vector<RemotelogRow>& rows) {
+  report::BarChart chart;
+  chart.title = "REMOTELOG, mean append";
+  chart.unit = "us";
+  chart.bar_names = {"write", "write_imm", "send", "right everywhere"};
+  for (const RemotelogRow& row : rows) {
+    const std::string panel =
+        fmt::format("{}: {} {}", panel_of(row.scenario), to_string(row.scenario.profile.domain),
+                    to_string(row.scenario.shape));
+    if (chart.panels.empty() || chart.panels.back().title != panel) {
+      chart.panels.push_back({panel, {}});
+    }
+    auto& groups = chart.panels.back().groups;
+    const std::string label = fmt::format("ddio {}\nrq {}", to_string(row.scenario.profile.ddio),
+                                          to_string(row.scenario.profile.receive_buffers));
+    if (groups.empty() || groups.back().label != label) {
+      groups.push_back({label, std::vector<report::BarChart::Bar>(4)});
+    }
+    const auto bar = [](const sim::RemotelogResult& result, const std::string& name) {
+      return report::BarChart::Bar{mean_us(result),
+                                   fmt::format("{}: {:.2f} us", name, mean_us(result)), 0, 0};
+    };
+    groups.back().bars[static_cast<std::size_t>(row.scenario.primary)] =
+        bar(row.published, row.scenario.method.name);
+    groups.back().bars[3] = bar(row.universal, kUniversalMethod);
+  }
+  return to_svg(chart);
+}
+
+Result<Figure> simulate_figure_2(const FigureOptions& options) {
+  Hardware hardware = default_hardware(Transport::InfiniBand);
+  if (!options.files.hardware.empty()) {
+    PERDURE_TRY(named, read_hardware(options.files.hardware));
+    hardware = std::move(named);
+  }
+  PERDURE_TRY(rows, simulate_remotelog(hardware, {}));
+  Figure figure;
+  figure.number = 2;
+  figure.title =
+      fmt::format("REMOTELOG of seed paper 000, mean append in us, {}", hardware.network.name);
+  figure.table = remotelog_table(rows);
+  figure.claims = remotelog_claims(rows);
+  figure.remarks = remotelog_remarks(rows);
+  figure.drawing = remotelog_drawing(rows);
+  return figure;
+}
+
+}  // namespace perdure::app
