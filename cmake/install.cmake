@@ -58,7 +58,8 @@ install(FILES ${PROJECT_BINARY_DIR}/package/perdureConfig.cmake
 # Relative to the file itself, so that the installed tree can be moved.
 file(RELATIVE_PATH pkgconfig_up "/${CMAKE_INSTALL_LIBDIR}/pkgconfig" "/")
 string(REGEX REPLACE "/$" "" pkgconfig_up ${pkgconfig_up})
-foreach(package perdure perdure-static)
+install(TARGETS rpmem LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+foreach(package perdure perdure-static librpmem)
   configure_file(${PROJECT_SOURCE_DIR}/cmake/${package}.pc.in
       ${PROJECT_BINARY_DIR}/package/${package}.pc @ONLY)
   install(FILES ${PROJECT_BINARY_DIR}/package/${package}.pc

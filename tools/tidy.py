@@ -45,6 +45,8 @@ LAYERS = {
     "rpc": {"core", "persist", "fabric", "pmem", "control", "client", "server"},
     "rpc/models": {"core", "fabric"},
     "kv": {"core"},  # stands on the public C++ API
+    "rpmem": {"core", "persist", "fabric", "pmem", "control", "client", "server"},
+    "librpmem": {"core", "fabric", "control", "rpmem"},
     "capi": {"core"},  # stands on the public C++ API
 }
 # Two independent witnesses; not even their tests may look at each other's answer.

@@ -1,0 +1,275 @@
+// rpmemd: serves the replica of one client, which runs it over ssh and speaks to it over its
+// standard input and output (src/rpmem/control.h). Ends when its client does.
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <pwd.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <syslog.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <perdure/messages.h>
+
+#include "command_line/command_line.h"
+#include "control/version.h"
+#include "core/text_file.h"
+#include "core/try.h"
+#include "rpmem/channel.h"
+#include "rpmem/daemon_config.h"
+#include "rpmem/pool_host.h"
+
+namespace perdure::rpmem {
+namespace {
+
+constexpr int kExitUsage = 2;
+constexpr std::size_t kConfigBytesMax = 64 * 1024;
+constexpr const char* kSystemConfig = "/etc/rpmemd/rpmemd.conf";
+constexpr Nanoseconds kSendWithin = std::chrono::seconds(30);
+
+constexpr const char* kFooter = R"(
+librpmem.so.1 runs it over ssh; by hand it is of use with --remove:
+  rpmemd --remove mirrors/db.set
+      remove the part files of a set below poolset-dir
+  rpmemd --remove mirrors/db.set --force --pool-set
+      also when some are gone, and the set file with them
+
+/etc/rpmemd/rpmemd.conf and ~/.rpmemd.conf have `key = value` lines: rpmemd(8).
+)";
+
+struct Arguments {
+  std::string config;
+  std::string removed;
+  std::string threads;
+  bool force = false;
+  bool pool_set = false;
+  bool persist_apm = false;
+  bool persist_general = false;
+  bool use_syslog = false;
+  std::string log_file;
+  std::string log_level;
+  std::string poolset_dir;
+  std::vector<std::string> part_dirs;
+  std::string declared;
+};
+
+void describe(const app::Program& program, Arguments& to) {
+  program.footer(kFooter);
+  program.set_version("rpmemd " + std::string(control::version()) + " (Perdure)");
+  program.add_option("-c,--config", to.config, "read this file in place of the usual two");
+  program.add_option("-r,--remove", to.removed, "remove the parts of a set, and end")
+      .type_name("SET");
+  program.add_flag("-f,--force", to.force, "with --remove: what is gone is no error");
+  program.add_flag("-s,--pool-set", to.pool_set, "with --remove: remove the set file as well");
+  program.add_option("-t,--nthreads", to.threads, "taken, and of no effect");
+  program.add_option("--poolset-dir", to.poolset_dir, "directory of the set files")
+      .type_name("DIR");
+  program.add_option("--part-dir", to.part_dirs, "parts may lie there, too").type_name("DIR");
+  program.add_option("--log-file", to.log_file, "write messages there");
+  program.add_option("--log-level", to.log_level, "err, warn, notice, info or debug");
+  program.add_flag("--use-syslog", to.use_syslog, "write messages to the system's log");
+  program.add_flag("--persist-apm", to.persist_apm,
+                   "inbound DMA bypasses the processor's caches (DDIO is off)");
+  program.add_flag("--persist-general", to.persist_general, "taken, and of no effect");
+  program
+      .add_option("--declare-domain", to.declared,
+                  "what survives a power failure: page, dmp, mhp or wsp")
+      .type_name("DOMAIN");
+}
+
+std::string home_directory() {
+  const char* const home = std::getenv("HOME");
+  if (home != nullptr && *home == '/') return home;
+  const passwd* const user = ::getpwuid(::getuid());
+  return user != nullptr && user->pw_dir != nullptr ? user->pw_dir : "/";
+}
+
+Result<void> read_file(DaemonConfig& config, const std::string& path, bool must_be_there,
+                       const std::string& home) {
+  auto text = load_text(path, kConfigBytesMax);
+  if (!text && !must_be_there && text.code() == ErrorCode::NotFound) return {};
+  if (!text) return text.error();
+  return read_config(config, *text, path, home);
+}
+
+/// The files, with the command line on top.
+Result<DaemonConfig> assemble(const Arguments& from) {
+  const std::string home = home_directory();
+  DaemonConfig config;
+  if (from.config.empty()) {
+    PERDURE_TRY_VOID(read_file(config, kSystemConfig, false, home));
+    PERDURE_TRY_VOID(read_file(config, home + "/.rpmemd.conf", false, home));
+  } else {
+    PERDURE_TRY_VOID(read_file(config, from.config, true, home));
+  }
+  const auto set = [&](const char* key, const std::string& value) -> Result<void> {
+    return value.empty() ? Result<void>{} : set_config(config, key, value, home);
+  };
+  PERDURE_TRY_VOID(set("poolset-dir", from.poolset_dir));
+  PERDURE_TRY_VOID(set("log-file", from.log_file));
+  PERDURE_TRY_VOID(set("log-level", from.log_level));
+  PERDURE_TRY_VOID(set("declare-domain", from.declared));
+  PERDURE_TRY_VOID(set("persist-apm", from.persist_apm ? "yes" : ""));
+  PERDURE_TRY_VOID(set("use-syslog", from.use_syslog ? "yes" : ""));
+  for (const std::string& each : from.part_dirs) PERDURE_TRY_VOID(set("part-dir", each));
+  if (config.poolset_dir.empty()) config.poolset_dir = home;
+  // What PMDK's libraries take as the operator's word for the same.
+  const char* const forced = std::getenv("PMEM_IS_PMEM_FORCE");
+  if (!config.declared && forced != nullptr && std::string_view(forced) == "1") {
+    config.declared = PersistenceDomain::Dmp;
+  }
+  return config;
+}
+
+int severity_of(Severity severity) {
+  switch (severity) {
+    case Severity::Debug: return LOG_DEBUG;
+    case Severity::Info: return LOG_INFO;
+    case Severity::Warning: return LOG_WARNING;
+    case Severity::Error: return LOG_ERR;
+  }
+  return LOG_INFO;
+}
+
+int least_of(LogLevel level) {
+  switch (level) {
+    case LogLevel::Error: return LOG_ERR;
+    case LogLevel::Warning: return LOG_WARNING;
+    case LogLevel::Notice: return LOG_NOTICE;
+    case LogLevel::Info: return LOG_INFO;
+    case LogLevel::Debug: return LOG_DEBUG;
+  }
+  return LOG_ERR;
+}
+
+Result<void> begin_logging(const DaemonConfig& config) {
+  const int least = least_of(config.log_level);
+  if (config.use_syslog) {
+    ::openlog("rpmemd", LOG_PID, LOG_DAEMON);
+    set_message_callback([least](Severity severity, const std::string& message) {
+      if (severity_of(severity) <= least) ::syslog(severity_of(severity), "%s", message.c_str());
+    });
+    return {};
+  }
+  if (config.log_file.empty()) return {};
+  std::FILE* const file = std::fopen(config.log_file.c_str(), "ae");
+  if (file == nullptr) {
+    return Error{ErrorCode::SystemError,
+                 fmt::format("log-file '{}' can not be written to", config.log_file)};
+  }
+  set_message_callback([least, file](Severity severity, const std::string& message) {
+    if (severity_of(severity) > least) return;
+    fmt::print(file, "rpmemd[{}]: {}\n", ::getpid(), message);
+    std::fflush(file);
+  });
+  return {};
+}
+
+int errno_of(ErrorCode code) {
+  switch (code) {
+    case ErrorCode::NotFound: return ENOENT;
+    case ErrorCode::PermissionDenied: return EACCES;
+    case ErrorCode::Busy: return EBUSY;
+    case ErrorCode::InvalidArgument:
+    case ErrorCode::Corrupt:
+    case ErrorCode::Unsupported: return EINVAL;
+    default: return EIO;
+  }
+}
+
+int remove_set(const DaemonConfig& config, const Arguments& arguments) {
+  const auto removed = [&]() -> Result<void> {
+    PERDURE_TRY(set, read_set({config.poolset_dir, config.part_dirs}, arguments.removed));
+    return PartSet::remove(set, arguments.force, arguments.pool_set);
+  }();
+  if (removed.ok()) return 0;
+  if (arguments.force && removed.code() == ErrorCode::NotFound) return 0;
+  fmt::print(stderr, "rpmemd: {}\n", removed.error().message);
+  return errno_of(removed.code());
+}
+
+/// The address at which the client reached sshd: the data plane listens there. On loopback where
+/// nobody says so.
+std::string listen_host() {
+  const char* const connection = std::getenv("SSH_CONNECTION");
+  if (connection == nullptr) return "127.0.0.1";
+  const std::string text = connection;  // client, its port, server, its port
+  std::size_t begin = 0;
+  for (int word = 0; word < 2 && begin != std::string::npos; ++word) {
+    begin = text.find(' ', begin);
+    if (begin != std::string::npos) ++begin;
+  }
+  if (begin == std::string::npos) return "127.0.0.1";
+  return text.substr(begin, text.find(' ', begin) - begin);
+}
+
+PoolHostOptions host_options(const DaemonConfig& config) {
+  PoolHostOptions options;
+  options.directories = {config.poolset_dir, config.part_dirs};
+  options.region.declared = config.declared;
+  options.ddio = config.persist_apm ? Ddio::Off : Ddio::On;
+  options.listen_host = listen_host();
+  return options;
+}
+
+/// Until the client closes the pool, or is gone.
+int serve(const DaemonConfig& config, Channel& channel) {
+  const Hello hello{std::string(control::version()), control::host_identity()};
+  if (!channel.send({FrameKind::Hello, encode(hello)}, Deadline::after(kSendWithin))) return 1;
+  PoolHost host(host_options(config));
+  while (!host.closed()) {
+    const auto request = channel.receive(std::nullopt);
+    // The client is gone, and may come again at once: the locks on the parts end with the process,
+    // and all that was acknowledged is durable.
+    if (!request.ok()) ::_exit(request.code() == ErrorCode::Disconnected ? 0 : EPROTO);
+    if (!channel.send(host.handle(*request), Deadline::after(kSendWithin))) return 0;
+  }
+  return 0;
+}
+
+/// Frames go where standard output went, and nothing else does: a library may print.
+int take_output() {
+  const int taken = ::fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+  (void)::dup2(STDERR_FILENO, STDOUT_FILENO);
+  return taken;
+}
+
+int run(int argc, char** argv) {
+  ::signal(SIGPIPE, SIG_IGN);
+  app::Program program("Serves a replica of memory to a program elsewhere, for librpmem.",
+                       "rpmemd");
+  Arguments arguments;
+  describe(program, arguments);
+  switch (program.parse(argc, argv)) {
+    case app::Program::Parsed::Right: break;
+    case app::Program::Parsed::Answered: return 0;
+    case app::Program::Parsed::Wrong: return kExitUsage;
+  }
+  auto config = assemble(arguments);
+  if (config.ok()) {
+    const auto logs = begin_logging(*config);
+    if (!logs.ok()) config = logs.error();
+  }
+  if (!arguments.removed.empty()) {
+    if (config.ok()) return remove_set(*config, arguments);
+    fmt::print(stderr, "rpmemd: {}\n", config.error().message);
+    return EINVAL;
+  }
+  Channel channel(STDIN_FILENO, take_output());
+  if (config.ok()) return serve(*config, channel);
+  (void)channel.send({FrameKind::Refused, control::encode(config.error())},
+                     Deadline::after(kSendWithin));
+  fmt::print(stderr, "rpmemd: {}\n", config.error().message);
+  return kExitUsage;
+}
+
+}  // namespace
+}  // namespace perdure::rpmem
+
+int main(int argc, char** argv) { return perdure::rpmem::run(argc, argv); }

@@ -1,0 +1,235 @@
+// The parts of a set as one region: see part_region.h.
+#include "rpmem/part_region.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "core/assert.h"
+#include "core/bytes.h"
+#include "core/errno_error.h"
+#include "core/try.h"
+#include "pmem/bad_blocks.h"
+
+namespace perdure::rpmem {
+namespace {
+
+constexpr std::uint64_t kPageBytes = 4096;
+
+/// The domains in the order of what they promise.
+int strength(PersistenceDomain domain) {
+  switch (domain) {
+    case PersistenceDomain::None: return 0;
+    case PersistenceDomain::Page: return 1;
+    case PersistenceDomain::Dmp: return 2;
+    case PersistenceDomain::Mhp: return 3;
+    case PersistenceDomain::Wsp: return 4;
+  }
+  return 0;
+}
+
+/// As pmem::MappedRegion does it, and for the same reason: what recovery reads must be what a power
+/// failure would leave.
+Result<void> settle(const pmem::File& file, std::span<std::byte> mapping, pmem::SyncCalls& calls) {
+  int failed = calls.sync_file(file.descriptor());
+  if (failed == 0) {
+    static_cast<void>(::posix_fadvise(file.descriptor(), 0, 0, POSIX_FADV_DONTNEED));
+    if (pmem::dirty_resident_pages(mapping) > 0) failed = calls.sync_file(file.descriptor());
+  }
+  if (failed == 0) failed = calls.check_writable(file.descriptor());
+  if (failed != 0) return errno_error(file.path() + ": fdatasync", failed);
+  return {};
+}
+
+Result<void> refuse_lost_memory(const pmem::File& file) {
+  PERDURE_TRY(bad, pmem::bad_blocks_of(file));
+  if (bad.empty()) return {};
+  return Error{ErrorCode::Corrupt,
+               fmt::format("{}: its memory has lost {} bytes at {}: clear them "
+                           "(ndctl-clear-errors(1)), and bring the replica back with pmempool sync",
+                           file.path(), bad[0].length, bad[0].at)};
+}
+
+bool overlap(const pmem::Range& one, const pmem::Range& other, pmem::Range& both) {
+  const std::uint64_t begin = std::max(one.at, other.at);
+  const std::uint64_t end = std::min(one.at + one.length, other.at + other.length);
+  if (begin >= end) return false;
+  both = {begin, end - begin};
+  return true;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<PartRegion>> PartRegion::map(const PartSet& parts,
+                                                    const PartRegionOptions& options) {
+  std::unique_ptr<PartRegion> region(new PartRegion);
+  PERDURE_TRY_VOID(region->reserve(kFrontBytes + parts.set().pool_bytes()));
+  std::uint64_t at = kFrontBytes;
+  for (std::size_t part = 0; part < parts.set().parts.size(); ++part) {
+    PERDURE_TRY_VOID(region->map_part(parts, part, at, options));
+    at += parts.set().data_bytes(part);
+  }
+  if (region->domain_ == PersistenceDomain::None) {
+    return Error{ErrorCode::Unsupported,
+                 fmt::format("{}: a power failure loses what is written there ({}); choose another "
+                             "place, or, if it has a battery, say `declare-domain = wsp` in "
+                             "rpmemd.conf",
+                             parts.set().path, region->evidence_)};
+  }
+  region->guard_ = std::make_unique<pmem::MappingGuard>(region->all_.subspan(kFrontBytes));
+  if (!region->guard_->guards()) {
+    return Error{ErrorCode::QueueFull, "too many sets are open in this process"};
+  }
+  PERDURE_TRY_VOID(region->prepare_flush(options));
+  return region;
+}
+
+PartRegion::~PartRegion() {
+  guard_.reset();
+  if (!all_.empty()) ::munmap(all_.data(), all_.size());
+}
+
+/// Room for all, so that the parts lie one behind the other.
+Result<void> PartRegion::reserve(std::uint64_t bytes) {
+  void* const at =
+      ::mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (at == MAP_FAILED) return errno_error(fmt::format("reserve {} bytes", bytes), errno);
+  all_ = {static_cast<std::byte*>(at), bytes};
+  if (::mprotect(at, kFrontBytes, PROT_READ | PROT_WRITE) == 0) return {};
+  return errno_error("memory for the front", errno);
+}
+
+Result<void> PartRegion::map_part(const PartSet& parts, std::size_t index, std::uint64_t at,
+                                  const PartRegionOptions& options) {
+  const SetFile& set = parts.set();
+  const pmem::File& file = parts.file(index);
+  if (file.is_device()) {
+    return Error{ErrorCode::Unsupported,
+                 fmt::format("{}:{}: {} is a device; rpmemd serves part files only", set.path,
+                             set.parts[index].line, file.path())};
+  }
+  PERDURE_TRY(medium, pmem::examine_medium(file));
+  PERDURE_TRY_VOID(pmem::reserve_blocks(file, set.parts[index].bytes));
+  Part part;
+  part.file = &file;
+  part.place = {at, set.data_bytes(index)};
+  part.file_bytes = set.parts[index].bytes;
+  std::byte* const where = all_.data() + at;
+  const auto offset = static_cast<off_t>(set.data_at(index));
+  const auto map = [&](int flags) {
+    return ::mmap(where, part.place.length, PROT_READ | PROT_WRITE, flags | MAP_FIXED,
+                  file.descriptor(), offset) != MAP_FAILED;
+  };
+  const bool dax = medium.kind == pmem::MediumKind::Dax;
+  if (dax) PERDURE_TRY_VOID(refuse_lost_memory(file));
+  const bool synchronous = dax && map(MAP_SHARED_VALIDATE | MAP_SYNC);
+  if (!synchronous && !map(MAP_SHARED)) return errno_error(file.path() + ": mmap", errno);
+  if (dax && !synchronous) pmem::conclude_mapped_by_pages(medium);
+  PERDURE_TRY(domain, pmem::decide_domain(medium, options.declared));
+  if (strength(domain) < strength(domain_)) domain_ = domain;
+  if (!evidence_.empty()) evidence_ += "; ";
+  evidence_ += fmt::format("{}: {}{}", file.path(), options.declared ? "declared; " : "",
+                           pmem::join_evidence(medium));
+  parts_.push_back(std::move(part));
+  return {};
+}
+
+Result<void> PartRegion::prepare_flush(const PartRegionOptions& options) {
+  if (domain_ == PersistenceDomain::Dmp) {
+    PERDURE_TRY(best, pmem::CacheFlush::best());
+    cache_flush_ = best;
+  }
+  if (domain_ != PersistenceDomain::Page) return {};
+  pmem::SyncCalls& calls =
+      options.sync_calls != nullptr ? *options.sync_calls : pmem::SyncCalls::system();
+  for (Part& part : parts_) {
+    const auto bytes = all_.subspan(part.place.at, part.place.length);
+    PERDURE_TRY_VOID(settle(*part.file, bytes, calls));
+    pmem::keep_pages_small(bytes);
+    part.sync =
+        std::make_unique<pmem::PageSync>(bytes, part.file->descriptor(), part.file->path(), calls);
+  }
+  return {};
+}
+
+Result<void> PartRegion::flush(std::span<const pmem::Range> ranges) {
+  for (const pmem::Range& range : ranges) PERDURE_ASSERT(pmem::inside(range, all_.size()));
+  if (domain_ == PersistenceDomain::Page) {
+    PERDURE_TRY_VOID(flush_pages(ranges));
+  } else {
+    if (domain_ == PersistenceDomain::Dmp) {
+      for (const pmem::Range& range : ranges)
+        cache_flush_->lines(all_.subspan(range.at, range.length));
+    }
+    pmem::store_fence();
+  }
+  // Last: what was stored before may have gone into a page that is no file's any more.
+  if (guard_->failed()) return lost();
+  return {};
+}
+
+/// A range may lie in several parts, and in the front, which nothing makes durable.
+Result<void> PartRegion::flush_pages(std::span<const pmem::Range> ranges) {
+  for (Part& part : parts_) {
+    std::vector<pmem::Range> here;
+    for (const pmem::Range& range : ranges) {
+      pmem::Range both;
+      if (!overlap(range, part.place, both)) continue;
+      here.push_back({both.at - part.place.at, both.length});
+    }
+    if (!here.empty()) PERDURE_TRY_VOID(part.sync->sync(here));
+  }
+  return {};
+}
+
+Result<void> PartRegion::deep_flush(const pmem::Range& range) {
+  PERDURE_TRY_VOID(flush(std::span(&range, 1)));
+  if (domain_ == PersistenceDomain::Page) return {};
+  const std::uint64_t begin = round_down(range.at, kPageBytes);
+  const std::uint64_t end = round_up(range.at + range.length, kPageBytes);
+  if (::msync(all_.data() + begin, end - begin, MS_SYNC) == 0) return {};
+  return errno_error("msync", errno);
+}
+
+void PartRegion::dirty_pages(const pmem::Range& range) {
+  if (domain_ != PersistenceDomain::Page) return;
+  for (const Part& part : parts_) {
+    pmem::Range both;
+    if (!overlap(range, part.place, both)) continue;
+    const std::uint64_t begin = round_down(both.at, kPageBytes);
+    const std::uint64_t end = round_up(both.at + both.length, kPageBytes);
+    pmem::dirty_resident_pages(all_.subspan(begin, end - begin));
+  }
+}
+
+Error PartRegion::lost() const {
+  return {ErrorCode::SystemError,
+          "a page of a part can not be reached any more (truncated, or the medium failed); nothing "
+          "of the replica is trusted: see to the files, then bring it back with pmempool sync"};
+}
+
+Result<void> PartRegion::check() {
+  if (guard_->failed()) return lost();
+  for (const Part& part : parts_) {
+    if (part.sync != nullptr) PERDURE_TRY_VOID(part.sync->check());
+    struct stat status {};
+    if (::fstat(part.file->descriptor(), &status) != 0) {
+      return errno_error(part.file->path(), errno);
+    }
+    if (static_cast<std::uint64_t>(status.st_size) < part.file_bytes) {
+      return Error{
+          ErrorCode::SystemError,
+          fmt::format("{}: has been truncated to {} of {} bytes while it was in use; bring "
+                      "the replica back with pmempool sync",
+                      part.file->path(), status.st_size, part.file_bytes)};
+    }
+    PERDURE_TRY_VOID(pmem::check_name(*part.file));
+  }
+  return {};
+}
+
+}  // namespace perdure::rpmem

@@ -1,0 +1,240 @@
+// The part files of one replica: see part_set.h.
+#include "rpmem/part_set.h"
+
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdio>
+
+#include "core/assert.h"
+#include "core/counted.h"
+#include "core/errno_error.h"
+#include "core/try.h"
+
+namespace perdure::rpmem {
+namespace {
+
+Result<void> check_attributes(const SetFile& set, const PoolAttributes& attributes) {
+  const auto wrong = [&](const char* what) {
+    return Error{ErrorCode::InvalidArgument, fmt::format("{}: {}", set.path, what)};
+  };
+  if (set.no_headers && !attributes.empty()) {
+    return wrong("the pool has headers, and OPTION NOHDRS leaves no place for them: take it out");
+  }
+  if (set.no_headers) return {};
+  if (attributes.empty()) {
+    return wrong("the pool comes without attributes; such a set needs OPTION NOHDRS");
+  }
+  if (attributes.major == 0) return wrong("the attributes name the version 0 of the pool's format");
+  const bool single = (attributes.incompat & kSingleHeader) != 0;
+  if (single == set.single_header) return {};
+  return wrong(single ? "the client's set has OPTION SINGLEHDR, and this one must have it, too"
+                      : "OPTION SINGLEHDR must be in the client's set, too, and is not");
+}
+
+Result<void> check_bytes(const SetFile& set, std::uint64_t bytes_min) {
+  if (set.pool_bytes() >= bytes_min) return {};
+  return Error{
+      ErrorCode::OutOfRange,
+      fmt::format("{}: its {} hold {} bytes, and the pool has {}: make them larger", set.path,
+                  counted(set.parts.size(), "part"), set.pool_bytes(), bytes_min)};
+}
+
+/// Ours, and the one that PMDK's own programs take.
+Result<void> lock_part(const pmem::File& file) {
+  PERDURE_TRY_VOID(pmem::lock_exclusively(file));
+  if (::flock(file.descriptor(), LOCK_EX | LOCK_NB) == 0) return {};
+  if (errno != EWOULDBLOCK) return errno_error(file.path() + ": flock", errno);
+  return Error{
+      ErrorCode::Busy,
+      fmt::format("{}: is in use by another program; close the pool there first", file.path())};
+}
+
+Result<void> write_at(const pmem::File& file, std::span<const std::byte> bytes, off_t at) {
+  while (!bytes.empty()) {
+    const ssize_t wrote = ::pwrite(file.descriptor(), bytes.data(), bytes.size(), at);
+    if (wrote < 0 && errno == EINTR) continue;
+    if (wrote <= 0) return errno_error(file.path() + ": write", errno);
+    bytes = bytes.subspan(static_cast<std::size_t>(wrote));
+    at += wrote;
+  }
+  return {};
+}
+
+Result<void> read_at(const pmem::File& file, std::span<std::byte> bytes) {
+  off_t at = 0;
+  while (!bytes.empty()) {
+    const ssize_t got = ::pread(file.descriptor(), bytes.data(), bytes.size(), at);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return errno_error(file.path() + ": read", errno);
+    if (got == 0) return Error{ErrorCode::Corrupt, file.path() + ": ends within its header"};
+    bytes = bytes.subspan(static_cast<std::size_t>(got));
+    at += got;
+  }
+  return {};
+}
+
+}  // namespace
+
+Error PartSet::in_part(std::size_t part, const Error& error) const {
+  return {error.code, fmt::format("{}: part {} ({}): {}", set_.path, part, set_.parts[part].path,
+                                  error.message)};
+}
+
+Result<PartSet> PartSet::create(const SetFile& set, const PoolAttributes& attributes,
+                                std::uint64_t bytes_min, const DrawUuid& draw_uuid) {
+  PERDURE_TRY_VOID(check_attributes(set, attributes));
+  PERDURE_TRY_VOID(check_bytes(set, bytes_min));
+  PartSet made(set);
+  PERDURE_TRY_VOID(made.make(attributes, draw_uuid));
+  return made;
+}
+
+Result<void> PartSet::make(const PoolAttributes& attributes, const DrawUuid& draw_uuid) {
+  std::vector<pmem::NewFile> files;  // removes what was not published
+  for (const SetPart& part : set_.parts) {
+    PERDURE_TRY(file, pmem::NewFile::begin(part.path, part.bytes));
+    files.push_back(std::move(file));
+  }
+  attributes_ = attributes;
+  const Uuid16 none{};
+  if (!set_.no_headers && attributes_.user_flags == none) {
+    attributes_.user_flags = architecture_of_this_machine();
+  }
+  for (std::size_t part = 0; part < set_.headers(); ++part) {
+    uuids_.push_back(part == 0 ? attributes.uuid : draw_uuid());
+  }
+  struct stat status {};
+  if (::fstat(files[0].file().descriptor(), &status) == 0) {
+    created_ = static_cast<std::uint64_t>(status.st_ctime);
+  }
+  for (pmem::NewFile& file : files) files_.push_back(file.take_file());
+  for (const pmem::File& file : files_) PERDURE_TRY_VOID(lock_part(file));
+  PERDURE_TRY_VOID(write_headers());
+  for (std::size_t part = files.size(); part-- > 0;) {
+    auto published = files[part].publish(files_[part].descriptor());
+    if (published.ok()) continue;
+    for (std::size_t there = part + 1; there < files.size(); ++there) {
+      (void)::unlink(set_.parts[there].path.c_str());
+    }
+    return published;
+  }
+  return {};
+}
+
+Result<void> PartSet::write_headers() {
+  const std::size_t count = uuids_.size();
+  for (std::size_t part = 0; part < count; ++part) {
+    std::array<std::byte, kHeaderBytes> bytes{};
+    PartHeader header;
+    header.pool = attributes_;
+    header.pool.uuid = uuids_[part];
+    header.previous_part = uuids_[(part + count - 1) % count];
+    header.next_part = uuids_[(part + 1) % count];
+    header.created = created_;
+    encode_header(header, bytes);
+    PERDURE_TRY_VOID(write_at(files_[part], bytes, 0));
+    if (::fdatasync(files_[part].descriptor()) != 0) {
+      return errno_error(files_[part].path() + ": fdatasync", errno);
+    }
+  }
+  return {};
+}
+
+Result<PartSet> PartSet::open(const SetFile& set, std::uint64_t bytes_min) {
+  PERDURE_TRY_VOID(check_bytes(set, bytes_min));
+  PartSet opened(set);
+  for (std::size_t part = 0; part < set.parts.size(); ++part) {
+    PERDURE_TRY(file, pmem::open_file(set.parts[part].path, pmem::OpenMode::ReadWrite));
+    PERDURE_TRY_VOID(lock_part(file));
+    PERDURE_TRY(bytes, pmem::size_of(file));
+    if (bytes != set.parts[part].bytes) {
+      return opened.in_part(
+          part, {ErrorCode::Corrupt,
+                 fmt::format("has {} bytes, and line {} of the set says {}: it was truncated, or "
+                             "the set was changed since",
+                             bytes, set.parts[part].line, set.parts[part].bytes)});
+    }
+    opened.files_.push_back(std::move(file));
+  }
+  PERDURE_TRY_VOID(opened.read_headers());
+  return opened;
+}
+
+Result<void> PartSet::read_headers() {
+  std::vector<PartHeader> headers;
+  for (std::size_t part = 0; part < set_.headers(); ++part) {
+    std::array<std::byte, kHeaderBytes> bytes{};
+    PERDURE_TRY_VOID(read_at(files_[part], bytes));
+    const auto header = decode_header(bytes);
+    if (!header) return in_part(part, header.error());
+    headers.push_back(*header);
+    uuids_.push_back(header->pool.uuid);
+  }
+  if (headers.empty()) return {};
+  attributes_ = headers[0].pool;
+  created_ = headers[0].created;
+  PERDURE_TRY_VOID(check_attributes(set_, attributes_));
+  return check_links(headers);
+}
+
+/// Every part says which ones stand before and behind it, and all say the same of the pool.
+Result<void> PartSet::check_links(const std::vector<PartHeader>& headers) const {
+  for (std::size_t part = 0; part < headers.size(); ++part) {
+    const PartHeader& next = headers[(part + 1) % headers.size()];
+    const std::size_t following = (part + 1) % headers.size();
+    PoolAttributes same = next.pool;
+    same.uuid = headers[part].pool.uuid;
+    if (same != headers[part].pool) {
+      return in_part(following,
+                     {ErrorCode::Corrupt, "its header is that of another pool, or replica"});
+    }
+    const bool linked =
+        headers[part].next_part == next.pool.uuid && next.previous_part == headers[part].pool.uuid;
+    if (linked) continue;
+    return in_part(following, {ErrorCode::Corrupt,
+                               "its header does not follow that of the part before: a part of "
+                               "another set, or in another order"});
+  }
+  return {};
+}
+
+Result<void> PartSet::set_attributes(const PoolAttributes& attributes) {
+  if (set_.no_headers) {
+    return Error{ErrorCode::InvalidArgument,
+                 set_.path + ": its parts have no headers (OPTION NOHDRS), so no attributes"};
+  }
+  PERDURE_TRY_VOID(check_attributes(set_, attributes));
+  attributes_ = attributes;
+  uuids_[0] = attributes.uuid;
+  return write_headers();
+}
+
+Result<void> PartSet::remove_files() {
+  for (const SetPart& part : set_.parts) {
+    if (::unlink(part.path.c_str()) == 0 || errno == ENOENT) continue;
+    return errno_error(part.path, errno);
+  }
+  return {};
+}
+
+Result<void> PartSet::remove(const SetFile& set, bool force, bool set_too) {
+  PartSet removed(set);
+  for (const SetPart& part : set.parts) {
+    auto file = pmem::open_file(part.path, pmem::OpenMode::ReadWrite);
+    if (!file && force && file.code() == ErrorCode::NotFound) continue;
+    if (!file) return file.error();
+    PERDURE_TRY_VOID(lock_part(*file));
+    removed.files_.push_back(std::move(file).value());
+  }
+  PERDURE_TRY_VOID(removed.remove_files());
+  if (!set_too || ::unlink(set.path.c_str()) == 0) return {};
+  return errno_error(set.path, errno);
+}
+
+}  // namespace perdure::rpmem

@@ -1,0 +1,194 @@
+// The pool of one client in the hands of rpmemd: see pool_host.h.
+#include "rpmem/pool_host.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+
+#include <cstring>
+#include <utility>
+
+#include "control/host_port.h"
+#include "core/random.h"
+#include "core/try.h"
+#include "fabric/open_device.h"
+#include "pmem/lent_region.h"
+#include "pmem/pool.h"
+
+namespace perdure::rpmem {
+namespace {
+
+// One writer, and the session that it had before.
+constexpr std::size_t kSessionsMax = 4;
+
+Uuid16 draw_uuid() {
+  Uuid16 uuid;
+  const std::uint64_t halves[] = {random_secret(), random_secret()};
+  std::memcpy(uuid.data(), halves, sizeof halves);
+  uuid[6] = (uuid[6] & std::byte{0x0f}) | std::byte{0x40};  // RFC 4122, version 4
+  uuid[8] = (uuid[8] & std::byte{0x3f}) | std::byte{0x80};
+  return uuid;
+}
+
+/// The rpmemd of a client that crashed a moment ago may not have ended yet.
+Result<PartSet> open_parts(const SetFile& set, std::uint64_t bytes_min) {
+  constexpr Nanoseconds kBusyWithin = std::chrono::seconds(3);
+  constexpr int kAskEveryMs = 10;
+  const Deadline deadline = Deadline::after(kBusyWithin);
+  for (;;) {
+    auto opened = PartSet::open(set, bytes_min);
+    if (opened.ok() || opened.code() != ErrorCode::Busy || deadline.passed()) return opened;
+    (void)::poll(nullptr, 0, kAskEveryMs);
+  }
+}
+
+}  // namespace
+
+Frame PoolHost::handle(const Frame& request) {
+  auto answered = answer(request);
+  if (answered.ok()) return {FrameKind::Done, std::move(answered).value()};
+  return {FrameKind::Refused, control::encode(answered.error())};
+}
+
+Result<std::string> PoolHost::answer(const Frame& request) {
+  switch (request.kind) {
+    case FrameKind::Create: {
+      PERDURE_TRY(ask, decode_pool_ask(request.body));
+      PERDURE_TRY(made, create(ask));
+      return encode(made);
+    }
+    case FrameKind::Open: {
+      PERDURE_TRY(ask, decode_pool_ask(request.body));
+      PERDURE_TRY(opened, open(ask));
+      return encode(opened);
+    }
+    case FrameKind::Session: {
+      PERDURE_TRY(ask, control::decode_session_ask(request.body, kPoolName));
+      PERDURE_TRY(grant, open_session(ask));
+      return control::encode(grant);
+    }
+    case FrameKind::EndSession: {
+      PERDURE_TRY(session, decode_session_end(request.body));
+      PERDURE_TRY_VOID(end_session(session));
+      return control::encode_accepted();
+    }
+    case FrameKind::SetAttributes: {
+      PERDURE_TRY(attributes, decode_attributes(request.body));
+      PERDURE_TRY_VOID(set_attributes(attributes));
+      return control::encode_accepted();
+    }
+    case FrameKind::DeepFlush: {
+      PERDURE_TRY(range, decode_deep_flush(request.body));
+      PERDURE_TRY_VOID(deep_flush(range));
+      return control::encode_accepted();
+    }
+    case FrameKind::Close: {
+      PERDURE_TRY(remove_created, decode_close(request.body));
+      PERDURE_TRY_VOID(close(remove_created));
+      return control::encode_accepted();
+    }
+    case FrameKind::Hello:
+    case FrameKind::Done:
+    case FrameKind::Refused: break;
+  }
+  return Error{ErrorCode::ProtocolError, "a frame that no client sends"};
+}
+
+Result<PoolAnswer> PoolHost::create(const PoolAsk& ask) {
+  if (parts_ != nullptr) return Error{ErrorCode::Busy, "this rpmemd has its pool already"};
+  PERDURE_TRY(set, read_set(options_.directories, ask.set));
+  PERDURE_TRY(parts, PartSet::create(set, ask.attributes, ask.bytes, draw_uuid));
+  created_ = true;
+  auto served = serve(std::move(parts));
+  if (served.ok()) return served;
+  if (parts_ != nullptr) (void)parts_->remove_files();  // nothing of it was ever used
+  parts_.reset();
+  created_ = false;
+  return served;
+}
+
+Result<PoolAnswer> PoolHost::open(const PoolAsk& ask) {
+  if (parts_ != nullptr) return Error{ErrorCode::Busy, "this rpmemd has its pool already"};
+  PERDURE_TRY(set, read_set(options_.directories, ask.set));
+  PERDURE_TRY(parts, open_parts(set, ask.bytes));
+  auto served = serve(std::move(parts));
+  if (!served.ok()) parts_.reset();
+  return served;
+}
+
+Result<PoolAnswer> PoolHost::serve(PartSet parts) {
+  parts_ = std::make_unique<PartSet>(std::move(parts));
+  PERDURE_TRY(region, PartRegion::map(*parts_, options_.region));
+  region_ = std::move(region);
+  return PoolAnswer{parts_->set().pool_bytes(), parts_->attributes()};
+}
+
+Result<void> PoolHost::require_pool() const {
+  if (region_ != nullptr && !closed_) return {};
+  return Error{ErrorCode::InvalidArgument, "there is no pool: create or open one first"};
+}
+
+/// Over one transport at a time; it changes when the client can not be reached over the first.
+Result<void> PoolHost::offer(Transport transport) {
+  if (device_ != nullptr && device_->transport() == transport) return {};
+  service_.reset();
+  device_.reset();
+  PERDURE_TRY(device, fabric::open_device(transport, options_.rnic));
+  device_ = std::move(device);
+  server::ServiceOptions options;
+  options.settings.ddio = options_.ddio;
+  options.sessions_max = kSessionsMax;
+  options.spin_budget = options_.spin;
+  server::DataPlane plane;
+  plane.device = device_.get();
+  if (transport == Transport::Tcp) {
+    plane.listen = control::to_string(control::HostPort{options_.listen_host, 0});
+  }
+  PERDURE_TRY(service, server::PeerService::open(std::move(options), {plane}));
+  pmem::PoolOptions shape;
+  shape.name = kPoolName;
+  shape.kind = "rpmem";
+  PERDURE_TRY(pool, pmem::Pool::format(std::make_unique<pmem::LentRegion>(*region_), shape));
+  PERDURE_TRY_VOID(service->add_pool(kPoolName, std::move(pool)));
+  service_ = std::move(service);
+  return {};
+}
+
+Result<control::SessionGrant> PoolHost::open_session(const control::SessionAsk& ask) {
+  PERDURE_TRY_VOID(require_pool());
+  PERDURE_TRY_VOID(region_->check());
+  PERDURE_TRY_VOID(offer(ask.transport.value_or(Transport::Tcp)));
+  return service_->open_session(ask.request, ask.transport);
+}
+
+Result<void> PoolHost::end_session(std::uint64_t session) {
+  PERDURE_TRY_VOID(require_pool());
+  if (service_ == nullptr) return {};
+  return service_->close_session(session);
+}
+
+Result<void> PoolHost::set_attributes(const PoolAttributes& attributes) {
+  PERDURE_TRY_VOID(require_pool());
+  return parts_->set_attributes(attributes);
+}
+
+Result<void> PoolHost::deep_flush(const DeepFlush& range) {
+  PERDURE_TRY_VOID(require_pool());
+  if (!pmem::inside({range.at, range.bytes}, parts_->set().pool_bytes())) {
+    return Error{ErrorCode::OutOfRange,
+                 fmt::format("bytes {}+{} lie outside the pool's {}", range.at, range.bytes,
+                             parts_->set().pool_bytes())};
+  }
+  return region_->deep_flush({PartRegion::kFrontBytes + range.at, range.bytes});
+}
+
+Result<void> PoolHost::close(bool remove_created) {
+  PERDURE_TRY_VOID(require_pool());
+  service_.reset();
+  device_.reset();
+  region_.reset();
+  closed_ = true;
+  if (remove_created && created_) return parts_->remove_files();
+  return {};
+}
+
+}  // namespace perdure::rpmem

@@ -1,0 +1,70 @@
+// PoolHost: the pool of one client in the hands of rpmemd. A PeerService serves its parts, mapped
+// one behind the other, as it serves any pool: one writer, keys, methods by the medium.
+#pragma once
+
+#include <perdure/result.h>
+
+#include "control/json_codec.h"
+#include "rpmem/control.h"
+#include "rpmem/part_region.h"
+#include "rpmem/part_set.h"
+#include "server/service.h"
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+namespace perdure::rpmem {
+
+/// What the pool is called in sessions.
+inline constexpr const char* kPoolName = "replica";
+
+struct PoolHostOptions {
+  SetDirectories directories;
+  PartRegionOptions region;
+  Ddio ddio = Ddio::On;  // Off: inbound DMA is known to bypass the caches (persist-apm)
+  std::string listen_host = "127.0.0.1";  // of the data plane over tcp
+  std::string rnic;
+  Nanoseconds spin = std::chrono::microseconds(50);
+};
+
+/// Threads: one caller at a time; sessions have threads of their own.
+class PoolHost {
+ public:
+  explicit PoolHost(PoolHostOptions options) : options_(std::move(options)) {}
+
+  /// One request; the answer is Done or Refused. A refused one changed nothing.
+  Frame handle(const Frame& request);
+  /// Whether a request has closed the pool: nothing more is to be handled.
+  bool closed() const { return closed_; }
+
+  // The requests. Errors besides those of PartSet and PartRegion: Busy (there is a pool already),
+  // InvalidArgument (there is none yet).
+  Result<PoolAnswer> create(const PoolAsk& ask);
+  Result<PoolAnswer> open(const PoolAsk& ask);
+  /// Errors: those of PeerService::open_session; SystemError: what the medium said, once it failed.
+  Result<control::SessionGrant> open_session(const control::SessionAsk& ask);
+  Result<void> end_session(std::uint64_t session);
+  Result<void> set_attributes(const PoolAttributes& attributes);
+  /// Errors: OutOfRange, SystemError.
+  Result<void> deep_flush(const DeepFlush& range);
+  Result<void> close(bool remove_created);
+
+ private:
+  Result<std::string> answer(const Frame& request);
+  Result<PoolAnswer> serve(PartSet parts);
+  Result<void> require_pool() const;
+  Result<void> offer(Transport transport);
+
+  const PoolHostOptions options_;
+  bool created_ = false;
+  bool closed_ = false;
+  // Destroyed in reverse: sessions, then the device, then the mapping, then the locks.
+  std::unique_ptr<PartSet> parts_;
+  std::unique_ptr<PartRegion> region_;
+  std::unique_ptr<fabric::Device> device_;
+  std::unique_ptr<server::PeerService> service_;
+};
+
+}  // namespace perdure::rpmem

@@ -1,0 +1,295 @@
+// A program's memory and its replica on a target: see remote_pool.h. How it comes back after the
+// connection was lost is in remote_pool_connect.cc.
+#include "rpmem/remote_pool.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "control/json_codec.h"
+#include "core/assert.h"
+#include "core/forks.h"
+#include "core/random.h"
+#include "core/try.h"
+
+namespace perdure::rpmem {
+namespace {
+
+constexpr std::size_t kPendingMax = 1024;  // ranges of a lane that may wait for its drain
+constexpr Nanoseconds kFollowSlice = std::chrono::milliseconds(100);
+constexpr int kSleepSliceMs = 100;
+constexpr std::uint32_t kPollsPerLook = 64;  // at the clock
+
+}  // namespace
+
+RemotePool::RemotePool(RemotePoolOptions options, std::span<std::byte> memory)
+    : options_(std::move(options)),
+      memory_(memory),
+      landing_(std::make_unique_for_overwrite<std::byte[]>(kLandingBytes)),
+      made_in_(forks_so_far()),
+      writer_(random_secret()),
+      wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      lanes_(options_.lanes) {
+  PERDURE_ASSERT(options_.lanes > 0 && options_.lanes <= kLanesMax);
+}
+
+RemotePool::~RemotePool() {
+  if (wake_ >= 0) ::close(wake_);
+}
+
+Result<void> RemotePool::require_own_process() const {
+  if (made_in_ == forks_so_far()) return {};
+  return Error{ErrorCode::InvalidArgument,
+               "this process was forked from the one that opened the pool, and has no part in it: "
+               "open it here, once the other one has closed it"};
+}
+
+Result<void> RemotePool::check(std::uint64_t at, std::uint64_t length, std::size_t lane) const {
+  PERDURE_TRY_VOID(require_own_process());
+  if (lane >= lanes_.size()) {
+    return Error{ErrorCode::InvalidArgument,
+                 fmt::format("lane {}; the pool was opened with {}", lane, lanes_.size())};
+  }
+  if (at <= memory_.size() && length <= memory_.size() - at) return {};
+  return Error{ErrorCode::OutOfRange,
+               fmt::format("bytes {}+{} lie outside the pool's {}", at, length, memory_.size())};
+}
+
+void RemotePool::take_turn() {
+  if (mutex_.try_lock()) return;
+  waiting_.fetch_add(1, std::memory_order_relaxed);
+  mutex_.lock();
+  waiting_.fetch_sub(1, std::memory_order_relaxed);
+}
+
+std::string RemotePool::method() const {
+  const MutexLock lock(mutex_);
+  return link_ ? link_->session->small_method().name : "";
+}
+
+Result<void> RemotePool::persist(std::uint64_t at, std::uint64_t length, std::size_t lane) {
+  PERDURE_TRY_VOID(check(at, length, lane));
+  take_turn();
+  auto outcome = make_durable({at, length});
+  mutex_.unlock();
+  return outcome;
+}
+
+Result<void> RemotePool::make_durable(const Range& range) {
+  Range left = range;
+  while (left.length != 0) {
+    const Range piece{left.at, std::min(left.length, client::kRangeBytesMax)};
+    for (;;) {
+      PERDURE_TRY(begun, begin(piece));
+      PERDURE_TRY(resolved, await(begun));
+      if (resolved) break;
+    }
+    left.at += piece.length;
+    left.length -= piece.length;
+  }
+  return {};
+}
+
+/// Waits while too much is in flight.
+Result<RemotePool::Begun> RemotePool::begin(const Range& range) {
+  for (;;) {
+    if (lost_) return *lost_;
+    if (!link_ || !link_->session->up()) {
+      PERDURE_TRY_VOID(come_back());
+      continue;
+    }
+    client::DurableSession& session = *link_->session;
+    const persist::UpdateItem item{range.at,
+                                   {memory_.data() + range.at, range.length, link_->memory.get()}};
+    // With nothing in flight nothing can be overtaken.
+    if (session.idle() && range.length <= session.range_bytes_max()) {
+      const std::uint64_t number = session.begin_common({&item, 1});
+      if (number != 0) return Begun{links_, number};
+    }
+    const client::Ranges epoch(&item, 1);
+    const auto number = session.update({&epoch, 1});
+    if (number.ok()) return Begun{links_, *number};
+    if (number.code() == ErrorCode::QueueFull) {
+      PERDURE_TRY_VOID(await({links_, session.begun() - client::kUpdatesMax + 1}));
+      continue;
+    }
+    if (session.up()) return number.error();  // the request is wrong, not the connection
+  }
+}
+
+bool RemotePool::is_settled(const Begun& begun) const {
+  if (!link_ || links_ != begun.link) return true;
+  return link_->session->has_resolved(begun.number) || link_->session->is_forgotten(begun.number);
+}
+
+Result<bool> RemotePool::await(const Begun& begun) {
+  while (!is_settled(begun)) {
+    if (led_) {
+      follow();
+    } else {
+      lead(begun);
+    }
+  }
+  if (lost_) return *lost_;
+  if (link_ && links_ == begun.link && link_->session->has_resolved(begun.number)) return true;
+  if (!link_ || !link_->session->up()) PERDURE_TRY_VOID(come_back());
+  return false;
+}
+
+/// Another thread polls for all; this one sleeps until something has resolved, or it is its turn.
+void RemotePool::follow() {
+  ++followers_;
+  {
+    // The scope's lock is taken over from, and given back to, whoever called.
+    mutex_.unlock();
+    MutexLock lock(mutex_);
+    if (led_) lock.wait_for(resolved_, kFollowSlice);
+  }
+  take_turn();
+  --followers_;
+}
+
+void RemotePool::lead(const Begun& begun) {
+  led_ = true;
+  const Nanoseconds since = Clock::monotonic().now();
+  std::uint32_t polls = 0;
+  while (!is_settled(begun)) {
+    link_->session->poll();
+    note_poll();
+    if (is_settled(begun)) break;
+    if (waiting_.load(std::memory_order_relaxed) != 0) {
+      mutex_.unlock();
+      std::this_thread::yield();
+      mutex_.lock();
+    }
+    if (++polls % kPollsPerLook != 0) continue;
+    if (Clock::monotonic().now() - since >= options_.spin) sleep_for_answer();
+  }
+  led_ = false;
+  if (followers_ != 0) resolved_.notify_all();
+}
+
+/// Whoever polls takes completions that others wait for.
+void RemotePool::note_poll() {
+  if (followers_ != 0) resolved_.notify_all();
+  if (!sleeps_) return;
+  sleeps_ = false;
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const auto wrote = ::write(wake_, &one, sizeof one);
+}
+
+/// Requires a connection. Until there may be an answer, or somebody else has polled.
+void RemotePool::sleep_for_answer() {
+  fabric::Endpoint* const endpoint = link_->session->endpoint();
+  if (endpoint == nullptr || endpoint->wait_fd() < 0 || !endpoint->arm()) return;
+  pollfd wanted[] = {{endpoint->wait_fd(), POLLIN, 0}, {wake_, POLLIN, 0}};
+  sleeps_ = true;
+  mutex_.unlock();
+  (void)::poll(wanted, 2, kSleepSliceMs);
+  mutex_.lock();
+  sleeps_ = false;
+  std::uint64_t count = 0;
+  [[maybe_unused]] const auto got = ::read(wake_, &count, sizeof count);
+  if (link_) link_->session->check_timeout();
+}
+
+Result<void> RemotePool::deep_persist(std::uint64_t at, std::uint64_t length, std::size_t lane) {
+  PERDURE_TRY_VOID(persist(at, length, lane));
+  if (length == 0) return {};
+  const MutexLock lock(mutex_);
+  for (;;) {
+    if (lost_) return *lost_;
+    if (!link_) PERDURE_TRY_VOID(come_back());
+    const auto answer = link_->peer->ask(FrameKind::DeepFlush, encode(DeepFlush{at, length}),
+                                         Deadline::after(options_.connect_within));
+    if (answer.ok()) return control::decode_accepted(*answer);
+    if (answer.code() != ErrorCode::Disconnected) return answer.error();
+    drop_link();
+    PERDURE_TRY_VOID(come_back());
+  }
+}
+
+Result<void> RemotePool::flush(std::uint64_t at, std::uint64_t length, std::size_t lane) {
+  PERDURE_TRY_VOID(check(at, length, lane));
+  if (length == 0) return {};
+  take_turn();
+  const auto flushed = [&]() PERDURE_REQUIRES(mutex_) -> Result<void> {
+    Lane& own = lanes_[lane];
+    if (own.pending.size() == kPendingMax) PERDURE_TRY_VOID(drain_lane(own));
+    if (length > client::kRangeBytesMax) return make_durable({at, length});
+    PERDURE_TRY(begun, begin({at, length}));
+    // What went by an earlier connection is begun again when the lane is drained.
+    if (own.pending.empty() || own.last.link == begun.link) own.last = begun;
+    own.pending.push_back({at, length});
+    return {};
+  };
+  auto outcome = flushed();
+  mutex_.unlock();
+  return outcome;
+}
+
+Result<void> RemotePool::drain(std::size_t lane) {
+  PERDURE_TRY_VOID(check(0, 0, lane));
+  take_turn();
+  auto outcome = drain_lane(lanes_[lane]);
+  mutex_.unlock();
+  return outcome;
+}
+
+/// Updates resolve in order: the last one of the lane says it for all.
+Result<void> RemotePool::drain_lane(Lane& lane) {
+  if (lost_) return *lost_;
+  if (lane.pending.empty()) return {};
+  PERDURE_TRY(resolved, await(lane.last));
+  if (!resolved) {
+    for (const Range& each : lane.pending) PERDURE_TRY_VOID(make_durable(each));
+  }
+  lane.pending.clear();
+  return {};
+}
+
+Result<void> RemotePool::read(std::uint64_t at, std::span<std::byte> into, std::size_t lane) {
+  PERDURE_TRY_VOID(check(at, into.size(), lane));
+  while (!into.empty()) {
+    const auto piece = into.first(std::min(into.size(), kLandingBytes));
+    take_turn();
+    auto outcome = read_piece(at, piece);
+    mutex_.unlock();
+    if (!outcome.ok()) return outcome;
+    at += piece.size();
+    into = into.subspan(piece.size());
+  }
+  return {};
+}
+
+/// Nobody else polls meanwhile: the landing is one for all.
+Result<void> RemotePool::read_piece(std::uint64_t at, std::span<std::byte> into) {
+  for (;;) {
+    if (lost_) return *lost_;
+    if (!link_ || !link_->session->up()) {
+      PERDURE_TRY_VOID(come_back());
+      continue;
+    }
+    client::DurableSession& session = *link_->session;
+    auto number = session.read(at, {landing_.get(), into.size(), link_->landing.get()});
+    if (!number.ok() && number.code() != ErrorCode::QueueFull && session.up()) {
+      return number.error();
+    }
+    while (session.up() && (!number.ok() || !session.has_resolved(*number))) {
+      session.poll();
+      note_poll();
+      if (number.ok() || number.code() != ErrorCode::QueueFull) continue;
+      number = session.read(at, {landing_.get(), into.size(), link_->landing.get()});
+    }
+    if (number.ok() && session.has_resolved(*number)) {
+      std::copy_n(landing_.get(), into.size(), into.data());
+      return {};
+    }
+  }
+}
+
+}  // namespace perdure::rpmem

@@ -1,0 +1,151 @@
+// RemotePool: a program's memory and its replica on a target, which an rpmemd serves: what the
+// functions of librpmem do, in C++. The bytes travel through one durable session, which all lanes
+// share; a lane is what drain() waits for.
+#pragma once
+
+#include <perdure/result.h>
+
+#include "client/durable_session.h"
+#include "core/clock.h"
+#include "core/mutex.h"
+#include "rpmem/command_peer.h"
+#include "rpmem/control.h"
+#include "rpmem/remote_command.h"
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace perdure::rpmem {
+
+inline constexpr std::size_t kLanesMax = 1024;
+inline constexpr std::size_t kLandingBytes = 1024 * 1024;  // of one READ
+
+struct RemotePoolOptions {
+  RemoteShell shell;
+  Target target;
+  CommandPeer::Choice choice;
+  std::string set;
+  std::size_t lanes = 1;  // 1..kLanesMax
+  /// How long a call tries to come back after the connection was lost, before it fails. 0: not.
+  Nanoseconds reconnect = std::chrono::seconds(10);
+  Nanoseconds connect_within = std::chrono::seconds(30);
+  Nanoseconds timeout = std::chrono::seconds(5);  // a target that is silent for this long is lost
+  Nanoseconds spin = std::chrono::microseconds(100);  // then a call that waits sleeps
+  bool measure_costs = true;
+};
+
+/// Threads: any; calls of several are in flight together. A child made by fork() is refused with
+/// InvalidArgument, and ends nothing of its parent's.
+class RemotePool {
+ public:
+  /// Makes the replica; or opens it. `memory` stays until it is closed.
+  /// Errors: those of CommandPeer::start, of PoolHost and of DurableSession.
+  static Result<std::unique_ptr<RemotePool>> create(const RemotePoolOptions& options,
+                                                    std::span<std::byte> memory,
+                                                    const PoolAttributes& attributes);
+  static Result<std::unique_ptr<RemotePool>> open(const RemotePoolOptions& options,
+                                                  std::span<std::byte> memory);
+  ~RemotePool();
+  RemotePool(const RemotePool&) = delete;
+  RemotePool& operator=(const RemotePool&) = delete;
+
+  /// Of the replica, as it was opened. Empty: its set has no headers.
+  const PoolAttributes& attributes() const { return attributes_; }
+  std::size_t lanes() const { return lanes_.size(); }
+  /// The method that small updates take, for people.
+  std::string method() const;
+
+  /// The bytes at `at` of the memory are durable at the target when this returns.
+  /// Errors: InvalidArgument (no such lane), OutOfRange: that call only. Disconnected: the target
+  /// was lost, and every later call fails; what was not answered may be durable there or not.
+  /// SystemError: its medium refused; so do all later calls.
+  Result<void> persist(std::uint64_t at, std::uint64_t length, std::size_t lane);
+  /// The same, and beyond the target's memory controller.
+  Result<void> deep_persist(std::uint64_t at, std::uint64_t length, std::size_t lane);
+  /// Begins that, for the lane: drain() waits for all that was begun. Errors: those of persist.
+  Result<void> flush(std::uint64_t at, std::uint64_t length, std::size_t lane);
+  Result<void> drain(std::size_t lane);
+  /// What the target has. Errors: those of persist.
+  Result<void> read(std::uint64_t at, std::span<std::byte> into, std::size_t lane);
+
+  /// Errors: InvalidArgument, those of persist.
+  Result<void> set_attributes(const PoolAttributes& attributes);
+  /// Errors: Disconnected (it was lost before), and what the target says. It is closed all the
+  /// same.
+  Result<void> close();
+
+ private:
+  /// The connection: made anew when it was lost.
+  struct Link {
+    CommandPeer* peer = nullptr;  // the session's
+    std::unique_ptr<client::DurableSession> session;
+    std::unique_ptr<fabric::Memory> memory;
+    std::unique_ptr<fabric::Memory> landing;
+  };
+  /// An update by its connection and its number on it.
+  struct Begun {
+    std::uint64_t link = 0;
+    std::uint64_t number = 0;
+  };
+  struct Range {
+    std::uint64_t at = 0;
+    std::uint64_t length = 0;
+  };
+  struct Lane {
+    std::vector<Range> pending;  // flushed since it was last drained
+    Begun last;
+  };
+
+  RemotePool(RemotePoolOptions options, std::span<std::byte> memory);
+  Result<void> start(FrameKind kind, const PoolAttributes& attributes);
+  Result<PoolAnswer> connect(FrameKind kind, const PoolAttributes& attributes,
+                             const Deadline& deadline) PERDURE_REQUIRES(mutex_);
+  Result<void> open_session() PERDURE_REQUIRES(mutex_);
+  Result<void> check(std::uint64_t at, std::uint64_t length, std::size_t lane) const;
+  Result<void> require_own_process() const;
+
+  /// The mutex, in turn: whoever polls with it gives way to those who wait for it.
+  void take_turn() PERDURE_ACQUIRE(mutex_);
+  Result<Begun> begin(const Range& range) PERDURE_REQUIRES(mutex_);
+  /// False: it was lost sight of, and is to be begun again; the connection is there.
+  Result<bool> await(const Begun& begun) PERDURE_REQUIRES(mutex_);
+  void lead(const Begun& begun) PERDURE_REQUIRES(mutex_);
+  void follow() PERDURE_REQUIRES(mutex_);
+  void sleep_for_answer() PERDURE_REQUIRES(mutex_);
+  bool is_settled(const Begun& begun) const PERDURE_REQUIRES(mutex_);
+  void note_poll() PERDURE_REQUIRES(mutex_);
+  Result<void> make_durable(const Range& range) PERDURE_REQUIRES(mutex_);
+  Result<void> drain_lane(Lane& lane) PERDURE_REQUIRES(mutex_);
+  Result<void> read_piece(std::uint64_t at, std::span<std::byte> into) PERDURE_REQUIRES(mutex_);
+
+  Result<void> come_back() PERDURE_REQUIRES(mutex_);
+  Result<void> try_to_come_back(const Deadline& deadline) PERDURE_REQUIRES(mutex_);
+  void drop_link() PERDURE_REQUIRES(mutex_);
+
+  const RemotePoolOptions options_;
+  const std::span<std::byte> memory_;
+  const std::unique_ptr<std::byte[]> landing_;  // of READs
+  const std::uint32_t made_in_;                 // see core/forks.h
+  const std::uint64_t writer_;
+  PoolAttributes attributes_;
+  int wake_ = -1;  // an eventfd: wakes who sleeps for an answer
+
+  mutable Mutex mutex_;
+  std::atomic<std::uint32_t> waiting_{0};  // for the mutex
+  std::condition_variable resolved_;
+  std::optional<Link> link_ PERDURE_GUARDED_BY(mutex_);
+  std::uint64_t links_ PERDURE_GUARDED_BY(mutex_) = 0;  // that there were
+  std::optional<Error> lost_ PERDURE_GUARDED_BY(mutex_);
+  bool led_ PERDURE_GUARDED_BY(mutex_) = false;     // somebody polls, or sleeps for an answer
+  bool sleeps_ PERDURE_GUARDED_BY(mutex_) = false;  // it does the latter, and was not woken
+  std::uint32_t followers_ PERDURE_GUARDED_BY(mutex_) = 0;
+  std::vector<Lane> lanes_;  // each its caller's, under mutex_
+};
+
+}  // namespace perdure::rpmem

@@ -1,0 +1,197 @@
+// RemotePool: how its connection is made, comes back after it was lost, and ends.
+#include <fmt/format.h>
+#include <poll.h>
+
+#include <algorithm>
+
+#include "client/writer_name.h"
+#include "control/json_codec.h"
+#include "core/log_message.h"
+#include "core/try.h"
+#include "rpmem/pool_host.h"
+#include "rpmem/remote_pool.h"
+
+namespace perdure::rpmem {
+namespace {
+
+constexpr Nanoseconds kCloseWithin = std::chrono::seconds(30);
+constexpr int kRetryEveryMsMin = 20;
+constexpr int kRetryEveryMsMax = 500;
+
+/// Whether another try may end otherwise. What a target says of its files it will say again.
+bool may_pass(ErrorCode code) {
+  return code == ErrorCode::Disconnected || code == ErrorCode::TimedOut ||
+         code == ErrorCode::Busy || code == ErrorCode::QueueFull ||
+         code == ErrorCode::OutcomeUnknown || code == ErrorCode::ProtocolError ||
+         code == ErrorCode::Unsupported;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<RemotePool>> RemotePool::create(const RemotePoolOptions& options,
+                                                       std::span<std::byte> memory,
+                                                       const PoolAttributes& attributes) {
+  std::unique_ptr<RemotePool> pool(new RemotePool(options, memory));
+  PERDURE_TRY_VOID(pool->start(FrameKind::Create, attributes));
+  return pool;
+}
+
+Result<std::unique_ptr<RemotePool>> RemotePool::open(const RemotePoolOptions& options,
+                                                     std::span<std::byte> memory) {
+  std::unique_ptr<RemotePool> pool(new RemotePool(options, memory));
+  PERDURE_TRY_VOID(pool->start(FrameKind::Open, {}));
+  return pool;
+}
+
+Result<void> RemotePool::start(FrameKind kind, const PoolAttributes& attributes) {
+  const MutexLock lock(mutex_);
+  PERDURE_TRY(answer, connect(kind, attributes, Deadline::after(options_.connect_within)));
+  attributes_ = answer.attributes;
+  return {};
+}
+
+Result<PoolAnswer> RemotePool::connect(FrameKind kind, const PoolAttributes& attributes,
+                                       const Deadline& deadline) {
+  PERDURE_TRY(peer, CommandPeer::start(options_.shell, options_.target, options_.choice, deadline));
+  Link link;
+  link.peer = peer.get();
+  const PoolAsk ask{options_.set, memory_.size(), attributes};
+  PERDURE_TRY(body, link.peer->ask(kind, encode(ask), deadline));
+  const auto undo = [&](const Error& error) {
+    // What was made a moment ago goes with the failure.
+    if (kind == FrameKind::Create) (void)link.peer->end(true, Deadline::after(kCloseWithin));
+    return error;
+  };
+  const auto answer = decode_pool_answer(body);
+  if (!answer) return undo({ErrorCode::ProtocolError, answer.error().message});
+  client::DurableSessionOptions session;
+  session.requests_in_flight = client::kUpdatesMax;
+  session.ranges_again = true;
+  session.timeout = options_.timeout;
+  session.measure_costs = options_.measure_costs;
+  session.clock = &Clock::monotonic();
+  link.session = std::make_unique<client::DurableSession>(std::move(peer), session);
+  link_ = std::move(link);
+  const auto opened = open_session();
+  if (!opened.ok()) {
+    const Error error = undo(opened.error());
+    drop_link();
+    return error;
+  }
+  return *answer;
+}
+
+/// A session with the peer that there is, for all of the memory.
+Result<void> RemotePool::open_session() {
+  ++links_;
+  Link& link = *link_;
+  link.session->close();
+  link.memory.reset();
+  link.landing.reset();
+  control::SessionRequest request;
+  request.pool = kPoolName;
+  request.write = true;
+  request.epoch = Epoch{1};
+  request.writer = writer_;
+  request.writer_name = client::this_writer();
+  PERDURE_TRY_VOID(link.session->open(request));
+  PERDURE_TRY(memory, link.session->register_memory(memory_));
+  link.memory = std::move(memory);
+  PERDURE_TRY(landing, link.session->register_memory({landing_.get(), kLandingBytes}));
+  link.landing = std::move(landing);
+  return link.session->prepare(false);
+}
+
+/// The session before the memory that it names.
+void RemotePool::drop_link() {
+  if (!link_) return;
+  link_->session->close();
+  link_->memory.reset();
+  link_->landing.reset();
+  link_.reset();
+  ++links_;
+}
+
+/// On success there is a session; on an error the pool is lost.
+Result<void> RemotePool::come_back() {
+  if (lost_) return *lost_;
+  const Deadline deadline = Deadline::after(options_.reconnect);
+  Error why{ErrorCode::Disconnected, "the connection was lost"};
+  if (link_ && link_->session->down_reason()) why = *link_->session->down_reason();
+  for (int pause = kRetryEveryMsMin; options_.reconnect > Nanoseconds{0};
+       pause = std::min(2 * pause, kRetryEveryMsMax)) {
+    const auto back = try_to_come_back(deadline);
+    if (back.ok()) {
+      log_message(Severity::Warning,
+                  fmt::format("set '{}' on {}: the connection is back; it was lost: {}",
+                              options_.set, options_.target.host, why.message));
+      return {};
+    }
+    why = back.error();
+    if (!may_pass(why.code) || deadline.passed()) break;
+    (void)::poll(nullptr, 0, pause);
+  }
+  drop_link();
+  if (may_pass(why.code)) why.code = ErrorCode::Disconnected;
+  lost_ = Error{why.code, fmt::format("set '{}' on {} was lost: {}; close the pool, and bring the "
+                                      "replica back with pmempool sync",
+                                      options_.set, options_.target.host, why.message)};
+  return *lost_;
+}
+
+/// First by the rpmemd that there is, which knows what its medium said; then by another one.
+Result<void> RemotePool::try_to_come_back(const Deadline& deadline) {
+  if (link_) {
+    const auto again = open_session();
+    if (again.ok() || !may_pass(again.code())) return again;
+    drop_link();
+  }
+  const Deadline within =
+      Deadline::after(std::max<Nanoseconds>(deadline.left(), std::chrono::seconds(1)));
+  PERDURE_TRY(answer, connect(FrameKind::Open, {}, within));
+  if (answer.attributes == attributes_) return {};
+  return Error{ErrorCode::InvalidArgument,
+               "its headers have changed meanwhile: another pool is there now"};
+}
+
+Result<void> RemotePool::set_attributes(const PoolAttributes& attributes) {
+  PERDURE_TRY_VOID(require_own_process());
+  const MutexLock lock(mutex_);
+  for (;;) {
+    if (lost_) return *lost_;
+    if (!link_) PERDURE_TRY_VOID(come_back());
+    const auto answer = link_->peer->ask(FrameKind::SetAttributes, encode(attributes),
+                                         Deadline::after(options_.connect_within));
+    if (answer.ok()) {
+      attributes_ = attributes;
+      return control::decode_accepted(*answer);
+    }
+    if (answer.code() != ErrorCode::Disconnected) return answer.error();
+    // It may have been done. Then the headers have changed, and it is not asked for again.
+    drop_link();
+    const PoolAttributes before = attributes_;
+    attributes_ = attributes;
+    if (come_back().ok()) return {};
+    if (!lost_ || lost_->code != ErrorCode::InvalidArgument) return *lost_;
+    lost_.reset();
+    attributes_ = before;
+  }
+}
+
+Result<void> RemotePool::close() {
+  const MutexLock lock(mutex_);
+  if (made_in_ != forks_so_far()) {
+    // The parent's: what is here is a copy, and its descriptors were closed when it was made.
+    if (link_) (void)new Link(std::move(*link_));
+    link_.reset();
+    return require_own_process();
+  }
+  if (lost_) return *lost_;
+  if (!link_) return {};
+  link_->session->give_back(Deadline::after(options_.timeout));
+  const auto ended = link_->peer->end(false, Deadline::after(kCloseWithin));
+  drop_link();
+  return ended;
+}
+
+}  // namespace perdure::rpmem

@@ -1,0 +1,129 @@
+/* A program of libpmemobj, unmodified by Perdure: transactions on a pool set that may have remote
+ * replicas. Its invariants: a + b is 0, and the list has a / 8 nodes, each with its number.
+ *
+ *   objtx create SET            makes the pool
+ *   objtx run SET COUNT [LOUD]  so many transactions; LOUD: the number of each on a line of its own
+ *   objtx check SET             the invariants; prints a
+ *   objtx time SET COUNT        transactions a second
+ */
+#include <inttypes.h>
+#include <libpmemobj.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define LAYOUT "objtx"
+enum { kNodeEvery = 8 };
+
+struct node {
+  uint64_t number;
+  PMEMoid next;
+};
+
+struct root {
+  uint64_t a;
+  uint64_t b;
+  PMEMoid list;
+};
+
+static int fail(const char* what) {
+  fprintf(stderr, "objtx: %s: %s\n", what, pmemobj_errormsg());
+  return 1;
+}
+
+static struct root* root_of(PMEMobjpool* pool, PMEMoid* oid) {
+  *oid = pmemobj_root(pool, sizeof(struct root));
+  return pmemobj_direct(*oid);
+}
+
+static int transact(PMEMobjpool* pool, PMEMoid oid, struct root* root) {
+  volatile int failed = 0;
+  TX_BEGIN(pool) {
+    pmemobj_tx_add_range(oid, 0, 2 * sizeof(uint64_t));
+    root->a += 1;
+    root->b -= 1;
+    if (root->a % kNodeEvery == 0) {
+      PMEMoid node = pmemobj_tx_zalloc(sizeof(struct node), 1);
+      struct node* at = pmemobj_direct(node);
+      at->number = root->a;
+      at->next = root->list;
+      pmemobj_tx_add_range(oid, offsetof(struct root, list), sizeof(PMEMoid));
+      root->list = node;
+    }
+  }
+  TX_ONABORT { failed = 1; }
+  TX_END
+  return failed;
+}
+
+static int run(PMEMobjpool* pool, uint64_t count, int loud) {
+  PMEMoid oid;
+  struct root* root = root_of(pool, &oid);
+  for (uint64_t number = 0; number < count; ++number) {
+    if (transact(pool, oid, root)) return fail("transaction");
+    if (!loud) continue;
+    char line[32];
+    const int length = snprintf(line, sizeof line, "%" PRIu64 "\n", root->a);
+    if (write(1, line, (size_t)length) != length) return 1;
+  }
+  return 0;
+}
+
+static int check(PMEMobjpool* pool) {
+  PMEMoid oid;
+  struct root* root = root_of(pool, &oid);
+  if (root->a + root->b != 0) {
+    fprintf(stderr, "objtx: a is %" PRIu64 " and b %" PRIu64 "\n", root->a, root->b);
+    return 1;
+  }
+  uint64_t expected = root->a - root->a % kNodeEvery;
+  for (PMEMoid at = root->list; !OID_IS_NULL(at);) {
+    struct node* node = pmemobj_direct(at);
+    if (node->number != expected) {
+      fprintf(stderr, "objtx: node %" PRIu64 " where %" PRIu64 " should be\n", node->number,
+              expected);
+      return 1;
+    }
+    expected -= kNodeEvery;
+    at = node->next;
+  }
+  if (expected != 0) {
+    fprintf(stderr, "objtx: the list ends before %" PRIu64 "\n", expected);
+    return 1;
+  }
+  printf("%" PRIu64 "\n", root->a);
+  return 0;
+}
+
+static int measure(PMEMobjpool* pool, uint64_t count) {
+  struct timespec begin, end;
+  clock_gettime(CLOCK_MONOTONIC, &begin);
+  const int failed = run(pool, count, 0);
+  clock_gettime(CLOCK_MONOTONIC, &end);
+  const double seconds =
+      (double)(end.tv_sec - begin.tv_sec) + (double)(end.tv_nsec - begin.tv_nsec) / 1e9;
+  printf("%.0f transactions a second\n", (double)count / seconds);
+  return failed;
+}
+
+int main(int argc, char** argv) {
+  if (argc < 3) return 2;
+  const char* what = argv[1];
+  const uint64_t count = argc > 3 ? strtoull(argv[3], NULL, 10) : 0;
+  if (strcmp(what, "create") == 0) {
+    PMEMobjpool* pool = pmemobj_create(argv[2], LAYOUT, 0, 0666);
+    if (pool == NULL) return fail("create");
+    pmemobj_close(pool);
+    return 0;
+  }
+  PMEMobjpool* pool = pmemobj_open(argv[2], LAYOUT);
+  if (pool == NULL) return fail("open");
+  int status = 2;
+  if (strcmp(what, "run") == 0) status = run(pool, count, argc > 4);
+  if (strcmp(what, "check") == 0) status = check(pool);
+  if (strcmp(what, "time") == 0) status = measure(pool, count);
+  pmemobj_close(pool);
+  return status;
+}
