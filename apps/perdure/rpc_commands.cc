@@ -81,8 +81,9 @@ std::vector<rpc::ReplyHead> kept_replies(const rpc::RpcPool& pool, const ClientF
 }
 
 std::string outcome_of(const rpc::ReplyHead& reply) {
-  if (reply.status == 0) return "applied";
-  return std::string(to_string(static_cast<ErrorCode>(reply.status - 1)));
+  if ((reply.status & rpc::kStatusDropped) != 0) return "dropped";
+  const auto refused = rpc::refusal_of(reply.status);
+  return refused ? std::string(to_string(*refused)) : "applied";
 }
 
 std::string inspect_text(const PoolFound& pool, const ClientFound& client,

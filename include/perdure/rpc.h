@@ -112,13 +112,19 @@ struct RpcServerOptions {
   std::uint64_t ring_bytes = 1024 * 1024;
   /// Replies of each client that are kept, so calls that it may have in flight.
   std::uint32_t replies = 64;
-  std::uint32_t reply_bytes_max = 256;            // of one reply, at most 4096
-  std::uint64_t transaction_bytes = 1024 * 1024;  // that the calls of one flush may change
-  std::optional<PersistenceDomain> declared;      // see docs/hardware.md. Nothing: the evidence
+  /// Of one reply, at most 16 MiB. Each of those kept has room for so many in the pool; what is
+  /// beyond 8,000 bytes comes in several messages.
+  std::uint32_t reply_bytes_max = 256;
+  /// That the calls of one flush may change, their replies among it: at least twice a reply.
+  std::uint64_t transaction_bytes = 1024 * 1024;
+  std::optional<PersistenceDomain> declared;  // see docs/hardware.md. Nothing: the evidence
   ReceiveBuffers receive_buffers = ReceiveBuffers::Dram;
 
   std::map<std::uint32_t, RpcHandler> handlers;      // by operator
   std::map<std::uint32_t, RpcQueryHandler> queries;  // by operator
+  /// Room for the answer of one query, at most 16 MiB. What is beyond 8,000 bytes is kept in memory
+  /// until its client has it.
+  std::uint64_t answer_bytes_max = 8000;
   /// A call is set aside when its handler has thrown, or its server has ended in it, so often (once
   /// more where other calls shared its transaction): it and what its client has called behind it
   /// wait, also in servers after this one, until it is retried or dropped. At most 1000.
@@ -231,6 +237,9 @@ struct RpcReply {
   /// Why it was not executed, once and for all: what its handler said, Unsupported (no handler),
   /// SystemError (its handler failed each time, and it was dropped).
   std::optional<ErrorCode> refused;
+  /// Not by its handler: that failed each time, and the call was dropped. What else it may have
+  /// done outside of the pool nobody knows.
+  bool dropped = false;
   std::vector<std::byte> bytes;
 };
 
@@ -284,12 +293,13 @@ class RpcClient {
   ///          InvalidArgument (not a call of this client).
   Result<void> wait(const RpcHandle& handle, RpcLevel level,
                     std::chrono::milliseconds timeout = std::chrono::seconds(30));
-  /// Waits until it is applied and returns its reply, as often as asked, of the last 4096 calls.
+  /// Waits until it is applied and returns its reply, as often as asked, of the last 4096 calls
+  /// (fewer if their replies have more than 64 MiB in all).
   /// Errors: those of wait; NotFound also: its reply is not kept any more.
   Result<RpcReply> reply(const RpcHandle& handle,
                          std::chrono::milliseconds timeout = std::chrono::seconds(30));
 
-  /// Asks for what calls have left, in about 1,000 bytes, answered by at most 8,000; not logged.
+  /// Asks for what calls have left, in about 1,000 bytes; not logged.
   /// After a lost connection it is asked again, so its handler may run more than once.
   /// Sees every call of this client that was applied, and with `own_calls` all that were begun.
   /// Errors: those of wait and of the handler; Unsupported (no handler).

@@ -126,11 +126,12 @@ class DurableSession {
   /// behind all updates that were begun before it, and ahead of those begun later, which wait for
   /// the reply; other requests do not. It has resolved when the reply is there and all that the
   /// handler made durable is. After a lost connection it was handled once or not at all. `reply`
-  /// stays until it has resolved, or the connection has ended; the payload is copied. Requires
-  /// DurableSessionOptions::ranges_again. Errors: as for update; InvalidArgument also for a payload
-  /// or a reply that is too large.
+  /// stays until it has resolved, or the connection has ended; the payload is copied. Where the
+  /// handler `changes` nothing of the exported pool, updates that are begun later do not wait.
+  /// Requires DurableSessionOptions::ranges_again. Errors: as for update; InvalidArgument also for
+  /// a payload or a reply that is too large. Cost: the heap only while others wait before it.
   Result<std::uint64_t> request(persist::MessageKind kind, std::span<const std::byte> payload,
-                                std::span<std::byte> reply);
+                                std::span<std::byte> reply, bool changes = true);
   /// How many bytes it replied. Requires as for value_before.
   /// Errors: those that the responder refused it with (Unsupported: it has no such handler);
   /// nothing was executed.
@@ -261,11 +262,15 @@ class DurableSession {
     std::uint64_t end = 0;
   };
   /// What request() sends.
-  struct Asking {
+  struct Question {
     persist::MessageKind kind = persist::MessageKind::Atomic;
-    std::vector<std::byte> payload;
+    std::span<const std::byte> payload;
     std::span<std::byte> reply;
     Extent changes;  // what its handler may change
+  };
+  struct Asking {
+    Question question;
+    std::vector<std::byte> payload;  // of it
   };
   /// An update, or a READ, of which not everything is posted.
   struct Waiting {
@@ -318,10 +323,10 @@ class DurableSession {
   Result<void> check(std::span<const Ranges> epochs) const;
   bool is_pair(std::span<const Ranges> epochs) const;
   Result<std::uint64_t> queue(Waiting update);
-  Result<std::uint64_t> queue_request(Asking asks);
+  Result<std::uint64_t> queue_request(const Question& question);
   void post_waiting();
   Result<bool> post_piece(Waiting& update);
-  Result<bool> post_request(Waiting& update);
+  Result<void> post_request(std::uint64_t number, const Question& question);
   void note_answers(std::uint64_t before);
   void note_extents(std::uint64_t request, std::span<const persist::UpdateItem> items);
   bool overlaps_in_flight(std::uint64_t at, std::uint64_t length) const;

@@ -86,7 +86,7 @@ Result<std::uint64_t> DurableSession::atomic(const persist::Atomic& what) {
   PERDURE_TRY_VOID(persist::check_atomic(what, connection_->remote.length));
   const persist::AtomicPayload payload = persist::encode_atomic(what);
   return queue_request({persist::MessageKind::Atomic,
-                        {payload.begin(), payload.end()},
+                        payload,
                         asked_[(begun_ + 1) % kUpdatesMax].before,
                         {what.at, what.at + persist::kAtomicBytes}});
 }
@@ -102,7 +102,7 @@ Result<std::uint64_t> DurableSession::value_before(std::uint64_t number) const {
 
 Result<std::uint64_t> DurableSession::request(persist::MessageKind kind,
                                               std::span<const std::byte> payload,
-                                              std::span<std::byte> reply) {
+                                              std::span<std::byte> reply, bool changes) {
   PERDURE_ASSERT(options_.ranges_again);
   PERDURE_TRY_VOID(check_turn());
   if (payload.size() > options_.request_bytes_max || reply.size() > options_.reply_bytes_max) {
@@ -112,12 +112,26 @@ Result<std::uint64_t> DurableSession::request(persist::MessageKind kind,
                              payload.size(), reply.size(), options_.request_bytes_max,
                              options_.reply_bytes_max)};
   }
-  return queue_request({kind, {payload.begin(), payload.end()}, reply, {0, kNotPosted}});
+  return queue_request({kind, payload, reply, changes ? Extent{0, kNotPosted} : Extent{}});
 }
 
-Result<std::uint64_t> DurableSession::queue_request(Asking asks) {
+/// Posts it at once if nothing waits before it.
+Result<std::uint64_t> DurableSession::queue_request(const Question& question) {
+  const bool may_go = waiting_.empty() &&
+                      requester_->begun() - requester_->resolved() < options_.requests_in_flight;
+  if (may_go) {
+    const auto posted = post_request(begun_ + 1, question);
+    if (posted.ok()) {
+      if (++begun_ == resolved_ + 1) note_progress();
+      return begun_;
+    }
+    if (posted.code() != ErrorCode::QueueFull) {
+      mark_down(posted.error());
+      return Error{ErrorCode::OutcomeUnknown, posted.error().message};
+    }
+  }
   Waiting wanted;
-  wanted.asks = std::move(asks);
+  wanted.asks = Asking{question, {question.payload.begin(), question.payload.end()}};
   return queue(std::move(wanted));
 }
 
@@ -154,7 +168,12 @@ void DurableSession::post_waiting() {
 /// The next piece of an update, if nothing stands before it; says whether it went.
 Result<bool> DurableSession::post_piece(Waiting& update) {
   if (requester_->begun() - requester_->resolved() >= options_.requests_in_flight) return false;
-  if (update.asks) return post_request(update);
+  if (update.asks) {
+    Question question = update.asks->question;
+    question.payload = update.asks->payload;
+    PERDURE_TRY_VOID(post_request(update.number, question));
+    return true;
+  }
   const bool first_of_epoch =
       update.sent == 0 &&
       std::count(update.epoch_ends.begin(), update.epoch_ends.end(), update.item) != 0;
@@ -194,19 +213,18 @@ Result<bool> DurableSession::post_piece(Waiting& update) {
   return true;
 }
 
-Result<bool> DurableSession::post_request(Waiting& update) {
-  const Asking& asks = *update.asks;
+Result<void> DurableSession::post_request(std::uint64_t number, const Question& question) {
   // What was posted before it is there when it is handled (fabric.h: a receive completion comes
   // after all earlier posted operations); what overlaps and comes later waits for it.
-  Asked& asked = asked_[update.number % kUpdatesMax];
-  PERDURE_TRY(request, requester_->begin_request(asks.kind, asks.payload, asks.reply));
-  asked.number = update.number;
+  Asked& asked = asked_[number % kUpdatesMax];
+  PERDURE_TRY(request, requester_->begin_request(question.kind, question.payload, question.reply));
+  asked.number = number;
   asked.request = request;
   asked.reply = {};
   ++asked_in_flight_;
-  extents_[request % kUpdatesMax] = {asks.changes, {}};
-  last_request_[update.number % kUpdatesMax] = request;
-  return true;
+  extents_[request % kUpdatesMax] = {question.changes, {}};
+  last_request_[number % kUpdatesMax] = request;
+  return {};
 }
 
 /// Requests behind `before` have resolved: how, the requester knows until it begins others.

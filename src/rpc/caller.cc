@@ -14,9 +14,6 @@ namespace perdure::rpc {
 namespace {
 
 constexpr Nanoseconds kCallerRest = std::chrono::milliseconds(10);
-// Between two questions for replies of which none had come.
-constexpr Nanoseconds kAskPauseMin = std::chrono::microseconds(20);
-constexpr Nanoseconds kAskPauseMax = std::chrono::milliseconds(1);
 // Calls that wait go together in one update, with one flush, up to so many bytes.
 constexpr std::uint64_t kUpdateBytesMax = 64 * 1024;
 
@@ -32,7 +29,7 @@ Result<RpcHandle> Caller::call(std::uint32_t operation, std::span<const std::byt
   }
   const std::uint64_t bytes = entry_bytes(payload.size());
   PERDURE_TRY_VOID(await_room(bytes, Deadline(clock_, options_.server_timeout)));
-  Flight flight;
+  Flight& flight = flights_.add();
   flight.position = place_entry(end_, bytes, ring_bytes_);
   flight.bytes = bytes;
   Entry entry;
@@ -46,7 +43,6 @@ Result<RpcHandle> Caller::call(std::uint32_t operation, std::span<const std::byt
   encode_entry(entry, payload, ring_.get() + flight.position % ring_bytes_);
   end_ = flight.position + bytes;
   ++begun_;
-  flights_.push_back(std::move(flight));
   post_calls();
   return RpcHandle{begun_, client_};
 }
@@ -132,8 +128,13 @@ Result<void> Caller::wait(const RpcHandle& handle, RpcLevel level, Nanoseconds t
 
 Result<RpcReply> Caller::reply(const RpcHandle& handle, Nanoseconds timeout) {
   PERDURE_TRY_VOID(wait(handle, RpcLevel::Applied, timeout));
-  if (handle.sequence >= first_ && flight(handle.sequence).reply) {
-    return *flight(handle.sequence).reply;
+  if (flights_.holds(handle.sequence) && flight(handle.sequence).answered) {
+    const Flight& call = flight(handle.sequence);
+    RpcReply reply;
+    reply.refused = refusal_of(call.status);
+    reply.dropped = (call.status & kStatusDropped) != 0;
+    reply.bytes = call.reply;
+    return reply;
   }
   return Error{ErrorCode::NotFound,
                fmt::format("the reply of call {} is not kept any more", handle.sequence)};
@@ -154,6 +155,7 @@ void Caller::progress(const std::optional<Deadline>& until) {
   session_.poll();
   take_durable();
   take_collected();
+  if (session_.up()) fetch_rest();
   if (!session_.up()) return note_lost();
   post_calls();
   ask_for_replies();
@@ -162,9 +164,10 @@ void Caller::progress(const std::optional<Deadline>& until) {
 }
 
 void Caller::take_durable() {
-  while (!updates_.empty() && session_.has_resolved(updates_.front().number)) {
-    durable_ = std::max(durable_, updates_.front().last);
-    updates_.pop_front();
+  for (; updates_taken_ != updates_begun_; ++updates_taken_) {
+    const Update& oldest = updates_[updates_taken_ % updates_.size()];
+    if (!session_.has_resolved(oldest.number)) return;
+    durable_ = std::max(durable_, oldest.last);
   }
 }
 
@@ -212,72 +215,9 @@ void Caller::post_calls() {
       return;
     }
     posted_ = last;
-    updates_.push_back({*number, last});
+    PERDURE_ASSERT(updates_begun_ - updates_taken_ < updates_.size());
+    updates_[updates_begun_++ % updates_.size()] = {*number, last};
   }
-}
-
-/// Replies are asked for when somebody waits for one, and when what is in flight needs room.
-bool Caller::replies_due() const {
-  if (asking_ != 0 || posted_ <= received_ || clock_.now() < ask_at_) return false;
-  const bool room_is_scarce =
-      2 * (begun_ - received_) >= replies_kept_ || 2 * (end_ - freed_) >= ring_bytes_;
-  return wanted_ > received_ || room_is_scarce;
-}
-
-void Caller::ask_for_replies() {
-  if (!session_.up() || !replies_due()) return;
-  std::array<std::byte, kCollectRequestBytes> question;
-  store(question.data(), client_);
-  store(question.data() + 8, received_ + 1);
-  const auto number = session_.request(kCollectKind, question, replies_);
-  if (number.ok()) asking_ = *number;
-}
-
-void Caller::take_collected() {
-  if (asking_ == 0 || !session_.has_resolved(asking_)) return;
-  const std::uint64_t number = std::exchange(asking_, 0);
-  const auto bytes = session_.reply_bytes(number);
-  if (!bytes.ok() && bytes.code() == ErrorCode::NotFound) {
-    over_ =
-        Error{ErrorCode::NotFound,
-              fmt::format("client '{}' has expired: calls that were not durable may be executed "
-                          "or not, and none is twice",
-                          options_.name)};
-    return session_.mark_down(*over_);
-  }
-  if (!bytes.ok()) return session_.mark_down(bytes.error());
-  const auto collected = decode_collected(std::span(replies_).first(*bytes));
-  if (!collected.ok()) return session_.mark_down(collected.error());
-  take_replies(*collected);
-  const bool is_held = collected->applied.held && number != asked_before_;
-  held_ = is_held ? collected->applied.sequence + 1 : 0;
-}
-
-void Caller::take_replies(const Collected& collected) {
-  const std::uint64_t before = received_;
-  if (collected.applied.sequence > begun_ || collected.applied.position > end_) {
-    return session_.mark_down({ErrorCode::ProtocolError, "the server applied what nobody called"});
-  }
-  applied_ = std::max(applied_, collected.applied.sequence);
-  freed_ = std::max(freed_, collected.applied.position);
-  for (const CollectedReply& each : collected.replies) {
-    if (each.head.sequence <= received_ || each.head.sequence > applied_) continue;
-    // Of an earlier process's calls the server may keep the last replies only.
-    received_ = each.head.sequence;
-    RpcReply reply;
-    if (each.head.status != 0) reply.refused = static_cast<ErrorCode>(each.head.status - 1);
-    reply.bytes.assign(each.bytes.begin(), each.bytes.end());
-    if (received_ >= first_) flight(received_).reply = std::move(reply);
-  }
-  durable_ =
-      std::max(durable_, received_);  // its effects are durable, so it needs its entry no more
-  while (flights_.size() > kRepliesRemembered && first_ <= received_) {
-    flights_.pop_front();
-    ++first_;
-  }
-  ask_pause_ =
-      received_ != before ? Nanoseconds{0} : std::clamp(2 * ask_pause_, kAskPauseMin, kAskPauseMax);
-  ask_at_ = clock_.now() + ask_pause_;
 }
 
 /// After nothing has come: polls for a while, then sleeps until something may have.
@@ -290,49 +230,6 @@ void Caller::rest(Nanoseconds since, Nanoseconds slice) {
   const Nanoseconds most = owed ? kCallerRest : session_.up() ? kAskPauseMax : kCallerRest;
   if (session_.endpoint() == nullptr) return fabric::wait_any({}, std::min(slice, most));
   fabric::wait_any(std::span(&endpoint, 1), std::min(slice, most));
-}
-
-Result<std::vector<std::byte>> Caller::query(std::uint32_t operation,
-                                             std::span<const std::byte> payload, bool own_calls,
-                                             Nanoseconds timeout) {
-  if (payload.size() > kRequestBytesMax - kQueryHeadBytes) {
-    return Error{ErrorCode::InvalidArgument,
-                 fmt::format("a query of {} bytes; it takes {}", payload.size(),
-                             kRequestBytesMax - kQueryHeadBytes)};
-  }
-  const Deadline deadline(clock_, timeout);
-  const std::uint64_t after = own_calls ? begun_ : received_;
-  std::vector<std::byte> question(kQueryHeadBytes + payload.size());
-  store(question.data(), client_);
-  store(question.data() + 8, after);
-  store(question.data() + 16, operation);
-  std::copy(payload.begin(), payload.end(), question.begin() + kQueryHeadBytes);
-  const Nanoseconds since = clock_.now();
-  for (;;) {
-    progress(deadline);
-    if (over_) return *over_;
-    // Calls that are not sent yet it would wait for in vain.
-    const bool ready = session_.up() && posted_ >= after;
-    const auto number = ready ? session_.request(kQueryKind, question, answer_)
-                              : Result<std::uint64_t>(Error{ErrorCode::QueueFull, "not ready"});
-    if (number.ok() && await(*number, deadline).ok()) {
-      const auto bytes = session_.reply_bytes(*number);
-      if (!bytes.ok()) return bytes.error();
-      if (*bytes < kQueryReplyHeadBytes) return Error{ErrorCode::ProtocolError, "a short answer"};
-      const auto status = load<std::uint32_t>(answer_.data());
-      if (status == 0) {
-        return std::vector<std::byte>(answer_.begin() + kQueryReplyHeadBytes,
-                                      answer_.begin() + static_cast<std::ptrdiff_t>(*bytes));
-      }
-      if (status != kNotYet) {
-        const auto code = static_cast<ErrorCode>(status - 1);
-        return Error{code, fmt::format("the server refused a query of operator {}: {}", operation,
-                                       to_string(code))};
-      }
-    }
-    if (deadline.passed()) return Error{ErrorCode::TimedOut, "the query was not answered in time"};
-    rest(since, deadline.left());
-  }
 }
 
 RpcClientStatus Caller::status() const {

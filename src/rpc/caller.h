@@ -10,13 +10,15 @@
 
 #include "client/durable_session.h"
 #include "core/clock.h"
+#include "rpc/flights.h"
+#include "rpc/pieces.h"
 #include "rpc/rpc_format.h"
 #include "rpc/rpc_requests.h"
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <optional>
 #include <span>
@@ -25,8 +27,9 @@
 
 namespace perdure::rpc {
 
-/// Replies that a client keeps for those who ask late.
-inline constexpr std::size_t kRepliesRemembered = 4096;
+// Between two questions for replies of which none had come.
+inline constexpr Nanoseconds kAskPauseMin = std::chrono::microseconds(20);
+inline constexpr Nanoseconds kAskPauseMax = std::chrono::milliseconds(1);
 
 /// Threads: one caller at a time.
 class Caller {
@@ -60,12 +63,6 @@ class Caller {
   void want(const RpcHandle& handle);
 
  private:
-  /// A call, from its beginning until its reply is forgotten.
-  struct Flight {
-    std::uint64_t position = 0;
-    std::uint64_t bytes = 0;  // of its entry; 0: an earlier process's
-    std::optional<RpcReply> reply;
-  };
   /// Calls that went in one update.
   struct Update {
     std::uint64_t number = 0;  // of the session
@@ -88,6 +85,13 @@ class Caller {
   void take_durable();
   void take_collected();
   void take_replies(const Collected& collected);
+  void take_reply(const ReplyHead& head, std::span<const std::byte> bytes);
+  void fetch_rest();
+  enum class Asked { Again, Answered, Lost };
+  Result<Asked> ask_query(std::span<const std::byte> question, Deadline deadline,
+                          std::vector<std::byte>& answer);
+  Result<Asked> fetch_answer(const QueryReplyHead& head, std::size_t here, Deadline deadline,
+                             std::vector<std::byte>& answer);
   void post_calls();
   std::uint64_t next_batch() const;
   Result<std::uint64_t> post(std::uint64_t first, std::uint64_t last);
@@ -99,8 +103,8 @@ class Caller {
   Result<void> check(const RpcHandle& handle) const;
   void forget_held();
   Error set_aside() const;
-  Flight& flight(std::uint64_t sequence) { return flights_[sequence - first_]; }
-  const Flight& flight(std::uint64_t sequence) const { return flights_[sequence - first_]; }
+  Flight& flight(std::uint64_t sequence) { return flights_.at(sequence); }
+  const Flight& flight(std::uint64_t sequence) const { return flights_.at(sequence); }
 
   const RpcClientOptions options_;
   const Clock& clock_;
@@ -117,18 +121,24 @@ class Caller {
   std::uint64_t client_ = 0;
   std::uint64_t ring_bytes_ = 0;
   std::uint64_t replies_kept_ = 0;  // at the server
-  std::uint64_t begun_ = 0;         // sequences, each up to here
-  std::uint64_t posted_ = 0;        // on this connection, or durable
+  std::uint64_t reply_bytes_max_ = 0;
+  std::uint64_t begun_ = 0;   // sequences, each up to here
+  std::uint64_t posted_ = 0;  // on this connection, or durable
   std::uint64_t durable_ = 0;
   std::uint64_t applied_ = 0;
   std::uint64_t received_ = 0;  // replies
   std::uint64_t wanted_ = 0;    // replies that somebody waits for
-  std::uint64_t first_ = 1;     // of flights_
   std::uint64_t earlier_ = 0;
-  std::uint64_t end_ = 0;           // position behind the last call
-  std::uint64_t freed_ = 0;         // position behind the last that is applied
-  std::deque<Flight> flights_;      // from first_
-  std::deque<Update> updates_;      // in flight
+  std::uint64_t end_ = 0;    // position behind the last call
+  std::uint64_t freed_ = 0;  // position behind the last that is applied
+  Flights flights_;          // calls, from their beginning until their reply is forgotten
+  std::array<Update, client::kUpdatesMax> updates_{};
+  std::uint64_t updates_begun_ = 0;
+  std::uint64_t updates_taken_ = 0;
+  Collected collected_;  // what was asked for last
+  Pieces rest_;          // of a reply that is larger than a message
+  ReplyHead rest_head_;  // of that; sequence 0: none
+  std::vector<std::byte> rest_bytes_;
   std::uint64_t held_ = 0;          // sequence of the call that is set aside; 0: none
   std::uint64_t asked_before_ = 0;  // a question whose answer may be too old to say so
   std::uint64_t asking_ = 0;        // number of the request for replies; 0: none

@@ -136,7 +136,7 @@ Error Caller::expired() {
 }
 
 Result<WelcomeReply> Caller::ask_welcome() {
-  PERDURE_TRY(number, session_.request(kWelcomeKind, bytes_of(client_), answer_));
+  PERDURE_TRY(number, session_.request(kWelcomeKind, bytes_of(client_), answer_, false));
   PERDURE_TRY_VOID(await(number, session_.deadline()));
   PERDURE_TRY(bytes, session_.reply_bytes(number));
   return decode_welcome(std::span(answer_).first(bytes));
@@ -189,20 +189,22 @@ Result<void> Caller::begin_life(const WelcomeReply& reply) {
   client_ = at.client;
   ring_bytes_ = reply.ring_bytes;
   replies_kept_ = reply.replies;
+  reply_bytes_max_ = reply.reply_bytes_max;
   ring_ = std::make_unique<std::byte[]>(ring_bytes_);
   begun_ = earlier_ = at.durable;
   end_ = at.end;
   received_ = at.applied - std::min(at.applied, replies_kept_);
-  first_ = received_ + 1;
-  flights_.resize(begun_ - received_);
+  flights_.restart(received_ + 1);
+  for (std::uint64_t each = received_; each < begun_; ++each) flights_.add();
   return {};
 }
 
 /// The connection has ended: what was in flight on it is settled by the next one.
 void Caller::note_lost() {
   take_durable();
-  updates_.clear();
+  updates_taken_ = updates_begun_;
   asking_ = 0;
+  rest_head_ = {};
 }
 
 /// May take longer than whoever waits has time: less would never be enough.

@@ -20,6 +20,7 @@ namespace {
 
 constexpr std::uint32_t kSum = 1;   // of the payload's bytes; counts calls
 constexpr std::uint32_t kFail = 2;  // throws
+constexpr std::uint32_t kEcho = 3;  // replies much
 constexpr std::uint64_t kCallerRing = 32 * 1024;
 
 Result<std::size_t> sum_up(const RpcCall& call, RpcTransaction& data, std::span<std::byte> reply) {
@@ -59,6 +60,15 @@ class CallerTest : public testing::Test {
                                           std::span<std::byte>) -> Result<std::size_t> {
       throw std::runtime_error("broken");
     };
+    const auto much = [](std::span<std::byte> reply) -> Result<std::size_t> {
+      for (std::size_t at = 0; at < 50001; ++at) reply[at] = static_cast<std::byte>(at / 3);
+      return 50001;
+    };
+    options.executor.handlers[kEcho] = [much](const RpcCall&, RpcTransaction&,
+                                              std::span<std::byte> reply) { return much(reply); };
+    options.executor.queries[kEcho] = [much](std::span<const std::byte>, const RpcData&,
+                                             std::span<std::byte> reply) { return much(reply); };
+    options.executor.answer_bytes_max = 60000;
     if (repaired_) options.executor.handlers[kFail] = sum_up;
     options.executor.refuse_failed = refuse_failed_;
     options.executor.queries[kSum] = [](std::span<const std::byte>, const RpcData& data,
@@ -333,6 +343,7 @@ TEST_F(CallerTest, ACallThatIsSetAsideIsToldAndWaitsForAnOperator) {
   const auto dropped = caller->reply(caller->handle_of(2), soon);
   ASSERT_TRUE(dropped.ok()) << dropped.error().message;
   EXPECT_EQ(dropped->refused, ErrorCode::SystemError);
+  EXPECT_TRUE(dropped->dropped);
   const auto after = caller->reply(caller->handle_of(last), soon);
   ASSERT_TRUE(after.ok()) << after.error().message;
   EXPECT_FALSE(after->refused);
@@ -365,6 +376,42 @@ TEST_F(CallerTest, ACallThatIsRetriedIsAnsweredAsIfNothingHadBeen) {
   EXPECT_EQ(host_->executor().status().clients[0].applied, 2u);
 }
 
+// The connection is lost in the middle of a large reply, and of a large answer, again and again.
+// Expect: both come whole in the end.
+TEST_F(CallerTest, AReplyThatIsLargerThanAMessageIsWholeOverLostConnections) {
+  host_.reset();
+  shape_.reply_bytes_max = 60000;
+  shape_.transaction_bytes = 256 * 1024;
+  shape_.replies = 4;
+  region_ = &machine_->add_region(pmem::kPoolDataOffset + shape_.bytes());
+  ASSERT_TRUE(pmem::Pool::format(std::make_unique<pmem::LentRegion>(*region_), {}).ok());
+  start();
+  const auto caller = opened("one");
+  int lost = 0;
+  machine_->add_actor([&, turns = 0]() mutable {
+    if (++turns % 41 != 0 || lost >= 3) return false;
+    const auto sessions = host_->service().report();
+    if (!sessions.ok()) return false;
+    for (const auto& session : sessions->sessions) {
+      if (host_->service().close_session(session.id).ok()) ++lost;
+    }
+    return true;
+  });
+  std::vector<std::byte> value(50001);
+  for (std::size_t at = 0; at < value.size(); ++at) value[at] = static_cast<std::byte>(at / 3);
+  for (int round = 0; round < 2 || (lost < 3 && round < 20); ++round) {
+    auto handle = caller->call(kEcho, bytes(16), 0);
+    ASSERT_TRUE(handle.ok()) << handle.error().message;
+    const auto reply = caller->reply(*handle, std::chrono::seconds(60));
+    ASSERT_TRUE(reply.ok()) << reply.error().message;
+    EXPECT_EQ(reply->bytes, value);
+    const auto answer = caller->query(kEcho, {}, true, std::chrono::seconds(60));
+    ASSERT_TRUE(answer.ok()) << answer.error().message;
+    EXPECT_EQ(*answer, value);
+  }
+  EXPECT_EQ(lost, 3);
+}
+
 TEST(RpcRequests, NonsenseIsRefused) {
   WelcomeReply reply;
   reply.welcome = {7, 3, 256, 5, 512};
@@ -377,11 +424,18 @@ TEST(RpcRequests, NonsenseIsRefused) {
   EXPECT_EQ(decode_welcome(bytes).code(), ErrorCode::ProtocolError);
   std::vector<std::byte> collected(kCollectHeadBytes + kReplyHeadBytes);
   store(collected.data() + 16, std::uint32_t{1});
-  EXPECT_TRUE(decode_collected(collected).ok());
+  Collected decoded;
+  EXPECT_TRUE(decode_collected(collected, decoded).ok());
   store(collected.data() + kCollectHeadBytes + 12, std::uint32_t{1});  // a byte that is not there
-  EXPECT_EQ(decode_collected(collected).code(), ErrorCode::ProtocolError);
+  EXPECT_EQ(decode_collected(collected, decoded).code(), ErrorCode::ProtocolError);
+  store(collected.data() + 20, kCollectCut);
+  ASSERT_TRUE(decode_collected(collected, decoded).ok());
+  EXPECT_TRUE(decoded.cut && decoded.replies.at(0).bytes.empty());
+  store(collected.data() + kCollectHeadBytes + 12, std::uint32_t{0});  // it says it is cut
+  EXPECT_EQ(decode_collected(collected, decoded).code(), ErrorCode::ProtocolError);
+  store(collected.data() + 20, std::uint32_t{0});
   store(collected.data() + 16, std::uint32_t{2});
-  EXPECT_EQ(decode_collected(collected).code(), ErrorCode::ProtocolError);
+  EXPECT_EQ(decode_collected(collected, decoded).code(), ErrorCode::ProtocolError);
 }
 
 }  // namespace

@@ -34,6 +34,7 @@ struct ExecutorOptions {
   std::map<std::uint32_t, RpcQueryHandler> queries;
   std::uint32_t attempts_max = 3;
   bool refuse_failed = false;
+  std::uint64_t answer_bytes_max = 8000;  // of one query
   const Clock* clock = &Clock::monotonic();
 };
 
@@ -51,6 +52,12 @@ struct AppliedUpTo {
   std::uint64_t sequence = 0;
   std::uint64_t position = 0;
   bool held = false;  // the next one is set aside
+};
+
+/// Where the answer of a query goes.
+struct AnswerRoom {
+  std::span<std::byte> first;     // as much of it as there is room for
+  std::vector<std::byte>& whole;  // all of it, if that is not all
 };
 
 /// Threads: any.
@@ -125,7 +132,10 @@ class Executor {
   Result<std::optional<Result<std::size_t>>> query(std::size_t place, std::uint64_t client,
                                                    std::uint64_t after, std::uint32_t operation,
                                                    std::span<const std::byte> payload,
-                                                   std::span<std::byte> reply);
+                                                   const AnswerRoom& room);
+  /// Bytes of a reply that is kept, from `offset` on. Errors: NotFound (the client, or the reply).
+  Result<std::size_t> reply_piece(std::size_t place, std::uint64_t client, std::uint64_t sequence,
+                                  std::uint64_t offset, std::span<std::byte> to);
 
   RpcServerStatus status() const;
   /// Sequence of the last call of a client that is applied; 0: there is no such client.
@@ -151,11 +161,17 @@ class Executor {
       PERDURE_REQUIRES(work_);
   void finish(std::size_t place, const FoundEntry& found, const Result<std::size_t>& outcome)
       PERDURE_REQUIRES(work_);
+  void finish_dropped(std::size_t place, const FoundEntry& found) PERDURE_REQUIRES(work_);
+  void finish_with(std::size_t place, const FoundEntry& found, const ReplyHead& head)
+      PERDURE_REQUIRES(work_);
   void write_place(std::size_t place) PERDURE_REQUIRES(work_);
   std::uint64_t reserved_bytes() const;
   Result<void> commit() PERDURE_REQUIRES(work_);
   Result<std::size_t> find_room(const std::string& name) const PERDURE_REQUIRES(work_);
   Result<void> take_place(std::size_t place, const std::string& name) PERDURE_REQUIRES(work_);
+  Result<std::size_t> answer(const RpcQueryHandler& handler, std::uint32_t operation,
+                             std::span<const std::byte> payload, std::span<std::byte> room)
+      PERDURE_REQUIRES(view_);
   Result<void> check_client(std::size_t place, std::uint64_t client) PERDURE_REQUIRES(view_);
 
   const std::unique_ptr<RpcPool> pool_;
@@ -177,6 +193,7 @@ class Executor {
   std::vector<Nanoseconds> heard_ PERDURE_GUARDED_BY(view_);  // by place
   RpcServerStatus shown_ PERDURE_GUARDED_BY(view_);
   std::vector<std::byte> scratch_ PERDURE_GUARDED_BY(view_);
+  std::unique_ptr<std::byte[]> answer_ PERDURE_GUARDED_BY(view_);  // of a query that may be large
   std::condition_variable applied_;
 };
 

@@ -25,7 +25,8 @@ constexpr std::uint32_t kThrow = 3;
 constexpr std::uint32_t kHuge = 4;  // more than a transaction takes
 constexpr std::uint64_t kExecutorRing = 4096;
 
-constexpr std::uint32_t kSystemErrorStatus = 1 + static_cast<std::uint32_t>(ErrorCode::SystemError);
+constexpr std::uint32_t kDroppedStatus =
+    kStatusDropped | (1 + static_cast<std::uint32_t>(ErrorCode::SystemError));
 
 struct JournalLine {
   std::uint64_t client = 0;
@@ -397,9 +398,10 @@ TEST_F(ExecutorTest, ACallThatIsSetAsideWaitsForAnOperator) {
   EXPECT_TRUE(told.ok() && told->held && told->sequence == 0);
   executor_->await_applied(client.place, 2, std::chrono::hours(1));
   std::array<std::byte, 8> reply{};
-  EXPECT_EQ((*executor_->query(client.place, client.id, 2, kNote, {}, reply))->code(),
+  std::vector<std::byte> whole;
+  EXPECT_EQ((*executor_->query(client.place, client.id, 2, kNote, {}, {reply, whole}))->code(),
             ErrorCode::Busy);
-  EXPECT_TRUE((*executor_->query(client.place, client.id, 0, kNote, {}, reply))->ok());
+  EXPECT_TRUE((*executor_->query(client.place, client.id, 0, kNote, {}, {reply, whole}))->ok());
   EXPECT_EQ(executor_->remove_client("client0").code(), ErrorCode::Busy);  // nor does it expire
   // What an operator may not decide.
   for (const auto decide : {&Executor::retry, &Executor::drop}) {
@@ -413,7 +415,7 @@ TEST_F(ExecutorTest, ACallThatIsSetAsideWaitsForAnOperator) {
   execute_all();
   EXPECT_EQ(thrown_, 3);
   EXPECT_EQ(journal_of(client), (std::vector<std::uint64_t>{2}));
-  EXPECT_EQ(statuses_of(client), (std::vector<std::uint32_t>{kSystemErrorStatus, 0}));
+  EXPECT_EQ(statuses_of(client), (std::vector<std::uint32_t>{kDroppedStatus, 0}));
   EXPECT_EQ(executor_->status().dropped, 1u);
   EXPECT_EQ(executor_->status().clients[0].dropped, 1u);
   EXPECT_FALSE(executor_->status().clients[0].held);
@@ -465,7 +467,7 @@ TEST_F(ExecutorTest, ACallThatWasSetAsideIsRefusedByAServerThatRefuses) {
   ASSERT_TRUE(open().ok());
   execute_all();
   EXPECT_EQ(thrown_, 3);
-  EXPECT_EQ(statuses_of(clients_[0]), (std::vector<std::uint32_t>{kSystemErrorStatus, 0}));
+  EXPECT_EQ(statuses_of(clients_[0]), (std::vector<std::uint32_t>{kDroppedStatus, 0}));
   EXPECT_EQ(executor_->status().clients[0].set_aside, 1u);
 }
 
@@ -510,7 +512,7 @@ TEST_F(ExecutorTest, ADecisionIsDurableWhereverThePowerFails) {
       EXPECT_EQ(thrown_, drops ? 0 : 1);
       EXPECT_EQ(journal_of(client),
                 drops ? (std::vector<std::uint64_t>{2}) : (std::vector<std::uint64_t>{1, 2}));
-      EXPECT_EQ(statuses_of(client)[0], drops ? kSystemErrorStatus : 0u);
+      EXPECT_EQ(statuses_of(client)[0], drops ? kDroppedStatus : 0u);
     }
   }
   EXPECT_GT(reported, 40);
@@ -561,14 +563,15 @@ TEST_F(ExecutorTest, AQueryWaitsForTheCallsThatItIsToSee) {
   TestClient& client = clients_[0];
   call(client);
   std::array<std::byte, 8> reply{};
-  EXPECT_FALSE(*executor_->query(client.place, client.id, 1, kNote, {}, reply));
+  std::vector<std::byte> whole;
+  EXPECT_FALSE(*executor_->query(client.place, client.id, 1, kNote, {}, {reply, whole}));
   ASSERT_TRUE(executor_->process().ok());
-  const auto answered = executor_->query(client.place, client.id, 1, kNote, {}, reply);
+  const auto answered = executor_->query(client.place, client.id, 1, kNote, {}, {reply, whole});
   ASSERT_TRUE(answered.ok() && *answered && (*answered)->ok());
   EXPECT_EQ(load<std::uint64_t>(reply.data()), 1u);
-  EXPECT_EQ((*executor_->query(client.place, client.id, 1, 77, {}, reply))->code(),
+  EXPECT_EQ((*executor_->query(client.place, client.id, 1, 77, {}, {reply, whole}))->code(),
             ErrorCode::Unsupported);
-  EXPECT_EQ(executor_->query(client.place, client.id + 1, 1, kNote, {}, reply).code(),
+  EXPECT_EQ(executor_->query(client.place, client.id + 1, 1, kNote, {}, {reply, whole}).code(),
             ErrorCode::NotFound);
 }
 

@@ -139,9 +139,13 @@ Result<void> validate(const PoolShape& shape) {
   }
   // Lengths in a record have 32 bits.
   constexpr std::uint64_t kTransactionMax = (std::uint64_t{1} << 32) - kRpcPageBytes;
-  if (shape.transaction_bytes < kTransactionMin || shape.transaction_bytes > kTransactionMax ||
+  // A call's reply and mark, beside those of one that the client is told was too large.
+  const std::uint64_t transaction_min = std::max(
+      kTransactionMin,
+      round_up(2 * (shape.reply_stride() + kRpcPageBytes / 4), kRpcPageBytes) + kRpcPageBytes);
+  if (shape.transaction_bytes < transaction_min || shape.transaction_bytes > kTransactionMax ||
       shape.transaction_bytes % kRpcPageBytes != 0) {
-    return shape_error("a transaction's size", shape.transaction_bytes, kTransactionMin,
+    return shape_error("a transaction's size", shape.transaction_bytes, transaction_min,
                        kTransactionMax);
   }
   if (shape.data_bytes > kAreaBytesMax) {
@@ -223,6 +227,13 @@ Result<ClientPlace> decode_place(std::span<const std::byte> bytes) {
   }
   place.name.assign(reinterpret_cast<const char*>(bytes.data() + 33), length);
   return place;
+}
+
+std::optional<ErrorCode> refusal_of(std::uint32_t status) {
+  const std::uint32_t code = status & ~kStatusDropped;
+  if (code == 0) return std::nullopt;
+  constexpr auto kLast = static_cast<std::uint32_t>(ErrorCode::SystemError);
+  return static_cast<ErrorCode>(std::min(code - 1, kLast));
 }
 
 void encode_reply_head(const ReplyHead& head, std::byte* to) {

@@ -49,7 +49,9 @@
 // Reply, at (sequence modulo replies) of its client. It changes by redo transactions alone:
 //
 //   0     8   sequence           of the call
-//   8     4   status             0: applied; else 1 + ErrorCode: refused, nothing of it was done
+//   8     4   status             0: applied; else 1 + ErrorCode: refused, nothing of it was done;
+//   and
+//                                2^31 more: not by its handler, which failed each time
 //   12    4   bytes
 //   16    ..  the reply, then what means nothing, up to a multiple of 64
 //
@@ -107,7 +109,7 @@ inline constexpr std::uint64_t kRingProbeLineAt = 0;  // in the exported part
 inline constexpr std::uint64_t kRingAt = 4096;
 inline constexpr std::size_t kClientsMax = 4096;
 inline constexpr std::size_t kRepliesMax = 4096;
-inline constexpr std::size_t kReplyBytesMax = 4096;
+inline constexpr std::size_t kReplyBytesMax = 16 * 1024 * 1024;
 inline constexpr std::uint64_t kAreaBytesMax = std::uint64_t{1} << 44;
 
 /// What is fixed when the pool is made.
@@ -166,6 +168,9 @@ struct ReplyHead {
   std::uint32_t status = 0;
   std::uint32_t bytes = 0;
 };
+inline constexpr std::uint32_t kStatusDropped = std::uint32_t{1} << 31;
+/// Nothing: it was applied. Codes that nobody knows are SystemError.
+std::optional<ErrorCode> refusal_of(std::uint32_t status);
 void encode_reply_head(const ReplyHead& head, std::byte* to);
 ReplyHead decode_reply_head(const std::byte* from);
 

@@ -25,13 +25,13 @@ std::array<std::byte, kWelcomeBytes> encode_welcome(const WelcomeReply& reply) {
   store(bytes.data() + 40, reply.ring_bytes);
   store(bytes.data() + 48, reply.replies);
   store(bytes.data() + 52, reply.reply_bytes_max);
-  store(bytes.data() + 56, kRpcVersion);
+  store(bytes.data() + 56, kRpcProtocol);
   return bytes;
 }
 
 Result<WelcomeReply> decode_welcome(std::span<const std::byte> bytes) {
   if (bytes.size() != kWelcomeBytes) return nonsense("a welcome of another size");
-  if (load<std::uint32_t>(bytes.data() + 56) != kRpcVersion) {
+  if (load<std::uint32_t>(bytes.data() + 56) != kRpcProtocol) {
     return Error{ErrorCode::VersionMismatch, "the server speaks another version of durable RPC"};
   }
   WelcomeReply reply;
@@ -52,25 +52,60 @@ Result<WelcomeReply> decode_welcome(std::span<const std::byte> bytes) {
   return reply;
 }
 
-Result<Collected> decode_collected(std::span<const std::byte> bytes) {
+Result<void> decode_collected(std::span<const std::byte> bytes, Collected& into) {
+  into.replies.clear();
+  into.cut = false;
   if (bytes.size() < kCollectHeadBytes) return nonsense("replies that are too short");
-  Collected collected;
-  collected.applied = {load<std::uint64_t>(bytes.data()), load<std::uint64_t>(bytes.data() + 8),
-                       load<std::uint32_t>(bytes.data() + 20) != 0};
   const auto count = load<std::uint32_t>(bytes.data() + 16);
+  const auto flags = load<std::uint32_t>(bytes.data() + 20);
+  into.applied = {load<std::uint64_t>(bytes.data()), load<std::uint64_t>(bytes.data() + 8),
+                  (flags & kCollectHeld) != 0};
   bytes = bytes.subspan(kCollectHeadBytes);
   for (std::uint32_t index = 0; index < count; ++index) {
     if (bytes.size() < kReplyHeadBytes) return nonsense("replies that are cut short");
     CollectedReply reply;
     reply.head = decode_reply_head(bytes.data());
-    const std::uint64_t taken =
-        kReplyHeadBytes + round_up(std::uint64_t{reply.head.bytes}, kReplyAlignment);
-    if (taken > bytes.size()) return nonsense("replies that are cut short");
-    reply.bytes = bytes.subspan(kReplyHeadBytes, reply.head.bytes);
-    collected.replies.push_back(reply);
-    bytes = bytes.subspan(taken);
+    bytes = bytes.subspan(kReplyHeadBytes);
+    const std::uint64_t taken = round_up(std::uint64_t{reply.head.bytes}, kReplyAlignment);
+    const bool cut = index + 1 == count && (flags & kCollectCut) != 0;
+    if (cut ? taken <= bytes.size() : taken > bytes.size()) {
+      return nonsense("replies that are cut short, or not as they say");
+    }
+    reply.bytes = cut ? bytes : bytes.first(reply.head.bytes);
+    into.replies.push_back(reply);
+    into.cut = cut;
+    bytes = bytes.subspan(cut ? bytes.size() : taken);
   }
-  return collected;
+  return {};
+}
+
+std::array<std::byte, kPieceRequestBytes> encode_piece_question(const PieceQuestion& question) {
+  std::array<std::byte, kPieceRequestBytes> bytes{};
+  store(bytes.data(), question.client);
+  store(bytes.data() + 8, question.number);
+  store(bytes.data() + 16, question.offset);
+  store(bytes.data() + 24, static_cast<std::uint32_t>(question.of));
+  return bytes;
+}
+
+Result<PieceQuestion> decode_piece_question(std::span<const std::byte> bytes) {
+  if (bytes.size() != kPieceRequestBytes) return nonsense("a piece is asked for with 32 bytes");
+  const auto of = load<std::uint32_t>(bytes.data() + 24);
+  if (of > static_cast<std::uint32_t>(PieceQuestion::Of::Answer)) {
+    return nonsense("a piece of what nobody has");
+  }
+  return PieceQuestion{load<std::uint64_t>(bytes.data()), load<std::uint64_t>(bytes.data() + 8),
+                       load<std::uint64_t>(bytes.data() + 16), static_cast<PieceQuestion::Of>(of)};
+}
+
+Result<QueryReplyHead> decode_query_reply(std::span<const std::byte> bytes) {
+  if (bytes.size() < kQueryReplyHeadBytes) return nonsense("an answer that is too short");
+  const QueryReplyHead head{load<std::uint32_t>(bytes.data()),
+                            load<std::uint32_t>(bytes.data() + 4),
+                            load<std::uint64_t>(bytes.data() + 8)};
+  const std::size_t here = bytes.size() - kQueryReplyHeadBytes;
+  if (head.bytes > kAnswerBytesMax || head.bytes < here) return nonsense("an answer that is cut");
+  return head;
 }
 
 ClientRequests::ClientRequests(Executor& executor, std::size_t place, Nanoseconds wait,
@@ -82,6 +117,7 @@ persist::RequestHandlers ClientRequests::handlers() {
   handlers[static_cast<std::size_t>(kWelcomeKind)] = &welcome_;
   handlers[static_cast<std::size_t>(kCollectKind)] = &collect_;
   handlers[static_cast<std::size_t>(kQueryKind)] = &query_;
+  handlers[static_cast<std::size_t>(kPieceKind)] = &piece_;
   return handlers;
 }
 
@@ -113,9 +149,20 @@ Result<std::size_t> ClientRequests::collect(persist::Request& request) {
   }
   std::size_t used = kCollectHeadBytes;
   std::uint32_t count = 0;
+  bool cut = false;
   const auto put = [&](const ReplyHead& head, std::span<const std::byte> bytes) {
     const std::size_t taken = kReplyHeadBytes + round_up(bytes.size(), kReplyAlignment);
-    if (taken > to.size() - used) return false;
+    if (taken > to.size() - used) {
+      // The next question begins with it, unless it is larger than any message.
+      cut = count == 0 && to.size() - used > kReplyHeadBytes;
+      if (!cut) return false;
+      encode_reply_head(head, to.data() + used);
+      const auto here = to.subspan(used + kReplyHeadBytes);
+      std::copy_n(bytes.begin(), here.size(), here.begin());
+      used = to.size();
+      ++count;
+      return false;
+    }
     std::fill_n(to.begin() + static_cast<std::ptrdiff_t>(used), taken, std::byte{});
     encode_reply_head(head, to.data() + used);
     std::copy(bytes.begin(), bytes.end(), to.subspan(used + kReplyHeadBytes).begin());
@@ -127,7 +174,7 @@ Result<std::size_t> ClientRequests::collect(persist::Request& request) {
   store(to.data(), applied.sequence);
   store(to.data() + 8, applied.position);
   store(to.data() + 16, count);
-  store(to.data() + 20, std::uint32_t{applied.held});
+  store(to.data() + 20, (applied.held ? kCollectHeld : 0) | (cut ? kCollectCut : 0));
   return used;
 }
 
@@ -139,19 +186,41 @@ Result<std::size_t> ClientRequests::query(persist::Request& request) {
   }
   const auto after = load<std::uint64_t>(payload.data() + 8);
   if (executor_.applied(place_) < after) wake_();
-  PERDURE_TRY(answered,
-              executor_.query(place_, load<std::uint64_t>(payload.data()), after,
-                              load<std::uint32_t>(payload.data() + 16),
-                              payload.subspan(kQueryHeadBytes), to.subspan(kQueryReplyHeadBytes)));
-  std::uint32_t status = kNotYet;
-  std::size_t bytes = 0;
-  if (answered) {
-    status = answered->ok() ? 0 : 1 + static_cast<std::uint32_t>(answered->code());
-    bytes = answered->ok() ? **answered : 0;
+  const std::span<std::byte> room = to.subspan(kQueryReplyHeadBytes);
+  QueryReplyHead head;
+  head.status = kNotYet;
+  {
+    const MutexLock lock(answer_mutex_);
+    answer_.clear();
+    PERDURE_TRY(answered, executor_.query(place_, load<std::uint64_t>(payload.data()), after,
+                                          load<std::uint32_t>(payload.data() + 16),
+                                          payload.subspan(kQueryHeadBytes), {room, answer_}));
+    if (answered) {
+      head.status = answered->ok() ? 0 : 1 + static_cast<std::uint32_t>(answered->code());
+      head.bytes = answered->ok() ? static_cast<std::uint32_t>(**answered) : 0;
+    }
+    head.number = ++answer_number_;
   }
-  store(to.data(), status);
-  store(to.data() + 4, static_cast<std::uint32_t>(bytes));
-  return kQueryReplyHeadBytes + bytes;
+  store(to.data(), head.status);
+  store(to.data() + 4, head.bytes);
+  store(to.data() + 8, head.number);
+  return kQueryReplyHeadBytes + std::min<std::size_t>(head.bytes, room.size());
+}
+
+Result<std::size_t> ClientRequests::piece(persist::Request& request) {
+  PERDURE_TRY(question, decode_piece_question(request.payload()));
+  const std::span<std::byte> to = request.reply();
+  if (question.of == PieceQuestion::Of::Reply) {
+    return executor_.reply_piece(place_, question.client, question.number, question.offset, to);
+  }
+  const MutexLock lock(answer_mutex_);
+  if (question.number != answer_number_ || question.offset >= answer_.size()) {
+    return Error{ErrorCode::NotFound, "the answer is not kept any more"};
+  }
+  const std::size_t bytes = std::min<std::size_t>(to.size(), answer_.size() - question.offset);
+  std::copy_n(answer_.begin() + static_cast<std::ptrdiff_t>(question.offset), bytes, to.begin());
+  if (question.offset + bytes == answer_.size()) std::vector<std::byte>().swap(answer_);
+  return bytes;
 }
 
 }  // namespace perdure::rpc

@@ -21,6 +21,7 @@ namespace {
 constexpr std::uint32_t kAdd = 1;
 constexpr std::uint32_t kTotal = 2;
 constexpr std::uint32_t kBreak = 3;
+constexpr std::uint32_t kSwap = 4;
 
 class RpcServerTest : public testing::Test {
  protected:
@@ -224,6 +225,66 @@ TEST_F(RpcServerTest, APoolIsReplayedWithoutServing) {
   ASSERT_FALSE(HasFatalFailure());
   EXPECT_FALSE(client.reply(*broken)->refused);
   EXPECT_EQ(total(client), 2u);
+}
+
+// What a store of values needs: each larger than any message, in both directions.
+TEST_F(RpcServerTest, PayloadsRepliesAndAnswersOfAMebibyteAndMore) {
+  constexpr std::size_t kValue = (1 << 20) + 4097;
+  change_ = [](RpcServerOptions& options) {
+    options.data_bytes = std::uint64_t{16} << 30;  // a sparse file
+    options.ring_bytes = 4 << 20;
+    options.replies = 4;
+    options.reply_bytes_max = kValue;
+    options.answer_bytes_max = kValue;
+    options.transaction_bytes = 8 << 20;
+    const std::uint64_t at = options.data_bytes - kValue;
+    options.handlers[kSwap] = [at](const RpcCall& call, RpcTransaction& data,
+                                   std::span<std::byte> reply) -> Result<std::size_t> {
+      PERDURE_TRY_VOID(data.read(at, reply.first(call.payload.size())));
+      PERDURE_TRY_VOID(data.write(at, call.payload));
+      return call.payload.size();
+    };
+    options.queries[kSwap] = [at](std::span<const std::byte>, const RpcData& data,
+                                  std::span<std::byte> reply) -> Result<std::size_t> {
+      PERDURE_TRY_VOID(data.read(at, reply.first(kValue)));
+      return kValue;
+    };
+  };
+  start();
+  ASSERT_FALSE(HasFatalFailure());
+  std::vector<std::byte> before(kValue);
+  for (const Transport transport : {Transport::Tcp, Transport::Shm}) {
+    RpcClient client = open(std::string(to_string(transport)), transport);
+    for (int round = 1; round <= 6; ++round) {
+      std::vector<std::byte> value(kValue);
+      for (std::size_t at = 0; at < kValue; ++at) {
+        value[at] = static_cast<std::byte>(at * 7 + at / 251 + static_cast<std::size_t>(round));
+      }
+      const auto call = client.call(kSwap, value);
+      ASSERT_TRUE(call.ok()) << call.error().message;
+      const auto reply = client.reply(*call);
+      ASSERT_TRUE(reply.ok()) << reply.error().message;
+      EXPECT_EQ(reply->bytes, before);
+      const auto answer = client.query(kSwap, {});
+      ASSERT_TRUE(answer.ok()) << answer.error().message;
+      EXPECT_EQ(*answer, value);
+      before = value;
+    }
+  }
+  // A server that is opened again has them, and so has a client that comes back.
+  RpcClient client = open(std::string(to_string(Transport::Tcp)), Transport::Tcp);
+  server_.reset();
+  start();
+  ASSERT_FALSE(HasFatalFailure());
+  const auto kept = client.reply(client.handle_of(6));
+  ASSERT_TRUE(kept.ok()) << kept.error().message;
+  EXPECT_EQ(kept->bytes.size(), kValue);
+  EXPECT_EQ(*client.query(kSwap, {}), before);
+  change_ = [](RpcServerOptions& options) {
+    options.pool = options.pool + ".small";
+    options.reply_bytes_max = kValue;  // and transactions of 1 MiB
+  };
+  EXPECT_EQ(RpcServer::open(options_now()).code(), ErrorCode::InvalidArgument);
 }
 
 TEST_F(RpcServerTest, RefusesAPoolThatIsSomethingElse) {

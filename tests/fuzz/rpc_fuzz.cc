@@ -63,10 +63,20 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (const auto welcome = decode_welcome(bytes); welcome.ok()) {
     require(welcome->welcome.applied <= welcome->welcome.durable && welcome->ring_bytes != 0);
   }
-  if (const auto collected = decode_collected(bytes); collected.ok()) {
+  Collected collected;
+  if (decode_collected(bytes, collected).ok()) {
     std::size_t all = 0;
-    for (const CollectedReply& each : collected->replies) all += each.bytes.size();
+    for (const CollectedReply& each : collected.replies) all += each.bytes.size();
     require(all <= size);
+    require(!collected.cut ||
+            collected.replies.back().head.bytes > collected.replies.back().bytes.size());
+  }
+  if (const auto piece = decode_piece_question(bytes); piece.ok()) {
+    const auto again = encode_piece_question(*piece);
+    require(decode_piece_question(again).ok());
+  }
+  if (const auto answer = decode_query_reply(bytes); answer.ok()) {
+    require(answer->bytes >= size - kQueryReplyHeadBytes);
   }
   return 0;
 }
