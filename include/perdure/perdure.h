@@ -1,7 +1,8 @@
-/* The C interface of Perdure: a replicated log, and ranges of bytes, durable on other machines.
+/* The C interface of Perdure: a replicated log, and ranges of bytes, durable on other machines; and
+ * calls that are executed exactly once.
  *
- * The contracts are those of perdure/log.h, log_writer.h, region.h, pool.h and messages.h; this
- * page says what C needs besides. C11 and later.
+ * The contracts are those of perdure/log.h, log_writer.h, region.h, rpc.h, pool.h and messages.h;
+ * this page says what C needs besides. C11 and later.
  *
  * Every call that can fail returns perdure_code; PERDURE_OK is 0. What went wrong in words is in
  * perdure_last_error() of the same thread until its next failing call. Handles are not locked: one
@@ -535,6 +536,207 @@ perdure_code perdure_pool_open(const char* peer, const char* name, uint32_t time
 /* Destroys the pool, and all that is in it, if it has this UUID. */
 perdure_code perdure_pool_delete(const char* peer, const char* name, const char* uuid,
                                  uint32_t timeout_ms);
+
+/* --- durable RPC ------------------------------------------------------------------------------ */
+
+/* The handlers' bytes of a server's pool; valid during the handler that gets it. */
+typedef struct perdure_rpc_data perdure_rpc_data;
+
+uint64_t perdure_rpc_data_bytes(const perdure_rpc_data* data);
+/* What is there, with this call's own writes. */
+perdure_code perdure_rpc_data_read(const perdure_rpc_data* data, uint64_t at, void* into,
+                                   size_t length);
+/* Refused in a query. After an error the call is refused, whatever its handler returns. */
+perdure_code perdure_rpc_data_write(perdure_rpc_data* data, uint64_t at, const void* bytes,
+                                    size_t length);
+
+/* One call as its handler sees it. `size` is that of the library's struct. */
+typedef struct perdure_rpc_request {
+  size_t size;
+  const char* client;
+  uint64_t client_id;
+  uint64_t sequence; /* with client_id: the idempotency key of this call */
+  uint64_t order_key;
+  const void* payload;
+  size_t payload_bytes;
+  uint32_t operation;
+  uint32_t reserved; /* 0 */
+} perdure_rpc_request;
+
+/* Executes one call: see RpcHandler. Writes up to `room` bytes of reply and says how many; *bytes
+ * is 0 before. A code that is not PERDURE_OK refuses the call. It must not throw or jump out. */
+typedef perdure_code (*perdure_rpc_handler)(const perdure_rpc_request* request,
+                                            perdure_rpc_data* data, void* reply, size_t room,
+                                            size_t* bytes, void* context);
+/* Answers a query: see RpcQueryHandler. */
+typedef perdure_code (*perdure_rpc_query_handler)(const void* payload, size_t payload_bytes,
+                                                  const perdure_rpc_data* data, void* reply,
+                                                  size_t room, size_t* bytes, void* context);
+
+/* What handles an operator: its calls, its queries, or both. */
+typedef struct perdure_rpc_operation {
+  uint32_t operation;
+  uint32_t reserved; /* 0 */
+  perdure_rpc_handler handler;
+  perdure_rpc_query_handler query;
+  void* context;
+} perdure_rpc_operation;
+
+/* `size` and defaults as in perdure_log_options; the fields are those of RpcServerOptions. */
+typedef struct perdure_rpc_server_options {
+  size_t size;
+  const char* pool; /* file of the pool */
+  const perdure_rpc_operation* operations;
+  size_t operation_count;
+  const char* listen;      /* control plane, "host:port"; default 127.0.0.1:7470 */
+  const char* data_listen; /* default 127.0.0.1:7471 */
+  uint64_t data_bytes;
+  uint64_t ring_bytes;
+  uint64_t transaction_bytes;
+  uint64_t answer_bytes_max;
+  uint32_t clients_max;
+  uint32_t replies;
+  uint32_t reply_bytes_max;
+  uint32_t attempts_max;
+  uint32_t lease_ms; /* 0: clients do not expire */
+  uint32_t spin_us;
+  bool never_spin;
+  bool refuse_failed;
+  bool allow_remote;
+  bool tcp_only;       /* no shared memory */
+  uint8_t reserved[4]; /* 0 */
+} perdure_rpc_server_options;
+
+typedef struct perdure_rpc_server perdure_rpc_server;
+
+/* `size` as in perdure_log_status: no more than that is written. */
+typedef struct perdure_rpc_server_status {
+  size_t size;
+  uint64_t applied;
+  uint64_t refused;
+  uint64_t unknown;
+  uint64_t set_aside;
+  uint64_t dropped;
+  uint64_t transactions;
+  uint64_t queries;
+  uint64_t expired;
+  bool failed; /* the medium refused: nothing is executed any more */
+  char failure[511];
+} perdure_rpc_server_status;
+
+/* One client of a server. `size` and texts as in perdure_pool_description. */
+typedef struct perdure_rpc_client_place {
+  size_t size;
+  uint64_t client_id;
+  uint64_t applied;
+  uint64_t waiting;
+  uint32_t attempts;
+  uint32_t set_aside;
+  uint32_t dropped;
+  bool held; /* its next call is set aside */
+  char name[65];
+  uint8_t reserved[2]; /* 0 */
+} perdure_rpc_client_place;
+
+/* *server is set on success only. See RpcServer::open. Threads of the server call the handlers. */
+perdure_code perdure_rpc_server_open(const perdure_rpc_server_options* options,
+                                     perdure_rpc_server** server);
+/* NULL is harmless. */
+void perdure_rpc_server_close(perdure_rpc_server* server);
+/* Executes what is durable, and serves nobody: see RpcServer::replay. `status` may be NULL. */
+perdure_code perdure_rpc_server_replay(const perdure_rpc_server_options* options,
+                                       perdure_rpc_server_status* status);
+/* Of the control plane, with the port that was chosen. Good until the server is closed. */
+const char* perdure_rpc_server_address(const perdure_rpc_server* server);
+perdure_code perdure_rpc_server_get_status(const perdure_rpc_server* server,
+                                           perdure_rpc_server_status* status);
+/* *there says how many clients there are; the first `count` are described. Each has its size. */
+perdure_code perdure_rpc_server_get_clients(const perdure_rpc_server* server,
+                                            perdure_rpc_client_place* clients, size_t count,
+                                            size_t* there);
+/* An operator's decision about a call that is set aside: see RpcServer::retry and drop. */
+perdure_code perdure_rpc_server_retry(perdure_rpc_server* server, const char* client,
+                                      uint64_t sequence);
+perdure_code perdure_rpc_server_drop(perdure_rpc_server* server, const char* client,
+                                     uint64_t sequence);
+
+/* How far a call has come. */
+typedef enum perdure_rpc_level {
+  PERDURE_RPC_DURABLE, /* it will be executed exactly once, whatever crashes */
+  PERDURE_RPC_APPLIED  /* it was, and what it did is durable */
+} perdure_rpc_level;
+
+/* `size` and defaults as in perdure_log_options; the fields are those of RpcClientOptions. */
+typedef struct perdure_rpc_client_options {
+  size_t size;
+  const char* server; /* "host:port" of its control plane */
+  const char* name;   /* who it is */
+  const char* transport;
+  const char* primary;
+  const char* rnic;
+  uint32_t rnic_ack_timeout;
+  uint32_t rnic_traffic_class;
+  uint32_t server_timeout_ms;
+  uint32_t reconnect_ms;
+  uint32_t spin_us;
+  bool never_spin;
+  bool never_reconnect;
+  bool usual_costs;
+  uint8_t reserved; /* 0 */
+} perdure_rpc_client_options;
+
+typedef struct perdure_rpc_client perdure_rpc_client;
+
+typedef struct perdure_rpc_handle {
+  uint64_t sequence;
+  uint64_t client_id;
+} perdure_rpc_handle;
+
+/* `size` as in perdure_log_status. */
+typedef struct perdure_rpc_client_status {
+  size_t size;
+  uint64_t client_id;
+  uint64_t earlier_durable;
+  uint64_t begun;
+  uint64_t durable;
+  uint64_t applied;
+  uint64_t resent;
+  uint64_t connections;
+  bool up;
+  char down_reason[511];
+} perdure_rpc_client_status;
+
+/* *client is set on success only. See RpcClient::open. */
+perdure_code perdure_rpc_client_open(const perdure_rpc_client_options* options,
+                                     perdure_rpc_client** client);
+/* NULL is harmless. */
+void perdure_rpc_client_close(perdure_rpc_client* client);
+/* Begins a call; the payload is copied. `order_key` 0: none. See RpcClient::call. */
+perdure_code perdure_rpc_client_call(perdure_rpc_client* client, uint32_t operation,
+                                     const void* payload, size_t bytes, uint64_t order_key,
+                                     perdure_rpc_handle* handle);
+/* Waits until the call, and all before it, are at `level`: see RpcClient::wait. */
+perdure_code perdure_rpc_client_wait(perdure_rpc_client* client, const perdure_rpc_handle* handle,
+                                     perdure_rpc_level level, uint32_t timeout_ms);
+/* Waits until it is applied. *refused is PERDURE_OK, or why it was not executed; *dropped, unless
+ * it is NULL: not by its handler, which failed each time. *bytes is the size of the reply, of which
+ * up to `room` bytes are copied. */
+perdure_code perdure_rpc_client_reply(perdure_rpc_client* client, const perdure_rpc_handle* handle,
+                                      uint32_t timeout_ms, perdure_code* refused, bool* dropped,
+                                      void* reply, size_t room, size_t* bytes);
+/* See RpcClient::query; `own_calls`: it sees all that were begun. *bytes as in reply. */
+perdure_code perdure_rpc_client_query(perdure_rpc_client* client, uint32_t operation,
+                                      const void* payload, size_t payload_bytes, bool own_calls,
+                                      uint32_t timeout_ms, void* answer, size_t room,
+                                      size_t* bytes);
+perdure_code perdure_rpc_client_poll(perdure_rpc_client* client);
+/* 0 for NULL. */
+uint64_t perdure_rpc_client_payload_bytes_max(const perdure_rpc_client* client);
+/* A call of this client by its sequence, an earlier process's too. */
+perdure_code perdure_rpc_client_handle_of(const perdure_rpc_client* client, uint64_t sequence,
+                                          perdure_rpc_handle* handle);
+perdure_code perdure_rpc_client_get_status(const perdure_rpc_client* client,
+                                           perdure_rpc_client_status* status);
 
 /* --- messages --------------------------------------------------------------------------------- */
 

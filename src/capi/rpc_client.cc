@@ -1,0 +1,192 @@
+// The C interface of durable RPC clients.
+#include <perdure/perdure.h>
+#include <perdure/rpc.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "capi/failure.h"
+
+using perdure::RpcClient;
+using perdure::RpcHandle;
+using perdure::RpcLevel;
+using perdure::capi::code_of;
+using perdure::capi::fail;
+using perdure::capi::give_sized;
+using perdure::capi::give_text;
+using perdure::capi::guarded;
+using perdure::capi::is_record;
+using perdure::capi::number_of;
+using perdure::capi::take_rnic;
+using perdure::capi::take_sized;
+
+struct perdure_rpc_client {
+  RpcClient client;
+};
+
+PERDURE_CAPI_ENDS_WITH(perdure_rpc_client_options, reserved);
+PERDURE_CAPI_ENDS_WITH(perdure_rpc_client_status, down_reason);
+
+namespace {
+
+perdure_code client_options_of(const perdure_rpc_client_options* options,
+                               perdure::RpcClientOptions& opened) {
+  perdure_rpc_client_options given{};
+  if (options == nullptr) return fail("options must not be NULL");
+  if (!take_sized(options, given)) {
+    return fail("options: size is not set, or fields are that this library does not know");
+  }
+  if (given.server == nullptr || given.name == nullptr) {
+    return fail("the options need a server, and the name of this client");
+  }
+  opened.server = given.server;
+  opened.name = given.name;
+  perdure::LogOptions words;
+  const std::pair<const char*, const char*> named[] = {{"transport", given.transport},
+                                                       {"primary", given.primary}};
+  for (const auto& [name, word] : named) {
+    if (word == nullptr) continue;
+    if (auto set = perdure::set_option(words, name, word); !set) return fail(set.error());
+  }
+  opened.transport = words.transport;
+  opened.primary = words.primary;
+  take_rnic(given, opened.rnic);
+  if (given.server_timeout_ms != 0) {
+    opened.server_timeout = std::chrono::milliseconds(given.server_timeout_ms);
+  }
+  if (given.reconnect_ms != 0) opened.reconnect = std::chrono::milliseconds(given.reconnect_ms);
+  if (given.never_reconnect) opened.reconnect = std::chrono::milliseconds(0);
+  if (given.spin_us != 0) opened.spin = std::chrono::microseconds(given.spin_us);
+  if (given.never_spin) opened.spin = std::chrono::microseconds(0);
+  opened.measure_costs = !given.usual_costs;
+  return PERDURE_OK;
+}
+
+void give_bytes(std::span<const std::byte> from, void* to, std::size_t room, std::size_t* bytes) {
+  std::copy_n(from.begin(), std::min(room, from.size()), static_cast<std::byte*>(to));
+  *bytes = from.size();
+}
+
+RpcHandle handle_of(const perdure_rpc_handle& handle) {
+  return {handle.sequence, handle.client_id};
+}
+
+}  // namespace
+
+perdure_code perdure_rpc_client_open(const perdure_rpc_client_options* options,
+                                     perdure_rpc_client** client) {
+  return guarded([&]() -> perdure_code {
+    perdure::RpcClientOptions opened;
+    if (client == nullptr) return fail("client must not be NULL");
+    const perdure_code code = client_options_of(options, opened);
+    if (code != PERDURE_OK) return code;
+    auto result = RpcClient::open(std::move(opened));
+    if (!result.ok()) return fail(result.error());
+    *client = new perdure_rpc_client{std::move(result).value()};
+    return PERDURE_OK;
+  });
+}
+
+void perdure_rpc_client_close(perdure_rpc_client* client) { delete client; }
+
+perdure_code perdure_rpc_client_call(perdure_rpc_client* client, uint32_t operation,
+                                     const void* payload, size_t bytes, uint64_t order_key,
+                                     perdure_rpc_handle* handle) {
+  return guarded([&]() -> perdure_code {
+    if (client == nullptr || handle == nullptr || !is_record(payload, bytes)) {
+      return fail("client, payload and handle must not be NULL");
+    }
+    const auto begun =
+        client->client.call(operation, {static_cast<const std::byte*>(payload), bytes}, order_key);
+    if (!begun.ok()) return fail(begun.error());
+    *handle = {begun->sequence, begun->client_id};
+    return PERDURE_OK;
+  });
+}
+
+perdure_code perdure_rpc_client_wait(perdure_rpc_client* client, const perdure_rpc_handle* handle,
+                                     perdure_rpc_level level, uint32_t timeout_ms) {
+  return guarded([&]() -> perdure_code {
+    if (client == nullptr || handle == nullptr) return fail("client and handle must not be NULL");
+    if (level != PERDURE_RPC_DURABLE && level != PERDURE_RPC_APPLIED) return fail("unknown level");
+    return code_of(client->client.wait(
+        handle_of(*handle), level == PERDURE_RPC_DURABLE ? RpcLevel::Durable : RpcLevel::Applied,
+        std::chrono::milliseconds(timeout_ms)));
+  });
+}
+
+perdure_code perdure_rpc_client_reply(perdure_rpc_client* client, const perdure_rpc_handle* handle,
+                                      uint32_t timeout_ms, perdure_code* refused, bool* dropped,
+                                      void* reply, size_t room, size_t* bytes) {
+  return guarded([&]() -> perdure_code {
+    if (client == nullptr || handle == nullptr || refused == nullptr || bytes == nullptr ||
+        !is_record(reply, room)) {
+      return fail("client, handle, refused, reply and bytes must not be NULL");
+    }
+    const auto got =
+        client->client.reply(handle_of(*handle), std::chrono::milliseconds(timeout_ms));
+    if (!got.ok()) return fail(got.error());
+    *refused = got->refused ? number_of(*got->refused) : PERDURE_OK;
+    if (dropped != nullptr) *dropped = got->dropped;
+    give_bytes(got->bytes, reply, room, bytes);
+    return PERDURE_OK;
+  });
+}
+
+perdure_code perdure_rpc_client_query(perdure_rpc_client* client, uint32_t operation,
+                                      const void* payload, size_t payload_bytes, bool own_calls,
+                                      uint32_t timeout_ms, void* answer, size_t room,
+                                      size_t* bytes) {
+  return guarded([&]() -> perdure_code {
+    if (client == nullptr || bytes == nullptr || !is_record(payload, payload_bytes) ||
+        !is_record(answer, room)) {
+      return fail("client, payload, answer and bytes must not be NULL");
+    }
+    const auto got =
+        client->client.query(operation, {static_cast<const std::byte*>(payload), payload_bytes},
+                             own_calls, std::chrono::milliseconds(timeout_ms));
+    if (!got.ok()) return fail(got.error());
+    give_bytes(*got, answer, room, bytes);
+    return PERDURE_OK;
+  });
+}
+
+perdure_code perdure_rpc_client_poll(perdure_rpc_client* client) {
+  return guarded([&]() -> perdure_code {
+    if (client == nullptr) return fail("client must not be NULL");
+    return code_of(client->client.poll());
+  });
+}
+
+uint64_t perdure_rpc_client_payload_bytes_max(const perdure_rpc_client* client) {
+  return client == nullptr ? 0 : client->client.payload_bytes_max();
+}
+
+perdure_code perdure_rpc_client_handle_of(const perdure_rpc_client* client, uint64_t sequence,
+                                          perdure_rpc_handle* handle) {
+  return guarded([&]() -> perdure_code {
+    if (client == nullptr || handle == nullptr) return fail("client and handle must not be NULL");
+    const RpcHandle found = client->client.handle_of(sequence);
+    *handle = {found.sequence, found.client_id};
+    return PERDURE_OK;
+  });
+}
+
+perdure_code perdure_rpc_client_get_status(const perdure_rpc_client* client,
+                                           perdure_rpc_client_status* status) {
+  return guarded([&]() -> perdure_code {
+    if (client == nullptr || status == nullptr) return fail("client and status must not be NULL");
+    const perdure::RpcClientStatus now = client->client.status();
+    perdure_rpc_client_status told{};
+    told.client_id = now.client_id;
+    told.earlier_durable = now.earlier_durable;
+    told.begun = now.begun;
+    told.durable = now.durable;
+    told.applied = now.applied;
+    told.resent = now.resent;
+    told.connections = now.connections;
+    told.up = now.up;
+    give_text(now.down_reason, told.down_reason);
+    return give_sized(told, status);
+  });
+}

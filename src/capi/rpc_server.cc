@@ -1,0 +1,237 @@
+// The C interface of durable RPC servers.
+#include <perdure/perdure.h>
+#include <perdure/rpc.h>
+
+#include <string>
+#include <utility>
+
+#include "capi/failure.h"
+
+using perdure::RpcServer;
+using perdure::RpcServerOptions;
+using perdure::RpcServerStatus;
+using perdure::capi::code_of;
+using perdure::capi::fail;
+using perdure::capi::give_all;
+using perdure::capi::give_sized;
+using perdure::capi::give_text;
+using perdure::capi::guarded;
+using perdure::capi::take_sized;
+
+struct perdure_rpc_server {
+  RpcServer server;
+};
+
+struct perdure_rpc_data {
+  const perdure::RpcData& data;
+  perdure::RpcTransaction* transaction;  // of a call; NULL: of a query
+};
+
+PERDURE_CAPI_ENDS_WITH(perdure_rpc_request, reserved);
+PERDURE_CAPI_ENDS_WITH(perdure_rpc_server_options, reserved);
+PERDURE_CAPI_ENDS_WITH(perdure_rpc_server_status, failure);
+PERDURE_CAPI_ENDS_WITH(perdure_rpc_client_place, reserved);
+
+namespace {
+
+perdure::Error refusal(perdure_code code) {
+  const bool known = code > PERDURE_OK && code <= PERDURE_SYSTEM_ERROR;
+  return {known ? static_cast<perdure::ErrorCode>(static_cast<int>(code) - 1)
+                : perdure::ErrorCode::SystemError,
+          "refused by its handler"};
+}
+
+perdure::RpcHandler handler_of(const perdure_rpc_operation& operation) {
+  return [operation](const perdure::RpcCall& call, perdure::RpcTransaction& transaction,
+                     std::span<std::byte> reply) -> perdure::Result<std::size_t> {
+    const std::string name(call.client);
+    const perdure_rpc_request request{sizeof(perdure_rpc_request),
+                                      name.c_str(),
+                                      call.client_id,
+                                      call.sequence,
+                                      call.order_key,
+                                      call.payload.data(),
+                                      call.payload.size(),
+                                      call.operation,
+                                      0};
+    perdure_rpc_data data{transaction, &transaction};
+    std::size_t bytes = 0;
+    const perdure_code code =
+        operation.handler(&request, &data, reply.data(), reply.size(), &bytes, operation.context);
+    if (code != PERDURE_OK) return refusal(code);
+    return bytes;
+  };
+}
+
+perdure::RpcQueryHandler query_of(const perdure_rpc_operation& operation) {
+  return [operation](std::span<const std::byte> payload, const perdure::RpcData& view,
+                     std::span<std::byte> reply) -> perdure::Result<std::size_t> {
+    const perdure_rpc_data data{view, nullptr};
+    std::size_t bytes = 0;
+    const perdure_code code = operation.query(payload.data(), payload.size(), &data, reply.data(),
+                                              reply.size(), &bytes, operation.context);
+    if (code != PERDURE_OK) return refusal(code);
+    return bytes;
+  };
+}
+
+template <typename From, typename To>
+void set(From given, To& option) {
+  if (given != From{}) option = To(given);
+}
+
+perdure_code server_options_of(const perdure_rpc_server_options* options,
+                               RpcServerOptions& opened) {
+  perdure_rpc_server_options given{};
+  if (options == nullptr) return fail("options must not be NULL");
+  if (!take_sized(options, given)) {
+    return fail("options: size is not set, or fields are that this library does not know");
+  }
+  if (given.pool == nullptr || (given.operations == nullptr && given.operation_count != 0)) {
+    return fail("the options need the file of a pool, and operations");
+  }
+  opened.pool = given.pool;
+  for (std::size_t index = 0; index < given.operation_count; ++index) {
+    const perdure_rpc_operation& each = given.operations[index];
+    if (each.handler != nullptr) opened.handlers[each.operation] = handler_of(each);
+    if (each.query != nullptr) opened.queries[each.operation] = query_of(each);
+  }
+  if (given.listen != nullptr) opened.listen = given.listen;
+  if (given.data_listen != nullptr) opened.data_listen = given.data_listen;
+  set(given.data_bytes, opened.data_bytes);
+  set(given.ring_bytes, opened.ring_bytes);
+  set(given.transaction_bytes, opened.transaction_bytes);
+  set(given.answer_bytes_max, opened.answer_bytes_max);
+  set(given.clients_max, opened.clients_max);
+  set(given.replies, opened.replies);
+  set(given.reply_bytes_max, opened.reply_bytes_max);
+  set(given.attempts_max, opened.attempts_max);
+  set(given.lease_ms, opened.lease);
+  set(given.spin_us, opened.spin);
+  if (given.never_spin) opened.spin = std::chrono::microseconds(0);
+  opened.refuse_failed = given.refuse_failed;
+  opened.allow_remote = given.allow_remote;
+  if (given.tcp_only) opened.transports = {perdure::Transport::Tcp};
+  return PERDURE_OK;
+}
+
+perdure_code give_status(const RpcServerStatus& now, perdure_rpc_server_status* status) {
+  perdure_rpc_server_status told{};
+  told.applied = now.applied;
+  told.refused = now.refused;
+  told.unknown = now.unknown;
+  told.set_aside = now.set_aside;
+  told.dropped = now.dropped;
+  told.transactions = now.transactions;
+  told.queries = now.queries;
+  told.expired = now.expired;
+  told.failed = now.failure.has_value();
+  if (now.failure) give_text(now.failure->message, told.failure);
+  return give_sized(told, status);
+}
+
+perdure_rpc_client_place place_of(const perdure::RpcClientPlace& client) {
+  perdure_rpc_client_place told{};
+  told.client_id = client.client_id;
+  told.applied = client.applied;
+  told.waiting = client.waiting;
+  told.attempts = client.attempts;
+  told.set_aside = client.set_aside;
+  told.dropped = client.dropped;
+  told.held = client.held;
+  give_text(client.name, told.name);
+  return told;
+}
+
+}  // namespace
+
+uint64_t perdure_rpc_data_bytes(const perdure_rpc_data* data) {
+  return data == nullptr ? 0 : data->data.bytes();
+}
+
+perdure_code perdure_rpc_data_read(const perdure_rpc_data* data, uint64_t at, void* into,
+                                   size_t length) {
+  return guarded([&]() -> perdure_code {
+    if (data == nullptr || (into == nullptr && length != 0))
+      return fail("data and into are needed");
+    return code_of(data->data.read(at, {static_cast<std::byte*>(into), length}));
+  });
+}
+
+perdure_code perdure_rpc_data_write(perdure_rpc_data* data, uint64_t at, const void* bytes,
+                                    size_t length) {
+  return guarded([&]() -> perdure_code {
+    if (data == nullptr || (bytes == nullptr && length != 0)) {
+      return fail("data and bytes are needed");
+    }
+    if (data->transaction == nullptr) return fail("a query changes nothing");
+    return code_of(data->transaction->write(at, {static_cast<const std::byte*>(bytes), length}));
+  });
+}
+
+perdure_code perdure_rpc_server_open(const perdure_rpc_server_options* options,
+                                     perdure_rpc_server** server) {
+  return guarded([&]() -> perdure_code {
+    RpcServerOptions opened;
+    if (server == nullptr) return fail("server must not be NULL");
+    const perdure_code code = server_options_of(options, opened);
+    if (code != PERDURE_OK) return code;
+    auto result = RpcServer::open(std::move(opened));
+    if (!result.ok()) return fail(result.error());
+    *server = new perdure_rpc_server{std::move(result).value()};
+    return PERDURE_OK;
+  });
+}
+
+void perdure_rpc_server_close(perdure_rpc_server* server) { delete server; }
+
+perdure_code perdure_rpc_server_replay(const perdure_rpc_server_options* options,
+                                       perdure_rpc_server_status* status) {
+  return guarded([&]() -> perdure_code {
+    RpcServerOptions opened;
+    const perdure_code code = server_options_of(options, opened);
+    if (code != PERDURE_OK) return code;
+    const auto result = RpcServer::replay(std::move(opened));
+    if (!result.ok()) return fail(result.error());
+    return status == nullptr ? PERDURE_OK : give_status(*result, status);
+  });
+}
+
+const char* perdure_rpc_server_address(const perdure_rpc_server* server) {
+  return server == nullptr ? "" : server->server.address().c_str();
+}
+
+perdure_code perdure_rpc_server_get_status(const perdure_rpc_server* server,
+                                           perdure_rpc_server_status* status) {
+  return guarded([&]() -> perdure_code {
+    if (server == nullptr || status == nullptr) return fail("server and status must not be NULL");
+    return give_status(server->server.status(), status);
+  });
+}
+
+perdure_code perdure_rpc_server_get_clients(const perdure_rpc_server* server,
+                                            perdure_rpc_client_place* clients, size_t count,
+                                            size_t* there) {
+  return guarded([&]() -> perdure_code {
+    if (server == nullptr || there == nullptr || (clients == nullptr && count != 0)) {
+      return fail("server, clients and there must not be NULL");
+    }
+    return give_all(server->server.status().clients, clients, count, there, place_of);
+  });
+}
+
+perdure_code perdure_rpc_server_retry(perdure_rpc_server* server, const char* client,
+                                      uint64_t sequence) {
+  return guarded([&]() -> perdure_code {
+    if (server == nullptr || client == nullptr) return fail("server and client must not be NULL");
+    return code_of(server->server.retry(client, sequence));
+  });
+}
+
+perdure_code perdure_rpc_server_drop(perdure_rpc_server* server, const char* client,
+                                     uint64_t sequence) {
+  return guarded([&]() -> perdure_code {
+    if (server == nullptr || client == nullptr) return fail("server and client must not be NULL");
+    return code_of(server->server.drop(client, sequence));
+  });
+}
