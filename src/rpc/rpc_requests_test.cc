@@ -1,0 +1,149 @@
+// What a client may ask, torn, forged and asked again: each frame is answered or refused, within
+// its room, and nothing of the pool changes by it.
+#include "rpc/rpc_requests.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <vector>
+
+#include "core/bytes.h"
+#include "core/random.h"
+#include "core/try.h"
+#include "pmem/crashable_region.h"
+#include "pmem/lent_region.h"
+#include "pmem/pool.h"
+#include "pmem/pool_format.h"
+
+namespace perdure::rpc {
+namespace {
+
+constexpr std::uint32_t kAsked = 1;
+constexpr std::size_t kAnswerBytes = 500;
+const std::function<void()> kNobody = [] {};
+
+class RpcRequestsTest : public testing::Test {
+ protected:
+  RpcRequestsTest() {
+    PoolShape shape;
+    shape.clients = 2;
+    shape.ring_bytes = 4096;
+    shape.window_bytes = pmem::kPoolDataOffset + kRingAt + shape.ring_bytes;
+    shape.replies = 4;
+    shape.reply_bytes_max = 256;
+    shape.transaction_bytes = 16384;
+    shape.data_bytes = 4096;
+    region_ = *pmem::CrashableRegion::open(
+        {.bytes = pmem::kPoolDataOffset + shape.bytes(), .domain = PersistenceDomain::Wsp});
+    EXPECT_TRUE(pmem::Pool::format(std::make_unique<pmem::LentRegion>(*region_), {}).ok());
+    auto pool = pmem::Pool::attach(std::make_unique<pmem::LentRegion>(*region_));
+    auto opened = RpcPool::open(std::move(*pool), shape);
+    ExecutorOptions options;
+    options.handlers[kAsked] = [](const RpcCall&, RpcTransaction& data,
+                                  std::span<std::byte> reply) -> Result<std::size_t> {
+      PERDURE_TRY_VOID(data.store(0, std::uint64_t{7}));
+      std::fill_n(reply.begin(), 200, std::byte{7});
+      return 200;
+    };
+    options.queries[kAsked] = [](std::span<const std::byte>, const RpcData&,
+                                 std::span<std::byte> reply) -> Result<std::size_t> {
+      std::fill_n(reply.begin(), kAnswerBytes, std::byte{9});
+      return kAnswerBytes;
+    };
+    executor_ = std::move(*Executor::open(std::move(*opened), std::move(options)));
+    EXPECT_TRUE(
+        executor_->add_client("one", [](std::size_t at) { return Result<std::size_t>(at); }).ok());
+    client_ = executor_->welcome(0, 0)->client;
+    Entry entry;
+    entry.client = client_;
+    entry.sequence = 1;
+    entry.operation = kAsked;
+    encode_entry(entry, {}, region_->bytes().data() + pmem::kPoolDataOffset + shape.ring_at(0));
+    EXPECT_EQ(*executor_->process(), 1u);
+    requests_ = std::make_unique<ClientRequests>(*executor_, 0, Nanoseconds{0}, kNobody);
+    handlers_ = requests_->handlers();
+  }
+
+  Result<std::size_t> ask(persist::MessageKind kind, std::span<const std::byte> payload,
+                          std::span<std::byte> reply) {
+    persist::Request request(payload, reply, {}, 0, pending_);
+    return handlers_[static_cast<std::size_t>(kind)]->handle(request);
+  }
+
+  /// A frame of each kind as a client sends it.
+  std::vector<std::byte> frame(persist::MessageKind kind) const {
+    std::vector<std::byte> bytes(kind == kWelcomeKind   ? 8
+                                 : kind == kCollectKind ? kCollectRequestBytes
+                                 : kind == kQueryKind   ? kQueryHeadBytes
+                                                        : kPieceRequestBytes);
+    store(bytes.data(), client_);
+    if (kind == kCollectKind || kind == kQueryKind) store(bytes.data() + 8, std::uint64_t{1});
+    if (kind == kQueryKind) store(bytes.data() + 16, kAsked);
+    if (kind == kPieceKind) {
+      const auto piece = encode_piece_question({client_, 1, 0, PieceQuestion::Of::Reply});
+      std::copy(piece.begin(), piece.end(), bytes.begin());
+    }
+    return bytes;
+  }
+
+  std::unique_ptr<pmem::CrashableRegion> region_;
+  std::unique_ptr<Executor> executor_;
+  std::unique_ptr<ClientRequests> requests_;
+  persist::RequestHandlers handlers_{};
+  std::vector<pmem::Range> pending_;
+  std::uint64_t client_ = 0;
+};
+
+constexpr std::array kAllKinds = {kWelcomeKind, kCollectKind, kQueryKind, kPieceKind};
+
+TEST_F(RpcRequestsTest, AFrameThatIsAskedAgainIsAnsweredAsBefore) {
+  for (const persist::MessageKind kind : kAllKinds) {
+    std::array<std::byte, 1024> first{};
+    std::array<std::byte, 1024> second{};
+    const auto once = ask(kind, frame(kind), first);
+    const auto twice = ask(kind, frame(kind), second);
+    ASSERT_TRUE(once.ok() && twice.ok()) << once.error().message;
+    EXPECT_EQ(*once, *twice);
+    // But for an answer's number, which only grows.
+    const std::size_t from = kind == kQueryKind ? kQueryReplyHeadBytes : 0;
+    EXPECT_TRUE(std::equal(first.begin() + static_cast<std::ptrdiff_t>(from), first.end(),
+                           second.begin() + static_cast<std::ptrdiff_t>(from)));
+  }
+  EXPECT_EQ(executor_->status().applied, 1u);
+}
+
+TEST_F(RpcRequestsTest, ATornOrForgedFrameIsAnsweredOrRefusedAndChangesNothing) {
+  constexpr std::uint64_t kSeed = 14;
+  Random random(kSeed);
+  const std::vector<std::byte> before(region_->bytes().begin(), region_->bytes().end());
+  int answered = 0;
+  int refused = 0;
+  for (int round = 0; round < 20000; ++round) {
+    const persist::MessageKind kind = kAllKinds[random.below(kAllKinds.size())];
+    std::vector<std::byte> bytes = frame(kind);
+    if (random.below(2) == 0) bytes.resize(random.below(2 * bytes.size()));
+    for (std::uint64_t flips = random.below(4); flips != 0 && !bytes.empty(); --flips) {
+      bytes[random.below(bytes.size())] ^= static_cast<std::byte>(1U << random.below(8));
+    }
+    std::vector<std::byte> reply(random.below(300));
+    const auto asked = ask(kind, bytes, reply);
+    asked.ok() ? ++answered : ++refused;
+    if (asked.ok()) {
+      ASSERT_LE(*asked, reply.size()) << "seed " << kSeed << ", round " << round;
+      continue;
+    }
+    const ErrorCode code = asked.code();
+    ASSERT_TRUE(code == ErrorCode::ProtocolError || code == ErrorCode::NotFound)
+        << asked.error().message << ", round " << round;
+  }
+  EXPECT_GT(answered, 1000);
+  EXPECT_GT(refused, 1000);
+  EXPECT_TRUE(pending_.empty());
+  EXPECT_TRUE(std::equal(before.begin(), before.end(), region_->bytes().begin()));
+  EXPECT_EQ(executor_->status().applied, 1u);
+}
+
+}  // namespace
+}  // namespace perdure::rpc
