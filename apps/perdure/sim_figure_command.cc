@@ -7,6 +7,7 @@
 #include "report/page.h"
 #include "sim_commands.h"
 #include "sim_figures.h"
+#include "sim_sensitivity.h"
 
 #include <fmt/format.h>
 
@@ -56,7 +57,7 @@ std::string text_of(const Figure& figure) {
   std::string text = fmt::format("simulated, figure {}: {}\n\n{}", figure.number, figure.title,
                                  figure.table.text());
   if (!figure.claims.empty()) text += "\n" + claims_of(figure).text();
-  text += "\n";
+  text += fmt::format("\n- What decides: {}\n", figure.decides);
   for (const std::string& remark : figure.remarks) text += "- " + remark + "\n";
   return text;
 }
@@ -76,11 +77,8 @@ ordered_json json_of(const Figure& figure) {
                      {"within", claim.within()}};
     claims.push_back(std::move(one));
   }
-  return {{"figure", figure.number},
-          {"title", figure.title},
-          {"rows", std::move(rows)},
-          {"claims", std::move(claims)},
-          {"remarks", figure.remarks}};
+  return {{"figure", figure.number},     {"title", figure.title},     {"rows", std::move(rows)},
+          {"claims", std::move(claims)}, {"decides", figure.decides}, {"remarks", figure.remarks}};
 }
 
 std::string json_of(const std::vector<Figure>& figures) {
@@ -90,7 +88,7 @@ std::string json_of(const std::vector<Figure>& figures) {
   return document.dump(2) + "\n";
 }
 
-Result<void> write_page(const std::vector<Figure>& figures, const std::string& path) {
+Result<void> write_page(const std::vector<Figure>& figures, const FigureCommandOptions& options) {
   std::size_t within = 0;
   std::size_t claims = 0;
   for (const Figure& figure : figures) {
@@ -104,14 +102,19 @@ Result<void> write_page(const std::vector<Figure>& figures, const std::string& p
   page.verdict(within == claims, fmt::format("{} of {} numbers are within a third of the gain that "
                                              "the paper reports.",
                                              within, claims));
+  StatusLine status;
   for (const Figure& figure : figures) {
     page.heading(fmt::format("Figure {}: {}", figure.number, figure.title));
     if (!figure.drawing.empty()) page.drawing(figure.drawing, report::Origin::Simulated, "");
     page.table(figure.table, report::Origin::Simulated, "");
     if (!figure.claims.empty()) page.table(claims_of(figure), report::Origin::Simulated, "");
     page.list(figure.remarks);
+    page.paragraph("What decides: " + figure.decides);
+    status.show(fmt::format("figure {}: what decides", figure.number));
+    PERDURE_TRY(sensitivity, draw_sensitivity(figure.number, options));
+    page.drawing(sensitivity, report::Origin::Simulated, "The same with other assumptions.");
   }
-  return page.write(path);
+  return page.write(options.report);
 }
 
 ExitStatus run_figures(const FigureCommandOptions& options, const std::vector<int>& numbers) {
@@ -129,7 +132,7 @@ ExitStatus run_figures(const FigureCommandOptions& options, const std::vector<in
   }
   if (options.output == Format::Json) print(json_of(figures));
   if (options.report.empty()) return ExitStatus::Ok;
-  const auto written = write_page(figures, options.report);
+  const auto written = write_page(figures, options);
   if (written.ok()) return ExitStatus::Ok;
   print_error(written.error());
   return ExitStatus::Failed;

@@ -34,7 +34,8 @@ struct Figure {
   std::string title;
   report::Table table;
   std::vector<Claim> claims;         // empty: the paper's text has no number
-  std::vector<std::string> remarks;  // what decides, and what the paper leaves open
+  std::string decides;               // the assumption that the number depends on most
+  std::vector<std::string> remarks;  // what the paper leaves open, and what was found
   std::string drawing;               // SVG for a page
 };
 

@@ -1,7 +1,6 @@
 // Figures 4, 12 and 13: BSP against Sync, with the RNIC's persist ACK in both.
 #include "core/try.h"
 #include "output.h"
-#include "report/charts.h"
 #include "sim_figures.h"
 #include "sim_files.h"
 
@@ -54,20 +53,6 @@ std::optional<double> compute_for(const Pair& pair, const sim::ClientApplication
   return left / (gain - 1);
 }
 
-/// BSP over Sync with more and more compute.
-Result<report::BarChart::Panel> over_compute(const NetworkSetup& setup, NetworkOptions run,
-                                             const std::string& name) {
-  report::BarChart::Panel panel;
-  panel.title = name;
-  for (const double compute_us : {0.0, 1.0, 10.0, 100.0, 1000.0}) {
-    run.shape.compute = sim::picoseconds(compute_us * 1e3);
-    PERDURE_TRY(pair, run_pair(setup, run));
-    const std::string hover = fmt::format("{} us: {:.2f} x", compute_us, pair.gain());
-    panel.groups.push_back({fmt::format("{:.0f}", compute_us), {{pair.gain(), hover, 0, 0}}});
-  }
-  return panel;
-}
-
 }  // namespace
 
 Result<Figure> simulate_figure_4(const FigureOptions& options) {
@@ -98,12 +83,13 @@ Result<Figure> simulate_figure_4(const FigureOptions& options) {
     setup.persist_point = point;
     PERDURE_TRY_VOID(add(setup));
   }
+  figure.decides =
+      "the slowest station: the client's post and the queue pair's gap where memory is fast, the "
+      "memory where each epoch has to be in the array before the next may go.";
   figure.remarks = {
       "The paper's 4.6 for 6 epochs means that another epoch takes 6.1 % of a round trip R: it "
       "fixes "
       "the ratio and not R.",
-      "What decides is the slowest station: the queue pair's gap where memory is fast, the memory "
-      "where each epoch has to be in the array before the next may go.",
       "More than 90 % of the time in the network is what the paper says of its testbed."};
   return figure;
 }
@@ -123,10 +109,6 @@ Result<Figure> simulate_figure_12(const FigureOptions& options) {
                           {"compute that it takes, us"},
                           {"simulated there"},
                           {"its clients at once"}};
-  report::BarChart chart;
-  chart.title = "BSP over Sync by the compute of a transaction, us";
-  chart.unit = "times";
-  chart.bar_names = {"bsp over sync"};
   StatusLine status;
   double logs = 0;
   for (const sim::ClientApplication& each : applications) {
@@ -148,16 +130,16 @@ Result<Figure> simulate_figure_12(const FigureOptions& options) {
                                  times(there.gain()), times(together.gain())});
     figure.claims.push_back({each.name, each.published, there.gain()});
     logs += std::log(there.gain());
-    PERDURE_TRY(panel, over_compute(setup, run, each.name));
-    chart.panels.push_back(std::move(panel));
   }
   figure.claims.push_back({"geometric mean", kPublishedMean,
                            std::exp(logs / static_cast<double>(applications.size()))});
-  figure.drawing = to_svg(chart);
+  figure.decides =
+      "how long a client computes between its writes, which the paper does not say: without "
+      "compute "
+      "BSP gains more, with enough of it nothing.";
   figure.remarks = {
-      "The paper does not say how long a client computes between its writes, and that decides: "
-      "without compute BSP gains more, with enough of it nothing. The column says what its number "
-      "takes; that ours agrees there is by this choice, and no finding.",
+      "The column of compute says what the paper's number takes; that ours agrees there is by this "
+      "choice, and no finding.",
       "The paper delays each client by what its own epochs take; so do the columns before the "
       "last. "
       "At once, clients share the server's link, the RNIC's persist buffer and the banks.",
@@ -186,10 +168,6 @@ Result<Figure> simulate_figure_13(const FigureOptions& options) {
       fmt::format("one client's hashmap by the size of an epoch's data, {:.1f} us of compute; {}",
                   us(static_cast<double>(run.shape.compute)), describe_memory(setup));
   figure.table.columns = {{"bytes"}, {"sync, per us"}, {"bsp, per us"}, {"bsp over sync"}};
-  report::SizeChart chart;
-  chart.title = figure.title;
-  chart.unit = "transactions/us";
-  chart.series = {{"sync", {}}, {"bsp", {}}};
   std::vector<double> gains;
   for (std::uint64_t bytes = 128; bytes <= 16384; bytes *= 2) {
     run.shape.epoch_bytes = bytes;
@@ -201,6 +179,7 @@ Result<Figure> simulate_figure_13(const FigureOptions& options) {
   }
   const bool effective =
       std::all_of(gains.begin(), gains.begin() + 6, [](double gain) { return gain > 1.1; });
+  figure.decides = "where a write is persisted, and how long the client computes (figure 12).";
   figure.remarks = {
       fmt::format("The paper says that BSP is effective from 128 to 4096 bytes: {} (more than 1.1 "
                   "at each of them: {:.2f} to {:.2f}).",

@@ -178,7 +178,17 @@ TEST(Documents, OfTheSimulatedNetworkAreWhatTheirSchemasSay) {
 
   const std::vector<std::string> remotelog{"sim", "remotelog", "--records", "200"};
   EXPECT_EQ(expect_document(remotelog, "remotelog-simulation.schema.json").status, 0);
-  EXPECT_EQ(expect_document({"sim", "figure", "2"}, "figure-simulation.schema.json").status, 0);
+  auto directory = test::TemporaryDirectory::make(::testing::TempDir());
+  ASSERT_TRUE(directory.ok()) << directory.error().message;
+  const std::string page = directory->path() + "/figure_2.html";
+  EXPECT_EQ(
+      expect_document({"sim", "figure", "2", "--report", page}, "figure-simulation.schema.json")
+          .status,
+      0);
+  const std::string html = read_file(page);
+  // Beside what the paper says: what decides, and a second drawing of that.
+  EXPECT_NE(html.find("What decides: "), std::string::npos);
+  EXPECT_NE(html.find("<svg", html.find("<svg") + 1), std::string::npos);
 
   // With banks, as a drawing; and the known unsafe strategy, which gets no number.
   log.insert(log.end(), banks.begin(), banks.end());

@@ -1,0 +1,224 @@
+#include "sim_sensitivity.h"
+
+#include "core/try.h"
+#include "output.h"
+#include "report/charts.h"
+#include "sim_files.h"
+#include "sim_remotelog_runs.h"
+
+#include <algorithm>
+
+namespace perdure::app {
+namespace {
+
+using memsys::Ordering;
+using memsys::PersistPoint;
+using report::BarChart;
+using sim::Strategy;
+
+constexpr std::array kPoints{PersistPoint::Accept, PersistPoint::Bus, PersistPoint::Array};
+
+BarChart::Bar bar_of(double value, const std::string& name) {
+  return {value, fmt::format("{}: {:.2f}", name, value), 0, 0};
+}
+
+// --- seed paper 000 ----------------------------------------------------------------------------
+
+/// A message costs the responder's CPU; how much, the paper does not say.
+Result<std::string> draw_figure_2(const FigureOptions& options) {
+  Hardware hardware = default_hardware(Transport::InfiniBand);
+  if (!options.files.hardware.empty()) {
+    PERDURE_TRY(named, network_of(options.files.hardware));
+    hardware = std::move(named);
+  }
+  BarChart chart;
+  chart.title = "By what the server's CPU takes to handle a message, ns";
+  chart.unit = "times";
+  chart.bar_names = {"messages over one-sided, at most", "WRITE over message, compound, DMP",
+                     "the same, MHP"};
+  auto& panel = chart.panels.emplace_back();
+  sim::RemotelogOptions one;
+  one.records = 1;
+  for (const double handle : {0.0, 200.0, 400.0, 800.0, 1600.0}) {
+    hardware.server.handle = handle;
+    PERDURE_TRY(rows, simulate_remotelog(hardware, one));
+    const std::vector<Claim> claims = remotelog_claims(rows);
+    auto& group = panel.groups.emplace_back();
+    group.label = fmt::format("{:.0f}", handle);
+    for (const std::size_t i : {0U, 3U, 4U}) {
+      group.bars.push_back(bar_of(claims[i].simulated, claims[i].what));
+    }
+  }
+  return to_svg(chart);
+}
+
+// --- the network -------------------------------------------------------------------------------
+
+Result<double> bsp_over_sync(const NetworkSetup& setup, sim::NetworkOptions run) {
+  run.strategy = Strategy::Sync;
+  PERDURE_TRY(sync, simulate_network(setup, run));
+  run.strategy = Strategy::Bsp;
+  PERDURE_TRY(bsp, simulate_network(setup, run));
+  return bsp.transactions_per_us() / sync.transactions_per_us();
+}
+
+/// Another epoch's time s against the round trip R: by the two stations that set s where memory is
+/// fast.
+Result<std::string> draw_figure_4(const FigureOptions& options) {
+  PERDURE_TRY(setup, read_network_setup(options.files));
+  setup.device.reset();
+  sim::NetworkOptions run;
+  run.transactions = 100;
+  BarChart chart;
+  chart.title = "By what the client's post and the gap of its queue pair take, each, ns";
+  chart.unit = "times";
+  chart.bar_names = {"bsp over sync"};
+  auto& panel = chart.panels.emplace_back();
+  for (const double ns : {0.0, 75.0, 150.0, 300.0, 600.0, 1200.0}) {
+    setup.hardware.network.post = ns;
+    setup.hardware.network.message_gap = ns;
+    PERDURE_TRY(gain, bsp_over_sync(setup, run));
+    panel.groups.push_back({fmt::format("{:.0f}", ns), {bar_of(gain, "bsp over sync")}});
+  }
+  return to_svg(chart);
+}
+
+/// By compute for each application, or by size for hashmap: with each persist point.
+Result<std::string> draw_figure_12_or_13(int number, const FigureOptions& options) {
+  PERDURE_TRY(setup, read_network_setup(options.files));
+  PERDURE_TRY(applications, applications_of(options.applications));
+  BarChart chart;
+  const bool compute = number == 12;
+  chart.title = compute ? "BSP over Sync by the compute of a transaction, us"
+                        : "BSP over Sync by the bytes of an epoch, without compute";
+  chart.unit = "times";
+  for (const PersistPoint point : kPoints) {
+    chart.bar_names.push_back(fmt::format("persisted at {}", to_string(point)));
+  }
+  const std::vector<double> values = compute ? std::vector<double>{0, 1, 10, 100, 1000}
+                                             : std::vector<double>{128, 512, 2048, 8192};
+  for (const sim::ClientApplication& each : applications) {
+    if (!compute && each.name != "hashmap") continue;
+    auto& panel = chart.panels.emplace_back();
+    panel.title = each.name;
+    for (const double value : values) {
+      sim::NetworkOptions run;
+      run.shape = each.shape;
+      run.transactions = std::min<std::uint64_t>(options.network_transactions, 200);
+      if (compute) {
+        run.shape.compute = sim::picoseconds(value * 1e3);
+      } else {
+        run.shape.epoch_bytes = static_cast<std::uint64_t>(value);
+      }
+      auto& group = panel.groups.emplace_back();
+      group.label = fmt::format("{:.0f}", value);
+      for (const PersistPoint point : kPoints) {
+        setup.persist_point = point;
+        PERDURE_TRY(gain, bsp_over_sync(setup, run));
+        group.bars.push_back(bar_of(gain, std::string(to_string(point))));
+      }
+    }
+  }
+  return to_svg(chart);
+}
+
+// --- the server --------------------------------------------------------------------------------
+
+ServerRunOptions short_run(const FigureOptions& options) {
+  ServerRunOptions server = options.server;
+  server.device = options.files.device;
+  server.processor = options.files.processor;
+  server.workloads = {workload::StructureKind::Hash};
+  server.orders = {Ordering::Epoch, Ordering::Broi};
+  server.transactions = std::min<std::uint64_t>(server.transactions, 2000);
+  server.warm_up = std::min<std::uint64_t>(server.warm_up, 3000);
+  const std::uint64_t mib = server.footprint_mib;
+  server.footprint_mib = mib == 0 ? 64 : std::min<std::uint64_t>(mib, 64);
+  return server;
+}
+
+Result<BarChart::Group> broi_over_epoch(const ServerSetup& setup, const ServerRunOptions& server,
+                                        std::string label, bool bus) {
+  PERDURE_TRY(rows, simulate_servers(setup, server));
+  const ServerGain gain = gain_of(rows);
+  const double value = bus ? gain.bus : gain.operations;
+  std::string hover = fmt::format("{}: {:.2f}", label, value);
+  return BarChart::Group{std::move(label), {{value, std::move(hover), 0, 0}}};
+}
+
+Result<std::string> draw_figure_9_or_10(int number, const FigureOptions& options) {
+  const bool bus = number == 9;
+  const ServerRunOptions usual = short_run(options);
+  PERDURE_TRY(setup, read_server_setup(usual));
+  BarChart chart;
+  chart.title = fmt::format("BROI over epoch, {}, hash, 64 MiB or less",
+                            bus ? "memory throughput" : "operations");
+  chart.unit = "times";
+  chart.bar_names = {"broi over epoch"};
+  const auto add = [&](const ServerSetup& here, const ServerRunOptions& server,
+                       std::string label) -> Result<void> {
+    PERDURE_TRY(group, broi_over_epoch(here, server, std::move(label), bus));
+    chart.panels.back().groups.push_back(std::move(group));
+    return {};
+  };
+  chart.panels.push_back({"persisted at", {}});
+  for (const PersistPoint point : kPoints) {
+    ServerRunOptions server = usual;
+    server.persist_point = point;
+    PERDURE_TRY_VOID(add(setup, server, std::string(to_string(point))));
+  }
+  chart.panels.push_back({"logging", {}});
+  for (const auto logging : {workload::Logging::Undo, workload::Logging::UndoBatched,
+                             workload::Logging::Redo, workload::Logging::Shadow}) {
+    ServerRunOptions server = usual;
+    server.logging = logging;
+    PERDURE_TRY_VOID(add(setup, server, std::string(to_string(logging))));
+  }
+  chart.panels.push_back({"sigma of equation 2", {}});
+  for (const double sigma : {0.0, 0.25, 1.0, 4.0}) {
+    ServerSetup here = setup;
+    here.processor.sigma = sigma;
+    PERDURE_TRY_VOID(add(here, usual, fmt::format("{}", sigma)));
+  }
+  return to_svg(chart);
+}
+
+/// Sixteen cores on the same memory in more banks.
+Result<std::string> draw_figure_11(const FigureOptions& options) {
+  const ServerRunOptions server = short_run(options);
+  PERDURE_TRY(setup, read_server_setup(server));
+  setup.processor.cores = 16;
+  BarChart chart;
+  chart.title = "Hash on 16 cores by the banks of the memory";
+  chart.unit = "transactions/us";
+  chart.bar_names = {"epoch", "broi"};
+  auto& panel = chart.panels.emplace_back();
+  for (int i = 0; i < 4 && setup.device.geometry.rows > 1; ++i) {
+    memsys::Geometry& geometry = setup.device.geometry;
+    PERDURE_TRY(rows, simulate_servers(setup, server));
+    auto& group = panel.groups.emplace_back();
+    group.label = std::to_string(geometry.channels * geometry.banks_in_channel());
+    for (const ServerRow& row : rows) {
+      group.bars.push_back(
+          bar_of(row.result.transactions_per_us(), std::string(to_string(row.order))));
+    }
+    geometry.banks *= 2;
+    geometry.rows /= 2;
+  }
+  return to_svg(chart);
+}
+
+}  // namespace
+
+Result<std::string> draw_sensitivity(int number, const FigureOptions& options) {
+  switch (number) {
+    case 2: return draw_figure_2(options);
+    case 4: return draw_figure_4(options);
+    case 11: return draw_figure_11(options);
+    case 12:
+    case 13: return draw_figure_12_or_13(number, options);
+    default: return draw_figure_9_or_10(number, options);
+  }
+}
+
+}  // namespace perdure::app

@@ -1,0 +1,16 @@
+// What a figure's number does when the assumption that decides it is another one: a drawing for the
+// page of `perdure sim all`.
+#pragma once
+
+#include "sim_figures.h"
+
+#include <string>
+
+namespace perdure::app {
+
+/// SVG. Runs on the server are short and small here: hash, 64 MiB unless options.server has less.
+/// Requires  `number` is one of kFigures.
+/// Errors    of files, and of runs.
+Result<std::string> draw_sensitivity(int number, const FigureOptions& options);
+
+}  // namespace perdure::app
