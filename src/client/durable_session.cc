@@ -129,7 +129,7 @@ Result<void> DurableSession::open_requester() {
   options.probes = true;
   options.probe_line = options_.probe_line;
   if (options_.ranges_again) {
-    options.request_bytes_max = std::max(options_.request_bytes_max, persist::kAtomicPayloadBytes);
+    options.request_bytes_max = request_bytes_max();
     options.reply_bytes_max = std::max(options_.reply_bytes_max, persist::kAtomicBytes);
   }
   methods_.clear();

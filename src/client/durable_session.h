@@ -48,8 +48,9 @@ struct DurableSessionOptions {
   /// update(), atomic() or request() will be called: what is in flight is noted, so that it is
   /// waited for before its place is written again. begin() alone leaves that to its caller.
   bool ranges_again = false;
-  /// The largest payloads of request() and of its reply: no more than a message of the peer's
-  /// receive queue, and persist::kReplyPayloadMax. Each receive buffer has room for one reply.
+  /// The largest payloads of request() and of its reply: of a request no more than a message of the
+  /// peer's receive queue has room for, whatever is said here, and of a reply
+  /// persist::kReplyPayloadMax. Each receive buffer has room for one reply.
   std::size_t request_bytes_max = persist::kAtomicPayloadBytes;
   std::size_t reply_bytes_max = persist::kAtomicBytes;
   Nanoseconds timeout = std::chrono::seconds(5);  // without an answer for this long: down
@@ -101,6 +102,12 @@ class DurableSession {
   /// Cost       a list of its ranges, on the heap, and a round trip for each epoch but the first; a
   ///            range and a word, with `tail_word`, go in one.
   Result<std::uint64_t> update(std::span<const Ranges> epochs);
+
+  /// The same in one round trip, whatever its epochs, where it fits in one message: then the
+  /// responder's processor makes each epoch durable before it stores the next (persist/ordered.h).
+  /// Its bytes are copied. What does not fit, or is a single range, goes as by update().
+  /// Requires DurableSessionOptions::ranges_again. Errors: as for update.
+  Result<std::uint64_t> ordered_update(std::span<const Ranges> epochs);
 
   /// Brings `into.length` bytes at `at` of the pool; counts as an update. What it returns has every
   /// update in it that had resolved at `visible` or a higher level before this call, by whatever
@@ -322,8 +329,10 @@ class DurableSession {
   Result<void> check_turn() const;
   Result<void> check(std::span<const Ranges> epochs) const;
   bool is_pair(std::span<const Ranges> epochs) const;
+  std::uint64_t begin_single(std::span<const Ranges> epochs);
   Result<std::uint64_t> queue(Waiting update);
   Result<std::uint64_t> queue_request(const Question& question);
+  std::size_t request_bytes_max() const;
   void post_waiting();
   Result<bool> post_piece(Waiting& update);
   Result<void> post_request(std::uint64_t number, const Question& question);

@@ -10,6 +10,7 @@
 #include "core/assert.h"
 #include "core/bytes.h"
 #include "core/try.h"
+#include "persist/ordered.h"
 
 namespace perdure::client {
 namespace {
@@ -57,9 +58,20 @@ bool DurableSession::is_pair(std::span<const Ranges> epochs) const {
          epochs[0][0].data.length <= std::min(range_bytes_max_, plan::kBatchBytesMax);
 }
 
+/// What is one request and waits for nothing goes at once, and costs no list. 0: it is not that.
+std::uint64_t DurableSession::begin_single(std::span<const Ranges> epochs) {
+  if (tail_word_ || epochs.size() != 1 || epochs[0].size() != 1) return 0;
+  const persist::UpdateItem& item = epochs[0][0];
+  if (item.data.length > std::min(range_bytes_max_, plan::kBatchBytesMax)) return 0;
+  if (requester_->begun() - requester_->resolved() >= options_.requests_in_flight) return 0;
+  if (overlaps_in_flight(item.at, item.data.length)) return 0;
+  return begin_common(epochs[0]);
+}
+
 Result<std::uint64_t> DurableSession::update(std::span<const Ranges> epochs) {
   PERDURE_ASSERT(options_.ranges_again);
   PERDURE_TRY_VOID(check(epochs));
+  if (const std::uint64_t number = begin_single(epochs)) return number;
   Waiting update;
   for (const Ranges epoch : epochs) {
     update.items.insert(update.items.end(), epoch.begin(), epoch.end());
@@ -67,6 +79,29 @@ Result<std::uint64_t> DurableSession::update(std::span<const Ranges> epochs) {
   }
   update.pair = is_pair(epochs);
   return queue(std::move(update));
+}
+
+/// Of a payload, on this connection.
+std::size_t DurableSession::request_bytes_max() const {
+  const std::size_t room = connection_->message_bytes_max - persist::kRequestHeaderBytes;
+  return std::max(std::min(options_.request_bytes_max, room), persist::kAtomicPayloadBytes);
+}
+
+Result<std::uint64_t> DurableSession::ordered_update(std::span<const Ranges> epochs) {
+  PERDURE_ASSERT(options_.ranges_again);
+  PERDURE_TRY_VOID(check(epochs));
+  const bool single = epochs.size() == 1 && epochs[0].size() == 1;
+  const auto bytes = persist::ordered_bytes(epochs);
+  if (single || !bytes || *bytes > request_bytes_max()) return update(epochs);
+  Extent changes{epochs[0][0].at, 0};
+  for (const Ranges epoch : epochs) {
+    for (const persist::UpdateItem& item : epoch) {
+      changes.begin = std::min(changes.begin, item.at);
+      changes.end = std::max(changes.end, item.at + item.data.length);
+    }
+  }
+  const std::vector<std::byte> payload = persist::encode_ordered(epochs);
+  return queue_request({persist::MessageKind::Ordered, payload, {}, changes});
 }
 
 Result<std::uint64_t> DurableSession::read(std::uint64_t at, const fabric::Segment& into) {
@@ -105,12 +140,12 @@ Result<std::uint64_t> DurableSession::request(persist::MessageKind kind,
                                               std::span<std::byte> reply, bool changes) {
   PERDURE_ASSERT(options_.ranges_again);
   PERDURE_TRY_VOID(check_turn());
-  if (payload.size() > options_.request_bytes_max || reply.size() > options_.reply_bytes_max) {
-    return Error{ErrorCode::InvalidArgument,
-                 fmt::format("a request of {} bytes with {} for its reply; its options allow {} "
-                             "and {}",
-                             payload.size(), reply.size(), options_.request_bytes_max,
-                             options_.reply_bytes_max)};
+  if (payload.size() > request_bytes_max() || reply.size() > options_.reply_bytes_max) {
+    return Error{
+        ErrorCode::InvalidArgument,
+        fmt::format("a request of {} bytes with {} for its reply; its options allow {} "
+                    "and {}",
+                    payload.size(), reply.size(), request_bytes_max(), options_.reply_bytes_max)};
   }
   return queue_request({kind, payload, reply, changes ? Extent{0, kNotPosted} : Extent{}});
 }

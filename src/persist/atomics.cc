@@ -8,6 +8,8 @@
 
 #include "core/bytes.h"
 #include "core/try.h"
+#include "persist/ordered.h"
+#include "persist/page_digests.h"
 
 namespace perdure::persist {
 namespace {
@@ -94,6 +96,8 @@ RequestHandlers built_in_handlers() {
   static AtomicHandler atomics;
   RequestHandlers handlers{};
   handlers[static_cast<std::size_t>(MessageKind::Atomic)] = &atomics;
+  handlers[static_cast<std::size_t>(MessageKind::Ordered)] = &ordered_handler();
+  handlers[static_cast<std::size_t>(MessageKind::Digests)] = &page_digest_handler();
   return handlers;
 }
 

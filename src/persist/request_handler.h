@@ -11,6 +11,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -20,11 +21,17 @@ namespace perdure::persist {
 /// in the pool: messages are copied, and WRITEs are placed.
 class Request {
  public:
-  /// `pool` is what the session may touch of the region, `pool_at` where that begins; what is to be
-  /// durable goes behind `pending`.
-  Request(std::span<const std::byte> payload, std::span<std::byte> reply, std::span<std::byte> pool,
-          std::uint64_t pool_at, std::vector<pmem::Range>& pending)
-      : payload_(payload), reply_(reply), pool_(pool), pool_at_(pool_at), pending_(pending) {}
+  /// `exported` is what the session may touch of the region; what is to be durable goes behind
+  /// `pending`. `dirties`: pages that a flush names are made dirty first (Region::dirty_pages).
+  Request(std::span<const std::byte> payload, std::span<std::byte> reply, pmem::Region& region,
+          pmem::Range exported, std::vector<pmem::Range>& pending, bool dirties)
+      : payload_(payload),
+        reply_(reply),
+        region_(region),
+        pool_(region.bytes().subspan(exported.at, exported.length)),
+        pool_at_(exported.at),
+        pending_(pending),
+        dirties_(dirties) {}
 
   /// As it came from the network: nothing of it is to be trusted.
   std::span<const std::byte> payload() const { return payload_; }
@@ -39,15 +46,36 @@ class Request {
   /// These bytes of the pool are durable before the reply leaves. Requires inside_pool.
   void make_durable(std::uint64_t at, std::uint64_t length) {
     PERDURE_ASSERT(inside_pool(at, length));
-    pending_.push_back({pool_at_ + at, length});
+    const pmem::Range range{pool_at_ + at, length};
+    pending_.push_back(range);
+    if (dirties_) to_dirty_.push_back(range);
   }
+  /// Makes what make_durable named durable now: before anything that is stored from here on.
+  /// Errors: the medium refused; the session is over then, whatever the handler returns.
+  Result<void> flush_now() {
+    dirty_named();
+    auto flushed = region_.flush(std::span<const pmem::Range>(pending_));
+    pending_.clear();
+    if (!flushed.ok()) medium_failed_ = flushed.error();
+    return flushed;
+  }
+  /// For the responder: what the handler found in what it named a WRITE may have brought.
+  void dirty_named() {
+    for (const pmem::Range& range : to_dirty_) region_.dirty_pages(range);
+    to_dirty_.clear();
+  }
+  const std::optional<Error>& medium_failed() const { return medium_failed_; }
 
  private:
   std::span<const std::byte> payload_;
   std::span<std::byte> reply_;
+  pmem::Region& region_;
   std::span<std::byte> pool_;
   std::uint64_t pool_at_;
   std::vector<pmem::Range>& pending_;
+  bool dirties_;
+  std::vector<pmem::Range> to_dirty_;
+  std::optional<Error> medium_failed_;
 };
 
 /// Threads: handle is called by the threads of many sessions at a time.

@@ -218,6 +218,7 @@ class Responder {
   std::vector<fabric::Completion> waiting_;
   std::optional<Reading> reading_;
   std::unique_ptr<fabric::Memory> read_memory_;  // the pool, where READs put what they bring
+  std::optional<Error> medium_failed_;           // while a request was handled
   ResponderCounters counters_;
 };
 

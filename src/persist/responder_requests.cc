@@ -64,6 +64,7 @@ Result<void> Responder::handle_request(std::span<const std::byte> message) {
   reply.ack = {0, header.sequence, options_.session, written_};
   const auto answered =
       answer(header, message, {replies_->at(replies_->made) + kReplyHeaderBytes, room});
+  if (medium_failed_) return *medium_failed_;
   if (answered.ok()) {
     PERDURE_ASSERT(*answered <= room);
     reply.payload_bytes = static_cast<std::uint32_t>(*answered);
@@ -89,17 +90,11 @@ Result<std::size_t> Responder::answer(const RequestHeader& header,
   if (handler->writes() && !options_.may_write) {
     return Error{ErrorCode::PermissionDenied, "the session may only read"};
   }
-  Request request(message.subspan(kRequestHeaderBytes, header.payload_bytes), reply,
-                  region_.bytes().subspan(options_.exported.at, options_.exported.length),
-                  options_.exported.at, pending_);
-  const std::size_t before = pending_.size();
+  Request request(message.subspan(kRequestHeaderBytes, header.payload_bytes), reply, region_,
+                  options_.exported, pending_, !options_.flushes_writes);
   auto handled = handler->handle(request);
-  if (!options_.flushes_writes) {
-    // What the handler found there a WRITE may have brought.
-    for (std::size_t index = before; index < pending_.size(); ++index) {
-      region_.dirty_pages(pending_[index]);
-    }
-  }
+  request.dirty_named();
+  medium_failed_ = request.medium_failed();
   return handled;
 }
 

@@ -149,6 +149,8 @@ struct Ack {
 /// What a request asks for: one handler of the responder each.
 enum class MessageKind : std::uint8_t {
   Atomic = 1,      // atomics.h
+  Ordered = 2,     // ordered.h
+  Digests = 3,     // page_digests.h
   OfPrograms = 8,  // from here on: of the program that runs the responder
 };
 inline constexpr std::size_t kMessageKinds = 16;  // a handler's number is below

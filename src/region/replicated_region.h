@@ -6,9 +6,9 @@
 #include <perdure/result.h>
 
 #include "client/durable_session.h"
+#include "client/staging_ring.h"
 #include "core/clock.h"
 #include "region/region_format.h"
-#include "region/staging_ring.h"
 
 #include <deque>
 #include <memory>
@@ -116,7 +116,7 @@ class ReplicatedRegion {
 
   const RegionOptions options_;
   const Clock& clock_;
-  StagingRing staging_;
+  client::StagingRing staging_;
   std::unique_ptr<std::byte[]> landing_;  // of READs
   std::vector<Replica> replicas_;         // connections go before the memory that they name
   std::size_t quorum_ = 0;

@@ -7,7 +7,7 @@
 #include <memory>
 #include <span>
 
-namespace perdure::region {
+namespace perdure::client {
 
 /// Threads: one caller at a time.
 class StagingRing {
@@ -51,4 +51,4 @@ class StagingRing {
   std::deque<Piece> pieces_;
 };
 
-}  // namespace perdure::region
+}  // namespace perdure::client

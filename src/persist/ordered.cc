@@ -1,0 +1,133 @@
+// Ordered updates: see ordered.h.
+#include "persist/ordered.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+
+#include "core/assert.h"
+#include "core/bytes.h"
+#include "core/try.h"
+
+namespace perdure::persist {
+namespace {
+
+constexpr std::size_t kWordBytes = 8;
+
+struct OrderedRange {
+  std::uint64_t at = 0;
+  std::uint32_t length = 0;
+  std::uint32_t epoch = 0;
+};
+
+OrderedRange range_at(std::span<const std::byte> payload, std::size_t index) {
+  const std::byte* const at = payload.data() + kOrderedHeadBytes + index * kOrderedRangeBytes;
+  return {load<std::uint64_t>(at), load<std::uint32_t>(at + 8), load<std::uint32_t>(at + 12)};
+}
+
+/// How many ranges there are. Trusts nothing of `payload`.
+Result<std::size_t> check_ordered(const Request& request) {
+  const auto wrong = [](const char* what) {
+    return Error{ErrorCode::InvalidArgument, fmt::format("an ordered update with {}", what)};
+  };
+  const std::span<const std::byte> payload = request.payload();
+  if (payload.size() < kOrderedHeadBytes) return wrong("no head");
+  const std::size_t ranges = load<std::uint32_t>(payload.data());
+  if (load<std::uint32_t>(payload.data() + 4) != 0) return wrong("an unknown field");
+  if (ranges == 0 || ranges > kOrderedRangesMax) return wrong("no ranges, or too many");
+  std::size_t bytes = kOrderedHeadBytes + ranges * kOrderedRangeBytes;
+  if (payload.size() < bytes) return wrong("fewer ranges than it says");
+  std::uint32_t epoch = 0;
+  for (std::size_t index = 0; index < ranges; ++index) {
+    const OrderedRange range = range_at(payload, index);
+    if (range.length == 0) return wrong("a range of no bytes");
+    if (!request.inside_pool(range.at, range.length)) {
+      return Error{ErrorCode::OutOfRange, "an ordered update of bytes outside the pool"};
+    }
+    if (range.epoch != epoch && (index == 0 || range.epoch != epoch + 1)) {
+      return wrong("epochs that are out of order");
+    }
+    epoch = range.epoch;
+    bytes += range.length;
+  }
+  if (payload.size() != bytes) return wrong("more or fewer bytes than its ranges have");
+  return ranges;
+}
+
+/// A range of 8 bytes at a multiple of 8 is never torn.
+void store_range(std::byte* to, std::span<const std::byte> bytes, std::uint64_t at) {
+  if (bytes.size() != kWordBytes || at % kWordBytes != 0) {
+    std::memcpy(to, bytes.data(), bytes.size());
+    return;
+  }
+  std::atomic_ref<std::uint64_t>(*reinterpret_cast<std::uint64_t*>(to))
+      .store(load<std::uint64_t>(bytes.data()), std::memory_order_release);
+}
+
+class OrderedHandler final : public RequestHandler {
+ public:
+  bool writes() const override { return true; }
+
+  Result<std::size_t> handle(Request& request) override {
+    PERDURE_TRY(ranges, check_ordered(request));
+    const std::span<const std::byte> payload = request.payload();
+    std::size_t from = kOrderedHeadBytes + ranges * kOrderedRangeBytes;
+    std::uint32_t epoch = 0;
+    for (std::size_t index = 0; index < ranges; ++index) {
+      const OrderedRange range = range_at(payload, index);
+      if (range.epoch != epoch) PERDURE_TRY_VOID(request.flush_now());
+      epoch = range.epoch;
+      store_range(request.pool().data() + range.at, payload.subspan(from, range.length), range.at);
+      request.make_durable(range.at, range.length);
+      from += range.length;
+    }
+    return std::size_t{0};
+  }
+};
+
+}  // namespace
+
+std::optional<std::size_t> ordered_bytes(std::span<const std::span<const UpdateItem>> epochs) {
+  std::size_t ranges = 0;
+  std::size_t bytes = kOrderedHeadBytes;
+  for (const auto& epoch : epochs) {
+    ranges += epoch.size();
+    for (const UpdateItem& item : epoch) bytes += kOrderedRangeBytes + item.data.length;
+  }
+  if (ranges > kOrderedRangesMax) return std::nullopt;
+  return bytes;
+}
+
+std::vector<std::byte> encode_ordered(std::span<const std::span<const UpdateItem>> epochs) {
+  const auto size = ordered_bytes(epochs);
+  PERDURE_ASSERT(size.has_value());
+  std::vector<std::byte> payload(*size);
+  std::uint32_t ranges = 0;
+  for (std::uint32_t epoch = 0; epoch < epochs.size(); ++epoch) {
+    for (const UpdateItem& item : epochs[epoch]) {
+      std::byte* const at = payload.data() + kOrderedHeadBytes + ranges * kOrderedRangeBytes;
+      store(at, item.at);
+      store(at + 8, static_cast<std::uint32_t>(item.data.length));
+      store(at + 12, epoch);
+      ++ranges;
+    }
+  }
+  store(payload.data(), ranges);
+  std::byte* to = payload.data() + kOrderedHeadBytes + ranges * kOrderedRangeBytes;
+  for (const auto& epoch : epochs) {
+    for (const UpdateItem& item : epoch) {
+      std::memcpy(to, item.data.data, item.data.length);
+      to += item.data.length;
+    }
+  }
+  return payload;
+}
+
+RequestHandler& ordered_handler() {
+  static OrderedHandler handler;
+  return handler;
+}
+
+}  // namespace perdure::persist

@@ -1,0 +1,41 @@
+// Ordered updates in one message, done by the responder's processor: epochs of ranges, each durable
+// before anything of the next one is stored. One round trip, however many epochs.
+//
+// Payload of the request (wire.h), little-endian:
+//
+//   0       4     ranges   1..kOrderedRangesMax
+//   4       4     zero
+//   8       16n   range    offset u64, length u32, epoch u32: from 0, each that of the range before
+//                          or one more
+//   ..            bytes    of the ranges, one behind another
+//
+// The reply has no payload. After a crash in the middle whole epochs are there, and any part of the
+// next one.
+#pragma once
+
+#include <perdure/result.h>
+
+#include "persist/request_handler.h"
+#include "persist/requester.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace perdure::persist {
+
+inline constexpr std::size_t kOrderedRangesMax = 256;
+inline constexpr std::size_t kOrderedHeadBytes = 8;
+inline constexpr std::size_t kOrderedRangeBytes = 16;
+
+/// Bytes that the payload of such an update takes; nothing: it has too many ranges.
+std::optional<std::size_t> ordered_bytes(std::span<const std::span<const UpdateItem>> epochs);
+/// Requires that ordered_bytes gave a number, and that no epoch is empty.
+std::vector<std::byte> encode_ordered(std::span<const std::span<const UpdateItem>> epochs);
+
+/// Carries an update out. Nothing is stored unless all of it makes sense.
+RequestHandler& ordered_handler();
+
+}  // namespace perdure::persist
