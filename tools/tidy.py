@@ -42,6 +42,7 @@ LAYERS = {
     "host": {"core", "pmem", "fabric", "control", "server"},
     "log": {"core", "plan", "persist", "fabric", "pmem", "control", "client"},
     "region": {"core", "persist", "fabric", "control", "client"},
+    "mirror": {"core", "pmem", "persist", "fabric", "control", "client"},
     "rpc": {"core", "persist", "fabric", "pmem", "control", "client", "server"},
     "rpc/models": {"core", "fabric"},
     "kv": {"core"},  # stands on the public C++ API

@@ -1,0 +1,140 @@
+#include "mirror/connection.h"
+
+#include <fmt/format.h>
+
+#include "core/try.h"
+
+namespace perdure::mirror {
+namespace {
+
+constexpr std::size_t kRequestBytesMax = 16 * 1024;
+
+/// Peers outlive their connections here: each is dialled again and again.
+class SharedPeer final : public client::Peer {
+ public:
+  explicit SharedPeer(std::shared_ptr<client::Peer> peer) : peer_(std::move(peer)) {}
+
+  std::string name() const override { return peer_->name(); }
+  fabric::Device& device() override { return peer_->device(); }
+  Result<std::vector<control::PoolDescription>> list(Deadline deadline) override {
+    return peer_->list(deadline);
+  }
+  Result<control::PoolDescription> describe(const std::string& pool, Deadline deadline) override {
+    return peer_->describe(pool, deadline);
+  }
+  Result<control::PoolDescription> create(const control::PoolRequest& request,
+                                          Deadline deadline) override {
+    return peer_->create(request, deadline);
+  }
+  Result<client::Session> open_session(const control::SessionRequest& request,
+                                       Deadline deadline) override {
+    return peer_->open_session(request, deadline);
+  }
+  Result<void> close_session(std::uint64_t id, Deadline deadline) override {
+    return peer_->close_session(id, deadline);
+  }
+  Result<void> fence(const std::string& pool, Epoch epoch, Deadline deadline) override {
+    return peer_->fence(pool, epoch, deadline);
+  }
+
+ private:
+  std::shared_ptr<client::Peer> peer_;
+};
+
+client::DurableSessionOptions session_options(const MirrorOptions& options, const Clock& clock) {
+  client::DurableSessionOptions session;
+  session.primary = options.primary;
+  session.measure_costs = options.measure_costs;
+  session.requests_in_flight = client::kUpdatesMax;
+  session.probe_line = kProbeLineAt;
+  session.ranges_again = true;
+  session.request_bytes_max = kRequestBytesMax;
+  session.reply_bytes_max = 64;
+  session.timeout = options.peer_timeout;
+  session.clock = &clock;
+  return session;
+}
+
+}  // namespace
+
+Connection::Connection(std::shared_ptr<client::Peer> peer, const MirrorOptions& options,
+                       const Clock& clock)
+    : session_(std::make_unique<SharedPeer>(std::move(peer)), session_options(options, clock)) {}
+
+Connection::~Connection() { session_.close(); }
+
+Result<std::unique_ptr<Connection>> Connection::connect(std::shared_ptr<client::Peer> peer,
+                                                        const control::SessionRequest& request,
+                                                        const MirrorOptions& options,
+                                                        const Buffers& buffers,
+                                                        const Clock& clock) {
+  std::unique_ptr<Connection> connection(new Connection(std::move(peer), options, clock));
+  PERDURE_TRY_VOID(connection->open(request, buffers));
+  return connection;
+}
+
+Result<void> Connection::open(const control::SessionRequest& request, const Buffers& buffers) {
+  PERDURE_TRY_VOID(session_.open(request));
+  if (session_.connection().remote.length <= kDataAt) {
+    return Error{ErrorCode::InvalidArgument,
+                 fmt::format("its pool has {} bytes; a mirror takes {} besides what is mirrored",
+                             session_.connection().remote.length, kDataAt)};
+  }
+  PERDURE_TRY(staging, session_.register_memory(buffers.staging));
+  staging_ = std::move(staging);
+  PERDURE_TRY(copies, session_.register_memory(buffers.copies));
+  copies_ = std::move(copies);
+  PERDURE_TRY(landing, session_.register_memory(buffers.landing));
+  landing_ = std::move(landing);
+  // Pages of a DAX file system, for example, can not be pinned for long: then ranges are copied.
+  if (auto local = session_.register_memory(buffers.local); local.ok()) {
+    local_ = std::move(*local);
+  }
+  PERDURE_TRY_VOID(session_.prepare(false));
+  std::vector<std::byte> beginning(kDataAt);
+  // Not into the landing buffer, which others may use: this runs beside them.
+  PERDURE_TRY(memory, session_.register_memory(beginning));
+  auto number = session_.read(0, {beginning.data(), beginning.size(), memory.get()});
+  auto read = number.ok() ? await(*number) : Result<void>(number.error());
+  if (!read.ok()) {
+    session_.close();  // before the memory goes that the READ names
+    return read;
+  }
+  PERDURE_TRY(start, decode_start(beginning));
+  start_ = std::move(start);
+  return {};
+}
+
+Result<void> Connection::await(std::uint64_t number) {
+  while (!session_.has_resolved(number)) {
+    session_.poll();
+    if (!session_.up()) return *session_.down_reason();
+    if (session_.has_resolved(number)) break;
+    fabric::Endpoint* endpoint = session_.endpoint();
+    fabric::wait_any(std::span(&endpoint, 1), std::chrono::milliseconds(1));
+    session_.check_timeout();
+  }
+  return {};
+}
+
+std::uint64_t Connection::room() const { return session_.connection().remote.length - kDataAt; }
+
+Result<void> Connection::claim(const MirrorHeader& header) {
+  const HeaderBytes encoded = encode_header(header);
+  const std::span<const std::byte> bytes(encoded);
+  for (auto at = kHeadersAt.rbegin(); at != kHeadersAt.rend(); ++at) {
+    PERDURE_TRY_VOID(session_.write_now(*at, std::array<std::byte, kMagicBytes>{}));
+    PERDURE_TRY_VOID(session_.write_now(*at + kMagicBytes, bytes.subspan(kMagicBytes)));
+    PERDURE_TRY_VOID(session_.write_now(*at, bytes.first(kMagicBytes)));
+  }
+  start_.header = header;
+  return {};
+}
+
+Result<void> Connection::write_state(const ReplicaState& state) {
+  const StateBytes bytes = encode_state(state);
+  for (const std::uint64_t at : kStatesAt) PERDURE_TRY_VOID(session_.write_now(at, bytes));
+  return {};
+}
+
+}  // namespace perdure::mirror

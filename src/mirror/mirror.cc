@@ -1,0 +1,367 @@
+// The public face of mirrors: peers by address, callers on many threads, and one thread that brings
+// replicas back. Whoever waits does the work for all that wait; the next one goes on from there.
+#include <perdure/mirror.h>
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include "client/dial.h"
+#include "core/bounded_time.h"
+#include "core/forks.h"
+#include "core/mutex.h"
+#include "core/try.h"
+#include "mirror/mirror_memory.h"
+#include "mirror/replicated_mirror.h"
+
+namespace perdure {
+namespace {
+
+/// How long the end of a mirror waits for replicas that lag.
+constexpr Nanoseconds kEndWithin = std::chrono::seconds(1);
+/// With nothing in flight connections are looked at that often, and with something that nobody
+/// waits for.
+constexpr std::chrono::milliseconds kIdleLook{10};
+constexpr std::chrono::microseconds kBusyLook{200};
+/// Who leads sleeps that long at most: who comes meanwhile waits for it.
+constexpr Nanoseconds kLeaderSleep = std::chrono::milliseconds(1);
+/// Reading the clock costs as much as looking for answers.
+constexpr std::uint32_t kRoundsPerLook = 64;
+
+}  // namespace
+
+std::string_view to_string(MirrorStart start) {
+  switch (start) {
+    case MirrorStart::New: return "new";
+    case MirrorStart::Local: return "local";
+    case MirrorStart::Replicas: return "replicas";
+  }
+  return "?";
+}
+
+std::string_view to_string(MirrorReplicaState state) {
+  switch (state) {
+    case MirrorReplicaState::Lost: return "lost";
+    case MirrorReplicaState::Comparing: return "comparing";
+    case MirrorReplicaState::Waiting: return "waiting";
+    case MirrorReplicaState::Copying: return "copying";
+    case MirrorReplicaState::InSync: return "in-sync";
+  }
+  return "?";
+}
+
+class Mirror::State {
+ public:
+  State(MirrorMemory memory, const MirrorOptions& options)
+      : memory_(std::move(memory)), spin_(options.spin) {}
+  ~State() {
+    if (core_ != nullptr && !closed_) (void)close(kEndWithin);
+  }
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+
+  Result<void> open(const MirrorOptions& options) {
+    PERDURE_TRY_VOID(dialer_.use_rnic(options.rnic));
+    PERDURE_TRY(dialled, dialer_.dial_replicas(options.peers, options.transport));
+    std::vector<std::shared_ptr<client::Peer>> peers;
+    for (auto& peer : dialled) peers.push_back(std::move(peer));
+    PERDURE_TRY(core, mirror::ReplicatedMirror::open(region(), std::move(peers), options,
+                                                     Clock::monotonic()));
+    core_ = std::move(core);
+    try {
+      thread_ = std::thread([this] { run(); });
+    } catch (const std::system_error& failed) {
+      return Error{ErrorCode::SystemError, failed.what()};
+    }
+    return {};
+  }
+
+  pmem::Region& region() { return *memory_.state_->region; }
+  bool is_here() const { return process_ == forks_so_far(); }
+  bool closed() const { return closed_; }
+
+  /// What `use` does with the mirror, with nobody else in it.
+  template <typename Use>
+  auto with(const Use& use) {
+    wanting_.fetch_add(1, std::memory_order_relaxed);
+    const MutexLock lock(mutex_);
+    wanting_.fetch_sub(1, std::memory_order_relaxed);
+    auto result = use(*core_);
+    notice();
+    return result;
+  }
+
+  Result<void> wait(std::uint64_t number, std::chrono::milliseconds timeout) {
+    return until(timeout,
+                 [number](mirror::ReplicatedMirror& core) { return core.reached({number}); });
+  }
+  Result<void> wait_in_sync(std::chrono::milliseconds timeout) {
+    return until(timeout, [](mirror::ReplicatedMirror& core) { return core.all_in_sync(); });
+  }
+
+  Result<void> close(Nanoseconds timeout) {
+    {
+      const MutexLock lock(mutex_);
+      closed_ = true;
+      stopping_ = true;
+      look_.notify_all();
+    }
+    if (thread_.joinable()) thread_.join();
+    const MutexLock lock(mutex_);
+    return core_->close(timeout);
+  }
+
+ private:
+  /// Until `reached`, which is asked with nobody else in the mirror.
+  template <typename Reached>
+  Result<void> until(std::chrono::milliseconds timeout, const Reached& reached) {
+    wanting_.fetch_add(1, std::memory_order_relaxed);
+    MutexLock lock(mutex_);
+    wanting_.fetch_sub(1, std::memory_order_relaxed);
+    std::optional<Deadline> deadline;
+    while (!reached(*core_)) {
+      if (!deadline) deadline.emplace(Clock::monotonic(), bounded(timeout));
+      if (auto why = core_->trouble(); why && why->code == ErrorCode::Fenced) return *why;
+      if (deadline->passed()) {
+        if (auto why = core_->trouble()) return *why;
+        return Error{ErrorCode::TimedOut, "it is not durable on the quorum yet; wait again"};
+      }
+      if (!led_) {
+        lead(*deadline, reached);
+        continue;
+      }
+      ++waiting_;
+      lock.wait_for(changed_, std::min<Nanoseconds>(deadline->left(), kIdleLook));
+      --waiting_;
+    }
+    return {};
+  }
+
+  /// Does the work of all, until `reached` or, now and then, so that others may have a say.
+  template <typename Reached>
+  void lead(const Deadline& deadline, const Reached& reached) PERDURE_REQUIRES(mutex_) {
+    led_ = true;
+    Nanoseconds since = Clock::monotonic().now();
+    for (std::uint32_t round = 1; !reached(*core_); ++round) {
+      const bool came = core_->progress();
+      notice();
+      if (came) since = Nanoseconds{0};
+      if (wanting_.load(std::memory_order_relaxed) != 0) {
+        const MutexUnlock unlocked(mutex_);
+        std::this_thread::yield();
+      }
+      if (came || round % kRoundsPerLook != 0) continue;
+      if (since == Nanoseconds{0}) since = Clock::monotonic().now();
+      if (deadline.passed() || stopping_ || core_->trouble()) break;
+      if (wanting_.load(std::memory_order_relaxed) == 0) core_->rest(since, kLeaderSleep);
+    }
+    led_ = false;
+    if (waiting_ != 0) changed_.notify_all();
+    // Replicas that are lost are brought back by the thread.
+    if (!reached(*core_) && core_->trouble()) look_.notify_all();
+    if (!reached(*core_) && core_->trouble()) rest_of_trouble();
+  }
+
+  /// Without the quorum there is nothing to do but to wait for the thread.
+  void rest_of_trouble() PERDURE_REQUIRES(mutex_) {
+    const MutexUnlock unlocked(mutex_);
+    // tidy-allow(sleep): the thread brings replicas back, and has nothing to wait on for that.
+    std::this_thread::sleep_for(kBusyLook);
+  }
+
+  /// Who waits is told when something is durable that was not.
+  void notice() PERDURE_REQUIRES(mutex_) {
+    const std::uint64_t committed = core_->committed();
+    if (committed == noticed_) return;
+    noticed_ = committed;
+    if (waiting_ != 0) changed_.notify_all();
+  }
+
+  /// Brings replicas back, and everything on that nobody waits for.
+  void run() {
+    MutexLock lock(mutex_);
+    while (!stopping_) {
+      if (!led_) {
+        (void)core_->progress();
+        const Nanoseconds since = Clock::monotonic().now() - spin_;
+        if (core_->busy() && wanting_.load(std::memory_order_relaxed) == 0) {
+          core_->rest(since, kBusyLook);
+        }
+        notice();
+      }
+      if (const auto due = core_->due()) {
+        auto connection = connect(*due);
+        if (stopping_) break;
+        core_->adopt(*due, std::move(connection));
+        continue;
+      }
+      if (core_->busy() && !led_) {
+        const MutexUnlock unlocked(mutex_);
+        std::this_thread::yield();
+        continue;
+      }
+      lock.wait_for(look_, kIdleLook);
+    }
+  }
+
+  /// Takes long, and keeps nobody out.
+  Result<std::unique_ptr<mirror::Connection>> connect(std::size_t replica)
+      PERDURE_REQUIRES(mutex_) {
+    const mirror::ReplicatedMirror& core = *core_;
+    const MutexUnlock unlocked(mutex_);
+    return core.connect(replica);
+  }
+
+  MirrorMemory memory_;
+  client::Dialer dialer_;  // owns the devices: outlives the connections
+  const Nanoseconds spin_;
+  Mutex mutex_;
+  std::unique_ptr<mirror::ReplicatedMirror> core_;  // whoever uses it holds mutex_
+  std::condition_variable changed_;
+  std::condition_variable look_;
+  std::atomic<std::uint32_t> wanting_{0};  // threads that want the mutex
+  std::uint32_t waiting_ PERDURE_GUARDED_BY(mutex_) = 0;
+  bool led_ PERDURE_GUARDED_BY(mutex_) = false;
+  std::uint64_t noticed_ PERDURE_GUARDED_BY(mutex_) = 0;
+  bool stopping_ PERDURE_GUARDED_BY(mutex_) = false;
+  std::atomic<bool> closed_{false};
+  std::thread thread_;
+  const std::uint32_t process_ = forks_so_far();
+};
+
+void Mirror::Delete::operator()(State* state) const {
+  // In a child its connections and its thread are the parent's: whatever would end them stays.
+  if (state->is_here()) delete state;
+}
+
+Result<Mirror> Mirror::open(MirrorMemory memory, MirrorOptions options) {
+  if (memory.state_ == nullptr) {
+    return Error{ErrorCode::InvalidArgument, "this memory was moved from"};
+  }
+  options.peer_timeout = bounded(options.peer_timeout);
+  options.reconnect = bounded(options.reconnect);
+  options.spin = bounded(options.spin);
+  std::unique_ptr<State, Delete> state(new State(std::move(memory), options));
+  PERDURE_TRY_VOID(state->open(options));
+  return Mirror(std::move(state));
+}
+
+Mirror::Mirror(std::unique_ptr<State, Delete> state) : state_(std::move(state)) {}
+Mirror::Mirror(Mirror&&) noexcept = default;
+Mirror& Mirror::operator=(Mirror&&) noexcept = default;
+Mirror::~Mirror() = default;
+
+bool Mirror::usable() const { return state_ != nullptr && state_->is_here() && !state_->closed(); }
+
+Error Mirror::why_not() const {
+  if (state_ == nullptr) return {ErrorCode::InvalidArgument, "this mirror was moved from"};
+  if (!state_->is_here()) {
+    return {ErrorCode::InvalidArgument,
+            "this mirror belongs to the parent process: after fork() the child opens one of its "
+            "own"};
+  }
+  return {ErrorCode::InvalidArgument, "this mirror is closed: open it again"};
+}
+
+std::span<std::byte> Mirror::memory() const {
+  return state_ == nullptr ? std::span<std::byte>{} : state_->region().bytes();
+}
+
+Result<void> Mirror::persist(std::uint64_t at, std::uint64_t length,
+                             std::chrono::milliseconds timeout) {
+  PERDURE_TRY(ticket, flush(at, length));
+  return state_->wait(ticket.number, timeout);
+}
+
+Result<MirrorTicket> Mirror::flush(std::uint64_t at, std::uint64_t length) {
+  const MirrorRange range{at, length};
+  const MirrorEpoch epoch(&range, 1);
+  return flush_ordered({&epoch, 1});
+}
+
+Result<void> Mirror::wait(const MirrorTicket& ticket, std::chrono::milliseconds timeout) {
+  if (!usable()) return why_not();
+  const auto begun = state_->with([](mirror::ReplicatedMirror& core) { return core.begun(); });
+  if (ticket.number > begun) {
+    return Error{ErrorCode::InvalidArgument, "the ticket is of another mirror"};
+  }
+  return state_->wait(ticket.number, timeout);
+}
+
+Result<void> Mirror::drain(std::chrono::milliseconds timeout) {
+  if (!usable()) return why_not();
+  const auto begun = state_->with([](mirror::ReplicatedMirror& core) { return core.begun(); });
+  return state_->wait(begun, timeout);
+}
+
+bool Mirror::reached(const MirrorTicket& ticket) const {
+  if (!usable()) return false;
+  return state_->with([&](mirror::ReplicatedMirror& core) { return core.reached(ticket); });
+}
+
+Result<MirrorTicket> Mirror::flush_ordered(std::span<const MirrorEpoch> epochs) {
+  if (!usable()) return why_not();
+  return state_->with([&](mirror::ReplicatedMirror& core) { return core.begin(epochs); });
+}
+
+Result<void> Mirror::persist_ordered(std::span<const MirrorEpoch> epochs,
+                                     std::chrono::milliseconds timeout) {
+  PERDURE_TRY(ticket, flush_ordered(epochs));
+  return state_->wait(ticket.number, timeout);
+}
+
+Result<MirrorTicket> Mirror::write(std::span<const MirrorWriteEpoch> epochs) {
+  if (!usable()) return why_not();
+  return state_->with([&](mirror::ReplicatedMirror& core) { return core.write(epochs); });
+}
+
+Result<void> Mirror::write_atomic(std::uint64_t at, std::uint64_t value,
+                                  std::chrono::milliseconds timeout) {
+  if (!usable()) return why_not();
+  PERDURE_TRY(ticket, state_->with([&](mirror::ReplicatedMirror& core) {
+    return core.store_word(at, value);
+  }));
+  return state_->wait(ticket.number, timeout);
+}
+
+MirrorLane Mirror::lane() { return MirrorLane(*this); }
+
+Result<void> Mirror::read(std::uint64_t at, std::span<std::byte> into, std::size_t replica) {
+  if (!usable()) return why_not();
+  return state_->with([&](mirror::ReplicatedMirror& core) { return core.read(at, into, replica); });
+}
+
+Result<void> Mirror::wait_in_sync(std::chrono::milliseconds timeout) {
+  if (!usable()) return why_not();
+  return state_->wait_in_sync(timeout);
+}
+
+MirrorStatus Mirror::status() const {
+  if (state_ == nullptr || !state_->is_here()) return {};
+  return state_->with([](mirror::ReplicatedMirror& core) { return core.status(); });
+}
+
+Result<void> Mirror::close(std::chrono::milliseconds timeout) {
+  if (!usable()) return why_not();
+  return state_->close(bounded(timeout));
+}
+
+Result<void> MirrorLane::persist(std::uint64_t at, std::uint64_t length,
+                                 std::chrono::milliseconds timeout) {
+  return mirror_->persist(at, length, timeout);
+}
+
+Result<void> MirrorLane::flush(std::uint64_t at, std::uint64_t length) {
+  PERDURE_TRY(ticket, mirror_->flush(at, length));
+  last_ = ticket;
+  return {};
+}
+
+Result<void> MirrorLane::drain(std::chrono::milliseconds timeout) {
+  return mirror_->wait(last_, timeout);
+}
+
+}  // namespace perdure

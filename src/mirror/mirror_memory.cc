@@ -1,0 +1,87 @@
+// The local memory of a mirror: a mapped file, or memory that the program has.
+#include <sys/mman.h>
+
+#include <array>
+#include <cerrno>
+
+#include "core/errno_error.h"
+#include "core/try.h"
+#include "mirror/mirror_memory.h"
+#include "pmem/cache_flush.h"
+#include "pmem/mapped_region.h"
+
+namespace perdure {
+namespace mirror {
+namespace {
+
+/// Memory that the caller has mapped.
+class LentMemory final : public pmem::Region {
+ public:
+  LentMemory(std::span<std::byte> memory, PersistenceDomain domain)
+      : memory_(memory), domain_(domain), flush_(pmem::CacheFlush::best()) {}
+
+  std::span<std::byte> bytes() override { return memory_; }
+  PersistenceDomain domain() const override { return domain_; }
+  std::string evidence() const override { return "declared by the program"; }
+
+  using Region::flush;
+  Result<void> flush(std::span<const pmem::Range> ranges) override {
+    if (domain_ == PersistenceDomain::None) return {};
+    if (domain_ == PersistenceDomain::Page) return sync(ranges);
+    if (domain_ == PersistenceDomain::Dmp) {
+      if (!flush_.ok()) return flush_.error();
+      for (const pmem::Range& range : ranges)
+        flush_->lines(memory_.subspan(range.at, range.length));
+    }
+    pmem::store_fence();
+    return {};
+  }
+
+ private:
+  Result<void> sync(std::span<const pmem::Range> ranges) {
+    constexpr std::uintptr_t kPage = 4096;
+    for (const pmem::Range& range : ranges) {
+      const auto begin = reinterpret_cast<std::uintptr_t>(memory_.data()) + range.at;
+      const std::uintptr_t first = begin / kPage * kPage;
+      auto* const page = memory_.data() + range.at - (begin - first);
+      if (::msync(page, begin + range.length - first, MS_SYNC) != 0) {
+        return errno_error("msync of the mirrored memory", errno);
+      }
+    }
+    return {};
+  }
+
+  std::span<std::byte> memory_;
+  PersistenceDomain domain_;
+  Result<pmem::CacheFlush> flush_;
+};
+
+}  // namespace
+}  // namespace mirror
+
+MirrorMemory::MirrorMemory(std::unique_ptr<State> state) : state_(std::move(state)) {}
+MirrorMemory::MirrorMemory(MirrorMemory&&) noexcept = default;
+MirrorMemory& MirrorMemory::operator=(MirrorMemory&&) noexcept = default;
+MirrorMemory::~MirrorMemory() = default;
+
+Result<MirrorMemory> MirrorMemory::file(const std::string& path) {
+  auto state = std::make_unique<State>();
+  PERDURE_TRY(region, pmem::MappedRegion::open(path, {}));
+  state->region = std::move(region);
+  return MirrorMemory(std::move(state));
+}
+
+Result<MirrorMemory> MirrorMemory::create_file(const std::string& path, std::uint64_t bytes) {
+  auto state = std::make_unique<State>();
+  PERDURE_TRY(region, pmem::MappedRegion::create(path, bytes, {}));
+  state->region = std::move(region);
+  return MirrorMemory(std::move(state));
+}
+
+MirrorMemory MirrorMemory::bytes(std::span<std::byte> memory, PersistenceDomain domain) {
+  auto state = std::make_unique<State>();
+  state->region = std::make_unique<mirror::LentMemory>(memory, domain);
+  return MirrorMemory(std::move(state));
+}
+
+}  // namespace perdure

@@ -1,0 +1,471 @@
+// A mirror at work: updates to every replica that takes them, and how far they are. How replicas
+// come back is in replicated_mirror_resync.cc.
+#include "mirror/replicated_mirror.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+
+#include "core/assert.h"
+#include "core/bytes.h"
+#include "core/random.h"
+#include "core/try.h"
+
+namespace perdure::mirror {
+namespace {
+
+constexpr Nanoseconds kRestSlice = std::chrono::milliseconds(10);
+constexpr std::uint64_t kWordBytes = 8;
+
+/// What the rpmem papers call it: whether the responder's processor takes part.
+const char* family_of(const Method& method) { return method.responder.empty() ? "ARRM" : "GPRRM"; }
+
+}  // namespace
+
+ReplicatedMirror::ReplicatedMirror(pmem::Region& local, const MirrorOptions& options,
+                                   const Clock& clock)
+    : local_(local),
+      options_(options),
+      clock_(clock),
+      bytes_(local.bytes().size()),
+      staging_(options.staging_bytes),
+      copies_(client::kUpdatesMax * kCopyPages * kPageBytes),
+      landing_(kLandingBytes),
+      buffers_{staging_.memory(), copies_, landing_, local_.bytes()},
+      writer_(random_secret()) {}
+
+ReplicatedMirror::~ReplicatedMirror() = default;
+
+std::size_t ReplicatedMirror::in_sync() const {
+  return static_cast<std::size_t>(std::count_if(
+      replicas_.begin(), replicas_.end(),
+      [](const Replica& replica) { return replica.state == MirrorReplicaState::InSync; }));
+}
+
+std::optional<Error> ReplicatedMirror::trouble() const {
+  if (in_sync() >= quorum_) return std::nullopt;
+  for (const Replica& replica : replicas_) {
+    const auto& reason = replica.down_reason;
+    if (!replica.connection && reason && reason->code == ErrorCode::Fenced) return *reason;
+  }
+  Error error = too_few(name());
+  error.code = ErrorCode::QuorumLost;
+  return error;
+}
+
+bool ReplicatedMirror::busy() const {
+  return std::any_of(replicas_.begin(), replicas_.end(), [](const Replica& replica) {
+    return replica.connection &&
+           (replica.state != MirrorReplicaState::InSync || !replica.flights.empty());
+  });
+}
+
+bool ReplicatedMirror::progress() {
+  bool came = false;
+  for (Replica& replica : replicas_) {
+    if (replica.connection) came = harvest(replica) || came;
+  }
+  for (Replica& replica : replicas_) {
+    if (replica.connection) came = advance(replica) || came;
+  }
+  next_generation();
+  note_committed();
+  return came;
+}
+
+/// Takes answers. Says whether something has resolved.
+bool ReplicatedMirror::harvest(Replica& replica) {
+  client::DurableSession& session = replica.connection->session();
+  session.poll();
+  bool came = false;
+  while (!replica.flights.empty() && session.has_resolved(replica.flights.front().number)) {
+    const Flight flight = std::move(replica.flights.front());
+    replica.flights.pop_front();
+    resolve(replica, flight);
+    came = true;
+  }
+  if (!session.up()) lose(replica, *session.down_reason());
+  return came;
+}
+
+void ReplicatedMirror::resolve(Replica& replica, const Flight& flight) {
+  switch (flight.kind) {
+    case Flight::Kind::Update: replica.resolved = flight.update; return;
+    case Flight::Kind::Copy: replica.copied_bytes += flight.range.length; return;
+    case Flight::Kind::Digests: note_digests(replica, flight); return;
+  }
+}
+
+/// What is durable on all that are in sync, if those are enough and nothing else is to come first.
+void ReplicatedMirror::note_committed() {
+  std::uint64_t everywhere = begun_;
+  std::uint64_t in_sync = begun_;
+  for (const Replica& replica : replicas_) {
+    if (replica.live) everywhere = std::min(everywhere, replica.resolved);
+    if (replica.state == MirrorReplicaState::InSync) in_sync = std::min(in_sync, replica.resolved);
+  }
+  staging_.release(everywhere);
+  if (generation_over_ || this->in_sync() < quorum_) return;
+  established_ = true;
+  committed_ = std::max(committed_, in_sync);
+}
+
+void ReplicatedMirror::rest(Nanoseconds since, Nanoseconds slice) {
+  if (clock_.now() - since < options_.spin) return;
+  std::vector<fabric::Endpoint*> endpoints;
+  for (Replica& replica : replicas_) {
+    if (replica.connection) endpoints.push_back(replica.connection->session().endpoint());
+  }
+  fabric::wait_any(endpoints, std::min(slice, kRestSlice));
+  for (Replica& replica : replicas_) {
+    if (replica.connection) replica.connection->session().check_timeout();
+  }
+}
+
+Result<std::size_t> ReplicatedMirror::check(std::span<const MirrorEpoch> epochs) const {
+  if (epochs.empty()) return Error{ErrorCode::InvalidArgument, "an update without an epoch"};
+  std::size_t ranges = 0;
+  std::size_t staged = 0;
+  for (const MirrorEpoch epoch : epochs) {
+    if (epoch.empty()) return Error{ErrorCode::InvalidArgument, "an epoch without a range"};
+    ranges += epoch.size();
+    for (const MirrorRange& range : epoch) {
+      if (range.length == 0) return Error{ErrorCode::InvalidArgument, "a range of 0 bytes"};
+      if (range.length > bytes_ || range.at > bytes_ - range.length) {
+        return Error{ErrorCode::OutOfRange,
+                     fmt::format("bytes {}+{} lie outside the {} that are mirrored", range.at,
+                                 range.length, bytes_)};
+      }
+      if (range.length < kDirectBytes) staged += range.length;
+    }
+  }
+  if (ranges > kRangesMax || staged > options_.staging_bytes) {
+    return Error{ErrorCode::InvalidArgument,
+                 fmt::format("an update of {} ranges, {} bytes of them in small ones; it takes {}, "
+                             "and staging_bytes, {}",
+                             ranges, staged, kRangesMax, options_.staging_bytes)};
+  }
+  return staged;
+}
+
+/// Whether every replica that takes updates takes another.
+bool ReplicatedMirror::has_turn() const {
+  return std::all_of(replicas_.begin(), replicas_.end(), [](const Replica& replica) {
+    return !replica.live || replica.connection->session().in_flight() < client::kUpdatesMax;
+  });
+}
+
+Result<MirrorTicket> ReplicatedMirror::begin(std::span<const MirrorEpoch> epochs) {
+  PERDURE_TRY(staged, check(epochs));
+  PERDURE_TRY(room, make_room(staged));
+  return post(epochs, room);
+}
+
+/// Waits until every replica that takes updates takes another, and there is room for the bytes that
+/// are sent from copies. A session that is silent goes down, and then no longer counts. Nothing may
+/// be called between this and post() that makes progress: a replica could come to take updates.
+/// Errors: Fenced.
+Result<ReplicatedMirror::Room> ReplicatedMirror::make_room(std::size_t staged) {
+  const Nanoseconds since = clock_.now();
+  for (;;) {
+    if (auto why = trouble(); why && why->code == ErrorCode::Fenced) return *why;
+    const bool any_live = std::any_of(replicas_.begin(), replicas_.end(),
+                                      [](const Replica& replica) { return replica.live; });
+    if (!any_live) return Room{};
+    if (has_turn()) {
+      if (staged == 0) return Room{nullptr, true};
+      const auto room = staging_.take(begun_ + 1, staged);
+      if (!room.empty()) return Room{room.data(), true};
+    }
+    if (!progress()) rest(since, kRestSlice);
+  }
+}
+
+Result<MirrorTicket> ReplicatedMirror::post(std::span<const MirrorEpoch> epochs, const Room& room) {
+  ++begun_;
+  if (room.anybody) stage(epochs, room.to);
+  for (Replica& replica : replicas_) send(replica, epochs);
+  PERDURE_TRY_VOID(flush_local(epochs));
+  return MirrorTicket{begun_};
+}
+
+/// Where the bytes of each range are sent from: copies, or where they are.
+void ReplicatedMirror::stage(std::span<const MirrorEpoch> epochs, std::byte* to) {
+  items_.clear();
+  epoch_items_.clear();
+  for (const MirrorEpoch epoch : epochs) {
+    const std::size_t before = items_.size();
+    for (const MirrorRange& range : epoch) {
+      std::byte* const from = local_.bytes().data() + range.at;
+      if (range.length < kDirectBytes) {
+        std::memcpy(to, from, range.length);
+        items_.push_back({kDataAt + range.at, {to, range.length, nullptr}});
+        to += range.length;
+        continue;
+      }
+      for (std::uint64_t sent = 0; sent < range.length;) {
+        const std::uint64_t piece = std::min(range.length - sent, client::kRangeBytesMax);
+        items_.push_back({kDataAt + range.at + sent, {from + sent, piece, nullptr}});
+        sent += piece;
+      }
+    }
+    epoch_items_.push_back(items_.size() - before);
+  }
+}
+
+void ReplicatedMirror::note_ranges(std::span<const MirrorEpoch> epochs, Flight& flight) {
+  bool first = true;
+  for (const MirrorEpoch epoch : epochs) {
+    for (const MirrorRange& range : epoch) {
+      if (first) {
+        flight.range = range;
+      } else {
+        flight.more.push_back(range);
+      }
+      first = false;
+    }
+  }
+}
+
+/// To one that takes updates; else its pages are marked.
+void ReplicatedMirror::send(Replica& replica, std::span<const MirrorEpoch> epochs) {
+  Flight flight;
+  flight.update = begun_;
+  note_ranges(epochs, flight);
+  if (!replica.live) {
+    replica.dirty.mark(flight.range.at, flight.range.length);
+    for (const MirrorRange& range : flight.more) replica.dirty.mark(range.at, range.length);
+    return;
+  }
+  Connection& connection = *replica.connection;
+  const std::byte* const local = local_.bytes().data();
+  bool direct = false;
+  for (persist::UpdateItem& item : items_) {
+    const bool from_local = item.data.data >= local && item.data.data < local + bytes_;
+    direct = direct || from_local;
+    item.data.memory = from_local ? connection.local() : connection.staging();
+  }
+  ranges_.clear();
+  std::size_t first = 0;
+  for (const std::size_t count : epoch_items_) {
+    ranges_.push_back(client::Ranges(items_).subspan(first, count));
+    first += count;
+  }
+  flight.direct = direct;
+  const auto number = direct && connection.local() == nullptr
+                          ? send_copied(connection)
+                          : connection.session().ordered_update(ranges_);
+  if (number.ok()) {
+    flight.number = *number;
+    replica.flights.push_back(std::move(flight));
+    return;
+  }
+  replica.flights.push_back(std::move(flight));  // some of it may have gone
+  lose(replica, number.error());
+}
+
+/// Where the local memory can not be registered: in the session's own buffer, piece by piece.
+Result<std::uint64_t> ReplicatedMirror::send_copied(Connection& connection) {
+  client::DurableSession& session = connection.session();
+  for (const persist::UpdateItem& item : items_) {
+    PERDURE_TRY_VOID(session.write_now(item.at, {item.data.data, item.data.length}));
+  }
+  return session.begun();
+}
+
+Result<void> ReplicatedMirror::flush_local(std::span<const MirrorEpoch> epochs) {
+  if (local_.domain() == PersistenceDomain::None) return {};
+  for (const MirrorEpoch epoch : epochs) {
+    std::vector<pmem::Range> ranges;
+    ranges.reserve(epoch.size());
+    for (const MirrorRange& range : epoch) ranges.push_back({range.at, range.length});
+    PERDURE_TRY_VOID(local_.flush(std::span<const pmem::Range>(ranges)));
+  }
+  return {};
+}
+
+/// Whether bytes of these ranges are being sent from where they are: what is stored there now would
+/// arrive out of its order.
+bool ReplicatedMirror::is_being_sent(std::span<const MirrorEpoch> epochs) const {
+  const auto overlaps = [&](const MirrorRange& sent) {
+    for (const MirrorEpoch epoch : epochs) {
+      for (const MirrorRange& range : epoch) {
+        if (range.at < sent.at + sent.length && sent.at < range.at + range.length) return true;
+      }
+    }
+    return false;
+  };
+  for (const Replica& replica : replicas_) {
+    for (const Flight& flight : replica.flights) {
+      if (!flight.direct) continue;
+      if (overlaps(flight.range)) return true;
+      if (std::any_of(flight.more.begin(), flight.more.end(), overlaps)) return true;
+    }
+  }
+  return false;
+}
+
+Result<MirrorTicket> ReplicatedMirror::write(std::span<const MirrorWriteEpoch> epochs) {
+  std::vector<std::vector<MirrorRange>> ranges;
+  for (const MirrorWriteEpoch epoch : epochs) {
+    ranges.emplace_back();
+    for (const MirrorWrite& each : epoch) ranges.back().push_back({each.at, each.bytes.size()});
+  }
+  const std::vector<MirrorEpoch> views(ranges.begin(), ranges.end());
+  PERDURE_TRY(staged, check(views));
+  const Nanoseconds since = clock_.now();
+  while (is_being_sent(views)) {
+    if (!progress()) rest(since, kRestSlice);
+  }
+  // From here to the end no page is copied to a replica: one that shows a later epoch and not an
+  // earlier one, in no order with what is sent.
+  PERDURE_TRY(room, make_room(staged));
+  for (std::size_t index = 0; index < epochs.size(); ++index) {
+    for (const MirrorWrite& each : epochs[index]) {
+      std::memcpy(local_.bytes().data() + each.at, each.bytes.data(), each.bytes.size());
+    }
+    PERDURE_TRY_VOID(flush_local({&views[index], 1}));
+  }
+  return post(views, room);
+}
+
+Result<MirrorTicket> ReplicatedMirror::store_word(std::uint64_t at, std::uint64_t value) {
+  const MirrorRange range{at, kWordBytes};
+  const MirrorEpoch epoch(&range, 1);
+  PERDURE_TRY(staged, check({&epoch, 1}));
+  if (at % kWordBytes != 0) {
+    return Error{ErrorCode::InvalidArgument,
+                 fmt::format("a word at byte {}; it takes a multiple of 8", at)};
+  }
+  PERDURE_TRY(room, make_room(staged));
+  std::atomic_ref<std::uint64_t>(*reinterpret_cast<std::uint64_t*>(local_.bytes().data() + at))
+      .store(value, std::memory_order_release);
+  return post({&epoch, 1}, room);
+}
+
+Result<void> ReplicatedMirror::wait(const MirrorTicket& ticket, Nanoseconds timeout) {
+  if (ticket.number > begun_) {
+    return Error{ErrorCode::InvalidArgument, "the ticket is of another mirror"};
+  }
+  const Deadline deadline(clock_, timeout);
+  const Nanoseconds since = clock_.now();
+  for (;;) {
+    const bool came = progress();
+    if (reached(ticket)) return {};
+    bring_back();
+    if (auto why = trouble()) {
+      const bool none = std::none_of(replicas_.begin(), replicas_.end(), [](const Replica& each) {
+        return each.connection != nullptr;
+      });
+      if (none || why->code == ErrorCode::Fenced) return *why;
+    }
+    if (deadline.passed()) {
+      if (auto why = trouble()) return *why;
+      return Error{ErrorCode::TimedOut,
+                   fmt::format("update {} is not durable on the quorum yet", ticket.number)};
+    }
+    if (!came) rest(since, deadline.left());
+  }
+}
+
+Result<void> ReplicatedMirror::read(std::uint64_t at, std::span<std::byte> into,
+                                    std::size_t which) {
+  if (into.size() > bytes_ || at > bytes_ - into.size()) {
+    return Error{
+        ErrorCode::OutOfRange,
+        fmt::format("bytes {}+{} lie outside the {} that are mirrored", at, into.size(), bytes_)};
+  }
+  if (which == Mirror::kAny) {
+    const auto found = std::find_if(replicas_.begin(), replicas_.end(), [](const Replica& each) {
+      return each.state == MirrorReplicaState::InSync;
+    });
+    which = static_cast<std::size_t>(found - replicas_.begin());
+    if (found == replicas_.end()) {
+      return Error{ErrorCode::Disconnected, fmt::format("{} has no replica in sync", name())};
+    }
+  }
+  if (which >= replicas_.size()) {
+    return Error{ErrorCode::InvalidArgument,
+                 fmt::format("replica {} of {}", which, replicas_.size())};
+  }
+  Replica& replica = replicas_[which];
+  const Nanoseconds since = clock_.now();
+  while (!into.empty()) {
+    while (replica.live && replica.connection->session().in_flight() == client::kUpdatesMax) {
+      harvest(replica);
+      rest(since, kRestSlice);
+    }
+    if (replica.state != MirrorReplicaState::InSync) {
+      return Error{ErrorCode::Disconnected, fmt::format("{} is not in sync", replica.peer->name())};
+    }
+    const std::size_t bytes = std::min(into.size(), kLandingBytes);
+    auto number = replica.connection->session().read(
+        kDataAt + at, {landing_.data(), bytes, replica.connection->landing()});
+    if (!number.ok()) return Error{ErrorCode::Disconnected, number.error().message};
+    if (auto came = replica.connection->await(*number); !came) {
+      lose(replica, came.error());
+      return Error{ErrorCode::Disconnected, replica.down_reason->message};
+    }
+    harvest(replica);
+    std::memcpy(into.data(), landing_.data(), bytes);
+    at += bytes;
+    into = into.subspan(bytes);
+  }
+  return {};
+}
+
+Result<void> ReplicatedMirror::close(Nanoseconds timeout) {
+  const Deadline deadline(clock_, timeout);
+  auto drained = wait({begun_}, timeout);
+  for (Replica& replica : replicas_) {
+    if (replica.state != MirrorReplicaState::InSync || !drained.ok()) continue;
+    replica.connection->session().set_deadline(deadline);
+    (void)write_state(replica, true, true);
+  }
+  if (drained.ok() && in_sync() < quorum_) drained = *trouble();
+  auto to_ask = static_cast<Nanoseconds::rep>(replicas_.size());
+  for (Replica& replica : replicas_) {
+    const Nanoseconds within = deadline.left() / to_ask--;
+    if (replica.connection) replica.connection->session().give_back(Deadline(clock_, within));
+    replica.connection.reset();
+    replica.live = false;
+    replica.state = MirrorReplicaState::Lost;
+  }
+  return drained;
+}
+
+MirrorStatus ReplicatedMirror::status() const {
+  MirrorStatus status;
+  status.epoch = epoch_;
+  status.generation = generation_count_;
+  status.bytes = bytes_;
+  status.quorum = quorum_;
+  status.in_sync = in_sync();
+  status.begun = begun_;
+  status.committed = committed_;
+  for (const Replica& replica : replicas_) {
+    MirrorReplicaStatus each;
+    each.peer = replica.peer->name();
+    each.pool_uuid = replica.uuid;
+    each.state = replica.state;
+    if (replica.down_reason) each.down_reason = replica.down_reason->message;
+    each.compared = std::min(replica.compared, bytes_);
+    each.dirty_bytes = std::min(replica.dirty.count() * kPageBytes, bytes_);
+    each.copied_bytes = replica.copied_bytes;
+    each.returned = replica.returned;
+    if (replica.connection) {
+      const client::DurableSession& session = replica.connection->session();
+      each.profile = session.connection().pool.profile;
+      each.small_method = session.small_method().name;
+      each.large_method = session.large_method().name;
+      each.small_family = family_of(session.small_method());
+      each.large_family = family_of(session.large_method());
+    }
+    status.replicas.push_back(std::move(each));
+  }
+  return status;
+}
+
+}  // namespace perdure::mirror

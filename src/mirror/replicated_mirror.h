@@ -1,0 +1,197 @@
+// ReplicatedMirror: local memory and its replicas, each behind a connection that comes and goes.
+// What include/perdure/mirror.h promises, with memory, peers and clock given, so that it runs in
+// one process with emulated ones.
+//
+// How a replica gets on (docs/decisions/0030-mirrors.md has the reasons):
+//
+//   Lost -> Comparing -> Waiting -> Copying -> InSync
+//             |   `--------------------------^   |
+//             `---- pages known --> Waiting      `--> Lost, and with it the generation ends
+//
+// A mirror tells nobody that anything is durable while a generation is over and the next one is not
+// durable at all replicas that are in sync. A replica is marked incomplete before its first byte is
+// changed, and complete, of the generation that is, when it has everything.
+#pragma once
+
+#include <perdure/mirror.h>
+#include <perdure/result.h>
+
+#include "client/peer.h"
+#include "client/staging_ring.h"
+#include "core/backoff.h"
+#include "core/clock.h"
+#include "core/siphash.h"
+#include "mirror/connection.h"
+#include "mirror/dirty_pages.h"
+#include "mirror/mirror_format.h"
+#include "persist/page_digests.h"
+#include "pmem/region.h"
+
+#include <deque>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace perdure::mirror {
+
+inline constexpr std::size_t kReplicasMax = 16;
+inline constexpr std::size_t kRangesMax = 65536;  // of one update
+inline constexpr std::uint64_t kMirrorBytesMax = std::uint64_t{1} << 40;
+/// From here on a range is sent from where it is; shorter ones are copied first.
+inline constexpr std::uint64_t kDirectBytes = 8 * 1024;
+
+/// Threads: one caller at a time, but for connect.
+class ReplicatedMirror {
+ public:
+  /// `local` is as it is in the region; of the options, peers, transport and rnic are not looked
+  /// at. Errors: those of Mirror::open.
+  static Result<std::unique_ptr<ReplicatedMirror>> open(
+      pmem::Region& local, std::vector<std::shared_ptr<client::Peer>> peers,
+      const MirrorOptions& options, const Clock& clock);
+  ~ReplicatedMirror();
+  ReplicatedMirror(const ReplicatedMirror&) = delete;
+  ReplicatedMirror& operator=(const ReplicatedMirror&) = delete;
+
+  // As in Mirror. What waits returns QuorumLost when nothing can come by itself.
+  std::uint64_t bytes() const { return bytes_; }
+  Result<MirrorTicket> begin(std::span<const MirrorEpoch> epochs);
+  Result<MirrorTicket> write(std::span<const MirrorWriteEpoch> epochs);
+  Result<MirrorTicket> store_word(std::uint64_t at, std::uint64_t value);
+  bool reached(const MirrorTicket& ticket) const { return ticket.number <= committed_; }
+  std::uint64_t begun() const { return begun_; }
+  std::uint64_t committed() const { return committed_; }
+  Result<void> wait(const MirrorTicket& ticket, Nanoseconds timeout);
+  Result<void> read(std::uint64_t at, std::span<std::byte> into, std::size_t replica);
+  MirrorStatus status() const;
+  Result<void> close(Nanoseconds timeout);
+
+  /// Takes answers, posts what waits, compares, copies and marks. Blocks for a round trip where a
+  /// replica is marked. Says whether something came of it.
+  bool progress();
+  /// After nothing has come since then: polls for a while, then sleeps.
+  void rest(Nanoseconds since, Nanoseconds slice);
+  /// Why nothing can be durable just now: Fenced, QuorumLost. Nothing: it can.
+  std::optional<Error> trouble() const;
+  bool all_in_sync() const { return in_sync() == replicas_.size(); }
+  /// Whether a replica is being compared or copied to, or something is in flight.
+  bool busy() const;
+
+  // Coming back, in three steps, so that the second need not keep others out.
+
+  /// A lost replica whose time has come.
+  std::optional<std::size_t> due() const;
+  /// Threads: any, one at a time for each replica.
+  Result<std::unique_ptr<Connection>> connect(std::size_t replica) const;
+  void adopt(std::size_t replica, Result<std::unique_ptr<Connection>> connection);
+  /// All three, for all that are due.
+  void bring_back();
+
+ private:
+  struct Flight {
+    enum class Kind { Update, Copy, Digests } kind = Kind::Update;
+    std::uint64_t number = 0;            // of the session
+    std::uint64_t update = 0;            // of the mirror
+    MirrorRange range;                   // updated, copied or compared
+    std::vector<MirrorRange> more = {};  // of an update: the others
+    bool direct = false;                 // some of it is sent from where it is
+  };
+  struct Replica {
+    explicit Replica(std::uint64_t bytes, const MirrorOptions& options, std::uint64_t seed)
+        : dirty(bytes), backoff(options.reconnect, seed) {}
+
+    std::shared_ptr<client::Peer> peer;
+    std::unique_ptr<Connection> connection;
+    std::string uuid;
+    std::optional<Error> down_reason;
+    MirrorReplicaState state = MirrorReplicaState::Lost;
+    DirtyPages dirty;
+    bool is_source = false;    // while the mirror is opened: it may be copied from
+    bool knows_dirty = false;  // all that it may not have is marked
+    bool live = false;         // updates are sent to it
+    bool current = false;      // its state may say that it is complete, of this generation
+    std::optional<ReplicaState> on_medium;  // its state, as it was written last
+    std::uint64_t compared = 0;             // bytes asked for
+    SipKey key;
+    std::deque<Flight> flights;
+    std::uint64_t resolved = 0;  // the last update that has, or that its pages were copied after
+    std::uint64_t copied_bytes = 0;
+    std::uint64_t returned = 0;
+    Backoff backoff;
+  };
+
+  ReplicatedMirror(pmem::Region& local, const MirrorOptions& options, const Clock& clock);
+  Result<void> validate(std::size_t peers) const;
+  Result<void> ask_pools();
+  Result<void> connect_all();
+  Result<void> find_mirror();
+  bool never_opened() const;
+  Result<void> create();
+  Result<void> check_members(const MirrorHeader& header);
+  Result<void> restore();
+  Result<void> come_in_sync();
+  Result<void> check_local_counts();
+  Error too_few(const std::string& doing) const;
+  void refuse(Replica& replica, Error why);
+  control::SessionRequest session_request() const;
+
+  Result<std::size_t> check(std::span<const MirrorEpoch> epochs) const;
+  bool has_turn() const;
+  /// For an update that is to be posted.
+  struct Room {
+    std::byte* to = nullptr;  // for the bytes that are sent from copies
+    bool anybody = false;     // takes updates
+  };
+  Result<Room> make_room(std::size_t staged);
+  Result<MirrorTicket> post(std::span<const MirrorEpoch> epochs, const Room& room);
+  void stage(std::span<const MirrorEpoch> epochs, std::byte* to);
+  bool is_being_sent(std::span<const MirrorEpoch> epochs) const;
+  void send(Replica& replica, std::span<const MirrorEpoch> epochs);
+  Result<std::uint64_t> send_copied(Connection& connection);
+  static void note_ranges(std::span<const MirrorEpoch> epochs, Flight& flight);
+  Result<void> flush_local(std::span<const MirrorEpoch> epochs);
+
+  std::size_t in_sync() const;
+  Generation generation() const { return {epoch_.value, generation_count_}; }
+  bool harvest(Replica& replica);
+  void resolve(Replica& replica, const Flight& flight);
+  void lose(Replica& replica, Error why);
+  bool advance(Replica& replica);
+  bool compare(Replica& replica);
+  void note_digests(Replica& replica, const Flight& flight);
+  bool begin_copying(Replica& replica);
+  bool copy(Replica& replica);
+  void finish(Replica& replica);
+  bool write_state(Replica& replica, bool complete, bool closed = false);
+  void next_generation();
+  void note_committed();
+  std::uint64_t page_bytes(std::uint64_t page, std::uint64_t pages) const;
+  std::string name() const { return "mirror '" + options_.pool + "'"; }
+
+  pmem::Region& local_;
+  const MirrorOptions options_;
+  const Clock& clock_;
+  const std::uint64_t bytes_;
+  client::StagingRing staging_;
+  std::vector<std::byte> copies_;
+  std::vector<std::byte> landing_;
+  const Buffers buffers_;
+  std::vector<Replica> replicas_;
+  std::optional<MirrorHeader> header_;
+  std::size_t quorum_ = 0;
+  Epoch epoch_;
+  std::uint64_t writer_ = 0;
+  Generation found_;  // the newest of earlier writers
+  std::uint32_t generation_count_ = 0;
+  bool generation_over_ = false;  // a replica of it was lost: the next has to be durable
+  bool established_ = false;      // this writer's first generation was in sync
+  bool may_copy_ = false;
+  std::uint64_t begun_ = 0;
+  std::uint64_t committed_ = 0;
+  std::vector<persist::UpdateItem> items_;  // scratch
+  std::vector<std::size_t> epoch_items_;    // of each epoch, how many
+  std::vector<client::Ranges> ranges_;
+};
+
+}  // namespace perdure::mirror

@@ -1,0 +1,325 @@
+// Opening a mirror: whose pools they are, which replica is the newest, and bringing enough of them
+// to equal.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+
+#include "client/writer_name.h"
+#include "core/epoch.h"
+#include "core/random.h"
+#include "core/try.h"
+#include "mirror/replicated_mirror.h"
+
+namespace perdure::mirror {
+namespace {
+
+bool is_silence(ErrorCode code) {
+  return code == ErrorCode::Disconnected || code == ErrorCode::TimedOut ||
+         code == ErrorCode::OutcomeUnknown;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<ReplicatedMirror>> ReplicatedMirror::open(
+    pmem::Region& local, std::vector<std::shared_ptr<client::Peer>> peers,
+    const MirrorOptions& options, const Clock& clock) {
+  MirrorOptions own = options;
+  if (own.writer_name.empty()) own.writer_name = client::this_writer();
+  constexpr std::uint64_t kStagingMax = std::uint64_t{1} << 40;
+  if (own.staging_bytes < kDirectBytes || own.staging_bytes > kStagingMax) {
+    return Error{ErrorCode::InvalidArgument,
+                 fmt::format("staging_bytes is {}; it takes {} to {}", own.staging_bytes,
+                             kDirectBytes, kStagingMax)};
+  }
+  std::unique_ptr<ReplicatedMirror> mirror(new ReplicatedMirror(local, own, clock));
+  PERDURE_TRY_VOID(mirror->validate(peers.size()));
+  mirror->replicas_.reserve(peers.size());
+  for (auto& peer : peers) {
+    mirror->replicas_.emplace_back(mirror->bytes_, own, random_secret());
+    mirror->replicas_.back().peer = std::move(peer);
+  }
+  PERDURE_TRY_VOID(mirror->ask_pools());
+  PERDURE_TRY_VOID(mirror->connect_all());
+  PERDURE_TRY_VOID(mirror->find_mirror());
+  PERDURE_TRY_VOID(mirror->come_in_sync());
+  return mirror;
+}
+
+Result<void> ReplicatedMirror::validate(std::size_t peers) const {
+  if (peers == 0 || peers > kReplicasMax || options_.quorum > peers) {
+    return Error{
+        ErrorCode::InvalidArgument,
+        fmt::format("a quorum of {} with {} peers; there must be 1 to {} peers and no more "
+                    "needed than there are",
+                    options_.quorum, peers, kReplicasMax)};
+  }
+  if (bytes_ == 0 || bytes_ > kMirrorBytesMax) {
+    return Error{ErrorCode::InvalidArgument,
+                 fmt::format("{} bytes of memory; a mirror has 1 to {}", bytes_, kMirrorBytesMax)};
+  }
+  return {};
+}
+
+/// Too few replicas came along: the first reason that is not only silence, and all of them in
+/// words.
+Error ReplicatedMirror::too_few(const std::string& doing) const {
+  ErrorCode code = ErrorCode::QuorumLost;
+  std::string reasons;
+  for (const Replica& replica : replicas_) {
+    const auto& reason = replica.down_reason;
+    if (!reason || replica.connection) continue;
+    reasons += fmt::format("; {}: {}", replica.peer->name(), reason->message);
+    if (code == ErrorCode::QuorumLost && !is_silence(reason->code)) code = reason->code;
+  }
+  return Error{code, fmt::format("{}: fewer than {} of {} replicas can be used{}", doing, quorum_,
+                                 replicas_.size(), reasons)};
+}
+
+/// Which pools the peers have. Changes nothing there.
+Result<void> ReplicatedMirror::ask_pools() {
+  for (Replica& replica : replicas_) {
+    const auto pool =
+        replica.peer->describe(options_.pool, Deadline(clock_, options_.peer_timeout));
+    if (!pool.ok()) {
+      replica.down_reason = pool.error();
+      replica.backoff.failed(clock_.now());
+      continue;
+    }
+    for (const Replica& other : replicas_) {
+      if (pool->uuid.empty() || other.uuid != pool->uuid) continue;
+      return Error{ErrorCode::InvalidArgument,
+                   fmt::format("{} and {} are one pool ({}); a replica counts once",
+                               other.peer->name(), replica.peer->name(), pool->uuid)};
+    }
+    replica.uuid = pool->uuid;
+    epoch_ = std::max(epoch_, pool->epoch);
+    if (!pool->writer_present || options_.take_over) continue;
+    return Error{
+        ErrorCode::Busy,
+        fmt::format("pool '{}' on {} is being written by '{}' of epoch {}; wait for it to "
+                    "end, or ask to take over",
+                    options_.pool, replica.peer->name(), pool->writer_name, pool->epoch.value)};
+  }
+  if (epoch_ >= kEpochMax) {
+    return Error{ErrorCode::Unsupported,
+                 fmt::format("{} has come to epoch {}, and they end there", name(), epoch_.value)};
+  }
+  // Far from any that a writer may have had whom nobody tells of.
+  constexpr std::uint32_t kFarAway = 1024;
+  epoch_.value += options_.without_missing ? kFarAway : 1;
+  return {};
+}
+
+/// In the order of UUIDs, so that two who open at once meet at the first. From then on no earlier
+/// writer changes anything where this one is.
+Result<void> ReplicatedMirror::connect_all() {
+  std::vector<std::size_t> order(replicas_.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::sort(order.begin(), order.end(), [&](std::size_t one, std::size_t other) {
+    return replicas_[one].uuid < replicas_[other].uuid;
+  });
+  for (const std::size_t index : order) {
+    Replica& replica = replicas_[index];
+    if (replica.down_reason) continue;
+    auto connection = connect(index);
+    if (connection.ok()) {
+      replica.connection = std::move(*connection);
+      continue;
+    }
+    const ErrorCode code = connection.code();
+    // Another writer is there, or the pool is no mirror's: do not go on to disturb others.
+    if (code == ErrorCode::Busy || code == ErrorCode::Fenced || code == ErrorCode::Corrupt ||
+        code == ErrorCode::VersionMismatch) {
+      return Error{code, fmt::format("pool '{}' on {}: {}", options_.pool, replica.peer->name(),
+                                     connection.error().message)};
+    }
+    replica.down_reason = connection.error();
+    replica.backoff.failed(clock_.now());
+  }
+  return {};
+}
+
+Result<void> ReplicatedMirror::find_mirror() {
+  for (const Replica& replica : replicas_) {
+    if (replica.connection && replica.connection->start().header) {
+      header_ = replica.connection->start().header;
+    }
+  }
+  if (!header_ || never_opened()) return create();
+  if (options_.start == MirrorStart::New) {
+    return Error{ErrorCode::AlreadyExists,
+                 fmt::format("{} is there already: open it with what is here (local), or with what "
+                             "is there (replicas)",
+                             name())};
+  }
+  PERDURE_TRY_VOID(check_members(*header_));
+  std::vector<std::optional<ReplicaState>> heard;
+  for (const Replica& replica : replicas_) {
+    const bool heard_of = replica.connection && replica.connection->start().header;
+    heard.push_back(heard_of ? replica.connection->start().state : std::nullopt);
+  }
+  const auto legible = static_cast<std::size_t>(
+      std::count_if(heard.begin(), heard.end(), [](const auto& each) { return each.has_value(); }));
+  if (legible < needed(replicas_.size(), quorum_) && !options_.without_missing) {
+    return too_few(
+        fmt::format("opening {}: {} of its replicas are needed to be sure which is the "
+                    "newest, and {} are there",
+                    name(), needed(replicas_.size(), quorum_), legible));
+  }
+  const Sources sources = find_sources(heard);
+  found_ = sources.newest;
+  if (found_.epoch >= epoch_.value) {
+    return Error{ErrorCode::Corrupt,
+                 fmt::format("{}: a replica says that it is of epoch {}, and no pool has had a "
+                             "writer after epoch {}: one of the pools is not what it was",
+                             name(), found_.epoch, epoch_.value - 1)};
+  }
+  if (options_.start == MirrorStart::Replicas) {
+    if (found_ == Generation{}) {
+      return Error{ErrorCode::NotFound,
+                   fmt::format("{} was created, and never had anything", name())};
+    }
+    for (const std::size_t index : sources.replicas) replicas_[index].is_source = true;
+    PERDURE_TRY_VOID(restore());
+  }
+  for (std::size_t index = 0; index < replicas_.size(); ++index) {
+    if (!replicas_[index].connection) continue;
+    adopt(index, std::move(replicas_[index].connection));
+    replicas_[index].returned = 0;
+  }
+  return {};
+}
+
+/// Whether somebody began to create it and never came to an end: nothing was ever there.
+bool ReplicatedMirror::never_opened() const {
+  return std::all_of(replicas_.begin(), replicas_.end(), [](const Replica& each) {
+    return each.connection && each.connection->start().state == ReplicaState{};
+  });
+}
+
+/// In pools that hold nothing. All must be there.
+Result<void> ReplicatedMirror::create() {
+  quorum_ = options_.quorum == 0 ? replicas_.size() : options_.quorum;
+  const auto there = static_cast<std::size_t>(
+      std::count_if(replicas_.begin(), replicas_.end(),
+                    [](const Replica& replica) { return replica.connection != nullptr; }));
+  if (there < replicas_.size()) {
+    return too_few(
+        fmt::format("{} was not found, and to create one all its peers are needed", name()));
+  }
+  if (options_.start == MirrorStart::Replicas) {
+    return Error{
+        ErrorCode::NotFound,
+        fmt::format("no mirror was ever created in pool '{}' on any of the peers", options_.pool)};
+  }
+  header_ = MirrorHeader{static_cast<std::uint32_t>(replicas_.size()),
+                         static_cast<std::uint32_t>(quorum_), random_secret(), bytes_};
+  for (std::size_t index = 0; index < replicas_.size(); ++index) {
+    Replica& replica = replicas_[index];
+    if (replica.connection->room() < bytes_) {
+      return Error{ErrorCode::InvalidArgument,
+                   fmt::format("pool '{}' on {} has room for {} bytes of a mirror of {}; use one "
+                               "of at least {} bytes",
+                               options_.pool, replica.peer->name(), replica.connection->room(),
+                               bytes_, bytes_ + kDataAt)};
+    }
+  }
+  for (std::size_t index = 0; index < replicas_.size(); ++index) {
+    PERDURE_TRY_VOID(replicas_[index].connection->claim(*header_));
+    adopt(index, std::move(replicas_[index].connection));
+    replicas_[index].returned = 0;
+  }
+  return {};
+}
+
+/// All that answer must be of one mirror, and this. What it is does not depend on who answers.
+Result<void> ReplicatedMirror::check_members(const MirrorHeader& header) {
+  quorum_ = header.quorum;
+  for (const Replica& replica : replicas_) {
+    if (!replica.connection || !replica.connection->start().header) continue;
+    if (header == *replica.connection->start().header) continue;
+    return Error{ErrorCode::InvalidArgument,
+                 fmt::format("pool '{}' on {} holds another mirror than on the other peers; name "
+                             "the peers of one mirror",
+                             options_.pool, replica.peer->name())};
+  }
+  if (header.replicas != replicas_.size() ||
+      (options_.quorum != 0 && options_.quorum != header.quorum)) {
+    return Error{ErrorCode::InvalidArgument,
+                 fmt::format("{} has {} replicas and a quorum of {}, not {} and {}", name(),
+                             header.replicas, header.quorum, replicas_.size(),
+                             options_.quorum == 0 ? quorum_ : options_.quorum)};
+  }
+  if (header.bytes == bytes_) return {};
+  return Error{ErrorCode::InvalidArgument,
+               fmt::format("{} has {} bytes, and the local memory {}: open it with memory of its "
+                           "own size",
+                           name(), header.bytes, bytes_)};
+}
+
+/// Copies the newest replica over the local memory, before anything of a replica is changed: then
+/// there are two of what was acknowledged, whatever happens while the others are brought to equal.
+Result<void> ReplicatedMirror::restore() {
+  const auto found = std::find_if(replicas_.begin(), replicas_.end(), [&](const Replica& each) {
+    return each.is_source && each.connection && each.connection->session().up();
+  });
+  if (found == replicas_.end()) {
+    return Error{ErrorCode::QuorumLost,
+                 fmt::format("{}: no replica is there that has everything: each was being brought "
+                             "up to date, or has missed something; bring back those that are away",
+                             name())};
+  }
+  Connection& connection = *found->connection;
+  client::DurableSession& session = connection.session();
+  for (std::uint64_t at = 0; at < bytes_;) {
+    const std::uint64_t length = std::min<std::uint64_t>(kLandingBytes, bytes_ - at);
+    PERDURE_TRY(number,
+                session.read(kDataAt + at, {landing_.data(), length, connection.landing()}));
+    PERDURE_TRY_VOID(connection.await(number));
+    std::memcpy(local_.bytes().data() + at, landing_.data(), length);
+    at += length;
+  }
+  return local_.flush(0, bytes_);
+}
+
+/// Until as many replicas are in sync as are needed: all that are there are compared before the
+/// first of them is changed.
+Result<void> ReplicatedMirror::come_in_sync() {
+  const Nanoseconds since = clock_.now();
+  for (;;) {
+    const bool came = progress();
+    const auto is = [&](MirrorReplicaState state) {
+      return std::any_of(replicas_.begin(), replicas_.end(),
+                         [&](const Replica& each) { return each.state == state; });
+    };
+    if (!may_copy_ && !is(MirrorReplicaState::Comparing)) {
+      PERDURE_TRY_VOID(check_local_counts());
+      may_copy_ = true;
+    }
+    if (may_copy_ && in_sync() >= quorum_ && !generation_over_) return {};
+    const auto there = static_cast<std::size_t>(
+        std::count_if(replicas_.begin(), replicas_.end(),
+                      [](const Replica& each) { return each.connection != nullptr; }));
+    if (there < quorum_) return too_few(fmt::format("opening {}", name()));
+    if (!came) rest(since, std::chrono::milliseconds(10));
+  }
+}
+
+/// Memory of zeros over replicas that hold something is what a lost file looks like.
+Result<void> ReplicatedMirror::check_local_counts() {
+  if (options_.start != MirrorStart::Local || found_ == Generation{}) return {};
+  const bool differs = std::any_of(replicas_.begin(), replicas_.end(),
+                                   [](const Replica& each) { return !each.dirty.empty(); });
+  const auto local = local_.bytes();
+  const bool zeros =
+      std::all_of(local.begin(), local.end(), [](std::byte each) { return each == std::byte{}; });
+  if (!differs || !zeros) return {};
+  return Error{ErrorCode::InvalidArgument,
+               fmt::format("the local memory holds only zeros, and the replicas of {} do not: to "
+                           "bring them back open it with what is there (replicas)",
+                           name())};
+}
+
+}  // namespace perdure::mirror
