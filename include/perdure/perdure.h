@@ -392,6 +392,8 @@ typedef struct perdure_region_options {
   uint32_t rnic_traffic_class;
   bool never_spin;         /* waiting sleeps at once */
   uint8_t reserved_too[3]; /* 0 */
+  uint32_t reconnect_ms;   /* bring back peers that are down, first after so long; 0: none */
+  uint32_t reserved_last;  /* 0 */
 } perdure_region_options;
 
 typedef struct perdure_region perdure_region;
@@ -431,6 +433,10 @@ typedef struct perdure_region_replica_status {
   char large_method[65];
   char profile[128];
   char down_reason[520];
+  uint64_t missed_bytes; /* that are still to be copied to it */
+  bool catching_up;      /* it came back, and does not have everything yet */
+  bool mixed;            /* see RegionReplicaStatus */
+  uint8_t reserved[6];   /* 0 */
 } perdure_region_replica_status;
 
 /* How long calls took. `size` as in perdure_log_options. */
@@ -469,6 +475,8 @@ perdure_code perdure_region_reached(const perdure_region* region,
                                     bool* yes);
 /* Makes progress without waiting. */
 perdure_code perdure_region_poll(perdure_region* region);
+/* The same, and brings back peers that are due (reconnect_ms), which may take this long. */
+perdure_code perdure_region_poll_within(perdure_region* region, uint32_t timeout_ms);
 
 /* 8-byte atomics, of a region with one replica; *before is set on success only. */
 perdure_code perdure_region_fetch_add(perdure_region* region, uint64_t at, uint64_t addend,

@@ -5,10 +5,10 @@
 //   auto ticket = region->write(4096, bytes);
 //   auto done = region->wait(*ticket, perdure::Level::Committed);
 //
-// Every peer holds a replica in a pool of its own, and every update goes to all that are up. A
-// region does not bring replicas to equal: a peer that goes down stays down until the region is
-// opened again, and misses what is written meanwhile. What may be concluded after that, and after a
-// writer that ended without close():
+// Every peer holds a replica in a pool of its own, and every update goes to all that are up. A peer
+// that goes down misses what is written meanwhile, until it is brought back
+// (RegionOptions::reconnect) or the region is opened again. Opening brings no replicas to equal.
+// What may be concluded after that, and after a writer that ended without close():
 //
 //   - An update that was reported Durable survives the power failure of at least one peer, one that
 //     was reported Committed that of `quorum` of them: of all, unless fewer were asked for.
@@ -19,7 +19,9 @@
 //   - If none is, the last writer ended without close() or wrote at Level::Visible, or all replicas
 //     have missed something.
 //     With the quorum of all, each still has every update that was reported Committed. What was
-//     not may be on some, on each as far as it came: whole epochs, and any part of the next.
+//     not may be on some, on each as far as it came: whole epochs, and any part of the next. But
+//     one that RegionStatus calls mixed was just being brought back: each place has what was
+//     reported of that replica or something later, and epochs may be there without earlier ones.
 //   - Bring them to equal: read what matters from the replica of your choice, write it again, wait
 //     until it is committed, then call note_equal().
 #pragma once
@@ -77,6 +79,14 @@ struct RegionOptions {
   /// that; who polls more seldom, at the third poll. After a pause a peer gets half of it to
   /// answer.
   std::chrono::milliseconds peer_timeout{5000};
+  /// Bring back replicas that are down: first this long after the loss, after each failure twice as
+  /// long, up to 16 times that. wait, and poll with a timeout, do it, and may take as long as that
+  /// allows; wait does not end because the quorum is lost then. What was missed is sent again from
+  /// staging memory, and when that is full copied from another replica, beside what is written. A
+  /// replica that was not there when the region was opened, or whose pool was replaced by a blank
+  /// one, is copied as a whole from one that is whole. 0: none comes back. Only with
+  /// Level::Durable.
+  std::chrono::milliseconds reconnect{0};
   /// How long waiting polls before it sleeps.
   std::chrono::microseconds spin{200};
 };
@@ -102,7 +112,10 @@ struct RegionReplicaStatus {
   std::string down_reason;     // empty when up
   bool whole = false;          // up to `resolved` it has everything that was ever reported
   std::uint64_t resolved = 0;  // the last update that has reached the level there
-  ServerProfile profile;       // meaningful when up
+  bool catching_up = false;    // it came back, and does not have everything yet
+  bool mixed = false;          // until it has: see above; or the last writer ended before it had
+  std::uint64_t missed_bytes = 0;  // that are still to be copied to it
+  ServerProfile profile;           // meaningful when up
   std::string small_method;
   std::string large_method;
   std::uint64_t small_bytes_max = 0;  // the largest range that small_method carries
@@ -167,7 +180,9 @@ class Region {
 
   /// Waits until the update, and all before it, have reached `level`: Visible or Durable on at
   /// least one peer, Committed on the quorum.
-  /// Errors   TimedOut (it may still get there: wait again), OutcomeUnknown (it can not any more,
+  /// Errors   TimedOut (it may still get there: wait again; with RegionOptions::reconnect also
+  /// while
+  ///          the quorum is lost), OutcomeUnknown (it can not any more,
   ///          and may be there or not; if another writer has the region, the next write says so),
   ///          Unsupported, InvalidArgument (not a ticket of this region).
   Result<void> wait(const RegionTicket& ticket, Level level,
@@ -181,7 +196,9 @@ class Region {
   /// nothing to wait for calls it now and then. Errors: QuorumLost; Fenced (a newer writer has the
   /// region, as any peer says: where one answers that, no other error is told). To find that out it
   /// may wait, when the quorum is lost, for 200 ms for each peer that is down.
-  Result<void> poll();
+  /// With a timeout it also brings back replicas that are due (RegionOptions::reconnect), and may
+  /// take this long.
+  Result<void> poll(std::chrono::milliseconds timeout = std::chrono::milliseconds(0));
 
   /// 8-byte atomics at a multiple of 8, by the responder's processor; they return what was there
   /// before. What it was, and what it is, survives a power failure then. In order with updates

@@ -25,9 +25,9 @@ struct perdure_region {
   Region region;
 };
 
-PERDURE_CAPI_ENDS_WITH(perdure_region_options, reserved_too);
+PERDURE_CAPI_ENDS_WITH(perdure_region_options, reserved_last);
 PERDURE_CAPI_ENDS_WITH(perdure_region_status, reserved);
-PERDURE_CAPI_ENDS_WITH(perdure_region_replica_status, down_reason);
+PERDURE_CAPI_ENDS_WITH(perdure_region_replica_status, reserved);
 PERDURE_CAPI_ENDS_WITH(perdure_region_times, atomics);
 
 namespace {
@@ -50,6 +50,9 @@ perdure_region_replica_status replica_of(const perdure::RegionReplicaStatus& rep
   give_text(replica.large_method, told.large_method);
   if (replica.up) give_text(perdure::describe(replica.profile), told.profile);
   give_text(replica.down_reason, told.down_reason);
+  told.missed_bytes = replica.missed_bytes;
+  told.catching_up = replica.catching_up;
+  told.mixed = replica.mixed;
   return told;
 }
 
@@ -67,6 +70,7 @@ perdure_code perdure_region_open(const perdure_region_options* options, perdure_
       opened.peer_timeout = std::chrono::milliseconds(given.peer_timeout_ms);
     }
     if (given.spin_us != 0) opened.spin = std::chrono::microseconds(given.spin_us);
+    opened.reconnect = std::chrono::milliseconds(given.reconnect_ms);
     if (given.never_spin) opened.spin = std::chrono::microseconds(0);
     auto result = Region::open(std::move(opened));
     if (!result.ok()) return fail(result.error());
@@ -143,9 +147,13 @@ perdure_code perdure_region_reached(const perdure_region* region,
 }
 
 perdure_code perdure_region_poll(perdure_region* region) {
+  return perdure_region_poll_within(region, 0);
+}
+
+perdure_code perdure_region_poll_within(perdure_region* region, uint32_t timeout_ms) {
   return guarded([&]() -> perdure_code {
     if (region == nullptr) return fail("region must not be NULL");
-    return code_of(region->region.poll());
+    return code_of(region->region.poll(std::chrono::milliseconds(timeout_ms)));
   });
 }
 

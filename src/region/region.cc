@@ -63,6 +63,7 @@ Result<Region> Region::open(RegionOptions options) {
   PERDURE_TRY(peers, state->dialer.dial_replicas(options.peers, options.transport));
   options.peer_timeout = bounded(options.peer_timeout);
   options.spin = bounded(options.spin);
+  options.reconnect = bounded(options.reconnect);
   state->times = Sampled(std::min(options.level, Level::Durable));
   PERDURE_TRY(region,
               region::ReplicatedRegion::open(std::move(peers), options, Clock::monotonic()));
@@ -124,9 +125,9 @@ bool Region::reached(const RegionTicket& ticket, Level level) const {
   return readable() && state_->region->reached(ticket, level);
 }
 
-Result<void> Region::poll() {
+Result<void> Region::poll(std::chrono::milliseconds timeout) {
   if (!usable()) return why_not();
-  auto polled = state_->region->poll();
+  auto polled = state_->region->poll(bounded(timeout));
   state_->times.note(*state_->region);
   return polled;
 }

@@ -103,6 +103,7 @@ Result<RegionStart> decode_start(std::span<const std::byte> bytes) {
   }
   if (start.header) {
     start.state = decode_states(word, copy);
+    start.mixed = load<std::uint64_t>(bytes.data() + kReturnWordAt) != 0;
     return start;
   }
   if (blank) return start;

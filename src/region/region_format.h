@@ -6,6 +6,7 @@
 //   4096    64    copy of the header
 //   6144    8     copy of the state word
 //   8192    8     state word; 0: never written
+//   8256    8     return word: a state word while the replica is brought back; else 0
 //   12288   ..    the user's bytes
 //
 // Header, written once:
@@ -33,6 +34,11 @@
 // not end well. Where either is damaged nobody knows which session was the last here: it is not
 // taken from the other, which may be the older one. A region whose state words are all 0 was never
 // opened, so nothing was ever written.
+//
+// The return word is durable before anything is written to bring a replica back that would mix what
+// it held with what came later, and 0 again when all is there. Anything else found in it: each
+// place has what was reported of it or what came later, and epochs may be there without earlier
+// ones.
 #pragma once
 
 #include <perdure/result.h>
@@ -52,6 +58,7 @@ inline constexpr std::array<std::uint64_t, 2> kHeadersAt = {0, 4096};
 inline constexpr std::uint64_t kMagicBytes = 8;
 inline constexpr std::uint64_t kProbeLineAt = 192;
 inline constexpr std::array<std::uint64_t, 2> kStateWordsAt = {8192, 6144};  // on two pages
+inline constexpr std::uint64_t kReturnWordAt = 8256;
 inline constexpr std::uint64_t kDataAt = 12288;
 
 struct RegionHeader {
@@ -82,6 +89,7 @@ std::optional<ReplicaState> decode_states(std::uint64_t word, std::uint64_t copy
 struct RegionStart {
   std::optional<RegionHeader> header;                  // nothing: the pool is blank
   std::optional<ReplicaState> state = ReplicaState{};  // nothing: damaged
+  bool mixed = false;                                  // it was being brought back
 };
 
 /// Reads the first kDataAt bytes of a pool. Trusts nothing of them.

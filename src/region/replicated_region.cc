@@ -32,12 +32,14 @@ ReplicatedRegion::ReplicatedRegion(const RegionOptions& options, const Clock& cl
       clock_(clock),
       staging_(options.staging_bytes),
       landing_(std::make_unique_for_overwrite<std::byte[]>(kLandingBytes)),
+      copying_(std::make_unique_for_overwrite<std::byte[]>(kLandingBytes)),
       writer_(random_secret()) {}
 
 ReplicatedRegion::~ReplicatedRegion() {
   for (Replica& replica : replicas_) {
     replica.session.close();
     replica.landing.reset();
+    replica.copying.reset();
     replica.staging.reset();
   }
   if (completion_fd_) ::close(*completion_fd_);
@@ -110,22 +112,29 @@ bool ReplicatedRegion::find_newer_writer() {
 /// Takes answers and posts what waits, everywhere. `until`: how long it may wait, if at all, to
 /// follow a drift of a connection.
 void ReplicatedRegion::progress(const std::optional<Deadline>& until) {
-  std::uint64_t everywhere = begun_;
   for (Replica& replica : replicas_) {
     client::DurableSession& session = replica.session;
     if (session.up()) session.poll();
-    while (!replica.flights.empty() && session.has_resolved(replica.flights.front().number)) {
-      replica.resolved = replica.flights.front().update;
-      replica.flights.pop_front();
-    }
+    take_answers(replica);
     if (!session.up()) {
-      replica.flights.clear();
+      note_lost(replica);
       continue;
     }
-    if (until) session.follow_drift(*until);
-    everywhere = std::min(everywhere, replica.resolved);
+    send_what_waits(replica);
+    if (until && session.up()) session.follow_drift(*until);
   }
-  staging_.release(everywhere);
+  copy_on();
+  const std::uint64_t needed = needed_from();
+  while (!kept_.empty() && kept_.front().number < needed) kept_.pop_front();
+  staging_.release(needed - 1);
+}
+
+void ReplicatedRegion::take_answers(Replica& replica) {
+  while (!replica.flights.empty() && replica.session.has_resolved(replica.flights.front().number)) {
+    replica.landed = replica.flights.front().update;
+    replica.flights.pop_front();
+  }
+  if (!replica.missed) replica.resolved = replica.landed;
 }
 
 /// After nothing has come: polls for a while, then sleeps until something may have.
@@ -178,8 +187,9 @@ Result<std::size_t> ReplicatedRegion::check(std::span<const RangeEpoch> epochs) 
 
 /// Whether every session that is up takes another update.
 bool ReplicatedRegion::has_turn() const {
-  return std::all_of(replicas_.begin(), replicas_.end(), [](const Replica& replica) {
-    return !replica.session.up() || replica.session.in_flight() < client::kUpdatesMax;
+  return std::all_of(replicas_.begin(), replicas_.end(), [this](const Replica& replica) {
+    return !replica.session.up() || replica.sent < begun_ ||
+           replica.session.in_flight() < client::kUpdatesMax;
   });
 }
 
@@ -190,8 +200,10 @@ Result<std::span<std::byte>> ReplicatedRegion::make_room(std::size_t bytes) {
     progress();
     if (up() < quorum_) return lost();
     if (has_turn()) {
-      const std::span<std::byte> room = staging_.take(begun_ + 1, bytes);
+      const bool few = kept_.size() < kKeptUpdatesMax;
+      const auto room = few ? staging_.take(begun_ + 1, bytes) : std::span<std::byte>{};
       if (!room.empty()) return room;
+      if (forget_for_one()) continue;
     }
     rest(since, kRestSlice);
   }
@@ -208,34 +220,69 @@ Result<RegionTicket> ReplicatedRegion::write(std::span<const RangeEpoch> epochs)
     }
   }
   ++begun_;
-  begin_everywhere(epochs, room.data());
+  keep(epochs, room.data());
+  begin_everywhere();
   return RegionTicket{begun_, writer_};
 }
 
-/// A replica that does not take it is down.
-void ReplicatedRegion::begin_everywhere(std::span<const RangeEpoch> epochs, std::byte* staged) {
-  items_.clear();
+/// Until every replica has it that is up, or may come back.
+void ReplicatedRegion::keep(std::span<const RangeEpoch> epochs, std::byte* staged) {
+  KeptUpdate& update = kept_.emplace_back();
+  update.number = begun_;
+  update.staged = staged;
   for (const RangeEpoch epoch : epochs) {
     for (const RangeWrite& range : epoch) {
-      items_.push_back({kDataAt + range.at, {staged, range.bytes.size(), nullptr}});
-      staged += range.bytes.size();
+      update.ranges.push_back({range.at, range.at + range.bytes.size()});
     }
+    update.epoch_ends.push_back(update.ranges.size());
+  }
+}
+
+void ReplicatedRegion::begin_everywhere() {
+  const KeptUpdate& update = kept_.back();
+  for (std::size_t index = 0; index < replicas_.size(); ++index) {
+    Replica& replica = replicas_[index];
+    if (!replica.session.up()) {
+      if (replica.missed) note_missed(replica, update);
+      continue;
+    }
+    if (replica.sent + 1 != begun_) continue;  // it has its turn when it has caught up
+    if (replica.missed) note_sent(index, update);
+    send(replica, update);
+  }
+}
+
+/// A replica that does not take it is down.
+void ReplicatedRegion::send(Replica& replica, const KeptUpdate& update) {
+  items_.clear();
+  std::byte* staged = update.staged;
+  for (const Extent& range : update.ranges) {
+    const std::uint64_t length = range.end - range.begin;
+    items_.push_back({kDataAt + range.begin, {staged, length, replica.staging.get()}});
+    staged += length;
   }
   ranges_.clear();
   std::size_t first = 0;
-  for (const RangeEpoch epoch : epochs) {
-    ranges_.push_back(client::Ranges(items_).subspan(first, epoch.size()));
-    first += epoch.size();
+  for (const std::size_t end : update.epoch_ends) {
+    ranges_.push_back(client::Ranges(items_).subspan(first, end - first));
+    first = end;
   }
-  for (Replica& replica : replicas_) {
-    if (!replica.session.up()) continue;
-    for (persist::UpdateItem& item : items_) item.data.memory = replica.staging.get();
-    const auto number = replica.session.update(ranges_);
-    if (number.ok()) {
-      replica.flights.push_back({begun_, *number});
-    } else if (replica.session.up()) {
-      replica.session.mark_down(number.error());
-    }
+  replica.sent = update.number;
+  replica.sent_most = std::max(replica.sent_most, update.number);
+  const auto number = replica.session.update(ranges_);
+  if (number.ok()) {
+    replica.flights.push_back({update.number, *number});
+  } else if (replica.session.up()) {
+    replica.session.mark_down(number.error());
+  }
+}
+
+/// What came while it was away, in its order.
+void ReplicatedRegion::send_what_waits(Replica& replica) {
+  if (replica.connecting) return;
+  while (replica.session.up() && replica.sent < begun_ &&
+         replica.session.in_flight() < client::kUpdatesMax) {
+    send(replica, kept(replica.sent + 1));
   }
 }
 
@@ -250,7 +297,9 @@ Result<void> ReplicatedRegion::wait(const RegionTicket& ticket, Level level, Nan
   for (;;) {
     progress(deadline);
     if (reached(ticket, level)) return {};
-    if (!can_reach(ticket, level)) {
+    bring_back(deadline);
+    const bool waits_for_it = options_.reconnect > std::chrono::milliseconds(0);
+    if (!can_reach(ticket, level) && (!waits_for_it || find_newer_writer())) {
       return Error{ErrorCode::OutcomeUnknown,
                    fmt::format("update {} is not {}, and may be there or not; {}", ticket.number,
                                to_string(level), lost().message)};
@@ -263,9 +312,13 @@ Result<void> ReplicatedRegion::wait(const RegionTicket& ticket, Level level, Nan
   }
 }
 
-Result<void> ReplicatedRegion::poll() {
+Result<void> ReplicatedRegion::poll(Nanoseconds timeout) {
   progress();
   check_timeouts();
+  if (timeout > Nanoseconds{0}) {
+    bring_back(Deadline(clock_, timeout));
+    progress();
+  }
   if (up() < quorum_) return lost();
   return {};
 }
@@ -294,8 +347,10 @@ Result<std::uint64_t> ReplicatedRegion::atomic(persist::Atomic what) {
   Replica& replica = replicas_.front();
   client::DurableSession& session = replica.session;
   const Nanoseconds since = clock_.now();
-  while (session.up() && !has_turn()) {
+  while (session.up() && (!has_turn() || replica.catching_up || replica.sent != begun_)) {
     progress();
+    bring_back(Deadline(clock_, options_.peer_timeout));
+    if (fenced_) return *fenced_;
     rest(since, kRestSlice);
   }
   auto number = session.atomic(what);
@@ -321,7 +376,7 @@ Result<void> ReplicatedRegion::read(std::uint64_t at, std::span<std::byte> into,
     // One that has every update that was reported: the furthest of those that are whole.
     const auto worse = [](const Replica& one, const Replica& other) {
       const auto rank = [](const Replica& each) {
-        return std::tuple(each.session.up(), each.whole, each.resolved);
+        return std::tuple(each.session.up(), !each.catching_up, each.whole, each.resolved);
       };
       return rank(one) < rank(other);
     };
@@ -359,21 +414,27 @@ Result<int> ReplicatedRegion::completion_fd() {
   completion_fd_ = all;
   for (Replica& replica : replicas_) {
     if (!replica.session.up()) continue;
-    const int one = replica.session.endpoint()->wait_fd();
-    epoll_event event{};
-    event.events = EPOLLIN;
-    const bool there = one >= 0;
-    // When its connection ends, the kernel takes the descriptor out.
-    if (there && ::epoll_ctl(all, EPOLL_CTL_ADD, one, &event) == 0) continue;
-    const Error why = there ? errno_error("epoll_ctl", errno)
-                            : Error{ErrorCode::Unsupported,
-                                    fmt::format("the device of {} has no descriptor to wait on",
-                                                replica.session.peer().name())};
-    ::close(all);
-    completion_fd_.reset();
-    return why;
+    if (const auto watched = watch(all, replica); !watched) {
+      ::close(all);
+      completion_fd_.reset();
+      return watched.error();
+    }
   }
   return all;
+}
+
+/// When its connection ends, the kernel takes the descriptor out.
+Result<void> ReplicatedRegion::watch(int all, Replica& replica) {
+  const int one = replica.session.endpoint()->wait_fd();
+  if (one < 0) {
+    return Error{ErrorCode::Unsupported,
+                 fmt::format("the device of {} has no descriptor to wait on",
+                             replica.session.peer().name())};
+  }
+  epoll_event event{};
+  event.events = EPOLLIN;
+  if (::epoll_ctl(all, EPOLL_CTL_ADD, one, &event) != 0) return errno_error("epoll_ctl", errno);
+  return {};
 }
 
 bool ReplicatedRegion::arm() {
@@ -389,8 +450,9 @@ Result<void> ReplicatedRegion::drain(const Deadline& deadline) {
   const Nanoseconds since = clock_.now();
   for (;;) {
     progress(deadline);
+    bring_back(deadline);
     const auto behind = std::find_if(replicas_.begin(), replicas_.end(), [&](const auto& each) {
-      return each.session.up() && !each.session.idle();
+      return each.session.up() && (!each.session.idle() || each.sent != begun_ || returns(each));
     });
     if (behind == replicas_.end()) return {};
     if (deadline.passed()) {
@@ -406,10 +468,14 @@ Result<void> ReplicatedRegion::note_equal() {
   PERDURE_TRY_VOID(drain(Deadline(clock_, std::chrono::hours(1))));
   if (up() < quorum_) return lost();
   for (Replica& replica : replicas_) {
-    if (!replica.session.up()) continue;
+    if (!replica.session.up() || replica.missed) continue;
     replica.whole = may_know();
     if (auto written = write_state(replica, false); !written && replica.session.up()) {
       replica.session.mark_down(written.error());
+    }
+    if (!replica.mixed || !replica.session.up()) continue;
+    if (auto said = mark_mixed(replica, false); !said && replica.session.up()) {
+      replica.session.mark_down(said.error());
     }
   }
   return up() < quorum_ ? Result<void>(lost()) : Result<void>{};
@@ -421,7 +487,7 @@ Result<void> ReplicatedRegion::close(Nanoseconds timeout) {
   // What is only visible may be lost here and not there: such a session leaves no end behind.
   const bool lasts = options_.level == Level::Durable || begun_ == 0;
   for (Replica& replica : replicas_) {
-    if (!replica.session.up() || !lasts) continue;
+    if (!replica.session.up() || replica.missed || !lasts) continue;
     replica.session.set_deadline(deadline);
     if (auto written = write_state(replica, true); !written && replica.session.up()) {
       replica.session.mark_down(written.error());
@@ -453,13 +519,17 @@ RegionStatus ReplicatedRegion::status() const {
     if (!each.up && session.down_reason()) each.down_reason = session.down_reason()->message;
     each.whole = replica.whole;
     each.resolved = replica.resolved;
+    each.mixed = replica.mixed;
+    each.catching_up = replica.catching_up;
+    each.missed_bytes = replica.missed ? replica.missed->bytes() : 0;
     if (session.up()) {
       each.profile = session.connection().pool.profile;
       each.small_method = session.small_method().name;
       each.large_method = session.large_method().name;
       each.small_bytes_max = session.small_bytes_max();
     }
-    status.may_differ = status.may_differ || !each.up || (!each.whole && replicas_.size() > 1);
+    status.may_differ =
+        status.may_differ || !each.up || each.catching_up || (!each.whole && replicas_.size() > 1);
     status.replicas.push_back(std::move(each));
   }
   return status;

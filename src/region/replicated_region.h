@@ -8,6 +8,7 @@
 #include "client/durable_session.h"
 #include "client/staging_ring.h"
 #include "core/clock.h"
+#include "region/missed_ranges.h"
 #include "region/region_format.h"
 
 #include <deque>
@@ -23,6 +24,8 @@ namespace perdure::region {
 inline constexpr std::size_t kReplicasMax = 16;
 inline constexpr std::size_t kRangesMax = 65536;         // of one update
 inline constexpr std::size_t kLandingBytes = 64 * 1024;  // of one READ
+inline constexpr std::size_t kKeptUpdatesMax = 4096;     // for replicas that do not have them yet
+static_assert(kKeptUpdatesMax > client::kUpdatesMax);
 static_assert(kLandingBytes >= kDataAt);
 
 /// Threads: one caller at a time.
@@ -44,7 +47,7 @@ class ReplicatedRegion {
     return wait({begun_, writer_}, level, timeout);
   }
   bool reached(const RegionTicket& ticket, Level level) const;
-  Result<void> poll();
+  Result<void> poll(Nanoseconds timeout = Nanoseconds{0});
   Result<std::uint64_t> atomic(persist::Atomic what);
   Result<void> read(std::uint64_t at, std::span<std::byte> into, std::size_t replica);
   Result<int> completion_fd();
@@ -58,6 +61,22 @@ class ReplicatedRegion {
     std::uint64_t update = 0;  // of the region
     std::uint64_t number = 0;  // of the session
   };
+  /// An update that not every replica has, whose bytes are still staged.
+  struct KeptUpdate {
+    std::uint64_t number = 0;
+    std::byte* staged = nullptr;
+    std::vector<Extent> ranges;
+    std::vector<std::size_t> epoch_ends;  // in ranges
+  };
+  /// Bytes that are on their way from one replica to another that lacks them.
+  struct Copy {
+    std::size_t source = 0;
+    std::size_t target = 0;
+    Extent piece;
+    std::uint64_t number = 0;  // of the session that has it now
+    bool writing = false;      // else it is READ
+    bool overtaken = false;    // an update of these bytes has been sent to the target meanwhile
+  };
   struct Replica {
     Replica(std::unique_ptr<client::Peer> peer,
             const client::DurableSessionOptions& session_options)
@@ -65,6 +84,7 @@ class ReplicatedRegion {
 
     std::unique_ptr<fabric::Memory> staging;
     std::unique_ptr<fabric::Memory> landing;
+    std::unique_ptr<fabric::Memory> copying;
     client::DurableSession session;
     std::string uuid;                    // of its pool
     std::uint64_t bytes = 0;             // of it, behind what a region says of itself
@@ -72,8 +92,20 @@ class ReplicatedRegion {
     RegionStart start;
     bool whole = false;
     std::deque<Flight> flights;
-    std::uint64_t resolved = 0;         // the last update of the region that has
-    std::optional<Deadline> ask_again;  // while it is down: who writes
+    std::uint64_t sent = 0;              // the last update that its session was given
+    std::uint64_t sent_most = 0;         // over any connection
+    std::uint64_t landed = 0;            // that has resolved on its session, or is in `missed`
+    std::uint64_t resolved = 0;          // the same, where nothing is missed
+    bool joined = false;                 // it has, or misses, every update of this opening
+    bool connecting = false;             // it is being brought back, and is given nothing yet
+    bool catching_up = false;            // it came back, and has not had all that it had missed
+    bool mixed = false;                  // its return word is set
+    bool mixed_before = false;           // and was when the region was opened
+    bool all_copied = false;             // what it misses is everything
+    std::uint64_t behind = 0;            // what it has to have before its return is over
+    std::uint64_t missed_until = 0;      // what a replica must have to be copied from
+    std::optional<MissedRanges> missed;  // what is not staged any more; nothing: it all is
+    std::optional<Deadline> ask_again;   // while it is down: who writes
   };
 
   ReplicatedRegion(const RegionOptions& options, const Clock& clock);
@@ -104,10 +136,43 @@ class ReplicatedRegion {
   Result<std::size_t> check(std::span<const RangeEpoch> epochs) const;
   Result<std::span<std::byte>> make_room(std::size_t bytes);
   bool has_turn() const;
-  void begin_everywhere(std::span<const RangeEpoch> epochs, std::byte* staged);
+  void keep(std::span<const RangeEpoch> epochs, std::byte* staged);
+  void begin_everywhere();
+  void send(Replica& replica, const KeptUpdate& update);
+  void send_what_waits(Replica& replica);
+  void take_answers(Replica& replica);
   void progress(const std::optional<Deadline>& until = std::nullopt);
   Result<void> await(Replica& replica, std::uint64_t number);
   void check_timeouts();
+
+  // Replicas that come back, and what they have missed.
+  bool comes_back(const Replica& replica) const {
+    return options_.reconnect > std::chrono::milliseconds(0) && replica.joined;
+  }
+  bool in_flight_at(const Replica& replica) const { return replica.sent != replica.landed; }
+  const KeptUpdate& kept(std::uint64_t number) const {
+    return kept_[number - kept_.front().number];
+  }
+  std::uint64_t needed_from() const;
+  bool forget_for_one();
+  void note_missed(Replica& replica, const KeptUpdate& update);
+  void note_sent(std::size_t index, const KeptUpdate& update);
+  void note_lost(Replica& replica);
+  bool overlaps_itself(std::uint64_t after, std::uint64_t until) const;
+  void bring_back(const Deadline& deadline);
+  Result<void> come_back(Replica& replica, const Deadline& deadline);
+  Result<void> ask_for_pool(Replica& replica, const Deadline& deadline);
+  Result<void> connect(Replica& replica);
+  Result<void> take_up(Replica& replica);
+  Result<void> adopt(Replica& replica, const RegionStart& start);
+  Result<void> mark_mixed(Replica& replica, bool mixed);
+  void end_return(Replica& replica);
+  std::optional<std::size_t> source_for(const Replica& target) const;
+  bool returns(const Replica& replica) const;
+  void copy_on();
+  void begin_copy();
+  void put_back_copy();
+  Result<void> watch(int all, Replica& replica);
   void rest(Nanoseconds since, Nanoseconds slice);
   bool answer_due(const Replica& replica) const {
     return replica.session.up() && !replica.session.idle();
@@ -118,12 +183,16 @@ class ReplicatedRegion {
   const Clock& clock_;
   client::StagingRing staging_;
   std::unique_ptr<std::byte[]> landing_;  // of READs
+  std::unique_ptr<std::byte[]> copying_;  // of what is copied from one replica to another
   std::vector<Replica> replicas_;         // connections go before the memory that they name
   std::size_t quorum_ = 0;
   std::uint64_t bytes_ = 0;
   Epoch epoch_;
   std::uint64_t writer_ = 0;
+  RegionHeader header_;
   std::uint64_t begun_ = 0;
+  std::deque<KeptUpdate> kept_;  // up to begun_, one after the other
+  std::optional<Copy> copy_;
   std::optional<Error> fenced_;  // by a newer writer
   std::optional<int> completion_fd_;
   std::vector<persist::UpdateItem> items_;  // scratch of write

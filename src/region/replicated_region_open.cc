@@ -24,6 +24,11 @@ Result<void> validate(const RegionOptions& options, std::size_t peers) {
                     "needed than there are",
                     options.quorum, peers, kReplicasMax)};
   }
+  if (options.level == Level::Visible && options.reconnect > std::chrono::milliseconds(0)) {
+    return Error{ErrorCode::InvalidArgument,
+                 "a peer of a region for visible may have lost what was resolved there, so none is "
+                 "brought back: leave reconnect at 0, or open it for durable"};
+  }
   if (options.level != Level::Visible && options.level != Level::Durable) {
     return Error{ErrorCode::InvalidArgument,
                  fmt::format("level '{}'; a region is opened for visible or durable",
@@ -55,11 +60,11 @@ Result<std::unique_ptr<ReplicatedRegion>> ReplicatedRegion::open(
   if (exists) PERDURE_TRY_VOID(region->check_members());
   PERDURE_TRY_VOID(region->open_sessions());
   if (!exists) {
-    const RegionHeader header{static_cast<std::uint32_t>(region->replicas_.size()),
-                              static_cast<std::uint32_t>(region->quorum_), random_secret(),
-                              region->bytes_};
+    region->header_ =
+        RegionHeader{static_cast<std::uint32_t>(region->replicas_.size()),
+                     static_cast<std::uint32_t>(region->quorum_), random_secret(), region->bytes_};
     for (Replica& replica : region->replicas_) {
-      replica.start.header = header;
+      replica.start.header = region->header_;
       PERDURE_TRY_VOID(region->claim(replica));
     }
   }
@@ -76,6 +81,7 @@ client::DurableSessionOptions ReplicatedRegion::session_options() const {
   session.probe_line = kProbeLineAt;
   session.ranges_again = true;
   session.timeout = options_.peer_timeout;
+  session.reconnect = options_.reconnect;
   session.clock = &clock_;
   return session;
 }
@@ -196,8 +202,8 @@ Result<void> ReplicatedRegion::check_members() {
     if (!replica.start.header) {
       replica.session.mark_down(
           {ErrorCode::InvalidArgument,
-           "its pool holds nothing, and the others hold a region: it was replaced, and a region "
-           "does not bring replicas to equal"});
+           "its pool holds nothing, and the others hold a region: it was replaced; opening brings "
+           "no replicas to equal, RegionOptions::reconnect does"});
       continue;
     }
     if (!header) header = replica.start.header;
@@ -215,6 +221,7 @@ Result<void> ReplicatedRegion::check_members() {
                              options_.quorum == 0 ? quorum_ : options_.quorum)};
   }
   bytes_ = header->bytes;
+  header_ = *header;
   for (Replica& replica : replicas_) {
     if (replica.session.down_reason() || replica.bytes >= bytes_) continue;
     replica.session.mark_down(
@@ -258,8 +265,13 @@ Result<void> ReplicatedRegion::open_sessions() {
   return check_opened();
 }
 
-Result<void> ReplicatedRegion::open_session(Replica& replica) {
+/// Opens its session, registers what its updates lie in, and measures and plans it.
+Result<void> ReplicatedRegion::connect(Replica& replica) {
   client::DurableSession& session = replica.session;
+  session.close();
+  replica.staging.reset();
+  replica.landing.reset();
+  replica.copying.reset();
   control::SessionRequest request;
   request.pool = options_.pool;
   request.write = true;
@@ -277,7 +289,14 @@ Result<void> ReplicatedRegion::open_session(Replica& replica) {
   replica.staging = std::move(staging);
   PERDURE_TRY(landing, session.register_memory({landing_.get(), kLandingBytes}));
   replica.landing = std::move(landing);
-  PERDURE_TRY_VOID(session.prepare(true));
+  PERDURE_TRY(copying, session.register_memory({copying_.get(), kLandingBytes}));
+  replica.copying = std::move(copying);
+  return session.prepare(true);
+}
+
+Result<void> ReplicatedRegion::open_session(Replica& replica) {
+  client::DurableSession& session = replica.session;
+  PERDURE_TRY_VOID(connect(replica));
   // Nobody else writes from here on; but somebody may have, since it was looked at.
   PERDURE_TRY(read, session.read(0, {landing_.get(), kDataAt, replica.landing.get()}));
   PERDURE_TRY_VOID(await(replica, read));
@@ -317,9 +336,11 @@ Result<void> ReplicatedRegion::begin_session() {
     const bool ended_well = newest == Epoch{} || (state && state->closed && state->whole);
     const bool was_whole = state && state->epoch == newest && ended_well;
     replica.whole = replicas_.size() == 1 || (known && was_whole);
+    replica.mixed = replica.mixed_before = replica.start.mixed;
     if (auto written = write_state(replica, false); !written) {
       if (replica.session.up()) replica.session.mark_down(written.error());
     }
+    replica.joined = replica.session.up();
   }
   return check_opened();
 }

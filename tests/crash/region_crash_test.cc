@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <map>
 #include <memory>
 #include <vector>
 
@@ -18,6 +17,7 @@
 #include "server/served_pool.h"
 #include "testing/soak.h"
 #include "testing/world_server.h"
+#include "tests/crash/region_history.h"
 
 namespace perdure::region {
 namespace {
@@ -34,11 +34,7 @@ std::uint64_t persistent_bytes(const ServerProfile& profile) {
                                                        : 0;
 }
 
-struct Write {
-  std::uint64_t update = 0;  // 0: it was there
-  std::uint32_t epoch = 0;
-  std::uint64_t tag = 0;
-};
+using Write = test::RegionWrite;
 
 std::vector<ServerProfile> profiles() {
   std::vector<ServerProfile> all;
@@ -127,7 +123,6 @@ class Lives {
     smaller_ =
         *test::WorldServer::start(world_, "smaller", profile, {kPool, kPoolBytes / 2, {32, 2048}});
     client_ = &world_.add_machine("client", profile);
-    for (auto& writes : place_) writes.push_back({});
     reported_.resize(replicas);
     stale_.resize(replicas);
   }
@@ -293,7 +288,7 @@ class Lives {
     }
     std::vector<RangeEpoch> spans(epochs.begin(), epochs.end());
     // Before it is begun: the power may fail in the middle.
-    for (const auto& [granule, write] : written) place_[granule].push_back(write);
+    for (const auto& [granule, write] : written) history_.add(granule, write);
     const auto ticket = region_->write(spans);
     if (ticket.ok()) {
       last_ticket_ = *ticket;
@@ -303,10 +298,7 @@ class Lives {
     }
     ASSERT_EQ(ticket.code(), ErrorCode::QuorumLost) << ticket.error().message;
     ASSERT_EQ(region_->status().begun + 1, number);
-    for (const auto& each : written) {
-      std::erase_if(place_[each.first],
-                    [&](const Write& had) { return had.tag == each.second.tag; });
-    }
+    for (const auto& each : written) history_.take_back(each.first, each.second.tag);
     ++seen_.quorums_lost;
     course_[Seen::kLost] = 1;
     over_ = true;
@@ -337,46 +329,13 @@ class Lives {
                                kDataAt + granule * kGranule);
   }
 
-  /// The place of what a replica holds in the history of a granule.
-  std::size_t found(std::size_t replica, std::size_t granule) {
-    const auto& writes = place_[granule];
-    const std::uint64_t tag = tag_of(replica, granule);
-    for (std::size_t index = writes.size(); index-- > 0;) {
-      if (writes[index].tag == tag) return index;
-    }
-    broken(fmt::format("replica {}, granule {} holds what nobody wrote", replica, granule));
-    return 0;
+  test::RegionHistory::TagOf tags_of(std::size_t replica) const {
+    return [this, replica](std::size_t granule) { return tag_of(replica, granule); };
   }
 
   /// Whether a replica has everything up to an update.
-  bool has_all(std::size_t replica, std::uint64_t update) {
-    for (std::size_t granule = 0; granule < kGranules; ++granule) {
-      const auto& writes = place_[granule];
-      std::size_t least = writes.size() - 1;
-      while (least > 0 && writes[least].update > update) --least;
-      if (found(replica, granule) < least) return false;
-    }
-    return true;
-  }
-
-  /// Nothing of a later epoch is there without all of the earlier ones.
-  bool keeps_order(std::size_t replica) {
-    std::map<std::uint64_t, std::uint32_t> shown;    // by update: the last epoch that is there
-    std::map<std::uint64_t, std::uint32_t> lacking;  // and the first of which something is not
-    for (std::size_t granule = 0; granule < kGranules; ++granule) {
-      const auto& writes = place_[granule];
-      const std::size_t at = found(replica, granule);
-      const Write& held = writes[at];
-      if (held.update != 0) shown[held.update] = std::max(shown[held.update], held.epoch);
-      for (std::size_t later = at + 1; later < writes.size(); ++later) {
-        const auto [place, is_new] = lacking.emplace(writes[later].update, writes[later].epoch);
-        if (!is_new) place->second = std::min(place->second, writes[later].epoch);
-      }
-    }
-    return std::all_of(shown.begin(), shown.end(), [&](const auto& each) {
-      const auto lacks = lacking.find(each.first);
-      return lacks == lacking.end() || lacks->second >= each.second;
-    });
+  bool has_all(std::size_t replica, std::uint64_t update) const {
+    return history_.has_all(tags_of(replica), update);
   }
 
   void broken(const std::string& promise) {
@@ -399,7 +358,11 @@ class Lives {
         broken(fmt::format("replica {} lost something of {} updates that were reported of it",
                            replica, reported_[replica]));
       }
-      if (!keeps_order(replica)) broken("an epoch is there without the one before it");
+      if (const auto word = history_.stranger(tags_of(replica))) {
+        broken(fmt::format("replica {}, granule {} holds what nobody wrote", replica, *word));
+      }
+      if (!history_.keeps_order(tags_of(replica)))
+        broken("an epoch is there without the one before it");
       with_committed += has_all(replica, committed_) ? 1 : 0;
     }
     if (with_committed < quorum_) broken("what was committed is on fewer than the quorum");
@@ -449,7 +412,7 @@ class Lives {
     const auto noted = region_->note_equal();
     ASSERT_TRUE(noted.ok()) << noted.error().message;
     for (std::size_t granule = 0; granule < kGranules; ++granule) {
-      place_[granule] = {{0, 0, load<std::uint64_t>(all.data() + granule * kGranule)}};
+      history_.begin_again(granule, load<std::uint64_t>(all.data() + granule * kGranule));
     }
     std::fill(reported_.begin(), reported_.end(), 0);
     committed_ = 0;
@@ -466,8 +429,8 @@ class Lives {
   fabric::emu::Machine* client_ = nullptr;
   std::size_t quorum_ = 0;
   std::unique_ptr<ReplicatedRegion> region_;
-  std::array<std::vector<Write>, kGranules> place_;  // by granule: who wrote it, in order
-  std::vector<std::uint64_t> reported_;              // by replica: the last update
+  test::RegionHistory history_{kGranules};
+  std::vector<std::uint64_t> reported_;  // by replica: the last update
   RegionTicket last_ticket_;
   std::uint64_t committed_ = 0;
   std::uint64_t last_tag_ = 0;

@@ -1,0 +1,108 @@
+// MissedRanges: which bytes of a region a replica lacks, while it is away and while they are
+// copied.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <map>
+
+namespace perdure::region {
+
+/// Bytes of a region.
+struct Extent {
+  std::uint64_t begin = 0;
+  std::uint64_t end = 0;
+  bool overlaps(const Extent& other) const { return begin < other.end && other.begin < end; }
+};
+
+/// Never less than what was added and not taken out; more where there would be too many pieces.
+/// Threads: one caller at a time.
+class MissedRanges {
+ public:
+  /// So many are remembered apart from each other.
+  static constexpr std::size_t kPiecesMax = 4096;
+
+  void add(Extent extent) {
+    auto next = pieces_.upper_bound(extent.begin);
+    if (next != pieces_.begin()) {
+      const auto before = std::prev(next);
+      if (before->second >= extent.begin) {
+        extent.begin = before->first;
+        next = before;
+      }
+    }
+    while (next != pieces_.end() && next->first <= extent.end) {
+      if (next->second > extent.end) extent.end = next->second;
+      bytes_ -= next->second - next->first;
+      next = pieces_.erase(next);
+    }
+    pieces_.emplace(extent.begin, extent.end);
+    bytes_ += extent.end - extent.begin;
+    if (pieces_.size() > kPiecesMax) join_neighbours();
+  }
+
+  /// It need not be copied any more. False: it is kept, since that would be too many pieces.
+  bool remove(Extent extent) {
+    auto piece = pieces_.upper_bound(extent.begin);
+    if (piece != pieces_.begin()) --piece;
+    while (piece != pieces_.end() && piece->first < extent.end) {
+      const Extent held{piece->first, piece->second};
+      if (!held.overlaps(extent)) {
+        ++piece;
+        continue;
+      }
+      const bool splits = held.begin < extent.begin && extent.end < held.end;
+      if (splits && pieces_.size() >= kPiecesMax) return false;
+      bytes_ -= held.end - held.begin;
+      piece = pieces_.erase(piece);
+      if (held.begin < extent.begin) insert({held.begin, extent.begin});
+      if (extent.end < held.end) insert({extent.end, held.end});
+    }
+    return true;
+  }
+
+  /// The first bytes of it, at most so many, are taken out. Requires that it is not empty.
+  Extent take(std::uint64_t bytes_max) {
+    const auto first = pieces_.begin();
+    const Extent held{first->first, first->second};
+    const Extent taken{held.begin,
+                       held.end - held.begin > bytes_max ? held.begin + bytes_max : held.end};
+    bytes_ -= held.end - held.begin;
+    pieces_.erase(first);
+    if (taken.end < held.end) insert({taken.end, held.end});
+    return taken;
+  }
+
+  bool touches(const Extent& extent) const {
+    auto piece = pieces_.lower_bound(extent.end);
+    if (piece == pieces_.begin()) return false;
+    return std::prev(piece)->second > extent.begin;
+  }
+
+  bool empty() const { return pieces_.empty(); }
+  std::uint64_t bytes() const { return bytes_; }
+  std::size_t pieces() const { return pieces_.size(); }
+
+ private:
+  void insert(const Extent& extent) {
+    pieces_.emplace(extent.begin, extent.end);
+    bytes_ += extent.end - extent.begin;
+  }
+
+  /// Each two become one, with what is between them.
+  void join_neighbours() {
+    for (auto piece = pieces_.begin(); piece != pieces_.end(); ++piece) {
+      const auto next = std::next(piece);
+      if (next == pieces_.end()) break;
+      bytes_ += next->first - piece->second;
+      piece->second = next->second;
+      pieces_.erase(next);
+    }
+  }
+
+  std::map<std::uint64_t, std::uint64_t> pieces_;  // by begin: end; they do not touch
+  std::uint64_t bytes_ = 0;
+};
+
+}  // namespace perdure::region

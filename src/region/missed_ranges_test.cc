@@ -1,0 +1,92 @@
+// What is missed is never forgotten, and little more is copied.
+#include "region/missed_ranges.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "core/random.h"
+
+namespace perdure::region {
+namespace {
+
+constexpr std::uint64_t kBytes = 400;
+
+/// What take returns of it, piece after piece.
+std::vector<bool> taken(MissedRanges missed, std::uint64_t bytes_max) {
+  std::vector<bool> bytes(kBytes);
+  while (!missed.empty()) {
+    const Extent piece = missed.take(bytes_max);
+    EXPECT_LT(piece.begin, piece.end);
+    EXPECT_LE(piece.end - piece.begin, bytes_max);
+    for (std::uint64_t at = piece.begin; at < piece.end; ++at) bytes[at] = true;
+  }
+  EXPECT_EQ(missed.bytes(), 0u);
+  return bytes;
+}
+
+TEST(MissedRanges, AreWhatWasAddedLessWhatWasTakenOut) {
+  Random random(1);
+  for (int round = 0; round < 200; ++round) {
+    MissedRanges missed;
+    std::vector<bool> expected(kBytes);
+    for (int step = 0; step < 40; ++step) {
+      const std::uint64_t begin = random.below(kBytes);
+      const Extent extent{begin, begin + 1 + random.below(kBytes - begin)};
+      const bool adds = random.below(2) == 0;
+      if (adds) {
+        missed.add(extent);
+      } else {
+        EXPECT_TRUE(missed.remove(extent));
+      }
+      for (std::uint64_t at = extent.begin; at < extent.end; ++at) expected[at] = adds;
+      std::uint64_t bytes = 0;
+      for (const bool each : expected) bytes += each ? 1 : 0;
+      ASSERT_EQ(missed.bytes(), bytes);
+      const std::uint64_t at = random.below(kBytes - 5);
+      const auto from = expected.begin() + static_cast<std::ptrdiff_t>(at);
+      ASSERT_EQ(missed.touches({at, at + 5}), std::find(from, from + 5, true) != from + 5);
+    }
+    ASSERT_EQ(taken(missed, 1 + random.below(100)), expected);
+  }
+}
+
+// Expect: pieces are joined, and what is between them counts as missed.
+TEST(MissedRanges, OfTooManyPiecesNoneIsForgotten) {
+  MissedRanges missed;
+  for (std::uint64_t piece = 0; piece < 3 * MissedRanges::kPiecesMax; ++piece) {
+    missed.add({10 * piece, 10 * piece + 1});
+    ASSERT_LE(missed.pieces(), MissedRanges::kPiecesMax);
+  }
+  const std::uint64_t bytes = missed.bytes();
+  EXPECT_GE(bytes, 3 * MissedRanges::kPiecesMax);
+  std::vector<bool> held(30 * MissedRanges::kPiecesMax);
+  std::uint64_t counted = 0;
+  while (!missed.empty()) {
+    const Extent piece = missed.take(64);
+    counted += piece.end - piece.begin;
+    for (std::uint64_t at = piece.begin; at < piece.end; ++at) held[at] = true;
+  }
+  EXPECT_EQ(counted, bytes);
+  for (std::uint64_t piece = 0; piece < 3 * MissedRanges::kPiecesMax; ++piece) {
+    ASSERT_TRUE(held[10 * piece]);
+  }
+}
+
+// A hole in each of as many pieces as there may be would make more. Expect: it says that it kept
+// what it was to take out.
+TEST(MissedRanges, WhatWouldSplitTooOftenIsKept) {
+  MissedRanges missed;
+  for (std::uint64_t piece = 0; piece < MissedRanges::kPiecesMax; ++piece) {
+    missed.add({10 * piece, 10 * piece + 5});
+  }
+  const std::uint64_t bytes = missed.bytes();
+  EXPECT_FALSE(missed.remove({2, 3}));
+  EXPECT_EQ(missed.bytes(), bytes);
+  EXPECT_TRUE(missed.remove({0, 3}));
+  EXPECT_EQ(missed.bytes(), bytes - 3);
+}
+
+}  // namespace
+}  // namespace perdure::region

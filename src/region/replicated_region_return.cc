@@ -1,0 +1,333 @@
+// Replicas that come back: what they have missed is sent again from staging, in its order, or,
+// where that is gone, copied from a replica that has it.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/assert.h"
+#include "core/bytes.h"
+#include "core/log_message.h"
+#include "core/try.h"
+#include "region/replicated_region.h"
+
+namespace perdure::region {
+namespace {
+
+/// A try that took long and failed is repeated after so many times what it took.
+constexpr int kTryAgainTimes = 8;
+
+}  // namespace
+
+/// The first update whose bytes are still needed.
+std::uint64_t ReplicatedRegion::needed_from() const {
+  std::uint64_t from = begun_ + 1;
+  for (const Replica& replica : replicas_) {
+    const bool waits = replica.session.up() || (comes_back(replica) && !replica.missed);
+    if (waits) from = std::min(from, replica.landed + 1);
+  }
+  return from;
+}
+
+/// Staging is full of what waits for a replica that is down: from now on it is remembered for that
+/// one which bytes it lacks, and no longer what they are. False: it is not full of that.
+bool ReplicatedRegion::forget_for_one() {
+  Replica* furthest = nullptr;
+  for (Replica& replica : replicas_) {
+    const bool waits = replica.session.up() || (comes_back(replica) && !replica.missed);
+    if (!waits || replica.landed == begun_) continue;
+    const bool behind = furthest == nullptr || replica.landed < furthest->landed ||
+                        (replica.landed == furthest->landed && replica.session.up());
+    if (behind) furthest = &replica;
+  }
+  if (furthest == nullptr || furthest->session.up()) return false;
+  furthest->missed.emplace();
+  while (furthest->landed < begun_) note_missed(*furthest, kept(furthest->landed + 1));
+  return true;
+}
+
+void ReplicatedRegion::note_missed(Replica& replica, const KeptUpdate& update) {
+  for (const Extent& range : update.ranges) replica.missed->add(range);
+  replica.missed_until = begun_;
+  replica.landed = update.number;
+}
+
+/// A replica that is being copied to is about to be sent an update: what that brings is not copied,
+/// nor what was READ of it before.
+void ReplicatedRegion::note_sent(std::size_t index, const KeptUpdate& update) {
+  Replica& replica = replicas_[index];
+  if (copy_ && copy_->target == index && !copy_->writing && !copy_->overtaken) {
+    copy_->overtaken =
+        std::any_of(update.ranges.begin(), update.ranges.end(),
+                    [&](const Extent& range) { return range.overlaps(copy_->piece); });
+    if (copy_->overtaken) {
+      replica.missed->add(copy_->piece);
+      replica.missed_until = begun_;
+    }
+  }
+  for (const Extent& range : update.ranges) {
+    if (!replica.missed->remove(range)) replica.missed_until = begun_;
+  }
+  replica.behind = begun_;
+}
+
+/// Its connection is gone: what was in flight on it is missed.
+void ReplicatedRegion::note_lost(Replica& replica) {
+  replica.flights.clear();
+  replica.catching_up = false;
+  if (!replica.missed) return;
+  while (replica.landed < begun_) note_missed(replica, kept(replica.landed + 1));
+}
+
+/// Whether sending the updates behind `after` again, in their order, can take back a part of an
+/// epoch and leave a later one of that update: what was in flight may be there already.
+bool ReplicatedRegion::overlaps_itself(std::uint64_t after, std::uint64_t until) const {
+  MissedRanges earlier;
+  for (std::uint64_t number = after + 1; number <= until; ++number) {
+    const KeptUpdate& update = kept(number);
+    std::size_t first = 0;
+    for (const std::size_t end : update.epoch_ends) {
+      const auto ranges = std::span(update.ranges).subspan(first, end - first);
+      const bool last = end == update.ranges.size();
+      const auto touched = [&](const Extent& range) { return earlier.touches(range); };
+      if (!last && std::any_of(ranges.begin(), ranges.end(), touched)) return true;
+      for (const Extent& range : ranges) earlier.add(range);
+      first = end;
+    }
+  }
+  return false;
+}
+
+/// Tries what is down, once its time has come, and ends the return of those that have everything.
+void ReplicatedRegion::bring_back(const Deadline& deadline) {
+  if (options_.reconnect == std::chrono::milliseconds(0) || fenced_) return;
+  for (Replica& replica : replicas_) {
+    client::DurableSession& session = replica.session;
+    if (session.up()) {
+      if (replica.catching_up) end_return(replica);
+      continue;
+    }
+    const Nanoseconds now = clock_.now();
+    if (!session.retry_due(now, up() < quorum_)) continue;
+    if (deadline.passed()) return;
+    note_lost(replica);
+    replica.connecting = true;
+    session.set_deadline(
+        Deadline(clock_, std::min(deadline.left(), Nanoseconds(options_.peer_timeout))));
+    const auto back = come_back(replica, deadline);
+    session.set_deadline(std::nullopt);
+    replica.connecting = false;
+    if (back.ok()) continue;
+    session.mark_down(back.error());
+    session.put_off(now + kTryAgainTimes * (clock_.now() - now));
+  }
+}
+
+Result<void> ReplicatedRegion::come_back(Replica& replica, const Deadline& deadline) {
+  const std::string had = replica.uuid;
+  auto asked = ask_for_pool(replica, deadline);
+  if (asked.ok()) asked = connect(replica);
+  // Another pool than it had is another replica, until it is made this one's.
+  const bool other = replica.uuid != had;
+  if (other) replica.joined = false;
+  if (asked.ok()) asked = take_up(replica);
+  if (!asked.ok()) return asked;
+  if (completion_fd_) PERDURE_TRY_VOID(watch(*completion_fd_, replica));
+  replica.catching_up = true;
+  log_message(
+      Severity::Info,
+      fmt::format("replica {} is back, and gets {}", replica.session.peer().name(),
+                  replica.missed ? fmt::format("{} bytes from another one", replica.missed->bytes())
+                                 : fmt::format("{} updates again", begun_ - replica.landed)));
+  return {};
+}
+
+/// That it is a pool of its own, that may be a replica, and that nobody has fenced us there.
+Result<void> ReplicatedRegion::ask_for_pool(Replica& replica, const Deadline& deadline) {
+  const Deadline soon(clock_, std::min(deadline.left(), Nanoseconds(options_.peer_timeout)));
+  PERDURE_TRY(pool, replica.session.peer().describe(options_.pool, soon));
+  if (pool.epoch > epoch_) {
+    return Error{ErrorCode::Fenced, fmt::format("writer '{}' took over with epoch {}; ours was {}",
+                                                pool.writer_name, pool.epoch.value, epoch_.value)};
+  }
+  for (const Replica& other : replicas_) {
+    if (&other == &replica || other.uuid != pool.uuid) continue;
+    return Error{ErrorCode::InvalidArgument,
+                 fmt::format("it is the same pool as {} ({}); a replica counts once",
+                             other.session.peer().name(), pool.uuid)};
+  }
+  replica.uuid = pool.uuid;
+  return {};
+}
+
+/// Goes on where it was, if it is as it was left, else from the start.
+Result<void> ReplicatedRegion::take_up(Replica& replica) {
+  client::DurableSession& session = replica.session;
+  PERDURE_TRY(read, session.read(0, {landing_.get(), kDataAt, replica.landing.get()}));
+  PERDURE_TRY_VOID(await(replica, read));
+  PERDURE_TRY(start, decode_start({landing_.get(), kDataAt}));
+  const bool as_left =
+      replica.joined && start.header == header_ && start.state && start.state->epoch == epoch_;
+  if (!as_left) return adopt(replica, start);
+  const bool mixes = replica.missed ? !replica.missed->empty()
+                                    : overlaps_itself(replica.resolved, replica.sent_most);
+  if (mixes) PERDURE_TRY_VOID(mark_mixed(replica, true));
+  if (replica.missed) {
+    PERDURE_ASSERT(replica.landed == begun_);
+    replica.sent = begun_;
+  } else {
+    replica.sent = replica.landed = replica.resolved;
+  }
+  replica.behind = begun_;
+  return {};
+}
+
+/// It has missed what earlier writers wrote, or its memory was replaced by a blank pool: it gets
+/// everything, from a replica that is known to have it.
+Result<void> ReplicatedRegion::adopt(Replica& replica, const RegionStart& start) {
+  if (start.header && *start.header != header_) {
+    return Error{ErrorCode::InvalidArgument, "its pool holds another region"};
+  }
+  const std::uint64_t size = replica.session.connection().remote.length;
+  if (size < kDataAt || size - kDataAt < bytes_) {
+    return Error{ErrorCode::InvalidArgument,
+                 fmt::format("its pool is smaller than the {} bytes that the region takes",
+                             bytes_ + kDataAt)};
+  }
+  replica.all_copied = true;
+  if (!source_for(replica)) {
+    replica.all_copied = false;
+    return Error{ErrorCode::NotFound,
+                 "it does not have what was written before, and no other replica is known to have "
+                 "everything: write again what matters, and call note_equal()"};
+  }
+  replica.mixed_before = false;
+  PERDURE_TRY_VOID(mark_mixed(replica, true));
+  replica.start.header = header_;
+  if (!start.header) PERDURE_TRY_VOID(claim(replica));
+  replica.whole = false;
+  PERDURE_TRY_VOID(write_state(replica, false));
+  replica.bytes = size - kDataAt;
+  replica.joined = true;
+  replica.missed.emplace();
+  replica.missed->add({0, bytes_});
+  replica.missed_until = begun_;
+  replica.resolved = 0;
+  replica.sent = replica.landed = replica.behind = begun_;
+  return {};
+}
+
+Result<void> ReplicatedRegion::mark_mixed(Replica& replica, bool mixed) {
+  const std::uint64_t word = mixed ? encode_state({epoch_, false, false}) : 0;
+  replica.mixed = true;
+  PERDURE_TRY_VOID(write_own(replica, kReturnWordAt, bytes_of(word)));
+  replica.mixed = mixed;
+  if (!mixed) replica.mixed_before = false;
+  return {};
+}
+
+/// Once everything is there that it had missed.
+void ReplicatedRegion::end_return(Replica& replica) {
+  take_answers(replica);
+  if (replica.landed < replica.behind) return;
+  const auto index = static_cast<std::size_t>(&replica - replicas_.data());
+  if (replica.missed && (!replica.missed->empty() || (copy_ && copy_->target == index))) return;
+  Result<void> said;
+  if (replica.all_copied) {
+    replica.whole = may_know();
+    said = write_state(replica, false);
+  }
+  if (said.ok() && replica.mixed && !replica.mixed_before) said = mark_mixed(replica, false);
+  if (!said.ok()) {
+    if (replica.session.up()) replica.session.mark_down(said.error());
+    return;
+  }
+  replica.all_copied = false;
+  replica.missed.reset();
+  replica.catching_up = false;
+  replica.resolved = replica.landed;
+  replica.session.got_on();
+  log_message(Severity::Info,
+              fmt::format("replica {} has everything again", replica.session.peer().name()));
+}
+
+/// A replica from which it can be copied what `target` misses.
+std::optional<std::size_t> ReplicatedRegion::source_for(const Replica& target) const {
+  std::optional<std::size_t> found;
+  for (std::size_t index = 0; index < replicas_.size(); ++index) {
+    const Replica& each = replicas_[index];
+    if (&each == &target || !each.session.up() || each.connecting || each.missed) continue;
+    if (target.all_copied && !each.whole) continue;
+    if (!found || each.resolved > replicas_[*found].resolved) found = index;
+  }
+  return found;
+}
+
+/// Whether it is on its way to have everything again.
+bool ReplicatedRegion::returns(const Replica& replica) const {
+  if (!replica.session.up() || !replica.catching_up) return false;
+  return !replica.missed || replica.missed->empty() || source_for(replica).has_value();
+}
+
+/// One piece at a time: READ from one replica, written to the other. Never waits.
+void ReplicatedRegion::copy_on() {
+  if (!copy_) begin_copy();
+  if (!copy_) return;
+  Replica& source = replicas_[copy_->source];
+  Replica& target = replicas_[copy_->target];
+  const client::DurableSession& has_it = copy_->writing ? target.session : source.session;
+  if (!target.session.up() || has_it.is_forgotten(copy_->number)) return put_back_copy();
+  if (!has_it.has_resolved(copy_->number)) return;
+  if (copy_->writing || copy_->overtaken) {
+    copy_.reset();
+    return;
+  }
+  const Extent& piece = copy_->piece;
+  const persist::UpdateItem item{kDataAt + piece.begin,
+                                 {copying_.get(), piece.end - piece.begin, target.copying.get()}};
+  const client::Ranges ranges(&item, 1);
+  const auto number = target.session.update({&ranges, 1});
+  if (number.ok()) {
+    copy_->writing = true;
+    copy_->number = *number;
+  } else if (number.code() != ErrorCode::QueueFull) {
+    if (target.session.up()) target.session.mark_down(number.error());
+    put_back_copy();
+  }
+}
+
+void ReplicatedRegion::begin_copy() {
+  for (std::size_t index = 0; index < replicas_.size(); ++index) {
+    Replica& target = replicas_[index];
+    if (!target.session.up() || target.connecting || !target.missed || target.missed->empty()) {
+      continue;
+    }
+    const auto from = source_for(target);
+    if (!from || replicas_[*from].resolved < target.missed_until) continue;
+    Replica& source = replicas_[*from];
+    Copy copy;
+    copy.source = *from;
+    copy.target = index;
+    copy.piece = target.missed->take(kLandingBytes);
+    const auto number = source.session.read(
+        kDataAt + copy.piece.begin,
+        {copying_.get(), copy.piece.end - copy.piece.begin, source.copying.get()});
+    if (!number.ok()) {
+      target.missed->add(copy.piece);
+      continue;
+    }
+    copy.number = *number;
+    copy_ = copy;
+    return;
+  }
+}
+
+void ReplicatedRegion::put_back_copy() {
+  Replica& target = replicas_[copy_->target];
+  if (!copy_->overtaken && target.missed) {
+    target.missed->add(copy_->piece);
+    target.missed_until = begun_;
+  }
+  copy_.reset();
+}
+
+}  // namespace perdure::region

@@ -1,0 +1,436 @@
+// Replicas of a region that come back while it is written: after a lost connection, a power
+// failure, a daemon that died, a pool that was replaced by a blank one; with all that they missed
+// still staged, or not. Judged by what the caller was told, wherever the writer dies meanwhile.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <vector>
+
+#include "core/bytes.h"
+#include "core/random.h"
+#include "pmem/pool_format.h"
+#include "region/replicated_region.h"
+#include "testing/soak.h"
+#include "testing/world_server.h"
+#include "tests/crash/region_history.h"
+
+namespace perdure::region {
+namespace {
+
+const std::string kPool = "ranges";
+constexpr std::uint64_t kPoolBytes = 96 * 1024;
+constexpr std::uint64_t kWord = 8;
+constexpr std::size_t kWords = 2048;
+constexpr auto kReconnect = std::chrono::milliseconds(10);
+constexpr Nanoseconds kTry = std::chrono::milliseconds(50);
+
+ServerProfile profile_of(std::uint64_t seed) {
+  ServerProfile profile;
+  profile.receive_buffers = ReceiveBuffers::Dram;
+  profile.ddio = seed % 2 == 0 ? Ddio::On : Ddio::Off;
+  profile.domain = seed % 3 == 0 ? PersistenceDomain::Page : PersistenceDomain::Dmp;
+  profile.transport = seed % 5 == 0 ? Transport::Tcp : Transport::InfiniBand;
+  profile.write_order = seed % 5 == 0 ? WriteOrder::Unknown : WriteOrder::Ordered;
+  return profile;
+}
+
+/// What was met.
+struct Seen {
+  int updates = 0;
+  int committed = 0;
+  int lost = 0;        // connections
+  int cuts = 0;        // of a server's power, with an update in flight
+  int replaced = 0;    // pools
+  int again = 0;       // returns by what was staged
+  int copied = 0;      // and by copying
+  int mixed = 0;       // replicas that a writer left so
+  int deaths = 0;      // of the writer while one was coming back
+  int whole_ends = 0;  // lives at whose end all replicas were equal
+  int no_quorum = 0;   // writes that were refused for it
+};
+
+class Returns {
+ public:
+  Returns(std::uint64_t seed, Seen& seen) : random_(seed), seen_(seen) {
+    const std::size_t replicas = 1 + random_.below(3);
+    quorum_ = replicas / 2 + 1;
+    if (random_.below(3) == 0) quorum_ = replicas;
+    for (std::size_t index = 0; index < replicas; ++index) {
+      servers_.push_back(*test::WorldServer::start(world_, fmt::format("server{}", index),
+                                                   profile_of(seed),
+                                                   {kPool, kPoolBytes, {32, 2048}}));
+    }
+    client_ = &world_.add_machine("client", profile_of(seed));
+    reported_.resize(replicas);
+    replaced_.resize(replicas);
+    returning_.resize(replicas);
+  }
+
+  void live() {
+    open(true);
+    if (testing::Test::HasFatalFailure()) return;
+    const std::uint64_t steps = 50 + random_.below(250);
+    for (std::uint64_t step = 0; step < steps && !testing::Test::HasFatalFailure(); ++step) {
+      one_step();
+      look();
+    }
+    if (testing::Test::HasFatalFailure()) return;
+    random_.below(2) == 0 ? die() : end_well();
+  }
+
+ private:
+  void open(bool reconnects) {
+    std::vector<std::unique_ptr<client::Peer>> peers;
+    for (const auto& server : servers_) peers.push_back(server->peer(*client_));
+    RegionOptions options;
+    options.pool = kPool;
+    options.quorum = quorum_;
+    options.staging_bytes = random_.below(3) != 0 ? 12 * 1024 : 256 * 1024;
+    options.measure_costs = false;
+    options.take_over = true;
+    options.spin = std::chrono::microseconds(0);
+    if (reconnects) options.reconnect = kReconnect;
+    auto opened = ReplicatedRegion::open(std::move(peers), options, world_.clock());
+    ASSERT_TRUE(opened.ok()) << opened.error().message;
+    region_ = std::move(*opened);
+  }
+
+  /// What the caller is told of each replica.
+  void look() {
+    const RegionStatus status = region_->status();
+    for (std::size_t index = 0; index < servers_.size(); ++index) {
+      const auto& each = status.replicas[index];
+      if (each.catching_up && !returning_[index]) {
+        (each.missed_bytes > 0 ? seen_.copied : seen_.again) += 1;
+      }
+      returning_[index] = each.catching_up;
+      // The pool that is there now has nothing, until it is said again that it has.
+      if (replaced_[index] && each.up && !each.catching_up) replaced_[index] = false;
+      reported_[index] = replaced_[index] ? 0 : each.resolved;
+    }
+  }
+
+  void one_step() {
+    switch (random_.below(28)) {
+      case 0: return lose();
+      case 1: return cut();
+      case 2: return replace();
+      case 3: return come_up();
+      case 5:
+      case 6:
+      case 7: return wait_for_some();
+      case 8:
+      case 9:
+      case 10:
+        world_.tick(kTry);
+        (void)region_->poll(kTry);
+        return;
+      case 11: return read_some();
+      default: write_some();
+    }
+  }
+
+  std::size_t any() { return random_.below(servers_.size()); }
+
+  void lose() {
+    world_.drop_connections(*client_, servers_[any()]->machine());
+    ++seen_.lost;
+  }
+
+  void cut() {
+    const std::size_t victim = any();
+    const RegionStatus status = region_->status();
+    world_.cancel_cut();
+    if (!servers_[victim]->machine().powered()) return;
+    if (random_.below(3) == 0) {
+      servers_[victim]->kill();
+    } else {
+      world_.cut_after(servers_[victim]->machine(), 1 + random_.below(300));
+      seen_.cuts += status.replicas[victim].resolved < status.begun ? 1 : 0;
+    }
+  }
+
+  void come_up() {
+    world_.cancel_cut();
+    for (const auto& server : servers_) {
+      if (server->machine().powered() && server->serving()) continue;
+      const auto again = server->start_again();
+      ASSERT_TRUE(again.ok()) << again.error().message;
+    }
+  }
+
+  /// Where all others have everything, so that nothing of what was committed goes with it.
+  void replace() {
+    if (servers_.size() == 1) return;
+    const RegionStatus status = region_->status();
+    for (const auto& each : status.replicas) {
+      if (!each.up || each.catching_up || each.resolved != status.begun) return;
+    }
+    come_up();
+    const std::size_t victim = any();
+    servers_[victim]->kill();
+    const auto again = servers_[victim]->start_with({});
+    ASSERT_TRUE(again.ok()) << again.error().message;
+    replaced_[victim] = true;
+    reported_[victim] = 0;
+    ++seen_.replaced;
+  }
+
+  void write_some() {
+    const std::uint64_t number = region_->status().begun + 1;
+    std::vector<std::vector<RangeWrite>> epochs(1 + random_.below(3));
+    std::vector<std::unique_ptr<std::uint64_t[]>> bytes;
+    std::vector<std::pair<std::size_t, test::RegionWrite>> written;
+    for (std::uint32_t index = 0; index < epochs.size(); ++index) {
+      const bool tail = index + 1 == epochs.size() && random_.below(2) == 0;
+      std::size_t at = tail ? 0 : random_.below(kWords / 2);
+      for (std::uint64_t range = 0; range <= random_.below(3) && at < kWords; ++range) {
+        const std::size_t most = random_.below(6) == 0 ? 120 : 12;
+        const std::size_t count = tail ? 1 : std::min(1 + random_.below(most), kWords - at);
+        bytes.push_back(std::make_unique<std::uint64_t[]>(count));
+        for (std::size_t word = 0; word < count; ++word) {
+          bytes.back()[word] = ++last_tag_;
+          written.push_back({at + word, {number, index, last_tag_}});
+        }
+        epochs[index].push_back({at * kWord, std::as_bytes(std::span(bytes.back().get(), count))});
+        at += count + random_.below(100);
+        if (tail) break;
+      }
+    }
+    std::vector<RangeEpoch> spans(epochs.begin(), epochs.end());
+    for (const auto& [word, write] : written) history_.add(word, write);
+    const auto ticket = region_->write(spans);
+    if (ticket.ok()) {
+      ASSERT_EQ(ticket->number, number);
+      last_ticket_ = *ticket;
+      ++seen_.updates;
+      return;
+    }
+    ASSERT_EQ(ticket.code(), ErrorCode::QuorumLost) << ticket.error().message;
+    for (const auto& each : written) history_.take_back(each.first, each.second.tag);
+    ++seen_.no_quorum;
+  }
+
+  void wait_for_some() {
+    const std::uint64_t begun = region_->status().begun;
+    if (begun == 0) return;
+    RegionTicket ticket = last_ticket_;
+    ticket.number = 1 + random_.below(begun);
+    // With nothing up no time would pass in this world while it waits.
+    const auto waited = region_->wait(ticket, Level::Committed, Nanoseconds{0});
+    if (!waited.ok()) {
+      ASSERT_EQ(waited.code(), ErrorCode::TimedOut) << waited.error().message;
+      return;
+    }
+    committed_ = std::max(committed_, ticket.number);
+    ++seen_.committed;
+  }
+
+  /// Expect: of a replica, or of any that has everything, what it was said to have.
+  void read_some() {
+    const std::size_t which = random_.below(2) == 0 ? Region::kAny : any();
+    const auto known = reported_;
+    std::vector<std::uint64_t> words(kWords);
+    const auto read = region_->read(0, std::as_writable_bytes(std::span(words)), which);
+    if (!read.ok() || which == Region::kAny) return;
+    if (replaced_[which]) return;
+    const auto tag_of = [&](std::size_t word) { return words[word]; };
+    EXPECT_TRUE(history_.has_all(tag_of, known[which])) << "replica " << which;
+  }
+
+  test::RegionHistory::TagOf tags_of(std::size_t replica) const {
+    return [this, replica](std::size_t word) {
+      return load<std::uint64_t>(servers_[replica]->region().bytes().data() +
+                                 pmem::kPoolDataOffset + kDataAt + word * kWord);
+    };
+  }
+
+  /// In the middle of whatever goes on; and every server's power fails.
+  void die() {
+    look();
+    const bool coming = std::find(returning_.begin(), returning_.end(), true) != returning_.end();
+    seen_.deaths += coming ? 1 : 0;
+    const std::uint64_t begun = region_->status().begun;
+    region_.reset();
+    world_.cancel_cut();
+    if (random_.below(2) == 0) world_.settle();
+    for (const auto& server : servers_) {
+      server->lose_power();
+      ASSERT_TRUE(server->start_again().ok());
+    }
+    judge();
+    open(false);
+    if (testing::Test::HasFatalFailure()) return;
+    const RegionStatus status = region_->status();
+    for (std::size_t replica = 0; replica < servers_.size(); ++replica) {
+      const auto& each = status.replicas[replica];
+      if (!each.up) continue;
+      seen_.mixed += each.mixed ? 1 : 0;
+      EXPECT_TRUE(each.mixed || history_.keeps_order(tags_of(replica)))
+          << "replica " << replica << ": an epoch is there without the one before it";
+      EXPECT_TRUE(begun == 0 || !each.whole || servers_.size() == 1);
+    }
+  }
+
+  void judge() {
+    std::size_t with_committed = 0;
+    for (std::size_t replica = 0; replica < servers_.size(); ++replica) {
+      if (replaced_[replica]) {
+        ++with_committed;  // it went with its pool
+        continue;
+      }
+      const auto tags = tags_of(replica);
+      EXPECT_FALSE(history_.stranger(tags)) << "replica " << replica;
+      EXPECT_TRUE(history_.has_all(tags, reported_[replica]))
+          << "replica " << replica << " lost something of " << reported_[replica] << " updates";
+      with_committed += history_.has_all(tags, committed_) ? 1 : 0;
+    }
+    EXPECT_GE(with_committed, quorum_) << "of " << servers_.size() << " replicas";
+  }
+
+  /// Everything is there again. Expect: so are all replicas, equal, and said to be.
+  void end_well() {
+    come_up();
+    if (testing::Test::HasFatalFailure()) return;
+    for (int round = 0; round < 20'000 && !has_everything(); ++round) {
+      world_.tick(std::chrono::milliseconds(1));
+      (void)region_->poll(kTry);
+      look();
+      world_.step();
+    }
+    for (const auto& each : region_->status().replicas) {
+      ASSERT_TRUE(each.up && !each.catching_up)
+          << each.peer << " of " << servers_.size() << " did not come back: " << each.down_reason;
+      EXPECT_FALSE(each.mixed);
+      EXPECT_EQ(each.resolved, region_->status().begun);
+    }
+    const bool known = 2 * quorum_ > servers_.size();
+    ASSERT_TRUE(region_->close(std::chrono::seconds(10)).ok());
+    region_.reset();
+    for (const auto& server : servers_) {
+      server->lose_power();
+      ASSERT_TRUE(server->start_again().ok());
+    }
+    for (std::size_t replica = 0; replica < servers_.size(); ++replica) {
+      for (std::size_t word = 0; word < kWords; ++word) {
+        ASSERT_EQ(tags_of(replica)(word), history_.last_tag(word))
+            << "replica " << replica << " of " << servers_.size() << ", word " << word;
+      }
+    }
+    open(false);
+    if (testing::Test::HasFatalFailure()) return;
+    for (const auto& each : region_->status().replicas) {
+      EXPECT_TRUE(each.whole || !known) << each.peer;
+      EXPECT_FALSE(each.mixed);
+    }
+    ++seen_.whole_ends;
+  }
+
+  bool has_everything() const {
+    const RegionStatus status = region_->status();
+    return std::all_of(status.replicas.begin(), status.replicas.end(), [&](const auto& each) {
+      return each.up && !each.catching_up && each.resolved == status.begun;
+    });
+  }
+
+  Random random_;
+  Seen& seen_;
+  fabric::emu::World world_{random_};
+  std::vector<std::unique_ptr<test::WorldServer>> servers_;
+  fabric::emu::Machine* client_ = nullptr;
+  std::size_t quorum_ = 0;
+  std::unique_ptr<ReplicatedRegion> region_;
+  test::RegionHistory history_{kWords};
+  std::vector<std::uint64_t> reported_;  // by replica: the last update
+  std::vector<bool> replaced_;           // by replica: its pool is a new one without everything
+  std::vector<bool> returning_;
+  RegionTicket last_ticket_;
+  std::uint64_t committed_ = 0;
+  std::uint64_t last_tag_ = 0;
+};
+
+TEST(RegionReturn, WhatWasReportedStaysWhereverItComesBackOrTheWriterDies) {
+  Seen seen;
+  const std::uint64_t worlds = test::rounds(120, 20'000);
+  for (std::uint64_t seed = 1; seed <= worlds && !testing::Test::HasFailure(); ++seed) {
+    SCOPED_TRACE(fmt::format("seed {}", seed));
+    Returns(seed, seen).live();
+  }
+  std::printf(
+      "updates %d, committed %d, connections lost %d, power cuts %d, pools replaced %d, returns "
+      "from staging %d, by copy %d, deaths in one %d, left mixed %d, whole ends %d, without a "
+      "quorum %d\n",
+      seen.updates, seen.committed, seen.lost, seen.cuts, seen.replaced, seen.again, seen.copied,
+      seen.deaths, seen.mixed, seen.whole_ends, seen.no_quorum);
+  for (const int met : {seen.committed, seen.lost, seen.cuts, seen.replaced, seen.again,
+                        seen.copied, seen.deaths, seen.mixed, seen.whole_ends, seen.no_quorum}) {
+    EXPECT_GT(met, 0);
+  }
+}
+
+Result<std::unique_ptr<ReplicatedRegion>> open_one(test::WorldServer& server,
+                                                   fabric::emu::Machine& client, const Clock& clock,
+                                                   Level level = Level::Durable) {
+  std::vector<std::unique_ptr<client::Peer>> peers;
+  peers.push_back(server.peer(client));
+  RegionOptions options;
+  options.pool = kPool;
+  options.level = level;
+  options.measure_costs = false;
+  options.take_over = true;
+  options.spin = std::chrono::microseconds(0);
+  options.reconnect = kReconnect;
+  return ReplicatedRegion::open(std::move(peers), options, clock);
+}
+
+// It lost its connection, and another writer came and went. Expect: it is told so, comes back to
+// nothing, and writes over nothing that the other wrote.
+TEST(RegionReturn, WhoWasFencedMeanwhileDoesNotComeBack) {
+  Random random(3);
+  fabric::emu::World world(random);
+  const ServerProfile profile = profile_of(1);
+  auto server =
+      *test::WorldServer::start(world, "server", profile, {kPool, kPoolBytes, {32, 2048}});
+  fabric::emu::Machine& client = world.add_machine("client", profile);
+  auto first = open_one(*server, client, world.clock());
+  ASSERT_TRUE(first.ok()) << first.error().message;
+  const std::uint64_t mine = 1;
+  const std::uint64_t theirs = 2;
+  RangeWrite range{0, bytes_of(mine)};
+  const RangeEpoch epoch(&range, 1);
+  ASSERT_TRUE((*first)->write({&epoch, 1}).ok());
+  world.drop_connections(client, server->machine());
+  {
+    auto second = open_one(*server, client, world.clock());
+    ASSERT_TRUE(second.ok()) << second.error().message;
+    range.bytes = bytes_of(theirs);
+    ASSERT_TRUE((*second)->write({&epoch, 1}).ok());
+    ASSERT_TRUE((*second)->close(std::chrono::seconds(10)).ok());
+  }
+  Result<void> polled;
+  for (int round = 0; round < 1000 && (polled.ok() || polled.code() != ErrorCode::Fenced);
+       ++round) {
+    world.tick(std::chrono::milliseconds(20));
+    polled = (*first)->poll(kTry);
+  }
+  EXPECT_EQ(polled.code(), ErrorCode::Fenced);
+  EXPECT_FALSE((*first)->status().replicas[0].up);
+  EXPECT_EQ((*first)->wait({1, 0}, Level::Durable, kTry).code(), ErrorCode::InvalidArgument);
+  EXPECT_EQ(load<std::uint64_t>(server->region().bytes().data() + pmem::kPoolDataOffset + kDataAt),
+            theirs);
+}
+
+// What is only visible may be gone with a power failure, resolved or not.
+TEST(RegionReturn, OfVisibleThereIsNone) {
+  Random random(3);
+  fabric::emu::World world(random);
+  auto server =
+      *test::WorldServer::start(world, "server", profile_of(1), {kPool, kPoolBytes, {32, 2048}});
+  fabric::emu::Machine& client = world.add_machine("client", profile_of(1));
+  EXPECT_EQ(open_one(*server, client, world.clock(), Level::Visible).code(),
+            ErrorCode::InvalidArgument);
+}
+
+}  // namespace
+}  // namespace perdure::region

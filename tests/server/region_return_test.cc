@@ -1,0 +1,156 @@
+// Peers of a region that are killed and started again while it is written: real daemons, over tcp.
+#include <gtest/gtest.h>
+#include <perdure/perdure.h>
+#include <perdure/pool.h>
+#include <perdure/region.h>
+
+#include <string>
+#include <vector>
+
+#include "core/bytes.h"
+#include "killed_peer.h"
+
+namespace perdure::server {
+namespace {
+
+constexpr std::chrono::minutes kReturnWithin{1};
+constexpr std::chrono::milliseconds kReturnStep{50};
+constexpr std::uint64_t kReturnPoolBytes = 4 * 1024 * 1024;
+
+class RegionReturn : public testing::Test {
+ protected:
+  void start(std::size_t peers) {
+    for (std::size_t index = 0; index < peers; ++index) {
+      peers_.push_back(std::make_unique<KilledPeer>());
+      make_pool(index);
+    }
+  }
+  void make_pool(std::size_t index) {
+    const auto made =
+        create_pool(peers_[index]->address(), {.name = "bytes", .bytes = kReturnPoolBytes});
+    ASSERT_TRUE(made.ok()) << made.error().message;
+  }
+
+  Result<Region> open(std::size_t quorum, std::uint64_t staging_bytes) {
+    RegionOptions options;
+    for (const auto& each : peers_) options.peers.push_back(each->address());
+    options.pool = "bytes";
+    options.quorum = quorum;
+    options.transport = Transport::Tcp;
+    options.measure_costs = false;
+    options.staging_bytes = staging_bytes;
+    options.reconnect = std::chrono::milliseconds(20);
+    return Region::open(std::move(options));
+  }
+
+  static void write(Region& region, std::uint64_t at, const std::string& text) {
+    const auto ticket = region.write(at, std::as_bytes(std::span(text)));
+    ASSERT_TRUE(ticket.ok()) << ticket.error().message;
+    const auto done = region.wait(*ticket, Level::Committed, kReturnWithin);
+    ASSERT_TRUE(done.ok()) << done.error().message;
+  }
+  static std::string read(Region& region, std::uint64_t at, std::size_t length,
+                          std::size_t replica) {
+    std::string text(length, '?');
+    const auto done = region.read(at, std::as_writable_bytes(std::span(text)), replica);
+    return done.ok() ? text : done.error().message;
+  }
+
+  static void await_everything(Region& region, std::size_t replica) {
+    const Deadline patience = Deadline::after(kReturnWithin);
+    for (;;) {
+      (void)region.poll(kReturnStep);
+      const auto status = region.status();
+      const auto& each = status.replicas[replica];
+      if (each.up && !each.catching_up && each.resolved == status.begun) return;
+      ASSERT_FALSE(patience.passed()) << each.down_reason;
+    }
+  }
+
+  std::vector<std::unique_ptr<KilledPeer>> peers_;
+};
+
+// The only peer dies with an update in flight. Expect: a wait runs out of time and says that it may
+// still get there, and so it does when the peer is there again.
+TEST_F(RegionReturn, AWaitOutlastsTheOnlyPeersDeath) {
+  start(1);
+  auto region = open(1, 1024 * 1024);
+  ASSERT_TRUE(region.ok()) << region.error().message;
+  write(*region, 0, "before");
+  peers_[0]->stop();
+  const std::string text = "behind";
+  const auto ticket = region->write(100, std::as_bytes(std::span(text)));
+  ASSERT_TRUE(ticket.ok()) << ticket.error().message;
+  peers_[0]->kill();
+  EXPECT_EQ(region->wait(*ticket, Level::Durable, kReturnStep).code(), ErrorCode::TimedOut);
+  peers_[0]->start();
+  const auto waited = region->wait(*ticket, Level::Durable, kReturnWithin);
+  ASSERT_TRUE(waited.ok()) << waited.error().message;
+  EXPECT_EQ(read(*region, 100, 6, 0), "behind");
+  EXPECT_EQ(read(*region, 0, 6, 0), "before");
+}
+
+// One of three dies, and much more is written than can be staged. Expect: the others are not held
+// up, and it has all of it when it is there again; then the same with a blank pool in its place.
+TEST_F(RegionReturn, WhatIsNotStagedAnyMoreIsCopied) {
+  start(3);
+  auto region = open(2, 64 * 1024);
+  ASSERT_TRUE(region.ok()) << region.error().message;
+  for (const bool blank : {false, true}) {
+    SCOPED_TRACE(blank ? "a blank pool" : "its own pool");
+    peers_[2]->kill();
+    const std::string text(16 * 1024, blank ? 'b' : 'a');
+    for (std::uint64_t at = 0; at < 64; ++at) write(*region, at * text.size(), text);
+    EXPECT_FALSE(region->status().replicas[2].up);
+    if (blank) {
+      for (const auto& file : std::filesystem::directory_iterator(peers_[2]->pools().path())) {
+        std::filesystem::remove(file);
+      }
+    }
+    peers_[2]->start();
+    if (blank) make_pool(2);
+    await_everything(*region, 2);
+    for (std::uint64_t at = 0; at < 64; ++at) {
+      ASSERT_EQ(read(*region, at * text.size(), text.size(), 2), text) << at;
+    }
+    EXPECT_TRUE(region->status().replicas[2].whole);
+    EXPECT_FALSE(region->status().may_differ);
+  }
+}
+
+TEST_F(RegionReturn, FromCItIsTheSame) {
+  start(1);
+  const std::string address = peers_[0]->address();
+  const char* const peers[] = {address.c_str()};
+  perdure_region_options options{};
+  options.size = sizeof options;
+  options.peers = peers;
+  options.peer_count = 1;
+  options.pool = "bytes";
+  options.transport = "tcp";
+  options.usual_costs = true;
+  options.reconnect_ms = 20;
+  perdure_region* region = nullptr;
+  ASSERT_EQ(perdure_region_open(&options, &region), PERDURE_OK) << perdure_last_error();
+  peers_[0]->kill();
+  peers_[0]->start();
+  const Deadline patience = Deadline::after(kReturnWithin);
+  perdure_region_replica_status replica{};
+  replica.size = sizeof replica;
+  std::size_t count = 0;
+  bool noticed = false;
+  for (;;) {
+    const auto polled = perdure_region_poll_within(region, 50);
+    noticed = noticed || polled == PERDURE_QUORUM_LOST;
+    ASSERT_EQ(perdure_region_get_replicas(region, &replica, 1, &count), PERDURE_OK);
+    if (noticed && replica.up && !replica.catching_up) break;
+    noticed = noticed || !replica.up || replica.catching_up;
+    ASSERT_FALSE(patience.passed()) << replica.down_reason;
+  }
+  EXPECT_FALSE(replica.mixed);
+  EXPECT_EQ(replica.missed_bytes, 0u);
+  EXPECT_EQ(perdure_region_close(region, 60'000), PERDURE_OK) << perdure_last_error();
+}
+
+}  // namespace
+}  // namespace perdure::server
