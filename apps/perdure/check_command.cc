@@ -62,6 +62,9 @@ struct CheckCommandOptions {
   bool profile_given = false;
   bool transport_given = false;
   bool order_given = false;
+  bool domain_given = false;  // the same of these
+  bool ddio_given = false;
+  bool buffers_given = false;
   bool updates_given = false;
   bool units_given = false;
   std::optional<UpdateShape> shape;
@@ -84,13 +87,28 @@ struct Question {
   ServerProfile profile;
 };
 
-std::vector<Question> table_questions(const CheckCommandOptions& options) {
+Result<std::vector<Question>> table_questions(const CheckCommandOptions& options) {
+  if (options.profile.qp_type != QpType::Rc) {
+    return Error{ErrorCode::InvalidArgument,
+                 "the tables' responders are reached over rc: leave out --all or --qp-type"};
+  }
   const Transport transport =
       options.transport_given ? options.profile.transport : Transport::InfiniBand;
   const WriteOrder order = options.order_given ? options.profile.write_order : WriteOrder::Ordered;
+  const ServerProfile& asked = options.profile;
   std::vector<Question> questions;
   for (auto& each : plan::all_scenarios(options.source, {transport}, order)) {
-    questions.push_back({std::move(each.method), each.profile});
+    const ServerProfile& has = each.profile;
+    const bool is_meant = (!options.domain_given || has.domain == asked.domain) &&
+                          (!options.ddio_given || has.ddio == asked.ddio) &&
+                          (!options.buffers_given || has.receive_buffers == asked.receive_buffers);
+    if (is_meant) questions.push_back({std::move(each.method), has});
+  }
+  if (questions.empty()) {
+    return Error{ErrorCode::InvalidArgument,
+                 fmt::format("the tables have no responder like that ({}); name a method to check "
+                             "it there",
+                             describe(asked))};
   }
   return questions;
 }
@@ -327,7 +345,8 @@ void add_questions(Command command, CheckCommandOptions& options) {
   what.add_option("--set", options.set,
                   "Methods that share a connection, by name; or the set that is planned for a log")
       .option_text("NAME,NAME|planned");
-  what.add_flag("--all", options.all, "All methods of the tables, on their responders");
+  what.add_flag("--all", options.all,
+                "All methods of the tables, on their responders, or on those that are named");
   what.add_flag("--known-unsafe", options.known_unsafe, "Methods that look right and are not");
   what.add_flag("--list", options.list, "Print the names of all methods");
 }
@@ -355,6 +374,7 @@ void add_check_command(Command app) {
                   "text|json|sequence|svg");
   add_examples(command,
                "  perdure check --all\n"
+               "  perdure check --all --domain dmp --ddio on\n"
                "  perdure check --all --write-order unknown\n"
                "  perdure check --method wrong-read-after-write --domain dmp --transport roce\n"
                "  perdure plan --domain mhp --format json --all | perdure check --file -\n"
@@ -364,6 +384,9 @@ void add_check_command(Command app) {
   run_with(command, [options, command] {
     options->transport_given = command.count("--transport") > 0;
     options->order_given = command.count("--write-order") > 0;
+    options->domain_given = command.count("--domain") > 0;
+    options->ddio_given = command.count("--ddio") > 0;
+    options->buffers_given = command.count("--receive-buffers") > 0;
     options->updates_given = command.count("--updates") > 0;
     options->units_given = command.count("--units-per-item") > 0;
     for (const char* name : {"--domain", "--ddio", "--receive-buffers", "--transport",

@@ -112,6 +112,17 @@ TEST(Check, EveryPublishedMethodHolds) {
 }
 
 TEST(Check, ShowsTheWorldWithoutOrderAmongWrites) {
+  // Only the responders that are named, and none that the tables do not have.
+  const Outcome some = run({"check", "--all", "--domain", "dmp", "--ddio", "on"});
+  EXPECT_EQ(some.status, 0) << some.err;
+  EXPECT_NE(some.out.find("12 of 12 hold"), std::string::npos) << some.out;
+  EXPECT_EQ(some.out.find("wsp"), std::string::npos) << some.out;
+  const Outcome none = run({"check", "--all", "--domain", "page"});
+  EXPECT_EQ(none.status, 2);
+  EXPECT_NE(none.err.find("no responder like that"), std::string::npos) << none.err;
+  const Outcome lossy = run({"check", "--all", "--qp-type", "ud"});
+  EXPECT_EQ(lossy.status, 2);
+  EXPECT_NE(lossy.err.find("reached over rc"), std::string::npos) << lossy.err;
   const Outcome published = run({"check", "--all", "--write-order", "unknown"});
   EXPECT_EQ(published.status, 1);
   EXPECT_TRUE(contains(published.out, "56 of 72 hold")) << published.out;
