@@ -65,7 +65,8 @@ void InboundQueue::take(Operation operation, Random& random) {
   Slot slot;
   slot.operation = std::move(operation);
   slot.place = std::move(*place);
-  last_taken_ = slot.operation.sequence;
+  // One whose end was lost with the connection is nothing that was received: no ACK follows.
+  if (!slot.operation.truncated) last_taken_ = slot.operation.sequence;
   const Nanoseconds first_touch = behaviour_.switches.first_touch;
   if (first_touch > Nanoseconds{0}) {
     slot.operation.ready_at += first_touch * static_cast<std::int64_t>(memory_.touch(slot.place));

@@ -167,7 +167,7 @@ class InboundQueue {
   std::optional<Place> last_message_;  // the receive buffer of the last SEND
   std::deque<Response> responses_;
   std::deque<Received> received_;
-  std::uint64_t last_taken_ = 0;  // sequence
+  std::uint64_t last_taken_ = 0;  // sequence, of those that were not cut off
   bool refusing_ = false;         // after a refusal nothing more is taken
 };
 

@@ -80,6 +80,34 @@ TEST(EmuWorldFailure, AnInterruptedWriteMayArriveInPart) {
             0u);
 }
 
+// Nor is it acknowledged, in whatever order WRITEs are placed: a completion says that all arrived.
+TEST(EmuWorldFailure, AWriteThatArrivedInPartIsNotAcknowledged) {
+  for (const WriteOrder order : {WriteOrder::Ordered, WriteOrder::Unknown}) {
+    std::uint64_t in_part = 0;
+    for (std::uint64_t seed = 0; seed < 4 * kSeeds; ++seed) {
+      ServerProfile profile = profile_of(PersistenceDomain::Wsp, Ddio::On);
+      profile.write_order = order;
+      Pair pair(seed, profile);
+      pair.post(pair.request(Opcode::Write, 0, 256, 7));
+      pair.post(pair.request(Opcode::Write, 1024, 1024, 7));
+      pair.world.drop_connections(pair.client, pair.server);
+      const auto whole = [&](std::uint64_t at, std::size_t length) {
+        return all(pair.bytes(at, length), 7);
+      };
+      bool first = false;
+      bool second = false;
+      while (const auto completion = pair.next(*pair.end)) {
+        if (!completion->error) (completion->context == 1 ? first : second) = true;
+      }
+      pair.world.pass(std::chrono::milliseconds(1));
+      EXPECT_TRUE(!first || whole(0, 256)) << seed;
+      EXPECT_TRUE(!second || whole(1024, 1024)) << seed;
+      in_part += !whole(1024, 1024) && !all(pair.bytes(1024, 1024), 0) ? 1 : 0;
+    }
+    EXPECT_GT(in_part, 0u) << "nothing was cut off";
+  }
+}
+
 TEST(EmuWorldFailure, TheResponderLearnsThatTheRequesterLostPower) {
   Pair pair(1, profile_of(PersistenceDomain::Wsp, Ddio::On));
   pair.client.power_cut();
