@@ -198,10 +198,11 @@ class Log {
   /// Durability  none yet: wait for a level.
   /// Errors      LogFull (trim), InvalidArgument (size), QuorumLost (also after a change of the
   ///             replicas whose outcome is unknown: open the log again), Fenced, Unsupported (the
-  ///             log has come to the last LSN), TimedOut (replicas take records too slowly):
-  ///             nothing was appended.
-  ///             Blocks while the staging memory is full, at most until silent replicas are marked
-  ///             down; with the quorum lost, once a second, for 1 s while it asks who took over.
+  ///             log has come to the last LSN), TimedOut (replicas take nothing more, and are not
+  ///             silent long enough to be marked down): nothing was appended.
+  ///             Blocks while the staging memory is full, for as long as replicas get on: silent
+  ///             ones are marked down, and over a slow link a long record may take long; with the
+  ///             quorum lost, once a second, for 1 s while it asks who took over.
   /// Cost        one copy and one checksum; no allocation; at most one post per replica.
   Result<Ticket> append(std::span<const std::byte> record);
 

@@ -179,15 +179,15 @@ Result<void> ReplicatedLog::pad_to_lap(std::uint64_t needed, std::uint64_t kept_
   return {};
 }
 
-/// Room in staging, after waiting for replicas to take what is there.
+/// Room in staging, after waiting for replicas to take what is there, for as long as they get on.
 Result<std::byte*> ReplicatedLog::make_room(std::uint64_t bytes) {
   if (std::byte* room = staging_.reserve(bytes)) return room;
-  const Deadline deadline(clock_, 2 * options_.replica_timeout);
+  Patience patience(clock_, 2 * options_.replica_timeout);
   while (true) {
     pump();
     if (std::byte* room = staging_.reserve(bytes)) return room;
     if (!quorum_stands()) return no_quorum();
-    if (deadline.passed()) {
+    if (patience.over(answered())) {
       return Error{ErrorCode::TimedOut, "replicas take records too slowly; nothing was appended"};
     }
   }

@@ -12,8 +12,8 @@ constexpr std::uint64_t kLongPool = log::kRingAt + (2 << 20);
 
 /// Its replicas take messages only, so a long record goes in pieces.
 struct LongRecords {
-  explicit LongRecords(std::size_t servers)
-      : cluster(servers, kLongPool, PersistenceDomain::Page, Transport::InfiniBand) {}
+  explicit LongRecords(std::size_t servers, std::uint64_t pool_bytes = kLongPool)
+      : cluster(servers, pool_bytes, PersistenceDomain::Page, Transport::InfiniBand) {}
   Writer open(const Order& order = {0, 1, 2}) {
     WriterOptions options = cluster.options();
     options.record_bytes_max = 64 * 1024;
@@ -79,6 +79,35 @@ TEST(LogMeetings, LongRecordsOverASlowLinkCostNoReplicaItsPlace) {
     world.expect_up(*log);
     if (testing::Test::HasFailure()) FAIL() << static_cast<int>(what);
   }
+}
+
+// Staging is full, and the slowest replica needs several times as long as a silent one gets to take
+// what the next record has to wait for. It answers one piece after another.
+TEST(LogMeetings, AppendWaitsForRoomAsLongAsReplicasGetOn) {
+  constexpr std::size_t kRecordBytes = 2 << 20;
+  LongRecords world(3, log::kRingAt + (16 << 20));
+  WriterOptions options = world.cluster.options();
+  options.record_bytes_max = kRecordBytes;
+  auto opened = world.cluster.open({0, 1, 2}, options);
+  ASSERT_TRUE(opened.ok()) << opened.error().message;
+  const Writer log = std::move(opened).value();
+  world.cluster.slow_down(1, true);
+  const Clock& clock = world.cluster.world().clock();
+  Nanoseconds longest{0};
+  const std::string record(kRecordBytes, 'x');
+  for (int count = 0; count < 6; ++count) {
+    const Nanoseconds before = clock.now();
+    const auto ticket = log->append(std::as_bytes(std::span(record)));
+    ASSERT_TRUE(ticket.ok()) << count << ": " << ticket.error().message;
+    longest = std::max(longest, clock.now() - before);
+  }
+  EXPECT_GT(longest, 2 * options.replica_timeout) << "nobody had to wait: nothing is shown";
+  world.expect_up(*log);
+  // Expect: one that does not answer at all is not waited for any longer.
+  world.cluster.cut_off(1, true);
+  const auto ticket = log->append(std::as_bytes(std::span(record)));
+  EXPECT_TRUE(ticket.ok()) << ticket.error().message;
+  EXPECT_FALSE(log->status().replicas[1].up);
 }
 
 // What one of its records takes is longer than each call has time for.
