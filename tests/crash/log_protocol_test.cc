@@ -318,6 +318,60 @@ TEST(LogProtocol, ACreationThatIsCutShortAnywhereIsBegunAgain) {
   }
 }
 
+/// Which copy is left of the first state that a replica was told, if the other one tore.
+std::optional<std::size_t> copy_left(Cluster& cluster, std::size_t index) {
+  std::optional<std::size_t> left;
+  cluster.on_medium(index, [&](std::span<std::byte> bytes) {
+    LocalBytes local(bytes);
+    const auto start = log::read_start(local);
+    ASSERT_TRUE(start.ok()) << start.error().message;
+    if (!start->stored || !start->state().marks.creating || start->stored->copies_agree) return;
+    const std::byte* other =
+        bytes.data() + log::kStateAt + (1 - start->stored->copy) * log::kStateEvery;
+    const bool begun = std::any_of(other, other + log::kStateBytes,
+                                   [](std::byte each) { return each != std::byte{0}; });
+    if (begun) left = start->stored->copy;
+  });
+  return left;
+}
+
+// A state goes in two messages here, so it tears wherever the power fails between them. The next
+// creation fails as well: whichever copy it begins with, the other one is whole.
+TEST(LogProtocol, CreationsThatAreCutShortOneAfterAnotherLeaveOneCopyWhole) {
+  constexpr std::size_t kVictim = 0;
+  struct World : Cluster {
+    World() : Cluster(3, kPoolBytes, PersistenceDomain::Page, Transport::InfiniBand) {}
+    void create_and_cut(std::uint64_t events) {
+      world().cut_after(server(kVictim).machine(), events);
+      (void)open();
+      world().cancel_cut();
+      stop(kVictim);
+      start(kVictim);
+    }
+  };
+  std::uint64_t torn_after = 1;
+  for (std::optional<std::size_t> left; !left; torn_after += left ? 0 : 4) {
+    ASSERT_LT(torn_after, 1000u) << "no state has torn: nothing is shown";
+    World cluster;
+    cluster.create_and_cut(torn_after);
+    left = copy_left(cluster, kVictim);
+  }
+  int other_left = 0;
+  for (std::uint64_t events = torn_after / 2; events < torn_after + 40; events += 2) {
+    World cluster;
+    cluster.create_and_cut(torn_after);
+    cluster.create_and_cut(events);
+    other_left += copy_left(cluster, kVictim) == 1 ? 1 : 0;
+    const auto log = cluster.open();
+    ASSERT_TRUE(log.ok()) << torn_after << ", " << events << ": " << log.error().message;
+    Cluster::append(**log, 2);
+    Cluster::settle(**log);
+    cluster.expect_all(0, 2);
+    if (testing::Test::HasFailure()) FAIL() << torn_after << ", " << events;
+  }
+  EXPECT_GT(other_left, 1) << "the second creation was not cut in the midst of a state";
+}
+
 // The power failed while the first state of all was written: torn, and nothing in its other copy.
 TEST(LogProtocol, AFirstStateThatToreIsNoLog) {
   for (const bool second_too : {false, true}) {
