@@ -232,6 +232,76 @@ TEST(LogMeetings, AReplacementAroundALongRecordLosesNothingWhereverThePowerFails
   EXPECT_GT(cut_short, 0);
 }
 
+/// What the next calls of a reader return, until one returns nothing.
+std::vector<std::string> read_on(log::CommittedReader& reader) {
+  std::vector<std::string> records;
+  while (true) {
+    const auto record = reader.next();
+    if (!record.ok() || !*record) return records;
+    records.emplace_back(reinterpret_cast<const char*>((*record)->bytes.data()),
+                         (*record)->bytes.size());
+  }
+}
+
+// A reader holds back the last record of its replica. The next writer does not reach that one, and
+// puts another in its place, or reaches it and says so; then it is a replica again. What was held
+// back was never committed, and the reader goes on with what is there now.
+TEST(LogMeetings, WhatIsHeldBackOnAReplicaThatIsReplacedIsNeverReturned) {
+  for (const bool told : {false, true}) {
+    Cluster cluster(4);
+    Writer log = cluster.opened();
+    ASSERT_NE(log, nullptr);
+    Cluster::append(*log, 3);
+    Cluster::settle(*log);
+    const std::string third = log->status().replicas[2].pool_uuid;
+    cluster.cut_off(0, true);
+    cluster.cut_off(1, true);
+    const std::string never = "never committed";
+    const auto ticket = log->append(std::as_bytes(std::span(never)));
+    ASSERT_TRUE(ticket.ok()) << ticket.error().message;
+    ASSERT_TRUE(log->wait(*ticket, Level::Durable, std::chrono::seconds(1)).ok());
+    log.reset();
+    auto bytes = cluster.server(2).region().bytes().subspan(pmem::kPoolDataOffset, kPoolBytes);
+    LocalBytes local(bytes);
+    auto reader = log::CommittedReader::open(local, {Lsn{}, false, "it"});
+    ASSERT_TRUE(reader.ok()) << reader.error().message;
+    EXPECT_EQ(read_on(*reader).size(), 3u);
+    ASSERT_TRUE(reader->holds_back()) << "nothing is shown";
+    for (const std::size_t index : {0u, 1u}) cluster.cut_off(index, false);
+    cluster.cut_off(2, true);
+    log = cluster.opened();
+    ASSERT_NE(log, nullptr);
+    Cluster::append(*log, 1);
+    if (told) {
+      cluster.cut_off(2, false);
+      Cluster::expect_repaired(log->repair(), 1);
+    }
+    const auto replaced = log->replace_replica(third, cluster.peer(3));
+    ASSERT_TRUE(replaced.ok()) << replaced.error().message;
+    cluster.cut_off(2, false);
+    Cluster::append(*log, 2);
+    Cluster::settle(*log);
+    // Expect: it is left behind, or removed, and what it has of the log is committed by others.
+    for (const std::string& record : read_on(*reader)) EXPECT_NE(record, never);
+    log.reset();
+    log = cluster.opened({0, 1, 3});
+    ASSERT_NE(log, nullptr);
+    const std::string one = log->status().replicas[1].pool_uuid;
+    const auto again = log->replace_replica(one, cluster.peer(2));
+    ASSERT_TRUE(again.ok()) << again.error().message;
+    Cluster::append(*log, 2);
+    Cluster::settle(*log);
+    cluster.expect_all(0, 8, {0, 2, 3});
+    const std::uint64_t before = reader->position().value;
+    const std::vector<std::string> records = read_on(*reader);
+    for (const std::string& record : records) EXPECT_NE(record, never);
+    EXPECT_GE(reader->position().value, before);
+    ASSERT_FALSE(records.empty()) << "the reader did not go on";
+    EXPECT_EQ(records.back(), Cluster::text(7));
+    if (testing::Test::HasFailure()) FAIL() << told;
+  }
+}
+
 /// The control plane of one server, at which its power can fail behind a request.
 class CutPeer final : public test::RelayedPeer {
  public:
