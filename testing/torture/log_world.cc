@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "core/assert.h"
 #include "core/try.h"
@@ -334,8 +335,30 @@ void LogWorld::note_repairs(const std::vector<RepairReport>& reports) {
   for (const RepairReport& report : reports) {
     tell("repair of {}: {}", report.peer, report.repaired ? "done, " + report.found : report.error);
     const auto server = server_named(report.peer);
-    if (report.repaired && server) replicas_[*server].bad = replicas_[*server].foreign = false;
+    if (report.repaired && server) note_equal(*server, Struck::Down);
   }
+}
+
+/// What of it was read by then is not read again when it is brought to equal
+/// (docs/log-protocol.md, in several calls).
+void LogWorld::spoil(std::size_t replica) {
+  Replica& each = replicas_[replica];
+  each.bad = true;
+  each.struck = in_call_ ? Struck::InCall : Struck::No;
+  if (in_call_ || opened_ == 0 || newest().log == nullptr) return;
+  const auto known = newest().log->status().replicas;
+  const bool up = std::ranges::any_of(known, [&](const ReplicaStatus& status) {
+    return status.up && status.peer == name_of(replica);
+  });
+  if (!up) each.struck = Struck::Down;
+}
+
+/// A writer has brought it to equal: it is whole, unless by then it was struck as it says, or
+/// worse.
+void LogWorld::note_equal(std::size_t replica, Struck unless) {
+  Replica& each = replicas_[replica];
+  if (std::exchange(each.struck, Struck::No) < unless) each.bad = false;
+  each.foreign = false;
 }
 
 /// Starts a machine that is off. A medium that is no pool any more gets a blank one.
@@ -359,6 +382,7 @@ void LogWorld::start(std::size_t replica) {
 void LogWorld::start_blank(std::size_t replica) {
   Replica& each = replicas_[replica];
   each.bad = each.foreign = false;
+  each.struck = Struck::No;
   const pmem::Uuid before = pool_of(replica);
   const auto started = start_with_blank(replica);
   each.bad = !started.ok();  // the power failed before there was a pool

@@ -132,9 +132,16 @@ class LogWorld : public World {
     LogJudge::Writer writer = 0;
     std::vector<Pending> pending;
   };
+  /// Whether somebody may have read a replica when it was damaged, and go on by that.
+  enum class Struck : std::uint8_t {
+    No,
+    Down,    // a writer that is bringing it back, in calls before
+    InCall,  // whoever is reading it now
+  };
   struct Replica {
-    bool off = false;      // killed, or without power: to be started again
-    bool bad = false;      // damaged, and not brought to equal since
+    bool off = false;  // killed, or without power: to be started again
+    bool bad = false;  // damaged, and not brought to equal since
+    Struck struck = Struck::No;
     bool foreign = false;  // it holds another log: what a reader of it alone returns is that
   };
   /// What the operator takes for the replicas of the log.
@@ -229,7 +236,8 @@ class LogWorld : public World {
   std::optional<pmem::Uuid> dead_member(const Members& members) const;
   bool replace_member(const pmem::Uuid& which, std::size_t by);
   void heal(const Program& program);
-  void spoil(std::size_t replica) { replicas_[replica].bad = true; }
+  void spoil(std::size_t replica);
+  void note_equal(std::size_t replica, Struck unless);
   void start(std::size_t replica);
   void start_blank(std::size_t replica);
   std::string name(const Program& program) const { return program_name(index_of(program)); }

@@ -165,7 +165,7 @@ void LogWorld::heal(const Program& program) {
   for (const ReplicaStatus& each : program.log->status().replicas) {
     const auto server = server_named(each.peer);
     const bool same = server && to_string(pool_of(*server)) == each.pool_uuid;
-    if (each.up && same) replicas_[*server].bad = replicas_[*server].foreign = false;
+    if (each.up && same) note_equal(*server, Struck::InCall);
   }
 }
 
