@@ -68,7 +68,7 @@ class RpcRequestsTest : public testing::Test {
 
   Result<std::size_t> ask(persist::MessageKind kind, std::span<const std::byte> payload,
                           std::span<std::byte> reply) {
-    persist::Request request(payload, reply, {}, 0, pending_);
+    persist::Request request(payload, reply, *region_, {}, pending_, false);
     return handlers_[static_cast<std::size_t>(kind)]->handle(request);
   }
 

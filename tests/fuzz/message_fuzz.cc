@@ -6,6 +6,7 @@
 
 #include "persist/atomics.h"
 #include "persist/wire.h"
+#include "pmem/crashable_region.h"
 
 namespace {
 
@@ -20,13 +21,16 @@ void handle_request(std::span<const std::byte> bytes) {
   if (header->message >= perdure::persist::kMessageKinds) return;
   auto* const handler = perdure::persist::built_in_handlers()[header->message];
   if (handler == nullptr) return;
-  alignas(8) std::array<std::byte, 64> pool{};
+  static const auto region =
+      *perdure::pmem::CrashableRegion::open({4096, perdure::PersistenceDomain::Wsp});
+  const auto pool = region->bytes();
+  std::fill(pool.begin(), pool.end(), std::byte{});
   std::array<std::byte, 16> room{};
   std::vector<perdure::pmem::Range> pending;
   const auto reply = std::span(room).first(std::min<std::size_t>(header->reply_bytes, 16));
   perdure::persist::Request request(
-      bytes.subspan(perdure::persist::kRequestHeaderBytes, header->payload_bytes), reply, pool, 0,
-      pending);
+      bytes.subspan(perdure::persist::kRequestHeaderBytes, header->payload_bytes), reply, *region,
+      {0, pool.size()}, pending, false);
   const auto answered = handler->handle(request);
   if (answered.ok() && (*answered > reply.size() || pending.size() != 1)) __builtin_trap();
   const auto changed =
