@@ -10,6 +10,7 @@
 #include "core/assert.h"
 #include "core/bytes.h"
 #include "core/crc32c.h"
+#include "core/unordered_reads.h"
 #include "pmem/pool_format.h"
 
 namespace perdure::rpc {
@@ -57,23 +58,35 @@ Result<std::optional<PoolShape>> decode_one_header(std::span<const std::byte> by
 /// An RNIC, or a session's thread, may store there at this moment; the word is never torn.
 std::uint64_t load_word(const std::byte* at) {
   const auto* const word = reinterpret_cast<const std::uint64_t*>(at);
+  const UnorderedReads by_the_word_itself;
   return std::atomic_ref<std::uint64_t>(*const_cast<std::uint64_t*>(word))
       .load(std::memory_order_acquire);
 }
 
-std::optional<FoundEntry> entry_at(std::span<const std::byte> ring, const NextEntry& expected,
-                                   std::vector<std::byte>& copy) {
-  const std::span<const std::byte> left = ring.subspan(expected.position % ring.size());
+/// The entry at the start of `left`, as it stands there at this moment, torn perhaps. Returns its
+/// commit word, which was read before the rest. Nothing: it is another one, or ends behind `left`.
+std::optional<std::uint64_t> copy_entry(std::span<const std::byte> left, std::uint64_t sequence,
+                                        std::vector<std::byte>& copy) {
   const std::uint64_t word = load_word(left.data());
-  if (word >> 32 != (expected.sequence & UINT32_MAX)) return std::nullopt;
+  if (word >> 32 != (sequence & UINT32_MAX)) return std::nullopt;
+  const UnorderedReads by_the_checksum;
   const auto payload_bytes = load<std::uint32_t>(left.data() + 44);
   if (payload_bytes > left.size() - kEntryHeadBytes) return std::nullopt;
-  copy.assign(left.begin(), left.begin() + static_cast<std::ptrdiff_t>(kEntryHeadBytes) +
-                                static_cast<std::ptrdiff_t>(payload_bytes));
+  const std::span<const std::byte> entry = left.first(kEntryHeadBytes + payload_bytes);
+  copy.assign(entry.begin(), entry.end());
+  return word;
+}
+
+std::optional<FoundEntry> entry_at(std::span<const std::byte> ring, const NextEntry& expected,
+                                   std::vector<std::byte>& copy) {
+  const auto word =
+      copy_entry(ring.subspan(expected.position % ring.size()), expected.sequence, copy);
+  if (!word) return std::nullopt;
   const std::byte* const bytes = copy.data();
-  if (crc32c(std::span(copy).subspan(kCommitWordBytes)) != (word & UINT32_MAX)) {
+  if (crc32c(std::span(copy).subspan(kCommitWordBytes)) != (*word & UINT32_MAX)) {
     return std::nullopt;
   }
+  const std::uint64_t payload_bytes = copy.size() - kEntryHeadBytes;
   FoundEntry found;
   found.entry.client = load<std::uint64_t>(bytes + 8);
   found.entry.sequence = load<std::uint64_t>(bytes + 16);
