@@ -104,7 +104,8 @@ got=$(exported | grep -v '^_Z') || true
 in_cpp=$(nm -uC "$box/all_names.o" | sed -n 's/^ *U \(perdure::\)/\1/p' | sort -u)
 # Members that a class declares and keeps to itself.
 private='::(readable|usable|why_not)\('
-private+='|::(Log|LogReader|LogWriter|Region|RpcClient|RpcServer|KvClient)\(std::unique_ptr'
+classes='Log|LogReader|LogWriter|Region|Mirror|MirrorMemory|RpcClient|RpcServer|KvClient'
+private+="|::($classes)\\(std::unique_ptr"
 got=$(exported -C | grep -v '^perdure_' | grep -vE "$private") || true
 [[ $got == "$in_cpp" ]] ||
   fail "C++: declared is not what is exported: $(diff <(echo "$in_cpp") <(echo "$got") || true)"

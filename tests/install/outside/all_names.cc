@@ -4,6 +4,7 @@
 #include <perdure/log.h>
 #include <perdure/log_writer.h>
 #include <perdure/messages.h>
+#include <perdure/mirror.h>
 #include <perdure/pool.h>
 #include <perdure/profile.h>
 #include <perdure/region.h>
@@ -140,6 +141,33 @@ void name_region() {
   name(&Region::close);
 }
 
+void name_mirror() {
+  name(&MirrorMemory::file);
+  name(&MirrorMemory::create_file);
+  name(&MirrorMemory::bytes);
+  name(&Mirror::open);
+  name(&Mirror::memory);
+  name(&Mirror::persist);
+  name(&Mirror::flush);
+  name(&Mirror::wait);
+  name(&Mirror::drain);
+  name(&Mirror::reached);
+  name(&Mirror::flush_ordered);
+  name(&Mirror::persist_ordered);
+  name(&Mirror::write);
+  name(&Mirror::write_atomic);
+  name(&Mirror::lane);
+  name(&Mirror::read);
+  name(&Mirror::wait_in_sync);
+  name(&Mirror::status);
+  name(&Mirror::close);
+  name(&MirrorLane::persist);
+  name(&MirrorLane::flush);
+  name(&MirrorLane::drain);
+  name<std::string_view (*)(MirrorStart)>(&to_string);
+  name<std::string_view (*)(MirrorReplicaState)>(&to_string);
+}
+
 void name_rpc() {
   name(&RpcServer::open);
   name(&RpcServer::replay);
@@ -184,14 +212,17 @@ int main() {
   name_log();
   name_writer();
   name_region();
+  name_mirror();
   name_rpc();
   name_kv();
   name_life<Log>();
   name_life<LogReader>();
   name_life<LogWriter>();
   name_life<Region>();
+  name_life<MirrorMemory>();
+  name_life<Mirror>();
   name_life<RpcServer>();
   name_life<RpcClient>();
   name_life<KvClient>();
-  std::cout << (named == 119 ? "all" : "not all") << '\n';
+  std::cout << (named == 143 ? "all" : "not all") << '\n';
 }
