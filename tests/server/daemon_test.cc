@@ -275,8 +275,8 @@ TEST_F(Daemon, APeerThatWasDownWhenItWasDialledIsAskedWhatItOffersOnceItAnswers)
   EXPECT_EQ((*peer)->open_session(reader, soon()).code(), ErrorCode::Disconnected);
 
   // It comes back on this host. Expect: shared memory, not what is taken for unknown peers.
-  daemon_ = std::make_unique<DaemonProcess>(
-      std::vector<std::string>{"--pools", pools_.path(), "--listen", address});
+  daemon_ = std::make_unique<DaemonProcess>(std::vector<std::string>{
+      "--pools", pools_.path(), "--listen", address, "--data-listen", "127.0.0.1:0"});
   ASSERT_TRUE(daemon_->await()) << daemon_->wait().said;
   const auto session = (*peer)->open_session(reader, soon());
   ASSERT_TRUE(session.ok()) << session.error().message;
