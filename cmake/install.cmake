@@ -59,6 +59,7 @@ install(FILES ${PROJECT_BINARY_DIR}/package/perdureConfig.cmake
 file(RELATIVE_PATH pkgconfig_up "/${CMAKE_INSTALL_LIBDIR}/pkgconfig" "/")
 string(REGEX REPLACE "/$" "" pkgconfig_up ${pkgconfig_up})
 install(TARGETS rpmem LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(TARGETS perdure_interpose LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/perdure)
 foreach(package perdure perdure-static librpmem)
   configure_file(${PROJECT_SOURCE_DIR}/cmake/${package}.pc.in
       ${PROJECT_BINARY_DIR}/package/${package}.pc @ONLY)

@@ -49,6 +49,7 @@ LAYERS = {
     "kv": {"core"},  # stands on the public C++ API
     "rpmem": {"core", "persist", "fabric", "pmem", "control", "client", "server"},
     "librpmem": {"core", "fabric", "control", "rpmem"},
+    "interpose": set(),  # preloaded into programs that are not ours: nothing of Perdure in it
     "capi": {"core"},  # stands on the public C++ API
 }
 # Two independent witnesses; not even their tests may look at each other's answer.
@@ -59,7 +60,7 @@ VENDOR_HEADERS = (
     (re.compile(r"rdma/fi\w*\.h|rdma/fabric\.h"), ("src/fabric/ofi/", "bench/bare_ofi")),
     (re.compile(r"infiniband/|rdma/rdma_\w+\.h"),
      ("src/fabric/verbs/", "bench/bare_verbs", "tests/lab/")),
-    (re.compile(r"libpmem2?\.h|libpmem2/"), ("src/pmem/",)),
+    (re.compile(r"libpmem2?\.h|libpmem2/"), ("src/pmem/", "tests/interpose/")),
     (re.compile(r"toml\+\+"), ("src/core/toml_file.cc",)),
     (re.compile(r"microhttpd\.h"), ("src/server/http_listener.cc",)),
     (re.compile(r"isa-l|isal/"), ("src/core/",)),

@@ -1,0 +1,195 @@
+// The table of mappings: see mappings.h. It has a fixed size, because mmap() may be what an
+// allocator calls: nothing here allocates.
+#include "interpose/mappings.h"
+
+#include "interpose/choice.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+namespace perdure::interpose {
+namespace {
+
+constexpr std::size_t kMappingsMax = 4096;
+
+/// By address, without overlaps.
+class Table {
+ public:
+  /// What ends behind `at`, or the end.
+  std::size_t first_behind(const char* at) const {
+    const FileRange* const found = std::upper_bound(
+        ranges_, ranges_ + count_, at,
+        [](const char* value, const FileRange& r) { return value < r.at + r.length; });
+    return static_cast<std::size_t>(found - ranges_);
+  }
+  std::size_t size() const { return count_; }
+  const FileRange& operator[](std::size_t index) const { return ranges_[index]; }
+  bool full() const { return count_ + 2 > kMappingsMax; }
+
+  void insert(const FileRange& range) {
+    const std::size_t index = first_behind(range.at);
+    std::memmove(ranges_ + index + 1, ranges_ + index, (count_ - index) * sizeof(FileRange));
+    ranges_[index] = range;
+    ++count_;
+  }
+  void remove(std::size_t index) {
+    --count_;
+    std::memmove(ranges_ + index, ranges_ + index + 1, (count_ - index) * sizeof(FileRange));
+  }
+
+ private:
+  FileRange ranges_[kMappingsMax];
+  std::size_t count_ = 0;
+};
+
+Table table;
+pthread_rwlock_t table_lock = PTHREAD_RWLOCK_INITIALIZER;
+bool anything_mapped = false;
+
+void before_fork() { pthread_rwlock_wrlock(&table_lock); }
+void after_fork() { pthread_rwlock_unlock(&table_lock); }
+void after_fork_in_child() {
+  const pthread_rwlock_t fresh = PTHREAD_RWLOCK_INITIALIZER;
+  table_lock = fresh;
+  if (Backend* const to = backend()) to->forked();
+}
+
+void watch_forks() {
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+  pthread_once(&once, [] { pthread_atfork(before_fork, after_fork, after_fork_in_child); });
+}
+
+/// The part of `range` from its byte `begin` to its byte `end`.
+FileRange part(const FileRange& range, std::uint64_t begin, std::uint64_t end) {
+  return {range.file, range.offset + begin, end - begin, range.at + begin};
+}
+
+/// The bytes of `range` that [at, at + length) covers. Requires that they meet.
+FileRange covered(const FileRange& range, const char* at, std::size_t length) {
+  const auto begin = at > range.at ? static_cast<std::uint64_t>(at - range.at) : 0;
+  const auto end = std::min(range.length, static_cast<std::uint64_t>(at + length - range.at));
+  return part(range, begin, end);
+}
+
+void drop(Backend& to, const char* at, std::size_t length) {
+  std::size_t index = table.first_behind(at);
+  while (index < table.size() && table[index].at < at + length) {
+    const FileRange whole = table[index];
+    const FileRange gone = covered(whole, at, length);
+    const auto begin = static_cast<std::uint64_t>(gone.at - whole.at);
+    table.remove(index);
+    if (begin > 0) table.insert(part(whole, 0, begin));
+    if (begin + gone.length < whole.length) {
+      table.insert(part(whole, begin + gone.length, whole.length));
+    }
+    to.unmap(gone);
+    index = table.first_behind(at);
+  }
+}
+
+/// What a mapping of so many bytes takes.
+std::size_t whole_pages(std::size_t length) {
+  constexpr std::size_t kPage = 4096;
+  return (length + kPage - 1) / kPage * kPage;
+}
+
+/// Only a descriptor that may write makes bytes of a file that anyone would want durable.
+bool may_persist(int descriptor, const struct ::stat& status) {
+  if (!S_ISREG(status.st_mode) && !S_ISCHR(status.st_mode)) return false;
+  const int flags = ::fcntl(descriptor, F_GETFL);
+  return flags >= 0 && (flags & O_ACCMODE) == O_RDWR;
+}
+
+bool keep(Backend& to, const FileRange& range) {
+  if (table.full()) {
+    say("this program has more mappings of files than can be watched");
+    errno = ENOMEM;
+    return false;
+  }
+  if (!to.map(range)) return false;
+  table.insert(range);
+  __atomic_store_n(&anything_mapped, true, __ATOMIC_RELEASE);
+  return true;
+}
+
+}  // namespace
+
+bool mapped(char* at, std::size_t length, int flags, int descriptor, off_t offset) {
+  Backend* const to = backend();
+  if (to == nullptr) return true;
+  length = whole_pages(length);
+  const int kind = flags & MAP_TYPE;
+  const bool shared = (kind == MAP_SHARED || kind == MAP_SHARED_VALIDATE) &&
+                      (flags & MAP_ANONYMOUS) == 0 && descriptor >= 0;
+  struct ::stat status;
+  const bool wanted =
+      shared && ::fstat(descriptor, &status) == 0 && may_persist(descriptor, status);
+  if (!wanted && !__atomic_load_n(&anything_mapped, __ATOMIC_ACQUIRE)) return true;
+  watch_forks();
+  pthread_rwlock_wrlock(&table_lock);
+  drop(*to, at, length);
+  int file = Backend::kNotWanted;
+  if (wanted) file = to->attach(descriptor, status);
+  bool good = file != Backend::kRefused;
+  if (file >= 0) good = keep(*to, {file, static_cast<std::uint64_t>(offset), length, at});
+  const int error = errno;
+  pthread_rwlock_unlock(&table_lock);
+  errno = error;
+  return good;
+}
+
+void unmapped(const char* at, std::size_t length) {
+  Backend* const to = backend();
+  if (to == nullptr || !__atomic_load_n(&anything_mapped, __ATOMIC_ACQUIRE)) return;
+  pthread_rwlock_wrlock(&table_lock);
+  drop(*to, at, whole_pages(length));
+  pthread_rwlock_unlock(&table_lock);
+}
+
+bool remapped(const char* old_at, std::size_t old_length, char* at, std::size_t length) {
+  Backend* const to = backend();
+  if (to == nullptr || !__atomic_load_n(&anything_mapped, __ATOMIC_ACQUIRE)) return true;
+  pthread_rwlock_wrlock(&table_lock);
+  length = whole_pages(length);
+  const std::size_t index = table.first_behind(old_at);
+  FileRange range;
+  const bool known = index < table.size() && table[index].at <= old_at;
+  if (known) range = covered(table[index], old_at, 1);
+  drop(*to, old_at, whole_pages(old_length));
+  drop(*to, at, length);
+  bool good = true;
+  if (known) good = keep(*to, {range.file, range.offset, length, at});
+  const int error = errno;
+  pthread_rwlock_unlock(&table_lock);
+  errno = error;
+  return good;
+}
+
+void flushed(const void* at, std::size_t length) {
+  Backend* const to = backend();
+  if (to == nullptr || length == 0 || !__atomic_load_n(&anything_mapped, __ATOMIC_ACQUIRE)) return;
+  const int error = errno;
+  const char* const begin = static_cast<const char*>(at);
+  pthread_rwlock_rdlock(&table_lock);
+  for (std::size_t index = table.first_behind(begin);
+       index < table.size() && table[index].at < begin + length; ++index) {
+    to->flush(covered(table[index], begin, length));
+  }
+  pthread_rwlock_unlock(&table_lock);
+  errno = error;
+}
+
+void drained(Drain drain) {
+  Backend* const to = backend();
+  if (to == nullptr || !__atomic_load_n(&anything_mapped, __ATOMIC_ACQUIRE)) return;
+  const int error = errno;
+  to->drain(drain);
+  errno = error;
+}
+
+}  // namespace perdure::interpose

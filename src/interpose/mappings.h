@@ -1,0 +1,23 @@
+// Which addresses of this process are bytes of files that the back-end wants to hear of.
+#pragma once
+
+#include "interpose/backend.h"
+
+#include <sys/types.h>
+
+#include <cstddef>
+
+namespace perdure::interpose {
+
+/// The program has mapped `length` bytes at `at`. False: it must not keep them; errno says why.
+bool mapped(char* at, std::size_t length, int flags, int descriptor, off_t offset);
+/// These addresses are free again, or something else.
+void unmapped(const char* at, std::size_t length);
+/// mremap() has moved or resized a mapping.
+bool remapped(const char* old_at, std::size_t old_length, char* at, std::size_t length);
+/// Tells the back-end of every part of the range that belongs to a file.
+void flushed(const void* at, std::size_t length);
+/// The same of a drain, once anything was mapped.
+void drained(Drain drain);
+
+}  // namespace perdure::interpose
