@@ -197,6 +197,7 @@ void add_sim_command(Command app) {
   add_sim_network_command(sim);
   add_sim_remotelog_command(sim);
   add_sim_figure_commands(sim);
+  add_sim_record_command(sim);
 }
 
 }  // namespace perdure::app

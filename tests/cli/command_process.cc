@@ -110,10 +110,8 @@ Outcome run(std::vector<std::string> arguments, std::string_view input) {
   return CommandProcess(std::move(arguments), directory.path() + "/input").wait();
 }
 
-Outcome expect_document(std::vector<std::string> arguments, const std::string& schema) {
+void expect_valid(const Outcome& printed, const std::string& schema) {
   const std::string tree = PERDURE_TREE;
-  arguments.insert(arguments.end(), {"--format", "json"});
-  const Outcome printed = run(arguments);
   CommandProcess judge({tree + "/tests/cli/validate.py", tree + "/docs/" + schema}, "", "",
                        "/usr/bin/python3");
   judge.write(printed.out);
@@ -121,6 +119,12 @@ Outcome expect_document(std::vector<std::string> arguments, const std::string& s
   const Outcome judged = judge.wait();
   EXPECT_EQ(judged.status, 0) << schema << ": " << judged.out << judged.err << "\n"
                               << printed.out << printed.err;
+}
+
+Outcome expect_document(std::vector<std::string> arguments, const std::string& schema) {
+  arguments.insert(arguments.end(), {"--format", "json"});
+  const Outcome printed = run(arguments);
+  expect_valid(printed, schema);
   return printed;
 }
 

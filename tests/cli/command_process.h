@@ -48,6 +48,9 @@ class CommandProcess {
 /// Runs `perdure` to its end with `input` on standard input.
 Outcome run(std::vector<std::string> arguments, std::string_view input = "");
 
+/// What was printed is a document that this file of docs/ describes.
+void expect_valid(const Outcome& printed, const std::string& schema);
+
 /// Runs the command with --format json; its document must be what this file of docs/ says.
 Outcome expect_document(std::vector<std::string> arguments, const std::string& schema);
 
