@@ -101,7 +101,7 @@ Result<void> Connection::open(const control::SessionRequest& request, const Buff
     return read;
   }
   PERDURE_TRY(start, decode_start(beginning));
-  start_ = std::move(start);
+  start_ = start;
   return {};
 }
 

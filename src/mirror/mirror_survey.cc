@@ -37,7 +37,7 @@ void hear(SurveyedReplica& replica, client::Peer& peer, const std::string& pool,
     replica.verdict = ReplicaVerdict::Damaged;
     return;
   }
-  replica.start = std::move(*start);
+  replica.start = *start;
   replica.bytes = std::move(*bytes);
 }
 
