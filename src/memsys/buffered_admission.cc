@@ -6,16 +6,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
+
+#include "memsys/broi_priority.h"
 
 namespace perdure::memsys {
-
-double broi_priority(const std::vector<std::uint64_t>& ready, std::size_t i, std::uint64_t next,
-                     std::uint64_t size, double sigma) {
-  std::uint64_t banks = next;
-  for (std::size_t j = 0; j < ready.size(); ++j) banks |= j == i ? 0 : ready[j];
-  return static_cast<double>(std::popcount(banks)) - sigma * static_cast<double>(size);
-}
 
 BufferedAdmission::BufferedAdmission(TraceStreams& streams, const TraceSummary& summary,
                                      const Device& device, Order order, BufferOptions options)

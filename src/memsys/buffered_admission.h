@@ -25,12 +25,6 @@ struct BufferOptions {
   std::uint64_t undo_entries = 64;  // ASAP: writes sent before earlier epochs are persisted
 };
 
-/// Equation 2 of seed paper 001: what the Ready-SET's parallelism over banks would be if entry i
-/// went on to its next set, less sigma times the size of the set it must finish for that.
-/// `ready` and `next` are the banks of each entry's SubReady-SET and Next-SET, a bit each.
-double broi_priority(const std::vector<std::uint64_t>& ready, std::size_t i, std::uint64_t next,
-                     std::uint64_t size, double sigma);
-
 class BufferedAdmission {
  public:
   static constexpr bool kBuffered = true;

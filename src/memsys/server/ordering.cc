@@ -1,7 +1,7 @@
 // The designs, side by side: see ordering.h.
 #include "memsys/server/ordering.h"
 
-#include "memsys/buffered_admission.h"
+#include "memsys/broi_priority.h"
 
 #include <fmt/format.h>
 
