@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "memsys/broi_priority.h"
 #include "tests/memsys/bench_device.h"
 #include "tests/memsys/reference.h"
 
