@@ -149,6 +149,7 @@ class Mirror::State {
       const bool came = core_->progress();
       notice();
       if (came) since = Nanoseconds{0};
+      if (round % kRoundsPerLook == 0 && !connecting_ && core_->due()) leave_to_thread();
       if (wanting_.load(std::memory_order_relaxed) != 0) {
         const MutexUnlock unlocked(mutex_);
         std::this_thread::yield();
@@ -160,13 +161,13 @@ class Mirror::State {
     }
     led_ = false;
     if (waiting_ != 0) changed_.notify_all();
-    // Replicas that are lost are brought back by the thread.
-    if (!reached(*core_) && core_->trouble()) look_.notify_all();
-    if (!reached(*core_) && core_->trouble()) rest_of_trouble();
+    // Without the quorum there is nothing to do but to wait for the thread.
+    if (!reached(*core_) && core_->trouble()) leave_to_thread();
   }
 
-  /// Without the quorum there is nothing to do but to wait for the thread.
-  void rest_of_trouble() PERDURE_REQUIRES(mutex_) {
+  /// Replicas that are lost are brought back by the thread, which needs the mutex for that.
+  void leave_to_thread() PERDURE_REQUIRES(mutex_) {
+    look_.notify_all();
     const MutexUnlock unlocked(mutex_);
     // tidy-allow(sleep): the thread brings replicas back, and has nothing to wait on for that.
     std::this_thread::sleep_for(kBusyLook);
@@ -193,7 +194,10 @@ class Mirror::State {
         notice();
       }
       if (const auto due = core_->due()) {
+        connecting_ = true;
         auto connection = connect(*due);
+        wanting_.fetch_sub(1, std::memory_order_relaxed);
+        connecting_ = false;
         if (stopping_) break;
         core_->adopt(*due, std::move(connection));
         continue;
@@ -207,12 +211,15 @@ class Mirror::State {
     }
   }
 
-  /// Takes long, and keeps nobody out.
+  /// Takes long, and keeps nobody out. It counts in wanting_ when it returns: whoever leads does
+  /// not keep the mutex from it.
   Result<std::unique_ptr<mirror::Connection>> connect(std::size_t replica)
       PERDURE_REQUIRES(mutex_) {
     const mirror::ReplicatedMirror& core = *core_;
     const MutexUnlock unlocked(mutex_);
-    return core.connect(replica);
+    auto connection = core.connect(replica);
+    wanting_.fetch_add(1, std::memory_order_relaxed);
+    return connection;
   }
 
   MirrorMemory memory_;
@@ -225,6 +232,7 @@ class Mirror::State {
   std::atomic<std::uint32_t> wanting_{0};  // threads that want the mutex
   std::uint32_t waiting_ PERDURE_GUARDED_BY(mutex_) = 0;
   bool led_ PERDURE_GUARDED_BY(mutex_) = false;
+  bool connecting_ PERDURE_GUARDED_BY(mutex_) = false;
   std::uint64_t noticed_ PERDURE_GUARDED_BY(mutex_) = 0;
   bool stopping_ PERDURE_GUARDED_BY(mutex_) = false;
   std::atomic<bool> closed_{false};
