@@ -37,6 +37,7 @@ void add_bench_commands(Command app);   // bench_commands.cc
 void add_demo_command(Command app);     // demo_command.cc
 void add_up_command(Command app);       // up_command.cc
 void add_rpc_commands(Command app);     // rpc_commands.cc
+void add_mirror_commands(Command app);  // mirror_*.cc
 void add_torture_command(Command app);  // torture_command.cc
 void add_sim_command(Command app);      // sim_command.cc
 

@@ -27,6 +27,7 @@ void describe(const Program& program) {
   add_status_command(program);
   add_log_commands(program);
   add_pool_commands(program);
+  add_mirror_commands(program);
   add_rpc_commands(program);
   add_probe_command(program);
   add_plan_command(program);

@@ -24,10 +24,12 @@ void hear(SurveyedReplica& replica, client::Peer& peer, const std::string& pool,
     return;
   }
   std::vector<std::byte> beginning(kDataAt);
-  auto read = (*bytes)->size() < kDataAt
-                  ? Result<void>(Error{ErrorCode::InvalidArgument, "its pool is too small"})
-                  : (*bytes)->read(0, beginning);
-  if (!read.ok()) {
+  if ((*bytes)->size() < kDataAt) {
+    replica.error = Error{ErrorCode::InvalidArgument, "its pool is too small for a mirror"};
+    replica.verdict = ReplicaVerdict::Damaged;
+    return;
+  }
+  if (auto read = (*bytes)->read(0, beginning); !read.ok()) {
     replica.error = read.error();
     return;
   }
@@ -89,6 +91,7 @@ MirrorSurvey survey(std::vector<std::unique_ptr<client::Peer>>& peers, const std
     if (is_replica && !survey.header) survey.header = replica.start.header;
     if (is_replica && *replica.start.header != *survey.header) {
       replica.error = Error{ErrorCode::InvalidArgument, "its pool holds another mirror"};
+      replica.verdict = ReplicaVerdict::Damaged;
     }
     heard.push_back(is_replica && !replica.error ? replica.start.state : std::nullopt);
   }

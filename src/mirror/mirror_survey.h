@@ -21,7 +21,7 @@ enum class ReplicaVerdict {
   Behind,       // complete, of an older one: it has missed something
   Incomplete,   // it was being brought up to date
   Blank,        // its pool holds nothing
-  Damaged,      // what it says of itself can not be trusted
+  Damaged,      // what it says of itself can not be trusted, or it is of another mirror
   Unreachable,  // it was not heard
 };
 

@@ -16,13 +16,31 @@ namespace {
 using Words = std::vector<std::string>;
 
 TEST(Usage, EverySubcommandHasHelpWithExamples) {
-  const Words commands[] = {{"log", "append"},  {"log", "read"},    {"log", "follow"},
-                            {"log", "verify"},  {"log", "repair"},  {"log", "trim"},
-                            {"pool", "create"}, {"pool", "list"},   {"pool", "describe"},
-                            {"pool", "fence"},  {"pool", "delete"}, {"probe"},
-                            {"plan"},           {"check"},          {"torture"},
-                            {"rpc", "list"},    {"rpc", "inspect"}, {"rpc", "drain"},
-                            {"rpc", "replay"},  {"rpc", "retry"},   {"rpc", "drop"}};
+  const Words commands[] = {{"log", "append"},
+                            {"log", "read"},
+                            {"log", "follow"},
+                            {"log", "verify"},
+                            {"log", "repair"},
+                            {"log", "trim"},
+                            {"pool", "create"},
+                            {"pool", "list"},
+                            {"pool", "describe"},
+                            {"pool", "fence"},
+                            {"pool", "delete"},
+                            {"probe"},
+                            {"plan"},
+                            {"check"},
+                            {"torture"},
+                            {"rpc", "list"},
+                            {"rpc", "inspect"},
+                            {"rpc", "drain"},
+                            {"rpc", "replay"},
+                            {"rpc", "retry"},
+                            {"rpc", "drop"},
+                            {"mirror", "status"},
+                            {"mirror", "verify"},
+                            {"mirror", "resync"},
+                            {"mirror", "restore"}};
   for (Words command : commands) {
     const std::string example =
         "  perdure " + (command.size() == 2 ? command[0] + " " + command[1] : command[0]);
