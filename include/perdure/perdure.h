@@ -1,8 +1,8 @@
 /* The C interface of Perdure: a replicated log, and ranges of bytes, durable on other machines; and
  * calls that are executed exactly once.
  *
- * The contracts are those of perdure/log.h, log_writer.h, region.h, rpc.h, pool.h and messages.h;
- * this page says what C needs besides. C11 and later.
+ * The contracts are those of perdure/log.h, log_writer.h, region.h, mirror.h, rpc.h, pool.h and
+ * messages.h; this page says what C needs besides. C11 and later.
  *
  * Every call that can fail returns perdure_code; PERDURE_OK is 0. What went wrong in words is in
  * perdure_last_error() of the same thread until its next failing call. Handles are not locked: one
@@ -503,6 +503,136 @@ perdure_code perdure_region_get_replicas(const perdure_region* region,
                                          perdure_region_replica_status* replicas, size_t count,
                                          size_t* there);
 perdure_code perdure_region_get_times(const perdure_region* region, perdure_region_times* times);
+
+/* --- mirrors ---------------------------------------------------------------------------------- */
+
+/* Memory of this program whose ranges are durable on other machines when it says so: mirror.h. A
+ * mirror may be used by any number of threads. `size` and defaults as in perdure_region_options:
+ *   perdure_mirror_options options = {.size = sizeof options, .peers = peers, .peer_count = 2,
+ *                                     .pool = "tree", .file = "/data/tree"};
+ */
+typedef struct perdure_mirror_options {
+  size_t size;
+  const char* const* peers; /* "host:port" of each peer's control plane: all of the mirror's */
+  size_t peer_count;
+  const char* pool;      /* its name on every peer, 12 KiB larger than the memory at least */
+  size_t quorum;         /* 0: all peers, or what the mirror has */
+  const char* transport; /* as in perdure_region_options, and the next two */
+  const char* rnic;
+  const char* primary;
+  const char* file;      /* the memory: a file or a DAX device, mapped and locked */
+  uint64_t create_bytes; /* make `file` new, with so many zeros; 0: it exists */
+  void* memory;          /* or, without `file`, the program's own; it outlives the mirror */
+  size_t memory_bytes;
+  const char* memory_domain; /* "none" (default), "page", "dmp", "mhp" or "wsp": of `memory` */
+  const char* start;         /* "new", "local" (default) or "replicas": whose bytes count */
+  bool usual_costs;          /* do not time connections */
+  bool take_over;            /* fence a writer that is still there, instead of PERDURE_BUSY */
+  bool without_missing;      /* those that are away have nothing newer: the operator knows that */
+  bool never_spin;           /* waiting sleeps at once */
+  bool never_reconnect;      /* a lost replica stays away */
+  uint8_t reserved[3];       /* 0 */
+  const char* writer_name;   /* shown to others; default: host and process */
+  uint64_t staging_bytes;
+  uint32_t peer_timeout_ms; /* a peer silent for this long is lost */
+  uint32_t reconnect_ms;    /* when a lost replica is first tried again */
+  uint32_t spin_us;         /* how long waiting polls before it sleeps; default 200 */
+  uint32_t rnic_ack_timeout;
+  uint32_t rnic_traffic_class;
+  uint32_t reserved_last; /* 0 */
+} perdure_mirror_options;
+
+typedef struct perdure_mirror perdure_mirror;
+
+/* A part of the memory. The ranges of an epoch stand together, and epochs count upwards. */
+typedef struct perdure_mirror_range {
+  uint64_t at;
+  uint64_t length;
+  uint32_t epoch;
+} perdure_mirror_range;
+
+/* `size` as in perdure_region_status. */
+typedef struct perdure_mirror_status {
+  size_t size;
+  uint64_t bytes;
+  uint64_t begun;     /* the last ticket */
+  uint64_t committed; /* it and all before it are durable on the quorum */
+  size_t quorum;
+  size_t replicas;
+  size_t in_sync; /* replicas that have everything */
+  uint32_t epoch; /* of this writer */
+  uint32_t generation;
+} perdure_mirror_status;
+
+typedef enum perdure_mirror_state {
+  PERDURE_MIRROR_LOST,      /* no connection: pages that change are noted */
+  PERDURE_MIRROR_COMPARING, /* its pages are compared with the local ones */
+  PERDURE_MIRROR_WAITING,   /* for its turn to be copied to */
+  PERDURE_MIRROR_COPYING,   /* incomplete: pages are copied to it */
+  PERDURE_MIRROR_IN_SYNC    /* it has everything */
+} perdure_mirror_state;
+
+/* One replica of a mirror. `size` and texts as in perdure_repair_report. */
+typedef struct perdure_mirror_replica_status {
+  size_t size;
+  uint64_t compared;
+  uint64_t dirty_bytes;  /* still to be copied */
+  uint64_t copied_bytes; /* since the mirror was opened */
+  uint64_t returned;     /* how often it came back */
+  perdure_mirror_state state;
+  char peer[263];
+  char pool_uuid[37];
+  char small_method[65];
+  char large_method[65];
+  char small_family[17]; /* "ARRM" or "GPRRM" */
+  char large_family[17];
+  char profile[128];
+  char down_reason[520];
+  uint8_t reserved[4]; /* 0 */
+} perdure_mirror_replica_status;
+
+/* *mirror is set on success only. See Mirror::open. */
+perdure_code perdure_mirror_open(const perdure_mirror_options* options, perdure_mirror** mirror);
+/* Frees it in any case; NULL is allowed. PERDURE_OK: every replica in sync has everything and says
+ * so. */
+perdure_code perdure_mirror_close(perdure_mirror* mirror, uint32_t timeout_ms);
+/* Where the mirrored bytes are, and how many; NULL without a mirror. */
+void* perdure_mirror_memory(const perdure_mirror* mirror, size_t* bytes);
+
+/* Makes a range durable here and on the quorum. PERDURE_TIMED_OUT and PERDURE_QUORUM_LOST: not by
+ * now; drain waits for it. */
+perdure_code perdure_mirror_persist(perdure_mirror* mirror, uint64_t at, uint64_t length,
+                                    uint32_t timeout_ms);
+/* Begins it; *ticket, from 1, is set on success only. */
+perdure_code perdure_mirror_flush(perdure_mirror* mirror, uint64_t at, uint64_t length,
+                                  uint64_t* ticket);
+/* Until that one is durable, or all that was begun. A thread that waits for its own last ticket
+ * waits for nothing that others begin later. */
+perdure_code perdure_mirror_wait(perdure_mirror* mirror, uint64_t ticket, uint32_t timeout_ms);
+perdure_code perdure_mirror_drain(perdure_mirror* mirror, uint32_t timeout_ms);
+/* *yes: as far as calls have learned by now. */
+perdure_code perdure_mirror_reached(const perdure_mirror* mirror, uint64_t ticket, bool* yes);
+/* Epochs in order, in one message where they fit: nothing of one is on a replica before all of the
+ * earlier ones is durable there. */
+perdure_code perdure_mirror_flush_ordered(perdure_mirror* mirror,
+                                          const perdure_mirror_range* ranges, size_t count,
+                                          uint64_t* ticket);
+/* Stores the bytes and flushes them, epoch after epoch, here and there. They are copied. */
+perdure_code perdure_mirror_write(perdure_mirror* mirror, const perdure_range* ranges, size_t count,
+                                  uint64_t* ticket);
+/* Stores a word at a multiple of 8 and makes it durable, the old one or the new one everywhere. */
+perdure_code perdure_mirror_write_atomic(perdure_mirror* mirror, uint64_t at, uint64_t value,
+                                         uint32_t timeout_ms);
+/* Reads from the replica of that peer; PERDURE_ANY_REPLICA: from one that is in sync. */
+perdure_code perdure_mirror_read(perdure_mirror* mirror, uint64_t at, void* into, size_t length,
+                                 size_t replica);
+/* Until every replica has everything. */
+perdure_code perdure_mirror_wait_in_sync(perdure_mirror* mirror, uint32_t timeout_ms);
+perdure_code perdure_mirror_get_status(const perdure_mirror* mirror, perdure_mirror_status* status);
+/* As perdure_log_get_replicas. */
+perdure_code perdure_mirror_get_replicas(const perdure_mirror* mirror,
+                                         perdure_mirror_replica_status* replicas, size_t count,
+                                         size_t* there);
 
 /* --- pools ------------------------------------------------------------------------------------ */
 

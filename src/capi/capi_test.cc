@@ -76,6 +76,57 @@ TEST(CInterface, NullIsRefusedEverywhere) {
   perdure_reader_close(nullptr);
 }
 
+TEST(CInterface, AMirrorThatIsNotThereOrMakesNoSenseIsRefused) {
+  perdure_mirror* mirror = nullptr;
+  std::uint64_t ticket = 0;
+  std::size_t there = 0;
+  bool yes = false;
+  EXPECT_EQ(perdure_mirror_persist(nullptr, 0, 1, 1), PERDURE_INVALID_ARGUMENT);
+  EXPECT_EQ(perdure_mirror_flush(nullptr, 0, 1, &ticket), PERDURE_INVALID_ARGUMENT);
+  EXPECT_EQ(perdure_mirror_wait(nullptr, 1, 1), PERDURE_INVALID_ARGUMENT);
+  EXPECT_EQ(perdure_mirror_drain(nullptr, 1), PERDURE_INVALID_ARGUMENT);
+  EXPECT_EQ(perdure_mirror_reached(nullptr, 1, &yes), PERDURE_INVALID_ARGUMENT);
+  EXPECT_EQ(perdure_mirror_flush_ordered(nullptr, nullptr, 0, &ticket), PERDURE_INVALID_ARGUMENT);
+  EXPECT_EQ(perdure_mirror_write(nullptr, nullptr, 0, &ticket), PERDURE_INVALID_ARGUMENT);
+  EXPECT_EQ(perdure_mirror_write_atomic(nullptr, 0, 1, 1), PERDURE_INVALID_ARGUMENT);
+  EXPECT_EQ(perdure_mirror_read(nullptr, 0, &ticket, 8, 0), PERDURE_INVALID_ARGUMENT);
+  EXPECT_EQ(perdure_mirror_wait_in_sync(nullptr, 1), PERDURE_INVALID_ARGUMENT);
+  EXPECT_EQ(perdure_mirror_get_status(nullptr, nullptr), PERDURE_INVALID_ARGUMENT);
+  EXPECT_EQ(perdure_mirror_get_replicas(nullptr, nullptr, 0, &there), PERDURE_INVALID_ARGUMENT);
+  EXPECT_EQ(perdure_mirror_memory(nullptr, &there), nullptr);
+  EXPECT_EQ(perdure_mirror_close(nullptr, 1), PERDURE_OK);
+
+  const char* const peers[] = {"127.0.0.1:1"};
+  char memory[4096] = {};
+  perdure_mirror_options options{};
+  EXPECT_EQ(perdure_mirror_open(&options, &mirror), PERDURE_INVALID_ARGUMENT);  // no size
+  options.size = sizeof options;
+  options.peers = peers;
+  options.peer_count = 1;
+  options.pool = "p";
+  options.transport = "tcp";
+  EXPECT_EQ(perdure_mirror_open(&options, &mirror), PERDURE_INVALID_ARGUMENT);  // no memory
+  options.memory = memory;
+  options.memory_bytes = sizeof memory;
+  options.start = "somewhere";
+  EXPECT_EQ(perdure_mirror_open(&options, &mirror), PERDURE_INVALID_ARGUMENT);
+  EXPECT_NE(std::strstr(perdure_last_error(), "replicas"), nullptr) << perdure_last_error();
+  options.start = nullptr;
+  options.memory_domain = "moon";
+  EXPECT_EQ(perdure_mirror_open(&options, &mirror), PERDURE_INVALID_ARGUMENT);
+  options.memory_domain = nullptr;
+  options.create_bytes = 1;
+  EXPECT_EQ(perdure_mirror_open(&options, &mirror), PERDURE_INVALID_ARGUMENT);
+  options.create_bytes = 0;
+  EXPECT_EQ(perdure_mirror_open(&options, &mirror), PERDURE_QUORUM_LOST) << perdure_last_error();
+  options.file = "/nowhere/tree";
+  EXPECT_EQ(perdure_mirror_open(&options, &mirror), PERDURE_INVALID_ARGUMENT);  // both
+  options.memory = nullptr;
+  options.memory_bytes = 0;
+  EXPECT_EQ(perdure_mirror_open(&options, &mirror), PERDURE_NOT_FOUND) << perdure_last_error();
+  EXPECT_EQ(mirror, nullptr);
+}
+
 TEST(CInterface, AnUnreachablePeerIsAnErrorWithItsName) {
   const char* const peers[] = {"127.0.0.1:1"};
   perdure_log_options options{};

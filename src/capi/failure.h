@@ -126,10 +126,11 @@ inline std::optional<std::vector<std::span<const std::byte>>> pieces_of(const pe
   return taken;
 }
 
-/// What the options of a log and of a region have in common. `given` is what the caller has set.
+/// What the options of a log, a region and a mirror have in common. `given` is what the caller has
+/// set.
 /// Errors: what is wrong with them, as fail says it.
 template <typename Given, typename Options>
-perdure_code take_options(const Given* options, Given& given, Options& opened) {
+perdure_code take_peers(const Given* options, Given& given, Options& opened) {
   if (!take_sized(options, given)) {
     return fail("options: size is not set, or fields are that this library does not know");
   }
@@ -153,10 +154,17 @@ perdure_code take_options(const Given* options, Given& given, Options& opened) {
   opened.primary = words.primary;
   take_rnic(given, opened.rnic);
   if (given.writer_name != nullptr) opened.writer_name = given.writer_name;
-  if (given.visible_only) opened.level = Level::Visible;
-  opened.create = !given.existing_only;
   opened.measure_costs = !given.usual_costs;
   opened.take_over = given.take_over;
+  return PERDURE_OK;
+}
+
+/// The same, and what a log and a region have besides.
+template <typename Given, typename Options>
+perdure_code take_options(const Given* options, Given& given, Options& opened) {
+  if (const auto code = take_peers(options, given, opened); code != PERDURE_OK) return code;
+  if (given.visible_only) opened.level = Level::Visible;
+  opened.create = !given.existing_only;
   return PERDURE_OK;
 }
 

@@ -62,7 +62,7 @@ expect_appended() {
   [[ $got == 'a record that survives' ]] || fail "after $program, log read prints '$got'"
 }
 
-# expect_written PROGRAM POOL: an example writes to a region and reads it back.
+# expect_written PROGRAM POOL: an example writes to a region or a mirror and reads it back.
 expect_written() {
   local program=$1 pool=$2 all
   all=$(IFS=, && printf '%s' "${peers[*]}")
@@ -165,6 +165,8 @@ for link in perdure static; do
   expect_appended "$box/examples_$link/append_c" "from_c_$link"
   expect_written "$box/examples_$link/region" "region_from_cpp_$link"
   expect_written "$box/examples_$link/region_c" "region_from_c_$link"
+  expect_written "$box/examples_$link/mirror" "mirror_from_cpp_$link"
+  expect_written "$box/examples_$link/mirror_c" "mirror_from_c_$link"
 done
 expect_appended "$box/append_perdure" from_c_by_hand
 # A program of an old header with this library.
