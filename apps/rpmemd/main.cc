@@ -83,9 +83,16 @@ void describe(const app::Program& program, Arguments& to) {
       .type_name("DOMAIN");
 }
 
+/// Empty where it is not set.
+std::string variable(const char* name) {
+  const char* const value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): one thread so far
+  return value == nullptr ? "" : value;
+}
+
 std::string home_directory() {
-  const char* const home = std::getenv("HOME");
-  if (home != nullptr && *home == '/') return home;
+  std::string home = variable("HOME");
+  if (home.starts_with('/')) return home;
+  // NOLINTNEXTLINE(concurrency-mt-unsafe): there is one thread so far
   const passwd* const user = ::getpwuid(::getuid());
   return user != nullptr && user->pw_dir != nullptr ? user->pw_dir : "/";
 }
@@ -120,8 +127,7 @@ Result<DaemonConfig> assemble(const Arguments& from) {
   for (const std::string& each : from.part_dirs) PERDURE_TRY_VOID(set("part-dir", each));
   if (config.poolset_dir.empty()) config.poolset_dir = home;
   // What PMDK's libraries take as the operator's word for the same.
-  const char* const forced = std::getenv("PMEM_IS_PMEM_FORCE");
-  if (!config.declared && forced != nullptr && std::string_view(forced) == "1") {
+  if (!config.declared && variable("PMEM_IS_PMEM_FORCE") == "1") {
     config.declared = PersistenceDomain::Dmp;
   }
   return config;
@@ -197,9 +203,7 @@ int remove_set(const DaemonConfig& config, const Arguments& arguments) {
 /// The address at which the client reached sshd: the data plane listens there. On loopback where
 /// nobody says so.
 std::string listen_host() {
-  const char* const connection = std::getenv("SSH_CONNECTION");
-  if (connection == nullptr) return "127.0.0.1";
-  const std::string text = connection;  // client, its port, server, its port
+  const std::string text = variable("SSH_CONNECTION");  // client, its port, server, its port
   std::size_t begin = 0;
   for (int word = 0; word < 2 && begin != std::string::npos; ++word) {
     begin = text.find(' ', begin);

@@ -260,7 +260,7 @@ int rpmem_remove(const char* target, const char* pool_set_name, int flags) {
   if (!removed.ok()) return fail(removed.error(), "rpmem_remove");
   if (*removed == 0) return kept.success();
   // The daemon ends with an errno; ssh and shells with numbers of their own.
-  const bool not_the_daemons = *removed == kSshFailed || *removed >= kNoSuchCommand - 1;
+  const bool not_the_daemons = *removed >= kNoSuchCommand - 1;
   errno = *removed == kSshFailed ? ECONNRESET : not_the_daemons ? EREMOTEIO : *removed;
   return -1;
 }

@@ -19,7 +19,8 @@ namespace {
 constexpr std::uint64_t kReconnectMsMax = 24 * 3600 * 1000;
 
 std::string variable(const char* name) {
-  const char* const value = std::getenv(name);  // tidy-allow(getenv): the interface of librpmem
+  // tidy-allow(getenv): the interface of librpmem
+  const char* const value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): as PMDK's does
   return value == nullptr ? "" : value;
 }
 

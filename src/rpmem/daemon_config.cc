@@ -77,7 +77,7 @@ Result<void> set_key(DaemonConfig& config, const std::string& key, const std::st
 
 Result<void> set_config(DaemonConfig& config, const std::string& key, const std::string& value,
                         const std::string& home) {
-  const auto set = set_key(config, key, value, home);
+  auto set = set_key(config, key, value, home);
   if (set.ok()) return set;
   return Error{set.code(), fmt::format("{}: {}", key, set.error().message)};
 }

@@ -142,7 +142,7 @@ Result<void> RemotePool::come_back() {
 /// First by the rpmemd that there is, which knows what its medium said; then by another one.
 Result<void> RemotePool::try_to_come_back(const Deadline& deadline) {
   if (link_) {
-    const auto again = open_session();
+    auto again = open_session();
     if (again.ok() || !may_pass(again.code())) return again;
     drop_link();
   }
@@ -189,7 +189,7 @@ Result<void> RemotePool::close() {
   if (lost_) return *lost_;
   if (!link_) return {};
   link_->session->give_back(Deadline::after(options_.timeout));
-  const auto ended = link_->peer->end(false, Deadline::after(kCloseWithin));
+  auto ended = link_->peer->end(false, Deadline::after(kCloseWithin));
   drop_link();
   return ended;
 }
