@@ -90,14 +90,14 @@ void answer_config(const Words& words, std::string& reply) {
   }
   std::string found;
   std::size_t count = 0;
-  for (const auto& [name, value] : kSettings) {
+  for (const auto& setting : kSettings) {
     const bool wanted = std::any_of(words.begin() + 2, words.end(), [&](const std::string& word) {
-      return resp::matches(lowered(word.substr(0, kShownBytesMax)), name);
+      return resp::matches(lowered(word.substr(0, kShownBytesMax)), setting.first);
     });
     if (!wanted) continue;
     count += 2;
-    resp::append_bulk(found, name);
-    resp::append_bulk(found, value);
+    resp::append_bulk(found, setting.first);
+    resp::append_bulk(found, setting.second);
   }
   resp::append_array(reply, count);
   reply += found;
