@@ -330,6 +330,7 @@ Option Option::type_name(const std::string& text) const { return Option(option_-
 
 Option Option::capture_default() const { return Option(option_->capture_default_str()); }
 
+Option Option::one_word_each() const { return Option(option_->allow_extra_args(false)); }
 Option Option::delimiter(char separator) const { return Option(option_->delimiter(separator)); }
 Option Option::from_environment(const std::string& variable) const {
   return Option(option_->envname(variable));

@@ -37,6 +37,9 @@ class Option {
   Option capture_default() const;
   /// One word may hold several values with this between them.
   Option delimiter(char separator) const;
+  /// Of an option with several values: one word each time that it is named, so that what comes
+  /// behind it, `--` for example, is not its.
+  Option one_word_each() const;
   /// Where the value comes from if the command line does not name the option; "" is as unset.
   Option from_environment(const std::string& variable) const;
 

@@ -234,9 +234,10 @@ void add_sim_record_command(Command sim) {
       .required();
   command
       .add_option("--device", options->gains.devices,
-                  "Devices to simulate it on, TOML; the first is compared with (the built-in NVM, "
-                  "and one with faster cells)")
-      .option_text("FILE ...");
+                  "A device to simulate it on, TOML; again for more; the first is compared with "
+                  "(the built-in NVM, and one with faster cells)")
+      .one_word_each()
+      .option_text("FILE");
   command
       .add_option("--hardware", options->gains.hardware,
                   "Network to another machine's memory, TOML (two machines on EDR)")

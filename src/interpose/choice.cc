@@ -1,6 +1,7 @@
 // The back-end that the environment names: see choice.h.
 #include "interpose/choice.h"
 
+#include "interpose/forwarder.h"
 #include "interpose/recorder.h"
 
 #include <pthread.h>
@@ -19,8 +20,11 @@ void choose() {
   const char* const choice = std::getenv(kVariable);  // NOLINT: before the program's threads
   if (choice == nullptr) return;
   constexpr char kRecord[] = "record:";
+  constexpr char kMirror[] = "mirror:";
   if (std::strncmp(choice, kRecord, sizeof kRecord - 1) == 0) {
     chosen = record_into(choice + sizeof kRecord - 1);
+  } else if (std::strncmp(choice, kMirror, sizeof kMirror - 1) == 0) {
+    chosen = forward_over(choice + sizeof kMirror - 1);
   } else {
     say("PERDURE_INTERPOSE says nothing that is known here: ", choice);
   }

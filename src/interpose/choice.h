@@ -6,7 +6,7 @@
 
 namespace perdure::interpose {
 
-/// `record:DIRECTORY`: see recorder.h.
+/// `record:DIRECTORY`: see recorder.h. `mirror:FILE`: see forwarder.h.
 inline constexpr char kVariable[] = "PERDURE_INTERPOSE";
 
 /// Null: none; calls are only passed on. The first call decides. A choice that can not be served

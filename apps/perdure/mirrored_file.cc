@@ -1,0 +1,180 @@
+// A file of another program and its mirror: see mirrored_file.h.
+#include "mirrored_file.h"
+
+#include <perdure/pool.h>
+
+#include "core/byte_text.h"
+#include "core/errno_error.h"
+#include "core/try.h"
+#include "mirror/mirror_format.h"
+#include "output.h"
+
+#include <fmt/format.h>
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <mutex>
+
+namespace perdure::app {
+namespace {
+
+constexpr std::uint64_t kPage = 4096;
+constexpr std::chrono::milliseconds kLook{500};  // whether waiting has been given up
+
+/// The smallest of the pools, without what the mirror keeps before its bytes.
+Result<std::uint64_t> room_of(const MirrorOptions& options) {
+  std::optional<std::uint64_t> room;
+  std::optional<Error> why;
+  for (const std::string& peer : options.peers) {
+    const auto pool = describe_pool(peer, options.pool, options.peer_timeout);
+    if (!pool.ok()) {
+      if (!why) why = pool.error();
+      continue;
+    }
+    if (pool->bytes > mirror::kDataAt) {
+      room = std::min(room.value_or(UINT64_MAX), pool->bytes - mirror::kDataAt);
+    }
+  }
+  if (room) return *room / kPage * kPage;
+  return why.value_or(Error{ErrorCode::InvalidArgument,
+                            fmt::format("pool '{}' has no room for a mirror", options.pool)});
+}
+
+}  // namespace
+
+Result<std::unique_ptr<MirroredFile>> MirroredFile::open(std::string path, MirrorOptions options) {
+  std::unique_ptr<MirroredFile> file(new MirroredFile(std::move(path), std::move(options)));
+  PERDURE_TRY_VOID(file->reserve());
+  struct ::stat status = {};
+  PERDURE_TRY(there, file->changed(status));
+  if (there) PERDURE_TRY_VOID(file->overlay(status));
+  PERDURE_TRY_VOID(file->open_mirror());
+  return file;
+}
+
+MirroredFile::~MirroredFile() {
+  mirror_.reset();
+  if (memory_ != nullptr) ::munmap(memory_, bytes_);
+}
+
+Result<void> MirroredFile::reserve() {
+  PERDURE_TRY(room, room_of(options_));
+  bytes_ = room;
+  void* const memory = ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE,
+                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED) {
+    return errno_error(fmt::format("addresses for {} of '{}'", format_bytes(bytes_), path_), errno);
+  }
+  memory_ = static_cast<std::byte*>(memory);
+  return {};
+}
+
+/// Whether the file at the path has something that is not mapped here. No file has nothing.
+Result<bool> MirroredFile::changed(struct ::stat& status) const {
+  if (::stat(path_.c_str(), &status) != 0) {
+    if (errno == ENOENT) return false;
+    return errno_error(path_, errno);
+  }
+  if (!S_ISREG(status.st_mode)) {
+    return Error{ErrorCode::Unsupported,
+                 fmt::format("'{}' is no regular file: only such can be mirrored", path_)};
+  }
+  const auto size = static_cast<std::uint64_t>(status.st_size);
+  if (size > bytes_) {
+    return Error{ErrorCode::NoSpace,
+                 fmt::format("'{}' has {} B, and pool '{}' has room for {}: make larger pools and "
+                             "a new mirror in them",
+                             path_, size, options_.pool, bytes_)};
+  }
+  return status.st_ino != inode_ || status.st_dev != device_ || size > seen_;
+}
+
+/// Maps the file over the zeros.
+Result<void> MirroredFile::overlay(const struct ::stat& status) {
+  const int file = ::open(path_.c_str(), O_RDWR | O_CLOEXEC);
+  if (file < 0) return errno_error(path_, errno);
+  const auto size = static_cast<std::uint64_t>(status.st_size);
+  const std::uint64_t pages = (size + kPage - 1) / kPage * kPage;
+  const void* mapped = ::mmap(memory_, bytes_, PROT_READ | PROT_WRITE,
+                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+  if (mapped != MAP_FAILED && pages > 0) {
+    mapped = ::mmap(memory_, pages, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, 0);
+  }
+  const int error = errno;
+  ::close(file);
+  if (mapped == MAP_FAILED) return errno_error(path_, error);
+  device_ = status.st_dev;
+  inode_ = status.st_ino;
+  seen_ = size;
+  return {};
+}
+
+Result<void> MirroredFile::open_mirror() {
+  auto memory = MirrorMemory::bytes({memory_, bytes_});
+  PERDURE_TRY(mirror, Mirror::open(std::move(memory), options_));
+  mirror_.emplace(std::move(mirror));
+  return {};
+}
+
+Result<void> MirroredFile::follow() {
+  const std::unique_lock alone(mutex_);
+  was_mapped_ = true;
+  struct ::stat status = {};
+  PERDURE_TRY(has_changed, changed(status));
+  if (!has_changed) return {};
+  // Opening compares all pages, so it does not matter how the new ones came to be what they are.
+  if (mirror_) {
+    const auto closed = mirror_->close();
+    if (!closed.ok() && closed.code() == ErrorCode::Fenced) return closed;
+    mirror_.reset();
+  }
+  PERDURE_TRY_VOID(overlay(status));
+  return open_mirror();
+}
+
+Result<void> MirroredFile::make_durable(std::span<const MirrorRange> ranges) {
+  const auto behind = [this](const MirrorRange& range) { return range.at + range.length > seen_; };
+  if (std::any_of(ranges.begin(), ranges.end(), behind)) PERDURE_TRY_VOID(follow());
+  const std::shared_lock shared(mutex_);
+  if (!mirror_) {
+    return Error{ErrorCode::Disconnected, fmt::format("the mirror of '{}' is not open", path_)};
+  }
+  const MirrorEpoch epoch(ranges);
+  PERDURE_TRY(ticket, mirror_->flush_ordered({&epoch, 1}));
+  return wait(*mirror_, ticket);
+}
+
+Result<void> MirroredFile::wait(Mirror& mirror, const MirrorTicket& ticket) {
+  std::chrono::milliseconds waited{0};
+  for (;;) {
+    auto outcome = mirror.wait(ticket, kLook);
+    if (outcome.ok()) {
+      if (waiting_said_.exchange(false)) print_warning("the replicas of '" + path_ + "' are back");
+      return {};
+    }
+    const bool may_come =
+        outcome.code() == ErrorCode::TimedOut || outcome.code() == ErrorCode::QuorumLost;
+    if (!may_come || giving_up_) return outcome;
+    waited += kLook;
+    if (waited >= options_.peer_timeout && !waiting_said_.exchange(true)) {
+      print_warning(fmt::format("'{}' waits for its replicas: {}", path_, outcome.error().message));
+    }
+  }
+}
+
+Result<void> MirroredFile::close() {
+  const std::unique_lock alone(mutex_);
+  if (!mirror_) return {};
+  return mirror_->close();
+}
+
+MirrorStatus MirroredFile::status() {
+  const std::shared_lock shared(mutex_);
+  return mirror_ ? mirror_->status() : MirrorStatus{};
+}
+
+}  // namespace perdure::app

@@ -1,0 +1,69 @@
+// MirroredFile: a file that another program maps and writes, and its mirror. The mirror is as large
+// as its pools, and the file as large as it is at the time: what is behind its end are zeros here.
+#pragma once
+
+#include <perdure/mirror.h>
+
+#include <sys/stat.h>
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <shared_mutex>
+#include <span>
+#include <string>
+
+namespace perdure::app {
+
+/// Threads: any.
+class MirroredFile {
+ public:
+  /// Opens the mirror, with the file if it is there and with zeros if it is not. Of `options` the
+  /// pool, peers and the rest as they are; start is Local.
+  /// Errors: those of Mirror::open; of the file: PermissionDenied, SystemError; NoSpace: it is
+  /// larger than the pools.
+  static Result<std::unique_ptr<MirroredFile>> open(std::string path, MirrorOptions options);
+  ~MirroredFile();
+  MirroredFile(const MirroredFile&) = delete;
+  MirroredFile& operator=(const MirroredFile&) = delete;
+
+  /// The program maps what is now at the path. A file that has grown, or is another one, is
+  /// compared with the replicas as a whole, and meanwhile nothing is made durable.
+  /// Errors: as for open.
+  Result<void> follow();
+  /// Returns when all ranges are durable on the replicas that are in sync; waits for a quorum as
+  /// long as it takes, or until `give_up`. Errors: Fenced, and those of follow().
+  Result<void> make_durable(std::span<const MirrorRange> ranges);
+  void give_up() { giving_up_ = true; }
+  /// Drains. Errors: those of Mirror::close.
+  Result<void> close();
+
+  const std::string& path() const { return path_; }
+  const std::string& pool() const { return options_.pool; }
+  MirrorStatus status();
+  bool was_mapped() const { return was_mapped_; }
+
+ private:
+  MirroredFile(std::string path, MirrorOptions options)
+      : path_(std::move(path)), options_(std::move(options)) {}
+  Result<void> reserve();
+  Result<bool> changed(struct ::stat& status) const;
+  Result<void> overlay(const struct ::stat& status);
+  Result<void> open_mirror();
+  Result<void> wait(Mirror& mirror, const MirrorTicket& ticket);
+
+  const std::string path_;
+  MirrorOptions options_;
+  std::shared_mutex mutex_;  // held alone while the file and its mirror are exchanged
+  std::byte* memory_ = nullptr;
+  std::uint64_t bytes_ = 0;              // of the mirror
+  std::atomic<std::uint64_t> seen_ = 0;  // of the file, that is mapped here
+  std::uint64_t device_ = 0;
+  std::uint64_t inode_ = 0;
+  std::optional<Mirror> mirror_;
+  std::atomic<bool> giving_up_ = false;
+  std::atomic<bool> was_mapped_ = false;
+  std::atomic<bool> waiting_said_ = false;
+};
+
+}  // namespace perdure::app

@@ -1,0 +1,82 @@
+// The channel between a mirrored program, all of its processes, and the command that mirrors it: a
+// file that both sides map. A thread of the program takes a lane, says what it wants, and waits for
+// the answer in the lane's word; the command has a thread for each lane.
+//
+//   Idle -> Asked      by the program, whose process has taken the lane
+//   Asked -> Answered  by the command
+//   Answered -> Idle   by the program, which then gives the lane back
+//
+// A process that is killed leaves its lane as it was: whoever finds it taken by a process that is
+// no more takes it over, once the command has answered.
+#pragma once
+
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <ctime>
+
+namespace perdure::interpose {
+
+inline constexpr std::uint64_t kChannelMagic = 0x4e48434d44524550;  // "PERDMCHN"
+inline constexpr std::uint32_t kChannelVersion = 1;
+inline constexpr std::size_t kLanes = 16;
+inline constexpr std::size_t kMirroredMax = 16;  // files
+inline constexpr std::size_t kRangesOfLane = 256;
+inline constexpr std::size_t kChannelPathMax = 4096;
+
+enum class LaneState : std::uint32_t { Idle, Asked, Answered };
+
+enum class Ask : std::uint32_t {
+  Map,    // the file's first `length` bytes are mapped from now on: ranges[0]
+  Drain,  // all ranges are to be durable on the replicas
+};
+
+struct ChannelRange {
+  std::uint32_t file = 0;
+  std::uint64_t offset = 0;
+  std::uint64_t length = 0;
+};
+
+struct alignas(64) ChannelLane {
+  std::atomic<std::uint32_t> process = 0;  // of the program, that has it; 0: free
+  std::atomic<std::uint32_t> state = 0;    // a LaneState; a futex
+  Ask ask = Ask::Drain;
+  std::uint32_t count = 0;  // of ranges
+  std::int32_t error = 0;   // the answer: 0, or an errno
+  ChannelRange ranges[kRangesOfLane];
+};
+
+struct ChannelHeader {
+  std::uint64_t magic = 0;
+  std::uint32_t version = 0;
+  std::uint32_t file_count = 0;
+  std::uint32_t command = 0;  // its process
+  std::atomic<std::uint64_t> maps = 0;
+  std::atomic<std::uint64_t> flushes = 0;  // ranges, as the program flushed them
+  std::atomic<std::uint64_t> drains = 0;   // that had something to wait for
+  char paths[kMirroredMax][kChannelPathMax] = {};
+  ChannelLane lanes[kLanes];
+};
+
+/// Sleeps while the word holds `value`, at most for this long; may wake for nothing.
+inline void futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t value, long milliseconds) {
+  const timespec time = {milliseconds / 1000, milliseconds % 1000 * 1'000'000};
+  ::syscall(SYS_futex, &word, FUTEX_WAIT, value, &time, nullptr, 0);
+}
+inline void futex_wake(std::atomic<std::uint32_t>& word) {
+  ::syscall(SYS_futex, &word, FUTEX_WAKE, 1, nullptr, nullptr, 0);
+}
+
+inline LaneState state_of(const ChannelLane& lane) {
+  return static_cast<LaneState>(lane.state.load(std::memory_order_acquire));
+}
+inline void set_state(ChannelLane& lane, LaneState state) {
+  lane.state.store(static_cast<std::uint32_t>(state), std::memory_order_release);
+  futex_wake(lane.state);
+}
+
+}  // namespace perdure::interpose

@@ -1,0 +1,176 @@
+// Forwarding to the command that mirrors: see forwarder.h.
+#include "interpose/forwarder.h"
+
+#include "interpose/channel.h"
+#include "interpose/raw.h"
+
+#include <fcntl.h>
+#include <sched.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+
+namespace perdure::interpose {
+namespace {
+
+constexpr int kPolls = 2000;             // before a thread sleeps
+constexpr long kLookMilliseconds = 100;  // whether the command is still there
+
+/// What a thread has flushed since its last drain.
+struct Pending {
+  std::uint32_t generation = 0;
+  std::uint32_t count = 0;
+  ChannelRange ranges[kRangesOfLane];
+};
+
+class Forwarder final : public Backend {
+ public:
+  bool open(const char* path);
+
+  int attach(int descriptor, const struct ::stat& status) override;
+  bool map(const FileRange& range) override;
+  void unmap(const FileRange& /*range*/) override {}
+  void flush(const FileRange& range) override;
+  void drain(Drain drain) override;
+  void forked() override { ++generation_; }
+
+ private:
+  Pending& pending();
+  void send(Pending& pending);
+  ChannelLane& take_lane();
+  int ask(ChannelLane& lane);
+
+  ChannelHeader* channel_ = nullptr;
+  std::uint32_t generation_ = 1;  // counts forks: what a parent flushed, the parent drains
+};
+
+bool process_runs(std::uint32_t process) {
+  return ::kill(static_cast<pid_t>(process), 0) == 0 || errno != ESRCH;
+}
+
+bool Forwarder::open(const char* path) {
+  const int file = ::open(path, O_RDWR | O_CLOEXEC);
+  char* const mapping = file < 0 ? static_cast<char*>(MAP_FAILED)
+                                 : raw_mmap(nullptr, sizeof(ChannelHeader), PROT_READ | PROT_WRITE,
+                                            MAP_SHARED, file, 0);
+  if (file >= 0) ::close(file);
+  if (failed(mapping)) {
+    say("there is no mirroring command at ", path);
+    return false;
+  }
+  channel_ = reinterpret_cast<ChannelHeader*>(mapping);
+  if (channel_->magic != kChannelMagic || channel_->version != kChannelVersion) {
+    say("this is no channel of this version: ", path);
+    return false;
+  }
+  return true;
+}
+
+int Forwarder::attach(int /*descriptor*/, const struct ::stat& status) {
+  for (std::uint32_t number = 0; number < channel_->file_count; ++number) {
+    struct ::stat known;
+    if (::stat(channel_->paths[number], &known) != 0) continue;
+    if (known.st_dev == status.st_dev && known.st_ino == status.st_ino) {
+      return static_cast<int>(number);
+    }
+  }
+  return kNotWanted;
+}
+
+bool Forwarder::map(const FileRange& range) {
+  ChannelLane& lane = take_lane();
+  lane.ask = Ask::Map;
+  lane.count = 1;
+  lane.ranges[0] = {static_cast<std::uint32_t>(range.file), 0, range.offset + range.length};
+  const int error = ask(lane);
+  lane.process.store(0, std::memory_order_release);
+  channel_->maps.fetch_add(1);
+  errno = error;
+  return error == 0;
+}
+
+Pending& Forwarder::pending() {
+  static thread_local Pending mine;
+  if (mine.generation != generation_) {
+    mine.generation = generation_;
+    mine.count = 0;
+  }
+  return mine;
+}
+
+void Forwarder::flush(const FileRange& range) {
+  Pending& mine = pending();
+  channel_->flushes.fetch_add(1, std::memory_order_relaxed);
+  const auto file = static_cast<std::uint32_t>(range.file);
+  if (mine.count > 0) {
+    ChannelRange& last = mine.ranges[mine.count - 1];
+    if (last.file == file && last.offset + last.length == range.offset) {
+      last.length += range.length;
+      return;
+    }
+  }
+  if (mine.count == kRangesOfLane) send(mine);  // durable earlier than it has to be
+  mine.ranges[mine.count++] = {file, range.offset, range.length};
+}
+
+void Forwarder::drain(Drain /*drain*/) {
+  Pending& mine = pending();
+  if (mine.count == 0) return;
+  channel_->drains.fetch_add(1, std::memory_order_relaxed);
+  send(mine);
+}
+
+void Forwarder::send(Pending& pending) {
+  ChannelLane& lane = take_lane();
+  lane.ask = Ask::Drain;
+  lane.count = pending.count;
+  for (std::uint32_t i = 0; i < pending.count; ++i) lane.ranges[i] = pending.ranges[i];
+  pending.count = 0;
+  const int error = ask(lane);
+  lane.process.store(0, std::memory_order_release);
+  if (error == 0) return;
+  // pmem_drain() can not fail, and the program would take for safe what is not.
+  say("what the program waits for can not be made durable on its replicas: it ends here");
+  ::_exit(EXIT_FAILURE);
+}
+
+ChannelLane& Forwarder::take_lane() {
+  const auto self = static_cast<std::uint32_t>(::getpid());
+  for (std::size_t turn = 0;; ++turn) {
+    ChannelLane& lane = channel_->lanes[turn % kLanes];
+    std::uint32_t holder = lane.process.load(std::memory_order_acquire);
+    const bool left = holder != 0 && holder != self && turn % (64 * kLanes) >= 63 * kLanes &&
+                      state_of(lane) != LaneState::Asked && !process_runs(holder);
+    if ((holder == 0 || left) && lane.process.compare_exchange_strong(holder, self)) return lane;
+    if (turn % kLanes == kLanes - 1) ::sched_yield();
+  }
+}
+
+/// Asks what the lane holds, and waits for the answer: 0 or an errno.
+int Forwarder::ask(ChannelLane& lane) {
+  set_state(lane, LaneState::Asked);
+  constexpr auto kAsked = static_cast<std::uint32_t>(LaneState::Asked);
+  for (int poll = 0; state_of(lane) == LaneState::Asked; ++poll) {
+    if (poll < kPolls) {
+      __builtin_ia32_pause();
+      continue;
+    }
+    futex_wait(lane.state, kAsked, kLookMilliseconds);
+    if (state_of(lane) == LaneState::Asked && !process_runs(channel_->command)) {
+      say("the command that mirrors this program has ended: it ends here");
+      ::_exit(EXIT_FAILURE);
+    }
+  }
+  lane.state.store(static_cast<std::uint32_t>(LaneState::Idle), std::memory_order_release);
+  return lane.error;
+}
+
+}  // namespace
+
+Backend* forward_over(const char* path) {
+  static Forwarder forwarder;
+  return forwarder.open(path) ? &forwarder : nullptr;
+}
+
+}  // namespace perdure::interpose

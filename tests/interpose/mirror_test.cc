@@ -1,0 +1,206 @@
+// `perdure mirror run`: programs of PMDK, unmodified, whose files are mirrored by three real
+// perdured processes; killed at random times. The judge reads the pools' files.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "core/random.h"
+#include "testing/process.h"
+#include "testing/soak.h"
+#include "tests/cli/cluster.h"
+
+namespace perdure {
+namespace {
+
+using cli::Outcome;
+
+constexpr std::uint64_t kDataInFile = 65536 + 12288;  // of the pool, and of the mirror in it
+
+class MirrorRun : public testing::Test {
+ protected:
+  MirrorRun() : cluster_("16MiB"), place_("/dev/shm") { ::setenv("PMEM_IS_PMEM_FORCE", "1", 1); }
+  ~MirrorRun() override { ::unsetenv("PMEM_IS_PMEM_FORCE"); }
+
+  std::vector<std::string> mirrored(const std::string& file, std::vector<std::string> program,
+                                    const std::string& pool = "orders") const {
+    std::vector<std::string> all{"mirror",    "run",      "--peers",        cluster_.all(),
+                                 "--scratch", "/dev/shm", "--timeout-ms",   "3000",
+                                 "--quorum",  "2",        "--take-over",    "--transport",
+                                 "tcp",       "--map",    file + "=" + pool};
+    all.emplace_back("--");
+    all.insert(all.end(), program.begin(), program.end());
+    return all;
+  }
+  /// What peer `index` has of a file of so many bytes.
+  std::string copy_at(std::size_t index, std::uint64_t bytes) const {
+    return cli::read_file(cluster_.pool_file(index)).substr(kDataInFile, bytes);
+  }
+  /// How many replicas have the file byte for byte.
+  int equal_copies(const std::string& file) const {
+    const std::string whole = cli::read_file(file);
+    int equal = 0;
+    for (std::size_t i = 0; i < cli::kPeers; ++i) equal += copy_at(i, whole.size()) == whole;
+    return equal;
+  }
+
+  cli::Cluster cluster_;
+  const test::TestDirectory place_;
+};
+
+TEST_F(MirrorRun, WhatEachLibraryPersistsIsOnTheReplicas) {
+  const std::string file = place_.file("file");
+  for (const std::string how : {"pmem", "pmem2", "msync"}) {
+    const Outcome ran = cli::run(mirrored(file, {CLIENT, how, file, "50"}));
+    EXPECT_EQ(ran.status, 0) << how << ": " << ran.err;
+    EXPECT_GE(equal_copies(file), 2) << how;
+  }
+  // Negative control: a byte that was never persisted makes them differ.
+  std::string whole = cli::read_file(file);
+  whole[12345] = static_cast<char>(whole[12345] + 1);
+  cli::write_file(file, whole);
+  EXPECT_EQ(equal_copies(file), 0);
+}
+
+TEST_F(MirrorRun, AFileThatGrowsIsFollowed) {
+  const std::string file = place_.file("file");
+  const Outcome ran = cli::run(mirrored(file, {CLIENT, "grow", file, "20"}));
+  EXPECT_EQ(ran.status, 0) << ran.err;
+  EXPECT_EQ(std::filesystem::file_size(file), std::uint64_t{2} << 20);
+  EXPECT_GE(equal_copies(file), 2);
+  // Larger than the pools: the program can not map it.
+  const std::string large = place_.file("large");
+  cli::write_file(large, "");
+  std::filesystem::resize_file(large, 64 << 20);
+  const Outcome refused = cli::run(mirrored(large, {CLIENT, "pmem", large, "1"}));
+  EXPECT_EQ(refused.status, 1);
+  EXPECT_TRUE(cli::contains(refused.err, "has room for")) << refused.err;
+}
+
+class MirrorRunOf : public MirrorRun, public testing::WithParamInterface<const char*> {};
+
+INSTANTIATE_TEST_SUITE_P(ThreadsAndAChild, MirrorRunOf, testing::Values("obj", "fork"));
+
+TEST_P(MirrorRunOf, TheCopyIsAPoolThatPmempoolAccepts) {
+  const std::string file = place_.file("file");
+  const Outcome ran = cli::run(mirrored(file, {CLIENT, GetParam(), file, "50", "4"}));
+  ASSERT_EQ(ran.status, 0) << ran.err;
+  const std::string copy = place_.file("copy");
+  cli::write_file(copy, copy_at(0, std::filesystem::file_size(file)));
+  const std::vector<std::string> check{"check", copy};
+  const Outcome sound = cli::CommandProcess(check, "/dev/null", "", "/usr/bin/pmempool").wait();
+  EXPECT_EQ(sound.status, 0) << sound.out << sound.err;
+  // Receive: the same with the local file lost. Expect: refused, since zeros would be mirrored.
+  std::filesystem::remove(file);
+  const Outcome lost = cli::run(mirrored(file, {CLIENT, GetParam(), file, "50", "4"}));
+  EXPECT_EQ(lost.status, 1);
+  EXPECT_TRUE(cli::contains(lost.err, "holds only zeros")) << lost.err;
+  EXPECT_FALSE(std::filesystem::exists(file)) << "the program ran";
+}
+
+TEST_F(MirrorRun, WhereNothingWouldBeMirroredItDoesNotStart) {
+  const std::string file = place_.file("file");
+  const auto refuses = [](const std::vector<std::string>& command, const std::string& why) {
+    const Outcome outcome = cli::run(command);
+    EXPECT_EQ(outcome.status, 1);
+    EXPECT_TRUE(cli::contains(outcome.err, why)) << outcome.err;
+  };
+  refuses(mirrored(file, {CLIENT, "pmem", file, "1"}, "nopool"), "nopool");
+  refuses(mirrored(file, {"/sbin/ldconfig"}), "linked statically");
+  EXPECT_FALSE(std::filesystem::exists(file)) << "the program ran";
+  refuses(mirrored(file, {"/bin/true"}), "mapped none of the files");
+  refuses(mirrored(file, {CLIENT, "silent", file, "1"}), "inline (CLWB)");
+  EXPECT_EQ(cli::run(mirrored(file, {})).status, 2);
+  cluster_.kill(1);
+  cluster_.kill(2);
+  refuses(mirrored(file, {CLIENT, "pmem", file, "1"}), "[quorum-lost]");
+}
+
+#ifdef OBJTX
+class MirrorKilled : public MirrorRun {
+ protected:
+  MirrorKilled() { write_set("set", file()); }
+  std::string file() const { return place_.file("part"); }
+  std::string set() const { return place_.file("set"); }
+  void write_set(const std::string& name, const std::string& part) const {
+    cli::write_file(place_.file(name), "PMEMPOOLSET\n10M " + part + "\n");
+  }
+  /// The copy at a peer is a pool whose invariants hold, with so many transactions at least.
+  void expect_copy(std::size_t peer, std::uint64_t acknowledged) {
+    cli::write_file(place_.file("copy"), copy_at(peer, std::filesystem::file_size(file())));
+    write_set("copyset", place_.file("copy"));
+    const std::string copy = place_.file("copyset");
+    const Outcome sound =
+        cli::CommandProcess({"check", copy}, "/dev/null", "", "/usr/bin/pmempool").wait();
+    EXPECT_EQ(sound.status, 0) << sound.out << sound.err;
+    const Outcome counted = cli::CommandProcess({"check", copy}, "/dev/null", "", OBJTX).wait();
+    EXPECT_EQ(counted.status, 0) << counted.err;
+    const std::uint64_t there = std::strtoull(counted.out.c_str(), nullptr, 10);
+    EXPECT_GE(there, acknowledged) << "peer " << peer;
+    EXPECT_LE(there, acknowledged + 1) << "peer " << peer;
+  }
+  static std::uint64_t last_number(const std::string& lines) {
+    std::uint64_t last = 0;
+    std::istringstream text(lines);
+    for (std::uint64_t number = 0; text >> number;) last = number;
+    return last;
+  }
+};
+
+TEST_F(MirrorKilled, WhatWasCommittedIsOnTheReplicasWheneverTheProgramIsKilled) {
+  const Outcome made = cli::run(mirrored(file(), {OBJTX, "create", set()}));
+  ASSERT_EQ(made.status, 0) << made.err;
+  constexpr std::uint64_t kSeed = 20;
+  Random random(kSeed);
+  const int rounds = test::soak() ? 50 : 4;
+  std::uint64_t acknowledged = 0;
+  for (int round = 0; round < rounds; ++round) {
+    SCOPED_TRACE("round " + std::to_string(round) + " of seed " + std::to_string(kSeed));
+    const std::string seconds = "0." + std::to_string(100 + random.below(900));
+    const Outcome ran = cli::run(mirrored(
+        file(), {"timeout", "-s", "KILL", seconds, OBJTX, "run", set(), "1000000", "LOUD"}));
+    EXPECT_EQ(ran.status, 1) << ran.err;
+    acknowledged = std::max(acknowledged, last_number(ran.out));
+    for (std::size_t peer = 0; peer < cli::kPeers; ++peer) expect_copy(peer, acknowledged);
+  }
+  EXPECT_GT(acknowledged, 0u);
+}
+
+TEST_F(MirrorKilled, TheCommandAndAPeerMayBeKilledToo) {
+  ASSERT_EQ(cli::run(mirrored(file(), {OBJTX, "create", set()})).status, 0);
+  cli::CommandProcess running(mirrored(file(), {OBJTX, "run", set(), "1000000", "LOUD"}));
+  const auto await_more = [&running](std::uint64_t than) {
+    const Deadline deadline = Deadline::after(std::chrono::seconds(60));
+    while (last_number(running.out()) <= than && !deadline.passed()) {
+      test::pause_for(std::chrono::milliseconds(20));
+    }
+    return last_number(running.out());
+  };
+  const std::uint64_t before = await_more(20);
+  EXPECT_GT(before, 20u);
+  // A peer dies: the program goes on with two.
+  cluster_.kill(2);
+  const std::uint64_t after = await_more(before + 20);
+  EXPECT_GT(after, before + 20);
+  // The command dies, and the program with it.
+  running.send(SIGKILL);
+  const Outcome ended = running.wait();
+  EXPECT_EQ(ended.signal, SIGKILL);
+  const std::uint64_t acknowledged = last_number(ended.out);
+  EXPECT_GT(acknowledged, 0u);
+  expect_copy(0, acknowledged);
+  expect_copy(1, acknowledged);
+  // It runs again, and the third peer is brought back.
+  cluster_.start(2);
+  const Outcome again = cli::run(mirrored(file(), {OBJTX, "run", set(), "10"}));
+  EXPECT_EQ(again.status, 0) << again.err;
+}
+#endif
+
+}  // namespace
+}  // namespace perdure
