@@ -40,6 +40,5 @@ void add_rpc_commands(Command app);     // rpc_commands.cc
 void add_mirror_commands(Command app);  // mirror_*.cc
 void add_torture_command(Command app);  // torture_command.cc
 void add_sim_command(Command app);      // sim_command.cc
-void add_mirror_commands(Command app);  // mirror_command.cc
 
 }  // namespace perdure::app

@@ -36,7 +36,6 @@ void describe(const Program& program) {
   add_demo_command(program);
   add_up_command(program);
   add_sim_command(program);
-  add_mirror_commands(program);
   add_torture_command(program);
 }
 

@@ -4,6 +4,7 @@
 #include "core/counted.h"
 #include "core/json.h"
 #include "mirror_commands.h"
+#include "mirror_run_command.h"
 #include "missing_pool.h"
 #include "output.h"
 
@@ -242,6 +243,7 @@ void add_mirror_commands(Command app) {
   mirror.require_subcommand();
   add_mirror_survey(mirror);
   add_mirror_resync(mirror);
+  add_mirror_run(mirror);
 }
 
 }  // namespace perdure::app
