@@ -23,7 +23,7 @@ namespace perdure::app {
 namespace {
 
 constexpr std::uint64_t kPage = 4096;
-constexpr std::chrono::milliseconds kLook{500};  // whether waiting has been given up
+constexpr std::chrono::milliseconds kSlice{500};  // whether waiting has been given up
 
 /// The smallest of the pools, without what the mirror keeps before its bytes.
 Result<std::uint64_t> room_of(const MirrorOptions& options) {
@@ -151,7 +151,7 @@ Result<void> MirroredFile::make_durable(std::span<const MirrorRange> ranges) {
 Result<void> MirroredFile::wait(Mirror& mirror, const MirrorTicket& ticket) {
   std::chrono::milliseconds waited{0};
   for (;;) {
-    auto outcome = mirror.wait(ticket, kLook);
+    auto outcome = mirror.wait(ticket, kSlice);
     if (outcome.ok()) {
       if (waiting_said_.exchange(false)) print_warning("the replicas of '" + path_ + "' are back");
       return {};
@@ -159,7 +159,7 @@ Result<void> MirroredFile::wait(Mirror& mirror, const MirrorTicket& ticket) {
     const bool may_come =
         outcome.code() == ErrorCode::TimedOut || outcome.code() == ErrorCode::QuorumLost;
     if (!may_come || giving_up_) return outcome;
-    waited += kLook;
+    waited += kSlice;
     if (waited >= options_.peer_timeout && !waiting_said_.exchange(true)) {
       print_warning(fmt::format("'{}' waits for its replicas: {}", path_, outcome.error().message));
     }
