@@ -13,6 +13,7 @@
 #include "control/version.h"
 #include "core/json.h"
 #include "core/random.h"
+#include "core/try.h"
 
 namespace perdure::app {
 namespace {
@@ -84,6 +85,24 @@ std::string to_json(const Circumstances& around, const client::Certificate& foun
 
 }  // namespace
 
+Result<std::unique_ptr<client::HttpPeer>> dial(client::Dialer& dialer,
+                                               const CertifyCommand& command) {
+  PERDURE_TRY_VOID(dialer.use_rnic({.name = command.over.rnic}));
+  return dialer.dial(command.peer, command.over.transport);
+}
+
+ExitStatus report_certificate(const std::string& peer, const client::Certificate& found,
+                              Format format) {
+  const auto service = client::HttpPeer::probe(peer, Deadline::after(std::chrono::seconds(5)));
+  if (!service.ok()) return fail(service.error());
+  const auto around = circumstances(peer, *service, found.pool.profile.transport);
+  print(format == Format::Json ? to_json(around, found) : to_text(around, found));
+  const bool broken = std::any_of(
+      found.checks.begin(), found.checks.end(),
+      [](const client::CertifyCheck& check) { return check.proof == client::Proof::Broken; });
+  return broken ? ExitStatus::Failed : ExitStatus::Ok;
+}
+
 ExitStatus run_certify(const CertifyCommand& command, Format format) {
   if (!command.overwrite) {
     print_error({ErrorCode::InvalidArgument,
@@ -92,24 +111,15 @@ ExitStatus run_certify(const CertifyCommand& command, Format format) {
                              command.pool)});
     return ExitStatus::Usage;
   }
-  const auto choice = control::parse_transport_choice(command.transport);
-  if (!choice.ok()) return fail(choice.error());
   client::Dialer dialer;
-  const auto dialed = dialer.dial(command.peer, *choice);
+  const auto dialed = dial(dialer, command);
   if (!dialed.ok()) return fail(dialed.error());
   client::CertifyOptions options;
   options.pool = command.pool;
   options.writer = random_secret() | 1;
   const auto found = client::certify(**dialed, options);
   if (!found.ok()) return fail(found.error());
-  const auto service = client::HttpPeer::probe(command.peer, Deadline::after(options.timeout));
-  if (!service.ok()) return fail(service.error());
-  const auto around = circumstances(command.peer, *service, found->pool.profile.transport);
-  print(format == Format::Json ? to_json(around, *found) : to_text(around, *found));
-  const bool broken = std::any_of(
-      found->checks.begin(), found->checks.end(),
-      [](const client::CertifyCheck& check) { return check.proof == client::Proof::Broken; });
-  return broken ? ExitStatus::Failed : ExitStatus::Ok;
+  return report_certificate(command.peer, *found, format);
 }
 
 }  // namespace perdure::app

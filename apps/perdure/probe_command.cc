@@ -7,6 +7,7 @@
 #include "fabric/ofi/ofi.h"
 #include "fabric/verbs/verbs.h"
 #include "host/doctor.h"
+#include "log/log_options.h"
 #include "output.h"
 #include "plan/plan.h"
 #include "pmem/probe.h"
@@ -251,6 +252,29 @@ ExitStatus run_doctor(const std::string& path, const std::optional<std::string>&
   return ill ? ExitStatus::Failed : ExitStatus::Ok;
 }
 
+void add_power_cut_options(Command command, CertifyCommand& certify, Option needed) {
+  add_word_option(command, "--power-cut", certify.power_cut, parse_power_cut_phase,
+                  "Instead of the list: arm writes until you cut the peer's power; check, when it\n"
+                  "is back, says whether all that it had acknowledged is there",
+                  "arm|check")
+      .needs(needed);
+  command
+      .add_option("--state", certify.state_file,
+                  "Where --power-cut keeps on this machine what was acknowledged")
+      .option_text("FILE")
+      .needs(needed);
+  add_word_option(command, "--primary", certify.primary, log::parse_primary_choice,
+                  "The operation by which --power-cut arm writes (planned)",
+                  "planned|write|write_imm|send")
+      .needs(needed);
+  command
+      .add_option("--write-for-s", certify.write_for_s,
+                  "How long --power-cut arm writes at most (600)")
+      .range(1, 86'400)
+      .option_text("S")
+      .needs(needed);
+}
+
 }  // namespace
 
 void add_probe_command(Command app) {
@@ -287,19 +311,22 @@ void add_probe_command(Command app) {
   command.add_option("--pool", options->certify.pool, "The peer's pool to try it on")
       .option_text("NAME")
       .needs(certify);
-  command.add_option("--transport", options->certify.transport, "What to reach it over (auto)")
-      .option_text("auto|tcp|shm|infiniband|roce|iwarp")
-      .needs(certify);
+  add_transport_option(command, options->certify.over);
   command.add_flag("--overwrite", options->certify.overwrite, "What that pool holds may be lost")
       .needs(certify);
+  add_power_cut_options(command, options->certify, certify);
   add_examples(command,
                "  perdure probe\n"
                "  perdure probe --certify 10.2.0.1:7470 --pool scratch --overwrite\n"
+               "  perdure probe --certify 10.2.0.1:7470 --pool scratch --overwrite --power-cut arm "
+               "--state cut\n"
+               "  perdure probe --certify 10.2.0.1:7470 --power-cut check --state cut\n"
                "  perdure probe /dev/dax0.0\n"
                "  perdure probe /dev/shm --format json\n"
                "  perdure probe --doctor /var/lib/perdure\n"
                "  perdure probe --doctor --config perdured.toml --format json /var/lib/perdure");
   run_with(command, [options] {
+    if (options->certify.power_cut) return run_power_cut(options->certify, options->format);
     if (!options->certify.peer.empty()) return run_certify(options->certify, options->format);
     if (options->doctor) return run_doctor(options->path, options->config, options->format);
     const auto machine = examine(options->path);

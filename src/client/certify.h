@@ -8,6 +8,7 @@
 #include "core/clock.h"
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -44,6 +45,11 @@ struct Certificate {
   std::string device;             // on this side
   std::vector<CertifyCheck> checks;
 };
+
+/// How long it takes until a dead peer is noticed: what the connection was asked for and, once a
+/// peer has died under this requester's writes, how long it took after its last answer.
+CertifyCheck dead_peer_time(Transport transport, const fabric::EndpointOptions& asked,
+                            std::optional<std::uint64_t> noticed_ns);
 
 /// Goes through the list. Takes the pool over from no writer that is there.
 ///

@@ -17,12 +17,13 @@ const std::string kCertifiedPool = "scratch";
 
 std::map<std::string, CertifyCheck> certified(const ServerProfile& profile,
                                               const fabric::emu::RnicSwitches& switches = {},
-                                              std::uint64_t rounds = 100) {
+                                              std::uint64_t rounds = 100,
+                                              const fabric::emu::RnicSwitches& here = {}) {
   Random random(3);
   fabric::emu::World world(random);
   const auto server = *test::WorldServer::start(world, "server", profile,
                                                 {kCertifiedPool, 256 * 1024, {32, 2048}, switches});
-  auto& client = world.add_machine("client", profile);
+  auto& client = world.add_machine("client", profile, here);
   const auto peer = server->peer(client);
   CertifyOptions options;
   options.pool = kCertifiedPool;
@@ -78,7 +79,9 @@ TEST(Certify, GoesThroughItsWholeListOverEveryTransportAndSaysWhatIsNotSeenFromH
     for (const char* name : {"fencing-time", "immediate-length"}) {
       EXPECT_EQ(checks[name].proof, Proof::NotProved) << name << ": " << checks[name].finding;
     }
-    for (const char* name : {"cqe-payload", "dead-peer-time", "power-cut"}) {
+    EXPECT_EQ(checks["cqe-payload"].proof, placed_by_cpu(transport) ? Proof::NotHere : Proof::Held)
+        << checks["cqe-payload"].finding;
+    for (const char* name : {"dead-peer-time", "power-cut"}) {
       EXPECT_EQ(checks[name].proof, Proof::NotHere) << name;
       EXPECT_NE(checks[name].finding, "") << name;
     }
@@ -107,6 +110,24 @@ TEST(Certify, SeesBytesThatArriveAfterAGrant) {
   EXPECT_EQ(late["bytes-after-a-grant"].proof, Proof::Broken)
       << late["bytes-after-a-grant"].finding;
   EXPECT_GT(number(late["bytes-after-a-grant"], "looks_changed"), 0);
+}
+
+TEST(Certify, SeesWhatStaysInACompletionUntilItIsPolled) {
+  const auto profile = certified_profile(Transport::Roce, WriteOrder::Ordered);
+  //  bytes in a completion, short ones there, and those that are replayed
+  struct Case {
+    std::uint64_t bytes;
+    bool brief;
+    Proof proof;
+  };
+  for (const Case& each : {Case{0, false, Proof::Held}, Case{32, true, Proof::Held},
+                           Case{64, true, Proof::Held}, Case{128, true, Proof::Broken}}) {
+    auto checks = certified(profile, {}, 20, {.cqe_payload_bytes = each.bytes});
+    const CertifyCheck& check = checks["cqe-payload"];
+    EXPECT_EQ(check.proof, each.proof) << each.bytes << ": " << check.finding;
+    EXPECT_EQ(number(check, "short_in_completion") > 0, each.brief) << each.bytes;
+    EXPECT_EQ(number(check, "replayable_in_completion") > 0, each.proof == Proof::Broken);
+  }
 }
 
 // A post that a dead connection took is no WRITE that was kept out.

@@ -281,6 +281,10 @@ struct EndpointOptions {
   std::optional<std::uint8_t> traffic_class = std::nullopt;
 };
 
+/// How often an RNIC sends before it gives a peer up, and before it gives up one that has no
+/// receive buffer.
+inline constexpr std::uint8_t kAckTries = 7;
+
 /// 0.26 ms to 17 s: shorter is within an RNIC's own delays, longer is longer than anybody waits.
 inline constexpr std::uint8_t kAckTimeoutMin = 6;
 inline constexpr std::uint8_t kAckTimeoutMax = 22;

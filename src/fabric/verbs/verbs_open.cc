@@ -22,8 +22,8 @@ constexpr std::size_t kSplitEntries = kPiecesMax + kSegmentsMax;
 constexpr std::size_t kInternalEntries = 2;  // a credit message and a probe
 constexpr std::size_t kDepthMax = 4096;
 constexpr std::uint32_t kInlineWanted = 256;
-constexpr std::uint8_t kReadsMax = 16;  // in flight on one connection
-constexpr std::uint8_t kRetries = 6;    // 7 is "without end" on some RNICs
+constexpr std::uint8_t kReadsMax = 16;            // in flight on one connection
+constexpr std::uint8_t kRetries = kAckTries - 1;  // 7 is "without end" on some RNICs
 
 std::size_t depth_of(std::size_t asked, const Rnic& rnic) {
   const auto most = static_cast<std::size_t>(std::max(rnic.limits().max_qp_wr, 64));

@@ -1,0 +1,272 @@
+// What is acknowledged before a power cut is looked for after it, in an emulated world whose power
+// really fails: on machines that keep what they promise, on one that was promised too much of, and
+// on media that lose something.
+#include "client/power_cut.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <vector>
+
+#include "core/random.h"
+#include "pmem/pool_format.h"
+#include "testing/world_server.h"
+
+namespace perdure::client {
+namespace {
+
+const std::string kCutPool = "scratch";
+constexpr std::uint64_t kCutPoolBytes = 256 * 1024;
+
+ServerProfile machine(PersistenceDomain domain, Transport transport) {
+  ServerProfile profile;
+  profile.domain = domain;
+  profile.transport = transport;
+  return profile;
+}
+
+class PowerCut {
+ public:
+  explicit PowerCut(const ServerProfile& profile, std::uint64_t pool_bytes = kCutPoolBytes)
+      : random_(7), world_(random_), client_(world_.add_machine("client", profile)) {
+    server_ =
+        *test::WorldServer::start(world_, "server", profile, {kCutPool, pool_bytes, {32, 2048}});
+    options_.pool = kCutPool;
+    options_.boot = "first";
+    options_.clock = &world_.clock();
+    options_.save = [this](const PowerCutRun& run) -> Result<void> {
+      saved_.push_back(run);
+      return {};
+    };
+  }
+
+  /// Writes; when the peer was asked for `updates` looks, `happens` does.
+  Result<PowerCutRun> arm(std::uint64_t looks, const std::function<bool()>& happens) {
+    options_.stop = [this, looks, happens, count = std::uint64_t{0}]() mutable {
+      world_.tick(std::chrono::milliseconds(1));
+      return ++count == looks && happens();
+    };
+    return arm_power_cut(server_->peer(client_), options_);
+  }
+  /// The power fails under the writes, and comes back.
+  PowerCutRun cut(std::uint64_t looks = 2000) {
+    const auto run = arm(looks, [this] {
+      server_->lose_power();
+      return false;
+    });
+    EXPECT_TRUE(run.ok()) << run.error().message;
+    const auto back = server_->start_again();
+    EXPECT_TRUE(back.ok()) << back.error().message;
+    options_.boot = "second";
+    return run.ok() ? *run : PowerCutRun{};
+  }
+
+  CertifyCheck check(PowerCutRun& run) {
+    const auto peer = server_->peer(client_);
+    const auto found = check_power_cut(*peer, run, options_);
+    EXPECT_TRUE(found.ok()) << found.error().message;
+    if (!found.ok()) return {};
+    EXPECT_EQ(found->checks.size(), 2u);
+    EXPECT_EQ(found->checks[1].name, "dead-peer-time");
+    return found->checks[0];
+  }
+  /// A bit of the slot's first word decays.
+  void damage(std::uint64_t slot) {
+    server_->region().flip_bit(pmem::kPoolDataOffset + slot * kPowerCutSlotBytes, 3);
+  }
+
+  PowerCutOptions& options() { return options_; }
+  test::WorldServer& server() { return *server_; }
+  fabric::Device& client() { return client_; }
+  const std::vector<PowerCutRun>& saved() const { return saved_; }
+
+ private:
+  Random random_;
+  fabric::emu::World world_;
+  fabric::emu::Machine& client_;
+  std::unique_ptr<test::WorldServer> server_;
+  PowerCutOptions options_;
+  std::vector<PowerCutRun> saved_;
+};
+
+double figure(const CertifyCheck& check, const std::string& name) {
+  for (const auto& [each, value] : check.numbers) {
+    if (each == name) return value;
+  }
+  ADD_FAILURE() << check.name << " has no " << name;
+  return -1;
+}
+
+TEST(PowerCut, WhatWasAcknowledgedIsThereOnEveryMachineThatKeepsItsPromise) {
+  for (const auto domain : {PersistenceDomain::Page, PersistenceDomain::Dmp, PersistenceDomain::Mhp,
+                            PersistenceDomain::Wsp}) {
+    for (const auto transport : {Transport::Roce, Transport::Iwarp, Transport::Tcp}) {
+      PowerCut cut(machine(domain, transport));
+      PowerCutRun run = cut.cut();
+      EXPECT_TRUE(run.ended);
+      EXPECT_GT(run.acknowledged, 100u);
+      EXPECT_TRUE(run.noticed_ns.has_value());
+      const CertifyCheck check = cut.check(run);
+      EXPECT_EQ(check.proof, Proof::Held)
+          << to_string(domain) << " " << to_string(transport) << ": " << check.finding;
+      EXPECT_EQ(figure(check, "slots_checked"), 64);
+      EXPECT_EQ(run.cuts_checked, 1u);
+      (void)cut.check(run);
+      EXPECT_EQ(run.cuts_checked, 1u) << "a look more is no cut more";
+    }
+  }
+}
+
+// "ddio = off" is declared of a machine whose RNIC writes into the caches.
+TEST(PowerCut, AMachineThatWasPromisedTooMuchOfIsFoundOut) {
+  ServerProfile profile = machine(PersistenceDomain::Dmp, Transport::Roce);
+  profile.ddio = Ddio::On;
+  PowerCut cut(profile);
+  cut.server().declare(Ddio::Off, WriteOrder::Unknown);
+  ASSERT_TRUE(cut.server().start_again().ok());
+  cut.options().primary = Primary::Write;
+  PowerCutRun run = cut.cut();
+  ASSERT_GT(run.acknowledged, 100u);
+  const CertifyCheck check = cut.check(run);
+  EXPECT_EQ(check.proof, Proof::Broken) << check.finding;
+  EXPECT_GT(figure(check, "slots_lost"), 0);
+  EXPECT_EQ(run.cuts_checked, 0u);
+}
+
+TEST(PowerCut, WhatIsDamagedIsNamedWhateverTheDamage) {
+  PowerCut cut(machine(PersistenceDomain::Mhp, Transport::Roce));
+  PowerCutRun run = cut.cut();
+  ASSERT_GT(run.acknowledged, 128u);
+  cut.damage(5);
+  const CertifyCheck check = cut.check(run);
+  EXPECT_EQ(check.proof, Proof::Broken) << check.finding;
+  EXPECT_EQ(figure(check, "slots_lost"), 1);
+  EXPECT_EQ(figure(check, "bytes_lost"), 8);
+  EXPECT_NE(check.finding.find("at offset 20480"), std::string::npos) << check.finding;
+  EXPECT_NE(check.finding.find("of no update that was written"), std::string::npos);
+}
+
+TEST(PowerCut, AnOlderMediumHasTheUpdatesOfBefore) {
+  PowerCut cut(machine(PersistenceDomain::Mhp, Transport::Roce));
+  std::vector<std::byte> older;
+  cut.options().write_for = std::chrono::seconds(3);
+  const auto run = cut.arm(1500, [&] {
+    older = cut.server().region().durable();
+    return false;
+  });
+  (void)run;
+  PowerCutRun armed = cut.saved().back();
+  ASSERT_TRUE(armed.ended) << "it ends by itself";
+  ASSERT_TRUE(cut.server().start_with(older).ok());
+  cut.options().boot = "second";
+  const CertifyCheck check = cut.check(armed);
+  EXPECT_EQ(check.proof, Proof::Broken) << check.finding;
+  EXPECT_GT(figure(check, "slots_lost"), 1);
+}
+
+TEST(PowerCut, WithoutARestartNothingIsProved) {
+  PowerCut cut(machine(PersistenceDomain::Mhp, Transport::Roce));
+  PowerCutRun run = cut.cut();
+  cut.options().boot = run.boot;
+  const CertifyCheck check = cut.check(run);
+  EXPECT_EQ(check.proof, Proof::NotProved) << check.finding;
+  EXPECT_EQ(figure(check, "restarted"), 0);
+  EXPECT_EQ(run.cuts_checked, 0u);
+}
+
+TEST(PowerCut, NothingAcknowledgedIsNothingTried) {
+  PowerCut cut(machine(PersistenceDomain::Mhp, Transport::Roce));
+  PowerCutRun run = cut.cut(1);
+  run.acknowledged = 0;
+  EXPECT_EQ(cut.check(run).proof, Proof::NotProved);
+}
+
+// The process that writes dies too; its state is older than its last updates.
+TEST(PowerCut, AStateThatIsOlderThanTheLastUpdatesIsEnough) {
+  PowerCut cut(machine(PersistenceDomain::Mhp, Transport::Roce));
+  const PowerCutRun last = cut.cut();
+  PowerCutRun run;
+  for (const PowerCutRun& each : cut.saved()) {
+    if (!each.ended && each.acknowledged > 100 && run.acknowledged == 0) run = each;
+  }
+  ASSERT_GT(run.acknowledged, 100u);
+  ASSERT_GT(last.acknowledged, run.acknowledged);
+  const CertifyCheck check = cut.check(run);
+  EXPECT_EQ(check.proof, Proof::Held) << check.finding;
+  cut.damage(9);
+  EXPECT_EQ(cut.check(run).proof, Proof::Broken);
+}
+
+TEST(PowerCut, AnotherWritersBytesAreNoLoss) {
+  PowerCut cut(machine(PersistenceDomain::Mhp, Transport::Roce));
+  PowerCutRun run = cut.cut();
+  cut.options().seed = 2;
+  const auto other = cut.arm(500, [] { return true; });
+  ASSERT_TRUE(other.ok()) << other.error().message;
+  EXPECT_FALSE(other->noticed_ns.has_value());
+  EXPECT_EQ(other->begun, other->acknowledged) << "what is in flight at the end is waited for";
+  const CertifyCheck check = cut.check(run);
+  EXPECT_EQ(check.proof, Proof::NotProved) << check.finding;
+}
+
+TEST(PowerCut, AnotherPoolIsNotTheOneThatWasWritten) {
+  PowerCut cut(machine(PersistenceDomain::Mhp, Transport::Roce));
+  PowerCutRun run = cut.cut();
+  ASSERT_TRUE(cut.server().start_with({}).ok());
+  const auto peer = cut.server().peer(cut.client());
+  EXPECT_EQ(check_power_cut(*peer, run, cut.options()).code(), ErrorCode::NotFound);
+  EXPECT_FALSE(run.checked);
+}
+
+TEST(PowerCut, NeedsAPoolThatIsLargeEnough) {
+  PowerCut cut(machine(PersistenceDomain::Mhp, Transport::Roce), 64 * 1024);
+  EXPECT_EQ(cut.arm(1, [] { return true; }).code(), ErrorCode::InvalidArgument);
+  EXPECT_TRUE(cut.saved().empty()) << "nothing was written";
+}
+
+TEST(PowerCutState, ComesBackAsItWasAndNothingElseDoes) {
+  PowerCutRun run;
+  run.peer = "10.2.0.1:7470";
+  run.pool = kCutPool;
+  run.uuid = "uuid";
+  run.boot = "boot";
+  run.epoch = 9;
+  run.seed = ~std::uint64_t{0};
+  run.slots = 64;
+  run.lengths = {64, 1024, 4096};
+  run.methods = "write-read";
+  run.acknowledged = 70;
+  run.begun = 80;
+  run.ended = true;
+  for (const bool noticed : {false, true}) {
+    if (noticed) run.noticed_ns = 123;
+    const auto back = read_state(write_state(run));
+    ASSERT_TRUE(back.ok()) << back.error().message;
+    EXPECT_EQ(*back, run);
+  }
+  PowerCutRun wrong = run;
+  wrong.begun = 60;
+  EXPECT_EQ(read_state(write_state(wrong)).code(), ErrorCode::InvalidArgument);
+  wrong = run;
+  wrong.lengths[2] = 12;
+  EXPECT_EQ(read_state(write_state(wrong)).code(), ErrorCode::InvalidArgument);
+  for (const char* text : {"", "{}", "[]", "{\"format\": 1}"}) {
+    EXPECT_FALSE(read_state(text).ok()) << text;
+  }
+}
+
+TEST(DeadPeerTime, IsHeldAgainstWhatTheConnectionWasAskedFor) {
+  fabric::EndpointOptions asked;
+  const CertifyCheck unseen = dead_peer_time(Transport::Roce, asked, std::nullopt);
+  EXPECT_EQ(unseen.proof, Proof::NotHere);
+  EXPECT_NEAR(figure(unseen, "expected_ns"), 7 * 0.537e9, 0.01e9);
+  EXPECT_EQ(dead_peer_time(Transport::Roce, asked, 4'000'000'000).proof, Proof::Held);
+  EXPECT_EQ(dead_peer_time(Transport::Roce, asked, 60'000'000'000).proof, Proof::Broken);
+  asked.ack_timeout = 14;
+  EXPECT_NEAR(figure(dead_peer_time(Transport::Roce, asked, 1), "expected_ns"), 7 * 67.1e6, 1e6);
+  EXPECT_EQ(dead_peer_time(Transport::Roce, asked, 4'000'000'000).proof, Proof::Broken);
+  EXPECT_EQ(dead_peer_time(Transport::Tcp, asked, 60'000'000'000).proof, Proof::NotProved);
+}
+
+}  // namespace
+}  // namespace perdure::client
