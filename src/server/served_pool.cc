@@ -16,7 +16,9 @@ constexpr std::size_t kServiceStateBytes = 24;
 // Between two pieces others get their turn at the medium. A piece is some 10 ms of cache lines; of
 // a page cache, where each piece costs a sync of its own, a fraction of a second on a slow disk.
 constexpr std::uint64_t kFlushedPieceBytes = std::uint64_t{64} << 20;
-constexpr std::uint64_t kSyncedPieceBytes = std::uint64_t{256} << 20;
+constexpr std::uint64_t kDirtiedPieceBytes = std::uint64_t{256} << 20;
+/// A sync costs its flush of the drive, however little is dirty: so many for a pool of any size.
+constexpr std::uint64_t kSyncsMax = 8;
 
 std::vector<std::byte> encode_state(const persist::ReceiveQueue& queue, std::uint64_t writer) {
   std::vector<std::byte> bytes(kServiceStateBytes);
@@ -107,7 +109,11 @@ Result<void> ServedPool::settle(const std::function<bool()>& stop,
   const PersistenceDomain domain = region().domain();
   std::uint64_t piece = exported_.length;  // one fence, or nothing at all
   if (domain == PersistenceDomain::Dmp) piece = kFlushedPieceBytes;
-  if (domain == PersistenceDomain::Page) piece = kSyncedPieceBytes;
+  if (domain == PersistenceDomain::Page) {
+    piece = kDirtiedPieceBytes;
+    const std::uint64_t share = (exported_.length + kSyncsMax - 1) / kSyncsMax;
+    if (!unnoticed_) piece = std::max(piece, round_up(share, kPageBytes));
+  }
   done_bytes.store(0);
   for (std::uint64_t done = 0; done < exported_.length; done_bytes.store(done)) {
     if (done != 0 && stop()) {

@@ -2,6 +2,7 @@
 #include "server/served_pool.h"
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
 #include "testing/temporary_directory.h"
 
@@ -71,6 +72,56 @@ TEST_F(ServedPoolFile, WhatOneDomainKeepsAnotherMayLose) {
   EXPECT_FALSE(is_settled_when_opened(PersistenceDomain::Mhp));
   ASSERT_TRUE(closes(never_));
   EXPECT_FALSE(is_settled_when_opened(PersistenceDomain::Dmp));
+}
+
+/// Address space of any size behind a page cache, of which only what is touched is there.
+class VastRegion final : public pmem::Region {
+ public:
+  VastRegion(std::uint64_t bytes, std::uint64_t& flushes) : bytes_(bytes), flushes_(flushes) {
+    void* const mapped = ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE,
+                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    EXPECT_NE(mapped, MAP_FAILED);
+    at_ = static_cast<std::byte*>(mapped);
+  }
+  ~VastRegion() override { ::munmap(at_, bytes_); }
+  VastRegion(const VastRegion&) = delete;
+  VastRegion& operator=(const VastRegion&) = delete;
+
+  std::span<std::byte> bytes() override { return {at_, bytes_}; }
+  PersistenceDomain domain() const override { return PersistenceDomain::Page; }
+  Result<void> flush(std::span<const pmem::Range> ranges) override {
+    ++flushes_;
+    for (const pmem::Range& each : ranges) flushed_ += each.length;
+    return {};
+  }
+  std::string evidence() const override { return "made up"; }
+  std::uint64_t flushed() const { return flushed_; }
+
+ private:
+  const std::uint64_t bytes_;
+  std::uint64_t& flushes_;
+  std::uint64_t flushed_ = 0;
+  std::byte* at_ = nullptr;
+};
+
+// A quarter of a terabyte behind a page cache is granted after as many syncs as two gibibytes.
+TEST(ServedPoolOfAnySize, TakesNoMoreSyncsThanASmallOne) {
+  for (const std::uint64_t gib : {1ull, 2ull, 64ull, 256ull}) {
+    std::uint64_t flushes = 0;
+    auto region = std::make_unique<VastRegion>(pmem::kPoolDataOffset + (gib << 30), flushes);
+    const VastRegion& vast = *region;
+    auto made = pmem::Pool::format(std::move(region), {});
+    ASSERT_TRUE(made.ok()) << made.error().message;
+    auto served = ServedPool::adopt(std::move(*made), {}, {});
+    ASSERT_TRUE(served.ok()) << served.error().message;
+    const std::uint64_t before = vast.flushed();
+    flushes = 0;
+    std::atomic<std::uint64_t> done{0};
+    ASSERT_TRUE((*served)->settle([] { return false; }, done).ok());
+    EXPECT_GE(flushes, 1u);
+    EXPECT_LE(flushes, 8u) << gib << " GiB";
+    EXPECT_EQ(vast.flushed() - before, (*served)->exported().length) << "all of it";
+  }
 }
 
 }  // namespace
