@@ -222,6 +222,15 @@ Check check_write_cache(const InspectedHost& inspected) {
       find_mount(inspected, mount, check);
     find_write_cache(inspected, drive, check);
   }
+  if (medium.is_virtual && !medium.drives.empty()) {
+    check.evidence.push_back(std::string(pmem::why_it_counts_as_virtual()));
+    check.find(
+        Verdict::Advice,
+        "these are drives of a virtual machine: what a flush of them is worth its host decides",
+        "ask whoever runs the host whether it passes flushes on to drives that keep them "
+        "(QEMU: any cache= but unsafe), or cut the host's power and look",
+        {"perdure probe --certify PEER --pool SCRATCH --overwrite --power-cut arm --state FILE"});
+  }
   return check;
 }
 

@@ -109,6 +109,11 @@ Machine& Machine::image(const std::string& file, const std::string& mount_option
   return *this;
 }
 
+Machine& Machine::in_a_virtual_machine() {
+  place_.medium.is_virtual = true;
+  return *this;
+}
+
 Machine& Machine::mount_options(const std::string& options) {
   place_.medium.mount_options = options;
   pmem::conclude_page_cache(place_.medium);

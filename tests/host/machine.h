@@ -46,6 +46,7 @@ class Machine {
   Machine& image(const std::string& file, const std::string& mount_options);
   /// Call after drive() and image(): what follows from all is concluded.
   Machine& mount_options(const std::string& options);
+  Machine& in_a_virtual_machine();
   Machine& pool(const PoolThere& pool);
   Machine& pool_bytes(std::uint64_t bytes);
   /// The block device of the pool's file system: number 8:1 is a partition of `disk`.

@@ -62,6 +62,15 @@ TEST(WriteCache, OfTheDriveBelowThePools) {
   expect(check, on(MediumKind::Dram, None, "tmpfs"), NotApplicable, "no disk");
 }
 
+TEST(WriteCache, OfAVirtualMachineIsTheHostsToKeep) {
+  const auto check = check_write_cache;
+  const auto guest = [](Machine machine) { return machine.in_a_virtual_machine(); };
+  expect(check, guest(disk("write back")), Advice, "its host decides");
+  expect(check, guest(disk("write through")), Advice, "its host decides");
+  expect(check, guest(Machine().drive(DriveKind::Memory, "zram0")), Problem, "disk made of memory");
+  expect(check, guest(on(MediumKind::Dram, None, "tmpfs")), NotApplicable, "no disk");
+}
+
 TEST(WriteCache, MattersWhereBarriersAreOff) {
   const auto check = check_write_cache;
   expect(check, disk("write back").mount_options("rw,nobarrier"), Problem, "nobarrier");
