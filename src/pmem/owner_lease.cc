@@ -181,6 +181,11 @@ class HeldLease final : public OwnerLease {
     MutexLock lock(mutex_);
     while (!stopping_) {
       auto* beat = reinterpret_cast<std::uint64_t*>(lease_ + kBeatAt);
+      // An owner that lost it to an operator's take-over ends later than that, and its thread may
+      // have the number that ours has in another container: the kernel then marks our claim.
+      const std::uint64_t found = load_shared(lease_ + kClaimAt);
+      if (found >> 32 == tag_ && is_marked_dead(found))
+        (void)exchange(lease_ + kClaimAt, found, claim);
       __atomic_fetch_add(beat, 1, __ATOMIC_RELEASE);
       lock.wait_for(stopped_, kBeatEvery);
     }

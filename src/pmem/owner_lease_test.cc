@@ -1,8 +1,13 @@
 // The laws of who has a device: one at a time, no longer than it lives, and never for ever.
 #include "pmem/owner_lease.h"
 
+#include <poll.h>
+#include <sched.h>
 #include <signal.h>
+#include <sys/prctl.h>
+#include <unistd.h>
 
+#include <optional>
 #include <thread>
 
 #include "core/bytes.h"
@@ -54,6 +59,45 @@ class OwnerLeaseTest : public testing::Test {
       return taken.ok();
     });
   }
+  /// The same as the first process of PID and mount namespaces of its own, which ends with this.
+  /// Not ready: it was not granted, or there are no such namespaces here.
+  HeldChild contained(const std::string& name, bool take_over = false) const {
+    return HeldChild([this, name, take_over] {
+      int ends[2];
+      if (!enter_namespaces() || ::pipe(ends) != 0) return false;
+      const pid_t first = ::fork();
+      if (first == 0) hold_as_first(name, take_over, ends[1]);
+      char answer = 'n';
+      return first > 0 && ::read(ends[0], &answer, 1) == 1 && answer == 'y';
+    });
+  }
+  [[noreturn]] void hold_as_first(const std::string& name, bool take_over, int answers) const {
+    (void)::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    static auto& mapped = *new std::unique_ptr<MappedRegion>;
+    static auto& lease = *new std::unique_ptr<OwnerLease>;
+    mapped = region();
+    auto asked = options(name);
+    asked.take_over = take_over;
+    auto taken = OwnerLease::take(*mapped, kAt, asked);
+    if (taken.ok()) lease = std::move(*taken);
+    const char answer = ::getpid() == 1 && taken.ok() ? 'y' : 'n';
+    if (::write(answers, &answer, 1) != 1) ::_exit(1);
+    for (;;) ::pause();
+  }
+  static bool enter_namespaces() {
+    return ::unshare(CLONE_NEWPID | CLONE_NEWNS) == 0 ||
+           ::unshare(CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNS) == 0;
+  }
+  static bool has_namespaces() {
+    return HeldChild([] { return enter_namespaces(); }).ready();
+  }
+  /// Until its owner has counted so often. False: it does not.
+  static bool beats(Region& region, std::uint64_t count) {
+    const std::uint64_t begun = word(region, kBeat);
+    const Deadline patience = Deadline::after(std::chrono::seconds{60});
+    while (word(region, kBeat) - begun < count && !patience.passed()) (void)::poll(nullptr, 0, 20);
+    return word(region, kBeat) - begun >= count;
+  }
   static std::uint64_t word(Region& region, std::uint64_t at) {
     return __atomic_load_n(reinterpret_cast<const std::uint64_t*>(region.bytes().data() + at),
                            __ATOMIC_ACQUIRE);
@@ -97,6 +141,45 @@ TEST_F(OwnerLeaseTest, AnOwnerThatIsStoppedIsAlive) {
   ASSERT_EQ(::kill(first.pid(), SIGSTOP), 0);
   EXPECT_EQ(take(*mapped, "the second").code(), ErrorCode::Busy);
   ASSERT_EQ(::kill(first.pid(), SIGCONT), 0);
+}
+
+// The numbers of their threads are the same, and none sees the other's processes.
+TEST_F(OwnerLeaseTest, OfTwoContainersOneGetsItAndTheOtherWhenThatHasEnded) {
+  if (!has_namespaces()) GTEST_SKIP() << "no PID and mount namespaces here";
+  const auto mapped = region();
+  HeldChild first = contained("the first");
+  ASSERT_TRUE(first.ready());
+  const std::uint64_t claim = word(*mapped, kClaim);
+  {
+    HeldChild second = contained("the second");
+    EXPECT_FALSE(second.ready());
+  }
+  // Expect: the end of the second, who never had it, says nothing about the first.
+  ASSERT_TRUE(beats(*mapped, 2));
+  EXPECT_EQ(word(*mapped, kClaim), claim);
+  first.kill();
+  const Deadline patience = Deadline::after(std::chrono::seconds{60});
+  bool granted = false;
+  while (!granted && !patience.passed()) granted = contained("the third").ready();
+  EXPECT_TRUE(granted);
+}
+
+TEST_F(OwnerLeaseTest, TheEndOfAnOwnerWhoLostItIsNotTheEndOfTheNextOne) {
+  if (!has_namespaces()) GTEST_SKIP() << "no PID and mount namespaces here";
+  const auto mapped = region();
+  HeldChild first = contained("the first");
+  ASSERT_TRUE(first.ready());
+  const std::uint64_t before = word(*mapped, kClaim);
+  HeldChild second = contained("the second", true);
+  ASSERT_TRUE(second.ready());
+  const std::uint64_t claim = word(*mapped, kClaim);
+  ASSERT_NE(claim >> 32, before >> 32);
+  EXPECT_EQ(claim & 0xFFFFFFFF, before & 0xFFFFFFFF) << "threads of the same number were meant";
+  first.kill();
+  // Expect: whatever the kernel marks then, the second takes back.
+  ASSERT_TRUE(beats(*mapped, 4));
+  EXPECT_EQ(word(*mapped, kClaim), claim);
+  EXPECT_EQ(take(*mapped, "the third").code(), ErrorCode::Busy);
 }
 
 TEST_F(OwnerLeaseTest, AnOwnerBeforeARestartOfTheMachineIsDead) {
