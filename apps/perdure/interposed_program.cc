@@ -109,7 +109,7 @@ Result<std::string> find_interposer() {
   const std::string here = test::program_directory();
   for (const std::string& directory :
        {here, here + "/../../src/interpose", here + "/../" PERDURE_LIBRARY_DIRECTORY}) {
-    std::string path = directory + "/" + name;
+    std::string path = fmt::format("{}/{}", directory, name);
     if (::access(path.c_str(), R_OK) == 0) return path;
   }
   return Error{ErrorCode::NotFound,

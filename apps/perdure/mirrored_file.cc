@@ -128,7 +128,7 @@ Result<void> MirroredFile::follow() {
   if (!has_changed) return {};
   // Opening compares all pages, so it does not matter how the new ones came to be what they are.
   if (mirror_) {
-    const auto closed = mirror_->close();
+    auto closed = mirror_->close();
     if (!closed.ok() && closed.code() == ErrorCode::Fenced) return closed;
     mirror_.reset();
   }
