@@ -205,8 +205,11 @@ class Log {
   ///             quorum lost, once a second, for 1 s while it asks who took over.
   /// Cost        one copy and one checksum; no allocation; at most one post per replica.
   Result<Ticket> append(std::span<const std::byte> record);
+  /// Whether append of a record of so many bytes would block just now: until replicas take what is
+  /// there. Who must not block polls meanwhile.
+  bool append_would_block(std::uint64_t bytes);
 
-  /// The same for a record whose bytes lie in several places.
+  /// As append, for a record whose bytes lie in several places.
   Result<Ticket> append_pieces(std::span<const std::span<const std::byte>> pieces);
 
   /// Room for the next record, to be written in place: no copy is made of it. It is good until the

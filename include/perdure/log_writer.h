@@ -53,7 +53,8 @@ class LogWriter {
   /// Errors    those of Log::append, QueueFull, and TimedOut while it still waits its turn: nothing
   ///           was appended. OutcomeUnknown: it was, and the time is over, the quorum lost or
   ///           another writer has taken over; recovery decides. Unsupported (the level).
-  ///           The time-out may pass while one record is being appended (see Log::append).
+  ///           While the staging memory is full a record waits its turn, and nobody else is held up
+  ///           by it. The time-out may pass while append asks who has taken over (see Log::append).
   /// Cost      an allocation, some locks; of many callers one does the work of all.
   Result<Ticket> commit(std::span<const std::byte> record, Level level = Level::Committed,
                         std::chrono::milliseconds timeout = std::chrono::seconds(30));
@@ -93,8 +94,9 @@ class LogWriter {
   /// At most so many, in the order in which they were finished.
   std::vector<FinishedRecord> take_completed(std::size_t max = SIZE_MAX);
 
-  /// Brings records on without waiting for answers, if nobody else does. As append, it blocks while
-  /// the staging memory is full; with LogOptions::reconnect, for as long as that allows.
+  /// Brings records on without waiting for answers, if nobody else does. With the quorum lost it
+  /// may ask who has taken over, as append does; with LogOptions::reconnect it blocks for as long
+  /// as that allows.
   void poll();
 
   /// Calls `use` with the log, while no record is brought on: to trim it, repair it, look at it.
@@ -102,9 +104,9 @@ class LogWriter {
   Result<void> with_log(const std::function<void(Log&)>& use);
 
   /// Takes no more records, waits until those that were taken are finished, closes the log. Its own
-  /// thread may be in one append (see Log::append), or for half a second at bringing back a
-  /// replica: that is waited for, too. Errors: TimedOut (of the others, those that were appended
-  /// end as OutcomeUnknown), those of Log::close.
+  /// thread may be in one append (see Log::append), or at bringing back a replica for half a
+  /// second: that is waited for, too. Errors: TimedOut (of the others, those that were appended end
+  /// as OutcomeUnknown), those of Log::close.
   Result<void> close(std::chrono::milliseconds timeout = std::chrono::seconds(5));
 
  private:

@@ -123,6 +123,10 @@ Result<Ticket> Log::append(std::span<const std::byte> record) {
   return state_->append([&] { return state_->log->append(record); });
 }
 
+bool Log::append_would_block(std::uint64_t bytes) {
+  return usable() && state_->log->append_would_block(bytes);
+}
+
 Result<Ticket> Log::append_pieces(std::span<const std::span<const std::byte>> pieces) {
   if (!usable()) return why_not();
   return state_->append([&] { return state_->log->append_pieces(pieces); });

@@ -61,6 +61,12 @@ struct Submitted {
   bool left = false;  // its caller waits no more: nobody is there to be woken
   std::optional<Result<Ticket>> outcome;
   std::condition_variable changed;
+
+  std::uint64_t bytes() const {
+    std::uint64_t count = record.size();
+    for (const auto& piece : pieces) count += piece.size();
+    return count;
+  }
 };
 
 using Submission = std::shared_ptr<Submitted>;
@@ -283,6 +289,7 @@ class LogWriter::State {
 
   // What follows is for who leads, and not under mutex_.
 
+  bool nothing_open() const { return open_[0].empty() && open_[1].empty(); }
   std::deque<Submission>& open_at(Level level) { return open_[level == Level::Committed ? 1 : 0]; }
 
   void finish(const Submission& submission, Result<Ticket> outcome) {
@@ -301,7 +308,10 @@ class LogWriter::State {
     submitted.changed.notify_one();
   }
 
+  /// Appends what is queued, as long as that goes without waiting: those that are open have
+  /// somebody to look after them, and those that are queued have a time of their own.
   void take_queue() {
+    held_up_ = false;
     std::optional<Nanoseconds> now;
     while (true) {
       Submission submission;
@@ -309,6 +319,8 @@ class LogWriter::State {
         const MutexLock lock(mutex_);
         if (queue_.empty()) return;
         submission = queue_.front();
+        held_up_ = log_.append_would_block(submission->bytes());
+        if (held_up_) return;
         queue_.pop_front();
         submission->state = Submitted::State::Appending;
       }
@@ -346,6 +358,7 @@ class LogWriter::State {
   }
 
   void finish_late(Nanoseconds now) {
+    if (held_up_) finish_late_in_queue(now);
     for (auto& open : open_) {
       std::deque<Submission> left;
       for (Submission& each : open) {
@@ -356,6 +369,24 @@ class LogWriter::State {
         }
       }
       open.swap(left);
+    }
+  }
+
+  /// Those that nobody waits for: who waits sees to that himself.
+  void finish_late_in_queue(Nanoseconds now) {
+    std::vector<Submission> late;
+    {
+      const MutexLock lock(mutex_);
+      std::deque<Submission> left;
+      for (Submission& each : queue_) {
+        const bool over = each->done && each->deadline <= now;
+        if (over) each->state = Submitted::State::Appending;
+        over ? late.push_back(std::move(each)) : left.push_back(std::move(each));
+      }
+      queue_.swap(left);
+    }
+    for (const Submission& each : late) {
+      finish(each, Error{ErrorCode::TimedOut, "it never came to be appended"});
     }
   }
 
@@ -407,6 +438,10 @@ class LogWriter::State {
     }
     sleeps_ = now - last_progress_ >= spin_;
     if (sleeps_ && may_sleep) await_oldest(log::kLeaderSleep, deadline);
+    if (sleeps_ && may_sleep && held_up_ && nothing_open()) {
+      MutexLock lock(mutex_);
+      lock.wait_for(free_, log::kLeaderSleep);
+    }
     if (progress_) sleeps_ = false;
   }
 
@@ -467,6 +502,7 @@ class LogWriter::State {
   std::uint32_t rounds_ = 0;
   bool progress_ = false;
   bool sleeps_ = false;
+  bool held_up_ = false;  // the next record, by replicas that have not taken what is there
 
   Mutex completed_mutex_;
   std::deque<FinishedRecord> completed_ PERDURE_GUARDED_BY(completed_mutex_);

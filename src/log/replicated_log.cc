@@ -154,29 +154,40 @@ Result<Ticket> ReplicatedLog::append_configuration(std::span<const std::byte> co
 
 /// Makes the next record begin where it fits before the end of the ring.
 Result<void> ReplicatedLog::pad_to_lap(std::uint64_t needed, std::uint64_t kept_free) {
-  const std::uint64_t ring = anchor_.ring_bytes;
-  const std::uint64_t room = ring - tail_.value % ring;
-  const std::uint64_t skipped = needed <= room ? 0 : room;
+  const std::uint64_t skipped = padding_before(needed);
   if (!below_last(skipped + needed)) {
     return Error{ErrorCode::Unsupported,
                  fmt::format("the log has come to LSN {}, and they end at {}: go on in a new log",
                              tail_.value, kLsnMax)};
   }
-  if (tail_.value + skipped + needed + kept_free > head_.lsn.value + ring) {
+  if (ring_is_full(needed, kept_free)) {
     return Error{ErrorCode::LogFull,
                  fmt::format("the log's ring of {} bytes is full: {} bytes are kept, {} more do "
                              "not fit; trim it",
-                             ring, tail_.value - head_.lsn.value, needed)};
+                             anchor_.ring_bytes, tail_.value - head_.lsn.value, needed)};
   }
   if (skipped == 0) return {};
   // Only the pad's header is sent: its payload is never read.
   PERDURE_TRY(to, make_room(kRecordHeaderBytes));
-  last_crc_ = encode_record(header_of_next(RecordType::Pad, room - kRecordHeaderBytes), {}, to);
+  last_crc_ = encode_record(header_of_next(RecordType::Pad, skipped - kRecordHeaderBytes), {}, to);
   last_epoch_ = epoch_;
-  const Lsn next{tail_.value + room};
+  const Lsn next{tail_.value + skipped};
   staging_.commit(tail_, kRecordHeaderBytes, next);
   tail_ = next;
   return {};
+}
+
+bool ReplicatedLog::append_would_block(std::uint64_t payload_bytes) {
+  const std::uint64_t bytes = record_bytes(payload_bytes);
+  // Room for a pad, too: mostly there is.
+  if (staging_.room_for(bytes + kRecordHeaderBytes) != nullptr) return false;
+  // What is refused is so at once.
+  if (payload_bytes == 0 || payload_bytes > payload_max_ || lost_ || !quorum_stands()) return false;
+  if (!below_last(padding_before(bytes) + bytes) || ring_is_full(bytes, kKeptFreeBytes)) {
+    return false;
+  }
+  return padding_before(bytes) == 0 ? !staging_.has_room(bytes, 1)
+                                    : !staging_.has_room(bytes + kRecordHeaderBytes, 2);
 }
 
 /// Room in staging, after waiting for replicas to take what is there, for as long as they get on.

@@ -57,6 +57,8 @@ class ReplicatedLog {
       const Clock& clock);
 
   Result<Ticket> append(std::span<const std::byte> record);  // inline, below
+  /// Whether append of so many bytes would wait for replicas to take what is staged.
+  bool append_would_block(std::uint64_t payload_bytes);
   Result<Ticket> append_pieces(std::span<const std::span<const std::byte>> pieces);
   Result<std::span<std::byte>> claim(std::uint64_t bytes);
   Result<Ticket> append_claimed(std::uint64_t bytes);
@@ -177,6 +179,15 @@ class ReplicatedLog {
     const std::uint64_t ring = anchor_.ring_bytes;
     return needed <= ring - tail_.value % ring &&
            tail_.value + needed + kept_free <= head_.lsn.value + ring && below_last(needed);
+  }
+  /// What a pad takes of the ring where a record does not fit before its end.
+  std::uint64_t padding_before(std::uint64_t needed) const {
+    const std::uint64_t room = anchor_.ring_bytes - tail_.value % anchor_.ring_bytes;
+    return needed <= room ? 0 : room;
+  }
+  bool ring_is_full(std::uint64_t needed, std::uint64_t kept_free) const {
+    return tail_.value + padding_before(needed) + needed + kept_free >
+           head_.lsn.value + anchor_.ring_bytes;
   }
   /// Whether the record behind one of `needed` bytes still has an LSN.
   bool below_last(std::uint64_t needed) const {

@@ -35,6 +35,10 @@ class Staging {
   std::byte* room_for(std::size_t length) const {
     return length <= room_ ? memory_ + write_at_ : nullptr;
   }
+  /// Whether so many records, of so many bytes together, would find room.
+  bool has_room(std::size_t length, std::uint64_t records) {
+    return kSlots - (next_slot_ - first_slot_) >= records && reserve(length) != nullptr;
+  }
   /// Makes the reserved bytes the record at `lsn`. Records come in order of LSN; the next one
   /// begins at `next`, which of a pad, of whose payload nothing is sent, is far behind its bytes.
   void commit(Lsn lsn, std::size_t length, Lsn next) {

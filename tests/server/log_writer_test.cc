@@ -23,6 +23,8 @@ namespace perdure::server {
 namespace {
 
 constexpr auto kLong = std::chrono::minutes(1);
+/// A replica may be silent for longer than any test takes.
+constexpr auto kSilentLong = std::chrono::minutes(5);
 constexpr std::uint32_t kThreads = 8;
 
 /// Who wrote it and its number of that one's.
@@ -258,6 +260,143 @@ TEST_P(LogWriterTest, TimeIsOverWhileTheMediaHang) {
   EXPECT_TRUE(writer.commit(record_of({0, 2}), Level::Committed, kLong).ok());
   ASSERT_TRUE(writer.close(kLong).ok());
   EXPECT_EQ(read(0).size(), 6u);
+}
+
+/// A record of the least length that has a payload: staging has no place for more of them long
+/// before the ring is full.
+std::vector<std::byte> short_record(const Payload& payload) {
+  std::vector<std::byte> record(sizeof payload);
+  store(record.data(), payload);
+  return record;
+}
+
+/// Records until the next one would have to wait for the replica that takes nothing. How many.
+std::uint32_t fill_staging(LogWriter& writer) {
+  std::uint32_t taken = 0;
+  bool full = false;
+  const Deadline patience = Deadline::after(kLong);
+  while (!full && !patience.passed()) {
+    for (int count = 0; count < 64; ++count) {
+      const auto submitted = writer.submit(
+          short_record({99, taken}), [](const Result<Ticket>&) {}, Level::Committed, kSilentLong);
+      if (submitted.ok()) ++taken;
+      EXPECT_TRUE(submitted.ok() || submitted.code() == ErrorCode::QueueFull);
+    }
+    writer.poll();
+    const auto looked =
+        writer.with_log([&](Log& log) { full = log.append_would_block(short_record({}).size()); });
+    EXPECT_TRUE(looked.ok());
+  }
+  EXPECT_TRUE(full) << taken << " records, and there is still room";
+  return taken;
+}
+
+// One replica takes nothing, and is not silent long enough to be down; the others commit.
+// Expect: who waits for room has no less of his time for that, whoever else waits; and nothing of
+//         what was refused is in the log.
+TEST_P(LogWriterTest, WhoWaitsForRoomKeepsHisTime) {
+  LogOptions options = peers_.options();
+  options.replica_timeout = kSilentLong;
+  LogWriter writer = open(options);
+  peers_[1].medium().hang(true);
+  std::uint32_t taken = fill_staging(writer);
+  std::vector<std::thread> threads;
+  for (std::uint32_t thread = 0; thread < 4; ++thread) {
+    threads.emplace_back([&, thread] {
+      const auto ticket =
+          writer.commit(short_record({thread, 1}), Level::Committed, std::chrono::milliseconds(50));
+      EXPECT_EQ(ticket.code(), ErrorCode::TimedOut);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  const auto short_time = std::chrono::milliseconds(50);
+  ASSERT_TRUE(writer.submit_tagged(short_record({5, 1}), 5, Level::Committed, short_time).ok());
+  std::vector<FinishedRecord> finished;
+  for (const Deadline patience = Deadline::after(kLong); finished.empty() && !patience.passed();) {
+    writer.poll();
+    finished = writer.take_completed();
+  }
+  ASSERT_EQ(finished.size(), 1u);
+  EXPECT_EQ(finished[0].outcome.code(), ErrorCode::TimedOut);
+  peers_[1].medium().hang(false);
+  EXPECT_TRUE(writer.commit(short_record({0, 2}), Level::Committed, kLong).ok());
+  ++taken;
+  ASSERT_TRUE(writer.close(kLong).ok());
+  for (std::size_t index = 0; index < 3; ++index) {
+    std::uint32_t next = 0;
+    for (const auto& [at, payload] : read(index)) {
+      EXPECT_EQ(payload, at + 1 == taken ? (Payload{0, 2}) : (Payload{99, next}));
+      ++next;
+    }
+    EXPECT_EQ(next, taken) << "replica " << index;
+  }
+}
+
+// Expect: who waits for room hears of the take-over, long before his time or the replica's is over.
+TEST_P(LogWriterTest, WhoWaitsForRoomIsToldOfATakeOver) {
+  LogOptions options = peers_.options();
+  options.replica_timeout = kSilentLong;
+  LogWriter first = open(options);
+  peers_[1].medium().hang(true);
+  const std::uint32_t taken = fill_staging(first);
+  std::vector<std::thread> threads;
+  for (std::uint32_t thread = 0; thread < 4; ++thread) {
+    threads.emplace_back([&, thread] {
+      const auto ticket =
+          first.commit(short_record({thread, 1}), Level::Committed, std::chrono::hours(24));
+      EXPECT_TRUE(ticket.code() == ErrorCode::Fenced || ticket.code() == ErrorCode::QueueFull)
+          << to_string(ticket.code());
+    });
+  }
+  options = peers_.options();
+  options.take_over = true;
+  options.replica_timeout = std::chrono::milliseconds(300);
+  auto second = Log::open(options);
+  EXPECT_TRUE(second.ok()) << second.error().message;
+  peers_[1].medium().hang(false);
+  for (std::thread& thread : threads) thread.join();
+  ASSERT_TRUE(second.ok());
+  EXPECT_LE(second->status().next_index, taken);
+  EXPECT_TRUE(second->close(kLong).ok() || !second->status().replicas[1].up);
+}
+
+// A replica gets on only now and then, and everybody appends.
+TEST_P(LogWriterTest, AReplicaThatIsSlowCostsNobodyARecordOrItsOrder) {
+  constexpr std::uint32_t kEach = 100;
+  LogOptions options = peers_.options();
+  options.replica_timeout = kSilentLong;
+  LogWriter writer = open(options);
+  peers_[1].medium().hang(true);
+  const std::uint32_t taken = fill_staging(writer);
+  std::atomic<std::uint32_t> ended{0};
+  std::vector<std::thread> threads;
+  for (std::uint32_t thread = 0; thread < kThreads; ++thread) {
+    threads.emplace_back([&, thread] {
+      for (std::uint32_t number = 0; number < kEach; ++number) {
+        auto ticket = writer.commit(short_record({thread, number}), Level::Committed, kLong);
+        while (!ticket.ok() && ticket.code() == ErrorCode::QueueFull) {
+          ticket = writer.commit(short_record({thread, number}), Level::Committed, kLong);
+        }
+        EXPECT_TRUE(ticket.ok()) << ticket.error().message;
+      }
+      ++ended;
+    });
+  }
+  for (const Deadline patience = Deadline::after(kLong); ended < kThreads && !patience.passed();) {
+    peers_[1].medium().hang(false);
+    (void)::poll(nullptr, 0, 1);
+    peers_[1].medium().hang(true);
+    (void)::poll(nullptr, 0, 1);
+  }
+  peers_[1].medium().hang(false);
+  for (std::thread& thread : threads) thread.join();
+  ASSERT_TRUE(writer.close(kLong).ok());
+  for (std::size_t index = 0; index < 3; ++index) {
+    std::map<std::uint32_t, std::uint32_t> next;
+    for (const auto& [at, payload] : read(index)) EXPECT_EQ(payload.number, next[payload.thread]++);
+    EXPECT_EQ(next[99], taken) << "replica " << index;
+    for (std::uint32_t thread = 0; thread < kThreads; ++thread) EXPECT_EQ(next[thread], kEach);
+  }
 }
 
 TEST_P(LogWriterTest, WhatIsTooMuchOrTooLateIsRefused) {

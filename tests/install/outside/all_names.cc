@@ -74,6 +74,7 @@ void name_words() {
 void name_log() {
   name(&Log::open);
   name(&Log::append);
+  name(&Log::append_would_block);
   name(&Log::append_pieces);
   name(&Log::claim);
   name(&Log::append_claimed);
