@@ -488,7 +488,8 @@ Result<void> ReplicatedLog::write_head(const Boundary& head, const std::optional
   for (Replica& replica : replicas_) {
     if (!replica.sending()) continue;
     auto written = drain(replica, until);
-    if (written.ok()) {
+    // One that has a newer head, of a trim that was cut short, keeps it.
+    if (written.ok() && replica.state()->head.lsn < head.lsn) {
       LogState state = *replica.state();
       state.head = head;
       replica.session().set_deadline(until);

@@ -247,6 +247,10 @@ Result<bool> ReplicatedLog::find_log(Opening& opening) {
                                "the peers of one log",
                                options_.pool, replicas_[index].peer().name())};
     }
+    if (options_.shape && start.anchor->shape != *options_.shape) {
+      return Error{ErrorCode::InvalidArgument,
+                   "the log exists with the other shape; leave the shape to what is there"};
+    }
     opening.log_id = start.anchor->log_id;
   }
   if (opening.log_id) return true;
@@ -525,10 +529,6 @@ Target ReplicatedLog::target_here(const Boundary& to) const {
 /// Steps 7 and 8.
 Result<void> ReplicatedLog::adopt(Opening& opening, const History& history) {
   anchor_ = *history.report.start.anchor;
-  if (options_.shape && anchor_.shape != *options_.shape) {
-    return Error{ErrorCode::InvalidArgument,
-                 "the log exists with the other shape; leave the shape to what is there"};
-  }
   configuration_ = history.in_play.front();  // known to be committed
   boundaries_ = history.report.boundaries;
   boundaries_.forget_below(head_.lsn);

@@ -409,6 +409,18 @@ TEST(LogNaming, OfSeveralCausesTheOneThatWaitingHelpsLeastIsSaid) {
   }
 }
 
+TEST(LogNaming, WhoAsksForAnotherShapeFencesNobody) {
+  Cluster cluster(kServers);
+  Writer live = cluster.opened(kOld);
+  Cluster::append(*live, 1);
+  const auto before = fences(cluster);
+  WriterOptions options = cluster.options();
+  options.shape = LogShape::Compound;
+  EXPECT_EQ(cluster.open(kOld, options).code(), ErrorCode::InvalidArgument);
+  EXPECT_EQ(fences(cluster), before);
+  Cluster::append(*live, 1);
+}
+
 TEST(LogNaming, OnePoolNamedTwiceIsRefusedWhoeverWritesThere) {
   Cluster cluster;
   Writer live = cluster.opened();

@@ -109,6 +109,44 @@ TEST(LogTogether, ARepairThatTrimsKeepsItsDeadlineAndTheReplicas) {
   cluster.expect_all(3, 10);
 }
 
+// A repair that finds a newer head has no time to bring it to all, and then the log is trimmed
+// to a place before that.
+TEST(LogTogether, AHeadThatOnlySomeHaveIsNotTakenBack) {
+  Cluster cluster;
+  Writer log = cluster.opened();
+  const auto tickets = Cluster::append(*log, 6);
+  Cluster::settle(*log);
+  cluster.cut_off(1, true);
+  cluster.cut_off(2, true);
+  EXPECT_FALSE(log->trim(tickets[4].lsn).ok());
+  cluster.cut_off(1, false);
+  cluster.cut_off(2, false);
+  Cluster::expect_repaired(log->repair(), 2);
+  cluster.stop(0);
+  (void)log->poll();
+  cluster.start(0);
+  cluster.cut_off(2, true);
+  const auto hurried = log->repair(milliseconds(15));
+  ASSERT_EQ(hurried.size(), 1u);
+  EXPECT_FALSE(hurried[0].repaired);
+  EXPECT_EQ(cluster.scan(1).start.head, tickets[4].lsn) << "nobody has it: nothing is shown";
+  EXPECT_EQ(log->status().head, tickets[0].lsn);
+  cluster.cut_off(2, false);
+  const auto trimmed = log->trim(tickets[2].lsn);
+  EXPECT_TRUE(trimmed.ok()) << trimmed.error().message;
+  EXPECT_EQ(cluster.scan(1).start.head, tickets[4].lsn) << "it moved back";
+  EXPECT_EQ(cluster.scan(2).start.head, tickets[2].lsn);
+  Cluster::append(*log, 2);
+  Cluster::expect_repaired(log->repair(), 1);
+  EXPECT_EQ(log->status().head, tickets[4].lsn);
+  Cluster::append(*log, 1);
+  Cluster::settle(*log);
+  cluster.expect_all(4, 9);
+  log.reset();
+  log = cluster.opened();
+  cluster.expect_all(4, 9);
+}
+
 // The power of a replica fails somewhere in a trim. It may have the new head, of which its writer
 // knows nothing, and without it there is no quorum.
 TEST(LogTogether, ATrimWithoutAnswerLocksNobodyOut) {
