@@ -59,6 +59,13 @@ class Arming {
       : options_(options),
         bytes_(kUpdatesMax * kPowerCutSlotBytes),
         session_(std::move(peer), session_options(options)) {}
+  /// First what its requests are posted on, then the memory that they name, last the device.
+  ~Arming() {
+    session_.close();
+    memory_.reset();
+  }
+  Arming(const Arming&) = delete;
+  Arming& operator=(const Arming&) = delete;
 
   Result<PowerCutRun> run() {
     PERDURE_TRY_VOID(begin());
@@ -183,7 +190,7 @@ class Arming {
   const PowerCutOptions& options_;
   std::vector<std::byte> bytes_;  // an update in flight each
   std::unique_ptr<fabric::Memory> memory_;
-  DurableSession session_;  // goes before the memory that its requests name
+  DurableSession session_;  // has the peer, and that the device
   PowerCutRun run_;
   Nanoseconds last_answer_{0};
 };

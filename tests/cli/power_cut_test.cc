@@ -119,6 +119,33 @@ TEST_F(PowerCutCommand, NamesWhatWasLost) {
   EXPECT_TRUE(contains(run(phase("check", "tcp")).out, "broken      power-cut"));
 }
 
+// The device goes with its peer, and the memory that is registered with it before.
+TEST(PowerCutOverAnEmulatedRnic, IsArmedAndChecked) {
+  const test::TestDirectory directory;
+  const std::string config = directory.file("perdured.toml");
+  write_file(config, "[pools]\ndirectory = \"" + directory.path() +
+                         "\"\n[control]\nlisten = \"127.0.0.1:0\"\n[data]\nfabric = \"emu\"\n"
+                         "listen = \"127.0.0.1:0\"\n[profile]\ndomain = \"mhp\"\n"
+                         "[emulated]\ntransport = \"roce\"\n");
+  server::DaemonProcess daemon({"--config", config});
+  ASSERT_TRUE(daemon.await());
+  const std::string address = daemon.address("control");
+  ASSERT_EQ(
+      run({"pool", "create", "--peers", address, "--pool", "orders", "--bytes", "1MiB"}).status, 0);
+  const std::vector<std::string> common{"probe", "--certify", address, "--state",
+                                        directory.file("cut")};
+  auto armed = common;
+  armed.insert(armed.end(),
+               {"--pool", "orders", "--overwrite", "--power-cut", "arm", "--write-for-s", "1"});
+  const Outcome outcome = expect_document(armed, "power-cut.schema.json");
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_GT(nlohmann::json::parse(outcome.out).at("acknowledged"), 0);
+  auto checked = common;
+  checked.insert(checked.end(), {"--power-cut", "check"});
+  const Outcome found = expect_document(checked, "certify.schema.json");
+  EXPECT_EQ(found.status, 0) << found.out << found.err;
+}
+
 TEST_F(PowerCutCommand, RefusesWhatItCanNotBegin) {
   auto unasked = phase("arm", "tcp");
   unasked.pop_back();
