@@ -65,6 +65,7 @@ struct CheckCommandOptions {
   bool domain_given = false;  // the same of these
   bool ddio_given = false;
   bool buffers_given = false;
+  std::string given_in_vain;  // an option that says what the tables' responders have not
   bool updates_given = false;
   bool units_given = false;
   std::optional<UpdateShape> shape;
@@ -91,6 +92,12 @@ Result<std::vector<Question>> table_questions(const CheckCommandOptions& options
   if (options.profile.qp_type != QpType::Rc) {
     return Error{ErrorCode::InvalidArgument,
                  "the tables' responders are reached over rc: leave out --all or --qp-type"};
+  }
+  if (!options.given_in_vain.empty()) {
+    return Error{ErrorCode::InvalidArgument,
+                 fmt::format("the tables' responders have no files and nothing beside the verbs: "
+                             "leave out --all or {}",
+                             options.given_in_vain)};
   }
   const Transport transport =
       options.transport_given ? options.profile.transport : Transport::InfiniBand;
@@ -392,6 +399,10 @@ void add_check_command(Command app) {
     for (const char* name : {"--domain", "--ddio", "--receive-buffers", "--transport",
                              "--write-order", "--dma-dirties", "--qp-type"}) {
       options->profile_given = options->profile_given || command.count(name) > 0;
+    }
+    for (const char* name : {"--dma-dirties", "--native-flush", "--persistent-flush",
+                             "--atomic-write", "--ordered-persist", "--send-flush"}) {
+      if (command.count(name) > 0) options->given_in_vain = name;
     }
     if (command.count("--shape") > 0) options->shape = options->shape_word;
     return run_check(*options);

@@ -123,6 +123,10 @@ TEST(Check, ShowsTheWorldWithoutOrderAmongWrites) {
   const Outcome lossy = run({"check", "--all", "--qp-type", "ud"});
   EXPECT_EQ(lossy.status, 2);
   EXPECT_NE(lossy.err.find("reached over rc"), std::string::npos) << lossy.err;
+  const Outcome files = run({"check", "--all", "--dma-dirties", "yes"});
+  EXPECT_EQ(files.status, 2);
+  EXPECT_NE(files.err.find("leave out --all or --dma-dirties"), std::string::npos) << files.err;
+  EXPECT_EQ(run({"check", "--all", "--native-flush"}).status, 2);
   const Outcome published = run({"check", "--all", "--write-order", "unknown"});
   EXPECT_EQ(published.status, 1);
   EXPECT_TRUE(contains(published.out, "56 of 72 hold")) << published.out;
