@@ -291,10 +291,29 @@ Result<void> check_acks(const Method& method, const ServerProfile& profile,
   return {};
 }
 
+/// Over uc and ud there is nothing that is answered, and over ud nothing but SENDs.
+Result<void> check_carried(const Method& method, QpType type) {
+  if (type == QpType::Rc) return {};
+  for (const RequesterStep& step : method.requester) {
+    if (step.kind != RequesterStep::Kind::Post || step.verb == Verb::Send) continue;
+    const bool writes =
+        step.verb == Verb::Write || step.verb == Verb::WriteImm || step.verb == Verb::WritePolled;
+    if (type == QpType::Uc && writes) continue;
+    return unsupported(
+        method, fmt::format("{} is not carried over {}", to_string(step.verb), to_string(type)));
+  }
+  if (fetches(method) || (type == QpType::Ud && writes_acks(method))) {
+    return unsupported(
+        method, fmt::format("what the responder posts is not carried over {}", to_string(type)));
+  }
+  return {};
+}
+
 Result<CompiledMethod> compile_one(const Method& method, const ServerProfile& profile,
                                    const Capabilities& device, const ReceiveQueue& queue,
                                    const ResponderHabits& habits) {
   PERDURE_TRY_VOID(validate(method));
+  PERDURE_TRY_VOID(check_carried(method, profile.qp_type));
   PERDURE_TRY_VOID(check_acks(method, profile, habits));
   if (replays(method) && profile.receive_buffers != ReceiveBuffers::Pm) {
     return unsupported(method, "replays messages, but the receive buffers are in DRAM");

@@ -31,6 +31,13 @@ constexpr bool takes_receive(Opcode opcode) {
   return opcode == Opcode::Send || opcode == Opcode::WriteImm;
 }
 
+/// Whether queue pairs of a type have it (InfiniBand specification volume 1, 9.8.1 and 9.8.3).
+constexpr bool carries(QpType type, Opcode opcode) {
+  const bool moves =
+      opcode == Opcode::Send || opcode == Opcode::Write || opcode == Opcode::WriteImm;
+  return type == QpType::Rc || (type == QpType::Uc && moves) || opcode == Opcode::Send;
+}
+
 /// Largest transfer of the emulated fabric.
 inline constexpr std::uint64_t kTransferBytesMax = 64ULL << 20;
 

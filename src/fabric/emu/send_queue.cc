@@ -30,6 +30,9 @@ std::uint64_t remote_length(const WorkRequest& work, std::uint64_t local_length)
 
 Result<SendQueue::Request> SendQueue::make_request(const WorkRequest& work) {
   if (work.opcode == Opcode::Receive) return invalid(work, "can not be posted as a request");
+  if (!carries(qp_type_, work.opcode)) {
+    return invalid(work, fmt::format("is not carried over {}", to_string(qp_type_)));
+  }
   const bool persists = work.placement == FlushPlacement::Persistence;
   if (work.opcode == Opcode::Flush &&
       !(persists ? capabilities_.persistent_flush : capabilities_.native_flush)) {
@@ -57,6 +60,10 @@ Result<SendQueue::Request> SendQueue::make_request(const WorkRequest& work) {
     request.places[i] = std::move(*place);
   }
   if (request.length > limits_.transfer_bytes_max) return invalid(work, "too long a transfer");
+  if (qp_type_ == QpType::Ud && request.length > kDatagramBytesMax) {
+    return invalid(work,
+                   fmt::format("{} bytes; one packet takes {}", request.length, kDatagramBytesMax));
+  }
   const bool answers_word = work.opcode == Opcode::CompareSwap || work.opcode == Opcode::FetchAdd;
   if (answers_word && request.length != 0 && request.length != kAtomicOperandBytes) {
     return invalid(work, "the old value takes 8 bytes");

@@ -23,8 +23,12 @@ inline Error is_down() { return {ErrorCode::Disconnected, "the connection is dow
 class SendQueue {
  public:
   SendQueue(MemoryTable& memory, const Limits& limits, Transport transport,
-            Capabilities capabilities)
-      : memory_(memory), limits_(limits), transport_(transport), capabilities_(capabilities) {}
+            Capabilities capabilities, QpType qp_type = QpType::Rc)
+      : memory_(memory),
+        limits_(limits),
+        transport_(transport),
+        capabilities_(capabilities),
+        qp_type_(qp_type) {}
 
   /// Endpoint::post; `in_queue` is how many completed requests still hold a place.
   Result<std::size_t> post(std::span<const WorkRequest> requests, std::size_t in_queue,
@@ -87,6 +91,7 @@ class SendQueue {
   const Limits limits_;
   const Transport transport_;
   const Capabilities capabilities_;
+  const QpType qp_type_;
   std::deque<Request> requests_;  // posted; gone once both sent and completed
   std::size_t next_to_send_ = 0;
   std::size_t next_to_complete_ = 0;

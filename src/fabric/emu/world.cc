@@ -15,6 +15,38 @@ WorldSide& side_of(WorldConnection& connection, int side) {
   return connection.sides[static_cast<std::size_t>(side)];
 }
 
+/// Whether a datagram that is on the wire comes next, and no other is sent before.
+bool datagram_comes(const WorldSide& sender, Random& random) {
+  constexpr std::size_t kOnWireMax = 8;
+  if (sender.on_wire.empty()) return false;
+  return !sender.send.sendable() || sender.on_wire.size() >= kOnWireMax || random.chance(1, 2);
+}
+
+/// Whichever it is.
+Operation take_datagram(WorldSide& sender, Random& random) {
+  std::swap(sender.on_wire[random.below(sender.on_wire.size())], sender.on_wire.back());
+  Operation operation = std::move(sender.on_wire.back());
+  sender.on_wire.pop_back();
+  return operation;
+}
+
+/// Whether any of an operation gets there over uc or ud, where nobody is told of what is lost. Of a
+/// WRITE the first packets may have come; of a message nothing is left, since its receive buffer
+/// waits for the next one.
+bool survives(Operation& operation, const InboundQueue& inbound, bool lossy, Random& random) {
+  constexpr std::uint64_t kOneInLost = 8;
+  const bool lost = lossy && random.chance(1, kOneInLost);
+  if (!lost && inbound.can_take(operation.opcode)) return true;
+  const std::size_t lines = operation.data.size() / kCacheLineBytes;
+  if (operation.opcode == Opcode::Send || lines == 0 || !inbound.can_take(Opcode::Write)) {
+    return false;
+  }
+  operation.opcode = Opcode::Write;
+  operation.data.resize(random.below(lines) * kCacheLineBytes);
+  operation.truncated = true;
+  return true;
+}
+
 }  // namespace
 
 World::World(Random& random, const Options& options)
@@ -62,13 +94,18 @@ void World::collect_side(WorldConnection& connection, int index) {
   WorldSide& peer = side_of(connection, 1 - index);
   if (side.gone && !side.machine->switches().places_late) return;
   // Most connections have nothing to do most of the time.
-  if (!side.broken && side.send.in_flight() == 0 && side.inbound.idle()) return;
+  if (!side.broken && side.send.in_flight() == 0 && side.on_wire.empty() && side.inbound.idle()) {
+    return;
+  }
   const auto add = [&](Kind kind, Nanoseconds at) {
     enabled_.push_back({kind, &connection, index, 0, at});
   };
   const auto opcode = side.send.sendable();
-  if (opcode && !side.broken && may_move(connection) && peer.inbound.can_take(*opcode)) {
-    const Nanoseconds leaves = std::max(side.send.sendable_at(), side.wire_free_at);
+  // Over uc and ud nothing waits for a receive buffer: what finds none is lost.
+  const bool taken = opcode && (side.qp_type != QpType::Rc || peer.inbound.can_take(*opcode));
+  if ((taken || !side.on_wire.empty()) && !side.broken && may_move(connection)) {
+    const Nanoseconds leaves =
+        taken ? std::max(side.send.sendable_at(), side.wire_free_at) : clock_.now();
     add(Kind::Wire, leaves + times_.shortest_way());
   }
   if (const auto at = side.inbound.posted_ready()) add(Kind::Posted, *at);
@@ -150,15 +187,26 @@ void World::run_event(const Event& event) {
 
 void World::run_wire(WorldConnection& connection, int index) {
   constexpr std::uint64_t kOneInLost = 64;
-  if (link(connection) == LinkState::Lossy && random_.chance(1, kOneInLost)) {
+  WorldSide& sender = side_of(connection, index);
+  WorldSide& responder = side_of(connection, 1 - index);
+  const bool reliable = sender.qp_type == QpType::Rc;
+  const bool lossy = link(connection) == LinkState::Lossy;
+  if (reliable && lossy && random_.chance(1, kOneInLost)) {
     send_last(connection, index);
     return break_connection(connection);
   }
-  WorldSide& sender = side_of(connection, index);
-  WorldSide& responder = side_of(connection, 1 - index);
-  Nanoseconds leaves = std::max(sender.send.sendable_at(), sender.wire_free_at);
-  auto operation = sender.send.take_next();
-  if (!operation) return;  // its memory is no longer registered: it completes with an error
+  Nanoseconds leaves = clock_.now();
+  std::optional<Operation> operation;
+  if (datagram_comes(sender, random_)) {
+    operation = take_datagram(sender, random_);
+  } else {
+    leaves = std::max(sender.send.sendable_at(), sender.wire_free_at);
+    operation = sender.send.take_next();
+    if (!operation) return;  // its memory is no longer registered: it completes with an error
+    if (!reliable) sender.send.accepted(operation->sequence, leaves + times_.completion());
+    if (sender.qp_type == QpType::Ud) return sender.on_wire.push_back(*std::move(operation));
+  }
+  if (!reliable && !survives(*operation, responder.inbound, lossy, random_)) return;
   leaves += times_.fetch(operation->data.size());
   sender.wire_free_at = leaves + times_.occupancy(operation->data.size());
   const Nanoseconds arrives = leaves + times_.way(operation->data.size());
@@ -172,7 +220,7 @@ void World::run_wire(WorldConnection& connection, int index) {
                                         responder.machine->profile()));
   responder.inbound.take(std::move(*operation), random_);
   deliver_responses(connection, 1 - index);
-  if (!posted) return;
+  if (!posted || !reliable) return;
   const Nanoseconds heard = arrives + times_.shortest_way() + times_.completion();
   if (responder.inbound.keeps_write_order()) {
     sender.send.accepted(sequence, heard);

@@ -17,13 +17,15 @@ namespace perdure::fabric::emu {
 
 /// One end: its requests, what arrives for it, and its completion queue.
 struct WorldSide {
-  WorldSide(Machine& on, const Machine& peer, Transport over, const EndpointOptions& options)
+  WorldSide(Machine& on, const Machine& peer, const ServerProfile& over,
+            const EndpointOptions& options)
       : machine(&on),
-        transport(over),
+        transport(over.transport),
+        qp_type(over.qp_type),
         capabilities(peer.profile().capabilities),
         limits{kTransferBytesMax, options.send_depth, options.receive_depth},
-        send(on.memory_, limits, over, capabilities),
-        inbound(on.memory_, behaviour_of(on, over), on.counters_) {}
+        send(on.memory_, limits, transport, capabilities, qp_type),
+        inbound(on.memory_, behaviour_of(on, transport), on.counters_) {}
 
   static RnicBehaviour behaviour_of(const Machine& machine, Transport over) {
     RnicBehaviour behaviour(machine.profile(), over, machine.switches());
@@ -34,9 +36,11 @@ struct WorldSide {
 
   Machine* machine;
   Transport transport;
+  QpType qp_type;  // that of the end that was connected to
   Capabilities capabilities;
   Limits limits;
   SendQueue send;
+  std::vector<Operation> on_wire;  // over Ud: sent, and not there yet; they come in any order
   InboundQueue inbound;
   CompletionQueue completions;
   Nanoseconds wire_free_at{0};
@@ -48,8 +52,8 @@ struct WorldSide {
 struct WorldConnection {
   WorldConnection(Machine& from, Machine& to, const EndpointOptions& from_options,
                   const EndpointOptions& to_options)
-      : sides{WorldSide(from, to, to.transport(), from_options),
-              WorldSide(to, from, to.transport(), to_options)} {}
+      : sides{WorldSide(from, to, to.profile(), from_options),
+              WorldSide(to, from, to.profile(), to_options)} {}
 
   std::array<WorldSide, 2> sides;
 };
