@@ -20,14 +20,14 @@ bool Claim::within() const {
   return std::abs(simulated - published) <= std::abs(published - 1) / 3;
 }
 
-Result<Figure> simulate_figure(int number, const FigureOptions& options) {
+Result<Figure> simulate_figure(int number, const FigureOptions& options, SharedRuns& shared) {
   switch (number) {
     case 2: return simulate_figure_2(options);
     case 4: return simulate_figure_4(options);
     case 11: return simulate_figure_11(options);
     case 12: return simulate_figure_12(options);
     case 13: return simulate_figure_13(options);
-    default: return simulate_figure_9_or_10(number, options);
+    default: return simulate_figure_9_or_10(number, options, shared);
   }
 }
 
@@ -119,8 +119,9 @@ Result<void> write_page(const std::vector<Figure>& figures, const FigureCommandO
 
 ExitStatus run_figures(const FigureCommandOptions& options, const std::vector<int>& numbers) {
   std::vector<Figure> figures;
+  SharedRuns shared;
   for (const int number : numbers) {
-    auto figure = simulate_figure(number, options);
+    auto figure = simulate_figure(number, options, shared);
     if (!figure.ok()) {
       print_error(figure.error());
       return ExitStatus::Failed;

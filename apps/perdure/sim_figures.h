@@ -46,15 +46,23 @@ struct FigureOptions {
   ServerRunOptions server;
 };
 
+/// Runs that several figures show, each made when the first of them asks.
+struct SharedRuns {
+  /// Of figures 9 and 10: without remote channels, and with them.
+  std::array<std::optional<std::vector<ServerRow>>, 2> servers;
+};
+
 inline constexpr std::array kFigures{2, 4, 9, 10, 11, 12, 13};
 
 /// Requires  `number` is one of kFigures.
+/// `shared` is that of all figures with these options.
 /// Errors    of files, and of runs.
-Result<Figure> simulate_figure(int number, const FigureOptions& options);
+Result<Figure> simulate_figure(int number, const FigureOptions& options, SharedRuns& shared);
 
 Result<Figure> simulate_figure_2(const FigureOptions& options);
 Result<Figure> simulate_figure_4(const FigureOptions& options);
-Result<Figure> simulate_figure_9_or_10(int number, const FigureOptions& options);
+Result<Figure> simulate_figure_9_or_10(int number, const FigureOptions& options,
+                                       SharedRuns& shared);
 Result<Figure> simulate_figure_11(const FigureOptions& options);
 Result<Figure> simulate_figure_12(const FigureOptions& options);
 Result<Figure> simulate_figure_13(const FigureOptions& options);
