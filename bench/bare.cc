@@ -84,6 +84,7 @@ struct Job {
   bool persist;
   int responder_cpu;
   std::size_t places = 1;
+  std::size_t times_persisted = 1;
 };
 
 Result<std::unique_ptr<BareLink>> open_link(BareProvider provider, const BareSetup& setup) {
@@ -106,10 +107,12 @@ int respond(const Job& job, int control, Shared& shared) {
   const OnReceive take = [&](std::span<const std::byte> message) {
     std::byte* const place = region_begin + next_place * job.bytes;
     next_place = (next_place + 1) % job.places;
-    if (job.operation == BareOperation::Message && (job.persist || message.size() >= 8)) {
-      std::memcpy(place, message.data(), job.persist ? message.size() : 8);
+    for (std::size_t time = 0; time < job.times_persisted; ++time) {
+      if (job.operation == BareOperation::Message && (job.persist || message.size() >= 8)) {
+        std::memcpy(place, message.data(), job.persist ? message.size() : 8);
+      }
+      if (job.persist) flush_lines(place, job.bytes);
     }
-    if (job.persist) flush_lines(place, job.bytes);
   };
   for (std::uint64_t looks = 1;; ++looks) {
     const auto looked = (*link)->look(take);
@@ -243,9 +246,9 @@ Result<std::vector<std::uint64_t>> bare_latencies(const BareOptions& options) {
   PERDURE_TRY_VOID(check(options));
   const std::size_t data_bytes = options.bytes + kCacheLineBytes;
   PERDURE_TRY(buffer, map_bytes(data_bytes, MAP_PRIVATE));
-  PERDURE_TRY(responder,
-              BareResponder::start(Job{options.provider, options.operation, options.bytes,
-                                       options.persist, options.responder_cpu}));
+  PERDURE_TRY(responder, BareResponder::start(Job{
+                             options.provider, options.operation, options.bytes, options.persist,
+                             options.responder_cpu, 1, options.times_persisted}));
   pin(options.requester_cpu);
   const std::span<std::byte> data(buffer.get(), options.bytes);
   const std::span<std::byte> landing(buffer.get() + options.bytes, kCacheLineBytes);

@@ -41,6 +41,7 @@ struct BareOptions {
   /// came in a message is copied to its place, then each line gets CLWB, then SFENCE. Only with
   /// operations that have a reply.
   bool persist = false;
+  std::size_t times_persisted = 1;  // so often, one after the other, before it replies
   std::size_t rounds = 10'000;
   std::size_t warm_up = 1'000;
   int requester_cpu = -1;  // -1: wherever the scheduler puts it

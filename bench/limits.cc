@@ -6,6 +6,7 @@
 #include "bench/child.h"
 #include "bench/limits_log.h"
 #include "bench/limits_open.h"
+#include "bench/limits_rpc.h"
 #include "bench/limits_traced.h"
 #include "bench/server_process.h"
 #include "core/byte_text.h"
@@ -13,6 +14,7 @@
 #include "core/json.h"
 #include "core/try.h"
 #include "fabric/verbs/verbs.h"
+#include "rpc/rpc_format.h"
 #include "testing/peer_process.h"
 #include "testing/temporary_directory.h"
 
@@ -82,6 +84,7 @@ class Limits {
       if (transport != "verbs") {
         ask("opening on three replicas", transport, [&](Finding& f) { return opening(f); });
       }
+      if (transport != "verbs") ask_rpc(transport);
       ask("allocations per append", transport, [&](Finding& f) { return allocated(f); });
       ask("system calls of ours per append", transport, [&](Finding& f) { return calls(f); });
       // Over shm the transport is ours, and ends in a store.
@@ -94,9 +97,24 @@ class Limits {
           [&](Finding& f) { return gathering_instructions(f); });
       ask("posts per append", transport, [&](Finding& f) { return posts(f); });
     }
+    ask("unapplied calls, scanned", "", [&](Finding& f) { return rpc_scan(f); });
+    ask("100,000 unapplied calls, serving again", "", [&](Finding& f) { return rpc_recovery(f); });
     ask("processor of an idle peer", "", [&](Finding& f) { return idle_peer(f); });
     ask("processor of a waiting client", "", [&](Finding& f) { return idle_client(f); });
     ask("memory of a client", "", [&](Finding& f) { return memory(f); });
+  }
+
+  void ask_rpc(const std::string& transport) {
+    ask("64 B call to durable", transport,
+        [&](Finding& f) { return rpc_latency(f, RpcLevel::Durable); });
+    ask("64 B call to applied", transport,
+        [&](Finding& f) { return rpc_latency(f, RpcLevel::Applied); });
+    ask("64 B calls durable, 64 in flight", transport,
+        [&](Finding& f) { return rpc_window(f, RpcLevel::Durable); });
+    ask("64 B calls applied, 64 in flight", transport,
+        [&](Finding& f) { return rpc_window(f, RpcLevel::Applied); });
+    ask("allocations per call", transport, [&](Finding& f) { return rpc_allocated(f); });
+    ask("sleeps per call", transport, [&](Finding& f) { return rpc_sleeps(f); });
   }
 
   /// Errors: InvalidArgument: none of the questions is chosen. Nothing has been started then.
@@ -257,7 +275,23 @@ class Limits {
   }
 
   Result<void> compare_latency(Finding& finding, const LogUnderTestOptions& options,
-                               bench::BareOptions exchange, LatencyWanted wanted) {
+                               const bench::BareOptions& exchange, LatencyWanted wanted) {
+    const ChildWork our_side = [&](const ChildPipes&) -> Result<nlohmann::json> {
+      PERDURE_TRY(ours, LogUnderTest::open(options));
+      PERDURE_TRY_VOID(ours.one_by_one(options_.samples / 5));
+      PERDURE_TRY(latencies, ours.one_by_one(options_.samples));
+      const std::string method = ours.log().status().replicas.front().small_method;
+      if (wanted.one_sided && method.ends_with("-ack")) {
+        return Error{ErrorCode::OutcomeUnknown,
+                     fmt::format("the log was written by {}, which is not one-sided", method)};
+      }
+      return quantiles(latencies);
+    };
+    return compare_with_bare(finding, our_side, exchange, wanted);
+  }
+
+  Result<void> compare_with_bare(Finding& finding, const ChildWork& our_side,
+                                 bench::BareOptions exchange, LatencyWanted wanted) {
     finding.unit = "us, p50";
     finding.target = fmt::format("Perdure / bare at most {:.2f}", wanted.at_most);
     exchange.provider = provider_of(finding);
@@ -271,17 +305,6 @@ class Limits {
       }
       return quantiles(latencies);
     };
-    const ChildWork our_side = [&](const ChildPipes&) -> Result<nlohmann::json> {
-      PERDURE_TRY(ours, LogUnderTest::open(options));
-      PERDURE_TRY_VOID(ours.one_by_one(options_.samples / 5));
-      PERDURE_TRY(latencies, ours.one_by_one(options_.samples));
-      const std::string method = ours.log().status().replicas.front().small_method;
-      if (wanted.one_sided && method.ends_with("-ack")) {
-        return Error{ErrorCode::OutcomeUnknown,
-                     fmt::format("the log was written by {}, which is not one-sided", method)};
-      }
-      return quantiles(latencies);
-    };
     for (std::size_t round = 0; round < options_.rounds; ++round) {
       PERDURE_TRY(bare, run_in_child(bare_side));
       PERDURE_TRY(ours, run_in_child(our_side));
@@ -292,6 +315,172 @@ class Limits {
       finding.perdure_p99.values.push_back(ours[1].get<double>());
     }
     finding.met = finding.ratio.median() <= wanted.at_most;
+    return {};
+  }
+
+  /// Perdure's side of a round of calls, in a process of its own.
+  Result<RpcUnderTestOptions> rpc_options(const Finding& finding,
+                                          const RpcServerUnderTest& server) {
+    RpcUnderTestOptions options;
+    options.server = server.address();
+    options.transport = finding.fabric;
+    options.name = fmt::format("client-{}", ++pools_);
+    return options;
+  }
+  Result<RpcServerUnderTest> start_rpc_server() {
+    return RpcServerUnderTest::start(fmt::format("{}/rpc-{}", directory_, ++pools_));
+  }
+
+  Result<void> rpc_latency(Finding& finding, RpcLevel level) {
+    const bool durable = level == RpcLevel::Durable;
+    const bool twice = !durable && finding.fabric == "shm";
+    finding.note = fmt::format(
+        "empty handler, executed where the call arrives; bare: one message of 64 B, copied, CLWB "
+        "and fence{}, one reply of 24 B",
+        twice ? ", both twice" : "");
+    PERDURE_TRY(server, start_rpc_server());
+    PERDURE_TRY(options, rpc_options(finding, server));
+    bench::BareOptions exchange;
+    exchange.persist = true;
+    exchange.times_persisted = twice ? 2 : 1;
+    const ChildWork our_side = [&](const ChildPipes&) -> Result<nlohmann::json> {
+      PERDURE_TRY(calls, RpcUnderTest::open(options));
+      PERDURE_TRY_VOID(calls.one_by_one(options_.samples / 5, level));
+      PERDURE_TRY(latencies, calls.one_by_one(options_.samples, level));
+      return quantiles(latencies);
+    };
+    return compare_with_bare(finding, our_side, exchange,
+                             {.at_most = durable || twice ? 1.10 : 1.25});
+  }
+
+  Result<void> rpc_window(Finding& finding, RpcLevel level) {
+    finding.unit = "calls/s";
+    finding.target = "64 in flight / one in flight at least 5";
+    PERDURE_TRY(server, start_rpc_server());
+    PERDURE_TRY(options, rpc_options(finding, server));
+    for (std::size_t round = 0; round < options_.rounds; ++round) {
+      const ChildWork work = [&](const ChildPipes&) -> Result<nlohmann::json> {
+        PERDURE_TRY(calls, RpcUnderTest::open(options));
+        PERDURE_TRY_VOID(calls.windowed(options_.samples / 5, 1, level));
+        PERDURE_TRY(alone, calls.windowed(options_.samples, 1, level));
+        PERDURE_TRY_VOID(calls.windowed(options_.samples, kManyInFlight, level));
+        PERDURE_TRY(many, calls.windowed(10 * options_.samples, kManyInFlight, level));
+        return nlohmann::json{alone, many};
+      };
+      PERDURE_TRY(rates, run_in_child(work));
+      finding.perdure.values.push_back(rates[1].get<double>());
+      finding.ratio.values.push_back(rates[1].get<double>() / rates[0].get<double>());
+    }
+    finding.met = finding.ratio.median() >= 5;
+    return {};
+  }
+
+  Result<void> rpc_allocated(Finding& finding) {
+    finding.unit = "allocations";
+    finding.target = "0";
+    if (!allocations_counted()) {
+      return Error{ErrorCode::Unsupported, "this build has a sanitizer's operator new"};
+    }
+    PERDURE_TRY(server, start_rpc_server());
+    PERDURE_TRY(options, rpc_options(finding, server));
+    const std::uint64_t calls = options_.samples;
+    const ChildWork work = [&](const ChildPipes&) -> Result<nlohmann::json> {
+      PERDURE_TRY(client, RpcUnderTest::open(options));
+      // Until as many replies are remembered as ever.
+      PERDURE_TRY_VOID(client.windowed(2 * calls + 5'000, kManyInFlight, RpcLevel::Applied));
+      PERDURE_TRY(server_before, client.allocated_by_server());
+      const std::uint64_t before = allocations();
+      PERDURE_TRY_VOID(client.only_call(calls / 2, RpcLevel::Durable));
+      PERDURE_TRY_VOID(client.only_call(calls / 2, RpcLevel::Applied));
+      const std::uint64_t ours = allocations() - before;
+      PERDURE_TRY(server_after, client.allocated_by_server());
+      return nlohmann::json{ours, server_after - server_before};
+    };
+    PERDURE_TRY(counts, run_in_child(work));
+    const auto each = [&](std::size_t index) {
+      return counts[index].get<double>() / static_cast<double>(calls);
+    };
+    finding.perdure.values.push_back(each(0) + each(1));
+    finding.met = finding.perdure.median() == 0;
+    finding.note = fmt::format(
+        "operator new of both threads, half of the calls to durable, half to applied; the client "
+        "{:.3f} a call, the server {:.3f}",
+        each(0), each(1));
+    return {};
+  }
+
+  /// A pool of calls that nobody has executed, in a directory of its own.
+  Result<std::string> unapplied(std::uint64_t calls, std::uint64_t payload_bytes) {
+    const std::string directory = fmt::format("{}/rpc-{}", directory_, ++pools_);
+    const ChildWork make = [&](const ChildPipes&) -> Result<nlohmann::json> {
+      PERDURE_TRY_VOID(make_unapplied(directory, calls, payload_bytes));
+      return nlohmann::json(0);
+    };
+    PERDURE_TRY_VOID(run_in_child(make));
+    return directory;
+  }
+
+  Result<void> rpc_scan(Finding& finding) {
+    finding.unit = "GiB/s";
+    finding.target = "at least 1";
+    constexpr std::uint64_t kPayload = 1024 - rpc::kEntryHeadBytes;
+    constexpr std::uint64_t kCalls = 64 * 1024;
+    finding.note = "a ring of 64 MiB in entries of 1 KiB, each copied and its checksum compared";
+    PERDURE_TRY(directory, unapplied(kCalls, kPayload));
+    for (std::size_t round = 0; round < options_.rounds; ++round) {
+      PERDURE_TRY(rate, in_bare([&] { return scanned_per_second(directory); }));
+      finding.perdure.values.push_back(rate / static_cast<double>(kMebibyte) / 1024);
+    }
+    finding.met = finding.perdure.median() >= 1;
+    return remove_calls(directory);
+  }
+
+  Result<void> rpc_recovery(Finding& finding) {
+    finding.unit = "s";
+    finding.target = "at most 1";
+    constexpr std::uint64_t kCalls = 100'000;
+    finding.note = "64 B each, empty handler: from opening the server until it serves";
+    for (std::size_t round = 0; round < options_.rounds; ++round) {
+      PERDURE_TRY(directory, unapplied(kCalls, 64));
+      PERDURE_TRY(seconds, in_bare([&] { return seconds_to_serve(directory); }));
+      finding.perdure.values.push_back(seconds);
+      PERDURE_TRY_VOID(remove_calls(directory));
+    }
+    finding.met = finding.perdure.median() <= 1;
+    return {};
+  }
+
+  static Result<void> remove_calls(const std::string& directory) {
+    std::error_code failed;  // the space is wanted for the next question
+    std::filesystem::remove_all(directory, failed);
+    if (!failed) return {};
+    return Error{ErrorCode::SystemError, fmt::format("{}: {}", directory, failed.message())};
+  }
+
+  Result<void> rpc_sleeps(Finding& finding) {
+    finding.unit = "sleeps per call";
+    finding.target = "at most 0.05";
+    PERDURE_TRY(server, start_rpc_server());
+    PERDURE_TRY(options, rpc_options(finding, server));
+    const pid_t serving = server.pid();
+    const ChildWork work = [&](const ChildPipes&) -> Result<nlohmann::json> {
+      PERDURE_TRY(client, RpcUnderTest::open(options));
+      PERDURE_TRY_VOID(client.only_call(options_.samples / 5, RpcLevel::Applied));
+      PERDURE_TRY(ours_before, test::context_switches(::getpid()));
+      PERDURE_TRY(theirs_before, test::context_switches(serving));
+      PERDURE_TRY_VOID(client.only_call(options_.samples, RpcLevel::Applied));
+      PERDURE_TRY(ours, test::context_switches(::getpid()));
+      PERDURE_TRY(theirs, test::context_switches(serving));
+      return nlohmann::json{ours.slept - ours_before.slept, theirs.slept - theirs_before.slept};
+    };
+    PERDURE_TRY(counts, run_in_child(work));
+    const auto each = [&](std::size_t index) {
+      return counts[index].get<double>() / static_cast<double>(options_.samples);
+    };
+    finding.perdure.values.push_back(each(0) + each(1));
+    finding.met = finding.perdure.median() <= 0.05;
+    finding.note = fmt::format(
+        "to applied; the client slept {:.3f} times a call, the server {:.3f}", each(0), each(1));
     return {};
   }
 

@@ -82,6 +82,7 @@ std::vector<rpc::ReplyHead> kept_replies(const rpc::RpcPool& pool, const ClientF
 
 std::string outcome_of(const rpc::ReplyHead& reply) {
   if ((reply.status & rpc::kStatusDropped) != 0) return "dropped";
+  if ((reply.status & rpc::kStatusCancelled) != 0) return "cancelled";
   const auto refused = rpc::refusal_of(reply.status);
   return refused ? std::string(to_string(*refused)) : "applied";
 }

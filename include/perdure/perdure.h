@@ -741,8 +741,10 @@ typedef struct perdure_rpc_server_options {
   bool never_spin;
   bool refuse_failed;
   bool allow_remote;
-  bool tcp_only;       /* no shared memory */
-  uint8_t reserved[4]; /* 0 */
+  bool tcp_only; /* no shared memory */
+  bool quick_handlers;
+  uint8_t slow_from_percent;
+  uint8_t reserved[2]; /* 0 */
 } perdure_rpc_server_options;
 
 typedef struct perdure_rpc_server perdure_rpc_server;
@@ -862,6 +864,9 @@ perdure_code perdure_rpc_client_wait(perdure_rpc_client* client, const perdure_r
 perdure_code perdure_rpc_client_reply(perdure_rpc_client* client, const perdure_rpc_handle* handle,
                                       uint32_t timeout_ms, perdure_code* refused, bool* dropped,
                                       void* reply, size_t room, size_t* bytes);
+/* Before it was sent: see RpcClient::cancel. Its *refused is PERDURE_TIMED_OUT. */
+perdure_code perdure_rpc_client_cancel(perdure_rpc_client* client,
+                                       const perdure_rpc_handle* handle);
 /* See RpcClient::query; `own_calls`: it sees all that were begun. *bytes as in reply. */
 perdure_code perdure_rpc_client_query(perdure_rpc_client* client, uint32_t operation,
                                       const void* payload, size_t payload_bytes, bool own_calls,

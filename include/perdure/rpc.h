@@ -38,6 +38,9 @@
 
 namespace perdure {
 
+/// Of calls that were cancelled (RpcClient::cancel): no handler has it, and nobody calls it.
+inline constexpr std::uint32_t kRpcCancelled = UINT32_MAX;
+
 /// How far a call has come. The second includes the first.
 enum class RpcLevel {
   /// Will be executed exactly once, whatever crashes; but what ends its server, or throws, each
@@ -144,6 +147,14 @@ struct RpcServerOptions {
   /// How long it polls for calls before it sleeps; one-sided calls are then found after at most a
   /// millisecond.
   std::chrono::microseconds spin{50};
+  /// From so many percent of its ring, or of the calls that it may have in flight, a client is
+  /// slowed: each further call waits until one more is applied, or for a time that grows from
+  /// nothing there to a millisecond where it is full. 100: it is not, and waits where it is full.
+  std::uint32_t slow_from_percent = 75;
+  /// Calls are executed where they arrive, by the thread of their client's session, which saves a
+  /// change of threads for each: where every handler is so short that nobody minds that the
+  /// client's next calls become durable only afterwards. Still one at a time.
+  bool quick_handlers = false;
 };
 
 struct RpcClientPlace {
@@ -163,6 +174,7 @@ struct RpcServerStatus {
   std::uint64_t unknown = 0;       // for operators without a handler
   std::uint64_t set_aside = 0;     // since it was opened
   std::uint64_t dropped = 0;       // since it was opened
+  std::uint64_t cancelled = 0;     // by their clients
   std::uint64_t transactions = 0;  // each took one flush
   std::uint64_t queries = 0;
   std::uint64_t expired = 0;     // clients
@@ -240,6 +252,8 @@ struct RpcReply {
   /// Not by its handler: that failed each time, and the call was dropped. What else it may have
   /// done outside of the pool nobody knows.
   bool dropped = false;
+  /// It was cancelled before it was sent, so `refused` is TimedOut.
+  bool cancelled = false;
   std::vector<std::byte> bytes;
 };
 
@@ -254,6 +268,9 @@ struct RpcClientStatus {
   std::uint64_t durable = 0;  // up to here
   std::uint64_t applied = 0;  // up to here
   std::uint64_t resent = 0;   // calls, after connections were lost
+  std::uint64_t cancelled = 0;
+  std::uint64_t slowed = 0;                // calls that waited: RpcServerOptions::slow_from_percent
+  std::chrono::nanoseconds slowed_for{0};  // in all
   std::uint64_t connections = 0;
   std::string small_method;
   std::string large_method;
@@ -275,7 +292,8 @@ class RpcClient {
 
   /// Begins a call; the payload is copied. Calls of one client are executed in the order in which
   /// they were begun.
-  /// Errors     QueueFull (the server does not apply fast enough, or one is set aside; nothing was
+  /// Errors     InvalidArgument (kRpcCancelled), QueueFull (the server does not apply fast enough,
+  /// or one is set aside; nothing was
   ///            begun: call again, or wait for an earlier one), InvalidArgument (the payload is too
   ///            large), Fenced, NotFound (it expired). Waits up to `server_timeout` while too much
   ///            is in flight.
@@ -290,7 +308,7 @@ class RpcClient {
   ///          durable, and another process has the name, or the client expired: it may be executed
   ///          or not), Fenced, NotFound (the same of a call that is durable: it is executed), Busy
   ///          (Applied only: it, or one before it, is set aside; an operator decides: wait again),
-  ///          InvalidArgument (not a call of this client).
+  ///          InvalidArgument (not a call of this client; one that was cancelled).
   Result<void> wait(const RpcHandle& handle, RpcLevel level,
                     std::chrono::milliseconds timeout = std::chrono::seconds(30));
   /// Waits until it is applied and returns its reply, as often as asked, of the last 4096 calls
@@ -298,6 +316,13 @@ class RpcClient {
   /// Errors: those of wait; NotFound also: its reply is not kept any more.
   Result<RpcReply> reply(const RpcHandle& handle,
                          std::chrono::milliseconds timeout = std::chrono::seconds(30));
+
+  /// Cancels a call that was never sent: because too much was in flight, or the server was away. It
+  /// keeps its place, and its handler is never called, whatever crashes. Waiting for it is
+  /// InvalidArgument, its reply says that it was cancelled.
+  /// Errors: Busy (it was sent before, and is executed if it gets there: wait for it);
+  /// InvalidArgument (not a call of this client).
+  Result<void> cancel(const RpcHandle& handle);
 
   /// Asks for what calls have left, in about 1,000 bytes; not logged.
   /// After a lost connection it is asked again, so its handler may run more than once.

@@ -133,6 +133,14 @@ perdure_code perdure_rpc_client_reply(perdure_rpc_client* client, const perdure_
   });
 }
 
+perdure_code perdure_rpc_client_cancel(perdure_rpc_client* client,
+                                       const perdure_rpc_handle* handle) {
+  return guarded([&]() -> perdure_code {
+    if (client == nullptr || handle == nullptr) return fail("client and handle must not be NULL");
+    return code_of(client->client.cancel(handle_of(*handle)));
+  });
+}
+
 perdure_code perdure_rpc_client_query(perdure_rpc_client* client, uint32_t operation,
                                       const void* payload, size_t payload_bytes, bool own_calls,
                                       uint32_t timeout_ms, void* answer, size_t room,

@@ -110,6 +110,8 @@ perdure_code server_options_of(const perdure_rpc_server_options* options,
   set(given.spin_us, opened.spin);
   if (given.never_spin) opened.spin = std::chrono::microseconds(0);
   opened.refuse_failed = given.refuse_failed;
+  opened.quick_handlers = given.quick_handlers;
+  set(given.slow_from_percent, opened.slow_from_percent);
   opened.allow_remote = given.allow_remote;
   if (given.tcp_only) opened.transports = {perdure::Transport::Tcp};
   return PERDURE_OK;

@@ -22,6 +22,10 @@ constexpr std::uint64_t kUpdateBytesMax = 64 * 1024;
 Result<RpcHandle> Caller::call(std::uint32_t operation, std::span<const std::byte> payload,
                                std::uint64_t order_key) {
   if (over_) return *over_;
+  if (operation == kRpcCancelled) {
+    return Error{ErrorCode::InvalidArgument,
+                 fmt::format("operator {} is that of calls that were cancelled", operation)};
+  }
   if (payload.size() > payload_bytes_max()) {
     return Error{ErrorCode::InvalidArgument,
                  fmt::format("a call of {} bytes; the server's rings take {}", payload.size(),
@@ -29,6 +33,8 @@ Result<RpcHandle> Caller::call(std::uint32_t operation, std::span<const std::byt
   }
   const std::uint64_t bytes = entry_bytes(payload.size());
   PERDURE_TRY_VOID(await_room(bytes, Deadline(clock_, options_.server_timeout)));
+  if (slow_from_percent_ < 100) slow_down();
+  if (over_) return *over_;
   Flight& flight = flights_.add();
   flight.position = place_entry(end_, bytes, ring_bytes_);
   flight.bytes = bytes;
@@ -72,6 +78,46 @@ Result<void> Caller::await_room(std::uint64_t bytes, Deadline deadline) {
   return {};
 }
 
+/// Of the ring, or of the calls that may be in flight, whichever there is more of.
+std::uint64_t Caller::percent_full() const {
+  return std::max(100 * (begun_ - received_) / replies_kept_, 100 * (end_ - freed_) / ring_bytes_);
+}
+
+/// From the threshold on, until the backlog is smaller, and the longer the nearer it is to full. So
+/// the server is never without work, and who calls too fast learns it before it has to stop.
+void Caller::slow_down() {
+  const std::uint64_t full = std::min<std::uint64_t>(percent_full(), 100);
+  if (full < slow_from_percent_) return;
+  const Nanoseconds since = clock_.now();
+  const auto share = static_cast<std::int64_t>(full - slow_from_percent_ + 1);
+  const auto of = static_cast<std::int64_t>(100 - slow_from_percent_ + 1);
+  const Deadline deadline(clock_, kSlowedMax * share / of);
+  ++slowed_;
+  const std::uint64_t received = received_;
+  while (received_ == received && held_ == 0 && !over_ && !deadline.passed()) {
+    wanted_ = std::max(wanted_, received_ + 1);
+    progress(deadline);
+    if (received_ == received) rest(since, deadline.left());
+  }
+  slowed_for_ += clock_.now() - since;
+}
+
+/// What nobody else has is made another entry of the same size: so its place and its sequence stay,
+/// and what is behind it is not touched.
+Result<void> Caller::cancel(const RpcHandle& handle) {
+  PERDURE_TRY_VOID(check(handle));
+  if (is_cancelled(handle)) return {};
+  if (handle.sequence <= sent_) {
+    return Error{ErrorCode::Busy,
+                 fmt::format("call {} was sent, and is executed if it gets there: wait for it",
+                             handle.sequence)};
+  }
+  cancel_entry(ring_.get() + flight(handle.sequence).position % ring_bytes_);
+  flight(handle.sequence).cancelled = true;
+  ++cancelled_;
+  return {};
+}
+
 Result<void> Caller::check(const RpcHandle& handle) const {
   if (handle.client_id == client_ && handle.sequence >= 1 && handle.sequence <= begun_) return {};
   return Error{ErrorCode::InvalidArgument, "the handle is not of a call of this client"};
@@ -101,6 +147,10 @@ void Caller::want(const RpcHandle& handle) {
 
 Result<void> Caller::wait(const RpcHandle& handle, RpcLevel level, Nanoseconds timeout) {
   PERDURE_TRY_VOID(check(handle));
+  if (is_cancelled(handle)) {
+    return Error{ErrorCode::InvalidArgument,
+                 fmt::format("call {} was cancelled: nothing executes it", handle.sequence)};
+  }
   if (level == RpcLevel::Applied) want(handle);
   forget_held();
   const Deadline deadline(clock_, timeout);
@@ -127,12 +177,19 @@ Result<void> Caller::wait(const RpcHandle& handle, RpcLevel level, Nanoseconds t
 }
 
 Result<RpcReply> Caller::reply(const RpcHandle& handle, Nanoseconds timeout) {
+  if (check(handle).ok() && is_cancelled(handle)) {
+    RpcReply cancelled;
+    cancelled.refused = ErrorCode::TimedOut;
+    cancelled.cancelled = true;
+    return cancelled;
+  }
   PERDURE_TRY_VOID(wait(handle, RpcLevel::Applied, timeout));
   if (flights_.holds(handle.sequence) && flight(handle.sequence).answered) {
     const Flight& call = flight(handle.sequence);
     RpcReply reply;
     reply.refused = refusal_of(call.status);
     reply.dropped = (call.status & kStatusDropped) != 0;
+    reply.cancelled = (call.status & kStatusCancelled) != 0;
     reply.bytes = call.reply;
     return reply;
   }
@@ -215,6 +272,7 @@ void Caller::post_calls() {
       return;
     }
     posted_ = last;
+    sent_ = std::max(sent_, posted_);
     PERDURE_ASSERT(updates_begun_ - updates_taken_ < updates_.size());
     updates_[updates_begun_++ % updates_.size()] = {*number, last};
   }
@@ -243,6 +301,9 @@ RpcClientStatus Caller::status() const {
   status.durable = durable_;
   status.applied = applied_;
   status.resent = resent_;
+  status.cancelled = cancelled_;
+  status.slowed = slowed_;
+  status.slowed_for = slowed_for_;
   status.connections = connections_;
   if (session_.up()) {
     status.small_method = session_.small_method().name;

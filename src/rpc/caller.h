@@ -30,6 +30,8 @@ namespace perdure::rpc {
 // Between two questions for replies of which none had come.
 inline constexpr Nanoseconds kAskPauseMin = std::chrono::microseconds(20);
 inline constexpr Nanoseconds kAskPauseMax = std::chrono::milliseconds(1);
+// Of a client that is slowed, where it is as good as full.
+inline constexpr Nanoseconds kSlowedMax = std::chrono::milliseconds(1);
 
 /// Threads: one caller at a time.
 class Caller {
@@ -47,6 +49,7 @@ class Caller {
                          std::uint64_t order_key);
   Result<void> wait(const RpcHandle& handle, RpcLevel level, Nanoseconds timeout);
   Result<RpcReply> reply(const RpcHandle& handle, Nanoseconds timeout);
+  Result<void> cancel(const RpcHandle& handle);
   Result<std::vector<std::byte>> query(std::uint32_t operation, std::span<const std::byte> payload,
                                        bool own_calls, Nanoseconds timeout);
   Result<void> poll();
@@ -100,6 +103,11 @@ class Caller {
   void rest(Nanoseconds since, Nanoseconds slice);
   Result<void> await_room(std::uint64_t bytes, Deadline deadline);
   bool has_room(std::uint64_t bytes) const;
+  void slow_down();
+  std::uint64_t percent_full() const;
+  bool is_cancelled(const RpcHandle& handle) const {
+    return flights_.holds(handle.sequence) && flight(handle.sequence).cancelled;
+  }
   Result<void> check(const RpcHandle& handle) const;
   void forget_held();
   Error set_aside() const;
@@ -124,6 +132,7 @@ class Caller {
   std::uint64_t reply_bytes_max_ = 0;
   std::uint64_t begun_ = 0;   // sequences, each up to here
   std::uint64_t posted_ = 0;  // on this connection, or durable
+  std::uint64_t sent_ = 0;    // on any connection: what is behind it nobody else has
   std::uint64_t durable_ = 0;
   std::uint64_t applied_ = 0;
   std::uint64_t received_ = 0;  // replies
@@ -144,6 +153,10 @@ class Caller {
   std::uint64_t asking_ = 0;        // number of the request for replies; 0: none
   Nanoseconds ask_at_{0};           // not before
   Nanoseconds ask_pause_{0};
+  std::uint64_t slow_from_percent_ = 100;
+  std::uint64_t slowed_ = 0;
+  Nanoseconds slowed_for_{0};
+  std::uint64_t cancelled_ = 0;
   std::uint64_t resent_ = 0;
   std::uint64_t connections_ = 0;
 };

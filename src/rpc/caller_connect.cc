@@ -173,6 +173,7 @@ Result<void> Caller::take_welcome(const WelcomeReply& reply) {
   }
   PERDURE_TRY(memory, session_.register_memory({ring_.get(), ring_bytes_}));
   ring_memory_ = std::move(memory);
+  slow_from_percent_ = reply.slow_from_percent == 0 ? 100 : reply.slow_from_percent;
   resent_ += posted_ - std::min(posted_, at.durable);
   posted_ = at.durable;
   durable_ = at.durable;
@@ -191,7 +192,7 @@ Result<void> Caller::begin_life(const WelcomeReply& reply) {
   replies_kept_ = reply.replies;
   reply_bytes_max_ = reply.reply_bytes_max;
   ring_ = std::make_unique<std::byte[]>(ring_bytes_);
-  begun_ = earlier_ = at.durable;
+  begun_ = sent_ = earlier_ = at.durable;
   end_ = at.end;
   received_ = at.applied - std::min(at.applied, replies_kept_);
   flights_.restart(received_ + 1);

@@ -82,6 +82,8 @@ class CallerTest : public testing::Test {
     options.service.clock = &world_.clock();
     options.service.queue = {32, 2048};
     options.lease = std::chrono::seconds(10);
+    options.slow_from_percent = slow_from_percent_;
+    options.quick_handlers = quick_handlers_;
     auto pool = pmem::Pool::attach(std::make_unique<pmem::LentRegion>(*region_));
     ASSERT_TRUE(pool.ok());
     server::DataPlane plane;
@@ -126,6 +128,8 @@ class CallerTest : public testing::Test {
   bool held_up_ = false;   // nothing is executed
   bool repaired_ = false;  // from the next start on kFail does what kSum does
   bool refuse_failed_ = false;
+  std::uint32_t slow_from_percent_ = 0;
+  bool quick_handlers_ = false;
 };
 
 TEST_F(CallerTest, ACallOfAnySizeIsExecutedAndAnswered) {
@@ -178,6 +182,104 @@ TEST_F(CallerTest, TheRingIsNeverOverrun) {
       ASSERT_TRUE(reply.ok() && !reply->refused);
       EXPECT_EQ(load<std::uint64_t>(reply->bytes.data()), size);
     }
+  }
+}
+
+// The connection was lost before two of three calls were sent, and one of them is taken back.
+TEST_F(CallerTest, ACallThatWasNeverSentMayBeCancelledAndKeepsItsPlace) {
+  const auto caller = opened("one");
+  held_up_ = true;
+  const auto sent = caller->call(kSum, bytes(5), 0);
+  ASSERT_TRUE(caller->wait(*sent, RpcLevel::Durable, std::chrono::seconds(5)).ok());
+  EXPECT_EQ(caller->cancel(*sent).code(), ErrorCode::Busy);
+  EXPECT_EQ(caller->cancel(RpcHandle{7, sent->client_id}).code(), ErrorCode::InvalidArgument);
+  EXPECT_EQ(caller->call(kRpcCancelled, bytes(5), 0).code(), ErrorCode::InvalidArgument);
+  world_.drop_connections(*machine_, *client_);
+  world_.settle();
+  for (int look = 0; look < 100 && caller->status().up; ++look) (void)caller->poll();
+  ASSERT_FALSE(caller->status().up);
+  const auto taken_back = caller->call(kSum, bytes(3000), 0);
+  const auto behind = caller->call(kSum, bytes(7), 0);
+  ASSERT_TRUE(taken_back.ok() && behind.ok());
+  ASSERT_TRUE(caller->cancel(*taken_back).ok());
+  EXPECT_TRUE(caller->cancel(*taken_back).ok());  // it is, already
+  held_up_ = false;
+  // Receive: the last one. Expect: two calls are executed, and the one between them is not.
+  const auto reply = caller->reply(*behind, std::chrono::seconds(60));
+  ASSERT_TRUE(reply.ok()) << reply.error().message;
+  EXPECT_EQ(load<std::uint64_t>(reply->bytes.data()), 7u);
+  EXPECT_FALSE(reply->cancelled);
+  EXPECT_EQ(behind->sequence, 3u);
+  EXPECT_EQ(caller->wait(*taken_back, RpcLevel::Durable, std::chrono::seconds(5)).code(),
+            ErrorCode::InvalidArgument);
+  const auto none = caller->reply(*taken_back, std::chrono::seconds(5));
+  ASSERT_TRUE(none.ok());
+  EXPECT_TRUE(none->cancelled && none->refused == ErrorCode::TimedOut && none->bytes.empty());
+  const auto counted = caller->query(kSum, {}, true, std::chrono::seconds(5));
+  EXPECT_EQ(load<std::uint64_t>(counted->data()), 2u);
+  EXPECT_EQ(host_->executor().status().cancelled, 1u);
+  EXPECT_EQ(caller->status().cancelled, 1u);
+  // A later process of the name is told the same by the server.
+  const auto later = opened("one");
+  const auto told = later->reply(later->handle_of(2), std::chrono::seconds(5));
+  ASSERT_TRUE(told.ok()) << told.error().message;
+  EXPECT_TRUE(told->cancelled && told->refused == ErrorCode::TimedOut);
+}
+
+// The server executes nothing. Expect: from the threshold on each call waits, longer and longer,
+// and none of those before; without a threshold only what has no room.
+TEST_F(CallerTest, AClientIsSlowedFromTheThresholdOn) {
+  for (const std::uint32_t percent : {50u, 100u}) {
+    SCOPED_TRACE(percent);
+    slow_from_percent_ = percent;
+    held_up_ = false;
+    host_.reset();
+    start();
+    ASSERT_FALSE(HasFatalFailure());
+    const auto caller = opened("one");
+    held_up_ = true;
+    std::chrono::nanoseconds before{0};
+    RpcHandle last;
+    for (std::uint64_t call = 1; call <= 16; ++call) {
+      const auto handle = caller->call(kSum, bytes(8), 0);
+      ASSERT_TRUE(handle.ok()) << handle.error().message;
+      last = *handle;
+      const RpcClientStatus status = caller->status();
+      EXPECT_EQ(status.slowed, percent == 50 && call > 8 ? call - 8 : 0);
+      // A share of a millisecond, and what the last look at the clock takes it beyond that.
+      EXPECT_LE(status.slowed_for - before, std::chrono::microseconds(1200));
+      before = status.slowed_for;
+    }
+    EXPECT_EQ(before > std::chrono::milliseconds(3), percent == 50);
+    EXPECT_EQ(caller->call(kSum, bytes(8), 0).code(), ErrorCode::QueueFull);
+    held_up_ = false;
+    EXPECT_TRUE(caller->wait(last, RpcLevel::Applied, std::chrono::seconds(60)).ok());
+    // The server keeps up: who waits for each is never slowed.
+    const std::uint64_t slowed = caller->status().slowed;
+    for (int call = 0; call < 20; ++call) {
+      const auto handle = caller->call(kSum, bytes(8), 0);
+      EXPECT_TRUE(caller->wait(*handle, RpcLevel::Applied, std::chrono::seconds(60)).ok());
+    }
+    EXPECT_EQ(caller->status().slowed, slowed);
+  }
+}
+
+// Nobody but the session looks for calls.
+TEST_F(CallerTest, QuickHandlersAreExecutedWhereTheCallArrives) {
+  for (const bool quick : {true, false}) {
+    quick_handlers_ = quick;
+    held_up_ = false;
+    host_.reset();
+    start();
+    ASSERT_FALSE(HasFatalFailure());
+    const auto caller = opened("one");
+    held_up_ = true;
+    const auto handle = caller->call(kSum, bytes(8), 0);
+    ASSERT_TRUE(caller->wait(*handle, RpcLevel::Durable, std::chrono::seconds(5)).ok());
+    world_.settle();
+    EXPECT_EQ(host_->executor().status().applied, quick ? 1u : 0u);
+    const auto applied = caller->wait(*handle, RpcLevel::Applied, std::chrono::seconds(1));
+    EXPECT_EQ(applied.ok(), quick);
   }
 }
 

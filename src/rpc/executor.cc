@@ -96,6 +96,17 @@ Result<void> Executor::count_attempt() {
 
 Result<std::size_t> Executor::process() {
   const MutexLock work(work_);
+  return execute();
+}
+
+std::optional<Result<std::size_t>> Executor::try_process() {
+  if (!work_.try_lock()) return std::nullopt;
+  auto executed = execute();
+  work_.unlock();
+  return executed;
+}
+
+Result<std::size_t> Executor::execute() {
   if (auto failed = failure()) return *failed;
   std::size_t calls = 0;
   const std::size_t places = running_.size();
@@ -137,6 +148,10 @@ Executor::Step Executor::execute_next(std::size_t place) {
   if (redo_.room() < 2 * reserved_bytes()) return Step::Full;
   if (client.held) {  // by a server that did not refuse such calls
     finish_dropped(place, *found);
+    return Step::Applied;
+  }
+  if (found->entry.operation == kRpcCancelled) {
+    finish_cancelled(place, *found);
     return Step::Applied;
   }
   if (client.attempts >= options_.attempts_max) return give_up(place, *found);
@@ -241,6 +256,14 @@ void Executor::finish(std::size_t place, const FoundEntry& found,
 void Executor::finish_dropped(std::size_t place, const FoundEntry& found) {
   ReplyHead head;
   head.status = kStatusDropped | (1 + static_cast<std::uint32_t>(ErrorCode::SystemError));
+  finish_with(place, found, head);
+}
+
+/// Its client has taken it back before it was sent.
+void Executor::finish_cancelled(std::size_t place, const FoundEntry& found) {
+  ReplyHead head;
+  head.status = kStatusCancelled | (1 + static_cast<std::uint32_t>(ErrorCode::TimedOut));
+  ++counted_.cancelled;
   finish_with(place, found, head);
 }
 

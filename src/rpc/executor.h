@@ -71,6 +71,8 @@ class Executor {
   /// Executes what it finds, up to kCallsPerTransaction calls, and makes it durable; returns how
   /// many were applied, or tried. Errors: SystemError: nothing is executed from then on.
   Result<std::size_t> process();
+  /// The same; nothing: another thread is at it.
+  std::optional<Result<std::size_t>> try_process();
 
   // The table of clients.
 
@@ -150,6 +152,7 @@ class Executor {
   enum class Step { Nothing, Applied, Again, Full };
 
   Executor(std::unique_ptr<RpcPool> pool, ExecutorOptions options);
+  Result<std::size_t> execute() PERDURE_REQUIRES(work_);
   Result<void> count_attempt() PERDURE_REQUIRES(work_);
   Step execute_next(std::size_t place) PERDURE_REQUIRES(work_);
   std::optional<Result<std::size_t>> run(const RpcCall& call, Transaction& transaction)
@@ -162,6 +165,7 @@ class Executor {
   void finish(std::size_t place, const FoundEntry& found, const Result<std::size_t>& outcome)
       PERDURE_REQUIRES(work_);
   void finish_dropped(std::size_t place, const FoundEntry& found) PERDURE_REQUIRES(work_);
+  void finish_cancelled(std::size_t place, const FoundEntry& found) PERDURE_REQUIRES(work_);
   void finish_with(std::size_t place, const FoundEntry& found, const ReplyHead& head)
       PERDURE_REQUIRES(work_);
   void write_place(std::size_t place) PERDURE_REQUIRES(work_);

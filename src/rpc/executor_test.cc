@@ -22,7 +22,8 @@ namespace {
 constexpr std::uint32_t kNote = 1;    // notes the call in the journal
 constexpr std::uint32_t kRefuse = 2;  // writes something, then refuses
 constexpr std::uint32_t kThrow = 3;
-constexpr std::uint32_t kHuge = 4;  // more than a transaction takes
+constexpr std::uint32_t kHuge = 4;   // more than a transaction takes
+constexpr std::uint32_t kLarge = 5;  // notes it, and writes so much that few fit in a transaction
 constexpr std::uint64_t kExecutorRing = 4096;
 
 constexpr std::uint32_t kDroppedStatus =
@@ -68,6 +69,11 @@ ExecutorOptions executor_options() {
     const std::vector<std::byte> bytes(16384, std::byte{1});
     (void)data.write(8192, bytes);  // what it returns does not count
     return std::size_t{0};
+  };
+  options.handlers[kLarge] = [](const RpcCall& call, RpcTransaction& data,
+                                std::span<std::byte> reply) -> Result<std::size_t> {
+    PERDURE_TRY_VOID(data.write(32768, std::vector<std::byte>(2000, std::byte{1})));
+    return note_call(call, data, reply);
   };
   options.queries[kNote] = [](std::span<const std::byte>, const RpcData& data,
                               std::span<std::byte> reply) -> Result<std::size_t> {
@@ -282,6 +288,28 @@ TEST_F(ExecutorTest, EachDurableCallIsExecutedOnceWhereverThePowerFails) {
   }
   EXPECT_GT(cuts, 300);
   EXPECT_GT(unreported, 5);
+}
+
+// One client has as many calls as it may have, of which no transaction takes all; the others have
+// one each. Expect: theirs are executed in the same transaction.
+TEST_F(ExecutorTest, EachClientGetsItsTurnHoweverMuchOthersCall) {
+  make(PersistenceDomain::Wsp, 11);
+  ASSERT_FALSE(HasFatalFailure());
+  add("client2");
+  for (int round = 0; round < 50; ++round) {
+    while (call(clients_[0], kLarge)) {
+    }
+    ASSERT_TRUE(call(clients_[1]));
+    ASSERT_TRUE(call(clients_[2]));
+    const auto executed = executor_->process();
+    ASSERT_TRUE(executed.ok());
+    for (TestClient& each : clients_) collect(each);
+    EXPECT_LT(clients_[0].applied, clients_[0].sequence);
+    EXPECT_EQ(clients_[1].applied, clients_[1].sequence);
+    EXPECT_EQ(clients_[2].applied, clients_[2].sequence);
+  }
+  execute_all();
+  for (const TestClient& each : clients_) judge(each);
 }
 
 TEST_F(ExecutorTest, WhatAHandlerRefusesLeavesNothingAndIsAnsweredOnce) {

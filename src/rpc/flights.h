@@ -24,6 +24,7 @@ struct Flight {
   std::uint64_t bytes = 0;  // of its entry; 0: an earlier process's
   std::uint32_t status = 0;
   bool answered = false;
+  bool cancelled = false;
   std::vector<std::byte> reply;
 };
 
@@ -52,7 +53,7 @@ class Flights {
     if (count_ == slots_.size()) grow();
     Flight& flight = slots_[(first_ + count_++) & (slots_.size() - 1)];
     flight.position = flight.bytes = 0;
-    flight.answered = false;
+    flight.answered = flight.cancelled = false;
     flight.reply.clear();
     return flight;
   }

@@ -73,6 +73,11 @@ Result<RpcReply> RpcClient::reply(const RpcHandle& handle, std::chrono::millisec
   return state_->caller->reply(handle, bounded(timeout));
 }
 
+Result<void> RpcClient::cancel(const RpcHandle& handle) {
+  if (!usable()) return client_not_usable();
+  return state_->caller->cancel(handle);
+}
+
 Result<std::vector<std::byte>> RpcClient::query(std::uint32_t operation,
                                                 std::span<const std::byte> payload, bool own_calls,
                                                 std::chrono::milliseconds timeout) {

@@ -2,6 +2,7 @@
 #include "rpc/rpc_format.h"
 
 #include <fmt/format.h>
+#include <perdure/rpc.h>
 
 #include <algorithm>
 #include <atomic>
@@ -243,7 +244,7 @@ Result<ClientPlace> decode_place(std::span<const std::byte> bytes) {
 }
 
 std::optional<ErrorCode> refusal_of(std::uint32_t status) {
-  const std::uint32_t code = status & ~kStatusDropped;
+  const std::uint32_t code = status & ~(kStatusDropped | kStatusCancelled);
   if (code == 0) return std::nullopt;
   constexpr auto kLast = static_cast<std::uint32_t>(ErrorCode::SystemError);
   return static_cast<ErrorCode>(std::min(code - 1, kLast));
@@ -271,6 +272,15 @@ void encode_entry(const Entry& entry, std::span<const std::byte> payload, std::b
   std::uint32_t crc = crc32c({to + 8, kEntryHeadBytes - 8});
   if (!payload.empty()) crc = crc32c_copy(crc, to + kEntryHeadBytes, payload);
   store(to, crc | (entry.sequence & UINT32_MAX) << 32);
+}
+
+void cancel_entry(std::byte* at) {
+  const std::size_t payload_bytes = load<std::uint32_t>(at + 44);
+  store(at + 40, kRpcCancelled);
+  std::fill_n(at + kEntryHeadBytes, payload_bytes, std::byte{});
+  const std::uint64_t word = load<std::uint64_t>(at);
+  const std::uint32_t crc = crc32c({at + 8, kEntryHeadBytes - 8 + payload_bytes});
+  store(at, crc | (word & ~std::uint64_t{UINT32_MAX}));
 }
 
 bool may_hold_entry(std::span<const std::byte> ring, const NextEntry& expected) {

@@ -51,7 +51,8 @@
 //   0     8   sequence           of the call
 //   8     4   status             0: applied; else 1 + ErrorCode: refused, nothing of it was done;
 //   and
-//                                2^31 more: not by its handler, which failed each time
+//                                2^31 more: not by its handler, which failed each time; 2^30
+//                                more: its client had cancelled it
 //   12    4   bytes
 //   16    ..  the reply, then what means nothing, up to a multiple of 64
 //
@@ -66,7 +67,7 @@
 //   24    8   position           bytes of entries before it since the ring was new: where it is,
 //                                modulo the ring's size
 //   32    8   order key
-//   40    4   operator
+//   40    4   operator           kRpcCancelled: its client has cancelled it before it was sent
 //   44    4   payload bytes
 //   48    4   generation         epoch of the client's process that wrote it
 //   52    4   zero
@@ -169,6 +170,7 @@ struct ReplyHead {
   std::uint32_t bytes = 0;
 };
 inline constexpr std::uint32_t kStatusDropped = std::uint32_t{1} << 31;
+inline constexpr std::uint32_t kStatusCancelled = std::uint32_t{1} << 30;
 /// Nothing: it was applied. Codes that nobody knows are SystemError.
 std::optional<ErrorCode> refusal_of(std::uint32_t status);
 void encode_reply_head(const ReplyHead& head, std::byte* to);
@@ -215,6 +217,9 @@ constexpr std::uint64_t payload_bytes_max(std::uint64_t ring_bytes) {
 
 /// Writes entry and payload to `to`, its commit word included. Requires room for entry_bytes.
 void encode_entry(const Entry& entry, std::span<const std::byte> payload, std::byte* to);
+/// Makes of the entry at `at` one of a call that was cancelled, as large. Requires that
+/// encode_entry wrote it, and that nobody else has it.
+void cancel_entry(std::byte* at);
 
 /// An entry that is whole.
 struct FoundEntry {

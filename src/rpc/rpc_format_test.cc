@@ -145,6 +145,25 @@ TEST(RpcRing, ATornEntryIsNone) {
   }
 }
 
+TEST(RpcRing, ACancelledEntryIsOneOfTheSameSize) {
+  std::vector<std::byte> ring(4096);
+  Entry entry;
+  entry.client = 5;
+  entry.sequence = 1;
+  entry.operation = 9;
+  entry.order_key = 3;
+  entry.payload_bytes = 100;
+  encode_entry(entry, std::vector<std::byte>(100, std::byte{7}), ring.data());
+  cancel_entry(ring.data());
+  std::vector<std::byte> copy;
+  const auto found = find_entry(ring, {5, 1, 0, 0}, copy);
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->entry.operation, kRpcCancelled);
+  EXPECT_EQ(found->entry.payload_bytes, 100u);
+  EXPECT_EQ(found->next.position, entry_bytes(100));
+  EXPECT_EQ(std::count(copy.begin(), copy.end(), std::byte{7}), 0);
+}
+
 TEST(RpcRing, AnEntryOfAnotherClientSequenceOrPlaceIsNone) {
   Ring ring;
   ring.write(1, 8);

@@ -37,15 +37,16 @@ Result<void> RpcHost::serve(std::vector<server::DataPlane> planes) {
   const bool threads = options_.service.threads;
   const std::size_t clients = executor_->shape().clients;
   for (std::size_t place = 0; place < clients; ++place) {
-    requests_.push_back(std::make_unique<ClientRequests>(
-        *executor_, place, threads ? options_.reply_wait : Nanoseconds{0}, wake_));
+    const ClientRequestOptions how{threads ? options_.reply_wait : Nanoseconds{0},
+                                   options_.slow_from_percent};
+    requests_.push_back(std::make_unique<ClientRequests>(*executor_, place, how, look_));
   }
   server::ServiceOptions service = options_.service;
   service.directory.clear();
   service.store = store_.get();
   service.handlers = [this](const server::SessionTerms& terms) { return handlers_of(terms); };
   service.reply_bytes_max = kRequestReplyBytesMax;
-  service.handled = wake_;
+  service.handled = look_;
   // Each client has one writer; those who look, and those who come back, need room beside.
   service.sessions_max = 2 * clients + 8;
   service.sessions_for_writers = clients;
@@ -92,6 +93,14 @@ void RpcHost::wake() {
   changed_.notify_all();
 }
 
+/// There may be some: in the thread of a session.
+void RpcHost::look_for_calls() {
+  if (!options_.quick_handlers) return wake();
+  const auto executed = executor_->try_process();
+  // Who is at it may have looked there before; and where much has come, there may be more.
+  if (!executed || (executed->ok() && **executed >= kCallsPerTransaction)) wake();
+}
+
 Result<void> RpcHost::retry(const std::string& name, std::uint64_t sequence) {
   auto decided = executor_->retry(name, sequence);
   if (decided.ok()) wake();
@@ -131,7 +140,7 @@ void RpcHost::run() {
       worked = now;
       continue;
     }
-    if (now - worked >= options_.spin) rest();
+    if (options_.quick_handlers || now - worked >= options_.spin) rest();
   }
 }
 

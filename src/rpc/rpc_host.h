@@ -26,6 +26,8 @@ struct RpcHostOptions {
   Nanoseconds spin = std::chrono::microseconds(50);  // then it sleeps until it hears of something
   /// A client that asks for a reply waits for up to this long in the thread of its session.
   Nanoseconds reply_wait = std::chrono::microseconds(500);
+  std::uint32_t slow_from_percent = 0;  // RpcServerOptions; 0: never
+  bool quick_handlers = false;          // RpcServerOptions
 };
 
 /// Threads: any, except that without threads (ServiceOptions) all calls come from one.
@@ -59,11 +61,12 @@ class RpcHost {
   Result<void> serve(std::vector<server::DataPlane> planes);
   persist::RequestHandlers handlers_of(const server::SessionTerms& terms);
   void wake();
+  void look_for_calls();
   void run();
   void rest();
 
   const RpcHostOptions options_;
-  const std::function<void()> wake_ = [this] { wake(); };
+  const std::function<void()> look_ = [this] { look_for_calls(); };
   std::unique_ptr<Executor> executor_;
   std::unique_ptr<ClientStore> store_;
   std::vector<std::unique_ptr<ClientRequests>> requests_;  // by place

@@ -35,6 +35,8 @@ std::string metrics_text(const RpcServerStatus& status) {
               status.set_aside);
   text.single("perdure_rpc_dropped_total", "Calls set aside that an operator refused.", "counter",
               status.dropped);
+  text.single("perdure_rpc_cancelled_total", "Calls that their clients took back.", "counter",
+              status.cancelled);
   text.single("perdure_rpc_transactions_total", "Transactions; each took one flush.", "counter",
               status.transactions);
   text.single("perdure_rpc_queries_total", "Queries answered.", "counter", status.queries);

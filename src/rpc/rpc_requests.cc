@@ -26,6 +26,7 @@ std::array<std::byte, kWelcomeBytes> encode_welcome(const WelcomeReply& reply) {
   store(bytes.data() + 48, reply.replies);
   store(bytes.data() + 52, reply.reply_bytes_max);
   store(bytes.data() + 56, kRpcProtocol);
+  store(bytes.data() + 60, reply.slow_from_percent);
   return bytes;
 }
 
@@ -43,11 +44,13 @@ Result<WelcomeReply> decode_welcome(std::span<const std::byte> bytes) {
   reply.ring_bytes = load<std::uint64_t>(bytes.data() + 40);
   reply.replies = load<std::uint32_t>(bytes.data() + 48);
   reply.reply_bytes_max = load<std::uint32_t>(bytes.data() + 52);
+  reply.slow_from_percent = load<std::uint32_t>(bytes.data() + 60);
   const Welcome& at = reply.welcome;
-  const bool makes_sense = at.client != 0 && at.applied <= at.durable && at.position <= at.end &&
-                           reply.ring_bytes != 0 && reply.ring_bytes % kEntryAlignment == 0 &&
-                           reply.ring_bytes <= kAreaBytesMax && reply.replies != 0 &&
-                           reply.replies <= kRepliesMax && reply.reply_bytes_max <= kReplyBytesMax;
+  const bool makes_sense =
+      at.client != 0 && at.applied <= at.durable && at.position <= at.end &&
+      reply.ring_bytes != 0 && reply.ring_bytes % kEntryAlignment == 0 &&
+      reply.ring_bytes <= kAreaBytesMax && reply.replies != 0 && reply.replies <= kRepliesMax &&
+      reply.reply_bytes_max <= kReplyBytesMax && reply.slow_from_percent <= 100;
   if (!makes_sense) return nonsense("a welcome that makes no sense");
   return reply;
 }
@@ -108,9 +111,10 @@ Result<QueryReplyHead> decode_query_reply(std::span<const std::byte> bytes) {
   return head;
 }
 
-ClientRequests::ClientRequests(Executor& executor, std::size_t place, Nanoseconds wait,
+ClientRequests::ClientRequests(Executor& executor, std::size_t place,
+                               const ClientRequestOptions& options,
                                const std::function<void()>& wake)
-    : executor_(executor), place_(place), wait_(wait), wake_(wake) {}
+    : executor_(executor), place_(place), options_(options), wake_(wake) {}
 
 persist::RequestHandlers ClientRequests::handlers() {
   persist::RequestHandlers handlers = persist::built_in_handlers();
@@ -131,6 +135,7 @@ Result<std::size_t> ClientRequests::welcome(persist::Request& request) {
   reply.ring_bytes = executor_.shape().ring_bytes;
   reply.replies = executor_.shape().replies;
   reply.reply_bytes_max = executor_.shape().reply_bytes_max;
+  reply.slow_from_percent = options_.slow_from_percent;
   const auto bytes = encode_welcome(reply);
   std::copy(bytes.begin(), bytes.end(), request.reply().begin());
   return bytes.size();
@@ -145,7 +150,7 @@ Result<std::size_t> ClientRequests::collect(persist::Request& request) {
   const auto from = load<std::uint64_t>(request.payload().data() + 8);
   if (executor_.applied(place_) < from) {
     wake_();
-    if (wait_ > Nanoseconds{0}) executor_.await_applied(place_, from, wait_);
+    if (options_.wait > Nanoseconds{0}) executor_.await_applied(place_, from, options_.wait);
   }
   std::size_t used = kCollectHeadBytes;
   std::uint32_t count = 0;

@@ -12,7 +12,7 @@
 //   48    4   replies        that are kept
 //   52    4   reply bytes max
 //   56    4   version        kRpcProtocol
-//   60    4   zero
+//   60    4   slow from      percent: RpcServerOptions::slow_from_percent; 0 means 100
 //
 // Collect. Request: client u64, sequence u64 of the first reply that is wanted. Reply:
 //
@@ -75,6 +75,7 @@ struct WelcomeReply {
   std::uint64_t ring_bytes = 0;
   std::uint32_t replies = 0;
   std::uint32_t reply_bytes_max = 0;
+  std::uint32_t slow_from_percent = 0;
 };
 std::array<std::byte, kWelcomeBytes> encode_welcome(const WelcomeReply& reply);
 /// Errors: ProtocolError, VersionMismatch.
@@ -112,12 +113,16 @@ struct QueryReplyHead {
 /// Errors: ProtocolError.
 Result<QueryReplyHead> decode_query_reply(std::span<const std::byte> bytes);
 
+struct ClientRequestOptions {
+  Nanoseconds wait{0};                  // of who collects, for a call that is not applied yet
+  std::uint32_t slow_from_percent = 0;  // RpcServerOptions; 0: never
+};
+
 /// Answers the sessions of one client's pool.
 class ClientRequests {
  public:
-  /// `wake` has calls looked for; whoever collects waits for up to `wait` for a call that is not
-  /// applied yet. Executor and `wake` outlive it.
-  ClientRequests(Executor& executor, std::size_t place, Nanoseconds wait,
+  /// `wake` has calls looked for. Executor and `wake` outlive it.
+  ClientRequests(Executor& executor, std::size_t place, const ClientRequestOptions& options,
                  const std::function<void()>& wake);
   /// Those, beside the built-in ones.
   persist::RequestHandlers handlers();
@@ -145,7 +150,7 @@ class ClientRequests {
 
   Executor& executor_;
   const std::size_t place_;
-  const Nanoseconds wait_;
+  const ClientRequestOptions options_;
   const std::function<void()>& wake_;
   Handler welcome_{*this, &ClientRequests::welcome};
   Handler collect_{*this, &ClientRequests::collect};

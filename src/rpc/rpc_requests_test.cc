@@ -62,7 +62,7 @@ class RpcRequestsTest : public testing::Test {
     entry.operation = kAsked;
     encode_entry(entry, {}, region_->bytes().data() + pmem::kPoolDataOffset + shape.ring_at(0));
     EXPECT_EQ(*executor_->process(), 1u);
-    requests_ = std::make_unique<ClientRequests>(*executor_, 0, Nanoseconds{0}, kNobody);
+    requests_ = std::make_unique<ClientRequests>(*executor_, 0, ClientRequestOptions{}, kNobody);
     handlers_ = requests_->handlers();
   }
 

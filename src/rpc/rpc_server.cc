@@ -95,10 +95,20 @@ rpc::RpcHostOptions host_options(const RpcServerOptions& options) {
       std::min<std::uint64_t>(options.answer_bytes_max, rpc::kAnswerBytesMax);
   host.lease = bounded(options.lease);
   host.spin = bounded(options.spin);
+  host.slow_from_percent = std::clamp<std::uint32_t>(options.slow_from_percent, 1, 100);
+  host.quick_handlers = options.quick_handlers;
   host.service.queue = receive_queue();
   host.service.settings.declared = options.declared;
   host.service.settings.receive_buffers = options.receive_buffers;
   return host;
+}
+
+/// Errors: InvalidArgument.
+Result<void> require_operators(const RpcServerOptions& options) {
+  if (options.handlers.count(kRpcCancelled) == 0) return {};
+  return Error{ErrorCode::InvalidArgument,
+               fmt::format("operator {} is that of calls that were cancelled: it takes no handler",
+                           kRpcCancelled)};
 }
 
 Error server_not_usable() {
@@ -127,6 +137,7 @@ RpcServer& RpcServer::operator=(RpcServer&&) noexcept = default;
 RpcServer::~RpcServer() = default;
 
 Result<RpcServer> RpcServer::open(RpcServerOptions options) {
+  PERDURE_TRY_VOID(require_operators(options));
   const rpc::PoolShape shape = shape_of(options);
   std::unique_ptr<State, Delete> state(new State);
   rpc::RpcHostOptions how = host_options(options);
@@ -148,6 +159,7 @@ Result<RpcServer> RpcServer::open(RpcServerOptions options) {
 }
 
 Result<RpcServerStatus> RpcServer::replay(RpcServerOptions options) {
+  PERDURE_TRY_VOID(require_operators(options));
   std::error_code ignored;
   if (!std::filesystem::exists(options.pool, ignored)) {
     return Error{ErrorCode::NotFound, fmt::format("there is no pool {}", options.pool)};

@@ -227,6 +227,49 @@ TEST_F(RpcServerTest, APoolIsReplayedWithoutServing) {
   EXPECT_EQ(total(client), 2u);
 }
 
+// Their clients are gone, and a server starts. Expect: it serves, and all of them are executed;
+// what a call does that is not one of them, nobody knows.
+TEST_F(RpcServerTest, AHundredThousandUnappliedCallsAreExecutedAtOpening) {
+  constexpr std::uint64_t kUnapplied = 100'000;
+  change_ = [](RpcServerOptions& options) { options.ring_bytes = 64 * (kUnapplied + 1); };
+  start();
+  ASSERT_FALSE(HasFatalFailure());
+  std::uint64_t id = 0;
+  {
+    RpcClient client = open("one", Transport::Tcp);
+    id = client.status().client_id;
+  }
+  server_.reset();
+  {  // as its transport would have put them there
+    auto pool = pmem::Pool::open(options_now().pool, {});
+    ASSERT_TRUE(pool.ok()) << pool.error().message;
+    const std::uint64_t at = (*pool)->data_offset();
+    auto calls = rpc::RpcPool::open(std::move(*pool), {});
+    ASSERT_TRUE(calls.ok()) << calls.error().message;
+    std::byte* const ring = (*calls)->region().bytes().data() + at + (*calls)->shape().ring_at(0);
+    const std::uint64_t one = 1;
+    for (std::uint64_t call = 0; call < kUnapplied; ++call) {
+      rpc::Entry entry;
+      entry.client = id;
+      entry.sequence = call + 1;
+      entry.position = 64 * call;
+      entry.operation = kAdd;
+      entry.payload_bytes = sizeof one;
+      entry.generation = 1;
+      rpc::encode_entry(entry, bytes_of(one), ring + entry.position);
+    }
+    EXPECT_TRUE((*calls)->region().flush(0, (*calls)->region().bytes().size()).ok());
+  }
+  start();
+  ASSERT_FALSE(HasFatalFailure());
+  const RpcServerStatus status = server_->status();
+  EXPECT_EQ(status.applied, kUnapplied);
+  EXPECT_LE(status.transactions, kUnapplied / rpc::kCallsPerTransaction + 1);
+  RpcClient client = open("one", Transport::Tcp);
+  EXPECT_EQ(client.status().earlier_durable, kUnapplied);
+  EXPECT_EQ(total(client), kUnapplied);
+}
+
 // What a store of values needs: each larger than any message, in both directions.
 TEST_F(RpcServerTest, PayloadsRepliesAndAnswersOfAMebibyteAndMore) {
   constexpr std::size_t kValue = (1 << 20) + 4097;

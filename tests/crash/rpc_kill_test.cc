@@ -31,6 +31,7 @@ namespace perdure {
 namespace {
 
 constexpr std::uint32_t kTransfer = 1;
+constexpr std::uint32_t kDie = 2;  // ends the server's process
 constexpr std::size_t kTellers = 4;
 constexpr std::uint64_t kAccounts = 64;
 constexpr std::uint64_t kJournal = 4096;
@@ -75,11 +76,16 @@ int serve(const std::string& directory) {
   RpcServerOptions options;
   options.pool = directory + "/bank.pool";
   options.data_bytes = kDataBytes;
-  options.clients_max = kTellers;
+  options.clients_max = kTellers + 1;
   options.ring_bytes = 64 * 1024;
   options.replies = 32;
   options.declared = PersistenceDomain::Wsp;
   options.handlers[kTransfer] = transfer;
+  options.handlers[kDie] = [](const RpcCall&, RpcTransaction&,
+                              std::span<std::byte>) -> Result<std::size_t> {
+    ::raise(SIGKILL);
+    return std::size_t{0};
+  };
   options.listen = "127.0.0.1:0";
   options.data_listen = "127.0.0.1:0";
   options.transports = {Transport::Tcp};
@@ -169,17 +175,26 @@ class RpcKill : public testing::Test {
   }
 
   void start_server() {
-    const std::string output = fmt::format("{}/server{}", directory_->path(), ++starts_);
-    auto server =
-        test::ChildProcess::start({"/proc/self/exe", "--serve", directory_->path()}, output);
+    try_to_start_server();
+    if (HasFatalFailure()) return;
+    ASSERT_TRUE(server_.running()) << read_text(output_of_server());
+  }
+  /// It may end before it serves.
+  void try_to_start_server() {
+    ++starts_;
+    auto server = test::ChildProcess::start({"/proc/self/exe", "--serve", directory_->path()},
+                                            output_of_server());
     ASSERT_TRUE(server.ok()) << server.error().message;
     server_ = std::move(*server);
     const Deadline end = Deadline::after(std::chrono::seconds(60));
-    while (read_text(output).find("serving") == std::string::npos) {
-      ASSERT_TRUE(server_.running()) << read_text(output);
-      ASSERT_FALSE(end.passed()) << "the server does not start: " << read_text(output);
+    while (read_text(output_of_server()).find("serving") == std::string::npos) {
+      if (!server_.running()) return;
+      ASSERT_FALSE(end.passed()) << "the server does not start: " << read_text(output_of_server());
       test::pause_for(std::chrono::milliseconds(5));
     }
+  }
+  std::string output_of_server() const {
+    return fmt::format("{}/server{}", directory_->path(), starts_);
   }
 
   void start_teller(std::size_t teller) {
@@ -280,6 +295,47 @@ TEST_F(RpcKill, EachDurableCallIsExecutedOnceWhoeverIsKilled) {
   EXPECT_GT(executed_, 100u);
   std::printf("%llu kills, %llu calls executed\n", static_cast<unsigned long long>(kills),
               static_cast<unsigned long long>(executed_));
+}
+
+// One call takes its server with it, in traffic and in each recovery. Expect: after as many ends as
+// attempts, and one that cannot be told from calls beside it, it is set aside, its client is told,
+// and the tellers go on.
+TEST_F(RpcKill, ACallThatKillsItsServerEachTimeIsSetAsideAndOthersGoOn) {
+  RpcClientOptions options;
+  options.server = address_;
+  options.name = "doomed";
+  options.transport = Transport::Tcp;
+  options.measure_costs = false;
+  options.reconnect = std::chrono::milliseconds(5);
+  auto doomed = RpcClient::open(options);
+  ASSERT_TRUE(doomed.ok()) << doomed.error().message;
+  const auto call = doomed->call(kDie, {});
+  ASSERT_TRUE(call.ok()) << call.error().message;
+  const Deadline end = Deadline::after(std::chrono::seconds(60));
+  while (server_.running()) {
+    ASSERT_FALSE(end.passed()) << "the call is not executed";
+    (void)doomed->poll();
+    test::pause_for(std::chrono::milliseconds(1));
+  }
+  int ends = 1;
+  for (try_to_start_server(); !server_.running() && ends < 10; try_to_start_server()) {
+    ASSERT_FALSE(HasFatalFailure());
+    ++ends;
+  }
+  EXPECT_GE(ends, 3);
+  EXPECT_LE(ends, 4);
+  ASSERT_TRUE(server_.running());
+  EXPECT_EQ(doomed->wait(*call, RpcLevel::Applied).code(), ErrorCode::Busy);
+  EXPECT_TRUE(doomed->wait(*call, RpcLevel::Durable).ok());
+  for (std::size_t teller = 0; teller < kTellers; ++teller) {
+    const std::uint64_t before = told(teller);
+    const Deadline until = Deadline::after(std::chrono::seconds(30));
+    while (told(teller) < before + 3) {
+      ASSERT_FALSE(until.passed()) << "no call got there: " << read_text(output_of(teller));
+      test::pause_for(std::chrono::milliseconds(2));
+    }
+  }
+  judge();
 }
 
 }  // namespace
