@@ -80,8 +80,10 @@ std::vector<CallFound> calls_of(const PoolFound& pool, const ClientFound& client
   std::vector<CallFound> calls;
   for (const rpc::Entry& each : client.waiting) {
     const bool next = each.sequence == client.of.applied + 1;
-    const bool begun = pool.executing && pool.executing->place == client.place &&
-                       pool.executing->sequence == each.sequence;
+    const auto is_it = [&](const rpc::Executing& call) {
+      return call.place == client.place && call.sequence == each.sequence;
+    };
+    const bool begun = std::any_of(pool.executing.begin(), pool.executing.end(), is_it);
     std::string state = "waiting";
     if (client.of.held) {
       state = next ? "set-aside" : "held";

@@ -26,7 +26,7 @@ struct ClientFound {
 struct PoolFound {
   std::string uuid;
   rpc::PoolShape shape;
-  std::optional<rpc::Executing> executing;
+  std::vector<rpc::Executing> executing;
   std::vector<ClientFound> clients;
 };
 

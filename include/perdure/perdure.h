@@ -744,7 +744,8 @@ typedef struct perdure_rpc_server_options {
   bool tcp_only; /* no shared memory */
   bool quick_handlers;
   uint8_t slow_from_percent;
-  uint8_t reserved[2]; /* 0 */
+  uint8_t handler_threads;
+  uint8_t reserved; /* 0 */
 } perdure_rpc_server_options;
 
 typedef struct perdure_rpc_server perdure_rpc_server;

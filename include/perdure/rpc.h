@@ -97,7 +97,8 @@ class RpcTransaction : public RpcData {
 /// call: nothing of its transaction is kept, and its client gets the code, once and for all. One
 /// that throws is tried again, and set aside after RpcServerOptions::attempts_max; one that did not
 /// fit behind the calls before it in their transaction is run again in one of its own.
-/// Threads: one call of one server at a time, by a thread of the server.
+/// Threads: one call of one server at a time, by a thread of the server; with several of them
+/// (RpcServerOptions::handler_threads) at the same time as calls of other clients with other keys.
 using RpcHandler = std::function<Result<std::size_t>(const RpcCall& call, RpcTransaction& data,
                                                      std::span<std::byte> reply)>;
 /// Answers a query, of the effects of whole calls. Threads: any, one at a time, and no call's
@@ -155,6 +156,11 @@ struct RpcServerOptions {
   /// change of threads for each: where every handler is so short that nobody minds that the
   /// client's next calls become durable only afterwards. Still one at a time.
   bool quick_handlers = false;
+  /// That execute calls, at most 64. With more than one, calls of different clients with different
+  /// order keys, neither of them 0, are executed at the same time: so calls that touch the same
+  /// data must have the same key, or 0, which goes beside nothing. Calls of one key are executed
+  /// one after the other, and so are those of one client.
+  std::uint32_t handler_threads = 1;
 };
 
 struct RpcClientPlace {

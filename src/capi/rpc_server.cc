@@ -112,6 +112,7 @@ perdure_code server_options_of(const perdure_rpc_server_options* options,
   opened.refuse_failed = given.refuse_failed;
   opened.quick_handlers = given.quick_handlers;
   set(given.slow_from_percent, opened.slow_from_percent);
+  set(given.handler_threads, opened.handler_threads);
   opened.allow_remote = given.allow_remote;
   if (given.tcp_only) opened.transports = {perdure::Transport::Tcp};
   return PERDURE_OK;

@@ -87,14 +87,14 @@ std::uint64_t Caller::percent_full() const {
 /// the server is never without work, and who calls too fast learns it before it has to stop.
 void Caller::slow_down() {
   const std::uint64_t full = std::min<std::uint64_t>(percent_full(), 100);
-  if (full < slow_from_percent_) return;
+  if (full < slow_from_percent_ || !session_.up()) return;  // who is away applies nothing
   const Nanoseconds since = clock_.now();
   const auto share = static_cast<std::int64_t>(full - slow_from_percent_ + 1);
   const auto of = static_cast<std::int64_t>(100 - slow_from_percent_ + 1);
   const Deadline deadline(clock_, kSlowedMax * share / of);
   ++slowed_;
   const std::uint64_t received = received_;
-  while (received_ == received && held_ == 0 && !over_ && !deadline.passed()) {
+  while (received_ == received && session_.up() && held_ == 0 && !deadline.passed()) {
     wanted_ = std::max(wanted_, received_ + 1);
     progress(deadline);
     if (received_ == received) rest(since, deadline.left());

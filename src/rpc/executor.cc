@@ -12,6 +12,7 @@
 #include "core/bytes.h"
 #include "core/log_message.h"
 #include "core/try.h"
+#include "rpc/executor_transaction.h"
 
 namespace perdure::rpc {
 namespace {
@@ -22,43 +23,6 @@ std::uint32_t status_of(const Result<std::size_t>& outcome) {
 
 }  // namespace
 
-/// What one handler sees of the transaction. Leaves room for what comes behind it.
-class Executor::Transaction final : public RpcTransaction {
- public:
-  Transaction(RedoLog& redo, const PoolShape& shape, std::uint64_t reserved)
-      : redo_(redo), shape_(shape), reserved_(reserved) {}
-
-  std::uint64_t bytes() const override { return shape_.data_bytes; }
-  Result<void> read(std::uint64_t at, std::span<std::byte> into) const override {
-    PERDURE_TRY_VOID(check(at, into.size()));
-    redo_.read(shape_.data_at() + at, into);
-    return {};
-  }
-  Result<void> write(std::uint64_t at, std::span<const std::byte> bytes) override {
-    auto written = check(at, bytes.size());
-    if (written.ok() && redo_.room() < bytes.size() + reserved_) {
-      written = Error{ErrorCode::NoSpace, "the transaction would be too large"};
-    }
-    if (written.ok()) written = redo_.write(shape_.data_at() + at, bytes);
-    if (!written.ok() && !failure_) failure_ = written.error();
-    return written;
-  }
-  /// The first write that failed.
-  const std::optional<Error>& failure() const { return failure_; }
-
- private:
-  Result<void> check(std::uint64_t at, std::uint64_t length) const {
-    if (pmem::inside({at, length}, shape_.data_bytes)) return {};
-    return Error{ErrorCode::OutOfRange, fmt::format("bytes {}+{} lie outside the handlers' {}", at,
-                                                    length, shape_.data_bytes)};
-  }
-
-  RedoLog& redo_;
-  const PoolShape& shape_;
-  const std::uint64_t reserved_;
-  std::optional<Error> failure_;
-};
-
 Executor::Executor(std::unique_ptr<RpcPool> pool, ExecutorOptions options)
     : pool_(std::move(pool)),
       options_(std::move(options)),
@@ -66,7 +30,14 @@ Executor::Executor(std::unique_ptr<RpcPool> pool, ExecutorOptions options)
       running_(pool_->places()),
       reply_(pool_->shape().reply_bytes_max),
       places_(running_),
-      heard_(places_.size(), options_.clock->now()) {}
+      heard_(places_.size(), options_.clock->now()) {
+  if (options_.threads <= 1) return;
+  PERDURE_ASSERT(options_.threads <= kExecutingMax);
+  for (std::size_t lane = 0; lane < options_.threads; ++lane) {
+    lanes_.push_back(std::make_unique<Lane>(redo_, shape().reply_bytes_max));
+  }
+  threads_ = std::make_unique<HandlerThreads>(options_.threads - 1);  // and who calls process()
+}
 
 Result<std::unique_ptr<Executor>> Executor::open(std::unique_ptr<RpcPool> pool,
                                                  ExecutorOptions options) {
@@ -78,19 +49,26 @@ Result<std::unique_ptr<Executor>> Executor::open(std::unique_ptr<RpcPool> pool,
 
 /// The last process may have died of the call that it was executing.
 Result<void> Executor::count_attempt() {
-  const auto call = pool_->executing();
-  pool_->note_executing(std::nullopt);
-  if (!call) return {};
-  ClientPlace& client = running_[call->place];
-  if (client.client == 0 || call->sequence <= client.applied || client.held) return {};
-  // What shared a transaction with it is to be executed again, and each by itself.
-  suspect_ = call;
-  if (call->sequence != client.applied + 1) return {};
+  const std::vector<Executing> calls = pool_->executing();
+  for (std::size_t thread = 0; thread < kExecutingMax; ++thread) {
+    pool_->note_executing(std::nullopt, thread);
+  }
+  // What was executed beside it, or shared a transaction with it, is to be executed again, and each
+  // by itself: so the next time there is one that is to blame.
+  for (const Executing& call : calls) {
+    const ClientPlace& client = running_[call.place];
+    if (client.client == 0 || call.sequence <= client.applied || client.held) continue;
+    suspects_.push_back(call);
+  }
+  if (calls.size() != 1 || suspects_.empty()) return {};
+  const Executing call = suspects_.front();
+  ClientPlace& client = running_[call.place];
+  if (call.sequence != client.applied + 1) return {};
   ++client.attempts;
   log_message(Severity::Warning,
               fmt::format("the server ended while it executed call {} of client '{}', attempt {}",
-                          call->sequence, client.name, client.attempts));
-  write_place(call->place);
+                          call.sequence, client.name, client.attempts));
+  write_place(call.place);
   return commit();
 }
 
@@ -111,7 +89,14 @@ Result<std::size_t> Executor::execute() {
   std::size_t calls = 0;
   const std::size_t places = running_.size();
   bool full = false;
-  for (bool found = true; found && !full;) {
+  const bool beside = threads_ != nullptr && suspects_.empty();
+  while (beside && !full && calls < kCallsPerTransaction) {
+    const Wave wave = execute_wave(kCallsPerTransaction - calls);
+    calls += wave.calls;
+    full = wave.full;
+    if (wave.calls == 0) break;
+  }
+  for (bool found = !beside; found && !full;) {
     found = false;
     for (std::size_t turn = 0; turn < places && !full; ++turn) {
       const std::size_t place = (next_ + turn) % places;
@@ -120,14 +105,16 @@ Result<std::size_t> Executor::execute() {
       if (step != Step::Full) ++calls;
       found = step == Step::Applied || found;
       // A client whose handler threw gets its next turn in the next transaction.
-      full = step != Step::Applied || suspect_ || calls == kCallsPerTransaction;
+      full = step != Step::Applied || !suspects_.empty() || calls == kCallsPerTransaction;
       if (full) next_ = (place + 1) % places;
     }
   }
   PERDURE_TRY_VOID(commit());
-  if (suspect_) {
-    const ClientPlace& client = running_[suspect_->place];
-    if (client.applied >= suspect_->sequence || client.held || calls == 0) suspect_.reset();
+  for (std::size_t index = suspects_.size(); index-- != 0;) {
+    const Executing& suspect = suspects_[index];
+    const ClientPlace& client = running_[suspect.place];
+    if (client.applied < suspect.sequence && !client.held && calls != 0) continue;
+    suspects_.erase(suspects_.begin() + static_cast<std::ptrdiff_t>(index));
   }
   return calls;
 }
@@ -162,7 +149,7 @@ Executor::Step Executor::execute_next(std::size_t place) {
   const std::size_t mark = redo_.mark();
   Transaction transaction(redo_, shape(), reserved_bytes());
   pool_->note_executing(Executing{place, call.sequence});
-  auto ran = run(call, transaction);
+  auto ran = run(call, transaction, reply_);
   pool_->note_executing(std::nullopt);
   if (!ran) {
     redo_.roll_back(mark);
@@ -174,12 +161,13 @@ Executor::Step Executor::execute_next(std::size_t place) {
   const bool no_room = transaction.failure() && outcome.code() == ErrorCode::NoSpace;
   if (no_room && !alone) return Step::Full;
   count(place, found->entry, outcome.ok());
-  finish(place, *found, outcome);
+  finish(place, *found, outcome, reply_);
   return Step::Applied;
 }
 
 /// Nothing: its handler threw.
-std::optional<Result<std::size_t>> Executor::run(const RpcCall& call, Transaction& transaction) {
+std::optional<Result<std::size_t>> Executor::run(const RpcCall& call, Transaction& transaction,
+                                                 std::span<std::byte> reply) const {
   using Outcome = Result<std::size_t>;
   const auto handler = options_.handlers.find(call.operation);
   if (handler == options_.handlers.end()) {
@@ -187,8 +175,8 @@ std::optional<Result<std::size_t>> Executor::run(const RpcCall& call, Transactio
   }
   std::string why = "an unknown exception";
   try {
-    Outcome outcome = handler->second(call, transaction, reply_);
-    if (!outcome.ok() || *outcome <= reply_.size()) return outcome;
+    Outcome outcome = handler->second(call, transaction, reply);
+    if (!outcome.ok() || *outcome <= reply.size()) return outcome;
     return Outcome(
         Error{ErrorCode::InvalidArgument, "the handler's reply is larger than its room"});
   } catch (const std::exception& failed) {
@@ -245,11 +233,11 @@ void Executor::count(std::size_t place, const Entry& call, bool ok) {
 }
 
 void Executor::finish(std::size_t place, const FoundEntry& found,
-                      const Result<std::size_t>& outcome) {
+                      const Result<std::size_t>& outcome, std::span<const std::byte> reply) {
   ReplyHead head;
   head.status = status_of(outcome);
   head.bytes = outcome.ok() ? static_cast<std::uint32_t>(*outcome) : 0;
-  finish_with(place, found, head);
+  finish_with(place, found, head, reply);
 }
 
 /// Its handler has failed each time, and it is not tried again.
@@ -268,7 +256,8 @@ void Executor::finish_cancelled(std::size_t place, const FoundEntry& found) {
 }
 
 /// The reply and the mark that the call is applied, behind what its handler wrote.
-void Executor::finish_with(std::size_t place, const FoundEntry& found, const ReplyHead& outcome) {
+void Executor::finish_with(std::size_t place, const FoundEntry& found, const ReplyHead& outcome,
+                           std::span<const std::byte> reply) {
   ClientPlace& client = running_[place];
   client.applied = found.entry.sequence;
   client.position = found.next.position;
@@ -280,7 +269,7 @@ void Executor::finish_with(std::size_t place, const FoundEntry& found, const Rep
   std::vector<std::byte>& bytes = entry_;  // of the call nothing is needed any more
   bytes.resize(kReplyHeadBytes + head.bytes);
   encode_reply_head(head, bytes.data());
-  std::copy_n(reply_.begin(), head.bytes, bytes.begin() + kReplyHeadBytes);
+  std::copy_n(reply.begin(), head.bytes, bytes.begin() + kReplyHeadBytes);
   const auto written = redo_.write(shape().reply_at(place, head.sequence), bytes);
   PERDURE_ASSERT(written.ok());  // there was room when it began, and handlers leave it
   write_place(place);

@@ -11,6 +11,7 @@
 #include "core/clock.h"
 #include "core/mutex.h"
 #include "core/try.h"
+#include "rpc/handler_threads.h"
 #include "rpc/rpc_pool.h"
 
 #include <algorithm>
@@ -34,6 +35,7 @@ struct ExecutorOptions {
   std::map<std::uint32_t, RpcQueryHandler> queries;
   std::uint32_t attempts_max = 3;
   bool refuse_failed = false;
+  std::size_t threads = 1;                // that execute calls, at most kExecutingMax
   std::uint64_t answer_bytes_max = 8000;  // of one query
   const Clock* clock = &Clock::monotonic();
 };
@@ -60,6 +62,10 @@ struct AnswerRoom {
   std::vector<std::byte>& whole;  // all of it, if that is not all
 };
 
+/// Calls that are executed at the same time are of different clients and have different order keys,
+/// so their handlers touch different data. They are parts of one transaction, in the order in which
+/// they were found; so nothing else knows of it.
+///
 /// Threads: any.
 class Executor {
  public:
@@ -149,25 +155,49 @@ class Executor {
  private:
   class Transaction;
   class View;
+  /// A call that is executed beside others.
+  struct Lane {
+    Lane(const RedoLog& redo, std::size_t reply_bytes) : part(redo, nullptr), reply(reply_bytes) {}
+    std::size_t place = 0;
+    std::optional<FoundEntry> found;
+    RedoLog part;
+    std::vector<std::byte> entry;
+    std::vector<std::byte> reply;
+    std::string client;
+    std::optional<Error> failure;                // of its transaction
+    std::optional<Result<std::size_t>> outcome;  // nothing: its handler threw
+  };
   enum class Step { Nothing, Applied, Again, Full };
 
   Executor(std::unique_ptr<RpcPool> pool, ExecutorOptions options);
   Result<std::size_t> execute() PERDURE_REQUIRES(work_);
   Result<void> count_attempt() PERDURE_REQUIRES(work_);
   Step execute_next(std::size_t place) PERDURE_REQUIRES(work_);
-  std::optional<Result<std::size_t>> run(const RpcCall& call, Transaction& transaction)
+  std::optional<Result<std::size_t>> run(const RpcCall& call, Transaction& transaction,
+                                         std::span<std::byte> reply) const;
+  struct Wave {
+    std::size_t calls = 0;  // applied, or tried
+    bool full = false;      // it ends its transaction
+    std::size_t first = 0;  // place of the first that has no part in it, if there is one
+    bool left_out = false;
+  };
+  Wave execute_wave(std::size_t calls_max) PERDURE_REQUIRES(work_);
+  std::size_t gather(std::size_t lanes_max, Wave& wave) PERDURE_REQUIRES(work_);
+  bool may_go_beside(std::size_t place, const Lane& lane, std::size_t lanes) const
       PERDURE_REQUIRES(work_);
+  void execute_lane(Lane& lane) const;
+  bool take_lane(Lane& lane, Wave& wave) PERDURE_REQUIRES(work_);
   void note_failed_attempt(std::size_t place, const FoundEntry& found) PERDURE_REQUIRES(work_);
   Step give_up(std::size_t place, const FoundEntry& found) PERDURE_REQUIRES(work_);
   void count(std::size_t place, const Entry& call, bool ok) PERDURE_REQUIRES(work_);
   Result<std::size_t> held_place(const std::string& name, std::uint64_t sequence) const
       PERDURE_REQUIRES(work_);
-  void finish(std::size_t place, const FoundEntry& found, const Result<std::size_t>& outcome)
-      PERDURE_REQUIRES(work_);
+  void finish(std::size_t place, const FoundEntry& found, const Result<std::size_t>& outcome,
+              std::span<const std::byte> reply) PERDURE_REQUIRES(work_);
   void finish_dropped(std::size_t place, const FoundEntry& found) PERDURE_REQUIRES(work_);
   void finish_cancelled(std::size_t place, const FoundEntry& found) PERDURE_REQUIRES(work_);
-  void finish_with(std::size_t place, const FoundEntry& found, const ReplyHead& head)
-      PERDURE_REQUIRES(work_);
+  void finish_with(std::size_t place, const FoundEntry& found, const ReplyHead& head,
+                   std::span<const std::byte> reply = {}) PERDURE_REQUIRES(work_);
   void write_place(std::size_t place) PERDURE_REQUIRES(work_);
   std::uint64_t reserved_bytes() const;
   Result<void> commit() PERDURE_REQUIRES(work_);
@@ -188,8 +218,9 @@ class Executor {
   std::vector<std::byte> entry_ PERDURE_GUARDED_BY(work_);
   std::vector<std::byte> reply_ PERDURE_GUARDED_BY(work_);
   std::size_t next_ PERDURE_GUARDED_BY(work_) = 0;  // whose turn it is
-  std::optional<Executing> suspect_
-      PERDURE_GUARDED_BY(work_);  // it may have killed the last server
+  std::vector<std::unique_ptr<Lane>> lanes_ PERDURE_GUARDED_BY(work_);
+  std::vector<Executing> suspects_
+      PERDURE_GUARDED_BY(work_);  // one of them may have killed the last server
   RpcServerStatus counted_ PERDURE_GUARDED_BY(work_);
 
   mutable Mutex view_;  // behind work_: what the pool's bytes show, but for rings
@@ -199,6 +230,7 @@ class Executor {
   std::vector<std::byte> scratch_ PERDURE_GUARDED_BY(view_);
   std::unique_ptr<std::byte[]> answer_ PERDURE_GUARDED_BY(view_);  // of a query that may be large
   std::condition_variable applied_;
+  std::unique_ptr<HandlerThreads> threads_;  // or none
 };
 
 }  // namespace perdure::rpc

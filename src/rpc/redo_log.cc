@@ -28,6 +28,20 @@ RedoLog::RedoLog(pmem::Region& region, const Options& options)
   record_.reserve(options.area_bytes);
 }
 
+RedoLog::RedoLog(const RedoLog& under, std::nullptr_t)
+    : region_(under.region_), options_(under.options_), under_(&under), record_(kRedoHeadBytes) {
+  record_.reserve(options_.area_bytes);
+}
+
+bool RedoLog::take(RedoLog& part, std::uint64_t more) {
+  const std::size_t bytes = part.record_.size() - kRedoHeadBytes;
+  if (room() < bytes + more) return false;
+  record_.insert(record_.end(), part.record_.begin() + static_cast<std::ptrdiff_t>(kRedoHeadBytes),
+                 part.record_.end());
+  part.roll_back(kRedoHeadBytes);
+  return true;
+}
+
 std::span<std::byte> RedoLog::area(std::size_t which) const {
   return region_.bytes().subspan(options_.base + options_.areas[which], options_.area_bytes);
 }
@@ -129,8 +143,12 @@ Result<void> RedoLog::write(std::uint64_t at, std::span<const std::byte> bytes) 
 
 void RedoLog::read(std::uint64_t at, std::span<std::byte> into) const {
   PERDURE_ASSERT(pmem::inside({at, into.size()}, options_.bytes));
-  const std::byte* const from = region_.bytes().data() + options_.base + at;
-  std::copy(from, from + into.size(), into.begin());
+  if (under_ != nullptr) {
+    under_->read(at, into);
+  } else {
+    const std::byte* const from = region_.bytes().data() + options_.base + at;
+    std::copy(from, from + into.size(), into.begin());
+  }
   for_each_change(std::span(record_).subspan(kRedoHeadBytes), [&](const Change& change) {
     const std::uint64_t begin = std::max(at, change.at);
     const std::uint64_t end = std::min(at + into.size(), change.at + change.bytes.size());

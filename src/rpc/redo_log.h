@@ -42,6 +42,9 @@ class RedoLog {
 
   /// Requires that `region` outlives it.
   RedoLog(pmem::Region& region, const Options& options);
+  /// A part of a transaction of `under`, whose changes it sees: it is written by another thread,
+  /// and then taken. Requires that `under` outlives it, and does not change while it is read.
+  explicit RedoLog(const RedoLog& under, std::nullptr_t);
 
   /// What a crash left is whole again; all that is visible in the changes' places is durable.
   /// Call it before anything else. Errors: Corrupt (no crash can cause it), SystemError.
@@ -50,6 +53,9 @@ class RedoLog {
   /// One more change. It is not seen before store() but by read().
   /// Errors: NoSpace (the record would be too large), OutOfRange: nothing was taken.
   Result<void> write(std::uint64_t at, std::span<const std::byte> bytes);
+  /// All changes of such a part, which is empty afterwards. False: there is no room for them and
+  /// one of `more` bytes; nothing was taken.
+  bool take(RedoLog& part, std::uint64_t more);
   /// The bytes as they will be after the changes so far. Requires that they lie inside.
   void read(std::uint64_t at, std::span<std::byte> into) const;
   /// How many bytes one more change may have.
@@ -80,9 +86,10 @@ class RedoLog {
 
   pmem::Region& region_;
   const Options options_;
-  std::uint64_t number_ = 0;            // of the last transaction
-  std::vector<std::byte> record_;       // being made
-  std::vector<pmem::Range> unflushed_;  // stored by the last transaction
+  const RedoLog* const under_ = nullptr;  // of a part
+  std::uint64_t number_ = 0;              // of the last transaction
+  std::vector<std::byte> record_;         // being made
+  std::vector<pmem::Range> unflushed_;    // stored by the last transaction
 };
 
 }  // namespace perdure::rpc

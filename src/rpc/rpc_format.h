@@ -6,9 +6,10 @@
 //   offset        size                       what
 //   0             64                         header, written once (below)
 //   4096          64                         copy of the header
-//   8192          16                         the call that is being executed: place of its client
-//                                            plus 1 (0: none), sequence. Stored, never flushed: it
-//                                            survives the death of the process, which is its use
+//   8192          16 x 64                    the calls that are being executed, by thread: place of
+//                                            its client plus 1 (0: none), sequence. Stored, never
+//                                            flushed: they survive the death of the process, which
+//                                            is their use
 //   12288         128 x clients              table of clients (below)
 //   ..            clients x replies x stride replies (below); all of this up to a multiple of 4096
 //   ..            2 x transaction bytes      redo records (redo_log.h)
@@ -99,6 +100,7 @@ inline constexpr std::uint64_t kRpcPageBytes = 4096;
 inline constexpr std::uint64_t kHeaderBytes = 64;
 inline constexpr std::array<std::uint64_t, 2> kHeadersAt = {0, 4096};
 inline constexpr std::uint64_t kExecutingAt = 8192;
+inline constexpr std::size_t kExecutingMax = 64;
 inline constexpr std::uint64_t kTableAt = 12288;
 inline constexpr std::uint64_t kPlaceBytes = 128;
 inline constexpr std::size_t kClientNameMax = 64;

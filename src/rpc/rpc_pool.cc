@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 
+#include "core/assert.h"
 #include "core/bytes.h"
 #include "core/try.h"
 
@@ -66,15 +67,20 @@ Result<void> RpcPool::recover() {
   return {};
 }
 
-std::optional<Executing> RpcPool::executing() const {
-  const std::byte* const at = pool_->data().data() + kExecutingAt;
-  const auto place = load<std::uint64_t>(at);
-  if (place == 0 || place > shape_.clients) return std::nullopt;
-  return Executing{place - 1, load<std::uint64_t>(at + 8)};
+std::vector<Executing> RpcPool::executing() const {
+  std::vector<Executing> calls;
+  for (std::size_t thread = 0; thread < kExecutingMax; ++thread) {
+    const std::byte* const at = pool_->data().data() + kExecutingAt + 16 * thread;
+    const auto place = load<std::uint64_t>(at);
+    if (place == 0 || place > shape_.clients) continue;
+    calls.push_back({place - 1, load<std::uint64_t>(at + 8)});
+  }
+  return calls;
 }
 
-void RpcPool::note_executing(const std::optional<Executing>& call) {
-  std::byte* const at = pool_->data().data() + kExecutingAt;
+void RpcPool::note_executing(const std::optional<Executing>& call, std::size_t thread) {
+  PERDURE_ASSERT(thread < kExecutingMax);
+  std::byte* const at = pool_->data().data() + kExecutingAt + 16 * thread;
   store<std::uint64_t>(at + 8, call ? call->sequence : 0);
   store<std::uint64_t>(at, call ? call->place + 1 : 0);
 }

@@ -54,8 +54,9 @@ class RpcPool {
   }
 
   /// What the last process was executing when it died, if it did.
-  std::optional<Executing> executing() const;
-  void note_executing(const std::optional<Executing>& call);
+  std::vector<Executing> executing() const;
+  /// By the `thread`th of those that execute calls, below kExecutingMax.
+  void note_executing(const std::optional<Executing>& call, std::size_t thread = 0);
 
   /// Of the file or device: see pmem::Pool.
   std::uint64_t place() const { return pool_->place(); }

@@ -91,6 +91,7 @@ rpc::RpcHostOptions host_options(const RpcServerOptions& options) {
   host.executor.queries = options.queries;
   host.executor.attempts_max = std::clamp<std::uint32_t>(options.attempts_max, 1, kAttemptsMax);
   host.executor.refuse_failed = options.refuse_failed;
+  host.executor.threads = std::clamp<std::size_t>(options.handler_threads, 1, rpc::kExecutingMax);
   host.executor.answer_bytes_max =
       std::min<std::uint64_t>(options.answer_bytes_max, rpc::kAnswerBytesMax);
   host.lease = bounded(options.lease);

@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "core/bytes.h"
@@ -31,6 +32,9 @@ constexpr std::uint64_t kRing = 16 * 1024;
 constexpr std::uint64_t kInFlightBytes = kRing / 3;
 constexpr std::size_t kClients = 3;
 constexpr std::size_t kAccounts = 16;
+// Halves of the bank, of which calls with other keys may be executed at the same time.
+constexpr std::uint64_t kHalves = 2;
+constexpr std::uint64_t kCountsAt = 2048;
 constexpr std::uint64_t kJournalAt = 4096;
 constexpr std::uint64_t kLines = 4000;
 const persist::ReceiveQueue kQueue{32, 2048};
@@ -45,7 +49,12 @@ struct Line {
   std::uint64_t sequence = 0;
 };
 
-/// Moves money, and says in which line of the journal.
+std::uint64_t half_of(const Payment& payment) { return payment.from / (kAccounts / kHalves); }
+std::uint64_t line_of(std::uint64_t half, std::uint64_t line) {
+  return kJournalAt + (half * (kLines / kHalves) + line) * sizeof(Line);
+}
+
+/// Moves money, and says in which line of which journal.
 Result<std::size_t> pay(const RpcCall& call, RpcTransaction& data, std::span<std::byte> reply) {
   Payment payment;
   std::memcpy(&payment, call.payload.data(), sizeof payment);
@@ -53,19 +62,23 @@ Result<std::size_t> pay(const RpcCall& call, RpcTransaction& data, std::span<std
   PERDURE_TRY_VOID(data.store(8 + 8 * payment.from, from - payment.amount));
   PERDURE_TRY(to, data.load<std::int64_t>(8 + 8 * payment.to));
   PERDURE_TRY_VOID(data.store(8 + 8 * payment.to, to + payment.amount));
-  PERDURE_TRY(line, data.load<std::uint64_t>(0));
-  PERDURE_TRY_VOID(
-      data.store(kJournalAt + line * sizeof(Line), Line{call.client_id, call.sequence}));
-  PERDURE_TRY_VOID(data.store(0, line + 1));
-  store(reply.data(), line);
+  const std::uint64_t half = half_of(payment);
+  PERDURE_TRY(line, data.load<std::uint64_t>(kCountsAt + 8 * half));
+  PERDURE_TRY_VOID(data.store(line_of(half, line), Line{call.client_id, call.sequence}));
+  PERDURE_TRY_VOID(data.store(kCountsAt + 8 * half, line + 1));
+  store(reply.data(), line_of(half, line));
   return sizeof line;
 }
 
 Result<std::size_t> balance(std::span<const std::byte> payload, const RpcData& data,
                             std::span<std::byte> reply) {
-  PERDURE_TRY(line, data.load<std::uint64_t>(0));
-  store(reply.data(), line);
-  return payload.empty() ? sizeof line : std::size_t{0};
+  std::uint64_t lines = 0;
+  for (std::uint64_t half = 0; half < kHalves; ++half) {
+    PERDURE_TRY(count, data.load<std::uint64_t>(kCountsAt + 8 * half));
+    lines += count;
+  }
+  store(reply.data(), lines);
+  return payload.empty() ? sizeof lines : std::size_t{0};
 }
 
 std::vector<ServerProfile> rpc_profiles() {
@@ -124,7 +137,12 @@ struct Met {
 class Bank {
  public:
   Bank(std::uint64_t seed, const ServerProfile& profile, Met& met)
-      : random_(seed), secrets_(random_), profile_(profile), quick_(seed % 3 == 0), met_(met) {
+      : random_(seed),
+        secrets_(random_),
+        profile_(profile),
+        quick_(seed % 3 == 0),
+        threads_(1 + seed % 4),
+        met_(met) {
     machine_ = &world_.add_machine("server", profile);
     region_ = &machine_->add_region(pmem::kPoolDataOffset + bank_shape().bytes());
     EXPECT_TRUE(pmem::Pool::format(std::make_unique<pmem::LentRegion>(*region_), {}).ok());
@@ -205,6 +223,7 @@ class Bank {
     options.executor.handlers[kPay] = pay;
     options.executor.queries[kBalance] = balance;
     options.executor.clock = &world_.clock();
+    options.executor.threads = threads_;
     options.quick_handlers = quick_;
     options.slow_from_percent = 50;
     options.service.threads = false;
@@ -340,13 +359,15 @@ class Bank {
       return;
     }
     Payment payment;
-    payment.from = static_cast<std::uint32_t>(random_.below(kAccounts));
-    payment.to = static_cast<std::uint32_t>(random_.below(kAccounts));
+    const std::uint64_t half = random_.below(kHalves);
+    const std::uint64_t first = half * (kAccounts / kHalves);
+    payment.from = static_cast<std::uint32_t>(first + random_.below(kAccounts / kHalves));
+    payment.to = static_cast<std::uint32_t>(first + random_.below(kAccounts / kHalves));
     payment.amount = static_cast<std::int64_t>(random_.below(100));
     std::vector<std::byte> payload(sizeof payment + more);
     std::memcpy(payload.data(), &payment, sizeof payment);
     person.bytes[status.begun + 1] = bytes;
-    const auto handle = person.caller->call(kPay, payload, 0);
+    const auto handle = person.caller->call(kPay, payload, random_.below(8) == 0 ? 0 : 1 + half);
     ASSERT_TRUE(handle.ok()) << handle.error().message;
     ASSERT_EQ(handle->sequence, status.begun + 1);
     ++met_.calls;
@@ -407,7 +428,9 @@ class Bank {
     if (reply->cancelled) return;
     ASSERT_FALSE(reply->refused);
     ASSERT_EQ(reply->bytes.size(), 8u);
-    const Line line = line_at(load<std::uint64_t>(reply->bytes.data()));
+    const std::uint64_t at = load<std::uint64_t>(reply->bytes.data());
+    ASSERT_LT(at, bank_shape().data_bytes);
+    const Line line = line_at(at);
     EXPECT_EQ(line.client, person.id);
     EXPECT_EQ(line.sequence, handle.sequence);
   }
@@ -436,21 +459,31 @@ class Bank {
   const std::byte* data() const {
     return region_->bytes().data() + pmem::kPoolDataOffset + bank_shape().data_at();
   }
-  Line line_at(std::uint64_t line) const {
-    return {load<std::uint64_t>(data() + kJournalAt + line * sizeof(Line)),
-            load<std::uint64_t>(data() + kJournalAt + line * sizeof(Line) + 8)};
+  Line line_at(std::uint64_t at) const {
+    return {load<std::uint64_t>(data() + at), load<std::uint64_t>(data() + at + 8)};
   }
 
   /// By what is in the pool.
   void judge() {
     std::map<std::uint64_t, std::uint64_t> executed;  // by client: its last
-    const auto lines = load<std::uint64_t>(data());
-    ASSERT_LE(lines, kLines);
-    for (std::uint64_t line = 0; line < lines; ++line) {
-      const Line each = line_at(line);
-      std::uint64_t& last = executed[each.client];
-      skip_cancelled(each.client, last);
-      ASSERT_EQ(each.sequence, ++last) << "a call was lost, executed twice or out of order";
+    std::map<std::uint64_t, std::set<std::uint64_t>> sequences;
+    for (std::uint64_t half = 0; half < kHalves; ++half) {
+      std::map<std::uint64_t, std::uint64_t> in_this;  // by client: its last
+      const auto lines = load<std::uint64_t>(data() + kCountsAt + 8 * half);
+      ASSERT_LE(lines, kLines / kHalves);
+      for (std::uint64_t line = 0; line < lines; ++line) {
+        const Line each = line_at(line_of(half, line));
+        ASSERT_GT(each.sequence, std::exchange(in_this[each.client], each.sequence))
+            << "a call was executed twice, or out of order";
+        ASSERT_TRUE(sequences[each.client].insert(each.sequence).second) << "twice";
+      }
+    }
+    for (const auto& [client, all] : sequences) {
+      std::uint64_t& last = executed[client];
+      for (const std::uint64_t sequence : all) {
+        skip_cancelled(client, last);
+        ASSERT_EQ(sequence, ++last) << "a call was lost";
+      }
     }
     for (Person& each : people_) {
       if (each.caller != nullptr) note_told(each);
@@ -491,6 +524,7 @@ class Bank {
   SeededSecrets secrets_;
   const ServerProfile profile_;
   const bool quick_;  // handlers
+  const std::size_t threads_;
   Met& met_;
   fabric::emu::World world_{random_};
   const test::PassingClock clock_{world_.clock()};

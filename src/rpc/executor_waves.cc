@@ -1,0 +1,118 @@
+// Calls that are executed at the same time: see executor.h.
+#include <algorithm>
+#include <utility>
+
+#include "core/assert.h"
+#include "rpc/executor.h"
+#include "rpc/executor_transaction.h"
+
+namespace perdure::rpc {
+
+/// Calls of different clients, each the next of its client, that may be executed at the same time;
+/// or one that may not, alone.
+Executor::Wave Executor::execute_wave(std::size_t calls_max) {
+  Wave wave;
+  const std::size_t count = gather(std::min(calls_max, lanes_.size()), wave);
+  if (count == 0 && !wave.left_out) return wave;
+  if (count <= 1) {
+    const std::size_t place = count == 1 ? lanes_.front()->place : wave.first;
+    const Step step = execute_next(place);
+    next_ = count == 1 && wave.left_out ? wave.first : (place + 1) % running_.size();
+    wave.calls = step == Step::Applied || step == Step::Again ? 1 : 0;
+    wave.full = step != Step::Applied;
+    return wave;
+  }
+  for (std::size_t lane = 0; lane < count; ++lane) {
+    const Lane& each = *lanes_[lane];
+    pool_->note_executing(Executing{each.place, each.found->entry.sequence}, lane);
+  }
+  threads_->run(count,
+                [lanes = lanes_.data(), this](std::size_t lane) { execute_lane(*lanes[lane]); });
+  for (std::size_t lane = 0; lane < count; ++lane) pool_->note_executing(std::nullopt, lane);
+  next_ = wave.left_out ? wave.first : (lanes_[count - 1]->place + 1) % running_.size();
+  for (std::size_t lane = 0; lane < count; ++lane) {
+    if (take_lane(*lanes_[lane], wave)) continue;
+    next_ = lanes_[lane]->place;  // it, and those behind it, are executed again
+    wave.full = true;
+    break;
+  }
+  for (std::size_t lane = 0; lane < count; ++lane) lanes_[lane]->part.roll_back(kRedoHeadBytes);
+  return wave;
+}
+
+/// From whose turn it is: how many lanes have a call. Stops at one that goes alone.
+std::size_t Executor::gather(std::size_t lanes_max, Wave& wave) {
+  std::size_t lanes = 0;
+  const std::size_t places = running_.size();
+  for (std::size_t turn = 0; turn < places; ++turn) {
+    const std::size_t place = (next_ + turn) % places;
+    const ClientPlace& client = running_[place];
+    if (client.client == 0 || (client.held && !options_.refuse_failed)) continue;
+    const auto ring = pool_->ring(place);
+    if (!may_hold_entry(ring, next_entry(client))) continue;
+    if (lanes == lanes_max) {
+      if (!wave.left_out) wave.first = place;
+      wave.left_out = true;
+      break;
+    }
+    Lane& lane = *lanes_[lanes];
+    lane.found = find_entry(ring, next_entry(client), lane.entry);
+    if (!lane.found) continue;
+    lane.place = place;
+    if (may_go_beside(place, lane, lanes)) {
+      lane.client = client.name;
+      ++lanes;
+      continue;
+    }
+    if (!wave.left_out) wave.first = place;
+    wave.left_out = true;
+    const bool waits_for_its_key = lane.found->entry.order_key != 0 && lanes != 0;
+    if (!waits_for_its_key) break;
+  }
+  return lanes;
+}
+
+/// Whether the call is an ordinary one, and its key is none of those of the lanes before it.
+bool Executor::may_go_beside(std::size_t place, const Lane& lane, std::size_t lanes) const {
+  const ClientPlace& client = running_[place];
+  const Entry& call = lane.found->entry;
+  const bool ordinary = call.order_key != 0 && client.attempts == 0 && !client.held &&
+                        options_.handlers.count(call.operation) != 0;
+  if (!ordinary) return false;
+  const auto has_its_key = [&](const std::unique_ptr<Lane>& each) {
+    return each->found->entry.order_key == call.order_key;
+  };
+  return std::none_of(lanes_.begin(), lanes_.begin() + static_cast<std::ptrdiff_t>(lanes),
+                      has_its_key);
+}
+
+/// By any thread.
+void Executor::execute_lane(Lane& lane) const {
+  const Entry& entry = lane.found->entry;
+  const RpcCall call{entry.operation, entry.client,
+                     lane.client,     entry.sequence,
+                     entry.order_key, std::span(lane.entry).subspan(kEntryHeadBytes)};
+  Transaction transaction(lane.part, pool_->shape(), reserved_bytes());
+  lane.outcome = run(call, transaction, lane.reply);
+  lane.failure = transaction.failure();
+}
+
+/// What the call did becomes part of the transaction. False: there is no room for it.
+bool Executor::take_lane(Lane& lane, Wave& wave) {
+  if (redo_.room() < 2 * reserved_bytes()) return false;
+  if (!lane.outcome) {
+    note_failed_attempt(lane.place, *lane.found);
+    ++wave.calls;
+    wave.full = true;
+    return true;
+  }
+  const Result<std::size_t> outcome = lane.failure ? *lane.failure : std::move(*lane.outcome);
+  if (!outcome.ok()) lane.part.roll_back(kRedoHeadBytes);
+  if (!redo_.take(lane.part, reserved_bytes())) return false;
+  count(lane.place, lane.found->entry, outcome.ok());
+  finish(lane.place, *lane.found, outcome, lane.reply);
+  ++wave.calls;
+  return true;
+}
+
+}  // namespace perdure::rpc
