@@ -24,6 +24,8 @@ int run(int argc, char** argv) {
   program.require_subcommand();
   add_serve_command(program, status);
   add_resp_command(program, status);
+  add_check_command(program, status);
+  add_bench_command(program, status);
   switch (program.parse(argc, argv)) {
     case app::Program::Parsed::Right: break;
     case app::Program::Parsed::Answered: return 0;

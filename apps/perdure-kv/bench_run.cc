@@ -1,0 +1,105 @@
+// One run of a YCSB workload on a store: see bench_run.h.
+#include "bench_run.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "core/clock.h"
+#include "core/random.h"
+#include "core/try.h"
+
+namespace perdure::kv_app {
+namespace {
+
+using workload::YcsbKind;
+using workload::YcsbOperation;
+
+class Runner {
+ public:
+  Runner(KvClient& client, const BenchSizes& sizes)
+      : client_(client), sizes_(sizes), value_(sizes.value_bytes) {}
+
+  Result<void> store(std::uint64_t record) {
+    // Values differ, so nothing that compares or compresses gains.
+    for (std::size_t at = 0; at + 8 <= value_.size(); at += 512) {
+      const std::uint64_t word = random_.next();
+      std::copy_n(reinterpret_cast<const std::byte*>(&word), sizeof word,
+                  value_.begin() + static_cast<std::ptrdiff_t>(at));
+    }
+    return client_.set(workload::ycsb_key(record), value_, sizes_.acknowledged);
+  }
+  Result<void> read(std::uint64_t record) {
+    PERDURE_TRY(value, client_.get(workload::ycsb_key(record)));
+    if (!value || value->size() != sizes_.value_bytes) ++missing;
+    return {};
+  }
+  Result<void> execute(const YcsbOperation& operation) {
+    switch (operation.kind) {
+      case YcsbKind::Read: return read(operation.record);
+      case YcsbKind::Update:
+      case YcsbKind::Insert: return store(operation.record);
+      case YcsbKind::Scan: {
+        PERDURE_TRY(found, client_.range(workload::ycsb_key(operation.record), operation.scan));
+        if (found.empty()) ++missing;
+        return {};
+      }
+      case YcsbKind::ReadModifyWrite:
+        PERDURE_TRY_VOID(read(operation.record));
+        return store(operation.record);
+    }
+    return {};
+  }
+
+  std::uint64_t missing = 0;
+
+ private:
+  KvClient& client_;
+  const BenchSizes& sizes_;
+  std::vector<std::byte> value_;
+  Random random_{7};
+};
+
+}  // namespace
+
+std::uint64_t BenchResult::operations() const {
+  std::uint64_t sum = 0;
+  for (const Times& each : times) sum += each.count();
+  return sum;
+}
+
+Result<void> load_records(KvClient& client, const BenchSizes& sizes) {
+  Runner runner(client, sizes);
+  for (std::uint64_t record = 0; record < sizes.records; ++record) {
+    PERDURE_TRY_VOID(runner.store(record));
+  }
+  return {};
+}
+
+Result<BenchResult> run_workload(KvClient& client, const workload::YcsbMix& mix,
+                                 const BenchSizes& sizes) {
+  BenchResult result;
+  result.workload = mix.name;
+  Runner runner(client, sizes);
+  workload::Ycsb ycsb(mix, sizes.records, sizes.seed);
+  const Clock& clock = Clock::monotonic();
+  std::uint64_t inserted = 0;
+  const Nanoseconds began = clock.now();
+  for (std::uint64_t each = 0; each < sizes.operations; ++each) {
+    const YcsbOperation operation = ycsb.next();
+    inserted += operation.kind == YcsbKind::Insert ? 1 : 0;
+    const Nanoseconds before = clock.now();
+    PERDURE_TRY_VOID(runner.execute(operation));
+    result.times[static_cast<std::size_t>(operation.kind)].add(
+        static_cast<std::uint64_t>((clock.now() - before).count()));
+  }
+  result.seconds = std::chrono::duration<double>(clock.now() - began).count();
+  result.missing = runner.missing;
+  for (std::uint64_t each = 0; each < inserted; ++each) {
+    const std::string key = workload::ycsb_key(sizes.records + each);
+    const std::string_view keys[] = {key};
+    PERDURE_TRY_VOID(client.erase(keys));
+  }
+  return result;
+}
+
+}  // namespace perdure::kv_app
