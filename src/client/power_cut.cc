@@ -153,14 +153,11 @@ class Arming {
       store(from + i * kWordBytes, pattern.word(i));
     const persist::UpdateItem item{slot * kPowerCutSlotBytes, {from, length, memory_.get()}};
     const auto begun = session_.begin(std::span(&item, 1));
-    if (begun.ok()) {
-      run_.begun = number;
-    } else if (begun.code() != ErrorCode::QueueFull && begun.code() != ErrorCode::Disconnected &&
-               begun.code() != ErrorCode::OutcomeUnknown) {
-      return begun.error();
-    } else if (begun.code() != ErrorCode::QueueFull) {
-      run_.begun = number;  // some of it may be there: counting it in costs nothing
-    }
+    const bool full = !begun.ok() && begun.code() == ErrorCode::QueueFull;
+    const bool lost = !begun.ok() && (begun.code() == ErrorCode::Disconnected ||
+                                      begun.code() == ErrorCode::OutcomeUnknown);
+    if (!begun.ok() && !full && !lost) return begun.error();
+    if (!full) run_.begun = number;  // of one that was lost some may be there: it is counted in
     return {};
   }
 
