@@ -279,7 +279,8 @@ Result<std::uint64_t> DurableSession::begin_by(std::size_t method,
                                                std::span<const persist::UpdateItem> items) {
   if (!waiting_.empty()) return Error{ErrorCode::QueueFull, "an update waits to be posted"};
   PERDURE_TRY(request, requester_->begin(method, items));
-  return note_begun(method, request, items);
+  if (options_.ranges_again) note_extents(request, items);
+  return note_begun(method, request, items.front().data.length);
 }
 
 void DurableSession::time_single(std::size_t method, std::uint64_t bytes) {

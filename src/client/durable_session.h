@@ -151,13 +151,15 @@ class DurableSession {
   Result<std::uint64_t> begin(std::span<const persist::UpdateItem> items) {
     return begin_by(method_for(items.front().data.length), items);
   }
-  /// The same in the caller, for what is one message, or one WRITE and its flush, and can be posted
-  /// at once. 0: it is not that, or something is wrong, and nothing was done.
-  std::uint64_t begin_common(std::span<const persist::UpdateItem> items) {
+  /// The same in the caller, for a range alone that is one message, or one WRITE and its flush, and
+  /// can be posted at once. 0: it is not that, or something is wrong, and nothing was done.
+  std::uint64_t begin_common(const persist::UpdateItem& item) {
     if (!waiting_.empty()) return 0;
-    const std::size_t method = method_for(items.front().data.length);
-    const std::uint64_t request = requester_->begin_common(method, items);
-    return request == 0 ? 0 : note_begun(method, request, items);
+    const std::size_t method = method_for(item.data.length);
+    const std::uint64_t request = requester_->begin_common(method, item, nullptr);
+    if (request == 0) return 0;
+    if (options_.ranges_again) note_extent(request, item);
+    return note_begun(method, request, item.data.length);
   }
   /// The same for a single range that is written again and again, such as a word: each time after
   /// the one before has resolved.
@@ -308,16 +310,14 @@ class DurableSession {
   std::size_t method_for(std::uint64_t bytes) const {
     return bytes <= small_bytes_max_ ? kSmall : kLarge;
   }
-  std::uint64_t note_begun(std::size_t method, std::uint64_t request,
-                           std::span<const persist::UpdateItem> items) {
-    if (options_.ranges_again) note_extents(request, items);
+  std::uint64_t note_begun(std::size_t method, std::uint64_t request, std::uint64_t bytes) {
     const std::uint64_t number = ++begun_;
     last_request_[number % kUpdatesMax] = request;
     if (number != resolved_ + 1) return number;
     note_progress();
     // Timing one costs two looks at the clock.
     constexpr std::uint32_t kSinglesPerTimed = 16;
-    if (++singles_ % kSinglesPerTimed == 0) time_single(method, items.front().data.length);
+    if (++singles_ % kSinglesPerTimed == 0) time_single(method, bytes);
     return number;
   }
   void time_single(std::size_t method, std::uint64_t bytes);
@@ -338,6 +338,10 @@ class DurableSession {
   Result<void> post_request(std::uint64_t number, const Question& question);
   void note_answers(std::uint64_t before);
   void note_extents(std::uint64_t request, std::span<const persist::UpdateItem> items);
+  /// By value: so that an update that needs none stays in registers.
+  void note_extent(std::uint64_t request, persist::UpdateItem item) {
+    note_extents(request, {&item, 1});
+  }
   bool overlaps_in_flight(std::uint64_t at, std::uint64_t length) const;
   Result<void> come_within_a_step(const control::SessionRequest& request);
   Result<void> connect(bool tail_word);

@@ -65,7 +65,7 @@ std::uint64_t DurableSession::begin_single(std::span<const Ranges> epochs) {
   if (item.data.length > std::min(range_bytes_max_, plan::kBatchBytesMax)) return 0;
   if (requester_->begun() - requester_->resolved() >= options_.requests_in_flight) return 0;
   if (overlaps_in_flight(item.at, item.data.length)) return 0;
-  return begin_common(epochs[0]);
+  return begin_common(item);
 }
 
 Result<std::uint64_t> DurableSession::update(std::span<const Ranges> epochs) {

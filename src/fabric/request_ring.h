@@ -41,6 +41,8 @@ template <typename Slot>
 class RequestRing {
  public:
   bool full() const { return next_ - reported_ >= depth_ || next_ - confirmed_ >= slots_.size(); }
+  /// The opposite, at most pushes without a look at all of that.
+  bool has_room() { return room_ != 0 || find_room(); }
   bool empty() const { return reported_ == next_; }
   bool anything_held() const { return issued_ != next_; }
   /// Number of the request that is issued next, and of the one that is pushed next.
@@ -52,6 +54,7 @@ class RequestRing {
   void push(const WorkRequest& request) {
     PERDURE_ASSERT(!full());
     note(slot(next_++), request);
+    room_ = 0;
   }
 
   /// Keeps the request that was pushed last, until it is issued.
@@ -149,12 +152,17 @@ class RequestRing {
     return last;
   }
 
-  /// Takes a request in that goes to the provider at once. Requires !full(), !anything_held().
-  Slot& push_issued(const WorkRequest& request) {
+  /// Takes a request in that goes to the provider at once. Requires has_room(), !anything_held().
+  /// `early`: see RequestSlot.
+  void push_issued(const WorkRequest& request, bool early) {
     Slot& pushed = slot(next_++);
-    note(pushed, request);
+    pushed.context = request.context;
+    pushed.opcode = request.opcode;
+    pushed.signalled = request.signalled;
+    pushed.early = early;
+    pushed.confirmed = false;
     issued_ = next_;
-    return pushed;
+    --room_;
   }
 
  private:
@@ -173,6 +181,14 @@ class RequestRing {
     return completion;
   }
 
+  bool find_room() {
+    const std::uint64_t unreported = next_ - reported_;
+    const std::uint64_t unconfirmed = next_ - confirmed_;
+    if (full()) return false;
+    room_ = std::min(depth_ - unreported, slots_.size() - unconfirmed);
+    return true;
+  }
+
   std::size_t depth_;
   bool reads_in_order_;
   std::vector<Slot> slots_;
@@ -183,6 +199,7 @@ class RequestRing {
   std::uint64_t reported_ = 0;     // all before are reported, or wanted no report
   std::uint64_t issued_ = 0;       // all before were given to the provider
   std::uint64_t next_ = 0;         // all before were taken in
+  std::uint64_t room_ = 0;         // so many can be taken in at least
 };
 
 }  // namespace perdure::fabric

@@ -55,7 +55,11 @@ class Log::State {
   bool closed = false;
   const std::uint32_t process = forks_so_far();
 
-  /// Whatever appends a record.
+  /// Log::append of a record that is timed.
+  [[gnu::noinline]] Result<Ticket> timed_append(std::span<const std::byte> record) {
+    return timed([&] { return log->append(record); });
+  }
+  /// Whatever else appends a record.
   template <typename Append>
   Result<Ticket> append(const Append& call) {
     if (!times.due()) [[likely]]
@@ -119,8 +123,11 @@ Error Log::why_not() const {
 }
 
 Result<Ticket> Log::append(std::span<const std::byte> record) {
-  if (!usable()) return why_not();
-  return state_->append([&] { return state_->log->append(record); });
+  if (!usable()) [[unlikely]]
+    return why_not();
+  if (state_->times.due()) [[unlikely]]
+    return state_->timed_append(record);
+  return state_->log->append(record);
 }
 
 bool Log::append_would_block(std::uint64_t bytes) {

@@ -150,18 +150,25 @@ std::uint64_t encode_word(Lsn lsn);
 /// Nothing when the word was never written. Errors: Corrupt.
 Result<std::optional<Lsn>> decode_word(std::uint64_t word);
 
-/// Writes the header at `to`, but for the checksum; returns what that is of the header.
-inline std::uint32_t encode_record_header(const RecordHeader& header, std::byte* to) {
-  PERDURE_ASSERT(header.payload_bytes <= kLengthMask);
+/// Writes the header at `to`, but for the checksum; returns what that is of the header. `lag`: that
+/// of header.committed, no more than kLagMax; payload_bytes no more than kLengthMask.
+inline std::uint32_t encode_record_header(const RecordHeader& header, std::uint64_t lag,
+                                          std::byte* to) {
   store(to + 4, header.payload_bytes | static_cast<std::uint32_t>(header.type) << 28);
-  const std::uint64_t lag =
-      header.committed.value == 0
-          ? kLagMax
-          : std::min(kLagMax, (header.lsn.value - header.committed.value) / kRecordAlignment);
   store(to + 8, header.lsn.value | lag << 48);
   store(to + 16, header.index | (lag >> 16) << 48);
   store(to + 24, header.epoch.value | std::uint64_t{header.previous_crc} << 32);
   return crc32c_of<kRecordHeaderBytes - 4>(to + 4);
+}
+
+/// The same for any header.
+inline std::uint32_t encode_record_header(const RecordHeader& header, std::byte* to) {
+  PERDURE_ASSERT(header.payload_bytes <= kLengthMask);
+  const std::uint64_t lag =
+      header.committed.value == 0
+          ? kLagMax
+          : std::min(kLagMax, (header.lsn.value - header.committed.value) / kRecordAlignment);
+  return encode_record_header(header, lag, to);
 }
 
 /// Writes the record at `to`, header and payload, and returns its checksum. Requires a payload of
@@ -175,11 +182,13 @@ inline std::uint32_t encode_record(const RecordHeader& header, std::span<const s
   return crc;
 }
 
-/// The same for a payload of at most short_crc_bytes_max(), in the caller.
+/// The same for a payload of at most short_crc_bytes_max(), and a lag of at most kLagMax, in the
+/// caller.
 inline std::uint32_t encode_short_record(const RecordHeader& header,
                                          std::span<const std::byte> payload, std::byte* to) {
+  const std::uint64_t lag = (header.lsn.value - header.committed.value) / kRecordAlignment;
   const std::uint32_t crc =
-      short_crc32c_copy(encode_record_header(header, to), to + kRecordHeaderBytes, payload);
+      short_crc32c_copy(encode_record_header(header, lag, to), to + kRecordHeaderBytes, payload);
   store(to, crc);
   return crc;
 }

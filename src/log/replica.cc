@@ -24,6 +24,7 @@ Replica::~Replica() {
 
 Result<void> Replica::open_session(const control::SessionRequest& request) {
   sending_ = false;
+  note_next();
   PERDURE_TRY_VOID(session_.open(request));
   const std::string& uuid = session_.connection().pool.uuid;
   if (!pool_ || parse_uuid(uuid) == pool_) return {};
@@ -51,6 +52,7 @@ void Replica::resume_at(Lsn lsn) {
   batches_begun_ = batches_answered_ = 0;
   sending_ = true;
   piece_sent_ = 0;
+  note_next();
   brought_so_far_ = {};
   session_.got_on();
 }
@@ -98,6 +100,7 @@ void Replica::send(const Staging& staging, Lsn end, std::uint64_t ring_bytes) {
       return;
     }
     if (piece_sent_ == 0) next_ = run.end;
+    note_next();
     batches_[batches_begun_++ % kBatchesMax] = {*begun, next_};
   }
 }

@@ -58,6 +58,12 @@ class Replica {
   /// for the next one, up to kGatherBytes. Takes answers only if `look`.
   void offer(const Staging& staging, Lsn end, std::uint64_t ring_bytes, bool look);
 
+  /// Whether nothing is in flight, and what is at `lsn` is the next to send, alone in its batch.
+  bool takes_alone(Lsn lsn) const { return alone_at_ == lsn && session_.up() && session_.idle(); }
+  /// Sends it, in the caller. Requires takes_alone, and nothing staged behind. False: it is no
+  /// update that begin_common takes, and nothing was done.
+  bool send_alone(const Staging::Run& record, std::uint64_t ring_bytes);
+
   /// DurableSession::write_now: anchors, words, repair.
   Result<void> write_now(std::uint64_t at, std::span<const std::byte> bytes,
                          std::uint64_t* written = nullptr) {
@@ -120,6 +126,12 @@ class Replica {
     Lsn end;
   };
 
+  static constexpr Lsn kNowhere{UINT64_MAX};
+
+  void note_next() {
+    const bool alone = sending_ && shape_ == LogShape::Singleton && piece_sent_ == 0;
+    alone_at_ = alone ? next_ : kNowhere;
+  }
   Result<std::uint64_t> begin_batch(const Staging::Run& run, std::uint64_t ring_bytes);
   void take_answers();
   void send(const Staging& staging, Lsn end, std::uint64_t ring_bytes);
@@ -145,6 +157,9 @@ class Replica {
   std::uint64_t batches_answered_ = 0;
   bool sending_ = false;
   Lsn next_;  // where sending goes on
+  /// The same, where what is there may go alone: it is sending, no part of a record went before,
+  /// and the log is a singleton. Else kNowhere.
+  Lsn alone_at_ = kNowhere;
   Lsn durable_;
   BroughtSoFar brought_so_far_;
 };
@@ -163,15 +178,17 @@ inline void Replica::offer(const Staging& staging, Lsn end, std::uint64_t ring_b
 /// to send. False: it is not that, and nothing was done.
 inline bool Replica::send_last(const Staging& staging, std::uint64_t ring_bytes) {
   const std::optional<Staging::Run> last = staging.last_from(next_);
-  if (!last || shape_ != LogShape::Singleton || piece_sent_ != 0 ||
-      batches_begun_ - batches_answered_ >= batches_in_flight_) {
-    return false;
-  }
-  const persist::UpdateItem item{kRingAt + last->lsn.value % ring_bytes,
-                                 {last->data, last->length, staging_memory_.get()}};
-  const std::uint64_t number = session_.begin_common({&item, 1});
+  return last && shape_ == LogShape::Singleton && piece_sent_ == 0 && send_alone(*last, ring_bytes);
+}
+
+[[gnu::always_inline]] inline bool Replica::send_alone(const Staging::Run& record,
+                                                       std::uint64_t ring_bytes) {
+  if (batches_begun_ - batches_answered_ >= batches_in_flight_) return false;
+  const persist::UpdateItem item{kRingAt + record.lsn.value % ring_bytes,
+                                 {record.data, record.length, staging_memory_.get()}};
+  const std::uint64_t number = session_.begin_common(item);
   if (number == 0) return false;
-  next_ = last->end;
+  next_ = alone_at_ = record.end;
   batches_[batches_begun_++ % kBatchesMax] = {number, next_};
   return true;
 }

@@ -45,12 +45,32 @@ void ReplicatedLog::offer_now() {
     if (look) last_offer_look_ = now;
   }
   gather_until_ = Lsn{kLsnMax};
-  for (Replica& replica : replicas_) {
-    replica.offer(staging_, tail_, anchor_.ring_bytes, look);
-    if (!replica.sending()) plain_until_ = Lsn{};
-    gather_until_ = std::min(gather_until_, replica.gathers_until());
-  }
+  for (Replica& replica : replicas_) offer_to(replica, look);
   if (look) update_committed();
+}
+
+/// The commonest append: nothing is in flight, and what was staged last is all that any replica
+/// lacks. False: it is not that, and nothing was done.
+inline bool ReplicatedLog::offer_alone(const Staging::Run& record) {
+  for (const Replica& replica : replicas_) {
+    if (!replica.takes_alone(record.lsn)) return false;
+  }
+  gather_until_ = Lsn{record.end.value + kGatherBytes};
+  for (Replica& replica : replicas_) {
+    if (!replica.send_alone(record, anchor_.ring_bytes)) offer_to(replica, false);
+  }
+  return true;
+}
+
+/// The same as offer_now for a plain record that was staged last.
+void ReplicatedLog::offer_record(Lsn at, std::byte* data, std::uint64_t bytes) {
+  if (!offer_alone({at, data, bytes, Lsn{at.value + bytes}})) offer_now();
+}
+
+void ReplicatedLog::offer_to(Replica& replica, bool look) {
+  replica.offer(staging_, tail_, anchor_.ring_bytes, look);
+  if (!replica.sending()) plain_until_ = Lsn{};
+  gather_until_ = std::min(gather_until_, replica.gathers_until());
 }
 
 /// How far data records are plain from here on: nothing has to be looked at but their end.
@@ -61,7 +81,25 @@ Lsn ReplicatedLog::plain_from_here() const {
   return std::min({Lsn{lap_end - kRecordHeaderBytes},             // next_place: right behind it
                    Lsn{head_.lsn.value + ring - kKeptFreeBytes},  // what is free of the ring
                    Lsn{kLsnMax - kRecordHeaderBytes},             // below_last
+                   Lsn{committed_.value + kLagMax * kRecordAlignment},  // encode_short_record
                    boundaries_.keeps_nothing_up_to()});
+}
+
+/// Makes the next record, in the room that it was given. `encode` writes it and returns its
+/// checksum.
+template <typename Encode>
+Ticket ReplicatedLog::put_record(RecordType type, std::uint64_t payload_bytes, std::byte* to,
+                                 const Encode& encode) {
+  const std::uint64_t bytes = record_bytes(payload_bytes);
+  const Ticket ticket{tail_, Lsn{tail_.value + bytes}, next_index_, writer_};
+  last_crc_ = encode(header_of_next(type, payload_bytes), to);
+  last_epoch_ = epoch_;
+  const Lsn next = next_place(ticket.end, anchor_.ring_bytes);
+  staging_.commit(tail_, bytes, next);
+  tail_ = next;
+  if (type == RecordType::Data) ++next_index_;
+  boundaries_.note(tail_boundary());
+  return ticket;
 }
 
 Result<Ticket> ReplicatedLog::append_any(std::span<const std::byte> record) {
@@ -113,7 +151,7 @@ Result<Ticket> ReplicatedLog::append_claimed(std::uint64_t bytes) {
     store(at, crc);
     return crc;
   };
-  const Ticket ticket = put_record(RecordType::Data, bytes, to, false, encode);
+  const Ticket ticket = put_record(RecordType::Data, bytes, to, encode);
   plain_until_ = plain_from_here();
   offer();
   return ticket;
@@ -138,7 +176,7 @@ template <typename Encode>
 Result<Ticket> ReplicatedLog::append_record(RecordType type, std::uint64_t payload_bytes,
                                             const Encode& encode) {
   PERDURE_TRY(to, place_for(type, payload_bytes));
-  const Ticket ticket = put_record(type, payload_bytes, to, false, encode);
+  const Ticket ticket = put_record(type, payload_bytes, to, encode);
   if (type == RecordType::Data) plain_until_ = plain_from_here();
   offer();
   return ticket;

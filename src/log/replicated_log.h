@@ -157,13 +157,14 @@ class ReplicatedLog {
   Error too_few_of(const Configurations& in_play, const Configuration& lacking);
 
   // Running.
+  Result<Ticket> append_plain(std::span<const std::byte> record, std::uint64_t bytes);
   Result<Ticket> append_any(std::span<const std::byte> record);
   template <typename Encode>
   Result<Ticket> append_record(RecordType type, std::uint64_t payload_bytes, const Encode& encode);
   Result<Ticket> append_configuration(std::span<const std::byte> configuration);
   Result<std::byte*> place_for(RecordType type, std::uint64_t payload_bytes);
   template <typename Encode>
-  Ticket put_record(RecordType type, std::uint64_t payload_bytes, std::byte* to, bool plain,
+  Ticket put_record(RecordType type, std::uint64_t payload_bytes, std::byte* to,
                     const Encode& encode);
   Result<std::byte*> make_room(std::uint64_t bytes);
   RecordHeader header_of_next(RecordType type, std::uint64_t payload_bytes) const {
@@ -199,8 +200,12 @@ class ReplicatedLog {
   Result<Boundary> known_head(Lsn lsn, const Deadline& deadline);
   Result<void> write_head(const Boundary& head, const std::optional<Deadline>& until);
   void move_head(const Boundary& head);
+  bool gathers();
   void offer();
   void offer_now();
+  void offer_to(Replica& replica, bool look);
+  bool offer_alone(const Staging::Run& record);
+  void offer_record(Lsn at, std::byte* data, std::uint64_t bytes);
   bool drifted() const;
   void pump(const std::optional<Deadline>& until = std::nullopt);
   void look_at_connections(Nanoseconds sleep);
@@ -314,46 +319,44 @@ inline void clear_last_word(std::uint64_t payload_bytes, std::byte* to) {
   store(to + record_bytes(payload_bytes) - sizeof(std::uint64_t), std::uint64_t{0});
 }
 
+/// Whether the record that was appended gathers with the next one: each replica has an answer due.
+/// Now and then that is looked at anew.
+inline bool ReplicatedLog::gathers() {
+  if (tail_ >= gather_until_ || (offers_ + 1) % kOffersPerClock == 0) return false;
+  ++offers_;
+  return true;
+}
+
 /// After an append: sends unless it is worth gathering more.
 inline void ReplicatedLog::offer() {
-  if (tail_ < gather_until_ && (offers_ + 1) % kOffersPerClock != 0) {
-    ++offers_;
-  } else {
-    offer_now();
-  }
+  if (!gathers()) offer_now();
 }
 
-/// Makes the next record, in the room that it was given. `encode` writes it and returns its
-/// checksum; `plain`: see plain_until_.
-template <typename Encode>
-inline Ticket ReplicatedLog::put_record(RecordType type, std::uint64_t payload_bytes, std::byte* to,
-                                        bool plain, const Encode& encode) {
-  const std::uint64_t bytes = record_bytes(payload_bytes);
-  const Ticket ticket{tail_, Lsn{tail_.value + bytes}, next_index_, writer_};
-  last_crc_ = encode(header_of_next(type, payload_bytes), to);
-  last_epoch_ = epoch_;
-  const Lsn next = plain ? ticket.end : next_place(ticket.end, anchor_.ring_bytes);
-  staging_.commit(tail_, bytes, next);
-  tail_ = next;
-  if (type == RecordType::Data) ++next_index_;
-  if (!plain) boundaries_.note(tail_boundary());
-  return ticket;
+/// A record that plain_until_ and plain_bytes_max_ allow, where staging has room. The one before
+/// was of this epoch.
+inline Result<Ticket> ReplicatedLog::append_plain(std::span<const std::byte> record,
+                                                  std::uint64_t bytes) {
+  const Lsn at = tail_;
+  const Lsn end{at.value + bytes};
+  Result<Ticket> appended(Ticket{at, end, next_index_, writer_});
+  std::byte* const to = staging_.place();
+  clear_last_word(record.size(), to);
+  last_crc_ = encode_short_record(header_of_next(RecordType::Data, record.size()), record, to);
+  staging_.commit_in_room(at, bytes);
+  tail_ = end;
+  ++next_index_;
+  if (!gathers()) offer_record(at, to, bytes);
+  return appended;
 }
 
-inline Result<Ticket> ReplicatedLog::append(std::span<const std::byte> record) {
+[[gnu::always_inline]] inline Result<Ticket> ReplicatedLog::append(
+    std::span<const std::byte> record) {
   const std::uint64_t bytes = record_bytes(record.size());
-  std::byte* const to = staging_.room_for(bytes);
   if (record.size() - 1 >= plain_bytes_max_ || tail_.value + bytes > plain_until_.value ||
-      to == nullptr) {
+      bytes > staging_.room()) [[unlikely]] {
     return append_any(record);
   }
-  const Ticket ticket = put_record(RecordType::Data, record.size(), to, true,
-                                   [&](const RecordHeader& header, std::byte* at) {
-                                     clear_last_word(record.size(), at);
-                                     return encode_short_record(header, record, at);
-                                   });
-  offer();
-  return ticket;
+  return append_plain(record, bytes);
 }
 
 }  // namespace perdure::log

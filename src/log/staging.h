@@ -39,6 +39,18 @@ class Staging {
   bool has_room(std::size_t length, std::uint64_t records) {
     return kSlots - (next_slot_ - first_slot_) >= records && reserve(length) != nullptr;
   }
+  /// How much reserve gives without a longer look, and where.
+  std::size_t room() const { return room_; }
+  std::byte* place() const { return memory_ + write_at_; }
+  /// commit of what is there, at most room() bytes, and reaches to the next record.
+  void commit_in_room(Lsn lsn, std::size_t length) {
+    end_ = Lsn{lsn.value + length};
+    slots_[next_slot_ & kSlotMask] = {lsn.value, static_cast<std::uint32_t>(write_at_ / kUnitBytes),
+                                      static_cast<std::uint32_t>(length)};
+    ++next_slot_;
+    write_at_ += length;
+    room_ -= length;
+  }
   /// Makes the reserved bytes the record at `lsn`. Records come in order of LSN; the next one
   /// begins at `next`, which of a pad, of whose payload nothing is sent, is far behind its bytes.
   void commit(Lsn lsn, std::size_t length, Lsn next) {

@@ -191,7 +191,10 @@ inline void Requester::fill_in(const InFlight& started, const CompiledRequest& c
 
 Result<std::uint64_t> Requester::begin(std::size_t method, std::span<const UpdateItem> items) {
   PERDURE_ASSERT(method < methods_.size());
-  if (const std::uint64_t sent = begin_common(method, items); sent != 0) return sent;
+  if (items.size() == 1 || items.size() == 2) {
+    const UpdateItem* const word = items.size() == 2 ? &items[1] : nullptr;
+    if (const std::uint64_t sent = begin_common(method, items[0], word); sent != 0) return sent;
+  }
   if (failure_) return Error{ErrorCode::Disconnected, failure_->message};
   if (begun_ - resolved_ == options_.updates_max) {
     return Error{ErrorCode::QueueFull, "too many updates in flight"};
@@ -206,6 +209,7 @@ Result<std::uint64_t> Requester::begin(std::size_t method, std::span<const Updat
   started.messages_before = messages_begun_;
   started.completed = 0;
   if (!acceptable(compiled, items)) return refusal(compiled, items);
+  common_room_ = 0;
   fabric::WorkRequest* request = started.ready.data();
   for (const CompiledRequest& each : compiled.requests) {
     fill_in(started, each, items, *request++);
@@ -219,9 +223,23 @@ Result<std::uint64_t> Requester::begin(std::size_t method, std::span<const Updat
   begun_ = number;
   // An error while posting surfaces at the next poll: from here on the outcome is unknown.
   if (posting_ == number) {
-    if (auto advanced = advance(); !advanced) failure_ = advanced.error();
+    if (auto advanced = advance(); !advanced) fail(advanced.error());
   }
   return number;
+}
+
+/// What limits common updates, looked at anew. False: none can be begun now.
+bool Requester::find_room() {
+  if (failure_ || posting_ != begun_ + 1) return false;
+  const std::uint64_t allowed = messages_allowed();
+  common_room_ = std::min(options_.updates_max - (begun_ - resolved_),
+                          allowed - std::min(allowed, messages_begun_));
+  return common_room_ != 0;
+}
+
+void Requester::fail(Error error) {
+  failure_ = std::move(error);
+  common_room_ = 0;
 }
 
 Result<std::uint64_t> Requester::begin_probe(Probe probe) {
@@ -273,19 +291,19 @@ Result<void> Requester::poll() {
   const std::size_t count = endpoint_.poll(completions_);
   for (std::size_t index = 0; index < count; ++index) {
     if (auto taken = take(completions_[index]); !taken) {
-      failure_ = taken.error();
+      fail(taken.error());
       return *failure_;
     }
   }
   if (options_.acks.data != nullptr) {
     if (auto taken = take_written_ack(); !taken) {
-      failure_ = taken.error();
+      fail(taken.error());
       return *failure_;
     }
   }
   if (posting_ <= begun_) {
     if (auto advanced = advance(); !advanced) {
-      failure_ = advanced.error();
+      fail(advanced.error());
       return *failure_;
     }
   }
@@ -297,7 +315,7 @@ Result<void> Requester::poll() {
   }
   if (count == 0 && acks_reposted_ < acks_taken_) (void)repost_ack();  // fails if lost: see below
   if (count == 0 && !endpoint_.connected()) {
-    failure_ = Error{ErrorCode::OutcomeUnknown, "the connection to the peer was lost"};
+    fail({ErrorCode::OutcomeUnknown, "the connection to the peer was lost"});
     return *failure_;
   }
   return {};

@@ -111,8 +111,9 @@ class Requester {
   Result<std::uint64_t> begin(std::size_t method, std::span<const UpdateItem> items);
 
   /// The same for the commonest updates, in the caller: one message, or one WRITE and its flush,
-  /// which can be posted at once. 0: it is not that, or something is wrong, and nothing was done.
-  std::uint64_t begin_common(std::size_t method, std::span<const UpdateItem> items);
+  /// which can be posted at once. `word`: the second item; null: there is none. 0: it is not that,
+  /// or something is wrong, and nothing was done.
+  std::uint64_t begin_common(std::size_t method, const UpdateItem& first, const UpdateItem* word);
 
   /// The same for a probe, which counts as an update. Requires Options::probes, for write probes a
   /// probe line.
@@ -175,12 +176,12 @@ class Requester {
 
   /// One update in flight.
   struct InFlight {
-    const CompiledMethod* method = nullptr;
-    std::span<fabric::WorkRequest> ready;  // of that method
-    std::size_t burst = 0;                 // the next one to post
-    std::size_t posted = 0;                // work requests that are posted
-    std::uint64_t messages_before = 0;     // of all updates before it
-    std::uint64_t completed = 0;           // bits: CompiledRequest::awaited
+    const CompiledMethod* method = nullptr;  // nothing: these are others than before
+    std::span<fabric::WorkRequest> ready;    // of that method
+    std::size_t burst = 0;                   // the next one to post
+    std::size_t posted = 0;                  // work requests that are posted
+    std::uint64_t messages_before = 0;       // of all updates before it
+    std::uint64_t completed = 0;             // bits: CompiledRequest::awaited
     /// By method: its work requests as they go out, but for what an update brings.
     std::vector<std::vector<fabric::WorkRequest>> requests;
   };
@@ -220,9 +221,11 @@ class Requester {
                                     std::byte* buffer) const;
   void fill_in(const InFlight& started, const CompiledRequest& compiled,
                std::span<const UpdateItem> items, fabric::WorkRequest& request);
-  bool fill_in_message(const CompiledMessage& message, std::span<const UpdateItem> items,
-                       fabric::WorkRequest& request);
-  bool fill_in_write(std::span<const UpdateItem> items, std::span<fabric::WorkRequest> requests);
+  bool fill_in_message(const CompiledMessage& message, const UpdateItem& first,
+                       const UpdateItem* word, fabric::WorkRequest& request);
+  bool fill_in_write(const UpdateItem& item, std::span<fabric::WorkRequest> requests);
+  bool find_room();
+  void fail(Error error);
   void post_common(InFlight& started);
   void write_message(const InFlight& started, const CompiledRequest& compiled,
                      std::span<const UpdateItem> items, fabric::WorkRequest& request);
@@ -266,6 +269,9 @@ class Requester {
   std::uint64_t begun_ = 0;
   std::uint64_t resolved_ = 0;
   std::uint64_t posting_ = 1;  // the update that may post: all before it have posted everything
+  /// So many common updates can be begun at least: all before have posted everything, there is room
+  /// for them and, if they are messages, a receive buffer for each. See find_room.
+  std::uint64_t common_room_ = 0;
   std::uint64_t messages_begun_ = 0;  // of all updates so far; counters_.messages are posted
   std::uint64_t messages_acknowledged_ = 0;
   /// By sequence of a message, modulo a power of two: bytes that all WRITE_WITH_IMMs up to it
@@ -300,11 +306,9 @@ inline void Requester::note_length(std::uint64_t sequence) {
 }
 
 /// The same as fill_in for a method that is one message. False: these items do not go this way.
-inline bool Requester::fill_in_message(const CompiledMessage& message,
-                                       std::span<const UpdateItem> items,
-                                       fabric::WorkRequest& request) {
-  if (items.size() != message.items) return false;
-  const UpdateItem& first = items[0];
+inline bool Requester::fill_in_message(const CompiledMessage& message, const UpdateItem& first,
+                                       const UpdateItem* word, fabric::WorkRequest& request) {
+  if (message.items != (word == nullptr ? 1 : 2)) return false;
   std::uint64_t payload = first.data.length;
   if (payload - 1 >= message.first_bytes_max || first.at > options_.remote.length - payload) {
     return false;
@@ -314,26 +318,24 @@ inline bool Requester::fill_in_message(const CompiledMessage& message,
   request.segments[1] = first.data;
   constexpr std::size_t kOne = kMessageHeaderBytes + kMessageEntryBytes;
   constexpr std::size_t kTwo = kOne + kMessageEntryBytes;
-  if (items.size() == 2) {
-    const UpdateItem& word = items[1];
-    if (!inside_pool(word) || !is_word(word)) return false;
-    put_entry(buffer, 1, {word.at, sizeof(std::uint64_t), message.actions[1]});
-    request.segments[2] = word.data;
+  if (word != nullptr) {
+    if (!inside_pool(*word) || !is_word(*word)) return false;
+    put_entry(buffer, 1, {word->at, sizeof(std::uint64_t), message.actions[1]});
+    request.segments[2] = word->data;
     payload += sizeof(std::uint64_t);
   }
   put_header(buffer, message.head, messages_begun_ + 1, static_cast<std::uint32_t>(payload),
              options_.session);
-  const bool one = items.size() == 1;
-  request.segments[0].length = one ? kOne : kTwo;
-  store(buffer, one ? crc32c_of<kOne - 4>(buffer + 4) : crc32c_of<kTwo - 4>(buffer + 4));
+  request.segments[0].length = word == nullptr ? kOne : kTwo;
+  store(buffer,
+        word == nullptr ? crc32c_of<kOne - 4>(buffer + 4) : crc32c_of<kTwo - 4>(buffer + 4));
   return true;
 }
 
 /// The same as fill_in for a method that is one WRITE, with or without its flush.
-inline bool Requester::fill_in_write(std::span<const UpdateItem> items,
+inline bool Requester::fill_in_write(const UpdateItem& item,
                                      std::span<fabric::WorkRequest> requests) {
-  const UpdateItem& item = items[0];
-  if (items.size() != 1 || !inside_pool(item)) return false;
+  if (!inside_pool(item)) return false;
   requests[0].remote_offset = item.at;
   requests[0].segments[0] = item.data;
   if (requests.size() == 1) return true;
@@ -351,44 +353,47 @@ inline bool Requester::fill_in_write(std::span<const UpdateItem> items,
 /// The same as advance for a common update, all of which may go.
 inline void Requester::post_common(InFlight& started) {
   const auto taken = endpoint_.post(started.ready);
-  if (!taken) {
-    failure_ = taken.error();
-  } else if (*taken != 0) {
-    started.posted = *taken;
+  if (!taken) [[unlikely]]
+    return fail(taken.error());
+  started.posted = *taken;
+  if (*taken != 0) {
     ++counters_.posts;
     counters_.requests += *taken;
     counters_.messages = messages_begun_;
-    if (*taken < started.ready.size()) return;
-    started.burst = 1;
-    ++posting_;
+    if (*taken == started.ready.size()) [[likely]] {
+      started.burst = 1;
+      ++posting_;
+      return;
+    }
   }
+  started.burst = 0;
+  common_room_ = 0;
 }
 
-inline std::uint64_t Requester::begin_common(std::size_t method,
-                                             std::span<const UpdateItem> items) {
+inline std::uint64_t Requester::begin_common(std::size_t method, const UpdateItem& first,
+                                             const UpdateItem* word) {
   const CompiledMethod& compiled = methods_[method];
+  if (common_room_ == 0 && !find_room()) return 0;
   const std::uint64_t number = begun_ + 1;
-  if (compiled.common == CommonUpdate::None || posting_ != number ||
-      begun_ - resolved_ == options_.updates_max || failure_) {
-    return 0;
-  }
   InFlight& started = update(number);
-  started.ready = started.requests[method];
+  if (started.method != &compiled) [[unlikely]] {
+    started.method = &compiled;
+    started.ready = started.requests[method];
+  }
   if (compiled.common == CommonUpdate::Message) {
-    if (messages_begun_ >= messages_allowed() ||
-        !fill_in_message(compiled.one_message, items, started.ready[0])) {
+    if (!fill_in_message(compiled.one_message, first, word, started.ready[0])) return 0;
+    started.messages_before = messages_begun_;
+    note_length(++messages_begun_);
+  } else {
+    if (compiled.common == CommonUpdate::None || word != nullptr ||
+        !fill_in_write(first, started.ready)) {
       return 0;
     }
-  } else if (!fill_in_write(items, started.ready)) {
-    return 0;
+    started.messages_before = messages_begun_;
   }
-  started.method = &compiled;
-  started.burst = 0;
-  started.posted = 0;
-  started.messages_before = messages_begun_;
   started.completed = 0;
-  if (compiled.common == CommonUpdate::Message) note_length(++messages_begun_);
   begun_ = number;
+  --common_room_;
   post_common(started);
   return number;
 }

@@ -50,9 +50,10 @@ Result<std::uint64_t> Requester::begin_request(MessageKind kind, std::span<const
   requested_[requests_begun_++ & slot_mask_] = {number, header.sequence, header.message, reply};
   messages_begun_ += compiled.messages();
   begun_ = number;
+  common_room_ = 0;
   if (posting_ == number) {
     // As in begin: an error surfaces at the next poll.
-    if (auto advanced = advance(); !advanced) failure_ = advanced.error();
+    if (auto advanced = advance(); !advanced) fail(advanced.error());
   }
   return number;
 }

@@ -111,6 +111,7 @@ void Requester::make_room_for_lengths() {
 void Requester::make_ready() {
   const std::size_t bytes_per_update = message_bytes_.size() / updates_.size();
   for (std::size_t slot = 0; slot < updates_.size(); ++slot) {
+    updates_[slot].method = nullptr;
     auto& requests = updates_[slot].requests;
     requests.assign(methods_.size(), {});
     for (std::size_t index = 0; index < methods_.size(); ++index) {

@@ -107,7 +107,7 @@ Result<RemotePool::Begun> RemotePool::begin(const Range& range) {
                                    {memory_.data() + range.at, range.length, link_->memory.get()}};
     // With nothing in flight nothing can be overtaken.
     if (session.idle() && range.length <= session.range_bytes_max()) {
-      const std::uint64_t number = session.begin_common({&item, 1});
+      const std::uint64_t number = session.begin_common(item);
       if (number != 0) return Begun{links_, number};
     }
     const client::Ranges epoch(&item, 1);

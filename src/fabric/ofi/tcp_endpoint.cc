@@ -202,7 +202,7 @@ Result<void> TcpEndpoint::wait_connected(Deadline deadline) {
 /// nothing was done.
 inline bool TcpEndpoint::post_message(const WorkRequest& message) {
   if (message.opcode != Opcode::Send || message.segment_count > kSegmentsMax || message.fenced ||
-      requests_.full()) {
+      !requests_.has_room()) {
     return false;
   }
   std::array<iovec, kSegmentsMax> pieces;
@@ -211,13 +211,11 @@ inline bool TcpEndpoint::post_message(const WorkRequest& message) {
   const bool copied = length <= inject_bytes_max_;
   void* tag = request_tag(requests_.issue_index());
   const bool asked = requests_.push_issued(message, copied);
-  fi_msg given{};
-  given.msg_iov = pieces.data();
-  given.iov_count = message.segment_count;
-  given.context = tag;
+  const fi_msg given{pieces.data(), nullptr, message.segment_count, 0, tag, 0};
   const auto returned =
       ::fi_sendmsg(endpoint_.get(), &given, (copied ? FI_INJECT : 0) | (asked ? FI_COMPLETION : 0));
-  if (returned != 0) lose(libfabric().strerror(static_cast<int>(-returned)));
+  if (returned != 0) [[unlikely]]
+    lose_by(returned);
   return true;
 }
 
@@ -225,7 +223,7 @@ inline bool TcpEndpoint::post_message(const WorkRequest& message) {
 inline bool TcpEndpoint::post_access(const WorkRequest& request) {
   const bool reads = request.opcode == Opcode::Read;
   if ((!reads && request.opcode != Opcode::Write) || request.segment_count > kSegmentsMax ||
-      request.fenced || requests_.full()) {
+      request.fenced || !requests_.has_room()) {
     return false;
   }
   std::array<iovec, kSegmentsMax> pieces;
@@ -236,17 +234,24 @@ inline bool TcpEndpoint::post_access(const WorkRequest& request) {
   const bool asked = requests_.push_issued(request, copied);
   const auto returned =
       access(request, pieces, length, tag, (copied ? FI_INJECT : 0) | (asked ? FI_COMPLETION : 0));
-  if (returned != 0) lose(libfabric().strerror(static_cast<int>(-returned)));
+  if (returned != 0) [[unlikely]]
+    lose_by(returned);
   return true;
 }
 
-/// What is common goes to the provider at once, with few questions; the rest by post_any.
+/// A message alone goes to the provider at once, with few questions; anything else by post_several.
 Result<std::size_t> TcpEndpoint::post(std::span<const WorkRequest> requests) {
-  if (lost_) return Error{ErrorCode::Disconnected, "post: the connection is down"};
-  const bool at_once = !requests_.anything_held();
-  if (requests.size() == 1 && at_once && (post_message(requests[0]) || post_access(requests[0]))) {
+  if (requests.size() == 1 && !lost_ && !requests_.anything_held() && post_message(requests[0]))
+      [[likely]] {
     return std::size_t{1};
   }
+  return post_several(requests);
+}
+
+/// WRITEs and READs go at once as well; the rest by post_any.
+Result<std::size_t> TcpEndpoint::post_several(std::span<const WorkRequest> requests) {
+  if (lost_) return Error{ErrorCode::Disconnected, "post: the connection is down"};
+  const bool at_once = !requests_.anything_held();
   const bool several =
       requests.size() > 1 || (!requests.empty() && requests[0].opcode == Opcode::WriteImm);
   const Cork cork(several ? socket_ : -1);
@@ -308,7 +313,7 @@ bool TcpEndpoint::issue(const WorkRequest& request) {
   }
   if (returned == 0) return true;
   // The provider queues without a limit of its own, so this is lack of memory or a closed socket.
-  lose(libfabric().strerror(static_cast<int>(-returned)));
+  lose_by(returned);
   return false;
 }
 
@@ -449,6 +454,11 @@ bool TcpEndpoint::peer_left() {
 
 void TcpEndpoint::disconnect() {
   if (!lost_) lose("");
+}
+
+/// Because the provider said so.
+void TcpEndpoint::lose_by(std::int64_t returned) {
+  lose(libfabric().strerror(static_cast<int>(-returned)));
 }
 
 /// The connection is down. What arrived before that is delivered first; then all that is in flight

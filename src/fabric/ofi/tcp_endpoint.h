@@ -46,6 +46,7 @@ class TcpEndpoint final : public Endpoint {
   Result<void> wait_connected(Deadline deadline);
   bool post_message(const WorkRequest& message);
   bool post_access(const WorkRequest& request);
+  Result<std::size_t> post_several(std::span<const WorkRequest> requests);
   Result<std::size_t> post_any(std::span<const WorkRequest> requests);
   bool issue(const WorkRequest& request);
   bool issue_held();
@@ -58,6 +59,7 @@ class TcpEndpoint final : public Endpoint {
   std::size_t report(std::span<Completion> completions);
   bool peer_left();
   void lose(const std::string& reason);
+  void lose_by(std::int64_t returned);
   void find_socket();
   void drain();
 

@@ -20,17 +20,24 @@ class TcpRequestRing final : public RequestRing<RequestSlot> {
   bool reads_in_flight() const { return reads_ > 0; }
 
   /// Whether the provider must be asked for a completion of the next request to issue.
-  bool wants_confirmation(bool copied) const { return asks(slot(issue_index()), copied); }
+  bool wants_confirmation(bool copied) const {
+    const RequestSlot& next = slot(issue_index());
+    return asks(next.opcode, next.signalled, copied);
+  }
 
   /// The next request went to the provider. `asked`: it will be confirmed.
-  void mark_issued(bool copied, bool asked) { count(issue_next(), copied, asked); }
+  void mark_issued(bool copied, bool asked) {
+    RequestSlot& issued = issue_next();
+    issued.early = copied;
+    count(issued.opcode, copied, asked);
+  }
 
   /// Takes in a request that goes to the provider at once; returns whether it must be confirmed.
-  /// Requires !full(), !anything_held().
+  /// Requires has_room(), !anything_held().
   bool push_issued(const WorkRequest& request, bool copied) {
-    RequestSlot& pushed = RequestRing::push_issued(request);
-    const bool asked = asks(pushed, copied);
-    count(pushed, copied, asked);
+    const bool asked = asks(request.opcode, request.signalled, copied);
+    RequestRing::push_issued(request, copied);
+    count(request.opcode, copied, asked);
     return asked;
   }
 
@@ -49,14 +56,13 @@ class TcpRequestRing final : public RequestRing<RequestSlot> {
   }
 
  private:
-  bool asks(const RequestSlot& next, bool copied) const {
-    if (next.opcode == Opcode::Read) return true;
-    if (next.signalled && (!copied || uncopied_ > 0)) return true;
+  bool asks(Opcode opcode, bool signalled, bool copied) const {
+    if (opcode == Opcode::Read) return true;
+    if (signalled && (!copied || uncopied_ > 0)) return true;
     return unasked_ + 1 >= unasked_max_;
   }
-  void count(RequestSlot& issued, bool copied, bool asked) {
-    issued.early = copied;
-    if (issued.opcode == Opcode::Read) {
+  void count(Opcode opcode, bool copied, bool asked) {
+    if (opcode == Opcode::Read) {
       ++reads_;
     } else if (!copied) {
       ++uncopied_;
