@@ -1,0 +1,135 @@
+// The port for Redis's clients under clients that do it no good.
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "core/clock.h"
+#include "kv_process.h"
+
+namespace perdure::kv_test {
+namespace {
+
+class RespPort : public testing::Test {
+ protected:
+  void serve(std::vector<std::string> more) {
+    server_ = KvProcess::serving(directory_.path() + "/kv.pool", std::move(more));
+  }
+  std::string address() const { return server_->address("resp"); }
+  /// A number that INFO shows.
+  static long shown(RespClient& client, const std::string& name) {
+    const std::string text = client.ask({"INFO"}).text;
+    const std::size_t at = text.find(name + ":");
+    return at == std::string::npos ? -1 : std::stol(text.substr(at + name.size() + 1));
+  }
+
+  const test::TestDirectory directory_{"/dev/shm"};
+  std::unique_ptr<KvProcess> server_;
+};
+
+TEST_F(RespPort, WhatIsNoRequestEndsItsConnectionAndNoOther) {
+  serve({"--size", "8MiB"});
+  RespClient other(address());
+  const std::string before = RespClient::encoded({"SET", "a", "1"});
+  const std::string broken[] = {"*1\r\n$-1\r\n",        "*1\r\n:1\r\n",       "*x\r\n",
+                                "*1\r\n$2\r\nabc\r\n",  "*1\r\n$1048577\r\n", "*4097\r\n",
+                                std::string(5000, 'x'), "get \"a\r\n"};
+  for (const std::string& bytes : broken) {
+    RespClient client(address());
+    ASSERT_TRUE(client.say(before + bytes + before));
+    EXPECT_EQ(client.hear(), status("OK"));  // what came before is executed
+    const Reply error = client.hear();
+    EXPECT_EQ(error.kind, '-') << bytes.substr(0, 20);
+    EXPECT_EQ(error.text.substr(0, 19), "ERR Protocol error:") << error.text;
+    EXPECT_TRUE(client.closed()) << bytes.substr(0, 20);
+    EXPECT_EQ(other.ask({"GET", "a"}), bulk("1"));
+  }
+  EXPECT_EQ(shown(other, "protocol_errors"), static_cast<long>(std::size(broken)));
+  // What is a request, and is refused, ends nothing.
+  EXPECT_EQ(other.ask({"SET", std::string(513, 'k'), "v"}).kind, '-');
+  EXPECT_EQ(other.ask({"SELECT", "1"}).kind, '-');
+  EXPECT_EQ(other.ask({"SCAN", "x"}), (Reply{'-', false, "ERR invalid cursor", {}}));
+  EXPECT_EQ(other.ask({"GET", std::string(513, 'k')}), null());
+  EXPECT_EQ(other.ask({"PING"}), status("PONG"));
+  EXPECT_EQ(other.ask({"QUIT"}), status("OK"));
+  EXPECT_TRUE(other.closed());
+}
+
+TEST_F(RespPort, HalfARequestAndThenSilenceIsCutOff) {
+  serve({"--size", "8MiB", "--stall-timeout", "1"});
+  RespClient half(address());
+  RespClient quiet(address());
+  ASSERT_TRUE(half.say("*2\r\n$3\r\nGET\r\n$1"));
+  RespClient other(address());
+  EXPECT_EQ(other.ask({"SET", "a", "1"}), status("OK"));  // nobody waits for it
+  EXPECT_TRUE(half.closed());
+  EXPECT_EQ(shown(other, "stalled_connections"), 1);
+  EXPECT_EQ(quiet.ask({"GET", "a"}), bulk("1"));  // silence between requests is none of that
+}
+
+TEST_F(RespPort, OneThatDoesNotReadHoldsUpNobodyAndIsCutOff) {
+  serve({"--size", "16MiB", "--stall-timeout", "1"});
+  RespClient deaf(address());
+  RespClient other(address());
+  const std::string large(1024 * 1024, 'v');
+  ASSERT_EQ(other.ask({"SET", "large", large}), status("OK"));
+  std::string requests;
+  for (int each = 0; each < 200; ++each) requests += RespClient::encoded({"GET", "large"});
+  ASSERT_TRUE(deaf.say(requests));
+  const Deadline deadline = Deadline::after(std::chrono::seconds(60));
+  while (shown(other, "stalled_connections") == 0 && !deadline.passed()) {
+    ASSERT_EQ(other.ask({"GET", "large"}), bulk(large));
+  }
+  EXPECT_EQ(shown(other, "stalled_connections"), 1);
+}
+
+TEST_F(RespPort, TooManyClientsAreToldSo) {
+  serve({"--size", "8MiB", "--connections-max", "2"});
+  RespClient first(address());
+  RespClient second(address());
+  ASSERT_EQ(first.ask({"PING"}), status("PONG"));
+  ASSERT_EQ(second.ask({"PING"}), status("PONG"));
+  {
+    RespClient third(address());
+    EXPECT_EQ(third.hear(), (Reply{'-', false, "ERR max number of clients reached", {}}));
+    EXPECT_TRUE(third.closed());
+  }
+  EXPECT_EQ(second.ask({"QUIT"}), status("OK"));
+  EXPECT_TRUE(second.closed());
+  EXPECT_EQ(shown(first, "rejected_connections"), 1);
+}
+
+TEST_F(RespPort, AFullStoreSaysSoAndLosesNothing) {
+  serve({"--size", "1MiB", "--value-max", "64KiB"});
+  RespClient client(address());
+  const std::string value(2000, 'f');
+  int stored = 0;
+  Reply reply = status("OK");
+  for (; stored < 2000 && reply == status("OK"); ++stored) {
+    reply = client.ask({"SET", std::to_string(stored), value});
+  }
+  --stored;
+  EXPECT_EQ(reply.kind, '-');
+  EXPECT_EQ(reply.text.substr(0, 4), "OOM ") << reply.text;
+  EXPECT_GT(stored, 200);
+  for (int each = 0; each < stored; ++each) {
+    ASSERT_EQ(client.ask({"GET", std::to_string(each)}), bulk(value)) << each;
+  }
+  EXPECT_EQ(client.ask({"DBSIZE"}), number(stored));
+  EXPECT_EQ(client.ask({"DEL", "0", "1"}), number(2));
+  EXPECT_EQ(client.ask({"SET", "again", value}), status("OK"));
+}
+
+TEST_F(RespPort, AnAnswerIsNoLargerThanItsLimit) {
+  serve({"--size", "16MiB"});
+  RespClient client(address());
+  ASSERT_EQ(client.ask({"SET", "large", std::string(1024 * 1024, 'v')}), status("OK"));
+  std::vector<std::string> words(100, "large");
+  words.front() = "MGET";
+  EXPECT_EQ(client.ask(words).kind, '-');
+  words.resize(20);
+  EXPECT_EQ(client.ask(words).elements.size(), 19u);
+  EXPECT_EQ(client.ask({"PING"}), status("PONG"));
+}
+
+}  // namespace
+}  // namespace perdure::kv_test
