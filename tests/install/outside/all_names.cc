@@ -178,6 +178,7 @@ void name_rpc() {
   name(&RpcServer::status);
   name(&RpcClient::open);
   name(&RpcClient::call);
+  name(&RpcClient::cancel);
   name(&RpcClient::wait);
   name(&RpcClient::reply);
   name(&RpcClient::query);
@@ -225,5 +226,5 @@ int main() {
   name_life<RpcServer>();
   name_life<RpcClient>();
   name_life<KvClient>();
-  std::cout << (named == 143 ? "all" : "not all") << '\n';
+  std::cout << (named == 145 ? "all" : "not all") << '\n';
 }
