@@ -223,7 +223,7 @@ Check check_write_cache(const InspectedHost& inspected) {
     find_write_cache(inspected, drive, check);
   }
   if (medium.is_virtual && !medium.drives.empty()) {
-    check.evidence.push_back(std::string(pmem::why_it_counts_as_virtual()));
+    check.evidence.emplace_back(pmem::why_it_counts_as_virtual());
     check.find(
         Verdict::Advice,
         "these are drives of a virtual machine: what a flush of them is worth its host decides",
