@@ -78,8 +78,8 @@ Result<void> DurableSession::open(const control::SessionRequest& request) {
     PERDURE_TRY_VOID(come_within_a_step(request));
     opened = peer_->open_session(request, deadline());
   }
-  PERDURE_TRY(connection, std::move(opened));
-  connection_ = std::move(connection);
+  if (!opened.ok()) return opened.error();
+  connection_ = std::move(*opened);
   if (connection_->message_bytes_max <= 2 * kMessageOverheadBytes) {
     return Error{ErrorCode::ProtocolError,
                  fmt::format("{} offers messages of {} bytes", peer_->name(),
