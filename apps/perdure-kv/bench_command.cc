@@ -24,7 +24,7 @@ to 100 records. One client, one operation in flight.
 
 examples:
   perdure-kv bench
-      A to F, at sizes that take less than two minutes
+      A to F, at the small sizes
   perdure-kv bench --workload a --full --format json
       50,000 records of 4 KiB, 300,000 operations)";
 
