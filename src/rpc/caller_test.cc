@@ -535,7 +535,12 @@ TEST(RpcRequests, NonsenseIsRefused) {
   EXPECT_TRUE(decoded.cut && decoded.replies.at(0).bytes.empty());
   store(collected.data() + kCollectHeadBytes + 12, std::uint32_t{0});  // it says it is cut
   EXPECT_EQ(decode_collected(collected, decoded).code(), ErrorCode::ProtocolError);
+  collected.resize(collected.size() + 6);
+  store(collected.data() + kCollectHeadBytes + 12, std::uint32_t{6});  // and lacks padding only
+  EXPECT_EQ(decode_collected(collected, decoded).code(), ErrorCode::ProtocolError);
   store(collected.data() + 20, std::uint32_t{0});
+  ASSERT_TRUE(decode_collected(collected, decoded).ok());
+  EXPECT_EQ(decoded.replies.at(0).bytes.size(), 6u);
   store(collected.data() + 16, std::uint32_t{2});
   EXPECT_EQ(decode_collected(collected, decoded).code(), ErrorCode::ProtocolError);
 }

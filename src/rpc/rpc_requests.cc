@@ -69,15 +69,15 @@ Result<void> decode_collected(std::span<const std::byte> bytes, Collected& into)
     CollectedReply reply;
     reply.head = decode_reply_head(bytes.data());
     bytes = bytes.subspan(kReplyHeadBytes);
-    const std::uint64_t taken = round_up(std::uint64_t{reply.head.bytes}, kReplyAlignment);
     const bool cut = index + 1 == count && (flags & kCollectCut) != 0;
-    if (cut ? taken <= bytes.size() : taken > bytes.size()) {
+    if (cut != (reply.head.bytes > bytes.size())) {
       return nonsense("replies that are cut short, or not as they say");
     }
     reply.bytes = cut ? bytes : bytes.first(reply.head.bytes);
     into.replies.push_back(reply);
     into.cut = cut;
-    bytes = bytes.subspan(cut ? bytes.size() : taken);
+    const std::uint64_t taken = round_up(std::uint64_t{reply.head.bytes}, kReplyAlignment);
+    bytes = bytes.subspan(std::min<std::uint64_t>(taken, bytes.size()));
   }
   return {};
 }
@@ -156,10 +156,10 @@ Result<std::size_t> ClientRequests::collect(persist::Request& request) {
   std::uint32_t count = 0;
   bool cut = false;
   const auto put = [&](const ReplyHead& head, std::span<const std::byte> bytes) {
-    const std::size_t taken = kReplyHeadBytes + round_up(bytes.size(), kReplyAlignment);
-    if (taken > to.size() - used) {
+    const std::size_t room = to.size() - used;
+    if (kReplyHeadBytes + bytes.size() > room) {
       // The next question begins with it, unless it is larger than any message.
-      cut = count == 0 && to.size() - used > kReplyHeadBytes;
+      cut = count == 0 && room > kReplyHeadBytes;
       if (!cut) return false;
       encode_reply_head(head, to.data() + used);
       const auto here = to.subspan(used + kReplyHeadBytes);
@@ -168,6 +168,8 @@ Result<std::size_t> ClientRequests::collect(persist::Request& request) {
       ++count;
       return false;
     }
+    const std::size_t taken =
+        std::min(room, kReplyHeadBytes + round_up(bytes.size(), kReplyAlignment));
     std::fill_n(to.begin() + static_cast<std::ptrdiff_t>(used), taken, std::byte{});
     encode_reply_head(head, to.data() + used);
     std::copy(bytes.begin(), bytes.end(), to.subspan(used + kReplyHeadBytes).begin());

@@ -22,7 +22,7 @@
 //   20    4   flags          1: the call behind `applied` is set aside; 2: the last of the replies
 //                            is larger than what is left of the message, which its first bytes fill
 //   24    ..  replies, in order: sequence u64, status u32, bytes u32, the bytes, and zeros up to a
-//             multiple of 8
+//             multiple of 8, or as many as there is room for
 //
 // Query. Request: client u64; sequence u64 of the call that must be applied before; operator u32;
 // zero u32; the payload. Reply: status u32 (0: answered; 1 + ErrorCode: what the handler said;
