@@ -155,6 +155,12 @@ Result<void> WorldServer::start_again() {
   return serve(pmem::Pool::attach(std::make_unique<pmem::LentRegion>(region_)));
 }
 
+bool WorldServer::usable() const {
+  if (!serving()) return false;
+  const auto pool = service_->describe(options_.pool);
+  return pool.ok() && pool->state == PoolStatus::Open;
+}
+
 Result<void> WorldServer::serve(Result<std::unique_ptr<pmem::Pool>> pool) {
   if (!pool.ok()) return pool.error();
   pool_uuid_ = (*pool)->uuid();

@@ -56,6 +56,9 @@ class WorldServer {
   fabric::emu::Machine& machine() { return machine_; }
   /// Whether a service runs: not after a start that failed.
   bool serving() const { return service_ != nullptr; }
+  /// Whether it serves its pool: not where the medium failed since the service started, which makes
+  /// a pool unavailable until an operator opens it again or starts the machine again.
+  bool usable() const;
   server::PeerService& service() { return *service_; }
   /// Of the pool that was attached last, or begun to be formatted.
   const pmem::Uuid& pool_uuid() const { return pool_uuid_; }

@@ -227,7 +227,7 @@ class Lives {
     for (const auto& server : servers_) {
       server->machine().starve(false);
       server->region().refuse_flushes(ErrorCode::NoSpace, 0, random_);
-      if (server->machine().powered() && server->serving() && random_.below(2) == 0) continue;
+      if (server->machine().powered() && server->usable() && random_.below(2) == 0) continue;
       const auto again = server->start_again();
       ASSERT_TRUE(again.ok()) << again.error().message;
     }
