@@ -71,7 +71,7 @@ Result<void> await_replicas(Mirror& mirror, std::chrono::milliseconds patience) 
   std::uint64_t before = 0;
   Deadline stalled = Deadline::after(patience);
   for (;;) {
-    const auto in_sync = mirror.wait_in_sync(kLook);
+    auto in_sync = mirror.wait_in_sync(kLook);
     if (in_sync.ok()) return {};
     if (in_sync.code() != ErrorCode::TimedOut && in_sync.code() != ErrorCode::QuorumLost) {
       return in_sync;
