@@ -1,11 +1,13 @@
 // perdure-kv resp: a port for Redis's clients in front of a server elsewhere.
 #include <fmt/format.h>
 
+#include "command_line/service.h"
 #include "commands.h"
 #include "core/log_message.h"
 #include "core/try.h"
 #include "port_options.h"
-#include "process.h"
+#include "server/config.h"
+#include "stop_signals.h"
 
 namespace perdure::kv_app {
 namespace {
@@ -50,16 +52,17 @@ void describe_resp(const app::Command& command, RespArguments& to) {
 
 Result<void> serve_port(const RespArguments& arguments) {
   PERDURE_TRY(stop, stop_descriptor());
-  PERDURE_TRY_VOID(log_to_stderr(arguments.log_level));
-  remove_port_file(arguments.port_file);
-  lift_descriptor_limit();
+  PERDURE_TRY(least, server::parse_severity(arguments.log_level));
+  app::log_to_stderr("perdure-kv", least);
+  app::remove_port_file(arguments.port_file);
+  app::lift_descriptor_limit();
   PERDURE_TRY(store, open_store(arguments.server, arguments.name, arguments.port));
   PERDURE_TRY(port,
               RespPort::open(port_options(arguments.port, arguments.listen, arguments.allow_remote),
                              std::move(store)));
   log_message(Severity::Info, fmt::format("clients of Redis connect to {}, the store is at {}",
                                           port->address(), arguments.server));
-  PERDURE_TRY_VOID(write_port_file(arguments.port_file, {{"resp", port->address()}}));
+  PERDURE_TRY_VOID(app::write_port_file(arguments.port_file, {{"resp", port->address()}}));
   PERDURE_TRY_VOID(port->run(stop));
   let_signals_end();
   return {};

@@ -2,12 +2,14 @@
 #include <fmt/format.h>
 #include <perdure/kv.h>
 
+#include "command_line/service.h"
 #include "commands.h"
 #include "core/byte_text.h"
 #include "core/log_message.h"
 #include "core/try.h"
 #include "port_options.h"
-#include "process.h"
+#include "server/config.h"
+#include "stop_signals.h"
 
 namespace perdure::kv_app {
 namespace {
@@ -74,9 +76,10 @@ void describe_serve(const app::Command& command, ServeArguments& to) {
 
 Result<void> serve_store(ServeArguments& arguments) {
   PERDURE_TRY(stop, stop_descriptor());
-  PERDURE_TRY_VOID(log_to_stderr(arguments.log_level));
-  remove_port_file(arguments.port_file);
-  lift_descriptor_limit();
+  PERDURE_TRY(least, server::parse_severity(arguments.log_level));
+  app::log_to_stderr("perdure-kv", least);
+  app::remove_port_file(arguments.port_file);
+  app::lift_descriptor_limit();
   KvServerOptions& options = arguments.server;
   options.value_bytes_max = arguments.value_bytes_max;
   options.keys_max = arguments.keys_max;
@@ -98,7 +101,7 @@ Result<void> serve_store(ServeArguments& arguments) {
     addresses.emplace_back("resp", port->address());
     log_message(Severity::Info, fmt::format("clients of Redis connect to {}", port->address()));
   }
-  PERDURE_TRY_VOID(write_port_file(arguments.port_file, addresses));
+  PERDURE_TRY_VOID(app::write_port_file(arguments.port_file, addresses));
   if (port != nullptr)
     PERDURE_TRY_VOID(port->run(stop));
   else

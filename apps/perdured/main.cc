@@ -1,18 +1,15 @@
 // perdured: serves pools of this machine to those who write durably to it from elsewhere.
 #include <fmt/format.h>
 #include <signal.h>
-#include <spdlog/sinks/stdout_sinks.h>
-#include <spdlog/spdlog.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <cstdio>
-#include <cstring>
-#include <fstream>
-#include <system_error>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "command_line/command_line.h"
+#include "command_line/service.h"
 #include "control/host_port.h"
 #include "control/version.h"
 #include "core/try.h"
@@ -105,39 +102,12 @@ Result<server::Config> assemble(const Arguments& arguments) {
   return config;
 }
 
-spdlog::level::level_enum level_of(Severity severity) {
-  switch (severity) {
-    case Severity::Debug: return spdlog::level::debug;
-    case Severity::Info: return spdlog::level::info;
-    case Severity::Warning: return spdlog::level::warn;
-    case Severity::Error: return spdlog::level::err;
+std::vector<std::pair<std::string, std::string>> addresses_of(const Daemon& daemon) {
+  std::vector<std::pair<std::string, std::string>> addresses{{"control", daemon.control_address()}};
+  for (const Transport transport : daemon.transports()) {
+    addresses.emplace_back(to_string(transport), daemon.data_address(transport));
   }
-  return spdlog::level::info;
-}
-
-void log_to_stderr(Severity least) {
-  auto logger = spdlog::stderr_logger_mt("perdured");
-  logger->set_level(level_of(least));
-  logger->set_pattern("%Y-%m-%dT%H:%M:%S.%e%z %l: %v");
-  set_message_callback([logger](Severity severity, const std::string& message) {
-    logger->log(level_of(severity), message);
-  });
-}
-
-/// Appears whole: a reader that waits for the file never sees half of it.
-Result<void> write_port_file(const std::string& path, const Daemon& daemon) {
-  const std::string half = path + ".part";
-  {
-    std::ofstream file(half, std::ios::trunc);
-    file << "control " << daemon.control_address() << '\n';
-    for (const Transport transport : daemon.transports()) {
-      file << to_string(transport) << ' ' << daemon.data_address(transport) << '\n';
-    }
-    file.flush();
-    if (file && std::rename(half.c_str(), path.c_str()) == 0) return {};
-  }
-  return Error{ErrorCode::SystemError, fmt::format("the port file '{}' can not be written: {}",
-                                                   path, std::generic_category().message(errno))};
+  return addresses;
 }
 
 /// Blocks the signals that main waits for, in this and all later threads: those that end the
@@ -165,8 +135,7 @@ void force_on_second(const sigset_t& signals) {
 
 Result<void> serve(const server::Config& config, const std::string& port_file,
                    const sigset_t& signals) {
-  // Whoever waits for the file must not read what an earlier daemon wrote.
-  if (!port_file.empty()) (void)std::remove(port_file.c_str());
+  app::remove_port_file(port_file);
   PERDURE_TRY(daemon, Daemon::start(config));
   log_message(Severity::Info, fmt::format("control plane at http://{}/, pools of '{}'",
                                           daemon->control_address(), config.directory));
@@ -174,7 +143,7 @@ Result<void> serve(const server::Config& config, const std::string& port_file,
     log_message(Severity::Info, fmt::format("data plane over {} at {}", to_string(transport),
                                             daemon->data_address(transport)));
   }
-  if (!port_file.empty()) PERDURE_TRY_VOID(write_port_file(port_file, *daemon));
+  PERDURE_TRY_VOID(app::write_port_file(port_file, addresses_of(*daemon)));
   int received = 0;
   while (sigwait(&signals, &received) != 0 || received == SIGUSR1) {
     if (config.fabric != server::Fabric::Emulated) continue;
@@ -187,15 +156,6 @@ Result<void> serve(const server::Config& config, const std::string& port_file,
   daemon.reset();
   log_message(Severity::Info, "closed cleanly");
   return {};
-}
-
-/// As many descriptors as the system allows: the default of 1024 is there for select(2), which is
-/// not used, and a session over tcp takes nine.
-void lift_descriptor_limit() {
-  rlimit limit{};
-  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  limit.rlim_cur = limit.rlim_max;
-  (void)::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
 int fail(int status, const Error& error) {
@@ -219,8 +179,8 @@ int run(int argc, char** argv) {
     fmt::print("the configuration is right\n");
     return 0;
   }
-  log_to_stderr(config->log_level);
-  lift_descriptor_limit();
+  app::log_to_stderr("perdured", config->log_level);
+  app::lift_descriptor_limit();
   const auto served = serve(*config, arguments.port_file, signals);
   return served.ok() ? 0 : fail(kExitFailed, served.error());
 }
