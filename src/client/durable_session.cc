@@ -94,6 +94,26 @@ Result<std::unique_ptr<fabric::Memory>> DurableSession::register_memory(
   return peer_->device().register_memory(memory, fabric::Access::Local);
 }
 
+plan::SetOptions DurableSession::set_options(const Session& session, bool tail_word) const {
+  plan::SetOptions options;
+  options.tail_word = tail_word;
+  options.primary = options_.primary;
+  options.level = options_.level;
+  options.message_bytes_max = session.message_bytes_max;
+  options.immediates = session.remote.length <= persist::kImmediateReach;
+  return options;
+}
+
+Result<void> DurableSession::check_methods(const Session& reading, bool tail_word) const {
+  ServerProfile profile = reading.pool.profile;
+  profile.receive_buffers = ReceiveBuffers::Pm;
+  profile.capabilities.native_flush = true;
+  profile.capabilities.persistent_flush = true;
+  const auto choice = plan::choose_methods(profile, set_options(reading, tail_word),
+                                           plan::default_costs(profile.transport));
+  return choice.ok() ? Result<void>() : choice.error();
+}
+
 Result<void> DurableSession::prepare(bool tail_word) {
   auto connected = connect(tail_word);
   if (!connected.ok()) close();  // a requester without methods is none
@@ -160,13 +180,8 @@ Result<void> DurableSession::plan_for(const plan::CostModel& costs) {
     expect(costs);
     return {};
   }
-  plan::SetOptions options;
-  options.tail_word = tail_word_;
-  options.primary = options_.primary;
-  options.level = options_.level;
-  options.message_bytes_max = connection_->message_bytes_max;
+  plan::SetOptions options = set_options(*connection_, tail_word_);
   options.replay = methods_.empty();
-  options.immediates = connection_->remote.length <= persist::kImmediateReach;
   PERDURE_TRY(choice, plan::choose_methods(connection_->pool.profile, options, costs));
   std::vector<Method> methods = {choice.batches.small, choice.batches.large, choice.places.small,
                                  choice.places.large};

@@ -84,6 +84,10 @@ class DurableSession {
   /// until close() it must stay, whatever has resolved: see persist::UpdateItem.
   /// Requires open.
   Result<std::unique_ptr<fabric::Memory>> register_memory(std::span<std::byte> memory);
+  /// Whether `reading`, a session that reads the same pool, leaves room for methods to write there:
+  /// before one is opened that may fence somebody. What only a session to write shows is taken to
+  /// be the best. Errors: those of plan::plan.
+  Result<void> check_methods(const Session& reading, bool tail_word) const;
   /// Measures the connection, then plans and compiles. With `tail_word` updates mostly are a range
   /// and then a word, and both go in one request.
   /// Errors: those of plan::plan, of compiling, of registration and of measure_costs; it is closed.
@@ -301,6 +305,7 @@ class DurableSession {
     persist::Requester::Reply reply;
   };
 
+  plan::SetOptions set_options(const Session& session, bool tail_word) const;
   Result<void> open_requester();
   Result<plan::CostModel> measure(Nanoseconds answer_within, const std::optional<Deadline>& until);
   void expect(const plan::CostModel& costs);

@@ -155,7 +155,12 @@ Result<void> CommittedReader::follow_state(const LogState& now) {
   }
   // In another epoch no more than what was there before is known to be in this history.
   const bool other_epoch = now.epoch != state_.epoch || now.begin != state_.begin;
+  const bool kept = is_kept(now);
   if (other_epoch) committed_ = std::min(committed_, now.begin);
+  if (returned_.lsn > now.begin && returned_.epoch < now.epoch) {
+    state_ = now;
+    return note_replaced();
+  }
   if (returned_.lsn < now.head.lsn) {
     // What was trimmed may have held no record that is wanted: a pad, a configuration.
     const std::uint64_t next_wanted = std::max(returned_.index, options_.from_index);
@@ -163,6 +168,13 @@ Result<void> CommittedReader::follow_state(const LogState& now) {
       return Error{ErrorCode::NotFound,
                    fmt::format("record {}, at {} or later, was trimmed; the log now begins at {}",
                                next_wanted, returned_.lsn.value, now.head.lsn.value)};
+    }
+    if (!kept) {
+      return Error{
+          ErrorCode::NotFound,
+          fmt::format("whether the records up to {}, which were not known to be committed, "
+                      "are in the log can not be told any more: the log now begins at {}",
+                      returned_.lsn.value, now.head.lsn.value)};
     }
     returned_ = now.head;
     state_ = now;
@@ -174,9 +186,15 @@ Result<void> CommittedReader::follow_state(const LogState& now) {
     cursor_.set_state(now);
     return {};
   }
-  if (returned_.lsn > now.begin && returned_.epoch < now.epoch) return note_replaced();
   restart();
   return {};
+}
+
+/// Whether what was returned is in the history of `now`, if that does not begin below. The next
+/// epoch says so by where it begins; one between, whose records are trimmed, may have replaced it.
+bool CommittedReader::is_kept(const LogState& now) const {
+  return !options_.uncommitted || returned_.lsn <= committed_ ||
+         now.epoch.value <= state_.epoch.value + 1;
 }
 
 /// Only a later writer has replaced it for good: a replica of an earlier one was left behind.

@@ -62,6 +62,7 @@ class CommittedReader {
                   const LogCursor& cursor);
   Result<bool> look_again();
   Result<void> follow_state(const LogState& now);
+  bool is_kept(const LogState& now) const;
   Error note_replaced();
   Result<void> require_returned();
   void restart();

@@ -91,6 +91,10 @@ class Replica {
   /// The pool that holds it, as far as its peer was asked.
   const std::optional<pmem::Uuid>& pool() const { return pool_; }
   void set_pool(const pmem::Uuid& pool) { pool_ = pool; }
+  /// Why it can not be written as was asked for, as far as that shows before a session to write is
+  /// opened. It can be read all the same.
+  const std::optional<Error>& unfit() const { return unfit_; }
+  void note_unfit(Error why) { unfit_ = std::move(why); }
   /// How far bringing it back has come; forgotten when it is.
   BroughtSoFar& brought_so_far() { return brought_so_far_; }
   const BroughtSoFar& brought_so_far() const { return brought_so_far_; }
@@ -149,6 +153,7 @@ class Replica {
   Lsn committed_word_;             // written last
   std::uint64_t word_number_ = 0;  // of the update that wrote it
   std::optional<pmem::Uuid> pool_;
+  std::optional<Error> unfit_;
   std::optional<LogState> state_;
   std::uint64_t state_generation_ = 0;
   std::size_t state_copy_ = 0;                // the newest

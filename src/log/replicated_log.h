@@ -101,6 +101,7 @@ class ReplicatedLog {
     std::vector<std::optional<LogStart>> starts;
     Surveys surveys;                       // of who has a session: nobody else writes there
     std::optional<std::uint64_t> log_id;   // nothing: there is no log
+    LogShape shape = LogShape::Singleton;  // its own, or that of a new one
     Configuration configuration;           // the newest that is known to be committed
     std::vector<std::string> differences;  // from the history that was chosen, in words
   };
@@ -120,6 +121,7 @@ class ReplicatedLog {
   Result<void> ask_pools();
   Result<void> look(Opening& opening);
   Result<bool> find_log(Opening& opening);
+  void find_unfit(const Opening& opening);
   Result<void> check_begun(const Opening& opening) const;
   Result<void> check_named(Opening& opening);
   Result<void> check_named_of(const Configuration& stated, const Configurations& in_play) const;
@@ -127,7 +129,7 @@ class ReplicatedLog {
   Result<void> check_reachable_of(const Configurations& in_play);
   std::string named_wrongly(const Configurations& any_of) const;
   std::string named_wrongly(const Configuration& configuration) const;
-  Result<void> open_sessions(const Configuration& configuration);
+  Result<void> open_sessions(const Opening& opening);
   Result<void> require_uncreated(Opening& opening);
   std::vector<std::optional<Result<Survey>>> survey_those(
       const Opening& opening, const std::function<bool(std::size_t)>& which) const;
@@ -143,6 +145,7 @@ class ReplicatedLog {
   static Configurations in_play_by(const Configuration& known, const Surveys& surveys,
                                    std::optional<std::size_t> history);
   std::size_t reachable_of(const Configuration& configuration) const;
+  std::size_t fit_of(const Configuration& configuration) const;
   Result<void> require_all_read(const Opening& opening, const Configurations& in_play);
   Result<void> choose_head(Opening& opening, History& history);
   Result<void> adopt(Opening& opening, const History& history);

@@ -94,6 +94,14 @@ std::size_t ReplicatedLog::reachable_of(const Configuration& configuration) cons
       }));
 }
 
+/// How many of those can be written as was asked for.
+std::size_t ReplicatedLog::fit_of(const Configuration& configuration) const {
+  return static_cast<std::size_t>(
+      std::count_if(replicas_.begin(), replicas_.end(), [&](const Replica& replica) {
+        return !replica.down_reason() && !replica.unfit() && configuration.has(*replica.pool());
+      }));
+}
+
 /// Whether what the states say is enough to go on. It may be older than the last record of a
 /// configuration, and the next one may need more than all the members of this one: who would fence
 /// a writer in the midst of that change looks for it first.
@@ -144,7 +152,9 @@ Result<void> ReplicatedLog::check_named(Opening& opening) {
 /// succeed fences nobody.
 Result<void> ReplicatedLog::check_reachable_of(const Configurations& in_play) {
   for (const Configuration& each : in_play) {
-    if (reachable_of(each) < each.sessions_needed()) return too_few_of(in_play, each);
+    if (reachable_of(each) < each.sessions_needed() || fit_of(each) < each.quorum) {
+      return too_few_of(in_play, each);
+    }
   }
   return {};
 }

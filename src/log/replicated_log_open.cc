@@ -103,8 +103,9 @@ Result<void> ReplicatedLog::begin() {
   PERDURE_TRY_VOID(ask_pools());
   PERDURE_TRY_VOID(look(opening));
   PERDURE_TRY(exists, find_log(opening));
+  find_unfit(opening);
   if (exists) PERDURE_TRY_VOID(check_named(opening));
-  PERDURE_TRY_VOID(open_sessions(opening.configuration));
+  PERDURE_TRY_VOID(open_sessions(opening));
   if (exists) {
     survey_all(opening);
     PERDURE_TRY(history, choose_history(opening));
@@ -127,8 +128,9 @@ Error ReplicatedLog::too_few(std::string_view doing, const Configuration& config
   std::vector<std::pair<std::string, std::string>> down;  // what is said, and of whom
   const ErrorCode* cause = kCauses.end();
   for (const Replica& replica : replicas_) {
-    if (!replica.down_reason()) continue;
-    const auto& [code, message] = *replica.down_reason();
+    const auto& reason = replica.down_reason() ? replica.down_reason() : replica.unfit();
+    if (!reason) continue;
+    const auto& [code, message] = *reason;
     cause = std::min(cause, std::find(kCauses.begin(), kCauses.end(), code));
     const std::string& name = replica.peer().name();
     const std::string begin = "peer " + name + ": ";
@@ -252,8 +254,10 @@ Result<bool> ReplicatedLog::find_log(Opening& opening) {
                    "the log exists with the other shape; leave the shape to what is there"};
     }
     opening.log_id = start.anchor->log_id;
+    opening.shape = start.anchor->shape;
   }
   if (opening.log_id) return true;
+  opening.shape = options_.shape.value_or(LogShape::Singleton);
   if (!all_answer) {
     return too_few(fmt::format("no log '{}' was found, and to create one all its peers are needed",
                                options_.pool),
@@ -280,6 +284,17 @@ Result<bool> ReplicatedLog::find_log(Opening& opening) {
   return false;
 }
 
+/// Which replicas have no method that does what was asked for. One that has an older history is
+/// read all the same, and votes.
+void ReplicatedLog::find_unfit(const Opening& opening) {
+  for (std::size_t index = 0; index < replicas_.size(); ++index) {
+    if (opening.bytes[index] == nullptr) continue;
+    const auto can = replicas_[index].session().check_methods(opening.bytes[index]->session(),
+                                                              opening.shape == LogShape::Compound);
+    if (!can.ok()) replicas_[index].note_unfit(can.error());
+  }
+}
+
 control::SessionRequest ReplicatedLog::session_request() const {
   control::SessionRequest request;
   request.pool = options_.pool;
@@ -292,7 +307,8 @@ control::SessionRequest ReplicatedLog::session_request() const {
 }
 
 /// Steps 2 and 3: in the order of UUIDs, so that two who open at once meet at the first.
-Result<void> ReplicatedLog::open_sessions(const Configuration& configuration) {
+Result<void> ReplicatedLog::open_sessions(const Opening& opening) {
+  const Configuration& configuration = opening.configuration;
   if (epoch_ >= kEpochMax) {
     return Error{
         ErrorCode::Unsupported,
@@ -301,8 +317,11 @@ Result<void> ReplicatedLog::open_sessions(const Configuration& configuration) {
                     options_.pool, newest_peer_, epoch_.value)};
   }
   ++epoch_.value;
-  // Whoever can not succeed fences nobody.
-  if (reachable_of(configuration) < configuration.sessions_needed()) {
+  // Whoever can not succeed fences nobody. A new log needs all of its replicas.
+  const std::size_t fit = fit_of(configuration);
+  const bool enough =
+      opening.log_id ? fit >= configuration.quorum : fit == configuration.members.size();
+  if (reachable_of(configuration) < configuration.sessions_needed() || !enough) {
     return too_few(fmt::format("opening log '{}'", options_.pool), configuration);
   }
   std::vector<std::size_t> order(replicas_.size());
@@ -536,7 +555,8 @@ Result<void> ReplicatedLog::adopt(Opening& opening, const History& history) {
   const Target target = target_here(tail_boundary());
   note_differences(opening, history);
   (void)adopt_on(history.at, history.at, opening, history, target);
-  if (!replicas_[history.at].sending()) {
+  // One that is unfit is copied from as it is.
+  if (!replicas_[history.at].sending() && !replicas_[history.at].unfit()) {
     return too_few(fmt::format("recovering log '{}'", options_.pool), history.in_play.back());
   }
   adopt_on_others(opening, history, target);
@@ -645,7 +665,7 @@ void ReplicatedLog::warn_of_new_log(const Opening& opening) const {
 
 /// A log that nobody has: its first state on every replica, marked until all have it.
 Result<void> ReplicatedLog::start_log(Opening& opening) {
-  anchor_.shape = options_.shape.value_or(LogShape::Singleton);
+  anchor_.shape = opening.shape;
   anchor_.log_id = random_secret();
   anchor_.ring_bytes = UINT64_MAX;
   for (const Replica& replica : replicas_) {

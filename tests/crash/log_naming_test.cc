@@ -421,6 +421,91 @@ TEST(LogNaming, WhoAsksForAnotherShapeFencesNobody) {
   Cluster::append(*live, 1);
 }
 
+// Nothing that is in its memory survives, whatever it is asked for.
+class VolatilePeer final : public test::RelayedPeer {
+ public:
+  using RelayedPeer::RelayedPeer;
+  Result<client::Session> open_session(const control::SessionRequest& request,
+                                       Deadline deadline) override {
+    auto session = RelayedPeer::open_session(request, deadline);
+    if (session.ok()) session->pool.profile.domain = PersistenceDomain::None;
+    return session;
+  }
+};
+
+std::vector<std::unique_ptr<client::Peer>> volatile_among(Cluster& cluster, const Order& order,
+                                                          const Order& are_volatile) {
+  std::vector<std::unique_ptr<client::Peer>> peers;
+  for (const std::size_t index : order) {
+    peers.push_back(cluster.peer(index));
+    if (std::count(are_volatile.begin(), are_volatile.end(), index) == 0) continue;
+    peers.back() = std::make_unique<VolatilePeer>(std::move(peers.back()));
+  }
+  return peers;
+}
+
+void append_visible(ReplicatedLog& log) {
+  const std::vector<std::byte> record(100);
+  const auto ticket = log.append(record);
+  ASSERT_TRUE(ticket.ok()) << ticket.error().message;
+  const auto waited = log.wait(*ticket, Level::Visible, std::chrono::seconds(1));
+  EXPECT_TRUE(waited.ok()) << waited.error().message;
+}
+
+TEST(LogNaming, WhoAsksForALevelThatTooFewCanGiveFencesNobody) {
+  for (const Order& are_volatile : {Order{0, 1}, Order{0, 2}, Order{1, 2}, Order{0, 1, 2}}) {
+    Cluster cluster(kServers);
+    WriterOptions less = cluster.options();
+    less.level = Level::Visible;
+    auto live = cluster.open(volatile_among(cluster, kOld, are_volatile), less);
+    ASSERT_TRUE(live.ok()) << live.error().message;
+    append_visible(**live);
+    const auto before = fences(cluster);
+    const auto opened =
+        cluster.open(volatile_among(cluster, kOld, are_volatile), cluster.options());
+    EXPECT_EQ(opened.code(), ErrorCode::Unsupported);
+    EXPECT_EQ(fences(cluster), before);
+    append_visible(**live);
+  }
+}
+
+TEST(LogNaming, ANewLogThatOneOfItsReplicasCanNotHoldFencesNobody) {
+  Cluster cluster(kServers);
+  const auto before = fences(cluster);
+  EXPECT_EQ(cluster.open(volatile_among(cluster, kOld, {1}), cluster.options()).code(),
+            ErrorCode::Unsupported);
+  EXPECT_EQ(fences(cluster), before);
+}
+
+// Also where its history is the longest, so that the others have to be brought to it.
+TEST(LogNaming, OneThatCanNotGiveTheLevelVotesAndIsReadAndIsDown) {
+  for (const bool longest : {false, true}) {
+    for (const std::size_t unfit : kOld) {
+      Cluster cluster;
+      Writer before = cluster.opened();
+      Cluster::append(*before, 2);
+      Cluster::settle(*before);
+      const std::size_t behind = (unfit + 1) % 3;
+      if (longest) cluster.cut_off(behind, true);
+      Cluster::append(*before, 1);
+      before.reset();
+      if (longest) {
+        cluster.cut_off(behind, false);
+        cluster.wipe((unfit + 2) % 3);
+      }
+      auto log = cluster.open(volatile_among(cluster, kOld, {unfit}), cluster.options());
+      ASSERT_TRUE(log.ok()) << log.error().message;
+      EXPECT_EQ((*log)->status().next_index, 3u);
+      EXPECT_FALSE((*log)->status().replicas[unfit].up);
+      Cluster::append(**log, 2);
+      Cluster::settle(**log);
+      Order others = kOld;
+      std::erase(others, unfit);
+      cluster.expect_all(0, 5, others);
+    }
+  }
+}
+
 TEST(LogNaming, OnePoolNamedTwiceIsRefusedWhoeverWritesThere) {
   Cluster cluster;
   Writer live = cluster.opened();

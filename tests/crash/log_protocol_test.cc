@@ -2,6 +2,8 @@
 // meet.
 #include <perdure/messages.h>
 
+#include <optional>
+
 #include "tests/crash/log_cluster.h"
 
 namespace perdure {
@@ -637,6 +639,60 @@ TEST(LogProtocol, ReadersGetWhatIsCommittedAndNoticeAReplacedTail) {
   Cluster::settle(*log);
   EXPECT_EQ(eager->next().code(), ErrorCode::Fenced) << "what it returned is not in the log";
   EXPECT_EQ(count(*careful), 2);
+}
+
+/// Replica 0 has a record that is not committed and was returned. The next writer replaces it by
+/// longer ones, or keeps it (0), and what it wrote is trimmed before the reader looks again.
+std::optional<ErrorCode> read_on_after_a_trim(int replaced_by, int writers_after) {
+  Cluster cluster;
+  Writer log = cluster.opened();
+  Cluster::append(*log, 3);
+  Cluster::settle(*log);
+  cluster.stop(1);
+  cluster.stop(2);
+  const std::string never = "never committed";
+  const auto ticket = log->append(std::as_bytes(std::span(never)));
+  EXPECT_TRUE(ticket.ok());
+  EXPECT_TRUE(log->wait(*ticket, Level::Durable, std::chrono::seconds(1)).ok());
+  auto bytes = cluster.server(0).region().bytes().subspan(pmem::kPoolDataOffset, kPoolBytes);
+  LocalBytes local(bytes);
+  auto reader = log::CommittedReader::open(local, {Lsn{}, true, "it"});
+  EXPECT_TRUE(reader.ok());
+  for (int read = 0; read < 4; ++read) EXPECT_TRUE(reader->next().ok());
+  log.reset();
+  cluster.start(1);
+  cluster.start(2);
+  if (replaced_by > 0) cluster.stop(0);
+  log = cluster.opened();
+  if (replaced_by > 0) {
+    Cluster::append(*log, replaced_by);
+    cluster.start(0);
+    Cluster::expect_repaired(log->repair(), 1);
+  } else {
+    // What is behind it is no record for readers.
+    EXPECT_TRUE(log->change_quorum(3).ok());
+  }
+  for (int writer = 0; writer < writers_after; ++writer) {
+    log.reset();
+    log = cluster.opened();
+  }
+  EXPECT_TRUE(log->trim(log->status().tail).ok());
+  Cluster::append(*log, 1);
+  Cluster::settle(*log);
+  const auto next = reader->next();
+  if (!next.ok()) return next.code();
+  EXPECT_TRUE(next->has_value());
+  EXPECT_EQ(*next ? (*next)->index : 0, 4u);
+  return std::nullopt;
+}
+
+TEST(LogProtocol, WhoReadAheadLearnsThatItWasReplacedThoughThatIsTrimmed) {
+  EXPECT_EQ(read_on_after_a_trim(1, 0), ErrorCode::Fenced);
+  EXPECT_EQ(read_on_after_a_trim(3, 0), ErrorCode::Fenced);
+  // Another epoch has begun behind it: nothing that is left says which one wrote it.
+  EXPECT_EQ(read_on_after_a_trim(1, 1), ErrorCode::NotFound);
+  EXPECT_EQ(read_on_after_a_trim(3, 1), ErrorCode::NotFound);
+  EXPECT_EQ(read_on_after_a_trim(0, 0), std::nullopt);
 }
 
 // A record ended with the ring, so that the next one follows it in LSNs and not in the pool.
