@@ -206,7 +206,8 @@ class Log {
   /// Cost        one copy and one checksum; no allocation; at most one post per replica.
   Result<Ticket> append(std::span<const std::byte> record);
   /// Whether append of a record of so many bytes would block just now: until replicas take what is
-  /// there. Who must not block polls meanwhile.
+  /// there, or, with the quorum lost, to ask who took over. Who must not block polls meanwhile;
+  /// poll tells of a lost quorum, and asks if it is given time.
   bool append_would_block(std::uint64_t bytes);
 
   /// As append, for a record whose bytes lie in several places.
@@ -234,7 +235,8 @@ class Log {
   /// Makes progress without waiting, and notices peers that are gone or silent: whoever has
   /// nothing to wait for calls it now and then. After a pause it lets readers know what is
   /// committed. With a timeout it also brings back replicas that are due (LogOptions::reconnect),
-  /// or measures connections again whose times have long been others; it may take this long.
+  /// measures connections again whose times have long been others, or, with the quorum lost, asks
+  /// who took over, as append does; it may take this long.
   /// Errors: QuorumLost, Fenced (as for append).
   Result<void> poll(std::chrono::milliseconds timeout = std::chrono::milliseconds(0));
 

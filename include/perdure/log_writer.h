@@ -54,7 +54,7 @@ class LogWriter {
   ///           was appended. OutcomeUnknown: it was, and the time is over, the quorum lost or
   ///           another writer has taken over; recovery decides. Unsupported (the level).
   ///           While the staging memory is full a record waits its turn, and nobody else is held up
-  ///           by it. The time-out may pass while append asks who has taken over (see Log::append).
+  ///           by it.
   /// Cost      an allocation, some locks; of many callers one does the work of all.
   Result<Ticket> commit(std::span<const std::byte> record, Level level = Level::Committed,
                         std::chrono::milliseconds timeout = std::chrono::seconds(30));
@@ -95,8 +95,8 @@ class LogWriter {
   std::vector<FinishedRecord> take_completed(std::size_t max = SIZE_MAX);
 
   /// Brings records on without waiting for answers, if nobody else does. With the quorum lost it
-  /// may ask who has taken over, as append does; with LogOptions::reconnect it blocks for as long
-  /// as that allows.
+  /// may ask who has taken over, for 1 s and at most until the time of a record that was submitted
+  /// is over; with LogOptions::reconnect it blocks for as long as that allows.
   void poll();
 
   /// Calls `use` with the log, while no record is brought on: to trim it, repair it, look at it.
@@ -104,7 +104,7 @@ class LogWriter {
   Result<void> with_log(const std::function<void(Log&)>& use);
 
   /// Takes no more records, waits until those that were taken are finished, closes the log. Its own
-  /// thread may be in one append (see Log::append), or at bringing back a replica for half a
+  /// thread may be asking who has taken over, for 1 s, or at bringing back a replica for half a
   /// second: that is waited for, too. Errors: TimedOut (of the others, those that were appended end
   /// as OutcomeUnknown), those of Log::close.
   Result<void> close(std::chrono::milliseconds timeout = std::chrono::seconds(5));

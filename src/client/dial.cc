@@ -3,12 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
 #include <map>
 #include <utility>
 
-#include "core/forks.h"
 #include "core/mutex.h"
+#include "core/per_process.h"
 #include "core/try.h"
 #include "fabric/emu/live_device.h"
 #include "fabric/open_device.h"
@@ -30,24 +29,11 @@ using DeviceKey = std::pair<Transport, std::string>;
 
 /// The devices of one process that somebody has.
 struct OpenDevices {
-  explicit OpenDevices(const OpenDevices* parents) : of_parent(parents) {}
-
-  const std::uint32_t process = forks_so_far();
-  const OpenDevices* const of_parent;  // kept, for its lock may be held by no thread of ours
   Mutex mutex;
   std::map<DeviceKey, std::weak_ptr<fabric::Device>> devices PERDURE_GUARDED_BY(mutex);
 };
 
-/// Those of this process. A child has none of its parent's.
-OpenDevices& open_devices() {
-  static std::atomic<OpenDevices*> kept{nullptr};
-  OpenDevices* here = kept.load();
-  while (here == nullptr || here->process != forks_so_far()) {
-    auto fresh = std::make_unique<OpenDevices>(here);
-    if (kept.compare_exchange_strong(here, fresh.get())) here = fresh.release();
-  }
-  return *here;
-}
+PerProcess<OpenDevices> open_devices;
 
 /// Threads share it, except over tcp: docs/decisions/0026-devices-of-a-process.md.
 Result<std::shared_ptr<fabric::Device>> device_of_process(const DeviceKey& key) {
@@ -55,7 +41,7 @@ Result<std::shared_ptr<fabric::Device>> device_of_process(const DeviceKey& key) 
     PERDURE_TRY(own, fabric::open_device(key.first, key.second));
     return std::shared_ptr<fabric::Device>(std::move(own));
   }
-  OpenDevices& open = open_devices();
+  OpenDevices& open = open_devices.here();
   const MutexLock lock(open.mutex);
   std::weak_ptr<fabric::Device>& known = open.devices[key];
   if (auto device = known.lock()) return device;

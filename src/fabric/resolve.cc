@@ -4,28 +4,37 @@
 #include <fmt/format.h>
 #include <netdb.h>
 
-#include <atomic>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <optional>
 #include <system_error>
 #include <thread>
+#include <utility>
 
 #include "core/mutex.h"
+#include "core/per_process.h"
 
 namespace perdure::fabric {
 namespace {
 
 using Addresses = Result<std::vector<SocketAddress>>;
 
-std::atomic<int> lookups_running{0};
-
-/// What the caller and the thread that looks up share; whoever is last lets go of it.
+/// What callers and the thread that looks up share; whoever is last lets go of it.
 struct Question {
   Mutex mutex;
   std::condition_variable answered;
   std::optional<Addresses> answer PERDURE_GUARDED_BY(mutex);
 };
+
+using Name = std::pair<std::string, std::uint16_t>;
+
+/// Those of this process that no answer has come to.
+struct Running {
+  Mutex mutex;
+  std::map<Name, std::shared_ptr<Question>> questions PERDURE_GUARDED_BY(mutex);
+};
+PerProcess<Running> running;
 
 Addresses look_up(const std::string& host, std::uint16_t port, int flags) {
   addrinfo hints{};
@@ -57,29 +66,38 @@ Error too_late(const std::string& host) {
                       host)};
 }
 
-/// Starts the lookup in a thread of its own. Errors: TimedOut when too many are running already.
-Result<std::shared_ptr<Question>> start(const std::string& host, std::uint16_t port,
-                                        const Lookup& lookup) {
-  if (lookups_running.fetch_add(1) >= kLookupsMax) {
-    lookups_running.fetch_sub(1);
-    return too_late(host);
+/// In a thread of its own.
+void ask(Running& here, const Name& name, const std::shared_ptr<Question>& question,
+         const Lookup& lookup) {
+  std::thread([&here, name, question, lookup] {
+    Addresses answer = lookup(name.first, name.second);
+    {
+      const MutexLock lock(here.mutex);
+      here.questions.erase(name);
+    }
+    const MutexLock lock(question->mutex);
+    question->answer = std::move(answer);
+    question->answered.notify_all();
+  }).detach();
+}
+
+/// The lookup that is running, or one that begins. Errors: TimedOut when too many others are
+/// running.
+Result<std::shared_ptr<Question>> start(const Name& name, const Lookup& lookup) {
+  Running& here = running.here();
+  const MutexLock lock(here.mutex);
+  if (const auto known = here.questions.find(name); known != here.questions.end()) {
+    return known->second;
   }
+  if (here.questions.size() >= kLookupsMax) return too_late(name.first);
   auto question = std::make_shared<Question>();
   try {
-    std::thread([question, host, port, lookup] {
-      Addresses answer = lookup(host, port);
-      {
-        const MutexLock lock(question->mutex);
-        question->answer = std::move(answer);
-      }
-      question->answered.notify_all();
-      lookups_running.fetch_sub(1);
-    }).detach();
+    ask(here, name, question, lookup);
   } catch (const std::system_error& error) {
-    lookups_running.fetch_sub(1);
     return Error{ErrorCode::SystemError,
                  fmt::format("no thread to resolve a name: {}", error.what())};
   }
+  here.questions.emplace(name, question);
   return question;
 }
 
@@ -92,7 +110,7 @@ Addresses system_lookup(const std::string& host, std::uint16_t port) {
 Addresses resolve(const std::string& host, std::uint16_t port, Deadline deadline,
                   const Lookup& lookup) {
   if (auto numeric = look_up(host, port, AI_NUMERICHOST); numeric.ok()) return numeric;
-  const auto started = start(host, port, lookup);
+  const auto started = start({host, port}, lookup);
   if (!started) return started.error();
   Question& question = **started;
   MutexLock lock(question.mutex);
@@ -101,7 +119,7 @@ Addresses resolve(const std::string& host, std::uint16_t port, Deadline deadline
   if (question.answer->ok() && question.answer->value().empty()) {
     return Error{ErrorCode::InvalidArgument, fmt::format("host '{}' has no address", host)};
   }
-  return std::move(*question.answer);
+  return *question.answer;
 }
 
 }  // namespace perdure::fabric

@@ -1,11 +1,13 @@
 // resolve: the addresses of a host name, within the caller's deadline.
 // getaddrinfo(3) has no deadline and can not be cancelled: with a name server that does not answer
 // it takes half a minute. So it runs in a thread of its own, which is left behind when the deadline
-// passes and ends by itself. Addresses as numbers need no thread and no name server.
+// passes and ends by itself; whoever asks for that name meanwhile waits for the same answer.
+// Addresses as numbers need no thread and no name server.
 #pragma once
 
 #include <perdure/result.h>
 
+#include <cstddef>
 #include <functional>
 #include <string>
 #include <vector>
@@ -15,8 +17,9 @@
 
 namespace perdure::fabric {
 
-/// Left behind at a time at most; while that many wait, a name is not looked up.
-inline constexpr int kLookupsMax = 16;
+/// Names that are looked up at a time, at most, those that were left behind included; no other one
+/// is meanwhile.
+inline constexpr std::size_t kLookupsMax = 16;
 
 /// What looks a name up: the addresses in the order in which they are to be tried. Tests give their
 /// own; it may be called after resolve() has returned. Errors: as the name service says them.

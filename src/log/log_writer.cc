@@ -390,6 +390,22 @@ class LogWriter::State {
     }
   }
 
+  /// For asking who has taken the log over: those that nobody waits for are told in time, too.
+  std::chrono::milliseconds time_to_ask(Nanoseconds deadline) {
+    const Nanoseconds now = Clock::monotonic().now();
+    Nanoseconds until = std::min(deadline, now + Nanoseconds(log::kWhyWithin));
+    const auto heed = [&](const std::deque<Submission>& those) {
+      for (const Submission& each : those) {
+        if (each->done) until = std::min(until, each->deadline);
+      }
+    };
+    for (const auto& open : open_) heed(open);
+    const MutexLock lock(mutex_);
+    heed(queue_);
+    return std::chrono::duration_cast<std::chrono::milliseconds>(
+        std::max(Nanoseconds{0}, until - now));
+  }
+
   void finish_all_open(std::string_view why) {
     for (auto& open : open_) {
       for (const Submission& each : std::exchange(open, {})) finish(each, log::unknown(*each, why));
@@ -421,11 +437,14 @@ class LogWriter::State {
     const auto polled = log_.poll();
     finish_reached();
     const bool lost = !polled.ok() && (!reconnects_ || polled.code() == ErrorCode::Fenced);
+    const bool asks = !polled.ok() && held_up_;
     const bool stuck = !progress_ && sleeps_;
-    if (!lost && !stuck && ++rounds_ % log::kRoundsPerClock != 0) return;
+    if (!lost && !asks && !stuck && ++rounds_ % log::kRoundsPerClock != 0) return;
     const Nanoseconds now = Clock::monotonic().now();
     finish_late(now);
-    if (lost) return await_oldest(log::kWhyWithin, may_sleep ? deadline : Nanoseconds{0});
+    const Nanoseconds own = may_sleep ? deadline : Nanoseconds::max();
+    if (asks) (void)log_.poll(time_to_ask(own));  // then append says it at once
+    if (lost) return await_oldest(time_to_ask(own), may_sleep ? deadline : Nanoseconds{0});
     if (now - last_long_look_ >= log::kLongLookEvery) {
       last_long_look_ = now;
       (void)log_.poll(std::chrono::duration_cast<std::chrono::milliseconds>(

@@ -23,9 +23,8 @@ constexpr std::uint64_t kSpinRoundsPerLook = 64;
 constexpr Nanoseconds kLookEvery = std::chrono::milliseconds(1);
 // Appends that follow one another more closely share a look at the completion queues.
 constexpr Nanoseconds kOfferLookEvery = std::chrono::microseconds(5);
-// What append and trim spend on asking who has fenced this writer; and for how long they take the
-// answer as it was, while no replica comes back.
-constexpr Nanoseconds kAskWithin = std::chrono::seconds(1);
+// For how long append and trim take the answer to who has fenced this writer as it was, while no
+// replica comes back.
 constexpr Nanoseconds kAskEvery = std::chrono::seconds(1);
 // The committed word follows at least that often: what is lost before it is always noticed, and
 // what is behind it an opener finds (log_scan.cc looks further ahead).
@@ -217,10 +216,12 @@ Result<void> ReplicatedLog::pad_to_lap(std::uint64_t needed, std::uint64_t kept_
 
 bool ReplicatedLog::append_would_block(std::uint64_t payload_bytes) {
   const std::uint64_t bytes = record_bytes(payload_bytes);
+  if (is_plain(payload_bytes, bytes)) return false;
+  // What is refused is so at once, unless it asks before.
+  if (payload_bytes == 0 || payload_bytes > payload_max_ || lost_) return false;
+  if (!quorum_stands()) return asks_who_took_over();
   // Room for a pad, too: mostly there is.
   if (staging_.room_for(bytes + kRecordHeaderBytes) != nullptr) return false;
-  // What is refused is so at once.
-  if (payload_bytes == 0 || payload_bytes > payload_max_ || lost_ || !quorum_stands()) return false;
   if (!below_last(padding_before(bytes) + bytes) || ring_is_full(bytes, kKeptFreeBytes)) {
     return false;
   }
@@ -354,8 +355,8 @@ Result<void> ReplicatedLog::poll(Nanoseconds timeout) {
     committed_at_look_ = committed_;
   }
   if (lost_) return *lost_;
-  if (!quorum_stands()) return quorum_lost_words();
-  return {};
+  if (quorum_stands()) return {};
+  return until ? no_quorum(until->left()) : quorum_lost_words();
 }
 
 void ReplicatedLog::note_committed() {
@@ -422,12 +423,12 @@ Error ReplicatedLog::quorum_lost_words() const {
                            up_count(), configuration_.members.size(), quorum_, reasons)};
 }
 
-/// For calls without a deadline. Asking takes time where peers are silent: the first call spends
-/// it, and the others fail at once until it is worth asking again.
-Error ReplicatedLog::no_quorum() {
+/// For calls without a deadline, and those that have `time`. Asking takes some where peers are
+/// silent: the first call spends it, and the others fail at once until it is worth asking again.
+Error ReplicatedLog::no_quorum(Nanoseconds time) {
   if (lost_) return *lost_;
-  if (ask_again_at_ && clock_.now() < *ask_again_at_) return quorum_lost_words();
-  Error why = quorum_lost(Deadline(clock_, kAskWithin));
+  if (!asks_who_took_over() || time <= Nanoseconds{0}) return quorum_lost_words();
+  Error why = quorum_lost(Deadline(clock_, std::min(time, kAskWithin)));
   ask_again_at_ = clock_.now() + kAskEvery;
   return why;
 }

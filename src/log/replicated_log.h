@@ -21,6 +21,9 @@
 
 namespace perdure::log {
 
+/// What is spent at most on asking who has fenced a writer, by calls without a deadline.
+inline constexpr Nanoseconds kAskWithin = std::chrono::seconds(1);
+
 struct WriterOptions {
   std::string pool;
   std::size_t quorum = 0;         // 0: the log's; of a new log a majority
@@ -57,13 +60,15 @@ class ReplicatedLog {
       const Clock& clock);
 
   Result<Ticket> append(std::span<const std::byte> record);  // inline, below
-  /// Whether append of so many bytes would wait for replicas to take what is staged.
+  /// Whether append of so many bytes would wait for replicas to take what is staged, or, with the
+  /// quorum lost, for those that it asks who took over.
   bool append_would_block(std::uint64_t payload_bytes);
   Result<Ticket> append_pieces(std::span<const std::span<const std::byte>> pieces);
   Result<std::span<std::byte>> claim(std::uint64_t bytes);
   Result<Ticket> append_claimed(std::uint64_t bytes);
   Result<void> wait(const Ticket& ticket, Level level, Nanoseconds timeout);
-  /// Does not wait, unless `timeout` leaves time to bring back a replica that is due.
+  /// Does not wait, unless `timeout` leaves time to bring back a replica that is due, or to ask who
+  /// took over.
   Result<void> poll(Nanoseconds timeout = Nanoseconds{0});
   Result<void> trim(Lsn lsn);
   std::vector<RepairReport> repair(Nanoseconds timeout = std::chrono::hours(24));
@@ -178,6 +183,11 @@ class ReplicatedLog {
   Lsn plain_from_here() const;
   /// The next append does.
   void look_at_everything() { plain_until_ = gather_until_ = Lsn{}; }
+  /// Whether a record, of so many bytes with its header, is to be appended plainly.
+  bool is_plain(std::uint64_t payload_bytes, std::uint64_t bytes) const {
+    return payload_bytes - 1 < plain_bytes_max_ && tail_.value + bytes <= plain_until_.value &&
+           bytes <= staging_.room();
+  }
   /// Whether the next record fits before the end of the ring, and into what is free of it.
   bool fits_here(std::uint64_t needed, std::uint64_t kept_free) const {
     const std::uint64_t ring = anchor_.ring_bytes;
@@ -220,7 +230,9 @@ class ReplicatedLog {
     return rule_.enough([this](std::size_t index) { return replicas_[index].sending(); });
   }
   Error quorum_lost(const Deadline& deadline);
-  Error no_quorum();
+  Error no_quorum(Nanoseconds time = kAskWithin);
+  /// Whether that asks.
+  bool asks_who_took_over() const { return !ask_again_at_ || clock_.now() >= *ask_again_at_; }
   Error quorum_lost_words() const;
   /// Of all replicas together.
   std::uint64_t answered() const {
@@ -355,10 +367,8 @@ inline Result<Ticket> ReplicatedLog::append_plain(std::span<const std::byte> rec
 [[gnu::always_inline]] inline Result<Ticket> ReplicatedLog::append(
     std::span<const std::byte> record) {
   const std::uint64_t bytes = record_bytes(record.size());
-  if (record.size() - 1 >= plain_bytes_max_ || tail_.value + bytes > plain_until_.value ||
-      bytes > staging_.room()) [[unlikely]] {
+  if (!is_plain(record.size(), bytes)) [[unlikely]]
     return append_any(record);
-  }
   return append_plain(record, bytes);
 }
 

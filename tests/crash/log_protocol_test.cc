@@ -600,6 +600,46 @@ TEST(LogProtocol, AStoppedPeerThatGoesOnIsNoReasonToAbort) {
   EXPECT_EQ(code, ErrorCode::Fenced);
 }
 
+// Nobody answers who took over: append asks for a second, unless a poll that has less time did.
+TEST(LogProtocol, WhoPollsAsksNoLongerThanHeHasTimeAndThenAppendAsksNobody) {
+  constexpr Nanoseconds kTime = std::chrono::milliseconds(5);
+  Cluster cluster;
+  Writer log = cluster.opened();
+  Cluster::append(*log, 1);
+  EXPECT_FALSE(log->append_would_block(100));
+  for (std::size_t index = 0; index < 3; ++index) cluster.cut_off(index, true);
+  const std::vector<std::byte> record(100);
+  const auto ticket = log->append(record);
+  ASSERT_TRUE(ticket.ok());
+  for (int look = 0; look < 100 && log->poll().ok(); ++look) {
+    cluster.world().pass(std::chrono::milliseconds(5));
+  }
+  const Clock& clock = cluster.world().clock();
+  for (int second = 0; second < 2; ++second) {
+    EXPECT_TRUE(log->append_would_block(100));
+    EXPECT_FALSE(log->append_would_block(0)) << "what is refused anyway";
+    Nanoseconds since = clock.now();
+    const auto polled = log->poll();
+    ASSERT_FALSE(polled.ok());
+    EXPECT_EQ(polled.code(), ErrorCode::QuorumLost);
+    EXPECT_EQ(clock.now(), since);
+    EXPECT_EQ(log->poll(kTime).code(), ErrorCode::QuorumLost);
+    EXPECT_GT(clock.now(), since);
+    EXPECT_LE(clock.now(), since + kTime);
+    EXPECT_FALSE(log->append_would_block(100));
+    since = clock.now();
+    EXPECT_EQ(log->append(record).code(), ErrorCode::QuorumLost);
+    EXPECT_EQ(clock.now(), since);
+    cluster.world().pass(std::chrono::seconds(1));
+  }
+  // Somebody took over, and the control planes say so.
+  for (std::size_t index = 0; index < 3; ++index) cluster.cut_off(index, false);
+  Writer next = cluster.opened();
+  EXPECT_EQ(log->poll(kTime).code(), ErrorCode::Fenced);
+  EXPECT_FALSE(log->append_would_block(100));
+  EXPECT_EQ(log->append(record).code(), ErrorCode::Fenced);
+}
+
 TEST(LogProtocol, ReadersGetWhatIsCommittedAndNoticeAReplacedTail) {
   Cluster cluster;
   Writer log = cluster.opened();

@@ -5,12 +5,9 @@
 // daemon is a relay: sockets that listen in the child's namespace, whose connections the parent
 // carries on to the daemon's ports in its own.
 #include <gtest/gtest.h>
-#include <net/if.h>
 #include <netinet/in.h>
 #include <perdure/log.h>
 #include <poll.h>
-#include <sched.h>
-#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -26,6 +23,7 @@
 #include "client/dial.h"
 #include "daemon_process.h"
 #include "data_plane.h"
+#include "own_network.h"
 #include "raw_connection.h"
 
 namespace perdure::server {
@@ -37,17 +35,6 @@ struct Found {
   int kind = Failed;
   std::array<char, 500> words{};
 };
-
-bool enter_network_of_its_own() {
-  if (::unshare(CLONE_NEWNET) != 0 && ::unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0) return false;
-  const int socket = ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-  ifreq loopback{};
-  std::strcpy(loopback.ifr_name, "lo");
-  loopback.ifr_flags = IFF_UP;
-  const bool up = ::ioctl(socket, SIOCSIFFLAGS, &loopback) == 0;
-  ::close(socket);
-  return up;
-}
 
 /// Listens at 127.0.0.1:port; -1 on failure.
 int listen_at(std::uint16_t port) {

@@ -1,8 +1,10 @@
 // Many threads append to one log.
 #include <gtest/gtest.h>
+#include <netinet/in.h>
 #include <perdure/log_writer.h>
 #include <perdure/perdure.h>
 #include <poll.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -16,6 +18,7 @@
 #include <thread>
 #include <vector>
 
+#include "control/host_port.h"
 #include "core/bytes.h"
 #include "opened_peer.h"
 
@@ -523,6 +526,77 @@ TEST_P(LogWriterTest, ALostQuorumIsSaidAtOnce) {
   other.join();
   peers_[0].medium().hang(false);
   peers_[1].medium().hang(false);
+}
+
+/// In the place of a control plane: connections to it are made, and nothing is answered.
+class SilentPort {
+ public:
+  explicit SilentPort(const std::string& address) : socket_(::socket(AF_INET, SOCK_STREAM, 0)) {
+    const int yes = 1;
+    (void)::setsockopt(socket_, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+    sockaddr_in at{};
+    at.sin_family = AF_INET;
+    at.sin_port = htons(control::parse_host_port(address)->port);
+    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    EXPECT_EQ(::bind(socket_, reinterpret_cast<sockaddr*>(&at), sizeof at), 0);
+    EXPECT_EQ(::listen(socket_, 64), 0);
+  }
+  ~SilentPort() { ::close(socket_); }
+  SilentPort(const SilentPort&) = delete;
+  SilentPort& operator=(const SilentPort&) = delete;
+
+ private:
+  int socket_;
+};
+
+/// How long a record took to be refused whose time was short, with the quorum lost and nobody there
+/// to say who took over.
+Nanoseconds refused_after(OpenedPeers& peers, LogWriter& writer, bool submits) {
+  constexpr auto kShort = std::chrono::milliseconds(50);
+  std::vector<std::unique_ptr<SilentPort>> silent;
+  for (std::size_t index = 0; index < 3; ++index) {
+    peers[index].stop();
+    silent.push_back(std::make_unique<SilentPort>(peers[index].address()));
+    peers[index].end_sessions();
+  }
+  const auto looked = writer.with_log([](Log& log) {
+    const Deadline patience = Deadline::after(kLong);
+    while (log.poll().ok() && !patience.passed()) continue;
+  });
+  EXPECT_TRUE(looked.ok());
+  const Nanoseconds since = Clock::monotonic().now();
+  ErrorCode code = ErrorCode::Corrupt;
+  if (submits) {
+    EXPECT_TRUE(writer.submit_tagged(record_of({1, 1}), 1, Level::Committed, kShort).ok());
+    std::vector<FinishedRecord> finished;
+    const Deadline patience = Deadline::after(kLong);
+    while (finished.empty() && !patience.passed()) {
+      writer.poll();
+      finished = writer.take_completed();
+    }
+    EXPECT_EQ(finished.size(), 1u);
+    if (!finished.empty()) code = finished[0].outcome.code();
+  } else {
+    code = writer.commit(record_of({1, 1}), Level::Committed, kShort).code();
+  }
+  const Nanoseconds took = Clock::monotonic().now() - since;
+  EXPECT_TRUE(code == ErrorCode::TimedOut || code == ErrorCode::QuorumLost) << to_string(code);
+  return took;
+}
+
+// An append of the log itself would ask for a second. Of several tries, a machine that is busy
+// does not delay all.
+TEST_P(LogWriterTest, WhoComesToALostQuorumKeepsHisTime) {
+  for (const bool submits : {false, true}) {
+    Nanoseconds least = kLong;
+    for (int tries = 0; tries < 10 && least >= std::chrono::seconds(1); ++tries) {
+      OpenedPeers peers{GetParam().transport};
+      LogWriter writer = open(peers.options());
+      ASSERT_TRUE(writer.commit(record_of({0, 0}), Level::Committed, kLong).ok());
+      least = std::min(least, refused_after(peers, writer, submits));
+    }
+    EXPECT_LT(least, std::chrono::seconds(1));
+  }
 }
 
 TEST_P(LogWriterTest, AChildOfForkIsRefusedAndEndsNothing) {
