@@ -2,10 +2,12 @@
 // copied.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
 #include <map>
+#include <optional>
 
 namespace perdure::region {
 
@@ -62,16 +64,29 @@ class MissedRanges {
     return true;
   }
 
-  /// The first bytes of it, at most so many, are taken out. Requires that it is not empty.
-  Extent take(std::uint64_t bytes_max) {
-    const auto first = pieces_.begin();
-    const Extent held{first->first, first->second};
-    const Extent taken{held.begin,
-                       held.end - held.begin > bytes_max ? held.begin + bytes_max : held.end};
+  /// The first bytes of it, at most so many, that are not in `others`.
+  std::optional<Extent> first_outside(const MissedRanges& others, std::uint64_t bytes_max) const {
+    for (const auto& [begin, end] : pieces_) {
+      std::uint64_t at = begin;
+      auto other = others.pieces_.upper_bound(at);
+      if (other != others.pieces_.begin()) at = std::max(at, std::prev(other)->second);
+      while (at < end && other != others.pieces_.end() && other->first == at)
+        at = (other++)->second;
+      if (at >= end) continue;
+      const std::uint64_t until = other == others.pieces_.end() ? end : std::min(end, other->first);
+      return Extent{at, std::min(until, at + bytes_max)};
+    }
+    return std::nullopt;
+  }
+
+  /// These bytes, which are in one piece of it, are taken out: that may make one piece more.
+  void take(const Extent& extent) {
+    const auto piece = std::prev(pieces_.upper_bound(extent.begin));
+    const Extent held{piece->first, piece->second};
     bytes_ -= held.end - held.begin;
-    pieces_.erase(first);
-    if (taken.end < held.end) insert({taken.end, held.end});
-    return taken;
+    pieces_.erase(piece);
+    if (held.begin < extent.begin) insert({held.begin, extent.begin});
+    if (extent.end < held.end) insert({extent.end, held.end});
   }
 
   bool touches(const Extent& extent) const {

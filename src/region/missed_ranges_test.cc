@@ -13,16 +13,23 @@ namespace {
 
 constexpr std::uint64_t kBytes = 400;
 
-/// What take returns of it, piece after piece.
-std::vector<bool> taken(MissedRanges missed, std::uint64_t bytes_max) {
+/// What is taken out of it, piece after piece, of what is not in `others`.
+std::vector<bool> taken(MissedRanges missed, std::uint64_t bytes_max,
+                        const MissedRanges& others = {}) {
   std::vector<bool> bytes(kBytes);
-  while (!missed.empty()) {
-    const Extent piece = missed.take(bytes_max);
-    EXPECT_LT(piece.begin, piece.end);
-    EXPECT_LE(piece.end - piece.begin, bytes_max);
-    for (std::uint64_t at = piece.begin; at < piece.end; ++at) bytes[at] = true;
+  std::uint64_t left = missed.bytes();
+  while (const auto piece = missed.first_outside(others, bytes_max)) {
+    EXPECT_LT(piece->begin, piece->end);
+    EXPECT_LE(piece->end - piece->begin, bytes_max);
+    EXPECT_FALSE(others.touches(*piece));
+    missed.take(*piece);
+    left -= piece->end - piece->begin;
+    EXPECT_EQ(missed.bytes(), left);
+    for (std::uint64_t at = piece->begin; at < piece->end; ++at) {
+      EXPECT_FALSE(bytes[at]);
+      bytes[at] = true;
+    }
   }
-  EXPECT_EQ(missed.bytes(), 0u);
   return bytes;
 }
 
@@ -49,6 +56,16 @@ TEST(MissedRanges, AreWhatWasAddedLessWhatWasTakenOut) {
       ASSERT_EQ(missed.touches({at, at + 5}), std::find(from, from + 5, true) != from + 5);
     }
     ASSERT_EQ(taken(missed, 1 + random.below(100)), expected);
+    MissedRanges others;
+    for (int count = 0; count < 5; ++count) {
+      const std::uint64_t begin = random.below(kBytes);
+      others.add({begin, begin + random.below(kBytes / 10)});
+      const auto end = std::min(kBytes, begin + kBytes / 10);
+      for (std::uint64_t at = begin; at < end; ++at) {
+        if (others.touches({at, at + 1})) expected[at] = false;
+      }
+    }
+    ASSERT_EQ(taken(missed, 1 + random.below(100), others), expected);
   }
 }
 
@@ -64,7 +81,8 @@ TEST(MissedRanges, OfTooManyPiecesNoneIsForgotten) {
   std::vector<bool> held(30 * MissedRanges::kPiecesMax);
   std::uint64_t counted = 0;
   while (!missed.empty()) {
-    const Extent piece = missed.take(64);
+    const Extent piece = *missed.first_outside({}, 64);
+    missed.take(piece);
     counted += piece.end - piece.begin;
     for (std::uint64_t at = piece.begin; at < piece.end; ++at) held[at] = true;
   }

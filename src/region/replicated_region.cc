@@ -86,8 +86,8 @@ bool ReplicatedRegion::can_reach(const RegionTicket& ticket, Level level) const 
 }
 
 /// Why there are too few replicas: a newer writer, or the reasons why they are down.
-Error ReplicatedRegion::lost() {
-  if (find_newer_writer()) return *fenced_;
+Error ReplicatedRegion::lost(const std::optional<Deadline>& until) {
+  if (find_newer_writer(until)) return *fenced_;
   Error error = too_few(name());
   error.code = ErrorCode::QuorumLost;
   return error;
@@ -95,11 +95,14 @@ Error ReplicatedRegion::lost() {
 
 /// Whether one of the peers that are down says so. Each has its own time to answer, so that one
 /// that is silent does not speak for the others; and is asked again, for it may be fenced later.
-bool ReplicatedRegion::find_newer_writer() {
+/// Those for whom there is no time by `until` are asked by the next call.
+bool ReplicatedRegion::find_newer_writer(const std::optional<Deadline>& until) {
   for (Replica& replica : replicas_) {
     if (fenced_) return true;
     if (replica.session.up() || (replica.ask_again && !replica.ask_again->passed())) continue;
-    const auto pool = replica.session.peer().describe(options_.pool, Deadline(clock_, kAskWithin));
+    if (until && until->passed()) return false;
+    const Deadline within(clock_, until ? std::min(until->left(), kAskWithin) : kAskWithin);
+    const auto pool = replica.session.peer().describe(options_.pool, within);
     replica.ask_again = Deadline(clock_, kAskAgain);
     if (!pool.ok() || pool->epoch <= epoch_) continue;
     fenced_ =
@@ -299,10 +302,10 @@ Result<void> ReplicatedRegion::wait(const RegionTicket& ticket, Level level, Nan
     if (reached(ticket, level)) return {};
     bring_back(deadline);
     const bool waits_for_it = options_.reconnect > std::chrono::milliseconds(0);
-    if (!can_reach(ticket, level) && (!waits_for_it || find_newer_writer())) {
+    if (!can_reach(ticket, level) && (!waits_for_it || find_newer_writer(deadline))) {
       return Error{ErrorCode::OutcomeUnknown,
                    fmt::format("update {} is not {}, and may be there or not; {}", ticket.number,
-                               to_string(level), lost().message)};
+                               to_string(level), lost(deadline).message)};
     }
     if (deadline.passed()) {
       return Error{ErrorCode::TimedOut,
@@ -323,14 +326,21 @@ Result<void> ReplicatedRegion::poll(Nanoseconds timeout) {
   return {};
 }
 
-/// Until update `number` of a session has resolved. Errors: Disconnected: it never will.
-Result<void> ReplicatedRegion::await(Replica& replica, std::uint64_t number) {
+/// Until update `number` of a session has resolved. Errors: Disconnected: it never will; TimedOut:
+/// not by `until`.
+Result<void> ReplicatedRegion::await(Replica& replica, std::uint64_t number,
+                                     const std::optional<Deadline>& until) {
   const client::DurableSession& session = replica.session;
   const Nanoseconds since = clock_.now();
   while (!session.has_resolved(number)) {  // or the session goes down
     if (!session.up()) return Error{ErrorCode::Disconnected, session.down_reason()->message};
     progress();
-    if (!session.has_resolved(number)) rest(since, kRestSlice);
+    if (session.has_resolved(number)) break;
+    if (until && until->passed()) {
+      return Error{ErrorCode::TimedOut,
+                   fmt::format("{} has not answered yet", session.peer().name())};
+    }
+    rest(since, until ? std::min(until->left(), kRestSlice) : kRestSlice);
   }
   return {};
 }
@@ -494,7 +504,7 @@ Result<void> ReplicatedRegion::close(Nanoseconds timeout) {
     }
   }
   const bool enough = up() >= quorum_;
-  Result<void> closed = enough ? Result<void>{} : Result<void>(lost());
+  Result<void> closed = enough ? Result<void>{} : Result<void>(lost(deadline));
   // Whoever opens it next finds no writer. A peer that is silent takes none of the others' time.
   auto to_ask = static_cast<Nanoseconds::rep>(replicas_.size());
   for (Replica& replica : replicas_) {

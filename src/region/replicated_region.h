@@ -124,8 +124,8 @@ class ReplicatedRegion {
   Result<void> drain(const Deadline& deadline);
 
   Error too_few(const std::string& doing) const;
-  Error lost();
-  bool find_newer_writer();
+  Error lost(const std::optional<Deadline>& until = std::nullopt);
+  bool find_newer_writer(const std::optional<Deadline>& until = std::nullopt);
   std::size_t up() const;
   std::size_t reachable() const;
   /// Whether two sessions meet at a replica, whichever they could reach.
@@ -142,7 +142,8 @@ class ReplicatedRegion {
   void send_what_waits(Replica& replica);
   void take_answers(Replica& replica);
   void progress(const std::optional<Deadline>& until = std::nullopt);
-  Result<void> await(Replica& replica, std::uint64_t number);
+  Result<void> await(Replica& replica, std::uint64_t number,
+                     const std::optional<Deadline>& until = std::nullopt);
   void check_timeouts();
 
   // Replicas that come back, and what they have missed.
@@ -163,11 +164,13 @@ class ReplicatedRegion {
   Result<void> come_back(Replica& replica, const Deadline& deadline);
   Result<void> ask_for_pool(Replica& replica, const Deadline& deadline);
   Result<void> connect(Replica& replica);
-  Result<void> take_up(Replica& replica);
+  Result<void> take_up(Replica& replica, const Deadline& deadline);
   Result<void> adopt(Replica& replica, const RegionStart& start);
   Result<void> mark_mixed(Replica& replica, bool mixed);
-  void end_return(Replica& replica);
-  std::optional<std::size_t> source_for(const Replica& target) const;
+  void end_return(Replica& replica, const Deadline& deadline);
+  Result<void> say_returned(Replica& replica);
+  bool has_all_for(const Replica& source, const Replica& target) const;
+  std::optional<Copy> next_copy(std::size_t target) const;
   bool returns(const Replica& replica) const;
   void copy_on();
   void begin_copy();

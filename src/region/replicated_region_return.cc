@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <tuple>
 
 #include "core/assert.h"
 #include "core/bytes.h"
@@ -103,7 +104,7 @@ void ReplicatedRegion::bring_back(const Deadline& deadline) {
   for (Replica& replica : replicas_) {
     client::DurableSession& session = replica.session;
     if (session.up()) {
-      if (replica.catching_up) end_return(replica);
+      if (replica.catching_up) end_return(replica, deadline);
       continue;
     }
     const Nanoseconds now = clock_.now();
@@ -129,7 +130,7 @@ Result<void> ReplicatedRegion::come_back(Replica& replica, const Deadline& deadl
   // Another pool than it had is another replica, until it is made this one's.
   const bool other = replica.uuid != had;
   if (other) replica.joined = false;
-  if (asked.ok()) asked = take_up(replica);
+  if (asked.ok()) asked = take_up(replica, deadline);
   if (!asked.ok()) return asked;
   if (completion_fd_) PERDURE_TRY_VOID(watch(*completion_fd_, replica));
   replica.catching_up = true;
@@ -160,10 +161,10 @@ Result<void> ReplicatedRegion::ask_for_pool(Replica& replica, const Deadline& de
 }
 
 /// Goes on where it was, if it is as it was left, else from the start.
-Result<void> ReplicatedRegion::take_up(Replica& replica) {
+Result<void> ReplicatedRegion::take_up(Replica& replica, const Deadline& deadline) {
   client::DurableSession& session = replica.session;
   PERDURE_TRY(read, session.read(0, {landing_.get(), kDataAt, replica.landing.get()}));
-  PERDURE_TRY_VOID(await(replica, read));
+  PERDURE_TRY_VOID(await(replica, read, deadline));
   PERDURE_TRY(start, decode_start({landing_.get(), kDataAt}));
   const bool as_left =
       replica.joined && start.header == header_ && start.state && start.state->epoch == epoch_;
@@ -194,7 +195,10 @@ Result<void> ReplicatedRegion::adopt(Replica& replica, const RegionStart& start)
                              bytes_ + kDataAt)};
   }
   replica.all_copied = true;
-  if (!source_for(replica)) {
+  const bool source = std::any_of(replicas_.begin(), replicas_.end(), [&](const Replica& each) {
+    return has_all_for(each, replica) && !each.missed;
+  });
+  if (!source) {
     replica.all_copied = false;
     return Error{ErrorCode::NotFound,
                  "it does not have what was written before, and no other replica is known to have "
@@ -225,39 +229,63 @@ Result<void> ReplicatedRegion::mark_mixed(Replica& replica, bool mixed) {
   return {};
 }
 
-/// Once everything is there that it had missed.
-void ReplicatedRegion::end_return(Replica& replica) {
+/// Once everything is there that it had missed. What it then says of itself may take longer than
+/// there is time: the next call says it again.
+void ReplicatedRegion::end_return(Replica& replica, const Deadline& deadline) {
   take_answers(replica);
-  if (replica.landed < replica.behind) return;
+  if (replica.landed < replica.behind || deadline.passed()) return;
   const auto index = static_cast<std::size_t>(&replica - replicas_.data());
   if (replica.missed && (!replica.missed->empty() || (copy_ && copy_->target == index))) return;
-  Result<void> said;
-  if (replica.all_copied) {
-    replica.whole = may_know();
-    said = write_state(replica, false);
-  }
-  if (said.ok() && replica.mixed && !replica.mixed_before) said = mark_mixed(replica, false);
+  client::DurableSession& session = replica.session;
+  session.set_deadline(deadline);
+  const auto said = say_returned(replica);
+  session.set_deadline(std::nullopt);
   if (!said.ok()) {
-    if (replica.session.up()) replica.session.mark_down(said.error());
+    const bool no_time = said.code() == ErrorCode::TimedOut && deadline.passed();
+    if (session.up() && !no_time) session.mark_down(said.error());
     return;
   }
   replica.all_copied = false;
   replica.missed.reset();
   replica.catching_up = false;
   replica.resolved = replica.landed;
-  replica.session.got_on();
+  session.got_on();
   log_message(Severity::Info,
-              fmt::format("replica {} has everything again", replica.session.peer().name()));
+              fmt::format("replica {} has everything again", session.peer().name()));
 }
 
-/// A replica from which it can be copied what `target` misses.
-std::optional<std::size_t> ReplicatedRegion::source_for(const Replica& target) const {
-  std::optional<std::size_t> found;
+Result<void> ReplicatedRegion::say_returned(Replica& replica) {
+  if (replica.all_copied) {
+    replica.whole = may_know();
+    PERDURE_TRY_VOID(write_state(replica, false));
+  }
+  if (!replica.mixed || replica.mixed_before) return {};
+  return mark_mixed(replica, false);
+}
+
+/// Whether it had everything that `target` misses, but for what it misses itself.
+bool ReplicatedRegion::has_all_for(const Replica& source, const Replica& target) const {
+  return &source != &target && source.session.up() && !source.connecting &&
+         (!target.all_copied || source.whole);
+}
+
+/// What can be copied to a replica that misses something, and from which other one: the furthest of
+/// those that miss nothing, else one that does not miss just that.
+std::optional<ReplicatedRegion::Copy> ReplicatedRegion::next_copy(std::size_t target) const {
+  const Replica& to = replicas_[target];
+  const MissedRanges nothing;
+  std::optional<Copy> found;
+  std::tuple<bool, std::uint64_t> best;
   for (std::size_t index = 0; index < replicas_.size(); ++index) {
     const Replica& each = replicas_[index];
-    if (&each == &target || !each.session.up() || each.connecting || each.missed) continue;
-    if (target.all_copied && !each.whole) continue;
-    if (!found || each.resolved > replicas_[*found].resolved) found = index;
+    if (!has_all_for(each, to)) continue;
+    const auto rank = std::tuple(!each.missed, each.landed);
+    if (found && rank <= best) continue;
+    const auto piece =
+        to.missed->first_outside(each.missed ? *each.missed : nothing, kLandingBytes);
+    if (!piece) continue;
+    found = Copy{index, target, *piece};
+    best = rank;
   }
   return found;
 }
@@ -265,7 +293,8 @@ std::optional<std::size_t> ReplicatedRegion::source_for(const Replica& target) c
 /// Whether it is on its way to have everything again.
 bool ReplicatedRegion::returns(const Replica& replica) const {
   if (!replica.session.up() || !replica.catching_up) return false;
-  return !replica.missed || replica.missed->empty() || source_for(replica).has_value();
+  if (!replica.missed || replica.missed->empty()) return true;
+  return next_copy(static_cast<std::size_t>(&replica - replicas_.data())).has_value();
 }
 
 /// One piece at a time: READ from one replica, written to the other. Never waits.
@@ -301,21 +330,15 @@ void ReplicatedRegion::begin_copy() {
     if (!target.session.up() || target.connecting || !target.missed || target.missed->empty()) {
       continue;
     }
-    const auto from = source_for(target);
-    if (!from || replicas_[*from].resolved < target.missed_until) continue;
-    Replica& source = replicas_[*from];
-    Copy copy;
-    copy.source = *from;
-    copy.target = index;
-    copy.piece = target.missed->take(kLandingBytes);
+    auto copy = next_copy(index);
+    if (!copy || replicas_[copy->source].landed < target.missed_until) continue;
+    Replica& source = replicas_[copy->source];
+    const Extent& piece = copy->piece;
     const auto number = source.session.read(
-        kDataAt + copy.piece.begin,
-        {copying_.get(), copy.piece.end - copy.piece.begin, source.copying.get()});
-    if (!number.ok()) {
-      target.missed->add(copy.piece);
-      continue;
-    }
-    copy.number = *number;
+        kDataAt + piece.begin, {copying_.get(), piece.end - piece.begin, source.copying.get()});
+    if (!number.ok()) continue;
+    target.missed->take(piece);
+    copy->number = *number;
     copy_ = copy;
     return;
   }

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include "core/random.h"
 #include "pmem/pool_format.h"
 #include "region/replicated_region.h"
+#include "testing/relayed_peer.h"
 #include "testing/soak.h"
 #include "testing/world_server.h"
 #include "tests/crash/region_history.h"
@@ -419,6 +421,139 @@ TEST(RegionReturn, WhoWasFencedMeanwhileDoesNotComeBack) {
   EXPECT_EQ((*first)->wait({1, 0}, Level::Durable, kTry).code(), ErrorCode::InvalidArgument);
   EXPECT_EQ(load<std::uint64_t>(server->region().bytes().data() + pmem::kPoolDataOffset + kDataAt),
             theirs);
+}
+
+struct Pair {
+  explicit Pair(std::size_t quorum) {
+    for (const char* name : {"one", "other"}) {
+      servers.push_back(
+          *test::WorldServer::start(world, name, profile_of(1), {kPool, kPoolBytes, {32, 2048}}));
+    }
+    std::vector<std::unique_ptr<client::Peer>> peers;
+    for (const auto& server : servers) peers.push_back(server->peer(client));
+    open(std::move(peers), quorum);
+  }
+  void open(std::vector<std::unique_ptr<client::Peer>> peers, std::size_t quorum) {
+    RegionOptions options;
+    options.pool = kPool;
+    options.quorum = quorum;
+    options.staging_bytes = 12 * 1024;
+    options.measure_costs = false;
+    options.take_over = true;
+    options.spin = std::chrono::microseconds(0);
+    options.reconnect = kReconnect;
+    auto opened = ReplicatedRegion::open(std::move(peers), options, world.clock());
+    ASSERT_TRUE(opened.ok()) << opened.error().message;
+    region = std::move(*opened);
+  }
+  /// Fills bytes with `value`, a KiB at a time.
+  void fill(std::uint64_t at, std::uint64_t bytes, std::byte value) {
+    const std::vector<std::byte> piece(1024, value);
+    for (const std::uint64_t end = at + bytes; at < end; at += piece.size()) {
+      const RangeWrite range{at, piece};
+      const RangeEpoch epoch(&range, 1);
+      const auto written = region->write({&epoch, 1});
+      ASSERT_TRUE(written.ok()) << written.error().message;
+    }
+  }
+  RegionReplicaStatus status(std::size_t index) const { return region->status().replicas[index]; }
+  /// Until the condition holds, for long enough to come back.
+  bool poll_until(const std::function<bool()>& holds) {
+    for (int round = 0; round < 1000 && !holds(); ++round) {
+      world.tick(std::chrono::milliseconds(20));
+      (void)region->poll(kTry);
+    }
+    return holds();
+  }
+
+  Random random{3};
+  fabric::emu::World world{random};
+  fabric::emu::Machine& client = world.add_machine("client", profile_of(1));
+  std::vector<std::unique_ptr<test::WorldServer>> servers;
+  std::unique_ptr<ReplicatedRegion> region;
+};
+
+// Each lacks what the other has: one went while the other one was being copied to. Expect: each
+// gets that from the other one.
+TEST(RegionReturn, TwoThatLackDifferentBytesBringEachOtherBack) {
+  constexpr std::uint64_t kFirst = 14 * 1024;
+  constexpr std::uint64_t kAll = kFirst + kLandingBytes + 2 * 1024;
+  Pair pair(1);
+  ASSERT_NE(pair.region, nullptr);
+  pair.servers[0]->kill();
+  pair.fill(kFirst, kAll - kFirst, std::byte{1});
+  ASSERT_TRUE(pair.servers[0]->start_again().ok());
+  ASSERT_TRUE(pair.poll_until([&] { return pair.status(0).catching_up; }));
+  pair.servers[1]->kill();
+  pair.fill(0, kFirst, std::byte{2});
+  ASSERT_FALSE(pair.status(1).up);
+  ASSERT_GT(pair.status(0).missed_bytes, 0u);
+  ASSERT_TRUE(pair.servers[1]->start_again().ok());
+  EXPECT_TRUE(pair.poll_until([&] {
+    return !pair.region->status().may_differ ||
+           (pair.status(0).up && pair.status(1).up && !pair.status(0).catching_up &&
+            !pair.status(1).catching_up);
+  })) << pair.status(0).missed_bytes
+      << " and " << pair.status(1).missed_bytes << " bytes are missed";
+  EXPECT_TRUE(pair.region->flush(Level::Committed, std::chrono::seconds(10)).ok());
+  for (std::size_t index = 0; index < 2; ++index) {
+    std::vector<std::byte> bytes(kAll);
+    ASSERT_TRUE(pair.region->read(0, bytes, index).ok());
+    for (std::uint64_t at = 0; at < kAll; ++at) {
+      ASSERT_EQ(bytes[at], at < kFirst ? std::byte{2} : std::byte{1}) << index << " at " << at;
+    }
+  }
+}
+
+/// Goes silent once a session is open.
+class FallsSilent final : public test::RelayedPeer {
+ public:
+  FallsSilent(std::unique_ptr<client::Peer> real, std::function<void()> goes_silent)
+      : RelayedPeer(std::move(real)), goes_silent_(std::move(goes_silent)) {}
+  Result<client::Session> open_session(const control::SessionRequest& request,
+                                       Deadline deadline) override {
+    auto session = RelayedPeer::open_session(request, deadline);
+    goes_silent_();
+    return session;
+  }
+
+ private:
+  std::function<void()> goes_silent_;
+};
+
+// Its control plane answers, and nothing else does. A peer may be silent for five seconds.
+TEST(RegionReturn, WhoWaitsKeepsHisTimeWhileOneComesBackThatFallsSilent) {
+  Pair pair(2);
+  pair.region.reset();
+  using fabric::emu::LinkState;
+  bool falls_silent = false;
+  std::vector<std::unique_ptr<client::Peer>> peers;
+  for (const auto& server : pair.servers) peers.push_back(server->peer(pair.client));
+  peers[0] = std::make_unique<FallsSilent>(std::move(peers[0]), [&] {
+    if (!falls_silent) return;
+    pair.world.set_link(pair.client, pair.servers[0]->machine(), LinkState::Cut);
+  });
+  pair.open(std::move(peers), 2);
+  ASSERT_NE(pair.region, nullptr);
+  pair.fill(0, 1024, std::byte{1});
+  ASSERT_TRUE(pair.region->flush(Level::Committed, std::chrono::seconds(10)).ok());
+  falls_silent = true;
+  const std::vector<std::byte> bytes(8, std::byte{2});
+  const RangeWrite range{0, bytes};
+  const RangeEpoch epoch(&range, 1);
+  ASSERT_TRUE(pair.region->write({&epoch, 1}).ok());
+  pair.world.drop_connections(pair.client, pair.servers[0]->machine());
+  const Clock& clock = pair.world.clock();
+  for (int round = 0; round < 5; ++round) {
+    pair.world.set_link(pair.client, pair.servers[0]->machine(), LinkState::Up);
+    pair.world.tick(std::chrono::seconds(1));
+    const Nanoseconds since = clock.now();
+    EXPECT_EQ(pair.region->flush(Level::Committed, kTry).code(), ErrorCode::TimedOut);
+    EXPECT_LT(clock.now() - since, 2 * kTry);
+  }
+  falls_silent = false;
+  pair.world.set_link(pair.client, pair.servers[0]->machine(), LinkState::Up);
+  EXPECT_TRUE(pair.region->flush(Level::Committed, std::chrono::seconds(60)).ok());
 }
 
 // What is only visible may be gone with a power failure, resolved or not.
