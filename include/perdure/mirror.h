@@ -99,7 +99,7 @@ using MirrorWriteEpoch = std::span<const MirrorWrite>;
 
 /// What was begun.
 struct MirrorTicket {
-  std::uint64_t number = 0;  // from 1, in the order of beginning
+  std::uint64_t number = 0;  // from 1, in the order of beginning; some begin together
 };
 
 enum class MirrorReplicaState {
@@ -202,6 +202,9 @@ class Mirror {
   Result<void> persist(std::uint64_t at, std::uint64_t length,
                        std::chrono::milliseconds timeout = std::chrono::seconds(30));
   /// Begins it. Until it is durable, what is stored into the range may or may not be what arrives.
+  /// Short ranges are gathered and go together, in one message where they fit: with the next call
+  /// that waits or begins something else, or, if there is none, some milliseconds later. They share
+  /// a ticket.
   Result<MirrorTicket> flush(std::uint64_t at, std::uint64_t length);
   /// Waits until what was begun, by a ticket or all of it, is durable. Errors: as for persist.
   Result<void> wait(const MirrorTicket& ticket,

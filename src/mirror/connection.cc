@@ -3,11 +3,10 @@
 #include <fmt/format.h>
 
 #include "core/try.h"
+#include "persist/ordered.h"
 
 namespace perdure::mirror {
 namespace {
-
-constexpr std::size_t kRequestBytesMax = 16 * 1024;
 
 /// Peers outlive their connections here: each is dialled again and again.
 class SharedPeer final : public client::Peer {
@@ -48,7 +47,7 @@ client::DurableSessionOptions session_options(const MirrorOptions& options, cons
   session.requests_in_flight = client::kUpdatesMax;
   session.probe_line = kProbeLineAt;
   session.ranges_again = true;
-  session.request_bytes_max = kRequestBytesMax;
+  session.request_bytes_max = persist::kOrderedBytesMax;
   session.reply_bytes_max = 64;
   session.timeout = options.peer_timeout;
   session.clock = &clock;

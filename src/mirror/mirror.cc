@@ -94,12 +94,22 @@ class Mirror::State {
     return result;
   }
 
-  Result<void> wait(std::uint64_t number, std::chrono::milliseconds timeout) {
-    return until(timeout,
-                 [number](mirror::ReplicatedMirror& core) { return core.reached({number}); });
+  /// Until that is durable which `begin` begins, or finds begun, and returns the number of.
+  template <typename Begin>
+  Result<void> make_durable(std::chrono::milliseconds timeout, const Begin& begin) {
+    std::uint64_t number = 0;
+    const auto begun = [&](mirror::ReplicatedMirror& core) -> Result<void> {
+      PERDURE_TRY(ticket, begin(core));
+      number = ticket.number;
+      return core.begin_gathered();
+    };
+    return until(timeout, begun,
+                 [&](mirror::ReplicatedMirror& core) { return core.reached({number}); });
   }
   Result<void> wait_in_sync(std::chrono::milliseconds timeout) {
-    return until(timeout, [](mirror::ReplicatedMirror& core) { return core.all_in_sync(); });
+    return until(
+        timeout, [](mirror::ReplicatedMirror&) { return Result<void>(); },
+        [](mirror::ReplicatedMirror& core) { return core.all_in_sync(); });
   }
 
   Result<void> close(Nanoseconds timeout) {
@@ -115,12 +125,14 @@ class Mirror::State {
   }
 
  private:
-  /// Until `reached`, which is asked with nobody else in the mirror.
-  template <typename Reached>
-  Result<void> until(std::chrono::milliseconds timeout, const Reached& reached) {
+  /// `begin`, and then until `reached`, which is asked with nobody else in the mirror.
+  template <typename Begin, typename Reached>
+  Result<void> until(std::chrono::milliseconds timeout, const Begin& begin,
+                     const Reached& reached) {
     wanting_.fetch_add(1, std::memory_order_relaxed);
     MutexLock lock(mutex_);
     wanting_.fetch_sub(1, std::memory_order_relaxed);
+    PERDURE_TRY_VOID(begin(*core_));
     std::optional<Deadline> deadline;
     while (!reached(*core_)) {
       if (!deadline) deadline.emplace(Clock::monotonic(), bounded(timeout));
@@ -186,6 +198,7 @@ class Mirror::State {
     MutexLock lock(mutex_);
     while (!stopping_) {
       if (!led_) {
+        (void)core_->begin_gathered();  // a failure stays, for those who wait
         (void)core_->progress();
         const Nanoseconds since = Clock::monotonic().now() - spin_;
         if (core_->busy() && wanting_.load(std::memory_order_relaxed) == 0) {
@@ -280,34 +293,37 @@ std::span<std::byte> Mirror::memory() const {
 
 Result<void> Mirror::persist(std::uint64_t at, std::uint64_t length,
                              std::chrono::milliseconds timeout) {
-  PERDURE_TRY(ticket, flush(at, length));
-  return state_->wait(ticket.number, timeout);
+  if (!usable()) return why_not();
+  return state_->make_durable(timeout, [&](mirror::ReplicatedMirror& core) {
+    return core.flush({at, length});
+  });
 }
 
 Result<MirrorTicket> Mirror::flush(std::uint64_t at, std::uint64_t length) {
-  const MirrorRange range{at, length};
-  const MirrorEpoch epoch(&range, 1);
-  return flush_ordered({&epoch, 1});
+  if (!usable()) return why_not();
+  return state_->with([&](mirror::ReplicatedMirror& core) { return core.flush({at, length}); });
 }
 
 Result<void> Mirror::wait(const MirrorTicket& ticket, std::chrono::milliseconds timeout) {
   if (!usable()) return why_not();
-  const auto begun = state_->with([](mirror::ReplicatedMirror& core) { return core.begun(); });
-  if (ticket.number > begun) {
+  return state_->make_durable(timeout, [&](mirror::ReplicatedMirror& core) -> Result<MirrorTicket> {
+    if (ticket.number <= core.begun()) return ticket;
     return Error{ErrorCode::InvalidArgument, "the ticket is of another mirror"};
-  }
-  return state_->wait(ticket.number, timeout);
+  });
 }
 
 Result<void> Mirror::drain(std::chrono::milliseconds timeout) {
   if (!usable()) return why_not();
-  const auto begun = state_->with([](mirror::ReplicatedMirror& core) { return core.begun(); });
-  return state_->wait(begun, timeout);
+  return state_->make_durable(
+      timeout, [](mirror::ReplicatedMirror& core) { return Result<MirrorTicket>({core.begun()}); });
 }
 
 bool Mirror::reached(const MirrorTicket& ticket) const {
   if (!usable()) return false;
-  return state_->with([&](mirror::ReplicatedMirror& core) { return core.reached(ticket); });
+  return state_->with([&](mirror::ReplicatedMirror& core) {
+    (void)core.begin_gathered();  // a failure stays, for those who wait
+    return core.reached(ticket);
+  });
 }
 
 Result<MirrorTicket> Mirror::flush_ordered(std::span<const MirrorEpoch> epochs) {
@@ -317,8 +333,9 @@ Result<MirrorTicket> Mirror::flush_ordered(std::span<const MirrorEpoch> epochs) 
 
 Result<void> Mirror::persist_ordered(std::span<const MirrorEpoch> epochs,
                                      std::chrono::milliseconds timeout) {
-  PERDURE_TRY(ticket, flush_ordered(epochs));
-  return state_->wait(ticket.number, timeout);
+  if (!usable()) return why_not();
+  return state_->make_durable(timeout,
+                              [&](mirror::ReplicatedMirror& core) { return core.begin(epochs); });
 }
 
 Result<MirrorTicket> Mirror::write(std::span<const MirrorWriteEpoch> epochs) {
@@ -329,10 +346,8 @@ Result<MirrorTicket> Mirror::write(std::span<const MirrorWriteEpoch> epochs) {
 Result<void> Mirror::write_atomic(std::uint64_t at, std::uint64_t value,
                                   std::chrono::milliseconds timeout) {
   if (!usable()) return why_not();
-  PERDURE_TRY(ticket, state_->with([&](mirror::ReplicatedMirror& core) {
-    return core.store_word(at, value);
-  }));
-  return state_->wait(ticket.number, timeout);
+  return state_->make_durable(
+      timeout, [&](mirror::ReplicatedMirror& core) { return core.store_word(at, value); });
 }
 
 MirrorLane Mirror::lane() { return MirrorLane(*this); }

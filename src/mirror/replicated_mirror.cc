@@ -12,12 +12,14 @@
 #include "core/bytes.h"
 #include "core/random.h"
 #include "core/try.h"
+#include "persist/ordered.h"
 
 namespace perdure::mirror {
 namespace {
 
 constexpr Nanoseconds kRestSlice = std::chrono::milliseconds(10);
 constexpr std::uint64_t kWordBytes = 8;
+constexpr std::size_t kGatheredBytesMax = persist::kOrderedBytesMax - persist::kOrderedHeadBytes;
 
 /// What the rpmem papers call it: whether the responder's processor takes part.
 const char* family_of(const Method& method) { return method.responder.empty() ? "ARRM" : "GPRRM"; }
@@ -159,8 +161,34 @@ bool ReplicatedMirror::has_turn() const {
 
 Result<MirrorTicket> ReplicatedMirror::begin(std::span<const MirrorEpoch> epochs) {
   PERDURE_TRY(staged, check(epochs));
+  PERDURE_TRY_VOID(begin_gathered());
   PERDURE_TRY(room, make_room(staged));
   return post(epochs, room);
+}
+
+Result<MirrorTicket> ReplicatedMirror::flush(const MirrorRange& range) {
+  const MirrorEpoch epoch(&range, 1);
+  PERDURE_TRY(staged, check({&epoch, 1}));
+  if (staged == 0) return begin({&epoch, 1});
+  const std::size_t bytes = persist::kOrderedRangeBytes + range.length;
+  const std::size_t bytes_max = std::min<std::uint64_t>(kGatheredBytesMax, options_.staging_bytes);
+  if (gathered_bytes_ + bytes > bytes_max || gathered_.size() == persist::kOrderedRangesMax) {
+    PERDURE_TRY_VOID(begin_gathered());
+  }
+  gathered_.push_back(range);
+  gathered_bytes_ += bytes;
+  return MirrorTicket{begun_ + 1};
+}
+
+Result<void> ReplicatedMirror::begin_gathered() {
+  if (local_failure_) return *local_failure_;
+  if (gathered_.empty()) return {};
+  PERDURE_TRY(room, make_room(gathered_bytes_ - gathered_.size() * persist::kOrderedRangeBytes));
+  const MirrorEpoch epoch(gathered_);
+  const auto posted = post({&epoch, 1}, room);
+  gathered_.clear();
+  gathered_bytes_ = 0;
+  return posted.ok() ? Result<void>() : posted.error();
 }
 
 /// Waits until every replica that takes updates takes another, and there is room for the bytes that
@@ -275,13 +303,18 @@ Result<std::uint64_t> ReplicatedMirror::send_copied(Connection& connection) {
   return session.begun();
 }
 
+/// Once it was refused nothing of the local medium is believed: whoever waits for what others began
+/// hears of it, too.
 Result<void> ReplicatedMirror::flush_local(std::span<const MirrorEpoch> epochs) {
   if (local_.domain() == PersistenceDomain::None) return {};
   for (const MirrorEpoch epoch : epochs) {
     std::vector<pmem::Range> ranges;
     ranges.reserve(epoch.size());
     for (const MirrorRange& range : epoch) ranges.push_back({range.at, range.length});
-    PERDURE_TRY_VOID(local_.flush(std::span<const pmem::Range>(ranges)));
+    if (auto flushed = local_.flush(std::span<const pmem::Range>(ranges)); !flushed.ok()) {
+      local_failure_ = flushed.error();
+      return flushed;
+    }
   }
   return {};
 }
@@ -315,6 +348,7 @@ Result<MirrorTicket> ReplicatedMirror::write(std::span<const MirrorWriteEpoch> e
   }
   const std::vector<MirrorEpoch> views(ranges.begin(), ranges.end());
   PERDURE_TRY(staged, check(views));
+  PERDURE_TRY_VOID(begin_gathered());
   const Nanoseconds since = clock_.now();
   while (is_being_sent(views)) {
     if (!progress()) rest(since, kRestSlice);
@@ -339,6 +373,7 @@ Result<MirrorTicket> ReplicatedMirror::store_word(std::uint64_t at, std::uint64_
     return Error{ErrorCode::InvalidArgument,
                  fmt::format("a word at byte {}; it takes a multiple of 8", at)};
   }
+  PERDURE_TRY_VOID(begin_gathered());
   PERDURE_TRY(room, make_room(staged));
   std::atomic_ref<std::uint64_t>(*reinterpret_cast<std::uint64_t*>(local_.bytes().data() + at))
       .store(value, std::memory_order_release);
@@ -346,9 +381,10 @@ Result<MirrorTicket> ReplicatedMirror::store_word(std::uint64_t at, std::uint64_
 }
 
 Result<void> ReplicatedMirror::wait(const MirrorTicket& ticket, Nanoseconds timeout) {
-  if (ticket.number > begun_) {
+  if (ticket.number > begun()) {
     return Error{ErrorCode::InvalidArgument, "the ticket is of another mirror"};
   }
+  PERDURE_TRY_VOID(begin_gathered());
   const Deadline deadline(clock_, timeout);
   const Nanoseconds since = clock_.now();
   for (;;) {
@@ -418,7 +454,7 @@ Result<void> ReplicatedMirror::read(std::uint64_t at, std::span<std::byte> into,
 
 Result<void> ReplicatedMirror::close(Nanoseconds timeout) {
   const Deadline deadline(clock_, timeout);
-  auto drained = wait({begun_}, timeout);
+  auto drained = wait({begun()}, timeout);
   for (Replica& replica : replicas_) {
     if (replica.state != MirrorReplicaState::InSync || !drained.ok()) continue;
     replica.connection->session().set_deadline(deadline);
@@ -443,7 +479,7 @@ MirrorStatus ReplicatedMirror::status() const {
   status.bytes = bytes_;
   status.quorum = quorum_;
   status.in_sync = in_sync();
-  status.begun = begun_;
+  status.begun = begun();
   status.committed = committed_;
   for (const Replica& replica : replicas_) {
     MirrorReplicaStatus each;

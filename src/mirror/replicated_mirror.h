@@ -57,10 +57,16 @@ class ReplicatedMirror {
   // As in Mirror. What waits returns QuorumLost when nothing can come by itself.
   std::uint64_t bytes() const { return bytes_; }
   Result<MirrorTicket> begin(std::span<const MirrorEpoch> epochs);
+  /// A short range is gathered, and goes with others in one update, as it is then: by
+  /// begin_gathered(), or ahead of what is begun next.
+  Result<MirrorTicket> flush(const MirrorRange& range);
+  /// What was gathered. Errors: those of begin; SystemError also of what was begun before.
+  Result<void> begin_gathered();
   Result<MirrorTicket> write(std::span<const MirrorWriteEpoch> epochs);
   Result<MirrorTicket> store_word(std::uint64_t at, std::uint64_t value);
   bool reached(const MirrorTicket& ticket) const { return ticket.number <= committed_; }
-  std::uint64_t begun() const { return begun_; }
+  /// The last ticket that was given out.
+  std::uint64_t begun() const { return begun_ + (gathered_.empty() ? 0 : 1); }
   std::uint64_t committed() const { return committed_; }
   Result<void> wait(const MirrorTicket& ticket, Nanoseconds timeout);
   Result<void> read(std::uint64_t at, std::span<std::byte> into, std::size_t replica);
@@ -189,6 +195,9 @@ class ReplicatedMirror {
   bool may_copy_ = false;
   std::uint64_t begun_ = 0;
   std::uint64_t committed_ = 0;
+  std::vector<MirrorRange> gathered_;  // for update begun_ + 1
+  std::size_t gathered_bytes_ = 0;     // that they take of a message
+  std::optional<Error> local_failure_;
   std::vector<persist::UpdateItem> items_;  // scratch
   std::vector<std::size_t> epoch_items_;    // of each epoch, how many
   std::vector<client::Ranges> ranges_;

@@ -27,6 +27,9 @@
 namespace perdure::persist {
 
 inline constexpr std::size_t kOrderedRangesMax = 256;
+/// Of a payload, for those who gather ranges for one: with its header a receive buffer as daemons
+/// have them by default.
+inline constexpr std::size_t kOrderedBytesMax = 16 * 1024 - kRequestHeaderBytes;
 inline constexpr std::size_t kOrderedHeadBytes = 8;
 inline constexpr std::size_t kOrderedRangeBytes = 16;
 

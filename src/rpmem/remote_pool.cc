@@ -20,6 +20,9 @@ namespace perdure::rpmem {
 namespace {
 
 constexpr std::size_t kPendingMax = 1024;  // ranges of a lane that may wait for its drain
+/// From here on a range is begun when it is flushed; shorter ones are gathered.
+constexpr std::uint64_t kGatheredEachMax = 8 * 1024;
+constexpr std::size_t kGatheredBytesMax = persist::kOrderedBytesMax - persist::kOrderedHeadBytes;
 constexpr Nanoseconds kFollowSlice = std::chrono::milliseconds(100);
 constexpr int kSleepSliceMs = 100;
 constexpr std::uint32_t kPollsPerLook = 64;  // at the clock
@@ -84,7 +87,7 @@ Result<void> RemotePool::make_durable(const Range& range) {
   while (left.length != 0) {
     const Range piece{left.at, std::min(left.length, client::kRangeBytesMax)};
     for (;;) {
-      PERDURE_TRY(begun, begin(piece));
+      PERDURE_TRY(begun, begin({&piece, 1}));
       PERDURE_TRY(resolved, await(begun));
       if (resolved) break;
     }
@@ -94,8 +97,8 @@ Result<void> RemotePool::make_durable(const Range& range) {
   return {};
 }
 
-/// Waits while too much is in flight.
-Result<RemotePool::Begun> RemotePool::begin(const Range& range) {
+/// One update. Waits while too much is in flight.
+Result<RemotePool::Begun> RemotePool::begin(std::span<const Range> ranges) {
   for (;;) {
     if (lost_) return *lost_;
     if (!link_ || !link_->session->up()) {
@@ -103,15 +106,17 @@ Result<RemotePool::Begun> RemotePool::begin(const Range& range) {
       continue;
     }
     client::DurableSession& session = *link_->session;
-    const persist::UpdateItem item{range.at,
-                                   {memory_.data() + range.at, range.length, link_->memory.get()}};
+    items_.clear();
+    for (const Range& range : ranges) {
+      items_.push_back({range.at, {memory_.data() + range.at, range.length, link_->memory.get()}});
+    }
     // With nothing in flight nothing can be overtaken.
-    if (session.idle() && range.length <= session.range_bytes_max()) {
-      const std::uint64_t number = session.begin_common(item);
+    if (ranges.size() == 1 && session.idle() && ranges[0].length <= session.range_bytes_max()) {
+      const std::uint64_t number = session.begin_common(items_[0]);
       if (number != 0) return Begun{links_, number};
     }
-    const client::Ranges epoch(&item, 1);
-    const auto number = session.update({&epoch, 1});
+    const client::Ranges epoch(items_);
+    const auto number = session.ordered_update({&epoch, 1});
     if (number.ok()) return Begun{links_, *number};
     if (number.code() == ErrorCode::QueueFull) {
       PERDURE_TRY_VOID(await({links_, session.begun() - client::kUpdatesMax + 1}));
@@ -213,23 +218,51 @@ Result<void> RemotePool::deep_persist(std::uint64_t at, std::uint64_t length, st
   }
 }
 
+/// Polls until an update has resolved, or its connection is lost: then false. Nobody else begins
+/// anything meanwhile.
+bool RemotePool::settle(std::uint64_t number) {
+  client::DurableSession& session = *link_->session;
+  for (std::uint32_t polls = 1; session.up() && !session.has_resolved(number); ++polls) {
+    session.poll();
+    note_poll();
+    if (polls % kPollsPerLook == 0) session.check_timeout();
+  }
+  return session.has_resolved(number);
+}
+
 Result<void> RemotePool::flush(std::uint64_t at, std::uint64_t length, std::size_t lane) {
   PERDURE_TRY_VOID(check(at, length, lane));
   if (length == 0) return {};
   take_turn();
-  const auto flushed = [&]() PERDURE_REQUIRES(mutex_) -> Result<void> {
-    Lane& own = lanes_[lane];
-    if (own.pending.size() == kPendingMax) PERDURE_TRY_VOID(drain_lane(own));
-    if (length > client::kRangeBytesMax) return make_durable({at, length});
-    PERDURE_TRY(begun, begin({at, length}));
-    // What went by an earlier connection is begun again when the lane is drained.
-    if (own.pending.empty() || own.last.link == begun.link) own.last = begun;
-    own.pending.push_back({at, length});
-    return {};
-  };
-  auto outcome = flushed();
+  auto outcome = flush_in(lanes_[lane], {at, length});
   mutex_.unlock();
   return outcome;
+}
+
+Result<void> RemotePool::flush_in(Lane& lane, const Range& range) {
+  if (lost_) return *lost_;
+  if (lane.pending.size() == kPendingMax) PERDURE_TRY_VOID(drain_lane(lane));
+  if (range.length > client::kRangeBytesMax) return make_durable(range);
+  const bool alone = range.length >= kGatheredEachMax;
+  const std::size_t bytes = persist::kOrderedRangeBytes + range.length;
+  const bool full = lane.gathered_bytes + bytes > kGatheredBytesMax ||
+                    lane.pending.size() - lane.begun == persist::kOrderedRangesMax;
+  if (alone || full) PERDURE_TRY_VOID(begin_gathered(lane));
+  lane.pending.push_back(range);
+  lane.gathered_bytes += bytes;
+  if (alone) return begin_gathered(lane);
+  return {};
+}
+
+Result<void> RemotePool::begin_gathered(Lane& lane) {
+  const auto gathered = std::span<const Range>(lane.pending).subspan(lane.begun);
+  if (gathered.empty()) return {};
+  PERDURE_TRY(begun, begin(gathered));
+  // What went by an earlier connection is begun again when the lane is drained.
+  if (lane.begun == 0 || lane.last.link == begun.link) lane.last = begun;
+  lane.begun = lane.pending.size();
+  lane.gathered_bytes = 0;
+  return {};
 }
 
 Result<void> RemotePool::drain(std::size_t lane) {
@@ -244,11 +277,13 @@ Result<void> RemotePool::drain(std::size_t lane) {
 Result<void> RemotePool::drain_lane(Lane& lane) {
   if (lost_) return *lost_;
   if (lane.pending.empty()) return {};
+  PERDURE_TRY_VOID(begin_gathered(lane));
   PERDURE_TRY(resolved, await(lane.last));
   if (!resolved) {
     for (const Range& each : lane.pending) PERDURE_TRY_VOID(make_durable(each));
   }
   lane.pending.clear();
+  lane.begun = 0;
   return {};
 }
 
@@ -275,19 +310,16 @@ Result<void> RemotePool::read_piece(std::uint64_t at, std::span<std::byte> into)
       continue;
     }
     client::DurableSession& session = *link_->session;
-    auto number = session.read(at, {landing_.get(), into.size(), link_->landing.get()});
-    if (!number.ok() && number.code() != ErrorCode::QueueFull && session.up()) {
-      return number.error();
-    }
-    while (session.up() && (!number.ok() || !session.has_resolved(*number))) {
-      session.poll();
-      note_poll();
-      if (number.ok() || number.code() != ErrorCode::QueueFull) continue;
-      number = session.read(at, {landing_.get(), into.size(), link_->landing.get()});
-    }
-    if (number.ok() && session.has_resolved(*number)) {
+    const auto number = session.read(at, {landing_.get(), into.size(), link_->landing.get()});
+    if (number.ok()) {
+      if (!settle(*number)) continue;
       std::copy_n(landing_.get(), into.size(), into.data());
       return {};
+    }
+    if (number.code() == ErrorCode::QueueFull) {
+      settle(session.begun() - client::kUpdatesMax + 1);
+    } else if (session.up()) {
+      return number.error();
     }
   }
 }

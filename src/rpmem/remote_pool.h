@@ -8,6 +8,7 @@
 #include "client/durable_session.h"
 #include "core/clock.h"
 #include "core/mutex.h"
+#include "persist/ordered.h"
 #include "rpmem/command_peer.h"
 #include "rpmem/control.h"
 #include "rpmem/remote_command.h"
@@ -68,7 +69,8 @@ class RemotePool {
   Result<void> persist(std::uint64_t at, std::uint64_t length, std::size_t lane);
   /// The same, and beyond the target's memory controller.
   Result<void> deep_persist(std::uint64_t at, std::uint64_t length, std::size_t lane);
-  /// Begins that, for the lane: drain() waits for all that was begun. Errors: those of persist.
+  /// Begins that, for the lane: drain() waits for all that was begun. Short ranges are gathered,
+  /// and go with the lane's drain in one message, as they are then. Errors: those of persist.
   Result<void> flush(std::uint64_t at, std::uint64_t length, std::size_t lane);
   Result<void> drain(std::size_t lane);
   /// What the target has. Errors: those of persist.
@@ -99,6 +101,8 @@ class RemotePool {
   };
   struct Lane {
     std::vector<Range> pending;  // flushed since it was last drained
+    std::size_t begun = 0;       // of them; those behind are gathered
+    std::size_t gathered_bytes = 0;
     Begun last;
   };
 
@@ -112,7 +116,7 @@ class RemotePool {
 
   /// The mutex, in turn: whoever polls with it gives way to those who wait for it.
   void take_turn() PERDURE_ACQUIRE(mutex_);
-  Result<Begun> begin(const Range& range) PERDURE_REQUIRES(mutex_);
+  Result<Begun> begin(std::span<const Range> ranges) PERDURE_REQUIRES(mutex_);
   /// False: it was lost sight of, and is to be begun again; the connection is there.
   Result<bool> await(const Begun& begun) PERDURE_REQUIRES(mutex_);
   void lead(const Begun& begun) PERDURE_REQUIRES(mutex_);
@@ -121,7 +125,10 @@ class RemotePool {
   bool is_settled(const Begun& begun) const PERDURE_REQUIRES(mutex_);
   void note_poll() PERDURE_REQUIRES(mutex_);
   Result<void> make_durable(const Range& range) PERDURE_REQUIRES(mutex_);
+  Result<void> flush_in(Lane& lane, const Range& range) PERDURE_REQUIRES(mutex_);
+  Result<void> begin_gathered(Lane& lane) PERDURE_REQUIRES(mutex_);
   Result<void> drain_lane(Lane& lane) PERDURE_REQUIRES(mutex_);
+  bool settle(std::uint64_t number) PERDURE_REQUIRES(mutex_);
   Result<void> read_piece(std::uint64_t at, std::span<std::byte> into) PERDURE_REQUIRES(mutex_);
 
   Result<void> come_back() PERDURE_REQUIRES(mutex_);
@@ -146,6 +153,7 @@ class RemotePool {
   bool sleeps_ PERDURE_GUARDED_BY(mutex_) = false;  // it does the latter, and was not woken
   std::uint32_t followers_ PERDURE_GUARDED_BY(mutex_) = 0;
   std::vector<Lane> lanes_;  // each its caller's, under mutex_
+  std::vector<persist::UpdateItem> items_ PERDURE_GUARDED_BY(mutex_);  // scratch
 };
 
 }  // namespace perdure::rpmem

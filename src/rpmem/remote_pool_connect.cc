@@ -6,6 +6,7 @@
 
 #include "client/writer_name.h"
 #include "control/json_codec.h"
+#include "core/forks.h"
 #include "core/log_message.h"
 #include "core/try.h"
 #include "rpmem/pool_host.h"
@@ -67,6 +68,7 @@ Result<PoolAnswer> RemotePool::connect(FrameKind kind, const PoolAttributes& att
   client::DurableSessionOptions session;
   session.requests_in_flight = client::kUpdatesMax;
   session.ranges_again = true;
+  session.request_bytes_max = persist::kOrderedBytesMax;
   session.timeout = options_.timeout;
   session.measure_costs = options_.measure_costs;
   session.clock = &Clock::monotonic();
@@ -188,10 +190,16 @@ Result<void> RemotePool::close() {
   }
   if (lost_) return *lost_;
   if (!link_) return {};
+  // What was flushed and never drained goes all the same.
+  Result<void> drained;
+  for (Lane& lane : lanes_) {
+    if (drained.ok()) drained = drain_lane(lane);
+  }
+  if (!link_) return drained;
   link_->session->give_back(Deadline::after(options_.timeout));
   auto ended = link_->peer->end(false, Deadline::after(kCloseWithin));
   drop_link();
-  return ended;
+  return drained.ok() ? ended : drained;
 }
 
 }  // namespace perdure::rpmem

@@ -63,9 +63,19 @@ std::vector<ServerProfile> profiles() {
   return all;
 }
 
-enum Operation { kPersist, kLarge, kOrdered, kInPlace, kWord, kStore, kRead, kOperations };
+enum Operation {
+  kPersist,
+  kLarge,
+  kGathered,
+  kOrdered,
+  kInPlace,
+  kWord,
+  kStore,
+  kRead,
+  kOperations
+};
 constexpr std::array<const char*, kOperations> kOperationNames = {
-    "persist", "large", "ordered", "in place", "word", "store", "read"};
+    "persist", "large", "gathered", "ordered", "in place", "word", "store", "read"};
 enum Fault {
   kNone,
   kCut,        // of power, of a replica
@@ -296,7 +306,7 @@ class Lives {
           const std::uint64_t at = random_.below(kGranules - 2048);
           return store_and_persist(at, 1024 + random_.below(1024), kLarge);
         }
-        [[fallthrough]];
+        return flush_some();
       case 7: {
         const std::uint64_t count = 1 + random_.below(12);
         return store_and_persist(random_.below(kGranules - count), count, kPersist);
@@ -376,6 +386,26 @@ class Lives {
     const MirrorRange range{at * kGranule, count * kGranule};
     const MirrorEpoch epoch(&range, 1);
     begun(mirror_->begin({&epoch, 1}), number, operation);
+  }
+
+  /// Ranges one by one, which go together: with what is begun, waited for or flushed next.
+  void flush_some() {
+    for (std::uint64_t left = 1 + random_.below(random_.below(8) == 0 ? 300 : 12); left > 0;
+         --left) {
+      const std::size_t count = 1 + random_.below(12);
+      const std::size_t at = random_.below(kGranules - count);
+      const std::uint64_t first = last_tag_ + 1;
+      for (std::size_t granule = at; granule < at + count; ++granule) {
+        store(local().data() + granule * kGranule, ++last_tag_);
+      }
+      const auto ticket = mirror_->flush({at * kGranule, count * kGranule});
+      ASSERT_TRUE(ticket.ok()) << ticket.error().message;
+      ASSERT_EQ(ticket->number, mirror_->begun());
+      for (std::size_t index = 0; index < count; ++index) {
+        put(at + index, {ticket->number, 0, false, first + index}, false);
+      }
+    }
+    ++life_[kGathered];
   }
 
   /// Stored, and never said to be persisted.

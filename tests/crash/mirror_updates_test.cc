@@ -1,0 +1,89 @@
+// Ranges of a mirror that are flushed one by one, and go together.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <vector>
+
+#include "core/random.h"
+#include "mirror/replicated_mirror.h"
+#include "pmem/crashable_region.h"
+#include "pmem/pool_format.h"
+#include "testing/world_server.h"
+
+namespace perdure::mirror {
+namespace {
+
+constexpr std::uint64_t kBytes = 64 * 1024;
+constexpr std::chrono::seconds kPatience{10};
+
+class MirrorUpdates : public testing::Test {
+ protected:
+  MirrorUpdates() {
+    ServerProfile profile;
+    profile.domain = PersistenceDomain::Dmp;
+    profile.transport = Transport::Tcp;
+    for (const char* name : {"one", "two"}) {
+      servers_.push_back(*test::WorldServer::start(world_, name, profile, {"deep", 256 * 1024}));
+    }
+    client_ = &world_.add_machine("client", profile);
+    MirrorOptions options;
+    options.pool = "deep";
+    options.quorum = 1;
+    options.measure_costs = false;
+    options.spin = std::chrono::microseconds(0);
+    options.reconnect = std::chrono::milliseconds(1);
+    std::vector<std::shared_ptr<client::Peer>> peers;
+    for (const auto& server : servers_) peers.push_back(server->peer(*client_));
+    auto opened = ReplicatedMirror::open(*local_, std::move(peers), options, world_.clock());
+    EXPECT_TRUE(opened.ok()) << opened.error().message;
+    mirror_ = std::move(*opened);
+    come_in_sync();
+  }
+
+  void come_in_sync() {
+    for (int rounds = 0; rounds < 100'000 && !mirror_->all_in_sync(); ++rounds) {
+      mirror_->bring_back();
+      if (!mirror_->progress()) world_.pass(std::chrono::milliseconds(1));
+    }
+    ASSERT_TRUE(mirror_->all_in_sync());
+  }
+  Random random_{1};
+  fabric::emu::World world_{random_};
+  std::vector<std::unique_ptr<test::WorldServer>> servers_;
+  fabric::emu::Machine* client_ = nullptr;
+  std::unique_ptr<pmem::CrashableRegion> local_ =
+      *pmem::CrashableRegion::open({kBytes, PersistenceDomain::Dmp});
+  std::unique_ptr<ReplicatedMirror> mirror_;
+};
+
+TEST_F(MirrorUpdates, ShortRangesThatAreFlushedGoTogether) {
+  std::vector<MirrorTicket> tickets;
+  const auto flush = [&](std::uint64_t at, std::uint64_t length) {
+    local_->bytes()[at] = std::byte{9};
+    const auto ticket = mirror_->flush({at, length});
+    EXPECT_TRUE(ticket.ok()) << ticket.error().message;
+    tickets.push_back(*ticket);
+    return ticket->number;
+  };
+  for (std::uint64_t range = 0; range < 8; ++range) EXPECT_EQ(flush(range * 256, 64), 1U);
+  local_->bytes()[0] = std::byte{10};  // what they hold is taken when they go
+  EXPECT_EQ(flush(16 * 1024, 9 * 1024), 2U) << "a large one goes alone, behind them";
+  EXPECT_EQ(flush(32 * 1024, 7 * 1024), 3U);
+  EXPECT_EQ(flush(40 * 1024, 7 * 1024), 3U);
+  EXPECT_EQ(flush(48 * 1024, 7 * 1024), 4U) << "more than a message takes";
+  EXPECT_EQ(mirror_->begun(), 4U);
+  ASSERT_TRUE(mirror_->wait(tickets[0], kPatience).ok());
+  ASSERT_TRUE(mirror_->wait(tickets.back(), kPatience).ok());
+  EXPECT_EQ(mirror_->committed(), 4U);
+  for (const auto& server : servers_) {
+    const auto there = server->region().bytes().subspan(pmem::kPoolDataOffset + kDataAt, kBytes);
+    EXPECT_EQ(there[256], std::byte{9});
+    EXPECT_EQ(there[48 * 1024], std::byte{9});
+    EXPECT_TRUE(std::ranges::equal(there, local_->bytes()));
+  }
+}
+
+}  // namespace
+}  // namespace perdure::mirror
