@@ -21,6 +21,7 @@
 #include "control/version.h"
 #include "core/text_file.h"
 #include "core/try.h"
+#include "listener.h"
 #include "rpmem/channel.h"
 #include "rpmem/daemon_config.h"
 #include "rpmem/pool_host.h"
@@ -57,6 +58,7 @@ struct Arguments {
   std::string poolset_dir;
   std::vector<std::string> part_dirs;
   std::string declared;
+  std::string listen;
 };
 
 void describe(const app::Program& program, Arguments& to) {
@@ -71,6 +73,11 @@ void describe(const app::Program& program, Arguments& to) {
   program.add_option("--poolset-dir", to.poolset_dir, "directory of the set files")
       .type_name("DIR");
   program.add_option("--part-dir", to.part_dirs, "parts may lie there, too").type_name("DIR");
+  program
+      .add_option("--listen", to.listen,
+                  "in ssh's place: start an rpmemd for each client that perdure-rpmem-connect "
+                  "brings to this address of loopback")
+      .type_name("HOST:PORT");
   program.add_option("--log-file", to.log_file, "write messages there");
   program.add_option("--log-level", to.log_level, "err, warn, notice, info or debug");
   program.add_flag("--use-syslog", to.use_syslog, "write messages to the system's log");
@@ -237,6 +244,25 @@ int serve(const DaemonConfig& config, Channel& channel) {
   return 0;
 }
 
+/// What every rpmemd is given that is started for a client.
+ListenerOptions listener_options(const Arguments& from) {
+  ListenerOptions options;
+  options.listen = from.listen;
+  options.program = "/proc/self/exe";
+  const auto give = [&](const char* name, const std::string& value) {
+    if (!value.empty()) options.arguments.insert(options.arguments.end(), {name, value});
+  };
+  give("--config", from.config);
+  give("--poolset-dir", from.poolset_dir);
+  give("--log-file", from.log_file);
+  give("--log-level", from.log_level);
+  give("--declare-domain", from.declared);
+  for (const std::string& each : from.part_dirs) give("--part-dir", each);
+  if (from.persist_apm) options.arguments.emplace_back("--persist-apm");
+  if (from.use_syslog) options.arguments.emplace_back("--use-syslog");
+  return options;
+}
+
 /// Frames go where standard output went, and nothing else does: a library may print.
 int take_output() {
   const int taken = ::fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
@@ -264,6 +290,12 @@ int run(int argc, char** argv) {
     if (config.ok()) return remove_set(*config, arguments);
     fmt::print(stderr, "rpmemd: {}\n", config.error().message);
     return EINVAL;
+  }
+  if (!arguments.listen.empty()) {
+    const auto listened =
+        config.ok() ? listen_for_clients(listener_options(arguments)) : config.error();
+    fmt::print(stderr, "rpmemd: {}\n", listened.error().message);
+    return kExitUsage;
   }
   Channel channel(STDIN_FILENO, take_output());
   if (config.ok()) return serve(*config, channel);

@@ -16,7 +16,7 @@
 namespace perdure::librpmem {
 namespace {
 
-constexpr std::uint64_t kReconnectMsMax = 24 * 3600 * 1000;
+constexpr std::uint64_t kWithinMsMax = 24 * 3600 * 1000;
 
 std::string variable(const char* name) {
   // tidy-allow(getenv): the interface of librpmem
@@ -64,9 +64,12 @@ void apply_environment(rpmem::RemotePoolOptions& options) {
   options.choice.rdma = number("RPMEM_ENABLE_VERBS").value_or(1) != 0;
   const auto transport = parse_transport(variable("PERDURE_RPMEM_TRANSPORT"));
   if (transport.ok()) options.choice.transport = *transport;
-  const auto reconnect = number("PERDURE_RPMEM_RECONNECT_MS");
-  if (!reconnect) return;
-  options.reconnect = std::chrono::milliseconds(std::min(*reconnect, kReconnectMsMax));
+  const auto take = [](const char* name, Nanoseconds& within) {
+    const auto ms = number(name);
+    if (ms) within = std::chrono::milliseconds(std::min(*ms, kWithinMsMax));
+  };
+  take("PERDURE_RPMEM_RECONNECT_MS", options.reconnect);
+  take("PERDURE_RPMEM_CONNECT_MS", options.connect_within);
 }
 
 std::size_t lanes_for(unsigned asked) {

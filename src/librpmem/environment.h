@@ -1,4 +1,4 @@
-// What the environment says to librpmem: the variables of PMDK's library, and one of our own.
+// What the environment says to librpmem: the variables of PMDK's library, and our own.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@ namespace perdure::librpmem {
 rpmem::RemoteShell remote_shell();
 
 /// What else it says of a pool: RPMEM_ENABLE_VERBS (0: no RNIC is looked for), and our own
-/// PERDURE_RPMEM_TRANSPORT and PERDURE_RPMEM_RECONNECT_MS.
+/// PERDURE_RPMEM_TRANSPORT, PERDURE_RPMEM_RECONNECT_MS and PERDURE_RPMEM_CONNECT_MS.
 void apply_environment(rpmem::RemotePoolOptions& options);
 
 /// How many lanes a pool gets that asks for so many: RPMEM_MAX_NLANES, and our own limit.

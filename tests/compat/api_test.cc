@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 #include <librpmem.h>
 #include <signal.h>
-#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -18,57 +17,19 @@
 #include <vector>
 
 #include "testing/process.h"
+#include "tests/compat/client.h"
 #include "tests/compat/target.h"
 
 namespace perdure {
 namespace {
 
-constexpr std::size_t kBytes = 4 * 1024 * 1024;
-constexpr std::size_t kPage = 4096;
-
-/// Page-aligned memory of a program.
-class Memory {
- public:
-  explicit Memory(std::size_t bytes = kBytes)
-      : bytes_(bytes),
-        at_(static_cast<char*>(
-            ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0))) {}
-  ~Memory() { ::munmap(at_, bytes_); }
-  Memory(const Memory&) = delete;
-  Memory& operator=(const Memory&) = delete;
-  char* at() const { return at_; }
-  std::size_t bytes() const { return bytes_; }
-
- private:
-  const std::size_t bytes_;
-  char* const at_;
-};
-
-rpmem_pool_attr some_attributes(unsigned char mark = 1) {
-  rpmem_pool_attr attributes{};
-  std::memcpy(attributes.signature, "PMEMOBJ", 8);
-  attributes.major = 6;
-  attributes.incompat_features = 2;
-  std::memset(attributes.poolset_uuid, mark, 16);
-  std::memset(attributes.uuid, mark + 1, 16);
-  std::memset(attributes.next_uuid, mark + 2, 16);
-  std::memset(attributes.prev_uuid, mark + 3, 16);
-  std::memset(attributes.user_flags, mark + 4, 16);
-  return attributes;
-}
-
-RPMEMpool* create(const Memory& memory, const char* set = "r.set", unsigned lanes = 4) {
-  const rpmem_pool_attr attributes = some_attributes();
-  return rpmem_create("localhost", set, memory.at(), memory.bytes(), &lanes, &attributes);
-}
-
-RPMEMpool* open(const Memory& memory, const char* set = "r.set", rpmem_pool_attr* found = nullptr) {
-  unsigned lanes = 4;
-  return rpmem_open("localhost", set, memory.at(), memory.bytes(), &lanes, found);
-}
-
-/// `errno` of a call that must fail.
-int refused(bool failed) { return failed ? errno : 0; }
+using test::create;
+using test::kBytes;
+using test::kPage;
+using test::Memory;
+using test::open;
+using test::refused;
+using test::some_attributes;
 
 void end_last_daemon(const test::Target& target, int signal) {
   ASSERT_FALSE(target.daemons().empty());

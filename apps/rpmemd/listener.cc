@@ -1,0 +1,217 @@
+// rpmemd in ssh's place: see listener.h.
+#include "listener.h"
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <netdb.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <optional>
+
+#include "control/host_port.h"
+#include "core/clock.h"
+#include "core/errno_error.h"
+#include "core/try.h"
+
+namespace perdure::rpmem {
+namespace {
+
+constexpr int kBacklog = 64;
+constexpr Nanoseconds kLineWithin = std::chrono::seconds(5);
+constexpr int kExitNotServed = 2;
+
+/// The words of a POSIX shell's line that has no other special characters; nothing: it has.
+std::optional<std::vector<std::string>> shell_words(std::string_view line) {
+  std::vector<std::string> words;
+  std::optional<std::string> word;
+  for (std::size_t at = 0; at < line.size(); ++at) {
+    const char c = line[at];
+    if (c == ' ' || c == '\t') {
+      if (word) words.push_back(std::move(*word));
+      word.reset();
+      continue;
+    }
+    if (!word) word.emplace();
+    if (c == '\'') {
+      const std::size_t end = line.find('\'', at + 1);
+      if (end == std::string_view::npos) return std::nullopt;
+      word->append(line.substr(at + 1, end - at - 1));
+      at = end;
+    } else if (c == '\\') {
+      if (++at == line.size()) return std::nullopt;
+      word->push_back(line[at]);
+    } else if (std::string_view("\"`$;&|<>()\n*?[#~").find(c) != std::string_view::npos) {
+      return std::nullopt;
+    } else {
+      word->push_back(c);
+    }
+  }
+  if (word) words.push_back(std::move(*word));
+  return words;
+}
+
+/// The first line, byte by byte: what follows is rpmemd's.
+std::optional<std::string> read_line(int connection) {
+  const Deadline deadline = Deadline::after(kLineWithin);
+  std::string line;
+  while (!deadline.passed() && line.size() < kCommandBytesMax) {
+    pollfd ready{connection, POLLIN, 0};
+    constexpr int kSliceMs = 100;
+    if (::poll(&ready, 1, kSliceMs) <= 0) continue;
+    char c = 0;
+    if (::read(connection, &c, 1) != 1) return std::nullopt;
+    if (c == '\n') return line;
+    line.push_back(c);
+  }
+  return std::nullopt;
+}
+
+std::string address_of(const sockaddr_storage& address, socklen_t length) {
+  std::array<char, NI_MAXHOST> host{};
+  std::array<char, NI_MAXSERV> port{};
+  if (::getnameinfo(reinterpret_cast<const sockaddr*>(&address), length, host.data(), host.size(),
+                    port.data(), port.size(), NI_NUMERICHOST | NI_NUMERICSERV) != 0) {
+    return "? ?";
+  }
+  return fmt::format("{} {}", host.data(), port.data());
+}
+
+/// As sshd says it: client, its port, this side, its port.
+std::string ends_of(int connection) {
+  sockaddr_storage theirs{};
+  sockaddr_storage ours{};
+  socklen_t length = sizeof theirs;
+  (void)::getpeername(connection, reinterpret_cast<sockaddr*>(&theirs), &length);
+  socklen_t own_length = sizeof ours;
+  (void)::getsockname(connection, reinterpret_cast<sockaddr*>(&ours), &own_length);
+  return address_of(theirs, length) + " " + address_of(ours, own_length);
+}
+
+void run_program(const ListenerOptions& options, const std::vector<std::string>& arguments) {
+  std::vector<std::string> words = {options.program};
+  words.insert(words.end(), options.arguments.begin(), options.arguments.end());
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  std::vector<char*> raw;
+  for (std::string& each : words) raw.push_back(each.data());
+  raw.push_back(nullptr);
+  ::execv(options.program.c_str(), raw.data());
+  ::_exit(kExitNotServed);
+}
+
+void say(int connection, const std::string& text) {
+  (void)::send(connection, text.data(), text.size(), MSG_NOSIGNAL);
+}
+
+/// In a process of its own, until the client has gone.
+void serve_one(const ListenerOptions& options, int connection) {
+  const auto line = read_line(connection);
+  if (!line) ::_exit(kExitNotServed);
+  const auto arguments = arguments_in(*line);
+  if (!arguments.ok()) {
+    say(connection, fmt::format("rpmemd: {}\nexit {}\n", arguments.error().message, EINVAL));
+    ::_exit(kExitNotServed);
+  }
+  ::setenv("SSH_CONNECTION", ends_of(connection).c_str(), 1);
+  (void)::dup2(connection, STDIN_FILENO);
+  (void)::dup2(connection, STDOUT_FILENO);
+  if (arguments->empty()) {
+    ::close(connection);
+    run_program(options, *arguments);
+  }
+  const pid_t child = ::fork();
+  if (child == 0) {
+    (void)::dup2(connection, STDERR_FILENO);
+    run_program(options, *arguments);
+  }
+  int status = 0;
+  (void)::waitpid(child, &status, 0);
+  say(connection, fmt::format("exit {}\n", WIFEXITED(status) ? WEXITSTATUS(status) : EIO));
+  ::_exit(0);
+}
+
+Result<int> listen_at(const control::HostPort& at) {
+  addrinfo wanted{};
+  wanted.ai_socktype = SOCK_STREAM;
+  wanted.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
+  addrinfo* found = nullptr;
+  const int failed =
+      ::getaddrinfo(at.host.c_str(), std::to_string(at.port).c_str(), &wanted, &found);
+  if (failed != 0) return Error{ErrorCode::InvalidArgument, ::gai_strerror(failed)};
+  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> all(found, &::freeaddrinfo);
+  const int listener = ::socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (listener < 0) return errno_error("socket", errno);
+  const int on = 1;
+  (void)::setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  if (::bind(listener, found->ai_addr, found->ai_addrlen) == 0 &&
+      ::listen(listener, kBacklog) == 0) {
+    return listener;
+  }
+  const int why = errno;
+  ::close(listener);
+  return errno_error(control::to_string(at), why);
+}
+
+}  // namespace
+
+Result<std::vector<std::string>> arguments_in(std::string_view line) {
+  const auto words = shell_words(line);
+  const Error wrong{ErrorCode::InvalidArgument,
+                    fmt::format("'{}': not a command of librpmem's", line)};
+  if (!words || words->empty() || !words->front().ends_with("rpmemd")) return wrong;
+  std::vector<std::string> arguments(words->begin() + 1, words->end());
+  bool removes = false;
+  for (std::size_t index = 0; index < arguments.size(); ++index) {
+    if (arguments[index] == "--remove" && !removes && index + 1 < arguments.size()) {
+      removes = true;
+      ++index;
+    } else if (arguments[index] != "--force" && arguments[index] != "--pool-set") {
+      return wrong;
+    }
+  }
+  if (!removes && !arguments.empty()) return wrong;
+  return arguments;
+}
+
+Result<void> listen_for_clients(const ListenerOptions& options) {
+  PERDURE_TRY(at, control::parse_host_port(options.listen));
+  if (!control::is_loopback(at.host)) {
+    return Error{ErrorCode::PermissionDenied,
+                 fmt::format("{}: nobody is authenticated there, so that it is for this machine "
+                             "alone; let others come by ssh, or through a tunnel",
+                             options.listen)};
+  }
+  PERDURE_TRY(listener, listen_at(at));
+  ::signal(SIGCHLD, SIG_IGN);  // nobody waits for those who serve
+  sockaddr_storage own{};
+  socklen_t length = sizeof own;
+  (void)::getsockname(listener, reinterpret_cast<sockaddr*>(&own), &length);
+  const std::string name = address_of(own, length);
+  fmt::print("listening at {}:{}\n", at.host, name.substr(name.rfind(' ') + 1));
+  std::fflush(stdout);
+  for (;;) {
+    const int connection = ::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
+    if (connection < 0) {
+      if (errno == EINTR || errno == ECONNABORTED) continue;
+      return errno_error("accept", errno);
+    }
+    const pid_t child = ::fork();
+    if (child == 0) {
+      ::signal(SIGCHLD, SIG_DFL);
+      ::close(listener);
+      serve_one(options, connection);
+    }
+    ::close(connection);
+  }
+}
+
+}  // namespace perdure::rpmem

@@ -1,0 +1,109 @@
+// What the environment says to librpmem: PMDK's variables, and Perdure's own.
+#include <gtest/gtest.h>
+#include <librpmem.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+
+#include "testing/process.h"
+#include "tests/compat/client.h"
+#include "tests/compat/target.h"
+
+namespace perdure {
+namespace {
+
+using test::create;
+using test::kBytes;
+using test::kPage;
+using test::Memory;
+using test::open;
+using test::refused;
+
+class RpmemEnvironment : public testing::Test {
+ protected:
+  RpmemEnvironment() { target_.serve_set("r.set", {"4M"}); }
+  ~RpmemEnvironment() override {
+    for (const char* name :
+         {"RPMEM_CMD", "RPMEM_ENABLE_SOCKETS", "RPMEM_ENABLE_VERBS", "RPMEM_WORK_QUEUE_SIZE",
+          "RPMEM_MAX_NLANES", "PERDURE_RPMEM_CONNECT_MS"}) {
+      ::unsetenv(name);
+    }
+  }
+  bool works() {
+    const Memory memory;
+    RPMEMpool* const pool =
+        std::filesystem::exists(target_.at_home("r.set.0")) ? open(memory) : create(memory);
+    EXPECT_NE(pool, nullptr) << rpmem_errormsg();
+    if (pool == nullptr) return false;
+    EXPECT_EQ(rpmem_persist(pool, kPage, 64, 0, 0), 0) << rpmem_errormsg();
+    return rpmem_close(pool) == 0;
+  }
+  test::Target target_{"shm"};
+};
+
+// Several commands are taken in turn, one for each connection.
+TEST_F(RpmemEnvironment, CommandsAreTakenInTurn) {
+  const std::string one = "echo one >> " + target_.here("turns") + "; rpmemd";
+  const std::string two = "echo two >> " + target_.here("turns") + "; rpmemd";
+  ::setenv("RPMEM_CMD", (one + "|" + two).c_str(), 1);
+  for (int connection = 0; connection < 4; ++connection) EXPECT_TRUE(works());
+  const std::string turns = test::read_whole(target_.here("turns"));
+  EXPECT_TRUE(turns == "one\ntwo\none\ntwo\n" || turns == "two\none\ntwo\none\n") << turns;
+}
+
+// PMDK's ways to choose and tune a provider: there is no such choice here.
+TEST_F(RpmemEnvironment, WhatTunedAProviderIsTakenAndOfNoEffect) {
+  for (const char* value : {"0", "1", "50", "-1", "nonsense", ""}) {
+    ::setenv("RPMEM_ENABLE_SOCKETS", value, 1);
+    ::setenv("RPMEM_ENABLE_VERBS", value, 1);
+    ::setenv("RPMEM_WORK_QUEUE_SIZE", value, 1);
+    EXPECT_TRUE(works()) << value;
+  }
+}
+
+TEST_F(RpmemEnvironment, LanesThatAreNoNumberAreNotLimited) {
+  const Memory memory;
+  const rpmem_pool_attr attributes = test::some_attributes();
+  for (const char* value : {"0", "-1", "many", ""}) {
+    ::setenv("RPMEM_MAX_NLANES", value, 1);
+    unsigned lanes = 100000;
+    RPMEMpool* const pool =
+        rpmem_create("localhost", "r.set", memory.at(), kBytes, &lanes, &attributes);
+    ASSERT_NE(pool, nullptr) << rpmem_errormsg();
+    EXPECT_EQ(lanes, 1024U) << value;
+    EXPECT_EQ(rpmem_close(pool), 0);
+    EXPECT_EQ(rpmem_remove("localhost", "r.set", 0), 0) << rpmem_errormsg();
+  }
+}
+
+// A transport that the target can not have is not replaced by another one.
+TEST_F(RpmemEnvironment, TheTransportIsThatAndNoOther) {
+  ::setenv("PERDURE_RPMEM_TRANSPORT", "roce", 1);
+  const Memory memory;
+  EXPECT_EQ(refused(create(memory) == nullptr), ENOTSUP) << rpmem_errormsg();
+  EXPECT_FALSE(std::filesystem::exists(target_.at_home("r.set.0")));
+  ::setenv("PERDURE_RPMEM_TRANSPORT", "tcp", 1);
+  EXPECT_TRUE(works());
+}
+
+// Unless its operator says what keeps it: see declare-domain.
+TEST_F(RpmemEnvironment, MemoryThatLosesAllIsRefused) {
+  const test::Target target("shm", test::Target::Medium::Memory);
+  target.serve_set("r.set", {"4M"});
+  const Memory memory;
+  test::write_text(target.at_home("conf"), "poolset-dir = " + target.home() + "\n");
+  EXPECT_EQ(refused(create(memory) == nullptr), ENOTSUP);
+  EXPECT_NE(std::string(rpmem_errormsg()).find("declare-domain"), std::string::npos);
+  EXPECT_FALSE(std::filesystem::exists(target.at_home("r.set.0")));
+}
+
+TEST_F(RpmemEnvironment, ATargetThatSaysNothingIsNotWaitedForForEver) {
+  ::setenv("PERDURE_RPMEM_CONNECT_MS", "200", 1);
+  test::write_text(target_.at_home("ssh"), "#!/bin/sh\nexec sleep 60\n");
+  EXPECT_EQ(refused(open(Memory()) == nullptr), ETIMEDOUT) << rpmem_errormsg();
+}
+
+}  // namespace
+}  // namespace perdure

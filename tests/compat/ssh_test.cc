@@ -1,0 +1,197 @@
+// A real ssh and a real sshd between librpmem and rpmemd: what the stand-ins of the other tests
+// leave out is a shell with an environment of its own, a login, and channels that end as sshd ends
+// them.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <librpmem.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+
+#include "testing/process.h"
+#include "tests/compat/client.h"
+#include "tests/compat/target.h"
+
+namespace perdure {
+namespace {
+
+using test::ChildProcess;
+using test::kBytes;
+using test::kPage;
+using test::Memory;
+
+constexpr const char* kSshd = "/usr/sbin/sshd";
+constexpr int kPortsTried = 20;
+
+class RealSsh : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (::access(kSshd, X_OK) != 0) GTEST_SKIP() << "no sshd: tools/setup.sh test installs one";
+    target_.serve_set("r.set", {"4M"});
+    make_keys();
+    start_sshd();
+    test::write_text(target_.at_home("ssh"),
+                     fmt::format("#!/bin/sh\nexec ssh -F '{}' \"$@\"\n", at("ssh_config")));
+    ::chmod(target_.at_home("ssh").c_str(), 0755);
+    const std::string command = fmt::format(
+        "echo $$ >> '{0}/daemons'; exec '{1}' --config '{0}/conf'", target_.home(), RPMEMD);
+    ::setenv("RPMEM_CMD", command.c_str(), 1);
+  }
+  void TearDown() override { ::unsetenv("RPMEM_CMD"); }
+
+  std::string at(const std::string& name) const { return target_.here(name); }
+  int run(const std::vector<std::string>& command) const {
+    auto child = ChildProcess::start(command, at("output"));
+    EXPECT_TRUE(child.ok());
+    if (!child.ok()) return -1;
+    child->wait();
+    return child->end()->status;
+  }
+  void make_keys() const {
+    for (const char* key : {"host", "client"}) {
+      ASSERT_EQ(run({"/usr/bin/ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", at(key)}), 0)
+          << test::read_whole(at("output"));
+    }
+  }
+  /// At a port that nobody has: others may be tried at the same time.
+  void start_sshd() {
+    if (::geteuid() == 0) std::filesystem::create_directories("/run/sshd");
+    for (int tries = 0; tries < kPortsTried; ++tries) {
+      const int port = 20'000 + (::getpid() * 7 + tries * 101) % 20'000;
+      test::write_text(at("sshd_config"),
+                       fmt::format("ListenAddress 127.0.0.1\nPort {}\nHostKey {}\n"
+                                   "AuthorizedKeysFile {}\nPidFile none\nStrictModes no\n"
+                                   "UsePAM no\nPasswordAuthentication no\nPermitRootLogin yes\n",
+                                   port, at("host"), at("client.pub")));
+      test::write_text(at("ssh_config"),
+                       fmt::format("Host *\n Port {}\n HostName 127.0.0.1\n IdentityFile {}\n"
+                                   " IdentitiesOnly yes\n StrictHostKeyChecking no\n"
+                                   " UserKnownHostsFile {}\n LogLevel ERROR\n",
+                                   port, at("client"), at("known")));
+      auto started = ChildProcess::start({kSshd, "-D", "-e", "-f", at("sshd_config")}, at("sshd"));
+      ASSERT_TRUE(started.ok());
+      sshd_ = std::move(*started);
+      const Deadline within = Deadline::after(std::chrono::seconds(20));
+      while (sshd_.running() && !within.passed()) {
+        if (run({"/usr/bin/ssh", "-F", at("ssh_config"), "-oBatchMode=yes", "localhost", "true"}) ==
+            0) {
+          return;
+        }
+        test::pause_for(std::chrono::milliseconds(50));
+      }
+    }
+    FAIL() << test::read_whole(at("sshd")) << test::read_whole(at("output"));
+  }
+
+  test::Target target_{"tcp"};
+  ChildProcess sshd_;
+};
+
+TEST_F(RealSsh, CarriesAPoolThroughItsLife) {
+  const Memory memory;
+  RPMEMpool* pool = test::create(memory);
+  ASSERT_NE(pool, nullptr) << rpmem_errormsg();
+  std::memset(memory.at() + kPage, 's', 100);
+  ASSERT_EQ(rpmem_persist(pool, kPage, 100, 0, 0), 0) << rpmem_errormsg();
+  EXPECT_EQ(test::read_whole(target_.at_home("r.set.0")).substr(kPage, 100), std::string(100, 's'));
+  // Its daemon dies: ssh ends, and another one is started by it.
+  ASSERT_EQ(target_.daemons().size(), 1U);
+  ::kill(target_.daemons()[0], SIGKILL);
+  std::memset(memory.at() + kPage, 't', 100);
+  ASSERT_EQ(rpmem_persist(pool, kPage, 100, 0, 0), 0) << rpmem_errormsg();
+  EXPECT_EQ(target_.daemons().size(), 2U);
+  EXPECT_EQ(rpmem_close(pool), 0) << rpmem_errormsg();
+  // A client that opens it at once finds it free.
+  pool = test::open(memory);
+  ASSERT_NE(pool, nullptr) << rpmem_errormsg();
+  EXPECT_EQ(rpmem_close(pool), 0);
+  EXPECT_EQ(rpmem_remove("localhost", "r.set", 0), 0) << rpmem_errormsg();
+  EXPECT_FALSE(std::filesystem::exists(target_.at_home("r.set.0")));
+}
+
+TEST_F(RealSsh, SaysWhyItLetsNobodyIn) {
+  std::filesystem::remove(at("client.pub"));
+  const Memory memory;
+  EXPECT_EQ(test::refused(test::create(memory) == nullptr), ECONNRESET);
+  EXPECT_NE(std::string(rpmem_errormsg()).find("Permission denied"), std::string::npos)
+      << rpmem_errormsg();
+}
+
+/// An rpmemd that listens, in ssh's place.
+class ListeningRpmemd : public testing::Test {
+ protected:
+  void SetUp() override {
+    target_.serve_set("r.set", {"4M"});
+    auto started = ChildProcess::start(
+        {RPMEMD, "--config", target_.at_home("conf"), "--listen", "127.0.0.1:0"}, at("said"));
+    ASSERT_TRUE(started.ok()) << started.error().message;
+    daemon_ = std::move(*started);
+    const Deadline within = Deadline::after(std::chrono::seconds(20));
+    std::string said;
+    while (said.find('\n') == std::string::npos && !within.passed()) {
+      test::pause_for(std::chrono::milliseconds(5));
+      said = test::read_whole(at("said"));
+    }
+    const std::size_t port = said.rfind(':');
+    ASSERT_NE(port, std::string::npos) << said;
+    host_ = "localhost" + said.substr(port, said.find('\n') - port);
+    ::setenv("RPMEM_SSH", RPMEM_CONNECT, 1);
+  }
+  std::string at(const std::string& name) const { return target_.here(name); }
+  RPMEMpool* create(const Memory& memory) const {
+    const rpmem_pool_attr attributes = test::some_attributes();
+    unsigned lanes = 1;
+    return rpmem_create(host_.c_str(), "r.set", memory.at(), memory.bytes(), &lanes, &attributes);
+  }
+  int remove(const std::string& set, int flags = 0) const {
+    return rpmem_remove(host_.c_str(), set.c_str(), flags);
+  }
+
+  test::Target target_{"shm"};
+  ChildProcess daemon_;
+  std::string host_;
+};
+
+TEST_F(ListeningRpmemd, TakesTheirPlaceForPoolsAndTheirRemoval) {
+  const Memory memory;
+  RPMEMpool* const pool = create(memory);
+  ASSERT_NE(pool, nullptr) << rpmem_errormsg();
+  std::memset(memory.at() + kPage, 'l', 100);
+  ASSERT_EQ(rpmem_persist(pool, kPage, 100, 0, 0), 0) << rpmem_errormsg();
+  EXPECT_EQ(test::read_whole(target_.at_home("r.set.0")).substr(kPage, 100), std::string(100, 'l'));
+  EXPECT_EQ(test::refused(remove("r.set") != 0), EBUSY) << rpmem_errormsg();
+  EXPECT_EQ(rpmem_close(pool), 0) << rpmem_errormsg();
+  EXPECT_EQ(test::refused(create(memory) == nullptr), EEXIST);
+  EXPECT_EQ(remove("r.set"), 0) << rpmem_errormsg();
+  EXPECT_EQ(test::refused(remove("r.set") != 0), ENOENT);
+  EXPECT_EQ(remove("r.set", RPMEM_REMOVE_FORCE | RPMEM_REMOVE_POOL_SET), 0) << rpmem_errormsg();
+  EXPECT_FALSE(std::filesystem::exists(target_.at_home("r.set")));
+}
+
+TEST_F(ListeningRpmemd, RunsNothingElse) {
+  const std::string made = at("made");
+  for (const std::string& command :
+       {"touch " + made + "; rpmemd", "rpmemd; touch " + made, "rpmemd --log-file " + made,
+        "rpmemd --config " + made, "$(touch " + made + ")rpmemd", std::string("sh rpmemd")}) {
+    ::setenv("RPMEM_CMD", command.c_str(), 1);
+    EXPECT_EQ(create(Memory()), nullptr) << command;
+    EXPECT_NE(remove("r.set"), 0) << command;
+  }
+  ::unsetenv("RPMEM_CMD");
+  EXPECT_FALSE(std::filesystem::exists(made));
+  EXPECT_NE(remove("r.set;touch " + made), 0);
+  EXPECT_FALSE(std::filesystem::exists(made));
+  // Not where others can come.
+  auto open = ChildProcess::start({RPMEMD, "--listen", "0.0.0.0:0"}, at("output"));
+  ASSERT_TRUE(open.ok());
+  open->wait();
+  EXPECT_EQ(open->end()->status, 2);
+}
+
+}  // namespace
+}  // namespace perdure
