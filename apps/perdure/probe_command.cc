@@ -11,9 +11,11 @@
 #include "output.h"
 #include "plan/plan.h"
 #include "pmem/probe.h"
+#include "rpmem_doctor.h"
 
 #include <fmt/format.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <memory>
@@ -237,13 +239,25 @@ constexpr char kConfigFile[] = "/etc/perdure/perdured.toml";
 
 /// Failed if there is a problem, so that scripts can ask before they start perdured.
 /// A configuration that was named has to be there.
-ExitStatus run_doctor(const std::string& path, const std::optional<std::string>& config,
+ExitStatus run_doctor(std::string path, const std::optional<std::string>& config, bool rpmem,
                       Format format) {
+  std::optional<RpmemUser> user;
+  if (rpmem) {
+    auto found = this_user();
+    if (!found.ok()) return fail(found.error());
+    user = std::move(*found);
+    const std::string sets = poolset_dir_of(host::SystemTree(), *user);
+    if (path == "." && ::access(sets.c_str(), F_OK) == 0) path = sets;
+  }
   const auto inspected = host::inspect_host(path, config.value_or(kConfigFile));
   if (!inspected.ok()) return fail(inspected.error());
   if (config && !inspected->config.ok() && inspected->config.code() == ErrorCode::NotFound)
     return fail(inspected->config.error());
-  const std::vector<host::Check> checks = host::check_host(*inspected);
+  std::vector<host::Check> checks = host::check_host(*inspected);
+  if (user) {
+    auto more = check_rpmem(*inspected, *user);
+    checks.insert(checks.begin(), more.begin(), more.end());
+  }
   print(format == Format::Json ? host::doctor_json(*inspected, checks)
                                : host::doctor_text(*inspected, checks));
   const bool ill = std::any_of(checks.begin(), checks.end(), [](const host::Check& check) {
@@ -282,6 +296,7 @@ void add_probe_command(Command app) {
     std::string path = ".";
     Format format = Format::Text;
     bool doctor = false;
+    bool rpmem = false;
     std::optional<std::string> config;
     CertifyCommand certify;
   };
@@ -301,6 +316,11 @@ void add_probe_command(Command app) {
       .add_option("--config", options->config,
                   "What is declared to perdured, for --doctor (/etc/perdure/perdured.toml)")
       .option_text("FILE")
+      .needs(doctor);
+  command
+      .add_flag("--rpmem", options->rpmem,
+                "Also as a target of programs on librpmem, for the user who asks:\n"
+                "sets, login, memlock, persist-apm. PATH is its poolset-dir if none is named")
       .needs(doctor);
   const Option certify =
       command
@@ -324,11 +344,13 @@ void add_probe_command(Command app) {
                "  perdure probe /dev/dax0.0\n"
                "  perdure probe /dev/shm --format json\n"
                "  perdure probe --doctor /var/lib/perdure\n"
+               "  perdure probe --doctor --rpmem\n"
                "  perdure probe --doctor --config perdured.toml --format json /var/lib/perdure");
   run_with(command, [options] {
     if (options->certify.power_cut) return run_power_cut(options->certify, options->format);
     if (!options->certify.peer.empty()) return run_certify(options->certify, options->format);
-    if (options->doctor) return run_doctor(options->path, options->config, options->format);
+    if (options->doctor)
+      return run_doctor(options->path, options->config, options->rpmem, options->format);
     const auto machine = examine(options->path);
     if (!machine.ok()) return fail(machine.error());
     print(options->format == Format::Json ? to_json(*machine) : to_text(*machine));

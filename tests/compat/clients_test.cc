@@ -108,6 +108,22 @@ TEST_F(PmdkClients, TransformTakesAReplicaAwayAndAddsOne) {
   expect_whole(with);
 }
 
+// What libpmemobj's own message does not say.
+TEST_F(PmdkClients, TheLibrarySaysInItsLogWhatWentWrong) {
+  const std::string set = target_.client_set("l.set", "10M", {"r.set"});
+  const std::string log = target_.here("log");
+  const auto run = [&](const std::string& level) {
+    return run_client({"/usr/bin/env", "RPMEM_LOG_LEVEL=" + level, "RPMEM_LOG_FILE=" + log, OBJTX,
+                       "create", set});
+  };
+  EXPECT_NE(run("0").status, 0);
+  EXPECT_FALSE(std::filesystem::exists(log));
+  EXPECT_NE(run("1").status, 0);
+  const std::string said = test::read_whole(log);
+  EXPECT_NE(said.find("<librpmem> rpmem_create: "), std::string::npos) << said;
+  EXPECT_NE(said.find("r.set"), std::string::npos) << said;
+}
+
 TEST_F(PmdkClients, WithoutTheTargetAPoolIsNotMade) {
   const std::string set = target_.client_set("l.set", "10M", {"r.set"});
   const auto made = run_client({OBJTX, "create", set});
