@@ -6,6 +6,7 @@
 #include "testing/temporary_directory.h"
 #include "testing/torture/campaign.h"
 #include "testing/torture/emulated_log_world.h"
+#include "testing/torture/mirror_world.h"
 #include "testing/torture/real_log_world.h"
 
 #include <fmt/format.h>
@@ -31,6 +32,7 @@ struct TortureOptions {
   double hours = 0;
   std::string resume;
   std::string keep;
+  std::string world = "log";
   std::string real;  // empty: emulated worlds; else the transport of real ones
   std::string perdured;
   Format format = Format::Text;
@@ -322,6 +324,13 @@ Result<RealMachines> real_machines(const TortureOptions& options, const std::str
 }
 
 ExitStatus run_torture(TortureOptions& options) {
+  if (options.world == "mirror") {
+    if (!options.real.empty()) {
+      return fail({ErrorCode::InvalidArgument, "--real: there are worlds of the log only"});
+    }
+    options.campaign.world_words = "--world mirror";
+    return run_scenario(mirror_scenario(), options);
+  }
   if (options.real.empty()) return run_scenario(log_scenario(), options);
   // Where memory is, so that what is measured is not the disk.
   const bool shared = std::filesystem::exists("/dev/shm");
@@ -344,6 +353,11 @@ void add_torture_command(Command app) {
   command
       .add_option("--seed", campaign.seed, "Of the first world; the next has the next number (1)")
       .option_text("NUMBER");
+  command
+      .add_option("--world", options->world,
+                  "Of a replicated log, or of mirrored memory: log, mirror (log)")
+      .option_text("WHICH")
+      .is_member({"log", "mirror"});
   command.add_option("--worlds", campaign.worlds, "How many, in all pieces together (100)")
       .option_text("NUMBER");
   command.add_option("--ops", campaign.operations, "Operations in each world (500)")
@@ -387,6 +401,7 @@ void add_torture_command(Command app) {
                "  perdure torture --seed 7 --ops 500 --keep '3,17!,44'\n"
                "  perdure torture --hours 2 --resume night.json --format json\n"
                "  perdure torture --cuts 100000 --often power-cut --ops 100 --resume cuts.json\n"
+               "  perdure torture --world mirror --worlds 200\n"
                "  perdure torture --real tcp --worlds 20 --ops 100");
   run_with(command, [options] { return run_torture(*options); });
 }
