@@ -6,7 +6,10 @@
 #include "client/dial.h"
 #include "commands.h"
 #include "mirror/mirror_survey.h"
+#include "output.h"
 #include "peer_options.h"
+
+#include <nlohmann/json_fwd.hpp>
 
 #include <memory>
 #include <vector>
@@ -27,5 +30,10 @@ struct HeardMirror {
 /// Errors: InvalidArgument (addresses); those of the peers if none of them has a mirror in this
 /// pool: NotFound with the pools that there are, or why the first could not be heard.
 Result<std::unique_ptr<HeardMirror>> hear_mirror(const PeerOptions& options);
+
+/// How the replicas of an open mirror stand, for a JSON document.
+nlohmann::ordered_json replicas_json(const MirrorStatus& status);
+/// Says on standard error, and in `format` on standard output, why nothing was done.
+ExitStatus refuse(const Error& error, Format format);
 
 }  // namespace perdure::app

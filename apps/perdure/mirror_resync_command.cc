@@ -94,15 +94,7 @@ ordered_json status_json(const MirrorStatus& status, const Result<void>& ended) 
                     {"quorum", status.quorum},
                     {"in_sync", status.in_sync},
                     {"of", status.replicas.size()}};
-  json["replicas"] = ordered_json::array();
-  for (const MirrorReplicaStatus& each : status.replicas) {
-    json["replicas"].push_back({{"replica", each.peer},
-                                {"pool_uuid", each.pool_uuid},
-                                {"state", to_string(each.state)},
-                                {"reason", each.down_reason},
-                                {"copied_bytes", each.copied_bytes},
-                                {"to_copy_bytes", each.dirty_bytes}});
-  }
+  json["replicas"] = replicas_json(status);
   if (!ended.ok()) {
     json["error"] = {{"code", to_string(ended.code())}, {"message", ended.error().message}};
   }
@@ -120,17 +112,6 @@ std::string status_text(const MirrorStatus& status) {
   }
   return text +
          fmt::format("{} of {} replicas have everything\n", status.in_sync, status.replicas.size());
-}
-
-ExitStatus refuse(const Error& error, Format format) {
-  if (format == Format::Json) {
-    print(ordered_json{{"format", 1},
-                       {"refused", {{"code", to_string(error.code)}, {"message", error.message}}}}
-              .dump(2) +
-          "\n");
-  }
-  print_error(error);
-  return error.code == ErrorCode::Corrupt ? ExitStatus::Damaged : ExitStatus::Failed;
 }
 
 struct Brought {
@@ -272,6 +253,30 @@ Option add_writer(Command command, const std::shared_ptr<ResyncCommand>& options
 }
 
 }  // namespace
+
+ordered_json replicas_json(const MirrorStatus& status) {
+  ordered_json replicas = ordered_json::array();
+  for (const MirrorReplicaStatus& each : status.replicas) {
+    replicas.push_back({{"replica", each.peer},
+                        {"pool_uuid", each.pool_uuid},
+                        {"state", to_string(each.state)},
+                        {"reason", each.down_reason},
+                        {"copied_bytes", each.copied_bytes},
+                        {"to_copy_bytes", each.dirty_bytes}});
+  }
+  return replicas;
+}
+
+ExitStatus refuse(const Error& error, Format format) {
+  if (format == Format::Json) {
+    print(ordered_json{{"format", 1},
+                       {"refused", {{"code", to_string(error.code)}, {"message", error.message}}}}
+              .dump(2) +
+          "\n");
+  }
+  print_error(error);
+  return error.code == ErrorCode::Corrupt ? ExitStatus::Damaged : ExitStatus::Failed;
+}
 
 void add_mirror_resync(Command mirror) {
   const auto resync = std::make_shared<ResyncCommand>();

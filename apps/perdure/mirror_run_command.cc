@@ -2,9 +2,11 @@
 #include "mirror_run_command.h"
 #include "commands.h"
 #include "core/counted.h"
+#include "core/json.h"
 #include "core/try.h"
 #include "interposed_program.h"
 #include "mirror_channel.h"
+#include "mirror_commands.h"
 #include "mirrored_file.h"
 #include "output.h"
 #include "peer_options.h"
@@ -36,6 +38,16 @@ struct MirrorRunOptions {
   std::uint64_t quorum = 0;
   bool take_over = false;
   bool without_missing = false;
+  Format format = Format::Text;
+};
+
+/// What came of a run.
+struct Ran {
+  test::ChildEnd end;
+  nlohmann::ordered_json files = nlohmann::ordered_json::array();
+  std::uint64_t flushes = 0;
+  std::uint64_t drains = 0;
+  Result<void> mirrored;  // why the copies are not whole
 };
 
 Result<MapOption> parse_map(const std::string& word) {
@@ -90,7 +102,8 @@ MirrorOptions mirror_options(const MirrorRunOptions& options, const MapOption& m
 
 /// Says on standard error, where the program's own output is not, what came of it.
 /// Errors  what keeps the copies from being whole.
-Result<void> close_files(MirrorChannel::Files& files, const MirrorChannel& channel) {
+Result<void> close_files(MirrorChannel::Files& files, const MirrorChannel& channel,
+                         nlohmann::ordered_json& told) {
   std::optional<Error> first;
   bool any_mapped = false;
   for (const auto& file : files) {
@@ -98,6 +111,14 @@ Result<void> close_files(MirrorChannel::Files& files, const MirrorChannel& chann
     const auto closed = file->close();
     if (!closed.ok() && !first) first = closed.error();
     any_mapped = any_mapped || file->was_mapped();
+    told.push_back({{"file", file->path()},
+                    {"pool", file->pool()},
+                    {"mapped", file->was_mapped()},
+                    {"epoch", status.epoch.value},
+                    {"quorum", status.quorum},
+                    {"in_sync", status.in_sync},
+                    {"of", status.replicas.size()},
+                    {"replicas", replicas_json(status)}});
     print_warning(fmt::format("'{}' is mirrored in pool '{}': {} of {} in sync{}", file->path(),
                               file->pool(), status.in_sync,
                               counted(status.replicas.size(), "replica"),
@@ -118,7 +139,7 @@ Result<void> close_files(MirrorChannel::Files& files, const MirrorChannel& chann
   return {};
 }
 
-Result<test::ChildEnd> run_mirrored(const MirrorRunOptions& options) {
+Result<Ran> run_mirrored(const MirrorRunOptions& options) {
   PERDURE_TRY(maps, parse_maps(options.maps));
   PERDURE_TRY(program, find_interposable(options.program.front()));
   MirrorChannel::Files files;
@@ -133,18 +154,39 @@ Result<test::ChildEnd> run_mirrored(const MirrorRunOptions& options) {
   run.command = options.program;
   run.command.front() = program;
   run.backend = "mirror:" + path;
+  run.output_to_error = options.format == Format::Json;
+  Ran ran;
   PERDURE_TRY(end, run_interposed(run));
-  PERDURE_TRY_VOID(close_files(files, *channel));
-  return end;
+  ran.end = end;
+  ran.mirrored = close_files(files, *channel, ran.files);
+  ran.flushes = channel->flushes();
+  ran.drains = channel->drains();
+  return ran;
+}
+
+nlohmann::ordered_json run_json(const Ran& ran) {
+  nlohmann::ordered_json json{{"format", 1},
+                              {"program", {{"status", ran.end.status}, {"signal", ran.end.signal}}},
+                              {"flushes", ran.flushes},
+                              {"drains", ran.drains},
+                              {"files", ran.files}};
+  if (!ran.mirrored.ok()) {
+    const Error& error = ran.mirrored.error();
+    json["error"] = {{"code", to_string(error.code)}, {"message", error.message}};
+  }
+  json["ok"] = ran.mirrored.ok() && ran.end.status == 0;
+  return json;
 }
 
 ExitStatus run_mirror_run(const MirrorRunOptions& options) {
-  const auto end = run_mirrored(options);
-  if (!end.ok()) return fail(end.error());
-  if (end->status == 0) return ExitStatus::Ok;
+  const auto ran = run_mirrored(options);
+  if (!ran.ok()) return refuse(ran.error(), options.format);
+  if (options.format == Format::Json) print(run_json(*ran).dump(2) + "\n");
+  if (!ran->mirrored.ok()) return fail(ran->mirrored.error());
+  if (ran->end.status == 0) return ExitStatus::Ok;
   print_error(
       {ErrorCode::SystemError, fmt::format("'{}' ended {}; its files are mirrored as it left them",
-                                           options.program.front(), describe(*end))});
+                                           options.program.front(), describe(ran->end))});
   return ExitStatus::Failed;
 }
 
@@ -173,6 +215,7 @@ void add_mirror_run(Command mirror) {
                    "Also while peers are away that may be newer");
   add_transport_option(command, options->peers);
   add_timeout_option(command, options->peers);
+  add_format_option(command, options->format);
   command.add_option("--scratch", options->scratch, "Where the channel to the program is")
       .option_text("DIR")
       .capture_default();

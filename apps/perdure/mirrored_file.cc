@@ -58,7 +58,9 @@ Result<std::unique_ptr<MirroredFile>> MirroredFile::open(std::string path, Mirro
 
 MirroredFile::~MirroredFile() {
   mirror_.reset();
+  guard_.reset();
   if (memory_ != nullptr) ::munmap(memory_, bytes_);
+  if (file_ >= 0) ::close(file_);
 }
 
 Result<void> MirroredFile::reserve() {
@@ -70,7 +72,22 @@ Result<void> MirroredFile::reserve() {
     return errno_error(fmt::format("addresses for {} of '{}'", format_bytes(bytes_), path_), errno);
   }
   memory_ = static_cast<std::byte*>(memory);
+  guard_ = std::make_unique<pmem::MappingGuard>(std::span(memory_, bytes_));
   return {};
+}
+
+/// A page behind the end of a file that was made shorter reads as zeros here, once, and is the
+/// file's no more: nothing that is read afterwards is to be mirrored.
+Result<void> MirroredFile::check_whole() const {
+  struct ::stat status = {};
+  const bool shorter = file_ >= 0 && ::fstat(file_, &status) == 0 &&
+                       static_cast<std::uint64_t>(status.st_size) < seen_;
+  if (!shorter && !guard_->failed()) return {};
+  return Error{ErrorCode::SystemError,
+               fmt::format("'{}' was made shorter while it was mirrored, or its medium failed: "
+                           "nothing more of it is mirrored, and its replicas have what was "
+                           "persisted before; `perdure mirror restore` brings that back",
+                           path_)};
 }
 
 /// Whether the file at the path has something that is not mapped here. No file has nothing.
@@ -90,7 +107,7 @@ Result<bool> MirroredFile::changed(struct ::stat& status) const {
                              "a new mirror in them",
                              path_, size, options_.pool, bytes_)};
   }
-  return status.st_ino != inode_ || status.st_dev != device_ || size > seen_;
+  return status.st_ino != inode_ || status.st_dev != device_ || size != seen_;
 }
 
 /// Maps the file over the zeros.
@@ -105,8 +122,12 @@ Result<void> MirroredFile::overlay(const struct ::stat& status) {
     mapped = ::mmap(memory_, pages, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, 0);
   }
   const int error = errno;
-  ::close(file);
-  if (mapped == MAP_FAILED) return errno_error(path_, error);
+  if (mapped == MAP_FAILED) {
+    ::close(file);
+    return errno_error(path_, error);
+  }
+  if (file_ >= 0) ::close(file_);
+  file_ = file;
   device_ = status.st_dev;
   inode_ = status.st_ino;
   seen_ = size;
@@ -123,6 +144,7 @@ Result<void> MirroredFile::open_mirror() {
 Result<void> MirroredFile::follow() {
   const std::unique_lock alone(mutex_);
   was_mapped_ = true;
+  if (guard_->failed()) return check_whole();
   struct ::stat status = {};
   PERDURE_TRY(has_changed, changed(status));
   if (!has_changed) return {};
@@ -140,12 +162,14 @@ Result<void> MirroredFile::make_durable(std::span<const MirrorRange> ranges) {
   const auto behind = [this](const MirrorRange& range) { return range.at + range.length > seen_; };
   if (std::any_of(ranges.begin(), ranges.end(), behind)) PERDURE_TRY_VOID(follow());
   const std::shared_lock shared(mutex_);
+  PERDURE_TRY_VOID(check_whole());
   if (!mirror_) {
     return Error{ErrorCode::Disconnected, fmt::format("the mirror of '{}' is not open", path_)};
   }
   const MirrorEpoch epoch(ranges);
   PERDURE_TRY(ticket, mirror_->flush_ordered({&epoch, 1}));
-  return wait(*mirror_, ticket);
+  PERDURE_TRY_VOID(wait(*mirror_, ticket));
+  return check_whole();
 }
 
 Result<void> MirroredFile::wait(Mirror& mirror, const MirrorTicket& ticket) {
@@ -169,7 +193,9 @@ Result<void> MirroredFile::wait(Mirror& mirror, const MirrorTicket& ticket) {
 Result<void> MirroredFile::close() {
   const std::unique_lock alone(mutex_);
   if (!mirror_) return {};
-  return mirror_->close();
+  auto closed = mirror_->close();
+  const auto whole = check_whole();
+  return whole.ok() ? closed : whole;
 }
 
 MirrorStatus MirroredFile::status() {

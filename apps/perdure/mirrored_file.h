@@ -4,6 +4,8 @@
 
 #include <perdure/mirror.h>
 
+#include "pmem/mapping_guard.h"
+
 #include <sys/stat.h>
 
 #include <atomic>
@@ -27,15 +29,16 @@ class MirroredFile {
   MirroredFile(const MirroredFile&) = delete;
   MirroredFile& operator=(const MirroredFile&) = delete;
 
-  /// The program maps what is now at the path. A file that has grown, or is another one, is
+  /// The program maps what is now at the path. A file of another size, or another one, is
   /// compared with the replicas as a whole, and meanwhile nothing is made durable.
   /// Errors: as for open.
   Result<void> follow();
   /// Returns when all ranges are durable on the replicas that are in sync; waits for a quorum as
-  /// long as it takes, or until `give_up`. Errors: Fenced, and those of follow().
+  /// long as it takes, or until `give_up`. Errors: Fenced, and those of follow(); SystemError: the
+  /// file was made shorter, from then on.
   Result<void> make_durable(std::span<const MirrorRange> ranges);
   void give_up() { giving_up_ = true; }
-  /// Drains. Errors: those of Mirror::close.
+  /// Drains. Errors: those of Mirror::close; SystemError: the file was made shorter.
   Result<void> close();
 
   const std::string& path() const { return path_; }
@@ -48,6 +51,7 @@ class MirroredFile {
       : path_(std::move(path)), options_(std::move(options)) {}
   Result<void> reserve();
   Result<bool> changed(struct ::stat& status) const;
+  Result<void> check_whole() const;
   Result<void> overlay(const struct ::stat& status);
   Result<void> open_mirror();
   Result<void> wait(Mirror& mirror, const MirrorTicket& ticket);
@@ -56,8 +60,10 @@ class MirroredFile {
   MirrorOptions options_;
   std::shared_mutex mutex_;  // held alone while the file and its mirror are exchanged
   std::byte* memory_ = nullptr;
+  std::unique_ptr<pmem::MappingGuard> guard_;
   std::uint64_t bytes_ = 0;              // of the mirror
   std::atomic<std::uint64_t> seen_ = 0;  // of the file, that is mapped here
+  int file_ = -1;                        // that one
   std::uint64_t device_ = 0;
   std::uint64_t inode_ = 0;
   std::optional<Mirror> mirror_;

@@ -11,6 +11,7 @@
  *   client pmem2 FILE COUNT         libpmem2, by function pointers: a persist, and a copy
  *   client msync FILE COUNT         no library: stores, and msync
  *   client grow FILE COUNT          libpmem: the file grows to twice its size, and is mapped again
+ *   client shrink FILE COUNT        as msync, then the file is made shorter, and synced once more
  *   client silent FILE COUNT        maps and stores, and makes nothing durable
  */
 #include <fcntl.h>
@@ -137,7 +138,7 @@ static int with_pmem2(const char* path, uint64_t count) {
   return pmem2_config_delete(&config);
 }
 
-static int without_library(const char* path, uint64_t count, int silent) {
+static int without_library(const char* path, uint64_t count, int silent, int shrinks) {
   const int file = open(path, O_RDWR | O_CREAT, 0600);
   if (file < 0 || ftruncate(file, kFileBytes) != 0) return fail("open", path);
   struct line* lines = mmap(NULL, kFileBytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
@@ -145,6 +146,10 @@ static int without_library(const char* path, uint64_t count, int silent) {
   for (uint64_t i = 1; i <= count; ++i) {
     lines[i % 64].value = i;
     if (!silent && msync(lines, 4096, MS_SYNC) != 0) return fail("msync", path);
+  }
+  if (shrinks) {
+    if (ftruncate(file, 0) != 0) return fail("ftruncate", path);
+    if (msync(lines, 4096, MS_SYNC) != 0) return fail("msync", path);
   }
   return munmap(lines, kFileBytes);
 }
@@ -173,8 +178,9 @@ int main(int argc, char** argv) {
   if (threads < 1 || threads > kThreadsMax) return 2;
   if (strcmp(how, "pmem") == 0) return with_pmem(argv[2], count);
   if (strcmp(how, "pmem2") == 0) return with_pmem2(argv[2], count);
-  if (strcmp(how, "msync") == 0) return without_library(argv[2], count, 0);
-  if (strcmp(how, "silent") == 0) return without_library(argv[2], count, 1);
+  if (strcmp(how, "msync") == 0) return without_library(argv[2], count, 0, 0);
+  if (strcmp(how, "shrink") == 0) return without_library(argv[2], count, 0, 1);
+  if (strcmp(how, "silent") == 0) return without_library(argv[2], count, 1, 0);
   if (strcmp(how, "grow") == 0) return grow(argv[2], count);
   return with_objects(how, argv[2], count, threads);
 }

@@ -2,9 +2,12 @@
 // perdured processes; killed at random times. The judge reads the pools' files.
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -130,6 +133,42 @@ TEST_F(MirrorRun, WhereNothingWouldBeMirroredItDoesNotStart) {
   cluster_.kill(1);
   cluster_.kill(2);
   refuses(mirrored(file, {CLIENT, "pmem", file, "1"}), "[quorum-lost]");
+}
+
+TEST_F(MirrorRun, AFileThatIsMadeShorterIsSaidToBe) {
+  const std::string file = place_.file("file");
+  const Outcome ran = cli::run(mirrored(file, {CLIENT, "shrink", file, "50"}));
+  EXPECT_EQ(ran.signal, 0) << ran.err;
+  EXPECT_EQ(ran.status, 1);
+  EXPECT_TRUE(cli::contains(ran.err, "was made shorter while it was mirrored")) << ran.err;
+  EXPECT_TRUE(cli::contains(ran.err, "it ends here")) << ran.err;
+  // What was synced before is on the replicas.
+  std::uint64_t there = 0;
+  std::memcpy(&there, copy_at(0, 4096).data() + 50 * 64, sizeof there);
+  EXPECT_EQ(there, 50u);
+}
+
+TEST_F(MirrorRun, SaysInJsonWhatCameOfIt) {
+  const std::string file = place_.file("file");
+  const auto document = [&](std::vector<std::string> program, const std::string& pool) {
+    auto command = mirrored(file, std::move(program), pool);
+    command.insert(command.begin() + 2, {"--format", "json"});
+    const Outcome ran = cli::run(command);
+    cli::expect_valid(ran, "mirror-run.schema.json");
+    return nlohmann::json::parse(ran.out);
+  };
+  const auto good = document({CLIENT, "msync", file, "50"}, "orders");
+  EXPECT_TRUE(good["ok"].get<bool>()) << good;
+  EXPECT_EQ(good["files"][0]["replicas"].size(), cli::kPeers);
+  EXPECT_GE(good["drains"].get<int>(), 50);
+  // What the program writes is not in the document.
+  const auto loud = document({"/bin/echo", "loud"}, "orders");
+  EXPECT_FALSE(loud["ok"].get<bool>());
+  EXPECT_EQ(loud["error"]["code"], "invalid-argument") << loud;
+  const auto failed = document({CLIENT, "shrink", file, "50"}, "orders");
+  EXPECT_EQ(failed["program"]["status"], 1) << failed;
+  EXPECT_EQ(failed["error"]["code"], "system-error") << failed;
+  EXPECT_TRUE(document({CLIENT, "msync", file, "1"}, "nopool").contains("refused"));
 }
 
 #ifdef OBJTX
