@@ -299,7 +299,7 @@ TEST(Usage, AMistakeIsNamedAndNothingIsDone) {
       {{"bench", "limits", "--only", "nosuch"}, "there are: 1 MiB durable, bandwidth; "},
       {{"bench", "rpc"}, "--explain"},
       {{"bench", "rpc", "--explain", "nosuch"},
-       "there is no design 'nosuch'; there are: darpc, fasst, farm"},
+       "there is no design 'nosuch'; there are: darpc, fasst, sflush"},
       {{"up", "--bytes", "8KiB"}, "between 76 KiB and"},
       {{"plan", "--peers", "127.0.0.1:1"}, "--pool"},
       {{"plan", "--pool", "p"}, "--peers"},

@@ -15,6 +15,7 @@ ServerProfile machine_profile(WriteOrder order) {
   profile.domain = PersistenceDomain::Dmp;
   profile.transport = Transport::InfiniBand;
   profile.write_order = order;
+  profile.capabilities.send_flush = true;
   return profile;
 }
 

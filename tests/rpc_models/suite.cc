@@ -43,6 +43,7 @@ class SuiteRun {
     EndOptions ends;
     ends.window = options_.window;
     ends.payload_bytes_max = options_.payload_bytes_max;
+    ends.confounders = options_.confounders;
     ends.device = link.client().device;
     ends.endpoint = link.client().endpoint;
     PERDURE_TRY(client, open_client(design_, ends));

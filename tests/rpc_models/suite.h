@@ -7,8 +7,11 @@
 #include "link.h"
 #include "rpc/models/design.h"
 
+#include <gtest/gtest.h>
+
 #include <array>
 #include <cstdint>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -35,7 +38,18 @@ struct SuiteOptions {
   std::size_t window = 1;
   std::size_t payload_bytes_max = 512;
   std::uint64_t seed = 1;
+  Confounders confounders = {};
 };
+
+/// How googletest names a design.
+inline void PrintTo(const Design* design, std::ostream* out) { *out << design->name; }
+
+/// And its tests: without what no name of a test may have.
+inline std::string name_of(const ::testing::TestParamInfo<const Design*>& each) {
+  std::string name(each.param->name);
+  std::erase(name, '-');
+  return name;
+}
 
 /// Runs the suite. Empty: the design passed; else what it did wrong first.
 std::string run_suite(const Design& design, Link& link, const SuiteOptions& options);

@@ -82,6 +82,7 @@ void World::collect_events() {
     collect_side(*connection, 1);
   }
   if (in_actor_) return;
+  if (wake_at_) enabled_.push_back({Kind::Wake, nullptr, 0, 0, std::max(*wake_at_, clock_.now())});
   for (std::size_t i = 0; i < actors_.size(); ++i) {
     if (actors_[i]->stopped || actors_[i]->idle_since == progress_) continue;
     if (actors_[i]->machine->starved()) continue;
@@ -162,6 +163,7 @@ bool World::step() {
 }
 
 void World::run_event(const Event& event) {
+  if (event.kind == Kind::Wake) return wake_at_.reset();
   WorldConnection& connection = *event.connection;
   WorldSide& side = side_of(connection, event.side);
   switch (event.kind) {
@@ -180,7 +182,8 @@ void World::run_event(const Event& event) {
     case Kind::Complete: return run_complete(connection, event.side);
     case Kind::Receive: return side.completions.push(side.inbound.next_receive());
     case Kind::Notice: return go_down(connection, event.side);
-    case Kind::Actor: break;
+    case Kind::Actor:
+    case Kind::Wake: break;
   }
   PERDURE_ASSERT(event.kind != Kind::Actor);
 }

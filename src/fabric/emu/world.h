@@ -25,10 +25,12 @@
 #include "fabric/fabric.h"
 #include "pmem/crashable_region.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -180,6 +182,9 @@ class World {
   void drop_connections(const Machine& one, const Machine& other);
   /// Time passes, in which whatever can happen does.
   void pass(Nanoseconds time);
+  /// Programs look again at that time, whatever else happens: one of them is busy until then. The
+  /// earliest of several such times is kept; who wants a later one asks again.
+  void wake_at(Nanoseconds at) { wake_at_ = wake_at_ ? std::min(*wake_at_, at) : at; }
   /// A program was busy for this long with something that is no event.
   void tick(Nanoseconds time) { clock_.advance(time); }
 
@@ -193,7 +198,7 @@ class World {
   friend class WorldListener;
   friend class WorldIncoming;
 
-  enum class Kind { Wire, Posted, NonPosted, Complete, Receive, Notice, Actor };
+  enum class Kind { Wire, Posted, NonPosted, Complete, Receive, Notice, Actor, Wake };
   struct Event {
     Kind kind = Kind::Wire;
     WorldConnection* connection = nullptr;
@@ -258,6 +263,7 @@ class World {
   std::uint64_t cut_at_ = 0;
   std::function<void()> happens_;
   std::uint64_t happens_at_ = 0;
+  std::optional<Nanoseconds> wake_at_;
   struct Link {
     const Machine* one;
     const Machine* other;

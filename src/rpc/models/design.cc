@@ -11,8 +11,9 @@
 namespace perdure::rpc::models {
 namespace {
 
-constexpr const Design* kDesigns[]{&kDarpc, &kFasst,    &kFarm,    &kL5,  &kRfp,
-                                   &kHerd,  &kScalerpc, &kOctopus, &kLite};
+constexpr const Design* kDesigns[]{&kDarpc, &kFasst,  &kSflush, &kSRflush,  &kFarm,
+                                   &kL5,    &kRfp,    &kHerd,   &kScalerpc, &kOctopus,
+                                   &kLite,  &kWflush, &kWRflush};
 
 Result<void> check_options(const Design& design, const EndOptions& options) {
   if (options.window == 0 || options.window > kWindowMax) {
@@ -128,6 +129,9 @@ std::string explain(const Design& design) {
       "Compared with the designs whose requests are {}s. Payloads up to {} B.{}\n",
       to_string(design.family), design.payload_bytes_max,
       design.needs_write_order ? " Needs WRITEs that become visible in the order of posting." : "");
+  if (design.is_durable) text += "A call is durable before it is executed.\n";
+  if (design.needs_send_flush)
+    text += "Needs the verb SFLUSH, which only the emulated fabric has.\n";
   text += list_of("From", design.sources);
   return text + list_of("Otherwise here", design.departures);
 }

@@ -1,7 +1,7 @@
 // Design: one of the published RPC systems over RDMA that durable RPC is compared with (durable
-// RPC, table 1 and figure 2), as the steps that a call takes. A design declares its steps once:
-// the conformance suite counts the verbs of running calls against them, and the diagrams are drawn
-// from them.
+// RPC, table 1 and figure 2), or one of its own four, as the steps that a call takes. A design
+// declares its steps once: the conformance suite counts the verbs of running calls against them,
+// and the diagrams are drawn from them.
 #pragma once
 
 #include "rpc/models/end.h"
@@ -50,6 +50,10 @@ struct Design {
   std::size_t payload_bytes_max = kPayloadBytesMax;
   /// It counts on WRITEs that become visible in the order of posting.
   bool needs_write_order = false;
+  /// It can tell that a call is durable before it is executed: Client::is_durable.
+  bool is_durable = false;
+  /// It needs the verb SFLUSH, which only the emulated fabric has.
+  bool needs_send_flush = false;
   Result<std::unique_ptr<Client>> (*make_client)(const EndOptions& options) = nullptr;
   Result<std::unique_ptr<Server>> (*make_server)(const EndOptions& options,
                                                  Handler& handler) = nullptr;
@@ -99,5 +103,10 @@ extern const Design kHerd;
 extern const Design kScalerpc;
 extern const Design kOctopus;
 extern const Design kLite;
+// Two in each of durable_send.cc and durable_write.cc.
+extern const Design kSflush;
+extern const Design kSRflush;
+extern const Design kWflush;
+extern const Design kWRflush;
 
 }  // namespace perdure::rpc::models

@@ -28,7 +28,7 @@ std::string_view to_string(Verb verb) {
     case Verb::Send: return "SEND";
     case Verb::Read: return "READ";
     case Verb::Receive: return "RECV";
-    case Verb::Flush: return "FLUSH";
+    case Verb::SendFlush: return "SFLUSH";
     case Verb::SystemCall: return "system call";
   }
   return "?";
@@ -42,10 +42,14 @@ End::End(const EndOptions& options, std::size_t area_bytes)
     : options_(options),
       staging_{round_up(area_bytes, kCacheLineBytes), options.window,
                slot_bytes(options) + kCacheLineBytes},
-      lines_(staging_.end() / kCacheLineBytes),
-      sending_(options.window) {}
+      lines_(options.memory.empty() ? staging_.end() / kCacheLineBytes : 0),
+      sending_(2 * options.window) {}
 
 Result<void> End::register_memory() {
+  if (!options_.memory.empty() && options_.memory.size() < staging_.end()) {
+    return Error{ErrorCode::InvalidArgument, fmt::format("{} B of memory for an end that needs {}",
+                                                         options_.memory.size(), staging_.end())};
+  }
   const std::span<std::byte> all = at(0, staging_.end());
   PERDURE_TRY(memory, options_.device->register_memory(all, fabric::Access::RemoteReadWrite));
   registered_ = std::move(memory);
@@ -73,7 +77,8 @@ Result<void> End::start(const fabric::RemoteMemory& peer) {
 }
 
 std::span<std::byte> End::at(std::size_t offset, std::size_t length) {
-  PERDURE_ASSERT(offset + length <= lines_.size() * kCacheLineBytes);
+  PERDURE_ASSERT(offset + length <= staging_.end());
+  if (!options_.memory.empty()) return options_.memory.subspan(offset, length);
   return {reinterpret_cast<std::byte*>(lines_.data()) + offset, length};
 }
 
@@ -90,13 +95,25 @@ End::Source End::source(std::uint64_t sequence, std::size_t length) const {
 }
 
 End::Source End::word(std::uint64_t sequence, std::uint64_t value) {
-  const Source word{staging_.index(sequence), staging_.offset(sequence) + slot_bytes(options_),
-                    sizeof value};
+  const Source word{staging_.index(sequence) + staging_.count,
+                    staging_.offset(sequence) + slot_bytes(options_), sizeof value};
   store(at(word.offset, word.length).data(), value);
   return word;
 }
 
+End::Source End::note(std::uint64_t sequence, std::uint32_t tag) {
+  static_assert(kFrameHeaderBytes <= kCacheLineBytes);
+  const Source note{staging_.index(sequence) + staging_.count,
+                    staging_.offset(sequence) + slot_bytes(options_), kFrameHeaderBytes};
+  encode_frame(at(note.offset, note.length).data(), sequence, tag, 0);
+  return note;
+}
+
 bool End::is_sending(std::uint64_t sequence) const {
+  return is_frame_sending(sequence) || sending_[staging_.index(sequence) + staging_.count] > 0;
+}
+
+bool End::is_frame_sending(std::uint64_t sequence) const {
   return sending_[staging_.index(sequence)] > 0;
 }
 
@@ -146,8 +163,18 @@ Result<void> End::read(std::size_t to, std::size_t from, std::size_t length) {
   return post_requests({&request, 1});
 }
 
+Result<void> End::send_flush() {
+  fabric::WorkRequest request;
+  request.opcode = fabric::Opcode::SendFlush;
+  request.context = kReadContext;
+  request.remote = peer_;
+  ++counts_[Verb::SendFlush];
+  return post_requests({&request, 1});
+}
+
 Result<void> End::post_receive(std::size_t offset, std::size_t length) {
-  return options_.endpoint->post_receive({at(offset, length).data(), length, registered_.get()}, 0);
+  return options_.endpoint->post_receive({at(offset, length).data(), length, registered_.get()},
+                                         offset);
 }
 
 void End::cross_into_kernel() {
@@ -188,7 +215,7 @@ Result<void> End::poll() {
   return {};
 }
 
-Result<void> Client::begin(std::span<const std::byte> request) {
+Result<void> Client::begin(std::span<const std::byte> request, const CallOptions& call) {
   if (request.size() > options().payload_bytes_max) {
     return Error{
         ErrorCode::InvalidArgument,
@@ -197,6 +224,7 @@ Result<void> Client::begin(std::span<const std::byte> request) {
   if (in_flight() == options().window || is_sending(next_) || !has_room(next_)) {
     return Error{ErrorCode::QueueFull, "as many calls as there is room for are in flight"};
   }
+  calls_[next_ % calls_.size()] = call;
   std::byte* frame = staged(next_).data();
   if (!request.empty()) std::memcpy(frame + kFrameHeaderBytes, request.data(), request.size());
   const std::size_t length = encode_frame(frame, next_, request_tag(next_), request.size());
@@ -222,10 +250,16 @@ Result<bool> Client::take(std::vector<std::byte>& reply) {
 
 Result<std::size_t> Server::pump() {
   PERDURE_TRY_VOID(poll());
+  PERDURE_TRY_VOID(take_arrivals(next_));
   std::size_t executed = 0;
-  while (executed < options().window && !is_sending(next_)) {
+  while (executed < options().window && may_answer(next_)) {
+    if (is_lost(next_)) {
+      ++lost_;
+      ++next_;
+      continue;
+    }
     PERDURE_TRY(found, find_request(next_));
-    if (!found) break;
+    if (!found || !handler_.is_ready(next_, found->payload)) break;
     const Frame request = *found;
     const std::span<std::byte> staging = staged(next_);
     const std::span<std::byte> room =

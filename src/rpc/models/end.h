@@ -27,10 +27,10 @@
 namespace perdure::rpc::models {
 
 /// What is counted of each end. A Receive counts when it completes, all others when posted.
-enum class Verb : std::uint8_t { Write, WriteImm, Send, Read, Receive, Flush, SystemCall };
+enum class Verb : std::uint8_t { Write, WriteImm, Send, Read, Receive, SendFlush, SystemCall };
 
-inline constexpr std::array kVerbs{Verb::Write,   Verb::WriteImm, Verb::Send,      Verb::Read,
-                                   Verb::Receive, Verb::Flush,    Verb::SystemCall};
+inline constexpr std::array kVerbs{Verb::Write,   Verb::WriteImm,  Verb::Send,      Verb::Read,
+                                   Verb::Receive, Verb::SendFlush, Verb::SystemCall};
 
 std::string_view to_string(Verb verb);
 
@@ -44,20 +44,50 @@ class VerbCounts {
 };
 
 inline constexpr std::size_t kWindowMax = 16;
-/// Of a request and of a reply; some designs take less.
-inline constexpr std::size_t kPayloadBytesMax = 64 * 1024;
+/// Of a request and of a reply: an object of 64 KiB, and which one it is. Some designs take less.
+inline constexpr std::size_t kPayloadBytesMax = 64 * 1024 + 64;
 /// Slots of a ring, in the designs that have one: more than kWindowMax, so that its consumer need
 /// not say at each entry that it has one.
 inline constexpr std::uint64_t kRingSlots = 64;
 static_assert(kRingSlots >= 4 * kWindowMax);
 
-/// Both ends of a connection take the same window and payload_bytes_max. Device and endpoint must
-/// outlive the end.
+/// What the published artifact of *durable RPC* does otherwise than its text or than the systems it
+/// compares with, and what moves its figures: each can be switched on by itself, so that a bench
+/// shows what it is worth. Those that concern a design's verbs are here; the bench has others.
+/// With all of them off a design does what its description says.
+struct Confounders {
+  /// The receiver-initiated designs say that a request is durable before they flush it.
+  bool answers_before_flush = false;
+  /// L5's mailbox is rung when the WRITE of the data has completed, and not posted with it.
+  bool waits_before_mailbox = false;
+  /// RFP's READs are all as long as the longest reply, also for calls whose reply has no bytes.
+  bool reads_whole_replies = false;
+  /// ScaleRPC registers a region at each warm-up, and deregisters it.
+  bool registers_at_warm_up = false;
+  /// WFlush-RPC takes a place of its log again when its call is durable, executed or not, and gets
+  /// no reply to such a call. A server that is too slow then loses calls that it called durable.
+  bool reuses_places = false;
+};
+
+/// Both ends of a connection take the same window, payload_bytes_max and confounders. Device and
+/// endpoint must outlive the end.
 struct EndOptions {
   fabric::Device* device = nullptr;
   fabric::Endpoint* endpoint = nullptr;
   std::size_t window = 1;  // calls in flight, at most kWindowMax
   std::size_t payload_bytes_max = 4096;
+  Confounders confounders = {};
+  /// Where the end keeps what the other one reaches: persistent memory of a server, for example. It
+  /// must outlive the end. Empty: memory of its own.
+  std::span<std::byte> memory = {};
+};
+
+/// What a client says of a call.
+struct CallOptions {
+  /// It changes something: designs that can tell that it is durable shall do so.
+  bool durable = true;
+  /// Its reply is known not to be longer; RFP makes use of it.
+  std::size_t reply_bytes_max = kPayloadBytesMax;
 };
 
 /// What an endpoint must be opened with to carry a design.
@@ -110,7 +140,8 @@ class End {
   virtual Result<void> post_receives() { return {}; }
   /// A message, or the immediate of a WRITE, has arrived. By default a ProtocolError.
   virtual Result<void> received(const fabric::Completion& completion);
-  /// A READ of this end has brought what it was posted for.
+  /// A READ of this end has brought what it was posted for, or an SFLUSH has completed; in the
+  /// order of posting.
   virtual void read_completed() {}
 
   /// Takes what has completed. Errors: what ended the connection.
@@ -121,7 +152,7 @@ class End {
 
   /// Bytes of this end's memory that a verb sends; those of a staging slot.
   struct Source {
-    std::size_t staging = 0;  // its index
+    std::size_t staging = 0;  // its index; that of the line behind the frame comes a window later
     std::size_t offset = 0;
     std::size_t length = 0;
   };
@@ -130,8 +161,11 @@ class End {
   Source source(std::uint64_t sequence, std::size_t length) const;
   /// The word behind the frame, set to `value`.
   Source word(std::uint64_t sequence, std::uint64_t value);
-  /// Whether something of the call's staging slot may still be read by the RNIC.
+  /// A frame without payload behind the frame: a message beside the reply.
+  Source note(std::uint64_t sequence, std::uint32_t tag);
+  /// Whether something of the call's staging slot may still be read by the RNIC; or its frame.
   bool is_sending(std::uint64_t sequence) const;
+  bool is_frame_sending(std::uint64_t sequence) const;
 
   struct Target {
     fabric::Opcode opcode = fabric::Opcode::Write;  // Write, WriteImm or Send
@@ -155,6 +189,9 @@ class End {
   }
   /// READs so many bytes of the peer from `from` to `to` of this end's memory.
   Result<void> read(std::size_t to, std::size_t from, std::size_t length);
+  /// SFLUSH of the SEND before it. Errors: also InvalidArgument: the connection has none.
+  Result<void> send_flush();
+  /// The completion's context will be `offset`.
   Result<void> post_receive(std::size_t offset, std::size_t length);
   /// A real system call that does nothing: what crossing into the kernel costs.
   void cross_into_kernel();
@@ -175,10 +212,12 @@ class End {
 
   const EndOptions options_;
   const Slots staging_;
-  std::vector<CacheLine> lines_;
-  std::unique_ptr<fabric::Memory> registered_;  // of lines_
+  std::vector<CacheLine> lines_;  // empty: options_.memory is used
+  std::unique_ptr<fabric::Memory> registered_;
   fabric::RemoteMemory peer_;
-  std::vector<std::uint32_t> sending_;  // of each staging slot: requests that have not completed
+  /// Requests that have not completed: of each staging slot's frame, then of each one's line
+  /// behind.
+  std::vector<std::uint32_t> sending_;
   VerbCounts counts_;
 };
 
@@ -189,7 +228,7 @@ class Client : public End {
   /// Errors  QueueFull: `window` calls are in flight, or the connection still holds the place of an
   ///         earlier one: pump, take replies, then again. InvalidArgument: larger than
   ///         payload_bytes_max. Others: the connection is of no use any more.
-  Result<void> begin(std::span<const std::byte> request);
+  Result<void> begin(std::span<const std::byte> request, const CallOptions& call = {});
 
   /// Goes on with the calls in flight. Errors: what ended the connection.
   Result<void> pump();
@@ -198,9 +237,21 @@ class Client : public End {
   Result<bool> take(std::vector<std::byte>& reply);
 
   std::uint64_t in_flight() const { return next_ - oldest_; }
+  /// Calls so far; the last one begun has this number.
+  std::uint64_t begun() const { return next_ - 1; }
+  /// Whether the server has said that the call is durable: of most designs only its reply says so.
+  bool is_durable(std::uint64_t call) const { return call < oldest_ || call <= durable_; }
+  /// Whether the request, the largest one in flight or before, has left: its verbs have completed.
+  bool has_left(std::uint64_t call) const { return call < oldest_ || !is_sending(call); }
 
  protected:
-  using End::End;
+  Client(const EndOptions& options, std::size_t area_bytes)
+      : End(options, area_bytes), calls_(options.window) {}
+
+  /// What was said of a call in flight.
+  const CallOptions& said(std::uint64_t sequence) const { return calls_[sequence % calls_.size()]; }
+  /// That call and those before it are durable, as far as that was asked for.
+  void note_durable(std::uint64_t sequence) { durable_ = sequence; }
 
   /// Sends the request of a call, a whole frame in its staging slot. `tag` of the frame is
   /// request_tag().
@@ -218,6 +269,8 @@ class Client : public End {
  private:
   std::uint64_t next_ = 1;
   std::uint64_t oldest_ = 1;  // whose reply was not taken
+  std::uint64_t durable_ = 0;
+  std::vector<CallOptions> calls_;
 };
 
 /// What a server does with calls.
@@ -227,6 +280,12 @@ class Handler {
   /// Executes a call. Returns the bytes of its reply, which it has written to the start of `reply`;
   /// no more than fit.
   virtual std::size_t handle(std::span<const std::byte> request, std::span<std::byte> reply) = 0;
+  /// Whether a processor has got to that call, the next one; if not, it is asked again. How work
+  /// that takes time goes on while the server takes what arrives.
+  virtual bool is_ready(std::uint64_t, std::span<const std::byte>) { return true; }
+  /// Makes a message durable where it was received; false: not yet, then it is asked again. For
+  /// designs whose receiver flushes before it executes.
+  virtual bool persist(std::uint64_t, std::span<const std::byte>) { return true; }
 };
 
 class Server : public End {
@@ -235,9 +294,21 @@ class Server : public End {
   /// Errors: what ended the connection; ProtocolError: the client sent what makes no sense.
   Result<std::size_t> pump();
 
+  /// Calls that were overwritten before they were executed: see Confounders::reuses_places.
+  std::uint64_t lost() const { return lost_; }
+
  protected:
   Server(const EndOptions& options, std::size_t area_bytes, Handler& handler)
       : End(options, area_bytes), handler_(handler) {}
+
+  Handler& handler() { return handler_; }
+  /// Takes note of what has arrived, before anything is executed. `next`: the call that is executed
+  /// next.
+  virtual Result<void> take_arrivals(std::uint64_t) { return {}; }
+  /// Whether the call's staging slot is free for its reply.
+  virtual bool may_answer(std::uint64_t sequence) const { return !is_sending(sequence); }
+  /// Whether that call will never be found.
+  virtual bool is_lost(std::uint64_t) { return false; }
 
   /// The request of that call, if it is there.
   virtual Result<std::optional<Frame>> find_request(std::uint64_t sequence) = 0;
@@ -250,6 +321,7 @@ class Server : public End {
  private:
   Handler& handler_;
   std::uint64_t next_ = 1;
+  std::uint64_t lost_ = 0;
 };
 
 }  // namespace perdure::rpc::models

@@ -56,17 +56,32 @@ class L5Client final : public Client {
 
  private:
   Result<void> post_request(std::uint64_t sequence, const Source& frame) override {
+    if (options().confounders.waits_before_mailbox) {
+      return write(frame, layout_.slots.offset(sequence));
+    }
+    ++rung_;
+    const Transfer both[]{{frame, {.offset = layout_.slots.offset(sequence)}},
+                          {mailbox_byte(sequence), {.offset = layout_.mailbox(sequence)}}};
+    return post(both);
+  }
+  Result<void> advance(std::uint64_t) override {
+    while (rung_ < begun() && !is_sending(rung_ + 1)) {
+      ++rung_;
+      PERDURE_TRY_VOID(write(mailbox_byte(rung_), layout_.mailbox(rung_)));
+    }
+    return {};
+  }
+  Source mailbox_byte(std::uint64_t sequence) {
     Source byte = word(sequence, layout_.rung(sequence));
     byte.length = 1;
-    const Transfer both[]{{frame, {.offset = layout_.slots.offset(sequence)}},
-                          {byte, {.offset = layout_.mailbox(sequence)}}};
-    return post(both);
+    return byte;
   }
   Result<std::optional<Frame>> find_reply(std::uint64_t sequence) override {
     return find_frame(slot(layout_.slots, sequence), sequence);
   }
 
   const L5Layout layout_;
+  std::uint64_t rung_ = 0;  // whose mailbox was rung last
 };
 
 class L5Server final : public Server {

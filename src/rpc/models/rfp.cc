@@ -26,8 +26,9 @@ constexpr std::string_view kRfpSources[]{
 };
 
 constexpr std::string_view kRfpDepartures[]{
-    "Each READ is as long as the longest reply, as in the published artifact of *durable RPC*; RFP "
-    "fetches a size that is chosen by experiment.",
+    "A READ is as long as the caller says the reply may be. RFP fetches a size that is chosen by "
+    "experiment; the published artifact of *durable RPC* always the longest, a confounder that can "
+    "be switched on.",
     "The server does not go over to WRITEs of replies after a number of READs in vain.",
     "The client knows the result by its sequence and a checksum.",
 };
@@ -47,7 +48,11 @@ class RfpClient final : public Client {
   Result<void> advance(std::uint64_t oldest) override {
     if (is_reading_ || find_frame(slot(landing_, oldest), oldest)) return {};
     is_reading_ = true;
-    return read(landing_.offset(oldest), results_.offset(oldest), results_.stride);
+    const std::size_t most = kFrameHeaderBytes + said(oldest).reply_bytes_max;
+    const std::size_t length = options().confounders.reads_whole_replies
+                                   ? results_.stride
+                                   : std::min(most, results_.stride);
+    return read(landing_.offset(oldest), results_.offset(oldest), length);
   }
   void read_completed() override { is_reading_ = false; }
   Result<std::optional<Frame>> find_reply(std::uint64_t sequence) override {

@@ -36,8 +36,7 @@ constexpr std::string_view kScalerpcDepartures[]{
     "What it is for, groups of connections that take turns with one pool, concerns many "
     "connections; here is one.",
     "Memory is registered once. The published artifact of *durable RPC* registers and deregisters "
-    "a "
-    "region at each warm-up, in the time that it measures.",
+    "a region at each warm-up, in the time that it measures: a confounder that can be switched on.",
     "Both ends know a message by its sequence and a checksum.",
 };
 
@@ -52,6 +51,12 @@ class ScalerpcClient final : public Client {
  private:
   Result<void> post_request(std::uint64_t sequence, const Source& frame) override {
     if (!scalerpc_is_warm_up(sequence)) return write(frame, slots_.offset(sequence));
+    if (options().confounders.registers_at_warm_up) {
+      const std::span<std::byte> range = at(frame.offset, frame.length);
+      PERDURE_TRY(registered,
+                  options().device->register_memory(range, fabric::Access::RemoteReadWrite));
+      PERDURE_TRY_VOID(registered->deregister());
+    }
     Source where = word(sequence, 0);
     std::byte* message = at(where.offset, kCacheLineBytes).data();
     store(message + kFrameHeaderBytes, std::uint64_t{frame.offset});

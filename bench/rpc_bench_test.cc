@@ -1,0 +1,196 @@
+// The bench of RPC designs runs what it says it runs. Speeds are looked at in the emulated fabric
+// alone, whose time is the same each time.
+#include "bench/rpc_failures.h"
+#include "bench/rpc_figures.h"
+#include "core/json.h"
+#include "core/text_file.h"
+#include "testing/temporary_directory.h"
+
+#include <gtest/gtest.h>
+
+#include <fmt/format.h>
+
+namespace perdure::bench {
+namespace {
+
+namespace models = rpc::models;
+
+RpcPoint point_of(const models::Design& design, RpcFabric fabric, RpcForm form) {
+  RpcPoint point;
+  point.design = &design;
+  point.fabric = fabric;
+  point.form = form;
+  point.load.object_bytes = 256;
+  point.load.objects = 64;
+  point.load.calls = 60;
+  point.load.warm_up = 10;
+  return point;
+}
+
+RpcSample run(const RpcPoint& point) {
+  const auto sample = run_rpc_point(point);
+  EXPECT_TRUE(sample.ok()) << point.description() << ": " << sample.error().message;
+  return sample.ok() ? *sample : RpcSample{};
+}
+
+TEST(RpcBench, EachDesignRunsInEachFormInTheEmulatedFabric) {
+  for (const models::Design* design : models::designs()) {
+    for (const RpcForm form : kRpcForms) {
+      const RpcSample sample = run(point_of(*design, RpcFabric::Emu, form));
+      EXPECT_EQ(sample.calls, 60u);
+      EXPECT_GT(sample.mean_us, 0) << design->name;
+      EXPECT_GE(sample.p99_us, sample.p50_us) << design->name;
+    }
+  }
+}
+
+TEST(RpcBench, EachDesignRunsBetweenProcesses) {
+  for (const models::Design* design : models::designs()) {
+    RpcPoint point = point_of(*design, RpcFabric::Shm, RpcForm::Equalised);
+    if (design->needs_send_flush) {
+      EXPECT_EQ(run_rpc_point(point).error().code, ErrorCode::Unsupported);
+      continue;
+    }
+    point.load.clients = 2;
+    point.load.batch = 2;
+    const RpcSample sample = run(point);
+    EXPECT_EQ(sample.calls, 120u) << design->name;
+    EXPECT_EQ(sample.lost, 0u) << design->name;
+    EXPECT_GT(sample.client_us, 0) << design->name;
+    EXPECT_GT(sample.server_us, 0) << design->name;
+  }
+}
+
+TEST(RpcBench, WorkIsSpentOnceForEachCallAndADurableCallDoesNotWaitForIt) {
+  const auto of = [](const models::Design& design, bool skips) {
+    RpcPoint point = point_of(design, RpcFabric::Emu, RpcForm::Equalised);
+    point.load.read_percent = 0;
+    point.load.processing = Nanoseconds{100'000};
+    point.window = 4;
+    point.confounders.skips_processing = skips;
+    return run(point);
+  };
+  const RpcSample farm = of(models::kFarm, false);
+  const RpcSample wflush = of(models::kWflush, false);
+  // Four calls in flight, one processor: each reply takes the work of four.
+  EXPECT_NEAR(farm.mean_us, 400, 20);
+  EXPECT_NEAR(farm.calls_per_second(), 9'700, 500);  // 60 calls, behind 4 of the warm-up
+  EXPECT_LT(wflush.mean_us, farm.mean_us);
+  EXPECT_NEAR(wflush.calls_per_second(), 9'900, 700);
+  EXPECT_GT(of(models::kWflush, true).calls_per_second(), 100'000);
+  EXPECT_EQ(of(models::kFarm, true).calls_per_second(), farm.calls_per_second());
+}
+
+TEST(RpcBench, OneLineFlushedIsCheaperThanAll) {
+  RpcPoint point = point_of(models::kFarm, RpcFabric::Emu, RpcForm::Equalised);
+  point.load.object_bytes = 16 * 1024;
+  point.load.read_percent = 0;
+  point.window = 1;
+  const double all = run(point).mean_us;
+  point.confounders.flushes_first_line = true;
+  EXPECT_GT(all, run(point).mean_us + 4);  // 255 lines, 20 ns each
+}
+
+TEST(RpcBench, TheArtifactsWflushLosesCallsOfASlowServer) {
+  RpcPoint point = point_of(models::kWflush, RpcFabric::Emu, RpcForm::Equalised);
+  point.load.read_percent = 0;
+  point.load.processing = Nanoseconds{20'000};
+  EXPECT_EQ(run(point).lost, 0u);
+  point.confounders.reuses_places = true;
+  EXPECT_GT(run(point).lost, 0u);
+}
+
+TEST(RpcBench, YcsbHasTheReadsOfItsMix) {
+  RpcPoint point = point_of(models::kWflush, RpcFabric::Emu, RpcForm::Paper);
+  for (const char name : {'A', 'B', 'C', 'D', 'E', 'F'}) {
+    point.load.ycsb = name;
+    EXPECT_EQ(run(point).calls, 60u) << name;
+  }
+}
+
+TEST(RpcBench, SamplesAreKeptAndALineThatIsNotWholeIsLeftOut) {
+  const test::TestDirectory place;
+  const std::string path = place.file("samples");
+  const RpcPoint point = point_of(models::kFarm, RpcFabric::Emu, RpcForm::Paper);
+  RpcSample sample;
+  sample.calls = 7;
+  sample.p99_us = 1.5;
+  {
+    auto kept = RpcResults::open(path);
+    ASSERT_TRUE(kept.ok());
+    ASSERT_TRUE(kept->add(point, 0, sample).ok());
+    ASSERT_TRUE(kept->add(point, 1, sample).ok());
+  }
+  const std::string whole = read_text(path);
+  ASSERT_TRUE(write_file(path, whole.substr(0, whole.size() - 20)).ok());
+  const auto again = RpcResults::open(path);
+  ASSERT_TRUE(again.ok());
+  ASSERT_NE(again->find(point, 0), nullptr);
+  EXPECT_EQ(again->find(point, 0)->p99_us, 1.5);
+  EXPECT_EQ(again->find(point, 1), nullptr);
+  RpcPoint other = point;
+  other.load.seed = 2;
+  EXPECT_EQ(again->find(other, 0), nullptr);
+}
+
+TEST(RpcBench, AGainIsThatOfTheLeastAndOfTheMostFavourablePair) {
+  RpcFigure figure;
+  figure.quantity = RpcQuantity::MeanLatency;
+  figure.cells = {{"a", {}}, {"b", {}}};
+  const RpcClaim claim{"", "", {&models::kWflush}, {&models::kFarm, &models::kL5}, {"a"}};
+  std::vector<RpcRow> rows;
+  const auto add = [&](const models::Design& design, const char* cell, double us) {
+    RpcRow row;
+    row.point = point_of(design, RpcFabric::Emu, RpcForm::Paper);
+    row.cell = cell;
+    row.rounds.resize(3);
+    row.rounds[0].mean_us = us * 3;
+    row.rounds[1].mean_us = us;
+    row.rounds[2].mean_us = us / 3;
+    rows.push_back(row);
+  };
+  add(models::kWflush, "a", 5);
+  add(models::kFarm, "a", 10);
+  add(models::kL5, "a", 4);
+  add(models::kWflush, "b", 1);
+  add(models::kFarm, "b", 100);
+  EXPECT_EQ(gain_text(gain_of(figure, claim, rows, RpcForm::Paper)), "-50 % to +25 %");
+  EXPECT_EQ(gain_text(gain_of(figure, claim, rows, RpcForm::Artifact)), "not run");
+}
+
+TEST(RpcFailures, AServerThatIsKilledComesBackAndNoLoggedCallIsLost) {
+  RpcFailureOptions options;
+  options.failures = 2;
+  options.quiet = std::chrono::milliseconds(50);
+  options.up = std::chrono::milliseconds(50);
+  options.down = std::chrono::milliseconds(20);
+  options.resend = std::chrono::milliseconds(10);
+  const auto rows = run_rpc_failures(options, [](const std::string&) {});
+  ASSERT_TRUE(rows.ok()) << rows.error().message;
+  ASSERT_EQ(rows->size(), kRpcFailureRows);
+  for (const RpcFailureRow& row : *rows) {
+    EXPECT_EQ(row.failure, "") << row.relies_on_log << " " << row.write_percent;
+    EXPECT_GT(row.calls, 0u);
+    EXPECT_GT(row.failure_ms, 0);
+  }
+}
+
+TEST(RpcFailures, WhatFollowsForAnAvailabilityIsCallsAndFailures) {
+  const RpcFailureOptions options;  // 300 ms down
+  RpcFailureRow row;
+  row.call_us = 10;
+  row.failure_ms = 500;
+  // 27 s of calls, so ten failures: up for 2.7 s before each.
+  EXPECT_NEAR(row.seconds_at(0.9, 2.7e6, options), 27 + 5, 1e-6);
+  EXPECT_NEAR(row.seconds_at(0.99, 2.97e6, options), 29.7 + 0.5, 1e-6);
+}
+
+TEST(RpcBench, WhatADesignCanNotCarryIsNotRun) {
+  RpcPoint point = point_of(models::kFasst, RpcFabric::Emu, RpcForm::Paper);
+  point.load.object_bytes = 64 * 1024;
+  EXPECT_NE(point.impossible(), "");
+  EXPECT_EQ(run_rpc_point(point).error().code, ErrorCode::Unsupported);
+}
+
+}  // namespace
+}  // namespace perdure::bench
