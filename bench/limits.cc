@@ -5,6 +5,7 @@
 #include "bench/bare.h"
 #include "bench/child.h"
 #include "bench/limits_log.h"
+#include "bench/limits_mirror.h"
 #include "bench/limits_open.h"
 #include "bench/limits_rpc.h"
 #include "bench/limits_traced.h"
@@ -85,6 +86,7 @@ class Limits {
         ask("opening on three replicas", transport, [&](Finding& f) { return opening(f); });
       }
       if (transport != "verbs") ask_rpc(transport);
+      if (transport != "verbs") ask_mirror(transport);
       ask("allocations per append", transport, [&](Finding& f) { return allocated(f); });
       ask("system calls of ours per append", transport, [&](Finding& f) { return calls(f); });
       // Over shm the transport is ours, and ends in a store.
@@ -115,6 +117,20 @@ class Limits {
         [&](Finding& f) { return rpc_window(f, RpcLevel::Applied); });
     ask("allocations per call", transport, [&](Finding& f) { return rpc_allocated(f); });
     ask("sleeps per call", transport, [&](Finding& f) { return rpc_sleeps(f); });
+  }
+
+  void ask_mirror(const std::string& transport) {
+    using enum Mirrored;
+    for (const Mirrored by : {ByMirror, ByLibrpmem}) {
+      const std::string who = by == ByMirror ? "mirror: " : "mirror by librpmem: ";
+      ask(who + "64 B durable", transport, [&](Finding& f) { return mirror_latency(f, by); });
+      ask(who + "8 x 64 B, one drain", transport, [&](Finding& f) { return mirror_drain(f, by); });
+      ask(who + "64 KiB durable, bandwidth", transport,
+          [&](Finding& f) { return mirror_bandwidth(f, by); });
+    }
+    ask("mirror: three ordered epochs of 64 B", transport,
+        [&](Finding& f) { return mirror_ordered(f); });
+    ask("mirror: opening", transport, [&](Finding& f) { return mirror_opening(f); });
   }
 
   /// Errors: InvalidArgument: none of the questions is chosen. Nothing has been started then.
@@ -291,7 +307,15 @@ class Limits {
   }
 
   Result<void> compare_with_bare(Finding& finding, const ChildWork& our_side,
-                                 bench::BareOptions exchange, LatencyWanted wanted) {
+                                 const bench::BareOptions& exchange, LatencyWanted wanted) {
+    return compare_rounds(
+        finding, [&] { return run_in_child(our_side); }, exchange, wanted);
+  }
+
+  /// Rounds of both in turns; each of ours is what `our_side` finds by a process of its own.
+  Result<void> compare_rounds(Finding& finding,
+                              const std::function<Result<nlohmann::json>()>& our_side,
+                              bench::BareOptions exchange, LatencyWanted wanted) {
     finding.unit = "us, p50";
     finding.target = fmt::format("Perdure / bare at most {:.2f}", wanted.at_most);
     exchange.provider = provider_of(finding);
@@ -307,7 +331,7 @@ class Limits {
     };
     for (std::size_t round = 0; round < options_.rounds; ++round) {
       PERDURE_TRY(bare, run_in_child(bare_side));
-      PERDURE_TRY(ours, run_in_child(our_side));
+      PERDURE_TRY(ours, our_side());
       finding.bare.values.push_back(bare[0].get<double>());
       finding.perdure.values.push_back(ours[0].get<double>());
       finding.ratio.values.push_back(ours[0].get<double>() / bare[0].get<double>());
@@ -418,6 +442,134 @@ class Limits {
     };
     PERDURE_TRY_VOID(run_in_child(make));
     return directory;
+  }
+
+  enum class Mirrored { ByMirror, ByLibrpmem };
+
+  /// For a process of its own.
+  Result<std::unique_ptr<MirrorUnderTest>> open_mirrored(Mirrored by, const std::string& fabric,
+                                                         int number) {
+    if (by == Mirrored::ByMirror) {
+      return open_mirror({fabric, peer_->address(), fmt::format("limits-{}", number)});
+    }
+    const std::string place = fmt::format("{}/rpmem-{}", directory_, number);
+    std::error_code failed;
+    std::filesystem::create_directories(place, failed);
+    if (failed) return Error{ErrorCode::SystemError, place + ": " + failed.message()};
+    return open_librpmem(place, fabric);
+  }
+
+  /// What one round finds, in a process of its own.
+  Result<nlohmann::json> in_mirror(
+      const Finding& finding, Mirrored by,
+      const std::function<Result<nlohmann::json>(MirrorUnderTest&)>& work) {
+    const int number = static_cast<int>(++pools_);
+    return run_in_child([&, number](const ChildPipes&) -> Result<nlohmann::json> {
+      PERDURE_TRY(memory, open_mirrored(by, finding.fabric, number));
+      PERDURE_TRY_VOID(persisted(*memory, options_.samples / 5, 64));
+      return work(*memory);
+    });
+  }
+
+  Result<void> mirror_latency(Finding& finding, Mirrored by) {
+    finding.note = "bare: one message of 64 B, copied, CLWB and fence, one reply of 24 B";
+    bench::BareOptions exchange;
+    exchange.persist = true;
+    const auto our_side = [&]() -> Result<nlohmann::json> {
+      return in_mirror(finding, by, [&](MirrorUnderTest& memory) -> Result<nlohmann::json> {
+        PERDURE_TRY(latencies, persisted(memory, options_.samples, 64));
+        return quantiles(latencies);
+      });
+    };
+    return compare_rounds(finding, our_side, exchange, {.at_most = 1.15});
+  }
+
+  /// Times of something, in a process that also times one persist of 64 B.
+  Result<void> beside_one_persist(
+      Finding& finding, Mirrored by, double at_most,
+      const std::function<Result<report::Histogram>(MirrorUnderTest&)>& timed) {
+    finding.unit = "us, p50";
+    finding.target = fmt::format("it / one persist of 64 B at most {:.2f}", at_most);
+    for (std::size_t round = 0; round < options_.rounds; ++round) {
+      PERDURE_TRY(found,
+                  in_mirror(finding, by, [&](MirrorUnderTest& memory) -> Result<nlohmann::json> {
+                    PERDURE_TRY(single, persisted(memory, options_.samples, 64));
+                    PERDURE_TRY(it, timed(memory));
+                    return nlohmann::json{quantiles(single), quantiles(it)};
+                  }));
+      finding.perdure.values.push_back(found[1][0].get<double>());
+      finding.perdure_p99.values.push_back(found[1][1].get<double>());
+      finding.ratio.values.push_back(found[1][0].get<double>() / found[0][0].get<double>());
+    }
+    finding.met = finding.ratio.median() <= at_most;
+    return {};
+  }
+
+  Result<void> mirror_drain(Finding& finding, Mirrored by) {
+    finding.note = "eight ranges of 64 B are flushed, and drained together";
+    return beside_one_persist(finding, by, 1.50, [&](MirrorUnderTest& memory) {
+      return drained(memory, options_.samples / 2, 8);
+    });
+  }
+
+  Result<void> mirror_ordered(Finding& finding) {
+    finding.note = "each epoch durable before anything of the next one is stored";
+    return beside_one_persist(finding, Mirrored::ByMirror, 1.20, [&](MirrorUnderTest& memory) {
+      return ordered(memory, options_.samples / 2, 3);
+    });
+  }
+
+  Result<void> mirror_bandwidth(Finding& finding, Mirrored by) {
+    constexpr std::uint64_t kRange = 64 * 1024;
+    finding.unit = "MiB/s";
+    finding.target = "Perdure / bare at least 0.90";
+    finding.note =
+        "8 in flight; bare: writes to the places of a ring as large, each with CLWB, fence and "
+        "reply";
+    const std::uint64_t bytes = std::max<std::uint64_t>(options_.samples, 32) * kRange;
+    bench::BareBandwidthOptions writes;
+    writes.provider = provider_of(finding);
+    writes.bytes = kRange;
+    writes.window = kBandwidthWindow;
+    writes.places = kMirroredBytes / kRange;
+    writes.total_bytes = bytes;
+    writes.persist = true;
+    for (std::size_t round = 0; round < options_.rounds; ++round) {
+      PERDURE_TRY(bare, in_bare([&] { return bench::bare_bandwidth(writes); }));
+      PERDURE_TRY(found,
+                  in_mirror(finding, by, [&](MirrorUnderTest& memory) -> Result<nlohmann::json> {
+                    PERDURE_TRY_VOID(
+                        mirrored_per_second(memory, 2 * kMirroredBytes, kRange, kBandwidthWindow));
+                    PERDURE_TRY(rate, mirrored_per_second(memory, bytes, kRange, kBandwidthWindow));
+                    return nlohmann::json(rate);
+                  }));
+      const double ours = found.get<double>();
+      finding.bare.values.push_back(bare / static_cast<double>(kMebibyte));
+      finding.perdure.values.push_back(ours / static_cast<double>(kMebibyte));
+      finding.ratio.values.push_back(ours / bare);
+    }
+    finding.met = finding.ratio.median() >= 0.90;
+    return {};
+  }
+
+  Result<void> mirror_opening(Finding& finding) {
+    finding.unit = "ms";
+    finding.target = "at most 50";
+    finding.note = fmt::format(
+        "a mirror of {} on a pool of a running perdured, which is made, until it is in sync",
+        format_bytes(kMirroredBytes));
+    for (std::size_t round = 0; round < options_.rounds; ++round) {
+      const int number = static_cast<int>(++pools_);
+      PERDURE_TRY(ms, run_in_child([&](const ChildPipes&) -> Result<nlohmann::json> {
+                    const Nanoseconds begun = Clock::monotonic().now();
+                    PERDURE_TRY(memory, open_mirrored(Mirrored::ByMirror, finding.fabric, number));
+                    const Nanoseconds took = Clock::monotonic().now() - begun;
+                    return nlohmann::json(static_cast<double>(took.count()) / 1e6);
+                  }));
+      finding.perdure.values.push_back(ms.get<double>());
+    }
+    finding.met = finding.perdure.median() <= 50;
+    return {};
   }
 
   Result<void> rpc_scan(Finding& finding) {

@@ -1,0 +1,62 @@
+// Mirrored memory under test, for measuring its limits: through the public Mirror API on a
+// perdured, and through librpmem.so.1 on an rpmemd, each as a program would use it.
+#pragma once
+
+#include <perdure/result.h>
+
+#include "report/histogram.h"
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+namespace perdure::bench {
+
+/// Bytes that are mirrored.
+inline constexpr std::uint64_t kMirroredBytes = std::uint64_t{16} << 20;
+
+/// Memory of this process with one replica.
+class MirrorUnderTest {
+ public:
+  virtual ~MirrorUnderTest() = default;
+
+  /// Bytes at `at` are durable there when it returns.
+  virtual Result<void> persist(std::uint64_t at, std::uint64_t length) = 0;
+  /// Begins that; drain() waits for all that was begun.
+  virtual Result<void> flush(std::uint64_t at, std::uint64_t length) = 0;
+  virtual Result<void> drain() = 0;
+  /// One range of each epoch, in order. Errors: Unsupported.
+  virtual Result<void> persist_ordered(std::uint64_t epochs, std::uint64_t length) = 0;
+  /// So many ranges, at most `window` in flight and at least half of that; waits for all.
+  virtual Result<void> stream(std::uint64_t count, std::uint64_t length, std::uint64_t window) = 0;
+};
+
+struct MirrorUnderTestOptions {
+  std::string transport;  // "tcp" or "shm"
+  std::string peer;       // control plane of a perdured
+  std::string pool;       // made there
+};
+/// Errors: those of Mirror::open.
+Result<std::unique_ptr<MirrorUnderTest>> open_mirror(const MirrorUnderTestOptions& options);
+
+/// Memory whose replica is a part file in `directory`, a place in memory that is declared as dmp.
+/// Errors: NotFound (no librpmem.so.1 or rpmemd beside this program), SystemError, with what
+/// rpmem_errormsg() says.
+Result<std::unique_ptr<MirrorUnderTest>> open_librpmem(const std::string& directory,
+                                                       const std::string& transport);
+
+/// Times of persisting so many ranges one after the other, each as far from the one before as it is
+/// long.
+Result<report::Histogram> persisted(MirrorUnderTest& memory, std::uint64_t count,
+                                    std::uint64_t length);
+/// Times of flushing `ranges` of 64 B and one drain.
+Result<report::Histogram> drained(MirrorUnderTest& memory, std::uint64_t count,
+                                  std::uint64_t ranges);
+/// Times of an update of so many epochs of 64 B.
+Result<report::Histogram> ordered(MirrorUnderTest& memory, std::uint64_t count,
+                                  std::uint64_t epochs);
+/// Bytes per second of ranges with `window` in flight, until the last one is durable.
+Result<double> mirrored_per_second(MirrorUnderTest& memory, std::uint64_t total_bytes,
+                                   std::uint64_t length, std::uint64_t window);
+
+}  // namespace perdure::bench
