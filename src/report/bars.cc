@@ -123,7 +123,9 @@ void draw_panel(Svg& svg, const BarChart::Panel& panel, double x, double width, 
 }  // namespace
 
 std::string to_svg(const BarChart& chart) {
-  const std::size_t per_row = std::max<std::size_t>(1, chart.panels_per_row);
+  // Few panels take the width all the same.
+  const std::size_t per_row = std::clamp<std::size_t>(
+      chart.panels.size(), 1, std::max<std::size_t>(1, chart.panels_per_row));
   const std::size_t rows = (chart.panels.size() + per_row - 1) / per_row;
   const double height = kLegendHeight + kRowHeight * static_cast<double>(rows);
   const double scale_max = largest_shown(chart) * 1.04;

@@ -16,7 +16,7 @@ namespace perdure::report {
 namespace {
 
 constexpr double kWidth = 820;
-constexpr double kLeft = 62;
+constexpr double kLeft = 72;  // "≤ 0.0001" stands before it
 constexpr double kRight = 20;
 constexpr double kTop = 22;
 constexpr double kLetter = 6.5;  // width of a letter of a label, about
@@ -418,7 +418,9 @@ std::string to_svg_file(const SizeChart& chart) {
   const Axis y_axis = Axis::logarithmic(low, high, kBottom, kChartTop);
 
   Svg svg(kWidth + kNames, kHeight, chart.title);
-  svg.text(10, 24, chart.title, "");
+  const std::size_t second = chart.title.find('\n');
+  svg.text(10, 20, chart.title.substr(0, second), "");
+  if (second != std::string::npos) svg.text(10, 38, chart.title.substr(second + 1), "label");
   draw_rows(svg, y_axis, chart.unit);
   for (const Axis::Tick& tick : x_axis.ticks()) {
     const double x = x_axis.at(tick.value);

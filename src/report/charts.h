@@ -32,8 +32,8 @@ struct TimeChart {
     std::string label;
     bool bad = false;
   };
-  std::string title;
-  std::string unit;  // of the values
+  std::string title;  // in one line or two
+  std::string unit;   // of the values
   std::vector<Series> series;
   std::vector<Mark> marks;  // in order of time
 };
@@ -72,8 +72,8 @@ struct SizeChart {
     double bytes = 1;
     std::string label;
   };
-  std::string title;
-  std::string unit;  // of the values
+  std::string title;  // in one line or two
+  std::string unit;   // of the values
   std::vector<Series> series;
   std::vector<Mark> marks;
 };
