@@ -281,13 +281,24 @@ bool BufferedAdmission::remote_may_go() const {
 }
 
 void BufferedAdmission::choose_broi() {
-  choose_broi_of(false);
-  if (ready_at_ > now_) choose_broi_of(true);
+  choose_broi_of(Turn::Starved);
+  if (ready_at_ > now_) choose_broi_of(Turn::Local);
+  if (ready_at_ > now_ && remote_may_go()) choose_broi_of(Turn::Remote);
+}
+
+/// Remote writes go first when they have waited too long, and else last.
+bool BufferedAdmission::has_turn(const Thread& thread, Turn turn) {
+  if (!thread.remote) return turn == Turn::Local;
+  if (turn != Turn::Starved) return turn == Turn::Remote;
+  const Cycle starves_at = thread.buffer.front().since + options_.remote_wait_max;
+  if (starves_at <= now_) return true;
+  ready_at_ = std::min(ready_at_, starves_at);
+  return false;
 }
 
 /// The first sets of all entries are the Ready-SET; each bank's candidate of the highest priority
 /// is sent when none of the bank waits in the controller.
-void BufferedAdmission::choose_broi_of(bool remote) {
+void BufferedAdmission::choose_broi_of(Turn turn) {
   const std::size_t count = threads_.size();
   std::vector<std::uint64_t> ready(count);
   std::vector<std::uint64_t> next(count);
@@ -309,13 +320,7 @@ void BufferedAdmission::choose_broi_of(bool remote) {
   }
   for (std::uint32_t i = 0; i < count; ++i) {
     Thread& thread = threads_[i];
-    if (thread.remote != remote || thread.buffer.empty()) continue;
-    const bool starved = now_ - thread.buffer.front().since >= options_.remote_wait_max;
-    if (remote && !starved && !remote_may_go()) {
-      ready_at_ = std::min(
-          ready_at_, std::max(now_ + 1, thread.buffer.front().since + options_.remote_wait_max));
-      continue;
-    }
+    if (thread.buffer.empty() || !has_turn(thread, turn)) continue;
     const double priority = broi_priority(ready, i, next[i], size[i], options_.sigma);
     for (std::size_t k = 0; k < thread.buffer.size(); ++k) {
       Entry& entry = thread.buffer[k];

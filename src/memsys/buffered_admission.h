@@ -116,7 +116,9 @@ class BufferedAdmission {
   void choose_read();
   void choose_first();
   void choose_broi();
-  void choose_broi_of(bool remote);
+  enum class Turn { Starved, Local, Remote };
+  void choose_broi_of(Turn turn);
+  bool has_turn(const Thread& thread, Turn turn);
   bool remote_may_go() const;
   void offer(std::uint32_t thread, std::size_t entry, double priority);
   std::uint32_t bank_of(std::uint64_t line) const;

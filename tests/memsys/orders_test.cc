@@ -128,5 +128,21 @@ TEST(Orders, RemoteWritesWaitForAnIdleQueueButNotForEver) {
   EXPECT_LE(remote_sent(0), 10'100U);
 }
 
+TEST(Orders, ARemoteWriteThatHasWaitedTooLongGoesBeforeLocalOnesOfItsBank) {
+  // Two threads always have a write for bank 0, and so has the remote one.
+  std::string trace = "X0 W 0\n";
+  for (int i = 1; i < 100; ++i) trace += write(0, 0, i) + write(1, 0, 1000 + i);
+  MemoryOptions options;
+  options.order = Order::Broi;
+  options.buffers.remote_wait_max = 3000;
+  const RunOutcome run = run_trace(nvm(), trace, options);
+  Cycle opened = 0;
+  for (const Command& c : run.commands) {
+    if (c.kind == CommandKind::Activate && c.row == 0) opened = c.cycle;
+  }
+  EXPECT_GE(opened, 3000U - 300);
+  EXPECT_LE(opened, 3000U + 2 * 300);
+}
+
 }  // namespace
 }  // namespace perdure::memsys

@@ -88,20 +88,31 @@ OrderingController::Choice OrderingController::choose_oldest(const PersistBuffer
   return {oldest->id, kTimeNever};
 }
 
-/// Local writes first. Remote ones when the memory controller has little to do, or when one has
-/// waited too long (section IV.D, discussion).
+/// Remote writes that have waited too long, then local ones, then remote ones when the memory
+/// controller has little to do (section IV.D, discussion).
 OrderingController::Choice OrderingController::choose_broi(const PersistBuffers& buffers,
                                                            const ControllerView& view) const {
-  Choice choice = best_of_ready(buffers, view, false);
-  if (choice.id) return choice;
-  return best_of_ready(buffers, view, true);
+  const Choice starved = best_of_ready(buffers, view, Turn::Starved);
+  if (starved.id) return starved;
+  const Choice local = best_of_ready(buffers, view, Turn::Local);
+  if (local.id) return local;
+  if (view.queue_used >= processor_.remote_share) return starved;
+  return best_of_ready(buffers, view, Turn::Remote);
+}
+
+bool OrderingController::has_turn(const PersistBuffers& buffers, std::uint32_t thread, Time now,
+                                  Turn turn) const {
+  if (turn == Turn::Local || !buffers.is_remote(thread)) {
+    return turn == Turn::Local && !buffers.is_remote(thread);
+  }
+  return turn == Turn::Remote || now >= starves_at(buffers, thread);
 }
 
 /// Steps i to iii of section IV.D: the priority of each SubReady-SET by equation 2; of each bank
 /// that has no write waiting, the candidate of the highest priority.
 OrderingController::Choice OrderingController::best_of_ready(const PersistBuffers& buffers,
                                                              const ControllerView& view,
-                                                             bool remote) const {
+                                                             Turn turn) const {
   const std::uint32_t threads = buffers.threads();
   std::vector<BroiEntry> known(threads);
   std::vector<std::uint64_t> ready(threads);
@@ -113,10 +124,11 @@ OrderingController::Choice OrderingController::best_of_ready(const PersistBuffer
   double best = 0;
   Time best_ready = 0;
   for (std::uint32_t i = 0; i < threads; ++i) {
-    if (known[i].ready_size == 0 || buffers.is_remote(i) != remote) continue;
-    const Time waits_until = buffers.of(i).front().since + processor_.remote_wait_ps;
-    if (remote && view.queue_used >= processor_.remote_share && view.now < waits_until) {
-      choice.ask_again = std::min(choice.ask_again, waits_until);
+    if (known[i].ready_size == 0) continue;
+    if (!has_turn(buffers, i, view.now, turn)) {
+      if (buffers.is_remote(i) && starves_at(buffers, i) > view.now) {
+        choice.ask_again = std::min(choice.ask_again, starves_at(buffers, i));
+      }
       continue;
     }
     const double priority =

@@ -49,8 +49,12 @@ class OrderingController {
  private:
   Choice choose_oldest(const PersistBuffers& buffers) const;
   Choice choose_broi(const PersistBuffers& buffers, const ControllerView& view) const;
-  Choice best_of_ready(const PersistBuffers& buffers, const ControllerView& view,
-                       bool remote) const;
+  enum class Turn { Starved, Local, Remote };
+  Choice best_of_ready(const PersistBuffers& buffers, const ControllerView& view, Turn turn) const;
+  bool has_turn(const PersistBuffers& buffers, std::uint32_t thread, Time now, Turn turn) const;
+  Time starves_at(const PersistBuffers& buffers, std::uint32_t thread) const {
+    return buffers.of(thread).front().since + processor_.remote_wait_ps;
+  }
 
   const Processor processor_;
   const Ordering ordering_;
