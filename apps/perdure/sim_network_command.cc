@@ -55,7 +55,7 @@ Result<std::vector<Strategy>> parse_strategies(std::string_view word) {
 
 Result<memsys::Ordering> parse_remote_order(std::string_view word) {
   PERDURE_TRY(order, memsys::parse_ordering(word));
-  if (order != memsys::Ordering::Sync && order != memsys::Ordering::Eadr) return order;
+  if (memsys::is_remote_ordering(order)) return order;
   return Error{ErrorCode::InvalidArgument,
                fmt::format("order '{}' is about cores; of remote writes it is one of: epoch, "
                            "thread, broi",

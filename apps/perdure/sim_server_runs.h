@@ -14,9 +14,10 @@ namespace perdure::app {
 inline constexpr std::array kServerWorkloads{
     workload::StructureKind::Hash, workload::StructureKind::Rbtree, workload::StructureKind::Sps,
     workload::StructureKind::Btree, workload::StructureKind::Ssca2};
-inline constexpr std::array kServerOrders{memsys::Ordering::Sync, memsys::Ordering::Epoch,
+inline constexpr std::array kServerOrders{memsys::Ordering::Sync,   memsys::Ordering::Epoch,
                                           memsys::Ordering::Thread, memsys::Ordering::Broi,
-                                          memsys::Ordering::Eadr};
+                                          memsys::Ordering::Hops,   memsys::Ordering::Strand,
+                                          memsys::Ordering::Asap,   memsys::Ordering::Eadr};
 
 struct ServerRunOptions {
   std::string device;  // empty: the built-in files of sim_files.h

@@ -187,8 +187,10 @@ bool BufferedAdmission::epoch_allows(const Thread& thread, const Entry& entry) c
     case Order::Asap:
       return entry.epoch == thread.buffer.front().epoch || speculative_ < options_.undo_entries;
     case Order::Strand:
+      // Two strands that write one line have an order all the same.
       return std::none_of(thread.buffer.begin(), thread.buffer.end(), [&](const Entry& other) {
-        return other.strand == entry.strand && other.epoch < entry.epoch;
+        if (other.strand == entry.strand) return other.epoch < entry.epoch;
+        return other.strand < entry.strand && other.event.line == entry.event.line;
       });
     case Order::Epoch:
       if (thread.round == round_ && thread.round_epoch != entry.epoch) return false;

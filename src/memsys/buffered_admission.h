@@ -5,6 +5,7 @@
 
 #include "memsys/address_map.h"
 #include "memsys/admission.h"
+#include "memsys/order_sizes.h"
 
 #include <cstdint>
 #include <string>
@@ -15,14 +16,16 @@ namespace perdure::memsys {
 
 /// Sizes of the hardware. Defaults: seed paper 001, section IV.E, where it names them.
 struct BufferOptions {
-  std::uint64_t entries = 8;        // of the persist buffer of a thread; the paper's of a core
-  std::uint64_t bank_depth = 1;     // BROI: writes of a bank that wait in the controller
-  double sigma = 0.25;              // BROI, equation 2: the weight of a set's size
-  double remote_share = 0.25;       // BROI: remote writes go when less of the queue is used
-  Cycle remote_wait_max = 10'000;   // BROI: or when one has waited this long; assumption
-  Cycle poll = 500;                 // HOPS: cycles between looks at the others' progress
-  std::uint64_t flush_entries = 4;  // HOPS: so many writes in a buffer are sent
-  std::uint64_t undo_entries = 64;  // ASAP: writes sent before earlier epochs are persisted
+  std::uint64_t entries = 8;       // of the persist buffer of a thread; the paper's of a core
+  std::uint64_t bank_depth = 1;    // BROI: writes of a bank that wait in the controller
+  double sigma = 0.25;             // BROI, equation 2: the weight of a set's size
+  double remote_share = 0.25;      // BROI: remote writes go when less of the queue is used
+  Cycle remote_wait_max = 10'000;  // BROI: or when one has waited this long; assumption
+  // HOPS: cycles between looks at the others' progress; those of nvm-a take 1 ns
+  Cycle poll = kHopsPollNs;
+  std::uint64_t flush_entries = kHopsFlushEntries;  // HOPS: so many writes in a buffer are sent
+  // ASAP: writes sent before earlier epochs are persisted
+  std::uint64_t undo_entries = kAsapUndoEntries;
 };
 
 class BufferedAdmission {

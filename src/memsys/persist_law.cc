@@ -28,13 +28,13 @@ void PersistLaw::on_read(const TraceEvent& event) {
     epochs.push({thread.number, thread.strand, event.index, 0});
   }
   ++epochs.back().left;
-  if (threads_.size() > 1) lines_[event.line].push_back({event.index, event.thread});
+  if (has_lines()) lines_[event.line].push_back({event.index, event.thread});
 }
 
 void PersistLaw::on_persist(const TraceEvent& write, Cycle cycle) {
   ++checked_;
   check_epoch(write, cycle);
-  if (threads_.size() > 1) check_line(write, cycle);
+  if (has_lines()) check_line(write, cycle);
 }
 
 void PersistLaw::check_epoch(const TraceEvent& write, Cycle cycle) {
@@ -62,8 +62,8 @@ void PersistLaw::check_line(const TraceEvent& write, Cycle cycle) {
       pending.erase(pending.begin() + static_cast<std::ptrdiff_t>(i));
       break;
     }
-    if (pending[i].thread == write.thread) continue;
-    broke(write, cycle, pending[i].index, "the write to the same line by another thread of");
+    if (pending[i].thread == write.thread && !options_.strands) continue;
+    broke(write, cycle, pending[i].index, "the write to the same line of");
   }
   if (pending.empty()) lines_.erase(found);
 }

@@ -1,7 +1,8 @@
 // PersistLaw: what every run must keep, checked while it runs by one who only watches.
 //
 // No write of a later epoch of a thread persists before the last of an earlier epoch of it, and of
-// two writes to one line by two threads the one that comes first in the trace persists first.
+// two writes to one line by two threads, or two strands, the one that comes first in the trace
+// persists first.
 #pragma once
 
 #include "memsys/trace_streams.h"
@@ -49,6 +50,8 @@ class PersistLaw {
     std::uint32_t thread = 0;
   };
 
+  /// Whether writes to one line may come in another order than that of epochs.
+  bool has_lines() const { return threads_.size() > 1 || options_.strands; }
   void check_epoch(const TraceEvent& write, Cycle cycle);
   void check_line(const TraceEvent& write, Cycle cycle);
   void broke(const TraceEvent& write, Cycle cycle, std::uint64_t earlier, const char* why);
@@ -56,7 +59,7 @@ class PersistLaw {
   const Options options_;
   std::vector<ThreadName> names_;
   std::vector<Thread> threads_;
-  std::unordered_map<std::uint64_t, std::vector<Pending>> lines_;  // only with several threads
+  std::unordered_map<std::uint64_t, std::vector<Pending>> lines_;  // if has_lines
   std::uint64_t checked_ = 0;
   std::string broken_;
 };

@@ -14,6 +14,8 @@ enum class OperationKind : std::uint8_t {
   Persist,  // a store to a line that must survive
   Barrier,  // persists after it follow, in the order of persistence, all persists before it
   Fence,    // a barrier, and the thread goes on when its persists are persisted
+  Strand,   // what the thread persists from now on has no order with what it persisted before,
+            // but for lines that both touch; orders that know no strands ignore it
   Unlock,   // releases the lock of the transaction, after all stores before it
   Commit,   // the transaction has ended
 };

@@ -39,6 +39,7 @@ void Transactions::run(std::uint32_t number, std::vector<Operation>& operations)
   if (options_.durable_commits) operations.push_back({OperationKind::Fence, 0});
   operations.push_back({OperationKind::Unlock, 0});
   operations.push_back({OperationKind::Commit, 0});
+  operations.push_back({OperationKind::Strand, 0});
 }
 
 }  // namespace perdure::workload

@@ -1,6 +1,6 @@
 // Transactions: the program of a processor whose threads all change one structure. A thread chooses
 // a partition at random, takes its lock, changes what is in it under a protocol of logging, and
-// goes on.
+// goes on. Each transaction is a strand.
 //
 // In memory: the structure, then the locks of its partitions, then the logs of the threads.
 #pragma once

@@ -14,7 +14,7 @@ constexpr std::array kKinds{StructureKind::Hash, StructureKind::Rbtree, Structur
                             StructureKind::Btree, StructureKind::Ssca2};
 constexpr StructureOptions kSmall{std::uint64_t{1} << 18, 4};
 
-/// P, B, L, C, F, U and E of the kinds, and of persists the number of the line.
+/// A letter or sign for each kind, and of loads and persists the number of the line.
 std::string words(const std::vector<Operation>& operations) {
   std::string text;
   for (const Operation& each : operations) {
@@ -27,6 +27,7 @@ std::string words(const std::vector<Operation>& operations) {
       case Fence: text += "F "; break;
       case Unlock: text += "U "; break;
       case Commit: text += "E "; break;
+      case Strand: text += "/ "; break;
     }
   }
   return text;
@@ -147,8 +148,9 @@ TEST(Transactions, OfSpsUnderUndoLoggingHaveFiveEpochs) {
   EXPECT_EQ(count[Persist], 2 + 1 + 2 + 1 + 1);
   EXPECT_EQ(count[Barrier], 5);
   EXPECT_EQ(count[Fence], 0);
-  EXPECT_EQ(operations[operations.size() - 2].kind, Unlock);
-  EXPECT_EQ(operations.back().kind, Commit);
+  EXPECT_EQ(operations[operations.size() - 3].kind, Unlock);
+  EXPECT_EQ(operations[operations.size() - 2].kind, Commit);
+  EXPECT_EQ(operations.back().kind, Strand) << "the next transaction is independent of this one";
 }
 
 TEST(Transactions, NamesAreReadAsTheyAreWritten) {

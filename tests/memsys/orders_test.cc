@@ -96,6 +96,12 @@ TEST(Orders, StrandsHaveNoOrderAmongThemselves) {
   EXPECT_GE(persisted(Order::Thread, trace), 3 * 268U);
 }
 
+TEST(Orders, TwoStrandsThatWriteOneLinePersistItInTheirOrder) {
+  // The header of a log: the second strand could have it at once, before the first one's.
+  const std::string trace = write(0, 0, 0) + "T0 B\n" + write(0, 1, 0) + "T0 S\n" + write(0, 1, 0);
+  EXPECT_GE(persisted(Order::Strand, trace), 2 * 268U + 236);
+}
+
 TEST(Orders, AsapSendsAheadAndCountsInOrder) {
   const std::string trace = write(0, 0, 0) + "T0 B\n" + write(0, 1, 0) + "T0 B\n" + write(0, 2, 0);
   EXPECT_LE(persisted(Order::Asap, trace), 268U + 12);

@@ -17,10 +17,10 @@ BankedMemory::BankedMemory(const Device& device, const Processor& processor,
       buffers_(processor, options.connections, {}),
       ordering_(processor, options.ordering, options.ignores_barriers),
       memory_(device, options.persist_point, ordering_, buffers_),
-      law_(processor.threads() + options.connections),
+      law_(processor.threads() + options.connections, {}),
       connections_(options.connections) {
   PERDURE_ASSERT(device.geometry.line_bytes == kCacheLineBytes);
-  PERDURE_ASSERT(options.ordering != Ordering::Sync && options.ordering != Ordering::Eadr);
+  PERDURE_ASSERT(is_remote_ordering(options.ordering));
   PERDURE_ASSERT(log_lines_ > 0 && log_lines_ * options.connections <= memory_.lines());
   // Logs of equal size would all begin in the same bank: each begins a row further.
   const std::uint64_t row_lines = device.geometry.row_bytes / kCacheLineBytes;

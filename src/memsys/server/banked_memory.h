@@ -25,7 +25,7 @@ struct BankedMemoryOptions {
 class BankedMemory final : public sim::RemoteMemory {
  public:
   /// Requires  a device with lines of 64 bytes that holds the logs of all connections; `device`
-  ///           outlives this. Not Ordering::Sync or Eadr, which are about cores.
+  ///           outlives this, and one of kRemoteOrderings.
   BankedMemory(const Device& device, const Processor& processor,
                const BankedMemoryOptions& options);
 

@@ -11,9 +11,35 @@
 namespace perdure::memsys {
 namespace {
 
-constexpr std::array<std::string_view, 5> kNames{"sync", "epoch", "thread", "broi", "eadr"};
+constexpr std::array<std::string_view, 8> kNames{"sync", "epoch",  "thread", "broi",
+                                                 "hops", "strand", "asap",   "eadr"};
 
 std::uint64_t bank_bit(const PersistEntry& entry) { return std::uint64_t{1} << entry.bank % 64; }
+
+/// ASAP: how many writes are in memory, or on their way, before an earlier epoch counts.
+std::uint64_t sent_ahead(const PersistBuffers& buffers) {
+  std::uint64_t ahead = 0;
+  for (std::uint32_t thread = 0; thread < buffers.threads(); ++thread) {
+    bool fenced = false;
+    for (const PersistEntry& entry : buffers.of(thread)) {
+      fenced |= entry.fence;
+      ahead += fenced && entry.stage >= PersistStage::Sent ? 1 : 0;
+    }
+  }
+  return ahead;
+}
+
+/// ASAP: a thread's writes go in their order, whatever barriers are between them.
+const PersistEntry* next_ahead(const PersistBuffers& buffers, std::uint32_t thread, bool may_lead) {
+  bool fenced = false;
+  for (const PersistEntry& entry : buffers.of(thread)) {
+    if (entry.stage == PersistStage::Waiting) return nullptr;
+    fenced |= entry.fence;
+    if (entry.fence || entry.stage >= PersistStage::Sent) continue;
+    return !fenced || may_lead ? &entry : nullptr;
+  }
+  return nullptr;
+}
 
 /// What the BROI controller knows of one of its entries: two sets, as banks, and a size.
 struct BroiEntry {
@@ -54,6 +80,17 @@ Result<Ordering> parse_ordering(std::string_view word) {
                                                        word, fmt::join(kNames, ", "))};
 }
 
+bool is_remote_ordering(Ordering ordering) {
+  return std::find(kRemoteOrderings.begin(), kRemoteOrderings.end(), ordering) !=
+         kRemoteOrderings.end();
+}
+
+BufferRules rules_of(Ordering ordering) {
+  return {.poll_ps = ordering == Ordering::Hops ? kHopsPollNs * 1000 : 0,
+          .strands = ordering == Ordering::Strand,
+          .sends_ahead = ordering == Ordering::Asap};
+}
+
 OrderingController::OrderingController(const Processor& processor, Ordering ordering,
                                        bool ignores_barriers)
     : processor_(processor), ordering_(ordering), ignores_barriers_(ignores_barriers) {}
@@ -72,20 +109,38 @@ OrderingController::Choice OrderingController::choose(const PersistBuffers& buff
 /// The oldest of the writes that may go, whatever its bank.
 OrderingController::Choice OrderingController::choose_oldest(const PersistBuffers& buffers) const {
   const PersistEntry* oldest = nullptr;
+  const bool asap = ordering_ == Ordering::Asap;
+  const bool may_lead = asap && sent_ahead(buffers) < kAsapUndoEntries;
   for (std::uint32_t thread = 0; thread < buffers.threads(); ++thread) {
-    for (const PersistEntry& entry : buffers.of(thread)) {
-      if (entry.stage == PersistStage::Waiting) break;
-      if (entry.fence && !ignores_barriers_) break;
-      if (entry.fence || entry.stage == PersistStage::Sent) continue;
-      if (ordering_ == Ordering::Epoch && !ignores_barriers_ &&
-          newest_sent_[thread].round == round_ && newest_sent_[thread].epoch != entry.epoch) {
-        break;
-      }
-      if (oldest == nullptr || entry.ready < oldest->ready) oldest = &entry;
-    }
+    const PersistEntry* const entry =
+        asap ? next_ahead(buffers, thread, may_lead) : oldest_of(buffers, thread);
+    if (entry == nullptr) continue;
+    if (oldest == nullptr || entry->ready < oldest->ready) oldest = entry;
   }
   if (oldest == nullptr) return {};
   return {oldest->id, kTimeNever};
+}
+
+/// Of a thread, before its first barrier; or before that of each of its strands.
+const PersistEntry* OrderingController::oldest_of(const PersistBuffers& buffers,
+                                                  std::uint32_t thread) const {
+  if (ordering_ == Ordering::Hops && !buffers.drains(thread)) return nullptr;
+  const PersistEntry* oldest = nullptr;
+  std::uint64_t strand = 0;
+  bool held = false;  // the strand, by a barrier or by what is not in the controller
+  for (const PersistEntry& entry : buffers.of(thread)) {
+    held &= entry.strand == strand;
+    strand = entry.strand;
+    held |= entry.stage == PersistStage::Waiting || (entry.fence && !ignores_barriers_);
+    if (held && ordering_ != Ordering::Strand) break;
+    if (held || entry.fence || entry.stage == PersistStage::Sent) continue;
+    if (ordering_ == Ordering::Epoch && !ignores_barriers_ &&
+        newest_sent_[thread].round == round_ && newest_sent_[thread].epoch != entry.epoch) {
+      break;
+    }
+    if (oldest == nullptr || entry.ready < oldest->ready) oldest = &entry;
+  }
+  return oldest;
 }
 
 /// Remote writes that have waited too long, then local ones, then remote ones when the memory

@@ -4,6 +4,7 @@
 
 #include "memsys/server/persist_buffers.h"
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -17,6 +18,9 @@ enum class Ordering {
   Epoch,  // delegated ordering, flattened: the oldest epochs of all threads are one epoch of memory
   Thread,  // delegated ordering by thread, the oldest write first: no care for banks
   Broi,    // the BROI controller
+  Hops,    // delegated by thread; buffers send when half full, others' progress is polled
+  Strand,  // delegated by strand: a thread's strands have no order among themselves
+  Asap,    // all is sent at once, and counts in order: memory undoes what power failure leaves
   Eadr,    // the caches are persistent: nothing is ordered and nothing is flushed. The ceiling
 };
 
@@ -25,6 +29,11 @@ std::string_view to_string(Ordering ordering);
 std::string ordering_names();
 /// The inverse of to_string. Errors: InvalidArgument, naming the accepted words.
 Result<Ordering> parse_ordering(std::string_view word);
+/// Of what the RNIC brings: the others are about cores.
+inline constexpr std::array kRemoteOrderings{Ordering::Epoch, Ordering::Thread, Ordering::Broi};
+bool is_remote_ordering(Ordering ordering);
+/// How its persist buffers behave.
+BufferRules rules_of(Ordering ordering);
 
 /// What the memory controller says of itself.
 struct ControllerView {
@@ -48,6 +57,7 @@ class OrderingController {
 
  private:
   Choice choose_oldest(const PersistBuffers& buffers) const;
+  const PersistEntry* oldest_of(const PersistBuffers& buffers, std::uint32_t thread) const;
   Choice choose_broi(const PersistBuffers& buffers, const ControllerView& view) const;
   enum class Turn { Starved, Local, Remote };
   Choice best_of_ready(const PersistBuffers& buffers, const ControllerView& view, Turn turn) const;

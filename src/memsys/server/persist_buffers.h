@@ -7,10 +7,13 @@
 //            of another thread that it depends on is not persisted
 //   Queued   in the ordering controller, which knows barriers and nothing of other threads
 //   Sent     in the memory controller
+//   Held     ASAP: memory has it, and it does not count as persisted yet
 //
-// The threads of a core share its entries; first in, first out is each thread's own.
+// The threads of a core share its entries; first in, first out is each thread's own, or, where the
+// order knows strands, each strand's.
 #pragma once
 
+#include "memsys/order_sizes.h"
 #include "memsys/server/processor.h"
 
 #include <cstdint>
@@ -30,17 +33,18 @@ struct PersistId {
 };
 std::string to_string(PersistId id);
 
-enum class PersistStage : std::uint8_t { Waiting, Queued, Sent };
+enum class PersistStage : std::uint8_t { Waiting, Queued, Sent, Held };
 
 struct PersistEntry {
   PersistId id;
   bool fence = false;
-  std::uint64_t epoch = 0;  // of its thread
+  std::uint64_t epoch = 0;   // of its thread
+  std::uint64_t strand = 0;  // the same
   std::uint64_t line = 0;
   std::uint32_t bank = 0;
   Time ready = 0;                  // from when on it may leave the buffer
   Time since = 0;                  // when it was allocated
-  std::vector<PersistId> depends;  // the DP field: entries of other threads
+  std::vector<PersistId> depends;  // the DP field: entries of other threads, and strands
   PersistStage stage = PersistStage::Waiting;
 };
 
@@ -58,12 +62,25 @@ using PersistLog = std::vector<PersistEvent>;
 struct BufferMutant {
   bool ignores_lines = false;   // direct dependencies
   bool ignores_fences = false;  // chained ones
+  bool counts_early = false;    // with sends_ahead: that earlier epochs must count first
+};
+
+/// What the designs ask of their buffers, where it is not what DPO and BROI ask.
+struct BufferRules {
+  /// HOPS: what others have persisted is seen at multiples of this; 0: at once.
+  Time poll_ps = 0;
+  /// Strands of a thread pass each other, and each has barrier registers of its own.
+  bool strands = false;
+  /// ASAP: a write goes when no write to its line by another thread is before it, and counts as
+  /// persisted when memory has it and all that must be before it counts. Barriers need no register.
+  bool sends_ahead = false;
 };
 
 class PersistBuffers {
  public:
   /// Threads behind those of the processor are channels of the RNIC and share its buffer.
-  PersistBuffers(const Processor& processor, std::uint32_t remote_channels, BufferMutant mutant);
+  PersistBuffers(const Processor& processor, std::uint32_t remote_channels, BufferMutant mutant,
+                 BufferRules rules = {});
 
   /// Whether one more entry finds room.
   bool has_room(std::uint32_t thread) const;
@@ -71,8 +88,20 @@ class PersistBuffers {
   void reserve(std::uint32_t thread) { ++used_[buffer_of(thread)]; }
 
   /// The thread sees what `writer` wrote: what it persists from now on comes after all that is
-  /// before the writer's last fence (epoch-persist dependency).
+  /// before the writer's last fence (epoch-persist dependency); with strands, before the last fence
+  /// of each of its strands, since the caches do not know which of them wrote.
   void note_writer(std::uint32_t thread, std::uint32_t writer);
+
+  /// Requires  rules.strands.
+  void begin_strand(std::uint32_t thread);
+  std::uint64_t strand(std::uint32_t thread) const { return strand_[thread]; }
+  /// The thread sees what an earlier strand of it wrote.
+  void note_strand(std::uint32_t thread, std::uint64_t strand);
+
+  /// Whether the thread can not go on until its writes are persisted, or has ended.
+  void set_waits(std::uint32_t thread, bool waits) { waits_[thread] = waits; }
+  /// HOPS: whether the thread's writes are sent, or more of them are waited for.
+  bool drains(std::uint32_t thread) const;
 
   struct Write {
     std::uint64_t line = 0;
@@ -95,6 +124,10 @@ class PersistBuffers {
   /// Queues what may be queued at `now`. Returns when that changes by time alone, or kTimeNever.
   Time advance(Time now);
   void send(PersistId id, Time now);
+  /// Memory has it.
+  void arrived(PersistId id);
+  /// Of the writes that memory has, one that counts as persisted: call `persisted` for it.
+  std::optional<PersistId> next_counted();
   /// The entry goes, and whoever depends on it does so no more.
   void persisted(PersistId id, Time now);
 
@@ -111,20 +144,28 @@ class PersistBuffers {
 
  private:
   PersistEntry& find(PersistId id);
+  bool counts(PersistId id);
+  bool must_wait(const PersistEntry& entry);
+  void note_last_fence(std::uint32_t thread, std::uint32_t writer, std::uint64_t strand);
   PersistEntry& append(std::uint32_t thread, Time now);
   bool may_queue(std::uint32_t thread, const PersistEntry& entry, std::size_t writes,
-                 std::size_t fences) const;
+                 std::size_t fences);
   bool pop_fences(std::uint32_t thread, Time now);
   void resolve(PersistId id, Time now);
   void note(PersistEvent::Kind kind, Time at, PersistId id, std::vector<PersistId> depends = {});
 
   const Processor processor_;
   const BufferMutant mutant_;
+  const BufferRules rules_;
   std::vector<std::deque<PersistEntry>> of_thread_;
   std::vector<std::uint64_t> next_number_;
   std::vector<std::uint64_t> epoch_;                     // of each thread
+  std::vector<std::uint64_t> strand_;                    // the same
+  std::vector<bool> waits_;                              // the same
+  std::vector<Time> sees_at_;                            // HOPS: for its next entry
   std::vector<bool> wrote_;                              // in this epoch
   std::vector<std::vector<PersistId>> seen_fences_;      // of each thread: for its next entry
+  std::vector<PersistId> held_;                          // memory has them, oldest first
   std::vector<std::uint64_t> used_;                      // of each buffer, reserved ones too
   std::unordered_map<std::uint64_t, PersistId> newest_;  // of a line
   std::uint64_t entries_ = 0;

@@ -18,27 +18,31 @@ TraceSummary summary_of(std::uint32_t threads) {
 
 }  // namespace
 
-ServerLaw::ServerLaw(std::uint32_t threads)
-    : memory_(summary_of(threads), {.strands = false}), threads_(threads) {}
+ServerLaw::ServerLaw(std::uint32_t threads, PersistLaw::Options options)
+    : memory_(summary_of(threads), options), threads_(threads) {}
 
 void ServerLaw::on_access(std::uint32_t thread, std::uint64_t line, bool writes) {
   Thread& me = threads_[thread];
   const auto found = written_.find(line);
-  if (found != written_.end() && found->second.thread != thread &&
-      open_before(found->second.thread, found->second.epoch)) {
+  const bool open = found != written_.end() && open_before(found->second);
+  const bool mine = found != written_.end() && found->second.thread == thread;
+  if (open && !(mine && found->second.begin == me.begin)) {
     const Written& w = found->second;
-    const auto same = std::find_if(me.requirements.begin(), me.requirements.end(),
-                                   [&](const Requirement& r) { return r.thread == w.thread; });
-    if (same == me.requirements.end() || same->epoch < w.epoch) {
-      me.requirements.push_back({next_index_, w.thread, w.epoch});
+    const auto same =
+        std::find_if(me.requirements.begin(), me.requirements.end(), [&](const Requirement& r) {
+          return r.until > next_index_ && r.after.thread == w.thread && r.after.begin == w.begin;
+        });
+    if (same == me.requirements.end() || same->after.epoch < w.epoch) {
+      me.requirements.push_back({.from = next_index_, .after = w});
       ++seen_;
     }
   }
   if (!writes) return;
-  if (open_before(thread, me.epoch)) {
-    written_[line] = {thread, me.epoch};
+  const Written now{thread, me.epoch, me.begin};
+  if (open_before(now)) {
+    written_[line] = now;
     if (written_.size() > kWrittenMax) forget();
-  } else if (found != written_.end()) {
+  } else if (found != written_.end() && !(mine && open)) {
     written_.erase(found);
   }
 }
@@ -46,8 +50,7 @@ void ServerLaw::on_access(std::uint32_t thread, std::uint64_t line, bool writes)
 /// What was written after barriers that are all passed by now.
 void ServerLaw::forget() {
   for (auto each = written_.begin(); each != written_.end();) {
-    const Written& w = each->second;
-    each = open_before(w.thread, w.epoch) ? std::next(each) : written_.erase(each);
+    each = open_before(each->second) ? std::next(each) : written_.erase(each);
   }
 }
 
@@ -65,6 +68,13 @@ void ServerLaw::on_barrier(std::uint32_t thread) {
   ++threads_[thread].epoch;
 }
 
+void ServerLaw::on_strand(std::uint32_t thread) {
+  memory_.on_read({0, 0, next_index_, thread, EventKind::Strand});
+  Thread& me = threads_[thread];
+  me.begin = ++me.epoch;
+  for (Requirement& r : me.requirements) r.until = std::min(r.until, next_index_);
+}
+
 void ServerLaw::on_persist(std::uint32_t thread, std::uint64_t line, std::uint64_t index,
                            Cycle at) {
   memory_.on_persist({line, 0, index, thread, EventKind::Write}, at);
@@ -74,14 +84,13 @@ void ServerLaw::on_persist(std::uint32_t thread, std::uint64_t line, std::uint64
   if (--me.open[epoch->second] == 0) me.open.erase(epoch->second);
   me.epoch_of.erase(epoch);
   for (const Requirement& r : me.requirements) {
-    if (!broken_.empty() || index < r.from || !open_before(r.thread, r.epoch)) continue;
+    if (!broken_.empty() || index < r.from || index >= r.until || !open_before(r.after)) continue;
     broken_ = fmt::format(
         "write {} of thread {} persisted at {} ps, before all that thread {} had before a barrier "
         "whose later writes it saw",
-        index, thread, at, r.thread);
+        index, thread, at, r.after.thread);
   }
-  std::erase_if(me.requirements,
-                [&](const Requirement& r) { return !open_before(r.thread, r.epoch); });
+  std::erase_if(me.requirements, [&](const Requirement& r) { return !open_before(r.after); });
 }
 
 }  // namespace perdure::memsys

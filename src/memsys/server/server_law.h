@@ -2,6 +2,9 @@
 // memory (persist_law.h: epochs of a thread, writes to one line) it knows what threads have seen of
 // each other: if one reads or overwrites what another wrote after a barrier, then what it persists
 // from then on comes after what the other persisted before that barrier.
+//
+// With strands, "a thread" above is a strand of a thread: what one strand saw of another binds that
+// strand alone, and only by what the other one persisted before.
 #pragma once
 
 #include "memsys/persist_law.h"
@@ -16,13 +19,14 @@ namespace perdure::memsys {
 
 class ServerLaw {
  public:
-  explicit ServerLaw(std::uint32_t threads);
+  ServerLaw(std::uint32_t threads, PersistLaw::Options options);
 
   // In coherence order.
   void on_access(std::uint32_t thread, std::uint64_t line, bool writes);
   /// A write that must persist. Returns its index. Call on_access before.
   std::uint64_t on_write(std::uint32_t thread, std::uint64_t line);
   void on_barrier(std::uint32_t thread);
+  void on_strand(std::uint32_t thread);
   // In the order of time.
   void on_persist(std::uint32_t thread, std::uint64_t line, std::uint64_t index, Cycle at);
 
@@ -33,27 +37,33 @@ class ServerLaw {
   std::uint64_t seen() const { return seen_; }
 
  private:
-  /// The thread's writes from `from` on persist after the other's epochs before `epoch`.
-  struct Requirement {
-    std::uint64_t from = 0;
-    std::uint32_t thread = 0;
-    std::uint64_t epoch = 0;
-  };
+  /// By whom, in which epoch, and the first epoch of that strand.
   struct Written {
     std::uint32_t thread = 0;
     std::uint64_t epoch = 0;
+    std::uint64_t begin = 0;
+  };
+  /// The thread's writes from `from` to before `until` persist after the epochs of `after`'s strand
+  /// that are before its own.
+  struct Requirement {
+    std::uint64_t from = 0;
+    std::uint64_t until = ~std::uint64_t{0};
+    Written after;
   };
   struct Thread {
     std::uint64_t epoch = 0;
+    std::uint64_t begin = 0;                      // the first epoch of this strand
     std::map<std::uint64_t, std::uint64_t> open;  // writes not yet persisted, of each epoch
     std::unordered_map<std::uint64_t, std::uint64_t> epoch_of;  // those writes, by index
     std::vector<Requirement> requirements;
   };
   static constexpr std::size_t kWrittenMax = 1 << 16;
 
-  bool open_before(std::uint32_t thread, std::uint64_t epoch) const {
-    const auto& open = threads_[thread].open;
-    return !open.empty() && open.begin()->first < epoch;
+  /// Whether a write of the strand, of an epoch before this one, is not persisted.
+  bool open_before(const Written& written) const {
+    const auto& open = threads_[written.thread].open;
+    const auto first = open.lower_bound(written.begin);
+    return first != open.end() && first->first < written.epoch;
   }
   void forget();
 

@@ -33,6 +33,9 @@ struct Event {
 enum class Wait : std::uint8_t { None, Memory, Stores, Persist, Lock };
 enum class Stage : std::uint8_t { Start, TakeLock, Run, Ended };
 
+/// So many lines of strands are kept before those of persisted strands are looked for.
+inline constexpr std::size_t kOwnLinesMax = 1024;
+
 struct HardwareThread {
   std::vector<Operation> operations;
   std::size_t next = 0;
@@ -49,6 +52,8 @@ struct HardwareThread {
   bool wants_room = false;
   std::uint64_t epoch_persists = 0;
   std::unordered_map<std::uint64_t, std::uint64_t> law_index;  // of its entries, by number
+  /// With strands: which of its own wrote a line first, of those that may not be persisted.
+  std::unordered_map<std::uint64_t, std::uint64_t> written_by_strand;
 };
 
 struct RemoteChannel {
@@ -80,12 +85,16 @@ class ServerRun {
  private:
   // The front.
   void front(std::uint32_t number, Time now);
-  void start(std::uint32_t number);
+  void start(std::uint32_t number, Time now);
   bool take_lock(std::uint32_t number, Time now);
   bool instruction(std::uint32_t number, Time now);
-  bool ordered_here(const HardwareThread& thread, OperationKind kind) const;
+  bool ordered_here(OperationKind kind) const;
+  bool begin_strand(std::uint32_t number, Time now);
+  void note_own_strand(std::uint32_t number, std::uint64_t line, bool writes);
   bool wait_persisted(std::uint32_t number, Time now);
+  void forget_strands(std::uint32_t number);
   void wait(std::uint32_t number, Wait why, Time now);
+  void drain(std::uint32_t number, Time now);
   void wake(std::uint32_t number, Time at);
   // The back.
   void back(std::uint32_t number, Time now);

@@ -24,10 +24,12 @@ ServerRun::ServerRun(const Device& device, const Processor& processor, workload:
       options_(options),
       program_(program),
       caches_(processor),
-      buffers_(processor, options.remote.channels, options.buffer_mutant),
+      buffers_(processor, options.remote.channels, options.buffer_mutant,
+               rules_of(options.ordering)),
       ordering_(processor, options.ordering, options.controller_ignores_barriers),
       memory_(device, options.persist_point, ordering_, buffers_),
-      law_(processor.threads() + options.remote.channels),
+      law_(processor.threads() + options.remote.channels,
+           {.strands = options.ordering == Ordering::Strand}),
       threads_(processor.threads() + options.remote.channels) {
   PERDURE_ASSERT(device.geometry.line_bytes == kCacheLineBytes);
   buffers_.set_log(options.log);
@@ -123,6 +125,7 @@ std::optional<Time> ServerRun::perform(Waiter waiter, std::uint64_t line, CacheA
   }
   law_.on_access(waiter.thread, line, access != CacheAccess::Load);
   if (reply.writer) buffers_.note_writer(waiter.thread, *reply.writer);
+  note_own_strand(waiter.thread, line, access != CacheAccess::Load);
   // It was brought for this waiter: only the way from the L2 is left.
   const bool brought = std::exchange(filled, false) && reply.source == Source::L2;
   if (brought) return now + processor_.crossbar_ps;
@@ -136,7 +139,8 @@ void ServerRun::memory_step(Time now) {
   outcome_.clear();
   memory_.step(now, outcome_);
   for (const std::uint64_t line : outcome_.fetched) on_fetched(line, now);
-  for (const PersistId id : outcome_.persisted) on_persisted(id, now);
+  for (const PersistId id : outcome_.persisted) buffers_.arrived(id);
+  while (const auto id = buffers_.next_counted()) on_persisted(*id, now);
   // Fences may have gone too, which nobody tells.
   for (std::uint32_t i = 0; i < threads_.size(); ++i) {
     if (threads_[i].wait == Wait::Persist) wake(i, now);

@@ -22,8 +22,9 @@ void ServerRun::front(std::uint32_t number, Time now) {
     case Wait::Lock: waits.lock += waited; break;
   }
   thread.wait = Wait::None;
+  buffers_.set_waits(number, false);
   for (bool goes_on = true; goes_on;) {
-    if (thread.stage == Stage::Start) start(number);
+    if (thread.stage == Stage::Start) start(number, now);
     switch (thread.stage) {
       case Stage::Start:
       case Stage::Ended: return;
@@ -33,11 +34,12 @@ void ServerRun::front(std::uint32_t number, Time now) {
   }
 }
 
-void ServerRun::start(std::uint32_t number) {
+void ServerRun::start(std::uint32_t number, Time now) {
   HardwareThread& thread = threads_[number];
   const auto start = stopping_ ? std::nullopt : program_.start(number);
   if (!start) {
     thread.stage = Stage::Ended;
+    drain(number, now);
     return;
   }
   thread.operations.clear();
@@ -103,7 +105,8 @@ bool ServerRun::instruction(std::uint32_t number, Time now) {
     schedule(*has, number, Part::Front);
     return false;
   }
-  if (ordered_here(thread, operation.kind)) {
+  if (operation.kind == OperationKind::Strand) return begin_strand(number, now);
+  if (ordered_here(operation.kind)) {
     if (!wait_persisted(number, now)) return false;
     ++thread.next;
     return true;
@@ -126,7 +129,7 @@ bool ServerRun::instruction(std::uint32_t number, Time now) {
 }
 
 /// Whether the thread itself waits, instead of what is behind it.
-bool ServerRun::ordered_here(const HardwareThread& /*thread*/, OperationKind kind) const {
+bool ServerRun::ordered_here(OperationKind kind) const {
   if (kind == OperationKind::Fence) return true;
   return kind == OperationKind::Barrier && options_.ordering == Ordering::Sync;
 }
@@ -144,9 +147,55 @@ bool ServerRun::wait_persisted(std::uint32_t number, Time now) {
   return true;
 }
 
+/// Stores before it belong to the strand before, so that they leave first.
+bool ServerRun::begin_strand(std::uint32_t number, Time now) {
+  HardwareThread& thread = threads_[number];
+  if (options_.ordering == Ordering::Strand) {
+    if (!thread.stores.empty()) {
+      wait(number, Wait::Stores, now);
+      return false;
+    }
+    buffers_.begin_strand(number);
+    law_.on_strand(number);
+    thread.epoch_persists = 0;
+    forget_strands(number);
+  }
+  ++thread.next;
+  return true;
+}
+
+/// Of strands that are persisted.
+void ServerRun::forget_strands(std::uint32_t number) {
+  auto& written = threads_[number].written_by_strand;
+  const auto& entries = buffers_.of(number);
+  if (entries.empty()) return written.clear();
+  if (written.size() < kOwnLinesMax) return;
+  const std::uint64_t oldest = entries.front().strand;
+  std::erase_if(written, [&](const auto& each) { return each.second < oldest; });
+}
+
+/// With strands: what one of the thread's strands wrote comes before what another that sees it
+/// persists.
+void ServerRun::note_own_strand(std::uint32_t number, std::uint64_t line, bool writes) {
+  if (options_.ordering != Ordering::Strand || buffers_.is_remote(number)) return;
+  auto& written = threads_[number].written_by_strand;
+  const std::uint64_t strand = buffers_.strand(number);
+  if (const auto found = written.find(line); found != written.end()) {
+    for (std::uint64_t i = found->second; i < strand; ++i) buffers_.note_strand(number, i);
+  }
+  if (writes) written.emplace(line, strand);
+}
+
 void ServerRun::wait(std::uint32_t number, Wait why, Time now) {
   threads_[number].wait = why;
   threads_[number].wait_since = now;
+  if (why == Wait::Persist || why == Wait::Lock) drain(number, now);
+}
+
+/// The thread brings no more writes for now: HOPS does not wait for them.
+void ServerRun::drain(std::uint32_t number, Time now) {
+  buffers_.set_waits(number, true);
+  if (options_.ordering == Ordering::Hops) memory_.look(now);
 }
 
 /// If what the front waits for may have come.
