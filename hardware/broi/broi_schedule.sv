@@ -8,8 +8,9 @@
 //   step ii   every pair of entries is compared once, for all banks; a tie is the lower entry's
 //   step iii  of each bank that has no write waiting, the candidate that no other one beats
 //
-// Local entries first; remote ones only when no local one has a candidate, and when allowed (the
-// memory controller's queue is short, or they have starved).
+// Remote entries that have waited too long go first, then local ones, then other remote ones if the
+// memory controller's queue is short: only entries of the first kind that has a candidate are
+// chosen from. The counters of their waiting are outside.
 //
 // STAGES: registers behind step i, behind step ii and behind step iii, a bit each, from bit 0.
 module broi_schedule #(
@@ -27,8 +28,7 @@ module broi_schedule #(
     input  logic [ENTRIES*BANKS-1:0]     unsent,   // banks of its writes that were not sent
     input  logic [ENTRIES*SIZE_BITS-1:0] size,     // writes in the SubReady-SET
     input  logic [BANKS-1:0]             waiting,  // a write waits at the bank
-    input  logic [ENTRIES-1:0]           remote,
-    input  logic [ENTRIES-1:0]           allowed,  // remote entries that may go
+    input  logic [ENTRIES*2-1:0]         turn,     // 0 local; remote: 1 held back, 2 may go, 3 starved
     output logic [ENTRIES*BANKS-1:0]     schedule  // Sch-SET: bank by bank, one entry at most
 );
   localparam int COUNT_BITS = $clog2(BANKS + 1);
@@ -39,13 +39,24 @@ module broi_schedule #(
   // Candidates: of each entry the banks to which it could send now.
   logic [ENTRIES*BANKS-1:0] candidates;
   always_comb begin : find_candidates
+    logic any_starved;
     logic any_local;
+    logic goes;
+    any_starved = 1'b0;
     any_local = 1'b0;
-    for (int e = 0; e < ENTRIES; e++)
-      if (!remote[e]) any_local |= |(unsent[e*BANKS+:BANKS] & ~waiting);
-    for (int e = 0; e < ENTRIES; e++)
-      candidates[e*BANKS+:BANKS] = unsent[e*BANKS+:BANKS] & ~waiting &
-          {BANKS{remote[e] ? allowed[e] && !any_local : 1'b1}};
+    for (int e = 0; e < ENTRIES; e++) begin
+      if (turn[2*e+:2] == 2'd3) any_starved |= |(unsent[e*BANKS+:BANKS] & ~waiting);
+      if (turn[2*e+:2] == 2'd0) any_local |= |(unsent[e*BANKS+:BANKS] & ~waiting);
+    end
+    for (int e = 0; e < ENTRIES; e++) begin
+      case (turn[2*e+:2])
+        2'd0: goes = !any_starved;
+        2'd1: goes = 1'b0;
+        2'd2: goes = !any_starved && !any_local;
+        default: goes = 1'b1;
+      endcase
+      candidates[e*BANKS+:BANKS] = unsent[e*BANKS+:BANKS] & ~waiting & {BANKS{goes}};
+    end
   end
 
   // Step i.
