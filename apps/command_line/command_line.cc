@@ -219,9 +219,9 @@ std::string unknown_words(const CLI::App& app, std::vector<std::string> unknown)
   const std::vector<std::string> words = words_instead_of(&app, name);
   if (words.empty()) return wrong_words(app, fmt::format("'{}' is one word too many", name));
   const auto meant = nearest_word(name, words);
-  return fmt::format("{}: there is no {} '{}'{}; `--help` lists them [{}]\n", app.get_name(),
+  return fmt::format("{}: there is no {} '{}'; {}`--help` lists them [{}]\n", app.get_name(),
                      option ? "option" : "command", name,
-                     meant ? fmt::format("; did you mean '{}'?", *meant) : "",
+                     meant ? fmt::format("did you mean '{}'? ", *meant) : "",
                      to_string(ErrorCode::InvalidArgument));
 }
 

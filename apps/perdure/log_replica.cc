@@ -46,7 +46,7 @@ struct StatusCommand {
 };
 
 std::string start_text(const log::LogStart& start) {
-  if (!start.anchor) return "  holds no log\n";
+  if (!start.anchor) return "";  // problem_of says it
   const log::LogState& state = start.state();
   std::string text = fmt::format("  log {:016x}, epoch {} since LSN {}, head LSN {} (index {}){}\n",
                                  state.anchor.log_id, state.epoch.value, state.begin.value,

@@ -14,7 +14,7 @@ Result<std::string> cost_plot(const ServerProfile& server, const plan::Update& u
                               const plan::CostModel& costs, std::uint64_t bytes_max) {
   PERDURE_TRY(curves, plan::cost_curves(server, update, costs, bytes_max));
   report::SizeChart chart;
-  chart.title = fmt::format("expected cost by record size: {}, {}; costs: {}", describe(server),
+  chart.title = fmt::format("expected cost by record size: {}, {}\ncosts: {}", describe(server),
                             to_string(update.shape), plan::source_of(costs));
   chart.unit = "us";
   for (const plan::CostCurve& curve : curves.methods) {

@@ -27,7 +27,7 @@ Result<PoolDescription> create_pool(const std::string& peer, const PoolOptions& 
   if (options.bytes < log::kLogBytesMin && !options.small) {
     return Error{ErrorCode::InvalidArgument,
                  fmt::format("a log takes {} ({} bytes) at least, and '{}' would have {}; make it "
-                             "larger, or small if it is for something else",
+                             "larger, or say small (--small) if it is for something else",
                              format_bytes(log::kLogBytesMin), log::kLogBytesMin, options.name,
                              format_bytes(options.bytes))};
   }
