@@ -137,8 +137,9 @@ Result<void> make_target(const std::string& directory, const std::string& transp
                        "exec '{}' --config '{}/conf'\n",
                        rpmemd, directory)));
   if (::chmod(ssh.c_str(), 0755) != 0) return errno_error(ssh, errno);
-  ::setenv("RPMEM_SSH", ssh.c_str(), 1);
-  ::setenv("PERDURE_RPMEM_TRANSPORT", transport.c_str(), 1);
+  // What librpmem reads when it is opened; no other thread looks at the environment meanwhile.
+  ::setenv("RPMEM_SSH", ssh.c_str(), 1);                      // NOLINT(concurrency-mt-unsafe)
+  ::setenv("PERDURE_RPMEM_TRANSPORT", transport.c_str(), 1);  // NOLINT(concurrency-mt-unsafe)
   return {};
 }
 

@@ -164,7 +164,7 @@ class FailureClient {
     const RpcClientStatus after = calls.status();
     std::uint64_t repeated = 0;
     for (std::uint64_t i = 0; i < writes_; ++i) {
-      repeated += std::max<int>(shared_.executed[i], 1) - 1;
+      repeated += std::max<std::uint64_t>(shared_.executed[i], 1) - 1;
     }
     return nlohmann::json{{"calls", loud.calls},
                           {"seconds", loud.seconds},
