@@ -59,7 +59,7 @@ bool lies_in(const std::string& path, const rpmem::DaemonConfig& config) {
 std::vector<std::string> sets_in(const SystemTree& tree, const std::string& directory) {
   std::vector<std::string> found;
   const auto look = [&](const std::string& prefix) {
-    for (const std::string& name : tree.names(directory + "/" + prefix)) {
+    for (const std::string& name : tree.names(fmt::format("{}/{}", directory, prefix))) {
       if (name.ends_with(".set")) found.push_back(prefix + name);
     }
   };
@@ -175,7 +175,7 @@ Check check_rpmem_sets(const InspectedHost& inspected, const RpmemUser& user) {
   }
   const auto names = sets_in(inspected.tree, directory);
   for (const std::string& name : names) {
-    (void)find_set_of(inspected, *config, directory + "/" + name, check);
+    (void)find_set_of(inspected, *config, fmt::format("{}/{}", directory, name), check);
   }
   if (names.empty()) {
     check.evidence.push_back(directory + ": no file there, or one level below, ends in .set");

@@ -121,6 +121,7 @@ void serve_one(const ListenerOptions& options, int connection) {
     say(connection, fmt::format("rpmemd: {}\nexit {}\n", arguments.error().message, EINVAL));
     ::_exit(kExitNotServed);
   }
+  // NOLINTNEXTLINE(concurrency-mt-unsafe): a child that has one thread
   ::setenv("SSH_CONNECTION", ends_of(connection).c_str(), 1);
   (void)::dup2(connection, STDIN_FILENO);
   (void)::dup2(connection, STDOUT_FILENO);
