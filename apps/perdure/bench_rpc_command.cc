@@ -197,9 +197,10 @@ ExitStatus run(RpcArguments arguments) {
     return ExitStatus::Ok;
   }
   if (arguments.figure.empty()) {
-    return fail(
+    print_error(
         {ErrorCode::InvalidArgument, fmt::format("which figure: {}, or all? Or --explain a design",
                                                  bench::rpc_figure_names())});
+    return ExitStatus::Usage;
   }
   const auto fabric = bench::parse_rpc_fabric(arguments.fabric);
   if (!fabric.ok()) return fail(fabric.error());
