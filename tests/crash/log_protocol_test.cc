@@ -640,19 +640,27 @@ TEST(LogProtocol, WhoPollsAsksNoLongerThanHeHasTimeAndThenAppendAsksNobody) {
   EXPECT_EQ(log->append(record).code(), ErrorCode::Fenced);
 }
 
+/// A record that is durable there and not committed; the others are stopped.
+void append_to_replica_0_alone(Cluster& cluster, log::ReplicatedLog& log) {
+  cluster.stop(1);
+  cluster.stop(2);
+  const std::string never = "never committed";
+  const auto ticket = log.append(std::as_bytes(std::span(never)));
+  ASSERT_TRUE(ticket.ok());
+  ASSERT_TRUE(log.wait(*ticket, Level::Durable, std::chrono::seconds(1)).ok());
+}
+
+std::span<std::byte> log_of_replica_0(Cluster& cluster) {
+  return cluster.server(0).region().bytes().subspan(pmem::kPoolDataOffset, kPoolBytes);
+}
+
 TEST(LogProtocol, ReadersGetWhatIsCommittedAndNoticeAReplacedTail) {
   Cluster cluster;
   Writer log = cluster.opened();
   Cluster::append(*log, 3);
   Cluster::settle(*log);
-  cluster.stop(1);
-  cluster.stop(2);
-  const std::string never = "never committed";
-  const auto ticket = log->append(std::as_bytes(std::span(never)));
-  ASSERT_TRUE(ticket.ok());
-  ASSERT_TRUE(log->wait(*ticket, Level::Durable, std::chrono::seconds(1)).ok());
-  auto bytes = cluster.server(0).region().bytes().subspan(pmem::kPoolDataOffset, kPoolBytes);
-  LocalBytes local(bytes);
+  append_to_replica_0_alone(cluster, *log);
+  LocalBytes local(log_of_replica_0(cluster));
   auto careful = log::CommittedReader::open(local, {Lsn{}, false, "it"});
   auto eager = log::CommittedReader::open(local, {Lsn{}, true, "it"});
   ASSERT_TRUE(careful.ok() && eager.ok());
@@ -688,14 +696,8 @@ std::optional<ErrorCode> read_on_after_a_trim(int replaced_by, int writers_after
   Writer log = cluster.opened();
   Cluster::append(*log, 3);
   Cluster::settle(*log);
-  cluster.stop(1);
-  cluster.stop(2);
-  const std::string never = "never committed";
-  const auto ticket = log->append(std::as_bytes(std::span(never)));
-  EXPECT_TRUE(ticket.ok());
-  EXPECT_TRUE(log->wait(*ticket, Level::Durable, std::chrono::seconds(1)).ok());
-  auto bytes = cluster.server(0).region().bytes().subspan(pmem::kPoolDataOffset, kPoolBytes);
-  LocalBytes local(bytes);
+  append_to_replica_0_alone(cluster, *log);
+  LocalBytes local(log_of_replica_0(cluster));
   auto reader = log::CommittedReader::open(local, {Lsn{}, true, "it"});
   EXPECT_TRUE(reader.ok());
   for (int read = 0; read < 4; ++read) EXPECT_TRUE(reader->next().ok());

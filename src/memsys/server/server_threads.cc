@@ -192,7 +192,7 @@ void ServerRun::wait(std::uint32_t number, Wait why, Time now) {
   if (why == Wait::Persist || why == Wait::Lock) drain(number, now);
 }
 
-/// The thread brings no more writes for now: HOPS does not wait for them.
+/// The thread brings no more writes until its front goes on: HOPS does not wait for them.
 void ServerRun::drain(std::uint32_t number, Time now) {
   buffers_.set_waits(number, true);
   if (options_.ordering == Ordering::Hops) memory_.look(now);

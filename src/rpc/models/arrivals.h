@@ -3,25 +3,54 @@
 // section 4.1.2).
 #pragma once
 
+#include "core/try.h"
 #include "rpc/models/end.h"
 
 #include <array>
+#include <optional>
+#include <string_view>
 
 namespace perdure::rpc::models {
 
 /// Tag of a request that changes nothing, so that nobody waits for its being durable.
 inline constexpr std::uint32_t kUnloggedTag = 1;
+/// Of a request, by whether its call is to be durable.
+constexpr std::uint32_t log_tag(bool durable) { return durable ? 0 : kUnloggedTag; }
+
+inline constexpr std::string_view kDurableRpcSources[]{
+    "*durable RPC*, sections 4.1 to 4.3, figures 3 to 6",
+    "its artifact, `CGCL-codes/PRDMA`, for what its figures were measured with: see the "
+    "confounders",
+};
 
 class Arrivals {
  public:
   explicit Arrivals(const EndOptions& options) : options_(options) {}
 
-  /// The call that comes next. A window of calls is kept: those from `executing` on.
-  std::uint64_t next() const { return next_; }
-  bool has_room(std::uint64_t executing) const { return next_ < executing + options_.window; }
+  /// Takes what has come, call after call; a window of calls is kept: those from `executing` on.
+  /// Of a call, `find` looks for the request, `is_sending` says whether an earlier call's answer is
+  /// still being sent from its place, and `tell` sends the word that it is durable.
+  template <typename Find, typename IsSending, typename Tell>
+  Result<void> take_all(std::uint64_t executing, Handler& handler, const Find& find,
+                        const IsSending& is_sending, const Tell& tell) {
+    while (next_ < executing + options_.window && !is_sending(next_)) {
+      PERDURE_TRY(frame, find(next_));
+      if (!frame) return {};
+      PERDURE_TRY(taken, take(*frame, handler, [&] { return tell(next_); }));
+      if (!taken) return {};
+    }
+    return {};
+  }
 
-  /// Its request is there. Makes it durable, and calls `tell`, which sends the word; with the
-  /// confounder the other way round. False: the processor has not got to it.
+  /// The request of a call that was taken.
+  std::optional<Frame> find(std::uint64_t sequence) const {
+    if (sequence >= next_) return std::nullopt;
+    return frames_[sequence % frames_.size()];
+  }
+
+ private:
+  /// Makes the next call durable and tells it; with the confounder the other way round. False: the
+  /// processor has not got to it.
   template <typename Tell>
   Result<bool> take(const Frame& frame, Handler& handler, const Tell& tell) {
     const bool logged = frame.tag != kUnloggedTag;
@@ -39,13 +68,6 @@ class Arrivals {
     return true;
   }
 
-  /// The request of a call that was taken.
-  std::optional<Frame> find(std::uint64_t sequence) const {
-    if (sequence >= next_) return std::nullopt;
-    return frames_[sequence % frames_.size()];
-  }
-
- private:
   const EndOptions options_;
   std::uint64_t next_ = 1;
   bool told_ = false;  // of the next one, before it is durable

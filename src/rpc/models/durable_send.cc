@@ -37,12 +37,6 @@ constexpr Step kSRflushSteps[]{
     {At::Client, Verb::Receive, "a posted buffer holds it"},
 };
 
-constexpr std::string_view kDurableSendSources[]{
-    "*durable RPC*, sections 4.1 to 4.3, figures 3 to 6",
-    "its artifact, `CGCL-codes/PRDMA`, for what its figures were measured with: see the "
-    "confounders",
-};
-
 constexpr std::string_view kSflushDepartures[]{
     "SFLUSH is a verb of the emulated fabric alone, where its looking up of the buffer takes what "
     "the text assumes (about 7 us); no RNIC has it, and a READ can not stand in for it, since the "
@@ -63,7 +57,7 @@ class SflushClient final : public SendingClient {
 
  private:
   std::uint32_t request_tag(std::uint64_t sequence) const override {
-    return said(sequence).durable ? 0 : kUnloggedTag;
+    return log_tag(said(sequence).durable);
   }
   Result<void> post_request(std::uint64_t sequence, const Source& frame) override {
     PERDURE_TRY_VOID(send(frame));
@@ -93,7 +87,7 @@ class SRflushClient final : public Client {
     return {};
   }
   std::uint32_t request_tag(std::uint64_t sequence) const override {
-    return said(sequence).durable ? 0 : kUnloggedTag;
+    return log_tag(said(sequence).durable);
   }
   Result<void> post_request(std::uint64_t, const Source& frame) override { return send(frame); }
   Result<void> received(const fabric::Completion& completion) override {
@@ -138,16 +132,11 @@ class SRflushServer final : public SendingServer {
 
  private:
   Result<void> take_arrivals(std::uint64_t executing) override {
-    while (arrivals_.has_room(executing)) {
-      const std::uint64_t next = arrivals_.next();
-      if (is_sending(next)) return {};
-      PERDURE_TRY(frame, SendingServer::find_request(next));
-      if (!frame) return {};
-      const auto tell = [&] { return send(note(next, kDurableTag)); };
-      PERDURE_TRY(taken, arrivals_.take(*frame, handler(), tell));
-      if (!taken) return {};
-    }
-    return {};
+    return arrivals_.take_all(
+        executing, handler(),
+        [&](std::uint64_t sequence) { return SendingServer::find_request(sequence); },
+        [&](std::uint64_t sequence) { return is_sending(sequence); },
+        [&](std::uint64_t sequence) { return send(note(sequence, kDurableTag)); });
   }
   Result<std::optional<Frame>> find_request(std::uint64_t sequence) override {
     return arrivals_.find(sequence);
@@ -165,7 +154,7 @@ const Design kSflush{
     .title = "SFlush-RPC",
     .family = Family::Send,
     .steps = kSflushSteps,
-    .sources = kDurableSendSources,
+    .sources = kDurableRpcSources,
     .departures = kSflushDepartures,
     .is_durable = true,
     .needs_send_flush = true,
@@ -182,7 +171,7 @@ const Design kSRflush{
     .title = "S-RFlush-RPC",
     .family = Family::Send,
     .steps = kSRflushSteps,
-    .sources = kDurableSendSources,
+    .sources = kDurableRpcSources,
     .departures = kSRflushDepartures,
     .is_durable = true,
     .make_client =

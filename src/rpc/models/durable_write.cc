@@ -33,12 +33,6 @@ constexpr Step kWRflushSteps[]{
     {At::Client, std::nullopt, "polls its buffer, when it needs the reply"},
 };
 
-constexpr std::string_view kDurableWriteSources[]{
-    "*durable RPC*, sections 4.1 to 4.3, figures 3 to 6",
-    "its artifact, `CGCL-codes/PRDMA`, for what its figures were measured with: see the "
-    "confounders",
-};
-
 constexpr std::string_view kWflushDepartures[]{
     "The flush is a READ of the request's last byte, as in section 4.1.3. The published artifact "
     "READs no byte, which need not touch the memory.",
@@ -70,7 +64,7 @@ class LogClient : public Client {
 
  protected:
   std::uint32_t request_tag(std::uint64_t sequence) const override {
-    return said(sequence).durable ? 0 : kUnloggedTag;
+    return log_tag(said(sequence).durable);
   }
   Result<void> post_request(std::uint64_t sequence, const Source& frame) override {
     return write(frame, layout_.slots.offset(sequence));
@@ -162,16 +156,11 @@ class WRflushServer final : public LogServer {
 
  private:
   Result<void> take_arrivals(std::uint64_t executing) override {
-    while (arrivals_.has_room(executing)) {
-      const std::uint64_t next = arrivals_.next();
-      if (is_sending(next)) return {};
-      PERDURE_TRY(frame, LogServer::find_request(next));
-      if (!frame) return {};
-      const auto tell = [&] { return write(word(next, next), layout_.word()); };
-      PERDURE_TRY(taken, arrivals_.take(*frame, handler(), tell));
-      if (!taken) return {};
-    }
-    return {};
+    return arrivals_.take_all(
+        executing, handler(),
+        [&](std::uint64_t sequence) { return LogServer::find_request(sequence); },
+        [&](std::uint64_t sequence) { return is_sending(sequence); },
+        [&](std::uint64_t sequence) { return write(word(sequence, sequence), layout_.word()); });
   }
   Result<std::optional<Frame>> find_request(std::uint64_t sequence) override {
     return arrivals_.find(sequence);
@@ -188,7 +177,7 @@ const Design kWflush{
     .name = "wflush",
     .title = "WFlush-RPC",
     .steps = kWflushSteps,
-    .sources = kDurableWriteSources,
+    .sources = kDurableRpcSources,
     .departures = kWflushDepartures,
     .is_durable = true,
     .make_client =
@@ -203,7 +192,7 @@ const Design kWRflush{
     .name = "w-rflush",
     .title = "W-RFlush-RPC",
     .steps = kWRflushSteps,
-    .sources = kDurableWriteSources,
+    .sources = kDurableRpcSources,
     .departures = kWRflushDepartures,
     .is_durable = true,
     .make_client =
