@@ -204,6 +204,9 @@ class DurableSession {
   bool drifted() const { return drift_.drifted(); }
   /// If so, and nothing is in flight: measures again and plans anew, in some milliseconds and at
   /// most once in kMeasureEveryMin. With less than kMeasureTakes to the deadline it is put off.
+  /// A session without updates measures nothing, however long: costs only choose among right
+  /// methods, of which it needs none until then, and asking would wake both ends for nothing. Its
+  /// first second of updates uses the methods it has; then a drift of that time is followed.
   void follow_drift(const Deadline& deadline);
   /// Goes down when it is owed an answer for longer than the time-out: at once for who calls this
   /// at least every eighth of it, else at the second look behind that time which is half of it
