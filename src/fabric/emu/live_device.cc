@@ -184,6 +184,12 @@ class LiveListener final : public Listener {
 };
 
 Result<std::unique_ptr<LiveDevice>> LiveDevice::open(const LiveOptions& options) {
+  if (options.profile.qp_type != QpType::Rc) {
+    return Error{ErrorCode::Unsupported,
+                 fmt::format("the emulated fabric between processes makes reliable connections, "
+                             "and none of type {}",
+                             to_string(options.profile.qp_type))};
+  }
   const std::uint64_t seed = options.seed != 0 ? options.seed : random_secret();
   auto state = std::make_shared<LiveState>(options, seed);
   state->wake = OwnedFd(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));

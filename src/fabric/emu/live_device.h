@@ -34,7 +34,7 @@ struct LiveOptions {
 /// Threads: any.
 class LiveDevice final : public Device {
  public:
-  /// Errors: SystemError.
+  /// Errors: SystemError; Unsupported: queue pairs of another type than rc.
   static Result<std::unique_ptr<LiveDevice>> open(const LiveOptions& options);
   ~LiveDevice() override;
   LiveDevice(const LiveDevice&) = delete;
