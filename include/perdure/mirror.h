@@ -182,7 +182,7 @@ class Mirror {
   ///          InvalidArgument (a pool holds something else, or the memory has another size, or it
   ///          holds only zeros while the replicas hold something: see MirrorStart), NotFound (no
   ///          such pool; or no mirror, for MirrorStart::Replicas), AlreadyExists
-  ///          (MirrorStart::New), Corrupt, Unsupported (a peer's memory survives no power failure).
+  ///          (MirrorStart::New), Corrupt, Unsupported (too few have a method: none is fenced).
   static Result<Mirror> open(MirrorMemory memory, MirrorOptions options);
 
   Mirror(Mirror&&) noexcept;

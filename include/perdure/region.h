@@ -154,8 +154,8 @@ class Region {
   /// Errors   Busy (another writer holds it; take_over), Fenced (one is taking over right now),
   ///          QuorumLost (too few peers), InvalidArgument (a pool holds something else, or another
   ///          region, or one pool is named twice), NotFound (no such pool, or no region and not to
-  ///          be created), Corrupt (what a pool says of its region is damaged), Unsupported (a
-  ///          peer's memory can not do `level`).
+  ///          be created), Corrupt (what a pool says of its region is damaged), Unsupported (too
+  ///          few peers have a method for `level` and `primary`: nobody was fenced).
   static Result<Region> open(RegionOptions options);
 
   Region(Region&&) noexcept;

@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
+#include "client/remote_bytes.h"
 #include "core/try.h"
 #include "persist/ordered.h"
 
@@ -70,6 +73,21 @@ Result<std::unique_ptr<Connection>> Connection::connect(std::shared_ptr<client::
   std::unique_ptr<Connection> connection(new Connection(std::move(peer), options, clock));
   PERDURE_TRY_VOID(connection->open(request, buffers));
   return connection;
+}
+
+Result<std::optional<MirrorHeader>> Connection::look(std::shared_ptr<client::Peer> peer,
+                                                     const MirrorOptions& options,
+                                                     const Clock& clock) {
+  PERDURE_TRY(bytes, client::RemoteBytes::open_for_writer(*peer, options.pool, options.peer_timeout,
+                                                          clock));
+  const client::DurableSession session(std::make_unique<SharedPeer>(std::move(peer)),
+                                       session_options(options, clock));
+  PERDURE_TRY_VOID(session.check_methods(bytes->session(), false));
+  std::vector<std::byte> beginning(std::min<std::uint64_t>(kDataAt, bytes->size()));
+  PERDURE_TRY_VOID(bytes->read(0, beginning));
+  beginning.resize(kDataAt);
+  PERDURE_TRY(start, decode_start(beginning));
+  return start.header;
 }
 
 Result<void> Connection::open(const control::SessionRequest& request, const Buffers& buffers) {

@@ -12,6 +12,7 @@
 
 #include <array>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -41,6 +42,11 @@ class Connection {
                                                      const control::SessionRequest& request,
                                                      const MirrorOptions& options,
                                                      const Buffers& buffers, const Clock& clock);
+  /// What the pool says of its mirror, if anything, by a session that fences nobody.
+  /// Errors: Unsupported: no connection to it has a method for what is asked for; those of reading
+  /// and of what the pool holds.
+  static Result<std::optional<MirrorHeader>> look(std::shared_ptr<client::Peer> peer,
+                                                  const MirrorOptions& options, const Clock& clock);
   ~Connection();
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;

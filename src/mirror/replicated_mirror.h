@@ -130,6 +130,7 @@ class ReplicatedMirror {
   ReplicatedMirror(pmem::Region& local, const MirrorOptions& options, const Clock& clock);
   Result<void> validate(std::size_t peers) const;
   Result<void> ask_pools();
+  Result<void> look_before_fencing();
   Result<void> connect_all();
   Result<void> find_mirror();
   bool never_opened() const;
@@ -139,6 +140,7 @@ class ReplicatedMirror {
   Result<void> come_in_sync();
   Result<void> check_local_counts();
   Error too_few(const std::string& doing) const;
+  Error of_pool(const Replica& replica, const Error& why) const;
   void refuse(Replica& replica, Error why);
   control::SessionRequest session_request() const;
 
@@ -188,7 +190,8 @@ class ReplicatedMirror {
   std::size_t quorum_ = 0;
   Epoch epoch_;
   std::uint64_t writer_ = 0;
-  Generation found_;  // the newest of earlier writers
+  bool writer_seen_ = false;  // another one, when opening asked
+  Generation found_;          // the newest of earlier writers
   std::uint32_t generation_count_ = 0;
   bool generation_over_ = false;  // a replica of it was lost: the next has to be durable
   bool established_ = false;      // this writer's first generation was in sync

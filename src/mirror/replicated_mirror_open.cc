@@ -20,6 +20,11 @@ bool is_silence(ErrorCode code) {
          code == ErrorCode::OutcomeUnknown;
 }
 
+/// Of what a pool holds.
+bool is_no_mirror(ErrorCode code) {
+  return code == ErrorCode::Corrupt || code == ErrorCode::VersionMismatch;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<ReplicatedMirror>> ReplicatedMirror::open(
@@ -41,6 +46,7 @@ Result<std::unique_ptr<ReplicatedMirror>> ReplicatedMirror::open(
     mirror->replicas_.back().peer = std::move(peer);
   }
   PERDURE_TRY_VOID(mirror->ask_pools());
+  PERDURE_TRY_VOID(mirror->look_before_fencing());
   PERDURE_TRY_VOID(mirror->connect_all());
   PERDURE_TRY_VOID(mirror->find_mirror());
   PERDURE_TRY_VOID(mirror->come_in_sync());
@@ -77,6 +83,11 @@ Error ReplicatedMirror::too_few(const std::string& doing) const {
                                  replicas_.size(), reasons)};
 }
 
+Error ReplicatedMirror::of_pool(const Replica& replica, const Error& why) const {
+  return {why.code,
+          fmt::format("pool '{}' on {}: {}", options_.pool, replica.peer->name(), why.message)};
+}
+
 /// Which pools the peers have. Changes nothing there.
 Result<void> ReplicatedMirror::ask_pools() {
   for (Replica& replica : replicas_) {
@@ -95,6 +106,7 @@ Result<void> ReplicatedMirror::ask_pools() {
     }
     replica.uuid = pool->uuid;
     epoch_ = std::max(epoch_, pool->epoch);
+    writer_seen_ = writer_seen_ || pool->writer_present;
     if (!pool->writer_present || options_.take_over) continue;
     return Error{
         ErrorCode::Busy,
@@ -109,6 +121,28 @@ Result<void> ReplicatedMirror::ask_pools() {
   // Far from any that a writer may have had whom nobody tells of.
   constexpr std::uint32_t kFarAway = 1024;
   epoch_.value += options_.without_missing ? kFarAway : 1;
+  return {};
+}
+
+/// Whoever can not succeed fences nobody: where another writer is, fewer than the quorum have a
+/// method for what is asked for, or answer.
+Result<void> ReplicatedMirror::look_before_fencing() {
+  if (!writer_seen_) return {};
+  quorum_ = options_.quorum == 0 ? replicas_.size() : options_.quorum;
+  std::size_t there = 0;
+  for (Replica& replica : replicas_) {
+    if (replica.down_reason) continue;
+    const auto found = Connection::look(replica.peer, options_, clock_);
+    if (found.ok() && *found) quorum_ = (*found)->quorum;
+    if (!found.ok() && is_no_mirror(found.code())) return of_pool(replica, found.error());
+    if (found.ok() || !(is_silence(found.code()) || found.code() == ErrorCode::Unsupported)) {
+      ++there;  // as far as can be seen
+      continue;
+    }
+    replica.down_reason = found.error();
+    replica.backoff.failed(clock_.now());
+  }
+  if (there < quorum_) return too_few(fmt::format("opening {}", name()));
   return {};
 }
 
@@ -130,10 +164,8 @@ Result<void> ReplicatedMirror::connect_all() {
     }
     const ErrorCode code = connection.code();
     // Another writer is there, or the pool is no mirror's: do not go on to disturb others.
-    if (code == ErrorCode::Busy || code == ErrorCode::Fenced || code == ErrorCode::Corrupt ||
-        code == ErrorCode::VersionMismatch) {
-      return Error{code, fmt::format("pool '{}' on {}: {}", options_.pool, replica.peer->name(),
-                                     connection.error().message)};
+    if (code == ErrorCode::Busy || code == ErrorCode::Fenced || is_no_mirror(code)) {
+      return of_pool(replica, connection.error());
     }
     replica.down_reason = connection.error();
     replica.backoff.failed(clock_.now());

@@ -87,6 +87,7 @@ class ReplicatedRegion {
     std::unique_ptr<fabric::Memory> copying;
     client::DurableSession session;
     std::string uuid;                    // of its pool
+    std::optional<Error> unfit;          // it has no method for what was asked for
     std::uint64_t bytes = 0;             // of it, behind what a region says of itself
     std::vector<std::byte> start_bytes;  // of its pool, as they were before anything was changed
     RegionStart start;
@@ -114,7 +115,7 @@ class ReplicatedRegion {
   Result<void> look();
   Result<bool> find_region();
   Result<void> check_members();
-  Result<void> open_sessions();
+  Result<void> open_sessions(std::size_t needed);
   Result<void> open_session(Replica& replica);
   Result<void> claim(Replica& replica);
   Result<void> begin_session();

@@ -58,7 +58,7 @@ Result<std::unique_ptr<ReplicatedRegion>> ReplicatedRegion::open(
   PERDURE_TRY_VOID(region->look());
   PERDURE_TRY(exists, region->find_region());
   if (exists) PERDURE_TRY_VOID(region->check_members());
-  PERDURE_TRY_VOID(region->open_sessions());
+  PERDURE_TRY_VOID(region->open_sessions(exists ? region->quorum_ : region->replicas_.size()));
   if (!exists) {
     region->header_ =
         RegionHeader{static_cast<std::uint32_t>(region->replicas_.size()),
@@ -160,6 +160,8 @@ Result<void> ReplicatedRegion::look() {
                                              start.error().message)};
     }
     replica.start = std::move(start).value();
+    const auto can = replica.session.check_methods((*reader)->session(), true);
+    if (!can.ok()) replica.unfit = can.error();
   }
   return {};
 }
@@ -240,9 +242,13 @@ std::size_t ReplicatedRegion::reachable() const {
                     [](const Replica& replica) { return !replica.session.down_reason(); }));
 }
 
-/// In the order of UUIDs, so that two who open at once meet at the first.
-Result<void> ReplicatedRegion::open_sessions() {
-  if (reachable() < quorum_) return too_few(fmt::format("opening {}", name()));
+/// In the order of UUIDs, so that two who open at once meet at the first. Whoever can not succeed
+/// fences nobody: fewer than `needed` can be used.
+Result<void> ReplicatedRegion::open_sessions(std::size_t needed) {
+  for (Replica& replica : replicas_) {
+    if (replica.unfit && !replica.session.down_reason()) replica.session.mark_down(*replica.unfit);
+  }
+  if (reachable() < needed) return too_few(fmt::format("opening {}", name()));
   if (epoch_ >= kEpochMax) {
     return Error{ErrorCode::Unsupported,
                  fmt::format("{} has come to epoch {}, and they end there", name(), epoch_.value)};

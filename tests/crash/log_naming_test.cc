@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "testing/relayed_peer.h"
+#include "testing/volatile_peer.h"
 
 namespace perdure {
 namespace {
@@ -421,25 +422,13 @@ TEST(LogNaming, WhoAsksForAnotherShapeFencesNobody) {
   Cluster::append(*live, 1);
 }
 
-// Nothing that is in its memory survives, whatever it is asked for.
-class VolatilePeer final : public test::RelayedPeer {
- public:
-  using RelayedPeer::RelayedPeer;
-  Result<client::Session> open_session(const control::SessionRequest& request,
-                                       Deadline deadline) override {
-    auto session = RelayedPeer::open_session(request, deadline);
-    if (session.ok()) session->pool.profile.domain = PersistenceDomain::None;
-    return session;
-  }
-};
-
 std::vector<std::unique_ptr<client::Peer>> volatile_among(Cluster& cluster, const Order& order,
                                                           const Order& are_volatile) {
   std::vector<std::unique_ptr<client::Peer>> peers;
   for (const std::size_t index : order) {
     peers.push_back(cluster.peer(index));
     if (std::count(are_volatile.begin(), are_volatile.end(), index) == 0) continue;
-    peers.back() = std::make_unique<VolatilePeer>(std::move(peers.back()));
+    peers.back() = std::make_unique<test::VolatilePeer>(std::move(peers.back()));
   }
   return peers;
 }
