@@ -150,7 +150,7 @@ void MirrorWorld::add_crashes() {
         return true;
       },
       [this] {
-        return std::ranges::any_of(servers_, [](const auto& each) { return !each->serving(); });
+        return std::ranges::any_of(servers_, [](const auto& each) { return is_down(*each); });
       },
       restart);
   add_fault(
@@ -241,7 +241,8 @@ bool MirrorWorld::replace_medium(Random& choices) {
   return true;
 }
 
-bool MirrorWorld::try_open() {
+/// The first time the power may fail on the way.
+bool MirrorWorld::try_open(bool first) {
   MirrorOptions options;
   options.pool = kMirrorPool;
   options.quorum = quorum_;
@@ -256,7 +257,11 @@ bool MirrorWorld::try_open() {
   options.reconnect = std::chrono::milliseconds(1);
   std::vector<std::shared_ptr<client::Peer>> peers;
   for (const auto& server : servers_) peers.push_back(server->peer(*client_));
+  WorldServer& server = any_server(random_);
+  const bool cuts = first && struck_ == nullptr && !is_down(server) && random_.chance(1, 3);
+  if (cuts) world_.cut_after(server.machine(), 1 + random_.below(4000));
   auto opened = ReplicatedMirror::open(*local_, std::move(peers), options, world_.clock());
+  if (cuts) world_.cancel_cut();
   if (!opened.ok()) {
     tell("     not opened: {}", opened.error().message);
     return false;
@@ -268,13 +273,13 @@ bool MirrorWorld::try_open() {
 /// With all replicas there it must be possible, wherever it was interrupted before.
 bool MirrorWorld::ensure_open() {
   if (mirror_ != nullptr) return true;
-  bool opened = try_open();
+  bool opened = try_open(true);
   for (int again = 0; !opened && again < kOpenings; ++again) {
     ++opened_late_;
     if (lost_ && random_.chance(1, 2)) new_local();
     all_back(random_.chance(1, 2));
     world_.pass(std::chrono::seconds(1));
-    opened = try_open();
+    opened = try_open(false);
   }
   if (!opened) {
     judge_.nothing_can_be_done("the mirror does not open with all its replicas");
@@ -401,7 +406,11 @@ void MirrorWorld::wait_for_some(Random& choices) {
   const MirrorTicket ticket{1 + choices.below(mirror_->begun())};
   const auto waited = mirror_->wait(ticket, std::chrono::milliseconds(choices.below(200)));
   if (waited.ok()) ++acknowledged_;
-  if (!waited.ok() && waited.code() == ErrorCode::QuorumLost) ++quorums_lost_;
+  const ErrorCode code = waited.ok() ? ErrorCode::TimedOut : waited.code();
+  if (code == ErrorCode::QuorumLost) ++quorums_lost_;
+  if (code != ErrorCode::QuorumLost && code != ErrorCode::TimedOut && code != ErrorCode::NoSpace) {
+    judge_.nothing_can_be_done("a wait: " + waited.error().message);
+  }
   note_acknowledged();
 }
 
@@ -415,7 +424,9 @@ void MirrorWorld::read_some(Random& choices) {
   const std::uint64_t known = judge_.acknowledged();
   const auto read =
       mirror_->read(at * kWordBytes, std::as_writable_bytes(std::span(words)), Mirror::kAny);
-  if (read.ok()) judge_.read(at, words, known);
+  if (read.ok()) return judge_.read(at, words, known);
+  if (read.code() == ErrorCode::Disconnected) return;
+  judge_.nothing_can_be_done("a read: " + read.error().message);
 }
 
 void MirrorWorld::get_on() {

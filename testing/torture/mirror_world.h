@@ -64,7 +64,7 @@ class MirrorWorld final : public World {
   void get_on();
   void end_life(Random& choices, bool closes, bool loses_memory);
   bool ensure_open();
-  bool try_open();
+  bool try_open(bool first);
   void note_acknowledged();
   void took(const Result<MirrorTicket>& ticket);
 

@@ -34,15 +34,22 @@ CampaignState campaign(const MirrorMachines& machines, std::uint64_t worlds) {
 }
 
 TEST(MirrorTorture, NoLawIsBroken) {
-  CampaignState state = campaign({}, rounds(12, 20'000));
+  CampaignState state = campaign({}, rounds(24, 20'000));
   EXPECT_EQ(state.worlds_failed, 0u);
   for (const char* what : {"acknowledged", "copied_pages", "opened", "power_cuts_counted",
                            "quorums_lost", "restored", "returned"}) {
     EXPECT_GT(state.counters[what], 0u) << what;
   }
   const Scenario scenario = mirror_scenario();
+  std::vector<std::uint64_t> met(scenario.faults.size());
   for (std::size_t row = 0; row < scenario.operations.size(); ++row) {
     EXPECT_GT(state.coverage.times(row), 0u) << scenario.operations[row].name;
+    for (std::size_t fault = 0; fault < met.size(); ++fault) {
+      met[fault] += state.coverage.times(row, fault);
+    }
+  }
+  for (std::size_t fault = 0; fault < met.size(); ++fault) {
+    EXPECT_GT(met[fault], 0u) << scenario.faults[fault].name << " never met anything";
   }
 }
 
