@@ -201,6 +201,12 @@ class Mirror {
   /// Cost        one round trip.
   Result<void> persist(std::uint64_t at, std::uint64_t length,
                        std::chrono::milliseconds timeout = std::chrono::seconds(30));
+  /// The same, and on to the medium itself, here and on every replica that is in sync: it is there
+  /// also if what a power failure is to flush fails (ADR, the caches of eADR, a battery). What that
+  /// takes, and gives, on which medium is in docs/mirror.md. Errors: as for persist; Unsupported:
+  /// a medium that has no such thing, or an older daemon; the range is persisted then all the same.
+  Result<void> deep_persist(std::uint64_t at, std::uint64_t length,
+                            std::chrono::milliseconds timeout = std::chrono::seconds(30));
   /// Begins it. Until it is durable, what is stored into the range may or may not be what arrives.
   /// Short ranges are gathered and go together, in one message where they fit: with the next call
   /// that waits or begins something else, or, if there is none, some milliseconds later. They share

@@ -603,7 +603,11 @@ void* perdure_mirror_memory(const perdure_mirror* mirror, size_t* bytes);
  * now; drain waits for it. */
 perdure_code perdure_mirror_persist(perdure_mirror* mirror, uint64_t at, uint64_t length,
                                     uint32_t timeout_ms);
-/* Begins it; *ticket, from 1, is set on success only. */
+/* The same, and on to the medium itself: see Mirror::deep_persist. */
+perdure_code perdure_mirror_deep_persist(perdure_mirror* mirror, uint64_t at, uint64_t length,
+                                         uint32_t timeout_ms);
+/* Begins it; *ticket, from 1, is set on success only. Short ranges that are flushed one after
+ * another share a ticket, and go together when something is waited for. */
 perdure_code perdure_mirror_flush(perdure_mirror* mirror, uint64_t at, uint64_t length,
                                   uint64_t* ticket);
 /* Until that one is durable, or all that was begun. A thread that waits for its own last ticket

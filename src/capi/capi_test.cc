@@ -82,6 +82,7 @@ TEST(CInterface, AMirrorThatIsNotThereOrMakesNoSenseIsRefused) {
   std::size_t there = 0;
   bool yes = false;
   EXPECT_EQ(perdure_mirror_persist(nullptr, 0, 1, 1), PERDURE_INVALID_ARGUMENT);
+  EXPECT_EQ(perdure_mirror_deep_persist(nullptr, 0, 1, 1), PERDURE_INVALID_ARGUMENT);
   EXPECT_EQ(perdure_mirror_flush(nullptr, 0, 1, &ticket), PERDURE_INVALID_ARGUMENT);
   EXPECT_EQ(perdure_mirror_wait(nullptr, 1, 1), PERDURE_INVALID_ARGUMENT);
   EXPECT_EQ(perdure_mirror_drain(nullptr, 1), PERDURE_INVALID_ARGUMENT);

@@ -176,6 +176,14 @@ perdure_code perdure_mirror_persist(perdure_mirror* mirror, uint64_t at, uint64_
   });
 }
 
+perdure_code perdure_mirror_deep_persist(perdure_mirror* mirror, uint64_t at, uint64_t length,
+                                         uint32_t timeout_ms) {
+  return guarded([&]() -> perdure_code {
+    if (mirror == nullptr) return fail("mirror must not be NULL");
+    return code_of(mirror->mirror.deep_persist(at, length, ms(timeout_ms)));
+  });
+}
+
 perdure_code perdure_mirror_flush(perdure_mirror* mirror, uint64_t at, uint64_t length,
                                   uint64_t* ticket) {
   return guarded([&]() -> perdure_code {

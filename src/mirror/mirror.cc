@@ -299,6 +299,26 @@ Result<void> Mirror::persist(std::uint64_t at, std::uint64_t length,
   });
 }
 
+Result<void> Mirror::deep_persist(std::uint64_t at, std::uint64_t length,
+                                  std::chrono::milliseconds timeout) {
+  if (!usable()) return why_not();
+  const Deadline deadline(Clock::monotonic(), bounded(timeout));
+  for (;;) {
+    MirrorTicket begun;
+    const auto begin = [&](mirror::ReplicatedMirror& core) -> Result<MirrorTicket> {
+      PERDURE_TRY(ticket, core.begin_deep({at, length}));
+      begun = ticket;
+      return ticket;
+    };
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline.left());
+    PERDURE_TRY_VOID(state_->make_durable(left, begin));
+    PERDURE_TRY(deep, state_->with([&](auto& core) { return core.is_deep(begun); }));
+    if (deep) return {};
+    // A replica has come in sync meanwhile, with a copy of the page that is durable and no more.
+    if (deadline.passed()) return Error{ErrorCode::TimedOut, "a replica has just come back"};
+  }
+}
+
 Result<MirrorTicket> Mirror::flush(std::uint64_t at, std::uint64_t length) {
   if (!usable()) return why_not();
   return state_->with([&](mirror::ReplicatedMirror& core) { return core.flush({at, length}); });

@@ -1,14 +1,12 @@
 // The local memory of a mirror: a mapped file, or memory that the program has.
-#include <sys/mman.h>
 
 #include <array>
-#include <cerrno>
 
-#include "core/errno_error.h"
 #include "core/try.h"
 #include "mirror/mirror_memory.h"
 #include "pmem/cache_flush.h"
 #include "pmem/mapped_region.h"
+#include "pmem/page_sync.h"
 
 namespace perdure {
 namespace mirror {
@@ -36,17 +34,21 @@ class LentMemory final : public pmem::Region {
     pmem::store_fence();
     return {};
   }
+  Result<void> deep_flush(const pmem::Range& range) override {
+    const pmem::Range wanted[] = {range};
+    PERDURE_TRY_VOID(flush(wanted));
+    if (domain_ == PersistenceDomain::None || domain_ == PersistenceDomain::Page) return {};
+    if (domain_ != PersistenceDomain::Dmp && flush_.ok()) {
+      flush_->lines(memory_.subspan(range.at, range.length));
+      pmem::store_fence();
+    }
+    return sync(wanted);
+  }
 
  private:
   Result<void> sync(std::span<const pmem::Range> ranges) {
-    constexpr std::uintptr_t kPage = 4096;
     for (const pmem::Range& range : ranges) {
-      const auto begin = reinterpret_cast<std::uintptr_t>(memory_.data()) + range.at;
-      const std::uintptr_t first = begin / kPage * kPage;
-      auto* const page = memory_.data() + range.at - (begin - first);
-      if (::msync(page, begin + range.length - first, MS_SYNC) != 0) {
-        return errno_error("msync of the mirrored memory", errno);
-      }
+      PERDURE_TRY_VOID(pmem::sync_pages(memory_, range, "the mirrored memory"));
     }
     return {};
   }

@@ -12,6 +12,7 @@
 #include "core/bytes.h"
 #include "core/random.h"
 #include "core/try.h"
+#include "persist/deep_flush.h"
 #include "persist/ordered.h"
 
 namespace perdure::mirror {
@@ -95,6 +96,16 @@ bool ReplicatedMirror::harvest(Replica& replica) {
 void ReplicatedMirror::resolve(Replica& replica, const Flight& flight) {
   switch (flight.kind) {
     case Flight::Kind::Update: replica.resolved = flight.update; return;
+    case Flight::Kind::Deep: {
+      replica.resolved = flight.update;
+      const auto answered = replica.connection->session().reply_bytes(flight.number);
+      if (answered.ok()) {
+        replica.deep = flight.update;
+      } else {
+        replica.not_deep = answered.error();
+      }
+      return;
+    }
     case Flight::Kind::Copy: replica.copied_bytes += flight.range.length; return;
     case Flight::Kind::Digests: note_digests(replica, flight); return;
   }
@@ -217,6 +228,43 @@ Result<MirrorTicket> ReplicatedMirror::post(std::span<const MirrorEpoch> epochs,
   for (Replica& replica : replicas_) send(replica, epochs);
   PERDURE_TRY_VOID(flush_local(epochs));
   return MirrorTicket{begun_};
+}
+
+Result<MirrorTicket> ReplicatedMirror::begin_deep(const MirrorRange& range) {
+  const MirrorEpoch epoch(&range, 1);
+  PERDURE_TRY_VOID(begin({&epoch, 1}));
+  if (auto flushed = local_.deep_flush({range.at, range.length}); !flushed.ok()) {
+    if (flushed.code() != ErrorCode::Unsupported) local_failure_ = flushed.error();
+    return flushed.error();
+  }
+  PERDURE_TRY_VOID(make_room(0));
+  ++begun_;
+  for (Replica& replica : replicas_) send_deep(replica, range);
+  return MirrorTicket{begun_};
+}
+
+/// One that takes no updates has nothing to take deeper.
+void ReplicatedMirror::send_deep(Replica& replica, const MirrorRange& range) {
+  if (!replica.live) return;
+  Flight flight;
+  flight.kind = Flight::Kind::Deep;
+  flight.update = begun_;
+  const auto payload = persist::encode_deep_flush(kDataAt + range.at, range.length);
+  const auto number =
+      replica.connection->session().request(persist::MessageKind::DeepFlush, payload, {}, false);
+  if (!number.ok()) return lose(replica, number.error());
+  flight.number = *number;
+  replica.flights.push_back(std::move(flight));
+}
+
+Result<bool> ReplicatedMirror::is_deep(const MirrorTicket& ticket) const {
+  bool deep = true;
+  for (const Replica& replica : replicas_) {
+    if (replica.state != MirrorReplicaState::InSync) continue;
+    if (replica.not_deep) return *replica.not_deep;
+    deep = deep && ticket.number >= replica.deep_from && ticket.number <= replica.deep;
+  }
+  return deep;
 }
 
 /// Where the bytes of each range are sent from: copies, or where they are.

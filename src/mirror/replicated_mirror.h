@@ -62,6 +62,12 @@ class ReplicatedMirror {
   Result<MirrorTicket> flush(const MirrorRange& range);
   /// What was gathered. Errors: those of begin; SystemError also of what was begun before.
   Result<void> begin_gathered();
+  /// A range, and behind it, as an update of its own, that it is to be beyond the memory
+  /// controllers. Errors: as for begin; Unsupported: of the local medium.
+  Result<MirrorTicket> begin_deep(const MirrorRange& range);
+  /// Whether such a ticket that is reached was so at all replicas that are in sync by now; else it
+  /// is to be begun again. Errors: Unsupported: of one of them.
+  Result<bool> is_deep(const MirrorTicket& ticket) const;
   Result<MirrorTicket> write(std::span<const MirrorWriteEpoch> epochs);
   Result<MirrorTicket> store_word(std::uint64_t at, std::uint64_t value);
   bool reached(const MirrorTicket& ticket) const { return ticket.number <= committed_; }
@@ -96,7 +102,7 @@ class ReplicatedMirror {
 
  private:
   struct Flight {
-    enum class Kind { Update, Copy, Digests } kind = Kind::Update;
+    enum class Kind { Update, Deep, Copy, Digests } kind = Kind::Update;
     std::uint64_t number = 0;            // of the session
     std::uint64_t update = 0;            // of the mirror
     MirrorRange range;                   // updated, copied or compared
@@ -121,7 +127,10 @@ class ReplicatedMirror {
     std::uint64_t compared = 0;             // bytes asked for
     SipKey key;
     std::deque<Flight> flights;
-    std::uint64_t resolved = 0;  // the last update that has, or that its pages were copied after
+    std::uint64_t resolved = 0;     // the last update that has, or that its pages were copied after
+    std::uint64_t deep = 0;         // the last update that was Deep
+    std::uint64_t deep_from = 0;    // earlier ones it has got in a copy, which is not deep
+    std::optional<Error> not_deep;  // why there can be none
     std::uint64_t copied_bytes = 0;
     std::uint64_t returned = 0;
     Backoff backoff;
@@ -156,6 +165,7 @@ class ReplicatedMirror {
   void stage(std::span<const MirrorEpoch> epochs, std::byte* to);
   bool is_being_sent(std::span<const MirrorEpoch> epochs) const;
   void send(Replica& replica, std::span<const MirrorEpoch> epochs);
+  void send_deep(Replica& replica, const MirrorRange& range);
   Result<std::uint64_t> send_copied(Connection& connection);
   static void note_ranges(std::span<const MirrorEpoch> epochs, Flight& flight);
   Result<void> flush_local(std::span<const MirrorEpoch> epochs);

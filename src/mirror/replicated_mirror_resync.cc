@@ -29,7 +29,8 @@ std::uint64_t ReplicatedMirror::page_bytes(std::uint64_t page, std::uint64_t pag
 /// generation with it.
 void ReplicatedMirror::lose(Replica& replica, Error why) {
   for (const Flight& flight : replica.flights) {
-    if (flight.kind == Flight::Kind::Digests) continue;
+    const bool changes = flight.kind == Flight::Kind::Update || flight.kind == Flight::Kind::Copy;
+    if (!changes) continue;
     replica.dirty.mark(flight.range.at, flight.range.length);
     for (const MirrorRange& range : flight.more) replica.dirty.mark(range.at, range.length);
   }
@@ -112,6 +113,7 @@ void ReplicatedMirror::adopt(std::size_t index, Result<std::unique_ptr<Connectio
   replica.key = {random_secret(), random_secret()};
   replica.state = replica.knows_dirty ? MirrorReplicaState::Waiting : MirrorReplicaState::Comparing;
   replica.on_medium = start.header ? start.state : ReplicaState{};
+  replica.not_deep.reset();
   replica.backoff.reset();
   ++replica.returned;
 }
@@ -233,6 +235,7 @@ void ReplicatedMirror::finish(Replica& replica) {
   replica.current = true;  // from here on it may say so
   if (!write_state(replica, true)) return;
   replica.state = MirrorReplicaState::InSync;
+  replica.deep_from = begun_ + 1;
   harvest(replica);
 }
 

@@ -8,6 +8,7 @@
 
 #include "core/bytes.h"
 #include "core/try.h"
+#include "persist/deep_flush.h"
 #include "persist/ordered.h"
 #include "persist/page_digests.h"
 
@@ -98,6 +99,7 @@ RequestHandlers built_in_handlers() {
   handlers[static_cast<std::size_t>(MessageKind::Atomic)] = &atomics;
   handlers[static_cast<std::size_t>(MessageKind::Ordered)] = &ordered_handler();
   handlers[static_cast<std::size_t>(MessageKind::Digests)] = &page_digest_handler();
+  handlers[static_cast<std::size_t>(MessageKind::DeepFlush)] = &deep_flush_handler();
   return handlers;
 }
 

@@ -6,9 +6,11 @@
 
 #include "core/bytes.h"
 #include "core/random.h"
+#include "persist/deep_flush.h"
 #include "persist/ordered.h"
 #include "persist/page_digests.h"
 #include "pmem/crashable_region.h"
+#include "pmem/lent_region.h"
 
 namespace perdure::persist {
 namespace {
@@ -93,6 +95,46 @@ TEST(OrderedUpdate, AnyPayloadIsSafe) {
     Responding at;
     (void)at.handle(ordered_handler(), payload);
   }
+}
+
+/// Memory that says what was flushed deep.
+class DeepRegion final : public pmem::LentRegion {
+ public:
+  using LentRegion::LentRegion;
+  Result<void> deep_flush(const pmem::Range& range) override {
+    deep.push_back(range);
+    if (refusal) return *refusal;
+    return flush(range.at, range.length);
+  }
+  std::vector<pmem::Range> deep;
+  std::optional<Error> refusal;
+};
+
+TEST(DeepFlush, ReachesTheMediumOrSaysWhyNot) {
+  Responding at;
+  DeepRegion region(*at.region);
+  const auto handle = [&](std::span<const std::byte> payload) {
+    Request request(payload, at.reply, region, {4096, 32 * 1024}, at.pending, false);
+    const auto handled = deep_flush_handler().handle(request);
+    EXPECT_EQ(request.medium_failed().has_value(),
+              !handled.ok() && handled.code() == ErrorCode::SystemError);
+    return handled;
+  };
+  ASSERT_TRUE(handle(encode_deep_flush(512, 100)).ok());
+  ASSERT_EQ(region.deep.size(), 1u);
+  EXPECT_EQ(region.deep[0].at, 4096u + 512);
+  EXPECT_EQ(region.deep[0].length, 100u);
+  //                                    offset          bytes
+  EXPECT_FALSE(handle(encode_deep_flush(0, 0)).ok());
+  EXPECT_FALSE(handle(encode_deep_flush(32 * 1024, 1)).ok());
+  EXPECT_FALSE(handle(encode_deep_flush(~std::uint64_t{0}, 2)).ok());
+  EXPECT_FALSE(handle(std::span<const std::byte>(encode_deep_flush(0, 8)).first(15)).ok());
+  EXPECT_EQ(region.deep.size(), 1u);
+  // Of a medium that has no such thing the session goes on; of one that fails it does not.
+  region.refusal = Error{ErrorCode::Unsupported, "no"};
+  EXPECT_EQ(handle(encode_deep_flush(0, 8)).code(), ErrorCode::Unsupported);
+  region.refusal = Error{ErrorCode::SystemError, "no"};
+  EXPECT_EQ(handle(encode_deep_flush(0, 8)).code(), ErrorCode::SystemError);
 }
 
 TEST(PageDigests, DifferWhereAPageDoesAndMakeItDurable) {

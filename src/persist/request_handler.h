@@ -59,6 +59,16 @@ class Request {
     if (!flushed.ok()) medium_failed_ = flushed.error();
     return flushed;
   }
+  /// Makes these bytes durable beyond the memory controller, now. Requires inside_pool.
+  /// Errors: Unsupported: of this medium; else as for flush_now.
+  Result<void> deep_flush_now(std::uint64_t at, std::uint64_t length) {
+    PERDURE_ASSERT(inside_pool(at, length));
+    const pmem::Range range{pool_at_ + at, length};
+    if (dirties_) region_.dirty_pages(range);
+    auto flushed = region_.deep_flush(range);
+    if (!flushed.ok() && flushed.code() != ErrorCode::Unsupported) medium_failed_ = flushed.error();
+    return flushed;
+  }
   /// For the responder: what the handler found in what it named a WRITE may have brought.
   void dirty_named() {
     for (const pmem::Range& range : to_dirty_) region_.dirty_pages(range);

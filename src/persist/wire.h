@@ -151,6 +151,7 @@ enum class MessageKind : std::uint8_t {
   Atomic = 1,      // atomics.h
   Ordered = 2,     // ordered.h
   Digests = 3,     // page_digests.h
+  DeepFlush = 4,   // deep_flush.h
   OfPrograms = 8,  // from here on: of the program that runs the responder
 };
 inline constexpr std::size_t kMessageKinds = 16;  // a handler's number is below

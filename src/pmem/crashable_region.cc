@@ -233,6 +233,24 @@ void CrashableRegion::replace(std::span<const std::byte> bytes) {
   show_image();
 }
 
+Result<void> CrashableRegion::deep_flush(const Range& range) {
+  if (deep_flushes_refused_) return Error{ErrorCode::Unsupported, "no deep flushes here"};
+  auto flushed = flush(std::span<const Range>(&range, 1));
+  const MutexLock lock(mutex_);
+  if (!flushed.ok() || medium_.empty()) return flushed;
+  const std::uint64_t first = round_down(range.at, unit_bytes());
+  const std::uint64_t last = round_up(range.at + range.length, unit_bytes());
+  hardware_copy(medium_.data() + first, (keeps_visible() ? view_ : image_) + first, last - first);
+  return {};
+}
+
+void CrashableRegion::break_flush_on_failure() {
+  const MutexLock lock(mutex_);
+  PERDURE_ASSERT(powered());
+  medium_.resize(bytes_);
+  hardware_copy(medium_.data(), view_, bytes_);
+}
+
 void CrashableRegion::refuse_flushes(ErrorCode code, std::uint64_t count, Random& random) {
   const MutexLock lock(mutex_);
   refusal_ = code;
@@ -254,6 +272,11 @@ void CrashableRegion::power_cut(Random& random) {
   PERDURE_ASSERT(powered());
   powered_.store(false, std::memory_order_release);
   hint_count_ = 0;
+  if (!medium_.empty()) {
+    std::copy(medium_.begin(), medium_.end(), image_);
+    unnoticed_.clear();
+    return show_image();
+  }
   switch (domain_) {
     case PersistenceDomain::Wsp:
     case PersistenceDomain::Mhp:

@@ -7,7 +7,8 @@
 //   Page      every page not synced is old, new, or a mixture of 512-byte sectors; a page that was
 //             written unnoticed is old, synced or not, unless a CPU has stored in it, too;
 //   None      everything is garbage.
-// Other damage, on demand: a flipped bit, another medium in its place, flushes that are refused.
+// Other damage, on demand: a flipped bit, another medium in its place, flushes that are refused, a
+// domain that does not keep what it promises.
 #pragma once
 
 #include <perdure/result.h>
@@ -55,6 +56,8 @@ class CrashableRegion final : public Region {
   using Region::flush;
   /// As Region::flush; SystemError also while the power is off.
   Result<void> flush(std::span<const Range> ranges) override;
+  /// A flush to the medium; Unsupported while that is refused.
+  Result<void> deep_flush(const Range& range) override;
   void dirty_pages(const Range& range) override;
   std::string evidence() const override;
 
@@ -90,6 +93,11 @@ class CrashableRegion final : public Region {
   /// Whether the durable bytes at `at` are `bytes`. Always false for None.
   bool durable_at(std::uint64_t at, std::span<const std::byte> bytes) const;
 
+  void refuse_deep_flushes(bool refuse) { deep_flushes_refused_ = refuse; }
+  /// What power failures are to flush is flushed by none from now on (ADR fails, the battery is
+  /// empty): they keep what is visible now and what is flushed deep until then, and nothing else.
+  void break_flush_on_failure();
+
   /// The power fails. Afterwards the visible bytes are those that survived, and flush fails.
   void power_cut(Random& random);
   /// The visible bytes are what survived the last power cut, whatever was stored since then.
@@ -124,12 +132,14 @@ class CrashableRegion final : public Region {
   const PersistenceDomain domain_;
   std::function<void(std::uint64_t)> watch_;
   std::atomic<bool> powered_{true};
+  std::atomic<bool> deep_flushes_refused_{false};
   mutable Mutex mutex_;  // guards the image and the hints
   std::array<Range, kHints> hints_ PERDURE_GUARDED_BY(mutex_);
   /// By page that the kernel takes for clean: what it would hold if nothing but RNICs wrote.
   std::map<std::uint64_t, std::vector<std::byte>> unnoticed_ PERDURE_GUARDED_BY(mutex_);
   std::size_t hint_count_ PERDURE_GUARDED_BY(mutex_) = 0;
   std::vector<std::byte> stopped_view_ PERDURE_GUARDED_BY(mutex_);  // after stop
+  std::vector<std::byte> medium_ PERDURE_GUARDED_BY(mutex_);        // after break_flush_on_failure
   ErrorCode refusal_ PERDURE_GUARDED_BY(mutex_) = ErrorCode::SystemError;
   std::uint64_t refusals_left_ PERDURE_GUARDED_BY(mutex_) = 0;
   Random* refusal_random_ PERDURE_GUARDED_BY(mutex_) = nullptr;

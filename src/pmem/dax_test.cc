@@ -66,6 +66,8 @@ TEST(DaxDevice, HoldsAPool) {
     EXPECT_EQ((*pool)->data_bytes(), (*pool)->region().bytes().size() - kPoolDataOffset);
     std::memcpy((*pool)->data().data(), "hello", 5);
     ASSERT_TRUE((*pool)->region().flush((*pool)->data_offset(), 5).ok());
+    const auto deep = (*pool)->region().deep_flush({(*pool)->data_offset(), 5});
+    EXPECT_TRUE(deep.ok()) << deep.error().message;
     ASSERT_TRUE((*pool)->set_state(dax_state(3)).ok());
     EXPECT_EQ(Pool::open(path, {}).code(), ErrorCode::Busy);
   }

@@ -81,6 +81,20 @@ Result<Mapping> map_file(const File& file, const Medium& medium, std::uint64_t b
 #endif
 }
 
+Result<void> flush_device(const File& file, const Mapping& mapping, const Range& range) {
+  std::string why = "this Perdure was built without libpmem2";
+#if PERDURE_HAVE_PMEM2
+  if (mapping.pmem2_map != nullptr) {
+    const int failed = pmem2_deep_flush(static_cast<pmem2_map*>(mapping.pmem2_map),
+                                        mapping.bytes.data() + range.at, range.length);
+    if (failed == 0) return {};
+    why = pmem2_error(file, failed).message;
+  }
+#endif
+  return Error{ErrorCode::Unsupported,
+               fmt::format("{}: not flushed beyond the memory controllers: {}", file.path(), why)};
+}
+
 void unmap(const Mapping& mapping) {
   if (mapping.bytes.empty()) return;
 #if PERDURE_HAVE_PMEM2

@@ -9,6 +9,7 @@
 
 #include "pmem/file.h"
 #include "pmem/medium.h"
+#include "pmem/region.h"
 
 namespace perdure::pmem {
 
@@ -24,5 +25,10 @@ struct Mapping {
 Result<Mapping> map_file(const File& file, const Medium& medium, std::uint64_t bytes);
 
 void unmap(const Mapping& mapping);
+
+/// Has the kernel flush the queues of the memory controllers below a DAX device: libpmem2 writes
+/// `deep_flush` of its NVDIMM region, where that says 1; where it says 0 the platform names no such
+/// queues. Errors: Unsupported: this is no region of NVDIMMs, or the process may not write there.
+Result<void> flush_device(const File& file, const Mapping& mapping, const Range& range);
 
 }  // namespace perdure::pmem

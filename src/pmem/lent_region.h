@@ -12,6 +12,7 @@ class LentRegion : public Region {
   PersistenceDomain domain() const override { return region_.domain(); }
   using Region::flush;
   Result<void> flush(std::span<const Range> ranges) override { return region_.flush(ranges); }
+  Result<void> deep_flush(const Range& range) override { return region_.deep_flush(range); }
   void dirty_pages(const Range& range) override { region_.dirty_pages(range); }
   Result<void> check() override { return region_.check(); }
   std::unique_ptr<FailureTie> cut_on_failure(const CutSwitch& connection) override {

@@ -188,6 +188,20 @@ std::unique_ptr<FailureTie> MappedRegion::cut_on_failure(const CutSwitch& connec
   return guard_->tie(connection);
 }
 
+Result<void> MappedRegion::deep_flush(const Range& range) {
+  const Range wanted[] = {range};
+  PERDURE_TRY_VOID(flush(wanted));
+  if (domain_ == PersistenceDomain::None || domain_ == PersistenceDomain::Page) return {};
+  if (domain_ != PersistenceDomain::Dmp) {
+    // What an RNIC has written into the caches, msync does not find.
+    PERDURE_TRY(best, CacheFlush::best());
+    best.lines(mapping_.bytes.subspan(range.at, range.length));
+    store_fence();
+  }
+  if (file_.is_device()) return flush_device(file_, mapping_, range);
+  return sync_pages(mapping_.bytes, range, file_.path());
+}
+
 void MappedRegion::dirty_pages(const Range& range) {
   PERDURE_ASSERT(inside(range, mapping_.bytes.size()));
   if (domain_ != PersistenceDomain::Page) return;

@@ -70,6 +70,8 @@ class MappedRegion final : public Region {
   PersistenceDomain domain() const override { return domain_; }
   using Region::flush;
   Result<void> flush(std::span<const Range> ranges) override;
+  /// By msync on a DAX file system, by flush_device on a DAX device.
+  Result<void> deep_flush(const Range& range) override;
   void dirty_pages(const Range& range) override;
   Result<void> check() override;
   /// Who connects to a page-cache file may read all of it: from the first one on it is read ahead.

@@ -38,6 +38,16 @@ int SyncCalls::check_writable(int descriptor) {
   return (status.f_flags & ST_RDONLY) != 0 ? EROFS : 0;
 }
 
+Result<void> sync_pages(std::span<std::byte> mapping, const Range& range, const std::string& name) {
+  const auto base = reinterpret_cast<std::uintptr_t>(mapping.data());
+  const std::uint64_t before =
+      (base + range.at) % static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+  std::byte* const page = mapping.data() + range.at - before;
+  const int failed = SyncCalls::system().sync_range(page, before + range.length);
+  if (failed == 0) return {};
+  return errno_error(name + ": msync", failed);
+}
+
 SyncCalls& SyncCalls::system() {
   static SyncCalls calls;
   return calls;

@@ -51,6 +51,9 @@ std::size_t dirty_resident_pages(std::span<std::byte> mapping);
 /// taken, it is as slow as it was.
 void keep_pages_small(std::span<std::byte> mapping);
 
+/// msync of the pages of a mapping that cover a range of it. Errors: SystemError.
+Result<void> sync_pages(std::span<std::byte> mapping, const Range& range, const std::string& name);
+
 /// Threads: any.
 class PageSync {
  public:

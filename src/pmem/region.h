@@ -57,6 +57,12 @@ class Region {
     return flush(std::span<const Range>(&range, 1));
   }
 
+  /// The same for one range, and on to the medium itself where the domain ends before it: out of
+  /// the caches (Mhp, Wsp) and the queues of the memory controllers (Dmp), so that it is there also
+  /// if what a power failure is to flush fails. A page that is synced is on the medium already.
+  /// Errors: as for flush; Unsupported: nothing on this medium does that.
+  virtual Result<void> deep_flush(const Range& range) { return flush(range.at, range.length); }
+
   /// Page: the next flush of the range writes its pages back whatever the kernel thinks of them.
   /// Those that an RNIC wrote into it may take for clean (hardware.md), and would write nothing.
   /// Of what is visible by now, whoever writes meanwhile. Cost: an atomic operation that changes

@@ -25,6 +25,12 @@ class StickyRegion final : public Region {
     if (failed_.load(std::memory_order_acquire)) return failure();
     return keep(region_->flush(ranges));
   }
+  Result<void> deep_flush(const Range& range) override {
+    if (failed_.load(std::memory_order_acquire)) return failure();
+    auto flushed = region_->deep_flush(range);
+    if (!flushed.ok() && flushed.code() == ErrorCode::Unsupported) return flushed;
+    return keep(std::move(flushed));
+  }
   void dirty_pages(const Range& range) override { region_->dirty_pages(range); }
   /// Never waits for a flush that the medium does not answer.
   Result<void> check() override {

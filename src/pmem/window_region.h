@@ -37,6 +37,10 @@ class WindowRegion final : public Region {
     }
     return {};
   }
+  Result<void> deep_flush(const Range& range) override {
+    PERDURE_ASSERT(inside(range, window_.length));
+    return region_.deep_flush({window_.at + range.at, range.length});
+  }
   void dirty_pages(const Range& range) override {
     region_.dirty_pages({window_.at + range.at, range.length});
   }

@@ -145,16 +145,6 @@ Result<PoolAttributes> decode_attributes(std::string_view text) {
   return read<PoolAttributes>(text, "attributes", attributes_of);
 }
 
-std::string encode(const DeepFlush& range) {
-  return text_of({{"format", 1}, {"at", range.at}, {"bytes", range.bytes}});
-}
-
-Result<DeepFlush> decode_deep_flush(std::string_view text) {
-  return read<DeepFlush>(text, "deep flush", [](control::JsonFields& fields) {
-    return DeepFlush{fields.number("at", kBytesMax), fields.number("bytes", kBytesMax)};
-  });
-}
-
 std::string encode_session_end(std::uint64_t session) {
   return text_of({{"format", 1}, {"session", control::hexadecimal(session)}});
 }

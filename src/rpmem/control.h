@@ -17,7 +17,6 @@
 //   Session         a SessionAsk; answered by a SessionGrant
 //   EndSession      session: its number
 //   SetAttributes   attributes
-//   DeepFlush       at, bytes: a range of the pool, to be beyond the memory controller
 //   Close           remove_created: take away what Create made
 //   Done            the answer: to Create and Open bytes, attributes; else what the request asks
 //   for Refused         an error
@@ -44,8 +43,7 @@ enum class FrameKind : std::uint8_t {
   Session,
   EndSession,
   SetAttributes,
-  DeepFlush,
-  Close,
+  Close = 8,
   Done,
   Refused,
 };
@@ -77,11 +75,6 @@ struct PoolAsk {
   PoolAttributes attributes;  // Create: empty for a set without headers
 };
 
-struct DeepFlush {
-  std::uint64_t at = 0;
-  std::uint64_t bytes = 0;
-};
-
 struct PoolAnswer {
   std::uint64_t bytes = 0;
   PoolAttributes attributes;
@@ -96,8 +89,6 @@ std::string encode(const PoolAnswer& answer);
 Result<PoolAnswer> decode_pool_answer(std::string_view text);
 std::string encode(const PoolAttributes& attributes);
 Result<PoolAttributes> decode_attributes(std::string_view text);
-std::string encode(const DeepFlush& range);
-Result<DeepFlush> decode_deep_flush(std::string_view text);
 std::string encode_session_end(std::uint64_t session);
 Result<std::uint64_t> decode_session_end(std::string_view text);
 std::string encode_close(bool remove_created);

@@ -189,10 +189,7 @@ Result<void> PartRegion::flush_pages(std::span<const pmem::Range> ranges) {
 Result<void> PartRegion::deep_flush(const pmem::Range& range) {
   PERDURE_TRY_VOID(flush(std::span(&range, 1)));
   if (domain_ == PersistenceDomain::Page) return {};
-  const std::uint64_t begin = round_down(range.at, kPageBytes);
-  const std::uint64_t end = round_up(range.at + range.length, kPageBytes);
-  if (::msync(all_.data() + begin, end - begin, MS_SYNC) == 0) return {};
-  return errno_error("msync", errno);
+  return pmem::sync_pages(all_, range, "the parts");
 }
 
 void PartRegion::dirty_pages(const pmem::Range& range) {

@@ -46,9 +46,7 @@ class PartRegion final : public pmem::Region {
   PersistenceDomain domain() const override { return domain_; }
   using Region::flush;
   Result<void> flush(std::span<const pmem::Range> ranges) override;
-  /// Beyond the memory controller, too: the kernel flushes what the platform has for that (on DAX
-  /// an msync does). Requires as for flush. Errors: the same.
-  Result<void> deep_flush(const pmem::Range& range);
+  Result<void> deep_flush(const pmem::Range& range) override;
   void dirty_pages(const pmem::Range& range) override;
   Result<void> check() override;
   std::unique_ptr<pmem::FailureTie> cut_on_failure(const CutSwitch& connection) override {

@@ -76,11 +76,6 @@ Result<std::string> PoolHost::answer(const Frame& request) {
       PERDURE_TRY_VOID(set_attributes(attributes));
       return control::encode_accepted();
     }
-    case FrameKind::DeepFlush: {
-      PERDURE_TRY(range, decode_deep_flush(request.body));
-      PERDURE_TRY_VOID(deep_flush(range));
-      return control::encode_accepted();
-    }
     case FrameKind::Close: {
       PERDURE_TRY(remove_created, decode_close(request.body));
       PERDURE_TRY_VOID(close(remove_created));
@@ -169,16 +164,6 @@ Result<void> PoolHost::end_session(std::uint64_t session) {
 Result<void> PoolHost::set_attributes(const PoolAttributes& attributes) {
   PERDURE_TRY_VOID(require_pool());
   return parts_->set_attributes(attributes);
-}
-
-Result<void> PoolHost::deep_flush(const DeepFlush& range) {
-  PERDURE_TRY_VOID(require_pool());
-  if (!pmem::inside({range.at, range.bytes}, parts_->set().pool_bytes())) {
-    return Error{ErrorCode::OutOfRange,
-                 fmt::format("bytes {}+{} lie outside the pool's {}", range.at, range.bytes,
-                             parts_->set().pool_bytes())};
-  }
-  return region_->deep_flush({PartRegion::kFrontBytes + range.at, range.bytes});
 }
 
 Result<void> PoolHost::close(bool remove_created) {

@@ -47,8 +47,6 @@ class PoolHost {
   Result<control::SessionGrant> open_session(const control::SessionAsk& ask);
   Result<void> end_session(std::uint64_t session);
   Result<void> set_attributes(const PoolAttributes& attributes);
-  /// Errors: OutOfRange, SystemError.
-  Result<void> deep_flush(const DeepFlush& range);
   Result<void> close(bool remove_created);
 
  private:

@@ -10,11 +10,11 @@
 #include <algorithm>
 #include <thread>
 
-#include "control/json_codec.h"
 #include "core/assert.h"
 #include "core/forks.h"
 #include "core/random.h"
 #include "core/try.h"
+#include "persist/deep_flush.h"
 
 namespace perdure::rpmem {
 namespace {
@@ -203,19 +203,35 @@ void RemotePool::sleep_for_answer() {
 }
 
 Result<void> RemotePool::deep_persist(std::uint64_t at, std::uint64_t length, std::size_t lane) {
-  PERDURE_TRY_VOID(persist(at, length, lane));
+  PERDURE_TRY_VOID(check(at, length, lane));
   if (length == 0) return {};
-  const MutexLock lock(mutex_);
+  take_turn();
+  auto outcome = deep_flush({at, length});
+  mutex_.unlock();
+  return outcome;
+}
+
+Result<void> RemotePool::deep_flush(const Range& range) {
+  const auto payload = persist::encode_deep_flush(range.at, range.length);
   for (;;) {
-    if (lost_) return *lost_;
-    if (!link_) PERDURE_TRY_VOID(come_back());
-    const auto answer = link_->peer->ask(FrameKind::DeepFlush, encode(DeepFlush{at, length}),
-                                         Deadline::after(options_.connect_within));
-    if (answer.ok()) return control::decode_accepted(*answer);
-    if (answer.code() != ErrorCode::Disconnected) return answer.error();
-    drop_link();
-    PERDURE_TRY_VOID(come_back());
+    PERDURE_TRY_VOID(make_durable(range));
+    if (!link_ || !link_->session->up()) continue;
+    client::DurableSession& session = *link_->session;
+    const auto number = session.request(persist::MessageKind::DeepFlush, payload, {});
+    if (number.ok()) {
+      if (settle(*number)) return reply_of(*number);
+    } else if (number.code() == ErrorCode::QueueFull) {
+      settle(session.begun() - client::kUpdatesMax + 1);
+    } else if (session.up()) {
+      return number.error();
+    }
   }
+}
+
+/// What the target answered a request with that has resolved a moment ago.
+Result<void> RemotePool::reply_of(std::uint64_t number) {
+  PERDURE_TRY_VOID(link_->session->reply_bytes(number));
+  return {};
 }
 
 /// Polls until an update has resolved, or its connection is lost: then false. Nobody else begins

@@ -128,6 +128,8 @@ class RemotePool {
   Result<void> flush_in(Lane& lane, const Range& range) PERDURE_REQUIRES(mutex_);
   Result<void> begin_gathered(Lane& lane) PERDURE_REQUIRES(mutex_);
   Result<void> drain_lane(Lane& lane) PERDURE_REQUIRES(mutex_);
+  Result<void> deep_flush(const Range& range) PERDURE_REQUIRES(mutex_);
+  Result<void> reply_of(std::uint64_t number) PERDURE_REQUIRES(mutex_);
   bool settle(std::uint64_t number) PERDURE_REQUIRES(mutex_);
   Result<void> read_piece(std::uint64_t at, std::span<std::byte> into) PERDURE_REQUIRES(mutex_);
 

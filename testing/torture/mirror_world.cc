@@ -82,8 +82,9 @@ void MirrorWorld::add_operations() {
                           std::function<void(Random&)> run) {
     operations_.push_back({std::move(name), weight, std::move(run)});
   };
-  add("persist", 8, [this](Random& choices) { persist(choices, 12); });
-  add("persist-large", 2, [this](Random& choices) { persist(choices, 3000); });
+  add("persist", 8, [this](Random& choices) { persist(choices, 12, false); });
+  add("persist-large", 2, [this](Random& choices) { persist(choices, 3000, false); });
+  add("persist-deep", 2, [this](Random& choices) { persist(choices, 12, true); });
   add("flush", 4, [this](Random& choices) { flush_some(choices); });
   add("write-ordered", 4, [this](Random& choices) { write_ordered(choices, true); });
   add("persist-ordered", 4, [this](Random& choices) { write_ordered(choices, false); });
@@ -319,7 +320,7 @@ void MirrorWorld::took(const Result<MirrorTicket>& ticket) {
   if (!ticket.ok()) judge_.nothing_can_be_done("an update is refused: " + ticket.error().message);
 }
 
-void MirrorWorld::persist(Random& choices, std::size_t words_max) {
+void MirrorWorld::persist(Random& choices, std::size_t words_max, bool deep) {
   if (!ensure_open()) return;
   const std::size_t count = 1 + choices.below(words_max);
   const std::size_t at = choices.below(kWords - count);
@@ -329,7 +330,7 @@ void MirrorWorld::persist(Random& choices, std::size_t words_max) {
   }
   const MirrorRange range{at * kWordBytes, count * kWordBytes};
   const MirrorEpoch epoch(&range, 1);
-  took(mirror_->begin({&epoch, 1}));
+  took(deep ? mirror_->begin_deep(range) : mirror_->begin({&epoch, 1}));
 }
 
 /// Ranges one by one, which go together with what is begun or waited for next.
@@ -492,7 +493,7 @@ void MirrorWorld::finish() {
     return judge_.nothing_can_be_done("replicas that are there do not come in sync: " +
                                       (why ? why->message : "they are on their way"));
   }
-  persist(choices, 12);
+  persist(choices, 12, false);
   const auto waited = mirror_->wait({mirror_->begun()}, std::chrono::seconds(10));
   if (!waited.ok()) judge_.nothing_can_be_done("a last persist: " + waited.error().message);
   if (options_.a_bit_flips) {

@@ -55,7 +55,7 @@ class MirrorWorld final : public World {
 
   // The program: each opens the mirror if need be.
   std::uint64_t store(std::size_t word);
-  void persist(Random& choices, std::size_t words_max);
+  void persist(Random& choices, std::size_t words_max, bool deep);
   void flush_some(Random& choices);
   void write_ordered(Random& choices, bool brings);
   void write_word(Random& choices);

@@ -1,4 +1,6 @@
-// Ranges of a mirror that are flushed one by one, and go together.
+// Ranges of a mirror that are flushed go together. And deep persists: they survive a power failure
+// that flushes nothing, on every replica that is in sync, also on one that comes in sync meanwhile;
+// a replica that can do no such thing says so and stays what it is.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -49,6 +51,18 @@ class MirrorUpdates : public testing::Test {
     }
     ASSERT_TRUE(mirror_->all_in_sync());
   }
+  MirrorTicket begin() {
+    local_->bytes()[100] = std::byte{7};
+    const auto ticket = mirror_->begin_deep({100, 8});
+    EXPECT_TRUE(ticket.ok()) << ticket.error().message;
+    return *ticket;
+  }
+  /// What its medium has of the mirror after a power failure.
+  static std::span<const std::byte> kept_by(test::WorldServer& server) {
+    server.lose_power();
+    return server.region().bytes().subspan(pmem::kPoolDataOffset + kDataAt, kBytes);
+  }
+
   Random random_{1};
   fabric::emu::World world_{random_};
   std::vector<std::unique_ptr<test::WorldServer>> servers_;
@@ -83,6 +97,54 @@ TEST_F(MirrorUpdates, ShortRangesThatAreFlushedGoTogether) {
     EXPECT_EQ(there[48 * 1024], std::byte{9});
     EXPECT_TRUE(std::ranges::equal(there, local_->bytes()));
   }
+}
+
+// The power fails where ADR does not do what it is to do. Expect: what was persisted is lost, what
+// was persisted deep is there, here and on every replica.
+TEST_F(MirrorUpdates, DeepSurvivesAPowerFailureThatFlushesNothing) {
+  local_->break_flush_on_failure();
+  for (const auto& server : servers_) server->region().break_flush_on_failure();
+  const MirrorTicket ticket = begin();
+  ASSERT_TRUE(mirror_->wait(ticket, kPatience).ok());
+  EXPECT_TRUE(*mirror_->is_deep(ticket));
+  local_->bytes()[200] = std::byte{8};
+  const auto plain = mirror_->flush({200, 8});
+  ASSERT_TRUE(mirror_->wait(*plain, kPatience).ok());
+  EXPECT_FALSE(*mirror_->is_deep(*plain));
+  local_->power_cut(random_);
+  for (const auto kept : {std::span<const std::byte>(local_->bytes()), kept_by(*servers_[0]),
+                          kept_by(*servers_[1])}) {
+    EXPECT_EQ(kept[100], std::byte{7});
+    EXPECT_EQ(kept[200], std::byte{0});
+  }
+}
+
+// A replica was away when it was begun. Expect: it is not deep there once the replica is back,
+// which has got the page in a copy; begun again it is.
+TEST_F(MirrorUpdates, DeepIsNotClaimedOfAReplicaThatCameBackMeanwhile) {
+  servers_[1]->lose_power();
+  const MirrorTicket ticket = begin();
+  ASSERT_TRUE(mirror_->wait(ticket, kPatience).ok());
+  EXPECT_TRUE(*mirror_->is_deep(ticket));
+  ASSERT_TRUE(servers_[1]->start_again().ok());
+  come_in_sync();
+  EXPECT_FALSE(*mirror_->is_deep(ticket));
+  const MirrorTicket again = begin();
+  ASSERT_TRUE(mirror_->wait(again, kPatience).ok());
+  EXPECT_TRUE(*mirror_->is_deep(again));
+  EXPECT_FALSE(*mirror_->is_deep(ticket)) << "nor because a later one is deep";
+}
+
+TEST_F(MirrorUpdates, DeepSaysWhichMediumHasNoSuchThingAndGoesOn) {
+  servers_[0]->region().refuse_deep_flushes(true);
+  const MirrorTicket ticket = begin();
+  ASSERT_TRUE(mirror_->wait(ticket, kPatience).ok());
+  EXPECT_EQ(mirror_->is_deep(ticket).code(), ErrorCode::Unsupported);
+  EXPECT_TRUE(mirror_->all_in_sync());
+  local_->refuse_deep_flushes(true);
+  EXPECT_EQ(mirror_->begin_deep({100, 8}).code(), ErrorCode::Unsupported);
+  const auto plain = mirror_->flush({200, 8});
+  ASSERT_TRUE(mirror_->wait(*plain, kPatience).ok());
 }
 
 }  // namespace

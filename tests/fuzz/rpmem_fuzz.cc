@@ -88,10 +88,6 @@ void read_body(const std::string& body) {
     const auto again = decode_pool_answer(encode(*answer));
     PERDURE_ASSERT(again.ok() && again->attributes == answer->attributes);
   }
-  if (const auto range = decode_deep_flush(body); range.ok()) {
-    const auto again = decode_deep_flush(encode(*range));
-    PERDURE_ASSERT(again.ok() && again->at == range->at && again->bytes == range->bytes);
-  }
   (void)decode_attributes(body);
   (void)decode_session_end(body);
   (void)decode_close(body);

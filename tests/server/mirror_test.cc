@@ -311,6 +311,8 @@ TEST_F(MirrorPeers, FromCItIsTheSame) {
   ASSERT_EQ(bytes, kBytes);
   std::memcpy(memory, "abcdefgh", 8);
   EXPECT_EQ(perdure_mirror_persist(mirror, 0, 8, 60'000), PERDURE_OK) << perdure_last_error();
+  EXPECT_EQ(perdure_mirror_deep_persist(mirror, 0, 8, 60'000), PERDURE_OK) << perdure_last_error();
+  EXPECT_EQ(perdure_mirror_deep_persist(mirror, kBytes, 8, 60'000), PERDURE_OUT_OF_RANGE);
   EXPECT_EQ(perdure_mirror_persist(mirror, kBytes, 8, 60'000), PERDURE_OUT_OF_RANGE);
   peers_[1].kill();
   std::uint64_t ticket = 0;

@@ -149,6 +149,7 @@ void name_mirror() {
   name(&Mirror::open);
   name(&Mirror::memory);
   name(&Mirror::persist);
+  name(&Mirror::deep_persist);
   name(&Mirror::flush);
   name(&Mirror::wait);
   name(&Mirror::drain);
@@ -226,5 +227,5 @@ int main() {
   name_life<RpcServer>();
   name_life<RpcClient>();
   name_life<KvClient>();
-  std::cout << (named == 145 ? "all" : "not all") << '\n';
+  std::cout << (named == 146 ? "all" : "not all") << '\n';
 }
