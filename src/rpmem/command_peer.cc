@@ -50,7 +50,7 @@ Result<void> CommandPeer::hear_hello(const Deadline& deadline) {
     return with_complaint({ErrorCode::ProtocolError, "it did not begin with a hello"});
   }
   const auto hello = decode_hello(frame->body);
-  if (!hello) return with_complaint(hello.error());
+  if (!hello) return unreadable(hello.error());
   same_host_ = hello->host == control::host_identity();
   return {};
 }
@@ -59,6 +59,11 @@ Error CommandPeer::with_complaint(const Error& error) const {
   const std::string complaint = command_->complaint();
   return {error.code, fmt::format("target {}: {}{}", name_, error.message,
                                   complaint.empty() ? "" : "; it says: " + complaint)};
+}
+
+Error CommandPeer::unreadable(const Error& error) const {
+  const bool other = error.code == ErrorCode::VersionMismatch;
+  return with_complaint({other ? error.code : ErrorCode::ProtocolError, error.message});
 }
 
 Result<std::string> CommandPeer::ask(FrameKind kind, std::string body, const Deadline& deadline) {
@@ -124,14 +129,15 @@ Result<client::Session> CommandPeer::open_over(Transport transport,
   wanted.request = request;
   wanted.transport = transport;
   PERDURE_TRY(body, ask(FrameKind::Session, control::encode(wanted), deadline));
-  PERDURE_TRY(grant, control::decode_grant(body));
+  const auto grant = control::decode_grant(body);
+  if (!grant) return unreadable(grant.error());
   const Deadline soon = Deadline::after(std::min(deadline.left(), kConnectWithin));
   auto session =
-      client::connect_session(grant, grant.address, *device, client::default_endpoints(), soon);
+      client::connect_session(*grant, grant->address, *device, client::default_endpoints(), soon);
   if (session.ok()) {
     device_ = std::move(device);
   } else {
-    (void)close_session(grant.session, Deadline::after(kTakeBackWithin));
+    (void)close_session(grant->session, Deadline::after(kTakeBackWithin));
   }
   return session;
 }

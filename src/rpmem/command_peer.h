@@ -23,12 +23,14 @@ class CommandPeer final : public client::Peer {
   };
 
   /// Runs the command and waits for its hello. Errors: NotFound (no ssh), Disconnected (ssh or the
-  /// command ended; the message has its words), TimedOut, ProtocolError.
+  /// command ended; the message has its words), TimedOut, ProtocolError, VersionMismatch.
   static Result<std::unique_ptr<CommandPeer>> start(const RemoteShell& shell, const Target& target,
                                                     const Choice& choice, const Deadline& deadline);
 
   /// One request. Errors: the daemon's; those of Channel, with what ssh says.
   Result<std::string> ask(FrameKind kind, std::string body, const Deadline& deadline);
+  /// Why an answer of the daemon's could not be read, as an error of the protocol.
+  Error unreadable(const Error& error) const;
   /// Closes the pool at the target and ends the command. Errors: those of ask.
   Result<void> end(bool remove_created, const Deadline& deadline);
 

@@ -64,7 +64,7 @@ Result<PoolAnswer> RemotePool::connect(FrameKind kind, const PoolAttributes& att
     return error;
   };
   const auto answer = decode_pool_answer(body);
-  if (!answer) return undo({ErrorCode::ProtocolError, answer.error().message});
+  if (!answer) return undo(link.peer->unreadable(answer.error()));
   client::DurableSessionOptions session;
   session.requests_in_flight = client::kUpdatesMax;
   session.ranges_again = true;
