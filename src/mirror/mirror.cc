@@ -133,18 +133,19 @@ class Mirror::State {
     MutexLock lock(mutex_);
     wanting_.fetch_sub(1, std::memory_order_relaxed);
     PERDURE_TRY_VOID(begin(*core_));
+    // Most is durable before anybody has looked at the clock: the time-out begins with that look.
     std::optional<Deadline> deadline;
     while (!reached(*core_)) {
-      if (!deadline) deadline.emplace(Clock::monotonic(), bounded(timeout));
       if (auto why = core_->trouble(); why && why->code == ErrorCode::Fenced) return *why;
-      if (deadline->passed()) {
+      if (deadline && deadline->passed()) {
         if (auto why = core_->trouble()) return *why;
         return Error{ErrorCode::TimedOut, "it is not durable on the quorum yet; wait again"};
       }
       if (!led_) {
-        lead(*deadline, reached);
+        lead(bounded(timeout), deadline, reached);
         continue;
       }
+      if (!deadline) deadline.emplace(Clock::monotonic(), bounded(timeout));
       ++waiting_;
       lock.wait_for(changed_, std::min<Nanoseconds>(deadline->left(), kIdleLook));
       --waiting_;
@@ -154,22 +155,24 @@ class Mirror::State {
 
   /// Does the work of all, until `reached` or, now and then, so that others may have a say.
   template <typename Reached>
-  void lead(const Deadline& deadline, const Reached& reached) PERDURE_REQUIRES(mutex_) {
+  void lead(Nanoseconds timeout, std::optional<Deadline>& deadline, const Reached& reached)
+      PERDURE_REQUIRES(mutex_) {
     led_ = true;
-    Nanoseconds since = Clock::monotonic().now();
+    std::optional<Nanoseconds> since;  // when nothing came
     for (std::uint32_t round = 1; !reached(*core_); ++round) {
       const bool came = core_->progress();
       notice();
-      if (came) since = Nanoseconds{0};
+      if (came) since.reset();
       if (round % kRoundsPerLook == 0 && !connecting_ && core_->due()) leave_to_thread();
       if (wanting_.load(std::memory_order_relaxed) != 0) {
         const MutexUnlock unlocked(mutex_);
         std::this_thread::yield();
       }
       if (came || round % kRoundsPerLook != 0) continue;
-      if (since == Nanoseconds{0}) since = Clock::monotonic().now();
-      if (deadline.passed() || stopping_ || core_->trouble()) break;
-      if (wanting_.load(std::memory_order_relaxed) == 0) core_->rest(since, kLeaderSleep);
+      if (!since) since = Clock::monotonic().now();
+      if (!deadline) deadline.emplace(Clock::monotonic(), timeout);
+      if (deadline->passed() || stopping_ || core_->trouble()) break;
+      if (wanting_.load(std::memory_order_relaxed) == 0) core_->rest(*since, kLeaderSleep);
     }
     led_ = false;
     if (waiting_ != 0) changed_.notify_all();

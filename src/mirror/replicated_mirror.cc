@@ -207,7 +207,7 @@ Result<void> ReplicatedMirror::begin_gathered() {
 /// be called between this and post() that makes progress: a replica could come to take updates.
 /// Errors: Fenced.
 Result<ReplicatedMirror::Room> ReplicatedMirror::make_room(std::size_t staged) {
-  const Nanoseconds since = clock_.now();
+  std::optional<Nanoseconds> since;
   for (;;) {
     if (auto why = trouble(); why && why->code == ErrorCode::Fenced) return *why;
     const bool any_live = std::any_of(replicas_.begin(), replicas_.end(),
@@ -218,7 +218,8 @@ Result<ReplicatedMirror::Room> ReplicatedMirror::make_room(std::size_t staged) {
       const auto room = staging_.take(begun_ + 1, staged);
       if (!room.empty()) return Room{room.data(), true};
     }
-    if (!progress()) rest(since, kRestSlice);
+    if (!since) since = clock_.now();
+    if (!progress()) rest(*since, kRestSlice);
   }
 }
 
