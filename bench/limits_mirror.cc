@@ -219,7 +219,8 @@ Result<report::Histogram> timed(std::uint64_t count,
 
 Result<std::unique_ptr<MirrorUnderTest>> open_mirror(const MirrorUnderTestOptions& options) {
   PERDURE_TRY(transport, control::parse_transport_choice(options.transport));
-  PERDURE_TRY_VOID(perdure::create_pool(options.peer, {.name = options.pool, .bytes = kPoolBytes}));
+  const auto made = perdure::create_pool(options.peer, {.name = options.pool, .bytes = kPoolBytes});
+  if (!made.ok() && made.code() != ErrorCode::AlreadyExists) return made.error();
   std::vector<std::byte> memory(kMirroredBytes, std::byte{0x5a});
   MirrorOptions mirror;
   mirror.peers = {options.peer};

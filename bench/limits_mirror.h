@@ -34,7 +34,7 @@ class MirrorUnderTest {
 struct MirrorUnderTestOptions {
   std::string transport;  // "tcp" or "shm"
   std::string peer;       // control plane of a perdured
-  std::string pool;       // made there
+  std::string pool;       // made there, unless it is there already
 };
 /// Errors: those of Mirror::open.
 Result<std::unique_ptr<MirrorUnderTest>> open_mirror(const MirrorUnderTestOptions& options);
