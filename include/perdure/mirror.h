@@ -59,7 +59,8 @@ struct MirrorOptions {
   /// How the bytes travel; shm on the same host only. Nothing: each peer's fastest that works.
   std::optional<Transport> transport;
   RnicOptions rnic;
-  /// Nothing: what is cheapest on each connection.
+  /// Nothing: what is cheapest on each connection. Where WRITE is forced no ranges go together in a
+  /// message.
   std::optional<Primary> primary;
   /// Memory for small ranges in flight, registered with every RNIC. Large ones are sent from where
   /// they are.
@@ -222,7 +223,8 @@ class Mirror {
   /// Makes ranges durable in order: nothing of an epoch is on a replica that is in sync before all
   /// of the earlier ones is durable there. (What was stored before and is on a page that is just
   /// being copied to a replica that comes back may be there early: write() has not even that.)
-  /// Cost: one round trip, whatever the number of epochs, where all fits in one message.
+  /// Cost: one round trip, whatever the number of epochs, where all fits in one message; where
+  /// MirrorOptions::primary forces WRITE, one for each.
   Result<MirrorTicket> flush_ordered(std::span<const MirrorEpoch> epochs);
   Result<void> persist_ordered(std::span<const MirrorEpoch> epochs,
                                std::chrono::milliseconds timeout = std::chrono::seconds(30));

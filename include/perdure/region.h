@@ -119,6 +119,7 @@ struct RegionReplicaStatus {
   std::string small_method;
   std::string large_method;
   std::uint64_t small_bytes_max = 0;  // the largest range that small_method carries
+  std::uint64_t coalesced = 0;        // updates that went there together with others
 };
 
 struct RegionStatus {
@@ -169,7 +170,8 @@ class Region {
   /// Begins an update: nothing of an epoch is at the level before all of the earlier epochs are.
   /// The bytes are copied. Updates that overlap take effect in the order in which they were begun;
   /// else, between updates, there is no order until one is waited for. A range of 8 bytes at a
-  /// multiple of 8 is never torn.
+  /// multiple of 8 is never torn. Small updates that are begun while several are in flight are
+  /// coalesced: they go together in one message, unless RegionOptions::primary forces WRITE.
   ///
   /// Requires    1 B to 16 MiB a range, at most staging_bytes in all.
   /// Durability  none yet: wait for a level.
@@ -181,10 +183,9 @@ class Region {
   /// Waits until the update, and all before it, have reached `level`: Visible or Durable on at
   /// least one peer, Committed on the quorum.
   /// Errors   TimedOut (it may still get there: wait again; with RegionOptions::reconnect also
-  /// while
-  ///          the quorum is lost), OutcomeUnknown (it can not any more,
-  ///          and may be there or not; if another writer has the region, the next write says so),
-  ///          Unsupported, InvalidArgument (not a ticket of this region).
+  ///          while the quorum is lost), OutcomeUnknown (it can not any more, and may be there or
+  ///          not; if another writer has the region, the next write says so), Unsupported,
+  ///          InvalidArgument (not a ticket of this region).
   Result<void> wait(const RegionTicket& ticket, Level level,
                     std::chrono::milliseconds timeout = std::chrono::seconds(30));
   /// The same for everything that was begun.

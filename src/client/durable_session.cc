@@ -152,6 +152,11 @@ Result<void> DurableSession::open_requester() {
     options.request_bytes_max = request_bytes_max();
     options.reply_bytes_max = std::max(options_.reply_bytes_max, persist::kAtomicBytes);
   }
+  // The responder makes durable what comes so: who asked for less would wait for that.
+  const bool by_message =
+      options_.level >= Level::Durable && options_.primary.value_or(Primary::Send) == Primary::Send;
+  const bool room = options.request_bytes_max > persist::kAtomicPayloadBytes;
+  gather_bytes_max_ = by_message && room ? options.request_bytes_max : 0;
   methods_.clear();
   waiting_.clear();
   asked_in_flight_ = 0;
@@ -275,7 +280,9 @@ void DurableSession::take_resolved() {
     ++resolved_;
   }
   if (resolved_ == before) return;
-  if (asked_in_flight_ != 0) note_answers(before);
+  if (asked_in_flight_ != 0) {
+    if (auto noted = note_answers(before); !noted) return mark_down(noted.error());
+  }
   if (single_.number == resolved_ && begun_ == resolved_) note_time_of_single();
 }
 

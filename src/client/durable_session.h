@@ -8,7 +8,8 @@
 // over all connections of a session, many may be in flight, and they resolve in the order in which
 // they were begun: once one has resolved, it and all before it on its connection are at the level
 // that was asked for. Between two updates there is no other order: after a crash a later one that
-// did not resolve may be there without an earlier one.
+// did not resolve may be there without an earlier one. What has to wait because much is in flight
+// is coalesced: small updates go together in one message, and resolve together.
 #pragma once
 
 #include <perdure/result.h>
@@ -19,10 +20,12 @@
 #include "core/backoff.h"
 #include "core/method.h"
 #include "persist/atomics.h"
+#include "persist/ordered.h"
 #include "persist/requester.h"
 #include "plan/cost.h"
 #include "plan/method_set.h"
 
+#include <algorithm>
 #include <array>
 #include <deque>
 #include <memory>
@@ -35,6 +38,8 @@ namespace perdure::client {
 
 /// Work of a connection that can be in flight at a time, and updates that can be unresolved.
 inline constexpr std::size_t kUpdatesMax = 16;
+/// Small updates that would go behind so many requests wait, and are coalesced.
+inline constexpr std::size_t kCoalesceBehind = 4;
 /// The largest range of one update.
 inline constexpr std::uint64_t kRangeBytesMax = 16 * 1024 * 1024;
 
@@ -99,19 +104,20 @@ class DurableSession {
 
   /// Begins an update of any shape; returns its number. Ranges that are still in flight are waited
   /// for before they are written again, and so is each epoch before the next, unless one request
-  /// keeps them in order.
+  /// keeps them in order: a method's, for a range and a word with `tail_word`, or a message, whose
+  /// epochs the responder's processor makes durable one after the other (persist/ordered.h). That
+  /// takes what fits into DurableSessionOptions::request_bytes_max and copies it: any number of
+  /// epochs and ranges, and with them the updates that wait behind, in their order. No message is
+  /// used where the user forced WRITE, or asked for less than durable.
+  /// Requires DurableSessionOptions::ranges_again.
   /// Errors     QueueFull (poll, then again); InvalidArgument (no epoch, an empty one, a range of
   ///            no bytes or too many), OutOfRange (outside the pool), Disconnected: nothing of it
   ///            was begun. OutcomeUnknown: the connection was lost meanwhile.
-  /// Cost       a list of its ranges, on the heap, and a round trip for each epoch but the first; a
-  ///            range and a word, with `tail_word`, go in one.
+  /// Cost       a list of its ranges, on the heap, but for a range alone that can go at once; one
+  ///            round trip where one request takes it, else one for each epoch.
   Result<std::uint64_t> update(std::span<const Ranges> epochs);
-
-  /// The same in one round trip, whatever its epochs, where it fits in one message: then the
-  /// responder's processor makes each epoch durable before it stores the next (persist/ordered.h).
-  /// Its bytes are copied. What does not fit, or is a single range, goes as by update().
-  /// Requires DurableSessionOptions::ranges_again. Errors: as for update.
-  Result<std::uint64_t> ordered_update(std::span<const Ranges> epochs);
+  /// Updates that went in a message with others so far.
+  std::uint64_t coalesced() const { return coalesced_; }
 
   /// Brings `into.length` bytes at `at` of the pool; counts as an update. What it returns has every
   /// update in it that had resolved at `visible` or a higher level before this call, by whatever
@@ -299,11 +305,20 @@ class DurableSession {
     std::size_t item = 0;                 // the next piece is of this one
     std::uint64_t sent = 0;               // bytes of it that went before
     std::uint64_t request = 0;            // of the requester, that went last
+    persist::OrderedSize size;            // of its ranges, as one message
+  };
+  /// Updates that wait, from the first one on, as one message.
+  struct Gathered {
+    std::size_t updates = 0;
+    persist::OrderedSize size;
+    std::vector<persist::UpdateItem> items;
+    std::vector<std::size_t> epoch_ends;  // in items
   };
   /// A request that was posted.
   struct Asked {
     std::uint64_t number = 0;
     std::uint64_t request = 0;                              // of the requester
+    bool updates = false;                                   // it carries update() of one or more
     std::array<std::byte, persist::kAtomicBytes> before{};  // atomic(): the reply
     persist::Requester::Reply reply;
   };
@@ -342,9 +357,19 @@ class DurableSession {
   Result<std::uint64_t> queue_request(const Question& question);
   std::size_t request_bytes_max() const;
   void post_waiting();
+  Result<bool> post_next();
   Result<bool> post_piece(Waiting& update);
+  bool may_gather(const Waiting& update) const;
+  bool adds(const Waiting& update, Gathered& to) const;
+  Gathered gather() const;
+  Result<bool> post_gathered(const Gathered& gathered);
+  bool window_full(bool small) const {
+    const std::size_t most = small ? std::min(options_.requests_in_flight, kCoalesceBehind)
+                                   : options_.requests_in_flight;
+    return requester_->begun() - requester_->resolved() >= most;
+  }
   Result<void> post_request(std::uint64_t number, const Question& question);
-  void note_answers(std::uint64_t before);
+  Result<void> note_answers(std::uint64_t before);
   void note_extents(std::uint64_t request, std::span<const persist::UpdateItem> items);
   /// By value: so that an update that needs none stays in registers.
   void note_extent(std::uint64_t request, persist::UpdateItem item) {
@@ -382,6 +407,8 @@ class DurableSession {
   std::deque<Waiting> waiting_;
   std::array<Asked, kUpdatesMax> asked_{};  // by update
   std::size_t asked_in_flight_ = 0;
+  std::size_t gather_bytes_max_ = 0;  // of a message of updates; 0: there are none
+  std::uint64_t coalesced_ = 0;
   std::uint64_t bounce_number_ = 0;  // of the update that sent it last
   std::optional<Deadline> deadline_;
   std::optional<Silence> silence_;  // since the first look that found no progress

@@ -1,5 +1,5 @@
-// Updates of any shape, and READs: what one request takes is posted as it is, anything else goes in
-// pieces, in the order that was asked for.
+// Updates of any shape, and READs: what one request takes is posted as it is, small ones that wait
+// go together in a message, anything else goes in pieces, in the order that was asked for.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -63,7 +63,7 @@ std::uint64_t DurableSession::begin_single(std::span<const Ranges> epochs) {
   if (tail_word_ || epochs.size() != 1 || epochs[0].size() != 1) return 0;
   const persist::UpdateItem& item = epochs[0][0];
   if (item.data.length > std::min(range_bytes_max_, plan::kBatchBytesMax)) return 0;
-  if (requester_->begun() - requester_->resolved() >= options_.requests_in_flight) return 0;
+  if (window_full(persist::OrderedSize{}.with(item.data.length).fits(gather_bytes_max_))) return 0;
   if (overlaps_in_flight(item.at, item.data.length)) return 0;
   return begin_common(item);
 }
@@ -85,23 +85,6 @@ Result<std::uint64_t> DurableSession::update(std::span<const Ranges> epochs) {
 std::size_t DurableSession::request_bytes_max() const {
   const std::size_t room = connection_->message_bytes_max - persist::kRequestHeaderBytes;
   return std::max(std::min(options_.request_bytes_max, room), persist::kAtomicPayloadBytes);
-}
-
-Result<std::uint64_t> DurableSession::ordered_update(std::span<const Ranges> epochs) {
-  PERDURE_ASSERT(options_.ranges_again);
-  PERDURE_TRY_VOID(check(epochs));
-  const bool single = epochs.size() == 1 && epochs[0].size() == 1;
-  const auto bytes = persist::ordered_bytes(epochs);
-  if (single || !bytes || *bytes > request_bytes_max()) return update(epochs);
-  Extent changes{epochs[0][0].at, 0};
-  for (const Ranges epoch : epochs) {
-    for (const persist::UpdateItem& item : epoch) {
-      changes.begin = std::min(changes.begin, item.at);
-      changes.end = std::max(changes.end, item.at + item.data.length);
-    }
-  }
-  const std::vector<std::byte> payload = persist::encode_ordered(epochs);
-  return queue_request({persist::MessageKind::Ordered, payload, {}, changes});
 }
 
 Result<std::uint64_t> DurableSession::read(std::uint64_t at, const fabric::Segment& into) {
@@ -152,9 +135,7 @@ Result<std::uint64_t> DurableSession::request(persist::MessageKind kind,
 
 /// Posts it at once if nothing waits before it.
 Result<std::uint64_t> DurableSession::queue_request(const Question& question) {
-  const bool may_go = waiting_.empty() &&
-                      requester_->begun() - requester_->resolved() < options_.requests_in_flight;
-  if (may_go) {
+  if (waiting_.empty() && !window_full(false)) {
     const auto posted = post_request(begun_ + 1, question);
     if (posted.ok()) {
       if (++begun_ == resolved_ + 1) note_progress();
@@ -182,6 +163,9 @@ Result<std::uint64_t> DurableSession::queue(Waiting update) {
   update.number = ++begun_;
   last_request_[begun_ % kUpdatesMax] = kNotPosted;
   if (begun_ == resolved_ + 1) note_progress();
+  for (const persist::UpdateItem& item : update.items) {
+    update.size = update.size.with(item.data.length);
+  }
   waiting_.push_back(std::move(update));
   const std::uint64_t number = begun_;
   post_waiting();
@@ -192,17 +176,85 @@ Result<std::uint64_t> DurableSession::queue(Waiting update) {
 /// Posts as much as may go: in order, since updates resolve in order.
 void DurableSession::post_waiting() {
   while (up() && !waiting_.empty()) {
-    Waiting& next = waiting_.front();
-    const auto posted = post_piece(next);
+    const auto posted = post_next();
     if (!posted.ok() && posted.code() != ErrorCode::QueueFull) return mark_down(posted.error());
     if (!posted.ok() || !*posted) return;
-    if (next.item == next.items.size()) waiting_.pop_front();
   }
+}
+
+/// What waits first, alone or with what waits behind it; says whether it, or a piece of it, went.
+Result<bool> DurableSession::post_next() {
+  Waiting& next = waiting_.front();
+  const bool small = may_gather(next);
+  if (window_full(small)) return false;
+  if (small) {
+    const persist::UpdateItem& first = next.items.front();
+    const bool alone = waiting_.size() == 1 && next.items.size() == 1;
+    if (!alone || overlaps_in_flight(first.at, first.data.length)) return post_gathered(gather());
+  }
+  PERDURE_TRY(posted, post_piece(next));
+  if (posted && next.item == next.items.size()) waiting_.pop_front();
+  return posted;
+}
+
+/// Whether one message takes it, and nothing of it has gone.
+bool DurableSession::may_gather(const Waiting& update) const {
+  const bool whole = update.item == 0 && update.sent == 0;
+  return whole && !update.reads && !update.pair && !update.asks &&
+         update.size.fits(gather_bytes_max_);
+}
+
+/// Puts an update behind others, if the message has room for it. Its first epoch shares the last
+/// one of those before it, which saves a flush: between them there is no order but that of storing.
+bool DurableSession::adds(const Waiting& update, Gathered& to) const {
+  persist::OrderedSize together = to.size;
+  together += update.size;
+  if (!together.fits(gather_bytes_max_)) return false;
+  const std::size_t before = to.items.size();
+  if (before != 0) to.epoch_ends.pop_back();
+  to.items.insert(to.items.end(), update.items.begin(), update.items.end());
+  for (const std::size_t end : update.epoch_ends) to.epoch_ends.push_back(before + end);
+  to.size = together;
+  ++to.updates;
+  return true;
+}
+
+/// As many as a message takes. Requires may_gather of the first.
+DurableSession::Gathered DurableSession::gather() const {
+  Gathered gathered;
+  for (const Waiting& next : waiting_) {
+    if (!may_gather(next) || !adds(next, gathered)) break;
+  }
+  return gathered;
+}
+
+Result<bool> DurableSession::post_gathered(const Gathered& gathered) {
+  std::vector<Ranges> epochs;
+  Extent changes{kNotPosted, 0};
+  std::size_t first = 0;
+  for (const std::size_t end : gathered.epoch_ends) {
+    epochs.push_back(Ranges(gathered.items).subspan(first, end - first));
+    first = end;
+  }
+  for (const persist::UpdateItem& item : gathered.items) {
+    changes.begin = std::min(changes.begin, item.at);
+    changes.end = std::max(changes.end, item.at + item.data.length);
+  }
+  const std::vector<std::byte> payload = persist::encode_ordered(epochs);
+  const std::uint64_t number = waiting_.front().number;
+  PERDURE_TRY_VOID(post_request(number, {persist::MessageKind::Ordered, payload, {}, changes}));
+  asked_[number % kUpdatesMax].updates = true;
+  const std::uint64_t request = last_request_[number % kUpdatesMax];
+  for (std::size_t each = 0; each < gathered.updates; ++each) {
+    last_request_[(number + each) % kUpdatesMax] = request;
+    waiting_.pop_front();
+  }
+  if (gathered.updates > 1) coalesced_ += gathered.updates;
+  return true;
 }
 
 /// The next piece of an update, if nothing stands before it; says whether it went.
 Result<bool> DurableSession::post_piece(Waiting& update) {
-  if (requester_->begun() - requester_->resolved() >= options_.requests_in_flight) return false;
   if (update.asks) {
     Question question = update.asks->question;
     question.payload = update.asks->payload;
@@ -255,6 +307,7 @@ Result<void> DurableSession::post_request(std::uint64_t number, const Question& 
   PERDURE_TRY(request, requester_->begin_request(question.kind, question.payload, question.reply));
   asked.number = number;
   asked.request = request;
+  asked.updates = false;
   asked.reply = {};
   ++asked_in_flight_;
   extents_[request % kUpdatesMax] = {question.changes, {}};
@@ -263,13 +316,19 @@ Result<void> DurableSession::post_request(std::uint64_t number, const Question& 
 }
 
 /// Requests behind `before` have resolved: how, the requester knows until it begins others.
-void DurableSession::note_answers(std::uint64_t before) {
+/// Errors: updates were refused, and none from the first of them on has resolved.
+Result<void> DurableSession::note_answers(std::uint64_t before) {
   for (std::uint64_t number = before + 1; number <= resolved_; ++number) {
     Asked& asked = asked_[number % kUpdatesMax];
     if (asked.number != number) continue;
     asked.reply = requester_->reply(asked.request);
     --asked_in_flight_;
+    if (!asked.updates || !asked.reply.refused) continue;
+    resolved_ = number - 1;
+    return Error{*asked.reply.refused, fmt::format("{} refused an update: {}", peer_->name(),
+                                                   to_string(*asked.reply.refused))};
   }
+  return {};
 }
 
 /// What a request writes: one range or two; a READ none.

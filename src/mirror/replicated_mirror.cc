@@ -20,7 +20,6 @@ namespace {
 
 constexpr Nanoseconds kRestSlice = std::chrono::milliseconds(10);
 constexpr std::uint64_t kWordBytes = 8;
-constexpr std::size_t kGatheredBytesMax = persist::kOrderedBytesMax - persist::kOrderedHeadBytes;
 
 /// What the rpmem papers call it: whether the responder's processor takes part.
 const char* family_of(const Method& method) { return method.responder.empty() ? "ARRM" : "GPRRM"; }
@@ -181,24 +180,24 @@ Result<MirrorTicket> ReplicatedMirror::flush(const MirrorRange& range) {
   const MirrorEpoch epoch(&range, 1);
   PERDURE_TRY(staged, check({&epoch, 1}));
   if (staged == 0) return begin({&epoch, 1});
-  const std::size_t bytes = persist::kOrderedRangeBytes + range.length;
-  const std::size_t bytes_max = std::min<std::uint64_t>(kGatheredBytesMax, options_.staging_bytes);
-  if (gathered_bytes_ + bytes > bytes_max || gathered_.size() == persist::kOrderedRangesMax) {
+  const persist::OrderedSize with_it = gathered_size_.with(range.length);
+  const bool staged_too_much = with_it.data_bytes > options_.staging_bytes;
+  if (staged_too_much || !with_it.fits(persist::kOrderedBytesMax)) {
     PERDURE_TRY_VOID(begin_gathered());
   }
   gathered_.push_back(range);
-  gathered_bytes_ += bytes;
+  gathered_size_ = gathered_size_.with(range.length);
   return MirrorTicket{begun_ + 1};
 }
 
 Result<void> ReplicatedMirror::begin_gathered() {
   if (local_failure_) return *local_failure_;
   if (gathered_.empty()) return {};
-  PERDURE_TRY(room, make_room(gathered_bytes_ - gathered_.size() * persist::kOrderedRangeBytes));
+  PERDURE_TRY(room, make_room(gathered_size_.data_bytes));
   const MirrorEpoch epoch(gathered_);
   const auto posted = post({&epoch, 1}, room);
   gathered_.clear();
-  gathered_bytes_ = 0;
+  gathered_size_ = {};
   return posted.ok() ? Result<void>() : posted.error();
 }
 
@@ -333,7 +332,7 @@ void ReplicatedMirror::send(Replica& replica, std::span<const MirrorEpoch> epoch
   flight.direct = direct;
   const auto number = direct && connection.local() == nullptr
                           ? send_copied(connection)
-                          : connection.session().ordered_update(ranges_);
+                          : connection.session().update(ranges_);
   if (number.ok()) {
     flight.number = *number;
     replica.flights.push_back(std::move(flight));

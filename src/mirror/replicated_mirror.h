@@ -24,6 +24,7 @@
 #include "mirror/connection.h"
 #include "mirror/dirty_pages.h"
 #include "mirror/mirror_format.h"
+#include "persist/ordered.h"
 #include "persist/page_digests.h"
 #include "pmem/region.h"
 
@@ -209,7 +210,7 @@ class ReplicatedMirror {
   std::uint64_t begun_ = 0;
   std::uint64_t committed_ = 0;
   std::vector<MirrorRange> gathered_;  // for update begun_ + 1
-  std::size_t gathered_bytes_ = 0;     // that they take of a message
+  persist::OrderedSize gathered_size_;
   std::optional<Error> local_failure_;
   std::vector<persist::UpdateItem> items_;  // scratch
   std::vector<std::size_t> epoch_items_;    // of each epoch, how many

@@ -89,21 +89,13 @@ class OrderedHandler final : public RequestHandler {
 
 }  // namespace
 
-std::optional<std::size_t> ordered_bytes(std::span<const std::span<const UpdateItem>> epochs) {
-  std::size_t ranges = 0;
-  std::size_t bytes = kOrderedHeadBytes;
-  for (const auto& epoch : epochs) {
-    ranges += epoch.size();
-    for (const UpdateItem& item : epoch) bytes += kOrderedRangeBytes + item.data.length;
-  }
-  if (ranges > kOrderedRangesMax) return std::nullopt;
-  return bytes;
-}
-
 std::vector<std::byte> encode_ordered(std::span<const std::span<const UpdateItem>> epochs) {
-  const auto size = ordered_bytes(epochs);
-  PERDURE_ASSERT(size.has_value());
-  std::vector<std::byte> payload(*size);
+  OrderedSize size;
+  for (const auto& epoch : epochs) {
+    for (const UpdateItem& item : epoch) size = size.with(item.data.length);
+  }
+  PERDURE_ASSERT(size.ranges <= kOrderedRangesMax);
+  std::vector<std::byte> payload(size.bytes());
   std::uint32_t ranges = 0;
   for (std::uint32_t epoch = 0; epoch < epochs.size(); ++epoch) {
     for (const UpdateItem& item : epochs[epoch]) {

@@ -20,7 +20,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <vector>
 
@@ -33,9 +32,27 @@ inline constexpr std::size_t kOrderedBytesMax = 16 * 1024 - kRequestHeaderBytes;
 inline constexpr std::size_t kOrderedHeadBytes = 8;
 inline constexpr std::size_t kOrderedRangeBytes = 16;
 
-/// Bytes that the payload of such an update takes; nothing: it has too many ranges.
-std::optional<std::size_t> ordered_bytes(std::span<const std::span<const UpdateItem>> epochs);
-/// Requires that ordered_bytes gave a number, and that no epoch is empty.
+/// What one payload takes, for those who gather ranges for it.
+struct OrderedSize {
+  std::size_t ranges = 0;
+  std::uint64_t data_bytes = 0;
+
+  OrderedSize& operator+=(const OrderedSize& other) {
+    ranges += other.ranges;
+    data_bytes += other.data_bytes;
+    return *this;
+  }
+  /// With another range of so many bytes.
+  OrderedSize with(std::uint64_t length) const { return {ranges + 1, data_bytes + length}; }
+  std::uint64_t bytes() const {
+    return kOrderedHeadBytes + kOrderedRangeBytes * ranges + data_bytes;
+  }
+  bool fits(std::uint64_t bytes_max) const {
+    return ranges <= kOrderedRangesMax && bytes() <= bytes_max;
+  }
+};
+
+/// Requires no more than kOrderedRangesMax ranges, and that no epoch is empty.
 std::vector<std::byte> encode_ordered(std::span<const std::span<const UpdateItem>> epochs);
 
 /// Carries an update out. Nothing is stored unless all of it makes sense.

@@ -530,6 +530,7 @@ RegionStatus ReplicatedRegion::status() const {
     each.whole = replica.whole;
     each.resolved = replica.resolved;
     each.mixed = replica.mixed;
+    each.coalesced = session.coalesced();
     each.catching_up = replica.catching_up;
     each.missed_bytes = replica.missed ? replica.missed->bytes() : 0;
     if (session.up()) {

@@ -11,6 +11,7 @@
 #include "core/epoch.h"
 #include "core/random.h"
 #include "core/try.h"
+#include "persist/ordered.h"
 #include "region/replicated_region.h"
 
 namespace perdure::region {
@@ -80,6 +81,7 @@ client::DurableSessionOptions ReplicatedRegion::session_options() const {
   session.requests_in_flight = client::kUpdatesMax;
   session.probe_line = kProbeLineAt;
   session.ranges_again = true;
+  session.request_bytes_max = persist::kOrderedBytesMax;
   session.timeout = options_.peer_timeout;
   session.reconnect = options_.reconnect;
   session.clock = &clock_;

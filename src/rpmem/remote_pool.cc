@@ -22,7 +22,6 @@ namespace {
 constexpr std::size_t kPendingMax = 1024;  // ranges of a lane that may wait for its drain
 /// From here on a range is begun when it is flushed; shorter ones are gathered.
 constexpr std::uint64_t kGatheredEachMax = 8 * 1024;
-constexpr std::size_t kGatheredBytesMax = persist::kOrderedBytesMax - persist::kOrderedHeadBytes;
 constexpr Nanoseconds kFollowSlice = std::chrono::milliseconds(100);
 constexpr int kSleepSliceMs = 100;
 constexpr std::uint32_t kPollsPerLook = 64;  // at the clock
@@ -116,7 +115,7 @@ Result<RemotePool::Begun> RemotePool::begin(std::span<const Range> ranges) {
       if (number != 0) return Begun{links_, number};
     }
     const client::Ranges epoch(items_);
-    const auto number = session.ordered_update({&epoch, 1});
+    const auto number = session.update({&epoch, 1});
     if (number.ok()) return Begun{links_, *number};
     if (number.code() == ErrorCode::QueueFull) {
       PERDURE_TRY_VOID(await({links_, session.begun() - client::kUpdatesMax + 1}));
@@ -260,12 +259,10 @@ Result<void> RemotePool::flush_in(Lane& lane, const Range& range) {
   if (lane.pending.size() == kPendingMax) PERDURE_TRY_VOID(drain_lane(lane));
   if (range.length > client::kRangeBytesMax) return make_durable(range);
   const bool alone = range.length >= kGatheredEachMax;
-  const std::size_t bytes = persist::kOrderedRangeBytes + range.length;
-  const bool full = lane.gathered_bytes + bytes > kGatheredBytesMax ||
-                    lane.pending.size() - lane.begun == persist::kOrderedRangesMax;
+  const bool full = !lane.gathered.with(range.length).fits(persist::kOrderedBytesMax);
   if (alone || full) PERDURE_TRY_VOID(begin_gathered(lane));
   lane.pending.push_back(range);
-  lane.gathered_bytes += bytes;
+  lane.gathered = lane.gathered.with(range.length);
   if (alone) return begin_gathered(lane);
   return {};
 }
@@ -277,7 +274,7 @@ Result<void> RemotePool::begin_gathered(Lane& lane) {
   // What went by an earlier connection is begun again when the lane is drained.
   if (lane.begun == 0 || lane.last.link == begun.link) lane.last = begun;
   lane.begun = lane.pending.size();
-  lane.gathered_bytes = 0;
+  lane.gathered = {};
   return {};
 }
 

@@ -102,7 +102,7 @@ class RemotePool {
   struct Lane {
     std::vector<Range> pending;  // flushed since it was last drained
     std::size_t begun = 0;       // of them; those behind are gathered
-    std::size_t gathered_bytes = 0;
+    persist::OrderedSize gathered;
     Begun last;
   };
 

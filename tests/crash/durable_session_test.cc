@@ -173,7 +173,8 @@ struct Met {
   int persists = 0;  // connections of which one method writes by PWRITE
   int atomics = 0;   // that resolved
   int exchanges = 0;
-  int refused = 0;  // requests
+  int refused = 0;    // requests
+  int coalesced = 0;  // updates that went in a message with others
 };
 
 /// A pool of one responder, a program that writes to it at random, and the judge.
@@ -250,6 +251,7 @@ class Writer {
       if (testing::Test::HasFatalFailure()) return;
     }
     const bool in_flight = !begun_.empty();
+    met_.coalesced += static_cast<int>(session_->coalesced());
     world_.cancel_cut();
     if (server_->machine().powered()) server_->lose_power();
     met_.cuts += in_flight ? 1 : 0;
@@ -682,9 +684,10 @@ TEST(DurableSession, KeepsItsPromisesWhereverThePowerFails) {
     const Met& each = met[kind];
     std::printf(
         "%-24s updates %d, of several epochs %d, reads %d, waited %d, back %d, power cuts %d, "
-        "replaying %d, by pwrite %d, atomics %d, exchanges %d, refused %d\n",
+        "replaying %d, by pwrite %d, atomics %d, exchanges %d, refused %d, coalesced %d\n",
         all[kind].name, each.updates, each.epochs, each.reads, each.waited, each.back, each.cuts,
-        each.replays, each.persists, each.atomics, each.exchanges, each.refused);
+        each.replays, each.persists, each.atomics, each.exchanges, each.refused, each.coalesced);
+    EXPECT_GT(each.coalesced, 0) << all[kind].name;
     EXPECT_GT(each.exchanges, 0) << all[kind].name;
     EXPECT_GT(each.refused, 0) << all[kind].name;
     EXPECT_GT(each.atomics, 0) << all[kind].name;

@@ -71,6 +71,7 @@ struct Seen {
   int whole = 0;         // replicas called so, of several
   int not_whole = 0;     // and not
   int quorums_lost = 0;  // while it was written
+  int coalesced = 0;     // updates of a replica that went together with others
   int broken_promises = 0;
   int broken_wholes = 0;  // of them, those about replicas that are called whole
 
@@ -85,9 +86,9 @@ struct Seen {
 void Seen::print() const {
   std::printf(
       "updates %d, committed %d, power cuts %d, deaths %d, closed %d, whole %d, not %d, quorums "
-      "lost %d, broken promises %d (about whole replicas %d)\n",
-      updates, committed, cuts, deaths, closed, whole, not_whole, quorums_lost, broken_promises,
-      broken_wholes);
+      "lost %d, coalesced %d, broken promises %d (about whole replicas %d)\n",
+      updates, committed, cuts, deaths, closed, whole, not_whole, quorums_lost, coalesced,
+      broken_promises, broken_wholes);
   constexpr std::array<const char*, kTroubles> kRows = {
       "pools of unequal sizes", "a smaller pool in one's place", "a damaged state word",
       "another profile", "a full disk"};
@@ -250,6 +251,7 @@ class Lives {
     const RegionStatus status = region_->status();
     for (std::size_t index = 0; index < reported_.size(); ++index) {
       reported_[index] = status.replicas[index].resolved;
+      seen_.coalesced += static_cast<int>(status.replicas[index].coalesced);
     }
   }
 

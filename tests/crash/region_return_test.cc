@@ -108,7 +108,8 @@ class Returns {
       }
       returning_[index] = each.catching_up;
       // The pool that is there now has nothing, until it is said again that it has.
-      if (replaced_[index] && each.up && !each.catching_up) replaced_[index] = false;
+      const bool noticed = each.pool_uuid == pmem::to_string(servers_[index]->pool_uuid());
+      if (replaced_[index] && noticed && each.up && !each.catching_up) replaced_[index] = false;
       reported_[index] = replaced_[index] ? 0 : each.resolved;
     }
   }
@@ -262,6 +263,8 @@ class Returns {
       ASSERT_TRUE(server->start_again().ok());
     }
     judge();
+    const auto lost = std::count(replaced_.begin(), replaced_.end(), true);
+    if (servers_.size() - static_cast<std::size_t>(lost) < quorum_) return;  // it is refused
     open(false);
     if (testing::Test::HasFatalFailure()) return;
     const RegionStatus status = region_->status();
