@@ -199,6 +199,32 @@ TEST(Server, ClosedFormsOfOneThread) {
   EXPECT_EQ(with(Ordering::Eadr, PersistPoint::Array).persisted_ps, 0U);
 }
 
+TEST(Server, LoadsInFlightOverlapAndWhatIsWrittenAfterThemWaits) {
+  const auto persisted = [](std::uint64_t loads, std::vector<Operation> work) {
+    Processor processor = cores(1);
+    processor.loads = loads;
+    ServerOptions options;
+    options.warm_transactions = 1;
+    const Played run = play(processor, {{{{Load, at(3, 0)}}, std::move(work)}}, options);
+    EXPECT_TRUE(run.result.ok()) << run.result.error().message;
+    EXPECT_EQ(run.result->loads, 3U);
+    return run.result->persisted_ps;
+  };
+  const std::vector<Operation> work{
+      {Load, at(0, 1)}, {Load, at(1, 1)}, {Load, at(2, 1)}, {Persist, at(3, 0)}};
+  // A line from memory takes 32 + 36 cycles and the way through the caches.
+  const Time load = persisted(1, work) - persisted(3, work);
+  EXPECT_GT(load, 2 * 68'000U);
+  EXPECT_LT(load, 2 * 80'000U);
+  EXPECT_GT(persisted(2, work), persisted(3, work));
+  EXPECT_LT(persisted(2, work), persisted(1, work));
+  EXPECT_EQ(persisted(64, work), persisted(3, work));
+  // The last one to come is the first of the three, which the persist waits for all the same.
+  const std::vector<Operation> same_bank{
+      {Load, at(0, 2)}, {Load, at(3, 0)}, {Load, at(3, 0)}, {Persist, at(3, 0)}};
+  EXPECT_GT(persisted(3, same_bank), (68 + 32 + 236) * 1000U);
+}
+
 /// Thread 0 persists p, passes a barrier and stores x. Thread 1 reads x and persists q.
 Played chain(std::uint32_t threads_per_core, BufferMutant mutant) {
   const std::uint64_t p = at(0, 1);
@@ -342,7 +368,9 @@ bool breaks_the_law(ServerOptions options) {
     Random random(seed);
     options.persist_point = static_cast<PersistPoint>(random.below(3));
     options.remote = {1, 256, 300'000, 4096, 64, seed};
-    const Played run = play(tiny(), random_program(random), options);
+    Processor processor = tiny();
+    processor.loads = 1 + seed % 4;
+    const Played run = play(processor, random_program(random), options);
     if (run.result.ok()) {
       EXPECT_EQ(run.result->law_checked, run.result->persists + run.result->remote_lines);
       continue;
@@ -465,6 +493,7 @@ TEST(ProcessorFile, IsReadAndRefusedWithItsKey) {
   refused("cores = {", "kores = {", "cores");  // missing, and unknown
   refused("value = 4, unit = \"cores\"", "value = 0, unit = \"cores\"", "cores");
   refused("value = 4, unit = \"cores\"", "value = 4, unit = \"ns\"", "cores");
+  refused("value = 1, unit = \"loads\"", "value = 0, unit = \"loads\"", "loads");
   refused("value = 4, unit = \"cores\"", "value = 2.5, unit = \"cores\"", "whole");
   refused("value = 32768", "value = 30000", "power of two");
   refused("[persist]", "[persist]\nspare = 1", "spare");

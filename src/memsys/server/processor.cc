@@ -18,9 +18,10 @@ class Reader {
  public:
   Reader(ParameterFile& file, std::string_view table) : file_(file), table_(table) {}
 
-  std::uint64_t count(std::string_view key, std::string_view unit, double min, double max) {
+  std::uint64_t count(std::string_view key, std::string_view unit, double min, double max,
+                      ParameterFile::Need need = Required) {
     double value = min;
-    file_.quantity(table_, key, Required, unit, min, max, value);
+    file_.quantity(table_, key, need, unit, min, max, value);
     if (value != std::floor(value)) file_.problem(table_, key, "must be a whole number");
     return static_cast<std::uint64_t>(value);
   }
@@ -56,6 +57,7 @@ Result<Processor> processor_of(ParameterFile& file) {
   p.threads_per_core =
       static_cast<std::uint32_t>(cores.count("threads", "threads", 1, kThreadsPerCoreMax));
   p.instruction_ps = cores.time("instruction", 0.001);
+  p.loads = cores.count("loads", "loads", 1, 64, Optional);
   p.store_buffer = cores.count("store_buffer", "stores", 1, 1024);
 
   Reader caches(file, "caches");

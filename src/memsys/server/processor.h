@@ -30,6 +30,7 @@ struct Processor {
   std::uint32_t cores = 0;
   std::uint32_t threads_per_core = 0;
   Time instruction_ps = 0;         // one that needs no memory
+  std::uint64_t loads = 1;         // of a thread in flight; with more, it waits for one
   std::uint64_t store_buffer = 0;  // stores of a thread that wait for their lines
   CacheGeometry l1;                // of a core, data
   CacheGeometry l2;                // of all, inclusive

@@ -18,23 +18,36 @@ namespace perdure::memsys {
 using workload::Operation;
 using workload::OperationKind;
 
-enum class Part : std::uint8_t { Front, Back, Remote };
+enum class Part : std::uint8_t { Front, Loads, Back, Remote };
 
 struct Event {
   Time at = 0;
   std::uint64_t order = 0;  // of what happens at the same time, what was asked for first
   std::uint32_t thread = 0;
   Part part = Part::Front;
+  std::uint64_t load = 0;  // Part::Loads: which one, counted for the thread
   bool operator>(const Event& other) const {
     return at != other.at ? at > other.at : order > other.order;
   }
 };
 
-enum class Wait : std::uint8_t { None, Memory, Stores, Persist, Lock };
+enum class Wait : std::uint8_t { None, Memory, Loads, Stores, Persist, Lock };
 enum class Stage : std::uint8_t { Start, TakeLock, Run, Ended };
 
 /// So many lines of strands are kept before those of persisted strands are looked for.
 inline constexpr std::size_t kOwnLinesMax = 1024;
+
+/// In flight, or behind one that is.
+struct PendingLoad {
+  std::uint64_t line = 0;
+  bool filled = false;  // memory has delivered the line
+  bool has = false;
+};
+
+struct PendingStore {
+  Operation operation;
+  std::uint64_t loads = 0;  // of the thread that come before it
+};
 
 struct HardwareThread {
   std::vector<Operation> operations;
@@ -43,13 +56,17 @@ struct HardwareThread {
   Stage stage = Stage::Start;
   Wait wait = Wait::None;
   Time wait_since = 0;
-  bool front_filled = false;  // memory has delivered what it waits for
+  bool front_filled = false;       // memory has delivered what it waits for
+  std::deque<PendingLoad> loads;   // from the oldest one that it does not have
+  std::uint64_t loads_before = 0;  // `loads`
+  std::uint64_t loads_in_flight = 0;
   // The back.
-  Ring<Operation> stores;
+  Ring<PendingStore> stores;
   bool storing = false;
   bool back_filled = false;
   bool reserved = false;  // of the persist buffer, for the store at the head
   bool wants_room = false;
+  bool wants_loads = false;  // those before the store at the head
   std::uint64_t epoch_persists = 0;
   std::unordered_map<std::uint64_t, std::uint64_t> law_index;  // of its entries, by number
   /// With strands: which of its own wrote a line first, of those that may not be persisted.
@@ -73,6 +90,7 @@ struct LockState {
 struct Waiter {
   std::uint32_t thread = 0;
   Part part = Part::Front;
+  std::uint64_t load = 0;  // Part::Loads: which one
 };
 
 /// One run; see run_server.
@@ -88,6 +106,9 @@ class ServerRun {
   void start(std::uint32_t number, Time now);
   bool take_lock(std::uint32_t number, Time now);
   bool instruction(std::uint32_t number, Time now);
+  void begin_load(std::uint32_t number, std::uint64_t line, Time now);
+  void load(std::uint32_t number, std::uint64_t which, Time now);
+  void end_load(std::uint32_t number, std::uint64_t which, Time now);
   bool ordered_here(OperationKind kind) const;
   bool begin_strand(std::uint32_t number, Time now);
   void note_own_strand(std::uint32_t number, std::uint64_t line, bool writes);
@@ -107,6 +128,7 @@ class ServerRun {
   // Remote channels.
   void remote(std::uint32_t number, Time now);
   // Caches and memory.
+  bool& filled(const Waiter& waiter);
   std::optional<Time> perform(Waiter waiter, std::uint64_t line, CacheAccess access, Time now);
   void memory_step(Time now);
   void on_fetched(std::uint64_t line, Time now);
@@ -114,8 +136,8 @@ class ServerRun {
   void warm_up();
   void warm_access(std::uint32_t thread, std::uint64_t line, CacheAccess access);
 
-  void schedule(Time at, std::uint32_t thread, Part part) {
-    events_.push({at, order_++, thread, part});
+  void schedule(Time at, std::uint32_t thread, Part part, std::uint64_t load = 0) {
+    events_.push({at, order_++, thread, part, load});
   }
   void snapshot(Time now);
   bool ended() const;

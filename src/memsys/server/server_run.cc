@@ -58,6 +58,7 @@ Result<ServerResult> ServerRun::run() {
     const Event next = events_.top();
     events_.pop();
     if (next.part == Part::Front) front(next.thread, now);
+    if (next.part == Part::Loads) end_load(next.thread, next.load, now);
     if (next.part == Part::Back) back(next.thread, now);
     if (next.part == Part::Remote) remote(next.thread, now);
   }
@@ -66,9 +67,10 @@ Result<ServerResult> ServerRun::run() {
 }
 
 bool ServerRun::ended() const {
-  return std::all_of(
-      threads_.begin(), threads_.begin() + processor_.threads(),
-      [](const HardwareThread& t) { return t.stage == Stage::Ended && t.stores.empty(); });
+  return std::all_of(threads_.begin(), threads_.begin() + processor_.threads(),
+                     [](const HardwareThread& t) {
+                       return t.stage == Stage::Ended && t.stores.empty() && t.loads.empty();
+                     });
 }
 
 // --- the network -------------------------------------------------------------------------------
@@ -106,6 +108,16 @@ void ServerRun::remote(std::uint32_t number, Time now) {
 
 // --- caches and memory -------------------------------------------------------------------------
 
+/// Whether memory has delivered what the waiter waits for.
+bool& ServerRun::filled(const Waiter& waiter) {
+  HardwareThread& thread = threads_[waiter.thread];
+  switch (waiter.part) {
+    case Part::Loads: return thread.loads[waiter.load - thread.loads_before].filled;
+    case Part::Back: return thread.back_filled;
+    default: return thread.front_filled;
+  }
+}
+
 /// When the line is there; nothing: it comes from memory, and the waiter is called.
 std::optional<Time> ServerRun::perform(Waiter waiter, std::uint64_t line, CacheAccess access,
                                        Time now) {
@@ -114,8 +126,6 @@ std::optional<Time> ServerRun::perform(Waiter waiter, std::uint64_t line, CacheA
     coming->second.push_back(waiter);
     return std::nullopt;
   }
-  HardwareThread& thread = threads_[waiter.thread];
-  bool& filled = waiter.part == Part::Front ? thread.front_filled : thread.back_filled;
   const Reply reply = caches_.access(waiter.thread, line, access);
   if (reply.source == Source::Memory) {
     ++result_.from_memory;
@@ -127,7 +137,7 @@ std::optional<Time> ServerRun::perform(Waiter waiter, std::uint64_t line, CacheA
   if (reply.writer) buffers_.note_writer(waiter.thread, *reply.writer);
   note_own_strand(waiter.thread, line, access != CacheAccess::Load);
   // It was brought for this waiter: only the way from the L2 is left.
-  const bool brought = std::exchange(filled, false) && reply.source == Source::L2;
+  const bool brought = std::exchange(filled(waiter), false) && reply.source == Source::L2;
   if (brought) return now + processor_.crossbar_ps;
   if (reply.source == Source::L1) ++result_.from_l1;
   if (reply.source == Source::L2) ++result_.from_l2;
@@ -169,12 +179,11 @@ void ServerRun::on_fetched(std::uint64_t line, Time now) {
   const std::vector<Waiter> waiters = std::move(fetches_[line]);
   fetches_.erase(line);
   for (const Waiter& waiter : waiters) {
-    HardwareThread& thread = threads_[waiter.thread];
-    (waiter.part == Part::Front ? thread.front_filled : thread.back_filled) = true;
-    if (waiter.part == Part::Front) {
-      front(waiter.thread, now);
-    } else {
-      back(waiter.thread, now);
+    filled(waiter) = true;
+    switch (waiter.part) {
+      case Part::Loads: load(waiter.thread, waiter.load, now); break;
+      case Part::Back: back(waiter.thread, now); break;
+      default: front(waiter.thread, now);
     }
   }
 }

@@ -1,8 +1,8 @@
 // The hardware threads of a server: see server_machine.h.
 //
-// A thread has two halves. The front takes instructions in program order and waits for each load.
-// The back empties the store buffer in order (TSO): stores, persists, barriers, the release of the
-// lock.
+// A thread has two halves. The front takes instructions in program order and waits while as many
+// loads are in flight as may be. The back empties the store buffer in order (TSO), each entry after
+// the loads that were before it: stores, persists, barriers, the release of the lock.
 #include "core/assert.h"
 #include "memsys/server/server_machine.h"
 
@@ -16,7 +16,8 @@ void ServerRun::front(std::uint32_t number, Time now) {
   const Time waited = now - thread.wait_since;
   switch (thread.wait) {
     case Wait::None: break;
-    case Wait::Memory: waits.memory += waited; break;
+    case Wait::Memory:
+    case Wait::Loads: waits.memory += waited; break;
     case Wait::Stores: waits.stores += waited; break;
     case Wait::Persist: waits.persist += waited; break;
     case Wait::Lock: waits.lock += waited; break;
@@ -92,17 +93,10 @@ bool ServerRun::instruction(std::uint32_t number, Time now) {
     return false;
   }
   if (operation.kind == OperationKind::Load) {
-    const auto has =
-        perform({number, Part::Front}, line_of(operation.value), CacheAccess::Load, now);
-    if (!has) {
-      wait(number, Wait::Memory, now);
-      return false;
-    }
     ++thread.next;
     ++result_.instructions;
     ++result_.loads;
-    result_.waits.memory += *has - now;
-    schedule(*has, number, Part::Front);
+    begin_load(number, line_of(operation.value), now);
     return false;
   }
   if (operation.kind == OperationKind::Strand) return begin_strand(number, now);
@@ -116,7 +110,7 @@ bool ServerRun::instruction(std::uint32_t number, Time now) {
     return false;
   }
   if (operation.kind == OperationKind::Unlock) operation.value = thread.lock->address;
-  thread.stores.push(operation);
+  thread.stores.push({operation, thread.loads_before + thread.loads.size()});
   ++thread.next;
   if (!thread.storing) {
     thread.storing = true;
@@ -126,6 +120,37 @@ bool ServerRun::instruction(std::uint32_t number, Time now) {
   ++result_.instructions;
   schedule(now + processor_.instruction_ps, number, Part::Front);
   return false;
+}
+
+void ServerRun::begin_load(std::uint32_t number, std::uint64_t line, Time now) {
+  HardwareThread& thread = threads_[number];
+  const std::uint64_t which = thread.loads_before + thread.loads.size();
+  thread.loads.push_back({line, false, false});
+  if (++thread.loads_in_flight < processor_.loads) {
+    schedule(now + processor_.instruction_ps, number, Part::Front);
+  } else {
+    wait(number, Wait::Loads, now);
+  }
+  load(number, which, now);
+}
+
+void ServerRun::load(std::uint32_t number, std::uint64_t which, Time now) {
+  HardwareThread& thread = threads_[number];
+  const std::uint64_t line = thread.loads[which - thread.loads_before].line;
+  const auto has = perform({number, Part::Loads, which}, line, CacheAccess::Load, now);
+  if (has) schedule(*has, number, Part::Loads, which);
+}
+
+void ServerRun::end_load(std::uint32_t number, std::uint64_t which, Time now) {
+  HardwareThread& thread = threads_[number];
+  thread.loads[which - thread.loads_before].has = true;
+  --thread.loads_in_flight;
+  while (!thread.loads.empty() && thread.loads.front().has) {
+    thread.loads.pop_front();
+    ++thread.loads_before;
+  }
+  if (thread.wants_loads) back(number, now);
+  if (thread.wait == Wait::Loads) front(number, now);
 }
 
 /// Whether the thread itself waits, instead of what is behind it.
@@ -215,8 +240,10 @@ void ServerRun::back(std::uint32_t number, Time now) {
   HardwareThread& thread = threads_[number];
   thread.wants_room = false;
   while (!thread.stores.empty()) {
-    const Operation operation = thread.stores.front();
-    const auto at = store(number, operation, now);
+    const PendingStore& oldest = thread.stores.front();
+    thread.wants_loads = thread.loads_before < oldest.loads;
+    if (thread.wants_loads) return;
+    const auto at = store(number, oldest.operation, now);
     if (!at) return;  // it waits
     thread.stores.pop();
     if (*at > now) {
