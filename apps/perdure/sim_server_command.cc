@@ -89,6 +89,7 @@ ordered_json json_of(const std::vector<ServerRow>& rows, const ServerSetup& setu
                         {"persist_point", memsys::to_string(options.persist_point)},
                         {"durable_commits", options.durable_commits},
                         {"remote_channels", options.remote_channels},
+                        {"remote_trace", options.remote_trace},
                         {"seed", options.seed},
                         {"runs", std::move(runs)}};
   const ServerGain gain = gain_of(rows);
@@ -237,6 +238,9 @@ void add_run_options(Command command, ServerCommandOptions& options) {
                   "Between the epochs of a channel")
       .range(Limit{1}, Limit{1'000'000'000})
       .capture_default();
+  command.add_flag("--remote-trace", options.remote_trace,
+                   "A channel brings the epochs of the same workload, run elsewhere on data of its "
+                   "own, instead of lines at random places");
 }
 
 }  // namespace

@@ -39,6 +39,7 @@ Result<Figure> simulate_figure_9_or_10(int number, const FigureOptions& options,
   chart.bar_names = {"broi over epoch"};
   for (const bool hybrid : {false, true}) {
     server.remote_channels = hybrid ? 2 : 0;
+    server.remote_trace = hybrid;
     auto& runs = shared.servers[hybrid ? 1 : 0];
     if (!runs) {
       PERDURE_TRY(made, simulate_servers(setup, server));
@@ -68,8 +69,8 @@ Result<Figure> simulate_figure_9_or_10(int number, const FigureOptions& options,
       "the "
       "paper states neither for its micro-benchmarks. Sigma hardly matters.";
   figure.remarks = {
-      "Hybrid is two channels of an epoch of 512 bytes each microsecond; the paper does not say "
-      "what it fed in."};
+      "Hybrid is two channels that replay the same workload, an epoch each microsecond; the paper "
+      "does not say how fast it fed them in."};
   return figure;
 }
 

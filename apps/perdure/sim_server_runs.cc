@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <optional>
 
 namespace perdure::app {
 
@@ -36,9 +37,13 @@ Result<void> check_sizes(const ServerSetup& setup, const ServerRunOptions& optio
                                workload::to_string(kind), bytes / kMiB,
                                workload::kPartitionBytesMin, options.partitions)};
     }
-    const std::uint64_t needed = bytes + options.partitions * memsys::kCacheLineBytes +
-                                 setup.processor.threads() * workload::Transactions::kLogBytes +
-                                 kRemoteBytes;
+    const auto with_logs = [&](std::uint64_t logs) {
+      return bytes + options.partitions * memsys::kCacheLineBytes +
+             logs * workload::Transactions::kLogBytes;
+    };
+    const std::uint64_t needed =
+        with_logs(setup.processor.threads()) +
+        (options.remote_trace ? with_logs(options.remote_channels) : kRemoteBytes);
     if (needed > setup.device.geometry.bytes()) {
       return Error{ErrorCode::InvalidArgument,
                    fmt::format("{} needs {} MiB of memory and {} has {}: use a smaller "
@@ -59,6 +64,12 @@ Result<ServerResult> simulate(const ServerSetup& setup, const ServerRunOptions& 
   program_options.seed = options.seed;
   program_options.durable_commits = options.durable_commits;
   workload::Transactions program(structure.clone(), program_options);
+  // Another seed, or a channel would do what a thread does.
+  workload::TransactionsOptions remote_options = program_options;
+  remote_options.threads = static_cast<std::uint32_t>(options.remote_channels);
+  remote_options.seed = ~options.seed;
+  std::optional<workload::Transactions> remote;
+  if (options.remote_trace) remote.emplace(structure.clone(), remote_options);
   memsys::ServerOptions run;
   run.ordering = order;
   run.persist_point = options.persist_point;
@@ -69,7 +80,8 @@ Result<ServerResult> simulate(const ServerSetup& setup, const ServerRunOptions& 
                 options.remote_interval_ns * 1000,
                 program.bytes() / memsys::kCacheLineBytes,
                 kRemoteBytes / memsys::kCacheLineBytes,
-                options.seed};
+                options.seed,
+                remote ? &*remote : nullptr};
   return memsys::run_server(setup.device, setup.processor, program, run);
 }
 

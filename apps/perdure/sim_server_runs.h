@@ -36,6 +36,7 @@ struct ServerRunOptions {
   std::uint64_t remote_channels = 0;
   std::uint64_t remote_epoch_bytes = 512;
   std::uint64_t remote_interval_ns = 1000;
+  bool remote_trace = false;  // of the same workload, on data of their own
 };
 
 struct ServerSetup {

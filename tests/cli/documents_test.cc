@@ -175,7 +175,7 @@ TEST(Documents, OfPlanAndSimulatorAreWhatTheirSchemasSay) {
   const Outcome server = expect_document(
       {"sim", "server", "--device", kTree + "/configs/hardware/nvm-a.toml", "--processor",
        kTree + "/configs/hardware/four-cores.toml", "--footprint-mib", "4", "--partitions", "16",
-       "--transactions", "50", "--warm-up", "0", "--remote-channels", "1"},
+       "--transactions", "50", "--warm-up", "0", "--remote-channels", "1", "--remote-trace"},
       "server-simulation.schema.json");
   EXPECT_EQ(server.status, 0) << server.err;
 }

@@ -225,6 +225,32 @@ TEST(Server, LoadsInFlightOverlapAndWhatIsWrittenAfterThemWaits) {
   EXPECT_GT(persisted(3, same_bank), (68 + 32 + 236) * 1000U);
 }
 
+TEST(Server, AChannelBringsTheEpochsOfAProgramThatRunsElsewhere) {
+  Script trace({{{{Persist, at(0, 1)},
+                  {Persist, at(0, 1) + 8},
+                  {Load, at(5, 0)},
+                  {Persist, at(1, 1)},
+                  {Barrier, 0},
+                  {Barrier, 0},
+                  {Persist, at(2, 1)},
+                  {Commit, 0}},
+                 {{Persist, at(3, 1)}, {Barrier, 0}}}});
+  ServerOptions options;
+  options.remote.channels = 1;
+  options.remote.first_line = 64;
+  options.remote.trace = &trace;
+  const Played run = play(cores(1), {{{{Compute, 10'000}}}}, options);
+  ASSERT_TRUE(run.result.ok()) << run.result.error().message;
+  EXPECT_EQ(run.result->remote_lines, 4U) << "a line that an epoch writes twice comes once";
+  EXPECT_EQ(run.result->law_checked, 4U);
+  const std::vector<PersistId> sent = run.sent();
+  ASSERT_EQ(sent.size(), 4U);
+  EXPECT_LT(std::max(run.when(Kind::Persisted, sent[0]), run.when(Kind::Persisted, sent[1])),
+            1'000'000U);
+  EXPECT_GE(run.when(Kind::Sent, sent[2]), 1'000'000U) << "the next epoch, an interval later";
+  EXPECT_LT(run.when(Kind::Sent, sent[3]), 1'100'000U) << "of two transactions";
+}
+
 /// Thread 0 persists p, passes a barrier and stores x. Thread 1 reads x and persists q.
 Played chain(std::uint32_t threads_per_core, BufferMutant mutant) {
   const std::uint64_t p = at(0, 1);
@@ -367,7 +393,8 @@ bool breaks_the_law(ServerOptions options) {
   for (std::uint64_t seed = 1; seed <= 60; ++seed) {
     Random random(seed);
     options.persist_point = static_cast<PersistPoint>(random.below(3));
-    options.remote = {1, 256, 300'000, 4096, 64, seed};
+    Script trace(random_program(random));
+    options.remote = {1, 256, 300'000, 4096, 64, seed, seed % 2 == 0 ? &trace : nullptr};
     Processor processor = tiny();
     processor.loads = 1 + seed % 4;
     const Played run = play(processor, random_program(random), options);

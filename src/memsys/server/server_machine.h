@@ -75,10 +75,12 @@ struct HardwareThread {
 
 struct RemoteChannel {
   Random random;
-  std::uint64_t line = 0;
-  std::uint64_t left = 0;  // lines of the epoch
-  bool open = false;       // an epoch
+  std::vector<std::uint64_t> lines;  // of the epoch
+  std::size_t sent = 0;              // of these
+  bool open = false;                 // an epoch
   Time began = 0;
+  std::vector<Operation> operations;  // of the transaction that is replayed
+  std::size_t next = 0;
 };
 
 struct LockState {
@@ -127,6 +129,8 @@ class ServerRun {
   bool wants_room(std::uint32_t number);
   // Remote channels.
   void remote(std::uint32_t number, Time now);
+  bool next_epoch(RemoteChannel& channel, std::uint32_t which);
+  bool replayed_epoch(RemoteChannel& channel, std::uint32_t which);
   // Caches and memory.
   bool& filled(const Waiter& waiter);
   std::optional<Time> perform(Waiter waiter, std::uint64_t line, CacheAccess access, Time now);

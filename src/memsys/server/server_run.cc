@@ -15,6 +15,9 @@ namespace {
 /// So many steps in a row without a commit are a deadlock: refreshes alone would go on for ever.
 constexpr std::uint64_t kStepsWithoutProgressMax = 1'000'000;
 constexpr std::size_t kVictimsMax = 1024;
+/// An epoch that is replayed takes so many transactions at most; if none persists anything, the
+/// channel has ended.
+constexpr std::uint32_t kEpochTransactionsMax = 10'000;
 
 }  // namespace
 
@@ -34,7 +37,7 @@ ServerRun::ServerRun(const Device& device, const Processor& processor, workload:
   PERDURE_ASSERT(device.geometry.line_bytes == kCacheLineBytes);
   buffers_.set_log(options.log);
   for (std::uint32_t i = 0; i < options.remote.channels; ++i) {
-    channels_.push_back({Random(options.remote.seed + i), 0, 0, false, 0});
+    channels_.push_back({Random(options.remote.seed + i), {}, 0, false, 0, {}, 0});
   }
 }
 
@@ -81,22 +84,20 @@ void ServerRun::remote(std::uint32_t number, Time now) {
   threads_[number].wants_room = false;
   if (!channel.open) {
     if (stopping_ || (options_.transactions == 0 && ended())) return;
+    if (!next_epoch(channel, number - processor_.threads())) return;
     channel.open = true;
     channel.began = now;
-    channel.left = options.epoch_bytes / kCacheLineBytes;
-    const std::uint64_t places = options.lines / channel.left;
-    channel.line = options.first_line + channel.random.below(places) * channel.left;
   }
-  for (; channel.left > 0; --channel.left, ++channel.line) {
+  for (; channel.sent < channel.lines.size(); ++channel.sent) {
     if (wants_room(number)) return;
+    const std::uint64_t line = channel.lines[channel.sent];
     buffers_.reserve(number);
-    law_.on_access(number, channel.line, true);
+    law_.on_access(number, line, true);
     const Time ready = now + processor_.crossbar_ps + processor_.schedule_ps;
-    const auto added =
-        buffers_.add_write(number, {channel.line, memory_.bank_of(channel.line), ready, now});
+    const auto added = buffers_.add_write(number, {line, memory_.bank_of(line), ready, now});
     memory_.look(ready);
     if (added.coalesced) continue;
-    threads_[number].law_index[added.id.number] = law_.on_write(number, channel.line);
+    threads_[number].law_index[added.id.number] = law_.on_write(number, line);
     ++result_.remote_lines;
   }
   if (wants_room(number)) return;
@@ -104,6 +105,39 @@ void ServerRun::remote(std::uint32_t number, Time now) {
   law_.on_barrier(number);
   channel.open = false;
   schedule(std::max(now + 1, channel.began + options.interval_ps), number, Part::Remote);
+}
+
+/// False: there are no more.
+bool ServerRun::next_epoch(RemoteChannel& channel, std::uint32_t which) {
+  const RemoteOptions& options = options_.remote;
+  channel.lines.clear();
+  channel.sent = 0;
+  if (options.trace != nullptr) return replayed_epoch(channel, which);
+  const std::uint64_t lines = options.epoch_bytes / kCacheLineBytes;
+  const std::uint64_t first =
+      options.first_line + channel.random.below(options.lines / lines) * lines;
+  for (std::uint64_t i = 0; i < lines; ++i) channel.lines.push_back(first + i);
+  return true;
+}
+
+/// The lines up to the next barrier that has some before it.
+bool ServerRun::replayed_epoch(RemoteChannel& channel, std::uint32_t which) {
+  for (std::uint32_t i = 0; i < kEpochTransactionsMax; ++i) {
+    for (; channel.next < channel.operations.size(); ++channel.next) {
+      const Operation& each = channel.operations[channel.next];
+      const bool orders = each.kind == OperationKind::Barrier || each.kind == OperationKind::Fence;
+      if (orders && !channel.lines.empty()) return true;
+      if (each.kind != OperationKind::Persist) continue;
+      const std::uint64_t line = options_.remote.first_line + line_of(each.value);
+      const auto found = std::find(channel.lines.begin(), channel.lines.end(), line);
+      if (found == channel.lines.end()) channel.lines.push_back(line);
+    }
+    if (!options_.remote.trace->start(which)) break;
+    channel.operations.clear();
+    channel.next = 0;
+    options_.remote.trace->run(which, channel.operations);
+  }
+  return !channel.lines.empty();
 }
 
 // --- caches and memory -------------------------------------------------------------------------

@@ -23,8 +23,8 @@
 
 namespace perdure::memsys {
 
-/// Writes that arrive over the network, beside the threads: epochs of consecutive lines at random
-/// places, through the RNIC's persist buffer.
+/// Writes that arrive over the network, beside the threads, through the RNIC's persist buffer:
+/// epochs of consecutive lines at random places, or those of a program that runs elsewhere.
 struct RemoteOptions {
   std::uint32_t channels = 0;
   std::uint64_t epoch_bytes = 512;
@@ -32,6 +32,9 @@ struct RemoteOptions {
   std::uint64_t first_line = 0;  // where they go
   std::uint64_t lines = 0;
   std::uint64_t seed = 1;
+  /// Or what its threads persist, one for each channel, `first_line` further on; the lines that an
+  /// epoch writes twice arrive once.
+  workload::Program* trace = nullptr;
 };
 
 struct ServerOptions {
