@@ -173,20 +173,22 @@ std::optional<Result<std::size_t>> Executor::run(const RpcCall& call, Transactio
   if (handler == options_.handlers.end()) {
     return Outcome(Error{ErrorCode::Unsupported, "no handler"});
   }
-  std::string why = "an unknown exception";
+  const auto failed = [&](std::string_view why) {
+    log_message(Severity::Warning,
+                fmt::format("the handler of operator {} failed at call {} of client '{}': {}",
+                            call.operation, call.sequence, call.client, why));
+    return std::nullopt;
+  };
   try {
     Outcome outcome = handler->second(call, transaction, reply);
     if (!outcome.ok() || *outcome <= reply.size()) return outcome;
     return Outcome(
         Error{ErrorCode::InvalidArgument, "the handler's reply is larger than its room"});
-  } catch (const std::exception& failed) {
-    why = failed.what();
-  } catch (...) {  // not ours to know
+  } catch (const std::exception& thrown) {
+    return failed(thrown.what());
+  } catch (...) {
+    return failed(kUnknownException);
   }
-  log_message(Severity::Warning,
-              fmt::format("the handler of operator {} failed at call {} of client '{}': {}",
-                          call.operation, call.sequence, call.client, why));
-  return std::nullopt;
 }
 
 void Executor::note_failed_attempt(std::size_t place, const FoundEntry& found) {

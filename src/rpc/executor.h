@@ -23,12 +23,15 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace perdure::rpc {
 
 /// Calls that share a transaction.
 inline constexpr std::size_t kCallsPerTransaction = 64;
+/// What is said of an exception that is none of the standard library's.
+inline constexpr std::string_view kUnknownException = "an unknown exception";
 
 struct ExecutorOptions {
   std::map<std::uint32_t, RpcHandler> handlers;

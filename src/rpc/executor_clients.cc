@@ -224,18 +224,20 @@ Result<std::size_t> Executor::answer(const RpcQueryHandler& handler, std::uint32
                                      std::span<std::byte> room) {
   const std::uint64_t pool_data = pool_->window(0).at - shape().window_at(0);
   const View seen(*pool_, pool_data + shape().data_at());
-  std::string why = "an unknown exception";
+  const auto failed = [&](std::string_view why) {
+    log_message(Severity::Warning,
+                fmt::format("the query of operator {} failed: {}", operation, why));
+    return Error{ErrorCode::SystemError, std::string(why)};
+  };
   try {
     auto outcome = handler(payload, seen, room);
     if (!outcome.ok() || *outcome <= room.size()) return outcome;
     return Error{ErrorCode::InvalidArgument, "the reply is larger than its room"};
-  } catch (const std::exception& failed) {
-    why = failed.what();
-  } catch (...) {  // not ours to know
+  } catch (const std::exception& thrown) {
+    return failed(thrown.what());
+  } catch (...) {
+    return failed(kUnknownException);
   }
-  log_message(Severity::Warning,
-              fmt::format("the query of operator {} failed: {}", operation, why));
-  return Error{ErrorCode::SystemError, why};
 }
 
 Result<std::size_t> Executor::reply_piece(std::size_t place, std::uint64_t client,
