@@ -79,6 +79,15 @@ class MissedRanges {
     return std::nullopt;
   }
 
+  /// The first bytes of it, at most so many, that are in `range`.
+  std::optional<Extent> first_inside(const Extent& range, std::uint64_t bytes_max) const {
+    auto piece = pieces_.upper_bound(range.begin);
+    if (piece != pieces_.begin() && std::prev(piece)->second > range.begin) --piece;
+    if (piece == pieces_.end() || piece->first >= range.end) return std::nullopt;
+    const std::uint64_t begin = std::max(piece->first, range.begin);
+    return Extent{begin, std::min({piece->second, range.end, begin + bytes_max})};
+  }
+
   /// These bytes, which are in one piece of it, are taken out: that may make one piece more.
   void take(const Extent& extent) {
     const auto piece = std::prev(pieces_.upper_bound(extent.begin));

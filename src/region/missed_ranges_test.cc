@@ -69,6 +69,35 @@ TEST(MissedRanges, AreWhatWasAddedLessWhatWasTakenOut) {
   }
 }
 
+TEST(MissedRanges, WhatIsInsideOfARangeIsFoundPieceByPiece) {
+  Random random(2);
+  for (int round = 0; round < 200; ++round) {
+    MissedRanges missed;
+    for (int count = 0; count < 10; ++count) {
+      const std::uint64_t begin = random.below(kBytes);
+      missed.add({begin, std::min(kBytes, begin + 1 + random.below(30))});
+    }
+    const std::uint64_t begin = random.below(kBytes);
+    const Extent range{begin, begin + 1 + random.below(kBytes - begin)};
+    std::uint64_t expected = 0;
+    for (std::uint64_t at = range.begin; at < range.end; ++at) {
+      expected += missed.touches({at, at + 1}) ? 1 : 0;
+    }
+    std::uint64_t found = 0;
+    while (const auto piece = missed.first_inside(range, 7)) {
+      ASSERT_LT(piece->begin, piece->end);
+      ASSERT_TRUE(piece->begin >= range.begin && piece->end <= range.end);
+      ASSERT_LE(piece->end - piece->begin, 7u);
+      for (std::uint64_t at = piece->begin; at < piece->end; ++at) {
+        ASSERT_TRUE(missed.touches({at, at + 1}));
+      }
+      found += piece->end - piece->begin;
+      missed.take(*piece);
+    }
+    ASSERT_EQ(found, expected);
+  }
+}
+
 // Expect: pieces are joined, and what is between them counts as missed.
 TEST(MissedRanges, OfTooManyPiecesNoneIsForgotten) {
   MissedRanges missed;

@@ -68,14 +68,16 @@ class ReplicatedRegion {
     std::vector<Extent> ranges;
     std::vector<std::size_t> epoch_ends;  // in ranges
   };
-  /// Bytes that are on their way from one replica to another that lacks them.
+  /// Bytes that are on their way to a replica that lacks them: from another one, or from staging.
   struct Copy {
-    std::size_t source = 0;
+    std::size_t source = 0;  // of staging the target itself
     std::size_t target = 0;
     Extent piece;
-    std::uint64_t number = 0;  // of the session that has it now
-    bool writing = false;      // else it is READ
-    bool overtaken = false;    // an update of these bytes has been sent to the target meanwhile
+    std::uint64_t staged = 0;    // the update whose bytes they are; 0: they are READ
+    std::byte* bytes = nullptr;  // where they are staged
+    std::uint64_t number = 0;    // of the session that has it now
+    bool writing = false;        // else it is READ
+    bool overtaken = false;      // an update of these bytes has been sent to the target meanwhile
   };
   struct Replica {
     Replica(std::unique_ptr<client::Peer> peer,
@@ -156,6 +158,7 @@ class ReplicatedRegion {
     return kept_[number - kept_.front().number];
   }
   std::uint64_t needed_from() const;
+  bool is_held(const KeptUpdate& update) const;
   bool forget_for_one();
   void note_missed(Replica& replica, const KeptUpdate& update);
   void note_sent(std::size_t index, const KeptUpdate& update);
@@ -172,9 +175,11 @@ class ReplicatedRegion {
   Result<void> say_returned(Replica& replica);
   bool has_all_for(const Replica& source, const Replica& target) const;
   std::optional<Copy> next_copy(std::size_t target) const;
+  std::optional<Copy> next_staged(std::size_t target) const;
   bool returns(const Replica& replica) const;
   void copy_on();
   void begin_copy();
+  void write_copy();
   void put_back_copy();
   Result<void> watch(int all, Replica& replica);
   void rest(Nanoseconds since, Nanoseconds slice);

@@ -26,7 +26,30 @@ std::uint64_t ReplicatedRegion::needed_from() const {
     const bool waits = replica.session.up() || (comes_back(replica) && !replica.missed);
     if (waits) from = std::min(from, replica.landed + 1);
   }
+  if (copy_ && copy_->staged != 0) from = std::min(from, copy_->staged);
+  if (options_.reconnect == std::chrono::milliseconds(0)) return from;
+  for (const KeptUpdate& update : kept_) {
+    if (update.number >= from) break;
+    if (!is_held(update)) return update.number;
+  }
   return from;
+}
+
+/// Whether a replica has all of it, or what was written over it. Of what none has, because each
+/// went while it was in flight there, staging has the only copy.
+bool ReplicatedRegion::is_held(const KeptUpdate& update) const {
+  for (std::size_t index = 0; index < replicas_.size(); ++index) {
+    const Replica& replica = replicas_[index];
+    if (!replica.joined || replica.landed < update.number) continue;
+    if (!replica.missed) return true;
+    const bool lacks =
+        std::any_of(update.ranges.begin(), update.ranges.end(), [&](const Extent& range) {
+          const bool comes = copy_ && copy_->target == index && copy_->piece.overlaps(range);
+          return comes || replica.missed->touches(range);
+        });
+    if (!lacks) return true;
+  }
+  return false;
 }
 
 /// Staging is full of what waits for a replica that is down: from now on it is remembered for that
@@ -290,11 +313,33 @@ std::optional<ReplicatedRegion::Copy> ReplicatedRegion::next_copy(std::size_t ta
   return found;
 }
 
+/// The same where no replica that is up has it: bytes of the newest update that wrote there.
+std::optional<ReplicatedRegion::Copy> ReplicatedRegion::next_staged(std::size_t target) const {
+  const MissedRanges& missed = *replicas_[target].missed;
+  for (auto update = kept_.rbegin(); update != kept_.rend(); ++update) {
+    std::uint64_t offset = 0;
+    for (const Extent& range : update->ranges) offset += range.end - range.begin;
+    for (auto range = update->ranges.rbegin(); range != update->ranges.rend(); ++range) {
+      offset -= range->end - range->begin;
+      const auto piece = missed.first_inside(*range, kLandingBytes);
+      if (!piece) continue;
+      std::byte* const bytes = update->staged + offset + (piece->begin - range->begin);
+      return Copy{.source = target,
+                  .target = target,
+                  .piece = *piece,
+                  .staged = update->number,
+                  .bytes = bytes};
+    }
+  }
+  return std::nullopt;
+}
+
 /// Whether it is on its way to have everything again.
 bool ReplicatedRegion::returns(const Replica& replica) const {
   if (!replica.session.up() || !replica.catching_up) return false;
   if (!replica.missed || replica.missed->empty()) return true;
-  return next_copy(static_cast<std::size_t>(&replica - replicas_.data())).has_value();
+  const auto index = static_cast<std::size_t>(&replica - replicas_.data());
+  return next_copy(index) || next_staged(index);
 }
 
 /// One piece at a time: READ from one replica, written to the other. Never waits.
@@ -310,16 +355,25 @@ void ReplicatedRegion::copy_on() {
     copy_.reset();
     return;
   }
+  write_copy();
+}
+
+/// What was READ, or is staged, to the replica that lacks it.
+void ReplicatedRegion::write_copy() {
+  Replica& target = replicas_[copy_->target];
   const Extent& piece = copy_->piece;
+  const bool staged = copy_->staged != 0;
   const persist::UpdateItem item{kDataAt + piece.begin,
-                                 {copying_.get(), piece.end - piece.begin, target.copying.get()}};
+                                 {staged ? copy_->bytes : copying_.get(), piece.end - piece.begin,
+                                  (staged ? target.staging : target.copying).get()}};
   const client::Ranges ranges(&item, 1);
   const auto number = target.session.update({&ranges, 1});
   if (number.ok()) {
     copy_->writing = true;
     copy_->number = *number;
-  } else if (number.code() != ErrorCode::QueueFull) {
-    if (target.session.up()) target.session.mark_down(number.error());
+  } else if (number.code() != ErrorCode::QueueFull || staged) {
+    const bool again = number.code() == ErrorCode::QueueFull;
+    if (target.session.up() && !again) target.session.mark_down(number.error());
     put_back_copy();
   }
 }
@@ -331,7 +385,14 @@ void ReplicatedRegion::begin_copy() {
       continue;
     }
     auto copy = next_copy(index);
-    if (!copy || replicas_[copy->source].landed < target.missed_until) continue;
+    if (!copy) copy = next_staged(index);
+    if (!copy) continue;
+    if (copy->staged != 0) {
+      target.missed->take(copy->piece);
+      copy_ = copy;
+      return write_copy();
+    }
+    if (replicas_[copy->source].landed < target.missed_until) continue;
     Replica& source = replicas_[copy->source];
     const Extent& piece = copy->piece;
     const auto number = source.session.read(

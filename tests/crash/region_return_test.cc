@@ -508,6 +508,43 @@ TEST(RegionReturn, TwoThatLackDifferentBytesBringEachOtherBack) {
   }
 }
 
+// Each lacks what the other has, and the last that was there went with an update in flight, which
+// so is on none. Expect: it is still staged, and both get it from there.
+TEST(RegionReturn, WhatIsOnNoneIsStillStaged) {
+  constexpr std::uint64_t kFirst = 14 * 1024;
+  constexpr std::uint64_t kAll = kFirst + kLandingBytes + 2 * 1024;
+  Pair pair(1);
+  ASSERT_NE(pair.region, nullptr);
+  pair.servers[0]->kill();
+  pair.fill(kFirst, kAll - kFirst, std::byte{1});
+  ASSERT_TRUE(pair.servers[0]->start_again().ok());
+  ASSERT_TRUE(pair.poll_until([&] { return pair.status(0).catching_up; }));
+  pair.servers[1]->kill();
+  pair.fill(0, kFirst, std::byte{2});
+  ASSERT_GT(pair.status(0).missed_bytes, 0u);
+  ASSERT_GT(pair.status(1).missed_bytes, 0u);
+  ASSERT_TRUE(pair.region->poll().ok());
+  pair.fill(1024, 1024, std::byte{3});
+  pair.servers[0]->kill();
+  EXPECT_EQ(pair.region->poll().code(), ErrorCode::QuorumLost);
+  for (const auto& server : pair.servers) ASSERT_TRUE(server->start_again().ok());
+  EXPECT_TRUE(pair.poll_until([&] {
+    return pair.status(0).up && pair.status(1).up && !pair.status(0).catching_up &&
+           !pair.status(1).catching_up;
+  })) << pair.status(0).missed_bytes
+      << " and " << pair.status(1).missed_bytes << " bytes are missed";
+  EXPECT_TRUE(pair.region->flush(Level::Committed, std::chrono::seconds(10)).ok());
+  for (std::size_t index = 0; index < 2; ++index) {
+    std::vector<std::byte> bytes(kAll);
+    ASSERT_TRUE(pair.region->read(0, bytes, index).ok());
+    for (std::uint64_t at = 0; at < kAll; ++at) {
+      const bool last = at >= 1024 && at < 2048;
+      const std::byte expected = last ? std::byte{3} : at < kFirst ? std::byte{2} : std::byte{1};
+      ASSERT_EQ(bytes[at], expected) << index << " at " << at;
+    }
+  }
+}
+
 /// Goes silent once a session is open.
 class FallsSilent final : public test::RelayedPeer {
  public:
