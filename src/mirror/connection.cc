@@ -75,9 +75,8 @@ Result<std::unique_ptr<Connection>> Connection::connect(std::shared_ptr<client::
   return connection;
 }
 
-Result<std::optional<MirrorHeader>> Connection::look(std::shared_ptr<client::Peer> peer,
-                                                     const MirrorOptions& options,
-                                                     const Clock& clock) {
+Result<ReplicaStart> Connection::look(std::shared_ptr<client::Peer> peer,
+                                      const MirrorOptions& options, const Clock& clock) {
   PERDURE_TRY(bytes, client::RemoteBytes::open_for_writer(*peer, options.pool, options.peer_timeout,
                                                           clock));
   const client::DurableSession session(std::make_unique<SharedPeer>(std::move(peer)),
@@ -86,8 +85,7 @@ Result<std::optional<MirrorHeader>> Connection::look(std::shared_ptr<client::Pee
   std::vector<std::byte> beginning(std::min<std::uint64_t>(kDataAt, bytes->size()));
   PERDURE_TRY_VOID(bytes->read(0, beginning));
   beginning.resize(kDataAt);
-  PERDURE_TRY(start, decode_start(beginning));
-  return start.header;
+  return decode_start(beginning);
 }
 
 Result<void> Connection::open(const control::SessionRequest& request, const Buffers& buffers) {

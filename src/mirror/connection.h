@@ -12,7 +12,6 @@
 
 #include <array>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -45,8 +44,8 @@ class Connection {
   /// What the pool says of its mirror, if anything, by a session that fences nobody.
   /// Errors: Unsupported: no connection to it has a method for what is asked for; those of reading
   /// and of what the pool holds.
-  static Result<std::optional<MirrorHeader>> look(std::shared_ptr<client::Peer> peer,
-                                                  const MirrorOptions& options, const Clock& clock);
+  static Result<ReplicaStart> look(std::shared_ptr<client::Peer> peer, const MirrorOptions& options,
+                                   const Clock& clock);
   ~Connection();
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;

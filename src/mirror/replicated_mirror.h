@@ -137,15 +137,18 @@ class ReplicatedMirror {
     Backoff backoff;
   };
 
+  /// By replica: what its pool says; nothing: it was not read.
+  using Starts = std::vector<std::optional<ReplicaStart>>;
+
   ReplicatedMirror(pmem::Region& local, const MirrorOptions& options, const Clock& clock);
   Result<void> validate(std::size_t peers) const;
   Result<void> ask_pools();
   Result<void> look_before_fencing();
   Result<void> connect_all();
+  Result<bool> find_header(const Starts& starts, std::size_t unread);
   Result<void> find_mirror();
-  bool never_opened() const;
   Result<void> create();
-  Result<void> check_members(const MirrorHeader& header);
+  Result<void> check_members(const Starts& starts);
   Result<void> restore();
   Result<void> come_in_sync();
   Result<void> check_local_counts();

@@ -124,26 +124,30 @@ Result<void> ReplicatedMirror::ask_pools() {
   return {};
 }
 
-/// Whoever can not succeed fences nobody: where another writer is, fewer than the quorum have a
-/// method for what is asked for, or answer.
+/// Whoever can not succeed fences nobody: where another writer is, what each pool says is read
+/// before.
 Result<void> ReplicatedMirror::look_before_fencing() {
   if (!writer_seen_) return {};
-  quorum_ = options_.quorum == 0 ? replicas_.size() : options_.quorum;
-  std::size_t there = 0;
-  for (Replica& replica : replicas_) {
+  Starts starts(replicas_.size());
+  std::size_t unread = 0;
+  for (std::size_t index = 0; index < replicas_.size(); ++index) {
+    Replica& replica = replicas_[index];
     if (replica.down_reason) continue;
     const auto found = Connection::look(replica.peer, options_, clock_);
-    if (found.ok() && *found) quorum_ = (*found)->quorum;
-    if (!found.ok() && is_no_mirror(found.code())) return of_pool(replica, found.error());
-    if (found.ok() || !(is_silence(found.code()) || found.code() == ErrorCode::Unsupported)) {
-      ++there;  // as far as can be seen
+    if (found.ok()) {
+      starts[index] = *found;
+      continue;
+    }
+    if (is_no_mirror(found.code())) return of_pool(replica, found.error());
+    if (!is_silence(found.code()) && found.code() != ErrorCode::Unsupported) {
+      ++unread;  // it is there, as far as can be seen
       continue;
     }
     replica.down_reason = found.error();
     replica.backoff.failed(clock_.now());
   }
-  if (there < quorum_) return too_few(fmt::format("opening {}", name()));
-  return {};
+  const auto there = find_header(starts, unread);
+  return there.ok() ? Result<void>() : there.error();
 }
 
 /// In the order of UUIDs, so that two who open at once meet at the first. From then on no earlier
@@ -173,33 +177,55 @@ Result<void> ReplicatedMirror::connect_all() {
   return {};
 }
 
-Result<void> ReplicatedMirror::find_mirror() {
-  for (const Replica& replica : replicas_) {
-    if (replica.connection && replica.connection->start().header) {
-      header_ = replica.connection->start().header;
-    }
+/// Whether there is a mirror, by what the pools say that were read, and that it is this one and can
+/// be opened; `unread`: others that may be there.
+Result<bool> ReplicatedMirror::find_header(const Starts& starts, std::size_t unread) {
+  std::size_t read = 0;
+  std::size_t legible = 0;
+  bool opened = false;
+  header_.reset();
+  for (const auto& start : starts) {
+    if (!start) continue;
+    ++read;
+    if (start->header) header_ = start->header;
+    legible += start->header && start->state ? 1 : 0;
+    opened = opened || start->state != ReplicaState{};
   }
-  if (!header_ || never_opened()) return create();
+  quorum_ = options_.quorum == 0 ? replicas_.size() : options_.quorum;
+  const bool never_opened = read == replicas_.size() && !opened;
+  if (!header_ || never_opened) {
+    if (read + unread == replicas_.size()) return false;
+    return too_few(
+        fmt::format("{} was not found, and to create one all its peers are needed", name()));
+  }
   if (options_.start == MirrorStart::New) {
     return Error{ErrorCode::AlreadyExists,
                  fmt::format("{} is there already: open it with what is here (local), or with what "
                              "is there (replicas)",
                              name())};
   }
-  PERDURE_TRY_VOID(check_members(*header_));
-  std::vector<std::optional<ReplicaState>> heard;
-  for (const Replica& replica : replicas_) {
-    const bool heard_of = replica.connection && replica.connection->start().header;
-    heard.push_back(heard_of ? replica.connection->start().state : std::nullopt);
-  }
-  const auto legible = static_cast<std::size_t>(
-      std::count_if(heard.begin(), heard.end(), [](const auto& each) { return each.has_value(); }));
-  if (legible < needed(replicas_.size(), quorum_) && !options_.without_missing) {
+  PERDURE_TRY_VOID(check_members(starts));
+  if (read + unread < quorum_) return too_few(fmt::format("opening {}", name()));
+  const std::size_t enough = needed(replicas_.size(), quorum_);
+  if (legible + unread < enough && !options_.without_missing) {
     return too_few(
         fmt::format("opening {}: {} of its replicas are needed to be sure which is the "
                     "newest, and {} are there",
-                    name(), needed(replicas_.size(), quorum_), legible));
+                    name(), enough, legible + unread));
   }
+  return true;
+}
+
+Result<void> ReplicatedMirror::find_mirror() {
+  Starts starts(replicas_.size());
+  std::vector<std::optional<ReplicaState>> heard(replicas_.size());
+  for (std::size_t index = 0; index < replicas_.size(); ++index) {
+    if (!replicas_[index].connection) continue;
+    starts[index] = replicas_[index].connection->start();
+    if (starts[index]->header) heard[index] = starts[index]->state;
+  }
+  PERDURE_TRY(there, find_header(starts, 0));
+  if (!there) return create();
   const Sources sources = find_sources(heard);
   found_ = sources.newest;
   if (found_.epoch >= epoch_.value) {
@@ -224,23 +250,9 @@ Result<void> ReplicatedMirror::find_mirror() {
   return {};
 }
 
-/// Whether somebody began to create it and never came to an end: nothing was ever there.
-bool ReplicatedMirror::never_opened() const {
-  return std::all_of(replicas_.begin(), replicas_.end(), [](const Replica& each) {
-    return each.connection && each.connection->start().state == ReplicaState{};
-  });
-}
-
-/// In pools that hold nothing. All must be there.
+/// In pools that hold nothing, or what somebody began to create and never came to an end with. All
+/// are there.
 Result<void> ReplicatedMirror::create() {
-  quorum_ = options_.quorum == 0 ? replicas_.size() : options_.quorum;
-  const auto there = static_cast<std::size_t>(
-      std::count_if(replicas_.begin(), replicas_.end(),
-                    [](const Replica& replica) { return replica.connection != nullptr; }));
-  if (there < replicas_.size()) {
-    return too_few(
-        fmt::format("{} was not found, and to create one all its peers are needed", name()));
-  }
   if (options_.start == MirrorStart::Replicas) {
     return Error{
         ErrorCode::NotFound,
@@ -267,15 +279,16 @@ Result<void> ReplicatedMirror::create() {
 }
 
 /// All that answer must be of one mirror, and this. What it is does not depend on who answers.
-Result<void> ReplicatedMirror::check_members(const MirrorHeader& header) {
+Result<void> ReplicatedMirror::check_members(const Starts& starts) {
+  const MirrorHeader& header = *header_;
   quorum_ = header.quorum;
-  for (const Replica& replica : replicas_) {
-    if (!replica.connection || !replica.connection->start().header) continue;
-    if (header == *replica.connection->start().header) continue;
+  for (std::size_t index = 0; index < replicas_.size(); ++index) {
+    const auto& start = starts[index];
+    if (!start || !start->header || *start->header == header) continue;
     return Error{ErrorCode::InvalidArgument,
                  fmt::format("pool '{}' on {} holds another mirror than on the other peers; name "
                              "the peers of one mirror",
-                             options_.pool, replica.peer->name())};
+                             options_.pool, replicas_[index].peer->name())};
   }
   if (header.replicas != replicas_.size() ||
       (options_.quorum != 0 && options_.quorum != header.quorum)) {

@@ -81,20 +81,18 @@ Result<Opened> open_region(Cluster& cluster, Peers peers, const Asked& asked) {
 }
 
 struct Mirrored {
-  std::unique_ptr<pmem::CrashableRegion> memory =
-      *pmem::CrashableRegion::open({16 * 1024, PersistenceDomain::Dmp});
+  std::unique_ptr<pmem::CrashableRegion> memory;
   std::unique_ptr<mirror::ReplicatedMirror> mirror;
 };
 
-Result<Opened> open_mirror(Cluster& cluster, Peers peers, const Asked& asked) {
-  MirrorOptions options;
+Result<Opened> open_mirror(Cluster& cluster, Peers peers, MirrorOptions options,
+                           std::size_t bytes = 16 * 1024) {
   options.pool = kPool;
-  options.quorum = 2;
-  options.primary = asked.primary;
   options.measure_costs = false;
   options.take_over = true;
   options.spin = std::chrono::microseconds(0);
   const auto it = std::make_shared<Mirrored>();
+  it->memory = *pmem::CrashableRegion::open({bytes, PersistenceDomain::Dmp});
   it->memory->bytes().back() = std::byte{1};  // it would seem to be lost
   auto mirror = mirror::ReplicatedMirror::open(
       *it->memory, {std::make_move_iterator(peers.begin()), std::make_move_iterator(peers.end())},
@@ -111,6 +109,13 @@ Result<Opened> open_mirror(Cluster& cluster, Peers peers, const Asked& asked) {
     return ticket.ok() ? mirrored->mirror->wait(*ticket, kPatience) : Result<void>(ticket.error());
   };
   return opened;
+}
+
+Result<Opened> open_mirror_of_two(Cluster& cluster, Peers peers, const Asked& asked) {
+  MirrorOptions options;
+  options.quorum = 2;
+  options.primary = asked.primary;
+  return open_mirror(cluster, std::move(peers), options);
 }
 
 struct Kind {
@@ -209,7 +214,7 @@ TEST_P(Fencing, WhoForcesAVerbGetsIt) {
 
 INSTANTIATE_TEST_SUITE_P(Any, Fencing,
                          testing::Values(Kind{"log", open_log}, Kind{"region", open_region},
-                                         Kind{"mirror", open_mirror}),
+                                         Kind{"mirror", open_mirror_of_two}),
                          [](const auto& each) { return std::string(each.param.name); });
 
 // A writer for less is there, and somebody wants more.
@@ -238,6 +243,60 @@ TEST_P(FencingByLevel, ANewOneThatOneOfItsReplicasCanNotHoldFencesNobody) {
 INSTANTIATE_TEST_SUITE_P(Any, FencingByLevel,
                          testing::Values(Kind{"log", open_log}, Kind{"region", open_region}),
                          [](const auto& each) { return std::string(each.param.name); });
+
+/// Nobody answers there.
+class SilentPeer final : public test::RelayedPeer {
+ public:
+  using RelayedPeer::RelayedPeer;
+  Result<control::PoolDescription> describe(const std::string& /*pool*/, Deadline) override {
+    return Error{ErrorCode::Disconnected, "nobody answers"};
+  }
+};
+
+class FencingOfMirrors : public Fencing {
+ protected:
+  void SetUp() override {
+    options_.quorum = 1;
+    auto live = open_mirror(cluster_, peers_of(cluster_), options_);
+    ASSERT_TRUE(live.ok()) << live.error().message;
+    live_ = std::move(*live);
+    write(live_);
+    before_ = fences(cluster_);
+  }
+  void expect_undisturbed() {
+    EXPECT_EQ(fences(cluster_), before_);
+    write(live_);
+  }
+
+  Cluster cluster_;
+  MirrorOptions options_;
+  Opened live_;
+  std::vector<std::uint32_t> before_;
+};
+
+// Each alone is a quorum, so that all three are needed to know which is the newest.
+TEST_F(FencingOfMirrors, WhoHearsOfTooFewToKnowTheNewestFencesNobody) {
+  Peers peers = peers_of(cluster_);
+  peers[1] = std::make_unique<SilentPeer>(std::move(peers[1]));
+  const auto refused = open_mirror(cluster_, std::move(peers), options_);
+  EXPECT_EQ(refused.code(), ErrorCode::QuorumLost);
+  expect_undisturbed();
+}
+
+TEST_F(FencingOfMirrors, WhoWantsAnotherOneThanIsThereFencesNobody) {
+  MirrorOptions asked = options_;
+  asked.start = MirrorStart::New;
+  EXPECT_EQ(open_mirror(cluster_, peers_of(cluster_), asked).code(), ErrorCode::AlreadyExists);
+  asked = options_;
+  asked.quorum = 2;
+  EXPECT_EQ(open_mirror(cluster_, peers_of(cluster_), asked).code(), ErrorCode::InvalidArgument);
+  EXPECT_EQ(open_mirror(cluster_, peers_of(cluster_), options_, 8 * 1024).code(),
+            ErrorCode::InvalidArgument);
+  Peers fewer = peers_of(cluster_);
+  fewer.pop_back();
+  EXPECT_EQ(open_mirror(cluster_, std::move(fewer), options_).code(), ErrorCode::InvalidArgument);
+  expect_undisturbed();
+}
 
 }  // namespace
 }  // namespace perdure
