@@ -290,8 +290,8 @@ Check check_rpmem_memlock(const InspectedHost& inspected, const RpmemUser& user)
   return check;
 }
 
-/// Non-allocating writes at each root port, and reads that push the writes before them: on both
-/// rests what persist-apm declares.
+/// Non-allocating writes at each root port: on them rests what persist-apm declares. That a read
+/// pushes the writes before it is so on any PCIe bus, relaxed or not.
 Check check_rpmem_persist_apm(const InspectedHost& inspected, const RpmemUser& user) {
   Check check{"rpmem-persist-apm"};
   const auto config = config_of(inspected.tree, user, &check);
@@ -318,16 +318,6 @@ Check check_rpmem_persist_apm(const InspectedHost& inspected, const RpmemUser& u
         "take persist-apm away, or switch allocating writes off at that port; it is on again "
         "at every boot",
         ddio.commands);
-  }
-  const Check order = host::check_write_order(inspected);
-  for (const std::string& each : order.evidence) {
-    check.evidence.push_back(each);
-    if (each.find("Relaxed Ordering in Device Control is 1") == std::string::npos) continue;
-    check.find(Verdict::Advice,
-               "the RNIC may relax the order of what it sends: a READ pushes the writes before it "
-               "only if it is not told to do so for the pool",
-               "leave the RNIC's relaxed ordering to what programs ask for (mlx5: per_mkey)",
-               order.commands);
   }
   check.find(Verdict::Ok, "persist-apm is set, and writes bypass the caches");
   return check;

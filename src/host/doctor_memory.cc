@@ -187,10 +187,18 @@ Check check_persistence_domain(const InspectedHost& inspected) {
   for (const std::string& region : devices_of(inspected, kNvdimmBus, "region")) {
     const Reading word = check.keep(
         inspected.tree.read(fmt::format("{}/{}/persistence_domain", kNvdimmBus, region)));
+    const Reading type = inspected.tree.read(fmt::format("{}/{}/devtype", kNvdimmBus, region));
+    if (type.text == "nd_volatile") {
+      check.keep(type);
+      check.find(Verdict::Advice,
+                 region + " is volatile memory, whatever it says of its persistence domain",
+                 "make no pool there: a power failure empties it", {"ndctl list -R -r " + region});
+      continue;
+    }
     words.push_back(word.text);
     find_domain(region, word, check);
   }
-  if (words.empty()) {
+  if (check.evidence.empty()) {
     check.find_nothing("no NVDIMM region", nothing_at(kNvdimmBus));
   } else if (std::adjacent_find(words.begin(), words.end(), std::not_equal_to<>()) != words.end()) {
     check.find(Verdict::Advice, "the regions differ, and Perdure takes the weakest for all",

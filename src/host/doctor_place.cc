@@ -70,6 +70,14 @@ void find_dax(const InspectedHost& inspected, Check& check) {
 void find_write_cache(const InspectedHost& inspected, const pmem::Drive& drive, Check& check) {
   const std::string& name = drive.name;
   check.evidence.push_back(drive.reason);
+  if (!drive.swallowed_by.empty()) {
+    const std::string& by = drive.swallowed_by;
+    check.find(
+        Verdict::Problem,
+        by + " says \"write through\": the kernel sends no flush to what is volatile below it",
+        "let it say \"write back\"",
+        {fmt::format("echo 'write back' > /sys/block/{}/queue/write_cache", by)});
+  }
   if (drive.kind == DriveKind::Memory) {
     return check.find(Verdict::Problem,
                       name +
@@ -103,11 +111,18 @@ void find_write_cache(const InspectedHost& inspected, const pmem::Drive& drive, 
 }
 
 void find_mount(const InspectedHost& inspected, const pmem::MountAbove& mount, Check& check) {
+  if (mount.flushes == pmem::Flushes::NotSynced) {
+    return check.find(Verdict::Problem,
+                      fmt::format("{} is mounted with {}: fdatasync leaves data in memory",
+                                  mount.what, mount.option),
+                      "mount it without", {"findmnt --target " + inspected.place.path});
+  }
   if (mount.flushes == pmem::Flushes::LeftOut) {
     return check.find(
         Verdict::Problem,
-        fmt::format("{} is mounted with {}: fdatasync leaves data in the drive's volatile cache",
-                    mount.what, mount.option),
+        fmt::format("{} is mounted with {}: fdatasync leaves data in {}", mount.what, mount.option,
+                    mount.drive.empty() ? "a volatile cache of the devices below it"
+                                        : "the volatile cache of " + mount.drive),
         "mount it without", {"mount -o remount,barrier=1 " + inspected.place.path});
   }
   if (mount.flushes == pmem::Flushes::Passed) return;

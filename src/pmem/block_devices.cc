@@ -11,11 +11,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <optional>
 
+#include "core/assert.h"
 #include "pmem/file_systems.h"
 #include "pmem/mount_options.h"
 
@@ -53,6 +55,7 @@ fs::path up_to(const fs::path& path, std::string_view prefix) {
 PlatformDomain platform_at(const fs::path& device) {
   const fs::path region = up_to(device, "region");
   if (region.empty() || up_to(region, "ndbus").empty()) return PlatformDomain::Silent;
+  if (line_of(region / "devtype") == "nd_volatile") return PlatformDomain::Volatile;
   const std::string word = line_of(region / "persistence_domain");
   if (word == "cpu_cache") return PlatformDomain::CpuCache;
   if (word == "memory_controller") return PlatformDomain::MemoryController;
@@ -83,6 +86,31 @@ std::string behind_what(const fs::path& at) {
   return has_one ? std::string() : "an NVMe subsystem whose controllers can not be seen";
 }
 
+/// What a SCSI host's driver calls itself (proc_name), of adapters whose drives have no transport
+/// of their own in sysfs: RAID controllers, and those of hypervisors.
+constexpr std::array<std::string_view, 14> kLocalHosts{
+    "aacraid", "hpsa",     "megaraid_sas", "mpi3mr", "mpt2sas", "mpt3sas",     "mptsas",
+    "mptspi",  "smartpqi", "storvsc_host", "uas",    "ufshcd",  "usb-storage", "vmw_pvscsi"};
+
+/// Whether the drive there is known to be this machine's own, or its hypervisor's. The kernel knows
+/// no such thing; what is not on this list may be anywhere (SRP, rbd, and what is yet to come).
+bool is_local(const fs::path& at) {
+  for (const char* bus : {"virtio", "mmc", "ata", "vbd-"}) {
+    if (!up_to(at, bus).empty()) return true;
+  }
+  const std::string path = at.string();
+  if (path.find("/end_device-") != std::string::npos) return true;      // SAS
+  if (path.find("/nvme-subsystem/") != std::string::npos) return true;  // behind_what() has asked
+  if (const fs::path controller = up_to(at, "nvme"); !controller.empty()) {
+    const std::string transport = line_of(controller / "transport");
+    return path.find("/pci") != std::string::npos && (transport.empty() || transport == "pcie");
+  }
+  const fs::path host = up_to(at, "host");
+  if (host.empty()) return false;
+  const std::string driver = line_of(host / "scsi_host" / host.filename() / "proc_name");
+  return std::find(kLocalHosts.begin(), kLocalHosts.end(), driver) != kLocalHosts.end();
+}
+
 /// Whether the file with these attributes is the one below a loop device, as its driver says.
 bool is_file_of_loop(const std::string& name, const struct stat& status) {
   const int descriptor = ::open(("/dev/" + name).c_str(), O_RDONLY | O_CLOEXEC);
@@ -108,7 +136,7 @@ class Walk {
   }
 
   void directory(const fs::path& at) {
-    const Place here{at, images_};
+    const Place here{at, way_};
     if (std::find(seen_.begin(), seen_.end(), here) != seen_.end()) return;
     const std::string name = at.filename().string();
     if (seen_.size() == kDevicesMax)
@@ -116,9 +144,13 @@ class Walk {
     seen_.push_back(here);
     std::error_code ignored;
     if (fs::exists(at / "partition", ignored)) return directory(at.parent_path());
+    const bool says_through = line_of(at / "queue/write_cache") == "write through";
     bool has_slaves = false;
+    const Way above = way_;
     for (const fs::directory_entry& slave : fs::directory_iterator(at / "slaves", ignored)) {
       has_slaves = true;
+      way_.stacked = true;
+      if (says_through && way_.through.empty()) way_.through = name;
       std::error_code failed;
       const fs::path below = fs::canonical(slave.path(), failed);
       if (failed)
@@ -126,9 +158,15 @@ class Walk {
       else
         directory(below);
     }
-    if (has_slaves) return;
-    if (fs::exists(at / "loop", ignored)) return loop(name, line_of(at / "loop/backing_file"));
-    leaf(at, name);
+    if (!has_slaves && fs::exists(at / "loop", ignored)) {
+      // What is below is volatile: the page cache of its file.
+      if (says_through && way_.through.empty()) way_.through = name;
+      if (way_.swallowed_by.empty()) way_.swallowed_by = way_.through;
+      loop(name, line_of(at / "loop/backing_file"));
+    } else if (!has_slaves) {
+      leaf(at, name);
+    }
+    way_ = above;
   }
 
   void unknown(const std::string& name, const std::string& reason) {
@@ -141,16 +179,25 @@ class Walk {
   }
 
  private:
+  /// What a flush meets on its way down to where the walk is.
+  struct Way {
+    std::vector<Image> images;
+    bool stacked = false;      // as in Drive, for now
+    std::string through;       // the first device that says "write through"; empty: none
+    std::string swallowed_by;  // as in Drive
+    bool operator==(const Way&) const = default;
+  };
+
   /// One device can be reached past a loop device and through it.
   struct Place {
     fs::path device;
-    std::vector<Image> images;
+    Way way;
     bool operator==(const Place&) const = default;
   };
 
   void add(std::string name, DriveKind kind, std::string reason) {
-    drives_.push_back(
-        {std::move(name), kind, "", PlatformDomain::Silent, std::move(reason), images_});
+    drives_.push_back({std::move(name), kind, "", PlatformDomain::Silent, std::move(reason),
+                       way_.images, way_.stacked, way_.swallowed_by});
   }
 
   void loop(const std::string& name, const std::string& file) {
@@ -165,26 +212,41 @@ class Walk {
                                  "{} here can not be seen (another mount namespace may have "
                                  "made it; asking {} needs rights to /dev)",
                                  name, file, name));
+    way_.stacked = true;
     if (S_ISBLK(status.st_mode)) return device(status.st_rdev);  // its node may lie in memory
     const FileSystem system = file_system_of(found);
     if (system.kind == MediumKind::Dram)
       return add(name, DriveKind::Memory,
                  fmt::format("{} is a loop device over {}, which is in memory", name, file));
+    way_.images.push_back({file, mount_of(file, root_).options});
     if (!system.lasts || major(status.st_dev) == 0)
       return unknown(name, fmt::format("what is below {} of {} can not be seen", file, name));
-    images_.push_back({file, mount_of(file, root_).options});
+    way_.stacked = false;
+    way_.through.clear();
     device(status.st_dev);
-    images_.pop_back();
   }
 
   void leaf(const fs::path& at, const std::string& name) {
+    const std::size_t before = drives_.size();
+    const std::string cache = line_of(at / "queue/write_cache");
+    name_leaf(at, name, cache);
+    PERDURE_ASSERT(drives_.size() == before + 1);
+    Drive& drive = drives_.back();
+    if (drive.write_cache.empty()) drive.write_cache = cache;
+    // A device above that says "write through" took it over from drives that say so, or was told.
+    const bool silent = drive.kind == DriveKind::Unknown && cache.empty();
+    if (cache != "write through" && !silent && drive.swallowed_by.empty())
+      drive.swallowed_by = way_.through;
+  }
+
+  void name_leaf(const fs::path& at, const std::string& name, const std::string& cache) {
     for (const char* memory : {"zram", "ram", "nullb"}) {
       if (up_to(name, memory).empty()) continue;
       return add(name, DriveKind::Memory, name + " is memory: a power failure empties it");
     }
     if (at.string().find("/pseudo_") != std::string::npos)  // drivers/scsi/scsi_debug.c
       return add(name, DriveKind::Memory, name + " is made by scsi_debug, in memory");
-    if (starts_with(name, "pmem")) return nvdimm(at, name);
+    if (starts_with(name, "pmem")) return nvdimm(at, name, cache);
     if (starts_with(name, "mtdblock")) {
       const std::string type = line_of(at.parent_path() / "type");
       if (type == "ram")  // mtdram, phram
@@ -196,18 +258,23 @@ class Walk {
                                        "seen from here",
                                        name, far));
     std::error_code ignored;
-    if (!fs::exists(at / "device", ignored))
-      return unknown(name, fmt::format("{} is no drive of this machine that the kernel shows: what "
-                                       "is behind it can not be seen",
+    const bool flash = starts_with(name, "mtdblock");
+    if (!fs::exists(at / "device", ignored) || !(flash || is_local(at)))
+      return unknown(name, fmt::format("{} is no drive that the kernel shows to be this machine's: "
+                                       "what is behind it can not be seen",
                                        name));
-    const std::string cache = line_of(at / "queue/write_cache");
+    // A bridge that does not tell of the cache is taken to have none, and is sent no flush
+    // (drivers/scsi/sd.c, sd_read_cache_type).
+    if (!up_to(at, "usb").empty() && cache != "write back")
+      return unknown(name, fmt::format("{} is behind USB, and does not say that it has a write "
+                                       "cache: it may have one that is never flushed",
+                                       name));
     add(name, DriveKind::Disk,
         fmt::format("the write cache of drive {} is \"{}\"", name,
                     cache.empty() ? "unknown" : cache));
-    drives_.back().write_cache = cache;
   }
 
-  void nvdimm(const fs::path& at, const std::string& name) {
+  void nvdimm(const fs::path& at, const std::string& name, const std::string& cache) {
     const fs::path bus = up_to(at, "ndbus");
     const std::string provider = bus.empty() ? "" : line_of(bus / "provider");
     // memmap=nn!ss, or a table of type 12: nobody vouches for a battery (drivers/nvdimm/e820.c).
@@ -218,15 +285,22 @@ class Walk {
     if (provider == "virtio-pmem") {  // its flush is a command to the host, as a disk's is
       add(name, DriveKind::Disk, name + " is virtio-pmem, which the host flushes");
       drives_.back().write_cache = "write back";
+      if (cache == "write through") drives_.back().swallowed_by = name;
       return;
     }
+    const PlatformDomain platform = platform_at(at);
+    if (platform == PlatformDomain::Volatile)
+      return add(name, DriveKind::Memory,
+                 fmt::format("{} lies in a volatile region of {} (devtype nd_volatile), which is "
+                             "memory: a power failure empties it",
+                             name, provider));
     add(name, DriveKind::Nvdimm, fmt::format("{} is an NVDIMM, described by {}", name, provider));
-    drives_.back().platform = platform_at(at);
+    drives_.back().platform = platform;
   }
 
   std::string root_;
   std::vector<Place> seen_;
-  std::vector<Image> images_;  // that the walk is below
+  Way way_;
   std::vector<Drive> drives_;
 };
 
@@ -276,7 +350,10 @@ std::uint64_t bytes_of_block_device(dev_t device, const std::string& root) {
 }
 
 Drive unknown_drive(std::string name, std::string reason) {
-  return {std::move(name), DriveKind::Unknown, "", PlatformDomain::Silent, std::move(reason), {}};
+  Drive drive;
+  drive.name = std::move(name);
+  drive.reason = std::move(reason);
+  return drive;
 }
 
 std::vector<Drive> drives_of_btrfs(dev_t device, const std::string& root) {

@@ -12,14 +12,18 @@ namespace perdure::pmem {
 
 /// What the kernel's NVDIMM driver says of a region: /sys/.../regionN/persistence_domain
 /// (Documentation/ABI/testing/sysfs-bus-nfit). Silent when there is no region or it does not say.
-enum class PlatformDomain { Silent, MemoryController, CpuCache };
+/// The weakest first. Volatile: the region is memory that a power failure empties, whatever is said
+/// of it (a RAM disk or volatile range of the NFIT: devtype nd_volatile).
+enum class PlatformDomain { Volatile, Silent, MemoryController, CpuCache };
 
 enum class DriveKind {
-  Disk,     // behind a driver of real or virtual hardware: SCSI, NVMe, virtio, MMC, virtio-pmem
-  Nvdimm,   // a pmem device that firmware or a hypervisor describes
-  Memory,   // zram, brd, null_blk, scsi_debug, a loop device over tmpfs: a power failure empties it
-  Unknown,  // behind a network, or what only looks like a drive; memory that the kernel was told to
-            // call persistent; others
+  Disk,    // of hardware that is known to be this machine's, or of its hypervisor: NVMe on PCIe,
+           // SCSI behind ATA, SAS, USB and known adapters, MMC, virtio, virtio-pmem, Xen
+  Nvdimm,  // a pmem device that firmware or a hypervisor describes
+  Memory,  // zram, brd, null_blk, scsi_debug, a loop device over tmpfs, a pmem device in a volatile
+           // region: a power failure empties it
+  Unknown,  // all else: behind a network, or what only looks like a drive; memory that the kernel
+            // was told to call persistent; a USB drive that does not say that it has a cache
 };
 
 /// A file that a loop device makes a block device of. What is flushed to it goes through its file
@@ -34,13 +38,19 @@ struct Image {
 struct Drive {
   std::string name;  // "sda", "pmem0"; or "253:0" when the kernel shows no more
   DriveKind kind = DriveKind::Unknown;
-  /// Disk only: queue/write_cache, "write back" or "write through"; empty when it can not be read.
+  /// queue/write_cache, "write back" or "write through"; empty when it can not be read.
   /// An operator whose drive keeps its cache through a power failure writes "write through" there.
   std::string write_cache;
   PlatformDomain platform = PlatformDomain::Silent;  // Nvdimm only
   std::string reason;                                // a sentence, for a person
   /// Through which it was reached, the upper first.
   std::vector<Image> images;
+  /// Between the lowest mount and the drive are other devices (LVM, RAID, bcache): they may have
+  /// volatile state of their own, which only a flush makes last.
+  bool stacked = false;
+  /// The device on the way that keeps flushes from what is volatile below it: it says "write
+  /// through", so the kernel sends it none. Empty: there is none.
+  std::string swallowed_by;
 };
 
 /// Whether a flush has something to do there that a power failure would lose without it. What is

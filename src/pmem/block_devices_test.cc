@@ -36,9 +36,9 @@ class BlockDevices : public testing::Test {
     return place;
   }
   std::string disk(const std::string& name, const std::string& number, const std::string& cache) {
-    const std::string place = device("devices/pci0000:00/0000:00:02.0/block/" + name, number);
-    fs::create_directories(at("devices/pci0000:00/0000:00:02.0/host0"));
-    link(place + "/device", "devices/pci0000:00/0000:00:02.0/host0");
+    const std::string host = "devices/pci0000:00/0000:00:02.0/ata1/host0/target0:0:0/0:0:0:0";
+    const std::string place = device(host + "/block/" + name, number);
+    link(place + "/device", host);
     file(place + "/queue/write_cache", cache);
     return place;
   }
@@ -85,6 +85,39 @@ TEST_F(BlockDevices, DeviceMapperAndRaidAreWhatIsBelowThem) {
   EXPECT_NE(cache_is_volatile(drives[0]), cache_is_volatile(drives[1]));
 }
 
+// The kernel sends a flush no further than a device that says "write through".
+TEST_F(BlockDevices, ADeviceBetweenThatSwallowsFlushesIsSeen) {
+  const std::string sda = disk("sda", "8:0", "write back");
+  const std::string sdb = disk("sdb", "8:16", "write through");
+  const std::string raid = made_up("md0", "9:0");
+  link(raid + "/slaves/sda", sda);
+  link(raid + "/slaves/sdb", sdb);
+  const std::string mapped = made_up("dm-0", "254:0");
+  link(mapped + "/slaves/md0", raid);
+  const auto swallowed = [&] {
+    std::string by_sda = "?";
+    for (const Drive& each : below(254, 0)) {
+      EXPECT_TRUE(each.stacked);
+      if (each.name == "sda") by_sda = each.swallowed_by;
+      if (each.name == "sdb") {
+        EXPECT_EQ(each.swallowed_by, "");
+      }
+    }
+    return by_sda;
+  };
+  EXPECT_EQ(swallowed(), "");
+  file(mapped + "/queue/write_cache", "write back");
+  file(raid + "/queue/write_cache", "write back");
+  EXPECT_EQ(swallowed(), "");
+  file(raid + "/queue/write_cache", "write through");
+  EXPECT_EQ(swallowed(), "md0");
+  file(mapped + "/queue/write_cache", "write through");
+  EXPECT_EQ(swallowed(), "dm-0");
+  // The drive itself, and past them: an operator's word, or the drive's.
+  EXPECT_EQ(below(8, 0)[0].swallowed_by, "");
+  EXPECT_FALSE(below(8, 0)[0].stacked);
+}
+
 TEST_F(BlockDevices, OneLegOfMemoryIsSeen) {
   const std::string mapped = made_up("dm-0", "254:0");
   link(mapped + "/slaves/sda", disk("sda", "8:0", "write back"));
@@ -126,6 +159,19 @@ TEST_F(BlockDevices, WhatOnlyLooksLikeADriveIsUnknown) {
     return kind_below(259, minor);
   };
   const std::string scsi = "/host3/target3:0:0/3:0:0:0/block/sdx";
+  const auto driver = [&](const std::string& parent, const std::string& name) {
+    file(parent + "/host3/scsi_host/host3/proc_name", name);
+    return kind_at(parent + scsi);
+  };
+  EXPECT_EQ(driver("devices/pci0000:00/0000:06:00.0", "megaraid_sas"), Disk);
+  EXPECT_EQ(driver("devices/pci0000:00/0000:07:00.0", "ib_srp"), Unknown);
+  EXPECT_EQ(kind_at("devices/pci0000:00/0000:08:00.0" + scsi), Unknown);  // says nothing
+  EXPECT_EQ(kind_at("devices/pci0000:00/0000:09:00.0/host3/port-3:0/end_device-3:0/block/sdx"),
+            Disk);  // SAS
+  EXPECT_EQ(kind_at("devices/pci0000:00/0000:0a:00.0/virtio1/block/vda"), Disk);
+  EXPECT_EQ(kind_at("devices/platform/soc/fe3.mmc/mmc_host/mmc0/mmc0:0001/block/mmcblk0"), Disk);
+  EXPECT_EQ(kind_at("devices/rbd/0/block/rbd0"), Unknown);
+  EXPECT_EQ(kind_at("devices/pci0000:00/0000:0b:00.0/block/new0"), Unknown);  // who knows
   EXPECT_EQ(kind_at("devices/pci0000:00/0000:00:1f.2/ata1" + scsi), Disk);
   EXPECT_EQ(kind_at("devices/tcm_loop_0/tcm_loop_adapter_0" + scsi), Unknown);
   EXPECT_EQ(kind_at("devices/platform/host3/session1/target3:0:0/3:0:0:0/block/sdx"), Unknown);
@@ -138,6 +184,19 @@ TEST_F(BlockDevices, WhatOnlyLooksLikeADriveIsUnknown) {
   EXPECT_EQ(kind_at("devices/virtual/mtd/mtd1/mtdblock1"), Memory);
   file("devices/platform/flash/mtd/mtd2/type", "nor");
   EXPECT_EQ(kind_at("devices/platform/flash/mtd/mtd2/mtdblock2"), Disk);
+}
+
+// Many bridges do not tell of the drive's cache; the kernel then sends no flush.
+TEST_F(BlockDevices, BehindUsbOnlyADriveThatSaysItHasACacheIsFlushed) {
+  const std::string port = "devices/pci0000:00/0000:00:14.0/usb2/2-1/2-1:1.0";
+  file(port + "/host6/scsi_host/host6/proc_name", "uas");
+  const std::string stick = device(port + "/host6/target6:0:0/6:0:0:0/block/sdc", "8:32");
+  fs::create_directories(at(stick + "/device"));
+  EXPECT_EQ(kind_below(8, 32), Unknown);
+  file(stick + "/queue/write_cache", "write through");
+  EXPECT_EQ(kind_below(8, 32), Unknown);
+  file(stick + "/queue/write_cache", "write back");
+  EXPECT_EQ(kind_below(8, 32), Disk);
 }
 
 TEST_F(BlockDevices, AnNvmeDriveOfSeveralPathsIsWhatEachOfThemIs) {
@@ -194,8 +253,21 @@ TEST_F(BlockDevices, ALoopDeviceIsWhatItsFileLiesOn) {
   ASSERT_EQ(::stat(root_.file("image").c_str(), &status), 0);
   if (major(status.st_dev) == 0) GTEST_SKIP() << "the test's directory lies on no block device";
   disk("sda", std::to_string(major(status.st_dev)) + ":" + std::to_string(minor(status.st_dev)),
-       "write back");
+       "write through");
   EXPECT_EQ(kind_below(7, 0), Disk);
+  // The page cache of its file is volatile, whatever the drive is.
+  EXPECT_EQ(below(7, 0)[0].swallowed_by, "");
+  file(loop + "/queue/write_cache", "write back");
+  EXPECT_EQ(below(7, 0)[0].swallowed_by, "");
+  file(loop + "/queue/write_cache", "write through");
+  EXPECT_EQ(below(7, 0)[0].swallowed_by, "loop0");
+  // So it is for what is above the loop device. Below the image begins a new way.
+  const std::string mapped = made_up("dm-0", "9:7");
+  link(mapped + "/slaves/loop0", loop);
+  file(mapped + "/queue/write_cache", "write through");
+  file(loop + "/queue/write_cache", "write back");
+  EXPECT_EQ(below(9, 7)[0].swallowed_by, "dm-0");
+  EXPECT_FALSE(below(9, 7)[0].stacked);
 }
 
 TEST_F(BlockDevices, TheFileOfALoopDeviceHasAMountOfItsOwn) {
@@ -251,6 +323,21 @@ TEST_F(BlockDevices, AnNvdimmSaysWhatItsRegionSays) {
   EXPECT_EQ(weakest_platform(below(254, 0)), PlatformDomain::Silent);
 }
 
+TEST_F(BlockDevices, AVolatileRegionIsMemoryWhateverItSays) {
+  const std::string region = "devices/LNXSYSTM:00/ACPI0012:00/ndbus0/region0";
+  file(region + "/../provider", "ACPI.NFIT");
+  file(region + "/persistence_domain", "cpu_cache");
+  device(region + "/namespace0.0/block/pmem0", "259:0");
+  fs::create_directories(at(region + "/dax0.0"));
+  link("dev/char/252:0", region + "/dax0.0");
+  file(region + "/devtype", "nd_pmem");
+  EXPECT_EQ(kind_below(259, 0), Nvdimm);
+  EXPECT_EQ(platform_of_dax_device(makedev(252, 0), root_.path()), PlatformDomain::CpuCache);
+  file(region + "/devtype", "nd_volatile");
+  EXPECT_EQ(kind_below(259, 0), Memory);
+  EXPECT_EQ(platform_of_dax_device(makedev(252, 0), root_.path()), PlatformDomain::Volatile);
+}
+
 TEST_F(BlockDevices, MemoryThatTheKernelWasToldToCallPersistentIsUnknown) {
   const std::string bus = "devices/platform/e820_pmem/ndbus0";
   file(bus + "/provider", "e820");
@@ -259,6 +346,9 @@ TEST_F(BlockDevices, MemoryThatTheKernelWasToldToCallPersistentIsUnknown) {
   file(bus + "/provider", "virtio-pmem");
   EXPECT_EQ(kind_below(259, 0), Disk);
   EXPECT_TRUE(cache_is_volatile(below(259, 0)[0]));
+  EXPECT_EQ(below(259, 0)[0].swallowed_by, "");
+  file(bus + "/region0/namespace0.0/block/pmem0/queue/write_cache", "write through");
+  EXPECT_EQ(below(259, 0)[0].swallowed_by, "pmem0");
 }
 
 TEST_F(BlockDevices, OnlyNvdimmRegionsSpeakForDaxDevices) {

@@ -24,6 +24,7 @@ PersistenceDomain expected(PlatformDomain platform, PersistenceDomain if_silent)
   switch (platform) {
     case PlatformDomain::CpuCache: return Mhp;
     case PlatformDomain::MemoryController: return Dmp;
+    case PlatformDomain::Volatile: return None;
     case PlatformDomain::Silent: break;
   }
   return if_silent;

@@ -19,7 +19,8 @@ constexpr std::array<FileSystem, 20> kFileSystems{{
     // sync=disabled is a property of the dataset that no file of the kernel shows.
     {0x2FC12FC1, "zfs", MediumKind::PageCache, false},
     {0xCA451A4E, "bcachefs", MediumKind::PageCache, true},
-    {0x3153464A, "jfs", MediumKind::PageCache, true},
+    // Its fsync sends the drive no flush (fs/jfs/file.c).
+    {0x3153464A, "jfs", MediumKind::PageCache, false},
     {NILFS_SUPER_MAGIC, "nilfs", MediumKind::PageCache, true},
     {MSDOS_SUPER_MAGIC, "vfat", MediumKind::PageCache, true},
     {0x2011BAB0, "exfat", MediumKind::PageCache, true},

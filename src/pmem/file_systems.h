@@ -16,8 +16,8 @@ struct FileSystem {
   unsigned long magic = 0;
   const char* name = nullptr;  // null: not known by name
   MediumKind kind = MediumKind::PageCache;
-  /// Its msync reaches a medium that lasts. Network, stacked and user-space file systems are not
-  /// among them: what is behind those cannot be seen from here.
+  /// Its msync reaches a medium that lasts, volatile caches of drives passed. Network, stacked and
+  /// user-space file systems are not among them: what is behind those cannot be seen from here.
   bool lasts = false;
 };
 

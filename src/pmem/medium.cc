@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <fstream>
 #include <sstream>
 
 #include "core/errno_error.h"
@@ -25,11 +26,42 @@
 namespace perdure::pmem {
 namespace {
 
+// As systemd-detect-virt(1) knows them. Without Amazon: its bare machines have
+// the same vendor, and the processor of its guests is not silent.
+constexpr std::array<std::string_view, 14> kHypervisors{
+    "KVM", "OpenStack", "QEMU",      "VMware", "VMW",     "innotek GmbH", "VirtualBox",
+    "Xen", "Bochs",     "Parallels", "BHYVE",  "Hyper-V", "RHEV",         "Virtual Machine"};
+
+std::string dmi_line(const std::string& file) {
+  std::ifstream in(file);
+  std::string line;
+  std::getline(in, line);
+  return line;
+}
+
+// CPUID leaf 1 ECX bit 31 is set by hypervisors only (Intel SDM vol. 2, CPUID: reserved, 0; AMD APM
+// vol. 3, E.3.2), unless they hide it (QEMU: -cpu host,-hypervisor). On other processors nothing
+// tells a guest for certain that it is one.
+bool processor_says_so() {
+#if defined(__x86_64__)
+  unsigned a = 0;
+  unsigned b = 0;
+  unsigned c = 0;
+  unsigned d = 0;
+  return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & (1U << 31)) != 0;
+#else
+  return true;
+#endif
+}
+
 const char* sentence(PlatformDomain platform) {
   switch (platform) {
     case PlatformDomain::CpuCache: return "the platform says persistence_domain = cpu_cache";
     case PlatformDomain::MemoryController:
       return "the platform says persistence_domain = memory_controller";
+    case PlatformDomain::Volatile:
+      return "the NVDIMM region is volatile memory (devtype nd_volatile): a power failure empties "
+             "it";
     case PlatformDomain::Silent: break;
   }
   return "the platform names no persistence_domain (/sys/bus/nd)";
@@ -45,19 +77,7 @@ bool grants_map_sync(const File& file) {
   return true;
 }
 
-// CPUID leaf 1 ECX bit 31 is set by hypervisors only (Intel SDM vol. 2, CPUID: reserved, 0; AMD APM
-// vol. 3, E.3.2). On other processors nothing tells a guest for certain that it is one.
-bool may_run_under_hypervisor() {
-#if defined(__x86_64__)
-  unsigned a = 0;
-  unsigned b = 0;
-  unsigned c = 0;
-  unsigned d = 0;
-  return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & (1U << 31)) != 0;
-#else
-  return true;
-#endif
-}
+bool may_run_under_hypervisor() { return processor_says_so() || names_hypervisor(machine_names()); }
 
 Error contradiction(const Medium& medium, PersistenceDomain declared, std::string_view why,
                     std::string_view advice) {
@@ -112,18 +132,6 @@ std::uint64_t bytes_of(const struct statfs& status) {
   return static_cast<std::uint64_t>(status.f_blocks) * static_cast<std::uint64_t>(status.f_bsize);
 }
 
-}  // namespace
-
-std::string_view why_it_counts_as_virtual() {
-#if defined(__x86_64__)
-  return "this is a virtual machine";
-#else
-  return "this may be a virtual machine, for this processor does not say";
-#endif
-}
-
-namespace {
-
 // QEMU gives a guest the persistence_domain of its command line (nvdimm-persistence=), whatever the
 // host keeps the bytes in; without pmem=on that is its page cache (docs/nvdimm.txt of QEMU).
 void doubt_nvdimm(Medium& medium) {
@@ -131,6 +139,40 @@ void doubt_nvdimm(Medium& medium) {
   medium.evidence.push_back(fmt::format(
       "{}: what its NVDIMMs survive is what the hypervisor was told, and has to be declared",
       why_it_counts_as_virtual()));
+}
+
+constexpr char kElsewhere[] = "move the pool to a drive, or to memory that survives";
+
+/// The first reason is the one that is told.
+void never(Medium& medium, std::string why, std::string remedy) {
+  medium.found = PersistenceDomain::None;
+  if (!medium.never_lasts.empty()) return;
+  medium.never_lasts = std::move(why);
+  medium.remedy = std::move(remedy);
+}
+
+/// The other remedy, where there is one.
+std::string excuse(const MountAbove& mount) {
+  if (mount.drive.empty()) return ", or move the pool to a drive";
+  return fmt::format(
+      "; where the cache of drive {} survives a power failure, write \"write through\" to "
+      "/sys/block/{}/queue/write_cache",
+      mount.drive, mount.drive);
+}
+
+void conclude_drive(Medium& medium, const Drive& drive) {
+  medium.evidence.push_back(drive.reason);
+  if (drive.kind == DriveKind::Memory)
+    never(medium, drive.reason + ", so msync makes nothing last", kElsewhere);
+  if (drive.kind == DriveKind::Unknown) medium.found = PersistenceDomain::None;
+  if (drive.swallowed_by.empty()) return;
+  const std::string& by = drive.swallowed_by;
+  medium.evidence.push_back(fmt::format("{} says \"write through\"", by));
+  never(medium,
+        fmt::format("{} says \"write through\", so the kernel sends no flush to what is volatile "
+                    "below it",
+                    by),
+        fmt::format("write \"write back\" to /sys/block/{}/queue/write_cache", by));
 }
 
 /// Of options that can not be seen an operator may know more.
@@ -142,15 +184,38 @@ void conclude_mount(Medium& medium, const MountAbove& mount) {
       medium.evidence.push_back(
           fmt::format("with which options {} is mounted can not be seen from here", mount.what));
       return;
-    case Flushes::LeftOut: break;
+    case Flushes::LeftOut:
+    case Flushes::NotSynced: break;
   }
-  medium.never_lasts =
-      fmt::format("{} is mounted with {}, so msync leaves the data in a volatile cache", mount.what,
-                  mount.option);
+  const bool writes = mount.flushes == Flushes::LeftOut;
+  never(medium,
+        fmt::format("{} is mounted with {}, so msync leaves the data in {}", mount.what,
+                    mount.option, writes ? "a volatile cache" : "memory"),
+        fmt::format("mount it without {}{}", mount.option, excuse(mount)));
   medium.evidence.push_back(fmt::format("{} is mounted with {}", mount.what, mount.option));
 }
 
 }  // namespace
+
+MachineNames machine_names(const std::string& root) {
+  const std::string at = root + "/sys/class/dmi/id/";
+  return {dmi_line(at + "sys_vendor"), dmi_line(at + "product_name")};
+}
+
+bool names_hypervisor(const MachineNames& names) {
+  return std::any_of(kHypervisors.begin(), kHypervisors.end(), [&](std::string_view each) {
+    return names.vendor.find(each) != std::string::npos ||
+           names.product.find(each) != std::string::npos;
+  });
+}
+
+std::string_view why_it_counts_as_virtual() {
+#if defined(__x86_64__)
+  return "this is a virtual machine";
+#else
+  return "this may be a virtual machine, for this processor does not say";
+#endif
+}
 
 std::vector<Drive> drives_elsewhere(const Medium& medium, dev_t device, std::uint64_t bytes,
                                     const std::string& root) {
@@ -183,17 +248,24 @@ std::vector<Drive> drives_elsewhere(const Medium& medium, dev_t device, std::uin
 }
 
 std::vector<MountAbove> mounts_above(const Medium& medium, const Drive& drive) {
-  if (!cache_is_volatile(drive)) return {};
   std::vector<MountAbove> mounts;
-  const auto note = [&](const std::string& what, const std::string& options) {
+  const auto note = [&](const std::string& what, const std::string& options, bool lowest) {
+    const bool bare = lowest && !drive.stacked;
+    if (const std::string option = option_without_sync(options); !option.empty()) {
+      mounts.push_back({what, Flushes::NotSynced, option, ""});
+      return;
+    }
+    // Other devices have a cache of their own: a page cache, metadata (loop, dm-thin, bcache).
+    if (bare && !cache_is_volatile(drive)) return;
     const std::string option = option_without_flush(options);
     const Flushes flushes = options.empty()  ? Flushes::NotKnown
                             : option.empty() ? Flushes::Passed
                                              : Flushes::LeftOut;
-    mounts.push_back({what, flushes, option});
+    mounts.push_back({what, flushes, option, bare ? drive.name : ""});
   };
-  note("the file system", medium.mount_options);
-  for (const Image& image : drive.images) note("what holds " + image.file, image.mount_options);
+  note("the file system", medium.mount_options, drive.images.empty());
+  for (const Image& image : drive.images)
+    note("what holds " + image.file, image.mount_options, &image == &drive.images.back());
   return mounts;
 }
 
@@ -203,14 +275,10 @@ void conclude_page_cache(Medium& medium) {
         "what is behind a file system of type {} cannot be seen from here", medium.file_system));
   }
   for (const Drive& drive : medium.drives) {
-    medium.evidence.push_back(drive.reason);
-    if (drive.kind == DriveKind::Memory)
-      medium.never_lasts = drive.reason + ", so msync makes nothing last";
-    if (drive.kind == DriveKind::Unknown) medium.found = PersistenceDomain::None;
+    conclude_drive(medium, drive);
     if (drive.kind == DriveKind::Nvdimm && medium.is_virtual) doubt_nvdimm(medium);
     for (const MountAbove& mount : mounts_above(medium, drive)) conclude_mount(medium, mount);
   }
-  if (!medium.never_lasts.empty()) medium.found = PersistenceDomain::None;
 }
 
 void conclude_mapped_by_pages(Medium& medium) {
@@ -222,8 +290,15 @@ void conclude_mapped_by_pages(Medium& medium) {
 void conclude_dax(Medium& medium) {
   medium.kind = MediumKind::Dax;
   medium.evidence.emplace_back(sentence(medium.platform));
+  for (const Drive& drive : medium.drives) {
+    if (drive.kind == DriveKind::Memory) never(medium, drive.reason, kElsewhere);
+  }
+  if (medium.platform == PlatformDomain::Volatile)
+    never(medium, sentence(medium.platform), kElsewhere);
+  if (!medium.never_lasts.empty()) return;
   if (medium.is_virtual) return doubt_nvdimm(medium);
   switch (medium.platform) {
+    case PlatformDomain::Volatile: return;
     case PlatformDomain::CpuCache: medium.found = PersistenceDomain::Mhp; return;
     case PlatformDomain::MemoryController: medium.found = PersistenceDomain::Dmp; return;
     case PlatformDomain::Silent: break;
@@ -303,10 +378,7 @@ Result<PersistenceDomain> decide_domain(const Medium& medium,
     if (medium.is_device)
       return contradiction(medium, Page, "device DAX has no msync", "declare dmp, or nothing");
     if (!medium.never_lasts.empty())
-      return contradiction(medium, Page, medium.never_lasts,
-                           "move the pool to a drive, or mount it with barriers; where the drive's "
-                           "cache survives a power failure, write \"write through\" to its "
-                           "/sys/block/*/queue/write_cache");
+      return contradiction(medium, Page, medium.never_lasts, medium.remedy);
     return Page;
   }
   if (medium.kind == MediumKind::PageCache)

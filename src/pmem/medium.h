@@ -34,23 +34,39 @@ struct Medium {
   /// Why msync and fdatasync do not make data last there, whatever is declared; empty: nothing
   /// known.
   std::string never_lasts;
+  std::string remedy;                 // of never_lasts, for a person: what to do
   std::vector<std::string> evidence;  // sentences, for a person
 };
 
 /// Why Medium::is_virtual is set, for a person.
 std::string_view why_it_counts_as_virtual();
 
-/// Whether a mount on the way from a file to a drive with a volatile cache passes a flush on.
-enum class Flushes { Passed, LeftOut, NotKnown };
+/// What the firmware says that this machine is. Below `root`, for tests.
+struct MachineNames {
+  std::string vendor;   // /sys/class/dmi/id/sys_vendor
+  std::string product;  // /sys/class/dmi/id/product_name
+};
+MachineNames machine_names(const std::string& root = "");
+
+/// Whether they are those of a virtual machine. Pure.
+bool names_hypervisor(const MachineNames& names);
+
+/// Whether a mount on the way from a file to what is volatile below it passes a flush on.
+/// NotSynced: nor does it write the data, so what is below does not count.
+enum class Flushes { Passed, LeftOut, NotSynced, NotKnown };
 
 struct MountAbove {
   std::string what;  // "the file system", or of the file below a loop device
   Flushes flushes = Flushes::NotKnown;
-  std::string option;  // LeftOut: by which
+  std::string option;  // LeftOut and NotSynced: by which
+  /// LeftOut: the drive right below it, whose cache this is about; empty: other devices are there,
+  /// and a drive that keeps its cache is no excuse.
+  std::string drive;
 };
 
-/// The mounts that a flush passes on its way to `drive`, one of medium.drives, the upper first;
-/// none where its cache is not volatile. Pure.
+/// The mounts that a flush passes on its way to `drive`, one of medium.drives, the upper first.
+/// One that stands on the drive itself, or a partition, and whose drive has no volatile cache has
+/// none to pass on, and is left out unless it does not even write. Pure.
 std::vector<MountAbove> mounts_above(const Medium& medium, const Drive& drive);
 
 /// The drives of a file system besides those below its own device: journals and data elsewhere, as

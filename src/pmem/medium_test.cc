@@ -113,7 +113,7 @@ TEST(DecideDomain, ADeclarationMayNotContradictTheEvidence) {
 
 Drive drive(DriveKind kind, const std::string& write_cache = "write back",
             PlatformDomain platform = PlatformDomain::Silent) {
-  return {"d", kind, write_cache, platform, "drive d is below", {}};
+  return {"d", kind, write_cache, platform, "drive d is below", {}, false, ""};
 }
 
 TEST(ConcludePageCache, AFileSystemKeepsWhatItsDrivesKeep) {
@@ -138,12 +138,30 @@ TEST(ConcludePageCache, AFileSystemKeepsWhatItsDrivesKeep) {
   // Of what can not be seen an operator may know more.
   check("rw", {drive(Unknown)}, None, true);
   check("rw", {disk, drive(Unknown)}, None, true);
-  for (const char* option : {"nobarrier", "barrier=0", "fsync_mode=nobarrier",
-                             "journal_flush_disabled", "nointegrity"}) {
+  for (const char* option : {"nobarrier", "barrier=0", "fsync_mode=nobarrier"}) {
     check("rw," + std::string(option), {disk}, None, false);
     check("rw," + std::string(option), {kept, disk}, None, false);
     check("rw," + std::string(option), {kept}, Page, true);
   }
+  // By these nothing is written: what the drive is does not matter.
+  for (const char* option :
+       {"journal_flush_disabled", "journal_flush_disabled=1", "nointegrity", "checkpoint=disable",
+        "checkpoint=disable:10%", "volatile", "fsync=volatile"}) {
+    check("rw," + std::string(option), {kept}, None, false);
+    check("rw," + std::string(option) + ",x", {disk}, None, false);
+    check(std::string(option) + ",rw", {drive(Unknown)}, None, false);
+  }
+  check("rw,checkpoint=enable,fsync=auto,fsync_mode=posix", {kept}, Page, true);
+  // Other devices below the mount have volatile state of their own.
+  Drive stacked = kept;
+  stacked.stacked = true;
+  check("rw,nobarrier", {stacked}, None, false);
+  check("", {stacked}, None, true);
+  check("rw", {stacked}, Page, true);
+  // One of them keeps the flush to itself.
+  Drive swallowed = disk;
+  swallowed.swallowed_by = "dm-0";
+  check("rw", {swallowed}, None, false);
   check("rw,nobarriers,barrier=1", {disk}, Page, true);
   // Options that nobody can see (a chroot, a kernel without mount ids) may be any.
   check("", {disk}, None, true);
@@ -161,6 +179,33 @@ TEST(ConcludePageCache, AFileSystemKeepsWhatItsDrivesKeep) {
   check("rw", {on_images(disk, {"rw", ""})}, None, true);
   check("rw,nobarrier", {on_images(disk, {"rw"})}, None, false);
   check("rw", {on_images(kept, {"rw,nobarrier"})}, Page, true);
+  check("rw", {on_images(stacked, {"rw,nobarrier"})}, None, false);
+  check("rw", {on_images(kept, {"rw,volatile"})}, None, false);
+  // Above it is the page cache of the file, however good the drive is.
+  check("rw,nobarrier", {on_images(kept, {"rw"})}, None, false);
+  check("rw", {on_images(kept, {"rw,nobarrier", "rw"})}, None, false);
+}
+
+TEST(ConcludePageCache, WhoIsRefusedIsToldWhatToDo) {
+  const auto refusal = [](const std::string& options, const Drive& below) {
+    Medium medium = disk_file();
+    medium.mount_options = options;
+    medium.drives = {below};
+    conclude_page_cache(medium);
+    const auto decided = decide_domain(medium, Page);
+    return decided.ok() ? std::string() : decided.error().message;
+  };
+  const auto has = [](const std::string& text, const std::string& part) {
+    EXPECT_NE(text.find(part), std::string::npos) << text;
+  };
+  Drive below = drive(DriveKind::Disk);
+  has(refusal("rw,nobarrier", below), "mount it without nobarrier; where the cache of drive d");
+  has(refusal("rw,nobarrier", below), "to /sys/block/d/queue/write_cache");
+  has(refusal("rw,volatile", below), "mount it without volatile");
+  below.stacked = true;
+  EXPECT_EQ(refusal("rw,nobarrier", below).find("/sys/block"), std::string::npos);
+  below.swallowed_by = "dm-0";
+  has(refusal("rw", below), "write \"write back\" to /sys/block/dm-0/queue/write_cache");
 }
 
 TEST(ConcludeDax, ItsOwnRegionSpeaks) {
@@ -178,6 +223,19 @@ TEST(ConcludeDax, ItsOwnRegionSpeaks) {
   EXPECT_EQ(found(PlatformDomain::Silent, {}), None);  // dax_hmem, CXL
   EXPECT_EQ(found(PlatformDomain::Silent, {drive(Nvdimm)}), Page);
   EXPECT_EQ(found(PlatformDomain::Silent, {drive(Nvdimm), drive(Unknown)}), None);
+  EXPECT_EQ(found(PlatformDomain::Volatile, {}), None);
+}
+
+TEST(ConcludeDax, VolatileMemoryIsRefusedWhateverIsDeclaredButABattery) {
+  Medium device = dax_device(PlatformDomain::Volatile, None);
+  Medium file = dax_file(PlatformDomain::Silent, None);
+  file.drives = {drive(DriveKind::Memory)};
+  for (Medium* medium : {&device, &file}) {
+    conclude_dax(*medium);
+    check(*medium, kNothing, None);
+    check(*medium, Page, kRefused);
+    check(*medium, Wsp, Wsp);
+  }
 }
 
 TEST(ConcludeMappedByPages, WhatDaxIsMadeOnCountsAllTheSame) {
@@ -245,6 +303,29 @@ TEST(DrivesElsewhere, WhatXfsAndF2fsHaveOnOtherDevicesCounts) {
   EXPECT_EQ(kinds("f2fs", "rw", 1 << 20), "");
   EXPECT_EQ(kinds("f2fs", "rw", 3 << 20), "unknown ");
   EXPECT_EQ(kinds("ext4", "rw", 3 << 20), "");
+}
+
+TEST(Hypervisor, IsSeenInTheNamesOfTheMachine) {
+  //                            vendor                   product is a virtual
+  //                            one
+  EXPECT_TRUE(names_hypervisor({"QEMU", /*            */ "Standard PC (Q35 + ICH9, 2009)"}));
+  EXPECT_TRUE(names_hypervisor({"Red Hat", /*         */ "KVM"}));
+  EXPECT_TRUE(names_hypervisor({"VMware, Inc.", /*    */ "VMware20,1"}));
+  EXPECT_TRUE(names_hypervisor({"Microsoft Corporation", "Virtual Machine"}));
+  EXPECT_TRUE(names_hypervisor({"innotek GmbH", /*    */ "VirtualBox"}));
+  EXPECT_FALSE(names_hypervisor({"Microsoft Corporation", "Surface Pro 7"}));
+  EXPECT_FALSE(names_hypervisor({"Dell Inc.", /*      */ "PowerEdge R750"}));
+  EXPECT_FALSE(names_hypervisor({"", /*               */ ""}));
+}
+
+TEST(Hypervisor, TheNamesAreTheFirmwares) {
+  TestDirectory root;
+  EXPECT_EQ(machine_names(root.path()).vendor, "");
+  std::filesystem::create_directories(root.file("sys/class/dmi/id"));
+  std::ofstream(root.file("sys/class/dmi/id/sys_vendor")) << "QEMU\n";
+  std::ofstream(root.file("sys/class/dmi/id/product_name")) << "pc\n";
+  EXPECT_EQ(machine_names(root.path()).vendor, "QEMU");
+  EXPECT_EQ(machine_names(root.path()).product, "pc");
 }
 
 TEST(MountOptions, AreFoundByMountId) {

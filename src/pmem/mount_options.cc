@@ -30,10 +30,14 @@ Mount mount_in(std::string_view mountinfo, std::uint64_t mount_id) {
 
 namespace {
 
-// ext4(5); f2fs.rst: nobarrier, fsync_mode; bcachefs(8): journal_flush_disabled; jfs.rst.
-constexpr std::array<const char*, 6> kNoFlush{
-    "nobarrier",         "barrier=0",  "fsync_mode=nobarrier", "journal_flush_disabled",
-    "journal_flush=off", "nointegrity"};
+// ext4(5); f2fs.rst.
+constexpr std::array<const char*, 3> kNoFlush{"nobarrier", "barrier=0", "fsync_mode=nobarrier"};
+
+// How they begin. bcachefs(8): journal_flush_disabled, no_data_io; jfs.rst: nointegrity; f2fs.rst:
+// checkpoint=disable[:%u[%]]; overlayfs.rst: volatile, fsync=volatile.
+constexpr std::array<const char*, 7> kNoSync{
+    "journal_flush_disabled", "journal_flush=off", "no_data_io",    "nointegrity",
+    "checkpoint=disable",     "volatile",          "fsync=volatile"};
 
 Mount mount_at(int descriptor, const char* path, int flags, const std::string& root) {
   struct statx status {};
@@ -56,6 +60,18 @@ Mount mount_of(int descriptor) { return mount_at(descriptor, "", AT_EMPTY_PATH, 
 std::string option_without_flush(std::string_view options) {
   for (const char* option : kNoFlush) {
     if (has_option(options, option)) return option;
+  }
+  return {};
+}
+
+std::string option_without_sync(std::string_view options) {
+  while (!options.empty()) {
+    const std::size_t comma = std::min(options.find(','), options.size());
+    const std::string_view option = options.substr(0, comma);
+    for (const char* prefix : kNoSync) {
+      if (option.starts_with(prefix)) return std::string(option);
+    }
+    options.remove_prefix(std::min(comma + 1, options.size()));
   }
   return {};
 }

@@ -23,9 +23,13 @@ Mount mount_of(int descriptor);
 /// The same from the text of a mountinfo file; lines that make no sense are passed over.
 Mount mount_in(std::string_view mountinfo, std::uint64_t mount_id);
 
-/// The first of the options that makes msync return while data is in a volatile cache of the drive,
-/// or in memory; empty if there is none.
+/// The first of the options that makes msync return while data is in a volatile cache of the drive;
+/// empty if there is none.
 std::string option_without_flush(std::string_view options);
+
+/// The first of the options by which msync and fdatasync return while data, or what leads to it, is
+/// in this machine's memory: it is lost whatever the drive is. Empty if there is none.
+std::string option_without_sync(std::string_view options);
 
 /// Whether `option` is one of the comma-separated `options`.
 bool has_option(std::string_view options, std::string_view option);

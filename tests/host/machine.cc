@@ -99,13 +99,25 @@ Machine& Machine::pool_on(pmem::MediumKind kind, PersistenceDomain found,
 
 Machine& Machine::drive(pmem::DriveKind kind, const std::string& name,
                         const std::string& write_cache) {
-  place_.medium.drives = {
-      {name, kind, write_cache, pmem::PlatformDomain::Silent, "drive " + name + " is below", {}}};
+  place_.medium.drives = {{name,
+                           kind,
+                           write_cache,
+                           pmem::PlatformDomain::Silent,
+                           "drive " + name + " is below",
+                           {},
+                           false,
+                           ""}};
   return *this;
 }
 
 Machine& Machine::image(const std::string& file, const std::string& mount_options) {
   place_.medium.drives.at(0).images = {{file, mount_options}};
+  return *this;
+}
+
+Machine& Machine::stacked_on(const std::string& swallows) {
+  place_.medium.drives.at(0).stacked = true;
+  place_.medium.drives.at(0).swallowed_by = swallows;
   return *this;
 }
 

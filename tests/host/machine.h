@@ -44,6 +44,8 @@ class Machine {
                  const std::string& write_cache = "");
   /// The drive is reached through a loop device over this file.
   Machine& image(const std::string& file, const std::string& mount_options);
+  /// It is reached through other devices, one of which, if it has a name here, swallows flushes.
+  Machine& stacked_on(const std::string& swallows = "");
   /// Call after drive() and image(): what follows from all is concluded.
   Machine& mount_options(const std::string& options);
   Machine& in_a_virtual_machine();

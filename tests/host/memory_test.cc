@@ -34,6 +34,14 @@ TEST(PersistenceDomainCheck, TheWeakestRegionSpeaksForAll) {
   expect(check_persistence_domain, machine, Advice, "the regions differ");
 }
 
+TEST(PersistenceDomainCheck, AVolatileRegionIsBelievedNothing) {
+  Machine machine = with("region0/persistence_domain", "cpu_cache\n");
+  machine.file(std::string(kBus) + "/region0/devtype", "nd_pmem\n");
+  expect(check_persistence_domain, machine, Ok, "mhp");
+  machine.file(std::string(kBus) + "/region0/devtype", "nd_volatile\n");
+  expect(check_persistence_domain, machine, Advice, "region0 is volatile memory");
+}
+
 TEST(DeepFlush, CanBeThereOrNot) {
   const auto check = check_deep_flush;
   expect(check, Machine(), NotApplicable, "no NVDIMM region");

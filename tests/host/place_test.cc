@@ -84,6 +84,12 @@ TEST(WriteCache, MattersWhereBarriersAreOff) {
   expect(check, on_image("rw,nobarrier"), Problem, "holds /srv/image is mounted with nobarrier");
   expect(check, on_image("rw"), Ok, "volatile write cache");
   expect(check, on_image(""), NotKnown, "can not be seen");
+  expect(check, disk("write back").stacked_on().mount_options("rw"), Ok, "volatile write cache");
+  expect(check, disk("write through").stacked_on().mount_options("rw,nobarrier"), Problem,
+         "devices below it");
+  expect(check, disk("write back").stacked_on("dm-0").mount_options("rw"), Problem,
+         "dm-0 says \"write through\"");
+  expect(check, disk("write through").mount_options("rw,volatile"), Problem, "data in memory");
   // The drive keeps its cache, or the operator says so.
   expect(check, disk("write through").mount_options("rw,nobarrier"), Ok, "no volatile write");
 }
