@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <filesystem>
 #include <utility>
@@ -86,21 +87,46 @@ Error lost_page(const File& file) {
                       file.path())};
 }
 
+constexpr int kDoubtsMax = 2;
+
+/// Whether an examination can open what it has to: some files, and a directory for each device.
+bool has_descriptors() {
+  constexpr std::size_t kNeeded = 16;
+  std::array<int, kNeeded> opened{};
+  for (int& each : opened) each = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+  for (const int each : opened) {
+    if (each >= 0) ::close(each);
+  }
+  return std::all_of(opened.begin(), opened.end(), [](int each) { return each >= 0; });
+}
+
+Error less_than_promised(const File& file, PersistenceDomain promised, const Medium& now) {
+  const bool certain = !now.never_lasts.empty();
+  return {ErrorCode::SystemError,
+          fmt::format(
+              "{}: it was opened as {}, and what is below it has changed since: {}; what "
+              "was acknowledged meanwhile may be lost at a power failure: {}, and open the "
+              "pool again",
+              file.path(), to_string(promised), certain ? now.never_lasts : join_evidence(now),
+              certain ? now.remedy : "see to its mount and its drives, or declare what they keep")};
+}
+
 }  // namespace
 
 Result<std::unique_ptr<MappedRegion>> MappedRegion::map(File file, const MapOptions& options) {
   PERDURE_TRY(bytes, size_of(file));
   if (bytes == 0 || bytes % page_bytes() != 0) return wrong_size(file, bytes, page_bytes());
-  PERDURE_TRY(medium, examine_medium(file));
+  PERDURE_TRY(medium, options.examine(file));
   if (medium.kind == MediumKind::Dax) PERDURE_TRY_VOID(refuse_bad_blocks(file));
   PERDURE_TRY_VOID(fill_holes(file, bytes));
 
   std::unique_ptr<MappedRegion> region(new MappedRegion);
   region->file_ = std::move(file);
   region->medium_ = std::move(medium);
+  region->options_ = options;
   PERDURE_TRY_VOID(region->map_bytes(bytes));
-  PERDURE_TRY_VOID(region->choose_domain(options));
-  PERDURE_TRY_VOID(region->prepare_flush(options));
+  PERDURE_TRY_VOID(region->choose_domain());
+  PERDURE_TRY_VOID(region->prepare_flush());
   return region;
 }
 
@@ -137,18 +163,21 @@ Result<void> MappedRegion::map_bytes(std::uint64_t bytes) {
   mapping_ = mapping;
   guard_ = std::make_unique<MappingGuard>(mapping_.bytes);
   if (!guard_->guards()) return too_many_mappings(file_);
-  // Two witnesses, the kernel's answer to MAP_SYNC and libpmem2's; the weaker one counts.
-  if (medium_.kind == MediumKind::Dax && !mapping_.synchronous && !medium_.is_device) {
-    medium_.evidence.emplace_back(
-        "it is mapped without MAP_SYNC all the same: libpmem2 gave page granularity only, or this "
-        "Perdure was built without it");
-    conclude_mapped_by_pages(medium_);
-  }
+  note_how_mapped(medium_);
   return {};
 }
 
-Result<void> MappedRegion::choose_domain(const MapOptions& options) {
-  const auto declared = still_declared(medium_, options.declared, options.declared_once);
+/// Two witnesses, the kernel's answer to MAP_SYNC and libpmem2's; the weaker one counts.
+void MappedRegion::note_how_mapped(Medium& medium) const {
+  if (medium.kind != MediumKind::Dax || mapping_.synchronous || medium.is_device) return;
+  medium.evidence.emplace_back(
+      "it is mapped without MAP_SYNC all the same: libpmem2 gave page granularity only, or this "
+      "Perdure was built without it");
+  conclude_mapped_by_pages(medium);
+}
+
+Result<void> MappedRegion::choose_domain() {
+  const auto declared = still_declared(medium_, options_.declared, options_.declared_once);
   auto domain = decide_domain(medium_, declared);
   if (!domain.ok())
     return Error{domain.code(), fmt::format("{}: {}", file_.path(), domain.error().message)};
@@ -157,13 +186,33 @@ Result<void> MappedRegion::choose_domain(const MapOptions& options) {
   return {};
 }
 
-Result<void> MappedRegion::prepare_flush(const MapOptions& options) {
+/// Whether what was decided when it was mapped still holds: what was acknowledged rests on it.
+Result<void> MappedRegion::examine_again() {
+  if (domain_ == PersistenceDomain::None) return {};  // promises nothing
+  const Nanoseconds::rep now = Clock::monotonic().now().count();
+  if (now - examined_ns_.load() < options_.examine_every.count()) return {};
+  examined_ns_.store(now);
+  PERDURE_TRY(medium, options_.examine(file_));
+  note_how_mapped(medium);
+  const auto declared = still_declared(medium, options_.declared, options_.declared_once);
+  const auto domain = decide_domain(medium, declared);
+  if (domain.ok() && *domain >= domain_) {
+    doubts_.store(0);
+    return {};
+  }
+  // Without descriptors nothing can be seen, which says nothing of the medium.
+  if (!has_descriptors()) return {};
+  if (medium.never_lasts.empty() && doubts_.fetch_add(1) + 1 < kDoubtsMax) return {};
+  return less_than_promised(file_, domain_, medium);
+}
+
+Result<void> MappedRegion::prepare_flush() {
   if (domain_ == PersistenceDomain::Dmp) {
     PERDURE_TRY(best, CacheFlush::best());
     cache_flush_ = best;
   }
   if (domain_ == PersistenceDomain::Page) {
-    SyncCalls& calls = options.sync_calls != nullptr ? *options.sync_calls : SyncCalls::system();
+    SyncCalls& calls = options_.sync_calls != nullptr ? *options_.sync_calls : SyncCalls::system();
     PERDURE_TRY_VOID(settle_page_cache(file_, mapping_.bytes, calls));
     keep_pages_small(mapping_.bytes);
     page_sync_ =
@@ -217,7 +266,10 @@ Result<void> MappedRegion::check() {
   struct stat status {};
   if (::fstat(file_.descriptor(), &status) != 0) return errno_error(file_.path(), errno);
   const auto bytes = static_cast<std::uint64_t>(status.st_size);
-  if (bytes >= mapping_.bytes.size()) return check_name(file_);
+  if (bytes >= mapping_.bytes.size()) {
+    PERDURE_TRY_VOID(check_name(file_));
+    return examine_again();
+  }
   return Error{ErrorCode::SystemError,
                fmt::format("{}: has been truncated to {} of {} bytes while it was in use; what "
                            "was behind is lost: put the file back from a copy or make a new pool, "

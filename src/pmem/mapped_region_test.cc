@@ -282,6 +282,71 @@ TEST_F(MemoryTest, FlushesFromSeveralThreads) {
   for (std::thread& thread : threads) thread.join();
 }
 
+/// A disk of which a test says what it is like now.
+struct ToldMedium {
+  std::string options = "rw";
+  DriveKind kind = DriveKind::Disk;
+  MapOptions map_options() {
+    MapOptions map;
+    map.examine = [this](const File&) -> Result<Medium> {
+      Medium medium;
+      medium.file_system = "ext4";
+      medium.writes_pages = true;
+      medium.found = Page;
+      medium.mount_options = options;
+      medium.drives = {{"sda", kind, "write back", PlatformDomain::Silent, "sda", {}, false, ""}};
+      conclude_page_cache(medium);
+      return medium;
+    };
+    map.examine_every = Nanoseconds{0};
+    return map;
+  }
+};
+
+// mount -o remount,nobarrier; an operator's hand in queue/write_cache; another drive in the array.
+TEST_F(DiskTest, AMediumThatPromisesLessThanAtTheOpeningHasFailed) {
+  ToldMedium told;
+  auto region = MappedRegion::create(directory_.file("x"), 4096, told.map_options());
+  ASSERT_TRUE(region.ok()) << region.error().message;
+  EXPECT_EQ((*region)->domain(), Page);
+  EXPECT_TRUE((*region)->check().ok());
+  told.options = "rw,nobarrier";
+  const auto failed = (*region)->check();
+  ASSERT_FALSE(failed.ok());
+  EXPECT_EQ(failed.code(), ErrorCode::SystemError);
+  for (const char* part : {"x: it was opened as page", "mounted with nobarrier",
+                           "mount it without nobarrier", "open the pool again"}) {
+    EXPECT_NE(failed.error().message.find(part), std::string::npos) << failed.error().message;
+  }
+}
+
+TEST_F(DiskTest, WhatCanNotBeSeenForAMomentIsNoFailure) {
+  ToldMedium told;
+  auto region = MappedRegion::create(directory_.file("x"), 4096, told.map_options());
+  ASSERT_TRUE(region.ok()) << region.error().message;
+  for (int i = 0; i < 2; ++i) {
+    told.kind = DriveKind::Unknown;
+    EXPECT_TRUE((*region)->check().ok());
+    told.kind = DriveKind::Disk;
+    EXPECT_TRUE((*region)->check().ok());
+  }
+  told.kind = DriveKind::Unknown;
+  EXPECT_TRUE((*region)->check().ok());
+  EXPECT_FALSE((*region)->check().ok());
+}
+
+TEST_F(DiskTest, ADeclarationHoldsAgainstWhatCanNotBeSeenButNotAgainstWhatIsKnown) {
+  ToldMedium told;
+  told.kind = DriveKind::Unknown;
+  MapOptions options = told.map_options();
+  options.declared = Page;
+  auto region = MappedRegion::create(directory_.file("x"), 4096, options);
+  ASSERT_TRUE(region.ok()) << region.error().message;
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE((*region)->check().ok());
+  told.options = "rw,volatile";
+  EXPECT_FALSE((*region)->check().ok());
+}
+
 TEST_F(MemoryTest, NeverReplacesAndNeverShares) {
   auto region = MappedRegion::create(directory_.file("x"), 4096, {});
   ASSERT_TRUE(region.ok());
