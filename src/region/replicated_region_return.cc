@@ -23,8 +23,8 @@ constexpr int kTryAgainTimes = 8;
 std::uint64_t ReplicatedRegion::needed_from() const {
   std::uint64_t from = begun_ + 1;
   for (const Replica& replica : replicas_) {
-    const bool waits = replica.session.up() || (comes_back(replica) && !replica.missed);
-    if (waits) from = std::min(from, replica.landed + 1);
+    // One that has just gone may not have noted yet what was in flight to it.
+    if (replica.session.up() || comes_back(replica)) from = std::min(from, replica.landed + 1);
   }
   if (copy_ && copy_->staged != 0) from = std::min(from, copy_->staged);
   if (options_.reconnect == std::chrono::milliseconds(0)) return from;
@@ -151,8 +151,11 @@ Result<void> ReplicatedRegion::come_back(Replica& replica, const Deadline& deadl
   auto asked = ask_for_pool(replica, deadline);
   if (asked.ok()) asked = connect(replica);
   // Another pool than it had is another replica, until it is made this one's.
-  const bool other = replica.uuid != had;
-  if (other) replica.joined = false;
+  if (replica.uuid != had) {
+    replica.joined = replica.whole = false;
+    replica.missed.reset();
+    replica.resolved = replica.landed = 0;
+  }
   if (asked.ok()) asked = take_up(replica, deadline);
   if (!asked.ok()) return asked;
   if (completion_fd_) PERDURE_TRY_VOID(watch(*completion_fd_, replica));
