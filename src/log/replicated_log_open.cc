@@ -175,6 +175,13 @@ Result<void> ReplicatedLog::ask_pools() {
       continue;
     }
     const auto uuid = parse_uuid(pool->uuid);
+    if (!uuid && pool->state == control::PoolStatus::Closed) {
+      replica.mark_down({ErrorCode::Busy,
+                         fmt::format("its pool '{}' is still being made there; open the log when "
+                                     "that has ended",
+                                     options_.pool)});
+      continue;
+    }
     if (!uuid) {
       replica.mark_down({ErrorCode::ProtocolError,
                          fmt::format("its pool '{}' has no UUID ({})", pool->name, pool->reason)});

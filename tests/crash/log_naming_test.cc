@@ -410,6 +410,29 @@ TEST(LogNaming, OfSeveralCausesTheOneThatWaitingHelpsLeastIsSaid) {
   }
 }
 
+/// Its daemon has taken the name, and is still writing the zeros of the pool.
+class MakingPeer final : public test::RelayedPeer {
+ public:
+  using RelayedPeer::RelayedPeer;
+  Result<control::PoolDescription> describe(const std::string& pool, Deadline) override {
+    control::PoolDescription description;
+    description.name = pool;
+    description.state = control::PoolStatus::Closed;
+    return description;
+  }
+};
+
+TEST(LogNaming, APoolThatIsStillBeingMadeIsWaitedFor) {
+  Cluster cluster(kServers);
+  std::vector<std::unique_ptr<client::Peer>> peers;
+  for (std::size_t index = 0; index < 3; ++index)
+    peers.push_back(std::make_unique<MakingPeer>(cluster.peer(index)));
+  const auto opened = cluster.open(std::move(peers), cluster.options());
+  ASSERT_EQ(opened.code(), ErrorCode::Busy);
+  EXPECT_NE(opened.error().message.find("is still being made there"), std::string::npos)
+      << opened.error().message;
+}
+
 TEST(LogNaming, WhoAsksForAnotherShapeFencesNobody) {
   Cluster cluster(kServers);
   Writer live = cluster.opened(kOld);
