@@ -9,6 +9,7 @@
 #include "core/log_message.h"
 #include "core/random.h"
 #include "core/try.h"
+#include "core/unordered_reads.h"
 #include "mirror/replicated_mirror.h"
 
 namespace perdure::mirror {
@@ -167,7 +168,11 @@ void ReplicatedMirror::note_digests(Replica& replica, const Flight& flight) {
   const auto answered = replica.connection->session().reply_bytes(flight.number);
   const auto local = local_.bytes().subspan(flight.range.at, flight.range.length);
   std::array<std::byte, persist::kDigestPagesMax * persist::kDigestBytes> own{};
-  const std::size_t bytes = persist::put_digests(local, replica.key, own);
+  std::size_t bytes = 0;
+  {
+    const UnorderedReads of_what_is_not_flushed;  // as in copy()
+    bytes = persist::put_digests(local, replica.key, own);
+  }
   const auto theirs = replica.connection->reply_of(flight.number);
   const bool whole = answered.ok() && *answered == bytes;
   const std::uint64_t first = flight.range.at / kPageBytes;
@@ -206,8 +211,12 @@ bool ReplicatedMirror::copy(Replica& replica) {
     const MirrorRange range{run->page * kPageBytes, page_bytes(run->page, run->pages)};
     std::byte* const staged =
         copies_.data() + (session.begun() + 1) % client::kUpdatesMax * kCopyPages * kPageBytes;
-    // Each replica has its own numbers, and one at a time is copied to.
-    std::memcpy(staged, local_.bytes().data() + range.at, range.length);
+    {
+      // Each replica has its own numbers, and one at a time is copied to. The program may be
+      // storing into these pages: what it then flushes follows, in a message of its own.
+      const UnorderedReads of_what_is_not_flushed;
+      std::memcpy(staged, local_.bytes().data() + range.at, range.length);
+    }
     const persist::UpdateItem item{kDataAt + range.at,
                                    {staged, range.length, replica.connection->copies()}};
     const client::Ranges epoch(&item, 1);
