@@ -36,7 +36,7 @@ struct PoolCommand {
 
 /// What one peer answered.
 using Answer = Result<std::vector<PoolDescription>>;
-using Ask = std::function<Answer(const std::string& peer, std::chrono::milliseconds within)>;
+using AskPeer = std::function<Answer(const std::string& peer, std::chrono::milliseconds within)>;
 
 constexpr int kAskAgainMs = 50;
 
@@ -118,7 +118,7 @@ void print_answers(const PoolCommand& command, const std::vector<Answer>& answer
 }
 
 /// Asks one peer; while it does not answer, again for as long as the user wants to wait.
-Answer ask_one(const PoolCommand& command, const std::string& address, const Ask& ask) {
+Answer ask_one(const PoolCommand& command, const std::string& address, const AskPeer& ask) {
   const Deadline patience =
       Deadline::after(Nanoseconds(static_cast<std::int64_t>(command.wait_s * 1e9)));
   while (true) {
@@ -131,7 +131,7 @@ Answer ask_one(const PoolCommand& command, const std::string& address, const Ask
 }
 
 /// Asks every peer, also after one of them failed: what can be done is done, and the rest said.
-ExitStatus ask_all(const PoolCommand& command, bool brief, const Ask& ask) {
+ExitStatus ask_all(const PoolCommand& command, bool brief, const AskPeer& ask) {
   std::vector<Answer> answers;
   bool all = true;
   for (const std::string& address : command.peers.peers) {

@@ -18,7 +18,7 @@ using sim::Strategy;
 
 constexpr std::array kPoints{PersistPoint::Accept, PersistPoint::Bus, PersistPoint::Array};
 
-BarChart::Bar bar_of(double value, const std::string& name) {
+BarChart::Bar named_bar(double value, const std::string& name) {
   return {value, fmt::format("{}: {:.2f}", name, value), 0, 0};
 }
 
@@ -46,7 +46,7 @@ Result<std::string> draw_figure_2(const FigureOptions& options) {
     auto& group = panel.groups.emplace_back();
     group.label = fmt::format("{:.0f}", handle);
     for (const std::size_t i : {0U, 3U, 4U}) {
-      group.bars.push_back(bar_of(claims[i].simulated, claims[i].what));
+      group.bars.push_back(named_bar(claims[i].simulated, claims[i].what));
     }
   }
   return to_svg(chart);
@@ -78,7 +78,7 @@ Result<std::string> draw_figure_4(const FigureOptions& options) {
     setup.hardware.network.post = ns;
     setup.hardware.network.message_gap = ns;
     PERDURE_TRY(gain, bsp_over_sync(setup, run));
-    panel.groups.push_back({fmt::format("{:.0f}", ns), {bar_of(gain, "bsp over sync")}});
+    panel.groups.push_back({fmt::format("{:.0f}", ns), {named_bar(gain, "bsp over sync")}});
   }
   return to_svg(chart);
 }
@@ -115,7 +115,7 @@ Result<std::string> draw_figure_12_or_13(int number, const FigureOptions& option
       for (const PersistPoint point : kPoints) {
         setup.persist_point = point;
         PERDURE_TRY(gain, bsp_over_sync(setup, run));
-        group.bars.push_back(bar_of(gain, std::string(to_string(point))));
+        group.bars.push_back(named_bar(gain, std::string(to_string(point))));
       }
     }
   }
@@ -200,7 +200,7 @@ Result<std::string> draw_figure_11(const FigureOptions& options) {
     group.label = std::to_string(geometry.channels * geometry.banks_in_channel());
     for (const ServerRow& row : rows) {
       group.bars.push_back(
-          bar_of(row.result.transactions_per_us(), std::string(to_string(row.order))));
+          named_bar(row.result.transactions_per_us(), std::string(to_string(row.order))));
     }
     geometry.banks *= 2;
     geometry.rows /= 2;

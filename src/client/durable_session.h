@@ -225,7 +225,7 @@ class DurableSession {
   /// Whether it is time to try again to come back. Requires that it is down.
   bool retry_due(Nanoseconds now, bool urgent) const { return backoff_.due(now, urgent); }
   /// See Backoff::put_off.
-  void put_off(Nanoseconds time) { backoff_.put_off(time); }
+  void put_off(Nanoseconds begun, Nanoseconds now) { backoff_.put_off(begun, now); }
 
   /// Every call that waits ends by then as well. Nothing: only by the time-out.
   void set_deadline(const std::optional<Deadline>& deadline) { deadline_ = deadline; }

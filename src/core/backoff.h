@@ -25,9 +25,12 @@ class Backoff {
     not_before_ = Nanoseconds{0};
     at_ = now + wait_ - Nanoseconds{static_cast<std::int64_t>(random_.below(quarter + 1))};
   }
-  /// Trying took so long that others had to wait for it: not again before `time`, unless it is
-  /// urgent. Until the next failure.
-  void put_off(Nanoseconds time) { not_before_ = time; }
+  /// A try in vain for which others had to wait, since `begun`: unless it is urgent, it is left
+  /// alone for so many times what that took. Until the next failure.
+  static constexpr int kTimesWhatATryTook = 8;
+  void put_off(Nanoseconds begun, Nanoseconds now) {
+    not_before_ = now + kTimesWhatATryTook * (now - begun);
+  }
   /// Whether the time has come. Requires a failure before.
   bool due(Nanoseconds now, bool urgent = false) const {
     return first_ > Nanoseconds{0} && now >= at_ && (urgent || now >= not_before_);

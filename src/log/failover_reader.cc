@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 
+#include "core/backoff.h"
 #include "core/try.h"
 
 namespace perdure::log {
@@ -13,10 +14,9 @@ namespace {
 
 // How often, at the end of one replica, the others are asked whether they have more.
 constexpr Nanoseconds kLookAroundEvery = std::chrono::milliseconds(100);
-// A replica that failed is left alone for this long; while another one can be read, for this many
+// A replica that failed is left alone for this long; while another one can be read, for several
 // times what the try took: one that is silent must not hold up what can be read.
 constexpr Nanoseconds kTryAgainAfter = std::chrono::milliseconds(50);
-constexpr int kTryAgainTimes = 8;
 
 // Of what several replicas say, what is most likely to pass comes first.
 constexpr std::array kByHope{ErrorCode::Busy,      ErrorCode::Disconnected, ErrorCode::TimedOut,
@@ -133,7 +133,8 @@ Result<std::optional<Record>> FailoverReader::look_around() {
     const std::size_t index = (current_ + count) % replicas_.size();
     Replica& replica = replicas_[index];
     const auto& failure = replica.failure;
-    if (failure && now - failure->at < std::max(kTryAgainAfter, kTryAgainTimes * failure->took)) {
+    if (failure &&
+        now - failure->at < std::max(kTryAgainAfter, Backoff::kTimesWhatATryTook * failure->took)) {
       has_more = has_more || !failure->trimmed;  // it may have
       continue;
     }

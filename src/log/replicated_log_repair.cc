@@ -16,9 +16,6 @@ namespace {
 // this: what its medium loses meanwhile is not found.
 constexpr int kKeptTimeouts = 12;   // of replica_timeout
 constexpr int kKeptReconnects = 2;  // of reconnect
-// A replica that is tried in vain while the others are a quorum is left alone for so many times
-// what that took: whoever waits for a commit waits for it, too.
-constexpr int kTryAgainTimes = 8;
 
 }  // namespace
 
@@ -68,8 +65,8 @@ RepairReport ReplicatedLog::bring_back(Replica& replica, const Deadline& deadlin
     const bool further = so_far.note_further();
     if (further) replica.session().got_on();
     replica.mark_down(repaired.error());
-    const Nanoseconds now = clock_.now();
-    if (!further) replica.session().put_off(now + kTryAgainTimes * (now - begun));
+    // Whoever waits for a commit had to wait for it, too.
+    if (!further) replica.session().put_off(begun, clock_.now());
     const bool fenced = repaired.code() == ErrorCode::Fenced && !quorum_stands();
     if (fenced && !lost_) lost_ = repaired.error();
   }

@@ -12,13 +12,6 @@
 #include "region/replicated_region.h"
 
 namespace perdure::region {
-namespace {
-
-/// A try that took long and failed is repeated after so many times what it took.
-constexpr int kTryAgainTimes = 8;
-
-}  // namespace
-
 /// The first update whose bytes are still needed.
 std::uint64_t ReplicatedRegion::needed_from() const {
   std::uint64_t from = begun_ + 1;
@@ -142,7 +135,7 @@ void ReplicatedRegion::bring_back(const Deadline& deadline) {
     replica.connecting = false;
     if (back.ok()) continue;
     session.mark_down(back.error());
-    session.put_off(now + kTryAgainTimes * (clock_.now() - now));
+    session.put_off(now, clock_.now());
   }
 }
 

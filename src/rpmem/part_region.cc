@@ -14,11 +14,10 @@
 #include "core/errno_error.h"
 #include "core/try.h"
 #include "pmem/bad_blocks.h"
+#include "rpmem/set_file.h"
 
 namespace perdure::rpmem {
 namespace {
-
-constexpr std::uint64_t kPageBytes = 4096;
 
 /// The domains in the order of what they promise.
 int strength(PersistenceDomain domain) {

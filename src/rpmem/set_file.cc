@@ -23,7 +23,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::uint64_t kPageBytes = 4096;
 constexpr std::string_view kSignature = "PMEMPOOLSET";
 
 Error wrong(const std::string& path, std::size_t line, const std::string& what) {

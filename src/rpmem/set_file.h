@@ -12,6 +12,8 @@
 
 namespace perdure::rpmem {
 
+inline constexpr std::uint64_t kPageBytes = 4096;
+
 inline constexpr std::uint64_t kPartBytesMin = std::uint64_t{2} << 20;
 inline constexpr std::uint64_t kPartBytesMax = std::uint64_t{1} << 46;
 inline constexpr std::size_t kPartsMax = 1024;

@@ -21,7 +21,7 @@ constexpr std::uint64_t kPoolBytes = 256 * 1024;
 constexpr std::uint64_t kWordBytes = 8;
 constexpr int kOpenings = 3;
 
-ServerProfile draw_profile(Random& choices) {
+ServerProfile draw_peer(Random& choices) {
   using enum PersistenceDomain;
   constexpr std::array kDomains = {Dmp, Dmp, Mhp, Wsp, Page};
   constexpr std::array kTransports = {Transport::InfiniBand, Transport::Roce, Transport::Tcp};
@@ -42,7 +42,7 @@ MirrorWorld::MirrorWorld(const WorldOptions& options, const MirrorMachines& mach
     : options_(machines), tell_(options.tell), random_(options.seed) {
   judge_.leave_out(options.laws_left_out);
   Random choices(options.seed + 1);
-  const ServerProfile profile = draw_profile(choices);
+  const ServerProfile profile = draw_peer(choices);
   const std::size_t replicas = 1 + choices.below(3);
   quorum_ = 1 + choices.below(replicas);
   measures_ = choices.chance(1, 4);
