@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """clang_tidy.py BUILD: clang-tidy over all of src, apps, bench, demo and testing.
 
-BUILD is configured with clang and unity sources. Reading the headers is what takes time, so whole
-unity sources are read, by the checks of .clang-tidy without the analyzer, which takes four times
-as long (--analyze: with it). What the compiler warns of, its thread-safety analysis included, is a
-finding too: nothing else compiles the programs with clang. Exits with 1 on a finding.
+BUILD is configured with clang and unity sources. Reading the headers is what takes time, so several
+unity sources of a target are read as one, by the checks of .clang-tidy without the analyzer, which
+takes four times as long (--analyze: with it). What the compiler warns of, its thread-safety
+analysis included, is a finding too: nothing else compiles the programs with clang. Exits with 1 on
+a finding.
 """
 
 import argparse
@@ -19,6 +20,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 DIRECTORIES = ("src", "apps", "bench", "demo", "testing")
 SOURCE_SECONDS_MAX = 900
+SOURCES_TOGETHER_MAX = 24
 
 
 def parts(path):
@@ -32,21 +34,33 @@ def wanted(path):
     return path.is_relative_to(ROOT) and path.relative_to(ROOT).parts[0] in DIRECTORIES
 
 
+def compiled_alike(entry):
+    """What two unity sources have in common when one command would do for both."""
+    if not entry["file"].endswith(".cxx"):
+        return entry["file"]  # it has names that others have too
+    return re.sub(r" -(MT|MF|o|c) \S+", "", entry["command"].replace(entry["file"], ""))
+
+
 def prepare(build, directory):
     """Writes a compilation database into `directory`; {source: the sources it stands for}."""
     directory.mkdir(parents=True, exist_ok=True)
-    entries, sources = [], {}
+    alike = {}  # command: entry, sources
     for entry in json.loads((build / "compile_commands.json").read_text(encoding="utf-8")):
         path = pathlib.Path(entry["directory"], entry["file"])
         stands_for = [p for p in parts(path) if wanted(p)]
-        if not stands_for:
-            continue
-        # The analyzer looks at functions of included files only below a name like this.
-        name = directory / f"UnifiedSource_{len(entries)}.cc"
-        name.write_text("".join(f'#include "{p}"\n' for p in stands_for), encoding="utf-8")
-        command = entry["command"].replace(entry["file"], str(name))
-        entries.append({"directory": entry["directory"], "file": str(name), "command": command})
-        sources[name] = stands_for
+        if stands_for:
+            alike.setdefault(compiled_alike(entry), (entry, []))[1].extend(stands_for)
+    entries, sources = [], {}
+    for entry, all_sources in alike.values():
+        for at in range(0, len(all_sources), SOURCES_TOGETHER_MAX):
+            stands_for = all_sources[at:at + SOURCES_TOGETHER_MAX]
+            # The analyzer looks at functions of included files only below a name like this.
+            name = directory / f"UnifiedSource_{len(entries)}.cc"
+            name.write_text("".join(f'#include "{p}"\n' for p in stands_for), encoding="utf-8")
+            command = entry["command"].replace(entry["file"], str(name))
+            entries.append({"directory": entry["directory"], "file": str(name),
+                            "command": command})
+            sources[name] = stands_for
     (directory / "compile_commands.json").write_text(json.dumps(entries), encoding="utf-8")
     return sources
 
