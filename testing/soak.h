@@ -22,4 +22,10 @@ inline std::uint64_t rounds(std::uint64_t usual, std::uint64_t long_form) {
 #endif
 }
 
+/// Of many things alike that are tried in turn, whether number `number` is: one in `one_in`, and in
+/// a soak each.
+inline bool in_turn(std::uint64_t number, std::uint64_t one_in) {
+  return soak() || number % one_in == 0;
+}
+
 }  // namespace perdure::test

@@ -23,6 +23,10 @@ namespace {
 using crash::PlayedMethod;
 using crash::PlayedRnic;
 
+/// Of the weaker methods that the checker refutes, so many are played: it refutes them all, and
+/// what is looked for here is that it and this world agree.
+constexpr std::uint64_t kWrongOneIn = 3;
+
 /// The first broken promise in `seeds` worlds, or nothing. Every third run goes on until the
 /// update was acknowledged, the others are cut at a random event before.
 std::optional<std::string> find_failure(const ServerProfile& profile, const Method& method,
@@ -64,7 +68,7 @@ TEST(EmuMethods, WhatIsRefutedFailsWithinSomeSeeds) {
         if (check::check(weaker.method, scenario.profile).verdict != check::Verdict::Violated) {
           continue;
         }
-        ++refuted;
+        if (!test::in_turn(refuted++, kWrongOneIn)) continue;
         EXPECT_TRUE(find_failure(scenario.profile, weaker.method, kSeeds).has_value())
             << describe(scenario) << ": " << weaker.what;
       }
@@ -159,7 +163,7 @@ TEST(EmuMethods, WeakerOnesThanPwriteAndSflushFailWhereTheyAreRefuted) {
         for (const check::Mutant& weaker : check::mutants(method)) {
           const auto verdict = check::check(weaker.method, machine).verdict;
           if (verdict != check::Verdict::Violated) continue;
-          ++refuted;
+          if (!test::in_turn(refuted++, kWrongOneIn)) continue;
           EXPECT_TRUE(find_failure(machine, weaker.method, kSeeds).has_value())
               << describe(machine) << ", " << method.name << ": " << weaker.what;
         }
@@ -203,7 +207,7 @@ TEST(EmuMethods, PolledMessagesLoseNothingWhereTheyAreProvedAndSomethingWhereNot
         for (const check::Mutant& weaker : check::mutants(method)) {
           const auto verdict = check::check(weaker.method, machine).verdict;
           if (verdict != check::Verdict::Violated) continue;
-          ++refuted;
+          if (!test::in_turn(refuted++, kWrongOneIn)) continue;
           EXPECT_TRUE(find_failure(machine, weaker.method, kSeedsOfWrong).has_value())
               << describe(machine) << ", " << method.name << ": " << weaker.what;
         }
@@ -245,7 +249,7 @@ TEST(EmuMethods, RespondersThatPostLoseNothingWhereTheyAreProvedAndSomethingWher
                              verdict.property != check::Property::SometimesAcknowledged &&
                              verdict.property != check::Property::AlwaysCompletes;
           if (!loses) continue;
-          ++refuted;
+          if (!test::in_turn(refuted++, kWrongOneIn)) continue;
           EXPECT_TRUE(find_failure(machine, weaker.method, kSeedsOfWrong).has_value())
               << describe(machine) << ", " << method.name << ": " << weaker.what;
         }

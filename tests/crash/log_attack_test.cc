@@ -3,6 +3,7 @@
 #include <functional>
 
 #include "testing/relayed_peer.h"
+#include "testing/soak.h"
 #include "tests/crash/log_cluster.h"
 
 namespace perdure {
@@ -409,7 +410,7 @@ TEST(LogAttack, AcceptedLossWorksWhereTheHeadIsBeyondWhatIsLeft) {
 }
 
 TEST(LogAttack, CrashesWhileBringingToEqualNeverCloseALogThatHasLostNothing) {
-  for (std::uint64_t k = 1; k < 3000; k += 25) {
+  for (std::uint64_t k = 1; k < 3000; k += test::soak() ? 25 : 75) {
     Cluster cluster;
     Writer log = cluster.opened();
     Cluster::append(*log, 5);
