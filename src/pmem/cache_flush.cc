@@ -94,8 +94,8 @@ FlushInstruction best_flush_instruction() { return FlushInstruction::None; }
 #endif
 
 Result<CacheFlush> CacheFlush::best() {
-  const FlushInstruction instruction = best_flush_instruction();
 #if defined(__x86_64__)
+  const FlushInstruction instruction = best_flush_instruction();
   switch (instruction) {
     case FlushInstruction::Clwb: return CacheFlush(instruction, flush_clwb);
     case FlushInstruction::Clflushopt: return CacheFlush(instruction, flush_clflushopt);
