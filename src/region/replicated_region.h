@@ -77,7 +77,8 @@ class ReplicatedRegion {
     std::byte* bytes = nullptr;  // where they are staged
     std::uint64_t number = 0;    // of the session that has it now
     bool writing = false;        // else it is READ
-    bool overtaken = false;      // an update of these bytes has been sent to the target meanwhile
+    bool overtaken = false;      // what is READ is not wanted any more: the target was sent an
+                                 // update of these bytes, or has gone
   };
   struct Replica {
     Replica(std::unique_ptr<client::Peer> peer,
@@ -180,6 +181,7 @@ class ReplicatedRegion {
   void copy_on();
   void begin_copy();
   void write_copy();
+  void give_up_copy();
   void put_back_copy();
   Result<void> watch(int all, Replica& replica);
   void rest(Nanoseconds since, Nanoseconds slice);

@@ -91,6 +91,7 @@ void ReplicatedRegion::note_sent(std::size_t index, const KeptUpdate& update) {
 void ReplicatedRegion::note_lost(Replica& replica) {
   replica.flights.clear();
   replica.catching_up = false;
+  if (copy_ && &replicas_[copy_->target] == &replica) give_up_copy();
   if (!replica.missed) return;
   while (replica.landed < begun_) note_missed(replica, kept(replica.landed + 1));
 }
@@ -345,7 +346,7 @@ void ReplicatedRegion::copy_on() {
   Replica& source = replicas_[copy_->source];
   Replica& target = replicas_[copy_->target];
   const client::DurableSession& has_it = copy_->writing ? target.session : source.session;
-  if (!target.session.up() || has_it.is_forgotten(copy_->number)) return put_back_copy();
+  if (has_it.is_forgotten(copy_->number)) return put_back_copy();
   if (!has_it.has_resolved(copy_->number)) return;
   if (copy_->writing || copy_->overtaken) {
     copy_.reset();
@@ -399,6 +400,18 @@ void ReplicatedRegion::begin_copy() {
     copy_ = copy;
     return;
   }
+}
+
+/// Its target has gone. A READ that is in flight brings its bytes all the same: until it has, there
+/// is no room for those of another.
+void ReplicatedRegion::give_up_copy() {
+  if (copy_->writing) return put_back_copy();
+  Replica& target = replicas_[copy_->target];
+  if (!copy_->overtaken && target.missed) {
+    target.missed->add(copy_->piece);
+    target.missed_until = begun_;
+  }
+  copy_->overtaken = true;
 }
 
 void ReplicatedRegion::put_back_copy() {
