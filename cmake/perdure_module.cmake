@@ -28,7 +28,7 @@ if(PERDURE_SANITIZE)
       -fno-sanitize-recover=all -fno-omit-frame-pointer)
   # Null pointers and objects that are too short stop in the address sanitizer as well. Whether
   # addresses are aligned and pointers overflow takes g++ a third of its time: the fuzzers, which
-  # clang compiles, check that where bytes come from outside, and ./test --soak checks it everywhere.
+  # clang compiles, check it where bytes come from outside, and ./test --soak everywhere.
   if(PERDURE_SANITIZE MATCHES "undefined")
     target_compile_options(perdure_options INTERFACE -fno-sanitize=null,vptr,object-size)
     if(NOT PERDURE_CHECK_POINTERS)
