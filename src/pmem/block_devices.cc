@@ -182,7 +182,7 @@ class Walk {
   /// What a flush meets on its way down to where the walk is.
   struct Way {
     std::vector<Image> images;
-    bool stacked = false;      // as in Drive, for now
+    bool stacked = false;      // as in Drive, down to here
     std::string through;       // the first device that says "write through"; empty: none
     std::string swallowed_by;  // as in Drive
     bool operator==(const Way&) const = default;
