@@ -21,7 +21,7 @@ target_compile_options(perdure_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:${PER
 if(PERDURE_SANITIZE)
   target_link_options(perdure_options INTERFACE -fsanitize=${PERDURE_SANITIZE})
   # Of a program that may lie anywhere the loader adjusts millions of addresses, most of them of the
-  # sanitizers: a third of the time that a short command takes.
+  # sanitizers: a quarter of the time that a short command takes.
   target_link_options(perdure_options INTERFACE
       $<$<STREQUAL:$<TARGET_PROPERTY:TYPE>,EXECUTABLE>:-no-pie>)
   target_compile_options(perdure_options INTERFACE -fsanitize=${PERDURE_SANITIZE}
@@ -40,8 +40,8 @@ if(PERDURE_FUZZERS)
   target_compile_options(perdure_options INTERFACE -fsanitize=fuzzer-no-link)
 endif()
 
-# perdure_cheap_options, linked after them: for what is not Perdure itself, but tests, measures or
-# commands it. Nobody waits for it when it runs with sanitizers, so it is not optimised there.
+# perdure_cheap_options: besides, for what is not Perdure itself, but tests, measures or commands
+# it. Nobody waits for it when it runs with sanitizers, so it is not optimised there.
 add_library(perdure_cheap_options INTERFACE)
 if(PERDURE_SANITIZE)
   target_compile_options(perdure_cheap_options INTERFACE -O0)

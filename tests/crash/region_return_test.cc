@@ -462,6 +462,22 @@ struct Pair {
     }
   }
   RegionReplicaStatus status(std::size_t index) const { return region->status().replicas[index]; }
+  /// One goes, and the other one while the first is being copied to: what is behind `first` only
+  /// the second has, up to `all`, and what is before it only the first.
+  void lack_each_others(std::uint64_t first, std::uint64_t all) {
+    servers[0]->kill();
+    fill(first, all - first, std::byte{1});
+    ASSERT_TRUE(servers[0]->start_again().ok());
+    ASSERT_TRUE(poll_until([&] { return status(0).catching_up; }));
+    servers[1]->kill();
+    fill(0, first, std::byte{2});
+    ASSERT_FALSE(status(1).up);
+    ASSERT_GT(status(0).missed_bytes, 0u);
+    ASSERT_GT(status(1).missed_bytes, 0u);
+  }
+  bool have_caught_up() const {
+    return status(0).up && status(1).up && !status(0).catching_up && !status(1).catching_up;
+  }
   /// Until the condition holds, for long enough to come back.
   bool poll_until(const std::function<bool()>& holds) {
     for (int round = 0; round < 1000 && !holds(); ++round) {
@@ -485,19 +501,11 @@ TEST(RegionReturn, TwoThatLackDifferentBytesBringEachOtherBack) {
   constexpr std::uint64_t kAll = kFirst + kLandingBytes + 2 * 1024;
   Pair pair(1);
   ASSERT_NE(pair.region, nullptr);
-  pair.servers[0]->kill();
-  pair.fill(kFirst, kAll - kFirst, std::byte{1});
-  ASSERT_TRUE(pair.servers[0]->start_again().ok());
-  ASSERT_TRUE(pair.poll_until([&] { return pair.status(0).catching_up; }));
-  pair.servers[1]->kill();
-  pair.fill(0, kFirst, std::byte{2});
-  ASSERT_FALSE(pair.status(1).up);
-  ASSERT_GT(pair.status(0).missed_bytes, 0u);
+  pair.lack_each_others(kFirst, kAll);
+  ASSERT_FALSE(HasFatalFailure());
   ASSERT_TRUE(pair.servers[1]->start_again().ok());
   EXPECT_TRUE(pair.poll_until([&] {
-    return !pair.region->status().may_differ ||
-           (pair.status(0).up && pair.status(1).up && !pair.status(0).catching_up &&
-            !pair.status(1).catching_up);
+    return !pair.region->status().may_differ || pair.have_caught_up();
   })) << pair.status(0).missed_bytes
       << " and " << pair.status(1).missed_bytes << " bytes are missed";
   EXPECT_TRUE(pair.region->flush(Level::Committed, std::chrono::seconds(10)).ok());
@@ -517,24 +525,16 @@ TEST(RegionReturn, WhatIsOnNoneIsStillStaged) {
   constexpr std::uint64_t kAll = kFirst + kLandingBytes + 2 * 1024;
   Pair pair(1);
   ASSERT_NE(pair.region, nullptr);
-  pair.servers[0]->kill();
-  pair.fill(kFirst, kAll - kFirst, std::byte{1});
-  ASSERT_TRUE(pair.servers[0]->start_again().ok());
-  ASSERT_TRUE(pair.poll_until([&] { return pair.status(0).catching_up; }));
-  pair.servers[1]->kill();
-  pair.fill(0, kFirst, std::byte{2});
-  ASSERT_GT(pair.status(0).missed_bytes, 0u);
-  ASSERT_GT(pair.status(1).missed_bytes, 0u);
+  pair.lack_each_others(kFirst, kAll);
+  ASSERT_FALSE(HasFatalFailure());
   ASSERT_TRUE(pair.region->poll().ok());
   pair.fill(1024, 1024, std::byte{3});
   pair.servers[0]->kill();
   EXPECT_EQ(pair.region->poll().code(), ErrorCode::QuorumLost);
   for (const auto& server : pair.servers) ASSERT_TRUE(server->start_again().ok());
-  EXPECT_TRUE(pair.poll_until([&] {
-    return pair.status(0).up && pair.status(1).up && !pair.status(0).catching_up &&
-           !pair.status(1).catching_up;
-  })) << pair.status(0).missed_bytes
-      << " and " << pair.status(1).missed_bytes << " bytes are missed";
+  EXPECT_TRUE(pair.poll_until([&] { return pair.have_caught_up(); }))
+      << pair.status(0).missed_bytes << " and " << pair.status(1).missed_bytes
+      << " bytes are missed";
   EXPECT_TRUE(pair.region->flush(Level::Committed, std::chrono::seconds(10)).ok());
   for (std::size_t index = 0; index < 2; ++index) {
     std::vector<std::byte> bytes(kAll);
