@@ -29,8 +29,8 @@ class LocalPeer final : public client::Peer {
   }
   Result<client::Session> open_session(const control::SessionRequest& request,
                                        Deadline deadline) override;
-  Result<void> close_session(std::uint64_t id, Deadline) override {
-    return service_.close_session(id);
+  Result<void> close_session(std::uint64_t id, control::Left left, Deadline) override {
+    return service_.close_session(id, left);
   }
   Result<void> fence(const std::string& pool, Epoch epoch, Deadline) override {
     return service_.fence(pool, epoch);

@@ -25,8 +25,8 @@ class RelayedPeer : public client::Peer {
   Result<client::Session> open_session(const control::SessionRequest& r, Deadline d) override {
     return real_->open_session(r, d);
   }
-  Result<void> close_session(std::uint64_t id, Deadline d) override {
-    return real_->close_session(id, d);
+  Result<void> close_session(std::uint64_t id, control::Left left, Deadline d) override {
+    return real_->close_session(id, left, d);
   }
   Result<void> fence(const std::string& p, Epoch e, Deadline d) override {
     return real_->fence(p, e, d);

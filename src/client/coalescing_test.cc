@@ -152,5 +152,36 @@ TEST_F(CoalescingTest, UpdatesThatAreRefusedTakeTheSessionDown) {
   EXPECT_TRUE(session_->is_forgotten(last_alone + 1));
 }
 
+// What a writer left is told by his end, and the next one's opening flushes what may not be
+// durable.
+TEST_F(CoalescingTest, WhoKnowsThatAllIsDurableSaysSoAtHisEnd) {
+  start(Primary::Write);
+  std::uint64_t lines = 0;  // flushed by the responder's processor
+  server_->region().watch_flushes([&](std::uint64_t units) { lines += units; });
+  std::uint32_t epoch = 1;
+  const auto flushed_for_the_next = [&] {
+    session_->give_back(Deadline(world_.clock(), std::chrono::seconds{60}));
+    memory_.reset();
+    lines = 0;
+    EXPECT_TRUE(session_->open({kCoalescedPool, true, Epoch{++epoch}, epoch, "next", true}).ok());
+    const std::uint64_t flushed = lines;
+    memory_ = *session_->register_memory(bytes_);
+    EXPECT_TRUE(session_->prepare(false).ok());
+    return flushed;
+  };
+  const std::uint64_t whole = 256 * 1024 / 64;
+  begin(1024, 1);
+  settle();
+  EXPECT_LT(flushed_for_the_next(), whole) << "all was durable";
+  EXPECT_LT(flushed_for_the_next(), whole) << "nothing was written";
+  begin(1024, 2);
+  EXPECT_GE(flushed_for_the_next(), whole) << "an update was in flight";
+  begin(1024, 3);
+  settle();
+  session_->close();
+  EXPECT_GE(flushed_for_the_next(), whole) << "he went without a word";
+  server_->region().watch_flushes(nullptr);
+}
+
 }  // namespace
 }  // namespace perdure::client

@@ -47,7 +47,9 @@ void DurableSession::close() {
 void DurableSession::give_back(Deadline deadline) {
   if (!connection_) return;
   // It ends in any case: a peer that does not answer sees its connection go.
-  (void)peer_->close_session(connection_->id, deadline);
+  const bool all_durable = up() && idle() && options_.level >= Level::Durable;
+  (void)peer_->close_session(
+      connection_->id, all_durable ? control::Left::AllDurable : control::Left::NotKnown, deadline);
   close();
 }
 

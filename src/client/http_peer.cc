@@ -197,7 +197,7 @@ Result<Session> HttpPeer::open_over(fabric::Device& device, const control::Sessi
     const Deadline soon = Deadline::after(std::min(left, std::max(left / 2, kConnectWithinMin)));
     auto session = connect_session(grant, data_address(grant.address), device, endpoints_, soon);
     if (session) return session;
-    (void)close_session(grant.session, Deadline::after(kTakeBackWithin));
+    (void)close_session(grant.session, control::Left::NotKnown, Deadline::after(kTakeBackWithin));
     not_reached = session.code() != ErrorCode::TimedOut;
     if (not_reached || deadline.passed()) return session;
   }
@@ -219,9 +219,13 @@ Result<control::SessionDescription> HttpPeer::describe_session(std::uint64_t id,
   return control::decode_session(body);
 }
 
-Result<void> HttpPeer::close_session(std::uint64_t id, Deadline deadline) {
-  PERDURE_TRY(body,
-              call(at_, {"DELETE", "/v1/sessions/" + control::hexadecimal(id), ""}, deadline));
+Result<void> HttpPeer::close_session(std::uint64_t id, control::Left left, Deadline deadline) {
+  const std::string path = "/v1/sessions/" + control::hexadecimal(id);
+  const bool all_durable = left == control::Left::AllDurable;
+  PERDURE_TRY(body, call(at_,
+                         all_durable ? control::HttpRequest{"POST", path + "/close", ""}
+                                     : control::HttpRequest{"DELETE", path, ""},
+                         deadline));
   return control::decode_accepted(body);
 }
 

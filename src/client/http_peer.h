@@ -51,7 +51,7 @@ class HttpPeer final : public Peer {
   Result<control::PoolDescription> create(const control::PoolRequest& request,
                                           Deadline deadline) override;
   Result<Session> open_session(const control::SessionRequest& request, Deadline deadline) override;
-  Result<void> close_session(std::uint64_t id, Deadline deadline) override;
+  Result<void> close_session(std::uint64_t id, control::Left left, Deadline deadline) override;
   Result<void> fence(const std::string& pool, Epoch epoch, Deadline deadline) override;
 
   /// Why sessions do not run over the transport that was chosen first; empty: they do.

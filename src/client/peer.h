@@ -6,6 +6,7 @@
 #include <perdure/result.h>
 
 #include "control/documents.h"
+#include "control/service_types.h"
 #include "core/clock.h"
 #include "fabric/fabric.h"
 #include "pmem/medium_costs.h"
@@ -52,8 +53,9 @@ class Peer {
   /// has seen an epoch as high, from another writer: the message names both).
   virtual Result<Session> open_session(const control::SessionRequest& request,
                                        Deadline deadline) = 0;
-  /// Ends a session at once: its keys are revoked before this returns. Errors: NotFound.
-  virtual Result<void> close_session(std::uint64_t id, Deadline deadline) = 0;
+  /// Ends a session at once: its keys are revoked before this returns. Only its own writer can know
+  /// that it left all durable: then nobody makes it so again for the next one. Errors: NotFound.
+  virtual Result<void> close_session(std::uint64_t id, control::Left left, Deadline deadline) = 0;
   /// Promises that no writer below `epoch` writes to the pool any more; ends such sessions.
   /// Errors: NotFound, Fenced (the pool has seen a higher one).
   virtual Result<void> fence(const std::string& pool, Epoch epoch, Deadline deadline) = 0;

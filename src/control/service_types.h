@@ -38,6 +38,9 @@ struct SessionGrant {
   bool operator==(const SessionGrant& other) const;
 };
 
+/// What the writer who ends his session says of all that was written in it.
+enum class Left { NotKnown, AllDurable };
+
 /// What the responder has done for sessions: of one, of a pool, or of all.
 struct ServiceCounters {
   std::uint64_t messages = 0;

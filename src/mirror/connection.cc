@@ -32,8 +32,8 @@ class SharedPeer final : public client::Peer {
                                        Deadline deadline) override {
     return peer_->open_session(request, deadline);
   }
-  Result<void> close_session(std::uint64_t id, Deadline deadline) override {
-    return peer_->close_session(id, deadline);
+  Result<void> close_session(std::uint64_t id, control::Left left, Deadline deadline) override {
+    return peer_->close_session(id, left, deadline);
   }
   Result<void> fence(const std::string& pool, Epoch epoch, Deadline deadline) override {
     return peer_->fence(pool, epoch, deadline);

@@ -137,12 +137,13 @@ Result<client::Session> CommandPeer::open_over(Transport transport,
   if (session.ok()) {
     device_ = std::move(device);
   } else {
-    (void)close_session(grant->session, Deadline::after(kTakeBackWithin));
+    (void)close_session(grant->session, control::Left::NotKnown, Deadline::after(kTakeBackWithin));
   }
   return session;
 }
 
-Result<void> CommandPeer::close_session(std::uint64_t id, Deadline deadline) {
+/// The pool goes with the session: there is no next writer to whom it matters what was left.
+Result<void> CommandPeer::close_session(std::uint64_t id, control::Left, Deadline deadline) {
   PERDURE_TRY(body, ask(FrameKind::EndSession, encode_session_end(id), deadline));
   return control::decode_accepted(body);
 }

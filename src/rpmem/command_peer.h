@@ -38,7 +38,7 @@ class CommandPeer final : public client::Peer {
   fabric::Device& device() override { return *device_; }
   Result<client::Session> open_session(const control::SessionRequest& request,
                                        Deadline deadline) override;
-  Result<void> close_session(std::uint64_t id, Deadline deadline) override;
+  Result<void> close_session(std::uint64_t id, control::Left left, Deadline deadline) override;
 
   // What a target has no use for.
   Result<std::vector<control::PoolDescription>> list(Deadline deadline) override;

@@ -196,10 +196,17 @@ void HttpServer::add_session_routes() {
         PERDURE_TRY(session, service_.describe_session(id, caller_of(request)));
         return control::encode(session) + "\n";
       });
+  add("POST", "/v1/sessions/*/close", 200, Lane::Reserved,
+      [this](const auto& request, const auto& name) -> Answer {
+        PERDURE_TRY_VOID(control::decode_empty(request.body));
+        PERDURE_TRY(id, session_id(name));
+        PERDURE_TRY_VOID(service_.close_session(id, control::Left::AllDurable, caller_of(request)));
+        return control::encode_accepted() + "\n";
+      });
   add("DELETE", "/v1/sessions/*", 200, Lane::Reserved,
       [this](const auto& request, const auto& name) -> Answer {
         PERDURE_TRY(id, session_id(name));
-        PERDURE_TRY_VOID(service_.close_session(id, caller_of(request)));
+        PERDURE_TRY_VOID(service_.close_session(id, control::Left::NotKnown, caller_of(request)));
         return control::encode_accepted() + "\n";
       });
 }

@@ -196,6 +196,48 @@ TEST_F(Meanwhile, APoolThatIsBeingMadeDurableIsNotTakenAway) {
   EXPECT_TRUE(service_->close_pool("a").ok());
 }
 
+// What the last writer says of himself counts when he ends, and for nobody else.
+TEST_F(Meanwhile, BehindAWriterWhoLeftAllDurableNothingIsFlushed) {
+  int flushes = 0;
+  store_.watch = [&]() -> Result<void> {
+    ++flushes;
+    return {};
+  };
+  const auto writer = [&] {
+    const control::SessionRequest request{"a", true, Epoch{++epoch_}, 10, "writer", true};
+    const auto granted = service_->open_session(request, std::nullopt);
+    EXPECT_TRUE(granted.ok()) << granted.error().message;
+    return granted->session;
+  };
+  control::SessionRequest reading;
+  reading.pool = "a";
+  const auto left = [&](std::uint64_t session, control::Left what) {
+    EXPECT_TRUE(service_->close_session(session, what).ok());
+  };
+  left(writer(), control::Left::AllDurable);
+  flushes = 0;
+  left(writer(), control::Left::AllDurable);
+  EXPECT_EQ(flushes, 0);
+  left(writer(), control::Left::NotKnown);
+  EXPECT_EQ(flushes, 0);
+  const auto dies = writer();
+  EXPECT_EQ(flushes, 1);
+  // A reader, or a writer who was cut off, speaks for nobody.
+  const auto reader = service_->open_session(reading, std::nullopt);
+  ASSERT_TRUE(reader.ok()) << reader.error().message;
+  left(reader->session, control::Left::AllDurable);
+  (void)writer();
+  EXPECT_EQ(flushes, 2);
+  EXPECT_EQ(service_->close_session(dies, control::Left::AllDurable).code(), ErrorCode::NotFound);
+  left(writer(), control::Left::AllDurable);
+  EXPECT_EQ(flushes, 3);
+  // Nor does what he left count for those who came after him.
+  (void)writer();
+  EXPECT_EQ(flushes, 3);
+  (void)writer();
+  EXPECT_EQ(flushes, 4);
+}
+
 TEST_F(Meanwhile, AWriterWhoIsFencedMeanwhileIsGrantedNothing) {
   // The fence comes to a higher epoch than the writer who waits. Expect: that one is refused.
   EXPECT_EQ(refusal_when([&]() -> Result<void> {

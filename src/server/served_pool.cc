@@ -126,8 +126,7 @@ Result<void> ServedPool::settle(const std::function<bool()>& stop,
     PERDURE_TRY_VOID(region().flush(exported_.at + done, length));
     done += length;
   }
-  unnoticed_ = false;
-  settled_.store(true, std::memory_order_release);
+  note_settled();
   return {};
 }
 

@@ -88,7 +88,7 @@ class ServedPool {
 
   /// Whether all that is visible in the exported part is durable: settle() has succeeded, or did so
   /// before the pool was last closed (Pool::was_settled), and no writer was granted a session
-  /// since. Threads: any.
+  /// since, or each of them said at its end that it left all durable. Threads: any.
   bool settled() const { return settled_.load(std::memory_order_acquire); }
   /// A writer is about to get keys: from here on anything may be visible and not durable.
   /// `unnoticed`: also in pages that a flush would leave alone (persist::Responder::Options,
@@ -96,6 +96,12 @@ class ServedPool {
   void unsettle(bool unnoticed) {
     unnoticed_ = unnoticed_ || unnoticed;
     settled_.store(false, std::memory_order_release);
+  }
+  /// The only writer since it was settled says that all it wrote is durable, and has no keys any
+  /// more. It is believed, as it is with the contents: it could have written anything.
+  void note_settled() {
+    unnoticed_ = false;
+    settled_.store(true, std::memory_order_release);
   }
   /// Makes what is visible in the exported part durable. An earlier writer may have died between a
   /// write and its flush, and whoever comes next reads what is visible and builds on it. Which

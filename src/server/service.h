@@ -135,7 +135,8 @@ class PeerService {
   /// When this returns, the session's keys are dead. Errors: NotFound; TimedOut (its thread is
   /// stuck in the medium: the keys are not revoked yet, ask again); SystemError (the RNIC refuses
   /// to revoke them: the same).
-  Result<void> close_session(std::uint64_t id, const Caller& caller = {});
+  Result<void> close_session(std::uint64_t id, control::Left left = control::Left::NotKnown,
+                             const Caller& caller = {});
 
   /// The machine lost its power: ends all sessions without another look at their pools, and lets
   /// go of the pools as a crash leaves them. Afterwards only destruction.
@@ -221,6 +222,7 @@ class PeerService {
     std::uint64_t order = 0;  // the how manieth grant; set once
     control::SessionPhase phase = control::SessionPhase::Granted;  // under mutex_
     bool ended = false;                                            // under mutex_
+    bool applied = false;            // under mutex_: with its end, all that had come in was applied
     std::optional<Error> unrevoked;  // under mutex_: why its keys may be alive, and nobody runs it
     std::thread thread;              // under mutex_
   };
@@ -243,6 +245,7 @@ class PeerService {
   Result<PoolHold> hold(PoolEntry& entry) const;
   Result<void> require_open(const PoolEntry& entry) const;
   control::PoolDescription shown(const PoolEntry& entry) const;
+  bool has(const SessionEntry& entry, bool SessionEntry::*what) const;
   control::SessionDescription describe_entry(const SessionEntry& entry) const
       PERDURE_REQUIRES(mutex_);
 

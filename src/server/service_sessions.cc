@@ -360,6 +360,7 @@ void PeerService::finish(const SessionPointer& entry) {
   entry->pool->ended_times += entry->session.times();
   if (const auto contents = entry->session.contents()) entry->pool->log = contents;
   if (replayed.ok()) entry->pool->ended.replayed_messages += *replayed;
+  entry->applied = replayed.ok() && !abandoned_.load();
   sessions_.erase(terms.id);
   entry->ended = true;
   if (entry->thread.joinable()) finished_.push_back(std::move(entry->thread));
@@ -458,7 +459,13 @@ control::SessionDescription PeerService::describe_entry(const SessionEntry& entr
   return description;
 }
 
-Result<void> PeerService::close_session(std::uint64_t id, const Caller& caller) {
+bool PeerService::has(const SessionEntry& entry, bool SessionEntry::*what) const {
+  const MutexLock lock(mutex_);
+  return entry.*what;
+}
+
+Result<void> PeerService::close_session(std::uint64_t id, control::Left left,
+                                        const Caller& caller) {
   SessionPointer entry;
   {
     const MutexLock lock(mutex_);
@@ -470,7 +477,12 @@ Result<void> PeerService::close_session(std::uint64_t id, const Caller& caller) 
   }
   PERDURE_TRY_VOID(authorize(Action::CloseSession, entry->pool->name, caller));
   PERDURE_TRY(control, hold(*entry->pool));
+  // Until a writer's session has ended nobody else is granted the pool to write.
+  const bool is_writer = entry->session.terms().write && !has(*entry, &SessionEntry::ended);
   PERDURE_TRY_VOID(end(entry));
+  if (is_writer && left == control::Left::AllDurable && has(*entry, &SessionEntry::applied)) {
+    entry->pool->served->note_settled();
+  }
   log_message(Severity::Info,
               fmt::format("{} ended: by request", session_words(entry->session.terms())));
   return {};

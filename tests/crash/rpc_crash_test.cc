@@ -193,8 +193,8 @@ class Bank {
                                          Deadline deadline) override {
       return ask([&](test::LocalPeer& local) { return local.open_session(request, deadline); });
     }
-    Result<void> close_session(std::uint64_t id, Deadline deadline) override {
-      return ask([&](test::LocalPeer& local) { return local.close_session(id, deadline); });
+    Result<void> close_session(std::uint64_t id, control::Left left, Deadline deadline) override {
+      return ask([&](test::LocalPeer& local) { return local.close_session(id, left, deadline); });
     }
     Result<void> fence(const std::string& pool, Epoch epoch, Deadline deadline) override {
       return ask([&](test::LocalPeer& local) { return local.fence(pool, epoch, deadline); });

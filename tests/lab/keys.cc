@@ -118,7 +118,7 @@ Result<void> run(client::HttpPeer& peer, const std::string& pool) {
   PERDURE_TRY(third, PoolSession::open(peer, request));
   const fabric::RemoteMemory key = third.session().remote;
   PERDURE_TRY_VOID(expect_written("B", third.write('b', key)));
-  PERDURE_TRY_VOID(peer.close_session(third.session().id, soon()));
+  PERDURE_TRY_VOID(peer.close_session(third.session().id, control::Left::NotKnown, soon()));
   PERDURE_TRY_VOID(expect_refused("B, closed", third.write('x', key)));
   return expect_content(peer, pool, 'b');
 }

@@ -106,10 +106,11 @@ TEST_F(Daemon, AWriterWritesAndItsKeysDieWithTheSession) {
   client::Session session = open(writer(1, 10));
   EXPECT_TRUE(writes(session, 7));
   // Close, from the control plane. Expect: whatever the writer posts now changes nothing.
-  ASSERT_TRUE(peer_->close_session(session.id, soon()).ok());
+  ASSERT_TRUE(peer_->close_session(session.id, control::Left::NotKnown, soon()).ok());
   EXPECT_FALSE(writes(session, 8));
   EXPECT_EQ(read_back(), 7);
-  EXPECT_EQ(peer_->close_session(session.id, soon()).code(), ErrorCode::NotFound);
+  EXPECT_EQ(peer_->close_session(session.id, control::Left::NotKnown, soon()).code(),
+            ErrorCode::NotFound);
 }
 
 TEST_F(Daemon, AReaderCanNotWrite) {
@@ -208,7 +209,7 @@ TEST_F(Daemon, SharedMemoryIsOfferedToThisHost) {
   EXPECT_EQ(session.pool.profile.ddio, Ddio::On);
   EXPECT_TRUE(writes(session, 7));
   EXPECT_EQ(update(session, *device_, 1, 64), 0);
-  ASSERT_TRUE(peer_->close_session(session.id, soon()).ok());
+  ASSERT_TRUE(peer_->close_session(session.id, control::Left::NotKnown, soon()).ok());
   EXPECT_FALSE(writes(session, 8));
   EXPECT_EQ(read_back(), 7);
 }
