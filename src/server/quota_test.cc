@@ -128,6 +128,25 @@ TEST_F(BusyPools, OneThatIsLetGoOfLaterIsOpenedThen) {
   expect_open(**service);
 }
 
+// Expect: it stays so, whoever lets go of it.
+TEST_F(BusyPools, OneThatIsClosedOnRequestIsNotOpenedLater) {
+  options_.busy_within = Nanoseconds{0};
+  auto service = PeerService::open(options_, {});
+  ASSERT_TRUE(service.ok()) << service.error().message;
+  const auto state = [&] { return (*service)->describe("a")->state; };
+  EXPECT_EQ(state(), control::PoolStatus::Unavailable);
+  ASSERT_TRUE((*service)->close_pool("a").ok());
+  EXPECT_EQ(state(), control::PoolStatus::Closed);
+  // Nor by a deletion that fails.
+  EXPECT_EQ((*service)->delete_pool("a", (*service)->describe("a")->uuid).code(), ErrorCode::Busy);
+  EXPECT_EQ(state(), control::PoolStatus::Closed);
+  holder_.reset();
+  ::usleep(500'000);
+  EXPECT_EQ(state(), control::PoolStatus::Closed);
+  ASSERT_TRUE((*service)->open_pool("a").ok());
+  expect_open(**service);
+}
+
 /// A directory in which somebody may have a pool without a lock, as another machine has a device.
 class LeasedPools final : public PoolStore {
  public:

@@ -279,7 +279,10 @@ Result<void> PeerService::close_pool(const std::string& pool, const Caller& call
   PERDURE_TRY_VOID(authorize(Action::ClosePool, pool, caller));
   PERDURE_TRY(entry, find_pool(pool));
   PERDURE_TRY(control, hold(*entry));
-  if (entry->served == nullptr) return {};
+  if (entry->served == nullptr) {
+    show(*entry, std::nullopt);  // also one that was to be opened as soon as nobody else has it
+    return {};
+  }
   PERDURE_TRY_VOID(end_all(sessions_of(*entry, false), false));
   PERDURE_TRY(preparing, hold_prepared(*entry));
   deregister_pool(*entry);
@@ -317,9 +320,10 @@ Result<void> PeerService::delete_pool(const std::string& pool, const std::string
   }
   PERDURE_TRY(preparing, hold_prepared(*entry));
   deregister_pool(*entry);
+  const bool was_served = entry->served != nullptr;
   entry->served.reset();
   if (auto removed = store_->remove(pool); !removed.ok()) {
-    (void)open_entry(*entry, Deadline::after(Nanoseconds{0}));  // shown as it is then
+    if (was_served) (void)open_entry(*entry, Deadline::after(Nanoseconds{0}));
     return removed;
   }
   {
