@@ -17,6 +17,14 @@ namespace {
 constexpr int kKeptTimeouts = 12;   // of replica_timeout
 constexpr int kKeptReconnects = 2;  // of reconnect
 
+/// One that is not open tells nothing of itself but why.
+Result<void> require_open(const control::PoolDescription& pool) {
+  if (pool.state == control::PoolStatus::Open) return {};
+  return Error{ErrorCode::NotFound,
+               fmt::format("its pool is {}: {}", to_string(pool.state),
+                           pool.reason.empty() ? "open it on the peer" : pool.reason)};
+}
+
 }  // namespace
 
 std::vector<RepairReport> ReplicatedLog::repair(Nanoseconds timeout) {
@@ -95,11 +103,7 @@ void ReplicatedLog::reconnect(Nanoseconds now, const Deadline& deadline) {
 Result<void> ReplicatedLog::ask_pool(Replica& replica, const Deadline& deadline) {
   const Deadline soon(clock_, std::min(deadline.left(), options_.replica_timeout));
   PERDURE_TRY(pool, replica.peer().describe(options_.pool, soon));
-  if (pool.state != control::PoolStatus::Open) {
-    return Error{ErrorCode::NotFound,
-                 fmt::format("its pool is {}: {}", to_string(pool.state),
-                             pool.reason.empty() ? "open it on the peer" : pool.reason)};
-  }
+  PERDURE_TRY_VOID(require_open(pool));
   const auto uuid = parse_uuid(pool.uuid);
   if (!uuid || !configuration_.has(*uuid)) {
     return Error{ErrorCode::InvalidArgument,
@@ -296,6 +300,9 @@ Result<void> ReplicatedLog::admit(std::unique_ptr<client::Peer> peer, Configurat
   look_at_everything();
   if (!quorum_stands() || lost_) return quorum_lost(Deadline(clock_, options_.replica_timeout));
   PERDURE_TRY(pool, peer->describe(options_.pool, Deadline(clock_, options_.replica_timeout)));
+  if (auto is_open = require_open(pool); !is_open.ok()) {
+    return Error{is_open.code(), fmt::format("{}: {}", peer->name(), is_open.error().message)};
+  }
   const auto uuid = parse_uuid(pool.uuid);
   if (!uuid) return Error{ErrorCode::ProtocolError, "the peer's pool has no UUID"};
   if (configuration_.has(*uuid)) {

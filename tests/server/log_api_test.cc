@@ -1,6 +1,7 @@
 // What the public log refuses, and what its options say in words.
 #include <gtest/gtest.h>
 #include <perdure/log.h>
+#include <perdure/pool.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -74,6 +75,18 @@ TEST_F(LogApi, WhatWasMovedFromOrClosedRefusesEveryCall) {
   EXPECT_EQ(moved.append(bytes_of_text(text)).code(), ErrorCode::InvalidArgument);
   EXPECT_EQ(moved.close().code(), ErrorCode::InvalidArgument);
   EXPECT_EQ(moved.status().next_index, 1u);
+}
+
+TEST_F(LogApi, APoolThatIsNotOpenBecomesNoReplicaAndSaysWhy) {
+  Log log = open();
+  OpenedPeer fourth(Transport::Tcp, 3);
+  ASSERT_TRUE(close_pool(fourth.address(), "log").ok());
+  const auto added = log.add_replica(fourth.address());
+  EXPECT_EQ(added.code(), ErrorCode::NotFound);
+  for (const std::string& part : {fourth.address(), std::string("its pool is closed")}) {
+    EXPECT_NE(added.error().message.find(part), std::string::npos) << added.error().message;
+  }
+  EXPECT_EQ(log.status().replicas.size(), 3u);
 }
 
 TEST_F(LogApi, OnlyTheLevelsThatItTellsApartAreWaitedFor) {
