@@ -86,8 +86,9 @@ def dax_pools(context):
 
 # What a pool could lie on, how a guest gets it as $PLACE, and what perdured may think it survives.
 # Memory of which nobody says that it lasts is `none` until it is declared.
+PLAIN_DRIVE = "ext4 on a drive"
 MEDIA = (
-    ("ext4 on a drive", "page", """
+    (PLAIN_DRIVE, "page", """
         mke2fs -q -F -t ext4 /dev/vda && mkdir -p /mnt/drive && mount /dev/vda /mnt/drive
         PLACE=/mnt/drive"""),
     ("ext4 without barriers on that drive", "none", """
@@ -131,8 +132,9 @@ POOLS = {
 POOL_PEER = "127.0.0.1:7470"
 
 
-def make_pool(machine, place, take_device):
-    """What `perdure pool create` says of a pool there, and of its domain if there is one then."""
+def make_pool(machine, place, take_device, then=":"):
+    """What `perdure pool create` says of a pool there, and of its domain if there is one then, and
+    what the commands `then` say while it is served."""
     return machine.run(
         f"case {place} in /dev/*) directory=/run/devices; rm -rf $directory; mkdir $directory\n"
         f"  ln -s {place} $directory/made.pool;; *) directory={place}; rm -f $directory/*.pool;;\n"
@@ -151,6 +153,7 @@ def make_pool(machine, place, take_device):
         "done\n"
         f"perdure pool create --peers {POOL_PEER} --pool made --bytes 1MiB 2>&1 && "
         f"perdure pool describe --peers {POOL_PEER} --pool made --format json\n"
+        f"{then}\n"
         "kill $daemon; wait $daemon; exit 0")
 
 
@@ -165,6 +168,32 @@ def wrong_pools(machine, words):
             wrong.append(f"a pool on {words}, take_device = {take_device}: expected {expected}: "
                          f"{said[-1000:]}")
     return wrong
+
+
+REMOUNTED = f"""
+    describe() {{ perdure pool describe --peers {POOL_PEER} --pool made --format json; }}
+    mount -o remount,nobarrier /mnt/drive
+    tries=0
+    while describe | grep -q '"state": "open"' && [ $tries -lt 300 ]; do
+      sleep 0.1; tries=$((tries + 1))
+    done
+    echo after: $(describe)
+    perdure pool open --peers {POOL_PEER} --pool made 2>&1; echo opened: $?
+    mount -o remount,barrier /mnt/drive
+    perdure pool open --peers {POOL_PEER} --pool made 2>&1; echo opened: $?"""
+
+
+def wrongly_remounted(machine):
+    """A file system that is mounted again without barriers under a pool that is served: the pool is
+    not served any more until it has barriers again."""
+    said = make_pool(machine, "/mnt/drive", "false", REMOUNTED)
+    after = said.partition("after:")[2]
+    ends = re.findall(r"opened: (\d+)", after)
+    unserved = '"state": "unavailable"' in after and "nobarrier" in after
+    if '"state": "open"' in said.partition("after:")[0] and unserved and \
+            len(ends) == 2 and ends[1] == "0":
+        return []
+    return [f"a drive mounted again without barriers under a pool: {said[-2000:]}"]
 
 
 def media(context):
@@ -183,6 +212,8 @@ def media(context):
         if found["value"] != domain or "virtual machine" in found["evidence"]:
             wrong.append(f"{words}: {found['value']}, expected {domain}: {found['evidence']}")
         wrong += wrong_pools(machine, words)
+        if PLAIN_DRIVE == words:
+            wrong += wrongly_remounted(machine)
     context.lab.release(machine)
     if wrong:
         raise Failed("; ".join(wrong))
