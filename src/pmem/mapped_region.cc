@@ -87,41 +87,19 @@ Error lost_page(const File& file) {
                       file.path())};
 }
 
-constexpr int kDoubtsMax = 2;
-
-/// Whether an examination can open what it has to: some files, and a directory for each device.
-bool has_descriptors() {
-  constexpr std::size_t kNeeded = 16;
-  std::array<int, kNeeded> opened{};
-  for (int& each : opened) each = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
-  for (const int each : opened) {
-    if (each >= 0) ::close(each);
-  }
-  return std::all_of(opened.begin(), opened.end(), [](int each) { return each >= 0; });
-}
-
-Error less_than_promised(const File& file, PersistenceDomain promised, const Medium& now) {
-  const bool certain = !now.never_lasts.empty();
-  return {ErrorCode::SystemError,
-          fmt::format(
-              "{}: it was opened as {}, and what is below it has changed since: {}; what "
-              "was acknowledged meanwhile may be lost at a power failure: {}, and open the "
-              "pool again",
-              file.path(), to_string(promised), certain ? now.never_lasts : join_evidence(now),
-              certain ? now.remedy : "see to its mount and its drives, or declare what they keep")};
-}
-
 }  // namespace
 
 Result<std::unique_ptr<MappedRegion>> MappedRegion::map(File file, const MapOptions& options) {
   PERDURE_TRY(bytes, size_of(file));
   if (bytes == 0 || bytes % page_bytes() != 0) return wrong_size(file, bytes, page_bytes());
-  PERDURE_TRY(medium, options.examine(file));
+  auto watch = std::make_unique<MediumWatch>(options.watch);
+  PERDURE_TRY(medium, watch->examine(file));
   if (medium.kind == MediumKind::Dax) PERDURE_TRY_VOID(refuse_bad_blocks(file));
   PERDURE_TRY_VOID(fill_holes(file, bytes));
 
   std::unique_ptr<MappedRegion> region(new MappedRegion);
   region->file_ = std::move(file);
+  region->watch_ = std::move(watch);
   region->medium_ = std::move(medium);
   region->options_ = options;
   PERDURE_TRY_VOID(region->map_bytes(bytes));
@@ -186,24 +164,13 @@ Result<void> MappedRegion::choose_domain() {
   return {};
 }
 
-/// Whether what was decided when it was mapped still holds: what was acknowledged rests on it.
-Result<void> MappedRegion::examine_again() {
+/// Whether what was decided when it was mapped still holds.
+Result<void> MappedRegion::look_at_medium() {
   if (domain_ == PersistenceDomain::None) return {};  // promises nothing
-  const Nanoseconds::rep now = Clock::monotonic().now().count();
-  if (now - examined_ns_.load() < options_.examine_every.count()) return {};
-  examined_ns_.store(now);
-  PERDURE_TRY(medium, options_.examine(file_));
-  note_how_mapped(medium);
-  const auto declared = still_declared(medium, options_.declared, options_.declared_once);
-  const auto domain = decide_domain(medium, declared);
-  if (domain.ok() && *domain >= domain_) {
-    doubts_.store(0);
-    return {};
-  }
-  // Without descriptors nothing can be seen, which says nothing of the medium.
-  if (!has_descriptors()) return {};
-  if (medium.never_lasts.empty() && doubts_.fetch_add(1) + 1 < kDoubtsMax) return {};
-  return less_than_promised(file_, domain_, medium);
+  return watch_->look(file_, domain_, [this](Medium& medium) {
+    note_how_mapped(medium);
+    return decide_domain(medium, still_declared(medium, options_.declared, options_.declared_once));
+  });
 }
 
 Result<void> MappedRegion::prepare_flush() {
@@ -268,7 +235,7 @@ Result<void> MappedRegion::check() {
   const auto bytes = static_cast<std::uint64_t>(status.st_size);
   if (bytes >= mapping_.bytes.size()) {
     PERDURE_TRY_VOID(check_name(file_));
-    return examine_again();
+    return look_at_medium();
   }
   return Error{ErrorCode::SystemError,
                fmt::format("{}: has been truncated to {} of {} bytes while it was in use; what "

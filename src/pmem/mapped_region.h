@@ -10,22 +10,19 @@
 #include <perdure/profile.h>
 #include <perdure/result.h>
 
-#include <atomic>
-#include <chrono>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
 
-#include "core/clock.h"
 #include "core/mutex.h"
 #include "pmem/cache_flush.h"
 #include "pmem/direct_map.h"
 #include "pmem/file.h"
 #include "pmem/mapping_guard.h"
 #include "pmem/medium.h"
+#include "pmem/medium_watch.h"
 #include "pmem/page_sync.h"
 #include "pmem/read_ahead.h"
 #include "pmem/region.h"
@@ -40,10 +37,8 @@ struct MapOptions {
   SyncCalls* sync_calls = nullptr;
   /// What was declared when the pool there was made; counts as still_declared() says.
   std::optional<PersistenceDomain> declared_once = std::nullopt;
-  /// What the medium is: at the opening, and by check() so often from then on. Tests tell of
-  /// another one here.
-  std::function<Result<Medium>(const File&)> examine = examine_medium;
-  Nanoseconds examine_every = std::chrono::seconds{1};
+  /// Looks at the medium: at the opening, and with check() from then on.
+  MediumWatchOptions watch = {};
 };
 
 class MappedRegion final : public Region {
@@ -81,9 +76,7 @@ class MappedRegion final : public Region {
   /// By msync on a DAX file system, by flush_device on a DAX device.
   Result<void> deep_flush(const Range& range) override;
   void dirty_pages(const Range& range) override;
-  /// Also whether the medium still promises what it did when it was mapped: it may have been
-  /// mounted again with other options, or have got another drive. What can merely not be seen any
-  /// more has to be so at two examinations.
+  /// Also whether the medium still promises what it did when it was mapped (MediumWatch).
   Result<void> check() override;
   /// Who connects to a page-cache file may read all of it: from the first one on it is read ahead.
   std::unique_ptr<FailureTie> cut_on_failure(const CutSwitch& connection) override;
@@ -97,7 +90,7 @@ class MappedRegion final : public Region {
   Result<void> map_bytes(std::uint64_t bytes);
   void note_how_mapped(Medium& medium) const;
   Result<void> choose_domain();
-  Result<void> examine_again();
+  Result<void> look_at_medium();
   Result<void> prepare_flush();
   Result<void> flush_by_domain(std::span<const Range> ranges);
   void flush_lines(std::span<const Range> ranges);
@@ -109,10 +102,9 @@ class MappedRegion final : public Region {
   bool declared_ = false;
   Mapping mapping_;
   std::unique_ptr<MappingGuard> guard_;
-  std::optional<CacheFlush> cache_flush_;         // Dmp only
-  std::unique_ptr<PageSync> page_sync_;           // Page only
-  std::atomic<Nanoseconds::rep> examined_ns_{0};  // when, by the machine's clock
-  std::atomic<int> doubts_{0};                    // examinations in a row that saw too little
+  std::optional<CacheFlush> cache_flush_;  // Dmp only
+  std::unique_ptr<PageSync> page_sync_;    // Page only
+  std::unique_ptr<MediumWatch> watch_;
   Mutex mutex_;
   std::unique_ptr<ReadAhead> read_ahead_
       PERDURE_GUARDED_BY(mutex_);  // Page only, once connected to

@@ -17,6 +17,7 @@
 #include <thread>
 
 #include "pmem/test_support.h"
+#include "testing/told_medium.h"
 
 namespace perdure::pmem {
 namespace {
@@ -282,31 +283,16 @@ TEST_F(MemoryTest, FlushesFromSeveralThreads) {
   for (std::thread& thread : threads) thread.join();
 }
 
-/// A disk of which a test says what it is like now.
-struct ToldMedium {
-  std::string options = "rw";
-  DriveKind kind = DriveKind::Disk;
-  MapOptions map_options() {
-    MapOptions map;
-    map.examine = [this](const File&) -> Result<Medium> {
-      Medium medium;
-      medium.file_system = "ext4";
-      medium.writes_pages = true;
-      medium.found = Page;
-      medium.mount_options = options;
-      medium.drives = {{"sda", kind, "write back", PlatformDomain::Silent, "sda", {}, false, ""}};
-      conclude_page_cache(medium);
-      return medium;
-    };
-    map.examine_every = Nanoseconds{0};
-    return map;
-  }
-};
+MapOptions watched(const test::ToldMedium& told) {
+  MapOptions options;
+  options.watch = told.watched();
+  return options;
+}
 
 // mount -o remount,nobarrier; an operator's hand in queue/write_cache; another drive in the array.
 TEST_F(DiskTest, AMediumThatPromisesLessThanAtTheOpeningHasFailed) {
-  ToldMedium told;
-  auto region = MappedRegion::create(directory_.file("x"), 4096, told.map_options());
+  test::ToldMedium told;
+  auto region = MappedRegion::create(directory_.file("x"), 4096, watched(told));
   ASSERT_TRUE(region.ok()) << region.error().message;
   EXPECT_EQ((*region)->domain(), Page);
   EXPECT_TRUE((*region)->check().ok());
@@ -321,8 +307,8 @@ TEST_F(DiskTest, AMediumThatPromisesLessThanAtTheOpeningHasFailed) {
 }
 
 TEST_F(DiskTest, WhatCanNotBeSeenForAMomentIsNoFailure) {
-  ToldMedium told;
-  auto region = MappedRegion::create(directory_.file("x"), 4096, told.map_options());
+  test::ToldMedium told;
+  auto region = MappedRegion::create(directory_.file("x"), 4096, watched(told));
   ASSERT_TRUE(region.ok()) << region.error().message;
   for (int i = 0; i < 2; ++i) {
     told.kind = DriveKind::Unknown;
@@ -336,9 +322,9 @@ TEST_F(DiskTest, WhatCanNotBeSeenForAMomentIsNoFailure) {
 }
 
 TEST_F(DiskTest, ADeclarationHoldsAgainstWhatCanNotBeSeenButNotAgainstWhatIsKnown) {
-  ToldMedium told;
+  test::ToldMedium told;
   told.kind = DriveKind::Unknown;
-  MapOptions options = told.map_options();
+  MapOptions options = watched(told);
   options.declared = Page;
   auto region = MappedRegion::create(directory_.file("x"), 4096, options);
   ASSERT_TRUE(region.ok()) << region.error().message;

@@ -19,18 +19,6 @@
 namespace perdure::rpmem {
 namespace {
 
-/// The domains in the order of what they promise.
-int strength(PersistenceDomain domain) {
-  switch (domain) {
-    case PersistenceDomain::None: return 0;
-    case PersistenceDomain::Page: return 1;
-    case PersistenceDomain::Dmp: return 2;
-    case PersistenceDomain::Mhp: return 3;
-    case PersistenceDomain::Wsp: return 4;
-  }
-  return 0;
-}
-
 /// As pmem::MappedRegion does it, and for the same reason: what recovery reads must be what a power
 /// failure would leave.
 Result<void> settle(const pmem::File& file, std::span<std::byte> mapping, pmem::SyncCalls& calls) {
@@ -111,9 +99,10 @@ Result<void> PartRegion::map_part(const PartSet& parts, std::size_t index, std::
                  fmt::format("{}:{}: {} is a device; rpmemd serves part files only", set.path,
                              set.parts[index].line, file.path())};
   }
-  PERDURE_TRY(medium, pmem::examine_medium(file));
-  PERDURE_TRY_VOID(pmem::reserve_blocks(file, set.parts[index].bytes));
   Part part;
+  part.watch = std::make_unique<pmem::MediumWatch>(options.watch);
+  PERDURE_TRY(medium, part.watch->examine(file));
+  PERDURE_TRY_VOID(pmem::reserve_blocks(file, set.parts[index].bytes));
   part.file = &file;
   part.place = {at, set.data_bytes(index)};
   part.file_bytes = set.parts[index].bytes;
@@ -127,9 +116,12 @@ Result<void> PartRegion::map_part(const PartSet& parts, std::size_t index, std::
   if (dax) PERDURE_TRY_VOID(refuse_lost_memory(file));
   const bool synchronous = dax && map(MAP_SHARED_VALIDATE | MAP_SYNC);
   if (!synchronous && !map(MAP_SHARED)) return errno_error(file.path() + ": mmap", errno);
-  if (dax && !synchronous) pmem::conclude_mapped_by_pages(medium);
-  PERDURE_TRY(domain, pmem::decide_domain(medium, options.declared));
-  if (strength(domain) < strength(domain_)) domain_ = domain;
+  part.decide = [by_pages = dax && !synchronous, declared = options.declared](pmem::Medium& of) {
+    if (by_pages) pmem::conclude_mapped_by_pages(of);
+    return pmem::decide_domain(of, declared);
+  };
+  PERDURE_TRY(domain, part.decide(medium));
+  domain_ = std::min(domain_, domain);
   if (!evidence_.empty()) evidence_ += "; ";
   evidence_ += fmt::format("{}: {}{}", file.path(), options.declared ? "declared; " : "",
                            pmem::join_evidence(medium));
@@ -224,6 +216,7 @@ Result<void> PartRegion::check() {
                       part.file->path(), status.st_size, part.file_bytes)};
     }
     PERDURE_TRY_VOID(pmem::check_name(*part.file));
+    PERDURE_TRY_VOID(part.watch->look(*part.file, domain_, part.decide));
   }
   return {};
 }

@@ -10,7 +10,7 @@
 
 #include "pmem/cache_flush.h"
 #include "pmem/mapping_guard.h"
-#include "pmem/medium.h"
+#include "pmem/medium_watch.h"
 #include "pmem/page_sync.h"
 #include "pmem/pool_format.h"
 #include "pmem/region.h"
@@ -27,6 +27,7 @@ namespace perdure::rpmem {
 struct PartRegionOptions {
   std::optional<PersistenceDomain> declared;
   pmem::SyncCalls* sync_calls = nullptr;  // tests put a failing one here
+  pmem::MediumWatchOptions watch = {};
 };
 
 class PartRegion final : public pmem::Region {
@@ -48,6 +49,7 @@ class PartRegion final : public pmem::Region {
   Result<void> flush(std::span<const pmem::Range> ranges) override;
   Result<void> deep_flush(const pmem::Range& range) override;
   void dirty_pages(const pmem::Range& range) override;
+  /// Also whether each part's medium still promises what the whole did (MediumWatch).
   Result<void> check() override;
   std::unique_ptr<pmem::FailureTie> cut_on_failure(const CutSwitch& connection) override {
     return guard_->tie(connection);
@@ -60,6 +62,8 @@ class PartRegion final : public pmem::Region {
     pmem::Range place;  // in the region
     std::uint64_t file_bytes = 0;
     std::unique_ptr<pmem::PageSync> sync;  // Page only
+    std::unique_ptr<pmem::MediumWatch> watch;
+    pmem::MediumWatch::Decide decide;
   };
 
   PartRegion() = default;
