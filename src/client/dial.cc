@@ -117,13 +117,14 @@ Result<void> Dialer::use_rnic(const RnicOptions& rnic) {
 
 Result<std::unique_ptr<HttpPeer>> Dialer::dial(const std::string& address,
                                                control::TransportChoice choice) {
+  const auto devices = apart_ ? std::make_shared<Devices>() : devices_;
   const auto open = [&]() -> Result<std::unique_ptr<HttpPeer>> {
     if (choice) {
-      PERDURE_TRY(device, devices_->of(*choice, rnic_));
+      PERDURE_TRY(device, devices->of(*choice, rnic_));
       return HttpPeer::open(address, std::move(device));
     }
     return HttpPeer::open_choosing(
-        address, [devices = devices_, rnic = rnic_](const auto& service, const auto& refused) {
+        address, [devices, rnic = rnic_](const auto& service, const auto& refused) {
           return devices->suitable(service, refused, rnic);
         });
   };

@@ -36,6 +36,11 @@ class Dialer {
   /// peers that are dialled afterwards.
   void use_endpoints(const fabric::EndpointOptions& endpoints) { endpoints_ = endpoints; }
 
+  /// Peers that are dialled afterwards share no device over tcp: each may be connected to by a
+  /// thread of its own while others use their connections.
+  /// docs/decisions/0026-devices-of-a-process.md says why not otherwise.
+  void keep_apart() { apart_ = true; }
+
   /// Sends nothing yet. `choice` nothing: when the first session is opened the peer is asked, and
   /// then it is shared memory when the peer runs on this host, offers it and is reached over it,
   /// else RDMA when both have an RNIC for it, else tcp. An emulated peer gets an emulated RNIC.
@@ -53,6 +58,7 @@ class Dialer {
   std::string rnic_;
   fabric::EndpointOptions endpoints_;
   std::shared_ptr<Devices> devices_;
+  bool apart_ = false;
 };
 
 }  // namespace perdure::client

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <memory>
 #include <utility>
 
 #include "client/connection_costs.h"
@@ -32,10 +33,28 @@ constexpr Nanoseconds kVisibleWithinMax = std::chrono::milliseconds(100);
 
 }  // namespace
 
-DurableSession::DurableSession(std::unique_ptr<Peer> peer, DurableSessionOptions options)
+DurableSession::DurableSession(std::shared_ptr<Peer> peer, DurableSessionOptions options)
     : peer_(std::move(peer)), options_(options), backoff_(options_.reconnect, random_secret()) {
   PERDURE_ASSERT(options_.clock != nullptr);
   PERDURE_ASSERT(options_.requests_in_flight >= 1 && options_.requests_in_flight <= kUpdatesMax);
+}
+
+DurableSession DurableSession::successor() const {
+  PERDURE_ASSERT(!is_open());
+  DurableSession next(peer_, options_);
+  next.before_ = next.begun_ = next.resolved_ = begun_;
+  next.replans_ = replans_;
+  next.coalesced_ = coalesced_;
+  return next;
+}
+
+void DurableSession::go_on_as(DurableSession&& successor) {
+  PERDURE_ASSERT(!is_open());
+  PERDURE_ASSERT(successor.peer_ == peer_);
+  successor.backoff_ = backoff_;
+  // Not member by member: what was registered goes before its memory.
+  std::destroy_at(this);
+  std::construct_at(this, std::move(successor));
 }
 
 void DurableSession::close() {

@@ -71,9 +71,16 @@ using Ranges = std::span<const persist::UpdateItem>;
 /// Threads: one caller at a time.
 class DurableSession {
  public:
-  DurableSession(std::unique_ptr<Peer> peer, DurableSessionOptions options);
+  DurableSession(std::shared_ptr<Peer> peer, DurableSessionOptions options);
   DurableSession(DurableSession&&) = default;            // of one in which nothing is in flight
   DurableSession& operator=(DurableSession&&) = delete;  // its connection must end first
+
+  /// Another session to the same peer, without a connection, which any thread may make one for
+  /// while this one stays down: it will go on counting updates where this one is.
+  /// Requires that this one is down.
+  DurableSession successor() const;
+  /// Takes what was made of a successor, and goes on with its connection; when to try again stays.
+  void go_on_as(DurableSession&& successor);
 
   // Connecting, in this order; again after it went down. What had not resolved on the connection
   // before is lost sight of: it may be durable or not.
@@ -380,7 +387,7 @@ class DurableSession {
   Result<void> connect(bool tail_word);
   Result<void> await(std::uint64_t number);
 
-  std::unique_ptr<Peer> peer_;
+  std::shared_ptr<Peer> peer_;
   DurableSessionOptions options_;
   bool tail_word_ = false;
   std::unique_ptr<std::byte[]> bounce_;  // write_now

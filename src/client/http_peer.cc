@@ -10,6 +10,7 @@
 #include "control/json_fields.h"
 #include "core/assert.h"
 #include "core/log_message.h"
+#include "core/stoppable_clock.h"
 #include "core/try.h"
 
 namespace perdure::client {
@@ -194,7 +195,8 @@ Result<Session> HttpPeer::open_over(fabric::Device& device, const control::Sessi
     // An RNIC's connection manager repeats a message that was lost after 4 s (librdmacm's response
     // time-out, 4.096 us * 2^20). Another session takes less time.
     const Nanoseconds left = deadline.left();
-    const Deadline soon = Deadline::after(std::min(left, std::max(left / 2, kConnectWithinMin)));
+    const StoppableClock clock(Clock::monotonic(), deadline);
+    const Deadline soon = clock.after(std::min(left, std::max(left / 2, kConnectWithinMin)));
     auto session = connect_session(grant, data_address(grant.address), device, endpoints_, soon);
     if (session) return session;
     (void)close_session(grant.session, control::Left::NotKnown, Deadline::after(kTakeBackWithin));

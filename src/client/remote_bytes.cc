@@ -38,9 +38,8 @@ Result<std::unique_ptr<RemoteBytes>> RemoteBytes::open(Peer& peer,
                                                        const control::SessionRequest& request,
                                                        Nanoseconds timeout, const Clock& clock,
                                                        const std::optional<Deadline>& until) {
-  PERDURE_TRY(session,
-              peer.open_session(
-                  request, Deadline(clock, until ? std::min(timeout, until->left()) : timeout)));
+  const bool ends_first = until && until->left() <= timeout;
+  PERDURE_TRY(session, peer.open_session(request, ends_first ? *until : Deadline(clock, timeout)));
   std::unique_ptr<RemoteBytes> bytes(new RemoteBytes(std::move(session), timeout, clock, until));
   bytes->device_ = &peer.device();
   PERDURE_TRY(landing, make_landing(*bytes->device_, kReadBytes));

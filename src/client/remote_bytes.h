@@ -36,6 +36,8 @@ class RemoteBytes final : public ByteSource {
                                           std::size_t most) override;
 
   const Session& session() const { return session_; }
+  /// From now on this ends everything, in place of what open was given.
+  void set_until(const Deadline& until) { until_ = until; }
 
  private:
   static Result<std::unique_ptr<RemoteBytes>> open(Peer& peer,
@@ -71,7 +73,7 @@ class RemoteBytes final : public ByteSource {
   Session session_;  // goes before the memory that its READs name
   const Nanoseconds timeout_;
   const Clock& clock_;
-  const std::optional<Deadline> until_;
+  std::optional<Deadline> until_;
 };
 
 }  // namespace perdure::client

@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <charconv>
@@ -15,6 +16,7 @@
 #include <optional>
 #include <system_error>
 
+#include "core/stoppable_clock.h"
 #include "core/try.h"
 #include "fabric/resolve.h"
 
@@ -92,10 +94,8 @@ Result<void> Connection::try_address(const fabric::SocketAddress& address) {
 /// Until the socket is ready or in error; the next call on it tells which.
 Result<void> Connection::wait(short events) {
   while (!deadline_.passed()) {
-    const Nanoseconds left = deadline_.left();
-    const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(left);
-    const timespec timeout{static_cast<time_t>(seconds.count()),
-                           static_cast<long>((left - seconds).count())};
+    static_assert(kDeadlineLookEvery < std::chrono::seconds(1));
+    const timespec timeout{0, std::min(deadline_.left(), kDeadlineLookEvery).count()};
     pollfd waited{socket_, events, 0};
     if (::ppoll(&waited, 1, &timeout, nullptr) > 0) return {};
   }

@@ -4,6 +4,7 @@
 #include "core/crc32c.h"
 #include "core/method.h"
 #include "core/random.h"
+#include "core/stoppable_clock.h"
 #include "core/text_file.h"
 #include "testing/temporary_directory.h"
 
@@ -37,6 +38,26 @@ TEST(Backoff, DoublesUpToSixteenTimesAndStartsAnewAfterSuccess) {
   Backoff never(Nanoseconds{0}, 1);
   never.failed(now);
   EXPECT_FALSE(never.due(now + std::chrono::hours(1000)));
+}
+
+TEST(StoppableClock, EndsWhatWaitsByItAndWhatBeginsThen) {
+  ManualClock clock;
+  StoppableClock stoppable(clock);
+  const Deadline before = stoppable.after(std::chrono::hours(1));
+  EXPECT_FALSE(before.passed());
+  EXPECT_EQ(before.left(), std::chrono::hours(1));
+  stoppable.stop();
+  EXPECT_TRUE(before.passed());
+  EXPECT_TRUE(stoppable.after(std::chrono::hours(1)).passed());
+
+  const Deadline until(clock, std::chrono::seconds(10));
+  const StoppableClock ends(clock, until);
+  const Deadline within = ends.after(std::chrono::hours(1));
+  clock.advance(std::chrono::seconds(9));
+  EXPECT_FALSE(within.passed());
+  clock.advance(std::chrono::seconds(1));
+  EXPECT_TRUE(within.passed());
+  EXPECT_TRUE(ends.after(std::chrono::hours(1)).passed());
 }
 
 TEST(ByteText, IsReadAsItIsWritten) {

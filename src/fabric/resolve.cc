@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <netdb.h>
 
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -14,6 +15,7 @@
 
 #include "core/mutex.h"
 #include "core/per_process.h"
+#include "core/stoppable_clock.h"
 
 namespace perdure::fabric {
 namespace {
@@ -114,7 +116,9 @@ Addresses resolve(const std::string& host, std::uint16_t port, Deadline deadline
   if (!started) return started.error();
   Question& question = **started;
   MutexLock lock(question.mutex);
-  while (!question.answer && !deadline.passed()) lock.wait_for(question.answered, deadline.left());
+  while (!question.answer && !deadline.passed()) {
+    lock.wait_for(question.answered, std::min(deadline.left(), kDeadlineLookEvery));
+  }
   if (!question.answer) return too_late(host);
   if (question.answer->ok() && question.answer->value().empty()) {
     return Error{ErrorCode::InvalidArgument, fmt::format("host '{}' has no address", host)};

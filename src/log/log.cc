@@ -94,6 +94,7 @@ void Log::Delete::operator()(State* state) const {
 Result<Log> Log::open(LogOptions options) {
   std::unique_ptr<State, Delete> state(new State);
   PERDURE_TRY_VOID(state->dialer.use_rnic(options.rnic));
+  if (options.reconnect > std::chrono::milliseconds(0)) state->dialer.keep_apart();
   state->transport = options.transport;
   state->rnic = options.rnic;
   state->pool = options.pool;

@@ -17,6 +17,7 @@ Replica::Replica(std::unique_ptr<client::Peer> peer, ReplicaOptions options)
 }
 
 Replica::~Replica() {
+  connecting_.reset();
   session_.close();
   words_memory_.reset();
   staging_memory_.reset();
@@ -41,6 +42,40 @@ Result<void> Replica::prepare(LogShape shape, Staging& staging) {
   staging_memory_ = std::move(staged);
   words_memory_ = std::move(words);
   return session_.prepare(shape == LogShape::Compound);
+}
+
+ConnectOptions Replica::filled(ConnectOptions options, Staging& staging) {
+  options.staging = staging.memory();
+  options.words = std::as_writable_bytes(std::span(words_));
+  return options;
+}
+
+void Replica::begin_connecting(ConnectOptions options, Staging& staging) {
+  PERDURE_ASSERT(!connecting_);
+  session_.close();
+  connecting_ =
+      std::make_unique<Reconnection>(filled(std::move(options), staging), session_.successor());
+}
+
+Result<Connected> Replica::connect_now(ConnectOptions options, Staging& staging,
+                                       const Deadline& deadline) {
+  session_.close();
+  return connect(filled(std::move(options), staging), session_.successor(),
+                 [&] { return deadline; });
+}
+
+std::unique_ptr<client::RemoteBytes> Replica::go_on_over(Connected connected, LogShape shape,
+                                                         const Deadline& deadline) {
+  PERDURE_ASSERT(!up());
+  sending_ = false;
+  note_next();
+  shape_ = shape;
+  session_.go_on_as(std::move(connected.session));
+  session_.set_deadline(deadline);
+  connected.bytes->set_until(deadline);
+  staging_memory_ = std::move(connected.staging);
+  words_memory_ = std::move(connected.words);
+  return std::move(connected.bytes);
 }
 
 void Replica::resume_at(Lsn lsn) {

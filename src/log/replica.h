@@ -10,6 +10,7 @@
 #include "log/brought_so_far.h"
 #include "log/log_format.h"
 #include "log/log_state.h"
+#include "log/reconnection.h"
 #include "log/staging.h"
 
 #include <algorithm>
@@ -46,6 +47,20 @@ class Replica {
   /// Makes the session ready for a log of `shape`; `staging` is registered with the peer's device.
   /// Errors: those of DurableSession::prepare.
   Result<void> prepare(LogShape shape, Staging& staging);
+
+  // In place of these two, of one that is down:
+
+  /// Begins to connect to it anew, by a thread. Requires that this has not begun already.
+  void begin_connecting(ConnectOptions options, Staging& staging);
+  /// What was begun and not taken; nothing is.
+  Reconnection* connecting() { return connecting_.get(); }
+  void forget_connecting() { connecting_.reset(); }
+  /// Connects within the deadline, in the caller. Errors: those of connect().
+  Result<Connected> connect_now(ConnectOptions options, Staging& staging, const Deadline& deadline);
+  /// Goes on over the connection, until the deadline. Returns what to read it by, until then, too.
+  /// Requires that it is down.
+  std::unique_ptr<client::RemoteBytes> go_on_over(Connected connected, LogShape shape,
+                                                  const Deadline& deadline);
 
   /// From now on records at `lsn` and later are sent; everything before is durable there.
   void resume_at(Lsn lsn);
@@ -132,6 +147,7 @@ class Replica {
 
   static constexpr Lsn kNowhere{UINT64_MAX};
 
+  ConnectOptions filled(ConnectOptions options, Staging& staging);
   void note_next() {
     const bool alone = sending_ && shape_ == LogShape::Singleton && piece_sent_ == 0;
     alone_at_ = alone ? next_ : kNowhere;
@@ -167,6 +183,7 @@ class Replica {
   Lsn alone_at_ = kNowhere;
   Lsn durable_;
   BroughtSoFar brought_so_far_;
+  std::unique_ptr<Reconnection> connecting_;  // goes before what it registers
 };
 
 inline void Replica::offer(const Staging& staging, Lsn end, std::uint64_t ring_bytes, bool look) {

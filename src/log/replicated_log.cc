@@ -403,10 +403,18 @@ Result<void> ReplicatedLog::close(Nanoseconds timeout) {
 
 void ReplicatedLog::end_sessions(Nanoseconds timeout) {
   const Deadline deadline(clock_, timeout);
+  for (Replica& replica : replicas_) {
+    if (Reconnection* begun = replica.connecting()) begun->stop();
+  }
   auto to_ask = static_cast<Nanoseconds::rep>(replicas_.size());
   for (Replica& replica : replicas_) {
     // One that is silent takes none of the others' time.
-    replica.session().give_back(Deadline(clock_, deadline.left() / to_ask--));
+    const Deadline share(clock_, deadline.left() / to_ask--);
+    if (Reconnection* begun = replica.connecting(); begun != nullptr && begun->wait(share)) {
+      if (auto unused = begun->take(); unused.ok()) unused->session.give_back(share);
+    }
+    replica.forget_connecting();
+    replica.session().give_back(share);
   }
 }
 

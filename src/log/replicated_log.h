@@ -47,7 +47,8 @@ struct WriterOptions {
   /// emulated world goes on meanwhile.
   std::function<void(Nanoseconds)> pause;
   /// Opening reads all replicas at once, all but one of them by threads of their own, which end
-  /// before it does. Not for peers of an emulated world: that has one thread.
+  /// before it does; and to connect to one that comes back another one waits. Not for peers of an
+  /// emulated world: that has one thread. Others are called by several.
   bool threads = false;
 };
 
@@ -67,8 +68,8 @@ class ReplicatedLog {
   Result<std::span<std::byte>> claim(std::uint64_t bytes);
   Result<Ticket> append_claimed(std::uint64_t bytes);
   Result<void> wait(const Ticket& ticket, Level level, Nanoseconds timeout);
-  /// Does not wait, unless `timeout` leaves time to bring back a replica that is due, or to ask who
-  /// took over.
+  /// Does not wait, unless `timeout` leaves time to bring back a replica that can be reached, or to
+  /// ask who took over.
   Result<void> poll(Nanoseconds timeout = Nanoseconds{0});
   Result<void> trim(Lsn lsn);
   std::vector<RepairReport> repair(Nanoseconds timeout = std::chrono::hours(24));
@@ -254,7 +255,10 @@ class ReplicatedLog {
   bool is_member(const Replica& replica) const {
     return !replica.pool() || configuration_.has(*replica.pool());
   }
-  Result<void> ask_pool(Replica& replica, const Deadline& deadline);
+  bool is_due(Replica& replica, Nanoseconds now, bool urgent);
+  KnownReplicas known_beside(const Replica& replica) const;
+  ConnectOptions connect_options(const Replica& replica) const;
+  Result<Connected> connection_to(Replica& replica, const Deadline& deadline);
   Result<void> repair_replica(Replica& replica, RepairReport& report, const Deadline& deadline);
   Result<void> bring_up(Replica& replica, ByteSource& bytes, Survey found, RepairReport& report,
                         const Deadline& deadline);

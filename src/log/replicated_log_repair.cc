@@ -17,14 +17,6 @@ namespace {
 constexpr int kKeptTimeouts = 12;   // of replica_timeout
 constexpr int kKeptReconnects = 2;  // of reconnect
 
-/// One that is not open tells nothing of itself but why.
-Result<void> require_open(const control::PoolDescription& pool) {
-  if (pool.state == control::PoolStatus::Open) return {};
-  return Error{ErrorCode::NotFound,
-               fmt::format("its pool is {}: {}", to_string(pool.state),
-                           pool.reason.empty() ? "open it on the peer" : pool.reason)};
-}
-
 }  // namespace
 
 std::vector<RepairReport> ReplicatedLog::repair(Nanoseconds timeout) {
@@ -38,7 +30,11 @@ std::vector<RepairReport> ReplicatedLog::repair(Nanoseconds timeout) {
           reports.begin(), reports.end(),
           [&](const RepairReport& each) { return each.peer == replica.peer().name(); });
       if (tried != reports.end()) continue;
-      reports.push_back(bring_back(replica, deadline));
+      // What was connected to before may be gone by now.
+      const bool begun = replica.connecting() != nullptr;
+      RepairReport report = bring_back(replica, deadline);
+      if (begun && !report.repaired && !deadline.passed()) report = bring_back(replica, deadline);
+      reports.push_back(std::move(report));
     }
   }
   return reports;
@@ -81,7 +77,8 @@ RepairReport ReplicatedLog::bring_back(Replica& replica, const Deadline& deadlin
   return report;
 }
 
-/// Tries what is down, once its time has come.
+/// Tries what is down, once its time has come. Nobody waits for a peer to be connected to: that
+/// begins in one call, and a later one goes on when it has ended.
 void ReplicatedLog::reconnect(Nanoseconds now, const Deadline& deadline) {
   if (!may_come_back()) return;
   // Each in turn is the first: one that gets on a little in each call may take all of its time.
@@ -90,8 +87,11 @@ void ReplicatedLog::reconnect(Nanoseconds now, const Deadline& deadline) {
   for (std::size_t count = 0; count < replicas_.size(); ++count) {
     const std::size_t index = (first + count) % replicas_.size();
     Replica& replica = replicas_[index];
-    if (replica.sending() || !is_member(replica) || !replica.session().retry_due(now, urgent))
+    if (!is_member(replica)) {
+      if (replica.connecting() && replica.connecting()->ended()) replica.forget_connecting();
       continue;
+    }
+    if (replica.sending() || !is_due(replica, now, urgent)) continue;
     if (deadline.passed()) return;
     first_to_reconnect_ = index + 1;
     RepairReport report = bring_back(replica, deadline);
@@ -99,44 +99,58 @@ void ReplicatedLog::reconnect(Nanoseconds now, const Deadline& deadline) {
   }
 }
 
-/// That the peer still has the pool that is a replica, and that nobody has fenced us there.
-Result<void> ReplicatedLog::ask_pool(Replica& replica, const Deadline& deadline) {
-  const Deadline soon(clock_, std::min(deadline.left(), options_.replica_timeout));
-  PERDURE_TRY(pool, replica.peer().describe(options_.pool, soon));
-  PERDURE_TRY_VOID(require_open(pool));
-  const auto uuid = parse_uuid(pool.uuid);
-  if (!uuid || !configuration_.has(*uuid)) {
-    return Error{ErrorCode::InvalidArgument,
-                 fmt::format("its pool ({}) is no replica of this log, which has {}; `perdure log "
-                             "replica replace` admits it",
-                             pool.uuid, describe(configuration_))};
-  }
+/// Whether bringing it back waits for no connection. By threads it is connected to first.
+bool ReplicatedLog::is_due(Replica& replica, Nanoseconds now, bool urgent) {
+  if (const Reconnection* begun = replica.connecting()) return begun->ended();
+  if (!replica.session().retry_due(now, urgent)) return false;
+  if (!options_.threads) return true;
+  replica.begin_connecting(connect_options(replica), staging_);
+  return false;
+}
+
+KnownReplicas ReplicatedLog::known_beside(const Replica& replica) const {
+  KnownReplicas known{configuration_, epoch_, {}};
   for (const Replica& other : replicas_) {
-    if (&other == &replica || other.pool() != uuid) continue;
-    return Error{ErrorCode::InvalidArgument,
-                 fmt::format("it is the same pool as {} ({}); a replica counts once",
-                             other.peer().name(), pool.uuid)};
+    if (&other != &replica && other.pool()) {
+      known.others.emplace_back(other.peer().name(), *other.pool());
+    }
   }
-  if (pool.epoch > epoch_) {
-    return Error{ErrorCode::Fenced, fmt::format("writer '{}' took over with epoch {}; ours was {}",
-                                                pool.writer_name, pool.epoch.value, epoch_.value)};
+  return known;
+}
+
+ConnectOptions ReplicatedLog::connect_options(const Replica& replica) const {
+  ConnectOptions options;
+  options.request = session_request();
+  options.known = known_beside(replica);
+  options.shape = anchor_.shape;
+  options.timeout = options_.replica_timeout;
+  options.clock = &clock_;
+  return options;
+}
+
+/// The connection that was begun, or one that is made now.
+Result<Connected> ReplicatedLog::connection_to(Replica& replica, const Deadline& deadline) {
+  Reconnection* const begun = replica.connecting();
+  if (begun == nullptr) return replica.connect_now(connect_options(replica), staging_, deadline);
+  if (!begun->wait(deadline)) {
+    return Error{ErrorCode::TimedOut, "it is still being connected to"};
   }
-  if (!replica.pool()) {
-    replica.set_pool(*uuid);
-    follow_rule({configuration_});
-  }
-  return {};
+  auto connected = begun->take();
+  replica.forget_connecting();
+  return connected;
 }
 
 Result<void> ReplicatedLog::repair_replica(Replica& replica, RepairReport& report,
                                            const Deadline& deadline) {
   if (lost_) return *lost_;
-  PERDURE_TRY_VOID(ask_pool(replica, deadline));
-  PERDURE_TRY_VOID(replica.open_session(session_request()));
-  PERDURE_TRY_VOID(replica.prepare(anchor_.shape, staging_));
-  PERDURE_TRY(bytes,
-              client::RemoteBytes::open_for_writer(replica.peer(), options_.pool,
-                                                   options_.replica_timeout, clock_, deadline));
+  PERDURE_TRY(connected, connection_to(replica, deadline));
+  // Others may have become replicas while it was connected to, or have come back with its pool.
+  PERDURE_TRY(pool, check_pool(connected.pool, known_beside(replica)));
+  if (!replica.pool()) {
+    replica.set_pool(pool);
+    follow_rule({configuration_});
+  }
+  const auto bytes = replica.go_on_over(std::move(connected), anchor_.shape, deadline);
   // Reading it may take longer than whoever calls has time: the next call goes on. The session has
   // made durable what is read, and nobody else may write there.
   BroughtSoFar& so_far = replica.brought_so_far();

@@ -11,38 +11,6 @@
 namespace perdure::mirror {
 namespace {
 
-/// Peers outlive their connections here: each is dialled again and again.
-class SharedPeer final : public client::Peer {
- public:
-  explicit SharedPeer(std::shared_ptr<client::Peer> peer) : peer_(std::move(peer)) {}
-
-  std::string name() const override { return peer_->name(); }
-  fabric::Device& device() override { return peer_->device(); }
-  Result<std::vector<control::PoolDescription>> list(Deadline deadline) override {
-    return peer_->list(deadline);
-  }
-  Result<control::PoolDescription> describe(const std::string& pool, Deadline deadline) override {
-    return peer_->describe(pool, deadline);
-  }
-  Result<control::PoolDescription> create(const control::PoolRequest& request,
-                                          Deadline deadline) override {
-    return peer_->create(request, deadline);
-  }
-  Result<client::Session> open_session(const control::SessionRequest& request,
-                                       Deadline deadline) override {
-    return peer_->open_session(request, deadline);
-  }
-  Result<void> close_session(std::uint64_t id, control::Left left, Deadline deadline) override {
-    return peer_->close_session(id, left, deadline);
-  }
-  Result<void> fence(const std::string& pool, Epoch epoch, Deadline deadline) override {
-    return peer_->fence(pool, epoch, deadline);
-  }
-
- private:
-  std::shared_ptr<client::Peer> peer_;
-};
-
 client::DurableSessionOptions session_options(const MirrorOptions& options, const Clock& clock) {
   client::DurableSessionOptions session;
   session.primary = options.primary;
@@ -61,7 +29,7 @@ client::DurableSessionOptions session_options(const MirrorOptions& options, cons
 
 Connection::Connection(std::shared_ptr<client::Peer> peer, const MirrorOptions& options,
                        const Clock& clock)
-    : session_(std::make_unique<SharedPeer>(std::move(peer)), session_options(options, clock)) {}
+    : session_(std::move(peer), session_options(options, clock)) {}
 
 Connection::~Connection() { session_.close(); }
 
@@ -79,8 +47,7 @@ Result<ReplicaStart> Connection::look(std::shared_ptr<client::Peer> peer,
                                       const MirrorOptions& options, const Clock& clock) {
   PERDURE_TRY(bytes, client::RemoteBytes::open_for_writer(*peer, options.pool, options.peer_timeout,
                                                           clock));
-  const client::DurableSession session(std::make_unique<SharedPeer>(std::move(peer)),
-                                       session_options(options, clock));
+  const client::DurableSession session(std::move(peer), session_options(options, clock));
   PERDURE_TRY_VOID(session.check_methods(bytes->session(), false));
   std::vector<std::byte> beginning(std::min<std::uint64_t>(kDataAt, bytes->size()));
   PERDURE_TRY_VOID(bytes->read(0, beginning));

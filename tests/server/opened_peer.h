@@ -42,12 +42,7 @@ class OpenedPeer {
     EXPECT_TRUE(pool.ok());
     const auto added = service_->add_pool(name, std::move(*pool));
     EXPECT_TRUE(added.ok()) << added.error().message;
-    HttpServerOptions http;
-    http.listen = "127.0.0.1:0";
-    auto server = HttpServer::open(*service_, http);
-    EXPECT_TRUE(server.ok()) << server.error().message;
-    server_ = std::move(*server);
-    address_ = server_->address();
+    start("127.0.0.1:0");
   }
   ~OpenedPeer() { hang_->hang(false); }
   OpenedPeer(const OpenedPeer&) = delete;
@@ -58,7 +53,9 @@ class OpenedPeer {
   void flip_behind(Lsn lsn) {
     region_->flip_bit(pmem::kPoolDataOffset + log::kRingAt + lsn.value + 100, 3);
   }
+  /// Its control plane stops, and answers again at the same address.
   void stop() { server_.reset(); }
+  void start() { start(address_); }
   /// Cuts off every session that it has.
   void end_sessions() {
     const auto report = service_->report();
@@ -72,6 +69,15 @@ class OpenedPeer {
   Hang& medium() { return *hang_; }
 
  private:
+  void start(const std::string& listen) {
+    HttpServerOptions http;
+    http.listen = listen;
+    auto server = HttpServer::open(*service_, http);
+    ASSERT_TRUE(server.ok()) << server.error().message;
+    server_ = std::move(*server);
+    address_ = server_->address();
+  }
+
   std::unique_ptr<pmem::CrashableRegion> region_;
   const std::shared_ptr<Hang> hang_ = std::make_shared<Hang>();
   std::unique_ptr<fabric::Device> device_;

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "core/random.h"
+#include "core/stoppable_clock.h"
 #include "core/try.h"
 
 #include <cerrno>
@@ -57,9 +58,10 @@ Result<Descriptor> open_socket() {
 /// Waits until the socket is readable, has ended, or the deadline passes.
 bool wait_readable(const Descriptor& socket, Deadline deadline) {
   do {
-    const auto left_ms = std::chrono::ceil<std::chrono::milliseconds>(deadline.left()).count();
+    const Nanoseconds slice = std::min(deadline.left(), kDeadlineLookEvery);
+    const auto slice_ms = std::chrono::ceil<std::chrono::milliseconds>(slice).count();
     pollfd watched{socket.number(), POLLIN, 0};
-    const int ready = ::poll(&watched, 1, static_cast<int>(std::min<std::int64_t>(left_ms, 1000)));
+    const int ready = ::poll(&watched, 1, static_cast<int>(slice_ms));
     if (ready > 0) return true;
   } while (!deadline.passed());
   return false;

@@ -1,0 +1,287 @@
+// A replica that is away is connected to again, and its peer takes connections and says nothing:
+// nobody who writes waits for it, and nothing else does. Time is not looked at: one step of
+// connecting may take minutes, and how far it is is seen at the other end.
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <perdure/log_writer.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <thread>
+
+#include "control/host_port.h"
+#include "opened_peer.h"
+
+namespace perdure::server {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr auto kLong = std::chrono::minutes(1);
+/// Of one step of connecting.
+constexpr auto kSilentLong = std::chrono::minutes(5);
+constexpr int kRecords = 50;
+
+std::vector<std::byte> record_of(int number) {
+  return std::vector<std::byte>(static_cast<std::size_t>(100 + number % 50), std::byte(number));
+}
+
+/// A port of this machine that takes connections. Nobody reads what they ask.
+class SilentPeer {
+ public:
+  explicit SilentPeer(const std::string& address) {
+    const auto at = control::parse_host_port(address);
+    EXPECT_TRUE(at.ok());
+    socket_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const int yes = 1;
+    ::setsockopt(socket_, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+    sockaddr_in here{};
+    here.sin_family = AF_INET;
+    here.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    here.sin_port = htons(at->port);
+    EXPECT_EQ(::bind(socket_, reinterpret_cast<sockaddr*>(&here), sizeof here), 0);
+    EXPECT_EQ(::listen(socket_, 16), 0);
+  }
+  ~SilentPeer() {
+    if (asker_ >= 0) ::close(asker_);
+    ::close(socket_);
+  }
+  SilentPeer(const SilentPeer&) = delete;
+  SilentPeer& operator=(const SilentPeer&) = delete;
+
+  /// Whether somebody has come whom asked() has not returned yet.
+  bool has_more() const {
+    pollfd waited{socket_, POLLIN, 0};
+    return ::poll(&waited, 1, 0) > 0;
+  }
+  /// Whether somebody asks: the first one who does.
+  bool asked() {
+    if (asker_ < 0 && has_more()) asker_ = ::accept4(socket_, nullptr, nullptr, SOCK_CLOEXEC);
+    return asker_ >= 0;
+  }
+  /// Whether he has gone away again.
+  bool given_up() const {
+    std::array<char, 1024> question;
+    while (true) {
+      const ssize_t got = ::recv(asker_, question.data(), question.size(), MSG_DONTWAIT);
+      if (got <= 0) return got == 0 || (errno != EAGAIN && errno != EINTR);
+    }
+  }
+
+ private:
+  int socket_ = -1;
+  int asker_ = -1;
+};
+
+struct Setup {
+  Transport transport = Transport::Tcp;
+  bool own_thread = false;
+};
+
+class ReconnectTest : public testing::TestWithParam<Setup> {
+ protected:
+  LogOptions options() const {
+    LogOptions options = peers_.options();
+    options.reconnect = milliseconds(1);
+    options.replica_timeout = kSilentLong;
+    return options;
+  }
+  LogWriter open_writer() {
+    LogWriterOptions how;
+    how.own_thread = GetParam().own_thread;
+    auto writer = LogWriter::open(options(), how);
+    EXPECT_TRUE(writer.ok()) << writer.error().message;
+    return std::move(*writer);
+  }
+  /// The second peer loses its sessions, and falls silent.
+  void silence() {
+    peers_[1].stop();
+    silent_.emplace(peers_[1].address());
+    peers_[1].end_sessions();
+  }
+  void end_silence() {
+    silent_.reset();
+    peers_[1].start();
+  }
+
+  template <typename Append>
+  void append_until(const Append& append, const std::function<bool()>& ends) {
+    const Deadline patience = Deadline::after(kLong);
+    do {
+      ASSERT_TRUE(append());
+    } while (!ends() && !patience.passed());
+    EXPECT_TRUE(ends());
+  }
+  bool commit(LogWriter& writer) {
+    const auto ticket = writer.commit(record_of(written_), Level::Committed, kLong);
+    EXPECT_TRUE(ticket.ok()) << ticket.error().message;
+    written_ += ticket.ok() ? 1 : 0;
+    return ticket.ok();
+  }
+  void commit_until_asked(LogWriter& writer) {
+    append_until([&] { return commit(writer); }, [&] { return silent_->asked(); });
+  }
+  void commit_while_silent(LogWriter& writer) {
+    for (int count = 0; count < kRecords; ++count) ASSERT_TRUE(commit(writer));
+    EXPECT_FALSE(silent_->given_up());
+    EXPECT_FALSE(silent_->has_more());
+  }
+  bool second_is_up(LogWriter& writer) {
+    bool up = false;
+    const auto look = [&](Log& log) { up = log.status().replicas[1].up; };
+    return writer.with_log(look).ok() && up;
+  }
+
+  /// How many records a replica holds.
+  int read(std::size_t index) {
+    LogReaderOptions options;
+    options.peers = {peers_[index].address()};
+    options.pool = "log";
+    options.transport = GetParam().transport;
+    auto reader = LogReader::open(options);
+    EXPECT_TRUE(reader.ok()) << reader.error().message;
+    int count = 0;
+    while (reader.ok()) {
+      const auto record = reader->next();
+      EXPECT_TRUE(record.ok()) << record.error().message;
+      if (!record.ok() || !*record) break;
+      EXPECT_EQ((*record)->bytes.size(), record_of(count).size());
+      ++count;
+    }
+    return count;
+  }
+
+  OpenedPeers peers_{GetParam().transport};
+  std::optional<SilentPeer> silent_;
+  int written_ = 0;
+};
+
+TEST_P(ReconnectTest, AWriterIsNotHeldUpAndTheReplicaComesBack) {
+  LogWriter writer = open_writer();
+  silence();
+  commit_until_asked(writer);
+  commit_while_silent(writer);
+  // Trimmed meanwhile, and asked for at once: the one connection is waited for.
+  const auto trimmed = writer.with_log([&](Log& log) {
+    EXPECT_TRUE(log.trim(log.status().committed).ok());
+    const auto reports = log.repair(milliseconds(20));
+    ASSERT_TRUE(reports.ok());
+    ASSERT_EQ(reports->size(), 1u);
+    EXPECT_FALSE(reports->front().repaired);
+  });
+  ASSERT_TRUE(trimmed.ok());
+  const int before = std::exchange(written_, 0);
+  commit_while_silent(writer);
+  end_silence();
+  append_until([&] { return commit(writer); }, [&] { return second_is_up(writer); });
+  EXPECT_GT(before, kRecords);
+  EXPECT_TRUE(writer.close(kLong).ok());
+  for (std::size_t index = 0; index < 3; ++index) EXPECT_EQ(read(index), written_);
+}
+
+TEST_P(ReconnectTest, ALogIsNotHeldUp) {
+  auto log = Log::open(options());
+  ASSERT_TRUE(log.ok()) << log.error().message;
+  const auto append = [&] {
+    const auto ticket = log->append(record_of(written_));
+    EXPECT_TRUE(ticket.ok()) << ticket.error().message;
+    ++written_;
+    return ticket.ok() && log->wait(*ticket, Level::Committed, kLong).ok() && log->poll(kLong).ok();
+  };
+  silence();
+  append_until(append, [&] { return silent_->asked(); });
+  for (int count = 0; count < kRecords; ++count) ASSERT_TRUE(append());
+  EXPECT_FALSE(silent_->given_up());
+  EXPECT_FALSE(silent_->has_more());
+  end_silence();
+  // Who asks for it waits for it; what had been begun may have failed with the silence.
+  const auto reports = log->repair(kLong);
+  ASSERT_TRUE(reports.ok());
+  EXPECT_TRUE(log->status().replicas[1].up);
+  EXPECT_TRUE(log->close(kLong).ok());
+  EXPECT_EQ(read(1), written_);
+}
+
+// A wait would not end for minutes.
+TEST_P(ReconnectTest, TheEndStopsIt) {
+  {
+    LogWriter writer = open_writer();
+    silence();
+    commit_until_asked(writer);
+    EXPECT_FALSE(silent_->given_up());
+  }
+  EXPECT_TRUE(silent_->given_up());
+  // Nothing of it is left that would refuse another writer.
+  end_silence();
+  auto next = Log::open(options());
+  ASSERT_TRUE(next.ok()) << next.error().message;
+  EXPECT_EQ(next->status().next_index, static_cast<std::uint64_t>(written_));
+}
+
+TEST_P(ReconnectTest, AReplicaThatIsRemovedMeanwhileDoesNotComeBack) {
+  LogWriter writer = open_writer();
+  silence();
+  commit_until_asked(writer);
+  const auto removed = writer.with_log([&](Log& log) {
+    const auto done = log.remove_replica(peers_[1].address(), 2);
+    EXPECT_TRUE(done.ok()) << done.error().message;
+  });
+  ASSERT_TRUE(removed.ok());
+  commit_while_silent(writer);
+  end_silence();
+  for (int count = 0; count < kRecords; ++count) ASSERT_TRUE(commit(writer));
+  const auto looked = writer.with_log([&](Log& log) {
+    EXPECT_EQ(log.status().replicas.size(), 2u);
+    EXPECT_TRUE(log.take_repairs().empty());
+  });
+  EXPECT_TRUE(looked.ok());
+  EXPECT_TRUE(writer.close(kLong).ok());
+  EXPECT_EQ(read(0), written_);
+}
+
+TEST_P(ReconnectTest, AChildOfForkEndsNothingOfIt) {
+  LogWriter writer = open_writer();
+  silence();
+  commit_until_asked(writer);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    { const LogWriter gone = std::move(writer); }
+    ::_exit(0);
+  }
+  ASSERT_GT(child, 0);
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  commit_while_silent(writer);
+  end_silence();
+  append_until([&] { return commit(writer); }, [&] { return second_is_up(writer); });
+}
+
+TEST_P(ReconnectTest, ATakeOverIsNoticedMeanwhile) {
+  LogWriter writer = open_writer();
+  silence();
+  commit_until_asked(writer);
+  LogOptions of_next = options();
+  of_next.take_over = true;
+  of_next.replica_timeout = milliseconds(300);  // for the silent one
+  auto next = Log::open(of_next);
+  ASSERT_TRUE(next.ok()) << next.error().message;
+  const auto refused = writer.commit(record_of(0), Level::Committed, kLong);
+  EXPECT_TRUE(refused.code() == ErrorCode::OutcomeUnknown || refused.code() == ErrorCode::Fenced ||
+              refused.code() == ErrorCode::QuorumLost)
+      << refused.error().message;
+}
+
+INSTANTIATE_TEST_SUITE_P(Here, ReconnectTest,
+                         testing::Values(Setup{Transport::Tcp, false}, Setup{Transport::Tcp, true},
+                                         Setup{Transport::Shm, false}),
+                         [](const auto& each) {
+                           return std::string(to_string(each.param.transport)) +
+                                  (each.param.own_thread ? "_with_a_thread" : "");
+                         });
+
+}  // namespace
+}  // namespace perdure::server
