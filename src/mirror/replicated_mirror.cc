@@ -233,12 +233,14 @@ Result<MirrorTicket> ReplicatedMirror::post(std::span<const MirrorEpoch> epochs,
 Result<MirrorTicket> ReplicatedMirror::begin_deep(const MirrorRange& range) {
   const MirrorEpoch epoch(&range, 1);
   PERDURE_TRY_VOID(begin({&epoch, 1}));
-  if (auto flushed = local_.deep_flush({range.at, range.length}); !flushed.ok()) {
-    if (flushed.code() != ErrorCode::Unsupported) local_failure_ = flushed.error();
+  const auto flushed = local_.deep_flush({range.at, range.length});
+  if (!flushed.ok() && flushed.code() != ErrorCode::Unsupported) {
+    local_failure_ = flushed.error();
     return flushed.error();
   }
   PERDURE_TRY_VOID(make_room(0));
   ++begun_;
+  if (!flushed.ok()) local_not_deep_ = NotDeep{begun_, flushed.error()};
   for (Replica& replica : replicas_) send_deep(replica, range);
   return MirrorTicket{begun_};
 }
@@ -258,6 +260,8 @@ void ReplicatedMirror::send_deep(Replica& replica, const MirrorRange& range) {
 }
 
 Result<bool> ReplicatedMirror::is_deep(const MirrorTicket& ticket) const {
+  // Of an earlier one it is not known any more: it is said of that, too.
+  if (local_not_deep_ && ticket.number <= local_not_deep_->last) return local_not_deep_->why;
   bool deep = true;
   for (const Replica& replica : replicas_) {
     if (replica.state != MirrorReplicaState::InSync) continue;

@@ -64,10 +64,10 @@ class ReplicatedMirror {
   /// What was gathered. Errors: those of begin; SystemError also of what was begun before.
   Result<void> begin_gathered();
   /// A range, and behind it, as an update of its own, that it is to be beyond the memory
-  /// controllers. Errors: as for begin; Unsupported: of the local medium.
+  /// controllers. Errors: as for begin.
   Result<MirrorTicket> begin_deep(const MirrorRange& range);
   /// Whether such a ticket that is reached was so at all replicas that are in sync by now; else it
-  /// is to be begun again. Errors: Unsupported: of one of them.
+  /// is to be begun again. Errors: Unsupported: of one of them, or of the local medium.
   Result<bool> is_deep(const MirrorTicket& ticket) const;
   Result<MirrorTicket> write(std::span<const MirrorWriteEpoch> epochs);
   Result<MirrorTicket> store_word(std::uint64_t at, std::uint64_t value);
@@ -135,6 +135,11 @@ class ReplicatedMirror {
     std::uint64_t copied_bytes = 0;
     std::uint64_t returned = 0;
     Backoff backoff;
+  };
+
+  struct NotDeep {
+    std::uint64_t last = 0;  // of the updates that were refused
+    Error why;
   };
 
   /// By replica: what its pool says; nothing: it was not read.
@@ -214,6 +219,7 @@ class ReplicatedMirror {
   std::uint64_t committed_ = 0;
   std::vector<MirrorRange> gathered_;  // for update begun_ + 1
   persist::OrderedSize gathered_size_;
+  std::optional<NotDeep> local_not_deep_;
   std::optional<Error> local_failure_;
   std::vector<persist::UpdateItem> items_;  // scratch
   std::vector<std::size_t> epoch_items_;    // of each epoch, how many

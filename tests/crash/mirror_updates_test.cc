@@ -141,10 +141,26 @@ TEST_F(MirrorUpdates, DeepSaysWhichMediumHasNoSuchThingAndGoesOn) {
   ASSERT_TRUE(mirror_->wait(ticket, kPatience).ok());
   EXPECT_EQ(mirror_->is_deep(ticket).code(), ErrorCode::Unsupported);
   EXPECT_TRUE(mirror_->all_in_sync());
+}
+
+// It is the local medium. Expect: what is said of it is said once the range is on the quorum.
+TEST_F(MirrorUpdates, DeepThatTheLocalMediumRefusesIsPersistedAllTheSame) {
+  const MirrorTicket deep = begin();
+  ASSERT_TRUE(mirror_->wait(deep, kPatience).ok());
+  for (const auto& server : servers_) server->lose_power();
   local_->refuse_deep_flushes(true);
-  EXPECT_EQ(mirror_->begin_deep({100, 8}).code(), ErrorCode::Unsupported);
-  const auto plain = mirror_->flush({200, 8});
-  ASSERT_TRUE(mirror_->wait(*plain, kPatience).ok());
+  const MirrorTicket ticket = begin();
+  EXPECT_EQ(mirror_->wait(ticket, std::chrono::milliseconds(10)).code(), ErrorCode::QuorumLost);
+  for (const auto& server : servers_) ASSERT_TRUE(server->start_again().ok());
+  come_in_sync();
+  ASSERT_TRUE(mirror_->wait(ticket, kPatience).ok());
+  EXPECT_EQ(mirror_->is_deep(ticket).code(), ErrorCode::Unsupported);
+  // Receive: the next one, which the medium can do.
+  local_->refuse_deep_flushes(false);
+  const MirrorTicket again = begin();
+  ASSERT_TRUE(mirror_->wait(again, kPatience).ok());
+  EXPECT_TRUE(*mirror_->is_deep(again));
+  for (const auto& server : servers_) EXPECT_EQ(kept_by(*server)[100], std::byte{7});
 }
 
 }  // namespace
