@@ -19,8 +19,10 @@
 #include <optional>
 
 #include "control/host_port.h"
+#include "core/backoff.h"
 #include "core/clock.h"
 #include "core/errno_error.h"
+#include "core/random.h"
 #include "core/try.h"
 
 namespace perdure::rpmem {
@@ -29,6 +31,7 @@ namespace {
 constexpr int kBacklog = 64;
 constexpr Nanoseconds kLineWithin = std::chrono::seconds(5);
 constexpr int kExitNotServed = 2;
+constexpr Nanoseconds kFirstPause = std::chrono::milliseconds(20);  // and up to 16 times that
 
 /// The words of a POSIX shell's line that has no other special characters; nothing: it has.
 std::optional<std::vector<std::string>> shell_words(std::string_view line) {
@@ -162,6 +165,46 @@ Result<int> listen_at(const control::HostPort& at) {
   return errno_error(control::to_string(at), why);
 }
 
+/// What keeps a listener from taking a client that is there: accept(2) and fork(2). It may pass.
+bool may_pass(int why) {
+  switch (why) {
+    case EMFILE:
+    case ENFILE:
+    case ENOBUFS:
+    case ENOMEM:
+    case EAGAIN: return true;  // of fork: too many processes
+    default: return false;
+  }
+}
+
+/// Says once what is missing, and waits before the next try: longer each time, up to a limit.
+void wait_for_room(std::optional<Backoff>& lacking, const char* call, int why) {
+  const Clock& clock = Clock::monotonic();
+  if (!lacking) {
+    lacking.emplace(kFirstPause, random_secret());
+    fmt::print(stderr,
+               "rpmemd: clients wait ({}): end other programs, or raise the limits of open files "
+               "and processes (ulimit -n, ulimit -u); it is tried again\n",
+               errno_error(call, why).message);
+    std::fflush(stderr);
+  }
+  lacking->failed(clock.now());
+  constexpr int kSliceMs = 5;
+  while (!lacking->due(clock.now())) (void)::poll(nullptr, 0, kSliceMs);
+}
+
+/// The next client. Errors: SystemError: there will be none.
+Result<int> take_client(int listener, std::optional<Backoff>& lacking) {
+  for (;;) {
+    const int connection = ::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
+    const int why = errno;
+    if (connection >= 0) return connection;
+    if (why == EINTR || why == ECONNABORTED) continue;  // the latter: that client has gone
+    if (!may_pass(why)) return errno_error("accept", why);
+    wait_for_room(lacking, "accept", why);
+  }
+}
+
 }  // namespace
 
 Result<std::vector<std::string>> arguments_in(std::string_view line) {
@@ -199,19 +242,21 @@ Result<void> listen_for_clients(const ListenerOptions& options) {
   const std::string name = address_of(own, length);
   fmt::print("listening at {}:{}\n", at.host, name.substr(name.rfind(' ') + 1));
   std::fflush(stdout);
+  std::optional<Backoff> lacking;
   for (;;) {
-    const int connection = ::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
-    if (connection < 0) {
-      if (errno == EINTR || errno == ECONNABORTED) continue;
-      return errno_error("accept", errno);
+    PERDURE_TRY(connection, take_client(listener, lacking));
+    pid_t child = ::fork();
+    while (child < 0 && may_pass(errno)) {
+      wait_for_room(lacking, "fork", errno);
+      child = ::fork();
     }
-    const pid_t child = ::fork();
     if (child == 0) {
       ::signal(SIGCHLD, SIG_DFL);
       ::close(listener);
       serve_one(options, connection);
     }
     ::close(connection);
+    lacking.reset();
   }
 }
 

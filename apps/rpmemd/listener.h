@@ -27,7 +27,8 @@ struct ListenerOptions {
   std::vector<std::string> arguments;  // that every one gets: --config and the like
 };
 
-/// Prints "listening at HOST:PORT", and serves until a signal ends it.
+/// Prints "listening at HOST:PORT", and serves until a signal ends it. Where descriptors, memory or
+/// processes are lacking it says so on standard error, and clients wait.
 /// Errors: InvalidArgument, PermissionDenied (not of loopback), SystemError.
 Result<void> listen_for_clients(const ListenerOptions& options);
 

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <librpmem.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -171,6 +172,29 @@ TEST_F(ListeningRpmemd, TakesTheirPlaceForPoolsAndTheirRemoval) {
   EXPECT_EQ(test::refused(remove("r.set") != 0), ENOENT);
   EXPECT_EQ(remove("r.set", RPMEM_REMOVE_FORCE | RPMEM_REMOVE_POOL_SET), 0) << rpmem_errormsg();
   EXPECT_FALSE(std::filesystem::exists(target_.at_home("r.set")));
+}
+
+// Receive: clients when the daemon may have no descriptor more.
+// Expect: it says so and goes on, and serves them once there are descriptors again.
+TEST_F(ListeningRpmemd, GoesOnWithoutDescriptors) {
+  rlimit before{};
+  ASSERT_EQ(::prlimit(daemon_.pid(), RLIMIT_NOFILE, nullptr, &before), 0);
+  const rlimit none{3, before.rlim_max};
+  ASSERT_EQ(::prlimit(daemon_.pid(), RLIMIT_NOFILE, &none, nullptr), 0);
+  // The kernel took a descriptor for the first one before it came; its rpmemd gets none.
+  const Memory memory;
+  EXPECT_EQ(create(memory), nullptr);
+  const Deadline within = Deadline::after(std::chrono::seconds(60));
+  while (test::read_whole(at("said")).find("Too many open files): end") == std::string::npos &&
+         daemon_.running() && !within.passed()) {
+    test::pause_for(std::chrono::milliseconds(5));
+  }
+  EXPECT_TRUE(daemon_.running()) << test::read_whole(at("said"));
+  EXPECT_FALSE(within.passed()) << test::read_whole(at("said"));
+  ASSERT_EQ(::prlimit(daemon_.pid(), RLIMIT_NOFILE, &before, nullptr), 0);
+  RPMEMpool* const pool = create(memory);
+  ASSERT_NE(pool, nullptr) << rpmem_errormsg();
+  EXPECT_EQ(rpmem_close(pool), 0) << rpmem_errormsg();
 }
 
 TEST_F(ListeningRpmemd, RunsNothingElse) {
