@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "client/remote_bytes.h"
 #include "core/try.h"
 #include "persist/ordered.h"
 
@@ -43,8 +42,8 @@ Result<std::unique_ptr<Connection>> Connection::connect(std::shared_ptr<client::
   return connection;
 }
 
-Result<ReplicaStart> Connection::look(std::shared_ptr<client::Peer> peer,
-                                      const MirrorOptions& options, const Clock& clock) {
+Result<Connection::Look> Connection::look(std::shared_ptr<client::Peer> peer,
+                                          const MirrorOptions& options, const Clock& clock) {
   PERDURE_TRY(bytes, client::RemoteBytes::open_for_writer(*peer, options.pool, options.peer_timeout,
                                                           clock));
   const client::DurableSession session(std::move(peer), session_options(options, clock));
@@ -52,7 +51,8 @@ Result<ReplicaStart> Connection::look(std::shared_ptr<client::Peer> peer,
   std::vector<std::byte> beginning(std::min<std::uint64_t>(kDataAt, bytes->size()));
   PERDURE_TRY_VOID(bytes->read(0, beginning));
   beginning.resize(kDataAt);
-  return decode_start(beginning);
+  PERDURE_TRY(start, decode_start(beginning));
+  return Look{start, std::move(bytes)};
 }
 
 Result<void> Connection::open(const control::SessionRequest& request, const Buffers& buffers) {

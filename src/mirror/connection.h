@@ -7,6 +7,7 @@
 
 #include "client/durable_session.h"
 #include "client/peer.h"
+#include "client/remote_bytes.h"
 #include "core/clock.h"
 #include "mirror/mirror_format.h"
 
@@ -41,11 +42,15 @@ class Connection {
                                                      const control::SessionRequest& request,
                                                      const MirrorOptions& options,
                                                      const Buffers& buffers, const Clock& clock);
-  /// What the pool says of its mirror, if anything, by a session that fences nobody.
-  /// Errors: Unsupported: no connection to it has a method for what is asked for; those of reading
-  /// and of what the pool holds.
-  static Result<ReplicaStart> look(std::shared_ptr<client::Peer> peer, const MirrorOptions& options,
-                                   const Clock& clock);
+  /// What the pool says of its mirror, if anything, and what it holds.
+  struct Look {
+    ReplicaStart start;
+    std::unique_ptr<client::RemoteBytes> pool;
+  };
+  /// By a session that fences nobody. Errors: Unsupported: no connection to it has a method for
+  /// what is asked for; those of reading and of what the pool holds.
+  static Result<Look> look(std::shared_ptr<client::Peer> peer, const MirrorOptions& options,
+                           const Clock& clock);
   ~Connection();
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;

@@ -144,6 +144,8 @@ class ReplicatedMirror {
 
   /// By replica: what its pool says; nothing: it was not read.
   using Starts = std::vector<std::optional<ReplicaStart>>;
+  /// By replica: what its pool holds; nothing: it can not be read.
+  using Contents = std::vector<std::unique_ptr<client::RemoteBytes>>;
 
   ReplicatedMirror(pmem::Region& local, const MirrorOptions& options, const Clock& clock);
   Result<void> validate(std::size_t peers) const;
@@ -151,12 +153,18 @@ class ReplicatedMirror {
   Result<void> look_before_fencing();
   Result<void> connect_all();
   Result<bool> find_header(const Starts& starts, std::size_t unread);
+  Result<Sources> find_newest(const Starts& starts, std::size_t unread) const;
   Result<void> find_mirror();
   Result<void> create();
+  Result<void> check_created() const;
+  Result<void> check_room(const Replica& replica, std::uint64_t room) const;
   Result<void> check_members(const Starts& starts);
   Result<void> restore();
   Result<void> come_in_sync();
-  Result<void> check_local_counts();
+  bool is_local_lost() const;
+  Error local_is_lost() const;
+  Result<void> check_local_counts() const;
+  Result<void> check_local_before(const Contents& contents) const;
   Error too_few(const std::string& doing) const;
   Error of_pool(const Replica& replica, const Error& why) const;
   void refuse(Replica& replica, Error why);

@@ -20,6 +20,11 @@ bool is_silence(ErrorCode code) {
          code == ErrorCode::OutcomeUnknown;
 }
 
+bool is_zeros(std::span<const std::byte> bytes) {
+  return std::all_of(bytes.begin(), bytes.end(),
+                     [](std::byte each) { return each == std::byte{}; });
+}
+
 /// Of what a pool holds.
 bool is_no_mirror(ErrorCode code) {
   return code == ErrorCode::Corrupt || code == ErrorCode::VersionMismatch;
@@ -129,13 +134,15 @@ Result<void> ReplicatedMirror::ask_pools() {
 Result<void> ReplicatedMirror::look_before_fencing() {
   if (!writer_seen_) return {};
   Starts starts(replicas_.size());
+  Contents contents(replicas_.size());
   std::size_t unread = 0;
   for (std::size_t index = 0; index < replicas_.size(); ++index) {
     Replica& replica = replicas_[index];
     if (replica.down_reason) continue;
-    const auto found = Connection::look(replica.peer, options_, clock_);
+    auto found = Connection::look(replica.peer, options_, clock_);
     if (found.ok()) {
-      starts[index] = *found;
+      starts[index] = found->start;
+      contents[index] = std::move(found->pool);
       continue;
     }
     if (is_no_mirror(found.code())) return of_pool(replica, found.error());
@@ -146,8 +153,18 @@ Result<void> ReplicatedMirror::look_before_fencing() {
     replica.down_reason = found.error();
     replica.backoff.failed(clock_.now());
   }
-  const auto there = find_header(starts, unread);
-  return there.ok() ? Result<void>() : there.error();
+  PERDURE_TRY(there, find_header(starts, unread));
+  if (there) {
+    PERDURE_TRY(sources, find_newest(starts, unread));
+    return sources.newest == Generation{} ? Result<void>() : check_local_before(contents);
+  }
+  PERDURE_TRY_VOID(check_created());
+  for (std::size_t index = 0; index < replicas_.size(); ++index) {
+    if (!contents[index]) continue;
+    const std::uint64_t bytes = contents[index]->size();
+    PERDURE_TRY_VOID(check_room(replicas_[index], bytes - std::min(bytes, kDataAt)));
+  }
+  return {};
 }
 
 /// In the order of UUIDs, so that two who open at once meet at the first. From then on no earlier
@@ -216,29 +233,37 @@ Result<bool> ReplicatedMirror::find_header(const Starts& starts, std::size_t unr
   return true;
 }
 
-Result<void> ReplicatedMirror::find_mirror() {
-  Starts starts(replicas_.size());
-  std::vector<std::optional<ReplicaState>> heard(replicas_.size());
-  for (std::size_t index = 0; index < replicas_.size(); ++index) {
-    if (!replicas_[index].connection) continue;
-    starts[index] = replicas_[index].connection->start();
-    if (starts[index]->header) heard[index] = starts[index]->state;
+/// Which replicas of a mirror that is there are the newest, and that it can be opened with them.
+Result<Sources> ReplicatedMirror::find_newest(const Starts& starts, std::size_t unread) const {
+  std::vector<std::optional<ReplicaState>> heard(starts.size());
+  for (std::size_t index = 0; index < starts.size(); ++index) {
+    if (starts[index] && starts[index]->header) heard[index] = starts[index]->state;
   }
-  PERDURE_TRY(there, find_header(starts, 0));
-  if (!there) return create();
-  const Sources sources = find_sources(heard);
-  found_ = sources.newest;
-  if (found_.epoch >= epoch_.value) {
+  Sources sources = find_sources(heard);
+  if (sources.newest.epoch >= epoch_.value) {
     return Error{ErrorCode::Corrupt,
                  fmt::format("{}: a replica says that it is of epoch {}, and no pool has had a "
                              "writer after epoch {}: one of the pools is not what it was",
-                             name(), found_.epoch, epoch_.value - 1)};
+                             name(), sources.newest.epoch, epoch_.value - 1)};
   }
+  const bool blank = sources.newest == Generation{} && unread == 0;
+  if (options_.start == MirrorStart::Replicas && blank) {
+    return Error{ErrorCode::NotFound,
+                 fmt::format("{} was created, and never had anything", name())};
+  }
+  return sources;
+}
+
+Result<void> ReplicatedMirror::find_mirror() {
+  Starts starts(replicas_.size());
+  for (std::size_t index = 0; index < replicas_.size(); ++index) {
+    if (replicas_[index].connection) starts[index] = replicas_[index].connection->start();
+  }
+  PERDURE_TRY(there, find_header(starts, 0));
+  if (!there) return create();
+  PERDURE_TRY(sources, find_newest(starts, 0));
+  found_ = sources.newest;
   if (options_.start == MirrorStart::Replicas) {
-    if (found_ == Generation{}) {
-      return Error{ErrorCode::NotFound,
-                   fmt::format("{} was created, and never had anything", name())};
-    }
     for (const std::size_t index : sources.replicas) replicas_[index].is_source = true;
     PERDURE_TRY_VOID(restore());
   }
@@ -253,22 +278,11 @@ Result<void> ReplicatedMirror::find_mirror() {
 /// In pools that hold nothing, or what somebody began to create and never came to an end with. All
 /// are there.
 Result<void> ReplicatedMirror::create() {
-  if (options_.start == MirrorStart::Replicas) {
-    return Error{
-        ErrorCode::NotFound,
-        fmt::format("no mirror was ever created in pool '{}' on any of the peers", options_.pool)};
-  }
+  PERDURE_TRY_VOID(check_created());
   header_ = MirrorHeader{static_cast<std::uint32_t>(replicas_.size()),
                          static_cast<std::uint32_t>(quorum_), random_secret(), bytes_};
   for (std::size_t index = 0; index < replicas_.size(); ++index) {
-    Replica& replica = replicas_[index];
-    if (replica.connection->room() < bytes_) {
-      return Error{ErrorCode::InvalidArgument,
-                   fmt::format("pool '{}' on {} has room for {} bytes of a mirror of {}; use one "
-                               "of at least {} bytes",
-                               options_.pool, replica.peer->name(), replica.connection->room(),
-                               bytes_, bytes_ + kDataAt)};
-    }
+    PERDURE_TRY_VOID(check_room(replicas_[index], replicas_[index].connection->room()));
   }
   for (std::size_t index = 0; index < replicas_.size(); ++index) {
     PERDURE_TRY_VOID(replicas_[index].connection->claim(*header_));
@@ -276,6 +290,22 @@ Result<void> ReplicatedMirror::create() {
     replicas_[index].returned = 0;
   }
   return {};
+}
+
+/// Where there is no mirror: whether one was asked for that is there.
+Result<void> ReplicatedMirror::check_created() const {
+  if (options_.start != MirrorStart::Replicas) return {};
+  return Error{
+      ErrorCode::NotFound,
+      fmt::format("no mirror was ever created in pool '{}' on any of the peers", options_.pool)};
+}
+
+Result<void> ReplicatedMirror::check_room(const Replica& replica, std::uint64_t room) const {
+  if (room >= bytes_) return {};
+  return Error{ErrorCode::InvalidArgument,
+               fmt::format("pool '{}' on {} has room for {} bytes of a mirror of {}; use one "
+                           "of at least {} bytes",
+                           options_.pool, replica.peer->name(), room, bytes_, bytes_ + kDataAt)};
 }
 
 /// All that answer must be of one mirror, and this. What it is does not depend on who answers.
@@ -353,18 +383,37 @@ Result<void> ReplicatedMirror::come_in_sync() {
 }
 
 /// Memory of zeros over replicas that hold something is what a lost file looks like.
-Result<void> ReplicatedMirror::check_local_counts() {
-  if (options_.start != MirrorStart::Local || found_ == Generation{}) return {};
+bool ReplicatedMirror::is_local_lost() const {
+  return options_.start == MirrorStart::Local && is_zeros(local_.bytes());
+}
+
+Error ReplicatedMirror::local_is_lost() const {
+  return {ErrorCode::InvalidArgument,
+          fmt::format("the local memory holds only zeros, and the replicas of {} do not: to "
+                      "bring them back open it with what is there (replicas)",
+                      name())};
+}
+
+Result<void> ReplicatedMirror::check_local_counts() const {
+  if (found_ == Generation{}) return {};
   const bool differs = std::any_of(replicas_.begin(), replicas_.end(),
                                    [](const Replica& each) { return !each.dirty.empty(); });
-  const auto local = local_.bytes();
-  const bool zeros =
-      std::all_of(local.begin(), local.end(), [](std::byte each) { return each == std::byte{}; });
-  if (!differs || !zeros) return {};
-  return Error{ErrorCode::InvalidArgument,
-               fmt::format("the local memory holds only zeros, and the replicas of {} do not: to "
-                           "bring them back open it with what is there (replicas)",
-                           name())};
+  return differs && is_local_lost() ? Result<void>(local_is_lost()) : Result<void>();
+}
+
+/// The same by what the pools hold that can be read, up to the first byte that tells.
+Result<void> ReplicatedMirror::check_local_before(const Contents& contents) const {
+  if (!is_local_lost()) return {};
+  std::vector<std::byte> piece(kLandingBytes);
+  for (const auto& pool : contents) {
+    for (std::uint64_t at = 0; pool != nullptr && at < bytes_; at += piece.size()) {
+      const std::span<std::byte> read =
+          std::span(piece).first(std::min<std::uint64_t>(piece.size(), bytes_ - at));
+      if (!pool->read(kDataAt + at, read).ok()) break;  // who opens it will hear why
+      if (!is_zeros(read)) return local_is_lost();
+    }
+  }
+  return {};
 }
 
 }  // namespace perdure::mirror

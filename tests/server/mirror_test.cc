@@ -145,7 +145,13 @@ TEST_F(MirrorPeers, TheSecondWriterFencesTheFirst) {
   EXPECT_EQ(busy.code(), ErrorCode::Busy);
   store(*first, 0, 11);
   ASSERT_TRUE(first->persist(0, 8).ok()) << "a refused one disturbs nobody";
+  // Nor does one that may take over, and whose memory was lost.
   second.take_over = true;
+  std::vector<std::byte> lost(kBytes);
+  const auto refused = Mirror::open(MirrorMemory::bytes(lost), second);
+  EXPECT_EQ(refused.code(), ErrorCode::InvalidArgument);
+  EXPECT_NE(refused.error().message.find("only zeros"), std::string::npos);
+  ASSERT_TRUE(first->persist(0, 8, kMirrorPatience).ok()) << "it was fenced";
   second.start = MirrorStart::Replicas;
   auto taken = Mirror::open(MirrorMemory::bytes(other), second);
   ASSERT_TRUE(taken.ok()) << taken.error().message;
@@ -155,6 +161,30 @@ TEST_F(MirrorPeers, TheSecondWriterFencesTheFirst) {
   store(*taken, 8, 13);
   ASSERT_TRUE(taken->persist(8, 8).ok());
   for (const std::size_t replica : {0, 1}) EXPECT_TRUE(is_equal(*taken, replica)) << replica;
+}
+
+// Pools that hold no mirror yet, and have a writer. Expect: who can not be served does not end it.
+TEST_F(MirrorPeers, WhoAsksForWhatIsNotThereFencesNobody) {
+  client::Dialer dialer;
+  const auto peer = dialer.dial(peers_[0].address(), Transport::Tcp);
+  ASSERT_TRUE(peer.ok()) << peer.error().message;
+  control::SessionRequest request;
+  request.pool = "tree";
+  request.write = true;
+  request.epoch = Epoch{1};
+  request.writer = 1;
+  const auto writer = (*peer)->open_session(request, Deadline::after(kMirrorPatience));
+  ASSERT_TRUE(writer.ok()) << writer.error().message;
+  MirrorOptions wrong = options(Transport::Tcp, 2);
+  wrong.take_over = true;
+  std::vector<std::byte> too_large(kBytes + 32 * kPage);
+  EXPECT_EQ(Mirror::open(MirrorMemory::bytes(too_large), wrong).code(), ErrorCode::InvalidArgument);
+  wrong.start = MirrorStart::Replicas;
+  EXPECT_EQ(Mirror::open(MirrorMemory::bytes(memory_), wrong).code(), ErrorCode::NotFound);
+  const auto pool = (*peer)->describe("tree", Deadline::after(kMirrorPatience));
+  ASSERT_TRUE(pool.ok()) << pool.error().message;
+  EXPECT_TRUE(pool->writer_present);
+  EXPECT_EQ(pool->epoch, Epoch{1});
 }
 
 TEST_F(MirrorPeers, ManyThreadsEachPersistTheirOwn) {
