@@ -76,7 +76,7 @@ void DurableSession::give_back(Deadline deadline) {
 /// was away for more openings than that is none; an epoch so far above comes from a pool that
 /// somebody has spoilt, and is not spread.
 Result<void> DurableSession::come_within_a_step(const control::SessionRequest& request) {
-  PERDURE_TRY(pool, peer_->describe(request.pool, deadline()));
+  PERDURE_TRY(pool, peer_->describe(request.pool, opening_deadline()));
   Epoch at = pool.epoch;
   if (at < request.epoch && (request.epoch.value - at.value) / kEpochStepMax > kEpochStepsMax) {
     return Error{
@@ -87,17 +87,17 @@ Result<void> DurableSession::come_within_a_step(const control::SessionRequest& r
   }
   while (at.value != 0 && at < request.epoch && request.epoch.value - at.value > kEpochStepMax) {
     at.value += kEpochStepMax;
-    PERDURE_TRY_VOID(peer_->fence(request.pool, at, deadline()));
+    PERDURE_TRY_VOID(peer_->fence(request.pool, at, opening_deadline()));
   }
   return {};
 }
 
 Result<void> DurableSession::open(const control::SessionRequest& request) {
   close();
-  auto opened = peer_->open_session(request, deadline());
+  auto opened = peer_->open_session(request, opening_deadline());
   if (!opened.ok() && opened.code() == ErrorCode::InvalidArgument && request.write) {
     PERDURE_TRY_VOID(come_within_a_step(request));
-    opened = peer_->open_session(request, deadline());
+    opened = peer_->open_session(request, opening_deadline());
   }
   if (!opened.ok()) return opened.error();
   connection_ = std::move(*opened);
@@ -149,7 +149,7 @@ Result<void> DurableSession::connect(bool tail_word) {
   PERDURE_TRY_VOID(open_requester());
   plan::CostModel costs = plan::default_costs(connection_->pool.profile.transport);
   if (options_.measure_costs) {
-    PERDURE_TRY(measured, measure(deadline().left(), deadline_));
+    PERDURE_TRY(measured, measure(opening_deadline().left(), deadline_));
     costs = measured;
   }
   PERDURE_TRY_VOID(plan_for(costs));
@@ -401,10 +401,15 @@ Result<void> DurableSession::store_now(std::uint64_t at, std::uint64_t word) {
   return stored.ok() ? Result<void>{} : Result<void>(stored.error());
 }
 
-Deadline DurableSession::deadline() const {
-  const Deadline silence(*options_.clock, options_.timeout);
-  if (!deadline_ || silence.left() < deadline_->left()) return silence;
+Deadline DurableSession::deadline_after(Nanoseconds silence) const {
+  const Deadline silent(*options_.clock, silence);
+  if (!deadline_ || silent.left() < deadline_->left()) return silent;
   return *deadline_;
+}
+
+Deadline DurableSession::opening_deadline() const {
+  const Nanoseconds within = options_.open_within;
+  return deadline_after(within == Nanoseconds{0} ? options_.timeout : within);
 }
 
 Deadline DurableSession::visible_within(Nanoseconds since) const {

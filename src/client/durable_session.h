@@ -59,6 +59,7 @@ struct DurableSessionOptions {
   std::size_t request_bytes_max = persist::kAtomicPayloadBytes;
   std::size_t reply_bytes_max = persist::kAtomicBytes;
   Nanoseconds timeout = std::chrono::seconds(5);  // without an answer for this long: down
+  Nanoseconds open_within{0};                     // each step of open and prepare; 0: timeout
   Nanoseconds reconnect{0};                       // see Backoff
   const Clock* clock = nullptr;
 };
@@ -236,7 +237,7 @@ class DurableSession {
 
   /// Every call that waits ends by then as well. Nothing: only by the time-out.
   void set_deadline(const std::optional<Deadline>& deadline) { deadline_ = deadline; }
-  Deadline deadline() const;
+  Deadline deadline() const { return deadline_after(options_.timeout); }
   /// Until what was written by `since` is returned by a READ of another connection, or a call has
   /// no more time.
   Deadline visible_within(Nanoseconds since) const;
@@ -330,6 +331,8 @@ class DurableSession {
     persist::Requester::Reply reply;
   };
 
+  Deadline deadline_after(Nanoseconds silence) const;
+  Deadline opening_deadline() const;
   plan::SetOptions set_options(const Session& session, bool tail_word) const;
   Result<void> open_requester();
   Result<plan::CostModel> measure(Nanoseconds answer_within, const std::optional<Deadline>& until);

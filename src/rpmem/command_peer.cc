@@ -16,7 +16,7 @@ namespace perdure::rpmem {
 namespace {
 
 constexpr Nanoseconds kTakeBackWithin = std::chrono::seconds(1);
-constexpr Nanoseconds kConnectWithin = std::chrono::seconds(5);
+constexpr Nanoseconds kTryWithin = std::chrono::seconds(5);  // a transport, where others follow
 
 Error no_such_request() {
   return {ErrorCode::Unsupported, "an rpmemd has one pool, and is not asked for others"};
@@ -102,11 +102,14 @@ std::vector<Transport> CommandPeer::candidates() const {
 /// Once a transport has worked it stays: memory is registered with its device.
 Result<client::Session> CommandPeer::open_session(const control::SessionRequest& request,
                                                   Deadline deadline) {
-  if (device_ != nullptr) return open_over(device_->transport(), request, deadline);
+  if (device_ != nullptr) {
+    return open_over(device_->transport(), request, deadline, deadline.left());
+  }
   const auto candidates = this->candidates();
   for (const Transport transport : candidates) {
     const bool last = transport == candidates.back();
-    auto session = open_over(transport, request, deadline);
+    const Nanoseconds within = last ? deadline.left() : kTryWithin;
+    auto session = open_over(transport, request, deadline, within);
     if (session.ok() || last) return session;
     // What the pool says is the same over every transport.
     const ErrorCode code = session.code();
@@ -119,7 +122,7 @@ Result<client::Session> CommandPeer::open_session(const control::SessionRequest&
 
 Result<client::Session> CommandPeer::open_over(Transport transport,
                                                const control::SessionRequest& request,
-                                               Deadline deadline) {
+                                               Deadline deadline, Nanoseconds connect_within) {
   std::shared_ptr<fabric::Device> device = device_;
   if (device == nullptr) {
     PERDURE_TRY(opened, fabric::open_device(transport));
@@ -131,7 +134,7 @@ Result<client::Session> CommandPeer::open_over(Transport transport,
   PERDURE_TRY(body, ask(FrameKind::Session, control::encode(wanted), deadline));
   const auto grant = control::decode_grant(body);
   if (!grant) return unreadable(grant.error());
-  const Deadline soon = Deadline::after(std::min(deadline.left(), kConnectWithin));
+  const Deadline soon = Deadline::after(std::min(deadline.left(), connect_within));
   auto session =
       client::connect_session(*grant, grant->address, *device, client::default_endpoints(), soon);
   if (session.ok()) {

@@ -50,8 +50,9 @@ class CommandPeer final : public client::Peer {
  private:
   CommandPeer(std::string name, const Choice& choice, std::unique_ptr<RemoteCommand> command);
   Result<void> hear_hello(const Deadline& deadline);
+  /// `connect_within`: of the time to the deadline, how much the data plane may take.
   Result<client::Session> open_over(Transport transport, const control::SessionRequest& request,
-                                    Deadline deadline);
+                                    Deadline deadline, Nanoseconds connect_within);
   std::vector<Transport> candidates() const;
   Error with_complaint(const Error& error) const;
 

@@ -19,6 +19,8 @@ namespace {
 
 // One writer, and the session that it had before.
 constexpr std::size_t kSessionsMax = 4;
+// Its client says how long an opening may take: RemotePoolOptions::connect_within.
+constexpr Nanoseconds kGrantedFor = std::chrono::minutes(2);
 
 Uuid16 draw_uuid() {
   Uuid16 uuid;
@@ -132,6 +134,7 @@ Result<void> PoolHost::offer(Transport transport) {
   server::ServiceOptions options;
   options.settings.ddio = options_.ddio;
   options.sessions_max = kSessionsMax;
+  options.connect_within = kGrantedFor;
   options.spin_budget = options_.spin;
   server::DataPlane plane;
   plane.device = device_.get();

@@ -35,7 +35,7 @@ struct RemotePoolOptions {
   std::size_t lanes = 1;  // 1..kLanesMax
   /// How long a call tries to come back after the connection was lost, before it fails. 0: not.
   Nanoseconds reconnect = std::chrono::seconds(10);
-  Nanoseconds connect_within = std::chrono::seconds(30);
+  Nanoseconds connect_within = std::chrono::seconds(30);  // all of an opening
   Nanoseconds timeout = std::chrono::seconds(5);  // a target that is silent for this long is lost
   Nanoseconds spin = std::chrono::microseconds(100);  // then a call that waits sleeps
   bool measure_costs = true;
@@ -110,7 +110,7 @@ class RemotePool {
   Result<void> start(FrameKind kind, const PoolAttributes& attributes);
   Result<PoolAnswer> connect(FrameKind kind, const PoolAttributes& attributes,
                              const Deadline& deadline) PERDURE_REQUIRES(mutex_);
-  Result<void> open_session() PERDURE_REQUIRES(mutex_);
+  Result<void> open_session(const Deadline& deadline) PERDURE_REQUIRES(mutex_);
   Result<void> check(std::uint64_t at, std::uint64_t length, std::size_t lane) const;
   Result<void> require_own_process() const;
 

@@ -70,11 +70,12 @@ Result<PoolAnswer> RemotePool::connect(FrameKind kind, const PoolAttributes& att
   session.ranges_again = true;
   session.request_bytes_max = persist::kOrderedBytesMax;
   session.timeout = options_.timeout;
+  session.open_within = options_.connect_within;
   session.measure_costs = options_.measure_costs;
   session.clock = &Clock::monotonic();
   link.session = std::make_unique<client::DurableSession>(std::move(peer), session);
   link_ = std::move(link);
-  const auto opened = open_session();
+  const auto opened = open_session(deadline);
   if (!opened.ok()) {
     const Error error = undo(opened.error());
     drop_link();
@@ -84,9 +85,10 @@ Result<PoolAnswer> RemotePool::connect(FrameKind kind, const PoolAttributes& att
 }
 
 /// A session with the peer that there is, for all of the memory.
-Result<void> RemotePool::open_session() {
+Result<void> RemotePool::open_session(const Deadline& deadline) {
   ++links_;
   Link& link = *link_;
+  link.session->set_deadline(deadline);
   link.session->close();
   link.memory.reset();
   link.landing.reset();
@@ -101,7 +103,9 @@ Result<void> RemotePool::open_session() {
   link.memory = std::move(memory);
   PERDURE_TRY(landing, link.session->register_memory({landing_.get(), kLandingBytes}));
   link.landing = std::move(landing);
-  return link.session->prepare(false);
+  PERDURE_TRY_VOID(link.session->prepare(false));
+  link.session->set_deadline(std::nullopt);
+  return {};
 }
 
 /// The session before the memory that it names.
@@ -141,10 +145,11 @@ Result<void> RemotePool::come_back() {
   return *lost_;
 }
 
-/// First by the rpmemd that there is, which knows what its medium said; then by another one.
+/// First by the rpmemd that there is, which knows what its medium said; then by another one, for
+/// that one may be on a machine that is gone.
 Result<void> RemotePool::try_to_come_back(const Deadline& deadline) {
   if (link_) {
-    auto again = open_session();
+    auto again = open_session(Deadline::after(options_.timeout));
     if (again.ok() || !may_pass(again.code())) return again;
     drop_link();
   }
@@ -196,8 +201,9 @@ Result<void> RemotePool::close() {
     if (drained.ok()) drained = drain_lane(lane);
   }
   if (!link_) return drained;
-  link_->session->give_back(Deadline::after(options_.timeout));
-  auto ended = link_->peer->end(false, Deadline::after(kCloseWithin));
+  const Deadline deadline = Deadline::after(kCloseWithin);
+  link_->session->give_back(deadline);  // unanswered, its answer would be taken for the next one
+  auto ended = link_->peer->end(false, deadline);
   drop_link();
   return drained.ok() ? ended : drained;
 }

@@ -2,11 +2,14 @@
 #include <gtest/gtest.h>
 #include <librpmem.h>
 
+#include <bit>
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
+#include <span>
 #include <string>
 
+#include "rpmem/remote_pool.h"
 #include "testing/process.h"
 #include "tests/compat/client.h"
 #include "tests/compat/target.h"
@@ -103,6 +106,27 @@ TEST_F(RpmemEnvironment, ATargetThatSaysNothingIsNotWaitedForForEver) {
   ::setenv("PERDURE_RPMEM_CONNECT_MS", "200", 1);
   test::write_text(target_.at_home("ssh"), "#!/bin/sh\nexec sleep 60\n");
   EXPECT_EQ(refused(open(Memory()) == nullptr), ETIMEDOUT) << rpmem_errormsg();
+}
+
+// A target that opens its device, or a machine with other things to do, is not silent.
+TEST_F(RpmemEnvironment, AnOpeningHasItsOwnTimeAndNotThatOfAnAnswer) {
+  for (const Transport transport : {Transport::Tcp, Transport::Shm}) {
+    rpmem::RemotePoolOptions options;
+    options.shell.ssh = target_.at_home("ssh");
+    options.target.host = "localhost";
+    options.choice.transport = transport;
+    options.set = "r.set";
+    options.timeout = Nanoseconds{1};
+    const Memory memory;
+    const std::span bytes(reinterpret_cast<std::byte*>(memory.at()), memory.bytes());
+    const auto pool =
+        std::filesystem::exists(target_.at_home("r.set.0"))
+            ? rpmem::RemotePool::open(options, bytes)
+            : rpmem::RemotePool::create(
+                  options, bytes, std::bit_cast<rpmem::PoolAttributes>(test::some_attributes()));
+    ASSERT_TRUE(pool.ok()) << pool.error().message;
+    EXPECT_TRUE((*pool)->close().ok());
+  }
 }
 
 }  // namespace
