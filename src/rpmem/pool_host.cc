@@ -136,6 +136,7 @@ Result<void> PoolHost::offer(Transport transport) {
   options.sessions_max = kSessionsMax;
   options.connect_within = kGrantedFor;
   options.spin_budget = options_.spin;
+  options.handlers = options_.handlers;
   server::DataPlane plane;
   plane.device = device_.get();
   if (transport == Transport::Tcp) {

@@ -27,6 +27,7 @@ struct PoolHostOptions {
   std::string listen_host = "127.0.0.1";  // of the data plane over tcp
   std::string rnic;
   Nanoseconds spin = std::chrono::microseconds(50);
+  std::function<persist::RequestHandlers(const server::SessionTerms&)> handlers;  // ServiceOptions
 };
 
 /// Threads: one caller at a time; sessions have threads of their own.

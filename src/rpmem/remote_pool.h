@@ -111,6 +111,7 @@ class RemotePool {
   Result<PoolAnswer> connect(FrameKind kind, const PoolAttributes& attributes,
                              const Deadline& deadline) PERDURE_REQUIRES(mutex_);
   Result<void> open_session(const Deadline& deadline) PERDURE_REQUIRES(mutex_);
+  Result<void> require_ordered(const Deadline& deadline) PERDURE_REQUIRES(mutex_);
   Result<void> check(std::uint64_t at, std::uint64_t length, std::size_t lane) const;
   Result<void> require_own_process() const;
 

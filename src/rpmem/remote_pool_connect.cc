@@ -6,6 +6,7 @@
 
 #include "client/writer_name.h"
 #include "control/json_codec.h"
+#include "control/version.h"
 #include "core/forks.h"
 #include "core/log_message.h"
 #include "core/try.h"
@@ -16,6 +17,7 @@ namespace perdure::rpmem {
 namespace {
 
 constexpr Nanoseconds kCloseWithin = std::chrono::seconds(30);
+constexpr Nanoseconds kAnswerSlice = std::chrono::milliseconds(1);
 constexpr int kRetryEveryMsMin = 20;
 constexpr int kRetryEveryMsMax = 500;
 
@@ -105,7 +107,31 @@ Result<void> RemotePool::open_session(const Deadline& deadline) {
   link.landing = std::move(landing);
   PERDURE_TRY_VOID(link.session->prepare(false));
   link.session->set_deadline(std::nullopt);
-  return {};
+  return require_ordered(deadline);
+}
+
+/// That the target takes ranges together (persist/ordered.h). A request of no ranges changes
+/// nothing: who takes them says that it makes no sense.
+Result<void> RemotePool::require_ordered(const Deadline& deadline) {
+  client::DurableSession& session = *link_->session;
+  PERDURE_TRY(number, session.request(persist::MessageKind::Ordered, {}, {}, false));
+  while (!session.has_resolved(number)) {
+    session.poll();
+    if (!session.up()) return *session.down_reason();
+    if (deadline.passed()) {
+      return Error{ErrorCode::TimedOut,
+                   fmt::format("target {}: it stopped answering", options_.target.host)};
+    }
+    fabric::Endpoint* endpoint = session.endpoint();
+    fabric::wait_any(std::span(&endpoint, 1), kAnswerSlice);
+  }
+  const auto answered = session.reply_bytes(number);
+  if (answered.ok() || answered.code() != ErrorCode::Unsupported) return {};
+  return Error{
+      ErrorCode::VersionMismatch,
+      fmt::format("target {}: its rpmemd takes no ordered updates, for it is of an earlier "
+                  "version: install Perdure {} or a later one there",
+                  options_.target.host, control::version())};
 }
 
 /// The session before the memory that it names.

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <librpmem.h>
+#include <signal.h>
 #include <sys/stat.h>
 
 #include <cerrno>
@@ -74,6 +75,30 @@ TEST_F(RpmemFaults, ATargetOfAnotherVersionIsSaidToBe) {
   EXPECT_EQ(refused(open(Memory()) == nullptr), EPROTONOSUPPORT) << rpmem_errormsg();
   EXPECT_TRUE(says("format")) << rpmem_errormsg();
   EXPECT_EQ(refused(create(Memory()) == nullptr), EPROTONOSUPPORT);
+}
+
+// One of the same format that has no handler for small ranges. Expect: it is refused, and said why,
+// when the pool is opened and not when it has long been written to.
+TEST_F(RpmemFaults, ATargetThatTakesNoOrderedUpdatesIsRefusedAtOnce) {
+  make();
+  const std::string early =
+      fmt::format("#!/bin/sh\nexec '{}' '{}'\n", EARLY_RPMEMD, target_.home());
+  test::write_text(target_.at_home("ssh"), early);
+  EXPECT_EQ(refused(open(Memory()) == nullptr), EPROTONOSUPPORT) << rpmem_errormsg();
+  EXPECT_TRUE(says("localhost") && says("earlier version")) << rpmem_errormsg();
+  target_.serve_set("new.set", {"4M"});
+  EXPECT_EQ(refused(create(Memory(), "new.set") == nullptr), EPROTONOSUPPORT) << rpmem_errormsg();
+  EXPECT_FALSE(std::filesystem::exists(target_.at_home("new.set.0")));
+  // An open pool whose target is replaced by such a one is lost, and not brought back for ever.
+  test::write_text(target_.at_home("ssh"), ssh_);
+  const Memory memory;
+  RPMEMpool* const pool = open(memory);
+  ASSERT_NE(pool, nullptr) << rpmem_errormsg();
+  test::write_text(target_.at_home("ssh"), early);
+  ::kill(target_.daemons().back(), SIGKILL);
+  EXPECT_EQ(refused(rpmem_persist(pool, kPage, 64, 0, 0) != 0), EPROTONOSUPPORT)
+      << rpmem_errormsg();
+  (void)rpmem_close(pool);
 }
 
 TEST_F(RpmemFaults, NonsenseIsAnErrorOfTheProtocol) {
