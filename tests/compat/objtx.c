@@ -2,12 +2,16 @@
  * replicas. Its invariants: a + b is 0, and the list has a / 8 nodes, each with its number.
  *
  *   objtx create SET            makes the pool
- *   objtx run SET COUNT [LOUD]  so many transactions; LOUD: the number of each on a line of its own
+ *   objtx run SET COUNT         so many transactions
  *   objtx check SET             the invariants; prints a
+ *   objtx obey SET              the invariants, and "checked" with a; then for a line of standard
+ *                               input transactions, the number of each on a line of its own, until
+ *                               there is another line; and again, until the input ends
  *   objtx time SET COUNT        transactions a second
  */
 #include <inttypes.h>
 #include <libpmemobj.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -58,20 +62,22 @@ static int transact(PMEMobjpool* pool, PMEMoid oid, struct root* root) {
   return failed;
 }
 
-static int run(PMEMobjpool* pool, uint64_t count, int loud) {
+static int run(PMEMobjpool* pool, uint64_t count) {
   PMEMoid oid;
   struct root* root = root_of(pool, &oid);
   for (uint64_t number = 0; number < count; ++number) {
     if (transact(pool, oid, root)) return fail("transaction");
-    if (!loud) continue;
-    char line[32];
-    const int length = snprintf(line, sizeof line, "%" PRIu64 "\n", root->a);
-    if (write(1, line, (size_t)length) != length) return 1;
   }
   return 0;
 }
 
-static int check(PMEMobjpool* pool) {
+static int say(const char* what, uint64_t number) {
+  char line[64];
+  const int length = snprintf(line, sizeof line, "%s%" PRIu64 "\n", what, number);
+  return write(1, line, (size_t)length) == length ? 0 : 1;
+}
+
+static int check(PMEMobjpool* pool, const char* what) {
   PMEMoid oid;
   struct root* root = root_of(pool, &oid);
   if (root->a + root->b != 0) {
@@ -93,14 +99,29 @@ static int check(PMEMobjpool* pool) {
     fprintf(stderr, "objtx: the list ends before %" PRIu64 "\n", expected);
     return 1;
   }
-  printf("%" PRIu64 "\n", root->a);
-  return 0;
+  return say(what, root->a);
+}
+
+static int obey(PMEMobjpool* pool) {
+  PMEMoid oid;
+  struct root* root = root_of(pool, &oid);
+  struct pollfd input = {0, POLLIN, 0};
+  char line[8];
+  for (;;) {
+    if (check(pool, "checked ")) return 1;
+    if (read(0, line, sizeof line) <= 0) return 0;
+    while (poll(&input, 1, 0) == 0) {
+      if (transact(pool, oid, root)) return fail("transaction");
+      if (say("", root->a)) return 1;
+    }
+    if (read(0, line, sizeof line) <= 0) return 0;
+  }
 }
 
 static int measure(PMEMobjpool* pool, uint64_t count) {
   struct timespec begin, end;
   clock_gettime(CLOCK_MONOTONIC, &begin);
-  const int failed = run(pool, count, 0);
+  const int failed = run(pool, count);
   clock_gettime(CLOCK_MONOTONIC, &end);
   const double seconds =
       (double)(end.tv_sec - begin.tv_sec) + (double)(end.tv_nsec - begin.tv_nsec) / 1e9;
@@ -121,8 +142,9 @@ int main(int argc, char** argv) {
   PMEMobjpool* pool = pmemobj_open(argv[2], LAYOUT);
   if (pool == NULL) return fail("open");
   int status = 2;
-  if (strcmp(what, "run") == 0) status = run(pool, count, argc > 4);
-  if (strcmp(what, "check") == 0) status = check(pool);
+  if (strcmp(what, "run") == 0) status = run(pool, count);
+  if (strcmp(what, "check") == 0) status = check(pool, "");
+  if (strcmp(what, "obey") == 0) status = obey(pool);
   if (strcmp(what, "time") == 0) status = measure(pool, count);
   pmemobj_close(pool);
   return status;

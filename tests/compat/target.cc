@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -105,12 +106,16 @@ Outcome run_client(const std::vector<std::string>& command) {
 }
 
 std::size_t different_bytes(const std::string& one, const std::string& other) {
-  constexpr std::size_t kSkipped = 2 * 4096;
+  constexpr std::size_t kPieceBytes = 4096;
+  constexpr std::size_t kSkipped = 2 * kPieceBytes;
   const std::string left = read_whole(one);
   const std::string right = read_whole(other);
   std::size_t count = left.size() == right.size() ? 0 : left.size() + right.size();
-  for (std::size_t at = kSkipped; at < std::min(left.size(), right.size()); ++at) {
-    count += left[at] == right[at] ? 0 : 1;
+  const std::size_t common = std::min(left.size(), right.size());
+  for (std::size_t piece = kSkipped; piece < common; piece += kPieceBytes) {
+    const std::size_t end = std::min(piece + kPieceBytes, common);
+    if (std::memcmp(&left[piece], &right[piece], end - piece) == 0) continue;
+    for (std::size_t at = piece; at < end; ++at) count += left[at] == right[at] ? 0 : 1;
   }
   return count;
 }
