@@ -11,14 +11,9 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
 #include <memory>
 
 namespace perdure::app {
-
-bool Claim::within() const {
-  return std::abs(simulated - published) <= std::abs(published - 1) / 3;
-}
 
 Result<Figure> simulate_figure(int number, const FigureOptions& options, SharedRuns& shared) {
   switch (number) {
@@ -41,22 +36,11 @@ struct FigureCommandOptions : FigureOptions {
   Format output = Format::Text;
 };
 
-report::Table claims_of(const Figure& figure) {
-  report::Table table;
-  table.columns = {
-      {"claim", false}, {"paper"}, {"simulated"}, {"within a third of the gain", false}};
-  for (const Claim& claim : figure.claims) {
-    table.rows.push_back({claim.what, fmt::format("{:.2f}", claim.published),
-                          fmt::format("{:.2f}", claim.simulated),
-                          claim.within() ? "within" : "outside"});
-  }
-  return table;
-}
-
 std::string text_of(const Figure& figure) {
   std::string text = fmt::format("simulated, figure {}: {}\n\n{}", figure.number, figure.title,
                                  figure.table.text());
-  if (!figure.claims.empty()) text += "\n" + claims_of(figure).text();
+  if (!figure.claims.empty()) text += "\n" + claims_table(figure.claims).text();
+  if (!figure.assumptions.empty()) text += "\n" + assumptions_table(figure.assumptions).text();
   text += fmt::format("\n- What decides: {}\n", figure.decides);
   for (const std::string& remark : figure.remarks) text += "- " + remark + "\n";
   return text;
@@ -69,16 +53,13 @@ ordered_json json_of(const Figure& figure) {
     for (std::size_t i = 0; i < row.size(); ++i) one[figure.table.columns[i].name] = row[i];
     rows.push_back(std::move(one));
   }
-  ordered_json claims = ordered_json::array();
-  for (const Claim& claim : figure.claims) {
-    ordered_json one{{"what", claim.what},
-                     {"published", claim.published},
-                     {"simulated", claim.simulated},
-                     {"within", claim.within()}};
-    claims.push_back(std::move(one));
-  }
-  return {{"figure", figure.number},     {"title", figure.title},     {"rows", std::move(rows)},
-          {"claims", std::move(claims)}, {"decides", figure.decides}, {"remarks", figure.remarks}};
+  return {{"figure", figure.number},
+          {"title", figure.title},
+          {"rows", std::move(rows)},
+          {"claims", json_of(figure.claims)},
+          {"assumptions", json_of(figure.assumptions)},
+          {"decides", figure.decides},
+          {"remarks", figure.remarks}};
 }
 
 std::string json_of(const std::vector<Figure>& figures) {
@@ -107,7 +88,12 @@ Result<void> write_page(const std::vector<Figure>& figures, const FigureCommandO
     page.heading(fmt::format("Figure {}: {}", figure.number, figure.title));
     if (!figure.drawing.empty()) page.drawing(figure.drawing, report::Origin::Simulated, "");
     page.table(figure.table, report::Origin::Simulated, "");
-    if (!figure.claims.empty()) page.table(claims_of(figure), report::Origin::Simulated, "");
+    if (!figure.claims.empty()) {
+      page.table(claims_table(figure.claims), report::Origin::Simulated, "");
+    }
+    if (!figure.assumptions.empty()) {
+      page.table(assumptions_table(figure.assumptions), report::Origin::Simulated, "");
+    }
     page.list(figure.remarks);
     page.paragraph("What decides: " + figure.decides);
     status.show(fmt::format("figure {}: what decides", figure.number));

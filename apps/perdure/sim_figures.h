@@ -3,12 +3,10 @@
 // 9 to 11 on the server (sim_server_figures.cc).
 #pragma once
 
-#include "report/table.h"
 #include "sim/client_applications.h"
+#include "sim_claims.h"
 #include "sim_network_runs.h"
 #include "sim_server_runs.h"
-
-#include <fmt/format.h>
 
 #include <array>
 #include <optional>
@@ -17,26 +15,15 @@
 
 namespace perdure::app {
 
-/// A number of the paper and ours, as factors: 1.28 is a gain of 28 %.
-struct Claim {
-  std::string what;
-  double published = 1;
-  double simulated = 1;
-  /// Within a third of the gain.
-  bool within() const;
-};
-
-/// How often; "1.28".
-inline std::string times(double value) { return fmt::format("{:.2f}", value); }
-
 struct Figure {
   int number = 0;
   std::string title;
   report::Table table;
-  std::vector<Claim> claims;         // empty: the paper's text has no number
-  std::string decides;               // the assumption that the number depends on most
-  std::vector<std::string> remarks;  // what the paper leaves open, and what was found
-  std::string drawing;               // SVG for a page
+  std::vector<Claim> claims;            // empty: the paper's text has no number
+  std::vector<Assumption> assumptions;  // what the paper does not say, the other way
+  std::string decides;                  // the assumption that the number depends on most
+  std::vector<std::string> remarks;     // what the paper leaves open, and what was found
+  std::string drawing;                  // SVG for a page
 };
 
 struct FigureOptions {
@@ -48,8 +35,9 @@ struct FigureOptions {
 
 /// Runs that several figures show, each made when the first of them asks.
 struct SharedRuns {
-  /// Of figures 9 and 10: without remote channels, and with them.
+  /// Of figures 9 and 10: without remote channels, and with them; the same from cold caches on.
   std::array<std::optional<std::vector<ServerRow>>, 2> servers;
+  std::array<std::optional<std::vector<ServerRow>>, 2> cold_servers;
 };
 
 inline constexpr std::array kFigures{2, 4, 9, 10, 11, 12, 13};

@@ -54,7 +54,8 @@ ordered_json json_of(const sim::RemotelogResult& result) {
           {"applier_us", result.counts.applier_ns / 1e3}};
 }
 
-std::string json_of(const std::vector<RemotelogRow>& rows, const Hardware& hardware,
+std::string json_of(const std::vector<RemotelogRow>& rows,
+                    const std::vector<Assumption>& assumptions, const Hardware& hardware,
                     const RemotelogCommandOptions& options) {
   ordered_json list = ordered_json::array();
   for (const RemotelogRow& row : rows) {
@@ -73,14 +74,6 @@ std::string json_of(const std::vector<RemotelogRow>& rows, const Hardware& hardw
                      {"universal", json_of(row.universal)}};
     list.push_back(std::move(one));
   }
-  ordered_json claims = ordered_json::array();
-  for (const Claim& claim : remotelog_claims(rows)) {
-    ordered_json one{{"what", claim.what},
-                     {"published", claim.published},
-                     {"simulated", claim.simulated},
-                     {"within", claim.within()}};
-    claims.push_back(std::move(one));
-  }
   const sim::ResponderOptions& responder = options.run.responder;
   const auto word = [](bool stands_in) { return stands_in ? "stand-in" : "native"; };
   const ordered_json document{{"format", 1},
@@ -97,7 +90,8 @@ std::string json_of(const std::vector<RemotelogRow>& rows, const Hardware& hardw
                               {"apply_ns", responder.apply},
                               {"universal_method", kUniversalMethod},
                               {"configurations", std::move(list)},
-                              {"claims", std::move(claims)},
+                              {"claims", json_of(remotelog_claims(rows))},
+                              {"assumptions", json_of(assumptions)},
                               {"remarks", remotelog_remarks(rows)}};
   return document.dump(2) + "\n";
 }
@@ -126,21 +120,15 @@ report::Table table_of(const std::vector<RemotelogRow>& rows) {
   return table;
 }
 
-std::string text_of(const std::vector<RemotelogRow>& rows, const Hardware& hardware,
+std::string text_of(const std::vector<RemotelogRow>& rows,
+                    const std::vector<Assumption>& assumptions, const Hardware& hardware,
                     const RemotelogCommandOptions& options) {
   std::string text = fmt::format(
       "simulated: REMOTELOG, {} appends of {} bytes in each configuration, {}\n\n{}\n",
       options.run.records, options.record_bytes, hardware.network.name, table_of(rows).text());
-  report::Table claims{{{"seed paper 000, section", false},
-                        {"paper"},
-                        {"simulated"},
-                        {"a third of the gain", false}},
-                       {}};
-  for (const Claim& claim : remotelog_claims(rows)) {
-    claims.rows.push_back({claim.what, times(claim.published), times(claim.simulated),
-                           claim.within() ? "within" : "outside"});
-  }
-  text += claims.text() + "\n";
+  text += fmt::format("Seed paper 000, by section:\n{}\n{}\n",
+                      claims_table(remotelog_claims(rows)).text(),
+                      assumptions_table(assumptions).text());
   for (const std::string& remark : remotelog_remarks(rows)) text += "- " + remark + "\n";
   return text;
 }
@@ -160,9 +148,14 @@ ExitStatus run_sim_remotelog(RemotelogCommandOptions options) {
     print_error(rows.error());
     return ExitStatus::Failed;
   }
+  const auto assumptions = remotelog_assumptions(*hardware, options.run);
+  if (!assumptions.ok()) {
+    print_error(assumptions.error());
+    return ExitStatus::Failed;
+  }
   switch (options.output) {
-    case RemotelogFormat::Text: print(text_of(*rows, *hardware, options)); break;
-    case RemotelogFormat::Json: print(json_of(*rows, *hardware, options)); break;
+    case RemotelogFormat::Text: print(text_of(*rows, *assumptions, *hardware, options)); break;
+    case RemotelogFormat::Json: print(json_of(*rows, *assumptions, *hardware, options)); break;
     case RemotelogFormat::Csv: print(table_of(*rows).csv()); break;
     case RemotelogFormat::Plot: print(remotelog_drawing(*rows)); break;
   }

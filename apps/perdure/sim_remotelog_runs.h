@@ -33,6 +33,10 @@ std::string bar_of(const plan::Scenario& scenario);
 
 /// What sections 4.3 and 4.4 say in numbers. Requires  all 72.
 std::vector<Claim> remotelog_claims(const std::vector<RemotelogRow>& rows);
+/// The same on other servers than the file's, which the paper's may have been.
+/// Errors  as simulate_remotelog.
+Result<std::vector<Assumption>> remotelog_assumptions(const Hardware& hardware,
+                                                      const sim::RemotelogOptions& options);
 /// What they say in words, each with what the runs show.
 std::vector<std::string> remotelog_remarks(const std::vector<RemotelogRow>& rows);
 report::Table remotelog_table(const std::vector<RemotelogRow>& rows);

@@ -6,6 +6,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace perdure::app {
 namespace {
 
@@ -19,11 +21,44 @@ ServerRunOptions server_options(const FigureOptions& options) {
   return server;
 }
 
+/// `runs`, made if nobody has asked before.
+Result<const std::vector<ServerRow>*> rows_of(std::optional<std::vector<ServerRow>>& runs,
+                                              const ServerSetup& setup, ServerRunOptions server,
+                                              bool hybrid) {
+  if (!runs) {
+    server.remote_channels = hybrid ? 2 : 0;
+    server.remote_trace = hybrid;
+    PERDURE_TRY(made, simulate_servers(setup, server));
+    runs = std::move(made);
+  }
+  return &*runs;
+}
+
+Claim claim_of(const std::vector<ServerRow>& rows, bool bus, bool hybrid) {
+  const ServerGain gain = gain_of(rows);
+  const PublishedGain paper = published_gain(hybrid);
+  return {hybrid ? "hybrid, geometric mean" : "local, geometric mean",
+          bus ? paper.bus : paper.operations, bus ? gain.bus : gain.operations};
+}
+
+/// The paper's throughput is that of "the whole benchmarks execution", which begins with cold
+/// caches; in these runs they are warm.
+Result<Assumption> from_cold_caches(SharedRuns& shared, const ServerSetup& setup,
+                                    ServerRunOptions server, bool bus) {
+  server.warm_up = 0;
+  Assumption cold{"measured from cold caches on (--warm-up 0)", {}};
+  for (const bool hybrid : {false, true}) {
+    PERDURE_TRY(rows, rows_of(shared.cold_servers[hybrid ? 1 : 0], setup, server, hybrid));
+    cold.claims.push_back(claim_of(*rows, bus, hybrid));
+  }
+  return cold;
+}
+
 }  // namespace
 
 Result<Figure> simulate_figure_9_or_10(int number, const FigureOptions& options,
                                        SharedRuns& shared) {
-  ServerRunOptions server = server_options(options);
+  const ServerRunOptions server = server_options(options);
   PERDURE_TRY(setup, read_server_setup(server));
   Figure figure;
   figure.number = number;
@@ -38,14 +73,8 @@ Result<Figure> simulate_figure_9_or_10(int number, const FigureOptions& options,
   chart.unit = "times epoch";
   chart.bar_names = {"broi over epoch"};
   for (const bool hybrid : {false, true}) {
-    server.remote_channels = hybrid ? 2 : 0;
-    server.remote_trace = hybrid;
-    auto& runs = shared.servers[hybrid ? 1 : 0];
-    if (!runs) {
-      PERDURE_TRY(made, simulate_servers(setup, server));
-      runs = std::move(made);
-    }
-    const auto& rows = *runs;
+    PERDURE_TRY(runs, rows_of(shared.servers[hybrid ? 1 : 0], setup, server, hybrid));
+    const std::vector<ServerRow>& rows = *runs;
     auto& panel = chart.panels.emplace_back();
     panel.title = hybrid ? "hybrid" : "local";
     for (const workload::StructureKind kind : server.workloads) {
@@ -58,10 +87,13 @@ Result<Figure> simulate_figure_9_or_10(int number, const FigureOptions& options,
                                    fmt::format("{:.3f}", after), times(after / before)});
       panel.groups.push_back({name, {{after / before, times(after / before), 0, 0}}});
     }
-    const ServerGain gain = gain_of(rows);
-    const PublishedGain paper = published_gain(hybrid);
-    figure.claims.push_back({hybrid ? "hybrid, geometric mean" : "local, geometric mean",
-                             bus ? paper.bus : paper.operations, bus ? gain.bus : gain.operations});
+    figure.claims.push_back(claim_of(rows, bus, hybrid));
+  }
+  const bool within = std::all_of(figure.claims.begin(), figure.claims.end(),
+                                  [](const Claim& claim) { return claim.within(); });
+  if (!within && server.warm_up > 0) {
+    PERDURE_TRY(cold, from_cold_caches(shared, setup, server, bus));
+    figure.assumptions.push_back(std::move(cold));
   }
   figure.drawing = to_svg(chart);
   figure.decides =
