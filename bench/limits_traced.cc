@@ -62,8 +62,9 @@ Result<StepCount> count_steps(LogUnderTestOptions options, std::uint64_t appends
       mark_begin();
       PERDURE_TRY_VOID(log.log().append(record));
       mark_begin();
-      PERDURE_TRY(ticket, log.log().append(record));
+      const auto appended = log.log().append(record);
       mark_step_end();
+      PERDURE_TRY(ticket, appended);
       PERDURE_TRY_VOID(log.log().wait(ticket, Level::Durable));
     }
     return {};

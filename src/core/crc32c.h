@@ -25,23 +25,31 @@ extern const bool has_crc_instruction;
 
 /// Checksum of 4 bytes and some words behind them: of the header of a record or message, whose own
 /// checksum comes before. Each is taken as it was just stored, so that the CPU need not put
-/// together what it loads from several stores. Cost  two instructions for each word. They are
-/// written out since the library is built for any
+/// together what it loads from several stores. Where short_crc_bytes_max() is not 0.
+/// Cost  two instructions for each word. They are written out since the library is built for any
 ///       x86-64, and a function that may use them can not be inlined into one that may not.
 template <std::size_t bytes>
-std::uint32_t crc32c_of(const std::byte* data) {
+std::uint32_t short_crc32c_of(const std::byte* data) {
   static_assert(bytes % 8 == 4 && bytes < 64);
 #ifdef __x86_64__
-  if (has_crc_instruction) {
-    std::uint32_t first = 0xffffffff;
-    asm("crc32l %1, %0" : "+r"(first) : "rm"(load<std::uint32_t>(data)));
-    std::uint64_t sum = first;
+  std::uint32_t first = 0xffffffff;
+  asm("crc32l %1, %0" : "+r"(first) : "rm"(load<std::uint32_t>(data)));
+  std::uint64_t sum = first;
 #pragma GCC unroll 8
-    for (std::size_t at = 4; at < bytes; at += 8) {
-      asm("crc32q %1, %0" : "+r"(sum) : "rm"(load<std::uint64_t>(data + at)));
-    }
-    return ~static_cast<std::uint32_t>(sum);
+  for (std::size_t at = 4; at < bytes; at += 8) {
+    asm("crc32q %1, %0" : "+r"(sum) : "rm"(load<std::uint64_t>(data + at)));
   }
+  return ~static_cast<std::uint32_t>(sum);
+#else
+  return crc32c({data, bytes});
+#endif
+}
+
+/// The same on any CPU.
+template <std::size_t bytes>
+std::uint32_t crc32c_of(const std::byte* data) {
+#ifdef __x86_64__
+  if (has_crc_instruction) return short_crc32c_of<bytes>(data);
 #endif
   return crc32c({data, bytes});
 }

@@ -55,6 +55,8 @@ class Log::State {
   bool closed = false;
   const std::uint32_t process = forks_so_far();
 
+  /// Apart, as the timed one: the common case stays short.
+  [[gnu::noinline]] static Result<Ticket> refused(const Log& log) { return log.why_not(); }
   /// Log::append of a record that is timed.
   [[gnu::noinline]] Result<Ticket> timed_append(std::span<const std::byte> record) {
     return timed([&] { return log->append(record); });
@@ -125,7 +127,7 @@ Error Log::why_not() const {
 
 Result<Ticket> Log::append(std::span<const std::byte> record) {
   if (!usable()) [[unlikely]]
-    return why_not();
+    return State::refused(*this);
   if (state_->times.due()) [[unlikely]]
     return state_->timed_append(record);
   return state_->log->append(record);

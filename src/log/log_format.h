@@ -150,25 +150,26 @@ std::uint64_t encode_word(Lsn lsn);
 /// Nothing when the word was never written. Errors: Corrupt.
 Result<std::optional<Lsn>> decode_word(std::uint64_t word);
 
-/// Writes the header at `to`, but for the checksum; returns what that is of the header. `lag`: that
-/// of header.committed, no more than kLagMax; payload_bytes no more than kLengthMask.
-inline std::uint32_t encode_record_header(const RecordHeader& header, std::uint64_t lag,
-                                          std::byte* to) {
+/// Writes the header at `to`, but for the checksum. `behind`: how far header.committed lies behind
+/// header.lsn, no more than kLagMax of kRecordAlignment bytes; payload_bytes no more than
+/// kLengthMask.
+inline void store_record_header(const RecordHeader& header, std::uint64_t behind, std::byte* to) {
+  static_assert(kRecordAlignment == 8);  // 3 of the bits of `behind` are 0
   store(to + 4, header.payload_bytes | static_cast<std::uint32_t>(header.type) << 28);
-  store(to + 8, header.lsn.value | lag << 48);
-  store(to + 16, header.index | (lag >> 16) << 48);
+  store(to + 8, header.lsn.value | behind << 45);
+  store(to + 16, header.index | (behind >> 19) << 48);
   store(to + 24, header.epoch.value | std::uint64_t{header.previous_crc} << 32);
-  return crc32c_of<kRecordHeaderBytes - 4>(to + 4);
 }
 
-/// The same for any header.
+/// The same for any header; returns what the checksum is of it.
 inline std::uint32_t encode_record_header(const RecordHeader& header, std::byte* to) {
   PERDURE_ASSERT(header.payload_bytes <= kLengthMask);
-  const std::uint64_t lag =
-      header.committed.value == 0
-          ? kLagMax
-          : std::min(kLagMax, (header.lsn.value - header.committed.value) / kRecordAlignment);
-  return encode_record_header(header, lag, to);
+  constexpr std::uint64_t kNotSaid = kLagMax * kRecordAlignment;
+  const std::uint64_t behind = header.committed.value == 0
+                                   ? kNotSaid
+                                   : std::min(kNotSaid, header.lsn.value - header.committed.value);
+  store_record_header(header, behind, to);
+  return crc32c_of<kRecordHeaderBytes - 4>(to + 4);
 }
 
 /// Writes the record at `to`, header and payload, and returns its checksum. Requires a payload of
@@ -186,9 +187,9 @@ inline std::uint32_t encode_record(const RecordHeader& header, std::span<const s
 /// caller.
 inline std::uint32_t encode_short_record(const RecordHeader& header,
                                          std::span<const std::byte> payload, std::byte* to) {
-  const std::uint64_t lag = (header.lsn.value - header.committed.value) / kRecordAlignment;
-  const std::uint32_t crc =
-      short_crc32c_copy(encode_record_header(header, lag, to), to + kRecordHeaderBytes, payload);
+  store_record_header(header, header.lsn.value - header.committed.value, to);
+  const std::uint32_t crc = short_crc32c_copy(short_crc32c_of<kRecordHeaderBytes - 4>(to + 4),
+                                              to + kRecordHeaderBytes, payload);
   store(to, crc);
   return crc;
 }

@@ -21,6 +21,8 @@ constexpr Nanoseconds kSleepSlice = std::chrono::milliseconds(10);
 constexpr std::uint64_t kSpinRoundsPerLook = 64;
 // A look at the connections, for whoever polls now and then: as often as that at most.
 constexpr Nanoseconds kLookEvery = std::chrono::milliseconds(1);
+/// Reading the clock costs as much as an append: so many of the size of the last one share it.
+constexpr std::uint64_t kAppendsPerClock = 4;
 // Appends that follow one another more closely share a look at the completion queues.
 constexpr Nanoseconds kOfferLookEvery = std::chrono::microseconds(5);
 // For how long append and trim take the answer to who has fenced this writer as it was, while no
@@ -30,6 +32,9 @@ constexpr Nanoseconds kAskEvery = std::chrono::seconds(1);
 // what is behind it an opener finds (log_scan.cc looks further ahead).
 constexpr std::uint64_t kNoteEvery = 1024 * 1024;
 
+/// Where the clock is read next when the log ends at `end` with a record of so many bytes.
+Lsn clock_from(Lsn end, std::uint64_t bytes) { return {end.value + kAppendsPerClock * bytes}; }
+
 }  // namespace
 
 /// Sends unless it is worth gathering more. Polling costs a system call on some fabrics, so many
@@ -38,32 +43,27 @@ void ReplicatedLog::offer_now() {
   bool look = false;
   const bool due = std::any_of(replicas_.begin(), replicas_.end(),
                                [](const Replica& replica) { return replica.answer_due(); });
-  if (due && ++offers_ % kOffersPerClock == 0) {
+  if (due) {
     const Nanoseconds now = clock_.now();
     look = now - last_offer_look_ >= kOfferLookEvery;
     if (look) last_offer_look_ = now;
   }
   gather_until_ = Lsn{kLsnMax};
   for (Replica& replica : replicas_) offer_to(replica, look);
+  gather_until_ = std::min(gather_until_, clock_from(tail_, staging_.last_bytes()));
   if (look) update_committed();
 }
 
-/// The commonest append: nothing is in flight, and what was staged last is all that any replica
-/// lacks. False: it is not that, and nothing was done.
-inline bool ReplicatedLog::offer_alone(const Staging::Run& record) {
-  for (const Replica& replica : replicas_) {
-    if (!replica.takes_alone(record.lsn)) return false;
-  }
-  gather_until_ = Lsn{record.end.value + kGatherBytes};
-  for (Replica& replica : replicas_) {
-    if (!replica.send_alone(record, anchor_.ring_bytes)) offer_to(replica, false);
-  }
-  return true;
-}
-
-/// The same as offer_now for a plain record that was staged last.
+/// The same as offer_now for a plain record that was staged last. Mostly nothing is in flight, and
+/// it is all that any replica lacks.
 void ReplicatedLog::offer_record(Lsn at, std::byte* data, std::uint64_t bytes) {
-  if (!offer_alone({at, data, bytes, Lsn{at.value + bytes}})) offer_now();
+  const Staging::Run record{at, data, bytes, Lsn{at.value + bytes}};
+  bool all = true;
+  for (Replica& replica : replicas_) {
+    all = replica.takes_alone(at) && replica.send_alone(record, anchor_.ring_bytes) && all;
+  }
+  if (!all) return offer_now();
+  gather_until_ = std::min(Lsn{record.end.value + kGatherBytes}, clock_from(record.end, bytes));
 }
 
 void ReplicatedLog::offer_to(Replica& replica, bool look) {
@@ -77,7 +77,8 @@ Lsn ReplicatedLog::plain_from_here() const {
   if (lost_ || !quorum_stands()) return Lsn{};
   const std::uint64_t ring = anchor_.ring_bytes;
   const std::uint64_t lap_end = tail_.value - tail_.value % ring + ring;
-  return std::min({Lsn{lap_end - kRecordHeaderBytes},             // next_place: right behind it
+  return std::min({Lsn{tail_.value + staging_.room()},
+                   Lsn{lap_end - kRecordHeaderBytes},             // next_place: right behind it
                    Lsn{head_.lsn.value + ring - kKeptFreeBytes},  // what is free of the ring
                    Lsn{kLsnMax - kRecordHeaderBytes},             // below_last
                    Lsn{committed_.value + kLagMax * kRecordAlignment},  // encode_short_record

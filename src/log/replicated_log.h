@@ -186,8 +186,7 @@ class ReplicatedLog {
   void look_at_everything() { plain_until_ = gather_until_ = Lsn{}; }
   /// Whether a record, of so many bytes with its header, is to be appended plainly.
   bool is_plain(std::uint64_t payload_bytes, std::uint64_t bytes) const {
-    return payload_bytes - 1 < plain_bytes_max_ && tail_.value + bytes <= plain_until_.value &&
-           bytes <= staging_.room();
+    return payload_bytes - 1 < plain_bytes_max_ && tail_.value + bytes <= plain_until_.value;
   }
   /// Whether the next record fits before the end of the ring, and into what is free of it.
   bool fits_here(std::uint64_t needed, std::uint64_t kept_free) const {
@@ -214,11 +213,10 @@ class ReplicatedLog {
   Result<Boundary> known_head(Lsn lsn, const Deadline& deadline);
   Result<void> write_head(const Boundary& head, const std::optional<Deadline>& until);
   void move_head(const Boundary& head);
-  bool gathers();
+  bool gathers() const;
   void offer();
   void offer_now();
   void offer_to(Replica& replica, bool look);
-  bool offer_alone(const Staging::Run& record);
   void offer_record(Lsn at, std::byte* data, std::uint64_t bytes);
   bool drifted() const;
   void pump(const std::optional<Deadline>& until = std::nullopt);
@@ -283,9 +281,8 @@ class ReplicatedLog {
   std::size_t first_to_reconnect_ = 0;
   std::optional<Nanoseconds> ask_again_at_;  // who has fenced this writer; not set: at once
   Nanoseconds last_offer_look_{0};
-  std::uint32_t offers_ = 0;  // that found an answer due
-  Lsn committed_at_look_;     // at the last look
-  Staging staging_;           // before the replicas: what is registered goes after the registration
+  Lsn committed_at_look_;  // at the last look
+  Staging staging_;        // before the replicas: what is registered goes after the registration
   std::vector<Replica> replicas_;
   Configuration configuration_;
   std::size_t quorum_ = 0;  // of the configuration
@@ -329,9 +326,6 @@ class ReplicatedLog {
 
 // The commonest case of append goes straight through, in one function: Log::append.
 
-/// Reading the clock costs as much as an append.
-inline constexpr std::uint32_t kOffersPerClock = 4;
-
 /// What is behind a payload that ends in the midst of a word is zero. Before the payload is there.
 inline void clear_last_word(std::uint64_t payload_bytes, std::byte* to) {
   if (payload_bytes % kRecordAlignment == 0) return;
@@ -339,31 +333,27 @@ inline void clear_last_word(std::uint64_t payload_bytes, std::byte* to) {
 }
 
 /// Whether the record that was appended gathers with the next one: each replica has an answer due.
-/// Now and then that is looked at anew.
-inline bool ReplicatedLog::gathers() {
-  if (tail_ >= gather_until_ || (offers_ + 1) % kOffersPerClock == 0) return false;
-  ++offers_;
-  return true;
-}
+inline bool ReplicatedLog::gathers() const { return tail_ < gather_until_; }
 
 /// After an append: sends unless it is worth gathering more.
 inline void ReplicatedLog::offer() {
   if (!gathers()) offer_now();
 }
 
-/// A record that plain_until_ and plain_bytes_max_ allow, where staging has room. The one before
-/// was of this epoch.
-inline Result<Ticket> ReplicatedLog::append_plain(std::span<const std::byte> record,
-                                                  std::uint64_t bytes) {
+/// A record that plain_until_ and plain_bytes_max_ allow. The one before was of this epoch.
+[[gnu::always_inline]] inline Result<Ticket> ReplicatedLog::append_plain(
+    std::span<const std::byte> record, std::uint64_t bytes) {
   const Lsn at = tail_;
   const Lsn end{at.value + bytes};
-  Result<Ticket> appended(Ticket{at, end, next_index_, writer_});
+  // Before bytes are stored: for all the compiler knows those could be members.
+  const RecordHeader header = header_of_next(RecordType::Data, record.size());
+  Result<Ticket> appended(Ticket{at, end, header.index, writer_});
   std::byte* const to = staging_.place();
   clear_last_word(record.size(), to);
-  last_crc_ = encode_short_record(header_of_next(RecordType::Data, record.size()), record, to);
+  last_crc_ = encode_short_record(header, record, to);
   staging_.commit_in_room(at, bytes);
   tail_ = end;
-  ++next_index_;
+  next_index_ = header.index + 1;
   if (!gathers()) offer_record(at, to, bytes);
   return appended;
 }

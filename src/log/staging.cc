@@ -7,7 +7,9 @@
 namespace perdure::log {
 
 Staging::Staging(std::size_t bytes)
-    : bytes_(bytes), slots_(std::make_unique_for_overwrite<Slot[]>(kSlots)), room_(room_of_all()) {
+    : bytes_(bytes),
+      slots_(std::make_unique_for_overwrite<Slot[]>(kSlots)),
+      room_end_(room_of_all()) {
   PERDURE_ASSERT(bytes / kUnitBytes <= UINT32_MAX);
   // Pages come when they are first used, so a large ring costs nothing while little is in flight.
   void* mapped = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -30,7 +32,7 @@ std::byte* Staging::reserve_anew(std::size_t length) {
   }
   const std::size_t free = end - std::min(end, write_at_);
   // A record takes a unit at least, so there is a slot for each that finds room without a look.
-  room_ = std::min<std::size_t>(free, slots * kUnitBytes);
+  room_end_ = write_at_ + std::min<std::size_t>(free, slots * kUnitBytes);
   return slots != 0 && length <= free ? memory_ + write_at_ : nullptr;
 }
 
@@ -77,7 +79,7 @@ void Staging::release(Lsn lsn) {
   while (first_slot_ < next_slot_ && slot(first_slot_).lsn < lsn.value) ++first_slot_;
   if (first_slot_ != next_slot_ || write_at_ == 0) return;
   write_at_ = 0;  // empty: start over, so that one record in flight stays in the cache
-  room_ = room_of_all();
+  room_end_ = room_of_all();
 }
 
 std::optional<Lsn> Staging::first() const {

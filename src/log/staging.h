@@ -33,14 +33,15 @@ class Staging {
   }
   /// The same, and null also where it takes a longer look.
   std::byte* room_for(std::size_t length) const {
-    return length <= room_ ? memory_ + write_at_ : nullptr;
+    return length <= room() ? memory_ + write_at_ : nullptr;
   }
   /// Whether so many records, of so many bytes together, would find room.
   bool has_room(std::size_t length, std::uint64_t records) {
     return kSlots - (next_slot_ - first_slot_) >= records && reserve(length) != nullptr;
   }
-  /// How much reserve gives without a longer look, and where.
-  std::size_t room() const { return room_; }
+  /// How much reserve gives without a longer look, and where. What is committed takes as much of it
+  /// as it has bytes; nothing else makes it less.
+  std::size_t room() const { return room_end_ - write_at_; }
   std::byte* place() const { return memory_ + write_at_; }
   /// commit of what is there, at most room() bytes, and reaches to the next record.
   void commit_in_room(Lsn lsn, std::size_t length) {
@@ -49,7 +50,6 @@ class Staging {
                                       static_cast<std::uint32_t>(length)};
     ++next_slot_;
     write_at_ += length;
-    room_ -= length;
   }
   /// Makes the reserved bytes the record at `lsn`. Records come in order of LSN; the next one
   /// begins at `next`, which of a pad, of whose payload nothing is sent, is far behind its bytes.
@@ -60,7 +60,7 @@ class Staging {
                                       static_cast<std::uint32_t>(length)};
     ++next_slot_;
     write_at_ += length;
-    room_ -= std::min(room_, length);
+    room_end_ = std::max(room_end_, write_at_);
   }
 
   /// A run of bytes of the log.
@@ -82,6 +82,11 @@ class Staging {
     const Slot& last = slot(next_slot_ - 1);
     if (next_slot_ == first_slot_ || last.lsn != lsn.value) return std::nullopt;
     return Run{lsn, memory_ + std::size_t{last.offset} * kUnitBytes, last.length, end_};
+  }
+
+  /// Of the last record that was staged; 0 before the first one.
+  std::uint64_t last_bytes() const {
+    return next_slot_ == 0 ? 0 : slots_[(next_slot_ - 1) & kSlotMask].length;
   }
 
   /// The record that was staged with this LSN; null when there is none.
@@ -118,8 +123,8 @@ class Staging {
   std::uint64_t first_slot_ = 0;   // number of the oldest staged record
   std::uint64_t next_slot_ = 0;    // number that the next record gets
   std::size_t write_at_ = 0;       // where the next record goes
-  /// Bytes from there that are free, as far as was looked, and for which there are slots.
-  std::size_t room_;
+  /// Up to where bytes from there are free, as far as was looked, and for which there are slots.
+  std::size_t room_end_;
   Lsn end_;  // behind the last record that was staged
 };
 

@@ -5,6 +5,7 @@
 
 #include <cstring>
 #include <deque>
+#include <vector>
 
 #include "core/random.h"
 
@@ -41,6 +42,39 @@ TEST(Staging, ARunSkipsWhatWasSkippedAtTheEndOfALap) {
   const auto run = staging.run_at(Lsn{kStagedRing - 24}, 1000, kStagedRing);
   EXPECT_EQ(run.lsn, Lsn{kStagedRing});
   EXPECT_EQ(run.length, 64u);
+}
+
+// Whoever asked once may commit so much without asking again, whatever else happened meanwhile.
+TEST(Staging, RoomGrowsLessByCommitsOnly) {
+  Random random(9);
+  Staging staging(4096);
+  std::uint64_t committed = 0;
+  std::uint64_t allowed = 0;           // bytes committed, up to which there was room at some moment
+  std::vector<std::uint64_t> ends{0};  // of the records
+  int times = 0;
+  for (int step = 0; step < 20'000; ++step) {
+    const std::size_t bytes = 8 + 8 * random.below(40);
+    ASSERT_GE(committed + staging.room(), allowed);
+    switch (random.below(5)) {
+      case 0:
+        staging.release(
+            Lsn{64 + ends[ends.size() - 1 - random.below(std::min<std::size_t>(ends.size(), 4))]});
+        break;
+      case 1: (void)staging.has_room(8 * bytes, 3); break;
+      case 2:
+        if (staging.reserve(bytes) == nullptr) break;
+        staging.commit(Lsn{64 + committed}, bytes, Lsn{64 + committed + bytes});
+        ends.push_back(committed += bytes);
+        break;
+      case 3: allowed = std::max(allowed, committed + staging.room()); break;
+      default:
+        if (committed + bytes > allowed) break;
+        staging.commit_in_room(Lsn{64 + committed}, bytes);
+        ends.push_back(committed += bytes);
+        ++times;
+    }
+  }
+  EXPECT_GT(times, 100);
 }
 
 TEST(Staging, FullUntilReleased) {
