@@ -209,7 +209,7 @@ class Region {
   ///          makes those agree. InvalidArgument, OutOfRange, Disconnected, Fenced: nothing was
   ///          changed.
   ///          OutcomeUnknown: it was done once or not at all.
-  /// Cost     one round trip, waited for.
+  /// Cost     one round trip, waited for; with reconnect behind all that is in flight.
   Result<std::uint64_t> fetch_add(std::uint64_t at, std::uint64_t addend);
   /// Changes the word to `value` if it was `expected`.
   Result<std::uint64_t> compare_swap(std::uint64_t at, std::uint64_t expected, std::uint64_t value);

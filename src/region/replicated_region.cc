@@ -356,8 +356,14 @@ Result<std::uint64_t> ReplicatedRegion::atomic(persist::Atomic what) {
   what.at += kDataAt;
   Replica& replica = replicas_.front();
   client::DurableSession& session = replica.session;
+  // What is in flight is sent again when the connection is lost: it would be stored over an atomic
+  // that was done behind it.
+  const auto waits = [&] {
+    return !has_turn() || replica.catching_up || replica.sent != begun_ ||
+           (comes_back(replica) && in_flight_at(replica));
+  };
   const Nanoseconds since = clock_.now();
-  while (session.up() && (!has_turn() || replica.catching_up || replica.sent != begun_)) {
+  while (session.up() && waits()) {
     progress();
     bring_back(Deadline(clock_, options_.peer_timeout));
     if (fenced_) return *fenced_;

@@ -428,6 +428,52 @@ TEST(RegionReturn, WhoWasFencedMeanwhileDoesNotComeBack) {
             theirs);
 }
 
+// A word is written and added to, and the connection is lost in between. Expect: the addition was
+// done once or not at all, and stays so: nothing that is sent again is stored over it.
+TEST(RegionReturn, AnAtomicThatWasSeenIsNotTakenBack) {
+  constexpr std::uint64_t kWritten = 100;
+  int unknown = 0;
+  int added_unknown = 0;
+  for (std::uint64_t seed = 1; seed <= 100 && !HasFailure(); ++seed) {
+    SCOPED_TRACE(fmt::format("seed {}", seed));
+    Random random(seed);
+    fabric::emu::World world(random);
+    const ServerProfile profile = profile_of(seed);
+    auto server =
+        *test::WorldServer::start(world, "server", profile, {kPool, kPoolBytes, {32, 2048}});
+    fabric::emu::Machine& client = world.add_machine("client", profile);
+    auto region = open_one(*server, client, world.clock());
+    ASSERT_TRUE(region.ok()) << region.error().message;
+    const RangeWrite range{0, bytes_of(kWritten)};
+    const RangeEpoch epoch(&range, 1);
+    ASSERT_TRUE((*region)->write({&epoch, 1}).ok());
+    world.after(1 + random.below(60), [&] { world.drop_connections(client, server->machine()); });
+    const auto added = (*region)->atomic({persist::AtomicOperation::FetchAdd, 0, 1, 0});
+    world.cancel_after();
+    std::uint64_t word = 0;
+    const auto read = [&] {
+      return (*region)->read(0, std::as_writable_bytes(std::span(&word, 1)), 0).ok();
+    };
+    std::uint64_t seen = 0;
+    for (int round = 0; round < 1000 && (seen == 0 || (*region)->status().may_differ); ++round) {
+      world.tick(std::chrono::milliseconds(20));
+      (void)(*region)->poll(kTry);
+      if (!read()) continue;
+      EXPECT_GE(word, seen);
+      seen = word;
+    }
+    ASSERT_TRUE((*region)->flush(Level::Durable, std::chrono::seconds(10)).ok());
+    ASSERT_TRUE(read());
+    EXPECT_EQ(word, seen);
+    EXPECT_TRUE(!added.ok() || word == kWritten + 1);
+    if (added.ok() || added.code() != ErrorCode::OutcomeUnknown) continue;
+    ++unknown;
+    added_unknown += word == kWritten + 1 ? 1 : 0;
+  }
+  EXPECT_GT(unknown, added_unknown);
+  EXPECT_GT(added_unknown, 0);
+}
+
 struct Pair {
   explicit Pair(std::size_t quorum) {
     for (const char* name : {"one", "other"}) {
