@@ -115,15 +115,17 @@ bool ReplicatedRegion::overlaps_itself(std::uint64_t after, std::uint64_t until)
   return false;
 }
 
-/// Tries what is down, once its time has come, and ends the return of those that have everything.
+/// Ends the return of those that have everything, and tries what is down, once its time has come;
+/// who was fenced only the first.
 void ReplicatedRegion::bring_back(const Deadline& deadline) {
-  if (options_.reconnect == std::chrono::milliseconds(0) || fenced_) return;
+  if (options_.reconnect == std::chrono::milliseconds(0)) return;
   for (Replica& replica : replicas_) {
     client::DurableSession& session = replica.session;
     if (session.up()) {
       if (replica.catching_up) end_return(replica, deadline);
       continue;
     }
+    if (fenced_) continue;
     const Nanoseconds now = clock_.now();
     if (!session.retry_due(now, up() < quorum_)) continue;
     if (deadline.passed()) return;

@@ -474,9 +474,9 @@ TEST(RegionReturn, AnAtomicThatWasSeenIsNotTakenBack) {
   EXPECT_GT(added_unknown, 0);
 }
 
-struct Pair {
-  explicit Pair(std::size_t quorum) {
-    for (const char* name : {"one", "other"}) {
+struct Group {
+  explicit Group(std::size_t quorum, const std::vector<std::string>& names = {"one", "other"}) {
+    for (const std::string& name : names) {
       servers.push_back(
           *test::WorldServer::start(world, name, profile_of(1), {kPool, kPoolBytes, {32, 2048}}));
     }
@@ -545,19 +545,19 @@ struct Pair {
 TEST(RegionReturn, TwoThatLackDifferentBytesBringEachOtherBack) {
   constexpr std::uint64_t kFirst = 14 * 1024;
   constexpr std::uint64_t kAll = kFirst + kLandingBytes + 2 * 1024;
-  Pair pair(1);
-  ASSERT_NE(pair.region, nullptr);
-  pair.lack_each_others(kFirst, kAll);
+  Group group(1);
+  ASSERT_NE(group.region, nullptr);
+  group.lack_each_others(kFirst, kAll);
   ASSERT_FALSE(HasFatalFailure());
-  ASSERT_TRUE(pair.servers[1]->start_again().ok());
-  EXPECT_TRUE(pair.poll_until([&] {
-    return !pair.region->status().may_differ || pair.have_caught_up();
-  })) << pair.status(0).missed_bytes
-      << " and " << pair.status(1).missed_bytes << " bytes are missed";
-  EXPECT_TRUE(pair.region->flush(Level::Committed, std::chrono::seconds(10)).ok());
+  ASSERT_TRUE(group.servers[1]->start_again().ok());
+  EXPECT_TRUE(group.poll_until([&] {
+    return !group.region->status().may_differ || group.have_caught_up();
+  })) << group.status(0).missed_bytes
+      << " and " << group.status(1).missed_bytes << " bytes are missed";
+  EXPECT_TRUE(group.region->flush(Level::Committed, std::chrono::seconds(10)).ok());
   for (std::size_t index = 0; index < 2; ++index) {
     std::vector<std::byte> bytes(kAll);
-    ASSERT_TRUE(pair.region->read(0, bytes, index).ok());
+    ASSERT_TRUE(group.region->read(0, bytes, index).ok());
     for (std::uint64_t at = 0; at < kAll; ++at) {
       ASSERT_EQ(bytes[at], at < kFirst ? std::byte{2} : std::byte{1}) << index << " at " << at;
     }
@@ -569,22 +569,22 @@ TEST(RegionReturn, TwoThatLackDifferentBytesBringEachOtherBack) {
 TEST(RegionReturn, WhatIsOnNoneIsStillStaged) {
   constexpr std::uint64_t kFirst = 14 * 1024;
   constexpr std::uint64_t kAll = kFirst + kLandingBytes + 2 * 1024;
-  Pair pair(1);
-  ASSERT_NE(pair.region, nullptr);
-  pair.lack_each_others(kFirst, kAll);
+  Group group(1);
+  ASSERT_NE(group.region, nullptr);
+  group.lack_each_others(kFirst, kAll);
   ASSERT_FALSE(HasFatalFailure());
-  ASSERT_TRUE(pair.region->poll().ok());
-  pair.fill(1024, 1024, std::byte{3});
-  pair.servers[0]->kill();
-  EXPECT_EQ(pair.region->poll().code(), ErrorCode::QuorumLost);
-  for (const auto& server : pair.servers) ASSERT_TRUE(server->start_again().ok());
-  EXPECT_TRUE(pair.poll_until([&] { return pair.have_caught_up(); }))
-      << pair.status(0).missed_bytes << " and " << pair.status(1).missed_bytes
+  ASSERT_TRUE(group.region->poll().ok());
+  group.fill(1024, 1024, std::byte{3});
+  group.servers[0]->kill();
+  EXPECT_EQ(group.region->poll().code(), ErrorCode::QuorumLost);
+  for (const auto& server : group.servers) ASSERT_TRUE(server->start_again().ok());
+  EXPECT_TRUE(group.poll_until([&] { return group.have_caught_up(); }))
+      << group.status(0).missed_bytes << " and " << group.status(1).missed_bytes
       << " bytes are missed";
-  EXPECT_TRUE(pair.region->flush(Level::Committed, std::chrono::seconds(10)).ok());
+  EXPECT_TRUE(group.region->flush(Level::Committed, std::chrono::seconds(10)).ok());
   for (std::size_t index = 0; index < 2; ++index) {
     std::vector<std::byte> bytes(kAll);
-    ASSERT_TRUE(pair.region->read(0, bytes, index).ok());
+    ASSERT_TRUE(group.region->read(0, bytes, index).ok());
     for (std::uint64_t at = 0; at < kAll; ++at) {
       const bool last = at >= 1024 && at < 2048;
       const std::byte expected = last ? std::byte{3} : at < kFirst ? std::byte{2} : std::byte{1};
@@ -596,17 +596,17 @@ TEST(RegionReturn, WhatIsOnNoneIsStillStaged) {
 // The pool was replaced by a blank one, and there is nobody to copy from. Expect: nothing is said
 // of the new pool that the old one had.
 TEST(RegionReturn, WhatAReplicaHadIsNotSaidOfThePoolInItsPlace) {
-  Pair pair(1);
-  ASSERT_NE(pair.region, nullptr);
-  pair.fill(0, 1024, std::byte{1});
-  ASSERT_TRUE(pair.poll_until([&] { return pair.status(0).resolved == 1; }));
-  for (const auto& server : pair.servers) server->kill();
-  ASSERT_TRUE(pair.servers[0]->start_with({}).ok());
-  const std::string other = pmem::to_string(pair.servers[0]->pool_uuid());
-  ASSERT_TRUE(pair.poll_until([&] { return pair.status(0).pool_uuid == other; }));
-  EXPECT_FALSE(pair.status(0).up) << "nobody has what it lacks";
-  EXPECT_EQ(pair.status(0).resolved, 0u);
-  EXPECT_FALSE(pair.status(0).whole);
+  Group group(1);
+  ASSERT_NE(group.region, nullptr);
+  group.fill(0, 1024, std::byte{1});
+  ASSERT_TRUE(group.poll_until([&] { return group.status(0).resolved == 1; }));
+  for (const auto& server : group.servers) server->kill();
+  ASSERT_TRUE(group.servers[0]->start_with({}).ok());
+  const std::string other = pmem::to_string(group.servers[0]->pool_uuid());
+  ASSERT_TRUE(group.poll_until([&] { return group.status(0).pool_uuid == other; }));
+  EXPECT_FALSE(group.status(0).up) << "nobody has what it lacks";
+  EXPECT_EQ(group.status(0).resolved, 0u);
+  EXPECT_FALSE(group.status(0).whole);
 }
 
 /// Goes silent once a session is open.
@@ -627,37 +627,72 @@ class FallsSilent final : public test::RelayedPeer {
 
 // Its control plane answers, and nothing else does. A peer may be silent for five seconds.
 TEST(RegionReturn, WhoWaitsKeepsHisTimeWhileOneComesBackThatFallsSilent) {
-  Pair pair(2);
-  pair.region.reset();
+  Group group(2);
+  group.region.reset();
   using fabric::emu::LinkState;
   bool falls_silent = false;
   std::vector<std::unique_ptr<client::Peer>> peers;
-  for (const auto& server : pair.servers) peers.push_back(server->peer(pair.client));
+  for (const auto& server : group.servers) peers.push_back(server->peer(group.client));
   peers[0] = std::make_unique<FallsSilent>(std::move(peers[0]), [&] {
     if (!falls_silent) return;
-    pair.world.set_link(pair.client, pair.servers[0]->machine(), LinkState::Cut);
+    group.world.set_link(group.client, group.servers[0]->machine(), LinkState::Cut);
   });
-  pair.open(std::move(peers), 2);
-  ASSERT_NE(pair.region, nullptr);
-  pair.fill(0, 1024, std::byte{1});
-  ASSERT_TRUE(pair.region->flush(Level::Committed, std::chrono::seconds(10)).ok());
+  group.open(std::move(peers), 2);
+  ASSERT_NE(group.region, nullptr);
+  group.fill(0, 1024, std::byte{1});
+  ASSERT_TRUE(group.region->flush(Level::Committed, std::chrono::seconds(10)).ok());
   falls_silent = true;
   const std::vector<std::byte> bytes(8, std::byte{2});
   const RangeWrite range{0, bytes};
   const RangeEpoch epoch(&range, 1);
-  ASSERT_TRUE(pair.region->write({&epoch, 1}).ok());
-  pair.world.drop_connections(pair.client, pair.servers[0]->machine());
-  const Clock& clock = pair.world.clock();
+  ASSERT_TRUE(group.region->write({&epoch, 1}).ok());
+  group.world.drop_connections(group.client, group.servers[0]->machine());
+  const Clock& clock = group.world.clock();
   for (int round = 0; round < 5; ++round) {
-    pair.world.set_link(pair.client, pair.servers[0]->machine(), LinkState::Up);
-    pair.world.tick(std::chrono::seconds(1));
+    group.world.set_link(group.client, group.servers[0]->machine(), LinkState::Up);
+    group.world.tick(std::chrono::seconds(1));
     const Nanoseconds since = clock.now();
-    EXPECT_EQ(pair.region->flush(Level::Committed, kTry).code(), ErrorCode::TimedOut);
+    EXPECT_EQ(group.region->flush(Level::Committed, kTry).code(), ErrorCode::TimedOut);
     EXPECT_LT(clock.now() - since, 2 * kTry);
   }
   falls_silent = false;
-  pair.world.set_link(pair.client, pair.servers[0]->machine(), LinkState::Up);
-  EXPECT_TRUE(pair.region->flush(Level::Committed, std::chrono::seconds(60)).ok());
+  group.world.set_link(group.client, group.servers[0]->machine(), LinkState::Up);
+  EXPECT_TRUE(group.region->flush(Level::Committed, std::chrono::seconds(60)).ok());
+}
+
+// One has everything again that it had missed, and its return is not over when another writer takes
+// the others, which it can not reach. Expect: that is told at once, and the session is given back.
+TEST(RegionReturn, WhoIsFencedWhileOneReturnsIsToldSoAtOnce) {
+  Group group(2, {"one", "two", "three"});
+  ASSERT_NE(group.region, nullptr);
+  group.servers[0]->kill();
+  group.fill(0, 14 * 1024, std::byte{1});
+  ASSERT_TRUE(group.servers[0]->start_again().ok());
+  ASSERT_TRUE(group.poll_until([&] { return group.status(0).catching_up; }));
+  for (int round = 0; round < 10'000 && group.status(0).missed_bytes != 0; ++round) {
+    ASSERT_TRUE(group.region->poll().ok());
+  }
+  ASSERT_TRUE(group.world.settle());
+  ASSERT_TRUE(group.region->poll().ok());
+  ASSERT_TRUE(group.status(0).catching_up);
+  fabric::emu::Machine& elsewhere = group.world.add_machine("elsewhere", profile_of(1));
+  group.world.set_link(elsewhere, group.servers[0]->machine(), fabric::emu::LinkState::Cut);
+  std::vector<std::unique_ptr<client::Peer>> peers;
+  for (const auto& server : group.servers) peers.push_back(server->peer(elsewhere));
+  const auto ours = std::move(group.region);
+  group.open(std::move(peers), 2);
+  ASSERT_NE(group.region, nullptr);
+  const Clock& clock = group.world.clock();
+  const Nanoseconds since = clock.now();
+  EXPECT_EQ(ours->poll().code(), ErrorCode::Fenced);
+  EXPECT_EQ(ours->poll(kTry).code(), ErrorCode::Fenced);
+  ASSERT_FALSE(ours->status().replicas[0].catching_up) << "then nothing would end what follows";
+  EXPECT_EQ(ours->note_equal().code(), ErrorCode::Fenced);
+  EXPECT_EQ(ours->close(std::chrono::seconds(5)).code(), ErrorCode::Fenced);
+  EXPECT_LT(clock.now() - since, std::chrono::seconds(2));
+  const auto pool = group.servers[0]->service().describe(kPool);
+  ASSERT_TRUE(pool.ok());
+  EXPECT_FALSE(pool->writer_present);
 }
 
 // What is only visible may be gone with a power failure, resolved or not.
