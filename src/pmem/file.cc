@@ -176,8 +176,8 @@ Result<void> check_name(const File& file) {
   if (!replaced && ours.st_nlink != 0) return {};
   return Error{ErrorCode::SystemError,
                fmt::format("{}: {} while it was in use; what is written to the old one is lost "
-                           "when it is closed: put the file back from a copy or make a new pool, "
-                           "open it, and repair it from another replica",
+                           "when it is closed: make a new pool and repair it from another replica; "
+                           "a copy is older, which a region or a mirror does not notice",
                            file.path(), replaced ? "was replaced by another file" : "was deleted")};
 }
 

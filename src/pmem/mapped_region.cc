@@ -237,11 +237,12 @@ Result<void> MappedRegion::check() {
     PERDURE_TRY_VOID(check_name(file_));
     return look_at_medium();
   }
-  return Error{ErrorCode::SystemError,
-               fmt::format("{}: has been truncated to {} of {} bytes while it was in use; what "
-                           "was behind is lost: put the file back from a copy or make a new pool, "
-                           "open it, and repair it from another replica",
-                           file_.path(), bytes, mapping_.bytes.size())};
+  return Error{
+      ErrorCode::SystemError,
+      fmt::format("{}: has been truncated to {} of {} bytes while it was in use; what "
+                  "was behind is lost: make a new pool and repair it from another replica; "
+                  "a copy is older, which a region or a mirror does not notice",
+                  file_.path(), bytes, mapping_.bytes.size())};
 }
 
 Result<void> MappedRegion::flush_by_domain(std::span<const Range> ranges) {
