@@ -169,6 +169,8 @@ void RemotePool::lead(const Begun& begun) {
       mutex_.unlock();
       std::this_thread::yield();
       mutex_.lock();
+      // Who had it meanwhile may have lost the connection.
+      if (is_settled(begun)) break;
     }
     if (++polls % kPollsPerLook != 0) continue;
     if (Clock::monotonic().now() - since >= options_.spin) sleep_for_answer();
