@@ -66,20 +66,33 @@ Error CommandPeer::unreadable(const Error& error) const {
   return with_complaint({other ? error.code : ErrorCode::ProtocolError, error.message});
 }
 
+Error CommandPeer::out_of_step() const {
+  return with_complaint({ErrorCode::Disconnected, "it owes the answer to an earlier request"});
+}
+
 Result<std::string> CommandPeer::ask(FrameKind kind, std::string body, const Deadline& deadline) {
+  if (!in_step_) return out_of_step();
+  in_step_ = false;
   const auto sent = channel_.send({kind, std::move(body)}, deadline);
   if (!sent) return with_complaint(sent.error());
   auto answer = channel_.receive(deadline);
   if (!answer) return with_complaint(answer.error());
-  if (answer->kind == FrameKind::Done) return std::move(answer->body);
-  if (answer->kind != FrameKind::Refused) {
+  if (answer->kind != FrameKind::Done && answer->kind != FrameKind::Refused) {
     return with_complaint({ErrorCode::ProtocolError, "it answered with a frame that is no answer"});
   }
+  in_step_ = true;
+  if (answer->kind == FrameKind::Done) return std::move(answer->body);
   const Error error = control::decode_error(answer->body);
   return Error{error.code, fmt::format("target {}: {}", name_, error.message)};
 }
 
 Result<void> CommandPeer::end(bool remove_created, const Deadline& deadline) {
+  if (!in_step_) {
+    // It may do it all the same, but what it answers is not told from an earlier answer.
+    (void)channel_.send({FrameKind::Close, encode_close(remove_created)}, deadline);
+    (void)command_->wait(deadline);
+    return out_of_step();
+  }
   PERDURE_TRY_VOID(ask(FrameKind::Close, encode_close(remove_created), deadline));
   PERDURE_TRY_VOID(command_->finish(deadline));
   return {};
@@ -110,7 +123,7 @@ Result<client::Session> CommandPeer::open_session(const control::SessionRequest&
     const bool last = transport == candidates.back();
     const Nanoseconds within = last ? deadline.left() : kTryWithin;
     auto session = open_over(transport, request, deadline, within);
-    if (session.ok() || last) return session;
+    if (session.ok() || last || !in_step_) return session;
     // What the pool says is the same over every transport.
     const ErrorCode code = session.code();
     const bool other_way = code == ErrorCode::Unsupported || code == ErrorCode::Disconnected ||

@@ -27,8 +27,12 @@ class CommandPeer final : public client::Peer {
   static Result<std::unique_ptr<CommandPeer>> start(const RemoteShell& shell, const Target& target,
                                                     const Choice& choice, const Deadline& deadline);
 
-  /// One request. Errors: the daemon's; those of Channel, with what ssh says.
+  /// One request. Errors: the daemon's; those of Channel, with what ssh says. After one of the
+  /// latter it may or may not have been done, and every later request is Disconnected: an answer
+  /// that comes late would be taken for the answer to that.
   Result<std::string> ask(FrameKind kind, std::string body, const Deadline& deadline);
+  /// Every request has been answered.
+  bool in_step() const { return in_step_; }
   /// Why an answer of the daemon's could not be read, as an error of the protocol.
   Error unreadable(const Error& error) const;
   /// Closes the pool at the target and ends the command. Errors: those of ask.
@@ -55,11 +59,13 @@ class CommandPeer final : public client::Peer {
                                     Deadline deadline, Nanoseconds connect_within);
   std::vector<Transport> candidates() const;
   Error with_complaint(const Error& error) const;
+  Error out_of_step() const;
 
   const std::string name_;
   const Choice choice_;
   std::unique_ptr<RemoteCommand> command_;
   Channel channel_;
+  bool in_step_ = true;
   bool same_host_ = false;
   std::shared_ptr<fabric::Device> device_;
 };

@@ -18,6 +18,7 @@ namespace {
 
 constexpr Nanoseconds kCloseWithin = std::chrono::seconds(30);
 constexpr Nanoseconds kAnswerSlice = std::chrono::milliseconds(1);
+constexpr int kSetAttributesTriesMax = 3;
 constexpr int kRetryEveryMsMin = 20;
 constexpr int kRetryEveryMsMax = 500;
 
@@ -190,7 +191,7 @@ Result<void> RemotePool::try_to_come_back(const Deadline& deadline) {
 Result<void> RemotePool::set_attributes(const PoolAttributes& attributes) {
   PERDURE_TRY_VOID(require_own_process());
   const MutexLock lock(mutex_);
-  for (;;) {
+  for (int tries = 1;; ++tries) {
     if (lost_) return *lost_;
     if (!link_) PERDURE_TRY_VOID(come_back());
     const auto answer = link_->peer->ask(FrameKind::SetAttributes, encode(attributes),
@@ -199,7 +200,7 @@ Result<void> RemotePool::set_attributes(const PoolAttributes& attributes) {
       attributes_ = attributes;
       return control::decode_accepted(*answer);
     }
-    if (answer.code() != ErrorCode::Disconnected) return answer.error();
+    if (link_->peer->in_step()) return answer.error();
     // It may have been done. Then the headers have changed, and it is not asked for again.
     drop_link();
     const PoolAttributes before = attributes_;
@@ -208,6 +209,7 @@ Result<void> RemotePool::set_attributes(const PoolAttributes& attributes) {
     if (!lost_ || lost_->code != ErrorCode::InvalidArgument) return *lost_;
     lost_.reset();
     attributes_ = before;
+    if (tries == kSetAttributesTriesMax) return answer.error();
   }
 }
 
@@ -228,7 +230,7 @@ Result<void> RemotePool::close() {
   }
   if (!link_) return drained;
   const Deadline deadline = Deadline::after(kCloseWithin);
-  link_->session->give_back(deadline);  // unanswered, its answer would be taken for the next one
+  link_->session->give_back(deadline);
   auto ended = link_->peer->end(false, deadline);
   drop_link();
   return drained.ok() ? ended : drained;

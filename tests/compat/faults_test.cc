@@ -8,10 +8,12 @@
 
 #include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <string>
 
+#include "rpmem/command_peer.h"
 #include "rpmem/control.h"
 #include "testing/process.h"
 #include "tests/compat/client.h"
@@ -233,6 +235,58 @@ TEST_F(RpmemFaults, AMediumThatRefusesIsAnErrorOfEveryCallFromThenOn) {
     EXPECT_EQ(rpmem_persist(pool, kPage, 64, 0, 0), 0) << rpmem_errormsg();
     EXPECT_EQ(rpmem_close(pool), 0);
   }
+}
+
+// The target stands still until the caller has given up, and then answers.
+TEST_F(RpmemFaults, ALateAnswerIsNotTakenForThatToTheNextRequest) {
+  const std::string go = target_.here("go");
+  const std::string heard = target_.here("heard");
+  test::write_text(target_.here("hello"), hello(rpmem::encode(rpmem::Hello{"1.0", "there"})));
+  test::write_text(target_.here("done"), rpmem::encode_frame({rpmem::FrameKind::Done, "{}"}));
+  test::write_text(target_.at_home("ssh"),
+                   fmt::format("#!/bin/sh\ncat '{}'\nexec 3<&0\ncat <&3 > '{}' &\n"
+                               "while [ ! -e '{}' ]; do sleep 0.01; done\ncat '{}'\nwait\n",
+                               target_.here("hello"), heard, go, target_.here("done")));
+  const auto patience = [] { return Deadline::after(std::chrono::seconds(60)); };
+  auto peer = rpmem::CommandPeer::start({target_.at_home("ssh"), "rpmemd"}, {"", "there", ""}, {},
+                                        patience());
+  ASSERT_TRUE(peer.ok()) << peer.error().message;
+  const Deadline soon = Deadline::after(std::chrono::milliseconds(1));
+  EXPECT_EQ((*peer)->ask(rpmem::FrameKind::SetAttributes, "{}", soon).code(), ErrorCode::TimedOut);
+  test::write_text(go, "");
+  EXPECT_EQ((*peer)->ask(rpmem::FrameKind::SetAttributes, "{}", patience()).code(),
+            ErrorCode::Disconnected);
+  // What was made is to go all the same.
+  EXPECT_EQ((*peer)->end(true, patience()).code(), ErrorCode::Disconnected);
+  const std::string close =
+      rpmem::encode_frame({rpmem::FrameKind::Close, rpmem::encode_close(true)});
+  EXPECT_TRUE(test::read_whole(heard).ends_with(close)) << test::read_whole(heard);
+}
+
+// The daemon stands still. Expect: what was asked for then is done, or is not said to be; and what
+// is asked for next gets an answer of its own.
+TEST_F(RpmemFaults, AttributesThatWereSetMeanwhileAreSetOrNotSaidToBe) {
+  make();
+  ::setenv("PERDURE_RPMEM_CONNECT_MS", "500", 1);
+  const Memory memory;
+  RPMEMpool* pool = nullptr;
+  for (int tries = 0; tries < 100 && pool == nullptr; ++tries) pool = open(memory);
+  ::unsetenv("PERDURE_RPMEM_CONNECT_MS");
+  ASSERT_NE(pool, nullptr) << rpmem_errormsg();
+  const int daemon = target_.daemons().back();
+  ASSERT_EQ(::kill(daemon, SIGSTOP), 0);
+  const rpmem_pool_attr changed = test::some_attributes(9);
+  const bool done = rpmem_set_attr(pool, &changed) == 0;
+  if (!done) ::kill(daemon, SIGCONT);
+  rpmem_pool_attr wrong = changed;
+  wrong.major = 0;
+  EXPECT_NE(rpmem_set_attr(pool, &wrong), 0);
+  (void)rpmem_close(pool);
+  rpmem_pool_attr found{};
+  pool = open(memory, "r.set", &found);
+  ASSERT_NE(pool, nullptr) << rpmem_errormsg();
+  EXPECT_TRUE(!done || std::memcmp(&found, &changed, sizeof found) == 0);
+  EXPECT_EQ(rpmem_close(pool), 0);
 }
 
 }  // namespace
