@@ -65,6 +65,7 @@ class Mirror::State {
 
   Result<void> open(const MirrorOptions& options) {
     PERDURE_TRY_VOID(dialer_.use_rnic(options.rnic));
+    dialer_.keep_apart();  // replicas are connected to by a thread of their own
     PERDURE_TRY(dialled, dialer_.dial_replicas(options.peers, options.transport));
     std::vector<std::shared_ptr<client::Peer>> peers;
     for (auto& peer : dialled) peers.push_back(std::move(peer));
