@@ -19,6 +19,7 @@
 
 #include "core/errno_error.h"
 #include "core/try.h"
+#include "pmem/sync_directory.h"
 
 namespace perdure::pmem {
 namespace {
@@ -80,18 +81,6 @@ Result<void> check_type(const std::string& path, const struct stat& status) {
 
 bool same_inode(const struct stat& a, const struct stat& b) {
   return a.st_dev == b.st_dev && a.st_ino == b.st_ino;
-}
-
-Result<void> sync_directory_of(const std::string& path) {
-  fs::path directory = fs::path(path).parent_path();
-  if (directory.empty()) directory = ".";
-  const int descriptor = ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (descriptor < 0) return errno_error(directory.string(), errno);
-  const int failed = ::fsync(descriptor) == 0 ? 0 : errno;
-  ::close(descriptor);
-  // EINVAL: a file system without directories to sync (hugetlbfs); its names are volatile anyway.
-  if (failed != 0 && failed != EINVAL) return errno_error(directory.string() + ": fsync", failed);
-  return {};
 }
 
 // rename that never replaces. Where the file system does not know the flag, link does the same:

@@ -10,11 +10,14 @@
 #include <array>
 #include <cerrno>
 #include <cstdio>
+#include <filesystem>
+#include <set>
 
 #include "core/assert.h"
 #include "core/counted.h"
 #include "core/errno_error.h"
 #include "core/try.h"
+#include "pmem/sync_directory.h"
 
 namespace perdure::rpmem {
 namespace {
@@ -220,6 +223,13 @@ Result<void> PartSet::remove_files() {
     if (::unlink(part.path.c_str()) == 0 || errno == ENOENT) continue;
     return errno_error(part.path, errno);
   }
+  // Also of a part that was not there: an earlier call may have failed between the two.
+  std::set<std::filesystem::path> synced;
+  for (const SetPart& part : set_.parts) {
+    if (!synced.insert(std::filesystem::path(part.path).parent_path()).second) continue;
+    auto durable = pmem::sync_directory_of(part.path);
+    if (!durable.ok() && durable.code() != ErrorCode::NotFound) return durable;
+  }
   return {};
 }
 
@@ -233,8 +243,9 @@ Result<void> PartSet::remove(const SetFile& set, bool force, bool set_too) {
     removed.files_.push_back(std::move(file).value());
   }
   PERDURE_TRY_VOID(removed.remove_files());
-  if (!set_too || ::unlink(set.path.c_str()) == 0) return {};
-  return errno_error(set.path, errno);
+  if (!set_too) return {};
+  if (::unlink(set.path.c_str()) != 0) return errno_error(set.path, errno);
+  return pmem::sync_directory_of(set.path);
 }
 
 }  // namespace perdure::rpmem

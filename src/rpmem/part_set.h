@@ -38,8 +38,8 @@ class PartSet {
   ///         (headers and options contradict each other).
   static Result<PartSet> open(const SetFile& set, std::uint64_t bytes_min);
 
-  /// Removes the files of all parts, and with `set_too` that of the set. All of them are locked
-  /// first, so that none goes while any is in use. `force`: what is not there is no error.
+  /// Removes the files of all parts, and then with `set_too` that of the set, durably. All are
+  /// locked first, so that none goes while any is in use. `force`: what is not there is no error.
   /// Errors  NotFound, Busy, PermissionDenied: nothing was removed; SystemError.
   static Result<void> remove(const SetFile& set, bool force, bool set_too);
 

@@ -1,5 +1,5 @@
-/* Preloaded into a daemon: its medium refuses, in that msync and fdatasync fail with EIO, while
- * the file exists that $FAILING_SYNC names. */
+/* Preloaded into a daemon: its medium refuses, in that msync, fdatasync and fsync fail with
+ * EIO, while the file exists that $FAILING_SYNC names. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdlib.h>
@@ -19,6 +19,12 @@ int msync(void* at, size_t length, int flags) {
 
 int fdatasync(int descriptor) {
   if (!refuses()) return (int)syscall(SYS_fdatasync, descriptor);
+  errno = EIO;
+  return -1;
+}
+
+int fsync(int descriptor) {
+  if (!refuses()) return (int)syscall(SYS_fsync, descriptor);
   errno = EIO;
   return -1;
 }

@@ -237,6 +237,23 @@ TEST_F(RpmemFaults, AMediumThatRefusesIsAnErrorOfEveryCallFromThenOn) {
   }
 }
 
+// A name whose directory was never synced is back after a power failure.
+TEST_F(RpmemFaults, WhatIsRemovedIsSoDurably) {
+  make();
+  const std::string refuses = target_.here("refuses");
+  run_by(fmt::format("env LD_PRELOAD='{} {}' FAILING_SYNC='{}'", SANITIZER_LIBRARY, FAILING_SYNC,
+                     refuses));
+  test::write_text(refuses, "");
+  EXPECT_EQ(refused(rpmem_remove("localhost", "r.set", RPMEM_REMOVE_POOL_SET) != 0), EIO)
+      << rpmem_errormsg();
+  EXPECT_TRUE(std::filesystem::exists(target_.at_home("r.set"))) << "the set goes last";
+  // Receive: the same again. Expect: that the part is gone is not believed before it is so durably.
+  EXPECT_EQ(refused(rpmem_remove("localhost", "r.set", RPMEM_REMOVE_FORCE) != 0), EIO);
+  std::filesystem::remove(refuses);
+  EXPECT_EQ(rpmem_remove("localhost", "r.set", RPMEM_REMOVE_FORCE), 0) << rpmem_errormsg();
+  make();
+}
+
 // The target stands still until the caller has given up, and then answers.
 TEST_F(RpmemFaults, ALateAnswerIsNotTakenForThatToTheNextRequest) {
   const std::string go = target_.here("go");
