@@ -476,6 +476,10 @@ Result<void> PeerService::close_session(std::uint64_t id, control::Left left,
     return Error{ErrorCode::NotFound, fmt::format("there is no session {:016x} here", id)};
   }
   PERDURE_TRY_VOID(authorize(Action::CloseSession, entry->pool->name, caller));
+  // Whose word is taken for what the pool has could have written it.
+  if (left == control::Left::AllDurable) {
+    PERDURE_TRY_VOID(authorize(Action::Write, entry->pool->name, caller));
+  }
   PERDURE_TRY(control, hold(*entry->pool));
   // Until a writer's session has ended nobody else is granted the pool to write.
   const bool is_writer = entry->session.terms().write && !has(*entry, &SessionEntry::ended);
