@@ -153,6 +153,7 @@ class ReplicatedMirror {
   Result<void> look_before_fencing();
   Result<void> connect_all();
   Result<bool> find_header(const Starts& starts, std::size_t unread);
+  std::optional<Error> who_came_meanwhile();
   Result<Sources> find_newest(const Starts& starts, std::size_t unread) const;
   Result<void> find_mirror();
   Result<void> create();

@@ -155,8 +155,9 @@ Result<void> ReplicatedMirror::look_before_fencing() {
   }
   PERDURE_TRY(there, find_header(starts, unread));
   if (there) {
-    PERDURE_TRY(sources, find_newest(starts, unread));
-    return sources.newest == Generation{} ? Result<void>() : check_local_before(contents);
+    const auto sources = find_newest(starts, unread);
+    if (!sources.ok()) return who_came_meanwhile().value_or(sources.error());
+    return sources->newest == Generation{} ? Result<void>() : check_local_before(contents);
   }
   PERDURE_TRY_VOID(check_created());
   for (std::size_t index = 0; index < replicas_.size(); ++index) {
@@ -231,6 +232,21 @@ Result<bool> ReplicatedMirror::find_header(const Starts& starts, std::size_t unr
                     name(), enough, legible + unread));
   }
   return true;
+}
+
+/// What is read without a session may be another writer's, who came after the pools were asked.
+std::optional<Error> ReplicatedMirror::who_came_meanwhile() {
+  for (Replica& replica : replicas_) {
+    if (replica.down_reason) continue;
+    const auto pool =
+        replica.peer->describe(options_.pool, Deadline(clock_, options_.peer_timeout));
+    if (!pool.ok() || pool->epoch < epoch_) continue;
+    return Error{ErrorCode::Fenced,
+                 fmt::format("{}: writer '{}' has opened it meanwhile, with epoch {}; open it "
+                             "again if it is to be taken from that one",
+                             name(), pool->writer_name, pool->epoch.value)};
+  }
+  return std::nullopt;
 }
 
 /// Which replicas of a mirror that is there are the newest, and that it can be opened with them.
