@@ -336,15 +336,18 @@ void DurableSession::time_single(std::size_t method, std::uint64_t bytes) {
 void DurableSession::check_timeout() {
   if (!up() || idle()) return;
   const Nanoseconds now = options_.clock->now();
+  // The first answer belongs to the opening.
+  const Nanoseconds timeout =
+      resolved_ > before_ ? options_.timeout : std::max(options_.timeout, options_.open_within);
   if (!silence_) silence_ = Silence{now, now, {}, {}};
   Silence& silence = *silence_;
-  silence.watched += std::min(now - silence.last_look, options_.timeout / 8);
+  silence.watched += std::min(now - silence.last_look, timeout / 8);
   silence.last_look = now;
-  if (!silence.overdue && now - silence.since >= options_.timeout) silence.overdue = now;
-  const bool seldom_watched = silence.overdue && now - *silence.overdue >= options_.timeout / 2;
-  if (silence.watched <= options_.timeout && !seldom_watched) return;
+  if (!silence.overdue && now - silence.since >= timeout) silence.overdue = now;
+  const bool seldom_watched = silence.overdue && now - *silence.overdue >= timeout / 2;
+  if (silence.watched <= timeout && !seldom_watched) return;
   mark_down({ErrorCode::TimedOut,
-             fmt::format("no answer for {} ms", options_.timeout / std::chrono::milliseconds(1))});
+             fmt::format("no answer for {} ms", timeout / std::chrono::milliseconds(1))});
 }
 
 /// Waits until an update has resolved.

@@ -15,7 +15,6 @@
 namespace perdure::rpmem {
 namespace {
 
-constexpr Nanoseconds kTakeBackWithin = std::chrono::seconds(1);
 constexpr Nanoseconds kTryWithin = std::chrono::seconds(5);  // a transport, where others follow
 
 Error no_such_request() {
@@ -153,7 +152,7 @@ Result<client::Session> CommandPeer::open_over(Transport transport,
   if (session.ok()) {
     device_ = std::move(device);
   } else {
-    (void)close_session(grant->session, control::Left::NotKnown, Deadline::after(kTakeBackWithin));
+    (void)close_session(grant->session, control::Left::NotKnown, deadline);
   }
   return session;
 }
