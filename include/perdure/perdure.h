@@ -150,7 +150,8 @@ perdure_code perdure_log_reached(const perdure_log* log, const perdure_ticket* t
                                  perdure_level level, bool* yes);
 /* Makes progress without waiting. */
 perdure_code perdure_log_poll(perdure_log* log);
-/* The same, and brings back replicas that are due (reconnect_ms), which may take this long. */
+/* The same, and goes on bringing back replicas that are due (reconnect_ms), for this long at most:
+ * a call begins to connect, and a later one takes what came of it. */
 perdure_code perdure_log_poll_within(perdure_log* log, uint32_t timeout_ms);
 /* Forgets all records before `lsn`, the place of a committed record or the tail. */
 perdure_code perdure_log_trim(perdure_log* log, uint64_t lsn);

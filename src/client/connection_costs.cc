@@ -75,6 +75,7 @@ class Stopwatch {
       if (requester_.resolved() >= number) return {};
       if (round % kRoundsPerLook != 0) continue;
       if (options_.clock->now() >= until) return no_answer();
+      if (options_.until && options_.until->passed()) return no_answer();  // it may be cut short
       fabric::Endpoint* endpoint = session_.endpoint.get();
       if (round > kSpinRounds) fabric::wait_any(std::span(&endpoint, 1), kSleepSlice);
     }
