@@ -150,6 +150,13 @@ Result<void> ReplicatedLog::repair_replica(Replica& replica, RepairReport& repor
     replica.set_pool(pool);
     follow_rule({configuration_});
   }
+  // Its acknowledgements count as those of the pool that it had.
+  if (*replica.pool() != pool) {
+    return Error{ErrorCode::InvalidArgument,
+                 fmt::format("its pool is that of another replica now ({}), and was {}; open the "
+                             "log again with its peers as they are",
+                             pmem::to_string(pool), pmem::to_string(*replica.pool()))};
+  }
   const auto bytes = replica.go_on_over(std::move(connected), anchor_.shape, deadline);
   // Reading it may take longer than whoever calls has time: the next call goes on. The session has
   // made durable what is read, and nobody else may write there.

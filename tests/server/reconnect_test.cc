@@ -266,7 +266,7 @@ TEST_P(ReconnectTest, ATakeOverIsNoticedMeanwhile) {
   commit_until_asked(writer);
   LogOptions of_next = options();
   of_next.take_over = true;
-  of_next.replica_timeout = milliseconds(300);  // for the silent one
+  of_next.replica_timeout = milliseconds(3000);  // for the silent one
   auto next = Log::open(of_next);
   ASSERT_TRUE(next.ok()) << next.error().message;
   const auto refused = writer.commit(record_of(0), Level::Committed, kLong);
