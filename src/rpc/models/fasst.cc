@@ -28,8 +28,8 @@ constexpr std::string_view kFasstSources[]{
 };
 
 constexpr std::string_view kFasstDepartures[]{
-    "**Reliable stand-in**: unreliable datagrams are not among this fabric's connections, so the "
-    "SENDs are those of a reliable one, and nothing is lost.",
+    "**Reliable stand-in**: the designs are compared over reliable connections only, so the SENDs "
+    "are those of one, and nothing is lost.",
     "A SEND has no immediate here: what it says (request or reply, which coroutine) is the frame's "
     "sequence.",
     "Requests of several coroutines are not coalesced into one message.",

@@ -26,8 +26,8 @@ constexpr std::string_view kHerdSources[]{
 };
 
 constexpr std::string_view kHerdDepartures[]{
-    "**Reliable stand-in**: unreliable connections and datagrams are not among this fabric's, so "
-    "both verbs are those of a reliable one, and nothing is lost.",
+    "**Reliable stand-in**: the designs are compared over reliable connections only, so both verbs "
+    "are those of one, and nothing is lost.",
     "Each reply is posted by itself, and signalled; HERD posts lists and has one in 64 signalled.",
     "The server knows a request by its sequence and a checksum, not by an opcode byte.",
 };
