@@ -170,30 +170,38 @@ def wrong_pools(machine, words):
     return wrong
 
 
-REMOUNTED = f"""
-    describe() {{ perdure pool describe --peers {POOL_PEER} --pool made --format json; }}
-    mount -o remount,nobarrier /mnt/drive
-    tries=0
-    while describe | grep -q '"state": "open"' && [ $tries -lt 300 ]; do
-      sleep 0.1; tries=$((tries + 1))
-    done
-    echo after: $(describe)
-    perdure pool open --peers {POOL_PEER} --pool made 2>&1; echo opened: $?
-    mount -o remount,barrier /mnt/drive
-    perdure pool open --peers {POOL_PEER} --pool made 2>&1; echo opened: $?"""
+# What happens to the file system under a pool that is served, what perdured says of the pool then,
+# and what makes it good again.
+UNDER_A_POOL = (
+    ("mounted again without barriers", "mount -o remount,nobarrier /mnt/drive", "nobarrier",
+     "mount -o remount,barrier /mnt/drive"),
+    ("made read-only by the kernel after an error",
+     "mount -o remount,errors=remount-ro /mnt/drive\n"
+     "echo 1 >/sys/fs/ext4/vda/trigger_fs_error",
+     "Read-only file system", "mount -o remount,rw /mnt/drive"),
+)
 
 
-def wrongly_remounted(machine):
-    """A file system that is mounted again without barriers under a pool that is served: the pool is
-    not served any more until it has barriers again."""
-    said = make_pool(machine, "/mnt/drive", "false", REMOUNTED)
-    after = said.partition("after:")[2]
-    ends = re.findall(r"opened: (\d+)", after)
-    unserved = '"state": "unavailable"' in after and "nobarrier" in after
-    if '"state": "open"' in said.partition("after:")[0] and unserved and \
-            len(ends) == 2 and ends[1] == "0":
-        return []
-    return [f"a drive mounted again without barriers under a pool: {said[-2000:]}"]
+def wrong_under_a_pool(machine):
+    """A pool is not served any more when its file system promises less than at the opening, and is
+    again when that is put right and it is opened again."""
+    wrong = []
+    for words, break_it, said_of_it, put_right in UNDER_A_POOL:
+        said = make_pool(machine, "/mnt/drive", "false", f"""
+            describe() {{ perdure pool describe --peers {POOL_PEER} --pool made --format json; }}
+            {break_it}
+            tries=0
+            while describe | grep -q '"state": "open"' && [ $tries -lt 300 ]; do
+              sleep 0.1; tries=$((tries + 1))
+            done
+            echo after: $(describe)
+            {put_right}
+            perdure pool open --peers {POOL_PEER} --pool made 2>&1; echo opened: $?""")
+        before, _, after = said.partition("after:")
+        if '"state": "open"' not in before or '"state": "unavailable"' not in after or \
+                said_of_it not in after or "opened: 0" not in after:
+            wrong.append(f"a drive {words} under a pool: {said[-2000:]}")
+    return wrong
 
 
 def media(context):
@@ -212,8 +220,8 @@ def media(context):
         if found["value"] != domain or "virtual machine" in found["evidence"]:
             wrong.append(f"{words}: {found['value']}, expected {domain}: {found['evidence']}")
         wrong += wrong_pools(machine, words)
-        if PLAIN_DRIVE == words:
-            wrong += wrongly_remounted(machine)
+        if words == PLAIN_DRIVE:
+            wrong += wrong_under_a_pool(machine)
     context.lab.release(machine)
     if wrong:
         raise Failed("; ".join(wrong))
