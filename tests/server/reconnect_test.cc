@@ -20,12 +20,12 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr auto kLong = std::chrono::minutes(1);
+constexpr auto kReconnectPatience = std::chrono::minutes(1);
 /// Of one step of connecting.
-constexpr auto kSilentLong = std::chrono::minutes(5);
-constexpr int kRecords = 50;
+constexpr auto kSilencePatience = std::chrono::minutes(5);
+constexpr int kReconnectRecords = 50;
 
-std::vector<std::byte> record_of(int number) {
+std::vector<std::byte> reconnect_record(int number) {
   return std::vector<std::byte>(static_cast<std::size_t>(100 + number % 50), std::byte(number));
 }
 
@@ -76,17 +76,17 @@ class SilentPeer {
   int asker_ = -1;
 };
 
-struct Setup {
+struct ReconnectSetup {
   Transport transport = Transport::Tcp;
   bool own_thread = false;
 };
 
-class ReconnectTest : public testing::TestWithParam<Setup> {
+class ReconnectTest : public testing::TestWithParam<ReconnectSetup> {
  protected:
   LogOptions options() const {
     LogOptions options = peers_.options();
     options.reconnect = milliseconds(1);
-    options.replica_timeout = kSilentLong;
+    options.replica_timeout = kSilencePatience;
     return options;
   }
   LogWriter open_writer() {
@@ -109,14 +109,15 @@ class ReconnectTest : public testing::TestWithParam<Setup> {
 
   template <typename Append>
   void append_until(const Append& append, const std::function<bool()>& ends) {
-    const Deadline patience = Deadline::after(kLong);
+    const Deadline patience = Deadline::after(kReconnectPatience);
     do {
       ASSERT_TRUE(append());
     } while (!ends() && !patience.passed());
     EXPECT_TRUE(ends());
   }
   bool commit(LogWriter& writer) {
-    const auto ticket = writer.commit(record_of(written_), Level::Committed, kLong);
+    const auto ticket =
+        writer.commit(reconnect_record(written_), Level::Committed, kReconnectPatience);
     EXPECT_TRUE(ticket.ok()) << ticket.error().message;
     written_ += ticket.ok() ? 1 : 0;
     return ticket.ok();
@@ -125,7 +126,7 @@ class ReconnectTest : public testing::TestWithParam<Setup> {
     append_until([&] { return commit(writer); }, [&] { return silent_->asked(); });
   }
   void commit_while_silent(LogWriter& writer) {
-    for (int count = 0; count < kRecords; ++count) ASSERT_TRUE(commit(writer));
+    for (int count = 0; count < kReconnectRecords; ++count) ASSERT_TRUE(commit(writer));
     EXPECT_FALSE(silent_->given_up());
     EXPECT_FALSE(silent_->has_more());
   }
@@ -148,7 +149,7 @@ class ReconnectTest : public testing::TestWithParam<Setup> {
       const auto record = reader->next();
       EXPECT_TRUE(record.ok()) << record.error().message;
       if (!record.ok() || !*record) break;
-      EXPECT_EQ((*record)->bytes.size(), record_of(count).size());
+      EXPECT_EQ((*record)->bytes.size(), reconnect_record(count).size());
       ++count;
     }
     return count;
@@ -177,8 +178,8 @@ TEST_P(ReconnectTest, AWriterIsNotHeldUpAndTheReplicaComesBack) {
   commit_while_silent(writer);
   end_silence();
   append_until([&] { return commit(writer); }, [&] { return second_is_up(writer); });
-  EXPECT_GT(before, kRecords);
-  EXPECT_TRUE(writer.close(kLong).ok());
+  EXPECT_GT(before, kReconnectRecords);
+  EXPECT_TRUE(writer.close(kReconnectPatience).ok());
   for (std::size_t index = 0; index < 3; ++index) EXPECT_EQ(read(index), written_);
 }
 
@@ -186,22 +187,23 @@ TEST_P(ReconnectTest, ALogIsNotHeldUp) {
   auto log = Log::open(options());
   ASSERT_TRUE(log.ok()) << log.error().message;
   const auto append = [&] {
-    const auto ticket = log->append(record_of(written_));
+    const auto ticket = log->append(reconnect_record(written_));
     EXPECT_TRUE(ticket.ok()) << ticket.error().message;
     ++written_;
-    return ticket.ok() && log->wait(*ticket, Level::Committed, kLong).ok() && log->poll(kLong).ok();
+    return ticket.ok() && log->wait(*ticket, Level::Committed, kReconnectPatience).ok() &&
+           log->poll(kReconnectPatience).ok();
   };
   silence();
   append_until(append, [&] { return silent_->asked(); });
-  for (int count = 0; count < kRecords; ++count) ASSERT_TRUE(append());
+  for (int count = 0; count < kReconnectRecords; ++count) ASSERT_TRUE(append());
   EXPECT_FALSE(silent_->given_up());
   EXPECT_FALSE(silent_->has_more());
   end_silence();
   // Who asks for it waits for it; what had been begun may have failed with the silence.
-  const auto reports = log->repair(kLong);
+  const auto reports = log->repair(kReconnectPatience);
   ASSERT_TRUE(reports.ok());
   EXPECT_TRUE(log->status().replicas[1].up);
-  EXPECT_TRUE(log->close(kLong).ok());
+  EXPECT_TRUE(log->close(kReconnectPatience).ok());
   EXPECT_EQ(read(1), written_);
 }
 
@@ -232,13 +234,13 @@ TEST_P(ReconnectTest, AReplicaThatIsRemovedMeanwhileDoesNotComeBack) {
   ASSERT_TRUE(removed.ok());
   commit_while_silent(writer);
   end_silence();
-  for (int count = 0; count < kRecords; ++count) ASSERT_TRUE(commit(writer));
+  for (int count = 0; count < kReconnectRecords; ++count) ASSERT_TRUE(commit(writer));
   const auto looked = writer.with_log([&](Log& log) {
     EXPECT_EQ(log.status().replicas.size(), 2u);
     EXPECT_TRUE(log.take_repairs().empty());
   });
   EXPECT_TRUE(looked.ok());
-  EXPECT_TRUE(writer.close(kLong).ok());
+  EXPECT_TRUE(writer.close(kReconnectPatience).ok());
   EXPECT_EQ(read(0), written_);
 }
 
@@ -269,15 +271,16 @@ TEST_P(ReconnectTest, ATakeOverIsNoticedMeanwhile) {
   of_next.replica_timeout = milliseconds(3000);  // for the silent one
   auto next = Log::open(of_next);
   ASSERT_TRUE(next.ok()) << next.error().message;
-  const auto refused = writer.commit(record_of(0), Level::Committed, kLong);
+  const auto refused = writer.commit(reconnect_record(0), Level::Committed, kReconnectPatience);
   EXPECT_TRUE(refused.code() == ErrorCode::OutcomeUnknown || refused.code() == ErrorCode::Fenced ||
               refused.code() == ErrorCode::QuorumLost)
       << refused.error().message;
 }
 
 INSTANTIATE_TEST_SUITE_P(Here, ReconnectTest,
-                         testing::Values(Setup{Transport::Tcp, false}, Setup{Transport::Tcp, true},
-                                         Setup{Transport::Shm, false}),
+                         testing::Values(ReconnectSetup{Transport::Tcp, false},
+                                         ReconnectSetup{Transport::Tcp, true},
+                                         ReconnectSetup{Transport::Shm, false}),
                          [](const auto& each) {
                            return std::string(to_string(each.param.transport)) +
                                   (each.param.own_thread ? "_with_a_thread" : "");
