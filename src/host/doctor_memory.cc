@@ -8,6 +8,7 @@
 
 #include "host/doctor_checks.h"
 #include "pmem/bad_blocks.h"
+#include "pmem/medium.h"
 
 namespace perdure::host {
 namespace {
@@ -203,6 +204,14 @@ Check check_persistence_domain(const InspectedHost& inspected) {
   } else if (std::adjacent_find(words.begin(), words.end(), std::not_equal_to<>()) != words.end()) {
     check.find(Verdict::Advice, "the regions differ, and Perdure takes the weakest for all",
                "declare the domain of a pool on a stronger region in [profile.pool.NAME]",
+               {"ndctl list -R"});
+  }
+  if (inspected.place.medium.is_virtual && !words.empty()) {
+    check.evidence.emplace_back(pmem::why_it_counts_as_virtual());
+    check.find(Verdict::Advice,
+               "these are NVDIMMs of a virtual machine: what they survive is what their hypervisor "
+               "was told, and Perdure takes them for none until it is declared",
+               "ask whoever runs the host what is behind them, and declare that in [profile]",
                {"ndctl list -R"});
   }
   return check;

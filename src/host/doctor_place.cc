@@ -5,6 +5,7 @@
 
 #include "host/doctor_checks.h"
 #include "pmem/mount_options.h"
+#include "pmem/pool_format.h"
 
 namespace perdure::host {
 namespace {
@@ -67,6 +68,22 @@ void find_dax(const InspectedHost& inspected, Check& check) {
                          medium.is_device ? "device DAX" : medium.file_system + " with DAX"));
 }
 
+/// A drive without protection may lose the whole unit that it was rewriting. The kernel has an NVMe
+/// drive's preferred write granularity (NPWG) there.
+void find_unit(const InspectedHost& inspected, const std::string& drive, Check& check) {
+  const Reading bytes =
+      inspected.tree.read(fmt::format("/sys/block/{}/queue/minimum_io_size", drive));
+  if (bytes.number().value_or(0) <= pmem::kDriveUnitBytes) return;
+  check.keep(bytes);
+  check.find(Verdict::Advice,
+             fmt::format("{} writes in units of {} bytes: if it loses the one that it was "
+                         "rewriting, both copies of a pool's header and state can be in it ({} "
+                         "bytes apart)",
+                         drive, bytes.text, pmem::kDriveUnitBytes),
+             "keep pools on a drive with power-loss protection, or with smaller units",
+             {"nvme id-ns /dev/" + drive});
+}
+
 void find_write_cache(const InspectedHost& inspected, const pmem::Drive& drive, Check& check) {
   const std::string& name = drive.name;
   check.evidence.push_back(drive.reason);
@@ -99,6 +116,7 @@ void find_write_cache(const InspectedHost& inspected, const pmem::Drive& drive, 
     return check.find(Verdict::Ok, name + " reports no volatile write cache");
   }
   if (drive.write_cache == "write back") {
+    find_unit(inspected, name, check);
     return check.find(Verdict::Ok,
                       name +
                           " has a volatile write cache, which fdatasync and msync flush: each "

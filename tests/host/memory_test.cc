@@ -42,6 +42,16 @@ TEST(PersistenceDomainCheck, AVolatileRegionIsBelievedNothing) {
   expect(check_persistence_domain, machine, Advice, "region0 is volatile memory");
 }
 
+TEST(PersistenceDomainCheck, OfAVirtualMachineIsWhatItsHypervisorWasTold) {
+  const auto check = check_persistence_domain;
+  const auto guest = [](const char* word) {
+    return with("region0/persistence_domain", word).in_a_virtual_machine();
+  };
+  expect(check, guest("cpu_cache\n"), Advice, "takes them for none");
+  expect(check, guest("memory_controller\n"), Advice, "takes them for none");
+  expect(check, Machine().in_a_virtual_machine(), NotApplicable, "no NVDIMM region");
+}
+
 TEST(DeepFlush, CanBeThereOrNot) {
   const auto check = check_deep_flush;
   expect(check, Machine(), NotApplicable, "no NVDIMM region");

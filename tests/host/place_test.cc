@@ -62,6 +62,16 @@ TEST(WriteCache, OfTheDriveBelowThePools) {
   expect(check, on(MediumKind::Dram, None, "tmpfs"), NotApplicable, "no disk");
 }
 
+TEST(WriteCache, OfADriveWithLargeUnitsMayTakeBothCopies) {
+  const auto units = [](const char* write_cache, const char* bytes) {
+    return disk(write_cache).file("/sys/block/sda/queue/minimum_io_size", bytes);
+  };
+  expect(check_write_cache, units("write back", "4096\n"), Ok, "volatile write cache");
+  expect(check_write_cache, units("write back", "16384\n"), Ok, "volatile write cache");
+  expect(check_write_cache, units("write back", "65536\n"), Advice, "units of 65536 bytes");
+  expect(check_write_cache, units("write through", "65536\n"), Ok, "no volatile write");
+}
+
 TEST(WriteCache, OfAVirtualMachineIsTheHostsToKeep) {
   const auto check = check_write_cache;
   const auto guest = [](Machine machine) { return machine.in_a_virtual_machine(); };
