@@ -21,7 +21,8 @@ constexpr Nanoseconds kSleepSlice = std::chrono::milliseconds(10);
 constexpr std::uint64_t kSpinRoundsPerLook = 64;
 // A look at the connections, for whoever polls now and then: as often as that at most.
 constexpr Nanoseconds kLookEvery = std::chrono::milliseconds(1);
-/// Reading the clock costs as much as an append: so many of the size of the last one share it.
+/// Reading the clock costs as much as an append: so many of the size of the last one share it,
+/// unless more waits than a batch.
 constexpr std::uint64_t kAppendsPerClock = 4;
 // Appends that follow one another more closely share a look at the completion queues.
 constexpr Nanoseconds kOfferLookEvery = std::chrono::microseconds(5);
@@ -32,6 +33,9 @@ constexpr Nanoseconds kAskEvery = std::chrono::seconds(1);
 // what is behind it an opener finds (log_scan.cc looks further ahead).
 constexpr std::uint64_t kNoteEvery = 1024 * 1024;
 
+/// Where the clock is read next when the log ends at `end` with a record of so many bytes.
+Lsn clock_from(Lsn end, std::uint64_t bytes) { return {end.value + kAppendsPerClock * bytes}; }
+
 }  // namespace
 
 /// Sends unless it is worth gathering more. Polling costs a system call on some fabrics, so many
@@ -40,15 +44,14 @@ void ReplicatedLog::offer_now() {
   bool look = false;
   const bool due = std::any_of(replicas_.begin(), replicas_.end(),
                                [](const Replica& replica) { return replica.answer_due(); });
-  if (due && tail_ >= clock_from_) {
+  if (due) {
     const Nanoseconds now = clock_.now();
     look = now - last_offer_look_ >= kOfferLookEvery;
     if (look) last_offer_look_ = now;
-    clock_from_ = Lsn{tail_.value + kAppendsPerClock * staging_.last_bytes()};
   }
   gather_until_ = Lsn{kLsnMax};
   for (Replica& replica : replicas_) offer_to(replica, look);
-  gather_until_ = std::min(gather_until_, clock_from_);
+  gather_until_ = std::min(gather_until_, clock_from(tail_, staging_.last_bytes()));
   if (look) update_committed();
 }
 
@@ -61,8 +64,7 @@ void ReplicatedLog::offer_record(Lsn at, std::byte* data, std::uint64_t bytes) {
     all = replica.takes_alone(at) && replica.send_alone(record, anchor_.ring_bytes) && all;
   }
   if (!all) return offer_now();
-  clock_from_ = Lsn{record.end.value + kAppendsPerClock * bytes};
-  gather_until_ = std::min(Lsn{record.end.value + kGatherBytes}, clock_from_);
+  gather_until_ = std::min(Lsn{record.end.value + kGatherBytes}, clock_from(record.end, bytes));
 }
 
 void ReplicatedLog::offer_to(Replica& replica, bool look) {

@@ -307,7 +307,6 @@ class ReplicatedLog {
   /// While the tail is below, no replica sends: each has an answer due. Lowered, to 0, when one may
   /// have come.
   Lsn gather_until_;
-  Lsn clock_from_;  // the first offer from there on reads the clock, if an answer is due
   Lsn committed_ = kFirstLsn;
   Lsn noted_ = kFirstLsn;             // up to which the committed words were last brought
   Lsn durable_anywhere_ = kFirstLsn;  // on at least one replica
