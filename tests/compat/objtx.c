@@ -2,7 +2,7 @@
  * replicas. Its invariants: a + b is 0, and the list has a / 8 nodes, each with its number.
  *
  *   objtx create SET            makes the pool
- *   objtx run SET COUNT         so many transactions
+ *   objtx run SET COUNT [LOUD]  so many transactions; LOUD: the number of each on a line of its own
  *   objtx check SET             the invariants; prints a
  *   objtx obey SET              the invariants, and "checked" with a; then for a line of standard
  *                               input transactions, the number of each on a line of its own, until
@@ -62,19 +62,20 @@ static int transact(PMEMobjpool* pool, PMEMoid oid, struct root* root) {
   return failed;
 }
 
-static int run(PMEMobjpool* pool, uint64_t count) {
-  PMEMoid oid;
-  struct root* root = root_of(pool, &oid);
-  for (uint64_t number = 0; number < count; ++number) {
-    if (transact(pool, oid, root)) return fail("transaction");
-  }
-  return 0;
-}
-
 static int say(const char* what, uint64_t number) {
   char line[64];
   const int length = snprintf(line, sizeof line, "%s%" PRIu64 "\n", what, number);
   return write(1, line, (size_t)length) == length ? 0 : 1;
+}
+
+static int run(PMEMobjpool* pool, uint64_t count, int loud) {
+  PMEMoid oid;
+  struct root* root = root_of(pool, &oid);
+  for (uint64_t number = 0; number < count; ++number) {
+    if (transact(pool, oid, root)) return fail("transaction");
+    if (loud && say("", root->a)) return 1;
+  }
+  return 0;
 }
 
 static int check(PMEMobjpool* pool, const char* what) {
@@ -121,7 +122,7 @@ static int obey(PMEMobjpool* pool) {
 static int measure(PMEMobjpool* pool, uint64_t count) {
   struct timespec begin, end;
   clock_gettime(CLOCK_MONOTONIC, &begin);
-  const int failed = run(pool, count);
+  const int failed = run(pool, count, 0);
   clock_gettime(CLOCK_MONOTONIC, &end);
   const double seconds =
       (double)(end.tv_sec - begin.tv_sec) + (double)(end.tv_nsec - begin.tv_nsec) / 1e9;
@@ -142,7 +143,7 @@ int main(int argc, char** argv) {
   PMEMobjpool* pool = pmemobj_open(argv[2], LAYOUT);
   if (pool == NULL) return fail("open");
   int status = 2;
-  if (strcmp(what, "run") == 0) status = run(pool, count);
+  if (strcmp(what, "run") == 0) status = run(pool, count, argc > 4);
   if (strcmp(what, "check") == 0) status = check(pool, "");
   if (strcmp(what, "obey") == 0) status = obey(pool);
   if (strcmp(what, "time") == 0) status = measure(pool, count);
