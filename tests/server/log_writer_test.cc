@@ -21,6 +21,7 @@
 #include "control/host_port.h"
 #include "core/bytes.h"
 #include "opened_peer.h"
+#include "writer_setup.h"
 
 namespace perdure::server {
 namespace {
@@ -44,12 +45,7 @@ std::vector<std::byte> record_of(const Payload& payload) {
   return record;
 }
 
-struct Setup {
-  Transport transport = Transport::Tcp;
-  bool own_thread = false;
-};
-
-class LogWriterTest : public testing::TestWithParam<Setup> {
+class LogWriterTest : public testing::TestWithParam<WriterSetup> {
  protected:
   LogWriter open(LogOptions options) {
     LogWriterOptions how;
@@ -721,13 +717,7 @@ TEST_P(LogWriterTest, RecordsOfPiecesAreReadBack) {
   for (const auto& [index, payload] : found) EXPECT_EQ(payload, (Payload{7, std::uint32_t(index)}));
 }
 
-INSTANTIATE_TEST_SUITE_P(Here, LogWriterTest,
-                         testing::Values(Setup{Transport::Tcp, false}, Setup{Transport::Tcp, true},
-                                         Setup{Transport::Shm, false}),
-                         [](const auto& each) {
-                           return std::string(to_string(each.param.transport)) +
-                                  (each.param.own_thread ? "_with_a_thread" : "");
-                         });
+INSTANTIATE_TEST_SUITE_P(Here, LogWriterTest, writer_setups(), name_of_setup);
 
 }  // namespace
 }  // namespace perdure::server

@@ -14,6 +14,7 @@
 
 #include "control/host_port.h"
 #include "opened_peer.h"
+#include "writer_setup.h"
 
 namespace perdure::server {
 namespace {
@@ -76,12 +77,7 @@ class SilentPeer {
   int asker_ = -1;
 };
 
-struct ReconnectSetup {
-  Transport transport = Transport::Tcp;
-  bool own_thread = false;
-};
-
-class ReconnectTest : public testing::TestWithParam<ReconnectSetup> {
+class ReconnectTest : public testing::TestWithParam<WriterSetup> {
  protected:
   LogOptions options() const {
     LogOptions options = peers_.options();
@@ -277,14 +273,7 @@ TEST_P(ReconnectTest, ATakeOverIsNoticedMeanwhile) {
       << refused.error().message;
 }
 
-INSTANTIATE_TEST_SUITE_P(Here, ReconnectTest,
-                         testing::Values(ReconnectSetup{Transport::Tcp, false},
-                                         ReconnectSetup{Transport::Tcp, true},
-                                         ReconnectSetup{Transport::Shm, false}),
-                         [](const auto& each) {
-                           return std::string(to_string(each.param.transport)) +
-                                  (each.param.own_thread ? "_with_a_thread" : "");
-                         });
+INSTANTIATE_TEST_SUITE_P(Here, ReconnectTest, writer_setups(), name_of_setup);
 
 }  // namespace
 }  // namespace perdure::server
