@@ -144,6 +144,11 @@ ExitStatus run_sim_memory(const MemoryCommandOptions& options) {
     print_error(result.error());
     return ExitStatus::Failed;
   }
+  if (result->trace.last_line_open) {
+    print_warning(options.trace +
+                  ": the last line has no newline; it is used as it is, but a trace that "
+                  "was cut there would look the same");
+  }
   if (result->lookahead_reached) {
     print_warning(
         "threads of the trace are very far apart: one that was ahead waited for the trace to be "

@@ -61,6 +61,8 @@ struct TraceSummary {
   std::uint64_t barriers = 0;
   std::uint64_t fences = 0;
   std::uint64_t strands = 0;
+  // The last line has no newline: a trace that was cut there would look the same.
+  bool last_line_open = false;
 };
 
 /// Bytes of a trace, read front to back more than once.

@@ -144,6 +144,7 @@ struct TraceReader::Parser {
   std::size_t begin = 0;
   std::size_t end = 0;
   bool drained = false;
+  bool last_line_open = false;
   std::uint64_t text_line = 0;
   std::uint64_t index = 0;
 
@@ -177,7 +178,7 @@ bool TraceReader::Parser::refuse(std::string_view what) {
 
 void TraceReader::Parser::restart() {
   begin = end = 0;
-  drained = false;
+  drained = last_line_open = false;
   text_line = index = range_left = 0;
   error.reset();
   if (const auto rewound = bytes.rewind(); !rewound.ok()) error = rewound.error();
@@ -208,7 +209,8 @@ bool TraceReader::Parser::next_line(Cursor& cursor) {
       }
       if (fill()) continue;
       if (error || begin == end) return false;
-      newline = block.data() + end;  // the last line may lack its end
+      newline = block.data() + end;
+      last_line_open = true;
     }
     const char* const start = block.data() + begin;
     begin = std::min(end, static_cast<std::size_t>(newline - block.data()) + 1);
@@ -481,6 +483,7 @@ Result<TraceSummary> TraceReader::survey(TraceFormat format) {
     }
   }
   PERDURE_TRY_VOID(outcome());
+  summary.last_line_open = p.last_line_open;
   for (std::size_t i = 0; i < summary.threads.size(); ++i) summary.threads[i].name = p.threads[i];
   p.restart();
   PERDURE_TRY_VOID(outcome());

@@ -116,6 +116,19 @@ TEST(TraceReader, AnEmptyTraceHasNoEvents) {
   }
 }
 
+TEST(TraceReader, SaysThatTheLastLineMayBeCut) {
+  for (const char* whole : {"", "R 0x40\n", "R 0x40\nW 64\n", "R 0x40\n# nothing\n"}) {
+    const Reading r = read(whole);
+    ASSERT_TRUE(r.summary.ok());
+    EXPECT_FALSE(r.summary->last_line_open) << whole;
+  }
+  for (const char* open : {"R 0x40", "R 0x40\nW 6", "R 0x40\n\nW 64 1"}) {
+    const Reading r = read(open);
+    ASSERT_TRUE(r.summary.ok());
+    EXPECT_TRUE(r.summary->last_line_open) << open;
+  }
+}
+
 TEST(TraceReader, LinesMayLieAcrossBlocks) {
   std::string text;
   Events wanted;
