@@ -35,10 +35,12 @@ Connection::~Connection() { session_.close(); }
 Result<std::unique_ptr<Connection>> Connection::connect(std::shared_ptr<client::Peer> peer,
                                                         const control::SessionRequest& request,
                                                         const MirrorOptions& options,
-                                                        const Buffers& buffers,
-                                                        const Clock& clock) {
+                                                        const Buffers& buffers, const Clock& clock,
+                                                        const StoppableClock& steps) {
   std::unique_ptr<Connection> connection(new Connection(std::move(peer), options, clock));
-  PERDURE_TRY_VOID(connection->open(request, buffers));
+  const auto until = [&] { return steps.after(options.peer_timeout); };
+  PERDURE_TRY_VOID(connection->open(request, buffers, until));
+  connection->session_.set_deadline(std::nullopt);
   return connection;
 }
 
@@ -55,7 +57,9 @@ Result<Connection::Look> Connection::look(std::shared_ptr<client::Peer> peer,
   return Look{start, std::move(bytes)};
 }
 
-Result<void> Connection::open(const control::SessionRequest& request, const Buffers& buffers) {
+Result<void> Connection::open(const control::SessionRequest& request, const Buffers& buffers,
+                              const std::function<Deadline()>& until) {
+  session_.set_deadline(until());
   PERDURE_TRY_VOID(session_.open(request));
   if (session_.connection().remote.length <= kDataAt) {
     return Error{ErrorCode::InvalidArgument,
@@ -72,12 +76,13 @@ Result<void> Connection::open(const control::SessionRequest& request, const Buff
   if (auto local = session_.register_memory(buffers.local); local.ok()) {
     local_ = std::move(*local);
   }
+  session_.set_deadline(until());
   PERDURE_TRY_VOID(session_.prepare(false));
   std::vector<std::byte> beginning(kDataAt);
   // Not into the landing buffer, which others may use: this runs beside them.
   PERDURE_TRY(memory, session_.register_memory(beginning));
   auto number = session_.read(0, {beginning.data(), beginning.size(), memory.get()});
-  auto read = number.ok() ? await(*number) : Result<void>(number.error());
+  auto read = number.ok() ? await(*number, until()) : Result<void>(number.error());
   if (!read.ok()) {
     session_.close();  // before the memory goes that the READ names
     return read;
@@ -87,11 +92,14 @@ Result<void> Connection::open(const control::SessionRequest& request, const Buff
   return {};
 }
 
-Result<void> Connection::await(std::uint64_t number) {
+Result<void> Connection::await(std::uint64_t number, const std::optional<Deadline>& until) {
   while (!session_.has_resolved(number)) {
     session_.poll();
     if (!session_.up()) return *session_.down_reason();
     if (session_.has_resolved(number)) break;
+    if (until && until->passed()) {
+      return Error{ErrorCode::TimedOut, session_.peer().name() + " stopped answering"};
+    }
     fabric::Endpoint* endpoint = session_.endpoint();
     fabric::wait_any(std::span(&endpoint, 1), std::chrono::milliseconds(1));
     session_.check_timeout();

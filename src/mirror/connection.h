@@ -9,10 +9,13 @@
 #include "client/peer.h"
 #include "client/remote_bytes.h"
 #include "core/clock.h"
+#include "core/stoppable_clock.h"
 #include "mirror/mirror_format.h"
 
 #include <array>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -36,12 +39,14 @@ struct Buffers {
 class Connection {
  public:
   /// Opens a session of a writer, and reads how the pool begins. May block as long as
-  /// `options.peer_timeout` allows each step. Errors: those of DurableSession::open and prepare;
-  /// InvalidArgument, Corrupt, VersionMismatch: of what the pool holds.
+  /// `options.peer_timeout` allows each step, or until `steps` is stopped. Errors: those of
+  /// DurableSession::open and prepare; InvalidArgument, Corrupt, VersionMismatch: of what the pool
+  /// holds.
   static Result<std::unique_ptr<Connection>> connect(std::shared_ptr<client::Peer> peer,
                                                      const control::SessionRequest& request,
                                                      const MirrorOptions& options,
-                                                     const Buffers& buffers, const Clock& clock);
+                                                     const Buffers& buffers, const Clock& clock,
+                                                     const StoppableClock& steps);
   /// What the pool says of its mirror, if anything, and what it holds.
   struct Look {
     ReplicaStart start;
@@ -74,8 +79,9 @@ class Connection {
   /// Makes the state durable, behind everything that was begun; waits. Errors: the same.
   Result<void> write_state(const ReplicaState& state);
 
-  /// Until an update of the session has resolved. Errors: why it never will.
-  Result<void> await(std::uint64_t number);
+  /// Until an update of the session has resolved. Errors: why it never will; TimedOut: not by
+  /// `until`.
+  Result<void> await(std::uint64_t number, const std::optional<Deadline>& until = std::nullopt);
 
   /// Where the reply to a request lands whose number it will have.
   std::span<std::byte> reply_of_next() {
@@ -87,7 +93,8 @@ class Connection {
 
  private:
   Connection(std::shared_ptr<client::Peer> peer, const MirrorOptions& options, const Clock& clock);
-  Result<void> open(const control::SessionRequest& request, const Buffers& buffers);
+  Result<void> open(const control::SessionRequest& request, const Buffers& buffers,
+                    const std::function<Deadline()>& until);
 
   std::unique_ptr<fabric::Memory> staging_;
   std::unique_ptr<fabric::Memory> copies_;

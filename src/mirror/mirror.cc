@@ -13,6 +13,7 @@
 #include "core/bounded_time.h"
 #include "core/forks.h"
 #include "core/mutex.h"
+#include "core/stoppable_clock.h"
 #include "core/try.h"
 #include "mirror/mirror_memory.h"
 #include "mirror/replicated_mirror.h"
@@ -118,6 +119,7 @@ class Mirror::State {
       const MutexLock lock(mutex_);
       closed_ = true;
       stopping_ = true;
+      steps_.stop();
       look_.notify_all();
     }
     if (thread_.joinable()) thread_.join();
@@ -234,7 +236,7 @@ class Mirror::State {
       PERDURE_REQUIRES(mutex_) {
     const mirror::ReplicatedMirror& core = *core_;
     const MutexUnlock unlocked(mutex_);
-    auto connection = core.connect(replica);
+    auto connection = core.connect(replica, steps_);
     wanting_.fetch_add(1, std::memory_order_relaxed);
     return connection;
   }
@@ -242,6 +244,7 @@ class Mirror::State {
   MirrorMemory memory_;
   client::Dialer dialer_;  // owns the devices: outlives the connections
   const Nanoseconds spin_;
+  StoppableClock steps_{Clock::monotonic()};  // of connecting
   Mutex mutex_;
   std::unique_ptr<mirror::ReplicatedMirror> core_;  // whoever uses it holds mutex_
   std::condition_variable changed_;

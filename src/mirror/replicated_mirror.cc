@@ -442,7 +442,7 @@ Result<void> ReplicatedMirror::wait(const MirrorTicket& ticket, Nanoseconds time
   for (;;) {
     const bool came = progress();
     if (reached(ticket)) return {};
-    bring_back();
+    bring_back(deadline);
     if (auto why = trouble()) {
       const bool none = std::none_of(replicas_.begin(), replicas_.end(), [](const Replica& each) {
         return each.connection != nullptr;

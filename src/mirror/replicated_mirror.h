@@ -21,6 +21,7 @@
 #include "core/backoff.h"
 #include "core/clock.h"
 #include "core/siphash.h"
+#include "core/stoppable_clock.h"
 #include "mirror/connection.h"
 #include "mirror/dirty_pages.h"
 #include "mirror/mirror_format.h"
@@ -95,11 +96,12 @@ class ReplicatedMirror {
 
   /// A lost replica whose time has come.
   std::optional<std::size_t> due() const;
-  /// Threads: any, one at a time for each replica.
-  Result<std::unique_ptr<Connection>> connect(std::size_t replica) const;
+  /// Until `steps` is stopped. Threads: any, one at a time for each replica.
+  Result<std::unique_ptr<Connection>> connect(std::size_t replica,
+                                              const StoppableClock& steps) const;
   void adopt(std::size_t replica, Result<std::unique_ptr<Connection>> connection);
-  /// All three, for all that are due.
-  void bring_back();
+  /// All three, for all that are due; no longer than to the deadline.
+  void bring_back(const std::optional<Deadline>& until = std::nullopt);
 
  private:
   struct Flight {

@@ -176,10 +176,11 @@ Result<void> ReplicatedMirror::connect_all() {
   std::sort(order.begin(), order.end(), [&](std::size_t one, std::size_t other) {
     return replicas_[one].uuid < replicas_[other].uuid;
   });
+  const StoppableClock steps(clock_);
   for (const std::size_t index : order) {
     Replica& replica = replicas_[index];
     if (replica.down_reason) continue;
-    auto connection = connect(index);
+    auto connection = connect(index, steps);
     if (connection.ok()) {
       replica.connection = std::move(*connection);
       continue;

@@ -54,11 +54,12 @@ std::optional<std::size_t> ReplicatedMirror::due() const {
   return static_cast<std::size_t>(found - replicas_.begin());
 }
 
-void ReplicatedMirror::bring_back() {
+void ReplicatedMirror::bring_back(const std::optional<Deadline>& until) {
+  const StoppableClock steps(clock_, until);
   for (std::size_t tried = 0; tried < replicas_.size(); ++tried) {
     const auto replica = due();
     if (!replica) return;
-    adopt(*replica, connect(*replica));
+    adopt(*replica, connect(*replica, steps));
   }
 }
 
@@ -73,9 +74,10 @@ control::SessionRequest ReplicatedMirror::session_request() const {
   return request;
 }
 
-Result<std::unique_ptr<Connection>> ReplicatedMirror::connect(std::size_t replica) const {
-  return Connection::connect(replicas_[replica].peer, session_request(), options_, buffers_,
-                             clock_);
+Result<std::unique_ptr<Connection>> ReplicatedMirror::connect(std::size_t replica,
+                                                              const StoppableClock& steps) const {
+  return Connection::connect(replicas_[replica].peer, session_request(), options_, buffers_, clock_,
+                             steps);
 }
 
 /// A replica is there again. Which pages it may not have is known if nobody else wrote to its pool;

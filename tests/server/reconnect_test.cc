@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <perdure/log_writer.h>
+#include <perdure/mirror.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -273,6 +274,73 @@ TEST_P(ReconnectTest, ATakeOverIsNoticedMeanwhile) {
       << refused.error().message;
 }
 
+// Of a mirror the same is true; it always has a thread.
+class MirrorReconnectTest : public ReconnectTest {
+ protected:
+  Result<Mirror> open_mirror(std::size_t quorum) {
+    const LogOptions of_log = options();
+    MirrorOptions options;
+    options.peers = of_log.peers;
+    options.pool = of_log.pool;
+    options.transport = of_log.transport;
+    options.measure_costs = false;
+    options.reconnect = milliseconds(1);
+    options.peer_timeout = kSilencePatience;
+    options.quorum = quorum;
+    auto mirror = Mirror::open(MirrorMemory::bytes(memory_), options);
+    EXPECT_TRUE(mirror.ok()) << mirror.error().message;
+    if (!mirror.ok()) return mirror;
+    const auto in_sync = mirror->wait_in_sync(kReconnectPatience);
+    EXPECT_TRUE(in_sync.ok()) << in_sync.error().message;
+    return mirror;
+  }
+  void persist_until_asked(Mirror& mirror) {
+    append_until([&] { return mirror.persist(64, 64, kReconnectPatience).ok(); },
+                 [&] { return silent_->asked(); });
+  }
+
+  std::vector<std::byte> memory_ = std::vector<std::byte>(std::size_t{64} * 1024);
+};
+
+TEST_P(MirrorReconnectTest, NobodyIsHeldUpNorTheEnd) {
+  {
+    auto mirror = open_mirror(2);
+    ASSERT_TRUE(mirror.ok());
+    silence();
+    persist_until_asked(*mirror);
+    for (int count = 0; count < kReconnectRecords; ++count) {
+      ASSERT_TRUE(mirror->persist(128, 64, kReconnectPatience).ok());
+    }
+    EXPECT_FALSE(silent_->given_up());
+    EXPECT_FALSE(silent_->has_more());
+  }
+  EXPECT_TRUE(silent_->given_up());
+  // Nothing of it is left that would refuse another writer.
+  end_silence();
+  EXPECT_TRUE(open_mirror(2).ok());
+}
+
+// What is left to be made durable waits for the silent one, and for no longer than it was given.
+TEST_P(MirrorReconnectTest, AnEndWithoutTheQuorumTakesItsTimeAndNoMore) {
+  auto mirror = open_mirror(3);
+  ASSERT_TRUE(mirror.ok());
+  silence();
+  append_until(
+      [&] {
+        const auto flushed = mirror->flush(64, 64);
+        return flushed.ok() && !mirror->wait(*flushed, milliseconds(1)).ok();
+      },
+      [&] { return silent_->asked(); });
+  const auto closed = mirror->close(milliseconds(100));
+  EXPECT_TRUE(closed.code() == ErrorCode::QuorumLost || closed.code() == ErrorCode::TimedOut)
+      << closed.error().message;
+  EXPECT_TRUE(silent_->given_up());
+}
+
+INSTANTIATE_TEST_SUITE_P(Here, MirrorReconnectTest,
+                         testing::Values(WriterSetup{Transport::Tcp, true},
+                                         WriterSetup{Transport::Shm, true}),
+                         name_of_setup);
 INSTANTIATE_TEST_SUITE_P(Here, ReconnectTest, writer_setups(), name_of_setup);
 
 }  // namespace
