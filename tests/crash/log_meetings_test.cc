@@ -503,5 +503,59 @@ TEST(LogMeetings, WhoPutASilentReplicaOffHearsOfATakeOverAllTheSame) {
   }
 }
 
+/// Two machines come back with each other's pools.
+void swap_pools(Cluster& cluster, std::size_t one, std::size_t other) {
+  cluster.stop(one);
+  cluster.stop(other);
+  const auto of_one = cluster.server(one).region().durable();
+  const auto of_other = cluster.server(other).region().durable();
+  ASSERT_TRUE(cluster.server(one).start_with(of_other).ok());
+  ASSERT_TRUE(cluster.server(other).start_with(of_one).ok());
+}
+
+// What that pool acknowledges would count as kept by the pool that was at the address before, which
+// is elsewhere and lacks it: whoever is then replaced by that label takes the record with him.
+TEST(LogMeetings, AnAddressThatComesBackWithAnotherReplicasPoolDoesNotCount) {
+  Cluster cluster;
+  {
+    Writer log = cluster.opened();
+    ASSERT_NE(log, nullptr);
+    Cluster::append(*log, 2);
+    Cluster::settle(*log);
+  }
+  // This writer has never heard which pool 2 has.
+  cluster.cut_off(2, true);
+  Writer log = cluster.opened();
+  ASSERT_NE(log, nullptr);
+  Cluster::append(*log, 3);
+  swap_pools(cluster, 1, 2);
+  for (int round = 0; round < 20 && log->status().replicas[1].up; ++round) {
+    (void)log->poll(milliseconds(50));
+  }
+  for (int round = 0; round < 3; ++round) {
+    const auto reports = log->repair();
+    ASSERT_EQ(reports.size(), 2u);
+    EXPECT_FALSE(reports[0].repaired);
+    EXPECT_NE(reports[0].error.find("that of another replica now"), std::string::npos)
+        << reports[0].error;
+    EXPECT_FALSE(reports[1].repaired);
+  }
+  const std::string text = Cluster::text(log->status().next_index);
+  const auto ticket = log->append(std::as_bytes(std::span(text)));
+  if (ticket.ok()) {
+    EXPECT_FALSE(log->wait(*ticket, Level::Committed, milliseconds(100)).ok());
+  }
+  // With its own pool it counts, and so does the other.
+  swap_pools(cluster, 1, 2);
+  cluster.cut_off(2, false);
+  Cluster::expect_repaired(log->repair(), 2);
+  if (ticket.ok()) {
+    EXPECT_TRUE(log->wait(*ticket, Level::Committed, std::chrono::seconds(1)).ok());
+  }
+  const std::uint64_t records = log->status().next_index;
+  Cluster::settle(*log);
+  cluster.expect_all(0, records);
+}
+
 }  // namespace
 }  // namespace perdure
