@@ -12,6 +12,7 @@
 #include "core/bytes.h"
 #include "core/random.h"
 #include "core/try.h"
+#include "persist/atomics.h"
 #include "persist/deep_flush.h"
 #include "persist/ordered.h"
 
@@ -83,18 +84,28 @@ bool ReplicatedMirror::harvest(Replica& replica) {
   session.poll();
   bool came = false;
   while (!replica.flights.empty() && session.has_resolved(replica.flights.front().number)) {
-    const Flight flight = std::move(replica.flights.front());
+    Flight flight = std::move(replica.flights.front());
     replica.flights.pop_front();
-    resolve(replica, flight);
     came = true;
+    if (const auto done = resolve(replica, flight); !done.ok()) {
+      replica.flights.push_front(std::move(flight));  // it may be there or not
+      lose(replica, done.error());
+      return came;
+    }
   }
   if (!session.up()) lose(replica, *session.down_reason());
   return came;
 }
 
-void ReplicatedMirror::resolve(Replica& replica, const Flight& flight) {
+/// Errors: the replica refused what it can not do without.
+Result<void> ReplicatedMirror::resolve(Replica& replica, const Flight& flight) {
   switch (flight.kind) {
-    case Flight::Kind::Update: replica.resolved = flight.update; return;
+    case Flight::Kind::Update: replica.resolved = flight.update; return {};
+    case Flight::Kind::Word: {
+      PERDURE_TRY_VOID(replica.connection->session().value_before(flight.number));
+      replica.resolved = flight.update;
+      return {};
+    }
     case Flight::Kind::Deep: {
       replica.resolved = flight.update;
       const auto answered = replica.connection->session().reply_bytes(flight.number);
@@ -103,11 +114,12 @@ void ReplicatedMirror::resolve(Replica& replica, const Flight& flight) {
       } else {
         replica.not_deep = answered.error();
       }
-      return;
+      return {};
     }
-    case Flight::Kind::Copy: replica.copied_bytes += flight.range.length; return;
-    case Flight::Kind::Digests: note_digests(replica, flight); return;
+    case Flight::Kind::Copy: replica.copied_bytes += flight.range.length; return {};
+    case Flight::Kind::Digests: note_digests(replica, flight); return {};
   }
+  return {};
 }
 
 /// What is durable on all that are in sync, if those are enough and nothing else is to come first.
@@ -252,11 +264,29 @@ void ReplicatedMirror::send_deep(Replica& replica, const MirrorRange& range) {
   flight.kind = Flight::Kind::Deep;
   flight.update = begun_;
   const auto payload = persist::encode_deep_flush(kDataAt + range.at, range.length);
-  const auto number =
-      replica.connection->session().request(persist::MessageKind::DeepFlush, payload, {}, false);
-  if (!number.ok()) return lose(replica, number.error());
-  flight.number = *number;
+  note_sent(
+      replica, std::move(flight),
+      replica.connection->session().request(persist::MessageKind::DeepFlush, payload, {}, false));
+}
+
+/// By the responder's processor, in one store: a WRITE promises no atomicity.
+void ReplicatedMirror::send_word(Replica& replica, std::uint64_t at, std::uint64_t value) {
+  if (!replica.live) return replica.dirty.mark(at, kWordBytes);
+  Flight flight;
+  flight.kind = Flight::Kind::Word;
+  flight.update = begun_;
+  flight.range = {at, kWordBytes};
+  note_sent(replica, std::move(flight),
+            replica.connection->session().atomic(
+                {persist::AtomicOperation::Store, kDataAt + at, value, 0}));
+}
+
+/// In flight, by the number that the session gave it; or some of it may be, before it was lost.
+void ReplicatedMirror::note_sent(Replica& replica, Flight flight,
+                                 const Result<std::uint64_t>& number) {
+  if (number.ok()) flight.number = *number;
   replica.flights.push_back(std::move(flight));
+  if (!number.ok()) lose(replica, number.error());
 }
 
 Result<bool> ReplicatedMirror::is_deep(const MirrorTicket& ticket) const {
@@ -334,16 +364,9 @@ void ReplicatedMirror::send(Replica& replica, std::span<const MirrorEpoch> epoch
     first += count;
   }
   flight.direct = direct;
-  const auto number = direct && connection.local() == nullptr
-                          ? send_copied(connection)
-                          : connection.session().update(ranges_);
-  if (number.ok()) {
-    flight.number = *number;
-    replica.flights.push_back(std::move(flight));
-    return;
-  }
-  replica.flights.push_back(std::move(flight));  // some of it may have gone
-  lose(replica, number.error());
+  note_sent(replica, std::move(flight),
+            direct && connection.local() == nullptr ? send_copied(connection)
+                                                    : connection.session().update(ranges_));
 }
 
 /// Where the local memory can not be registered: in the session's own buffer, piece by piece.
@@ -420,16 +443,19 @@ Result<MirrorTicket> ReplicatedMirror::write(std::span<const MirrorWriteEpoch> e
 Result<MirrorTicket> ReplicatedMirror::store_word(std::uint64_t at, std::uint64_t value) {
   const MirrorRange range{at, kWordBytes};
   const MirrorEpoch epoch(&range, 1);
-  PERDURE_TRY(staged, check({&epoch, 1}));
+  PERDURE_TRY_VOID(check({&epoch, 1}));
   if (at % kWordBytes != 0) {
     return Error{ErrorCode::InvalidArgument,
                  fmt::format("a word at byte {}; it takes a multiple of 8", at)};
   }
   PERDURE_TRY_VOID(begin_gathered());
-  PERDURE_TRY(room, make_room(staged));
+  PERDURE_TRY_VOID(make_room(0));
   std::atomic_ref<std::uint64_t>(*reinterpret_cast<std::uint64_t*>(local_.bytes().data() + at))
       .store(value, std::memory_order_release);
-  return post({&epoch, 1}, room);
+  ++begun_;
+  for (Replica& replica : replicas_) send_word(replica, at, value);
+  PERDURE_TRY_VOID(flush_local({&epoch, 1}));
+  return MirrorTicket{begun_};
 }
 
 Result<void> ReplicatedMirror::wait(const MirrorTicket& ticket, Nanoseconds timeout) {

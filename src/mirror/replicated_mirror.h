@@ -105,7 +105,7 @@ class ReplicatedMirror {
 
  private:
   struct Flight {
-    enum class Kind { Update, Deep, Copy, Digests } kind = Kind::Update;
+    enum class Kind { Update, Word, Deep, Copy, Digests } kind = Kind::Update;
     std::uint64_t number = 0;            // of the session
     std::uint64_t update = 0;            // of the mirror
     MirrorRange range;                   // updated, copied or compared
@@ -185,7 +185,9 @@ class ReplicatedMirror {
   void stage(std::span<const MirrorEpoch> epochs, std::byte* to);
   bool is_being_sent(std::span<const MirrorEpoch> epochs) const;
   void send(Replica& replica, std::span<const MirrorEpoch> epochs);
+  void send_word(Replica& replica, std::uint64_t at, std::uint64_t value);
   void send_deep(Replica& replica, const MirrorRange& range);
+  void note_sent(Replica& replica, Flight flight, const Result<std::uint64_t>& number);
   Result<std::uint64_t> send_copied(Connection& connection);
   static void note_ranges(std::span<const MirrorEpoch> epochs, Flight& flight);
   Result<void> flush_local(std::span<const MirrorEpoch> epochs);
@@ -193,7 +195,7 @@ class ReplicatedMirror {
   std::size_t in_sync() const;
   Generation generation() const { return {epoch_.value, generation_count_}; }
   bool harvest(Replica& replica);
-  void resolve(Replica& replica, const Flight& flight);
+  Result<void> resolve(Replica& replica, const Flight& flight);
   void lose(Replica& replica, Error why);
   bool advance(Replica& replica);
   bool compare(Replica& replica);

@@ -30,8 +30,8 @@ std::uint64_t ReplicatedMirror::page_bytes(std::uint64_t page, std::uint64_t pag
 /// generation with it.
 void ReplicatedMirror::lose(Replica& replica, Error why) {
   for (const Flight& flight : replica.flights) {
-    const bool changes = flight.kind == Flight::Kind::Update || flight.kind == Flight::Kind::Copy;
-    if (!changes) continue;
+    using Kind = Flight::Kind;
+    if (flight.kind == Kind::Deep || flight.kind == Kind::Digests) continue;
     replica.dirty.mark(flight.range.at, flight.range.length);
     for (const MirrorRange& range : flight.more) replica.dirty.mark(range.at, range.length);
   }

@@ -8,6 +8,7 @@
 #include <memory>
 #include <vector>
 
+#include "core/bytes.h"
 #include "core/random.h"
 #include "mirror/replicated_mirror.h"
 #include "pmem/crashable_region.h"
@@ -22,10 +23,12 @@ constexpr std::chrono::seconds kPatience{10};
 
 class MirrorUpdates : public testing::Test {
  protected:
-  MirrorUpdates() {
+  explicit MirrorUpdates(Transport transport = Transport::Tcp) {
     ServerProfile profile;
     profile.domain = PersistenceDomain::Dmp;
-    profile.transport = Transport::Tcp;
+    profile.transport = transport;
+    profile.ddio = Ddio::Off;
+    profile.write_order = WriteOrder::Ordered;
     for (const char* name : {"one", "two"}) {
       servers_.push_back(*test::WorldServer::start(world_, name, profile, {"deep", 256 * 1024}));
     }
@@ -71,6 +74,55 @@ class MirrorUpdates : public testing::Test {
       *pmem::CrashableRegion::open({kBytes, PersistenceDomain::Dmp});
   std::unique_ptr<ReplicatedMirror> mirror_;
 };
+
+class MirrorOfWrites : public MirrorUpdates {
+ protected:
+  MirrorOfWrites() : MirrorUpdates(Transport::Roce) {}
+  std::vector<std::uint64_t> messages() const {
+    std::vector<std::uint64_t> each;
+    for (const auto& server : servers_) {
+      const auto report = server->service().report();
+      EXPECT_TRUE(report.ok());
+      each.push_back(report->pools.at(0).counters.messages);
+    }
+    return each;
+  }
+  static std::uint64_t durable_word(test::WorldServer& server) {
+    const auto bytes = server.region().durable();
+    return load<std::uint64_t>(bytes.data() + pmem::kPoolDataOffset + kDataAt + 128);
+  }
+};
+
+// Where ranges are sent by RDMA WRITE, which promises no atomicity. Expect: a word does not, also
+// on a replica that is lost with it in flight, and it is where it was stored.
+TEST_F(MirrorOfWrites, AWordIsStoredByTheRespondersProcessor) {
+  const auto before = messages();
+  for (const auto& replica : mirror_->status().replicas) {
+    EXPECT_EQ(replica.small_family, "ARRM") << replica.small_method;
+  }
+  local_->bytes()[64] = std::byte{5};
+  ASSERT_TRUE(mirror_->wait(*mirror_->flush({64, 8}), kPatience).ok());
+  EXPECT_EQ(messages(), before);
+  const auto ticket = mirror_->store_word(128, 0x1122334455667788);
+  ASSERT_TRUE(ticket.ok()) << ticket.error().message;
+  ASSERT_TRUE(mirror_->wait(*ticket, kPatience).ok());
+  for (std::size_t each = 0; each < servers_.size(); ++each) {
+    EXPECT_EQ(messages()[each], before[each] + 1);
+    EXPECT_EQ(durable_word(*servers_[each]), 0x1122334455667788U);
+  }
+  world_.cut_after(servers_[1]->machine(), 2);
+  const auto waited = mirror_->wait(*mirror_->store_word(128, 42), kPatience);
+  ASSERT_TRUE(waited.ok()) << waited.error().message;
+  world_.cancel_cut();
+  servers_[1]->lose_power();
+  for (int rounds = 0; rounds < 100'000 && mirror_->all_in_sync(); ++rounds) {
+    if (!mirror_->progress()) world_.pass(std::chrono::milliseconds(1));
+  }
+  ASSERT_FALSE(mirror_->all_in_sync());
+  ASSERT_TRUE(servers_[1]->start_again().ok());
+  come_in_sync();
+  for (const auto& server : servers_) EXPECT_EQ(durable_word(*server), 42U);
+}
 
 TEST_F(MirrorUpdates, ShortRangesThatAreFlushedGoTogether) {
   std::vector<MirrorTicket> tickets;
