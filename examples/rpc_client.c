@@ -17,7 +17,7 @@ int main(int argc, char** argv) {
   size_t bytes = 0;
   perdure_rpc_client* client = NULL;
   perdure_rpc_handle deposit = {0};
-  perdure_code refused = PERDURE_OK;
+  perdure_rpc_outcome outcome = {.size = sizeof outcome};
   perdure_code code = perdure_rpc_client_open(&options, &client);
   if (code == PERDURE_OK) {
     code = perdure_rpc_client_call(client, 1, &amount, sizeof amount, 0, &deposit);
@@ -27,16 +27,16 @@ int main(int argc, char** argv) {
   }
   if (code == PERDURE_OK) printf("durable: it will be executed exactly once\n");
   if (code == PERDURE_OK) {
-    code = perdure_rpc_client_reply(client, &deposit, 30000, &refused, NULL, &balance,
-                                    sizeof balance, &bytes);
+    code = perdure_rpc_client_reply(client, &deposit, 30000, &outcome, &balance, sizeof balance,
+                                    &bytes);
   }
-  if (code == PERDURE_OK && refused != PERDURE_OK) {
-    printf("refused: %s\n", perdure_code_name(refused));
+  if (code == PERDURE_OK && outcome.refused != PERDURE_OK) {
+    printf("refused: %s\n", perdure_code_name(outcome.refused));
   } else if (code == PERDURE_OK) {
     printf("applied: the balance is %lld\n", (long long)balance);
   } else {
     fprintf(stderr, "rpc_client: %s: %s\n", perdure_code_name(code), perdure_last_error());
   }
   perdure_rpc_client_close(client);
-  return code == PERDURE_OK && refused == PERDURE_OK ? 0 : 1;
+  return code == PERDURE_OK && outcome.refused == PERDURE_OK ? 0 : 1;
 }

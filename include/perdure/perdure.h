@@ -746,11 +746,17 @@ typedef struct perdure_rpc_server_options {
   bool never_spin;
   bool refuse_failed;
   bool allow_remote;
-  bool tcp_only; /* no shared memory */
   bool quick_handlers;
   uint8_t slow_from_percent;
   uint8_t handler_threads;
-  uint8_t reserved; /* 0 */
+  uint8_t reserved[2];           /* 0 */
+  const char* declared;          /* "none", "page", "dmp", "mhp", "wsp"; default: the evidence */
+  const char* receive_buffers;   /* "dram" or "pm"; default "dram" */
+  const char* const* transports; /* words as in perdure_log_options; default "tcp", "shm" */
+  size_t transport_count;
+  const char* rnic;
+  uint32_t rnic_ack_timeout;
+  uint32_t rnic_traffic_class;
 } perdure_rpc_server_options;
 
 typedef struct perdure_rpc_server perdure_rpc_server;
@@ -768,6 +774,7 @@ typedef struct perdure_rpc_server_status {
   uint64_t expired;
   bool failed; /* the medium refused: nothing is executed any more */
   char failure[511];
+  uint64_t cancelled;
 } perdure_rpc_server_status;
 
 /* One client of a server. `size` and texts as in perdure_pool_description. */
@@ -850,7 +857,22 @@ typedef struct perdure_rpc_client_status {
   uint64_t connections;
   bool up;
   char down_reason[511];
+  uint64_t cancelled;
+  uint64_t slowed;
+  uint64_t slowed_ns; /* in all */
+  char small_method[65];
+  char large_method[65];
+  uint8_t reserved[6]; /* 0 */
 } perdure_rpc_client_status;
+
+/* How a call ended. `size` as in perdure_log_status. */
+typedef struct perdure_rpc_outcome {
+  size_t size;
+  perdure_code refused; /* PERDURE_OK, or why it was not executed */
+  bool dropped;         /* not by its handler, which failed each time */
+  bool cancelled;       /* not by its handler, but before it was sent */
+  uint8_t reserved[2];  /* 0 */
+} perdure_rpc_outcome;
 
 /* *client is set on success only. See RpcClient::open. */
 perdure_code perdure_rpc_client_open(const perdure_rpc_client_options* options,
@@ -864,13 +886,12 @@ perdure_code perdure_rpc_client_call(perdure_rpc_client* client, uint32_t operat
 /* Waits until the call, and all before it, are at `level`: see RpcClient::wait. */
 perdure_code perdure_rpc_client_wait(perdure_rpc_client* client, const perdure_rpc_handle* handle,
                                      perdure_rpc_level level, uint32_t timeout_ms);
-/* Waits until it is applied. *refused is PERDURE_OK, or why it was not executed; *dropped, unless
- * it is NULL: not by its handler, which failed each time. *bytes is the size of the reply, of which
- * up to `room` bytes are copied. */
+/* Waits until it is applied. *bytes is the size of the reply, of which up to `room` bytes are
+ * copied. */
 perdure_code perdure_rpc_client_reply(perdure_rpc_client* client, const perdure_rpc_handle* handle,
-                                      uint32_t timeout_ms, perdure_code* refused, bool* dropped,
+                                      uint32_t timeout_ms, perdure_rpc_outcome* outcome,
                                       void* reply, size_t room, size_t* bytes);
-/* Before it was sent: see RpcClient::cancel. Its *refused is PERDURE_TIMED_OUT. */
+/* Before it was sent: see RpcClient::cancel. */
 perdure_code perdure_rpc_client_cancel(perdure_rpc_client* client,
                                        const perdure_rpc_handle* handle);
 /* See RpcClient::query; `own_calls`: it sees all that were begun. *bytes as in reply. */

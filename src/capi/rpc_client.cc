@@ -25,7 +25,8 @@ struct perdure_rpc_client {
 };
 
 PERDURE_CAPI_ENDS_WITH(perdure_rpc_client_options, reserved);
-PERDURE_CAPI_ENDS_WITH(perdure_rpc_client_status, down_reason);
+PERDURE_CAPI_ENDS_WITH(perdure_rpc_client_status, reserved);
+PERDURE_CAPI_ENDS_WITH(perdure_rpc_outcome, reserved);
 
 namespace {
 
@@ -116,20 +117,22 @@ perdure_code perdure_rpc_client_wait(perdure_rpc_client* client, const perdure_r
 }
 
 perdure_code perdure_rpc_client_reply(perdure_rpc_client* client, const perdure_rpc_handle* handle,
-                                      uint32_t timeout_ms, perdure_code* refused, bool* dropped,
+                                      uint32_t timeout_ms, perdure_rpc_outcome* outcome,
                                       void* reply, size_t room, size_t* bytes) {
   return guarded([&]() -> perdure_code {
-    if (client == nullptr || handle == nullptr || refused == nullptr || bytes == nullptr ||
+    if (client == nullptr || handle == nullptr || outcome == nullptr || bytes == nullptr ||
         !is_record(reply, room)) {
-      return fail("client, handle, refused, reply and bytes must not be NULL");
+      return fail("client, handle, outcome, reply and bytes must not be NULL");
     }
     const auto got =
         client->client.reply(handle_of(*handle), std::chrono::milliseconds(timeout_ms));
     if (!got.ok()) return fail(got.error());
-    *refused = got->refused ? number_of(*got->refused) : PERDURE_OK;
-    if (dropped != nullptr) *dropped = got->dropped;
+    perdure_rpc_outcome told{};
+    told.refused = got->refused ? number_of(*got->refused) : PERDURE_OK;
+    told.dropped = got->dropped;
+    told.cancelled = got->cancelled;
     give_bytes(got->bytes, reply, room, bytes);
-    return PERDURE_OK;
+    return give_sized(told, outcome);
   });
 }
 
@@ -195,6 +198,11 @@ perdure_code perdure_rpc_client_get_status(const perdure_rpc_client* client,
     told.connections = now.connections;
     told.up = now.up;
     give_text(now.down_reason, told.down_reason);
+    told.cancelled = now.cancelled;
+    told.slowed = now.slowed;
+    told.slowed_ns = static_cast<uint64_t>(now.slowed_for.count());
+    give_text(now.small_method, told.small_method);
+    give_text(now.large_method, told.large_method);
     return give_sized(told, status);
   });
 }

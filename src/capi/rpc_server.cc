@@ -16,6 +16,7 @@ using perdure::capi::give_all;
 using perdure::capi::give_sized;
 using perdure::capi::give_text;
 using perdure::capi::guarded;
+using perdure::capi::take_rnic;
 using perdure::capi::take_sized;
 
 struct perdure_rpc_server {
@@ -28,8 +29,8 @@ struct perdure_rpc_data {
 };
 
 PERDURE_CAPI_ENDS_WITH(perdure_rpc_request, reserved);
-PERDURE_CAPI_ENDS_WITH(perdure_rpc_server_options, reserved);
-PERDURE_CAPI_ENDS_WITH(perdure_rpc_server_status, failure);
+PERDURE_CAPI_ENDS_WITH(perdure_rpc_server_options, rnic_traffic_class);
+PERDURE_CAPI_ENDS_WITH(perdure_rpc_server_status, cancelled);
 PERDURE_CAPI_ENDS_WITH(perdure_rpc_client_place, reserved);
 
 namespace {
@@ -80,6 +81,29 @@ void set(From given, To& option) {
   if (given != From{}) option = To(given);
 }
 
+/// Errors: a word that means nothing, as fail says it.
+perdure_code take_words(const perdure_rpc_server_options& given, RpcServerOptions& opened) {
+  if (given.declared != nullptr) {
+    const auto domain = perdure::parse_persistence_domain(given.declared);
+    if (!domain.ok()) return fail(domain.error());
+    opened.declared = *domain;
+  }
+  if (given.receive_buffers != nullptr) {
+    const auto buffers = perdure::parse_receive_buffers(given.receive_buffers);
+    if (!buffers.ok()) return fail(buffers.error());
+    opened.receive_buffers = *buffers;
+  }
+  if (given.transports == nullptr && given.transport_count != 0) return fail("transports is NULL");
+  if (given.transport_count != 0) opened.transports.clear();
+  for (std::size_t index = 0; index < given.transport_count; ++index) {
+    if (given.transports[index] == nullptr) return fail("a transport is NULL");
+    const auto transport = perdure::parse_transport(given.transports[index]);
+    if (!transport.ok()) return fail(transport.error());
+    opened.transports.push_back(*transport);
+  }
+  return PERDURE_OK;
+}
+
 perdure_code server_options_of(const perdure_rpc_server_options* options,
                                RpcServerOptions& opened) {
   perdure_rpc_server_options given{};
@@ -114,8 +138,8 @@ perdure_code server_options_of(const perdure_rpc_server_options* options,
   set(given.slow_from_percent, opened.slow_from_percent);
   set(given.handler_threads, opened.handler_threads);
   opened.allow_remote = given.allow_remote;
-  if (given.tcp_only) opened.transports = {perdure::Transport::Tcp};
-  return PERDURE_OK;
+  take_rnic(given, opened.rnic);
+  return take_words(given, opened);
 }
 
 perdure_code give_status(const RpcServerStatus& now, perdure_rpc_server_status* status) {
@@ -128,6 +152,7 @@ perdure_code give_status(const RpcServerStatus& now, perdure_rpc_server_status* 
   told.transactions = now.transactions;
   told.queries = now.queries;
   told.expired = now.expired;
+  told.cancelled = now.cancelled;
   told.failed = now.failure.has_value();
   if (now.failure) give_text(now.failure->message, told.failure);
   return give_sized(told, status);

@@ -99,17 +99,19 @@ TEST_F(CRpc, ACallIsDurableThenAppliedAndAnswered) {
   ASSERT_FALSE(HasFatalFailure());
   const std::int64_t amount = 5;
   perdure_rpc_handle handle{};
-  perdure_code refused = PERDURE_BUSY;
+  perdure_rpc_outcome outcome{};
+  outcome.size = sizeof outcome;
+  outcome.refused = PERDURE_BUSY;
   std::int64_t total = 0;
   std::size_t bytes = 0;
   for (std::int64_t call = 1; call <= 3; ++call) {
     ASSERT_EQ(perdure_rpc_client_call(client_, kDeposit, &amount, sizeof amount, 77, &handle),
               PERDURE_OK);
     ASSERT_EQ(perdure_rpc_client_wait(client_, &handle, PERDURE_RPC_DURABLE, 30000), PERDURE_OK);
-    ASSERT_EQ(perdure_rpc_client_reply(client_, &handle, 30000, &refused, nullptr, &total,
-                                       sizeof total, &bytes),
-              PERDURE_OK);
-    EXPECT_EQ(refused, PERDURE_OK);
+    ASSERT_EQ(
+        perdure_rpc_client_reply(client_, &handle, 30000, &outcome, &total, sizeof total, &bytes),
+        PERDURE_OK);
+    EXPECT_EQ(outcome.refused, PERDURE_OK);
     EXPECT_EQ(bytes, sizeof total);
     EXPECT_EQ(total, 5 * call);
   }
@@ -118,12 +120,12 @@ TEST_F(CRpc, ACallIsDurableThenAppliedAndAnswered) {
   EXPECT_EQ(seen_.sequence, handle.sequence);
   // A handler's code is the caller's; nothing that it wrote is kept.
   ASSERT_EQ(perdure_rpc_client_call(client_, kBroken, nullptr, 0, 0, &handle), PERDURE_OK);
-  bool dropped = true;
-  ASSERT_EQ(
-      perdure_rpc_client_reply(client_, &handle, 30000, &refused, &dropped, nullptr, 0, &bytes),
-      PERDURE_OK);
-  EXPECT_EQ(refused, PERDURE_LOG_FULL);
-  EXPECT_FALSE(dropped);
+  outcome.dropped = outcome.cancelled = true;
+  ASSERT_EQ(perdure_rpc_client_reply(client_, &handle, 30000, &outcome, nullptr, 0, &bytes),
+            PERDURE_OK);
+  EXPECT_EQ(outcome.refused, PERDURE_LOG_FULL);
+  EXPECT_FALSE(outcome.dropped);
+  EXPECT_FALSE(outcome.cancelled);
   EXPECT_EQ(bytes, 0u);
   std::array<std::byte, 3> little{};
   ASSERT_EQ(perdure_rpc_client_query(client_, kDeposit, nullptr, 0, true, 30000, little.data(),
@@ -139,6 +141,8 @@ TEST_F(CRpc, ACallIsDurableThenAppliedAndAnswered) {
   ASSERT_EQ(perdure_rpc_client_get_status(client_, &status), PERDURE_OK);
   EXPECT_TRUE(status.up);
   EXPECT_EQ(status.applied, 4u);
+  EXPECT_STRNE(status.small_method, "");
+  EXPECT_STRNE(status.large_method, "");
   perdure_rpc_server_status served{};
   served.size = sizeof served;
   ASSERT_EQ(perdure_rpc_server_get_status(server_, &served), PERDURE_OK);
@@ -153,6 +157,63 @@ TEST_F(CRpc, ACallIsDurableThenAppliedAndAnswered) {
   EXPECT_EQ(place.applied, 4u);
   EXPECT_EQ(perdure_rpc_server_retry(server_, "teller", 4), PERDURE_INVALID_ARGUMENT);
   EXPECT_EQ(perdure_rpc_server_drop(server_, "nobody", 4), PERDURE_NOT_FOUND);
+}
+
+// What no server has any time for is cancelled, and its sender can tell that from a handler's word.
+TEST_F(CRpc, ACallThatWasNotSentIsCancelled) {
+  start();
+  ASSERT_FALSE(HasFatalFailure());
+  perdure_rpc_server_close(server_);
+  server_ = nullptr;
+  perdure_rpc_handle handle{};
+  const std::int64_t amount = 5;
+  perdure_code code = PERDURE_OK;
+  // Whatever was sent while the loss was not noticed can not be cancelled.
+  for (int tries = 0; tries < 60; ++tries) {
+    ASSERT_EQ(perdure_rpc_client_call(client_, kDeposit, &amount, sizeof amount, 0, &handle),
+              PERDURE_OK)
+        << perdure_last_error();
+    code = perdure_rpc_client_cancel(client_, &handle);
+    if (code == PERDURE_OK) break;
+    (void)perdure_rpc_client_wait(client_, &handle, PERDURE_RPC_DURABLE, 100);
+  }
+  ASSERT_EQ(code, PERDURE_OK) << perdure_last_error();
+  perdure_rpc_client_status status{};
+  status.size = sizeof status;
+  ASSERT_EQ(perdure_rpc_client_get_status(client_, &status), PERDURE_OK);
+  EXPECT_EQ(status.cancelled, 1u);
+}
+
+// What a machine is declared to be, and where it serves, is said in the words of the command.
+TEST_F(CRpc, AServerIsDeclaredInWords) {
+  const std::array<const char*, 1> transports = {"tcp"};
+  options_.transports = transports.data();
+  options_.transport_count = transports.size();
+  options_.declared = "page";
+  options_.receive_buffers = "dram";
+  start();
+  ASSERT_FALSE(HasFatalFailure());
+  perdure_rpc_client_options options{};
+  options.size = sizeof options;
+  options.server = perdure_rpc_server_address(server_);
+  options.name = "neighbour";
+  options.transport = "shm";
+  perdure_rpc_client* client = nullptr;
+  EXPECT_NE(perdure_rpc_client_open(&options, &client), PERDURE_OK);
+  perdure_rpc_server* other = nullptr;
+  options_.declared = "for ever";
+  EXPECT_EQ(perdure_rpc_server_open(&options_, &other), PERDURE_INVALID_ARGUMENT);
+  EXPECT_NE(std::string(perdure_last_error()).find("for ever"), std::string::npos);
+  options_.declared = nullptr;
+  options_.receive_buffers = "disk";
+  EXPECT_EQ(perdure_rpc_server_open(&options_, &other), PERDURE_INVALID_ARGUMENT);
+  options_.receive_buffers = nullptr;
+  const std::array<const char*, 2> wrong = {"tcp", "pigeon"};
+  options_.transports = wrong.data();
+  options_.transport_count = wrong.size();
+  EXPECT_EQ(perdure_rpc_server_open(&options_, &other), PERDURE_INVALID_ARGUMENT);
+  options_.transports = nullptr;
+  EXPECT_EQ(perdure_rpc_server_open(&options_, &other), PERDURE_INVALID_ARGUMENT);
 }
 
 TEST_F(CRpc, APoolIsReplayedWithoutServing) {
@@ -199,7 +260,7 @@ TEST_F(CRpc, StructsOfOlderAndNewerHeadersAreTaken) {
 TEST_F(CRpc, WhatIsNotThereIsRefused) {
   perdure_rpc_handle handle{};
   std::size_t bytes = 0;
-  perdure_code refused = PERDURE_OK;
+  perdure_rpc_outcome outcome{};
   EXPECT_EQ(perdure_rpc_server_open(nullptr, &server_), PERDURE_INVALID_ARGUMENT);
   EXPECT_EQ(perdure_rpc_server_open(&options_, nullptr), PERDURE_INVALID_ARGUMENT);
   EXPECT_EQ(perdure_rpc_server_replay(nullptr, nullptr), PERDURE_INVALID_ARGUMENT);
@@ -218,7 +279,7 @@ TEST_F(CRpc, WhatIsNotThereIsRefused) {
   EXPECT_EQ(perdure_rpc_client_call(nullptr, 1, "x", 1, 0, &handle), PERDURE_INVALID_ARGUMENT);
   EXPECT_EQ(perdure_rpc_client_wait(nullptr, &handle, PERDURE_RPC_DURABLE, 1),
             PERDURE_INVALID_ARGUMENT);
-  EXPECT_EQ(perdure_rpc_client_reply(nullptr, &handle, 1, &refused, nullptr, nullptr, 0, &bytes),
+  EXPECT_EQ(perdure_rpc_client_reply(nullptr, &handle, 1, &outcome, nullptr, 0, &bytes),
             PERDURE_INVALID_ARGUMENT);
   EXPECT_EQ(perdure_rpc_client_query(nullptr, 1, nullptr, 0, true, 1, nullptr, 0, &bytes),
             PERDURE_INVALID_ARGUMENT);

@@ -71,6 +71,20 @@ expect_written() {
   expect_output 'a record that survives' "$program" "$pool" "${peers[@]}"
 }
 
+# expect_served SERVER CLIENT POOL: an example of durable RPC makes a deposit, and serves it.
+expect_served() {
+  local server=$1 client=$2 pool=$3 said address
+  coproc served { exec "$server" "$box/$pool.pool" 127.0.0.1:0; }
+  local ended=$served_PID
+  peer_pids+=("$ended")
+  read -r -t 60 said <&"${served[0]}" || fail "$server did not start"
+  address=$(sed -n 's/^serving at \(.*\); end of input ends it$/\1/p' <<<"$said")
+  expect_output $'durable: it will be executed exactly once\napplied: the balance is 7' \
+    "$client" "$address" teller 7
+  exec {served[1]}>&-
+  wait "$ended" || fail "$server ended with an error"
+}
+
 cmake --install "$build" --prefix "$prefix" >"$box/install.log" || fail "$(cat "$box/install.log")"
 # Moved: an installed tree must not know where it was put first.
 mv "$prefix" "$box/moved"
@@ -167,6 +181,8 @@ for link in perdure static; do
   expect_written "$box/examples_$link/region_c" "region_from_c_$link"
   expect_written "$box/examples_$link/mirror" "mirror_from_cpp_$link"
   expect_written "$box/examples_$link/mirror_c" "mirror_from_c_$link"
+  expect_served "$box/examples_$link/rpc_server" "$box/examples_$link/rpc_client_c" "cpp_$link"
+  expect_served "$box/examples_$link/rpc_server_c" "$box/examples_$link/rpc_client_c" "c_$link"
 done
 expect_appended "$box/append_perdure" from_c_by_hand
 # A program of an old header with this library.
