@@ -16,7 +16,7 @@ namespace {
 Error nonsense(const char* what) { return {ErrorCode::ProtocolError, what}; }
 
 Result<std::size_t> set(const RpcCall& call, RpcTransaction& data, std::span<std::byte> reply,
-                        const KvShape& shape, std::uint64_t value_bytes_max) {
+                        const KvShape& shape) {
   KvBytes bytes(call.payload);
   const auto flags = bytes.take<std::uint32_t>();
   const auto key_bytes = bytes.take<std::uint16_t>();
@@ -29,7 +29,8 @@ Result<std::size_t> set(const RpcCall& call, RpcTransaction& data, std::span<std
   if (!key || !value || !bytes.empty() || *flags >> 8 > 2) {
     return nonsense("a set that makes no sense");
   }
-  if (key->size() > kKvKeyBytesMax || value->size() > value_bytes_max) {
+  // Not what the server was told: an earlier one may have acknowledged larger values.
+  if (key->size() > kKvKeyBytesMax || value->size() > kKvValueBytesMax) {
     return Error{ErrorCode::InvalidArgument, "a key or value is too large for the store"};
   }
   if (*crc != crc32c(*value, crc32c(*key))) {
@@ -117,14 +118,12 @@ std::vector<std::byte> encode_set(const KvPut& put, bool from_grant) {
   return bytes;
 }
 
-std::map<std::uint32_t, RpcHandler> call_handlers(const KvShape& shape,
-                                                  std::uint64_t value_bytes_max) {
+std::map<std::uint32_t, RpcHandler> call_handlers(const KvShape& shape) {
   std::map<std::uint32_t, RpcHandler> handlers;
-  handlers[static_cast<std::uint32_t>(KvCall::Set)] = [shape, value_bytes_max](
-                                                          const RpcCall& call, RpcTransaction& data,
-                                                          std::span<std::byte> reply) {
-    return set(call, data, reply, shape, value_bytes_max);
-  };
+  handlers[static_cast<std::uint32_t>(KvCall::Set)] =
+      [shape](const RpcCall& call, RpcTransaction& data, std::span<std::byte> reply) {
+        return set(call, data, reply, shape);
+      };
   handlers[static_cast<std::uint32_t>(KvCall::Erase)] =
       [shape](const RpcCall& call, RpcTransaction& data, std::span<std::byte> reply) {
         return erase(call, data, reply, shape);

@@ -106,9 +106,7 @@ void append_key(std::vector<std::byte>& to, std::string_view key);
 std::vector<std::byte> encode_set(const KvPut& put, bool from_grant);
 
 /// What a server of a store does. `shape` is what an empty one becomes.
-std::map<std::uint32_t, RpcHandler> call_handlers(const KvShape& shape,
-                                                  std::uint64_t value_bytes_max);
-std::map<std::uint32_t, RpcQueryHandler> query_handlers(const KvShape& shape,
-                                                        std::uint64_t value_bytes_max);
+std::map<std::uint32_t, RpcHandler> call_handlers(const KvShape& shape);
+std::map<std::uint32_t, RpcQueryHandler> query_handlers(const KvShape& shape);
 
 }  // namespace perdure::kv

@@ -102,6 +102,27 @@ TEST_F(KvClientTest, WhatIsStoredIsThereAlsoInTheNextServer) {
   EXPECT_EQ(tcp.info()->keys, 1u);
 }
 
+TEST_F(KvClientTest, APoolKeepsTheLargestValueThatItWasMadeFor) {
+  options_.value_bytes_max = 256 * 1024;
+  start();
+  ASSERT_FALSE(HasFatalFailure());
+  const std::string value(256 * 1024, 'v');
+  KvClient first = open("first");
+  set(first, "one", value);
+  server_.reset();
+  for (const std::size_t other : {std::size_t{64 * 1024}, kKvValueBytesMax}) {
+    options_.value_bytes_max = other;
+    start();
+    ASSERT_FALSE(HasFatalFailure());
+    KvClient second = open("second");
+    EXPECT_EQ(second.info()->value_bytes_max, value.size());
+    set(first, "two", value, RpcLevel::Applied);
+    set(second, "three", value, RpcLevel::Applied);
+    EXPECT_TRUE(get(second, "two") == value);
+    server_.reset();
+  }
+}
+
 TEST_F(KvClientTest, AClientSeesItsOwnChangesWhateverItWaitedFor) {
   start();
   ASSERT_FALSE(HasFatalFailure());

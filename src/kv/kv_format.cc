@@ -82,6 +82,7 @@ Result<KvGeometry> lay_out(std::uint64_t data_bytes, const KvShape& shape, std::
   geometry.buckets = std::bit_ceil(geometry.slots);
   geometry.block_bytes = shape.block_bytes;
   geometry.grants = shape.grants;
+  geometry.value_bytes_max = shape.value_bytes_max;
   const std::uint64_t begin = blocks_begin(geometry);
   if (begin > data_bytes) {
     return wrong(fmt::format("{} keys take {} bytes without their values; there are {}",

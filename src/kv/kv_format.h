@@ -54,8 +54,8 @@ struct KvGeometry {
   std::uint32_t blocks = 0;
   std::uint32_t block_bytes = 0;  // a multiple of 64
   std::uint32_t grants = 0;
-  std::uint32_t zero = 0;
-  std::uint64_t more_zero = 0;
+  std::uint32_t value_bytes_max = 0;  // that its clients are told; 0: the server's option
+  std::uint64_t zero = 0;
 
   std::uint64_t payload() const { return block_bytes - kBlockHeadBytes; }
   std::uint64_t grant_at(std::uint64_t index) const;
@@ -121,6 +121,7 @@ struct KvShape {
   std::uint64_t keys_max = 0;
   std::uint32_t block_bytes = 512;
   std::uint32_t grants = 0;
+  std::uint32_t value_bytes_max = 0;
 };
 
 /// Where everything is in so many bytes. Errors: InvalidArgument, naming the limit.

@@ -201,8 +201,7 @@ Result<std::size_t> range(std::span<const std::byte> payload, const RpcData& dat
   return answer.used();
 }
 
-Result<std::size_t> info(const RpcData& data, std::span<std::byte> reply, const KvShape& shape,
-                         std::uint64_t value_bytes_max) {
+Result<std::size_t> info(const RpcData& data, std::span<std::byte> reply, const KvShape& shape) {
   PERDURE_TRY(store, KvReader::open(data));
   KvNumbers numbers;
   KvGeometry geometry = store.geometry();
@@ -224,15 +223,15 @@ Result<std::size_t> info(const RpcData& data, std::span<std::byte> reply, const 
   numbers.granted_slots = state.granted_slots;
   numbers.granted_blocks = state.granted_blocks;
   numbers.block_bytes = geometry.block_bytes;
-  numbers.value_bytes_max = static_cast<std::uint32_t>(value_bytes_max);
+  numbers.value_bytes_max =
+      geometry.value_bytes_max != 0 ? geometry.value_bytes_max : shape.value_bytes_max;
   std::memcpy(reply.data(), &numbers, sizeof numbers);
   return sizeof numbers;
 }
 
 }  // namespace
 
-std::map<std::uint32_t, RpcQueryHandler> query_handlers(const KvShape& shape,
-                                                        std::uint64_t value_bytes_max) {
+std::map<std::uint32_t, RpcQueryHandler> query_handlers(const KvShape& shape) {
   using Payload = std::span<const std::byte>;
   using Reply = std::span<std::byte>;
   const auto copies = std::make_shared<Copies>();
@@ -248,8 +247,8 @@ std::map<std::uint32_t, RpcQueryHandler> query_handlers(const KvShape& shape,
   };
   handler(KvQuery::Walk) = walk;
   handler(KvQuery::Range) = range;
-  handler(KvQuery::Info) = [shape, value_bytes_max](Payload, const RpcData& data, Reply reply) {
-    return info(data, reply, shape, value_bytes_max);
+  handler(KvQuery::Info) = [shape](Payload, const RpcData& data, Reply reply) {
+    return info(data, reply, shape);
   };
   return handlers;
 }

@@ -30,6 +30,7 @@ Result<KvServer> KvServer::open(const KvServerOptions& options) {
   shape.keys_max = options.keys_max != 0 ? options.keys_max : options.bytes / kBytesForKey;
   shape.block_bytes = options.block_bytes;
   shape.grants = options.clients_max;
+  shape.value_bytes_max = static_cast<std::uint32_t>(options.value_bytes_max);
   PERDURE_TRY_VOID(kv::lay_out(options.bytes, shape, 0));
   RpcServerOptions rpc;
   rpc.pool = options.pool;
@@ -42,8 +43,8 @@ Result<KvServer> KvServer::open(const KvServerOptions& options) {
   rpc.replies = kRepliesKept;
   rpc.reply_bytes_max = kReplyBytes;
   rpc.declared = options.declared;
-  rpc.handlers = kv::call_handlers(shape, options.value_bytes_max);
-  rpc.queries = kv::query_handlers(shape, options.value_bytes_max);
+  rpc.handlers = kv::call_handlers(shape);
+  rpc.queries = kv::query_handlers(shape);
   rpc.listen = options.listen;
   rpc.data_listen = options.data_listen;
   rpc.transports = options.transports;

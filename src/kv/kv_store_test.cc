@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <map>
 #include <set>
 #include <string>
@@ -11,6 +12,7 @@
 #include "core/random.h"
 #include "core/try.h"
 #include "kv/kv_audit.h"
+#include "kv/kv_calls.h"
 #include "kv/kv_memory.h"
 #include "kv/kv_writer.h"
 
@@ -252,6 +254,24 @@ TEST_F(KvStore, DamageIsFoundAndNothingRunsAway) {
     if (reader.ok()) (void)reader->first_from("key 2", false);
   }
   EXPECT_GT(found, 150);
+}
+
+// A set may be durable, and acknowledged, before the server that executes it is started.
+TEST_F(KvStore, ASetOfAnEarlierServerIsExecutedWhateverThisOneTakes) {
+  shape_.value_bytes_max = 1024;
+  const std::string value(30'000, 'v');
+  KvPut put;
+  put.key = "k";
+  put.value = bytes_in(value);
+  put.crc = crc32c(put.value, crc32c(bytes_in("k")));
+  const std::vector<std::byte> payload = encode_set(put, false);
+  RpcCall call;
+  call.payload = payload;
+  std::array<std::byte, 64> reply;
+  auto handlers = call_handlers(shape_);
+  const auto stored = handlers[static_cast<std::uint32_t>(KvCall::Set)](call, memory_, reply);
+  ASSERT_TRUE(stored.ok()) << stored.error().message;
+  EXPECT_TRUE(get("k") == value);
 }
 
 TEST(KvLayout, RefusesWhatMakesNoStore) {

@@ -75,6 +75,7 @@ class KvCrash : public testing::Test {
     store_.keys_max = 64;
     store_.block_bytes = 512;
     store_.grants = 2;
+    store_.value_bytes_max = 1024 * 1024;
     region_ = *pmem::CrashableRegion::open(
         {.bytes = pmem::kPoolDataOffset + shape_.bytes(), .domain = domain});
     region_->watch_flushes([this](std::uint64_t) {
@@ -95,8 +96,8 @@ class KvCrash : public testing::Test {
     PERDURE_TRY(attached, pmem::Pool::attach(std::make_unique<pmem::LentRegion>(*region_)));
     PERDURE_TRY(pool, rpc::RpcPool::open(std::move(attached), shape_));
     rpc::ExecutorOptions options;
-    options.handlers = kv::call_handlers(store_, shape_.data_bytes);
-    options.queries = kv::query_handlers(store_, shape_.data_bytes);
+    options.handlers = kv::call_handlers(store_);
+    options.queries = kv::query_handlers(store_);
     PERDURE_TRY(executor, rpc::Executor::open(std::move(pool), std::move(options)));
     executor_ = std::move(executor);
     return {};
