@@ -314,11 +314,15 @@ void StoreRequests::info(Step& step) {
 void StoreRequests::fail(Step& step, const Error& error) {
   resp::append_error(step.reply, error_text(error));
   if (is_outage(error)) outage_ = error;
-  // The last of them: and it was not told that the change is durable (rpc.h).
-  if (error.code == ErrorCode::Fenced || error.code == ErrorCode::NotFound ||
-      error.code == ErrorCode::OutcomeUnknown) {
-    failure_ = error;
-  }
+  if (!failure_ && ends_all(error)) failure_ = error;
+}
+
+/// Whether the client of the store is of no use any more (rpc.h). One change may be NotFound alone,
+/// because its reply is not kept any more.
+bool StoreRequests::ends_all(const Error& error) {
+  if (error.code == ErrorCode::NotFound) return client_.info().code() == ErrorCode::NotFound;
+  // The last of them: and it was not told that the change is durable.
+  return error.code == ErrorCode::Fenced || error.code == ErrorCode::OutcomeUnknown;
 }
 
 }  // namespace perdure::kv_app

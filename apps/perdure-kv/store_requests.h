@@ -63,6 +63,7 @@ class StoreRequests {
   void scan(Step& step);
   void info(Step& step);
   void fail(Step& step, const Error& error);
+  bool ends_all(const Error& error);
 
   KvClient client_;
   const RpcLevel acknowledged_;

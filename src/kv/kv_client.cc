@@ -54,13 +54,18 @@ Result<void> KvClient::State::ask_for_room() {
 }
 
 /// What it has after the answer: the grant then, less what was used since it was asked for. Until
-/// then what it had before holds: a grant never shrinks but by use.
+/// then, and where the answer is not kept any more, what it had before holds: a grant never shrinks
+/// but by use.
 Result<void> KvClient::State::take_room(std::chrono::milliseconds within) {
   if (!asked) return {};
   auto reply = rpc.reply(*asked, within);
-  if (!reply.ok() && reply.code() == ErrorCode::TimedOut) return {};
-  if (!reply.ok()) return reply.error();
+  if (!reply.ok() && (reply.code() == ErrorCode::TimedOut || reply.code() == ErrorCode::Busy)) {
+    return {};
+  }
   asked.reset();
+  // Thousands of other calls were answered since. A client that has expired is told by its next.
+  if (!reply.ok() && reply.code() == ErrorCode::NotFound) return {};
+  if (!reply.ok()) return reply.error();
   if (reply->refused || reply->bytes.size() != 16) return {};
   const auto slots = load<std::uint64_t>(reply->bytes.data());
   const auto blocks = load<std::uint64_t>(reply->bytes.data() + 8);

@@ -142,6 +142,24 @@ TEST_F(KvClientTest, AClientSeesItsOwnChangesWhateverItWaitedFor) {
   EXPECT_EQ(get(client, "k"), "299");
 }
 
+// It asks for room now and then, and looks at the answer when it stores: replies are not kept for
+// ever.
+TEST_F(KvClientTest, StoresOnAfterItHasErasedForLong) {
+  start();
+  ASSERT_FALSE(HasFatalFailure());
+  KvClient client = open("one");
+  for (int sets = 0; sets < 130; ++sets) {
+    ASSERT_TRUE(client.begin_set("k", {}).ok());
+    if (sets < 60) continue;
+    const std::string_view none[] = {"none"};
+    // So that each answer is one that nobody has looked at.
+    const int erases = sets == 63 || sets == 64 || sets == 127 || sets == 128 ? 4200 : 1;
+    for (int each = 0; each < erases; ++each) ASSERT_TRUE(client.begin_erase(none).ok());
+    ASSERT_EQ(get(client, "k"), "");
+  }
+  set(client, "again", std::string(2000, 'g'));
+}
+
 TEST_F(KvClientTest, ManyKeysAreReadInFewQuestionsAndWalkedOnce) {
   start();
   ASSERT_FALSE(HasFatalFailure());

@@ -119,6 +119,21 @@ TEST_F(RespPort, AFullStoreSaysSoAndLosesNothing) {
   EXPECT_EQ(client.ask({"SET", "again", value}), status("OK"));
 }
 
+// The port's client of the store asks for room when it has stored for a while, and finds the answer
+// gone.
+TEST_F(RespPort, StoresOnAfterItHasErasedForLong) {
+  serve({"--size", "8MiB"});
+  RespClient client(address());
+  std::string requests;
+  for (int each = 0; each < 64; ++each) requests += RespClient::encoded({"SET", "k", "v"});
+  for (int each = 0; each < 4200; ++each) requests += RespClient::encoded({"DEL", "none"});
+  ASSERT_TRUE(client.say(requests));
+  for (int each = 0; each < 64; ++each) ASSERT_EQ(client.hear(), status("OK"));
+  for (int each = 0; each < 4200; ++each) ASSERT_EQ(client.hear(), number(0));
+  for (int each = 0; each < 100; ++each) ASSERT_EQ(client.ask({"SET", "k", "w"}), status("OK"));
+  EXPECT_EQ(client.ask({"GET", "k"}), bulk("w"));
+}
+
 TEST_F(RespPort, AnAnswerIsNoLargerThanItsLimit) {
   serve({"--size", "16MiB"});
   RespClient client(address());
