@@ -698,12 +698,12 @@ typedef struct perdure_rpc_request {
   size_t size;
   const char* client;
   uint64_t client_id;
-  uint64_t sequence; /* with client_id: the idempotency key of this call */
+  uint64_t sequence; /* with client_id and generation: the idempotency key of this call */
   uint64_t order_key;
   const void* payload;
   size_t payload_bytes;
   uint32_t operation;
-  uint32_t reserved; /* 0 */
+  uint32_t generation; /* grows with each opening of the client's name */
 } perdure_rpc_request;
 
 /* Executes one call: see RpcHandler. Writes up to `room` bytes of reply and says how many; *bytes
@@ -794,7 +794,7 @@ typedef struct perdure_rpc_client_place {
 /* *server is set on success only. See RpcServer::open. Threads of the server call the handlers. */
 perdure_code perdure_rpc_server_open(const perdure_rpc_server_options* options,
                                      perdure_rpc_server** server);
-/* NULL is harmless. */
+/* NULL is harmless. Not in one of its handlers, for which it waits. */
 void perdure_rpc_server_close(perdure_rpc_server* server);
 /* Executes what is durable, and serves nobody: see RpcServer::replay. `status` may be NULL. */
 perdure_code perdure_rpc_server_replay(const perdure_rpc_server_options* options,

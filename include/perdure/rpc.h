@@ -15,7 +15,8 @@
 // Exactly once holds for what a handler does to its transaction: that is applied with the mark that
 // the call is done and with its reply, all or nothing. What a handler does elsewhere (another
 // process, a file, a message) may happen again after a crash: there it is at least once, and
-// RpcCall has (client_id, sequence) as idempotency key. docs/rpc.md has the whole contract.
+// RpcCall has (client_id, generation, sequence) as idempotency key. docs/rpc.md has the whole
+// contract.
 #pragma once
 
 #include <perdure/profile.h>
@@ -59,6 +60,9 @@ struct RpcCall {
   std::uint64_t sequence = 0;   // of this client, from 1, without a gap
   std::uint64_t order_key = 0;  // as the caller gave it
   std::span<const std::byte> payload;
+  /// Grows with each opening of the client's name. A call that was never durable is nobody's any
+  /// more when its process has died; what the next one calls may have the same sequence.
+  std::uint32_t generation = 0;
 };
 
 /// The handlers' bytes of the server's pool.
@@ -205,7 +209,8 @@ class RpcServer {
 
   RpcServer(RpcServer&&) noexcept;
   RpcServer& operator=(RpcServer&&) noexcept;
-  /// Ends sessions; calls that are durable and not applied are executed by the next server.
+  /// Ends sessions; calls that are durable and not applied are executed by the next server. Not in
+  /// one of its handlers, for which it waits.
   ~RpcServer();
 
   /// Of the control plane, with the port that was chosen. Empty, and the status too, when it was
@@ -217,8 +222,9 @@ class RpcServer {
   /// again, as if for the first time; or it is refused, its client gets SystemError in its reply,
   /// and what was called behind it goes on. `perdure rpc` does the same where no server runs.
   /// Durability: on success the decision outlives any crash, and a call that is dropped is never
-  /// executed. Errors: NotFound (no such client), InvalidArgument (this call is not set aside),
-  /// Corrupt (of drop: the ring does not hold it any more), SystemError.
+  /// executed. Errors: NotFound (no such client), InvalidArgument (this call is not set aside, or a
+  /// handler of this server asks), Corrupt (of drop: the ring does not hold it any more),
+  /// SystemError.
   Result<void> retry(const std::string& client, std::uint64_t sequence);
   Result<void> drop(const std::string& client, std::uint64_t sequence);
 

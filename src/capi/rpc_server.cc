@@ -28,7 +28,7 @@ struct perdure_rpc_data {
   perdure::RpcTransaction* transaction;  // of a call; NULL: of a query
 };
 
-PERDURE_CAPI_ENDS_WITH(perdure_rpc_request, reserved);
+PERDURE_CAPI_ENDS_WITH(perdure_rpc_request, generation);
 PERDURE_CAPI_ENDS_WITH(perdure_rpc_server_options, rnic_traffic_class);
 PERDURE_CAPI_ENDS_WITH(perdure_rpc_server_status, cancelled);
 PERDURE_CAPI_ENDS_WITH(perdure_rpc_client_place, reserved);
@@ -54,7 +54,7 @@ perdure::RpcHandler handler_of(const perdure_rpc_operation& operation) {
                                       call.payload.data(),
                                       call.payload.size(),
                                       call.operation,
-                                      0};
+                                      call.generation};
     perdure_rpc_data data{transaction, &transaction};
     std::size_t bytes = 0;
     const perdure_code code =

@@ -13,6 +13,7 @@
 #include "core/log_message.h"
 #include "core/try.h"
 #include "rpc/executor_transaction.h"
+#include "rpc/in_handler.h"
 
 namespace perdure::rpc {
 namespace {
@@ -89,8 +90,10 @@ Result<std::size_t> Executor::execute() {
   std::size_t calls = 0;
   const std::size_t places = running_.size();
   bool full = false;
+  const Nanoseconds began = options_.clock->now();
+  const auto late = [&] { return options_.clock->now() - began >= kHandlersWithin; };
   const bool beside = threads_ != nullptr && suspects_.empty();
-  while (beside && !full && calls < kCallsPerTransaction) {
+  while (beside && !full && calls < kCallsPerTransaction && (calls == 0 || !late())) {
     const Wave wave = execute_wave(kCallsPerTransaction - calls);
     calls += wave.calls;
     full = wave.full;
@@ -105,8 +108,9 @@ Result<std::size_t> Executor::execute() {
       if (step != Step::Full) ++calls;
       found = step == Step::Applied || found;
       // A client whose handler threw gets its next turn in the next transaction.
-      full = step != Step::Applied || !suspects_.empty() || calls == kCallsPerTransaction;
-      if (full) next_ = (place + 1) % places;
+      full = step != Step::Applied || !suspects_.empty() || calls == kCallsPerTransaction || late();
+      // What did not fit is the first of the next one, where there is room for it.
+      if (full) next_ = step == Step::Full ? place : (place + 1) % places;
     }
   }
   PERDURE_TRY_VOID(commit());
@@ -144,7 +148,8 @@ Executor::Step Executor::execute_next(std::size_t place) {
   if (client.attempts >= options_.attempts_max) return give_up(place, *found);
   const RpcCall call{
       found->entry.operation, client.client,          client.name,
-      found->entry.sequence,  found->entry.order_key, std::span(entry_).subspan(kEntryHeadBytes)};
+      found->entry.sequence,  found->entry.order_key, std::span(entry_).subspan(kEntryHeadBytes),
+      found->entry.generation};
   const bool alone = redo_.empty();  // in a transaction; else it may fit in one of its own
   const std::size_t mark = redo_.mark();
   Transaction transaction(redo_, shape(), reserved_bytes());
@@ -179,6 +184,7 @@ std::optional<Result<std::size_t>> Executor::run(const RpcCall& call, Transactio
                             call.operation, call.sequence, call.client, why));
     return std::nullopt;
   };
+  const InHandler here(*this);
   try {
     Outcome outcome = handler->second(call, transaction, reply);
     if (!outcome.ok() || *outcome <= reply.size()) return outcome;
@@ -246,6 +252,7 @@ void Executor::finish(std::size_t place, const FoundEntry& found,
 void Executor::finish_dropped(std::size_t place, const FoundEntry& found) {
   ReplyHead head;
   head.status = kStatusDropped | (1 + static_cast<std::uint32_t>(ErrorCode::SystemError));
+  ++counted_.dropped;
   finish_with(place, found, head);
 }
 

@@ -30,6 +30,9 @@ namespace perdure::rpc {
 
 /// Calls that share a transaction.
 inline constexpr std::size_t kCallsPerTransaction = 64;
+/// Once its handlers have taken that long no further one is in a transaction: who waits for it to
+/// end (a new client, an operator) does so for one call of a slow handler, not for 64.
+inline constexpr Nanoseconds kHandlersWithin = std::chrono::milliseconds(10);
 /// What is said of an exception that is none of the standard library's.
 inline constexpr std::string_view kUnknownException = "an unknown exception";
 
@@ -105,8 +108,9 @@ class Executor {
   std::vector<std::string> silent_for(Nanoseconds lease) const;
   /// An operator's decision about a call that is set aside: it is executed again, as if for the
   /// first time; or refused, with SystemError. On success the decision is durable.
-  /// Errors: NotFound (no such client), InvalidArgument (this call is not set aside), SystemError;
-  /// of drop also Corrupt (it is not whole in the ring any more).
+  /// Errors: NotFound (no such client), InvalidArgument (this call is not set aside, or a handler
+  /// of this thread asks, which would wait for itself), SystemError; of drop also Corrupt (it is
+  /// not whole in the ring any more).
   Result<void> retry(const std::string& name, std::uint64_t sequence);
   Result<void> drop(const std::string& name, std::uint64_t sequence);
   /// It has a session.

@@ -111,6 +111,7 @@ Result<std::size_t> Executor::held_place(const std::string& name, std::uint64_t 
 }
 
 Result<void> Executor::retry(const std::string& name, std::uint64_t sequence) {
+  PERDURE_TRY_VOID(InHandler::refuse(*this));
   const MutexLock work(work_);
   PERDURE_TRY(place, held_place(name, sequence));
   running_[place].held = false;
@@ -120,6 +121,7 @@ Result<void> Executor::retry(const std::string& name, std::uint64_t sequence) {
 }
 
 Result<void> Executor::drop(const std::string& name, std::uint64_t sequence) {
+  PERDURE_TRY_VOID(InHandler::refuse(*this));
   const MutexLock work(work_);
   PERDURE_TRY(place, held_place(name, sequence));
   const auto found = find_entry(pool_->ring(place), next_entry(running_[place]), entry_);
@@ -129,7 +131,6 @@ Result<void> Executor::drop(const std::string& name, std::uint64_t sequence) {
         fmt::format("call {} of client '{}' is not whole in its ring any more", sequence, name)};
   }
   ++running_[place].dropped;
-  ++counted_.dropped;
   finish_dropped(place, *found);
   return commit();
 }
@@ -229,6 +230,7 @@ Result<std::size_t> Executor::answer(const RpcQueryHandler& handler, std::uint32
                 fmt::format("the query of operator {} failed: {}", operation, why));
     return Error{ErrorCode::SystemError, std::string(why)};
   };
+  const InHandler here(*this);
   try {
     auto outcome = handler(payload, seen, room);
     if (!outcome.ok() || *outcome <= room.size()) return outcome;

@@ -22,8 +22,11 @@ namespace {
 constexpr std::uint32_t kNote = 1;    // notes the call in the journal
 constexpr std::uint32_t kRefuse = 2;  // writes something, then refuses
 constexpr std::uint32_t kThrow = 3;
-constexpr std::uint32_t kHuge = 4;   // more than a transaction takes
-constexpr std::uint32_t kLarge = 5;  // notes it, and writes so much that few fit in a transaction
+constexpr std::uint32_t kHuge = 4;     // more than a transaction takes
+constexpr std::uint32_t kLarge = 5;    // notes it, and writes so much that few fit in a transaction
+constexpr std::uint32_t kFilling = 6;  // notes it, and writes most of what a transaction takes
+constexpr std::uint32_t kSlow = 7;     // takes as long as the handlers of a transaction may
+constexpr std::uint32_t kAsk = 8;      // asks its own server to decide about a call
 constexpr std::uint64_t kExecutorRing = 4096;
 
 constexpr std::uint32_t kDroppedStatus =
@@ -93,6 +96,7 @@ struct TestClient {
   std::uint64_t applied = 0;  // that it was told
   std::uint64_t end = 0;
   std::uint64_t freed = 0;
+  std::uint32_t generation = 0;
 };
 
 class ExecutorTest : public testing::Test {
@@ -125,9 +129,36 @@ class ExecutorTest : public testing::Test {
       (void)data.store(0, UINT64_MAX);
       throw std::runtime_error("broken");
     };
+    options.handlers[kFilling] = [](const RpcCall& call, RpcTransaction& data,
+                                    std::span<std::byte> reply) -> Result<std::size_t> {
+      PERDURE_TRY_VOID(data.write(32768, std::vector<std::byte>(15900, std::byte{1})));
+      return note_call(call, data, reply);
+    };
+    options.handlers[kSlow] = [this](const RpcCall& call, RpcTransaction& data,
+                                     std::span<std::byte> reply) {
+      clock_.advance(kHandlersWithin);
+      return note_call(call, data, reply);
+    };
+    options.handlers[kAsk] = [this](const RpcCall& call, RpcTransaction& data,
+                                    std::span<std::byte> reply) {
+      generations_.push_back(call.generation);
+      ask();
+      return note_call(call, data, reply);
+    };
+    options.queries[kAsk] = [this](std::span<const std::byte>, const RpcData&,
+                                   std::span<std::byte>) -> Result<std::size_t> {
+      ask();
+      return std::size_t{0};
+    };
+    options.clock = &clock_;
     PERDURE_TRY(executor, Executor::open(std::move(pool), std::move(options)));
     executor_ = std::move(executor);
     return {};
+  }
+
+  void ask() {
+    told_.push_back(executor_->retry("client0", 1).code());
+    told_.push_back(executor_->drop("client0", 1).code());
   }
 
   void add(const std::string& name) {
@@ -142,6 +173,11 @@ class ExecutorTest : public testing::Test {
 
   /// Writes the next call of a client as a method does: the commit word behind the rest.
   bool call(TestClient& client, std::uint32_t operation = kNote, std::size_t bytes = 16) {
+    return write_call(client, operation, bytes, true);
+  }
+  /// Without `flush` it is visible and no more.
+  bool write_call(TestClient& client, std::uint32_t operation, std::size_t bytes = 16,
+                  bool flush = false) {
     const std::uint64_t at = place_entry(client.end, entry_bytes(bytes), kExecutorRing);
     if (at + entry_bytes(bytes) - client.freed > kExecutorRing) return false;
     if (client.sequence - client.applied >= executor_shape().replies) return false;
@@ -150,6 +186,7 @@ class ExecutorTest : public testing::Test {
     entry.sequence = client.sequence + 1;
     entry.position = at;
     entry.operation = operation;
+    entry.generation = client.generation;
     entry.payload_bytes = static_cast<std::uint32_t>(bytes);
     std::vector<std::byte> encoded(entry_bytes(bytes));
     encode_entry(entry, std::vector<std::byte>(bytes), encoded.data());
@@ -159,9 +196,9 @@ class ExecutorTest : public testing::Test {
     client.end = at + encoded.size();
     ++client.sequence;
     std::copy(encoded.begin() + 8, encoded.end(), to + 8);
-    if (!region_->flush(place, encoded.size()).ok()) return true;
+    if (flush && !region_->flush(place, encoded.size()).ok()) return true;
     std::copy_n(encoded.begin(), 8, to);
-    if (region_->flush(place, 8).ok()) client.durable = client.sequence;
+    if (flush && region_->flush(place, 8).ok()) client.durable = client.sequence;
     return true;
   }
 
@@ -228,6 +265,9 @@ class ExecutorTest : public testing::Test {
   bool refuse_failed_ = false;
   bool repaired_ = false;  // kThrow does what kNote does
   int thrown_ = 0;         // how often kThrow was executed
+  ManualClock clock_;
+  std::vector<ErrorCode> told_;             // what kAsk was answered
+  std::vector<std::uint32_t> generations_;  // of its calls
 };
 
 TEST_F(ExecutorTest, EachDurableCallIsExecutedOnceWhereverThePowerFails) {
@@ -310,6 +350,69 @@ TEST_F(ExecutorTest, EachClientGetsItsTurnHoweverMuchOthersCall) {
   }
   execute_all();
   for (const TestClient& each : clients_) judge(each);
+}
+
+// One of them writes most of what a transaction takes. Expect: it is executed although the others
+// always have something that goes before it.
+TEST_F(ExecutorTest, ACallThatFillsATransactionIsExecutedBesideBusyClients) {
+  make(PersistenceDomain::Wsp, 12);
+  ASSERT_FALSE(HasFatalFailure());
+  ASSERT_TRUE(call(clients_[1], kFilling));
+  for (int round = 0; round < 4; ++round) {
+    while (call(clients_[0])) {
+    }
+    ASSERT_TRUE(executor_->process().ok());
+    collect(clients_[0]);
+  }
+  EXPECT_EQ(executor_->applied(clients_[1].place), 1u);
+  execute_all();
+  for (const TestClient& each : clients_) judge(each);
+}
+
+// Whoever waits for a transaction to end waits for one handler that is slow, not for 64.
+TEST_F(ExecutorTest, ASlowHandlerIsTheLastOfItsTransaction) {
+  make(PersistenceDomain::Dmp, 1);
+  for (int count = 0; count < 3; ++count) call(clients_[0], kSlow);
+  for (int count = 0; count < 3; ++count) EXPECT_EQ(*executor_->process(), 1u);
+  for (int count = 0; count < 3; ++count) call(clients_[0]);
+  EXPECT_EQ(*executor_->process(), 3u);
+}
+
+// It would wait for itself.
+TEST_F(ExecutorTest, AHandlerThatDecidesAboutCallsIsRefused) {
+  make(PersistenceDomain::Dmp, 1);
+  call(clients_[0], kAsk);
+  execute_all();
+  std::vector<std::byte> whole;
+  const auto answered =
+      executor_->query(clients_[0].place, clients_[0].id, 0, kAsk, {}, {{}, whole});
+  ASSERT_TRUE(answered.ok() && answered->has_value() && (*answered)->ok());
+  EXPECT_EQ(told_, std::vector<ErrorCode>(4, ErrorCode::InvalidArgument));
+}
+
+// A call that is in the ring and not durable is executed; the power fails, and its process has
+// died. Expect: the handler can tell the call of the next process, which has its sequence.
+TEST_F(ExecutorTest, CallsOfTwoProcessesAreTwoThoughTheyHaveOneSequence) {
+  int lost = 0;
+  for (std::uint64_t seed = 1; seed <= 40; ++seed) {
+    make(PersistenceDomain::Dmp, seed);
+    generations_.clear();
+    TestClient& client = clients_[0];
+    client.generation = 1;
+    write_call(client, kAsk);
+    cut_in_ = 1;  // before the transaction is durable
+    EXPECT_FALSE(executor_->process().ok());
+    EXPECT_EQ(generations_, std::vector<std::uint32_t>{1});
+    region_->power_on();
+    ASSERT_TRUE(open().ok());
+    if (executor_->welcome(client.place, 0)->durable != 0) continue;
+    ++lost;
+    client = {client.place, client.id, 0, 0, 0, 0, 0, 2};
+    call(client, kAsk);
+    execute_all();
+    EXPECT_EQ(generations_, (std::vector<std::uint32_t>{1, 2}));
+  }
+  EXPECT_GT(lost, 0);
 }
 
 TEST_F(ExecutorTest, WhatAHandlerRefusesLeavesNothingAndIsAnsweredOnce) {

@@ -18,6 +18,7 @@ Executor::Wave Executor::execute_wave(std::size_t calls_max) {
     const std::size_t place = count == 1 ? lanes_.front()->place : wave.first;
     const Step step = execute_next(place);
     next_ = count == 1 && wave.left_out ? wave.first : (place + 1) % running_.size();
+    if (step == Step::Full) next_ = place;  // the first of the next transaction
     wave.calls = step == Step::Applied || step == Step::Again ? 1 : 0;
     wave.full = step != Step::Applied;
     return wave;
@@ -91,7 +92,8 @@ void Executor::execute_lane(Lane& lane) const {
   const Entry& entry = lane.found->entry;
   const RpcCall call{entry.operation, entry.client,
                      lane.client,     entry.sequence,
-                     entry.order_key, std::span(lane.entry).subspan(kEntryHeadBytes)};
+                     entry.order_key, std::span(lane.entry).subspan(kEntryHeadBytes),
+                     entry.generation};
   Transaction transaction(lane.part, pool_->shape(), reserved_bytes());
   lane.outcome = run(call, transaction, lane.reply);
   lane.failure = transaction.failure();

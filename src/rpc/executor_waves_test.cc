@@ -91,6 +91,7 @@ class ExecutorWaves : public testing::Test {
     PERDURE_TRY(pool, RpcPool::open(std::move(attached), waves_shape()));
     ExecutorOptions options;
     options.threads = threads_;
+    options.clock = &clock_;
     options.handlers[kBook] = [this](const RpcCall& call, RpcTransaction& data,
                                      std::span<std::byte> reply) {
       return book(call, data, reply);
@@ -226,6 +227,7 @@ class ExecutorWaves : public testing::Test {
 
   Random random_{1};
   std::unique_ptr<pmem::CrashableRegion> region_;
+  const ManualClock clock_;
   std::unique_ptr<Executor> executor_;
   std::array<Booker, kCallers> bookers_;
   std::size_t threads_ = 1;

@@ -3,9 +3,13 @@
 #include <gtest/gtest.h>
 #include <perdure/rpc.h>
 
+#include <array>
+#include <atomic>
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include "control/http_client.h"
 #include "core/bytes.h"
@@ -113,6 +117,40 @@ TEST_F(RpcServerTest, WhoWantsToSpinForEverMay) {
   EXPECT_EQ(RpcServer::open(wrong).code(), ErrorCode::InvalidArgument);
 }
 
+// Two clients keep the server busy with handlers that take their time. Expect: a third is let in,
+// and an operator is heard, before the others fall silent.
+TEST_F(RpcServerTest, WhoComesIsLetInBesideSlowHandlers) {
+  std::atomic<bool> over{false};
+  change_ = [](RpcServerOptions& options) {
+    options.handlers[kSwap] = [](const RpcCall&, RpcTransaction&,
+                                 std::span<std::byte>) -> Result<std::size_t> {
+      // tidy-allow(sleep): a handler that takes its time.
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      return std::size_t{0};
+    };
+  };
+  start();
+  ASSERT_FALSE(HasFatalFailure());
+  std::array<RpcClient, 2> busy = {open("one", Transport::Tcp), open("two", Transport::Shm)};
+  std::vector<std::thread> threads;
+  for (RpcClient& client : busy) {
+    threads.emplace_back([&client, &over] {
+      while (!over.load()) (void)client.call(kSwap, {});
+    });
+  }
+  while (server_->status().applied < 4) std::this_thread::yield();
+  RpcClientOptions options;
+  options.server = address_;
+  options.name = "three";
+  options.transport = Transport::Tcp;
+  options.measure_costs = false;
+  const auto third = RpcClient::open(options);
+  EXPECT_TRUE(third.ok()) << third.error().message;
+  EXPECT_EQ(server_->retry("one", 1).code(), ErrorCode::InvalidArgument);
+  over = true;
+  for (std::thread& each : threads) each.join();
+}
+
 TEST_F(RpcServerTest, CallsGoOnOverARestartOfTheServer) {
   start();
   ASSERT_FALSE(HasFatalFailure());
@@ -160,7 +198,7 @@ TEST_F(RpcServerTest, CountsWhatItDoes) {
   ASSERT_TRUE(answer.ok()) << answer.error().message;
   for (const char* line :
        {"perdure_rpc_executing 1", "perdure_rpc_applied_total 3", "perdure_rpc_unknown_total 1",
-        "perdure_rpc_set_aside_total 1", "perdure_rpc_dropped_total 0",
+        "perdure_rpc_set_aside_total 1", "perdure_rpc_dropped_total 1",
         "perdure_rpc_queries_total 2", "perdure_rpc_client_held{client=\"counted\"} 0",
         "perdure_rpc_client_applied{client=\"counted\"} 3"}) {
     EXPECT_NE(answer->body.find(line), std::string::npos) << line;
@@ -264,7 +302,7 @@ TEST_F(RpcServerTest, AHundredThousandUnappliedCallsAreExecutedAtOpening) {
   ASSERT_FALSE(HasFatalFailure());
   const RpcServerStatus status = server_->status();
   EXPECT_EQ(status.applied, kUnapplied);
-  EXPECT_LE(status.transactions, kUnapplied / rpc::kCallsPerTransaction + 1);
+  EXPECT_LT(status.transactions, kUnapplied / 4);  // they share
   RpcClient client = open("one", Transport::Tcp);
   EXPECT_EQ(client.status().earlier_durable, kUnapplied);
   EXPECT_EQ(total(client), kUnapplied);
