@@ -33,6 +33,11 @@ void add_port_options(const app::Command& command, PortArguments& to) {
       .range(10, 600'000)
       .capture_default()
       .group("Redis's clients");
+  add_size_option(command, "--unread-max", to.unread_bytes_max,
+                  "replies that nobody has read, of all clients: above it nothing is executed, and "
+                  "who reads nothing for a second is cut off",
+                  1 << 20, 1ULL << 40)
+      .group("Redis's clients");
 }
 
 RespPortOptions port_options(const PortArguments& from, const std::string& listen,
@@ -45,6 +50,7 @@ RespPortOptions port_options(const PortArguments& from, const std::string& liste
   options.idle = std::chrono::seconds(from.idle_s);
   options.stall = std::chrono::seconds(from.stall_s);
   options.timeout = std::chrono::milliseconds(from.timeout_ms);
+  options.unread_bytes_max = from.unread_bytes_max;
   return options;
 }
 

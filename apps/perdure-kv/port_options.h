@@ -12,6 +12,7 @@ struct PortArguments {
   std::uint32_t idle_s = 0;
   std::uint32_t stall_s = 20;
   std::uint32_t timeout_ms = 5000;
+  std::uint64_t unread_bytes_max = 256 * 1024 * 1024;
 };
 
 void add_port_options(const app::Command& command, PortArguments& to);

@@ -10,6 +10,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <utility>
@@ -34,6 +35,8 @@ constexpr std::size_t kRequestBytesMax = 2 * 1024 * 1024;
 // How long a connection that has been told of its end may take to read that; and how long all may
 // when the port closes.
 constexpr Nanoseconds kLinger = std::chrono::seconds(1);
+// And how long one that reads nothing may hold up all others.
+constexpr Nanoseconds kPatience = std::chrono::seconds(1);
 
 struct AddressList {
   explicit AddressList(addrinfo* found) : list(found) {}
@@ -80,7 +83,7 @@ struct RespPort::Connection {
 
 RespPort::RespPort(const RespPortOptions& options, KvClient client)
     : options_(options),
-      store_(std::move(client), options.acknowledged, options.timeout),
+      store_(std::move(client), options.acknowledged, options.timeout, options.unread_bytes_max),
       buffer_(kReceiveBytes, '\0') {}
 
 RespPort::~RespPort() {
@@ -254,7 +257,8 @@ Result<void> RespPort::execute() {
   while (true) {
     std::vector<RespSession*> sessions;
     for (auto& [socket, connection] : connections_) {
-      if (!connection->session.requests.empty()) sessions.push_back(&connection->session);
+      if (connection->session.unsent() > 0) send(*connection);  // it may have room by now
+      sessions.push_back(&connection->session);
     }
     auto executed = store_.run(sessions);
     bool more = false;
@@ -271,8 +275,9 @@ Result<void> RespPort::execute() {
                       connection->session.unsent() <= StoreRequests::kUnsentMax);
       watch(*connection);
     }
-    if (!executed.ok()) return executed;
-    if (!more) return {};
+    if (!executed.ok()) return executed.error();
+    // What is left then waits for clients to read.
+    if (!more || !*executed) return {};
   }
 }
 
@@ -314,13 +319,21 @@ void RespPort::watch(Connection& connection) {
   if (!watch(connection.socket, wanted, true).ok()) connection.dead = true;
 }
 
+bool RespPort::too_much_unread() const {
+  std::uint64_t unread = 0;
+  for (const auto& [socket, connection] : connections_) unread += connection->session.unsent();
+  return unread > options_.unread_bytes_max;
+}
+
 void RespPort::look_at_time() {
   const Nanoseconds now = Clock::monotonic().now();
+  const Nanoseconds stall = too_much_unread() ? std::min(kPatience, Nanoseconds(options_.stall))
+                                              : Nanoseconds(options_.stall);
   (void)watch(listener_, EPOLLIN, true);
   for (auto& [socket, connection] : connections_) {
     const RespSession& session = connection->session;
     const bool told = connection->shut != Nanoseconds{0};
-    const bool deaf = session.unsent() > 0 && now - connection->progressed > options_.stall;
+    const bool deaf = session.unsent() > 0 && now - connection->progressed > stall;
     const bool half = connection->parser.within_request() && session.requests.empty() &&
                       now - connection->heard > options_.stall;
     const bool idle = options_.idle.count() != 0 && session.unsent() == 0 &&

@@ -27,6 +27,10 @@ struct RespPortOptions {
   /// One that is silent within a request, or does not read its replies.
   std::chrono::seconds stall{20};
   std::chrono::milliseconds timeout{5000};  // of a request, at the store
+  /// Replies that are not sent yet, of all connections. Above it nothing is executed, and a
+  /// connection ends that reads nothing for a second, however long `stall` is. One round of
+  /// requests may go beyond it by 128 MiB.
+  std::uint64_t unread_bytes_max = 256 * 1024 * 1024;
 };
 
 /// Threads: one caller at a time; it has none of its own.
@@ -59,6 +63,7 @@ class RespPort {
   void watch(Connection& connection);
   void look_at_time();
   void close_ended();
+  bool too_much_unread() const;
   Result<void> execute();
   void finish();
 

@@ -24,8 +24,6 @@ constexpr std::size_t kStepsMax = 128;
 // Of values, asked for together.
 constexpr std::size_t kKeysTogether = 64;
 constexpr std::size_t kReplyBytesMax = 64 * 1024 * 1024;
-// Of all sessions: nothing is executed until some of it was read.
-constexpr std::size_t kUnsentTogetherMax = 256 * 1024 * 1024;
 constexpr std::uint64_t kScanMin = 1;
 constexpr std::uint64_t kScanMax = 10'000;
 constexpr std::uint64_t kScanDefault = 10;
@@ -72,16 +70,19 @@ struct StoreRequests::Step {
 };
 
 StoreRequests::StoreRequests(KvClient client, RpcLevel acknowledged,
-                             std::chrono::milliseconds timeout)
-    : client_(std::move(client)), acknowledged_(acknowledged), timeout_(timeout) {}
+                             std::chrono::milliseconds timeout, std::uint64_t unsent_max)
+    : client_(std::move(client)),
+      acknowledged_(acknowledged),
+      timeout_(timeout),
+      unsent_max_(unsent_max) {}
 
 StoreRequests::~StoreRequests() = default;
 
-Result<void> StoreRequests::run(std::span<RespSession* const> sessions) {
-  while (true) {
+Result<bool> StoreRequests::run(std::span<RespSession* const> sessions) {
+  for (bool executed = false;; executed = true) {
     steps_.clear();
     collect(sessions);
-    if (steps_.empty()) return {};
+    if (steps_.empty()) return executed;
     finish_changes();
     look_up();
     for (Step& step : steps_) {
@@ -95,10 +96,10 @@ Result<void> StoreRequests::run(std::span<RespSession* const> sessions) {
 
 /// The next phase: what begins now is finished before anything behind it is looked at.
 void StoreRequests::collect(std::span<RespSession* const> sessions) {
-  std::size_t unsent = 0;
+  std::uint64_t unsent = 0;
   std::size_t keys = 0;  // whose values will be in memory together
   for (const RespSession* session : sessions) unsent += session->unsent();
-  if (unsent > kUnsentTogetherMax) return;
+  if (unsent > unsent_max_) return;
   for (RespSession* session : sessions) {
     bool reads = false;
     while (!session->requests.empty() && !session->quitting && steps_.size() < kStepsMax &&

@@ -30,17 +30,20 @@ struct PortCounts {
 /// Threads: one caller at a time.
 class StoreRequests {
  public:
-  /// `acknowledged`: when a SET is answered.
-  StoreRequests(KvClient client, RpcLevel acknowledged, std::chrono::milliseconds timeout);
+  /// `acknowledged`: when a SET is answered. Nothing is executed while the sessions have more than
+  /// `unsent_max` bytes of output together.
+  StoreRequests(KvClient client, RpcLevel acknowledged, std::chrono::milliseconds timeout,
+                std::uint64_t unsent_max);
   ~StoreRequests();
   StoreRequests(const StoreRequests&) = delete;
   StoreRequests& operator=(const StoreRequests&) = delete;
 
   /// Executes what is there, each session's requests in order, until none is left or its session
-  /// has more than kUnsentMax of output. Errors: the client of the store is of no use any more
+  /// has more than kUnsentMax of output. `sessions` are all that there are. Returns whether there
+  /// was anything that it could execute. Errors: the client of the store is of no use any more
   /// (Fenced, OutcomeUnknown: another process has its name; NotFound: it expired); whoever asked
   /// has been told.
-  Result<void> run(std::span<RespSession* const> sessions);
+  Result<bool> run(std::span<RespSession* const> sessions);
 
   /// The store is asked again, if it did not answer before: until then nobody waits for it twice.
   void forget_outage() { outage_.reset(); }
@@ -68,6 +71,7 @@ class StoreRequests {
   KvClient client_;
   const RpcLevel acknowledged_;
   const std::chrono::milliseconds timeout_;
+  const std::uint64_t unsent_max_;
   PortCounts counts_;
   std::vector<Step> steps_;
   std::optional<Error> outage_;   // the store did not answer: nobody waits again

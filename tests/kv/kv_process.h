@@ -73,12 +73,13 @@ class RespClient {
   static std::string encoded(const std::vector<std::string>& words);
   Reply hear();
   Reply ask(const std::vector<std::string>& words);
+  /// Waits until something comes. False: the other side has closed it.
+  bool fill();
   /// Whether the other side has closed it; waits for that.
   bool closed() { return hear().kind == 0; }
 
  private:
   std::optional<std::string> line();
-  bool fill();
 
   int socket_;
   std::string input_;

@@ -1,6 +1,7 @@
 // The port for Redis's clients under clients that do it no good.
 #include <gtest/gtest.h>
 
+#include <csignal>
 #include <string>
 
 #include "core/clock.h"
@@ -80,6 +81,29 @@ TEST_F(RespPort, OneThatDoesNotReadHoldsUpNobodyAndIsCutOff) {
     ASSERT_EQ(other.ask({"GET", "large"}), bulk(large));
   }
   EXPECT_EQ(shown(other, "stalled_connections"), 1);
+}
+
+// Replies that nobody reads are kept up to a limit; above it nobody is served until the one who
+// does not read is cut off, and all are served then.
+TEST_F(RespPort, ClientsThatDoNotReadDoNotFillItsMemoryNorStopIt) {
+  serve({"--size", "16MiB", "--stall-timeout", "3600", "--unread-max", "8MiB"});
+  RespClient other(address());
+  const std::string large(1024 * 1024, 'v');
+  ASSERT_EQ(other.ask({"SET", "large", large}), status("OK"));
+  std::vector<std::string> words(25, "large");
+  words.front() = "MGET";
+  // With nothing behind what is unread, and with another request.
+  for (const long cut_off : {1L, 2L}) {
+    RespClient deaf(address());
+    std::string requests = RespClient::encoded(words);
+    if (cut_off == 2) requests += RespClient::encoded({"PING"});
+    ASSERT_TRUE(deaf.say(requests));
+    ASSERT_TRUE(deaf.fill());  // it is executed
+    ASSERT_EQ(other.ask({"PING"}), status("PONG"));
+    EXPECT_EQ(shown(other, "stalled_connections"), cut_off);
+  }
+  server_->send(SIGTERM);
+  EXPECT_EQ(server_->wait().status, 0);
 }
 
 TEST_F(RespPort, TooManyClientsAreToldSo) {
