@@ -35,7 +35,11 @@ int SyncCalls::sync_file(int descriptor) { return ::fdatasync(descriptor) == 0 ?
 int SyncCalls::check_writable(int descriptor) {
   struct statfs status {};
   if (::fstatfs(descriptor, &status) != 0) return errno;
-  return (status.f_flags & ST_RDONLY) != 0 ? EROFS : 0;
+  if ((status.f_flags & ST_RDONLY) != 0) return EROFS;
+  // A file system that was shut down stays mounted for writing (ext4 after an error since Linux
+  // 6.12, xfs), and refuses all else: ext4_file_read_iter and xfs_file_read_iter ask for that
+  // before they look at the length. Nothing is read, so no page and no access time changes.
+  return ::pread(descriptor, nullptr, 0, 0) == 0 ? 0 : errno;
 }
 
 Result<void> sync_pages(std::span<std::byte> mapping, const Range& range, const std::string& name) {

@@ -19,7 +19,8 @@ class SyncCalls {
   virtual ~SyncCalls() = default;
   virtual int sync_range(std::byte* at, std::size_t length);  // msync(MS_SYNC), page-aligned
   virtual int sync_file(int descriptor);                      // fdatasync
-  virtual int check_writable(int descriptor);  // EROFS: the file system takes no writes (fstatfs)
+  /// EROFS, EIO: the file system takes no writes any more (fstatfs, a read of nothing).
+  virtual int check_writable(int descriptor);
 
   static SyncCalls& system();
 };

@@ -1,6 +1,7 @@
 // PageSync: few system calls, and no trust after the first failure.
 #include "pmem/page_sync.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -229,6 +230,17 @@ TEST(PageSyncSystem, AMissingPageIsAnErrorOfTheRealMsync) {
   EXPECT_FALSE(sync.sync(Ranges{{3 * kPage, 1}}).ok());  // a page that is still there
   ::munmap(begin, kPage);
   ::munmap(begin + 2 * kPage, 2 * kPage);
+  ::close(file);
+}
+
+// A file system that was shut down says that it is writable, and refuses reads of nothing, too.
+TEST(PageSyncSystem, AFileThatCanNotBeReadCountsAsNotWritable) {
+  const int file = ::memfd_create("pool", MFD_CLOEXEC);
+  EXPECT_EQ(SyncCalls::system().check_writable(file), 0);
+  const int directory = ::open("/tmp", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  ASSERT_GE(directory, 0);
+  EXPECT_EQ(SyncCalls::system().check_writable(directory), EISDIR);
+  ::close(directory);
   ::close(file);
 }
 
