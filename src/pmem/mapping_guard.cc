@@ -3,6 +3,7 @@
 
 #include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include <array>
@@ -137,12 +138,14 @@ void pass_on(int signal, siginfo_t* info, void* context) {
 
 void on_fault(int signal, siginfo_t* info, void* context) {
   const int saved = errno;
-  // A positive code: from the kernel, for an access, so that the address means something.
-  const bool access = info != nullptr && info->si_code > 0;
+  // A positive code: from the kernel, so that the address means something.
+  const bool of_kernel = info != nullptr && info->si_code > 0;
   handlers.fetch_add(1);
-  const bool taken = access && take_fault(reinterpret_cast<std::uintptr_t>(info->si_addr));
+  const bool taken = of_kernel && take_fault(reinterpret_cast<std::uintptr_t>(info->si_addr));
   handlers.fetch_sub(1);
-  if (!taken) pass_on(signal, info, context);
+  // For no access: nothing repeats, and what it tells of is not ours.
+  const bool told_of = of_kernel && info->si_code == BUS_MCEERR_AO;
+  if (!taken && !told_of) pass_on(signal, info, context);
   errno = saved;
 }
 
@@ -173,6 +176,8 @@ void guard_faults() {
   ::sigemptyset(&action.sa_mask);
   (void)::sigaction(SIGBUS, &action, nullptr);
 }
+
+void ask_for_lost_pages() { (void)::prctl(PR_MCE_KILL, PR_MCE_KILL_SET, PR_MCE_KILL_EARLY, 0, 0); }
 
 std::uint64_t faults_caught() { return caught.load(std::memory_order_relaxed); }
 

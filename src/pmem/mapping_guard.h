@@ -16,6 +16,11 @@
 // accesses are made by other libraries too (libfabric copies into the mapping with its locks held),
 // which nobody can jump out of.
 //
+// Memory that failed before anybody touched it. The kernel gives such a page up when it hears of
+// it, and tells of that those who asked for it (ask_for_lost_pages): with a SIGBUS for no access,
+// which fails the mapping in the same way, so that no RNIC goes on writing into it. One that tells
+// of other memory is dropped: whoever touches that gets a fault of its own.
+//
 // Other handlers. A fault that is not ours is passed to whatever handler was there before ours, or
 // came since: guard_faults() looks again and puts ours in front. If there was none, or it
 // comes back to us, the default is restored and the fault repeats: a core, as without us.
@@ -39,6 +44,11 @@ namespace perdure::pmem {
 /// Installs the handler, or puts it back in front of one that a library has installed since. Cheap
 /// enough to be called every second. Threads: any.
 void guard_faults();
+
+/// From now on, and as long as the calling thread lives, it is told of pages of this process that
+/// the kernel gives up (PR_MCE_KILL_EARLY), so that a mapping fails when its memory does. Without
+/// effect where the kernel does not recover from lost memory.
+void ask_for_lost_pages();
 
 /// Faults that were turned into failures of a mapping, since the process began.
 std::uint64_t faults_caught();

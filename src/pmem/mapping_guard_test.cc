@@ -3,13 +3,16 @@
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <csignal>
 #include <cstring>
 #include <filesystem>
 #include <memory>
+#include <thread>
 #include <vector>
 
 #include "pmem/mapped_region.h"
@@ -72,6 +75,54 @@ TEST(MappingGuard, AMappingOfLargeUnitsLosesAUnit) {
   }
   ::munmap(bytes, 3 * unit);
   ::close(file);
+}
+
+/// What the kernel sends when it gives up a page that nobody is touching.
+void tell_of_lost_memory(const void* at) {
+  siginfo_t info{};
+  info.si_signo = SIGBUS;
+  info.si_code = BUS_MCEERR_AO;
+  info.si_addr = const_cast<void*>(at);
+  info.si_addr_lsb = 12;
+  ASSERT_EQ(::syscall(SYS_rt_sigqueueinfo, ::getpid(), SIGBUS, &info), 0);
+}
+
+TEST(MappingGuard, LostMemoryFailsItsMappingBeforeItIsTouched) {
+  const TestDirectory directory;
+  auto lost = MappedRegion::create(directory.path() + "/lost", 64 * 1024, {});
+  auto other = MappedRegion::create(directory.path() + "/other", 64 * 1024, {});
+  ASSERT_TRUE(lost.ok() && other.ok());
+  (*lost)->bytes()[8192] = std::byte{7};
+  (*lost)->bytes()[4096] = std::byte{7};
+  tell_of_lost_memory((*lost)->bytes().data() + 8192);
+  EXPECT_EQ((*lost)->check().code(), ErrorCode::SystemError);
+  EXPECT_EQ((*lost)->flush(0, 64).code(), ErrorCode::SystemError);
+  EXPECT_EQ((*lost)->bytes()[8192], std::byte{0});  // given up
+  EXPECT_EQ((*lost)->bytes()[4096], std::byte{7});
+  EXPECT_TRUE((*other)->check().ok());
+}
+
+// As by default: who touches it gets a fault, and nobody else.
+TEST(MappingGuard, LostMemoryOfOthersEndsNothing) {
+  const TestDirectory directory;
+  auto region = MappedRegion::create(directory.path() + "/pool", 64 * 1024, {});
+  ASSERT_TRUE(region.ok());
+  const auto before = faults_caught();
+  int mine = 0;
+  tell_of_lost_memory(&mine);
+  EXPECT_EQ(faults_caught(), before);
+  // The handler is still the one that catches faults.
+  ASSERT_EQ(::truncate((directory.path() + "/pool").c_str(), 0), 0);
+  EXPECT_EQ((*region)->bytes()[8192], std::byte{0});
+  EXPECT_EQ(faults_caught(), before + 1);
+}
+
+TEST(MappingGuard, AThreadThatAsksIsToldOfLostMemoryEarly) {
+  std::thread([] {
+    ASSERT_EQ(::prctl(PR_MCE_KILL_GET, 0, 0, 0, 0), PR_MCE_KILL_DEFAULT);
+    ask_for_lost_pages();
+    EXPECT_EQ(::prctl(PR_MCE_KILL_GET, 0, 0, 0, 0), PR_MCE_KILL_EARLY);
+  }).join();
 }
 
 /// A file of one page without that page: reading it faults.

@@ -154,8 +154,10 @@ void PeerService::examine(ServedSession& session) const {
   if (found.ok() && *found) session.tell_contents(**found);
 }
 
-/// A pool's medium can fail while nobody flushes it: a file is cut short, a page can not be read.
+/// A pool's medium can fail while nobody flushes it: a file is cut short, a page can not be read,
+/// memory is lost.
 void PeerService::run_watch() {
+  pmem::ask_for_lost_pages();
   while (!closing_.load()) {
     pmem::guard_faults();  // whatever has been loaded since does not stand before us
     pollfd notice{pmem::fault_notice(), POLLIN, 0};
