@@ -16,6 +16,7 @@ TARGETS = {
     "perdure_lab_writer": "tests/lab/perdure_lab_writer",
     "perdure_lab_keys": "tests/lab/perdure_lab_keys",
     "perdure_lab_readers": "tests/lab/perdure_lab_readers",
+    "perdure_lab_lose_page": "tests/lab/perdure_lab_lose_page",
     "perdure_lab_rpma_lat": "tests/lab/perdure_lab_rpma_lat",
     "perdure_conformance_test": "tests/conformance/perdure_conformance_test",
     "perdure_pmem_test": "src/pmem/perdure_pmem_test",

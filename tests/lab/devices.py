@@ -7,10 +7,12 @@ import re
 import xml.etree.ElementTree as ElementTree
 
 from drive import Drive
+from local import Local
 from nvdimm import Nvdimm, zeros
 from pair import RESPONDER
 from report import Failed, Skip
 from settings import SHARE
+from vm import GuestError
 
 CONFORMANCE_SECONDS_MAX = 400
 LINK_ROUNDS = 200
@@ -18,6 +20,9 @@ LINK_SECONDS_MAX = 40    # one run; 2 s on an idle machine
 LINK_LISTEN_TRIES = 300  # of 0.1 s and more
 LINK_TRIES_MAX = 3
 LINK_SCENARIO_SECONDS_MAX = 400
+MADE = "made"           # a pool
+OWNED_RECORDS = 100
+HELD = "the device is held by"
 
 
 def of_fabric(fabric, scenario):
@@ -84,6 +89,43 @@ def dax_pools(context):
     return {"summary": "device DAX and ext4 -o dax"}
 
 
+CONTAINER = "unshare -p -m -f --mount-proc"  # namespaces of processes and mounts of its own
+
+
+def dax_owners(context):
+    """Nodes of their own for one DAX device: file locks do not see each other, the pool knows its
+    owner. Of several perdured one serves it; another one does as soon as that was killed."""
+    machine = context.lab.machine("dax-owners", nvdimm=Nvdimm(
+        context.lab.guest, "eadr", zeros(context.lab.directory / "owners.nvdimm")))
+    machine.boot()
+    machine.run("name=$(basename $(lab-pmem devdax clear)) && for owner in 1 2 3; do\n"
+                "  mkdir /run/owner$owner && mknod /run/owner$owner/node c "
+                "$(tr : ' ' </sys/bus/dax/devices/$name/dev) && "
+                f"ln -s node /run/owner$owner/{MADE}.pool || exit\n"
+                "done")
+    first, second, third = (Local(machine, f"/run/owner{number}", 7470 + 10 * number, "mhp", "true")
+                            for number in (1, 2, 3))
+    first.start(CONTAINER)
+    first.create(MADE, 8)
+    first.append(MADE, 1, OWNED_RECORDS)
+    second.start()
+    third.start(CONTAINER)
+    reasons = [each.await_unavailable(MADE, (HELD,)) for each in (second, third)]
+    first.append(MADE, OWNED_RECORDS + 1, OWNED_RECORDS)
+    first.stop("KILL")
+    second.open(MADE)
+    second.require_records(MADE, 2 * OWNED_RECORDS)
+    status, said = third.pool("open", MADE)
+    if status == 0 or HELD not in said:
+        raise Failed(f"a second owner of one device: {said}")
+    second.stop()
+    third.open(MADE)
+    third.require_records(MADE, 2 * OWNED_RECORDS)
+    context.lab.release(machine)
+    return {"summary": f"three perdured with nodes of their own, one owner: '{reasons[1][:80]}'",
+            "reasons": reasons}
+
+
 # What a pool could lie on, how a guest gets it as $PLACE, and what perdured may think it survives.
 # Memory of which nobody says that it lasts is `none` until it is declared.
 PLAIN_DRIVE = "ext4 on a drive"
@@ -100,6 +142,15 @@ MEDIA = (
         losetup /dev/loop0 /mnt/drive/image && mke2fs -q -F -t ext4 /dev/loop0
         mkdir -p /mnt/loop && mount /dev/loop0 /mnt/loop
         PLACE=/mnt/loop"""),
+    ("btrfs on a loop device on that drive", "page", """
+        lab-modules btrfs
+        dd if=/dev/zero of=/mnt/drive/btrfs bs=1M count=48 2>/dev/null
+        losetup /dev/loop2 /mnt/drive/btrfs && mkfs.btrfs -q -f --mixed /dev/loop2
+        mkdir -p /mnt/btrfs && mount -t btrfs /dev/loop2 /mnt/btrfs
+        PLACE=/mnt/btrfs"""),
+    ("btrfs without barriers on the same", "none", """
+        mount -o remount,nobarrier /mnt/btrfs
+        PLACE=/mnt/btrfs"""),
     ("ext4 on a loop device on that drive without barriers", "none", """
         mount -o remount,nobarrier /mnt/drive
         PLACE=/mnt/loop"""),
@@ -108,6 +159,15 @@ MEDIA = (
         losetup /dev/loop1 /dev/shm/image && mke2fs -q -F -t ext4 /dev/loop1
         mkdir -p /mnt/memory && mount /dev/loop1 /mnt/memory
         PLACE=/mnt/memory"""),
+    ("ext4 on a ram disk", "none", """
+        lab-modules brd
+        mke2fs -q -F -t ext4 /dev/ram0 && mkdir -p /mnt/ram && mount /dev/ram0 /mnt/ram
+        PLACE=/mnt/ram"""),
+    ("ext4 on zram", "none", """
+        lab-modules zram
+        echo 16M >/sys/block/zram0/disksize
+        mke2fs -q -F -t ext4 /dev/zram0 && mkdir -p /mnt/zram && mount /dev/zram0 /mnt/zram
+        PLACE=/mnt/zram"""),
     ("ext4 -o dax on DRAM that memmap= calls persistent", "none", """
         DEVICE=$(ls /dev/pmem* | head -n 1)
         mke2fs -q -F -t ext4 -b 4096 $DEVICE && mkdir -p /mnt/dax && mount -o dax $DEVICE /mnt/dax
@@ -129,32 +189,19 @@ POOLS = {
     "ext4 on a loop device on that drive without barriers": ("/mnt/loop", (("false", "none"),)),
     "device DAX on the same": ("/dev/dax0.0", (("false", "take_device = true"), ("true", "none"))),
 }
-POOL_PEER = "127.0.0.1:7470"
 
 
-def make_pool(machine, place, take_device, then=":"):
-    """What `perdure pool create` says of a pool there, and of its domain if there is one then, and
-    what the commands `then` say while it is served."""
-    return machine.run(
-        f"case {place} in /dev/*) directory=/run/devices; rm -rf $directory; mkdir $directory\n"
-        f"  ln -s {place} $directory/made.pool;; *) directory={place}; rm -f $directory/*.pool;;\n"
-        "esac\n"
-        f"printf '[control]\\nlisten = \"{POOL_PEER}\"\\n[data]\\ntransports = [\"tcp\"]\\n"
-        "[pools]\\ndirectory = \"%s\"\\n[profile]\\ntake_device = %s\\n' "
-        f"$directory {take_device} >/run/media.toml\n"
-        "rm -f /run/media.ports\n"
-        "perdured --config /run/media.toml --port-file /run/media.ports >/run/media.log 2>&1 &\n"
-        "daemon=$!\n"
-        "tries=0\n"
-        "while [ ! -e /run/media.ports ]; do\n"
-        "  tries=$((tries + 1))\n"
-        "  [ $tries -lt 300 ] && kill -0 $daemon || { cat /run/media.log; exit 1; }\n"
-        "  sleep 0.1\n"
-        "done\n"
-        f"perdure pool create --peers {POOL_PEER} --pool made --bytes 1MiB 2>&1 && "
-        f"perdure pool describe --peers {POOL_PEER} --pool made --format json\n"
-        f"{then}\n"
-        "kill $daemon; wait $daemon; exit 0")
+def serve(machine, place, take_device="false"):
+    """A perdured whose directory is that place, or has a link to it, and no pool called MADE."""
+    directory = place
+    if place.startswith("/dev/"):
+        directory = "/run/devices"
+        machine.run(f"rm -rf {directory}; mkdir {directory}; ln -s {place} {directory}/{MADE}.pool")
+    else:
+        machine.run(f"rm -f {place}/*.pool")
+    local = Local(machine, directory, take_device=take_device)
+    local.start()
+    return local
 
 
 def wrong_pools(machine, words):
@@ -162,11 +209,13 @@ def wrong_pools(machine, words):
     place, tries = POOLS.get(words, ("", ()))
     wrong = []
     for take_device, expected in tries:
-        said = make_pool(machine, place, take_device)
-        made = re.search(r'"domain": "(\w+)"', said)
-        if (made.group(1) != expected) if made else (expected not in said):
+        local = serve(machine, place, take_device)
+        status, said = local.pool("create", MADE, "--bytes 1MiB")
+        found = local.describe(MADE)["domain"] if status == 0 else said
+        if found != expected if status == 0 else expected not in said:
             wrong.append(f"a pool on {words}, take_device = {take_device}: expected {expected}: "
-                         f"{said[-1000:]}")
+                         f"{found}")
+        local.stop()
     return wrong
 
 
@@ -178,7 +227,10 @@ UNDER_A_POOL = (
     ("made read-only by the kernel after an error",
      "mount -o remount,errors=remount-ro /mnt/drive\n"
      "echo 1 >/sys/fs/ext4/vda/trigger_fs_error",
-     "Read-only file system", "mount -o remount,rw /mnt/drive"),
+     # It says "rw" still, and is shut down.
+     "Input/output error",
+     "perdure pool close --peers 127.0.0.1:7470 --pool made\n"
+     "umount /mnt/drive && mount /dev/vda /mnt/drive"),
 )
 
 
@@ -187,20 +239,16 @@ def wrong_under_a_pool(machine):
     again when that is put right and it is opened again."""
     wrong = []
     for words, break_it, said_of_it, put_right in UNDER_A_POOL:
-        said = make_pool(machine, "/mnt/drive", "false", f"""
-            describe() {{ perdure pool describe --peers {POOL_PEER} --pool made --format json; }}
-            {break_it}
-            tries=0
-            while describe | grep -q '"state": "open"' && [ $tries -lt 300 ]; do
-              sleep 0.1; tries=$((tries + 1))
-            done
-            echo after: $(describe)
-            {put_right}
-            perdure pool open --peers {POOL_PEER} --pool made 2>&1; echo opened: $?""")
-        before, _, after = said.partition("after:")
-        if '"state": "open"' not in before or '"state": "unavailable"' not in after or \
-                said_of_it not in after or "opened: 0" not in after:
-            wrong.append(f"a drive {words} under a pool: {said[-2000:]}")
+        local = serve(machine, "/mnt/drive")
+        local.create(MADE, 1)
+        machine.run(break_it)
+        try:
+            local.await_unavailable(MADE, (said_of_it,))
+            machine.run(put_right)
+            local.open(MADE)
+        except (Failed, GuestError) as error:
+            wrong.append(f"a drive {words} under a pool: {error}")
+        local.stop()
     return wrong
 
 

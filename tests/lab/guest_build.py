@@ -9,7 +9,7 @@ from settings import KERNEL_SUITE, OLD_KERNEL_SUITE, say
 from stages import Stage, only_builder
 
 DOWNLOADS = ("archive.py", PINS)
-GUEST_FILES = ("guest/init", "guest/lab-net", "guest/lab-pmem")
+GUEST_FILES = ("guest/init", "guest/lab-modules", "guest/lab-net", "guest/lab-pmem")
 
 
 class Guest:

@@ -13,6 +13,7 @@ import typing
 
 import binaries
 import devices
+import failing_media
 import faults
 import jobs
 import limits
@@ -87,7 +88,9 @@ def scenarios(cuts, usable):
     """All of them, in the order in which they share machines. usable: how many fabrics work here,
     which share the power cuts."""
     found = [Scenario("dax_pools", "eadr", 180, devices.dax_pools),
-             Scenario("media", "eadr", 180, devices.media)]
+             Scenario("dax_owners", "eadr", 180, devices.dax_owners),
+             Scenario("media", "eadr", 300, devices.media)]
+    found += failing_media.of_machines(Scenario)
     for fabric in FABRICS:
         if fabric.rdma:
             found += devices.of_fabric(fabric, Scenario)

@@ -11,9 +11,11 @@ from programs import SYSTEM_PATH, find, run
 from settings import HERE, USER_SUITE, LabError
 
 PACKAGES = ("busybox-static", "dash", "libstdc++6", "libnuma1", "iproute2", "ibverbs-providers",
-            "ibverbs-utils", "rdmacm-utils", "perftest", "ndctl", "e2fsprogs")
+            "ibverbs-utils", "rdmacm-utils", "perftest", "ndctl", "e2fsprogs", "btrfs-progs",
+            "dmsetup")
 HEADER_PACKAGES = ("libibverbs-dev", "librdmacm-dev")
-PROGRAMS = ("dash", "ip", "tc", "rdma", "ndctl", "mke2fs", "e2fsck",
+PROGRAMS = ("dash", "ip", "tc", "rdma", "ndctl", "mke2fs", "e2fsck", "filefrag", "mkfs.btrfs",
+            "dmsetup",
             "ibv_devinfo", "ibv_devices", "ibv_rc_pingpong", "rping", "ucmatose",
             "ib_write_lat", "ib_read_lat", "ib_send_lat", "ib_atomic_lat", "ib_write_bw")
 # What Perdure links and nothing above does.
@@ -26,6 +28,8 @@ MODULES = ("virtio_pci", "virtio_console", "virtio_net", "virtio_blk", "loop", "
            "crc32c_generic", "crc32c_intel", "crc32_generic", "crc32_pclmul",
            "ib_uverbs", "rdma_ucm", "rdma_rxe", "siw", "nfit", "nd_pmem", "dax_pmem", "device_dax",
            "nd_e820", "ext4", "dummy", "sch_netem", "sch_prio", "cls_u32")
+# `lab-modules NAME` loads them: most machines need none, and raid6_pq (of btrfs) times itself.
+MODULES_ON_DEMAND = ("dm_mod", "brd", "zram", "btrfs")
 # dash is sh; these come from the real packages.
 NOT_FROM_BUSYBOX = ("busybox", "sh", "ash", "ip", "tc", "mke2fs", "mkfs.ext2")
 
@@ -151,14 +155,20 @@ class Image:
         for module in rnics_stage.directory.glob("*.ko") if rnics_stage else ():
             shutil.copy(module, updates)
         run(["depmod", "-b", kernel_directory, version])
+        self._add_modules(kernel_directory, version, MODULES, "order")
+        for module in MODULES_ON_DEMAND:
+            self._add_modules(kernel_directory, version, (module,), f"{module}.order")
+
+    def _add_modules(self, kernel_directory, version, modules, order_file):
         order = []
-        for module in MODULES:
+        for module in modules:
             for path in self._with_needs(kernel_directory, version, module):
                 name = path.name.removesuffix(".xz")
                 if name not in order:
                     order.append(name)
-                    self._add_module(path, self.root / "modules" / name)
-        (self.root / "modules/order").write_text("\n".join(order) + "\n")
+                    if not (self.root / "modules" / name).exists():
+                        self._add_module(path, self.root / "modules" / name)
+        (self.root / "modules" / order_file).write_text("\n".join(order) + "\n")
 
     @staticmethod
     def _with_needs(kernel_directory, version, module):
