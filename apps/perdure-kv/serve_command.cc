@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 #include <perdure/kv.h>
 
+#include <memory>
+
 #include "command_line/service.h"
 #include "commands.h"
 #include "core/byte_text.h"
@@ -21,11 +23,13 @@ examples:
   perdure-kv serve --pool /dev/shm/kv.pool --declare-domain wsp --size 1GiB
       memory with a battery behind it; programs use include/perdure/kv.h)";
 
+// Of the port's client of the store: not what `perdure-kv resp` is called if nobody says so.
+constexpr const char* kPortName = "serve-resp";
+
 struct ServeArguments {
   KvServerOptions server;
   std::string declared;
   std::string resp;
-  std::string resp_name = "resp";
   std::string port_file;
   std::string log_level = "info";
   std::uint64_t value_bytes_max = kKvValueBytesMax;
@@ -74,6 +78,17 @@ void describe_serve(const app::Command& command, ServeArguments& to) {
   add_port_options(command, to.port);
 }
 
+/// Serves Redis's clients until `stop`, or until their port fails: that is no reason to serve no
+/// others.
+void serve_redis_clients(std::unique_ptr<RespPort> port, int stop) {
+  const auto ran = port->run(stop);
+  if (ran.ok()) return;
+  log_message(Severity::Error,
+              fmt::format("the port for clients of Redis, {}, is closed until the next start, and "
+                          "the store is served on: {}",
+                          port->address(), ran.error().message));
+}
+
 Result<void> serve_store(ServeArguments& arguments) {
   PERDURE_TRY(stop, stop_descriptor());
   PERDURE_TRY(least, server::parse_severity(arguments.log_level));
@@ -93,7 +108,7 @@ Result<void> serve_store(ServeArguments& arguments) {
   std::vector<std::pair<std::string, std::string>> addresses = {{"control", server.address()}};
   std::unique_ptr<RespPort> port;
   if (!arguments.resp.empty()) {
-    PERDURE_TRY(store, open_store(server.address(), arguments.resp_name, arguments.port));
+    PERDURE_TRY(store, open_store(server.address(), kPortName, arguments.port));
     PERDURE_TRY(opened,
                 RespPort::open(port_options(arguments.port, arguments.resp, options.allow_remote),
                                std::move(store)));
@@ -102,10 +117,9 @@ Result<void> serve_store(ServeArguments& arguments) {
     log_message(Severity::Info, fmt::format("clients of Redis connect to {}", port->address()));
   }
   PERDURE_TRY_VOID(app::write_port_file(arguments.port_file, addresses));
-  if (port != nullptr)
-    PERDURE_TRY_VOID(port->run(stop));
-  else
-    wait_for_stop(stop);
+  if (port != nullptr) serve_redis_clients(std::move(port), stop);
+  // Readable already, if a signal has ended the port.
+  wait_for_stop(stop);
   let_signals_end();
   log_message(Severity::Info, "ending: what is durable and not applied is executed by the next");
   return {};

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <csignal>
+#include <stdexcept>
 #include <string>
 
 #include "core/clock.h"
@@ -104,6 +105,32 @@ TEST_F(RespPort, ClientsThatDoNotReadDoNotFillItsMemoryNorStopIt) {
   }
   server_->send(SIGTERM);
   EXPECT_EQ(server_->wait().status, 0);
+}
+
+// A port is a client of the store by its name.
+TEST_F(RespPort, OfAServerIsItsOwnAndNoReasonToEnd) {
+  serve({"--size", "8MiB"});
+  const std::vector<std::string> elsewhere = {"resp", "--server", server_->address("control"),
+                                              "--listen", "127.0.0.1:0"};
+  RespClient here(address());
+  ASSERT_EQ(here.ask({"SET", "a", "1"}), status("OK"));
+  KvProcess port(elsewhere);
+  RespClient there(port.address("resp"));
+  EXPECT_EQ(there.ask({"SET", "a", "2"}), status("OK"));
+  EXPECT_EQ(here.ask({"SET", "a", "3"}), status("OK"));
+  // Receive: another process takes the server's own port's name. Expect: that port alone ends.
+  std::vector<std::string> same = elsewhere;
+  same.insert(same.end(), {"--name", "serve-resp"});
+  KvProcess fencing(same);
+  EXPECT_EQ(here.ask({"SET", "a", "4"}).kind, '-');
+  EXPECT_TRUE(here.closed());
+  EXPECT_EQ(there.ask({"SET", "a", "5"}), status("OK"));
+  EXPECT_EQ(there.ask({"GET", "a"}), bulk("5"));
+  EXPECT_THROW(RespClient{address()}, std::runtime_error);
+  server_->send(SIGTERM);
+  const Ended ended = server_->wait();
+  EXPECT_EQ(ended.status, 0) << ended.said;
+  EXPECT_NE(ended.said.find("is closed until the next start"), std::string::npos) << ended.said;
 }
 
 TEST_F(RespPort, TooManyClientsAreToldSo) {
