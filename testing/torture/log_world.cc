@@ -71,9 +71,13 @@ void LogWorld::end() {
 void LogWorld::reseed(std::uint64_t seed) { random_ = Random(seed); }
 
 std::vector<Counter> LogWorld::counters() const {
-  return {{"openings", opened_},           {"records", appended_},
-          {"acknowledged", acknowledged_}, {"verified_reads", verified_},
-          {"changes", changes_},           {"beyond_later", beyond_later_ ? 1u : 0u}};
+  return {{"openings", opened_},
+          {"records", appended_},
+          {"acknowledged", acknowledged_},
+          {"verified_reads", verified_},
+          {"changes", changes_},
+          {"beyond_later", beyond_later_ ? 1u : 0u},
+          {"looked_damaged", looked_damaged_}};
 }
 
 void LogWorld::tell_outcome(std::string_view what, const Result<void>& outcome) {
@@ -486,6 +490,11 @@ void LogWorld::finish_open() {
     pass(std::chrono::seconds(1));
   }
   if (newest().log != nullptr || beyond_) return;
+  if (refusal_code_ == ErrorCode::Corrupt && too_many_look_damaged()) {
+    ++looked_damaged_;
+    tell("replicas look damaged that nothing has damaged; the operator accepts a loss, of nothing");
+    if (open_as_known(newest(), random_, true) || judge_.breach()) return;
+  }
   judge_.nothing_can_be_done(
       fmt::format("all machines run, {} of {} replicas are damaged or blank, and the log does not "
                   "open: {}",

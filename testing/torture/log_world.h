@@ -6,7 +6,8 @@
 // time than leaves every committed record on one that is whole and enough of them to vote. (One
 // world in 32 goes beyond; there only what holds without any replica is judged. So does one in
 // which replicas were being replaced when their writer died, once that makes them too many: it
-// counts as `beyond_later`.)
+// counts as `beyond_later`. A world may end with a log that is refused since replicas look damaged
+// that are not: then it must open with accept_loss, and nothing is lost; `looked_damaged`.)
 #pragma once
 
 #include <fmt/format.h>
@@ -225,6 +226,8 @@ class LogWorld : public World {
   bool is_lost(const pmem::Uuid& pool) const;
   std::size_t lost_of(const Members& members) const;
   bool bears(const Members& members) const;
+  bool looks_damaged(std::size_t replica) const;
+  bool too_many_look_damaged() const;
   bool may_spoil(std::size_t replica) const;
   void note_beyond();
   bool is_named(std::size_t replica) const;
@@ -265,6 +268,7 @@ class LogWorld : public World {
   std::vector<Members> known_;
   bool beyond_ = false;
   bool beyond_later_ = false;
+  std::uint64_t looked_damaged_ = 0;  // worlds that ended with a log refused for that
   std::vector<Replica> replicas_;
   std::vector<Program> programs_;
   std::unique_ptr<WorldReader> follower_;

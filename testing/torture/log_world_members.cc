@@ -62,6 +62,25 @@ bool LogWorld::bears(const Members& members) const {
   return lost_of(members) <= bearable(members.pools.size(), members.quorum);
 }
 
+/// Whether it looks damaged: of records in flight a later one may be there, which says that one of
+/// those before it was committed, and that one not (docs/log-protocol.md, what is not promised).
+bool LogWorld::looks_damaged(std::size_t replica) const {
+  LocalBytes bytes(data_of(replica));
+  const auto found = log::scan_log(bytes, nullptr);
+  return found.ok() && found->damaged();
+}
+
+/// Whether with those that look damaged and are not, too few are left to be sure of anything.
+bool LogWorld::too_many_look_damaged() const {
+  return std::ranges::any_of(known_, [this](const Members& members) {
+    const auto alike = static_cast<std::size_t>(
+        std::ranges::count_if(members.pools, [this](const pmem::Uuid& pool) {
+          return !is_lost(pool) && looks_damaged(*server_of(pool));
+        }));
+    return alike != 0 && lost_of(members) + alike > bearable(members.pools.size(), members.quorum);
+  });
+}
+
 /// Whether what a machine holds may be destroyed.
 bool LogWorld::may_spoil(std::size_t replica) const {
   const pmem::Uuid& pool = pool_of(replica);
