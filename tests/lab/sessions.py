@@ -6,9 +6,13 @@ import re
 
 from pair import PEER, POOL, REPLICA_TIMEOUT_MS
 from report import Failed
+from responder import Declaration
 
 SECOND_FIRST = 1_000_001  # number of the second writer's first record
 SECOND_RECORDS = 300
+# What a session's rights are, and what perdured says when they stay. siw has no memory windows.
+RIGHTS = {"rxe": {"qp": "destroy the queue pair", "mw": "deallocate a memory window"},
+          "siw": {"qp": "destroy the queue pair", "mr": "deregister"}}
 READERS = 40              # of the 48 sessions that perdured by default leaves to readers
 READER_KIB_MAX = 700      # of perdured's memory, for each that is idle
 
@@ -17,7 +21,8 @@ def of_fabric(fabric, scenario):
     """Over tcp tests/server does the same without a lab."""
     if not fabric.rdma:
         return []
-    ways = (("fenced_writer", fenced_writer), ("idle_readers", idle_readers), ("certify", certify))
+    ways = (("fenced_writer", fenced_writer), ("rights_stay", rights_stay),
+            ("idle_readers", idle_readers), ("certify", certify))
     return [scenario(f"{name}_{fabric.name}", "eadr", 180, functools.partial(way, fabric),
                      fabric.why_not)
             for name, way in ways]
@@ -32,14 +37,51 @@ def fenced_writer(fabric, context):
         raise Failed(f"a key outlives its session:\n{keys}\nperdured: {pair.perdured_log()}")
     pair.start_writer(1)
     pair.await_traffic()
-    second = pair.writer.run(
-        f"perdure_lab_writer --peer {PEER} --pool {POOL} --transport {fabric.transport} "
-        f"--first {SECOND_FIRST} --records {SECOND_RECORDS} "
-        f"--replica-timeout-ms {REPLICA_TIMEOUT_MS}", 100)
+    _, second = run_second_writer(pair)
     end = pair.await_writer_end()
     if "took over with epoch" not in end:
         raise Failed(f"the writer that was fenced says: {end}")
     return {"summary": f"{end}; {check_taken_over(pair, second)}", "keys": keys.splitlines()}
+
+
+def run_second_writer(pair):
+    """(status, what it said)"""
+    return pair.writer.try_run(
+        f"perdure_lab_writer --peer {PEER} --pool {POOL} --transport {pair.fabric.transport} "
+        f"--first {SECOND_FIRST} --records {SECOND_RECORDS} "
+        f"--replica-timeout-ms {REPLICA_TIMEOUT_MS}", 100)
+
+
+def rights_stay(fabric, context):
+    """The RNIC does not take a fenced writer's rights away: nobody else gets the pool, and the
+    error says why, until the RNIC does."""
+    pair = context.pair("eadr")
+    reasons = {}
+    for kind, said_of_it in RIGHTS[fabric.rdma].items():
+        pair.begin(fabric)
+        pair.server.declare(Declaration(preload="/run/perdure/lib/rights_stay.so"))
+        pair.start_writer(1)
+        pair.await_traffic()
+        pair.responder.run(f"echo {kind} >/run/rights_stay")
+        for _ in range(2):  # each request asks the RNIC again
+            status, said = run_second_writer(pair)
+            if status == 0 or "failed to open" not in said or \
+                    not re.search(f"can not be taken away: RNIC {fabric.rdma}0 does not "
+                                  f"{said_of_it}.*: Device or resource busy", said):
+                raise Failed(f"{kind} was not taken away, and the next writer says: {said}\n"
+                             f"{pair.perdured_log()}")
+        reasons[kind] = said.strip()
+        described = pair.responder.run(f"perdure pool describe --peers {PEER} --pool {POOL} "
+                                       "--format json")
+        if "can not be taken away" not in described:
+            raise Failed(f"the pool does not say why nobody gets it: {described}")
+        pair.responder.run("rm /run/rights_stay")
+        _, second = run_second_writer(pair)
+        pair.await_writer_end()
+        summary = check_taken_over(pair, second)
+    pair.server.declare(Declaration())
+    return {"summary": f"{', '.join(RIGHTS[fabric.rdma])} kept: nobody was granted the pool; "
+                       f"then {summary}", "reasons": reasons}
 
 
 def check_taken_over(pair, second):
