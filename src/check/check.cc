@@ -92,6 +92,11 @@ Report check(const Method& method, const ServerProfile& profile, const CheckOpti
       run_script(make_script(method, in_flight(options)), profile,
                  {options.level, options.units_per_item, options.recovery}, options.states_max);
   report.bounds.in_flight = in_flight(options);
+  if (report.holds() && is_refused(method, profile)) {
+    return report_not_modelled(
+        "the responder refuses it: it asks for a flush of what a WRITE brought, into pages of a "
+        "file that the RNIC's writes leave clean");
+  }
   return report;
 }
 

@@ -92,6 +92,42 @@ bool replays(const Method& method) {
 
 namespace {
 
+/// Calls `which` with each message and what the responder does with it, until it says true.
+template <typename Which>
+bool any_message(const Method& method, Which which) {
+  std::size_t message = 0;
+  for (const RequesterStep& step : method.requester) {
+    if (!is_message(step)) continue;
+    if (message == method.responder.size()) return false;
+    if (which(step, method.responder[message])) return true;
+    ++message;
+  }
+  return false;
+}
+
+}  // namespace
+
+bool acts_on_immediate(const Method& method) {
+  return any_message(method, [](const RequesterStep& step, const auto& reaction) {
+    return step.verb == Verb::WriteImm && acknowledges(reaction);
+  });
+}
+
+bool asks_to_flush_writes(const Method& method) {
+  const auto flushes_uncopied = [](const RequesterStep&, const auto& reaction) {
+    std::vector<Item> copied;
+    for (const ResponderAction& action : reaction) {
+      if (action.kind == ResponderAction::Kind::Copy) copied.push_back(action.item);
+      if (action.kind != ResponderAction::Kind::Flush) continue;
+      if (std::find(copied.begin(), copied.end(), action.item) == copied.end()) return true;
+    }
+    return false;
+  };
+  return acts_on_immediate(method) || any_message(method, flushes_uncopied);
+}
+
+namespace {
+
 Error malformed(const Method& method, std::size_t step, std::string_view what) {
   return Error{ErrorCode::InvalidArgument,
                fmt::format("method '{}', step {}: {}", method.name, step, what)};

@@ -161,6 +161,26 @@ bool writes_acks(const Method& method);
 /// Whether some message is replayed from its receive buffer by recovery.
 bool replays(const Method& method);
 
+/// Whether the responder answers a WRITE_WITH_IMM: only the immediate says then what was written.
+bool acts_on_immediate(const Method& method);
+
+/// Whether a responder flushes what WRITEs brought when it is asked to. Not where they leave the
+/// pages of a file clean: a sync of those writes nothing and succeeds, so it refuses (persist).
+constexpr bool flushes_writes(const ServerProfile& server) {
+  return server.domain != PersistenceDomain::Page || syncs_peer_writes(server);
+}
+
+/// Whether the responder is asked to flush anything that the same message does not bring for it to
+/// copy first. An immediate that it answers asks for a flush at any level: it has no other meaning
+/// (persist/wire.h).
+bool asks_to_flush_writes(const Method& method);
+
+/// Whether `server` refuses what the method asks for, right or not: plan offers no such method,
+/// check calls none right, persist compiles none.
+inline bool is_refused(const Method& method, const ServerProfile& server) {
+  return !flushes_writes(server) && asks_to_flush_writes(method);
+}
+
 /// What is malformed in the description (an index out of range, an item never written, a wait for
 /// a step that posts nothing), or nothing. Errors: InvalidArgument with the step named.
 Result<void> validate(const Method& method);

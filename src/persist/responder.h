@@ -72,9 +72,9 @@ class Responder {
     /// nothing: it sends them.
     fabric::RemoteMemory acks{};
     bool may_write = true;  // false: a message that names bytes of the pool is refused
-    /// Whether a flush makes durable what WRITEs brought. Not where pages of a file stay clean
-    /// under the RNIC (DmaDirties::No): there a flush of bytes that its own message does not copy
-    /// writes nothing and succeeds, so it is refused, whatever the requester thinks of its method.
+    /// perdure::flushes_writes: whether a flush makes durable what WRITEs brought. Where not, a
+    /// flush of bytes that its own message does not copy writes nothing and succeeds, so it is
+    /// refused, whatever the requester thinks of its method (perdure::is_refused).
     bool flushes_writes = true;
     RequestHandlers handlers = built_in_handlers();
     /// The largest payload of a reply, at most kReplyPayloadMax. A session that sends requests

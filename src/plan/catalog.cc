@@ -21,11 +21,10 @@ struct Facts {
   bool messages_survive = false;      // a receive buffer keeps a whole message like data
   bool flush_takes_messages = false;  // behind a message alone
   bool atomic_write = false;
-  bool written_in_order = false;    // a WRITE becomes visible after the ones before it
-  bool sync_misses_writes = false;  // what peers write is not what a sync of the page writes
-  bool flush_persists = false;      // a native FLUSH brings what it names into the domain by itself
-  bool persists_in_order = false;   // PWRITE
-  bool sflush_persists = false;     // SFLUSH brings messages and what it names into the domain
+  bool written_in_order = false;   // a WRITE becomes visible after the ones before it
+  bool flush_persists = false;     // a native FLUSH brings what it names into the domain by itself
+  bool persists_in_order = false;  // PWRITE
+  bool sflush_persists = false;    // SFLUSH brings messages and what it names into the domain
 };
 
 /// Whether a method is right over queue pairs that lose what is posted: each message brings all
@@ -62,7 +61,6 @@ class Catalog {
         server.capabilities.native_flush || server.domain == PersistenceDomain::Wsp;
     facts_.atomic_write = server.capabilities.atomic_write;
     facts_.written_in_order = keeps_write_order(server);
-    facts_.sync_misses_writes = durable && page && !syncs_peer_writes(server);
     facts_.flush_persists =
         dmp && server.capabilities.native_flush && server.capabilities.persistent_flush;
     const bool by_rnic = durable && server.domain >= PersistenceDomain::Dmp;
@@ -80,6 +78,7 @@ class Catalog {
     if (durable && server.domain == PersistenceDomain::None) return;
     if (!has_qp_type(server.transport, server.qp_type)) return;
     add_all();
+    std::erase_if(known_, [&](const Known& each) { return is_refused(each.method, server); });
     if (server.qp_type == QpType::Rc) return;
     std::erase_if(known_,
                   [&](const Known& each) { return !bears_loss(each.method, server.qp_type); });
@@ -92,7 +91,6 @@ class Catalog {
     one_message();
     if (request_.polled) one_polled_message();
     if (request_.responder_posts) answered_by_write();
-    if (facts_.sync_misses_writes) return;  // all others have something written
     if (request_.polled) polled_writes();
     if (request_.responder_posts) read_by_responder();
     persisted_in_order();

@@ -13,19 +13,6 @@ namespace {
 
 constexpr std::uint64_t kSmallSampleBytes = 128;
 
-/// Whether the responder is told by an immediate what to flush.
-bool names_by_immediates(const Method& method) {
-  std::size_t message = 0;
-  for (const RequesterStep& step : method.requester) {
-    if (!is_message(step)) continue;
-    const bool answered =
-        message < method.responder.size() && acknowledges(method.responder[message]);
-    if (step.verb == Verb::WriteImm && answered) return true;
-    ++message;
-  }
-  return false;
-}
-
 /// A message that survives because an SFLUSH has looked for it. That flushes this message alone:
 /// of an empty one before it (of a READ, behind a request) a power failure may leave nothing, and
 /// recovery stops at the first message that is not there.
@@ -57,7 +44,7 @@ class Chooser {
       const Method& method = ranked.known->method;
       if (!options_.replay && replays(method)) return false;
       if (survives_by_lookup(method)) return false;
-      if (!options_.immediates && names_by_immediates(method)) return false;
+      if (!options_.immediates && acts_on_immediate(method)) return false;
       return may_share({{method, reuse, false}}, profile_).ok();
     });
     if (allowed != found.end()) return &allowed->known->method;

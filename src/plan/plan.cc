@@ -45,18 +45,6 @@ bool messages_fit(const Method& method, const Update& update, QpType type) {
       });
 }
 
-/// Whether the responder does something that only an immediate tells it to do.
-bool acts_on_immediate(const Method& method) {
-  std::size_t message = 0;
-  for (const RequesterStep& step : method.requester) {
-    if (!is_message(step)) continue;
-    const bool reacts = message < method.responder.size() && !method.responder[message].empty();
-    if (step.verb == Verb::WriteImm && reacts) return true;
-    ++message;
-  }
-  return false;
-}
-
 Error nothing_is_durable(const ServerProfile& server) {
   return Error{ErrorCode::Unsupported,
                fmt::format("nothing is durable on this responder ({}): its memory is volatile. "

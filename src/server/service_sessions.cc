@@ -13,6 +13,7 @@
 #include "core/counted.h"
 #include "core/epoch.h"
 #include "core/log_message.h"
+#include "core/method.h"
 #include "core/try.h"
 #include "server/service.h"
 
@@ -237,8 +238,7 @@ Result<control::SessionGrant> PeerService::grant(const PoolPointer& entry,
   grant.pool = shown(*entry);
   grant.pool.profile = pool.session_profile(request.write, *keys.device, *keys.memory);
   grant.medium = *medium;
-  terms.flushes_writes = grant.pool.profile.domain != PersistenceDomain::Page ||
-                         grant.pool.profile.dma_dirties == DmaDirties::Yes;
+  terms.flushes_writes = flushes_writes(grant.pool.profile);
   PERDURE_TRY_VOID(make_room(*entry, request));
   terms.id = options_.secrets();
   if (options_.handlers) terms.handlers = options_.handlers(terms);
