@@ -147,8 +147,24 @@ class Catalog {
     const bool flushes = facts_.visible_is_not_enough;
     add(flushes ? "send-copy-flush-ack" : "send-copy-ack", Primary::Send, {send(all_), wait_ack()},
         {reaction},
-        flushes ? "one message carries everything; the responder copies and flushes epoch by epoch"
-                : "one message carries everything; what the responder has stored is safe");
+        (flushes ? "one message carries everything; the responder copies and flushes epoch by epoch"
+                 : "one message carries everything; what the responder has stored is safe") +
+            despite_any_order());
+  }
+
+  /// Why nobody counts on the order of WRITEs, for who plans around it; nothing where he need not.
+  std::string despite_any_order() const {
+    return epochs_.size() == 1 || facts_.written_in_order
+               ? ""
+               : "; WRITEs may be placed in any order here, and it needs none";
+  }
+
+  /// Why an epoch waits for the one before; nothing where none does.
+  std::string why_epochs_wait() const {
+    if (order_comes_by_itself()) return "";
+    return facts_.written_in_order
+               ? "; what is visible first need not be durable first, so no epoch leaves before that"
+               : "; WRITEs may be placed in any order here, so no epoch leaves before that";
   }
 
   /// The same message, written to where the responder looks for it.
@@ -237,7 +253,7 @@ class Catalog {
           "arrival in the RNIC is enough, in posting order, and the completion proves it");
     } else {
       add(verb(primary) + "-completion-each", primary, steps, {},
-          "arrival in the RNIC is enough, and no epoch leaves before the one before has arrived");
+          "arrival in the RNIC is enough, and the completion proves it" + why_epochs_wait());
     }
   }
 
@@ -253,13 +269,15 @@ class Catalog {
         flush_reason());
   }
 
-  const char* flush_reason() const {
+  std::string flush_reason() const {
+    std::string proof =
+        "DDIO is off, so a FLUSH proves that what came before is in the memory controller";
     if (!facts_.visible_is_not_enough) {
-      return "a FLUSH proves that what came before is visible, and no epoch leaves before that";
+      proof = "a FLUSH proves that what came before is visible";
+    } else if (facts_.flush_persists) {
+      proof = "the FLUSH itself brings what was written into the persistence domain";
     }
-    return facts_.flush_persists
-               ? "the FLUSH itself brings what was written into the persistence domain"
-               : "DDIO is off, so a FLUSH proves that what came before is in the memory controller";
+    return proof + why_epochs_wait();
   }
 
   /// Later epochs by ATOMIC WRITE, which overtakes neither a WRITE nor the FLUSH before it: one
@@ -354,7 +372,7 @@ class Catalog {
                              (once ? "" : "-each");
     add(name, primary, steps, reactions,
         once ? "the message comes after the data is visible; the responder sees to the rest"
-             : "each epoch is confirmed before the next one leaves");
+             : "the responder confirms each epoch" + why_epochs_wait());
   }
 
   /// A WRITE is announced by a message; a WRITE_WITH_IMM names one item by itself. In an epoch of
@@ -398,9 +416,10 @@ class Catalog {
     reactions.back() = reaction;
     add(verb(primary) + (flushes ? "-send-rest-flush-ack" : "-send-rest-ack"), primary, steps,
         reactions,
-        flushes
-            ? "the responder flushes the written epoch before it applies what the message carries"
-            : "the responder applies what the message carries when what was written is visible");
+        (flushes
+             ? "the responder flushes the written epoch before it applies what the message carries"
+             : "the responder applies what the message carries when what was written is visible") +
+            despite_any_order());
   }
 
   /// The later epochs by plain WRITEs, one-sided: at once where visibility orders them, else each
@@ -435,7 +454,7 @@ class Catalog {
     }
     const std::string end = write_later(steps);
     add("write_imm-first-" + end, Primary::WriteImm, steps, {},
-        "an immediate is needed once; the later epochs follow as plain writes");
+        "an immediate is needed once; the later epochs follow as plain writes" + why_epochs_wait());
   }
 
   /// The first epoch in an acknowledged message, the later ones written: copies only the first.
@@ -460,7 +479,7 @@ class Catalog {
       return;
     }
     add("send-then-write-" + end, Primary::Send, steps, reactions,
-        "the first epoch is acknowledged before the later ones leave");
+        "the first epoch is acknowledged before the later ones leave" + why_epochs_wait());
   }
 
   bool later_epochs_are_single() const {

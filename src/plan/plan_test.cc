@@ -191,5 +191,52 @@ TEST(Cost, AWakeIsPaidPerWait) {
   }
 }
 
+/// What is said of a method is why it is as it is here: where nobody knows the order of WRITEs,
+/// what has several epochs and does not count on it says so, and where they keep it nothing does.
+TEST(Reason, SaysWhereItIsTheOrderOfWritesThatIsNotKnown) {
+  const std::string unknown = "WRITEs may be placed in any order here";
+  std::size_t asked = 0;
+  for (const auto domain :
+       {PersistenceDomain::Dmp, PersistenceDomain::Mhp, PersistenceDomain::Wsp}) {
+    for (const WriteOrder order : {WriteOrder::Unknown, WriteOrder::Ordered}) {
+      ServerProfile profile = server(domain, Ddio::Off, Transport::Roce);
+      profile.write_order = order;
+      Update update;
+      for (const UpdateShape& shape : {singleton(), compound(), UpdateShape{{1, 2, 1}}}) {
+        update.shape = shape;
+        update.later_bytes = 4096;
+        const auto found = candidates(profile, update);
+        ASSERT_TRUE(found.ok());
+        for (const Candidate& candidate : *found) {
+          ++asked;
+          EXPECT_EQ(candidate.reason.find(unknown) != std::string::npos,
+                    order == WriteOrder::Unknown && shape != singleton())
+              << describe(profile) << ", " << candidate.method.name << ": " << candidate.reason;
+        }
+      }
+    }
+  }
+  EXPECT_GT(asked, 60u);
+}
+
+/// With an order of WRITEs there is still none of what lasts.
+TEST(Reason, SaysWhereVisibleFirstIsNotDurableFirst) {
+  ServerProfile profile = server(PersistenceDomain::Dmp, Ddio::Off, Transport::Roce);
+  profile.write_order = WriteOrder::Ordered;
+  Update update;
+  update.shape = compound();
+  update.primary = Primary::Write;
+  const auto found = candidates(profile, update);
+  ASSERT_TRUE(found.ok());
+  std::size_t waiting = 0;
+  for (const Candidate& candidate : *found) {
+    if (candidate.usage.round_trips < 2) continue;
+    ++waiting;
+    EXPECT_NE(candidate.reason.find("need not be durable first"), std::string::npos)
+        << candidate.reason;
+  }
+  EXPECT_GE(waiting, 1u);
+}
+
 }  // namespace
 }  // namespace perdure::plan
