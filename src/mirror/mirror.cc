@@ -321,8 +321,13 @@ Result<void> Mirror::deep_persist(std::uint64_t at, std::uint64_t length,
     PERDURE_TRY_VOID(state_->make_durable(left, begin));
     PERDURE_TRY(deep, state_->with([&](auto& core) { return core.is_deep(begun); }));
     if (deep) return {};
-    // A replica has come in sync meanwhile, with a copy of the page that is durable and no more.
-    if (deadline.passed()) return Error{ErrorCode::TimedOut, "a replica has just come back"};
+    // A replica has come in sync meanwhile, with a copy of the page that is durable and no more; or
+    // one has gone, and those left are too few.
+    if (deadline.passed()) {
+      return Error{ErrorCode::TimedOut,
+                   "a replica has just come back or gone: it is durable, and "
+                   "not known to be deep on the quorum"};
+    }
   }
 }
 

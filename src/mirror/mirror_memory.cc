@@ -42,13 +42,15 @@ class LentMemory final : public pmem::Region {
       flush_->lines(memory_.subspan(range.at, range.length));
       pmem::store_fence();
     }
-    return sync(wanted);
+    return pmem::sync_pages_deep(memory_, range, kName);
   }
 
  private:
+  static constexpr char kName[] = "the mirrored memory";
+
   Result<void> sync(std::span<const pmem::Range> ranges) {
     for (const pmem::Range& range : ranges) {
-      PERDURE_TRY_VOID(pmem::sync_pages(memory_, range, "the mirrored memory"));
+      PERDURE_TRY_VOID(pmem::sync_pages(memory_, range, kName));
     }
     return {};
   }

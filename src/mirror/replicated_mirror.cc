@@ -292,7 +292,7 @@ void ReplicatedMirror::note_sent(Replica& replica, Flight flight,
 Result<bool> ReplicatedMirror::is_deep(const MirrorTicket& ticket) const {
   // Of an earlier one it is not known any more: it is said of that, too.
   if (local_not_deep_ && ticket.number <= local_not_deep_->last) return local_not_deep_->why;
-  bool deep = true;
+  bool deep = in_sync() >= quorum_;  // else those that have it deep are too few, or none
   for (const Replica& replica : replicas_) {
     if (replica.state != MirrorReplicaState::InSync) continue;
     if (replica.not_deep) return *replica.not_deep;

@@ -42,13 +42,33 @@ int SyncCalls::check_writable(int descriptor) {
   return ::pread(descriptor, nullptr, 0, 0) == 0 ? 0 : errno;
 }
 
-Result<void> sync_pages(std::span<std::byte> mapping, const Range& range, const std::string& name) {
+namespace {
+
+/// Returns 0 or an errno.
+int sync_whole_pages(std::span<std::byte> mapping, const Range& range, SyncCalls& calls) {
   const auto base = reinterpret_cast<std::uintptr_t>(mapping.data());
   const std::uint64_t before =
       (base + range.at) % static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
-  std::byte* const page = mapping.data() + range.at - before;
-  const int failed = SyncCalls::system().sync_range(page, before + range.length);
+  return calls.sync_range(mapping.data() + range.at - before, before + range.length);
+}
+
+}  // namespace
+
+Result<void> sync_pages(std::span<std::byte> mapping, const Range& range, const std::string& name) {
+  const int failed = sync_whole_pages(mapping, range, SyncCalls::system());
   if (failed == 0) return {};
+  return errno_error(name + ": msync", failed);
+}
+
+Result<void> sync_pages_deep(std::span<std::byte> mapping, const Range& range,
+                             const std::string& name, SyncCalls& calls) {
+  const int failed = sync_whole_pages(mapping, range, calls);
+  if (failed == 0) return {};
+  // The address is that of a page, and MS_SYNC is a flag: it is the file that has no fsync.
+  if (failed == EINVAL) {
+    return Error{ErrorCode::Unsupported,
+                 name + ": is not flushed beyond the memory controllers, for it has no msync"};
+  }
   return errno_error(name + ": msync", failed);
 }
 

@@ -55,6 +55,11 @@ void keep_pages_small(std::span<std::byte> mapping);
 /// msync of the pages of a mapping that cover a range of it. Errors: SystemError.
 Result<void> sync_pages(std::span<std::byte> mapping, const Range& range, const std::string& name);
 
+/// The same for memory that keeps what is stored by itself: on to the medium below it. Errors:
+/// Unsupported: it has no msync, as device DAX (EINVAL: its driver has no fsync); SystemError.
+Result<void> sync_pages_deep(std::span<std::byte> mapping, const Range& range,
+                             const std::string& name, SyncCalls& calls = SyncCalls::system());
+
 /// Threads: any.
 class PageSync {
  public:

@@ -122,6 +122,18 @@ TEST_F(PageSyncTest, OneRunIsOneMsyncOfWholePages) {
   EXPECT_EQ(calls_.files, 0);
 }
 
+// Device DAX: msync of its mapping is EINVAL, since the driver has no fsync.
+TEST_F(PageSyncTest, MemoryThatHasNoMsyncIsNotDeepAndDidNotFail) {
+  const auto answer = [&](int error) {
+    calls_.error = error;
+    return sync_pages_deep(mapping(), {kPage + 5, 10}, "memory", calls_);
+  };
+  EXPECT_TRUE(answer(0).ok());
+  EXPECT_EQ(calls_.ranges, (Runs{{base() + kPage, 15}}));
+  EXPECT_EQ(answer(EINVAL).code(), ErrorCode::Unsupported);
+  EXPECT_EQ(answer(EIO).code(), ErrorCode::SystemError);
+}
+
 TEST_F(PageSyncTest, SeveralRunsAreOneFdatasync) {
   PageSync sync(mapping(), -1, "pool", calls_);
   ASSERT_TRUE(sync.sync(Ranges{{0, 1}, {5 * kPage, 1}}).ok());

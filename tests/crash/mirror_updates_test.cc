@@ -187,6 +187,19 @@ TEST_F(MirrorUpdates, DeepIsNotClaimedOfAReplicaThatCameBackMeanwhile) {
   EXPECT_FALSE(*mirror_->is_deep(ticket)) << "nor because a later one is deep";
 }
 
+// Receive: power failures, until nobody is in sync. Expect: nothing is deep, also what was.
+TEST_F(MirrorUpdates, DeepIsNotClaimedOfFewerThanTheQuorum) {
+  const MirrorTicket ticket = begin();
+  ASSERT_TRUE(mirror_->wait(ticket, kPatience).ok());
+  EXPECT_TRUE(*mirror_->is_deep(ticket));
+  for (const auto& server : servers_) server->lose_power();
+  for (int rounds = 0; rounds < 100'000 && mirror_->status().in_sync > 0; ++rounds) {
+    if (!mirror_->progress()) world_.pass(std::chrono::milliseconds(1));
+  }
+  ASSERT_EQ(mirror_->status().in_sync, 0U);
+  EXPECT_FALSE(*mirror_->is_deep(ticket));
+}
+
 TEST_F(MirrorUpdates, DeepSaysWhichMediumHasNoSuchThingAndGoesOn) {
   servers_[0]->region().refuse_deep_flushes(true);
   const MirrorTicket ticket = begin();
