@@ -11,6 +11,7 @@
 
 #include "core/try.h"
 #include "host/doctor_checks.h"
+#include "pmem/file.h"
 #include "pmem/pool.h"
 #include "pmem/probe.h"
 
@@ -31,6 +32,11 @@ PoolThere pool_at(const fs::path& file) {
     pool.unreadable = info.error().message;
     pool.forbidden = info.code() == ErrorCode::PermissionDenied;
   }
+  if (const auto holder = pmem::Pool::holder(file.string()); holder.ok()) pool.holder = *holder;
+  const auto opened = pmem::open_file(file.string(), pmem::OpenMode::ReadOnly);
+  if (!opened.ok()) return pool;
+  if (const auto bytes = pmem::size_of(*opened); bytes.ok()) pool.bytes = *bytes;
+  if (!opened->is_device()) pool.unwritten_bytes = pmem::unwritten_bytes(*opened);
   return pool;
 }
 
@@ -69,6 +75,7 @@ Result<Place> examine_place(const std::string& path, const SystemTree& tree) {
     const std::string size =
         fmt::format("/sys/dev/char/{}:{}/size", major(place.device), minor(place.device));
     place.pool_bytes = tree.read(size).number().value_or(0);
+    place.pools.push_back(pool_at(path));
   }
   return place;
 }
@@ -134,7 +141,9 @@ std::vector<Check> check_host(const InspectedHost& inspected) {
   constexpr Check (*kChecks[])(const InspectedHost&) = {
       check_pool_file_system,
       check_write_cache,
+      check_file_sync,
       check_declared_domain,
+      check_pool_owner,
       check_persistence_domain,
       check_deep_flush,
       check_namespaces,
@@ -145,13 +154,19 @@ std::vector<Check> check_host(const InspectedHost& inspected) {
       check_ddio,
       check_write_order,
       check_pages_under_rnic,
+      check_cqe_payload,
+      check_immediate_length,
+      check_fencing,
       check_forks,
       check_rdma_devices,
+      check_rnic_choice,
+      check_rnic_timeouts,
       check_rdma_mtu,
       check_roce_gid,
       check_congestion_control,
       check_iommu,
       check_numa,
+      check_completion_vectors,
       check_locked_memory,
       check_memory_cgroup,
       check_open_files,

@@ -15,6 +15,7 @@
 
 #include "host/system_tree.h"
 #include "pmem/medium.h"
+#include "pmem/pool.h"
 #include "server/config.h"
 
 namespace perdure::host {
@@ -50,12 +51,16 @@ struct Check {
   Reading keep(Reading reading);
 };
 
-/// What a pool's header says.
+/// What a pool's header says, and what can be seen of its file.
 struct PoolThere {
   std::string name;                           // of the pool: of its file, without ".pool"
   std::optional<PersistenceDomain> declared;  // when it was made
   std::string unreadable;                     // why nothing is known of it; empty: it is
   bool forbidden = false;                     // that is for want of rights
+  std::uint64_t bytes = 0;                    // of the whole file or device; 0: not known
+  std::optional<pmem::PoolHolder> holder = std::nullopt;  // not set: not known
+  /// Blocks that are reserved and were never written (pmem::unwritten_bytes).
+  std::optional<std::uint64_t> unwritten_bytes = std::nullopt;
 };
 
 /// Where the pools are or would be.

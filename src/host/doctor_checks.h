@@ -2,14 +2,36 @@
 // nothing else; none fails.
 #pragma once
 
+#include <compare>
+
 #include "host/doctor.h"
 
 namespace perdure::host {
+
+/// A kernel's release.
+struct Release {
+  int major = 0;
+  int minor = 0;
+  auto operator<=>(const Release&) const = default;
+};
+
+/// Of this kernel. Not set: it can not be read.
+std::optional<Release> release_of(const InspectedHost& inspected, Check& check);
+
+/// Rounded up.
+inline std::uint64_t mebibytes(std::uint64_t bytes) { return (bytes + (1U << 20) - 1) >> 20; }
+
+/// The directories in /proc of the daemons that run here, or of this program if there is none.
+std::vector<std::string> processes_of_interest(const InspectedHost& inspected);
 
 // doctor_place.cc: the pool's place and what was declared of it
 Check check_pool_file_system(const InspectedHost& inspected);
 Check check_write_cache(const InspectedHost& inspected);
 Check check_declared_domain(const InspectedHost& inspected);
+
+// doctor_pools.cc: who has the pools, and what making a record of a file durable takes
+Check check_pool_owner(const InspectedHost& inspected);
+Check check_file_sync(const InspectedHost& inspected);
 
 // doctor_memory.cc: NVDIMMs, CXL memory
 Check check_persistence_domain(const InspectedHost& inspected);
@@ -24,6 +46,14 @@ Check check_rdma_devices(const InspectedHost& inspected);
 Check check_rdma_mtu(const InspectedHost& inspected);
 Check check_roce_gid(const InspectedHost& inspected);
 Check check_congestion_control(const InspectedHost& inspected);
+
+// doctor_rnic.cc: what RNICs do beside the verbs, and how Perdure uses them
+Check check_cqe_payload(const InspectedHost& inspected);
+Check check_immediate_length(const InspectedHost& inspected);
+Check check_fencing(const InspectedHost& inspected);
+Check check_rnic_choice(const InspectedHost& inspected);
+Check check_rnic_timeouts(const InspectedHost& inspected);
+Check check_completion_vectors(const InspectedHost& inspected);
 
 // doctor_pcie.cc: the way from the RNIC to memory
 Check check_ddio(const InspectedHost& inspected);

@@ -16,19 +16,6 @@ constexpr std::size_t kLimitNameColumns = 26;
 constexpr std::uint64_t kUnlimited = UINT64_MAX;
 constexpr std::size_t kProcessesMax = 64;
 
-/// The directories in /proc of the daemons that run here, or of this program if there is none.
-std::vector<std::string> processes_of_interest(const InspectedHost& inspected) {
-  std::vector<std::string> found;
-  for (const std::string& name : inspected.tree.names("/proc")) {
-    if (!number_in(name) || found.size() == kProcessesMax) continue;
-    if (inspected.tree.read("/proc/" + name + "/comm").text == "perdured") {
-      found.push_back("/proc/" + name);
-    }
-  }
-  if (found.empty()) found.emplace_back("/proc/self");
-  return found;
-}
-
 std::string line_of(const std::string& text, std::string_view beginning) {
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) {
@@ -52,8 +39,6 @@ std::optional<std::uint64_t> soft_limit(const InspectedHost& inspected, const st
   if (words.empty()) return std::nullopt;
   return words[0] == "unlimited" ? kUnlimited : number_in(words[0]);
 }
-
-std::uint64_t mebibytes(std::uint64_t bytes) { return (bytes + (1U << 20) - 1) >> 20; }
 
 /// What an RNIC pins: the pools, and the receive buffers of all sessions.
 std::uint64_t bytes_to_pin(const InspectedHost& inspected) {
@@ -170,6 +155,18 @@ std::optional<std::uint64_t> huge_pages_total(const Reading& memory) {
 }
 
 }  // namespace
+
+std::vector<std::string> processes_of_interest(const InspectedHost& inspected) {
+  std::vector<std::string> found;
+  for (const std::string& name : inspected.tree.names("/proc")) {
+    if (!number_in(name) || found.size() == kProcessesMax) continue;
+    if (inspected.tree.read("/proc/" + name + "/comm").text == "perdured") {
+      found.push_back("/proc/" + name);
+    }
+  }
+  if (found.empty()) found.emplace_back("/proc/self");
+  return found;
+}
 
 Check check_locked_memory(const InspectedHost& inspected) {
   Check check{"locked-memory"};

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 
-#include "fabric/window_limit.h"
 #include "host/doctor_checks.h"
 #include "host/rdma_devices.h"
 
@@ -48,19 +47,6 @@ void find_port(const RdmaPort& port, Check& check) {
   }
 }
 
-/// No file says whether an RNIC has memory windows; over iWARP Perdure uses none. How large they
-/// may be is the driver's.
-std::string window_words(const RdmaDevice& device) {
-  const bool iwarp = !device.ports.empty() && device.ports.front().kind == RdmaKind::Iwarp;
-  if (iwarp) return "; each session registers its pool, and fencing a large one takes as long";
-  const std::uint64_t largest = fabric::window_bytes_max_of(device.driver);
-  if (largest == fabric::WindowLimit::kNone) return "";
-  return fmt::format(
-      "; a pool of more than {} bytes is registered by each session, since {} binds "
-      "no larger memory windows: fencing one takes as long",
-      largest, device.driver);
-}
-
 void find_device(const RdmaDevice& device, Check& check) {
   if (!device.firmware.text.empty()) check.keep(device.firmware);
   for (const RdmaPort& port : device.ports) find_port(port, check);
@@ -70,16 +56,14 @@ void find_device(const RdmaDevice& device, Check& check) {
   }
   if (!device.software.empty()) {
     return check.find(Verdict::Advice,
-                      fmt::format("{} is software ({}): the processor does the work of the "
-                                  "RNIC{}",
-                                  device.name, device.software, window_words(device)),
+                      fmt::format("{} is software ({}): the processor does the work of the RNIC",
+                                  device.name, device.software),
                       "use it to try and to test; for speed, and for a persistence domain that a "
                       "RNIC writes into, buy an RNIC",
                       {"rdma link"});
   }
   const std::string kind(device.ports.empty() ? "" : to_string(device.ports.front().kind));
-  check.find(Verdict::Ok,
-             fmt::format("{} is {} and active{}", device.name, kind, window_words(device)));
+  check.find(Verdict::Ok, fmt::format("{} is {} and active", device.name, kind));
 }
 
 void find_mtu(const InspectedHost& inspected, const RdmaPort& port, Check& check) {

@@ -2,7 +2,6 @@
 // that forks keeps its own, and what follows.
 #include <fmt/format.h>
 
-#include <compare>
 #include <cstdio>
 #include <optional>
 
@@ -12,26 +11,11 @@
 namespace perdure::host {
 namespace {
 
-struct Release {
-  int major = 0;
-  int minor = 0;
-  auto operator<=>(const Release&) const = default;
-};
-
 /// From then on pages of a mapped file are not pinned for long (commit "mm/gup: disallow
 /// FOLL_LONGTERM GUP-nonfast writing to file-backed mappings").
 constexpr Release kPinsNoFiles{6, 5};
 /// From then on a fork() copies pinned pages at once, for the child: ibv_fork_init(3) does nothing.
 constexpr Release kCopiesPinnedPages{5, 12};
-
-/// Of the kernel. Nothing: it can not be read.
-std::optional<Release> release_of(const InspectedHost& inspected, Check& check) {
-  const Reading reading = check.keep(inspected.tree.read("/proc/sys/kernel/osrelease"));
-  Release release;
-  if (std::sscanf(reading.text.c_str(), "%d.%d", &release.major, &release.minor) != 2)
-    return std::nullopt;
-  return release;
-}
 
 void find_pages(const InspectedHost& inspected, const RdmaDevice& device, Check& check) {
   const auto release = release_of(inspected, check);
@@ -59,6 +43,14 @@ void find_pages(const InspectedHost& inspected, const RdmaDevice& device, Check&
 }
 
 }  // namespace
+
+std::optional<Release> release_of(const InspectedHost& inspected, Check& check) {
+  const Reading reading = check.keep(inspected.tree.read("/proc/sys/kernel/osrelease"));
+  Release release;
+  if (std::sscanf(reading.text.c_str(), "%d.%d", &release.major, &release.minor) != 2)
+    return std::nullopt;
+  return release;
+}
 
 Check check_pages_under_rnic(const InspectedHost& inspected) {
   Check check{"pages-under-rnic"};

@@ -38,6 +38,18 @@ void find_page_cache(const InspectedHost& inspected, Check& check) {
         {"umount " + inspected.place.path,
          fmt::format("mount -o dax=always /dev/{} {}", nvdimm->name, inspected.place.path)});
   }
+  // No file of the kernel shows the property (man zfsprops, sync), and disabled makes fsync
+  // nothing.
+  if (medium.file_system == "zfs") {
+    check.evidence.emplace_back("no file tells whether the dataset has sync=disabled");
+    return check.find(Verdict::Advice,
+                      "ZFS, of which page is declared: that holds unless its dataset has "
+                      "sync=disabled, by which fdatasync and msync return at once",
+                      "see that it is standard or always, and look again after each change of the "
+                      "dataset, or of one that it inherits from",
+                      {fmt::format("zfs get sync \"$(findmnt -n -o SOURCE --target {})\"",
+                                   inspected.place.path)});
+  }
   check.find(Verdict::Ok, fmt::format("{} behind the page cache: durable after fdatasync or msync, "
                                       "so every method goes through this processor",
                                       medium.file_system));

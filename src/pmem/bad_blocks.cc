@@ -2,9 +2,6 @@
 #include "pmem/bad_blocks.h"
 
 #include <fmt/format.h>
-#include <linux/fiemap.h>
-#include <linux/fs.h>
-#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 
@@ -25,8 +22,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::uint64_t kSectorUnit = 512;  // of sysfs, whatever the device's own sectors are
-constexpr std::uint32_t kExtentsAtATime = 128;
-constexpr std::size_t kExtentsMax = 1 << 20;
 constexpr std::size_t kLookedAtMax = 64;
 
 std::optional<std::string> text_of(const fs::path& file) {
@@ -72,27 +67,6 @@ void find_bad_drives(const fs::path& at, std::vector<fs::path>& seen,
       found.push_back(below.filename().string());
     find_bad_drives(below, seen, found);
   }
-}
-
-Result<std::vector<Extent>> extents_of(const File& file) {
-  std::vector<Extent> extents;
-  std::vector<std::byte> memory(sizeof(fiemap) + kExtentsAtATime * sizeof(fiemap_extent));
-  auto* map = reinterpret_cast<fiemap*>(memory.data());
-  const auto* found = reinterpret_cast<const fiemap_extent*>(memory.data() + sizeof(fiemap));
-  for (std::uint64_t from = 0; extents.size() < kExtentsMax;) {
-    std::fill(memory.begin(), memory.end(), std::byte{0});
-    map->fm_start = from;
-    map->fm_length = FIEMAP_MAX_OFFSET - from;
-    map->fm_extent_count = kExtentsAtATime;
-    if (::ioctl(file.descriptor(), FS_IOC_FIEMAP, map) != 0) return errno_error(file.path(), errno);
-    for (std::uint32_t i = 0; i < map->fm_mapped_extents; ++i) {
-      extents.push_back({found[i].fe_logical, found[i].fe_physical, found[i].fe_length});
-      from = found[i].fe_logical + found[i].fe_length;
-      if ((found[i].fe_flags & FIEMAP_EXTENT_LAST) != 0) return extents;
-    }
-    if (map->fm_mapped_extents == 0) return extents;
-  }
-  return extents;
 }
 
 }  // namespace

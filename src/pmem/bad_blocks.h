@@ -13,13 +13,6 @@
 
 namespace perdure::pmem {
 
-/// A run of a file's bytes and where they are on its device.
-struct Extent {
-  std::uint64_t at = 0;       // in the file
-  std::uint64_t on_disk = 0;  // in the device
-  std::uint64_t length = 0;
-};
-
 /// The lines of a `badblocks` file, "sector count" in units of 512 bytes, as bytes. What is no such
 /// line is left out.
 std::vector<Range> parse_bad_blocks(const std::string& text);

@@ -3,6 +3,9 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <linux/fiemap.h>
+#include <linux/fs.h>
+#include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
@@ -44,13 +47,6 @@ struct flock one_byte_lock(off_t at) {
   lock.l_start = at;
   lock.l_len = 1;
   return lock;
-}
-
-std::string holder_of(const File& file) {
-  struct flock lock = one_byte_lock(kNameByte);
-  if (fcntl(file.descriptor(), F_GETLK, &lock) == 0 && lock.l_type != F_UNLCK && lock.l_pid > 0)
-    return fmt::format("process {}", lock.l_pid);
-  return "this process or one that cannot be named from here";
 }
 
 fs::path sysfs_of_device(dev_t device) {
@@ -176,7 +172,7 @@ Result<void> lock_exclusively(const File& file) {
     if (errno == EAGAIN || errno == EACCES)
       return Error{ErrorCode::Busy,
                    fmt::format("{}: is in use by {}; close it there first, or choose another pool",
-                               file.path(), holder_of(file))};
+                               file.path(), lock_holder(file))};
     if (errno == ENOLCK || errno == EOPNOTSUPP || errno == EINVAL)
       return Error{ErrorCode::Unsupported,
                    fmt::format("{}: this file system cannot lock files, so nothing would keep a "
@@ -192,6 +188,13 @@ Result<void> lock_exclusively(const File& file) {
 bool is_locked(const File& file) {
   struct flock lock = one_byte_lock(kLockByte);
   return fcntl(file.descriptor(), F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+}
+
+std::string lock_holder(const File& file) {
+  struct flock lock = one_byte_lock(kNameByte);
+  if (fcntl(file.descriptor(), F_GETLK, &lock) == 0 && lock.l_type != F_UNLCK && lock.l_pid > 0)
+    return fmt::format("process {}", lock.l_pid);
+  return "this process or one that cannot be named from here";
 }
 
 Result<std::uint64_t> size_of(const File& file) {
@@ -221,6 +224,38 @@ Result<void> reserve_blocks(const File& file, std::uint64_t bytes) {
   const int failed = ::posix_fallocate(file.descriptor(), 0, static_cast<off_t>(bytes));
   if (failed == 0) return {};
   return errno_error(fmt::format("{}: reserve {} bytes", file.path(), bytes), failed);
+}
+
+Result<std::vector<Extent>> extents_of(const File& file) {
+  constexpr std::uint32_t kAtATime = 128;
+  constexpr std::size_t kExtentsMax = 1 << 20;
+  std::vector<Extent> extents;
+  std::vector<std::byte> memory(sizeof(fiemap) + kAtATime * sizeof(fiemap_extent));
+  auto* map = reinterpret_cast<fiemap*>(memory.data());
+  const auto* found = reinterpret_cast<const fiemap_extent*>(memory.data() + sizeof(fiemap));
+  for (std::uint64_t from = 0; extents.size() < kExtentsMax;) {
+    std::fill(memory.begin(), memory.end(), std::byte{0});
+    map->fm_start = from;
+    map->fm_length = FIEMAP_MAX_OFFSET - from;
+    map->fm_extent_count = kAtATime;
+    if (::ioctl(file.descriptor(), FS_IOC_FIEMAP, map) != 0) return errno_error(file.path(), errno);
+    for (std::uint32_t i = 0; i < map->fm_mapped_extents; ++i) {
+      const bool written = (found[i].fe_flags & FIEMAP_EXTENT_UNWRITTEN) == 0;
+      extents.push_back({found[i].fe_logical, found[i].fe_physical, found[i].fe_length, written});
+      from = found[i].fe_logical + found[i].fe_length;
+      if ((found[i].fe_flags & FIEMAP_EXTENT_LAST) != 0) return extents;
+    }
+    if (map->fm_mapped_extents == 0) return extents;
+  }
+  return extents;
+}
+
+std::optional<std::uint64_t> unwritten_bytes(const File& file) {
+  const auto extents = extents_of(file);
+  if (!extents.ok()) return std::nullopt;
+  std::uint64_t unwritten = 0;
+  for (const Extent& extent : *extents) unwritten += extent.written ? 0 : extent.length;
+  return unwritten;
 }
 
 Result<NewFile> NewFile::begin(const std::string& path, std::uint64_t bytes) {

@@ -5,8 +5,10 @@
 #include <perdure/result.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "core/clock.h"
 
@@ -56,6 +58,8 @@ Result<void> lock_exclusively(const File& file);
 
 /// Whether some opener has it so just now. Takes nothing.
 bool is_locked(const File& file);
+/// Who has that lock, for a person: "process 12". Requires is_locked().
+std::string lock_holder(const File& file);
 
 /// Takes the file's name away, durably; its blocks are free once the last opener lets go of it.
 ///
@@ -73,6 +77,23 @@ Result<std::uint64_t> size_of(const File& file);
 ///
 /// Errors  NoSpace: the medium, the quota or the process's file size limit is too small.
 Result<void> reserve_blocks(const File& file, std::uint64_t bytes);
+
+/// A run of a file's bytes and where they are on its device.
+struct Extent {
+  std::uint64_t at = 0;       // in the file
+  std::uint64_t on_disk = 0;  // in the device
+  std::uint64_t length = 0;
+  bool written = true;  // false: these blocks are reserved, and nothing was ever written there
+};
+
+/// All of a file's, as its file system says; of more than 1048576 the first.
+/// Errors: Unsupported, SystemError: it does not say.
+Result<std::vector<Extent>> extents_of(const File& file);
+
+/// How much of it has blocks on the medium into which nothing was ever written: the first write of
+/// each is noted in the file system's journal, too. Not set: the file system does not tell, or it
+/// is a device.
+std::optional<std::uint64_t> unwritten_bytes(const File& file);
 
 /// A file that others see whole or not at all. It grows up under the name `<path>.creating`,
 /// locked, and gets its own name when it is published. A crash before that leaves at most the

@@ -276,5 +276,20 @@ TEST(NewFile, ADiskThatIsFullWhileZerosAreWrittenIsNoSpaceAndLeavesNothing) {
   EXPECT_EQ(answer, "");
 }
 
+TEST(NewFile, WhatIsReservedAndWhatIsWrittenCanBeSeen) {
+  TestDirectory directory;
+  constexpr std::uint64_t kBytes = 1 << 20;
+  auto made = NewFile::begin(directory.file("x"), kBytes);
+  ASSERT_TRUE(made.ok()) << made.error().message;
+  const auto reserved = unwritten_bytes(made->file());
+  if (!reserved) GTEST_SKIP() << "this file system does not tell (FIEMAP)";
+  if (*reserved == 0) GTEST_SKIP() << "this file system reserves by writing";
+  EXPECT_EQ(*reserved, kBytes);
+  ASSERT_TRUE(made->write_zeros(kBytes / 4, Deadline::after(std::chrono::seconds{60})).ok());
+  EXPECT_EQ(unwritten_bytes(made->file()), kBytes - kBytes / 4);
+  ASSERT_TRUE(made->write_zeros(kBytes, Deadline::after(std::chrono::seconds{60})).ok());
+  EXPECT_EQ(unwritten_bytes(made->file()), 0u);
+}
+
 }  // namespace
 }  // namespace perdure::pmem

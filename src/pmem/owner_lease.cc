@@ -120,21 +120,29 @@ bool seen_alive(const std::byte* lease, Nanoseconds watch) {
   return false;
 }
 
-/// Why the lease with this claim can not be had; nothing: its owner is dead, or there is none.
-std::optional<std::string> why_not(const std::byte* lease, std::uint64_t claim,
-                                   const std::string& boot_id, Nanoseconds watch) {
-  if (claim == 0) return std::nullopt;
+LeaseSeen seen_at(const std::byte* lease, std::uint64_t claim, const std::string& boot_id) {
+  using enum LeaseSeen::State;
+  if (claim == 0) return {};
   const auto tag = static_cast<std::uint32_t>(claim >> 32);
   auto description = decode({lease, kDescriptionBytes});
   if (description && description->tag != tag) description.reset();
   const bool ours =
       description ? description->boot_id == boot_id : (tag & 0xFFFF0000U) == mark_of(boot_id);
-  const std::string owner = description ? description->owner : "an owner that could not be read";
-  if (ours && is_marked_dead(claim)) return std::nullopt;
-  if (ours && (!description || description->death_is_marked))
-    return owner + ", which has not ended";
+  const std::string owner = description ? description->owner : "";
+  if (!ours) return {Elsewhere, owner};
+  if (is_marked_dead(claim)) return {};
+  return {!description || description->death_is_marked ? Held : Unmarked, owner};
+}
+
+/// Why the lease with this claim can not be had; nothing: its owner is dead, or there is none.
+std::optional<std::string> why_not(const std::byte* lease, std::uint64_t claim,
+                                   const std::string& boot_id, Nanoseconds watch) {
+  const LeaseSeen seen = seen_at(lease, claim, boot_id);
+  const std::string owner = seen.owner.empty() ? "an owner that could not be read" : seen.owner;
+  if (seen.state == LeaseSeen::State::Free) return std::nullopt;
+  if (seen.state == LeaseSeen::State::Held) return owner + ", which has not ended";
   if (seen_alive(lease, watch)) return owner + ", which is alive";
-  if (!ours) return std::nullopt;
+  if (seen.state == LeaseSeen::State::Elsewhere) return std::nullopt;
   return owner + ", which does not move, and of whose end the kernel would not tell";
 }
 
@@ -217,6 +225,11 @@ class HeldLease final : public OwnerLease {
 };
 
 }  // namespace
+
+LeaseSeen look_at_lease(std::span<const std::byte> lease, const std::string& boot_id) {
+  PERDURE_ASSERT(lease.size() >= kOwnerLeaseBytes);
+  return seen_at(lease.data(), load<std::uint64_t>(lease.data() + kClaimAt), boot_id);
+}
 
 Result<std::unique_ptr<OwnerLease>> OwnerLease::take(Region& region, std::uint64_t at,
                                                      const Options& options) {

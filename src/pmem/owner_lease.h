@@ -31,6 +31,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "core/clock.h"
@@ -62,5 +63,20 @@ class OwnerLease {
   /// Gives it back.
   virtual ~OwnerLease() = default;
 };
+
+/// What a lease says of its owner, to who neither takes nor watches it.
+struct LeaseSeen {
+  enum class State {
+    Free,       // nobody has it, or who had it has ended
+    Held,       // its owner, of this boot, has not ended
+    Elsewhere,  // its owner is of another boot: only watching its beat tells whether it lives
+    Unmarked,   // of this boot, and the kernel would not tell of its end: as Elsewhere
+  };
+  State state = State::Free;
+  std::string owner;  // for people; empty: Free, or it could not be read
+};
+
+/// Requires  kOwnerLeaseBytes. Pure.
+LeaseSeen look_at_lease(std::span<const std::byte> lease, const std::string& boot_id);
 
 }  // namespace perdure::pmem

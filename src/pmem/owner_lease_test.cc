@@ -211,6 +211,31 @@ TEST_F(OwnerLeaseTest, WhatACrashTearsOfTheDescriptionIsNobody) {
   EXPECT_TRUE(second.ok()) << second.error().message;
 }
 
+// Who only looks takes nothing, and waits for nothing.
+TEST_F(OwnerLeaseTest, WhoHasItCanBeSeen) {
+  using State = LeaseSeen::State;
+  const auto mapped = region();
+  const auto seen = [&](const char* boot_id) {
+    return look_at_lease(mapped->bytes().subspan(kAt, kOwnerLeaseBytes), boot_id);
+  };
+  EXPECT_EQ(seen("this boot").state, State::Free);
+  HeldChild first = owner();
+  ASSERT_TRUE(first.ready());
+  const std::uint64_t claim = word(*mapped, kClaim);
+  EXPECT_EQ(seen("this boot").state, State::Held);
+  EXPECT_EQ(seen("this boot").owner, "the first");
+  EXPECT_EQ(seen("another boot").state, State::Elsewhere);
+  EXPECT_EQ(word(*mapped, kClaim), claim);
+  // Its description is torn: it is held all the same.
+  mapped->bytes()[kAt + 70] ^= std::byte{1};
+  EXPECT_EQ(seen("this boot").state, State::Held);
+  EXPECT_EQ(seen("this boot").owner, "");
+  mapped->bytes()[kAt + 70] ^= std::byte{1};
+  first.kill();
+  EXPECT_EQ(seen("this boot").state, State::Free);
+  EXPECT_EQ(seen("another boot").state, State::Elsewhere) << "the mark is of this kernel";
+}
+
 TEST_F(OwnerLeaseTest, AnOperatorTakesItFromWhoeverHasIt) {
   const auto mapped = region();
   HeldChild first = owner();

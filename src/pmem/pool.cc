@@ -124,10 +124,13 @@ std::uint64_t place_of(const File& file) {
 }
 
 // Its lock is free, and it may write all the same: see owner_process.h.
+std::optional<int> ending_owner(const File& file, std::span<const std::byte> head) {
+  if (head.size() < kPoolHeadBytes) return std::nullopt;
+  return owner_still_ending(head.subspan(kOwnerProcessOffset, kOwnerProcessBytes), place_of(file));
+}
+
 Result<void> require_ended_owner(const File& file, std::span<const std::byte> head) {
-  if (head.size() < kPoolHeadBytes) return {};
-  const auto process =
-      owner_still_ending(head.subspan(kOwnerProcessOffset, kOwnerProcessBytes), place_of(file));
+  const auto process = ending_owner(file, head);
   if (!process) return {};
   return Error{
       ErrorCode::Busy,
@@ -223,6 +226,26 @@ bool Pool::is_locked(const std::string& path) {
   if (pmem::is_locked(*file)) return true;
   const auto head = read_head(*file);
   return head.ok() && !require_ended_owner(*file, *head).ok();
+}
+
+Result<PoolHolder> Pool::holder(const std::string& path) {
+  using enum PoolHolder::State;
+  PERDURE_TRY(file, open_file(path, OpenMode::ReadOnly));
+  if (pmem::is_locked(file)) return PoolHolder{Held, lock_holder(file)};
+  PERDURE_TRY(head, read_head(file));
+  if (const auto process = ending_owner(file, head))
+    return PoolHolder{Ending, fmt::format("process {}", *process)};
+  if (!file.is_device()) return PoolHolder{};
+  const auto lease = std::span<const std::byte>(head).subspan(kOwnerLeaseOffset, kOwnerLeaseBytes);
+  const LeaseSeen seen = look_at_lease(lease, this_boot());
+  const std::string owner = seen.owner.empty() ? "an owner that could not be read" : seen.owner;
+  switch (seen.state) {
+    case LeaseSeen::State::Free: break;
+    case LeaseSeen::State::Held: return PoolHolder{Held, owner, true};
+    case LeaseSeen::State::Elsewhere:
+    case LeaseSeen::State::Unmarked: return PoolHolder{Elsewhere, owner, true};
+  }
+  return PoolHolder{};
 }
 
 Result<void> Pool::remove(const std::string& path) {

@@ -67,6 +67,20 @@ struct PoolInfo {
 /// Several lines, "word: value" each.
 std::string to_string(const PoolInfo& info);
 
+/// Who has a pool, as far as it shows to who neither takes nor watches anything.
+struct PoolHolder {
+  enum class State {
+    Nobody,
+    Held,       // its lock, or the lease of a device, is
+    Ending,     // by a process that gave up the lock and has not ended
+    Elsewhere,  // the lease of a device names somebody of whom nothing tells whether it lives
+  };
+  State state = State::Nobody;
+  std::string who{};  // for a person; empty: nobody
+  /// A device is held, and its lock is not: from another node of the device, in another container.
+  bool by_lease_alone = false;
+};
+
 /// Threads  one caller at a time, except region(), whose bytes and flush are for any thread.
 class Pool {
  public:
@@ -102,6 +116,10 @@ class Pool {
   /// Whether somebody has the lock of the pool at `path` just now, or had it and has not ended yet.
   /// A device may be in use without one, by another machine or container: open finds that out.
   static bool is_locked(const std::string& path);
+
+  /// Who has the pool at `path`. Takes no lock, and writes nothing.
+  /// Errors  NotFound, PermissionDenied, InvalidArgument, SystemError.
+  static Result<PoolHolder> holder(const std::string& path);
 
   /// Deletes the file of a pool that nobody has open, whatever is in it. Durable on return.
   /// Errors  NotFound, PermissionDenied, Busy (names the holder), Unsupported (a device, or a

@@ -120,6 +120,10 @@ TEST_F(EndingOwner, IsWaitedForAlthoughItsLockIsFree) {
   ASSERT_TRUE(owner.ready());
   ASSERT_TRUE(lock_exclusively(*open_file(path_, OpenMode::ReadWrite)).ok());
   EXPECT_TRUE(Pool::is_locked(path_));
+  const auto holder = Pool::holder(path_);
+  ASSERT_TRUE(holder.ok()) << holder.error().message;
+  EXPECT_EQ(holder->state, PoolHolder::State::Ending);
+  EXPECT_EQ(holder->who, "process " + std::to_string(owner.pid()));
   const auto refused = Pool::open(path_, {});
   ASSERT_EQ(refused.code(), ErrorCode::Busy);
   EXPECT_NE(refused.error().message.find("process " + std::to_string(owner.pid())),
@@ -127,8 +131,11 @@ TEST_F(EndingOwner, IsWaitedForAlthoughItsLockIsFree) {
       << refused.error().message;
   owner.kill();
   EXPECT_FALSE(Pool::is_locked(path_));
+  EXPECT_EQ(Pool::holder(path_)->state, PoolHolder::State::Nobody);
   const auto opened = Pool::open(path_, {});
   EXPECT_TRUE(opened.ok()) << opened.error().message;
+  EXPECT_EQ(Pool::holder(path_)->state, PoolHolder::State::Held);
+  EXPECT_EQ(Pool::holder(directory_.file("other.pool")).code(), ErrorCode::NotFound);
 }
 
 TEST_F(EndingOwner, WhoGaveThePoolUpIsNot) {

@@ -38,7 +38,7 @@ TEST(Doctor, EachCheckHasItsSectionInTheDocumentation) {
 
 TEST(Doctor, EveryCheckOfAMachineWithNothingIsWhole) {
   const auto checks = check_host(Machine().inspected());
-  EXPECT_EQ(checks.size(), 28u);
+  EXPECT_EQ(checks.size(), 36u);
   std::set<std::string> names;
   for (const Check& check : checks) {
     expect_whole(check);
@@ -83,6 +83,9 @@ TEST(Doctor, ReadsWhatPoolsWereMadeWith) {
   EXPECT_EQ(pools[1].declared, std::nullopt);
   EXPECT_NE(pools[2].unreadable, "");
   EXPECT_FALSE(pools[2].forbidden);
+  EXPECT_GE(pools[0].bytes, std::uint64_t{1} << 16);
+  ASSERT_TRUE(pools[0].holder.has_value());
+  EXPECT_EQ(pools[0].holder->state, pmem::PoolHolder::State::Nobody);
   const Check check = check_declared_domain(*inspected);
   EXPECT_EQ(check.verdict, Verdict::Problem) << check.finding;
   // Looking took nothing: it opens, with its declaration.
@@ -140,7 +143,7 @@ TEST(Doctor, TextAndJsonSayTheSame) {
   }
   for (const auto& [verdict, count] : counts) EXPECT_EQ(json["counts"][verdict], count) << verdict;
   EXPECT_GE(counts["problem"], 1u);
-  EXPECT_NE(text.find("28 checks: "), std::string::npos);
+  EXPECT_NE(text.find("36 checks: "), std::string::npos);
 }
 
 }  // namespace

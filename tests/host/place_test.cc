@@ -104,6 +104,18 @@ TEST(WriteCache, MattersWhereBarriersAreOff) {
   expect(check, disk("write through").mount_options("rw,nobarrier"), Ok, "no volatile write");
 }
 
+// ZFS says in no file whether its fsync does anything: what is declared is believed, and not
+// silently.
+TEST(PoolFileSystem, ADeclaredPageOnZfsIsAdvisedAbout) {
+  const auto zfs = [] { return on(MediumKind::PageCache, None, "zfs"); };
+  expect(check_pool_file_system, zfs(), Problem, "does not keep what is synced");
+  const Machine declared = zfs().config("[profile]\ndomain = \"page\"\n");
+  expect(check_pool_file_system, declared, Advice, "sync=disabled");
+  EXPECT_NE(check_pool_file_system(declared.inspected()).commands.at(0).find("zfs get sync"),
+            std::string::npos);
+  expect(check_declared_domain, declared, Advice, "no file of this machine confirms it");
+}
+
 TEST(DeclaredDomain, APoolOutlivesNoDeclaration) {
   const auto check = check_declared_domain;
   const PoolThere battery{"orders", Wsp, "", false};

@@ -1,0 +1,59 @@
+// Who has the pools, and how files are synced: each verdict of each check.
+#include "tests/host/machine.h"
+
+namespace perdure::host {
+namespace {
+
+using enum Verdict;
+using State = pmem::PoolHolder::State;
+
+Machine held(const pmem::PoolHolder& holder) {
+  PoolThere pool{"orders", std::nullopt, "", false};
+  pool.holder = holder;
+  return Machine().pool(pool);
+}
+
+TEST(PoolOwner, IsWhoHasTheLockOrTheLease) {
+  const auto check = check_pool_owner;
+  expect(check, Machine(), NotApplicable, "no pool is here");
+  expect(check, held({State::Nobody, ""}), Ok, "nobody has pool orders");
+  expect(check, held({State::Held, "process 41"}), Ok, "process 41 has pool orders");
+  expect(check, held({State::Held, "process 1 of box", true}), Ok, "another node of the device");
+  expect(check, held({State::Ending, "process 41"}), Advice, "has not ended");
+  expect(check, held({State::Elsewhere, "process 1 of box", true}), NotKnown,
+         "was taken by process 1 of box");
+  const Machine closed = Machine().pool({"orders", std::nullopt, "orders.pool: denied", true});
+  expect(check, closed, NotKnown, "can not be read");
+  EXPECT_NE(check(closed.inspected()).root_tells, "");
+}
+
+TEST(PoolOwner, TheHeaviestOfSeveralIsTold) {
+  Machine machine = held({State::Held, "process 41"});
+  PoolThere other{"bills", std::nullopt, "", false};
+  other.holder = pmem::PoolHolder{State::Ending, "process 7"};
+  expect(check_pool_owner, machine.pool(other), Advice, "process 7, which had pool bills");
+}
+
+Machine with_unwritten(std::optional<std::uint64_t> bytes) {
+  PoolThere pool{"orders", std::nullopt, "", false};
+  pool.bytes = std::uint64_t{1} << 30;
+  pool.unwritten_bytes = bytes;
+  return Machine().pool(pool);
+}
+
+TEST(FileSync, SaysTheWayAndWhatWasNeverWritten) {
+  const auto check = check_file_sync;
+  expect(check, Machine(), Ok, "by msync");
+  expect(check, with_unwritten(0), Ok, "by msync");
+  expect(check, with_unwritten(std::nullopt), Ok, "by msync");
+  expect(check, with_unwritten(std::uint64_t{768} << 20), Advice,
+         "of 1024 MiB, 768 were never written");
+  expect(check, Machine().pool({"orders", std::nullopt, "orders.pool: denied", true}), Ok, "msync");
+  expect(check, Machine().pool_on(pmem::MediumKind::Dram, PersistenceDomain::None, "tmpfs"),
+         NotApplicable, "by a sync");
+  expect(check, Machine().pool_on(pmem::MediumKind::Dax, PersistenceDomain::Dmp, "ext4"),
+         NotApplicable, "by a sync");
+}
+
+}  // namespace
+}  // namespace perdure::host
