@@ -757,6 +757,8 @@ typedef struct perdure_rpc_server_options {
   const char* rnic;
   uint32_t rnic_ack_timeout;
   uint32_t rnic_traffic_class;
+  uint32_t application;
+  uint32_t reserved_too; /* 0 */
 } perdure_rpc_server_options;
 
 typedef struct perdure_rpc_server perdure_rpc_server;

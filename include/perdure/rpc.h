@@ -125,6 +125,9 @@ struct RpcServerOptions {
   std::uint32_t reply_bytes_max = 256;
   /// That the calls of one flush may change, their replies among it: at least twice a reply.
   std::uint64_t transaction_bytes = 1024 * 1024;
+  /// Any number that other programs do not have, or 0. It is kept in the pool; a server of another
+  /// one is refused the pool, before it refuses for good what calls it does not know.
+  std::uint32_t application = 0;
   std::optional<PersistenceDomain> declared;  // see docs/hardware.md. Nothing: the evidence
   ReceiveBuffers receive_buffers = ReceiveBuffers::Dram;
 

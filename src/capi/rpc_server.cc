@@ -29,7 +29,7 @@ struct perdure_rpc_data {
 };
 
 PERDURE_CAPI_ENDS_WITH(perdure_rpc_request, generation);
-PERDURE_CAPI_ENDS_WITH(perdure_rpc_server_options, rnic_traffic_class);
+PERDURE_CAPI_ENDS_WITH(perdure_rpc_server_options, reserved_too);
 PERDURE_CAPI_ENDS_WITH(perdure_rpc_server_status, cancelled);
 PERDURE_CAPI_ENDS_WITH(perdure_rpc_client_place, reserved);
 
@@ -130,6 +130,7 @@ perdure_code server_options_of(const perdure_rpc_server_options* options,
   set(given.replies, opened.replies);
   set(given.reply_bytes_max, opened.reply_bytes_max);
   set(given.attempts_max, opened.attempts_max);
+  set(given.application, opened.application);
   set(given.lease_ms, opened.lease);
   set(given.spin_us, opened.spin);
   if (given.never_spin) opened.spin = std::chrono::microseconds(0);

@@ -51,6 +51,7 @@ Result<std::optional<PoolShape>> decode_one_header(std::span<const std::byte> by
   shape.transaction_bytes = load<std::uint64_t>(bytes.data() + 32);
   shape.data_bytes = load<std::uint64_t>(bytes.data() + 40);
   shape.ring_bytes = load<std::uint64_t>(bytes.data() + 48);
+  shape.application = load<std::uint32_t>(bytes.data() + 56);
   if (const auto valid = validate(shape); !valid)
     return Error{ErrorCode::Corrupt, valid.error().message};
   return Shape{shape};
@@ -179,6 +180,7 @@ HeaderBytes encode_header(const PoolShape& shape) {
   store(bytes.data() + 32, shape.transaction_bytes);
   store(bytes.data() + 40, shape.data_bytes);
   store(bytes.data() + 48, shape.ring_bytes);
+  store(bytes.data() + 56, shape.application);
   store(bytes.data() + kHeaderCrcAt, crc32c(std::span(bytes).first(kHeaderCrcAt)));
   return bytes;
 }

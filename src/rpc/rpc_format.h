@@ -28,7 +28,7 @@
 //   32    8   transaction bytes  of one redo record
 //   40    8   data bytes
 //   48    8   ring bytes         of each client's ring
-//   56    4   zero
+//   56    4   application        whose calls these are: RpcServerOptions::application
 //   60    4   crc32c             of bytes 0..60
 //
 // The copy is durable before the header is written, so a header that a crash has torn has a whole
@@ -124,6 +124,7 @@ struct PoolShape {
   std::uint64_t transaction_bytes = 0;
   std::uint64_t data_bytes = 0;
   std::uint64_t ring_bytes = 0;
+  std::uint32_t application = 0;
   bool operator==(const PoolShape&) const = default;
 
   std::uint64_t reply_stride() const;

@@ -41,7 +41,19 @@ rpc::PoolShape shape_of(const RpcServerOptions& options) {
   shape.reply_bytes_max = options.reply_bytes_max;
   shape.transaction_bytes = round_up(options.transaction_bytes, rpc::kRpcPageBytes);
   shape.data_bytes = options.data_bytes;
+  shape.application = options.application;
   return shape;
+}
+
+/// Before anything is executed: by handlers that are not its own a call would be refused for good.
+Result<void> check_application(pmem::Pool& pool, const RpcServerOptions& options) {
+  PERDURE_TRY(found, rpc::decode_header(pool.data()));
+  if (!found || found->application == options.application) return {};
+  return Error{
+      ErrorCode::InvalidArgument,
+      fmt::format("{} holds calls of application {:#010x}, and this server is of {:#010x}; "
+                  "serve it by the program that made it",
+                  options.pool, found->application, options.application)};
 }
 
 /// The pool in the file; a new one if there is no file.
@@ -145,6 +157,7 @@ Result<RpcServer> RpcServer::open(RpcServerOptions options) {
   PERDURE_TRY(endpoints, fabric::endpoints_for(options.rnic, how.service.endpoints));
   how.service.endpoints = endpoints;
   PERDURE_TRY(pool, open_pool(options, shape));
+  PERDURE_TRY_VOID(check_application(*pool, options));
   PERDURE_TRY(planes, open_planes(options, state->devices));
   PERDURE_TRY(host, rpc::RpcHost::open(std::move(pool), shape, std::move(how), std::move(planes)));
   state->host = std::move(host);
@@ -167,6 +180,7 @@ Result<RpcServerStatus> RpcServer::replay(RpcServerOptions options) {
   }
   const rpc::PoolShape shape = shape_of(options);
   PERDURE_TRY(pool, open_pool(options, shape));
+  PERDURE_TRY_VOID(check_application(*pool, options));
   rpc::RpcHostOptions how = host_options(options);
   how.service.threads = false;
   PERDURE_TRY(host, rpc::RpcHost::open(std::move(pool), shape, std::move(how), {}));

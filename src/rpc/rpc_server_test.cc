@@ -368,6 +368,30 @@ TEST_F(RpcServerTest, PayloadsRepliesAndAnswersOfAMebibyteAndMore) {
   EXPECT_EQ(RpcServer::open(options_now()).code(), ErrorCode::InvalidArgument);
 }
 
+// A durable call waits. Expect: a server of another application gets neither the pool nor the call.
+TEST_F(RpcServerTest, RefusesThePoolOfAnotherApplication) {
+  std::uint32_t application = 7;
+  change_ = [&](RpcServerOptions& options) { options.application = application; };
+  start();
+  ASSERT_FALSE(HasFatalFailure());
+  const std::uint64_t one = 1;
+  {
+    RpcClient client = open("one", Transport::Tcp);
+    ASSERT_TRUE(client.wait(*client.call(kAdd, bytes_of(one)), RpcLevel::Durable).ok());
+  }
+  server_.reset();
+  for (const std::uint32_t other : {0u, 8u}) {
+    application = other;
+    EXPECT_EQ(RpcServer::open(options_now()).code(), ErrorCode::InvalidArgument);
+    EXPECT_EQ(RpcServer::replay(options_now()).code(), ErrorCode::InvalidArgument);
+  }
+  application = 7;
+  start();
+  ASSERT_FALSE(HasFatalFailure());
+  RpcClient client = open("one", Transport::Tcp);
+  EXPECT_EQ(total(client), 1u);
+}
+
 TEST_F(RpcServerTest, RefusesAPoolThatIsSomethingElse) {
   start();
   ASSERT_FALSE(HasFatalFailure());
