@@ -13,6 +13,7 @@ SECOND_RECORDS = 300
 # What a session's rights are, and what perdured says when they stay. siw has no memory windows.
 RIGHTS = {"rxe": {"qp": "destroy the queue pair", "mw": "deallocate a memory window"},
           "siw": {"qp": "destroy the queue pair", "mr": "deregister"}}
+FENCED_MIB = (2, 32)      # pools that are compared
 READERS = 40              # of the 48 sessions that perdured by default leaves to readers
 READER_KIB_MAX = 700      # of perdured's memory, for each that is idle
 
@@ -22,7 +23,8 @@ def of_fabric(fabric, scenario):
     if not fabric.rdma:
         return []
     ways = (("fenced_writer", fenced_writer), ("rights_stay", rights_stay),
-            ("idle_readers", idle_readers), ("certify", certify))
+            ("idle_readers", idle_readers), ("certify", certify),
+            ("fencing_size", fencing_size))
     return [scenario(f"{name}_{fabric.name}", "eadr", 180, functools.partial(way, fabric),
                      fabric.why_not)
             for name, way in ways]
@@ -112,21 +114,51 @@ def certify(fabric, context):
     """What docs/hardware.md asks of an RNIC first, between two machines: nothing is broken."""
     pair = context.pair("eadr")
     pair.begin(fabric)
-    said = pair.writer.run(
-        f"perdure probe --certify {PEER} --pool {POOL} --overwrite "
-        f"--transport {fabric.transport} --format json || [ $? = 1 ]", 150)
-    report = json.loads(said)
-    checks = {check["name"]: check for check in report["checks"]}
+    report, checks = run_certify(pair)
     broken = [f"{name}: {check['finding']}" for name, check in checks.items()
               if check["proof"] == "broken"]
     if broken:
-        raise Failed(f"{'; '.join(broken)}\n{said}")
+        raise Failed(f"{'; '.join(broken)}\n{report}")
     rounds = checks["bytes-after-a-grant"]["numbers"]["rounds"]
     if rounds < 2 or "driver" not in report["peer_device"]:
-        raise Failed(f"the list was not gone through, or does not say with what:\n{said}")
+        raise Failed(f"the list was not gone through, or does not say with what:\n{report}")
     proofs = ", ".join(f"{name} {check['proof']}" for name, check in checks.items()
                        if check["proof"] != "not-here")
     return {"summary": f"{rounds:.0f} grants; {proofs}", "report": report}
+
+
+def run_certify(pair):
+    """Its report, and the checks in it by name."""
+    said = pair.writer.run(
+        f"perdure probe --certify {PEER} --pool {POOL} --overwrite "
+        f"--transport {pair.fabric.transport} --format json || [ $? = 1 ]", 150)
+    report = json.loads(said)
+    return report, {check["name"]: check for check in report["checks"]}
+
+
+def fencing_size(fabric, context):
+    """Fencing registers no pool anew, of whatever size, where there are memory windows (rxe); where
+    there are none (siw), each session does. Counted; the times are only printed."""
+    pair = context.pair("eadr")
+    pair.begin(fabric)
+    pair.server.declare(Declaration(preload="/run/perdure/lib/count_registrations.so"))
+    words, counts = [], []
+    for mib in FENCED_MIB:
+        pair.responder.run("rm -f /run/registered")
+        pair.create_pool(POOL, mib)
+        _, checks = run_certify(pair)
+        grants = int(checks["bytes-after-a-grant"]["numbers"]["rounds"])
+        time_ns = checks["fencing-time"]["numbers"]["fencing_ns"]
+        registered = [int(each) for each in pair.responder.run("cat /run/registered").split()]
+        counts.append(sum(each > mib << 19 for each in registered))  # no buffers are that large
+        expected = counts[-1] == 1 if fabric.rdma == "rxe" else counts[-1] > grants
+        if grants < 2 or not expected:
+            raise Failed(f"a pool of {mib} MiB was registered {counts[-1]} times in {grants} "
+                         f"grants; all registrations: {registered}")
+        words.append(f"{mib} MiB: {counts[-1]} registrations in {grants} grants, "
+                     f"{time_ns / 1e6:.1f} ms each (emulated)")
+    pair.server.declare(Declaration())
+    return {"summary": "; ".join(words), "registrations": counts}
 
 
 def idle_readers(fabric, context):
