@@ -1,7 +1,15 @@
 // The options of the port for Redis's clients: see port_options.h.
 #include "port_options.h"
 
+#include <algorithm>
+
 namespace perdure::kv_app {
+namespace {
+
+// Less might never be enough to connect.
+constexpr std::chrono::milliseconds kServerTimeoutMin{1000};
+
+}  // namespace
 
 void add_port_options(const app::Command& command, PortArguments& to) {
   command
@@ -60,6 +68,9 @@ Result<KvClient> open_store(const std::string& server, const std::string& name,
   options.rpc.server = server;
   options.rpc.name = name;
   options.timeout = std::chrono::milliseconds(from.timeout_ms);
+  // A turn of the port may wait so long for a server that is away, whatever a request may.
+  options.rpc.server_timeout =
+      std::clamp(options.timeout, kServerTimeoutMin, options.rpc.server_timeout);
   return KvClient::open(options);
 }
 

@@ -87,8 +87,8 @@ RespPort::RespPort(const RespPortOptions& options, KvClient client)
       buffer_(kReceiveBytes, '\0') {}
 
 RespPort::~RespPort() {
+  if (listener_ >= 0) ::close(listener_);  // first: who is cut off finds nobody
   connections_.clear();
-  if (listener_ >= 0) ::close(listener_);
   if (events_ >= 0) ::close(events_);
 }
 

@@ -53,7 +53,8 @@ std::string error_text(const Error& error) {
 }
 
 bool is_outage(const Error& error) {
-  return error.code == ErrorCode::TimedOut || error.code == ErrorCode::Disconnected;
+  return error.code == ErrorCode::TimedOut || error.code == ErrorCode::Disconnected ||
+         error.code == ErrorCode::QueueFull;
 }
 
 }  // namespace
@@ -162,22 +163,30 @@ void StoreRequests::begin_erase(Step& step) {
   step.ticket = *begun;
 }
 
-/// One deadline for all of them: they are on their way together.
+/// One deadline for all of them: they are on their way together, in order. So what is behind one
+/// that is late is not waited for: each look at a store that is away may take long.
 void StoreRequests::finish_changes() {
   const Deadline deadline = Deadline::after(timeout_);
+  std::optional<Error> late;
   for (Step& step : steps_) {
     if (!step.ticket) continue;
+    if (late) {
+      fail(step, *late);
+      continue;
+    }
     if (step.command->kind == CommandKind::Set && !step.conditional) {
       const auto waited = client_.wait(*step.ticket, acknowledged_, left_of(deadline));
       if (waited.ok())
         resp::append_status(step.reply, "OK");
       else
         fail(step, waited.error());
+      if (!waited.ok() && waited.code() == ErrorCode::TimedOut) late = waited.error();
       continue;
     }
     const auto change = client_.outcome(*step.ticket, left_of(deadline));
     if (!change.ok()) {
       fail(step, change.error());
+      if (change.code() == ErrorCode::TimedOut) late = change.error();
     } else if (step.command->kind == CommandKind::Erase) {
       resp::append_number(step.reply, static_cast<std::int64_t>(change->erased));
     } else if (change->stored) {

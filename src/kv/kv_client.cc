@@ -79,7 +79,8 @@ Result<bool> KvClient::State::use_room(std::uint64_t blocks) {
   ++changes_since;
   const bool scarce = slots_left < kSlotsWanted / 2 ||
                       blocks_left < std::max(kBytesWanted / block_payload / 2, blocks);
-  if (scarce && asked) PERDURE_TRY_VOID(take_room(std::chrono::milliseconds(0)));
+  // Not while it is away: to come back takes longer than no time.
+  if (scarce && asked && rpc.status().up) PERDURE_TRY_VOID(take_room(std::chrono::milliseconds(0)));
   if (scarce && !asked && changes_since >= kChangesBetween) PERDURE_TRY_VOID(ask_for_room());
   if (slots_left == 0 || blocks_left < blocks) return false;
   --slots_left;
