@@ -153,7 +153,8 @@ class KvClient {
   /// is returned exactly once. Looks at up to `slots` places in a step; may return no key.
   Result<KvKeys> walk(std::uint64_t cursor, std::uint32_t slots = 1024);
   /// Up to `limit` entries in the order of keys, from the first that is not before `key` (or, with
-  /// `behind`, that is behind it). Each step of several thousand bytes is of one moment.
+  /// `behind`, that is behind it). Each step of several thousand bytes is of one moment; a value
+  /// that is larger is read later than what is before it, and before what is behind it.
   Result<std::vector<KvEntry>> range(std::string_view key, std::size_t limit,
                                      bool with_values = true, bool behind = false);
   Result<KvInfo> info();

@@ -18,7 +18,8 @@
 //   Walk    cursor u64, slots u32.           answer: the next cursor u64 (0: the end), then keys
 //   Range   limit u32, flags u32 (bit 0: behind the key; bit 1: with values), key bytes u16, key.
 //           answer: more u32 (1: there are more keys), then entries: key bytes u16, state u16,
-//           value bytes u32, crc u32, key, and, if Whole, the value
+//           value bytes u32, crc u32, key, and, if Whole, the value. With values, one
+//           that is not Whole is the last: its value is read before what is behind it
 //   Info    nothing.                         answer: KvNumbers
 #pragma once
 

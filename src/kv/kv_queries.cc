@@ -196,6 +196,8 @@ Result<std::size_t> range(std::span<const std::byte> payload, const RpcData& dat
     PERDURE_TRY_VOID(store.read_record(slot, 0, answer.grow(shown)));
     PERDURE_TRY(next, store.behind(*found));
     found = next;
+    // Its value is read afterwards: what is behind it must not be older than that.
+    if (with_value && !whole) break;
   }
   perdure::store(reply.data(), std::uint32_t{found.has_value()});
   return answer.used();

@@ -274,6 +274,42 @@ TEST_F(KvStore, ASetOfAnEarlierServerIsExecutedWhateverThisOneTakes) {
   EXPECT_TRUE(get("k") == value);
 }
 
+// The value of an entry that does not fit is read later: what came with it behind it would be
+// older.
+TEST_F(KvStore, AStepOfARangeEndsBehindAValueThatIsReadLater) {
+  ASSERT_TRUE(put("a", "1").ok());
+  ASSERT_TRUE(put("b", std::string(9000, 'l')).ok());
+  ASSERT_TRUE(put("c", "3").ok());
+  auto queries = query_handlers(shape_);
+  const auto keys_from = [&](std::string_view from, std::uint32_t flags) {
+    std::vector<std::byte> question;
+    append(question, std::uint32_t{10});
+    append(question, flags);
+    append_key(question, from);
+    std::array<std::byte, 8000> answer;
+    const auto bytes =
+        queries[static_cast<std::uint32_t>(KvQuery::Range)](question, memory_, answer);
+    EXPECT_TRUE(bytes.ok());
+    std::string keys;
+    KvBytes read(std::span<const std::byte>(answer).first(*bytes));
+    const auto more = read.take<std::uint32_t>();
+    while (!read.empty()) {
+      const auto key_bytes = read.take<std::uint16_t>();
+      const auto presence = read.take<std::uint16_t>();
+      const auto value_bytes = read.take<std::uint32_t>();
+      (void)read.take<std::uint32_t>();
+      const auto key = read.take(*key_bytes);
+      keys += static_cast<char>(key->front());
+      if (*presence == 1) (void)read.take(*value_bytes);
+    }
+    return keys + (*more != 0 ? "+" : "");
+  };
+  EXPECT_EQ(keys_from("a", kWithValues), "a+");
+  EXPECT_EQ(keys_from("b", kWithValues), "b+");
+  EXPECT_EQ(keys_from("c", kWithValues), "c");
+  EXPECT_EQ(keys_from("a", 0), "abc");
+}
+
 TEST(KvLayout, RefusesWhatMakesNoStore) {
   EXPECT_EQ(lay_out(1 << 20, shape_of(0), 1).code(), ErrorCode::InvalidArgument);
   EXPECT_EQ(lay_out(1 << 20, shape_of(1 << 20), 1).code(), ErrorCode::InvalidArgument);
