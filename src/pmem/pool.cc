@@ -2,7 +2,6 @@
 #include "pmem/pool.h"
 
 #include <fmt/format.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -18,6 +17,7 @@
 #include "core/try.h"
 #include "pmem/medium.h"
 #include "pmem/owner_process.h"
+#include "pmem/pool_head.h"
 
 namespace perdure::pmem {
 namespace {
@@ -30,40 +30,6 @@ Error at_path(const std::string& path, const Error& error) {
 // Reading without a lock while the state is being changed may meet the first copy half-written and,
 // a moment later, the second. The writer pauses between changes, so a few more looks suffice.
 constexpr int kInspectTries = 8;
-
-// A pool file is read before it is mapped: a short file gives an answer here, and a SIGBUS there.
-Result<std::vector<std::byte>> read_file_head(const File& file) {
-  std::vector<std::byte> front(kPoolHeadBytes);
-  std::size_t filled = 0;
-  while (filled < front.size()) {
-    const ssize_t count = ::pread(file.descriptor(), front.data() + filled, front.size() - filled,
-                                  static_cast<off_t>(filled));
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return errno_error(file.path() + ": read", errno);
-    if (count == 0) break;
-    filled += static_cast<std::size_t>(count);
-  }
-  front.resize(filled);
-  return front;
-}
-
-// Device DAX has no read(2), only mappings in units of its alignment: 4 KiB, 2 MiB or 1 GiB.
-Result<std::vector<std::byte>> read_device_head(const File& file) {
-  constexpr std::size_t kAlignments[] = {std::size_t{2} << 20, std::size_t{1} << 30};
-  for (const std::size_t length : kAlignments) {
-    void* at = ::mmap(nullptr, length, PROT_READ, MAP_SHARED, file.descriptor(), 0);
-    if (at == MAP_FAILED) continue;
-    const auto* begin = static_cast<const std::byte*>(at);
-    std::vector<std::byte> front(begin, begin + kPoolHeadBytes);
-    ::munmap(at, length);
-    return front;
-  }
-  return errno_error(file.path() + ": mmap", errno);
-}
-
-Result<std::vector<std::byte>> read_head(const File& file) {
-  return file.is_device() ? read_device_head(file) : read_file_head(file);
-}
 
 Result<void> check_size(const PoolHeader& header, std::uint64_t bytes) {
   if (header.region_bytes == bytes) return {};
