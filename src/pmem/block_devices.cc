@@ -92,12 +92,21 @@ constexpr std::array<std::string_view, 14> kLocalHosts{
     "aacraid", "hpsa",     "megaraid_sas", "mpi3mr", "mpt2sas", "mpt3sas",     "mptsas",
     "mptspi",  "smartpqi", "storvsc_host", "uas",    "ufshcd",  "usb-storage", "vmw_pvscsi"};
 
+/// A virtio device of the platform. One on another bus is served by whoever is behind that: a
+/// process (vDPA in user space, VDUSE), or an adapter with a storage network (vDPA).
+bool is_of_platform(const fs::path& virtio) {
+  std::error_code failed;
+  const fs::path bus = fs::canonical(virtio.parent_path() / "subsystem", failed).filename();
+  return !failed && (bus == "pci" || bus == "platform" || bus == "ccw");
+}
+
 /// Whether the drive there is known to be this machine's own, or its hypervisor's. The kernel knows
 /// no such thing; what is not on this list may be anywhere (SRP, rbd, and what is yet to come).
 bool is_local(const fs::path& at) {
-  for (const char* bus : {"virtio", "mmc", "ata", "vbd-"}) {
+  for (const char* bus : {"mmc", "ata", "vbd-"}) {
     if (!up_to(at, bus).empty()) return true;
   }
+  if (const fs::path virtio = up_to(at, "virtio"); !virtio.empty()) return is_of_platform(virtio);
   const std::string path = at.string();
   if (path.find("/end_device-") != std::string::npos) return true;      // SAS
   if (path.find("/nvme-subsystem/") != std::string::npos) return true;  // behind_what() has asked

@@ -168,7 +168,6 @@ TEST_F(BlockDevices, WhatOnlyLooksLikeADriveIsUnknown) {
   EXPECT_EQ(kind_at("devices/pci0000:00/0000:08:00.0" + scsi), Unknown);  // says nothing
   EXPECT_EQ(kind_at("devices/pci0000:00/0000:09:00.0/host3/port-3:0/end_device-3:0/block/sdx"),
             Disk);  // SAS
-  EXPECT_EQ(kind_at("devices/pci0000:00/0000:0a:00.0/virtio1/block/vda"), Disk);
   EXPECT_EQ(kind_at("devices/platform/soc/fe3.mmc/mmc_host/mmc0/mmc0:0001/block/mmcblk0"), Disk);
   EXPECT_EQ(kind_at("devices/rbd/0/block/rbd0"), Unknown);
   EXPECT_EQ(kind_at("devices/pci0000:00/0000:0b:00.0/block/new0"), Unknown);  // who knows
@@ -184,6 +183,28 @@ TEST_F(BlockDevices, WhatOnlyLooksLikeADriveIsUnknown) {
   EXPECT_EQ(kind_at("devices/virtual/mtd/mtd1/mtdblock1"), Memory);
   file("devices/platform/flash/mtd/mtd2/type", "nor");
   EXPECT_EQ(kind_at("devices/platform/flash/mtd/mtd2/mtdblock2"), Disk);
+}
+
+TEST_F(BlockDevices, AVirtioDriveIsTheHypervisorsIfItsBusIs) {
+  const auto kind_on = [&](const std::string& bus, const std::string& parent) {
+    static unsigned minor = 0;
+    const std::string made =
+        device("devices/" + parent + "/virtio1/block/vda", "252:" + std::to_string(++minor));
+    fs::create_directories(at(made + "/device"));
+    if (!bus.empty()) {
+      fs::create_directories(at("bus/" + bus));
+      link("devices/" + parent + "/subsystem", "bus/" + bus);
+    }
+    return kind_below(252, minor);
+  };
+  EXPECT_EQ(kind_on("pci", "pci0000:00/0000:0a:00.0"), Disk);
+  EXPECT_EQ(kind_on("platform", "platform/a003e00.virtio_mmio"), Disk);
+  EXPECT_EQ(kind_on("platform", "virtio-mmio-cmdline/virtio-mmio.0"), Disk);
+  EXPECT_EQ(kind_on("ccw", "css0/0.0.0001/0.0.1234"), Disk);
+  EXPECT_EQ(kind_on("vdpa", "pci0000:00/0000:01:00.0/mlx5_core.sf.2/vdpa0"), Unknown);
+  EXPECT_EQ(kind_on("vdpa", "virtual/vduse/vduse0/vdpa1"), Unknown);
+  EXPECT_EQ(kind_on("rpmsg", "platform/soc/remoteproc0"), Unknown);
+  EXPECT_EQ(kind_on("", "blk0"), Unknown);
 }
 
 // Many bridges do not tell of the drive's cache; the kernel then sends no flush.

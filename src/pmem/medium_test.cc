@@ -346,6 +346,24 @@ TEST(MountOptions, AreFoundByMountId) {
   EXPECT_FALSE(has_option("", "rw"));
 }
 
+// The kernel escapes space, tab, newline and backslash, and nothing else.
+TEST(MountOptions, AreFoundWhateverDirectoriesAreCalled) {
+  const auto check = [](const std::string& names, const std::string& source) {
+    const Mount mount = mount_in(
+        "42 27 7:0 " + names + " rw,relatime shared:1 - ext4 " + source + " rw,nobarrier\n", 42);
+    EXPECT_EQ(mount.options, "rw,relatime,rw,nobarrier") << names;
+    return mount.source;
+  };
+  check("/ /mnt/a\vb", "/dev/loop0");
+  check("/ /mnt/a\v-\vb", "/dev/loop0");
+  check("/ /mnt/a\r-\rb", "/dev/loop0");
+  check("/a\f-\fb /mnt", "/dev/loop0");
+  check("/ -", "/dev/loop0");
+  EXPECT_EQ(check("/a\\040b /mnt", ""), "");
+  EXPECT_EQ(check("/ /mnt", "/dev/my\\040disk\\134"), "/dev/my disk\\");
+  EXPECT_EQ(check("/ /mnt", "a\\09"), "a\\09");
+}
+
 TEST(MountOptions, OfADirectoryAndOfADescriptorAgree) {
   TestDirectory directory;
   auto made = NewFile::begin(directory.file("x"), 4096);

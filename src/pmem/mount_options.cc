@@ -2,28 +2,65 @@
 #include "pmem/mount_options.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/stat.h>
 
 #include <algorithm>
 #include <array>
+#include <climits>
+#include <cstddef>
 #include <fstream>
+#include <iterator>
 #include <sstream>
 #include <vector>
 
 namespace perdure::pmem {
 
+namespace {
+
+/// At spaces only, which the kernel writes as \040 within a word: it leaves other white space in
+/// names as it is, and a source may be empty.
+std::vector<std::string_view> words_of(std::string_view line) {
+  std::vector<std::string_view> words;
+  for (;;) {
+    const std::size_t space = std::min(line.find(' '), line.size());
+    words.push_back(line.substr(0, space));
+    if (space == line.size()) return words;
+    line.remove_prefix(space + 1);
+  }
+}
+
+/// Space, tab, newline and backslash come as three octal digits (seq_escape of Linux).
+std::string unescaped(std::string_view word) {
+  const auto digit = [&](std::size_t at) {
+    return at < word.size() && word[at] >= '0' && word[at] <= '7' ? word[at] - '0' : -1;
+  };
+  std::string text;
+  for (std::size_t at = 0; at < word.size(); ++at) {
+    const int code = digit(at + 1) * 64 + digit(at + 2) * 8 + digit(at + 3);
+    const bool escaped = word[at] == '\\' && digit(at + 1) >= 0 && digit(at + 2) >= 0 &&
+                         digit(at + 3) >= 0 && code <= UCHAR_MAX;
+    text += escaped ? static_cast<char>(code) : word[at];
+    if (escaped) at += 3;
+  }
+  return text;
+}
+
+}  // namespace
+
 Mount mount_in(std::string_view mountinfo, std::uint64_t mount_id) {
   // id parent major:minor root place options [tags...] - type source super-options (proc(5))
-  constexpr std::size_t kOptionsWord = 5;
+  constexpr std::ptrdiff_t kOptionsWord = 5;
   const std::string wanted = std::to_string(mount_id);
   std::istringstream lines{std::string(mountinfo)};
   for (std::string line; std::getline(lines, line);) {
-    std::istringstream in(line);
-    std::vector<std::string> words;
-    for (std::string word; in >> word;) words.push_back(word);
-    const auto dash = std::find(words.begin(), words.end(), "-");
-    if (words.size() <= kOptionsWord || words[0] != wanted || words.end() - dash < 4) continue;
-    return {words[kOptionsWord] + "," + dash[3], dash[2]};
+    const std::vector<std::string_view> words = words_of(line);
+    if (words[0] != wanted || std::ssize(words) <= kOptionsWord) continue;
+    // Not before the tags: a directory may be called so.
+    const auto dash = std::find(words.begin() + kOptionsWord + 1, words.end(), "-");
+    if (words.end() - dash < 4) continue;
+    const std::string_view behind(dash[3].data());  // to the line's end
+    return {fmt::format("{},{}", words[kOptionsWord], behind), unescaped(dash[2])};
   }
   return {};
 }
