@@ -70,7 +70,7 @@ int live(const ChildWork& work, const ChildPipes& pipes, int answer) {
   const nlohmann::json out = found.ok() ? nlohmann::json{{"ok", *found}}
                                         : nlohmann::json{{"code", static_cast<int>(found.code())},
                                                          {"message", found.error().message}};
-  write_all(answer, out.dump());
+  write_all(answer, json_text(out));
   return 0;
 }
 

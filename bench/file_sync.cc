@@ -307,7 +307,7 @@ std::string file_sync_json(const std::vector<FileSyncFinding>& findings,
                                {"hash", report::configuration_hash(fmt::format(
                                             "file-sync/{}/{}", to_string(each.way), each.bytes))}});
   }
-  return out.dump(1) + "\n";
+  return json_text(out, 1) + "\n";
 }
 
 }  // namespace perdure::bench

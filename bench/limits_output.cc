@@ -123,7 +123,7 @@ std::string limits_json(const std::vector<Finding>& findings, const report::Setu
     row["met"] = finding.met ? nlohmann::json(*finding.met) : nlohmann::json(nullptr);
     out["findings"].push_back(std::move(row));
   }
-  return out.dump(1) + "\n";
+  return json_text(out, 1) + "\n";
 }
 
 void add_limits(report::ReportPage& page, const std::vector<Finding>& findings) {

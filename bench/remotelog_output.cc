@@ -214,7 +214,7 @@ std::string remotelog_json(const std::vector<RemotelogRow>& rows, const report::
   for (const auto& [name, value] : setup.rows) out["setup"][name] = value;
   out["rows"] = nlohmann::json::array();
   for (const RemotelogRow& row : rows) out["rows"].push_back(row_json(row));
-  return out.dump(1) + "\n";
+  return json_text(out, 1) + "\n";
 }
 
 void add_remotelog(report::ReportPage& page, const std::vector<RemotelogRow>& rows) {

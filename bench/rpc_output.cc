@@ -270,7 +270,7 @@ std::string rpc_json(std::span<const RpcFigureResult> results, const nlohmann::j
     for (const RpcRow& row : result.rows) figure["rows"].push_back(json_of(result.figure, row));
     out["figures"].push_back(std::move(figure));
   }
-  return out.dump(2) + "\n";
+  return json_text(out, 2) + "\n";
 }
 
 }  // namespace perdure::bench

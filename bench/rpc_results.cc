@@ -53,7 +53,7 @@ Result<void> RpcResults::add(const RpcPoint& point, std::size_t round, const Rpc
   if (file == nullptr) {
     return Error{ErrorCode::SystemError, fmt::format("'{}' can not be written", path_)};
   }
-  const std::string text = line.dump() + "\n";
+  const std::string text = json_text(line) + "\n";
   const bool whole = std::fwrite(text.data(), 1, text.size(), file) == text.size();
   if (std::fclose(file) != 0 || !whole) {
     return Error{ErrorCode::SystemError, fmt::format("'{}' can not be written", path_)};

@@ -196,6 +196,15 @@ def check_banned_calls(source):
                 yield number, f"{name} is banned here: {instead}"
 
 
+def check_json_text(source):
+    """The product's documents are written in one way: that of core/json.h."""
+    if source.path == "src/core/json.cc" or not source.path.startswith(("src/", "apps/", "bench/")):
+        return
+    for number, line in enumerate(source.code_lines, 1):
+        if re.search(r"\.dump\s*\(", line) and not source.is_test():
+            yield number, "dump() throws at text that is not UTF-8: json_text() of core/json.h"
+
+
 def includes_of(source):
     """Yields (line number, name, in angle brackets)."""
     for number, line in enumerate(source.lines, 1):
@@ -329,6 +338,7 @@ RULES_OF_TEXT = (
 )
 RULES = RULES_OF_TEXT + (
     check_banned_calls,
+    check_json_text,
     check_layers,
     check_public_headers,
     check_vendor_headers,

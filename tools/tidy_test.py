@@ -87,6 +87,13 @@ class BannedCalls(unittest.TestCase):
         self.assertEqual(messages("apps/perdure/a.cc", "std::cout << 1;"), [])
         self.assertEqual(messages("src/log/a_test.cc", "getenv(x);"), [])
 
+    def test_documents_are_written_in_one_way(self):
+        for path in ("src/log/a.cc", "apps/perdure/a.cc", "bench/a.cc"):
+            self.assertEqual(len(messages(path, "print(json.dump(2));")), 1, path)
+            self.assertEqual(messages(path, "print(json_text(json, 2));"), [], path)
+        self.assertEqual(messages("src/core/json.cc", "return document.dump(2);"), [])
+        self.assertEqual(messages("tests/cli/a_test.cc", "json.dump();"), [])
+
     def test_an_exception_needs_its_name_and_a_reason(self):
         call = "usleep(3);"
         self.assertEqual(messages("src/a/a.cc", f"// tidy-allow(sleep): hardware\n{call}"), [])

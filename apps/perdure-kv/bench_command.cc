@@ -164,7 +164,7 @@ Result<void> bench(BenchArguments& arguments) {
                                          {"seed", sizes.seed},
                                          {"method", client.status().small_method},
                                          {"results", std::move(results)}};
-    fmt::print("{}\n", json.dump(2));
+    fmt::print("{}\n", json_text(json, 2));
   }
   if (missing == 0) return {};
   return Error{ErrorCode::Corrupt, fmt::format("{} reads did not find what was stored", missing)};

@@ -55,7 +55,7 @@ void print_json(const std::string& file, const Result<kv::KvAudit>& audited) {
     json["blocks_available"] = audited->blocks_available;
     json["blocks_granted"] = audited->granted_blocks;
   }
-  fmt::print("{}\n", json.dump(2));
+  fmt::print("{}\n", json_text(json, 2));
 }
 
 int check(const CheckArguments& arguments) {

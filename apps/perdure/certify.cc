@@ -80,7 +80,7 @@ std::string to_json(const Circumstances& around, const client::Certificate& foun
                               {"finding", check.finding},
                               {"numbers", std::move(numbers)}});
   }
-  return json.dump(2) + "\n";
+  return json_text(json, 2) + "\n";
 }
 
 }  // namespace

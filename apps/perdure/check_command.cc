@@ -246,7 +246,7 @@ ExitStatus answer(const std::vector<Question>& questions, const CheckCommandOpti
                                           {"mutants", tally.mutated},
                                           {"mutants_caught", tally.caught},
                                           {"reports", std::move(reports)}};
-    print(document.dump(2) + "\n");
+    print(json_text(document, 2) + "\n");
   } else if (options.format == CheckFormat::Text && (!alone || options.mutate)) {
     print(total(tally, options));
   }

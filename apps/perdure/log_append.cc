@@ -2,6 +2,7 @@
 #include "append_run.h"
 #include "core/byte_text.h"
 #include "core/counted.h"
+#include "core/json.h"
 #include "log/log_options.h"
 #include "log_commands.h"
 #include "output.h"
@@ -210,7 +211,7 @@ std::string summary_json(const AppendOutcome& outcome, const RecordSource& sourc
   if (outcome.error) {
     json["error"] = {{"code", to_string(outcome.error->code)}, {"message", outcome.error->message}};
   }
-  return json.dump(2) + "\n";
+  return json_text(json, 2) + "\n";
 }
 
 /// Why the file can not be read, as far as can be told without opening it: a pipe's writer would

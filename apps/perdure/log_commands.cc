@@ -2,6 +2,7 @@
 #include "log_commands.h"
 
 #include "core/byte_text.h"
+#include "core/json.h"
 #include "missing_pool.h"
 #include "output.h"
 
@@ -88,7 +89,7 @@ ExitStatus refuse_log(const Error& error, const PeerOptions& peers, Format forma
     nlohmann::ordered_json json{
         {"format", 1}, {"refused", {{"code", to_string(error.code)}, {"message", error.message}}}};
     if (lost) json["lost"] = loss_json(*lost);
-    print(json.dump(2) + "\n");
+    print(json_text(json, 2) + "\n");
   }
   print_error(error);
   if (lost) print_warning(loss_text(*lost));

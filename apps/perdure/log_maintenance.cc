@@ -77,7 +77,7 @@ ExitStatus run_repair(const MaintenanceCommand& command) {
   if (command.format == Format::Json) {
     ordered_json json = status_json(status, opened->lost, closed);
     json["repairs"] = repairs_json(repairs);
-    print(json.dump(2) + "\n");
+    print(json_text(json, 2) + "\n");
   } else {
     const std::string done = repairs_text(repairs);
     const bool lost = !status.accepted_loss.empty();
@@ -127,7 +127,7 @@ ExitStatus run_trim(const MaintenanceCommand& command) {
   const auto closed = log.close();  // not ok: a replica lacks something, or may
   const LogStatus status = log.status();
   if (command.format == Format::Json) {
-    print(status_json(status, opened->lost, closed).dump(2) + "\n");
+    print(json_text(status_json(status, opened->lost, closed), 2) + "\n");
   } else {
     const std::uint64_t freed = status.head.value - before.head.value;
     print((freed == 0 ? "nothing had to be trimmed\n"

@@ -121,7 +121,7 @@ ExitStatus run_status(const StatusCommand& command) {
     replicas.push_back(std::move(json));
   }
   print(command.format == Format::Json
-            ? ordered_json{{"format", 1}, {"replicas", std::move(replicas)}}.dump(2) + "\n"
+            ? json_text(ordered_json{{"format", 1}, {"replicas", std::move(replicas)}}, 2) + "\n"
             : text);
   return status;
 }
@@ -164,7 +164,7 @@ ExitStatus run_change(const ChangeCommand& command, Change what) {
       json["replicas"].push_back(
           {{"peer", each.peer}, {"pool_uuid", each.pool_uuid}, {"up", each.up}});
     }
-    print(json.dump(2) + "\n");
+    print(json_text(json, 2) + "\n");
   } else {
     print(fmt::format("the log has {}\n", status.configuration));
   }

@@ -204,13 +204,13 @@ ExitStatus run_verify(const VerifyCommand& command) {
   const std::vector<std::string> not_asked = survey.not_asked();
   for (const std::string& name : not_asked) text += fmt::format("{}: not asked\n", name);
   if (command.format == Format::Json) {
-    print(ordered_json{{"format", 1},
-                       {"replicas", std::move(replicas)},
-                       {"equal", equal},
-                       {"of", count},
-                       {"not_asked", not_asked},
-                       {"ok", equal == count && not_asked.empty()}}
-              .dump(2) +
+    print(json_text(ordered_json{{"format", 1},
+                                 {"replicas", std::move(replicas)},
+                                 {"equal", equal},
+                                 {"of", count},
+                                 {"not_asked", not_asked},
+                                 {"ok", equal == count && not_asked.empty()}},
+                    2) +
           "\n");
   } else {
     print(fmt::format("{}{} of {} replicas are whole and hold the same records\n", text, equal,

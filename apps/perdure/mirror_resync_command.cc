@@ -134,7 +134,7 @@ Result<Brought> bring(MirrorMemory memory, const MirrorOptions& options,
 }
 
 ExitStatus report(const Brought& brought, const std::string& what, Format format) {
-  print(format == Format::Json ? status_json(brought.status, brought.ended).dump(2) + "\n"
+  print(format == Format::Json ? json_text(status_json(brought.status, brought.ended), 2) + "\n"
                                : what + status_text(brought.status));
   if (!brought.ended.ok()) print_error(brought.ended.error());
   const bool all = brought.status.in_sync == brought.status.replicas.size();
@@ -269,9 +269,10 @@ ordered_json replicas_json(const MirrorStatus& status) {
 
 ExitStatus refuse(const Error& error, Format format) {
   if (format == Format::Json) {
-    print(ordered_json{{"format", 1},
-                       {"refused", {{"code", to_string(error.code)}, {"message", error.message}}}}
-              .dump(2) +
+    print(json_text(ordered_json{{"format", 1},
+                                 {"refused",
+                                  {{"code", to_string(error.code)}, {"message", error.message}}}},
+                    2) +
           "\n");
   }
   print_error(error);

@@ -181,7 +181,7 @@ nlohmann::ordered_json run_json(const Ran& ran) {
 ExitStatus run_mirror_run(const MirrorRunOptions& options) {
   const auto ran = run_mirrored(options);
   if (!ran.ok()) return refuse(ran.error(), options.format);
-  if (options.format == Format::Json) print(run_json(*ran).dump(2) + "\n");
+  if (options.format == Format::Json) print(json_text(run_json(*ran), 2) + "\n");
   if (!ran->mirrored.ok()) return fail(ran->mirrored.error());
   if (ran->end.status == 0) return ExitStatus::Ok;
   print_error(

@@ -135,7 +135,7 @@ ExitStatus run_status(const SurveyCommand& command) {
   if (!heard.ok()) return fail(heard.error());
   const MirrorSurvey& survey = (*heard)->survey;
   if (command.format == Format::Json) {
-    print(mirror_json(survey, {}).dump(2) + "\n");
+    print(json_text(mirror_json(survey, {}), 2) + "\n");
   } else {
     print(mirror_text(survey, {}) +
           fmt::format("{} of {} replicas have everything; {}\n",
@@ -171,7 +171,7 @@ ExitStatus run_verify(const SurveyCommand& command) {
     ordered_json json = mirror_json(survey, found);
     json["equal"] = equal;
     json["ok"] = said == ExitStatus::Ok && equal == found.size();
-    print(json.dump(2) + "\n");
+    print(json_text(json, 2) + "\n");
   } else {
     print(mirror_text(survey, found) +
           fmt::format("{} of {} replicas have everything and are equal\n", equal,

@@ -115,7 +115,7 @@ Result<std::string> choice_json(const PlanOptions& options) {
       json["by_size"].push_back({{"from_bytes", change.bytes}, {"name", change.method.name}});
     }
   }
-  return json.dump(2) + "\n";
+  return json_text(json, 2) + "\n";
 }
 
 Result<std::string> choice_text(const PlanOptions& options) {

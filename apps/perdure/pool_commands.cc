@@ -113,7 +113,7 @@ void print_answers(const PoolCommand& command, const std::vector<Answer>& answer
     peers.push_back(std::move(json));
   }
   if (command.format == Format::Json) {
-    print(ordered_json{{"format", 1}, {"peers", std::move(peers)}}.dump(2) + "\n");
+    print(json_text(ordered_json{{"format", 1}, {"peers", std::move(peers)}}, 2) + "\n");
   }
 }
 

@@ -232,7 +232,7 @@ std::string to_json(const Machine& machine) {
     entry.update(conclusion_json(conclude(ways[i])));
     json["rnics"].push_back(entry);
   }
-  return json.dump(2) + "\n";
+  return json_text(json, 2) + "\n";
 }
 
 constexpr char kConfigFile[] = "/etc/perdure/perdured.toml";

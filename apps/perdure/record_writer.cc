@@ -40,11 +40,11 @@ std::string json_line(const Record& record) {
                               {"bytes", record.bytes.size()}};
   json["payload"] = text_of(record.bytes);
   try {
-    return json.dump() + "\n";
+    return json_text(json) + "\n";
   } catch (const nlohmann::json::type_error&) {  // not UTF-8
     json.erase("payload");
     json["payload_base64"] = base64(record.bytes);
-    return json.dump() + "\n";
+    return json_text(json) + "\n";
   }
 }
 

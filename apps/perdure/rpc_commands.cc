@@ -63,7 +63,7 @@ ExitStatus run_list(const RpcCommand& command) {
   const auto pool = open_rpc_pool(command.pool);
   if (!pool.ok()) return fail(pool.error());
   const PoolFound found = survey(*pool);
-  print(command.format == Format::Json ? pool_json(command.pool, found).dump(2) + "\n"
+  print(command.format == Format::Json ? json_text(pool_json(command.pool, found), 2) + "\n"
                                        : list_text(command.pool, found));
   return ExitStatus::Ok;
 }
@@ -138,7 +138,7 @@ ExitStatus run_inspect(const RpcCommand& command) {
   if (!client.ok()) return fail(client.error());
   const auto replies = kept_replies(*pool->pool, **client);
   print(command.format == Format::Json
-            ? inspect_json(command.pool, found, **client, replies).dump(2) + "\n"
+            ? json_text(inspect_json(command.pool, found, **client, replies), 2) + "\n"
             : inspect_text(found, **client, replies));
   return ExitStatus::Ok;
 }
@@ -180,8 +180,9 @@ ExitStatus run_order(const RpcCommand& command, bool must_be_drained) {
   const bool held = std::any_of(found.clients.begin(), found.clients.end(),
                                 [](const ClientFound& each) { return each.of.held; });
   const bool drained = pool->seen && !held && calls_waiting(found) == 0;
-  print(command.format == Format::Json ? order_json(command.pool, found, drained).dump(2) + "\n"
-                                       : order_text(command.pool, found, drained));
+  print(command.format == Format::Json
+            ? json_text(order_json(command.pool, found, drained), 2) + "\n"
+            : order_text(command.pool, found, drained));
   return must_be_drained && !drained ? ExitStatus::Failed : ExitStatus::Ok;
 }
 
@@ -211,16 +212,16 @@ ExitStatus run_decision(const RpcCommand& command, Decision decision) {
   }
   const std::size_t behind = calls.size() - 1;  // of a call that is set aside, so the first
   if (command.format == Format::Json) {
-    print(ordered_json{{"format", kRpcDocumentFormat},
-                       {"pool", command.pool},
-                       {"uuid", found.uuid},
-                       {"decided",
-                        {{"client", command.client},
-                         {"sequence", command.sequence},
-                         {"operator", calls.front().entry.operation},
-                         {"state", decision == Decision::Retry ? "waiting" : "dropped"}}},
-                       {"behind", behind}}
-              .dump(2) +
+    print(json_text(ordered_json{{"format", kRpcDocumentFormat},
+                                 {"pool", command.pool},
+                                 {"uuid", found.uuid},
+                                 {"decided",
+                                  {{"client", command.client},
+                                   {"sequence", command.sequence},
+                                   {"operator", calls.front().entry.operation},
+                                   {"state", decision == Decision::Retry ? "waiting" : "dropped"}}},
+                                 {"behind", behind}},
+                    2) +
           "\n");
     return ExitStatus::Ok;
   }

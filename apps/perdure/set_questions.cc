@@ -76,7 +76,7 @@ std::string set_json(const SetQuestion& question, const ServerProfile& profile,
     json["batches"] = sizes_json(question.planned->batches);
     json["places"] = sizes_json(question.planned->places);
   }
-  return json.dump(2) + "\n";
+  return json_text(json, 2) + "\n";
 }
 
 std::string planned_json(const MethodSet& set, const ServerProfile& profile, Level level) {
@@ -85,7 +85,7 @@ std::string planned_json(const MethodSet& set, const ServerProfile& profile, Lev
                        {"level", to_string(level)},
                        {"batches", sizes_json(set.batches)},
                        {"places", sizes_json(set.places)}};
-  return json.dump(2) + "\n";
+  return json_text(json, 2) + "\n";
 }
 
 }  // namespace perdure::app

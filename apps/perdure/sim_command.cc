@@ -155,7 +155,7 @@ ExitStatus run_sim_memory(const MemoryCommandOptions& options) {
         "read");
   }
   if (options.output == Format::Json) {
-    print(json_of(*device, *result, options).dump(2) + "\n");
+    print(json_text(json_of(*device, *result, options), 2) + "\n");
   } else {
     print(text_of(*device, *result, options));
   }

@@ -66,7 +66,7 @@ std::string json_of(const std::vector<Figure>& figures) {
   ordered_json list = ordered_json::array();
   for (const Figure& figure : figures) list.push_back(json_of(figure));
   const ordered_json document{{"format", 1}, {"label", "simulated"}, {"figures", std::move(list)}};
-  return document.dump(2) + "\n";
+  return json_text(document, 2) + "\n";
 }
 
 Result<void> write_page(const std::vector<Figure>& figures, const FigureCommandOptions& options) {

@@ -109,7 +109,7 @@ ExitStatus run_sim_method(const MethodPriceOptions& options) {
     return ExitStatus::Failed;
   }
   if (options.output == Format::Json) {
-    print(json_of(*priced, *hardware).dump(2) + "\n");
+    print(json_text(json_of(*priced, *hardware), 2) + "\n");
   } else {
     print(text_of(*priced, *hardware));
   }

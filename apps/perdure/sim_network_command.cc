@@ -155,7 +155,7 @@ std::string json_of(const std::vector<NetworkRow>& rows, const NetworkSetup& set
                         {"seed", run.seed},
                         {"runs", std::move(runs)}};
   if (const auto gain = gain_of(rows)) document["bsp_over_sync"] = *gain;
-  return document.dump(2) + "\n";
+  return json_text(document, 2) + "\n";
 }
 
 std::string text_of(const std::vector<NetworkRow>& rows, const NetworkSetup& setup,

@@ -209,7 +209,7 @@ ExitStatus run_sim_record(const RecordCommandOptions& options) {
   const auto report = record(options);
   if (!report.ok()) return fail(report.error());
   if (options.output == Format::Json) {
-    print(json_of(*report, options).dump(2) + "\n");
+    print(json_text(json_of(*report, options), 2) + "\n");
   } else {
     print(text_of(*report, options));
   }

@@ -93,7 +93,7 @@ std::string json_of(const std::vector<RemotelogRow>& rows,
                               {"claims", json_of(remotelog_claims(rows))},
                               {"assumptions", json_of(assumptions)},
                               {"remarks", remotelog_remarks(rows)}};
-  return document.dump(2) + "\n";
+  return json_text(document, 2) + "\n";
 }
 
 report::Table table_of(const std::vector<RemotelogRow>& rows) {

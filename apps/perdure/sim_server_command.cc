@@ -197,7 +197,7 @@ ExitStatus run_sim_server(const ServerCommandOptions& options) {
     return ExitStatus::Failed;
   }
   if (options.output == Format::Json) {
-    print(json_of(*rows, *setup, options).dump(2) + "\n");
+    print(json_text(json_of(*rows, *setup, options), 2) + "\n");
   } else {
     print(text_of(*rows, *setup, options));
   }

@@ -330,7 +330,7 @@ ExitStatus run_overview(const OverviewCommand& command) {
     for (const std::string& pool : names) logs.push_back(look_at(pool, command, asked));
   }
   if (command.format == Format::Json) {
-    print(overview_json(logs, asked).dump(2) + "\n");
+    print(json_text(overview_json(logs, asked), 2) + "\n");
   } else if (any_answer) {
     print(logs.empty() ? "no pools\n" : overview_text(logs));
   }

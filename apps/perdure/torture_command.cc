@@ -178,7 +178,7 @@ void keep_state(const Scenario& scenario, const TortureOptions& options,
                 const CampaignState& state) {
   if (options.resume.empty()) return;
   const std::string fresh = options.resume + ".new";
-  std::ofstream(fresh) << campaign_json(scenario, options, state).dump() << '\n';
+  std::ofstream(fresh) << json_text(campaign_json(scenario, options, state)) << '\n';
   std::error_code failed;
   std::filesystem::rename(fresh, options.resume, failed);
   if (failed) print_warning("the campaign's file can not be written: " + failed.message());
@@ -265,7 +265,7 @@ ExitStatus tell_one(const Scenario& scenario, const TortureOptions& options) {
   if (!told.ok()) return fail(told.error());
   const bool broken = !told->empty() && told->back().starts_with("BREACH");
   if (options.format == Format::Json) {
-    print(JsonValue{{"format", kFormat}, {"broken", broken}, {"told", *told}}.dump(2) + "\n");
+    print(json_text(JsonValue{{"format", kFormat}, {"broken", broken}, {"told", *told}}, 2) + "\n");
   } else {
     for (const std::string& line : *told) print(line + "\n");
   }
@@ -302,8 +302,9 @@ ExitStatus run_scenario(const Scenario& scenario, TortureOptions& options) {
   const auto run = run_campaign(scenario, options.campaign, *state);
   status.clear();
   if (!run.ok()) return fail(run.error());
-  print(options.format == Format::Json ? campaign_json(scenario, options, *state).dump(2) + "\n"
-                                       : campaign_text(scenario, options, *state));
+  print(options.format == Format::Json
+            ? json_text(campaign_json(scenario, options, *state), 2) + "\n"
+            : campaign_text(scenario, options, *state));
   return passed(*state) ? ExitStatus::Ok : ExitStatus::Failed;
 }
 

@@ -78,7 +78,7 @@ std::string to_json(const Method& method, const ServerProfile& profile, const Re
                     {"connections", report.bounds.in_flight.connections},
                     {"spread", to_string(report.bounds.in_flight.spread)}};
   json["path"] = path_json(report);
-  return json.dump(2) + "\n";
+  return json_text(json, 2) + "\n";
 }
 
 }  // namespace perdure::check

@@ -61,7 +61,7 @@ std::string to_json(const std::vector<SetMember>& members, const ServerProfile& 
                     {"units_per_item", report.options.units_per_item},
                     {"states_max", report.options.states_max}};
   json["path"] = path_json(report.report);
-  return json.dump(2) + "\n";
+  return json_text(json, 2) + "\n";
 }
 
 }  // namespace perdure::check

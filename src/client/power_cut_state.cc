@@ -1,6 +1,7 @@
 // The text in which a PowerCutRun waits for the peer to come back.
 #include "client/power_cut.h"
 #include "control/json_fields.h"
+#include "core/json.h"
 #include "core/try.h"
 
 namespace perdure::client {
@@ -30,7 +31,7 @@ std::string write_state(const PowerCutRun& run) {
                               {"checked", run.checked},
                               {"cuts_checked", run.cuts_checked}};
   if (run.noticed_ns) json["noticed_ns"] = *run.noticed_ns;
-  return json.dump(2) + "\n";
+  return json_text(json, 2) + "\n";
 }
 
 Result<PowerCutRun> read_state(std::string_view text) {

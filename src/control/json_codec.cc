@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "control/json_fields.h"
+#include "core/json.h"
 #include "core/try.h"
 
 namespace perdure::control {
@@ -17,11 +18,6 @@ constexpr std::uint64_t kAnyNumber = std::numeric_limits<std::uint64_t>::max();
 constexpr std::size_t kSentenceMax = 4096;
 constexpr std::size_t kListMax = 65536;
 constexpr std::uint64_t kCostMax = 1'000'000'000'000;  // a second a byte, a quarter hour a sync
-
-std::string text_of(const json& document) {
-  // Text that is not UTF-8 can only come from the file system: shown as replacement characters.
-  return document.dump(-1, ' ', false, json::error_handler_t::replace);
-}
 
 json document() { return json{{"format", 1}}; }
 
@@ -177,7 +173,7 @@ json with_format(json value) {
 }  // namespace
 
 std::string encode(const PoolRequest& request) {
-  return text_of({{"format", 1}, {"name", request.name}, {"bytes", request.bytes}});
+  return json_text(json{{"format", 1}, {"name", request.name}, {"bytes", request.bytes}});
 }
 
 Result<PoolRequest> decode_pool_request(std::string_view text) {
@@ -204,7 +200,7 @@ std::string encode(const SessionAsk& ask) {
   } else if (ask.request.for_writer) {
     body["for_writer"] = true;
   }
-  return text_of(body);
+  return json_text(body);
 }
 
 Result<SessionAsk> decode_session_ask(std::string_view text, const std::string& pool) {
@@ -230,7 +226,9 @@ Result<SessionAsk> decode_session_ask(std::string_view text, const std::string& 
   return ask;
 }
 
-std::string encode_fence(Epoch epoch) { return text_of({{"format", 1}, {"epoch", epoch.value}}); }
+std::string encode_fence(Epoch epoch) {
+  return json_text(json{{"format", 1}, {"epoch", epoch.value}});
+}
 
 Result<Epoch> decode_fence(std::string_view text) {
   PERDURE_TRY(parsed, parse_json_object(text, kJsonBytesMax));
@@ -242,7 +240,7 @@ Result<Epoch> decode_fence(std::string_view text) {
 }
 
 std::string encode_deletion(const std::string& uuid) {
-  return text_of({{"format", 1}, {"uuid", uuid}});
+  return json_text(json{{"format", 1}, {"uuid", uuid}});
 }
 
 Result<std::string> decode_deletion(std::string_view text) {
@@ -262,7 +260,7 @@ Result<void> decode_empty(std::string_view text) {
   return fields.finish();
 }
 
-std::string encode(const PoolDescription& pool) { return text_of(with_format(to_json(pool))); }
+std::string encode(const PoolDescription& pool) { return json_text(with_format(to_json(pool))); }
 
 Result<PoolDescription> decode_pool(std::string_view text) {
   return read_answer<PoolDescription>(text, "pool", read_pool);
@@ -271,7 +269,7 @@ Result<PoolDescription> decode_pool(std::string_view text) {
 std::string encode(const std::vector<PoolDescription>& pools) {
   json list = json::array();
   for (const PoolDescription& pool : pools) list.push_back(to_json(pool));
-  return text_of({{"format", 1}, {"pools", std::move(list)}});
+  return json_text(json{{"format", 1}, {"pools", std::move(list)}});
 }
 
 Result<std::vector<PoolDescription>> decode_pools(std::string_view text) {
@@ -301,7 +299,7 @@ std::string encode(const SessionGrant& grant) {
              {{"depth", grant.receive_depth}, {"message_bytes_max", grant.message_bytes_max}}},
             {"pool", to_json(grant.pool)}});
   if (grant.medium) body["medium"] = to_json(*grant.medium);
-  return text_of(body);
+  return json_text(body);
 }
 
 Result<SessionGrant> decode_grant(std::string_view text) {
@@ -330,7 +328,7 @@ Result<SessionGrant> decode_grant(std::string_view text) {
 }
 
 std::string encode(const SessionDescription& session) {
-  return text_of(with_format(to_json(session)));
+  return json_text(with_format(to_json(session)));
 }
 
 Result<SessionDescription> decode_session(std::string_view text) {
@@ -359,20 +357,20 @@ Result<SessionDescription> decode_session(std::string_view text) {
 std::string encode(const std::vector<SessionDescription>& sessions) {
   json list = json::array();
   for (const SessionDescription& session : sessions) list.push_back(to_json(session));
-  return text_of({{"format", 1}, {"sessions", std::move(list)}});
+  return json_text(json{{"format", 1}, {"sessions", std::move(list)}});
 }
 
 std::string encode(const ServiceDescription& service) {
   json transports = json::array();
   for (const Transport transport : service.transports) transports.push_back(to_string(transport));
-  return text_of({{"format", 1},
-                  {"version", service.version},
-                  {"host", service.host},
-                  {"transports", std::move(transports)},
-                  {"devices", service.devices},
-                  {"pools", service.pools},
-                  {"sessions", service.sessions},
-                  {"emulated", service.emulated}});
+  return json_text(json{{"format", 1},
+                        {"version", service.version},
+                        {"host", service.host},
+                        {"transports", std::move(transports)},
+                        {"devices", service.devices},
+                        {"pools", service.pools},
+                        {"sessions", service.sessions},
+                        {"emulated", service.emulated}});
 }
 
 Result<ServiceDescription> decode_service(std::string_view text) {
@@ -403,8 +401,8 @@ Result<ServiceDescription> decode_service(std::string_view text) {
 }
 
 std::string encode(const Error& error) {
-  return text_of(
-      {{"format", 1}, {"error", {{"code", to_string(error.code)}, {"message", error.message}}}});
+  return json_text(json{{"format", 1},
+                        {"error", {{"code", to_string(error.code)}, {"message", error.message}}}});
 }
 
 Error decode_error(std::string_view text) {
@@ -424,7 +422,7 @@ Error decode_error(std::string_view text) {
   return read.ok() ? read->error : nonsense;
 }
 
-std::string encode_accepted() { return text_of(document()); }
+std::string encode_accepted() { return json_text(document()); }
 
 Result<void> decode_accepted(std::string_view text) {
   auto read = read_answer<bool>(text, "answer", [](JsonFields&) { return true; });

@@ -68,7 +68,7 @@ std::string doctor_json(const InspectedHost& inspected, const std::vector<Check>
   }
   json["checks"] = nlohmann::ordered_json::array();
   for (const Check& check : checks) json["checks"].push_back(check_json(check));
-  return json.dump(2) + "\n";
+  return json_text(json, 2) + "\n";
 }
 
 }  // namespace perdure::host

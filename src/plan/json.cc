@@ -85,7 +85,7 @@ std::string to_json(const std::vector<Scenario>& scenarios) {
   std::string text = "{\"format\": 2, \"methods\": [";
   for (std::size_t index = 0; index < scenarios.size(); ++index) {
     text += index == 0 ? "\n" : ",\n";
-    text += scenario_json(scenarios[index]).dump();
+    text += json_text(scenario_json(scenarios[index]));
   }
   return text + "\n]}\n";
 }

@@ -12,6 +12,7 @@
 #include "control/json_fields.h"
 #include "core/assert.h"
 #include "core/bytes.h"
+#include "core/json.h"
 #include "core/try.h"
 
 namespace perdure::rpmem {
@@ -22,10 +23,6 @@ using nlohmann::json;
 constexpr std::string_view kMagic = "PDRM";
 constexpr std::size_t kTextMax = 4096;
 constexpr std::uint64_t kBytesMax = std::uint64_t{1} << 56;
-
-std::string text_of(const json& document) {
-  return document.dump(-1, ' ', false, json::error_handler_t::replace);
-}
 
 template <typename T, typename Read>
 Result<T> read(std::string_view text, const char* what, Read read_fields) {
@@ -103,7 +100,7 @@ Result<FrameHeader> decode_frame_header(std::string_view bytes) {
 }
 
 std::string encode(const Hello& hello) {
-  return text_of({{"format", 1}, {"version", hello.version}, {"host", hello.host}});
+  return json_text(json{{"format", 1}, {"version", hello.version}, {"host", hello.host}});
 }
 
 Result<Hello> decode_hello(std::string_view text) {
@@ -113,10 +110,10 @@ Result<Hello> decode_hello(std::string_view text) {
 }
 
 std::string encode(const PoolAsk& ask) {
-  return text_of({{"format", 1},
-                  {"set", ask.set},
-                  {"bytes", ask.bytes},
-                  {"attributes", hexadecimal(ask.attributes)}});
+  return json_text(json{{"format", 1},
+                        {"set", ask.set},
+                        {"bytes", ask.bytes},
+                        {"attributes", hexadecimal(ask.attributes)}});
 }
 
 Result<PoolAsk> decode_pool_ask(std::string_view text) {
@@ -127,8 +124,8 @@ Result<PoolAsk> decode_pool_ask(std::string_view text) {
 }
 
 std::string encode(const PoolAnswer& answer) {
-  return text_of(
-      {{"format", 1}, {"bytes", answer.bytes}, {"attributes", hexadecimal(answer.attributes)}});
+  return json_text(
+      json{{"format", 1}, {"bytes", answer.bytes}, {"attributes", hexadecimal(answer.attributes)}});
 }
 
 Result<PoolAnswer> decode_pool_answer(std::string_view text) {
@@ -138,7 +135,7 @@ Result<PoolAnswer> decode_pool_answer(std::string_view text) {
 }
 
 std::string encode(const PoolAttributes& attributes) {
-  return text_of({{"format", 1}, {"attributes", hexadecimal(attributes)}});
+  return json_text(json{{"format", 1}, {"attributes", hexadecimal(attributes)}});
 }
 
 Result<PoolAttributes> decode_attributes(std::string_view text) {
@@ -146,7 +143,7 @@ Result<PoolAttributes> decode_attributes(std::string_view text) {
 }
 
 std::string encode_session_end(std::uint64_t session) {
-  return text_of({{"format", 1}, {"session", control::hexadecimal(session)}});
+  return json_text(json{{"format", 1}, {"session", control::hexadecimal(session)}});
 }
 
 Result<std::uint64_t> decode_session_end(std::string_view text) {
@@ -155,7 +152,7 @@ Result<std::uint64_t> decode_session_end(std::string_view text) {
 }
 
 std::string encode_close(bool remove_created) {
-  return text_of({{"format", 1}, {"remove_created", remove_created}});
+  return json_text(json{{"format", 1}, {"remove_created", remove_created}});
 }
 
 Result<bool> decode_close(std::string_view text) {

@@ -93,6 +93,14 @@ class RpcPoolFile : public testing::Test {
   std::atomic<bool> goes_on_{false};
 };
 
+TEST_F(RpcPoolFile, IsListedWhateverBytesItsNameHas) {
+  const std::string named = directory_.file("caf\xe9.pool");
+  std::filesystem::copy_file(left_, named);
+  const Outcome list = expect_document({"rpc", "list", named}, "rpc.schema.json");
+  ASSERT_EQ(list.status, 0) << list.err;
+  EXPECT_TRUE(contains(list.out, "caf\xef\xbf\xbd.pool")) << list.out;
+}
+
 TEST_F(RpcPoolFile, IsListedAndInspected) {
   const Outcome list = expect_document({"rpc", "list", left_}, "rpc.schema.json");
   ASSERT_EQ(list.status, 0) << list.err;

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <csignal>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 
@@ -46,6 +47,9 @@ TEST(KvCheck, SaysWhetherAStoreIsRight) {
   const Ended right = run_json({"check", pool}, "kv-check.schema.json", 0);
   EXPECT_NE(right.said.find("\"keys\": 49"), std::string::npos) << right.said;
   EXPECT_EQ(run({PERDURE_KV, "check", pool}).status, 0);
+  const std::string latin1 = directory.path() + "/caf\xe9.pool";
+  std::filesystem::copy_file(pool, latin1);
+  run_json({"check", latin1}, "kv-check.schema.json", 0);
 
   // A bit that flips in a value is found: in each copy of it, of which one is the record.
   std::ifstream in(pool, std::ios::binary);
