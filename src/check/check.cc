@@ -24,6 +24,13 @@ Report report_not_modelled(std::string reason) {
   return report;
 }
 
+Report report_refused(const Method& method) {
+  return report_not_modelled(fmt::format(
+      "the responder refuses {}: it asks for a flush of what a WRITE brought, into pages of a file "
+      "that the RNIC's writes leave clean",
+      method.name));
+}
+
 std::optional<std::string> meaningless(const Method& method) {
   const std::size_t items = method.shape.items();
   std::size_t messages = 0;
@@ -92,11 +99,7 @@ Report check(const Method& method, const ServerProfile& profile, const CheckOpti
       run_script(make_script(method, in_flight(options)), profile,
                  {options.level, options.units_per_item, options.recovery}, options.states_max);
   report.bounds.in_flight = in_flight(options);
-  if (report.holds() && is_refused(method, profile)) {
-    return report_not_modelled(
-        "the responder refuses it: it asks for a flush of what a WRITE brought, into pages of a "
-        "file that the RNIC's writes leave clean");
-  }
+  if (report.holds() && is_refused(method, profile)) return report_refused(method);
   return report;
 }
 

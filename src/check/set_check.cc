@@ -116,6 +116,9 @@ Report check_sequence(const std::vector<MixedUpdate>& updates, const ServerProfi
                  {options.level, options.units_per_item, Recovery::Careful}, options.states_max);
   report.bounds.in_flight.updates = updates.size();
   report.bounds.in_flight.between = Between::AcknowledgedInOrder;
+  for (const MixedUpdate& update : updates) {
+    if (report.holds() && is_refused(update.method, profile)) return report_refused(update.method);
+  }
   return report;
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "check/check.h"
+#include "check/set_check.h"
 #include "core/random.h"
 #include "fabric/emu/world.h"
 #include "persist/requester.h"
@@ -266,6 +267,35 @@ TEST(Refusal, CheckCallsNothingRightThatIsRefused) {
     EXPECT_NE(report.reason.find("refuses"), std::string::npos) << report.reason;
   }
   EXPECT_GE(asked, 1u);
+}
+
+TEST(Refusal, CheckCallsNoSetRightWithOneThatIsRefused) {
+  const ServerProfile clean{
+      PersistenceDomain::Page, Ddio::On, ReceiveBuffers::Dram, Transport::Iwarp, {}};
+  check::SetOptions options;
+  options.level = Level::Visible;
+  options.updates_max = 2;
+  std::vector<Method> taken;
+  for (const auto& known : plan::known_methods(clean, {singleton(), Level::Visible})) {
+    taken.push_back(known.method);
+  }
+  ASSERT_FALSE(taken.empty());
+  EXPECT_TRUE(check::check_set({{taken[0]}, {taken[0]}}, clean, options).holds());
+  std::size_t refused = 0;
+  ServerProfile dirtied = clean;
+  dirtied.dma_dirties = DmaDirties::Yes;
+  for (const auto& known : plan::known_methods(dirtied, {singleton(), Level::Visible})) {
+    if (!is_refused(known.method, clean)) continue;
+    const std::vector<SetMember> members{{taken[0]}, {known.method}};
+    if (!check::check_set(members, dirtied, options).holds())
+      continue;  // they may share no connection
+    ++refused;
+    const check::SetReport report = check::check_set(members, clean, options);
+    EXPECT_EQ(report.verdict, check::Verdict::NotModelled) << known.method.name;
+    EXPECT_NE(report.report.reason.find(known.method.name), std::string::npos)
+        << report.report.reason;
+  }
+  EXPECT_GE(refused, 1u);
 }
 
 }  // namespace
