@@ -313,6 +313,51 @@ TEST(EmuMethods, WithoutOrderAmongWritesFailsWhatTheCheckerRefutesAndNothingElse
   EXPECT_EQ(wrong, 16u);
 }
 
+/// How many of `seeds` worlds, each with a reset of the server's RNIC at a random event, broke a
+/// promise.
+std::uint64_t failures_of_resets(const ServerProfile& profile, const Method& method,
+                                 std::uint64_t seeds, std::uint64_t& acknowledged) {
+  std::uint64_t failures = 0;
+  Random resets(1);
+  PlayedMethod whole(0, profile, method);
+  whole.play(0);
+  for (std::uint64_t seed = 0; seed < seeds; ++seed) {
+    PlayedMethod played(seed, profile, method);
+    played.play_with_reset(1 + resets.below(2 * whole.events()));
+    acknowledged += played.acknowledged() ? 1 : 0;
+    failures += played.broken_promise() ? 1 : 0;
+  }
+  return failures;
+}
+
+// The checker knows no reset. It needs none: what a reset takes is what the RNIC holds, and so does
+// a power cut wherever no battery keeps that; a method that is right without the battery (mhp) is
+// right when the RNIC is reset, of whichever domain the machine is.
+TEST(EmuMethods, AResetLosesNothingOfWhatTheCheckerProvesWithoutABatteryForTheRnic) {
+  const std::uint64_t seeds = test::rounds(60, 1000);
+  std::size_t proved = 0;
+  std::uint64_t failures_of_others = 0;
+  for (const Transport transport : {Transport::InfiniBand, Transport::Iwarp}) {
+    for (const plan::Scenario& scenario : plan::paper_methods(transport)) {
+      ServerProfile without = scenario.profile;
+      if (without.domain == PersistenceDomain::Wsp) without.domain = PersistenceDomain::Mhp;
+      const bool right = check::check(scenario.method, without).holds();
+      std::uint64_t acknowledged = 0;
+      const std::uint64_t failures =
+          failures_of_resets(scenario.profile, scenario.method, seeds, acknowledged);
+      EXPECT_GT(acknowledged, 0u) << describe(scenario);
+      if (!right) {
+        failures_of_others += failures;
+        continue;
+      }
+      ++proved;
+      EXPECT_EQ(failures, 0u) << describe(scenario) << ": " << scenario.method.name;
+    }
+  }
+  EXPECT_GT(proved, 80u);
+  EXPECT_GT(failures_of_others, 0u);
+}
+
 TEST(EmuMethods, KnownUnsafeOnesLoseDataAndNotWhereTheyAreRight) {
   constexpr std::uint64_t kSeedsOfWrong = 10'000;
   constexpr std::uint64_t kSeedsOfRight = 150;

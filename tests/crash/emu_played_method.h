@@ -36,6 +36,7 @@ inline constexpr std::uint64_t kAckWordsAt = 56 * 1024;  // in the requester: ac
 inline constexpr std::uint64_t kAckWordAt = 24 * 1024;   // in DRAM: what is written there
 inline constexpr std::uint64_t kFetchContext = 1 << 16;
 inline constexpr std::uint64_t kIdlePollsMax = 20;  // then nothing more happens by itself
+inline constexpr std::uint64_t kEventsAfterResetMax = 10'000;
 
 /// What a message says of itself, so that recovery can tell a whole one from a torn one.
 struct MessageHead {
@@ -93,6 +94,18 @@ class PlayedMethod {
     acknowledged_ = request();
     events_ = world_.events();
     if (server_.powered()) server_.power_cut();
+    server_.power_on();
+    recover();
+  }
+
+  /// The same, but the server's RNIC is reset after so many events; its processor goes on with what
+  /// it has of messages, and power fails only then.
+  void play_with_reset(std::uint64_t reset_after) {
+    world_.after(reset_after, [this] { server_.reset_rnic(); });
+    acknowledged_ = request();
+    for (std::uint64_t event = 0; event < kEventsAfterResetMax && world_.step(); ++event) {
+    }
+    server_.power_cut();
     server_.power_on();
     recover();
   }
