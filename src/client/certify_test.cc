@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 
+#include "client/certify_receive.h"
 #include "core/random.h"
 #include "testing/world_server.h"
 
@@ -128,6 +129,53 @@ TEST(Certify, SeesWhatStaysInACompletionUntilItIsPolled) {
     EXPECT_EQ(number(check, "short_in_completion") > 0, each.brief) << each.bytes;
     EXPECT_EQ(number(check, "replayable_in_completion") > 0, each.proof == Proof::Broken);
   }
+}
+
+/// Of a machine that is so busy that each look at the clock takes 5 ms.
+class BusyClock final : public Clock {
+ public:
+  Nanoseconds now() const override { return now_ += std::chrono::milliseconds(5); }
+
+ private:
+  mutable Nanoseconds now_{0};
+};
+
+// Nothing arrives while it is watched, since nothing else happens in this world. What the first
+// polls find came with them, and was in no completion before.
+TEST(Certify, WhatArrivesOnlyWhileItIsPolledProvesNothing) {
+  Random random(3);
+  fabric::emu::World world(random);
+  const auto profile = certified_profile(Transport::Roce, WriteOrder::Ordered);
+  const auto server =
+      *test::WorldServer::start(world, "server", profile, {kCertifiedPool, 256 * 1024, {32, 2048}});
+  auto& client = world.add_machine("client", profile);
+  const auto peer = server->peer(client);
+  control::SessionRequest request;
+  request.pool = kCertifiedPool;
+  request.write = true;
+  request.epoch = Epoch{1};
+  request.writer = 1;
+  auto session = peer->open_session(request, Deadline(world.clock(), std::chrono::seconds(5)));
+  ASSERT_TRUE(session.ok()) << session.error().message;
+  const BusyClock busy;
+  const auto nothing = []() -> Result<void> { return {}; };
+  const CertifyCheck check = cqe_payload(*session, client, busy, nothing);
+  EXPECT_EQ(check.proof, Proof::NotProved) << check.finding;
+  EXPECT_GT(number(check, "late"), 0);
+  EXPECT_EQ(number(check, "replayable_in_completion"), 0);
+}
+
+TEST(Certify, AMessageThatWaitedInACompletionIsNeverHeld) {
+  //                        in the buffer, in the completion, late
+  const auto proof = [](AnswerPlaces replayable) {
+    return judge_places({10, 0, 0}, replayable, {}).proof;
+  };
+  EXPECT_EQ(proof({10, 0, 0}), Proof::Held);
+  EXPECT_EQ(proof({8, 0, 2}), Proof::Held);
+  EXPECT_EQ(proof({7, 3, 0}), Proof::NotProved);
+  EXPECT_EQ(proof({3, 3, 0}), Proof::NotProved);
+  EXPECT_EQ(proof({0, 3, 0}), Proof::Broken);
+  EXPECT_EQ(proof({0, 0, 3}), Proof::NotProved);
 }
 
 // A post that a dead connection took is no WRITE that was kept out.
