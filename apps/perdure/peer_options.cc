@@ -75,7 +75,8 @@ void add_transport_option(Command command, PeerOptions& options, Needed needed) 
        needed, kTransportVariable);
   need(command
            .add_option("--rnic", options.rnic,
-                       "Which RNIC of this machine, by name or address (the first that fits)")
+                       "Which RNIC of this machine, by name or address (the first that fits "
+                       "and is up)")
            .option_text("NAME"),
        needed, kRnicVariable);
   need(add_endpoint_option(

@@ -70,7 +70,7 @@ typedef struct perdure_log_options {
   const char* pool;      /* its name on every peer */
   size_t quorum;         /* 0: a majority, or what the log has */
   const char* transport; /* "tcp", "shm", "infiniband", "roce" or "iwarp"; default "auto" */
-  const char* rnic;      /* by name or address; default: the first that fits */
+  const char* rnic;      /* by name or address; default: the first that fits and is up */
   const char* shape;     /* "singleton" or "compound"; default "planned" */
   const char* primary;   /* "write", "write_imm" or "send"; default "planned" */
   bool visible_only;     /* accept memory that does not survive a power failure */
@@ -319,7 +319,7 @@ typedef struct perdure_reader_options {
   size_t peer_count;
   const char* pool;
   const char* transport;     /* "tcp", "shm", "infiniband", "roce" or "iwarp"; default "auto" */
-  const char* rnic;          /* by name or address; default: the first that fits */
+  const char* rnic;          /* by name or address; default: the first that fits and is up */
   uint64_t from_lsn;         /* 0: from the oldest record */
   uint64_t from_index;       /* records before this one are left out */
   bool uncommitted;          /* also what a new writer may replace; of one peer only */
@@ -378,7 +378,7 @@ typedef struct perdure_region_options {
   const char* pool;      /* its name on every peer */
   size_t quorum;         /* 0: all peers, or what the region has */
   const char* transport; /* "tcp", "shm", "infiniband", "roce" or "iwarp"; default "auto" */
-  const char* rnic;      /* by name or address; default: the first that fits */
+  const char* rnic;      /* by name or address; default: the first that fits and is up */
   const char* primary;   /* "write", "write_imm" or "send"; default "planned" */
   bool visible_only;     /* accept memory that does not survive a power failure */
   bool existing_only;    /* do not create one */

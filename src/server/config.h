@@ -36,7 +36,7 @@ struct Config {
   std::vector<Transport> transports{Transport::Tcp, Transport::Shm};
   std::uint8_t ack_timeout = fabric::EndpointOptions{}.ack_timeout;
   std::optional<std::uint8_t> traffic_class;
-  std::string rnic;  // name or address; empty: the first that fits the transport
+  std::string rnic;  // name or address; empty: the first that fits the transport and is up
   /// How long an idle session polls before it sleeps, while polling pays. Not set: 50 us.
   std::optional<Nanoseconds> spin;
   std::size_t sessions_max = 64;
