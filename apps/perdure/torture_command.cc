@@ -8,6 +8,7 @@
 #include "testing/torture/emulated_log_world.h"
 #include "testing/torture/mirror_world.h"
 #include "testing/torture/real_log_world.h"
+#include "testing/torture/rpc_world.h"
 
 #include <fmt/format.h>
 
@@ -325,12 +326,12 @@ Result<RealMachines> real_machines(const TortureOptions& options, const std::str
 }
 
 ExitStatus run_torture(TortureOptions& options) {
-  if (options.world == "mirror") {
+  if (options.world != "log") {
     if (!options.real.empty()) {
       return fail({ErrorCode::InvalidArgument, "--real: there are worlds of the log only"});
     }
-    options.campaign.world_words = "--world mirror";
-    return run_scenario(mirror_scenario(), options);
+    options.campaign.world_words = "--world " + options.world;
+    return run_scenario(options.world == "mirror" ? mirror_scenario() : rpc_scenario(), options);
   }
   if (options.real.empty()) return run_scenario(log_scenario(), options);
   // Where memory is, so that what is measured is not the disk.
@@ -356,9 +357,9 @@ void add_torture_command(Command app) {
       .option_text("NUMBER");
   command
       .add_option("--world", options->world,
-                  "Of a replicated log, or of mirrored memory: log, mirror (log)")
+                  "Of a replicated log, mirrored memory, or durable RPC: log, mirror, rpc (log)")
       .option_text("WHICH")
-      .is_member({"log", "mirror"});
+      .is_member({"log", "mirror", "rpc"});
   command.add_option("--worlds", campaign.worlds, "How many, in all pieces together (100)")
       .option_text("NUMBER");
   command.add_option("--ops", campaign.operations, "Operations in each world (500)")
@@ -403,6 +404,7 @@ void add_torture_command(Command app) {
                "  perdure torture --hours 2 --resume night.json --format json\n"
                "  perdure torture --cuts 100000 --often power-cut --ops 100 --resume cuts.json\n"
                "  perdure torture --world mirror --worlds 200\n"
+               "  perdure torture --world rpc --worlds 200\n"
                "  perdure torture --real tcp --worlds 20 --ops 100");
   run_with(command, [options] { return run_torture(*options); });
 }

@@ -57,17 +57,6 @@ std::size_t draw_replicas(Random& random) {
 
 }  // namespace
 
-Nanoseconds ProgramClock::now() const {
-  constexpr std::uint64_t kLooksPerJump = 500;
-  constexpr Nanoseconds kLookTakes{25};
-  constexpr Nanoseconds kLookTakesMax = std::chrono::microseconds(50);
-  if (jumps && ++looks_ % kLooksPerJump == 0) ahead_ += std::chrono::hours(1);
-  const bool idle = std::exchange(events_, world_.events()) == world_.events();
-  look_takes_ = idle ? std::min(2 * look_takes_, kLookTakesMax) : kLookTakes;
-  world_.tick(look_takes_);
-  return world_.clock().now() + ahead_;
-}
-
 EmulatedLogWorld::EmulatedLogWorld(const WorldOptions& options, const EmulatedMachines& machines)
     : LogWorld(options), options_of_machines_(machines) {
   Random choices(options.seed + 1);

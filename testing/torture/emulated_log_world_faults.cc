@@ -5,14 +5,12 @@
 #include "core/assert.h"
 #include "pmem/pool_format.h"
 #include "testing/torture/emulated_log_world.h"
+#include "testing/torture/strike.h"
 
 namespace perdure::test {
 namespace {
 
 using fabric::emu::LinkState;
-
-/// A strike comes within so many events of an operation, as a power of two at most.
-constexpr std::uint64_t kStrikeWithinLog = 12;
 
 }  // namespace
 
@@ -23,54 +21,11 @@ void EmulatedLogWorld::add_faults() {
   add_rnics();
 }
 
-/// A fault that comes at an instant, in the middle of an operation; if that is over before, then
-/// right after it, or not at all. While it lasts, every operation meets what it has left.
 void EmulatedLogWorld::add_strike(std::string name, std::uint32_t weight, std::uint32_t lasts_max,
                                   std::function<void(Random&)> strike, std::function<void()> end) {
-  struct State {
-    Random choices{0};
-    bool waits = false;
-    bool struck = false;
-    bool strikes_late = false;
-  };
-  const auto state = std::make_shared<State>();
-  Fault fault;
-  fault.name = std::move(name);
-  fault.weight = weight;
-  fault.lasts_max = lasts_max;
-  fault.begin = [this, state, strike](Random& choices) {
-    if (armed_) return false;
-    *state = State{choices, true, false, choices.chance(1, 2)};
-    armed_ = true;
-    const std::uint64_t within = std::uint64_t{1} << choices.below(kStrikeWithinLog + 1);
-    world_.after(1 + choices.below(within), [this, state, strike] {
-      armed_ = false;
-      state->waits = false;
-      state->struck = true;
-      strike(state->choices);
-    });
-    return true;
-  };
-  fault.met = [this, state, strike] {
-    if (!state->waits) return state->struck;
-    world_.cancel_after();
-    armed_ = false;
-    state->waits = false;
-    if (!state->strikes_late) return false;
-    state->struck = true;
-    strike(state->choices);
-    bury_dead_programs();
-    return false;
-  };
-  fault.end = [this, state, end] {
-    if (state->waits) {
-      world_.cancel_after();
-      armed_ = false;
-    }
-    if (state->struck && end) end();
-    *state = State{};
-  };
-  faults_.push_back(std::move(fault));
+  faults_.push_back(strike_fault(world_, armed_,
+                                 {std::move(name), weight, lasts_max, std::move(strike),
+                                  std::move(end), [this] { bury_dead_programs(); }}));
 }
 
 void EmulatedLogWorld::cut_power(std::size_t index) {
