@@ -325,13 +325,20 @@ void add_probe_command(Command app) {
   const Option certify =
       command
           .add_option("--certify", options->certify.peer,
-                      "Try on this peer what its RNIC does beside the verbs, and report it")
+                      "Try on this peer what its RNIC does beside the verbs, and report it.\n"
+                      "Exit status 1 if something is broken, or nothing could be begun")
           .option_text("HOST:PORT");
   certify.excludes(doctor);
   command.add_option("--pool", options->certify.pool, "The peer's pool to try it on")
       .option_text("NAME")
       .needs(certify);
   add_transport_option(command, options->certify.over);
+  command
+      .add_option("--timeout-s", options->certify.timeout_s,
+                  "How long one answer of the peer may take (5)")
+      .range(1, 3600)
+      .option_text("S")
+      .needs(certify);
   command.add_flag("--overwrite", options->certify.overwrite, "What that pool holds may be lost")
       .needs(certify);
   add_power_cut_options(command, options->certify, certify);
