@@ -182,7 +182,7 @@ class Run {
     checks.push_back(attempt("first-touch", [this] { return first_touch(); }));
     checks.push_back(attempt("immediate-length", [this] { return immediate_length(); }));
     checks.push_back(attempt("cqe-payload", [this] { return payloads(); }));
-    checks.push_back(dead_peer_time(profile.transport, default_endpoints(), std::nullopt));
+    checks.push_back(dead_peer_time(profile.transport, default_endpoints(), std::nullopt, false));
     checks.push_back({"power-cut",
                       Proof::NotHere,
                       "needs a power cut: `perdure probe --certify PEER --power-cut arm --state "

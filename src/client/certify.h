@@ -49,9 +49,10 @@ struct Certificate {
 };
 
 /// How long it takes until a dead peer is noticed: what the connection was asked for and, once a
-/// peer has died under this requester's writes, how long it took after its last answer.
+/// peer has died under this requester's writes, how long it took after its last answer. Nothing is
+/// proved where its machine was not started anew since, or no time-out can have been used.
 CertifyCheck dead_peer_time(Transport transport, const fabric::EndpointOptions& asked,
-                            std::optional<std::uint64_t> noticed_ns);
+                            std::optional<std::uint64_t> noticed_ns, bool restarted);
 
 /// Goes through the list. Takes the pool over from no writer that is there. What it has begun ends
 /// with a certificate, whatever becomes of the peer: a step that fails is NotProved, with the
