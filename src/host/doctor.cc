@@ -14,26 +14,51 @@
 #include "pmem/file.h"
 #include "pmem/pool.h"
 #include "pmem/probe.h"
+#include "server/served_pool.h"
 
 namespace perdure::host {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kPoolFilesMax = 4096;
+constexpr std::size_t kPoolsMax = 4096;
 
-PoolThere pool_at(const fs::path& file) {
+/// Notes what a pool lies on, if that is other than what the place does. Of DAX each file is asked.
+void examine_storage(const std::string& file, const Result<pmem::File>& opened, const Place& place,
+                     PoolThere& pool) {
+  struct stat status {};
+  if (::stat(file.c_str(), &status) != 0) {
+    pool.is_unseen = true;
+    return;
+  }
+  pool.device = S_ISCHR(status.st_mode) ? status.st_rdev : status.st_dev;
+  const bool is_here = pool.device == place.device;
+  if (is_here && place.medium.kind != pmem::MediumKind::Dax) return;
+  auto medium = opened.ok() ? pmem::examine_medium(*opened) : opened.error();
+  if (medium.ok()) {
+    pool.medium = std::move(medium).value();
+  } else {
+    pool.is_unseen = !is_here;
+  }
+}
+
+PoolThere pool_at(const fs::path& file, const Place& place) {
   PoolThere pool;
   pool.name = file.stem().string();
   const auto info = pmem::Pool::inspect(file.string());
   if (info.ok()) {
     pool.declared = info->header.declared;
+    pool.data_bytes = info->header.data_bytes;
+    const auto queue = server::persistent_queue_of(info->state);
+    pool.has_receive_buffers = queue.ok() && queue->depth != 0;
   } else {
     pool.unreadable = info.error().message;
     pool.forbidden = info.code() == ErrorCode::PermissionDenied;
+    pool.is_blank = pmem::Pool::is_blank_device(file.string());
   }
   if (const auto holder = pmem::Pool::holder(file.string()); holder.ok()) pool.holder = *holder;
   const auto opened = pmem::open_file(file.string(), pmem::OpenMode::ReadOnly);
+  examine_storage(file.string(), opened, place, pool);
   if (!opened.ok()) return pool;
   if (const auto bytes = pmem::size_of(*opened); bytes.ok()) pool.bytes = *bytes;
   if (!opened->is_device()) pool.unwritten_bytes = pmem::unwritten_bytes(*opened);
@@ -41,16 +66,17 @@ PoolThere pool_at(const fs::path& file) {
 }
 
 void add_pools_in(const std::string& directory, Place& place) {
-  std::size_t seen = 0;
   std::error_code failed;
   for (fs::directory_iterator at(directory, failed), end; !failed && at != end;
        at.increment(failed)) {
-    if (++seen > kPoolFilesMax) break;
-    std::error_code gone;
     if (at->path().extension() != ".pool") continue;
+    place.has_more = place.pools.size() == kPoolsMax;
+    if (place.has_more) break;
+    std::error_code gone;
+    place.pools.push_back(pool_at(at->path(), place));
     const std::uintmax_t size = at->file_size(gone);
-    if (!gone) place.pool_bytes += size;
-    place.pools.push_back(pool_at(at->path()));
+    const std::uint64_t bytes = place.pools.back().bytes;  // of a device, too
+    place.pool_bytes += bytes != 0 || gone ? bytes : size;
   }
   std::sort(place.pools.begin(), place.pools.end(),
             [](const PoolThere& a, const PoolThere& b) { return a.name < b.name; });
@@ -70,14 +96,38 @@ Result<Place> examine_place(const std::string& path, const SystemTree& tree) {
     add_pools_in(path, place);
   } else if (S_ISREG(status.st_mode)) {
     place.pool_bytes = static_cast<std::uint64_t>(status.st_size);
-    place.pools.push_back(pool_at(path));
+    place.pools.push_back(pool_at(path, place));
   } else {
     const std::string size =
         fmt::format("/sys/dev/char/{}:{}/size", major(place.device), minor(place.device));
     place.pool_bytes = tree.read(size).number().value_or(0);
-    place.pools.push_back(pool_at(path));
+    place.pools.push_back(pool_at(path, place));
   }
   return place;
+}
+
+/// Where `pool` lies, and what is declared of it; null: the place.
+Storage storage_of(const InspectedHost& inspected, const PoolThere* pool) {
+  const server::Config config = inspected.settings();
+  Storage storage;
+  storage.path = inspected.place.path;
+  storage.medium = inspected.place.medium;
+  storage.device = inspected.place.device;
+  std::optional<PersistenceDomain> today = config.settings.declared;
+  std::optional<PersistenceDomain> once;
+  if (pool != nullptr) {
+    const bool elsewhere = pool->medium.has_value();
+    if (elsewhere || config.settings_by_pool.contains(pool->name)) storage.pool = pool->name;
+    if (elsewhere) storage.path = fmt::format("{}/{}.pool", storage.path, pool->name);
+    if (elsewhere) storage.medium = *pool->medium;
+    if (elsewhere) storage.device = pool->device;
+    today = inspected.settings_of(pool->name).declared;
+    once = pool->declared;
+  }
+  storage.declared = pmem::still_declared(storage.medium, today, once);
+  const auto decided = pmem::decide_domain(storage.medium, storage.declared);
+  storage.domain = decided.ok() ? *decided : storage.medium.found;
+  return storage;
 }
 
 }  // namespace
@@ -108,6 +158,12 @@ void Check::find_nothing(std::string sentence, std::string evidence_for_it) {
   find(Verdict::NotApplicable, std::move(sentence));
 }
 
+void Check::take(const Check& part, const std::string& prefix) {
+  for (const std::string& line : part.evidence) evidence.push_back(prefix + line);
+  if (!part.root_tells.empty()) root_tells = part.root_tells;
+  if (!part.finding.empty()) find(part.verdict, prefix + part.finding, part.advice, part.commands);
+}
+
 Reading Check::keep(Reading reading) {
   evidence.push_back(reading.evidence());
   return reading;
@@ -121,9 +177,53 @@ server::PoolSettings InspectedHost::settings_of(const std::string& pool) const {
   return own == all.settings_by_pool.end() ? all.settings : own->second;
 }
 
-PersistenceDomain InspectedHost::domain() const {
-  const auto decided = pmem::decide_domain(place.medium, settings().settings.declared);
-  return decided.ok() ? *decided : place.medium.found;
+std::vector<Storage> InspectedHost::storages() const {
+  if (place.pools.empty()) return {storage_of(*this, nullptr)};
+  std::vector<Storage> storages;
+  for (const PoolThere& pool : place.pools) {
+    if (pool.is_unseen) continue;
+    Storage storage = storage_of(*this, &pool);
+    const bool known = std::any_of(storages.begin(), storages.end(), [&](const Storage& each) {
+      return each.pool == storage.pool && each.declared == storage.declared;
+    });
+    if (!known) storages.push_back(std::move(storage));
+  }
+  return storages;
+}
+
+std::set<PersistenceDomain> InspectedHost::domains() const {
+  std::set<PersistenceDomain> domains;
+  for (const Storage& storage : storages()) domains.insert(storage.domain);
+  return domains;
+}
+
+bool InspectedHost::has_unread_config() const {
+  return !config.ok() && config.code() != ErrorCode::NotFound;
+}
+
+bool lies_on(const InspectedHost& inspected, pmem::MediumKind kind) {
+  const auto storages = inspected.storages();
+  return std::any_of(storages.begin(), storages.end(),
+                     [kind](const Storage& each) { return each.medium.kind == kind; });
+}
+
+std::string domain_words(const InspectedHost& inspected) {
+  std::string words;
+  for (const PersistenceDomain domain : inspected.domains())
+    words += fmt::format("{}{}", words.empty() ? "" : ", ", to_string(domain));
+  return words.empty() ? "that is not known" : words;
+}
+
+bool find_unread_config(const InspectedHost& inspected, Check& check) {
+  if (!inspected.has_unread_config()) return false;
+  check.evidence.push_back(inspected.config.error().message);
+  check.find(Verdict::NotKnown,
+             "the configuration of perdured, on which the answer rests, can not be read",
+             "see declared-domain: repair it, or ask as a user who may read it",
+             {"perdured --config " + inspected.config_file + " --check-config"});
+  if (inspected.config.code() == ErrorCode::PermissionDenied)
+    check.root_tells = "what the configuration says";
+  return true;
 }
 
 Result<InspectedHost> inspect_host(const std::string& path, const std::string& config_file) {
@@ -143,6 +243,7 @@ std::vector<Check> check_host(const InspectedHost& inspected) {
       check_write_cache,
       check_file_sync,
       check_declared_domain,
+      check_pool_header,
       check_pool_owner,
       check_persistence_domain,
       check_deep_flush,

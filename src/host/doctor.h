@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -47,6 +48,8 @@ struct Check {
             std::vector<std::string> by_commands = {});
   /// That nothing here is of that kind: not applicable, unless something was found before.
   void find_nothing(std::string sentence, std::string evidence_for_it);
+  /// Takes over what was found of a part, which `prefix` names.
+  void take(const Check& part, const std::string& prefix);
   /// Keeps what a file said as evidence, and gives it back.
   Reading keep(Reading reading);
 };
@@ -58,9 +61,19 @@ struct PoolThere {
   std::string unreadable;                     // why nothing is known of it; empty: it is
   bool forbidden = false;                     // that is for want of rights
   std::uint64_t bytes = 0;                    // of the whole file or device; 0: not known
+  std::uint64_t data_bytes = 0;               // exported, as its header says
+  /// Its receive buffers are in it, whatever the configuration says now (server/served_pool.h).
+  bool has_receive_buffers = false;
   std::optional<pmem::PoolHolder> holder = std::nullopt;  // not set: not known
   /// Blocks that are reserved and were never written (pmem::unwritten_bytes).
   std::optional<std::uint64_t> unwritten_bytes = std::nullopt;
+  /// What it lies on, where that is other than what the place does: its name is a link, or bound.
+  std::optional<pmem::Medium> medium = std::nullopt;
+  dev_t device = 0;        // as of the place
+  bool is_unseen = false;  // it lies elsewhere, and on what can not be examined
+  bool is_blank = false;   // no pool yet: a device that is zero
+
+  bool is_device() const { return medium && medium->is_device; }
 };
 
 /// Where the pools are or would be.
@@ -70,6 +83,20 @@ struct Place {
   dev_t device = 0;              // of the file system; of the device itself for device DAX
   std::uint64_t pool_bytes = 0;  // of all pools there; 0 when there is none yet
   std::vector<PoolThere> pools;
+  bool has_more = false;  // pools that are not looked at
+};
+
+/// What pools lie on, and what is declared of them: once for all in the place that are alike.
+struct Storage {
+  std::string pool;  // that lies elsewhere, or has a section of its own; empty: the others
+  std::string path;
+  pmem::Medium medium;
+  dev_t device = 0;
+  std::optional<PersistenceDomain> declared;           // see pmem::still_declared
+  PersistenceDomain domain = PersistenceDomain::None;  // that perdured would work with
+
+  /// For findings: "pool orders: ".
+  std::string prefix() const { return pool.empty() ? "" : "pool " + pool + ": "; }
 };
 
 /// What the doctor looks at.
@@ -81,8 +108,12 @@ struct InspectedHost {
   Result<server::Config> config = Error{ErrorCode::NotFound, "no configuration was read"};
   bool is_root = false;
 
-  /// The persistence domain that perdured would work with.
-  PersistenceDomain domain() const;
+  /// There is a configuration, and it can not be read: its defaults say nothing then.
+  bool has_unread_config() const;
+  /// Where the pools lie; without any, the place itself. At least one, unless none can be seen.
+  std::vector<Storage> storages() const;
+  /// The persistence domains that perdured would work with there.
+  std::set<PersistenceDomain> domains() const;
   /// The configuration, or the one that perdured has without a file.
   server::Config settings() const;
   /// What it says of one pool.

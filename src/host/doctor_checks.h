@@ -18,6 +18,16 @@ struct Release {
 /// Of this kernel. Not set: it can not be read.
 std::optional<Release> release_of(const InspectedHost& inspected, Check& check);
 
+/// Finds that the answer rests on a configuration that can not be read. False: it can, or there is
+/// none, and perdured has its defaults.
+bool find_unread_config(const InspectedHost& inspected, Check& check);
+
+/// Whether any pool of the place lies on that.
+bool lies_on(const InspectedHost& inspected, pmem::MediumKind kind);
+
+/// "dmp", or "page, dmp".
+std::string domain_words(const InspectedHost& inspected);
+
 /// Rounded up.
 inline std::uint64_t mebibytes(std::uint64_t bytes) { return (bytes + (1U << 20) - 1) >> 20; }
 
@@ -29,7 +39,9 @@ Check check_pool_file_system(const InspectedHost& inspected);
 Check check_write_cache(const InspectedHost& inspected);
 Check check_declared_domain(const InspectedHost& inspected);
 
-// doctor_pools.cc: who has the pools, and what making a record of a file durable takes
+// doctor_pools.cc: whether they can be read, who has the pools, and what making a record of a file
+// durable takes
+Check check_pool_header(const InspectedHost& inspected);
 Check check_pool_owner(const InspectedHost& inspected);
 Check check_file_sync(const InspectedHost& inspected);
 
@@ -51,9 +63,11 @@ Check check_congestion_control(const InspectedHost& inspected);
 Check check_cqe_payload(const InspectedHost& inspected);
 Check check_immediate_length(const InspectedHost& inspected);
 Check check_fencing(const InspectedHost& inspected);
-Check check_rnic_choice(const InspectedHost& inspected);
 Check check_rnic_timeouts(const InspectedHost& inspected);
 Check check_completion_vectors(const InspectedHost& inspected);
+
+// doctor_rnic_choice.cc: which one is taken
+Check check_rnic_choice(const InspectedHost& inspected);
 
 // doctor_pcie.cc: the way from the RNIC to memory
 Check check_ddio(const InspectedHost& inspected);

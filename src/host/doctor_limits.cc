@@ -57,6 +57,7 @@ void find_locked_memory(const InspectedHost& inspected, const std::string& proce
                       "ask the shell that starts perdured", {"ulimit -l"});
   }
   if (*limit == kUnlimited) return check.find(Verdict::Ok, "any amount of memory may be locked");
+  if (find_unread_config(inspected, check)) return;
   if (*limit < needed) {
     return check.find(
         Verdict::Problem,
@@ -74,17 +75,20 @@ void find_locked_memory(const InspectedHost& inspected, const std::string& proce
 /// The control group of a process for memory, and the files with its limit and those of the groups
 /// around it: each of them holds.
 struct MemoryGroup {
-  std::string group;  // "/" is the root, which has no limit; empty: it can not be told
+  std::string group;  // "/" is the root; empty: it can not be told
   std::vector<Reading> limits;
+  /// What this process sees as the root is none: there are groups around it that it does not see.
+  bool in_namespace = false;
 };
 
 /// cgroups(7): each line is hierarchy:controllers:path; that of version 2 is "0::path".
 MemoryGroup memory_group_of(const InspectedHost& inspected, const std::string& process,
                             Check& check) {
   constexpr int kLevelsMax = 64;
+  constexpr char kVersion2[] = "/memory.max";
   MemoryGroup found;
   std::string hierarchy = "/sys/fs/cgroup";
-  std::string file = "/memory.max";
+  std::string file = kVersion2;
   const Reading groups = inspected.tree.read(process + "/cgroup");
   std::istringstream lines(groups.text);
   for (std::string line; std::getline(lines, line);) {
@@ -101,10 +105,18 @@ MemoryGroup memory_group_of(const InspectedHost& inspected, const std::string& p
   if (found.group.empty()) check.keep(groups);
   // Without control groups the file is empty, or not there.
   if (groups.text.empty() && groups.state != Reading::State::Unreadable) found.group = "/";
-  std::string at = found.group;
-  for (int level = 0; level < kLevelsMax && at.size() > 1; ++level) {
-    const Reading limit = inspected.tree.read(fmt::format("{}{}{}", hierarchy, at, file));
+  // One that is outside of the namespace of what is mounted here.
+  if (found.group.starts_with("/..")) return found;
+  // The root of version 2 has no such file, that of a namespace does (cgroups(7)); that of version
+  // 1 says that there is no limit.
+  std::string at = found.group == "/" ? "" : found.group;
+  for (int level = 0; level < kLevelsMax; ++level) {
+    const Reading limit = inspected.tree.read(hierarchy + at + file);
     if (!limit.absent()) found.limits.push_back(check.keep(limit));
+    if (at.empty()) {
+      found.in_namespace = !limit.absent() && file == kVersion2;
+      break;
+    }
     at.erase(at.rfind('/'));
   }
   return found;
@@ -131,10 +143,17 @@ void find_memory_limit(const InspectedHost& inspected, const MemoryGroup& group,
     }
     tightest = std::min(tightest, *limit.number());
   }
-  const std::uint64_t needed = bytes_to_pin(inspected);
+  if (tightest == kUnlimited && group.in_namespace) {
+    return check.find(Verdict::NotKnown,
+                      "no control group that is seen here has a memory limit; whether one around "
+                      "this container's has, does not show inside",
+                      "ask outside of the container", ask);
+  }
   if (tightest == kUnlimited) {
     return check.find(Verdict::Ok, "the control group has no memory limit");
   }
+  if (find_unread_config(inspected, check)) return;
+  const std::uint64_t needed = bytes_to_pin(inspected);
   if (tightest < needed) {
     return check.find(
         Verdict::Problem,
@@ -183,9 +202,9 @@ Check check_locked_memory(const InspectedHost& inspected) {
 Check check_memory_cgroup(const InspectedHost& inspected) {
   Check check{"memory-cgroup"};
   // Pages of a disk's cache can be given back; those of tmpfs, and pinned ones, can not.
-  const bool stays = inspected.place.medium.kind == pmem::MediumKind::Dram ||
-                     (inspected.place.medium.kind == pmem::MediumKind::PageCache &&
-                      !rdma_devices(inspected.tree).empty());
+  const bool stays =
+      lies_on(inspected, pmem::MediumKind::Dram) ||
+      (lies_on(inspected, pmem::MediumKind::PageCache) && !rdma_devices(inspected.tree).empty());
   if (!stays) {
     check.find_nothing("the pools do not stay in memory that is accounted",
                        inspected.place.medium.evidence.front());
@@ -202,6 +221,7 @@ Check check_open_files(const InspectedHost& inspected) {
   constexpr std::uint64_t kDescriptorsPerSession = 10;
   constexpr std::uint64_t kDescriptorsOfTheDaemon = 128;
   Check check{"open-files"};
+  if (find_unread_config(inspected, check)) return check;
   const std::uint64_t sessions = inspected.settings().sessions_max;
   const std::uint64_t needed = sessions * kDescriptorsPerSession + kDescriptorsOfTheDaemon;
   for (const auto& process : processes_of_interest(inspected)) {
@@ -225,7 +245,7 @@ Check check_open_files(const InspectedHost& inspected) {
 
 Check check_huge_pages(const InspectedHost& inspected) {
   Check check{"huge-pages"};
-  const bool dram = inspected.place.medium.kind == pmem::MediumKind::Dram;
+  const bool dram = lies_on(inspected, pmem::MediumKind::Dram);
   if (!dram || hardware_rnics(inspected.tree).empty()) {
     check.find_nothing("only for pools in memory that an RNIC writes",
                        dram ? kNoRdmaDevice : inspected.place.medium.evidence.front());

@@ -29,11 +29,10 @@ std::string check_text(const Check& check) {
     text += fmt::format("{:<{}}{}\n", "", kIndent, line);
   };
   for (const std::string& line : check.evidence) add("  " + line);
-  if (check.advice.empty()) return text;
-  add("to do: " + check.advice);
+  if (!check.advice.empty()) add("to do: " + check.advice);
   for (const std::string& command : check.commands) add("  $ " + command);
   if (!check.root_tells.empty()) add("root would tell: " + check.root_tells);
-  add("see " + section_of(check));
+  if (!check.advice.empty()) add("see " + section_of(check));
   return text;
 }
 

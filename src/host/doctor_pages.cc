@@ -54,22 +54,24 @@ std::optional<Release> release_of(const InspectedHost& inspected, Check& check) 
 
 Check check_pages_under_rnic(const InspectedHost& inspected) {
   Check check{"pages-under-rnic"};
-  if (inspected.domain() != PersistenceDomain::Page) {
+  if (!inspected.domains().contains(PersistenceDomain::Page)) {
     check.find_nothing("the pool is not kept by the page cache's write-back",
                        inspected.place.medium.evidence.front());
     return check;
   }
-  for (const RdmaDevice& device : hardware_rnics(inspected.tree))
+  // rxe and siw pin pages as well.
+  for (const RdmaDevice& device : rdma_devices(inspected.tree))
     find_pages(inspected, device, check);
-  check.find_nothing("no RNIC: what this processor stores into a file the kernel notices",
+  check.find_nothing("no RDMA device: what this processor stores into a file the kernel notices",
                      kNoRdmaDevice);
   return check;
 }
 
 Check check_forks(const InspectedHost& inspected) {
   Check check{"forks"};
-  if (hardware_rnics(inspected.tree).empty()) {
-    check.find_nothing("no RNIC: nobody but this processor reads a program's pages", kNoRdmaDevice);
+  if (rdma_devices(inspected.tree).empty()) {
+    check.find_nothing("no RDMA device: nobody but this processor reads a program's pages",
+                       kNoRdmaDevice);
     return check;
   }
   const auto release = release_of(inspected, check);

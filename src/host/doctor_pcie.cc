@@ -106,7 +106,7 @@ void find_ddio(const InspectedHost& inspected, const RdmaDevice& device, const s
                                                declared_off ? ", as declared"
                                                             : "; you may declare ddio = \"off\""));
   }
-  if (inspected.domain() == PersistenceDomain::Dmp) {
+  if (inspected.domains().contains(PersistenceDomain::Dmp)) {
     return check.find(Verdict::Advice,
                       fmt::format("{}: on at {}, and the domain is dmp: one-sided methods are not "
                                   "durable, so every record goes through this processor",
@@ -116,7 +116,7 @@ void find_ddio(const InspectedHost& inspected, const RdmaDevice& device, const s
                        "perdure plan --domain dmp --ddio off --transport roce"});
   }
   check.find(Verdict::Ok, fmt::format("{}: on at {}, which does not matter to the domain {}",
-                                      device.name, name, to_string(inspected.domain())));
+                                      device.name, name, domain_words(inspected)));
 }
 
 void find_iommu(const InspectedHost& inspected, const RdmaDevice& device, Check& check) {
@@ -158,17 +158,42 @@ std::optional<std::string> node_of(const SystemTree& tree, std::string device, C
   return std::nullopt;
 }
 
-std::string pool_device(const InspectedHost& inspected) {
-  const char* kind = inspected.place.medium.is_device ? "char" : "block";
-  return inspected.tree.resolve(fmt::format(
-      "/sys/dev/{}/{}:{}", kind, major(inspected.place.device), minor(inspected.place.device)));
+std::string pool_device(const InspectedHost& inspected, const Storage& storage) {
+  const char* kind = storage.medium.is_device ? "char" : "block";
+  return inspected.tree.resolve(
+      fmt::format("/sys/dev/{}/{}:{}", kind, major(storage.device), minor(storage.device)));
+}
+
+void find_numa(const InspectedHost& inspected, const RdmaDevice& device, const Storage& storage,
+               Check& check) {
+  const auto pool = node_of(inspected.tree, pool_device(inspected, storage), check);
+  const auto rnic = node_of(inspected.tree, device.pci, check);
+  if (!pool || !rnic) {
+    return check.find(
+        Verdict::NotKnown,
+        fmt::format("the kernel names no NUMA node for {}", pool ? device.name : "the pool"),
+        "find the slots in the machine's manual, and bind perdured to the RNIC's node",
+        {"lstopo-no-graphics", "numactl --hardware"});
+  }
+  if (*pool != *rnic) {
+    return check.find(
+        Verdict::Advice,
+        fmt::format("{} is on node {}, the pool on node {}: every record crosses between the "
+                    "sockets",
+                    device.name, *rnic, *pool),
+        "use memory and RNIC of one socket, and bind perdured there",
+        {fmt::format("numactl --cpunodebind={} perdured --pools {}", *rnic, inspected.place.path)});
+  }
+  check.find(Verdict::Ok, fmt::format("{} and the pool are on node {}", device.name, *rnic));
 }
 
 }  // namespace
 
 Check check_ddio(const InspectedHost& inspected) {
   Check check{"ddio"};
-  for (const RdmaDevice& device : hardware_rnics(inspected.tree)) {
+  const auto devices = hardware_rnics(inspected.tree);
+  if (!devices.empty() && find_unread_config(inspected, check)) return check;
+  for (const RdmaDevice& device : devices) {
     const std::string port = root_port_of(device.pci);
     if (port.empty()) {
       check.evidence.push_back(device.name + ": its PCIe root port is not in /sys");
@@ -196,25 +221,11 @@ Check check_numa(const InspectedHost& inspected) {
     check.find(Verdict::NotApplicable, "one NUMA node");
     return check;
   }
-  const auto pool = node_of(inspected.tree, pool_device(inspected), check);
   for (const RdmaDevice& device : hardware_rnics(inspected.tree)) {
-    const auto rnic = node_of(inspected.tree, device.pci, check);
-    if (!pool || !rnic) {
-      check.find(
-          Verdict::NotKnown,
-          fmt::format("the kernel names no NUMA node for {}", pool ? device.name : "the pool"),
-          "find the slots in the machine's manual, and bind perdured to the RNIC's node",
-          {"lstopo-no-graphics", "numactl --hardware"});
-    } else if (*pool != *rnic) {
-      check.find(Verdict::Advice,
-                 fmt::format("{} is on node {}, the pool on node {}: every record crosses between "
-                             "the sockets",
-                             device.name, *rnic, *pool),
-                 "use memory and RNIC of one socket, and bind perdured there",
-                 {fmt::format("numactl --cpunodebind={} perdured --pools {}", *rnic,
-                              inspected.place.path)});
-    } else {
-      check.find(Verdict::Ok, fmt::format("{} and the pool are on node {}", device.name, *rnic));
+    for (const Storage& storage : inspected.storages()) {
+      Check part{check.name};
+      find_numa(inspected, device, storage, part);
+      check.take(part, storage.prefix());
     }
   }
   check.find_nothing("no RNIC", kNoRdmaDevice);

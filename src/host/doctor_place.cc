@@ -13,18 +13,14 @@ namespace {
 using pmem::DriveKind;
 using pmem::MediumKind;
 
-bool is_declared_stronger(const InspectedHost& inspected) {
-  return inspected.domain() > inspected.place.medium.found;
-}
-
-void find_page_cache(const InspectedHost& inspected, Check& check) {
-  const pmem::Medium& medium = inspected.place.medium;
-  if (inspected.domain() == PersistenceDomain::None) {
+void find_page_cache(const Storage& storage, Check& check) {
+  const pmem::Medium& medium = storage.medium;
+  if (storage.domain == PersistenceDomain::None) {
     return check.find(
         Verdict::Problem, fmt::format("{} does not keep what is synced", medium.file_system),
         "move the pools to a local file system (ext4, xfs) that is mounted with barriers, or "
         "declare domain = \"page\" in [profile] if you know that fsync lasts there",
-        {"findmnt --target " + inspected.place.path});
+        {"findmnt --target " + storage.path});
   }
   const auto nvdimm =
       std::find_if(medium.drives.begin(), medium.drives.end(),
@@ -35,41 +31,41 @@ void find_page_cache(const InspectedHost& inspected, Check& check) {
         fmt::format("{} lies on persistent memory, but behind the page cache", medium.file_system),
         "mount it with DAX (fsdax namespace, ext4 or xfs), or use device DAX: then a record need "
         "not be synced page by page",
-        {"umount " + inspected.place.path,
-         fmt::format("mount -o dax=always /dev/{} {}", nvdimm->name, inspected.place.path)});
+        {"umount " + storage.path,
+         fmt::format("mount -o dax=always /dev/{} {}", nvdimm->name, storage.path)});
   }
   // No file of the kernel shows the property (man zfsprops, sync), and disabled makes fsync
   // nothing.
   if (medium.file_system == "zfs") {
     check.evidence.emplace_back("no file tells whether the dataset has sync=disabled");
-    return check.find(Verdict::Advice,
-                      "ZFS, of which page is declared: that holds unless its dataset has "
-                      "sync=disabled, by which fdatasync and msync return at once",
-                      "see that it is standard or always, and look again after each change of the "
-                      "dataset, or of one that it inherits from",
-                      {fmt::format("zfs get sync \"$(findmnt -n -o SOURCE --target {})\"",
-                                   inspected.place.path)});
+    return check.find(
+        Verdict::Advice,
+        "ZFS, of which page is declared: that holds unless its dataset has "
+        "sync=disabled, by which fdatasync and msync return at once",
+        "see that it is standard or always, and look again after each change of the "
+        "dataset, or of one that it inherits from",
+        {fmt::format("zfs get sync \"$(findmnt -n -o SOURCE --target {})\"", storage.path)});
   }
   check.find(Verdict::Ok, fmt::format("{} behind the page cache: durable after fdatasync or msync, "
                                       "so every method goes through this processor",
                                       medium.file_system));
 }
 
-void find_dram(const InspectedHost& inspected, Check& check) {
-  const std::string& name = inspected.place.medium.file_system;
-  if (inspected.domain() != PersistenceDomain::None) {
+void find_dram(const Storage& storage, Check& check) {
+  const std::string& name = storage.medium.file_system;
+  if (storage.domain != PersistenceDomain::None) {
     return check.find(Verdict::Ok,
                       fmt::format("{} is memory, declared to be kept by a battery", name));
   }
   check.find(Verdict::Problem, fmt::format("{} is memory that a power failure empties", name),
              "declare domain = \"wsp\" (or \"dmp\", \"mhp\") in [profile] if a battery keeps this "
              "memory, else move the pools to a disk or to persistent memory",
-             {"perdured --pools " + inspected.place.path + " --declare-domain wsp"});
+             {"perdured --pools " + storage.path + " --declare-domain wsp"});
 }
 
-void find_dax(const InspectedHost& inspected, Check& check) {
-  const pmem::Medium& medium = inspected.place.medium;
-  if (inspected.domain() == PersistenceDomain::None) {
+void find_dax(const Storage& storage, Check& check) {
+  const pmem::Medium& medium = storage.medium;
+  if (storage.domain == PersistenceDomain::None) {
     return check.find(Verdict::Problem,
                       "a DAX device of which nobody says that it survives a power failure",
                       "find out what memory it is, and declare its domain in [profile]",
@@ -96,7 +92,8 @@ void find_unit(const InspectedHost& inspected, const std::string& drive, Check& 
              {"nvme id-ns /dev/" + drive});
 }
 
-void find_write_cache(const InspectedHost& inspected, const pmem::Drive& drive, Check& check) {
+void find_write_cache(const InspectedHost& inspected, const Storage& storage,
+                      const pmem::Drive& drive, Check& check) {
   const std::string& name = drive.name;
   check.evidence.push_back(drive.reason);
   if (!drive.swallowed_by.empty()) {
@@ -115,11 +112,10 @@ void find_write_cache(const InspectedHost& inspected, const pmem::Drive& drive, 
                       "move the pools to a real disk", {"lsblk"});
   }
   if (drive.kind == DriveKind::Unknown) {
-    return check.find(
-        Verdict::NotKnown, "what is behind " + name + " can not be seen",
-        "look which drives are below it, and what fsync means there; then declare "
-        "domain = \"page\" in [profile]",
-        {"findmnt --target " + inspected.place.path, "lsblk -o NAME,TYPE,ROTA,MOUNTPOINTS"});
+    return check.find(Verdict::NotKnown, "what is behind " + name + " can not be seen",
+                      "look which drives are below it, and what fsync means there; then declare "
+                      "domain = \"page\" in [profile]",
+                      {"findmnt --target " + storage.path, "lsblk -o NAME,TYPE,ROTA,MOUNTPOINTS"});
   }
   if (drive.kind == DriveKind::Nvdimm) {
     return check.find(Verdict::Ok, name + " is an NVDIMM, and has no write cache of a drive");
@@ -140,12 +136,12 @@ void find_write_cache(const InspectedHost& inspected, const pmem::Drive& drive, 
   check.root_tells = "hdparm and nvme ask the drive itself, and need root";
 }
 
-void find_mount(const InspectedHost& inspected, const pmem::MountAbove& mount, Check& check) {
+void find_mount(const Storage& storage, const pmem::MountAbove& mount, Check& check) {
   if (mount.flushes == pmem::Flushes::NotSynced) {
     return check.find(Verdict::Problem,
                       fmt::format("{} is mounted with {}: fdatasync leaves data in memory",
                                   mount.what, mount.option),
-                      "mount it without", {"findmnt --target " + inspected.place.path});
+                      "mount it without", {"findmnt --target " + storage.path});
   }
   if (mount.flushes == pmem::Flushes::LeftOut) {
     return check.find(
@@ -153,33 +149,42 @@ void find_mount(const InspectedHost& inspected, const pmem::MountAbove& mount, C
         fmt::format("{} is mounted with {}: fdatasync leaves data in {}", mount.what, mount.option,
                     mount.drive.empty() ? "a volatile cache of the devices below it"
                                         : "the volatile cache of " + mount.drive),
-        "mount it without", {"mount -o remount,barrier=1 " + inspected.place.path});
+        "mount it without", {"mount -o remount,barrier=1 " + storage.path});
   }
   if (mount.flushes == pmem::Flushes::Passed) return;
   check.find(Verdict::NotKnown,
              fmt::format("with which options {} is mounted can not be seen from here", mount.what),
              "look outside of this container or chroot; then declare domain = \"page\" in "
              "[profile] if barriers are on",
-             {"findmnt --target " + inspected.place.path});
+             {"findmnt --target " + storage.path});
+}
+
+void find_unread_header(const PoolThere& pool, Check& check) {
+  check.evidence.push_back(fmt::format("pool {}: {}", pool.name, pool.unreadable));
+  if (pool.is_blank) return;
+  if (pool.forbidden) check.root_tells = "the headers of pools that only root may read";
+  check.find(Verdict::NotKnown,
+             fmt::format("with what domain pool {} was made can not be read", pool.name),
+             "see pool-header", {"perdure pool list"});
 }
 
 /// Pools that were made with more than anybody vouches for today: see pmem::still_declared.
 void find_withdrawn(const InspectedHost& inspected, Check& check) {
   for (const PoolThere& pool : inspected.place.pools) {
     if (!pool.unreadable.empty()) {
-      check.evidence.push_back(pool.unreadable);
-      if (pool.forbidden) check.root_tells = "the headers of pools that only root may read";
+      find_unread_header(pool, check);
       continue;
     }
+    const pmem::Medium& medium = pool.medium ? *pool.medium : inspected.place.medium;
     if (!pool.declared || inspected.settings_of(pool.name).declared) continue;
-    if (*pool.declared <= inspected.place.medium.found) continue;
+    if (pool.is_unseen || *pool.declared <= medium.found) continue;
     const std::string_view once = to_string(*pool.declared);
     check.evidence.push_back(fmt::format("pool {}: made with domain = \"{}\"", pool.name, once));
     check.find(
         Verdict::Problem,
         fmt::format("pool {} was made with domain {}, which nobody declares now: it is served as "
                     "{}, and what was acknowledged in it was for {}",
-                    pool.name, once, to_string(inspected.place.medium.found), once),
+                    pool.name, once, to_string(medium.found), once),
         "if that still keeps this memory, say so in [profile] or [profile.pool.NAME]; else move "
         "the pool to what survives",
         {"perdure pool describe --pool " + pool.name, "perdure probe " + inspected.place.path});
@@ -198,20 +203,25 @@ void keep_power_supplies(const InspectedHost& inspected, Check& check) {
   }
 }
 
-void find_declared(const InspectedHost& inspected, const std::string& of,
-                   const server::PoolSettings& settings, Check& check) {
-  const pmem::Medium& medium = inspected.place.medium;
-  if (!settings.declared) return;
-  const std::string_view declared = to_string(*settings.declared);
+/// What a section declares of a medium.
+struct Declaration {
+  std::string of;  // "[profile]", or "[profile], of pool orders"
+  PersistenceDomain domain;
+  const pmem::Medium& medium;
+};
+
+void find_declared(const InspectedHost& inspected, const Declaration& declaration, Check& check) {
+  const auto& [of, domain, medium] = declaration;
+  const std::string_view declared = to_string(domain);
   check.evidence.push_back(
       fmt::format("{}: {} domain = \"{}\"", inspected.config_file, of, declared));
-  if (const auto decided = pmem::decide_domain(medium, settings.declared); !decided.ok()) {
+  if (const auto decided = pmem::decide_domain(medium, domain); !decided.ok()) {
     return check.find(Verdict::Problem, fmt::format("{}: {}", of, decided.error().message),
                       "declare what the machine is; perdured refuses to serve pools otherwise",
                       {"perdure probe " + inspected.place.path,
                        "perdured --config " + inspected.config_file + " --check-config"});
   }
-  if (*settings.declared <= medium.found) {
+  if (domain <= medium.found) {
     return check.find(Verdict::Ok,
                       fmt::format("{} declares {}, and the evidence says no less", of, declared));
   }
@@ -223,49 +233,102 @@ void find_declared(const InspectedHost& inspected, const std::string& of,
       {"upower --dump", "upsc -l"});
 }
 
-}  // namespace
+/// What is declared of each pool, and of the place where there is none yet. Those of a section that
+/// lie on the same are one.
+std::vector<Declaration> declarations(const InspectedHost& inspected) {
+  const server::Config& config = *inspected.config;
+  std::vector<Declaration> found;
+  const auto add = [&](const std::string& of, const std::optional<PersistenceDomain>& declared,
+                       const pmem::Medium& medium) {
+    const bool known = std::any_of(found.begin(), found.end(),
+                                   [&](const Declaration& each) { return each.of == of; });
+    if (declared && !known) found.push_back({of, *declared, medium});
+  };
+  if (inspected.place.pools.empty())
+    add("[profile]", config.settings.declared, inspected.place.medium);
+  for (const PoolThere& pool : inspected.place.pools) {
+    if (pool.is_unseen || config.settings_by_pool.contains(pool.name)) continue;
+    add(pool.medium ? "[profile], of pool " + pool.name : "[profile]", config.settings.declared,
+        pool.medium ? *pool.medium : inspected.place.medium);
+  }
+  for (const auto& [name, settings] : config.settings_by_pool) {
+    const auto& pools = inspected.place.pools;
+    const auto pool = std::find_if(pools.begin(), pools.end(),
+                                   [&name = name](const auto& each) { return each.name == name; });
+    if (pool != pools.end() && pool->is_unseen) continue;
+    const bool elsewhere = pool != pools.end() && pool->medium;
+    add("[profile.pool." + name + "]", settings.declared,
+        elsewhere ? *pool->medium : inspected.place.medium);
+  }
+  return found;
+}
 
-Check check_pool_file_system(const InspectedHost& inspected) {
-  Check check{"pool-file-system"};
-  check.evidence = inspected.place.medium.evidence;
-  if (is_declared_stronger(inspected)) {
-    check.evidence.push_back(
-        fmt::format("{}: declares {}", inspected.config_file, to_string(inspected.domain())));
-  }
-  switch (inspected.place.medium.kind) {
-    case MediumKind::PageCache: find_page_cache(inspected, check); break;
-    case MediumKind::Dram: find_dram(inspected, check); break;
-    case MediumKind::Dax: find_dax(inspected, check); break;
-  }
+void find_read_only(const Storage& storage, Check& check) {
   // ext4 leaves the mount "rw" after an error since Linux 6.12, and shows the latter two
   // since 6.15.
   for (const char* option : {"ro", "emergency_ro", "shutdown"}) {
-    if (!pmem::has_option(inspected.place.medium.mount_options, option)) continue;
+    if (!pmem::has_option(storage.medium.mount_options, option)) continue;
     check.find(Verdict::Problem,
                "the file system is read-only: nothing that is written there lasts. Either it is "
                "mounted so, or the kernel made it so after an error (errors=remount-ro, "
                "emergency_ro, shutdown)",
                "read the kernel's log, see to the drive, check the file system, and mount it again",
-               {"journalctl -k", "mount -o remount,rw " + inspected.place.path});
+               {"journalctl -k", "mount -o remount,rw " + storage.path});
     break;
+  }
+}
+
+Check file_system_of(const InspectedHost& inspected, const Storage& storage) {
+  Check check{"pool-file-system"};
+  const pmem::Medium& medium = storage.medium;
+  check.evidence = medium.evidence;
+  if (storage.domain > medium.found) {
+    check.evidence.push_back(
+        fmt::format("{}: declares {}", inspected.config_file, to_string(storage.domain)));
+  }
+  find_read_only(storage, check);
+  if (storage.declared == PersistenceDomain::None) {
+    check.find(Verdict::Ok, fmt::format("{}: domain none is declared, and nothing is promised of "
+                                        "what lies there",
+                                        medium.file_system));
+    return check;
+  }
+  switch (medium.kind) {
+    case MediumKind::PageCache: find_page_cache(storage, check); break;
+    case MediumKind::Dram: find_dram(storage, check); break;
+    case MediumKind::Dax: find_dax(storage, check); break;
   }
   return check;
 }
 
-Check check_write_cache(const InspectedHost& inspected) {
+void find_unseen(const InspectedHost& inspected, Check& check) {
+  for (const PoolThere& pool : inspected.place.pools) {
+    if (!pool.is_unseen) continue;
+    check.evidence.push_back(fmt::format("pool {}: {}", pool.name, pool.unreadable));
+    if (pool.forbidden) check.root_tells = "what pools lie on that only root may open";
+    check.find(Verdict::NotKnown,
+               fmt::format("pool {} lies elsewhere, on what can not be examined here", pool.name),
+               "ask as a user who may open it",
+               {"sudo perdure probe --doctor " + inspected.place.path});
+  }
+}
+
+Check write_cache_of(const InspectedHost& inspected, const Storage& storage) {
   Check check{"write-cache"};
-  if (inspected.place.medium.kind != MediumKind::PageCache) {
-    check.find_nothing("no disk is between a store and what keeps it",
-                       inspected.place.medium.evidence.front());
+  const pmem::Medium& medium = storage.medium;
+  const bool promises_nothing = storage.declared == PersistenceDomain::None;
+  if (medium.kind != MediumKind::PageCache || promises_nothing) {
+    check.find_nothing(promises_nothing ? "nothing is promised of what lies there"
+                                        : "no disk is between a store and what keeps it",
+                       medium.evidence.front());
     return check;
   }
-  const pmem::Medium& medium = inspected.place.medium;
   check.evidence.push_back(fmt::format(
       "mount options: {}", medium.mount_options.empty() ? "not listed" : medium.mount_options));
   for (const pmem::Drive& drive : medium.drives) {
     for (const pmem::MountAbove& mount : pmem::mounts_above(medium, drive))
-      find_mount(inspected, mount, check);
-    find_write_cache(inspected, drive, check);
+      find_mount(storage, mount, check);
+    find_write_cache(inspected, storage, drive, check);
   }
   if (medium.is_virtual && !medium.drives.empty()) {
     check.evidence.emplace_back(pmem::why_it_counts_as_virtual());
@@ -276,6 +339,24 @@ Check check_write_cache(const InspectedHost& inspected) {
         "(QEMU: any cache= but unsafe), or cut the host's power and look",
         {"perdure probe --certify PEER --pool SCRATCH --overwrite --power-cut arm --state FILE"});
   }
+  return check;
+}
+
+}  // namespace
+
+Check check_pool_file_system(const InspectedHost& inspected) {
+  Check check{"pool-file-system"};
+  for (const Storage& storage : inspected.storages())
+    check.take(file_system_of(inspected, storage), storage.prefix());
+  find_unseen(inspected, check);
+  return check;
+}
+
+Check check_write_cache(const InspectedHost& inspected) {
+  Check check{"write-cache"};
+  for (const Storage& storage : inspected.storages())
+    check.take(write_cache_of(inspected, storage), storage.prefix());
+  find_unseen(inspected, check);
   return check;
 }
 
@@ -301,10 +382,7 @@ Check check_declared_domain(const InspectedHost& inspected) {
     }
     return check;
   }
-  find_declared(inspected, "[profile]", inspected.config->settings, check);
-  for (const auto& [pool, settings] : inspected.config->settings_by_pool) {
-    find_declared(inspected, "[profile.pool." + pool + "]", settings, check);
-  }
+  for (const Declaration& each : declarations(inspected)) find_declared(inspected, each, check);
   find_withdrawn(inspected, check);
   if (check.finding.empty()) {
     check.evidence.push_back(inspected.config_file + ": domain = \"auto\"");

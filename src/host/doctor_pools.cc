@@ -8,6 +8,28 @@ namespace {
 
 using State = pmem::PoolHolder::State;
 
+void find_header(const PoolThere& pool, Check& check) {
+  if (pool.unreadable.empty()) {
+    check.evidence.push_back(fmt::format("pool {}: its header and state are whole", pool.name));
+    return check.find(Verdict::Ok, "the headers of the pools can be read");
+  }
+  check.evidence.push_back(fmt::format("pool {}: {}", pool.name, pool.unreadable));
+  if (pool.is_blank) {
+    return check.find(Verdict::Ok, fmt::format("pool {}: a device that is zero, on which a pool "
+                                               "can be made",
+                                               pool.name));
+  }
+  if (pool.forbidden) {
+    check.root_tells = "what is in pools that only root may read";
+    return check.find(Verdict::NotKnown, fmt::format("pool {} may not be read here", pool.name),
+                      "ask as a user who may read it, or ask perdured",
+                      {"sudo perdure probe --doctor", "perdure pool list"});
+  }
+  check.find(Verdict::Problem, fmt::format("pool {} can not be opened", pool.name),
+             "bring it back from a replica or a copy; rename what is no pool",
+             {"perdure pool list", "perdure pool describe --pool " + pool.name});
+}
+
 void find_owner(const PoolThere& pool, Check& check) {
   if (!pool.holder) {
     check.evidence.push_back(pool.unreadable);
@@ -74,6 +96,20 @@ void find_unwritten(const PoolThere& pool, Check& check) {
 
 }  // namespace
 
+Check check_pool_header(const InspectedHost& inspected) {
+  Check check{"pool-header"};
+  for (const PoolThere& pool : inspected.place.pools) find_header(pool, check);
+  if (inspected.place.has_more) {
+    check.find(Verdict::NotKnown,
+               fmt::format("there are more than {} pools, and the others were not looked at",
+                           inspected.place.pools.size()),
+               "examine each of the others by itself",
+               {fmt::format("perdure probe --doctor {}/NAME.pool", inspected.place.path)});
+  }
+  check.find_nothing("no pool is here yet", inspected.place.path + ": has no pool");
+  return check;
+}
+
 Check check_pool_owner(const InspectedHost& inspected) {
   Check check{"pool-owner"};
   for (const PoolThere& pool : inspected.place.pools) find_owner(pool, check);
@@ -83,14 +119,14 @@ Check check_pool_owner(const InspectedHost& inspected) {
 
 Check check_file_sync(const InspectedHost& inspected) {
   Check check{"file-sync"};
-  if (inspected.domain() != PersistenceDomain::Page) {
+  if (!inspected.domains().contains(PersistenceDomain::Page)) {
     check.find_nothing("nothing here is made durable by a sync",
                        inspected.place.medium.evidence.front());
     return check;
   }
   check.evidence.push_back(inspected.place.medium.evidence.front());
   for (const PoolThere& pool : inspected.place.pools) {
-    if (pool.unreadable.empty()) find_unwritten(pool, check);
+    if (pool.unreadable.empty() && !pool.is_device()) find_unwritten(pool, check);
   }
   check.find(Verdict::Ok,
              "records are synced by msync, several runs of pages by one fdatasync, at any size: of "

@@ -69,7 +69,7 @@ IdleStates read_idle_states(const InspectedHost& inspected, Check& check) {
 /// Perdure does not: who promises which of the points of persistence there is, no file tells.
 void find_flush_of_arm(const InspectedHost& inspected, std::size_t features, Check& check) {
   check.evidence.push_back(fmt::format("/proc/cpuinfo: Features: {} of them", features));
-  if (inspected.domain() == PersistenceDomain::Dmp) {
+  if (inspected.domains().contains(PersistenceDomain::Dmp)) {
     return check.find(Verdict::Problem,
                       "an Arm processor: Perdure writes no lines back there, so a domain dmp can "
                       "not be served",
@@ -77,14 +77,14 @@ void find_flush_of_arm(const InspectedHost& inspected, std::size_t features, Che
                       {"perdure probe " + inspected.place.path});
   }
   check.find(Verdict::Ok, fmt::format("an Arm processor: domain {} needs no lines written back",
-                                      to_string(inspected.domain())));
+                                      domain_words(inspected)));
 }
 
 }  // namespace
 
 Check check_flush_instructions(const InspectedHost& inspected) {
   Check check{"flush-instructions"};
-  if (inspected.place.medium.kind == pmem::MediumKind::PageCache) {
+  if (!lies_on(inspected, pmem::MediumKind::Dram) && !lies_on(inspected, pmem::MediumKind::Dax)) {
     check.find_nothing("behind a page cache the kernel writes back, not this processor's flush",
                        inspected.place.medium.evidence.front());
     return check;
@@ -112,10 +112,11 @@ Check check_flush_instructions(const InspectedHost& inspected) {
                "use a processor with clwb where records are large and the domain is dmp",
                {"perdure bench limits"});
   } else {
-    check.find(inspected.domain() == PersistenceDomain::Dmp ? Verdict::Problem : Verdict::Advice,
-               "no flush instruction: nothing reaches a domain dmp on purpose",
-               "declare mhp or wsp if caches survive here, else use another machine",
-               {"perdure probe " + inspected.place.path});
+    check.find(
+        inspected.domains().contains(PersistenceDomain::Dmp) ? Verdict::Problem : Verdict::Advice,
+        "no flush instruction: nothing reaches a domain dmp on purpose",
+        "declare mhp or wsp if caches survive here, else use another machine",
+        {"perdure probe " + inspected.place.path});
   }
   return check;
 }

@@ -1,5 +1,5 @@
 // What RNICs do beside the verbs, and how Perdure uses them: payloads in completions, lengths, keys
-// that are taken away, which one is taken, time-outs, interrupts.
+// that are taken away, time-outs, interrupts.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -22,17 +22,33 @@ bool is_iwarp(const RdmaDevice& device) {
          (!device.ports.empty() && device.ports.front().kind == RdmaKind::Iwarp);
 }
 
-bool is_up(const RdmaDevice& device) {
-  return std::any_of(device.ports.begin(), device.ports.end(),
-                     [](const RdmaPort& port) { return port.state.text == "4: ACTIVE"; });
-}
-
-bool keeps_messages(const InspectedHost& inspected) {
+/// Whether a pool that is made or first served from now on would have its receive buffers in it.
+bool is_pm_declared(const InspectedHost& inspected) {
   const server::Config config = inspected.settings();
   return config.settings.receive_buffers == ReceiveBuffers::Pm ||
          std::any_of(
              config.settings_by_pool.begin(), config.settings_by_pool.end(),
              [](const auto& pool) { return pool.second.receive_buffers == ReceiveBuffers::Pm; });
+}
+
+/// Why messages may be read where receive buffers are, by recovery: of a pool that has them, of one
+/// of which that is not known, or of what is declared. Empty: they are not.
+std::string why_replayed(const InspectedHost& inspected) {
+  const auto& pools = inspected.place.pools;
+  const auto has = std::find_if(pools.begin(), pools.end(),
+                                [](const PoolThere& pool) { return pool.has_receive_buffers; });
+  if (has != pools.end()) return fmt::format("pool {} has its receive buffers in it", has->name);
+  if (is_pm_declared(inspected)) return "receive_buffers = \"pm\" is declared";
+  const auto closed = std::find_if(pools.begin(), pools.end(),
+                                   [](const PoolThere& pool) { return pool.forbidden; });
+  if (closed == pools.end()) return {};
+  return fmt::format("where pool {} has its receive buffers can not be read", closed->name);
+}
+
+bool is_any_forbidden(const InspectedHost& inspected) {
+  const auto& pools = inspected.place.pools;
+  return std::any_of(pools.begin(), pools.end(),
+                     [](const PoolThere& pool) { return pool.forbidden; });
 }
 
 /// What the environment of a process says of a name: "NAME is not set".
@@ -66,7 +82,9 @@ void find_payload(const InspectedHost& inspected, const RdmaDevice& device, Chec
   check.evidence.push_back(fmt::format("{}: its driver is {}", device.name,
                                        device.driver.empty() ? "not in /sys" : device.driver));
   if (mlx5) keep_environments(inspected, check);
-  if (!keeps_messages(inspected)) {
+  const std::string why = why_replayed(inspected);
+  if (is_any_forbidden(inspected)) check.root_tells = "where pools have their receive buffers";
+  if (why.empty()) {
     return check.find(
         Verdict::Ok,
         fmt::format("{}: receive buffers are in DRAM, and nothing is replayed from them{}",
@@ -83,9 +101,11 @@ void find_payload(const InspectedHost& inspected, const RdmaDevice& device, Chec
   }
   check.find(Verdict::NotKnown,
              fmt::format("whether {} leaves messages of {} bytes and more in its completions, in "
-                         "DRAM, no file tells, and receive_buffers = \"pm\" is declared",
-                         device.name, persist::kReplayableBytesMin),
-             "certify it (cqe-payload), or declare receive_buffers = \"dram\"", {kCertify});
+                         "DRAM, no file tells, and {}",
+                         device.name, persist::kReplayableBytesMin, why),
+             "certify it (cqe-payload), or use pools that were made with receive_buffers = "
+             "\"dram\", of which nothing is replayed",
+             {kCertify});
 }
 
 /// Where the length in the completion of a WRITE_WITH_IMM comes from. Of the function's driver, as
@@ -149,11 +169,11 @@ TakenAwayBy taken_away_by(const InspectedHost& inspected, const RdmaDevice& devi
   return *release < kRxeBindsWindows ? TakenAwayBy::Deregistration : TakenAwayBy::Windows;
 }
 
-/// The largest pool here; a made-up one of no bytes where there is none.
+/// The pool here that exports most; a made-up one of no bytes where there is none.
 PoolThere largest_pool(const InspectedHost& inspected) {
   PoolThere largest;
   for (const PoolThere& pool : inspected.place.pools) {
-    if (pool.bytes > largest.bytes) largest = pool;
+    if (pool.data_bytes > largest.data_bytes) largest = pool;
   }
   return largest;
 }
@@ -190,12 +210,13 @@ void find_fencing(const InspectedHost& inspected, const RdmaDevice& device, Chec
                       "keep pools small where a take-over has to be fast, and measure it", ask);
   }
   const PoolThere largest = largest_pool(inspected);
-  if (largest.bytes > bytes_max) {
+  if (largest.data_bytes > bytes_max) {
     return check.find(
         Verdict::Advice,
-        fmt::format("pool {} has {} bytes, and {} binds memory windows of at most {}: each session "
-                    "registers that pool, and fencing takes as long as deregistering it",
-                    largest.name, largest.bytes, device.name, bytes_max),
+        fmt::format(
+            "pool {} exports {} bytes, and {} binds memory windows of at most {}: each session "
+            "registers that pool, and fencing takes as long as deregistering it",
+            largest.name, largest.data_bytes, device.name, bytes_max),
         "make pools that are to be taken over fast no larger, several instead of one", ask);
   }
   check.find(Verdict::Ok,
@@ -204,61 +225,6 @@ void find_fencing(const InspectedHost& inspected, const RdmaDevice& device, Chec
                                                "them",
                                                bytes_max)
                                  : ""));
-}
-
-bool uses_rnics(const server::Config& config) {
-  return std::any_of(config.transports.begin(), config.transports.end(),
-                     [](Transport transport) { return !placed_by_cpu(transport); });
-}
-
-std::string names_of(const std::vector<RdmaDevice>& devices) {
-  std::string names;
-  for (const RdmaDevice& device : devices)
-    names += (names.empty() ? "" : ", ") + device.name + (is_up(device) ? " (up)" : " (down)");
-  return names;
-}
-
-void find_named_rnic(const InspectedHost& inspected, const std::string& wanted,
-                     const std::vector<RdmaDevice>& devices, Check& check) {
-  check.evidence.push_back(fmt::format("{}: rnic = \"{}\"", inspected.config_file, wanted));
-  const auto named = std::find_if(devices.begin(), devices.end(),
-                                  [&](const RdmaDevice& device) { return device.name == wanted; });
-  if (named != devices.end() && is_up(*named)) {
-    return check.find(Verdict::Ok, wanted + ", which the configuration names, is up");
-  }
-  if (named != devices.end()) {
-    return check.find(Verdict::Problem, wanted + ", which the configuration names, is down",
-                      "bring it up, or name another one", {"rdma link"});
-  }
-  if (wanted.find_first_of(".:") != std::string::npos) {
-    return check.find(Verdict::NotKnown,
-                      fmt::format("which RNIC has the address {} no file tells", wanted),
-                      "look whose it is", {"ip address", "rdma link"});
-  }
-  check.find(Verdict::Problem,
-             fmt::format("{}, which the configuration names, is not here", wanted),
-             "name one that is here, by its name or its address", {"rdma link"});
-}
-
-void find_rnic_choice(const InspectedHost& inspected, const std::vector<RdmaDevice>& devices,
-                      Check& check) {
-  check.evidence.push_back("/sys/class/infiniband: " + names_of(devices));
-  const server::Config config = inspected.settings();
-  if (!config.rnic.empty()) return find_named_rnic(inspected, config.rnic, devices, check);
-  const auto up = std::count_if(devices.begin(), devices.end(), is_up);
-  if (up == 1) {
-    const auto only = std::find_if(devices.begin(), devices.end(), is_up);
-    return check.find(Verdict::Ok, only->name + " is the one that is up, and is taken");
-  }
-  if (up == 0) {
-    return check.find(Verdict::Problem, "no RNIC is up", "bring one up", {"rdma link"});
-  }
-  check.find(Verdict::Advice,
-             fmt::format("{} RNICs are up and none is named: of those that carry the transport, "
-                         "the one whose network interface the system lists first is taken",
-                         up),
-             "name one: rnic in [data] of perdured's configuration, --rnic at requesters",
-             {"rdma link", "perdure probe " + inspected.place.path});
 }
 
 /// The traffic class that the connection manager gives where none is asked for (Linux,
@@ -392,8 +358,9 @@ void find_vectors(const InspectedHost& inspected, const RdmaDevice& device, Chec
 
 Check check_cqe_payload(const InspectedHost& inspected) {
   Check check{"cqe-payload"};
-  for (const RdmaDevice& device : hardware_rnics(inspected.tree))
-    find_payload(inspected, device, check);
+  const auto devices = hardware_rnics(inspected.tree);
+  if (!devices.empty() && find_unread_config(inspected, check)) return check;
+  for (const RdmaDevice& device : devices) find_payload(inspected, device, check);
   check.find_nothing("no RNIC: messages are in their receive buffers", kNoRdmaDevice);
   return check;
 }
@@ -416,22 +383,11 @@ Check check_fencing(const InspectedHost& inspected) {
   return check;
 }
 
-Check check_rnic_choice(const InspectedHost& inspected) {
-  Check check{"rnic-choice"};
-  const auto devices = rdma_devices(inspected.tree);
-  if (!devices.empty() && inspected.config.ok() && !uses_rnics(*inspected.config)) {
-    check.find_nothing("perdured is told to use none",
-                       inspected.config_file + ": transports has tcp and shm only");
-    return check;
-  }
-  if (!devices.empty()) find_rnic_choice(inspected, devices, check);
-  check.find_nothing("no RDMA device", kNoRdmaDevice);
-  return check;
-}
-
 Check check_rnic_timeouts(const InspectedHost& inspected) {
   Check check{"rnic-timeouts"};
-  for (const RdmaDevice& device : hardware_rnics(inspected.tree)) {
+  const auto devices = hardware_rnics(inspected.tree);
+  if (!devices.empty() && find_unread_config(inspected, check)) return check;
+  for (const RdmaDevice& device : devices) {
     for (const RdmaPort& port : device.ports) find_timeouts(inspected, port, check);
   }
   check.find_nothing("no RNIC", kNoRdmaDevice);

@@ -31,6 +31,21 @@ std::vector<std::byte> encode_state(const persist::ReceiveQueue& queue, std::uin
 
 }  // namespace
 
+Result<persist::ReceiveQueue> persistent_queue_of(const pmem::PoolState& state) {
+  persist::ReceiveQueue queue{0, 0};
+  if (state.opaque.empty()) return queue;
+  const std::byte* bytes = state.opaque.data();
+  const bool whole = state.opaque.size() >= kServiceStateBytes;
+  if (!whole || load<std::uint32_t>(bytes) != kServiceStateVersion) {
+    return Error{ErrorCode::VersionMismatch,
+                 "the pool's service state was written by another version of perdured; serve it "
+                 "with that version"};
+  }
+  queue.depth = load<std::uint32_t>(bytes + 4);
+  queue.message_bytes_max = load<std::uint32_t>(bytes + 8);
+  return queue;
+}
+
 std::uint64_t persistent_buffer_bytes(const persist::ReceiveQueue& queue) {
   return round_up(queue.persistent_bytes(), kPageBytes);
 }
@@ -53,17 +68,10 @@ Result<std::unique_ptr<ServedPool>> ServedPool::adopt(std::unique_ptr<pmem::Pool
 Result<void> ServedPool::read_state(const persist::ReceiveQueue& queue) {
   const pmem::PoolState& state = pool_->state();
   if (state.opaque.empty()) return choose_layout(queue);
-  const std::byte* bytes = state.opaque.data();
-  const bool whole = state.opaque.size() >= kServiceStateBytes;
-  if (!whole || load<std::uint32_t>(bytes) != kServiceStateVersion) {
-    return Error{ErrorCode::VersionMismatch,
-                 "the pool's service state was written by another version of perdured; serve it "
-                 "with that version"};
-  }
-  persistent_queue_.depth = load<std::uint32_t>(bytes + 4);
-  persistent_queue_.message_bytes_max = load<std::uint32_t>(bytes + 8);
+  PERDURE_TRY(found, persistent_queue_of(state));
+  persistent_queue_ = found;
   writer_.epoch = state.epoch;
-  writer_.writer = load<std::uint64_t>(bytes + 16);
+  writer_.writer = load<std::uint64_t>(state.opaque.data() + 16);
   writer_.name = state.holder;
   return {};
 }

@@ -147,6 +147,10 @@ class ServedPool {
   std::atomic<bool> settled_{false};
 };
 
+/// The queue that a pool's persistent receive buffers are made for, as its state says; of depth 0
+/// where it has none. Errors: VersionMismatch: the state is none of the service's.
+Result<persist::ReceiveQueue> persistent_queue_of(const pmem::PoolState& state);
+
 /// Bytes at the end of a pool's data that persistent receive buffers of this queue take.
 std::uint64_t persistent_buffer_bytes(const persist::ReceiveQueue& queue);
 

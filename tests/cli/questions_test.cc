@@ -284,10 +284,10 @@ TEST(Doctor, GoesThroughItsListAndSaysWhatToDo) {
   const test::TestDirectory place;
   const Outcome text = run({"probe", "--doctor", place.path()});
   EXPECT_TRUE(contains(text.out, "pool-file-system: ")) << text.out << text.err;
-  EXPECT_TRUE(contains(text.out, "36 checks: ")) << text.out;
+  EXPECT_TRUE(contains(text.out, "37 checks: ")) << text.out;
   const Outcome outcome = run({"probe", "--doctor", place.path(), "--format", "json"});
   const json document = json::parse(outcome.out);
-  EXPECT_EQ(document["checks"].size(), 36u);
+  EXPECT_EQ(document["checks"].size(), 37u);
   // Expect: the status says whether there is a problem, and both formats agree.
   EXPECT_EQ(outcome.status, document["counts"]["problem"] == 0 ? 0 : 1) << outcome.out;
   EXPECT_EQ(outcome.status, text.status);

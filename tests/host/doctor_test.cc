@@ -9,6 +9,7 @@
 
 #include "core/json.h"
 #include "pmem/pool.h"
+#include "server/served_pool.h"
 #include "tests/host/machine.h"
 
 namespace perdure::host {
@@ -38,7 +39,7 @@ TEST(Doctor, EachCheckHasItsSectionInTheDocumentation) {
 
 TEST(Doctor, EveryCheckOfAMachineWithNothingIsWhole) {
   const auto checks = check_host(Machine().inspected());
-  EXPECT_EQ(checks.size(), 36u);
+  EXPECT_EQ(checks.size(), 37u);
   std::set<std::string> names;
   for (const Check& check : checks) {
     expect_whole(check);
@@ -62,6 +63,25 @@ TEST(Doctor, CountsTheBytesOfThePools) {
   pmem::write_all(place.file("notes"), std::vector<char>(7));
   EXPECT_EQ(inspect_host(place.path(), "")->place.pool_bytes, 123u);
   EXPECT_EQ(inspect_host(place.file("b.pool"), "")->place.pool_bytes, 23u);
+}
+
+TEST(Doctor, LooksAtPoolsBehindAnyNumberOfOtherFiles) {
+  pmem::TestDirectory place;
+  for (int i = 0; i < 4200; ++i) pmem::write_all(place.file(std::to_string(i)), {});
+  for (int i = 0; i < 3; ++i) pmem::write_all(place.file(std::to_string(i) + ".pool"), {});
+  const auto inspected = inspect_host(place.path(), "");
+  ASSERT_TRUE(inspected.ok()) << inspected.error().message;
+  EXPECT_EQ(inspected->place.pools.size(), 3u);
+  EXPECT_FALSE(inspected->place.has_more);
+}
+
+TEST(Doctor, SaysWhenThereAreMorePoolsThanItLooksAt) {
+  pmem::TestDirectory place;
+  for (int i = 0; i < 4097; ++i) pmem::write_all(place.file(std::to_string(i) + ".pool"), {});
+  const auto inspected = inspect_host(place.path(), "");
+  ASSERT_TRUE(inspected.ok()) << inspected.error().message;
+  EXPECT_EQ(inspected->place.pools.size(), 4096u);
+  EXPECT_TRUE(inspected->place.has_more);
 }
 
 TEST(Doctor, ReadsWhatPoolsWereMadeWith) {
@@ -94,6 +114,48 @@ TEST(Doctor, ReadsWhatPoolsWereMadeWith) {
   EXPECT_TRUE(pmem::Pool::open(place.file("orders.pool"), again).ok());
 }
 
+// The name of a pool may be a link to where it lies.
+TEST(Doctor, LooksAtWhatEachPoolLiesOn) {
+  pmem::TestDirectory place;
+  pmem::TestDirectory memory(pmem::kMemoryFileSystem);
+  pmem::PoolOptions options;
+  options.data_bytes = 1 << 16;
+  ASSERT_TRUE(pmem::Pool::create(memory.file("orders.pool"), options).ok());
+  std::filesystem::create_symlink(memory.file("orders.pool"), place.file("orders.pool"));
+  std::filesystem::create_symlink(place.file("nowhere"), place.file("bills.pool"));
+  const auto inspected = inspect_host(place.path(), "");
+  ASSERT_TRUE(inspected.ok()) << inspected.error().message;
+  ASSERT_EQ(inspected->place.pools.size(), 2u);
+  EXPECT_TRUE(inspected->place.pools[0].is_unseen);
+  const auto storages = inspected->storages();
+  ASSERT_EQ(storages.size(), 1u);
+  EXPECT_EQ(storages[0].medium.kind, pmem::MediumKind::Dram);
+  EXPECT_EQ(storages[0].domain, PersistenceDomain::None);
+  EXPECT_GE(inspected->place.pool_bytes, std::uint64_t{1} << 16);
+  EXPECT_EQ(check_pool_file_system(*inspected).verdict, Verdict::Problem);
+  EXPECT_EQ(check_pool_header(*inspected).verdict, Verdict::Problem);  // bills
+}
+
+TEST(Doctor, ReadsWhereReceiveBuffersAre) {
+  pmem::TestDirectory place;
+  pmem::PoolOptions options;
+  options.data_bytes = 1 << 20;
+  for (const auto where : {ReceiveBuffers::Dram, ReceiveBuffers::Pm}) {
+    const std::string file = place.file(where == ReceiveBuffers::Pm ? "pm.pool" : "dram.pool");
+    auto made = pmem::Pool::create(file, options);
+    ASSERT_TRUE(made.ok());
+    server::PoolSettings settings;
+    settings.receive_buffers = where;
+    ASSERT_TRUE(server::ServedPool::adopt(std::move(made).value(), settings, {4, 4096}).ok());
+  }
+  const auto inspected = inspect_host(place.path(), "");
+  ASSERT_TRUE(inspected.ok()) << inspected.error().message;
+  ASSERT_EQ(inspected->place.pools.size(), 2u);
+  EXPECT_FALSE(inspected->place.pools[0].has_receive_buffers);
+  EXPECT_TRUE(inspected->place.pools[1].has_receive_buffers);
+  EXPECT_EQ(inspected->place.pools[1].data_bytes, std::uint64_t{1} << 20);
+}
+
 TEST(Doctor, RootIsNotToldWhatRootWouldTell) {
   const Machine machine = Machine().rdma();
   InspectedHost inspected = machine.inspected();
@@ -120,7 +182,9 @@ TEST(Doctor, TheHeaviestFindingIsTheVerdict) {
 }
 
 TEST(Doctor, TextAndJsonSayTheSame) {
-  const Machine machine = Machine().rdma({.state = "1: DOWN"});
+  Machine machine = Machine().rdma({.state = "1: DOWN"});
+  // Ok, and yet root would tell more: the environment of perdured.
+  machine.file("/proc/41/comm", "perdured\n").unreadable("/proc/41/environ");
   const InspectedHost inspected = machine.inspected();
   const auto checks = check_host(inspected);
   const auto json = nlohmann::json::parse(doctor_json(inspected, checks));
@@ -136,6 +200,10 @@ TEST(Doctor, TextAndJsonSayTheSame) {
     EXPECT_EQ(each["evidence"].size(), checks[i].evidence.size());
     EXPECT_EQ(each.contains("to_do"), !checks[i].advice.empty());
     EXPECT_NE(text.find(checks[i].name + ": " + checks[i].finding), std::string::npos);
+    EXPECT_EQ(each.contains("root_would_tell"), !checks[i].root_tells.empty());
+    if (!checks[i].root_tells.empty()) {
+      EXPECT_NE(text.find("root would tell: " + checks[i].root_tells), std::string::npos);
+    }
     if (!checks[i].advice.empty()) {
       EXPECT_NE(text.find("to do: " + checks[i].advice), std::string::npos);
       EXPECT_NE(text.find("$ " + checks[i].commands[0]), std::string::npos);
@@ -143,7 +211,7 @@ TEST(Doctor, TextAndJsonSayTheSame) {
   }
   for (const auto& [verdict, count] : counts) EXPECT_EQ(json["counts"][verdict], count) << verdict;
   EXPECT_GE(counts["problem"], 1u);
-  EXPECT_NE(text.find("36 checks: "), std::string::npos);
+  EXPECT_NE(text.find("37 checks: "), std::string::npos);
 }
 
 }  // namespace

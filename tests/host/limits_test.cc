@@ -86,6 +86,29 @@ TEST(MemoryCgroup, HoldsPoolsThatStayInMemory) {
   expect(check, in_group("max\n").unreadable(file), NotKnown, "can not be read");
 }
 
+// In a cgroup namespace, as containers have, the process is in "/", which there is no root and has
+// a limit.
+TEST(MemoryCgroup, TheRootOfANamespaceHasALimit) {
+  const auto check = check_memory_cgroup;
+  const auto in_namespace = [](std::string_view limit) {
+    return in_group("max", "0::/\n").file("/sys/fs/cgroup/memory.max", limit);
+  };
+  const auto version_1 = [](std::string_view limit) {
+    return in_group("max", "9:memory:/\n")
+        .file("/sys/fs/cgroup/memory/memory.limit_in_bytes", limit);
+  };
+  expect(check, in_namespace(std::to_string(kBuffers + kMiB)), Ok, "enough for the 65 MiB");
+  expect(check, in_namespace(std::to_string(kBuffers)), Problem, "has 64 MiB");
+  expect(check, in_namespace("max\n"), NotKnown, "around this container's");
+  expect(check, version_1(std::to_string(kBuffers)), Problem, "has 64 MiB");
+  expect(check, version_1("9223372036854771712\n"), Ok, "no memory limit");
+  expect(check, in_group("max\n").file("/sys/fs/cgroup/memory.max", "4096\n"), Problem,
+         "has 0 MiB");
+  // A group outside of the namespace.
+  Machine outside = in_group("max", "0::/../../x\n").file("/sys/fs/cgroup/memory.max", "max\n");
+  expect(check, outside, NotKnown, "can not be found");
+}
+
 TEST(MemoryCgroup, TheGroupsAroundItHoldToo) {
   Machine machine = in_group("max\n", "0::/outer/perdure\n");
   machine.file("/sys/fs/cgroup/outer/perdure/memory.max", "max\n");
@@ -132,6 +155,18 @@ TEST(TransparentHugePages, AreForProgramsThatAsk) {
   expect(check, Machine().file(file, "[always] madvise never\n"), Advice, "may stop a process");
   expect(check, Machine().file(file, "cheese\n"), NotKnown, "can not be read");
   expect(check, Machine().unreadable(file), NotKnown, "can not be read");
+}
+
+// How many sessions there will be is in the configuration.
+TEST(Limits, RestOnAConfigurationThatCanBeRead) {
+  constexpr char kConfig[] = "/etc/perdure/perdured.toml";
+  const std::string enough = std::to_string(kBuffers + kMiB);
+  expect(check_open_files, granted("0", "1024").unreadable(kConfig), NotKnown, "configuration");
+  expect(check_locked_memory, granted(enough).rdma().unreadable(kConfig), NotKnown,
+         "configuration");
+  expect(check_locked_memory, granted("unlimited").rdma().unreadable(kConfig), Ok, "any amount");
+  expect(check_memory_cgroup, in_group(enough).unreadable(kConfig), NotKnown, "configuration");
+  expect(check_memory_cgroup, in_group("max\n").unreadable(kConfig), Ok, "no memory limit");
 }
 
 }  // namespace

@@ -122,7 +122,7 @@ TEST(PagesUnderRnic, FollowTheKernelsRelease) {
     return Machine().rdma().file("/proc/sys/kernel/osrelease", release);
   };
   const auto check = check_pages_under_rnic;
-  expect(check, Machine(), NotApplicable, "no RNIC");
+  expect(check, Machine(), NotApplicable, "no RDMA device");
   expect(check, with("6.1.0-18-amd64").pool_on(MediumKind::Dax, PersistenceDomain::Dmp, "dax"),
          NotApplicable, "not kept by the page cache");
   expect(check, with("6.1.0-18-amd64"), Ok, "only methods by SEND");
@@ -133,12 +133,28 @@ TEST(PagesUnderRnic, FollowTheKernelsRelease) {
   expect(check, Machine().rdma(), NotKnown, "is not known");
 }
 
+// rxe and siw pin pages and store into them as an RNIC does: the kernel does not notice that
+// either.
+TEST(PagesUnderRnic, SoftwareRnicsPinThemToo) {
+  for (const char* description : {"rxe", "Software iWARP stack"}) {
+    const auto with = [&](const std::string& release) {
+      return Machine()
+          .rdma({.name = "soft0", .description = description})
+          .file("/proc/sys/kernel/osrelease", release);
+    };
+    expect(check_pages_under_rnic, with("6.1.0"), Ok, "only methods by SEND");
+    expect(check_pages_under_rnic, with("6.5.0"), Advice, "pages on demand");
+    expect(check_forks, with("5.10.0"), Advice, "is refused the RNIC");
+    expect(check_forks, with("6.1.0"), Ok, "to the parent");
+  }
+}
+
 TEST(Forks, AreSafeSinceTheKernelCopiesPinnedPages) {
   const auto with = [](const std::string& release) {
     return Machine().rdma().file("/proc/sys/kernel/osrelease", release);
   };
   const auto check = check_forks;
-  expect(check, Machine(), NotApplicable, "no RNIC");
+  expect(check, Machine(), NotApplicable, "no RDMA device");
   expect(check, with("5.10.0-28-amd64"), Advice, "is refused the RNIC");
   expect(check, with("4.18.0"), Advice, "is refused the RNIC");
   expect(check, with("5.12.0"), Ok, "to the parent");

@@ -131,8 +131,74 @@ TEST(DeclaredDomain, APoolOutlivesNoDeclaration) {
   expect(check, Machine().pool({"orders", std::nullopt, "", false}), NotApplicable,
          "never detected");
   const Machine closed = Machine().pool({"orders", std::nullopt, "orders.pool: denied", true});
-  expect(check, closed, NotApplicable, "never detected");
+  expect(check, closed, NotKnown, "with what domain pool orders was made");
   EXPECT_NE(check(closed.inspected()).root_tells, "");
+}
+
+// A place on ext4, and in it the pool tp, which is a link to something else.
+Machine with_link(MediumKind kind, PersistenceDomain found, const std::string& file_system,
+                  std::optional<PersistenceDomain> declared = std::nullopt) {
+  PoolThere pool{"tp", declared, "", false};
+  pool.medium = on(kind, found, file_system).inspected().place.medium;
+  return Machine().pool(pool);
+}
+
+TEST(PoolFileSystem, IsThatOfEachPool) {
+  const auto check = check_pool_file_system;
+  expect(check, with_link(MediumKind::Dram, None, "tmpfs"), Problem, "pool tp: tmpfs is memory");
+  expect(check, with_link(MediumKind::Dram, None, "tmpfs").pool({"here", std::nullopt, "", false}),
+         Problem, "pool tp: tmpfs is memory");
+  expect(check, with_link(MediumKind::Dax, Dmp, "device dax"), Ok, "pool tp: ");
+  expect(check_write_cache, with_link(MediumKind::Dram, None, "tmpfs"), NotApplicable, "no disk");
+  // The place itself counts where it has no pool, or one that lies in it.
+  const Machine both =
+      on(MediumKind::Dram, None, "tmpfs")
+          .pool(with_link(MediumKind::PageCache, Page, "ext4").inspected().place.pools.front());
+  expect(check, both, Ok, "pool tp: ext4");
+  PoolThere unseen{"tp", std::nullopt, "tp.pool: denied", true};
+  unseen.is_unseen = true;
+  expect(check, Machine().pool(unseen), NotKnown, "pool tp lies elsewhere");
+  expect(check_write_cache, Machine().pool(unseen), NotKnown, "pool tp lies elsewhere");
+  EXPECT_NE(check(Machine().pool(unseen).inspected()).root_tells, "");
+}
+
+TEST(DeclaredDomain, OfAPoolIsComparedWithWhatItLiesOn) {
+  const auto check = check_declared_domain;
+  constexpr char kOfPool[] = "[profile.pool.tp]\ndomain = \"wsp\"\n";
+  constexpr char kOfAll[] = "[profile]\ndomain = \"wsp\"\n";
+  expect(check, with_link(MediumKind::Dax, None, "device dax").config(kOfPool), Advice, "no file");
+  expect(check, with_link(MediumKind::Dax, None, "device dax").config(kOfAll), Advice, "pool tp");
+  Machine two = with_link(MediumKind::Dax, None, "device dax");
+  expect(check, two.pool({"here", std::nullopt, "", false}).config(kOfAll), Problem, "page cache");
+  expect(check, with_link(MediumKind::Dram, None, "tmpfs").config("[profile]\ndomain = \"page\"\n"),
+         Problem, "pool tp");
+  expect(check, with_link(MediumKind::Dram, None, "tmpfs", Wsp), Problem, "it is served as none");
+}
+
+// The domains of the pools count in all checks.
+TEST(Domains, AreThoseOfThePools) {
+  const Machine dmp = with_link(MediumKind::Dax, Dmp, "device dax");
+  EXPECT_EQ(Machine().inspected().domains(), std::set{Page});
+  EXPECT_EQ(dmp.inspected().domains(), std::set{Dmp});
+  EXPECT_EQ(Machine(dmp).pool({"here", std::nullopt, "", false}).inspected().domains(),
+            (std::set{Page, Dmp}));
+  EXPECT_EQ(Machine().pool({"here", None, "", false}).inspected().domains(), std::set{None});
+}
+
+TEST(PoolFileSystem, NothingIsPromisedWhereNoneIsDeclared) {
+  constexpr char kNone[] = "[profile]\ndomain = \"none\"\n";
+  const auto check = check_pool_file_system;
+  expect(check, Machine().config(kNone), Ok, "domain none is declared");
+  expect(check, on(MediumKind::Dram, None, "tmpfs").config(kNone), Ok, "domain none is declared");
+  expect(check, disk("write back").mount_options("ro").config(kNone), Problem, "read-only");
+  expect(check_write_cache, disk("write back").mount_options("rw,nobarrier").config(kNone),
+         NotApplicable, "nothing is promised");
+  // Of one pool, others beside it.
+  Machine scratch = disk("write back").config("[profile.pool.scratch]\ndomain = \"none\"\n");
+  scratch.pool({"scratch", std::nullopt, "", false}).mount_options("rw,nobarrier");
+  expect(check_write_cache, scratch, NotApplicable, "nothing is promised");
+  scratch.pool({"orders", std::nullopt, "", false});
+  expect(check_write_cache, scratch, Problem, "nobarrier");
 }
 
 TEST(DeclaredDomain, IsComparedWithTheEvidence) {

@@ -13,6 +13,25 @@ Machine held(const pmem::PoolHolder& holder) {
   return Machine().pool(pool);
 }
 
+TEST(PoolHeader, OfAPoolThatCanNotBeReadIsAProblem) {
+  const auto check = check_pool_header;
+  const PoolThere whole{"orders", std::nullopt, "", false};
+  const PoolThere damaged{"bills", std::nullopt, "bills.pool: not a pool", false};
+  const PoolThere closed{"closed", std::nullopt, "closed.pool: denied", true};
+  PoolThere blank{"new", std::nullopt, "new.pool: not a pool", false};
+  blank.is_blank = true;
+  expect(check, Machine(), NotApplicable, "no pool is here");
+  expect(check, Machine().pool(whole), Ok, "can be read");
+  expect(check, Machine().pool(blank), Ok, "a pool can be made");
+  expect(check, Machine().pool(whole).pool(closed), NotKnown, "pool closed may not be read");
+  EXPECT_NE(check(Machine().pool(closed).inspected()).root_tells, "");
+  expect(check, Machine().pool(whole).pool(damaged), Problem, "pool bills can not be opened");
+  InspectedHost many = Machine().pool(whole).inspected();
+  many.place.has_more = true;
+  expect_whole(check(many));
+  EXPECT_EQ(check(many).verdict, NotKnown);
+}
+
 TEST(PoolOwner, IsWhoHasTheLockOrTheLease) {
   const auto check = check_pool_owner;
   expect(check, Machine(), NotApplicable, "no pool is here");

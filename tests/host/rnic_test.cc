@@ -35,6 +35,40 @@ TEST(CqePayload, MattersToMessagesThatAreReplayed) {
   expect(check, of_driver("bnxt_en").config(kPersistent), NotKnown, "no file tells");
 }
 
+// Where its receive buffers are was decided when the pool was first served.
+TEST(CqePayload, APoolKeepsItsReceiveBuffers) {
+  PoolThere pool{"orders", std::nullopt, "", false};
+  const auto check = check_cqe_payload;
+  expect(check, of_driver("bnxt_en").pool(pool), Ok, "receive buffers are in DRAM");
+  pool.has_receive_buffers = true;
+  expect(check, of_driver("bnxt_en").pool(pool), NotKnown, "no file tells");
+  expect(check, of_driver("bnxt_en").pool(pool).config("[profile]\nreceive_buffers = \"dram\"\n"),
+         NotKnown, "pool orders has its receive buffers");
+  expect(check, of_driver("mlx5_core").pool(pool), Ok, "72 at least");
+  const PoolThere closed{"orders", std::nullopt, "orders.pool: denied", true};
+  expect(check, of_driver("bnxt_en").pool(closed), NotKnown, "where pool orders has");
+  EXPECT_NE(check(of_driver("bnxt_en").pool(closed).inspected()).root_tells, "");
+}
+
+// Nothing is concluded from the defaults where a configuration is there and can not be read.
+TEST(Rnic, NothingIsKnownWithoutTheConfiguration) {
+  constexpr char kConfig[] = "/etc/perdure/perdured.toml";
+  Check (*const checks[])(const InspectedHost&) = {check_cqe_payload, check_write_order, check_ddio,
+                                                   check_rnic_choice, check_rnic_timeouts};
+  for (const auto& check : checks) {
+    Machine machine = of_driver("bnxt_en").root_port("0x2030", 0x80, 0);
+    EXPECT_NE(check(machine.inspected()).verdict, NotKnown);
+    expect(check, machine.config("[profile]\nfoo = 1\n"), NotKnown, "configuration of perdured");
+    expect(check, machine.unreadable(kConfig), NotKnown, "configuration of perdured");
+    expect(check, Machine().unreadable(kConfig), NotApplicable, "no R");
+  }
+  const Machine machine = of_driver("bnxt_en");
+  InspectedHost closed = machine.inspected();
+  closed.config = Error{ErrorCode::PermissionDenied, "perdured.toml: denied"};
+  EXPECT_EQ(check_cqe_payload(closed).verdict, NotKnown);
+  EXPECT_NE(check_cqe_payload(closed).root_tells, "");
+}
+
 TEST(CqePayload, TheDaemonsEnvironmentIsRead) {
   const auto with = [](std::string_view environment) {
     Machine machine = of_driver("mlx5_core").config(kPersistent);
@@ -70,9 +104,10 @@ constexpr std::uint64_t kGiB = std::uint64_t{1} << 30;
 
 Machine with_pool(Machine machine, std::uint64_t bytes) {
   PoolThere small{"small", std::nullopt, "", false};
-  small.bytes = 4096;
+  small.data_bytes = 4096;
   PoolThere pool{"orders", std::nullopt, "", false};
-  pool.bytes = bytes;
+  pool.data_bytes = bytes;
+  pool.bytes = bytes + 65536;  // what is before the data is in no window
   return machine.pool(small).pool(pool);
 }
 
@@ -83,7 +118,7 @@ TEST(Fencing, IsByWindowsOrByDeregistration) {
   expect(check, of_driver("mlx5_core"), Ok, "of pools of more than 2147483648 bytes");
   expect(check, with_pool(of_driver("mlx5_core"), 2 * kGiB), Ok, "by its memory window");
   expect(check, with_pool(of_driver("mlx5_core"), 2 * kGiB + 1), Advice,
-         "pool orders has 2147483649 bytes");
+         "pool orders exports 2147483649 bytes");
   expect(check, rxe().file(kRelease, "6.12.1\n"), Ok, "by its memory window");
   expect(check, with_pool(rxe().file(kRelease, "5.14.0\n"), 64 * kGiB), Ok, "memory window");
   expect(check, rxe().file(kRelease, "5.13.9\n"), Advice, "each session registers its pool");
@@ -113,6 +148,38 @@ TEST(RnicChoice, IsTheOneThatIsNamedOrUp) {
   expect(check, named(two("4: ACTIVE"), "10.0.0.1"), NotKnown, "no file tells");
   expect(check, two("4: ACTIVE").config("[data]\ntransports = [\"tcp\"]\n"), NotApplicable,
          "told to use none");
+}
+
+TEST(RnicChoice, IsAmongThoseThatCarryTheTransport) {
+  const auto check = check_rnic_choice;
+  const auto wanting = [](Machine machine, const std::string& transports,
+                          const std::string& rnic = "") {
+    return machine.config("[data]\ntransports = [" + transports + "]\nrnic = \"" + rnic +
+                          "\"\n[control]\nallow_remote = true\n");
+  };
+  const auto infiniband = [] {
+    return Machine().rdma({.link_layer = "InfiniBand", .net_device = ""});
+  };
+  const auto efa = [] { return Machine().rdma({.name = "efa_0", .driver = "efa"}); };
+  const std::string roce = "\"roce\"";
+  expect(check, wanting(Machine().rdma(), roce), Ok, "mlx5_0 is the one that is up");
+  expect(check, wanting(infiniband(), roce), Problem, "no RNIC that carries roce is up");
+  expect(check, wanting(iwarp(), roce), Problem, "no RNIC that carries roce is up");
+  expect(check, wanting(efa(), roce), Problem, "no RNIC that carries roce is up");
+  expect(check, efa(), Problem, "no RNIC is up");
+  expect(check, wanting(infiniband().rdma({.name = "mlx5_1"}), roce), Ok, "mlx5_1 is the one");
+  expect(check, wanting(infiniband(), roce, "mlx5_0"), Problem, "is InfiniBand");
+  expect(check, wanting(infiniband(), "\"infiniband\"", "mlx5_0"), Ok, "is up");
+  // Of several transports each takes its own.
+  const std::string both = "\"roce\", \"infiniband\"";
+  expect(check, wanting(infiniband(), both), Problem, "no RNIC that carries roce is up");
+  expect(check, wanting(infiniband().rdma({.name = "mlx5_1"}), both), Ok, "is the one that is up");
+  // A port of the kind has to be up, not any.
+  Machine two_ports = Machine().rdma({.state = "1: DOWN"});
+  two_ports.file("/sys/class/infiniband/mlx5_0/ports/2/link_layer", "InfiniBand\n")
+      .file("/sys/class/infiniband/mlx5_0/ports/2/state", "4: ACTIVE\n");
+  expect(check, wanting(two_ports, roce), Problem, "no RNIC that carries roce is up");
+  expect(check, wanting(two_ports, roce, "mlx5_0"), Problem, "is down");
 }
 
 TEST(RnicTimeouts, ShowWhatIsInUse) {
