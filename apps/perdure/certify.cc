@@ -23,14 +23,15 @@ struct Circumstances {
   std::string peer;
   std::string peer_version;
   std::string peer_device;
-  std::string date;    // UTC, ISO 8601
-  std::string kernel;  // of this side
+  bool emulated = false;  // its RNIC and memory are software
+  std::string date;       // UTC, ISO 8601
+  std::string kernel;     // of this side
 };
 
 /// Of the devices that the peer offers, the one of the session's transport.
 Circumstances circumstances(const std::string& peer, const control::ServiceDescription& service,
                             Transport transport) {
-  Circumstances found{peer, service.version, "not said", "", ""};
+  Circumstances found{peer, service.version, "not said", service.emulated, "", ""};
   const auto offered = std::find(service.transports.begin(), service.transports.end(), transport);
   const auto index = static_cast<std::size_t>(offered - service.transports.begin());
   if (index < service.devices.size()) found.peer_device = service.devices[index];
@@ -55,12 +56,13 @@ std::string to_text(const Circumstances& around, const client::Certificate& foun
       text += fmt::format("              {} {:.0f}\n", name, value);
     }
   }
-  return text + "\nMeasured, on these two machines and this network; see docs/hardware.md.\n";
+  return text + fmt::format("\n{}, on these two machines and this network; see docs/hardware.md.\n",
+                            around.emulated ? "Emulated: it says nothing of any RNIC" : "Measured");
 }
 
 std::string to_json(const Circumstances& around, const client::Certificate& found) {
   nlohmann::ordered_json json{{"format", 2},
-                              {"label", "measured"},
+                              {"label", around.emulated ? "emulated" : "measured"},
                               {"date", around.date},
                               {"version", control::version()},
                               {"kernel", around.kernel},
@@ -91,11 +93,9 @@ Result<std::unique_ptr<client::HttpPeer>> dial(client::Dialer& dialer,
   return dialer.dial(command.peer, command.over.transport);
 }
 
-ExitStatus report_certificate(const std::string& peer, const client::Certificate& found,
-                              Format format) {
-  const auto service = client::HttpPeer::probe(peer, Deadline::after(std::chrono::seconds(5)));
-  if (!service.ok()) return fail(service.error());
-  const auto around = circumstances(peer, *service, found.pool.profile.transport);
+ExitStatus report_certificate(const std::string& peer, const control::ServiceDescription& service,
+                              const client::Certificate& found, Format format) {
+  const auto around = circumstances(peer, service, found.pool.profile.transport);
   print(format == Format::Json ? to_json(around, found) : to_text(around, found));
   const bool broken = std::any_of(
       found.checks.begin(), found.checks.end(),
@@ -104,6 +104,11 @@ ExitStatus report_certificate(const std::string& peer, const client::Certificate
 }
 
 ExitStatus run_certify(const CertifyCommand& command, Format format) {
+  if (command.pool.empty()) {
+    print_error({ErrorCode::InvalidArgument,
+                 "--certify needs --pool NAME: one of the peer's, which is written over"});
+    return ExitStatus::Usage;
+  }
   if (!command.overwrite) {
     print_error({ErrorCode::InvalidArgument,
                  fmt::format("the list writes into pool {}: give --overwrite if nobody wants what "
@@ -115,11 +120,15 @@ ExitStatus run_certify(const CertifyCommand& command, Format format) {
   const auto dialed = dial(dialer, command);
   if (!dialed.ok()) return fail(dialed.error());
   client::CertifyOptions options;
+  options.timeout = std::chrono::seconds(command.timeout_s);
+  // Asked first: the peer may be gone when there is something to report.
+  const auto service = client::HttpPeer::probe(command.peer, Deadline::after(options.timeout));
+  if (!service.ok()) return fail(service.error());
   options.pool = command.pool;
   options.writer = random_secret() | 1;
   const auto found = client::certify(**dialed, options);
   if (!found.ok()) return fail(found.error());
-  return report_certificate(command.peer, *found, format);
+  return report_certificate(command.peer, *service, *found, format);
 }
 
 }  // namespace perdure::app

@@ -5,6 +5,7 @@
 #include "client/certify.h"
 #include "client/dial.h"
 #include "commands.h"
+#include "control/service_types.h"
 #include "output.h"
 #include "peer_options.h"
 
@@ -28,6 +29,7 @@ struct CertifyCommand {
   std::string state_file;
   std::optional<Primary> primary;
   std::uint64_t write_for_s = 600;
+  std::uint64_t timeout_s = 5;
 };
 
 /// Prints the report. Failed if something does not hold.
@@ -39,8 +41,8 @@ ExitStatus run_power_cut(const CertifyCommand& command, Format format);
 Result<std::unique_ptr<client::HttpPeer>> dial(client::Dialer& dialer,
                                                const CertifyCommand& command);
 
-/// The report; Failed if something of it does not hold, or the peer can not be asked what it is.
-ExitStatus report_certificate(const std::string& peer, const client::Certificate& found,
-                              Format format);
+/// The report, of a peer that said this of itself before; Failed if something of it does not hold.
+ExitStatus report_certificate(const std::string& peer, const control::ServiceDescription& service,
+                              const client::Certificate& found, Format format);
 
 }  // namespace perdure::app

@@ -64,6 +64,10 @@ std::string armed_text(const client::PowerCutRun& run, const CertifyCommand& com
 }
 
 ExitStatus run_arm(const CertifyCommand& command, Format format) {
+  if (command.pool.empty()) {
+    return refuse_usage(
+        "--power-cut arm needs --pool NAME: one of the peer's, which is written over");
+  }
   if (!command.overwrite) {
     return refuse_usage(
         fmt::format("the pattern is written into pool {}: give --overwrite if nobody "
@@ -76,6 +80,7 @@ ExitStatus run_arm(const CertifyCommand& command, Format format) {
   auto dialed = dial(dialer, command);
   if (!dialed.ok()) return fail(dialed.error());
   client::PowerCutOptions options;
+  options.timeout = std::chrono::seconds(command.timeout_s);
   const auto service = client::HttpPeer::probe(command.peer, Deadline::after(options.timeout));
   if (!service.ok()) return fail(service.error());
   options.pool = command.pool;
@@ -120,6 +125,7 @@ ExitStatus run_check(const CertifyCommand& command, Format format) {
   const auto dialed = dial(dialer, command);
   if (!dialed.ok()) return fail(dialed.error());
   client::PowerCutOptions options;
+  options.timeout = std::chrono::seconds(command.timeout_s);
   const auto service = client::HttpPeer::probe(command.peer, Deadline::after(options.timeout));
   if (!service.ok()) return fail(service.error());
   options.boot = service->host;
@@ -127,7 +133,7 @@ ExitStatus run_check(const CertifyCommand& command, Format format) {
   if (!found.ok()) return fail(found.error());
   if (auto noted = write_file(command.state_file, client::write_state(*run)); !noted.ok())
     return fail(noted.error());
-  return report_certificate(command.peer, *found, format);
+  return report_certificate(command.peer, *service, *found, format);
 }
 
 }  // namespace

@@ -59,7 +59,9 @@ std::vector<pmem::ProbedAxis> placement_axes() {
           {"dma dirties",
            "no",
            {"what an RNIC writes into a pinned page of a file, the kernel does not notice: there "
-            "data arrives by SEND, unless the RNIC pages on demand"}}};
+            "data arrives by SEND",
+            "remedy: declare dma_dirties = \"yes\" if the RNIC pages on demand and power cuts lost "
+            "nothing; for memory that is pinned it changes nothing"}}};
 }
 
 pmem::ProbedAxis tcp_axis() {
@@ -266,7 +268,12 @@ ExitStatus run_doctor(std::string path, const std::optional<std::string>& config
   return ill ? ExitStatus::Failed : ExitStatus::Ok;
 }
 
-void add_power_cut_options(Command command, CertifyCommand& certify, Option needed) {
+void add_certify_options(Command command, CertifyCommand& certify, Option needed) {
+  command
+      .add_option("--timeout-s", certify.timeout_s, "How long one answer of the peer may take (5)")
+      .range(1, 3600)
+      .option_text("S")
+      .needs(needed);
   add_word_option(command, "--power-cut", certify.power_cut, parse_power_cut_phase,
                   "Instead of the list: arm writes until you cut the peer's power; check, when it\n"
                   "is back, says whether all that it had acknowledged is there",
@@ -325,7 +332,8 @@ void add_probe_command(Command app) {
   const Option certify =
       command
           .add_option("--certify", options->certify.peer,
-                      "Try on this peer what its RNIC does beside the verbs, and report it")
+                      "Try on this peer what its RNIC does beside the verbs, and report it.\n"
+                      "Exit status 1 if something is broken, or nothing could be begun")
           .option_text("HOST:PORT");
   certify.excludes(doctor);
   command.add_option("--pool", options->certify.pool, "The peer's pool to try it on")
@@ -334,7 +342,7 @@ void add_probe_command(Command app) {
   add_transport_option(command, options->certify.over);
   command.add_flag("--overwrite", options->certify.overwrite, "What that pool holds may be lost")
       .needs(certify);
-  add_power_cut_options(command, options->certify, certify);
+  add_certify_options(command, options->certify, certify);
   add_examples(command,
                "  perdure probe\n"
                "  perdure probe --certify 10.2.0.1:7470 --pool scratch --overwrite\n"

@@ -165,25 +165,24 @@ class Run {
                                described.bytes, kPoolBytesMin)};
     }
     epoch_ = described.epoch;
-    PERDURE_TRY(writer, open(true));
-    PERDURE_TRY(reader, open(false));
-    Certificate certificate{writer->session().pool, peer_.device().describe(), {}};
+    PERDURE_TRY_VOID(have(writer_, true));
+    const ServerProfile profile = writer_->session().pool.profile;
+    Certificate certificate{writer_->session().pool, peer_.device().describe(), {}};
     std::vector<CertifyCheck>& checks = certificate.checks;
-    PERDURE_TRY(order, write_order(*writer, *reader));
-    checks.push_back(std::move(order));
-    PERDURE_TRY(granted, after_a_grant(std::move(writer), checks));
-    PERDURE_TRY(touch, first_touch(*granted));
-    checks.push_back(std::move(touch));
-    checks.push_back(immediate_length(*granted));
-    PERDURE_TRY(answered, open(true));  // a connection on which no message was sent
-    // The other one is busy meanwhile: so time passes, in an emulated world as well.
-    const auto pass = [&]() -> Result<void> {
-      PERDURE_TRY_VOID(reader->read_word(kWordAt));
-      return {};
-    };
-    checks.push_back(cqe_payload(answered->session(), peer_.device(), *options_.clock, pass));
-    checks.push_back(dead_peer_time(answered->session().pool.profile.transport, default_endpoints(),
-                                    std::nullopt));
+    // From here on whatever happens is a finding.
+    Orders orders;
+    const auto ordered = write_order(orders);
+    checks.push_back(unless_failed(judge(orders, profile), ordered));
+    Grants grants;
+    const auto granted = after_a_grant(grants);
+    checks.push_back(unless_failed(judge(grants, granted), granted));
+    checks.push_back(grants.fenced.empty()
+                         ? unless_failed({"fencing-time", Proof::NotProved, "", {}}, granted)
+                         : fencing_time(grants, certificate.pool.bytes));
+    checks.push_back(attempt("first-touch", [this] { return first_touch(); }));
+    checks.push_back(attempt("immediate-length", [this] { return immediate_length(); }));
+    checks.push_back(attempt("cqe-payload", [this] { return payloads(); }));
+    checks.push_back(dead_peer_time(profile.transport, default_endpoints(), std::nullopt, false));
     checks.push_back({"power-cut",
                       Proof::NotHere,
                       "needs a power cut: `perdure probe --certify PEER --power-cut arm --state "
@@ -196,6 +195,45 @@ class Run {
  private:
   Deadline deadline() const { return Deadline(*options_.clock, options_.timeout); }
 
+  /// What was found stands, if it is that something is broken; else it is told why the step ended.
+  static CertifyCheck unless_failed(CertifyCheck check, const Result<void>& tried) {
+    if (tried.ok() || check.proof == Proof::Broken) return check;
+    check.proof = Proof::NotProved;
+    check.finding = "not found out: " + tried.error().message;
+    return check;
+  }
+  template <typename Step>
+  static CertifyCheck attempt(const char* name, Step step) {
+    Result<CertifyCheck> check = step();
+    if (check.ok()) return std::move(check).value();
+    return unless_failed({name, Proof::NotProved, "", {}}, check.error());
+  }
+
+  /// Asks as often as it takes longer than one answer may, as long as the peer is there and says
+  /// so: what an earlier writer left is made durable first, which can take minutes.
+  template <typename Ask>
+  auto ask_again(Ask ask) -> decltype(ask()) {
+    const Deadline over(*options_.clock, options_.patience);
+    for (;;) {
+      auto answer = ask();
+      if (answer.ok() || answer.code() != ErrorCode::TimedOut || over.passed()) return answer;
+      if (!peer_.describe(options_.pool, deadline()).ok()) return answer;
+    }
+  }
+
+  /// Opens what there is not, or not any more.
+  Result<void> have(std::unique_ptr<Wire>& wire, bool write) {
+    if (wire != nullptr && wire->session().endpoint->connected()) return {};
+    wire.reset();
+    PERDURE_TRY(opened, open(write));
+    wire = std::move(opened);
+    return {};
+  }
+  Result<void> have_both() {
+    PERDURE_TRY_VOID(have(writer_, true));
+    return have(reader_, false);
+  }
+
   Result<std::unique_ptr<Wire>> open(bool write) {
     control::SessionRequest request;
     request.pool = options_.pool;
@@ -207,43 +245,51 @@ class Run {
       request.take_over = writes_;  // only from this run
       writes_ = true;
     }
-    PERDURE_TRY(session, peer_.open_session(request, deadline()));
+    PERDURE_TRY(session, ask_again([&] { return peer_.open_session(request, deadline()); }));
     auto wire = std::make_unique<Wire>(std::move(session), options_);
     PERDURE_TRY_VOID(wire->prepare(peer_.device()));
     return wire;
   }
 
-  /// A large WRITE, then a word; another connection reads the word first.
-  Result<CertifyCheck> write_order(Wire& writer, Wire& reader) {
-    const Deadline over(*options_.clock, kScanWithin);
+  /// What the rounds of write_order() saw.
+  struct Orders {
     std::uint64_t rounds = 0;
-    std::uint64_t met = 0;
-    std::uint64_t passed = 0;
-    for (; rounds < options_.rounds && !over.passed(); ++rounds) {
-      const std::uint64_t value = rounds + 1;
-      PERDURE_TRY_VOID(writer.post_write(0, kLargeBytes - 8, value));
-      PERDURE_TRY(last, writer.post_write(kWordAt, 8, value));
+    std::uint64_t met = 0;     // rounds whose word was there before they ended
+    std::uint64_t passed = 0;  // of them: with bytes missing that were written before it
+  };
+
+  /// A large WRITE, then a word; another connection reads the word first.
+  Result<void> write_order(Orders& orders) {
+    PERDURE_TRY_VOID(have_both());
+    const Deadline over(*options_.clock, kScanWithin);
+    for (; orders.rounds < options_.rounds && !over.passed(); ++orders.rounds) {
+      const std::uint64_t value = orders.rounds + 1;
+      PERDURE_TRY_VOID(writer_->post_write(0, kLargeBytes - 8, value));
+      PERDURE_TRY(last, writer_->post_write(kWordAt, 8, value));
       for (std::uint64_t look = 0; look < kLooksMax; ++look) {
-        PERDURE_TRY(word, reader.read_word(kWordAt));
+        PERDURE_TRY(word, reader_->read_word(kWordAt));
         if (word != value) continue;
-        ++met;
-        PERDURE_TRY(large, reader.read(0, kLargeBytes - 8));
+        ++orders.met;
+        PERDURE_TRY(large, reader_->read(0, kLargeBytes - 8));
         bool whole = true;
         for (std::uint64_t at = 0; at < large.size(); at += 8) {
           whole = whole && load<std::uint64_t>(large.data() + at) == value;
         }
-        passed += whole ? 0 : 1;
+        orders.passed += whole ? 0 : 1;
         break;
       }
-      PERDURE_TRY_VOID(writer.await(last));
-      PERDURE_TRY_VOID(writer.read_word(kWordAt));  // all is placed before the next round
+      PERDURE_TRY_VOID(writer_->await(last));
+      PERDURE_TRY_VOID(writer_->read_word(kWordAt));  // all is placed before the next round
     }
+    return {};
+  }
+
+  static CertifyCheck judge(const Orders& orders, const ServerProfile& profile) {
     CertifyCheck check{"write-order", Proof::NotProved, "", {}};
-    check.numbers = {{"rounds", static_cast<double>(rounds)},
-                     {"rounds_looked_at", static_cast<double>(met)},
-                     {"later_write_seen_first", static_cast<double>(passed)}};
-    const ServerProfile& profile = writer.session().pool.profile;
-    if (passed == 0) {
+    check.numbers = {{"rounds", static_cast<double>(orders.rounds)},
+                     {"rounds_looked_at", static_cast<double>(orders.met)},
+                     {"later_write_seen_first", static_cast<double>(orders.passed)}};
+    if (orders.passed == 0) {
       check.finding =
           "no WRITE was seen before the one that was posted before it; that proves no "
           "order, only the network's operator knows";
@@ -258,7 +304,8 @@ class Run {
           "declared: withdraw it";
     } else {
       check.proof = Proof::Held;
-      check.finding = "WRITEs are placed in another order, and no method counts on one here";
+      check.finding =
+          "no method counts on an order here, and rightly: WRITEs are placed in another one";
     }
     return check;
   }
@@ -270,40 +317,43 @@ class Run {
     std::uint64_t on_the_wire = 0;  // of those and later ones: completed, or refused by the peer
     std::uint64_t after = 0;        // WRITEs that the connection took after the grant
     std::uint64_t looks = 0;
-    std::uint64_t changed = 0;  // looks at which bytes were others than at the grant
-    std::vector<Nanoseconds> took;
+    std::uint64_t changed = 0;        // looks at which bytes were others than at the grant
+    std::vector<Nanoseconds> fenced;  // until nobody from before could write any more
+    std::vector<Nanoseconds> took;    // from there until the next writer was granted
   };
 
   /// Another writer takes over right behind large WRITEs of the first one, who goes on writing as
   /// long as its connection takes them: from the grant on nothing may change. Many times, each
   /// writer after the one before.
-  Result<std::unique_ptr<Wire>> after_a_grant(std::unique_ptr<Wire> writer,
-                                              std::vector<CertifyCheck>& checks) {
+  Result<void> after_a_grant(Grants& grants) {
+    PERDURE_TRY_VOID(have_both());
     const Deadline over(*options_.clock, kScanWithin);
-    Grants grants;
     std::uint64_t value = 1;
     while (grants.rounds < std::min(options_.rounds, kGrantsMax) && !over.passed()) {
-      PERDURE_TRY(next, grant_once(*writer, value, grants));
-      writer = std::move(next);
+      PERDURE_TRY_VOID(grant_once(value, grants));
       ++grants.rounds;
     }
-    checks.push_back(judge(grants));
-    checks.push_back(fencing_time(grants, writer->session().pool.bytes));
-    return writer;
+    return {};
   }
 
-  Result<std::unique_ptr<Wire>> grant_once(Wire& before, std::uint64_t& value, Grants& grants) {
+  /// The writer before is fenced first, as a take-over does, so that this can be timed by itself.
+  Result<void> grant_once(std::uint64_t& value, Grants& grants) {
     constexpr int kLooks = 4;
+    Wire& before = *writer_;
     for (std::uint64_t i = 0; i < kInFlight; ++i) PERDURE_TRY_VOID(before.post_large(value++));
     Wire::Outcomes outcomes;
     before.look(outcomes);  // some go out, and some are still to come
     outcomes = {};
     grants.in_flight += before.in_flight();
     const Nanoseconds asked = options_.clock->now();
-    PERDURE_TRY(granted, open(true));
-    grants.took.push_back(options_.clock->now() - asked);
-    PERDURE_TRY(seen, granted->read(0, kLargeBytes));
+    ++epoch_.value;
+    PERDURE_TRY_VOID(ask_again([this] { return peer_.fence(options_.pool, epoch_, deadline()); }));
+    const Nanoseconds fenced = options_.clock->now();
+    grants.fenced.push_back(fenced - asked);
+    PERDURE_TRY(seen, reader_->read(0, kLargeBytes));
     const std::vector<std::byte> found(seen.begin(), seen.end());
+    PERDURE_TRY(granted, open(true));
+    grants.took.push_back(options_.clock->now() - fenced);
     for (int look = 0; look < kLooks; ++look) {
       // It may be refused, or take what will never arrive; both are right.
       if (before.in_flight() < kInFlight && before.post_large(value).ok()) {
@@ -317,10 +367,11 @@ class Run {
     }
     const bool early = completes_early(granted->session().pool.profile.transport);
     grants.on_the_wire += (early ? 0 : outcomes.completed) + outcomes.refused;
-    return granted;
+    writer_ = std::move(granted);
+    return {};
   }
 
-  static CertifyCheck judge(const Grants& grants) {
+  static CertifyCheck judge(const Grants& grants, const Result<void>& tried) {
     CertifyCheck check{"bytes-after-a-grant", Proof::NotProved, "", {}};
     check.numbers = {{"rounds", static_cast<double>(grants.rounds)},
                      {"bytes_each", static_cast<double>(kLargeBytes)},
@@ -334,6 +385,9 @@ class Run {
       check.finding =
           "bytes of a writer arrived after the next one was granted: the device does not take "
           "rights away in time";
+    } else if (!tried.ok() && tried.code() == ErrorCode::SystemError) {
+      check.proof = Proof::Broken;
+      check.finding = "the peer can not take a writer's rights away: " + tried.error().message;
     } else if (grants.on_the_wire > 0) {
       check.proof = Proof::Held;
       check.finding =
@@ -347,25 +401,49 @@ class Run {
     return check;
   }
 
-  static CertifyCheck fencing_time(Grants& grants, std::uint64_t pool_bytes) {
-    std::sort(grants.took.begin(), grants.took.end());
-    const bool any = !grants.took.empty();
-    const double median =
-        any ? static_cast<double>(grants.took[grants.took.size() / 2].count()) : 0;
-    const double slowest = any ? static_cast<double>(grants.took.back().count()) : 0;
+  struct Spread {
+    double median = 0;
+    double most = 0;
+  };
+  static Spread spread(std::vector<Nanoseconds> took) {
+    if (took.empty()) return {};
+    std::sort(took.begin(), took.end());
+    return {static_cast<double>(took[took.size() / 2].count()),
+            static_cast<double>(took.back().count())};
+  }
+
+  static CertifyCheck fencing_time(const Grants& grants, std::uint64_t pool_bytes) {
+    const Spread fenced = spread(grants.fenced);
+    const Spread took = spread(grants.took);
     return {"fencing-time",
             Proof::NotProved,  // a number; how long is too long its reader knows
-            fmt::format("taking over a pool of {} bytes took {:.3f} ms (median), {:.3f} ms at most",
-                        pool_bytes, median / 1e6, slowest / 1e6),
-            {{"fencing_ns", median},
-             {"fencing_ns_max", slowest},
+            fmt::format("fencing the writer of a pool of {} bytes took {:.3f} ms (median of {}), "
+                        "{:.3f} ms at most; granting the next one, with what the one before left "
+                        "made durable, {:.3f} ms more (median of {}), {:.3f} ms at most",
+                        pool_bytes, fenced.median / 1e6, grants.fenced.size(), fenced.most / 1e6,
+                        took.median / 1e6, grants.took.size(), took.most / 1e6),
+            {{"fencing_ns", fenced.median},
+             {"fencing_ns_max", fenced.most},
+             {"fencing_samples", static_cast<double>(grants.fenced.size())},
+             {"grant_ns", took.median},
+             {"grant_ns_max", took.most},
+             {"grant_samples", static_cast<double>(grants.took.size())},
              {"pool_bytes", static_cast<double>(pool_bytes)}}};
   }
 
   /// Each page is written and read back, twice: what the first time alone takes long is faulted in.
   /// Judged by the median, since any single touch may wait for a busy processor. Of a large pool
   /// pages that nothing here has touched.
-  Result<CertifyCheck> first_touch(Wire& wire) {
+  Result<CertifyCheck> first_touch() {
+    PERDURE_TRY_VOID(have(writer_, true));
+    Wire& wire = *writer_;
+    if (placed_by_cpu(wire.session().pool.profile.transport)) {
+      return CertifyCheck{"first-touch",
+                          Proof::NotHere,
+                          "no RNIC touches a page here: over this transport a processor does. Try "
+                          "it over the RNIC",
+                          {}};
+    }
     const std::uint64_t all = wire.session().pool.bytes / kPageBytes;
     constexpr std::uint64_t kTouched = kPoolBytesMin / kPageBytes;
     const std::uint64_t from = all >= 2 * kTouched ? kTouched : 0;
@@ -382,8 +460,7 @@ class Run {
     }
     const Nanoseconds first = took[0][pages / 2];
     const Nanoseconds again = took[1][pages / 2];
-    const bool faults = !placed_by_cpu(wire.session().pool.profile.transport) &&
-                        first > kPageFault && first > 4 * again;
+    const bool faults = first > kPageFault && first > 4 * again;
     CertifyCheck check{"first-touch", faults ? Proof::Broken : Proof::Held, "", {}};
     check.numbers = {{"pages", static_cast<double>(pages)},
                      {"median_first_ns", static_cast<double>(first.count())},
@@ -396,30 +473,53 @@ class Run {
     return check;
   }
 
-  CertifyCheck immediate_length(Wire& wire) {
+  Result<CertifyCheck> immediate_length() {
+    PERDURE_TRY_VOID(have(writer_, true));
     CertifyCheck check{"immediate-length", Proof::NotHere, "", {}};
-    const Session& session = wire.session();
+    const ServerProfile profile = writer_->session().pool.profile;
     std::optional<Method> method;
-    for (plan::Known& known :
-         plan::known_methods(session.pool.profile, {singleton(), Level::Visible, false})) {
+    for (plan::Known& known : plan::known_methods(profile, {singleton(), Level::Visible, false})) {
       if (known.method.name == "write_imm-ack") method = std::move(known.method);
     }
-    const auto tried = method ? write_with_immediate(wire, *method)
-                              : Result<void>(Error{ErrorCode::Unsupported, "no such method"});
+    if (!method) {
+      check.finding =
+          "no method may write into this pool by WRITE_WITH_IMM: on a file under an RNIC all data "
+          "arrives by SEND. Try it on another pool";
+      return check;
+    }
+    const auto tried = write_with_immediate(*writer_, *method);
+    writer_.reset();  // it was the last that it was used for
     if (tried.ok()) {
       check.proof = Proof::NotProved;
       check.finding =
           "the completion of a WRITE_WITH_IMM gives a length, and a responder that repeats it says "
           "the right one; of an older responder the conformance suite tells";
-    } else if (tried.code() != ErrorCode::Unsupported) {
+    } else if (tried.code() == ErrorCode::Unsupported) {
+      check.finding = "not found out: " + tried.error().message;
+    } else if (!have(writer_, true).ok()) {
+      check.proof = Proof::NotProved;  // the peer has gone, whatever it had done with it
+      check.finding = "not found out: " + tried.error().message;
+    } else {
       check.proof = Proof::Broken;
       check.finding =
           "a WRITE_WITH_IMM is not acknowledged (a completion without a length ends the "
           "session; see the log of perdured): " +
           tried.error().message;
-    } else {
-      check.finding = "not found out: " + tried.error().message;
     }
+    return check;
+  }
+
+  /// On a connection of which no message was sent. The other one is busy meanwhile: so time passes,
+  /// in an emulated world as well.
+  Result<CertifyCheck> payloads() {
+    writer_.reset();
+    PERDURE_TRY_VOID(have_both());
+    const auto pass = [this]() -> Result<void> {
+      PERDURE_TRY_VOID(reader_->read_word(kWordAt));
+      return {};
+    };
+    CertifyCheck check = cqe_payload(writer_->session(), peer_.device(), *options_.clock, pass);
+    writer_.reset();
     return check;
   }
 
@@ -450,6 +550,8 @@ class Run {
   const CertifyOptions& options_;
   Epoch epoch_;
   bool writes_ = false;
+  std::unique_ptr<Wire> writer_;
+  std::unique_ptr<Wire> reader_;
 };
 
 }  // namespace

@@ -33,8 +33,10 @@ struct CertifyCheck {
 };
 
 struct CertifyOptions {
-  std::string pool;  // what it holds is overwritten
-  Nanoseconds timeout = std::chrono::seconds(5);
+  std::string pool;                               // what it holds is overwritten
+  Nanoseconds timeout = std::chrono::seconds(5);  // of one answer
+  /// How long it asks again where a peer that is there says that it takes longer than that.
+  Nanoseconds patience = std::chrono::minutes(10);
   const Clock* clock = &Clock::monotonic();
   std::uint64_t writer = 1;  // id of the writer that it is
   std::uint64_t rounds = 2000;
@@ -47,15 +49,19 @@ struct Certificate {
 };
 
 /// How long it takes until a dead peer is noticed: what the connection was asked for and, once a
-/// peer has died under this requester's writes, how long it took after its last answer.
+/// peer has died under this requester's writes, how long it took after its last answer. Nothing is
+/// proved where its machine was not started anew since, or no time-out can have been used.
 CertifyCheck dead_peer_time(Transport transport, const fabric::EndpointOptions& asked,
-                            std::optional<std::uint64_t> noticed_ns);
+                            std::optional<std::uint64_t> noticed_ns, bool restarted);
 
-/// Goes through the list. Takes the pool over from no writer that is there.
+/// Goes through the list. Takes the pool over from no writer that is there. What it has begun ends
+/// with a certificate, whatever becomes of the peer: a step that fails is NotProved, with the
+/// reason.
 ///
 /// Requires  the pool holds nothing that anybody wants.
-/// Errors    those of Peer::open_session; InvalidArgument (the pool is too small).
-/// Cost      a few seconds.
+/// Errors    those of Peer::open_session for the first session; InvalidArgument (the pool is too
+///           small).
+/// Cost      a few seconds; more where a take-over of the pool takes that long.
 Result<Certificate> certify(Peer& peer, const CertifyOptions& options);
 
 }  // namespace perdure::client

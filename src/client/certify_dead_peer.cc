@@ -21,7 +21,7 @@ constexpr double kSlackNs = 1e9;
 }  // namespace
 
 CertifyCheck dead_peer_time(Transport transport, const fabric::EndpointOptions& asked,
-                            std::optional<std::uint64_t> noticed_ns) {
+                            std::optional<std::uint64_t> noticed_ns, bool restarted) {
   CertifyCheck check{"dead-peer-time", Proof::NotHere, "", {}};
   const bool rnic = !placed_by_cpu(transport) && !completes_early(transport);
   const double expected = fabric::kAckTries * ack_timeout_ns(asked.ack_timeout);
@@ -46,11 +46,20 @@ CertifyCheck dead_peer_time(Transport transport, const fabric::EndpointOptions& 
   }
   const auto noticed = static_cast<double>(*noticed_ns);
   check.numbers.emplace_back("noticed_ns", noticed);
-  const bool late = rnic && noticed > kTimesAtMost * expected + kSlackNs;
-  check.proof = late ? Proof::Broken : rnic ? Proof::Held : Proof::NotProved;
-  check.finding =
-      fmt::format("the peer's loss showed {:.3f} s after its last answer; {}{}", noticed / 1e9,
-                  configured, late ? ": the RNIC or the subnet manager uses another time-out" : "");
+  const char* verdict = "";
+  check.proof = Proof::NotProved;
+  if (!restarted) {
+    verdict = "; but its machine has not been started anew since, so none was found dead";
+  } else if (rnic && noticed < ack_timeout_ns(asked.ack_timeout)) {
+    verdict = "; but it ended the connection itself, and no time-out was used";
+  } else if (rnic && noticed > kTimesAtMost * expected + kSlackNs) {
+    check.proof = Proof::Broken;
+    verdict = ": the RNIC or the subnet manager uses another time-out";
+  } else if (rnic) {
+    check.proof = Proof::Held;
+  }
+  check.finding = fmt::format("the peer's loss showed {:.3f} s after its last answer; {}{}",
+                              noticed / 1e9, configured, verdict);
   return check;
 }
 

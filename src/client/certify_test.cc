@@ -72,7 +72,9 @@ TEST(Certify, GoesThroughItsWholeListOverEveryTransportAndSaysWhatIsNotSeenFromH
   for (const Transport transport : {Transport::InfiniBand, Transport::Iwarp, Transport::Tcp}) {
     auto checks = certified(certified_profile(transport, WriteOrder::Unknown));
     EXPECT_EQ(checks.size(), 8u);
-    EXPECT_EQ(checks["first-touch"].proof, Proof::Held) << checks["first-touch"].finding;
+    EXPECT_EQ(checks["first-touch"].proof, placed_by_cpu(transport) ? Proof::NotHere : Proof::Held)
+        << checks["first-touch"].finding;
+    EXPECT_GT(number(checks["fencing-time"], "fencing_samples"), 10);
     const bool tried = number(checks["bytes-after-a-grant"], "writes_on_the_wire") > 0;
     EXPECT_EQ(checks["bytes-after-a-grant"].proof, tried ? Proof::Held : Proof::NotProved);
     EXPECT_EQ(number(checks["bytes-after-a-grant"], "looks_changed"), 0);
@@ -191,6 +193,63 @@ TEST(Certify, SeesThatPagesAreFaultedIn) {
   EXPECT_EQ(paged["first-touch"].proof, Proof::Broken) << paged["first-touch"].finding;
   EXPECT_GE(number(paged["first-touch"], "median_first_ns"), 1e6);
   EXPECT_LT(number(paged["first-touch"], "median_again_ns"), 1e6);
+}
+
+// The peer's power fails sooner or later in the list. What was found until then is reported, and
+// the rest is said not to be found out.
+TEST(Certify, APeerThatGoesAwayTakesNoFindingAlong) {
+  std::uint64_t cut_short = 0;
+  for (std::uint64_t events = 1000; events < 3'000'000; events *= 3) {
+    Random random(3);
+    fabric::emu::World world(random);
+    const auto profile = certified_profile(Transport::Roce, WriteOrder::Unknown);
+    const auto server = *test::WorldServer::start(world, "server", profile,
+                                                  {kCertifiedPool, 256 * 1024, {32, 2048}});
+    auto& client = world.add_machine("client", profile);
+    const auto peer = server->peer(client);
+    CertifyOptions options;
+    options.pool = kCertifiedPool;
+    options.clock = &world.clock();
+    options.rounds = 100;
+    world.cut_after(server->machine(), events);
+    const auto found = certify(*peer, options);
+    world.cancel_cut();
+    ASSERT_TRUE(found.ok()) << events << ": " << found.error().message;
+    ASSERT_EQ(found->checks.size(), 8u) << events;
+    for (const CertifyCheck& check : found->checks) {
+      EXPECT_NE(check.proof, Proof::Broken) << events << " " << check.name << ": " << check.finding;
+      EXPECT_FALSE(check.finding.empty()) << check.name;
+    }
+    const CertifyCheck& last = found->checks[5];
+    EXPECT_EQ(last.name, "cqe-payload");
+    const bool gone = last.finding.find("not found out") == 0;
+    EXPECT_EQ(last.proof, gone ? Proof::NotProved : Proof::Held) << events << ": " << last.finding;
+    cut_short += gone ? 1 : 0;
+  }
+  EXPECT_GT(cut_short, 2u);
+}
+
+TEST(Certify, AnRnicThatKeepsRightsIsBrokenAndTheReportSaysSo) {
+  Random random(3);
+  fabric::emu::World world(random);
+  const auto profile = certified_profile(Transport::Roce, WriteOrder::Unknown);
+  const auto server =
+      *test::WorldServer::start(world, "server", profile, {kCertifiedPool, 256 * 1024, {32, 2048}});
+  auto& client = world.add_machine("client", profile);
+  const auto peer = server->peer(client);
+  server->machine().refuse_revocations(true);
+  CertifyOptions options;
+  options.pool = kCertifiedPool;
+  options.clock = &world.clock();
+  options.rounds = 20;
+  const auto found = certify(*peer, options);
+  ASSERT_TRUE(found.ok()) << found.error().message;
+  ASSERT_EQ(found->checks.size(), 8u);
+  EXPECT_EQ(found->checks[0].proof, Proof::Held) << found->checks[0].finding;
+  EXPECT_EQ(found->checks[1].proof, Proof::Broken) << found->checks[1].finding;
+  EXPECT_NE(found->checks[1].finding.find("taken away"), std::string::npos);
+  for (const std::size_t rest : {2, 5})
+    EXPECT_EQ(found->checks[rest].proof, Proof::NotProved) << found->checks[rest].finding;
 }
 
 TEST(Certify, NeedsAPoolThatIsLargeEnough) {

@@ -340,8 +340,9 @@ Result<Certificate> check_power_cut(Peer& peer, PowerCutRun& run, const PowerCut
   PERDURE_TRY(losses, look_at_all(*bytes, run));
   Certificate certificate{pool, peer.device().describe(), {}};
   certificate.checks.push_back(judge(run, losses, options, pool.epoch.value));
+  const bool restarted = run.boot != options.boot;
   certificate.checks.push_back(
-      dead_peer_time(pool.profile.transport, default_endpoints(), run.noticed_ns));
+      dead_peer_time(pool.profile.transport, default_endpoints(), run.noticed_ns, restarted));
   run.checked = true;
   return certificate;
 }

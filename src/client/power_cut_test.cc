@@ -257,15 +257,27 @@ TEST(PowerCutState, ComesBackAsItWasAndNothingElseDoes) {
 
 TEST(DeadPeerTime, IsHeldAgainstWhatTheConnectionWasAskedFor) {
   fabric::EndpointOptions asked;
-  const CertifyCheck unseen = dead_peer_time(Transport::Roce, asked, std::nullopt);
+  const CertifyCheck unseen = dead_peer_time(Transport::Roce, asked, std::nullopt, true);
   EXPECT_EQ(unseen.proof, Proof::NotHere);
   EXPECT_NEAR(figure(unseen, "expected_ns"), 7 * 0.537e9, 0.01e9);
-  EXPECT_EQ(dead_peer_time(Transport::Roce, asked, 4'000'000'000).proof, Proof::Held);
-  EXPECT_EQ(dead_peer_time(Transport::Roce, asked, 60'000'000'000).proof, Proof::Broken);
+  EXPECT_EQ(dead_peer_time(Transport::Roce, asked, 4'000'000'000, true).proof, Proof::Held);
+  EXPECT_EQ(dead_peer_time(Transport::Roce, asked, 60'000'000'000, true).proof, Proof::Broken);
   asked.ack_timeout = 14;
-  EXPECT_NEAR(figure(dead_peer_time(Transport::Roce, asked, 1), "expected_ns"), 7 * 67.1e6, 1e6);
-  EXPECT_EQ(dead_peer_time(Transport::Roce, asked, 4'000'000'000).proof, Proof::Broken);
-  EXPECT_EQ(dead_peer_time(Transport::Tcp, asked, 60'000'000'000).proof, Proof::NotProved);
+  EXPECT_NEAR(figure(dead_peer_time(Transport::Roce, asked, 1, true), "expected_ns"), 7 * 67.1e6,
+              1e6);
+  EXPECT_EQ(dead_peer_time(Transport::Roce, asked, 4'000'000'000, true).proof, Proof::Broken);
+  EXPECT_EQ(dead_peer_time(Transport::Tcp, asked, 60'000'000'000, true).proof, Proof::NotProved);
+}
+
+TEST(DeadPeerTime, OfAPeerThatLivesOrEndsTheConnectionNothingIsProved) {
+  const fabric::EndpointOptions asked;
+  const auto proof = [&](std::uint64_t noticed_ns, bool restarted) {
+    return dead_peer_time(Transport::Roce, asked, noticed_ns, restarted).proof;
+  };
+  EXPECT_EQ(proof(4'000'000'000, false), Proof::NotProved);
+  EXPECT_EQ(proof(60'000'000'000, false), Proof::NotProved);
+  EXPECT_EQ(proof(4'000'000, true), Proof::NotProved);
+  EXPECT_EQ(proof(600'000'000, true), Proof::Held);
 }
 
 }  // namespace

@@ -53,12 +53,39 @@ TEST(Documents, OfACertifiedPeerIsWhatItsSchemaSays) {
   const std::vector<std::string> certify{
       "probe", "--certify", cluster.address(0), "--pool", "orders", "--transport", "tcp"};
   EXPECT_EQ(run(certify).status, 2) << "it would overwrite the pool";
+  const Outcome nameless = run({"probe", "--certify", cluster.address(0), "--overwrite"});
+  EXPECT_EQ(nameless.status, 2) << "it would overwrite a pool, and which?";
+  EXPECT_TRUE(contains(nameless.err, "needs --pool NAME")) << nameless.err;
   std::vector<std::string> agreed = certify;
   agreed.push_back("--overwrite");
   const Outcome outcome = expect_document(agreed, "certify.schema.json");
   EXPECT_EQ(outcome.status, 0) << outcome.out << outcome.err;
   EXPECT_EQ(run({"probe", "--certify", cluster.address(0), "--pool", "none", "--overwrite"}).status,
             1);
+}
+
+// The peer dies under the list: what was found is reported, and why the rest was not.
+TEST(Documents, OfAPeerThatDiesWhileItIsCertifiedIsWhole) {
+  Cluster cluster;
+  CommandProcess certifying({"probe", "--certify", cluster.address(0), "--pool", "orders",
+                             "--transport", "tcp", "--overwrite", "--format", "json"});
+  const Deadline patience = Deadline::after(std::chrono::seconds{60});
+  while (!patience.passed()) {
+    const Outcome shown = run({"pool", "describe", "--peers", cluster.address(0), "--pool",
+                               "orders", "--format", "json"});
+    constexpr int kSecondWriter = 3;  // the first one's epoch is 1, and it is fenced at 2
+    if (nlohmann::json::parse(shown.out).at("peers").at(0).at("pools").at(0).at("epoch") >=
+        kSecondWriter)
+      break;
+    ASSERT_TRUE(certifying.running()) << certifying.wait().err;
+  }
+  cluster.kill(0);
+  const Outcome outcome = certifying.wait();
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  const auto report = nlohmann::json::parse(outcome.out, nullptr, false);
+  ASSERT_TRUE(report.is_object()) << outcome.out << outcome.err;
+  EXPECT_EQ(report.at("checks").size(), 8u);
+  EXPECT_TRUE(contains(outcome.out, "not found out")) << outcome.out;
 }
 
 nlohmann::json limits_of(const std::string& fabric, const std::string& question) {

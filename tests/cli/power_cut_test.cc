@@ -144,6 +144,8 @@ TEST(PowerCutOverAnEmulatedRnic, IsArmedAndChecked) {
   checked.insert(checked.end(), {"--power-cut", "check"});
   const Outcome found = expect_document(checked, "certify.schema.json");
   EXPECT_EQ(found.status, 0) << found.out << found.err;
+  EXPECT_EQ(nlohmann::json::parse(found.out).at("label"), "emulated");
+  EXPECT_TRUE(contains(run(checked).out, "Emulated: "));
 }
 
 TEST_F(PowerCutCommand, RefusesWhatItCanNotBegin) {
