@@ -226,8 +226,8 @@ class RpcServer {
   /// and what was called behind it goes on. `perdure rpc` does the same where no server runs.
   /// Durability: on success the decision outlives any crash, and a call that is dropped is never
   /// executed. Errors: NotFound (no such client), InvalidArgument (this call is not set aside, or a
-  /// handler of this server asks), Corrupt (of drop: the ring does not hold it any more),
-  /// SystemError.
+  /// handler of this server asks), Corrupt (of drop: the ring does not hold it any more), NoSpace
+  /// (the medium is full), SystemError.
   Result<void> retry(const std::string& client, std::uint64_t sequence);
   Result<void> drop(const std::string& client, std::uint64_t sequence);
 
