@@ -396,10 +396,7 @@ void add_check_command(Command app) {
     options->buffers_given = command.count("--receive-buffers") > 0;
     options->updates_given = command.count("--updates") > 0;
     options->units_given = command.count("--units-per-item") > 0;
-    for (const char* name : {"--domain", "--ddio", "--receive-buffers", "--transport",
-                             "--write-order", "--dma-dirties", "--qp-type"}) {
-      options->profile_given = options->profile_given || command.count(name) > 0;
-    }
+    options->profile_given = describes_responder(command);
     for (const char* name : {"--dma-dirties", "--native-flush", "--persistent-flush",
                              "--atomic-write", "--ordered-persist", "--send-flush"}) {
       if (command.count(name) > 0) options->given_in_vain = name;

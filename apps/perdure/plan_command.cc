@@ -11,6 +11,7 @@
 #include "plan_search.h"
 #include "profile_options.h"
 #include "set_questions.h"
+#include "sim/method_price.h"
 
 #include <fmt/format.h>
 
@@ -48,9 +49,10 @@ struct PlanOptions {
   bool explain = false;
   bool search = false;
   bool set = false;
-  std::string hardware;   // a file; empty: what is assumed of the transport
-  PeerOptions peers;      // none: the responder is the one that is described
-  plan::CostModel costs;  // of that hardware, or measured
+  std::string hardware;               // a file; empty: what is assumed of the transport
+  PeerOptions peers;                  // none: the responder is the one that is described
+  plan::CostModel costs;              // of that hardware, or measured
+  std::optional<Hardware> priced_on;  // nothing: they are measured
   plan::Source source = plan::Source::Best;
   PlanFormat format = PlanFormat::Text;
 };
@@ -79,16 +81,27 @@ JsonValue costs_json(const plan::CostModel& costs) {
           {"fetch_byte_ns", costs.fetch.byte_ns}};
 }
 
-JsonValue candidate_json(const ServerProfile& server, const plan::Candidate& candidate) {
+/// What the simulator takes for the steps, where the sums are of the same hardware; nothing: they
+/// were measured.
+std::optional<double> simulated_ns(const PlanOptions& options, const Method& method) {
+  if (!options.priced_on) return std::nullopt;
+  const sim::PriceOptions sizes{static_cast<double>(options.update.bytes),
+                                static_cast<double>(options.update.later_bytes)};
+  return sim::price(method, options.profile, *options.priced_on, sizes).latency_ns;
+}
+
+JsonValue candidate_json(const PlanOptions& options, const plan::Candidate& candidate) {
+  const auto simulated = simulated_ns(options, candidate.method);
   return {{"name", candidate.method.name},
           {"cost_ns", candidate.cost_ns},
+          {"simulated_ns", simulated ? JsonValue(*simulated) : JsonValue(nullptr)},
           {"reason", candidate.reason},
           {"uses",
            {{"round_trips", candidate.usage.round_trips},
             {"copied_items", candidate.usage.copied_items},
             {"responder_wakes", candidate.usage.responder_wakes},
             {"receive_buffers", candidate.usage.receive_buffers}}},
-          {"method", method_json(server, candidate.method)}};
+          {"method", method_json(options.profile, candidate.method)}};
 }
 
 Result<std::string> choice_json(const PlanOptions& options) {
@@ -107,7 +120,7 @@ Result<std::string> choice_json(const PlanOptions& options) {
   json["costs"] = costs_json(costs);
   json["candidates"] = JsonValue::array();
   for (const plan::Candidate& each : *found) {
-    json["candidates"].push_back(candidate_json(options.profile, each));
+    json["candidates"].push_back(candidate_json(options, each));
   }
   json["by_size"] = JsonValue::array();
   if (changes.ok()) {
@@ -118,8 +131,19 @@ Result<std::string> choice_json(const PlanOptions& options) {
   return json_text(json, 2) + "\n";
 }
 
+/// The sum of the chosen method beside its steps on the simulator's clock.
+std::string simulated_text(const PlanOptions& options, const plan::Candidate& chosen) {
+  const auto simulated = simulated_ns(options, chosen.method);
+  if (!simulated) return "";
+  return fmt::format("\n{} step by step: {:.2f} us (simulated; its cost above is a sum)\n",
+                     chosen.method.name, *simulated / 1e3);
+}
+
 Result<std::string> choice_text(const PlanOptions& options) {
   auto text = plan::explain(options.profile, options.update, options.costs);
+  if (!text.ok()) return text;
+  const auto found = plan::candidates(options.profile, options.update, options.costs);
+  if (found.ok()) *text += simulated_text(options, found->front());
   if (!text.ok() || !options.explain) return text;
   const auto plot =
       plan::cost_plot_text(options.profile, options.update, options.costs, kPlotBytesMax);
@@ -210,6 +234,7 @@ Result<void> ask_peer(PlanOptions& options, bool message_bytes_given) {
   if (!measured.ok()) return measured.error();
   options.profile = measured->profile;
   options.costs = measured->costs;
+  options.priced_on.reset();
   if (!message_bytes_given) options.update.message_bytes_max = measured->message_bytes_max;
   return {};
 }
@@ -261,10 +286,12 @@ ExitStatus run_plan(PlanOptions& options, const Command command) {
   }
   if (options.hardware.empty()) {
     options.costs = plan::default_costs(options.profile.transport);
+    options.priced_on = default_hardware(options.profile.transport);
   } else {
     const auto hardware = read_hardware(options.hardware);
     if (!hardware.ok()) return fail(hardware.error());
     options.costs = plan::usual_costs(*hardware, options.profile.transport);
+    options.priced_on = *hardware;
   }
   if (!options.peers.peers.empty()) {
     const auto asked = ask_peer(options, command.count("--message-bytes-max") > 0);

@@ -99,4 +99,13 @@ void add_profile_options(Command command, ServerProfile& profile) {
       .group(group);
 }
 
+bool describes_responder(const Command& command) {
+  bool given = false;
+  for (const char* name : {"--domain", "--ddio", "--receive-buffers", "--transport",
+                           "--write-order", "--dma-dirties", "--qp-type"}) {
+    given = given || command.count(name) > 0;
+  }
+  return given;
+}
+
 }  // namespace perdure::app

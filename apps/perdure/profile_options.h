@@ -23,4 +23,8 @@ Result<UpdateShape> parse_shape(std::string_view word);
 /// one flag for each capability.
 void add_profile_options(Command command, ServerProfile& profile);
 
+/// Whether one of the options that say what the responder is was given: then it is that one, and
+/// not the one that a file of methods names.
+bool describes_responder(const Command& command);
+
 }  // namespace perdure::app

@@ -1,5 +1,8 @@
 // `perdure sim method`: what a method of persistence takes on hardware that is described in a file.
 // The steps that run are the ones that the checker proves.
+#include "check/check.h"
+#include "core/json.h"
+#include "method_file.h"
 #include "method_library.h"
 #include "output.h"
 #include "plan/render.h"
@@ -10,18 +13,21 @@
 #include <fmt/format.h>
 
 #include <memory>
-#include "core/json.h"
 
 namespace perdure::app {
 namespace {
 
 using nlohmann::ordered_json;
 
+constexpr std::uint64_t kStatesMax = 1'000'000;  // a method of the tables has some hundreds
+
 struct MethodPriceOptions {
   std::string hardware;  // a file; empty: what is assumed of the transport
   std::string method;
+  std::string file;
   bool all = false;
   ServerProfile profile;
+  bool profile_given = false;
   std::optional<UpdateShape> shape;
   UpdateShape shape_word;
   sim::PriceOptions price;
@@ -33,24 +39,51 @@ struct Priced {
   Method method;
   ServerProfile profile;
   sim::Price price;
+  check::Report proof;  // whether what is priced is durable at all
 };
 
-Result<std::vector<Priced>> price_all(const MethodPriceOptions& options, const Hardware& hardware) {
+/// Of `options.file`, each on the responder that it is meant for, or on the one that is described.
+Result<std::vector<Priced>> methods_of_file(const MethodPriceOptions& options) {
+  auto methods = read_methods(options.file);
+  if (!methods.ok()) return methods.error();
+  std::vector<Priced> priced;
+  for (FileMethod& each : *methods) {
+    const bool ours = options.profile_given || !each.server;
+    priced.push_back({std::move(each.method), ours ? options.profile : *each.server, {}, {}});
+  }
+  return priced;
+}
+
+Result<std::vector<Priced>> methods_to_price(const MethodPriceOptions& options) {
+  if (!options.file.empty()) return methods_of_file(options);
   std::vector<Priced> priced;
   if (options.all) {
     const std::vector<Transport> transports{options.profile.transport};
     for (auto& each : plan::all_scenarios(plan::Source::Paper, transports)) {
-      priced.push_back({std::move(each.method), each.profile, {}});
+      priced.push_back({std::move(each.method), each.profile, {}, {}});
     }
-  } else {
-    auto method = find_method(options.method, options.profile, options.shape);
-    if (!method.ok()) return method.error();
-    priced.push_back({std::move(method).value(), options.profile, {}});
+    return priced;
   }
-  for (Priced& each : priced) {
-    each.price = sim::price(each.method, each.profile, hardware, options.price);
-  }
+  auto method = find_method(options.method, options.profile, options.shape);
+  if (!method.ok()) return method.error();
+  priced.push_back({std::move(method).value(), options.profile, {}, {}});
   return priced;
+}
+
+/// The file's; else what is assumed of the methods' transport.
+Result<Hardware> hardware_for(const std::vector<Priced>& priced,
+                              const MethodPriceOptions& options) {
+  if (!options.hardware.empty()) return read_hardware(options.hardware);
+  if (priced.empty()) return default_hardware(options.profile.transport);
+  const Transport transport = priced.front().profile.transport;
+  for (const Priced& each : priced) {
+    if (each.profile.transport == transport) continue;
+    return Error{
+        ErrorCode::InvalidArgument,
+        fmt::format("{}: methods over {} and over {}: name their network with --hardware",
+                    options.file, to_string(transport), to_string(each.profile.transport))};
+  }
+  return default_hardware(transport);
 }
 
 ordered_json json_of(const std::vector<Priced>& priced, const Hardware& hardware) {
@@ -64,6 +97,7 @@ ordered_json json_of(const std::vector<Priced>& priced, const Hardware& hardware
     ordered_json one{{"name", each.method.name},
                      {"update", to_string(each.method.shape)},
                      {"server", describe(each.profile)},
+                     {"durable", check::to_string(each.proof.verdict)},
                      {"latency_ns", each.price.latency_ns},
                      {"responder_ns", each.price.responder_ns},
                      {"round_trips", round_trips(each.method)},
@@ -87,6 +121,9 @@ std::string text_of(const std::vector<Priced>& priced, const Hardware& hardware)
         fmt::format("  {:>8.2f}   {:>8.2f}  {:>5}  {} ({}) on {}\n", each.price.latency_ns / 1e3,
                     each.price.responder_ns / 1e3, round_trips(each.method), each.method.name,
                     to_string(each.method.shape), describe(each.profile));
+    if (each.proof.holds()) continue;
+    text += fmt::format("      not known to be durable there ({}): `perdure check` says how\n",
+                        check::to_string(each.proof.verdict));
   }
   if (priced.size() != 1) return text;
   for (const sim::PricedEvent& event : priced[0].price.events) {
@@ -96,17 +133,15 @@ std::string text_of(const std::vector<Priced>& priced, const Hardware& hardware)
 }
 
 ExitStatus run_sim_method(const MethodPriceOptions& options) {
-  const auto hardware = options.hardware.empty()
-                            ? Result<Hardware>(default_hardware(options.profile.transport))
-                            : read_hardware(options.hardware);
-  if (!hardware.ok()) {
-    print_error(hardware.error());
-    return ExitStatus::Failed;
-  }
-  const auto priced = price_all(options, *hardware);
-  if (!priced.ok()) {
-    print_error(priced.error());
-    return ExitStatus::Failed;
+  auto priced = methods_to_price(options);
+  if (!priced.ok()) return fail(priced.error());
+  const auto hardware = hardware_for(*priced, options);
+  if (!hardware.ok()) return fail(hardware.error());
+  check::CheckOptions bounds;
+  bounds.states_max = kStatesMax;
+  for (Priced& each : *priced) {
+    each.price = sim::price(each.method, each.profile, *hardware, options.price);
+    each.proof = check::check(each.method, each.profile, bounds);
   }
   if (options.output == Format::Json) {
     print(json_text(json_of(*priced, *hardware), 2) + "\n");
@@ -129,6 +164,9 @@ void add_sim_method_command(Command sim) {
   const Command what = command.add_choice("What to price");
   what.add_option("--method", options->method, "A method by name: `perdure check --list`")
       .option_text("NAME");
+  what.add_option("--file", options->file,
+                  "Methods in JSON, as `perdure plan` prints them; - is standard input")
+      .option_text("FILE");
   what.add_flag("--all", options->all, "All methods of the tables, on their responders");
   add_profile_options(command, options->profile);
   add_word_option(command, "--shape", options->shape_word, parse_shape,
@@ -140,9 +178,11 @@ void add_sim_method_command(Command sim) {
                "  perdure sim method --hardware configs/hardware/edr-back-to-back.toml \\\n"
                "      --method write-flush --domain dmp --ddio off --transport infiniband\n"
                "  perdure sim method --hardware configs/hardware/hdr100-one-switch.toml --all "
-               "--transport roce");
+               "--transport roce\n"
+               "  perdure plan --all --format json | perdure sim method --file -");
   run_with(command, [options, command] {
     if (command.count("--shape") > 0) options->shape = options->shape_word;
+    options->profile_given = describes_responder(command);
     options->price.item_bytes = static_cast<double>(options->item_bytes);
     return run_sim_method(*options);
   });

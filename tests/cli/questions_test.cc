@@ -1,6 +1,8 @@
 // `perdure plan`, `check` and `probe`: what needs no peer.
 #include <gtest/gtest.h>
 
+#include <fmt/format.h>
+
 #include <cstdio>
 #include <string>
 #include <vector>
@@ -13,6 +15,7 @@ namespace perdure::cli {
 namespace {
 
 using nlohmann::json;
+using Words = std::vector<std::string>;
 
 TEST(Plan, ChoosesOneMessageForASmallRecordOnTcp) {
   const Outcome text = run({"plan", "--domain", "dmp", "--transport", "tcp"});
@@ -60,6 +63,12 @@ TEST(Plan, CostsAreThoseOfTheHardwareThatIsNamedOrOfTheDefault) {
   ASSERT_EQ(priced.status, 0) << priced.err;
   const double latency = json::parse(priced.out)["methods"][0]["latency_ns"].get<double>();
   EXPECT_NEAR(usual["candidates"][0]["cost_ns"].get<double>() / latency, 1, 0.12);
+  // The same steps on the same hardware: `plan` says what they take beside its sum.
+  EXPECT_EQ(usual["candidates"][0]["simulated_ns"], latency);
+  EXPECT_GT(far["candidates"][0]["simulated_ns"], latency);
+  const Outcome text = run({"plan", "--domain", "dmp", "--ddio", "off", "--transport", "roce"});
+  EXPECT_TRUE(contains(text.out, fmt::format("step by step: {:.2f} us", latency / 1e3)))
+      << text.out;
 
   const std::vector<std::string> named{"plan", "--domain", "dmp", "--hardware",
                                        files + "edr-back-to-back.toml"};
@@ -70,6 +79,56 @@ TEST(Plan, CostsAreThoseOfTheHardwareThatIsNamedOrOfTheDefault) {
   }
   EXPECT_EQ(run({"plan", "--search", "--hardware", files + "edr-back-to-back.toml"}).status, 2);
   EXPECT_EQ(run({"plan", "--domain", "dmp", "--hardware", "/nonexistent.toml"}).status, 1);
+}
+
+TEST(Price, OfAMethodThatIsNotDurableThereSaysSo) {
+  const Words right{"sim", "method", "--method", "write-flush", "--domain",
+                    "dmp", "--ddio", "off",      "--transport", "roce"};
+  EXPECT_FALSE(contains(run(right).out, "not known to be durable"));
+  Words wrong = right;
+  wrong[7] = "on";
+  const Outcome text = run(wrong);
+  EXPECT_EQ(text.status, 0) << text.err;
+  EXPECT_TRUE(contains(text.out, "not known to be durable there (violated)")) << text.out;
+  wrong.insert(wrong.end(), {"--format", "json"});
+  EXPECT_EQ(json::parse(run(wrong).out)["methods"][0]["durable"], "violated");
+}
+
+TEST(Price, OfMethodsInAFile) {
+  const test::TestDirectory place;
+  const std::string file = place.file("methods.json");
+  const Outcome planned = run({"plan", "--all", "--transport", "roce", "--format", "json"});
+  write_file(file, planned.out);
+  const Outcome outcome = run({"sim", "method", "--file", file, "--format", "json"});
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  const json priced = json::parse(outcome.out);
+  EXPECT_EQ(priced["hardware"], "edr-one-switch") << "what is assumed of the file's transport";
+  ASSERT_EQ(priced["methods"].size(), json::parse(planned.out)["methods"].size());
+  for (const json& each : priced["methods"]) EXPECT_EQ(each["durable"], "holds") << each;
+
+  // Receive: one method that is nobody's, on the responder that it is for and on another.
+  json document = json::parse(planned.out);
+  json& mine = document["methods"][0];
+  for (const json& each : document["methods"]) {
+    if (each["server"]["domain"] == "wsp" && each["primary"] == "write") mine = each;
+  }
+  document["methods"] = json::array({mine});
+  document["methods"][0]["name"] = "mine";
+  write_file(file, document.dump());
+  const Outcome alone = run({"sim", "method", "--file", file});
+  EXPECT_TRUE(contains(alone.out, "mine")) << alone.out << alone.err;
+  EXPECT_FALSE(contains(alone.out, "not known to be durable")) << alone.out;
+  const Outcome elsewhere =
+      run({"sim", "method", "--file", file, "--domain", "dmp", "--transport", "roce"});
+  EXPECT_TRUE(contains(elsewhere.out, "not known to be durable")) << elsewhere.out;
+  // Two transports, and nothing said of their network.
+  document["methods"].push_back(document["methods"][0]);
+  document["methods"][1]["server"]["transport"] = "tcp";
+  write_file(file, document.dump());
+  const Outcome both = run({"sim", "method", "--file", file});
+  EXPECT_EQ(both.status, 1);
+  EXPECT_TRUE(contains(both.err, "--hardware")) << both.err;
+  EXPECT_EQ(run({"sim", "method", "--file", place.file("none")}).status, 1);
 }
 
 TEST(Plan, DrawsAndPlots) {
