@@ -64,6 +64,7 @@ ordered_json json_of(const memsys::Device& device, const MemoryResult& result,
             {"write", c.writes},
             {"refresh", c.refreshes}}},
           {"bank_stalled", c.bank_stalled},
+          {"bank_busy", c.bank_busy},
           {"latency",
            {{"unit", "cycles"},
             {"read", json_of(result.read)},
@@ -108,9 +109,10 @@ std::string text_of(const memsys::Device& device, const MemoryResult& result,
   }
   text += fmt::format(
       "  commands: {} activate, {} precharge, {} read, {} write, {} refresh; {} column hits\n"
-      "  {} requests found their bank busy with another row\n"
+      "  {} requests found another row open in their bank or awaited; {} while it was at work\n"
       "  cycles             mean        p50        p99        max\n",
-      c.activates, c.precharges, c.reads, c.writes, c.refreshes, c.column_hits, c.bank_stalled);
+      c.activates, c.precharges, c.reads, c.writes, c.refreshes, c.column_hits, c.bank_stalled,
+      c.bank_busy);
   text += latency_line("read", result.read) + latency_line("write", result.write) +
           latency_line("persist", result.persist) + latency_line("wait", result.wait);
   return text;
@@ -143,6 +145,9 @@ ExitStatus run_sim_memory(const MemoryCommandOptions& options) {
   if (!result.ok()) {
     print_error(result.error());
     return ExitStatus::Failed;
+  }
+  if (result->requests == 0) {
+    print_warning(options.trace + ": has neither a read nor a write: nothing was simulated");
   }
   if (result->trace.last_line_open) {
     print_warning(options.trace +

@@ -65,6 +65,7 @@ ordered_json json_of(const Gains& gains) {
   }
   const NetworkGain& network = gains.network;
   return {{"label", "simulated"},
+          {"buffer_entries", gains.buffer_entries},
           {"devices", std::move(devices)},
           {"network",
            {{"hardware", network.hardware},
@@ -110,9 +111,12 @@ std::string row_of(const std::string& name, const RecordedThread& thread) {
 }
 
 std::string text_of(const Gains& gains) {
-  std::string text =
-      "simulated: the trace as fast as memory takes it; without the time between "
-      "its events, so a bound of what the program can gain\n";
+  std::string text = fmt::format(
+      "simulated: the trace as fast as memory takes it, without the time between its events;\n"
+      "  persist buffers of {} entries a thread, under sync too. No bound of what the program "
+      "gains:\n"
+      "  a buffered order also hides what is computed meanwhile, which is not in the trace\n",
+      gains.buffer_entries);
   for (const DeviceGain& device : gains.devices) {
     text += fmt::format("  {}\n", device.device);
     for (const OrderGain& each : device.orders) {

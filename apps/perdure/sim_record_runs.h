@@ -42,6 +42,7 @@ struct NetworkGain {
 };
 
 struct Gains {
+  std::uint64_t buffer_entries = memsys::BufferOptions{}.entries;  // of a thread, in all orders
   std::vector<DeviceGain> devices;
   NetworkGain network;
 };

@@ -65,7 +65,8 @@ ordered_json json_of(const ServerRow& row) {
       {"dependencies", {{"direct", r.direct}, {"chained", r.chained}}},
       {"accesses",
        {{"l1", r.from_l1}, {"l2", r.from_l2}, {"peer", r.from_peer}, {"memory", r.from_memory}}},
-      {"memory", {{"requests", r.requests}, {"bank_stalled", r.bank_stalled}}},
+      {"memory",
+       {{"requests", r.requests}, {"bank_stalled", r.bank_stalled}, {"bank_busy", r.bank_busy}}},
       {"remote_lines", r.remote_lines},
       {"waits_us",
        {{"memory", us(r.waits.memory)},
@@ -154,8 +155,10 @@ std::string text_of(const std::vector<ServerRow>& rows, const ServerSetup& setup
   std::string text = fmt::format(
       "simulated: {}, {} ({} cores, {} threads), {} logging, persisted at {}\n"
       "  {} transactions after {} to warm the caches; {}\n"
-      "  workload order      Mops  x epoch  bus GB/s  x epoch  lines per  stalled by  dependent\n"
-      "                                                            epoch   a bank %  persists %\n",
+      "  workload order      Mops  x epoch  bus GB/s  x epoch  lines per  other  bank at  "
+      "dependent\n"
+      "                                                            epoch  row %   work %  persists "
+      "%\n",
       setup.device.name, setup.processor.name, setup.processor.cores, setup.processor.threads(),
       workload::to_string(options.logging), memsys::to_string(options.persist_point),
       options.transactions, options.warm_up, counted(options.remote_channels, "remote channel"));
@@ -165,14 +168,19 @@ std::string text_of(const std::vector<ServerRow>& rows, const ServerSetup& setup
     const double lines =
         r.epochs == 0 ? 0 : static_cast<double>(r.persists) / static_cast<double>(r.epochs);
     text += fmt::format(
-        "  {:<8} {:<6} {:>8.3f} {:>8} {:>9.3f} {:>8} {:>10.2f} {:>11.1f} {:>11.2f}\n",
+        "  {:<8} {:<6} {:>8.3f} {:>8} {:>9.3f} {:>8} {:>10.2f} {:>6.1f} {:>8.1f} {:>11.2f}\n",
         workload::to_string(row.workload), memsys::to_string(row.order), r.transactions_per_us(),
         over_epoch(r.transactions_per_us(), epoch == nullptr ? 0 : epoch->transactions_per_us()),
         r.bus_gb_per_s(),
         over_epoch(r.bus_gb_per_s(), epoch == nullptr ? 0 : epoch->bus_gb_per_s()), lines,
-        percent(r.bank_stalled, r.requests), percent(r.direct + r.chained, r.persists));
+        percent(r.bank_stalled, r.requests), percent(r.bank_busy, r.requests),
+        percent(r.direct + r.chained, r.persists));
   }
-  text += "  stalled by a bank: 36 % in seed paper 001's motivation\n" + text_of_epochs(rows);
+  text += std::string(
+              "  requests that found another row open in their bank or awaited, and those of them "
+              "whose bank was\n  at work for it; seed paper 001's motivation has 36 % stalled by "
+              "bank conflicts\n") +
+          text_of_epochs(rows);
   const ServerGain gain = gain_of(rows);
   if (gain.workloads == 0) return text;
   const PublishedGain paper = published_gain(options.remote_channels > 0);

@@ -61,7 +61,8 @@ void BufferedAdmission::issue(std::uint32_t number) {
 
 bool BufferedAdmission::issue_one(std::uint32_t number, const TraceEvent& event) {
   Thread& thread = threads_[number];
-  const bool fence = event.kind == EventKind::Fence;
+  const bool fence =
+      event.kind == EventKind::Fence || (order_ == Order::Sync && event.kind == EventKind::Barrier);
   switch (event.kind) {
     case EventKind::Read:
       thread.read_ready = true;

@@ -63,7 +63,13 @@ void Channel::accept(const Request& request, const Place& place, Cycle now) {
   const List& list = bank.lists[queue];
   const bool other_row_open = bank.open && bank.row != place.row;
   const bool other_row_waits = list.head != kNone && slots_[list.tail].row != place.row;
-  if (other_row_open || other_row_waits) ++counts_.bank_stalled;
+  if (other_row_open || other_row_waits) {
+    ++counts_.bank_stalled;
+    // Until pre_ready the cells are opened, read or written for the request before.
+    const bool at_work =
+        now < bank.pre_ready || bank.lists[0].head != kNone || bank.lists[1].head != kNone;
+    if (at_work) ++counts_.bank_busy;
+  }
 
   append(number);
   ++waiting_[queue];

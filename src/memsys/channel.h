@@ -32,7 +32,8 @@ struct ChannelCounts {
   std::uint64_t reads = 0;
   std::uint64_t writes = 0;
   std::uint64_t column_hits = 0;   // column commands that do not follow their own ACT
-  std::uint64_t bank_stalled = 0;  // requests that found their bank busy with another row
+  std::uint64_t bank_stalled = 0;  // requests that found another row open in their bank, or awaited
+  std::uint64_t bank_busy = 0;     // of those, the ones whose bank was at work, and had to finish
 
   ChannelCounts& operator+=(const ChannelCounts& other) {
     activates += other.activates;
@@ -42,6 +43,7 @@ struct ChannelCounts {
     writes += other.writes;
     column_hits += other.column_hits;
     bank_stalled += other.bank_stalled;
+    bank_busy += other.bank_busy;
     return *this;
   }
 };

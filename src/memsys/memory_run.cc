@@ -273,7 +273,8 @@ Result<PersistPoint> parse_persist_point(std::string_view word) {
 
 Result<MemoryResult> run_memory(const Device& device, TraceReader& reader, TraceSummary summary,
                                 const MemoryOptions& options) {
-  if (options.order < Order::Epoch) {
+  const bool buffered_sync = options.order == Order::Sync && options.sync_has_buffers;
+  if (options.order < Order::Epoch && !buffered_sync) {
     MemoryRun<Admission> run(device, reader, std::move(summary), options);
     return run.run();
   }

@@ -197,6 +197,12 @@ TEST_F(Record, ATraceIsSimulatedAndItsDocumentIsWhatTheSchemaSays) {
   cli::expect_valid(outcome, kSchema);
   const json gains = json::parse(outcome.out)["gains"];
   ASSERT_EQ(gains["devices"].size(), 2u);
+  // One thread: a flattened epoch is that of the thread, so with buffers of the same size nothing
+  // is left between waiting at each barrier and not waiting.
+  const json& orders = gains["devices"][0]["orders"];
+  EXPECT_EQ(orders[1]["order"], "epoch");
+  EXPECT_NEAR(orders[1]["over_sync"].get<double>(), 1, 0.1) << "sync has other buffers than epoch";
+  EXPECT_EQ(gains["buffer_entries"], 8);
   for (const json& device : gains["devices"]) {
     EXPECT_EQ(device["orders"][0]["order"], "sync");
     EXPECT_GE(device["orders"][3]["over_sync"], 1.0) << "eadr waits for nothing";

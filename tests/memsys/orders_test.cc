@@ -47,6 +47,13 @@ TEST(Orders, BroiSchedulesFigure6cAsThePaperSays) {
   EXPECT_EQ(opened[2].second, 11U);  // its entry brings bank 2 next
   EXPECT_EQ(opened[3].second, 12U);
 
+  // By thread and without a care for banks, 1.1 goes first: it is older.
+  for (const Command& c : run_with(Order::Thread, trace).commands) {
+    if (c.kind != CommandKind::Activate) continue;
+    EXPECT_EQ(c.row, 11U);
+    break;
+  }
+
   // Flattened, 2.2 has to wait for all four of bank 0.
   for (const Command& c : run_with(Order::Epoch, trace).commands) {
     if (c.kind != CommandKind::Activate || c.row != 22) continue;
@@ -113,6 +120,22 @@ TEST(Orders, EadrIsTheCeiling) {
   const RunOutcome run = run_with(Order::Eadr, trace);
   EXPECT_EQ(run.result->persisted_cycle, 0U);  // the cache had all of it in cycle 0
   EXPECT_LE(run.result->finish_cycle, 68U + 12);
+  EXPECT_GE(persisted(Order::Thread, trace), 3 * 268U);
+}
+
+TEST(Orders, SyncCanHaveTheBuffersOfTheOrdersThatItIsComparedWith) {
+  // Nine lines of a row and then another epoch: the ninth needs an entry that is persisted.
+  std::string trace;
+  for (int i = 0; i < 9; ++i) trace += fmt::format("W {}\n", 64 * i);
+  trace += "B\nR 2048\n";
+  MemoryOptions options;
+  options.order = Order::Sync;
+  EXPECT_LE(run_trace(nvm(), trace, options).result->persisted_cycle, 268U + 9 * 4);
+  options.sync_has_buffers = true;
+  const RunOutcome run = run_trace(nvm(), trace, options);
+  EXPECT_EQ(run.result->persisted_cycle, 268U + 236);  // a hit in its open row
+  // The thread waits at its barrier all the same.
+  EXPECT_GE(run.result->finish_cycle, run.result->persisted_cycle + 36);
 }
 
 TEST(Orders, RemoteWritesWaitForAnIdleQueueButNotForEver) {

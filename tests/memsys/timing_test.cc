@@ -294,6 +294,23 @@ TEST(Rows, ARowStaysOpenWhileAHitOnItWaits) {
   EXPECT_EQ(run.result->commands.precharges, 1U);  // and none after the last request
 }
 
+TEST(Rows, ARequestForAnotherRowIsStalledByItsBankOnlyWhileThatIsAtWork) {
+  const Device device = device_of(small_device());
+  const auto run_with_second_at = [&](int cycle) {
+    const std::string trace =
+        "W " + at(0, 0, 0) + " 0\nW " + at(0, 1, 0) + " " + std::to_string(cycle) + "\n";
+    return *run_trace(device, trace).result;
+  };
+  // The row is open in all three. A write is at work until it is in the cells, tRCD + CWL + BL +
+  // tWR.
+  const Cycle done = device.timing.tRCD + device.timing.write_to_precharge();
+  EXPECT_EQ(run_with_second_at(static_cast<int>(done) - 1).commands.bank_busy, 1U);
+  EXPECT_EQ(run_with_second_at(static_cast<int>(done)).commands.bank_busy, 0U);
+  EXPECT_EQ(run_with_second_at(static_cast<int>(done)).commands.bank_stalled, 1U);
+  // Awaited, and nothing of it has begun.
+  EXPECT_EQ(run_with_second_at(0).commands.bank_busy, 1U);
+}
+
 TEST(Rows, ClosedPagesAreClosedWhenNobodyWaits) {
   const Device device = device_of(small_device(), "page = \"closed\"\nwindow = 8");
   const RunOutcome run = run_trace(device, "R 0\nR 64 200\n");

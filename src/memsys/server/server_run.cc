@@ -271,6 +271,7 @@ void ServerRun::snapshot(Time now) {
   result_.bursts = counts.reads + counts.writes;
   result_.requests = result_.bursts;
   result_.bank_stalled = counts.bank_stalled;
+  result_.bank_busy = counts.bank_busy;
 }
 
 Result<ServerResult> ServerRun::result(Time now) {

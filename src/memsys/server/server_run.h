@@ -76,6 +76,7 @@ struct ServerResult {
   std::uint64_t remote_lines = 0;
   std::uint64_t bursts = 0;        // lines over the buses until elapsed_ps
   std::uint64_t bank_stalled = 0;  // requests that found another row of their bank, the same
+  std::uint64_t bank_busy = 0;     // of those, whose bank was at work for it, the same
   std::uint64_t requests = 0;      // that entered the controller, the same
   Waits waits;
   std::uint64_t law_checked = 0;
