@@ -6,17 +6,31 @@
 
 #include <fmt/format.h>
 
+#include <optional>
 #include <string>
 #include <vector>
 
 namespace perdure::app {
+
+/// What a simulated number may be beside the paper's.
+enum class Tolerance {
+  ThirdOfGain,  // "28 % better"
+  MoreThan,     // "over 2x": that, or anything above
+  Tenth,        // a time, which is no gain
+};
 
 /// A number of the paper and ours, as factors: 1.28 is a gain of 28 %.
 struct Claim {
   std::string what;
   double published = 1;
   double simulated = 1;
-  /// Within a third of the gain.
+  Tolerance tolerance = Tolerance::ThirdOfGain;
+  /// An input that the paper does not state was chosen so that the number comes out: no finding.
+  bool by_choice = false;
+
+  double accepted_from() const;
+  /// Nothing: there is no limit above.
+  std::optional<double> accepted_to() const;
   bool within() const;
 };
 

@@ -183,27 +183,44 @@ Result<std::string> draw_figure_9_or_10(int number, const FigureOptions& options
   return to_svg(chart);
 }
 
-/// Sixteen cores on the same memory in more banks.
+/// Sixteen cores, whose memory and queues may be larger: each by itself, and all together.
 Result<std::string> draw_figure_11(const FigureOptions& options) {
   const ServerRunOptions server = short_run(options);
   PERDURE_TRY(setup, read_server_setup(server));
   setup.processor.cores = 16;
   BarChart chart;
-  chart.title = "Hash on 16 cores by the banks of the memory";
+  chart.title = "Hash on 16 cores, more of each";
   chart.unit = "transactions/us";
   chart.bar_names = {"epoch", "broi"};
-  auto& panel = chart.panels.emplace_back();
-  for (int i = 0; i < 4 && setup.device.geometry.rows > 1; ++i) {
-    memsys::Geometry& geometry = setup.device.geometry;
-    PERDURE_TRY(rows, simulate_servers(setup, server));
-    auto& group = panel.groups.emplace_back();
-    group.label = std::to_string(geometry.channels * geometry.banks_in_channel());
-    for (const ServerRow& row : rows) {
-      group.bars.push_back(
-          named_bar(row.result.transactions_per_us(), std::string(to_string(row.order))));
+  using Grow = ServerScale (*)(std::uint32_t);
+  const std::pair<const char*, Grow> panels[] = {{"banks",
+                                                  [](std::uint32_t by) {
+                                                    return ServerScale{by, 1, 1};
+                                                  }},
+                                                 {"window of the controller",
+                                                  [](std::uint32_t by) {
+                                                    return ServerScale{1, by, 1};
+                                                  }},
+                                                 {"persist buffers and queues",
+                                                  [](std::uint32_t by) {
+                                                    return ServerScale{1, 1, by};
+                                                  }},
+                                                 {"all three", [](std::uint32_t by) {
+                                                    return ServerScale{by, by, by};
+                                                  }}};
+  for (const auto& [title, grow] : panels) {
+    auto& panel = chart.panels.emplace_back();
+    panel.title = title;
+    for (const std::uint32_t by : {1U, 2U, 4U, 8U}) {
+      if (setup.device.geometry.rows % by != 0) continue;
+      PERDURE_TRY(rows, simulate_servers(scaled(setup, grow(by)), server));
+      auto& group = panel.groups.emplace_back();
+      group.label = fmt::format("x {}", by);
+      for (const ServerRow& row : rows) {
+        group.bars.push_back(
+            named_bar(row.result.transactions_per_us(), std::string(to_string(row.order))));
+      }
     }
-    geometry.banks *= 2;
-    geometry.rows /= 2;
   }
   return to_svg(chart);
 }

@@ -1,5 +1,6 @@
 #include "sim_server_runs.h"
 
+#include "core/assert.h"
 #include "core/random.h"
 #include "core/try.h"
 #include "output.h"
@@ -99,6 +100,23 @@ Result<ServerSetup> read_server_setup(const ServerRunOptions& options) {
   return ServerSetup{std::move(device), std::move(processor)};
 }
 
+ServerSetup scaled(ServerSetup setup, const ServerScale& scale) {
+  memsys::Geometry& geometry = setup.device.geometry;
+  PERDURE_ASSERT(geometry.rows % scale.banks == 0);
+  geometry.banks *= scale.banks;
+  geometry.rows /= scale.banks;
+  memsys::ControllerOptions& controller = setup.device.controller;
+  for (std::uint64_t* const places :
+       {&controller.window, &controller.read_queue, &controller.write_queue,
+        &controller.high_watermark, &controller.low_watermark}) {
+    *places *= scale.window;
+  }
+  setup.processor.buffer_entries *= scale.entries;
+  setup.processor.queue_entries *= scale.entries;
+  setup.processor.barrier_registers *= scale.entries;
+  return setup;
+}
+
 Result<std::vector<ServerRow>> simulate_servers(const ServerSetup& setup,
                                                 const ServerRunOptions& options) {
   PERDURE_TRY_VOID(check_sizes(setup, options));
@@ -129,16 +147,16 @@ const ServerResult* find_row(const std::vector<ServerRow>& rows, StructureKind k
   return nullptr;
 }
 
-ServerGain gain_of(const std::vector<ServerRow>& rows) {
+ServerGain gain_of(const std::vector<ServerRow>& rows, Ordering better, Ordering than) {
   ServerGain gain;
   double operations = 0;
   double bus = 0;
   for (const StructureKind kind : kServerWorkloads) {
-    const ServerResult* const epoch = find_row(rows, kind, Ordering::Epoch);
-    const ServerResult* const broi = find_row(rows, kind, Ordering::Broi);
-    if (epoch == nullptr || broi == nullptr) continue;
-    operations += std::log(broi->transactions_per_us() / epoch->transactions_per_us());
-    bus += std::log(broi->bus_gb_per_s() / epoch->bus_gb_per_s());
+    const ServerResult* const before = find_row(rows, kind, than);
+    const ServerResult* const after = find_row(rows, kind, better);
+    if (before == nullptr || after == nullptr) continue;
+    operations += std::log(after->transactions_per_us() / before->transactions_per_us());
+    bus += std::log(after->bus_gb_per_s() / before->bus_gb_per_s());
     ++gain.workloads;
   }
   if (gain.workloads == 0) return gain;

@@ -44,6 +44,15 @@ struct ServerSetup {
   memsys::Processor processor;
 };
 
+/// What may be larger beside more cores.
+struct ServerScale {
+  std::uint32_t banks = 1;    // of the memory, of the same size
+  std::uint32_t window = 1;   // requests that wait in the memory controller
+  std::uint32_t entries = 1;  // of persist buffers and of the ordering controller's queues
+};
+/// `setup` times `scale`. Requires  powers of two, and `banks` divides the rows of a bank.
+ServerSetup scaled(ServerSetup setup, const ServerScale& scale);
+
 struct ServerRow {
   workload::StructureKind workload = workload::StructureKind::Hash;
   memsys::Ordering order = memsys::Ordering::Broi;
@@ -62,13 +71,15 @@ Result<std::vector<ServerRow>> simulate_servers(const ServerSetup& setup,
 const memsys::ServerResult* find_row(const std::vector<ServerRow>& rows,
                                      workload::StructureKind kind, memsys::Ordering order);
 
-/// BROI over epoch, as seed paper 001 reports it: over all workloads, geometric means.
+/// One order over another, as seed paper 001 reports it: over all workloads, geometric means.
 struct ServerGain {
-  std::size_t workloads = 0;
+  std::size_t workloads = 0;  // that were run under both
   double operations = 1;
   double bus = 1;
 };
-ServerGain gain_of(const std::vector<ServerRow>& rows);
+ServerGain gain_of(const std::vector<ServerRow>& rows,
+                   memsys::Ordering better = memsys::Ordering::Broi,
+                   memsys::Ordering than = memsys::Ordering::Epoch);
 
 /// Seed paper 001, section VII.A: memory throughput (figure 9), operations (figure 10).
 struct PublishedGain {

@@ -1,6 +1,7 @@
 // What commands print as JSON is what the schemas in docs/ say, in good days and in bad ones.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <filesystem>
 
 #include "core/json.h"
@@ -199,6 +200,12 @@ TEST(Documents, OfPlanAndSimulatorAreWhatTheirSchemasSay) {
                        "--trace", trace, "--trace-format", "dramsim3"},
                       "memory-simulation.schema.json");
   EXPECT_EQ(simulated.status, 0) << simulated.err;
+  write_file(trace, "# nothing\n");
+  const Outcome nothing = expect_document(
+      {"sim", "memory", "--device", kTree + "/configs/hardware/ddr4-2400.toml", "--trace", trace},
+      "memory-simulation.schema.json");
+  EXPECT_EQ(nothing.status, 0);
+  EXPECT_NE(nothing.err.find("neither a read nor a write"), std::string::npos) << nothing.err;
   const Outcome server = expect_document(
       {"sim", "server", "--device", kTree + "/configs/hardware/nvm-a.toml", "--processor",
        kTree + "/configs/hardware/four-cores.toml", "--footprint-mib", "4", "--partitions", "16",
@@ -222,6 +229,111 @@ void expect_every_claim_is_brought_in(const nlohmann::json& simulated) {
     EXPECT_TRUE(within) << claims.at(i);
   }
   EXPECT_GT(outside, 0u) << "or there is nothing to bring in";
+}
+
+const nlohmann::json& claim_of(const nlohmann::json& claims, const std::string& what) {
+  for (const nlohmann::json& claim : claims) {
+    if (claim.at("what").get<std::string>().find(what) != std::string::npos) return claim;
+  }
+  static const nlohmann::json none;
+  ADD_FAILURE() << "no claim about " << what;
+  return none;
+}
+
+TEST(Documents, WhatAPaperSaysIsMeasuredByTheKindOfItsNumber) {
+  const Outcome outcome = run({"sim", "remotelog", "--records", "200", "--format", "json"});
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  const nlohmann::json remotelog = nlohmann::json::parse(outcome.out);
+  // "Over 2x" has no limit above, and less than that is outside, by however little.
+  const nlohmann::json& twice = claim_of(remotelog.at("claims"), "DMP with DDIO");
+  EXPECT_TRUE(twice.at("accepted_to").is_null());
+  EXPECT_EQ(twice.at("within"), true);
+  bool below = false;
+  for (const nlohmann::json& assumption : remotelog.at("assumptions")) {
+    const nlohmann::json& same = claim_of(assumption.at("claims"), "DMP with DDIO");
+    EXPECT_EQ(same.at("within"), same.at("simulated") > 2.0) << same;
+    below = below || same.at("simulated") < 2.0;
+  }
+  EXPECT_TRUE(below);
+  // 1.6 us is a time, and no gain of 60 %.
+  const nlohmann::json& time = claim_of(remotelog.at("claims"), "singleton on WSP, us");
+  EXPECT_NEAR(time.at("accepted_from").get<double>(), 1.44, 1e-9);
+  EXPECT_NEAR(time.at("accepted_to").get<double>(), 1.76, 1e-9);
+}
+
+TEST(Documents, ANumberThatIsChosenOrSimulatedTwiceIsNotCounted) {
+  auto directory = test::TemporaryDirectory::make(::testing::TempDir());
+  ASSERT_TRUE(directory.ok()) << directory.error().message;
+  const std::string page = directory->path() + "/figure.html";
+  const auto figure = [&](const char* number) {
+    const Outcome outcome = expect_document(
+        {"sim", "figure", number, "--network-transactions", "100", "--report", page},
+        "figure-simulation.schema.json");
+    EXPECT_EQ(outcome.status, 0) << outcome.err;
+    return nlohmann::json::parse(outcome.out).at("figures").at(0);
+  };
+  // Figure 4 has two numbers in the text, whatever memories they are simulated with.
+  const nlohmann::json four = figure("4");
+  ASSERT_EQ(four.at("claims").size(), 2u);
+  EXPECT_EQ(four.at("claims").at(0).at("within"), true);
+  EXPECT_EQ(four.at("claims").at(1).at("within"), false) << "more than 90 %, at the array";
+  ASSERT_EQ(four.at("assumptions").size(), 3u);
+  for (const nlohmann::json& memory : four.at("assumptions")) {
+    EXPECT_EQ(memory.at("claims").at(1).at("within"), true) << memory;
+  }
+  EXPECT_NE(read_file(page).find("1 of 2 numbers of the papers are within"), std::string::npos);
+  // A client that persists on its own side does that under both.
+  for (const nlohmann::json& row : four.at("rows")) {
+    const double with_nvm = std::stod(row.at("over sync, client with NVM").get<std::string>());
+    EXPECT_LT(with_nvm, std::stod(row.at("bsp over sync").get<std::string>())) << row;
+    EXPECT_GT(with_nvm, 1) << row;
+  }
+  // Figure 12's come out since compute is chosen for them.
+  const nlohmann::json twelve = figure("12");
+  ASSERT_EQ(twelve.at("claims").size(), 6u);
+  for (const nlohmann::json& claim : twelve.at("claims")) {
+    EXPECT_EQ(claim.at("by_choice"), true) << claim;
+  }
+  EXPECT_NE(read_file(page).find("0 of 0 numbers of the papers are within"), std::string::npos);
+  EXPECT_NE(read_file(page).find("6 more are not counted"), std::string::npos);
+}
+
+TEST(Documents, FiguresOfTheServerSayWhatBeatsBroiAndWhatMoreCoresTake) {
+  const auto figure = [](const char* number) {
+    const Outcome outcome =
+        expect_document({"sim", "figure", number, "--footprint-mib", "4", "--partitions", "64",
+                         "--transactions", "300", "--warm-up", "0"},
+                        "figure-simulation.schema.json");
+    EXPECT_EQ(outcome.status, 0) << outcome.err;
+    return nlohmann::json::parse(outcome.out).at("figures").at(0);
+  };
+  const auto number_of = [](const nlohmann::json& row, const char* column) {
+    return std::stod(row.at(column).get<std::string>());
+  };
+  const nlohmann::json ten = figure("10");
+  double logs = 0;
+  for (const nlohmann::json& row : ten.at("rows")) {
+    if (row.at("workload").get<std::string>().find("hybrid") != std::string::npos) continue;
+    logs += std::log(number_of(row, "thread over broi"));
+  }
+  const std::string remarks = ten.at("remarks").dump();
+  const std::string before = "geometric means: operations ";
+  ASSERT_NE(remarks.find(before), std::string::npos) << remarks;
+  EXPECT_NEAR(std::stod(remarks.substr(remarks.find(before) + before.size())),
+              100 * (std::exp(logs / 5) - 1), 1.5);
+  EXPECT_NE(remarks.find("the paper's motivation has 36 %"), std::string::npos) << remarks;
+
+  // Five numbers of cores on the file's memory, then 8 and 16 on one that grows with them.
+  const nlohmann::json eleven = figure("11");
+  ASSERT_EQ(eleven.at("rows").size(), 7u);
+  const nlohmann::json& small = eleven.at("rows").at(4);
+  const nlohmann::json& large = eleven.at("rows").at(6);
+  EXPECT_EQ(small.at("cores"), large.at("cores"));
+  EXPECT_EQ(number_of(large, "banks"), 4 * number_of(small, "banks"));
+  EXPECT_EQ(number_of(large, "window"), 4 * number_of(small, "window"));
+  for (const char* order : {"epoch, per us", "broi, per us"}) {
+    EXPECT_GT(number_of(large, order), number_of(small, order)) << order;
+  }
 }
 
 TEST(Documents, OfTheSimulatedNetworkAreWhatTheirSchemasSay) {
