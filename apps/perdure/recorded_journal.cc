@@ -163,17 +163,28 @@ Result<void> create_journal(const std::string& directory) {
 Result<Recording> read_recording(const std::string& directory) {
   PERDURE_TRY(journal, Journal::open(directory));
   Recording recording;
+  std::vector<bool> wrote(interpose::kThreadsMax);  // since its last drain
   count_threads(journal.header(), recording);
   lay_out_files(journal.header(), recording);
-  recording.lost = journal.header().lost.load();
+  recording.lost_places = journal.header().lost_places.load();
+  recording.lost_threads = journal.header().lost_threads.load();
   recording.refused_files = journal.header().refused_files;
   for (std::uint64_t i = 0; i < journal.event_count(); ++i) {
-    const auto what = interpose::unpack(journal.events()[i].what.load());
+    const std::uint64_t word = journal.events()[i].what.load();
+    if (word == 0) continue;
+    const auto what = interpose::unpack(word);
     recording.ordered += what.kind == JournalKind::Ordered ? 1 : 0;
     recording.durable += what.kind == JournalKind::Durable ? 1 : 0;
     if (what.kind == JournalKind::Write && what.file >= recording.files.size()) {
       return Error{ErrorCode::Corrupt, fmt::format("event {} is of no file that was mapped", i)};
     }
+    if (what.thread >= wrote.size()) {
+      return Error{ErrorCode::Corrupt, fmt::format("event {} is of no thread", i)};
+    }
+    const bool writes = what.kind == JournalKind::Write;
+    recording.lines += writes ? 1 : 0;
+    recording.epochs += !writes && wrote[what.thread] ? 1 : 0;
+    wrote[what.thread] = writes;
   }
   return recording;
 }

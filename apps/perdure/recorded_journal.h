@@ -30,11 +30,16 @@ struct Recording {
   std::vector<RecordedFile> files;
   std::vector<RecordedThread> threads;
   std::uint64_t processes = 0;
-  std::uint64_t ordered = 0;  // drains in the trace as B
-  std::uint64_t durable = 0;  // drains in the trace as F
-  std::uint64_t lost = 0;     // events for which there was no place
+  std::uint64_t ordered = 0;       // drains in the trace as B
+  std::uint64_t durable = 0;       // drains in the trace as F
+  std::uint64_t lost_places = 0;   // events for which there was no room
+  std::uint64_t lost_threads = 0;  // events of threads that a trace has no number for
   std::uint64_t refused_files = 0;
-  RecordedThread all;  // sums
+  RecordedThread all;        // sums
+  std::uint64_t lines = 0;   // changed lines in the trace: those of `all` but for what was lost
+  std::uint64_t epochs = 0;  // in the trace: drains behind such a line
+
+  std::uint64_t lost() const { return lost_places + lost_threads; }
 };
 
 /// An empty journal in a directory. Errors  SystemError, NoSpace.

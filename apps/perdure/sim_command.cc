@@ -6,6 +6,7 @@
 #include "output.h"
 #include "profile_options.h"
 #include "sim_commands.h"
+#include "sim_files.h"
 
 #include <fmt/format.h>
 
@@ -139,6 +140,11 @@ Result<MemoryResult> simulate(const memsys::Device& device, const MemoryCommandO
 }
 
 ExitStatus run_sim_memory(const MemoryCommandOptions& options) {
+  const auto free = check_no_input(options.commands, {options.device, options.trace});
+  if (!free.ok()) {
+    print_error(free.error());
+    return ExitStatus::Usage;
+  }
   const auto device = memsys::read_device(options.device);
   if (!device.ok()) return fail(device.error());
   const auto result = simulate(*device, options);
@@ -154,6 +160,7 @@ ExitStatus run_sim_memory(const MemoryCommandOptions& options) {
                   ": the last line has no newline; it is used as it is, but a trace that "
                   "was cut there would look the same");
   }
+  if (result->requests == 0) print_warning(options.trace + ": there is no request in it");
   if (result->lookahead_reached) {
     print_warning(
         "threads of the trace are very far apart: one that was ahead waited for the trace to be "

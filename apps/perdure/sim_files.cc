@@ -1,5 +1,10 @@
 #include "sim_files.h"
 
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <system_error>
+
 namespace perdure::app {
 
 Result<Hardware> network_of(const std::string& path) {
@@ -20,6 +25,16 @@ Result<memsys::Processor> processor_of(const std::string& path) {
 Result<std::vector<sim::ClientApplication>> applications_of(const std::string& path) {
   if (path.empty()) return sim::parse_client_applications(kBuiltInApplications, "whisper.toml");
   return sim::read_client_applications(path);
+}
+
+Result<void> check_no_input(const std::string& output, const std::vector<std::string>& inputs) {
+  for (const std::string& input : inputs) {
+    std::error_code none;  // one of the two is not there: they are not the same
+    if (!std::filesystem::equivalent(output, input, none)) continue;
+    return Error{ErrorCode::InvalidArgument,
+                 fmt::format("'{}' is an input, and would be written over", output)};
+  }
+  return {};
 }
 
 }  // namespace perdure::app

@@ -26,4 +26,8 @@ Result<memsys::Device> device_of(const std::string& path);
 Result<memsys::Processor> processor_of(const std::string& path);
 Result<std::vector<sim::ClientApplication>> applications_of(const std::string& path);
 
+/// Errors  InvalidArgument: `output` is one of the `inputs`, by whatever names, and would destroy
+/// it.
+Result<void> check_no_input(const std::string& output, const std::vector<std::string>& inputs);
+
 }  // namespace perdure::app

@@ -103,7 +103,7 @@ Result<std::vector<NetworkRow>> simulate_all(const NetworkSetup& setup,
 
 /// Sync's time over BSP's, if both ran.
 std::optional<double> gain_of(const std::vector<NetworkRow>& rows) {
-  if (rows.size() != 2) return std::nullopt;
+  if (rows.size() != 2 || rows[0].result.elapsed == 0) return std::nullopt;
   return rows[1].result.transactions_per_us() / rows[0].result.transactions_per_us();
 }
 
@@ -211,6 +211,22 @@ Result<std::string> plot_of(const NetworkSetup& setup, const NetworkCommandOptio
   return report::to_svg_file(chart);
 }
 
+/// What the command line says, and what can not be.
+Result<void> check_command_line(const NetworkCommandOptions& options, const Command& command) {
+  if (options.run.lost_ack_one_in == 1) {
+    return Error{
+        ErrorCode::InvalidArgument,
+        "--lost-ack-one-in 1: no transaction would ever get its persist ACK; use 2 or more"};
+  }
+  if (!options.files.device.empty() || !options.files.processor.empty()) return {};
+  for (const std::string option : {"--order", "--persist-point"}) {
+    if (command.count(option) == 0) continue;
+    return Error{ErrorCode::InvalidArgument,
+                 option + " is of the server's banks: use it with --device or --processor"};
+  }
+  return {};
+}
+
 ExitStatus run_sim_network(const NetworkCommandOptions& options) {
   const bool banks = !options.files.device.empty() || !options.files.processor.empty();
   auto setup =
@@ -267,7 +283,7 @@ void add_load_options(Command command, NetworkCommandOptions& options) {
                    "The client has persistent memory too, and writes there first");
   command
       .add_option("--lost-ack-one-in", run.lost_ack_one_in,
-                  "Of the persist ACKs that are waited for, so many are lost (0: none)")
+                  "Of so many persist ACKs that are waited for, one is lost (0: none)")
       .range(Limit{0}, Limit{1'000'000'000})
       .option_text("N");
   command
@@ -275,7 +291,10 @@ void add_load_options(Command command, NetworkCommandOptions& options) {
                   "Until a transaction without its ACK is aborted and done again (100)")
       .range(0.001, 1e6)
       .option_text("N");
-  command.add_option("--seed", run.seed, "Of what is written and lost").capture_default();
+  command
+      .add_option("--seed", run.seed, "Of what is written and lost")
+
+      .capture_default();
 }
 
 }  // namespace
@@ -316,7 +335,12 @@ void add_sim_network_command(Command sim) {
       "      --clients 4 --epochs 8 --epoch-bytes 128 --persist-point bus --format json\n"
       "docs/simulator.md describes the files. Exit status: 0 simulated, 1 an input is wrong or the "
       "order of persistence was broken, 2 wrong command line.");
-  run_with(command, [options] { return run_sim_network(*options); });
+  run_with(command, [options, command] {
+    const auto right = check_command_line(*options, command);
+    if (right.ok()) return run_sim_network(*options);
+    print_error(right.error());
+    return ExitStatus::Usage;
+  });
 }
 
 }  // namespace perdure::app

@@ -4,10 +4,12 @@
 #include "core/counted.h"
 #include "core/json.h"
 #include "core/try.h"
+#include "interpose/journal.h"
 #include "interposed_program.h"
 #include "output.h"
 #include "recorded_journal.h"
 #include "sim_commands.h"
+#include "sim_files.h"
 #include "sim_record_runs.h"
 #include "testing/temporary_directory.h"
 
@@ -100,7 +102,7 @@ ordered_json json_of(const Report& report, const RecordCommandOptions& options) 
           {"all", json_of(recording.all)},
           {"barriers", recording.ordered},
           {"fences", recording.durable},
-          {"lost_events", recording.lost},
+          {"lost_events", recording.lost()},
           {"unseen_files", recording.refused_files},
           {"gains", json_of(report.gains)}};
 }
@@ -164,7 +166,12 @@ Result<void> check_recorded(const Recording& recording, const std::string& progr
                              "writing): nothing of it is persistent, and no trace was written",
                              program)};
   }
-  if (recording.all.changed_lines == 0) {
+  if (recording.lines == 0 && recording.lost() > 0) {
+    return Error{ErrorCode::NoSpace,
+                 "nothing of what the program wrote is in the recording, so no "
+                 "trace was written"};
+  }
+  if (recording.lines == 0) {
     return Error{
         ErrorCode::InvalidArgument,
         fmt::format("'{}' mapped '{}' and made nothing new durable in it by libpmem, libpmem2, "
@@ -175,11 +182,17 @@ Result<void> check_recorded(const Recording& recording, const std::string& progr
 }
 
 void warn_of_gaps(const Recording& recording) {
-  if (recording.lost > 0) {
+  if (recording.lost_places > 0) {
     print_warning(
-        fmt::format("{} events are missing in the trace: the place for recordings was "
-                    "full (--scratch names another), or there were over 4096 threads",
-                    recording.lost));
+        fmt::format("{} events are missing in the trace, and in what was simulated from it: the "
+                    "place for recordings was full (--scratch names another)",
+                    recording.lost_places));
+  }
+  if (recording.lost_threads > 0) {
+    print_warning(fmt::format(
+        "{} events are missing in the trace, and in what was simulated from it: a trace can name "
+        "{} threads, and there were more",
+        recording.lost_threads, interpose::kThreadsMax));
   }
   if (recording.refused_files > 0) {
     print_warning("files were mapped that could not be watched: they are not in the trace");
@@ -210,6 +223,13 @@ Result<Report> record(const RecordCommandOptions& options) {
 }
 
 ExitStatus run_sim_record(const RecordCommandOptions& options) {
+  std::vector<std::string> inputs = options.gains.devices;
+  inputs.push_back(options.gains.hardware);
+  inputs.push_back(options.program.front());
+  if (const auto free = check_no_input(options.trace, inputs); !free.ok()) {
+    print_error(free.error());
+    return ExitStatus::Usage;
+  }
   const auto report = record(options);
   if (!report.ok()) return fail(report.error());
   if (options.output == Format::Json) {

@@ -20,6 +20,9 @@ using memsys::Order;
 constexpr std::array kOrders = {Order::Sync, Order::Epoch, Order::Broi, Order::Eadr};
 constexpr std::uint64_t kUsualEpochs = 6;            // of seed paper 001, figure 4
 constexpr std::uint64_t kNetworkTransactions = 200;  // each takes the same time but for the first
+// A transaction of more takes that much longer for each, in either strategy.
+constexpr std::uint64_t kEpochsMax = 10'000;
+constexpr std::uint64_t kNetworkEpochs = 100'000;  // of a run
 
 /// The same device, whose cells are written in half the time.
 memsys::Device with_faster_cells(memsys::Device device) {
@@ -78,16 +81,17 @@ Result<NetworkGain> gain_over_network(const Recording& recording, const GainOpti
   NetworkGain gain;
   PERDURE_TRY(setup, read_network_without_banks({options.hardware, "", ""}));
   gain.hardware = setup.hardware.network.name;
-  const std::uint64_t epochs = std::max<std::uint64_t>(recording.all.epochs, 1);
-  const std::uint64_t bytes = recording.all.changed_lines * memsys::kCacheLineBytes;
+  const std::uint64_t epochs = std::max<std::uint64_t>(recording.epochs, 1);
+  const std::uint64_t bytes = recording.lines * memsys::kCacheLineBytes;
   gain.epoch_bytes = std::max<std::uint64_t>((bytes + epochs / 2) / epochs, 1);
   gain.epochs = options.epochs_per_transaction;
   if (gain.epochs == 0) {
     gain.epochs = recording.durable == 0 ? kUsualEpochs
                                          : std::max<std::uint64_t>(epochs / recording.durable, 1);
   }
+  gain.epochs = std::min(gain.epochs, kEpochsMax);
   sim::NetworkOptions run;
-  run.transactions = kNetworkTransactions;
+  run.transactions = std::min(kNetworkTransactions, kNetworkEpochs / gain.epochs);
   run.shape.epochs = gain.epochs;
   run.shape.epoch_bytes = gain.epoch_bytes;
   run.strategy = sim::Strategy::Sync;

@@ -32,8 +32,9 @@ class Backend {
 
   /// A file that the program is mapping, shared; `descriptor` is open for the time of the call.
   virtual int attach(int descriptor, const struct ::stat& status) = 0;
-  /// A range of it that is mapped from now on. False: it must not be; errno and a message say why.
-  virtual bool map(const FileRange& range) = 0;
+  /// A range of it that is mapped from now on; `descriptor` is open for the time of the call, -1:
+  /// it grew by mremap(). False: it must not be; errno and a message say why.
+  virtual bool map(const FileRange& range, int descriptor) = 0;
   /// It is no longer, and what was not flushed of it may or may not be in the file.
   virtual void unmap(const FileRange& range) = 0;
   /// The calling thread wants it durable at its next drain.

@@ -29,7 +29,7 @@ class Forwarder final : public Backend {
   bool open(const char* path);
 
   int attach(int descriptor, const struct ::stat& status) override;
-  bool map(const FileRange& range) override;
+  bool map(const FileRange& range, int descriptor) override;
   void unmap(const FileRange& /*range*/) override {}
   void flush(const FileRange& range) override;
   void drain(Drain drain) override;
@@ -78,7 +78,7 @@ int Forwarder::attach(int /*descriptor*/, const struct ::stat& status) {
   return kNotWanted;
 }
 
-bool Forwarder::map(const FileRange& range) {
+bool Forwarder::map(const FileRange& range, int /*descriptor*/) {
   ChannelLane& lane = take_lane();
   lane.ask = Ask::Map;
   lane.count = 1;

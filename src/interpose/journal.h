@@ -17,7 +17,7 @@
 namespace perdure::interpose {
 
 inline constexpr std::uint64_t kJournalMagic = 0x4c4e524a44524550;  // "PERDJRNL"
-inline constexpr std::uint32_t kJournalVersion = 1;
+inline constexpr std::uint32_t kJournalVersion = 2;
 inline constexpr std::uint64_t kLineBytes = 64;
 inline constexpr std::size_t kFilesMax = 64;
 inline constexpr std::size_t kThreadsMax = 4096;  // as many as a trace can name
@@ -52,6 +52,8 @@ constexpr JournalWhat unpack(std::uint64_t word) {
 struct JournalFile {
   std::uint64_t device = 0;
   std::uint64_t inode = 0;
+  std::uint64_t shadow_device = 0;
+  std::uint64_t shadow_inode = 0;            // 0: it has none yet
   std::uint64_t shadowed = 0;                // bytes of it that the shadow had from the file
   std::atomic<std::uint64_t> mapped_to = 0;  // the largest end of a mapping
   char path[kPathMax] = {};
@@ -70,10 +72,11 @@ struct JournalHeader {
   std::uint64_t magic = 0;
   std::uint32_t version = 0;
   std::atomic<std::uint32_t> thread_count = 0;
-  std::atomic<std::uint64_t> event_count = 0;  // places taken
-  std::atomic<std::uint64_t> allocated = 0;    // places that the file system has granted
-  std::atomic<std::uint64_t> lost = 0;         // events for which there was no place, or no thread
-  pthread_mutex_t files_mutex;                 // robust, shared between processes
+  std::atomic<std::uint64_t> event_count = 0;   // places taken
+  std::atomic<std::uint64_t> allocated = 0;     // places that the file system has granted
+  std::atomic<std::uint64_t> lost_places = 0;   // events for which there was no room
+  std::atomic<std::uint64_t> lost_threads = 0;  // events of threads beyond kThreadsMax
+  pthread_mutex_t files_mutex;                  // robust, shared between processes
   std::uint32_t file_count = 0;
   std::uint32_t refused_files = 0;  // which could not be shadowed
   JournalFile files[kFilesMax];

@@ -105,13 +105,13 @@ bool may_persist(int descriptor, const struct ::stat& status) {
   return flags >= 0 && (flags & O_ACCMODE) == O_RDWR;
 }
 
-bool keep(Backend& to, const FileRange& range) {
+bool keep(Backend& to, const FileRange& range, int descriptor) {
   if (table.full()) {
     say("this program has more mappings of files than can be watched");
     errno = ENOMEM;
     return false;
   }
-  if (!to.map(range)) return false;
+  if (!to.map(range, descriptor)) return false;
   table.insert(range);
   __atomic_store_n(&anything_mapped, true, __ATOMIC_RELEASE);
   return true;
@@ -136,7 +136,9 @@ bool mapped(char* at, std::size_t length, int flags, int descriptor, off_t offse
   int file = Backend::kNotWanted;
   if (wanted) file = to->attach(descriptor, status);
   bool good = file != Backend::kRefused;
-  if (file >= 0) good = keep(*to, {file, static_cast<std::uint64_t>(offset), length, at});
+  if (file >= 0) {
+    good = keep(*to, {file, static_cast<std::uint64_t>(offset), length, at}, descriptor);
+  }
   const int error = errno;
   pthread_rwlock_unlock(&table_lock);
   errno = error;
@@ -163,7 +165,7 @@ bool remapped(const char* old_at, std::size_t old_length, char* at, std::size_t 
   drop(*to, old_at, whole_pages(old_length));
   drop(*to, at, length);
   bool good = true;
-  if (known) good = keep(*to, {range.file, range.offset, length, at});
+  if (known) good = keep(*to, {range.file, range.offset, length, at}, -1);
   const int error = errno;
   pthread_rwlock_unlock(&table_lock);
   errno = error;

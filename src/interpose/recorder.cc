@@ -44,7 +44,7 @@ class Recorder final : public Backend {
   bool open(const char* directory);
 
   int attach(int descriptor, const struct ::stat& status) override;
-  bool map(const FileRange& range) override;
+  bool map(const FileRange& range, int descriptor) override;
   void unmap(const FileRange& /*range*/) override {}
   void flush(const FileRange& range) override;
   void drain(Drain drain) override;
@@ -54,8 +54,6 @@ class Recorder final : public Backend {
   struct Shadow {
     char* bytes = nullptr;
     std::uint64_t length = 0;
-    int file = -1;      // of the shadow
-    int original = -1;  // the program's file, a descriptor of our own
   };
   struct Mine {  // of a thread
     std::uint32_t number = kNoThread;
@@ -64,9 +62,13 @@ class Recorder final : public Backend {
   };
 
   int enter(int descriptor, const struct ::stat& status);
-  bool open_shadow(int number, int descriptor);
-  bool fill_shadow(int number, std::uint64_t end);
-  bool copy_bytes(const Shadow& shadow, std::uint64_t from, std::uint64_t end);
+  using ShadowPath = char[kDirectoryMax + 64];
+  void path_of_shadow(int number, ShadowPath& path) const;
+  int open_shadow(int number);
+  int open_original(int number, int descriptor) const;
+  bool fill_shadow(int number, std::uint64_t end, int descriptor);
+  bool map_shadow(int number, std::uint64_t end);
+  bool copy_original(int number, std::uint64_t end, int descriptor);
   Mine& mine();
   void record(Mine& thread, JournalKind kind, int file, std::uint64_t line);
   bool allocate(std::uint64_t index);
@@ -74,36 +76,55 @@ class Recorder final : public Backend {
   char directory_[kDirectoryMax] = {};
   JournalHeader* header_ = nullptr;
   JournalEvent* events_ = nullptr;
-  int journal_ = -1;
   Shadow shadows_[kFilesMax];
   pthread_mutex_t mutex_ = PTHREAD_MUTEX_INITIALIZER;  // shadows and events agree
   std::uint32_t generation_ = 1;                       // counts forks
 };
 
-/// Where the program's own descriptors are not.
-int moved_up(int descriptor) {
-  if (descriptor < 0) return descriptor;
-  constexpr int kAbove = 500;
-  const int up = ::fcntl(descriptor, F_DUPFD_CLOEXEC, kAbove);
-  if (up < 0) return descriptor;
-  ::close(descriptor);
-  return up;
-}
+/// A descriptor for a moment. None stays open between the program's calls: one that closes what it
+/// does not know (closefrom) would be given the number again, for a file of its own.
+class Opened {
+ public:
+  explicit Opened(int descriptor) : descriptor_(descriptor) {}
+  ~Opened() {
+    if (good()) ::close(descriptor_);
+  }
+  Opened(const Opened&) = delete;
+  Opened& operator=(const Opened&) = delete;
+
+  bool good() const { return descriptor_ >= 0; }
+  int descriptor() const { return descriptor_; }
+  bool is(std::uint64_t device, std::uint64_t inode) const {
+    struct ::stat status;
+    return good() && ::fstat(descriptor_, &status) == 0 && status.st_dev == device &&
+           status.st_ino == inode;
+  }
+
+ private:
+  int descriptor_;
+};
+
+/// Pages up to `at + length` are backed by the file system: a full one must not end the program.
+bool back(char* at, std::size_t length) { return ::madvise(at, length, MADV_POPULATE_WRITE) == 0; }
 
 bool Recorder::open(const char* directory) {
   if (std::strlen(directory) >= kDirectoryMax) return false;
   std::strcpy(directory_, directory);  // NOLINT: its length was checked
   char path[kDirectoryMax + 32];
   std::snprintf(path, sizeof path, "%s/journal", directory_);
-  journal_ = moved_up(::open(path, O_RDWR | O_CLOEXEC));
-  if (journal_ < 0) {
+  const Opened journal(::open(path, O_RDWR | O_CLOEXEC));
+  if (!journal.good()) {
     say("the journal of the recording can not be opened: ", path);
     return false;
   }
   char* const mapping = raw_mmap(nullptr, kJournalBytes, PROT_READ | PROT_WRITE,
-                                 MAP_SHARED | MAP_NORESERVE, journal_, 0);
+                                 MAP_SHARED | MAP_NORESERVE, journal.descriptor(), 0);
   if (failed(mapping)) {
     say("the journal of the recording can not be mapped: ", std::strerror(errno));  // NOLINT
+    return false;
+  }
+  if (!back(mapping, kEventsAt)) {
+    say("no place can be had for the recording (Linux has MADV_POPULATE_WRITE since 5.14)");
     return false;
   }
   header_ = reinterpret_cast<JournalHeader*>(mapping);
@@ -119,11 +140,13 @@ int Recorder::attach(int descriptor, const struct ::stat& status) {
   const Held held(header_->files_mutex);
   const int number = enter(descriptor, status);
   if (number < 0) return number;
-  if (shadows_[number].file < 0 && !open_shadow(number, descriptor)) {
-    ++header_->refused_files;
-    return kNotWanted;
-  }
-  return number;
+  if (shadows_[number].bytes != nullptr) return number;
+  const Opened original(open_original(number, descriptor));
+  const Opened shadow(open_shadow(number));
+  if (original.good() && shadow.good()) return number;
+  say("a file that is mapped can not be copied, and is left out: ", header_->files[number].path);
+  ++header_->refused_files;
+  return kNotWanted;
 }
 
 /// Its number in the journal's table of files.
@@ -149,70 +172,112 @@ int Recorder::enter(int descriptor, const struct ::stat& status) {
   return static_cast<int>(header_->file_count++);
 }
 
-bool Recorder::open_shadow(int number, int descriptor) {
-  char path[kDirectoryMax + 64];
-  std::snprintf(path, sizeof path, "/proc/self/fd/%d", descriptor);
-  Shadow& shadow = shadows_[number];
-  shadow.original = moved_up(::open(path, O_RDONLY | O_CLOEXEC));
+void Recorder::path_of_shadow(int number, ShadowPath& path) const {
   std::snprintf(path, sizeof path, "%s/shadow.%d", directory_, number);
-  shadow.file = moved_up(::open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600));
-  if (shadow.original >= 0 && shadow.file >= 0) return true;
-  say("a file that is mapped can not be copied, and is left out: ", header_->files[number].path);
-  if (shadow.original >= 0) ::close(shadow.original);
-  if (shadow.file >= 0) ::close(shadow.file);
-  shadow = {};
-  return false;
 }
 
-bool Recorder::map(const FileRange& range) {
+/// To be closed by the caller; -1: there is none.
+int Recorder::open_shadow(int number) {
+  ShadowPath path;
+  path_of_shadow(number, path);
+  JournalFile& file = header_->files[number];
+  const int flags = file.shadow_inode == 0 ? O_CREAT : 0;
+  const int descriptor = ::open(path, O_RDWR | O_NOFOLLOW | O_CLOEXEC | flags, 0600);
+  struct ::stat status;
+  if (descriptor < 0 || ::fstat(descriptor, &status) != 0) return -1;
+  if (file.shadow_inode == 0) {
+    file.shadow_device = status.st_dev;
+    file.shadow_inode = status.st_ino;
+  }
+  if (file.shadow_device == status.st_dev && file.shadow_inode == status.st_ino) return descriptor;
+  ::close(descriptor);
+  errno = ESTALE;
+  return -1;
+}
+
+/// The program's file, by a descriptor of our own; without `descriptor` by the name that it had.
+int Recorder::open_original(int number, int descriptor) const {
+  const JournalFile& file = header_->files[number];
+  char link[64];
+  std::snprintf(link, sizeof link, "/proc/self/fd/%d", descriptor);
+  const int original = ::open(descriptor < 0 ? file.path : link, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  struct ::stat status;
+  if (original < 0 || ::fstat(original, &status) != 0) return -1;
+  if (status.st_dev == file.device && status.st_ino == file.inode) return original;
+  ::close(original);
+  errno = ESTALE;
+  return -1;
+}
+
+bool Recorder::map(const FileRange& range, int descriptor) {
   const std::uint64_t end = range.offset + range.length;
   const Held held(header_->files_mutex);
   pthread_mutex_lock(&mutex_);
-  const bool good = fill_shadow(range.file, end);
+  const bool good = fill_shadow(range.file, end, descriptor);
   pthread_mutex_unlock(&mutex_);
   JournalFile& file = header_->files[range.file];
+  if (!good) say("no copy of a mapped file can be made for the recording: ", file.path);
   if (good && file.mapped_to.load() < end) file.mapped_to.store(end);
   return good;
 }
 
 /// The shadow covers the file's first `end` bytes, and has those that it did not cover before from
 /// the file.
-bool Recorder::fill_shadow(int number, std::uint64_t end) {
+bool Recorder::fill_shadow(int number, std::uint64_t end, int descriptor) {
   JournalFile& file = header_->files[number];
+  if (shadows_[number].length < end && !map_shadow(number, end)) return false;
+  if (file.shadowed < end && !copy_original(number, end, descriptor)) return false;
+  file.shadowed = std::max(file.shadowed, end);
+  return true;
+}
+
+bool Recorder::map_shadow(int number, std::uint64_t end) {
+  const JournalFile& file = header_->files[number];
   Shadow& shadow = shadows_[number];
-  if (file.shadowed < end) {
-    if (::ftruncate(shadow.file, static_cast<off_t>(end)) != 0 ||
-        !copy_bytes(shadow, file.shadowed, end)) {
-      say("no copy of a mapped file can be made for the recording: ", file.path);
-      return false;
-    }
-    file.shadowed = end;
-  }
-  if (shadow.length >= end) return true;
-  // The old mapping stays: it is of the same file.
-  char* const mapping =
-      raw_mmap(nullptr, end, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, shadow.file, 0);
+  const Opened copy(open_shadow(number));
+  if (!copy.good()) return false;
+  ShadowPath path;
+  path_of_shadow(number, path);
+  // By its name: whatever another thread has just done to the descriptor, no file of the program
+  // is made shorter.
+  if (file.shadowed < end && ::truncate(path, static_cast<off_t>(end)) != 0) return false;
+  char* const mapping = raw_mmap(nullptr, end, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
+                                 copy.descriptor(), 0);
   if (failed(mapping)) return false;
+  if (!copy.is(file.shadow_device, file.shadow_inode)) {
+    raw_munmap(mapping, end);
+    errno = ESTALE;
+    return false;
+  }
+  // The old mapping is of the same file.
   if (shadow.bytes != nullptr) raw_munmap(shadow.bytes, shadow.length);
   shadow.bytes = mapping;
   shadow.length = end;
   return true;
 }
 
-/// Holes stay holes.
-bool Recorder::copy_bytes(const Shadow& shadow, std::uint64_t from, std::uint64_t end) {
-  constexpr std::size_t kBlock = 65536;
-  char block[kBlock];
-  auto at = static_cast<off_t>(from);
+/// What the shadow did not cover before, up to `end`. Holes stay holes.
+bool Recorder::copy_original(int number, std::uint64_t end, int descriptor) {
+  const JournalFile& file = header_->files[number];
+  const Opened original(open_original(number, descriptor));
+  if (!original.good() && descriptor < 0) {
+    say("what a file has grown by can not be read, for it has another name now: a line of it "
+        "counts as changed when it is flushed first: ",
+        file.path);
+    return true;
+  }
+  if (!original.good()) return false;
+  auto at = static_cast<off_t>(file.shadowed);
   while (at < static_cast<off_t>(end)) {
-    at = ::lseek(shadow.original, at, SEEK_DATA);
+    at = ::lseek(original.descriptor(), at, SEEK_DATA);
     if (at < 0) return errno == ENXIO || errno == EINVAL;  // nothing but holes; or a device
-    const off_t hole = std::min(::lseek(shadow.original, at, SEEK_HOLE), static_cast<off_t>(end));
+    const off_t hole =
+        std::min(::lseek(original.descriptor(), at, SEEK_HOLE), static_cast<off_t>(end));
     while (at < hole) {
-      const auto count = std::min(kBlock, static_cast<std::size_t>(hole - at));
-      const ssize_t got = ::pread(shadow.original, block, count, at);
+      // Where there is no room for the shadow, this fails, and nothing is killed.
+      const ssize_t got = ::pread(original.descriptor(), shadows_[number].bytes + at,
+                                  static_cast<std::size_t>(hole - at), at);
       if (got <= 0) return got == 0;
-      if (::pwrite(shadow.file, block, static_cast<std::size_t>(got), at) != got) return false;
       at += got;
     }
   }
@@ -231,13 +296,14 @@ Recorder::Mine& Recorder::mine() {
   return thread;
 }
 
-/// Places up to `index` are backed by the file system: a full one must not end the program.
+/// The place `index` of an event is backed by the file system.
 bool Recorder::allocate(std::uint64_t index) {
   if (index < header_->allocated.load(std::memory_order_acquire)) return true;
   if (index >= kEventsMax) return false;
   const std::uint64_t first = index / kEventsPerStep * kEventsPerStep;
-  const auto at = static_cast<off_t>(kEventsAt + first * sizeof(JournalEvent));
-  if (::posix_fallocate(journal_, at, kEventsPerStep * sizeof(JournalEvent)) != 0) return false;
+  if (!back(reinterpret_cast<char*>(events_ + first), kEventsPerStep * sizeof(JournalEvent))) {
+    return false;
+  }
   std::uint64_t known = header_->allocated.load();
   while (known == first && !header_->allocated.compare_exchange_weak(known, first + kEventsPerStep))
     ;
@@ -246,12 +312,12 @@ bool Recorder::allocate(std::uint64_t index) {
 
 void Recorder::record(Mine& thread, JournalKind kind, int file, std::uint64_t line) {
   if (thread.number == kNoThread) {
-    add(header_->lost, 1);
+    add(header_->lost_threads, 1);
     return;
   }
   const std::uint64_t index = header_->event_count.fetch_add(1);
   if (!allocate(index)) {
-    add(header_->lost, 1);
+    add(header_->lost_places, 1);
     return;
   }
   events_[index].line = line;

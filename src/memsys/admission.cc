@@ -37,7 +37,7 @@ Admission::Admission(TraceStreams& streams, Order order, Mutant mutant)
 
 void Admission::on_read(const TraceEvent& event) {
   if (!several_ || event.kind != EventKind::Write) return;
-  lines_[event.line].push_back({event.index, kNever, event.thread});
+  lines_[event.line].pending.push_back({event.index, kNever, event.thread});
 }
 
 void Admission::start() {
@@ -102,7 +102,10 @@ bool Admission::allow_write(Thread& thread, const TraceEvent& event, Cycle& at) 
 bool Admission::allow_line(const TraceEvent& event, Cycle& at, Thread& thread) {
   const auto found = lines_.find(event.line);
   PERDURE_ASSERT(found != lines_.end());
-  for (const Pending& each : found->second) {
+  const Line& line = found->second;
+  // Those that have persisted come first in the trace: later ones wait for this one.
+  at = std::max(at, line.thread == event.thread ? line.persisted_by_others : line.persisted);
+  for (const Pending& each : line.pending) {
     if (each.index >= event.index) break;
     if (each.thread == event.thread) continue;
     if (each.persists == kNever) {
@@ -163,7 +166,7 @@ void Admission::on_persist_known(const TraceEvent& write, Cycle persists) {
   thread.last_persist = std::max(thread.last_persist, persists);
   global_last_persist_ = std::max(global_last_persist_, persists);
   if (several_) {
-    for (Pending& each : lines_[write.line]) {
+    for (Pending& each : lines_[write.line].pending) {
       if (each.index == write.index) each.persists = persists;
     }
   }
@@ -172,9 +175,25 @@ void Admission::on_persist_known(const TraceEvent& write, Cycle persists) {
 
 void Admission::on_persisted(const TraceEvent& write) {
   if (!several_) return;
-  const auto found = lines_.find(write.line);
-  std::erase_if(found->second, [&](const Pending& each) { return each.index == write.index; });
-  if (found->second.empty()) lines_.erase(found);
+  Line& line = lines_.find(write.line)->second;
+  const auto mine = std::find_if(line.pending.begin(), line.pending.end(),
+                                 [&](const Pending& each) { return each.index == write.index; });
+  if (line.thread != write.thread) line.persisted_by_others = line.persisted;
+  line.thread = write.thread;
+  line.persisted = mine->persists;
+  line.pending.erase(mine);
+  if (line.pending.empty()) remember(write.line, line);
+}
+
+void Admission::remember(std::uint64_t number, Line& line) {
+  line.remembered_at = remembered_count_++;
+  remembered_.push(number);
+  if (remembered_.size() <= kLinesRemembered) return;
+  const auto oldest = lines_.find(remembered_.front());
+  remembered_.pop();
+  if (oldest == lines_.end() || !oldest->second.pending.empty()) return;
+  const bool again = oldest->second.remembered_at + kLinesRemembered >= remembered_count_;
+  if (!again) lines_.erase(oldest);
 }
 
 /// Opens the next epoch when no thread has a write left in this one, and all are known to persist.

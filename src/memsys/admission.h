@@ -41,6 +41,9 @@ struct Mutant {
 class Admission {
  public:
   static constexpr bool kBuffered = false;
+  /// Of so many lines without writes in flight it is known when the last one persisted: a later
+  /// write of another thread enters then at the earliest.
+  static constexpr std::size_t kLinesRemembered = std::size_t{1} << 16;
 
   Admission(TraceStreams& streams, Order order, Mutant mutant = {});
 
@@ -90,8 +93,16 @@ class Admission {
     Cycle persists = kNever;
     std::uint32_t thread = 0;
   };
+  struct Line {
+    std::vector<Pending> pending;  // read, and not yet persisted
+    std::uint32_t thread = 0;      // of its last persist
+    Cycle persisted = 0;
+    Cycle persisted_by_others = 0;    // the last one of another thread than that
+    std::uint64_t remembered_at = 0;  // in the count of lines that were, when nothing was pending
+  };
 
   void on_persist_known(const TraceEvent& write, Cycle persists);
+  void remember(std::uint64_t number, Line& line);
   void update(std::uint32_t number);
   void update_blocked();
   bool allow_write(Thread& thread, const TraceEvent& event, Cycle& at);
@@ -105,7 +116,9 @@ class Admission {
   const Mutant mutant_;
   const bool several_;
   std::vector<Thread> threads_;
-  std::unordered_map<std::uint64_t, std::vector<Pending>> lines_;  // writes not yet persisted
+  std::unordered_map<std::uint64_t, Line> lines_;
+  Ring<std::uint64_t> remembered_;  // lines, in the order in which nothing was pending any more
+  std::uint64_t remembered_count_ = 0;
   std::uint32_t front_thread_ = 0;
   Cycle ready_at_ = 0;
   std::uint32_t blocked_ = 0;  // threads that wait for something to be served, or read

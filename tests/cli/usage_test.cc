@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 #include <regex>
 #include <set>
 #include <sstream>
@@ -218,6 +219,48 @@ TEST(Usage, SizesHaveUnitsEverywhere) {
   const Outcome outside = run({"bench", "remotelog", "--bytes", "4M"});
   EXPECT_EQ(outside.status, 2);
   EXPECT_TRUE(contains(outside.err, "between 16 B and 1 MiB")) << outside.err;
+}
+
+TEST(Usage, WhatWouldNeverEndOrIsOfNoEffectIsNoCommandOfTheNetwork) {
+  const Outcome lost = run({"sim", "network", "--lost-ack-one-in", "1", "--transactions", "2"});
+  EXPECT_EQ(lost.status, 2) << lost.out;
+  EXPECT_TRUE(contains(lost.err, "no transaction would ever")) << lost.err;
+  const Words with_value[] = {{"--order", "thread"}, {"--persist-point", "bus"}};
+  for (const Words& option : with_value) {
+    const Outcome outcome = run({"sim", "network", option[0], option[1]});
+    EXPECT_EQ(outcome.status, 2) << outcome.out;
+    EXPECT_TRUE(contains(outcome.err, option[0] + " is of the server's banks")) << outcome.err;
+  }
+  // Nothing is written: neither strategy is faster.
+  const Outcome reads = run({"sim", "network", "--writes-percent", "0", "--format", "json"});
+  EXPECT_EQ(reads.status, 0) << reads.err;
+  EXPECT_FALSE(contains(reads.out, "bsp_over_sync")) << reads.out;
+  EXPECT_FALSE(contains(reads.out, "null")) << reads.out;
+}
+
+TEST(Usage, AnInputOfTheSimulatorIsNotWrittenOver) {
+  const test::TestDirectory place;
+  const std::string device = place.file("device.toml");
+  const std::string trace = place.file("trace.txt");
+  write_file(device, read_file(std::string(PERDURE_TREE) + "/configs/hardware/nvm-a.toml"));
+  write_file(trace, "W 0x40\n");
+  std::filesystem::create_symlink("trace.txt", place.file("link"));
+  for (const std::string& commands : {trace, device, place.file("link")}) {
+    const Outcome outcome =
+        run({"sim", "memory", "--device", device, "--trace", trace, "--commands", commands});
+    EXPECT_EQ(outcome.status, 2) << outcome.out;
+    EXPECT_TRUE(contains(outcome.err, "'" + commands + "' is an input")) << outcome.err;
+  }
+  EXPECT_EQ(read_file(trace), "W 0x40\n");
+  const Outcome recorded =
+      run({"sim", "record", "--device", device, "--output", device, "--", "/bin/true"});
+  EXPECT_EQ(recorded.status, 2) << recorded.out;
+  EXPECT_TRUE(contains(recorded.err, "is an input")) << recorded.err;
+  // A trace of nothing is simulated, and that is said.
+  write_file(trace, "");
+  const Outcome empty = run({"sim", "memory", "--device", device, "--trace", trace});
+  EXPECT_EQ(empty.status, 0);
+  EXPECT_TRUE(contains(empty.err, "there is no request in it")) << empty.err;
 }
 
 // A run of minutes must not end with that.

@@ -11,9 +11,13 @@
  *   client pmem2 FILE COUNT         libpmem2, by function pointers: a persist, and a copy
  *   client msync FILE COUNT         no library: stores, and msync
  *   client grow FILE COUNT          libpmem: the file grows to twice its size, and is mapped again
+ *   client closes FILE COUNT        closes what it does not know, as daemons do, has files of its
+ *                                   own in FILE.own, and persists 4096 lines a round; then the file
+ *                                   grows, is mapped again, and one line is persisted
  *   client shrink FILE COUNT        as msync, then the file is made shorter, and synced once more
  *   client silent FILE COUNT        maps and stores, and makes nothing durable
  */
+#define _GNU_SOURCE
 #include <fcntl.h>
 #include <libpmem.h>
 #include <libpmem2.h>
@@ -24,6 +28,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -170,6 +175,62 @@ static int grow(const char* path, uint64_t count) {
   return 0;
 }
 
+enum { kOwnFiles = 600, kOwnBytes = 4 << 20, kPersistsOfLines = 4096 };
+
+/* Each has its number at its begin and at its end. */
+static int make_own(const char* path, int* own) {
+  char name[4096];
+  if (mkdir(path, 0700) != 0) return fail("mkdir", path);
+  for (int i = 0; i < kOwnFiles; ++i) {
+    snprintf(name, sizeof name, "%s/%d", path, i);
+    own[i] = open(name, O_RDWR | O_CREAT | O_EXCL, 0600);
+    if (own[i] < 0 || pwrite(own[i], &i, sizeof i, 0) != sizeof i ||
+        pwrite(own[i], &i, sizeof i, kOwnBytes - (off_t)sizeof i) != sizeof i ||
+        lseek(own[i], i, SEEK_SET) != i) {
+      return fail("open", name);
+    }
+  }
+  return 0;
+}
+
+static int check_own(const int* own) {
+  for (int i = 0; i < kOwnFiles; ++i) {
+    int first = -1;
+    int last = -1;
+    struct stat status;
+    if (fstat(own[i], &status) != 0 || status.st_size != kOwnBytes ||
+        lseek(own[i], 0, SEEK_CUR) != i || pread(own[i], &first, sizeof first, 0) < 0 ||
+        pread(own[i], &last, sizeof last, kOwnBytes - (off_t)sizeof last) < 0 || first != i ||
+        last != i) {
+      fprintf(stderr, "client: own file %d is damaged\n", i);
+      return 1;
+    }
+  }
+  return 0;
+}
+
+static int close_all(const char* path, uint64_t count) {
+  static int own[kOwnFiles];
+  char directory[4096];
+  size_t length = 0;
+  struct line* lines = pmem_map_file(path, kFileBytes, PMEM_FILE_CREATE, 0600, &length, NULL);
+  if (lines == NULL) return fail("pmem_map_file", pmem_errormsg());
+  closefrom(3);
+  snprintf(directory, sizeof directory, "%s.own", path);
+  if (make_own(directory, own) != 0) return 1;
+  for (uint64_t i = 1; i <= count; ++i) {
+    for (int line = 0; line < kPersistsOfLines; ++line) lines[line].value = i;
+    pmem_persist(lines, kPersistsOfLines * sizeof *lines);
+  }
+  struct line* all =
+      pmem_map_file(path, 2 * (size_t)kFileBytes, PMEM_FILE_CREATE, 0600, &length, NULL);
+  if (all == NULL) return fail("pmem_map_file", pmem_errormsg());
+  struct line* last = all + length / kLine - 1;
+  last->value = 1;
+  pmem_persist(last, sizeof *last);
+  return check_own(own);
+}
+
 int main(int argc, char** argv) {
   if (argc < 4) return 2;
   const char* how = argv[1];
@@ -181,6 +242,7 @@ int main(int argc, char** argv) {
   if (strcmp(how, "msync") == 0) return without_library(argv[2], count, 0, 0);
   if (strcmp(how, "shrink") == 0) return without_library(argv[2], count, 0, 1);
   if (strcmp(how, "silent") == 0) return without_library(argv[2], count, 1, 0);
+  if (strcmp(how, "closes") == 0) return close_all(argv[2], count);
   if (strcmp(how, "grow") == 0) return grow(argv[2], count);
   return with_objects(how, argv[2], count, threads);
 }

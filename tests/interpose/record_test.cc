@@ -149,6 +149,18 @@ TEST_F(Record, AFileThatGrowsIsFollowed) {
   EXPECT_EQ(document["files"][0]["mapped_bytes"], 2 << 20);
 }
 
+TEST_F(Record, FilesOfAProgramThatClosesWhatItDoesNotKnowAreItsOwn) {
+  // The client looks for damage itself. Its 17 persists of 4096 lines are more than one piece of
+  // the journal, and its file grows: both took a descriptor that it may have closed.
+  const json document = of_client("closes", 17);
+  EXPECT_EQ(document["exit_status"], 0);
+  EXPECT_EQ(document["lost_events"], 0);
+  EXPECT_EQ(sum(document, "changed_lines"), 17u * 4096 + 1);
+  EXPECT_EQ(sum(document, "epochs"), 18u);
+  EXPECT_EQ(document["files"].size(), 1u);
+  EXPECT_EQ(document["files"][0]["mapped_bytes"], 2 << 20);
+}
+
 TEST_F(Record, AChildProcessIsRecordedBesideItsParent) {
   const json document = of_client("fork", 40);
   EXPECT_EQ(document["processes"], 2);

@@ -20,12 +20,14 @@ struct TraceShape {
   std::uint64_t events = 120;
   bool barriers = false;
   bool cycles = false;
+  bool few_lines = false;  // threads write the same ones
 };
 
 std::string random_trace(Random& random, const Device& device, const TraceShape& shape) {
   std::string trace;
   const std::uint64_t lines = AddressMap(device).lines();
-  const std::uint64_t span = std::min<std::uint64_t>(lines, 4 + random.below(400));
+  const std::uint64_t span =
+      std::min<std::uint64_t>(lines, 4 + random.below(shape.few_lines ? 8 : 400));
   std::uint64_t cycle = 0;
   for (std::uint64_t i = 0; i < shape.events; ++i) {
     const std::uint64_t thread = random.below(shape.threads);
@@ -42,40 +44,65 @@ std::string random_trace(Random& random, const Device& device, const TraceShape&
   return trace;
 }
 
-std::vector<ReferenceRequest> requests_of(const Device& device, const std::string& trace) {
+std::vector<ReferenceEvent> events_of(const Device& device, const std::string& trace) {
   const AddressMap map(device);
   const auto bytes = trace_of(trace);
   TraceReader reader(*bytes, "trace", {map.lines(), map.line_bytes()});
   EXPECT_TRUE(reader.survey(TraceFormat::Perdure).ok());
-  std::vector<ReferenceRequest> requests;
+  std::vector<ReferenceEvent> events;
   TraceEvent event;
   while (reader.next(event)) {
-    requests.push_back({map.place(event.line), event.kind == EventKind::Write});
+    const bool request = event.kind <= EventKind::Write;
+    events.push_back({request ? map.place(event.line) : Place{}, event.kind, event.thread});
   }
-  return requests;
+  return events;
+}
+
+void expect_what_the_reference_sends(const Device& device, const std::string& trace,
+                                     PersistPoint persist_point, std::uint64_t seed) {
+  MemoryOptions options;
+  options.persist_point = persist_point;
+  const auto wanted = reference_commands(device, events_of(device, trace), persist_point);
+  const RunOutcome run = run_trace(device, trace, options);
+  ASSERT_TRUE(run.result.ok()) << run.result.error().message;
+  ASSERT_EQ(first_breach(device, run.commands), "") << "seed " << seed;
+  ASSERT_EQ(run.commands.size(), wanted.size()) << "seed " << seed;
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    ASSERT_EQ(run.commands[i].cycle, wanted[i].cycle) << "seed " << seed << " command " << i;
+    ASSERT_EQ(run.commands[i].kind, wanted[i].kind) << "seed " << seed << " command " << i;
+    ASSERT_EQ(run.commands[i].bank, wanted[i].bank) << "seed " << seed << " command " << i;
+  }
+}
+
+Device device_of_the_reference(Random& random) {
+  DeviceKeys keys = random_device(random);
+  keys["channels"] = "1";
+  keys.erase("tREFI");
+  const bool serial = random.chance(1, 4);
+  return device_of(keys, fmt::format("window = {}\nhits_pipeline = {}", 1 + random.below(12),
+                                     serial ? "false" : "true"));
 }
 
 TEST(MemoryProperties, OneQueueSendsWhatTheReferenceSendsCycleByCycle) {
   for (std::uint64_t seed = 0; seed < seeds(); ++seed) {
     Random random(seed);
-    DeviceKeys keys = random_device(random);
-    keys["channels"] = "1";
-    keys.erase("tREFI");
-    const bool serial = random.chance(1, 4);
-    const Device device =
-        device_of(keys, fmt::format("window = {}\nhits_pipeline = {}", 1 + random.below(12),
-                                    serial ? "false" : "true"));
+    const Device device = device_of_the_reference(random);
     const std::string trace = random_trace(random, device, {.events = 80});
-    const auto wanted = reference_commands(device, requests_of(device, trace));
-    const RunOutcome run = run_trace(device, trace);
-    ASSERT_TRUE(run.result.ok()) << run.result.error().message;
-    ASSERT_EQ(first_breach(device, run.commands), "") << "seed " << seed;
-    ASSERT_EQ(run.commands.size(), wanted.size()) << "seed " << seed;
-    for (std::size_t i = 0; i < wanted.size(); ++i) {
-      ASSERT_EQ(run.commands[i].cycle, wanted[i].cycle) << "seed " << seed << " command " << i;
-      ASSERT_EQ(run.commands[i].kind, wanted[i].kind) << "seed " << seed << " command " << i;
-      ASSERT_EQ(run.commands[i].bank, wanted[i].bank) << "seed " << seed << " command " << i;
-    }
+    expect_what_the_reference_sends(device, trace, PersistPoint::Array, seed);
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST(MemoryProperties, ThreadsEnterTheLineWhenTheReferenceLetsThem) {
+  for (std::uint64_t seed = 0; seed < seeds(); ++seed) {
+    Random random(seed);
+    const Device device = device_of_the_reference(random);
+    TraceShape shape{.threads = 2 + random.below(3), .events = 60, .few_lines = true};
+    shape.barriers = random.chance(1, 2);
+    const std::string trace = random_trace(random, device, shape);
+    expect_what_the_reference_sends(device, trace, static_cast<PersistPoint>(random.below(3)),
+                                    seed);
+    if (HasFatalFailure()) return;
   }
 }
 

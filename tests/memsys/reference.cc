@@ -6,6 +6,9 @@
 #include <algorithm>
 #include <deque>
 #include <map>
+#include <optional>
+#include <set>
+#include <utility>
 
 namespace perdure::memsys {
 namespace {
@@ -125,18 +128,21 @@ std::string first_breach(const Device& device, const std::vector<Command>& log) 
 
 namespace {
 
+bool writes(const ReferenceEvent& event) { return event.kind == EventKind::Write; }
+bool is_request(const ReferenceEvent& event) { return event.kind <= EventKind::Write; }
+
 /// The controller of the reference.
 struct Trial {
   struct Waiting {
-    ReferenceRequest request;
-    std::size_t age = 0;
+    ReferenceEvent request;
+    std::size_t index = 0;
   };
 
   const Device& device;
   History log{device};
   std::deque<Waiting> queue{};
 
-  bool hits(const ReferenceRequest& r) const {
+  bool hits(const ReferenceEvent& r) const {
     const auto row = log.open().find(r.place.bank);
     return row != log.open().end() && row->second == r.place.row;
   }
@@ -147,24 +153,26 @@ struct Trial {
 
   /// An older request for the same line, of which one writes.
   bool held_back(std::size_t i) const {
-    const ReferenceRequest& mine = queue[i].request;
+    const ReferenceEvent& mine = queue[i].request;
     return std::any_of(
         queue.begin(), queue.begin() + static_cast<std::ptrdiff_t>(i), [&](const Waiting& older) {
-          return older.request.place == mine.place && (older.request.write || mine.write);
+          return older.request.place == mine.place && (writes(older.request) || writes(mine));
         });
   }
 
-  bool try_column(Cycle cycle) {
+  /// The event that was served.
+  std::optional<std::size_t> try_column(Cycle cycle) {
     for (std::size_t i = 0; i < queue.size(); ++i) {
-      const ReferenceRequest& r = queue[i].request;
+      const ReferenceEvent& r = queue[i].request;
+      const std::size_t index = queue[i].index;
       if (!hits(r) || held_back(i)) continue;
-      const Command c = command(r.write ? Write : Read, r.place, cycle);
+      const Command c = command(writes(r) ? Write : Read, r.place, cycle);
       if (!log.why_not(c).why.empty()) continue;
       log.add(c);
       queue.erase(queue.begin() + static_cast<std::ptrdiff_t>(i));
-      return true;
+      return index;
     }
-    return false;
+    return std::nullopt;
   }
 
   /// The oldest request of each bank may open its row, or close another that nobody waits for.
@@ -191,18 +199,63 @@ struct Trial {
   }
 };
 
+/// The line before it.
+struct Line {
+  const std::vector<ReferenceEvent>& events;
+  std::vector<Cycle> persists{std::vector<Cycle>(events.size(), kNever)};
+  std::vector<bool> entered{std::vector<bool>(events.size(), false)};
+  std::set<std::pair<Cycle, std::size_t>> requests{};  // when they entered, and which
+
+  /// What comes before it in the trace lets the request enter.
+  bool may_enter(std::size_t i, Cycle cycle) const {
+    bool barrier = false;  // of its thread, between the two
+    bool fence = false;
+    for (std::size_t j = i; j-- > 0;) {
+      const bool own = events[j].thread == events[i].thread;
+      if (own && is_request(events[j]) && !entered[j]) return false;
+      if (own) barrier = barrier || events[j].kind == EventKind::Barrier;
+      if (own) fence = fence || events[j].kind == EventKind::Fence;
+      const bool waits = own ? fence || (barrier && writes(events[i]))
+                             : writes(events[i]) && events[i].place == events[j].place;
+      if (waits && writes(events[j]) && persists[j] > cycle) return false;
+    }
+    return true;
+  }
+
+  void enter(Cycle cycle) {
+    for (std::size_t i = 0; i < events.size(); ++i) {
+      if (!is_request(events[i]) || entered[i] || !may_enter(i, cycle)) continue;
+      entered[i] = true;
+      requests.emplace(cycle, i);
+    }
+  }
+};
+
 }  // namespace
 
 std::vector<Command> reference_commands(const Device& device,
-                                        const std::vector<ReferenceRequest>& requests) {
+                                        const std::vector<ReferenceEvent>& events,
+                                        PersistPoint persist_point) {
+  const Timing& t = device.timing;
   Trial trial{device};
-  std::size_t next = 0;
-  for (Cycle cycle = 0; next < requests.size() || !trial.queue.empty(); ++cycle) {
-    if (next < requests.size() && trial.queue.size() < device.controller.window) {
-      trial.queue.push_back({requests[next], next});
-      ++next;
+  Line line{events};
+  auto left = std::count_if(events.begin(), events.end(), is_request);
+  for (Cycle cycle = 0; left > 0; ++cycle) {
+    line.enter(cycle);
+    if (!line.requests.empty() && trial.queue.size() < device.controller.window) {
+      const std::size_t next = line.requests.begin()->second;
+      line.requests.erase(line.requests.begin());
+      trial.queue.push_back({events[next], next});
+      if (persist_point == PersistPoint::Accept) line.persists[next] = cycle;
+      line.enter(cycle);
     }
-    if (!trial.try_column(cycle)) trial.try_row(cycle);
+    const auto served = trial.try_column(cycle);
+    if (!served) trial.try_row(cycle);
+    if (!served) continue;
+    --left;
+    if (persist_point == PersistPoint::Accept) continue;
+    const bool array = persist_point == PersistPoint::Array;
+    line.persists[*served] = cycle + t.CWL + t.BL + (array ? t.tWR : 0);
   }
   return trial.log.commands();
 }

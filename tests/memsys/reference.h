@@ -6,6 +6,7 @@
 #include "memsys/address_map.h"
 #include "memsys/command_log.h"
 #include "memsys/device.h"
+#include "memsys/memory_run.h"
 
 #include <map>
 #include <string>
@@ -38,14 +39,17 @@ class History {
 /// The first command of the log that breaks a rule, in words; empty: none does.
 std::string first_breach(const Device& device, const std::vector<Command>& log);
 
-struct ReferenceRequest {
-  Place place;
-  bool write = false;
+struct ReferenceEvent {
+  Place place;  // of requests
+  EventKind kind = EventKind::Read;
+  std::uint32_t thread = 0;
 };
 
-/// What a FR-FCFS controller with one queue and open pages sends for these requests, all there from
-/// cycle 0, one accepted a cycle. One channel, no refresh.
+/// What a FR-FCFS controller with one queue and open pages sends for these events under
+/// Order::Thread. Every cycle each thread is asked whether its next request may enter the line
+/// before the controller, which accepts one a cycle. One channel, no refresh, no strands.
 std::vector<Command> reference_commands(const Device& device,
-                                        const std::vector<ReferenceRequest>& requests);
+                                        const std::vector<ReferenceEvent>& events,
+                                        PersistPoint persist_point);
 
 }  // namespace perdure::memsys
