@@ -18,6 +18,7 @@ class LentRegion : public Region {
   std::unique_ptr<FailureTie> cut_on_failure(const CutSwitch& connection) override {
     return region_.cut_on_failure(connection);
   }
+  void give_up() override { region_.give_up(); }
   std::string evidence() const override { return region_.evidence(); }
 
  private:

@@ -259,6 +259,8 @@ Result<void> MappedRegion::flush_by_domain(std::span<const Range> ranges) {
   return {};
 }
 
+void MappedRegion::give_up() { guard_->fail(); }
+
 void MappedRegion::flush_lines(std::span<const Range> ranges) {
   for (const Range& range : ranges)
     cache_flush_->lines(mapping_.bytes.subspan(range.at, range.length));

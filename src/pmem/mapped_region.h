@@ -80,6 +80,7 @@ class MappedRegion final : public Region {
   Result<void> check() override;
   /// Who connects to a page-cache file may read all of it: from the first one on it is read ahead.
   std::unique_ptr<FailureTie> cut_on_failure(const CutSwitch& connection) override;
+  void give_up() override;
   std::string evidence() const override;
 
   const Medium& medium() const { return medium_; }

@@ -92,6 +92,14 @@ bool replace_unit(std::uintptr_t at, std::uintptr_t begin, std::uintptr_t end) {
   return false;
 }
 
+void give_notice() {
+  const std::uint64_t one = 1;
+  const int descriptor = notice.load(std::memory_order_relaxed);
+  if (descriptor >= 0) {
+    [[maybe_unused]] const auto written = ::write(descriptor, &one, sizeof one);
+  }
+}
+
 /// Whether the fault was in a guarded mapping and the access can be repeated.
 bool take_fault(std::uintptr_t at) {
   const std::size_t used = slots_used.load(std::memory_order_acquire);
@@ -105,11 +113,7 @@ bool take_fault(std::uintptr_t at) {
     turn_all(i);
     if (!replace_unit(at, begin, end)) return false;
     caught.fetch_add(1, std::memory_order_relaxed);
-    const std::uint64_t one = 1;
-    const int descriptor = notice.load(std::memory_order_relaxed);
-    if (descriptor >= 0) {
-      [[maybe_unused]] const auto written = ::write(descriptor, &one, sizeof one);
-    }
+    give_notice();
     return true;
   }
   return false;
@@ -205,6 +209,15 @@ MappingGuard::~MappingGuard() {
   if (slot_ == kGuardedMax) return;
   guarded_slots[slot_].end.store(0, std::memory_order_release);
   guarded_slots[slot_].taken.store(false);
+}
+
+void MappingGuard::fail() const {
+  if (slot_ == kGuardedMax) return;
+  handlers.fetch_add(1);  // as within a fault: no tie goes meanwhile
+  guarded_slots[slot_].failed.store(true, std::memory_order_seq_cst);
+  turn_all(slot_);
+  handlers.fetch_sub(1);
+  give_notice();
 }
 
 std::unique_ptr<FailureTie> MappingGuard::tie(const CutSwitch& connection) const {

@@ -75,6 +75,10 @@ class MappingGuard {
   /// Whether a page of it has been lost. Never becomes false again.
   bool failed() const;
 
+  /// The mapping has failed for another reason: as if a page of it were lost, but that its bytes
+  /// stay.
+  void fail() const;
+
   /// See Region::cut_on_failure. Nothing when kTiesMax live already, or the mapping is not guarded.
   std::unique_ptr<FailureTie> tie(const CutSwitch& connection) const;
   static constexpr std::size_t kTiesMax = 4096;

@@ -13,6 +13,7 @@
 #include <bit>
 #include <climits>
 #include <cstring>
+#include <functional>
 #include <future>
 #include <optional>
 #include <span>
@@ -32,6 +33,8 @@ namespace {
 constexpr std::uint64_t kLeaseMagic = 0x5341454C44524550;  // "PERDLEAS" in memory
 constexpr std::uint32_t kLeaseVersion = 1;
 constexpr std::uint32_t kDeathIsMarked = 1;
+constexpr std::uint32_t kTurn = 1;  // of a tag
+constexpr int kBeatTries = 8;       // for a claim that the kernel is just marking
 constexpr std::size_t kLeaseTagAt = 16;
 constexpr std::size_t kBootAt = 24;
 constexpr std::size_t kBootBytes = 40;
@@ -125,7 +128,7 @@ LeaseSeen seen_at(const std::byte* lease, std::uint64_t claim, const std::string
   if (claim == 0) return {};
   const auto tag = static_cast<std::uint32_t>(claim >> 32);
   auto description = decode({lease, kDescriptionBytes});
-  if (description && description->tag != tag) description.reset();
+  if (description && description->tag != (tag | kTurn)) description.reset();
   const bool ours =
       description ? description->boot_id == boot_id : (tag & 0xFFFF0000U) == mark_of(boot_id);
   const std::string owner = description ? description->owner : "";
@@ -161,7 +164,7 @@ class HeldLease final : public OwnerLease {
     }
     stopped_.notify_all();
     keeper_.join();
-    (void)region_.flush(at_, kFlushedBytes);
+    if (!lost_.load()) (void)region_.flush(at_, kFlushedBytes);
   }
   HeldLease(const HeldLease&) = delete;
   HeldLease& operator=(const HeldLease&) = delete;
@@ -177,6 +180,15 @@ class HeldLease final : public OwnerLease {
   }
   bool death_is_marked() const { return death_is_marked_; }
 
+  Result<void> check() override {
+    if (!lost_.load() && is_ours(load_shared(lease_ + kClaimAt))) return {};
+    if (!lost_.exchange(true)) region_.give_up();
+    return Error{ErrorCode::SystemError,
+                 "another owner has taken the device, on an operator's order or because this "
+                 "process or its machine stood still; nothing more is made durable there from "
+                 "here: use the pool where it is served now"};
+  }
+
  private:
   void keep(std::uint64_t expected, std::promise<bool>& won) {
     const auto thread = static_cast<std::uint32_t>(::syscall(SYS_gettid));
@@ -187,18 +199,30 @@ class HeldLease final : public OwnerLease {
     watch_death(true);
     won.set_value(true);
     MutexLock lock(mutex_);
-    while (!stopping_) {
-      auto* beat = reinterpret_cast<std::uint64_t*>(lease_ + kBeatAt);
-      // An owner that lost it to an operator's take-over ends later than that, and its thread may
-      // have the number that ours has in another container: the kernel then marks our claim.
-      const std::uint64_t found = load_shared(lease_ + kClaimAt);
-      if (found >> 32 == tag_ && is_marked_dead(found))
-        (void)exchange(lease_ + kClaimAt, found, claim);
-      __atomic_fetch_add(beat, 1, __ATOMIC_RELEASE);
-      lock.wait_for(stopped_, kBeatEvery);
-    }
+    while (!stopping_ && beat(thread)) lock.wait_for(stopped_, kBeatEvery);
     watch_death(false);
-    (void)exchange(lease_ + kClaimAt, claim, 0);
+    replace([](std::uint64_t) { return 0; });
+  }
+
+  /// Whether it is still ours.
+  bool beat(std::uint32_t thread) {
+    // An owner that lost it to an operator's take-over ends later than that, and its thread may
+    // have the number that ours has in another container: the kernel then marks our claim.
+    replace([&](std::uint64_t found) { return ((found >> 32 ^ kTurn) << 32) | thread; });
+    if (!check().ok()) return false;
+    auto* const count = reinterpret_cast<std::uint64_t*>(lease_ + kBeatAt);
+    __atomic_fetch_add(count, 1, __ATOMIC_RELEASE);
+    return true;
+  }
+
+  bool is_ours(std::uint64_t claim) const { return (claim >> 32 | kTurn) == tag_; }
+
+  /// Puts another claim in the place of ours, as long as it is ours.
+  void replace(const std::function<std::uint64_t(std::uint64_t)>& next) {
+    for (int tries = 0; tries < kBeatTries; ++tries) {
+      const std::uint64_t found = load_shared(lease_ + kClaimAt);
+      if (!is_ours(found) || exchange(lease_ + kClaimAt, found, next(found))) return;
+    }
   }
 
   /// The calling thread's list of robust futexes is our one entry, or empty. It uses no robust
@@ -217,6 +241,7 @@ class HeldLease final : public OwnerLease {
   const std::uint32_t tag_;
   robust_list_head head_{};
   robust_list entry_{};
+  std::atomic<bool> lost_{false};
   bool death_is_marked_ = false;  // set by the thread before begin() returns
   Mutex mutex_;
   std::condition_variable stopped_;
@@ -251,8 +276,13 @@ Result<std::unique_ptr<OwnerLease>> OwnerLease::take(Region& region, std::uint64
   description.owner = options.owner.empty() ? this_process() : options.owner;
   description.tag = mark_of(boot_id) | static_cast<std::uint32_t>(random_secret() & 0xFFFF) | 1U;
   auto held = std::make_unique<HeldLease>(region, at, description.tag);
-  if (!held->begin(claim)) {
-    return Error{ErrorCode::Busy, "somebody else has taken the device at this moment; ask again"};
+  bool won = held->begin(claim);
+  for (int tries = 1; !won && options.take_over && tries < kBeatTries; ++tries)
+    won = held->begin(load_shared(lease + kClaimAt));
+  if (!won) {
+    return Error{ErrorCode::Busy,
+                 "the device's owner has moved, or somebody else has taken it, at this moment; ask "
+                 "again"};
   }
   description.death_is_marked = held->death_is_marked();
   const auto bytes = encode(description);

@@ -12,7 +12,8 @@
 //   64       128   owner      for people
 //   192      60    zero
 //   252      4     checksum   CRC32C of the 252 bytes before it
-//   256      8     claim      0: nobody's; else tag (high half), thread of the owner (low half)
+//   256      8     claim      0: nobody's; else tag (high half), thread of the owner (low half).
+//                             The tag's lowest bit, 1 in the description, changes with each beat
 //   264      56    zero
 //   320      8     beat       counts up twice a second for as long as it is held
 //
@@ -24,6 +25,14 @@
 //     another machine or a virtual one beside this one, which shares the device, the beat goes on.
 //     That is watched for a while. So after a power failure nobody has to do anything.
 // Everything else is decided by an operator (take_over).
+//
+// How an owner knows that it still has it: the claim names it. A beat replaces the claim by another
+// one, in one atomic step, and so does whoever takes it after having watched: so of an owner that
+// wakes and one that is about to take its place exactly one gets it, and needs no clock for that.
+// Who only watches measures by a clock that stands still while its machine is suspended
+// (CLOCK_MONOTONIC): then the other one may have had no turn either.
+// It is looked at behind every flush (StickyRegion), and at every beat; once it is lost, the region
+// is given up (Region::give_up) and the lease is left alone, also by the kernel's mark.
 //
 // What a crash leaves: any of the claims that ever were, of an earlier boot; a description that
 // does not fit the claim or is torn, which then describes nobody.
@@ -51,6 +60,11 @@ class OwnerLease {
     /// The operator says that the owner is dead, or will be cut off.
     bool take_over = false;
   };
+
+  /// Whether it is still held: what was durable before this succeeded was so before anybody else
+  /// had the device. Errors  SystemError: another owner has it; the region was given up. Threads:
+  /// any.
+  virtual Result<void> check() = 0;
 
   /// Takes the lease whose bytes begin at `at`, aligned to a cache line.
   /// Requires  the region outlives the lease, is shared with whoever else might take it, and was

@@ -11,7 +11,9 @@
 #include <thread>
 
 #include "core/bytes.h"
+#include "pmem/lent_region.h"
 #include "pmem/mapped_region.h"
+#include "pmem/sticky_region.h"
 #include "pmem/test_support.h"
 
 namespace perdure::pmem {
@@ -98,6 +100,10 @@ class OwnerLeaseTest : public testing::Test {
     while (word(region, kBeat) - begun < count && !patience.passed()) (void)::poll(nullptr, 0, 20);
     return word(region, kBeat) - begun >= count;
   }
+  /// But for what each beat changes.
+  static std::uint64_t claim_of(Region& region) {
+    return word(region, kClaim) & ~(std::uint64_t{1} << 32);
+  }
   static std::uint64_t word(Region& region, std::uint64_t at) {
     return __atomic_load_n(reinterpret_cast<const std::uint64_t*>(region.bytes().data() + at),
                            __ATOMIC_ACQUIRE);
@@ -149,14 +155,14 @@ TEST_F(OwnerLeaseTest, OfTwoContainersOneGetsItAndTheOtherWhenThatHasEnded) {
   const auto mapped = region();
   HeldChild first = contained("the first");
   ASSERT_TRUE(first.ready());
-  const std::uint64_t claim = word(*mapped, kClaim);
+  const std::uint64_t claim = claim_of(*mapped);
   {
     HeldChild second = contained("the second");
     EXPECT_FALSE(second.ready());
   }
   // Expect: the end of the second, who never had it, says nothing about the first.
   ASSERT_TRUE(beats(*mapped, 2));
-  EXPECT_EQ(word(*mapped, kClaim), claim);
+  EXPECT_EQ(claim_of(*mapped), claim);
   first.kill();
   const Deadline patience = Deadline::after(std::chrono::seconds{60});
   bool granted = false;
@@ -172,14 +178,26 @@ TEST_F(OwnerLeaseTest, TheEndOfAnOwnerWhoLostItIsNotTheEndOfTheNextOne) {
   const std::uint64_t before = word(*mapped, kClaim);
   HeldChild second = contained("the second", true);
   ASSERT_TRUE(second.ready());
-  const std::uint64_t claim = word(*mapped, kClaim);
+  const std::uint64_t claim = claim_of(*mapped);
   ASSERT_NE(claim >> 32, before >> 32);
   EXPECT_EQ(claim & 0xFFFFFFFF, before & 0xFFFFFFFF) << "threads of the same number were meant";
   first.kill();
   // Expect: whatever the kernel marks then, the second takes back.
   ASSERT_TRUE(beats(*mapped, 4));
-  EXPECT_EQ(word(*mapped, kClaim), claim);
+  EXPECT_EQ(claim_of(*mapped), claim);
   EXPECT_EQ(take(*mapped, "the third").code(), ErrorCode::Busy);
+}
+
+TEST_F(OwnerLeaseTest, AMarkThatWasMeantForAnotherIsTakenBack) {
+  constexpr std::uint64_t kOwnerDied = std::uint64_t{1} << 30;
+  const auto mapped = region();
+  const auto first = take(*mapped, "the first");
+  ASSERT_TRUE(first.ok());
+  const std::uint64_t claim = claim_of(*mapped);
+  store(mapped->bytes().data() + kClaim, (claim >> 32 << 32) | (1ULL << 32) | kOwnerDied);
+  ASSERT_TRUE(beats(*mapped, 2));
+  EXPECT_EQ(claim_of(*mapped), claim);
+  EXPECT_TRUE((*first)->check().ok());
 }
 
 TEST_F(OwnerLeaseTest, AnOwnerBeforeARestartOfTheMachineIsDead) {
@@ -221,11 +239,11 @@ TEST_F(OwnerLeaseTest, WhoHasItCanBeSeen) {
   EXPECT_EQ(seen("this boot").state, State::Free);
   HeldChild first = owner();
   ASSERT_TRUE(first.ready());
-  const std::uint64_t claim = word(*mapped, kClaim);
+  const std::uint64_t claim = claim_of(*mapped);
   EXPECT_EQ(seen("this boot").state, State::Held);
   EXPECT_EQ(seen("this boot").owner, "the first");
   EXPECT_EQ(seen("another boot").state, State::Elsewhere);
-  EXPECT_EQ(word(*mapped, kClaim), claim);
+  EXPECT_EQ(claim_of(*mapped), claim);
   // Its description is torn: it is held all the same.
   mapped->bytes()[kAt + 70] ^= std::byte{1};
   EXPECT_EQ(seen("this boot").state, State::Held);
@@ -244,11 +262,99 @@ TEST_F(OwnerLeaseTest, AnOperatorTakesItFromWhoeverHasIt) {
   by_force.take_over = true;
   auto second = OwnerLease::take(*mapped, kAt, by_force);
   ASSERT_TRUE(second.ok()) << second.error().message;
-  const std::uint64_t claim = word(*mapped, kClaim);
+  const std::uint64_t claim = claim_of(*mapped);
   first.kill();  // its end is its own
-  EXPECT_EQ(word(*mapped, kClaim), claim);
+  EXPECT_EQ(claim_of(*mapped), claim);
   const auto other = region();
   EXPECT_EQ(take(*other, "the third").code(), ErrorCode::Busy);
+}
+
+// Expect: nothing is durable any more by its word, and it leaves the other one's lease alone.
+TEST_F(OwnerLeaseTest, AnOwnerWhoLostItKnowsItBeforeItSaysAnythingMore) {
+  const auto one = region();
+  const auto two = region();
+  auto first = take(*one, "the first");
+  ASSERT_TRUE(first.ok());
+  StickyRegion sticky(std::make_unique<LentRegion>(*one), first->get());
+  ASSERT_TRUE(sticky.flush(0, 64).ok());
+  auto by_force = options("the second");
+  by_force.take_over = true;
+  auto second = OwnerLease::take(*two, kAt, by_force);
+  ASSERT_TRUE(second.ok()) << second.error().message;
+  const auto late = sticky.flush(0, 64);
+  ASSERT_EQ(late.code(), ErrorCode::SystemError);
+  EXPECT_NE(late.error().message.find("another owner"), std::string::npos) << late.error().message;
+  EXPECT_EQ(first->get()->check().code(), ErrorCode::SystemError);
+  EXPECT_FALSE(one->check().ok());
+  EXPECT_TRUE(two->check().ok());
+  const std::uint64_t claim = claim_of(*two);
+  first->reset();
+  EXPECT_EQ(claim_of(*two), claim);
+  EXPECT_TRUE(second->get()->check().ok());
+}
+
+TEST_F(OwnerLeaseTest, TheConnectionsOfAnOwnerWhoLostItAreCutUnasked) {
+  const auto one = region();
+  const auto two = region();
+  std::atomic<bool> cut{false};
+  const auto tie = one->cut_on_failure(CutSwitch{-1, &cut});
+  auto first = take(*one, "the first");
+  ASSERT_TRUE(first.ok());
+  EXPECT_FALSE(cut.load());
+  auto by_force = options("the second");
+  by_force.take_over = true;
+  ASSERT_TRUE(OwnerLease::take(*two, kAt, by_force).ok());
+  const Deadline patience = Deadline::after(std::chrono::seconds{60});
+  while (!cut.load() && !patience.passed()) (void)::poll(nullptr, 0, 20);
+  EXPECT_TRUE(cut.load());
+}
+
+// Whoever watched it begins with what it saw at first.
+TEST_F(OwnerLeaseTest, AnOwnerThatBeatsAtTheLastMomentKeepsIt) {
+  const auto mapped = region();
+  auto first = take(*mapped, "the first");
+  ASSERT_TRUE(first.ok());
+  const std::uint64_t seen = word(*mapped, kClaim);
+  ASSERT_TRUE(beats(*mapped, 1));
+  EXPECT_NE(word(*mapped, kClaim), seen);
+  EXPECT_EQ(look_at_lease(mapped->bytes().subspan(kAt, kOwnerLeaseBytes), "this boot").owner,
+            "the first");
+}
+
+// A machine that stood still, beside another one that shares the device.
+TEST_F(OwnerLeaseTest, AnOwnerThatStoodStillAcknowledgesNothingWhenItWakes) {
+  constexpr std::uint64_t kToldYes = 16384;
+  constexpr std::uint64_t kToldNo = 16448;
+  const auto mapped = region();
+  HeldChild first([this] {
+    static auto& own = *new std::unique_ptr<MappedRegion>(region());
+    static auto& lease = *new std::unique_ptr<OwnerLease>;
+    auto taken = take(*own, "the first", "another machine");
+    if (!taken.ok()) return false;
+    lease = std::move(*taken);
+    std::thread([] {
+      StickyRegion sticky(std::make_unique<LentRegion>(*own), lease.get());
+      for (;;) {
+        const std::uint64_t to = sticky.flush(0, 64).ok() ? kToldYes : kToldNo;
+        auto* const count = reinterpret_cast<std::uint64_t*>(own->bytes().data() + to);
+        __atomic_fetch_add(count, 1, __ATOMIC_RELEASE);
+        (void)::poll(nullptr, 0, 1);
+      }
+    }).detach();
+    return true;
+  });
+  ASSERT_TRUE(first.ready());
+  ASSERT_EQ(::kill(first.pid(), SIGSTOP), 0);
+  auto second = take(*mapped, "the second", "this machine");
+  ASSERT_TRUE(second.ok()) << second.error().message;
+  const std::uint64_t before = word(*mapped, kToldYes);
+  ASSERT_EQ(::kill(first.pid(), SIGCONT), 0);
+  const Deadline patience = Deadline::after(std::chrono::seconds{60});
+  while (word(*mapped, kToldNo) < 10 && !patience.passed()) (void)::poll(nullptr, 0, 20);
+  EXPECT_GE(word(*mapped, kToldNo), 10u);
+  // One that was flushed before it stood still may be counted when it wakes.
+  EXPECT_LE(word(*mapped, kToldYes), before + 1);
+  EXPECT_TRUE(second->get()->check().ok());
 }
 
 TEST_F(OwnerLeaseTest, OfManyWhoComeAtOnceOneGetsIt) {

@@ -339,11 +339,16 @@ void Pool::own(std::uint64_t place) {
 }
 
 Pool::~Pool() {
-  // A child that was forked leaves the note to its parent.
-  if (owner_noted_ == ::getpid()) forget_owner(owner_page());
+  // A child that was forked leaves the note to its parent, and who lost a device to another leaves
+  // it to that one.
+  if (owner_noted_ == ::getpid() && (lease_ == nullptr || lease_->check().ok()))
+    forget_owner(owner_page());
 }
 
 Result<void> Pool::write_page(std::uint64_t at, const PoolPage& page) {
+  // Once a flush has failed nothing is stored, either: the mark of a clean shutdown, least of all,
+  // might reach the medium by itself. And what another has by now is not ours to write.
+  PERDURE_TRY_VOID(region_->check());
   std::memcpy(region_->bytes().data() + at, page.data(), page.size());
   return region_->flush(at, page.size());
 }
@@ -352,9 +357,6 @@ Result<void> Pool::write_page(std::uint64_t at, const PoolPage& page) {
 // are durable, damage to either can not bring back an older state, an older epoch least of all. The
 // spare comes last, so that it has the old state while the drive unit of the others is rewritten.
 Result<void> Pool::write_state(PoolState state) {
-  // Once a flush has failed nothing is stored, either: the mark of a clean shutdown, least of all,
-  // might reach the medium by itself.
-  PERDURE_TRY_VOID(region_->check());
   const StateSlot next{slot_.generation + 1, std::move(state)};
   const PoolPage page = encode_state(next, header_.uuid);
   const std::size_t older = 1 - newest_index_;

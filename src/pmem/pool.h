@@ -204,7 +204,7 @@ class Pool {
   };
 
   Pool(Held held, PoolHeader header, std::string path)
-      : region_(std::make_unique<StickyRegion>(std::move(held.region))),
+      : region_(std::make_unique<StickyRegion>(std::move(held.region), held.lease.get())),
         lease_(std::move(held.lease)),
         header_(std::move(header)),
         path_(std::move(path)) {}

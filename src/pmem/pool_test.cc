@@ -486,6 +486,29 @@ TEST_F(PoolFile, ADeviceIsLookedAtAgainOnceItsLeaseIsTaken) {
   EXPECT_EQ((*found)->uuid(), uuid);
 }
 
+// Not a state, not the mark of a clean end, not who owns it.
+TEST_F(PoolFile, WhoLostADeviceWritesNothingMoreToIt) {
+  auto memory = MappedRegion::create(path_, 1 << 20, {});
+  ASSERT_TRUE(memory.ok()) << memory.error().message;
+  MappedRegion& device = **memory;
+  auto pool = Pool::format_device(std::make_unique<LentRegion>(device), small_pool(), "device");
+  ASSERT_TRUE(pool.ok()) << pool.error().message;
+  OwnerLease::Options by_force;
+  by_force.take_over = true;
+  LentRegion others(device);
+  const auto lease = OwnerLease::take(others, kOwnerLeaseOffset, by_force);
+  ASSERT_TRUE(lease.ok()) << lease.error().message;
+  const auto front = device.bytes().first(kOwnerLeaseOffset);
+  const std::vector<std::byte> before(front.begin(), front.end());
+  EXPECT_EQ((*pool)->set_state(state_of(7, "late")).code(), ErrorCode::SystemError);
+  EXPECT_EQ((*pool)->close(Pool::Contents::Settled).code(), ErrorCode::SystemError);
+  EXPECT_TRUE(std::equal(front.begin(), front.end(), before.begin()));
+  EXPECT_EQ((*pool)->region().check().code(), ErrorCode::SystemError);
+  pool->reset();
+  EXPECT_TRUE(std::equal(front.begin(), front.end(), before.begin()));
+  EXPECT_TRUE((*lease)->check().ok());
+}
+
 TEST_F(PoolFile, AKilledCreatorLeavesNoPoolAndNoObstacle) {
   for (int round = 0; round < 20; ++round) {
     const pid_t child = ::fork();

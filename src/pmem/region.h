@@ -86,6 +86,11 @@ class Region {
 
   /// For a person: what the domain was concluded from.
   virtual std::string evidence() const = 0;
+
+  /// Somebody else has it now: before this returns every connection of cut_on_failure is turned,
+  /// and from then on check and flush are errors. Nothing where nobody else can have it. Threads:
+  /// any.
+  virtual void give_up() {}
 };
 
 }  // namespace perdure::pmem

@@ -1,7 +1,9 @@
 // A region that keeps its first failure. A medium that refused one flush is not trusted again by
 // whoever has it open: what it accepts later may rest on what it lost (see PageSync::sync), and
 // whoever asks check() must hear of a flush that failed elsewhere. Opening the pool again makes a
-// new one of these, and begins with what the medium then holds.
+// new one of these, and begins with what the medium then holds. Of a device the loss of its lease
+// is such a failure, too: it is looked at behind each flush, so that what a flush called durable
+// was so before somebody else had the device.
 #pragma once
 
 #include <atomic>
@@ -10,13 +12,16 @@
 #include <utility>
 
 #include "core/mutex.h"
+#include "pmem/owner_lease.h"
 #include "pmem/region.h"
 
 namespace perdure::pmem {
 
 class StickyRegion final : public Region {
  public:
-  explicit StickyRegion(std::unique_ptr<Region> region) : region_(std::move(region)) {}
+  /// The lease, if any, outlives every call.
+  explicit StickyRegion(std::unique_ptr<Region> region, OwnerLease* lease = nullptr)
+      : region_(std::move(region)), lease_(lease) {}
 
   std::span<std::byte> bytes() override { return region_->bytes(); }
   PersistenceDomain domain() const override { return region_->domain(); }
@@ -48,6 +53,9 @@ class StickyRegion final : public Region {
     return *failure_;
   }
   Result<void> keep(Result<void> outcome) {
+    if (lease_ != nullptr) {
+      if (auto held = lease_->check(); !held.ok()) outcome = std::move(held);
+    }
     if (outcome.ok()) return outcome;
     const MutexLock lock(mutex_);
     if (!failure_) failure_ = outcome.error();
@@ -56,6 +64,7 @@ class StickyRegion final : public Region {
   }
 
   const std::unique_ptr<Region> region_;
+  OwnerLease* const lease_;
   mutable Mutex mutex_;  // never held while the medium is asked
   std::optional<Error> failure_ PERDURE_GUARDED_BY(mutex_);
   std::atomic<bool> failed_{false};
