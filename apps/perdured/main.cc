@@ -62,7 +62,7 @@ void describe(const app::Program& program, Arguments& arguments) {
   program
       .add_option("--take-over-device", arguments.taken_over,
                   "serve this pool on a DAX device although somebody who may be alive has it; only "
-                  "if whoever it is can not write any more")
+                  "if whoever it is can not write any more. Counts for its first opening")
       .type_name("POOL");
   program.add_option(
       "--port-file", arguments.port_file,

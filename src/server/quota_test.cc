@@ -159,6 +159,7 @@ class LeasedPools final : public PoolStore {
   Result<std::unique_ptr<pmem::Pool>> open(const std::string& name,
                                            const PoolSettings& settings) override {
     ++opened;
+    if (settings.take_over_lease) ++taken_over;
     if (leased) return Error{ErrorCode::Busy, "another machine has it"};
     return directory_.open(name, settings);
   }
@@ -169,6 +170,7 @@ class LeasedPools final : public PoolStore {
 
   std::atomic<bool> leased{false};
   std::atomic<int> opened{0};
+  std::atomic<int> taken_over{0};
   std::atomic<int> asked{0};
 
  private:
@@ -199,6 +201,23 @@ TEST_F(BusyPools, OneThatIsLockedIsNotOpenedToFindThatOut) {
   await_rounds(store, 6);
   EXPECT_EQ(store.opened, 2);
   EXPECT_EQ((*service)->describe("a")->state, control::PoolStatus::Unavailable);
+}
+
+// Receive: an order to take it over; it is closed, and somebody else may have opened it.
+// Expect: that one is not taken for dead as well.
+TEST_F(BusyPools, ADeviceIsTakenOverOnce) {
+  holder_.reset();
+  LeasedPools store(directory_.path());
+  options_.store = &store;
+  options_.directory.clear();
+  options_.settings_by_pool["a"].take_over_lease = true;
+  auto service = PeerService::open(options_, {});
+  ASSERT_TRUE(service.ok()) << service.error().message;
+  EXPECT_EQ(store.taken_over, 1);
+  ASSERT_TRUE((*service)->close_pool("a").ok());
+  ASSERT_TRUE((*service)->open_pool("a").ok());
+  EXPECT_EQ(store.opened, 2);
+  EXPECT_EQ(store.taken_over, 1);
 }
 
 }  // namespace

@@ -90,16 +90,26 @@ Result<PeerService::PoolPointer> PeerService::insert_new_pool(const control::Poo
   return entry;
 }
 
+/// Requires entry.control. A device is taken from another owner once: later that may be one to whom
+/// it was left.
+Result<std::unique_ptr<pmem::Pool>> PeerService::open_stored(PoolEntry& entry) {
+  PoolSettings settings = settings_of(entry.name);
+  if (entry.was_opened) settings.take_over_lease = false;
+  auto opened = store_->open(entry.name, settings);
+  if (opened.ok() || opened.code() != ErrorCode::Busy) entry.was_opened = true;
+  return opened;
+}
+
 /// Requires entry.control. Opens the pool's file and shows the outcome. Who has it in use gets
 /// until `patience` to let go of it.
 Result<void> PeerService::open_entry(PoolEntry& entry, const Deadline& patience) {
-  auto opened = store_->open(entry.name, settings_of(entry.name));
+  auto opened = open_stored(entry);
   while (!opened.ok() && opened.code() == ErrorCode::Busy && !patience.passed()) {
     {
       MutexLock lock(mutex_);
       lock.wait_for(session_ended_, kBusyEvery);
     }
-    opened = store_->open(entry.name, settings_of(entry.name));
+    opened = open_stored(entry);
   }
   return open_as(entry, std::move(opened));
 }

@@ -196,6 +196,7 @@ class PeerService {
     std::atomic<std::uint64_t> settled_bytes{0};  // by whoever has `preparing`
     Standstill settling;                          // under mutex_: of settled_bytes
     std::unique_ptr<ServedPool> served;     // under control; goes under both; empty unless open
+    bool was_opened = false;                // under control: an order to take it over was for once
     std::optional<Deadline> ask_again;      // under control: it is in use, and nobody has its lock
     control::PoolDescription shown;         // under mutex_
     control::ServiceCounters ended;         // under mutex_: sums of sessions that are over
@@ -238,6 +239,7 @@ class PeerService {
   Result<PoolPointer> find_pool(const std::string& pool) const;
   Result<PoolPointer> insert_pool(const std::string& pool);
   Result<PoolPointer> insert_new_pool(const control::PoolRequest& request);
+  Result<std::unique_ptr<pmem::Pool>> open_stored(PoolEntry& entry);
   Result<void> open_entry(PoolEntry& entry, const Deadline& patience);
   Result<void> open_as(PoolEntry& entry, Result<std::unique_ptr<pmem::Pool>> opened);
   Result<void> adopt(PoolEntry& entry, std::unique_ptr<pmem::Pool> pool);

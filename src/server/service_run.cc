@@ -239,7 +239,7 @@ void PeerService::open_busy(PoolEntry& entry) {
   }
   if (store_->is_locked(entry.name)) return;
   if (entry.ask_again && !entry.ask_again->passed()) return;
-  auto opened = store_->open(entry.name, settings_of(entry.name));
+  auto opened = open_stored(entry);
   if (!opened.ok() && opened.code() == ErrorCode::Busy) {
     // Without a lock: another machine or container may have the device. It was watched for
     // seconds, and nobody gets at the pool meanwhile.

@@ -48,6 +48,7 @@ Result<void> ServedSession::attach(std::unique_ptr<fabric::Endpoint> endpoint) {
   PERDURE_ASSERT(endpoint_ == nullptr && memory_ != nullptr);
   endpoint_ = std::move(endpoint);
   was_attached_ = true;
+  PERDURE_TRY_VOID(region_.check());  // persistent receive buffers are written to
   // What goes into a page that is not the medium's any more must not be acknowledged, or read.
   tie_ = region_.cut_on_failure(endpoint_->cut_switch());
   persist::Responder::Options options;
@@ -122,6 +123,8 @@ Result<std::uint64_t> ServedSession::replay() {
   PERDURE_ASSERT(memory_ == nullptr);
   const bool was_attached = std::exchange(was_attached_, false);
   if (!was_attached || terms_.persistent_buffers.length == 0) return std::uint64_t{0};
+  // Nothing is stored in what failed, or is another owner's by now.
+  PERDURE_TRY_VOID(region_.check());
   // The requester may count on messages that arrived in persistent buffers and were not handled.
   return persist::replay_messages(region_, terms_.exported, terms_.persistent_buffers,
                                   terms_.queue);
