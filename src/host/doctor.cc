@@ -245,6 +245,7 @@ std::vector<Check> check_host(const InspectedHost& inspected) {
       check_declared_domain,
       check_pool_header,
       check_pool_owner,
+      check_pool_quota,
       check_persistence_domain,
       check_deep_flush,
       check_namespaces,

@@ -39,10 +39,11 @@ Check check_pool_file_system(const InspectedHost& inspected);
 Check check_write_cache(const InspectedHost& inspected);
 Check check_declared_domain(const InspectedHost& inspected);
 
-// doctor_pools.cc: whether they can be read, who has the pools, and what making a record of a file
-// durable takes
+// doctor_pools.cc: whether they can be read, who has the pools and may make more, and what making a
+// record of a file durable takes
 Check check_pool_header(const InspectedHost& inspected);
 Check check_pool_owner(const InspectedHost& inspected);
+Check check_pool_quota(const InspectedHost& inspected);
 Check check_file_sync(const InspectedHost& inspected);
 
 // doctor_memory.cc: NVDIMMs, CXL memory

@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "host/doctor_checks.h"
+#include "pmem/cache_flush.h"
 
 namespace perdure::host {
 namespace {
@@ -65,10 +66,16 @@ IdleStates read_idle_states(const InspectedHost& inspected, Check& check) {
   return states;
 }
 
+void add_fence(pmem::Processor processor, Check& check) {
+  check.evidence.push_back(fmt::format("between the last store and an answer: {}",
+                                       pmem::store_fence_instruction(processor)));
+}
+
 /// Of an Arm processor, whose /proc/cpuinfo has Features. It can write lines back (DC CVAP), but
 /// Perdure does not: who promises which of the points of persistence there is, no file tells.
 void find_flush_of_arm(const InspectedHost& inspected, std::size_t features, Check& check) {
   check.evidence.push_back(fmt::format("/proc/cpuinfo: Features: {} of them", features));
+  add_fence(pmem::Processor::Arm64, check);
   if (inspected.domains().contains(PersistenceDomain::Dmp)) {
     return check.find(Verdict::Problem,
                       "an Arm processor: Perdure writes no lines back there, so a domain dmp can "
@@ -100,6 +107,7 @@ Check check_flush_instructions(const InspectedHost& inspected) {
                                ? fmt::format("/proc/cpuinfo: flags: {} of them, {}", flags.size(),
                                              best.empty() ? "none flushes" : best)
                                : cpuinfo.evidence());
+  if (!flags.empty()) add_fence(pmem::Processor::X86, check);
   if (flags.empty()) {
     check.find(Verdict::NotKnown, "the processor's flags can not be read",
                "look what perdure itself found", {"perdure probe " + inspected.place.path});

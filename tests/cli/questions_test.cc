@@ -343,7 +343,7 @@ TEST(Doctor, GoesThroughItsListAndSaysWhatToDo) {
   const test::TestDirectory place;
   const Outcome text = run({"probe", "--doctor", place.path()});
   EXPECT_TRUE(contains(text.out, "pool-file-system: ")) << text.out << text.err;
-  EXPECT_TRUE(contains(text.out, "37 checks: ")) << text.out;
+  EXPECT_TRUE(contains(text.out, "38 checks: ")) << text.out;
   const Outcome outcome = run({"probe", "--doctor", place.path(), "--format", "json"});
   const json document = json::parse(outcome.out);
   EXPECT_EQ(document["checks"].size(), 37u);

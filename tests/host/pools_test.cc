@@ -53,6 +53,20 @@ TEST(PoolOwner, TheHeaviestOfSeveralIsTold) {
   expect(check_pool_owner, machine.pool(other), Advice, "process 7, which had pool bills");
 }
 
+TEST(PoolQuota, IsAdvisedWhereOthersCanAskForPools) {
+  const auto check = check_pool_quota;
+  const std::string remote = "[control]\nallow_remote = true\nlisten = \"0.0.0.0:7470\"\n";
+  const std::string limited = remote + "[pools]\npool_bytes_max = \"64GiB\"\npools_max = 7\n";
+  expect(check, Machine(), Ok, "only this machine's programs");
+  expect(check, Machine().config(remote), Advice,
+         "until there are 1024 or the file system is full");
+  expect(check, Machine().config(limited), Ok, "7 pools at most, of 64 GiB together");
+  expect(check, Machine().config("[pools]\nno_such_key = 1\n"), NotKnown, "can not be read");
+  const Check blank =
+      check(Machine().config("[profile.pool.orders]\ntake_device = true\n").inspected());
+  EXPECT_NE(blank.evidence.back().find("pool orders: take_device"), std::string::npos);
+}
+
 Machine with_unwritten(std::optional<std::uint64_t> bytes) {
   PoolThere pool{"orders", std::nullopt, "", false};
   pool.bytes = std::uint64_t{1} << 30;

@@ -24,6 +24,8 @@ TEST(FlushInstructions, AreTheBestThatTheProcessorHas) {
   expect(check, with_flags("", PersistenceDomain::Mhp), Advice, "no flush instruction");
   expect(check, with_flags("").file(file, "flags\n"), NotKnown, "can not be read");
   expect(check, with_flags("").unreadable(file), NotKnown, "can not be read");
+  EXPECT_NE(check(with_flags("clwb").inspected()).evidence.back().find("sfence"),
+            std::string::npos);
 }
 
 TEST(FlushInstructions, OfArmAreNotUsedAndNotNeededWhereCachesSurvive) {
@@ -38,6 +40,8 @@ TEST(FlushInstructions, OfArmAreNotUsedAndNotNeededWhereCachesSurvive) {
   expect(check, arm(PersistenceDomain::Mhp), Ok, "domain mhp needs no lines written back");
   expect(check, arm(PersistenceDomain::Wsp), Ok, "domain wsp needs no lines written back");
   expect(check, arm(PersistenceDomain::None), Ok, "domain none needs no lines written back");
+  EXPECT_NE(check(arm(PersistenceDomain::Mhp).inspected()).evidence.back().find("dsb sy"),
+            std::string::npos);
 }
 
 constexpr char kCpus[] = "/sys/devices/system/cpu";
