@@ -111,7 +111,7 @@ MemoryGroup memory_group_of(const InspectedHost& inspected, const std::string& p
   // 1 says that there is no limit.
   std::string at = found.group == "/" ? "" : found.group;
   for (int level = 0; level < kLevelsMax; ++level) {
-    const Reading limit = inspected.tree.read(hierarchy + at + file);
+    const Reading limit = inspected.tree.read(fmt::format("{}{}{}", hierarchy, at, file));
     if (!limit.absent()) found.limits.push_back(check.keep(limit));
     if (at.empty()) {
       found.in_namespace = !limit.absent() && file == kVersion2;
