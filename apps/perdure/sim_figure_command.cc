@@ -70,45 +70,45 @@ std::string json_of(const std::vector<Figure>& figures) {
 }
 
 /// How many of the papers' numbers come out, without those that are made to.
-struct Verdict {
+struct ClaimCounts {
   std::size_t within = 0;
   std::size_t outside = 0;
   std::size_t by_choice = 0;
 };
 
-Verdict verdict_of(const std::vector<Figure>& figures) {
-  Verdict verdict;
+ClaimCounts counts_of(const std::vector<Figure>& figures) {
+  ClaimCounts counts;
   for (const Figure& figure : figures) {
     for (const Claim& claim : figure.claims) {
       if (claim.by_choice) {
-        ++verdict.by_choice;
+        ++counts.by_choice;
       } else {
-        ++(claim.within() ? verdict.within : verdict.outside);
+        ++(claim.within() ? counts.within : counts.outside);
       }
     }
   }
-  return verdict;
+  return counts;
 }
 
-std::string text_of(const Verdict& verdict) {
+std::string text_of(const ClaimCounts& counts) {
   std::string text = fmt::format("{} of {} numbers of the papers are within what is accepted.",
-                                 verdict.within, verdict.within + verdict.outside);
-  if (verdict.by_choice > 0) {
+                                 counts.within, counts.within + counts.outside);
+  if (counts.by_choice > 0) {
     text += fmt::format(
         " {} more are not counted: an input that the paper does not state was "
         "chosen so that they come out.",
-        verdict.by_choice);
+        counts.by_choice);
   }
   return text;
 }
 
 Result<void> write_page(const std::vector<Figure>& figures, const FigureCommandOptions& options) {
-  const Verdict verdict = verdict_of(figures);
+  const ClaimCounts counts = counts_of(figures);
   report::ReportPage page(
       "Remote persistence, simulated",
       "Figure 2 of seed paper 000 and the others of seed paper 001, each beside what its paper "
       "says.");
-  page.verdict(verdict.outside == 0 && verdict.within > 0, text_of(verdict));
+  page.verdict(counts.outside == 0 && counts.within > 0, text_of(counts));
   StatusLine status;
   for (const Figure& figure : figures) {
     page.heading(fmt::format("Figure {}: {}", figure.number, figure.title));
@@ -145,7 +145,7 @@ ExitStatus run_figures(const FigureCommandOptions& options, const std::vector<in
   }
   if (options.output == Format::Json) print(json_of(figures));
   if (options.output != Format::Json && figures.size() > 1) {
-    print("\n" + text_of(verdict_of(figures)) + "\n");
+    print("\n" + text_of(counts_of(figures)) + "\n");
   }
   if (options.report.empty()) return ExitStatus::Ok;
   const auto written = write_page(figures, options);
