@@ -38,14 +38,12 @@ std::string json_line(const Record& record) {
                               {"index", record.index},
                               {"epoch", record.epoch.value},
                               {"bytes", record.bytes.size()}};
-  json["payload"] = text_of(record.bytes);
-  try {
-    return json_text(json) + "\n";
-  } catch (const nlohmann::json::type_error&) {  // not UTF-8
-    json.erase("payload");
+  if (const std::string_view payload = text_of(record.bytes); is_utf8(payload)) {
+    json["payload"] = payload;
+  } else {
     json["payload_base64"] = base64(record.bytes);
-    return json_text(json) + "\n";
   }
+  return json_text(json) + "\n";
 }
 
 }  // namespace

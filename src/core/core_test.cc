@@ -2,6 +2,7 @@
 #include "core/backoff.h"
 #include "core/byte_text.h"
 #include "core/crc32c.h"
+#include "core/json.h"
 #include "core/method.h"
 #include "core/random.h"
 #include "core/stoppable_clock.h"
@@ -38,6 +39,18 @@ TEST(Backoff, DoublesUpToSixteenTimesAndStartsAnewAfterSuccess) {
   Backoff never(Nanoseconds{0}, 1);
   never.failed(now);
   EXPECT_FALSE(never.due(now + std::chrono::hours(1000)));
+}
+
+TEST(JsonText, ShowsWhatIsNotUtf8WithReplacementsAndIsUtf8TellsIt) {
+  const std::string latin1 = "caf\xe9";
+  EXPECT_EQ(json_text(nlohmann::json{{"name", latin1}}), "{\"name\":\"caf\xef\xbf\xbd\"}");
+  EXPECT_EQ(json_text(nlohmann::ordered_json{{"b", 1}, {"a", latin1}}, 1),
+            "{\n \"b\": 1,\n \"a\": \"caf\xef\xbf\xbd\"\n}");
+  EXPECT_FALSE(is_utf8(latin1));
+  EXPECT_FALSE(is_utf8("\xed\xa0\x80"));  // half of a surrogate pair
+  EXPECT_TRUE(is_utf8("caf\xc3\xa9"));
+  EXPECT_TRUE(is_utf8(std::string_view("\0\n", 2)));
+  EXPECT_TRUE(is_utf8(""));
 }
 
 TEST(StoppableClock, EndsWhatWaitsByItAndWhatBeginsThen) {

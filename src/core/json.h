@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include <string>
+#include <string_view>
 
 extern template class nlohmann::basic_json<>;
 extern template class nlohmann::basic_json<nlohmann::ordered_map>;
@@ -15,5 +16,8 @@ namespace perdure {
 /// throws.
 std::string json_text(const nlohmann::json& document, int indent = -1);
 std::string json_text(const nlohmann::ordered_json& document, int indent = -1);
+
+/// Whether json_text() shows `text` as it is. Payloads that are not have to be encoded.
+bool is_utf8(std::string_view text);
 
 }  // namespace perdure
