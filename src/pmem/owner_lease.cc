@@ -196,11 +196,11 @@ class HeldLease final : public OwnerLease {
     if (!exchange(lease_ + kClaimAt, expected, claim)) return won.set_value(false);
     // Only now: the kernel marks whatever has this thread's number there, and a thread of another
     // container may have the same one.
-    watch_death(true);
+    death_is_marked_ = watch_death(true);
     won.set_value(true);
     MutexLock lock(mutex_);
     while (!stopping_ && beat(thread)) lock.wait_for(stopped_, kBeatEvery);
-    watch_death(false);
+    (void)watch_death(false);
     replace([](std::uint64_t) { return 0; });
   }
 
@@ -226,13 +226,13 @@ class HeldLease final : public OwnerLease {
   }
 
   /// The calling thread's list of robust futexes is our one entry, or empty. It uses no robust
-  /// mutex of the C library, whose list it was.
-  void watch_death(bool watched) {
+  /// mutex of the C library, whose list it was. Whether the kernel has it.
+  bool watch_death(bool watched) {
     head_.list.next = watched ? &entry_ : &head_.list;
     entry_.next = &head_.list;
     head_.futex_offset = reinterpret_cast<std::intptr_t>(lease_ + kClaimAt) -
                          reinterpret_cast<std::intptr_t>(&entry_);
-    death_is_marked_ = ::syscall(SYS_set_robust_list, &head_, sizeof head_) == 0;
+    return ::syscall(SYS_set_robust_list, &head_, sizeof head_) == 0;
   }
 
   Region& region_;

@@ -194,7 +194,8 @@ TEST_F(OwnerLeaseTest, AMarkThatWasMeantForAnotherIsTakenBack) {
   const auto first = take(*mapped, "the first");
   ASSERT_TRUE(first.ok());
   const std::uint64_t claim = claim_of(*mapped);
-  store(mapped->bytes().data() + kClaim, (claim >> 32 << 32) | (1ULL << 32) | kOwnerDied);
+  __atomic_store_n(reinterpret_cast<std::uint64_t*>(mapped->bytes().data() + kClaim),
+                   (claim >> 32 << 32) | (1ULL << 32) | kOwnerDied, __ATOMIC_RELEASE);
   ASSERT_TRUE(beats(*mapped, 2));
   EXPECT_EQ(claim_of(*mapped), claim);
   EXPECT_TRUE((*first)->check().ok());
