@@ -152,9 +152,6 @@ ExitStatus run_sim_memory(const MemoryCommandOptions& options) {
     print_error(result.error());
     return ExitStatus::Failed;
   }
-  if (result->requests == 0) {
-    print_warning(options.trace + ": has neither a read nor a write: nothing was simulated");
-  }
   if (result->trace.last_line_open) {
     print_warning(options.trace +
                   ": the last line has no newline; it is used as it is, but a trace that "

@@ -51,8 +51,8 @@ Result<std::vector<std::byte>> copy_guarded(const File& file, std::span<std::byt
                  file.path() + ": this process has too many pools open to read it safely"};
   }
   std::vector<std::byte> front(mapping.begin(), mapping.begin() + kPoolHeadBytes);
-  std::atomic_signal_fence(
-      std::memory_order_seq_cst);  // what was loaded was so before the question
+  // What was loaded was so before the question.
+  std::atomic_signal_fence(std::memory_order_seq_cst);
   if (guard.failed()) return lost_head(file);
   return front;
 }
