@@ -346,7 +346,7 @@ TEST(Doctor, GoesThroughItsListAndSaysWhatToDo) {
   EXPECT_TRUE(contains(text.out, "38 checks: ")) << text.out;
   const Outcome outcome = run({"probe", "--doctor", place.path(), "--format", "json"});
   const json document = json::parse(outcome.out);
-  EXPECT_EQ(document["checks"].size(), 37u);
+  EXPECT_EQ(document["checks"].size(), 38u);
   // Expect: the status says whether there is a problem, and both formats agree.
   EXPECT_EQ(outcome.status, document["counts"]["problem"] == 0 ? 0 : 1) << outcome.out;
   EXPECT_EQ(outcome.status, text.status);
