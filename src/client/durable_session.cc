@@ -405,9 +405,7 @@ Result<void> DurableSession::store_now(std::uint64_t at, std::uint64_t word) {
 }
 
 Deadline DurableSession::deadline_after(Nanoseconds silence) const {
-  const Deadline silent(*options_.clock, silence);
-  if (!deadline_ || silent.left() < deadline_->left()) return silent;
-  return *deadline_;
+  return deadline_ ? deadline_->within(silence) : Deadline(*options_.clock, silence);
 }
 
 Deadline DurableSession::opening_deadline() const {
@@ -418,7 +416,7 @@ Deadline DurableSession::opening_deadline() const {
 Deadline DurableSession::visible_within(Nanoseconds since) const {
   const Nanoseconds within = std::min(kVisibleWithinMax, options_.timeout);
   const Nanoseconds left = within - std::min(within, options_.clock->now() - since);
-  return Deadline(*options_.clock, std::min(left, deadline().left()));
+  return deadline().within(left);
 }
 
 bool DurableSession::visible_by_now(Nanoseconds since) const {

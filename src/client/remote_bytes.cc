@@ -114,7 +114,7 @@ Result<void> RemoteBytes::post_read(std::uint64_t at, std::span<std::byte> to,
 /// Waits for the next completions, and returns how many came. `at` and `bytes` are for the error.
 Result<std::size_t> RemoteBytes::await_reads(std::uint64_t at, std::size_t bytes) {
   fabric::Endpoint* endpoint = session_.endpoint.get();
-  const Deadline deadline(clock_, until_ ? std::min(timeout_, until_->left()) : timeout_);
+  const Deadline deadline = until_ ? until_->within(timeout_) : Deadline(clock_, timeout_);
   // Who waits for much lets the peer have the core: there may be fewer than replicas that are read.
   const Deadline spin(clock_, bytes > kPieceBytes ? Nanoseconds{0} : kSpin);
   while (true) {

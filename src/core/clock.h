@@ -1,6 +1,7 @@
 // Clock: the only way to learn the time. Passed in, so that tests and the simulator own time.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 
@@ -40,6 +41,12 @@ class Deadline {
   Nanoseconds left() const {
     const Nanoseconds now = clock_->now();
     return now >= at_ ? Nanoseconds{0} : at_ - now;
+  }
+  /// This one, or `wait` from now if that is earlier. By the same clock: who stops it ends both.
+  Deadline within(Nanoseconds wait) const {
+    Deadline sooner = *this;
+    sooner.at_ = std::min(at_, clock_->now() + wait);
+    return sooner;
   }
 
  private:

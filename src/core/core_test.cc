@@ -59,8 +59,13 @@ TEST(StoppableClock, EndsWhatWaitsByItAndWhatBeginsThen) {
   const Deadline before = stoppable.after(std::chrono::hours(1));
   EXPECT_FALSE(before.passed());
   EXPECT_EQ(before.left(), std::chrono::hours(1));
+  const Deadline sooner = before.within(std::chrono::minutes(1));
+  EXPECT_EQ(sooner.left(), std::chrono::minutes(1));
+  EXPECT_EQ(before.within(std::chrono::hours(2)).left(), std::chrono::hours(1));
   stoppable.stop();
   EXPECT_TRUE(before.passed());
+  EXPECT_TRUE(sooner.passed());
+  EXPECT_TRUE(before.within(std::chrono::hours(2)).passed());
   EXPECT_TRUE(stoppable.after(std::chrono::hours(1)).passed());
 
   const Deadline until(clock, std::chrono::seconds(10));

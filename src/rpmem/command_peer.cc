@@ -146,9 +146,9 @@ Result<client::Session> CommandPeer::open_over(Transport transport,
   PERDURE_TRY(body, ask(FrameKind::Session, control::encode(wanted), deadline));
   const auto grant = control::decode_grant(body);
   if (!grant) return unreadable(grant.error());
-  const Deadline soon = Deadline::after(std::min(deadline.left(), connect_within));
   auto session =
-      client::connect_session(*grant, grant->address, *device, client::default_endpoints(), soon);
+      client::connect_session(*grant, grant->address, *device, client::default_endpoints(),
+                              deadline.within(connect_within));
   if (session.ok()) {
     device_ = std::move(device);
   } else {

@@ -205,7 +205,7 @@ TEST(Documents, OfPlanAndSimulatorAreWhatTheirSchemasSay) {
       {"sim", "memory", "--device", kTree + "/configs/hardware/ddr4-2400.toml", "--trace", trace},
       "memory-simulation.schema.json");
   EXPECT_EQ(nothing.status, 0);
-  EXPECT_NE(nothing.err.find("neither a read nor a write"), std::string::npos) << nothing.err;
+  EXPECT_NE(nothing.err.find("there is no request in it"), std::string::npos) << nothing.err;
   const Outcome server = expect_document(
       {"sim", "server", "--device", kTree + "/configs/hardware/nvm-a.toml", "--processor",
        kTree + "/configs/hardware/four-cores.toml", "--footprint-mib", "4", "--partitions", "16",

@@ -271,7 +271,7 @@ TEST_F(KillTest, ALostQuorumComesBackByItself) {
   write_some();
   std::size_t repairs = log->take_repairs().size();
   for (int attempt = 0; attempt < 3000 && repairs < 2; ++attempt) {
-    (void)log->poll();
+    (void)log->poll(std::chrono::milliseconds(100));  // without a time-out it brings nobody back
     repairs += log->take_repairs().size();
     test::pause_for(std::chrono::milliseconds(10));
   }
