@@ -12,10 +12,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstdio>
 #include <cstdlib>
+#include <limits>
 #include <set>
 #include <sstream>
+#include <system_error>
 #include <utility>
 
 namespace perdure::app {
@@ -359,6 +362,20 @@ Option Option::range(std::uint64_t low, std::uint64_t high) const {
 
 Option Option::range(double low, double high) const {
   return Option(option_->check(between(low, high)));
+}
+
+Option Option::whole_number() const {
+  const auto refuse = [](const std::string& word) -> std::string {
+    std::uint64_t value = 0;
+    const bool hexadecimal = word.starts_with("0x") || word.starts_with("0X");
+    const char* const begin = word.data() + (hexadecimal ? 2 : 0);
+    const char* const end = word.data() + word.size();
+    const auto [last, error] = std::from_chars(begin, end, value, hexadecimal ? 16 : 10);
+    if (error == std::errc{} && last == end) return "";
+    return fmt::format("'{}' is no number between 0 and {}", word,
+                       std::numeric_limits<std::uint64_t>::max());
+  };
+  return Option(option_->check(CLI::Validator(refuse, "")));
 }
 
 Option Option::is_member(const std::vector<std::string>& words) const {

@@ -48,6 +48,9 @@ class Option {
   Option range(int low, int high) const;
   Option range(std::uint64_t low, std::uint64_t high) const;
   Option range(double low, double high) const;
+  /// Any that the variable, unsigned, holds. CLI11 would take -1 for the most there is, and so too
+  /// much, and nothing for 0.
+  Option whole_number() const;
   Option is_member(const std::vector<std::string>& words) const;
   /// Each word is shown to `check`; what it says against it is the error.
   Option each(std::function<Result<void>(const std::string&)> check) const;

@@ -291,7 +291,9 @@ void add_load_options(Command command, NetworkCommandOptions& options) {
                   "Until a transaction without its ACK is aborted and done again (100)")
       .range(0.001, 1e6)
       .option_text("N");
-  command.add_option("--seed", run.seed, "Of what is written and lost").capture_default();
+  command.add_option("--seed", run.seed, "Of what is written and lost")
+      .whole_number()
+      .capture_default();
 }
 
 }  // namespace

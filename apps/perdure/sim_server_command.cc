@@ -231,7 +231,7 @@ void add_run_options(Command command, ServerCommandOptions& options) {
   command.add_option("--cores", options.cores, "Instead of the file's; 0: the file's")
       .range(Limit{0}, Limit{memsys::kCoresMax})
       .capture_default();
-  command.add_option("--seed", options.seed, "Of keys and places").capture_default();
+  command.add_option("--seed", options.seed, "Of keys and places").whole_number().capture_default();
   command.add_flag("--durable-commits", options.durable_commits,
                    "A thread waits until its transaction is persisted");
   command

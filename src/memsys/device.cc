@@ -142,6 +142,10 @@ void read_watermark(ParameterFile& file, std::string_view key, std::uint64_t que
                     std::uint64_t& target) {
   double value = static_cast<double>(target);
   file.real("controller", key, Need::Optional, 0, static_cast<double>(kQueueMax), value);
+  if (value > 1 && value != std::floor(value)) {
+    file.problem("controller", key,
+                 fmt::format("{} is neither a number of entries nor a share below 1", value));
+  }
   target = static_cast<std::uint64_t>(value < 1 ? std::floor(value * static_cast<double>(queue))
                                                 : value);
 }

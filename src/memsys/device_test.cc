@@ -52,6 +52,7 @@ TEST(Device, WhatIsWrongIsRefusedWithLineAndKey) {
       {whole + "[controller]\npage = \"ajar\"\n", "d.toml:18", "open, closed"},
       {whole + "[controller]\nwindow = 4\nread_queue = 4\n", "d.toml:18", "not both"},
       {whole + "[controller]\nwrite_queue = 4\nhigh_watermark = 5\n", "d.toml:19", "write_queue"},
+      {whole + "[controller]\nwrite_queue = 4\nhigh_watermark = 1.9\n", "d.toml:19", "neither"},
       {whole + "[controller]\nwrite_queue = 4\nlow_watermark = 4\n", "d.toml:19", "below"},
       {kShape + "mapping = \"row:bank\"\n" + kTiming, "d.toml:7", "column is missing"},
       {kShape + "mapping = \"row:bank:bank:column\"\n" + kTiming, "d.toml:7", "twice"},

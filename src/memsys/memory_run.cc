@@ -14,9 +14,15 @@
 namespace perdure::memsys {
 namespace {
 
-/// So many commands in a row that serve nobody, while requests wait, are a deadlock: refreshes
-/// alone would go on for ever.
-constexpr std::uint64_t kMemoryStepsWithoutProgressMax = 100'000;
+/// Of so many cycles in which nobody is served, while requests wait, the run is a deadlock:
+/// refreshes alone would go on for ever. No command waits for another longer than all timings.
+Cycle longest_wait(const Timing& t) {
+  constexpr Cycle kOfAController = 1'000'000;
+  constexpr Cycle kCommands = 16;  // until one serves
+  return kOfAController +
+         kCommands * (t.CL + t.CWL + t.BL + t.tRCD + t.tRP + t.tRAS + t.tRTP + t.tWR + t.tCCD_L +
+                      t.tRRD_L + t.tFAW + t.tWTR_L + t.tRTRS + t.tREFI + t.tRFC);
+}
 
 constexpr std::array<std::string_view, 3> kPointNames{"accept", "bus", "array"};
 
@@ -100,7 +106,8 @@ class MemoryRun {
   Cycle now_ = 0;
   std::uint64_t waiting_ = 0;  // in the channels
   std::uint64_t left_ = 0;     // requests not yet served
-  std::uint64_t steps_without_progress_ = 0;
+  Cycle served_at_ = 0;        // the last one, or when the first began to wait
+  const Cycle longest_wait_;
 };
 
 template <typename AnAdmission>
@@ -113,7 +120,8 @@ MemoryRun<AnAdmission>::MemoryRun(const Device& device, TraceReader& reader, Tra
       listeners_(law_),
       streams_(reader, summary, listeners_, options.held_max),
       admission_(make_admission<AnAdmission>(streams_, summary, device, options)),
-      occupancy_(device) {
+      occupancy_(device),
+      longest_wait_(longest_wait(device.timing)) {
   listeners_.set(admission_);
   for (std::uint32_t i = 0; i < device.geometry.channels; ++i) {
     channels_.emplace_back(device, i, options.commands);
@@ -133,7 +141,7 @@ Result<MemoryResult> MemoryRun<AnAdmission>::run() {
     send_commands();
     if (left_ == 0) break;
     const Cycle next = next_time();
-    if (next == kNever || ++steps_without_progress_ > kMemoryStepsWithoutProgressMax) {
+    if (next == kNever || (waiting_ > 0 && next - served_at_ > longest_wait_)) {
       PERDURE_TRY_VOID(streams_.outcome());
       return deadlock();
     }
@@ -163,7 +171,7 @@ void MemoryRun<AnAdmission>::accept_next() {
   occupancy_.add(next.place, write);
   admission_.take();
   next.channel->accept(request, next.place, now_);
-  ++waiting_;
+  if (waiting_++ == 0) served_at_ = now_;
   if (!write || options_.persist_point != PersistPoint::Accept) return;
   admission_.on_device_persist(event_of(request), now_, sink());
 }
@@ -174,7 +182,7 @@ void MemoryRun<AnAdmission>::send_commands() {
     if (channel.next() != now_ || !channel.step(now_)) continue;
     --waiting_;
     --left_;
-    steps_without_progress_ = 0;
+    served_at_ = now_;
     on_served(channel.served());
   }
 }
@@ -222,7 +230,6 @@ Cycle MemoryRun<AnAdmission>::next_time() {
     next = std::max(now_ + 1, persists_.front().cycle);
   }
   if (waiting_ == 0) {
-    steps_without_progress_ = 0;
     // Nothing but refreshes before the next request.
     if (ready == kNever && next == kNever) return kNever;
     if (next == kNever && device_.timing.tREFI != 0 && ready > now_ + device_.timing.tREFI) {
@@ -238,6 +245,11 @@ Cycle MemoryRun<AnAdmission>::next_time() {
 
 template <typename AnAdmission>
 Error MemoryRun<AnAdmission>::deadlock() {
+  if (streams_.ended_early()) {
+    return {ErrorCode::InvalidArgument,
+            fmt::format("the trace changed while it was read: {} of its requests are not there now",
+                        left_)};
+  }
   return {ErrorCode::InvalidArgument,
           fmt::format("deadlock in cycle {}: {} requests are left and none can go on: {}", now_,
                       left_, admission_.describe_blocked())};

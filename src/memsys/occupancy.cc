@@ -39,7 +39,7 @@ Cycle OccupancyBound::cycles() const {
   const Cycle read_row = std::max(t.tRAS, t.tRCD + t.tRTP) + t.tRP;
   const Cycle written_row = std::max(t.tRAS, t.tRCD + t.write_to_precharge()) + t.tRP;
   const Cycle first_burst = t.tRCD + std::min(t.CL, t.CWL) + t.BL;
-  const Cycle column = std::min(t.tCCD_L, t.read_to_write());
+  const Cycle column = std::min({t.tCCD_L, t.read_to_write(), t.write_to_burst_end() + t.tWTR_L});
   Cycle bound = 0;
   for (const Bank& bank : banks_) {
     if (bank.requests == 0) continue;

@@ -10,6 +10,8 @@
 #include <array>
 #include <bit>
 #include <cstring>
+#include <limits>
+#include <unordered_map>
 
 namespace perdure::memsys {
 namespace {
@@ -136,6 +138,7 @@ struct TraceReader::Parser {
   const std::uint32_t line_shift;
   TraceFormat format = TraceFormat::Perdure;
   std::array<std::uint32_t, 2 * (kThreadNumberMax + 1)> thread_of;
+  std::unordered_map<std::uint32_t, std::uint32_t> whisper_threads;
   std::vector<ThreadName> threads;
   std::optional<Error> error;
 
@@ -162,6 +165,7 @@ struct TraceReader::Parser {
   bool parse_dramsim3(Cursor& cursor, TraceEvent& event);
   bool parse_ramulator(Cursor& cursor, TraceEvent& event);
   bool parse_whisper(Cursor& cursor, TraceEvent& event);
+  bool whisper_thread(std::uint64_t tid, TraceEvent& event);
   bool whisper_range(Cursor& cursor, TraceEvent& event);
   bool thread(std::uint64_t number, bool remote, TraceEvent& event);
   bool address(Cursor& cursor, TraceEvent& event);
@@ -229,6 +233,7 @@ bool TraceReader::Parser::next_plain(TraceEvent& event) {
   const char* at = block.data() + begin;
   std::size_t thread = 0;
   if (*at == 'T') {
+    if (!digit(at[1])) return false;
     for (++at; digit(*at) && thread < kThreadNumberMax; ++at) {
       thread = thread * 10 + static_cast<std::size_t>(*at - '0');
     }
@@ -263,7 +268,7 @@ bool TraceReader::Parser::next(TraceEvent& event) {
     if (error) return false;
   } else {
     event = range;
-    ++range.line;
+    range.line = (range.line + 1) & (limits.lines - 1);
     --range_left;
   }
   event.index = index++;
@@ -395,7 +400,7 @@ bool TraceReader::Parser::parse_whisper(Cursor& cursor, TraceEvent& event) {
   std::uint64_t microseconds = 0;
   if (!whole(cursor.until(':'), tid)) return refuse("the thread is not a number");
   if (!whole(cursor.until(':'), microseconds)) return refuse("the time is not a number");
-  if (!thread(tid % (kThreadNumberMax + 1), false, event)) return false;
+  if (!whisper_thread(tid, event)) return false;
   std::string_view marker = cursor.until(':');
   while (!marker.empty() && blank(marker.back())) marker.remove_suffix(1);
   if (marker == "PM_N" || marker == "PM_B" || marker == "PM_C" || marker == "PM_XE") {
@@ -415,6 +420,23 @@ bool TraceReader::Parser::parse_whisper(Cursor& cursor, TraceEvent& event) {
   return refuse(fmt::format("'{}' is no marker of WHISPER", marker));
 }
 
+/// Threads are those of the system: their numbers may be any, and only how many there are is
+/// limited.
+bool TraceReader::Parser::whisper_thread(std::uint64_t tid, TraceEvent& event) {
+  if (tid > std::numeric_limits<std::uint32_t>::max()) {
+    return refuse(fmt::format("{} is no number of a thread", tid));
+  }
+  const auto number = static_cast<std::uint32_t>(tid);
+  const auto [known, added] =
+      whisper_threads.try_emplace(number, static_cast<std::uint32_t>(threads.size()));
+  if (added && threads.size() > kThreadNumberMax) {
+    return refuse(fmt::format("more than {} threads", kThreadNumberMax + 1));
+  }
+  if (added) threads.push_back({number, false});
+  event.thread = known->second;
+  return true;
+}
+
 bool TraceReader::Parser::whisper_range(Cursor& cursor, TraceEvent& event) {
   const std::string_view from = cursor.until(':');
   const std::string_view size = cursor.until(':');
@@ -431,9 +453,9 @@ bool TraceReader::Parser::whisper_range(Cursor& cursor, TraceEvent& event) {
   event.line = (start >> line_shift) & (limits.lines - 1);
   range = event;
   range_left = (last >> line_shift) - (start >> line_shift);
-  range.line = event.line + 1;
-  if (range.line + range_left > limits.lines) range_left = limits.lines - range.line;
-  return true;
+  range.line = (event.line + 1) & (limits.lines - 1);
+  if (range_left < limits.lines) return true;
+  return refuse(fmt::format("a range of {} bytes is longer than the device", count));
 }
 
 /// By the first line that holds something.

@@ -76,6 +76,7 @@ TEST(TraceReader, RefusesWhatItDoesNotUnderstandWithTheLine) {
       {"R 0\nT1\n", 2, "cut short"},
       {"R 0\nT1 W\n", 2, "cut short"},
       {"T W 0\n", 1, "thread"},
+      {"T0 R 0x40\nT R 0x40\n" + std::string(200, '#') + "\n", 2, "thread"},
       {"T5000 W 0\n", 1, "limit of 4095"},
       {"Q 0\n", 1, "'Q'"},
       {"RW 0\n", 1, "'RW'"},
@@ -95,6 +96,8 @@ TEST(TraceReader, RefusesWhatItDoesNotUnderstandWithTheLine) {
       {"LD 0\nR2 0\n", 2, "neither LD nor ST"},
       {"1:2:PM_L:0x0:64:f:1\n1:2:PM_Q:0:0:f:1\n", 2, "PM_Q"},
       {"1:2:PM_L:0x0:64:f:1\n1:2:PM_L:0x0\n", 2, "bytes"},
+      {"1:2:PM_L:0x0:64:f:1\n1:2:PM_L:0x0:67108865:f:1\n", 2, "longer than the device"},
+      {"4294967296:2:PM_L:0x0:64:f:1\n", 1, "no number of a thread"},
       {std::string(70000, 'R'), 1, ""},
       {"R 0\n" + std::string(300000, ' '), 2, "more than"},
   };
@@ -106,6 +109,27 @@ TEST(TraceReader, RefusesWhatItDoesNotUnderstandWithTheLine) {
     EXPECT_EQ(message.rfind("t:" + std::to_string(line) + ":", 0), 0U) << message;
     EXPECT_NE(message.find(what), std::string::npos) << message;
   }
+}
+
+TEST(TraceReader, ARangeOfWhisperGoesOnAtTheBeginOfTheDevice) {
+  // The device has 2^20 lines of 64 bytes; the third line of the range is its first one.
+  const Reading r = read("5:100:PM_L:0x103ffff80:200:f:1\n");
+  ASSERT_TRUE(r.summary.ok()) << r.summary.error().message;
+  EXPECT_EQ(r.events, (Events{"T5 W 1048574", "T5 W 1048575", "T5 W 0", "T5 W 1"}));
+  // All of it, and no more.
+  EXPECT_EQ(read("5:100:PM_L:0x0:67108864:f:1\n").summary->writes, std::uint64_t{1} << 20);
+}
+
+TEST(TraceReader, ThreadsOfWhisperAreAsManyAsHaveDifferentNumbers) {
+  const Reading r = read("5000:1:PM_L:0x0:8:f:1\n904:2:PM_L:0x40:8:f:1\n5000:3:PM_N:0:0:f:1\n");
+  ASSERT_TRUE(r.summary.ok()) << r.summary.error().message;
+  EXPECT_EQ(r.events, (Events{"T5000 W 0", "T904 W 1", "T5000 B"}));
+  std::string many;
+  for (int tid = 0; tid <= 4095; ++tid) many += std::to_string(7000 + tid) + ":1:PM_L:0:8:f:1\n";
+  EXPECT_EQ(read(many).summary->threads.size(), 4096U);
+  const Reading more = read(many + "1:1:PM_L:0:8:f:1\n");
+  ASSERT_FALSE(more.summary.ok());
+  EXPECT_NE(more.summary.error().message.find("more than 4096 threads"), std::string::npos);
 }
 
 TEST(TraceReader, AnEmptyTraceHasNoEvents) {

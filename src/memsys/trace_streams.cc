@@ -21,7 +21,10 @@ bool TraceStreams::read_until(std::uint32_t thread, std::size_t k) {
       lookahead_reached_ = true;
       return false;
     }
-    if (!reader_.next(event)) return false;
+    if (ended_early_ || !reader_.next(event) || event.thread >= streams_.size()) {
+      ended_early_ = true;
+      return false;
+    }
     ++held_;
     streams_[event.thread].held.push(event);
     listener_.on_read(event);

@@ -70,6 +70,8 @@ class TraceStreams {
   std::uint64_t left(std::uint32_t thread) const { return streams_[thread].left; }
   std::uint64_t writes_left(std::uint32_t thread) const { return streams_[thread].writes_left; }
 
+  /// The trace is not the one of the survey any more: somebody has written to it meanwhile.
+  bool ended_early() const { return ended_early_; }
   bool lookahead_reached() const { return lookahead_reached_; }
   /// Errors: as TraceReader::outcome; the streams then end early.
   Result<void> outcome() const { return reader_.outcome(); }
@@ -89,6 +91,7 @@ class TraceStreams {
   std::vector<Stream> streams_;
   std::uint64_t held_ = 0;
   bool lookahead_reached_ = false;
+  bool ended_early_ = false;
 };
 
 }  // namespace perdure::memsys

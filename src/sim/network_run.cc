@@ -18,6 +18,7 @@ namespace perdure::sim {
 namespace {
 
 constexpr std::array<std::string_view, 3> kNames{"sync", "bsp", "transport-ack"};
+constexpr std::uint64_t kAbortsInARowMax = 1000;  // of one transaction
 
 /// What happens to a message, or to a client, in the order of its way.
 enum class Step : std::uint8_t {
@@ -52,6 +53,7 @@ struct Client {
   std::uint64_t next_number = 0;  // of the connection's epochs
   std::uint64_t awaited = 0;      // the persist ACK of this epoch
   bool waiting = false;
+  std::uint64_t aborts = 0;  // of its transaction
   Time began = 0;
   Time busy_until = 0;       // with its own memory
   std::deque<Time> visible;  // of its epochs at the server, until they are persisted
@@ -97,7 +99,8 @@ class NetworkRun {
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   std::vector<RemoteEpoch> persisted_;
   std::uint64_t order_ = 0;
-  std::uint64_t begun_ = 0;  // transactions
+  std::uint64_t begun_ = 0;        // transactions
+  std::uint64_t most_aborts_ = 0;  // of one transaction
   Time now_ = 0;
   NetworkResult result_;
 };
@@ -141,6 +144,13 @@ Result<NetworkResult> NetworkRun::run() {
       const Event next = events_.top();
       events_.pop();
       on(next);
+    }
+    if (most_aborts_ > kAbortsInARowMax) {
+      return Error{
+          ErrorCode::InvalidArgument,
+          fmt::format("a transaction was aborted {} times in a row: its persist ACK is lost "
+                      "each time, or comes after the {:.3f} us that are waited for it",
+                      most_aborts_, static_cast<double>(options_.ack_timeout) / 1e6)};
     }
     if (!law_.broken().empty()) {
       return Error{ErrorCode::ProtocolError,
@@ -246,6 +256,7 @@ void NetworkRun::on_ack(const RemoteEpoch& epoch) {
   at(end, Step::Client, {epoch.connection, 0, 0});
   if (me.epochs_left > 0) return;
   me.posting = false;
+  me.aborts = 0;
   ++result_.transactions;
   result_.waited += end - me.began;
   result_.persist.add(end - me.began);
@@ -258,6 +269,7 @@ void NetworkRun::on_timeout(const RemoteEpoch& epoch) {
   if (!me.waiting || epoch.number != me.awaited) return;
   me.waiting = false;
   ++result_.aborted;
+  most_aborts_ = std::max(most_aborts_, ++me.aborts);
   me.epochs_left = options_.shape.epochs;
   at(now_, Step::Client, {epoch.connection, 0, 0});
 }

@@ -181,6 +181,22 @@ TEST(Network, ALostPersistAckAbortsTheTransactionAndDoesItAgain) {
   EXPECT_GT(lossy->elapsed, whole->elapsed + lossy->aborted * options.ack_timeout);
 }
 
+TEST(Network, ATransactionThatNeverGetsItsAckEndsTheRun) {
+  NetworkOptions options = transactions(Strategy::Bsp, 6, 512);
+  options.lost_ack_one_in = 1;
+  const auto lost = run(machine(), options);
+  ASSERT_FALSE(lost.ok());
+  EXPECT_EQ(lost.code(), ErrorCode::InvalidArgument);
+  EXPECT_NE(lost.error().message.find("aborted 1001 times in a row"), std::string::npos);
+  // Receive: a timeout below a round trip.
+  options.lost_ack_one_in = 1'000'000'000;
+  options.ack_timeout = picoseconds(100);
+  const auto late = run(machine(), options);
+  ASSERT_FALSE(late.ok());
+  EXPECT_NE(late.error().message.find("after the 0.100 us"), std::string::npos)
+      << late.error().message;
+}
+
 TEST(Network, RepeatsItselfBySeed) {
   NetworkOptions options = transactions(Strategy::Bsp, 6, 512);
   options.clients = 3;

@@ -221,6 +221,23 @@ TEST(Usage, SizesHaveUnitsEverywhere) {
   EXPECT_TRUE(contains(outside.err, "between 16 B and 1 MiB")) << outside.err;
 }
 
+TEST(Usage, ASeedIsANumber) {
+  for (const std::string seed :
+       {"-1", "18446744073709551616", "", "0x", "1x", "99999999999999999999"}) {
+    for (const std::string command : {"network", "server"}) {
+      const Outcome outcome = run({"sim", command, "--seed", seed});
+      EXPECT_EQ(outcome.status, 2) << command << " '" << seed << "'";
+      EXPECT_TRUE(contains(outcome.err, "'" + seed + "' is no number")) << outcome.err;
+    }
+  }
+  const Words short_run{"sim", "network", "--transactions", "2", "--seed"};
+  for (const std::string seed : {"0", "0x5eed", "18446744073709551615"}) {
+    Words words = short_run;
+    words.push_back(seed);
+    EXPECT_EQ(run(words).status, 0) << seed;
+  }
+}
+
 TEST(Usage, WhatWouldNeverEndOrIsOfNoEffectIsNoCommandOfTheNetwork) {
   const Outcome lost = run({"sim", "network", "--lost-ack-one-in", "1", "--transactions", "2"});
   EXPECT_EQ(lost.status, 2) << lost.out;

@@ -282,6 +282,73 @@ TEST(Epochs, ADeadlockIsToldWithWhoWaitsForWhat) {
   EXPECT_NE(run.result.error().message.find("thread 1"), std::string::npos);
 }
 
+/// Text that is cut when it is read again.
+class CutMeanwhile final : public TraceBytes {
+ public:
+  Result<std::size_t> read(char* into, std::size_t count) override {
+    const std::string_view left = std::string_view(kText).substr(at_, end_ - at_).substr(0, count);
+    left.copy(into, left.size());
+    at_ += left.size();
+    return left.size();
+  }
+  Result<void> rewind() override {
+    // The survey begins and ends with it.
+    if (++rewinds_ == 2) end_ = 8;
+    at_ = 0;
+    return {};
+  }
+
+ private:
+  static constexpr const char* kText = "R 0\nR 1\nR 2\n";
+  std::size_t at_ = 0;
+  std::size_t end_ = 12;
+  int rewinds_ = 0;
+};
+
+TEST(Epochs, ATraceThatChangedMeanwhileIsNoDeadlock) {
+  const Device device = device_of(small_device());
+  const AddressMap map(device);
+  CutMeanwhile bytes;
+  TraceReader reader(bytes, "trace", {map.lines(), map.line_bytes()});
+  auto summary = reader.survey(TraceFormat::Perdure);
+  ASSERT_TRUE(summary.ok());
+  ASSERT_EQ(summary->reads, 3U);
+  const auto result = run_memory(device, reader, *std::move(summary), {});
+  ASSERT_FALSE(result.ok());
+  EXPECT_EQ(result.error().message,
+            "the trace changed while it was read: 1 of its requests are not there now");
+}
+
+TEST(Epochs, WaitingForTheLongestTimingIsNoDeadlock) {
+  // The fifth ACT waits for a million cycles, and 125,000 refreshes.
+  DeviceKeys keys = small_device();
+  for (auto& [key, value] : keys) {
+    if (key[0] == 't' || key == "CL" || key == "CWL" || key == "BL") value = "1";
+  }
+  keys["tFAW"] = "1000000";
+  keys["tREFI"] = "8";
+  keys["tRFC"] = "1";
+  const RunOutcome run =
+      run_trace(device_of(keys), "R " + at(0, 0, 0) + "\nR " + at(0, 1, 0) + "\nR " + at(0, 2, 0) +
+                                     "\nR " + at(0, 3, 0) + "\nR " + at(0, 4, 0) + "\n");
+  ASSERT_TRUE(run.result.ok()) << run.result.error().message;
+  EXPECT_GT(run.result->finish_cycle, 1'000'000U);
+}
+
+TEST(ClosedForms, TheBoundKnowsThatAReadMayFollowAWriteSoonerThanAnotherWrite) {
+  DeviceKeys keys = small_device();
+  for (auto& [key, value] : keys) {
+    if (key[0] == 't' || key == "CL" || key == "CWL" || key == "BL") value = "1";
+  }
+  keys["tCCD"] = keys["tCCD_L"] = "100";
+  keys["tRTRS"] = "50";
+  keys["tWTR"] = keys["tWTR_L"] = "0";
+  const RunOutcome run =
+      run_trace(device_of(keys), "W " + at(0, 0, 0) + "\nR " + at(0, 0, 1) + "\n");
+  ASSERT_TRUE(run.result.ok()) << run.result.error().message;
+  EXPECT_LE(run.result->lower_bound, run.result->finish_cycle);
+}
+
 // --- rows and queues ---------------------------------------------------------------------------
 
 TEST(Rows, ARowStaysOpenWhileAHitOnItWaits) {
