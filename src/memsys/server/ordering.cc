@@ -11,8 +11,8 @@
 namespace perdure::memsys {
 namespace {
 
-constexpr std::array<std::string_view, 8> kNames{"sync", "epoch",  "thread", "broi",
-                                                 "hops", "strand", "asap",   "eadr"};
+constexpr std::array<std::string_view, 8> kOrderingNames{"sync", "epoch",  "thread", "broi",
+                                                         "hops", "strand", "asap",   "eadr"};
 
 std::uint64_t bank_bit(const PersistEntry& entry) { return std::uint64_t{1} << entry.bank % 64; }
 
@@ -68,16 +68,16 @@ BroiEntry broi_entry(const std::deque<PersistEntry>& entries) {
 }  // namespace
 
 std::string_view to_string(Ordering ordering) {
-  return kNames.at(static_cast<std::size_t>(ordering));
+  return kOrderingNames.at(static_cast<std::size_t>(ordering));
 }
 
-std::string ordering_names() { return fmt::format("{}", fmt::join(kNames, "|")); }
+std::string ordering_names() { return fmt::format("{}", fmt::join(kOrderingNames, "|")); }
 
 Result<Ordering> parse_ordering(std::string_view word) {
-  const auto* const found = std::find(kNames.begin(), kNames.end(), word);
-  if (found != kNames.end()) return static_cast<Ordering>(found - kNames.begin());
+  const auto* const found = std::find(kOrderingNames.begin(), kOrderingNames.end(), word);
+  if (found != kOrderingNames.end()) return static_cast<Ordering>(found - kOrderingNames.begin());
   return Error{ErrorCode::InvalidArgument, fmt::format("order '{}' is not known; use one of: {}",
-                                                       word, fmt::join(kNames, ", "))};
+                                                       word, fmt::join(kOrderingNames, ", "))};
 }
 
 bool is_remote_ordering(Ordering ordering) {
