@@ -1,0 +1,308 @@
+// Opening a log whose pools are known and whose earlier writers are fenced: read what the replicas
+// hold, choose the history that has everything committed, and bring the replicas to it.
+// docs/log-protocol.md numbers the steps.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <future>
+#include <system_error>
+
+#include "core/log_message.h"
+#include "core/try.h"
+#include "log/replicated_log.h"
+
+namespace perdure::log {
+namespace {
+
+/// The survey of one replica: by a thread of its own from now on, or by whoever asks for it.
+std::future<Result<Survey>> begin_survey(ByteSource& bytes, bool thread) {
+  const auto read = [&bytes] { return survey(bytes); };
+  if (thread) {
+    try {
+      return std::async(std::launch::async, read);
+    } catch (const std::system_error&) {  // there is none to be had
+    }
+  }
+  return std::async(std::launch::deferred, read);
+}
+
+}  // namespace
+
+/// Reads replicas whole. With threads all at once, the first by this one. They share nothing: each
+/// reads by a session of its own, and what is decided and marked is left to this thread.
+std::vector<std::optional<Result<Survey>>> ReplicatedLog::survey_those(
+    const Opening& opening, const std::function<bool(std::size_t)>& which) const {
+  std::vector<std::future<Result<Survey>>> surveys(replicas_.size());
+  bool thread = false;
+  for (std::size_t index = 0; index < replicas_.size(); ++index) {
+    if (!which(index)) continue;
+    surveys[index] = begin_survey(*opening.bytes[index], thread);
+    thread = options_.threads;
+  }
+  std::vector<std::optional<Result<Survey>>> found(replicas_.size());
+  for (std::size_t index = 0; index < replicas_.size(); ++index) {
+    if (surveys[index].valid()) found[index] = surveys[index].get();
+  }
+  return found;
+}
+
+/// Step 4: reads every replica that has a session; what can not be read is marked down.
+void ReplicatedLog::survey_all(Opening& opening) {
+  auto surveys =
+      survey_those(opening, [&](std::size_t index) { return replicas_[index].has_session(); });
+  for (std::size_t index = 0; index < replicas_.size(); ++index) {
+    if (!surveys[index]) continue;
+    if (surveys[index]->ok()) {
+      opening.surveys[index] = std::move(*surveys[index]).value();
+    } else {
+      replicas_[index].mark_down(surveys[index]->error());
+    }
+  }
+}
+
+/// Step 5.
+Result<ReplicatedLog::History> ReplicatedLog::choose_history(const Opening& opening) {
+  const std::vector<Candidate> candidates = candidates_of(opening, opening.surveys);
+  const auto best = best_of(candidates);
+  const Lsn claimed = claimed_beside(candidates, best ? candidates[*best].readable : Rank{});
+  Configurations in_play =
+      in_play_by(newest_known(opening, opening.surveys), opening.surveys, best);
+  const Choice choice = choose(candidates, in_play);
+  if (!choice.history) return accept_history(opening, candidates, choice);
+  PERDURE_TRY_VOID(check_named_of(newest_stated(opening, opening.surveys), in_play));
+  History history;
+  history.at = *choice.history;
+  history.report = *opening.surveys[history.at]->report;
+  history.in_play = std::move(in_play);
+  history.claimed = claimed;
+  return history;
+}
+
+/// What an accepted loss writes cuts off what others may have. So it begins only when enough of the
+/// log's replicas were read to begin an epoch on; else nothing is written, and they may still
+/// decide otherwise.
+Result<void> ReplicatedLog::require_all_read(const Opening& opening,
+                                             const Configurations& in_play) {
+  for (const Configuration& each : in_play) {
+    std::size_t read = 0;
+    for (std::size_t index = 0; index < replicas_.size(); ++index) {
+      const auto& pool = replicas_[index].pool();
+      read += opening.surveys[index] && pool && each.has(*pool) ? 1 : 0;
+    }
+    if (read < each.sessions_needed()) {
+      return too_few(fmt::format("accepting a loss of log '{}'", options_.pool), each);
+    }
+  }
+  return {};
+}
+
+/// What these replicas have lost, or hold only in part: empty when nothing.
+std::string ReplicatedLog::losses_of(const Surveys& surveys) const {
+  std::string words;
+  for (std::size_t index = 0; index < replicas_.size(); ++index) {
+    if (!surveys[index]) continue;
+    const Survey& found = *surveys[index];
+    const std::string& name = replicas_[index].peer().name();
+    if (found.blank()) words += fmt::format("; {} holds nothing, although it is a replica", name);
+    if (found.damage) words += fmt::format("; {}: {}", name, found.damage->message);
+    if (!found.report) continue;
+    if (found.state().marks.incomplete) words += fmt::format("; {} is incomplete", name);
+    if (found.report->damaged()) {
+      words += fmt::format(
+          "; {} can return LSN {} to {} (index {} to {}), but records up to {} were durable there",
+          name, found.state().head.lsn.value, found.report->tail.value, found.state().head.index,
+          found.report->next_index, found.report->extent.value);
+    }
+  }
+  return words;
+}
+
+Error ReplicatedLog::may_be_lost(const Choice& choice, std::string_view losses) const {
+  return {ErrorCode::Corrupt,
+          fmt::format("committed records of log '{}' may be lost: {} of {} votes that are "
+                      "needed, and something up to LSN {} was committed{}; bring another "
+                      "replica back, or open with accept_loss to go on without them",
+                      options_.pool, choice.voters, choice.needed, choice.claimed.value, losses)};
+}
+
+/// No history is known to hold everything: refused, unless the loss is accepted.
+Result<ReplicatedLog::History> ReplicatedLog::accept_history(
+    const Opening& opening, const std::vector<Candidate>& candidates, const Choice& choice) {
+  const auto best = best_of(candidates, true);
+  const std::string words = losses_of(opening.surveys);
+  if (best && options_.accept_loss) {
+    History history;
+    history.at = *best;
+    history.report = *opening.surveys[*best]->report;
+    history.claimed = history.report.claimed;  // the rest is committed when the epoch has begun
+    history.in_play = in_play_by(newest_known(opening, opening.surveys), opening.surveys, best);
+    history.accepted_loss = words;
+    PERDURE_TRY_VOID(require_all_read(opening, history.in_play));
+    return history;
+  }
+  if (choice.damage || !words.empty()) return may_be_lost(choice, words);
+  return too_few(fmt::format("recovering log '{}'", options_.pool), opening.configuration);
+}
+
+/// Step 6: the newest head, which must be a place of the history.
+Result<void> ReplicatedLog::choose_head(Opening& opening, History& history) {
+  head_ = history.report.start.state().head;
+  Boundary newest = head_;
+  for (const auto& found : opening.surveys) {
+    if (!found || !found->report || found->report->start.anchor->log_id != *opening.log_id)
+      continue;
+    // A trim that was acknowledged is known in the epoch of the history: every later writer saw it.
+    // What a lower one says, a writer has asked for that had been taken over from.
+    const Boundary& head = found->state().head;
+    const bool counts = found->state().epoch >= history.report.start.state().epoch;
+    if (counts && head.lsn > newest.lsn) newest = head;
+  }
+  Boundary tail = history.report.boundary();
+  if (newest.lsn > tail.lsn && history.accepted_loss) {
+    tail = newest;  // nothing that is left may be kept: the log goes on empty
+  } else if (newest.lsn != head_.lsn) {
+    LogCursor cursor(*opening.bytes[history.at], history.report.start.state(), head_);
+    while (cursor.position() < newest.lsn) {
+      PERDURE_TRY(record, cursor.next());
+      if (!record) break;
+    }
+    const Boundary& at = cursor.boundary();
+    if (at.lsn != newest.lsn || at.index != newest.index || at.crc != newest.crc) {
+      return Error{
+          ErrorCode::Corrupt,
+          fmt::format("log '{}' was trimmed to LSN {}, which is not the place of a record "
+                      "of {}",
+                      options_.pool, newest.lsn.value, replicas_[history.at].peer().name())};
+    }
+  }
+  head_ = newest;
+  tail_ = tail.lsn;
+  next_index_ = tail.index;
+  last_crc_ = tail.crc;
+  last_epoch_ = tail.epoch;
+  begin_ = tail.lsn;
+  if (history.accepted_loss) {
+    accepted_loss_ =
+        fmt::format("the log goes on from LSN {} (index {}); what was behind is given up{}",
+                    tail_.value, next_index_, *history.accepted_loss);
+    log_message(Severity::Warning, fmt::format("log '{}': {}", options_.pool, accepted_loss_));
+  }
+  return {};
+}
+
+Target ReplicatedLog::target_here(const Boundary& to) const {
+  Target target;
+  target.state.anchor = anchor_;
+  target.state.epoch = epoch_;
+  target.state.begin = begin_;
+  target.state.head = head_;
+  target.state.configuration = configuration_;
+  target.to = to;
+  target.committed = std::min(committed_, to.lsn);
+  return target;
+}
+
+/// Steps 7 and 8.
+Result<void> ReplicatedLog::adopt(Opening& opening, const History& history) {
+  anchor_ = *history.report.start.anchor;
+  configuration_ = history.in_play.front();  // known to be committed
+  boundaries_ = history.report.boundaries;
+  boundaries_.forget_below(head_.lsn);
+  committed_ = std::min(history.claimed, tail_);
+  const Target target = target_here(tail_boundary());
+  note_differences(opening, history);
+  (void)adopt_on(history.at, history.at, opening, history, target);
+  // One that is unfit is copied from as it is.
+  if (!replicas_[history.at].sending() && !replicas_[history.at].unfit()) {
+    return too_few(fmt::format("recovering log '{}'", options_.pool), history.in_play.back());
+  }
+  adopt_on_others(opening, history, target);
+  return begin_epoch(history.in_play);
+}
+
+/// What is to be repaired, replica by replica, before anything is written.
+void ReplicatedLog::note_differences(Opening& opening, const History& history) const {
+  ScanReport shown = history.report;
+  shown.start.head = head_.lsn;
+  shown.records = next_index_ - head_.index;
+  for (const auto& found : opening.surveys) {
+    opening.differences.push_back(found ? describe_difference(*found, shown) : "");
+  }
+}
+
+/// From the replica whose history it is. Where that can not be read any more it is down, and one
+/// that is equal by then takes its place.
+void ReplicatedLog::adopt_on_others(Opening& opening, const History& history,
+                                    const Target& target) {
+  std::vector<std::size_t> left;
+  for (std::size_t index = 0; index < replicas_.size(); ++index) {
+    if (index != history.at && opening.surveys[index]) left.push_back(index);
+  }
+  std::size_t source = history.at;
+  while (true) {
+    std::optional<Error> unreadable;
+    std::vector<std::size_t> again;
+    for (const std::size_t index : left) {
+      auto why = adopt_on(index, source, opening, history, target);
+      if (!why) continue;
+      unreadable = std::move(why);
+      auto found = survey(*opening.bytes[index]);  // some of it may have been copied
+      if (!found.ok()) {
+        replicas_[index].mark_down(found.error());
+        continue;
+      }
+      opening.surveys[index] = std::move(found).value();
+      again.push_back(index);
+    }
+    if (!unreadable) return;
+    replicas_[source].mark_down(*unreadable);
+    left = std::move(again);
+    const auto equal = std::find_if(replicas_.begin(), replicas_.end(),
+                                    [](const Replica& each) { return each.sending(); });
+    if (equal == replicas_.end()) break;
+    source = static_cast<std::size_t>(equal - replicas_.begin());
+  }
+  for (const std::size_t index : left) {
+    replicas_[index].mark_down({ErrorCode::QuorumLost, "nobody is left to copy it from"});
+  }
+}
+
+/// Makes one replica a full part of the epoch, or marks it down. Returns why the one that it is
+/// copied from can not be read: then it is up, and not a part of the epoch yet.
+std::optional<Error> ReplicatedLog::adopt_on(std::size_t index, std::size_t from, Opening& opening,
+                                             const History& history, const Target& target) {
+  Replica& replica = replicas_[index];
+  const Survey& found = *opening.surveys[index];
+  const auto& start = opening.starts[index];
+  const bool other = start && start->anchor && start->anchor->log_id != anchor_.log_id &&
+                     !start->state().marks.creating;
+  if (other) {
+    replica.mark_down({ErrorCode::InvalidArgument, "its pool holds another log"});
+    return std::nullopt;
+  }
+  // Whichever it is copied from has that history, and can be read by its rules.
+  Source source{*replicas_[from].pool(), *opening.bytes[from], history.report.start.state()};
+  Target mine = target;
+  mine.chosen = index == history.at && history.accepted_loss.has_value();
+  bool source_failed = false;
+  const auto ready = replica.up() ? Result<void>() : replica.prepare(anchor_.shape, staging_);
+  const auto brought =
+      ready.ok() ? bring_equal(&source, mine, replica, *opening.bytes[index], found, source_failed)
+                 : Result<Brought>(ready.error());
+  if (!brought.ok() && source_failed && index != from) return brought.error();
+  RepairReport report;
+  report.peer = replica.peer().name();
+  report.found = opening.differences[index];
+  if (brought.ok()) {
+    report.repaired = true;
+    report.copied_bytes = brought->copied_bytes;
+    replica.resume_at(tail_);
+  } else {
+    report.error = brought.error().message;
+    replica.mark_down(brought.error());
+  }
+  if (!report.found.empty()) repairs_.push_back(std::move(report));
+  return std::nullopt;
+}
+
+}  // namespace perdure::log
