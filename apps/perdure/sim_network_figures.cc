@@ -14,24 +14,8 @@ namespace {
 
 using memsys::PersistPoint;
 using sim::NetworkOptions;
-using sim::NetworkResult;
-using sim::Strategy;
 
 constexpr std::array kPersistPoints{PersistPoint::Accept, PersistPoint::Bus, PersistPoint::Array};
-
-struct Pair {
-  NetworkResult sync;
-  NetworkResult bsp;
-  double gain() const { return bsp.transactions_per_us() / sync.transactions_per_us(); }
-};
-
-Result<Pair> run_pair(const NetworkSetup& setup, NetworkOptions options) {
-  options.strategy = Strategy::Sync;
-  PERDURE_TRY(sync, simulate_network(setup, options));
-  options.strategy = Strategy::Bsp;
-  PERDURE_TRY(bsp, simulate_network(setup, options));
-  return Pair{std::move(sync), std::move(bsp)};
-}
 
 NetworkOptions options_of(const sim::ClientApplication& application, const FigureOptions& options) {
   NetworkOptions run;
@@ -41,11 +25,20 @@ NetworkOptions options_of(const sim::ClientApplication& application, const Figur
   return run;
 }
 
+/// Errors  as simulate_pair, naming the application.
+Result<NetworkPair> pair_of(const sim::ClientApplication& application, const NetworkSetup& setup,
+                            const NetworkOptions& options) {
+  auto pair = simulate_pair(setup, options);
+  if (pair.ok()) return pair;
+  return Error{pair.error().code, fmt::format("{}: {}", application.name, pair.error().message)};
+}
+
 double us(double ps) { return ps / 1e6; }
 
 /// Of the client's CPU, so that BSP is `published` times Sync; nothing: even without any it is not.
 /// A transaction takes compute + share * persist under each.
-std::optional<double> compute_for(const Pair& pair, const sim::ClientApplication& application) {
+std::optional<double> compute_for(const NetworkPair& pair,
+                                  const sim::ClientApplication& application) {
   const double share = static_cast<double>(application.shape.writes_per_mille) / 1000;
   const double gain = application.published;
   const double left = share * (pair.sync.persist.mean() - gain * pair.bsp.persist.mean());
@@ -74,8 +67,8 @@ Result<Figure> simulate_figure_4(const FigureOptions& options) {
   NetworkOptions with_nvm = run;
   with_nvm.client_persists = true;
   const auto add = [&](const NetworkSetup& here) -> Result<std::vector<Claim>> {
-    PERDURE_TRY(pair, run_pair(here, run));
-    PERDURE_TRY(nvm, run_pair(here, with_nvm));
+    PERDURE_TRY(pair, simulate_pair(here, run));
+    PERDURE_TRY(nvm, simulate_pair(here, with_nvm));
     const double one = pair.sync.persist.mean() / 6;
     const double more = (pair.bsp.persist.mean() - one) / 5;
     figure.table.rows.push_back({describe_memory(here), times(us(pair.sync.persist.mean())),
@@ -136,16 +129,16 @@ Result<Figure> simulate_figure_12(const FigureOptions& options) {
     // As the paper measured: a client is delayed by what its own epochs take.
     NetworkOptions run = options_of(each, options);
     run.clients = 1;
-    PERDURE_TRY(bare, run_pair(setup, run));
+    PERDURE_TRY(bare, pair_of(each, setup, run));
     const auto compute = compute_for(bare, each);
     run.shape.compute = static_cast<sim::Time>(compute.value_or(0));
-    PERDURE_TRY(there, run_pair(setup, run));
+    PERDURE_TRY(there, pair_of(each, setup, run));
     NetworkOptions with_nvm = run;
     with_nvm.client_persists = true;
-    PERDURE_TRY(nvm, run_pair(setup, with_nvm));
+    PERDURE_TRY(nvm, pair_of(each, setup, with_nvm));
     NetworkOptions at_once = run;
     at_once.clients = each.clients;
-    PERDURE_TRY(together, run_pair(setup, at_once));
+    PERDURE_TRY(together, pair_of(each, setup, at_once));
     figure.table.rows.push_back({each.name, std::to_string(each.shape.epochs),
                                  std::to_string(each.shape.epoch_bytes), times(each.published),
                                  times(bare.gain()),
@@ -187,7 +180,7 @@ Result<Figure> simulate_figure_13(const FigureOptions& options) {
   }
   NetworkOptions run = options_of(*hashmap, options);
   run.clients = 1;
-  PERDURE_TRY(bare, run_pair(setup, run));
+  PERDURE_TRY(bare, pair_of(*hashmap, setup, run));
   run.shape.compute = static_cast<sim::Time>(compute_for(bare, *hashmap).value_or(0));
   Figure figure;
   figure.number = 13;
@@ -198,7 +191,7 @@ Result<Figure> simulate_figure_13(const FigureOptions& options) {
   std::vector<double> gains;
   for (std::uint64_t bytes = 128; bytes <= 16384; bytes *= 2) {
     run.shape.epoch_bytes = bytes;
-    PERDURE_TRY(pair, run_pair(setup, run));
+    PERDURE_TRY(pair, pair_of(*hashmap, setup, run));
     figure.table.rows.push_back(
         {std::to_string(bytes), fmt::format("{:.4f}", pair.sync.transactions_per_us()),
          fmt::format("{:.4f}", pair.bsp.transactions_per_us()), times(pair.gain())});

@@ -1,6 +1,7 @@
 #include "sim_network_runs.h"
 
 #include "core/assert.h"
+#include "core/counted.h"
 #include "core/try.h"
 #include "sim_files.h"
 
@@ -66,6 +67,21 @@ Result<sim::NetworkResult> simulate_network(const NetworkSetup& setup,
   }
   memsys::BankedMemory memory(*setup.device, *setup.processor, banked);
   return sim::run_network(setup.hardware, options, memory);
+}
+
+Result<NetworkPair> simulate_pair(const NetworkSetup& setup, sim::NetworkOptions options) {
+  options.strategy = sim::Strategy::Sync;
+  PERDURE_TRY(sync, simulate_network(setup, options));
+  if (sync.writing == 0) {
+    return Error{ErrorCode::InvalidArgument,
+                 fmt::format("none of {} writes anything ({:.1f} % of them do): nothing to "
+                             "compare; ask for more with --network-transactions",
+                             counted(options.transactions, "transaction"),
+                             static_cast<double>(options.shape.writes_per_mille) / 10)};
+  }
+  options.strategy = sim::Strategy::Bsp;
+  PERDURE_TRY(bsp, simulate_network(setup, options));
+  return NetworkPair{std::move(sync), std::move(bsp)};
 }
 
 }  // namespace perdure::app

@@ -40,4 +40,16 @@ std::string describe_memory(const NetworkSetup& setup);
 Result<sim::NetworkResult> simulate_network(const NetworkSetup& setup,
                                             const sim::NetworkOptions& options);
 
+/// The same transactions under both strategies.
+struct NetworkPair {
+  sim::NetworkResult sync;
+  sim::NetworkResult bsp;
+  /// BSP's throughput over Sync's.
+  double gain() const { return bsp.transactions_per_us() / sync.transactions_per_us(); }
+};
+
+/// Errors  as simulate_network; InvalidArgument: none of the transactions writes anything, so that
+///         there is nothing to compare.
+Result<NetworkPair> simulate_pair(const NetworkSetup& setup, sim::NetworkOptions options);
+
 }  // namespace perdure::app

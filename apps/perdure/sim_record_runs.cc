@@ -94,12 +94,9 @@ Result<NetworkGain> gain_over_network(const Recording& recording, const GainOpti
   run.transactions = std::min(kNetworkTransactions, kNetworkEpochs / gain.epochs);
   run.shape.epochs = gain.epochs;
   run.shape.epoch_bytes = gain.epoch_bytes;
-  run.strategy = sim::Strategy::Sync;
-  PERDURE_TRY(sync, simulate_network(setup, run));
-  run.strategy = sim::Strategy::Bsp;
-  PERDURE_TRY(bsp, simulate_network(setup, run));
-  gain.sync_us = microseconds_of(sync);
-  gain.bsp_us = microseconds_of(bsp);
+  PERDURE_TRY(pair, simulate_pair(setup, run));
+  gain.sync_us = microseconds_of(pair.sync);
+  gain.bsp_us = microseconds_of(pair.bsp);
   gain.gain = over(gain.sync_us, gain.bsp_us);
   return gain;
 }

@@ -14,8 +14,8 @@ namespace {
 using memsys::Ordering;
 using memsys::PersistPoint;
 using report::BarChart;
-using sim::Strategy;
 
+constexpr std::uint64_t kWritingTransactions = 100;  // of an application, for each bar
 constexpr std::array kPoints{PersistPoint::Accept, PersistPoint::Bus, PersistPoint::Array};
 
 BarChart::Bar named_bar(double value, const std::string& name) {
@@ -54,14 +54,6 @@ Result<std::string> draw_figure_2(const FigureOptions& options) {
 
 // --- the network -------------------------------------------------------------------------------
 
-Result<double> bsp_over_sync(const NetworkSetup& setup, sim::NetworkOptions run) {
-  run.strategy = Strategy::Sync;
-  PERDURE_TRY(sync, simulate_network(setup, run));
-  run.strategy = Strategy::Bsp;
-  PERDURE_TRY(bsp, simulate_network(setup, run));
-  return bsp.transactions_per_us() / sync.transactions_per_us();
-}
-
 /// Another epoch's time s against the round trip R: by the two stations that set s where memory is
 /// fast.
 Result<std::string> draw_figure_4(const FigureOptions& options) {
@@ -77,8 +69,8 @@ Result<std::string> draw_figure_4(const FigureOptions& options) {
   for (const double ns : {0.0, 75.0, 150.0, 300.0, 600.0, 1200.0}) {
     setup.hardware.network.post = ns;
     setup.hardware.network.message_gap = ns;
-    PERDURE_TRY(gain, bsp_over_sync(setup, run));
-    panel.groups.push_back({fmt::format("{:.0f}", ns), {named_bar(gain, "bsp over sync")}});
+    PERDURE_TRY(pair, simulate_pair(setup, run));
+    panel.groups.push_back({fmt::format("{:.0f}", ns), {named_bar(pair.gain(), "bsp over sync")}});
   }
   return to_svg(chart);
 }
@@ -104,7 +96,8 @@ Result<std::string> draw_figure_12_or_13(int number, const FigureOptions& option
     for (const double value : values) {
       sim::NetworkOptions run;
       run.shape = each.shape;
-      run.transactions = std::min<std::uint64_t>(options.network_transactions, 200);
+      run.transactions = std::min(options.network_transactions,
+                                  kWritingTransactions * 1000 / run.shape.writes_per_mille);
       if (compute) {
         run.shape.compute = sim::picoseconds(value * 1e3);
       } else {
@@ -114,8 +107,8 @@ Result<std::string> draw_figure_12_or_13(int number, const FigureOptions& option
       group.label = fmt::format("{:.0f}", value);
       for (const PersistPoint point : kPoints) {
         setup.persist_point = point;
-        PERDURE_TRY(gain, bsp_over_sync(setup, run));
-        group.bars.push_back(named_bar(gain, std::string(to_string(point))));
+        PERDURE_TRY(pair, simulate_pair(setup, run));
+        group.bars.push_back(named_bar(pair.gain(), std::string(to_string(point))));
       }
     }
   }

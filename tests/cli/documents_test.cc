@@ -298,6 +298,17 @@ TEST(Documents, ANumberThatIsChosenOrSimulatedTwiceIsNotCounted) {
   EXPECT_NE(read_file(page).find("6 more are not counted"), std::string::npos);
 }
 
+TEST(Documents, AComparisonOfTransactionsOfWhichNoneWritesIsRefused) {
+  // Of memcached's, one in 20 does, and of the first 20 none.
+  const Outcome outcome =
+      run({"sim", "figure", "12", "--network-transactions", "20", "--format", "json"});
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_EQ(outcome.out, "");
+  EXPECT_NE(outcome.err.find("memcached: none of 20 transactions writes"), std::string::npos)
+      << outcome.err;
+  EXPECT_NE(outcome.err.find("--network-transactions"), std::string::npos) << outcome.err;
+}
+
 TEST(Documents, FiguresOfTheServerSayWhatBeatsBroiAndWhatMoreCoresTake) {
   const auto figure = [](const char* number) {
     const Outcome outcome =
