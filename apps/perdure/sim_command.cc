@@ -73,7 +73,8 @@ ordered_json json_of(const memsys::Device& device, const MemoryResult& result,
             {"persist", json_of(result.persist)},
             {"wait", json_of(result.wait)}}},
           {"law", {{"holds", true}, {"writes_checked", result.law_checked}}},
-          {"lookahead_reached", result.lookahead_reached}};
+          {"lookahead_reached", result.lookahead_reached},
+          {"last_line_open", result.trace.last_line_open}};
 }
 
 std::string latency_line(std::string_view name, const memsys::Latencies& latencies) {

@@ -200,6 +200,13 @@ TEST(Documents, OfPlanAndSimulatorAreWhatTheirSchemasSay) {
                        "--trace", trace, "--trace-format", "dramsim3"},
                       "memory-simulation.schema.json");
   EXPECT_EQ(simulated.status, 0) << simulated.err;
+  EXPECT_EQ(nlohmann::json::parse(simulated.out).at("last_line_open"), false);
+  write_file(trace, "W 0x40\nW 0x80");
+  const Outcome open = expect_document(
+      {"sim", "memory", "--device", kTree + "/configs/hardware/ddr4-2400.toml", "--trace", trace},
+      "memory-simulation.schema.json");
+  EXPECT_EQ(nlohmann::json::parse(open.out).at("last_line_open"), true);
+  EXPECT_EQ(nlohmann::json::parse(open.out).at("requests"), 2);
   write_file(trace, "# nothing\n");
   const Outcome nothing = expect_document(
       {"sim", "memory", "--device", kTree + "/configs/hardware/ddr4-2400.toml", "--trace", trace},
