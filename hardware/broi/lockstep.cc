@@ -63,7 +63,7 @@ std::uint64_t expected(const Case& in) {
         if ((in.turns >> 2 * e & 3) != turn) continue;
         if (((in.unsent[e] & ~in.waiting) >> bank & 1) == 0) continue;
         const double priority =
-            perdure::memsys::broi_priority(in.ready, e, in.next[e], in.size[e], kSigma);
+            perdure::memsys::broi_priority(in.ready, e, {&in.next[e], 1}, in.size[e], kSigma);
         if (chosen >= 0 && priority <= best) continue;
         best = priority;
         chosen = static_cast<int>(e);

@@ -4,11 +4,15 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 namespace perdure::memsys {
 
-inline void set_bit(std::vector<std::uint64_t>& bits, std::uint32_t at) {
+/// Words of a set.
+constexpr std::size_t bank_words(std::size_t banks) { return (banks + 63) / 64; }
+
+inline void set_bit(std::span<std::uint64_t> bits, std::uint32_t at) {
   bits[at / 64] |= std::uint64_t{1} << at % 64;
 }
 

@@ -4,18 +4,26 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <vector>
+#include <span>
 
 namespace perdure::memsys {
 
 /// What the Ready-SET's parallelism over banks would be if entry i went on to its next set, less
 /// sigma times the size of the set it must finish for that.
-/// `ready` and `next` are the banks of each entry's SubReady-SET and Next-SET, a bit each.
-inline double broi_priority(const std::vector<std::uint64_t>& ready, std::size_t i,
-                            std::uint64_t next, std::uint64_t size, double sigma) {
-  std::uint64_t banks = next;
-  for (std::size_t j = 0; j < ready.size(); ++j) banks |= j == i ? 0 : ready[j];
-  return static_cast<double>(std::popcount(banks)) - sigma * static_cast<double>(size);
+/// `next` is entry i's Next-SET, `ready` the SubReady-SETs of all entries, one after the other: a
+/// bit for each bank, in as many words each as `next` has.
+inline double broi_priority(std::span<const std::uint64_t> ready, std::size_t i,
+                            std::span<const std::uint64_t> next, std::uint64_t size, double sigma) {
+  const std::size_t words = next.size();
+  int busy = 0;
+  for (std::size_t word = 0; word < words; ++word) {
+    std::uint64_t banks = next[word];
+    for (std::size_t j = 0; j * words < ready.size(); ++j) {
+      banks |= j == i ? 0 : ready[j * words + word];
+    }
+    busy += std::popcount(banks);
+  }
+  return static_cast<double>(busy) - sigma * static_cast<double>(size);
 }
 
 }  // namespace perdure::memsys

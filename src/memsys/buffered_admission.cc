@@ -7,6 +7,7 @@
 
 #include <algorithm>
 
+#include "memsys/bank_bits.h"
 #include "memsys/broi_priority.h"
 
 namespace perdure::memsys {
@@ -303,28 +304,32 @@ bool BufferedAdmission::has_turn(const Thread& thread, Turn turn) {
 /// is sent when none of the bank waits in the controller.
 void BufferedAdmission::choose_broi_of(Turn turn) {
   const std::size_t count = threads_.size();
-  std::vector<std::uint64_t> ready(count);
-  std::vector<std::uint64_t> next(count);
+  const std::size_t words = bank_words(bank_waiting_.size());
+  std::vector<std::uint64_t> ready(count * words);
+  std::vector<std::uint64_t> next(count * words);
   std::vector<std::uint64_t> size(count);
+  const auto set_of = [words](std::vector<std::uint64_t>& sets, std::size_t thread) {
+    return std::span(sets).subspan(thread * words, words);
+  };
   for (std::size_t i = 0; i < count; ++i) {
     const Thread& thread = threads_[i];
     for (const Entry& entry : thread.buffer) {
-      const std::uint64_t bank = std::uint64_t{1} << bank_of(entry.event.line) % 64;
+      const std::uint32_t bank = bank_of(entry.event.line);
       if (entry.epoch == thread.buffer.front().epoch) {
-        ready[i] |= bank;
+        set_bit(set_of(ready, i), bank);
         ++size[i];
         continue;
       }
       const auto second =
           std::find_if(thread.buffer.begin(), thread.buffer.end(),
                        [&](const Entry& e) { return e.epoch != thread.buffer.front().epoch; });
-      if (entry.epoch == second->epoch) next[i] |= bank;
+      if (entry.epoch == second->epoch) set_bit(set_of(next, i), bank);
     }
   }
   for (std::uint32_t i = 0; i < count; ++i) {
     Thread& thread = threads_[i];
     if (thread.buffer.empty() || !has_turn(thread, turn)) continue;
-    const double priority = broi_priority(ready, i, next[i], size[i], options_.sigma);
+    const double priority = broi_priority(ready, i, set_of(next, i), size[i], options_.sigma);
     for (std::size_t k = 0; k < thread.buffer.size(); ++k) {
       Entry& entry = thread.buffer[k];
       if (!may_go(thread, entry)) continue;

@@ -62,10 +62,35 @@ TEST(Orders, BroiSchedulesFigure6cAsThePaperSays) {
 }
 
 TEST(Orders, Equation2CountsBanksAndTheSizeOfTheSet) {
-  const std::vector<std::uint64_t> ready{0b001, 0b001, 0b001};
-  EXPECT_DOUBLE_EQ(broi_priority(ready, 0, 0b100, 2, 0.25), 2 - 0.5);
-  EXPECT_DOUBLE_EQ(broi_priority(ready, 1, 0b010, 1, 0.25), 2 - 0.25);
-  EXPECT_DOUBLE_EQ(broi_priority(ready, 2, 0b001, 1, 0.25), 1 - 0.25);
+  using Words = std::vector<std::uint64_t>;
+  const Words ready{0b001, 0b001, 0b001};
+  EXPECT_DOUBLE_EQ(broi_priority(ready, 0, Words{0b100}, 2, 0.25), 2 - 0.5);
+  EXPECT_DOUBLE_EQ(broi_priority(ready, 1, Words{0b010}, 1, 0.25), 2 - 0.25);
+  EXPECT_DOUBLE_EQ(broi_priority(ready, 2, Words{0b001}, 1, 0.25), 1 - 0.25);
+  // Of two words: banks 0 and 64 are two.
+  const Words wide{0b1, 0, 0b1, 0b1, 0b10, 0};
+  EXPECT_DOUBLE_EQ(broi_priority(wide, 0, Words{0b1, 0}, 1, 0.25), 3 - 0.25);
+  EXPECT_DOUBLE_EQ(broi_priority(wide, 1, Words{0, 0b1}, 1, 0.25), 3 - 0.25);
+  EXPECT_DOUBLE_EQ(broi_priority(wide, 2, Words{0b1, 0b1}, 1, 0.25), 2 - 0.25);
+}
+
+TEST(Orders, BroiKnowsBanksBeyond64Apart) {
+  // Two threads have a write for bank 0. Then T1 has one for bank 0, and T2 one for bank 64: it
+  // goes first, though it came later.
+  Device device = nvm();
+  device.geometry.banks *= 16;
+  device.geometry.rows /= 16;
+  const auto write = [](int thread, int bank, int row) {
+    return fmt::format("T{} W {}\n", thread, (row * 128 + bank) * 2048);
+  };
+  const std::string trace = write(1, 0, 11) + "T1 B\n" + write(1, 0, 12) +  //
+                            write(2, 0, 21) + "T2 B\n" + write(2, 64, 22);
+  MemoryOptions options;
+  options.order = Order::Broi;
+  const RunOutcome run = run_trace(device, trace, options);
+  ASSERT_TRUE(run.result.ok()) << run.result.error().message;
+  ASSERT_FALSE(run.commands.empty());
+  EXPECT_EQ(run.commands.front().row, 21U);
 }
 
 TEST(Orders, SyncHoldsTheThreadWhereDelegatedOrdersDoNot) {

@@ -162,6 +162,29 @@ TEST(Server, BroiSchedulesFigure6cThroughCachesAndPersistBuffers) {
   EXPECT_EQ(run.result->singletons, 2U);
 }
 
+TEST(Server, BroiKnowsBanksBeyond64Apart) {
+  // Two threads have a write for bank 0. Then the first has one for bank 0, and the second one for
+  // bank 64: it goes first, though it came later.
+  const Processor processor = cores(2);
+  PersistBuffers buffers(processor, 0, {});
+  OrderingController controller(processor, Ordering::Broi, false);
+  const std::vector<std::uint32_t> waiting(128);
+  std::uint64_t line = 0;
+  const auto add = [&](std::uint32_t thread, std::uint32_t bank) {
+    buffers.reserve(thread);
+    buffers.add_write(thread, {line++, bank, 0, 0});
+  };
+  for (const std::uint32_t thread : {0U, 1U}) {
+    add(thread, 0);
+    ASSERT_TRUE(buffers.add_fence(thread, 0));
+    add(thread, thread * 64);
+  }
+  buffers.advance(0);
+  const auto choice = controller.choose(buffers, {0, waiting, 0});
+  ASSERT_TRUE(choice.id);
+  EXPECT_EQ(*choice.id, (PersistId{1, 0}));
+}
+
 TEST(Server, FlattenedFigure6cHoldsBank1BackUntilBank0IsThrough) {
   const Played run = figure_6c(Ordering::Epoch);
   ASSERT_TRUE(run.result.ok()) << run.result.error().message;

@@ -1,6 +1,7 @@
 // The designs, side by side: see ordering.h.
 #include "memsys/server/ordering.h"
 
+#include "memsys/bank_bits.h"
 #include "memsys/broi_priority.h"
 
 #include <fmt/format.h>
@@ -13,8 +14,6 @@ namespace {
 
 constexpr std::array<std::string_view, 8> kOrderingNames{"sync", "epoch",  "thread", "broi",
                                                          "hops", "strand", "asap",   "eadr"};
-
-std::uint64_t bank_bit(const PersistEntry& entry) { return std::uint64_t{1} << entry.bank % 64; }
 
 /// ASAP: how many writes are in memory, or on their way, before an earlier epoch counts.
 std::uint64_t sent_ahead(const PersistBuffers& buffers) {
@@ -41,28 +40,24 @@ const PersistEntry* next_ahead(const PersistBuffers& buffers, std::uint32_t thre
   return nullptr;
 }
 
-/// What the BROI controller knows of one of its entries: two sets, as banks, and a size.
-struct BroiEntry {
-  std::uint64_t ready_banks = 0;
-  std::uint64_t ready_size = 0;
-  std::uint64_t next_banks = 0;
-};
-
-BroiEntry broi_entry(const std::deque<PersistEntry>& entries) {
-  BroiEntry known;
+/// What the BROI controller knows of one of its entries: the banks of its SubReady-SET and of its
+/// Next-SET. Returns the size of the former.
+std::uint64_t broi_entry(const std::deque<PersistEntry>& entries, std::span<std::uint64_t> ready,
+                         std::span<std::uint64_t> next) {
+  std::uint64_t size = 0;
   int fences = 0;
   for (const PersistEntry& entry : entries) {
     if (entry.stage == PersistStage::Waiting) break;  // not in the controller
     if (entry.fence) {
       if (++fences == 2) break;
     } else if (fences == 0) {
-      known.ready_banks |= bank_bit(entry);
-      ++known.ready_size;
+      set_bit(ready, entry.bank);
+      ++size;
     } else {
-      known.next_banks |= bank_bit(entry);
+      set_bit(next, entry.bank);
     }
   }
-  return known;
+  return size;
 }
 
 }  // namespace
@@ -169,25 +164,28 @@ OrderingController::Choice OrderingController::best_of_ready(const PersistBuffer
                                                              const ControllerView& view,
                                                              Turn turn) const {
   const std::uint32_t threads = buffers.threads();
-  std::vector<BroiEntry> known(threads);
-  std::vector<std::uint64_t> ready(threads);
+  const std::size_t words = bank_words(view.bank_waiting.size());
+  std::vector<std::uint64_t> ready(threads * words);
+  std::vector<std::uint64_t> next(threads * words);
+  std::vector<std::uint64_t> size(threads);
+  const auto set_of = [words](std::vector<std::uint64_t>& sets, std::uint32_t thread) {
+    return std::span(sets).subspan(thread * words, words);
+  };
   for (std::uint32_t i = 0; i < threads; ++i) {
-    known[i] = broi_entry(buffers.of(i));
-    ready[i] = known[i].ready_banks;
+    size[i] = broi_entry(buffers.of(i), set_of(ready, i), set_of(next, i));
   }
   Choice choice;
   double best = 0;
   Time best_ready = 0;
   for (std::uint32_t i = 0; i < threads; ++i) {
-    if (known[i].ready_size == 0) continue;
+    if (size[i] == 0) continue;
     if (!has_turn(buffers, i, view.now, turn)) {
       if (buffers.is_remote(i) && starves_at(buffers, i) > view.now) {
         choice.ask_again = std::min(choice.ask_again, starves_at(buffers, i));
       }
       continue;
     }
-    const double priority =
-        broi_priority(ready, i, known[i].next_banks, known[i].ready_size, processor_.sigma);
+    const double priority = broi_priority(ready, i, set_of(next, i), size[i], processor_.sigma);
     for (const PersistEntry& entry : buffers.of(i)) {
       if (entry.fence || entry.stage == PersistStage::Waiting) break;
       if (entry.stage == PersistStage::Sent || view.bank_waiting[entry.bank] > 0) continue;
