@@ -78,7 +78,7 @@ class LockStep {
       : random_(seed),
         processor_(processor()),
         buffers_(processor_, kRemote, {}),
-        controller_(processor_, Ordering::Broi, false),
+        controller_(processor_, Ordering::Broi, {}),
         waiting_(BANKS) {}
 
   /// False: the module's answer differs.

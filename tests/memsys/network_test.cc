@@ -114,7 +114,7 @@ TEST(NetworkAndBanks, AControllerThatForgetsBarriersIsCaught) {
   BankedMemoryOptions banked;
   banked.log_bytes = std::uint64_t{9} * 2048;
   EXPECT_TRUE(server.run(options, banked).ok());
-  banked.ignores_barriers = true;
+  banked.mutant.ignores_barriers = true;
   const auto run = server.run(options, banked);
   ASSERT_FALSE(run.ok());
   EXPECT_EQ(run.code(), ErrorCode::ProtocolError);

@@ -6,7 +6,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <fstream>
+#include <utility>
 
 #include "core/random.h"
 #include "memsys/server/server_run.h"
@@ -167,7 +169,7 @@ TEST(Server, BroiKnowsBanksBeyond64Apart) {
   // bank 64: it goes first, though it came later.
   const Processor processor = cores(2);
   PersistBuffers buffers(processor, 0, {});
-  OrderingController controller(processor, Ordering::Broi, false);
+  OrderingController controller(processor, Ordering::Broi, {});
   const std::vector<std::uint32_t> waiting(128);
   std::uint64_t line = 0;
   const auto add = [&](std::uint32_t thread, std::uint32_t bank) {
@@ -378,6 +380,90 @@ TEST(Server, StoresToALineInOneEpochShareAnEntry) {
   EXPECT_EQ(run.result->coalesced, 1U);
 }
 
+// --- deadlocks ---------------------------------------------------------------------------------
+
+std::string deadlock_of(const Played& run) {
+  if (run.result.ok()) return "none";
+  EXPECT_EQ(run.result.error().code, ErrorCode::InvalidArgument);
+  EXPECT_TRUE(run.result.error().message.starts_with("deadlock after "))
+      << run.result.error().message;
+  return run.result.error().message;
+}
+
+bool says(const std::string& text, const std::string& what) {
+  return text.find(what) != std::string::npos;
+}
+
+// Figure 6(b) again, with a controller that never sends what the first thread wrote: the second one
+// waits for that, and only the buffers know.
+TEST(ServerDeadlock, IsToldWithWhoWaitsForWhom) {
+  const std::uint64_t x = at(3, 5);
+  for (const Ordering ordering : {Ordering::Sync, Ordering::Epoch, Ordering::Thread, Ordering::Broi,
+                                  Ordering::Hops, Ordering::Strand, Ordering::Asap}) {
+    const auto told = [&](ControllerMutant mutant) {
+      ServerOptions options;
+      options.ordering = ordering;
+      options.controller_mutant = mutant;
+      return deadlock_of(play(
+          cores(2), {{{{Persist, x}}}, {{{Compute, 300}, {Persist, x}, {Fence, 0}}}}, options));
+    };
+    EXPECT_EQ(told({}), "none") << to_string(ordering);
+    const std::string broken = told({.holds_thread_0 = true});
+    EXPECT_TRUE(says(broken,
+                     "thread 0 waits for its oldest persist, write 0, which the ordering "
+                     "controller holds; "))
+        << to_string(ordering) << ": " << broken;
+    EXPECT_TRUE(says(broken,
+                     "thread 1 waits for its writes to persist and its oldest persist, "
+                     "write 0, which waits for 0 of thread 0"))
+        << to_string(ordering) << ": " << broken;
+  }
+}
+
+// The channel's epochs go on, and so do refreshes: neither is progress.
+TEST(ServerDeadlock, IsToldThoughChannelsAndRefreshesGoOn) {
+  Device device = nvm();
+  device.timing.tREFI = 1000;
+  device.timing.tRFC = 100;
+  Script script({{{{Persist, at(0, 1)}, {Fence, 0}, {Commit, 0}}}});
+  ServerOptions options;
+  options.transactions = 1;
+  options.remote = {1, 256, 300'000, 4096, 64, 1, nullptr};
+  ASSERT_TRUE(run_server(device, cores(1), script, options).ok());
+  options.controller_mutant.holds_thread_0 = true;
+  Script again({{{{Persist, at(0, 1)}, {Fence, 0}, {Commit, 0}}}});
+  const auto broken = run_server(device, cores(1), again, options);
+  ASSERT_FALSE(broken.ok());
+  EXPECT_TRUE(says(broken.error().message, "deadlock after ")) << broken.error().message;
+  EXPECT_TRUE(says(broken.error().message, "thread 0 waits for its writes to persist"))
+      << broken.error().message;
+}
+
+/// A thread's first transaction takes the lock and never gives it back.
+class Keeper final : public workload::Program {
+ public:
+  std::optional<Start> start(std::uint32_t thread) override {
+    if (std::exchange(started_.at(thread), true)) return std::nullopt;
+    return Start{workload::Lock{0, at(7, 0)}};
+  }
+  void run(std::uint32_t /*thread*/, std::vector<Operation>& operations) override {
+    operations = {{Compute, 100}};
+  }
+
+ private:
+  std::array<bool, 2> started_{};
+};
+
+TEST(ServerDeadlock, OfALockNamesItsHolder) {
+  Keeper keeper;
+  ServerOptions options;
+  options.transactions = 0;
+  const auto run = run_server(nvm(), cores(2), keeper, options);
+  ASSERT_FALSE(run.ok());
+  EXPECT_TRUE(says(run.error().message, ": thread 1 waits for the lock that thread 0 holds"))
+      << run.error().message;
+}
+
 // --- random programs ---------------------------------------------------------------------------
 
 /// Tiny caches, so that lines leave them while their persists are on the way.
@@ -445,7 +531,7 @@ TEST(ServerLaw, CatchesAControllerThatForgetsBarriers) {
        {Ordering::Epoch, Ordering::Thread, Ordering::Broi, Ordering::Hops, Ordering::Strand}) {
     ServerOptions options;
     options.ordering = ordering;
-    options.controller_ignores_barriers = true;
+    options.controller_mutant.ignores_barriers = true;
     EXPECT_TRUE(breaks_the_law(options)) << to_string(ordering);
   }
 }

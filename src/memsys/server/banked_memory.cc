@@ -15,7 +15,7 @@ BankedMemory::BankedMemory(const Device& device, const Processor& processor,
       first_thread_(processor.threads()),
       log_lines_(options.log_bytes / kCacheLineBytes),
       buffers_(processor, options.connections, {}),
-      ordering_(processor, options.ordering, options.ignores_barriers),
+      ordering_(processor, options.ordering, options.mutant),
       memory_(device, options.persist_point, ordering_, buffers_),
       law_(processor.threads() + options.connections, {}),
       connections_(options.connections) {

@@ -19,7 +19,7 @@ struct BankedMemoryOptions {
   PersistPoint persist_point = PersistPoint::Array;
   std::uint32_t connections = 1;
   std::uint64_t log_bytes = std::uint64_t{64} << 20;  // of each: its epochs follow each other there
-  bool ignores_barriers = false;                      // for the tests of the law
+  ControllerMutant mutant;                            // for the tests of the law
 };
 
 class BankedMemory final : public sim::RemoteMemory {

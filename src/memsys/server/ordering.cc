@@ -87,12 +87,19 @@ BufferRules rules_of(Ordering ordering) {
 }
 
 OrderingController::OrderingController(const Processor& processor, Ordering ordering,
-                                       bool ignores_barriers)
-    : processor_(processor), ordering_(ordering), ignores_barriers_(ignores_barriers) {}
+                                       ControllerMutant mutant)
+    : processor_(processor), ordering_(ordering), mutant_(mutant) {}
 
 OrderingController::Choice OrderingController::choose(const PersistBuffers& buffers,
                                                       const ControllerView& view) {
-  if (ordering_ == Ordering::Broi && !ignores_barriers_) return choose_broi(buffers, view);
+  const Choice choice = choose_unbroken(buffers, view);
+  if (mutant_.holds_thread_0 && choice.id && choice.id->thread == 0) return {};
+  return choice;
+}
+
+OrderingController::Choice OrderingController::choose_unbroken(const PersistBuffers& buffers,
+                                                               const ControllerView& view) {
+  if (ordering_ == Ordering::Broi && !mutant_.ignores_barriers) return choose_broi(buffers, view);
   newest_sent_.resize(buffers.threads());
   Choice choice = choose_oldest(buffers);
   if (ordering_ != Ordering::Epoch || choice.id || in_round_ > 0) return choice;
@@ -126,10 +133,10 @@ const PersistEntry* OrderingController::oldest_of(const PersistBuffers& buffers,
   for (const PersistEntry& entry : buffers.of(thread)) {
     held &= entry.strand == strand;
     strand = entry.strand;
-    held |= entry.stage == PersistStage::Waiting || (entry.fence && !ignores_barriers_);
+    held |= entry.stage == PersistStage::Waiting || (entry.fence && !mutant_.ignores_barriers);
     if (held && ordering_ != Ordering::Strand) break;
     if (held || entry.fence || entry.stage == PersistStage::Sent) continue;
-    if (ordering_ == Ordering::Epoch && !ignores_barriers_ &&
+    if (ordering_ == Ordering::Epoch && !mutant_.ignores_barriers &&
         newest_sent_[thread].round == round_ && newest_sent_[thread].epoch != entry.epoch) {
       break;
     }

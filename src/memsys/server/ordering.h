@@ -42,9 +42,15 @@ struct ControllerView {
   double queue_used = 0;                           // share
 };
 
+/// What broken controllers do; for the tests of the law and of deadlocks.
+struct ControllerMutant {
+  bool ignores_barriers = false;
+  bool holds_thread_0 = false;  // sends none of its writes, nor anything while one of them is next
+};
+
 class OrderingController {
  public:
-  OrderingController(const Processor& processor, Ordering ordering, bool ignores_barriers);
+  OrderingController(const Processor& processor, Ordering ordering, ControllerMutant mutant);
 
   struct Choice {
     std::optional<PersistId> id;
@@ -56,6 +62,7 @@ class OrderingController {
   void on_persisted();
 
  private:
+  Choice choose_unbroken(const PersistBuffers& buffers, const ControllerView& view);
   Choice choose_oldest(const PersistBuffers& buffers) const;
   const PersistEntry* oldest_of(const PersistBuffers& buffers, std::uint32_t thread) const;
   Choice choose_broi(const PersistBuffers& buffers, const ControllerView& view) const;
@@ -68,7 +75,7 @@ class OrderingController {
 
   const Processor processor_;
   const Ordering ordering_;
-  const bool ignores_barriers_;
+  const ControllerMutant mutant_;
   // Epoch: a round is one epoch of the memory. Who has sent in it may not go on to its next epoch.
   struct Sent {
     std::uint64_t round = 0;

@@ -27,6 +27,32 @@ PersistBuffers::PersistBuffers(const Processor& processor, std::uint32_t remote_
       seen_fences_(of_thread_.size()),
       used_(processor.cores + 1) {}
 
+std::string PersistBuffers::name(std::uint32_t thread) const {
+  return is_remote(thread) ? fmt::format("channel {}", thread - processor_.threads())
+                           : fmt::format("thread {}", thread);
+}
+
+std::string PersistBuffers::describe_oldest(std::uint32_t thread) const {
+  const PersistEntry& oldest = of_thread_[thread].front();
+  std::string text =
+      fmt::format("{} {}, which ", oldest.fence ? "barrier" : "write", oldest.id.number);
+  if (!oldest.depends.empty()) {
+    text += "waits for ";
+    for (const PersistId id : oldest.depends) {
+      text += fmt::format("{}{} of {}", id == oldest.depends.front() ? "" : " and ", id.number,
+                          name(id.thread));
+    }
+    return text;
+  }
+  switch (oldest.stage) {
+    case PersistStage::Waiting: text += "the persist buffer holds"; break;
+    case PersistStage::Queued: text += "the ordering controller holds"; break;
+    case PersistStage::Sent: text += "the memory controller holds"; break;
+    case PersistStage::Held: text += "memory has"; break;
+  }
+  return text;
+}
+
 bool PersistBuffers::has_room(std::uint32_t thread) const {
   const std::uint64_t size =
       is_remote(thread) ? processor_.remote_entries : processor_.buffer_entries;

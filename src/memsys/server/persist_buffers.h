@@ -139,6 +139,11 @@ class PersistBuffers {
     return is_remote(thread) ? processor_.cores : thread / processor_.threads_per_core;
   }
   bool empty() const { return entries_ == 0; }
+  /// "thread 1", "channel 0"
+  std::string name(std::uint32_t thread) const;
+  /// "write 3, which waits for 0 of thread 1": the numbers are those of entries.
+  /// Requires  the thread has entries.
+  std::string describe_oldest(std::uint32_t thread) const;
 
   void set_log(PersistLog* log) { log_ = log; }
 

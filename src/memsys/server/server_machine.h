@@ -10,6 +10,7 @@
 #include <functional>
 #include <optional>
 #include <queue>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -145,6 +146,7 @@ class ServerRun {
   }
   void snapshot(Time now);
   bool ended() const;
+  std::string what_blocks(std::uint32_t number) const;
   Error deadlock(Time now) const;
   Result<ServerResult> result(Time now);
   static std::uint64_t line_of(std::uint64_t address) { return address / kCacheLineBytes; }

@@ -2,6 +2,7 @@
 #include "memsys/server/server_run.h"
 
 #include "core/assert.h"
+#include "core/counted.h"
 #include "memsys/server/server_machine.h"
 
 #include <fmt/format.h>
@@ -29,7 +30,7 @@ ServerRun::ServerRun(const Device& device, const Processor& processor, workload:
       caches_(processor),
       buffers_(processor, options.remote.channels, options.buffer_mutant,
                rules_of(options.ordering)),
-      ordering_(processor, options.ordering, options.controller_ignores_barriers),
+      ordering_(processor, options.ordering, options.controller_mutant),
       memory_(device, options.persist_point, ordering_, buffers_),
       law_(processor.threads() + options.remote.channels,
            {.strands = options.ordering == Ordering::Strand}),
@@ -291,14 +292,34 @@ Result<ServerResult> ServerRun::result(Time now) {
   return result_;
 }
 
+/// What a thread or a channel waits for, and for whom; empty: for nothing.
+std::string ServerRun::what_blocks(std::uint32_t number) const {
+  const HardwareThread& thread = threads_[number];
+  std::vector<std::string> why;
+  switch (thread.wait) {
+    case Wait::None: break;
+    case Wait::Memory:
+    case Wait::Loads: why.emplace_back("what it loads"); break;
+    case Wait::Stores: why.push_back(counted(thread.stores.size(), "store") + " of its own"); break;
+    case Wait::Persist: why.emplace_back("its writes to persist"); break;
+    case Wait::Lock:
+      why.push_back(
+          fmt::format("the lock that thread {} holds", locks_.at(thread.lock->address).holder));
+      break;
+  }
+  if (thread.wants_room) why.emplace_back("room in the persist buffer");
+  if (!buffers_.of(number).empty()) {
+    why.push_back(fmt::format("its oldest persist, {}", buffers_.describe_oldest(number)));
+  }
+  return fmt::format("{}", fmt::join(why, " and "));
+}
+
 Error ServerRun::deadlock(Time now) const {
   std::string who;
   for (std::uint32_t i = 0; i < threads_.size(); ++i) {
-    const HardwareThread& thread = threads_[i];
-    const std::size_t entries = buffers_.of(i).size();
-    if ((thread.stage == Stage::Ended && thread.stores.empty() && entries == 0)) continue;
-    who += fmt::format("{}thread {} has {} stores and {} entries in its persist buffer",
-                       who.empty() ? "" : "; ", i, thread.stores.size(), entries);
+    const std::string blocked = what_blocks(i);
+    if (blocked.empty()) continue;
+    who += fmt::format("{}{} waits for {}", who.empty() ? "" : "; ", buffers_.name(i), blocked);
   }
   return {ErrorCode::InvalidArgument, fmt::format("deadlock after {} ps and {} transactions: {}",
                                                   now, result_.transactions, who)};

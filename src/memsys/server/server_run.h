@@ -43,9 +43,9 @@ struct ServerOptions {
   std::uint64_t transactions = 20'000;  // to be measured
   std::uint64_t warm_transactions = 0;  // before, on the caches only: they take no time
   RemoteOptions remote;
-  PersistLog* log = nullptr;                 // or gets what happens in the buffers
-  BufferMutant buffer_mutant;                // for the tests of the law
-  bool controller_ignores_barriers = false;  // the same
+  PersistLog* log = nullptr;           // or gets what happens in the buffers
+  BufferMutant buffer_mutant;          // for the tests of the law
+  ControllerMutant controller_mutant;  // the same, and of deadlocks
 };
 
 /// What threads waited for, in all.
