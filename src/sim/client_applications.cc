@@ -9,16 +9,21 @@
 namespace perdure::sim {
 namespace {
 
+constexpr double kTransactionsMax = 1e8;
+
 Result<std::vector<ClientApplication>> applications_of(ParameterFile& file) {
   std::vector<ClientApplication> applications;
   for (const std::string& table : file.tables_in("")) {
-    const auto real = [&](std::string_view key, std::string_view unit, double min, double max) {
-      double value = min;
-      file.quantity(table, key, ParameterFile::Need::Required, unit, min, max, value);
+    using Need = ParameterFile::Need;
+    const auto real = [&](std::string_view key, std::string_view unit, double min, double max,
+                          Need need = Need::Required) {
+      double value = need == Need::Required ? min : 0;
+      file.quantity(table, key, need, unit, min, max, value);
       return value;
     };
-    const auto count = [&](std::string_view key, std::string_view unit, double max) {
-      const double value = real(key, unit, 1, max);
+    const auto count = [&](std::string_view key, std::string_view unit, double max,
+                           Need need = Need::Required) {
+      const double value = real(key, unit, 1, max, need);
       if (value != std::floor(value)) file.problem(table, key, "must be a whole number");
       return static_cast<std::uint64_t>(value);
     };
@@ -30,6 +35,11 @@ Result<std::vector<ClientApplication>> applications_of(ParameterFile& file) {
         static_cast<std::uint64_t>(std::llround(10 * real("writes", "%", 0.1, 100)));
     each.clients = static_cast<std::uint32_t>(count("clients", "clients", 256));
     each.published = real("published", "times", 1, 1000);
+    const auto transactions = [&](std::string_view key) {
+      return count(key, "transactions", kTransactionsMax, Need::Optional);
+    };
+    each.stated_transactions = transactions("stated_transactions");
+    each.meant_transactions = transactions("meant_transactions");
   }
   if (applications.empty()) file.problem_at(1, "has no table of an application");
   PERDURE_TRY_VOID(file.outcome());
