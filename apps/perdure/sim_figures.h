@@ -40,6 +40,8 @@ struct SharedRuns {
   std::array<std::optional<std::vector<ServerRow>>, 2> cold_servers;
 };
 
+/// BSP over Sync with 6 epochs of 512 bytes, as seed paper 001 has it.
+inline constexpr double kFigure4Gain = 4.6;
 inline constexpr std::array kFigures{2, 4, 9, 10, 11, 12, 13};
 
 /// Requires  `number` is one of kFigures.

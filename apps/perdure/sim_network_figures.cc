@@ -59,7 +59,6 @@ std::optional<double> compute_for(const NetworkPair& pair,
 }  // namespace
 
 Result<Figure> simulate_figure_4(const FigureOptions& options) {
-  constexpr double kPublished = 4.6;
   constexpr double kPublishedShare = 0.9;
   PERDURE_TRY(setup, read_network_setup(options.files));
   Figure figure;
@@ -76,27 +75,34 @@ Result<Figure> simulate_figure_4(const FigureOptions& options) {
   run.transactions = 100;
   NetworkOptions with_nvm = run;
   with_nvm.client_persists = true;
-  const auto add = [&](const NetworkSetup& here) -> Result<std::vector<Claim>> {
+  const auto add = [&](std::string memory, const NetworkSetup& here) -> Result<std::vector<Claim>> {
     PERDURE_TRY(pair, simulate_pair(here, run));
     PERDURE_TRY(nvm, simulate_pair(here, with_nvm));
     const double one = pair.sync.persist.mean() / 6;
     const double more = (pair.bsp.persist.mean() - one) / 5;
-    figure.table.rows.push_back({describe_memory(here), times(us(pair.sync.persist.mean())),
+    figure.table.rows.push_back({std::move(memory), times(us(pair.sync.persist.mean())),
                                  times(us(pair.bsp.persist.mean())), times(pair.gain()),
                                  fmt::format("{:.1f}", 100 * pair.sync.network_share()),
                                  fmt::format("{:.1f}", 100 * more / one), times(nvm.gain())});
-    return std::vector<Claim>{{"6 epochs of 512 bytes, BSP over Sync", kPublished, pair.gain()},
+    return std::vector<Claim>{{"6 epochs of 512 bytes, BSP over Sync", kFigure4Gain, pair.gain()},
                               {"the network's share of Sync's time", kPublishedShare,
                                pair.sync.network_share(), Tolerance::MoreThan}};
   };
   NetworkSetup fixed = setup;
   fixed.device.reset();
-  PERDURE_TRY(of_fixed, add(fixed));
+  PERDURE_TRY(of_fixed, add(describe_memory(fixed), fixed));
   figure.assumptions.push_back({describe_memory(fixed), std::move(of_fixed)});
+  const double implied = sim::implied_spacing(kFigure4Gain, run.shape.epochs);
+  fixed.hardware.network =
+      sim::with_spacing(fixed.hardware.network, run.shape.epoch_bytes, implied);
+  std::string at_implied = fmt::format("{}, s/R {:.1f} %", describe_memory(fixed), 100 * implied);
+  PERDURE_TRY(of_implied, add(at_implied, fixed));
+  of_implied.front().by_choice = true;
+  figure.assumptions.push_back({std::move(at_implied), std::move(of_implied)});
   // The paper has one number, and so it is one claim: with the memory that the other figures have.
   for (const PersistPoint point : kPersistPoints) {
     setup.persist_point = point;
-    PERDURE_TRY(claims, add(setup));
+    PERDURE_TRY(claims, add(describe_memory(setup), setup));
     if (point == PersistPoint::Array) {
       figure.claims = std::move(claims);
     } else {
@@ -107,9 +113,10 @@ Result<Figure> simulate_figure_4(const FigureOptions& options) {
       "the slowest station: the client's post and the queue pair's gap where memory is fast, the "
       "memory where each epoch has to be in the array before the next may go.";
   figure.remarks = {
-      "The paper's 4.6 for 6 epochs means that another epoch takes 6.1 % of a round trip R: it "
-      "fixes "
-      "the ratio and not R.",
+      fmt::format("The paper's 4.6 for 6 epochs means that another epoch's time s is {:.1f} % of a "
+                  "round trip R: it fixes the ratio and not R. The row at that s/R has a longer "
+                  "wire, or queue pairs with a longer gap, so that it is so: by choice.",
+                  100 * implied),
       "More than 90 % of the time in the network is what the paper says of its testbed.",
       "A client with NVM of its own writes each epoch there before it posts it, which takes the "
       "same under both."};

@@ -7,6 +7,7 @@
 #include "sim_remotelog_runs.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace perdure::app {
 namespace {
@@ -54,23 +55,31 @@ Result<std::string> draw_figure_2(const FigureOptions& options) {
 
 // --- the network -------------------------------------------------------------------------------
 
-/// Another epoch's time s against the round trip R: by the two stations that set s where memory is
-/// fast.
+/// By another epoch's time s against the round trip R, and by the compute of a transaction.
 Result<std::string> draw_figure_4(const FigureOptions& options) {
   PERDURE_TRY(setup, read_network_setup(options.files));
   setup.device.reset();
   sim::NetworkOptions run;
   run.transactions = 100;
   BarChart chart;
-  chart.title = "By what the client's post and the gap of its queue pair take, each, ns";
+  chart.title =
+      "By s/R, what another epoch takes of a round trip, %; memory: " + describe_memory(setup);
   chart.unit = "times";
   chart.bar_names = {"bsp over sync"};
-  auto& panel = chart.panels.emplace_back();
-  for (const double ns : {0.0, 75.0, 150.0, 300.0, 600.0, 1200.0}) {
-    setup.hardware.network.post = ns;
-    setup.hardware.network.message_gap = ns;
-    PERDURE_TRY(pair, simulate_pair(setup, run));
-    panel.groups.push_back({fmt::format("{:.0f}", ns), {named_bar(pair.gain(), "bsp over sync")}});
+  chart.panels_per_row = 2;
+  const NetworkHardware network = setup.hardware.network;
+  const double implied = sim::implied_spacing(kFigure4Gain, run.shape.epochs);
+  for (const double compute_us : {0.0, 1.0, 10.0, 100.0}) {
+    run.shape.compute = sim::picoseconds(compute_us * 1e3);
+    auto& panel = chart.panels.emplace_back();
+    panel.title = fmt::format("{:.0f} us of compute", compute_us);
+    for (const double share : {0.01, 0.02, 0.05, implied, 0.1, 0.2, 0.5, 1.0}) {
+      setup.hardware.network = sim::with_spacing(network, run.shape.epoch_bytes, share);
+      PERDURE_TRY(pair, simulate_pair(setup, run));
+      const std::string label = fmt::format("{}", std::round(share * 1000) / 10);
+      const std::string name = fmt::format("s/R {} %, {:.0f} us", label, compute_us);
+      panel.groups.push_back({label, {named_bar(pair.gain(), name)}});
+    }
   }
   return to_svg(chart);
 }

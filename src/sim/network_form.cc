@@ -65,6 +65,18 @@ Time EpochParts::round_trip() const {
 
 Time EpochParts::spacing() const { return slowest_of(*this).first; }
 
+NetworkHardware with_spacing(NetworkHardware hardware, std::uint64_t bytes, double share) {
+  const EpochParts parts = epoch_parts(hardware, bytes, true);
+  const double spacing = static_cast<double>(parts.spacing()) / 1e3;
+  const double round_trip = static_cast<double>(parts.round_trip()) / 1e3;
+  if (spacing < share * round_trip) {
+    hardware.message_gap = share * round_trip;  // which is not part of the round trip
+  } else {
+    hardware.wire += (spacing / share - round_trip) / 2;
+  }
+  return hardware;
+}
+
 std::string_view EpochParts::slowest() const { return slowest_of(*this).second; }
 
 }  // namespace perdure::sim

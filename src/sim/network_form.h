@@ -39,6 +39,17 @@ struct EpochParts {
 
 EpochParts epoch_parts(const NetworkHardware& hardware, std::uint64_t bytes, bool ddio);
 
+/// The network, so that another epoch of `bytes` takes `share` of a round trip: with a longer wire,
+/// or with queue pairs that take the next message later.
+/// Requires  0 < share.
+NetworkHardware with_spacing(NetworkHardware hardware, std::uint64_t bytes, double share);
+
+/// What another epoch takes of a round trip, if BSP is `gain` times Sync in a transaction of n.
+inline double implied_spacing(double gain, std::uint64_t epochs) {
+  const auto n = static_cast<double>(epochs);
+  return (n / gain - 1) / (n - 1);
+}
+
 /// n epochs, each posted when the one before it is persisted.
 inline Time sync_form(const EpochParts& parts, std::uint64_t epochs) {
   return epochs * parts.round_trip();

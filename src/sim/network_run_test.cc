@@ -96,6 +96,17 @@ TEST(Network, OnAnIdleConnectionTakesWhatTheFormulaSaysWhateverIsSlowest) {
   }
 }
 
+TEST(Network, AtTheSpacingThatAGainImpliesThatGainComesOut) {
+  for (const double gain : {1.0, 1.5, 3.0, 4.6, 5.5}) {
+    Hardware hardware = machine();
+    hardware.network = with_spacing(hardware.network, 512, implied_spacing(gain, 6));
+    const auto sync = run(hardware, transactions(Strategy::Sync, 6, 512));
+    const auto bsp = run(hardware, transactions(Strategy::Bsp, 6, 512));
+    ASSERT_TRUE(sync.ok() && bsp.ok());
+    EXPECT_NEAR(bsp->transactions_per_us() / sync->transactions_per_us(), gain, 1e-3);
+  }
+}
+
 TEST(Network, AnEpochTakesWhatTheMethodWithAPersistAckIsPricedAt) {
   Method method;
   method.name = "test";

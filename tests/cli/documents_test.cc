@@ -300,11 +300,24 @@ TEST(Documents, ANumberThatIsChosenOrSimulatedTwiceIsNotCounted) {
   ASSERT_EQ(four.at("claims").size(), 2u);
   EXPECT_EQ(four.at("claims").at(0).at("within"), true);
   EXPECT_EQ(four.at("claims").at(1).at("within"), false) << "more than 90 %, at the array";
-  ASSERT_EQ(four.at("assumptions").size(), 3u);
+  ASSERT_EQ(four.at("assumptions").size(), 4u);
   for (const nlohmann::json& memory : four.at("assumptions")) {
     EXPECT_EQ(memory.at("claims").at(1).at("within"), true) << memory;
   }
-  EXPECT_NE(read_file(page).find("1 of 2 numbers of the papers are within"), std::string::npos);
+  const std::string html = read_file(page);
+  EXPECT_NE(html.find("1 of 2 numbers of the papers are within"), std::string::npos);
+  // At the s/R that 4.6 implies it comes out, by that choice.
+  const nlohmann::json& implied = four.at("assumptions").at(1);
+  EXPECT_NE(implied.at("what").get<std::string>().find("s/R 6.1 %"), std::string::npos) << implied;
+  EXPECT_EQ(implied.at("claims").at(0).at("by_choice"), true);
+  EXPECT_NEAR(implied.at("claims").at(0).at("simulated").get<double>(), 4.6, 0.01);
+  EXPECT_EQ(four.at("rows").at(1).at("another epoch over R, %"), "6.1");
+  // The second drawing: n / (1 + (n - 1) s/R) without compute, and less of a gain with it.
+  for (const char* bar : {"s/R 1 %, 0 us: 5.71", "s/R 10 %, 0 us: 4.00", "s/R 50 %, 0 us: 1.71",
+                          "s/R 100 %, 0 us: 1.00"}) {
+    EXPECT_NE(html.find(bar), std::string::npos) << bar;
+  }
+  EXPECT_NE(html.find("s/R 10 %, 100 us: 1."), std::string::npos);
   // A client that persists on its own side does that under both.
   for (const nlohmann::json& row : four.at("rows")) {
     const double with_nvm = std::stod(row.at("over sync, client with NVM").get<std::string>());
